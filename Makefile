@@ -1,0 +1,111 @@
+# pretrain.c: a bare `make` builds everything that needs no CUDA into build/. `make help` lists the targets.
+#
+## make            build everything that needs no CUDA
+## make run        corpus, tokenizer, training, samples, plot; TEXT=FILE_OR_FOLDER trains on your own text
+## make test       every test; ends with "N passed, N failed"
+## make check-headers   each header alone as C11 and C++17, layers, names, file sizes
+## make asan       the whole suite again under AddressSanitizer and UBSan, in build/asan
+## make bench      speed against this machine's own matrix-multiply peak
+## make docs       rewrite the generated tables in README.md and doc/
+## make clean      remove build/ (runs/ stays)
+#
+# CC=clang and WERROR= (warnings stay warnings) work; V=1 shows the commands; EXTRA_CFLAGS and EXTRA_LDFLAGS
+# are appended.
+CC = gcc
+B = build
+CFLAGS = -O3 -g
+WERROR = -Werror
+
+ifneq ($(filter aarch64 arm64,$(shell uname -m)),)
+ARCH = -mcpu=native
+else
+ARCH = -march=native
+endif
+# No -ffast-math: NaN must stay NaN. errno after sqrtf and floating-point traps are unused, and block SIMD.
+FLAGS = -std=gnu11 $(CFLAGS) $(ARCH) -fno-math-errno -fno-trapping-math -fopenmp -Wall -Wextra $(WERROR) -Isrc
+ifneq ($(wildcard /usr/include/openblas),)
+FLAGS += -I/usr/include/openblas
+endif
+ifneq ($(findstring clang,$(CC)),)
+FLAGS += -Wno-pass-failed # clang reports each `omp simd` loop it declines to vectorise as a warning
+endif
+FLAGS += $(EXTRA_CFLAGS)
+LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lxxhash -lm
+
+# Parallel unless told otherwise (-j1 on the command line wins).
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+ifneq ($(V),1)
+Q = @
+endif
+
+SRC = $(wildcard src/*.c)
+LIB = $(B)/libpretrain.a
+BIN = $(patsubst %.c,$(B)/%,$(notdir $(wildcard train.c data/*.c dev/*.c)))
+TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c))
+
+all: $(BIN)
+
+# Everything is rebuilt when the flags change, or the CPU that -march=native stands for.
+CPU := $(shell { uname -m; grep -m2 -E '^(model name|flags|Features)' /proc/cpuinfo; } 2>/dev/null | cksum)
+STAMP = $(subst ','\'',$(CC) $(FLAGS) $(LDLIBS) $(CPU))
+$(B)/flags: FORCE
+	@mkdir -p $(B)
+	@printf '%s\n' '$(STAMP)' | cmp -s - $@ || printf '%s\n' '$(STAMP)' >$@
+# What is missing on this machine is installed before the first file is compiled.
+$(B)/setup: scripts/setup.sh $(B)/flags
+	@CC='$(CC)' EXTRA_CFLAGS='$(EXTRA_CFLAGS)' EXTRA_LDFLAGS='$(EXTRA_LDFLAGS)' scripts/setup.sh
+	@touch $@
+
+$(B)/src/%.o: src/%.c $(B)/flags | $(B)/setup
+	@mkdir -p $(@D)
+	@echo "  CC $<"
+	$(Q)$(CC) $(FLAGS) -MMD -MP -c $< -o $@
+$(LIB): $(SRC:%.c=$(B)/%.o)
+	@rm -f $@
+	$(Q)ar rcs $@ $^
+define link
+@mkdir -p $(@D) && rm -f $@
+@echo "  LD $@"
+$(Q)$(CC) $(FLAGS) -MMD -MP -MT $@ -MF $@.d $< $(LIB) $(LDLIBS) -o $@
+endef
+$(B)/%: %.c $(LIB)
+	$(link)
+$(B)/%: data/%.c $(LIB)
+	$(link)
+$(B)/%: dev/%.c $(LIB)
+	$(link)
+$(B)/test/%: test/%.c $(LIB)
+	$(link) -lcmocka
+
+# ---- the two commands
+export TEXT
+run: START := $(shell date +%s)
+run: $(B)/stories $(B)/prepare $(B)/train
+	@START=$(START) BUILD=$(B) scripts/run.sh "$$TEXT"
+# A test that does not compile counts as failed; the others still run.
+test: $(BIN)
+	@$(MAKE) -k --no-print-directory $(TESTS) || true
+	@BUILD=$(B) test/run.sh
+
+# ---- checks and tables
+check-headers:
+	@CC='$(CC)' test/check_headers.sh
+# At -O1: the sanitizers' own advice, and warnings there are about code that the sanitizers inserted.
+asan:
+	@$(MAKE) --no-print-directory B=$(B)/asan WERROR= test \
+	    EXTRA_CFLAGS='$(EXTRA_CFLAGS) -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
+bench: $(B)/bench
+	@mkdir -p runs && bash -o pipefail -c '$(B)/bench | tee runs/bench.txt'
+docs: $(BIN)
+	@BUILD=$(B) scripts/docs.sh
+help:
+	@sed -n 's/^## //p' Makefile
+clean:
+	rm -rf $(B)
+
+-include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
+FORCE:
+.DELETE_ON_ERROR:
+.PHONY: all run test check-headers asan bench docs help clean FORCE

@@ -1,0 +1,26 @@
+// check: one way to stop. Layer 0.
+//
+// Every error a user can cause ends in die(): one line that says where, what, the value seen and what
+// to try next, then exit status 1. Under mpiexec the launcher ends the other ranks when one leaves so.
+#ifndef CHECK_H
+#define CHECK_H
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Prints "error: MESSAGE [file:line, rank r]" as one line on stderr and exits with status 1.
+// The rank is shown when a launcher set one. Write the message as: where: what: value (what to try).
+#define die(...) check_die(__FILE__, __LINE__, __VA_ARGS__)
+// Same, with exit status 2: the command line itself is wrong.
+#define die_usage(...) check_die_usage(__VA_ARGS__)
+// An invariant of ours (not of the user's) is broken.
+#define check(cond) ((cond) ? (void)0 : check_die(__FILE__, __LINE__, "broken invariant: %s", #cond))
+
+void check_die(const char *file, int line, const char *fmt, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
+void check_die_usage(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+#ifdef __cplusplus
+}
+#endif
+#endif

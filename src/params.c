@@ -1,0 +1,74 @@
+// params: the parameter table. See params.h.
+//
+// The invariant: rows are in unit order and back to back, so offset[i + 1] = offset[i] + n_elems[i], and the
+// sum of n_elems is the size of every flat buffer (weights, gradients, m, v) of the run.
+#include "params.h"
+
+#include "check.h"
+#include "rng.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0, size_t dim1,
+               float init_mean, float init_std, bool decay, int cut)
+{
+    check(ndim == 1 || ndim == 2);
+    check(strlen(name) < PARAM_NAME);
+    check(params_find(params, name) < 0);
+    check(!params->n_rows || unit >= params->row[params->n_rows - 1].unit);
+    params->row = realloc(params->row, ((size_t)params->n_rows + 1) * sizeof *params->row);
+    if (!params->row) die("parameter table: no memory for row %d", params->n_rows);
+    Param *row = &params->row[params->n_rows];
+    *row = (Param){.ndim = ndim, .dim = {dim0, ndim == 2 ? dim1 : 1}, .offset = params->n_elems,
+                   .init_mean = init_mean, .init_std = init_std, .decay = decay, .unit = unit, .cut = cut};
+    snprintf(row->name, sizeof row->name, "%s", name);
+    row->n_elems = dim0 * row->dim[1];
+    params->n_elems += row->n_elems;
+    params->n_units = unit + 1;
+    return params->n_rows++;
+}
+
+int params_find(const Params *params, const char *name)
+{
+    for (int i = 0; i < params->n_rows; i++)
+        if (!strcmp(params->row[i].name, name)) return i;
+    return -1;
+}
+
+void params_unit_range(const Params *params, int unit, size_t *begin, size_t *end)
+{
+    *begin = *end = 0;
+    bool found = false;
+    for (int i = 0; i < params->n_rows; i++) {
+        const Param *row = &params->row[i];
+        if (row->unit != unit) continue;
+        if (!found) *begin = row->offset;
+        found = true;
+        *end = row->offset + row->n_elems;
+    }
+    check(found);
+}
+
+void params_init(const Params *params, uint64_t seed, float *flat)
+{
+    for (int i = 0; i < params->n_rows; i++) {
+        const Param *row = &params->row[i];
+        Rng rng = rng_make(seed, row->name, 0);
+        float *w = flat + row->offset;
+        if (row->init_std == 0) {
+            for (size_t j = 0; j < row->n_elems; j++) w[j] = row->init_mean;
+            continue;
+        }
+#pragma omp parallel for
+        for (size_t j = 0; j < row->n_elems; j++)
+            w[j] = (float)(row->init_mean + row->init_std * rng_normal(rng, j));
+    }
+}
+
+void params_free(Params *params)
+{
+    free(params->row);
+    *params = (Params){0};
+}

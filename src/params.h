@@ -1,0 +1,51 @@
+// params: the parameter table. Layer 0.
+//
+// One row per tensor. Initialisation, optimizer groups, tensor-parallel slices, ZeRO ranges, checkpoint names
+// and memory planning all walk this one table; no index literal ever means a parameter. The rows are laid
+// out back to back in one flat fp32 buffer, in table order, which is the order of the units (embedding,
+// blocks, head): so a unit is one contiguous range, and so is any run of rows within it (q, k and v
+// stand next to each other, and their matmul is one).
+#ifndef PARAMS_H
+#define PARAMS_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PARAM_NAME = 64, PARAM_DIMS = 2 };
+
+typedef struct {
+    char name[PARAM_NAME]; // as in Transformers' LLaMA, without the "model." prefix: layers.3.attn.q.weight
+    int ndim;
+    size_t dim[PARAM_DIMS]; // matrices are (out, in), as nn.Linear keeps them
+    size_t n_elems;
+    size_t offset;          // elements from the start of the flat buffer
+    float init_mean, init_std; // normal(mean, std); std 0 gives the constant
+    bool decay;             // weight decay applies (matrices) or not (vectors)
+    int unit;               // 0 embedding, 1 + i block i, last the head
+    int cut;                // axis that tensor parallelism splits: 0 rows (column-parallel), 1 columns, -1 replicated
+} Param;
+
+typedef struct {
+    Param *row;
+    int n_rows, n_units;
+    size_t n_elems;
+} Params;
+
+// Appends a row (returns its index); names are unique, or it dies.
+int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0, size_t dim1,
+               float init_mean, float init_std, bool decay, int cut);
+// The row of that name, or -1.
+int params_find(const Params *params, const char *name);
+// Elements [*begin, *end) of the flat buffer that a unit owns.
+void params_unit_range(const Params *params, int unit, size_t *begin, size_t *end);
+// Fills flat (n_elems) from the table; element i of tensor NAME is a function of (seed, NAME, i) alone.
+void params_init(const Params *params, uint64_t seed, float *flat);
+void params_free(Params *params);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,92 @@
+#!/bin/bash
+# test/run.sh: runs every test and counts. One line a program; the whole output of what failed; last line "N
+# passed, N failed".
+#
+# Programs: $BUILD/test/test_* (cmocka; BUILD is build unless set), built by `make test`. Scripts:
+# test/check_headers.sh and test/test_*.sh, which print a line "ok NAME", "not ok NAME" or "skip NAME" per
+# test. All run from the repository root. A program that crashes, runs past TEST_TIMEOUT seconds (900), or
+# ends without running its tests counts as one failed test more. The exit status is 0 only when something ran
+# and nothing failed.
+#
+# usage: test/run.sh [NAME...]     NAME: test_rng, check_headers, ...; none: all
+set -u
+cd "$(dirname "$0")/.." || exit 1
+export BUILD=${BUILD:-build}
+limit=${TEST_TIMEOUT:-900}
+out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
+trap 'rm -rf "$out"' EXIT
+trap 'exit 130' INT TERM
+passed=0 failed=0 skipped=0
+
+# The sum of the numbers in lines like "[  PASSED  ] 3 test(s)." of one cmocka program (it may run several
+# groups).
+cmocka_sum() {
+    awk -v mark="$1" 'index($0, mark) == 1 && match($0, /[0-9]+ test\(s\)/) { n += substr($0, RSTART) } END { print n + 0 }' "$2"
+}
+
+count_cmocka() { # LOG: sets p f s and total (the tests announced)
+    p=$(cmocka_sum '[  PASSED  ]' "$1") f=$(cmocka_sum '[  FAILED  ]' "$1") s=$(cmocka_sum '[  SKIPPED ]' "$1")
+    total=$(cmocka_sum '[==========] Running' "$1")
+}
+
+count_script() {
+    p=$(grep -c '^ok ' "$1") f=$(grep -c '^not ok ' "$1") s=$(grep -c '^skip ' "$1")
+    total=$((p + f + s))
+}
+
+run_one() { # PROGRAM KIND
+    local name log=$out/log status began=$SECONDS why='' p f s total
+    name=$(basename "$1" .sh)
+    { timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null; } 2>/dev/null # the shell's own "Aborted" is not wanted
+    status=$?
+    "count_$2" "$log"
+    if [ $status = 124 ] || [ $status = 137 ]; then why="stopped after $limit s"
+    elif [ $status != 0 ] && [ "$f" = 0 ]; then why="exit status $status"
+    elif [ $((p + f + s)) = 0 ]; then why='ran no test'
+    elif [ $((p + f + s)) != "$total" ]; then why="ran $((p + f + s)) of $total tests"
+    fi
+    [ -n "$why" ] && f=$((f + 1))
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    if [ "$f" = 0 ]; then
+        printf 'ok    %-28s %4d passed%s %5d s\n' "$name" "$p" "$([ "$s" = 0 ] || printf ', %d skipped' "$s")" $((SECONDS - began))
+        grep '^warn ' "$log"
+    else
+        printf 'FAIL  %-28s %4d passed, %d failed%s\n' "$name" "$p" "$f" "${why:+ ($why)}"
+        # Of a script that ran to its end the failures are enough: "not ok" and the indented lines under it.
+        if [ "$2" = script ] && [ -z "$why" ]; then awk '/^not ok/ { show = 1 } /^(ok|skip|warn) / { show = 0 } show' "$log"
+        else cat "$log"
+        fi | sed 's/^/      | /' | tail -n 400
+    fi
+}
+
+wanted() { # NAME [NAME...]: is the first among the others, or are there no others?
+    local name=$1 other
+    shift
+    [ $# = 0 ] && return 0
+    for other; do [ "$name" = "$other" ] && return 0; done
+    return 1
+}
+
+[ $# = 0 ] || for name; do
+    [ -f "test/$name.c" ] || [ -f "test/$name.sh" ] && continue
+    echo "error: test/run.sh: no such test: $name (they are in test/)" >&2
+    exit 1
+done
+for source in test/test_*.c; do
+    [ -f "$source" ] || continue
+    name=$(basename "$source" .c)
+    wanted "$name" "$@" || continue
+    if [ -x "$BUILD/test/$name" ]; then run_one "$BUILD/test/$name" cmocka
+    else
+        echo "FAIL  $name: $BUILD/test/$name is not built (run make test)"
+        failed=$((failed + 1))
+    fi
+done
+for script in test/check_headers.sh test/test_*.sh; do
+    [ -f "$script" ] && wanted "$(basename "$script" .sh)" "$@" && run_one "$script" script
+done
+
+[ $((passed + failed)) = 0 ] && echo 'no test was run'
+[ $skipped != 0 ] && echo "$skipped skipped"
+echo "$passed passed, $failed failed"
+[ $failed = 0 ] && [ $passed != 0 ]
