@@ -1,0 +1,57 @@
+// adamw: the optimizer's update and the squared norm of a gradient, on the CPU.
+//
+//   m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2,   w -= lr (mhat / (sqrt(vhat) + eps) + decay w)
+//   mhat = m / (1 - b1^t),   vhat = v / (1 - b2^t)          (Loshchilov & Hutter, arXiv 1711.05101; PyTorch's form)
+//
+// The decay acts on the weight itself, not through the gradient: that is the W. One pass over memory: read g, m, v, w; write m, v, w
+// and a zero to g, so that the next step starts from clean accumulators without a pass of its own.
+// The invariant: element-wise, so ZeRO may cut the range anywhere. sum_squares adds fixed ranges in a fixed order, in
+// double, so that the norm's bits depend neither on threads nor on luck.
+#include "dev_cpu.h"
+
+#include <math.h>
+
+static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, X *x, size_t n, AdamW h)
+{
+    float c1 = (float)(1 / (1 - pow(h.beta1, h.step))), c2 = (float)(1 / (1 - pow(h.beta2, h.step)));
+    float b1 = h.beta1, b2 = h.beta2, shrink = 1 - h.lr * h.weight_decay;
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * h.grad_scale;
+        float mi = b1 * m[i] + (1 - b1) * g;
+        float vi = b2 * v[i] + (1 - b2) * g * g;
+        m[i] = mi;
+        v[i] = vi;
+        weight[i] = weight[i] * shrink - h.lr * (mi * c1) / (sqrtf(vi * c2) + h.eps);
+        grad[i] = 0;
+    }
+    for (size_t i = 0; x && i < n; i++) ((float *)x)[i] = weight[i];
+}
+
+static double sum_squares(Dev *dev, const float *x, size_t n)
+{
+    enum { RANGES = 256, SPAN = 1024 };
+    double partial[RANGES];
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < RANGES; i++) {
+        double sum = 0;
+        size_t end = (i + 1) * n / RANGES;
+        for (size_t begin = i * n / RANGES; begin < end; begin += SPAN) {
+            size_t stop = begin + SPAN < end ? begin + SPAN : end;
+            float part = 0;
+#pragma omp simd reduction(+ : part)
+            for (size_t j = begin; j < stop; j++) part += x[j] * x[j];
+            sum += part;
+        }
+        partial[i] = sum;
+    }
+    double total = 0;
+    for (size_t i = 0; i < RANGES; i++) total += partial[i];
+    return total;
+}
+
+void adamw_cpu_fill(Dev *dev)
+{
+    dev->adamw = adamw;
+    dev->sum_squares = sum_squares;
+}

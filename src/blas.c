@@ -1,0 +1,103 @@
+// blas: picks OpenBLAS' kernel set, and measures its speed.
+//
+// OpenBLAS chooses kernels when it is loaded, by the processor's name; 0.3.21 takes AVX-512 machines that it does not know by
+// name for Haswell (AVX2) and runs at half speed. OPENBLAS_CORETYPE overrides the choice but is read at load time, so the
+// program replaces itself once, with the variable set. Images and clusters also preset the variable to an old kernel set that runs
+// everywhere; that is overridden too, and said. PRETRAIN_BLAS=keep leaves the choice alone; PRETRAIN_BLAS=ours marks the restart.
+//
+// The measured peak is the yardstick of every MFU in this project: the machine's own best sgemm rate over the shapes of
+// the model at hand, with the library's own threading and nothing else running, not a data sheet's number.
+#include "blas.h"
+
+#include "check.h"
+
+#include <cblas.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+char *openblas_get_corename(void);
+void openblas_set_num_threads(int threads);
+
+const char *blas_kernel(void)
+{
+    return openblas_get_corename();
+}
+
+const char *blas_reason(void)
+{
+    const char *mode = getenv("PRETRAIN_BLAS");
+    if (mode && !strcmp(mode, "ours")) return "chosen for this processor's AVX-512; PRETRAIN_BLAS=keep to leave the choice alone";
+    return getenv("OPENBLAS_CORETYPE") ? "from OPENBLAS_CORETYPE" : "OpenBLAS' own choice";
+}
+
+#if defined(__x86_64__)
+static const char *wanted_kernel(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) return NULL;
+    const char *now = blas_kernel(), *good[] = {"SkylakeX", "Cooperlake", "SapphireRapids"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (!strcasecmp(now, good[i])) return NULL;
+    return __builtin_cpu_supports("avx512bf16") ? "SAPPHIRERAPIDS" : "SKYLAKEX";
+}
+#else
+static const char *wanted_kernel(void)
+{
+    return NULL; // OpenBLAS knows its Arm and POWER processors
+}
+#endif
+
+void blas_choose(char **argv)
+{
+    if (getenv("PRETRAIN_BLAS")) return; // chosen, or to be kept
+    const char *kernel = wanted_kernel();
+    if (!kernel) return;
+    setenv("OPENBLAS_CORETYPE", kernel, 1);
+    setenv("PRETRAIN_BLAS", "ours", 1);
+    execv("/proc/self/exe", argv);
+    unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): go on with what there is
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// Best time of one product, over as many tries as fit into `seconds` (three at least).
+static double best_time(BlasShape s, double seconds)
+{
+    float *a = malloc(s.M * s.K * sizeof *a), *b = malloc(s.N * s.K * sizeof *b), *c = malloc(s.M * s.N * sizeof *c);
+    if (!a || !b || !c) die("sgemm peak: no memory for %zu x %zu x %zu", s.M, s.N, s.K);
+    for (size_t i = 0; i < s.M * s.K; i++) a[i] = (float)(i % 7) - 3;
+    for (size_t i = 0; i < s.N * s.K; i++) b[i] = (float)(i % 5) - 2;
+    double best = 1e30, begin = now_s();
+    for (int i = 0; i < 3 || (now_s() - begin < seconds && i < 1000); i++) {
+        double t = now_s();
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)s.M, (int)s.N, (int)s.K, 1, a, (int)s.K, b, (int)s.K,
+                    0, c, (int)s.N);
+        t = now_s() - t;
+        if (t < best) best = t;
+    }
+    free(a), free(b), free(c);
+    return best;
+}
+
+double blas_peak(const BlasShape *shape, size_t n, int threads, double seconds)
+{
+    double flops = 0, time = 0;
+    openblas_set_num_threads(threads);
+    for (size_t i = 0; i < n; i++) {
+        flops += 2.0 * (double)shape[i].M * (double)shape[i].N * (double)shape[i].K;
+        time += best_time(shape[i], seconds / (double)n);
+    }
+    openblas_set_num_threads(1);
+    return flops / time / 1e9;
+}

@@ -1,0 +1,34 @@
+// dev_cpu: the CPU's side of the op table, shared by the files that fill it. Layer 1.
+//
+// Each op lives in the file of its idea (matmul.c, attention.c, norm.c, ...) and is declared here once; dev_cpu.c
+// puts them into the table. The contracts stand in dev.h. Storage is fp32: X is float.
+#ifndef DEV_CPU_H
+#define DEV_CPU_H
+#include "dev.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Scratch that ops share, at least n floats, 64-byte aligned. It grows on first use and is kept; one op runs at a time.
+float *dev_cpu_scratch(Dev *dev, size_t n_floats);
+
+// C (M, N) = alpha * op(A) op(B) + beta * C on the calling thread; row-major with leading dimensions; op is transposition.
+void matmul_gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
+                 const float *B, size_t ldb, float beta, float *C, size_t ldc);
+
+void matmul_cpu_fill(Dev *dev);
+void attention_cpu_fill(Dev *dev);
+void norm_cpu_fill(Dev *dev);
+void ffn_cpu_fill(Dev *dev);
+void rope_cpu_fill(Dev *dev);
+void embed_cpu_fill(Dev *dev);
+void loss_cpu_fill(Dev *dev);
+void adamw_cpu_fill(Dev *dev);
+
+// The naive twin of attention_forward: the whole (Tq, Tk) matrix, in double. The oracle of the tests.
+void attention_forward_naive(float *out, float *lse, const float *q, const float *k, const float *v, AttnShape shape);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,398 @@
+// test_ops_grad: every backward op against finite differences of its forward, taken in double.
+//
+// For a function f, weights c and a direction r, all random, L(x) = sum_i c_i f_i(x) is one number, and
+//
+//   (L(x + h r) - L(x - h r)) / 2h = sum_j dx_j r_j + h^2 L'''(r) / 6 + ...,   dx = what backward gives for dout = c
+//
+// f is the plain double version of ops_ref.h, dx the float32 op. Three things may keep the two sides apart, and the bound is
+// their sum: truncation, at most |D(h) - D(2h)|, which is three times the h^2 term; rounding of L in double, 1e4 * 2^-53
+// times sum |c_i f_i|, over h; and the op's own error in float32, sum_j |r_j| err_j, from ops_ref.h. Every input is
+// moved alone, in DIRECTIONS directions. A wrong factor, sign, index or missing term is of order one.
+#include "ops_run.h"
+
+#define EPS 1e-5f
+#define THETA 10000.0f
+#define XC(ptr) ((const X *)(ptr))
+#define XM(ptr) ((X *)(ptr))
+#define STEP 0x1p-12
+enum { DIRECTIONS = 4 };
+
+// f writes n_out numbers; its inputs are where the test put them (args), so that moving one input moves f.
+typedef struct {
+    void (*f)(double *out, void *args);
+    void *args;
+    const double *c;
+    double *out;
+    size_t n_out;
+} Functional;
+
+static double value(const Functional *l, double *size)
+{
+    double sum = 0;
+    *size = 0;
+    l->f(l->out, l->args);
+    for (size_t i = 0; i < l->n_out; i++) {
+        sum += l->c[i] * l->out[i];
+        *size += fabs(l->c[i] * l->out[i]);
+    }
+    return sum;
+}
+
+// (L(x + h r) - L(x - h r)) / 2h; x comes back unchanged, bit for bit.
+static double slope(const Functional *l, double *x, const double *origin, const double *r, size_t n, double h, double *size)
+{
+    double up, down, size_down;
+    for (size_t i = 0; i < n; i++) x[i] = origin[i] + h * r[i];
+    up = value(l, size);
+    for (size_t i = 0; i < n; i++) x[i] = origin[i] - h * r[i];
+    down = value(l, &size_down);
+    memcpy(x, origin, n * sizeof *x);
+    *size += size_down;
+    return (up - down) / (2 * h);
+}
+
+// dx, err: the op's gradient of input x (n) and its float32 bound.
+static void check_input(Run *run, const char *name, const Functional *l, double *x, const float *dx, const double *err, size_t n)
+{
+    double *origin = run_zeros(run, n), *r = run_zeros(run, n), size;
+    memcpy(origin, x, n * sizeof *x);
+    for (uint32_t k = 0; k < DIRECTIONS; k++) {
+        double want = 0, rounding = 0;
+        for (size_t i = 0; i < n; i++) {
+            r[i] = rng_normal(rng_make(2, name, k), i);
+            want += dx[i] * r[i];
+            rounding += fabs(r[i]) * (err[i] + UNDERFLOW);
+        }
+        double twice = slope(l, x, origin, r, n, 2 * STEP, &size), once = slope(l, x, origin, r, n, STEP, &size);
+        double bound = fabs(once - twice) + 1e4 * 0x1p-53 * size / STEP + rounding;
+        if (!within(want, once, bound))
+            fail_msg("%s, direction %u: backward gives %.9g, differences give %.9g, bound %.3g", name, k, want, once, bound);
+        if (!(bound <= 1e-3 * (fabs(once) + sqrt((double)n)))) // a bound that forgives everything tests nothing
+            fail_msg("%s, direction %u: the bound %.3g says nothing about %.3g", name, k, bound, once);
+    }
+}
+
+static Run run_make(void)
+{
+    return (Run){.dev = dev_cpu_create(2)};
+}
+
+static void run_end(Run *r)
+{
+    dev_cpu_free(r->dev);
+    run_free(r);
+}
+
+// Random c, and the functional that weighs f with it.
+static Functional functional(Run *r, void (*f)(double *, void *), void *args, const float *c, size_t n)
+{
+    return (Functional){.f = f, .args = args, .c = run_wide(r, c, n), .out = run_zeros(r, n), .n_out = n};
+}
+
+// ---- matmul
+typedef struct {
+    size_t N, C, OC;
+    double *inp, *weight, *bias;
+    bool gelu; // of the input
+} Matmul;
+
+static void matmul(double *out, void *args)
+{
+    Matmul *a = args;
+    double *inp = malloc(a->N * a->C * sizeof *inp);
+    assert_non_null(inp);
+    for (size_t i = 0; i < a->N * a->C; i++) inp[i] = a->gelu ? ref_gelu(a->inp[i]) : a->inp[i];
+    ref_matmul(out, NULL, inp, a->weight, a->bias, a->N, a->C, a->OC);
+    free(inp);
+}
+
+static void test_matmul(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    size_t N = 5, C = 11, OC = 7;
+    const float *inp = run_in(&r, "inp", N * C), *weight = run_in(&r, "weight", OC * C), *bias = run_in(&r, "bias", OC);
+    const float *dout = run_in(&r, "dout", N * OC);
+    Matmul a = {N, C, OC, run_wide(&r, inp, N * C), run_wide(&r, weight, OC * C), run_wide(&r, bias, OC), false};
+    Functional l = functional(&r, matmul, &a, dout, N * OC);
+    double *dy = run_wide(&r, dout, N * OC), *ones = run_zeros(&r, N), *ref = run_zeros(&r, N * C);
+    double *err = run_zeros(&r, N * C), *w_ref = run_zeros(&r, OC * C), *w_err = run_zeros(&r, OC * C);
+    double *b_ref = run_zeros(&r, OC), *b_err = run_zeros(&r, OC);
+    for (size_t n = 0; n < N; n++) ones[n] = 1;
+    ref_matmul_back_input(ref, err, dy, a.weight, N, C, OC);
+    ref_outer_sum(w_ref, w_err, dy, a.inp, N, OC, C);
+    ref_outer_sum(b_ref, b_err, dy, ones, N, OC, 1);
+
+    float *dinp = run_out(&r, N * C), *dpre = run_out(&r, N * C);
+    float *dweight = run_narrow(&r, run_zeros(&r, OC * C), OC * C), *dbias = run_narrow(&r, run_zeros(&r, OC), OC);
+    r.dev->matmul_backward_input(r.dev, XM(dinp), XC(dout), XC(weight), N, C, OC);
+    r.dev->matmul_backward_weight(r.dev, dweight, dbias, XC(dout), XC(inp), N, C, OC);
+    r.dev->matmul_gelu_backward_input(r.dev, XM(dpre), XC(dout), XC(weight), XC(inp), N, C, OC);
+    check_input(&r, "matmul inp", &l, a.inp, dinp, err, N * C);
+    check_input(&r, "matmul weight", &l, a.weight, dweight, w_err, OC * C);
+    check_input(&r, "matmul bias", &l, a.bias, dbias, b_err, OC);
+    a.gelu = true;
+    for (size_t i = 0; i < N * C; i++) {
+        double e, g = ref_gelu_grad(inp[i], &e);
+        err[i] = err[i] * fabs(g) + fabs(ref[i]) * (e + U * fabs(g));
+    }
+    check_input(&r, "matmul gelu inp", &l, a.inp, dpre, err, N * C);
+    run_end(&r);
+}
+
+// ---- swiglu
+typedef struct {
+    size_t N, F;
+    double *gate_up;
+} Swiglu;
+
+static void swiglu(double *out, void *args)
+{
+    Swiglu *a = args;
+    ref_swiglu(out, NULL, a->gate_up, a->N, a->F);
+}
+
+static void test_swiglu(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    size_t N = 5, F = 9;
+    const float *gate_up = run_in(&r, "gate_up", N * 2 * F), *dout = run_in(&r, "dout", N * F);
+    Swiglu a = {N, F, run_wide(&r, gate_up, N * 2 * F)};
+    Functional l = functional(&r, swiglu, &a, dout, N * F);
+    float *dx = run_out(&r, N * 2 * F);
+    double *ref = run_zeros(&r, N * 2 * F), *err = run_zeros(&r, N * 2 * F);
+    r.dev->swiglu_backward(r.dev, XM(dx), XC(dout), XC(gate_up), N, F);
+    ref_swiglu_back(ref, err, run_wide(&r, dout, N * F), a.gate_up, N, F);
+    check_input(&r, "swiglu", &l, a.gate_up, dx, err, N * 2 * F);
+    run_end(&r);
+}
+
+// ---- embedding
+typedef struct {
+    size_t N, C;
+    const int32_t *token, *pos;
+    double *wte, *wpe;
+} Embed;
+
+static void embed(double *out, void *args)
+{
+    Embed *a = args;
+    ref_embed(out, NULL, a->token, a->pos, a->wte, a->wpe, a->N, a->C);
+}
+
+static void test_embed(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    size_t N = 23, C = 5, V = 7, T = 6;
+    const int32_t *token = run_ints(&r, "token", N, 0, (int)V), *pos = run_ints(&r, "pos", N, 0, (int)T);
+    const float *dout = run_in(&r, "dout", N * C);
+    Embed a = {N, C, token, pos, run_wide(&r, run_in(&r, "wte", V * C), V * C), run_wide(&r, run_in(&r, "wpe", T * C), T * C)};
+    Functional l = functional(&r, embed, &a, dout, N * C);
+    double *dy = run_wide(&r, dout, N * C), *t_ref = run_zeros(&r, V * C), *p_ref = run_zeros(&r, T * C);
+    double *t_err = run_zeros(&r, V * C), *p_err = run_zeros(&r, T * C);
+    float *dwte = run_narrow(&r, t_ref, V * C), *dwpe = run_narrow(&r, p_ref, T * C);
+    r.dev->embed_backward(r.dev, dwte, dwpe, XC(dout), token, pos, N, C, V);
+    ref_scatter(t_ref, t_err, dy, token, N, C, V);
+    ref_scatter(p_ref, p_err, dy, pos, N, C, T);
+    check_input(&r, "embed tokens", &l, a.wte, dwte, t_err, V * C);
+    check_input(&r, "embed positions", &l, a.wpe, dwpe, p_err, T * C);
+    run_end(&r);
+}
+
+// ---- norms; a head norm is an RMSNorm over rows of D
+typedef struct {
+    size_t N, C;
+    NormKind kind;
+    double *inp, *weight, *bias;
+} Norm;
+
+static void norm(double *out, void *args)
+{
+    Norm *a = args;
+    ref_norm(out, NULL, NULL, a->inp, a->weight, a->bias, a->N, a->C, a->kind, EPS);
+}
+
+static void norm_case(NormKind kind, bool heads)
+{
+    Run r = run_make();
+    size_t N = 6, C = 13; // or 2 rows of 3 heads of 13
+    const float *inp = run_in(&r, "inp", N * C), *weight = run_in(&r, "weight", C), *dout = run_in(&r, "dout", N * C);
+    Norm a = {N, C, kind, run_wide(&r, inp, N * C), run_wide(&r, weight, C), NULL};
+    if (kind == NORM_LAYERNORM) a.bias = run_wide(&r, run_in(&r, "bias", C), C);
+    Functional l = functional(&r, norm, &a, dout, N * C);
+    double *dy = run_wide(&r, dout, N * C), *ref = run_zeros(&r, N * C), *err = run_zeros(&r, N * C);
+    double *w_ref = run_zeros(&r, C), *w_err = run_zeros(&r, C), *b_ref = run_zeros(&r, C), *b_err = run_zeros(&r, C);
+    float *mean = run_out(&r, N), *rstd = run_out(&r, N), *dinp = run_out(&r, N * C);
+    float *dweight = run_narrow(&r, w_ref, C), *dbias = a.bias ? run_narrow(&r, b_ref, C) : NULL;
+    double *ones = run_zeros(&r, N);
+    for (size_t n = 0; n < N; n++) {
+        RefMoments m = ref_moments(a.inp + n * C, C, kind, EPS);
+        mean[n] = (float)m.mean, rstd[n] = (float)m.rstd, ones[n] = 1;
+    }
+    ref_norm_back(ref, err, w_ref, w_err, dy, a.inp, a.weight, N, C, kind, EPS);
+    ref_outer_sum(b_ref, b_err, dy, ones, N, C, 1);
+    if (heads)
+        r.dev->head_norm_backward(r.dev, XM(dinp), dweight, XC(dout), XC(inp), rstd, XC(weight), N / 3, 3, C, 3 * C);
+    else
+        r.dev->norm_backward(r.dev, XM(dinp), dweight, dbias, XC(dout), NULL, XC(inp), mean, rstd, XC(weight), N, C, kind);
+    check_input(&r, "norm inp", &l, a.inp, dinp, err, N * C);
+    check_input(&r, "norm weight", &l, a.weight, dweight, w_err, C);
+    if (dbias) check_input(&r, "norm bias", &l, a.bias, dbias, b_err, C);
+    run_end(&r);
+}
+
+static void test_layernorm(void **state)
+{
+    (void)state;
+    norm_case(NORM_LAYERNORM, false);
+}
+
+static void test_rmsnorm(void **state)
+{
+    (void)state;
+    norm_case(NORM_RMSNORM, false);
+}
+
+static void test_head_norm(void **state)
+{
+    (void)state;
+    norm_case(NORM_RMSNORM, true);
+}
+
+// ---- rope
+typedef struct {
+    size_t N, heads, D;
+    const int32_t *pos;
+    double *x;
+} Rope;
+
+static void rope(double *out, void *args)
+{
+    Rope *a = args;
+    memcpy(out, a->x, a->N * a->heads * a->D * sizeof *out);
+    ref_rope(out, NULL, a->pos, a->N, a->heads, a->D, THETA, 1);
+}
+
+static void test_rope(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    size_t N = 5, heads = 2, D = 6, n = N * heads * D;
+    const int32_t *pos = run_ints(&r, "pos", N, 0, 50);
+    const float *dout = run_in(&r, "dout", n);
+    Rope a = {N, heads, D, pos, run_wide(&r, run_in(&r, "x", n), n)};
+    Functional l = functional(&r, rope, &a, dout, n);
+    float *dx = run_copy(&r, dout, n);
+    double *turned = run_wide(&r, dout, n), *err = run_zeros(&r, n);
+    r.dev->rope_backward(r.dev, XM(dx), pos, N, heads, D, heads * D, THETA);
+    ref_rope(turned, err, pos, N, heads, D, THETA, -1);
+    check_input(&r, "rope", &l, a.x, dx, err, n);
+    run_end(&r);
+}
+
+// ---- attention
+typedef struct {
+    AttnShape s;
+    double *q, *k, *v;
+} Attention;
+
+static void attention(double *out, void *args)
+{
+    Attention *a = args;
+    ref_attention(out, NULL, NULL, NULL, a->q, a->k, a->v, a->s);
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    AttnShape s = {.B = 2, .Tq = 70, .Tk = 70, .H = 4, .G = 2, .D = 6, .ldq = 24, .ldkv = 12};
+    size_t n_rows = s.B * s.Tq, n_q = n_rows * s.ldq, n_kv = n_rows * s.ldkv;
+    const float *q = run_in(&r, "q", n_q), *k = run_in(&r, "k", n_kv), *v = run_in(&r, "v", n_kv);
+    const float *dout = run_in(&r, "dout", n_q);
+    Attention a = {s, run_wide(&r, q, n_q), run_wide(&r, k, n_kv), run_wide(&r, v, n_kv)};
+    Functional l = functional(&r, attention, &a, dout, n_q);
+    double *ref[3] = {run_zeros(&r, n_q), run_zeros(&r, n_kv), run_zeros(&r, n_kv)};
+    double *err[3] = {run_zeros(&r, n_q), run_zeros(&r, n_kv), run_zeros(&r, n_kv)};
+    ref_attention_back(ref[0], ref[1], ref[2], err[0], err[1], err[2], run_wide(&r, dout, n_q), a.q, a.k, a.v, s);
+    float *dq = run_out(&r, n_q), *dk = run_out(&r, n_kv), *dv = run_out(&r, n_kv);
+    double *exact = run_zeros(&r, n_q), *exact_lse = run_zeros(&r, n_rows * s.H);
+    ref_attention(exact, NULL, exact_lse, NULL, a.q, a.k, a.v, s);
+    const float *out = run_narrow(&r, exact, n_q), *lse = run_narrow(&r, exact_lse, n_rows * s.H);
+    r.dev->attention_backward(r.dev, XM(dq), XM(dk), XM(dv), XC(dout), XC(out), lse, XC(q), XC(k), XC(v), s);
+    check_input(&r, "attention q", &l, a.q, dq, err[0], n_q);
+    check_input(&r, "attention k", &l, a.k, dk, err[1], n_kv);
+    check_input(&r, "attention v", &l, a.v, dv, err[2], n_kv);
+    run_end(&r);
+}
+
+// ---- softmax + cross-entropy: the functional is scale * (sum of the losses)
+typedef struct {
+    size_t N, V;
+    const int32_t *target;
+    double *logits;
+} Xent;
+
+static void xent(double *out, void *args)
+{
+    Xent *a = args;
+    ref_xent(out, NULL, NULL, NULL, a->logits, a->target, a->N, a->V, 1);
+}
+
+static void test_xent(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    size_t N = 7, V = 19;
+    float scale = 0.37f, c[7], loss[7];
+    const int32_t *target = run_ints(&r, "target", N, -1, (int)V);
+    const float *logits = run_in(&r, "logits", N * V);
+    for (size_t n = 0; n < N; n++) c[n] = scale;
+    Xent a = {N, V, target, run_wide(&r, logits, N * V)};
+    Functional l = functional(&r, xent, &a, c, N);
+    float *dlogits = run_out(&r, N * V);
+    double *ref = run_zeros(&r, N * V), *err = run_zeros(&r, N * V), *loss_ref = run_zeros(&r, N);
+    r.dev->softmax_xent(r.dev, loss, XM(dlogits), XC(logits), target, N, V, scale);
+    ref_xent(loss_ref, NULL, ref, err, a.logits, target, N, V, scale);
+    check_input(&r, "xent", &l, a.logits, dlogits, err, N * V);
+    run_end(&r);
+}
+
+// The method itself must see a gradient that is off by one part in a hundred in one element, and a NaN.
+static void test_differences_see_an_error(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    size_t N = 5, F = 9, n = N * 2 * F;
+    const float *gate_up = run_in(&r, "gate_up", n), *dout = run_in(&r, "dout", N * F);
+    Swiglu a = {N, F, run_wide(&r, gate_up, n)};
+    Functional l = functional(&r, swiglu, &a, dout, N * F);
+    double *dx = run_zeros(&r, n), *err = run_zeros(&r, n), *way = run_zeros(&r, n), *origin = run_wide(&r, gate_up, n), size;
+    ref_swiglu_back(dx, err, run_wide(&r, dout, N * F), a.gate_up, N, F);
+    double want = 0, bound = 0;
+    for (size_t i = 0; i < n; i++) {
+        way[i] = rng_normal(rng_make(2, "way", 0), i);
+        want += dx[i] * way[i];
+        bound += fabs(way[i]) * err[i];
+    }
+    double twice = slope(&l, a.gate_up, origin, way, n, 2 * STEP, &size);
+    double once = slope(&l, a.gate_up, origin, way, n, STEP, &size);
+    bound += fabs(once - twice) + 1e4 * 0x1p-53 * size / STEP;
+    assert_true(within(want, once, bound));
+    assert_false(within(want + 0.01 * dx[3] * way[3], once, bound));
+    assert_false(within(NAN, once, bound));
+    run_end(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_differences_see_an_error), cmocka_unit_test(test_matmul), cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_embed), cmocka_unit_test(test_layernorm), cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_head_norm), cmocka_unit_test(test_rope), cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_xent),
+    };
+    return cmocka_run_group_tests_name("op gradients", tests, NULL, NULL);
+}
