@@ -1,0 +1,140 @@
+// unit: what the unit kinds share: finding weights by role, buffer lists, and the two small kinds, embedding and head.
+// (The block has a file of its own, block.c.)
+//
+// The head is where memory is saved. Its logits (N, V) would be the largest tensor of the step by far, so they are made
+// a chunk of rows at a time: logits, softmax-cross-entropy in place, both gradient products, next chunk. For that the
+// loss of a training step is computed in backward; forward only normalises. Evaluation computes the loss in forward.
+//
+// The invariant: the loss of a row and its gradient depend on that row alone, so the chunk size does not matter, but for
+// the order in which the head's weight gradient is summed.
+#include "unit.h"
+
+#include "check.h"
+
+enum { LOGITS_MAX = 1 << 25, CHUNK_MIN = 64, CHUNK_MAX = 1024 }; // logits of a chunk: at most 2^25 elements
+
+X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
+{
+    if (unit->row[role] < 0) return NULL;
+    const Param *row = &ctx->params->row[unit->row[role]];
+    return (X *)((char *)ctx->weight[row->unit] + (row->offset - ctx->begin[row->unit]) * ctx->dev->x_bytes);
+}
+
+float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role)
+{
+    if (unit->row[role] < 0) return NULL;
+    const Param *row = &ctx->params->row[unit->row[role]];
+    return ctx->grad[row->unit] + (row->offset - ctx->begin[row->unit]);
+}
+
+void unit_list_add(BufferList *list, const char *name, size_t n_elems, size_t elem_bytes)
+{
+    check(list->n < UNIT_MAX_SAVED);
+    list->name[list->n] = name;
+    list->n_bytes[list->n++] = n_elems * elem_bytes;
+}
+
+size_t unit_head_chunk(const ModelShape *shape, size_t N)
+{
+    size_t rows = LOGITS_MAX / shape->vocab / CHUNK_MIN * CHUNK_MIN;
+    if (rows < CHUNK_MIN) rows = CHUNK_MIN;
+    if (rows > CHUNK_MAX) rows = CHUNK_MAX;
+    return rows < N ? rows : N;
+}
+
+BufferList unit_scratch(const Dev *dev, const ModelShape *s, size_t N)
+{
+    BufferList list = {.n = 0};
+    size_t x = dev->x_bytes, hd = s->heads * s->head_size, qkv = (s->heads + 2 * s->kv_heads) * s->head_size;
+    unit_list_add(&list, "norm", N * s->channels, x);
+    unit_list_add(&list, "qkv", N * qkv, x);
+    unit_list_add(&list, "attn", N * hd, x);
+    unit_list_add(&list, "wide", N * s->ffn * (s->swiglu ? 3 : 1), x);
+    unit_list_add(&list, "logits", unit_head_chunk(s, N) * s->vocab, x);
+    return list;
+}
+
+// ---- embedding
+
+static BufferList embedding_saved(const Dev *dev, const ModelShape *shape, size_t B, size_t T)
+{
+    (void)dev, (void)shape, (void)B, (void)T;
+    return (BufferList){.n = 0};
+}
+
+static void embedding_forward(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
+                              const Batch *batch)
+{
+    (void)inp, (void)saved;
+    ctx->dev->embed_forward(ctx->dev, out, batch->token, batch->pos, unit_weight(ctx, unit, W_TOKENS),
+                            unit_weight(ctx, unit, W_POSITIONS), batch->N, ctx->shape->channels);
+}
+
+static void embedding_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
+                               const Batch *batch)
+{
+    (void)inp, (void)saved;
+    ctx->dev->embed_backward(ctx->dev, unit_grad(ctx, unit, W_TOKENS), unit_grad(ctx, unit, W_POSITIONS), stream,
+                             batch->token, batch->pos, batch->N, ctx->shape->channels, ctx->shape->vocab);
+}
+
+const UnitKind unit_embedding = {"embedding", embedding_saved, embedding_forward, embedding_backward};
+
+// ---- head: final norm, logits, loss
+
+enum { HEAD_NORM, HEAD_MEAN, HEAD_RSTD };
+
+static BufferList head_saved(const Dev *dev, const ModelShape *s, size_t B, size_t T)
+{
+    BufferList list = {.n = 0};
+    unit_list_add(&list, "norm", B * T * s->channels, dev->x_bytes);
+    unit_list_add(&list, "mean", B * T, sizeof(float));
+    unit_list_add(&list, "rstd", B * T, sizeof(float));
+    return list;
+}
+
+static void head_forward(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
+                         const Batch *batch)
+{
+    (void)out;
+    Dev *dev = ctx->dev;
+    const ModelShape *s = ctx->shape;
+    X *norm = (X *)saved[HEAD_NORM], *logits = (X *)ctx->scratch[SCRATCH_LOGITS];
+    dev->norm_forward(dev, norm, NULL, (float *)saved[HEAD_MEAN], (float *)saved[HEAD_RSTD], inp, NULL,
+                      unit_weight(ctx, unit, W_FINAL_NORM), unit_weight(ctx, unit, B_FINAL_NORM),
+                      batch->N, s->channels, s->norm, s->norm_eps);
+    if (batch->train || !batch->loss) return;
+    size_t chunk = unit_head_chunk(s, batch->N);
+    for (size_t n0 = 0; n0 < batch->N; n0 += chunk) {
+        size_t rows = batch->N - n0 < chunk ? batch->N - n0 : chunk;
+        const X *part = (const X *)((char *)norm + n0 * s->channels * dev->x_bytes);
+        dev->matmul_forward(dev, logits, part, unit_weight(ctx, unit, W_HEAD), NULL, rows, s->channels, s->vocab);
+        dev->softmax_xent(dev, batch->loss + n0, NULL, logits, batch->target + n0, rows, s->vocab, 0);
+    }
+}
+
+static void head_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
+                          const Batch *batch)
+{
+    Dev *dev = ctx->dev;
+    const ModelShape *s = ctx->shape;
+    const X *weight = unit_weight(ctx, unit, W_HEAD);
+    X *norm = (X *)saved[HEAD_NORM], *logits = (X *)ctx->scratch[SCRATCH_LOGITS];
+    X *dnorm = (X *)ctx->scratch[SCRATCH_NORM];
+    size_t chunk = unit_head_chunk(s, batch->N), row_bytes = s->channels * dev->x_bytes;
+    for (size_t n0 = 0; n0 < batch->N; n0 += chunk) {
+        size_t rows = batch->N - n0 < chunk ? batch->N - n0 : chunk;
+        const X *part = (const X *)((char *)norm + n0 * row_bytes);
+        dev->matmul_forward(dev, logits, part, weight, NULL, rows, s->channels, s->vocab);
+        dev->softmax_xent(dev, batch->loss + n0, logits, logits, batch->target + n0, rows, s->vocab, batch->scale);
+        dev->matmul_backward_input(dev, (X *)((char *)dnorm + n0 * row_bytes), logits, weight, rows, s->channels,
+                                   s->vocab);
+        dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_HEAD), NULL, logits, part, rows, s->channels,
+                                    s->vocab);
+    }
+    dev->norm_backward(dev, stream, unit_grad(ctx, unit, W_FINAL_NORM), unit_grad(ctx, unit, B_FINAL_NORM), dnorm, NULL,
+                       inp, (const float *)saved[HEAD_MEAN], (const float *)saved[HEAD_RSTD],
+                       unit_weight(ctx, unit, W_FINAL_NORM), batch->N, s->channels, s->norm);
+}
+
+const UnitKind unit_head = {"head", head_saved, head_forward, head_backward};

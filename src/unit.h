@@ -1,0 +1,109 @@
+// unit: the interface that embedding, blocks and head share. Layer 3.
+//
+// The network is a list of units. Each reads the residual stream (N, C), writes the stream (N, C), and keeps in its own
+// saved area what its backward needs. A unit is the grain of recomputation, sharding, pipeline cuts, offload and
+// checkpoints: whoever implements one of those needs this file and no other.
+//
+// Weights are found by role, through the parameter table and a base pointer per unit, so that the owner of the weights
+// (the whole flat buffer, or a gathered copy of one unit) is free to put them anywhere.
+#ifndef UNIT_H
+#define UNIT_H
+#include "dev.h"
+#include "params.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What the model is: the [model] section of the config, resolved.
+typedef struct {
+    size_t layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
+    NormKind norm;
+    float norm_eps, rope_theta;
+    bool swiglu, rope, bias, tie, qk_norm;
+} ModelShape;
+
+// The tensors of a unit by what they are for; absent ones (no bias, no gate) have row -1.
+typedef enum {
+    W_TOKENS, W_POSITIONS,                           // embedding
+    W_ATTN_NORM, B_ATTN_NORM, W_QKV, B_QKV,          // block; QKV: the row of q, with k and v right behind it
+    W_Q_NORM, W_K_NORM, W_ATTN_OUT, B_ATTN_OUT,
+    W_FFN_NORM, B_FFN_NORM, W_FFN_IN, B_FFN_IN,      // FFN_IN: gate with up right behind it, or up alone
+    W_FFN_DOWN, B_FFN_DOWN,
+    W_FINAL_NORM, B_FINAL_NORM, W_HEAD,              // head; W_HEAD is W_TOKENS' row when tied
+    UNIT_ROLES
+} UnitRole;
+
+// One micro-batch. Arrays are on the device, N = B*T rows.
+typedef struct {
+    size_t B, T, N;
+    const int32_t *token, *pos, *target; // target < 0: not counted
+    float *loss;                         // (N) nats, written by the head
+    float scale;                         // of the gradient: 1 / valid tokens of the global batch
+    bool train;                          // a backward follows
+} Batch;
+
+// Keys and values of the tokens so far, for sampling: (layers, context, kv_heads, head_size) each.
+typedef struct {
+    X *k, *v;
+    size_t length;
+} KvCache;
+
+enum { UNIT_MAX_SAVED = 20, UNIT_MAX_SCRATCH = 8 };
+
+// A buffer's name and size in bytes for N rows; `n` of them. What the planner counts and the model allocates.
+typedef struct {
+    const char *name[UNIT_MAX_SAVED];
+    size_t n_bytes[UNIT_MAX_SAVED];
+    int n;
+} BufferList;
+
+typedef struct Unit Unit;
+
+// What a unit is given to work with.
+typedef struct {
+    Dev *dev;
+    const ModelShape *shape;
+    const Params *params;
+    X *const *weight;      // by unit: where its weights start
+    float *const *grad;    // by unit: where its gradients start
+    const size_t *begin;   // by unit: its first element in the flat order
+    void *const *scratch;  // buffers of unit_scratch, shared by all units, dead between calls
+    KvCache *cache;        // NULL unless sampling
+} UnitContext;
+
+typedef struct {
+    const char *name;
+    // What forward keeps for backward, for B sequences of T tokens.
+    BufferList (*saved)(const Dev *dev, const ModelShape *shape, size_t B, size_t T);
+    // out (N, C) = unit(inp (N, C)); fills `saved`. The embedding ignores inp, the head ignores out.
+    void (*forward)(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
+                    const Batch *batch);
+    // stream (N, C): the gradient of out on entry, of inp on return. Adds to the unit's gradients.
+    void (*backward)(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
+                     const Batch *batch);
+} UnitKind;
+
+struct Unit {
+    const UnitKind *kind;
+    int index; // in the list, and in the parameter table
+    int row[UNIT_ROLES];
+};
+
+extern const UnitKind unit_embedding, unit_block, unit_head;
+
+// Scratch that any unit may use; the indices below.
+enum { SCRATCH_NORM, SCRATCH_QKV, SCRATCH_ATTN, SCRATCH_WIDE, SCRATCH_LOGITS };
+BufferList unit_scratch(const Dev *dev, const ModelShape *shape, size_t N);
+// Rows of logits that the head makes at a time.
+size_t unit_head_chunk(const ModelShape *shape, size_t N);
+
+// The tensor of a role; NULL where the unit has none.
+X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role);
+float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role);
+// Appends a buffer of n_elems elements of `elem_bytes`.
+void unit_list_add(BufferList *list, const char *name, size_t n_elems, size_t elem_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
