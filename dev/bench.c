@@ -1,0 +1,116 @@
+// bench: how fast is a training step, as a fraction of what the machine's matmul can do?
+//
+//   build/bench [gpt2-1024] [gpt2-64] [demo] [--steps N] [--threads N] [--profile]
+//
+// Measures the machine's sgemm peak over the very matmul shapes of the model (OpenBLAS, its own threading), then times whole
+// training steps (forward, backward, gradient norm, clip, AdamW) on random tokens. The fraction is
+//
+//   flops per token (model_flops_per_token) x tokens per second / peak
+//
+// Peak and steps are measured in turn in one run, because machines drift. The median of the steps is quoted.
+#include "blas.h"
+#include "check.h"
+#include "model.h"
+#include "optim.h"
+#include "rng.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+typedef struct {
+    const char *name;
+    ModelShape shape;
+    size_t B, T;
+    int steps;
+} Case;
+
+static const Case cases[] = {
+    {"gpt2-1024", {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
+                   .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true}, 4, 1024, 3},
+    {"gpt2-64", {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
+                 .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true}, 4, 64, 12},
+    {"demo", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 1024, .vocab = 4096,
+              .context = 256, .norm_eps = 1e-5f, .bias = true, .tie = true}, 16, 256, 20},
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The forward matmuls of one micro-batch; backward has the same shapes with the roles of M, N and K exchanged.
+static double case_peak(const Case *c, int threads)
+{
+    const ModelShape *s = &c->shape;
+    size_t N = c->B * c->T, C = s->channels, qkv = (s->heads + 2 * s->kv_heads) * s->head_size, head = N < 1024 ? N : 1024;
+    BlasShape shape[] = {{N, qkv, C}, {N, C, s->heads * s->head_size}, {N, s->ffn, C}, {N, C, s->ffn},
+                         {head, s->vocab, C}, {N, C, qkv}, {qkv, C, N}, {s->ffn, C, N}};
+    return blas_peak(shape, sizeof shape / sizeof *shape, threads, 2.0);
+}
+
+static double run_case(const Case *c, int threads, int steps)
+{
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(threads);
+    Model *model = model_create(&c->shape, dev, &mem, c->B, c->T, 1, true);
+    Optim optim = optim_create(model, 0.9f, 0.95f, 1e-8f, 0.1f, 1);
+    size_t N = c->B * c->T;
+    int32_t *token = malloc(2 * N * sizeof *token);
+    double *time = malloc((size_t)steps * sizeof *time);
+    if (!token || !time) die("bench: no memory for %zu tokens", N);
+    Rng rng = rng_make(1, "bench", 0);
+    for (size_t i = 0; i < 2 * N; i++) token[i] = (int32_t)rng_below(rng, i, c->shape.vocab);
+    double loss = 0;
+    for (int i = -1; i < steps; i++) { // the first is the warm-up
+        double t = now_s();
+        model_set_batch(model, token, NULL, token + N, c->B, c->T);
+        loss = model_forward_backward(model, 1 / (float)N) / (double)N;
+        optim_step(&optim, model, 1e-4);
+        if (i >= 0) time[i] = now_s() - t;
+    }
+    qsort(time, (size_t)steps, sizeof *time, by_value);
+    double median = time[steps / 2], peak = case_peak(c, dev->threads);
+    double rate = (double)N / median, gflops = model_flops_per_token(&c->shape, c->T) * rate / 1e9;
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    printf("| %-9s | %2zu x %4zu | %9.1f | %9.0f | %8.0f | %9.0f | %6.1f%% | %9.0f | %7.4f |\n", c->name, c->B, c->T,
+           median * 1e3, rate, gflops, peak, 100 * gflops / peak, (double)mem.peak / 1e6, loss);
+    fflush(stdout);
+    free(token), free(time);
+    mem_free_all(&mem);
+    model_free(model);
+    dev_cpu_free(dev);
+    return gflops / peak;
+}
+
+int main(int argc, char **argv)
+{
+    blas_choose(argv);
+    int threads = 0, steps = 0;
+    bool chosen = false, wanted[sizeof cases / sizeof *cases] = {false};
+    for (int i = 1; i < argc; i++) {
+        bool known = false;
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            if (!strcmp(argv[i], cases[c].name)) wanted[c] = chosen = known = true;
+        if (!strcmp(argv[i], "--steps") && i + 1 < argc) steps = atoi(argv[++i]), known = true;
+        if (!strcmp(argv[i], "--threads") && i + 1 < argc) threads = atoi(argv[++i]), known = true;
+        if (!known) die_usage("bench: '%s' (try: gpt2-1024 gpt2-64 demo --steps N --threads N)", argv[i]);
+    }
+    printf("OpenBLAS kernels: %s (%s)\n\n", blas_kernel(), blas_reason());
+    printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | memory MB | loss    |\n");
+    printf("|---|---|---|---|---|---|---|---|---|\n");
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        if (!chosen || wanted[c]) run_case(&cases[c], threads, steps > 0 ? steps : cases[c].steps);
+    return 0;
+}
