@@ -1,0 +1,19 @@
+// plot: loss.svg, the run in one picture. Layer 5.
+#ifndef PLOT_H
+#define PLOT_H
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Draws the metrics.jsonl at metrics_path into svg_path (written aside, then renamed: a viewer never
+// sees half a picture): training loss raw and smoothed, validation loss, the floor, and below them the
+// learning rate and the gradient norm, over tokens. title NULL: the run's name; floor in nats per
+// token, 0: what the file says. The picture needs no script, no font and no network, and does not
+// depend on the locale. Dies when a file cannot be read or written; a run without a train line yet
+// gives an empty frame that says so.
+void plot_loss_svg(const char *metrics_path, const char *svg_path, const char *title, double floor);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

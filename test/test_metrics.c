@@ -1,0 +1,372 @@
+// metrics: the schema line by line, not-finite numbers, a comma locale, resume after a kill, the reader.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "metrics.h"
+#include "plot.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct {
+    char dir[200], path[256];
+} Temp;
+
+static int setup(void **state)
+{
+    Temp *t = calloc(1, sizeof *t);
+    const char *base = getenv("TMPDIR");
+    snprintf(t->dir, sizeof t->dir, "%s/metricsXXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(t->dir)) return -1;
+    snprintf(t->path, sizeof t->path, "%s/metrics.jsonl", t->dir);
+    *state = t;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    Temp *t = *state;
+    unlink(t->path);
+    int failed = rmdir(t->dir); // fails when a .tmp was left behind
+    free(t);
+    return failed;
+}
+
+static MetricsRow train_row(int64_t step)
+{
+    return (MetricsRow){.event = METRICS_TRAIN, .step = step, .tokens = step * 100, .loss = 3.25, .lr = 6e-4,
+                        .grad_norm = 0.5, .dt_ms = 12.5, .tok_s = 8000, .mfu = 0.625};
+}
+
+static MetricsRow val_row(MetricsEvent event, int64_t step)
+{
+    return (MetricsRow){.event = event, .step = step, .tokens = step * 100, .val_loss = 2.5, .val_bpb = 1.25,
+                        .floor_loss = 2, .floor_bpb = 1, .seconds = 7.5};
+}
+
+static void write_all(const char *path, int64_t resume_step, const MetricsRow *row, size_t n)
+{
+    Metrics *metrics = metrics_open(path, resume_step);
+    for (size_t i = 0; i < n; i++) metrics_write(metrics, &row[i]);
+    metrics_close(metrics);
+}
+
+static char *slurp(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char *text = calloc(1, 1 << 20);
+    size_t n = fread(text, 1, (1 << 20) - 1, file);
+    assert_true(n < (1 << 20) - 1);
+    fclose(file);
+    return text;
+}
+
+static void put_file(const char *path, const char *text, const char *mode)
+{
+    FILE *file = fopen(path, mode);
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+// The keys that other programs rely on, spelled out here a second time on purpose.
+static void test_schema(void **state)
+{
+    Temp *t = *state;
+    MetricsRow rows[] = {
+        {.event = METRICS_START, .name = "r", .text = "GPT", .params = 7, .steps = 9, .batch_tokens = 100},
+        train_row(1), val_row(METRICS_VAL, 1), val_row(METRICS_END, 1),
+        {.event = METRICS_SAVE, .step = 1, .text = "checkpoints/step_00000001"},
+    };
+    const char *want[] = {
+        "{\"event\":\"start\",\"step\":0,\"name\":\"r\",\"text\":\"GPT\",\"params\":7,\"steps\":9,\"batch_tokens\":100,",
+        "{\"event\":\"train\",\"step\":1,\"tokens\":100,\"loss\":3.25,\"lr\":0.0006,\"grad_norm\":0.5,"
+        "\"dt_ms\":12.5,\"tok_s\":8000.0,\"mfu\":0.625,",
+        "{\"event\":\"val\",\"step\":1,\"tokens\":100,\"val_loss\":2.5,\"val_bpb\":1.25,\"floor_loss\":2.0,"
+        "\"floor_bpb\":1.0,\"seconds\":7.5,",
+        "{\"event\":\"end\",\"step\":1,\"tokens\":100,\"val_loss\":2.5,\"val_bpb\":1.25,\"floor_loss\":2.0,"
+        "\"floor_bpb\":1.0,\"seconds\":7.5,",
+        "{\"event\":\"save\",\"step\":1,\"text\":\"checkpoints/step_00000001\",",
+    };
+    write_all(t->path, 0, rows, 5);
+    char *text = slurp(t->path), *line = text;
+    for (int i = 0; i < 5; i++) {
+        char *end = strchr(line, '\n');
+        assert_non_null(end);
+        *end = '\0';
+        assert_true(strlen(line) > strlen(want[i]));
+        char *rest = line + strlen(want[i]);
+        assert_int_equal(strncmp(rest, "\"t\":", 4), 0);
+        *rest = '\0';
+        assert_string_equal(line, want[i]);
+        line = end + 1;
+    }
+    assert_string_equal(line, "");
+    free(text);
+}
+
+static void test_not_finite(void **state)
+{
+    Temp *t = *state;
+    MetricsRow rows[] = {train_row(1), train_row(2), val_row(METRICS_VAL, 2)};
+    rows[0].loss = NAN;
+    rows[1].grad_norm = INFINITY;
+    rows[2].val_loss = -INFINITY;
+    rows[2].floor_loss = 0; // not known: not written
+    write_all(t->path, 0, rows, 3);
+    char *text = slurp(t->path);
+    assert_non_null(strstr(text, "\"loss\":null,\"loss_nan\":true,\"lr\""));
+    assert_non_null(strstr(text, "\"grad_norm\":null,\"grad_norm_nan\":true,\"grad_norm_inf\":1,"));
+    assert_non_null(strstr(text, "\"val_loss\":null,\"val_loss_nan\":true,\"val_loss_inf\":-1,"));
+    assert_null(strstr(text, "floor_loss"));
+    free(text);
+    MetricsLog log = metrics_read(t->path);
+    assert_int_equal(log.n_rows, 3);
+    assert_int_equal(log.n_bad, 0);
+    assert_true(isnan(log.row[0].loss) && isnan(log.row[1].grad_norm) && isnan(log.row[2].val_loss));
+    assert_true(log.row[1].loss == 3.25 && log.row[2].floor_loss == 0);
+    metrics_log_free(&log);
+}
+
+// A sample from a byte-level tokenizer may hold anything: cut characters, overlong forms, surrogates,
+// escapes.
+static void test_text_is_any_bytes(void **state)
+{
+    Temp *t = *state;
+    char big[20000];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    MetricsRow rows[] = {
+        {.event = METRICS_SAMPLE, .step = 1,
+            .text = "caf\xc3\xa9 \"\\\n\x1b[31m \xe2\x82\xac \xf0\x9f\x90\xb1"},
+        {.event = METRICS_SAMPLE, .step = 2,
+            .text = "\xc3|\xc0\xaf|\xed\xa0\x80|\xf4\x90\x80\x80|\xff|\xe2\x82"},
+        {.event = METRICS_SAMPLE, .step = 3, .text = big},
+    };
+    write_all(t->path, 0, rows, 3);
+    MetricsLog log = metrics_read(t->path);
+    assert_int_equal(log.n_rows, 3);
+    assert_string_equal(log.row[0].text, rows[0].text);
+    const char *u = "\xef\xbf\xbd";
+    char want[200];
+    snprintf(want, sizeof want, "%s|%s%s|%s%s%s|%s%s%s%s|%s|%s%s", u, u, u, u, u, u, u, u, u, u, u, u, u);
+    assert_string_equal(log.row[1].text, want);
+    assert_string_equal(log.row[2].text, big);
+    metrics_log_free(&log);
+}
+
+// 9 digits give back every float, and every line is there before the next call: nothing waits in a
+// buffer.
+static void test_round_trip_and_flush(void **state)
+{
+    Temp *t = *state;
+    Metrics *metrics = metrics_open(t->path, 0);
+    for (int i = 1; i <= 50; i++) {
+        MetricsRow row = train_row(i);
+        row.loss = (float)(1.0 / (3 * i));
+        row.tokens = ((int64_t)1 << 52) + i;
+        metrics_write(metrics, &row);
+        MetricsLog log = metrics_read(t->path);
+        assert_int_equal(log.n_rows, i);
+        assert_true((float)log.row[i - 1].loss == (float)row.loss);
+        assert_true(log.row[i - 1].tokens == row.tokens && log.row[i - 1].step == i);
+        metrics_log_free(&log);
+    }
+    metrics_close(metrics);
+}
+
+// A locale whose decimal point is a comma, made here because a bare machine has none: a glibc
+// LC_NUMERIC file of its six fields (decimal point, thousands separator, grouping, both as wide
+// characters, code set).
+static int make_comma_locale(const char *dir)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/xx_XX", dir);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/xx_XX/LC_NUMERIC", dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    const uint32_t head[] = {0x20031115 ^ LC_NUMERIC, 6, 32, 34, 36, 40, 44, 48};
+    fwrite(head, sizeof head, 1, file);
+    fwrite(",\0.\0\x7f\0\0\0,\0\0\0.\0\0\0UTF-8\0\0\0", 24, 1, file);
+    fclose(file);
+    setenv("LOCPATH", dir, 1);
+    return setlocale(LC_NUMERIC, "xx_XX") != NULL;
+}
+
+static void test_comma_locale(void **state)
+{
+    Temp *t = *state;
+    char path[300], number[16];
+    bool made = make_comma_locale(t->dir);
+    snprintf(number, sizeof number, "%.1f", 0.5);
+    if (made) {
+        assert_string_equal(number, "0,5"); // or the test tests nothing
+        MetricsRow rows[] = {train_row(1), val_row(METRICS_VAL, 1)};
+        write_all(t->path, 0, rows, 2);
+        MetricsLog log = metrics_read(t->path);
+        char *text = slurp(t->path), svg[300];
+        snprintf(svg, sizeof svg, "%s/loss.svg", t->dir);
+        plot_loss_svg(t->path, svg, NULL, 0);
+        char *picture = slurp(svg);
+        unlink(svg);
+        snprintf(number, sizeof number, "%.1f", 0.5);
+        assert_string_equal(number, "0,5"); // drawing left the user's locale in place
+        setlocale(LC_NUMERIC, "C");
+        // prose alone has commas
+        for (const char *s = picture; (s = strchr(s, ',')); s++) assert_true(s[1] == ' ');
+        assert_non_null(strstr(picture, "stroke-width=\"2.2\""));
+        free(picture);
+        assert_non_null(strstr(text, "\"loss\":3.25,"));
+        assert_non_null(strstr(text, "\"val_bpb\":1.25,"));
+        assert_true(log.n_rows == 2 && log.row[0].loss == 3.25);
+        free(text);
+        metrics_log_free(&log);
+    }
+    unsetenv("LOCPATH");
+    snprintf(path, sizeof path, "%s/xx_XX/LC_NUMERIC", t->dir);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/xx_XX", t->dir);
+    rmdir(path);
+    if (!made) skip(); // a C library with another file format
+}
+
+// Killed at step 7 while writing, resumed from the checkpoint of step 4.
+static void test_resume_drops_what_is_done_again(void **state)
+{
+    Temp *t = *state;
+    MetricsRow row = {.event = METRICS_START, .steps = 10};
+    Metrics *metrics = metrics_open(t->path, 0);
+    metrics_write(metrics, &row);
+    for (int i = 1; i <= 7; i++) {
+        row = train_row(i);
+        metrics_write(metrics, &row);
+        if (i % 2 == 0) {
+            row = val_row(METRICS_VAL, i);
+            metrics_write(metrics, &row);
+        }
+        if (i == 4) {
+            row = val_row(METRICS_END, 4); // this run had been stopped at 4 before
+            metrics_write(metrics, &row);
+        }
+    }
+    metrics_close(metrics);
+    put_file(t->path, "{\"event\":\"eval\",\"step\":3,\"new\":1}\n{\"event\":\"train\",\"step\":8,\"lo", "a");
+
+    metrics = metrics_open(t->path, 4);
+    row = (MetricsRow){.event = METRICS_RESUME, .step = 4, .steps = 10};
+    metrics_write(metrics, &row);
+    for (int i = 5; i <= 10; i++) row = train_row(i), metrics_write(metrics, &row);
+    row = val_row(METRICS_END, 10);
+    metrics_write(metrics, &row);
+    metrics_close(metrics);
+
+    char *text = slurp(t->path);
+    // lines of later versions are kept as they are
+    assert_non_null(strstr(text, "{\"event\":\"eval\",\"step\":3,\"new\":1}\n"));
+    free(text);
+    MetricsLog log = metrics_read(t->path);
+    assert_int_equal(log.n_bad, 0);
+    int trains = 0, vals = 0, ends = 0, resumes = 0;
+    for (size_t i = 0; i < log.n_rows; i++) {
+        MetricsEvent event = log.row[i].event;
+        if (event == METRICS_TRAIN) assert_int_equal(log.row[i].step, ++trains); // each once, in order
+        vals += event == METRICS_VAL;
+        ends += event == METRICS_END;
+        resumes += event == METRICS_RESUME;
+    }
+    assert_int_equal(trains, 10);
+    assert_int_equal(vals, 2); // 2 and 4; 6 would have been measured again
+    assert_int_equal(resumes, 1);
+    assert_int_equal(ends, 1);
+    assert_true(log.row[log.n_rows - 1].event == METRICS_END);
+    metrics_log_free(&log);
+}
+
+static void test_new_run_and_missing_file(void **state)
+{
+    Temp *t = *state;
+    MetricsRow row = train_row(1);
+    write_all(t->path, 5, &row, 1); // resumed, but someone deleted the file
+    write_all(t->path, 0, &row, 1); // a new run begins with an empty file
+    MetricsLog log = metrics_read(t->path);
+    assert_int_equal(log.n_rows, 1);
+    metrics_log_free(&log);
+}
+
+static void test_reader_tolerates_a_cut_line(void **state)
+{
+    Temp *t = *state;
+    put_file(t->path, "{\"event\":\"train\",\"step\":1,\"loss\":2}\n\n[1]\n{\"event\":\"train\",\"step\":2,\"loss\":1.", "w");
+    MetricsLog log = metrics_read(t->path);
+    assert_int_equal(log.n_rows, 1);
+    assert_int_equal(log.n_bad, 3); // the empty line, the array, the cut line
+    assert_true(log.row[0].loss == 2 && isnan(log.row[0].lr) && log.row[0].text == NULL);
+    metrics_log_free(&log);
+}
+
+static void open_missing(const char *path) { metrics_read(path); }
+static void open_unwritable(const char *path) { metrics_open(path, 0); }
+static void write_full(const char *path)
+{
+    MetricsRow row = train_row(1);
+    (void)path;
+    metrics_write(metrics_open("/dev/full", 0), &row);
+}
+
+// Runs f in a child: exit status 1 and one line on stderr that has `want`.
+static void expect_die(void (*f)(const char *), const char *path, const char *want)
+{
+    int fd[2], status;
+    char text[2000] = "";
+    assert_int_equal(pipe(fd), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fd[1], 2);
+        f(path);
+        _exit(0);
+    }
+    close(fd[1]);
+    ssize_t used = 0, n;
+    while ((n = read(fd[0], text + used, sizeof text - 1 - (size_t)used)) > 0) used += n;
+    close(fd[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    assert_non_null(strstr(text, want));
+    assert_true(strchr(text, '\n') == text + strlen(text) - 1);
+}
+
+static void test_errors(void **state)
+{
+    Temp *t = *state;
+    expect_die(open_missing, t->path, "No such file");
+    expect_die(open_unwritable, "/nonexistent/metrics.jsonl",
+        "metrics: cannot open /nonexistent/metrics.jsonl");
+    if (!access("/dev/full", W_OK)) expect_die(write_full, NULL, "is the disk full?");
+    put_file(t->path, "", "w");
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_schema), TEST(test_not_finite), TEST(test_text_is_any_bytes),
+            TEST(test_round_trip_and_flush),
+        TEST(test_comma_locale), TEST(test_resume_drops_what_is_done_again),
+            TEST(test_new_run_and_missing_file),
+        TEST(test_reader_tolerates_a_cut_line), TEST(test_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,279 @@
+// plot: the picture is well-formed XML, every mark stands at its value, and odd runs give a picture too.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "metrics.h"
+#include "plot.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct {
+    char dir[200], path[256], out[256];
+} Temp;
+
+static int setup(void **state)
+{
+    Temp *t = calloc(1, sizeof *t);
+    const char *base = getenv("TMPDIR");
+    snprintf(t->dir, sizeof t->dir, "%s/plotXXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(t->dir)) return -1;
+    snprintf(t->path, sizeof t->path, "%s/metrics.jsonl", t->dir);
+    snprintf(t->out, sizeof t->out, "%s/loss.svg", t->dir);
+    *state = t;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    Temp *t = *state;
+    unlink(t->path);
+    unlink(t->out);
+    int failed = rmdir(t->dir); // fails when a .tmp was left behind
+    free(t);
+    return failed;
+}
+
+static void write_start(Metrics *metrics, const char *name, double floor)
+{
+    metrics_write(metrics, &(MetricsRow){.event = METRICS_START, .name = name, .text = "GPT, 2 layers",
+        .params = 123456,
+                                         .steps = 1000, .floor_loss = floor});
+}
+
+static void write_train(Metrics *metrics, int64_t step, double loss)
+{
+    metrics_write(metrics, &(MetricsRow){.event = METRICS_TRAIN, .step = step, .tokens = 1000 * step,
+        .loss = loss,
+                                         .lr = 1e-3, .grad_norm = 0.5, .dt_ms = 1, .tok_s = 1e6, .mfu = 0.5});
+}
+
+static char *slurp(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char *text = calloc(1, 1 << 20);
+    size_t n = fread(text, 1, (1 << 20) - 1, file);
+    fclose(file);
+    assert_true(n < (1 << 20) - 1);
+    return text;
+}
+
+// Enough of XML for our files: tags nest, attributes are quoted, & and < appear as entities and tags
+// alone.
+static void check_xml(const char *text)
+{
+    char open[20][32];
+    int depth = 0, elements = 0;
+    for (const char *s = text; *s; s++) {
+        if (*s == '&')
+            assert_true(!strncmp(s, "&amp;", 5) || !strncmp(s, "&lt;", 4) || !strncmp(s, "&gt;", 4)
+                        || !strncmp(s, "&quot;", 6));
+        assert_true((unsigned char)*s >= 0x20 || *s == '\n');
+        if (*s != '<') continue;
+        bool closing = s[1] == '/', quoted = false;
+        char name[32] = "";
+        s += 1 + closing;
+        for (int n = 0; isalpha((unsigned char)*s) && n < 31; s++) name[n++] = *s;
+        assert_true(name[0]);
+        for (; *s && (quoted || *s != '>'); s++) {
+            if (*s == '"') quoted = !quoted;
+            assert_true(*s != '<');
+        }
+        assert_true(*s == '>');
+        elements++;
+        if (closing) {
+            assert_true(depth > 0);
+            assert_string_equal(open[--depth], name);
+        } else if (s[-1] != '/') {
+            assert_true(depth < 20);
+            strcpy(open[depth++], name);
+        }
+    }
+    assert_int_equal(depth, 0);
+    assert_true(elements > 5);
+    assert_null(strstr(text, "nan"));
+    assert_null(strstr(text, "inf"));
+    assert_null(strstr(text, "<script"));
+    assert_null(strstr(text, "href"));
+}
+
+// The number behind `key` in the element that starts at s.
+static double attribute(const char *s, const char *key)
+{
+    const char *at = strstr(s, key);
+    assert_non_null(at);
+    assert_true(at < strchr(s, '>'));
+    return strtod(at + strlen(key), NULL);
+}
+
+// Two tick labels of the loss axis give the map from the picture's y to the loss.
+static void loss_axis(const char *svg, double *y0, double *slope)
+{
+    double y[2] = {0}, value[2] = {0};
+    int n = 0;
+    for (const char *s = svg; (s = strstr(s, "<text x=\"56.0\"")); s++) {
+        if (!strstr(s, "\"end\"") || attribute(s, " y=\"") > 410) continue;
+        if (strstr(s, "text-anchor=\"end\"") > strchr(s, '>')) continue; // the axis' title
+        y[n > 0] = attribute(s, " y=\"") - 4; // labels stand 4 below their line
+        value[n > 0] = strtod(strchr(s, '>') + 1, NULL);
+        n++;
+    }
+    assert_true(n >= 3);
+    *slope = (value[1] - value[0]) / (y[1] - y[0]);
+    *y0 = y[0] - value[0] / *slope;
+}
+
+static void test_marks_stand_at_their_values(void **state)
+{
+    Temp *t = *state;
+    Metrics *metrics = metrics_open(t->path, 0);
+    write_start(metrics, "run <1> & \"2\"", 2.0);
+    double val[3] = {3.1, 2.6, 2.25};
+    for (int i = 1; i <= 300; i++) {
+        write_train(metrics, i, 2.2 + 6 * exp(-i / 20.0));
+        if (i % 100 == 0)
+            metrics_write(metrics, &(MetricsRow){.event = METRICS_VAL, .step = i, .tokens = 1000 * i,
+                                                 .val_loss = val[i / 100 - 1], .val_bpb = 0.8125,
+                                                     .floor_loss = 2.0});
+    }
+    metrics_close(metrics);
+    plot_loss_svg(t->path, t->out, NULL, 0);
+    char *svg = slurp(t->out);
+    check_xml(svg);
+    double y0, slope, pixel;
+    loss_axis(svg, &y0, &slope);
+    // coordinates have one decimal; the map is from such, 0.05 each, over most of the axis
+    pixel = 0.15 * fabs(slope);
+    int circles = 0;
+    for (const char *s = svg; (s = strstr(s, "<circle")); s++) {
+        double loss = (attribute(s, "cy=\"") - y0) * slope, x = attribute(s, "cx=\"");
+        assert_true(fabs(loss - val[circles]) <= pixel);
+        assert_true(fabs(x - (64 + 690 * (circles + 1) / 3.0)) <= 0.06);
+        circles++;
+    }
+    assert_int_equal(circles, 3);
+    const char *dashed = strstr(svg, "stroke-dasharray=\"7 5\"");
+    assert_non_null(dashed);
+    while (*dashed != '<') dashed--;
+    assert_true(fabs((attribute(dashed, "y1=\"") - y0) * slope - 2.0) <= pixel);
+    assert_true(attribute(dashed, "y1=\"") == attribute(dashed, "y2=\""));
+    const char *last = strstr(svg, "stroke-width=\"2.2\""); // the smoothed curve's last point
+    assert_non_null(last);
+    last = strstr(strstr(last, " d=\""), "\"/>");
+    while (*last != 'L') last--;
+    double x, y;
+    assert_int_equal(sscanf(last, "L%lf %lf", &x, &y), 2);
+    assert_true(fabs(x - (64 + 690)) <= 0.06);
+    assert_true(fabs((y - y0) * slope - 2.2) <= pixel);
+    assert_non_null(strstr(svg, "run &lt;1&gt; &amp; &quot;2&quot;</text>"));
+    assert_non_null(strstr(svg, "entropy floor 2.000"));
+    assert_non_null(strstr(svg, "validation is 12.5% above"));
+    assert_non_null(strstr(svg, "validation 2.250"));
+    assert_non_null(strstr(svg, "0.812 bits per byte"));
+    assert_non_null(strstr(svg, "training 2.200"));
+    assert_non_null(strstr(svg, "123k parameters"));
+    assert_non_null(strstr(svg, "from 7.91 at the first step")); // 2.2 + 6 exp(-1/20)
+    free(svg);
+}
+
+// Runs that have little or strange to show.
+static void test_odd_runs(void **state)
+{
+    Temp *t = *state;
+    for (int kind = 0; kind < 7; kind++) {
+        Metrics *metrics = metrics_open(t->path, 0);
+        if (kind > 0) write_start(metrics, kind == 1 ? NULL : "run", 0);
+        for (int i = 1; i <= 100 && kind >= 2; i++) {
+            double loss = kind == 2 ? 3.0 : kind == 3 ? NAN : kind == 4 ? (i == 50 ? INFINITY : 4.0 - 0.01 * i)
+                        : kind == 5 ? (i == 1 ? 1e30 : 3) : 0.0;
+            write_train(metrics, i, loss);
+            if (kind == 6) break; // a single step
+        }
+        metrics_close(metrics);
+        plot_loss_svg(t->path, t->out, kind == 6 ? "titled" : NULL, kind == 2 ? 2.5 : 0);
+        char *svg = slurp(t->out);
+        check_xml(svg);
+        if (kind <= 1) assert_non_null(strstr(svg, "no training step yet"));
+        // the argument, when the file has none
+        if (kind == 2) assert_non_null(strstr(svg, "entropy floor 2.500"));
+        if (kind == 3) assert_non_null(strstr(svg, "100 bad steps"));
+        if (kind == 4) assert_non_null(strstr(svg, "1 bad step ("));
+        int pens = 0, points = 0; // how often the raw curve begins; and its points
+        const char *raw = strstr(svg, "url(#loss)\" fill");
+        for (const char *s = raw; raw && *s && *s != '>'; s++) pens += *s == 'M', points += *s == 'M'
+            || *s == 'L';
+        assert_int_equal(pens, kind <= 1 || kind == 3 ? 0 : kind == 4 ? 2 : 1);
+        if (kind == 4) assert_int_equal(points, 99); // a gap, not a spike, at the infinity
+        if (kind == 6) assert_non_null(strstr(svg, ">titled</text>"));
+        if (kind != 2) assert_null(strstr(svg, "floor"));
+        for (const char *s = svg; (s = strpbrk(s, "ML")); s++) { // no coordinate that a viewer cannot hold
+            double x, y;
+            if (sscanf(s + 1, "%lf %lf", &x, &y) == 2) assert_true(fabs(x) < 1e4 && fabs(y) < 1e4);
+        }
+        free(svg);
+    }
+}
+
+static void test_size_is_bounded(void **state)
+{
+    Temp *t = *state;
+    Metrics *metrics = metrics_open(t->path, 0);
+    for (int i = 1; i <= 20000; i++) write_train(metrics, i, 3 + (i % 7) * 0.1 + (i == 15000));
+    metrics_close(metrics);
+    plot_loss_svg(t->path, t->out, NULL, 0);
+    char *svg = slurp(t->out);
+    check_xml(svg);
+    assert_true(strlen(svg) < 150000); // 690 columns, at most 4 points each for raw, at most 26 bytes a pair
+    // the one spike is still there: the raw curve reaches a loss of 4 and more
+    double y0, slope, highest = 0;
+    loss_axis(svg, &y0, &slope);
+    const char *s = strstr(svg, "url(#loss)"), *end = strstr(s, "/>");
+    for (; (s = strpbrk(s, "ML")) && s < end; s++) {
+        double x, y;
+        if (sscanf(s + 1, "%lf %lf", &x, &y) == 2) highest = fmax(highest, (y - y0) * slope);
+    }
+    // 0.05 from the coordinate; the slope is off by 0.1 in at least 150, and the spike within 900 of the ticks
+    assert_true(fabs(highest - (3 + 15000 % 7 * 0.1 + 1)) <= (0.05 + 900 * 0.1 / 150) * fabs(slope));
+    free(svg);
+}
+
+static void test_errors(void **state)
+{
+    Temp *t = *state;
+    int fd[2], status;
+    char text[1000] = "";
+    assert_int_equal(pipe(fd), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fd[1], 2);
+        plot_loss_svg(t->path, t->out, NULL, 0);
+        _exit(0);
+    }
+    close(fd[1]);
+    assert_true(read(fd[0], text, sizeof text - 1) > 0);
+    close(fd[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    assert_non_null(strstr(text, "cannot open"));
+    assert_non_null(strstr(text, t->path));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_marks_stand_at_their_values), TEST(test_odd_runs), TEST(test_size_is_bounded),
+            TEST(test_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

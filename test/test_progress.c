@@ -1,0 +1,401 @@
+// progress: the live line at every width, plain output, a real (pseudo) terminal, resume, the summary.
+#define _GNU_SOURCE // posix_openpt
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "metrics.h"
+#include "progress.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+typedef struct {
+    char dir[200];
+} Temp;
+
+static const char *const files[] = {"log.txt", "metrics.jsonl", "loss.svg", "samples.txt", "stdout"};
+
+static int setup(void **state)
+{
+    Temp *t = calloc(1, sizeof *t);
+    const char *base = getenv("TMPDIR");
+    snprintf(t->dir, sizeof t->dir, "%s/progressXXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(t->dir)) return -1;
+    *state = t;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    Temp *t = *state;
+    char path[256];
+    for (int i = 0; i < 5; i++) {
+        snprintf(path, sizeof path, "%s/%s", t->dir, files[i]);
+        unlink(path);
+    }
+    int failed = rmdir(t->dir);
+    free(t);
+    return failed;
+}
+
+static char *slurp(const char *dir, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char *text = calloc(1, 1 << 18);
+    size_t n = fread(text, 1, (1 << 18) - 1, file);
+    fclose(file);
+    assert_true(n < (1 << 18) - 1);
+    return text;
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *s = text; (s = strstr(s, what)); s++) n++;
+    return n;
+}
+
+// Columns of a terminal: UTF-8 characters, escape sequences left out.
+static int columns_of(const char *s)
+{
+    int n = 0;
+    while (*s) {
+        if (*s == '\x1b') {
+            s = strchr(s, 'm') + 1;
+            continue;
+        }
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+        s++;
+    }
+    return n;
+}
+
+static const ProgressView typical = {.step = 840, .steps = 2000, .loss = 2.3131, .floor = 2.104,
+    .grad_norm = 0.52,
+                                     .lr = 3e-4, .tok_s = 8930, .mfu = 0.61, .eta = 102};
+
+static void test_line_fits_every_width(void **state)
+{
+    (void)state;
+    ProgressView views[] = {
+        typical,
+        {.step = 1, .steps = 0, .loss = NAN, .grad_norm = INFINITY, .lr = 0, .tok_s = 0, .mfu = NAN,
+            .eta = NAN},
+        {.step = 600000, .steps = 600000, .loss = 1e30, .floor = 11.25, .grad_norm = 1e12, .lr = 1e-12,
+            .tok_s = 3e13,
+         .mfu = 9.99, .eta = 9e8},
+        {.step = 7, .steps = 5, .loss = -1, .floor = 1, .grad_norm = 0, .lr = 1, .tok_s = 1, .mfu = 0,
+            .eta = 0},
+    };
+    char line[2048];
+    for (int v = 0; v < 4; v++)
+        for (int columns = 1; columns <= 250; columns++)
+            for (int mode = 0; mode < 4; mode++) {
+                int used = progress_line(line, sizeof line, &views[v], columns, mode & 1, mode & 2);
+                assert_int_equal(columns_of(line), used);
+                assert_true(used < columns);
+                assert_null(strchr(line, '\n'));
+                if (!(mode & 2)) assert_null(strchr(line, '\x1b'));
+                if (!(mode & 1)) assert_null(strchr(line, '\xe2'));
+            }
+}
+
+static void test_line_says_it_all(void **state)
+{
+    (void)state;
+    char line[2048];
+    progress_line(line, sizeof line, &typical, 121, false, false);
+    assert_string_equal(line,
+        "##########--------------  step 840/2000  loss 2.3131  floor 2.1040  |g| 0.52  lr 3.0e-4"
+                              "  8.93k tok/s  mfu 61%  ETA 1m42s");
+    // the usual terminal: shorter, but every field
+    progress_line(line, sizeof line, &typical, 80, false, false);
+    assert_string_equal(line,
+        "##--- 840/2000 loss 2.313 floor 2.10 g 0.52 lr 3.0e-4 8.93k/s mfu 61% ETA 1m42s");
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    struct { double seconds; const char *want; } times[] = {
+        {0.0314, "31 ms"}, {0.9994, "999 ms"}, {0.9996, "1s"}, {59.4, "59s"}, {59.6, "1m00s"}, {65, "1m05s"},
+        {3599.6, "1h00m"}, {7380, "2h03m"}, {360000, "4d04h"}, {NAN, "?"}, {-1, "?"}, {INFINITY, "?"},
+    };
+    struct { double count; const char *want; } counts[] = {
+        {0, "0"}, {980, "980"}, {999.4, "999"}, {999.6, "1.00k"}, {8930, "8.93k"}, {54130, "54.1k"},
+            {9999, "10.0k"},
+        {123456, "123k"}, {999600, "1.00M"}, {12345678, "12.3M"}, {124e6, "124M"}, {1.5e9, "1.50B"},
+            {3e12, "3.00T"},
+    };
+    char text[32];
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        progress_time(text, times[i].seconds);
+        assert_string_equal(text, times[i].want);
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        progress_count(text, counts[i].count);
+        assert_string_equal(text, counts[i].want);
+    }
+}
+
+static void test_interval(void **state)
+{
+    (void)state;
+    for (int64_t steps = 1; steps < 2000000; steps += 1 + steps / 7)
+        for (int64_t every = 0; every <= 100; every = every * 3 + 1) {
+            int64_t n = progress_interval(steps, every), unit = every ? every : 1;
+            assert_true(n >= unit && n % unit == 0);
+            assert_true(steps / n <= 50);
+            if (n > unit) assert_true(steps / n >= 50 / 5 - 1); // and not much fewer than could be
+        }
+    assert_int_equal(progress_interval(2000, 1), 50);
+}
+
+// A run of `steps` updates with two evaluations, a sample and a save; steps from first+1 on.
+static void play(const char *dir, int first, int last, int steps, double floor)
+{
+    Progress *p = progress_begin(&(ProgressPlan){
+        .dir = dir, .name = "demo", .model = "GPT, 2 layers", .params = 1000, .batch_tokens = 64,
+            .steps = steps,
+        .first_step = first, .floor_loss = floor, .floor_bpb = floor / 2, .floor_is_bound = floor < 0.5});
+    progress_note(p, "a note before");
+    for (int i = first + 1; i <= last; i++) {
+        progress_step(p, &(MetricsRow){.step = i, .tokens = i * 64,
+            .loss = i == 3 ? NAN : 4.0 - i * 0.01, .lr = 1e-3,
+                                       .grad_norm = 0.5, .dt_ms = 10, .tok_s = 6400, .mfu = 0.5});
+        if (i == 40 || i == 80)
+            progress_val(p, &(MetricsRow){.step = i, .tokens = i * 64, .val_loss = 3, .val_bpb = 1.5,
+                .seconds = 1});
+        if (i == 80) {
+            progress_event(p, METRICS_SAMPLE, i, "%s", "Once upon\na \x1b[31mtime");
+            progress_event(p, METRICS_SAVE, i, "%s/checkpoints/step_%08d", dir, i);
+        }
+    }
+    progress_end(p, &(MetricsRow){.step = last, .tokens = last * 64, .val_loss = 2.5, .val_bpb = 1.25,
+        .seconds = 90});
+}
+
+// In a child whose standard output is fd; the parent reads what it must.
+static pid_t play_to(int fd, const char *dir, int first, int last, int steps, double floor)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (dup2(fd, STDOUT_FILENO) < 0) _exit(9);
+        play(dir, first, last, steps, floor);
+        fflush(stdout);
+        _exit(0);
+    }
+    return child;
+}
+
+static void wait_ok(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void run_to_file(const char *dir, int first, int last, int steps, double floor)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/stdout", dir);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    fflush(stdout);
+    wait_ok(play_to(fd, dir, first, last, steps, floor));
+    close(fd);
+}
+
+static void test_plain_output(void **state)
+{
+    Temp *t = *state;
+    run_to_file(t->dir, 0, 100, 100, 2.0);
+    char *out = slurp(t->dir, "stdout"), *log = slurp(t->dir, "log.txt");
+    assert_string_equal(out, log);
+    assert_null(strpbrk(out, "\x1b\r"));
+    assert_int_equal(count(out, "\nstep "), 51); // every 2nd, and the first
+    assert_int_equal(count(out,
+        "\nstep   1/100   1%  loss 3.9900  floor 2.0000  |g| 0.500  lr 1.00e-03  6.40k tok/s"), 1);
+    assert_int_equal(count(out,
+        "val      step 40: 3.0000 nats/token = 1.5000 bits/byte, 50.0% above the floor\n"), 1);
+    assert_int_equal(count(out, "Once upon\na ?[31mtime\n"), 1);
+    assert_int_equal(count(out,
+        "trained     100 steps, 6.40k tokens in 1m30s of training (71 tokens/s)\n"), 1);
+    // the mean of 4 - i/100 for i = 51 .. 100 is 4 - 0.755
+    assert_int_equal(count(out, "train loss  3.2450 nats/token (mean of the last 50 steps)\n"), 1);
+    assert_int_equal(count(out,
+        "validation  2.5000 nats/token = 1.2500 bits/byte, 25.0% above the floor\n"), 1);
+    assert_int_equal(count(out, "floor       2.0000 nats/token = 1.0000 bits/byte: the corpus' entropy"), 1);
+    assert_int_equal(count(out, "checkpoint  ") * count(out, "/checkpoints/step_00000080\n"), 2);
+    assert_int_equal(count(out, "/loss.svg\n"), 1);
+    assert_int_equal(count(out, "samples "), 0); // there is no such file
+    free(out);
+    free(log);
+    char path[256];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", t->dir);
+    MetricsLog metrics = metrics_read(path);
+    assert_int_equal(metrics.n_rows, 1 + 100 + 2 + 2 + 1);
+    assert_true(metrics.row[0].event == METRICS_START
+        && metrics.row[metrics.n_rows - 1].event == METRICS_END);
+    assert_true(metrics.row[metrics.n_rows - 1].floor_loss == 2.0);
+    metrics_log_free(&metrics);
+    char *svg = slurp(t->dir, "loss.svg");
+    assert_non_null(strstr(svg, "</svg>"));
+    free(svg);
+}
+
+static void test_stop_and_resume(void **state)
+{
+    Temp *t = *state;
+    run_to_file(t->dir, 0, 50, 100, 0.25);
+    char *out = slurp(t->dir, "stdout");
+    assert_int_equal(count(out, "trained     50 of 100 steps"), 1);
+    assert_int_equal(count(out, "above the upper bound of the floor\n"), 2);
+    assert_int_equal(count(out, ": an upper bound of the corpus' entropy\n"), 1);
+    free(out);
+    run_to_file(t->dir, 40, 100, 100, 0);
+    out = slurp(t->dir, "stdout");
+    assert_int_equal(count(out, "floor"), 0); // not known: not a word of it
+    free(out);
+    char *log = slurp(t->dir, "log.txt");
+    assert_int_equal(count(log, "a note before"), 2); // both runs
+    free(log);
+    char path[256];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", t->dir);
+    MetricsLog metrics = metrics_read(path);
+    int64_t step = 0, ends = 0;
+    for (size_t i = 0; i < metrics.n_rows; i++) {
+        if (metrics.row[i].event == METRICS_TRAIN) assert_int_equal(metrics.row[i].step, ++step);
+        ends += metrics.row[i].event == METRICS_END;
+    }
+    assert_int_equal(step, 100);
+    assert_int_equal(ends, 1);
+    metrics_log_free(&metrics);
+}
+
+// Plays a run on a pseudo terminal and returns what it would have shown.
+static char *run_on_terminal(const char *dir, int columns)
+{
+    int main_fd = posix_openpt(O_RDWR | O_NOCTTY);
+    if (main_fd < 0) skip(); // no pseudo terminals here
+    assert_int_equal(grantpt(main_fd), 0);
+    assert_int_equal(unlockpt(main_fd), 0);
+    int fd = open(ptsname(main_fd), O_RDWR | O_NOCTTY);
+    assert_true(fd >= 0);
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    assert_int_equal(ioctl(fd, TIOCSWINSZ, &size), 0);
+    fflush(stdout);
+    pid_t child = play_to(fd, dir, 0, 100, 100, 2.0);
+    close(fd);
+    char *text = calloc(1, 1 << 18);
+    size_t used = 0;
+    ssize_t n;
+    // EIO when the child is gone
+    while ((n = read(main_fd, text + used, (1 << 18) - 1 - used)) > 0) used += (size_t)n;
+    close(main_fd);
+    wait_ok(child);
+    return text;
+}
+
+static void test_terminal(void **state)
+{
+    Temp *t = *state;
+    setenv("TERM", "xterm", 1);
+    setenv("LC_ALL", "C", 1);
+    unsetenv("NO_COLOR");
+    char *text = run_on_terminal(t->dir, 90);
+    assert_non_null(strstr(text, "\r"));
+    assert_non_null(strstr(text, "\x1b[K"));
+    assert_non_null(strstr(text, "\x1b[1m"));
+    assert_non_null(strstr(text, "100/100"));
+    assert_int_equal(count(text, "%  loss"), 0); // no plain lines
+    assert_non_null(strstr(text, "a note before"));
+    // what a model writes does not reach the terminal as an escape
+    assert_null(strstr(text, "a \x1b[31mtime"));
+    free(text);
+    char *log = slurp(t->dir, "log.txt");
+    assert_null(strpbrk(log, "\x1b\r"));
+    assert_int_equal(count(log, "\nstep "), 51);
+    assert_int_equal(count(log, "validation  2.5000"), 1);
+    free(log);
+
+    setenv("NO_COLOR", "1", 1);
+    text = run_on_terminal(t->dir, 40);
+    unsetenv("NO_COLOR");
+    assert_int_equal(count(text, "\x1b["), count(text, "\x1b[K")); // erasing is no colour
+    char *save, *copy = text;
+    for (char *part = strtok_r(copy, "\r\n", &save); part; part = strtok_r(NULL, "\r\n", &save)) {
+        if (part[0] != '#' && part[0] != '-') continue; // live lines begin with the bar
+        if (!strncmp(part, "----", 4) && !strstr(part, "loss")) continue; // around samples
+        part[strcspn(part, "\x1b")] = '\0';
+        assert_true(columns_of(part) < 40);
+    }
+    free(text);
+}
+
+// metrics.jsonl at a coarser grain: every log_every-th step, the last one, and any that is not a number.
+static void test_log_every(void **state)
+{
+    Temp *t = *state;
+    Progress *p = progress_begin(&(ProgressPlan){.dir = t->dir, .name = "r", .log_every = 30});
+    progress_set_steps(p, 100); // known only now
+    char path[256];
+    snprintf(path, sizeof path, "%s/stdout", t->dir);
+    fflush(stdout);
+    int keep = dup(STDOUT_FILENO), fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(keep >= 0 && fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0);
+    for (int i = 1; i <= 100; i++)
+        progress_step(p, &(MetricsRow){.step = i, .tokens = i, .loss = i == 7 ? NAN : 1, .dt_ms = 1});
+    progress_end(p, &(MetricsRow){.step = 100, .tokens = 100, .val_loss = 1, .val_bpb = 1, .seconds = 1});
+    fflush(stdout);
+    assert_true(dup2(keep, STDOUT_FILENO) >= 0);
+    close(keep);
+    close(fd);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", t->dir);
+    MetricsLog log = metrics_read(path);
+    const int want[] = {0, 7, 30, 60, 90, 100, 100}; // start, train x 5, end
+    assert_int_equal(log.n_rows, 7);
+    assert_int_equal(log.row[0].steps, 100);
+    for (int i = 0; i < 7; i++) assert_int_equal(log.row[i].step, want[i]);
+    metrics_log_free(&log);
+}
+
+static void test_null_is_another_rank(void **state)
+{
+    (void)state;
+    MetricsRow row = {0};
+    progress_set_steps(NULL, 1);
+    progress_step(NULL, &row);
+    progress_val(NULL, &row);
+    progress_event(NULL, METRICS_SAVE, 1, "x");
+    progress_note(NULL, "x");
+    progress_end(NULL, &row);
+    assert_null(progress_log(NULL));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_line_fits_every_width), TEST(test_line_says_it_all), TEST(test_numbers),
+            TEST(test_interval),
+        TEST(test_plain_output), TEST(test_stop_and_resume), TEST(test_terminal), TEST(test_log_every),
+            TEST(test_null_is_another_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
