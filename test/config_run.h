@@ -1,0 +1,142 @@
+// config_run: what test_config and test_config_file share: scratch files, and runs that may end in die().
+#ifndef CONFIG_RUN_H
+#define CONFIG_RUN_H
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "config_table.h"
+
+enum { OUTPUT = 1 << 16 };
+
+typedef struct {
+    char dir[256], path[300];
+} Scratch;
+
+// What a child process did.
+typedef struct {
+    int status; // exit status, or 1000 + signal
+    char out[OUTPUT], err[OUTPUT];
+} Outcome;
+
+static Config cfg;      // large: not on the stack
+static Outcome outcome; // of the last run()
+
+static inline void write_text(const char *path, const char *text, size_t n)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+// The whole file as text; the caller frees it. NULL when it cannot be read.
+static inline char *read_text(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) return NULL;
+    char *text = NULL;
+    size_t size = 0, n = 0, got = 0;
+    do {
+        n += got;
+        if (n + 1 >= size) text = realloc(text, size = 2 * size + 4096);
+        assert_non_null(text);
+        got = fread(text + n, 1, size - n - 1, file);
+    } while (got);
+    assert_false(ferror(file));
+    fclose(file);
+    text[n] = 0;
+    return text;
+}
+
+static inline void read_output(FILE *file, char *out)
+{
+    rewind(file);
+    size_t n = fread(out, 1, OUTPUT - 1, file);
+    out[n] = 0;
+    fclose(file);
+}
+
+// Runs parse(arguments), and resolve, in a child process: it may end in die().
+static inline void run(int argc, char **argv)
+{
+    FILE *out = tmpfile(), *err = tmpfile();
+    assert_true(out && err);
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(fileno(out), STDOUT_FILENO);
+        dup2(fileno(err), STDERR_FILENO);
+        config_defaults(&cfg);
+        config_parse(&cfg, argc, argv);
+        config_resolve(&cfg);
+        config_print(&cfg, stdout);
+        exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+    read_output(out, outcome.out);
+    read_output(err, outcome.err);
+}
+
+// The arguments are separated by '|'.
+static inline void run_words(const char *words)
+{
+    char copy[1024], *argv[16] = {"train"};
+    int argc = 1;
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word = strtok(copy, "|"); word; word = strtok(NULL, "|")) argv[argc++] = word;
+    run(argc, argv);
+}
+
+static inline int make_scratch(void **state)
+{
+    Scratch *scratch = calloc(1, sizeof *scratch);
+    const char *tmp = getenv("TMPDIR");
+    if (!scratch) return -1;
+    snprintf(scratch->dir, sizeof scratch->dir, "%s/test_config.XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(scratch->dir)) return -1;
+    snprintf(scratch->path, sizeof scratch->path, "%s/a.toml", scratch->dir);
+    *state = scratch;
+    return 0;
+}
+
+static inline int remove_scratch(void **state)
+{
+    Scratch *scratch = *state;
+    unlink(scratch->path);
+    int failed = rmdir(scratch->dir);
+    free(scratch);
+    return failed;
+}
+
+// Defaults, then these {key, value} pairs.
+static inline void set_all(const char *const (*pairs)[2], size_t n)
+{
+    config_defaults(&cfg);
+    for (size_t i = 0; i < n; i++) config_set(&cfg, pairs[i][0], pairs[i][1], "test");
+}
+#define SET(...) \
+    set_all((const char *const[][2]){__VA_ARGS__}, \
+            sizeof((const char *const[][2]){__VA_ARGS__}) / sizeof(char *[2]))
+
+#define WITH_SCRATCH(test) cmocka_unit_test_setup_teardown(test, make_scratch, remove_scratch)
+
+// A launcher's rank would stand in every message.
+static inline void forget_the_launcher(void)
+{
+    const char *names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK", "SLURM_PROCID"};
+    for (int i = 0; i < 4; i++) unsetenv(names[i]);
+}
+#endif

@@ -1,0 +1,420 @@
+// test_config: the table, values, the command line, who wins, derived values, and the documented reference.
+#include "config_run.h"
+
+#include <ctype.h>
+#include <glob.h>
+
+// ---- the table
+
+static void test_table_is_sound(void **state)
+{
+    (void)state;
+    int n_keys;
+    const ConfigKey *table = config_table(&n_keys);
+    char text[CONFIG_TEXT], again[CONFIG_TEXT], why[512];
+    config_defaults(&cfg);
+    for (int i = 0; i < n_keys; i++) {
+        const ConfigKey *key = &table[i];
+        int section = (int)strcspn(key->name, "."), needed = -1;
+        assert_int_equal(config_table_find(key->name), i); // unique
+        for (int j = 0; j + 1 < i; j++)                     // the rows of a section stand together
+            if (!strncmp(table[j].name, key->name, (size_t)section + 1))
+                assert_true(!strncmp(table[i - 1].name, key->name, (size_t)section + 1));
+        config_table_has_effect(key, &cfg, &needed);
+        if (*key->needs) assert_true(needed >= 0);
+        assert_true(*key->help && !strchr(key->help, '|') && strlen(key->help) < 300);
+        if (!key->def) continue;
+        config_table_format(key, &cfg, text, sizeof text);
+        assert_true(config_table_parse(key, &cfg, text, false, why, sizeof why));
+        config_table_format(key, &cfg, again, sizeof again);
+        assert_string_equal(text, again);
+    }
+}
+
+// Two rows must not share bytes of the struct: set each to something else, and nothing but that row may change.
+static void test_rows_do_not_overlap(void **state)
+{
+    (void)state;
+    int n_keys;
+    const ConfigKey *table = config_table(&n_keys);
+    char before[CONFIG_MAX_KEYS][CONFIG_TEXT], after[CONFIG_TEXT];
+    config_defaults(&cfg);
+    for (int i = 0; i < n_keys; i++) {
+        char *member = (char *)&cfg + table[i].offset;
+        for (int j = 0; j < n_keys; j++) config_table_format(&table[j], &cfg, before[j], CONFIG_TEXT);
+        switch (table[i].type) {
+        case CONFIG_INTEGER: *(long *)member += 1; break;
+        case CONFIG_NUMBER: *(double *)member += 1; break;
+        case CONFIG_BOOL: *(bool *)member = !*(bool *)member; break;
+        case CONFIG_STRING: memset(member, 'x', CONFIG_TEXT - 1); break;
+        case CONFIG_CHOICE: *(int *)member = strchr(table[i].allowed, '|') != NULL; break;
+        }
+        for (int j = 0; j < n_keys; j++) {
+            config_table_format(&table[j], &cfg, after, sizeof after);
+            bool one_choice = table[i].type == CONFIG_CHOICE && !strchr(table[i].allowed, '|');
+            if (j != i) assert_string_equal(before[j], after);
+            else if (!one_choice) assert_string_not_equal(before[j], after);
+        }
+        if (table[i].type == CONFIG_CHOICE) *(int *)member = 0;
+    }
+}
+
+static void test_choices_match_the_enums(void **state)
+{
+    (void)state;
+    const struct { const char *key, *text; int value; } rows[] = {
+        {"model.norm", "layernorm", CONFIG_NORM_LAYERNORM}, {"model.norm", "rmsnorm", CONFIG_NORM_RMSNORM},
+        {"model.activation", "gelu", CONFIG_ACTIVATION_GELU},
+        {"model.activation", "swiglu", CONFIG_ACTIVATION_SWIGLU},
+        {"model.position", "learned", CONFIG_POSITION_LEARNED},
+        {"model.position", "rope", CONFIG_POSITION_ROPE},
+        {"optim.schedule", "cosine", CONFIG_SCHEDULE_COSINE},
+        {"optim.schedule", "constant", CONFIG_SCHEDULE_CONSTANT},
+        {"optim.name", "adamw", CONFIG_OPTIM_ADAMW},
+    };
+    int n_keys;
+    const ConfigKey *table = config_table(&n_keys);
+    config_defaults(&cfg);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        config_set(&cfg, rows[i].key, rows[i].text, "test");
+        const ConfigKey *key = &table[config_table_find(rows[i].key)];
+        assert_int_equal(*(const int *)((const char *)&cfg + key->offset), rows[i].value);
+    }
+}
+
+static void test_edit_distance_and_nearest(void **state)
+{
+    (void)state;
+    int n_keys;
+    const ConfigKey *table = config_table(&n_keys);
+    assert_int_equal(config_table_distance("kitten", "sitting"), 3);
+    assert_int_equal(config_table_distance("", "abc"), 3);
+    assert_int_equal(config_table_distance("abc", ""), 3);
+    assert_int_equal(config_table_distance("same", "same"), 0);
+    const struct { const char *wrong, *right; } rows[] = {
+        {"optim.lrr", "optim.lr"}, {"optim.learning", NULL}, {"model.layer", "model.layers"},
+        {"optim.steps", "run.steps"}, {"modell.layers", "model.layers"}, {"zzzzzzzz.qqqqqqqqq", NULL},
+        {"lr", "optim.lr"}, {"model.rope_thetta", "model.rope_theta"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int near = config_table_nearest(rows[i].wrong);
+        if (!rows[i].right) assert_int_equal(near, -1);
+        else assert_string_equal(near < 0 ? "none" : table[near].name, rows[i].right);
+    }
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    const struct { const char *key, *text, *stored; } rows[] = { // stored NULL: refused
+        {"run.steps", "1_000", "1000"}, {"run.steps", "+7", "7"}, {"run.steps", "0", "0"},
+        {"run.steps", "9223372036854775807", "9223372036854775807"},
+        {"run.steps", "9223372036854775808", NULL},
+        {"run.steps", "", NULL}, {"run.steps", "-1", NULL}, {"run.steps", "1.0", NULL},
+        {"run.steps", "1e3", NULL},
+        {"run.steps", "0x10", NULL}, {"run.steps", "1_", NULL}, {"run.steps", "_1", NULL},
+        {"run.steps", "1__0", NULL},
+        {"run.steps", " 1", NULL}, {"run.steps", "1 ", NULL}, {"run.steps", "--1", NULL},
+        {"optim.lr", "6e-4", "0.0006"}, {"optim.lr", "1", "1"}, {"optim.lr", "1_0.5", "10.5"},
+        {"optim.lr", "nan", NULL},
+        {"optim.lr", "inf", NULL}, {"optim.lr", "1e999", NULL}, {"optim.lr", "1e", NULL},
+        {"optim.lr", "1.2.3", NULL},
+        {"optim.lr", "-1e-9", NULL}, {"optim.lr", "0.1", "0.1"},
+        {"optim.lr", "3.3333333333333335e-05", "3.3333333333333335e-05"},
+        {"optim.beta1", "0", "0"}, {"optim.beta1", "1", NULL}, {"optim.beta1", "0.999999999", "0.999999999"},
+        {"optim.eps", "0", NULL}, {"optim.eps", "1", "1"}, {"sample.top_p", "0", NULL},
+        {"sample.top_p", "1.0", "1"},
+        {"model.rope_theta", "5e5", "500000"}, {"model.norm", "rmsnorm", "rmsnorm"},
+        {"model.norm", "RMSNorm", NULL},
+        {"model.norm", "layernorm|rmsnorm", NULL}, {"model.norm", "", NULL}, {"model.bias", "true", "true"},
+        {"model.bias", "1", NULL}, {"model.bias", "yes", NULL}, {"model.layers", "0", NULL},
+        {"batch.accum", "4", NULL},
+        {"sample.prompt", "a \"b\" # c", "a \"b\" # c"}, {"sample.prompt", "", ""},
+    };
+    int n_keys;
+    const ConfigKey *table = config_table(&n_keys);
+    char text[CONFIG_TEXT], before[CONFIG_TEXT], why[512];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const ConfigKey *key = &table[config_table_find(rows[i].key)];
+        config_defaults(&cfg);
+        config_table_format(key, &cfg, before, sizeof before);
+        why[0] = 0;
+        bool taken = config_table_parse(key, &cfg, rows[i].text, false, why, sizeof why);
+        if (taken != (rows[i].stored != NULL))
+            fail_msg("%s = '%s': taken %d: %s", key->name, rows[i].text, taken, why);
+        config_table_format(key, &cfg, text, sizeof text);
+        assert_string_equal(text, taken ? rows[i].stored : before);
+        assert_true(taken || strstr(why, key->name)); // the reason names the key
+    }
+    char longest[CONFIG_TEXT + 1];
+    memset(longest, 'x', sizeof longest);
+    longest[CONFIG_TEXT] = 0;
+    const ConfigKey *prompt = &table[config_table_find("sample.prompt")];
+    assert_false(config_table_parse(prompt, &cfg, longest, false, why, sizeof why));
+    longest[CONFIG_TEXT - 1] = 0;
+    assert_true(config_table_parse(prompt, &cfg, longest, false, why, sizeof why));
+    assert_string_equal(cfg.sample.prompt, longest);
+}
+
+// ---- command line
+
+static void test_command_line_errors(void **state)
+{
+    (void)state;
+    const struct { const char *words; int status; const char *message; } rows[] = {
+        {"", 2, "usage: train [FILE.toml or preset] [--section.key=value ...]"},
+        {"tiny|x.toml", 2, "error: x.toml: a second file after tiny"},
+        {"tiny|--run.steps", 2, "error: --run.steps: no value (write --run.steps=VALUE)"},
+        {"tiny|-x", 2, "error: -x: unknown option"},
+        {"nothing.toml", 1,
+         "error: nothing.toml: no such file, and no preset of that name (presets: gpt2-1.5b, "},
+        {"src", 1, "error: src: no such file, and no preset of that name"},
+        {"tiny|--optim.lrr=3", 1, "error: command line: unknown key 'optim.lrr' (did you mean optim.lr?)"},
+        {"tiny|--q.zzzzzzz=3", 1, "error: command line: unknown key 'q.zzzzzzz' (--help lists the keys)"},
+        {"tiny|--optim.lr=fast", 1, "error: command line: optim.lr must be a number, not 'fast'"},
+        {"tiny|--optim.lr=-1", 1, "error: command line: optim.lr is -1, not >= 0 (peak learning rate)"},
+        {"tiny|--model.norm=rms", 1,
+         "error: command line: model.norm must be layernorm or rmsnorm, not 'rms'"},
+        {"tiny|--model.rope_theta=5e5", 1,
+         "error: command line: model.rope_theta has no effect when model.position is learned "
+         "(it needs model.position=rope)"},
+        {"tiny|--run.minutes=3", 1, "error: command line: run.minutes has no effect when run.steps is 100"},
+        {"tiny|--sample.temperature=0|--sample.top_k=4", 1,
+         "error: command line: sample.top_k has no effect when"},
+        {"tiny|--optim.schedule=constant|--optim.min_lr=0", 1,
+         "error: command line: optim.min_lr has no effect when"},
+        {"tiny|--run.steps=0", 1, "error: command line: run.steps and run.minutes are both 0"},
+        {"tiny|--run.name=", 1, "error: command line: run.name '' is not the name of a directory"},
+        {"tiny|--run.name=a/b", 1, "error: command line: run.name 'a/b' is not the name of a directory"},
+        {"tiny|--run.name=..", 1, "error: command line: run.name '..' is not the name of a directory"},
+        {"tiny|--run.dir=", 1, "error: command line: run.dir is empty"},
+        {"tiny|--model.heads=3", 1,
+         "error: command line: model.channels 64 is not a multiple of model.heads 3"},
+        {"tiny|--model.kv_heads=3", 1,
+         "error: command line: model.heads 4 is not a multiple of model.kv_heads 3"},
+        {"tiny-llama|--model.head_size=9", 1,
+         "error: command line: model.head_size 9 is odd, but model.position=rope"},
+        {"tiny|--batch.tokens=1100", 1,
+         "error: command line: batch.tokens 1100 is not a multiple of batch.micro 16 * "
+                                         "model.context 64 = 1024 (nearest: 1024)"},
+        {"tiny|--batch.tokens=5", 1,
+         "error: command line: batch.tokens 5 is not a multiple of batch.micro 16 * "
+                                      "model.context 64 = 1024 (nearest: 1024)"},
+        {"tiny|--optim.min_lr=1", 1,
+         "error: command line: optim.min_lr 1 is not between 0 and optim.lr 0.003"},
+        {"tiny|--optim.min_lr=-0.5", 1,
+         "error: command line: optim.min_lr -0.5 is not between 0 and optim.lr 0.003"},
+        {"tiny|--optim.decay_steps=10", 1,
+         "error: command line: optim.decay_steps 10 is not after the warm-up of 10"},
+        {"tiny|--eval.stride=65", 1, "error: command line: eval.stride 65 is larger than model.context 64"},
+        {"tiny|--model.preset=tinny", 1,
+         "error: command line: model.preset: no preset 'tinny' (presets: gpt2-1.5b, "},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        run_words(rows[i].words);
+        if (strncmp(outcome.err, rows[i].message, strlen(rows[i].message)))
+            fail_msg("%s:\n%s\nand not\n%s", rows[i].words, outcome.err, rows[i].message);
+        assert_int_equal(outcome.status, rows[i].status);
+        assert_ptr_equal(strchr(outcome.err, '\n'), outcome.err + strlen(outcome.err) - 1); // one line
+    }
+}
+
+static void test_help_lists_every_key(void **state)
+{
+    (void)state;
+    int n_keys;
+    const ConfigKey *table = config_table(&n_keys);
+    run_words("tiny|--no.such=1|--help");
+    assert_int_equal(outcome.status, 0);
+    assert_string_equal(outcome.err, "");
+    char line[100];
+    for (int i = 0; i < n_keys; i++) {
+        snprintf(line, sizeof line, table[i].def ? "\n  --%s=" : "\n  %s ", table[i].name);
+        if (!strstr(outcome.out, line)) fail_msg("--help lacks %s", table[i].name);
+    }
+    int column = 0;
+    for (const char *c = outcome.out; *c; c++) {
+        column = *c == '\n' ? 0 : column + 1;
+        assert_true(column <= 100);
+    }
+}
+
+static void test_precedence(void **state)
+{
+    Scratch *scratch = *state;
+    const char text[] = "[run]\nsteps = 7\n[model]\nlayers = 5\npreset = \"tiny-llama\"\n[optim]\nlr = 0.5\n";
+    write_text(scratch->path, text, sizeof text - 1);
+    // The argument stands before the file, and still wins.
+    char *argv[] = {"train", "--model.channels=32", "--optim.lr=0.25", "--optim.lr=0.125", scratch->path,
+                    "--sample.prompt=\"Once\" = #1"};
+    config_defaults(&cfg);
+    config_parse(&cfg, 6, argv);
+    config_resolve(&cfg);
+    assert_int_equal(cfg.run.steps, 7);                      // file
+    assert_int_equal(cfg.model.layers, 5);                   // file over preset (4)
+    assert_int_equal(cfg.model.channels, 32);                // command line over preset (64)
+    assert_int_equal(cfg.model.kv_heads, 2);                 // preset over default
+    assert_int_equal(cfg.model.norm, CONFIG_NORM_RMSNORM);
+    assert_int_equal(cfg.batch.micro, 8);                    // default: only [model] is taken from the preset
+    assert_true(cfg.optim.lr == 0.125);                      // the last one on the command line
+    assert_string_equal(cfg.sample.prompt, "\"Once\" = #1"); // literally
+    assert_int_equal(cfg.origin[config_table_find("model.kv_heads")].source, CONFIG_PRESET);
+    assert_int_equal(cfg.origin[config_table_find("model.layers")].source, CONFIG_FILE);
+    assert_int_equal(cfg.origin[config_table_find("model.head_size")].source, CONFIG_DERIVED);
+    assert_true(config_is_set(&cfg, "model.kv_heads"));
+    assert_false(config_is_set(&cfg, "model.head_size"));
+    assert_false(config_is_set(&cfg, "batch.micro"));
+}
+
+// What a file's key depends on may be switched off on the command line, but not in the same file.
+static void test_switching_off_a_condition(void **state)
+{
+    Scratch *scratch = *state;
+    const char text[] = "[run]\nsteps = 7\n[model]\nposition = \"rope\"\nrope_theta = 5e5\n";
+    char words[400];
+    write_text(scratch->path, text, sizeof text - 1);
+    snprintf(words, sizeof words, "%s|--model.position=learned", scratch->path);
+    run_words(words);
+    assert_string_equal(outcome.err, "");
+    assert_int_equal(outcome.status, 0);
+    const char wrong[] = "[run]\nsteps = 7\n[model]\nposition = \"learned\"\nrope_theta = 5e5\n";
+    write_text(scratch->path, wrong, sizeof wrong - 1);
+    run_words(scratch->path);
+    assert_int_equal(outcome.status, 1);
+    assert_non_null(strstr(outcome.err, "a.toml:5: model.rope_theta has no effect when model.position is learned"));
+}
+
+// ---- derived values
+
+static void test_derived_values(void **state)
+{
+    (void)state;
+    SET({"run.steps", "300"}, {"model.channels", "96"}, {"model.heads", "6"}, {"model.context", "32"},
+        {"batch.micro", "4"}, {"batch.tokens", "1_024"}, {"optim.lr", "0.5"});
+    config_resolve(&cfg);
+    assert_int_equal(cfg.model.kv_heads, 6);
+    assert_int_equal(cfg.model.head_size, 16);
+    assert_int_equal(cfg.model.ffn, 384);
+    assert_int_equal(cfg.batch.accum, 8); // 1024 / (4 * 32)
+    assert_int_equal(cfg.optim.decay_steps, 300);
+    assert_int_equal(cfg.eval.stride, 32);
+    assert_true(cfg.optim.min_lr == 0.05);
+
+    // SwiGLU: 8/3 C up to a multiple of 64. 96: 256 exactly; 97 would be 258.67, so 320; 4096: 10922.67, so 10944.
+    const struct { const char *channels; long ffn; } rows[] = {{"96", 256}, {"97", 320}, {"4096", 10944}, {"1", 64}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        SET({"run.steps", "1"}, {"model.activation", "swiglu"}, {"model.heads", "1"},
+            {"model.channels", rows[i].channels});
+        config_resolve(&cfg);
+        assert_int_equal(cfg.model.ffn, rows[i].ffn);
+    }
+
+    // What was set stays.
+    SET({"run.steps", "300"}, {"model.kv_heads", "2"}, {"model.head_size", "24"}, {"model.ffn", "100"},
+        {"optim.decay_steps", "200"}, {"optim.min_lr", "0"}, {"eval.stride", "64"});
+    config_resolve(&cfg);
+    assert_int_equal(cfg.model.kv_heads, 2);
+    assert_int_equal(cfg.model.head_size, 24);
+    assert_int_equal(cfg.model.ffn, 100);
+    assert_int_equal(cfg.optim.decay_steps, 200);
+    assert_true(cfg.optim.min_lr == 0);
+    assert_int_equal(cfg.eval.stride, 64);
+}
+
+// With run.minutes the program finds the number of steps later, and resolves again.
+static void test_resolving_again(void **state)
+{
+    (void)state;
+    SET({"run.minutes", "2.5"});
+    config_resolve(&cfg);
+    assert_int_equal(cfg.run.steps, 0);
+    assert_int_equal(cfg.optim.decay_steps, 0);
+    config_set_derived(&cfg, "run.steps", 730);
+    config_set_derived(&cfg, "model.vocab", 4096);
+    config_resolve(&cfg);
+    assert_int_equal(cfg.optim.decay_steps, 730);
+    assert_int_equal(cfg.model.vocab, 4096);
+    assert_false(config_is_set(&cfg, "run.steps"));
+    config_set(&cfg, "model.channels", "256", "test"); // what was derived follows
+    config_resolve(&cfg);
+    assert_int_equal(cfg.model.head_size, 64);
+    assert_int_equal(cfg.model.ffn, 1024);
+}
+
+// ---- the code and the documentation agree with the table
+
+// Does text read the member, as in cfg.batch.tokens or config->batch.tokens?
+static bool reads_member(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = strstr(text, name); at; at = strstr(at + 1, name)) {
+        bool starts = at > text && (at[-1] == '.' || at[-1] == '>');
+        if (starts && !isalnum((unsigned char)at[n]) && at[n] != '_') return true;
+    }
+    return false;
+}
+
+static void test_every_key_is_read(void **state)
+{
+    (void)state;
+    int n_keys, n_unread = 0;
+    const ConfigKey *table = config_table(&n_keys);
+    bool read[CONFIG_MAX_KEYS] = {false};
+    glob_t found;
+    assert_int_equal(glob("src/*.c", 0, NULL, &found), 0);
+    assert_true(glob("train.c", GLOB_APPEND, NULL, &found) != GLOB_ABORTED);
+    for (size_t f = 0; f < found.gl_pathc; f++) {
+        if (!strncmp(found.gl_pathv[f], "src/config", 10)) continue;
+        char *text = read_text(found.gl_pathv[f]);
+        for (int i = 0; text && i < n_keys; i++) read[i] = read[i] || reads_member(text, table[i].name);
+        free(text);
+    }
+    globfree(&found);
+    for (int i = 0; i < n_keys; i++) {
+        bool own = !strcmp(table[i].name, "model.preset"); // config_resolve reads it
+        bool one_choice = table[i].type == CONFIG_CHOICE && !strchr(table[i].allowed, '|'); // nothing to decide
+        if (read[i] || own || one_choice) continue;
+        print_error("nothing outside src/config*.c reads cfg.%s\n", table[i].name);
+        n_unread++;
+    }
+    assert_int_equal(n_unread, 0);
+}
+
+static void test_reference_is_current(void **state)
+{
+    (void)state;
+    char *doc = read_text("doc/config.md");
+    assert_non_null(doc);
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    config_print_reference(file);
+    read_output(file, outcome.out);
+    assert_true(strlen(outcome.out) + 1 < OUTPUT);
+    char *begin = strstr(doc, "<!-- config -->\n"), *end = strstr(doc, "<!-- /config -->");
+    assert_true(begin && end && begin < end);
+    begin += strlen("<!-- config -->\n");
+    *end = 0;
+    if (strcmp(begin, outcome.out)) fail_msg("doc/config.md is not what the table says (run: make docs)");
+    free(doc);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table_is_sound),
+        cmocka_unit_test(test_rows_do_not_overlap),
+        cmocka_unit_test(test_choices_match_the_enums),
+        cmocka_unit_test(test_edit_distance_and_nearest),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_command_line_errors),
+        cmocka_unit_test(test_help_lists_every_key),
+        WITH_SCRATCH(test_precedence),
+        WITH_SCRATCH(test_switching_off_a_condition),
+        cmocka_unit_test(test_derived_values),
+        cmocka_unit_test(test_resolving_again),
+        cmocka_unit_test(test_every_key_is_read),
+        cmocka_unit_test(test_reference_is_current),
+    };
+    forget_the_launcher();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,304 @@
+// test_config_file: syntax of files and its errors, the written file, the start-up table, presets.
+#include "config_run.h"
+
+#include <glob.h>
+
+#include "rng.h"
+
+// ---- files
+
+static void test_file_syntax(void **state)
+{
+    Scratch *scratch = *state;
+    const char text[] = "\xEF\xBB\xBF# a comment = [not a key]\r\n"
+                        "run.seed = 5            # a dotted key before any section\r\n"
+                        "\r\n"
+                        "[ model ]   # spaces and a comment\r\n"
+                        "layers=3\r\n"
+                        "\t  channels  =  1_92   # indented\r\n"
+                        "norm = rmsnorm\r\n"
+                        "activation = \"swiglu\"\r\n"
+                        "bias = false#tight\r\n"
+                        "[sample]\r\n"
+                        "prompt = \"a ; b # c = \\\"d\\\" \\\\ \\t\\u00e9\\u4E2D\\n\" # end\r\n"
+                        "[data]\r\n"
+                        "train = 'C:\\literal\\'\r\n"
+                        "[optim]\r\n"
+                        "lr=1e-2"; // no newline at the end
+    write_text(scratch->path, text, sizeof text - 1);
+    config_defaults(&cfg);
+    config_load_file(&cfg, scratch->path);
+    assert_int_equal(cfg.run.seed, 5);
+    assert_int_equal(cfg.model.layers, 3);
+    assert_int_equal(cfg.model.channels, 192);
+    assert_int_equal(cfg.model.norm, CONFIG_NORM_RMSNORM);
+    assert_int_equal(cfg.model.activation, CONFIG_ACTIVATION_SWIGLU);
+    assert_false(cfg.model.bias);
+    assert_string_equal(cfg.sample.prompt, "a ; b # c = \"d\" \\ \t\xC3\xA9\xE4\xB8\xAD\n");
+    assert_string_equal(cfg.data.train, "C:\\literal\\");
+    assert_true(cfg.optim.lr == 1e-2);
+    assert_true(config_is_set(&cfg, "model.layers"));
+    assert_false(config_is_set(&cfg, "model.heads"));
+}
+
+// inih cuts lines at 200 bytes by itself; a value may be longer.
+static void test_file_long_line(void **state)
+{
+    Scratch *scratch = *state;
+    char text[600], value[CONFIG_TEXT];
+    memset(value, 'v', sizeof value - 1);
+    value[sizeof value - 1] = 0;
+    int n = snprintf(text, sizeof text, "[data]\nval = \"%s\" # %0200d\ntrain = \"t\"\n", value, 0);
+    write_text(scratch->path, text, (size_t)n);
+    config_defaults(&cfg);
+    config_load_file(&cfg, scratch->path);
+    assert_string_equal(cfg.data.val, value);
+    assert_string_equal(cfg.data.train, "t");
+}
+
+static void test_file_errors(void **state)
+{
+    Scratch *scratch = *state;
+    // text of the file; line of the error; what stands behind "LINE: ", the line and the caret
+    const struct { const char *text; int line; const char *message; } rows[] = {
+        {"[run]\n\n\n[optim]\nlrr = 3e-4\n", 5,
+         "unknown key 'optim.lrr' (did you mean optim.lr?)\n    lrr = 3e-4\n    ^~~\n"},
+        {"[optim]\n\tlr = fast # so\n", 2,
+         "optim.lr must be a number, not 'fast'\n    \tlr = fast # so\n    \t     ^~~~\n"},
+        {"[modell]\nlayers = 4\n", 1,
+         "unknown section [modell] (did you mean [model]?)\n    [modell]\n     ^~~~~~\n"},
+        {"[model]\nlayers = 4\n\nlayers = 5\n", 4,
+         "model.layers is already set on line 2\n    layers = 5\n    ^~~~~~\n"},
+        {"layers = 4\n", 1, "key 'layers' before any [section]\n    layers = 4\n    ^~~~~~\n"},
+        {"[model]\nlayers = \"4\"\n", 2,
+         "model.layers must be an integer, not \"4\"\n    layers = \"4\"\n             ^~~\n"},
+        {"[model]\nlayers = 0\n", 2,
+         "model.layers is 0, not in [1, 100000] (transformer blocks)\n    layers = 0\n"
+                                      "             ^\n"},
+        {"[model]\nnorm = rms\n", 2,
+         "model.norm must be layernorm or rmsnorm, not 'rms'\n    norm = rms\n           ^~~\n"},
+        {"[run]\nname = \"abc\n", 2, "the string has no closing \"\n    name = \"abc\n           ^~~~\n"},
+        {"[run]\nname = \"a\" b\n", 2, "text after the string (\\\" is a quote inside)\n    name = \"a\" b\n"
+                                       "               ^\n"},
+        {"[run]\nname = \"\xC3\xA9\\q\"\n", 2,
+         "unknown escape (known: \\\" \\\\ \\b \\t \\n \\f \\r \\uXXXX)\n"
+                                               "    name = \"\xC3\xA9\\q\"\n             ^~\n"},
+        {"[run]\nname = \"\\u0000\"\n", 2,
+         "\\u0000 cannot stand in a string\n    name = \"\\u0000\"\n            ^~~~~~\n"},
+        {"[run]\nname = \"\\u12\"\n", 2, "unknown escape (known: \\\" \\\\ \\b \\t \\n \\f \\r \\uXXXX)\n"
+                                     "    name = \"\\u12\"\n            ^~\n"},
+        {"[run]\nname = a b\n", 2,
+         "a string with spaces or quotes needs \"quotes\"\n    name = a b\n           ^~~\n"},
+        {"[run]\nname =\n", 2,
+         "no value after = (write \"\" for an empty string)\n    name =\n          ^\n"},
+        {"[run]\nname\n", 2, "neither [section], nor key = value, nor # comment\n    name\n    ^~~~\n"},
+        {"[run]\nsteps: 4\n", 2,
+         "neither [section], nor key = value, nor # comment\n    steps: 4\n    ^~~~~~~~\n"},
+        {"[run\n", 1, "a section without its closing ]\n    [run\n    ^~~~\n"},
+        {"[run] x\n", 1, "text after [section]\n    [run] x\n          ^\n"},
+        {"[run]\nsteps = [4]\n", 2,
+         "arrays and tables are no values here\n    steps = [4]\n            ^~~\n"},
+        {"[run]\n= 4\n", 2, "'' is not a key\n    = 4\n    ^\n"},
+        {"[run]\n; steps = 4\n", 2, "'; steps' is not a key\n    ; steps = 4\n    ^~~~~~~\n"},
+        {"[batch]\naccum = 4\n", 2,
+         "batch.accum cannot be set, it is derived (gradient accumulation: tokens / "
+                                    "(micro * model.context))\n    accum = 4\n            ^\n"},
+    };
+    char expected[2048], words[400];
+    snprintf(words, sizeof words, "%s", scratch->path);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_text(scratch->path, rows[i].text, strlen(rows[i].text));
+        run_words(words);
+        snprintf(expected, sizeof expected, "error: %s:%d: %s", scratch->path, rows[i].line, rows[i].message);
+        assert_string_equal(outcome.err, expected);
+        assert_int_equal(outcome.status, 1);
+    }
+    write_text(scratch->path, "[run]\nste\0ps = 4\n", 16);
+    run_words(words);
+    assert_int_equal(outcome.status, 1);
+    assert_non_null(strstr(outcome.err, ":2: a NUL byte: this is not a text file"));
+}
+
+// Damaged files end in a message or are read; they never crash (nor trip a sanitizer).
+static void test_damaged_files(void **state)
+{
+    Scratch *scratch = *state;
+    const char good[] = "[run]\nsteps = 20\n[sample]\nprompt = \"a\\u00e9\\n\" # x\n"
+                        "[model]\nnorm = 'rmsnorm'\nlayers = 1_0\n";
+    char words[400];
+    snprintf(words, sizeof words, "%s", scratch->path);
+    for (uint32_t round = 0; round < 150; round++) {
+        char text[sizeof good];
+        memcpy(text, good, sizeof good);
+        Rng rng = rng_make(1, "damage", round);
+        size_t n = sizeof good - 1 - (round % 3 ? 0 : rng_below(rng, 0, sizeof good - 1));
+        for (uint64_t k = 0; k < 1 + round % 4; k++) {
+            const char *special = "\"'\\[]=#\n.;_\t";
+            uint64_t byte = rng_below(rng, 2 + 2 * k, 256), at = rng_below(rng, 1 + 2 * k, sizeof good - 1);
+            text[at] = byte % 2 ? (char)byte : special[byte % strlen(special)];
+        }
+        write_text(scratch->path, text, n);
+        run_words(words);
+        if (outcome.status > 1) fail_msg("round %u: status %d: %s", round, outcome.status, outcome.err);
+        assert_true(outcome.status == 0 || !strncmp(outcome.err, "error: ", 7));
+    }
+}
+
+// ---- written and printed
+
+static void assert_same_values(const Config *a, const Config *b, const char *what)
+{
+    int n_keys;
+    const ConfigKey *table = config_table(&n_keys);
+    char x[CONFIG_TEXT], y[CONFIG_TEXT];
+    for (int i = 0; i < n_keys; i++) {
+        int needed;
+        if (!strcmp(table[i].name, "model.preset") || !config_table_has_effect(&table[i], a, &needed)) continue;
+        config_table_format(&table[i], a, x, sizeof x);
+        config_table_format(&table[i], b, y, sizeof y);
+        if (strcmp(x, y)) fail_msg("%s: %s is %s, and was %s", what, table[i].name, y, x);
+    }
+}
+
+static void test_written_file_reads_back(void **state)
+{
+    Scratch *scratch = *state;
+    static Config again;
+    SET({"run.minutes", "0.1"}, {"model.preset", "llama3-8b"}, {"batch.tokens", "65536"}, {"batch.micro", "4"},
+        {"optim.lr", "0.0003"}, {"sample.prompt", "\"a\" \\ #;'\n\t\x01 \xC3\xA9 \\n"},
+        {"data.train", "a b/*.bin"},
+        {"optim.eps", "1.2345678901234567e-9"}, {"model.tie", "true"}, {"run.name", "x y"});
+    config_resolve(&cfg);
+    config_set_derived(&cfg, "run.steps", 33);
+    config_resolve(&cfg);
+    config_write(&cfg, scratch->path);
+    config_defaults(&again);
+    config_load_file(&again, scratch->path);
+    config_resolve(&again);
+    assert_same_values(&cfg, &again, "written and read");
+    assert_true(cfg.optim.min_lr == again.optim.min_lr && cfg.optim.eps == again.optim.eps);
+    assert_string_equal(again.sample.prompt, "\"a\" \\ #;'\n\t\x01 \xC3\xA9 \\n");
+    assert_int_equal(again.model.kv_heads, 8);
+    assert_string_equal(again.model.preset, ""); // the file does not depend on another
+}
+
+static void test_start_up_table(void **state)
+{
+    (void)state;
+    run_words("tiny|--optim.lr=3e-4|--sample.prompt=a\nb");
+    assert_int_equal(outcome.status, 0);
+    assert_string_equal(outcome.err, "");
+    const struct { const char *key, *value, *where; } rows[] = {
+        {"\nmodel.channels ", " 64 ", " tiny.toml:"}, {"\nmodel.head_size ", " 16 ", " derived "},
+        {"\nbatch.accum ", " 1 ", " derived "}, {"\noptim.lr ", " 0.0003 ", " command line "},
+        {"\noptim.min_lr ", " 3e-05 ", " derived "}, {"\noptim.eps ", " 1e-08 ", " default "},
+        {"\nsample.prompt ", " a b ", " command line "},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *line = strstr(outcome.out, rows[i].key);
+        if (!line) fail_msg("no row for %s", rows[i].key);
+        const char *value = strstr(line, rows[i].value), *where = strstr(line, rows[i].where);
+        const char *end = strchr(line + 1, '\n');
+        if (!value || !where || !end || !(value < where && where < end)) fail_msg("wrong row: %.*s", 100, line);
+    }
+    assert_null(strstr(outcome.out, "rope_theta")); // without effect
+}
+
+// ---- presets
+
+static double header_number(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    return at ? strtod(at + strlen(name), NULL) : -1;
+}
+
+// The arithmetic at the top of a preset is what the settings below it give.
+static void check_arithmetic(const char *path, const char *text)
+{
+    double L = (double)cfg.model.layers, C = (double)cfg.model.channels, T = (double)cfg.model.context;
+    double HD = (double)(cfg.model.heads * cfg.model.head_size);
+    double GD = (double)(cfg.model.kv_heads * cfg.model.head_size);
+    double F = (double)cfg.model.ffn, V = (double)cfg.model.vocab;
+    bool swiglu = cfg.model.activation == CONFIG_ACTIVATION_SWIGLU;
+    bool layernorm = cfg.model.norm == CONFIG_NORM_LAYERNORM;
+    if (!cfg.model.vocab) V = header_number(text, "with a vocabulary of ");
+    assert_true(V > 0);
+    assert_int_equal(cfg.model.bias, layernorm); // the sum below holds for the two families
+    double block = HD * C + 2 * GD * C + C * HD + (swiglu ? 3 : 2) * C * F + 2 * C;
+    if (cfg.model.bias) block += HD + 2 * GD + C + F + C + 2 * C;
+    double params = L * block + (layernorm ? 2 : 1) * C + V * C * (cfg.model.tie ? 1 : 2);
+    if (cfg.model.position == CONFIG_POSITION_LEARNED) params += T * C;
+    double tokens = (double)cfg.run.steps * (double)cfg.batch.tokens, flops = header_number(text, "# FLOPs: ");
+    if (header_number(text, "# parameters: ") != params) fail_msg("%s: parameters are %.0f", path, params);
+    if (header_number(text, "# tokens: ") != tokens) fail_msg("%s: tokens are %.0f", path, tokens);
+    // Three digits stand there: at most half a unit of the third, 0.5%.
+    if (!(flops >= 0.995 * 6 * params * tokens && flops <= 1.005 * 6 * params * tokens))
+        fail_msg("%s: FLOPs are %g", path, 6 * params * tokens);
+}
+
+static void test_presets(void **state)
+{
+    (void)state;
+    const char *known[] = {"gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "gpt3-125m", "gpt3-350m", "gpt3-760m",
+                           "gpt3-1.3b", "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "llama2-7b", "llama2-13b",
+                           "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "tiny", "tiny-llama",
+                           "stories", "text"};
+    glob_t found;
+    assert_int_equal(glob("scripts/presets/*.toml", 0, NULL, &found), 0);
+    assert_true(found.gl_pathc >= sizeof known / sizeof *known);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        const char *path = found.gl_pathv[i];
+        char *text = read_text(path);
+        assert_non_null(text);
+        config_defaults(&cfg);
+        config_load_file(&cfg, path);
+        config_resolve(&cfg);
+        bool tuned_by_hand = strstr(path, "/stories.toml") || strstr(path, "/text.toml");
+        if (!tuned_by_hand || strstr(text, "# parameters: ")) check_arithmetic(path, text);
+        free(text);
+    }
+    globfree(&found);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) { // by name, in both spellings
+        char spelled[100];
+        for (int with_dir = 0; with_dir < 2; with_dir++) {
+            snprintf(spelled, sizeof spelled, with_dir ? "presets/%s.toml" : "%s", known[i]);
+            config_defaults(&cfg);
+            config_load_file(&cfg, spelled);
+        }
+        config_defaults(&cfg); // and as the model alone
+        config_set(&cfg, "model.preset", known[i], "test");
+        config_set(&cfg, "run.steps", "1", "test");
+        config_set(&cfg, "batch.tokens", "67108864", "test");
+        config_set(&cfg, "batch.micro", "1", "test");
+        config_resolve(&cfg);
+    }
+}
+
+// From another directory, presets are found above the program itself.
+static void test_presets_from_elsewhere(void **state)
+{
+    Scratch *scratch = *state;
+    char before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(scratch->dir), 0);
+    run_words("tiny");
+    assert_int_equal(chdir(before), 0);
+    assert_string_equal(outcome.err, "");
+    assert_int_equal(outcome.status, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_SCRATCH(test_file_syntax),
+        WITH_SCRATCH(test_file_long_line),
+        WITH_SCRATCH(test_file_errors),
+        WITH_SCRATCH(test_damaged_files),
+        WITH_SCRATCH(test_written_file_reads_back),
+        cmocka_unit_test(test_start_up_table),
+        cmocka_unit_test(test_presets),
+        WITH_SCRATCH(test_presets_from_elsewhere),
+    };
+    forget_the_launcher();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
