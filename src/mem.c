@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const char *tag_names[MEM_TAGS] = {
+static const char *const tag_names[MEM_TAGS] = {
     [MEM_PARAMS] = "parameters", [MEM_GRADS] = "gradients", [MEM_OPTIM] = "optimizer",
     [MEM_ACTS] = "activations", [MEM_COMM] = "communication", [MEM_SCRATCH] = "scratch",
 };

@@ -1,7 +1,8 @@
-// fixture: reads the small safetensors files under test/fixtures that dev/reference/*.py wrote. For tests only.
+// fixture: reads the small safetensors files under test/fixtures that dev/reference/*.py wrote. For tests
+// only.
 //
-// Every getter states how many elements it expects and fails the test with a sentence when the file disagrees,
-// so a test never compares against the wrong tensor. Tests run from the root of the repository.
+// Every getter states how many elements it expects and fails the test with a sentence when the file
+// disagrees, so a test never compares against the wrong tensor. Tests run from the root of the repository.
 #ifndef FIXTURE_H
 #define FIXTURE_H
 #include <stdarg.h>
@@ -34,11 +35,13 @@ static inline Fixture *fixture_open(const char *name)
     long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     if (size < 8 || fseek(file, 0, SEEK_SET) != 0) fail_msg("%s: too short", fx->path);
     fx->file = (char *)malloc((size_t)size);
-    if (!fx->file || fread(fx->file, 1, (size_t)size, file) != (size_t)size) fail_msg("%s: cannot read it", fx->path);
+    if (!fx->file || fread(fx->file, 1, (size_t)size, file) != (size_t)size)
+        fail_msg("%s: cannot read it", fx->path);
     fclose(file);
     uint64_t length;
     memcpy(&length, fx->file, sizeof length);
-    if (length > (uint64_t)size - 8 || length % 8) fail_msg("%s: header of %zu bytes", fx->path, (size_t)length);
+    if (length > (uint64_t)size - 8 || length % 8)
+        fail_msg("%s: header of %zu bytes", fx->path, (size_t)length);
     json_error_t error;
     fx->header = json_loadb(fx->file + 8, length, JSON_REJECT_DUPLICATES, &error);
     if (!fx->header) fail_msg("%s: %s", fx->path, error.text);

@@ -1,13 +1,17 @@
-// ops_ref: every op of src/dev.h again, in double and in plain loops, each with the error that fp32 may make. Tests only.
+// ops_ref: every op of src/dev.h again, in double and in plain loops, each with the error that fp32 may
+// make. Tests only.
 //
-// `err` bounds |fp32 result - true result| element by element, computed from the data, for any order of summation:
+// `err` bounds |fp32 result - true result| element by element, computed from the data, for any order of
+// summation:
 //
 //   u = 2^-24                        one rounding: fl(x) = x (1 + d), |d| <= u
-//   gam(n) = n u / (1 - n u)         a sum of n products errs by at most gam(n) sum |a_i b_i|     (Higham, section 3.1)
+//   gam(n) = n u / (1 - n u)         a sum of n products errs by at most gam(n) sum |a_i b_i|
+//                                    (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1)
 //   FN u                             exp, log, sqrt, tanh, sin, cos: at most 4 ULP, that is 8 u, off
 //
-// Errors of intermediates are carried to the output by the derivative of what follows; products of two errors (u^2) are
-// dropped, and the small constants are rounded up to pay for them. Inputs are exact: they are float32 numbers.
+// Errors of intermediates are carried to the output by the derivative of what follows; products of two
+// errors (u^2) are dropped, and the small constants are rounded up to pay for them. Inputs are exact: they
+// are float32 numbers.
 #ifndef OPS_REF_H
 #define OPS_REF_H
 #include "dev.h"
@@ -25,8 +29,8 @@ static inline double gam(size_t n)
 }
 
 // ---- matmul: err may be NULL everywhere
-static inline void ref_matmul(double *out, double *err, const double *inp, const double *weight, const double *bias,
-                              size_t N, size_t C, size_t OC)
+static inline void ref_matmul(double *out, double *err, const double *inp, const double *weight,
+                              const double *bias, size_t N, size_t C, size_t OC)
 {
     for (size_t n = 0; n < N; n++)
         for (size_t o = 0; o < OC; o++) {
@@ -58,7 +62,8 @@ static inline void ref_matmul_back_input(double *dinp, double *err, const double
 }
 
 // grad (I, J) += a^T b, where a is (N, I) and b is (N, J). The start counts as one more term.
-static inline void ref_outer_sum(double *grad, double *err, const double *a, const double *b, size_t N, size_t I, size_t J)
+static inline void ref_outer_sum(double *grad, double *err, const double *a, const double *b, size_t N,
+                                 size_t I, size_t J)
 {
     for (size_t i = 0; i < I; i++)
         for (size_t j = 0; j < J; j++) {
@@ -81,14 +86,16 @@ static inline double ref_gelu(double x)
     return 0.5 * x * (1 + tanh(GELU_A * (x + GELU_B * x * x * x)));
 }
 
-// z carries 6 roundings of terms of one sign, so |dz| <= 6 u |z|, which moves s by |z| s (1 - s) 12 u <= 1.4 u; the function
-// itself adds FN u s (1 - s) <= 2 u, its addition and division 2 u s. All told |ds| <= 5.4 u <= 6.5 u, and x s rounds twice.
+// z carries 6 roundings of terms of one sign, so |dz| <= 6 u |z|, which moves s by |z| s (1 - s) 12 u <=
+// 1.4 u; the function itself adds FN u s (1 - s) <= 2 u, its addition and division 2 u s. All told |ds| <=
+// 5.4 u <= 6.5 u, and x s rounds twice.
 static inline double ref_gelu_err(double x)
 {
     return 9 * U * fabs(x);
 }
 
-// gelu'(x) = s + 2 x s (1 - s) z'. |ds| <= 6.5 u; 2 s (1 - s) = (1 - t^2) / 2 moves by |t| |dt| <= 13 u, and six roundings.
+// gelu'(x) = s + 2 x s (1 - s) z'. |ds| <= 6.5 u; 2 s (1 - s) = (1 - t^2) / 2 moves by |t| |dt| <= 13 u,
+// and six roundings.
 static inline double ref_gelu_grad(double x, double *err)
 {
     double t = tanh(GELU_A * (x + GELU_B * x * x * x)), slope = GELU_A * (1 + 3 * GELU_B * x * x);
@@ -130,8 +137,8 @@ static inline void ref_swiglu_back(double *dgate_up, double *err, const double *
 }
 
 // ---- embedding: one addition; backward sums at most N rows onto the start
-static inline void ref_embed(double *out, double *err, const int32_t *token, const int32_t *pos, const double *wte,
-                             const double *wpe, size_t N, size_t C)
+static inline void ref_embed(double *out, double *err, const int32_t *token, const int32_t *pos,
+                             const double *wte, const double *wpe, size_t N, size_t C)
 {
     for (size_t n = 0; n < N; n++)
         for (size_t c = 0; c < C; c++) {
@@ -153,9 +160,10 @@ static inline void ref_scatter(double *grad, double *err, const double *dout, co
     for (size_t i = 0; i < rows * C; i++) err[i] *= gam(N + 1);
 }
 
-// ---- norms of rows of C. The mean errs by dm = gam(C + 1) mean|x|. With c = x - mean, the variance mean(c^2) errs by
-// gam(C + 5) var + dm^2, because sum c = 0 cancels dm to first order (this asks for the two-pass variance: E x^2 - mean^2
-// would lose digits when |mean| is large). rstd then errs by half that, relative to var + eps, and 4 u of its own.
+// ---- norms of rows of C. The mean errs by dm = gam(C + 1) mean|x|. With c = x - mean, the variance
+// mean(c^2) errs by gam(C + 5) var + dm^2, because sum c = 0 cancels dm to first order (this asks for the
+// two-pass variance: E x^2 - mean^2 would lose digits when |mean| is large). rstd then errs by half that,
+// relative to var + eps, and 4 u of its own.
 typedef struct {
     double mean, mean_err, rstd, rstd_rel;
 } RefMoments;
@@ -175,8 +183,9 @@ static inline RefMoments ref_moments(const double *x, size_t C, NormKind kind, d
     return r;
 }
 
-static inline void ref_norm(double *out, double *err, RefMoments *moments, const double *inp, const double *weight,
-                            const double *bias, size_t N, size_t C, NormKind kind, double eps)
+static inline void ref_norm(double *out, double *err, RefMoments *moments, const double *inp,
+                            const double *weight, const double *bias, size_t N, size_t C, NormKind kind,
+                            double eps)
 {
     for (size_t n = 0; n < N; n++) {
         RefMoments r = ref_moments(inp + n * C, C, kind, eps);
@@ -190,10 +199,12 @@ static inline void ref_norm(double *out, double *err, RefMoments *moments, const
     }
 }
 
-// dinp = rstd (g - mean(g) - xhat mean(g xhat)), g = dout weight; RMSNorm has no mean(g). mean and rstd come in rounded to
-// float32, so xhat errs by e = rstd u (|mean| + |x - mean|) + 3 u |xhat|. dweight += dout xhat.
-static inline void ref_norm_back(double *dinp, double *dinp_err, double *dweight, double *dweight_err, const double *dout,
-                                 const double *inp, const double *weight, size_t N, size_t C, NormKind kind, double eps)
+// dinp = rstd (g - mean(g) - xhat mean(g xhat)), g = dout weight; RMSNorm has no mean(g). mean and rstd
+// come in rounded to float32, so xhat errs by e = rstd u (|mean| + |x - mean|) + 3 u |xhat|. dweight +=
+// dout xhat.
+static inline void ref_norm_back(double *dinp, double *dinp_err, double *dweight, double *dweight_err,
+                                 const double *dout, const double *inp, const double *weight, size_t N,
+                                 size_t C, NormKind kind, double eps)
 {
     for (size_t c = 0; c < C; c++) dweight_err[c] = gam(N + 3) * fabs(dweight[c]);
     for (size_t n = 0; n < N; n++) {
@@ -219,10 +230,11 @@ static inline void ref_norm_back(double *dinp, double *dinp_err, double *dweight
     }
 }
 
-// ---- rope, in place on x (N, heads, D) without gaps. sign +1 forward, -1 backward. cos and sin of an angle taken in double
-// are rounded once (u); two products and an addition follow: 4 u (|a| + |b|) is enough for each output.
-static inline void ref_rope(double *x, double *err, const int32_t *pos, size_t N, size_t heads, size_t D, double theta,
-                            double sign)
+// ---- rope, in place on x (N, heads, D) without gaps. sign +1 forward, -1 backward. cos and sin of an
+// angle taken in double are rounded once (u); two products and an addition follow: 4 u (|a| + |b|) is
+// enough for each output.
+static inline void ref_rope(double *x, double *err, const int32_t *pos, size_t N, size_t heads, size_t D,
+                            double theta, double sign)
 {
     for (size_t i = 0; i < N * heads; i++)
         for (size_t d = 0; d < D / 2; d++) {
@@ -234,9 +246,9 @@ static inline void ref_rope(double *x, double *err, const int32_t *pos, size_t N
         }
 }
 
-// ---- attention. Score s_j = q k_j / sqrt(D) errs by es_j = gam(D + 2) sum |q k_j| / sqrt(D). exp(s_j - m) then errs,
-// relatively, by e_j = es_j + 2 u (|s_j| + |m|) + FN u; an error of m cancels in the quotient; each tile of at least 16 keys
-// rescales sum and output once (2 u a tile). out = sum p v / sum p.
+// ---- attention. Score s_j = q k_j / sqrt(D) errs by es_j = gam(D + 2) sum |q k_j| / sqrt(D). exp(s_j - m)
+// then errs, relatively, by e_j = es_j + 2 u (|s_j| + |m|) + FN u; an error of m cancels in the quotient;
+// each tile of at least 16 keys rescales sum and output once (2 u a tile). out = sum p v / sum p.
 typedef struct {
     double *p, *e; // (Tk) probability and its relative error
     double lse, lse_err;
@@ -277,8 +289,8 @@ static inline RefRow ref_row_make(AttnShape s)
 }
 
 // err, lse and lse_err may be NULL.
-static inline void ref_attention(double *out, double *err, double *lse, double *lse_err, const double *q, const double *k,
-                                 const double *v, AttnShape s)
+static inline void ref_attention(double *out, double *err, double *lse, double *lse_err, const double *q,
+                                 const double *k, const double *v, AttnShape s)
 {
     RefRow r = ref_row_make(s);
     for (size_t i = 0; i < s.B * s.Tq * s.H; i++) {
@@ -305,10 +317,12 @@ static inline void ref_attention(double *out, double *err, double *lse, double *
     free(r.e);
 }
 
-// dS = P (dP - delta) / sqrt(D), dP = dout v, delta = sum dout out; dq = dS k, dk = dS q, dv = P dout, the last two summed over the
-// queries of all heads of a group. lse and out come in rounded to float32. dq, dk, dv and their errors must start at zero.
+// dS = P (dP - delta) / sqrt(D), dP = dout v, delta = sum dout out; dq = dS k, dk = dS q, dv = P dout, the
+// last two summed over the queries of all heads of a group. lse and out come in rounded to float32. dq, dk,
+// dv and their errors must start at zero.
 static inline void ref_attention_back(double *dq, double *dk, double *dv, double *eq, double *ek, double *ev,
-                                      const double *dout, const double *q, const double *k, const double *v, AttnShape s)
+                                      const double *dout, const double *q, const double *k, const double *v,
+                                      AttnShape s)
 {
     RefRow r = ref_row_make(s);
     double root = sqrt((double)s.D), sum_q = gam(s.Tk + 4), sum_kv = gam(s.Tq * (s.H / s.G) + 4);
@@ -333,7 +347,8 @@ static inline void ref_attention_back(double *dq, double *dk, double *dv, double
                 dp_err += gam(s.D) * fabs(dy[d] * v[row + d]);
             }
             double ds = r.p[j] * (dp - delta) / root;
-            double ds_err = r.p[j] * (dp_err + delta_err + 2 * U * (fabs(dp) + fabs(delta))) / root + fabs(ds) * (rel + 4 * U);
+            double ds_err = r.p[j] * (dp_err + delta_err + 2 * U * (fabs(dp) + fabs(delta))) / root +
+                            fabs(ds) * (rel + 4 * U);
             for (size_t d = 0; d < s.D; d++) {
                 dq[at + d] += ds * k[row + d];
                 eq[at + d] += (ds_err + sum_q * fabs(ds)) * fabs(k[row + d]);
@@ -349,20 +364,23 @@ static inline void ref_attention_back(double *dq, double *dk, double *dv, double
 }
 
 // ---- softmax + cross-entropy: as a row of attention with exact scores. dlogits and the errors may be NULL.
-static inline void ref_xent(double *loss, double *loss_err, double *dlogits, double *dlogits_err, const double *logits,
-                            const int32_t *target, size_t N, size_t V, double scale)
+static inline void ref_xent(double *loss, double *loss_err, double *dlogits, double *dlogits_err,
+                            const double *logits, const int32_t *target, size_t N, size_t V, double scale)
 {
     for (size_t n = 0; n < N; n++) {
         const double *z = logits + n * V;
         double top = -INFINITY, sum = 0, e_sum = gam(V + 2);
         for (size_t v = 0; v < V; v++) top = z[v] > top ? z[v] : top;
         for (size_t v = 0; v < V; v++) sum += exp(z[v] - top);
-        for (size_t v = 0; v < V; v++) e_sum += exp(z[v] - top) / sum * (2 * U * (fabs(z[v]) + fabs(top)) + FN * U);
+        for (size_t v = 0; v < V; v++)
+            e_sum += exp(z[v] - top) / sum * (2 * U * (fabs(z[v]) + fabs(top)) + FN * U);
         bool counted = target[n] >= 0;
         double z_target = counted ? z[target[n]] : 0;
         loss[n] = counted ? top + log(sum) - z_target : 0;
         if (loss_err)
-            loss_err[n] = counted ? e_sum + FN * U * fabs(log(sum)) + 3 * U * (fabs(top) + fabs(z_target)) + U * loss[n] : 0;
+            loss_err[n] = counted ? e_sum + FN * U * fabs(log(sum)) + 3 * U * (fabs(top) + fabs(z_target)) +
+                                        U * loss[n]
+                                  : 0;
         for (size_t v = 0; dlogits && v < V; v++) {
             double p = exp(z[v] - top) / sum, e = 2 * U * (fabs(z[v]) + fabs(top)) + FN * U + e_sum + 3 * U;
             dlogits[n * V + v] = counted ? scale * (p - (target[n] == (int32_t)v)) : 0;
@@ -371,8 +389,9 @@ static inline void ref_xent(double *loss, double *loss_err, double *dlogits, dou
     }
 }
 
-// ---- AdamW, one element. w, m, v hold the state before and after; err holds their three errors.
-// The update d = mhat / (sqrt(vhat) + eps): errors of m, v and of the two corrections (2 u each) carried through.
+// ---- AdamW, one element. w, m, v hold the state before and after; err holds their three errors. The
+// update d = mhat / (sqrt(vhat) + eps): errors of m, v and of the two corrections (2 u each) carried
+// through.
 static inline void ref_adamw(double *w, double *m, double *v, double err[3], double grad, AdamW h)
 {
     double g = grad * h.grad_scale, c1 = 1 / (1 - pow(h.beta1, h.step)), c2 = 1 / (1 - pow(h.beta2, h.step));

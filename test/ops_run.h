@@ -1,9 +1,11 @@
-// ops_run: how one case of one op runs in test_ops: where inputs come from, how results are judged. Tests only.
+// ops_run: how one case of one op runs in test_ops: where inputs come from, how results are judged. Tests
+// only.
 //
-// A case reads its inputs from a PyTorch fixture, or makes random ones of a larger size. Each result must lie within its bound of
-// the double version (ops_ref.h); with a fixture, the double version must also be what PyTorch computed, to the
-// half unit in the last place that storing it cost. So an op, the double version and PyTorch are three independent
-// witnesses. The bytes of every result are kept: with another thread count they must be the same.
+// A case reads its inputs from a PyTorch fixture, or makes random ones of a larger size. Each result must
+// lie within its bound of the double version (ops_ref.h); with a fixture, the double version must also be
+// what PyTorch computed, to the half unit in the last place that storing it cost. So an op, the double
+// version and PyTorch are three independent witnesses. The bytes of every result are kept: with another
+// thread count they must be the same.
 #ifndef OPS_RUN_H
 #define OPS_RUN_H
 #include "fixture.h"
@@ -11,7 +13,8 @@
 #include "rng.h"
 
 enum { OPS_DIMS = 6, OPS_POOL = 256 };
-#define UNDERFLOW 0x1p-110 // exp() may flush to, or stop at, the smallest normal numbers; times what multiplies it
+#define UNDERFLOW                                                                                            \
+    0x1p-110 // exp() may flush to, or stop at, the smallest normal numbers; times what multiplies it
 
 typedef struct {
     Dev *dev;
@@ -59,7 +62,8 @@ static inline const int32_t *run_ints(Run *r, const char *name, size_t n, int lo
 {
     if (r->fx) return fixture_i32(r->fx, run_key(r, name), n);
     int32_t *x = (int32_t *)run_room(r, n * sizeof *x);
-    for (size_t i = 0; i < n; i++) x[i] = low + (int32_t)rng_below(rng_make(1, name, 0), i, (uint64_t)(high - low));
+    for (size_t i = 0; i < n; i++)
+        x[i] = low + (int32_t)rng_below(rng_make(1, name, 0), i, (uint64_t)(high - low));
     return x;
 }
 
@@ -120,16 +124,19 @@ static inline void run_record(Run *r, const void *bytes, size_t n_bytes)
 }
 
 // A result that the fixture has no entry for.
-static inline void expect_ref(Run *r, const char *name, const float *got, const double *ref, const double *err, size_t n)
+static inline void expect_ref(Run *r, const char *name, const float *got, const double *ref,
+                              const double *err, size_t n)
 {
     run_record(r, got, n * sizeof *got);
     size_t bad = first_bad(got, ref, err, n);
     if (bad < n)
-        fail_msg("%s[%zu] of %zu is %.9g, should be %.9g within %.3g", name, bad, n, got[bad], ref[bad], err[bad]);
+        fail_msg("%s[%zu] of %zu is %.9g, should be %.9g within %.3g", name, bad, n, got[bad], ref[bad],
+                 err[bad]);
 }
 
 // A result: the op against the double version, and (with a fixture) the double version against PyTorch.
-static inline void expect(Run *r, const char *name, const float *got, const double *ref, const double *err, size_t n)
+static inline void expect(Run *r, const char *name, const float *got, const double *ref, const double *err,
+                          size_t n)
 {
     expect_ref(r, name, got, ref, err, n);
     if (!r->fx) return;

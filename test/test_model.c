@@ -1,9 +1,11 @@
-// test_model: whole tiny models of both families against PyTorch: logits, loss, every gradient, ten AdamW steps.
+// test_model: whole tiny models of both families against PyTorch: logits, loss, every gradient, ten AdamW
+// steps.
 //
-// The fixtures (dev/reference/make_models.py) hold float64 results, and for each tensor a yardstick: the largest error that PyTorch's own
-// float32 makes in it over 16 orders of summation. Ours may be MULTIPLE times that. Rounding errors of another
-// order are draws from the same distribution; the largest of one more draw exceeding four times the largest of sixteen would
-// be no accident. A wrong term is thousands of yardsticks away, and the yardsticks are checked to be small.
+// The fixtures (dev/reference/make_models.py) hold float64 results, and for each tensor a yardstick: the
+// largest error that PyTorch's own float32 makes in it over 16 orders of summation. Ours may be MULTIPLE
+// times that. Rounding errors of another order are draws from the same distribution; the largest of one
+// more draw exceeding four times the largest of sixteen would be no accident. A wrong term is thousands of
+// yardsticks away, and the yardsticks are checked to be small.
 #include "fixture.h"
 
 #include "model.h"
@@ -31,12 +33,22 @@ static size_t whole(const Fixture *fx, const char *key)
 static ModelShape shape_of(const Fixture *fx)
 {
     return (ModelShape){
-        .layers = whole(fx, "layers"), .channels = whole(fx, "channels"), .heads = whole(fx, "heads"),
-        .kv_heads = whole(fx, "kv_heads"), .head_size = whole(fx, "head_size"), .ffn = whole(fx, "ffn"),
-        .vocab = whole(fx, "vocab"), .context = whole(fx, "context"),
-        .norm = whole(fx, "layernorm") ? NORM_LAYERNORM : NORM_RMSNORM, .norm_eps = (float)fixture_number(fx, "norm_eps"),
-        .rope_theta = (float)fixture_number(fx, "rope_theta"), .swiglu = whole(fx, "swiglu"), .rope = whole(fx, "rope"),
-        .bias = whole(fx, "bias"), .tie = whole(fx, "tie"), .qk_norm = whole(fx, "qk_norm"),
+        .layers = whole(fx, "layers"),
+        .channels = whole(fx, "channels"),
+        .heads = whole(fx, "heads"),
+        .kv_heads = whole(fx, "kv_heads"),
+        .head_size = whole(fx, "head_size"),
+        .ffn = whole(fx, "ffn"),
+        .vocab = whole(fx, "vocab"),
+        .context = whole(fx, "context"),
+        .norm = whole(fx, "layernorm") ? NORM_LAYERNORM : NORM_RMSNORM,
+        .norm_eps = (float)fixture_number(fx, "norm_eps"),
+        .rope_theta = (float)fixture_number(fx, "rope_theta"),
+        .swiglu = whole(fx, "swiglu"),
+        .rope = whole(fx, "rope"),
+        .bias = whole(fx, "bias"),
+        .tie = whole(fx, "tie"),
+        .qk_norm = whole(fx, "qk_norm"),
     };
 }
 
@@ -72,7 +84,8 @@ static void case_open(Case *c, const char *family, int threads)
     const Params *p = &c->model->params;
     assert_int_equal(p->n_rows, whole(c->fx, "params"));
     for (int i = 0; i < p->n_rows; i++)
-        memcpy(c->model->weights + p->row[i].offset, row_tensor(c->fx, "param", &p->row[i]), p->row[i].n_elems * sizeof(float));
+        memcpy(c->model->weights + p->row[i].offset, row_tensor(c->fx, "param", &p->row[i]),
+               p->row[i].n_elems * sizeof(float));
 }
 
 static void case_close(Case *c)
@@ -111,7 +124,8 @@ static void expect_rows(const Fixture *fx, const char *kind, const Params *p, co
 {
     for (int i = 0; i < p->n_rows; i++) {
         const Param *row = &p->row[i];
-        expect_close(row->name, flat + row->offset, row_tensor(fx, kind, row), row->n_elems, yardstick(fx, kind, row->name));
+        expect_close(row->name, flat + row->offset, row_tensor(fx, kind, row), row->n_elems,
+                     yardstick(fx, kind, row->name));
     }
 }
 
@@ -122,7 +136,8 @@ static void check_first_batch(Case *c)
     assert_non_null(logits);
     model_set_batch(m, c->token, NULL, c->target, c->B, c->T);
     model_logits(m, logits);
-    expect_close("logits", logits, fixture_f32(c->fx, "logits", c->N * c->V), c->N * c->V, yardstick(c->fx, "logits", ""));
+    expect_close("logits", logits, fixture_f32(c->fx, "logits", c->N * c->V), c->N * c->V,
+                 yardstick(c->fx, "logits", ""));
     free(logits);
     float scale = valid_scale(c->target, c->N);
     double loss = model_evaluate(m), again = model_forward_backward(m, scale);
@@ -132,7 +147,8 @@ static void check_first_batch(Case *c)
     expect_rows(c->fx, "grad", &m->params, m->grads);
 }
 
-// The same batch as two micro-batches with different numbers of valid tokens: the gradients add up to the same.
+// The same batch as two micro-batches with different numbers of valid tokens: the gradients add up to the
+// same.
 static void check_accumulation(Case *c)
 {
     Model *m = c->model;
@@ -154,24 +170,28 @@ static void check_steps(Case *c)
 {
     Model *m = c->model;
     size_t n = whole(c->steps, "steps");
-    const int32_t *token = fixture_i32(c->steps, "token", n * c->N), *target = fixture_i32(c->steps, "target", n * c->N);
+    const int32_t *token = fixture_i32(c->steps, "token", n * c->N),
+                  *target = fixture_i32(c->steps, "target", n * c->N);
     const float *lr = fixture_f32(c->steps, "lr", n), *losses = fixture_f32(c->steps, "loss", n);
     const float *norms = fixture_f32(c->steps, "grad_norm", n);
-    Optim optim = optim_create(m, (float)fixture_number(c->steps, "beta1"), (float)fixture_number(c->steps, "beta2"),
-                               (float)fixture_number(c->steps, "eps"), (float)fixture_number(c->steps, "weight_decay"),
-                               (float)fixture_number(c->steps, "clip"));
+    Optim optim =
+        optim_create(m, (float)fixture_number(c->steps, "beta1"), (float)fixture_number(c->steps, "beta2"),
+                     (float)fixture_number(c->steps, "eps"), (float)fixture_number(c->steps, "weight_decay"),
+                     (float)fixture_number(c->steps, "clip"));
     for (size_t i = 0; i < n; i++) {
         const int32_t *y = target + i * c->N;
         float scale = valid_scale(y, c->N);
         model_set_batch(m, token + i * c->N, NULL, y, c->B, c->T);
-        float loss = (float)(model_forward_backward(m, scale) * scale), norm = (float)optim_step(&optim, m, lr[i]);
+        float loss = (float)(model_forward_backward(m, scale) * scale),
+              norm = (float)optim_step(&optim, m, lr[i]);
         expect_close("loss of a step", &loss, losses + i, 1, yardstick(c->steps, "loss", ""));
         expect_close("gradient norm of a step", &norm, norms + i, 1, yardstick(c->steps, "grad_norm", ""));
     }
     expect_rows(c->steps, "final", &m->params, m->weights);
 }
 
-// Logits through the key/value cache, tokens fed in pieces of different length, against those of the whole sequence.
+// Logits through the key/value cache, tokens fed in pieces of different length, against those of the whole
+// sequence.
 static void check_cache(Case *c)
 {
     const size_t pieces[] = {1, 4, 1, 1, 5};
@@ -223,15 +243,17 @@ static void test_threads_agree_bit_for_bit(void **state)
     for (int threads = 2; threads <= 3; threads++) {
         case_open(&many, *state, threads);
         check_steps(&many);
-        assert_memory_equal(many.model->weights, one.model->weights, one.model->params.n_elems * sizeof(float));
+        assert_memory_equal(many.model->weights, one.model->weights,
+                            one.model->params.n_elems * sizeof(float));
         case_close(&many);
     }
     case_close(&one);
 }
 
-// The yardsticks themselves must be small, or the comparison forgives: at most 1e-5 of a tensor's largest gradient, and final weights
-// known to a tenth of the smallest full step. The bias of k is the exception: adding the same number to all scores of a
-// query changes nothing, so its true gradient is zero, and AdamW turns the rounding noise that is left into steps.
+// The yardsticks themselves must be small, or the comparison forgives: at most 1e-5 of a tensor's largest
+// gradient, and final weights known to a tenth of the smallest full step. The bias of k is the exception:
+// adding the same number to all scores of a query changes nothing, so its true gradient is zero, and AdamW
+// turns the rounding noise that is left into steps.
 static void test_yardsticks_are_small(void **state)
 {
     Case c;
@@ -275,7 +297,8 @@ int main(void)
     for (size_t i = 0; i < FAMILIES * CHECKS; i++) {
         const char *family = families[i / CHECKS];
         snprintf(names[i], sizeof names[i], "%s: %s", family, checks[i % CHECKS].name);
-        tests[i] = (struct CMUnitTest){.name = names[i], .test_func = checks[i % CHECKS].run, .initial_state = (void *)family};
+        tests[i] = (struct CMUnitTest){
+            .name = names[i], .test_func = checks[i % CHECKS].run, .initial_state = (void *)family};
     }
     return _cmocka_run_group_tests("model", tests, FAMILIES * CHECKS, NULL, NULL);
 }

@@ -2,12 +2,15 @@
 //
 // For a function f, weights c and a direction r, all random, L(x) = sum_i c_i f_i(x) is one number, and
 //
-//   (L(x + h r) - L(x - h r)) / 2h = sum_j dx_j r_j + h^2 L'''(r) / 6 + ...,   dx = what backward gives for dout = c
+//   D(h) = (L(x + h r) - L(x - h r)) / 2h = sum_j dx_j r_j + h^2 L'''(r) / 6 + ...
 //
-// f is the plain double version of ops_ref.h, dx the float32 op. Three things may keep the two sides apart, and the bound is
-// their sum: truncation, at most |D(h) - D(2h)|, which is three times the h^2 term; rounding of L in double, 1e4 * 2^-53
-// times sum |c_i f_i|, over h; and the op's own error in float32, sum_j |r_j| err_j, from ops_ref.h. Every input is
-// moved alone, in DIRECTIONS directions. A wrong factor, sign, index or missing term is of order one.
+// where dx is what backward gives for dout = c.
+//
+// f is the plain double version of ops_ref.h, dx the float32 op. Three things may keep the two sides apart,
+// and the bound is their sum: truncation, at most |D(h) - D(2h)|, which is three times the h^2 term;
+// rounding of L in double, 1e4 * 2^-53 times sum |c_i f_i|, over h; and the op's own error in float32,
+// sum_j |r_j| err_j, from ops_ref.h. Every input is moved alone, in DIRECTIONS directions. A wrong factor,
+// sign, index or missing term is of order one.
 #include "ops_run.h"
 
 #define EPS 1e-5f
@@ -39,7 +42,8 @@ static double value(const Functional *l, double *size)
 }
 
 // (L(x + h r) - L(x - h r)) / 2h; x comes back unchanged, bit for bit.
-static double slope(const Functional *l, double *x, const double *origin, const double *r, size_t n, double h, double *size)
+static double slope(const Functional *l, double *x, const double *origin, const double *r, size_t n, double h,
+                    double *size)
 {
     double up, down, size_down;
     for (size_t i = 0; i < n; i++) x[i] = origin[i] + h * r[i];
@@ -52,7 +56,8 @@ static double slope(const Functional *l, double *x, const double *origin, const 
 }
 
 // dx, err: the op's gradient of input x (n) and its float32 bound.
-static void check_input(Run *run, const char *name, const Functional *l, double *x, const float *dx, const double *err, size_t n)
+static void check_input(Run *run, const char *name, const Functional *l, double *x, const float *dx,
+                        const double *err, size_t n)
 {
     double *origin = run_zeros(run, n), *r = run_zeros(run, n), size;
     memcpy(origin, x, n * sizeof *x);
@@ -63,11 +68,14 @@ static void check_input(Run *run, const char *name, const Functional *l, double 
             want += dx[i] * r[i];
             rounding += fabs(r[i]) * (err[i] + UNDERFLOW);
         }
-        double twice = slope(l, x, origin, r, n, 2 * STEP, &size), once = slope(l, x, origin, r, n, STEP, &size);
+        double twice = slope(l, x, origin, r, n, 2 * STEP, &size),
+               once = slope(l, x, origin, r, n, STEP, &size);
         double bound = fabs(once - twice) + 1e4 * 0x1p-53 * size / STEP + rounding;
         if (!within(want, once, bound))
-            fail_msg("%s, direction %u: backward gives %.9g, differences give %.9g, bound %.3g", name, k, want, once, bound);
-        if (!(bound <= 1e-3 * (fabs(once) + sqrt((double)n)))) // a bound that forgives everything tests nothing
+            fail_msg("%s, direction %u: backward gives %.9g, differences give %.9g, bound %.3g", name, k,
+                     want, once, bound);
+        if (!(bound <=
+              1e-3 * (fabs(once) + sqrt((double)n)))) // a bound that forgives everything tests nothing
             fail_msg("%s, direction %u: the bound %.3g says nothing about %.3g", name, k, bound, once);
     }
 }
@@ -111,9 +119,11 @@ static void test_matmul(void **state)
     (void)state;
     Run r = run_make();
     size_t N = 5, C = 11, OC = 7;
-    const float *inp = run_in(&r, "inp", N * C), *weight = run_in(&r, "weight", OC * C), *bias = run_in(&r, "bias", OC);
+    const float *inp = run_in(&r, "inp", N * C), *weight = run_in(&r, "weight", OC * C),
+                *bias = run_in(&r, "bias", OC);
     const float *dout = run_in(&r, "dout", N * OC);
-    Matmul a = {N, C, OC, run_wide(&r, inp, N * C), run_wide(&r, weight, OC * C), run_wide(&r, bias, OC), false};
+    Matmul a = {N,    C, OC, run_wide(&r, inp, N * C), run_wide(&r, weight, OC * C), run_wide(&r, bias, OC),
+                false};
     Functional l = functional(&r, matmul, &a, dout, N * OC);
     double *dy = run_wide(&r, dout, N * OC), *ones = run_zeros(&r, N), *ref = run_zeros(&r, N * C);
     double *err = run_zeros(&r, N * C), *w_ref = run_zeros(&r, OC * C), *w_err = run_zeros(&r, OC * C);
@@ -124,7 +134,8 @@ static void test_matmul(void **state)
     ref_outer_sum(b_ref, b_err, dy, ones, N, OC, 1);
 
     float *dinp = run_out(&r, N * C), *dpre = run_out(&r, N * C);
-    float *dweight = run_narrow(&r, run_zeros(&r, OC * C), OC * C), *dbias = run_narrow(&r, run_zeros(&r, OC), OC);
+    float *dweight = run_narrow(&r, run_zeros(&r, OC * C), OC * C),
+          *dbias = run_narrow(&r, run_zeros(&r, OC), OC);
     r.dev->matmul_backward_input(r.dev, XM(dinp), XC(dout), XC(weight), N, C, OC);
     r.dev->matmul_backward_weight(r.dev, dweight, dbias, XC(dout), XC(inp), N, C, OC);
     r.dev->matmul_gelu_backward_input(r.dev, XM(dpre), XC(dout), XC(weight), XC(inp), N, C, OC);
@@ -188,7 +199,12 @@ static void test_embed(void **state)
     size_t N = 23, C = 5, V = 7, T = 6;
     const int32_t *token = run_ints(&r, "token", N, 0, (int)V), *pos = run_ints(&r, "pos", N, 0, (int)T);
     const float *dout = run_in(&r, "dout", N * C);
-    Embed a = {N, C, token, pos, run_wide(&r, run_in(&r, "wte", V * C), V * C), run_wide(&r, run_in(&r, "wpe", T * C), T * C)};
+    Embed a = {N,
+               C,
+               token,
+               pos,
+               run_wide(&r, run_in(&r, "wte", V * C), V * C),
+               run_wide(&r, run_in(&r, "wpe", T * C), T * C)};
     Functional l = functional(&r, embed, &a, dout, N * C);
     double *dy = run_wide(&r, dout, N * C), *t_ref = run_zeros(&r, V * C), *p_ref = run_zeros(&r, T * C);
     double *t_err = run_zeros(&r, V * C), *p_err = run_zeros(&r, T * C);
@@ -218,12 +234,14 @@ static void norm_case(NormKind kind, bool heads)
 {
     Run r = run_make();
     size_t N = 6, C = 13; // or 2 rows of 3 heads of 13
-    const float *inp = run_in(&r, "inp", N * C), *weight = run_in(&r, "weight", C), *dout = run_in(&r, "dout", N * C);
+    const float *inp = run_in(&r, "inp", N * C), *weight = run_in(&r, "weight", C),
+                *dout = run_in(&r, "dout", N * C);
     Norm a = {N, C, kind, run_wide(&r, inp, N * C), run_wide(&r, weight, C), NULL};
     if (kind == NORM_LAYERNORM) a.bias = run_wide(&r, run_in(&r, "bias", C), C);
     Functional l = functional(&r, norm, &a, dout, N * C);
     double *dy = run_wide(&r, dout, N * C), *ref = run_zeros(&r, N * C), *err = run_zeros(&r, N * C);
-    double *w_ref = run_zeros(&r, C), *w_err = run_zeros(&r, C), *b_ref = run_zeros(&r, C), *b_err = run_zeros(&r, C);
+    double *w_ref = run_zeros(&r, C), *w_err = run_zeros(&r, C), *b_ref = run_zeros(&r, C),
+           *b_err = run_zeros(&r, C);
     float *mean = run_out(&r, N), *rstd = run_out(&r, N), *dinp = run_out(&r, N * C);
     float *dweight = run_narrow(&r, w_ref, C), *dbias = a.bias ? run_narrow(&r, b_ref, C) : NULL;
     double *ones = run_zeros(&r, N);
@@ -234,9 +252,11 @@ static void norm_case(NormKind kind, bool heads)
     ref_norm_back(ref, err, w_ref, w_err, dy, a.inp, a.weight, N, C, kind, EPS);
     ref_outer_sum(b_ref, b_err, dy, ones, N, C, 1);
     if (heads)
-        r.dev->head_norm_backward(r.dev, XM(dinp), dweight, XC(dout), XC(inp), rstd, XC(weight), N / 3, 3, C, 3 * C);
+        r.dev->head_norm_backward(r.dev, XM(dinp), dweight, XC(dout), XC(inp), rstd, XC(weight), N / 3, 3, C,
+                                  3 * C);
     else
-        r.dev->norm_backward(r.dev, XM(dinp), dweight, dbias, XC(dout), NULL, XC(inp), mean, rstd, XC(weight), N, C, kind);
+        r.dev->norm_backward(r.dev, XM(dinp), dweight, dbias, XC(dout), NULL, XC(inp), mean, rstd, XC(weight),
+                             N, C, kind);
     check_input(&r, "norm inp", &l, a.inp, dinp, err, N * C);
     check_input(&r, "norm weight", &l, a.weight, dweight, w_err, C);
     if (dbias) check_input(&r, "norm bias", &l, a.bias, dbias, b_err, C);
@@ -316,7 +336,8 @@ static void test_attention(void **state)
     Functional l = functional(&r, attention, &a, dout, n_q);
     double *ref[3] = {run_zeros(&r, n_q), run_zeros(&r, n_kv), run_zeros(&r, n_kv)};
     double *err[3] = {run_zeros(&r, n_q), run_zeros(&r, n_kv), run_zeros(&r, n_kv)};
-    ref_attention_back(ref[0], ref[1], ref[2], err[0], err[1], err[2], run_wide(&r, dout, n_q), a.q, a.k, a.v, s);
+    ref_attention_back(ref[0], ref[1], ref[2], err[0], err[1], err[2], run_wide(&r, dout, n_q), a.q, a.k, a.v,
+                       s);
     float *dq = run_out(&r, n_q), *dk = run_out(&r, n_kv), *dv = run_out(&r, n_kv);
     double *exact = run_zeros(&r, n_q), *exact_lse = run_zeros(&r, n_rows * s.H);
     ref_attention(exact, NULL, exact_lse, NULL, a.q, a.k, a.v, s);
@@ -369,7 +390,8 @@ static void test_differences_see_an_error(void **state)
     const float *gate_up = run_in(&r, "gate_up", n), *dout = run_in(&r, "dout", N * F);
     Swiglu a = {N, F, run_wide(&r, gate_up, n)};
     Functional l = functional(&r, swiglu, &a, dout, N * F);
-    double *dx = run_zeros(&r, n), *err = run_zeros(&r, n), *way = run_zeros(&r, n), *origin = run_wide(&r, gate_up, n), size;
+    double *dx = run_zeros(&r, n), *err = run_zeros(&r, n), *way = run_zeros(&r, n),
+           *origin = run_wide(&r, gate_up, n), size;
     ref_swiglu_back(dx, err, run_wide(&r, dout, N * F), a.gate_up, N, F);
     double want = 0, bound = 0;
     for (size_t i = 0; i < n; i++) {
@@ -389,9 +411,15 @@ static void test_differences_see_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_differences_see_an_error), cmocka_unit_test(test_matmul), cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_embed), cmocka_unit_test(test_layernorm), cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_head_norm), cmocka_unit_test(test_rope), cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_differences_see_an_error),
+        cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_head_norm),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_attention),
         cmocka_unit_test(test_xent),
     };
     return cmocka_run_group_tests_name("op gradients", tests, NULL, NULL);

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Times a GPT-2 training step in PyTorch, eager, float32, on the CPU: the yardstick for build/bench.
 
-The same model and the same step: forward, backward, global-norm clip 1.0, AdamW with decay on matrices, random tokens. One JSON
-line: the median of --steps timed steps after one warm-up.
+The same model and the same step: forward, backward, global-norm clip 1.0, AdamW with decay on matrices,
+random tokens. One JSON line: the median of --steps timed steps after one warm-up.
 
 PyTorch gets the best settings we know of, found by measuring where they depend on the machine:
-- matmul: aten's sgemm (the system's BLAS) and oneDNN's (as a 1x1 convolution over channels-last rows, which copies nothing) are
-  timed on this model's shapes, the former with each OpenBLAS kernel set that this processor can run, because OpenBLAS
-  takes new processors for old ones. The fastest is used. Each is timed in a process of its own: BLAS reads
-  OPENBLAS_CORETYPE when it is loaded.
-- malloc: no mmap and no trimming, so that a freed activation's pages are there for the next one; huge pages.
-  (--malloc default leaves it alone: compare peak memory so.)
-- scores: scale and causal mask go into the batched product (baddbmm); q, k, v in one linear; gradients set to None.
+- matmul: aten's sgemm (the system's BLAS) and oneDNN's (as a 1x1 convolution over channels-last rows, which
+  copies nothing) are timed on this model's shapes, the former with each OpenBLAS kernel set that this
+  processor can run, because OpenBLAS takes new processors for old ones. The fastest is used. Each is timed
+  in a process of its own: BLAS reads OPENBLAS_CORETYPE when it is loaded.
+- malloc: no mmap and no trimming, so that a freed activation's pages are there for the next one; huge
+  pages. (--malloc default leaves it alone: compare peak memory so.)
+- scores: scale and causal mask go into the batched product (baddbmm); q, k, v in one linear; gradients set
+  to None.
 
 Run: /usr/bin/python3 dev/reference/bench_gpt2.py --model gpt2 --T 64   (PyTorch 1.13 or later)
 """
@@ -41,7 +42,7 @@ def parse():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--matmul", choices=("auto", "blas", "onednn"), default="auto")
     parser.add_argument("--malloc", choices=("keep", "default"), default="keep")
-    parser.add_argument("--probe", action="store_true", help="time the matmul routes of this process and stop")
+    parser.add_argument("--probe", action="store_true", help="time this process' matmul routes, stop")
     args = parser.parse_args()
     for field, value in zip(FIELDS, SHAPES[args.model]):
         if getattr(args, field) is None:
@@ -78,12 +79,14 @@ def choose(args):
     best = max(rates, key=rates.get)
     for (coretype, route), rate in rates.items():
         mark = "  <- used" if (coretype, route) == best else ""
-        print(f"matmul by {route}, OpenBLAS as {coretype or 'it likes'}: {rate:.0f} GFLOP/s{mark}", file=sys.stderr)
+        kernels = coretype or "its own choice"
+        print(f"matmul by {route}, OpenBLAS kernels {kernels}: {rate:.0f} GFLOP/s{mark}", file=sys.stderr)
     return best
 
 
 def onednn_linear(torch):
-    """x (..., C) -> (..., OC) as a 1x1 convolution: rows of C are pixels of a channels-last image of height 1."""
+    """x (..., C) -> (..., OC) as a 1x1 convolution: rows of C are pixels of a channels-last image of height
+    1."""
     def linear(x, weight, bias=None):
         image = x.reshape(1, 1, -1, x.shape[-1]).permute(0, 3, 1, 2)
         out = torch.mkldnn_convolution(image, weight[:, :, None, None], bias, (0, 0), (1, 1), (1, 1), 1)
@@ -95,8 +98,8 @@ def probe(args, torch, routes):
     """GFLOP/s of forward and backward through the block's matmuls, per route."""
     C, rows, rates = args.channels, min(args.B * args.T, 1024), {}
     shapes = [(C, 3 * C), (C, C), (C, args.ffn), (args.ffn, C)]
-    cases = [(torch.randn(rows, k, requires_grad=True), torch.randn(n, k, requires_grad=True), torch.randn(rows, n))
-             for k, n in shapes]
+    leaf = lambda *shape: torch.randn(*shape, requires_grad=True)
+    cases = [(leaf(rows, k), leaf(n, k), torch.randn(rows, n)) for k, n in shapes]
     for route, linear in routes.items():
         seconds = 0
         for x, weight, dout in cases:
@@ -121,7 +124,8 @@ def build(args, torch, linear):
     add("tokens", V, C)
     add("positions", args.context, C)
     for i in range(args.layers):
-        for name, rows, cols in (("qkv", 3 * C, C), ("out", C, C), ("up", args.ffn, C), ("down", C, args.ffn)):
+        shapes = (("qkv", 3 * C, C), ("out", C, C), ("up", args.ffn, C), ("down", C, args.ffn))
+        for name, rows, cols in shapes:
             add(f"{i}.{name}.weight", rows, cols)
             add(f"{i}.{name}.bias", rows, std=0.0)
     for name in [f"{i}.{norm}" for i in range(args.layers) for norm in ("norm1", "norm2")] + ["norm"]:
@@ -142,9 +146,11 @@ def build(args, torch, linear):
             qkv = layer(norm(x, f"{i}.norm1"), f"{i}.qkv").view(B, T, 3, H, C // H).permute(2, 0, 3, 1, 4)
             q, k, v = (y.reshape(B * H, T, C // H) for y in qkv)
             score = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=(C // H) ** -0.5)
-            mixed = torch.bmm(F.softmax(score, -1), v).view(B, H, T, C // H).transpose(1, 2).reshape(B, T, C)
+            mixed = torch.bmm(F.softmax(score, -1), v).view(B, H, T, C // H)
+            mixed = mixed.transpose(1, 2).reshape(B, T, C)
             x = x + layer(mixed, f"{i}.out")
-            x = x + layer(F.gelu(layer(norm(x, f"{i}.norm2"), f"{i}.up"), approximate="tanh"), f"{i}.down")
+            up = F.gelu(layer(norm(x, f"{i}.norm2"), f"{i}.up"), approximate="tanh")
+            x = x + layer(up, f"{i}.down")
         logits = linear(norm(x, "norm"), p["tokens"])
         return F.cross_entropy(logits.view(B * T, V), target.view(B * T))
 
@@ -155,8 +161,8 @@ def measure(args, torch, linear):
     torch.manual_seed(1)
     p, loss_of = build(args, torch, linear)
     params = list(p.values())
-    groups = [{"params": [x for x in params if (x.ndim == 2) == matrices], "weight_decay": 0.1 if matrices else 0.0}
-              for matrices in (True, False)]
+    groups = [{"params": [x for x in params if (x.ndim == 2) == matrices],
+               "weight_decay": 0.1 if matrices else 0.0} for matrices in (True, False)]
     optim = torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), eps=1e-8)
     text = torch.randint(args.vocab, (2, args.B, args.T))
     times = []
@@ -176,8 +182,9 @@ def measure(args, torch, linear):
         "model": args.model, "B": args.B, "T": args.T, "ms_per_step": round(1e3 * seconds, 1),
         "tokens_per_s": round(args.B * args.T / seconds, 1),
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-        "params": sum(x.numel() for x in params), "steps": args.steps, "threads": args.threads, "loss": round(value, 3),
-        "torch": torch.__version__, "matmul": os.environ[CHOSEN], "coretype": os.environ.get("OPENBLAS_CORETYPE", ""),
+        "params": sum(x.numel() for x in params), "steps": args.steps, "threads": args.threads,
+        "loss": round(value, 3), "torch": torch.__version__, "matmul": os.environ[CHOSEN],
+        "coretype": os.environ.get("OPENBLAS_CORETYPE", ""), "malloc": args.malloc,
     }
 
 
@@ -187,11 +194,12 @@ def main():
         sys.exit("error: steps >= 1, T <= context and channels divisible by heads, please")
     if CHOSEN not in os.environ and not args.probe:
         coretype, route = choose(args)
-        os.execve(sys.executable, [sys.executable, *sys.argv], dict(environment(args, coretype), **{CHOSEN: route}))
+        env = dict(environment(args, coretype), **{CHOSEN: route})
+        os.execve(sys.executable, [sys.executable, *sys.argv], env)
     import torch
     torch.set_num_threads(args.threads)
     routes = {"blas": torch.nn.functional.linear}
-    if args.threads > 1 and hasattr(torch, "mkldnn_convolution"):  # with one thread PyTorch takes another backward
+    if args.threads > 1 and hasattr(torch, "mkldnn_convolution"):  # one thread takes another backward
         routes["onednn"] = onednn_linear(torch)
     if args.probe:
         return probe(args, torch, routes)

@@ -26,7 +26,8 @@ def save(name, tensors, metadata=None):
         header["__metadata__"][key] = str(value)
     for key in sorted(tensors):
         array = narrow(tensors[key])
-        header[key] = {"dtype": TYPES[array.dtype], "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        ends = [at, at + array.nbytes]
+        header[key] = {"dtype": TYPES[array.dtype], "shape": list(array.shape), "data_offsets": ends}
         blocks.append(array.tobytes())
         at += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes test/fixtures/ops_*.safetensors: every op of src/dev.h, both passes, as PyTorch computes them.
 
-Inputs are random float32 numbers from fixed seeds. They are widened to float64, PyTorch's own functions and its autograd
-give outputs and gradients in float64, and these are rounded once to float32. So a fixture value is within half a unit in
-the last place of the true one, and everything beyond that is the error of the op under test.
+Inputs are random float32 numbers from fixed seeds. They are widened to float64, PyTorch's own functions and
+its autograd give outputs and gradients in float64, and these are rounded once to float32. So a fixture
+value is within half a unit in the last place of the true one, and everything beyond that is the error of
+the op under test.
 
-Sizes are odd on purpose. Names are CASE/TENSOR; parameter gradients start from a random CASE/..._start, because
-the ops add to what is there. Run: /usr/bin/python3 dev/reference/make_ops.py   (PyTorch, NumPy)
+Sizes are odd on purpose. Names are CASE/TENSOR; parameter gradients start from a random CASE/..._start,
+because the ops add to what is there. Run: /usr/bin/python3 dev/reference/make_ops.py   (PyTorch, NumPy)
 """
 import numpy as np
 import torch
@@ -62,7 +63,8 @@ def matmul(N=7, C=13, OC=19):
 
 def matmul_gelu(N=7, C=13, OC=19):
     case = Case("matmul_gelu", 2)
-    inp, weight, bias = case.normal("inp", N, C), case.normal("weight", OC, C, scale=0.4), case.normal("bias", OC)
+    inp, weight = case.normal("inp", N, C), case.normal("weight", OC, C, scale=0.4)
+    bias = case.normal("bias", OC)
     pre = F.linear(inp, weight, bias)
     case.results(pre=pre, out=F.gelu(pre, approximate="tanh"))
     # backward: pre (N, C) -> gelu -> matmul with weight (OC, C)
@@ -74,7 +76,8 @@ def matmul_gelu(N=7, C=13, OC=19):
 
 def swiglu(N=7, F_=11):
     case = Case("swiglu", 3)
-    gate_up, dout = case.normal("gate_up", N, 2 * F_, scale=2.0), case.normal("dout", N, F_).detach()
+    gate_up = case.normal("gate_up", N, 2 * F_, scale=2.0)
+    dout = case.normal("dout", N, F_).detach()
     out = F.silu(gate_up[:, :F_]) * gate_up[:, F_:]
     case.results(out=out, dgate_up=torch.autograd.grad(out, gate_up, dout)[0])
     return case.tensors
@@ -90,7 +93,8 @@ def add(n=47):
 def embed(N=21, C=13, V=17, T=9):
     case = Case("embed", 4)
     token, pos = case.ints("token", 0, V, N), case.ints("pos", 0, T, N)
-    wte, wpe, dout = case.normal("wte", V, C), case.normal("wpe", T, C), case.normal("dout", N, C).detach()
+    wte, wpe = case.normal("wte", V, C), case.normal("wpe", T, C)
+    dout = case.normal("dout", N, C).detach()
     out = F.embedding(token, wte) + F.embedding(pos, wpe)
     dwte, dwpe = torch.autograd.grad(out, (wte, wpe), dout)
     case.results(out=out, out_no_pos=F.embedding(token, wte))
@@ -100,14 +104,16 @@ def embed(N=21, C=13, V=17, T=9):
 
 
 def uneven_rows(N):
-    """Scales of the rows of a norm's input: one so small that eps counts, one of zeros, where eps is all there is."""
+    """Scales of the rows of a norm's input: one so small that eps counts, one of zeros, where eps is all
+    there is."""
     size = np.ones(N)
     size[2], size[4] = 1e-3, 0
     return size
 
 
 def norm(name, seed, N=7, C=37, eps=EPS):
-    """The sum of a and b is rounded to float32 before it is normalised, as an op with a float32 stream must do."""
+    """The sum of a and b is rounded to float32 before it is normalised, as an op with a float32 stream must
+    do."""
     case = Case(name, seed)
     size = uneven_rows(N)[:, None]
     a, b = case.normal("a", N, C, shift=0.3 * size, scale=size), case.normal("b", N, C, scale=2 * size)
@@ -133,7 +139,8 @@ def norm(name, seed, N=7, C=37, eps=EPS):
 
 
 def head_norm(N=7, heads=3, D=10, ld=41, eps=EPS):
-    """Rows are ld elements apart; the heads*D first ones are the vectors, the rest belongs to somebody else."""
+    """Rows are ld elements apart; the heads*D first ones are the vectors, the rest belongs to somebody
+    else."""
     case = Case("head_norm", 7)
     inp = case.normal("inp", N, ld, scale=uneven_rows(N)[:, None])
     weight, dout = case.normal("weight", D, shift=1.0, scale=0.5), case.normal("dout", N, ld).detach()
@@ -147,7 +154,8 @@ def head_norm(N=7, heads=3, D=10, ld=41, eps=EPS):
 
 
 def rope(N=7, heads=3, D=10, ld=41, theta=10000.0):
-    """As Transformers writes it for LLaMA: x * cos + rotate_half(x) * sin, cos and sin of cat(freqs, freqs)."""
+    """As Transformers writes it for LLaMA: x * cos + rotate_half(x) * sin, cos and sin of cat(freqs,
+    freqs)."""
     case = Case("rope", 8)
     inp, pos = case.normal("x", N, ld), case.ints("pos", 0, 300, N)
     dout = case.normal("dout", N, ld).detach()
@@ -162,7 +170,8 @@ def rope(N=7, heads=3, D=10, ld=41, theta=10000.0):
 
 
 def attention(name, seed, B, Tq, Tk, H, G, D):
-    """q, k and v are packed: rows of (H + 2G) * D when Tq == Tk; otherwise q apart, k and v in rows of 2G * D."""
+    """q, k and v are packed: rows of (H + 2G) * D when Tq == Tk; otherwise q apart, k and v in rows of 2G *
+    D."""
     case = Case(name, seed)
     if Tq == Tk:
         packed = case.normal("qkv", B, Tq, H + 2 * G, D)
@@ -206,7 +215,8 @@ def adamw(name, seed, step, weight_decay, n=29):
     param = torch.nn.Parameter(weight.detach().clone())
     optim = torch.optim.AdamW([param], lr=single(1e-3), betas=(single(0.9), single(0.95)), eps=single(1e-8),
                               weight_decay=single(weight_decay))
-    optim.state[param] = {"step": torch.tensor(float(step - 1)), "exp_avg": m.detach().clone(), "exp_avg_sq": v.clone()}
+    optim.state[param] = {"step": torch.tensor(float(step - 1)), "exp_avg": m.detach().clone(),
+                          "exp_avg_sq": v.clone()}
     param.grad = grad.detach() * grad_scale
     optim.step()
     state = optim.state[param]
