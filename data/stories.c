@@ -1,0 +1,265 @@
+// stories: writes a corpus of short English stories and its exact entropy, and reads stories back.
+//
+//   build/stories --bytes 12000000 --seed 1 --out DIR   DIR/train.txt, DIR/val.txt and DIR/floor.json
+//   build/stories --count 3                             three stories on the screen
+//   build/stories --check FILE                          is each text in FILE a story of the grammar?
+//
+// Layout of a corpus file: story, "<|endoftext|>", story, "<|endoftext|>", ... with nothing between or
+// after. A story ends with a newline of its own. Story i of a seed is always the same; training stories are
+// numbers 0, 1, 2, ..., validation stories numbers 2^40, 2^40 + 1, ...: the two never share one.
+//
+// floor.json: for "train" and "val" the number of stories, their bytes (separators not counted), words
+// (runs of letters), nats (exact: the sum of -log p(story)) and bits_per_byte = nats / (ln 2 * bytes).
+// Divide nats by the number of tokens for the floor in nats per token.
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "check.h"
+#include "stories.h"
+
+typedef struct {
+    uint64_t bytes, val_bytes, seed, count;
+    const char *out, *check;
+} Options;
+
+typedef struct {
+    uint64_t stories, bytes, words;
+    double nats;
+} Totals;
+
+static const char help[] =
+    "usage: stories --bytes N [--val-bytes N] [--seed S] --out DIR   write DIR/train.txt, val.txt, floor.json\n"
+    "       stories --count N [--seed S]                             print N stories\n"
+    "       stories --check FILE                                     read stories back\n"
+    "  --bytes N      stop the training text at the first story that ends at or after N bytes\n"
+    "  --val-bytes N  the same for the validation text (default: a twentieth of --bytes)\n"
+    "  --seed S       which corpus (default 1); the same seed gives the same bytes\n"
+    "  --check FILE   for each text between separators: derivations, nats, words, where it leaves the grammar\n"
+    "In a file each story is followed by <|endoftext|> and nothing else.\n";
+
+static uint64_t parse_number(const char *option, const char *value)
+{
+    char *end;
+    errno = 0;
+    uint64_t n = strtoull(value, &end, 10);
+    if (!isdigit((unsigned char)*value) || *end || errno)
+        die_usage("stories: %s: %s: not a whole number (try --help)", option, value);
+    return n;
+}
+
+static Options parse(int argc, char **argv)
+{
+    Options o = {.seed = 1};
+    bool val_given = false;
+    for (int i = 1; i < argc; i++) {
+        const char *option = argv[i];
+        if (!strcmp(option, "--help") || !strcmp(option, "-h")) {
+            fputs(help, stdout);
+            exit(0);
+        }
+        const char *known[] = {"--bytes", "--val-bytes", "--seed", "--count", "--out", "--check"};
+        size_t k = 0;
+        while (k < sizeof known / sizeof *known && strcmp(option, known[k])) k++;
+        if (k == sizeof known / sizeof *known) die_usage("stories: %s: no such option (try --help)", option);
+        if (i + 1 == argc) die_usage("stories: %s: needs a value (try --help)", option);
+        const char *value = argv[++i];
+        switch (k) {
+        case 0: o.bytes = parse_number(option, value); break;
+        case 1: o.val_bytes = parse_number(option, value), val_given = true; break;
+        case 2: o.seed = parse_number(option, value); break;
+        case 3: o.count = parse_number(option, value); break;
+        case 4: o.out = value; break;
+        default: o.check = value;
+        }
+    }
+    if ((o.bytes > 0) + (o.count > 0) + (o.check != NULL) != 1)
+        die_usage("stories: give one of --bytes N, --count N and --check FILE, N above 0 (try --help)");
+    if (!!o.bytes != !!o.out) die_usage("stories: --bytes N and --out DIR go together (try --help)");
+    if (!val_given) o.val_bytes = o.bytes / 20;
+    return o;
+}
+
+static FILE *open_file(const char *path, const char *mode)
+{
+    FILE *file = fopen(path, mode);
+    if (!file) die("stories: %s: %s (check the path and its permissions)", path, strerror(errno));
+    return file;
+}
+
+static uint64_t count_words(const char *s, size_t n)
+{
+    uint64_t words = 0;
+    for (size_t i = 0; i < n; i++)
+        words += isalpha((unsigned char)s[i]) && (i == 0 || !isalpha((unsigned char)s[i - 1]));
+    return words;
+}
+
+// Streams stories from number `first` on until `bytes` are written; memory does not depend on how many.
+static Totals write_file(const Grammar *grammar, uint64_t seed, uint64_t first, uint64_t bytes,
+                         const char *path)
+{
+    FILE *file = open_file(path, "wb");
+    GrammarText text = {0};
+    Totals t = {0};
+    while (t.bytes < bytes) {
+        grammar_write(grammar, seed, first + t.stories, &text);
+        if (fwrite(text.bytes, 1, text.n_bytes, file) != text.n_bytes || fputs(STORIES_SEPARATOR, file) < 0)
+            die("stories: %s: %s (is the disk full?)", path, strerror(errno));
+        t.stories++;
+        t.bytes += text.n_bytes;
+        t.words += count_words(text.bytes, text.n_bytes);
+        t.nats += text.nats;
+    }
+    if (fclose(file)) die("stories: %s: %s (is the disk full?)", path, strerror(errno));
+    free(text.bytes);
+    return t;
+}
+
+static double bits_per_byte(Totals t)
+{
+    return t.bytes ? t.nats / log(2) / (double)t.bytes : 0;
+}
+
+static json_t *totals_json(Totals t)
+{
+    json_t *object = json_pack("{s:I, s:I, s:I, s:f, s:f}", "stories", (json_int_t)t.stories, //
+                               "bytes", (json_int_t)t.bytes, "words", (json_int_t)t.words,    //
+                               "nats", t.nats, "bits_per_byte", bits_per_byte(t));
+    if (!object) die("stories: out of memory");
+    return object;
+}
+
+static void make_folder(const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy) die("stories: out of memory");
+    for (char *c = copy + 1;; c++) {
+        if (*c && *c != '/') continue;
+        char was = *c;
+        *c = 0;
+        if (mkdir(copy, 0777) && errno != EEXIST)
+            die("stories: %s: %s (check the path and its permissions)", copy, strerror(errno));
+        *c = was;
+        if (!was) break;
+    }
+    free(copy);
+}
+
+static char *join(const char *folder, const char *name)
+{
+    char *path = malloc(strlen(folder) + strlen(name) + 2);
+    if (!path) die("stories: out of memory");
+    sprintf(path, "%s/%s", folder, name);
+    return path;
+}
+
+static void write_corpus(const Grammar *grammar, Options o)
+{
+    make_folder(o.out);
+    char *train_path = join(o.out, "train.txt"), *val_path = join(o.out, "val.txt");
+    char *json_path = join(o.out, "floor.json");
+    Totals train = write_file(grammar, o.seed, 0, o.bytes, train_path);
+    Totals val = write_file(grammar, o.seed, STORIES_VAL_FIRST, o.val_bytes, val_path);
+    json_t *json = json_pack("{s:I, s:o, s:o}", "seed", (json_int_t)o.seed, "train", totals_json(train), "val",
+                             totals_json(val));
+    if (!json || json_dump_file(json, json_path, JSON_INDENT(2)))
+        die("stories: %s: cannot write it (is the disk full?)", json_path);
+    json_decref(json);
+    const char *line = "%s: %" PRIu64 " stories, %" PRIu64 " words, floor %.4f bits per byte\n";
+    printf(line, train_path, train.stories, train.words, bits_per_byte(train));
+    printf(line, val_path, val.stories, val.words, bits_per_byte(val));
+    free(train_path);
+    free(val_path);
+    free(json_path);
+}
+
+static void print_stories(const Grammar *grammar, Options o)
+{
+    GrammarText text = {0};
+    for (uint64_t i = 0; i < o.count; i++) {
+        grammar_write(grammar, o.seed, i, &text);
+        fwrite(text.bytes, 1, text.n_bytes, stdout);
+        puts(STORIES_SEPARATOR);
+    }
+    if (fflush(stdout) || ferror(stdout)) die("stories: cannot write to the screen: %s", strerror(errno));
+    free(text.bytes);
+}
+
+// The whole file, NUL-terminated.
+static char *read_file(const char *path, size_t *n)
+{
+    FILE *file = open_file(path, "rb");
+    size_t cap = 1 << 16;
+    char *bytes = NULL;
+    *n = 0;
+    do {
+        cap *= 2;
+        bytes = realloc(bytes, cap);
+        if (!bytes) die("stories: %s: out of memory", path);
+        *n += fread(bytes + *n, 1, cap - 1 - *n, file);
+    } while (*n == cap - 1);
+    if (ferror(file)) die("stories: %s: %s", path, strerror(errno));
+    fclose(file);
+    bytes[*n] = 0;
+    return bytes;
+}
+
+// One line about one text: is it a story, or where does it stop being one?
+static void print_score(size_t number, const char *s, size_t n, GrammarScore score)
+{
+    printf("%zu: derivations %" PRIu64 " nats %.4f words %" PRIu64, number, score.derivations, score.nats,
+           count_words(s, n));
+    if (!score.derivations) {
+        size_t from = score.reached > 30 ? score.reached - 30 : 0;
+        size_t to = n - score.reached < 30 ? n : score.reached + 30;
+        printf(" left the grammar at byte %zu: ", score.reached);
+        for (size_t i = from; i <= to; i++) {
+            if (i == score.reached) fputs(" >>> ", stdout);
+            if (i < to) putchar(s[i] == '\n' ? ' ' : s[i]);
+        }
+    }
+    putchar('\n');
+}
+
+// Newlines before a text are skipped, so that --check reads what --count printed. Texts that are no stories are
+// counted, and are no error.
+static void check_file(const Grammar *grammar, const char *path)
+{
+    size_t n, n_texts = 0, n_stories = 0;
+    char *bytes = read_file(path, &n);
+    double nats = 0;
+    for (const char *s = bytes, *end = bytes + n; s < end;) {
+        while (s < end && *s == '\n') s++;
+        const char *stop = s;
+        while (stop < end && strncmp(stop, STORIES_SEPARATOR, strlen(STORIES_SEPARATOR))) stop++;
+        if (stop > s) {
+            GrammarScore score = grammar_score(grammar, s, (size_t)(stop - s));
+            print_score(n_texts++, s, (size_t)(stop - s), score);
+            n_stories += score.derivations > 0;
+            nats += score.derivations ? score.nats : 0;
+        }
+        s = stop < end ? stop + strlen(STORIES_SEPARATOR) : end;
+    }
+    if (!n_texts) die("stories: %s: no text in it", path);
+    printf("%zu of %zu texts are stories of the grammar; %.4f nats in these\n", n_stories, n_texts, nats);
+    free(bytes);
+}
+
+int main(int argc, char **argv)
+{
+    Options o = parse(argc, argv);
+    Grammar *grammar = stories_load();
+    if (o.check) check_file(grammar, o.check);
+    else if (o.count) print_stories(grammar, o);
+    else write_corpus(grammar, o);
+    grammar_free(grammar);
+    return 0;
+}

@@ -1,0 +1,365 @@
+// The stories: their probability is exact, they are what they claim to be, build/stories writes what it says.
+#include "stories.h"
+#include "stories_tables.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <ctype.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// The words that a word list of the grammar is written with, as one string "|Anna|Bella|...|".
+static char *word_list(const char *name)
+{
+    for (size_t r = 0; r < stories_n_words; r++)
+        if (!strcmp(stories_words[r].name, name)) {
+            char *s = malloc(strlen(stories_words[r].body) + 3);
+            assert_non_null(s);
+            sprintf(s, "|%s|", stories_words[r].body);
+            return s;
+        }
+    fail_msg("no list %s", name);
+    return NULL;
+}
+
+static bool in_list(const char *list, const char *word, size_t n)
+{
+    char entry[64];
+    snprintf(entry, sizeof entry, "|%.*s|", (int)n, word);
+    return strstr(list, entry) != NULL;
+}
+
+// Every story is read back in exactly one way, with exactly the probability that the writer reported (the same
+// sums in the same order, hence ==). So the reported entropy is the entropy, not a bound.
+static void test_one_derivation(void **state)
+{
+    (void)state;
+    Grammar *g = stories_load();
+    GrammarText text = {0};
+    for (uint64_t i = 0; i < 400; i++) {
+        grammar_write(g, 11, i, &text);
+        GrammarScore score = grammar_score(g, text.bytes, text.n_bytes);
+        assert_int_equal(score.derivations, 1);
+        assert_true(score.nats == text.nats);
+        assert_int_equal(score.reached, text.n_bytes);
+    }
+    free(text.bytes);
+    grammar_free(g);
+}
+
+static void test_same_seed_same_story(void **state)
+{
+    (void)state;
+    Grammar *g = stories_load();
+    GrammarText a = {0}, b = {0};
+    size_t n_equal = 0;
+    for (uint64_t i = 50; i-- > 0;) { // backwards here, alone below: the order does not matter
+        grammar_write(g, 3, i, &a);
+        Grammar *fresh = i % 10 ? g : stories_load();
+        grammar_write(fresh, 3, i, &b);
+        assert_int_equal(a.n_bytes, b.n_bytes);
+        assert_memory_equal(a.bytes, b.bytes, a.n_bytes);
+        grammar_write(fresh, 4, i, &b);
+        n_equal += a.n_bytes == b.n_bytes && !memcmp(a.bytes, b.bytes, a.n_bytes);
+        grammar_write(fresh, 3, STORIES_VAL_FIRST + i, &b);
+        n_equal += a.n_bytes == b.n_bytes && !memcmp(a.bytes, b.bytes, a.n_bytes);
+        if (fresh != g) grammar_free(fresh);
+    }
+    assert_int_equal(n_equal, 0); // other seeds and the validation stories are other stories
+    free(a.bytes);
+    free(b.bytes);
+    grammar_free(g);
+}
+
+static bool occurs(const char *s, size_t n_s, const char *word, size_t n)
+{
+    for (size_t k = 0; k + n <= n_s; k++)
+        if (!memcmp(s + k, word, n)) return true;
+    return false;
+}
+
+// What a model gets wrong must not pass: another name at the end, a cut story, a word too many.
+static void test_not_a_story(void **state)
+{
+    (void)state;
+    Grammar *g = stories_load();
+    GrammarText text = {0};
+    char *girls = word_list("girl"), *boys = word_list("boy");
+    size_t n_swapped = 0;
+    for (uint64_t i = 0; i < 60; i++) {
+        grammar_write(g, 5, i, &text);
+        assert_int_equal(grammar_score(g, text.bytes, text.n_bytes - 1).derivations, 0);
+        char *copy = malloc(text.n_bytes + 8);
+        assert_non_null(copy);
+        memcpy(copy, text.bytes, text.n_bytes);
+        memcpy(copy + text.n_bytes, "The end\n", 8);
+        assert_int_equal(grammar_score(g, copy, text.n_bytes + 8).derivations, 0);
+        for (size_t k = text.n_bytes - 6; k-- > 0;) { // a name that came before becomes another
+            size_t n = 0;
+            while (k + n < text.n_bytes && isalpha((unsigned char)copy[k + n])) n++;
+            if (n < 3 || isalpha((unsigned char)copy[k ? k - 1 : 0])) continue;
+            char *list = in_list(girls, copy + k, n) ? girls : in_list(boys, copy + k, n) ? boys : NULL;
+            if (!list || !occurs(copy, k, copy + k, n)) continue;
+            char other[16] = {0};
+            for (char *s = list; (s = strchr(s, '|')) && s[1]; s++)
+                if (strcspn(s + 1, "|") == n && memcmp(s + 1, copy + k, n)) memcpy(other, s + 1, n);
+            if (!*other) break;
+            memcpy(copy + k, other, n);
+            GrammarScore score = grammar_score(g, copy, text.n_bytes);
+            assert_int_equal(score.derivations, 0);
+            assert_true(isinf(score.nats));
+            assert_true(score.reached >= k && score.reached < k + n);
+            n_swapped++;
+            break;
+        }
+        free(copy);
+    }
+    assert_true(n_swapped > 40);
+    free(girls);
+    free(boys);
+    free(text.bytes);
+    grammar_free(g);
+}
+
+// The hero is the first name of the story and is named again in its last line; at most one other child appears,
+// of the other sex.
+static void test_names_are_kept(void **state)
+{
+    (void)state;
+    Grammar *g = stories_load();
+    GrammarText text = {0};
+    char *girls = word_list("girl"), *boys = word_list("boy");
+    for (uint64_t i = 0; i < 500; i++) {
+        grammar_write(g, 6, i, &text);
+        char names[2][16] = {{0}}, last[16] = {0};
+        size_t last_line = text.n_bytes - 1, last_hero = 0;
+        while (text.bytes[last_line - 1] != '\n') last_line--;
+        for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
+            for (n = 0; k + n < text.n_bytes && isalpha((unsigned char)text.bytes[k + n]); n++) {}
+            if (n < 2 || n > 15) continue;
+            if (!in_list(girls, text.bytes + k, n) && !in_list(boys, text.bytes + k, n)) continue;
+            memset(last, 0, sizeof last);
+            memcpy(last, text.bytes + k, n);
+            int who = !*names[0] || !strcmp(names[0], last) ? 0 : 1;
+            if (who == 1 && *names[1]) assert_string_equal(names[1], last);
+            strcpy(names[who], last);
+            if (who == 0) last_hero = k;
+        }
+        assert_true(last_hero >= last_line);
+        bool girl = in_list(girls, names[0], strlen(names[0]));
+        if (*names[1]) assert_true(girl != in_list(girls, names[1], strlen(names[1])));
+    }
+    free(girls);
+    free(boys);
+    free(text.bytes);
+    grammar_free(g);
+}
+
+enum { TABLE = 1 << 14 };
+
+// Adds a word to an open-addressing table of lower-case words. True when it is new.
+static bool add_word(char (*table)[24], const char *s, size_t n)
+{
+    char word[24] = {0};
+    uint32_t h = 2166136261u;
+    assert_true(n < sizeof word);
+    for (size_t i = 0; i < n; i++) {
+        word[i] = (char)tolower((unsigned char)s[i]);
+        h = (h ^ (unsigned char)word[i]) * 16777619u;
+    }
+    for (h %= TABLE; *table[h]; h = (h + 1) % TABLE)
+        if (!strcmp(table[h], word)) return false;
+    strcpy(table[h], word);
+    return true;
+}
+
+// Rich enough, of the right length, and nothing but lines of plain text.
+static void test_words_and_lengths(void **state)
+{
+    (void)state;
+    Grammar *g = stories_load();
+    GrammarText text = {0};
+    char(*table)[24] = calloc(TABLE, sizeof *table);
+    assert_non_null(table);
+    size_t n_distinct = 0, bytes = 0;
+    for (uint64_t i = 0; bytes < 3000000; i++) {
+        grammar_write(g, 1, i, &text);
+        bytes += text.n_bytes;
+        size_t n_words = 0, quotes = 0;
+        for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
+            for (n = 0; k + n < text.n_bytes && isalpha((unsigned char)text.bytes[k + n]); n++) {}
+            if (n) n_words++, n_distinct += add_word(table, text.bytes + k, n);
+        }
+        for (size_t k = 0; k < text.n_bytes; k++) {
+            char c = text.bytes[k], next = k + 1 < text.n_bytes ? text.bytes[k + 1] : 0;
+            quotes += c == '"';
+            assert_true(c == '\n' || (c >= ' ' && c <= 'z' && !strchr("[]|_<>=*", c)));
+            assert_false(c == ' ' && (next == ' ' || next == '\n' || next == '.' || next == ','));
+            assert_false(strchr(".!?", c) && islower((unsigned char)next)); // a sentence that was never begun
+        }
+        assert_true(quotes % 2 == 0);
+        assert_in_range(n_words, 60, 160);
+        assert_true(text.bytes[text.n_bytes - 1] == '\n' && isupper((unsigned char)*text.bytes));
+    }
+    printf("distinct words in %zu bytes: %zu\n", bytes, n_distinct);
+    assert_true(n_distinct >= 2400);
+    free(table);
+    free(text.bytes);
+    grammar_free(g);
+}
+
+// ---- The program ----
+
+static char dir[256], program[600], output[8192];
+
+static int run(const char *arguments)
+{
+    char command[1500];
+    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", dir, program, arguments);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    size_t n = fread(output, 1, sizeof output - 1, p);
+    output[n] = 0;
+    while (fgetc(p) != EOF) {} // longer than the buffer: let it finish
+    int status = pclose(p);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    char self[512]; // build/test/test_stories; the program is build/stories
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0) return -1;
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    snprintf(program, sizeof program, "%s/../stories", self);
+    snprintf(dir, sizeof dir, "%s/stories_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    return mkdtemp(dir) && access(program, X_OK) == 0 ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+static char *read_text(const char *name, size_t *n)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    char *bytes = malloc(1 << 20);
+    assert_non_null(bytes);
+    *n = fread(bytes, 1, (1 << 20) - 1, file);
+    bytes[*n] = 0;
+    fclose(file);
+    return bytes;
+}
+
+// The files hold stories 0, 1, 2, ... and separators, byte for byte; floor.json holds the sums over them.
+static void check_corpus(const char *name, const char *key, uint64_t first, size_t at_least)
+{
+    Grammar *g = stories_load();
+    GrammarText text = {0};
+    size_t n, stories = 0, bytes = 0;
+    char *file = read_text(name, &n), path[300];
+    double nats = 0;
+    for (size_t pos = 0; pos < n; stories++) {
+        grammar_write(g, 8, first + stories, &text);
+        assert_true(pos + text.n_bytes + strlen(STORIES_SEPARATOR) <= n);
+        assert_memory_equal(file + pos, text.bytes, text.n_bytes);
+        pos += text.n_bytes;
+        assert_memory_equal(file + pos, "<|endoftext|>", 13);
+        pos += 13;
+        bytes += text.n_bytes;
+        nats += text.nats;
+    }
+    assert_true(bytes >= at_least && bytes - text.n_bytes < at_least);
+    snprintf(path, sizeof path, "%s/new/corpus/floor.json", dir);
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *part = json_object_get(json, key);
+    assert_int_equal(json_integer_value(json_object_get(part, "stories")), stories);
+    assert_int_equal(json_integer_value(json_object_get(part, "bytes")), bytes);
+    assert_true(json_real_value(json_object_get(part, "nats")) == nats); // 17 digits: nothing is lost
+    double bpb = json_real_value(json_object_get(part, "bits_per_byte"));
+    assert_true(fabs(bpb - nats / log(2) / (double)bytes) <= 4 * 2.3e-16 * bpb); // three roundings
+    json_decref(json);
+    free(file);
+    free(text.bytes);
+    grammar_free(g);
+}
+
+static void test_program_corpus(void **state)
+{
+    (void)state;
+    assert_int_equal(run("--bytes 50000 --val-bytes 9000 --seed 8 --out new/corpus"), 0);
+    check_corpus("new/corpus/train.txt", "train", 0, 50000);
+    check_corpus("new/corpus/val.txt", "val", STORIES_VAL_FIRST, 9000);
+    assert_int_equal(run("--check new/corpus/val.txt | tail -n 1"), 0);
+    size_t good, all;
+    assert_int_equal(sscanf(output, "%zu of %zu texts are stories", &good, &all), 2);
+    assert_true(good == all && all >= 10);
+    assert_int_equal(run("--count 7 --seed 8 >seven.txt && head -c 300 seven.txt >cut.txt"), 0);
+    assert_int_equal(run("--check seven.txt"), 0);
+    assert_non_null(strstr(output, "7 of 7 texts"));
+    assert_int_equal(run("--check cut.txt"), 0);
+    assert_non_null(strstr(output, "0: derivations 0 nats inf"));
+    assert_non_null(strstr(output, "left the grammar at byte 300"));
+    assert_non_null(strstr(output, "0 of 1 texts"));
+}
+
+static void test_program_errors(void **state)
+{
+    (void)state;
+    const struct {
+        const char *arguments, *words;
+        int status;
+    } rows[] = {
+        {"--byte 3", "--byte: no such option", 2},
+        {"--count", "--count: needs a value", 2},
+        {"--count 3x", "3x: not a whole number", 2},
+        {"--count -3", "-3: not a whole number", 2},
+        {"--count 99999999999999999999", "not a whole number", 2},
+        {"", "give one of", 2},
+        {"--count 0", "give one of", 2},
+        {"--count 1 --check x", "give one of", 2},
+        {"--bytes 100", "--out DIR go together", 2},
+        {"--check none.txt", "none.txt: No such file", 1},
+        {"--check .", "Is a directory", 1},
+        {"--check /dev/null", "no text in it", 1},
+        {"--bytes 100 --out /dev/null/x", "/dev/null/x: Not a directory", 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int status = run(rows[i].arguments);
+        const char *end = strchr(output, '\n');
+        bool one_line = !strncmp(output, "error: ", 7) && end && !end[1];
+        if (status != rows[i].status || !one_line || !strstr(output, rows[i].words))
+            fail_msg("stories %s: status %d, %s", rows[i].arguments, status, output);
+    }
+    assert_int_equal(run("--help"), 0);
+    assert_non_null(strstr(output, "--val-bytes"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_derivation),    cmocka_unit_test(test_same_seed_same_story),
+        cmocka_unit_test(test_not_a_story),       cmocka_unit_test(test_names_are_kept),
+        cmocka_unit_test(test_words_and_lengths), cmocka_unit_test(test_program_corpus),
+        cmocka_unit_test(test_program_errors),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
