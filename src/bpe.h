@@ -1,0 +1,41 @@
+// bpe: byte pair encoding itself: learn merges from counted words, apply merges to one word. Layer 0.
+#ifndef BPE_H
+#define BPE_H
+#include <stddef.h>
+#include <stdint.h>
+
+#include "words.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Tokens `left` and `right`, side by side, become `result`. Its place in the list is its rank: lower goes
+// first.
+typedef struct {
+    int32_t left, right, result;
+} BpeMerge;
+
+// A list of merges that can be searched by pair. `merge` belongs to the caller and must stay.
+typedef struct {
+    const BpeMerge *merge; // (n)
+    size_t n;
+    uint32_t *slot; // (n_slots, a power of two): 0 empty, else 1 + rank
+    size_t n_slots;
+} Bpe;
+
+Bpe bpe_index(const BpeMerge *merge, size_t n);
+void bpe_free(Bpe *bpe);
+
+// Merges ids (n) in place until no pair of neighbours has a merge; returns how many ids are left. O(n log n).
+size_t bpe_apply(const Bpe *bpe, int32_t *ids, size_t n);
+
+// Learns up to n_merges merges from words (words.n), each seen count[i] times; byte_id (256) is the token of
+// each byte and merge number i makes token first_id + i. Writes to merge (n_merges); returns how many there
+// are: fewer when every word has become one token.
+size_t bpe_train(const Words *words, const int64_t *count, const int32_t *byte_id, int32_t first_id,
+                 size_t n_merges, BpeMerge *merge);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,52 @@
+// dataset: token shards on disk: writer, reader, and the order in which training reads them. Layer 0.
+//
+// Files are llm.c's: 256 little-endian int32, of which [0] magic, [1] version, [2] number of tokens, then the
+// tokens: uint16 (magic 20240520, version 1) or uint32 (20240801, version 7). Every document starts with the
+// end-of-text token. A dataset is the tokens of all its shards in a row.
+#ifndef DATASET_H
+#define DATASET_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- reading ----
+typedef struct Dataset Dataset;
+
+// Opens a .bin file or a glob of them (sorted by name) and checks everything, down to every token: dies with
+// the file, and the offset or the sizes, on a wrong magic or version, a size other than 1024 + 2n (4n), or a
+// token not in [0, vocab).
+Dataset *dataset_open(const char *path_or_glob, int vocab);
+void dataset_close(Dataset *ds); // NULL is allowed
+int64_t dataset_tokens(const Dataset *ds);
+
+// Training: sample number `sample` of the whole run (0, 1, 2, ...; a rank that owns sample s asks for s, so
+// the data do not depend on the layout) is a window of context+1 tokens, inputs (context) and targets
+// (context), the inputs moved on by one. Dies when the dataset has fewer than context+1 tokens.
+void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, int32_t *inputs,
+                    int32_t *targets);
+int64_t dataset_windows(const Dataset *ds, int context); // samples in an epoch: tokens / context, rounded
+                                                         // down
+
+// Evaluation: n tokens from `first` on, in order. Dies when the span leaves [0, dataset_tokens).
+void dataset_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out);
+// The bytes of text that the n tokens from `first` on stand for; token_bytes (vocab) holds the bytes of each
+// token: tokenizer_text_bytes, 0 for end-of-text.
+int64_t dataset_text_bytes(const Dataset *ds, int64_t first, int64_t n, const int32_t *token_bytes);
+
+// ---- writing ----
+typedef struct DatasetWriter DatasetWriter;
+typedef enum { DATASET_AUTO, DATASET_U16, DATASET_U32 } DatasetType;
+
+// A new shard. AUTO takes uint16 when ids below `vocab` fit in it (vocab <= 65535: id 65535 is a separator in
+// llm.c's evaluation files) and uint32 otherwise; U16 with a larger vocab dies. Written to path.tmp, renamed
+// by finish.
+DatasetWriter *dataset_writer_open(const char *path, int vocab, DatasetType type);
+void dataset_writer_append(DatasetWriter *w, const int32_t *ids, size_t n); // dies on an id not in [0, vocab)
+int64_t dataset_writer_finish(DatasetWriter *w); // the number of tokens in the shard; frees w
+
+#ifdef __cplusplus
+}
+#endif
+#endif

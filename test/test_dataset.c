@@ -1,0 +1,323 @@
+// Tests of dataset: the format byte by byte, what is refused, and the order of training.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/stat.h>
+
+#include "dataset.h"
+#include "expect_die.h"
+
+static char dir[256];
+
+static char *in_dir(const char *name) // a static buffer each of four calls
+{
+    static char path[4][512];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/dataset.XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    const char *names[] = {"a_0.bin", "a_1.bin", "a_2.bin", "x.bin", "x.bin.tmp", "a_[01].bin"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_dir(names[i]));
+    return rmdir(dir);
+}
+
+// A shard of n tokens: first, first + 1, ... modulo vocab.
+static void write_shard(const char *name, int vocab, DatasetType type, int32_t first, int n)
+{
+    DatasetWriter *w = dataset_writer_open(in_dir(name), vocab, type);
+    for (int i = 0; i < n; i++) {
+        int32_t id = (first + i) % vocab;
+        dataset_writer_append(w, &id, 1);
+    }
+    assert_int_equal(dataset_writer_finish(w), n);
+}
+
+static size_t read_bytes(const char *name, uint8_t *bytes, size_t most)
+{
+    FILE *f = fopen(in_dir(name), "rb");
+    assert_non_null(f);
+    size_t n = fread(bytes, 1, most, f);
+    fclose(f);
+    return n;
+}
+
+static void write_bytes(const char *name, const uint8_t *bytes, size_t n)
+{
+    FILE *f = fopen(in_dir(name), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+// The bytes that llm.c reads: 20240520 = 0x0134D888, 20240801 = 0x0134D9A1.
+static void test_format(void **state)
+{
+    (void)state;
+    uint8_t got[2048], want[1024 + 12] = {0};
+    const int32_t ids[3] = {0, 258, 65534};
+    DatasetWriter *w = dataset_writer_open(in_dir("x.bin"), 65535, DATASET_AUTO);
+    dataset_writer_append(w, ids, 3);
+    assert_int_equal(access(in_dir("x.bin"), F_OK), -1); // not there before it is whole
+    dataset_writer_finish(w);
+    memcpy(want, "\x88\xD8\x34\x01\x01\x00\x00\x00\x03\x00\x00\x00", 12);
+    memcpy(want + 1024, "\x00\x00\x02\x01\xFE\xFF", 6);
+    assert_int_equal(read_bytes("x.bin", got, sizeof got), 1024 + 6);
+    assert_memory_equal(got, want, 1024 + 6);
+    w = dataset_writer_open(in_dir("x.bin"), 65536, DATASET_AUTO);
+    dataset_writer_append(w, ids, 3);
+    dataset_writer_finish(w);
+    memcpy(want, "\xA1\xD9\x34\x01\x07\x00\x00\x00", 8);
+    memcpy(want + 1024, "\x00\x00\x00\x00\x02\x01\x00\x00\xFE\xFF\x00\x00", 12);
+    assert_int_equal(read_bytes("x.bin", got, sizeof got), 1024 + 12);
+    assert_memory_equal(got, want, 1024 + 12);
+}
+
+// Spans over shards of different types and sizes, one of them longer than a read at a time, one empty.
+static void test_spans(void **state)
+{
+    (void)state;
+    enum { N = 10 + 0 + 9000 };
+    write_shard("a_0.bin", 100, DATASET_U16, 0, 10);
+    write_shard("a_1.bin", 100, DATASET_U32, 10, 0);
+    write_shard("a_2.bin", 100, DATASET_U32, 10, 9000);
+    Dataset *ds = dataset_open(in_dir("a_*.bin"), 100);
+    assert_int_equal(dataset_tokens(ds), N);
+    static int32_t out[N + 1];
+    for (int first = 0; first < N; first += first < 20 ? 1 : 997)
+        for (int n = 0; n <= N - first; n += n < 20 ? 1 : 1499) {
+            out[n] = -7;
+            dataset_span(ds, first, n, out);
+            for (int i = 0; i < n; i++) assert_int_equal(out[i], (first + i) % 100);
+            assert_int_equal(out[n], -7);
+        }
+    int32_t token_bytes[100];
+    for (int i = 0; i < 100; i++) token_bytes[i] = i;
+    assert_int_equal(dataset_text_bytes(ds, 0, N, token_bytes), 90 * 4950 + 45); // 90 full rounds of 0..99,
+                                                                                 // then 0..9
+    assert_int_equal(dataset_text_bytes(ds, 98, 4, token_bytes), 98 + 99 + 0 + 1);
+    dataset_close(ds);
+    ds = dataset_open(in_dir("a_0.bin"), 10);
+    assert_int_equal(dataset_tokens(ds), 10);
+    dataset_close(ds);
+    write_shard("a_[01].bin", 100, DATASET_AUTO, 0, 3); // a name that reads as a pattern
+    ds = dataset_open(in_dir("a_[01].bin"), 100);
+    assert_int_equal(dataset_tokens(ds), 3);
+    dataset_close(ds);
+}
+
+// Token values are positions (vocab > N), so a window tells where it was cut.
+static void test_order(void **state)
+{
+    (void)state;
+    enum { N = 1003, T = 10, W = N / T, EPOCHS = 5 };
+    write_shard("x.bin", N, DATASET_AUTO, 0, N);
+    Dataset *ds = dataset_open(in_dir("x.bin"), N);
+    assert_int_equal(dataset_windows(ds, T), W);
+    int32_t in[T], target[T], start[EPOCHS][W];
+    int seen_twice = 0, moved = 0, borders[T] = {0}, n_borders = 0;
+    for (int epoch = 0; epoch < EPOCHS; epoch++) {
+        int used[N] = {0}, in_place = 0;
+        for (int w = 0; w < W; w++) {
+            dataset_window(ds, epoch * W + w, T, 42, in, target);
+            for (int i = 0; i < T; i++) {
+                assert_int_equal(in[i], (in[0] + i) % N); // consecutive on the ring
+                assert_int_equal(target[i], (in[i] + 1) % N);
+                seen_twice += used[target[i]]++;
+            }
+            start[epoch][w] = in[0];
+            if (w > 0 && in[0] == (start[epoch][w - 1] + T) % N) in_place++;
+        }
+        assert_int_equal(seen_twice, 0); // each token at most once: W T of them, all but N mod T
+        // In a random order a window follows its left neighbour with probability 1/W: 1 expected, and more
+        // than 12 of 100 has probability below 1/12! = 2e-9.
+        assert_true(in_place <= 12);
+        if (epoch > 0)
+            for (int w = 0; w < W; w++) moved += start[epoch][w] != start[0][w];
+        if (!borders[start[epoch][0] % T]++) n_borders++;
+    }
+    assert_true(moved > (EPOCHS - 1) * W * 9 / 10); // another order
+    // The borders differ: 5 offsets that all agree modulo T = 10 would have probability about 1e-4; the seed
+    // is fixed, so this cannot fail by chance.
+    assert_true(n_borders >= 2);
+    // A sample is a function of its number: asked again, in another order, it is the same.
+    for (int w = W - 1; w >= 0; w -= 7) {
+        dataset_window(ds, 3 * W + w, T, 42, in, target);
+        assert_int_equal(in[0], start[3][w]);
+    }
+    int other = 0;
+    for (int w = 0; w < W; w++) {
+        dataset_window(ds, w, T, 43, in, target);
+        other += in[0] != start[0][w];
+    }
+    assert_true(other > W * 9 / 10); // another seed
+    dataset_close(ds);
+}
+
+// The smallest dataset: context + 1 tokens are one window; the shortest context is 1.
+static void test_smallest(void **state)
+{
+    (void)state;
+    write_shard("x.bin", 100, DATASET_AUTO, 0, 6);
+    Dataset *ds = dataset_open(in_dir("x.bin"), 100);
+    int32_t in[5], target[5];
+    for (int s = 0; s < 20; s++) {
+        dataset_window(ds, s, 5, 1, in, target);
+        for (int i = 0; i < 5; i++) assert_int_equal(target[i], (in[0] + i + 1) % 6);
+        dataset_window(ds, s, 1, 1, in, target);
+        assert_int_equal(target[0], (in[0] + 1) % 6);
+    }
+    dataset_close(ds);
+}
+
+// ---- errors ----
+static int vocab_to_open;
+
+static int open_it(void *arg)
+{
+    dataset_close(dataset_open(arg, vocab_to_open));
+    return 0;
+}
+
+static int write_u16(void *arg)
+{
+    dataset_writer_open(arg, 65536, DATASET_U16);
+    return 0;
+}
+
+static int write_out_of_range(void *arg)
+{
+    int32_t id = 100;
+    DatasetWriter *w = dataset_writer_open(arg, 100, DATASET_AUTO);
+    dataset_writer_append(w, &id, 1);
+    return 0;
+}
+
+static int write_negative(void *arg)
+{
+    int32_t id = -1;
+    DatasetWriter *w = dataset_writer_open(arg, 100, DATASET_AUTO);
+    dataset_writer_append(w, &id, 1);
+    return 0;
+}
+
+static int span_too_far(void *arg)
+{
+    int32_t out[8];
+    dataset_span(arg, 5, 6, out);
+    return 0;
+}
+
+static int window_too_long(void *arg)
+{
+    int32_t in[10], target[10];
+    dataset_window(arg, 0, 10, 1, in, target);
+    return 0;
+}
+
+static int read_all(void *arg)
+{
+    int32_t out[10];
+    dataset_span(arg, 0, 10, out);
+    return 0;
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    char *path = in_dir("x.bin"), words[600];
+    uint8_t bytes[1024 + 20], bad[1024 + 20];
+    vocab_to_open = 100;
+    expect_die(open_it, "/nowhere/x.bin", "/nowhere/x.bin: no such file");
+    expect_die(open_it, "/nowhere/x_*.bin", "/nowhere/x_*.bin: no such file");
+    expect_die(open_it, dir, "not a file");
+    expect_die(write_u16, path, "65536 tokens does not fit in uint16");
+    expect_die(write_out_of_range, path, "token 100, but the vocabulary has 100");
+    expect_die(write_negative, path, "token -1");
+    expect_die(write_out_of_range, "/dev/null/x.bin", "/dev/null/x.bin.tmp");
+
+    write_shard("x.bin", 100, DATASET_AUTO, 0, 10);
+    assert_int_equal(read_bytes("x.bin", bytes, sizeof bytes), 1024 + 20);
+    for (size_t n = 0; n < 1024 + 20; n += n < 1020 ? 300 : 1) { // cut off anywhere
+        write_bytes("x.bin", bytes, n);
+        snprintf(words, sizeof words,
+                 n < 1024 ? "x.bin: %zu bytes, shorter than a shard's header of 1024"
+                          : "x.bin: %zu bytes, but its header says 10 tokens = 1044 bytes",
+                 n);
+        expect_die(open_it, path, words);
+    }
+    uint8_t longer[1024 + 22] = {0};
+    memcpy(longer, bytes, sizeof bytes);
+    write_bytes("x.bin", longer, sizeof longer);
+    expect_die(open_it, path, "1046 bytes, but its header says 10 tokens = 1044 bytes");
+    const struct {
+        int at;
+        uint8_t value;
+        const char *words;
+    } changes[] = {{0, 0x89, "first number 20240521"},
+                   {4, 2, "version 2"},
+                   {11, 0x80, "-2147483638 tokens"},
+                   {8, 11, "11 tokens = 1046 bytes"}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        memcpy(bad, bytes, sizeof bad);
+        bad[changes[i].at] = changes[i].value;
+        write_bytes("x.bin", bad, sizeof bad);
+        expect_die(open_it, path, changes[i].words);
+    }
+    write_bytes("x.bin", bytes, sizeof bytes);
+    vocab_to_open = 9; // token 9 is the last of the file
+    expect_die(open_it, path, "x.bin: offset 1042: token 9, but the vocabulary has 9");
+    vocab_to_open = 10;
+
+    Dataset *ds = dataset_open(path, 10);
+    expect_die(span_too_far, ds, "tokens 5 to 11 of 10");
+    expect_die(window_too_long, ds, "10 tokens, fewer than a window of 10 + 1");
+    // The file changes under an open dataset: an error, not SIGBUS and not a wrong token.
+    assert_int_equal(truncate(path, 1024 + 8), 0);
+    expect_die(read_all, ds, "x.bin: ends at byte 1032");
+    bytes[1024 + 6] = 200;
+    write_bytes("x.bin", bytes, sizeof bytes);
+    expect_die(read_all, ds, "x.bin: offset 1030: token 200");
+    dataset_close(ds);
+}
+
+// A uint32 token with its highest bit set is out of range, not negative.
+static void test_wide_token(void **state)
+{
+    (void)state;
+    uint8_t bytes[1024 + 40];
+    write_shard("x.bin", 10, DATASET_U32, 0, 10);
+    assert_int_equal(read_bytes("x.bin", bytes, sizeof bytes), 1024 + 40);
+    bytes[1024 + 7] = 0x80;
+    write_bytes("x.bin", bytes, sizeof bytes);
+    vocab_to_open = 10;
+    expect_die(open_it, in_dir("x.bin"), "x.bin: offset 1028: token 2147483649");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_format, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_spans, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_smallest, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_wide_token, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

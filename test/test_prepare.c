@@ -1,0 +1,333 @@
+// Tests of the program prepare and of corpus: commands run in child processes, their files read back.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define main prepare_main
+#include "../data/prepare.c"
+#undef main
+
+#include "expect_die.h"
+
+static char dir[200];
+
+static char *in_dir(const char *name) // a static buffer each of eight calls
+{
+    static char path[8][512];
+    static int turn;
+    turn = (turn + 1) % 8;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static void write_file(const char *name, const char *text, size_t n)
+{
+    FILE *f = fopen(in_dir(name), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/prepare.XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[256];
+    snprintf(command, sizeof command, "rm -r '%s'", dir);
+    return system(command);
+}
+
+// A command line: words separated by spaces, @ stands for the test's folder; stdout goes to @/stdout.
+static int run_words(void *arg)
+{
+    static char line[2048];
+    char *argv[64], *o = line;
+    int argc = 0;
+    for (const char *p = arg; *p; p++) o += sprintf(o, *p == '@' ? "%s" : "%.1s", *p == '@' ? dir : p);
+    for (char *w = strtok(line, " "); w; w = strtok(NULL, " ")) argv[argc++] = w;
+    argv[argc] = NULL;
+    if (!freopen(in_dir("stdout"), "wb", stdout)) return 99;
+    return prepare_main(argc, argv);
+}
+
+static void expect_ok(const char *words)
+{
+    char text[8192];
+    int status = run_child(run_words, (void *)words, text, sizeof text);
+    if (status != 0) fail_msg("%s: status %d: %s", words, status, text);
+}
+
+// The error is the last line (progress may stand before it) and the exit status is as given.
+#define expect_error(command, status, words) \
+    assert_true(ends_with_error(run_words, command, status, words, false))
+
+static void expect_stdout(const char *want)
+{
+    size_t n = strlen(want);
+    CorpusFile f = corpus_read(in_dir("stdout"));
+    if (f.n_bytes != n || memcmp(f.buffer, want, n) != 0)
+        fail_msg("printed '%.*s', expected '%.*s'", (int)f.n_bytes, f.buffer, (int)n, want);
+    free(f.path);
+    free(f.buffer);
+}
+
+// The text of a part, with eot as '#', must be `want`.
+static void expect_part(const char *out, const char *pattern, const char *want)
+{
+    Tokenizer *t = tokenizer_load(in_dir(out));
+    char glob[300], text[4096];
+    snprintf(glob, sizeof glob, "%s/%s", in_dir(out), pattern);
+    Dataset *ds = dataset_open(glob, tokenizer_vocab_size(t));
+    size_t o = 0;
+    for (int64_t i = 0; i < dataset_tokens(ds); i++) {
+        int32_t id;
+        size_t n;
+        dataset_span(ds, i, 1, &id);
+        const char *bytes = tokenizer_decode(t, id, &n);
+        assert_true(o + n < sizeof text);
+        if (id == tokenizer_eot(t)) text[o++] = '#';
+        else memcpy(text + o, bytes, n), o += n;
+    }
+    text[o] = 0;
+    assert_string_equal(text, want);
+    dataset_close(ds);
+    tokenizer_free(t);
+}
+
+static const char prose[] = "the cat sat. the hat sat. the cat and the hat sat. ";
+
+// One document is cut at byte floor(n (1 - part)), and documents start with end-of-text.
+static void test_one_document(void **state)
+{
+    (void)state;
+    char text[201] = "", want[210];
+    for (int i = 0; i < 4; i++) memcpy(text + i * 50, prose, 50);
+    write_file("in.txt", text, 200);
+    expect_ok("prepare tokens --input @/in.txt --out @/new/out --vocab 270 --val 0.1");
+    snprintf(want, sizeof want, "#%.180s", text);
+    expect_part("new/out", "train_*.bin", want);
+    snprintf(want, sizeof want, "#%s", text + 180);
+    expect_part("new/out", "val_*.bin", want);
+    json_t *m = json_load_file(in_dir("new/out/manifest.json"), 0, NULL);
+    int vocab, train_bytes, val_bytes, val_tokens, bytes;
+    double per_token;
+    assert_int_equal(json_unpack(m, "{s:i, s:{s:i}, s:{s:i, s:i, s:F}, s:[{s:i}]}", "vocab_size", &vocab,
+                                 "train", "bytes", &train_bytes, "val", "bytes", &val_bytes, "tokens",
+                                 &val_tokens, "bytes_per_token", &per_token, "sources", "bytes", &bytes),
+                     0);
+    assert_int_equal(vocab, 270);
+    assert_int_equal(train_bytes, 180);
+    assert_int_equal(val_bytes, 20);
+    assert_int_equal(bytes, 200);
+    Dataset *ds = dataset_open(in_dir("new/out/val_000000.bin"), vocab);
+    assert_int_equal(dataset_tokens(ds), val_tokens);
+    dataset_close(ds);
+    json_decref(m);
+    // The same again, byte for byte; and the tokenizer saw the training part only.
+    expect_ok("prepare tokens --input @/in.txt --out @/again --vocab 270 --val 0.1");
+    char command[1024];
+    snprintf(command, sizeof command, "diff -r '%s' '%s'", in_dir("new/out"), in_dir("again"));
+    assert_int_equal(system(command), 0);
+    memset(text + 180, 'q', 20);
+    write_file("in.txt", text, 200);
+    expect_ok("prepare tokens --input @/in.txt --out @/other --vocab 270 --val 0.1");
+    snprintf(command, sizeof command, "cmp '%s' '%s'", in_dir("other/tokenizer.json"),
+             in_dir("again/tokenizer.json"));
+    assert_int_equal(system(command), 0);
+}
+
+// The cut does not go through a character.
+static void test_cut_in_character(void **state)
+{
+    (void)state;
+    write_file("in.txt", "aaaaaaa\xF0\x9F\x98\x80z", 12); // 12 * 0.75 = 9 is inside the four bytes at 7..10
+    expect_ok("prepare tokens --input @/in.txt --out @/out --vocab 257 --val 0.25");
+    expect_part("out", "train_*.bin", "#aaaaaaa");
+    expect_part("out", "val_*.bin", "#\xF0\x9F\x98\x80z");
+}
+
+// Documents from separators and from the files of a folder; the cut goes to a border when one is near.
+static void test_documents(void **state)
+{
+    (void)state;
+    write_file("in.txt", "one one<|endoftext|>two<|endoftext|>\n \n<|endoftext|>three", 57);
+    expect_ok("prepare tokens --input @/in.txt --out @/a --vocab 257 --val 0");
+    expect_part("a", "train_*.bin", "#one one#two#three");
+    assert_int_equal(access(in_dir("a/val_000000.bin"), F_OK), -1);
+    expect_ok("prepare tokens --input @/in.txt --out @/a --vocab 257 --val 0.4"); // 15 bytes: cut 9, border
+                                                                                  // 10
+    expect_part("a", "train_*.bin", "#one one#two");
+    expect_part("a", "val_*.bin", "#three");
+    expect_ok("prepare tokens --input @/in.txt --out @/a --vocab 257 --val=0.5"); // cut 7: a border
+    expect_part("a", "val_*.bin", "#two#three");
+    expect_ok("prepare tokens --input @/in.txt --out @/a --vocab 257 --val 0.1"); // cut 13: no border near
+    expect_part("a", "train_*.bin", "#one one#two#thr");
+    expect_part("a", "val_*.bin", "#ee");
+    expect_ok("prepare tokens --input @/in.txt --out @/a --vocab 257 --val 0 --separator e<|endoftext|>");
+    expect_part("a", "train_*.bin", "#one on#two<|endoftext|>\n \n<|endoftext|>three");
+    assert_int_equal(access(in_dir("a/val_000000.bin"), F_OK), -1); // the old one would have been found by a
+                                                                    // pattern
+    // 40 bytes, cut 20: the nearer border, at 7, would change the part of 20 by 13.
+    write_file("far.txt", "aaaaaaa<|endoftext|>bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", 53);
+    expect_ok("prepare tokens --input @/far.txt --out @/a --vocab 257 --val 0.5");
+    expect_part("a", "train_*.bin", "#aaaaaaa#bbbbbbbbbbbbb");
+    expect_part("a", "val_*.bin", "#bbbbbbbbbbbbbbbbbbbb");
+    assert_int_equal(mkdir(in_dir("folder"), 0777), 0);
+    assert_int_equal(mkdir(in_dir("folder/inner"), 0777), 0);
+    write_file("folder/b.txt", "bee", 3);
+    write_file("folder/B.txt", "Bee", 3);
+    write_file("folder/a.txt", "a", 1);
+    write_file("folder/.hidden", "x", 1);
+    write_file("folder/empty", "", 0);
+    expect_ok("prepare tokens --input @/folder @/in.txt --out @/b --vocab 257 --val 0");
+    expect_part("b", "train_*.bin", "#Bee#a#bee#one one#two#three");
+}
+
+// A split given by files, a tokenizer that exists, several shards, uint32.
+static void test_given(void **state)
+{
+    (void)state;
+    write_file("train.txt", prose, sizeof prose - 1);
+    write_file("val.txt", "the mat", 7);
+    expect_ok("prepare train-tokenizer --input @/train.txt --out @/tok --vocab 262 --pattern cl100k");
+    expect_ok(
+        "prepare tokens --train @/train.txt --val-file @/val.txt --out @/a --tokenizer @/tok --dtype uint32 "
+        "--shard-tokens 10");
+    char want[100];
+    snprintf(want, sizeof want, "#%s", prose);
+    expect_part("a", "train_*.bin", want);
+    expect_part("a", "val_*.bin", "#the mat");
+    Dataset *ds = dataset_open(in_dir("a/train_000001.bin"), 262);
+    assert_int_equal(dataset_tokens(ds), 10);
+    dataset_close(ds);
+    struct stat st;
+    assert_int_equal(stat(in_dir("a/train_000000.bin"), &st), 0);
+    assert_int_equal(st.st_size, 1024 + 4 * 10);
+    // Fewer shards the next time: the others must go.
+    expect_ok("prepare tokens --train @/train.txt --val-file @/val.txt --out @/a --tokenizer @/tok");
+    assert_int_equal(access(in_dir("a/train_000001.bin"), F_OK), -1);
+    expect_part("a", "train_*.bin", want);
+}
+
+static void test_encode_decode(void **state)
+{
+    (void)state;
+    write_file("in.txt", "aaabdaaabac", 11);
+    expect_ok("prepare train-tokenizer --input @/in.txt --out @/tok --vocab 261"); // ids: see
+                                                                                   // test_tokenizer.c
+    write_file("x.txt", "aaabd ac<|endoftext|>ab", 23);
+    expect_ok("prepare encode --tokenizer @/tok @/x.txt");
+    expect_stdout("258 67 220 259 27 91 68 77 67 78 69 83 68 87 83 91 29 257\n");
+    expect_ok("prepare encode @/x.txt --special --tokenizer=@/tok");
+    expect_stdout("258 67 220 259 260 257\n");
+    write_file("ids", "258 67\n220\t259 260 257\n", 23);
+    expect_ok("prepare decode --tokenizer @/tok @/ids");
+    expect_stdout("aaabd ac<|endoftext|>ab");
+    write_file("empty", "", 0);
+    expect_ok("prepare encode --tokenizer @/tok @/empty");
+    expect_stdout("\n");
+    expect_ok("prepare decode --tokenizer @/tok @/empty");
+    expect_stdout("");
+    expect_ok("prepare --help");
+    write_file("ids", "258 261", 7);
+    expect_error("prepare decode --tokenizer @/tok @/ids", 1, "number 2, '261': not a token id (0 to 260");
+    write_file("ids", "1 2x", 4);
+    expect_error("prepare decode --tokenizer @/tok @/ids", 1, "number 2, '2x'");
+}
+
+// A tokenizer of n tokens, made as a file: the single bytes of `from` and n - 257 two-letter tokens.
+static void make_wide_tokenizer(const char *out, int n)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/tokenizer.json", in_dir(out));
+    json_t *j = json_load_file(path, 0, NULL);
+    assert_non_null(j);
+    json_t *vocab = json_object_get(json_object_get(j, "model"), "vocab");
+    json_t *added = json_array_get(json_object_get(j, "added_tokens"), 0);
+    json_object_del(vocab, TOKENIZER_EOT);
+    for (int i = 256; i < n - 1; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "z%d", i);
+        json_object_set_new(vocab, name, json_integer(i));
+    }
+    json_object_set_new(json_object_get(j, "model"), "merges", json_array());
+    json_object_set_new(added, "id", json_integer(n - 1));
+    assert_int_equal(json_dump_file(j, path, 0), 0);
+    json_decref(j);
+}
+
+static void test_wide_vocabulary(void **state)
+{
+    (void)state;
+    write_file("in.txt", prose, sizeof prose - 1);
+    expect_ok("prepare train-tokenizer --input @/in.txt --out @/tok --vocab 257");
+    make_wide_tokenizer("tok", 65535);
+    expect_ok("prepare tokens --input @/in.txt --out @/a --tokenizer @/tok --dtype uint16");
+    make_wide_tokenizer("tok", 65536);
+    expect_error("prepare tokens --input @/in.txt --out @/a --tokenizer @/tok --dtype uint16", 1,
+                 "a vocabulary of 65536 tokens does not fit in uint16");
+    expect_ok("prepare tokens --input @/in.txt --out @/a --tokenizer @/tok --val 0");
+    struct stat st;
+    assert_int_equal(stat(in_dir("a/train_000000.bin"), &st), 0);
+    assert_int_equal(st.st_size, 1024 + 4 * (sizeof prose - 1 + 1)); // one token a byte, and end-of-text
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    write_file("in.txt", prose, sizeof prose - 1);
+    write_file("empty", " \n", 2);
+    assert_int_equal(mkdir(in_dir("folder"), 0777), 0);
+    expect_error("prepare", 2, "no command");
+    expect_error("prepare token", 2, "'token': not a command");
+    expect_error("prepare tokens --inptu x", 2, "'--inptu': no such option");
+    expect_error("prepare tokens --special", 2, "'--special': no such option");
+    expect_error("prepare tokens --out", 2, "'--out': takes DIR");
+    expect_error("prepare tokens @/in.txt", 2, "what is it?");
+    expect_error("prepare tokens --out @/o", 2, "give --out and either");
+    expect_error("prepare tokens --out @/o --train @/in.txt", 2, "give --out and either");
+    expect_error("prepare encode @/in.txt", 2, "give --tokenizer DIR and a file");
+    expect_error("prepare tokens --out @/o --input @/no", 1, "/no: No such file");
+    expect_error("prepare tokens --out @/o --input @/empty", 1, "/empty: no text in it");
+    expect_error("prepare tokens --out @/o --input @/folder", 1, "/folder: no text in it (0 files");
+    expect_error("prepare tokens --out @/in.txt --input @/in.txt", 1, "/in.txt: not a folder");
+    expect_error("prepare tokens --out @/in.txt/x --input @/in.txt", 1, "/in.txt/x: Not a directory");
+    expect_error("prepare tokens --out /proc/x --input @/in.txt", 1, "/proc/x:");
+    expect_error("prepare tokens --out @/o --input @/in.txt --vocab 256", 1,
+                 "--vocab: '256' (a whole number from 257");
+    expect_error("prepare tokens --out @/o --input @/in.txt --vocab 1k", 1, "--vocab: '1k'");
+    expect_error("prepare tokens --out @/o --input @/in.txt --val 1", 1, "--val: '1'");
+    expect_error("prepare tokens --out @/o --input @/in.txt --val nan", 1, "--val: 'nan'");
+    expect_error("prepare tokens --out @/o --input @/in.txt --val 0.999", 1, "leaves nothing on one side");
+    expect_error("prepare tokens --out @/o --input @/in.txt --dtype int8", 1, "--dtype: 'int8'");
+    expect_error("prepare tokens --out @/o --input @/in.txt --pattern gpt3", 1, "pattern: 'gpt3'");
+    expect_error("prepare tokens --out @/o --input @/in.txt --tokenizer @/folder", 1, "no tokenizer.json");
+    expect_error("prepare encode --tokenizer @/folder @/in.txt", 1, "no tokenizer.json");
+    expect_error("prepare encode --tokenizer @/folder @/no", 1, "/no: No such file");
+    expect_error("prepare encode --tokenizer @/folder @/folder", 1, "/folder: Is a directory");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_one_document, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cut_in_character, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_documents, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_given, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_encode_decode, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_wide_vocabulary, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

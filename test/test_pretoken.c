@@ -1,0 +1,185 @@
+// Tests of pretoken: the expected pieces are derived by hand from the two regular expressions.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "expect_die.h"
+#include "pretoken.h"
+#include "rng.h"
+
+// Fails unless cutting `text` gives the pieces listed, up to NULL.
+static void expect_pieces(const char *pattern, const char *text, ...)
+{
+    Pretoken *p = pretoken_new(pattern);
+    const char *piece, *want;
+    size_t n;
+    va_list pieces;
+    va_start(pieces, text);
+    pretoken_begin(p, text, strlen(text));
+    while (pretoken_next(p, &piece, &n)) {
+        want = va_arg(pieces, const char *);
+        if (!want || strlen(want) != n || memcmp(want, piece, n) != 0)
+            fail_msg("%s: text '%s': piece '%.*s', expected '%s'", pattern, text, (int)n, piece,
+                     want ? want : "(end)");
+    }
+    want = va_arg(pieces, const char *);
+    if (want) fail_msg("%s: text '%s': ended before '%s'", pattern, text, want);
+    va_end(pieces);
+    pretoken_free(p);
+}
+
+#define NEL "\xC2\x85" // U+0085, which C11 does not let one write as \u
+#define G(...) expect_pieces("gpt2", __VA_ARGS__, NULL)
+#define C(...) expect_pieces("cl100k", __VA_ARGS__, NULL)
+
+static void test_words(void **state)
+{
+    (void)state;
+    G("Hello  world's 12 ok!!", "Hello", " ", " world", "'s", " 12", " ok", "!!");
+    C("Hello  world's 12 ok!!", "Hello", " ", " world", "'s", " ", "12", " ok", "!!");
+    G("I'm I'M he'll", "I", "'m", " I", "'", "M", " he", "'ll");
+    C("I'm I'M he'll", "I", "'m", " I", "'M", " he", "'ll");
+    C("it'\u017F", "it", "'\u017F"); // long s folds to s
+    G("(a)", "(", "a", ")");
+    C("(a)", "(a", ")");
+    G("a\n\n b \n", "a", "\n\n", " b", " \n");
+    C("a\n\n b \n", "a", "\n\n", " b", " \n");
+    C("a \n b", "a", " \n", " b");
+    C("x;\n\n y", "x", ";\n\n", " y");
+    G("x;\n\n y", "x", ";", "\n\n", " y");
+    G("tab\t\tx", "tab", "\t", "\t", "x");
+    C("tab\t\tx", "tab", "\t", "\tx");
+    G("");
+}
+
+static void test_white_space(void **state)
+{
+    (void)state;
+    G("a \u180Eb", "a", " \u180E", "b"); // not White_Space
+    G("a " NEL "b", "a", " ", NEL, "b"); // White_Space
+    G("a \uFEFFb", "a", " \uFEFF", "b"); // not White_Space
+    C("a \u180Eb", "a", " \u180E", "b");
+    C("a " NEL "b", "a", " ", NEL "b"); // the sign before the letters may be any but \r and \n
+    C("a" NEL NEL "!", "a", NEL, NEL, "!");
+    G("a\u00A0\u3000b", "a", "\u00A0", "\u3000", "b");
+    G("a\rb \r c", "a", "\r", "b", " \r", " c");
+    C("a\rb!\r\rc", "a", "\r", "b", "!\r\r", "c");
+    C("a \t", "a", " \t");
+    C("a \n \t", "a", " \n \t"); // \s++$ goes first at the end
+}
+
+static void test_digits(void **state)
+{
+    (void)state;
+    G("x1234 \u0661\u0662\u0663\u0664 \u00B2\u2167", "x", "1234", " \u0661\u0662\u0663\u0664",
+      " \u00B2\u2167");
+    C("x1234 \u0661\u0662\u0663\u0664", "x", "123", "4", " ", "\u0661\u0662\u0663", "\u0664");
+}
+
+static void test_invalid_utf8(void **state)
+{
+    (void)state;
+    G("ab\xFF\xFE cd", "ab", "\xFF\xFE", " cd");
+    G("ab \xE2\x82", "ab", " \xE2\x82");                   // cut off
+    G("a\xE2\x82z", "a", "\xE2\x82", "z");                 // cut off inside
+    C("a\xE2\x82z", "a", "\xE2\x82z");                     // one character before the letters
+    C("a\xFF\xFFz", "a", "\xFF\xFF", "z");                 // two characters: not before the letters
+    C("a\xF0\x9F\x98z", "a", "\xF0\x9F\x98z");             // three bytes, one character
+    C("a\xED\xA0\x80z", "a", "\xED\xA0\x80", "z");         // a surrogate: three invalid bytes
+    C("a\xC0\xAFz", "a", "\xC0\xAF", "z");                 // overlong: two invalid bytes
+    C("a\xF4\x90\x80\x80z", "a", "\xF4\x90\x80\x80", "z"); // above U+10FFFF
+    G("caf\xC3\xA9 \xFF caf\xC3\xA9", "caf\xC3\xA9", " \xFF", " caf\xC3\xA9");
+}
+
+// What an expression leaves out between matches becomes a piece; $ is the end of the text and not of a line.
+static void test_custom(void **state)
+{
+    (void)state;
+    expect_pieces("[a-m]+", "xyabcz", "xy", "abc", "z", NULL);
+    expect_pieces("[a-m]+", "abcabc", "abcabc", NULL);
+    expect_pieces("a$|b", "ba\n", "b", "a\n", NULL);
+    expect_pieces("a\\$|b", "a$b", "a$", "b", NULL);
+    expect_pieces("[$b]", "a$b", "a", "$", "b", NULL);
+}
+
+// Pieces cover any bytes without gaps, and are not empty.
+static void test_cover(void **state)
+{
+    (void)state;
+    const char *patterns[] = {"gpt2", "cl100k", "[a-m]+", "x*"}; // the last two leave gaps, or match nothing
+    enum { N = 20000 };
+    static char text[N];
+    for (int k = 0; k < 4; k++) {
+        Rng rng = rng_make(7, "cover", (uint32_t)k);
+        for (size_t i = 0; i < N; i++) { // half bytes of any value, half spaces, letters and leads
+            uint64_t r = rng_u64(rng, i);
+            text[i] = r & 256 ? (char)r : " \n\rax1'\xC3\xE2\x80\xA8\xF0"[(r >> 9) % 12];
+        }
+        Pretoken *p = pretoken_new(patterns[k]);
+        for (size_t n_bytes = N; n_bytes > 0; n_bytes /= 3) {
+            const char *piece, *at = text;
+            size_t n;
+            pretoken_begin(p, text, n_bytes);
+            while (pretoken_next(p, &piece, &n)) {
+                assert_ptr_equal(piece, at);
+                assert_true(n > 0);
+                at += n;
+            }
+            assert_ptr_equal(at, text + n_bytes);
+        }
+        pretoken_free(p);
+    }
+}
+
+// A million spaces before a letter: one piece, in linear time and without running out of stack.
+static void test_spaces(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    char *text = malloc(N + 1);
+    assert_non_null(text);
+    memset(text, ' ', N);
+    text[N] = 'a';
+    for (int k = 0; k < 2; k++) {
+        Pretoken *p = pretoken_new(k ? "cl100k" : "gpt2");
+        const char *piece;
+        size_t n;
+        pretoken_begin(p, text, N + 1);
+        assert_true(pretoken_next(p, &piece, &n));
+        assert_int_equal(n, N - 1);
+        assert_true(pretoken_next(p, &piece, &n));
+        assert_int_equal(n, 2);
+        assert_false(pretoken_next(p, &piece, &n));
+        pretoken_begin(p, text, N);
+        assert_true(pretoken_next(p, &piece, &n));
+        assert_int_equal(n, N);
+        pretoken_free(p);
+    }
+    free(text);
+}
+
+static int bad_pattern(void *arg)
+{
+    pretoken_free(pretoken_new(arg));
+    return 0;
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    expect_die(bad_pattern, "(a", "does not compile");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_words),  cmocka_unit_test(test_white_space),
+        cmocka_unit_test(test_digits), cmocka_unit_test(test_invalid_utf8),
+        cmocka_unit_test(test_cover),  cmocka_unit_test(test_spaces),
+        cmocka_unit_test(test_errors), cmocka_unit_test(test_custom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,465 @@
+// Tests of tokenizer and vocab. The vocabularies are trained here, so that every id can be said by hand: in
+// GPT-2's order 'a' is 64 ('!' is 0), a space is 220, and merges start at 256.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <sys/stat.h>
+
+#include "expect_die.h"
+#include "rng.h"
+#include "tokenizer.h"
+
+static char dir[256]; // of this test, under TMPDIR
+
+static Tokenizer *train(const char *text, size_t n, int vocab, const char *pattern)
+{
+    TokenizerTrainer *trainer = tokenizer_trainer_new(pattern);
+    tokenizer_trainer_add(trainer, text, n);
+    return tokenizer_trainer_finish(trainer, vocab);
+}
+
+static void expect_ids(Tokenizer *t, const char *text, size_t n_text, const int32_t *want, size_t n)
+{
+    for (int round = 0; round < 2; round++) { // the second comes from the cache
+        TokenIds ids = {0};
+        tokenizer_encode(t, text, n_text, &ids);
+        if (ids.n != n || memcmp(ids.id, want, n * sizeof *want) != 0) {
+            for (size_t i = 0; i < ids.n; i++) print_message("%d ", ids.id[i]);
+            fail_msg("'%.*s' gives the ids above, %zu expected", (int)n_text, text, n);
+        }
+        token_ids_free(&ids);
+    }
+}
+
+#define IDS(t, text, ...)                                                       \
+    do {                                                                        \
+        const int32_t want[] = {__VA_ARGS__};                                   \
+        expect_ids(t, text, sizeof text - 1, want, sizeof want / sizeof *want); \
+    } while (0)
+
+// Encodes, decodes, compares.
+static void expect_round_trip(Tokenizer *t, const char *text, size_t n)
+{
+    TokenIds ids = {0};
+    tokenizer_encode(t, text, n, &ids);
+    size_t at = 0;
+    for (size_t i = 0; i < ids.n; i++) {
+        size_t k;
+        const char *bytes = tokenizer_decode(t, ids.id[i], &k);
+        assert_true(at + k <= n);
+        assert_memory_equal(text + at, bytes, k);
+        at += k;
+        assert_int_equal(tokenizer_text_bytes(t, ids.id[i]), k);
+        assert_int_not_equal(ids.id[i], tokenizer_eot(t));
+    }
+    assert_int_equal(at, n);
+    token_ids_free(&ids);
+}
+
+// The merges of this text are derived in test_bpe.c: aa 256, ab 257, aaab 258, ac 259.
+static const char classic[] = "aaabdaaabac";
+
+static void test_ids(void **state)
+{
+    (void)state;
+    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    assert_int_equal(tokenizer_vocab_size(t), 261);
+    assert_int_equal(tokenizer_eot(t), 260);
+    assert_string_equal(tokenizer_pattern(t), "gpt2");
+    IDS(t, "aaabd", 258, 67);
+    IDS(t, "aaaa", 256, 256);
+    IDS(t, "aaa aab ac", 256, 64, 220, 256, 65, 220, 259);
+    IDS(t, "abaac", 257, 256, 66); // (a,a) has the lowest rank: ab aa c, and not ab a ac
+    IDS(t, "!~\xC2\xA1\xC2\xAD\n\x7F", 0, 93, 126, 94, 126, 255, 198, 221);
+    IDS(t, "<|endoftext|>", 27, 91, 68, 77, 67, 78, 69, 83, 68, 87, 83, 91, 29); // text stays text
+    size_t n;
+    assert_memory_equal(tokenizer_decode(t, 258, &n), "aaab", 4);
+    assert_int_equal(n, 4);
+    assert_memory_equal(tokenizer_decode(t, 260, &n), TOKENIZER_EOT, 13);
+    assert_int_equal(tokenizer_text_bytes(t, 260), 0);
+    assert_int_equal(tokenizer_text_bytes(t, 258), 4);
+    tokenizer_free(t);
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    enum { N = 60000 };
+    static char text[N];
+    Rng rng = rng_make(3, "bytes", 0);
+    for (size_t i = 0; i < N; i++) {
+        uint64_t r = rng_u64(rng, i);
+        text[i] = r & 256 ? (char)r : "etaoin  \n\xC3"[(r >> 9) % 10];
+    }
+    for (int k = 0; k < 2; k++) {
+        Tokenizer *t = train(text, N / 2, 600, k ? "cl100k" : "gpt2");
+        expect_round_trip(t, text, N); // half of it not seen in training, all of it not UTF-8
+        expect_round_trip(t, "", 0);
+        expect_round_trip(t, "\0", 1);
+        tokenizer_free(t);
+    }
+}
+
+// Spaces merge to 2, 4, .. 2^10 = 1024 of them; 2^20 spaces are then 2^10 tokens. A quadratic method would
+// need 10^12 steps.
+static void test_million_spaces(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    char *text = malloc(N);
+    assert_non_null(text);
+    memset(text, ' ', N);
+    Tokenizer *t = train(text, 1024, 257 + 10, "gpt2");
+    TokenIds ids = {0};
+    tokenizer_encode(t, text, N, &ids);
+    assert_int_equal(ids.n, 1024);
+    for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], 265);
+    token_ids_free(&ids);
+    expect_round_trip(t, text, N - 1);
+    tokenizer_free(t);
+    free(text);
+}
+
+// More different words than the cache holds: it starts over and the ids stay right.
+static void test_cache_overflow(void **state)
+{
+    (void)state;
+    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    char words[64 * 32];
+    for (int from = 0; from < 1100000; from += 64) {
+        size_t n = 0;
+        TokenIds ids = {0};
+        for (int i = from; i < from + 64; i++) {
+            words[n++] = ' ';
+            for (int k = i; k; k /= 16) words[n++] = (char)('a' + k % 16);
+        }
+        tokenizer_encode(t, words, n, &ids);
+        token_ids_free(&ids);
+    }
+    expect_round_trip(t, words, 64);
+    IDS(t, "aaabd", 258, 67);
+    tokenizer_free(t);
+}
+
+// Words count as often as they occur: pq 3 times against xy twice.
+static void test_word_counts(void **state)
+{
+    (void)state;
+    Tokenizer *t = train("xyxy pq pq pq", 13, 258, "gpt2");
+    IDS(t, "xypq", 87, 88, 256);
+    tokenizer_free(t);
+}
+
+static void test_few_merges(void **state)
+{
+    (void)state;
+    Tokenizer *t = train("ab ab", 5, 1000, "gpt2"); // (a,b), then (space, ab): nothing is left
+    assert_int_equal(tokenizer_vocab_size(t), 259);
+    IDS(t, "ab ab", 256, 257);
+    tokenizer_free(t);
+}
+
+// ---- files ----
+static void path_of(char *path, const char *name)
+{
+    snprintf(path, 512, "%s/%s", dir, name);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    char path[512];
+    path_of(path, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static json_t *read_json(const char *name)
+{
+    char path[512];
+    path_of(path, name);
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(json);
+    return json;
+}
+
+static void write_json(const char *name, json_t *json) // takes it
+{
+    char *text = json_dumps(json, 0);
+    assert_non_null(text);
+    write_text(name, text);
+    free(text);
+    json_decref(json);
+}
+
+static void remove_file(const char *name)
+{
+    char path[512];
+    path_of(path, name);
+    unlink(path);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/tokenizer.XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    const char *names[] = {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) remove_file(names[i]);
+    return rmdir(dir);
+}
+
+static const char sample[] =
+    "It's the cat, the hat; the caf\xC3\xA9: 12 345 \xE4\xBD\xA0\xE5\xA5\xBD\n\n  the end's near.\xFF ";
+
+static void expect_same(Tokenizer *a, Tokenizer *b)
+{
+    TokenIds x = {0};
+    assert_int_equal(tokenizer_vocab_size(a), tokenizer_vocab_size(b));
+    assert_int_equal(tokenizer_eot(a), tokenizer_eot(b));
+    assert_string_equal(tokenizer_pattern(a), tokenizer_pattern(b));
+    tokenizer_encode(a, sample, sizeof sample - 1, &x);
+    expect_ids(b, sample, sizeof sample - 1, x.id, x.n);
+    token_ids_free(&x);
+}
+
+static void test_save_load(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        Tokenizer *a = train(sample, sizeof sample - 1, 300, k ? "cl100k" : "gpt2");
+        tokenizer_save(a, dir);
+        Tokenizer *b = tokenizer_load(dir);
+        expect_same(a, b);
+        tokenizer_free(b);
+        // The form that Hugging Face reads.
+        json_t *j = read_json("tokenizer.json"), *model = json_object_get(j, "model"), *pre;
+        assert_string_equal(json_string_value(json_object_get(j, "version")), "1.0");
+        assert_int_equal(json_object_size(json_object_get(model, "vocab")), tokenizer_vocab_size(a));
+        assert_int_equal(json_array_size(json_object_get(model, "merges")), tokenizer_vocab_size(a) - 257);
+        assert_int_equal(json_integer_value(json_object_get(json_object_get(model, "vocab"), "\u0120")), 220);
+        pre = json_object_get(j, "pre_tokenizer");
+        assert_string_equal(json_string_value(json_object_get(pre, "type")), k ? "Sequence" : "ByteLevel");
+        // Merges as "a b", written before 2024.
+        json_t *merges = json_object_get(model, "merges"), *m;
+        size_t i;
+        json_array_foreach(merges, i, m)
+        {
+            json_t *old = json_sprintf("%s %s", json_string_value(json_array_get(m, 0)),
+                                       json_string_value(json_array_get(m, 1)));
+            json_array_set_new(merges, i, old);
+        }
+        write_json("tokenizer.json", j);
+        b = tokenizer_load(dir);
+        expect_same(a, b);
+        tokenizer_free(b);
+        tokenizer_free(a);
+    }
+    json_t *config = read_json("tokenizer_config.json");
+    assert_string_equal(json_string_value(json_object_get(config, "eos_token")), TOKENIZER_EOT);
+    json_decref(config);
+}
+
+// GPT-2's layout, made from tokenizer.json; and back.
+static void test_gpt2_layout(void **state)
+{
+    (void)state;
+    Tokenizer *a = train(sample, sizeof sample - 1, 300, "gpt2");
+    tokenizer_save(a, dir);
+    json_t *j = read_json("tokenizer.json"), *model = json_object_get(j, "model"), *m;
+    FILE *f;
+    char path[512];
+    size_t i;
+    path_of(path, "merges.txt");
+    assert_non_null(f = fopen(path, "wb"));
+    fputs("#version: 0.2\n", f);
+    json_array_foreach(json_object_get(model, "merges"), i, m) fprintf(
+        f, "%s %s\n", json_string_value(json_array_get(m, 0)), json_string_value(json_array_get(m, 1)));
+    assert_int_equal(fclose(f), 0);
+    write_json("vocab.json", json_incref(json_object_get(model, "vocab")));
+    json_decref(j);
+    remove_file("tokenizer.json");
+    Tokenizer *b = tokenizer_load(dir);
+    expect_same(a, b);
+    tokenizer_save(b, dir);
+    Tokenizer *c = tokenizer_load(dir);
+    expect_same(a, c);
+    tokenizer_free(a);
+    tokenizer_free(b);
+    tokenizer_free(c);
+}
+
+// A custom pattern survives saving, and a word that is a token wins before merging when ignore_merges says
+// so.
+static void test_custom(void **state)
+{
+    (void)state;
+    Tokenizer *a = train(classic, sizeof classic - 1, 261, "cl100k");
+    tokenizer_save(a, dir);
+    tokenizer_free(a);
+    json_t *j = read_json("tokenizer.json"), *model = json_object_get(j, "model");
+    json_t *split = json_array_get(json_object_get(json_object_get(j, "pre_tokenizer"), "pretokenizers"), 0);
+    json_object_set_new(json_object_get(split, "pattern"), "Regex", json_string("\\s|\\S+"));
+    json_array_remove(json_object_get(model, "merges"), 2); // aaab: merged from aa and ab no more
+    write_json("tokenizer.json", json_incref(j));
+    a = tokenizer_load(dir);
+    assert_string_equal(tokenizer_pattern(a), "custom");
+    IDS(a, "aaab aaabd", 256, 257, 220, 256, 257, 67);
+    tokenizer_free(a);
+    json_object_set_new(model, "ignore_merges", json_true());
+    write_json("tokenizer.json", j);
+    a = tokenizer_load(dir);
+    IDS(a, "aaab aaabd", 258, 220, 256, 257, 67);
+    tokenizer_save(a, dir);
+    tokenizer_free(a);
+    a = tokenizer_load(dir);
+    IDS(a, "aaab aaabd", 258, 220, 256, 257, 67);
+    tokenizer_free(a);
+}
+
+// ---- errors ----
+static int load(void *arg)
+{
+    tokenizer_free(tokenizer_load(arg));
+    return 0;
+}
+
+static int decode_261(void *arg)
+{
+    size_t n;
+    tokenizer_decode(arg, 261, &n);
+    return 0;
+}
+
+static int decode_negative(void *arg)
+{
+    size_t n;
+    tokenizer_decode(arg, -1, &n);
+    return 0;
+}
+
+static int train_256(void *arg)
+{
+    (void)arg;
+    tokenizer_free(train("text", 4, 256, "gpt2"));
+    return 0;
+}
+
+static int train_nothing(void *arg)
+{
+    (void)arg;
+    tokenizer_free(train("", 0, 300, "gpt2"));
+    return 0;
+}
+
+static int train_pattern(void *arg)
+{
+    tokenizer_free(train("text", 4, 300, arg));
+    return 0;
+}
+
+static int save_nowhere(void *arg)
+{
+    Tokenizer *t = train("text", 4, 257, "gpt2");
+    tokenizer_save(t, arg);
+    return 0;
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    expect_die(decode_261, t, "token 261: not in 0..260");
+    expect_die(decode_negative, t, "token -1");
+    expect_die(train_256, NULL, "256 tokens");
+    expect_die(train_nothing, NULL, "no text");
+    expect_die(train_pattern, "gpt5", "'gpt5'");
+    expect_die(save_nowhere, "/dev/null/x", "/dev/null/x/tokenizer.json");
+    tokenizer_free(t);
+}
+
+// One change to a good tokenizer.json, as {"path.to.key": value}, and the words of the error.
+static void expect_refused(const char *owner, const char *key, const char *value, const char *words)
+{
+    Tokenizer *t = train(classic, sizeof classic - 1, 261, "gpt2");
+    tokenizer_save(t, dir);
+    tokenizer_free(t);
+    json_t *j = read_json("tokenizer.json"), *at = j;
+    if (*owner)
+        at = strcmp(owner, "vocab") == 0 ? json_object_get(json_object_get(j, "model"), owner)
+                                         : json_object_get(j, owner);
+    json_t *v = json_loads(value, JSON_DECODE_ANY, NULL);
+    assert_non_null(v);
+    if (json_is_null(v)) json_object_del(at, key);
+    json_object_set_new(at, key, v);
+    write_json("tokenizer.json", j);
+    expect_die(load, dir, words);
+}
+
+static void test_damaged_files(void **state)
+{
+    (void)state;
+    expect_die(load, "/nowhere/at/all", "/nowhere/at/all: no tokenizer.json");
+    expect_refused("vocab", "aa", "999", "ids must have no holes");
+    expect_refused("vocab", "aa", "-1", "ids must have no holes");
+    expect_refused("vocab", "aa", "257", "id 257 belongs to both");
+    expect_refused("vocab", "aa", "\"x\"", "its id is not one of");
+    expect_refused("vocab", "a b", "261", "outside the byte-level alphabet");
+    expect_refused("vocab", "\u4F60", "261", "outside the byte-level alphabet");
+    expect_refused("model", "merges", "[[\"a\", \"zz\"]]", "merge 0: 'a' and 'zz'");
+    expect_refused("model", "merges", "[[\"a\"]]", "merges[0]");
+    expect_refused("model", "merges", "7", "model is not BPE");
+    expect_refused("model", "type", "\"Unigram\"", "model is not BPE");
+    expect_refused("model", "byte_fallback", "true", "byte_fallback");
+    expect_refused("model", "end_of_word_suffix", "\"</w>\"", "end_of_word_suffix");
+    expect_refused("", "normalizer", "{\"type\": \"NFC\"}", "normalizer");
+    expect_refused("", "pre_tokenizer", "{\"type\": \"Metaspace\"}", "pre_tokenizer is not ByteLevel");
+    expect_refused("pre_tokenizer", "add_prefix_space", "true", "prefix space");
+    expect_refused("", "added_tokens", "[{\"id\": 261, \"content\": \"  \", \"special\": false}]",
+                   "is not special");
+    expect_refused("", "added_tokens", "[{\"id\": 263, \"content\": \"<x>\", \"special\": true}]",
+                   "ids must have no holes");
+    expect_refused("", "added_tokens", "[{\"id\": 9}]", "has no content");
+    write_text("tokenizer.json", "{\"model\": ");
+    expect_die(load, dir, "tokenizer.json:1:");
+    write_text("tokenizer.json", "");
+    expect_die(load, dir, "tokenizer.json");
+    write_text("tokenizer.json", "[]");
+    expect_die(load, dir, "not a JSON object");
+    remove_file("tokenizer.json");
+    write_text("vocab.json", "{\"a\": 0}");
+    expect_die(load, dir, "merges.txt");
+    write_text("merges.txt", "#version: 0.2\n");
+    expect_die(load, dir, "byte 0x00 has no token");
+    write_text("merges.txt", "#version: 0.2\nab\n");
+    expect_die(load, dir, "merges.txt:2: not two tokens");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_million_spaces),
+        cmocka_unit_test(test_cache_overflow),
+        cmocka_unit_test(test_word_counts),
+        cmocka_unit_test(test_few_merges),
+        cmocka_unit_test_setup_teardown(test_save_load, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gpt2_layout, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_custom, setup, teardown),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test_setup_teardown(test_damaged_files, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
