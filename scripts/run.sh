@@ -1,0 +1,59 @@
+#!/bin/bash
+# scripts/run.sh [TEXT] [--section.key=value ...]: the flow of `make run`, from text to a model and its samples.
+#
+#   without TEXT   12 MB of generated stories, whose entropy is known   -> runs/stories
+#   with TEXT      a file, or a folder of files: your own text           -> runs/text
+#
+# The arithmetic is at the top of scripts/presets/stories.toml and scripts/presets/text.toml. An earlier run
+# is kept as runs/NAME.previous. Each phase is one line with the seconds since the start; an error ends the
+# script with its message. Settings are passed on to build/train.
+set -euo pipefail
+start=${START:-$(date +%s)} # make passes the moment it was called, so that building counts
+text=
+if [ $# -gt 0 ] && [[ $1 != --* ]]; then
+    text=$1
+    shift
+fi
+case $text in '' | /*) ;; *) text=$PWD/$text ;; esac
+cd "$(dirname "$0")/.."
+build=${BUILD:-build}
+
+phase() { printf '[%3d s] %s\n' $(($(date +%s) - start)) "$*"; }
+
+# What does not fit is refused before anything is written.
+if [ -n "$text" ] && [ ! -e "$text" ]; then
+    echo "error: TEXT: no such file or folder: $text" >&2
+    exit 1
+fi
+name=stories
+[ -n "$text" ] && name=text
+run=runs/$name data=runs/$name/data
+
+case $text in "$PWD/$run" | "$PWD/$run"/*)
+    echo "error: TEXT: $text is inside $run, where this run is about to be written (copy it elsewhere)" >&2
+    exit 1
+    ;;
+esac
+if [ -e "$run" ]; then
+    rm -rf "$run.previous"
+    mv "$run" "$run.previous"
+    phase "an earlier run was here; it is now $run.previous"
+fi
+mkdir -p "$data"
+
+if [ -z "$text" ]; then
+    phase "1/4 corpus: writing stories to $data"
+    "$build/stories" --bytes 12000000 --val-bytes 400000 --seed 1 --out "$data"
+    phase "2/4 tokens: training a tokenizer on them"
+    "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab 4096 --out "$data"
+else
+    phase "1/4 corpus: $text"
+    phase "2/4 tokens: training a tokenizer on the first 90%"
+    "$build/prepare" tokens --input "$text" --val 0.1 --vocab 1024 --out "$data"
+fi
+phase "3/4 training: presets/$name.toml"
+floor=()
+[ -f "$data/floor.json" ] && floor=(--data.floor="$data/floor.json")
+"$build/train" "presets/$name.toml" --run.name="$name" --data.tokenizer="$data" \
+    --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" "${floor[@]}" "$@"
+phase "4/4 done: everything is in $run"

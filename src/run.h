@@ -1,0 +1,67 @@
+// run: everything one training run owns, put together from its config, and the steps its loop is made of. Layer 5.
+//
+// train.c holds the loop; what it calls lives here, so that every device's main program is the same loop.
+#ifndef RUN_H
+#define RUN_H
+#include "ckpt.h"
+#include "config.h"
+#include "dataset.h"
+#include "eval.h"
+#include "model.h"
+#include "optim.h"
+#include "progress.h"
+#include "schedule.h"
+#include "tokenizer.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    Config cfg;
+    Dev *dev;
+    Mem mem;
+    Tokenizer *tokenizer;
+    Dataset *train, *val;
+    int32_t *token_bytes;          // (V) bytes of text a token stands for
+    double floor_loss, floor_bpb;  // 0: not known
+    bool floor_is_bound;
+    Model *model;
+    Optim optim;
+    Schedule schedule;
+    KvCache cache;
+    int32_t *token, *target;       // one optimizer step's windows: (batch.tokens) each, on the host
+    char dir[600];
+    char *config_text;             // the resolved config, as saved with checkpoints
+    double peak;                   // flops per second that this machine's matmul reaches on these shapes
+    long first_step, last_step;    // this process runs updates [first_step, last_step)
+    double seconds;                // training time so far, resumed runs included
+    double best_val;
+    Progress *progress;
+} Run;
+
+// What one update did.
+typedef struct {
+    double loss, grad_norm, lr, seconds;
+} StepResult;
+
+// Opens data, builds the model, makes the run's directory, and resumes where asked. Dies with one line when anything is wrong;
+// nothing is trained before everything has been checked.
+void run_open(Run *run, const Config *cfg, Dev *dev);
+void run_close(Run *run);
+
+// One optimizer update: accum micro-batches forward and backward, then the optimizer.
+StepResult run_step(Run *run, long step);
+// Evaluates and reports.
+void run_eval(Run *run, long step);
+// The last evaluation, the end record, the last plot and the closing summary; after a signal without the evaluation, which
+// may take longer than whoever sent the signal waits.
+void run_end(Run *run, long step, bool interrupted);
+// Writes sample.count samples to samples.txt and to the progress notes.
+void run_sample(Run *run, long step);
+// Saves a checkpoint; a failure is reported, and the run goes on. Returns whether it was committed.
+bool run_save(Run *run, long step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

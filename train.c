@@ -1,0 +1,74 @@
+// train: trains a language model.
+//
+//   build/train presets/tiny.toml --data.train='DIR/train_*.bin' --data.val='DIR/val_*.bin' --data.tokenizer=DIR
+//
+// This is the whole loop. Where to look next: run.c for what a step does, model.c and block.c for the network, dev.h for the
+// operations, optim.c and schedule.c for the update. Every setting is a row of config_table.c.
+#include "blas.h"
+#include "check.h"
+#include "run.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+
+enum { MAX_SKIPPED = 10 };
+
+// Set by SIGINT or SIGTERM: finish this step, save, and leave. A second signal ends the program at once.
+static volatile sig_atomic_t stop_requested;
+
+static void on_signal(int number)
+{
+    stop_requested = 1;
+    signal(number, SIG_DFL);
+}
+
+static bool due(long every, long step)
+{
+    return every > 0 && step % every == 0;
+}
+
+int main(int argc, char **argv)
+{
+    blas_choose(argv);
+    static Config cfg;
+    static Run run;
+    config_defaults(&cfg);
+    config_parse(&cfg, argc, argv);
+    config_resolve(&cfg);
+    Dev *dev = dev_cpu_create((int)cfg.run.threads);
+    run_open(&run, &cfg, dev);
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+
+    const double flops_per_token = model_flops_per_token(&run.model->shape, run.model->shape.context);
+    const double tokens = (double)run.cfg.batch.tokens; // of one step
+    long step = run.first_step, saved_at = -1;
+    int skipped = 0; // updates in a row that were not finite
+    while (step < run.last_step && !stop_requested) {
+        StepResult r = run_step(&run, step++); // from here on `step` counts finished updates
+        mem_seal(&run.mem);
+
+        skipped = isfinite(r.grad_norm) ? 0 : skipped + 1;
+        if (skipped)
+            progress_event(run.progress, METRICS_SKIP, step, "gradient norm %g: weights left as they were", r.grad_norm);
+        if (skipped == MAX_SKIPPED)
+            die("step %ld: %d updates in a row had no finite gradient norm (try a lower --optim.lr)", step, skipped);
+
+        double rate = tokens / r.seconds;
+        progress_step(run.progress, &(MetricsRow){.step = step, .tokens = step * run.cfg.batch.tokens, .loss = r.loss,
+                      .lr = r.lr, .grad_norm = r.grad_norm, .dt_ms = 1e3 * r.seconds, .tok_s = rate,
+                      .mfu = flops_per_token * rate / run.peak});
+        if (step == run.last_step) break;
+        if (due(run.cfg.run.eval_every, step)) run_eval(&run, step);
+        if (due(run.cfg.run.sample_every, step)) run_sample(&run, step);
+        if (due(run.cfg.run.save_every, step) && run_save(&run, step)) saved_at = step;
+    }
+
+    bool saved = saved_at == step || run_save(&run, step);
+    if (!stop_requested) run_sample(&run, step);
+    run_end(&run, step, stop_requested);
+    run_close(&run);
+    dev_cpu_free(dev);
+    return saved ? 0 : 1;
+}
