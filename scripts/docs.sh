@@ -1,0 +1,137 @@
+#!/bin/bash
+# scripts/docs.sh [--check]: rewrites the generated parts of README.md and doc/*.md. What stands between the
+# lines
+#
+#   <!-- NAME -->  and  <!-- /NAME -->
+#
+# is replaced by what the function gen_NAME below prints; where it prints nothing (a run that was not made
+# here) the old text stays. Nothing between markers is written by hand, so no table can disagree with the
+# code, and no number lacks its command. --check changes nothing: it says which files are out of date
+# (measured parts aside) and ends with status 1 if one is.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+export LC_ALL=C
+build=${BUILD:-build} check=0
+[ "${1:-}" = --check ] && check=1
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/docs.XXXXXX") || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+layer_of() { sed -n '1,12s/^\/\/.*[Ll]ayer \([0-9]\).*/\1/p' "$1" | head -n 1; }
+
+# The opening sentence of a file: "// name: what it is. Layer 0." gives "what it is".
+about() {
+    head -n 1 "$1" | sed -E 's/^\/\/ *[A-Za-z0-9_]+: *//; s/ *Layer [0-9]\..*//; s/ See [a-z_]+\.h.*//; s/\.( .*)?$//; s/\|/\\|/g'
+}
+
+# One row a component. A src/NAME.c without a header of its own implements another one: its layer is that of
+# the highest header it includes.
+component_rows() {
+    local name layer main test chapter included
+    for name in $(for f in src/*.h src/*.c; do basename "${f%.*}"; done | sort -u); do
+        main=src/$name.h
+        [ -f "$main" ] || main=src/$name.c
+        layer=$(layer_of "$main")
+        [ $name != dev_cpu ] && grep -q "^void ${name}_cpu_fill(" "$main" && layer=2 # an op
+        [ -n "$layer" ] || layer=$(sed -n 's/^#include "\([^"]*\)".*/\1/p' "$main" | while read -r included; do
+            [ -f "src/$included" ] && layer_of "src/$included"
+        done | sort -n | tail -n 1)
+        test='' chapter=''
+        [ -f "test/test_$name.c" ] && test="[test](${up}test/test_$name.c)"
+        [ -f "doc/$name.md" ] && chapter="[chapter](${up}doc/$name.md)"
+        echo "| ${layer:-?} | [$name](${up}$main) | $(about "$main") | $test | $chapter |"
+    done | sort -t '|' -k 2,2n -k 3,3
+}
+
+gen_components() {
+    echo '| layer | component | what it is | test | chapter |'
+    echo '|---|---|---|---|---|'
+    component_rows
+}
+
+gen_programs() {
+    local file
+    echo '| program | source | what it is |'
+    echo '|---|---|---|'
+    for file in train.c data/*.c dev/*.c; do
+        [ -f "$file" ] && echo "| \`build/$(basename "$file" .c)\` | [$file](${up}$file) | $(about "$file") |"
+    done
+}
+
+gen_chapters() {
+    local file link
+    for file in doc/*.md; do
+        [ "$file" = doc/README.md ] && continue
+        link=$file
+        [ -n "$up" ] && link=$(basename "$file") # from a chapter, its neighbour
+        echo "- [$(basename "$file")]($link): $(sed -n 's/^# *//p' "$file" | head -n 1)"
+    done
+}
+
+gen_presets() {
+    local file
+    echo '| preset | what it is |'
+    echo '|---|---|'
+    for file in scripts/presets/*.toml; do
+        [ -f "$file" ] || continue
+        echo "| [$(basename "$file" .toml)](${up}$file) | $(sed -n 's/^# *//p' "$file" | head -n 1 | sed -E 's/^[A-Za-z0-9._-]+: *//; s/\|/\\|/g') |"
+    done
+}
+
+gen_config() { "$build/train" --help-markdown; }
+gen_targets() { fenced sed -n 's/^## //p' Makefile; }
+
+# What was measured: the files that the commands left behind.
+measured='run|run-text|samples|bench'
+gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
+gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
+gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 40 runs/stories/samples.txt; }
+gen_bench() { [ -f runs/bench.txt ] && fenced cat runs/bench.txt; }
+
+fenced() {
+    echo '```text'
+    "$@"
+    echo '```'
+}
+
+# FILE with its generated parts made anew, on stdout.
+rewrite() {
+    local line name='' skipping=''
+    while IFS= read -r line || [ -n "$line" ]; do
+        if [ -n "$skipping" ]; then
+            case $line in "<!-- /$skipping -->" | "<!-- $skipping -->") skipping='' ;; *) continue ;; esac
+            printf '%s\n' "$line"
+            continue
+        fi
+        printf '%s\n' "$line"
+        [[ $line =~ ^'<!-- '([a-z-]+)' -->'$ ]] || continue
+        name=${BASH_REMATCH[1]}
+        if [ "$(type -t "gen_$name")" != function ]; then
+            echo "error: $1: scripts/docs.sh knows no part called '$name'" >&2
+            return 1
+        fi
+        if [ $check = 1 ] && [[ $name =~ ^($measured)$ ]]; then continue; fi
+        "gen_$name" >"$tmp/part" || : >"$tmp/part"
+        [ -s "$tmp/part" ] || continue
+        cat "$tmp/part"
+        skipping=$name
+    done <"$1"
+    [ -z "$skipping" ] || { echo "error: $1: the part '$skipping' has no end (<!-- /$skipping -->)" >&2; return 1; }
+}
+
+status=0
+[ $check = 0 ] && [ -f runs/stories/loss.svg ] && cp runs/stories/loss.svg doc/loss.svg
+for file in README.md doc/*.md; do
+    [ -f "$file" ] || continue
+    up=
+    case $file in doc/*) up=../ ;; esac
+    if ! rewrite "$file" >"$tmp/new"; then status=1
+    elif cmp -s "$tmp/new" "$file"; then :
+    elif [ $check = 1 ]; then
+        echo "$file is out of date (run make docs)"
+        diff "$file" "$tmp/new" | head -n 10
+        status=1
+    else
+        cat "$tmp/new" >"$file" && echo "$file rewritten"
+    fi
+done
+exit $status
