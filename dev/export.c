@@ -1,0 +1,370 @@
+// export: the weights of a checkpoint for other programs.
+//
+//   build/export CHECKPOINT_OR_RUN --to safetensors --out FILE   our names, one file of whole tensors
+//   build/export CHECKPOINT_OR_RUN --to hf --out DIR             model.safetensors, config.json
+//
+// A run stands for its newest checkpoint. Hashes are checked before anything is written; the output is
+// written aside and renamed.
+//
+// For Transformers the two families have two classes. LlamaForCausalLM keeps our layout: only the names
+// change (the rotary embedding is rotate-half on both sides, so q and k need no permutation).
+// GPT2LMHeadModel keeps the four matrices of a block as Conv1D, (in, out), so they are transposed; and it
+// fuses q, k and v:
+//   c_attn.weight (C, 3C) = [q.weight^T | k.weight^T | v.weight^T], c_attn.bias (3C) = [q.bias | k.bias | v.bias]
+// Its dropouts default to 0.1 and are written as 0. A tied head is left out, as Transformers does.
+// A model that neither class can express (QK-norm; a mixture of the two families) is refused.
+#include "check.h"
+#include "ckpt.h"
+#include "disk.h"
+#include "safetensors.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- the list of tensors to write; owns names, shapes and converted data
+
+typedef struct {
+    SafeTensor *tensor;
+    void **owned;
+    int n, n_owned, cap;
+} List;
+
+static void *own(List *l, void *ptr)
+{
+    if (!ptr) die("export: no memory");
+    l->owned[l->n_owned++] = ptr;
+    return ptr;
+}
+
+static List list_make(int cap)
+{
+    List l = {calloc((size_t)cap, sizeof *l.tensor), calloc(3 * (size_t)cap, sizeof *l.owned), 0, 0, cap};
+    if (!l.tensor || !l.owned) die("export: no memory");
+    return l;
+}
+
+static void list_free(List *l)
+{
+    for (int i = 0; i < l->n_owned; i++) free(l->owned[i]);
+    free(l->owned);
+    free(l->tensor);
+}
+
+// Appends `name` with the shape and data given.
+static void list_add(List *l, const char *name, int ndim, size_t dim0, size_t dim1, const void *data)
+{
+    check(l->n < l->cap);
+    size_t *shape = own(l, malloc(2 * sizeof *shape));
+    shape[0] = dim0;
+    shape[1] = dim1;
+    l->tensor[l->n++] = (SafeTensor){
+        .name = own(l, strdup(name)), .dtype = ST_F32, .ndim = ndim, .shape = shape, .data = data};
+}
+
+static const SafeTensor *find(const Ckpt *c, const char *name)
+{
+    for (int i = 0; i < c->n_model; i++)
+        if (!strcmp(c->tensor[i]->name, name)) return c->tensor[i];
+    die("%s: no tensor %s", c->dir, name);
+}
+
+// ---- Transformers
+
+typedef struct {
+    size_t layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
+    double norm_eps, rope_theta;
+    bool llama, bias, tie;
+} Shape;
+
+static const char *model_key(const Ckpt *c, const char *key, char value[64])
+{
+    if (!c->state.config) die("%s: holds no configuration (only --to safetensors is possible)", c->dir);
+    if (!ckpt_model_key(c->state.config, key, value, 64))
+        die("%s: its configuration has no model.%s", c->dir, key);
+    return value;
+}
+
+static bool key_is(const Ckpt *c, const char *key, const char *expected)
+{
+    char value[64];
+    return !strcmp(model_key(c, key, value), expected);
+}
+
+static double key_number(const Ckpt *c, const char *key)
+{
+    char value[64], *end;
+    double x = strtod(model_key(c, key, value), &end);
+    if (end == value || *end) die("%s: model.%s: %s: not a number", c->dir, key, value);
+    return x;
+}
+
+// The shape of a model that GPT2LMHeadModel or LlamaForCausalLM can express; dies on any other.
+static Shape read_shape(const Ckpt *c)
+{
+    Shape s = {.layers = (size_t)key_number(c, "layers"),
+               .channels = (size_t)key_number(c, "channels"),
+               .heads = (size_t)key_number(c, "heads"),
+               .kv_heads = (size_t)key_number(c, "kv_heads"),
+               .head_size = (size_t)key_number(c, "head_size"),
+               .ffn = (size_t)key_number(c, "ffn"),
+               .vocab = find(c, "embed.tokens.weight")->shape[0],
+               .context = (size_t)key_number(c, "context"),
+               .norm_eps = key_number(c, "norm_eps"),
+               .bias = key_is(c, "bias", "true"),
+               .tie = key_is(c, "tie", "true"),
+               .llama = key_is(c, "position", "rope")};
+    bool llama = key_is(c, "norm", "rmsnorm") && key_is(c, "activation", "swiglu") && s.llama;
+    bool gpt2 = key_is(c, "norm", "layernorm") && key_is(c, "activation", "gelu") && !s.llama && s.bias &&
+                s.kv_heads == s.heads && s.head_size * s.heads == s.channels;
+    if (key_is(c, "qk_norm", "true") || (!llama && !gpt2))
+        die("%s: neither GPT2LMHeadModel nor LlamaForCausalLM can express this model (norm, activation, "
+            "position, bias and qk_norm must be one family's; use --to safetensors)", c->dir);
+    if (s.llama) s.rope_theta = key_number(c, "rope_theta");
+    return s;
+}
+
+// Rows of (out, in) matrices become columns: out (in, ld), from column `at`.
+static void transpose_into(float *out, size_t ld, size_t at, const SafeTensor *t)
+{
+    size_t rows = t->shape[0], cols = t->shape[1];
+    const float *w = t->data;
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++) out[j * ld + at + i] = w[i * cols + j];
+}
+
+// Adds PREFIX.weight (in, sum of out) and PREFIX.bias from n linears of layer i stacked along out.
+static void add_conv1d(List *l, const Ckpt *c, const char *prefix, size_t i, const char *const *linear,
+                       int n)
+{
+    char name[128];
+    const SafeTensor *w[3] = {NULL}, *b[3] = {NULL};
+    size_t out = 0, at = 0;
+    for (int k = 0; k < n; k++) {
+        snprintf(name, sizeof name, "layers.%zu.%s.weight", i, linear[k]);
+        w[k] = find(c, name);
+        snprintf(name, sizeof name, "layers.%zu.%s.bias", i, linear[k]);
+        b[k] = find(c, name);
+        out += w[k]->shape[0];
+    }
+    check(n >= 1 && n <= 3);
+    size_t in = w[0]->shape[1];
+    float *weight = own(l, malloc(in * out * sizeof *weight)), *bias = own(l, malloc(out * sizeof *bias));
+    for (int k = 0; k < n; k++) {
+        transpose_into(weight, out, at, w[k]);
+        memcpy(bias + at, b[k]->data, b[k]->n_bytes);
+        at += w[k]->shape[0];
+    }
+    snprintf(name, sizeof name, "transformer.h.%zu.%s.weight", i, prefix);
+    list_add(l, name, 2, in, out, weight);
+    snprintf(name, sizeof name, "transformer.h.%zu.%s.bias", i, prefix);
+    list_add(l, name, 1, out, 0, bias);
+}
+
+// A tensor as it is, under another name.
+static void add_as(List *l, const Ckpt *c, const char *theirs, const char *ours)
+{
+    const SafeTensor *t = find(c, ours);
+    list_add(l, theirs, t->ndim, t->shape[0], t->ndim == 2 ? t->shape[1] : 0, t->data);
+}
+
+// The same inside a block.
+static void add_block(List *l, const Ckpt *c, const char *theirs, const char *ours, size_t i)
+{
+    char a[128], b[128];
+    snprintf(a, sizeof a, "%s.%zu.%s", strncmp(theirs, "ln_", 3) ? "model.layers" : "transformer.h", i,
+             theirs);
+    snprintf(b, sizeof b, "layers.%zu.%s", i, ours);
+    add_as(l, c, a, b);
+}
+
+static void add_gpt2(List *l, const Ckpt *c, const Shape *s)
+{
+    static const char *const qkv[] = {"attn.q", "attn.k", "attn.v"}, *const out[] = {"attn.out"},
+                             *const up[] = {"ffn.up"}, *const down[] = {"ffn.down"};
+    add_as(l, c, "transformer.wte.weight", "embed.tokens.weight");
+    add_as(l, c, "transformer.wpe.weight", "embed.positions.weight");
+    for (size_t i = 0; i < s->layers; i++) {
+        add_block(l, c, "ln_1.weight", "attn_norm.weight", i);
+        add_block(l, c, "ln_1.bias", "attn_norm.bias", i);
+        add_conv1d(l, c, "attn.c_attn", i, qkv, 3);
+        add_conv1d(l, c, "attn.c_proj", i, out, 1);
+        add_block(l, c, "ln_2.weight", "ffn_norm.weight", i);
+        add_block(l, c, "ln_2.bias", "ffn_norm.bias", i);
+        add_conv1d(l, c, "mlp.c_fc", i, up, 1);
+        add_conv1d(l, c, "mlp.c_proj", i, down, 1);
+    }
+    add_as(l, c, "transformer.ln_f.weight", "final_norm.weight");
+    add_as(l, c, "transformer.ln_f.bias", "final_norm.bias");
+    if (!s->tie) add_as(l, c, "lm_head.weight", "head.weight");
+}
+
+static void add_llama(List *l, const Ckpt *c, const Shape *s)
+{
+    static const char *const names[][2] = {
+        {"self_attn.q_proj", "attn.q"}, {"self_attn.k_proj", "attn.k"}, {"self_attn.v_proj", "attn.v"},
+        {"self_attn.o_proj", "attn.out"}, {"mlp.gate_proj", "ffn.gate"}, {"mlp.up_proj", "ffn.up"},
+        {"mlp.down_proj", "ffn.down"}};
+    add_as(l, c, "model.embed_tokens.weight", "embed.tokens.weight");
+    for (size_t i = 0; i < s->layers; i++) {
+        add_block(l, c, "input_layernorm.weight", "attn_norm.weight", i);
+        add_block(l, c, "post_attention_layernorm.weight", "ffn_norm.weight", i);
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            for (int bias = 0; bias <= (s->bias ? 1 : 0); bias++) {
+                char theirs[64], ours[64];
+                snprintf(theirs, sizeof theirs, "%s.%s", names[k][0], bias ? "bias" : "weight");
+                snprintf(ours, sizeof ours, "%s.%s", names[k][1], bias ? "bias" : "weight");
+                add_block(l, c, theirs, ours, i);
+            }
+    }
+    add_as(l, c, "model.norm.weight", "final_norm.weight");
+    if (!s->tie) add_as(l, c, "lm_head.weight", "head.weight");
+}
+
+static void set(json_t *config, const char *key, json_t *value)
+{
+    check(value && json_object_set_new(config, key, value) == 0);
+}
+
+static void set_size(json_t *config, const char *key, size_t value)
+{
+    set(config, key, json_integer((json_int_t)value));
+}
+
+static void set_llama(json_t *config, const Shape *s)
+{
+    set_size(config, "hidden_size", s->channels);
+    set_size(config, "intermediate_size", s->ffn);
+    set_size(config, "num_hidden_layers", s->layers);
+    set_size(config, "num_attention_heads", s->heads);
+    set_size(config, "num_key_value_heads", s->kv_heads);
+    set_size(config, "head_dim", s->head_size);
+    set_size(config, "max_position_embeddings", s->context);
+    set(config, "hidden_act", json_string("silu"));
+    set(config, "rms_norm_eps", json_real(s->norm_eps));
+    set(config, "attention_bias", json_boolean(s->bias));
+    set(config, "mlp_bias", json_boolean(s->bias));
+    set(config, "rope_theta", json_real(s->rope_theta)); // where Transformers 4 looks; 5 looks below
+    set(config, "rope_parameters", json_pack("{s:s, s:f}", "rope_type", "default", "rope_theta", s->rope_theta));
+}
+
+static void set_gpt2(json_t *config, const Shape *s)
+{
+    set_size(config, "n_embd", s->channels);
+    set_size(config, "n_inner", s->ffn);
+    set_size(config, "n_layer", s->layers);
+    set_size(config, "n_head", s->heads);
+    set_size(config, "n_positions", s->context);
+    set(config, "activation_function", json_string("gelu_new"));
+    set(config, "layer_norm_epsilon", json_real(s->norm_eps));
+    set(config, "resid_pdrop", json_real(0));
+    set(config, "embd_pdrop", json_real(0));
+    set(config, "attn_pdrop", json_real(0));
+}
+
+static json_t *config_json(const Shape *s)
+{
+    json_t *config = json_object();
+    set(config, "architectures", json_pack("[s]", s->llama ? "LlamaForCausalLM" : "GPT2LMHeadModel"));
+    set(config, "model_type", json_string(s->llama ? "llama" : "gpt2"));
+    set_size(config, "vocab_size", s->vocab);
+    set(config, "tie_word_embeddings", json_boolean(s->tie));
+    set(config, "torch_dtype", json_string("float32"));
+    set(config, "bos_token_id", json_null()); // the tokenizer's business: a checkpoint does not know it
+    set(config, "eos_token_id", json_null());
+    if (s->llama) set_llama(config, s);
+    else set_gpt2(config, s);
+    return config;
+}
+
+// ---- output
+
+// Writes path aside and renames it. The metadata says which step it was.
+static void write_tensors(const char *path, const SafeTensor *tensor, int n, long step)
+{
+    char tmp[PATH_MAX], number[32], error[1024];
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp", path) >= sizeof tmp)
+        die("%s: the path is too long", path);
+    snprintf(number, sizeof number, "%ld", step);
+    SafeMeta meta = {"step", number};
+    bool ok = safetensors_write(tmp, tensor, n, &meta, 1, NULL, NULL, error, sizeof error);
+    if (ok && rename(tmp, path) < 0) {
+        snprintf(error, sizeof error, "%.900s: cannot rename: %s", path, strerror(errno));
+        ok = false;
+    }
+    if (!ok) {
+        unlink(tmp);
+        die("%s", error);
+    }
+    if (!disk_sync_parent(path)) die("%s: cannot fsync its directory: %s", path, strerror(errno));
+}
+
+static void export_hf(const Ckpt *c, const char *dir)
+{
+    Shape s = read_shape(c);
+    List l = list_make(c->n_model + 2);
+    if (s.llama) add_llama(&l, c, &s);
+    else add_gpt2(&l, c, &s);
+    char path[PATH_MAX];
+    struct stat info;
+    if (mkdir(dir, 0777) < 0 && (errno != EEXIST || stat(dir, &info) < 0 || !S_ISDIR(info.st_mode)))
+        die("%s: cannot create the directory: %s", dir, strerror(errno));
+    if ((size_t)snprintf(path, sizeof path, "%s/model.safetensors", dir) >= sizeof path)
+        die("%s: the path is too long", dir);
+    write_tensors(path, l.tensor, l.n, c->state.step);
+    json_t *config = config_json(&s);
+    char *text = json_dumps(config, JSON_INDENT(2));
+    snprintf(path, sizeof path, "%.4000s/config.json", dir);
+    if (!text || !disk_replace_file(path, text, strlen(text)))
+        die("%s: cannot write: %s", path, strerror(errno));
+    printf("%s: step %ld, %d tensors for %s in %s\n", c->dir, c->state.step, l.n,
+           s.llama ? "LlamaForCausalLM" : "GPT2LMHeadModel", dir);
+    free(text);
+    json_decref(config);
+    list_free(&l);
+}
+
+static void export_safetensors(const Ckpt *c, const char *path)
+{
+    SafeTensor *tensor = calloc((size_t)c->n_model + 1, sizeof *tensor);
+    if (!tensor) die("export: no memory");
+    for (int i = 0; i < c->n_model; i++) tensor[i] = *c->tensor[i];
+    write_tensors(path, tensor, c->n_model, c->state.step);
+    printf("%s: step %ld, %d tensors in %s\n", c->dir, c->state.step, c->n_model, path);
+    free(tensor);
+}
+
+int main(int argc, char **argv)
+{
+    const char *from = NULL, *to = NULL, *out = NULL;
+    for (int i = 1; i < argc; i++) {
+        const char **slot = !strcmp(argv[i], "--to") ? &to : !strcmp(argv[i], "--out") ? &out : NULL;
+        if (slot && i + 1 == argc) die_usage("%s needs a value (try --help)", argv[i]);
+        if (slot) *slot = argv[++i];
+        else if (!strcmp(argv[i], "--help")) {
+            printf(
+                "usage: export CHECKPOINT_OR_RUN --to safetensors --out FILE\n"
+                "       export CHECKPOINT_OR_RUN --to hf --out DIR\n"
+                "  safetensors  the whole weights as one file of named F32 tensors\n"
+                "  hf           model.safetensors and config.json for Transformers (GPT-2 or LLaMA)\n");
+            return 0;
+        } else if (!strncmp(argv[i], "--", 2)) die_usage("unknown option %s (try --help)", argv[i]);
+        else if (from) die_usage("more than one checkpoint: %s (try --help)", argv[i]);
+        else from = argv[i];
+    }
+    if (!from || !to || !out) die_usage("usage: export CHECKPOINT_OR_RUN --to safetensors|hf --out PATH");
+    bool hf = !strcmp(to, "hf");
+    if (!hf && strcmp(to, "safetensors")) die_usage("--to %s: unknown (safetensors or hf)", to);
+    char error[1024];
+    Ckpt *c = ckpt_open(from, false, error, sizeof error);
+    if (!c) die("%s", error);
+    if (hf) export_hf(c, out);
+    else export_safetensors(c, out);
+    ckpt_close(c);
+    return 0;
+}

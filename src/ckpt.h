@@ -1,0 +1,81 @@
+// ckpt: checkpoints that survive a crash. Layer 5.
+//
+//   RUN/checkpoints/step_00000100/manifest.json      state, files, tensors, hashes; written last
+//                                 model.safetensors  the weights, by the names of the parameter table
+//                                 optim.safetensors  exp_avg.NAME and exp_avg_sq.NAME (Adam's m and v)
+//   RUN/checkpoints/latest                           the name of the newest: a hint for people
+//
+// A directory without the suffix .tmp is complete. What is loaded has been hashed first.
+#ifndef CKPT_H
+#define CKPT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "params.h"
+#include "safetensors.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CKPT_VERSION = 1 }; // of the manifest; a reader refuses a higher one
+
+// What a run needs beside its tensors to go on as if it had never stopped.
+typedef struct {
+    long step;       // optimizer steps done; names the directory
+    long adam_step;  // updates that Adam applied (for its bias correction): step, less the skipped batches
+    uint64_t sample; // samples consumed: where in the data order the next batch begins
+    uint64_t tokens; // tokens trained on
+    uint64_t seed;
+    double seconds;  // of training so far
+    double best_val; // lowest validation loss so far; not finite: none
+    // The resolved configuration as config_write prints it, or NULL. Saving stores it. Loading reads it:
+    // where it is given, the switches of its [model] section that leave no trace in the shapes must equal
+    // the stored ones.
+    const char *config;
+} CkptState;
+
+// Writes RUN/checkpoints/step_N (N = state->step), replacing one of that step, then deletes all but the
+// newest `keep` (>= 1) of those up to step N; later ones (of a run that was rolled back) are left alone.
+// weights, m and v are flat buffers laid out by params; m and v NULL: no optimizer file. False: nothing
+// was committed, earlier checkpoints are untouched, error says what failed; the run may go on.
+bool ckpt_save(const char *run_dir, const CkptState *state, const Params *params, const float *weights,
+               const float *m, const float *v, int keep, char *error, size_t n_error);
+
+// Loads the newest checkpoint of a run that is complete and whose hashes are right, and removes
+// left-overs (*.tmp). One that is damaged is passed over with one line on stderr. False: the run has
+// none. Dies when all are damaged, and when a sound one does not fit the model (naming the tensor and
+// both shapes). m and v may be NULL.
+bool ckpt_load_newest(const char *run_dir, const Params *params, float *weights, float *m, float *v,
+                      CkptState *state);
+// Loads one checkpoint (or a run's newest); dies, saying why, when it cannot. Changes nothing on disk.
+void ckpt_load(const char *dir, const Params *params, float *weights, float *m, float *v,
+               CkptState *state);
+
+// The highest step that has a directory, or -1: whether a run that does not resume would walk over
+// another one.
+long ckpt_newest_step(const char *run_dir);
+
+// A checkpoint without a parameter table: for programs that export or compare.
+typedef struct {
+    char *dir;
+    CkptState state;           // config points into the manifest
+    int n, n_model;            // tensors in the table's order; the first n_model are the weights
+    const SafeTensor **tensor; // whole, unsharded
+    int n_files;
+    SafeTensors **file;
+    void *manifest; // the parsed JSON, which owns the strings
+} Ckpt;
+
+// Opens and verifies a checkpoint, or the newest sound one of a run. optim: with the optimizer's tensors.
+// NULL: error says why. Changes nothing on disk.
+Ckpt *ckpt_open(const char *path, bool optim, char *error, size_t n_error);
+void ckpt_close(Ckpt *ckpt); // NULL is allowed
+
+// The value of a key in the [model] section of a configuration's text. False: not there.
+bool ckpt_model_key(const char *config, const char *key, char *value, size_t n_value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

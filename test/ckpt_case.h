@@ -1,0 +1,138 @@
+// A small model in a fresh run directory, for the tests of checkpoints.
+#ifndef CKPT_CASE_H
+#define CKPT_CASE_H
+#include "check.h"
+#include "ckpt.h"
+#include "disk.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N = 2 * 3 + 3 + 4 };
+
+typedef struct {
+    char root[256], run[320];
+    Params params;
+    float weights[N], m[N], v[N];
+    CkptState state;
+} Case;
+
+// Numbers that belong to one step: every buffer differs from every other and from step to step.
+static inline void fill(Case *c, long step)
+{
+    for (int i = 0; i < N; i++) {
+        c->weights[i] = (float)step + (float)i / 7;
+        c->m[i] = -(float)step - (float)i / 11;
+        c->v[i] = (float)step * (float)(i + 1) / 13;
+    }
+    c->state = (CkptState){.step = step,
+                           .adam_step = step - 1,
+                           .sample = (uint64_t)step * 8,
+                           .tokens = (uint64_t)step * 512,
+                           .seed = UINT64_MAX - 5,
+                           .seconds = 0.1 * (double)step,
+                           .best_val = INFINITY};
+}
+
+static inline int set_up(void **state)
+{
+    Case *c = calloc(1, sizeof *c);
+    if (!c) return -1;
+    snprintf(c->root, sizeof c->root, "%s/ckpt_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(c->root)) return -1;
+    snprintf(c->run, sizeof c->run, "%s/run", c->root);
+    params_add(&c->params, 0, "embed.tokens.weight", 2, 2, 3, 0, 0, true, 0);
+    params_add(&c->params, 1, "layers.0.ffn_norm.bias", 1, 3, 0, 0, 0, false, -1);
+    params_add(&c->params, 2, "head.weight", 2, 4, 1, 0, 0, true, 0);
+    *state = c;
+    return 0;
+}
+
+static inline int tear_down(void **state)
+{
+    Case *c = *state;
+    char command[500];
+    snprintf(command, sizeof command, "rm -rf '%s'", c->root);
+    int failed = system(command);
+    params_free(&c->params);
+    free(c);
+    return failed;
+}
+
+static inline bool save(Case *c, long step, int keep)
+{
+    char error[1024] = "";
+    fill(c, step);
+    bool ok = ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, keep, error, sizeof error);
+    assert_int_equal(ok, error[0] == 0);
+    return ok;
+}
+
+// Loads the newest and checks that every bit is that of the step it says. Returns the step, -1 for none.
+static inline long load(Case *c)
+{
+    Case want = *c;
+    memset(c->weights, 0xFF, sizeof c->weights);
+    memset(c->m, 0xFF, sizeof c->m);
+    memset(c->v, 0xFF, sizeof c->v);
+    c->state = (CkptState){0};
+    if (!ckpt_load_newest(c->run, &c->params, c->weights, c->m, c->v, &c->state)) return -1;
+    fill(&want, c->state.step);
+    assert_memory_equal(c->weights, want.weights, sizeof want.weights);
+    assert_memory_equal(c->m, want.m, sizeof want.m);
+    assert_memory_equal(c->v, want.v, sizeof want.v);
+    assert_memory_equal(&c->state, &want.state, sizeof want.state);
+    return c->state.step;
+}
+
+// Runs load in a child. Returns its exit status (100 + step when it loads one) and its stderr.
+static inline int load_in_child(Case *c, char text[2048])
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/stderr", c->root);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (!freopen(path, "w", stderr)) _exit(99);
+        long step = load(c);
+        fflush(stderr);
+        _exit((int)(100 + step));
+    }
+    int status;
+    size_t n;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    char *said = disk_read_file(path, &n, 1 << 20);
+    assert_non_null(said);
+    snprintf(text, 2048, "%s", said);
+    free(said);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static inline bool exists(const Case *c, const char *name)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/checkpoints/%s", c->run, name);
+    return access(path, F_OK) == 0;
+}
+
+static inline char *path_of(const Case *c, const char *name)
+{
+    static char path[600];
+    snprintf(path, sizeof path, "%s/checkpoints/%s", c->run, name);
+    return path;
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+#endif

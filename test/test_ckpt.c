@@ -1,0 +1,347 @@
+// Checkpoints: what is saved comes back bit for bit, damage is always seen and passed over, and a checkpoint of another
+// model is refused by name.
+#include "ckpt_case.h"
+
+// Not done here: there is no power to lose, and the real one is slow. test_ckpt_faults.c looks at its place.
+int fsync(int fd)
+{
+    (void)fd;
+    return 0;
+}
+
+static void test_round_trip(void **state)
+{
+    Case *c = *state;
+    assert_int_equal(load(c), -1); // no run yet
+    assert_true(save(c, 100, 2));
+    assert_int_equal(load(c), 100);
+    size_t n;
+    char *latest = disk_read_file(path_of(c, "latest"), &n, 100);
+    assert_string_equal(latest, "step_00000100\n");
+    free(latest);
+    assert_int_equal(ckpt_newest_step(c->run), 100);
+    // NaN payloads, -0 and denormals are bits like others; a state with a finite best_val
+    uint32_t odd[N] = {0x7fc12345, 0xff800001, 0x80000000, 1, 0x7f800000};
+    memcpy(c->weights, odd, sizeof odd);
+    c->state.step = 101;
+    c->state.best_val = 1.0 / 3;
+    char error[1024];
+    assert_true(ckpt_save(c->run, &c->state, &c->params, c->weights, NULL, NULL, 2, error, sizeof error));
+    memset(c->weights, 0, sizeof c->weights);
+    CkptState got = {0};
+    ckpt_load(path_of(c, "step_00000101"), &c->params, c->weights, NULL, NULL, &got);
+    assert_memory_equal(c->weights, odd, sizeof odd);
+    assert_true(got.best_val == 1.0 / 3);
+    assert_false(exists(c, "step_00000101/optim.safetensors"));
+    // A reader without a parameter table: table order, weights first.
+    Ckpt *ckpt = ckpt_open(path_of(c, "step_00000100"), true, error, sizeof error);
+    assert_non_null(ckpt);
+    assert_int_equal(ckpt->n_model, 3);
+    assert_int_equal(ckpt->n, 9);
+    assert_string_equal(ckpt->tensor[1]->name, "layers.0.ffn_norm.bias");
+    assert_string_equal(ckpt->tensor[8]->name, "exp_avg_sq.head.weight");
+    ckpt_close(ckpt);
+}
+
+static void test_same_state_same_bytes(void **state)
+{
+    Case *c = *state;
+    static const char *const names[] = {"manifest.json", "model.safetensors", "optim.safetensors"};
+    char *first[3];
+    size_t n_first[3], n;
+    for (int round = 0; round < 2; round++) {
+        snprintf(c->run, sizeof c->run, "%s/run%d", c->root, round);
+        assert_true(save(c, 7, 1));
+        for (int i = 0; i < 3; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "step_00000007/%s", names[i]);
+            char *bytes = disk_read_file(path_of(c, name), &n, 1 << 20);
+            assert_non_null(bytes);
+            if (round == 0) {
+                first[i] = bytes;
+                n_first[i] = n;
+                continue;
+            }
+            assert_int_equal(n, n_first[i]);
+            assert_memory_equal(bytes, first[i], n);
+            free(bytes);
+            free(first[i]);
+        }
+    }
+}
+
+static void test_keep(void **state)
+{
+    Case *c = *state;
+    for (long step = 10; step <= 50; step += 10) assert_true(save(c, step, 2));
+    assert_false(exists(c, "step_00000030"));
+    assert_true(exists(c, "step_00000040") && exists(c, "step_00000050"));
+    assert_int_equal(load(c), 50);
+    // A run that went back: later checkpoints are not counted and not touched.
+    assert_true(save(c, 20, 1));
+    assert_true(exists(c, "step_00000020") && exists(c, "step_00000040") && exists(c, "step_00000050"));
+    // The same step again replaces it.
+    fill(c, 50);
+    c->state.tokens = 1;
+    char error[1024];
+    assert_true(ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, 1, error, sizeof error));
+    assert_false(exists(c, "step_00000050.tmp") || exists(c, "step_00000040"));
+    assert_true(ckpt_load_newest(c->run, &c->params, c->weights, c->m, c->v, &c->state));
+    assert_int_equal(c->state.tokens, 1);
+}
+
+// Every byte of every file, flipped one at a time, and every length shorter than the whole: all are seen,
+// and the message names the file.
+static void test_all_damage_is_seen(void **state)
+{
+    Case *c = *state;
+    static const char *const names[] = {"manifest.json", "model.safetensors", "optim.safetensors"};
+    char dir[600], path[700], error[1024];
+    assert_true(save(c, 1, 1));
+    snprintf(dir, sizeof dir, "%s", path_of(c, "step_00000001"));
+    for (int i = 0; i < 3; i++) {
+        size_t n;
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        char *good = disk_read_file(path, &n, 1 << 20), *bad = malloc(n + 1);
+        assert_non_null(good);
+        assert_non_null(bad);
+        for (size_t k = 0; k < 2 * n + 1; k++) {
+            // k < n: one bit of byte k; then the first k - n bytes alone; last, one byte too many
+            size_t length = k < n ? n : k < 2 * n ? k - n : n + 1;
+            memcpy(bad, good, n);
+            bad[n] = '\n';
+            if (k < n) bad[k] = (char)(bad[k] ^ (1 << (k % 8)));
+            assert_int_equal(unlink(path),
+                             0); // truncating it instead makes ext4 flush it: 1 s a thousand
+            FILE *f = fopen(path, "wb");
+            assert_non_null(f);
+            assert_int_equal(fwrite(bad, 1, length, f), length);
+            assert_int_equal(fclose(f), 0);
+            Ckpt *ckpt = ckpt_open(dir, true, error, sizeof error);
+            if (ckpt) fail_msg("%s: change %zu of %zu was not seen", names[i], k, 2 * n + 1);
+            if (!strstr(error, names[i]))
+                fail_msg("%s: change %zu: the message is %s", names[i], k, error);
+        }
+        assert_true(disk_write_file(path, good, n));
+        free(bad);
+        free(good);
+    }
+    assert_int_equal(load(c), 1);
+}
+
+// A flipped byte within a tensor: the message names the tensor.
+static void test_damaged_tensor_is_named(void **state)
+{
+    Case *c = *state;
+    char error[1024];
+    size_t n;
+    assert_true(save(c, 1, 1));
+    char *bytes = disk_read_file(path_of(c, "step_00000001/model.safetensors"), &n, 1 << 20);
+    assert_non_null(bytes);
+    bytes[n - 1] ^= 1; // the last tensor by name
+    assert_true(disk_write_file(path_of(c, "step_00000001/model.safetensors"), bytes, n));
+    free(bytes);
+    assert_null(ckpt_open(path_of(c, "step_00000001"), false, error, sizeof error));
+    assert_non_null(strstr(error, "tensor layers.0.ffn_norm.bias: hash is"));
+}
+
+static void test_falls_back(void **state)
+{
+    Case *c = *state;
+    char text[2048];
+    assert_true(save(c, 1, 9) && save(c, 2, 9) && save(c, 3, 9));
+    assert_int_equal(truncate(path_of(c, "step_00000003/optim.safetensors"), 100), 0);
+    assert_int_equal(unlink(path_of(c, "step_00000002/model.safetensors")), 0);
+    assert_int_equal(load_in_child(c, text), 101);
+    assert_non_null(strstr(text, "warning: checkpoint passed over: "));
+    assert_non_null(strstr(text, "step_00000003/optim.safetensors: "));
+    assert_non_null(strstr(text, "step_00000002/model.safetensors: cannot open: No such file"));
+    // A directory under another step's name is not believed either.
+    char from[600];
+    snprintf(from, sizeof from, "%s", path_of(c, "step_00000001"));
+    assert_int_equal(rename(from, path_of(c, "step_00000009")), 0);
+    // Only damaged ones: an error, not a fresh start.
+    assert_int_equal(load_in_child(c, text), 1);
+    assert_non_null(strstr(text, "step_00000009: holds step 1 (renamed?)"));
+    assert_non_null(strstr(text, "none of its 3 checkpoints is usable"));
+}
+
+static void test_removes_left_overs(void **state)
+{
+    Case *c = *state;
+    assert_true(save(c, 1, 1));
+    assert_int_equal(mkdir(path_of(c, "step_00000002.tmp"), 0777), 0);
+    assert_true(disk_write_file(path_of(c, "step_00000002.tmp/model.safetensors"), "half", 4));
+    assert_int_equal(mkdir(path_of(c, "mine.tmp"), 0777), 0);
+    // A left-over that is a link: what it points to is not ours to empty.
+    char outside[300], file[320];
+    snprintf(outside, sizeof outside, "%s/outside", c->root);
+    snprintf(file, sizeof file, "%s/keep", outside);
+    assert_int_equal(mkdir(outside, 0777), 0);
+    assert_true(disk_write_file(file, "x", 1));
+    assert_int_equal(symlink(outside, path_of(c, "step_00000003.tmp")), 0);
+    char text[2048];
+    assert_int_equal(load_in_child(c, text), 101);
+    assert_false(exists(c, "step_00000002.tmp"));
+    assert_true(exists(c, "mine.tmp"));
+    assert_int_equal(access(file, F_OK), 0);
+    assert_true(save(c, 2, 1)); // and a left-over of the same step is not in the way
+}
+
+// Writes a manifest with one piece of text replaced and its hash made right again: damage that only
+// checks can find.
+static void forge(Case *c, const char *from, const char *to)
+{
+    size_t n;
+    char *text = disk_read_file(path_of(c, "step_00000001/manifest.json"), &n, 1 << 20);
+    assert_non_null(text);
+    char *at = strstr(text, from), *forged = calloc(1, n + strlen(to) + 1), hash[ST_HASH];
+    if (!at || !forged) abort();
+    size_t head = (size_t)(at - text);
+    memcpy(forged, text, head);
+    strcpy(forged + head, to);
+    strcat(forged, at + strlen(from));
+    memset(forged + 14, '0', 32);
+    safetensors_hash(hash, forged, strlen(forged));
+    memcpy(forged + 14, hash, 32);
+    assert_true(disk_write_file(path_of(c, "step_00000001/manifest.json"), forged, strlen(forged)));
+    free(forged);
+    free(text);
+}
+
+static void test_forged_manifests(void **state)
+{
+    Case *c = *state;
+    static const char *const forgeries[][3] = {
+        {"\"version\": 1", "\"version\": 2", "format version 2; this program reads version 1"},
+        {"pretrain.c checkpoint", "checkpoint", "not the manifest of a checkpoint"},
+        {"\"name\":\"model.safetensors\"", "\"name\":\"../model.safetensors\"", "plain name"},
+        {"\"name\":\"model.safetensors\"", "\"name\":7", "no name or kind"},
+        {"\"shape\":[2,3]", "\"shape\":[2,6]", "a slice of a tensor"},
+        {"\"extent\":[2,3]", "\"extent\":[3,2]", "shape is not the manifest's extent"},
+        {"\"file\":\"model.safetensors\"", "\"file\":\"other\"", "file other is not listed"},
+        {"\"name\":\"head.weight\"", "\"name\":\"tail.weight\"", "tensor tail.weight is missing"},
+        {"\"step\":1", "\"stop\":1", "state is incomplete"},
+        {"\"step\":1", "\"step\":\"1\"", "state is incomplete"},
+        {"]}\n", "]", "not valid JSON"},
+    };
+    for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++) {
+        char error[1024] = "";
+        assert_true(save(c, 1, 1));
+        forge(c, forgeries[i][0], forgeries[i][1]);
+        assert_null(ckpt_open(path_of(c, "step_00000001"), true, error, sizeof error));
+        if (!strstr(error, forgeries[i][2])) fail_msg("%s: the message is %s", forgeries[i][1], error);
+    }
+    // A newer version is sound: older checkpoints are no substitute.
+    char text[2048];
+    assert_true(save(c, 0, 9) && save(c, 1, 9));
+    forge(c, "\"version\": 1", "\"version\": 2");
+    assert_int_equal(load_in_child(c, text), 1);
+    assert_non_null(strstr(text, "error: "));
+    assert_non_null(strstr(text, "format version 2"));
+}
+
+// Saves step 1 with the case's own model, then loads with another one; the message is in `text`.
+static int load_other_model(Case *c, const char *name, size_t dim0, size_t dim1, char text[2048])
+{
+    Params other = {0};
+    params_add(&other, 0, "embed.tokens.weight", 2, 2, 3, 0, 0, true, 0);
+    params_add(&other, 1, "layers.0.ffn_norm.bias", 1, 3, 0, 0, 0, false, -1);
+    if (name) params_add(&other, 2, name, dim1 ? 2 : 1, dim0, dim1, 0, 0, true, 0);
+    Params own = c->params;
+    c->params = other;
+    int status = load_in_child(c, text);
+    c->params = own;
+    params_free(&other);
+    return status;
+}
+
+static void test_other_model(void **state)
+{
+    Case *c = *state;
+    char text[2048];
+    assert_true(save(c, 1, 1));
+    assert_int_equal(load_other_model(c, "head.weight", 1, 4, text), 1);
+    assert_non_null(
+        strstr(text, "tensor head.weight: stored with shape (4,1), this run's model has (1,4)"));
+    assert_int_equal(load_other_model(c, "head.weight", 4, 0, text), 1);
+    assert_non_null(strstr(text, "(4,1), this run's model has (4)"));
+    assert_int_equal(load_other_model(c, "tail.weight", 4, 1, text), 1);
+    assert_non_null(strstr(text, "holds tensor head.weight, which this run's model lacks"));
+    assert_int_equal(load_other_model(c, NULL, 0, 0, text), 1);
+    assert_non_null(strstr(text, "holds tensor head.weight"));
+    params_add(&c->params, 3, "more", 1, 1, 0, 0, 0, true, 0);
+    assert_int_equal(load_in_child(c, text), 1);
+    assert_non_null(strstr(text, "no tensor more, which this run's model has"));
+}
+
+// Heads leave no trace in the shapes; the configuration tells.
+static void test_other_switches(void **state)
+{
+    Case *c = *state;
+    char error[1024], text[2048], path[400], value[64];
+    fill(c, 1);
+    c->state.config =
+        "[run]\nheads = 9\n[model]\nheads = 4  # tiny.toml:3\nnorm = \"rmsnorm\"  # x\n# bias = true\n";
+    assert_true(ckpt_model_key(c->state.config, "heads", value, sizeof value));
+    assert_string_equal(value, "4");
+    assert_true(ckpt_model_key(c->state.config, "norm", value, sizeof value));
+    assert_string_equal(value, "rmsnorm");
+    assert_false(ckpt_model_key(c->state.config, "bias", value, sizeof value));
+    assert_true(ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, 1, error, sizeof error));
+    // The same but for where it came from, and a key that only one knows: loads.
+    CkptState got = {.config = "[model]\nheads = 4\nqk_norm = true\nnorm = \"rmsnorm\"\n"};
+    ckpt_load(c->run, &c->params, c->weights, c->m, c->v, &got);
+    assert_int_equal(got.step, 1);
+    snprintf(path, sizeof path, "%s/stderr", c->root);
+    pid_t pid = fork();
+    if (pid == 0) {
+        got.config = "[model]\nheads = 8\n";
+        if (freopen(path, "w", stderr)) ckpt_load(c->run, &c->params, c->weights, c->m, c->v, &got);
+        _exit(99);
+    }
+    int status;
+    size_t n;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    char *said = disk_read_file(path, &n, sizeof text);
+    assert_non_null(strstr(said, "model.heads: the checkpoint was trained with 4, this run has 8"));
+    assert_ptr_equal(strchr(said, '\n'), said + n - 1); // one line
+    free(said);
+}
+
+static void test_unwritable(void **state)
+{
+    Case *c = *state;
+    char file[300], error[1024];
+    snprintf(file, sizeof file, "%s/file", c->root);
+    assert_true(disk_write_file(file, "x", 1));
+    snprintf(c->run, sizeof c->run, "%s/run",
+             file); // below a regular file: not even root may write there
+    fill(c, 1);
+    assert_false(
+        ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, 1, error, sizeof error));
+    assert_non_null(strstr(error, "cannot create the directory: Not a directory"));
+    snprintf(c->run, sizeof c->run, "%s", file);
+    assert_false(
+        ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, 1, error, sizeof error));
+    assert_non_null(strstr(error, "file: cannot create the directory: Not a directory"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_round_trip),
+        TEST(test_same_state_same_bytes),
+        TEST(test_keep),
+        TEST(test_all_damage_is_seen),
+        TEST(test_damaged_tensor_is_named),
+        TEST(test_falls_back),
+        TEST(test_removes_left_overs),
+        TEST(test_forged_manifests),
+        TEST(test_other_model),
+        TEST(test_other_switches),
+        TEST(test_unwritable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

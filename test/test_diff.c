@@ -1,0 +1,293 @@
+// build/diff as its user meets it: verdicts, numbers, first tensor, histogram, exit status.
+#include "ckpt.h"
+#include "disk.h"
+#include "safetensors.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[256], program[600], output[20000];
+
+static int set_up(void **state)
+{
+    (void)state;
+    // The program stands one directory above this test: build/test/test_diff, build/diff.
+    char self[512];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0) return -1;
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    snprintf(program, sizeof program, "%s/../diff", self);
+    snprintf(dir, sizeof dir, "%s/diff_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    return mkdtemp(dir) && access(program, X_OK) == 0 ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+// Runs diff in the directory of the test's files; what it prints, errors too, is in `output`. Returns its
+// exit status.
+static int run(const char *arguments)
+{
+    char command[1500];
+    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", dir, program, arguments);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    size_t n = fread(output, 1, sizeof output - 1, p);
+    output[n] = 0;
+    int status = pclose(p);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void expect(const char *text)
+{
+    if (!strstr(output, text)) fail_msg("no \"%s\" in\n%s", text, output);
+}
+
+static void expect_status(const char *arguments, int status)
+{
+    int got = run(arguments);
+    if (got != status)
+        fail_msg("diff %s: exit status %d, expected %d\n%s", arguments, got, status, output);
+}
+
+// A file of one tensor "x" of n elements.
+static void put(const char *name, SafeDtype dtype, const void *data, size_t n)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    SafeTensor t = {.name = "x", .dtype = dtype, .ndim = 1, .shape = &n, .data = data};
+    assert_true(safetensors_write(path, &t, 1, NULL, 0, NULL, NULL, NULL, 0));
+}
+
+static void put_floats(const char *name, const float *x, size_t n) { put(name, ST_F32, x, n); }
+
+static float from_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+static void test_identical(void **state)
+{
+    (void)state;
+    float x[3] = {1, NAN, -0.0f};
+    put_floats("a", x, 3);
+    put_floats("b", x, 3);
+    expect_status("a b", 0);
+    expect("bound: equal bits");
+    expect("identical: 1 tensors, 3 elements compared, 0 differ; 0 tensors out of bound");
+    expect("note: 1 elements are the same NaN on both sides");
+    expect_status("a b --rtol 0", 0);
+}
+
+// Each row: two numbers, options, exit status. A bound holds exactly at its edge and breaks just beyond.
+static void test_bounds(void **state)
+{
+    (void)state;
+    const float next = nextafterf(1, 2), inf = INFINITY;
+    const struct {
+        float a, b;
+        const char *options;
+        int status;
+    } rows[] = {
+        {1, next, "", 1},
+        {1, next, "--rtol 1e-7", 1},  // 2^-23 = 1.19e-7, relative to b
+        {1, next, "--rtol 1.2e-7", 0},
+        {1.5f, 1.25f, "--atol 0.25", 0},
+        {1.5f, 1.25f, "--atol 0.2499", 1},
+        {1.5f, 1.25f, "--rtol 0.2", 0}, // 0.25 <= 0.2 * 1.25: B is the reference
+        {1.25f, 1.5f, "--rtol 0.16", 1},
+        {1.25f, 1.5f, "--rtol 0.1 --atol 0.1", 0}, // 0.25 <= 0.1 + 0.15
+        {0, -0.0f, "", 1},
+        {0, -0.0f, "--atol 0", 0},
+        {NAN, 1, "--rtol 1e30 --atol 1e30", 1},
+        {1, NAN, "--rtol 1e30 --atol 1e30", 1},
+        {NAN, NAN, "", 0},
+        {NAN, -NAN, "--rtol 1e30", 1},
+        {inf, inf, "--rtol 1", 0},
+        {inf, -inf, "--rtol 1e30 --atol 1e30", 1},
+        {inf, 1, "--rtol 1e30 --atol 1e30", 1},
+        {1, inf, "--rtol 1e30", 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char arguments[100];
+        put_floats("a", &rows[i].a, 1);
+        put_floats("b", &rows[i].b, 1);
+        snprintf(arguments, sizeof arguments, "a b %s", rows[i].options);
+        int status = run(arguments);
+        if (status != rows[i].status)
+            fail_msg("%g, %g, %s: exit status %d\n%s", rows[i].a, rows[i].b, rows[i].options, status,
+                     output);
+    }
+}
+
+// Distances in ULPs: one, across a power of two, across zero, the two zeros, and NaN.
+static void test_histogram(void **state)
+{
+    (void)state;
+    float a[8] = {1, 1, 1, from_bits(1), 0, 5, 1, NAN};
+    float b[8] = {1,
+                  from_bits(0x3f800001),
+                  from_bits(0x3f7fffff),
+                  from_bits(0x80000001),
+                  -0.0f,
+                  5,
+                  from_bits(0x3f800005),
+                  1};
+    put_floats("a", a, 8);
+    put_floats("b", b, 8);
+    expect_status("a b", 1);
+    expect("                       0              3"); // 1, 5 and the two zeros
+    expect("                       1              2"); // to either side of 1
+    expect("                     2-3              1"); // smallest denormals of both signs
+    expect("                     4-7              1");
+    expect("         NaN on one side              1");
+    expect("first tensor out of bound: x (6 of 8 elements out)");
+    expect("  element [1]: A 1 (0x3f800000), B 1.00000012 (0x3f800001)");
+    expect(" (8)            6        nan        nan           5  DIFFERS");
+}
+
+static void test_dtypes(void **state)
+{
+    (void)state;
+    uint16_t bf16[2] = {0x3f80, 0xc000}, bf16_next[2] = {0x3f81, 0xc000};
+    uint16_t f16[6] = {0x3c00, 0xc000, 1, 0x7c00, 0x7bff, 0x83ff};
+    float f32[2] = {1, -2}, f16_as_f32[6] = {1, -2, 0x1p-24f, INFINITY, 65504, -1023 * 0x1p-24f};
+    double f64[2] = {1, -2};
+    int64_t big[2] = {INT64_MAX, INT64_MIN}, bigger[2] = {INT64_MAX - 1, INT64_MAX};
+    int8_t i8[2] = {-1, 3}, i8b[2] = {1, 3};
+    put("bf16", ST_BF16, bf16, 2);
+    put("bf16_next", ST_BF16, bf16_next, 2);
+    put("f32", ST_F32, f32, 2);
+    put("f64", ST_F64, f64, 2);
+    put("f16", ST_F16, f16, 6);
+    put("f16_as_f32", ST_F32, f16_as_f32, 6);
+    put("big", ST_I64, big, 2);
+    put("bigger", ST_I64, bigger, 2);
+    put("i8", ST_I8, i8, 2);
+    put("i8b", ST_I8, i8b, 2);
+    expect_status("bf16 f32", 1); // equal values, but not the same bits
+    expect("dtype is BF16, F32 in B");
+    expect_status("bf16 f32 --atol 0", 0);
+    expect_status("f64 f32 --atol 0", 0);
+    expect_status("f16 f16_as_f32 --atol 0", 0);
+    expect_status("bf16 bf16_next", 1);
+    expect(" 1    0.00781    0.00775           1  DIFFERS"); // one ULP of bf16 is 2^-7
+    expect_status("big bigger", 1);
+    expect("18446744073709551615  DIFFERS"); // INT64_MIN to INT64_MAX
+    expect_status("big bigger --atol 1", 1);
+    expect_status("i8 i8b --atol 2", 0);
+    expect_status("i8 i8b --atol 1.9", 1);
+}
+
+// Missing names and shapes are differences; the first one reported is the first in execution order.
+static void test_names_shapes_order(void **state)
+{
+    (void)state;
+    float x[4] = {1, 2, 3, 4}, y[4] = {1, 2, 3, 5};
+    char path[300];
+    SafeTensor a[] = {
+        {.name = "layers.2", .dtype = ST_F32, .ndim = 2, .shape = (size_t[]){2, 2}, .data = x},
+        {.name = "layers.10", .dtype = ST_F32, .ndim = 2, .shape = (size_t[]){2, 2}, .data = x},
+        {.name = "last", .dtype = ST_F32, .ndim = 1, .shape = (size_t[]){4}, .data = x}};
+    SafeTensor b[] = {a[0], a[1], a[2]};
+    b[0].data = b[1].data = y;
+    snprintf(path, sizeof path, "%s/a", dir);
+    assert_true(safetensors_write(path, a, 3, NULL, 0, NULL, NULL, NULL, 0));
+    snprintf(path, sizeof path, "%s/b", dir);
+    assert_true(safetensors_write(path, b, 3, NULL, 0, NULL, NULL, NULL, 0));
+    expect_status("a b", 1);
+    // Not layers.10, which stands first in the file.
+    expect("first tensor out of bound: layers.2 (1 of 4 elements out)");
+    expect("  element [1,1]: A 4 (0x40800000), B 5 (0x40a00000)");
+    expect("2 tensors out of bound");
+    expect_status("a b --atol 1", 0);
+    expect("within: 3 tensors, 12 elements compared, 2 differ");
+    b[1].shape = (size_t[]){4, 1};
+    assert_true(safetensors_write(path, b, 2, NULL, 0, NULL, NULL, NULL, 0));
+    expect_status("a b --atol 9", 1);
+    expect("DIFFERS: shape is (4,1) in B");
+    expect("DIFFERS: not in B");
+    expect_status("b a --atol 9", 1);
+    expect("DIFFERS: not in A");
+    expect("first tensor out of bound: layers.10 (0 of 0 elements out)");
+    // Something against nothing, and nothing against nothing: neither is agreement.
+    assert_true(safetensors_write(path, b, 0, NULL, 0, NULL, NULL, NULL, 0));
+    expect_status("b a", 1);
+    expect_status("a b", 1);
+    expect_status("b b", 1);
+    expect("no tensor in either");
+}
+
+static void test_checkpoints(void **state)
+{
+    (void)state;
+    char run_dir[300], error[512];
+    Params params = {0};
+    params_add(&params, 0, "w", 2, 2, 2, 0, 0, true, 0);
+    float w[4] = {1, 2, 3, 4}, m[4] = {0}, v[4] = {0};
+    CkptState s = {.step = 1};
+    for (int i = 0; i < 2; i++, v[3] = 1) { // the two runs differ in exp_avg_sq alone
+        snprintf(run_dir, sizeof run_dir, "%s/run%d", dir, i);
+        assert_true(ckpt_save(run_dir, &s, &params, w, m, v, 1, error, sizeof error));
+    }
+    params_free(&params);
+    expect_status("run0 run0/checkpoints/step_00000001", 0);
+    expect("identical: 3 tensors");
+    expect_status("run0 run1", 1);
+    expect("first tensor out of bound: exp_avg_sq.w");
+    expect_status(
+        "run0/checkpoints/step_00000001/model.safetensors run1/checkpoints/step_00000001/model.safetensors",
+        0);
+    expect_status("run0 run2", 1);
+    expect("run2: cannot open");
+}
+
+static void test_command_line(void **state)
+{
+    (void)state;
+    float x = 1;
+    put_floats("a", &x, 1);
+    expect_status("", 2);
+    expect_status("a", 2);
+    expect_status("a a a", 2);
+    expect_status("a a --rtol", 2);
+    expect_status("a a --rtol x", 2);
+    expect_status("a a --rtol 1e-3x", 2);
+    expect_status("a a --rtol -1", 2);
+    expect_status("a a --atol nan", 2);
+    expect_status("a a --atol inf", 2);
+    expect_status("a a --bound 3", 2);
+    expect("unknown option --bound");
+    expect_status("--help", 0);
+    expect_status("a nothing", 1);
+    expect("error: nothing: cannot open: No such file");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_identical),   cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_histogram),   cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_names_shapes_order), cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_command_line),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

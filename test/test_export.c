@@ -1,0 +1,327 @@
+// build/export as its user meets it: what arrives in the file is what the checkpoint holds, under the
+// right names.
+#include "ckpt.h"
+#include "disk.h"
+#include "safetensors.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[256], program[600], output[5000];
+
+static int set_up(void **state)
+{
+    (void)state;
+    // The program stands one directory above this test: build/test/test_export, build/export.
+    char self[512];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0) return -1;
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    snprintf(program, sizeof program, "%s/../export", self);
+    snprintf(dir, sizeof dir, "%s/export_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    return mkdtemp(dir) && access(program, X_OK) == 0 ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+static int run(const char *arguments)
+{
+    char command[1500];
+    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", dir, program, arguments);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    output[fread(output, 1, sizeof output - 1, p)] = 0;
+    int status = pclose(p);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void expect_status(const char *arguments, int status)
+{
+    int got = run(arguments);
+    if (got != status)
+        fail_msg("export %s: exit status %d, expected %d\n%s", arguments, got, status, output);
+}
+
+static void expect(const char *text)
+{
+    if (!strstr(output, text)) fail_msg("no \"%s\" in\n%s", text, output);
+}
+
+// ---- models of one block whose weights say where they come from: element i of row r is 1000 r + i
+
+enum { V = 5, T = 4, C = 4, F = 6, H = 2, G = 1, D = 2 };
+
+static void add_matrix(Params *p, const char *name, size_t out, size_t in)
+{
+    params_add(p, 0, name, 2, out, in, 0, 0, true, 0);
+}
+static void add_vector(Params *p, const char *name, size_t n)
+{
+    params_add(p, 0, name, 1, n, 0, 0, 0, false, -1);
+}
+
+static void add_linear(Params *p, const char *name, size_t out, size_t in, bool bias)
+{
+    char full[80];
+    snprintf(full, sizeof full, "%s.weight", name);
+    add_matrix(p, full, out, in);
+    snprintf(full, sizeof full, "%s.bias", name);
+    if (bias) add_vector(p, full, out);
+}
+
+static Params describe(bool llama)
+{
+    Params p = {0};
+    size_t kv = llama ? G * D : H * D;
+    add_matrix(&p, "embed.tokens.weight", V, C);
+    if (!llama) add_matrix(&p, "embed.positions.weight", T, C);
+    add_vector(&p, "layers.0.attn_norm.weight", C);
+    if (!llama) add_vector(&p, "layers.0.attn_norm.bias", C);
+    add_linear(&p, "layers.0.attn.q", H * D, C, !llama);
+    add_linear(&p, "layers.0.attn.k", kv, C, !llama);
+    add_linear(&p, "layers.0.attn.v", kv, C, !llama);
+    add_linear(&p, "layers.0.attn.out", C, H * D, !llama);
+    add_vector(&p, "layers.0.ffn_norm.weight", C);
+    if (!llama) add_vector(&p, "layers.0.ffn_norm.bias", C);
+    if (llama) add_linear(&p, "layers.0.ffn.gate", F, C, false);
+    add_linear(&p, "layers.0.ffn.up", F, C, !llama);
+    add_linear(&p, "layers.0.ffn.down", C, F, !llama);
+    add_vector(&p, "final_norm.weight", C);
+    if (!llama) add_vector(&p, "final_norm.bias", C);
+    if (llama) add_matrix(&p, "head.weight", V, C);
+    return p;
+}
+
+#define MODEL \
+    "[model]\nlayers = 1\nchannels = 4\nheads = 2\nhead_size = 2\nffn = 6\nvocab = 5\ncontext = 4\n" \
+    "norm_eps = 1e-05\n"
+#define GPT2 \
+    MODEL "kv_heads = 2\nnorm = \"layernorm\"\nactivation = \"gelu\"\nposition = \"learned\"\n" \
+          "bias = true\ntie = true\n"
+#define LLAMA                                                                                           \
+    MODEL                                                                                               \
+        "kv_heads = 1\nnorm = \"rmsnorm\"\nactivation = \"swiglu\"\nposition = \"rope\"\n# a comment\n" \
+        "rope_theta = 10000  # default\nbias = false\ntie = false\nqk_norm = false\n"
+
+static void save(const char *run_name, bool llama, const char *config)
+{
+    char path[400], error[512];
+    Params p = describe(llama);
+    float *w = malloc(p.n_elems * sizeof *w), *zero = calloc(p.n_elems, sizeof *zero);
+    assert_non_null(w);
+    for (int r = 0; r < p.n_rows; r++)
+        for (size_t i = 0; i < p.row[r].n_elems; i++) w[p.row[r].offset + i] = (float)(1000 * r + (int)i);
+    CkptState s = {.step = 12, .config = config};
+    snprintf(path, sizeof path, "%s/%s", dir, run_name);
+    assert_true(ckpt_save(path, &s, &p, w, zero, zero, 1, error, sizeof error));
+    free(zero);
+    free(w);
+    params_free(&p);
+}
+
+static SafeTensors *open_file(const char *name)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return safetensors_open(path, NULL, 0);
+}
+
+static float element(const SafeTensors *st, const char *name, size_t dim0, size_t dim1, size_t i)
+{
+    const SafeTensor *t = safetensors_find(st, name);
+    if (!t) {
+        fail_msg("no tensor %s", name);
+        return 0;
+    }
+    assert_int_equal(t->ndim, dim1 ? 2 : 1);
+    assert_int_equal(t->shape[0], dim0);
+    if (dim1) assert_int_equal(t->shape[1], dim1);
+    return ((const float *)t->data)[i];
+}
+
+static json_t *open_json(const char *name)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    json_t *j = json_load_file(path, 0, NULL);
+    assert_non_null(j);
+    return j;
+}
+
+// ---- tests
+
+static void test_safetensors(void **state)
+{
+    (void)state;
+    save("plain", false, NULL);
+    expect_status("plain --to safetensors --out w.safetensors", 0);
+    expect("step 12, 20 tensors in w.safetensors");
+    Params p = describe(false);
+    SafeTensors *st = open_file("w.safetensors");
+    assert_int_equal(st->n, p.n_rows); // no optimizer state
+    assert_string_equal(safetensors_meta(st, "step"), "12");
+    int order[32];
+    safetensors_order(st, order);
+    for (int r = 0; r < p.n_rows; r++) {
+        const Param *row = &p.row[r];
+        assert_string_equal(st->tensor[order[r]].name, row->name);
+        for (size_t i = 0; i < row->n_elems; i++)
+            assert_true(element(st, row->name, row->dim[0], row->ndim == 2 ? row->dim[1] : 0, i) ==
+                        (float)(1000 * r + (int)i));
+    }
+    safetensors_close(st);
+    params_free(&p);
+    // The checkpoint itself, and the same bytes.
+    expect_status("plain/checkpoints/step_00000012 --to safetensors --out w2.safetensors", 0);
+    char command[700];
+    snprintf(command, sizeof command, "cmp '%s/w.safetensors' '%s/w2.safetensors'", dir, dir);
+    assert_int_equal(system(command), 0);
+}
+
+// Rows of describe(false): 4 q.weight, 5 q.bias, 6 and 7 k, 8 and 9 v, 10 and 11 out, 14 and 15 up, 16
+// and 17 down.
+static void test_gpt2(void **state)
+{
+    (void)state;
+    save("gpt2", false, GPT2 "qk_norm = false\n");
+    expect_status("gpt2 --to hf --out gpt2_hf", 0);
+    expect("16 tensors for GPT2LMHeadModel");
+    SafeTensors *st = open_file("gpt2_hf/model.safetensors");
+    assert_int_equal(st->n, 16); // the tied head is left out
+    assert_string_equal(safetensors_meta(st, "format"), "pt");
+    for (size_t in = 0; in < C; in++)
+        for (size_t out = 0; out < 3 * H * D; out++) { // Conv1D: (in, out), and q, k, v side by side
+            size_t row = 4 + 2 * (out / (H * D)), from = out % (H * D);
+            assert_true(element(st, "transformer.h.0.attn.c_attn.weight", C, 3 * C, in * 3 * C + out) ==
+                        (float)(1000 * row + from * C + in));
+            assert_true(element(st, "transformer.h.0.attn.c_attn.bias", 3 * C, 0, out) ==
+                        (float)(1000 * (row + 1) + from));
+        }
+    for (size_t c = 0; c < C; c++)
+        for (size_t f = 0; f < F; f++) {
+            assert_true(element(st, "transformer.h.0.mlp.c_fc.weight", C, F, c * F + f) ==
+                        (float)(14000 + f * C + c));
+            assert_true(element(st, "transformer.h.0.mlp.c_proj.weight", F, C, f * C + c) ==
+                        (float)(16000 + c * F + f));
+        }
+    assert_true(element(st, "transformer.h.0.attn.c_proj.weight", C, C, 1) == 10000 + C);
+    assert_true(element(st, "transformer.h.0.attn.c_proj.bias", C, 0, 3) == 11003);
+    assert_true(element(st, "transformer.h.0.mlp.c_fc.bias", F, 0, 5) == 15005);
+    assert_true(element(st, "transformer.h.0.mlp.c_proj.bias", C, 0, 3) == 17003);
+    static const struct { const char *name; size_t rows; int row; } same[] = {
+        {"transformer.wte.weight", V, 0}, {"transformer.wpe.weight", T, 1},
+        {"transformer.h.0.ln_1.weight", 0, 2}, {"transformer.h.0.ln_1.bias", 0, 3},
+        {"transformer.h.0.ln_2.weight", 0, 12}, {"transformer.h.0.ln_2.bias", 0, 13},
+        {"transformer.ln_f.weight", 0, 18}, {"transformer.ln_f.bias", 0, 19}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        assert_true(element(st, same[i].name, same[i].rows ? same[i].rows : C, same[i].rows ? C : 0, 3) ==
+                    (float)(1000 * same[i].row + 3));
+    safetensors_close(st);
+    json_t *j = open_json("gpt2_hf/config.json");
+    assert_string_equal(json_string_value(json_object_get(j, "model_type")), "gpt2");
+    assert_int_equal(json_integer_value(json_object_get(j, "n_inner")), F);
+    assert_int_equal(json_integer_value(json_object_get(j, "n_positions")), T);
+    assert_true(json_is_true(json_object_get(j, "tie_word_embeddings")));
+    assert_true(json_real_value(json_object_get(j, "layer_norm_epsilon")) == 1e-5);
+    assert_true(json_real_value(json_object_get(j, "resid_pdrop")) == 0);
+    json_decref(j);
+}
+
+static void test_llama(void **state)
+{
+    (void)state;
+    save("llama", true, LLAMA);
+    expect_status("llama --to hf --out llama_hf", 0);
+    expect("12 tensors for LlamaForCausalLM");
+    SafeTensors *st = open_file("llama_hf/model.safetensors");
+    static const struct {
+        const char *name;
+        size_t dim0, dim1;
+    } rows[] = {// in the order of describe(true)
+                {"model.embed_tokens.weight", V, C},
+                {"model.layers.0.input_layernorm.weight", C, 0},
+                {"model.layers.0.self_attn.q_proj.weight", H * D, C},
+                {"model.layers.0.self_attn.k_proj.weight", G * D, C},
+                {"model.layers.0.self_attn.v_proj.weight", G * D, C},
+                {"model.layers.0.self_attn.o_proj.weight", C, H * D},
+                {"model.layers.0.post_attention_layernorm.weight", C, 0},
+                {"model.layers.0.mlp.gate_proj.weight", F, C},
+                {"model.layers.0.mlp.up_proj.weight", F, C},
+                {"model.layers.0.mlp.down_proj.weight", C, F},
+                {"model.norm.weight", C, 0},
+                {"lm_head.weight", V, C}};
+    assert_int_equal(st->n, sizeof rows / sizeof *rows);
+    for (int r = 0; r < st->n; r++)
+        for (size_t i = 0; i < rows[r].dim0 * (rows[r].dim1 ? rows[r].dim1 : 1); i++)
+            assert_true(element(st, rows[r].name, rows[r].dim0, rows[r].dim1, i) ==
+                        (float)(1000 * r + (int)i));
+    safetensors_close(st);
+    json_t *j = open_json("llama_hf/config.json");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "architectures"), 0)),
+                        "LlamaForCausalLM");
+    assert_int_equal(json_integer_value(json_object_get(j, "num_key_value_heads")), G);
+    assert_int_equal(json_integer_value(json_object_get(j, "head_dim")), D);
+    assert_true(json_is_false(json_object_get(j, "tie_word_embeddings")));
+    assert_true(json_real_value(json_object_get(j, "rope_theta")) == 10000);
+    json_decref(j);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    save("plain", false, NULL);
+    save("mixed", false, GPT2 "norm = \"rmsnorm\"\nqk_norm = false\n"); // the last one counts
+    save("qk", false, GPT2 "qk_norm = true\n");
+    expect_status("plain --to hf --out x", 1);
+    expect("holds no configuration");
+    expect_status("mixed --to hf --out x", 1);
+    expect("neither GPT2LMHeadModel nor LlamaForCausalLM");
+    expect_status("qk --to hf --out x", 1);
+    expect("neither GPT2LMHeadModel nor LlamaForCausalLM");
+    expect_status("plain --to gguf --out x", 2);
+    expect("--to gguf: unknown (safetensors or hf)");
+    expect_status("plain --to safetensors", 2);
+    expect_status("plain --to safetensors --out", 2);
+    expect_status("plain plain --to safetensors --out x", 2);
+    expect_status("--help", 0);
+    expect_status("nothing --to safetensors --out x", 1);
+    expect("error: nothing: cannot open");
+    expect_status("plain --to safetensors --out nowhere/x", 1);
+    expect("cannot create: No such file");
+    expect_status("plain --to safetensors --out plain", 1); // a directory: nothing is left beside it
+    expect("cannot rename: ");
+    char path[400];
+    snprintf(path, sizeof path, "%s/plain.tmp", dir);
+    assert_int_not_equal(access(path, F_OK), 0);
+    // A damaged checkpoint is not exported.
+    snprintf(path, sizeof path, "%s/plain/checkpoints/step_00000012/model.safetensors", dir);
+    assert_int_equal(truncate(path, 700), 0);
+    expect_status("plain/checkpoints/step_00000012 --to safetensors --out y", 1);
+    expect("model.safetensors: ");
+    snprintf(path, sizeof path, "%s/y", dir);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_safetensors), cmocka_unit_test(test_gpt2),
+                                       cmocka_unit_test(test_llama), cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
