@@ -47,6 +47,7 @@ int main(int argc, char **argv)
     int skipped = 0; // updates in a row that were not finite
     while (step < run.last_step && !stop_requested) {
         StepResult r = run_step(&run, step++); // from here on `step` counts finished updates
+        if (run.cfg.run.account && step == run.first_step + 1) run_account(&run);
         mem_seal(&run.mem);
 
         skipped = isfinite(r.grad_norm) ? 0 : skipped + 1;

@@ -37,6 +37,8 @@ typedef struct {
         long seed, steps;
         double minutes;
         long stop_at, log_every, eval_every, save_every, sample_every, threads;
+        bool account;
+        long dump;
     } run;
     struct {
         char train[CONFIG_TEXT], val[CONFIG_TEXT], tokenizer[CONFIG_TEXT], floor[CONFIG_TEXT];

@@ -44,6 +44,10 @@ static const ConfigKey TABLE[] = {
     INT(run, sample_every, "0", "[0, inf)", "steps", "",
         "steps from one sample to the next; 0: at the end only"),
     INT(run, threads, "0", "[0, 4096]", "threads", "", "CPU threads; 0: all cores"),
+    BOOL(run, account, "false",
+        "write account.json after the first step: the bytes held, by kind; compare build/plan memory"),
+    INT(run, dump, "0", "[0, inf)", "steps", "",
+        "write the weights, losses and gradients of this update (from 1) to dump/, for build/diff; 0: do not"),
 
     TEXT(data, train, "", "token shards to train on; a path or a pattern such as data/train_*.bin"),
     TEXT(data, val, "", "token shards to evaluate on; a path or a pattern"),

@@ -127,7 +127,7 @@ static void allocate_activations(Model *m, bool train)
     m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");
 }
 
-Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, uint64_t seed, bool train)
+Model *model_allocate(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train)
 {
     Model *m = calloc(1, sizeof *m);
     if (!m) die("model: no memory");
@@ -142,7 +142,6 @@ Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_
     size_t n_bytes = m->params.n_elems * sizeof(float);
     m->weights = mem_alloc(mem, MEM_PARAMS, n_bytes, "weights");
     if (train) m->grads = mem_alloc(mem, MEM_GRADS, n_bytes, "gradients");
-    params_init(&m->params, seed, m->weights);
 
     size_t n = (size_t)m->n_units;
     m->unit_weight = calloc(n, sizeof *m->unit_weight);
@@ -156,6 +155,13 @@ Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_
         m->unit_grad[u] = train ? m->grads + m->unit_begin[u] : NULL;
     }
     allocate_activations(m, train);
+    return m;
+}
+
+Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, uint64_t seed, bool train)
+{
+    Model *m = model_allocate(shape, dev, mem, B, T, train);
+    params_init(&m->params, seed, m->weights);
     return m;
 }
 

@@ -37,7 +37,10 @@ double model_flops_per_token(const ModelShape *shape, size_t T);
 // Number of parameters that take part in matmuls (all matrices but the embeddings; a tied head counts).
 double model_matmul_params(const ModelShape *shape);
 
-// Buffers for micro-batches of up to B sequences of T tokens; weights initialised from seed. train: with gradients.
+// Buffers for micro-batches of up to B sequences of T tokens, zeroed. train: with gradients. Touches none of them, so with
+// a door that only counts (plan.h) it costs nothing.
+Model *model_allocate(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train);
+// The same, with the weights initialised from seed.
 Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, uint64_t seed, bool train);
 void model_free(Model *model);
 

@@ -9,9 +9,11 @@
 // micro-batches would weigh tokens unequally when their valid counts differ.
 #include "run.h"
 
+#include "account.h"
 #include "blas.h"
 #include "check.h"
 #include "disk.h"
+#include "dump.h"
 #include "sample.h"
 
 #include <errno.h>
@@ -31,7 +33,7 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static ModelShape shape_of(const Config *cfg)
+ModelShape run_shape(const Config *cfg)
 {
     return (ModelShape){
         .layers = (size_t)cfg->model.layers, .channels = (size_t)cfg->model.channels,
@@ -72,7 +74,7 @@ static void read_floor(Run *run)
     double nats = json_number_value(json_object_get(val, "nats"));
     double bits_per_byte = json_number_value(json_object_get(val, "bits_per_byte"));
     if (!(nats > 0) || !(bits_per_byte > 0)) die("%s: val.nats and val.bits_per_byte are not there", path);
-    run->floor_loss = nats / (double)dataset_tokens(run->val);
+    run->floor_loss = nats / (double)(dataset_tokens(run->val) - 1); // the targets; the first token is given
     run->floor_bpb = bits_per_byte;
     json_decref(root);
 }
@@ -109,18 +111,25 @@ static double measure_peak(const ModelShape *s, size_t N, int threads)
     return 1e9 * blas_peak(shape, sizeof shape / sizeof *shape, threads, 0.5);
 }
 
-static void build_model(Run *run)
+void run_allocate(Run *run)
 {
     const Config *cfg = &run->cfg;
-    ModelShape shape = shape_of(cfg);
-    size_t B = (size_t)cfg->batch.micro, T = shape.context, n = (size_t)cfg->batch.tokens;
-    run->model = model_create(&shape, run->dev, &run->mem, B, T, (uint64_t)cfg->run.seed, true);
+    ModelShape shape = run_shape(cfg);
+    size_t n = (size_t)cfg->batch.tokens;
+    run->model = model_allocate(&shape, run->dev, &run->mem, (size_t)cfg->batch.micro, shape.context, true);
     run->optim = optim_create(run->model, (float)cfg->optim.beta1, (float)cfg->optim.beta2, (float)cfg->optim.eps,
                               (float)cfg->optim.weight_decay, (float)cfg->optim.clip);
     run->cache = model_cache_create(run->model);
     run->token = mem_alloc(&run->mem, MEM_SCRATCH, 2 * n * sizeof *run->token, "a step's tokens");
     run->target = run->token + n;
-    run->peak = measure_peak(&shape, B * T, run->dev->threads);
+}
+
+static void build_model(Run *run)
+{
+    run_allocate(run);
+    Model *model = run->model;
+    params_init(&model->params, (uint64_t)run->cfg.run.seed, model->weights);
+    run->peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev->threads);
 }
 
 // run.minutes: times a few updates on the fresh model, puts the model back to its start, and sets run.steps.
@@ -201,6 +210,9 @@ static void resume_or_start(Run *run)
         }
     }
     if (cfg->run.steps == 0) die("run.steps is 0 (try --run.steps=1000, or --run.minutes=5)");
+    if (cfg->run.dump > cfg->run.steps)
+        die("run.dump = %ld: the run has %ld updates (try --run.dump=%ld)", cfg->run.dump, cfg->run.steps,
+            cfg->run.steps);
     run->config_text = config_text(run);
     set_schedule(run);
     CkptState state = {.config = run->config_text};
@@ -251,6 +263,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev)
     make_dirs(run->dir);
     build_model(run);
     resume_or_start(run);
+    run->dump_update = cfg->run.dump; // not earlier: the updates of derive_steps are not the run's
     begin_progress(run);
 }
 
@@ -276,13 +289,19 @@ StepResult run_step(Run *run, long step)
                        run->token + i * T, run->target + i * T);
     for (size_t i = 0; i < rows * T; i++) valid += run->target[i] >= 0;
 
+    bool dump = step + 1 == run->dump_update;
+    float *losses = dump ? calloc(rows * T, sizeof *losses) : NULL;
+    if (dump && !losses) die("run.dump: no memory for the losses of %zu tokens", rows * T);
     StepResult result = {.lr = schedule_lr(&run->schedule, step)};
     for (long micro = 0; micro < cfg->batch.accum; micro++) {
         size_t at = (size_t)micro * B * T;
         model_set_batch(run->model, run->token + at, NULL, run->target + at, B, T);
         result.loss += model_forward_backward(run->model, 1 / (float)valid);
+        if (dump) run->dev->to_host(run->dev, losses + at, run->model->loss, B * T * sizeof *losses);
     }
     result.loss /= (double)valid;
+    if (dump) dump_write(run->dir, step + 1, run->model, losses, rows);
+    free(losses);
     result.grad_norm = optim_step(&run->optim, run->model, result.lr);
     result.seconds = now_s() - begin;
     run->seconds += result.seconds;
@@ -334,6 +353,13 @@ void run_sample(Run *run, long step)
         free(text);
     }
     if (fclose(out)) die("%s: %s", path, strerror(errno));
+}
+
+void run_account(const Run *run)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/account.json", run->dir);
+    account_write(&run->mem, path);
 }
 
 bool run_save(Run *run, long step)

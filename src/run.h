@@ -34,6 +34,7 @@ typedef struct {
     char *config_text;             // the resolved config, as saved with checkpoints
     double peak;                   // flops per second that this machine's matmul reaches on these shapes
     long first_step, last_step;    // this process runs updates [first_step, last_step)
+    long dump_update;              // the one that is dumped, counting from 1; 0: none
     double seconds;                // training time so far, resumed runs included
     double best_val;
     Progress *progress;
@@ -44,6 +45,11 @@ typedef struct {
     double loss, grad_norm, lr, seconds;
 } StepResult;
 
+// The shape that the [model] section describes; its vocabulary must be known.
+ModelShape run_shape(const Config *cfg);
+// Model, optimizer, cache and token buffers from run->cfg and run->dev, through run->mem: all that a run asks of the memory
+// door. Nothing is initialised or touched, so that build/plan can call it with a door that only counts.
+void run_allocate(Run *run);
 // Opens data, builds the model, makes the run's directory, and resumes where asked. Dies with one line when anything is wrong;
 // nothing is trained before everything has been checked.
 void run_open(Run *run, const Config *cfg, Dev *dev);
@@ -58,6 +64,8 @@ void run_eval(Run *run, long step);
 void run_end(Run *run, long step, bool interrupted);
 // Writes sample.count samples to samples.txt and to the progress notes.
 void run_sample(Run *run, long step);
+// Writes account.json: the bytes held, by tag.
+void run_account(const Run *run);
 // Saves a checkpoint; a failure is reported, and the run goes on. Returns whether it was committed.
 bool run_save(Run *run, long step);
 

@@ -1,0 +1,125 @@
+// test_blas: the choice of OpenBLAS' kernels, seen from outside by starting this program again, and the
+// measurement of its peak.
+//
+//   test_blas            the tests
+//   test_blas show A B   what the tests start: chooses as train does, prints kernel, reason and its arguments
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "blas.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+int openblas_get_num_threads(void);
+
+typedef struct {
+    char kernel[64], reason[128], rest[64];
+    int status;
+} Shown;
+
+// This program again, with `environment` ("NAME=value NAME=value") added to one without OpenBLAS' variables.
+static Shown show(const char *environment)
+{
+    Shown s = {.status = -1};
+    char self[512], command[1024];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0) skip();
+    self[n] = 0;
+    snprintf(command, sizeof command, "env -u OPENBLAS_CORETYPE -u PRETRAIN_BLAS %s timeout 20 '%s' show 'a b' '*'",
+             environment, self);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    int got = fscanf(pipe, "%63[^\n]\n%127[^\n]\n%63[^\n]\n", s.kernel, s.reason, s.rest);
+    s.status = pclose(pipe);
+    if (got != 3 || s.status != 0) fail_msg("%s: status %d, %d lines", command, s.status, got);
+    return s;
+}
+
+// Does the library hold kernels for several processors, to choose from?
+static bool has_choice(void)
+{
+    return strcmp(show("PRETRAIN_BLAS=keep OPENBLAS_CORETYPE=Nehalem").kernel, "Nehalem") == 0;
+}
+
+static void test_choice_keeps_arguments_and_ends(void **state)
+{
+    (void)state;
+    const char *environments[] = {"", "PRETRAIN_BLAS=keep", "OPENBLAS_CORETYPE=Haswell", "OPENBLAS_CORETYPE=nonsense"};
+    for (size_t i = 0; i < sizeof environments / sizeof *environments; i++)
+        assert_string_equal(show(environments[i]).rest, "show|a b|*|");
+}
+
+static void test_keep_is_kept(void **state)
+{
+    (void)state;
+    assert_string_equal(show("PRETRAIN_BLAS=keep").reason, "OpenBLAS' own choice");
+    Shown s = show("PRETRAIN_BLAS=keep OPENBLAS_CORETYPE=Haswell");
+    assert_string_equal(s.reason, "from OPENBLAS_CORETYPE");
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && has_choice()) assert_string_equal(s.kernel, "Haswell");
+#endif
+}
+
+// With AVX-512, no start ends with the kernels of an older processor, whatever was preset.
+static void test_wide_processors_get_wide_kernels(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (!wide || !has_choice()) skip();
+    const char *good[] = {"SkylakeX", "Cooperlake", "SapphireRapids"};
+    const char *presets[] = {"", "OPENBLAS_CORETYPE=Haswell", "OPENBLAS_CORETYPE=Nehalem"};
+    for (int i = 0; i < 3; i++) {
+        Shown s = show(presets[i]);
+        bool found = false;
+        for (int j = 0; j < 3; j++) found |= strcasecmp(s.kernel, good[j]) == 0;
+        if (!found) fail_msg("%s: kernels for %s", presets[i], s.kernel);
+        if (i > 0) assert_non_null(strstr(s.reason, "AVX-512"));
+    }
+#else
+    skip();
+#endif
+}
+
+// Not how fast, which is the machine's business, but that it is a rate: finite, positive, below a million cores.
+static void test_peak_is_a_rate(void **state)
+{
+    (void)state;
+    BlasShape shapes[] = {{64, 48, 32}, {1, 1, 1}, {130, 7, 65}};
+    for (int n = 1; n <= 3; n++) {
+        double rate = blas_peak(shapes, (size_t)n, 1 + n % 2, 0.01);
+        assert_true(isfinite(rate) && rate > 0 && rate < 1e9);
+        assert_int_equal(openblas_get_num_threads(), 1); // our own threads call it, one each
+    }
+    assert_true(strlen(blas_kernel()) > 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        blas_choose(argv);
+        printf("%s\n%s\n", blas_kernel(), blas_reason());
+        for (int i = 1; i < argc; i++) printf("%s|", argv[i]);
+        printf("\n");
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choice_keeps_arguments_and_ends),
+        cmocka_unit_test(test_keep_is_kept),
+        cmocka_unit_test(test_wide_processors_get_wide_kernels),
+        cmocka_unit_test(test_peak_is_a_rate),
+    };
+    return cmocka_run_group_tests_name("blas", tests, NULL, NULL);
+}

@@ -1,0 +1,217 @@
+// test_eval: that every target of the validation set is scored exactly once, with the context that eval.h promises, and
+// that nats per token and bits per byte are what their names say.
+//
+// Two models tell. One whose logits are the same whatever it reads: its loss of a target depends on the target
+// alone, so the total says which targets were scored. And an ordinary one, whose loss depends on where each
+// window began.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "eval.h"
+#include "expect_die.h"
+#include "rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { V = 37, CONTEXT = 12, TOKENS = 60, BATCH = 3 };
+
+static const ModelShape shape = {
+    .layers = 1, .channels = 8, .heads = 2, .kv_heads = 2, .head_size = 4, .ffn = 8, .vocab = V, .context = CONTEXT,
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
+
+typedef struct {
+    Mem mem;
+    Dev *dev;
+    Model *model;
+    Dataset *val;
+    char path[256];
+    int32_t token[TOKENS];
+    int64_t n; // tokens in val
+} Case;
+
+static void open_tokens(Case *c, int64_t n)
+{
+    dataset_close(c->val);
+    DatasetWriter *writer = dataset_writer_open(c->path, V, DATASET_AUTO);
+    dataset_writer_append(writer, c->token, (size_t)n);
+    dataset_writer_finish(writer);
+    c->val = dataset_open(c->path, V);
+    c->n = n;
+}
+
+static float *row_of(Case *c, const char *name)
+{
+    int row = params_find(&c->model->params, name);
+    assert_true(row >= 0);
+    return c->model->weights + c->model->params.row[row].offset;
+}
+
+static int setup(void **state)
+{
+    Case *c = calloc(1, sizeof *c);
+    if (!c) return -1;
+    const char *base = getenv("TMPDIR");
+    snprintf(c->path, sizeof c->path, "%s/evalXXXXXX", base ? base : "/tmp");
+    int fd = mkstemp(c->path);
+    if (fd < 0 || close(fd)) return -1;
+    c->dev = dev_cpu_create(1);
+    c->model = model_create(&shape, c->dev, &c->mem, BATCH, CONTEXT, 1, false);
+    for (size_t i = 0; i < c->model->params.n_elems; i++) // far from the start, where all predictions are alike
+        c->model->weights[i] = (float)(0.7 * rng_normal(rng_make(2, "weights", 0), i));
+    for (int i = 0; i < TOKENS; i++) c->token[i] = (int32_t)rng_below(rng_make(3, "tokens", 0), (uint64_t)i, V);
+    open_tokens(c, TOKENS);
+    *state = c;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    Case *c = *state;
+    dataset_close(c->val);
+    model_free(c->model);
+    mem_free_all(&c->mem);
+    dev_cpu_free(c->dev);
+    int failed = unlink(c->path);
+    free(c);
+    return failed;
+}
+
+// Makes the final norm give (1, 0, ...) always: logit v is the first number of row v of the head.
+static void ignore_context(Case *c, double logit[V])
+{
+    float *weight = row_of(c, "final_norm.weight"), *bias = row_of(c, "final_norm.bias");
+    float *head = row_of(c, "head.weight");
+    for (size_t i = 0; i < shape.channels; i++) weight[i] = 0, bias[i] = i == 0;
+    for (size_t v = 0; v < V; v++) {
+        logit[v] = head[v * shape.channels];
+        assert_true(fabs(logit[v]) < 3);
+    }
+}
+
+// What a token costs under fixed logits: -log softmax.
+static void costs(const double logit[V], double cost[V])
+{
+    double sum = 0;
+    for (size_t v = 0; v < V; v++) sum += exp(logit[v]);
+    for (size_t v = 0; v < V; v++) cost[v] = log(sum) - logit[v];
+}
+
+// The logits are exact. In units of u: V + 2 for the sum of exps; 2 (3 + 3) + 8 for the worst of them; 8 |log sum| with
+// log sum < 3 + log V < 7; 3 (3 + 3) for the two subtractions; and the last rounding of a loss below 10.
+#define COST_ERR ((V + 2 + 20 + 56 + 18 + 10) * 0x1p-24)
+
+static void test_every_target_once(void **state)
+{
+    Case *c = *state;
+    double logit[V], cost[V];
+    ignore_context(c, logit);
+    costs(logit, cost);
+    const int64_t lengths[] = {2, 3, 12, 13, 14, 24, 25, 26, 37, 60};
+    const int64_t strides[] = {0, 1, 5, 11, 12, 100}, limits[] = {0, 1, 12, 13, 30, 1000};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        open_tokens(c, lengths[i]);
+        for (size_t j = 0; j < sizeof strides / sizeof *strides; j++)
+            for (size_t k = 0; k < sizeof limits / sizeof *limits; k++)
+                for (size_t B = 1; B <= BATCH; B++) {
+                    int64_t n = lengths[i] - 1;
+                    if (limits[k] && limits[k] < n) n = limits[k];
+                    double want = 0;
+                    for (int64_t t = 1; t <= n; t++) want += cost[c->token[t]] / (double)n;
+                    EvalResult r = eval_run(c->model, c->val, limits[k], strides[j], B, CONTEXT, NULL);
+                    assert_int_equal(r.tokens, n);
+                    assert_true(r.bpb == 0);
+                    if (!(fabs(r.loss - want) <= COST_ERR))
+                        fail_msg("%ld tokens, first %ld, stride %ld, B %zu: %.9g, not %.9g", (long)lengths[i],
+                                 (long)limits[k], (long)strides[j], B, r.loss, want);
+                }
+    }
+}
+
+// The loss of target j of n when the window that scores it starts where eval.h says: the first T targets at 0; then
+// windows end every `stride` targets, and start T before their end.
+static double loss_in_context(Case *c, int64_t j, int64_t n, int64_t stride)
+{
+    int64_t end = j <= CONTEXT ? CONTEXT : CONTEXT + (j - CONTEXT + stride - 1) / stride * stride;
+    if (end > n) end = n;
+    int64_t start = end - CONTEXT;
+    int32_t target[CONTEXT];
+    for (int t = 0; t < CONTEXT; t++) target[t] = start + 1 + t == j ? c->token[j] : -1;
+    model_set_batch(c->model, c->token + start, NULL, target, 1, CONTEXT);
+    return model_evaluate(c->model);
+}
+
+// One window at a time the model does the very same arithmetic, so only the order of the sum in double is left.
+static void test_context_is_what_was_promised(void **state)
+{
+    Case *c = *state;
+    double least = INFINITY, most = 0;
+    for (int64_t stride = 1; stride <= CONTEXT; stride++) {
+        const int64_t n = TOKENS - 1 - stride % 3;
+        double want = 0;
+        for (int64_t j = 1; j <= n; j++) want += loss_in_context(c, j, n, stride) / (double)n;
+        double got = eval_run(c->model, c->val, n, stride, 1, CONTEXT, NULL).loss;
+        if (!(fabs(got - want) <= 1e-12 * want)) fail_msg("stride %ld: %.15g, not %.15g", (long)stride, got, want);
+        least = fmin(least, got);
+        most = fmax(most, got);
+    }
+    assert_true(most > least * 1.001); // the windows do matter to this model
+}
+
+static void test_bits_per_byte(void **state)
+{
+    Case *c = *state;
+    int32_t bytes[V];
+    for (int v = 0; v < V; v++) bytes[v] = v % 5; // some stand for no text at all, as end-of-text does
+    const int64_t limits[] = {0, 1, 20};
+    for (int i = 0; i < 3; i++) {
+        EvalResult r = eval_run(c->model, c->val, limits[i], 5, 2, CONTEXT, bytes);
+        double n_bytes = 0; // of the targets: the first token is not one
+        for (int64_t t = 1; t <= r.tokens; t++) n_bytes += bytes[c->token[t]];
+        double want = n_bytes > 0 ? r.loss * (double)r.tokens / n_bytes / log(2) : 0;
+        assert_true(fabs(r.bpb - want) <= 1e-12 * want);
+    }
+    memset(bytes, 0, sizeof bytes);
+    assert_true(eval_run(c->model, c->val, 0, 0, 1, CONTEXT, bytes).bpb == 0); // no text: not known
+}
+
+// NaN in the weights must come out as NaN, not as a good loss.
+static void test_nan_is_nan(void **state)
+{
+    Case *c = *state;
+    row_of(c, "final_norm.bias")[3] = NAN;
+    assert_true(isnan(eval_run(c->model, c->val, 0, 0, 2, CONTEXT, NULL).loss));
+}
+
+static int evaluate(void *arg)
+{
+    Case *c = arg;
+    eval_run(c->model, c->val, 0, 0, 1, CONTEXT, NULL);
+    return 0;
+}
+
+static void test_one_token_is_too_few(void **state)
+{
+    Case *c = *state;
+    open_tokens(c, 1);
+    expect_die(evaluate, c, "1 tokens");
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_every_target_once),
+        TEST(test_context_is_what_was_promised),
+        TEST(test_bits_per_byte),
+        TEST(test_nan_is_nan),
+        TEST(test_one_token_is_too_few),
+    };
+    return cmocka_run_group_tests_name("eval", tests, NULL, NULL);
+}

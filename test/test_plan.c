@@ -1,0 +1,305 @@
+// test_plan: the plan's bytes against what the memory door counts when the buffers are really made, for every
+// switch of the model; the formulas against the same; what a plan costs; the account as JSON; and the dump's
+// names, order and values.
+//
+// (test_dump.sh does the same from outside: build/plan against a run's account.json, and dumps of two runs
+// through build/diff.)
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "account.h"
+#include "dump.h"
+#include "expect_die.h"
+#include "plan.h"
+#include "safetensors.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <sys/resource.h>
+
+#define GPT "--model.layers=3", "--model.channels=24", "--model.heads=4", "--model.context=10", "--batch.tokens=60", \
+            "--batch.micro=2"
+#define LLAMA GPT, "--model.norm=rmsnorm", "--model.activation=swiglu", "--model.position=rope", "--model.bias=false", \
+              "--model.tie=false"
+
+// Every switch that changes a size, both ways in either family; 37 and 70000 tokens: one chunk of logits, and several.
+static const char *const cases[][18] = {
+    {GPT, "--model.vocab=37"},
+    {GPT, "--model.vocab=37", "--model.tie=false", "--model.kv_heads=2", "--batch.micro=6"},
+    {GPT, "--model.vocab=37", "--model.bias=false", "--model.qk_norm=true", "--model.head_size=10"},
+    {GPT, "--model.vocab=70000", "--model.activation=swiglu", "--batch.micro=30", "--batch.tokens=600"},
+    {LLAMA, "--model.vocab=37"},
+    {LLAMA, "--model.vocab=37", "--model.kv_heads=1", "--model.qk_norm=true"},
+    {LLAMA, "--model.vocab=37", "--model.tie=true", "--model.kv_heads=2", "--batch.micro=3", "--model.ffn=7"},
+    {LLAMA, "--model.vocab=37", "--model.bias=true", "--batch.micro=1", "--model.layers=1"},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+static Config cfg; // large: not on the stack
+static Run planned, real;
+
+static void configure(const char *const *options)
+{
+    config_defaults(&cfg);
+    config_set(&cfg, "run.steps", "4", "test");
+    for (int i = 0; i < 18 && options[i]; i++) {
+        char name[64];
+        const char *equals = strchr(options[i], '=');
+        snprintf(name, sizeof name, "%.*s", (int)(equals - options[i] - 2), options[i] + 2);
+        config_set(&cfg, name, equals + 1, "test");
+    }
+    config_resolve(&cfg);
+}
+
+// ---- memory
+
+// As the parts of a run ask for it, one by one, from a door that gives memory.
+static void allocate_really(Dev *dev)
+{
+    ModelShape shape = run_shape(&cfg);
+    real = (Run){.cfg = cfg, .dev = dev};
+    real.model = model_create(&shape, dev, &real.mem, (size_t)cfg.batch.micro, shape.context, 1, true);
+    real.optim = optim_create(real.model, 0.9f, 0.95f, 1e-8f, 0.1f, 1);
+    real.cache = model_cache_create(real.model);
+    size_t n_bytes = 2 * (size_t)cfg.batch.tokens * sizeof *real.token;
+    real.token = mem_alloc(&real.mem, MEM_SCRATCH, n_bytes, "a step's tokens");
+    real.target = real.token + cfg.batch.tokens;
+}
+
+static void run_one_step(void)
+{
+    size_t B = (size_t)cfg.batch.micro, T = (size_t)cfg.model.context, n = (size_t)cfg.batch.tokens;
+    for (size_t i = 0; i < n; i++) {
+        real.token[i] = (int32_t)(i * 7 % (size_t)cfg.model.vocab);
+        real.target[i] = (int32_t)((i + 1) * 7 % (size_t)cfg.model.vocab);
+    }
+    for (long micro = 0; micro < cfg.batch.accum; micro++) {
+        size_t at = (size_t)micro * B * T;
+        model_set_batch(real.model, real.token + at, NULL, real.target + at, B, T);
+        model_forward_backward(real.model, 1 / (float)n);
+    }
+}
+
+static void test_plan_is_the_run(void **state)
+{
+    (void)state;
+    Dev *dev = dev_cpu_create(1);
+    for (int i = 0; i < N_CASES; i++) {
+        configure(cases[i]);
+        plan_open(&planned, &cfg, dev);
+        allocate_really(dev);
+        run_one_step();
+        optim_step(&real.optim, real.model, 1e-3);
+        for (int tag = 0; tag < MEM_TAGS; tag++) {
+            PlanFormula f = plan_formula(&planned, (MemTag)tag);
+            assert_int_equal(planned.mem.tag_bytes[tag], real.mem.tag_bytes[tag]);
+            assert_int_equal(planned.mem.tag_peak[tag], real.mem.tag_peak[tag]);
+            assert_int_equal(f.n_bytes, real.mem.tag_bytes[tag]);
+            assert_true(strlen(f.symbols) < sizeof f.symbols - 1); // not cut off
+            assert_true(strlen(f.numbers) < sizeof f.numbers - 1);
+        }
+        assert_int_equal(planned.mem.bytes, real.mem.bytes);
+        assert_int_equal(planned.mem.peak, real.mem.peak);
+        assert_true(real.mem.tag_bytes[MEM_ACTS] > 0);
+        plan_close(&planned);
+        mem_free_all(&real.mem);
+        model_free(real.model);
+    }
+    dev_cpu_free(dev);
+}
+
+// run_allocate makes all that the parts make, and leaves them usable: the same numbers once the weights are set.
+static void test_run_allocates_what_was_planned(void **state)
+{
+    (void)state;
+    Dev *dev = dev_cpu_create(1);
+    configure(cases[5]);
+    plan_open(&planned, &cfg, dev);
+    real = (Run){.cfg = cfg, .dev = dev};
+    run_allocate(&real);
+    assert_int_equal(real.mem.n_blocks, planned.mem.n_blocks);
+    for (size_t i = 0; i < real.mem.n_blocks; i++) {
+        assert_int_equal(real.mem.block[i].n_bytes, planned.mem.block[i].n_bytes);
+        assert_string_equal(real.mem.block[i].what, planned.mem.block[i].what);
+    }
+    params_init(&real.model->params, 1, real.model->weights);
+    mem_seal(&real.mem); // the steps ask for nothing more
+    run_one_step();
+    double norm = optim_step(&real.optim, real.model, 1e-3);
+    assert_true(isfinite(norm) && norm > 0);
+    plan_close(&planned);
+    mem_free_all(&real.mem);
+    model_free(real.model);
+    dev_cpu_free(dev);
+}
+
+// A plan of 3 TB on this machine: nothing behind it is touched.
+static void test_a_plan_costs_nothing(void **state)
+{
+    (void)state;
+    const char *const options[18] = {"--model.preset=gpt3-175b", "--batch.tokens=2048", "--batch.micro=1"};
+    struct rusage before, after;
+    FILE *out = fopen("/dev/null", "w");
+    assert_non_null(out);
+    configure(options);
+    Dev *dev = dev_cpu_create(1);
+    getrusage(RUSAGE_SELF, &before);
+    plan_open(&planned, &cfg, dev);
+    plan_print_memory(&planned, out); // dies unless the formulas hold
+    plan_print_params(&planned, out);
+    plan_print_flops(&planned, out);
+    getrusage(RUSAGE_SELF, &after);
+    assert_int_equal(planned.model->params.n_elems, 174604259328); // as in the preset's arithmetic
+    const size_t *held = planned.mem.tag_bytes;
+    assert_int_equal(held[MEM_PARAMS] + held[MEM_GRADS] + held[MEM_OPTIM], 16 * planned.model->params.n_elems);
+    // KiB. The tables of names are what grows; a sanitizer keeps every version of them.
+    assert_true(after.ru_maxrss - before.ru_maxrss < 1 << 20);
+    plan_close(&planned);
+    dev_cpu_free(dev);
+    assert_int_equal(fclose(out), 0);
+}
+
+static int resolve_without_vocab(void *tokenizer)
+{
+    const char *const options[18] = {GPT};
+    configure(options);
+    if (tokenizer) config_set(&cfg, "data.tokenizer", tokenizer, "test");
+    plan_vocab(&cfg);
+    return 0;
+}
+
+static void test_vocabulary_is_needed(void **state)
+{
+    (void)state;
+    expect_die(resolve_without_vocab, NULL, "model.vocab is not known");
+    expect_die(resolve_without_vocab, "no/such/folder", "no/such/folder is not there");
+}
+
+// ---- account
+
+static void test_account_is_the_counters(void **state)
+{
+    const char *dir = *state;
+    char path[300];
+    Mem mem = {0};
+    mem_alloc(&mem, MEM_GRADS, 1000, "a");
+    mem_alloc(&mem, MEM_SCRATCH, 7, "b");
+    void *gone = mem_alloc(&mem, MEM_SCRATCH, 500, "c");
+    mem_free(&mem, gone);
+    snprintf(path, sizeof path, "%s/account.json", dir);
+    account_write(&mem, path);
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *memory = json_object_get(root, "memory");
+    assert_int_equal(json_object_size(memory), MEM_TAGS + 2);
+    for (int tag = 0; tag < MEM_TAGS; tag++) {
+        json_t *value = json_object_get(memory, mem_tag_name((MemTag)tag));
+        assert_true(json_is_integer(value));
+        assert_int_equal(json_integer_value(value), mem.tag_bytes[tag]);
+    }
+    assert_int_equal(json_integer_value(json_object_get(memory, "total")), 1007);
+    assert_int_equal(json_integer_value(json_object_get(memory, "peak")), 1507);
+    json_decref(root);
+    mem_free_all(&mem);
+    assert_int_equal(unlink(path), 0);
+}
+
+// ---- dump
+
+static void test_dump_holds_the_step(void **state)
+{
+    const char *dir = *state;
+    char path[300], name[80];
+    enum { ROWS = 6, T = 10 };
+    float loss[ROWS * T];
+    for (int i = 0; i < ROWS * T; i++) loss[i] = (float)i / 3;
+    Dev *dev = dev_cpu_create(1);
+    configure(cases[1]);
+    allocate_really(dev);
+    run_one_step();
+    dump_write(dir, 12, real.model, loss, ROWS);
+    snprintf(path, sizeof path, "%s/dump/step_00000012.safetensors", dir);
+    SafeTensors *st = safetensors_open(path, NULL, 0);
+    const Params *params = &real.model->params;
+    int n = params->n_rows, order[128];
+    assert_int_equal(st->n, 2 * n + 1);
+    assert_true(st->n <= 128);
+    assert_string_equal(safetensors_meta(st, "step"), "12");
+    safetensors_order(st, order);
+    for (int i = 0; i < n; i++) { // weights, loss, gradients from the last row to the first
+        const Param *row = &params->row[i];
+        const SafeTensor *weight = &st->tensor[order[i]], *grad = &st->tensor[order[2 * n - i]];
+        snprintf(name, sizeof name, "weight.%s", row->name);
+        assert_string_equal(weight->name, name);
+        snprintf(name, sizeof name, "grad.%s", row->name);
+        assert_string_equal(grad->name, name);
+        assert_int_equal(weight->ndim, row->ndim);
+        assert_int_equal(grad->n_elems, row->n_elems);
+        assert_int_equal(grad->shape[0], row->dim[0]);
+        assert_memory_equal(weight->data, real.model->weights + row->offset, row->n_elems * sizeof(float));
+        assert_memory_equal(grad->data, real.model->grads + row->offset, row->n_elems * sizeof(float));
+    }
+    const SafeTensor *losses = &st->tensor[order[n]];
+    assert_string_equal(losses->name, "loss");
+    assert_int_equal(losses->shape[0], ROWS);
+    assert_int_equal(losses->shape[1], T);
+    assert_memory_equal(losses->data, loss, sizeof loss);
+    safetensors_close(st);
+    mem_free_all(&real.mem);
+    model_free(real.model);
+    dev_cpu_free(dev);
+    assert_int_equal(unlink(path), 0);
+}
+
+static int dump_nowhere(void *dir)
+{
+    float loss[1] = {0};
+    dump_write(dir, 1, real.model, loss, 0);
+    return 0;
+}
+
+static void test_dump_says_when_it_cannot(void **state)
+{
+    (void)state;
+    Dev *dev = dev_cpu_create(1);
+    configure(cases[0]);
+    allocate_really(dev); // here: a forked child has no OpenMP threads
+    expect_die(dump_nowhere, "no/such/run", "no/such/run/dump: cannot be made");
+    mem_free_all(&real.mem);
+    model_free(real.model);
+    dev_cpu_free(dev);
+}
+
+static int make_dir(void **state)
+{
+    char *dir = malloc(256);
+    const char *tmp = getenv("TMPDIR");
+    if (!dir) return -1;
+    snprintf(dir, 256, "%s/test_plan.XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    *state = dir;
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", (char *)*state);
+    int failed = system(command);
+    free(*state);
+    return failed;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan_is_the_run),
+        cmocka_unit_test(test_run_allocates_what_was_planned),
+        cmocka_unit_test(test_a_plan_costs_nothing),
+        cmocka_unit_test(test_vocabulary_is_needed),
+        cmocka_unit_test_setup_teardown(test_account_is_the_counters, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_dump_holds_the_step, make_dir, remove_dir),
+        cmocka_unit_test(test_dump_says_when_it_cannot),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

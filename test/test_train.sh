@@ -1,0 +1,238 @@
+#!/bin/bash
+# test/test_train.sh: build/train from end to end, on a corpus that it makes: learning, resuming after every kind of
+# stop, thread counts, micro-batches, run.minutes, and what a run leaves in its directory. (What a user can do wrong
+# is in test_train_errors.sh.) Equal states are compared byte by byte.
+# shellcheck source=test/train_common.sh
+. "$(dirname "$0")/train_common.sh"
+
+# ---- one straight run of 40 steps, and what it leaves behind
+
+straight() { # FAMILY
+    train "$1" "$1"
+    [ ! -s "$work/$1.err" ]
+    well_formed "$1" 40
+}
+
+leaves_files() {
+    local dir=$runs/gpt file
+    for file in config.toml log.txt loss.svg samples.txt metrics.jsonl; do [ -s "$dir/$file" ]; done
+    grep -q '^steps = 40' "$dir/config.toml"
+    grep -q '<svg' "$dir/loss.svg"
+    grep -q 'step *40/40' "$dir/log.txt"
+    grep '^== step' "$dir/samples.txt" | cmp - <(printf '== step %d, sample 0\n' 10 20 30 40)
+    value val step "$dir/metrics.jsonl" | cmp - <(printf '%s\n' 10 20 30)
+    value end step "$dir/metrics.jsonl" | cmp - <(echo 40)
+    find "$dir/checkpoints" -name 'step_*' -printf '%f\n' | cmp - <(echo step_00000040)
+}
+
+# The rate that was used is the schedule's: warm-up over 10 steps, then half a cosine down to a tenth at step 40.
+follows_schedule() {
+    value train lr "$runs/gpt/metrics.jsonl" | awk '{
+        k = NR - 1; pi = atan2(0, -1)
+        lr = k < 10 ? 3e-3 * (k + 1) / 10 : 3e-4 + 2.7e-3 * (1 + cos(pi * (k - 10) / 30)) / 2
+        d = $1 - lr
+        if (!((d < 0 ? -d : d) <= 1e-8 * lr)) { print "step " NR ": " $1 " instead of " lr; bad = 1 }
+    } END { exit bad || NR != 40 }'
+}
+
+# The written config.toml is the whole configuration: run again from it alone, everything comes out the same.
+resolved_config_runs() {
+    cp "$runs/gpt/config.toml" "$work/resolved.toml"
+    train resolved resolved
+    same_state gpt resolved 40
+    cmp <(history gpt) <(history resolved)
+    cmp "$runs/gpt/samples.txt" "$runs/resolved/samples.txt"
+}
+
+threads_agree() { # FAMILY
+    train "$1" "$1-threads" --run.threads=2
+    same_state "$1" "$1-threads" 40
+    cmp <(history "$1") <(history "$1-threads")
+}
+
+seed_matters() {
+    train gpt seed --run.seed=7
+    well_formed seed 40
+    if cmp "$(checkpoint gpt 40)/model.safetensors" "$(checkpoint seed 40)/model.safetensors"; then return 1; fi
+}
+
+# The batch in one micro-batch or in four: before the first update, loss and gradient norm agree to rounding.
+# The longest path: 2 layers with sums of 64, 16, 32, 64, 64 and 256 terms and two norms of 64; a last norm and the
+# head, 64 each; there and back; and a sum over 512 tokens: n = 2 (2 (496 + 128) + 128) + 512 = 3264 roundings of
+# u = 2^-24. They add up to at most 6 sqrt(n) u with near certainty (Higham & Mary 2019); cancellation among 512 terms
+# of either sign magnifies that by sqrt(512); and two runs err in opposite directions at worst: 9.3e-4 in all.
+# Averaging wrongly, or dropping one of the micro-batches, moves the gradient norm by more than a tenth.
+micro_batches_agree() { # FAMILY
+    local micro key bound first
+    bound=$(awk 'BEGIN { print 2 * 6 * sqrt(3264) * 2 ^ -24 * sqrt(512) }')
+    for micro in 4 16; do
+        train "$1" "$1-micro$micro" --batch.micro="$micro" --run.stop_at=1
+        for key in loss grad_norm; do
+            first=$(value train "$key" "$runs/$1/metrics.jsonl" | head -n 1)
+            close_to "$(value train "$key" "$runs/$1-micro$micro/metrics.jsonl")" "$first" "$bound"
+        done
+    done
+}
+
+# ---- stopping and going on
+
+# 20 steps and 20 more are 40 steps. (The straight run's validation at step 20 is a `val` line; the stopped
+# run's was its `end`, which is dropped when it goes on.)
+resumes() { # FAMILY
+    local run=$1-half
+    train "$1" "$run" --run.stop_at=20
+    well_formed "$run" 20
+    train "$1" "$run" --ckpt.resume=true
+    same_state "$1" "$run" 40
+    well_formed "$run" 40
+    value resume step "$runs/$run/metrics.jsonl" | cmp - <(echo 20)
+    cmp <(history "$1" | grep -v '"val","step":20,') <(history "$run")
+    cmp "$runs/$1/samples.txt" "$runs/$run/samples.txt"
+}
+
+# The lowest validation loss so far, that of step 10, is in the checkpoint of a run that resumed after it.
+best_is_carried_on() {
+    train gpt best --run.stop_at=15
+    train gpt best --run.stop_at=18 --ckpt.resume=true
+    close_to "$(sed -n 's/.*"best_val": *\([^,}]*\).*/\1/p' "$(checkpoint best 18)/manifest.json")" \
+        "$(value val val_loss "$runs/best/metrics.jsonl")" 1e-8
+}
+
+resume_when_finished() {
+    train gpt gpt-half --ckpt.resume=true
+    same_state gpt gpt-half 40
+    well_formed gpt-half 40
+}
+
+resume_of_nothing() {
+    train gpt fresh --ckpt.resume=true
+    same_state gpt fresh 40
+}
+
+wait_for_step() { # NAME STEP PID: until metrics.jsonl has that step; fails when the process has ended before
+    until value train step "$runs/$1/metrics.jsonl" 2>/dev/null |
+        awk -v n="$2" '$1 >= n { found = 1 } END { exit !found }'; do
+        kill -0 "$3"
+        sleep 0.02
+    done
+}
+
+# Goes on with run NAME up to a step, does the same without a stop, and compares.
+goes_on() { # FAMILY NAME STEP
+    train "$1" "$2" --run.steps=1000000 --run.stop_at="$3" --ckpt.resume=true
+    train "$1" "$2-straight" --run.steps=1000000 --run.stop_at="$3"
+    same_state "$2" "$2-straight" "$3"
+    well_formed "$2" "$3"
+}
+
+# A signal ends the run after the step it is in, with a checkpoint. The run is long enough for the signal to come, and
+# short enough to end on its own should this script be killed.
+signal_saves() { # FAMILY SIGNAL
+    local run=$1-$2 step pid
+    launch "$1" "$run" --run.steps=1000000 --run.stop_at=2000 --run.eval_every=1
+    wait_for_step "$run" 5 "$pid"
+    kill -s "$2" "$pid"
+    wait "$pid"
+    step=$(value end step "$runs/$run/metrics.jsonl")
+    [ "$step" -lt 2000 ]
+    [ -d "$(checkpoint "$run" "$step")" ]
+    well_formed "$run" "$step"
+    goes_on "$1" "$run" $((step + 5))
+}
+
+# kill -9 leaves what was on disk at that moment, here with the left-overs of the worst moments added.
+kill_is_survived() { # FAMILY
+    local run=$1-KILL pid status=0
+    launch "$1" "$run" --run.steps=1000000 --run.stop_at=2000 --run.save_every=5 --run.eval_every=1
+    wait_for_step "$run" 12 "$pid"
+    kill -KILL "$pid"
+    wait "$pid" || status=$?
+    [ $status = 137 ]
+    printf '{"event":"train","step":99' >>"$runs/$run/metrics.jsonl"
+    mkdir "$runs/$run/checkpoints/step_00999999.tmp"
+    goes_on "$1" "$run" $(($(value save step "$runs/$run/metrics.jsonl" | tail -n 1) + 8))
+    [ ! -e "$runs/$run/checkpoints/step_00999999.tmp" ]
+}
+
+# The last save fails for lack of room: status 1, said so; the checkpoint before is whole, and the run can go on.
+failed_save_is_said() {
+    local status=0
+    train gpt full --run.stop_at=10
+    (
+        trap '' XFSZ
+        ulimit -f 200 # blocks of 1024 bytes; the weights take more
+        train gpt full --run.stop_at=20 --ckpt.resume=true
+    ) || status=$?
+    [ $status = 1 ]
+    grep -q 'NOT saved' "$work/full.out"
+    find "$runs/full/checkpoints" -name 'step_*' -printf '%f\n' | cmp - <(echo step_00000010)
+    train gpt full --ckpt.resume=true
+    same_state gpt full 40
+}
+
+# ---- run.minutes: the number of steps is measured once, and the measuring leaves no trace
+
+minutes() {
+    local n file=$runs/minutes/config.toml
+    train gpt minutes --run.steps=0 --run.minutes=0.2 --run.stop_at=3
+    n=$(sed -n 's/^steps = \([0-9]*\).*/\1/p' "$file")
+    [ "$n" -gt 6 ]
+    value start steps "$runs/minutes/metrics.jsonl" | cmp - <(echo "$n")
+    train gpt minutes-straight --run.steps="$n" --run.stop_at=3
+    same_state minutes minutes-straight 3
+    train gpt minutes --run.steps=0 --run.minutes=500 --run.stop_at=6 --ckpt.resume=true
+    grep -q "^steps = $n\b" "$file"
+    value resume steps "$runs/minutes/metrics.jsonl" | cmp - <(echo "$n")
+}
+
+# ---- learning
+
+# No model that ignores context can have a lower loss than the entropy of the scored tokens' own frequencies, so a loss
+# below that was learned from context. The shard's tokens lie behind a header of 1024 bytes, 2 bytes each; the
+# first one is not scored.
+unigram_entropy() {
+    od -An -v -tu2 -w2 -j1026 "$work/data/val_000000.bin" | awk '
+        { count[$1 + 0]++ }
+        END { for (t in count) h -= count[t] * log(count[t] / NR); printf "%.6f\n", h / NR }'
+}
+
+learns() { # FAMILY
+    local file=$runs/$1-learns/metrics.jsonl loss floor entropy tokens bytes
+    train "$1" "$1-learns" --run.steps="$steps" --optim.decay_steps="$steps" --eval.tokens=0 --run.eval_every=0 \
+        --data.floor="$work/text/floor.json" --run.sample_every=0 --run.threads=2
+    well_formed "$1-learns" "$steps"
+    loss=$(value end val_loss "$file") floor=$(value end floor_loss "$file")
+    entropy=$(unigram_entropy)
+    less "$loss" "$entropy"
+    less "$(value train loss "$file" | tail -n 1)" "$entropy"
+    less "$(awk -v f="$floor" 'BEGIN { print f * 0.999 }')" "$loss"
+    # bits per byte = nats per token * tokens / (bytes ln 2); the bytes are those between the stories' separators
+    tokens=$(($(wc -c <"$work/data/val_000000.bin") / 2 - 513))
+    bytes=$(sed -n '/"val"/,$s/.*"bytes": *\([0-9]*\).*/\1/p' "$work/text/floor.json")
+    bits() { awk -v nats="$1" -v n="$tokens" -v b="$bytes" 'BEGIN { printf "%.9f", nats * n / b / log(2) }'; }
+    close_to "$(value end val_bpb "$file")" "$(bits "$loss")" 1e-6
+    close_to "$(value end floor_bpb "$file")" "$(bits "$floor")" 1e-6
+}
+
+prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
+steps=150
+for family in gpt llama; do
+    passes "$family: 40 steps" straight $family
+    passes "$family: 20 steps + resume + 20 are 40, byte for byte" resumes $family
+    passes "$family: threads do not change a bit" threads_agree $family
+    passes "$family: micro-batches agree" micro_batches_agree $family
+    passes "$family: learns context" learns $family
+done
+passes 'a run leaves its files' leaves_files
+passes 'the learning rate follows the schedule' follows_schedule
+passes 'the written config repeats the run' resolved_config_runs
+passes 'another seed, another run' seed_matters
+passes 'the best validation loss is carried on' best_is_carried_on
+passes 'resuming a finished run changes nothing' resume_when_finished
+passes 'resuming where nothing was begins' resume_of_nothing
+passes 'SIGINT saves, exit 0, resume' signal_saves gpt INT
+passes 'SIGTERM saves, exit 0, resume' signal_saves llama TERM
+passes 'SIGKILL, resume' kill_is_survived gpt
+passes 'a save that fails is said and does no harm' failed_save_is_said
+passes 'run.minutes derives the steps once' minutes
+exit $failed

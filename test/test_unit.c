@@ -1,0 +1,258 @@
+// test_unit: the buffer lists of the units against what the memory door counts and against the formula worked
+// out by hand; roles and their tensors; and the head, whose chunks of rows must not show in its results.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "model.h"
+#include "ops_ref.h"
+#include "rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const ModelShape gpt = {
+    .layers = 3, .channels = 12, .heads = 3, .kv_heads = 3, .head_size = 4, .ffn = 20, .vocab = 31, .context = 9,
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
+static const ModelShape llama = {
+    .layers = 2, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 14, .vocab = 31, .context = 9,
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope_theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+
+// ---- memory
+
+// Saved floats of one block for one row. GPT: two norms and the residual (3C), their statistics (4), q k v, attention,
+// lse (H), and both sides of the GELU (2F). LLaMA: one F more for the gate; QK-norm: q k v again, a statistic a head.
+static size_t block_row(const ModelShape *s)
+{
+    size_t qkv = (s->heads + 2 * s->kv_heads) * s->head_size;
+    size_t n = 3 * s->channels + 4 + qkv + s->heads * s->head_size + s->heads + (s->swiglu ? 3 : 2) * s->ffn;
+    return n + (s->qk_norm ? qkv + s->heads + s->kv_heads : 0);
+}
+
+static size_t head_row(const ModelShape *s)
+{
+    return s->channels + 2;
+}
+
+// Scratch: the widest gradients of one block (C, q k v, attention, F or 3F), the logits of a chunk of rows, in training
+// the stream's gradient, and token, position, target and loss of a row.
+static size_t scratch_floats(const ModelShape *s, size_t N, bool train)
+{
+    size_t qkv = (s->heads + 2 * s->kv_heads) * s->head_size, chunk = N < 1024 ? N : 1024;
+    size_t row = s->channels + qkv + s->heads * s->head_size + (s->swiglu ? 3 : 1) * s->ffn + 4;
+    return N * (row + (train ? s->channels : 0)) + chunk * s->vocab;
+}
+
+static void check_memory(const ModelShape *s, size_t B, size_t T, bool train)
+{
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    Model *m = model_create(s, dev, &mem, B, T, 1, train);
+    size_t N = B * T, n = m->params.n_elems, listed = 0;
+    for (int u = 0; u < m->n_units; u++) {
+        BufferList list = m->unit[u].kind->saved(dev, s, B, T);
+        bool own = train || u < 2 || u == m->n_units - 1; // without gradients all blocks share
+        for (int i = 0; own && i < list.n; i++) listed += list.n_bytes[i];
+    }
+    size_t blocks = train ? s->layers : 1, streams = train ? s->layers + 1 : 1;
+    assert_int_equal(listed, 4 * N * (blocks * block_row(s) + head_row(s)));
+    assert_int_equal(mem.tag_bytes[MEM_PARAMS], 4 * n);
+    assert_int_equal(mem.tag_bytes[MEM_GRADS], train ? 4 * n : 0);
+    assert_int_equal(mem.tag_bytes[MEM_ACTS], listed + 4 * streams * N * s->channels);
+    assert_int_equal(mem.tag_bytes[MEM_SCRATCH], 4 * scratch_floats(s, N, train));
+    BufferList scratch = unit_scratch(dev, s, N);
+    size_t shared = 0;
+    for (int i = 0; i < scratch.n; i++) shared += scratch.n_bytes[i];
+    assert_int_equal(shared, mem.tag_bytes[MEM_SCRATCH] - 4 * N * (4 + (train ? s->channels : 0)));
+    assert_int_equal(mem.bytes, mem.tag_bytes[MEM_PARAMS] + mem.tag_bytes[MEM_GRADS] + mem.tag_bytes[MEM_ACTS]
+                                    + mem.tag_bytes[MEM_SCRATCH]);
+    KvCache cache = model_cache_create(m);
+    assert_non_null(cache.k);
+    assert_int_equal(mem.tag_bytes[MEM_SCRATCH], 4 * scratch_floats(s, N, train)
+                                                     + 8 * s->layers * s->context * s->kv_heads * s->head_size);
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+}
+
+static void test_lists_are_what_is_allocated(void **state)
+{
+    (void)state;
+    check_memory(&gpt, 2, 9, true);
+    check_memory(&llama, 2, 9, true);
+    check_memory(&gpt, 1, 9, false);
+    check_memory(&llama, 3, 5, false);
+    check_memory(&gpt, 200, 9, true); // more rows than one chunk of logits
+}
+
+// ---- roles
+
+static void test_roles(void **state)
+{
+    (void)state;
+    const ModelShape *shapes[] = {&gpt, &llama};
+    for (int i = 0; i < 2; i++) {
+        const ModelShape *s = shapes[i];
+        Mem mem = {0};
+        Dev *dev = dev_cpu_create(1);
+        Model *m = model_create(s, dev, &mem, 1, 1, 1, true);
+        UnitContext ctx = {.dev = dev, .shape = s, .params = &m->params, .weight = m->unit_weight,
+                           .grad = m->unit_grad, .begin = m->unit_begin};
+        const Unit *embed = &m->unit[0], *block = &m->unit[1], *head = &m->unit[m->n_units - 1];
+        assert_int_equal(unit_weight(&ctx, block, B_QKV) == NULL, !s->bias);
+        assert_int_equal(unit_weight(&ctx, block, W_Q_NORM) == NULL, !s->qk_norm);
+        assert_int_equal(unit_weight(&ctx, embed, W_POSITIONS) == NULL, s->rope);
+        assert_int_equal(unit_weight(&ctx, head, W_HEAD) == unit_weight(&ctx, embed, W_TOKENS), s->tie);
+        assert_null(unit_weight(&ctx, head, W_QKV));
+        const char *names[] = {"layers.0.attn.q.weight", "layers.0.ffn.down.weight"};
+        const UnitRole roles[] = {W_QKV, W_FFN_DOWN};
+        for (int j = 0; j < 2; j++) {
+            size_t at = m->params.row[params_find(&m->params, names[j])].offset;
+            assert_ptr_equal(unit_weight(&ctx, block, roles[j]), m->weights + at);
+            assert_ptr_equal(unit_grad(&ctx, block, roles[j]), m->grads + at);
+        }
+        const Param *q = &m->params.row[block->row[W_QKV]]; // k and v right behind it: one matmul
+        assert_string_equal(q[1].name, "layers.0.attn.k.weight");
+        assert_string_equal(q[2].name, "layers.0.attn.v.weight");
+        assert_int_equal(q[1].offset, q[0].offset + q[0].n_elems);
+        assert_int_equal(q[2].offset, q[1].offset + q[1].n_elems);
+        model_free(m);
+        mem_free_all(&mem);
+        dev_cpu_free(dev);
+    }
+}
+
+// ---- the head
+
+static void test_chunk_size(void **state)
+{
+    (void)state;
+    const size_t vocabs[] = {2, 257, 4096, 32768, 50257, 128256, 600000, 5000000};
+    const size_t rows[] = {1, 63, 64, 100, 1024, 9000};
+    for (size_t i = 0; i < sizeof vocabs / sizeof *vocabs; i++)
+        for (size_t j = 0; j < sizeof rows / sizeof *rows; j++) {
+            ModelShape s = {.vocab = vocabs[i]};
+            size_t chunk = unit_head_chunk(&s, rows[j]);
+            assert_true(chunk >= 1 && chunk <= rows[j] && chunk <= 1024);
+            assert_true(chunk * s.vocab <= (1u << 25) || chunk <= 64);
+            assert_true(chunk == rows[j] || chunk % 64 == 0);
+        }
+    ModelShape small = {.vocab = 4096};
+    assert_int_equal(unit_head_chunk(&small, 9000), 1024); // not needlessly small either
+}
+
+enum { ROWS = 2500, C = 6, V = 29 }; // three chunks: 1024, 1024, 452
+
+typedef struct {
+    float x[ROWS * C], norm[ROWS * C], mean[ROWS], rstd[ROWS], loss[ROWS], stream[ROWS * C], scratch[ROWS * C];
+    float logits[1024 * V];
+    int32_t target[ROWS];
+    float *grads;
+} Head;
+
+// One head unit by hand; row range [first, first + n) as a batch of its own. Gradients are added to h->grads.
+static void run_head(Head *h, const ModelShape *s, const Params *params, const Unit *unit, float *weights, size_t first,
+                     size_t n, bool train)
+{
+    Dev *dev = dev_cpu_create(2);
+    size_t begin[3] = {0}, end;
+    X *weight[3];
+    float *grad[3];
+    for (int u = 0; u < 3; u++) {
+        params_unit_range(params, u, &begin[u], &end);
+        weight[u] = (X *)(weights + begin[u]);
+        grad[u] = h->grads + begin[u];
+    }
+    void *scratch[] = {h->scratch, NULL, NULL, NULL, h->logits};
+    void *saved[] = {h->norm + first * C, h->mean + first, h->rstd + first};
+    UnitContext ctx = {.dev = dev, .shape = s, .params = params, .weight = weight, .grad = grad, .begin = begin,
+                       .scratch = scratch};
+    Batch batch = {.B = 1, .T = n, .N = n, .target = h->target + first, .loss = h->loss + first, .scale = 0.125f,
+                   .train = train};
+    const X *inp = (const X *)(h->x + first * C);
+    unit->kind->forward(&ctx, unit, NULL, inp, saved, &batch);
+    if (train) unit->kind->backward(&ctx, unit, (X *)(h->stream + first * C), inp, saved, &batch);
+    dev_cpu_free(dev);
+}
+
+// logits = norm W^T and the loss of each row in double from the rounded norm, with their bounds: an error e of the
+// logits moves the loss by at most 2 e, and the gradient by at most 2 e of its softmax.
+static void expect_head(const Head *h, const float *w_head, const float *grad_head, const char *what)
+{
+    size_t n_logits = (size_t)ROWS * V;
+    double *norm = calloc(ROWS * C + V * C + 4 * n_logits + 2 * ROWS + 2 * V * C, sizeof *norm);
+    assert_non_null(norm);
+    double *w = norm + ROWS * C, *z = w + V * C, *z_err = z + n_logits, *dz = z_err + n_logits, *dz_err = dz + n_logits;
+    double *loss = dz_err + n_logits, *loss_err = loss + ROWS, *dw = loss_err + ROWS, *dw_err = dw + V * C;
+    for (size_t i = 0; i < ROWS * C; i++) norm[i] = h->norm[i];
+    for (size_t i = 0; i < V * C; i++) w[i] = w_head[i];
+    ref_matmul(z, z_err, norm, w, NULL, ROWS, C, V);
+    ref_xent(loss, loss_err, dz, dz_err, z, h->target, ROWS, V, 0.125);
+    for (size_t n = 0; n < ROWS; n++) {
+        double e = 0;
+        for (size_t v = 0; v < V; v++) e = fmax(e, z_err[n * V + v]);
+        if (!(fabs(h->loss[n] - loss[n]) <= loss_err[n] + 2 * e))
+            fail_msg("%s: loss of row %zu: %.9g, not %.9g", what, n, h->loss[n], loss[n]);
+        for (size_t v = 0; v < V; v++) {
+            double p = h->target[n] < 0 ? 0 : fabs(dz[n * V + v]) + (h->target[n] == (int32_t)v ? 0.125 : 0);
+            dz_err[n * V + v] += 2 * e * p;
+        }
+    }
+    ref_outer_sum(dw, dw_err, dz, norm, ROWS, V, C);
+    for (size_t v = 0; grad_head && v < V; v++)
+        for (size_t c = 0; c < C; c++) {
+            double err = dw_err[v * C + c];
+            for (size_t n = 0; n < ROWS; n++) err += dz_err[n * V + v] * fabs(norm[n * C + c]);
+            if (!(fabs(grad_head[v * C + c] - dw[v * C + c]) <= err))
+                fail_msg("%s: gradient (%zu, %zu): %.9g, not %.9g", what, v, c, grad_head[v * C + c], dw[v * C + c]);
+        }
+    free(norm);
+}
+
+// All rows in one batch (three chunks) or in batches of 100 (one chunk each), forward only and with backward: every row
+// has the loss it has alone, and the weight gradient is the sum over all rows.
+static void test_chunks_do_not_show(void **state)
+{
+    (void)state;
+    ModelShape s = {.layers = 1, .channels = C, .heads = 1, .kv_heads = 1, .head_size = C, .ffn = 1, .vocab = V,
+                    .context = 1, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rope_theta = 1e4f};
+    Params params;
+    Unit *unit;
+    model_describe(&s, &params, &unit);
+    Head *h = calloc(1, sizeof *h);
+    float *weights = calloc(2 * params.n_elems, sizeof *weights);
+    assert_true(h && weights);
+    h->grads = weights + params.n_elems;
+    params_init(&params, 1, weights);
+    size_t at = params.row[unit[2].row[W_HEAD]].offset;
+    for (size_t i = 0; i < (size_t)V * C; i++) weights[at + i] *= 50; // normal(0, 1): the softmax is not flat
+    for (size_t i = 0; i < (size_t)ROWS * C; i++) h->x[i] = (float)rng_normal(rng_make(1, "x", 0), i);
+    for (size_t n = 0; n < ROWS; n++) h->target[n] = n % 9 == 4 ? -1 : (int32_t)rng_below(rng_make(1, "y", 0), n, V);
+    const size_t sizes[] = {ROWS, 100};
+    for (int i = 0; i < 2; i++)
+        for (int train = 0; train < 2; train++) {
+            memset(h->grads, 0, params.n_elems * sizeof *h->grads);
+            for (size_t n = 0; n < ROWS; n++) h->loss[n] = NAN;
+            for (size_t first = 0; first < ROWS; first += sizes[i])
+                run_head(h, &s, &params, &unit[2], weights, first, sizes[i], train);
+            expect_head(h, weights + at, train ? h->grads + at : NULL, i ? "batches of 100" : "one batch");
+        }
+    free(h);
+    free(weights);
+    free(unit);
+    params_free(&params);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lists_are_what_is_allocated),
+        cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_chunk_size),
+        cmocka_unit_test(test_chunks_do_not_show),
+    };
+    return cmocka_run_group_tests_name("unit", tests, NULL, NULL);
+}

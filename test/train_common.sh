@@ -1,0 +1,118 @@
+# test/train_common.sh: what the end-to-end tests of build/train share. Sourced by test/test_train*.sh.
+#
+# prepare_corpus makes a small corpus, its tokens and two configurations in $work; train runs the program; passes NAME
+# FUNCTION runs one test in a subshell under `set -e`: the first command that fails ends it, and is reported under
+# its "not ok" line. Everything lies under one temporary directory that ends with the script; programs in the
+# background end with their test.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+BUILD=${BUILD:-build}
+work=$(mktemp -d "${TMPDIR:-/tmp}/train.XXXXXX") || exit 1
+runs=$work/runs failed=0
+unset OMP_NUM_THREADS
+export OMP_WAIT_POLICY=passive # waiting threads leave the cores to others: the machine may be busy
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+passes() { # NAME FUNCTION [ARGUMENT...]
+    local name=$1 status
+    shift
+    (
+        set -eE
+        trap 'jobs -p | xargs -r kill -KILL 2>/dev/null' EXIT
+        trap 'echo "failed: $BASH_COMMAND (line ${BASH_LINENO[0]} of ${BASH_SOURCE[1]:-?}, status $?)"' ERR
+        "$@"
+    ) >"$work/log" 2>&1
+    status=$?
+    if [ $status = 0 ]; then
+        echo "ok $name"
+    else
+        echo "not ok $name"
+        tail -n 30 "$work/log" | sed 's/^/  /'
+        failed=1
+    fi
+}
+
+# config FAMILY: every switch of the model, and nothing that depends on the machine.
+config() {
+    local llama='norm = "rmsnorm"
+activation = "swiglu"
+position = "rope"
+kv_heads = 2
+bias = false
+tie = false'
+    printf '%s\n' '[run]' "dir = \"$runs\"" 'steps = 40' 'eval_every = 10' 'sample_every = 10' 'threads = 1' \
+        '[data]' "train = \"$work/data/train_*.bin\"" "val = \"$work/data/val_*.bin\"" "tokenizer = \"$work/data\"" \
+        '[model]' 'layers = 2' 'channels = 64' 'heads = 4' 'context = 32' '[batch]' 'tokens = 512' 'micro = 8' \
+        '[optim]' 'lr = 3e-3' 'warmup = 10' 'decay_steps = 40' '[eval]' 'tokens = 1000' '[sample]' 'tokens = 20'
+    [ "$1" = llama ] && printf '%s\n' '[model]' "$llama"
+    return 0
+}
+
+prepare_corpus() {
+    "$BUILD/stories" --bytes 200000 --seed 3 --out "$work/text"
+    "$BUILD/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 512 \
+        --out "$work/data"
+    mkdir "$runs"
+    config gpt >"$work/gpt.toml"
+    config llama >"$work/llama.toml"
+}
+
+# train CONFIG NAME [OPTION...]: its exit status; what it wrote is in $work/NAME.out and .err.
+train() {
+    local file=$work/$1.toml name=$2
+    shift 2
+    "$BUILD/train" "$file" --run.name="$name" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null
+}
+
+# launch CONFIG NAME [OPTION...]: the same in the background; sets pid, which is the program's own.
+launch() {
+    local file=$work/$1.toml name=$2
+    shift 2
+    (exec "$BUILD/train" "$file" --run.name="$name" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null) &
+    pid=$!
+}
+
+checkpoint() { # NAME STEP: its directory
+    printf '%s/%s/checkpoints/step_%08d' "$runs" "$1" "$2"
+}
+
+same_state() { # NAME NAME STEP: the two runs' checkpoints hold the same bytes
+    local a b
+    a=$(checkpoint "$1" "$3") b=$(checkpoint "$2" "$3")
+    cmp "$a/model.safetensors" "$b/model.safetensors"
+    cmp "$a/optim.safetensors" "$b/optim.safetensors"
+    "$BUILD/export" "$a" --to safetensors --out "$work/$1.export"
+    "$BUILD/export" "$b" --to safetensors --out "$work/$2.export"
+    cmp "$work/$1.export" "$work/$2.export"
+}
+
+value() { # EVENT KEY FILE: the key's value in each line of the event
+    sed -n "/\"event\":\"$1\"/s/.*\"$2\":\([^,}]*\).*/\1/p" "$3"
+}
+
+history() { # NAME: what does not depend on the clock: train lines up to the gradient norm, val and end up to bpb
+    sed -n '/"event":"\(train\|val\|end\)"/s/,"\(dt_ms\|floor_loss\|seconds\)".*//p' "$runs/$1/metrics.jsonl"
+}
+
+well_formed() { # NAME LAST: metrics.jsonl follows its schema and has steps 1 to LAST once each, in order
+    "$BUILD/test/test_schema" "$runs/$1/metrics.jsonl"
+    value train step "$runs/$1/metrics.jsonl" | cmp - <(seq "$2")
+}
+
+close_to() { # A B RELATIVE: |a - b| <= relative |b|; not with NaN or an empty string
+    awk -v a="$1" -v b="$2" -v bound="$3" 'BEGIN {
+        d = a - b
+        ok = a ~ /^[-+0-9.eE]+$/ && b ~ /^[-+0-9.eE]+$/ && (d < 0 ? -d : d) <= bound * (b < 0 ? -b : b)
+        if (!ok) print a " against " b ": not within " bound
+        exit !ok
+    }'
+}
+
+less() { # A B: a < b, both numbers
+    awk -v a="$1" -v b="$2" 'BEGIN {
+        ok = a ~ /^[-+0-9.eE]+$/ && b ~ /^[-+0-9.eE]+$/ && a + 0 < b + 0
+        if (!ok) print a " is not below " b
+        exit !ok
+    }'
+}
