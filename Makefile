@@ -97,7 +97,7 @@ asan:
 	@$(MAKE) --no-print-directory B=$(B)/asan WERROR= test \
 	    EXTRA_CFLAGS='$(EXTRA_CFLAGS) -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 bench: $(B)/bench
-	@mkdir -p runs && bash -o pipefail -c '$(B)/bench | tee runs/bench.txt'
+	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench.sh | tee runs/bench.txt'
 docs: $(BIN)
 	@BUILD=$(B) scripts/docs.sh
 help:

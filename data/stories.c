@@ -1,12 +1,13 @@
-// stories: writes a corpus of short English stories and its exact entropy, and reads stories back.
+// stories: writes a corpus of short English stories and rhymes and its exact entropy, and reads them back.
 //
 //   build/stories --bytes 12000000 --seed 1 --out DIR   DIR/train.txt, DIR/val.txt and DIR/floor.json
-//   build/stories --count 3                             three stories on the screen
-//   build/stories --check FILE                          is each text in FILE a story of the grammar?
+//   build/stories --count 3                             three of them on the screen
+//   build/stories --check FILE                          is each text in FILE one of the grammar?
 //
-// Layout of a corpus file: story, "<|endoftext|>", story, "<|endoftext|>", ... with nothing between or
-// after. A story ends with a newline of its own. Story i of a seed is always the same; training stories are
-// numbers 0, 1, 2, ..., validation stories numbers 2^40, 2^40 + 1, ...: the two never share one.
+// A story is a tale or a rhyme. Layout of a corpus file: story, "<|endoftext|>", story, "<|endoftext|>", ...
+// with nothing between or after; newlines are the stories' own. Story i of a seed is always the same; training
+// stories are numbers 0, 1, 2, ..., validation stories numbers 2^40, 2^40 + 1, ...: the two never share a
+// number. (The same short rhyme may be drawn for two numbers.)
 //
 // floor.json: for "train" and "val" the number of stories, their bytes (separators not counted), words
 // (runs of letters), nats (exact: the sum of -log p(story)) and bits_per_byte = nats / (ln 2 * bytes).
@@ -43,7 +44,7 @@ static const char help[] =
     "  --val-bytes N  the same for the validation text (default: a twentieth of --bytes)\n"
     "  --seed S       which corpus (default 1); the same seed gives the same bytes\n"
     "  --check FILE   for each text between separators: derivations, nats, words, where it leaves the grammar\n"
-    "In a file each story is followed by <|endoftext|> and nothing else.\n";
+    "A story is a tale or a rhyme on one line. In a file each is followed by <|endoftext|> and nothing else.\n";
 
 static uint64_t parse_number(const char *option, const char *value)
 {

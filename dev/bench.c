@@ -7,7 +7,8 @@
 //
 //   flops per token (model_flops_per_token) x tokens per second / peak
 //
-// Peak and steps are measured in turn in one run, because machines drift. The median of the steps is quoted.
+// Peak and steps are measured in turn in one run, because machines drift. The median of the steps is quoted. Each case runs in a
+// process of its own, so that the peak memory of the process (RSS) is the case's.
 #include "blas.h"
 #include "check.h"
 #include "model.h"
@@ -18,7 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct {
     const char *name;
@@ -59,7 +62,7 @@ static double case_peak(const Case *c, int threads)
     return blas_peak(shape, sizeof shape / sizeof *shape, threads, 2.0);
 }
 
-static double run_case(const Case *c, int threads, int steps)
+static void run_case(const Case *c, int threads, int steps)
 {
     Mem mem = {0};
     Dev *dev = dev_cpu_create(threads);
@@ -80,18 +83,32 @@ static double run_case(const Case *c, int threads, int steps)
         if (i >= 0) time[i] = now_s() - t;
     }
     qsort(time, (size_t)steps, sizeof *time, by_value);
-    double median = time[steps / 2], peak = case_peak(c, dev->threads);
-    double rate = (double)N / median, gflops = model_flops_per_token(&c->shape, c->T) * rate / 1e9;
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    printf("| %-9s | %2zu x %4zu | %9.1f | %9.0f | %8.0f | %9.0f | %6.1f%% | %9.0f | %7.4f |\n", c->name, c->B, c->T,
-           median * 1e3, rate, gflops, peak, 100 * gflops / peak, (double)mem.peak / 1e6, loss);
+    double median = time[steps / 2], peak = case_peak(c, dev->threads);
+    double rate = (double)N / median, gflops = model_flops_per_token(&c->shape, c->T) * rate / 1e9;
+    printf("| %-9s | %2zu x %4zu | %9.1f | %9.0f | %8.0f | %10.0f | %6.1f%% | %9.0f | %8.0f | %7.4f |\n", c->name, c->B, c->T,
+           median * 1e3, rate, gflops, peak, 100 * gflops / peak, (double)mem.peak / 1e6,
+           (double)usage.ru_maxrss / 1e3, loss);
     fflush(stdout);
     free(token), free(time);
     mem_free_all(&mem);
     model_free(model);
     dev_cpu_free(dev);
-    return gflops / peak;
+}
+
+// Runs a case in a child process; returns whether it succeeded.
+static bool run_apart(const Case *c, int threads, int steps)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid < 0) die("bench: cannot fork");
+    if (pid == 0) {
+        run_case(c, threads, steps);
+        exit(0);
+    }
+    int status;
+    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 int main(int argc, char **argv)
@@ -108,9 +125,10 @@ int main(int argc, char **argv)
         if (!known) die_usage("bench: '%s' (try: gpt2-1024 gpt2-64 demo --steps N --threads N)", argv[i]);
     }
     printf("OpenBLAS kernels: %s (%s)\n\n", blas_kernel(), blas_reason());
-    printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | memory MB | loss    |\n");
-    printf("|---|---|---|---|---|---|---|---|---|\n");
+    printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   | loss    |\n");
+    printf("|---|---|---|---|---|---|---|---|---|---|\n");
+    bool ok = true;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-        if (!chosen || wanted[c]) run_case(&cases[c], threads, steps > 0 ? steps : cases[c].steps);
-    return 0;
+        if (!chosen || wanted[c]) ok = run_apart(&cases[c], threads, steps > 0 ? steps : cases[c].steps) && ok;
+    return ok ? 0 : 1;
 }

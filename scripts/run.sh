@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/run.sh [TEXT] [--section.key=value ...]: the flow of `make run`, from text to a model and its samples.
 #
-#   without TEXT   12 MB of generated stories, whose entropy is known   -> runs/stories
+#   without TEXT   12 MB of generated stories and rhymes, whose entropy is known   -> runs/stories
 #   with TEXT      a file, or a folder of files: your own text           -> runs/text
 #
 # The arithmetic is at the top of scripts/presets/stories.toml and scripts/presets/text.toml. An earlier run
@@ -42,7 +42,7 @@ fi
 mkdir -p "$data"
 
 if [ -z "$text" ]; then
-    phase "1/4 corpus: writing stories to $data"
+    phase "1/4 corpus: writing stories and rhymes to $data"
     "$build/stories" --bytes 12000000 --val-bytes 400000 --seed 1 --out "$data"
     phase "2/4 tokens: training a tokenizer on them"
     "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab 4096 --out "$data"

@@ -5,6 +5,10 @@
 // program replaces itself once, with the variable set. Images and clusters also preset the variable to an old kernel set that runs
 // everywhere; that is overridden too, and said. PRETRAIN_BLAS=keep leaves the choice alone; PRETRAIN_BLAS=ours marks the restart.
 //
+// The same restart makes idle OpenMP threads sleep (OMP_WAIT_POLICY=passive) unless the user chose otherwise. The default is to spin
+// at every barrier; as soon as anything else runs on the machine, the spinning thread keeps the core that the thread it
+// waits for needs, and a run becomes many times slower.
+//
 // The measured peak is the yardstick of every MFU in this project: the machine's own best sgemm rate over the shapes of
 // the model at hand, with the library's own threading and nothing else running, not a data sheet's number.
 #include "blas.h"
@@ -57,9 +61,11 @@ void blas_choose(char **argv)
 {
     if (getenv("PRETRAIN_BLAS")) return; // chosen, or to be kept
     const char *kernel = wanted_kernel();
-    if (!kernel) return;
-    setenv("OPENBLAS_CORETYPE", kernel, 1);
-    setenv("PRETRAIN_BLAS", "ours", 1);
+    bool waits = !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT");
+    if (!kernel && !waits) return;
+    if (kernel) setenv("OPENBLAS_CORETYPE", kernel, 1);
+    if (waits) setenv("OMP_WAIT_POLICY", "passive", 1);
+    setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1);
     execv("/proc/self/exe", argv);
     unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): go on with what there is
 }

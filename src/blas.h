@@ -8,7 +8,7 @@ extern "C" {
 
 // Call first thing in main. If OpenBLAS runs kernels below what the processor has (it does not know processors newer than
 // itself, or OPENBLAS_CORETYPE is preset low), starts the program again with OPENBLAS_CORETYPE corrected.
-// PRETRAIN_BLAS=keep in the environment prevents that.
+// Also has idle OpenMP threads sleep instead of spin. PRETRAIN_BLAS=keep in the environment prevents both.
 void blas_choose(char **argv);
 // The kernel set in use ("SkylakeX"), and who chose it.
 const char *blas_kernel(void);

@@ -90,6 +90,7 @@ struct Dev {
     // rstd (N, heads). out may equal inp only when no backward follows.
     void (*head_norm_forward)(Dev *, X *out, float *rstd, const X *inp, const X *weight, size_t N, size_t heads,
                               size_t D, size_t ld, float eps);
+    // dinp may equal dout.
     void (*head_norm_backward)(Dev *, X *dinp, float *dweight, const X *dout, const X *inp, const float *rstd,
                                const X *weight, size_t N, size_t heads, size_t D, size_t ld);
 

@@ -24,7 +24,7 @@ static int by_probability(const void *a, const void *b)
     return x->id < y->id ? -1 : 1;
 }
 
-int32_t sample_token(float *logits, size_t V, SampleRule rule, double u)
+int32_t sample_token(const float *logits, size_t V, SampleRule rule, double u)
 {
     size_t best = 0;
     for (size_t v = 1; v < V; v++)

@@ -14,8 +14,8 @@ typedef struct {
     double top_p;       // draw from the fewest that hold this probability (Holtzman et al., arXiv 1904.09751); 1: all
 } SampleRule;
 
-// One token from logits (V), which it overwrites. u in [0, 1) is the random number.
-int32_t sample_token(float *logits, size_t V, SampleRule rule, double u);
+// One token from logits (V); they are left as they were. u in [0, 1) is the random number.
+int32_t sample_token(const float *logits, size_t V, SampleRule rule, double u);
 
 // Writes `prompt` and up to n more tokens as text into a fresh string (free it). The prompt stands behind an end-of-text token, as
 // every document does; sampling ends early at the next one. Token i is drawn with random number i of rng. When the context is

@@ -1,12 +1,13 @@
-// stories: joins the plots and the word lists into one grammar. See stories.h.
+// stories: joins tales, plots, rhymes and word lists into one grammar. See stories.h.
 //
-// Everything a story is made of is data, in stories_plots.c (what happens) and stories_words.c (the words
-// for it); everything that happens to that data is in grammar.c. So a new plot is a few lines of text, and
-// its entropy is known without a line of code.
+// Everything a text is made of is data: stories_tales.c (how a tale begins and ends), stories_plots_friend.c
+// and stories_plots_hero.c (what happens in it), stories_rhymes.c (the rhymes) and stories_words.c (the words
+// for it all). Everything that happens to that data is in grammar.c. So a new plot or rhyme is a few lines of
+// text, and its entropy is known without a line of code.
 //
-// The floor: with N stories of self-information s_i nats in b_i bytes, no model's expected loss on the
+// The floor: with N texts of self-information s_i nats in b_i bytes, no model's expected loss on the
 // corpus is below sum(s_i) / (number of tokens) nats per token, or sum(s_i) / (ln 2 * sum(b_i)) bits per
-// byte, however it cuts the text into tokens. The separator costs nothing: where a story ends is part of
+// byte, however it cuts the text into tokens. The separator costs nothing: where a text ends is part of
 // its derivation.
 //
 // Rejected: sampling from a trained model (its entropy is known only to itself), and shuffled real text (no
@@ -21,12 +22,24 @@
 
 Grammar *stories_load(void)
 {
-    size_t n = stories_n_plots + stories_n_words;
-    GrammarRule *rules = malloc(n * sizeof *rules);
+    const struct {
+        const GrammarRule *rules;
+        size_t n;
+    } parts[] = {
+        {stories_tales, stories_n_tales},
+        {stories_plots_friend, stories_n_plots_friend},
+        {stories_plots_hero, stories_n_plots_hero},
+        {stories_rhymes, stories_n_rhymes},
+        {stories_words, stories_n_words},
+    };
+    enum { N_PARTS = sizeof parts / sizeof *parts };
+    size_t total = 0, n = 0;
+    for (size_t i = 0; i < N_PARTS; i++) total += parts[i].n;
+    GrammarRule *rules = malloc(total * sizeof *rules);
     if (!rules) die("stories: out of memory");
-    memcpy(rules, stories_plots, stories_n_plots * sizeof *rules);
-    memcpy(rules + stories_n_plots, stories_words, stories_n_words * sizeof *rules);
-    Grammar *grammar = grammar_load(rules, n);
+    for (size_t i = 0; i < N_PARTS; n += parts[i++].n)
+        memcpy(rules + n, parts[i].rules, parts[i].n * sizeof *rules);
+    Grammar *grammar = grammar_load(rules, total);
     free(rules);
     return grammar;
 }

@@ -1,4 +1,4 @@
-// stories_tables: the two halves of the story grammar, for stories.c to join. Layer 0.
+// stories_tables: the parts of the story grammar, for stories.c to join. Layer 0.
 #ifndef STORIES_TABLES_H
 #define STORIES_TABLES_H
 #include "grammar.h"
@@ -6,10 +6,16 @@
 extern "C" {
 #endif
 
+extern const GrammarRule stories_tales[]; // the start, and what all tales share; the first rule is the start
+extern const size_t stories_n_tales;
+extern const GrammarRule stories_plots_friend[]; // what happens to the hero and a friend
+extern const size_t stories_n_plots_friend;
+extern const GrammarRule stories_plots_hero[]; // what happens to the hero with grown-ups and animals
+extern const size_t stories_n_plots_hero;
+extern const GrammarRule stories_rhymes[]; // rhymes, and the refrains of the tales
+extern const size_t stories_n_rhymes;
 extern const GrammarRule stories_words[]; // word lists and the forms that go with them
 extern const size_t stories_n_words;
-extern const GrammarRule stories_plots[]; // plots and sentences; the first is the start
-extern const size_t stories_n_plots;
 
 #ifdef __cplusplus
 }

@@ -38,6 +38,20 @@ static bool in_list(const char *list, const char *word, size_t n)
     return strstr(list, entry) != NULL;
 }
 
+enum { LONGEST_RHYME = 70, SHORTEST_TALE = 90 }; // in words: nothing lies between
+
+static size_t count_words(const GrammarText *text)
+{
+    size_t words = 0;
+    bool in_word = false;
+    for (size_t k = 0; k < text->n_bytes; k++) {
+        bool letter = isalpha((unsigned char)text->bytes[k]);
+        words += letter && !in_word;
+        in_word = letter;
+    }
+    return words;
+}
+
 // Every story is read back in exactly one way, with exactly the probability that the writer reported (the same
 // sums in the same order, hence ==). So the reported entropy is the entropy, not a bound.
 static void test_one_derivation(void **state)
@@ -130,19 +144,34 @@ static void test_not_a_story(void **state)
     grammar_free(g);
 }
 
-// The hero is the first name of the story and is named again in its last line; at most one other child appears,
-// of the other sex.
+// Where the last sentence but one begins: after the second end of a sentence, from the text's end, that has
+// something behind it.
+static size_t last_two_sentences(const GrammarText *text)
+{
+    int ends = 0;
+    for (size_t k = text->n_bytes - 1; k > 4; k--) {
+        const char *s = text->bytes + k; // at the space in `. He`, `." He` or `. "He`
+        const char *end = s[-1] == '"' ? s - 2 : s - 1;
+        bool title = s[-1] == '.' && (!memcmp(s - 3, "Mr", 2) || !memcmp(s - 4, "Mrs", 3));
+        if (*s == ' ' && strchr(".!?", *end) && !title && ++ends == 2) return k + 1;
+    }
+    return 0;
+}
+
+// The hero is the first child of the story; at most one other appears, of the other sex. A tale has a hero, who
+// is named again in one of its last two sentences; a rhyme that has one names the hero more than once.
 static void test_names_are_kept(void **state)
 {
     (void)state;
     Grammar *g = stories_load();
     GrammarText text = {0};
     char *girls = word_list("girl"), *boys = word_list("boy");
-    for (uint64_t i = 0; i < 500; i++) {
+    size_t n_tales = 0, n_rhymes = 0;
+    for (uint64_t i = 0; i < 1500; i++) {
         grammar_write(g, 6, i, &text);
+        bool tale = count_words(&text) >= SHORTEST_TALE;
         char names[2][16] = {{0}}, last[16] = {0};
-        size_t last_line = text.n_bytes - 1, last_hero = 0;
-        while (text.bytes[last_line - 1] != '\n') last_line--;
+        size_t last_hero = 0, n_hero = 0;
         for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
             for (n = 0; k + n < text.n_bytes && isalpha((unsigned char)text.bytes[k + n]); n++) {}
             if (n < 2 || n > 15) continue;
@@ -152,12 +181,16 @@ static void test_names_are_kept(void **state)
             int who = !*names[0] || !strcmp(names[0], last) ? 0 : 1;
             if (who == 1 && *names[1]) assert_string_equal(names[1], last);
             strcpy(names[who], last);
-            if (who == 0) last_hero = k;
+            if (who == 0) last_hero = k, n_hero++;
         }
-        assert_true(last_hero >= last_line);
+        assert_true(n_hero != 1 && (n_hero || !tale));
+        if (tale) assert_true(last_hero >= last_two_sentences(&text));
         bool girl = in_list(girls, names[0], strlen(names[0]));
         if (*names[1]) assert_true(girl != in_list(girls, names[1], strlen(names[1])));
+        n_tales += tale;
+        n_rhymes += !tale && n_hero;
     }
+    assert_true(n_tales > 100 && n_rhymes > 800);
     free(girls);
     free(boys);
     free(text.bytes);
@@ -182,7 +215,7 @@ static bool add_word(char (*table)[24], const char *s, size_t n)
     return true;
 }
 
-// Rich enough, of the right length, and nothing but lines of plain text.
+// Rich enough, of the right lengths, one line of plain text each, and six rhymes for a tale.
 static void test_words_and_lengths(void **state)
 {
     (void)state;
@@ -190,28 +223,36 @@ static void test_words_and_lengths(void **state)
     GrammarText text = {0};
     char(*table)[24] = calloc(TABLE, sizeof *table);
     assert_non_null(table);
-    size_t n_distinct = 0, bytes = 0;
-    for (uint64_t i = 0; bytes < 3000000; i++) {
-        grammar_write(g, 1, i, &text);
+    size_t n_distinct = 0, bytes = 0, n_rhymes = 0, n_stories = 0;
+    for (; bytes < 3000000; n_stories++) {
+        grammar_write(g, 1, n_stories, &text);
         bytes += text.n_bytes;
-        size_t n_words = 0, quotes = 0;
+        size_t n_words = count_words(&text), quotes = 0;
         for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
             for (n = 0; k + n < text.n_bytes && isalpha((unsigned char)text.bytes[k + n]); n++) {}
-            if (n) n_words++, n_distinct += add_word(table, text.bytes + k, n);
+            if (n) n_distinct += add_word(table, text.bytes + k, n);
         }
         for (size_t k = 0; k < text.n_bytes; k++) {
             char c = text.bytes[k], next = k + 1 < text.n_bytes ? text.bytes[k + 1] : 0;
             quotes += c == '"';
-            assert_true(c == '\n' || (c >= ' ' && c <= 'z' && !strchr("[]|_<>=*", c)));
+            if (k + 3 < text.n_bytes && !memcmp(text.bytes + k, "’", 3)) { // the one sign that is not ASCII
+                k += 2;
+                continue;
+            }
+            assert_true(c == '\n' ? k == text.n_bytes - 1 : c >= ' ' && c <= 'z' && !strchr("[]|_<>=*", c));
             assert_false(c == ' ' && (next == ' ' || next == '\n' || next == '.' || next == ','));
             assert_false(strchr(".!?", c) && islower((unsigned char)next)); // a sentence that was never begun
         }
         assert_true(quotes % 2 == 0);
-        assert_in_range(n_words, 60, 160);
-        assert_true(text.bytes[text.n_bytes - 1] == '\n' && isupper((unsigned char)*text.bytes));
+        assert_in_range(n_words, 15, 190);
+        assert_false(n_words > LONGEST_RHYME && n_words < SHORTEST_TALE);
+        assert_true(isupper((unsigned char)*text.bytes));
+        n_rhymes += n_words <= LONGEST_RHYME;
     }
     printf("distinct words in %zu bytes: %zu\n", bytes, n_distinct);
-    assert_true(n_distinct >= 2400);
+    assert_true(n_distinct >= 2000);
+    double n = (double)n_stories, deviation = sqrt(n * 6 / 7 * 1 / 7); // of a binomial count
+    assert_true(fabs((double)n_rhymes - n * 6 / 7) <= 5 * deviation);
     free(table);
     free(text.bytes);
     grammar_free(g);
@@ -311,13 +352,13 @@ static void test_program_corpus(void **state)
     assert_int_equal(run("--check new/corpus/val.txt | tail -n 1"), 0);
     size_t good, all;
     assert_int_equal(sscanf(output, "%zu of %zu texts are stories", &good, &all), 2);
-    assert_true(good == all && all >= 10);
-    assert_int_equal(run("--count 7 --seed 8 >seven.txt && head -c 300 seven.txt >cut.txt"), 0);
+    assert_true(good == all && all >= 30);
+    assert_int_equal(run("--count 7 --seed 8 >seven.txt && head -c 60 seven.txt >cut.txt"), 0);
     assert_int_equal(run("--check seven.txt"), 0);
     assert_non_null(strstr(output, "7 of 7 texts"));
     assert_int_equal(run("--check cut.txt"), 0);
     assert_non_null(strstr(output, "0: derivations 0 nats inf"));
-    assert_non_null(strstr(output, "left the grammar at byte 300"));
+    assert_non_null(strstr(output, "left the grammar at byte 60"));
     assert_non_null(strstr(output, "0 of 1 texts"));
 }
 

@@ -1,0 +1,38 @@
+#!/bin/bash
+# scripts/bench.sh: the tables of `make bench`: our training step as a fraction of this machine's own sgemm peak, and, where
+# a python3 with PyTorch is found, PyTorch's eager step on the same models in the same run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${BUILD:-build}
+echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2 |
+    sed 's/^ *//'), $(nproc) cores"
+echo
+table=$("$build/bench" "$@")
+echo "$table"
+
+python=
+for candidate in python3 /usr/bin/python3; do
+    "$candidate" -c 'import torch' 2>/dev/null && python=$candidate && break
+done
+if [ -z "$python" ]; then
+    echo
+    echo "no python3 with PyTorch here: no comparison (Debian: apt-get install python3-torch)"
+    exit 0
+fi
+echo
+echo "| model | PyTorch ms/step | PyTorch tokens/s | PyTorch RSS MB | ours / PyTorch, tokens/s | ours / PyTorch, RSS |"
+echo "|---|---|---|---|---|---|"
+field() { sed -E "s/.*\"$1\": *([0-9.]+).*/\1/" <<<"$2"; }
+for model in gpt2-1024 gpt2-64 demo; do
+    row=$(grep "^| $model " <<<"$table") || continue
+    case $model in
+        gpt2-1024) arguments="--model gpt2 --T 1024 --steps 2" ;;
+        gpt2-64) arguments="--model gpt2 --T 64 --steps 8" ;;
+        demo) arguments="--model demo --steps 10" ;;
+    esac
+    json=$("$python" dev/reference/bench_gpt2.py $arguments | tail -n 1)
+    rate=$(cut -d'|' -f5 <<<"$row") rss=$(cut -d'|' -f10 <<<"$row")
+    awk -v model="$model" -v ms="$(field ms_per_step "$json")" -v tps="$(field tokens_per_s "$json")" \
+        -v mb="$(field peak_rss_mb "$json")" -v ours="$rate" -v rss="$rss" \
+        'BEGIN { printf "| %s | %.1f | %.0f | %.0f | %.2f | %.2f |\n", model, ms, tps, mb, ours / tps, rss / mb }'
+done
