@@ -2,8 +2,9 @@
 //
 //   build/train presets/tiny.toml --data.train='DIR/train_*.bin' --data.val='DIR/val_*.bin' --data.tokenizer=DIR
 //
-// This is the whole loop. Where to look next: run.c for what a step does, model.c and block.c for the network, dev.h for the
-// operations, optim.c and schedule.c for the update. Every setting is a row of config_table.c.
+// This is the whole loop. Where to look next: run.c for what a step does, model.c and block.c for the
+// network, dev.h for the operations, optim.c and schedule.c for the update. Every setting is a row of
+// config_table.c.
 #include "blas.h"
 #include "check.h"
 #include "run.h"

@@ -1,17 +1,19 @@
-// stories: writes a corpus of short English stories and rhymes and its exact entropy, and reads them back.
+// stories: writes a corpus of short English stories and its exact entropy, and reads it back.
 //
-//   build/stories --bytes 12000000 --seed 1 --out DIR   DIR/train.txt, DIR/val.txt and DIR/floor.json
-//   build/stories --count 3                             three of them on the screen
-//   build/stories --check FILE                          is each text in FILE one of the grammar?
+//   build/stories --bytes 20000000 --primer 2600000 --out DIR   DIR/train.txt, DIR/val.txt and DIR/floor.json
+//   build/stories --count 3                                     three tales on the screen; --rhymes: rhymes
+//   build/stories --check FILE                                  is each text in FILE a tale or a rhyme?
 //
-// A story is a tale or a rhyme. Layout of a corpus file: story, "<|endoftext|>", story, "<|endoftext|>", ...
-// with nothing between or after; newlines are the stories' own. Story i of a seed is always the same; training
-// stories are numbers 0, 1, 2, ..., validation stories numbers 2^40, 2^40 + 1, ...: the two never share a
-// number. (The same short rhyme may be drawn for two numbers.)
+// train.txt is --primer bytes of rhymes, then tales up to --bytes in all; val.txt is tales. Layout of a file:
+// story, "<|endoftext|>", story, "<|endoftext|>", ... with nothing between or after; newlines are the stories'
+// own. Story i of a seed is always the same. Tales to train on are numbers 0, 1, 2, ..., tales to validate on
+// 2^40, 2^40 + 1, ..., rhymes 2^41, 2^41 + 1, ...: no number is used twice. (The same short rhyme may be drawn
+// for two numbers.)
 //
 // floor.json: for "train" and "val" the number of stories, their bytes (separators not counted), words
-// (runs of letters), nats (exact: the sum of -log p(story)) and bits_per_byte = nats / (ln 2 * bytes).
-// Divide nats by the number of tokens for the floor in nats per token.
+// (runs of letters), nats (exact: the sum of -log p(story)) and bits_per_byte = nats / (ln 2 * bytes); in
+// "train", "primer" has the same for the rhymes alone. Divide nats by the number of tokens for the floor in nats
+// per token.
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -27,8 +29,9 @@
 #include "stories.h"
 
 typedef struct {
-    uint64_t bytes, val_bytes, seed, count;
+    uint64_t bytes, primer, val_bytes, seed, count;
     const char *out, *check;
+    bool rhymes;
 } Options;
 
 typedef struct {
@@ -37,14 +40,16 @@ typedef struct {
 } Totals;
 
 static const char help[] =
-    "usage: stories --bytes N [--val-bytes N] [--seed S] --out DIR   write DIR/train.txt, val.txt, floor.json\n"
-    "       stories --count N [--seed S]                             print N stories\n"
-    "       stories --check FILE                                     read stories back\n"
+    "usage: stories --bytes N [--primer N] [--val-bytes N] [--seed S] --out DIR   write a corpus into DIR\n"
+    "       stories --count N [--rhymes] [--seed S]      print N tales, or N rhymes\n"
+    "       stories --check FILE                         read stories back\n"
     "  --bytes N      stop the training text at the first story that ends at or after N bytes\n"
-    "  --val-bytes N  the same for the validation text (default: a twentieth of --bytes)\n"
+    "  --primer N     begin it with rhymes, until N bytes of it are written (default 0); the rest is tales\n"
+    "  --val-bytes N  tales to validate on (default: a twentieth of --bytes)\n"
     "  --seed S       which corpus (default 1); the same seed gives the same bytes\n"
     "  --check FILE   for each text between separators: derivations, nats, words, where it leaves the grammar\n"
-    "A story is a tale or a rhyme on one line. In a file each is followed by <|endoftext|> and nothing else.\n";
+    "A story is a tale or a rhyme on one line. In a file each is followed by <|endoftext|> and nothing else.\n"
+    "DIR has train.txt, val.txt and floor.json; in N bytes only the stories' own are counted.\n";
 
 static uint64_t parse_number(const char *option, const char *value)
 {
@@ -66,7 +71,11 @@ static Options parse(int argc, char **argv)
             fputs(help, stdout);
             exit(0);
         }
-        const char *known[] = {"--bytes", "--val-bytes", "--seed", "--count", "--out", "--check"};
+        if (!strcmp(option, "--rhymes")) {
+            o.rhymes = true;
+            continue;
+        }
+        const char *known[] = {"--bytes", "--val-bytes", "--seed", "--count", "--out", "--check", "--primer"};
         size_t k = 0;
         while (k < sizeof known / sizeof *known && strcmp(option, known[k])) k++;
         if (k == sizeof known / sizeof *known) die_usage("stories: %s: no such option (try --help)", option);
@@ -78,12 +87,17 @@ static Options parse(int argc, char **argv)
         case 2: o.seed = parse_number(option, value); break;
         case 3: o.count = parse_number(option, value); break;
         case 4: o.out = value; break;
-        default: o.check = value;
+        case 5: o.check = value; break;
+        default: o.primer = parse_number(option, value);
         }
     }
     if ((o.bytes > 0) + (o.count > 0) + (o.check != NULL) != 1)
         die_usage("stories: give one of --bytes N, --count N and --check FILE, N above 0 (try --help)");
     if (!!o.bytes != !!o.out) die_usage("stories: --bytes N and --out DIR go together (try --help)");
+    if (o.rhymes && !o.count) die_usage("stories: --rhymes goes with --count N (try --help)");
+    if (o.primer > o.bytes)
+        die_usage("stories: --primer %" PRIu64 ": more than --bytes %" PRIu64 " (the primer is a part of it)",
+                  o.primer, o.bytes);
     if (!val_given) o.val_bytes = o.bytes / 20;
     return o;
 }
@@ -103,11 +117,12 @@ static uint64_t count_words(const char *s, size_t n)
     return words;
 }
 
-// Streams stories from number `first` on until `bytes` are written; memory does not depend on how many.
-static Totals write_file(const Grammar *grammar, uint64_t seed, uint64_t first, uint64_t bytes,
-                         const char *path)
+// Appends stories of one kind, from number `first` on, until they are at least `bytes` long. Memory does not
+// depend on how many.
+static Totals write_stories(StoriesKind kind, uint64_t seed, uint64_t first, uint64_t bytes, FILE *file,
+                            const char *path)
 {
-    FILE *file = open_file(path, "wb");
+    Grammar *grammar = stories_load(kind);
     GrammarText text = {0};
     Totals t = {0};
     while (t.bytes < bytes) {
@@ -119,9 +134,19 @@ static Totals write_file(const Grammar *grammar, uint64_t seed, uint64_t first, 
         t.words += count_words(text.bytes, text.n_bytes);
         t.nats += text.nats;
     }
-    if (fclose(file)) die("stories: %s: %s (is the disk full?)", path, strerror(errno));
     free(text.bytes);
+    grammar_free(grammar);
     return t;
+}
+
+static Totals sum(Totals a, Totals b)
+{
+    return (Totals){a.stories + b.stories, a.bytes + b.bytes, a.words + b.words, a.nats + b.nats};
+}
+
+static void close_file(FILE *file, const char *path)
+{
+    if (fclose(file)) die("stories: %s: %s (is the disk full?)", path, strerror(errno));
 }
 
 static double bits_per_byte(Totals t)
@@ -162,36 +187,50 @@ static char *join(const char *folder, const char *name)
     return path;
 }
 
-static void write_corpus(const Grammar *grammar, Options o)
+static void write_corpus(Options o)
 {
     make_folder(o.out);
     char *train_path = join(o.out, "train.txt"), *val_path = join(o.out, "val.txt");
     char *json_path = join(o.out, "floor.json");
-    Totals train = write_file(grammar, o.seed, 0, o.bytes, train_path);
-    Totals val = write_file(grammar, o.seed, STORIES_VAL_FIRST, o.val_bytes, val_path);
-    json_t *json = json_pack("{s:I, s:o, s:o}", "seed", (json_int_t)o.seed, "train", totals_json(train), "val",
+    FILE *file = open_file(train_path, "wb");
+    Totals primer = write_stories(STORIES_RHYMES, o.seed, STORIES_RHYME_FIRST, o.primer, file, train_path);
+    uint64_t rest = o.bytes > primer.bytes ? o.bytes - primer.bytes : 0;
+    Totals train = sum(primer, write_stories(STORIES_TALES, o.seed, 0, rest, file, train_path));
+    close_file(file, train_path);
+    file = open_file(val_path, "wb");
+    Totals val = write_stories(STORIES_TALES, o.seed, STORIES_VAL_FIRST, o.val_bytes, file, val_path);
+    close_file(file, val_path);
+
+    json_t *train_json = totals_json(train);
+    json_t *json = json_pack("{s:I, s:o, s:o}", "seed", (json_int_t)o.seed, "train", train_json, "val",
                              totals_json(val));
-    if (!json || json_dump_file(json, json_path, JSON_INDENT(2)))
+    if (!json || json_object_set_new(train_json, "primer", totals_json(primer)) ||
+        json_dump_file(json, json_path, JSON_INDENT(2)))
         die("stories: %s: cannot write it (is the disk full?)", json_path);
     json_decref(json);
-    const char *line = "%s: %" PRIu64 " stories, %" PRIu64 " words, floor %.4f bits per byte\n";
-    printf(line, train_path, train.stories, train.words, bits_per_byte(train));
-    printf(line, val_path, val.stories, val.words, bits_per_byte(val));
+    const char *line = "%s: %" PRIu64 " %s, %" PRIu64 " words, floor %.4f bits per byte\n";
+    if (primer.stories)
+        printf(line, train_path, primer.stories, "rhymes to begin with", primer.words, bits_per_byte(primer));
+    printf(line, train_path, train.stories, primer.stories ? "stories in all" : "tales", train.words,
+           bits_per_byte(train));
+    printf(line, val_path, val.stories, "tales", val.words, bits_per_byte(val));
     free(train_path);
     free(val_path);
     free(json_path);
 }
 
-static void print_stories(const Grammar *grammar, Options o)
+static void print_stories(Options o)
 {
+    Grammar *grammar = stories_load(o.rhymes ? STORIES_RHYMES : STORIES_TALES);
     GrammarText text = {0};
     for (uint64_t i = 0; i < o.count; i++) {
-        grammar_write(grammar, o.seed, i, &text);
+        grammar_write(grammar, o.seed, i + (o.rhymes ? STORIES_RHYME_FIRST : 0), &text);
         fwrite(text.bytes, 1, text.n_bytes, stdout);
         puts(STORIES_SEPARATOR);
     }
     if (fflush(stdout) || ferror(stdout)) die("stories: cannot write to the screen: %s", strerror(errno));
     free(text.bytes);
+    grammar_free(grammar);
 }
 
 // The whole file, NUL-terminated.
@@ -230,10 +269,20 @@ static void print_score(size_t number, const char *s, size_t n, GrammarScore sco
     putchar('\n');
 }
 
+// As a tale, else as a rhyme; what is neither left the grammar where the longer match ends.
+static GrammarScore score_either(const Grammar *tales, const Grammar *rhymes, const char *s, size_t n)
+{
+    GrammarScore tale = grammar_score(tales, s, n);
+    if (tale.derivations) return tale;
+    GrammarScore rhyme = grammar_score(rhymes, s, n);
+    return rhyme.derivations || rhyme.reached > tale.reached ? rhyme : tale;
+}
+
 // Newlines before a text are skipped, so that --check reads what --count printed. Texts that are no stories are
 // counted, and are no error.
-static void check_file(const Grammar *grammar, const char *path)
+static void check_file(const char *path)
 {
+    Grammar *tales = stories_load(STORIES_TALES), *rhymes = stories_load(STORIES_RHYMES);
     size_t n, n_texts = 0, n_stories = 0;
     char *bytes = read_file(path, &n);
     double nats = 0;
@@ -242,7 +291,7 @@ static void check_file(const Grammar *grammar, const char *path)
         const char *stop = s;
         while (stop < end && strncmp(stop, STORIES_SEPARATOR, strlen(STORIES_SEPARATOR))) stop++;
         if (stop > s) {
-            GrammarScore score = grammar_score(grammar, s, (size_t)(stop - s));
+            GrammarScore score = score_either(tales, rhymes, s, (size_t)(stop - s));
             print_score(n_texts++, s, (size_t)(stop - s), score);
             n_stories += score.derivations > 0;
             nats += score.derivations ? score.nats : 0;
@@ -252,15 +301,15 @@ static void check_file(const Grammar *grammar, const char *path)
     if (!n_texts) die("stories: %s: no text in it", path);
     printf("%zu of %zu texts are stories of the grammar; %.4f nats in these\n", n_stories, n_texts, nats);
     free(bytes);
+    grammar_free(tales);
+    grammar_free(rhymes);
 }
 
 int main(int argc, char **argv)
 {
     Options o = parse(argc, argv);
-    Grammar *grammar = stories_load();
-    if (o.check) check_file(grammar, o.check);
-    else if (o.count) print_stories(grammar, o);
-    else write_corpus(grammar, o);
-    grammar_free(grammar);
+    if (o.check) check_file(o.check);
+    else if (o.count) print_stories(o);
+    else write_corpus(o);
     return 0;
 }

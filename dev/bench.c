@@ -2,13 +2,15 @@
 //
 //   build/bench [gpt2-1024] [gpt2-64] [demo] [--steps N] [--threads N] [--profile]
 //
-// Measures the machine's sgemm peak over the very matmul shapes of the model (OpenBLAS, its own threading), then times whole
-// training steps (forward, backward, gradient norm, clip, AdamW) on random tokens. The fraction is
+// Measures the machine's sgemm peak over the very matmul shapes of the model (OpenBLAS, its own
+// threading), then times whole training steps (forward, backward, gradient norm, clip, AdamW) on random
+// tokens. The fraction is
 //
 //   flops per token (model_flops_per_token) x tokens per second / peak
 //
-// Peak and steps are measured in turn in one run, because machines drift. The median of the steps is quoted. Each case runs in a
-// process of its own, so that the peak memory of the process (RSS) is the case's.
+// Peak and steps are measured in turn in one run, because machines drift. The median of the steps is
+// quoted. Each case runs in a process of its own, so that the peak memory of the process (RSS) is the
+// case's.
 #include "blas.h"
 #include "check.h"
 #include "model.h"
@@ -52,11 +54,13 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// The forward matmuls of one micro-batch; backward has the same shapes with the roles of M, N and K exchanged.
+// The forward matmuls of one micro-batch; backward has the same shapes with the roles of M, N and K
+// exchanged.
 static double case_peak(const Case *c, int threads)
 {
     const ModelShape *s = &c->shape;
-    size_t N = c->B * c->T, C = s->channels, qkv = (s->heads + 2 * s->kv_heads) * s->head_size, head = N < 1024 ? N : 1024;
+    size_t N = c->B * c->T, C = s->channels, head = N < 1024 ? N : 1024;
+    size_t qkv = (s->heads + 2 * s->kv_heads) * s->head_size;
     BlasShape shape[] = {{N, qkv, C}, {N, C, s->heads * s->head_size}, {N, s->ffn, C}, {N, C, s->ffn},
                          {head, s->vocab, C}, {N, C, qkv}, {qkv, C, N}, {s->ffn, C, N}};
     return blas_peak(shape, sizeof shape / sizeof *shape, threads, 2.0);
@@ -87,8 +91,8 @@ static void run_case(const Case *c, int threads, int steps)
     getrusage(RUSAGE_SELF, &usage);
     double median = time[steps / 2], peak = case_peak(c, dev->threads);
     double rate = (double)N / median, gflops = model_flops_per_token(&c->shape, c->T) * rate / 1e9;
-    printf("| %-9s | %2zu x %4zu | %9.1f | %9.0f | %8.0f | %10.0f | %6.1f%% | %9.0f | %8.0f | %7.4f |\n", c->name, c->B, c->T,
-           median * 1e3, rate, gflops, peak, 100 * gflops / peak, (double)mem.peak / 1e6,
+    printf("| %-9s | %2zu x %4zu | %9.1f | %9.0f | %8.0f | %10.0f | %6.1f%% | %10.0f | %8.0f | %7.4f |\n", c->name,
+           c->B, c->T, median * 1e3, rate, gflops, peak, 100 * gflops / peak, (double)mem.peak / 1e6,
            (double)usage.ru_maxrss / 1e3, loss);
     fflush(stdout);
     free(token), free(time);
@@ -125,7 +129,8 @@ int main(int argc, char **argv)
         if (!known) die_usage("bench: '%s' (try: gpt2-1024 gpt2-64 demo --steps N --threads N)", argv[i]);
     }
     printf("OpenBLAS kernels: %s (%s)\n\n", blas_kernel(), blas_reason());
-    printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   | loss    |\n");
+    printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   "
+           "| loss    |\n");
     printf("|---|---|---|---|---|---|---|---|---|---|\n");
     bool ok = true;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)

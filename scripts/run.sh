@@ -1,8 +1,8 @@
 #!/bin/bash
 # scripts/run.sh [TEXT] [--section.key=value ...]: the flow of `make run`, from text to a model and its samples.
 #
-#   without TEXT   12 MB of generated stories and rhymes, whose entropy is known   -> runs/stories
-#   with TEXT      a file, or a folder of files: your own text           -> runs/text
+#   without TEXT   20 MB of generated stories, whose entropy is known   -> runs/stories
+#   with TEXT      a file, or a folder of files: your own text   -> runs/text
 #
 # The arithmetic is at the top of scripts/presets/stories.toml and scripts/presets/text.toml. An earlier run
 # is kept as runs/NAME.previous. Each phase is one line with the seconds since the start; an error ends the
@@ -42,8 +42,8 @@ fi
 mkdir -p "$data"
 
 if [ -z "$text" ]; then
-    phase "1/4 corpus: writing stories and rhymes to $data"
-    "$build/stories" --bytes 12000000 --val-bytes 400000 --seed 1 --out "$data"
+    phase "1/4 corpus: writing rhymes, then tales, to $data"
+    "$build/stories" --bytes 20000000 --primer 3500000 --val-bytes 500000 --seed 1 --out "$data"
     phase "2/4 tokens: training a tokenizer on them"
     "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab 4096 --out "$data"
 else

@@ -3,10 +3,11 @@
 //   m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2,   w -= lr (mhat / (sqrt(vhat) + eps) + decay w)
 //   mhat = m / (1 - b1^t),   vhat = v / (1 - b2^t)          (Loshchilov & Hutter, arXiv 1711.05101; PyTorch's form)
 //
-// The decay acts on the weight itself, not through the gradient: that is the W. One pass over memory: read g, m, v, w; write m, v, w
-// and a zero to g, so that the next step starts from clean accumulators without a pass of its own.
-// The invariant: element-wise, so ZeRO may cut the range anywhere. sum_squares adds fixed ranges in a fixed order, in
-// double, so that the norm's bits depend neither on threads nor on luck.
+// The decay acts on the weight itself, not through the gradient: that is the W. One pass over memory:
+// read g, m, v, w; write m, v, w and a zero to g, so that the next step starts from clean accumulators
+// without a pass of its own.
+// The invariant: element-wise, so ZeRO may cut the range anywhere. sum_squares adds fixed ranges in a
+// fixed order, in double, so that the norm's bits depend neither on threads nor on luck.
 #include "dev_cpu.h"
 
 #include <math.h>

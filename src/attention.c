@@ -1,18 +1,21 @@
 // attention: causal attention with grouped queries, on the CPU, without the T x T matrix.
 //
-// For a block of queries the keys come in tiles. With m the running maximum and l the running denominator of a row,
+// For a block of queries the keys come in tiles. With m the running maximum and l the running
+// denominator of a row,
 //
 //   S = scale Q K^T,  m' = max(m, rowmax S),  P = exp(S - m'),  l' = l e^(m - m') + rowsum P,  O' = O e^(m - m') + P V
 //
-// and at the end O / l, lse = m + log l (Dao et al., arXiv 2205.14135, algorithm 1). Backward recomputes P = exp(S - lse):
+// and at the end O / l, lse = m + log l (Dao et al., arXiv 2205.14135, algorithm 1). Backward recomputes
+// P = exp(S - lse):
 //
 //   delta = rowsum(dO * O),  dV += P^T dO,  dP = dO V^T,  dS = scale P (dP - delta),  dQ += dS K,  dK += dS^T Q
 //
-// The invariant: scratch is one (Q_BLOCK, K_TILE) tile or two per thread, whatever T is. A tile ends at the last key
-// that the block may see, so the causal half that is never needed is not computed, but for the triangle on the diagonal.
-// A forward task is a (batch, head, query block); a backward task is a (batch, kv head) and owns its dK and dV, so nothing
-// is summed across threads. Tile products are single-threaded sgemm calls.
-// The naive twin at the end keeps the whole matrix, in double; tests compare the two.
+// The invariant: scratch is one (Q_BLOCK, K_TILE) tile or two per thread, whatever T is. A tile ends at
+// the last key that the block may see, so the causal half that is never needed is not computed, but for
+// the triangle on the diagonal. A forward task is a (batch, head, query block); a backward task is a
+// (batch, kv head) and owns its dK and dV, so nothing is summed across threads. Tile products are
+// single-threaded sgemm calls. The naive twin at the end keeps the whole matrix, in double; tests
+// compare the two.
 #include "dev_cpu.h"
 
 #include "vmath.h"
@@ -55,7 +58,8 @@ static float softmax_row(float *row, size_t n, size_t w, float *m, float *l)
     return shrink;
 }
 
-static void forward_block(float *out, float *lse, const float *q, const float *k, const float *v, AttnShape s, size_t q0)
+static void forward_block(float *out, float *lse, const float *q, const float *k, const float *v, AttnShape s,
+                          size_t q0)
 {
     size_t H = s.H, D = s.D, rows = min_size(Q_BLOCK, s.Tq - q0), ldo = H * D;
     float tile[Q_BLOCK * K_TILE] __attribute__((aligned(64))), m[Q_BLOCK], l[Q_BLOCK], scale = 1 / sqrtf((float)D);
@@ -95,7 +99,8 @@ static void attention_forward(Dev *dev, X *out_, float *lse, const X *q_, const 
     }
 }
 
-// One query block of one head. q, dq, out, dout point at row q0 of the head; k, v, dk, dv at row 0 of the kv head.
+// One query block of one head. q, dq, out, dout point at row q0 of the head; k, v, dk, dv at row 0 of
+// the kv head.
 static void backward_block(float *dq, float *dk, float *dv, const float *dout, const float *out, const float *lse,
                            const float *q, const float *k, const float *v, AttnShape s, size_t q0)
 {
@@ -153,7 +158,8 @@ static void attention_backward(Dev *dev, X *dq_, X *dk_, X *dv_, const X *dout_,
 }
 
 // One query of one head with its whole row of scores: what the tiled version must agree with.
-static void naive_row(float *out, float *lse, const float *q, const float *k, const float *v, size_t n_keys, AttnShape s)
+static void naive_row(float *out, float *lse, const float *q, const float *k, const float *v, size_t n_keys,
+                      AttnShape s)
 {
     double *score = malloc(n_keys * sizeof *score), top = -INFINITY, sum = 0;
     if (!score) abort();

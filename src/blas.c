@@ -1,16 +1,20 @@
 // blas: picks OpenBLAS' kernel set, and measures its speed.
 //
-// OpenBLAS chooses kernels when it is loaded, by the processor's name; 0.3.21 takes AVX-512 machines that it does not know by
-// name for Haswell (AVX2) and runs at half speed. OPENBLAS_CORETYPE overrides the choice but is read at load time, so the
-// program replaces itself once, with the variable set. Images and clusters also preset the variable to an old kernel set that runs
-// everywhere; that is overridden too, and said. PRETRAIN_BLAS=keep leaves the choice alone; PRETRAIN_BLAS=ours marks the restart.
+// OpenBLAS chooses kernels when it is loaded, by the processor's name; 0.3.21 takes AVX-512 machines
+// that it does not know by name for Haswell (AVX2) and runs at half speed. OPENBLAS_CORETYPE overrides
+// the choice but is read at load time, so the program replaces itself once, with the variable set.
+// Images and clusters also preset the variable to an old kernel set that runs everywhere; that is
+// overridden too, and said. PRETRAIN_BLAS=keep leaves the choice alone; PRETRAIN_BLAS=ours marks the
+// restart.
 //
-// The same restart makes idle OpenMP threads sleep (OMP_WAIT_POLICY=passive) unless the user chose otherwise. The default is to spin
-// at every barrier; as soon as anything else runs on the machine, the spinning thread keeps the core that the thread it
-// waits for needs, and a run becomes many times slower.
+// The same restart makes idle OpenMP threads sleep (OMP_WAIT_POLICY=passive) unless the user chose
+// otherwise. The default is to spin at every barrier; as soon as anything else runs on the machine, the
+// spinning thread keeps the core that the thread it waits for needs, and a run becomes many times
+// slower.
 //
-// The measured peak is the yardstick of every MFU in this project: the machine's own best sgemm rate over the shapes of
-// the model at hand, with the library's own threading and nothing else running, not a data sheet's number.
+// The measured peak is the yardstick of every MFU in this project: the machine's own best sgemm rate
+// over the shapes of the model at hand, with the library's own threading and nothing else running, not a
+// data sheet's number.
 #include "blas.h"
 
 #include "check.h"
@@ -35,7 +39,8 @@ const char *blas_kernel(void)
 const char *blas_reason(void)
 {
     const char *mode = getenv("PRETRAIN_BLAS");
-    if (mode && !strcmp(mode, "ours")) return "chosen for this processor's AVX-512; PRETRAIN_BLAS=keep to leave the choice alone";
+    if (mode && !strcmp(mode, "ours"))
+        return "chosen for this processor's AVX-512; PRETRAIN_BLAS=keep to leave the choice alone";
     return getenv("OPENBLAS_CORETYPE") ? "from OPENBLAS_CORETYPE" : "OpenBLAS' own choice";
 }
 

@@ -3,13 +3,14 @@
 //   x -> attn_norm -> q, k, v -> [QK-norm] -> [RoPE] -> causal attention -> out -> + x = r
 //   r -> ffn_norm -> (up, GELU | gate and up, SwiGLU) -> down -> + r
 //
-// Pre-norm as in GPT-2 (Radford et al. 2019) and LLaMA (arXiv 2302.13971). The families differ by switches: the kind of norm, biases,
-// learned positions or RoPE, GELU or SwiGLU, kv_heads < heads (grouped queries, arXiv 2305.13245). QK-norm is a per-head RMSNorm with one
-// weight of D elements for all heads (Qwen3's form).
+// Pre-norm as in GPT-2 (Radford et al. 2019) and LLaMA (arXiv 2302.13971). The families differ by
+// switches: the kind of norm, biases, learned positions or RoPE, GELU or SwiGLU, kv_heads < heads
+// (grouped queries, arXiv 2305.13245). QK-norm is a per-head RMSNorm with one weight of D elements for
+// all heads (Qwen3's form).
 //
-// The invariant: backward reads only `inp`, `saved` and the weights, and undoes forward line by line, last line first.
-// q, k and v are one matmul because their rows are adjacent in the parameter table, and so are gate and up.
-// RoPE works in place: its backward turns the gradient back and needs nothing saved.
+// The invariant: backward reads only `inp`, `saved` and the weights, and undoes forward line by line,
+// last line first. q, k and v are one matmul because their rows are adjacent in the parameter table, and
+// so are gate and up. RoPE works in place: its backward turns the gradient back and needs nothing saved.
 #include "unit.h"
 
 #include <string.h>
@@ -59,7 +60,8 @@ static AttnShape attn_shape(const ModelShape *s, const Batch *batch)
                        .D = s->head_size, .ldq = qkv_width(s), .ldkv = qkv_width(s)};
 }
 
-// Appends this call's keys and values (batch->T rows of one sequence) to the layer's cache; *k and *v become the cache.
+// Appends this call's keys and values (batch->T rows of one sequence) to the layer's cache; *k and *v
+// become the cache.
 static void cache_append(const UnitContext *ctx, const Unit *unit, AttnShape *shape, X **k, X **v)
 {
     const ModelShape *s = ctx->shape;

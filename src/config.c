@@ -6,7 +6,8 @@
 // The invariant after config_resolve: every value is in its range, the sizes divide, and each key that a
 // person set has an effect on this run. A setting that changes nothing is refused: who writes
 // model.rope_theta beside learned positions believes something about the run that is not so. The one
-// exception: the command line may switch off what a file's key depends on (`tiny-llama --model.position=learned`).
+// exception: the command line may switch off what a file's key depends on (`tiny-llama
+// --model.position=learned`).
 //
 // Derived sizes, in the symbols of the glossary:
 //     G = H      D = C / H      F = 4C (gelu) or 8C/3 rounded up to a multiple of 64 (swiglu)    unless set

@@ -42,6 +42,7 @@ typedef struct {
     } run;
     struct {
         char train[CONFIG_TEXT], val[CONFIG_TEXT], tokenizer[CONFIG_TEXT], floor[CONFIG_TEXT];
+        bool shuffle;
     } data;
     struct {
         char preset[CONFIG_TEXT];

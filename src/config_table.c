@@ -53,6 +53,8 @@ static const ConfigKey TABLE[] = {
     TEXT(data, val, "", "token shards to evaluate on; a path or a pattern"),
     TEXT(data, tokenizer, "", "folder of the tokenizer that made the shards"),
     TEXT(data, floor, "", "floor.json with the entropy of the validation text, where its source knows it"),
+    BOOL(data, shuffle, "true",
+        "windows of the training text in random order, anew each epoch; false: in the order of the files"),
 
     TEXT(model, preset, "", "preset of the model; its [model] section fills the model keys that are not set"),
     INT(model, layers, "4", "[1, 100000]", "", "", "transformer blocks"),

@@ -18,6 +18,9 @@
 // resume, and there is no state to save. A window that goes around the end meets the first document's
 // end-of-text token, as at any other border between documents.
 //
+// Without shuffling, permute_e(w) = w and offset_0 = 0: the first epoch is the text from its first token to its
+// last, for a text whose order matters (easy parts first). Later epochs begin at their random offsets.
+//
 // Rejected: a position per rank that moves on (overlapping or skipped samples as soon as the layout changes);
 // a stored permutation (8 bytes a window, and gone after a crash); windows that stop at documents (padding).
 #include "dataset.h"
@@ -26,7 +29,6 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,7 +202,7 @@ static void ring_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out)
     dataset_span(ds, 0, n - before_end, out + before_end);
 }
 
-void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, int32_t *inputs,
+void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle, int32_t *inputs,
                     int32_t *targets)
 {
     if (context < 1 || ds->n_tokens <= context)
@@ -212,7 +214,9 @@ void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t see
     Rng rng = rng_make(seed, "data", (uint32_t)epoch);
     // rng_permute uses the indices below 6 * 2^32, the offset the last one.
     int64_t offset = (int64_t)rng_below(rng, UINT64_MAX, (uint64_t)ds->n_tokens);
-    int64_t window = (int64_t)rng_permute(rng, (uint64_t)(sample % n_windows), (uint64_t)n_windows);
+    int64_t window = sample % n_windows;
+    if (shuffle) window = (int64_t)rng_permute(rng, (uint64_t)window, (uint64_t)n_windows);
+    else if (epoch == 0) offset = 0;
     int64_t start = (offset + window * context) % ds->n_tokens;
     ring_span(ds, (start + 1) % ds->n_tokens, context, targets);
     ring_span(ds, start, 1, inputs);

@@ -4,13 +4,13 @@
 // entry in plain C with OpenMP and OpenBLAS, and is the specification; another device fills the same
 // entries with its own kernels, and is checked against this one.
 //
-// Conventions. Outputs first, inputs next, sizes last. Parameter gradients accumulate (+=), activations and their
-// gradients are written (=). `X` is one element of the storage type of activations and weights (dev->x_type); it is opaque,
-// so that the compiler refuses to mix it with the fp32 arrays (float *): gradients, optimizer state,
-// statistics, losses. All arithmetic is fp32 whatever X is.
+// Conventions. Outputs first, inputs next, sizes last. Parameter gradients accumulate (+=), activations
+// and their gradients are written (=). `X` is one element of the storage type of activations and weights
+// (dev->x_type); it is opaque, so that the compiler refuses to mix it with the fp32 arrays (float *):
+// gradients, optimizer state, statistics, losses. All arithmetic is fp32 whatever X is.
 //
-// Glossary: B batch, T tokens of a sequence, N = B*T rows, C channels, H query heads, G key/value heads, D head size,
-// F ffn width, V vocabulary, OC output channels.
+// Glossary: B batch, T tokens of a sequence, N = B*T rows, C channels, H query heads, G key/value heads,
+// D head size, F ffn width, V vocabulary, OC output channels.
 #ifndef DEV_H
 #define DEV_H
 #include <stdbool.h>
@@ -24,8 +24,9 @@ typedef struct X X; // opaque element of the storage type
 typedef enum { X_FP32 } XType;
 typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
 
-// Attention over packed rows: q row (b, t) starts at q + (b*Tq + t)*ldq and holds H*D elements; k and v likewise with G*D
-// elements and ldkv. Query t of the block stands at position q_start + t; it sees keys 0 .. q_start + t.
+// Attention over packed rows: q row (b, t) starts at q + (b*Tq + t)*ldq and holds H*D elements; k and v
+// likewise with G*D elements and ldkv. Query t of the block stands at position q_start + t; it sees keys
+// 0 .. q_start + t.
 typedef struct {
     size_t B, Tq, Tk, H, G, D; // H is a multiple of G: query head h reads key/value head h / (H/G)
     size_t ldq, ldkv;          // elements from one row to the next
@@ -51,7 +52,8 @@ struct Dev {
     // out = inp weight^T + bias; bias (OC) may be NULL.
     void (*matmul_forward)(Dev *, X *out, const X *inp, const X *weight, const X *bias,
                            size_t N, size_t C, size_t OC);
-    // pre = inp weight^T + bias; out = gelu(pre), the tanh form (Hendrycks & Gimpel, arXiv 1606.08415). pre may be NULL.
+    // pre = inp weight^T + bias; out = gelu(pre), the tanh form (Hendrycks & Gimpel, arXiv 1606.08415).
+    // pre may be NULL.
     void (*matmul_gelu_forward)(Dev *, X *out, X *pre, const X *inp, const X *weight, const X *bias,
                                 size_t N, size_t C, size_t OC);
     // dinp = dout weight
@@ -77,8 +79,9 @@ struct Dev {
     void (*embed_backward)(Dev *, float *dwte, float *dwpe, const X *dout, const int32_t *token,
                            const int32_t *pos, size_t N, size_t C, size_t V);
 
-    // ---- residual + norm: sum = a + b, out = norm(sum) * weight + bias. b NULL: out = norm(a), and sum is not written.
-    // mean, rstd (N) fp32 are saved for backward; RMSNorm (arXiv 1910.07467) leaves mean alone; bias may be NULL.
+    // ---- residual + norm: sum = a + b, out = norm(sum) * weight + bias. b NULL: out = norm(a), and sum
+    // is not written. mean, rstd (N) fp32 are saved for backward; RMSNorm (arXiv 1910.07467) leaves mean
+    // alone; bias may be NULL.
     void (*norm_forward)(Dev *, X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight,
                          const X *bias, size_t N, size_t C, NormKind kind, float eps);
     // dinp = dresid + d(norm)/d(inp) dout; dresid may be NULL or equal dinp. inp is what was normalised.
@@ -86,21 +89,23 @@ struct Dev {
                           const X *inp, const float *mean, const float *rstd, const X *weight,
                           size_t N, size_t C, NormKind kind);
 
-    // ---- per-head RMSNorm of queries or keys (QK-norm): rows of `heads` vectors of D elements, ld elements apart
-    // rstd (N, heads). out may equal inp only when no backward follows.
+    // ---- per-head RMSNorm of queries or keys (QK-norm): rows of `heads` vectors of D elements, ld
+    // elements apart rstd (N, heads). out may equal inp only when no backward follows.
     void (*head_norm_forward)(Dev *, X *out, float *rstd, const X *inp, const X *weight, size_t N, size_t heads,
                               size_t D, size_t ld, float eps);
     // dinp may equal dout.
     void (*head_norm_backward)(Dev *, X *dinp, float *dweight, const X *dout, const X *inp, const float *rstd,
                                const X *weight, size_t N, size_t heads, size_t D, size_t ld);
 
-    // ---- rotary positions (Su et al., arXiv 2104.09864), rotate-half: pairs (i, i + D/2), angle pos * theta^(-2i/D).
-    // In place on rows of `heads` vectors, ld elements apart. backward turns the gradient back by the same angle.
+    // ---- rotary positions (Su et al., arXiv 2104.09864), rotate-half: pairs (i, i + D/2), angle pos *
+    // theta^(-2i/D). In place on rows of `heads` vectors, ld elements apart. backward turns the gradient
+    // back by the same angle.
     void (*rope_forward)(Dev *, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta);
     void (*rope_backward)(Dev *, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta);
 
     // ---- causal attention, tiled with online softmax (Dao et al., arXiv 2205.14135); scale 1/sqrt(D)
-    // out (B, Tq, H, D); lse (B, H, Tq) = log of the softmax denominator, saved for backward (NULL: not wanted)
+    // out (B, Tq, H, D); lse (B, H, Tq) = log of the softmax denominator, saved for backward (NULL: not
+    // wanted)
     void (*attention_forward)(Dev *, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape);
     // dq, dk, dv have the row strides of q, k, v. q_start must be 0.
     void (*attention_backward)(Dev *, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse,
@@ -113,7 +118,8 @@ struct Dev {
 
     // ---- optimizer and reductions
     double (*sum_squares)(Dev *, const float *x, size_t n); // the order of the sum does not depend on the thread count
-    // One fused pass over n parameters: m, v, weights; x (storage copy) is written when not NULL; grad is zeroed.
+    // One fused pass over n parameters: m, v, weights; x (storage copy) is written when not NULL; grad
+    // is zeroed.
     void (*adamw)(Dev *, float *weight, float *m, float *v, float *grad, X *x, size_t n, AdamW hyper);
 
     // ---- memory: copies between host and device (allocation goes through the memory door, mem.h)
@@ -122,7 +128,8 @@ struct Dev {
     void (*zero)(Dev *, void *device_dst, size_t n_bytes);
 };
 
-// The CPU device: fp32, OpenMP with `threads` threads (0: all cores). Results do not depend on the thread count.
+// The CPU device: fp32, OpenMP with `threads` threads (0: all cores). Results do not depend on the
+// thread count.
 Dev *dev_cpu_create(int threads);
 void dev_cpu_free(Dev *dev);
 // Dies, naming the op, when an entry is missing.

@@ -1,10 +1,12 @@
 // dev_cpu: the CPU device: creates the op table and fills it from the files that hold the ops.
 //
-// The invariant: every entry is filled, and none gives different bits for different thread counts. OpenBLAS is held to one
-// thread; all parallelism is OpenMP's, over tiles and rows that are cut by shape (see matmul.c).
+// The invariant: every entry is filled, and none gives different bits for different thread counts.
+// OpenBLAS is held to one thread; all parallelism is OpenMP's, over tiles and rows that are cut by shape
+// (see matmul.c).
 //
-// Which sgemm kernels OpenBLAS uses is decided when it is loaded, from the processor's name. A library older than the
-// processor guesses low: 0.3.21 takes several AVX-512 machines for Haswell and runs at half speed. blas.c corrects that.
+// Which sgemm kernels OpenBLAS uses is decided when it is loaded, from the processor's name. A library
+// older than the processor guesses low: 0.3.21 takes several AVX-512 machines for Haswell and runs at
+// half speed. blas.c corrects that.
 #include "dev_cpu.h"
 
 #include "check.h"

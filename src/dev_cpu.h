@@ -1,7 +1,7 @@
 // dev_cpu: the CPU's side of the op table, shared by the files that fill it. Layer 1.
 //
-// Each op lives in the file of its idea (matmul.c, attention.c, norm.c, ...) and is declared here once; dev_cpu.c
-// puts them into the table. The contracts stand in dev.h. Storage is fp32: X is float.
+// Each op lives in the file of its idea (matmul.c, attention.c, norm.c, ...) and is declared here once;
+// dev_cpu.c puts them into the table. The contracts stand in dev.h. Storage is fp32: X is float.
 #ifndef DEV_CPU_H
 #define DEV_CPU_H
 #include "dev.h"
@@ -9,10 +9,12 @@
 extern "C" {
 #endif
 
-// Scratch that ops share, at least n floats, 64-byte aligned. It grows on first use and is kept; one op runs at a time.
+// Scratch that ops share, at least n floats, 64-byte aligned. It grows on first use and is kept; one op
+// runs at a time.
 float *dev_cpu_scratch(Dev *dev, size_t n_floats);
 
-// C (M, N) = alpha * op(A) op(B) + beta * C on the calling thread; row-major with leading dimensions; op is transposition.
+// C (M, N) = alpha * op(A) op(B) + beta * C on the calling thread; row-major with leading dimensions; op
+// is transposition.
 void matmul_gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
 

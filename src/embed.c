@@ -2,8 +2,9 @@
 //
 //   out[n] = tokens.weight[token[n]] + positions.weight[pos[n]];  dwte[token[n]] += dout[n],  dwpe[pos[n]] += dout[n]
 //
-// The invariant: backward adds rows in ascending n for every channel. Threads share out channels, not rows, so a token that
-// occurs often needs neither atomics nor sorting, and the bits do not depend on the number of threads.
+// The invariant: backward adds rows in ascending n for every channel. Threads share out channels, not
+// rows, so a token that occurs often needs neither atomics nor sorting, and the bits do not depend on
+// the number of threads.
 #include "dev_cpu.h"
 
 enum { STRIP = 64 };

@@ -1,4 +1,5 @@
-// ffn: the gated activation of LLaMA's feed-forward layer, on the CPU. (GELU lives in the matmul, see matmul.c.)
+// ffn: the gated activation of LLaMA's feed-forward layer, on the CPU. (GELU lives in the matmul, see
+// matmul.c.)
 //
 //   SwiGLU (Shazeer, arXiv 2002.05202): out = silu(gate) * up, silu(x) = x sigmoid(x)
 //   dgate = dout * up * s (1 + gate (1 - s)),  dup = dout * gate * s,  with s = sigmoid(gate)

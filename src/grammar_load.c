@@ -212,8 +212,8 @@ static void check_distinct(const Grammar *g, int rule)
     free(word);
 }
 
-// What is remembered must be a word: [x=rule] and [x=hero.form] need word lists, and [x=hero] would be a second
-// name for one word.
+// What is remembered must be a word: [x=rule] and [x=hero.form] need word lists, and [x=hero] would be a
+// second name for one word.
 static void check_binds(const Grammar *g, const Rule *r, const Item *item)
 {
     bool words = item->kind == FORM || (item->kind == RULE && g->rule[item->rule].n_words > 0);

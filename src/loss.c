@@ -2,9 +2,11 @@
 //
 //   loss = log(sum_v exp(z_v - max)) + max - z_target,   dz_v = scale (softmax_v - [v = target])
 //
-// The probabilities are never stored: dz is written over the logits. A target below 0 is not counted: loss 0, gradient 0.
-// The invariant: scale is 1 / (number of valid tokens of the whole global batch), chosen by the caller, so that
-// micro-batches with different numbers of valid tokens weigh by their tokens. NaN and Inf logits give a NaN loss.
+// The probabilities are never stored: dz is written over the logits. A target below 0 is not counted:
+// loss 0, gradient 0.
+// The invariant: scale is 1 / (number of valid tokens of the whole global batch), chosen by the caller,
+// so that micro-batches with different numbers of valid tokens weigh by their tokens. NaN and Inf logits
+// give a NaN loss.
 #include "dev_cpu.h"
 
 #include "vmath.h"

@@ -4,13 +4,14 @@
 //   backward_input   dinp   (N, C)  = dout (N, OC)  weight (OC, C)               2 N C OC
 //   backward_weight  dweight(OC, C)+= dout (N, OC)^T inp   (N, C)                2 N C OC
 //
-// The output is cut into tiles, each tile is one single-threaded OpenBLAS sgemm, and the bias or GELU is applied to a tile
-// while it is still in cache. The invariant: the grid of tiles follows from the shape alone, so which thread computes a
-// tile does not matter and the bits of the result do not depend on the number of threads. (OpenBLAS' own
-// threading cuts by the thread count and changes bits with it; it also cannot run the epilogue.)
+// The output is cut into tiles, each tile is one single-threaded OpenBLAS sgemm, and the bias or GELU is
+// applied to a tile while it is still in cache. The invariant: the grid of tiles follows from the shape
+// alone, so which thread computes a tile does not matter and the bits of the result do not depend on the
+// number of threads. (OpenBLAS' own threading cuts by the thread count and changes bits with it; it also
+// cannot run the epilogue.)
 //
-// Tiles are large because OpenBLAS copies (packs) both operands of every call: a (m, n) tile packs (m + n) k numbers for
-// 2 m n k flops. There are enough of them to keep threads busy when one is late.
+// Tiles are large because OpenBLAS copies (packs) both operands of every call: a (m, n) tile packs (m +
+// n) k numbers for 2 m n k flops. There are enough of them to keep threads busy when one is late.
 #include "dev_cpu.h"
 
 #include "vmath.h"

@@ -1,11 +1,12 @@
 // model: builds the parameter table and the list of units, owns their buffers, runs them forward and back.
 //
-// The invariant: this file knows no tensor by number. model_describe writes every row of the table once, together with the
-// role it plays in its unit, and everything else follows from the table.
+// The invariant: this file knows no tensor by number. model_describe writes every row of the table once,
+// together with the role it plays in its unit, and everything else follows from the table.
 //
-// Order of rows within a block: what one matmul reads stands together (q, k, v; gate, up), weights before their biases.
-// Initialisation is GPT-2's: normal(0, 0.02), the two projections into the residual stream divided by sqrt(2 layers), so that the
-// variance of the stream does not grow with depth; norms 1, biases 0.
+// Order of rows within a block: what one matmul reads stands together (q, k, v; gate, up), weights
+// before their biases. Initialisation is GPT-2's: normal(0, 0.02), the two projections into the residual
+// stream divided by sqrt(2 layers), so that the variance of the stream does not grow with depth; norms
+// 1, biases 0.
 #include "model.h"
 
 #include "check.h"

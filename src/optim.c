@@ -2,8 +2,8 @@
 //
 //   norm = sqrt(sum of all g^2);  g *= clip / norm where norm > clip;  then the update of adamw.c
 //
-// The invariant: every element is updated exactly once per step with the decay of its row. Neighbouring rows with the same decay
-// form one run, so that a step is a few long passes and not a call per tensor.
+// The invariant: every element is updated exactly once per step with the decay of its row. Neighbouring
+// rows with the same decay form one run, so that a step is a few long passes and not a call per tensor.
 #include "optim.h"
 
 #include <math.h>

@@ -16,9 +16,9 @@ typedef struct {
 
 // AdamW with zero state.
 Optim optim_create(const Model *model, float beta1, float beta2, float eps, float weight_decay, float clip);
-// One update from model->grads, which it leaves zeroed. Matrices decay, vectors do not (the table says which). Returns the
-// global gradient norm before clipping (Pascanu et al., arXiv 1211.5063); when it is not finite, nothing is updated, the
-// gradients are zeroed and the norm is returned as it is.
+// One update from model->grads, which it leaves zeroed. Matrices decay, vectors do not (the table says
+// which). Returns the global gradient norm before clipping (Pascanu et al., arXiv 1211.5063); when it is
+// not finite, nothing is updated, the gradients are zeroed and the norm is returned as it is.
 double optim_step(Optim *optim, Model *model, double lr);
 
 #ifdef __cplusplus

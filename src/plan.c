@@ -12,10 +12,10 @@
 //     activations 4 N (L A + 2 C + 2),   A = 4 C + (2H + 2G) D + 2 F + H + 4
 //     scratch     4 (N (2 C + (2H + 2G) D + F + 4) + R V + 2 S + 2 L T G D)
 //
-// Everything is fp32. With a gate matrix F is 3 F in scratch, 2 F is 3 F in A; QK-norm adds (H + 2G) D + H + G to A.
-// N = B T tokens of a micro-batch, S tokens of a step, R rows of logits at a time. The invariant: each
-// formula gives the sum of its buffers exactly, or the program ends. A formula in a table that nobody
-// checks is wrong after the next change.
+// Everything is fp32. With a gate matrix F is 3 F in scratch, 2 F is 3 F in A; QK-norm adds (H + 2G) D +
+// H + G to A. N = B T tokens of a micro-batch, S tokens of a step, R rows of logits at a time. The
+// invariant: each formula gives the sum of its buffers exactly, or the program ends. A formula in a
+// table that nobody checks is wrong after the next change.
 //
 // Not in the plan, because it does not come through the door: the CPU device's packing buffers, OpenBLAS'
 // own, the tokenizer, the mapped token files, code and stack. They do not grow with the model's depth.

@@ -31,8 +31,8 @@ uint64_t rng_below(Rng rng, uint64_t index, uint64_t n);
 // Standard normal by Box-Muller from the four words of `index`.
 double rng_normal(Rng rng, uint64_t index);
 
-// A random bijection of [0, n) without a table: the image of i, in O(1) time and memory (a Feistel network with
-// cycle walking). Shuffles an epoch of any size, from any position.
+// A random bijection of [0, n) without a table: the image of i, in O(1) time and memory (a Feistel
+// network with cycle walking). Shuffles an epoch of any size, from any position.
 uint64_t rng_permute(Rng rng, uint64_t i, uint64_t n);
 
 #ifdef __cplusplus

@@ -4,12 +4,13 @@
 //
 //   x_i' = x_i cos - x_{i+D/2} sin,   x_{i+D/2}' = x_{i+D/2} cos + x_i sin
 //
-// This is the rotate-half pairing of Transformers' LLaMA, not the interleaved pairing (2i, 2i + 1) of Meta's own files; mixing
-// the two up trains well and loads wrongly. The invariant: backward is the same turn with the angle negated, so it needs
-// nothing saved, and the dot product of a turned query and key depends on the distance of their positions alone.
+// This is the rotate-half pairing of Transformers' LLaMA, not the interleaved pairing (2i, 2i + 1) of
+// Meta's own files; mixing the two up trains well and loads wrongly. The invariant: backward is the same
+// turn with the angle negated, so it needs nothing saved, and the dot product of a turned query and key
+// depends on the distance of their positions alone.
 //
-// The angle is taken in double: at position 100,000 a float angle is off by 1/256 radian. cos and sin are tabulated
-// once per row of tokens and shared by its heads.
+// The angle is taken in double: at position 100,000 a float angle is off by 1/256 radian. cos and sin
+// are tabulated once per row of tokens and shared by its heads.
 #include "dev_cpu.h"
 
 #include "check.h"

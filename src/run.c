@@ -1,12 +1,14 @@
 // run: builds a training run from its config and provides the steps of the loop.
 //
-// The invariant: a step is a function of (config, step, weights, optimizer state). Sample s of the run always holds the same tokens,
-// step k always takes samples [k n, (k + 1) n), and nothing else is carried from step to step; so a run that was stopped
-// and resumed goes through the same states, bit for bit, as one that was not.
+// The invariant: a step is a function of (config, step, weights, optimizer state). Sample s of the run
+// always holds the same tokens, step k always takes samples [k n, (k + 1) n), and nothing else is
+// carried from step to step; so a run that was stopped and resumed goes through the same states, bit for
+// bit, as one that was not.
 //
-// The loss of a step is the sum of token losses over the number of valid tokens of the whole global batch. That number is known
-// before the first micro-batch runs, and every micro-batch scales its gradient by it; averaging the averages of
-// micro-batches would weigh tokens unequally when their valid counts differ.
+// The loss of a step is the sum of token losses over the number of valid tokens of the whole global
+// batch. That number is known before the first micro-batch runs, and every micro-batch scales its
+// gradient by it; averaging the averages of micro-batches would weigh tokens unequally when their valid
+// counts differ.
 #include "run.h"
 
 #include "account.h"
@@ -42,7 +44,8 @@ ModelShape run_shape(const Config *cfg)
         .vocab = (size_t)cfg->model.vocab, .context = (size_t)cfg->model.context,
         .norm = cfg->model.norm == CONFIG_NORM_RMSNORM ? NORM_RMSNORM : NORM_LAYERNORM,
         .norm_eps = (float)cfg->model.norm_eps, .rope_theta = (float)cfg->model.rope_theta,
-        .swiglu = cfg->model.activation == CONFIG_ACTIVATION_SWIGLU, .rope = cfg->model.position == CONFIG_POSITION_ROPE,
+        .swiglu = cfg->model.activation == CONFIG_ACTIVATION_SWIGLU,
+        .rope = cfg->model.position == CONFIG_POSITION_ROPE,
         .bias = cfg->model.bias, .tie = cfg->model.tie, .qk_norm = cfg->model.qk_norm,
     };
 }
@@ -62,7 +65,8 @@ static void make_dirs(const char *path)
     }
 }
 
-// The corpus' entropy, where the validation text came from a source that knows it: floor.json of build/stories.
+// The corpus' entropy, where the validation text came from a source that knows it: floor.json of
+// build/stories.
 static void read_floor(Run *run)
 {
     const char *path = run->cfg.data.floor;
@@ -286,7 +290,7 @@ StepResult run_step(Run *run, long step)
     size_t valid = 0;
     for (size_t i = 0; i < rows; i++)
         dataset_window(run->train, (int64_t)step * (int64_t)rows + (int64_t)i, (int)T, (uint64_t)cfg->run.seed,
-                       run->token + i * T, run->target + i * T);
+                       cfg->data.shuffle, run->token + i * T, run->target + i * T);
     for (size_t i = 0; i < rows * T; i++) valid += run->target[i] >= 0;
 
     bool dump = step + 1 == run->dump_update;

@@ -1,4 +1,5 @@
-// run: everything one training run owns, put together from its config, and the steps its loop is made of. Layer 5.
+// run: everything one training run owns, put together from its config, and the steps its loop is made
+// of. Layer 5.
 //
 // train.c holds the loop; what it calls lives here, so that every device's main program is the same loop.
 #ifndef RUN_H
@@ -47,11 +48,12 @@ typedef struct {
 
 // The shape that the [model] section describes; its vocabulary must be known.
 ModelShape run_shape(const Config *cfg);
-// Model, optimizer, cache and token buffers from run->cfg and run->dev, through run->mem: all that a run asks of the memory
-// door. Nothing is initialised or touched, so that build/plan can call it with a door that only counts.
+// Model, optimizer, cache and token buffers from run->cfg and run->dev, through run->mem: all that a run
+// asks of the memory door. Nothing is initialised or touched, so that build/plan can call it with a door
+// that only counts.
 void run_allocate(Run *run);
-// Opens data, builds the model, makes the run's directory, and resumes where asked. Dies with one line when anything is wrong;
-// nothing is trained before everything has been checked.
+// Opens data, builds the model, makes the run's directory, and resumes where asked. Dies with one line
+// when anything is wrong; nothing is trained before everything has been checked.
 void run_open(Run *run, const Config *cfg, Dev *dev);
 void run_close(Run *run);
 
@@ -59,8 +61,8 @@ void run_close(Run *run);
 StepResult run_step(Run *run, long step);
 // Evaluates and reports.
 void run_eval(Run *run, long step);
-// The last evaluation, the end record, the last plot and the closing summary; after a signal without the evaluation, which
-// may take longer than whoever sent the signal waits.
+// The last evaluation, the end record, the last plot and the closing summary; after a signal without the
+// evaluation, which may take longer than whoever sent the signal waits.
 void run_end(Run *run, long step, bool interrupted);
 // Writes sample.count samples to samples.txt and to the progress notes.
 void run_sample(Run *run, long step);

@@ -2,8 +2,8 @@
 //
 //   p_v = softmax(logits / temperature), cut to the top k, then to the smallest set with mass >= top_p, renormalised
 //
-// The invariant: the text is a function of weights, prompt, rule and rng alone; a token costs one forward pass of one row, since
-// the keys and values of what came before are in the cache.
+// The invariant: the text is a function of weights, prompt, rule and rng alone; a token costs one
+// forward pass of one row, since the keys and values of what came before are in the cache.
 #include "sample.h"
 
 #include "check.h"
@@ -73,7 +73,8 @@ static void append(Text *t, const char *bytes, size_t n)
     t->text[t->n] = 0;
 }
 
-char *sample_text(Model *model, KvCache *cache, Tokenizer *tokenizer, const char *prompt, size_t n, SampleRule rule, Rng rng)
+char *sample_text(Model *model, KvCache *cache, Tokenizer *tokenizer, const char *prompt, size_t n,
+                  SampleRule rule, Rng rng)
 {
     size_t V = model->shape.vocab, context = model->shape.context;
     int32_t eot = tokenizer_eot(tokenizer);

@@ -17,10 +17,11 @@ typedef struct {
 // One token from logits (V); they are left as they were. u in [0, 1) is the random number.
 int32_t sample_token(const float *logits, size_t V, SampleRule rule, double u);
 
-// Writes `prompt` and up to n more tokens as text into a fresh string (free it). The prompt stands behind an end-of-text token, as
-// every document does; sampling ends early at the next one. Token i is drawn with random number i of rng. When the context is
-// full, the older half of it is forgotten.
-char *sample_text(Model *model, KvCache *cache, Tokenizer *tokenizer, const char *prompt, size_t n, SampleRule rule, Rng rng);
+// Writes `prompt` and up to n more tokens as text into a fresh string (free it). The prompt stands
+// behind an end-of-text token, as every document does; sampling ends early at the next one. Token i is
+// drawn with random number i of rng. When the context is full, the older half of it is forgotten.
+char *sample_text(Model *model, KvCache *cache, Tokenizer *tokenizer, const char *prompt, size_t n,
+                  SampleRule rule, Rng rng);
 
 #ifdef __cplusplus
 }

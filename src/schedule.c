@@ -1,7 +1,7 @@
 // schedule: linear warm-up, then cosine or constant. See schedule.h for the formulas.
 //
-// The invariant: the learning rate is a function of the step and the settings alone, so a resumed run or one that is stopped
-// early follows the same curve.
+// The invariant: the learning rate is a function of the step and the settings alone, so a resumed run or
+// one that is stopped early follows the same curve.
 #include "schedule.h"
 
 #include <math.h>

@@ -1,9 +1,12 @@
-// stories: joins tales, plots, rhymes and word lists into one grammar. See stories.h.
+// stories: joins a start, tales, plots, rhymes and word lists into one grammar. See stories.h.
 //
 // Everything a text is made of is data: stories_tales.c (how a tale begins and ends), stories_plots_friend.c
 // and stories_plots_hero.c (what happens in it), stories_rhymes.c (the rhymes) and stories_words.c (the words
 // for it all). Everything that happens to that data is in grammar.c. So a new plot or rhyme is a few lines of
 // text, and its entropy is known without a line of code.
+//
+// The two kinds share all rules and differ in the start, so rhymes and tales know the same words. A corpus puts
+// them one after the other, so each is a grammar of its own, not an alternative of a common start.
 //
 // The floor: with N texts of self-information s_i nats in b_i bytes, no model's expected loss on the
 // corpus is below sum(s_i) / (number of tokens) nats per token, or sum(s_i) / (ln 2 * sum(b_i)) bits per
@@ -20,12 +23,14 @@
 #include "check.h"
 #include "stories_tables.h"
 
-Grammar *stories_load(void)
+Grammar *stories_load(StoriesKind kind)
 {
+    const GrammarRule start = {"story", kind == STORIES_TALES ? "[tale]" : "[rhyme]"};
     const struct {
         const GrammarRule *rules;
         size_t n;
     } parts[] = {
+        {&start, 1}, // the first rule is the start
         {stories_tales, stories_n_tales},
         {stories_plots_friend, stories_n_plots_friend},
         {stories_plots_hero, stories_n_plots_hero},

@@ -1,8 +1,8 @@
-// stories: short English stories and rhymes from a probabilistic grammar, with their exact entropy. Layer 0.
+// stories: short English stories from a probabilistic grammar, with their exact entropy. Layer 0.
 //
-// A story is text number i of the grammar under a seed (grammar_write), on one line: a tale of 90 to 190 words
-// or, six times as often, a rhyme of 15 to 70. -log p of each is known exactly (grammar.h), so the corpus has
-// a known floor: no model can have a lower expected loss on it.
+// A story is a tale of 90 to 190 words or a rhyme of 15 to 70, on one line. Story number i of a kind is text
+// number i of that kind's grammar under a seed (grammar_write). -log p of each is known exactly (grammar.h),
+// so a corpus has a known floor: no model can have a lower expected loss on it.
 #ifndef STORIES_H
 #define STORIES_H
 #include "grammar.h"
@@ -10,14 +10,18 @@
 extern "C" {
 #endif
 
-// What stands after every story (tale or rhyme) in a corpus file: FILE = (story separator)*, with nothing else
-// between.
-#define STORIES_SEPARATOR "<|endoftext|>"
-// Training stories have numbers from 0, validation stories from here.
-#define STORIES_VAL_FIRST ((uint64_t)1 << 40)
+// Tales are what a corpus is about. Rhymes may stand in front of them in the training text, as a primer: a
+// model that reads them first learns within a few hundred steps to look up words that came before.
+typedef enum { STORIES_TALES, STORIES_RHYMES } StoriesKind;
 
-// The grammar. Free it with grammar_free.
-Grammar *stories_load(void);
+// What stands after every story in a corpus file: FILE = (story separator)*, with nothing else between.
+#define STORIES_SEPARATOR "<|endoftext|>"
+// Tales to train on have numbers from 0, tales to validate on from here, rhymes from there.
+#define STORIES_VAL_FIRST ((uint64_t)1 << 40)
+#define STORIES_RHYME_FIRST ((uint64_t)1 << 41)
+
+// The grammar of one kind. Free it with grammar_free.
+Grammar *stories_load(StoriesKind kind);
 
 #ifdef __cplusplus
 }

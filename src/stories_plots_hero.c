@@ -241,9 +241,9 @@ const GrammarRule stories_plots_hero[] = {
      "|When there was [a] [storm], [pal] woke [a] [trait] [job] just in time."
      "|Once [pal] ran away with [a] [a_thing], but [hero] was not [cross]."},
     {"stray_end",
-     "[Hero] and [pal] still go to the [place] every [weekday]. "
-     "|“[Pal] is the most [trait] [beast] in [country],” says [hero]. "
-     "|[Pal] sleeps in the [container] and dreams of [dish], and [hero] dreams of [dream]. "},
+     "[Hero] and [pal] still go to the [place] every [weekday].\n"
+     "|“[Pal] is the most [trait] [beast] in [country],” says [hero].\n"
+     "|[Pal] sleeps in the [container] and dreams of [dish], and [hero] dreams of [dream].\n"},
 };
 
 const size_t stories_n_plots_hero = sizeof stories_plots_hero / sizeof *stories_plots_hero;

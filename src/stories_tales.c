@@ -1,9 +1,9 @@
-// stories_tales: where the story grammar starts, and what all tales share. See grammar.h.
+// stories_tales: where a tale starts, and what all tales share. See grammar.h for the notation.
 //
-// A text is a tale or a rhyme. A tale is an opening that names the hero, a refrain about the hero, a habit
-// and one of the plots. A plot is a row of beats (what happens, what is said, how it ends), each with a few
-// wordings; the wordings are full of word lists, and of words remembered from before: who the hero and the
-// friend are, what was lost, where it lay. Remembered words are what a model has to copy from its context.
+// A tale is an opening that names the hero, a refrain about the hero, a habit and one of the plots. A plot is a
+// row of beats (what happens, what is said, how it ends), each with a few wordings; the wordings are full of
+// word lists, and of words remembered from before: who the hero and the friend are, what was lost, where it lay.
+// Remembered words are what a model has to copy from its context.
 //
 //   hero, friend    children; the friend is of the other sex, so that "his" and "her" always say whose it is
 //   elder, kin, who a grown-up with a name, a relative, a stranger with a trade
@@ -15,19 +15,14 @@
 // beat differ in their fixed words, and a beat that may be missing is followed by something that cannot be
 // taken for it. The test reads texts back and counts derivations.
 //
-// Why six rhymes for each tale: a tale is some four times as long as a rhyme, so both have a good part of the
-// text; stories_rhymes.c says what the rhymes are for. Why names where English would say "he" or "she": a name
-// is a word to copy, a pronoun only a choice of two.
+// Why names where English would say "he" or "she": a name is a word to copy, a pronoun only a choice of two.
 #include "stories_tables.h"
 
 const GrammarRule stories_tales[] = {
-    {"story", "[text]"}, // the first rule has one alternative
-    {"text", "[tale]|6* [rhyme]"},
     {"tale", "[opening] [hero_refrain] [habit] [plot]"},
     {"plot", "[lost]|[birthday]|[quarrel]|[journey]|[rescue]|[competition]|[secret]|[lesson]|"
              "[spoiled]|[stranger]|[kitchen]|[planting]|[newcomer]|[night]|[trade]|[visit]|[broken]|"
              "[stray]"},
-
 
     // ---- Sentences that every plot may use ----
     {"kid", "girl named [hero=girl]|boy named [hero=boy]"},
@@ -50,9 +45,9 @@ const GrammarRule stories_tales[] = {
      "|Every [weekday] [hero] had [dish_taste] [dish] for [meal]."
      "|At night [hero] dreamed of [x=dream] and [y=dream]."
      "|[Hero] always wore [a] [looks.clothing] [clothing] and carried [a] [junk_look] [junk]."
-     "|[Hero]’s favorite food was [dish] with [x=flavour] and [y=flavour]."
+     "|[Hero]'s favorite food was [dish] with [x=flavour] and [y=flavour]."
      "|[Hero] wanted to be [a] [x=job] or [a] [trait] [y=job]."
-     "|[Hero]’s [relative] was [a] [job] and loved [hobby]."},
+     "|[Hero]'s [relative] was [a] [job] and loved [hobby]."},
     {"time", "one [weather] [daytime]|on the [ordinal] day of [month]|the day after [festival]|"
              "early one [season] morning|one [weekday] after [meal]|"
              "on [a] [cold] [weekday] in [cold_month]|on [a] [hot] [weekday] in [hot_month]"},

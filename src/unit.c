@@ -1,12 +1,13 @@
-// unit: what the unit kinds share: finding weights by role, buffer lists, and the two small kinds, embedding and head.
-// (The block has a file of its own, block.c.)
+// unit: what the unit kinds share: finding weights by role, buffer lists, and the two small kinds,
+// embedding and head. (The block has a file of its own, block.c.)
 //
-// The head is where memory is saved. Its logits (N, V) would be the largest tensor of the step by far, so they are made
-// a chunk of rows at a time: logits, softmax-cross-entropy in place, both gradient products, next chunk. For that the
-// loss of a training step is computed in backward; forward only normalises. Evaluation computes the loss in forward.
+// The head is where memory is saved. Its logits (N, V) would be the largest tensor of the step by far,
+// so they are made a chunk of rows at a time: logits, softmax-cross-entropy in place, both gradient
+// products, next chunk. For that the loss of a training step is computed in backward; forward only
+// normalises. Evaluation computes the loss in forward.
 //
-// The invariant: the loss of a row and its gradient depend on that row alone, so the chunk size does not matter, but for
-// the order in which the head's weight gradient is summed.
+// The invariant: the loss of a row and its gradient depend on that row alone, so the chunk size does not
+// matter, but for the order in which the head's weight gradient is summed.
 #include "unit.h"
 
 #include "check.h"

@@ -1,11 +1,11 @@
 // unit: the interface that embedding, blocks and head share. Layer 3.
 //
-// The network is a list of units. Each reads the residual stream (N, C), writes the stream (N, C), and keeps in its own
-// saved area what its backward needs. A unit is the grain of recomputation, sharding, pipeline cuts, offload and
-// checkpoints: whoever implements one of those needs this file and no other.
+// The network is a list of units. Each reads the residual stream (N, C), writes the stream (N, C), and
+// keeps in its own saved area what its backward needs. A unit is the grain of recomputation, sharding,
+// pipeline cuts, offload and checkpoints: whoever implements one of those needs this file and no other.
 //
-// Weights are found by role, through the parameter table and a base pointer per unit, so that the owner of the weights
-// (the whole flat buffer, or a gathered copy of one unit) is free to put them anywhere.
+// Weights are found by role, through the parameter table and a base pointer per unit, so that the owner
+// of the weights (the whole flat buffer, or a gathered copy of one unit) is free to put them anywhere.
 #ifndef UNIT_H
 #define UNIT_H
 #include "dev.h"

@@ -1,8 +1,9 @@
 // vmath: exp, sigmoid and the tanh GELU as plain inline arithmetic that compilers vectorise. Layer 1.
 //
-// exp(x) = 2^n * e^r with n = round(x / ln 2), |r| <= ln(2)/2, and e^r a degree-6 polynomial (Cephes' expf coefficients):
-// at most 2 ULP from the true value on [-87.3, 88.3]; smaller arguments give 1e-38, larger ones 2^127-ish; NaN stays NaN.
-// glibc's expf is more exact but a function call per element; libmvec needs -ffast-math, which we do not use.
+// exp(x) = 2^n * e^r with n = round(x / ln 2), |r| <= ln(2)/2, and e^r a degree-6 polynomial (Cephes'
+// expf coefficients): at most 2 ULP from the true value on [-87.3, 88.3]; smaller arguments give 1e-38,
+// larger ones 2^127-ish; NaN stays NaN. glibc's expf is more exact but a function call per element;
+// libmvec needs -ffast-math, which we do not use.
 #ifndef VMATH_H
 #define VMATH_H
 #include <stdint.h>

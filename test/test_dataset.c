@@ -134,7 +134,7 @@ static void test_order(void **state)
     for (int epoch = 0; epoch < EPOCHS; epoch++) {
         int used[N] = {0}, in_place = 0;
         for (int w = 0; w < W; w++) {
-            dataset_window(ds, epoch * W + w, T, 42, in, target);
+            dataset_window(ds, epoch * W + w, T, 42, true, in, target);
             for (int i = 0; i < T; i++) {
                 assert_int_equal(in[i], (in[0] + i) % N); // consecutive on the ring
                 assert_int_equal(target[i], (in[i] + 1) % N);
@@ -157,15 +157,42 @@ static void test_order(void **state)
     assert_true(n_borders >= 2);
     // A sample is a function of its number: asked again, in another order, it is the same.
     for (int w = W - 1; w >= 0; w -= 7) {
-        dataset_window(ds, 3 * W + w, T, 42, in, target);
+        dataset_window(ds, 3 * W + w, T, 42, true, in, target);
         assert_int_equal(in[0], start[3][w]);
     }
     int other = 0;
     for (int w = 0; w < W; w++) {
-        dataset_window(ds, w, T, 43, in, target);
+        dataset_window(ds, w, T, 43, true, in, target);
         other += in[0] != start[0][w];
     }
     assert_true(other > W * 9 / 10); // another seed
+    dataset_close(ds);
+}
+
+// Not shuffled: the first epoch is the text from token 0 on, window after window, over the border between two
+// shards; later ones go once around the ring, from another place each.
+static void test_file_order(void **state)
+{
+    (void)state;
+    enum { N = 1003, T = 10, W = N / T, EPOCHS = 4 };
+    write_shard("a_0.bin", N, DATASET_AUTO, 0, 501);
+    write_shard("a_1.bin", N, DATASET_AUTO, 501, N - 501);
+    Dataset *ds = dataset_open(in_dir("a_*.bin"), N);
+    int32_t in[T], target[T], offset[EPOCHS];
+    for (int sample = EPOCHS * W; sample-- > 0;) { // backwards: a sample is a function of its number
+        dataset_window(ds, sample - sample % W, T, 42, false, in, target);
+        int32_t first = offset[sample / W] = in[0];
+        dataset_window(ds, sample, T, 42, false, in, target);
+        for (int i = 0; i < T; i++) {
+            assert_int_equal(in[i], (first + sample % W * T + i) % N);
+            assert_int_equal(target[i], (in[i] + 1) % N);
+        }
+    }
+    assert_int_equal(offset[0], 0);
+    // Three offsets in 0 .. N - 1: that two agree has probability about 3/N, and the seed is fixed.
+    assert_true(offset[1] != offset[2] && offset[2] != offset[3] && offset[3] != offset[1]);
+    dataset_window(ds, W, T, 43, false, in, target);
+    assert_true(in[0] != offset[1]); // another seed
     dataset_close(ds);
 }
 
@@ -177,9 +204,9 @@ static void test_smallest(void **state)
     Dataset *ds = dataset_open(in_dir("x.bin"), 100);
     int32_t in[5], target[5];
     for (int s = 0; s < 20; s++) {
-        dataset_window(ds, s, 5, 1, in, target);
+        dataset_window(ds, s, 5, 1, true, in, target);
         for (int i = 0; i < 5; i++) assert_int_equal(target[i], (in[0] + i + 1) % 6);
-        dataset_window(ds, s, 1, 1, in, target);
+        dataset_window(ds, s, 1, 1, true, in, target);
         assert_int_equal(target[0], (in[0] + 1) % 6);
     }
     dataset_close(ds);
@@ -226,7 +253,7 @@ static int span_too_far(void *arg)
 static int window_too_long(void *arg)
 {
     int32_t in[10], target[10];
-    dataset_window(arg, 0, 10, 1, in, target);
+    dataset_window(arg, 0, 10, 1, true, in, target);
     return 0;
 }
 
@@ -315,6 +342,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_format, setup, teardown),
         cmocka_unit_test_setup_teardown(test_spans, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_file_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_smallest, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wide_token, setup, teardown),

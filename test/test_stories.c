@@ -1,4 +1,4 @@
-// The stories: their probability is exact, they are what they claim to be, build/stories writes what it says.
+// The stories, tales and rhymes: their probability is exact, they are what they claim to be, build/stories writes what it says.
 #include "stories.h"
 #include "stories_tables.h"
 
@@ -38,8 +38,6 @@ static bool in_list(const char *list, const char *word, size_t n)
     return strstr(list, entry) != NULL;
 }
 
-enum { LONGEST_RHYME = 70, SHORTEST_TALE = 90 }; // in words: nothing lies between
-
 static size_t count_words(const GrammarText *text)
 {
     size_t words = 0;
@@ -53,32 +51,35 @@ static size_t count_words(const GrammarText *text)
 }
 
 // Every story is read back in exactly one way, with exactly the probability that the writer reported (the same
-// sums in the same order, hence ==). So the reported entropy is the entropy, not a bound.
+// sums in the same order, hence ==). So the reported entropy is the entropy, not a bound. No tale is a rhyme, and no
+// rhyme a tale: --check may ask for one after the other.
 static void test_one_derivation(void **state)
 {
     (void)state;
-    Grammar *g = stories_load();
+    Grammar *g[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
     GrammarText text = {0};
-    for (uint64_t i = 0; i < 400; i++) {
-        grammar_write(g, 11, i, &text);
-        GrammarScore score = grammar_score(g, text.bytes, text.n_bytes);
+    for (uint64_t i = 0; i < 800; i++) {
+        grammar_write(g[i % 2], 11, i, &text);
+        GrammarScore score = grammar_score(g[i % 2], text.bytes, text.n_bytes);
         assert_int_equal(score.derivations, 1);
         assert_true(score.nats == text.nats);
         assert_int_equal(score.reached, text.n_bytes);
+        assert_int_equal(grammar_score(g[1 - i % 2], text.bytes, text.n_bytes).derivations, 0);
     }
     free(text.bytes);
-    grammar_free(g);
+    grammar_free(g[0]);
+    grammar_free(g[1]);
 }
 
 static void test_same_seed_same_story(void **state)
 {
     (void)state;
-    Grammar *g = stories_load();
+    Grammar *g = stories_load(STORIES_TALES);
     GrammarText a = {0}, b = {0};
     size_t n_equal = 0;
     for (uint64_t i = 50; i-- > 0;) { // backwards here, alone below: the order does not matter
         grammar_write(g, 3, i, &a);
-        Grammar *fresh = i % 10 ? g : stories_load();
+        Grammar *fresh = i % 10 ? g : stories_load(STORIES_TALES);
         grammar_write(fresh, 3, i, &b);
         assert_int_equal(a.n_bytes, b.n_bytes);
         assert_memory_equal(a.bytes, b.bytes, a.n_bytes);
@@ -88,7 +89,7 @@ static void test_same_seed_same_story(void **state)
         n_equal += a.n_bytes == b.n_bytes && !memcmp(a.bytes, b.bytes, a.n_bytes);
         if (fresh != g) grammar_free(fresh);
     }
-    assert_int_equal(n_equal, 0); // other seeds and the validation stories are other stories
+    assert_int_equal(n_equal, 0); // other seeds and the validation tales are other tales
     free(a.bytes);
     free(b.bytes);
     grammar_free(g);
@@ -105,11 +106,12 @@ static bool occurs(const char *s, size_t n_s, const char *word, size_t n)
 static void test_not_a_story(void **state)
 {
     (void)state;
-    Grammar *g = stories_load();
+    Grammar *kinds[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
     GrammarText text = {0};
     char *girls = word_list("girl"), *boys = word_list("boy");
     size_t n_swapped = 0;
     for (uint64_t i = 0; i < 60; i++) {
+        const Grammar *g = kinds[i % 2];
         grammar_write(g, 5, i, &text);
         assert_int_equal(grammar_score(g, text.bytes, text.n_bytes - 1).derivations, 0);
         char *copy = malloc(text.n_bytes + 8);
@@ -141,7 +143,8 @@ static void test_not_a_story(void **state)
     free(girls);
     free(boys);
     free(text.bytes);
-    grammar_free(g);
+    grammar_free(kinds[0]);
+    grammar_free(kinds[1]);
 }
 
 // Where the last sentence but one begins: after the second end of a sentence, from the text's end, that has
@@ -163,13 +166,13 @@ static size_t last_two_sentences(const GrammarText *text)
 static void test_names_are_kept(void **state)
 {
     (void)state;
-    Grammar *g = stories_load();
+    Grammar *kinds[2] = {stories_load(STORIES_TALES), stories_load(STORIES_RHYMES)};
     GrammarText text = {0};
     char *girls = word_list("girl"), *boys = word_list("boy");
-    size_t n_tales = 0, n_rhymes = 0;
-    for (uint64_t i = 0; i < 1500; i++) {
-        grammar_write(g, 6, i, &text);
-        bool tale = count_words(&text) >= SHORTEST_TALE;
+    size_t n_named = 0; // rhymes with a child in them
+    for (uint64_t i = 0; i < 600; i++) {
+        bool tale = i % 2 == 0;
+        grammar_write(kinds[i % 2], 6, i, &text);
         char names[2][16] = {{0}}, last[16] = {0};
         size_t last_hero = 0, n_hero = 0;
         for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
@@ -187,14 +190,14 @@ static void test_names_are_kept(void **state)
         if (tale) assert_true(last_hero >= last_two_sentences(&text));
         bool girl = in_list(girls, names[0], strlen(names[0]));
         if (*names[1]) assert_true(girl != in_list(girls, names[1], strlen(names[1])));
-        n_tales += tale;
-        n_rhymes += !tale && n_hero;
+        n_named += !tale && n_hero;
     }
-    assert_true(n_tales > 100 && n_rhymes > 800);
+    assert_true(n_named > 240); // all but 2 forms of weight 1 in 26: 277 expected, with deviation 4.6
     free(girls);
     free(boys);
     free(text.bytes);
-    grammar_free(g);
+    grammar_free(kinds[0]);
+    grammar_free(kinds[1]);
 }
 
 enum { TABLE = 1 << 14 };
@@ -215,47 +218,52 @@ static bool add_word(char (*table)[24], const char *s, size_t n)
     return true;
 }
 
-// Rich enough, of the right lengths, one line of plain text each, and six rhymes for a tale.
-static void test_words_and_lengths(void **state)
+// One line of plain ASCII that ends where the text ends, with sentences that begin and end as they should.
+static void check_line(const GrammarText *text)
 {
-    (void)state;
-    Grammar *g = stories_load();
+    size_t quotes = 0;
+    assert_true(isupper((unsigned char)*text->bytes));
+    for (size_t k = 0; k < text->n_bytes; k++) {
+        char c = text->bytes[k], next = k + 1 < text->n_bytes ? text->bytes[k + 1] : 0;
+        quotes += c == '"';
+        assert_true((c == '\n') == (k == text->n_bytes - 1));
+        assert_true(c == '\n' || (c >= ' ' && c <= 'z' && !strchr("[]|_<>=*", c)));
+        assert_false(c == ' ' && strchr(" \n.,", next)); // the end of the text, too
+        assert_false(strchr(".!?", c) && islower((unsigned char)next)); // a sentence that was never begun
+    }
+    assert_true(quotes % 2 == 0);
+}
+
+// `bytes` of one kind, each text of the right length; returns the number of distinct words in them.
+static size_t read_kind(StoriesKind kind, size_t bytes, size_t shortest, size_t longest)
+{
+    Grammar *g = stories_load(kind);
     GrammarText text = {0};
     char(*table)[24] = calloc(TABLE, sizeof *table);
     assert_non_null(table);
-    size_t n_distinct = 0, bytes = 0, n_rhymes = 0, n_stories = 0;
-    for (; bytes < 3000000; n_stories++) {
-        grammar_write(g, 1, n_stories, &text);
-        bytes += text.n_bytes;
-        size_t n_words = count_words(&text), quotes = 0;
+    size_t n_distinct = 0, n_bytes = 0;
+    for (uint64_t i = 0; n_bytes < bytes; i++) {
+        grammar_write(g, 1, i, &text);
+        n_bytes += text.n_bytes;
         for (size_t k = 0, n; k < text.n_bytes; k += n + 1) {
             for (n = 0; k + n < text.n_bytes && isalpha((unsigned char)text.bytes[k + n]); n++) {}
             if (n) n_distinct += add_word(table, text.bytes + k, n);
         }
-        for (size_t k = 0; k < text.n_bytes; k++) {
-            char c = text.bytes[k], next = k + 1 < text.n_bytes ? text.bytes[k + 1] : 0;
-            quotes += c == '"';
-            if (k + 3 < text.n_bytes && !memcmp(text.bytes + k, "’", 3)) { // the one sign that is not ASCII
-                k += 2;
-                continue;
-            }
-            assert_true(c == '\n' ? k == text.n_bytes - 1 : c >= ' ' && c <= 'z' && !strchr("[]|_<>=*", c));
-            assert_false(c == ' ' && (next == ' ' || next == '\n' || next == '.' || next == ','));
-            assert_false(strchr(".!?", c) && islower((unsigned char)next)); // a sentence that was never begun
-        }
-        assert_true(quotes % 2 == 0);
-        assert_in_range(n_words, 15, 190);
-        assert_false(n_words > LONGEST_RHYME && n_words < SHORTEST_TALE);
-        assert_true(isupper((unsigned char)*text.bytes));
-        n_rhymes += n_words <= LONGEST_RHYME;
+        check_line(&text);
+        assert_in_range(count_words(&text), shortest, longest);
     }
-    printf("distinct words in %zu bytes: %zu\n", bytes, n_distinct);
-    assert_true(n_distinct >= 2000);
-    double n = (double)n_stories, deviation = sqrt(n * 6 / 7 * 1 / 7); // of a binomial count
-    assert_true(fabs((double)n_rhymes - n * 6 / 7) <= 5 * deviation);
     free(table);
     free(text.bytes);
     grammar_free(g);
+    return n_distinct;
+}
+
+static void test_words_and_lengths(void **state)
+{
+    (void)state;
+    size_t tales = read_kind(STORIES_TALES, 3000000, 90, 190), rhymes = read_kind(STORIES_RHYMES, 500000, 15, 70);
+    printf("distinct words: %zu in 3 MB of tales, %zu in 0.5 MB of rhymes\n", tales, rhymes);
+    assert_true(tales >= 2000);
 }
 
 // ---- The program ----
@@ -311,55 +319,102 @@ static char *read_text(const char *name, size_t *n)
     return bytes;
 }
 
-// The files hold stories 0, 1, 2, ... and separators, byte for byte; floor.json holds the sums over them.
-static void check_corpus(const char *name, const char *key, uint64_t first, size_t at_least)
+typedef struct {
+    size_t stories, bytes;
+    double nats;
+} Sums;
+
+// From *pos on the file holds stories first, first + 1, ... of one kind with separators, byte for byte, until they
+// are at least `bytes` long and no longer.
+static Sums check_part(const char *file, size_t n, size_t *pos, StoriesKind kind, uint64_t first, size_t bytes)
 {
-    Grammar *g = stories_load();
+    Grammar *g = stories_load(kind);
     GrammarText text = {0};
-    size_t n, stories = 0, bytes = 0;
-    char *file = read_text(name, &n), path[300];
-    double nats = 0;
-    for (size_t pos = 0; pos < n; stories++) {
-        grammar_write(g, 8, first + stories, &text);
-        assert_true(pos + text.n_bytes + strlen(STORIES_SEPARATOR) <= n);
-        assert_memory_equal(file + pos, text.bytes, text.n_bytes);
-        pos += text.n_bytes;
-        assert_memory_equal(file + pos, "<|endoftext|>", 13);
-        pos += 13;
-        bytes += text.n_bytes;
-        nats += text.nats;
+    Sums sums = {0};
+    for (; sums.bytes < bytes; sums.stories++) {
+        grammar_write(g, 8, first + sums.stories, &text);
+        assert_true(*pos + text.n_bytes + 13 <= n);
+        assert_memory_equal(file + *pos, text.bytes, text.n_bytes);
+        assert_memory_equal(file + *pos + text.n_bytes, "<|endoftext|>", 13);
+        *pos += text.n_bytes + 13;
+        sums.bytes += text.n_bytes;
+        sums.nats += text.nats;
     }
-    assert_true(bytes >= at_least && bytes - text.n_bytes < at_least);
-    snprintf(path, sizeof path, "%s/new/corpus/floor.json", dir);
-    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *part = json_object_get(json, key);
-    assert_int_equal(json_integer_value(json_object_get(part, "stories")), stories);
-    assert_int_equal(json_integer_value(json_object_get(part, "bytes")), bytes);
-    assert_true(json_real_value(json_object_get(part, "nats")) == nats); // 17 digits: nothing is lost
-    double bpb = json_real_value(json_object_get(part, "bits_per_byte"));
-    assert_true(fabs(bpb - nats / log(2) / (double)bytes) <= 4 * 2.3e-16 * bpb); // three roundings
-    json_decref(json);
-    free(file);
     free(text.bytes);
     grammar_free(g);
+    return sums;
+}
+
+static void check_sums(const json_t *part, Sums sums)
+{
+    assert_int_equal(json_integer_value(json_object_get(part, "stories")), sums.stories);
+    assert_int_equal(json_integer_value(json_object_get(part, "bytes")), sums.bytes);
+    assert_true(json_real_value(json_object_get(part, "nats")) == sums.nats); // 17 digits: nothing is lost
+    double bpb = json_real_value(json_object_get(part, "bits_per_byte"));
+    double expected = sums.bytes ? sums.nats / log(2) / (double)sums.bytes : 0;
+    assert_true(fabs(bpb - expected) <= 4 * 2.3e-16 * expected); // three roundings
+}
+
+// train.txt is rhymes, then tales, val.txt is tales, and floor.json has the sums over both files and the rhymes.
+static void check_corpus(size_t bytes, size_t primer_bytes, size_t val_bytes)
+{
+    size_t n, pos = 0;
+    char *file = read_text("new/corpus/train.txt", &n), path[300];
+    Sums primer = check_part(file, n, &pos, STORIES_RHYMES, STORIES_RHYME_FIRST, primer_bytes);
+    Sums tales = check_part(file, n, &pos, STORIES_TALES, 0, bytes > primer.bytes ? bytes - primer.bytes : 0);
+    assert_int_equal(pos, n);
+    free(file);
+    file = read_text("new/corpus/val.txt", &n), pos = 0;
+    Sums val = check_part(file, n, &pos, STORIES_TALES, STORIES_VAL_FIRST, val_bytes);
+    assert_int_equal(pos, n);
+    free(file);
+    snprintf(path, sizeof path, "%s/new/corpus/floor.json", dir);
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *train = json_object_get(json, "train");
+    check_sums(train, (Sums){primer.stories + tales.stories, primer.bytes + tales.bytes, primer.nats + tales.nats});
+    check_sums(json_object_get(train, "primer"), primer);
+    check_sums(json_object_get(json, "val"), val);
+    json_decref(json);
 }
 
 static void test_program_corpus(void **state)
 {
     (void)state;
-    assert_int_equal(run("--bytes 50000 --val-bytes 9000 --seed 8 --out new/corpus"), 0);
-    check_corpus("new/corpus/train.txt", "train", 0, 50000);
-    check_corpus("new/corpus/val.txt", "val", STORIES_VAL_FIRST, 9000);
-    assert_int_equal(run("--check new/corpus/val.txt | tail -n 1"), 0);
-    size_t good, all;
-    assert_int_equal(sscanf(output, "%zu of %zu texts are stories", &good, &all), 2);
-    assert_true(good == all && all >= 30);
-    assert_int_equal(run("--count 7 --seed 8 >seven.txt && head -c 60 seven.txt >cut.txt"), 0);
+    assert_int_equal(run("--bytes 50000 --primer 10000 --val-bytes 19000 --seed 8 --out new/corpus"), 0);
+    check_corpus(50000, 10000, 19000);
+    const char *files[] = {"--check new/corpus/train.txt | tail -n 1", "--check new/corpus/val.txt | tail -n 1"};
+    for (int f = 0; f < 2; f++) { // both kinds, and tales alone
+        size_t good, all;
+        assert_int_equal(run(files[f]), 0);
+        assert_int_equal(sscanf(output, "%zu of %zu texts are stories", &good, &all), 2);
+        assert_true(good == all && all >= (f ? 20 : 60));
+    }
+    assert_int_equal(run("--bytes 20000 --seed 8 --out new/corpus"), 0);
+    check_corpus(20000, 0, 1000); // without a primer; the validation text is a twentieth
+    assert_int_equal(run("--bytes 9000 --primer 9000 --seed 8 --out new/corpus"), 0);
+    check_corpus(9000, 9000, 450); // nothing but rhymes to train on
+}
+
+static void test_program_screen(void **state)
+{
+    (void)state;
+    assert_int_equal(run("--count 4 --seed 8 >seven.txt"), 0);
+    assert_int_equal(run("--count 3 --rhymes --seed 8 >>seven.txt && head -c 60 seven.txt >cut.txt"), 0);
     assert_int_equal(run("--check seven.txt"), 0);
     assert_non_null(strstr(output, "7 of 7 texts"));
+    for (int i = 0; i < 7; i++) { // tales, then rhymes: both grammars are asked, each number is a line
+        size_t number, words;
+        const char *line = strstr(output, (const char[]){'0' + (char)i, ':', 0});
+        assert_non_null(line);
+        assert_int_equal(sscanf(line, "%zu: derivations 1 nats %*f words %zu", &number, &words), 2);
+        assert_true(i < 4 ? words >= 90 : words <= 70);
+    }
     assert_int_equal(run("--check cut.txt"), 0);
     assert_non_null(strstr(output, "0: derivations 0 nats inf"));
     assert_non_null(strstr(output, "left the grammar at byte 60"));
     assert_non_null(strstr(output, "0 of 1 texts"));
+    assert_int_equal(run("--count 1 --rhymes --seed 8 | head -c 40 >cut.txt"), 0);
+    assert_int_equal(run("--check cut.txt"), 0); // a rhyme that breaks off is reported as far as it went
+    assert_non_null(strstr(output, "left the grammar at byte 40"));
 }
 
 static void test_program_errors(void **state)
@@ -378,6 +433,9 @@ static void test_program_errors(void **state)
         {"--count 0", "give one of", 2},
         {"--count 1 --check x", "give one of", 2},
         {"--bytes 100", "--out DIR go together", 2},
+        {"--bytes 100 --primer 101 --out x", "--primer 101: more than --bytes 100", 2},
+        {"--count 3 --primer 10", "--primer 10: more than --bytes 0", 2},
+        {"--rhymes --bytes 10 --out x", "--rhymes goes with --count", 2},
         {"--check none.txt", "none.txt: No such file", 1},
         {"--check .", "Is a directory", 1},
         {"--check /dev/null", "no text in it", 1},
@@ -400,7 +458,7 @@ int main(void)
         cmocka_unit_test(test_one_derivation),    cmocka_unit_test(test_same_seed_same_story),
         cmocka_unit_test(test_not_a_story),       cmocka_unit_test(test_names_are_kept),
         cmocka_unit_test(test_words_and_lengths), cmocka_unit_test(test_program_corpus),
-        cmocka_unit_test(test_program_errors),
+        cmocka_unit_test(test_program_screen),    cmocka_unit_test(test_program_errors),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
