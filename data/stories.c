@@ -4,16 +4,16 @@
 //   build/stories --count 3                                     three tales on the screen; --rhymes: rhymes
 //   build/stories --check FILE                                  is each text in FILE a tale or a rhyme?
 //
-// train.txt is --primer bytes of rhymes, then tales up to --bytes in all; val.txt is tales. Layout of a file:
-// story, "<|endoftext|>", story, "<|endoftext|>", ... with nothing between or after; newlines are the stories'
-// own. Story i of a seed is always the same. Tales to train on are numbers 0, 1, 2, ..., tales to validate on
-// 2^40, 2^40 + 1, ..., rhymes 2^41, 2^41 + 1, ...: no number is used twice. (The same short rhyme may be drawn
-// for two numbers.)
+// train.txt is --primer bytes of rhymes, then tales up to --bytes in all; val.txt is tales. Layout of a
+// file: story, "<|endoftext|>", story, "<|endoftext|>", ... with nothing between or after; newlines are
+// the stories' own. Story i of a seed is always the same. Tales to train on are numbers 0, 1, 2, ...,
+// tales to validate on 2^40, 2^40 + 1, ..., rhymes 2^41, 2^41 + 1, ...: no number is used twice. (The
+// same short rhyme may be drawn for two numbers.)
 //
 // floor.json: for "train" and "val" the number of stories, their bytes (separators not counted), words
 // (runs of letters), nats (exact: the sum of -log p(story)) and bits_per_byte = nats / (ln 2 * bytes); in
-// "train", "primer" has the same for the rhymes alone. Divide nats by the number of tokens for the floor in nats
-// per token.
+// "train", "primer" has the same for the rhymes alone. Divide nats by the number of tokens for the floor
+// in nats per token.
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -117,8 +117,8 @@ static uint64_t count_words(const char *s, size_t n)
     return words;
 }
 
-// Appends stories of one kind, from number `first` on, until they are at least `bytes` long. Memory does not
-// depend on how many.
+// Appends stories of one kind, from number `first` on, until they are at least `bytes` long. Memory does
+// not depend on how many.
 static Totals write_stories(StoriesKind kind, uint64_t seed, uint64_t first, uint64_t bytes, FILE *file,
                             const char *path)
 {
@@ -278,8 +278,8 @@ static GrammarScore score_either(const Grammar *tales, const Grammar *rhymes, co
     return rhyme.derivations || rhyme.reached > tale.reached ? rhyme : tale;
 }
 
-// Newlines before a text are skipped, so that --check reads what --count printed. Texts that are no stories are
-// counted, and are no error.
+// Newlines before a text are skipped, so that --check reads what --count printed. Texts that are no
+// stories are counted, and are no error.
 static void check_file(const char *path)
 {
     Grammar *tales = stories_load(STORIES_TALES), *rhymes = stories_load(STORIES_RHYMES);

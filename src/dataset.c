@@ -18,8 +18,8 @@
 // resume, and there is no state to save. A window that goes around the end meets the first document's
 // end-of-text token, as at any other border between documents.
 //
-// Without shuffling, permute_e(w) = w and offset_0 = 0: the first epoch is the text from its first token to its
-// last, for a text whose order matters (easy parts first). Later epochs begin at their random offsets.
+// Without shuffling, permute_e(w) = w and offset_0 = 0: the first epoch is the text from its first token to
+// its last, for a text whose order matters. Later epochs begin at their random offsets.
 //
 // Rejected: a position per rank that moves on (overlapping or skipped samples as soon as the layout changes);
 // a stored permutation (8 bytes a window, and gone after a crash); windows that stop at documents (padding).
@@ -202,8 +202,8 @@ static void ring_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out)
     dataset_span(ds, 0, n - before_end, out + before_end);
 }
 
-void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle, int32_t *inputs,
-                    int32_t *targets)
+void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle,
+                    int32_t *inputs, int32_t *targets)
 {
     if (context < 1 || ds->n_tokens <= context)
         die("dataset: %lld tokens, fewer than a window of %d + 1 (more text, or a shorter context)",

@@ -24,11 +24,10 @@ int64_t dataset_tokens(const Dataset *ds);
 
 // Training: sample number `sample` of the whole run (0, 1, 2, ...; a rank that owns sample s asks for s, so
 // the data do not depend on the layout) is a window of context+1 tokens, inputs (context) and targets
-// (context), the inputs moved on by one. shuffle: the windows of an epoch in a random order, cut anew each
-// epoch; otherwise in the order of the tokens, the first epoch from token 0 on. Dies when the dataset has fewer
-// than context+1 tokens.
-void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle, int32_t *inputs,
-                    int32_t *targets);
+// (context), the inputs moved on by one. shuffle: the windows of an epoch in a random order; otherwise in the
+// order of the tokens, the first epoch from token 0 on. Dies when the dataset has fewer than context+1 tokens.
+void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle,
+                    int32_t *inputs, int32_t *targets);
 int64_t dataset_windows(const Dataset *ds, int context); // samples in an epoch: tokens / context, rounded
                                                          // down
 

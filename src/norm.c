@@ -1,5 +1,6 @@
-// norm: LayerNorm, RMSNorm and the per-head RMSNorm of queries and keys, on the CPU, fused with the
-// residual addition.
+// norm: LayerNorm, RMSNorm, and the per-head RMSNorm of queries and keys, on the CPU
+//
+// Fused with the residual addition.
 //
 //   LayerNorm (Ba et al., arXiv 1607.06450)      y = w (x - mean) rstd + b,  rstd = 1 / sqrt(var + eps)
 //   RMSNorm   (Zhang & Sennrich, arXiv 1910.07467)  y = w x rstd,            rstd = 1 / sqrt(mean(x^2) + eps)

@@ -1,5 +1,4 @@
-// run: everything one training run owns, put together from its config, and the steps its loop is made
-// of. Layer 5.
+// run: everything that a training run owns, and the steps its loop is made of. Layer 5.
 //
 // train.c holds the loop; what it calls lives here, so that every device's main program is the same loop.
 #ifndef RUN_H

@@ -1,12 +1,12 @@
 // stories: joins a start, tales, plots, rhymes and word lists into one grammar. See stories.h.
 //
-// Everything a text is made of is data: stories_tales.c (how a tale begins and ends), stories_plots_friend.c
-// and stories_plots_hero.c (what happens in it), stories_rhymes.c (the rhymes) and stories_words.c (the words
-// for it all). Everything that happens to that data is in grammar.c. So a new plot or rhyme is a few lines of
-// text, and its entropy is known without a line of code.
+// Everything a text is made of is data: stories_tales.c (how a tale begins and ends),
+// stories_plots_friend.c and stories_plots_hero.c (what happens in it), stories_rhymes.c (the rhymes) and
+// stories_words.c (the words for it all). Everything that happens to that data is in grammar.c. So a new
+// plot or rhyme is a few lines of text, and its entropy is known without a line of code.
 //
-// The two kinds share all rules and differ in the start, so rhymes and tales know the same words. A corpus puts
-// them one after the other, so each is a grammar of its own, not an alternative of a common start.
+// The two kinds share all rules and differ in the start, so rhymes and tales know the same words. A
+// corpus puts them one after the other, so each is a grammar of its own.
 //
 // The floor: with N texts of self-information s_i nats in b_i bytes, no model's expected loss on the
 // corpus is below sum(s_i) / (number of tokens) nats per token, or sum(s_i) / (ln 2 * sum(b_i)) bits per

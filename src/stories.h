@@ -1,8 +1,8 @@
 // stories: short English stories from a probabilistic grammar, with their exact entropy. Layer 0.
 //
-// A story is a tale of 90 to 190 words or a rhyme of 15 to 70, on one line. Story number i of a kind is text
-// number i of that kind's grammar under a seed (grammar_write). -log p of each is known exactly (grammar.h),
-// so a corpus has a known floor: no model can have a lower expected loss on it.
+// A story is a tale of 90 to 190 words or a rhyme of 70 to 190, on one line. Story number i of a kind is
+// text number i of that kind's grammar under a seed (grammar_write). -log p of each is known exactly
+// (grammar.h), so a corpus has a known floor: no model can have a lower expected loss on it.
 #ifndef STORIES_H
 #define STORIES_H
 #include "grammar.h"

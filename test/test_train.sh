@@ -56,6 +56,17 @@ seed_matters() {
     if cmp "$(checkpoint gpt 40)/model.safetensors" "$(checkpoint seed 40)/model.safetensors"; then return 1; fi
 }
 
+# With data.shuffle = false the first steps read the front of the text, however much follows it.
+reads_in_order() {
+    head -c 30000 "$work/text/train.txt" >"$work/front.txt"
+    "$BUILD/prepare" tokens --train "$work/front.txt" --val-file "$work/text/val.txt" --tokenizer "$work/data" \
+        --out "$work/front"
+    train gpt order --data.shuffle=false --run.stop_at=5
+    train gpt front --data.shuffle=false --run.stop_at=5 --data.train="$work/front/train_*.bin"
+    same_state order front 5
+    if cmp <(history order | head -n 5) <(history gpt | head -n 5); then return 1; fi # that one is shuffled
+}
+
 # The batch in one micro-batch or in four: before the first update, loss and gradient norm agree to rounding.
 # The longest path: 2 layers with sums of 64, 16, 32, 64, 64 and 256 terms and two norms of 64; a last norm and the
 # head, 64 each; there and back; and a sum over 512 tokens: n = 2 (2 (496 + 128) + 128) + 512 = 3264 roundings of
@@ -227,6 +238,7 @@ passes 'a run leaves its files' leaves_files
 passes 'the learning rate follows the schedule' follows_schedule
 passes 'the written config repeats the run' resolved_config_runs
 passes 'another seed, another run' seed_matters
+passes 'data.shuffle = false reads in order' reads_in_order
 passes 'the best validation loss is carried on' best_is_carried_on
 passes 'resuming a finished run changes nothing' resume_when_finished
 passes 'resuming where nothing was begins' resume_of_nothing
