@@ -53,7 +53,8 @@ int main(int argc, char **argv)
 
         skipped = isfinite(r.grad_norm) ? 0 : skipped + 1;
         if (skipped)
-            progress_event(run.progress, METRICS_SKIP, step, "gradient norm %g: weights left as they were", r.grad_norm);
+            progress_event(run.progress, METRICS_SKIP, step, "gradient norm %g: weights left as they were",
+                           r.grad_norm);
         if (skipped == MAX_SKIPPED)
             die("step %ld: %d updates in a row had no finite gradient norm (try a lower --optim.lr)", step, skipped);
 

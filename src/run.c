@@ -87,7 +87,8 @@ static void open_data(Run *run)
 {
     Config *cfg = &run->cfg;
     if (!cfg->data.train[0] || !cfg->data.val[0] || !cfg->data.tokenizer[0])
-        die("data.train, data.val and data.tokenizer: all three are needed (make them with build/prepare, or try: make run)");
+        die("data.train, data.val and data.tokenizer: all three are needed (make them with build/prepare, "
+            "or try: make run)");
     run->tokenizer = tokenizer_load(cfg->data.tokenizer);
     int vocab = tokenizer_vocab_size(run->tokenizer);
     if (!cfg->model.vocab) {
@@ -220,8 +221,9 @@ static void resume_or_start(Run *run)
     run->config_text = config_text(run);
     set_schedule(run);
     CkptState state = {.config = run->config_text};
-    bool resumed = cfg->ckpt.resume && ckpt_load_newest(run->dir, &run->model->params, run->model->weights, run->optim.m,
-                                                        run->optim.v, &state);
+    bool resumed = cfg->ckpt.resume &&
+                   ckpt_load_newest(run->dir, &run->model->params, run->model->weights, run->optim.m,
+                                    run->optim.v, &state);
     if (resumed) check_resumed(run, &state);
     config_write(cfg, path); // a resume that is refused leaves the run's own
     if (!resumed) return;
@@ -246,7 +248,8 @@ static void begin_progress(Run *run)
     run->progress = progress_begin(&plan);
     config_print(cfg, stdout);
     config_print(cfg, progress_log(run->progress));
-    progress_note(run->progress, "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s on this model's shapes with %d threads",
+    progress_note(run->progress,
+                  "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s on this model's shapes with %d threads",
                   blas_kernel(), blas_reason(), run->peak / 1e9, run->dev->threads);
     char line[300] = "";
     for (int tag = 0; tag < MEM_TAGS; tag++)
@@ -350,8 +353,9 @@ void run_sample(Run *run, long step)
     for (long i = 0; i < cfg->sample.count; i++) {
         char name[32];
         snprintf(name, sizeof name, "sample %ld", i);
-        char *text = sample_text(run->model, &run->cache, run->tokenizer, cfg->sample.prompt, (size_t)cfg->sample.tokens,
-                                 rule, rng_make((uint64_t)cfg->run.seed, name, (uint32_t)step));
+        char *text = sample_text(run->model, &run->cache, run->tokenizer, cfg->sample.prompt,
+                                 (size_t)cfg->sample.tokens, rule,
+                                 rng_make((uint64_t)cfg->run.seed, name, (uint32_t)step));
         fprintf(out, "== step %ld, sample %ld\n%s\n\n", step, i, text);
         progress_event(run->progress, METRICS_SAMPLE, step, "%s", text);
         free(text);
