@@ -84,7 +84,7 @@ gen_targets() { fenced sed -n 's/^## //p' Makefile; }
 measured='run|run-text|samples|bench'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
-gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 40 runs/stories/samples.txt; }
+gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
 gen_bench() { [ -f runs/bench.txt ] && fenced cat runs/bench.txt; }
 
 fenced() {
