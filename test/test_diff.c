@@ -15,44 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char dir[256], program[600], output[20000];
-
-static int set_up(void **state)
-{
-    (void)state;
-    // The program stands one directory above this test: build/test/test_diff, build/diff.
-    char self[512];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0) return -1;
-    self[n] = 0;
-    *strrchr(self, '/') = 0;
-    snprintf(program, sizeof program, "%s/../diff", self);
-    snprintf(dir, sizeof dir, "%s/diff_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    return mkdtemp(dir) && access(program, X_OK) == 0 ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
-
-// Runs diff in the directory of the test's files; what it prints, errors too, is in `output`. Returns its
-// exit status.
-static int run(const char *arguments)
-{
-    char command[1500];
-    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", dir, program, arguments);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    size_t n = fread(output, 1, sizeof output - 1, p);
-    output[n] = 0;
-    int status = pclose(p);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
+#define PROGRAM "diff"
+#include "program.h"
 
 static void expect(const char *text)
 {
@@ -289,5 +253,5 @@ int main(void)
         cmocka_unit_test(test_names_shapes_order), cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_command_line),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
 }

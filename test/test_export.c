@@ -16,41 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char dir[256], program[600], output[5000];
-
-static int set_up(void **state)
-{
-    (void)state;
-    // The program stands one directory above this test: build/test/test_export, build/export.
-    char self[512];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0) return -1;
-    self[n] = 0;
-    *strrchr(self, '/') = 0;
-    snprintf(program, sizeof program, "%s/../export", self);
-    snprintf(dir, sizeof dir, "%s/export_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    return mkdtemp(dir) && access(program, X_OK) == 0 ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
-
-static int run(const char *arguments)
-{
-    char command[1500];
-    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", dir, program, arguments);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    output[fread(output, 1, sizeof output - 1, p)] = 0;
-    int status = pclose(p);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
+#define PROGRAM "export"
+#include "program.h"
 
 static void expect_status(const char *arguments, int status)
 {
@@ -323,5 +290,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_safetensors), cmocka_unit_test(test_gpt2),
                                        cmocka_unit_test(test_llama), cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
 }

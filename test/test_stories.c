@@ -267,42 +267,8 @@ static void test_words_and_lengths(void **state)
 
 // ---- The program ----
 
-static char dir[256], program[600], output[8192];
-
-static int run(const char *arguments)
-{
-    char command[1500];
-    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", dir, program, arguments);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    size_t n = fread(output, 1, sizeof output - 1, p);
-    output[n] = 0;
-    while (fgetc(p) != EOF) {} // longer than the buffer: let it finish
-    int status = pclose(p);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    char self[512]; // build/test/test_stories; the program is build/stories
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0) return -1;
-    self[n] = 0;
-    *strrchr(self, '/') = 0;
-    snprintf(program, sizeof program, "%s/../stories", self);
-    snprintf(dir, sizeof dir, "%s/stories_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    return mkdtemp(dir) && access(program, X_OK) == 0 ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
+#define PROGRAM "stories"
+#include "program.h"
 
 static char *read_text(const char *name, size_t *n)
 {
@@ -464,5 +430,5 @@ int main(void)
         cmocka_unit_test(test_words_and_lengths), cmocka_unit_test(test_program_corpus),
         cmocka_unit_test(test_program_screen),    cmocka_unit_test(test_program_errors),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
 }

@@ -1,0 +1,50 @@
+// program: runs one of our programs from its test, in a directory of the test's own.
+//
+// Define PROGRAM ("diff") before including this, behind cmocka.h; hand program_set_up and program_tear_down to
+// cmocka_run_group_tests.
+#ifndef TEST_PROGRAM_H
+#define TEST_PROGRAM_H
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[256], program[600], output[20000];
+
+static int program_set_up(void **state)
+{
+    (void)state;
+    // The program stands one directory above the test: build/test/test_NAME, build/NAME.
+    char self[512];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0) return -1;
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    snprintf(program, sizeof program, "%s/../" PROGRAM, self);
+    snprintf(dir, sizeof dir, "%s/" PROGRAM "_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    return mkdtemp(dir) && access(program, X_OK) == 0 ? 0 : -1;
+}
+
+static int program_tear_down(void **state)
+{
+    (void)state;
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+// Runs the program in `dir`; what it prints, errors too, is in `output`. Returns its exit status.
+static int run(const char *arguments)
+{
+    char command[1500];
+    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", dir, program, arguments);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    output[fread(output, 1, sizeof output - 1, p)] = 0;
+    while (fgetc(p) != EOF) {} // longer than the buffer: let it finish
+    int status = pclose(p);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+#endif
