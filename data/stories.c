@@ -1,6 +1,6 @@
 // stories: writes a corpus of short English stories and its exact entropy, and reads it back.
 //
-//   build/stories --bytes 20000000 --primer 2600000 --out DIR   DIR/train.txt, DIR/val.txt and DIR/floor.json
+//   build/stories --bytes 20000000 --primer 3500000 --out DIR   DIR/train.txt, DIR/val.txt and DIR/floor.json
 //   build/stories --count 3                                     three tales on the screen; --rhymes: rhymes
 //   build/stories --check FILE                                  is each text in FILE a tale or a rhyme?
 //

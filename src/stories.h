@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-// Tales are what a corpus is about. Rhymes may stand in front of them in the training text, as a primer: a
-// model that reads them first learns within a few hundred steps to look up words that came before.
+// Tales are what a corpus is about. Rhymes, made of few words that come back, may stand in front of them in
+// the training text (doc/log.md says what is known of their use).
 typedef enum { STORIES_TALES, STORIES_RHYMES } StoriesKind;
 
 // What stands after every story in a corpus file: FILE = (story separator)*, with nothing else between.
