@@ -1,0 +1,453 @@
+// Tests of formats: every pattern and every rounding edge against what PyTorch gives
+// (test/fixtures/formats.safetensors; dev/reference/make_formats.py states the rules for the inputs), a slow
+// encoder in plain arithmetic as second opinion, stochastic rounding by its exact thresholds, the arrays
+// against the scalars, the table against the published numbers.
+#include "fixture.h"
+#include "formats.h"
+#include "safetensors.h"
+
+#include <float.h>
+#include <math.h>
+#include <omp.h>
+
+static const char *const key[FORMAT_COUNT] = {"fp32", "tf32", "bf16", "fp16", "e4m3", "e5m2"};
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static bool is_nan_pattern(Format f, uint32_t pattern)
+{
+    uint32_t a = pattern & (formats_sign(f) - 1), overflow = formats_overflow(f);
+    return f == FORMAT_E4M3 ? a == overflow : a > overflow;
+}
+
+static float sweep(uint32_t k)
+{
+    return float_of(k * 4099u);
+}
+
+// The number of pattern a >= 0 by its definition; of the first that is not finite: a step above the largest.
+static double value(Format f, uint32_t a)
+{
+    int mantissa = (int)FORMATS_LAYOUT[f].mantissa, bias = formats_bias(f);
+    int E = (int)(a >> mantissa), M = (int)(a & ((1u << mantissa) - 1));
+    return E ? ldexp((1 << mantissa) + M, E - bias - mantissa) : ldexp(M, 1 - bias - mantissa);
+}
+
+// The slow encoder: divide by the distance between neighbours, rint (to nearest even), multiply. Every step
+// but rint is exact in double, and the quotient is odd exactly when the pattern is.
+static uint32_t slow_encode(Format f, double x, bool saturate)
+{
+    int mantissa = (int)FORMATS_LAYOUT[f].mantissa, bias = formats_bias(f);
+    uint32_t sign = signbit(x) ? formats_sign(f) : 0, top = formats_overflow(f) - 1;
+    if (isnan(x)) return sign | formats_nan(f);
+    double a = fabs(x), largest = value(f, top);
+    int exponent = a >= ldexp(1, 1 - bias) ? ilogb(a) : 1 - bias;
+    if (!isinf(x)) a = ldexp(rint(ldexp(a, mantissa - exponent)), exponent - mantissa);
+    if (a > largest) return sign | (saturate ? top : top + 1);
+    exponent = a >= ldexp(1, 1 - bias) ? ilogb(a) : 1 - bias; // rounding may have reached the next power
+    uint32_t count = (uint32_t)ldexp(a, mantissa - exponent);
+    return sign | (((uint32_t)(exponent + bias - 1) << mantissa) + count);
+}
+
+static void expect_pattern(Format f, float x, uint32_t got, uint32_t wanted, const char *what)
+{
+    if (got != wanted)
+        fail_msg("%s: %s of %.9g (0x%08x) gave 0x%x, wanted 0x%x", key[f], what, (double)x, bits_of(x), got,
+                 wanted);
+}
+
+// Without and with saturation: what the fixture's names end in.
+static const char *const suffix[2] = {"", "_sat"};
+
+// The results for `n` inputs, as they are stored, have the hash that the fixture names.
+static void expect_hash(const Fixture *fx, const char *name, const void *data, size_t n_bytes)
+{
+    char hash[ST_HASH];
+    safetensors_hash(hash, data, n_bytes);
+    if (strcmp(hash, fixture_text(fx, name)) != 0)
+        fail_msg("%s: hash %s, PyTorch's results have %s", name, hash, fixture_text(fx, name));
+}
+
+static void put(void *out, size_t bytes, size_t i, uint32_t pattern)
+{
+    if (bytes == 1) ((uint8_t *)out)[i] = (uint8_t)pattern;
+    else if (bytes == 2) ((uint16_t *)out)[i] = (uint16_t)pattern;
+    else ((uint32_t *)out)[i] = pattern;
+}
+
+static void *room(size_t n_bytes)
+{
+    void *p = malloc(n_bytes ? n_bytes : 1);
+    if (!p) fail_msg("no memory for %zu bytes", n_bytes);
+    return p;
+}
+
+// A pattern for the fixture: NaN is one below the sign bit.
+static uint32_t plain(Format f, uint32_t pattern)
+{
+    return is_nan_pattern(f, pattern) ? formats_sign(f) - 1 : pattern;
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    Fixture *fx = fixture_open("formats");
+    for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
+        uint32_t n = formats_sign(f) * 2, overflow = formats_overflow(f);
+        uint32_t *out = (uint32_t *)room(n * sizeof *out);
+        for (uint32_t p = 0; p < n; p++) {
+            float x = formats_decode(f, p);
+            uint32_t a = p & (formats_sign(f) - 1);
+            out[p] = is_nan_pattern(f, p) ? 0x7fc00000u : bits_of(x);
+            // The definition, the sign, and back again.
+            if (isnan(x) != is_nan_pattern(f, p)) fail_msg("%s: 0x%x decodes to %g", key[f], p, (double)x);
+            if (!signbit(x) != (p < formats_sign(f))) fail_msg("%s: 0x%x has the wrong sign", key[f], p);
+            if (a < overflow && fabs((double)x) != value(f, a))
+                fail_msg("%s: 0x%x decodes to %g, not %g", key[f], p, (double)x, value(f, a));
+            uint32_t again = isnan(x) ? (p & formats_sign(f)) | formats_nan(f) : p;
+            expect_pattern(f, x, formats_encode(f, x, false), again, "encode");
+            if (!isinf(x)) expect_pattern(f, x, formats_encode(f, x, true), again, "saturating encode");
+        }
+        char name[32];
+        snprintf(name, sizeof name, "%s/decode", key[f]);
+        if (n == 256) assert_memory_equal(out, fixture_i32(fx, name, n), n * sizeof *out);
+        expect_hash(fx, name, out, n * sizeof *out);
+        free(out);
+    }
+    fixture_close(fx);
+}
+
+// Every number, the middle to the next one, and the floats on both sides of the middle; both signs.
+static void test_encode_edges(void **state)
+{
+    (void)state;
+    Fixture *fx = fixture_open("formats");
+    for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
+        size_t n = formats_overflow(f), bytes = formats_bytes(f);
+        void *out[2] = {room(8 * n * bytes), room(8 * n * bytes)};
+        for (size_t p = 0; p < n; p++) {
+            double v = value(f, (uint32_t)p), w = value(f, (uint32_t)p + 1);
+            float middle = (float)((v + w) / 2);
+            float x[4] = {(float)v, nextafterf(middle, -INFINITY), middle, nextafterf(middle, INFINITY)};
+            for (size_t j = 0; j < 8; j++) {
+                float at = j < 4 ? x[j] : -x[j - 4];
+                size_t row = j < 4 ? 4 * p + j : 4 * n + 4 * p + j - 4;
+                for (int sat = 0; sat < 2; sat++) {
+                    uint32_t pattern = formats_encode(f, at, sat);
+                    expect_pattern(f, at, pattern, slow_encode(f, at, sat), "encode");
+                    put(out[sat], bytes, row, plain(f, pattern));
+                }
+            }
+        }
+        for (int sat = 0; sat < 2; sat++) {
+            char name[32];
+            snprintf(name, sizeof name, "%s/edges%s", key[f], suffix[sat]);
+            if (bytes == 1) {
+                const int32_t *wanted = fixture_i32(fx, name, 8 * n);
+                for (size_t j = 0; j < 8 * n; j++) assert_int_equal(((uint8_t *)out[sat])[j], wanted[j]);
+            }
+            expect_hash(fx, name, out[sat], 8 * n * bytes);
+            free(out[sat]);
+        }
+    }
+    fixture_close(fx);
+}
+
+// Floats over the whole range of fp32, denormals, Inf and NaN among them.
+static void test_encode_sweep(void **state)
+{
+    (void)state;
+    Fixture *fx = fixture_open("formats");
+    const uint32_t n = 1u << 20;
+    const int32_t *sample = fixture_i32(fx, "sample", n / 4096);
+    for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
+        size_t bytes = formats_bytes(f);
+        void *out = room(n * bytes);
+        for (int sat = 0; sat < 2; sat++) {
+            char name[32];
+            snprintf(name, sizeof name, "%s/sample%s", key[f], suffix[sat]);
+            const int32_t *wanted = fixture_i32(fx, name, n / 4096);
+            for (uint32_t k = 0; k < n; k++) {
+                float x = sweep(k);
+                uint32_t pattern = formats_encode(f, x, sat);
+                put(out, bytes, k, plain(f, pattern));
+                if (k % 4096) continue;
+                assert_int_equal(bits_of(x), (uint32_t)sample[k / 4096]);
+                expect_pattern(f, x, plain(f, pattern), (uint32_t)wanted[k / 4096], "encode");
+            }
+            snprintf(name, sizeof name, "%s/sweep%s", key[f], suffix[sat]);
+            expect_hash(fx, name, out, n * bytes);
+        }
+        free(out);
+    }
+    fixture_close(fx);
+}
+
+// The borders that every account of these formats names.
+static void test_encode_borders(void **state)
+{
+    (void)state;
+    static const struct {
+        Format f;
+        float x;
+        uint32_t free, saturated;
+    } row[] = {
+        {FORMAT_FP16, 65519.996f, 0x7bff, 0x7bff},   {FORMAT_FP16, 65520, 0x7c00, 0x7bff},
+        {FORMAT_FP16, 0x1p-25f, 0, 0},               {FORMAT_FP16, 0x1.000002p-25f, 1, 1},
+        {FORMAT_FP16, 0x1.ffep-15f, 0x400, 0x400},   {FORMAT_FP16, -0x1p-149f, 0x8000, 0x8000},
+        {FORMAT_E4M3, 464, 0x7e, 0x7e},              {FORMAT_E4M3, 464.00003f, 0x7f, 0x7e},
+        {FORMAT_E4M3, -INFINITY, 0xff, 0xfe},        {FORMAT_E4M3, 0x1p-10f, 0, 0},
+        {FORMAT_E4M3, 0x1.8p-9f, 2, 2},              {FORMAT_E4M3, -0.0f, 0x80, 0x80},
+        {FORMAT_E5M2, 61439.996f, 0x7b, 0x7b},       {FORMAT_E5M2, 61440, 0x7c, 0x7b},
+        {FORMAT_E5M2, INFINITY, 0x7c, 0x7b},         {FORMAT_E5M2, 0x1p-17f, 0, 0},
+        {FORMAT_BF16, 1.00390625f, 0x3f80, 0x3f80},  {FORMAT_BF16, 1.01171875f, 0x3f82, 0x3f82},
+        {FORMAT_BF16, FLT_MAX, 0x7f80, 0x7f7f},      {FORMAT_BF16, 0x1p-134f, 0, 0},
+        {FORMAT_TF32, FLT_MAX, 0x3fc00, 0x3fbff},    {FORMAT_TF32, 0x1.002p0f, 0x1fc00, 0x1fc00},
+        {FORMAT_FP32, INFINITY, 0x7f800000, 0x7f7fffff},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (int sat = 0; sat < 2; sat++)
+            expect_pattern(row[i].f, row[i].x, formats_encode(row[i].f, row[i].x, sat),
+                           sat ? row[i].saturated : row[i].free, "encode");
+    // NaN stays NaN with its sign, whatever its payload, saturating or not, whatever the random word.
+    static const uint32_t nan[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xff800001, 0x7fffffff, 0xffffffff};
+    for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++)
+        for (size_t i = 0; i < 6; i++)
+            for (int sat = 0; sat < 2; sat++) {
+                float x = float_of(nan[i]);
+                uint32_t wanted = formats_nan(f) | (nan[i] >> 31 ? formats_sign(f) : 0);
+                assert_true(is_nan_pattern(f, wanted));
+                assert_int_equal(formats_encode(f, x, sat), wanted);
+                assert_int_equal(formats_encode_stochastic(f, x, 0, sat), wanted);
+                assert_int_equal(formats_encode_stochastic(f, x, UINT32_MAX, sat), wanted);
+            }
+}
+
+// A number of the format does not move, whatever the random word.
+static void test_stochastic_keeps_numbers(void **state)
+{
+    (void)state;
+    for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++)
+        for (uint32_t p = 0; p < 2 * formats_sign(f); p++) {
+            float x = formats_decode(f, p);
+            if (isnan(x)) continue;
+            expect_pattern(f, x, formats_encode_stochastic(f, x, UINT32_MAX, false), p, "stochastic");
+            expect_pattern(f, x, formats_encode_stochastic(f, x, p * 2654435761u, false), p, "stochastic");
+        }
+}
+
+// The probability is exact, so no statistics are needed: of the 2^32 random words exactly the upper
+// F = floor(2^32 (|x| - lower) / (upper - lower)) round up. Every step of computing F is exact in double.
+static void test_stochastic_thresholds(void **state)
+{
+    (void)state;
+    for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
+        int mantissa = (int)FORMATS_LAYOUT[f].mantissa, bias = formats_bias(f);
+        int below = f < FORMAT_FP16 ? 1 : 34;
+        uint32_t top = formats_overflow(f) - 1, n_inside = 0;
+        for (uint32_t k = 0; k < 1u << 18; k++) {
+            // Over the format's range, a power of two above it, and below it as far as a word can decide.
+            int power = (int)(k % (uint32_t)(2 * bias + mantissa + 2 + below)) - bias - mantissa - below;
+            float a = (float)ldexp(1 + (k * 2654435761u % (1u << 23)) * 0x1p-23, power);
+            if (isinf(a)) continue;
+            float x = k & 1 ? -a : a;
+            int exponent = a >= ldexp(1, 1 - bias) ? ilogb(a) : 1 - bias;
+            double count = ldexp(a, mantissa - exponent), q = floor(count);
+            uint64_t F = (uint64_t)floor(ldexp(count - q, 32));
+            uint32_t lower = ((uint32_t)(exponent + bias - 1) << mantissa) + (uint32_t)q;
+            uint32_t sign = k & 1 ? formats_sign(f) : 0;
+            for (int sat = 0; sat < 2; sat++) {
+                uint32_t limit = top + !sat, low = lower < limit ? lower : limit;
+                uint32_t up = lower + 1 < limit ? lower + 1 : limit;
+                uint32_t first_up = (uint32_t)((1ull << 32) - F);
+                uint32_t word[4] = {0, first_up - 1, first_up, UINT32_MAX};
+                for (int j = 0; j < 4; j++)
+                    expect_pattern(f, x, formats_encode_stochastic(f, x, word[j], sat),
+                                   sign | (F && j >= 2 ? up : low), "stochastic");
+            }
+            n_inside += F > 0 && lower < top;
+        }
+        assert_true(n_inside > 1u << 16);
+        // Far below the smallest denormal, and beyond the range.
+        float tiny = f < FORMAT_FP16 ? 0 : 0x1p-149f;
+        assert_int_equal(formats_encode_stochastic(f, tiny, UINT32_MAX, false), 0);
+        assert_int_equal(formats_encode_stochastic(f, INFINITY, UINT32_MAX, false), top + 1);
+        assert_int_equal(formats_encode_stochastic(f, -INFINITY, UINT32_MAX, true), formats_sign(f) | top);
+    }
+}
+
+// The array version: element k takes its own word, any cut gives the same, any number of threads, and the
+// share that rounds up is binomial: 6 standard deviations are left with probability 2e-9 (the seed is fixed:
+// always or never).
+static void test_stochastic_arrays(void **state)
+{
+    (void)state;
+    const size_t n = 50001;
+    Rng rng = rng_make(7, "weights", 3);
+    float *in = (float *)room(n * sizeof *in);
+    for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
+        size_t bytes = formats_bytes(f), up = f == FORMAT_TF32 ? 13 : 0;
+        char *out = (char *)room(n * bytes), *again = (char *)room(n * bytes);
+        double share = 0.3, lower = 1, step = formats_info(f).epsilon;
+        float x = (float)(lower + share * step);
+        share = ((double)x - lower) / step; // what it is after rounding to a float
+        for (size_t k = 0; k < n; k++) in[k] = x;
+        const uint64_t first = 1ull << 33 | 2;
+        formats_from_float_stochastic(out, f, in, n, false, rng, first);
+        uint32_t one = formats_encode(f, 1, false);
+        size_t n_up = 0;
+        for (size_t k = 0; k < n; k++) {
+            uint32_t word[4], pattern = 0;
+            rng_words(rng, (first + k) / 4, word);
+            memcpy(&pattern, out + k * bytes, bytes);
+            pattern >>= up;
+            uint32_t alone = formats_encode_stochastic(f, x, word[(first + k) % 4], false);
+            expect_pattern(f, x, pattern, alone, "array");
+            assert_true(pattern == one || pattern == one + 1);
+            n_up += pattern == one + 1;
+        }
+        double expected = share * (double)n, sigma = sqrt(expected * (1 - share));
+        if (!(fabs((double)n_up - expected) <= 6 * sigma))
+            fail_msg("%s: %zu of %zu rounded up, expected %.1f +- %.1f", key[f], n_up, n, expected, sigma);
+        for (size_t at = 0, length = 1; at < n; at += length, length = 3 * length + 2) {
+            if (at + length > n) length = n - at;
+            formats_from_float_stochastic(again + at * bytes, f, in + at, length, false, rng, first + at);
+        }
+        assert_memory_equal(out, again, n * bytes);
+        int threads = omp_get_max_threads();
+        for (int t = 1; t <= 3; t += 2) {
+            omp_set_num_threads(t);
+            memset(again, 0, n * bytes);
+            formats_from_float_stochastic(again, f, in, n, false, rng, first);
+            assert_memory_equal(out, again, n * bytes);
+        }
+        omp_set_num_threads(threads);
+        rng.step++; // another step, other bits
+        formats_from_float_stochastic(again, f, in, n, false, rng, first);
+        assert_memory_not_equal(out, again, n * bytes);
+        free(out);
+        free(again);
+    }
+    free(in);
+}
+
+// Lengths around a block and around a vector; nothing is written behind the end.
+static void test_arrays(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {0, 1, 7, 33, 4095, 4096, 4097, 50001};
+    const size_t most = 50001;
+    float *in = (float *)room(most * sizeof *in), *back = (float *)room((most + 1) * sizeof *back);
+    for (size_t k = 0; k < most; k++) in[k] = sweep((uint32_t)k * 83 + 5);
+    for (Format f = FORMAT_FP32; f < FORMAT_COUNT; f++) {
+        size_t bytes = formats_bytes(f), up = f == FORMAT_TF32 ? 13 : 0;
+        unsigned char *out = (unsigned char *)room((most + 1) * bytes);
+        for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+            size_t n = lengths[l];
+            bool saturate = l & 1;
+            memset(out, 0xa5, (most + 1) * bytes);
+            memset(back, 0xa5, (most + 1) * sizeof *back);
+            formats_from_float(out, f, in, n, saturate);
+            formats_to_float(back, f, out, n);
+            for (size_t k = 0; k < n; k++) {
+                uint32_t pattern = 0;
+                memcpy(&pattern, out + k * bytes, bytes);
+                expect_pattern(f, in[k], pattern, formats_encode(f, in[k], saturate) << up, "array");
+                float x = formats_decode(f, pattern >> up);
+                assert_int_equal(bits_of(back[k]), bits_of(x));
+                if (f == FORMAT_TF32) assert_int_equal(bits_of(x), pattern); // stored as the float it is
+            }
+            for (size_t k = 0; k < bytes; k++) assert_int_equal(out[n * bytes + k], 0xa5);
+            assert_int_equal(bits_of(back[n]), 0xa5a5a5a5u);
+        }
+        free(out);
+    }
+    free(in);
+    free(back);
+}
+
+// The formula of the doc: rounding to nearest errs by at most half of epsilon, relative, in the normal range.
+static void test_rounding_error(void **state)
+{
+    (void)state;
+    for (Format f = FORMAT_TF32; f < FORMAT_COUNT; f++) {
+        FormatInfo info = formats_info(f);
+        double worst = 0;
+        for (uint32_t k = 0; k < 1u << 20; k++) {
+            double x = fabs((double)sweep(k));
+            if (!(x >= info.min_normal && x <= info.max)) continue;
+            double y = formats_decode(f, formats_encode(f, (float)x, false));
+            worst = fmax(worst, fabs(y - x) / x);
+        }
+        // |error| <= step / 2 and x >= 2^exponent; the worst x is the middle just above a power of two:
+        // (eps / 2) / (1 + eps / 2). The quotient above errs by 2^-53.
+        assert_true(worst <= info.epsilon / 2 / (1 + info.epsilon / 2) * (1 + 0x1p-50));
+        assert_true(worst >= info.epsilon / 2 * 0.7);
+    }
+}
+
+// Against the numbers of IEEE 754, of the OCP 8-bit floating point specification (table 1) and <float.h>.
+static void test_info(void **state)
+{
+    (void)state;
+    static const FormatInfo row[FORMAT_COUNT] = {
+        {"fp32", "", 32, 8, 23, 127, true, FLT_MAX, FLT_MIN, FLT_TRUE_MIN, FLT_EPSILON, 7.22472},
+        {"tf32", "", 19, 8, 10, 127, true, 0x1.ffcp127, 0x1p-126, 0x1p-136, 0x1p-10, 3.31133},
+        {"bf16", "", 16, 8, 7, 127, true, 0x1.fep127, 0x1p-126, 0x1p-133, 0x1p-7, 2.40824},
+        {"fp16", "", 16, 5, 10, 15, true, 65504, 0x1p-14, 0x1p-24, 0x1p-10, 3.31133},
+        {"fp8 E4M3", "", 8, 4, 3, 7, false, 448, 0x1p-6, 0x1p-9, 0x1p-3, 1.20412},
+        {"fp8 E5M2", "", 8, 5, 2, 15, true, 57344, 0x1p-14, 0x1p-16, 0x1p-2, 0.90309},
+    };
+    char *text = NULL;
+    size_t n_text = 0;
+    FILE *out = open_memstream(&text, &n_text);
+    assert_non_null(out);
+    formats_print(out);
+    assert_int_equal(fclose(out), 0);
+    size_t n_lines = 0;
+    for (const char *c = text; *c; c++) n_lines += *c == '\n';
+    assert_int_equal(n_lines, 1 + FORMAT_COUNT);
+    for (int i = 0; i < FORMAT_COUNT; i++) {
+        FormatInfo info = formats_info((Format)i);
+        assert_string_equal(info.name, row[i].name);
+        assert_true(info.bits == row[i].bits && info.bias == row[i].bias && info.has_inf == row[i].has_inf);
+        assert_true(info.exponent == row[i].exponent && info.mantissa == row[i].mantissa);
+        assert_true(info.max == row[i].max && info.min_normal == row[i].min_normal);
+        assert_true(info.min_denormal == row[i].min_denormal && info.epsilon == row[i].epsilon);
+        assert_true(fabs(info.digits - row[i].digits) <= 0.5e-5); // what the table above leaves out
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "\n%-8s %4d %4d %4d %5d %4s %11.6g ", row[i].name, row[i].bits,
+                 row[i].exponent, row[i].mantissa, row[i].bias, row[i].has_inf ? "yes" : "no", row[i].max);
+        if (!strstr(text, wanted)) fail_msg("no line '%s' in:\n%s", wanted + 1, text);
+    }
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_encode_edges),
+        cmocka_unit_test(test_encode_sweep),
+        cmocka_unit_test(test_encode_borders),
+        cmocka_unit_test(test_stochastic_keeps_numbers),
+        cmocka_unit_test(test_stochastic_thresholds),
+        cmocka_unit_test(test_stochastic_arrays),
+        cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_rounding_error),
+        cmocka_unit_test(test_info),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
