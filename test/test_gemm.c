@@ -1,0 +1,319 @@
+// test_gemm: every element of gemm() against the plain loop of fmaf in gemm.h, bit for bit.
+//
+// Sizes lie on both sides of whatever the code cuts by: register tiles (4 to 32), vectors (4 to 16), blocks of
+// k (256), of rows (264) and of columns (1024). Each product is made by gemm_serial and by gemm() with one to
+// four threads, in all four transpositions, inside larger arrays whose other numbers must stay as they are.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "gemm.h"
+#include "rng.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    size_t M, N, K;
+    bool trans_a, trans_b;
+    float alpha, beta;
+} Product;
+
+typedef struct {
+    float *a, *b, *c;
+    size_t lda, ldb, ldc, n_a, n_b, n_c; // n_: floats, with a row of PAD beyond the last
+} Operands;
+
+enum { PAD = 3 };
+
+static float *random_floats(size_t n, const char *name)
+{
+    float *x = malloc((n + 1) * sizeof *x);
+    assert_non_null(x);
+    Rng rng = rng_make(7, name, 0);
+    for (size_t i = 0; i < n; i++) x[i] = rng_normal(rng, i);
+    return x;
+}
+
+static Operands operands_make(Product p)
+{
+    Operands o = {.lda = (p.trans_a ? p.M : p.K) + PAD, .ldb = (p.trans_b ? p.K : p.N) + PAD, .ldc = p.N + PAD};
+    o.n_a = (p.trans_a ? p.K : p.M) * o.lda;
+    o.n_b = (p.trans_b ? p.N : p.K) * o.ldb;
+    o.n_c = (p.M + 1) * o.ldc;
+    o.a = random_floats(o.n_a, "a");
+    o.b = random_floats(o.n_b, "b");
+    o.c = random_floats(o.n_c, "c");
+    return o;
+}
+
+static void operands_free(Operands o)
+{
+    free(o.a), free(o.b), free(o.c);
+}
+
+static float *copy_floats(const float *x, size_t n)
+{
+    float *y = malloc(n * sizeof *y);
+    assert_non_null(y);
+    return memcpy(y, x, n * sizeof *y);
+}
+
+static float element_a(Product p, Operands o, size_t m, size_t k)
+{
+    return p.alpha * (p.trans_a ? o.a[k * o.lda + m] : o.a[m * o.lda + k]);
+}
+
+static float element_b(Product p, Operands o, size_t k, size_t n)
+{
+    return p.trans_b ? o.b[n * o.ldb + k] : o.b[k * o.ldb + n];
+}
+
+// The definition.
+static void plain(float *c, Product p, Operands o)
+{
+    for (size_t m = 0; m < p.M; m++)
+        for (size_t n = 0; n < p.N; n++) {
+            float sum = p.beta == 0 ? 0 : p.beta * c[m * o.ldc + n];
+            for (size_t k = 0; k < p.K; k++) sum = fmaf(element_a(p, o, m, k), element_b(p, o, k, n), sum);
+            c[m * o.ldc + n] = sum;
+        }
+}
+
+static void run(float *c, Product p, Operands o, int threads)
+{
+    if (threads == 0)
+        gemm_serial(p.trans_a, p.trans_b, p.M, p.N, p.K, p.alpha, o.a, o.lda, o.b, o.ldb, p.beta, c, o.ldc);
+    else gemm(threads, p.trans_a, p.trans_b, p.M, p.N, p.K, p.alpha, o.a, o.lda, o.b, o.ldb, p.beta, c, o.ldc);
+}
+
+// Two arrays hold the same bits; where not, says at which element.
+static void assert_same(const float *got, const float *expected, size_t n, size_t ld, Product p, int threads)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&got[i], &expected[i], sizeof *got) != 0)
+            fail_msg("%zu x %zu x %zu, transposed %d %d, alpha %g, beta %g, %d threads: C[%zu][%zu] is %.9g, not %.9g",
+                     p.M, p.N, p.K, p.trans_a, p.trans_b, (double)p.alpha, (double)p.beta, threads, i / ld, i % ld,
+                     (double)got[i], (double)expected[i]);
+}
+
+static void check_product(Product p, int max_threads)
+{
+    Operands o = operands_make(p);
+    float *expected = copy_floats(o.c, o.n_c);
+    plain(expected, p, o);
+    for (int threads = 0; threads <= max_threads; threads++) {
+        float *got = copy_floats(o.c, o.n_c);
+        run(got, p, o, threads);
+        assert_same(got, expected, o.n_c, o.ldc, p, threads); // the padding of C, too
+        free(got);
+    }
+    free(expected);
+    operands_free(o);
+}
+
+static const size_t sizes[][3] = {
+    {1, 1, 1},    {1, 1, 700},   {1, 33, 16},   {2, 3, 4},      {3, 32, 5},     {4, 8, 256},    {5, 7, 257},
+    {6, 16, 31},  {7, 17, 15},   {8, 12, 64},   {9, 13, 300},   {11, 31, 17},   {12, 32, 1},    {12, 32, 256},
+    {13, 33, 33}, {23, 1, 47},   {24, 64, 512}, {25, 65, 513},  {37, 95, 255},  {64, 256, 64},  {64, 64, 200},
+    {1, 300, 40}, {300, 1, 40},  {100, 100, 3}, {263, 40, 20},  {264, 48, 16},  {265, 20, 270}, {529, 9, 6},
+    {264, 5, 256}, {30, 1023, 8}, {14, 1025, 9}, {40, 2100, 5}, {128, 96, 600},
+};
+
+static void test_every_size_and_transposition_gives_the_bits_of_the_plain_loop(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int t = 0; t < 4; t++)
+            for (float beta = 0; beta <= 1; beta++)
+                check_product((Product){sizes[i][0], sizes[i][1], sizes[i][2], t & 1, t & 2, 1, beta}, 4);
+}
+
+static void test_alpha_scales_a_and_beta_scales_c(void **state)
+{
+    (void)state;
+    const float factors[][2] = {{0.125f, 0}, {0.3f, 1}, {-1.7f, 0.9f}, {1, -1}, {0, 1}, {0, 0}};
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        for (int t = 0; t < 4; t++)
+            check_product((Product){29, 70, 290, t & 1, t & 2, factors[i][0], factors[i][1]}, 2);
+}
+
+static void test_nothing_to_add_leaves_beta_c(void **state)
+{
+    (void)state;
+    for (float beta = 0; beta <= 2; beta++) check_product((Product){13, 37, 0, false, false, 1, beta}, 2);
+    check_product((Product){0, 5, 3, false, true, 1, 0}, 2);
+    check_product((Product){5, 0, 3, true, false, 1, 0}, 2);
+}
+
+// If sums on these data did not depend on their order or on fusing, equal bits would prove nothing.
+static void test_the_data_tell_orders_apart(void **state)
+{
+    (void)state;
+    Product p = {6, 6, 300, false, false, 1, 0};
+    Operands o = operands_make(p);
+    size_t descending_differs = 0, unfused_differs = 0, halves_differ = 0, n = p.M * p.N;
+    for (size_t i = 0; i < n; i++) {
+        float up = 0, down = 0, half[2] = {0, 0};
+        volatile float unfused = 0; // volatile: not contracted
+        for (size_t k = 0; k < p.K; k++) {
+            float a = element_a(p, o, i / p.N, k), b = element_b(p, o, k, i % p.N);
+            volatile float product = a * b;
+            up = fmaf(a, b, up);
+            unfused = unfused + product;
+            half[k % 2] = fmaf(a, b, half[k % 2]);
+            down = fmaf(element_a(p, o, i / p.N, p.K - 1 - k), element_b(p, o, p.K - 1 - k, i % p.N), down);
+        }
+        descending_differs += down != up;
+        unfused_differs += unfused != up;
+        halves_differ += half[0] + half[1] != up;
+    }
+    assert_true(descending_differs > n / 2 && unfused_differs > n / 2 && halves_differ > n / 2);
+    operands_free(o);
+}
+
+// A gradient summed over micro-batches: the terms in two calls, the second on top of the first.
+static void test_a_sum_cut_in_two_calls_has_the_same_bits(void **state)
+{
+    (void)state;
+    Product p = {45, 77, 640, true, false, 1, 0};
+    Operands o = operands_make(p);
+    float *whole = copy_floats(o.c, o.n_c);
+    run(whole, p, o, 2);
+    for (size_t cut = 1; cut < p.K; cut += 91) {
+        float *got = copy_floats(o.c, o.n_c);
+        gemm(2, true, false, p.M, p.N, cut, 1, o.a, o.lda, o.b, o.ldb, 0, got, o.ldc);
+        gemm_serial(true, false, p.M, p.N, p.K - cut, 1, o.a + cut * o.lda, o.lda, o.b + cut * o.ldb, o.ldb, 1, got,
+                    o.ldc);
+        assert_same(got, whole, o.n_c, o.ldc, p, 2);
+        free(got);
+    }
+    free(whole);
+    operands_free(o);
+}
+
+// A row of the batch does not feel how many other rows there are.
+static void test_rows_do_not_depend_on_the_height_of_the_batch(void **state)
+{
+    (void)state;
+    Product p = {300, 50, 128, false, true, 1, 0};
+    Operands o = operands_make(p);
+    float *whole = copy_floats(o.c, o.n_c);
+    run(whole, p, o, 3);
+    for (size_t height = 1; height < p.M; height = height * 2 + 1) {
+        float *got = copy_floats(o.c, o.n_c);
+        for (size_t r = 0; r < p.M; r += height) {
+            Product part = p;
+            Operands at = o;
+            part.M = p.M - r < height ? p.M - r : height;
+            at.a += r * o.lda;
+            run(got + r * o.ldc, part, at, 1);
+        }
+        assert_same(got, whole, o.n_c, o.ldc, p, 1);
+        free(got);
+    }
+    free(whole);
+    operands_free(o);
+}
+
+static void test_old_numbers_in_c_are_not_read_with_beta_zero(void **state)
+{
+    (void)state;
+    Product p = {21, 70, 19, false, true, 1, 0};
+    Operands o = operands_make(p);
+    float *expected = copy_floats(o.c, o.n_c), *got = copy_floats(o.c, o.n_c);
+    plain(expected, p, o);
+    for (size_t m = 0; m < p.M; m++)
+        for (size_t n = 0; n < p.N; n++) got[m * o.ldc + n] = n % 2 ? NAN : INFINITY;
+    run(got, p, o, 0);
+    assert_same(got, expected, o.n_c, o.ldc, p, 0);
+    free(expected), free(got);
+    operands_free(o);
+}
+
+// NaN and infinity go where the sum takes them and nowhere else; padding with zeros must not make any.
+static void test_nan_and_infinity_stay_in_their_row_and_column(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        Product p = {17, 41, 35, t & 1, t & 2, 1, 0};
+        Operands o = operands_make(p);
+        o.a[p.trans_a ? 34 * o.lda + 16 : 16 * o.lda + 34] = NAN;    // row 16
+        o.b[p.trans_b ? 40 * o.ldb + 3 : 3 * o.ldb + 40] = INFINITY; // column 40
+        run(o.c, p, o, 2);
+        for (size_t m = 0; m < p.M; m++)
+            for (size_t n = 0; n < p.N; n++) {
+                float c = o.c[m * o.ldc + n];
+                if (m == 16) assert_true(isnan(c));
+                else if (n == 40) assert_true(isinf(c));
+                else assert_true(isfinite(c));
+            }
+        operands_free(o);
+    }
+}
+
+// Products that a few processors' tiles and many threads cut: more threads than tiles, than rows, than columns.
+static void test_more_threads_than_work(void **state)
+{
+    (void)state;
+    const size_t small[][3] = {{1, 1, 9}, {3, 2, 1}, {13, 33, 20}, {2, 200, 4}};
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
+        check_product((Product){small[i][0], small[i][1], small[i][2], false, true, 1, 0}, 9);
+}
+
+static void *on_a_small_stack(void *done)
+{
+    static float a[300 * 300], b[300 * 300], c[300 * 300];
+    for (size_t i = 0; i < 300 * 300; i++) a[i] = b[i] = 1;
+    gemm_serial(false, true, 299, 299, 300, 1, a, 300, b, 300, 0, c, 300);
+    *(bool *)done = c[0] == 300 && c[298 * 300 + 298] == 300;
+    return NULL;
+}
+
+// gemm.h promises what gemm_serial needs of the stack.
+static void test_stack_is_what_was_promised(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || __OPTIMIZE__ == 0
+    skip(); // both make frames larger
+#endif
+    pthread_attr_t attributes;
+    pthread_t thread;
+    bool done = false;
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, (320 + 32) * 1024), 0); // 32 KiB for the thread itself
+    assert_int_equal(pthread_create(&thread, &attributes, on_a_small_stack, &done), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_attr_destroy(&attributes), 0);
+    assert_true(done);
+}
+
+static void test_the_kernel_has_a_name(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(gemm_kernel(), " x "));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_size_and_transposition_gives_the_bits_of_the_plain_loop),
+        cmocka_unit_test(test_alpha_scales_a_and_beta_scales_c),
+        cmocka_unit_test(test_nothing_to_add_leaves_beta_c),
+        cmocka_unit_test(test_the_data_tell_orders_apart),
+        cmocka_unit_test(test_a_sum_cut_in_two_calls_has_the_same_bits),
+        cmocka_unit_test(test_rows_do_not_depend_on_the_height_of_the_batch),
+        cmocka_unit_test(test_old_numbers_in_c_are_not_read_with_beta_zero),
+        cmocka_unit_test(test_nan_and_infinity_stay_in_their_row_and_column),
+        cmocka_unit_test(test_more_threads_than_work),
+        cmocka_unit_test(test_stack_is_what_was_promised),
+        cmocka_unit_test(test_the_kernel_has_a_name),
+    };
+    return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
+}
