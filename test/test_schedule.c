@@ -1,10 +1,13 @@
-// test_schedule: the learning rate of every kind of step against values worked out by hand.
+// test_schedule: every kind and shape against values worked out by hand and against PyTorch's schedulers, and
+// what all of them promise: no jump, no rise behind the warm-up, min_lr at the end.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "expect_die.h"
+#include "fixture.h"
 #include "schedule.h"
 
 #include <math.h>
@@ -68,6 +71,208 @@ static void test_edges(void **state)
     expect_lr(&s, 1, 0);
 }
 
+static const Schedule wsd = {.kind = SCHEDULE_WSD, .lr = 8, .min_lr = 2, .warmup = 4, .decay_start = 12,
+                             .decay_steps = 28};
+
+static void test_linear(void **state)
+{
+    (void)state;
+    Schedule s = cosine;
+    s.kind = SCHEDULE_LINEAR;
+    const double want[][2] = {{3, 8}, {4, 8}, {5, 7.75}, {10, 6.5}, {16, 5}, {27, 2.25}, {28, 2}, {29, 2}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) expect_lr(&s, (long)want[i][0], want[i][1]);
+    assert_true(schedule_lr(&s, 28) == 2 && schedule_lr(&s, 1000000) == 2); // exactly
+}
+
+// sqrt(4 / t) for t = 4, 16, 36, 64, 256 is 1, 1/2, 1/3, 1/4, 1/8
+static void test_inverse_square_root(void **state)
+{
+    (void)state;
+    Schedule s = cosine;
+    s.kind = SCHEDULE_INVSQRT;
+    const double want[][2] = {{0, 2}, {2, 6}, {3, 8}, {15, 4}, {35, 8. / 3}, {63, 2}, {255, 1}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) expect_lr(&s, (long)want[i][0], want[i][1]);
+    s.warmup = 0;
+    expect_lr(&s, 0, 8);
+    expect_lr(&s, 3, 4);
+    // Vaswani's own form, t counted from 1: the smaller of the two lines, which meet at the warm-up's end
+    s.warmup = 37;
+    for (long t = 1; t <= 500; t++)
+        expect_lr(&s, t - 1, 8 * sqrt(37) * fmin(1 / sqrt((double)t), (double)t / (37 * sqrt(37))));
+}
+
+// The 16 steps of decay pass p = 1/16, 1/4, 1/2, 9/16; min_lr / lr is 1/4.
+static void test_wsd_shapes(void **state)
+{
+    (void)state;
+    const struct {
+        ScheduleShape shape;
+        double at_13, at_16, at_20, at_21;
+    } row[] = {
+        {SCHEDULE_SHAPE_LINEAR, 2 + 6 * 15. / 16, 2 + 6 * 0.75, 5, 2 + 6 * 7. / 16},
+        {SCHEDULE_SHAPE_COSINE, 2 + 3 * (1 + 0.98078528040323044913), 2 + 3 * (1 + 0.70710678118654752440), 5,
+         2 + 3 * (1 - 0.19509032201612826785)}, // cos of 11.25, 45, 90 and 101.25 degrees
+        {SCHEDULE_SHAPE_EXPONENTIAL, 8 / 1.0905077326652576592, 8 / 1.4142135623730950488, 4,
+         8 / 2.1810154653305153184}, // 4^(1/16) = 2^(1/8), 2^(1/2), 2, 2^(9/8)
+        {SCHEDULE_SHAPE_SQRT, 2 + 6 * 0.75, 5, 2 + 6 * 0.29289321881345247560, 3.5},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Schedule s = wsd;
+        s.shape = row[i].shape;
+        expect_lr(&s, 0, 2);
+        for (long step = 3; step <= 12; step++) assert_true(schedule_lr(&s, step) == 8); // stable, p = 0 too
+        expect_lr(&s, 13, row[i].at_13);
+        expect_lr(&s, 16, row[i].at_16);
+        expect_lr(&s, 20, row[i].at_20);
+        expect_lr(&s, 21, row[i].at_21);
+        assert_true(schedule_lr(&s, 28) == 2 && schedule_lr(&s, 29) == 2 && schedule_lr(&s, 1000000) == 2);
+    }
+}
+
+static void test_wsd_edges(void **state)
+{
+    (void)state;
+    Schedule s = wsd;
+    s.decay_start = 2; // within the warm-up: the warm-up goes first, then the decay at once
+    expect_lr(&s, 3, 8);
+    expect_lr(&s, 4, 8);
+    expect_lr(&s, 16, 5);
+    s.kind = SCHEDULE_LINEAR;
+    Schedule same = s;
+    same.kind = SCHEDULE_WSD;
+    for (long step = 0; step < 40; step++) assert_true(schedule_lr(&s, step) == schedule_lr(&same, step));
+    s = wsd;
+    s.decay_start = s.decay_steps; // no decay: down at once
+    expect_lr(&s, 27, 8);
+    expect_lr(&s, 28, 2);
+    // The stable part knows nothing of the end: a run may be prolonged from any of its steps.
+    Schedule longer = wsd;
+    longer.decay_start = 1012;
+    longer.decay_steps = 1028;
+    for (long step = 0; step <= 12; step++) assert_true(schedule_lr(&wsd, step) == schedule_lr(&longer, step));
+    for (long step = 12; step <= 40; step++)
+        assert_true(schedule_lr(&wsd, step) == schedule_lr(&longer, step + 1000));
+}
+
+// The steepest step of each curve: in the warm-up lr / W; then d / n times the largest slope of the shape over
+// its n steps with d = lr - min_lr (1; pi / 2; for the exponential ln(lr / min_lr) lr / d), and d / sqrt(n) for
+// 1 - sqrt, at its first step; 1 / sqrt has lr / (2 W).
+static void test_no_jump_and_no_rise(void **state)
+{
+    (void)state;
+    enum { W = 50, D = 600, E = 1000 };
+    const double lr = 3e-4, low = 3e-6, d = lr - low, pi = 3.14159265358979;
+    const struct {
+        ScheduleKind kind;
+        ScheduleShape shape;
+        double steepest;
+    } row[] = {
+        {SCHEDULE_COSINE, 0, pi / 2 * d / (E - W)}, {SCHEDULE_LINEAR, 0, d / (E - W)},
+        {SCHEDULE_INVSQRT, 0, lr / (2 * W)}, {SCHEDULE_CONSTANT, 0, 0},
+        {SCHEDULE_WSD, SCHEDULE_SHAPE_LINEAR, d / (E - D)},
+        {SCHEDULE_WSD, SCHEDULE_SHAPE_COSINE, pi / 2 * d / (E - D)},
+        {SCHEDULE_WSD, SCHEDULE_SHAPE_EXPONENTIAL, lr * log(lr / low) / (E - D)},
+        {SCHEDULE_WSD, SCHEDULE_SHAPE_SQRT, d / sqrt(E - D)},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Schedule s = {.kind = row[i].kind, .shape = row[i].shape, .lr = lr, .min_lr = low, .warmup = W,
+                      .decay_start = D, .decay_steps = E};
+        const double u = 16 * 0x1p-53 * lr;
+        for (long step = 0; step < 1100; step++) {
+            double now = schedule_lr(&s, step), rise = schedule_lr(&s, step + 1) - now;
+            assert_true(now > 0 && now <= lr + u);
+            if (step + 1 < W) assert_true(fabs(rise - lr / W) <= 2 * u);
+            else assert_true(rise <= 0 && rise >= -row[i].steepest - 2 * u);
+        }
+    }
+}
+
+// test/fixtures/schedules.safetensors: the rates that PyTorch's own scheduler objects give, stored as float32
+// (2^-24). They go from step to step by a factor, at a few roundings each: 1000 u for the 70 steps.
+static void test_against_pytorch(void **state)
+{
+    (void)state;
+    Fixture *fx = fixture_open("schedules");
+    const struct {
+        const char *name;
+        ScheduleKind kind;
+        ScheduleShape shape;
+    } row[] = {
+        {"cosine", SCHEDULE_COSINE, 0}, {"linear", SCHEDULE_LINEAR, 0}, {"invsqrt", SCHEDULE_INVSQRT, 0},
+        {"constant", SCHEDULE_CONSTANT, 0}, {"wsd_linear", SCHEDULE_WSD, SCHEDULE_SHAPE_LINEAR},
+        {"wsd_cosine", SCHEDULE_WSD, SCHEDULE_SHAPE_COSINE},
+        {"wsd_exponential", SCHEDULE_WSD, SCHEDULE_SHAPE_EXPONENTIAL},
+        {"wsd_sqrt", SCHEDULE_WSD, SCHEDULE_SHAPE_SQRT},
+    };
+    Schedule s = {.lr = fixture_number(fx, "lr"), .min_lr = fixture_number(fx, "min_lr"),
+                  .warmup = (long)fixture_number(fx, "warmup"),
+                  .decay_start = (long)fixture_number(fx, "decay_start"),
+                  .decay_steps = (long)fixture_number(fx, "decay_steps")};
+    assert_int_equal(s.decay_steps, 70);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const float *want = fixture_f32(fx, row[i].name, (size_t)s.decay_steps);
+        s.kind = row[i].kind;
+        s.shape = row[i].shape;
+        for (long step = 0; step < s.decay_steps; step++) {
+            double got = schedule_lr(&s, step);
+            if (!(fabs(got - (double)want[step]) <= (0x1p-24 + 1000 * 0x1p-53) * s.lr))
+                fail_msg("%s, step %ld: %.9g, not %.9g", row[i].name, step, got, (double)want[step]);
+        }
+    }
+    fixture_close(fx);
+}
+
+static void test_ramped(void **state)
+{
+    (void)state;
+    Ramp ramp = ramp_make(16, 64, 640, 4, 4, true); // 4 to 16 sequences of 4 tokens, in three rises
+    long full = ramp_reaches(&ramp, 16);
+    for (long step = 0; step < 2 * full; step++)
+        assert_true(schedule_lr_ramped(&wsd, &ramp, step) == schedule_lr(&wsd, step) * ramp_lr_factor(&ramp, step));
+    assert_true(schedule_lr_ramped(&wsd, &ramp, 0) == 1); // a quarter of the batch, half of the rate
+    assert_true(full > 4 && schedule_lr_ramped(&wsd, &ramp, full) == schedule_lr(&wsd, full));
+    ramp.scale_lr = false;
+    for (long step = 0; step < 40; step++)
+        assert_true(schedule_lr_ramped(&wsd, &ramp, step) == schedule_lr(&wsd, step));
+}
+
+static int check_schedule(void *schedule)
+{
+    schedule_check(schedule);
+    return 0;
+}
+
+static void test_settings_that_make_no_curve(void **state)
+{
+    (void)state;
+    Schedule s = wsd;
+    schedule_check(&s);
+    s.lr = NAN;
+    expect_die(check_schedule, &s, "optim.lr");
+    s = wsd;
+    s.warmup = -1;
+    expect_die(check_schedule, &s, "optim.warmup: -1");
+    s = wsd;
+    s.min_lr = 9;
+    expect_die(check_schedule, &s, "optim.min_lr: 9 is not between 0 and optim.lr 8");
+    s = wsd;
+    s.decay_start = 29;
+    expect_die(check_schedule, &s, "optim.wsd_decay: -1 steps");
+    s = wsd;
+    s.decay_start = -1;
+    expect_die(check_schedule, &s, "optim.wsd_decay: 29 steps");
+    s = wsd;
+    s.shape = SCHEDULE_SHAPE_EXPONENTIAL;
+    schedule_check(&s);
+    s.min_lr = 0;
+    expect_die(check_schedule, &s, "optim.wsd_shape: exponential");
+    s.kind = SCHEDULE_COSINE; // the shape is not read
+    schedule_check(&s);
+    s.kind = SCHEDULE_CONSTANT; // nor is min_lr
+    s.min_lr = -1;
+    schedule_check(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -75,6 +280,14 @@ int main(void)
         cmocka_unit_test(test_cosine_at_known_angles),
         cmocka_unit_test(test_constant_stays_at_the_peak),
         cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_inverse_square_root),
+        cmocka_unit_test(test_wsd_shapes),
+        cmocka_unit_test(test_wsd_edges),
+        cmocka_unit_test(test_no_jump_and_no_rise),
+        cmocka_unit_test(test_against_pytorch),
+        cmocka_unit_test(test_ramped),
+        cmocka_unit_test(test_settings_that_make_no_curve),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

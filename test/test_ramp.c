@@ -1,0 +1,233 @@
+// test_ramp: the batch ramp against a plain state machine, step by step, on many small ramps and on the size of
+// GPT-3's; its edges; and the values of a run that begins in the middle.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "expect_die.h"
+#include "ramp.h"
+
+#include <math.h>
+
+// The definition as a program with state: tokens seen so far decide on the size of the next batch.
+typedef struct {
+    const Ramp *ramp;
+    int64_t tokens, sequences;
+} Machine;
+
+static int64_t machine_size(const Machine *m)
+{
+    const Ramp *r = m->ramp;
+    if (r->tokens == 0 || m->tokens >= r->tokens) return r->to;
+    int64_t rises = (r->to - r->from) / r->quantum;
+    return r->from + r->quantum * (int64_t)((__int128)rises * m->tokens / r->tokens);
+}
+
+static void machine_step(Machine *m)
+{
+    int64_t size = machine_size(m);
+    m->sequences += size;
+    m->tokens += size * m->ramp->context;
+}
+
+// Every step up to some behind the ramp's end: size, place, grain, growth, and where each size is reached.
+static void compare(const Ramp *r)
+{
+    Machine m = {.ramp = r};
+    int64_t before = 0, last = 0;
+    long reached = 0, behind = 0;
+    for (long step = 0; behind < 5; step++) {
+        assert_true(step < 100000);
+        RampStep at = ramp_at(r, step);
+        if (at.sequences != machine_size(&m) || at.before != m.sequences)
+            fail_msg("%ld to %ld by %ld over %ld tokens, step %ld: %ld sequences behind %ld, not %ld behind %ld",
+                     (long)r->from, (long)r->to, (long)r->quantum, (long)r->tokens, step, (long)at.sequences,
+                     (long)at.before, (long)machine_size(&m), (long)m.sequences);
+        assert_true(at.before == before); // no sample lost, none twice
+        before += at.sequences;
+        assert_true(at.sequences % r->quantum == 0 && at.sequences >= last && at.sequences <= r->to);
+        for (int64_t size = last + 1; size <= at.sequences; size++) assert_int_equal(ramp_reaches(r, size), step);
+        if (at.sequences == r->to && behind++ == 0) reached = step;
+        last = at.sequences;
+        machine_step(&m);
+    }
+    assert_true(ramp_at(r, 0).sequences == (r->tokens ? r->from : r->to));
+    assert_true(ramp_at(r, reached).before * r->context >= r->tokens || r->from == r->to);
+    if (reached) assert_true(ramp_at(r, reached - 1).before * r->context < r->tokens);
+}
+
+static void test_every_step_of_small_ramps(void **state)
+{
+    (void)state;
+    const int64_t length[] = {0, 1, 2, 3, 7, 20, 24, 60, 97, 120, 500, 1001};
+    int n = 0;
+    for (int64_t quantum = 1; quantum <= 3; quantum++)
+        for (int64_t from = 1; from <= 4; from++)
+            for (int64_t to = from; to <= 9; to++)
+                for (size_t i = 0; i < sizeof length / sizeof *length; i++) {
+                    Ramp r = {.from = from * quantum, .to = to * quantum, .quantum = quantum,
+                              .context = 2 + (int64_t)i % 3, .tokens = length[i]};
+                    compare(&r);
+                    n++;
+                }
+    assert_int_equal(n, 3 * (9 + 8 + 7 + 6) * 12);
+}
+
+// 2 to 8 sequences of 10 tokens in three rises of 2, over R tokens: at t = R/3, 2R/3 and R.
+static void test_by_hand(void **state)
+{
+    (void)state;
+    Ramp r = ramp_make(20, 80, 240, 10, 2, false); // t = 0, 20, 40, 60 | 80, 120 | 160, 220 | 280
+    const int64_t want[] = {2, 2, 2, 2, 4, 4, 6, 6, 8, 8}, at[] = {0, 2, 4, 6, 8, 12, 16, 22, 28, 36};
+    for (long step = 0; step < 10; step++) {
+        assert_int_equal(ramp_at(&r, step).sequences, want[step]);
+        assert_int_equal(ramp_at(&r, step).before, at[step]);
+    }
+    r.tokens = 280; // step 8 begins exactly at the end of the ramp: full there, not one step later
+    assert_int_equal(ramp_reaches(&r, 8), 9); // rises at 94, 187, 280: 0 .. 80 | 100, 140, 180 | 220 | 280
+    assert_int_equal(ramp_at(&r, 9).before, 28);
+    assert_int_equal(ramp_at(&r, 8).sequences, 6);
+    assert_int_equal(ramp_at(&r, 9).sequences, 8);
+    r.tokens = 281; // one token more, and that step is still a small one
+    assert_int_equal(ramp_at(&r, 9).before, 28);
+    assert_int_equal(ramp_at(&r, 9).sequences, 6);
+    r.tokens = 30; // short against the batches: sizes are skipped
+    assert_int_equal(ramp_at(&r, 1).sequences, 6); // t = 20 of 30: two thirds
+    assert_int_equal(ramp_at(&r, 2).sequences, 8);
+    assert_int_equal(ramp_reaches(&r, 3), 1);
+    r.tokens = 1;
+    assert_int_equal(ramp_at(&r, 0).sequences, 2);
+    assert_int_equal(ramp_at(&r, 1).sequences, 8);
+}
+
+static void test_no_ramp(void **state)
+{
+    (void)state;
+    Ramp none[] = {ramp_make(0, 80, 240, 10, 2, true), ramp_make(20, 80, 0, 10, 2, true),
+                   ramp_make(80, 80, 240, 10, 2, true), ramp_make(80, 80, 0, 10, 2, true)};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(ramp_reaches(&none[i], 8), 0);
+        for (long step = 0; step < 20; step++) {
+            assert_int_equal(ramp_at(&none[i], step).sequences, 8);
+            assert_int_equal(ramp_at(&none[i], step).before, 8 * step);
+            assert_true(ramp_lr_factor(&none[i], step) == 1);
+        }
+        assert_int_equal(ramp_at(&none[i], 1000000000).before, 8000000000);
+    }
+}
+
+// 32 thousand to 3.2 million tokens over the first 4 billion, 2048 tokens a sequence; a million steps.
+static void test_size_of_gpt3(void **state)
+{
+    (void)state;
+    Ramp r = ramp_make(16 * 2048, 1600 * 2048, 4000000000, 2048, 1, true);
+    Machine m = {.ramp = &r};
+    long full = ramp_reaches(&r, 1600);
+    for (long step = 0; step < 1000000; step++) {
+        if (step % 997 == 0 || labs(step - full) < 3 || step < 10) {
+            assert_true(ramp_at(&r, step).sequences == machine_size(&m));
+            assert_true(ramp_at(&r, step).before == m.sequences);
+        }
+        if (step == full - 1) assert_true(m.tokens < r.tokens);
+        if (step == full) assert_true(m.tokens >= r.tokens);
+        machine_step(&m);
+    }
+}
+
+// J R = 10^6 2 10^13 is beyond 64 bits. Places must fit together, and sizes must be those of the formula.
+static void test_beyond_64_bits(void **state)
+{
+    (void)state;
+    Ramp r = ramp_make(4096, 4096ll * 1000001, 20000000000000, 4096, 1, true);
+    const long step[] = {0, 1, 1000, 9999, 20000, 50000, 70000};
+    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+        RampStep now = ramp_at(&r, step[i]), next = ramp_at(&r, step[i] + 1);
+        assert_true(next.before == now.before + now.sequences);
+        __int128 t = (__int128)now.before * 4096, want = 1 + t * 1000000 / r.tokens;
+        assert_true(now.sequences == (want < 1000001 ? (int64_t)want : 1000001));
+    }
+    assert_true(ramp_at(&r, 70000).sequences > 500 && ramp_at(&r, 70000).sequences < 1000001);
+    long full = ramp_reaches(&r, 1000001);
+    assert_true(ramp_at(&r, full).sequences == 1000001 && ramp_at(&r, full - 1).sequences < 1000001);
+    assert_true(ramp_at(&r, full + 1000000).before == ramp_at(&r, full).before + 1000000ll * 1000001);
+}
+
+// A run that stops in the middle of the ramp leaves its step and its samples. One that begins with them, and
+// asks for nothing before, goes through the same steps.
+static void test_resume_in_the_middle(void **state)
+{
+    (void)state;
+    enum { STEPS = 60 };
+    Ramp first = ramp_make(16, 160, 2000, 4, 2, true);
+    RampStep whole[STEPS];
+    double factor[STEPS];
+    for (long step = 0; step < STEPS; step++) {
+        whole[step] = ramp_at(&first, step);
+        factor[step] = ramp_lr_factor(&first, step);
+    }
+    assert_true(whole[1].sequences < 40 && whole[STEPS - 1].sequences == 40);
+    for (long stop = 0; stop < STEPS; stop++) {
+        Ramp again = ramp_make(16, 160, 2000, 4, 2, true);
+        Machine m = {.ramp = &again, .sequences = whole[stop].before, .tokens = whole[stop].before * 4};
+        for (long step = stop; step < STEPS; step++) {
+            RampStep at = ramp_at(&again, step);
+            assert_true(at.sequences == whole[step].sequences && at.before == whole[step].before);
+            assert_true(at.sequences == machine_size(&m) && at.before == m.sequences);
+            assert_true(ramp_lr_factor(&again, step) == factor[step]);
+            machine_step(&m);
+        }
+    }
+}
+
+static void test_learning_rate(void **state)
+{
+    (void)state;
+    Ramp r = ramp_make(16 * 8, 64 * 8, 4000, 8, 4, true);
+    assert_true(ramp_lr_factor(&r, 0) == 0.5); // sqrt(16 / 64)
+    assert_true(ramp_lr_factor(&r, ramp_reaches(&r, 36)) == 0.75);
+    long full = ramp_reaches(&r, 64);
+    assert_true(ramp_lr_factor(&r, full) == 1 && ramp_lr_factor(&r, full - 1) < 1 && ramp_lr_factor(&r, 100000) == 1);
+    for (long step = 0; step < full; step++) { // a root: within two roundings
+        double f = ramp_lr_factor(&r, step);
+        assert_true(fabs(f * f - (double)ramp_at(&r, step).sequences / 64) <= 4 * 0x1p-53);
+    }
+    r.scale_lr = false;
+    for (long step = 0; step < 100; step++) assert_true(ramp_lr_factor(&r, step) == 1);
+}
+
+static int make(void *tokens)
+{
+    const int64_t *t = tokens;
+    ramp_make(t[0], t[1], t[2], 10, 4, false);
+    return 0;
+}
+
+static void test_settings_that_do_not_fit(void **state)
+{
+    (void)state;
+    int64_t fits[] = {40, 400, 100}, negative[] = {-40, 400, 100}, above[] = {440, 400, 100};
+    int64_t below_grain[] = {39, 400, 100}, odd[] = {90, 400, 100}, length[] = {40, 400, -1};
+    make(fits);
+    expect_die(make, negative, "batch.ramp_from: -40 is not between 0 and batch.tokens 400");
+    expect_die(make, above, "batch.ramp_from: 440 is not between");
+    expect_die(make, below_grain, "batch.ramp_from: 39 is not a multiple of a micro-batch of 40 tokens (try 40)");
+    expect_die(make, odd, "batch.ramp_from: 90 is not a multiple of a micro-batch of 40 tokens (try 80)");
+    expect_die(make, length, "batch.ramp_tokens: -1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_step_of_small_ramps),
+        cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_no_ramp),
+        cmocka_unit_test(test_size_of_gpt3),
+        cmocka_unit_test(test_beyond_64_bits),
+        cmocka_unit_test(test_resume_in_the_middle),
+        cmocka_unit_test(test_learning_rate),
+        cmocka_unit_test(test_settings_that_do_not_fit),
+    };
+    return cmocka_run_group_tests_name("ramp", tests, NULL, NULL);
+}
