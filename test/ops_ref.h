@@ -15,6 +15,7 @@
 #ifndef OPS_REF_H
 #define OPS_REF_H
 #include "dev.h"
+#include "rng.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -248,12 +249,33 @@ static inline void ref_rope(double *x, double *err, const int32_t *pos, size_t N
 
 // ---- attention. Score s_j = q k_j / sqrt(D) errs by es_j = gam(D + 2) sum |q k_j| / sqrt(D). exp(s_j - m)
 // then errs, relatively, by e_j = es_j + 2 u (|s_j| + |m|) + FN u; an error of m cancels in the quotient;
-// each tile of at least 16 keys rescales sum and output once (2 u a tile). out = sum p v / sum p.
+// each tile of at least 16 keys rescales sum and output once (2 u a tile). out = sum p v / sum p. Dropout
+// multiplies p by 0 or 1 / (1 - p), which rounds three times. Keys are counted from `first`, the first that
+// the query sees.
 typedef struct {
-    double *p, *e; // (Tk) probability and its relative error
+    double *p, *e, *keep; // (Tk) probability, its relative error, and what dropout multiplies it by
     double lse, lse_err;
-    size_t n;      // visible keys
+    size_t first, n;      // visible keys: first .. first + n - 1
+    double drop_err;      // relative, of p * keep
 } RefRow;
+
+static inline double ref_keep(Dropout drop, uint64_t element)
+{
+    if (!(drop.p > 0)) return 1;
+    uint32_t word[4];
+    rng_words(drop.rng, element / 4, word);
+    return word[element % 4] >= 4294967296.0 * drop.p ? 1 / (1 - (double)drop.p) : 0;
+}
+
+// The keys of query t of head h of sequence b.
+static inline void ref_row_keys(RefRow *r, AttnShape s, size_t b, size_t h, size_t t)
+{
+    r->first = s.first ? (size_t)s.first[b * s.Tq + t] : 0;
+    r->n = s.q_start + t + 1 - r->first;
+    r->drop_err = s.drop.p > 0 ? 3 * U : 0;
+    uint64_t row = ((s.drop.first + b) * s.H + h) * s.Tq + t;
+    for (size_t j = 0; j < r->n; j++) r->keep[j] = ref_keep(s.drop, row * s.Tk + r->first + j);
+}
 
 static inline void ref_attention_row(RefRow *r, const double *q, const double *k, AttnShape s)
 {
@@ -283,9 +305,15 @@ static inline void ref_attention_row(RefRow *r, const double *q, const double *k
 
 static inline RefRow ref_row_make(AttnShape s)
 {
-    RefRow r = {.p = (double *)malloc(s.Tk * sizeof(double)), .e = (double *)malloc(s.Tk * sizeof(double))};
-    if (!r.p || !r.e) abort();
+    RefRow r = {.p = (double *)malloc(s.Tk * sizeof(double)), .e = (double *)malloc(s.Tk * sizeof(double)),
+                .keep = (double *)malloc(s.Tk * sizeof(double))};
+    if (!r.p || !r.e || !r.keep) abort();
     return r;
+}
+
+static inline void ref_row_free(RefRow *r)
+{
+    free(r->p), free(r->e), free(r->keep);
 }
 
 // err, lse and lse_err may be NULL.
@@ -295,17 +323,17 @@ static inline void ref_attention(double *out, double *err, double *lse, double *
     RefRow r = ref_row_make(s);
     for (size_t i = 0; i < s.B * s.Tq * s.H; i++) {
         size_t h = i % s.H, t = i / s.H % s.Tq, b = i / s.H / s.Tq;
-        size_t kv = b * s.Tk * s.ldkv + h / (s.H / s.G) * s.D, stat = (b * s.H + h) * s.Tq + t;
-        r.n = s.q_start + t + 1;
+        ref_row_keys(&r, s, b, h, t);
+        size_t kv = (b * s.Tk + r.first) * s.ldkv + h / (s.H / s.G) * s.D, stat = (b * s.H + h) * s.Tq + t;
         ref_attention_row(&r, q + (b * s.Tq + t) * s.ldq + h * s.D, k + kv, s);
         double common = gam(r.n + 2) + 2 * U;
         for (size_t j = 0; j < r.n; j++) common += r.p[j] * r.e[j];
         for (size_t d = 0; d < s.D; d++) {
             double sum = 0, e = 0;
             for (size_t j = 0; j < r.n; j++) {
-                double term = r.p[j] * v[kv + j * s.ldkv + d];
+                double term = r.p[j] * r.keep[j] * v[kv + j * s.ldkv + d];
                 sum += term;
-                e += fabs(term) * (r.e[j] + gam(r.n + 2));
+                e += fabs(term) * (r.e[j] + gam(r.n + 2) + r.drop_err);
             }
             out[i * s.D + d] = sum;
             if (err) err[i * s.D + d] = e + fabs(sum) * common;
@@ -313,13 +341,12 @@ static inline void ref_attention(double *out, double *err, double *lse, double *
         if (lse) lse[stat] = r.lse;
         if (lse_err) lse_err[stat] = r.lse_err;
     }
-    free(r.p);
-    free(r.e);
+    ref_row_free(&r);
 }
 
-// dS = P (dP - delta) / sqrt(D), dP = dout v, delta = sum dout out; dq = dS k, dk = dS q, dv = P dout, the
-// last two summed over the queries of all heads of a group. lse and out come in rounded to float32. dq, dk,
-// dv and their errors must start at zero.
+// dS = P (dP - delta) / sqrt(D), dP = K dout v, delta = sum dout out; dq = dS k, dk = dS q, dv = P K dout (K:
+// dropout), the last two summed over the queries of all heads of a group. delta is taken from its definition,
+// sum P dP. lse and out come in rounded to float32. dq, dk, dv and their errors must start at zero.
 static inline void ref_attention_back(double *dq, double *dk, double *dv, double *eq, double *ek, double *ev,
                                       const double *dout, const double *q, const double *k, const double *v,
                                       AttnShape s)
@@ -328,23 +355,26 @@ static inline void ref_attention_back(double *dq, double *dk, double *dv, double
     double root = sqrt((double)s.D), sum_q = gam(s.Tk + 4), sum_kv = gam(s.Tq * (s.H / s.G) + 4);
     for (size_t i = 0; i < s.B * s.Tq * s.H; i++) {
         size_t h = i % s.H, t = i / s.H % s.Tq, b = i / s.H / s.Tq;
-        size_t kv = b * s.Tk * s.ldkv + h / (s.H / s.G) * s.D, at = (b * s.Tq + t) * s.ldq + h * s.D;
+        ref_row_keys(&r, s, b, h, t);
+        size_t kv = (b * s.Tk + r.first) * s.ldkv + h / (s.H / s.G) * s.D, at = (b * s.Tq + t) * s.ldq + h * s.D;
         const double *dy = dout + i * s.D;
-        r.n = t + 1;
         ref_attention_row(&r, q + at, k + kv, s);
         double delta = 0, delta_err = 0;
         for (size_t d = 0; d < s.D; d++) {
             double o = 0;
-            for (size_t j = 0; j < r.n; j++) o += r.p[j] * v[kv + j * s.ldkv + d];
-            delta += dy[d] * o;
+            for (size_t j = 0; j < r.n; j++) {
+                double term = r.p[j] * r.keep[j] * v[kv + j * s.ldkv + d];
+                o += term;
+                delta += dy[d] * term; // of sum_j P_j dP_j
+            }
             delta_err += (gam(s.D) + U) * fabs(dy[d] * o);
         }
         for (size_t j = 0; j < r.n; j++) {
             size_t row = kv + j * s.ldkv;
             double dp = 0, dp_err = 0, rel = r.e[j] + 2 * U * fabs(r.lse) + 2 * U;
             for (size_t d = 0; d < s.D; d++) {
-                dp += dy[d] * v[row + d];
-                dp_err += gam(s.D) * fabs(dy[d] * v[row + d]);
+                dp += r.keep[j] * dy[d] * v[row + d];
+                dp_err += r.keep[j] * (gam(s.D) + r.drop_err) * fabs(dy[d] * v[row + d]);
             }
             double ds = r.p[j] * (dp - delta) / root;
             double ds_err = r.p[j] * (dp_err + delta_err + 2 * U * (fabs(dp) + fabs(delta))) / root +
@@ -354,13 +384,12 @@ static inline void ref_attention_back(double *dq, double *dk, double *dv, double
                 eq[at + d] += (ds_err + sum_q * fabs(ds)) * fabs(k[row + d]);
                 dk[row + d] += ds * q[at + d];
                 ek[row + d] += (ds_err + sum_kv * fabs(ds)) * fabs(q[at + d]);
-                dv[row + d] += r.p[j] * dy[d];
-                ev[row + d] += r.p[j] * fabs(dy[d]) * (rel + sum_kv);
+                dv[row + d] += r.p[j] * r.keep[j] * dy[d];
+                ev[row + d] += r.p[j] * r.keep[j] * fabs(dy[d]) * (rel + sum_kv + r.drop_err);
             }
         }
     }
-    free(r.p);
-    free(r.e);
+    ref_row_free(&r);
 }
 
 // ---- softmax + cross-entropy: as a row of attention with exact scores. dlogits and the errors may be NULL.
@@ -391,19 +420,21 @@ static inline void ref_xent(double *loss, double *loss_err, double *dlogits, dou
 
 // ---- AdamW, one element. w, m, v hold the state before and after; err holds their three errors. The
 // update d = mhat / (sqrt(vhat) + eps): errors of m, v and of the two corrections (2 u each) carried
-// through.
-static inline void ref_adamw(double *w, double *m, double *v, double err[3], double grad, AdamW h)
+// through. With l2 the decay is part of g, whose terms may cancel: g_err.
+static inline void ref_adamw(double *w, double *m, double *v, double err[3], double grad, Update h)
 {
-    double g = grad * h.grad_scale, c1 = 1 / (1 - pow(h.beta1, h.step)), c2 = 1 / (1 - pow(h.beta2, h.step));
+    double pull = h.l2 ? h.weight_decay * *w : 0, g_err = h.l2 ? 3 * U * (fabs(grad * h.grad_scale) + fabs(pull)) : 0;
+    double g = grad * h.grad_scale + pull, c1 = 1 / (1 - pow(h.beta1, h.step)), c2 = 1 / (1 - pow(h.beta2, h.step));
     double m_size = fabs(h.beta1 * *m) + fabs((1 - h.beta1) * g);
     *m = h.beta1 * *m + (1 - (double)h.beta1) * g;
     *v = h.beta2 * *v + (1 - (double)h.beta2) * g * g;
-    err[1] = 4 * U * m_size;
-    err[2] = 6 * U * *v; // all terms are positive
+    err[1] = 4 * U * m_size + (1 - h.beta1) * g_err;
+    err[2] = 6 * U * *v + (1 - h.beta2) * 2 * fabs(g) * g_err; // all terms are positive
     double root = sqrt(*v * c2), d = *m * c1 / (root + h.eps);
-    double d_err = (err[1] + 3 * U * fabs(*m)) * c1 / (root + h.eps) + fabs(d) * (0.5 * 9 * U + (FN + 4) * U);
+    double d_err = (err[1] + 3 * U * fabs(*m)) * c1 / (root + h.eps) + fabs(d) * (0.5 * 3 * U + (FN + 4) * U);
+    d_err += *v > 0 ? fabs(d) * 0.5 * err[2] / *v : 0;
     err[0] = h.lr * (d_err + 2 * U * fabs(d)) + 4 * U * fabs(*w);
-    *w = *w * (1 - (double)h.lr * h.weight_decay) - h.lr * d;
+    *w = *w * (h.l2 ? 1 : 1 - (double)h.lr * h.weight_decay) - h.lr * d;
     err[0] += U * fabs(*w);
 }
 

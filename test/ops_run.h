@@ -12,7 +12,7 @@
 #include "ops_ref.h"
 #include "rng.h"
 
-enum { OPS_DIMS = 6, OPS_POOL = 256 };
+enum { OPS_DIMS = 7, OPS_POOL = 256 };
 #define UNDERFLOW                                                                                            \
     0x1p-110 // exp() may flush to, or stop at, the smallest normal numbers; times what multiplies it
 
@@ -65,6 +65,24 @@ static inline const int32_t *run_ints(Run *r, const char *name, size_t n, int lo
     for (size_t i = 0; i < n; i++)
         x[i] = low + (int32_t)rng_below(rng_make(1, name, 0), i, (uint64_t)(high - low));
     return x;
+}
+
+// For each of Tq queries behind q_start cached keys, where its document starts: the fixture's, or documents of 1 to
+// 90 tokens, the first of which may start in the cache.
+static inline const int32_t *run_documents(Run *r, size_t B, size_t Tq, size_t q_start)
+{
+    if (r->fx) return run_ints(r, "first", B * Tq, 0, 0);
+    Rng rng = rng_make(1, "documents", 0);
+    int32_t *first = (int32_t *)run_room(r, B * Tq * sizeof *first);
+    for (size_t b = 0; b < B; b++) {
+        size_t start = rng_below(rng, 2 * b * Tq, q_start + 1), end = 0;
+        for (size_t t = 0; t < Tq; t++) {
+            if (t == end && t) start = q_start + t;
+            if (t == end) end += 1 + rng_below(rng, (2 * b + 1) * Tq + t, 90);
+            first[b * Tq + t] = (int32_t)start;
+        }
+    }
+    return first;
 }
 
 static inline double *run_wide(Run *r, const float *x, size_t n)

@@ -1,5 +1,6 @@
 // test_attention: the tiled attention against its naive twin, on the shapes where tiles go wrong: lengths around
-// the block of 64 queries and the tile of 256 keys, odd head sizes, grouped queries, rows with gaps, a cache in front.
+// the block of 64 queries and the tile of 256 keys, odd head sizes, grouped queries, rows with gaps, a cache in front,
+// several documents in a row, dropout.
 //
 // The bound is computed from the data by ref_attention (ops_ref.h), for each element; the naive twin works in double
 // and rounds once (u). The double version of ref_attention and the naive twin are compared too.
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include "dev_cpu.h"
+#include "expect_die.h"
 #include "ops_ref.h"
 #include "rng.h"
 
@@ -24,6 +26,7 @@ typedef struct {
     AttnShape s;
     size_t n_q, n_kv, n_out, n_lse; // elements
     float *q, *k, *v, *out, *lse, *naive, *naive_lse;
+    int32_t *first;
 } Case;
 
 static void *room(size_t n, size_t size)
@@ -64,6 +67,23 @@ static void case_free(Case *c)
 {
     float *all[] = {c->q, c->k, c->v, c->out, c->lse, c->naive, c->naive_lse};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    free(c->first);
+}
+
+// Cuts every row into documents: length[0] queries, length[1], ... , again and again until the row ends.
+static void cut(Case *c, const size_t *length, size_t n)
+{
+    c->s.first = c->first = room(c->s.B * c->s.Tq, sizeof *c->first);
+    for (size_t b = 0; b < c->s.B; b++)
+        for (size_t t = 0, i = b, end = 0, start = 0; t < c->s.Tq; t++) {
+            if (t == end) start = t ? c->s.q_start + t : 0, end += length[i++ % n];
+            c->first[b * c->s.Tq + t] = (int32_t)start;
+        }
+}
+
+static Dropout dropped(float p)
+{
+    return (Dropout){.p = p, .rng = rng_make(8, "dropped", 4), .first = 2};
 }
 
 static void run_tiled(Case *c, int threads)
@@ -204,13 +224,15 @@ static void test_threads_and_lse_do_not_matter(void **state)
     case_free(&many);
 }
 
-// Backward over several blocks and tiles, with groups, gaps and large scores, against the double version.
-static void check_backward(size_t B, size_t T, size_t H, size_t G, size_t D, size_t gap, double size)
+// ---- backward, over several blocks and tiles, with groups, gaps, documents, dropout and large scores, against the
+// double version; with the forward results that it wants, rounded once
+static void compare_backward(Case *case_)
 {
-    Case c = case_make(B, T, 0, H, G, D, gap, size);
-    run_tiled(&c, 2);
+    Case c = *case_;
+    size_t B = c.s.B, T = c.s.Tq, H = c.s.H, G = c.s.G, D = c.s.D;
     float *dout = room(c.n_out, sizeof *dout), *d[3];
     fill(dout, "dout", B * T, H * D, H * D, 1);
+    attention_forward_naive(c.out, c.lse, c.q, c.k, c.v, c.s);
     double *q = widen(c.q, c.n_q), *k = widen(c.k, c.n_kv), *v = widen(c.v, c.n_kv), *dy = widen(dout, c.n_out);
     const size_t n[] = {c.n_q, c.n_kv, c.n_kv}, ld[] = {c.s.ldq, c.s.ldkv, c.s.ldkv}, used[] = {H * D, G * D, G * D};
     double *ref[3], *err[3];
@@ -234,6 +256,12 @@ static void check_backward(size_t B, size_t T, size_t H, size_t G, size_t D, siz
         }
     for (int i = 0; i < 3; i++) free(d[i]), free(ref[i]), free(err[i]);
     free(dout), free(q), free(k), free(v), free(dy);
+}
+
+static void check_backward(size_t B, size_t T, size_t H, size_t G, size_t D, size_t gap, double size)
+{
+    Case c = case_make(B, T, 0, H, G, D, gap, size);
+    compare_backward(&c);
     case_free(&c);
 }
 
@@ -244,6 +272,189 @@ static void test_backward(void **state)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) check_backward(1, lengths[i], 2, 1, 4, 0, 1);
     check_backward(2, 70, 6, 2, 5, 3, 1);
     check_backward(1, 300, 2, 2, 8, 0, 10);
+}
+
+// ---- documents
+
+static const size_t uneven[] = {1, 64, 65, 257, 3, 2, 130};
+enum { N_UNEVEN = sizeof uneven / sizeof *uneven };
+
+static void test_documents(void **state)
+{
+    (void)state;
+    for (int backward = 0; backward < 2; backward++)
+        for (int p = 0; p < 2; p++) {
+            Case c = case_make(2, 522, 0, 2, 1, 5, 3, 3);
+            cut(&c, uneven, N_UNEVEN);
+            if (p) c.s.drop = dropped(0.2f);
+            (backward ? compare_backward : compare)(&c);
+            case_free(&c);
+        }
+    Case c = case_make(2, 150, 90, 4, 2, 3, 0, 1); // the first document starts in the cache
+    cut(&c, uneven + 1, N_UNEVEN - 1);
+    c.first[0] = 17;
+    compare(&c);
+    case_free(&c);
+    c = case_make(1, 100, 0, 1, 1, 4, 0, 1); // not documents: the last 20 keys
+    cut(&c, uneven, N_UNEVEN);
+    for (size_t t = 0; t < 100; t++) c.first[t] = t < 20 ? 0 : (int32_t)t - 19;
+    compare(&c);
+    compare_backward(&c);
+    case_free(&c);
+}
+
+typedef struct {
+    float *out, *lse, *dout, *d[3];
+} Passes; // forward, then backward, of a case
+
+static Passes run_both(Case *c, int threads, const float *dout)
+{
+    Passes r = {.out = room(c->n_out, 4), .lse = room(c->n_lse, 4), .dout = room(c->n_out, 4),
+                .d = {room(c->n_q, 4), room(c->n_kv, 4), room(c->n_kv, 4)}};
+    memcpy(r.dout, dout, c->n_out * sizeof *dout);
+    Dev *dev = dev_cpu_create(threads);
+    dev->attention_forward(dev, XM(r.out), r.lse, XC(c->q), XC(c->k), XC(c->v), c->s);
+    dev->attention_backward(dev, XM(r.d[0]), XM(r.d[1]), XM(r.d[2]), XC(r.dout), XC(r.out), r.lse, XC(c->q), XC(c->k),
+                            XC(c->v), c->s);
+    dev_cpu_free(dev);
+    return r;
+}
+
+static void passes_free(Passes *r)
+{
+    free(r->out), free(r->lse), free(r->dout), free(r->d[0]), free(r->d[1]), free(r->d[2]);
+}
+
+// The document of `length` tokens at `start` of the packed case, alone in arrays of its own, against its part of the
+// packed results: all bits.
+static void check_alone(const Case *packed, const Passes *in_row, size_t start, size_t length)
+{
+    AttnShape s = packed->s;
+    size_t width = s.H * s.D;
+    Case c = case_make(1, length, 0, s.H, s.G, s.D, s.ldq - s.H * s.D, 1);
+    memcpy(c.q, packed->q + start * s.ldq, c.n_q * sizeof *c.q);
+    memcpy(c.k, packed->k + start * s.ldkv, c.n_kv * sizeof *c.k);
+    memcpy(c.v, packed->v + start * s.ldkv, c.n_kv * sizeof *c.v);
+    Passes alone = run_both(&c, 2, in_row->dout + start * width);
+    assert_memory_equal(alone.out, in_row->out + start * width, c.n_out * sizeof(float));
+    for (size_t h = 0; h < s.H; h++)
+        assert_memory_equal(alone.lse + h * length, in_row->lse + h * s.Tq + start, length * sizeof(float));
+    const size_t ld[] = {s.ldq, s.ldkv, s.ldkv}, used[] = {width, s.G * s.D, s.G * s.D};
+    for (int i = 0; i < 3; i++)
+        for (size_t t = 0; t < length; t++)
+            assert_memory_equal(alone.d[i] + t * ld[i], in_row->d[i] + (start + t) * ld[i], used[i] * sizeof(float));
+    passes_free(&alone);
+    case_free(&c);
+}
+
+// A packed row gives the bits of its documents alone, wherever they lie and whatever stands in the others: one of them
+// is full of NaN.
+static void test_packed_is_alone_to_the_bit(void **state)
+{
+    (void)state;
+    const size_t T = 522, bad = 4;
+    Case c = case_make(1, T, 0, 4, 2, 5, 3, 1);
+    cut(&c, uneven, N_UNEVEN);
+    float *dout = room(c.n_out, sizeof *dout);
+    fill(dout, "dout", T, 20, 20, 1);
+    size_t start[N_UNEVEN] = {0};
+    for (size_t i = 1; i < N_UNEVEN; i++) start[i] = start[i - 1] + uneven[i - 1];
+    float *rows[] = {c.q, c.k, c.v, dout};
+    const size_t ld[] = {c.s.ldq, c.s.ldkv, c.s.ldkv, 20};
+    for (int a = 0; a < 4; a++)
+        for (size_t j = start[bad] * ld[a]; j < (start[bad] + uneven[bad]) * ld[a]; j++) rows[a][j] = NAN;
+    Passes in_row = run_both(&c, 3, dout);
+    for (size_t i = 0; i < N_UNEVEN; i++)
+        if (i != bad) check_alone(&c, &in_row, start[i], uneven[i]);
+    passes_free(&in_row);
+    free(dout);
+    case_free(&c);
+}
+
+static int call_with_a_future_document(void *arg)
+{
+    run_tiled(arg, 1);
+    return 0;
+}
+
+static void test_a_document_cannot_start_later(void **state)
+{
+    (void)state;
+    Case c = case_make(1, 9, 0, 1, 1, 4, 0, 1);
+    cut(&c, uneven, N_UNEVEN);
+    c.first[5] = 6;
+    expect_die(call_with_a_future_document, &c, "broken invariant");
+    case_free(&c);
+}
+
+// ---- dropout
+
+static void test_dropout_against_the_twin(void **state)
+{
+    (void)state;
+    const size_t lengths[] = {1, 3, 65, 257, 330};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int backward = 0; backward < 2; backward++) {
+            Case c = case_make(2, lengths[i], 0, 2, 1, 5, 1, 2);
+            c.s.drop = dropped(0.4f);
+            (backward ? compare_backward : compare)(&c);
+            case_free(&c);
+        }
+}
+
+// The mask belongs to the sequence's place in the whole run: sequence 1 of a batch is sequence 0 of a batch that starts
+// there. And the mask of a second call, or with other threads, is the same; lse is that without dropout.
+static void test_the_mask_is_a_function_of_the_place(void **state)
+{
+    (void)state;
+    size_t T = 77, H = 2, D = 6, n = T * H * D;
+    Case c = case_make(2, T, 0, H, 1, D, 0, 1), plain = case_make(2, T, 0, H, 1, D, 0, 1);
+    float *dout = room(c.n_out, sizeof *dout);
+    fill(dout, "dout", 2 * T, H * D, H * D, 1);
+    Passes none = run_both(&plain, 2, dout);
+    c.s.drop = dropped(0.25f);
+    Passes both = run_both(&c, 2, dout), again = run_both(&c, 3, dout);
+    assert_memory_equal(both.out, again.out, c.n_out * sizeof(float));
+    assert_memory_equal(both.d[0], again.d[0], c.n_q * sizeof(float));
+    assert_memory_equal(both.d[1], again.d[1], c.n_kv * sizeof(float));
+    assert_memory_equal(both.lse, none.lse, c.n_lse * sizeof(float));
+    assert_memory_not_equal(both.out, none.out, c.n_out * sizeof(float));
+    Case second = case_make(1, T, 0, H, 1, D, 0, 1);
+    memcpy(second.q, c.q + second.n_q, second.n_q * sizeof(float));
+    memcpy(second.k, c.k + second.n_kv, second.n_kv * sizeof(float));
+    memcpy(second.v, c.v + second.n_kv, second.n_kv * sizeof(float));
+    second.s.drop = c.s.drop;
+    second.s.drop.first += 1;
+    Passes alone = run_both(&second, 1, dout + n);
+    assert_memory_equal(alone.out, both.out + n, n * sizeof(float));
+    assert_memory_equal(alone.d[0], both.d[0] + second.n_q, second.n_q * sizeof(float));
+    assert_memory_equal(alone.d[2], both.d[2] + second.n_kv, second.n_kv * sizeof(float));
+    Passes *all[] = {&none, &both, &again, &alone};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) passes_free(all[i]);
+    free(dout);
+    case_free(&c), case_free(&plain), case_free(&second);
+}
+
+// All keys and all values equal: out is the kept share of the keys, over 1 - p. Its mean over n weights of 1/T each is
+// 1 within 5 standard deviations, sqrt(p / (1 - p) / n) each.
+static void test_dropout_keeps_the_mean(void **state)
+{
+    (void)state;
+    size_t T = 400, H = 2;
+    float p = 0.3f;
+    Case c = case_make(1, 1, T - 1, H, 1, 1, 0, 0); // one query, queries of size 0: equal scores
+    for (size_t t = 0; t < T; t++) c.v[t] = 1;
+    c.s.drop = dropped(p);
+    double sum = 0;
+    enum { STEPS = 50 };
+    for (uint32_t step = 0; step < STEPS; step++) {
+        c.s.drop.rng.step = step;
+        run_tiled(&c, 1);
+        for (size_t h = 0; h < H; h++) sum += c.out[h] / (double)(H * STEPS);
+    }
+    assert_true(fabs(sum - 1) <= 5 * sqrt(p / (1 - p) / (double)(T * H * STEPS)));
+    assert_true(fabs(sum - 1) > 0);
+    case_free(&c);
 }
 
 int main(void)
@@ -258,6 +469,12 @@ int main(void)
         cmocka_unit_test(test_nan_spreads_to_those_who_see_it),
         cmocka_unit_test(test_threads_and_lse_do_not_matter),
         cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_packed_is_alone_to_the_bit),
+        cmocka_unit_test(test_a_document_cannot_start_later),
+        cmocka_unit_test(test_dropout_against_the_twin),
+        cmocka_unit_test(test_the_mask_is_a_function_of_the_place),
+        cmocka_unit_test(test_dropout_keeps_the_mean),
     };
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

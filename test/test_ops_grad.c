@@ -136,9 +136,9 @@ static void test_matmul(void **state)
     float *dinp = run_out(&r, N * C), *dpre = run_out(&r, N * C);
     float *dweight = run_narrow(&r, run_zeros(&r, OC * C), OC * C),
           *dbias = run_narrow(&r, run_zeros(&r, OC), OC);
-    r.dev->matmul_backward_input(r.dev, XM(dinp), XC(dout), XC(weight), N, C, OC);
-    r.dev->matmul_backward_weight(r.dev, dweight, dbias, XC(dout), XC(inp), N, C, OC);
-    r.dev->matmul_gelu_backward_input(r.dev, XM(dpre), XC(dout), XC(weight), XC(inp), N, C, OC);
+    r.dev->matmul_backward_input(r.dev, XM(dinp), XC(dout), XC(weight), N, C, OC, -1);
+    r.dev->matmul_backward_weight(r.dev, dweight, dbias, XC(dout), XC(inp), N, C, OC, -1);
+    r.dev->matmul_gelu_backward_input(r.dev, XM(dpre), XC(dout), XC(weight), XC(inp), N, C, OC, -1);
     check_input(&r, "matmul inp", &l, a.inp, dinp, err, N * C);
     check_input(&r, "matmul weight", &l, a.weight, dweight, w_err, OC * C);
     check_input(&r, "matmul bias", &l, a.bias, dbias, b_err, OC);
@@ -324,11 +324,12 @@ static void attention(double *out, void *args)
     ref_attention(out, NULL, NULL, NULL, a->q, a->k, a->v, a->s);
 }
 
-static void test_attention(void **state)
+static void attention_case(bool documents, float p)
 {
-    (void)state;
     Run r = run_make();
     AttnShape s = {.B = 2, .Tq = 70, .Tk = 70, .H = 4, .G = 2, .D = 6, .ldq = 24, .ldkv = 12};
+    if (documents) s.first = run_documents(&r, s.B, s.Tq, 0);
+    s.drop = (Dropout){.p = p, .rng = rng_make(6, "dropped", 2), .first = 3};
     size_t n_rows = s.B * s.Tq, n_q = n_rows * s.ldq, n_kv = n_rows * s.ldkv;
     const float *q = run_in(&r, "q", n_q), *k = run_in(&r, "k", n_kv), *v = run_in(&r, "v", n_kv);
     const float *dout = run_in(&r, "dout", n_q);
@@ -347,6 +348,25 @@ static void test_attention(void **state)
     check_input(&r, "attention k", &l, a.k, dk, err[1], n_kv);
     check_input(&r, "attention v", &l, a.v, dv, err[2], n_kv);
     run_end(&r);
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    attention_case(false, 0);
+}
+
+static void test_attention_documents(void **state)
+{
+    (void)state;
+    attention_case(true, 0);
+}
+
+static void test_attention_dropout(void **state)
+{
+    (void)state;
+    attention_case(false, 0.25f);
+    attention_case(true, 0.1f);
 }
 
 // ---- softmax + cross-entropy: the functional is scale * (sum of the losses)
@@ -420,6 +440,8 @@ int main(void)
         cmocka_unit_test(test_head_norm),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_attention_documents),
+        cmocka_unit_test(test_attention_dropout),
         cmocka_unit_test(test_xent),
     };
     return cmocka_run_group_tests_name("op gradients", tests, NULL, NULL);

@@ -169,9 +169,9 @@ def rope(N=7, heads=3, D=10, ld=41, theta=10000.0):
     return case.tensors
 
 
-def attention(name, seed, B, Tq, Tk, H, G, D):
+def attention(name, seed, B, Tq, Tk, H, G, D, documents=None):
     """q, k and v are packed: rows of (H + 2G) * D when Tq == Tk; otherwise q apart, k and v in rows of 2G *
-    D."""
+    D. documents: for each row of the batch the lengths of its documents; a query sees its own."""
     case = Case(name, seed)
     if Tq == Tk:
         packed = case.normal("qkv", B, Tq, H + 2 * G, D)
@@ -182,6 +182,11 @@ def attention(name, seed, B, Tq, Tk, H, G, D):
     k, v = (x.repeat_interleave(H // G, 2).transpose(1, 2) for x in (k, v))  # (B, H, Tk, D)
     score = q.transpose(1, 2) @ k.transpose(2, 3) / D ** 0.5
     seen = torch.arange(Tk)[None, :] <= torch.arange(Tq)[:, None] + (Tk - Tq)
+    if documents:
+        number = torch.tensor([[i for i, n in enumerate(row) for _ in range(n)] for row in documents])  # (B, Tq)
+        seen = (seen & (number[:, :, None] == number[:, None, :]))[:, None]
+        first = [[sum(row[:i]) for i, n in enumerate(row) for _ in range(n)] for row in documents]
+        case.put("first", torch.tensor(first, dtype=torch.int32))
     score = score.masked_fill(~seen, -np.inf)
     out = (F.softmax(score, 3) @ v).transpose(1, 2)
     case.results(out=out, lse=torch.logsumexp(score, 3))
@@ -239,4 +244,6 @@ if __name__ == "__main__":
                            **attention("cached", 11, B=2, Tq=3, Tk=11, H=6, G=2, D=10),
                            **attention("one", 12, B=1, Tq=1, Tk=75, H=2, G=1, D=10)})
     save("ops_attention_long", attention("long", 13, B=1, Tq=150, Tk=150, H=2, G=1, D=6))
+    save("ops_attention_documents", attention("documents", 15, B=2, Tq=23, Tk=23, H=4, G=2, D=6,
+                                              documents=[(5, 1, 13, 4), (9, 14)]))
     save("ops_attention_wide", attention("wide", 14, B=1, Tq=19, Tk=19, H=2, G=2, D=64))

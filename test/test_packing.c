@@ -1,0 +1,261 @@
+// test_packing: document starts and positions; the packer against a naive twin and against what every packing must be;
+// the program's table. (That a packed row is its documents alone: test_packing_model, and test_attention.)
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "dataset.h"
+#include "packing.h"
+#include "rng.h"
+#define PROGRAM "packing"
+#include "program.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *room(size_t n, size_t size)
+{
+    void *ptr = calloc(n ? n : 1, size);
+    if (!ptr) fail_msg("no memory");
+    return ptr;
+}
+
+// ---- positions
+
+enum { EOT = 0, T0 = 8 };
+
+static void test_positions(void **state)
+{
+    (void)state;
+    const int32_t token[2 * T0] = {EOT, 5, 6, EOT, 7, EOT, 8, 9,     // three documents, the last goes on
+                                   4, 4, EOT, 3, EOT, EOT, EOT, EOT}; // goes on, one, padding
+    const int32_t next[2 * T0] = {5, 6, EOT, 7, EOT, 8, 9, 4, 4, EOT, 3, EOT, EOT, EOT, EOT, EOT};
+    const int32_t pos[2 * T0] = {0, 1, 2, 0, 1, 0, 1, 2, 0, 1, 0, 1, 0, 0, 0, 0};
+    const int32_t first[2 * T0] = {0, 0, 0, 3, 3, 5, 5, 5, 0, 0, 2, 2, 4, 5, 6, 7};
+    const int32_t target[2 * T0] = {5, 6, EOT, 7, EOT, 8, 9, 4, 4, EOT, 3, EOT, -1, -1, -1, -1};
+    int32_t got[3][2 * T0];
+    memcpy(got[2], next, sizeof next);
+    packing_positions(token, 2, T0, EOT, got[0], got[1], got[2]);
+    assert_memory_equal(got[0], pos, sizeof pos);
+    assert_memory_equal(got[1], first, sizeof first);
+    assert_memory_equal(got[2], target, sizeof target); // what a document ends with is learned, padding is not
+
+    memcpy(got[2], next, sizeof next);
+    packing_positions(token, 2, T0, -1, got[0], got[1], got[2]); // no end-of-text: rows are documents
+    for (int i = 0; i < 2 * T0; i++) assert_true(got[0][i] == i % T0 && got[1][i] == 0 && got[2][i] == next[i]);
+    int32_t alone[2 * T0];
+    packing_positions(token, 2, T0, EOT, alone, NULL, NULL);
+    assert_memory_equal(alone, pos, sizeof pos);
+    packing_positions(token, 2, T0, EOT, NULL, alone, NULL);
+    assert_memory_equal(alone, first, sizeof first);
+}
+
+// ---- the packer
+
+typedef struct {
+    size_t n, T, window;
+    size_t *length, *start; // of documents in the stream
+    int32_t *stream;        // token j of document i: 1 + a number that no other token has; its first token is EOT
+} Corpus;
+
+static Corpus corpus_make(const size_t *length, size_t n, size_t T, size_t window)
+{
+    Corpus c = {.n = n, .T = T, .window = window, .length = room(n, sizeof *length), .start = room(n, sizeof *length)};
+    size_t total = 0;
+    for (size_t i = 0; i < n; total += length[i++]) c.length[i] = length[i], c.start[i] = total;
+    c.stream = room(total, sizeof *c.stream);
+    for (size_t j = 0; j < total; j++) c.stream[j] = (int32_t)(1 + j);
+    for (size_t i = 0; i < n; i++)
+        if (length[i]) c.stream[c.start[i]] = EOT;
+    return c;
+}
+
+static void corpus_free(Corpus *c)
+{
+    free(c->length), free(c->start), free(c->stream);
+}
+
+// Every token once, with its own successor as its target; positions and starts of its piece; padding behind.
+static void check_rows(const Corpus *c, const Packing *p)
+{
+    size_t T = c->T, total = 0, n_cut = 0;
+    for (size_t i = 0; i < c->n; i++) total += c->length[i], n_cut += c->length[i] > T;
+    unsigned char *seen = room(total, 1);
+    int32_t *row[4], *expected = room(T, sizeof *expected);
+    for (int i = 0; i < 4; i++) row[i] = room(T, sizeof *row[i]);
+    assert_int_equal(p->n_tokens, total);
+    assert_int_equal(p->n_cut, n_cut);
+    assert_int_equal(p->row_begin[0], 0);
+    assert_int_equal(p->row_begin[p->n_rows], p->n_pieces);
+    for (size_t r = 0; r < p->n_rows; r++) {
+        size_t t = 0;
+        assert_true(p->row_begin[r] < p->row_begin[r + 1]); // no empty row
+        packing_fill(p, r, c->stream, c->start, c->length, EOT, row[0], row[1], row[2], row[3]);
+        for (size_t i = p->row_begin[r]; i < p->row_begin[r + 1]; i++) {
+            PackedPiece piece = p->piece[i];
+            size_t from = c->start[piece.document] + piece.begin, length = c->length[piece.document];
+            assert_true(piece.row == r && piece.column == t && t + piece.length <= T && piece.length > 0);
+            assert_true(piece.begin % T == 0 && (piece.length == T || piece.begin + piece.length == length));
+            if (c->window) // rows do not mix windows
+                assert_int_equal(piece.document / c->window, p->piece[p->row_begin[r]].document / c->window);
+            for (size_t j = 0; j < piece.length; j++, t++) {
+                assert_int_equal(seen[from + j]++, 0);
+                assert_int_equal(row[0][t], c->stream[from + j]);
+                assert_int_equal(row[3][t], piece.begin + j + 1 < length ? c->stream[from + j + 1] : EOT);
+                assert_true(row[1][t] == (int32_t)j && row[2][t] == (int32_t)piece.column);
+            }
+        }
+        for (size_t k = t; k < T; k++)
+            assert_true(row[0][k] == EOT && row[1][k] == 0 && row[2][k] == (int32_t)k && row[3][k] == -1);
+        if (n_cut) continue; // otherwise the tokens alone say where documents start
+        packing_positions(row[0], 1, T, EOT, NULL, expected, NULL);
+        assert_memory_equal(expected, row[2], T * sizeof *expected);
+    }
+    for (size_t j = 0; j < total; j++) assert_int_equal(seen[j], 1);
+    assert_true(packing_efficiency(p) == (p->n_rows ? (double)total / (double)(p->n_rows * T) : 1));
+    for (int i = 0; i < 4; i++) free(row[i]);
+    free(seen), free(expected);
+}
+
+// Best fit decreasing by looking through everything. Rows of equal room are alike, so the rooms left are what counts:
+// count[x] rows with room x. Returns the number of rows.
+static size_t naive_rows(const Corpus *c, size_t *count)
+{
+    size_t n_rows = 0, window = c->window ? c->window : c->n;
+    for (size_t from = 0; from < c->n; from += window) {
+        size_t to = from + window < c->n ? from + window : c->n, *open = room(c->T + 1, sizeof *open);
+        for (size_t want = c->T; want > 0; want--)
+            for (size_t i = from; i < to; i++) {
+                size_t pieces = want == c->T ? c->length[i] / c->T : c->length[i] % c->T == want;
+                for (; pieces > 0; pieces--) {
+                    size_t least = want;
+                    while (least <= c->T && !open[least]) least++;
+                    if (least <= c->T) open[least]--;
+                    else n_rows++, least = c->T;
+                    open[least - want]++;
+                }
+            }
+        for (size_t x = 0; x <= c->T; x++) count[x] += open[x];
+        free(open);
+    }
+    return n_rows;
+}
+
+static void check_packing(const size_t *length, size_t n, size_t T, size_t window, size_t n_rows)
+{
+    Corpus c = corpus_make(length, n, T, window);
+    Packing p = packing_make(length, n, T, window);
+    size_t *count = room(T + 1, sizeof *count);
+    check_rows(&c, &p);
+    assert_int_equal(p.n_rows, naive_rows(&c, count));
+    for (size_t r = 0; r < p.n_rows; r++) {
+        PackedPiece last = p.piece[p.row_begin[r + 1] - 1];
+        assert_true(count[T - last.column - last.length]-- > 0);
+    }
+    if (n_rows) assert_int_equal(p.n_rows, n_rows);
+    packing_free(&p);
+    corpus_free(&c);
+    free(count);
+}
+
+static void test_packer_by_hand(void **state)
+{
+    (void)state;
+    check_packing((size_t[]){0}, 0, 7, 0, 0);
+    check_packing((size_t[]){0, 3, 0}, 3, 7, 0, 1);           // empty documents take no place
+    check_packing((size_t[]){7, 8, 21, 1}, 4, 7, 0, 6);       // exactly T, one more, three times T
+    check_packing((size_t[]){4, 6, 6, 4, 6, 4}, 6, 10, 0, 3); // all pairs
+    check_packing((size_t[]){4, 6, 6, 4, 6, 4}, 6, 10, 3, 4); // 4 6 6 | 4 6 4: one pair a window, and one left over
+    check_packing((size_t[]){5, 6, 3, 2, 4}, 5, 10, 0, 2);    // 6 4 | 5 3 2: first fit would do it, too
+    check_packing((size_t[]){7, 6, 3, 4}, 4, 10, 0, 2);       // 7 3 | 6 4
+    check_packing((size_t[]){1, 1, 1}, 3, 1, 0, 3);
+    check_packing((size_t[]){64, 63, 1, 65, 129, 127}, 6, 128, 0, 4); // around the words of the bit set
+    check_packing((size_t[]){64, 136, 64, 64, 64}, 5, 200, 0, 2);     // rooms of exactly 64 and 128
+    check_packing((size_t[]){40, 50, 30, 30, 40, 10}, 6, 100, 0, 2);  // 50 40 10 | 40 30 30
+}
+
+static void test_packer_on_random_lengths(void **state)
+{
+    (void)state;
+    const size_t Ts[] = {1, 2, 63, 64, 65, 200}, windows[] = {0, 1, 7, 64};
+    for (uint32_t i = 0; i < 6; i++)
+        for (uint32_t j = 0; j < 4; j++) {
+            size_t length[300];
+            for (size_t k = 0; k < 300; k++) // many short ones, a few beyond T
+                length[k] = (size_t)((double)Ts[i] * 0.3 * -log(1 - rng_uniform(rng_make(1, "length", i), k)));
+            check_packing(length, 300, Ts[i], windows[j], 0);
+        }
+}
+
+// Rows that are full by construction, cut at random: best fit decreasing needs at most 11/9 of them and 4. (And as a
+// matter of fact far fewer; a packer that fails to look for a fit is beyond the bound.)
+static void test_bound(void **state)
+{
+    (void)state;
+    enum { ROWS = 200, T = 100 };
+    size_t length[ROWS * T], n = 0;
+    for (size_t r = 0; r < ROWS; r++)
+        for (size_t at = 0, w; at < T; at += w) {
+            w = 1 + rng_below(rng_make(2, "cut", 0), n, 60);
+            if (w > T - at) w = T - at;
+            length[n++] = w;
+        }
+    Packing p = packing_make(length, n, T, 0);
+    assert_true(p.n_rows >= ROWS && 9 * p.n_rows <= 11 * ROWS + 36);
+    assert_true(packing_efficiency(&p) >= 9.0 / 11 - 0.02 && packing_efficiency(&p) <= 1);
+    packing_free(&p);
+}
+
+// ---- the program
+
+static void write_tokens(const char *name, const int32_t *token, size_t n)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    DatasetWriter *w = dataset_writer_open(path, 100, DATASET_U16);
+    dataset_writer_append(w, token, n);
+    dataset_writer_finish(w);
+}
+
+static void printed(const char *line)
+{
+    if (!strstr(output, line)) fail_msg("not '%s' but: %s", line, output);
+}
+
+// Documents of 3, 5, 2 and 6 tokens in rows of 8. Cut: 8 | 8, no document but the third ends up on an edge; its keys:
+// 6 + 15 | 3 + 21. Packed: 6 2 | 5 3, the same.
+static void test_program(void **state)
+{
+    (void)state;
+    const int32_t even[16] = {9, 1, 1, 9, 1, 1, 1, 1, 9, 1, 9, 1, 1, 1, 1, 1};
+    write_tokens("even.bin", even, 16);
+    assert_int_equal(run("even.bin 8"), 0);
+    printed("4 documents, 16 tokens, 4.0 a document\n");
+    printed("| cut, one document          |        2 | 100.00 % |     0.00 % |        4.5 |    1.000 |");
+    printed("| cut, documents masked      |        2 | 100.00 % |     0.00 % |        2.8 |    0.625 |");
+    printed("| packed, all at once        |        2 | 100.00 % |     0.00 % |        2.8 |    0.625 |");
+    // Rows of 7: 3 4' | 1' 2 4'' | 2'': two documents cut; keys 6 + 10 | 1 + 3 + 10 | 3. Packed: 6 | 5 2 | 3.
+    assert_int_equal(run("even.bin 7 0 2"), 0);
+    printed("| cut, documents masked      |        3 | 100.00 % |    50.00 % |        2.1 |    0.516 |");
+    printed("| packed, all at once        |        3 |  76.19 % |     0.00 % |        3.1 |    0.781 |");
+    printed("| packed, 2 at a time        |        4 |  57.14 % |     0.00 % |");
+    assert_int_equal(run("even.bin"), 2);
+    assert_int_equal(run("even.bin 0"), 1);
+    printed("error: packing: T: 0 (a whole number, at least 1)");
+    assert_int_equal(run("none.bin 8"), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_packer_by_hand),
+        cmocka_unit_test(test_packer_on_random_lengths),
+        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_program),
+    };
+    return cmocka_run_group_tests_name("packing", tests, program_set_up, program_tear_down);
+}
