@@ -132,20 +132,48 @@ static void prune(const char *dir, long step, int keep)
 typedef struct {
     SafeTensor *tensor;
     size_t (*shape)[PARAM_DIMS];
-    char (*name)[PARAM_NAME + 16];
+    char (*name)[PARAM_NAME + 32];
     int n;
 } Tensors;
 
-// One tensor per row of the table, named PREFIX.NAME, over a flat buffer.
-static void add_tensors(Tensors *t, const Params *params, const float *flat, const char *prefix)
+static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
 {
-    for (int i = 0; i < params->n_rows; i++, t->n++) {
-        const Param *row = &params->row[i];
-        snprintf(t->name[t->n], sizeof t->name[t->n], "%s%s", prefix, row->name);
-        memcpy(t->shape[t->n], row->dim, sizeof row->dim);
-        t->tensor[t->n] = (SafeTensor){.name = t->name[t->n], .dtype = ST_F32, .ndim = row->ndim,
-                                       .shape = t->shape[t->n], .data = flat + row->offset};
+    (void)params;
+    memcpy(dim, row->dim, sizeof row->dim);
+    return row->ndim;
+}
+
+// The weights as an array without a prefix.
+static CkptArray weights_array(const Params *params, const float *weights)
+{
+    return (CkptArray){.prefix = "", .dtype = ST_F32, .shape = shape_same, .data = (void *)weights,
+                       .n_bytes = params->n_elems * sizeof *weights};
+}
+
+// The tensor of one row: its name, its shape; returns ndim. n_bytes: how much of the array it is.
+static int tensor_of(const CkptArray *array, const Params *params, const Param *row, char name[PARAM_NAME + 32],
+                     size_t dim[PARAM_DIMS], size_t *n_bytes)
+{
+    int ndim = array->shape(params, row, dim);
+    *n_bytes = ndim ? safetensors_dtype_bytes(array->dtype) : 0;
+    for (int d = 0; d < ndim; d++) *n_bytes *= dim[d];
+    snprintf(name, PARAM_NAME + 32, "%s%s%s", array->prefix, *array->prefix ? "." : "", row->name);
+    return ndim;
+}
+
+// One tensor for each row that the array has something for.
+static void add_tensors(Tensors *t, const Params *params, const CkptArray *array)
+{
+    size_t at = 0, n_bytes;
+    for (int i = 0; i < params->n_rows; i++) {
+        int ndim = tensor_of(array, params, &params->row[i], t->name[t->n], t->shape[t->n], &n_bytes);
+        if (!ndim) continue;
+        t->tensor[t->n] = (SafeTensor){.name = t->name[t->n], .dtype = array->dtype, .ndim = ndim,
+                                       .shape = t->shape[t->n], .data = (const char *)array->data + at};
+        at += n_bytes;
+        t->n++;
     }
+    check(at == array->n_bytes);
 }
 
 // Steps 1 and 2: everything under tmp, durable.
@@ -224,18 +252,18 @@ static void free_tensors(Tensors *t)
 }
 
 bool ckpt_save(const char *run_dir, const CkptState *state, const Params *params, const float *weights,
-               const float *m, const float *v, int keep, char *error, size_t n_error)
+               const CkptArray *array, int n_arrays, int keep, char *error, size_t n_error)
 {
-    check(keep >= 1 && state->step >= 0 && !m == !v);
+    check(keep >= 1 && state->step >= 0);
     CkptFailure f = {error, n_error};
     char dir[PATH_MAX];
     join(dir, "%s/checkpoints", run_dir);
     if (!make_dir(run_dir, f) || !make_dir(dir, f)) return false;
     Tensors model = alloc_tensors((size_t)params->n_rows),
-            optim = alloc_tensors(2 * (size_t)params->n_rows);
-    add_tensors(&model, params, weights, "");
-    if (m) add_tensors(&optim, params, m, "exp_avg.");
-    if (v) add_tensors(&optim, params, v, "exp_avg_sq.");
+            optim = alloc_tensors((size_t)n_arrays * (size_t)params->n_rows);
+    CkptArray flat = weights_array(params, weights);
+    add_tensors(&model, params, &flat);
+    for (int i = 0; i < n_arrays; i++) add_tensors(&optim, params, &array[i]);
     bool ok = commit(dir, state, &model, &optim, keep, f);
     free_tensors(&model);
     free_tensors(&optim);
@@ -296,56 +324,69 @@ static void shape_text(char text[64], int ndim, const size_t *dim)
         at += snprintf(text + at, 64 - (size_t)at, "%s%zu", d ? "," : "", dim[d]);
 }
 
-// Copies the tensors PREFIX.NAME among tensor[begin, end) into a flat buffer; all rows, nothing else,
-// same shapes.
-static bool copy_in(const Ckpt *c, int begin, int end, const Params *params, float *flat,
-                    const char *prefix, CkptFailure f)
+// Copies one row's tensor out of tensor[begin, end): it must be there, with this shape and type.
+static bool copy_row(const Ckpt *c, int begin, int end, const char *name, SafeDtype dtype, int ndim,
+                     const size_t *dim, void *out, CkptFailure f)
 {
-    for (int i = 0; i < params->n_rows; i++) {
-        const Param *row = &params->row[i];
-        char name[PARAM_NAME + 16], theirs[64], ours[64];
-        snprintf(name, sizeof name, "%s%s", prefix, row->name);
-        const SafeTensor *t = NULL;
-        for (int j = begin; j < end && !t; j++)
-            if (!strcmp(c->tensor[j]->name, name)) t = c->tensor[j];
-        if (!t)
-            return ckpt_fail(
-                f, "%s: no tensor %s, which this run's model has (the [model] sections differ)", c->dir,
-                name);
-        shape_text(theirs, t->ndim, t->shape);
-        shape_text(ours, row->ndim, row->dim);
-        if (strcmp(theirs, ours))
-            return ckpt_fail(
-                f,
-                "%s: tensor %s: stored with shape (%s), this run's model has (%s) (the [model] sections "
-                "differ)",
-                c->dir, name, theirs, ours);
-        if (t->dtype != ST_F32)
-            return ckpt_fail(f, "%s: tensor %s: dtype %s, expected F32", c->dir, name,
-                             safetensors_dtype_name(t->dtype));
-        memcpy(flat + row->offset, t->data, t->n_bytes);
+    char theirs[64], ours[64];
+    const SafeTensor *t = NULL;
+    for (int j = begin; j < end && !t; j++)
+        if (!strcmp(c->tensor[j]->name, name)) t = c->tensor[j];
+    if (!t)
+        return ckpt_fail(f, "%s: no tensor %s, which this run's model has (the [model] sections differ)", c->dir,
+                         name);
+    shape_text(theirs, t->ndim, t->shape);
+    shape_text(ours, ndim, dim);
+    if (strcmp(theirs, ours))
+        return ckpt_fail(f, "%s: tensor %s: stored with shape (%s), this run's model has (%s) (the [model] sections "
+                         "differ)", c->dir, name, theirs, ours);
+    if (t->dtype != dtype)
+        return ckpt_fail(f, "%s: tensor %s: dtype %s, expected %s", c->dir, name, safetensors_dtype_name(t->dtype),
+                         safetensors_dtype_name(dtype));
+    memcpy(out, t->data, t->n_bytes);
+    return true;
+}
+
+// Fills an array from tensor[begin, end).
+static bool copy_in(const Ckpt *c, int begin, int end, const Params *params, const CkptArray *array, CkptFailure f)
+{
+    size_t at = 0, n_bytes;
+    for (int i = 0; i < params->n_rows; i++, at += n_bytes) {
+        char name[PARAM_NAME + 32];
+        size_t dim[PARAM_DIMS];
+        int ndim = tensor_of(array, params, &params->row[i], name, dim, &n_bytes);
+        if (ndim && !copy_row(c, begin, end, name, array->dtype, ndim, dim, (char *)array->data + at, f)) return false;
     }
     return true;
 }
 
 // A verified checkpoint into the run's buffers. False: it does not fit.
-static bool take(const Ckpt *c, const Params *params, float *weights, float *m, float *v,
+static bool take(const Ckpt *c, const Params *params, float *weights, const CkptArray *array, int n_arrays,
                  CkptState *state, CkptFailure f)
 {
-    if (!same_switches(c->dir, state->config, c->state.config, f)) return false;
+    CkptState own = *state;
+    if (!same_switches(c->dir, own.config, c->state.config, f)) return false;
+    if (own.optim && c->state.optim && strcmp(own.optim, c->state.optim))
+        return ckpt_fail(f, "%s: optim.name: the checkpoint was trained with %s, this run has %s (set it so, or use "
+                         "another run.name)", c->dir, c->state.optim, own.optim);
     for (int i = 0; i < c->n_model; i++)
         if (params_find(params, c->tensor[i]->name) < 0)
             return ckpt_fail(
                 f, "%s: holds tensor %s, which this run's model lacks (the [model] sections differ)",
                 c->dir, c->tensor[i]->name);
-    if ((m || v) && c->n == c->n_model)
+    if (n_arrays && c->n == c->n_model)
         return ckpt_fail(f, "%s: holds no optimizer state, only weights", c->dir);
-    if (!copy_in(c, 0, c->n_model, params, weights, "", f)) return false;
-    if (m && !copy_in(c, c->n_model, c->n, params, m, "exp_avg.", f)) return false;
-    if (v && !copy_in(c, c->n_model, c->n, params, v, "exp_avg_sq.", f)) return false;
-    const char *config = state->config;
+    CkptArray flat = weights_array(params, weights);
+    if (!copy_in(c, 0, c->n_model, params, &flat, f)) return false;
+    for (int i = 0; i < n_arrays; i++)
+        if (!copy_in(c, c->n_model, c->n, params, &array[i], f)) return false;
+    for (int i = 0; i < own.n_extra; i++)
+        if (!ckpt_manifest_extra(c, &own.extra[i], f)) return false;
     *state = c->state;
-    state->config = config;
+    state->config = own.config;
+    state->optim = own.optim;
+    state->extra = own.extra;
+    state->n_extra = own.n_extra;
     return true;
 }
 
@@ -374,17 +415,17 @@ static Ckpt *open_newest(const char *dir, bool optim, bool remove_tmp, int *n_se
     return c;
 }
 
-bool ckpt_load_newest(const char *run_dir, const Params *params, float *weights, float *m, float *v,
-                      CkptState *state)
+bool ckpt_load_newest(const char *run_dir, const Params *params, float *weights, const CkptArray *array,
+                      int n_arrays, CkptState *state)
 {
     char dir[PATH_MAX], error[1024];
     int n_seen;
     join(dir, "%s/checkpoints", run_dir);
-    Ckpt *c = open_newest(dir, m || v, true, &n_seen);
+    Ckpt *c = open_newest(dir, n_arrays > 0, true, &n_seen);
     if (!c && n_seen)
         die("%s: none of its %d checkpoints is usable (move them away to start anew)", dir, n_seen);
     if (!c) return false;
-    if (!take(c, params, weights, m, v, state, (CkptFailure){error, sizeof error})) die("%s", error);
+    if (!take(c, params, weights, array, n_arrays, state, (CkptFailure){error, sizeof error})) die("%s", error);
     ckpt_close(c);
     return true;
 }
@@ -419,12 +460,12 @@ Ckpt *ckpt_open(const char *path, bool optim, char *error, size_t n_error)
     return c;
 }
 
-void ckpt_load(const char *dir, const Params *params, float *weights, float *m, float *v,
+void ckpt_load(const char *dir, const Params *params, float *weights, const CkptArray *array, int n_arrays,
                CkptState *state)
 {
     char error[1024];
-    Ckpt *c = ckpt_open(dir, m || v, error, sizeof error);
-    if (!c || !take(c, params, weights, m, v, state, (CkptFailure){error, sizeof error}))
+    Ckpt *c = ckpt_open(dir, n_arrays > 0, error, sizeof error);
+    if (!c || !take(c, params, weights, array, n_arrays, state, (CkptFailure){error, sizeof error}))
         die("%s", error);
     ckpt_close(c);
 }

@@ -2,7 +2,7 @@
 //
 //   RUN/checkpoints/step_00000100/manifest.json      state, files, tensors, hashes; written last
 //                                 model.safetensors  the weights, by the names of the parameter table
-//                                 optim.safetensors  exp_avg.NAME and exp_avg_sq.NAME (Adam's m and v)
+//                                 optim.safetensors  the optimizer's arrays: exp_avg.NAME, exp_avg_sq.NAME, ...
 //   RUN/checkpoints/latest                           the name of the newest: a hint for people
 //
 // A directory without the suffix .tmp is complete. What is loaded has been hashed first.
@@ -20,10 +20,29 @@ extern "C" {
 
 enum { CKPT_VERSION = 1 }; // of the manifest; a reader refuses a higher one
 
+// An array with something for each row of the parameter table, back to back in table order. Each row's part is
+// stored as the tensor PREFIX.NAME.
+typedef struct {
+    const char *prefix; // at most 30 characters
+    SafeDtype dtype;
+    // Fills dim with the shape of a row's part and returns its number of dimensions; 0: nothing for this row.
+    int (*shape)(const Params *params, const Param *row, size_t dim[PARAM_DIMS]);
+    void *data;
+    size_t n_bytes; // of data
+} CkptArray;
+
+// Numbers by name, for the parts of a run that have little state: scales, counters, windows. They are stored
+// exactly, NaN and infinities too.
+typedef struct {
+    const char *name;
+    size_t n;
+    double *value; // n of them
+} CkptExtra;
+
 // What a run needs beside its tensors to go on as if it had never stopped.
 typedef struct {
     long step;       // optimizer steps done; names the directory
-    long adam_step;  // updates that Adam applied (for its bias correction): step, less the skipped batches
+    long adam_step;  // updates that the optimizer applied (for its bias correction): step, less the skipped batches
     uint64_t sample; // samples consumed: where in the data order the next batch begins
     uint64_t tokens; // tokens trained on
     uint64_t seed;
@@ -33,23 +52,29 @@ typedef struct {
     // where it is given, the switches of its [model] section that leave no trace in the shapes must equal
     // the stored ones.
     const char *config;
+    // The optimizer's name, or NULL. Loading compares it in the same way.
+    const char *optim;
+    // Saving stores the values; loading fills them in. A name that the checkpoint does not have keeps its values;
+    // one of another length is an error.
+    const CkptExtra *extra;
+    int n_extra;
 } CkptState;
 
 // Writes RUN/checkpoints/step_N (N = state->step), replacing one of that step, then deletes all but the
 // newest `keep` (>= 1) of those up to step N; later ones (of a run that was rolled back) are left alone.
-// weights, m and v are flat buffers laid out by params; m and v NULL: no optimizer file. False: nothing
-// was committed, earlier checkpoints are untouched, error says what failed; the run may go on.
+// weights is a flat buffer laid out by params; array: what the optimizer keeps (none: no optimizer file). False:
+// nothing was committed, earlier checkpoints are untouched, error says what failed; the run may go on.
 bool ckpt_save(const char *run_dir, const CkptState *state, const Params *params, const float *weights,
-               const float *m, const float *v, int keep, char *error, size_t n_error);
+               const CkptArray *array, int n_arrays, int keep, char *error, size_t n_error);
 
 // Loads the newest checkpoint of a run that is complete and whose hashes are right, and removes
 // left-overs (*.tmp). One that is damaged is passed over with one line on stderr. False: the run has
 // none. Dies when all are damaged, and when a sound one does not fit the model (naming the tensor and
-// both shapes). m and v may be NULL.
-bool ckpt_load_newest(const char *run_dir, const Params *params, float *weights, float *m, float *v,
-                      CkptState *state);
+// both shapes). n_arrays 0: the weights alone.
+bool ckpt_load_newest(const char *run_dir, const Params *params, float *weights, const CkptArray *array,
+                      int n_arrays, CkptState *state);
 // Loads one checkpoint (or a run's newest); dies, saying why, when it cannot. Changes nothing on disk.
-void ckpt_load(const char *dir, const Params *params, float *weights, float *m, float *v,
+void ckpt_load(const char *dir, const Params *params, float *weights, const CkptArray *array, int n_arrays,
                CkptState *state);
 
 // The highest step that has a directory, or -1: whether a run that does not resume would walk over
@@ -59,7 +84,7 @@ long ckpt_newest_step(const char *run_dir);
 // A checkpoint without a parameter table: for programs that export or compare.
 typedef struct {
     char *dir;
-    CkptState state;           // config points into the manifest
+    CkptState state;           // config and optim point into the manifest; no extra
     int n, n_model;            // tensors in the table's order; the first n_model are the weights
     const SafeTensor **tensor; // whole, unsharded
     int n_files;

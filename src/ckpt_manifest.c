@@ -2,7 +2,8 @@
 //
 //   {"xxh3_128": "HASH OF THIS FILE, TAKEN WITH THESE 32 DIGITS AS ZEROS",
 //   "format": "pretrain.c checkpoint", "version": 1,
-//   "state": {"step": 100, ...}, "config": "...",
+//   "state": {"step": 100, ..., "optim": "adamw"}, "config": "...",
+//   "extra": {"loss_scale": 65536.0, "amax": [1.5, 0.25], ...},
 //   "files": [{"name": "model.safetensors", "kind": "model", "bytes": ..., "xxh3_128": ...}, ...],
 //   "tensors": [{"name": ..., "file": ..., "dtype": ..., "shape": [...], "offset": [...], "extent": [...],
 //                "xxh3_128": ...}, ...]}
@@ -49,9 +50,31 @@ static json_t *count(uint64_t value) { return json_integer((json_int_t)value); }
 static json_t *state_json(const CkptState *s)
 {
     json_t *best = isfinite(s->best_val) ? json_real(s->best_val) : json_null();
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:o}", "step", count((uint64_t)s->step),
+    json_t *optim = s->optim ? json_string(s->optim) : json_null();
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o}", "step", count((uint64_t)s->step),
                      "adam_step", count((uint64_t)s->adam_step), "sample", count(s->sample), "tokens",
-                     count(s->tokens), "seed", count(s->seed), "seconds", s->seconds, "best_val", best);
+                     count(s->tokens), "seed", count(s->seed), "seconds", s->seconds, "best_val", best, "optim",
+                     optim);
+}
+
+// JSON has no NaN and no infinities: those are the strings that strtod reads.
+static json_t *number_json(double x)
+{
+    if (isfinite(x)) return json_real(x);
+    return json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+}
+
+static json_t *extra_json(const CkptState *s)
+{
+    json_t *all = json_object();
+    for (int i = 0; i < s->n_extra; i++) {
+        const CkptExtra *extra = &s->extra[i];
+        json_t *value = extra->n == 1 ? number_json(extra->value[0]) : json_array();
+        for (size_t k = 0; k < extra->n && extra->n != 1; k++)
+            json_array_append_new(value, number_json(extra->value[k]));
+        json_object_set_new(all, extra->name, value);
+    }
+    return all;
 }
 
 static json_t *tensor_json(const SafeTensor *t, const char *file)
@@ -90,6 +113,7 @@ static char *compose(const CkptState *state, const CkptFile *file, int n_files, 
     fprintf(out, OPENING ZEROS "\",\n\"format\": \"" FORMAT "\", \"version\": %d,\n", CKPT_VERSION);
     bool ok = put(out, "\"state\": ", state_json(state), ",\n");
     ok = put(out, "\"config\": ", state->config ? json_string(state->config) : json_null(), ",\n") && ok;
+    if (state->n_extra) ok = put(out, "\"extra\": ", extra_json(state), ",\n") && ok;
     for (int i = 0; i < n_files; i++) {
         const CkptFile *f = &file[i];
         json_t *entry = json_pack("{s:s, s:s, s:o, s:s}", "name", f->name, "kind", f->kind, "bytes",
@@ -164,6 +188,7 @@ static bool get_count(const json_t *object, const char *key, uint64_t *out)
 static bool read_state(const json_t *root, CkptState *s)
 {
     const json_t *j = json_object_get(root, "state"), *best = json_object_get(j, "best_val");
+    const json_t *optim = json_object_get(j, "optim");
     uint64_t step, adam_step;
     bool ok = get_count(j, "step", &step) && get_count(j, "adam_step", &adam_step) &&
               get_count(j, "sample", &s->sample) && get_count(j, "tokens", &s->tokens) &&
@@ -173,7 +198,31 @@ static bool read_state(const json_t *root, CkptState *s)
     s->seconds = json_number_value(json_object_get(j, "seconds"));
     s->best_val = json_is_number(best) ? json_number_value(best) : INFINITY;
     s->config = json_string_value(json_object_get(root, "config"));
+    s->optim = optim ? json_string_value(optim) : "adamw"; // checkpoints without the key are AdamW's
     return ok && s->step >= 0;
+}
+
+static bool read_number(const json_t *j, double *x)
+{
+    const char *text = json_string_value(j);
+    if (json_is_number(j)) *x = json_number_value(j);
+    else if (text && (!strcmp(text, "nan") || !strcmp(text, "inf") || !strcmp(text, "-inf"))) *x = strtod(text, NULL);
+    else return false;
+    return true;
+}
+
+bool ckpt_manifest_extra(const Ckpt *c, const CkptExtra *extra, CkptFailure f)
+{
+    const json_t *j = json_object_get(json_object_get(c->manifest, "extra"), extra->name);
+    if (!j) return true;
+    size_t n = json_is_array(j) ? json_array_size(j) : 1;
+    if (n != extra->n)
+        return ckpt_fail(f, "%s: %s: the checkpoint holds %zu numbers, this run has %zu (the configurations differ)",
+                         c->dir, extra->name, n, extra->n);
+    for (size_t i = 0; i < n; i++)
+        if (!read_number(json_is_array(j) ? json_array_get(j, i) : j, &extra->value[i]))
+            return ckpt_fail(f, "%s/manifest.json: %s: not numbers", c->dir, extra->name);
+    return true;
 }
 
 static bool plain_name(const char *name)

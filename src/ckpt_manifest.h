@@ -33,6 +33,9 @@ bool ckpt_fail(CkptFailure f, const char *fmt, ...) __attribute__((format(printf
 // Writes dir/manifest.json and fsyncs it.
 bool ckpt_manifest_write(const char *dir, const CkptState *state, const CkptFile *file, int n_files,
                          char *error, size_t n_error);
+// Fills one extra of an open checkpoint; leaves it as it is when it is not stored. False: another length, or no
+// numbers.
+bool ckpt_manifest_extra(const Ckpt *ckpt, const CkptExtra *extra, CkptFailure f);
 // Verifies dir: the manifest's own hash, then size and hash of each file it needs, then every tensor's
 // place.
 Ckpt *ckpt_manifest_read(const char *dir, bool optim, CkptVerdict *verdict, char *error, size_t n_error);

@@ -26,10 +26,10 @@ static void test_round_trip(void **state)
     c->state.step = 101;
     c->state.best_val = 1.0 / 3;
     char error[1024];
-    assert_true(ckpt_save(c->run, &c->state, &c->params, c->weights, NULL, NULL, 2, error, sizeof error));
+    assert_true(ckpt_save(c->run, &c->state, &c->params, c->weights, NULL, 0, 2, error, sizeof error));
     memset(c->weights, 0, sizeof c->weights);
     CkptState got = {0};
-    ckpt_load(path_of(c, "step_00000101"), &c->params, c->weights, NULL, NULL, &got);
+    ckpt_load(path_of(c, "step_00000101"), &c->params, c->weights, NULL, 0, &got);
     assert_memory_equal(c->weights, odd, sizeof odd);
     assert_true(got.best_val == 1.0 / 3);
     assert_false(exists(c, "step_00000101/optim.safetensors"));
@@ -37,9 +37,12 @@ static void test_round_trip(void **state)
     Ckpt *ckpt = ckpt_open(path_of(c, "step_00000100"), true, error, sizeof error);
     assert_non_null(ckpt);
     assert_int_equal(ckpt->n_model, 3);
-    assert_int_equal(ckpt->n, 9);
+    assert_int_equal(ckpt->n, 11);
     assert_string_equal(ckpt->tensor[1]->name, "layers.0.ffn_norm.bias");
     assert_string_equal(ckpt->tensor[8]->name, "exp_avg_sq.head.weight");
+    assert_int_equal(ckpt->tensor[8]->dtype, ST_U8);
+    assert_string_equal(ckpt->tensor[10]->name, "sums.head.weight"); // the vector between has none
+    assert_int_equal(ckpt->tensor[10]->ndim, 1);
     ckpt_close(ckpt);
 }
 
@@ -84,9 +87,9 @@ static void test_keep(void **state)
     fill(c, 50);
     c->state.tokens = 1;
     char error[1024];
-    assert_true(ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, 1, error, sizeof error));
+    assert_true(save_as_is(c, 1, error, sizeof error));
     assert_false(exists(c, "step_00000050.tmp") || exists(c, "step_00000040"));
-    assert_true(ckpt_load_newest(c->run, &c->params, c->weights, c->m, c->v, &c->state));
+    assert_true(load_newest(c));
     assert_int_equal(c->state.tokens, 1);
 }
 
@@ -288,16 +291,16 @@ static void test_other_switches(void **state)
     assert_true(ckpt_model_key(c->state.config, "norm", value, sizeof value));
     assert_string_equal(value, "rmsnorm");
     assert_false(ckpt_model_key(c->state.config, "bias", value, sizeof value));
-    assert_true(ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, 1, error, sizeof error));
+    assert_true(save_as_is(c, 1, error, sizeof error));
     // The same but for where it came from, and a key that only one knows: loads.
     CkptState got = {.config = "[model]\nheads = 4\nqk_norm = true\nnorm = \"rmsnorm\"\n"};
-    ckpt_load(c->run, &c->params, c->weights, c->m, c->v, &got);
+    ckpt_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got);
     assert_int_equal(got.step, 1);
     snprintf(path, sizeof path, "%s/stderr", c->root);
     pid_t pid = fork();
     if (pid == 0) {
         got.config = "[model]\nheads = 8\n";
-        if (freopen(path, "w", stderr)) ckpt_load(c->run, &c->params, c->weights, c->m, c->v, &got);
+        if (freopen(path, "w", stderr)) ckpt_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got);
         _exit(99);
     }
     int status;
@@ -307,6 +310,84 @@ static void test_other_switches(void **state)
     char *said = disk_read_file(path, &n, sizeof text);
     assert_non_null(strstr(said, "model.heads: the checkpoint was trained with 4, this run has 8"));
     assert_ptr_equal(strchr(said, '\n'), said + n - 1); // one line
+    free(said);
+}
+
+// The arrays of one optimizer say nothing to another, even where the names are the same (Adam, AdamW).
+static void test_other_optimizer(void **state)
+{
+    Case *c = *state;
+    char error[1024], text[2048];
+    fill(c, 1);
+    c->state.optim = "adam";
+    assert_true(save_as_is(c, 1, error, sizeof error));
+    const char *const names[] = {"adam", "adamw", NULL};
+    snprintf(text, sizeof text, "%s/stderr", c->root);
+    for (int i = 0; i < 3; i++) {
+        c->state.optim = names[i];
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            if (!freopen(text, "w", stderr)) _exit(99);
+            _exit(load_newest(c) && c->state.optim == names[i] && c->state.step == 1 ? 0 : 98);
+        }
+        int status;
+        size_t n;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), i == 1);
+        char *said = disk_read_file(text, &n, 1 << 20);
+        if (i == 1) {
+            assert_non_null(strstr(said, "optim.name: the checkpoint was trained with adam, this run has adamw"));
+            assert_ptr_equal(strchr(said, '\n'), said + n - 1); // one line
+        } else assert_int_equal(n, 0);
+        free(said);
+    }
+    // A manifest from before the key: AdamW's.
+    forge(c, ",\"optim\":\"adam\"", "");
+    Ckpt *ckpt = ckpt_open(c->run, true, error, sizeof error);
+    assert_non_null(ckpt);
+    assert_string_equal(ckpt->state.optim, "adamw");
+    ckpt_close(ckpt);
+}
+
+static void test_extras(void **state)
+{
+    Case *c = *state;
+    char error[1024], text[2048];
+    double scale = 65536.0 / 3, amax[5] = {-0.0, NAN, INFINITY, -INFINITY, -0x1p-1074}, got[5], other = 7, more[6];
+    const CkptExtra stored[] = {{"loss_scale", 1, &scale}, {"amax", 5, amax}};
+    fill(c, 1);
+    c->state.extra = stored;
+    c->state.n_extra = 2;
+    assert_true(save_as_is(c, 1, error, sizeof error));
+    // In another order, with a name that is not there.
+    double back = 0;
+    const CkptExtra wanted[] = {{"amax", 5, got}, {"other", 1, &other}, {"loss_scale", 1, &back}};
+    c->state.extra = wanted;
+    c->state.n_extra = 3;
+    assert_true(load_newest(c));
+    assert_true(back == scale && other == 7);
+    assert_true(got[0] == 0 && signbit(got[0]) && isnan(got[1]) && got[2] == INFINITY);
+    assert_true(got[3] == -INFINITY && got[4] == -0x1p-1074);
+    assert_ptr_equal(c->state.extra, wanted);
+    // Another length: refused.
+    const CkptExtra longer = {"amax", 6, more};
+    snprintf(text, sizeof text, "%s/stderr", c->root);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        c->state.extra = &longer;
+        c->state.n_extra = 1;
+        if (freopen(text, "w", stderr)) load_newest(c);
+        _exit(99);
+    }
+    int status;
+    size_t n;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    char *said = disk_read_file(text, &n, 1 << 20);
+    assert_non_null(strstr(said, "amax: the checkpoint holds 5 numbers, this run has 6"));
     free(said);
 }
 
@@ -320,11 +401,11 @@ static void test_unwritable(void **state)
              file); // below a regular file: not even root may write there
     fill(c, 1);
     assert_false(
-        ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, 1, error, sizeof error));
+        save_as_is(c, 1, error, sizeof error));
     assert_non_null(strstr(error, "cannot create the directory: Not a directory"));
     snprintf(c->run, sizeof c->run, "%s", file);
     assert_false(
-        ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, 1, error, sizeof error));
+        save_as_is(c, 1, error, sizeof error));
     assert_non_null(strstr(error, "file: cannot create the directory: Not a directory"));
 }
 
@@ -341,6 +422,8 @@ int main(void)
         TEST(test_forged_manifests),
         TEST(test_other_model),
         TEST(test_other_switches),
+        TEST(test_other_optimizer),
+        TEST(test_extras),
         TEST(test_unwritable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

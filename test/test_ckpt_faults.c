@@ -138,11 +138,11 @@ static void fail_each_call(Case *c, long second)
         fault = (typeof(fault)){.fault = FAIL_ONCE, .countdown = n, .error = errors[n % 2]};
         char error[1024] = "";
         bool ok =
-            ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, 1, error, sizeof error);
+            save_as_is(c, 1, error, sizeof error);
         fired = fault.countdown <= 0;
         fault.fault = NO_FAULT;
         assert_int_equal(ok, error[0] == 0);
-        assert_true(ckpt_load_newest(c->run, &c->params, c->weights, c->m, c->v, &c->state));
+        assert_true(load_newest(c));
         if (ok != (c->state.tokens == 99))
             fail_msg("call %d fails: save says %s, step %ld comes back: %s", n, ok ? "saved" : "failed",
                      c->state.step, error);
@@ -187,14 +187,13 @@ static void test_killed_at_each_call(void **state)
                 fill(c, second);
                 c->state.tokens = 99;
                 fault = (typeof(fault)){.fault = KILL, .countdown = n};
-                _exit(!ckpt_save(c->run, &c->state, &c->params, c->weights, c->m, c->v, 1, error,
-                                 sizeof error));
+                _exit(!save_as_is(c, 1, error, sizeof error));
             }
             assert_int_equal(waitpid(pid, &status, 0), pid);
             assert_true(WIFEXITED(status));
             status = WEXITSTATUS(status);
             assert_true(status == 77 || status == 0);
-            assert_true(ckpt_load_newest(c->run, &c->params, c->weights, c->m, c->v, &c->state));
+            assert_true(load_newest(c));
             bool is_new = c->state.tokens == 99;
             assert_int_equal(c->state.step, is_new ? second : 1);
             *(is_new ? &new : &old) += 1;

@@ -1,180 +1,302 @@
-// test_optim: one optimizer step over a whole parameter table: which rows decay, clipping by the global norm,
-// and a gradient that is not finite. The update of an element itself is checked in test_ops; here every element of
-// every row must get it once, with its own row's decay.
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+// test_optim: every optimizer over a whole parameter table: every element of every row once with its own row's decay,
+// any cut and any number of threads with the same bits, clipping, gradients that are not finite, weights in less than
+// fp32, bytes of state, and a resume. PyTorch and the papers' references: test_optim_fixtures.c.
+#include "optim_case.h"
 
-#include "ops_ref.h"
-#include "optim.h"
-#include "rng.h"
+#include "expect_die.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include <sys/stat.h>
 
-// Rows of every kind: matrices with biases, norms, two matrices in a row; 7 channels, so that rows end anywhere.
-static const ModelShape shape = {
-    .layers = 2, .channels = 7, .heads = 1, .kv_heads = 1, .head_size = 7, .ffn = 11, .vocab = 13, .context = 5,
-    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
-
-typedef struct {
-    Mem mem;
-    Dev *dev;
-    Model *model;
-    Optim optim;
-    size_t n;
-    float *w, *m, *v; // the state before a step
-} Case;
-
-static void case_open(Case *c, int threads, float clip)
+// Not done here: there is no power to lose, and the real one is slow.
+int fsync(int fd)
 {
-    *c = (Case){.dev = dev_cpu_create(threads)};
-    c->model = model_create(&shape, c->dev, &c->mem, 1, shape.context, 1, true);
-    c->optim = optim_create(c->model, 0.9f, 0.95f, 1e-8f, 0.1f, clip);
-    c->n = c->model->params.n_elems;
-    c->w = calloc(3 * c->n, sizeof *c->w);
-    assert_non_null(c->w);
-    c->m = c->w + c->n;
-    c->v = c->m + c->n;
+    (void)fd;
+    return 0;
 }
 
-static void case_close(Case *c)
-{
-    free(c->w);
-    model_free(c->model);
-    mem_free_all(&c->mem);
-    dev_cpu_free(c->dev);
-}
-
-static void remember(Case *c)
-{
-    memcpy(c->w, c->model->weights, c->n * sizeof *c->w);
-    memcpy(c->m, c->optim.m, c->n * sizeof *c->m);
-    memcpy(c->v, c->optim.v, c->n * sizeof *c->v);
-}
-
-static void fill_normal(Case *c, uint32_t step, double size)
-{
-    for (size_t i = 0; i < c->n; i++) c->model->grads[i] = (float)(size * rng_normal(rng_make(5, "grad", step), i));
-}
-
-static void expect_near(const char *what, const Param *row, double got, double want, double err)
-{
-    if (!(fabs(got - want) <= err)) fail_msg("%s of %s: %.9g, not %.9g within %.1e", what, row->name, got, want, err);
-}
-
-// Every element against AdamW in double, started from the state before. Matrices decay, vectors do not.
-static void expect_update(const Case *c, const float *grad, double lr, float scale, int step)
-{
-    const Params *p = &c->model->params;
-    size_t seen = 0;
-    for (int r = 0; r < p->n_rows; r++) {
-        const Param *row = &p->row[r];
-        AdamW h = {.lr = (float)lr, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .grad_scale = scale, .step = step,
-                   .weight_decay = row->ndim == 2 ? 0.1f : 0};
-        for (size_t i = row->offset; i < row->offset + row->n_elems; i++, seen++) {
-            double w = c->w[i], m = c->m[i], v = c->v[i], err[3];
-            ref_adamw(&w, &m, &v, err, grad[i], h);
-            expect_near("weight", row, c->model->weights[i], w, err[0]);
-            expect_near("first moment", row, c->optim.m[i], m, err[1]);
-            expect_near("second moment", row, c->optim.v[i], v, err[2]);
-            assert_true(c->model->grads[i] == 0);
-        }
-    }
-    assert_true(seen == c->n);
-}
-
-// The norm adds squares in floats, 1024 at a time: at most gam(1025) / 2 off, relatively.
-static double true_norm(const float *grad, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) sum += (double)grad[i] * grad[i];
-    return sqrt(sum);
-}
+// ---- over a table
 
 static void test_every_row_gets_its_update(void **state)
 {
     (void)state;
-    Case c;
-    case_open(&c, 2, 0);
-    float *grad = malloc(c.n * sizeof *grad);
-    assert_non_null(grad);
-    for (int step = 1; step <= 3; step++) {
-        fill_normal(&c, (uint32_t)step, 0.1);
-        memcpy(grad, c.model->grads, c.n * sizeof *grad);
-        remember(&c);
-        double norm = optim_step(&c.optim, c.model, 0.01 * step), want = true_norm(grad, c.n);
-        assert_true(fabs(norm - want) <= gam(1025) * want);
-        assert_int_equal(c.optim.step, step);
-        expect_update(&c, grad, 0.01 * step, 1, step);
+    for (int name = 0; name < OPTIM_NAMES; name++) {
+        Case c;
+        case_open(&c, (OptimName)name, 2);
+        for (int step = 1; step <= 5; step++) {
+            case_fill(&c, (uint32_t)step);
+            double sum = 0, lr = 0.01 * step;
+            for (size_t i = 0; i < c.n; i++) sum += (double)c.model.grads[i] * c.model.grads[i];
+            // spans of 1024 squares are added in floats: at most gam(1025) / 2 off, relatively
+            assert_true(fabs(step_and_check(&c, lr, 1) - sqrt(sum)) <= gam(1025) * sqrt(sum));
+            assert_int_equal(c.optim.step, step);
+        }
+        case_close(&c);
     }
-    free(grad);
-    case_close(&c);
 }
 
 // All gradients +-1/2: their squares add exactly, the norm is sqrt(n) / 2, and the factor is known to the bit.
 static void test_clipping(void **state)
 {
     (void)state;
-    Case c;
-    case_open(&c, 1, 0);
-    float *grad = malloc(c.n * sizeof *grad);
-    assert_non_null(grad);
-    for (size_t i = 0; i < c.n; i++) grad[i] = i % 3 ? 0.5f : -0.5f;
-    const double norm = 0.5 * sqrt((double)c.n);
-    const double clips[] = {1, norm / 2, norm, 2 * norm, 0};
-    for (int i = 0; i < 5; i++) {
-        c.optim.clip = (float)clips[i];
-        memcpy(c.model->grads, grad, c.n * sizeof *grad);
-        remember(&c);
-        double clip = c.optim.clip;
-        assert_true(optim_step(&c.optim, c.model, 0.01) == norm); // before clipping
-        expect_update(&c, grad, 0.01, clip > 0 && norm > clip ? (float)(clip / norm) : 1, i + 1);
+    for (int name = 0; name < OPTIM_NAMES; name++) {
+        Case c;
+        case_open(&c, (OptimName)name, 1);
+        const double norm = 0.5 * sqrt((double)c.n), clips[] = {1, norm / 2, norm, 2 * norm, 0};
+        for (int i = 0; i < 10; i++) {
+            double size = i < 5 ? 1 : 1024; // the second time as fp16 training has them: scaled up
+            for (size_t k = 0; k < c.n; k++) c.model.grads[k] = (float)((k % 3 ? 0.5 : -0.5) * size);
+            c.optim.set.clip = (float)clips[i % 5];
+            c.optim.grad_scale = 1 / size;
+            double clip = c.optim.set.clip;
+            float scale = (float)((clip > 0 && norm > clip ? clip / norm : 1) / size);
+            assert_true(step_and_check(&c, 0.01, scale) == norm); // before clipping
+        }
+        case_close(&c);
     }
-    free(grad);
-    case_close(&c);
+}
+
+static void copy_case(Case *to, const Case *from)
+{
+    memcpy(to->model.weights, from->model.weights, from->n * sizeof(float));
+    for (int s = 0; s < from->optim.kind->n_states; s++)
+        memcpy(to->optim.state[s].data, from->optim.state[s].data, from->optim.state[s].n_bytes);
+    to->optim.step = from->optim.step;
 }
 
 static void test_not_finite_changes_nothing(void **state)
 {
     (void)state;
-    Case c;
-    case_open(&c, 2, 1);
-    fill_normal(&c, 1, 0.1);
-    optim_step(&c.optim, c.model, 0.01);
-    remember(&c);
     const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f}; // the last one's square is too large
-    for (int i = 0; i < 4; i++) {
-        fill_normal(&c, 2, 0.1);
-        c.model->grads[i == 0 ? c.n - 1 : (size_t)i * 17] = bad[i];
-        assert_false(isfinite(optim_step(&c.optim, c.model, 0.01)));
-        assert_int_equal(c.optim.step, 1);
-        assert_memory_equal(c.model->weights, c.w, c.n * sizeof *c.w);
-        assert_memory_equal(c.optim.m, c.m, c.n * sizeof *c.m);
-        assert_memory_equal(c.optim.v, c.v, c.n * sizeof *c.v);
-        for (size_t j = 0; j < c.n; j++) assert_true(c.model->grads[j] == 0);
+    for (int name = 0; name < OPTIM_NAMES; name++) {
+        Case c, before;
+        case_open(&c, (OptimName)name, 2);
+        case_open(&before, (OptimName)name, 1);
+        case_fill(&c, 1);
+        optim_step(&c.optim, &c.model, 0.01);
+        copy_case(&before, &c);
+        for (int i = 0; i < 4; i++) {
+            case_fill(&c, 2);
+            c.model.grads[i == 0 ? c.n - 1 : (size_t)i * 17] = bad[i];
+            assert_false(isfinite(optim_step(&c.optim, &c.model, 0.01)));
+            assert_int_equal(c.optim.step, 1);
+            expect_same(&c, &before);
+            for (size_t j = 0; j < c.n; j++) assert_true(c.model.grads[j] == 0);
+        }
+        case_close(&c);
+        case_close(&before);
     }
-    case_close(&c);
 }
 
-static void test_threads_do_not_matter(void **state)
+// One thread in one piece against three threads in pieces: at random places, at blocks, or between tensors.
+static void test_cuts_and_threads_do_not_matter(void **state)
 {
     (void)state;
-    Case one, many;
-    case_open(&one, 1, 0.5f);
-    case_open(&many, 3, 0.5f);
-    for (uint32_t step = 1; step <= 2; step++) {
-        fill_normal(&one, step, 1);
-        fill_normal(&many, step, 1);
-        double a = optim_step(&one.optim, one.model, 0.1), b = optim_step(&many.optim, many.model, 0.1);
-        assert_true(a == b);
+    for (int name = 0; name < OPTIM_NAMES; name++) {
+        Case whole, cut;
+        case_open(&whole, (OptimName)name, 1);
+        case_open(&cut, (OptimName)name, 3);
+        const Params *p = &cut.model.params;
+        OptimCut kind = cut.optim.kind->cut;
+        size_t at = 0;
+        for (uint32_t step = 1; step <= 3; step++) {
+            case_fill(&whole, step);
+            case_fill(&cut, step);
+            optim_step(&whole.optim, &whole.model, 0.1);
+            cut.optim.step++;
+            for (size_t begin = 0, i = 0; begin < cut.n; begin = at, i++) {
+                at = begin + 1 + (size_t)rng_below(rng_make(5, "cut", step), i, kind == OPTIM_ELEMENT ? 900 : 1);
+                for (int r = 0; r < p->n_rows && kind != OPTIM_ELEMENT; r++) { // up to the next place that is allowed
+                    const Param *row = &p->row[r];
+                    if (at <= row->offset || at > row->offset + row->n_elems) continue;
+                    size_t in = (at - row->offset + UPDATE_BLOCK - 1) / UPDATE_BLOCK * UPDATE_BLOCK;
+                    at = row->offset + (kind == OPTIM_BLOCK && in < row->n_elems ? in : row->n_elems);
+                    break;
+                }
+                if (at > cut.n) at = cut.n;
+                optim_update(&cut.optim, &cut.model, 0.1, 1, begin, at);
+            }
+            expect_same(&whole, &cut);
+            for (size_t i = 0; i < cut.n; i++) assert_true(cut.model.grads[i] == 0);
+        }
+        case_close(&whole);
+        case_close(&cut);
     }
-    assert_memory_equal(one.model->weights, many.model->weights, one.n * sizeof(float));
-    case_close(&one);
-    case_close(&many);
+}
+
+typedef struct {
+    Case *c;
+    size_t begin, end;
+} Cut;
+
+static int update_cut(void *arg)
+{
+    Cut *cut = arg;
+    cut->c->optim.step = 1;
+    optim_update(&cut->c->optim, &cut->c->model, 0.1, 1, cut->begin, cut->end);
+    return 0;
+}
+
+static void test_wrong_cuts_are_refused(void **state)
+{
+    (void)state;
+    const OptimName names[] = {OPTIM_ADAFACTOR, OPTIM_MUON, OPTIM_ADAMW8BIT};
+    for (int i = 0; i < 3; i++) {
+        Case c;
+        case_open(&c, names[i], 1);
+        size_t large = c.model.params.row[3].offset;
+        expect_die(update_cut, &((Cut){&c, large + 100, c.n}), "broken invariant: may_cut");
+        expect_die(update_cut, &((Cut){&c, 0, large + 100}), "broken invariant: may_cut");
+        if (names[i] != OPTIM_ADAMW8BIT)
+            expect_die(update_cut, &((Cut){&c, large + UPDATE_BLOCK, c.n}), "broken invariant: may_cut");
+        case_close(&c);
+    }
+}
+
+// A device that stores weights in two bytes, by cutting the other two off.
+static void to_half(Dev *dev, X *out, const float *inp, size_t n)
+{
+    (void)dev;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &inp[i], 4);
+        ((uint16_t *)out)[i] = (uint16_t)(bits >> 16);
+    }
+}
+
+static void test_storage_copy_is_renewed(void **state)
+{
+    (void)state;
+    for (int name = 0; name < OPTIM_NAMES; name++) {
+        Case c;
+        case_open(&c, (OptimName)name, 2);
+        c.dev->x_type = X_BF16;
+        c.dev->x_bytes = 2;
+        c.dev->to_x = to_half;
+        uint16_t *x = mem_alloc(&c.mem, MEM_PARAMS, c.n * 2, "x");
+        uint16_t *want = mem_alloc(&c.mem, MEM_PARAMS, c.n * 2, "want");
+        c.model.x_weights = (X *)x;
+        case_fill(&c, 1);
+        optim_step(&c.optim, &c.model, 0.1);
+        to_half(NULL, (X *)want, c.model.weights, c.n);
+        assert_memory_equal(x, want, c.n * 2);
+        // A part: nothing outside it is touched.
+        size_t begin = c.model.params.row[2].offset, end = c.model.params.row[7].offset;
+        case_fill(&c, 2);
+        memset(x, 0xEE, c.n * 2);
+        c.optim.step++;
+        optim_update(&c.optim, &c.model, 0.1, 1, begin, end);
+        to_half(NULL, (X *)want, c.model.weights, c.n);
+        for (size_t i = 0; i < c.n; i++) assert_int_equal(x[i], i >= begin && i < end ? want[i] : 0xEEEE);
+        case_close(&c);
+    }
+}
+
+static void test_reset(void **state)
+{
+    (void)state;
+    for (int name = 0; name < OPTIM_NAMES; name++) {
+        Case c, fresh;
+        case_open(&c, (OptimName)name, 1);
+        case_open(&fresh, (OptimName)name, 1);
+        case_fill(&c, 3);
+        optim_step(&c.optim, &c.model, 0.1);
+        memcpy(c.model.weights, fresh.model.weights, c.n * sizeof(float));
+        optim_reset(&c.optim, &c.model);
+        assert_int_equal(c.optim.step, 0);
+        for (uint32_t step = 1; step <= 2; step++) {
+            case_fill(&c, step);
+            case_fill(&fresh, step);
+            optim_step(&c.optim, &c.model, 0.1);
+            optim_step(&fresh.optim, &fresh.model, 0.1);
+        }
+        expect_same(&c, &fresh);
+        case_close(&c);
+        case_close(&fresh);
+    }
+}
+
+// ---- bytes
+
+// Counted by hand from case_params: P elements; matrices 35, 15, 66, 4270, 70, 64, 45; vectors 13, 1, 4097, 5.
+static void test_bytes(void **state)
+{
+    (void)state;
+    const size_t P = 35 + 15 + 66 + 4270 + 13 + 1 + 70 + 64 + 4097 + 5 + 45;
+    const size_t rows = 7 + 3 + 6 + 61 + 10 + 8 + 9, cols = 5 + 5 + 11 + 70 + 7 + 8 + 5, vectors = 13 + 1 + 4097 + 5;
+    const size_t in_8bit = 4270 + 4097, blocks = 3 + 3, hidden = 66 + 4270 + 70 + 64;
+    const size_t want[OPTIM_NAMES] = {
+        [OPTIM_ADAMW] = 8 * P, [OPTIM_ADAM] = 8 * P, [OPTIM_SGD] = 0, [OPTIM_MOMENTUM] = 4 * P,
+        [OPTIM_ADAFACTOR] = 4 * (rows + cols + vectors), [OPTIM_LION] = 4 * P,
+        [OPTIM_ADAMW8BIT] = 2 * in_8bit + 8 * blocks + 8 * (P - in_8bit), [OPTIM_MUON] = 4 * hidden + 8 * (P - hidden)};
+    const size_t scratch = 4 * (4270 + 2 * 61 * 61);
+    for (int name = 0; name < OPTIM_NAMES; name++) {
+        Case c;
+        case_open(&c, (OptimName)name, 1);
+        assert_int_equal(c.n, P);
+        assert_int_equal(c.mem.tag_bytes[MEM_OPTIM], want[name]);
+        assert_int_equal(optim_state_bytes((OptimName)name, &c.model.params), want[name]);
+        assert_int_equal(c.mem.tag_bytes[MEM_SCRATCH], name == OPTIM_MUON ? scratch : 0);
+        assert_int_equal(optim_scratch_bytes((OptimName)name, &c.model.params), name == OPTIM_MUON ? scratch : 0);
+        case_close(&c);
+    }
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    assert_non_null(out);
+    optim_print(out);
+    fclose(out);
+    // 124,439,808 parameters, of which 84,934,656 are hidden matrices: (8 P - 4 * 84934656) / P is 5.2699
+    const char *const lines[] = {"| `adamw` | exp_avg, exp_avg_sq | any element | 8.0000 | 8 |\n",
+                                 "| `sgd` | none | any element | 0.0000 | 0 |\n", "| tensors | 5.2699 | 4 for"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (!strstr(text, lines[i])) fail_msg("no '%s' in\n%s", lines[i], text);
+    for (int name = 0; name < OPTIM_NAMES; name++) assert_non_null(strstr(text, optim_kind((OptimName)name)->name));
+    free(text);
+}
+
+// ---- checkpoints
+
+// Three steps, a checkpoint, three more; and from the checkpoint, the same three.
+static void test_resume(void **state)
+{
+    (void)state;
+    char dir[256], run[300], error[512], command[300];
+    snprintf(dir, sizeof dir, "%s/optim_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    assert_non_null(mkdtemp(dir));
+    for (int name = 0; name < OPTIM_NAMES; name++) {
+        Case c, back;
+        snprintf(run, sizeof run, "%s/%s", dir, optim_kind((OptimName)name)->name);
+        case_open(&c, (OptimName)name, 1);
+        case_open(&back, (OptimName)name, 1);
+        for (uint32_t step = 1; step <= 6; step++) {
+            case_fill(&c, step);
+            optim_step(&c.optim, &c.model, 0.1);
+            if (step != 3) continue;
+            CkptState s = {.step = 3, .adam_step = c.optim.step, .optim = c.optim.kind->name};
+            if (!ckpt_save(run, &s, &c.model.params, c.model.weights, c.optim.state, c.optim.kind->n_states, 1, error,
+                           sizeof error))
+                fail_msg("%s", error);
+            s = (CkptState){.optim = back.optim.kind->name};
+            assert_true(ckpt_load_newest(run, &back.model.params, back.model.weights, back.optim.state,
+                                         back.optim.kind->n_states, &s));
+            back.optim.step = (int)s.adam_step;
+            expect_same(&c, &back);
+        }
+        for (uint32_t step = 4; step <= 6; step++) {
+            case_fill(&back, step);
+            optim_step(&back.optim, &back.model, 0.1);
+        }
+        expect_same(&c, &back);
+        case_close(&c);
+        case_close(&back);
+    }
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    assert_int_equal(system(command), 0);
 }
 
 int main(void)
@@ -183,7 +305,13 @@ int main(void)
         cmocka_unit_test(test_every_row_gets_its_update),
         cmocka_unit_test(test_clipping),
         cmocka_unit_test(test_not_finite_changes_nothing),
-        cmocka_unit_test(test_threads_do_not_matter),
+        cmocka_unit_test(test_cuts_and_threads_do_not_matter),
+        cmocka_unit_test(test_wrong_cuts_are_refused),
+        cmocka_unit_test(test_storage_copy_is_renewed),
+        cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_resume),
     };
     return cmocka_run_group_tests_name("optim", tests, NULL, NULL);
 }

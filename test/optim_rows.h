@@ -1,0 +1,126 @@
+// optim_rows: the rows of test_ops for the optimizers other than AdamW: one update of a larger tensor from a random
+// state. Tests only. Trajectories: test_optim.c; fixtures: test_optim_fixtures.c.
+#ifndef OPTIM_ROWS_H
+#define OPTIM_ROWS_H
+#include "dev_cpu.h"
+#include "ops_run.h"
+#include "optim_ref.h"
+
+static Update row_hyper(int step)
+{
+    return (Update){.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .grad_scale = 0.37f,
+                    .step = step};
+}
+
+static void expect_zero(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) assert_true(x[i] == 0);
+}
+
+// n, with momentum or not
+static void row_sgd(Run *r)
+{
+    size_t n = r->dim[0], with_m = r->dim[1];
+    const float *weight = run_in(r, "weight", n), *start = run_in(r, "m", n), *grad = run_in(r, "grad", n);
+    float *w = run_copy(r, weight, n), *m = run_copy(r, start, n), *g = run_copy(r, grad, n);
+    double *ref[2] = {run_wide(r, weight, n), run_wide(r, start, n)}, *err[2] = {run_zeros(r, n), run_zeros(r, n)};
+    for (size_t i = 0; i < n; i++) {
+        double e[2];
+        ref_sgd(ref[0] + i, with_m ? ref[1] + i : NULL, e, grad[i], row_hyper(3));
+        err[0][i] = e[0];
+        err[1][i] = with_m ? e[1] : 0;
+    }
+    r->dev->sgd(r->dev, w, with_m ? m : NULL, g, n, row_hyper(3));
+    expect_ref(r, "weight", w, ref[0], err[0], n);
+    expect_ref(r, "m", m, ref[1], err[1], n);
+    expect_zero(g, n);
+}
+
+static void row_lion(Run *r)
+{
+    size_t n = r->dim[0];
+    const float *weight = run_in(r, "weight", n), *start = run_in(r, "m", n), *grad = run_in(r, "grad", n);
+    float *w = run_copy(r, weight, n), *m = run_copy(r, start, n), *g = run_copy(r, grad, n);
+    double *ref[2] = {run_wide(r, weight, n), run_wide(r, start, n)}, *err[2] = {run_zeros(r, n), run_zeros(r, n)};
+    for (size_t i = 0; i < n; i++) {
+        double e[2];
+        ref_lion(ref[0] + i, ref[1] + i, e, grad[i], row_hyper(3));
+        err[0][i] = e[0];
+        err[1][i] = e[1];
+    }
+    r->dev->lion(r->dev, w, m, g, n, row_hyper(3));
+    expect_ref(r, "weight", w, ref[0], err[0], n);
+    expect_ref(r, "m", m, ref[1], err[1], n);
+    expect_zero(g, n);
+}
+
+static void row_adamw8bit(Run *r)
+{
+    size_t n = r->dim[0], blocks = (n + UPDATE_BLOCK - 1) / UPDATE_BLOCK;
+    const float *weight = run_in(r, "weight", n), *grad = run_in(r, "grad", n);
+    float *w = run_copy(r, weight, n), *g = run_copy(r, grad, n), book[2][256];
+    const int32_t *start[2] = {run_ints(r, "m", n, 0, 256), run_ints(r, "v", n, 0, 256)};
+    double *ref[3] = {run_wide(r, weight, n), run_zeros(r, n), run_zeros(r, n)};
+    double *err[3] = {run_zeros(r, n), run_zeros(r, n), run_zeros(r, n)};
+    uint8_t *code[2];
+    float *scale[2];
+    for (int k = 0; k < 2; k++) {
+        adamw8bit_codes(k == 0, book[k]);
+        code[k] = run_room(r, n);
+        scale[k] = run_copy(r, run_in(r, k ? "v_scale" : "m_scale", blocks), blocks);
+        for (size_t b = 0; b < blocks; b++) scale[k][b] = fabsf(scale[k][b]);
+        for (size_t i = 0; i < n; i++) {
+            code[k][i] = (uint8_t)start[k][i];
+            ref[1 + k][i] = (double)book[k][code[k][i]] * scale[k][i / UPDATE_BLOCK];
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        double e[3];
+        ref_adamw(ref[0] + i, ref[1] + i, ref[2] + i, e, grad[i], row_hyper(3));
+        for (int k = 0; k < 3; k++) err[k][i] = e[k];
+    }
+    r->dev->adamw8bit(r->dev, w, code[0], scale[0], code[1], scale[1], g, n, row_hyper(3));
+    expect_ref(r, "weight", w, ref[0], err[0], n);
+    for (int k = 0; k < 2; k++) {
+        run_record(r, code[k], n);
+        run_record(r, scale[k], blocks * sizeof(float));
+        size_t bad = ref_codes(code[k], scale[k], ref[1 + k], err[1 + k], n, book[k], k == 1);
+        if (bad < n) fail_msg("code %d of %zu: %d", k, bad, code[k][bad]);
+    }
+    expect_zero(g, n);
+}
+
+// R, C, factored or not
+static void row_adafactor(Run *r)
+{
+    size_t R = r->dim[0], C = r->dim[1], n = R * C, n_row = r->dim[2] ? R : n, n_col = r->dim[2] ? C : 0;
+    const float *weight = run_in(r, "weight", n), *grad = run_in(r, "grad", n);
+    float *w = run_copy(r, weight, n), *g = run_copy(r, grad, n);
+    float *row = run_copy(r, run_in(r, "row", n_row), n_row), *col = run_copy(r, run_in(r, "col", n_col), n_col);
+    for (size_t i = 0; i < n_row; i++) row[i] = fabsf(row[i]);
+    for (size_t j = 0; j < n_col; j++) col[j] = fabsf(col[j]);
+    double *ref[3] = {run_wide(r, weight, n), run_wide(r, row, n_row), run_wide(r, col, n_col)};
+    double *err[3] = {run_zeros(r, n), run_zeros(r, n_row), run_zeros(r, n_col)};
+    ref_adafactor(ref[0], ref[1], n_col ? ref[2] : NULL, err[0], err[1], err[2], grad, R, C, row_hyper(3));
+    r->dev->adafactor(r->dev, w, row, n_col ? col : NULL, g, R, C, row_hyper(3));
+    expect_ref(r, "weight", w, ref[0], err[0], n);
+    expect_ref(r, "row", row, ref[1], err[1], n_row);
+    expect_ref(r, "col", col, ref[2], err[2], n_col);
+    expect_zero(g, n);
+}
+
+// R, C
+static void row_muon(Run *r)
+{
+    size_t R = r->dim[0], C = r->dim[1], n = R * C, k = R < C ? R : C;
+    const float *weight = run_in(r, "weight", n), *start = run_in(r, "m", n), *grad = run_in(r, "grad", n);
+    float *w = run_copy(r, weight, n), *m = run_copy(r, start, n), *g = run_copy(r, grad, n);
+    double *ref[2] = {run_wide(r, weight, n), run_wide(r, start, n)}, *err[2] = {run_zeros(r, n), run_zeros(r, n)};
+    ref_muon(ref[0], ref[1], err[0], err[1], grad, R, C, row_hyper(3));
+    r->dev->muon(r->dev, w, m, g, run_out(r, n + 2 * k * k), R, C, row_hyper(3));
+    expect_ref(r, "weight", w, ref[0], err[0], n);
+    expect_ref(r, "m", m, ref[1], err[1], n);
+    expect_zero(g, n);
+}
+
+#endif
