@@ -22,7 +22,8 @@ int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0
     if (!params->row) die("parameter table: no memory for row %d", params->n_rows);
     Param *row = &params->row[params->n_rows];
     *row = (Param){.ndim = ndim, .dim = {dim0, ndim == 2 ? dim1 : 1}, .offset = params->n_elems,
-                   .init_mean = init_mean, .init_std = init_std, .decay = decay, .unit = unit, .cut = cut};
+                   .init_mean = init_mean, .init_std = init_std, .lr_scale = 1,
+                   .decay = decay, .unit = unit, .cut = cut};
     snprintf(row->name, sizeof row->name, "%s", name);
     row->n_elems = dim0 * row->dim[1];
     params->n_elems += row->n_elems;

@@ -23,6 +23,7 @@ typedef struct {
     size_t n_elems;
     size_t offset;          // elements from the start of the flat buffer
     float init_mean, init_std; // normal(mean, std); std 0 gives the constant
+    float lr_scale;         // times the learning rate: 1, but for muP
     bool decay;             // weight decay applies (matrices) or not (vectors)
     int unit;               // 0 embedding, 1 + i block i, last the head
     int cut;                // axis that tensor parallelism splits: 0 rows (column-parallel), 1 columns, -1 replicated

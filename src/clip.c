@@ -1,0 +1,54 @@
+// clip: bounds on the gradient before the optimizer reads it. See clip.h.
+//
+//   global:    g *= min(1, clip / |g|)                             one number for the whole model
+//   adaptive:  g_i *= min(1, lambda max(|w_i|, eps) / |g_i|)       one for each output unit i of each matrix
+//
+// Global clipping keeps the gradient's direction and needs a threshold that fits the model: the usual norm depends
+// on its size, the batch and the loss. Adaptive clipping asks instead how large a step would be beside the weights
+// that it changes, so lambda is a pure number (the paper: 0.01 for large batches); it bends the direction.
+//
+// The invariant: the norm is a sum over tensors, in the order of the table, of sums that are each made in an order of
+// their own. So it has the same bits for any number of threads, and ranks that own whole tensors can make the
+// same bits together by adding the same numbers in the same order.
+//
+// Which unit: a matrix is (out, in), so its rows are output units. In the token embedding, whose input is a one-hot
+// vector, a row is a token's vector: the unit that one token's gradient reaches. Norms' weights and biases are one unit
+// each, as in the paper's code. The classifier is exempt, as the paper says; a tied embedding is the classifier.
+//
+// Rejected: global clipping as a pass over the gradients. Every update multiplies its gradients by a number anyway
+// (grad_scale), so the factor rides along and costs nothing.
+#include "clip.h"
+
+#include <math.h>
+
+double clip_norm(Dev *dev, const Params *params, const float *grads, double grad_scale)
+{
+    double sum = 0;
+    for (int r = 0; r < params->n_rows; r++)
+        sum += dev->sum_squares(dev, grads + params->row[r].offset, params->row[r].n_elems);
+    return grad_scale * sqrt(sum);
+}
+
+double clip_factor(double norm, double clip)
+{
+    return clip > 0 && norm > clip ? clip / norm : 1;
+}
+
+int clip_classifier(const Params *params)
+{
+    int head = params_find(params, "head.weight");
+    return head >= 0 ? head : params_find(params, "embed.tokens.weight");
+}
+
+void clip_agc(Dev *dev, const Params *params, const float *weights, float *grads, double grad_scale, double lambda,
+              ClipUnit unit)
+{
+    int classifier = clip_classifier(params);
+    for (int r = 0; r < params->n_rows; r++) {
+        const Param *row = &params->row[r];
+        if (r == classifier) continue;
+        size_t units = unit == CLIP_ROW && row->ndim == 2 ? row->dim[0] : 1;
+        dev->clip_units(dev, grads + row->offset, weights + row->offset, units, row->n_elems / units,
+                        (float)(lambda / grad_scale), CLIP_AGC_EPS);
+    }
+}

@@ -1,0 +1,34 @@
+// clip: the global gradient norm, clipping by it, and adaptive clipping per output unit. Layer 5.
+#ifndef CLIP_H
+#define CLIP_H
+#include "dev.h"
+#include "params.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What adaptive clipping compares the norms of: rows of a matrix, which are its output units (Brock et al.), or
+// whole tensors. In the order of the choices of the key optim.agc_unit.
+typedef enum { CLIP_ROW, CLIP_TENSOR } ClipUnit;
+
+// |g| over all elements of grad_scale * grads. Its bits depend on the table and the numbers alone: sums of squares
+// of tensors, each by dev->sum_squares, are added in table order. Not finite when any element is not, or when
+// the sum of the squares is too large for a double.
+double clip_norm(Dev *dev, const Params *params, const float *grads, double grad_scale);
+// What to multiply the gradient by so that its norm is at most `clip` (Pascanu et al., arXiv 1211.5063): clip / norm
+// where norm > clip > 0, else 1.
+double clip_factor(double norm, double clip);
+// Adaptive clipping (Brock et al., arXiv 2102.06171, section 4.1), in place on grads: for each unit with weights w and
+// gradient g = grad_scale * grads, g *= min(1, lambda max(|w|, CLIP_AGC_EPS) / |g|). Vectors are one unit each; the
+// classifier is left alone. Gradients must be finite.
+void clip_agc(Dev *dev, const Params *params, const float *weights, float *grads, double grad_scale, double lambda,
+              ClipUnit unit);
+// The row of the table that makes logits: head.weight, or where it is tied embed.tokens.weight; -1: none.
+int clip_classifier(const Params *params);
+
+#define CLIP_AGC_EPS 1e-3f // least norm that weights count with: weights that begin at zero can then move
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,134 @@
+// test_norms: norms.csv of two updates, against norms taken here; its bytes; a second start that goes on.
+#include "optim_case.h"
+
+#include "expect_die.h"
+#include "norms.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+static double norm_of(const float *x, const float *minus, const Param *row)
+{
+    double sum = 0;
+    for (size_t i = row->offset; i < row->offset + row->n_elems; i++) {
+        double d = x[i] - (minus ? minus[i] : 0);
+        sum += d * d;
+    }
+    return sqrt(sum);
+}
+
+// Six digits are printed: half a unit in the sixth is at most 5e-6 of the number. The sums err by far less.
+static bool near(double got, double want)
+{
+    return fabs(got - want) <= 5.1e-6 * fabs(want);
+}
+
+static void expect_line(FILE *file, long step, const Param *row, double weight, double grad, double update)
+{
+    char line[300], name[100];
+    double got[4];
+    long at;
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_int_equal(sscanf(line, "%ld,%99[^,],%lf,%lf,%lf,%lf", &at, name, &got[0], &got[1], &got[2], &got[3]), 6);
+    assert_int_equal(at, step);
+    assert_string_equal(name, row->name);
+    const double want[] = {weight, grad, update, update / weight};
+    for (int i = 0; i < 4; i++)
+        if (!near(got[i], want[i])) fail_msg("%s, step %ld, column %d: %g, not %g", name, step, i, got[i], want[i]);
+}
+
+static void test_two_steps(void **state)
+{
+    (void)state;
+    char dir[300], path[400], line[200];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/norms.XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/norms.csv", dir);
+    Case c;
+    case_open(&c, OPTIM_ADAMW, 2);
+    size_t scratch = c.mem.tag_bytes[MEM_SCRATCH];
+    c.optim.set.clip = 0.5f;
+    c.optim.grad_scale = 0.25;
+    enum { ROWS = 11 };
+    static double want[2][ROWS][3];
+    float *before = malloc(c.n * sizeof *before);
+    assert_non_null(before);
+    const Params *p = &c.model.params;
+    assert_int_equal(p->n_rows, ROWS);
+    for (int step = 0; step < 2; step++) { // opened twice: a run and its resume
+        Norms norms = norms_create(&c.model);
+        norms_open(&norms, dir);
+        scratch += norms_scratch_bytes(p);
+        assert_int_equal(c.mem.tag_bytes[MEM_SCRATCH], scratch);
+        case_fill(&c, (uint32_t)step + 1);
+        memcpy(before, c.model.weights, c.n * sizeof *before);
+        for (int r = 0; r < ROWS; r++) {
+            want[step][r][0] = norm_of(before, NULL, &p->row[r]);
+            want[step][r][1] = 0.25 * norm_of(c.model.grads, NULL, &p->row[r]);
+        }
+        norms_before(&norms, &c.model, c.optim.grad_scale);
+        optim_step(&c.optim, &c.model, 0.01);
+        norms_after(&norms, &c.model, 10 * step + 3);
+        for (int r = 0; r < ROWS; r++) want[step][r][2] = norm_of(c.model.weights, before, &p->row[r]);
+        norms_close(&norms);
+    }
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_string_equal(line, "step,tensor,weight,grad,update,update/weight\n");
+    for (int step = 0; step < 2; step++)
+        for (int r = 0; r < ROWS; r++)
+            expect_line(file, 10 * step + 3, &p->row[r], want[step][r][0], want[step][r][1], want[step][r][2]);
+    assert_null(fgets(line, sizeof line, file));
+    fclose(file);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(remove(dir), 0);
+    free(before);
+    case_close(&c);
+}
+
+static int open_nowhere(void *arg)
+{
+    Case *c = arg;
+    Norms norms = norms_create(&c->model);
+    norms_open(&norms, "/nowhere/at/all");
+    return 0;
+}
+
+// A full disk, in place of the file that norms_open opened and which is removed at once.
+static int write_nothing(void *arg)
+{
+    Case *c = arg;
+    char dir[300];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/norms.XXXXXX", tmp ? tmp : "/tmp");
+    if (!mkdtemp(dir)) return 0;
+    Norms norms = norms_create(&c->model);
+    norms_open(&norms, dir);
+    fclose(norms.file);
+    remove(norms.path), remove(dir);
+    norms.file = fopen("/dev/full", "w");
+    norms_before(&norms, &c->model, 1);
+    norms_after(&norms, &c->model, 1);
+    return 0;
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, OPTIM_SGD, 1);
+    expect_die(open_nowhere, &c, "norms: cannot open /nowhere/at/all/norms.csv: No such file");
+    if (access("/dev/full", W_OK) == 0) expect_die(write_nothing, &c, "(is the disk full?)");
+    case_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_steps),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests_name("norms", tests, NULL, NULL);
+}
