@@ -1,5 +1,6 @@
-// ffn: the gated activation of LLaMA's feed-forward layer, on the CPU. (GELU lives in the matmul, see
-// matmul.c.)
+// ffn: the gated activation of LLaMA's feed-forward layer, and GELU alone, on the CPU. (In training GELU is
+// applied within the matmul, see matmul.c; alone it serves recomputation, which must give the same bits: both
+// call vmath_gelu.)
 //
 //   SwiGLU (Shazeer, arXiv 2002.05202): out = silu(gate) * up, silu(x) = x sigmoid(x)
 //   dgate = dout * up * s (1 + gate (1 - s)),  dup = dout * gate * s,  with s = sigmoid(gate)
@@ -37,8 +38,17 @@ static void swiglu_backward(Dev *dev, X *dgate_up, const X *dout_, const X *gate
     }
 }
 
+static void gelu_forward(Dev *dev, X *out_, const X *pre_, size_t n)
+{
+    float *out = (float *)out_;
+    const float *pre = (const float *)pre_;
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) out[i] = vmath_gelu(pre[i]);
+}
+
 void ffn_cpu_fill(Dev *dev)
 {
+    dev->gelu_forward = gelu_forward;
     dev->swiglu_forward = swiglu_forward;
     dev->swiglu_backward = swiglu_backward;
 }

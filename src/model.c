@@ -7,9 +7,15 @@
 // before their biases. Initialisation is GPT-2's: normal(0, 0.02), the two projections into the residual
 // stream divided by sqrt(2 layers), so that the variance of the stream does not grow with depth; norms
 // 1, biases 0.
+//
+// On a deterministic device gradients and losses do not depend on how a step is cut into micro-batches.
+// Backward runs one sequence at a time, and the gradients g0, g1, ... of the step's sequences are added in a fixed
+// binary tree, (g0 + g1) + (g2 + g3), built as a binary counter counts: part[k] holds the sum of 2^k sequences when
+// bit k of the number of sequences so far is set, and is zero when it is not.
 #include "model.h"
 
 #include "check.h"
+#include "mup.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -88,6 +94,7 @@ void model_describe(const ModelShape *s, Params *params, Unit **units)
     add_norm(b, s, W_FINAL_NORM, B_FINAL_NORM, "final_norm.weight", "final_norm.bias");
     if (!s->tie) add(b, W_HEAD, "head.weight", s->vocab, s->channels, 0, 0.02f, 0);
     else unit[n - 1].row[W_HEAD] = unit[0].row[W_TOKENS];
+    mup_apply(s, params);
     *units = unit;
 }
 
@@ -104,31 +111,34 @@ double model_flops_per_token(const ModelShape *s, size_t T)
     return 6 * model_matmul_params(s) + 6 * attention;
 }
 
-static void allocate_activations(Model *m, bool train)
+// The tree of a deterministic device: one part for each bit that the number of sequences can have.
+static void allocate_parts(Model *m, size_t sequences)
 {
-    size_t N = m->max_batch * m->max_tokens, row = m->shape.channels * m->dev->x_bytes;
-    m->stream = calloc((size_t)m->n_units, sizeof *m->stream);
-    m->saved = calloc((size_t)m->n_units, sizeof *m->saved);
-    if (!m->stream || !m->saved) die("model: no memory for %d units", m->n_units);
+    while (sequences >> m->n_levels) {
+        check(m->n_levels < MODEL_MAX_LEVELS);
+        m->part[m->n_levels++] = mem_alloc(m->mem, MEM_GRADS, m->params.n_elems * sizeof(float), "parts of gradients");
+    }
+}
+
+static void allocate_buffers(Model *m, bool train, ModelOptions options)
+{
+    size_t N = m->max_batch * m->max_tokens;
     BufferList scratch = unit_scratch(m->dev, &m->shape, N);
     for (int i = 0; i < scratch.n; i++)
         m->scratch[i] = mem_alloc(m->mem, MEM_SCRATCH, scratch.n_bytes[i], scratch.name[i]);
-    for (int u = 0; u < m->n_units; u++) {
-        if (u > 0) m->stream[u] = (u == 1 || train)
-            ? (X *)mem_alloc(m->mem, MEM_ACTS, N * row, "stream") : m->stream[1];
-        BufferList list = m->unit[u].kind->saved(m->dev, &m->shape, m->max_batch, m->max_tokens);
-        bool own = train || u == 0 || m->unit[u].kind != m->unit[u - 1].kind; // inference: equal units share
-        for (int i = 0; i < list.n; i++)
-            m->saved[u][i] = own ? mem_alloc(m->mem, MEM_ACTS, list.n_bytes[i], list.name[i]) : m->saved[u - 1][i];
-    }
-    if (train) m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N * row, "stream gradient");
+    m->acts = recompute_allocate(m->unit, m->n_units, m->dev, &m->shape, m->mem, m->max_batch, m->max_tokens, train,
+                                 options.recompute);
+    if (train) m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N * m->acts.stream_row, "stream gradient");
     m->token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->token, "tokens");
     m->pos = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->pos, "positions");
     m->target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->target, "targets");
     m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");
+    if (options.documents) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
+    if (train && m->dev->deterministic) allocate_parts(m, options.sequences ? options.sequences : m->max_batch);
 }
 
-Model *model_allocate(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train)
+Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train,
+                           ModelOptions options)
 {
     Model *m = calloc(1, sizeof *m);
     if (!m) die("model: no memory");
@@ -141,7 +151,10 @@ Model *model_allocate(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, siz
     model_describe(shape, &m->params, &m->unit);
     m->n_units = m->params.n_units;
     size_t n_bytes = m->params.n_elems * sizeof(float);
-    m->weights = mem_alloc(mem, MEM_PARAMS, n_bytes, "weights");
+    bool narrow = dev->x_type != X_FP32;
+    m->weights = mem_alloc(mem, narrow ? MEM_OPTIM : MEM_PARAMS, n_bytes, narrow ? "master weights" : "weights");
+    m->x_weights = narrow ? (X *)mem_alloc(mem, MEM_PARAMS, m->params.n_elems * dev->x_bytes, "weights")
+                          : (X *)m->weights;
     if (train) m->grads = mem_alloc(mem, MEM_GRADS, n_bytes, "gradients");
 
     size_t n = (size_t)m->n_units;
@@ -152,25 +165,37 @@ Model *model_allocate(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, siz
     for (int u = 0; u < m->n_units; u++) {
         size_t end;
         params_unit_range(&m->params, u, &m->unit_begin[u], &end);
-        m->unit_weight[u] = (X *)(m->weights + m->unit_begin[u]);
+        m->unit_weight[u] = (X *)((char *)m->x_weights + m->unit_begin[u] * dev->x_bytes);
         m->unit_grad[u] = train ? m->grads + m->unit_begin[u] : NULL;
     }
-    allocate_activations(m, train);
+    allocate_buffers(m, train, options);
     return m;
+}
+
+Model *model_allocate(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train)
+{
+    return model_allocate_with(shape, dev, mem, B, T, train, (ModelOptions){0});
 }
 
 Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, uint64_t seed, bool train)
 {
     Model *m = model_allocate(shape, dev, mem, B, T, train);
     params_init(&m->params, seed, m->weights);
+    model_weights_changed(m);
     return m;
+}
+
+void model_weights_changed(Model *m)
+{
+    if ((X *)m->weights != m->x_weights) m->dev->to_x(m->dev, m->x_weights, m->weights, m->params.n_elems);
 }
 
 void model_free(Model *m)
 {
     if (!m) return;
-    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->stream, m->saved};
+    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
+    recompute_free(&m->acts);
     params_free(&m->params);
     free(m); // the buffers belong to the memory door: mem_free_all
 }
@@ -184,15 +209,20 @@ static UnitContext context(Model *m, KvCache *cache)
 static Batch current(Model *m, size_t B, size_t T, float scale, bool train)
 {
     return (Batch){.B = B, .T = T, .N = B * T, .token = m->token, .pos = m->pos, .target = m->target,
-                   .loss = m->loss, .scale = scale, .train = train};
+                   .loss = m->loss, .scale = scale, .train = train, .first = m->batch.first,
+                   .dropout = m->batch.dropout, .seed = m->batch.seed, .step = m->batch.step,
+                   .sample = m->batch.sample};
 }
 
-static void forward(Model *m, UnitContext *ctx, const Batch *batch)
+// Sequence b of a batch, as a batch of its own.
+static Batch one_sequence(const Batch *batch, size_t b)
 {
-    for (int u = 0; u < m->n_units; u++) {
-        X *out = u + 1 < m->n_units ? m->stream[u + 1] : NULL;
-        m->unit[u].kind->forward(ctx, &m->unit[u], out, m->stream[u], m->saved[u], batch);
-    }
+    Batch one = *batch;
+    size_t row = b * batch->T;
+    one.B = 1, one.N = batch->T, one.sample = batch->sample + b;
+    one.token += row, one.pos += row, one.target += row, one.loss += row;
+    if (one.first) one.first += row;
+    return one;
 }
 
 void model_set_batch(Model *m, const int32_t *token, const int32_t *pos, const int32_t *target, size_t B, size_t T)
@@ -208,14 +238,29 @@ void model_set_batch(Model *m, const int32_t *token, const int32_t *pos, const i
             m->dev->to_device(m->dev, m->pos + n, &t, sizeof t);
         }
     }
-    m->batch = (Batch){.B = B, .T = T, .N = B * T};
+    m->batch.B = B, m->batch.T = T, m->batch.N = B * T;
+    m->batch.first = NULL;
 }
 
-// Sum of the per-token losses, in double, in order.
-static double total_loss(Model *m)
+void model_set_documents(Model *m, const int32_t *first)
+{
+    size_t N = m->max_batch * m->max_tokens;
+    if (!m->first) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
+    m->dev->to_device(m->dev, m->first, first, m->batch.N * sizeof *first);
+    m->batch.first = m->first;
+}
+
+void model_set_dropout(Model *m, float p, uint64_t seed, uint32_t step, uint64_t sample)
+{
+    check(p >= 0 && p < 1);
+    m->batch.dropout = p, m->batch.seed = seed, m->batch.step = step, m->batch.sample = sample;
+}
+
+// Sum of the losses of N tokens from row n0 on, in double, in order.
+static double sum_losses(Model *m, size_t n0, size_t N)
 {
     double sum = 0;
-    for (size_t n = 0; n < m->batch.N; n++) {
+    for (size_t n = n0; n < n0 + N; n++) {
         float loss;
         m->dev->to_host(m->dev, &loss, m->loss + n, sizeof loss);
         sum += loss;
@@ -223,22 +268,62 @@ static double total_loss(Model *m)
     return sum;
 }
 
+// The gradient of one more sequence, in grads, enters the tree: two sums of 2^k make one of 2^(k + 1).
+static void tree_add(Model *m, double loss)
+{
+    size_t n = m->params.n_elems, count = m->n_sequences++;
+    float *from = m->grads; // left zero
+    for (int k = 0;; k++) {
+        if (k == m->n_levels) die("model: more than %zu sequences in a step (ModelOptions.sequences)", count);
+        m->dev->accumulate(m->dev, m->part[k], from, n);
+        loss = m->part_loss[k] += loss;
+        if (!(count >> k & 1)) return;
+        from = m->part[k];
+        m->part_loss[k] = 0;
+    }
+}
+
+double model_step_finish(Model *m)
+{
+    double loss = m->dev->deterministic ? 0 : m->step_loss;
+    for (int k = 0; m->dev->deterministic && k < m->n_levels; k++) {
+        if (!(m->n_sequences >> k & 1)) continue;
+        m->dev->accumulate(m->dev, m->grads, m->part[k], m->params.n_elems);
+        loss += m->part_loss[k];
+        m->part_loss[k] = 0;
+    }
+    m->n_sequences = 0;
+    m->step_loss = 0;
+    return loss;
+}
+
 double model_forward_backward(Model *m, float scale)
 {
     UnitContext ctx = context(m, NULL);
     Batch batch = current(m, m->batch.B, m->batch.T, scale, true);
-    forward(m, &ctx, &batch);
-    for (int u = m->n_units - 1; u >= 0; u--)
-        m->unit[u].kind->backward(&ctx, &m->unit[u], m->dstream, m->stream[u], m->saved[u], &batch);
-    return total_loss(m);
+    recompute_forward(&m->acts, &ctx, &batch);
+    double loss = 0;
+    if (!m->dev->deterministic) {
+        recompute_backward(&m->acts, &ctx, m->dstream, 0, &batch);
+        loss = sum_losses(m, 0, batch.N);
+    }
+    for (size_t b = 0; m->dev->deterministic && b < batch.B; b++) {
+        Batch one = one_sequence(&batch, b);
+        recompute_backward(&m->acts, &ctx, m->dstream, b * batch.T, &one);
+        double part = sum_losses(m, b * batch.T, batch.T);
+        loss += part;
+        tree_add(m, part);
+    }
+    m->step_loss += loss;
+    return loss;
 }
 
 double model_evaluate(Model *m)
 {
     UnitContext ctx = context(m, NULL);
     Batch batch = current(m, m->batch.B, m->batch.T, 0, false);
-    forward(m, &ctx, &batch);
-    return total_loss(m);
+    recompute_forward(&m->acts, &ctx, &batch);
+    return sum_losses(m, 0, batch.N);
 }
 
 // Logits of rows [first, first + n) of the head's saved norm, to the host.
@@ -249,9 +334,9 @@ static void head_logits(Model *m, UnitContext *ctx, size_t first, size_t n, floa
     X *out = (X *)m->scratch[SCRATCH_LOGITS];
     for (size_t i = 0; i < n; i += chunk) {
         size_t rows = n - i < chunk ? n - i : chunk;
-        const X *norm = (const X *)((char *)m->saved[m->n_units - 1][0] + (first + i) * C * m->dev->x_bytes);
-        m->dev->matmul_forward(m->dev, out, norm, unit_weight(ctx, head, W_HEAD), NULL, rows, C, V);
-        m->dev->to_host(m->dev, logits + i * V, out, rows * V * sizeof *logits);
+        const X *norm = (const X *)((char *)m->acts.saved[m->n_units - 1][0] + (first + i) * C * m->dev->x_bytes);
+        m->dev->matmul_forward(m->dev, out, norm, unit_weight(ctx, head, W_HEAD), NULL, rows, C, V, head->row[W_HEAD]);
+        m->dev->from_x(m->dev, logits + i * V, out, rows * V);
     }
 }
 
@@ -282,8 +367,9 @@ void model_next_logits(Model *m, KvCache *cache, const int32_t *token, size_t n,
         m->dev->to_device(m->dev, m->token, token + i, part * sizeof *token);
         UnitContext ctx = context(m, cache);
         Batch batch = current(m, 1, part, 0, false);
-        batch.loss = NULL; // no targets
-        forward(m, &ctx, &batch);
+        batch.loss = NULL;  // no targets
+        batch.first = NULL; // one document
+        recompute_forward(&m->acts, &ctx, &batch);
         cache->length += part;
         if (i + part == n) head_logits(m, &ctx, part - 1, 1, logits);
     }

@@ -2,10 +2,19 @@
 #ifndef MODEL_H
 #define MODEL_H
 #include "mem.h"
-#include "unit.h"
+#include "recompute.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// What a training model is made for, beside its shape. All zero: everything kept, one document a row.
+typedef struct {
+    RecomputePolicy recompute;
+    bool documents;   // model_set_documents will be called (else its first call makes the buffer)
+    size_t sequences; // of a step, at most: sizes the tree of gradients of a deterministic device; 0: B
+} ModelOptions;
+
+enum { MODEL_MAX_LEVELS = 40 };
 
 typedef struct {
     ModelShape shape;
@@ -17,16 +26,24 @@ typedef struct {
     size_t max_batch, max_tokens; // B and T the buffers were made for
 
     float *weights, *grads;       // flat, params.n_elems each; grads NULL when made for inference
-    X **unit_weight;              // by unit, into weights (fp32 storage: X is the weight itself)
+    X *x_weights;                 // what the units read: weights in the storage type (fp32: weights itself)
+    X **unit_weight;              // by unit, into x_weights
     float **unit_grad;
     size_t *unit_begin;
-    X **stream;                   // by unit: its input (N, C); stream[0] is not used
+    Activations acts;             // streams and saved buffers
     X *dstream;                   // (N, C)
-    void *(*saved)[UNIT_MAX_SAVED];
     void *scratch[UNIT_MAX_SCRATCH];
     int32_t *token, *pos, *target; // (N)
     float *loss;                   // (N)
-    Batch batch;                   // the sizes that model_set_batch was given
+    int32_t *first;                // (N) starts of documents; NULL until they are set
+    Batch batch;                   // what the model_set_ functions were given
+    double step_loss;              // sum since model_step_finish
+
+    // Deterministic device: gradients of 2^level sequences, and the sums of their losses; see model.c.
+    float *part[MODEL_MAX_LEVELS];
+    double part_loss[MODEL_MAX_LEVELS];
+    int n_levels;
+    size_t n_sequences; // of this step so far
 } Model;
 
 // The parameter table and the units of a shape. Layout independent; costs no memory but the table.
@@ -41,15 +58,29 @@ double model_matmul_params(const ModelShape *shape);
 // Buffers for micro-batches of up to B sequences of T tokens, zeroed. train: with gradients. Touches
 // none of them, so with a door that only counts (plan.h) it costs nothing.
 Model *model_allocate(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train);
-// The same, with the weights initialised from seed.
+Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train,
+                           ModelOptions options);
+// As model_allocate, with the weights initialised from seed.
 Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, uint64_t seed, bool train);
+// After `weights` were written by other means than the optimizer: renews x_weights.
+void model_weights_changed(Model *model);
 void model_free(Model *model);
 
 // Host arrays of B*T tokens, positions (NULL: 0..T-1 in every row) and targets.
 void model_set_batch(Model *model, const int32_t *token, const int32_t *pos, const int32_t *target, size_t B, size_t T);
+// After model_set_batch, for this batch: host array of B*T indices within the row at which the token's document
+// starts (non-decreasing along a row). A token sees its own document only.
+void model_set_documents(Model *model, const int32_t *first);
+// For the batches that follow: dropout p (0: off) of embedding, attention and branches, in training. The masks are a
+// function of seed, step and of the global index of the sequence: `sample` is that of the batch's first one.
+void model_set_dropout(Model *model, float p, uint64_t seed, uint32_t step, uint64_t sample);
 // Sum of token losses in nats over targets >= 0 of the current batch; adds the gradient of (scale * that
 // sum) to grads.
 double model_forward_backward(Model *model, float scale);
+// Ends the micro-batches of a step: from here on grads holds the whole gradient (a deterministic device keeps it
+// in parts until then). Returns the sum of their losses. Which micro-batches a deterministic step was cut into
+// shows in neither.
+double model_step_finish(Model *model);
 // The same sum, without gradients. Per-token losses stay in model->loss.
 double model_evaluate(Model *model);
 // Logits (V) on the host after the last of n more tokens of one sequence whose keys and values are in cache.

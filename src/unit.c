@@ -12,6 +12,8 @@
 
 #include "check.h"
 
+#include <stdio.h>
+
 enum { LOGITS_MAX = 1 << 25, CHUNK_MIN = 64, CHUNK_MAX = 1024 }; // logits of a chunk: at most 2^25 elements
 
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
@@ -28,11 +30,21 @@ float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role)
     return ctx->grad[row->unit] + (row->offset - ctx->begin[row->unit]);
 }
 
-void unit_list_add(BufferList *list, const char *name, size_t n_elems, size_t elem_bytes)
+void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes)
 {
     check(list->n < UNIT_MAX_SAVED);
     list->name[list->n] = name;
+    list->kind[list->n] = kind;
     list->n_bytes[list->n++] = n_elems * elem_bytes;
+}
+
+Dropout unit_dropout(const Unit *unit, const Batch *batch, const char *site, size_t each)
+{
+    if (!batch->train || batch->dropout == 0) return (Dropout){.p = 0};
+    char name[48] = "dropout.embed";
+    if (unit->index > 0) snprintf(name, sizeof name, "dropout.layers.%d.%s", unit->index - 1, site);
+    return (Dropout){.p = batch->dropout, .rng = rng_make(batch->seed, name, batch->step),
+                     .first = batch->sample * each};
 }
 
 size_t unit_head_chunk(const ModelShape *shape, size_t N)
@@ -47,11 +59,11 @@ BufferList unit_scratch(const Dev *dev, const ModelShape *s, size_t N)
 {
     BufferList list = {.n = 0};
     size_t x = dev->x_bytes, hd = s->heads * s->head_size, qkv = (s->heads + 2 * s->kv_heads) * s->head_size;
-    unit_list_add(&list, "norm", N * s->channels, x);
-    unit_list_add(&list, "qkv", N * qkv, x);
-    unit_list_add(&list, "attn", N * hd, x);
-    unit_list_add(&list, "wide", N * s->ffn * (s->swiglu ? 3 : 1), x);
-    unit_list_add(&list, "logits", unit_head_chunk(s, N) * s->vocab, x);
+    unit_list_add(&list, "norm", BUFFER_ACT, N * s->channels, x);
+    unit_list_add(&list, "qkv", BUFFER_ACT, N * qkv, x);
+    unit_list_add(&list, "attn", BUFFER_ACT, N * hd, x);
+    unit_list_add(&list, "wide", BUFFER_ACT, N * s->ffn * (s->swiglu ? 3 : 1), x);
+    unit_list_add(&list, "logits", BUFFER_ACT, unit_head_chunk(s, N) * s->vocab, x);
     return list;
 }
 
@@ -69,17 +81,21 @@ static void embedding_forward(const UnitContext *ctx, const Unit *unit, X *out, 
     (void)inp, (void)saved;
     ctx->dev->embed_forward(ctx->dev, out, batch->token, batch->pos, unit_weight(ctx, unit, W_TOKENS),
                             unit_weight(ctx, unit, W_POSITIONS), batch->N, ctx->shape->channels);
+    Dropout drop = unit_dropout(unit, batch, "embed", batch->T * ctx->shape->channels);
+    if (drop.p > 0) ctx->dev->dropout(ctx->dev, out, out, batch->N * ctx->shape->channels, drop);
 }
 
 static void embedding_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
                                const Batch *batch)
 {
     (void)inp, (void)saved;
+    Dropout drop = unit_dropout(unit, batch, "embed", batch->T * ctx->shape->channels);
+    if (drop.p > 0) ctx->dev->dropout(ctx->dev, stream, stream, batch->N * ctx->shape->channels, drop);
     ctx->dev->embed_backward(ctx->dev, unit_grad(ctx, unit, W_TOKENS), unit_grad(ctx, unit, W_POSITIONS), stream,
                              batch->token, batch->pos, batch->N, ctx->shape->channels, ctx->shape->vocab);
 }
 
-const UnitKind unit_embedding = {"embedding", embedding_saved, embedding_forward, embedding_backward};
+const UnitKind unit_embedding = {"embedding", embedding_saved, embedding_forward, embedding_backward, NULL};
 
 // ---- head: final norm, logits, loss
 
@@ -88,9 +104,9 @@ enum { HEAD_NORM, HEAD_MEAN, HEAD_RSTD };
 static BufferList head_saved(const Dev *dev, const ModelShape *s, size_t B, size_t T)
 {
     BufferList list = {.n = 0};
-    unit_list_add(&list, "norm", B * T * s->channels, dev->x_bytes);
-    unit_list_add(&list, "mean", B * T, sizeof(float));
-    unit_list_add(&list, "rstd", B * T, sizeof(float));
+    unit_list_add(&list, "norm", BUFFER_ACT, B * T * s->channels, dev->x_bytes);
+    unit_list_add(&list, "mean", BUFFER_STAT, B * T, sizeof(float));
+    unit_list_add(&list, "rstd", BUFFER_STAT, B * T, sizeof(float));
     return list;
 }
 
@@ -109,7 +125,8 @@ static void head_forward(const UnitContext *ctx, const Unit *unit, X *out, const
     for (size_t n0 = 0; n0 < batch->N; n0 += chunk) {
         size_t rows = batch->N - n0 < chunk ? batch->N - n0 : chunk;
         const X *part = (const X *)((char *)norm + n0 * s->channels * dev->x_bytes);
-        dev->matmul_forward(dev, logits, part, unit_weight(ctx, unit, W_HEAD), NULL, rows, s->channels, s->vocab);
+        dev->matmul_forward(dev, logits, part, unit_weight(ctx, unit, W_HEAD), NULL, rows, s->channels, s->vocab,
+                            unit->row[W_HEAD]);
         dev->softmax_xent(dev, batch->loss + n0, NULL, logits, batch->target + n0, rows, s->vocab, 0);
     }
 }
@@ -126,16 +143,16 @@ static void head_backward(const UnitContext *ctx, const Unit *unit, X *stream, c
     for (size_t n0 = 0; n0 < batch->N; n0 += chunk) {
         size_t rows = batch->N - n0 < chunk ? batch->N - n0 : chunk;
         const X *part = (const X *)((char *)norm + n0 * row_bytes);
-        dev->matmul_forward(dev, logits, part, weight, NULL, rows, s->channels, s->vocab);
+        dev->matmul_forward(dev, logits, part, weight, NULL, rows, s->channels, s->vocab, unit->row[W_HEAD]);
         dev->softmax_xent(dev, batch->loss + n0, logits, logits, batch->target + n0, rows, s->vocab, batch->scale);
         dev->matmul_backward_input(dev, (X *)((char *)dnorm + n0 * row_bytes), logits, weight, rows, s->channels,
-                                   s->vocab);
+                                   s->vocab, unit->row[W_HEAD]);
         dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_HEAD), NULL, logits, part, rows, s->channels,
-                                    s->vocab);
+                                    s->vocab, unit->row[W_HEAD]);
     }
     dev->norm_backward(dev, stream, unit_grad(ctx, unit, W_FINAL_NORM), unit_grad(ctx, unit, B_FINAL_NORM), dnorm, NULL,
                        inp, (const float *)saved[HEAD_MEAN], (const float *)saved[HEAD_RSTD],
                        unit_weight(ctx, unit, W_FINAL_NORM), batch->N, s->channels, s->norm);
 }
 
-const UnitKind unit_head = {"head", head_saved, head_forward, head_backward};
+const UnitKind unit_head = {"head", head_saved, head_forward, head_backward, NULL};

@@ -20,6 +20,7 @@ typedef struct {
     NormKind norm;
     float norm_eps, rope_theta;
     bool swiglu, rope, bias, tie, qk_norm;
+    size_t mup_base, mup_base_head; // channels and head size of the base model (mup.h); 0: off, head_size
 } ModelShape;
 
 // The tensors of a unit by what they are for; absent ones (no bias, no gate) have row -1.
@@ -40,6 +41,10 @@ typedef struct {
     float *loss;                         // (N) nats, written by the head
     float scale;                         // of the gradient: 1 / valid tokens of the global batch
     bool train;                          // a backward follows
+    const int32_t *first;                // (N) index in its row at which a token's document starts; NULL: 0
+    float dropout;                       // in training; 0: none. The masks follow from:
+    uint64_t seed, sample;               // sample: global index of the first of the B sequences
+    uint32_t step;
 } Batch;
 
 // Keys and values of the tokens so far, for sampling: (layers, context, kv_heads, head_size) each.
@@ -50,9 +55,14 @@ typedef struct {
 
 enum { UNIT_MAX_SAVED = 20, UNIT_MAX_SCRATCH = 8 };
 
-// A buffer's name and size in bytes for N rows; `n` of them. What the planner counts and the model allocates.
+// BUFFER_STAT: fp32 numbers of a row. BUFFER_ACT: activations, in the storage type. BUFFER_CHEAP: activations
+// that the unit's `restore` makes again from the others, without a matmul or attention.
+typedef enum { BUFFER_STAT, BUFFER_ACT, BUFFER_CHEAP } BufferKind;
+
+// A buffer's name, kind and size in bytes for N rows; `n` of them. What the planner counts and the model allocates.
 typedef struct {
     const char *name[UNIT_MAX_SAVED];
+    BufferKind kind[UNIT_MAX_SAVED];
     size_t n_bytes[UNIT_MAX_SAVED];
     int n;
 } BufferList;
@@ -75,12 +85,15 @@ typedef struct {
     const char *name;
     // What forward keeps for backward, for B sequences of T tokens.
     BufferList (*saved)(const Dev *dev, const ModelShape *shape, size_t B, size_t T);
-    // out (N, C) = unit(inp (N, C)); fills `saved`. The embedding ignores inp, the head ignores out.
+    // out (N, C) = unit(inp (N, C)); fills `saved`. The embedding ignores inp, the head ignores out. out NULL:
+    // only `saved` is wanted (recomputation).
     void (*forward)(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
                     const Batch *batch);
     // stream (N, C): the gradient of out on entry, of inp on return. Adds to the unit's gradients.
     void (*backward)(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
                      const Batch *batch);
+    // Fills the BUFFER_CHEAP ones of `saved` as forward did, to the bit, from inp and the others. NULL: has none.
+    void (*restore)(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved, const Batch *batch);
 } UnitKind;
 
 struct Unit {
@@ -101,7 +114,11 @@ size_t unit_head_chunk(const ModelShape *shape, size_t N);
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role);
 float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role);
 // Appends a buffer of n_elems elements of `elem_bytes`.
-void unit_list_add(BufferList *list, const char *name, size_t n_elems, size_t elem_bytes);
+void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes);
+// The dropout of one site in this batch: `site` names it within the unit, `each` is the number of elements of a
+// sequence (attention: 1, its index counts sequences). Off in evaluation. It depends on the unit's index, not on
+// where the unit runs, so forward, backward and recomputation get the same mask on every layout.
+Dropout unit_dropout(const Unit *unit, const Batch *batch, const char *site, size_t each);
 
 #ifdef __cplusplus
 }

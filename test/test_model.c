@@ -174,10 +174,11 @@ static void check_steps(Case *c)
                   *target = fixture_i32(c->steps, "target", n * c->N);
     const float *lr = fixture_f32(c->steps, "lr", n), *losses = fixture_f32(c->steps, "loss", n);
     const float *norms = fixture_f32(c->steps, "grad_norm", n);
-    Optim optim =
-        optim_create(m, (float)fixture_number(c->steps, "beta1"), (float)fixture_number(c->steps, "beta2"),
-                     (float)fixture_number(c->steps, "eps"), (float)fixture_number(c->steps, "weight_decay"),
-                     (float)fixture_number(c->steps, "clip"));
+    Optim optim = optim_create(m, (OptimSettings){.beta1 = (float)fixture_number(c->steps, "beta1"),
+                                                  .beta2 = (float)fixture_number(c->steps, "beta2"),
+                                                  .eps = (float)fixture_number(c->steps, "eps"),
+                                                  .weight_decay = (float)fixture_number(c->steps, "weight_decay"),
+                                                  .clip = (float)fixture_number(c->steps, "clip")});
     for (size_t i = 0; i < n; i++) {
         const int32_t *y = target + i * c->N;
         float scale = valid_scale(y, c->N);

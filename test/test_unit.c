@@ -125,6 +125,29 @@ static void test_roles(void **state)
     }
 }
 
+// ---- dropout
+
+// A site's numbers follow from its name, which holds the layer, and from the global index of the sequence.
+static void test_dropout_sites(void **state)
+{
+    (void)state;
+    const Unit embed = {.index = 0}, third = {.index = 3};
+    Batch batch = {.B = 2, .T = 9, .N = 18, .train = true, .dropout = 0.25f, .seed = 8, .step = 5, .sample = 40};
+    const struct {
+        const Unit *unit;
+        const char *site, *name;
+    } sites[] = {{&embed, "embed", "dropout.embed"}, {&third, "attn", "dropout.layers.2.attn"},
+                 {&third, "probs", "dropout.layers.2.probs"}};
+    for (int i = 0; i < 3; i++) {
+        Dropout drop = unit_dropout(sites[i].unit, &batch, sites[i].site, 7);
+        Rng rng = rng_make(8, sites[i].name, 5);
+        assert_true(drop.p == 0.25f && drop.first == 280);
+        assert_true(drop.rng.seed == rng.seed && drop.rng.name == rng.name && drop.rng.step == rng.step);
+    }
+    batch.train = false;
+    assert_true(unit_dropout(&third, &batch, "attn", 7).p == 0);
+}
+
 // ---- the head
 
 static void test_chunk_size(void **state)
@@ -251,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lists_are_what_is_allocated),
         cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_dropout_sites),
         cmocka_unit_test(test_chunk_size),
         cmocka_unit_test(test_chunks_do_not_show),
     };

@@ -1,0 +1,113 @@
+// test_deterministic: on a deterministic device the gradients and the loss of a step do not show how it was cut into
+// micro-batches, on how many threads it ran, or what was recomputed; and the tree in which they are added.
+#include "step_run.h"
+
+#include "expect_die.h"
+
+enum { SEQUENCES = 8 };
+
+// The gradient and loss of sequences [0, n) in micro-batches of `rows`.
+static Result run_split(const ModelShape *shape, size_t n, size_t rows, int threads, RecomputePolicy policy)
+{
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(threads);
+    dev->deterministic = true;
+    Model *m = model_allocate_with(shape, dev, &mem, rows, T, true,
+                                   (ModelOptions){.recompute = policy, .sequences = n});
+    params_init(&m->params, 1, m->weights);
+    make_weights_lively(m);
+    Result r = {.n = m->params.n_elems};
+    Step step = {.dropout = 0.2f, .step = 4, .documents = true};
+    for (int twice = 0; twice < 2; twice++) { // a step leaves nothing for the next
+        dev->zero(dev, m->grads, r.n * sizeof *m->grads);
+        for (size_t i = 0; i < n; i += rows) run_batch(m, &step, i, n - i < rows ? n - i : rows, T);
+        r.loss = model_step_finish(m);
+    }
+    r.grads = malloc(r.n * sizeof *r.grads);
+    assert_non_null(r.grads);
+    memcpy(r.grads, m->grads, r.n * sizeof *r.grads);
+    r.grad_bytes = mem.tag_bytes[MEM_GRADS];
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+    return r;
+}
+
+static void test_splits_agree_bit_for_bit(void **state)
+{
+    (void)state;
+    const ModelShape *families[] = {&gpt, &llama};
+    for (int f = 0; f < 2; f++) {
+        Result one = run_split(families[f], SEQUENCES, 1, 1, (RecomputePolicy){0});
+        assert_int_equal(one.grad_bytes, 4 * one.n * (1 + 4)); // the gradient; parts for bits 0 .. 3 of 8
+        assert_true(distance(&one, NULL) > 0.1);
+        for (size_t rows = 1; rows <= SEQUENCES; rows *= 2)
+            for (int threads = 1; threads <= 2; threads++)
+                for (int i = 0; i < 2; i++) {
+                    RecomputePolicy policy = {.mode = i ? RECOMPUTE_EVERY : RECOMPUTE_NONE, .every = 2};
+                    Result r = run_split(families[f], SEQUENCES, rows, threads, policy);
+                    if (!same_bits(&r, &one))
+                        fail_msg("micro-batches of %zu on %d threads differ by %g, loss by %g", rows, threads,
+                                 distance(&r, &one), r.loss - one.loss);
+                    free(r.grads);
+                }
+        free(one.grads);
+    }
+}
+
+// g0 .. g4 alone, added by hand: a remainder is folded smallest first.
+static void test_tree_order(void **state)
+{
+    (void)state;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    dev->deterministic = true;
+    Model *m = model_create(&gpt, dev, &mem, 1, T, 1, true);
+    make_weights_lively(m);
+    size_t n = m->params.n_elems;
+    float *g = calloc(5 * n, sizeof *g), *tree = calloc(n, sizeof *tree);
+    double loss[5];
+    assert_true(g && tree);
+    for (size_t i = 0; i < 5; i++) {
+        run_batch(m, &(Step){.dropout = 0.2f, .step = 4, .documents = true}, i, 1, T);
+        loss[i] = model_step_finish(m);
+        dev->accumulate(dev, g + i * n, m->grads, n);
+    }
+    for (size_t j = 0; j < n; j++)
+        tree[j] = g[4 * n + j] + ((g[j] + g[n + j]) + (g[2 * n + j] + g[3 * n + j]));
+    Result r = run_split(&gpt, 5, 2, 2, (RecomputePolicy){0});
+    for (size_t j = 0; j < n; j++) assert_true(r.grads[j] == tree[j]);
+    assert_true(r.loss == loss[4] + ((loss[0] + loss[1]) + (loss[2] + loss[3])));
+    assert_int_equal(r.grad_bytes, 4 * n * (1 + 3));
+    free(g), free(tree), free(r.grads);
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+}
+
+static int too_many(void *arg)
+{
+    (void)arg;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    dev->deterministic = true;
+    Model *m = model_create(&gpt, dev, &mem, 1, T, 1, true);
+    for (size_t i = 0; i < 2; i++) run_batch(m, &(Step){0}, i, 1, T);
+    return 0;
+}
+
+static void test_too_many_sequences(void **state)
+{
+    (void)state;
+    expect_die(too_many, NULL, "more than 1 sequences in a step");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_too_many_sequences), // forks: before OpenMP has threads
+        cmocka_unit_test(test_splits_agree_bit_for_bit),
+        cmocka_unit_test(test_tree_order),
+    };
+    return cmocka_run_group_tests_name("deterministic", tests, NULL, NULL);
+}
