@@ -16,13 +16,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "rng.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct X X; // opaque element of the storage type
-typedef enum { X_FP32 } XType;
+typedef enum { X_FP32, X_BF16, X_FP16 } XType;
 typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
+enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
+
+// Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. Which
+// is a function of (rng, global index of the element), so the mask is never stored: backward, recomputation
+// and any layout draw it again. Element i has word i % 4 of counter i / 4 and is kept when that word is at least
+// p 2^32.
+typedef struct {
+    float p; // 0: off
+    Rng rng;
+    uint64_t first; // global index of the array's element 0; for attention, of its first sequence
+} Dropout;
 
 // Attention over packed rows: q row (b, t) starts at q + (b*Tq + t)*ldq and holds H*D elements; k and v
 // likewise with G*D elements and ldkv. Query t of the block stands at position q_start + t; it sees keys
@@ -31,14 +44,19 @@ typedef struct {
     size_t B, Tq, Tk, H, G, D; // H is a multiple of G: query head h reads key/value head h / (H/G)
     size_t ldq, ldkv;          // elements from one row to the next
     size_t q_start;            // 0 in training; the number of cached keys when sampling
+    const int32_t *first;      // (B, Tq) first key that a query sees: where its document starts; NULL: 0
+    float scale;               // of q k; 0: 1 / sqrt(D)
+    Dropout drop;              // of the probabilities; element ((drop.first + b) H + h) Tq + tq) Tk + tk
 } AttnShape;
 
-// AdamW (Loshchilov & Hutter, arXiv 1711.05101): one call updates a run of parameters that share these.
+// What an optimizer's update is told: one call updates elements that agree in all of these.
 typedef struct {
     float lr, beta1, beta2, eps, weight_decay;
-    float grad_scale; // multiplies the gradient first (clipping)
+    float grad_scale; // multiplies the gradient first (unscaling, clipping)
     int step;         // 1 for the first update: bias correction
-} AdamW;
+    bool l2;          // adamw alone: the decay joins the gradient (Adam with L2), and does not act on the weight
+} Update;
+enum { UPDATE_BLOCK = 2048 }; // elements that share one scale in adamw8bit
 
 typedef struct Dev Dev;
 struct Dev {
@@ -46,32 +64,41 @@ struct Dev {
     XType x_type;
     size_t x_bytes; // bytes of one X
     int threads;
+    bool deterministic; // sums in one canonical order, whatever the threads and the number of rows
     void *state;
 
     // ---- matmul: weight (OC, C), inp (N, C), out (N, OC)
+    // site: the weight's row in the parameter table, for devices that keep something per weight (scales);
+    // -1: none
     // out = inp weight^T + bias; bias (OC) may be NULL.
     void (*matmul_forward)(Dev *, X *out, const X *inp, const X *weight, const X *bias,
-                           size_t N, size_t C, size_t OC);
+                           size_t N, size_t C, size_t OC, int site);
     // pre = inp weight^T + bias; out = gelu(pre), the tanh form (Hendrycks & Gimpel, arXiv 1606.08415).
-    // pre may be NULL.
+    // pre may be NULL; where it is not, out is the gelu of pre as it is stored.
     void (*matmul_gelu_forward)(Dev *, X *out, X *pre, const X *inp, const X *weight, const X *bias,
-                                size_t N, size_t C, size_t OC);
+                                size_t N, size_t C, size_t OC, int site);
     // dinp = dout weight
     void (*matmul_backward_input)(Dev *, X *dinp, const X *dout, const X *weight,
-                                  size_t N, size_t C, size_t OC);
+                                  size_t N, size_t C, size_t OC, int site);
     // dpre = (dout weight) * gelu'(pre), where pre (N, C) fed the gelu whose output was this matmul's input
     void (*matmul_gelu_backward_input)(Dev *, X *dpre, const X *dout, const X *weight, const X *pre,
-                                       size_t N, size_t C, size_t OC);
+                                       size_t N, size_t C, size_t OC, int site);
     // dweight += dout^T inp; dbias += column sums of dout (dbias may be NULL)
     void (*matmul_backward_weight)(Dev *, float *dweight, float *dbias, const X *dout, const X *inp,
-                                   size_t N, size_t C, size_t OC);
+                                   size_t N, size_t C, size_t OC, int site);
 
     // ---- swiglu (Shazeer, arXiv 2002.05202): gate_up (N, 2F), gate first; out (N, F) = silu(gate) * up
     void (*swiglu_forward)(Dev *, X *out, const X *gate_up, size_t N, size_t F);
     void (*swiglu_backward)(Dev *, X *dgate_up, const X *dout, const X *gate_up, size_t N, size_t F);
 
+    // ---- out = gelu(pre), n elements: what matmul_gelu_forward makes of its pre, to the bit
+    void (*gelu_forward)(Dev *, X *out, const X *pre, size_t n);
+
     // ---- out = a + b over n elements; out may equal a or b
     void (*add)(Dev *, X *out, const X *a, const X *b, size_t n);
+
+    // ---- out = dropout(inp), n elements; out may equal inp. Its own backward: dinp = dropout(dout).
+    void (*dropout)(Dev *, X *out, const X *inp, size_t n, Dropout drop);
 
     // ---- embedding: out (N, C) = tokens.weight[token] (+ positions.weight[pos]; wpe may be NULL)
     void (*embed_forward)(Dev *, X *out, const int32_t *token, const int32_t *pos, const X *wte, const X *wpe,
@@ -79,9 +106,9 @@ struct Dev {
     void (*embed_backward)(Dev *, float *dwte, float *dwpe, const X *dout, const int32_t *token,
                            const int32_t *pos, size_t N, size_t C, size_t V);
 
-    // ---- residual + norm: sum = a + b, out = norm(sum) * weight + bias. b NULL: out = norm(a), and sum
-    // is not written. mean, rstd (N) fp32 are saved for backward; RMSNorm (arXiv 1910.07467) leaves mean
-    // alone; bias may be NULL.
+    // ---- residual + norm: sum = a + b, out = norm(sum as it is stored) * weight + bias. b NULL: out =
+    // norm(a), and sum is not written. mean, rstd (N) fp32 are saved for backward; RMSNorm (arXiv 1910.07467)
+    // leaves mean alone; bias may be NULL.
     void (*norm_forward)(Dev *, X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight,
                          const X *bias, size_t N, size_t C, NormKind kind, float eps);
     // dinp = dresid + d(norm)/d(inp) dout; dresid may be NULL or equal dinp. inp is what was normalised.
@@ -103,7 +130,7 @@ struct Dev {
     void (*rope_forward)(Dev *, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta);
     void (*rope_backward)(Dev *, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta);
 
-    // ---- causal attention, tiled with online softmax (Dao et al., arXiv 2205.14135); scale 1/sqrt(D)
+    // ---- causal attention, tiled with online softmax (Dao et al., arXiv 2205.14135)
     // out (B, Tq, H, D); lse (B, H, Tq) = log of the softmax denominator, saved for backward (NULL: not
     // wanted)
     void (*attention_forward)(Dev *, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape);
@@ -118,14 +145,48 @@ struct Dev {
 
     // ---- optimizer and reductions
     double (*sum_squares)(Dev *, const float *x, size_t n); // the order of the sum does not depend on the thread count
-    // One fused pass over n parameters: m, v, weights; x (storage copy) is written when not NULL; grad
-    // is zeroed.
-    void (*adamw)(Dev *, float *weight, float *m, float *v, float *grad, X *x, size_t n, AdamW hyper);
+    // out = a - b, fp32; b NULL: out = a. out may equal either.
+    void (*subtract)(Dev *, float *out, const float *a, const float *b, size_t n);
+    // Row by row of (R, C), Euclidean norms: grad *= min(1, limit max(|weight|, least) / |grad|) (Brock et al., arXiv
+    // 2102.06171)
+    void (*clip_units)(Dev *, float *grad, const float *weight, size_t R, size_t C, float limit, float least);
+    // Updates: each writes weight and its own state from grad, and zeroes grad. All fp32; nothing is stored
+    // in X here (the caller follows up with to_x). The state is zero before the first update.
+    // d = grad + weight_decay w;  m = beta1 m + d, w -= lr m;  m NULL: w -= lr d
+    void (*sgd)(Dev *, float *weight, float *m, float *grad, size_t n, Update u);
+    // Adam's moments, decay on the weight (Loshchilov & Hutter, arXiv 1711.05101), or through the gradient (l2)
+    void (*adamw)(Dev *, float *weight, float *m, float *v, float *grad, size_t n, Update u);
+    // The same with m and v in 8 bits: codes (n) and one scale for each block of UPDATE_BLOCK from the start
+    // (Dettmers et al., arXiv 2110.02861). l2 is not read.
+    void (*adamw8bit)(Dev *, float *weight, uint8_t *m, float *m_scale, uint8_t *v, float *v_scale, float *grad,
+                      size_t n, Update u);
+    // The sign of a mean (Chen et al., arXiv 2302.06675)
+    void (*lion)(Dev *, float *weight, float *m, float *grad, size_t n, Update u);
+    // weight (R, C); row (R) and col (C) are means of squared gradients; col NULL: row (R, C) is that of each
+    // element (Shazeer & Stern, arXiv 1804.04235). Reads lr, weight_decay, grad_scale and step.
+    void (*adafactor)(Dev *, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u);
+    // weight (R, C): momentum beta1, made orthogonal; scratch: R C + 2 min(R, C)^2 floats (Jordan 2024; the
+    // scale of arXiv 2502.16982)
+    void (*muon)(Dev *, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u);
 
     // ---- memory: copies between host and device (allocation goes through the memory door, mem.h)
     void (*to_device)(Dev *, void *device_dst, const void *host_src, size_t n_bytes);
     void (*to_host)(Dev *, void *host_dst, const void *device_src, size_t n_bytes);
     void (*zero)(Dev *, void *device_dst, size_t n_bytes);
+    // ---- between fp32 and the storage type. to_x rounds to nearest even, both on the device; from_x is exact, from
+    // the device to the host
+    void (*to_x)(Dev *, X *out, const float *inp, size_t n);
+    void (*from_x)(Dev *, float *out, const X *inp, size_t n);
+
+    // ---- saved activations in 8 bits. A row of w elements is cut into groups of DEV_GROUP (the last one may be
+    // shorter): scale (N, ceil(w / DEV_GROUP)) = the group's largest |inp| / 127, q (N, w) = inp / scale rounded to the
+    // nearest integer; decompress: out = q scale. A group that holds a NaN or an infinity comes back as NaN, one
+    // whose scale would not be a normal fp32 number as 0.
+    void (*compress)(Dev *, int8_t *q, float *scale, const X *inp, size_t N, size_t w);
+    void (*decompress)(Dev *, X *out, const int8_t *q, const float *scale, size_t N, size_t w);
+
+    // ---- sum += part, part = 0: moves gradients up the tree of sums
+    void (*accumulate)(Dev *, float *sum, float *part, size_t n);
 };
 
 // The CPU device: fp32, OpenMP with `threads` threads (0: all cores). Results do not depend on the

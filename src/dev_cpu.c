@@ -49,6 +49,50 @@ static void add(Dev *dev, X *out_, const X *a_, const X *b_, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
 }
 
+static void dropout(Dev *dev, X *out_, const X *inp_, size_t n, Dropout drop)
+{
+    float *out = (float *)out_, scale = 1 / (1 - drop.p);
+    const float *inp = (const float *)inp_;
+    uint32_t limit = dev_cpu_dropout_limit(drop);
+    size_t lead = (size_t)(drop.first % 4), n_groups = (lead + n + 3) / 4;
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t g = 0; g < n_groups; g++) {
+        uint32_t word[4];
+        rng_words(drop.rng, drop.first / 4 + g, word);
+        for (size_t w = 0; w < 4; w++) {
+            size_t i = 4 * g + w - lead; // wraps below 0: then it is not < n
+            if (i < n) out[i] = word[w] >= limit ? inp[i] * scale : 0;
+        }
+    }
+}
+
+static void accumulate(Dev *dev, float *sum, float *part, size_t n)
+{
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) {
+        sum[i] += part[i];
+        part[i] = 0;
+    }
+}
+
+static void subtract(Dev *dev, float *out, const float *a, const float *b, size_t n)
+{
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) out[i] = b ? a[i] - b[i] : a[i];
+}
+
+static void to_x(Dev *dev, X *out, const float *inp, size_t n)
+{
+    (void)dev;
+    memcpy(out, inp, n * sizeof *inp);
+}
+
+static void from_x(Dev *dev, float *out, const X *inp, size_t n)
+{
+    (void)dev;
+    memcpy(out, inp, n * sizeof *out);
+}
+
 static void zero(Dev *dev, void *dst, size_t n_bytes)
 {
     char *bytes = (char *)dst;
@@ -64,7 +108,10 @@ void dev_check_complete(const Dev *dev)
     OP(matmul_backward_weight), OP(swiglu_forward), OP(swiglu_backward), OP(add), OP(embed_forward), OP(embed_backward);
     OP(norm_forward), OP(norm_backward), OP(head_norm_forward), OP(head_norm_backward), OP(rope_forward);
     OP(rope_backward), OP(attention_forward), OP(attention_backward), OP(softmax_xent), OP(sum_squares), OP(adamw);
-    OP(to_device), OP(to_host), OP(zero);
+    OP(sgd), OP(adamw8bit), OP(lion), OP(adafactor), OP(muon);
+    OP(to_device), OP(to_host), OP(zero), OP(dropout), OP(to_x), OP(from_x);
+    OP(gelu_forward), OP(compress), OP(decompress), OP(accumulate), OP(subtract);
+    OP(clip_units);
 #undef OP
 }
 
@@ -82,14 +129,26 @@ Dev *dev_cpu_create(int threads)
     dev->to_device = copy;
     dev->to_host = copy;
     dev->zero = zero;
+    dev->dropout = dropout;
+    dev->to_x = to_x;
+    dev->from_x = from_x;
+    dev->accumulate = accumulate;
+    dev->subtract = subtract;
     matmul_cpu_fill(dev);
     attention_cpu_fill(dev);
     norm_cpu_fill(dev);
     ffn_cpu_fill(dev);
+    compress_cpu_fill(dev);
     rope_cpu_fill(dev);
     embed_cpu_fill(dev);
     loss_cpu_fill(dev);
+    sgd_cpu_fill(dev);
     adamw_cpu_fill(dev);
+    agc_cpu_fill(dev);
+    adamw8bit_cpu_fill(dev);
+    lion_cpu_fill(dev);
+    adafactor_cpu_fill(dev);
+    muon_cpu_fill(dev);
     dev_check_complete(dev);
     return dev;
 }

@@ -12,8 +12,12 @@
 //
 // Tiles are large because OpenBLAS copies (packs) both operands of every call: a (m, n) tile packs (m +
 // n) k numbers for 2 m n k flops. There are enough of them to keep threads busy when one is late.
+//
+// A deterministic device uses gemm.c for the tiles: OpenBLAS' order of additions depends on the tile's shape, so
+// a row's bits depend on how many rows the batch has; gemm.c's do not.
 #include "dev_cpu.h"
 
+#include "gemm.h"
 #include "vmath.h"
 
 #include <cblas.h>
@@ -61,6 +65,14 @@ void matmul_gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float
                 (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
 }
 
+typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
+                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
+
+static Gemm *tile_gemm(const Dev *dev)
+{
+    return dev->deterministic ? gemm_serial : matmul_gemm;
+}
+
 // One row of a tile after its gemm: add the bias, keep the pre-activation, apply GELU.
 static void epilogue_row(float *out, float *pre, const float *bias, size_t w, bool gelu)
 {
@@ -89,21 +101,23 @@ static void forward(Dev *dev, float *out, float *pre, const float *inp, const fl
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
         size_t r0, h, c0, w;
         grid_tile(g, i, &r0, &h, &c0, &w);
-        matmul_gemm(false, true, h, w, C, 1, inp + r0 * C, C, weight + c0 * C, C, 0, out + r0 * OC + c0, OC);
+        tile_gemm(dev)(false, true, h, w, C, 1, inp + r0 * C, C, weight + c0 * C, C, 0, out + r0 * OC + c0, OC);
         for (size_t r = r0; r < r0 + h; r++)
             epilogue_row(out + r * OC + c0, pre ? pre + r * OC + c0 : NULL, bias ? bias + c0 : NULL, w, gelu);
     }
 }
 
 static void matmul_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias,
-                           size_t N, size_t C, size_t OC)
+                           size_t N, size_t C, size_t OC, int site)
 {
+    (void)site;
     forward(dev, (float *)out, NULL, (const float *)inp, (const float *)weight, (const float *)bias, N, C, OC, false);
 }
 
 static void matmul_gelu_forward(Dev *dev, X *out, X *pre, const X *inp, const X *weight, const X *bias,
-                                size_t N, size_t C, size_t OC)
+                                size_t N, size_t C, size_t OC, int site)
 {
+    (void)site;
     forward(dev, (float *)out, (float *)pre, (const float *)inp, (const float *)weight, (const float *)bias,
             N, C, OC, true);
 }
@@ -116,7 +130,7 @@ static void backward_input(Dev *dev, float *dinp, const float *dout, const float
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
         size_t r0, h, c0, w;
         grid_tile(g, i, &r0, &h, &c0, &w);
-        matmul_gemm(false, false, h, w, OC, 1, dout + r0 * OC, OC, weight + c0, C, 0, dinp + r0 * C + c0, C);
+        tile_gemm(dev)(false, false, h, w, OC, 1, dout + r0 * OC, OC, weight + c0, C, 0, dinp + r0 * C + c0, C);
         for (size_t r = r0; pre && r < r0 + h; r++) {
             float *d = dinp + r * C + c0;
             const float *p = pre + r * C + c0;
@@ -126,14 +140,17 @@ static void backward_input(Dev *dev, float *dinp, const float *dout, const float
     }
 }
 
-static void matmul_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC)
+static void matmul_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight,
+                                  size_t N, size_t C, size_t OC, int site)
 {
+    (void)site;
     backward_input(dev, (float *)dinp, (const float *)dout, (const float *)weight, NULL, N, C, OC);
 }
 
 static void matmul_gelu_backward_input(Dev *dev, X *dpre, const X *dout, const X *weight, const X *pre,
-                                       size_t N, size_t C, size_t OC)
+                                       size_t N, size_t C, size_t OC, int site)
 {
+    (void)site;
     backward_input(dev, (float *)dpre, (const float *)dout, (const float *)weight, (const float *)pre, N, C, OC);
 }
 
@@ -155,15 +172,16 @@ static void bias_backward(Dev *dev, float *dbias, const float *dout, size_t N, s
 }
 
 static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const X *dout_, const X *inp_,
-                                   size_t N, size_t C, size_t OC)
+                                   size_t N, size_t C, size_t OC, int site)
 {
+    (void)site;
     const float *dout = (const float *)dout_, *inp = (const float *)inp_;
     Grid g = grid_make(OC, C);
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
         size_t r0, h, c0, w;
         grid_tile(g, i, &r0, &h, &c0, &w);
-        matmul_gemm(true, false, h, w, N, 1, dout + r0, OC, inp + c0, C, 1, dweight + r0 * C + c0, C);
+        tile_gemm(dev)(true, false, h, w, N, 1, dout + r0, OC, inp + c0, C, 1, dweight + r0 * C + c0, C);
     }
     if (dbias) bias_backward(dev, dbias, dout, N, OC);
 }

@@ -6,6 +6,9 @@
 // stand in ops_ref.h. Every row runs with one, two and three threads and must give the same bits. An op
 // without a row fails the suite.
 #include "ops_rows.h"
+#include "acts_rows.h"
+#include "clip_rows.h"
+#include "optim_rows.h"
 
 #include "vmath.h"
 
@@ -41,6 +44,16 @@ static const Row rows[] = {
     ROW(swiglu_backward, NULL, NULL, 65, 257),
     ROW(add, "ops_matmul", "add", 47), // n
     ROW(add, NULL, NULL, 300007),
+    ROW(dropout, NULL, NULL, 300007), // n
+    ROW(gelu_forward, NULL, NULL, 7, 13, 19), // N, C, OC of the matmul before it
+    ROW(gelu_forward, NULL, NULL, 201, 97, 333),
+    ROW(compress, NULL, NULL, 7, 19), // N, w
+    ROW(compress, NULL, NULL, 131, 3 * DEV_GROUP),
+    ROW(compress, NULL, NULL, 131, DEV_GROUP + 1),
+    ROW(decompress, NULL, NULL, 131, 2 * DEV_GROUP + 5),
+    ROW(accumulate, NULL, NULL, 300007), // n
+    ROW(to_x, NULL, NULL, 1003), // n
+    ROW(from_x, NULL, NULL, 1003),
     // N, C, V, T
     ROW(embed_forward, "ops_matmul", "embed", 21, 13, 17, 9),
     ROW(embed_forward, NULL, NULL, 301, 195, 17, 101),
@@ -64,7 +77,7 @@ static const Row rows[] = {
     ROW(rope_forward, NULL, NULL, 131, 5, 64, 400),
     ROW(rope_backward, "ops_norm", "rope", 7, 3, 10, 41),
     ROW(rope_backward, NULL, NULL, 131, 5, 64, 400),
-    // B, Tq, Tk, H, G, D
+    // B, Tq, Tk, H, G, D, DOCUMENTS and DROPPED or none
     ROW(attention_forward, "ops_attention", "grouped", 2, 7, 7, 6, 2, 10),
     ROW(attention_forward, "ops_attention", "cached", 2, 3, 11, 6, 2, 10),
     ROW(attention_forward, "ops_attention", "one", 1, 1, 75, 2, 1, 10),
@@ -72,17 +85,38 @@ static const Row rows[] = {
     ROW(attention_forward, "ops_attention_wide", "wide", 1, 19, 19, 2, 2, 64),
     ROW(attention_forward, NULL, NULL, 2, 613, 613, 3, 1, 18),
     ROW(attention_forward, NULL, NULL, 3, 67, 600, 4, 2, 32),
+    ROW(attention_forward, "ops_attention_documents", "documents", 2, 23, 23, 4, 2, 6, DOCUMENTS),
+    ROW(attention_forward, NULL, NULL, 2, 613, 613, 3, 1, 18, DOCUMENTS),
+    ROW(attention_forward, NULL, NULL, 2, 301, 301, 3, 1, 18, DROPPED),
+    ROW(attention_forward, NULL, NULL, 3, 133, 301, 4, 2, 9, DOCUMENTS | DROPPED),
     ROW(attention_backward, "ops_attention", "grouped", 2, 7, 7, 6, 2, 10),
     ROW(attention_backward, "ops_attention_long", "long", 1, 150, 150, 2, 1, 6),
     ROW(attention_backward, "ops_attention_wide", "wide", 1, 19, 19, 2, 2, 64),
     ROW(attention_backward, NULL, NULL, 2, 613, 613, 3, 1, 18),
+    ROW(attention_backward, "ops_attention_documents", "documents", 2, 23, 23, 4, 2, 6, DOCUMENTS),
+    ROW(attention_backward, NULL, NULL, 2, 613, 613, 3, 1, 18, DOCUMENTS),
+    ROW(attention_backward, NULL, NULL, 2, 301, 301, 3, 1, 18, DROPPED),
+    ROW(attention_backward, NULL, NULL, 3, 133, 133, 4, 2, 9, DOCUMENTS | DROPPED),
     ROW(softmax_xent, "ops_loss", "xent", 9, 31), // N, V
     ROW(softmax_xent, NULL, NULL, 67, 1031),
     ROW(sum_squares, "ops_matmul", "sum_squares", 1003), // n
     ROW(sum_squares, NULL, NULL, 300007),
+    ROW(subtract, NULL, NULL, 300007), // n
+    ROW(clip_units, NULL, NULL, 131, 2100), // R, C
+    ROW(clip_units, NULL, NULL, 1, 300007),
     ROW(adamw, "ops_loss", "adamw_first", 29, 1, 1), // n, step, ten times the decay
     ROW(adamw, "ops_loss", "adamw_later", 29, 10, 0),
     ROW(adamw, NULL, NULL, 10007, 1000, 1),
+    ROW(sgd, NULL, NULL, 10007, 0), // n, momentum
+    ROW(sgd, NULL, NULL, 10007, 1),
+    ROW(lion, NULL, NULL, 10007),
+    ROW(adamw8bit, NULL, NULL, 4 * UPDATE_BLOCK + 7),
+    ROW(adafactor, NULL, NULL, 131, 259, 1), // R, C, factored
+    ROW(adafactor, NULL, NULL, 1, 10007, 0),
+    ROW(muon, NULL, NULL, 20, 150), // R, C
+    ROW(muon, NULL, NULL, 150, 20),
+    ROW(muon, NULL, NULL, 80, 70),
+    ROW(muon, NULL, NULL, 70, 80),
     MEMORY(to_device), MEMORY(to_host), MEMORY(zero),
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, THREADS = 3 };
@@ -139,7 +173,7 @@ static void test_comparison_sees_nan(void **state)
     float inp[4] = {1, 2, NAN, 4}, weight[2] = {1, 1}, out[2];
     double want[2] = {3, 6}, err[2] = {1e30, 1e30};
     Dev *dev = dev_cpu_create(1);
-    dev->matmul_forward(dev, XM(out), XC(inp), XC(weight), NULL, 2, 2, 1);
+    dev->matmul_forward(dev, XM(out), XC(inp), XC(weight), NULL, 2, 2, 1, -1);
     dev_cpu_free(dev);
     assert_int_equal(first_bad(out, want, err, 2), 1);
     float numbers[2] = {3, 6}, infinite[2] = {3, INFINITY};

@@ -1,0 +1,358 @@
+// test_narrow: every op of the narrow device but the matmuls, for bf16 and fp16, is the fp32 op on widened
+// inputs, rounded. How that is seen: narrow_env.h. The matmuls: test_narrow_matmul.
+#include "narrow_env.h"
+
+// ---- element-wise
+
+static void check_elementwise(Env *e)
+{
+    size_t n = 40003, F = 101, N = 67;
+    Dev *dev = e->dev, *cpu = e->cpu;
+    uint16_t *a = input(e, "a", n), *b = input(e, "b", n), *out = output(e, n);
+    float *x = wide(e, a, n), *y = wide(e, b, n), *z = room(e, n * sizeof *z);
+    cpu->add(cpu, XO(z), XI(x), XI(y), n);
+    dev->add(dev, XO(out), XI(a), XI(b), n);
+    same_bits("add", out, rounded(e, z, n), N16(n));
+    uint16_t *in_place = copy(e, a, N16(n));
+    dev->add(dev, XO(in_place), XI(in_place), XI(b), n);
+    same_bits("add in place", in_place, out, N16(n));
+
+    Dropout drop = {.p = 0.3f, .rng = rng_make(3, "drop", 5), .first = 7};
+    cpu->dropout(cpu, XO(z), XI(x), n, drop);
+    dev->dropout(dev, XO(out), XI(a), n, drop);
+    same_bits("dropout", out, rounded(e, z, n), N16(n));
+
+    cpu->gelu_forward(cpu, XO(z), XI(x), n);
+    dev->gelu_forward(dev, XO(out), XI(a), n);
+    same_bits("gelu", out, rounded(e, z, n), N16(n));
+
+    cpu->swiglu_forward(cpu, XO(z), XI(x), N, F);
+    dev->swiglu_forward(dev, XO(out), XI(a), N, F);
+    same_bits("swiglu", out, rounded(e, z, N * F), N16(N * F));
+    cpu->swiglu_backward(cpu, XO(z), XI(y), XI(x), N, F);
+    dev->swiglu_backward(dev, XO(out), XI(b), XI(a), N, F);
+    same_bits("swiglu back", out, rounded(e, z, N * 2 * F), N16(N * 2 * F));
+}
+
+static void check_conversions(Env *e)
+{
+    size_t n = 30011, w = 700, N = 21;
+    Dev *dev = e->dev, *cpu = e->cpu;
+    float *x = floats(e, "x", n), *back = room(e, n * sizeof *back);
+    uint16_t *out = output(e, n), *want = rounded(e, x, n);
+    dev->to_x(dev, XO(out), x, n);
+    same_bits("to_x", out, want, N16(n));
+    dev->from_x(dev, back, XI(out), n);
+    same_bits("from_x", back, wide(e, want, n), n * sizeof *back);
+    size_t groups = (w + DEV_GROUP - 1) / DEV_GROUP;
+    int8_t *q = room(e, N * w), *q_want = room(e, N * w);
+    float *s = room(e, N * groups * sizeof *s), *s_want = room(e, N * groups * sizeof *s);
+    cpu->compress(cpu, q_want, s_want, XI(wide(e, want, N * w)), N, w);
+    dev->compress(dev, q, s, XI(want), N, w);
+    same_bits("compress", q, q_want, N * w);
+    same_bits("compress' scales", s, s_want, N * groups * sizeof *s);
+    cpu->decompress(cpu, XO(back), q, s, N, w);
+    dev->decompress(dev, XO(out), q, s, N, w);
+    same_bits("decompress", out, rounded(e, back, N * w), N16(N * w));
+}
+
+static void check_embedding(Env *e)
+{
+    size_t N = 301, C = 95, V = 17, T = 101;
+    Dev *dev = e->dev, *cpu = e->cpu;
+    uint16_t *wte = input(e, "wte", V * C), *wpe = input(e, "wpe", T * C), *dout = input(e, "dout", N * C);
+    int32_t *token = ints(e, "token", N, 0, (int)V), *pos = ints(e, "pos", N, 0, (int)T);
+    uint16_t *out = output(e, N * C);
+    float *t = wide(e, wte, V * C), *p = wide(e, wpe, T * C), *z = room(e, N * C * sizeof *z);
+    for (int with_pos = 0; with_pos < 2; with_pos++) {
+        cpu->embed_forward(cpu, XO(z), token, pos, XI(t), with_pos ? XI(p) : NULL, N, C);
+        dev->embed_forward(dev, XO(out), token, pos, XI(wte), with_pos ? XI(wpe) : NULL, N, C);
+        same_bits("embed", out, rounded(e, z, N * C), N16(N * C));
+        float *dt = floats(e, "dt", V * C), *dp = floats(e, "dp", T * C);
+        float *dt2 = copy(e, dt, V * C * sizeof *dt), *dp2 = copy(e, dp, T * C * sizeof *dp);
+        cpu->embed_backward(cpu, dt, with_pos ? dp : NULL, XI(wide(e, dout, N * C)), token, pos, N, C, V);
+        dev->embed_backward(dev, dt2, with_pos ? dp2 : NULL, XI(dout), token, pos, N, C, V);
+        same_bits("embed back, tokens", dt2, dt, V * C * sizeof *dt); // rows in order, chunks or not
+        same_bits("embed back, positions", dp2, dp, T * C * sizeof *dp);
+    }
+}
+
+// ---- norms
+
+static void norm_case(Env *e, NormKind kind, bool resid)
+{
+    size_t N = 131, C = 59, n = N * C;
+    Dev *dev = e->dev, *cpu = e->cpu;
+    uint16_t *a = input(e, "a", n), *b = input(e, "b", n);
+    uint16_t *weight = input(e, "weight", C), *bias = input(e, "bias", C);
+    uint16_t *out = output(e, n), *sum = output(e, n), *dinp = output(e, n), *dout = input(e, "dout", n);
+    float *w = wide(e, weight, C), *s = wide(e, bias, C), *z = room(e, n * sizeof *z);
+    float *mean = room(e, N * sizeof *mean), *rstd = room(e, N * sizeof *rstd);
+    float *mean2 = room(e, N * sizeof *mean), *rstd2 = room(e, N * sizeof *rstd);
+    cpu->add(cpu, XO(z), XI(wide(e, a, n)), XI(wide(e, b, n)), n);
+    uint16_t *stored = rounded(e, z, n); // the norm is of the sum as it is stored
+    float *x = wide(e, stored, n);
+    cpu->norm_forward(cpu, XO(z), NULL, mean, rstd, XI(x), NULL, XI(w), XI(s), N, C, kind, 1e-5f);
+    dev->norm_forward(dev, XO(out), XO(sum), mean2, rstd2, XI(a), XI(b), XI(weight), XI(bias), N, C, kind, 1e-5f);
+    same_bits("norm's sum", sum, stored, N16(n));
+    same_bits("norm", out, rounded(e, z, n), N16(n));
+    same_bits("mean", mean2, mean, N * sizeof *mean);
+    same_bits("rstd", rstd2, rstd, N * sizeof *rstd);
+    uint16_t *alone = output(e, n); // from the stored sum: the same bits, so recomputation is exact
+    dev->norm_forward(dev, XO(alone), NULL, mean2, rstd2, XI(sum), NULL, XI(weight), XI(bias), N, C, kind, 1e-5f);
+    same_bits("norm alone", alone, out, N16(n));
+
+    for (size_t r = 0; r < N; r++) { // exact moments, rounded to float: what the bound of ref_norm_back is for
+        RefMoments m = ref_moments(wider(e, stored + r * C, C), C, kind, 1e-5);
+        mean[r] = (float)m.mean, rstd[r] = (float)m.rstd;
+    }
+    float *dw = floats(e, "dw", C), *db = floats(e, "db", C), *dw2 = copy(e, dw, C * 4), *db2 = copy(e, db, C * 4);
+    double *dw_ref = room(e, C * 8), *dw_err = room(e, C * 8), *dx_ref = room(e, n * 8), *dx_err = room(e, n * 8);
+    double *db_ref = room(e, C * 8), *db_err = room(e, C * 8), *ones = room(e, N * 8);
+    for (size_t c = 0; c < C; c++) dw_ref[c] = dw[c], db_ref[c] = db[c];
+    for (size_t r = 0; r < N; r++) ones[r] = 1;
+    ref_outer_sum(db_ref, db_err, wider(e, dout, n), ones, N, C, 1);
+    ref_norm_back(dx_ref, dx_err, dw_ref, dw_err, wider(e, dout, n), wider(e, stored, n), wider(e, weight, C), N, C,
+                  kind, 1e-5);
+    cpu->norm_backward(cpu, XO(z), dw, db, XI(wide(e, dout, n)), resid ? XI(wide(e, b, n)) : NULL, XI(x), mean, rstd,
+                       XI(w), N, C, kind);
+    if (resid) memcpy(dinp, b, N16(n)); // dresid is dinp
+    dev->norm_backward(dev, XO(dinp), dw2, db2, XI(dout), resid ? XI(dinp) : NULL, XI(sum), mean, rstd, XI(weight),
+                       N, C, kind);
+    same_bits("norm back", dinp, rounded(e, z, n), N16(n));
+    if (e->whole) same_bits("norm back, weight", dw2, dw, C * sizeof *dw);
+    if (e->whole) same_bits("norm back, bias", db2, db, C * sizeof *db);
+    near_float("norm back, weight", dw2, dw_ref, dw_err, C);
+    near_float("norm back, bias", db2, db_ref, db_err, C);
+}
+
+static void check_norm(Env *e)
+{
+    for (int kind = NORM_LAYERNORM; kind <= NORM_RMSNORM; kind++)
+        for (int resid = 0; resid < 2; resid++) norm_case(e, (NormKind)kind, resid);
+}
+
+// Rows of `used` elements, ld apart; what lies between must not be touched.
+static uint16_t *packed(Env *e, const uint16_t *x, size_t N, size_t used, size_t ld)
+{
+    uint16_t *out = room(e, N16(N * used));
+    for (size_t r = 0; r < N; r++) memcpy(out + r * used, x + r * ld, N16(used));
+    return out;
+}
+
+static void untouched(const uint16_t *x, const uint16_t *before, size_t N, size_t used, size_t ld)
+{
+    for (size_t r = 0; r < N; r++) assert_memory_equal(x + r * ld + used, before + r * ld + used, N16(ld - used));
+}
+
+static void check_heads(Env *e)
+{
+    size_t N = 71, heads = 5, D = 16, ld = 130, used = heads * D, n = N * ld, m = N * used;
+    Dev *dev = e->dev, *cpu = e->cpu;
+    uint16_t *inp = input(e, "inp", n), *weight = input(e, "weight", D), *dout = input(e, "dout", n);
+    uint16_t *before = output(e, n), *out = output(e, n);
+    float *x = wide(e, inp, n), *w = wide(e, weight, D), *z = wide(e, before, n);
+    float *rstd = room(e, N * heads * 4), *rstd2 = room(e, N * heads * 4);
+    cpu->head_norm_forward(cpu, XO(z), rstd, XI(x), XI(w), N, heads, D, ld, 1e-5f);
+    dev->head_norm_forward(dev, XO(out), rstd2, XI(inp), XI(weight), N, heads, D, ld, 1e-5f);
+    same_bits("head norm", packed(e, out, N, used, ld), packed(e, rounded(e, z, n), N, used, ld), N16(m));
+    same_bits("head norm's rstd", rstd2, rstd, N * heads * 4);
+    untouched(out, before, N, used, ld);
+
+    float *dw = floats(e, "dw", D), *dw2 = copy(e, dw, D * 4), *dz = wide(e, dout, n);
+    cpu->head_norm_backward(cpu, XO(dz), dw, XI(dz), XI(x), rstd, XI(w), N, heads, D, ld);
+    uint16_t *in_place = copy(e, dout, N16(n));
+    dev->head_norm_backward(dev, XO(in_place), dw2, XI(in_place), XI(inp), rstd, XI(weight), N, heads, D, ld);
+    same_bits("head norm back", packed(e, in_place, N, used, ld), packed(e, rounded(e, dz, n), N, used, ld), N16(m));
+    untouched(in_place, dout, N, used, ld);
+    if (e->whole) same_bits("head norm back, weight", dw2, dw, D * 4);
+    // Both are sums of the same N heads products in fp32, of at most 5 times 5 each.
+    double bound = 2 * gam(N * heads + 3) * (double)(N * heads) * 25;
+    for (size_t d = 0; d < D; d++) assert_true(fabs(dw2[d] - dw[d]) <= bound);
+
+    int32_t *pos = ints(e, "pos", N, 0, 100000);
+    for (int forward = 0; forward < 2; forward++) {
+        float *y = wide(e, inp, n);
+        uint16_t *x16 = copy(e, inp, N16(n));
+        (forward ? cpu->rope_forward : cpu->rope_backward)(cpu, XO(y), pos, N, heads, D, ld, 1e4f);
+        (forward ? dev->rope_forward : dev->rope_backward)(dev, XO(x16), pos, N, heads, D, ld, 1e4f);
+        same_bits("rope", x16, rounded(e, y, n), N16(n));
+    }
+}
+
+// ---- attention: packed q, k, v, and with a cache of keys
+
+static void check_attention(Env *e)
+{
+    Dev *dev = e->dev, *cpu = e->cpu;
+    AttnShape s = {.B = 3, .Tq = 37, .Tk = 37, .H = 4, .G = 2, .D = 8, .ldq = 64, .ldkv = 64};
+    size_t N = s.B * s.Tq, hd = s.H * s.D, gd = s.G * s.D, n = N * s.ldq, n_lse = s.B * s.H * s.Tq;
+    uint16_t *qkv = input(e, "qkv", n), *out = output(e, N * hd), *dout = input(e, "dout", N * hd);
+    float *x = wide(e, qkv, n), *y = room(e, N * hd * 4), *lse = room(e, n_lse * 4), *lse2 = room(e, n_lse * 4);
+    int32_t *first = room(e, N * sizeof *first);
+    for (size_t i = 0; i < N; i++) { // two documents a row, cut elsewhere in each
+        int32_t start = 20 + (int32_t)(i / s.Tq);
+        first[i] = (int32_t)(i % s.Tq) < start ? 0 : start;
+    }
+    for (int variant = 0; variant < 4; variant++) {
+        s.first = variant & 1 ? first : NULL;
+        s.drop = (Dropout){.p = variant & 2 ? 0.25f : 0, .rng = rng_make(9, "attn", 1), .first = 5};
+        cpu->attention_forward(cpu, XO(y), lse, XI(x), XI(x + hd), XI(x + hd + gd), s);
+        dev->attention_forward(dev, XO(out), lse2, XI(qkv), XI(qkv + hd), XI(qkv + hd + gd), s);
+        same_bits("attention", out, rounded(e, y, N * hd), N16(N * hd));
+        same_bits("lse", lse2, lse, n_lse * 4);
+        float *dx = room(e, n * 4);
+        uint16_t *dqkv = output(e, n);
+        cpu->attention_backward(cpu, XO(dx), XO(dx + hd), XO(dx + hd + gd), XI(wide(e, dout, N * hd)),
+                                XI(wide(e, out, N * hd)), lse, XI(x), XI(x + hd), XI(x + hd + gd), s);
+        dev->attention_backward(dev, XO(dqkv), XO(dqkv + hd), XO(dqkv + hd + gd), XI(dout), XI(out), lse, XI(qkv),
+                                XI(qkv + hd), XI(qkv + hd + gd), s);
+        same_bits("attention back", dqkv, rounded(e, dx, n), N16(n));
+    }
+    AttnShape cached = {.B = 1, .Tq = 3, .Tk = 40, .H = 4, .G = 2, .D = 8, .ldq = 64, .ldkv = 16, .q_start = 37};
+    uint16_t *k = input(e, "k", 40 * 16), *v = input(e, "v", 40 * 16);
+    cpu->attention_forward(cpu, XO(y), NULL, XI(x), XI(wide(e, k, 640)), XI(wide(e, v, 640)), cached);
+    dev->attention_forward(dev, XO(out), NULL, XI(qkv), XI(k), XI(v), cached);
+    same_bits("attention with a cache", out, rounded(e, y, 3 * hd), N16(3 * hd));
+}
+
+static void check_loss(Env *e)
+{
+    size_t N = 67, V = 131, n = N * V;
+    Dev *dev = e->dev, *cpu = e->cpu;
+    uint16_t *logits = input(e, "logits", n), *out = output(e, n);
+    int32_t *target = ints(e, "target", N, -1, (int)V);
+    float *z = wide(e, logits, n), *loss = room(e, N * 4), *loss2 = room(e, N * 4);
+    dev->softmax_xent(dev, loss2, NULL, XI(logits), target, N, V, 0);
+    cpu->softmax_xent(cpu, loss, NULL, XI(z), target, N, V, 0);
+    same_bits("loss alone", loss2, loss, N * 4);
+    cpu->softmax_xent(cpu, loss, XO(z), XI(z), target, N, V, 0.125f);
+    dev->softmax_xent(dev, loss2, XO(out), XI(logits), target, N, V, 0.125f);
+    same_bits("loss", loss2, loss, N * 4);
+    same_bits("dlogits", out, rounded(e, z, n), N16(n));
+    dev->softmax_xent(dev, loss2, XO(logits), XI(logits), target, N, V, 0.125f);
+    same_bits("dlogits in place", logits, out, N16(n));
+}
+
+// ---- all of it
+
+static void test_elementwise(void **state)
+{
+    (void)state;
+    run_check(check_elementwise, X_BF16);
+    run_check(check_elementwise, X_FP16);
+}
+
+static void test_conversions(void **state)
+{
+    (void)state;
+    run_check(check_conversions, X_BF16);
+    run_check(check_conversions, X_FP16);
+}
+
+static void test_embedding(void **state)
+{
+    (void)state;
+    run_check(check_embedding, X_BF16);
+    run_check(check_embedding, X_FP16);
+}
+
+static void test_norm(void **state)
+{
+    (void)state;
+    run_check(check_norm, X_BF16);
+    run_check(check_norm, X_FP16);
+}
+
+static void test_heads(void **state)
+{
+    (void)state;
+    run_check(check_heads, X_BF16);
+    run_check(check_heads, X_FP16);
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    run_check(check_attention, X_BF16);
+    run_check(check_attention, X_FP16);
+}
+
+static void test_loss(void **state)
+{
+    (void)state;
+    run_check(check_loss, X_BF16);
+    run_check(check_loss, X_FP16);
+}
+
+// Overflow becomes infinity in fp16 (the loss scaler must see it), and NaN stays NaN.
+static void test_overflow_and_nan(void **state)
+{
+    (void)state;
+    Env e = {.cpu = dev_cpu_create(1), .format = FORMAT_FP16};
+    e.dev = narrow_create(e.cpu, (NarrowOptions){.x_type = X_FP16});
+    float a[4] = {60000, -60000, NAN, 1}, b[4] = {10000, -10000, 1, 1}, x[4];
+    uint16_t *out = output(&e, 4);
+    e.dev->add(e.dev, XO(out), XI(rounded(&e, a, 4)), XI(rounded(&e, b, 4)), 4);
+    e.dev->from_x(e.dev, x, XI(out), 4);
+    assert_true(x[0] == INFINITY && x[1] == -INFINITY && isnan(x[2]) && x[3] == 2);
+    Narrow *n = (Narrow *)e.dev;
+    assert_true(narrow_amax(n, XI(out), 2) == INFINITY && isnan(narrow_amax(n, XI(out), 4)));
+    assert_true(narrow_amax(n, XI(out + 3), 1) == 2 && narrow_amax(n, XI(out), 0) == 0);
+    close_env(&e);
+}
+
+// An entry taken over from the fp32 device would read bf16 as fp32.
+static void test_no_entry_is_the_inner_one(void **state)
+{
+    (void)state;
+    Dev *cpu = dev_cpu_create(1), *dev = narrow_create(cpu, (NarrowOptions){.x_type = X_BF16});
+    for (size_t slot = offsetof(Dev, matmul_forward); slot < sizeof(Dev); slot += sizeof(void (*)(void))) {
+        void *inner, *outer;
+        memcpy(&inner, (char *)cpu + slot, sizeof inner);
+        memcpy(&outer, (char *)dev + slot, sizeof outer);
+        if (!outer || outer == inner) fail_msg("the entry at offset %zu of Dev is not the narrow device's", slot);
+    }
+    assert_int_equal(dev->x_bytes, 2);
+    assert_string_equal(dev->name, "cpu bf16");
+    assert_null(narrow_fp8(dev));
+    narrow_free(dev);
+    dev_cpu_free(cpu);
+}
+
+// fp32 state goes through untouched.
+static void test_fp32_ops_pass_through(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    Env e = {.cpu = dev_cpu_create(1), .format = FORMAT_BF16};
+    e.dev = narrow_create(e.cpu, (NarrowOptions){.x_type = X_BF16});
+    float *w[2], *m[2], *v[2], *g[2];
+    Update u = {.lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .grad_scale = 0.5f, .step = 1};
+    for (int i = 0; i < 2; i++) {
+        w[i] = floats(&e, "w", N), m[i] = floats(&e, "m", N), v[i] = room(&e, N * 4), g[i] = floats(&e, "g", N);
+        Dev *dev = i ? e.dev : e.cpu;
+        dev->adamw(dev, w[i], m[i], v[i], g[i], N, u);
+    }
+    same_bits("adamw", w[1], w[0], N * 4);
+    same_bits("adamw's moment", m[1], m[0], N * 4);
+    assert_true(e.dev->sum_squares(e.dev, w[1], N) == e.cpu->sum_squares(e.cpu, w[0], N));
+    close_env(&e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_conversions),
+        cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_overflow_and_nan),
+        cmocka_unit_test(test_no_entry_is_the_inner_one),
+        cmocka_unit_test(test_fp32_ops_pass_through),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

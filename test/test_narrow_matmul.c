@@ -1,0 +1,192 @@
+// test_narrow_matmul: the matmuls of the narrow device in bf16 and fp16, and in fp8 with current and
+// delayed scales. How results are judged: narrow_env.h. In fp8 the operands of the fp32 op are quantised by
+// a search through all 256 patterns, so that the witness shares no code with the cast.
+#include "narrow_env.h"
+
+// ---- matmul
+
+static void check_matmul(Env *e)
+{
+    size_t N = 97, C = 33, OC = 71, n = N * OC;
+    Dev *dev = e->dev, *cpu = e->cpu;
+    uint16_t *inp = input(e, "inp", N * C), *weight = input(e, "weight", OC * C), *bias = input(e, "bias", OC);
+    uint16_t *out = output(e, n), *pre = output(e, n), *act = output(e, n);
+    float *x = wide(e, inp, N * C), *w = wide(e, weight, OC * C), *b = wide(e, bias, OC), *z = room(e, n * 4);
+    double *ref = room(e, n * 8), *err = room(e, n * 8);
+    for (int with_bias = 0; with_bias < 2; with_bias++) {
+        const X *bias_arg = with_bias ? XI(bias) : NULL;
+        cpu->matmul_forward(cpu, XO(z), XI(x), XI(w), with_bias ? XI(b) : NULL, N, C, OC, -1);
+        dev->matmul_forward(dev, XO(out), XI(inp), XI(weight), bias_arg, N, C, OC, -1);
+        ref_matmul(ref, err, wider(e, inp, N * C), wider(e, weight, OC * C), with_bias ? wider(e, bias, OC) : NULL,
+                   N, C, OC);
+        if (e->whole) same_bits("matmul", out, rounded(e, z, n), N16(n));
+        between(e, "matmul", out, ref, err, n);
+        dev->matmul_gelu_forward(dev, XO(act), XO(pre), XI(inp), XI(weight), bias_arg, N, C, OC, -1);
+        same_bits("pre", pre, out, N16(n));
+        dev->gelu_forward(dev, XO(out), XI(pre), n);
+        same_bits("gelu of the stored pre", act, out, N16(n));
+        uint16_t *alone = output(e, n);
+        dev->matmul_gelu_forward(dev, XO(alone), NULL, XI(inp), XI(weight), bias_arg, N, C, OC, -1);
+        same_bits("gelu without pre", alone, act, N16(n));
+    }
+    uint16_t *dout = input(e, "dout", n), *dinp = output(e, N * C), *fed = input(e, "fed", N * C);
+    double *dref = room(e, N * C * 8), *derr = room(e, N * C * 8);
+    float *dz = room(e, N * C * 4), *dy = wide(e, dout, n);
+    ref_matmul_back_input(dref, derr, wider(e, dout, n), wider(e, weight, OC * C), N, C, OC);
+    cpu->matmul_backward_input(cpu, XO(dz), XI(dy), XI(w), N, C, OC, -1);
+    dev->matmul_backward_input(dev, XO(dinp), XI(dout), XI(weight), N, C, OC, -1);
+    if (e->whole) same_bits("dinp", dinp, rounded(e, dz, N * C), N16(N * C));
+    between(e, "dinp", dinp, dref, derr, N * C);
+    cpu->matmul_gelu_backward_input(cpu, XO(dz), XI(dy), XI(w), XI(wide(e, fed, N * C)), N, C, OC, -1);
+    dev->matmul_gelu_backward_input(dev, XO(dinp), XI(dout), XI(weight), XI(fed), N, C, OC, -1);
+    if (e->whole) same_bits("dpre", dinp, rounded(e, dz, N * C), N16(N * C));
+    for (size_t i = 0; i < N * C; i++) {
+        double slope_err, slope = ref_gelu_grad(formats_decode(e->format, fed[i]), &slope_err);
+        derr[i] = derr[i] * fabs(slope) + fabs(dref[i]) * (slope_err + U * fabs(slope));
+        dref[i] *= slope;
+    }
+    between(e, "dpre", dinp, dref, derr, N * C);
+
+    float *dw = floats(e, "dw", OC * C), *db = floats(e, "db", OC);
+    float *dw2 = copy(e, dw, OC * C * 4), *db2 = copy(e, db, OC * 4);
+    double *wref = room(e, OC * C * 8), *werr = room(e, OC * C * 8), *bref = room(e, OC * 8), *berr = room(e, OC * 8);
+    double *ones = room(e, N * 8);
+    for (size_t i = 0; i < OC * C; i++) wref[i] = dw[i];
+    for (size_t i = 0; i < OC; i++) bref[i] = db[i];
+    for (size_t i = 0; i < N; i++) ones[i] = 1;
+    ref_outer_sum(wref, werr, wider(e, dout, n), wider(e, inp, N * C), N, OC, C);
+    ref_outer_sum(bref, berr, wider(e, dout, n), ones, N, OC, 1);
+    cpu->matmul_backward_weight(cpu, dw, db, XI(dy), XI(x), N, C, OC, -1);
+    dev->matmul_backward_weight(dev, dw2, db2, XI(dout), XI(inp), N, C, OC, -1);
+    if (e->whole) same_bits("dweight", dw2, dw, OC * C * 4);
+    near_float("dweight", dw2, wref, werr, OC * C);
+    near_float("dbias", db2, bref, berr, OC);
+}
+
+static void test_matmul(void **state)
+{
+    (void)state;
+    run_check(check_matmul, X_BF16);
+    run_check(check_matmul, X_FP16);
+}
+
+// ---- fp8
+
+// x in format f at scale s and back, by looking at every pattern: the nearest one, the even one on a tie.
+static float quantised(float x, Format f, float s)
+{
+    float y = x * s, best = NAN;
+    uint32_t best_pattern = 0;
+    for (uint32_t p = 0; p < 256; p++) {
+        float v = formats_decode(f, p);
+        if (!isfinite(v) || signbit(v) != signbit(y)) continue;
+        double d = fabs((double)v - y), nearest = fabs((double)best - y);
+        bool even = d == nearest && p % 2 == 0 && best_pattern % 2 == 1;
+        if (isnan(best) || d < nearest || even) best = v, best_pattern = p;
+    }
+    return best * (1 / s);
+}
+
+static float *quantised_all(Env *e, const uint16_t *x, size_t n, Fp8Role role, float amax)
+{
+    float *out = wide(e, x, n);
+    Format f = fp8_format(role);
+    float top = 0;
+    for (size_t i = 0; i < n; i++) top = fmaxf(top, fabsf(out[i]));
+    if (amax == 0) amax = top;
+    float s = (f == FORMAT_E4M3 ? 448.0f : 57344.0f) / amax;
+    for (size_t i = 0; i < n; i++) out[i] = quantised(out[i], f, s);
+    return out;
+}
+
+static void fp8_case(Env *e, int site, float amax_inp)
+{
+    size_t N = 31, C = 17, OC = 23, n = N * OC;
+    Dev *dev = e->dev, *cpu = e->cpu;
+    uint16_t *inp = input(e, "inp", N * C), *weight = input(e, "weight", OC * C), *bias = input(e, "bias", OC);
+    uint16_t *dout = input(e, "dout", n), *out = output(e, n), *pre = output(e, n), *dinp = output(e, N * C);
+    bool on = site >= 0;
+    float *x = on ? quantised_all(e, inp, N * C, FP8_INP, amax_inp) : wide(e, inp, N * C);
+    float *w = on ? quantised_all(e, weight, OC * C, FP8_WEIGHT, 0) : wide(e, weight, OC * C);
+    float *dy = on ? quantised_all(e, dout, n, FP8_DOUT, 0) : wide(e, dout, n), *z = room(e, n * 4);
+    cpu->matmul_forward(cpu, XO(z), XI(x), XI(w), XI(wide(e, bias, OC)), N, C, OC, -1);
+    dev->matmul_forward(dev, XO(out), XI(inp), XI(weight), XI(bias), N, C, OC, site);
+    same_bits("fp8 matmul", out, rounded(e, z, n), N16(n));
+    dev->matmul_gelu_forward(dev, XO(out), XO(pre), XI(inp), XI(weight), XI(bias), N, C, OC, site);
+    same_bits("fp8 pre", pre, rounded(e, z, n), N16(n));
+    cpu->matmul_backward_input(cpu, XO(z), XI(dy), XI(w), N, C, OC, -1);
+    dev->matmul_backward_input(dev, XO(dinp), XI(dout), XI(weight), N, C, OC, site);
+    same_bits("fp8 dinp", dinp, rounded(e, z, N * C), N16(N * C));
+    float *dw = floats(e, "dw", OC * C), *db = floats(e, "db", OC), *dw2 = copy(e, dw, OC * C * 4);
+    double *bref = room(e, OC * 8), *berr = room(e, OC * 8), *ones = room(e, N * 8);
+    for (size_t i = 0; i < OC; i++) bref[i] = db[i];
+    for (size_t i = 0; i < N; i++) ones[i] = 1;
+    ref_outer_sum(bref, berr, wider(e, dout, n), ones, N, OC, 1);
+    cpu->matmul_backward_weight(cpu, dw, NULL, XI(dy), XI(x), N, C, OC, -1);
+    dev->matmul_backward_weight(dev, dw2, db, XI(dout), XI(inp), N, C, OC, site);
+    same_bits("fp8 dweight", dw2, dw, OC * C * 4);
+    near_float("dbias, from dout as it is stored", db, bref, berr, OC);
+}
+
+static void test_fp8(void **state)
+{
+    (void)state;
+    for (int scaling = FP8_CURRENT; scaling <= FP8_DELAYED; scaling++) {
+        Env e = {.cpu = dev_cpu_create(1), .format = FORMAT_BF16, .whole = true};
+        Params p = {0};
+        params_add(&p, 0, "layers.0.ffn.up.weight", 2, 23, 17, 0, 1, true, 0);
+        NarrowOptions o = {.x_type = X_BF16, .fp8 = true, .scaling = (Fp8Scaling)scaling, .history = 3};
+        e.dev = narrow_create(e.cpu, o);
+        fp8_set_sites(narrow_fp8(e.dev), &p, NULL);
+        fp8_case(&e, -1, 0); // not a site: bf16
+        fp8_step_begin(narrow_fp8(e.dev));
+        uint16_t *small = input(&e, "inp", 31 * 17), *weight = input(&e, "weight", 23 * 17);
+        uint16_t *out = output(&e, 31 * 23), eighth = 0x3e00;
+        for (size_t i = 0; i < 31 * 17; i++) small[i] = (small[i] & 0x7fff) < eighth ? small[i] : eighth;
+        e.dev->matmul_forward(e.dev, XO(out), XI(small), XI(weight), NULL, 31, 17, 23, 0);
+        assert_true(fp8_step_end(narrow_fp8(e.dev)));
+        // Delayed: the scale that 1/8 asked for, so most of this step's elements saturate.
+        fp8_step_begin(narrow_fp8(e.dev));
+        fp8_case(&e, 0, scaling == FP8_DELAYED ? 0.125f : 0);
+        assert_true(fp8_step_end(narrow_fp8(e.dev)));
+        fp8_step_begin(narrow_fp8(e.dev)); // and now the history holds them
+        fp8_case(&e, 0, 0);
+        small[5] = 0xff80; // -Inf
+        e.dev->matmul_forward(e.dev, XO(out), XI(small), XI(weight), NULL, 31, 17, 23, 0);
+        assert_false(fp8_step_end(narrow_fp8(e.dev)));
+        close_env(&e);
+        params_free(&p);
+    }
+}
+
+// Casting to E4M3 at the tensor's own scale errs by at most 2^-4 relatively, or half the smallest denormal.
+static void test_fp8_error_bound(void **state)
+{
+    (void)state;
+    Env e = {.cpu = dev_cpu_create(1), .format = FORMAT_BF16};
+    Params p = {0};
+    params_add(&p, 0, "layers.0.w", 2, 1, 1, 0, 1, true, 0);
+    e.dev = narrow_create(e.cpu, (NarrowOptions){.x_type = X_BF16, .fp8 = true, .history = 1});
+    fp8_set_sites(narrow_fp8(e.dev), &p, NULL);
+    size_t n = 5000; // rows of one element times a weight of 1: the cast alone
+    uint16_t *x = input(&e, "cast", n), *out = output(&e, n), one = 0x3f80;
+    e.dev->matmul_forward(e.dev, XO(out), XI(x), XI(&one), NULL, n, 1, 1, 0);
+    float *a = wide(&e, x, n), *b = wide(&e, out, n), top = 0;
+    for (size_t i = 0; i < n; i++) top = fmaxf(top, fabsf(a[i]));
+    for (size_t i = 0; i < n; i++) {
+        double cast = fmax(fabs(a[i]) * 0x1p-4, 0x1p-10 * top / 448);
+        assert_true(fabs(b[i] - a[i]) <= cast + 0x1p-8 * (fabs(a[i]) + cast) + 8 * U * top); // and bf16's own
+    }
+    close_env(&e);
+    params_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_fp8),
+        cmocka_unit_test(test_fp8_error_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
