@@ -1,0 +1,412 @@
+// test_monitor: the spike detector at the edges of its state machine.
+//
+// Where numbers are exact in binary (1 1 2 3 3 has mean 2 and std 1, n - 1) comparisons are exact too. Else z
+// is held to 1e-12: sums over n <= 128 values, mean, std and logarithms round to within about n 2^-53 = 1.4e-14 of the
+// largest value, which stands within 50 std of the mean throughout.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "monitor.h"
+#include "rng.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double EXACT[5] = {1, 1, 2, 3, 3}; // mean 2, std 1
+
+static MonitorVerdict judge(Monitor *m, double loss, double norm, MonitorAction action, MonitorReason reason)
+{
+    MonitorVerdict v = monitor_judge(m, loss, norm);
+    assert_int_equal(v.action, action);
+    assert_int_equal(v.reason, reason);
+    return v;
+}
+
+// A monitor whose window holds EXACT as losses and, as norms, 1 five times.
+static Monitor filled(double skip_z, long max_skips)
+{
+    Monitor m = monitor_create(5, skip_z, max_skips);
+    for (int i = 0; i < 5; i++) judge(&m, EXACT[i], 1, MONITOR_ACCEPT, MONITOR_FILLING);
+    return m;
+}
+
+static double *copy_state(Monitor *m, size_t *n)
+{
+    double *state = monitor_state(m, n), *copy = malloc(*n * sizeof *copy);
+    assert_non_null(copy);
+    return memcpy(copy, state, *n * sizeof *copy);
+}
+
+static void assert_same_state(Monitor *a, Monitor *b)
+{
+    size_t n_a, n_b;
+    const double *x = monitor_state(a, &n_a), *y = monitor_state(b, &n_b);
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(x, y, n_a * sizeof *x);
+}
+
+// ---- the window
+
+// Nothing is a spike until the window is full, and the very next value is judged.
+static void test_filling(void **state)
+{
+    (void)state;
+    for (size_t window = 2; window <= 40; window += 19) {
+        Monitor m = monitor_create(window, 6, 10);
+        for (size_t i = 0; i < window; i++) {
+            MonitorVerdict v = judge(&m, i % 2 ? 3 : 1000, 1, MONITOR_ACCEPT, MONITOR_FILLING);
+            assert_true(v.z == 0 && v.mean == 0 && v.std == 0);
+        }
+        judge(&m, 1e7, 1, MONITOR_SKIP, MONITOR_SPIKE);
+        monitor_reset(&m);
+        Monitor fresh = monitor_create(window, 6, 10);
+        assert_same_state(&m, &fresh);
+        judge(&m, 1e7, 1, MONITOR_ACCEPT, MONITOR_FILLING);
+        monitor_free(&m);
+        monitor_free(&fresh);
+    }
+}
+
+// Old values leave: a window that has moved on judges by what is in it.
+static void test_window_moves(void **state)
+{
+    (void)state;
+    Monitor m = monitor_create(5, 6, 10);
+    for (int i = 0; i < 23; i++) judge(&m, 100 + i, 1, MONITOR_ACCEPT, i < 5 ? MONITOR_FILLING : MONITOR_USUAL);
+    for (int i = 0; i < 5; i++) judge(&m, EXACT[i], 1, MONITOR_ACCEPT, MONITOR_USUAL); // a fall is no spike
+    MonitorVerdict v = judge(&m, 10, 1, MONITOR_SKIP, MONITOR_SPIKE);
+    assert_true(v.mean == 2 && v.std == 1 && v.z == 8 && v.value == 10 && v.signal == MONITOR_LOSS);
+    judge(&m, 0, 1, MONITOR_ACCEPT, MONITOR_USUAL); // the oldest, 1, leaves: 1 2 3 3 0
+    v = judge(&m, 50, 1, MONITOR_SKIP, MONITOR_SPIKE);
+    assert_true(fabs(v.mean - 1.8) <= 1e-12 && fabs(v.std - sqrt(1.7)) <= 1e-12); // squares 6.8 / 4
+    monitor_free(&m);
+}
+
+// ---- the threshold
+
+static void test_exactly_at_the_threshold(void **state)
+{
+    (void)state;
+    const struct { double skip_z, at; } row[] = {{6, 8}, {3, 5}, {0.5, 2.5}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Monitor m = filled(row[i].skip_z, 10), above = filled(row[i].skip_z, 10);
+        MonitorVerdict v = judge(&m, row[i].at, 1, MONITOR_ACCEPT, MONITOR_USUAL);
+        assert_true(v.z == row[i].skip_z);
+        judge(&above, nextafter(row[i].at, INFINITY), 1, MONITOR_SKIP, MONITOR_SPIKE);
+        monitor_free(&m);
+        monitor_free(&above);
+    }
+}
+
+// 1e8 + EXACT: a sum of squares less the square of the mean would have no digit left; the two passes are exact.
+static void test_small_spread_of_large_values(void **state)
+{
+    (void)state;
+    Monitor m = monitor_create(5, 6, 10);
+    for (int i = 0; i < 5; i++) judge(&m, 1e8 + EXACT[i], 1, MONITOR_ACCEPT, MONITOR_FILLING);
+    MonitorVerdict v = judge(&m, 1e8 + 9, 1, MONITOR_SKIP, MONITOR_SPIKE);
+    assert_true(v.z == 7 && v.mean == 1e8 + 2 && v.std == 1);
+    judge(&m, 1e8 + 8, 1, MONITOR_ACCEPT, MONITOR_USUAL);
+    monitor_free(&m);
+}
+
+// The next value on a straight line has z = sqrt(3 (n + 1) / n), however steep: mean of n values is (n + 1) / 2
+// slopes below it, their std sqrt(n (n + 1) / 12) slopes.
+static void test_a_steady_rise_is_no_spike(void **state)
+{
+    (void)state;
+    for (size_t n = 4; n <= 128; n *= 2) {
+        double z = sqrt(3 * (double)(n + 1) / (double)n);
+        for (double slope = 1.0 / 64; slope < 100; slope *= 8) {
+            Monitor m = monitor_create(n, 2, 10), norm = monitor_create(n, 2, 10);
+            for (size_t i = 0; i < n + 50; i++) {
+                MonitorVerdict v = monitor_judge(&m, slope * (double)i, 1);
+                assert_true(v.action == MONITOR_ACCEPT);
+                if (i >= n) assert_true(v.signal == MONITOR_LOSS && fabs(v.z - z) <= 1e-12 * (double)(n + 50));
+                assert_true(monitor_judge(&norm, 1, exp(fmin(slope, 3) * (double)i)).action == MONITOR_ACCEPT);
+            }
+            monitor_free(&m);
+            monitor_free(&norm);
+        }
+    }
+}
+
+// std 0: the floor decides, 1e-4 nats of loss or of log norm.
+static void test_constant(void **state)
+{
+    (void)state;
+    for (double level = 0; level < 20; level += 6.5) {
+        Monitor m = monitor_create(16, 6, 100);
+        for (int i = 0; i < 40; i++) judge(&m, level, 0.25, MONITOR_ACCEPT, i < 16 ? MONITOR_FILLING : MONITOR_USUAL);
+        MonitorVerdict v = judge(&m, level, 0.25, MONITOR_ACCEPT, MONITOR_USUAL);
+        assert_true(v.z == 0 && v.std == MONITOR_STD_FLOOR);
+        judge(&m, level + 6.01e-4, 0.25, MONITOR_SKIP, MONITOR_SPIKE);
+        v = judge(&m, level, 0.25 * exp(6.01e-4), MONITOR_SKIP, MONITOR_SPIKE);
+        assert_int_equal(v.signal, MONITOR_GRAD_NORM);
+        judge(&m, level, 0.25 * exp(5.99e-4), MONITOR_ACCEPT, MONITOR_USUAL);
+        judge(&m, level + 5.99e-4, 0.25, MONITOR_ACCEPT, MONITOR_USUAL);
+        monitor_free(&m);
+    }
+}
+
+// Norms e^1 e^1 e^2 e^3 e^3: mean 2 and std 1 of the logarithms, to rounding.
+static void test_the_norm_is_judged_by_its_logarithm(void **state)
+{
+    (void)state;
+    Monitor m = monitor_create(5, 6, 10);
+    for (int i = 0; i < 5; i++) judge(&m, 3, exp(EXACT[i]), MONITOR_ACCEPT, MONITOR_FILLING);
+    MonitorVerdict v = judge(&m, 3, exp(9), MONITOR_SKIP, MONITOR_SPIKE);
+    assert_int_equal(v.signal, MONITOR_GRAD_NORM);
+    assert_true(v.value == exp(9) && fabs(v.z - 7) <= 1e-12 && fabs(v.mean - 2) <= 1e-12 && fabs(v.std - 1) <= 1e-12);
+    judge(&m, 3, exp(8.01), MONITOR_SKIP, MONITOR_SPIKE);
+    judge(&m, 3, exp(7.99), MONITOR_ACCEPT, MONITOR_USUAL);
+    judge(&m, 3, exp(-50), MONITOR_ACCEPT, MONITOR_USUAL); // small is no spike
+    assert_true(judge(&m, -100, exp(-500), MONITOR_ACCEPT, MONITOR_USUAL).z < -6);
+    monitor_free(&m);
+}
+
+// The larger z is named.
+static void test_which_signal(void **state)
+{
+    (void)state;
+    for (int larger = 0; larger < MONITOR_SIGNALS; larger++) {
+        Monitor m = monitor_create(5, 6, 10);
+        for (int i = 0; i < 5; i++) judge(&m, EXACT[i], exp(EXACT[i]), MONITOR_ACCEPT, MONITOR_FILLING);
+        double loss = larger == MONITOR_LOSS ? 12 : 11, norm = exp(larger == MONITOR_LOSS ? 11 : 12);
+        MonitorVerdict v = judge(&m, loss, norm, MONITOR_SKIP, MONITOR_SPIKE);
+        assert_int_equal(v.signal, larger);
+        assert_true(fabs(v.z - 10) <= 1e-12);
+        monitor_free(&m);
+    }
+}
+
+// ---- what may enter
+
+// Every second step is a spike of one height, 400 times. All are skipped, and the window is that of a run without
+// them. (Were they let in: after k of them the next has z <= sqrt((128 - k) 127 / (128 k)), below 6 from k = 4 on.)
+static void test_skipped_values_do_not_enter(void **state)
+{
+    (void)state;
+    for (int signal = 0; signal < MONITOR_SIGNALS; signal++) {
+        Monitor m = monitor_create(128, 6, 10), clean = monitor_create(128, 6, 10);
+        Rng r = rng_make(7, "monitor", 0);
+        for (uint64_t i = 0; i < 528; i++) {
+            double loss = 3 + 0.1 * rng_uniform(r, 2 * i), norm = 1 + 0.1 * rng_uniform(r, 2 * i + 1);
+            if (i >= 128) {
+                bool at_loss = signal == MONITOR_LOSS;
+                MonitorVerdict v = monitor_judge(&m, at_loss ? 30 : loss, at_loss ? norm : 30);
+                assert_true(v.action == MONITOR_SKIP && v.reason == MONITOR_SPIKE && (int)v.signal == signal);
+            }
+            assert_true(monitor_judge(&m, loss, norm).action == MONITOR_ACCEPT);
+            assert_true(monitor_judge(&clean, loss, norm).action == MONITOR_ACCEPT);
+            assert_same_state(&m, &clean);
+        }
+        monitor_free(&m);
+        monitor_free(&clean);
+    }
+}
+
+// Not finite: skipped at any time, on or off, and nothing changes by it.
+static void test_not_finite(void **state)
+{
+    (void)state;
+    const double bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    for (int phase = 0; phase < 4; phase++) {
+        Monitor m = monitor_create(5, phase == 3 ? 0 : 6, 3);
+        for (int i = 0; i < 5 && phase != 1; i++) monitor_judge(&m, EXACT[i], 1);
+        for (int i = 0; i < 3 && phase == 2; i++) judge(&m, 100, 1, MONITOR_SKIP, MONITOR_SPIKE);
+        size_t n;
+        double *before = copy_state(&m, &n);
+        for (int i = 0; i < 40; i++) {
+            double x = bad[i % 4];
+            MonitorVerdict v = judge(&m, x, 1, MONITOR_SKIP, MONITOR_NOT_FINITE);
+            assert_int_equal(v.signal, MONITOR_LOSS);
+            v = judge(&m, 2, x, MONITOR_SKIP, MONITOR_NOT_FINITE);
+            assert_int_equal(v.signal, MONITOR_GRAD_NORM);
+            judge(&m, x, x, MONITOR_SKIP, MONITOR_NOT_FINITE);
+        }
+        assert_memory_equal(before, monitor_state(&m, &n), n * sizeof *before);
+        if (phase == 2) judge(&m, 100, 1, MONITOR_ACCEPT, MONITOR_NEW_LEVEL);
+        free(before);
+        monitor_free(&m);
+    }
+}
+
+// A norm of 0 is accepted and stays out of the norms' window; so does nothing else of the step.
+static void test_zero_norm(void **state)
+{
+    (void)state;
+    Monitor m = filled(6, 10);
+    for (int i = 0; i < 20; i++) judge(&m, EXACT[i % 5], i % 2 ? 0.0 : -0.0, MONITOR_ACCEPT, MONITOR_USUAL);
+    MonitorVerdict v = judge(&m, 2, 1.001, MONITOR_SKIP, MONITOR_SPIKE); // still five norms of 1
+    assert_true(v.signal == MONITOR_GRAD_NORM && v.mean == 0 && v.std == MONITOR_STD_FLOOR);
+    v = judge(&m, 9, 0, MONITOR_SKIP, MONITOR_SPIKE);
+    assert_true(v.signal == MONITOR_LOSS && v.z == 7);
+    Monitor zeros = monitor_create(4, 6, 10);
+    for (int i = 0; i < 9; i++) assert_true(monitor_judge(&zeros, 1, 0).action == MONITOR_ACCEPT);
+    monitor_free(&m);
+    monitor_free(&zeros);
+}
+
+// Squares that overflow hide spikes until the value has left, and no longer.
+static void test_largest_numbers(void **state)
+{
+    (void)state;
+    Monitor m = monitor_create(8, 6, 10);
+    judge(&m, DBL_MAX, DBL_MAX, MONITOR_ACCEPT, MONITOR_FILLING);
+    judge(&m, -DBL_MAX, DBL_MIN, MONITOR_ACCEPT, MONITOR_FILLING);
+    for (int i = 0; i < 8; i++) assert_true(monitor_judge(&m, 3 + i % 2, 1).action == MONITOR_ACCEPT);
+    judge(&m, 30, 1, MONITOR_SKIP, MONITOR_SPIKE);
+    monitor_free(&m);
+}
+
+// ---- a row of spikes
+
+// The level goes from 2 to 100 and stays: max_skips are skipped, the next is accepted, the windows begin with it.
+static void test_a_new_level(void **state)
+{
+    (void)state;
+    for (long max_skips = 1; max_skips <= 10; max_skips += 3) {
+        Monitor m = filled(6, max_skips);
+        for (long i = 0; i < max_skips; i++) judge(&m, 100, 1, MONITOR_SKIP, MONITOR_SPIKE);
+        MonitorVerdict v = judge(&m, 100, 1, MONITOR_ACCEPT, MONITOR_NEW_LEVEL);
+        assert_true(v.z == 98 && v.mean == 2 && v.std == 1);
+        for (int i = 0; i < 4; i++) judge(&m, 100 + i % 2, 1, MONITOR_ACCEPT, MONITOR_FILLING);
+        v = judge(&m, 200, 1, MONITOR_SKIP, MONITOR_SPIKE); // 100 100 101 100 101
+        assert_true(fabs(v.mean - 100.4) <= 1e-12 * 100);
+        for (long i = 1; i < max_skips; i++) judge(&m, 200, 1, MONITOR_SKIP, MONITOR_SPIKE);
+        judge(&m, 200, 1, MONITOR_ACCEPT, MONITOR_NEW_LEVEL); // counted from 0 again
+        monitor_free(&m);
+    }
+}
+
+// Only spikes in a row count.
+static void test_an_ordinary_step_ends_the_row(void **state)
+{
+    (void)state;
+    Monitor m = filled(6, 2);
+    for (int i = 0; i < 20; i++) {
+        judge(&m, 1000, 1, MONITOR_SKIP, MONITOR_SPIKE);
+        judge(&m, 1000, 1, MONITOR_SKIP, MONITOR_SPIKE);
+        judge(&m, EXACT[i % 5], 1, MONITOR_ACCEPT, MONITOR_USUAL);
+    }
+    monitor_free(&m);
+}
+
+static void test_off(void **state)
+{
+    (void)state;
+    Monitor m = monitor_create(5, 0, 3);
+    for (int i = 0; i < 50; i++) judge(&m, i % 10 ? 3 : 1e6, i % 7 ? 1 : 1e6, MONITOR_ACCEPT, MONITOR_FILLING);
+    monitor_free(&m);
+}
+
+// ---- a checkpoint
+
+// Stopped before any step and given its state back, it comes to the same verdicts, bit for bit.
+static void test_resume(void **state)
+{
+    (void)state;
+    enum { STEPS = 90, WINDOW = 12 };
+    for (int stop = 0; stop <= STEPS; stop++) {
+        Monitor whole = monitor_create(WINDOW, 4, 3), part = monitor_create(WINDOW, 4, 3);
+        Rng r = rng_make(11, "monitor", 1);
+        int skips = 0, levels = 0;
+        for (uint64_t i = 0; i < STEPS; i++) {
+            if ((int)i == stop) {
+                size_t n;
+                double *saved = copy_state(&part, &n);
+                monitor_free(&part);
+                part = monitor_create(WINDOW, 4, 3);
+                memcpy(monitor_state(&part, &n), saved, n * sizeof *saved);
+                free(saved);
+            }
+            double loss = 3 - 0.01 * (double)i + 0.1 * rng_uniform(r, 2 * i), norm = 1 + rng_uniform(r, 2 * i + 1);
+            if (i == 20 || i == 21 || (i >= 40 && i < 50)) loss += 5;
+            if (i == 30) norm *= 1e4;
+            if (i == 33) loss = NAN;
+            MonitorVerdict a = monitor_judge(&whole, loss, norm), b = monitor_judge(&part, loss, norm);
+            assert_int_equal(a.action, b.action);
+            assert_int_equal(a.reason, b.reason);
+            assert_true(a.z == b.z && a.mean == b.mean && a.std == b.std);
+            skips += a.reason == MONITOR_SPIKE;
+            levels += a.reason == MONITOR_NEW_LEVEL;
+        }
+        assert_int_equal(skips, 6);
+        assert_int_equal(levels, 1);
+        assert_same_state(&whole, &part);
+        monitor_free(&whole);
+        monitor_free(&part);
+    }
+}
+
+// Whatever a damaged checkpoint holds, the monitor gets over it: a window full of good values later it is as new.
+static void test_any_state_recovers(void **state)
+{
+    (void)state;
+    const double bad[] = {NAN, INFINITY, -INFINITY, -1e308, 1e308, -5};
+    for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
+        Monitor m = filled(6, 3), good = filled(6, 3);
+        size_t n;
+        double *at = monitor_state(&m, &n);
+        for (size_t i = 0; i < n; i++) at[i] = bad[b];
+        for (int i = 0; i < 20; i++) monitor_judge(&m, EXACT[i % 5], 1);
+        for (int i = 0; i < 20; i++) judge(&good, EXACT[i % 5], 1, MONITOR_ACCEPT, MONITOR_USUAL);
+        assert_same_state(&m, &good);
+        monitor_free(&m);
+        monitor_free(&good);
+    }
+    Monitor m = filled(6, 3); // and a count that is no number cannot make it skip for ever
+    size_t n;
+    monitor_state(&m, &n)[0] = NAN;
+    judge(&m, 100, 1, MONITOR_ACCEPT, MONITOR_NEW_LEVEL);
+    monitor_free(&m);
+}
+
+// ---- words
+
+static void test_explain(void **state)
+{
+    (void)state;
+    char text[200], small[10];
+    Monitor m = monitor_create(5, 6, 1);
+    for (int i = 0; i < 5; i++) monitor_judge(&m, EXACT[i], exp(EXACT[i]));
+    monitor_explain(&m, judge(&m, 12.5, 1, MONITOR_SKIP, MONITOR_SPIKE), text, sizeof text);
+    assert_string_equal(text, "loss 12.5 is 10.5 standard deviations above the mean of the last 5 steps, 2 (1 each)");
+    monitor_explain(&m, judge(&m, 12.5, 1, MONITOR_ACCEPT, MONITOR_NEW_LEVEL), text, sizeof text);
+    assert_string_equal(text, "loss 12.5 is 10.5 standard deviations above the mean of the last 5 steps, 2 (1 each), "
+                              "as were those before it");
+    monitor_explain(&m, judge(&m, 2, -NAN, MONITOR_SKIP, MONITOR_NOT_FINITE), text, sizeof text);
+    assert_string_equal(text, "gradient norm nan");
+    monitor_reset(&m);
+    for (int i = 0; i < 5; i++) monitor_judge(&m, 2, exp(EXACT[i]));
+    MonitorVerdict v = judge(&m, 2, exp(12), MONITOR_SKIP, MONITOR_SPIKE);
+    monitor_explain(&m, v, text, sizeof text);
+    assert_string_equal(text, "gradient norm 1.628e+05 is 10 standard deviations above the mean of the last 5 steps, "
+                              "7.389 (a factor of 2.72 each)");
+    monitor_explain(&m, v, small, sizeof small);
+    assert_string_equal(small, "gradient ");
+    monitor_free(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_filling), cmocka_unit_test(test_window_moves),
+        cmocka_unit_test(test_exactly_at_the_threshold), cmocka_unit_test(test_a_steady_rise_is_no_spike),
+        cmocka_unit_test(test_small_spread_of_large_values),
+        cmocka_unit_test(test_constant), cmocka_unit_test(test_the_norm_is_judged_by_its_logarithm),
+        cmocka_unit_test(test_which_signal), cmocka_unit_test(test_skipped_values_do_not_enter),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_zero_norm), cmocka_unit_test(test_largest_numbers),
+        cmocka_unit_test(test_a_new_level), cmocka_unit_test(test_an_ordinary_step_ends_the_row),
+        cmocka_unit_test(test_off), cmocka_unit_test(test_resume), cmocka_unit_test(test_any_state_recovers),
+        cmocka_unit_test(test_explain),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
