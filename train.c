@@ -2,14 +2,13 @@
 //
 //   build/train presets/tiny.toml --data.train='DIR/train_*.bin' --data.val='DIR/val_*.bin' --data.tokenizer=DIR
 //
-// This is the whole loop. Where to look next: run.c for what a step does, model.c and block.c for the
+// This is the whole loop. Where to look next: run_step.c for what a step does, model.c and block.c for the
 // network, dev.h for the operations, optim.c and schedule.c for the update. Every setting is a row of
 // config_table.c.
 #include "blas.h"
 #include "check.h"
 #include "run.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -37,13 +36,12 @@ int main(int argc, char **argv)
     config_defaults(&cfg);
     config_parse(&cfg, argc, argv);
     config_resolve(&cfg);
-    Dev *dev = dev_cpu_create((int)cfg.run.threads);
+    Dev *cpu = dev_cpu_create((int)cfg.run.threads), *dev = run_device(&cfg, cpu);
     run_open(&run, &cfg, dev);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
 
     const double flops_per_token = model_flops_per_token(&run.model->shape, run.model->shape.context);
-    const double tokens = (double)run.cfg.batch.tokens; // of one step
     long step = run.first_step, saved_at = -1;
     int skipped = 0; // updates in a row that were not finite
     while (step < run.last_step && !stop_requested) {
@@ -51,15 +49,15 @@ int main(int argc, char **argv)
         if (run.cfg.run.account && step == run.first_step + 1) run_account(&run);
         mem_seal(&run.mem);
 
-        skipped = isfinite(r.grad_norm) ? 0 : skipped + 1;
-        if (skipped)
-            progress_event(run.progress, METRICS_SKIP, step, "gradient norm %g: weights left as they were",
-                           r.grad_norm);
+        run_verdict(&run, step, &r);
+        bool finite = r.verdict.reason != MONITOR_NOT_FINITE;
+        skipped = finite || r.rescaled ? 0 : skipped + 1; // the scaler has a limit of its own
         if (skipped == MAX_SKIPPED)
-            die("step %ld: %d updates in a row had no finite gradient norm (try a lower --optim.lr)", step, skipped);
+            die("step %ld: %d updates in a row had no finite loss and gradient norm (try a lower --optim.lr)", step,
+                skipped);
 
-        double rate = tokens / r.seconds;
-        progress_step(run.progress, &(MetricsRow){.step = step, .tokens = step * run.cfg.batch.tokens, .loss = r.loss,
+        double rate = (double)r.tokens / r.seconds;
+        progress_step(run.progress, &(MetricsRow){.step = step, .tokens = run_tokens(&run, step), .loss = r.loss,
                       .lr = r.lr, .grad_norm = r.grad_norm, .dt_ms = 1e3 * r.seconds, .tok_s = rate,
                       .mfu = flops_per_token * rate / run.peak});
         if (step == run.last_step) break;
@@ -72,6 +70,6 @@ int main(int argc, char **argv)
     if (!stop_requested) run_sample(&run, step);
     run_end(&run, step, stop_requested);
     run_close(&run);
-    dev_cpu_free(dev);
+    run_device_free(dev, cpu);
     return saved ? 0 : 1;
 }

@@ -71,7 +71,8 @@ static void run_case(const Case *c, int threads, int steps)
     Mem mem = {0};
     Dev *dev = dev_cpu_create(threads);
     Model *model = model_create(&c->shape, dev, &mem, c->B, c->T, 1, true);
-    Optim optim = optim_create(model, 0.9f, 0.95f, 1e-8f, 0.1f, 1);
+    Optim optim = optim_create(model, (OptimSettings){.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                                      .weight_decay = 0.1f, .clip = 1});
     size_t N = c->B * c->T;
     int32_t *token = malloc(2 * N * sizeof *token);
     double *time = malloc((size_t)steps * sizeof *time);

@@ -201,7 +201,7 @@ static void resolve_batch(Config *cfg)
 
 static void resolve_optim(Config *cfg)
 {
-    if (cfg->optim.schedule != CONFIG_SCHEDULE_COSINE) return;
+    if (cfg->optim.schedule == CONFIG_SCHEDULE_INVSQRT || cfg->optim.schedule == CONFIG_SCHEDULE_CONSTANT) return;
     int row = row_of("optim.min_lr");
     if (cfg->optim.min_lr == -1 || cfg->origin[row].source == CONFIG_DERIVED) {
         cfg->optim.min_lr = cfg->optim.lr / 10;
@@ -211,6 +211,8 @@ static void resolve_optim(Config *cfg)
         die("%s: optim.min_lr %g is not between 0 and optim.lr %g (-1 gives lr / 10)",
             where(cfg, "optim.min_lr"), cfg->optim.min_lr, cfg->optim.lr);
     if (cfg->run.steps) derive(cfg, "optim.decay_steps", &cfg->optim.decay_steps, cfg->run.steps);
+    if (cfg->optim.schedule == CONFIG_SCHEDULE_WSD && cfg->optim.decay_steps)
+        derive(cfg, "optim.wsd_decay", &cfg->optim.wsd_decay, (cfg->optim.decay_steps + 9) / 10);
     // A run may be shorter than its warm-up (a quick try), but no decay ends before it begins.
     long decay = config_is_set(cfg, "optim.decay_steps") ? cfg->optim.decay_steps : 0;
     if (decay && decay <= cfg->optim.warmup && decay != cfg->run.steps)

@@ -17,8 +17,24 @@ enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 96 };
 enum { CONFIG_NORM_LAYERNORM, CONFIG_NORM_RMSNORM };
 enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU };
 enum { CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE };
-enum { CONFIG_OPTIM_ADAMW };
-enum { CONFIG_SCHEDULE_COSINE, CONFIG_SCHEDULE_CONSTANT };
+enum {
+    CONFIG_OPTIM_ADAMW, CONFIG_OPTIM_ADAM, CONFIG_OPTIM_SGD, CONFIG_OPTIM_MOMENTUM, CONFIG_OPTIM_ADAFACTOR,
+    CONFIG_OPTIM_LION, CONFIG_OPTIM_ADAMW8BIT, CONFIG_OPTIM_MUON
+};
+enum {
+    CONFIG_SCHEDULE_COSINE, CONFIG_SCHEDULE_LINEAR, CONFIG_SCHEDULE_INVSQRT, CONFIG_SCHEDULE_CONSTANT,
+    CONFIG_SCHEDULE_WSD
+};
+enum { CONFIG_SHAPE_LINEAR, CONFIG_SHAPE_COSINE, CONFIG_SHAPE_EXPONENTIAL, CONFIG_SHAPE_SQRT };
+enum { CONFIG_RAMP_LR_NONE, CONFIG_RAMP_LR_SQRT };
+enum { CONFIG_AGC_ROW, CONFIG_AGC_TENSOR };
+enum { CONFIG_DTYPE_FP32, CONFIG_DTYPE_BF16, CONFIG_DTYPE_FP16, CONFIG_DTYPE_FP8 };
+enum { CONFIG_FP8_CURRENT, CONFIG_FP8_DELAYED };
+enum {
+    CONFIG_RECOMPUTE_NONE, CONFIG_RECOMPUTE_SELECTIVE, CONFIG_RECOMPUTE_SQRT, CONFIG_RECOMPUTE_EVERY,
+    CONFIG_RECOMPUTE_FULL
+};
+enum { CONFIG_COMPRESS_NONE, CONFIG_COMPRESS_INT8 };
 
 // Who set a key, weakest first: a later one overrides an earlier one. DERIVED: computed from other keys.
 typedef enum {
@@ -38,11 +54,11 @@ typedef struct {
         double minutes;
         long stop_at, log_every, eval_every, save_every, sample_every, threads;
         bool account;
-        long dump;
+        long norms_every, noise_every, dump;
     } run;
     struct {
         char train[CONFIG_TEXT], val[CONFIG_TEXT], tokenizer[CONFIG_TEXT], floor[CONFIG_TEXT];
-        bool shuffle;
+        bool shuffle, document_mask;
     } data;
     struct {
         char preset[CONFIG_TEXT];
@@ -52,19 +68,39 @@ typedef struct {
         int activation, position; // CONFIG_ACTIVATION_*, CONFIG_POSITION_*
         double rope_theta;
         bool bias, tie, qk_norm;
+        double dropout;
     } model;
     struct {
         long tokens, micro;
-        long accum; // micro-batches per optimizer step; always derived
+        long accum; // micro-batches per optimizer step (of the full batch); always derived
+        long ramp_from, ramp_tokens;
     } batch;
     struct {
         int name; // CONFIG_OPTIM_*
         double lr, min_lr;
         long warmup;
         int schedule; // CONFIG_SCHEDULE_*
-        long decay_steps;
-        double beta1, beta2, eps, weight_decay, clip;
+        long decay_steps, wsd_decay;
+        int wsd_shape, ramp_lr; // CONFIG_SHAPE_*, CONFIG_RAMP_LR_*
+        double beta1, beta2, eps, momentum, matrix_lr;
+        bool relative_step;
+        double weight_decay, clip, agc;
+        int agc_unit; // CONFIG_AGC_*
+        long mup_base, mup_base_head;
     } optim;
+    struct {
+        int dtype; // CONFIG_DTYPE_*
+        bool deterministic;
+        long loss_scale, loss_growth;
+        int fp8_scaling; // CONFIG_FP8_*
+        long amax_history;
+        char fp8_keep[CONFIG_TEXT];
+    } numerics;
+    struct {
+        int recompute; // CONFIG_RECOMPUTE_*
+        long recompute_every;
+        int compress; // CONFIG_COMPRESS_*
+    } memory;
     struct {
         long tokens, stride;
     } eval;
@@ -79,6 +115,10 @@ typedef struct {
         bool resume;
         long keep;
     } ckpt;
+    struct {
+        double skip_z;
+        long window, max_skips;
+    } monitor;
     ConfigOrigin origin[CONFIG_MAX_KEYS]; // by row of the table
 } Config;
 

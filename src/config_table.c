@@ -1,14 +1,9 @@
-// config_table: one row for each key, and what can be done with a single row: read, print, describe it.
-//
-// A key exists because it stands in this table, and nowhere else: the parser, --help, the start-up table,
-// the written config.toml and the reference in doc/config.md walk the rows. To add a key: add the member in
-// config.h, add the row here, read the member where it matters (test_config fails while nobody reads it).
+// config_table: what can be done with a single row of the table of keys (config_keys.c): read, print, describe it.
 //
 // The invariant: config_table_format() and config_table_parse() are inverse to each other for every row,
 // so a written configuration is the configuration that ran.
 //
-// Rejected: a macro list that declares member and row at once (X-macros). It saves one line a key, and
-// hides the struct that every other file reads from.
+// Rejected: a table of conversion functions by type. Five types in one switch are shorter to read.
 #include "config_table.h"
 
 #include <errno.h>
@@ -17,124 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// (section, key, default, allowed values, unit, needs, help), as far as the type has them
-#define ROW(s, k, type, def, allowed, unit, needs, help) \
-    {#s "." #k, type, offsetof(Config, s.k), def, allowed, unit, needs, help}
-#define INT(s, k, def, range, unit, needs, help) ROW(s, k, CONFIG_INTEGER, def, range, unit, needs, help)
-#define NUM(s, k, def, range, unit, needs, help) ROW(s, k, CONFIG_NUMBER, def, range, unit, needs, help)
-#define BOOL(s, k, def, help) ROW(s, k, CONFIG_BOOL, def, "", "", "", help)
-#define TEXT(s, k, def, help) ROW(s, k, CONFIG_STRING, def, "", "", "", help)
-#define ONE_OF(s, k, def, choices, help) ROW(s, k, CONFIG_CHOICE, def, choices, "", "", help)
-
-static const ConfigKey TABLE[] = {
-    TEXT(run, name, "run", "name of the run; its directory is run.dir/run.name"),
-    TEXT(run, dir, "runs", "directory that holds the runs"),
-    INT(run, seed, "1337", "[0, inf)", "", "", "seed of initial weights, data order and samples"),
-    INT(run, steps, "0", "[0, inf)", "steps", "",
-        "optimizer steps in all; 0: as many as run.minutes allows"),
-    NUM(run, minutes, "0", "[0, inf)", "minutes", "run.steps=0",
-        "training time; run.steps is derived from the measured speed"),
-    INT(run, stop_at, "0", "[0, inf)", "steps", "",
-        "end early at this step, with the schedule unchanged; 0: do not"),
-    INT(run, log_every, "1", "[1, inf)", "steps", "", "steps from one logged step to the next"),
-    INT(run, eval_every, "250", "[0, inf)", "steps", "",
-        "steps from one evaluation to the next; 0: at the end only"),
-    INT(run, save_every, "0", "[0, inf)", "steps", "",
-        "steps from one checkpoint to the next; 0: at the end only"),
-    INT(run, sample_every, "0", "[0, inf)", "steps", "",
-        "steps from one sample to the next; 0: at the end only"),
-    INT(run, threads, "0", "[0, 4096]", "threads", "", "CPU threads; 0: all cores"),
-    BOOL(run, account, "false",
-        "write account.json after the first step: the bytes held, by kind; compare build/plan memory"),
-    INT(run, dump, "0", "[0, inf)", "steps", "",
-        "write the weights, losses and gradients of this update (from 1) to dump/, for build/diff; 0: do not"),
-
-    TEXT(data, train, "", "token shards to train on; a path or a pattern such as data/train_*.bin"),
-    TEXT(data, val, "", "token shards to evaluate on; a path or a pattern"),
-    TEXT(data, tokenizer, "", "folder of the tokenizer that made the shards"),
-    TEXT(data, floor, "", "floor.json with the entropy of the validation text, where its source knows it"),
-    BOOL(data, shuffle, "true",
-        "windows of the training text in random order, anew each epoch; false: in the order of the files"),
-
-    TEXT(model, preset, "", "preset of the model; its [model] section fills the model keys that are not set"),
-    INT(model, layers, "4", "[1, 100000]", "", "", "transformer blocks"),
-    INT(model, channels, "128", "[1, 1000000]", "", "", "width of the residual stream"),
-    INT(model, heads, "4", "[1, 100000]", "", "", "query heads"),
-    INT(model, kv_heads, "0", "[0, 100000]", "", "",
-        "key/value heads; divides model.heads; 0: model.heads"),
-    INT(model, head_size, "0", "[0, 100000]", "", "", "elements of one head; 0: channels / heads"),
-    INT(model, ffn, "0", "[0, 10000000]", "", "",
-        "width of the feed-forward layer; 0: 4 * channels for gelu; for swiglu 8/3 * channels, "
-        "rounded up to a multiple of 64"),
-    INT(model, vocab, "0", "[0, 2147483647]", "tokens", "", "vocabulary size; 0: the tokenizer's"),
-    INT(model, context, "128", "[1, 100000000]", "tokens", "", "sequence length"),
-    ONE_OF(model, norm, "layernorm", "layernorm|rmsnorm",
-        "normalisation before attention, feed-forward and head"),
-    NUM(model, norm_eps, "1e-5", "(0, 1]", "", "",
-        "added to the variance (layernorm) or mean square (rmsnorm)"),
-    ONE_OF(model, activation, "gelu", "gelu|swiglu",
-        "feed-forward: gelu (tanh form), or swiglu with a gate matrix"),
-    ONE_OF(model, position, "learned", "learned|rope",
-        "learned position embedding, or rotary queries and keys"),
-    NUM(model, rope_theta, "10000", "[1, inf)", "", "model.position=rope", "base of the rotary angles"),
-    BOOL(model, bias, "true", "linear layers (and layernorm) have biases"),
-    BOOL(model, tie, "true", "the head shares the token embedding's matrix"),
-    BOOL(model, qk_norm, "false", "RMSNorm on each head's queries and keys"),
-
-    INT(batch, tokens, "4096", "[1, inf)", "tokens", "",
-        "tokens of one optimizer step, over all micro-batches"),
-    INT(batch, micro, "8", "[1, 1000000]", "sequences", "",
-        "sequences of one micro-batch: what is in memory at once"),
-    INT(batch, accum, NULL, "[1, inf)", "micro-batches", "",
-        "gradient accumulation: tokens / (micro * model.context)"),
-
-    ONE_OF(optim, name, "adamw", "adamw", "optimizer"),
-    NUM(optim, lr, "1e-3", "[0, inf)", "", "", "peak learning rate"),
-    NUM(optim, min_lr, "-1", "[-1, inf)", "", "optim.schedule=cosine",
-        "learning rate at the end; -1: lr / 10"),
-    INT(optim, warmup, "50", "[0, inf)", "steps", "", "steps of linear growth from 0 to lr"),
-    ONE_OF(optim, schedule, "cosine", "cosine|constant", "learning rate after the warm-up"),
-    INT(optim, decay_steps, "0", "[0, inf)", "steps", "optim.schedule=cosine",
-        "step from which on the learning rate is min_lr; 0: run.steps"),
-    NUM(optim, beta1, "0.9", "[0, 1)", "", "", "decay of the mean of gradients"),
-    NUM(optim, beta2, "0.95", "[0, 1)", "", "", "decay of the mean of squared gradients"),
-    NUM(optim, eps, "1e-8", "(0, 1]", "", "", "added to the root of the second moment"),
-    NUM(optim, weight_decay, "0.1", "[0, inf)", "", "",
-        "decoupled decay of the matrices (never of vectors)"),
-    NUM(optim, clip, "1.0", "[0, inf)", "", "", "largest global gradient norm; 0: off"),
-
-    INT(eval, tokens, "0", "[0, inf)", "tokens", "",
-        "tokens to evaluate on; 0: the whole validation set"),
-    INT(eval, stride, "0", "[0, inf)", "tokens", "",
-        "from one window to the next; 0: model.context, no overlap. Each token is scored once; the smaller "
-        "the stride, the more context it has: at least context - stride tokens"),
-
-    TEXT(sample, prompt, "", "text that the samples continue; empty: start of a document"),
-    INT(sample, tokens, "200", "[1, inf)", "tokens", "", "length of one sample"),
-    INT(sample, count, "1", "[0, 1000000]", "", "", "samples at a time; 0: none"),
-    NUM(sample, temperature, "0.8", "[0, inf)", "", "",
-        "divides the logits; 0: always the likeliest token"),
-    INT(sample, top_k, "0", "[0, inf)", "tokens", "sample.temperature>0",
-        "draw from the k likeliest tokens; 0: all"),
-    NUM(sample, top_p, "1.0", "(0, 1]", "", "sample.temperature>0",
-        "draw from the fewest tokens that hold this probability; 1: all"),
-
-    BOOL(ckpt, resume, "false", "continue from the run's newest complete checkpoint"),
-    INT(ckpt, keep, "2", "[0, inf)", "", "", "newest checkpoints to keep; 0: all"),
-};
-enum { N_KEYS = sizeof TABLE / sizeof *TABLE };
-_Static_assert((int)N_KEYS <= (int)CONFIG_MAX_KEYS, "Config.origin has one entry for each row");
-
-const ConfigKey *config_table(int *n_keys)
-{
-    *n_keys = N_KEYS;
-    return TABLE;
-}
-
 int config_table_find(const char *name)
 {
-    for (int i = 0; i < N_KEYS; i++)
-        if (!strcmp(TABLE[i].name, name)) return i;
+    int n_keys;
+    const ConfigKey *table = config_table(&n_keys);
+    for (int i = 0; i < n_keys; i++)
+        if (!strcmp(table[i].name, name)) return i;
     return -1;
 }
 
@@ -163,14 +46,15 @@ int config_table_distance(const char *a, const char *b)
 const char *config_table_section(const char *name, int *n)
 {
     const char *best = NULL;
-    int best_distance = 0;
-    for (int i = 0; i < N_KEYS; i++) {
+    int n_keys, best_distance = 0;
+    const ConfigKey *table = config_table(&n_keys);
+    for (int i = 0; i < n_keys; i++) {
         char section[32];
-        int length = (int)strcspn(TABLE[i].name, ".");
-        snprintf(section, sizeof section, "%.*s", length, TABLE[i].name);
+        int length = (int)strcspn(table[i].name, ".");
+        snprintf(section, sizeof section, "%.*s", length, table[i].name);
         int distance = config_table_distance(name, section);
         if (best && distance >= best_distance) continue;
-        best = TABLE[i].name;
+        best = table[i].name;
         best_distance = distance;
         *n = length;
     }
@@ -182,10 +66,12 @@ int config_table_nearest(const char *name)
 {
     const char *dot = strchr(name, '.');
     const char *short_name = dot ? dot + 1 : name;
+    int n_keys;
+    const ConfigKey *table = config_table(&n_keys);
     int best = -1, best_distance = (int)strlen(short_name) / 2 + 2;
-    for (int i = 0; i < N_KEYS; i++) {
-        int whole = config_table_distance(name, TABLE[i].name);
-        int key_only = 2 + config_table_distance(short_name, strchr(TABLE[i].name, '.') + 1);
+    for (int i = 0; i < n_keys; i++) {
+        int whole = config_table_distance(name, table[i].name);
+        int key_only = 2 + config_table_distance(short_name, strchr(table[i].name, '.') + 1);
         int distance = whole < key_only ? whole : key_only;
         if (distance < best_distance) {
             best = i;
@@ -358,14 +244,15 @@ void config_table_describe(const ConfigKey *key, char *out, size_t size)
     out[n] = 0;
 }
 
-// `needs` is "section.key=value" or "section.key>0".
+// `needs` is "section.key=value", "section.key=value|value" or "section.key>0".
 bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *needed)
 {
+    int n_keys;
     if (!*key->needs) return true;
     char name[64], value[CONFIG_TEXT];
     size_t n = strcspn(key->needs, "=>");
     snprintf(name, sizeof name, "%.*s", (int)n, key->needs);
     *needed = config_table_find(name);
-    config_table_format(&TABLE[*needed], cfg, value, sizeof value);
-    return key->needs[n] == '>' ? strtod(value, NULL) > 0 : !strcmp(value, key->needs + n + 1);
+    config_table_format(&config_table(&n_keys)[*needed], cfg, value, sizeof value);
+    return key->needs[n] == '>' ? strtod(value, NULL) > 0 : choice_index(key->needs + n + 1, value) >= 0;
 }

@@ -12,6 +12,7 @@
 #include "eval.h"
 
 #include "check.h"
+#include "packing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,16 +27,16 @@ static void fill_window(const Dataset *val, int64_t scored, int64_t end, size_t 
 }
 
 EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t stride, size_t B, size_t T,
-                    const int32_t *token_bytes)
+                    const int32_t *token_bytes, int32_t eot)
 {
     int64_t n = dataset_tokens(val) - 1;
     if (tokens > 0 && tokens < n) n = tokens;
     if (n < 1) die("validation set: %lld tokens, 2 are the least", (long long)dataset_tokens(val));
     if ((int64_t)T > n) T = (size_t)n;
     if (stride < 1 || stride > (int64_t)T) stride = (int64_t)T;
-    int32_t *token = malloc(2 * B * T * sizeof *token);
+    int32_t *token = malloc(4 * B * T * sizeof *token);
     if (!token) die("evaluation: no memory for %zu tokens", B * T);
-    int32_t *target = token + B * T;
+    int32_t *target = token + B * T, *pos = eot >= 0 ? target + B * T : NULL, *first = target + 2 * B * T;
     double sum = 0;
     for (int64_t scored = 0; scored < n;) {
         size_t b = 0;
@@ -44,7 +45,9 @@ EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t st
             fill_window(val, scored, end, T, token + b * T, target + b * T);
             scored = end;
         }
-        model_set_batch(model, token, NULL, target, b, T);
+        if (pos) packing_positions(token, b, T, eot, pos, first, NULL);
+        model_set_batch(model, token, pos, target, b, T);
+        if (pos) model_set_documents(model, first);
         sum += model_evaluate(model);
     }
     free(token);

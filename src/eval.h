@@ -16,9 +16,9 @@ typedef struct {
 // Scores the first `tokens` targets of the set (0: all), in windows of T tokens that move on by `stride`
 // (1..T). Every target is scored exactly once; from the second window on, each has at least T - stride
 // tokens before it. B windows at a time. token_bytes (V) as in dataset_text_bytes; NULL: bits per byte
-// are not wanted.
+// are not wanted. eot >= 0: a token sees its own document only, which starts with eot (packing.h).
 EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t stride, size_t B, size_t T,
-                    const int32_t *token_bytes);
+                    const int32_t *token_bytes, int32_t eot);
 
 #ifdef __cplusplus
 }

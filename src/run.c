@@ -1,22 +1,18 @@
-// run: builds a training run from its config and provides the steps of the loop.
+// run: builds a training run from its config: device, data, model, optimizer, schedule, a checkpoint to go on
+// from. (run_step.c has the step, run_report.c evaluation, samples and checkpoints.)
 //
-// The invariant: a step is a function of (config, step, weights, optimizer state). Sample s of the run
-// always holds the same tokens, step k always takes samples [k n, (k + 1) n), and nothing else is
-// carried from step to step; so a run that was stopped and resumed goes through the same states, bit for
-// bit, as one that was not.
+// The invariant: everything that a person can have got wrong is found here, before step 0: the order is
+// config, data, directory, memory, checkpoint, and each of them dies with one line.
 //
-// The loss of a step is the sum of token losses over the number of valid tokens of the whole global
-// batch. That number is known before the first micro-batch runs, and every micro-batch scales its
-// gradient by it; averaging the averages of micro-batches would weigh tokens unequally when their valid
-// counts differ.
+// Rejected: a model that is built from the checkpoint's own configuration. The command says what runs; a checkpoint
+// that does not fit is refused.
 #include "run.h"
 
-#include "account.h"
 #include "blas.h"
 #include "check.h"
 #include "disk.h"
-#include "dump.h"
-#include "sample.h"
+#include "mup.h"
+#include "narrow.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -25,15 +21,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+// Keys whose choices are another component's enum, in its order.
+_Static_assert((int)SCHEDULE_WSD == (int)CONFIG_SCHEDULE_WSD && (int)SCHEDULE_INVSQRT == (int)CONFIG_SCHEDULE_INVSQRT &&
+               (int)SCHEDULE_SHAPE_SQRT == (int)CONFIG_SHAPE_SQRT && (int)OPTIM_MUON == (int)CONFIG_OPTIM_MUON &&
+               (int)OPTIM_LION == (int)CONFIG_OPTIM_LION && (int)RECOMPUTE_FULL == (int)CONFIG_RECOMPUTE_FULL &&
+               (int)RECOMPUTE_SQRT == (int)CONFIG_RECOMPUTE_SQRT && (int)CLIP_TENSOR == (int)CONFIG_AGC_TENSOR,
+               "an enum of config.h is out of step");
 
 ModelShape run_shape(const Config *cfg)
 {
@@ -47,7 +42,25 @@ ModelShape run_shape(const Config *cfg)
         .swiglu = cfg->model.activation == CONFIG_ACTIVATION_SWIGLU,
         .rope = cfg->model.position == CONFIG_POSITION_ROPE,
         .bias = cfg->model.bias, .tie = cfg->model.tie, .qk_norm = cfg->model.qk_norm,
+        .mup_base = (size_t)cfg->optim.mup_base, .mup_base_head = (size_t)cfg->optim.mup_base_head,
     };
+}
+
+Dev *run_device(const Config *cfg, Dev *cpu)
+{
+    cpu->deterministic = cfg->numerics.deterministic;
+    if (cfg->numerics.dtype == CONFIG_DTYPE_FP32) return cpu;
+    return narrow_create(cpu, (NarrowOptions){
+        .x_type = cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_BF16,
+        .fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8,
+        .scaling = cfg->numerics.fp8_scaling == CONFIG_FP8_CURRENT ? FP8_CURRENT : FP8_DELAYED,
+        .history = (int)cfg->numerics.amax_history});
+}
+
+void run_device_free(Dev *dev, Dev *cpu)
+{
+    if (dev != cpu) narrow_free(dev);
+    dev_cpu_free(cpu);
 }
 
 static void make_dirs(const char *path)
@@ -95,6 +108,9 @@ static void open_data(Run *run)
         config_set_derived(cfg, "model.vocab", vocab);
         config_resolve(cfg);
     }
+    if (cfg->data.document_mask && tokenizer_eot(run->tokenizer) < 0)
+        die("data.document_mask: the tokenizer in %s has no <|endoftext|>, which is where documents start",
+            cfg->data.tokenizer);
     if (cfg->model.vocab < vocab)
         die("model.vocab = %ld: the tokenizer has %d tokens (try --model.vocab=0)", cfg->model.vocab, vocab);
     run->train = dataset_open(cfg->data.train, vocab);
@@ -116,17 +132,46 @@ static double measure_peak(const ModelShape *s, size_t N, int threads)
     return 1e9 * blas_peak(shape, sizeof shape / sizeof *shape, threads, 0.5);
 }
 
+static OptimSettings optim_settings(const Config *cfg)
+{
+    return (OptimSettings){
+        .name = (OptimName)cfg->optim.name, .beta1 = (float)cfg->optim.beta1, .beta2 = (float)cfg->optim.beta2,
+        .eps = (float)cfg->optim.eps, .weight_decay = (float)cfg->optim.weight_decay,
+        .momentum = (float)cfg->optim.momentum, .matrix_lr = (float)cfg->optim.matrix_lr,
+        .relative_step = cfg->optim.relative_step, .clip = (float)cfg->optim.clip,
+        .agc = (float)cfg->optim.agc, .agc_unit = (ClipUnit)cfg->optim.agc_unit};
+}
+
 void run_allocate(Run *run)
 {
     const Config *cfg = &run->cfg;
     ModelShape shape = run_shape(cfg);
-    size_t n = (size_t)cfg->batch.tokens;
-    run->model = model_allocate(&shape, run->dev, &run->mem, (size_t)cfg->batch.micro, shape.context, true);
-    run->optim = optim_create(run->model, (float)cfg->optim.beta1, (float)cfg->optim.beta2, (float)cfg->optim.eps,
-                              (float)cfg->optim.weight_decay, (float)cfg->optim.clip);
+    mup_check(&shape, optim_kind((OptimName)cfg->optim.name)->name);
+    size_t n = (size_t)cfg->batch.tokens, T = shape.context;
+    ModelOptions options = {
+        .recompute = {.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
+                      .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8},
+        .documents = cfg->data.document_mask, .sequences = n / T};
+    run->model = model_allocate_with(&shape, run->dev, &run->mem, (size_t)cfg->batch.micro, T, true, options);
+    run->optim = optim_create(run->model, optim_settings(cfg));
     run->cache = model_cache_create(run->model);
-    run->token = mem_alloc(&run->mem, MEM_SCRATCH, 2 * n * sizeof *run->token, "a step's tokens");
+    run->token = mem_alloc(&run->mem, MEM_SCRATCH, (cfg->data.document_mask ? 4 : 2) * n * sizeof *run->token,
+                           "a step's tokens");
     run->target = run->token + n;
+    run->pos = cfg->data.document_mask ? run->token + 2 * n : NULL;
+    run->first = cfg->data.document_mask ? run->token + 3 * n : NULL;
+    if (cfg->run.norms_every) run->norms = norms_create(run->model);
+}
+
+// Scales of fp16 and fp8: what the numbers need beside the weights.
+static void build_precision(Run *run)
+{
+    const Config *cfg = &run->cfg;
+    bool fp16 = cfg->numerics.dtype == CONFIG_DTYPE_FP16;
+    run->scaler = fp16 ? scaler_create((float)cfg->numerics.loss_scale, (int)cfg->numerics.loss_growth)
+                       : scaler_none();
+    run->fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8 ? narrow_fp8(run->dev) : NULL;
+    if (run->fp8) fp8_set_sites(run->fp8, &run->model->params, cfg->numerics.fp8_keep);
 }
 
 static void build_model(Run *run)
@@ -134,36 +179,53 @@ static void build_model(Run *run)
     run_allocate(run);
     Model *model = run->model;
     params_init(&model->params, (uint64_t)run->cfg.run.seed, model->weights);
+    model_weights_changed(model);
+    build_precision(run);
+    run->monitor = monitor_create((size_t)run->cfg.monitor.window, run->cfg.monitor.skip_z, run->cfg.monitor.max_skips);
     run->peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev->threads);
+}
+
+// As before the first step.
+static void reset_precision(Run *run)
+{
+    size_t n;
+    float *state = run->fp8 ? fp8_state(run->fp8, &n) : NULL;
+    if (state) memset(state, 0, n * sizeof *state);
+    build_precision(run);
 }
 
 // run.minutes: times a few updates on the fresh model, puts the model back to its start, and sets run.steps.
 static void derive_steps(Run *run)
 {
     enum { TRIES = 6 };
-    double best = 1e30, begin = now_s();
-    for (int i = 0; i < TRIES && (i < 2 || now_s() - begin < 20); i++) {
+    double best = 1e30, spent = 0;
+    for (int i = 0; i < TRIES && (i < 2 || spent < 20); i++) {
         StepResult r = run_step(run, i);
+        spent += r.seconds;
         if (i > 0 && r.seconds < best) best = r.seconds; // the first one touches the memory
     }
-    size_t n_bytes = run->model->params.n_elems * sizeof(float);
     params_init(&run->model->params, (uint64_t)run->cfg.run.seed, run->model->weights);
-    run->dev->zero(run->dev, run->optim.m, n_bytes);
-    run->dev->zero(run->dev, run->optim.v, n_bytes);
-    run->optim.step = 0;
+    model_weights_changed(run->model);
+    optim_reset(&run->optim, run->model);
+    reset_precision(run);
+    monitor_reset(&run->monitor);
     run->seconds = 0;
     long steps = (long)(60 * run->cfg.run.minutes / best);
     config_set_derived(&run->cfg, "run.steps", steps > 0 ? steps : 1);
     config_resolve(&run->cfg);
 }
 
-static void set_schedule(Run *run)
+void run_schedule(Run *run)
 {
     const Config *cfg = &run->cfg;
+    long decay_start = cfg->optim.decay_steps - cfg->optim.wsd_decay;
     run->schedule = (Schedule){
-        .kind = cfg->optim.schedule == CONFIG_SCHEDULE_COSINE ? SCHEDULE_COSINE : SCHEDULE_CONSTANT,
-        .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr, .warmup = cfg->optim.warmup,
-        .decay_steps = cfg->optim.decay_steps};
+        .kind = (ScheduleKind)cfg->optim.schedule, .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr,
+        .warmup = cfg->optim.warmup, .decay_steps = cfg->optim.decay_steps,
+        .decay_start = decay_start > cfg->optim.warmup ? decay_start : cfg->optim.warmup,
+        .shape = (ScheduleShape)cfg->optim.wsd_shape};
+    run->ramp = ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
+                          cfg->batch.micro, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
     run->last_step = cfg->run.stop_at && cfg->run.stop_at < cfg->run.steps ? cfg->run.stop_at : cfg->run.steps;
 }
 
@@ -183,7 +245,7 @@ static char *config_text(const Run *run)
 static void check_resumed(const Run *run, const CkptState *state)
 {
     const Config *cfg = &run->cfg;
-    uint64_t sample = (uint64_t)state->step * (uint64_t)(cfg->batch.tokens / cfg->model.context);
+    uint64_t sample = (uint64_t)ramp_at(&run->ramp, state->step).before;
     if (state->seed != (uint64_t)cfg->run.seed)
         die("%s: run.seed: the checkpoint was trained with %llu, this run has %ld (set it so, or use another run.name)",
             run->dir, (unsigned long long)state->seed, cfg->run.seed);
@@ -191,6 +253,38 @@ static void check_resumed(const Run *run, const CkptState *state)
         die("%s: batch.tokens: the checkpoint of step %ld has seen %llu samples, with %ld tokens a step it would be %llu "
             "(set it as it was, or use another run.name)", run->dir, state->step, (unsigned long long)state->sample,
             cfg->batch.tokens, (unsigned long long)sample);
+}
+
+int run_extras(Run *run, CkptExtra extra[RUN_EXTRAS])
+{
+    size_t n = 0;
+    float *amax = run->fp8 ? fp8_state(run->fp8, &n) : NULL;
+    if (amax && !run->fp8_amax) run->fp8_amax = calloc(n, sizeof *run->fp8_amax);
+    if (amax && !run->fp8_amax) die("run: no memory for %zu scales", n);
+    for (size_t i = 0; i < n; i++) run->fp8_amax[i] = amax[i];
+    run->scaler_state[0] = run->scaler.scale;
+    run->scaler_state[1] = run->scaler.good_steps;
+    int used = 0;
+    if (run->cfg.numerics.dtype == CONFIG_DTYPE_FP16) // 1 elsewhere, which fp16 must not go on with
+        extra[used++] = (CkptExtra){"loss_scale", 2, run->scaler_state};
+    if (n) extra[used++] = (CkptExtra){"fp8.amax", n, run->fp8_amax};
+    if (run->cfg.monitor.skip_z > 0) {
+        CkptExtra *windows = &extra[used++];
+        windows->name = "monitor";
+        windows->value = monitor_state(&run->monitor, &windows->n);
+    }
+    return used;
+}
+
+// The way back: what run_extras pointed at has been filled from a checkpoint.
+static void extras_loaded(Run *run)
+{
+    size_t n = 0;
+    float *amax = run->fp8 ? fp8_state(run->fp8, &n) : NULL;
+    for (size_t i = 0; i < n; i++) amax[i] = (float)run->fp8_amax[i];
+    if (run->cfg.numerics.dtype != CONFIG_DTYPE_FP16) return;
+    run->scaler.scale = (float)run->scaler_state[0];
+    run->scaler.good_steps = (int)run->scaler_state[1];
 }
 
 static void resume_or_start(Run *run)
@@ -210,7 +304,7 @@ static void resume_or_start(Run *run)
             config_set_derived(cfg, "run.steps", before.run.steps);
             config_resolve(cfg);
         } else {
-            set_schedule(run);
+            run_schedule(run);
             derive_steps(run);
         }
     }
@@ -219,19 +313,25 @@ static void resume_or_start(Run *run)
         die("run.dump = %ld: the run has %ld updates (try --run.dump=%ld)", cfg->run.dump, cfg->run.steps,
             cfg->run.steps);
     run->config_text = config_text(run);
-    set_schedule(run);
-    CkptState state = {.config = run->config_text};
+    run_schedule(run);
+    schedule_check(&run->schedule);
+    CkptExtra extra[RUN_EXTRAS];
+    CkptState state = {.config = run->config_text, .optim = run->optim.kind->name, .extra = extra,
+                       .n_extra = run_extras(run, extra)};
     bool resumed = cfg->ckpt.resume &&
-                   ckpt_load_newest(run->dir, &run->model->params, run->model->weights, run->optim.m,
-                                    run->optim.v, &state);
+                   ckpt_load_newest(run->dir, &run->model->params, run->model->weights, run->optim.state,
+                                    run->optim.kind->n_states, &state);
     if (resumed) check_resumed(run, &state);
+    if (resumed) model_weights_changed(run->model);
     config_write(cfg, path); // a resume that is refused leaves the run's own
     if (!resumed) return;
     run->first_step = state.step;
     run->optim.step = (int)state.adam_step;
     run->seconds = state.seconds;
     run->best_val = state.best_val;
+    extras_loaded(run);
 }
+
 
 static void begin_progress(Run *run)
 {
@@ -263,14 +363,20 @@ static void begin_progress(Run *run)
 
 void run_open(Run *run, const Config *cfg, Dev *dev)
 {
-    *run = (Run){.cfg = *cfg, .dev = dev, .best_val = INFINITY};
+    *run = (Run){.cfg = *cfg, .dev = dev, .best_val = INFINITY, .noise = noise_create(0.9)};
     open_data(run);
     int n = snprintf(run->dir, sizeof run->dir, "%s/%s", cfg->run.dir, cfg->run.name);
     if (n < 0 || n >= (int)sizeof run->dir) die("run.dir and run.name: longer than %zu characters", sizeof run->dir);
     make_dirs(run->dir);
+    if (cfg->run.noise_every && cfg->batch.accum < 2)
+        die("run.noise_every: needs two micro-batches in a step, batch.accum is %ld (try a smaller --batch.micro)",
+            cfg->batch.accum);
+    if (cfg->run.noise_every && cfg->numerics.deterministic)
+        die("run.noise_every: not with numerics.deterministic, which adds gradients in another order");
     build_model(run);
     resume_or_start(run);
     run->dump_update = cfg->run.dump; // not earlier: the updates of derive_steps are not the run's
+    if (cfg->run.norms_every) norms_open(&run->norms, run->dir);
     begin_progress(run);
 }
 
@@ -278,110 +384,12 @@ void run_close(Run *run)
 {
     free(run->config_text);
     free(run->token_bytes);
+    free(run->fp8_amax);
+    monitor_free(&run->monitor);
+    if (run->cfg.run.norms_every) norms_close(&run->norms);
     dataset_close(run->train);
     dataset_close(run->val);
     tokenizer_free(run->tokenizer);
     mem_free_all(&run->mem);
     model_free(run->model);
-}
-
-StepResult run_step(Run *run, long step)
-{
-    const Config *cfg = &run->cfg;
-    double begin = now_s();
-    size_t B = (size_t)cfg->batch.micro, T = (size_t)cfg->model.context, rows = (size_t)cfg->batch.tokens / T;
-    size_t valid = 0;
-    for (size_t i = 0; i < rows; i++)
-        dataset_window(run->train, (int64_t)step * (int64_t)rows + (int64_t)i, (int)T, (uint64_t)cfg->run.seed,
-                       cfg->data.shuffle, run->token + i * T, run->target + i * T);
-    for (size_t i = 0; i < rows * T; i++) valid += run->target[i] >= 0;
-
-    bool dump = step + 1 == run->dump_update;
-    float *losses = dump ? calloc(rows * T, sizeof *losses) : NULL;
-    if (dump && !losses) die("run.dump: no memory for the losses of %zu tokens", rows * T);
-    StepResult result = {.lr = schedule_lr(&run->schedule, step)};
-    for (long micro = 0; micro < cfg->batch.accum; micro++) {
-        size_t at = (size_t)micro * B * T;
-        model_set_batch(run->model, run->token + at, NULL, run->target + at, B, T);
-        result.loss += model_forward_backward(run->model, 1 / (float)valid);
-        if (dump) run->dev->to_host(run->dev, losses + at, run->model->loss, B * T * sizeof *losses);
-    }
-    result.loss /= (double)valid;
-    if (dump) dump_write(run->dir, step + 1, run->model, losses, rows);
-    free(losses);
-    result.grad_norm = optim_step(&run->optim, run->model, result.lr);
-    result.seconds = now_s() - begin;
-    run->seconds += result.seconds;
-    return result;
-}
-
-static MetricsRow evaluate(Run *run, long step)
-{
-    const Config *cfg = &run->cfg;
-    EvalResult result = eval_run(run->model, run->val, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
-                                 (size_t)cfg->model.context, run->token_bytes);
-    if (result.loss < run->best_val) run->best_val = result.loss;
-    return (MetricsRow){.step = step, .tokens = step * cfg->batch.tokens, .val_loss = result.loss,
-                        .val_bpb = result.bpb, .seconds = run->seconds};
-}
-
-void run_eval(Run *run, long step)
-{
-    MetricsRow row = evaluate(run, step);
-    progress_val(run->progress, &row);
-}
-
-void run_end(Run *run, long step, bool interrupted)
-{
-    MetricsRow row = {.step = step, .tokens = step * run->cfg.batch.tokens, .val_loss = NAN, .val_bpb = NAN,
-                      .seconds = run->seconds};
-    if (interrupted) progress_note(run->progress, "stopped by a signal after step %ld; to go on, the same command with "
-                                   "--ckpt.resume=true", step);
-    else row = evaluate(run, step);
-    progress_end(run->progress, &row);
-    run->progress = NULL;
-}
-
-void run_sample(Run *run, long step)
-{
-    const Config *cfg = &run->cfg;
-    char path[700];
-    snprintf(path, sizeof path, "%s/samples.txt", run->dir);
-    FILE *out = fopen(path, "a");
-    if (!out) die("%s: %s", path, strerror(errno));
-    SampleRule rule = {cfg->sample.temperature, cfg->sample.top_k, cfg->sample.top_p};
-    for (long i = 0; i < cfg->sample.count; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "sample %ld", i);
-        char *text = sample_text(run->model, &run->cache, run->tokenizer, cfg->sample.prompt,
-                                 (size_t)cfg->sample.tokens, rule,
-                                 rng_make((uint64_t)cfg->run.seed, name, (uint32_t)step));
-        fprintf(out, "== step %ld, sample %ld\n%s\n\n", step, i, text);
-        progress_event(run->progress, METRICS_SAMPLE, step, "%s", text);
-        free(text);
-    }
-    if (fclose(out)) die("%s: %s", path, strerror(errno));
-}
-
-void run_account(const Run *run)
-{
-    char path[700];
-    snprintf(path, sizeof path, "%s/account.json", run->dir);
-    account_write(&run->mem, path);
-}
-
-bool run_save(Run *run, long step)
-{
-    const Config *cfg = &run->cfg;
-    char error[600];
-    CkptState state = {.step = step, .adam_step = run->optim.step,
-                       .sample = (uint64_t)step * (uint64_t)(cfg->batch.tokens / cfg->model.context),
-                       .tokens = (uint64_t)step * (uint64_t)cfg->batch.tokens, .seed = (uint64_t)cfg->run.seed,
-                       .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text};
-    int keep = cfg->ckpt.keep ? (int)cfg->ckpt.keep : 1 << 30;
-    bool saved = ckpt_save(run->dir, &state, &run->model->params, run->model->weights, run->optim.m, run->optim.v, keep,
-                           error, sizeof error);
-    if (saved) progress_event(run->progress, METRICS_SAVE, step, "%s/checkpoints/step_%08ld", run->dir, step);
-    else progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", step, error);
-    return saved;
 }

@@ -7,14 +7,22 @@
 #include "config.h"
 #include "dataset.h"
 #include "eval.h"
+#include "fp8.h"
 #include "model.h"
+#include "monitor.h"
 #include "optim.h"
+#include "noise.h"
+#include "norms.h"
 #include "progress.h"
+#include "ramp.h"
+#include "scaler.h"
 #include "schedule.h"
 #include "tokenizer.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+enum { RUN_EXTRAS = 3 };
 
 typedef struct {
     Config cfg;
@@ -28,8 +36,17 @@ typedef struct {
     Model *model;
     Optim optim;
     Schedule schedule;
+    Ramp ramp;
+    LossScaler scaler;
+    Monitor monitor;
+    double scaler_state[2];        // scale and good_steps, as a checkpoint has them
+    Fp8 *fp8;                      // the device's; NULL unless numerics.dtype is fp8
+    double *fp8_amax;              // its state, as a checkpoint has it
+    Noise noise;                   // run.noise_every
+    Norms norms;                   // run.norms_every
     KvCache cache;
     int32_t *token, *target;       // one optimizer step's windows: (batch.tokens) each, on the host
+    int32_t *pos, *first;          // with data.document_mask: positions and document starts; else NULL
     char dir[600];
     char *config_text;             // the resolved config, as saved with checkpoints
     double peak;                   // flops per second that this machine's matmul reaches on these shapes
@@ -43,10 +60,18 @@ typedef struct {
 // What one update did.
 typedef struct {
     double loss, grad_norm, lr, seconds;
+    int64_t tokens;
+    bool rescaled; // fp16: the gradient overflowed, the update was skipped and the loss scale lowered
+    MonitorVerdict verdict;
 } StepResult;
 
 // The shape that the [model] section describes; its vocabulary must be known.
 ModelShape run_shape(const Config *cfg);
+// The device of numerics.dtype over the CPU: `cpu` itself for fp32. Model and optimizer use this one.
+Dev *run_device(const Config *cfg, Dev *cpu);
+void run_device_free(Dev *dev, Dev *cpu);
+// Sets run->schedule, run->ramp and run->last_step from run->cfg.
+void run_schedule(Run *run);
 // Model, optimizer, cache and token buffers from run->cfg and run->dev, through run->mem: all that a run
 // asks of the memory door. Nothing is initialised or touched, so that build/plan can call it with a door
 // that only counts.
@@ -56,8 +81,14 @@ void run_allocate(Run *run);
 void run_open(Run *run, const Config *cfg, Dev *dev);
 void run_close(Run *run);
 
-// One optimizer update: accum micro-batches forward and backward, then the optimizer.
+// One optimizer update: its micro-batches forward and backward, then the optimizer.
 StepResult run_step(Run *run, long step);
+// Tokens that all updates before `step` have seen.
+int64_t run_tokens(const Run *run, long step);
+// The scales, for a checkpoint to store or to fill; returns how many of `extra` are used.
+int run_extras(Run *run, CkptExtra extra[RUN_EXTRAS]);
+// Reports a verdict that is out of the ordinary, for update `step` (from 1).
+void run_verdict(Run *run, long step, const StepResult *result);
 // Evaluates and reports.
 void run_eval(Run *run, long step);
 // The last evaluation, the end record, the last plot and the closing summary; after a signal without the

@@ -200,6 +200,13 @@ static void test_names_shapes_order(void **state)
     expect("no tensor in either");
 }
 
+static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
+{
+    (void)params;
+    memcpy(dim, row->dim, sizeof row->dim);
+    return row->ndim;
+}
+
 static void test_checkpoints(void **state)
 {
     (void)state;
@@ -208,9 +215,11 @@ static void test_checkpoints(void **state)
     params_add(&params, 0, "w", 2, 2, 2, 0, 0, true, 0);
     float w[4] = {1, 2, 3, 4}, m[4] = {0}, v[4] = {0};
     CkptState s = {.step = 1};
+    CkptArray moments[2] = {{"exp_avg", ST_F32, shape_same, m, sizeof m},
+                            {"exp_avg_sq", ST_F32, shape_same, v, sizeof v}};
     for (int i = 0; i < 2; i++, v[3] = 1) { // the two runs differ in exp_avg_sq alone
         snprintf(run_dir, sizeof run_dir, "%s/run%d", dir, i);
-        assert_true(ckpt_save(run_dir, &s, &params, w, m, v, 1, error, sizeof error));
+        assert_true(ckpt_save(run_dir, &s, &params, w, moments, 2, 1, error, sizeof error));
     }
     params_free(&params);
     expect_status("run0 run0/checkpoints/step_00000001", 0);

@@ -123,7 +123,7 @@ static void test_every_target_once(void **state)
                     if (limits[k] && limits[k] < n) n = limits[k];
                     double want = 0;
                     for (int64_t t = 1; t <= n; t++) want += cost[c->token[t]] / (double)n;
-                    EvalResult r = eval_run(c->model, c->val, limits[k], strides[j], B, CONTEXT, NULL);
+                    EvalResult r = eval_run(c->model, c->val, limits[k], strides[j], B, CONTEXT, NULL, -1);
                     assert_int_equal(r.tokens, n);
                     assert_true(r.bpb == 0);
                     if (!(fabs(r.loss - want) <= COST_ERR))
@@ -155,7 +155,7 @@ static void test_context_is_what_was_promised(void **state)
         const int64_t n = TOKENS - 1 - stride % 3;
         double want = 0;
         for (int64_t j = 1; j <= n; j++) want += loss_in_context(c, j, n, stride) / (double)n;
-        double got = eval_run(c->model, c->val, n, stride, 1, CONTEXT, NULL).loss;
+        double got = eval_run(c->model, c->val, n, stride, 1, CONTEXT, NULL, -1).loss;
         if (!(fabs(got - want) <= 1e-12 * want)) fail_msg("stride %ld: %.15g, not %.15g", (long)stride, got, want);
         least = fmin(least, got);
         most = fmax(most, got);
@@ -170,14 +170,14 @@ static void test_bits_per_byte(void **state)
     for (int v = 0; v < V; v++) bytes[v] = v % 5; // some stand for no text at all, as end-of-text does
     const int64_t limits[] = {0, 1, 20};
     for (int i = 0; i < 3; i++) {
-        EvalResult r = eval_run(c->model, c->val, limits[i], 5, 2, CONTEXT, bytes);
+        EvalResult r = eval_run(c->model, c->val, limits[i], 5, 2, CONTEXT, bytes, -1);
         double n_bytes = 0; // of the targets: the first token is not one
         for (int64_t t = 1; t <= r.tokens; t++) n_bytes += bytes[c->token[t]];
         double want = n_bytes > 0 ? r.loss * (double)r.tokens / n_bytes / log(2) : 0;
         assert_true(fabs(r.bpb - want) <= 1e-12 * want);
     }
     memset(bytes, 0, sizeof bytes);
-    assert_true(eval_run(c->model, c->val, 0, 0, 1, CONTEXT, bytes).bpb == 0); // no text: not known
+    assert_true(eval_run(c->model, c->val, 0, 0, 1, CONTEXT, bytes, -1).bpb == 0); // no text: not known
 }
 
 // NaN in the weights must come out as NaN, not as a good loss.
@@ -185,13 +185,13 @@ static void test_nan_is_nan(void **state)
 {
     Case *c = *state;
     row_of(c, "final_norm.bias")[3] = NAN;
-    assert_true(isnan(eval_run(c->model, c->val, 0, 0, 2, CONTEXT, NULL).loss));
+    assert_true(isnan(eval_run(c->model, c->val, 0, 0, 2, CONTEXT, NULL, -1).loss));
 }
 
 static int evaluate(void *arg)
 {
     Case *c = arg;
-    eval_run(c->model, c->val, 0, 0, 1, CONTEXT, NULL);
+    eval_run(c->model, c->val, 0, 0, 1, CONTEXT, NULL, -1);
     return 0;
 }
 

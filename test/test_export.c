@@ -87,6 +87,13 @@ static Params describe(bool llama)
         "kv_heads = 1\nnorm = \"rmsnorm\"\nactivation = \"swiglu\"\nposition = \"rope\"\n# a comment\n" \
         "rope_theta = 10000  # default\nbias = false\ntie = false\nqk_norm = false\n"
 
+static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
+{
+    (void)params;
+    memcpy(dim, row->dim, sizeof row->dim);
+    return row->ndim;
+}
+
 static void save(const char *run_name, bool llama, const char *config)
 {
     char path[400], error[512];
@@ -97,7 +104,8 @@ static void save(const char *run_name, bool llama, const char *config)
         for (size_t i = 0; i < p.row[r].n_elems; i++) w[p.row[r].offset + i] = (float)(1000 * r + (int)i);
     CkptState s = {.step = 12, .config = config};
     snprintf(path, sizeof path, "%s/%s", dir, run_name);
-    assert_true(ckpt_save(path, &s, &p, w, zero, zero, 1, error, sizeof error));
+    CkptArray moment = {"exp_avg", ST_F32, shape_same, zero, p.n_elems * sizeof *zero};
+    assert_true(ckpt_save(path, &s, &p, w, &moment, 1, 1, error, sizeof error));
     free(zero);
     free(w);
     params_free(&p);

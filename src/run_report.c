@@ -1,0 +1,107 @@
+// run_report: what a run tells and keeps: evaluations, samples, the account of its memory, checkpoints.
+//
+// The invariant: nothing here changes the run. Evaluation and sampling read the weights, a checkpoint that cannot be
+// written is reported and the run goes on.
+#include "run.h"
+
+#include "account.h"
+#include "check.h"
+#include "sample.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void run_verdict(Run *run, long step, const StepResult *r)
+{
+    if (r->verdict.reason == MONITOR_USUAL || r->verdict.reason == MONITOR_FILLING) return;
+    char why[200];
+    RampStep batch = ramp_at(&run->ramp, step - 1);
+    monitor_explain(&run->monitor, r->verdict, why, sizeof why);
+    if (r->rescaled)
+        progress_event(run->progress, METRICS_SKIP, step,
+                       "gradient overflow: weights left as they were, loss scale lowered to %g",
+                       (double)run->scaler.scale);
+    else if (r->verdict.action == MONITOR_SKIP)
+        progress_event(run->progress, METRICS_SKIP, step, "%s: weights left as they were, samples %lld to %lld skipped",
+                       why, (long long)batch.before, (long long)(batch.before + batch.sequences - 1));
+    else
+        progress_note(run->progress, "step %ld: %s: accepted as the new level after %ld skips", step, why,
+                      run->cfg.monitor.max_skips);
+}
+
+static MetricsRow evaluate(Run *run, long step)
+{
+    const Config *cfg = &run->cfg;
+    EvalResult result = eval_run(run->model, run->val, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
+                                 (size_t)cfg->model.context, run->token_bytes,
+                                 cfg->data.document_mask ? tokenizer_eot(run->tokenizer) : -1);
+    if (result.loss < run->best_val) run->best_val = result.loss;
+    return (MetricsRow){.step = step, .tokens = run_tokens(run, step), .val_loss = result.loss,
+                        .val_bpb = result.bpb, .seconds = run->seconds};
+}
+
+void run_eval(Run *run, long step)
+{
+    MetricsRow row = evaluate(run, step);
+    progress_val(run->progress, &row);
+}
+
+void run_end(Run *run, long step, bool interrupted)
+{
+    MetricsRow row = {.step = step, .tokens = run_tokens(run, step), .val_loss = NAN, .val_bpb = NAN,
+                      .seconds = run->seconds};
+    if (interrupted) progress_note(run->progress, "stopped by a signal after step %ld; to go on, the same command with "
+                                   "--ckpt.resume=true", step);
+    else row = evaluate(run, step);
+    progress_end(run->progress, &row);
+    run->progress = NULL;
+}
+
+void run_sample(Run *run, long step)
+{
+    const Config *cfg = &run->cfg;
+    char path[700];
+    snprintf(path, sizeof path, "%s/samples.txt", run->dir);
+    FILE *out = fopen(path, "a");
+    if (!out) die("%s: %s", path, strerror(errno));
+    SampleRule rule = {cfg->sample.temperature, cfg->sample.top_k, cfg->sample.top_p};
+    for (long i = 0; i < cfg->sample.count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "sample %ld", i);
+        char *text = sample_text(run->model, &run->cache, run->tokenizer, cfg->sample.prompt,
+                                 (size_t)cfg->sample.tokens, rule,
+                                 rng_make((uint64_t)cfg->run.seed, name, (uint32_t)step));
+        fprintf(out, "== step %ld, sample %ld\n%s\n\n", step, i, text);
+        progress_event(run->progress, METRICS_SAMPLE, step, "%s", text);
+        free(text);
+    }
+    if (fclose(out)) die("%s: %s", path, strerror(errno));
+}
+
+void run_account(const Run *run)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/account.json", run->dir);
+    account_write(&run->mem, path);
+}
+
+bool run_save(Run *run, long step)
+{
+    const Config *cfg = &run->cfg;
+    char error[600];
+    CkptExtra extra[RUN_EXTRAS];
+    CkptState state = {.step = step, .adam_step = run->optim.step,
+                       .sample = (uint64_t)ramp_at(&run->ramp, step).before,
+                       .tokens = (uint64_t)run_tokens(run, step), .seed = (uint64_t)cfg->run.seed,
+                       .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
+                       .optim = run->optim.kind->name, .extra = extra, .n_extra = run_extras(run, extra)};
+    int keep = cfg->ckpt.keep ? (int)cfg->ckpt.keep : 1 << 30;
+    bool saved = ckpt_save(run->dir, &state, &run->model->params, run->model->weights, run->optim.state,
+                           run->optim.kind->n_states, keep, error, sizeof error);
+    if (saved) progress_event(run->progress, METRICS_SAVE, step, "%s/checkpoints/step_%08ld", run->dir, step);
+    else progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", step, error);
+    return saved;
+}

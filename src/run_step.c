@@ -1,0 +1,148 @@
+// run_step: one optimizer update: data, micro-batches forward and backward, norm, verdict, clip, update.
+//
+// The invariant: a step is a function of (config, step, weights, optimizer state, scales, the monitor's windows).
+// Sample s of the run always holds the same tokens, step k always takes the samples behind those of step k - 1, and
+// nothing else is carried from step to step; so a run that was stopped and resumed goes through the same states, bit
+// for bit, as one that was not.
+//
+// The loss of a step is the sum of token losses over the number of valid tokens of the whole global
+// batch. That number is known before the first micro-batch runs, and every micro-batch scales its
+// gradient by it; averaging the averages of micro-batches would weigh tokens unequally when their valid
+// counts differ.
+//
+// In fp16 the loss is multiplied by the loss scale S (scaler.h) before backward, and the gradient by 1 / S
+// before its norm is taken, so clipping sees the true gradient.
+//
+// The monitor sees loss and norm before the optimizer sees the gradient. A batch that it skips is gone: its samples
+// count as taken, its gradient is zeroed, and neither weights nor moments nor the optimizer's count of updates change.
+#include "run.h"
+
+#include "check.h"
+#include "dump.h"
+#include "packing.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int64_t run_tokens(const Run *run, long step)
+{
+    return ramp_at(&run->ramp, step).before * run->cfg.model.context;
+}
+
+static size_t count_valid(const int32_t *target, size_t n)
+{
+    size_t valid = 0;
+    for (size_t i = 0; i < n; i++) valid += target[i] >= 0;
+    return valid;
+}
+
+// Tokens, targets, and where asked for positions and document starts, of the step's sequences. Returns the number
+// of valid targets.
+static size_t load_step(Run *run, RampStep batch)
+{
+    const Config *cfg = &run->cfg;
+    size_t T = (size_t)cfg->model.context, rows = (size_t)batch.sequences, valid;
+    for (size_t i = 0; i < rows; i++)
+        dataset_window(run->train, batch.before + (int64_t)i, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle,
+                       run->token + i * T, run->target + i * T);
+    if (run->first)
+        packing_positions(run->token, rows, T, tokenizer_eot(run->tokenizer), run->pos, run->first, run->target);
+    valid = count_valid(run->target, rows * T);
+    if (!valid) die("data.train: a step of %zu tokens has no target that counts", rows * T);
+    return valid;
+}
+
+// What the noise scale needs of a step: the first micro-batch's gradient.
+typedef struct {
+    double squares; // of the mean gradient over its tokens
+    size_t valid;   // these tokens; 0: not measured
+} FirstMicro;
+
+// Forward and backward of all micro-batches; the sum of the token losses. losses (rows * T) or NULL; first or NULL.
+static double accumulate(Run *run, long step, RampStep batch, float scale, float *losses, FirstMicro *first)
+{
+    const Config *cfg = &run->cfg;
+    size_t B = (size_t)cfg->batch.micro, T = (size_t)cfg->model.context;
+    for (size_t row = 0; row < (size_t)batch.sequences; row += B) {
+        size_t at = row * T;
+        model_set_batch(run->model, run->token + at, run->pos ? run->pos + at : NULL, run->target + at, B, T);
+        if (run->first) model_set_documents(run->model, run->first + at);
+        model_set_dropout(run->model, (float)cfg->model.dropout, (uint64_t)cfg->run.seed, (uint32_t)step,
+                          (uint64_t)batch.before + row);
+        model_forward_backward(run->model, scale);
+        if (losses) run->dev->to_host(run->dev, losses + at, run->model->loss, B * T * sizeof *losses);
+        if (row > 0 || !first) continue;
+        first->valid = count_valid(run->target, B * T);
+        double norm = clip_norm(run->dev, &run->model->params, run->model->grads,
+                                1 / ((double)scale * (double)first->valid));
+        first->squares = norm * norm;
+    }
+    return model_step_finish(run->model);
+}
+
+// dump/ holds true gradients: the loss scale, a power of two, is taken out exactly.
+static void dump(Run *run, long update, const float *losses, size_t rows)
+{
+    float *grad = run->model->grads, inverse = (float)run->optim.grad_scale;
+    if (inverse != 1) {
+        for (size_t i = 0; i < run->model->params.n_elems; i++) grad[i] *= inverse;
+        run->optim.grad_scale = 1;
+    }
+    dump_write(run->dir, update, run->model, losses, rows);
+}
+
+// The gradient noise scale (noise.h), batches in tokens.
+static void measure_noise(Run *run, long step, FirstMicro first, double norm, size_t valid)
+{
+    noise_add(&run->noise, first.squares, (double)first.valid, norm * norm, (double)valid);
+    progress_note(run->progress, "noise    step %ld: B_simple %.4g tokens (tr Sigma %.4g, |G|^2 %.4g; this batch %zu)",
+                  step, noise_scale(&run->noise), noise_trace(&run->noise), noise_signal(&run->noise), valid);
+}
+
+static bool due(long every, long update)
+{
+    return every > 0 && update % every == 0;
+}
+
+StepResult run_step(Run *run, long step)
+{
+    double begin = now_s();
+    RampStep batch = ramp_at(&run->ramp, step);
+    size_t valid = load_step(run, batch), n = (size_t)(batch.sequences * run->cfg.model.context);
+    bool dumped = step + 1 == run->dump_update;
+    float *losses = dumped ? calloc(n, sizeof *losses) : NULL;
+    if (dumped && !losses) die("run.dump: no memory for the losses of %zu tokens", n);
+
+    StepResult result = {.lr = schedule_lr_ramped(&run->schedule, &run->ramp, step), .tokens = (int64_t)n};
+    if (run->fp8) fp8_step_begin(run->fp8);
+    FirstMicro first = {0};
+    bool noise = due(run->cfg.run.noise_every, step + 1) && batch.sequences > run->cfg.batch.micro && run->progress;
+    result.loss = accumulate(run, step, batch, run->scaler.scale / (float)valid, losses, noise ? &first : NULL) /
+                  (double)valid;
+    run->optim.grad_scale = 1 / (double)run->scaler.scale;
+    if (dumped) dump(run, step + 1, losses, (size_t)batch.sequences);
+    free(losses);
+    if (run->fp8 && !fp8_step_end(run->fp8)) run->optim.grad_scale = NAN; // a saturating cast hid an overflow
+    result.grad_norm = optim_norm(&run->optim, run->model);
+    result.verdict = monitor_judge(&run->monitor, result.loss, result.grad_norm);
+    bool norms = due(run->cfg.run.norms_every, step + 1) && run->progress;
+    if (noise && first.valid) measure_noise(run, step + 1, first, result.grad_norm, valid);
+    if (norms) norms_before(&run->norms, run->model, run->optim.grad_scale);
+    if (result.verdict.action == MONITOR_ACCEPT) optim_apply(&run->optim, run->model, result.grad_norm, result.lr);
+    else optim_drop(run->model);
+    if (norms) norms_after(&run->norms, run->model, step + 1);
+    float scale = run->scaler.scale;
+    scaler_update(&run->scaler, isfinite(result.grad_norm));
+    result.rescaled = run->scaler.scale < scale;
+    result.seconds = now_s() - begin;
+    run->seconds += result.seconds;
+    return result;
+}
