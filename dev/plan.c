@@ -1,8 +1,15 @@
-// plan: what a run will need, from its configuration alone: memory to the byte, parameters, operations.
+// plan: what a run will need, from its configuration alone: memory to the byte, parameters, operations, schedule.
 //
-//   build/plan memory CONFIG [--section.key=value ...] [--json]
-//   build/plan params CONFIG [--section.key=value ...]
-//   build/plan flops  CONFIG [--section.key=value ...]
+//   build/plan memory    CONFIG [--section.key=value ...] [--json]
+//   build/plan table     CONFIG [--section.key=value ...]
+//   build/plan recompute CONFIG [--section.key=value ...]
+//   build/plan params    CONFIG [--section.key=value ...]
+//   build/plan flops     CONFIG [--section.key=value ...]
+//   build/plan schedule  CONFIG [--section.key=value ...] [--svg FILE]
+//   build/plan fp8       CONFIG [--section.key=value ...]
+//   build/plan optimizers
+//   build/plan formats
+//   build/plan noise
 //
 // CONFIG and the keys are those of build/train, and what train would refuse is refused here. Nothing is
 // allocated, so any preset can be planned on any machine. --json prints what the run itself writes to
@@ -11,55 +18,138 @@
 // Exit status: 0, 1 for a configuration that cannot be planned, 2 for a wrong command line.
 #include "account.h"
 #include "check.h"
+#include "config_table.h"
+#include "narrow.h"
 #include "plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const char usage[] =
-    "usage: plan memory|params|flops CONFIG [--section.key=value ...] [--json]\n"
-    "  memory  bytes that a training run holds, by tag, with their formulas; --json: as account.json has them\n"
-    "  params  the parameter table and its totals\n"
-    "  flops   floating-point operations per token, step and run\n"
-    "  CONFIG  a file or preset, and keys, as for build/train (build/train --help lists them)\n";
+    "usage: plan WHAT CONFIG [--section.key=value ...]\n"
+    "  memory      bytes that a training run holds, by tag, with their formulas; --json: as account.json has them\n"
+    "  table       bytes for every precision and optimizer, and for every precision and recomputation (markdown)\n"
+    "  recompute   what each mode of recomputation keeps and does again\n"
+    "  params      the parameter table and its totals\n"
+    "  flops       floating-point operations per token, step and run\n"
+    "  schedule    learning rate and batch over the run; --svg FILE: as a picture too\n"
+    "  fp8         what each matrix runs in, with --numerics.dtype=fp8\n"
+    "  CONFIG      a file or preset, and keys, as for build/train (build/train --help lists them)\n"
+    "without CONFIG:\n"
+    "  optimizers  their arrays and bytes (markdown)\n"
+    "  formats     range and precision of the number formats\n"
+    "  noise       two estimators of the gradient noise scale, on made gradients (markdown)\n";
+
+// ---- what a configuration alone tells
+
+static void print_schedule(Config *cfg, Run *run, const char *svg)
+{
+    if (!cfg->run.steps) die("run.steps is 0: the run's length is not known before it runs (try --run.steps=1000)");
+    run->cfg = *cfg;
+    run_schedule(run);
+    schedule_check(&run->schedule);
+    schedule_print(&run->schedule, &run->ramp, cfg->run.steps, stdout);
+    if (!svg) return;
+    schedule_print_svg(&run->schedule, &run->ramp, cfg->run.steps, svg);
+    printf("\n%s is written\n", svg);
+}
+
+// ---- what needs the run's buffers, counted
+
+static void print_memory(const Run *run, bool json)
+{
+    if (json) account_print(&run->mem, stdout);
+    else plan_print_memory(run, stdout);
+}
+
+static void print_recompute(const Run *run)
+{
+    Mem door = plan_door();
+    recompute_print(&run->model->shape, run->dev, &door, run->model->max_batch, run->model->max_tokens, stdout);
+}
+
+static void print_fp8(const Run *run)
+{
+    Fp8 *fp8 = narrow_fp8(run->dev);
+    fp8_set_sites(fp8, &run->model->params, run->cfg.numerics.fp8_keep);
+    fp8_print(fp8, stdout);
+}
+
+typedef enum { MEMORY, TABLE, RECOMPUTE, PARAMS, FLOPS, SCHEDULE, FP8, OPTIMIZERS, FORMATS, NOISE, PLANS } Plan;
+static const char *const name[PLANS] = {"memory", "table", "recompute", "params", "flops", "schedule", "fp8",
+                                        "optimizers", "formats", "noise"};
+
+static void print_counted(Plan plan, Config *cfg, Run *run, bool json)
+{
+    plan_vocab(cfg);
+    if (plan == TABLE) {
+        plan_print_table(cfg, stdout);
+        return;
+    }
+    if (plan == FP8 && cfg->numerics.dtype != CONFIG_DTYPE_FP8)
+        die("numerics.dtype is not fp8 (try --numerics.dtype=fp8)");
+    Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
+    plan_open(run, cfg, dev);
+    if (plan == MEMORY) print_memory(run, json);
+    if (plan == RECOMPUTE) print_recompute(run);
+    if (plan == PARAMS) plan_print_params(run, stdout);
+    if (plan == FLOPS) plan_print_flops(run, stdout);
+    if (plan == FP8) print_fp8(run);
+    plan_close(run);
+    run_device_free(dev, cpu);
+}
+
+static Plan plan_named(const char *what)
+{
+    int best = 0, best_distance = 1000;
+    for (int i = 0; i < PLANS; i++) {
+        bool begins = *what && !strncmp(what, name[i], strlen(what)); // "opt"
+        int distance = begins ? 0 : config_table_distance(what, name[i]);
+        if (!strcmp(what, name[i])) return (Plan)i;
+        if (distance < best_distance) best = i, best_distance = distance;
+    }
+    die_usage("%s: not a plan (did you mean plan %s? plan --help lists them)", what, name[best]);
+}
 
 int main(int argc, char **argv)
 {
-    const char *what = argc > 1 ? argv[1] : "";
-    bool memory = !strcmp(what, "memory"), params = !strcmp(what, "params"), flops = !strcmp(what, "flops");
-    bool json = false;
-    if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
+    static Config cfg;
+    static Run run;
+    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         fputs(usage, stdout);
         return 0;
     }
-    if (argc < 3 && (memory || params || flops || argc < 2)) {
+    Plan plan = argc > 1 ? plan_named(argv[1]) : PLANS;
+    bool alone = plan == OPTIMIZERS || plan == FORMATS || plan == NOISE;
+    if (plan == PLANS || (!alone && argc < 3)) {
         fputs(usage, stderr);
         return 2;
     }
-    if (!memory && !params && !flops)
-        die_usage("%s: not a plan (try: plan memory, plan params or plan flops; --help)", what);
-    int n = 1;
+    if (alone && argc > 2) die_usage("%s: plan %s takes no argument", argv[2], name[plan]);
+
+    bool json = false;
+    const char *svg = NULL;
+    int n = 1; // argv[1 ...]: what train would be given
     argv[1] = argv[0];
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--json")) json = true;
+        else if (!strcmp(argv[i], "--svg")) svg = i + 1 < argc ? argv[++i] : "";
         else argv[1 + n++] = argv[i];
     }
-    if (json && !memory) die_usage("--json: only for plan memory");
+    if (json && plan != MEMORY) die_usage("--json: only for plan memory");
+    if (svg && plan != SCHEDULE) die_usage("--svg: only for plan schedule");
+    if (svg && !*svg) die_usage("--svg: no file (write --svg FILE)");
 
-    static Config cfg;
-    static Run run;
-    config_defaults(&cfg);
-    config_parse(&cfg, n, argv + 1);
-    config_resolve(&cfg);
-    plan_vocab(&cfg);
-    Dev *dev = dev_cpu_create(1);
-    plan_open(&run, &cfg, dev);
-    if (json) account_print(&run.mem, stdout);
-    else if (memory) plan_print_memory(&run, stdout);
-    else if (params) plan_print_params(&run, stdout);
-    else plan_print_flops(&run, stdout);
+    if (!alone) {
+        config_defaults(&cfg);
+        config_parse(&cfg, n, argv + 1);
+        config_resolve(&cfg);
+    }
+    if (plan == FORMATS) formats_print(stdout);
+    else if (plan == NOISE) noise_print(stdout, 1);
+    else if (plan == OPTIMIZERS) optim_print(stdout);
+    else if (plan == SCHEDULE) print_schedule(&cfg, &run, svg);
+    else print_counted(plan, &cfg, &run, json);
     if (fflush(stdout)) die("plan: cannot write the table");
-    plan_close(&run);
-    dev_cpu_free(dev);
     return 0;
 }

@@ -4,8 +4,8 @@
 #
 #   <!-- NAME -->  and  <!-- /NAME -->
 #
-# is replaced by what the function gen_NAME below prints; where it prints nothing (a run that was not made
-# here) the old text stays. Nothing between markers is written by hand, so no table can disagree with the
+# is replaced by what the function gen_NAME below prints; where that is something measured and it prints nothing
+# (a run that was not made here) the old text stays. Nothing between markers is written by hand, so no table can disagree with the
 # code, and no number lacks its command. --check changes nothing: it says which files are out of date
 # (measured parts aside) and ends with status 1 if one is.
 set -u
@@ -20,7 +20,8 @@ layer_of() { sed -n '1,12s/^\/\/.*[Ll]ayer \([0-9]\).*/\1/p' "$1" | head -n 1; }
 
 # The opening sentence of a file: "// name: what it is. Layer 0." gives "what it is".
 about() {
-    head -n 1 "$1" | sed -E 's/^\/\/ *[A-Za-z0-9_]+: *//; s/ *Layer [0-9]\..*//; s/ See [a-z_]+\.h.*//; s/\.( .*)?$//; s/\|/\\|/g'
+    awk 'NR > 4 || !/^\/\/ / { exit } { if (NR > 1) sub(/^\/\//, ""); printf "%s", $0 } END { print "" }' "$1" |
+        sed -E 's/^\/\/ *[A-Za-z0-9_]+: *//; s/ *Layer [0-9]\..*//; s/ See [a-z_]+\.h.*//; s/\.( .*)?$//; s/\|/\\|/g'
 }
 
 # One row a component. A src/NAME.c without a header of its own implements another one: its layer is that of
@@ -80,17 +81,41 @@ gen_presets() {
 gen_config() { "$build/train" --help-markdown; }
 gen_targets() { fenced sed -n 's/^## //p' Makefile; }
 
+# What build/plan works out.
+gen_formats() { fenced "$build/plan" formats; }
+gen_noise() { "$build/plan" noise; }
+gen_optimizers() { "$build/plan" optimizers; }
+gen_recompute() { fenced "$build/plan" recompute gpt2-124m; }
+gen_memory() { fenced memory_table; }
+memory_table() { "$build/plan" memory gpt2-124m >"$tmp/memory" && sed '/^tag *buffer/,$d' "$tmp/memory"; }
+gen_memory-table() { "$build/plan" table gpt2-124m; }
+gen_schedule() {
+    fenced "$build/plan" schedule gpt3-175b --batch.ramp_from=32768 --batch.ramp_tokens=4000000000 --optim.ramp_lr=sqrt
+}
+
 # What was measured: the files that the commands left behind.
-measured='run|run-text|samples|bench'
+measured='run|run-text|samples|bench|matmul-ladder|mutate|optimizers-race|optimizers-decay|packing|precision'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
 gen_bench() { [ -f runs/bench.txt ] && fenced cat runs/bench.txt; }
+gen_matmul-ladder() { left_by matmul_ladder.txt; } # scripts/matmul_ladder.sh >runs/matmul_ladder.txt
+gen_mutate() { left_by mutate.md; }                # make mutate
+gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race --steps 300 >runs/optimizers_race.md
+gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md
+gen_precision() { left_by precision.md; }               # scripts/precision.sh
+gen_packing() { # the data of make run
+    [ -f runs/stories/data/train_000000.bin ] && "$build/packing" runs/stories/data/train_000000.bin 256 64 1024 0
+}
+left_by() { [ -f "runs/$1" ] && cat "runs/$1"; }
 
 fenced() {
+    local status
     echo '```text'
     "$@"
+    status=$?
     echo '```'
+    return $status
 }
 
 # FILE with its generated parts made anew, on stdout.
@@ -111,7 +136,11 @@ rewrite() {
         fi
         if [ $check = 1 ] && [[ $name =~ ^($measured)$ ]]; then continue; fi
         "gen_$name" >"$tmp/part" || : >"$tmp/part"
-        [ -s "$tmp/part" ] || continue
+        if [ ! -s "$tmp/part" ]; then
+            [[ $name =~ ^($measured)$ ]] && continue
+            echo "error: $1: nothing was made for '$name'" >&2
+            return 1
+        fi
         cat "$tmp/part"
         skipping=$name
     done <"$1"

@@ -6,27 +6,28 @@
 // and a buffer added to the model tomorrow is in the plan at once. A model of 405 billion parameters is
 // planned in milliseconds on a laptop.
 //
-// Beside the sum of the buffers stand the formulas that the guides teach, in their symbols:
+// Beside the sum of the buffers stand the formulas that the guides teach, for every setting that changes a size.
+// They are texts, and the text that is printed is the one that is evaluated (plan_evaluate). In fp32 with AdamW:
 //
-//     parameters 4 P    gradients 4 P    optimizer 8 P
-//     activations 4 N (L A + 2 C + 2),   A = 4 C + (2H + 2G) D + 2 F + H + 4
-//     scratch     4 (N (2 C + (2H + 2G) D + F + 4) + R V + 2 S + 2 L T G D)
+//     parameters x P    gradients 4 P    optimizer 8 P          x = 4
+//     activations N (L (x (K + E) + R) + x C (L + 2) + 8)       K, E, R: see doc/recompute.md
+//     scratch     x (N (2 C + (2H + 2G) D + F) + J V + 2 L T G D) + N (16 + 8 M)
 //
-// Everything is fp32. With a gate matrix F is 3 F in scratch, 2 F is 3 F in A; QK-norm adds (H + 2G) D +
-// H + G to A. N = B T tokens of a micro-batch, S tokens of a step, R rows of logits at a time. The
-// invariant: each formula gives the sum of its buffers exactly, or the program ends. A formula in a
-// table that nobody checks is wrong after the next change.
+// N = B T tokens of a micro-batch, M micro-batches a step, J rows of logits at a time. The invariant: each
+// formula gives the sum of its buffers exactly, or the program ends. A formula in a table that nobody checks
+// is wrong after the next change.
 //
-// Not in the plan, because it does not come through the door: the CPU device's packing buffers, OpenBLAS'
-// own, the tokenizer, the mapped token files, code and stack. They do not grow with the model's depth.
+// Not in the plan, because it does not come through the door: the devices' own buffers (packing in matmuls, fp32
+// copies of 2-byte chunks, scales of fp8), OpenBLAS' own, the tokenizer, the mapped token files, code and stack.
+// They do not grow with the model's depth.
 //
 // Rejected: a planner with arithmetic of its own, as most are. It is an opinion about the allocator, and
-// the two drift apart.
+// the two drift apart. Formulas as C expressions beside formulas as text: the same twice.
 #include "plan.h"
 
 #include "check.h"
 
-#include <math.h>
+#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -45,6 +46,11 @@ static void free_nothing(void *ptr)
     (void)ptr;
 }
 
+Mem plan_door(void)
+{
+    return (Mem){.raw_alloc = no_memory, .raw_free = free_nothing};
+}
+
 void plan_vocab(Config *cfg)
 {
     if (cfg->model.vocab) return;
@@ -60,185 +66,177 @@ void plan_vocab(Config *cfg)
 
 void plan_open(Run *run, const Config *cfg, Dev *dev)
 {
-    *run = (Run){.cfg = *cfg, .dev = dev, .mem = {.raw_alloc = no_memory, .raw_free = free_nothing}};
+    *run = (Run){.cfg = *cfg, .dev = dev, .mem = plan_door()};
     run_allocate(run);
 }
 
 void plan_close(Run *run)
 {
+    norms_close(&run->norms);
     mem_free_all(&run->mem);
     model_free(run->model);
 }
 
-// ---- memory
+// ---- letters
 
-typedef struct {
-    size_t P, L, C, H, G, D, F, V, T, N, S, R; // the glossary's letters, and those of the opening comment
-    size_t gate;                               // 1 with a gate matrix (swiglu)
-    bool qk_norm;
-} Sizes;
+static PlanLetter *add(PlanLetters *l, const char *name)
+{
+    check(l->n < PLAN_LETTERS);
+    PlanLetter *letter = &l->letter[l->n++];
+    snprintf(letter->name, sizeof letter->name, "%s", name);
+    return letter;
+}
 
-static Sizes sizes_of(const Run *run)
+static void size(PlanLetters *l, const char *name, size_t value, const char *means)
+{
+    PlanLetter *letter = add(l, name);
+    letter->value = value;
+    snprintf(letter->means, sizeof letter->means, "%s", means);
+}
+
+__attribute__((format(printf, 3, 4))) static void formula(PlanLetters *l, const char *name, const char *text, ...)
+{
+    char means[sizeof l->letter->means];
+    va_list args;
+    va_start(args, text);
+    int n = vsnprintf(means, sizeof means, text, args);
+    va_end(args);
+    check(n >= 0 && n < (int)sizeof means);
+    size_t value = plan_evaluate(l, means, NULL, 0); // before the letter is there: it cannot mean itself
+    PlanLetter *letter = add(l, name);
+    letter->value = value;
+    letter->is_formula = true;
+    memcpy(letter->means, means, sizeof means);
+}
+
+// A block's saved activations of a token; K and E in elements, R and Z in bytes.
+static void activation_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy policy)
+{
+    bool selective = policy.mode == RECOMPUTE_SELECTIVE;
+    const char *qk = s->qk_norm ? " + (H + 2G) D" : "", *qk_groups = s->qk_norm ? " + ceil((H + 2G) D / 256)" : "";
+    formula(l, "K", "(H + 2G) D + H D + C + %sF", s->swiglu ? "2 " : "");
+    formula(l, "E", "2 C + F%s", qk);
+    formula(l, "R", "4 (H + 4)%s", s->qk_norm ? " + 4 (H + G)" : "");
+    if (policy.compress) // an element has a byte, a group of 256 a scale of 4
+        formula(l, "Z", "K%s + 4 (ceil((H + 2G) D / 256) + ceil(H D / 256) + ceil(C / 256) + ceil(%sF / 256)%s%s)",
+                selective ? "" : " + E", s->swiglu ? "2 " : "", selective ? "" : " + 2 ceil(C / 256) + ceil(F / 256)",
+                selective ? "" : qk_groups);
+}
+
+// What the optimizers tell apart: matrices, matrices of blocks, large tensors.
+static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params *params)
+{
+    size_t large = 0, blocks = 0;
+    for (int r = 0; r < params->n_rows; r++) {
+        size_t n = params->row[r].n_elems;
+        if (n < 4096) continue;
+        large += n;
+        blocks += (n + 2047) / 2048;
+    }
+    size(l, "P8", large, "elements of tensors with 4096 or more");
+    size(l, "b8", blocks, "blocks of 2048 in those");
+    const char *heads = s->tie ? "" : "2 ", *n = s->swiglu ? "3" : "2"; // matrices (V, C), (F, C) or (C, F)
+    formula(l, "Ph", "L (C D (2H + 2G) + %s C F)", n);
+    formula(l, "Pm", "Ph + %sV C%s", heads, s->rope ? "" : " + T C");
+    formula(l, "Qm", "L ((2H + 2G) D + 4 C + %s (F + C)) + %s(V + C)%s", n, heads, s->rope ? "" : " + T + C");
+    formula(l, "W", "max(H D, F)");
+}
+
+// The formulas go by the settings, not by what the model made of them.
+static RecomputePolicy policy_of(const Config *cfg)
+{
+    return (RecomputePolicy){.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
+                             .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8};
+}
+
+PlanLetters plan_letters(const Run *run)
 {
     const Model *m = run->model;
     const ModelShape *s = &m->shape;
+    RecomputePolicy policy = policy_of(&run->cfg);
+    PlanLetters l = {.n = 0};
     size_t N = m->max_batch * m->max_tokens;
-    return (Sizes){.P = m->params.n_elems, .L = s->layers, .C = s->channels, .H = s->heads, .G = s->kv_heads,
-                   .D = s->head_size, .F = s->ffn, .V = s->vocab, .T = s->context, .N = N,
-                   .S = (size_t)run->cfg.batch.tokens, .R = unit_head_chunk(s, N), .gate = s->swiglu,
-                   .qk_norm = s->qk_norm};
+    size(&l, "x", run->cfg.numerics.dtype == CONFIG_DTYPE_FP32 ? 4 : 2, "bytes of a weight or an activation");
+    size(&l, "P", m->params.n_elems, "parameters");
+    size(&l, "L", s->layers, "layers");
+    size(&l, "C", s->channels, "channels");
+    size(&l, "H", s->heads, "heads");
+    size(&l, "G", s->kv_heads, "kv_heads");
+    size(&l, "D", s->head_size, "head_size");
+    size(&l, "F", s->ffn, "ffn");
+    size(&l, "V", s->vocab, "vocab");
+    size(&l, "T", s->context, "context");
+    size(&l, "B", m->max_batch, "sequences a micro-batch");
+    size(&l, "N", N, "= B T tokens a micro-batch");
+    size(&l, "M", (size_t)run->cfg.batch.accum, "micro-batches a step");
+    size(&l, "J", unit_head_chunk(s, N), "rows of logits at a time");
+    size_t segment = recompute_segment(policy, s->layers);
+    if (segment) size(&l, "S", segment, "layers of a recomputed segment");
+    activation_letters(&l, s, policy);
+    optimizer_letters(&l, s, &m->params);
+    return l;
 }
 
-static PlanFormula activations(Sizes z)
+// ---- formulas
+
+static const char *optimizer_state(OptimName name)
 {
-    PlanFormula f;
-    size_t qk_norm = z.qk_norm ? (z.H + 2 * z.G) * z.D + z.H + z.G : 0;
-    size_t A = 4 * z.C + (2 * z.H + 2 * z.G) * z.D + (2 + z.gate) * z.F + z.H + 4 + qk_norm;
-    f.n_bytes = 4 * z.N * (z.L * A + 2 * z.C + 2);
-    snprintf(f.symbols, sizeof f.symbols, "4 N (L A + 2 C + 2), A = 4 C + (2H + 2G) D + %zu F + H + 4%s",
-             2 + z.gate, z.qk_norm ? " + (H + 2G) D + H + G" : "");
-    snprintf(f.numbers, sizeof f.numbers, "4 * %zu * (%zu * %zu + 2 * %zu + 2), A = %zu", z.N, z.L, A, z.C, A);
-    return f;
+    static const char *const text[OPTIM_NAMES] = {
+        [OPTIM_ADAMW] = "8 P", [OPTIM_ADAM] = "8 P", [OPTIM_SGD] = "0", [OPTIM_MOMENTUM] = "4 P", [OPTIM_LION] = "4 P",
+        [OPTIM_ADAFACTOR] = "4 (P - Pm + Qm)",          // a number for each row and column of a matrix
+        [OPTIM_ADAMW8BIT] = "2 P8 + 8 b8 + 8 (P - P8)", // two bytes, and two scales a block; small tensors in fp32
+        [OPTIM_MUON] = "4 Ph + 8 (P - Ph)",             // a momentum for the blocks' matrices, else AdamW
+    };
+    return text[name];
 }
 
-static PlanFormula scratch(Sizes z)
+static void activations(char *out, size_t n_out, RecomputePolicy policy, bool segments)
 {
-    PlanFormula f;
-    size_t row = 2 * z.C + (2 * z.H + 2 * z.G) * z.D + (1 + 2 * z.gate) * z.F + 4;
-    f.n_bytes = 4 * (z.N * row + z.R * z.V + 2 * z.S + 2 * z.L * z.T * z.G * z.D);
-    snprintf(f.symbols, sizeof f.symbols, "4 (N (2 C + (2H + 2G) D + %sF + 4) + R V + 2 S + 2 L T G D)",
-             z.gate ? "3 " : "");
-    snprintf(f.numbers, sizeof f.numbers, "4 * (%zu * %zu + %zu * %zu + 2 * %zu + 2 * %zu * %zu * %zu * %zu)",
-             z.N, row, z.R, z.V, z.S, z.L, z.T, z.G, z.D);
-    return f;
+    bool selective = policy.mode == RECOMPUTE_SELECTIVE;
+    const char *kept = policy.compress ? "Z" : selective ? "x K" : "x (K + E)";
+    const char *shared = policy.compress ? " + x (K + E)" : selective ? " + x E" : "";
+    snprintf(out, n_out, "N (%s (%s + R)%s + x C (%s) + 8)", segments ? "S" : "L", kept, shared,
+             segments ? "ceil(L / S) + S + 1" : "L + 2");
+}
+
+static void scratch(char *out, size_t n_out, const ModelShape *s, const Config *cfg)
+{
+    bool documents = cfg->data.document_mask, muon = cfg->optim.name == CONFIG_OPTIM_MUON;
+    snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF) + J V + 2 L T G D) + N (%d + %d M)%s%s", s->swiglu ? "3 " : "",
+             documents ? 20 : 16, documents ? 16 : 8, muon ? " + 4 (W C + 2 min(W, C) min(W, C))" : "",
+             cfg->run.norms_every ? " + 4 P" : "");
 }
 
 PlanFormula plan_formula(const Run *run, MemTag tag)
 {
-    Sizes z = sizes_of(run);
+    const Config *cfg = &run->cfg;
+    const ModelShape *shape = &run->model->shape;
+    RecomputePolicy policy = policy_of(cfg);
+    OptimName optim = (OptimName)cfg->optim.name;
+    PlanLetters letters = plan_letters(run);
     PlanFormula f = {0};
-    if (tag == MEM_ACTS) return activations(z);
-    if (tag == MEM_SCRATCH) return scratch(z);
-    size_t each = tag == MEM_OPTIM ? 8 : tag == MEM_PARAMS || tag == MEM_GRADS ? 4 : 0;
-    f.n_bytes = each * z.P;
-    snprintf(f.symbols, sizeof f.symbols, each ? "%zu P" : "0 (one process)", each);
-    if (each) snprintf(f.numbers, sizeof f.numbers, "%zu * %zu", each, z.P);
+    char *text = f.symbols;
+    size_t n_text = sizeof f.symbols;
+    const char *state = optimizer_state(optim);
+    switch (tag) {
+    case MEM_PARAMS: snprintf(text, n_text, "x P"); break;
+    case MEM_GRADS: snprintf(text, n_text, cfg->numerics.deterministic ? "4 P (2 + floor(log2(M B)))" : "4 P"); break;
+    case MEM_OPTIM: // beside weights of 2 bytes, their fp32 master copy
+        snprintf(text, n_text, "%s%s", cfg->numerics.dtype == CONFIG_DTYPE_FP32 ? "" : "4 P + ", state);
+        break;
+    case MEM_ACTS: activations(text, n_text, policy, recompute_segment(policy, shape->layers) > 0); break;
+    case MEM_SCRATCH: scratch(text, n_text, shape, cfg); break;
+    default: snprintf(text, n_text, "0"); // communication: one process
+    }
+    f.n_bytes = plan_evaluate(&letters, text, f.numbers, sizeof f.numbers);
     return f;
 }
 
-static double mb(size_t n_bytes)
+PlanFormula plan_checked(const Run *run, MemTag tag)
 {
-    return (double)n_bytes / 1e6;
-}
-
-static void print_letters(const Run *run, FILE *out)
-{
-    Sizes z = sizes_of(run);
-    fprintf(out, "P %zu parameters: L %zu layers, C %zu channels, H %zu heads, G %zu kv_heads, D %zu head_size,\n",
-            z.P, z.L, z.C, z.H, z.G, z.D);
-    fprintf(out, "F %zu ffn, V %zu vocab, T %zu context; N %zu tokens a micro-batch (batch.micro * T),\n",
-            z.F, z.V, z.T, z.N);
-    fprintf(out, "S %zu tokens a step, R %zu rows of logits at a time\n\n", z.S, z.R);
-}
-
-// Buffers of equal tag, name and size are one row.
-static bool same_buffer(const MemBlock *a, const MemBlock *b)
-{
-    return a->tag == b->tag && a->n_bytes == b->n_bytes && !strcmp(a->what, b->what);
-}
-
-static void print_buffers(const Mem *mem, FILE *out)
-{
-    fprintf(out, "\n%-13s %-16s %6s %18s %18s\n", "tag", "buffer", "count", "bytes each", "bytes");
-    for (int tag = 0; tag < MEM_TAGS; tag++) {
-        for (size_t i = 0; i < mem->n_blocks; i++) {
-            const MemBlock *b = &mem->block[i];
-            size_t count = 0, first = 0;
-            while (!same_buffer(&mem->block[first], b)) first++;
-            if ((int)b->tag != tag || first != i) continue;
-            for (size_t j = i; j < mem->n_blocks; j++) count += same_buffer(&mem->block[j], b);
-            fprintf(out, "%-13s %-16s %6zu %18zu %18zu\n", mem_tag_name(b->tag), b->what, count, b->n_bytes,
-                    count * b->n_bytes);
-        }
-    }
-}
-
-void plan_print_memory(const Run *run, FILE *out)
-{
-    const Mem *mem = &run->mem;
-    print_letters(run, out);
-    fprintf(out, "%-13s %18s %12s  %s\n", "tag", "bytes", "MB", "formula");
-    for (int tag = 0; tag < MEM_TAGS; tag++) {
-        PlanFormula f = plan_formula(run, (MemTag)tag);
-        const char *name = mem_tag_name((MemTag)tag);
-        if (f.n_bytes != mem->tag_bytes[tag])
-            die("plan: %s: the formula %s gives %zu bytes, the buffers hold %zu (a bug of the program)",
-                name, f.symbols, f.n_bytes, mem->tag_bytes[tag]);
-        bool fits = strlen(f.numbers) < 30; // beside the symbols, or on a line of its own
-        fprintf(out, "%-13s %18zu %12.1f  %s", name, f.n_bytes, mb(f.n_bytes), f.symbols);
-        if (*f.numbers) fprintf(out, fits ? "%*s = %s" : "\n%*s= %s", fits ? 0 : 47, "", f.numbers);
-        fputc('\n', out);
-    }
-    fprintf(out, "%-13s %18zu %12.1f\n", "total", mem->bytes, mb(mem->bytes));
-    print_buffers(mem, out);
-}
-
-// ---- parameters
-
-void plan_print_params(const Run *run, FILE *out)
-{
-    const Model *m = run->model;
-    size_t decayed = 0;
-    int width = 4;
-    for (int i = 0; i < m->params.n_rows; i++)
-        if ((int)strlen(m->params.row[i].name) > width) width = (int)strlen(m->params.row[i].name);
-    fprintf(out, "%-*s %18s %14s  %-5s  %-9s %4s %15s\n", width, "name", "shape", "elements", "decay", "unit", "",
-            "offset");
-    for (int i = 0; i < m->params.n_rows; i++) {
-        const Param *row = &m->params.row[i];
-        char shape[48];
-        if (row->ndim == 2) snprintf(shape, sizeof shape, "(%zu, %zu)", row->dim[0], row->dim[1]);
-        else snprintf(shape, sizeof shape, "(%zu)", row->dim[0]);
-        fprintf(out, "%-*s %18s %14zu  %-5s  %-9s %4d %15zu\n", width, row->name, shape, row->n_elems,
-                row->decay ? "yes" : "no", m->unit[row->unit].kind->name, row->unit, row->offset);
-        if (row->decay) decayed += row->n_elems;
-    }
-    fprintf(out, "\n%16zu  parameters in %d tensors\n", m->params.n_elems, m->params.n_rows);
-    fprintf(out, "%16zu  with weight decay (matrices)\n", decayed);
-    fprintf(out, "%16zu  without (norms and biases)\n", m->params.n_elems - decayed);
-    fprintf(out, "%16.0f  in matmuls (matrices but the embeddings; a tied head counts)\n",
-            model_matmul_params(&m->shape));
-}
-
-// ---- floating-point operations
-
-static double print_term(FILE *out, const char *what, const char *formula, double flops)
-{
-    fprintf(out, "%-28s %-22s %18.0f\n", what, formula, flops);
-    return flops;
-}
-
-void plan_print_flops(const Run *run, FILE *out)
-{
-    Sizes z = sizes_of(run);
-    const double L = (double)z.L, C = (double)z.C, H = (double)z.H, G = (double)z.G, D = (double)z.D;
-    double total = model_flops_per_token(&run->model->shape, z.T), step = total * (double)z.S, sum = 0;
-    print_letters(run, out);
-    fprintf(out, "A matmul of n parameters costs a token 2 n forward and 4 n backward.\n"
-                 "Causal attention needs half of the T * T products.\n\n");
-    fprintf(out, "%-28s %-22s %18s\n", "term", "formula", "FLOPs per token");
-    sum += print_term(out, "q, k, v and output matrices", "6 L C D (2H + 2G)", 6 * L * C * D * (2 * H + 2 * G));
-    sum += print_term(out, "feed-forward", z.gate ? "6 L 3 C F" : "6 L 2 C F",
-                      6 * L * (double)(2 + z.gate) * C * (double)z.F);
-    sum += print_term(out, "head", "6 V C", 6 * (double)z.V * C);
-    sum += print_term(out, "attention, T x T", "6 L H D T", 6 * L * H * D * (double)z.T);
-    if (!(fabs(sum - total) <= 1e-14 * total)) // both round a few times, by 2^-53 each
-        die("plan: the terms add up to %.0f, model_flops_per_token says %.0f (a bug of the program)",
-            sum, total);
-    print_term(out, "a token", "", total);
-    fprintf(out, "%-28s %-22s %18.3f\n\n", "", "of 6 P", total / (6 * (double)z.P));
-    fprintf(out, "%-28s %-22s %18.4g\n", "a step", "S tokens", step);
-    long steps = run->cfg.run.steps;
-    if (!steps) fprintf(out, "the run: run.minutes decides how many steps it has (set --run.steps=N)\n");
-    else fprintf(out, "%-28s %-22ld %18.4g\n", "the run: run.steps", steps, step * (double)steps);
+    PlanFormula f = plan_formula(run, tag);
+    if (f.n_bytes != run->mem.tag_bytes[tag])
+        die("plan: %s: the formula %s gives %zu bytes, the buffers hold %zu (a bug of the program)", mem_tag_name(tag),
+            f.symbols, f.n_bytes, run->mem.tag_bytes[tag]);
+    return f;
 }

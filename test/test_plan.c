@@ -1,9 +1,9 @@
 // test_plan: the plan's bytes against what the memory door counts when the buffers are really made, for every
-// switch of the model; the formulas against the same; what a plan costs; the account as JSON; and the dump's
-// names, order and values.
+// switch of the model, and for every precision with every optimizer and every recomputation; the formulas against the
+// same, and the formulas' reader; what a plan costs; the account as JSON; and the dump's names, order and values.
 //
-// (test_dump.sh does the same from outside: build/plan against a run's account.json, and dumps of two runs
-// through build/diff.)
+// (test_account.sh and test_dump.sh do the same from outside: build/plan against runs' account.json, and dumps of two
+// runs through build/diff.)
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -13,11 +13,13 @@
 #include "account.h"
 #include "dump.h"
 #include "expect_die.h"
+#include "narrow.h"
 #include "plan.h"
 #include "safetensors.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <omp.h>
 #include <sys/resource.h>
 
 #define GPT "--model.layers=3", "--model.channels=24", "--model.heads=4", "--model.context=10", "--batch.tokens=60", \
@@ -56,13 +58,25 @@ static void configure(const char *const *options)
 
 // ---- memory
 
+static void assert_formula(MemTag tag, const Mem *held)
+{
+    PlanFormula f = plan_formula(&planned, tag);
+    assert_int_equal(planned.mem.tag_bytes[tag], held->tag_bytes[tag]);
+    assert_int_equal(planned.mem.tag_peak[tag], held->tag_peak[tag]);
+    assert_int_equal(f.n_bytes, held->tag_bytes[tag]);
+    assert_true(strlen(f.symbols) < sizeof f.symbols - 1); // not cut off
+    PlanLetters none = {.n = 0};
+    assert_int_equal(plan_evaluate(&none, f.symbols[0] == '0' ? "0" : f.numbers, NULL, 0), f.n_bytes);
+}
+
 // As the parts of a run ask for it, one by one, from a door that gives memory.
 static void allocate_really(Dev *dev)
 {
     ModelShape shape = run_shape(&cfg);
     real = (Run){.cfg = cfg, .dev = dev};
     real.model = model_create(&shape, dev, &real.mem, (size_t)cfg.batch.micro, shape.context, 1, true);
-    real.optim = optim_create(real.model, 0.9f, 0.95f, 1e-8f, 0.1f, 1);
+    real.optim = optim_create(real.model, (OptimSettings){.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                                          .weight_decay = 0.1f, .clip = 1});
     real.cache = model_cache_create(real.model);
     size_t n_bytes = 2 * (size_t)cfg.batch.tokens * sizeof *real.token;
     real.token = mem_alloc(&real.mem, MEM_SCRATCH, n_bytes, "a step's tokens");
@@ -79,8 +93,10 @@ static void run_one_step(void)
     for (long micro = 0; micro < cfg.batch.accum; micro++) {
         size_t at = (size_t)micro * B * T;
         model_set_batch(real.model, real.token + at, NULL, real.target + at, B, T);
+        if (real.first) model_set_documents(real.model, real.first + at);
         model_forward_backward(real.model, 1 / (float)n);
     }
+    model_step_finish(real.model);
 }
 
 static void test_plan_is_the_run(void **state)
@@ -93,14 +109,7 @@ static void test_plan_is_the_run(void **state)
         allocate_really(dev);
         run_one_step();
         optim_step(&real.optim, real.model, 1e-3);
-        for (int tag = 0; tag < MEM_TAGS; tag++) {
-            PlanFormula f = plan_formula(&planned, (MemTag)tag);
-            assert_int_equal(planned.mem.tag_bytes[tag], real.mem.tag_bytes[tag]);
-            assert_int_equal(planned.mem.tag_peak[tag], real.mem.tag_peak[tag]);
-            assert_int_equal(f.n_bytes, real.mem.tag_bytes[tag]);
-            assert_true(strlen(f.symbols) < sizeof f.symbols - 1); // not cut off
-            assert_true(strlen(f.numbers) < sizeof f.numbers - 1);
-        }
+        for (int tag = 0; tag < MEM_TAGS; tag++) assert_formula((MemTag)tag, &real.mem);
         assert_int_equal(planned.mem.bytes, real.mem.bytes);
         assert_int_equal(planned.mem.peak, real.mem.peak);
         assert_true(real.mem.tag_bytes[MEM_ACTS] > 0);
@@ -109,6 +118,51 @@ static void test_plan_is_the_run(void **state)
         model_free(real.model);
     }
     dev_cpu_free(dev);
+}
+
+// Every numerics.dtype with every optim.name and every memory.recompute; compression, document masks, deterministic
+// sums, the family, tied heads and grouped queries change with the count, at different paces, so that each meets all.
+// A run with such buffers makes an update, behind a sealed door.
+static void test_every_combination(void **state)
+{
+    (void)state;
+    static const char *const options[18] = {"--model.vocab=400", "--model.channels=40", "--model.heads=4",
+                                            "--model.context=6", "--model.layers=5", "--batch.micro=2",
+                                            "--batch.tokens=36"};
+    static const char *const llama[] = {"model.norm=rmsnorm", "model.activation=swiglu", "model.position=rope",
+                                        "model.bias=false", "model.qk_norm=true"};
+    for (int i = 0; i < 4 * OPTIM_NAMES * 5; i++) {
+        int d = i % 4, name = i / 4 % OPTIM_NAMES, m = i / (4 * OPTIM_NAMES);
+        bool is_llama = (i / 3) % 2, compress = (i / 5) % 2, documents = (i / 7) % 2, fixed = (i / 11) % 2;
+        configure(options);
+        cfg.numerics.dtype = d, cfg.optim.name = name, cfg.memory.recompute = m;
+        for (int k = 0; is_llama && k < 5; k++) {
+            char key[32];
+            snprintf(key, sizeof key, "%.*s", (int)(strchr(llama[k], '=') - llama[k]), llama[k]);
+            config_set(&cfg, key, strchr(llama[k], '=') + 1, "test");
+        }
+        cfg.model.ffn = i % 3 ? 600 : 24; // one group of 256 in the largest row, and several
+        cfg.model.tie = (i / 13) % 2;
+        cfg.model.kv_heads = i % 5 ? 2 : 4;
+        cfg.memory.compress = compress ? CONFIG_COMPRESS_INT8 : CONFIG_COMPRESS_NONE;
+        cfg.data.document_mask = documents;
+        cfg.numerics.deterministic = fixed;
+        Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
+        plan_open(&planned, &cfg, dev);
+        real = (Run){.cfg = cfg, .dev = dev};
+        run_allocate(&real);
+        params_init(&real.model->params, 1, real.model->weights);
+        model_weights_changed(real.model);
+        if (d == CONFIG_DTYPE_FP8) fp8_set_sites(narrow_fp8(dev), &real.model->params, "");
+        mem_seal(&real.mem);
+        run_one_step();
+        assert_true(isfinite(optim_step(&real.optim, real.model, 1e-3)));
+        for (int tag = 0; tag < MEM_TAGS; tag++) assert_formula((MemTag)tag, &real.mem);
+        plan_close(&planned);
+        mem_free_all(&real.mem);
+        model_free(real.model);
+        run_device_free(dev, cpu);
+    }
 }
 
 // run_allocate makes all that the parts make, and leaves them usable: the same numbers once the weights are set.
@@ -160,6 +214,72 @@ static void test_a_plan_costs_nothing(void **state)
     plan_close(&planned);
     dev_cpu_free(dev);
     assert_int_equal(fclose(out), 0);
+}
+
+// ---- formulas
+
+static void test_formulas_are_read_as_written(void **state)
+{
+    (void)state;
+    const PlanLetters l = {
+        .n = 3, .letter = {{.name = "L", .value = 7}, {.name = "P8", .value = 11}, {.name = "P", .value = 5}}};
+    static const struct {
+        const char *text, *numbers;
+        size_t value;
+    } good[] = {
+        {"2 L (L + 1)", "2 * 7 * (7 + 1)", 112},
+        {"2L + 3 P8 P", "2 * 7 + 3 * 11 * 5", 179},
+        {"P8 - P - 1 + L L", "11 - 5 - 1 + 7 * 7", 54},
+        {"3 ceil(L / 2)", "3 * ceil(7 / 2)", 12},
+        {"ceil(2 P / 5) L", "ceil(2 * 5 / 5) * 7", 14},
+        {"floor(log2(1)) + floor(log2(L)) + 10 floor(log2(L + 1))",
+         "floor(log2(1)) + floor(log2(7)) + 10 * floor(log2(7 + 1))", 32},
+        {"max(L, P) + 100 min(L, P) + max(3, 3)", "max(7, 5) + 100 * min(7, 5) + max(3, 3)", 510},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char numbers[80];
+        assert_int_equal(plan_evaluate(&l, good[i].text, numbers, sizeof numbers), good[i].value);
+        assert_string_equal(numbers, good[i].numbers);
+    }
+}
+
+static int evaluate(void *text)
+{
+    PlanLetters l = {.n = 1, .letter = {{.name = "L", .value = 7}}};
+    char numbers[20];
+    plan_evaluate(&l, text, numbers, sizeof numbers);
+    return 0;
+}
+
+static void test_what_is_no_formula(void **state)
+{
+    (void)state;
+    expect_die(evaluate, "2 Q", "no formula at 'Q'");
+    expect_die(evaluate, "2 L)", "no formula at ')'");
+    expect_die(evaluate, "(2 L", "should be ')'");
+    expect_die(evaluate, "2 + ", "no formula at ''");
+    expect_die(evaluate, "ceil(L)", "should be '/'");
+    expect_die(evaluate, "ceil(1 / 0)", "divides by 0");
+    expect_die(evaluate, "L L L L L L L L L L", "too long");
+}
+
+// A planned run whose buffers are not what its formula says.
+static int one_byte_more(void *unused)
+{
+    (void)unused;
+    Dev *dev = dev_cpu_create(1);
+    configure(cases[0]);
+    plan_open(&planned, &cfg, dev);
+    plan_checked(&planned, MEM_ACTS);
+    mem_alloc(&planned.mem, MEM_ACTS, 1, "one byte");
+    plan_checked(&planned, MEM_ACTS);
+    return 0;
+}
+
+static void test_a_byte_is_noticed(void **state)
+{
+    (void)state;
+    expect_die(one_byte_more, NULL, "plan: activations: the formula N ");
 }
 
 static int resolve_without_vocab(void *tokenizer)
@@ -292,8 +412,13 @@ static int remove_dir(void **state)
 
 int main(void)
 {
+    omp_set_num_threads(1); // hundreds of tiny models: waiting for a second thread would be most of the time
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_is_the_run),
+        cmocka_unit_test(test_every_combination),
+        cmocka_unit_test(test_formulas_are_read_as_written),
+        cmocka_unit_test(test_what_is_no_formula),
+        cmocka_unit_test(test_a_byte_is_noticed),
         cmocka_unit_test(test_run_allocates_what_was_planned),
         cmocka_unit_test(test_a_plan_costs_nothing),
         cmocka_unit_test(test_vocabulary_is_needed),
