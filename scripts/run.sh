@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/run.sh [TEXT] [--section.key=value ...]: the flow of `make run`, from text to a model and its samples.
 #
-#   without TEXT   20 MB of generated stories, whose entropy is known   -> runs/stories
+#   without TEXT   28 MB of generated stories, whose entropy is known   -> runs/stories
 #   with TEXT      a file, or a folder of files: your own text   -> runs/text
 #
 # The arithmetic is at the top of scripts/presets/stories.toml and scripts/presets/text.toml. An earlier run
@@ -43,9 +43,9 @@ mkdir -p "$data"
 
 if [ -z "$text" ]; then
     phase "1/4 corpus: writing rhymes, then tales, to $data"
-    "$build/stories" --bytes 20000000 --primer 3500000 --val-bytes 500000 --seed 1 --out "$data"
+    "$build/stories" --bytes 28000000 --primer 7000000 --val-bytes 500000 --seed 1 --out "$data"
     phase "2/4 tokens: training a tokenizer on them"
-    "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab 4096 --out "$data"
+    "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab 3000 --out "$data"
 else
     phase "1/4 corpus: $text"
     phase "2/4 tokens: training a tokenizer on the first 90%"
