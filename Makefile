@@ -6,6 +6,7 @@
 ## make check-headers   each header alone as C11 and C++17, layers, names, file sizes
 ## make asan       the whole suite again under AddressSanitizer and UBSan, in build/asan
 ## make bench      speed against this machine's own matrix-multiply peak
+## make mutate      seed known bugs, one at a time, and see the tests catch them
 ## make docs       rewrite the generated tables in README.md and doc/
 ## make clean      remove build/ (runs/ stays)
 #
@@ -98,6 +99,8 @@ asan:
 	    EXTRA_CFLAGS='$(EXTRA_CFLAGS) -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 bench: $(B)/bench
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench.sh | tee runs/bench.txt'
+mutate:
+	@test/mutate.sh
 docs: $(BIN)
 	@BUILD=$(B) scripts/docs.sh
 help:
@@ -108,4 +111,4 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench docs help clean FORCE
+.PHONY: all run test check-headers asan bench mutate docs help clean FORCE
