@@ -148,7 +148,9 @@ rewrite() {
 }
 
 status=0
-[ $check = 0 ] && [ -f runs/stories/loss.svg ] && cp runs/stories/loss.svg doc/loss.svg
+for picture in stories/loss precision/precision precision/precision_scale; do
+    [ $check = 0 ] && [ -f "runs/$picture.svg" ] && cp "runs/$picture.svg" "doc/$(basename "$picture").svg"
+done
 for file in README.md doc/*.md; do
     [ -f "$file" ] || continue
     up=

@@ -1,4 +1,4 @@
-// plot: loss.svg, the run in one picture. Layer 5.
+// plot: loss.svg, the run in one picture, and the losses of several runs in another. Layer 5.
 #ifndef PLOT_H
 #define PLOT_H
 #ifdef __cplusplus
@@ -12,6 +12,11 @@ extern "C" {
 // depend on the locale. Dies when a file cannot be read or written; a run without a train line yet
 // gives an empty frame that says so.
 void plot_loss_svg(const char *metrics_path, const char *svg_path, const char *title, double floor);
+
+// The training losses of n runs (1 to 8) in one picture, raw and smoothed, each with its last values beside it:
+// name[i] for metrics_path[i]. Dies as above.
+void plot_overlay_svg(const char *const *metrics_path, const char *const *name, int n, const char *svg_path,
+                      const char *title);
 
 #ifdef __cplusplus
 }

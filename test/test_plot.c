@@ -247,6 +247,43 @@ static void test_size_is_bounded(void **state)
     free(svg);
 }
 
+// Three runs of different lengths, constant losses 2, 3 and 4: each has a flat smoothed curve at its loss as far as the run
+// goes, and a label with its name.
+static void test_overlay(void **state)
+{
+    Temp *t = *state;
+    char path[3][280];
+    const char *paths[3], *name[3] = {"one", "two & more", "three"};
+    for (int k = 0; k < 3; k++) {
+        snprintf(path[k], sizeof path[k], "%s/%d.jsonl", t->dir, k);
+        paths[k] = path[k];
+        Metrics *metrics = metrics_open(path[k], 0);
+        for (int i = 1; i <= 100 * (k + 1); i++) write_train(metrics, i, 2 + k);
+        metrics_close(metrics);
+    }
+    plot_overlay_svg(paths, name, 3, t->out, "a <title>");
+    char *svg = slurp(t->out);
+    check_xml(svg);
+    assert_non_null(strstr(svg, ">a &lt;title&gt;<"));
+    assert_non_null(strstr(svg, ">one 2.000<"));
+    assert_non_null(strstr(svg, ">two &amp; more 3.000<"));
+    double y0, slope;
+    loss_axis(svg, &y0, &slope);
+    int k = 0;
+    for (const char *s = svg; (s = strstr(s, "stroke-width=\"1.8\"")); s++, k++) { // the smoothed curves, in order
+        const char *d = strstr(s, " d=\"M") + 5, *end = strchr(d, '"');
+        double x = 0, y = 0;
+        for (; d < end; d += strcspn(d, "L\"") + 1) {
+            assert_int_equal(sscanf(d, "%lf %lf", &x, &y), 2);
+            assert_true(fabs((y - y0) * slope - (2 + k)) <= 0.1 * fabs(slope)); // printed to 0.1, as the ticks are
+        }
+        assert_true(fabs(x - (64 + 690 * (k + 1) / 3.0)) <= 0.05 + 1e-9);
+        unlink(path[k]);
+    }
+    assert_int_equal(k, 3);
+    free(svg);
+}
+
 static void test_errors(void **state)
 {
     Temp *t = *state;
@@ -273,7 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_marks_stand_at_their_values), TEST(test_odd_runs), TEST(test_size_is_bounded),
-            TEST(test_errors),
+        TEST(test_overlay), TEST(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,80 @@
+// gradients: how far the gradients of one dump are from those of another, in norm.
+//
+//     build/gradients A B      dumps of the same update in two runs (run.dump); B is the reference
+//
+//     error     |a - b| / |b| of each gradient
+//     zero      part of its elements that are 0 in A and not in B: what was too small for A's number format
+//
+// build/diff asks of each element whether it is within a bound. A rounded gradient has elements near 0 that
+// are off by many times their size, and is yet as good as any: what counts is the error of the whole against
+// the whole. The last line has the largest error of a matrix (a bias to which the loss is blind has no
+// gradient but rounding, so vectors do not count), the part of all elements that became 0, and the error of
+// the mean loss in nats.
+//
+// Exit status: 0, or 1 when the files cannot be compared (a tensor that only one has, another shape).
+#include "check.h"
+#include "safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    double difference, norm; // sums of squares
+    double sum_a, sum_b;
+    size_t lost, n;
+} Distance;
+
+static Distance distance(const SafeTensor *a, const SafeTensor *b)
+{
+    Distance d = {.n = a->n_elems};
+    const float *x = a->data, *y = b->data;
+    for (size_t i = 0; i < d.n; i++) {
+        double e = (double)x[i] - y[i];
+        d.difference += e * e;
+        d.norm += (double)y[i] * y[i];
+        d.sum_a += x[i];
+        d.sum_b += y[i];
+        d.lost += x[i] == 0 && y[i] != 0;
+    }
+    return d;
+}
+
+static const SafeTensor *same_tensor(const SafeTensors *file, const SafeTensor *a)
+{
+    const SafeTensor *b = safetensors_find(file, a->name);
+    if (!b) die("%s: no tensor %s (are both dumps of one model?)", file->path, a->name);
+    if (a->dtype != ST_F32 || b->dtype != ST_F32) die("%s: %s: not F32, as dumps are", file->path, a->name);
+    if (a->ndim != b->ndim || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape))
+        die("%s: %s: not of the same shape in both dumps", file->path, a->name);
+    return b;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3 || argv[1][0] == '-') die_usage("usage: gradients DUMP REFERENCE");
+    SafeTensors *a = safetensors_open(argv[1], NULL, 0), *b = safetensors_open(argv[2], NULL, 0);
+    double worst = 0, loss = NAN;
+    size_t lost = 0, n = 0;
+    printf("%-36s %10s %8s\n", "gradient of", "error", "zero");
+    for (int i = 0; i < a->n; i++) {
+        const SafeTensor *t = &a->tensor[i];
+        if (!strncmp(t->name, "weight.", 7)) continue;
+        Distance d = distance(t, same_tensor(b, t));
+        if (!strcmp(t->name, "loss")) {
+            loss = (d.sum_a - d.sum_b) / (double)d.n;
+            continue;
+        }
+        if (strncmp(t->name, "grad.", 5)) continue;
+        double error = sqrt(d.difference / d.norm);
+        printf("%-36s %10.2e %7.2f%%\n", t->name + 5, error, 100 * (double)d.lost / (double)d.n);
+        if (t->ndim == 2 && !(error <= worst)) worst = error; // NaN counts
+        lost += d.lost;
+        n += d.n;
+    }
+    if (!n) die("%s: no gradients (make it with --run.dump)", a->path);
+    printf("worst matrix %.3e, zero %.3f%%, loss %+.3e\n", worst, 100 * (double)lost / (double)n, loss);
+    safetensors_close(a);
+    safetensors_close(b);
+    return 0;
+}

@@ -1,0 +1,259 @@
+#!/bin/bash
+# test/test_numerics.sh: build/train from end to end with the settings of [numerics] and [memory], dropout,
+# document masks, batch ramps and every optimizer: what must not change a bit of the final weights (threads,
+# the cut into micro-batches, recomputation, a stop on the way), how far an fp16 gradient is from fp32's,
+# and what is refused.
+# shellcheck source=test/train_common.sh
+. "$(dirname "$0")/train_common.sh"
+
+# brief CONFIG NAME [OPTION...]: training alone, no evaluation or samples on the way.
+brief() {
+    local config=$1 name=$2
+    shift 2
+    train "$config" "$name" --run.eval_every=0 --run.sample_every=0 --sample.count=0 --eval.tokens=64 "$@" ||
+        { cat "$work/$name.err"; return 1; }
+}
+
+weights() { # NAME STEP: the checkpoint's weights as one file of safetensors
+    "$BUILD/export" "$(checkpoint "$1" "$2")" --to safetensors --out "$work/$1.weights" >&2
+    printf '%s\n' "$work/$1.weights"
+}
+
+differ() { # FILE FILE: the comparison can see a difference
+    if cmp -s "$1" "$2"; then echo "$1 and $2 are the same"; return 1; fi
+}
+
+# ---- deterministic mode
+
+# 50 steps of 16 sequences as 1, 2, 4, 8 micro-batches on 1, 2, 3, 4 threads, each number of the one with
+# another of the other.
+deterministic() { # FAMILY NAME [OPTION...]
+    local family=$1 name=$2 cut
+    shift 2
+    for cut in 1:16 2:2 3:8 4:4 1:2; do
+        brief "$family" "$name-$cut" --numerics.deterministic=true --run.steps=50 --optim.decay_steps=50 \
+            --run.threads="${cut%:*}" --batch.micro="${cut#*:}" "$@"
+        cmp "$(weights "$name-$cut" 50)" "$(weights "$name-1:16" 50)"
+        cmp <(history "$name-$cut" | grep -v '"end"') <(history "$name-1:16" | grep -v '"end"')
+    done
+    brief "$family" "$name-other" --numerics.deterministic=true --run.steps=50 --optim.decay_steps=50 --run.seed=2 "$@"
+    differ "$(weights "$name-other" 50)" "$(weights "$name-1:16" 50)"
+}
+
+# Without it the cut into micro-batches shows, so the comparison above is one that can fail.
+fast_mode_rounds() {
+    brief gpt fast-8 --run.stop_at=10 --batch.micro=8
+    brief gpt fast-2 --run.stop_at=10 --batch.micro=2
+    differ "$(weights fast-8 10)" "$(weights fast-2 10)"
+}
+
+# ---- stopping and going on
+
+# 12 steps and 12 more are 24 steps: weights, optimizer state, the scales of the number formats, and every
+# logged number.
+resumes() { # FAMILY NAME [OPTION...]
+    local family=$1 name=$2
+    shift 2
+    brief "$family" "$name" --run.steps=24 --optim.decay_steps=24 "$@"
+    brief "$family" "$name-half" --run.steps=24 --optim.decay_steps=24 --run.stop_at=12 "$@"
+    brief "$family" "$name-half" --run.steps=24 --optim.decay_steps=24 --ckpt.resume=true "$@"
+    cmp "$(checkpoint "$name" 24)/model.safetensors" "$(checkpoint "$name-half" 24)/model.safetensors"
+    [ "$name" = sgd ] || cmp "$(checkpoint "$name" 24)/optim.safetensors" "$(checkpoint "$name-half" 24)/optim.safetensors"
+    cmp <(extras "$name") <(extras "$name-half")
+    cmp <(history "$name") <(history "$name-half")
+    cmp <(skips "$name") <(skips "$name-half")
+    value resume step "$runs/$name-half/metrics.jsonl" | cmp - <(echo 12)
+}
+
+extras() { sed -n '/"extra"/,/}/p' "$(checkpoint "$1" 24)/manifest.json"; }
+
+skips() { sed -n 's/.*"event":"skip","step":\([0-9]*\),.*lowered to \([0-9.e+]*\)".*/\1 \2/p' "$runs/$1/metrics.jsonl"; }
+
+# A loss scale that overflows at once, doubles every third step and overflows again, on either side of the
+# stop, which comes in the middle of a count.
+fp16_resumes() {
+    resumes gpt fp16 --numerics.dtype=fp16 --numerics.loss_scale=16777216 --numerics.loss_growth=3 --batch.tokens=128 \
+        --batch.micro=4
+    skips fp16
+    extras fp16 | grep -q loss_scale
+    [ "$(skips fp16 | head -n 1)" = '1 8.38861e+06' ]
+    skips fp16 | awk '$1 > 12 { after++ } seen[$2]++ { again++ } END { exit !(after && again) }' # it grew in between
+}
+
+# A run in another format may go on in fp16: with the scale that is asked for, not with the 1 of a format
+# that has none.
+fp16_takes_over() {
+    brief gpt over --run.stop_at=3
+    brief gpt over --run.stop_at=5 --ckpt.resume=true --numerics.dtype=fp16 --numerics.loss_scale=4096
+    sed -n '/"loss_scale"/,/\]/p' "$(checkpoint over 5)/manifest.json" | tr -d ' \n' | grep -q '4096'
+}
+
+fp8_resumes() { # the history of 4 steps is full before the stop, and its last row matters for 4 steps after it
+    resumes llama fp8 --numerics.dtype=fp8 --numerics.amax_history=4
+    extras fp8 | grep -q 'fp8\.amax'
+    brief llama fp8-current --run.steps=24 --optim.decay_steps=24 --numerics.dtype=fp8 --numerics.fp8_scaling=current
+    differ "$(weights fp8 24)" "$(weights fp8-current 24)"
+}
+
+# From 4 to 16 sequences over 3000 tokens: at the stop the batch has grown, and has further to grow.
+ramp_resumes() {
+    local ramp=(--batch.ramp_from=128 --batch.ramp_tokens=3000 --batch.micro=2 --optim.ramp_lr=sqrt)
+    resumes gpt ramp "${ramp[@]}"
+    value train tokens "$runs/ramp/metrics.jsonl" | awk '
+        { batch[NR] = $1 - last; last = $1 }
+        END { exit !(batch[1] == 128 && batch[12] > 128 && batch[13] < 512 && batch[24] == 512) }'
+}
+
+dropout_resumes() { # and the mask is another one at each step and for each sample
+    resumes llama dropout --model.dropout=0.1 --data.document_mask=true
+    brief llama plain --run.steps=24 --optim.decay_steps=24 --data.document_mask=true
+    differ "$(weights dropout 24)" "$(weights plain 24)"
+}
+
+optimizers_resume() {
+    local name
+    for name in sgd momentum adam adafactor lion adamw8bit muon; do resumes gpt "$name" --optim.name=$name; done
+    differ "$(weights sgd 24)" "$(weights momentum 24)"
+    resumes gpt relative --optim.name=adafactor --optim.relative_step=true
+}
+
+# ---- recomputation
+
+recomputed_is_kept() { # FAMILY NAME [OPTION...]
+    local family=$1 name=$2 mode
+    shift 2
+    for mode in none selective sqrt every full; do
+        brief "$family" "$name-$mode" --run.stop_at=8 --model.layers=5 --model.dropout=0.1 --memory.recompute=$mode "$@"
+        cmp "$(weights "$name-$mode" 8)" "$(weights "$name-none" 8)"
+    done
+    brief "$family" "$name-3" --run.stop_at=8 --model.layers=5 --model.dropout=0.1 --memory.recompute=every \
+        --memory.recompute_every=3 "$@"
+    cmp "$(weights "$name-3" 8)" "$(weights "$name-none" 8)"
+}
+
+# Compressed activations change the weights, and whatever recomputation leaves to keep is compressed alike
+# each time.
+compressed() {
+    brief gpt int8 --run.stop_at=8 --memory.compress=int8
+    brief gpt int8-again --run.stop_at=8 --memory.compress=int8 --run.threads=2
+    brief gpt kept --run.stop_at=8
+    cmp "$(weights int8 8)" "$(weights int8-again 8)"
+    differ "$(weights int8 8)" "$(weights kept 8)"
+}
+
+# ---- gradients of fp16 against fp32, through dumps
+
+# doc/precision.md bounds the error of a matrix's gradient: |dg| <= eps |g| with 3 eps^2 = K 2^-22, K = 25 L
+# + 9 stored arrays and L = 2 blocks. build/gradients has the largest of these errors. No element of dg is
+# larger than its norm, and no matrix's norm larger than the whole gradient's, which makes a bound for
+# build/diff as well. A dump that kept the loss scale is 65536 times too large.
+fp16_dump_is_near() {
+    local norm eps atol dump=dump/step_00000001.safetensors
+    brief gpt grad32 --run.stop_at=1 --run.dump=1
+    brief gpt grad16 --run.stop_at=1 --run.dump=1 --numerics.dtype=fp16
+    norm=$(value train grad_norm "$runs/grad32/metrics.jsonl")
+    eps=$(awk 'BEGIN { print sqrt((25 * 2 + 9) * 2 ^ -22 / 3) }')
+    atol=$(awk -v norm="$norm" -v eps="$eps" 'BEGIN { print eps * norm }')
+    less 0.1 "$norm"
+    "$BUILD/diff" "$runs/grad16/$dump" "$runs/grad32/$dump" --atol "$atol"
+    "$BUILD/gradients" "$runs/grad16/$dump" "$runs/grad32/$dump" >"$work/gradients"
+    less "$(sed -n 's/^worst matrix \([^,]*\),.*/\1/p' "$work/gradients")" "$eps"
+    less 0 "$(sed -n 's/^worst matrix \([^,]*\),.*/\1/p' "$work/gradients")"
+    if "$BUILD/diff" "$runs/grad16/$dump" "$runs/grad32/$dump" >"$work/diff"; then return 1; fi # they do differ
+    grep -q '^first tensor out of bound: loss' "$work/diff" # and the master weights do not
+}
+
+# ---- what is refused
+
+refuses() { # WORDS CONFIG [OPTION...]: one line on stderr, status 1, no step trained
+    local words=$1 config=$2 status=0
+    shift 2
+    train "$config" wrong "$@" || status=$?
+    one_error $status "$words" "$work/wrong.err"
+    [ ! -s "$runs/wrong/metrics.jsonl" ]
+}
+
+one_error() { # STATUS WORDS FILE
+    cat "$3"
+    [ "$1" = 1 ]
+    [ "$(wc -l <"$3")" = 1 ]
+    grep -qE "^error: .*($2)" "$3"
+}
+
+mistakes() {
+    rm -rf "$runs/wrong"
+    refuses 'numerics\.dtype.*fp64.*|numerics\.dtype must be' gpt --numerics.dtype=fp64
+    refuses 'numerics\.loss_scale.*numerics\.dtype' gpt --numerics.loss_scale=1024
+    refuses 'numerics\.loss_growth.*numerics\.dtype' gpt --numerics.loss_growth=10 --numerics.dtype=bf16
+    refuses 'numerics\.fp8_keep.*numerics\.dtype' gpt --numerics.fp8_keep=layers.0. --numerics.dtype=fp16
+    refuses 'loss.scale.*1000.*power of two' gpt --numerics.dtype=fp16 --numerics.loss_scale=1000
+    refuses 'batch\.ramp_from.*100.*multiple' gpt --batch.ramp_from=100 --batch.ramp_tokens=1000
+    refuses 'batch\.ramp_from.*1024.*batch\.tokens' gpt --batch.ramp_from=1024 --batch.ramp_tokens=1000
+    refuses 'batch\.ramp_tokens.*batch\.ramp_from' gpt --batch.ramp_tokens=1000
+    refuses 'memory\.recompute_every.*memory\.recompute' gpt --memory.recompute_every=3
+    refuses 'model\.dropout.*1' gpt --model.dropout=1
+    refuses 'optim\.momentum.*optim\.name' gpt --optim.momentum=0.9
+}
+
+# A tokenizer whose separator has another name.
+no_end_of_text() {
+    rm -rf "$runs/wrong"
+    cp -r "$work/data" "$work/other"
+    sed -i 's/<|endoftext|>/<|somewhere|>/g' "$work"/other/tokenizer*.json
+    refuses 'endoftext' gpt --data.document_mask=true --data.tokenizer="$work/other"
+}
+
+# What a checkpoint holds, another setting cannot take over; the run is left as it was.
+resume_of_another() {
+    local kept
+    refused() { # NAME WORDS OPTION...
+        local name=$1 words=$2 status=0
+        shift 2
+        kept=$(cat "$runs/$name"/*.* "$(checkpoint "$name" 3)"/* | cksum)
+        train gpt "$name" --ckpt.resume=true "$@" || status=$?
+        one_error $status "$words" "$work/$name.err"
+        [ "$(cat "$runs/$name"/*.* "$(checkpoint "$name" 3)"/* | cksum)" = "$kept" ]
+    }
+    brief gpt adamw --run.stop_at=3
+    brief gpt amax --run.stop_at=3 --numerics.dtype=fp8
+    refused adamw 'optim\.name.*adamw' --optim.name=lion
+    refused adamw 'optim\.name.*adamw' --optim.name=sgd
+    refused adamw 'batch\.tokens' --batch.ramp_from=256 --batch.ramp_tokens=6000
+    refused amax 'amax' --numerics.dtype=fp8 --numerics.amax_history=4
+}
+
+# A loss scale that is fixed and too large never fits: ten updates are skipped, then the run ends. One that
+# may fall to 1 and still overflows says so.
+scales_that_never_fit() {
+    local status=0
+    train gpt fixed --numerics.dtype=fp16 --numerics.loss_scale=16777216 --numerics.loss_growth=0 --batch.tokens=128 \
+        --batch.micro=4 || status=$?
+    one_error $status '10 updates' "$work/fixed.err"
+    status=0
+    train gpt falls --numerics.dtype=fp16 --numerics.loss_scale=4 --optim.lr=1e30 || status=$?
+    one_error $status 'loss scale.*smallest' "$work/falls.err"
+    [ "$(grep -c '"event":"skip"' "$runs/falls/metrics.jsonl")" = 2 ]
+}
+
+prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
+passes 'gpt: deterministic: threads and micro-batches do not change a bit' deterministic gpt gpt-same
+passes 'llama, dropout, documents: the same' deterministic llama llama-same --model.dropout=0.1 --data.document_mask=true
+passes 'gpt in bf16: the same' deterministic gpt bf16-same --numerics.dtype=bf16
+passes 'without it micro-batches round' fast_mode_rounds
+passes 'fp16, overflowing and growing: a resumed run is a straight one' fp16_resumes
+passes 'fp16 goes on from fp32 with a scale of its own' fp16_takes_over
+passes 'fp8, delayed scales: the same' fp8_resumes
+passes 'a batch ramp: the same' ramp_resumes
+passes 'dropout and documents: the same' dropout_resumes
+passes 'every optimizer: the same' optimizers_resume
+for family in gpt llama; do
+    passes "$family: recomputation changes no bit" recomputed_is_kept $family $family-re
+done
+passes 'llama in bf16: recomputation changes no bit' recomputed_is_kept llama bf16-re --numerics.dtype=bf16
+passes 'compressed activations' compressed
+passes 'the dumped gradient of fp16 is near that of fp32' fp16_dump_is_near
+passes 'wrong settings' mistakes
+passes 'a document mask without documents' no_end_of_text
+passes 'resuming with another optimizer, ramp or history' resume_of_another
+passes 'loss scales that never fit' scales_that_never_fit
+exit $failed
