@@ -7,10 +7,11 @@
 // overridden too, and said. PRETRAIN_BLAS=keep leaves the choice alone; PRETRAIN_BLAS=ours marks the
 // restart.
 //
-// The same restart makes idle OpenMP threads sleep (OMP_WAIT_POLICY=passive) unless the user chose
-// otherwise. The default is to spin at every barrier; as soon as anything else runs on the machine, the
-// spinning thread keeps the core that the thread it waits for needs, and a run becomes many times
-// slower.
+// The same restart makes idle OpenMP threads sleep (OMP_WAIT_POLICY=passive) after a short while of spinning
+// (GOMP_SPINCOUNT, some tens of microseconds) unless the user chose otherwise. The default is to spin at every
+// barrier; as soon as anything else runs on the machine, the spinning thread keeps the core that the thread it
+// waits for needs, and a run becomes many times slower. To sleep at once costs small models a tenth of their
+// speed, in system calls at hundreds of barriers a step.
 //
 // The measured peak is the yardstick of every MFU in this project: the machine's own best sgemm rate
 // over the shapes of the model at hand, with the library's own threading and nothing else running, not a
@@ -70,6 +71,7 @@ void blas_choose(char **argv)
     if (!kernel && !waits) return;
     if (kernel) setenv("OPENBLAS_CORETYPE", kernel, 1);
     if (waits) setenv("OMP_WAIT_POLICY", "passive", 1);
+    if (waits) setenv("GOMP_SPINCOUNT", "3000", 1);
     setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1);
     execv("/proc/self/exe", argv);
     unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): go on with what there is

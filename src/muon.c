@@ -23,31 +23,38 @@
 
 #include <math.h>
 
-enum { STEPS = 5, TILE = 64 };
+enum { STEPS = 5, TILES = 4, TILE_MIN = 16, TILE_MAX = 64 };
 static const float COEF_1 = 3.4445f, COEF_3 = -4.7750f, COEF_5 = 2.0315f;
+
+// Rows of a tile, from the shape alone: a multiple of 16, and tiles enough that few threads share them evenly.
+static size_t tile_rows(size_t rows)
+{
+    size_t tile = (rows + TILES * TILE_MIN - 1) / (TILES * TILE_MIN) * TILE_MIN;
+    return tile < TILE_MAX ? tile : TILE_MAX;
+}
 
 // One step of the polynomial: Y from X, both (R, C); A and B hold k * k each.
 static void polynomial(Dev *dev, float *Y, const float *X, float *A, float *B, size_t R, size_t C)
 {
     bool tall = R > C;
-    size_t k = tall ? C : R;
+    size_t k = tall ? C : R, tile = tile_rows(k), tall_tile = tile_rows(R);
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
-    for (size_t r = 0; r < k; r += TILE) {
-        size_t h = k - r < TILE ? k - r : TILE;
+    for (size_t r = 0; r < k; r += tile) {
+        size_t h = k - r < tile ? k - r : tile;
         if (tall) matmul_gemm(true, false, h, k, R, 1, X + r, C, X, C, 0, A + r * k, k);
         else matmul_gemm(false, true, h, k, C, 1, X + r * C, C, X, C, 0, A + r * k, k);
     }
     // B = c1 + c3 A + c5 A A, so that Y is B X, or X B
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
-    for (size_t r = 0; r < k; r += TILE) {
-        size_t h = k - r < TILE ? k - r : TILE;
+    for (size_t r = 0; r < k; r += tile) {
+        size_t h = k - r < tile ? k - r : tile;
         matmul_gemm(false, false, h, k, k, COEF_5, A + r * k, k, A, k, 0, B + r * k, k);
         for (size_t i = r * k; i < (r + h) * k; i++) B[i] += COEF_3 * A[i];
         for (size_t i = r; i < r + h; i++) B[i * k + i] += COEF_1;
     }
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
-    for (size_t r = 0; r < R; r += TILE) {
-        size_t h = R - r < TILE ? R - r : TILE;
+    for (size_t r = 0; r < R; r += tall_tile) {
+        size_t h = R - r < tall_tile ? R - r : tall_tile;
         if (tall) matmul_gemm(false, false, h, C, k, 1, X + r * C, C, B, k, 0, Y + r * C, C);
         else matmul_gemm(false, false, h, C, k, 1, B + r * k, k, X, C, 0, Y + r * C, C);
     }
