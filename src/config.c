@@ -143,6 +143,20 @@ static const char *where(const Config *cfg, const char *section_key)
     return *origin->where ? origin->where : "config";
 }
 
+// What key `row` needs and has not got, which may be a need of the key that it needs: "numerics.dtype=fp8".
+static const char *unmet_need(int row, int needed)
+{
+    int n_keys;
+    const ConfigKey *table = config_table(&n_keys);
+    size_t n = strlen(table[needed].name);
+    while (strncmp(table[row].needs, table[needed].name, n) || !strchr("=>", table[row].needs[n])) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(table[row].needs, "=>"), table[row].needs);
+        row = row_of(name);
+    }
+    return table[row].needs;
+}
+
 static void refuse_keys_without_effect(const Config *cfg)
 {
     int n_keys, needed = -1;
@@ -154,7 +168,7 @@ static void refuse_keys_without_effect(const Config *cfg)
         char value[CONFIG_TEXT];
         config_table_format(&table[needed], cfg, value, sizeof value);
         die("%s: %s has no effect when %s is %s (it needs %s)", cfg->origin[i].where, table[i].name,
-            table[needed].name, value, table[i].needs);
+            table[needed].name, value, unmet_need(i, needed));
     }
 }
 

@@ -244,7 +244,8 @@ void config_table_describe(const ConfigKey *key, char *out, size_t size)
     out[n] = 0;
 }
 
-// `needs` is "section.key=value", "section.key=value|value" or "section.key>0".
+// `needs` is "section.key=value", "section.key=value|value" or "section.key>0". A key whose needs are met by one that
+// has no effect itself has none either.
 bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *needed)
 {
     int n_keys;
@@ -252,7 +253,10 @@ bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *neede
     char name[64], value[CONFIG_TEXT];
     size_t n = strcspn(key->needs, "=>");
     snprintf(name, sizeof name, "%.*s", (int)n, key->needs);
-    *needed = config_table_find(name);
-    config_table_format(&config_table(&n_keys)[*needed], cfg, value, sizeof value);
+    int row = config_table_find(name);
+    const ConfigKey *other = &config_table(&n_keys)[row];
+    if (!config_table_has_effect(other, cfg, needed)) return false;
+    *needed = row;
+    config_table_format(other, cfg, value, sizeof value);
     return key->needs[n] == '>' ? strtod(value, NULL) > 0 : choice_index(key->needs + n + 1, value) >= 0;
 }

@@ -195,6 +195,9 @@ static void test_command_line_errors(void **state)
         {"tiny|--model.rope_theta=5e5", 1,
          "error: command line: model.rope_theta has no effect when model.position is learned "
          "(it needs model.position=rope)"},
+        {"tiny|--numerics.amax_history=4", 1, // two needs deep
+         "error: command line: numerics.amax_history has no effect when numerics.dtype is fp32 "
+         "(it needs numerics.dtype=fp8)"},
         {"tiny|--run.minutes=3", 1, "error: command line: run.minutes has no effect when run.steps is 100"},
         {"tiny|--sample.temperature=0|--sample.top_k=4", 1,
          "error: command line: sample.top_k has no effect when"},
