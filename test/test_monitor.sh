@@ -29,7 +29,7 @@ brief() { # NAME [OPTION...]
         { cat "$work/$name.err"; return 1; }
 }
 
-monitored() { brief "$@" --monitor.skip_z=6 --monitor.window=16; }
+monitored() { brief "$@" --monitor.skip_z=6 --monitor.window=16 --monitor.max_skips=10; }
 
 skips() { value skip step "$runs/$1/metrics.jsonl" | paste -sd ' '; }
 
