@@ -428,6 +428,27 @@ static void test_differences_see_an_error(void **state)
     run_end(&r);
 }
 
+// Adding the same number to all logits of a row changes nothing. In eighths, and 512 more, both are exact, so that not
+// even a bit may change; without the subtraction of the maximum, e^512 would be infinite.
+static void test_xent_of_large_logits(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    enum { N = 3, V = 19 };
+    float low[N * V], high[N * V], loss[2][N], dlogits[2][N * V];
+    const int32_t target[N] = {0, 7, V - 1};
+    for (int i = 0; i < N * V; i++) {
+        low[i] = (float)(i * 37 % 101) / 8;
+        high[i] = low[i] + 512;
+    }
+    r.dev->softmax_xent(r.dev, loss[0], XM(dlogits[0]), XC(low), target, N, V, 1);
+    r.dev->softmax_xent(r.dev, loss[1], XM(dlogits[1]), XC(high), target, N, V, 1);
+    for (int n = 0; n < N; n++) assert_true(loss[0][n] > 0 && loss[0][n] < 20);
+    assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
+    assert_memory_equal(dlogits[0], dlogits[1], sizeof dlogits[0]);
+    run_end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_attention_documents),
         cmocka_unit_test(test_attention_dropout),
+        cmocka_unit_test(test_xent_of_large_logits),
         cmocka_unit_test(test_xent),
     };
     return cmocka_run_group_tests_name("op gradients", tests, NULL, NULL);
