@@ -32,6 +32,13 @@ FLAGS += -Wno-pass-failed # clang reports each `omp simd` loop it declines to ve
 endif
 FLAGS += $(EXTRA_CFLAGS)
 LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lxxhash -lm
+# MPI: the flags that its own compiler wrapper would pass. Asked for when a recipe runs, after setup.sh. A program that
+# uses no call of MPI does not get linked to it.
+MPICC = $(shell for m in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $$m && break; done)
+MPI_FLAGS = $(filter -I%,$(shell $(MPICC) -show 2>/dev/null))
+MPI_LIBS = $(if $(filter Linux,$(shell uname -s)),-Wl$(comma)--as-needed) \
+    $(filter -L% -l% -Wl$(comma)-rpath%,$(shell $(MPICC) -show 2>/dev/null))
+comma = ,
 
 # Parallel unless told otherwise (-j1 on the command line wins).
 ifeq ($(MAKELEVEL),0)
@@ -44,7 +51,7 @@ endif
 SRC = $(wildcard src/*.c)
 LIB = $(B)/libpretrain.a
 BIN = $(patsubst %.c,$(B)/%,$(notdir $(wildcard train.c data/*.c dev/*.c)))
-TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c))
+TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c test/mpi_*.c)) # mpi_*: run by test_*.sh
 
 all: $(BIN)
 
@@ -62,14 +69,14 @@ $(B)/setup: scripts/setup.sh $(B)/flags
 $(B)/src/%.o: src/%.c $(B)/flags | $(B)/setup
 	@mkdir -p $(@D)
 	@echo "  CC $<"
-	$(Q)$(CC) $(FLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(FLAGS) $(if $(filter %_mpi.c,$<),$(MPI_FLAGS)) -MMD -MP -c $< -o $@
 $(LIB): $(SRC:%.c=$(B)/%.o)
 	@rm -f $@
 	$(Q)ar rcs $@ $^
 define link
 @mkdir -p $(@D) && rm -f $@
 @echo "  LD $@"
-$(Q)$(CC) $(FLAGS) -MMD -MP -MT $@ -MF $@.d $< $(LIB) $(LDLIBS) -o $@
+$(Q)$(CC) $(FLAGS) -MMD -MP -MT $@ -MF $@.d $< $(LIB) $(LDLIBS) $(MPI_LIBS) -o $@
 endef
 $(B)/%: %.c $(LIB)
 	$(link)

@@ -20,6 +20,11 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 include=
 [ -d /usr/include/openblas ] && include=-I/usr/include/openblas
 
+# MPI's compiler wrapper knows its flags (Fedora keeps it outside of PATH).
+mpi_wrapper() {
+    for candidate in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $candidate && return; done
+}
+
 # One program that needs every library; the first line the compiler or linker complains about lands in
 # $tmp/log.
 works() {
@@ -28,6 +33,8 @@ works() {
     command -v "${CC%% *}" >/dev/null 2>&1 || { echo "$CC: not found" >"$tmp/log"; return 1; }
     command -v g++ >/dev/null 2>&1 || command -v clang++ >/dev/null 2>&1 ||
         { echo 'g++: not found (make check-headers compiles each header as C++ too)' >"$tmp/log"; return 1; }
+    mpi=$(mpi_wrapper) || { echo 'mpicc: not found (MPICH)'; return 1; } >"$tmp/log"
+    mpi=$("$mpi" -show | tr ' ' '\n' | grep -E '^(-I|-L|-l|-Wl,-rpath)')
     cat >"$tmp/t.c" <<'EOF'
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <setjmp.h>
@@ -38,6 +45,7 @@ works() {
 #include <cmocka.h>
 #include <ini.h>
 #include <jansson.h>
+#include <mpi.h>
 #include <omp.h>
 #include <pcre2.h>
 #include <xxhash.h>
@@ -49,13 +57,15 @@ int main(void)
     int read = ini_parse("/dev/null", NULL, NULL);
     json_t *json = json_object();
     json_decref(json);
+    int major, minor;
+    MPI_Get_version(&major, &minor);
     assert_int_equal(read, 0);
-    return !(cblas_sdot(1, x, 1, x, 1) == 1) + (omp_get_max_threads() < 1) + (XXH3_64bits(x, 0) == 0);
+    return (major < 3) + !(cblas_sdot(1, x, 1, x, 1) == 1) + (omp_get_max_threads() < 1) + (XXH3_64bits(x, 0) == 0);
 }
 EOF
     # shellcheck disable=SC2086
     $CC $include ${EXTRA_CFLAGS:-} -fopenmp "$tmp/t.c" -o "$tmp/t" ${EXTRA_LDFLAGS:-} \
-        -lopenblas -linih -ljansson -lpcre2-8 -lxxhash -lcmocka -lm >"$tmp/log" 2>&1 && "$tmp/t"
+        -lopenblas -linih -ljansson -lpcre2-8 -lxxhash -lcmocka -lm $mpi >"$tmp/log" 2>&1 && "$tmp/t"
 }
 
 works && exit 0
@@ -69,6 +79,7 @@ distribution=unknown
 [ "$(uname -s)" = Darwin ] && distribution=macos
 
 apt_packages='gcc g++ make libc6-dev libopenblas-dev libpcre2-dev libinih-dev libcmocka-dev libjansson-dev libxxhash-dev'
+apt_packages="$apt_packages mpich libmpich-dev"
 case $CC in *clang*) apt_packages="$apt_packages clang libomp-dev" ;; esac
 
 case $distribution in
@@ -82,16 +93,16 @@ esac
 if [ $system != apt ]; then
     say "something is missing: $(head -n 1 "$tmp/log" | sed 's|^.*/t\.c:[0-9:]* *||')"
     case $system in
-    fedora) say 'run:  sudo dnf install gcc gcc-c++ make openblas-devel pcre2-devel inih-devel libcmocka-devel jansson-devel xxhash-devel' ;;
-    arch) say 'run:  sudo pacman -S --needed base-devel openblas pcre2 libinih cmocka jansson xxhash' ;;
+    fedora) say 'run:  sudo dnf install gcc gcc-c++ make openblas-devel pcre2-devel inih-devel libcmocka-devel jansson-devel xxhash-devel mpich-devel' ;;
+    arch) say 'run:  sudo pacman -S --needed base-devel openblas pcre2 libinih cmocka jansson xxhash mpich' ;;
     macos)
-        say 'run:  brew install gcc@14 make openblas pcre2 inih cmocka jansson xxhash'
+        say 'run:  brew install gcc@14 make openblas pcre2 inih cmocka jansson xxhash mpich'
         # shellcheck disable=SC2016
         say 'then: gmake CC=gcc-14 EXTRA_CFLAGS="-I$(brew --prefix)/include -I$(brew --prefix openblas)/include"' \
             'EXTRA_LDFLAGS="-L$(brew --prefix)/lib -L$(brew --prefix openblas)/lib"'
         ;;
     *) say 'install a C and a C++ compiler with OpenMP, GNU make, and the development files of:' \
-        'OpenBLAS (with cblas.h), PCRE2 (8-bit), inih, cmocka, jansson, xxhash' ;;
+        'OpenBLAS (with cblas.h), PCRE2 (8-bit), inih, cmocka, jansson, xxhash, and MPICH (or another MPI 3)' ;;
     esac
     exit 1
 fi

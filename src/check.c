@@ -5,37 +5,55 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-// The launcher's rank: Hydra, Open MPI, torchrun and SLURM in that order; NULL when there is none.
+typedef struct {
+    const char *rank, *size;
+} Launcher;
+
+// The launcher's rank of a job of several: Hydra, Open MPI, torchrun and SLURM in that order; NULL when alone.
 static const char *launcher_rank(void)
 {
-    const char *names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK", "SLURM_PROCID"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i])) return getenv(names[i]);
+    const Launcher known[] = {{"PMI_RANK", "PMI_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                              {"RANK", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const char *rank = getenv(known[i].rank), *size = getenv(known[i].size);
+        if (rank && size) return atol(size) > 1 ? rank : NULL;
+    }
     return NULL;
 }
 
+// One write for the whole line, so that the lines of several ranks do not mix. What is wrong for all ranks is said
+// once: the others give rank 0 the time to say it and to end the job.
+static void complain(const char *message)
+{
+    const char *rank = launcher_rank();
+    fflush(stdout);
+    if (rank && strcmp(rank, "0")) usleep(300000);
+    if (rank) fprintf(stderr, "rank %s: error: %s\n", rank, message);
+    else fprintf(stderr, "error: %s\n", message);
+}
+
 void check_die(const char *file, int line, const char *fmt, ...)
+{
+    char message[2048], whole[2200];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    const char *base = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
+    snprintf(whole, sizeof whole, "%s [%s:%d]", message, base, line);
+    complain(whole);
+    exit(1);
+}
+
+void check_die_usage(const char *fmt, ...)
 {
     char message[2048];
     va_list args;
     va_start(args, fmt);
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
-    const char *base = strrchr(file, '/') ? strrchr(file, '/') + 1 : file, *rank = launcher_rank();
-    fflush(stdout);
-    if (rank) fprintf(stderr, "error: %s [%s:%d, rank %s]\n", message, base, line, rank);
-    else fprintf(stderr, "error: %s [%s:%d]\n", message, base, line);
-    exit(1);
-}
-
-void check_die_usage(const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    fprintf(stderr, "error: ");
-    vfprintf(stderr, fmt, args);
-    fprintf(stderr, "\n");
-    va_end(args);
+    complain(message);
     exit(2);
 }

@@ -1,15 +1,16 @@
 // check: one way to stop. Layer 0.
 //
 // Every error a user can cause ends in die(): one line that says where, what, the value seen and what
-// to try next, then exit status 1. Under mpiexec the launcher ends the other ranks when one leaves so.
+// to try next, then exit status 1. In a job of several ranks the line starts with "rank R: ", and the exit handler
+// of comm_mpi ends the other ranks.
 #ifndef CHECK_H
 #define CHECK_H
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// Prints "error: MESSAGE [file:line, rank r]" as one line on stderr and exits with status 1.
-// The rank is shown when a launcher set one. Write the message as: where: what: value (what to try).
+// Prints "error: MESSAGE [file:line]" as one line on stderr, behind "rank R: " in a job of several, and exits with
+// status 1. Write the message as: where: what: value (what to try).
 #define die(...) check_die(__FILE__, __LINE__, __VA_ARGS__)
 // Same, with exit status 2: the command line itself is wrong.
 #define die_usage(...) check_die_usage(__VA_ARGS__)

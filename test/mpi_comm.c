@@ -1,0 +1,85 @@
+// mpi_comm: what test_comm.sh runs under mpiexec: every call over real ranks, a mesh of them, and ways to fail.
+//
+// usage: mpi_comm everything | mesh PP CP EP TP | places | die | all | exit | usage | kill | short | differ | loop
+#include "comm_case.h"
+
+#include "check.h"
+#include "mesh.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void run_mesh(CommCase *cc, Comm *world, char **size)
+{
+    MeshShape s = mesh_shape(world->size, atoi(size[0]), atoi(size[1]), atoi(size[2]), atoi(size[3]));
+    Mesh mesh = mesh_create(world, s);
+    expect(cc, world, mesh_rank(s, mesh.place) == world->rank);
+    for (int g = 0; g < MESH_GROUPS; g++) {
+        int members[world->size], n = mesh_members(s, world->rank, (MeshGroup)g, members);
+        int32_t all[world->size];
+        size_t one[world->size];
+        Comm *group = mesh.group[g];
+        expect(cc, world, (group == NULL) == (n == 0));
+        if (!group) continue;
+        expect(cc, group, group->size == n && members[group->rank] == world->rank);
+        for (int r = 0; r < n; r++) one[r] = 1;
+        CommRequest q = comm_all_gather(group, all, &world->rank, one, COMM_INT32);
+        comm_wait(group, &q);
+        for (int r = 0; r < n; r++) expect(cc, group, all[r] == members[r]);
+    }
+    if (world->rank == 0) mesh_print(s, stdout);
+}
+
+// Ways to fail on the last rank while the others wait for it.
+static void fail(Comm *world, const char *how)
+{
+    float x[8] = {0};
+    bool last = world->rank == world->size - 1;
+    if (last && !strcmp(how, "die")) die("test: the last rank fails: 3 (try 4)");
+    if (!strcmp(how, "all")) die("test: every rank fails");
+    if (last && !strcmp(how, "exit")) exit(5);
+    if (last && !strcmp(how, "usage")) die_usage("no such option: --x");
+    if (last && !strcmp(how, "kill")) raise(SIGKILL);
+    comm_set_checked(world, !strcmp(how, "differ"));
+    CommRequest q = {0};
+    if (!strcmp(how, "short") && world->rank == 0) q = comm_send(world, x, 3, COMM_FP32, world->size - 1, 0);
+    else if (!strcmp(how, "short") && last) q = comm_recv(world, x, 8, COMM_FP32, 0, 0);
+    else q = comm_all_reduce(world, x, x, last && !strcmp(how, "differ") ? 7 : 8, COMM_FP32, COMM_SUM);
+    comm_wait(world, &q);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) die_usage("mpi_comm: what to run?");
+    CommCase cc = {0};
+    Comm *world = comm_mpi_start();
+    bool everything = !strcmp(argv[1], "everything");
+    if (everything) {
+        case_everything(&cc, world);
+        comm_set_checked(world, true);
+        case_in_flight(&cc, world);
+    } else if (!strcmp(argv[1], "mesh") && argc == 6) run_mesh(&cc, world, argv + 2);
+    else if (!strcmp(argv[1], "loop")) {
+        float x[1000] = {0};
+        for (int i = 0; i < 100; i++) {
+            CommRequest q = comm_all_reduce(world, x, x, 1000, COMM_FP32, COMM_SUM);
+            comm_wait(world, &q);
+        }
+    } else if (!strcmp(argv[1], "places")) {
+        comm_mpi_places(world, stdout);
+        if (world->rank == 0)
+            printf("%d on the same cores, %d threads each\n", comm_mpi_neighbours(world), comm_mpi_threads(world));
+        fflush(stdout);
+        if (argc > 2) usleep(300000), fail(world, argv[2]); // the launcher passes the list on first
+    } else fail(world, argv[1]);
+    int failed = cc.failed;
+    CommRequest q = comm_all_reduce(world, &failed, &failed, 1, COMM_INT32, COMM_SUM);
+    comm_wait(world, &q);
+    if (world->rank == 0) printf("%d ranks: %d failed\n", world->size, failed);
+    comm_mpi_stop(world);
+    return failed != 0;
+}

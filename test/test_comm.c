@@ -1,0 +1,325 @@
+// Tests of comm without a launcher: the group of one, all calls and algorithms over 1 to 8 ranks played by threads,
+// memory, the slow link, the errors, the reports. (test_collectives.c has the formulas, test_comm.sh real ranks.)
+#include "comm_case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "expect_die.h"
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void pause_s(double seconds)
+{
+    struct timespec t = {.tv_nsec = (long)(seconds * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+// ---- all calls
+
+static void test_self(void **state)
+{
+    (void)state;
+    CommCase cc = {0};
+    Comm *comm = comm_self();
+    case_everything(&cc, comm);
+    for (int k = 0; k < COMM_KINDS; k++)
+        assert_true(comm->count[k].sent == 0 && comm->count[k].received == 0);
+    assert_true(comm->count[COMM_ALL_REDUCE].calls > 0);
+    assert_int_equal(comm_mem(comm)->bytes, 0);
+    comm_free(comm);
+    comm_free(NULL);
+    assert_int_equal(cc.failed, 0);
+}
+
+static void everything(Comm *comm, void *arg)
+{
+    case_everything(arg, comm);
+    comm_set_checked(comm, true); // the same calls agree
+    case_in_flight(arg, comm);
+    comm_set_checked(comm, false);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 8; n++) {
+        CommCase cc = {0};
+        comm_threads_run(n, everything, &cc);
+        if (cc.failed) printf("%d ranks: %d failures\n", n, cc.failed);
+        assert_int_equal(cc.failed, 0);
+    }
+}
+
+// Nobody leaves before the last has come: the ranks arrive one after the other.
+static void late(Comm *comm, void *arg)
+{
+    CommCase *cc = arg;
+    pause_s(0.004 * comm->rank);
+    atomic_fetch_add(&cc->entered, 1);
+    CommRequest q = comm_barrier(comm);
+    comm_wait(comm, &q);
+    expect(cc, comm, cc->entered == comm->size);
+}
+
+static void test_barrier(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 7; n++) {
+        CommCase cc = {0};
+        comm_threads_run(n, late, &cc);
+        assert_int_equal(cc.failed, 0);
+    }
+}
+
+// ---- memory
+
+typedef struct {
+    CommCase cc;
+    Mem mem[4];
+} Doors;
+
+static void sealed(Comm *comm, void *arg)
+{
+    Doors *d = arg;
+    Mem *mem = &d->mem[comm->rank];
+    float x[40];
+    size_t counts[] = {10, 10, 10, 10};
+    comm_set_mem(comm, mem);
+    comm_set_algorithm(comm, COMM_ALL_REDUCE, COMM_RING);
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < 40; i++) x[i] = 1;
+        CommRequest a = comm_all_reduce(comm, x, x, 40, COMM_FP32, COMM_SUM);
+        comm_wait(comm, &a);
+        CommRequest b = comm_reduce_scatter(comm, x, x + 0, counts, COMM_FP32, COMM_SUM);
+        comm_wait(comm, &b);
+        // one slot, whose scratch is two shards of the ring (direct's three shards when ordered)
+        expect(&d->cc, comm, mem->tag_bytes[MEM_COMM] == 2 * 10 * sizeof(float) && mem->n_blocks == 1);
+        mem_seal(mem);
+    }
+    mem->sealed = false;
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    Doors d = {0};
+    comm_threads_run(4, sealed, &d);
+    assert_int_equal(d.cc.failed, 0);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(d.mem[r].bytes, 0); // given back by comm_free
+        mem_free_all(&d.mem[r]);
+    }
+}
+
+// ---- the slow link: 3 ranks; ring all_gather of 3 x 1000 bytes = 2 alpha + 2000 beta = 40 ms
+
+static void slow(Comm *comm, void *arg)
+{
+    CommCase *cc = arg;
+    char out[3000], in[1000] = {0}, two[3000];
+    const size_t counts[] = {1000, 1000, 1000};
+    const double alpha = 5e-3, beta = 1.5e-5, cost = 2 * alpha + 2000 * beta;
+    comm_set_slow(comm, alpha, beta);
+    double begin = now_s();
+    CommRequest q = comm_all_gather(comm, out, in, counts, COMM_BYTE);
+    expect(cc, comm, !comm_progress(comm));
+    comm_wait(comm, &q);
+    expect(cc, comm, now_s() - begin >= cost);
+    expect(cc, comm, comm->count[COMM_ALL_GATHER].waited >= 0.5 * cost);
+    // Two calls share the link: 2 cost after the start, not before, and their order does not matter.
+    begin = now_s();
+    CommRequest a = comm_all_gather(comm, out, in, counts, COMM_BYTE);
+    CommRequest b = comm_all_gather(comm, two, in, counts, COMM_BYTE);
+    comm_wait(comm, &b);
+    expect(cc, comm, now_s() - begin >= 2 * cost);
+    double waited = comm->count[COMM_ALL_GATHER].waited;
+    comm_wait(comm, &a); // hidden behind b
+    expect(cc, comm, comm->count[COMM_ALL_GATHER].waited - waited < cost);
+    // Work hides the call: the link is free again long before the wait.
+    CommRequest all = comm_barrier(comm);
+    comm_wait(comm, &all);
+    waited = comm->count[COMM_ALL_GATHER].waited;
+    a = comm_all_gather(comm, out, in, counts, COMM_BYTE);
+    begin = now_s();
+    while (!comm_progress(comm)) pause_s(1e-3);
+    expect(cc, comm, now_s() - begin >= 0.9 * cost);
+    comm_wait(comm, &a);
+    expect(cc, comm, comm->count[COMM_ALL_GATHER].waited - waited < 0.5 * cost);
+    comm_set_slow(comm, 0, 0);
+}
+
+static void test_slow(void **state)
+{
+    (void)state;
+    CommCase cc = {0};
+    comm_threads_run(3, slow, &cc);
+    assert_int_equal(cc.failed, 0);
+}
+
+// ---- errors
+
+static int run_body(void *arg)
+{
+    void (*body)(Comm *, void *) = *(void (**)(Comm *, void *))arg;
+    comm_threads_run(3, body, NULL);
+    return 0;
+}
+
+static void other_count(Comm *comm, void *arg)
+{
+    (void)arg;
+    float x[100] = {0};
+    comm_set_checked(comm, true);
+    CommRequest q = comm_all_reduce(comm, x, x, comm->rank == 2 ? 99 : 100, COMM_FP32, COMM_SUM);
+    comm_wait(comm, &q);
+}
+
+static void other_call(Comm *comm, void *arg)
+{
+    (void)arg;
+    float x[100] = {0};
+    comm_set_checked(comm, true);
+    CommRequest q = comm->rank == 1 ? comm_barrier(comm) : comm_broadcast(comm, x, 100, COMM_FP32, 0);
+    comm_wait(comm, &q);
+}
+
+static void other_shards(Comm *comm, void *arg)
+{
+    (void)arg;
+    float x[6] = {0}, y[2];
+    const size_t counts[2][3] = {{2, 2, 2}, {3, 1, 2}}; // the same sum
+    comm_set_checked(comm, true);
+    CommRequest q = comm_reduce_scatter(comm, y, x, counts[comm->rank == 2], COMM_FP32, COMM_SUM);
+    comm_wait(comm, &q);
+}
+
+static void short_message(Comm *comm, void *arg)
+{
+    (void)arg;
+    int x[4] = {0};
+    CommRequest q = {0};
+    if (comm->rank == 0) q = comm_send(comm, x, 3, COMM_INT32, 1, 0);
+    if (comm->rank == 1) q = comm_recv(comm, x, 4, COMM_INT32, 0, 0);
+    comm_wait(comm, &q);
+}
+
+static void to_itself(Comm *comm, void *arg)
+{
+    (void)arg;
+    int x = 0;
+    if (comm->rank == 1) comm_send(comm, &x, 1, COMM_INT32, 1, 0);
+}
+
+static void bytes_added(Comm *comm, void *arg)
+{
+    (void)arg;
+    char x = 0;
+    comm_all_reduce(comm, &x, &x, 1, COMM_BYTE, COMM_SUM);
+}
+
+static void waited_twice(Comm *comm, void *arg)
+{
+    (void)arg;
+    CommRequest q = comm_barrier(comm), copy = q;
+    comm_wait(comm, &q);
+    comm_wait(comm, &q); // cleared: nothing
+    if (comm->rank == 0) comm_wait(comm, &copy);
+}
+
+static void wrong_algorithm(Comm *comm, void *arg)
+{
+    (void)arg;
+    comm_set_algorithm(comm, COMM_ALL_GATHER, COMM_TREE);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    const struct {
+        void (*body)(Comm *, void *);
+        const char *words;
+    } rows[] = {
+        {other_count, "group world: all_reduce of 99 fp32 on rank 2, all_reduce of 100 fp32 on rank 0"},
+        {other_call, "group world: barrier of 0 bytes on rank 1, broadcast of 100 fp32 on rank 0"},
+        {other_shards, "group world: reduce_scatter of 6 fp32 in shards on rank 2"},
+        {short_message, "group world: rank 1 expected 16 bytes from rank 0 and was sent 12"},
+        {to_itself, "group world: send: rank 1 with rank 1 of 3"},
+        {waited_twice, "waited for twice"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        void (*body)(Comm *, void *) = rows[i].body;
+        expect_die(run_body, &body, rows[i].words);
+    }
+    // one of several ranks may be the first to say these: any number of lines
+    char text[8192];
+    void (*body)(Comm *, void *) = bytes_added;
+    assert_int_equal(run_child(run_body, &body, text, sizeof text), 1);
+    assert_non_null(strstr(text, "all_reduce of bytes"));
+    body = wrong_algorithm;
+    assert_int_equal(run_child(run_body, &body, text, sizeof text), 1);
+    assert_non_null(strstr(text, "all_gather has no algorithm 'tree'"));
+}
+
+// ---- reports
+
+static void test_report(void **state)
+{
+    (void)state;
+    Comm *comm = comm_self();
+    Comm *dp = comm_split(comm, 0, 0, "dp");
+    float x[3] = {1, 2, 3}, y[3];
+    CommRequest q = comm_all_reduce(dp, y, x, 3, COMM_FP32, COMM_SUM);
+    comm_wait(dp, &q);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    comm_print(comm, out);
+    fclose(out);
+    assert_non_null(strstr(text, "dp                   1 all_reduce            1             12"));
+    assert_null(strstr(text, "world"));
+    free(text);
+    out = open_memstream(&text, &n);
+    comm_print_json(comm, out, "  ");
+    fclose(out);
+    const char *want = "{\n    \"world\": {},\n    \"dp\": {\n      \"all_reduce\": {\"calls\": 1, \"payload\": 12, "
+                       "\"sent\": 0, \"received\": 0, \"waited\": 0.";
+    assert_memory_equal(text, want, strlen(want));
+    assert_string_equal(text + n - 11, "}\n    }\n  }");
+    free(text);
+    comm_reset_counts(comm);
+    assert_int_equal(dp->count[COMM_ALL_REDUCE].calls, 0);
+    comm_free(comm);
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    for (int a = 0; a < COMM_ALGORITHMS; a++)
+        assert_int_equal(comm_algorithm_find(comm_algorithm_name((CommAlgorithm)a)), a);
+    assert_int_equal(comm_algorithm_find("mpi"), COMM_NATIVE);
+    assert_int_equal(comm_algorithm_find("butterfly"), COMM_ALGORITHMS);
+    size_t counts[4];
+    comm_even(counts, 10, 4);
+    assert_true(counts[0] == 3 && counts[1] == 3 && counts[2] == 2 && counts[3] == 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_self), cmocka_unit_test(test_threads), cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_slow), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_report), cmocka_unit_test(test_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

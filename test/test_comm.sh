@@ -1,0 +1,144 @@
+#!/bin/bash
+# test/test_comm.sh: comm and mesh over real ranks: mpiexec with 1 to 4 of them, and a process alone. Every call and
+# algorithm; a rank that fails or is killed ends the whole job within 2 seconds, with one line that names it.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+BUILD=${BUILD:-build}
+work=$(mktemp -d "${TMPDIR:-/tmp}/comm.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+failed=0 program=$BUILD/test/mpi_comm
+launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
+cores=$(env -u OMP_NUM_THREADS nproc)
+export OMP_NUM_THREADS=1
+# MPICH keeps some memory until the process ends.
+export LSAN_OPTIONS="suppressions=$PWD/test/lsan.supp:print_suppressions=0"
+
+passes() { # NAME FUNCTION [ARGUMENT...]
+    local name=$1
+    shift
+    if (set -e; "$@") >"$work/log" 2>&1; then
+        echo "ok $name"
+    else
+        echo "not ok $name"
+        tail -n 30 "$work/log" | sed 's/^/  /'
+        failed=1
+    fi
+}
+
+# ranks N COMMAND...: its output in $work/out and $work/err, its status in $status, its seconds in $took
+ranks() {
+    local n=$1 began=${EPOCHREALTIME/./}
+    shift
+    status=0
+    timeout 120 "$launcher" -n "$n" "$program" "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    took=$(((${EPOCHREALTIME/./} - began) / 1000))
+    cat "$work/out" "$work/err"
+    echo "status $status after $took ms"
+}
+
+all_is_well() { # N COMMAND...
+    local n=$1
+    ranks "$@"
+    [ $status = 0 ]
+    grep -q "^$n ranks: 0 failed$" "$work/out"
+    [ ! -s "$work/err" ]
+}
+
+alone() { # the same binary without a launcher
+    "$program" everything >"$work/out" 2>"$work/err"
+    cat "$work/out" "$work/err"
+    grep -q '^1 ranks: 0 failed$' "$work/out"
+    [ ! -s "$work/err" ]
+    local status=0
+    "$program" die >"$work/out" 2>"$work/err" || status=$?
+    [ $status = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q '^error: test: the last rank fails' "$work/err"
+}
+
+# How long a job that only starts and fails may take: starting and ending takes this machine's own time, failing 2 s.
+budget=2000
+ranks 3 places >/dev/null && [ "$status" = 0 ] && budget=$((2000 + took))
+
+ends_at_once() { # HOW STATUS WORDS
+    ranks 3 "$1"
+    [ $status = "$2" ]
+    [ $took -le $budget ]
+    [ "$(grep -c 'error: ' "$work/err")" = 1 ]
+    grep -qE "^rank 2: error: .*$3" "$work/err"
+}
+
+leaves() { # a plain exit, without a word: the others must not wait for ever
+    ranks 3 exit
+    [ $status = 5 ] && [ $took -le $budget ]
+}
+
+says_it_once() {
+    ranks 3 all
+    [ $status = 1 ] && [ $took -le $budget ]
+    [ "$(grep -c 'error: ' "$work/err")" = 1 ]
+    grep -q '^rank 0: error: test: every rank fails' "$work/err"
+}
+
+is_killed() { # one line names the rank, whichever the launcher believes it was; the list of places has its process
+    ranks 3 places kill
+    [ $status != 0 ] && [ $took -le $((budget + 300)) ]
+    local process
+    process=$(sed -n 's/^rank 2: process \([0-9]*\) on .*/\1/p' "$work/out")
+    [ "$(grep -c 'error: ' "$work/err")" = 1 ]
+    grep -q "^rank 2: error: process $process was killed or crashed$" "$work/err"
+}
+
+threads_are_shared() { # N ranks on these cores
+    ranks 2 places
+    grep -q "^2 on the same cores, $((cores > 1 ? cores / 2 : 1)) threads each" "$work/out"
+    ranks 1 places
+    grep -q "^1 on the same cores, $cores threads each" "$work/out"
+}
+
+# Twice as many ranks as cores must not crawl. 100 all_reduces of 4 KB are some 600 messages one after the other
+# on each rank; with MPI's own spinning waits they cost seconds of processor time, with sleeping ones
+# milliseconds. Processor time is compared, since the machine may be busy.
+no_spinning() {
+    local n=$((2 * cores))
+    [ $n -le 8 ] || n=8
+    cpu() { # MODE: hundredths of a second of all ranks together
+        local before after
+        before=$(awk '{ print $16 + $17 }' "/proc/$BASHPID/stat")
+        ranks $n "$1" >/dev/null
+        [ $status = 0 ]
+        after=$(awk '{ print $16 + $17 }' "/proc/$BASHPID/stat")
+        echo $((after - before))
+    }
+    local start loop
+    start=$(cpu places)
+    loop=$(cpu loop)
+    echo "starting: $start, with the loop: $loop hundredths of a second"
+    [ $((loop - start)) -le $((20 * n)) ] # 2 ms a call and rank; spinning takes 10 and more
+}
+
+programs_without_mpi() { # what needs no communication does not load it
+    local name
+    for name in diff plan prepare; do
+        if ldd "$BUILD/$name" | grep -q libmpi; then echo "$name is linked to MPI"; return 1; fi
+    done
+    ldd "$program" | grep -q libmpi
+}
+
+passes 'one process alone' alone
+for n in 1 2 3 4; do passes "every call over $n ranks" all_is_well $n everything; done
+passes 'mesh: dp 2 x tp 2' all_is_well 4 mesh 1 1 1 2
+passes 'mesh: pp 2 x cp 2' all_is_well 4 mesh 2 2 1 1
+passes 'mesh: dp 4, ep 2' all_is_well 4 mesh 1 1 2 1
+passes 'mesh: pp 3' all_is_well 3 mesh 3 1 1 1
+passes 'a rank that dies ends the job' ends_at_once die 1 'test: the last rank fails: 3'
+passes 'a wrong option ends the job' ends_at_once usage 2 'no such option'
+passes 'a message of another length ends the job' ends_at_once short 1 'expected 32 bytes from rank 0 and was sent 12'
+passes 'calls that differ end the job' ends_at_once differ 1 \
+    'all_reduce of 7 fp32 on rank 2, all_reduce of 8 fp32 on rank 0'
+passes 'a rank that leaves ends the job' leaves
+passes 'what fails on every rank is said once' says_it_once
+passes 'a killed rank ends the job' is_killed
+passes 'ranks share the cores' threads_are_shared
+[ -r /proc/self/stat ] && passes 'waiting ranks sleep' no_spinning
+passes 'programs without ranks load no MPI' programs_without_mpi
+exit $failed

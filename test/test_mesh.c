@@ -1,0 +1,255 @@
+// Tests of mesh: every rank of many meshes is played in one process. Ranks and coordinates are inverse to each other,
+// groups are disjoint, of the right sizes and members, and every gradient is added over the right ranks; the drawing;
+// the refusals.
+#include "check.h"
+#include "mesh.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "expect_die.h"
+
+enum { MOST = 64 };
+
+static void each_shape(void (*test)(MeshShape s))
+{
+    for (int dp = 1; dp <= 6; dp++)
+        for (int pp = 1; pp <= 3; pp++)
+            for (int cp = 1; cp <= 2; cp++)
+                for (int tp = 1; tp <= 4; tp++)
+                    for (int ep = 1; ep <= dp; ep++) {
+                        if (dp % ep || dp * pp * cp * tp > MOST) continue;
+                        MeshShape s = mesh_shape(dp * pp * cp * tp, pp, cp, ep, tp);
+                        assert_true(s.dp == dp && s.pp == pp && s.cp == cp && s.ep == ep && s.tp == tp);
+                        test(s);
+                    }
+}
+
+// The order of the ranks, counted out: tp runs fastest, then cp, pp, dp.
+static void counts_through(MeshShape s)
+{
+    int rank = 0;
+    for (int dp = 0; dp < s.dp; dp++)
+        for (int pp = 0; pp < s.pp; pp++)
+            for (int cp = 0; cp < s.cp; cp++)
+                for (int tp = 0; tp < s.tp; tp++, rank++) {
+                    MeshPlace p = mesh_place(s, rank);
+                    assert_true(p.dp == dp && p.pp == pp && p.cp == cp && p.tp == tp);
+                    assert_int_equal(mesh_rank(s, p), rank);
+                }
+    assert_int_equal(rank, mesh_size(s));
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    each_shape(counts_through);
+}
+
+// Each group, by its definition and not by the table: the coordinates in which two members may differ.
+static bool same_group(MeshShape s, MeshGroup group, MeshPlace a, MeshPlace b)
+{
+    bool dp = a.dp == b.dp, pp = a.pp == b.pp, cp = a.cp == b.cp, tp = a.tp == b.tp;
+    bool end_a = a.pp == 0 || a.pp == s.pp - 1, end_b = b.pp == 0 || b.pp == s.pp - 1;
+    switch (group) {
+    case MESH_TP: return dp && pp && cp;
+    case MESH_CP: return dp && pp && tp;
+    case MESH_PP: return dp && cp && tp;
+    case MESH_DP: return pp && cp && tp;
+    case MESH_EP: return pp && cp && tp && a.dp / s.ep == b.dp / s.ep;
+    case MESH_REPLICAS: return pp && tp;
+    case MESH_EXPERT_REPLICAS: return pp && tp && a.dp % s.ep == b.dp % s.ep;
+    case MESH_MODEL: return dp && cp;
+    case MESH_ENDS: return dp && cp && tp && end_a && end_b;
+    default: return false;
+    }
+}
+
+static void groups_are_right(MeshShape s)
+{
+    const int size[MESH_GROUPS] = {
+        [MESH_TP] = s.tp, [MESH_CP] = s.cp, [MESH_PP] = s.pp, [MESH_DP] = s.dp, [MESH_EP] = s.ep,
+        [MESH_REPLICAS] = s.dp * s.cp, [MESH_EXPERT_REPLICAS] = s.dp / s.ep * s.cp, [MESH_MODEL] = s.pp * s.tp,
+        [MESH_ENDS] = s.pp == 1 ? 1 : 2,
+    };
+    for (int g = 0; g < MESH_GROUPS; g++)
+        for (int r = 0; r < mesh_size(s); r++) {
+            MeshPlace a = mesh_place(s, r);
+            bool none = g == MESH_ENDS && a.pp != 0 && a.pp != s.pp - 1;
+            int members[MOST], n = mesh_members(s, r, (MeshGroup)g, members), k = 0;
+            assert_int_equal(n, none ? 0 : size[g]);
+            assert_int_equal(mesh_members(s, r, (MeshGroup)g, NULL), n);
+            assert_int_equal(mesh_color(s, r, (MeshGroup)g), n ? members[0] : -1);
+            for (int q = 0; q < mesh_size(s); q++) { // ascending, complete, nobody else
+                if (!same_group(s, (MeshGroup)g, a, mesh_place(s, q))) continue;
+                assert_true(k < n);
+                assert_int_equal(members[k++], q);
+            }
+            assert_int_equal(k, n);
+        }
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    each_shape(groups_are_right);
+}
+
+// Every expert weight and every ordinary weight of a (pp, tp) place is covered once: the ranks of an expert group hold
+// EP different parts, and their replica groups together are all ranks of MESH_REPLICAS.
+static void experts_cover(MeshShape s)
+{
+    for (int r = 0; r < mesh_size(s); r++) {
+        int part[MOST], replicas[MOST], seen[MOST] = {0};
+        int n = mesh_members(s, r, MESH_EP, part);
+        for (int i = 0; i < n; i++) {
+            assert_int_equal(mesh_place(s, part[i]).dp % s.ep, i);
+            int k = mesh_members(s, part[i], MESH_EXPERT_REPLICAS, replicas);
+            for (int j = 0; j < k; j++) seen[replicas[j]]++;
+        }
+        int all[MOST], total = mesh_members(s, r, MESH_REPLICAS, all);
+        assert_int_equal(total, s.dp * s.cp);
+        for (int i = 0; i < total; i++) assert_int_equal(seen[all[i]], 1);
+    }
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    each_shape(experts_cover);
+}
+
+// ---- the groups as communicators, on threads
+
+static const MeshShape SHAPES[] = {{2, 2, 1, 1, 2}, {2, 1, 2, 2, 2}, {4, 1, 1, 2, 1}, {1, 3, 2, 1, 1}, {1, 1, 1, 1, 1}};
+
+static void split(Comm *world, void *arg)
+{
+    Mesh mesh = mesh_create(world, *(const MeshShape *)arg);
+    for (int g = 0; g < MESH_GROUPS; g++) {
+        int members[MOST], n = mesh_members(mesh.shape, world->rank, (MeshGroup)g, members);
+        Comm *group = mesh.group[g];
+        check(!group == !n);
+        if (!group) continue;
+        check(group->size == n && members[group->rank] == world->rank);
+        check(!strcmp(group->name, mesh_group_name((MeshGroup)g)));
+        int sum = world->rank, want = 0;
+        CommRequest q = comm_all_reduce(group, &sum, &sum, 1, COMM_INT32, COMM_SUM);
+        comm_wait(group, &q);
+        for (int i = 0; i < n; i++) want += members[i];
+        check(sum == want);
+    }
+}
+
+static void test_create(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
+        MeshShape s = SHAPES[i];
+        comm_threads_run(mesh_size(s), split, &s);
+    }
+}
+
+// ---- drawing and refusing
+
+// Rows of a replica line up, whatever the sizes.
+static void lines_up(MeshShape s)
+{
+    char *drawn = NULL;
+    size_t size = 0, width = 0;
+    FILE *f = open_memstream(&drawn, &size);
+    mesh_print(s, f);
+    fclose(f);
+    for (char *line = strtok(drawn, "\n"); line; line = strtok(NULL, "\n")) {
+        if (line[strlen(line) - 1] != '|') continue;
+        if (!width) width = strlen(line);
+        assert_int_equal(strlen(line), width);
+    }
+    free(drawn);
+}
+
+static void test_print(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    mesh_print(mesh_shape(8, 2, 1, 2, 2), out);
+    fclose(out);
+    const char *want = "8 ranks = dp 2 x pp 2 x cp 1 x tp 2, ep 2 within dp\n"
+                       "rank = ((dp*2 + pp)*1 + cp)*2 + tp\n"
+                       "\n"
+                       "dp 0   experts: part 0 of 2\n"
+                       "       | cp 0    |\n"
+                       "pp 0   |   0   1 |\n"
+                       "pp 1   |   2   3 |\n"
+                       "\n"
+                       "dp 1   experts: part 1 of 2\n"
+                       "       | cp 0    |\n"
+                       "pp 0   |   4   5 |\n"
+                       "pp 1   |   6   7 |\n"
+                       "\n"
+                       "tp               {0 1} {2 3} {4 5} {6 7}  (4 of 2)\n"
+                       "cp               {0} {1} {2} {3} {4} {5} {6} {7}  (8 of 1)\n"
+                       "pp               {0 2} {1 3} {4 6} {5 7}  (4 of 2)\n"
+                       "dp               {0 4} {1 5} {2 6} {3 7}  (4 of 2)\n"
+                       "ep               {0 4} {1 5} {2 6} {3 7}  (4 of 2)\n"
+                       "replicas         {0 4} {1 5} {2 6} {3 7}  (4 of 2)\n"
+                       "expert_replicas  {0} {1} {2} {3} {4} {5} {6} {7}  (8 of 1)\n"
+                       "model            {0 1 2 3} {4 5 6 7}  (2 of 4)\n"
+                       "ends             {0 2} {1 3} {4 6} {5 7}  (4 of 2)\n";
+    assert_string_equal(text, want);
+    free(text);
+    each_shape(lines_up);
+}
+
+typedef struct {
+    int world, pp, cp, ep, tp;
+    const char *words;
+} Refused;
+
+static int make(void *arg)
+{
+    const Refused *r = arg;
+    mesh_shape(r->world, r->pp, r->cp, r->ep, r->tp);
+    return 0;
+}
+
+static int divide(void *arg)
+{
+    (void)arg;
+    mesh_must_divide("model.heads", 6, "parallel.tp", 3);
+    mesh_must_divide("model.heads", 6, "parallel.tp", 4);
+    return 0;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    Refused rows[] = {
+        {6, 1, 1, 1, 4, "6 ranks are not a multiple of pp x cp x tp = 1 x 1 x 4 = 4 (start a multiple of 4 ranks)"},
+        {12, 2, 2, 1, 2, "12 ranks are not a multiple of pp x cp x tp = 2 x 2 x 2 = 8"},
+        {8, 1, 1, 3, 2, "parallel.ep = 3 does not divide dp = 8 ranks / (pp x cp x tp = 2) = 4"},
+        {4, 0, 1, 1, 1, "parallel.pp = 0 on 4 ranks (1 to 4)"},
+        {4, 1, 1, 1, 5, "parallel.tp = 5 on 4 ranks (1 to 4)"},
+        {4, 1, -2, 1, 1, "parallel.cp = -2 on 4 ranks"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) expect_die(make, &rows[i], rows[i].words);
+    expect_die(divide, NULL, "parallel.tp = 4 does not divide model.heads = 6 (what does: 1, 2, 3, 6)");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order), cmocka_unit_test(test_groups), cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_create), cmocka_unit_test(test_print), cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
