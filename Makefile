@@ -7,6 +7,7 @@
 ## make asan       the whole suite again under AddressSanitizer and UBSan, in build/asan
 ## make bench      speed against this machine's own matrix-multiply peak
 ## make mutate      seed known bugs, one at a time, and see the tests catch them
+## make bench-cuda  what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
 ## make docs       rewrite the generated tables in README.md and doc/
 ## make clean      remove build/ (runs/ stays)
 #
@@ -106,6 +107,8 @@ asan:
 	    EXTRA_CFLAGS='$(EXTRA_CFLAGS) -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 bench: $(B)/bench
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench.sh | tee runs/bench.txt'
+bench-cuda:
+	@BUILD=$(B) dev/cuda_on_cpu/build.sh plain $(B)/cuda_bench dev/cuda_on_cpu/tests/bench.cu && $(B)/cuda_bench
 mutate:
 	@test/mutate.sh
 docs: $(BIN)
@@ -118,4 +121,4 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench mutate docs help clean FORCE
+.PHONY: all run test check-headers asan bench bench-cuda mutate docs help clean FORCE

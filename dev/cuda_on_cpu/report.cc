@@ -1,0 +1,177 @@
+// report: every message of the emulator, its settings, its random numbers, and signals.
+//
+// A bug that was found ends the process: one line that names the kind, the place in the source and what is wrong, then
+// the kernel, block and thread, then abort(), so that a debugger stops right there. A program's own mistakes
+// that CUDA reports by cudaError_t are not handled here.
+#include "machine.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <unistd.h>
+
+namespace emu {
+
+Machine *machine_now;
+
+std::string format(const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return text;
+}
+
+std::string where(const Thread *t)
+{
+    uint3 b = t->block->idx;
+    return format("block (%u,%u,%u) thread (%u,%u,%u)", b.x, b.y, b.z, t->idx.x, t->idx.y, t->idx.z);
+}
+
+static void print_context()
+{
+    const Thread *t = thread_now();
+    const Launch *l = machine_now ? machine_now->launch : nullptr;
+    if (l)
+        fprintf(stderr, "    in %s<<<(%u,%u,%u), (%u,%u,%u), %zu>>> launched at %s:%d\n", l->name, l->grid.x, l->grid.y, l->grid.z,
+                l->block.x, l->block.y, l->block.z, l->dynamic, l->site.file, l->site.line);
+    if (t) fprintf(stderr, "    in %s\n", where(t).c_str());
+    if (machine_now && (machine_now->set.order == Order::random || machine_now->set.streams == StreamMode::random))
+        fprintf(stderr, "    with EMU_SEED=%llu\n", (unsigned long long)machine_now->set.seed);
+}
+
+void report(const char *kind, Site site, const char *format, ...)
+{
+    fflush(stdout);
+    fprintf(stderr, "cuda_on_cpu: %s: %s", kind, site.file ? site.file : "?");
+    if (site.line) fprintf(stderr, ":%d", site.line);
+    fprintf(stderr, ": ");
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\n");
+    print_context();
+    signal(SIGABRT, SIG_DFL);
+    abort();
+}
+
+// ---- random numbers: splitmix64. Same seed, same run.
+uint64_t random_next()
+{
+    uint64_t z = machine().random += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+void shuffle(std::vector<unsigned> &v)
+{
+    for (size_t i = v.size(); i > 1; i--) std::swap(v[i - 1], v[random_below((unsigned)i)]);
+}
+
+// ---- signals
+static void on_signal(int number, siginfo_t *info, void *)
+{
+    const char *name = number == SIGSEGV ? "SIGSEGV" : number == SIGBUS ? "SIGBUS" : number == SIGFPE ? "SIGFPE" : "SIGABRT";
+    signal(number, SIG_DFL);
+    signal(SIGABRT, SIG_DFL);
+    const Thread *t = thread_now();
+    Site site = t && t->site.file ? t->site : Site{"?", 0};
+    void *p = number == SIGSEGV || number == SIGBUS ? info->si_addr : nullptr;
+    if (p && fiber_overflowed(p)) report("stack-overflow", site, "a thread used more than its %zu bytes of stack (EMU_STACK)", machine().set.stack);
+    if (p && !t && memory_is_device(p)) report("host-access", {"host code", 0}, "the host follows a device pointer: %s", memory_describe(p).c_str());
+    if (number == SIGABRT && !t) raise(number);
+    else if (number == SIGABRT) report("assert", site, "the kernel gave up (assert or abort)");
+    report("signal", site, "%s at address %p%s", name, p, t ? " in a kernel; the place is the last wait before it" : "");
+}
+
+static void catch_signals()
+{
+    static char stack[64 * 1024];
+    stack_t alternative = {};
+    alternative.ss_sp = stack;
+    alternative.ss_size = sizeof stack;
+    struct sigaction action = {};
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
+#if defined(__SANITIZE_ADDRESS__)
+    bool own = false; // AddressSanitizer's own report is better
+#else
+    bool own = true;
+#endif
+    if (own && sigaltstack(&alternative, nullptr)) report("settings", {"signals", 0}, "sigaltstack failed");
+    for (int s : signals)
+        if ((own || s == SIGABRT) && sigaction(s, &action, nullptr)) report("settings", {"signals", 0}, "sigaction failed");
+}
+
+// ---- settings
+static unsigned long setting(const char *name, unsigned long usual, unsigned long low, unsigned long high)
+{
+    const char *text = getenv(name);
+    if (!text || !*text) return usual;
+    char *end;
+    unsigned long value = strtoul(text, &end, 0);
+    if (*end || value < low || value > high) {
+        fprintf(stderr, "error: %s=%s: a number from %lu to %lu\n", name, text, low, high);
+        exit(1);
+    }
+    return value;
+}
+
+static int choice(const char *name, const char *const *words, int n)
+{
+    const char *text = getenv(name);
+    if (!text || !*text) return 0;
+    for (int i = 0; i < n; i++)
+        if (!strcmp(text, words[i])) return i;
+    fprintf(stderr, "error: %s=%s: one of", name, text);
+    for (int i = 0; i < n; i++) fprintf(stderr, " %s", words[i]);
+    fprintf(stderr, "\n");
+    exit(1);
+}
+
+static void print_prof()
+{
+    fprintf(stderr, "%-40s %10s %12s %12s %12s\n", "kernel", "launches", "threads", "waits", "switches");
+    for (auto &p : machine().prof)
+        fprintf(stderr, "%-40s %10lu %12lu %12lu %12lu\n", p.first.c_str(), p.second.launches, p.second.threads, p.second.waits,
+                p.second.switches);
+}
+
+static void at_exit()
+{
+    memory_released();
+    if (machine().set.prof) print_prof();
+}
+
+Machine &machine_get()
+{
+    if (machine_now) return *machine_now;
+    static const char *const orders[] = {"inorder", "reverse", "random"}, *const streams[] = {"now", "late", "random"};
+    Machine *m = new Machine{};
+    Settings &s = m->set;
+    s.order = (Order)choice("EMU_ORDER", orders, 3);
+    s.streams = (StreamMode)choice("EMU_STREAMS", streams, 3);
+    s.seed = setting("EMU_SEED", 1, 0, ~0ul);
+    s.strict = (int)setting("EMU_STRICT", 1, 0, 2);
+    s.resident = (unsigned)setting("EMU_RESIDENT", s.order == Order::random ? 4 : 1, 1, SLOTS);
+    s.stack = setting("EMU_STACK", 256 * 1024, 16 * 1024, 64ul << 20);
+    s.guard = setting("EMU_GUARD", 0, 0, 1);
+    s.prof = setting("EMU_PROF", 0, 0, 1);
+    m->random = s.seed;
+    machine_now = m;
+    catch_signals();
+    checker_attach(m);
+    atexit(at_exit);
+    return *m;
+}
+
+// Without checker.cc there is nothing to attach.
+__attribute__((weak)) void checker_attach(Machine *)
+{
+}
+
+} // namespace emu
