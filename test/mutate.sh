@@ -80,7 +80,7 @@ fails() { # TEST LOG
     { timeout -k 10 "$limit" "$program" >"$2" 2>&1 </dev/null & } 2>/dev/null
     pid=$!
     while kill -0 $pid 2>/dev/null; do
-        if grep -q "$mark" "$2"; then kill $pid; break; fi
+        if grep -q "$mark" "$2"; then kill $pid 2>/dev/null; break; fi
         sleep 0.05
     done
     { wait $pid; } 2>/dev/null
