@@ -198,11 +198,15 @@ static void reset_precision(Run *run)
 static void derive_steps(Run *run)
 {
     enum { TRIES = 50 };
-    double best = 1e30, spent = 0; // the best of some seconds: other work on the machine comes and goes
-    for (int i = 0; i < TRIES && (i < 2 || spent < 3); i++) {
-        StepResult r = run_step(run, i);
-        spent += r.seconds;
-        if (i > 0 && r.seconds < best) best = r.seconds; // the first one touches the memory
+    double time[TRIES], spent = 0; // in ascending order
+    int n = 0;
+    for (int i = 0; n < TRIES && (n < 1 || spent < 3); i++) {
+        double seconds = run_step(run, i).seconds;
+        spent += seconds;
+        if (i == 0) continue; // it touches the memory
+        int at = n++;
+        for (; at > 0 && time[at - 1] > seconds; at--) time[at] = time[at - 1];
+        time[at] = seconds;
     }
     params_init(&run->model->params, (uint64_t)run->cfg.run.seed, run->model->weights);
     model_weights_changed(run->model);
@@ -210,7 +214,7 @@ static void derive_steps(Run *run)
     reset_precision(run);
     monitor_reset(&run->monitor);
     run->seconds = 0;
-    long steps = (long)(60 * run->cfg.run.minutes / best);
+    long steps = (long)(60 * run->cfg.run.minutes / time[n / 2]);
     config_set_derived(&run->cfg, "run.steps", steps > 0 ? steps : 1);
     config_resolve(&run->cfg);
 }
