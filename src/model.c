@@ -203,7 +203,8 @@ void model_free(Model *m)
 static UnitContext context(Model *m, KvCache *cache)
 {
     return (UnitContext){.dev = m->dev, .shape = &m->shape, .params = &m->params, .weight = m->unit_weight,
-                         .grad = m->unit_grad, .begin = m->unit_begin, .scratch = m->scratch, .cache = cache};
+                         .grad = m->unit_grad, .begin = m->unit_begin, .scratch = m->scratch, .cache = cache,
+                         .hooks = &m->hooks};
 }
 
 static Batch current(Model *m, size_t B, size_t T, float scale, bool train)
@@ -332,12 +333,14 @@ static void head_logits(Model *m, UnitContext *ctx, size_t first, size_t n, floa
     const Unit *head = &m->unit[m->n_units - 1];
     size_t C = m->shape.channels, V = m->shape.vocab, chunk = unit_head_chunk(&m->shape, m->max_batch * m->max_tokens);
     X *out = (X *)m->scratch[SCRATCH_LOGITS];
+    unit_before(ctx, head, PASS_FORWARD);
     for (size_t i = 0; i < n; i += chunk) {
         size_t rows = n - i < chunk ? n - i : chunk;
         const X *norm = (const X *)((char *)m->acts.saved[m->n_units - 1][0] + (first + i) * C * m->dev->x_bytes);
         m->dev->matmul_forward(m->dev, out, norm, unit_weight(ctx, head, W_HEAD), NULL, rows, C, V, head->row[W_HEAD]);
         m->dev->from_x(m->dev, logits + i * V, out, rows * V);
     }
+    unit_after(ctx, head, PASS_FORWARD);
 }
 
 void model_logits(Model *m, float *logits)

@@ -30,6 +30,7 @@ typedef struct {
     X **unit_weight;              // by unit, into x_weights
     float **unit_grad;
     size_t *unit_begin;
+    UnitHooks hooks;              // of whoever wants to know which unit runs (ddp.h); none to begin with
     Activations acts;             // streams and saved buffers
     X *dstream;                   // (N, C)
     void *scratch[UNIT_MAX_SCRATCH];

@@ -186,19 +186,22 @@ static void convert(const Activations *acts, Dev *dev, int u, size_t row, size_t
     }
 }
 
-static void run_unit(const Activations *acts, const UnitContext *ctx, int u, bool wants_out, size_t row,
+static void run_unit(const Activations *acts, const UnitContext *ctx, int u, UnitPass pass, bool wants_out, size_t row,
                      const Batch *batch)
 {
     void *saved[UNIT_MAX_SAVED];
     saved_at(acts, u, row, saved);
     X *out = wants_out ? stream_at(acts, u + 1, row) : NULL;
+    unit_before(ctx, &acts->unit[u], pass);
     acts->unit[u].kind->forward(ctx, &acts->unit[u], out, stream_at(acts, u, row), saved, batch);
+    unit_after(ctx, &acts->unit[u], pass);
     if (batch->train) convert(acts, ctx->dev, u, row, batch->N, saved, true);
 }
 
 void recompute_forward(Activations *acts, const UnitContext *ctx, const Batch *batch)
 {
-    for (int u = 0; u < acts->n_units; u++) run_unit(acts, ctx, u, u + 1 < acts->n_units, 0, batch);
+    for (int u = 0; u < acts->n_units; u++)
+        run_unit(acts, ctx, u, PASS_FORWARD, u + 1 < acts->n_units, 0, batch);
 }
 
 // The segment that ends with block u runs again, if there is one and its buffers have been used since.
@@ -206,7 +209,7 @@ static void run_segment(const Activations *acts, const UnitContext *ctx, int u, 
 {
     int segment = (int)acts->segment, layers = acts->n_units - 2;
     if (!segment || u == 0 || u >= layers || u % segment) return;
-    for (int v = u - segment + 1; v <= u; v++) run_unit(acts, ctx, v, v < u, row, batch);
+    for (int v = u - segment + 1; v <= u; v++) run_unit(acts, ctx, v, PASS_AGAIN, v < u, row, batch);
 }
 
 void recompute_backward(Activations *acts, const UnitContext *ctx, X *dstream, size_t row, const Batch *batch)
@@ -219,9 +222,11 @@ void recompute_backward(Activations *acts, const UnitContext *ctx, X *dstream, s
         saved_at(acts, u, row, saved);
         run_segment(acts, ctx, u, row, batch);
         convert(acts, ctx->dev, u, row, batch->N, saved, false);
+        unit_before(ctx, unit, PASS_BACKWARD);
         // the last block's are still there, exact ones: not what the 8-bit copies say
         if (drop && is_block(acts, u) && (u < acts->n_units - 2 || acts->policy.compress))
             unit->kind->restore(ctx, unit, inp, saved, batch);
         unit->kind->backward(ctx, unit, dstream, inp, saved, batch);
+        unit_after(ctx, unit, PASS_BACKWARD);
     }
 }

@@ -30,6 +30,16 @@ float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role)
     return ctx->grad[row->unit] + (row->offset - ctx->begin[row->unit]);
 }
 
+void unit_before(const UnitContext *ctx, const Unit *unit, UnitPass pass)
+{
+    if (ctx->hooks && ctx->hooks->before) ctx->hooks->before(ctx->hooks->self, unit->index, pass);
+}
+
+void unit_after(const UnitContext *ctx, const Unit *unit, UnitPass pass)
+{
+    if (ctx->hooks && ctx->hooks->after) ctx->hooks->after(ctx->hooks->self, unit->index, pass);
+}
+
 void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes)
 {
     check(list->n < UNIT_MAX_SAVED);

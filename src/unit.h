@@ -69,6 +69,18 @@ typedef struct {
 
 typedef struct Unit Unit;
 
+// Why a unit runs: forward, forward again within the backward pass (recomputation), or backward.
+typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD } UnitPass;
+
+// Called at the border of every unit, by whoever runs the list, for whoever sends weights or gradients
+// to other ranks (ddp.h). `before`: the unit is about to read its weights and, in PASS_BACKWARD, to add to its
+// gradients; also those of another unit that it borrows (a tied head). `after`: it has. NULL: nobody listens.
+typedef struct {
+    void *self;
+    void (*before)(void *self, int unit, UnitPass pass);
+    void (*after)(void *self, int unit, UnitPass pass);
+} UnitHooks;
+
 // What a unit is given to work with.
 typedef struct {
     Dev *dev;
@@ -79,6 +91,7 @@ typedef struct {
     const size_t *begin;   // by unit: its first element in the flat order
     void *const *scratch;  // buffers of unit_scratch, shared by all units, dead between calls
     KvCache *cache;        // NULL unless sampling
+    const UnitHooks *hooks; // NULL: none
 } UnitContext;
 
 typedef struct {
@@ -113,6 +126,9 @@ size_t unit_head_chunk(const ModelShape *shape, size_t N);
 // The tensor of a role; NULL where the unit has none.
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role);
 float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role);
+// The hooks' calls; they do nothing where there are none.
+void unit_before(const UnitContext *ctx, const Unit *unit, UnitPass pass);
+void unit_after(const UnitContext *ctx, const Unit *unit, UnitPass pass);
 // Appends a buffer of n_elems elements of `elem_bytes`.
 void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes);
 // The dropout of one site in this batch: `site` names it within the unit, `each` is the number of elements of a
