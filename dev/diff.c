@@ -251,7 +251,7 @@ static void print_histogram(const Stats *all, const Stats *first)
     for (int i = 0; i < BUCKETS; i++) {
         if (i > top && !(i == NAN_BUCKET && all->bucket[i])) continue;
         char label[48];
-        unsigned long long low = i ? 1ull << (i - 1) : 0, high = i > 1 ? low + (low - 1) : low;
+        unsigned long long low = i && i != NAN_BUCKET ? 1ull << (i - 1) : 0, high = i > 1 ? low + (low - 1) : low;
         if (i == NAN_BUCKET) snprintf(label, sizeof label, "NaN on one side");
         else if (low == high) snprintf(label, sizeof label, "%llu", low);
         else if (i < 21) snprintf(label, sizeof label, "%llu-%llu", low, high);
