@@ -12,6 +12,7 @@
 // quoted. Each case runs in a process of its own, so that the peak memory of the process (RSS) is the
 // case's.
 #include "blas.h"
+#include "clock.h"
 #include "check.h"
 #include "model.h"
 #include "optim.h"
@@ -22,7 +23,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct {
@@ -40,13 +40,6 @@ static const Case cases[] = {
     {"demo", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 1024, .vocab = 4096,
               .context = 256, .norm_eps = 1e-5f, .bias = true, .tie = true}, 16, 256, 20},
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int by_value(const void *a, const void *b)
 {
@@ -81,11 +74,11 @@ static void run_case(const Case *c, int threads, int steps)
     for (size_t i = 0; i < 2 * N; i++) token[i] = (int32_t)rng_below(rng, i, c->shape.vocab);
     double loss = 0;
     for (int i = -1; i < steps; i++) { // the first is the warm-up
-        double t = now_s();
+        double t = clock_seconds();
         model_set_batch(model, token, NULL, token + N, c->B, c->T);
         loss = model_forward_backward(model, 1 / (float)N) / (double)N;
         optim_step(&optim, model, 1e-4);
-        if (i >= 0) time[i] = now_s() - t;
+        if (i >= 0) time[i] = clock_seconds() - t;
     }
     qsort(time, (size_t)steps, sizeof *time, by_value);
     struct rusage usage;

@@ -18,6 +18,7 @@
 // data sheet's number.
 #include "blas.h"
 
+#include "clock.h"
 #include "check.h"
 
 #include <cblas.h>
@@ -26,7 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
 char *openblas_get_corename(void);
@@ -77,13 +77,6 @@ void blas_choose(char **argv)
     unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): go on with what there is
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 // Best time of one product, over as many tries as fit into `seconds` (three at least).
 static double best_time(BlasShape s, double seconds)
 {
@@ -91,12 +84,12 @@ static double best_time(BlasShape s, double seconds)
     if (!a || !b || !c) die("sgemm peak: no memory for %zu x %zu x %zu", s.M, s.N, s.K);
     for (size_t i = 0; i < s.M * s.K; i++) a[i] = (float)(i % 7) - 3;
     for (size_t i = 0; i < s.N * s.K; i++) b[i] = (float)(i % 5) - 2;
-    double best = 1e30, begin = now_s();
-    for (int i = 0; i < 3 || (now_s() - begin < seconds && i < 1000); i++) {
-        double t = now_s();
+    double best = 1e30, begin = clock_seconds();
+    for (int i = 0; i < 3 || (clock_seconds() - begin < seconds && i < 1000); i++) {
+        double t = clock_seconds();
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)s.M, (int)s.N, (int)s.K, 1, a, (int)s.K, b, (int)s.K,
                     0, c, (int)s.N);
-        t = now_s() - t;
+        t = clock_seconds() - t;
         if (t < best) best = t;
     }
     free(a), free(b), free(c);

@@ -22,6 +22,7 @@
 // on arrival); wrappers that count or slow down another Comm (every group would exist twice).
 #include "comm.h"
 
+#include "clock.h"
 #include "check.h"
 #include "collectives.h"
 
@@ -59,13 +60,6 @@ struct CommFamily {
     Comm *first, *last;
 };
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void sleep_s(double seconds)
 {
     struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
@@ -101,7 +95,7 @@ static Slot *take_slot(Comm *comm)
     s->used = true, s->done = s->native = false;
     if (!++f->serial) f->serial = 1;
     s->serial = f->serial, s->comm = comm;
-    s->begin = now_s(), s->ready = 0;
+    s->begin = clock_seconds(), s->ready = 0;
     return s;
 }
 
@@ -165,7 +159,7 @@ bool comm_progress(Comm *comm)
     for (unsigned i = 0; i < f->n_slots; i++)
         if (f->slot[i]->used && !advance(f->slot[i])) done = false;
     for (unsigned i = 0; done && f->beta + f->alpha > 0 && i < f->n_slots; i++)
-        if (f->slot[i]->used && f->slot[i]->ready > now_s()) done = false;
+        if (f->slot[i]->used && f->slot[i]->ready > clock_seconds()) done = false;
     return done;
 }
 
@@ -277,9 +271,9 @@ void comm_wait(Comm *comm, CommRequest *request)
     Slot *s = request->slot < f->n_slots ? f->slot[request->slot] : NULL;
     if (!s || !s->used || s->serial != request->serial || s->comm != comm)
         die("group %s: a request is waited for twice, or in another group than it was started in", comm->name);
-    double begin = now_s(), end;
+    double begin = clock_seconds(), end;
     for (int tries = 0; !advance(s); nap(f, &tries)) comm_progress(comm);
-    for (end = now_s(); end < s->ready; end = now_s()) {
+    for (end = clock_seconds(); end < s->ready; end = clock_seconds()) {
         sleep_s(s->ready - end < 1e-3 ? s->ready - end : 1e-3);
         comm_progress(comm);
     }

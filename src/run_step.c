@@ -18,19 +18,12 @@
 #include "run.h"
 
 #include "check.h"
+#include "clock.h"
 #include "dump.h"
 #include "packing.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 int64_t run_tokens(const Run *run, long step)
 {
@@ -114,7 +107,7 @@ static bool due(long every, long update)
 
 StepResult run_step(Run *run, long step)
 {
-    double begin = now_s();
+    double begin = clock_seconds();
     RampStep batch = ramp_at(&run->ramp, step);
     size_t valid = load_step(run, batch), n = (size_t)(batch.sequences * run->cfg.model.context);
     bool dumped = step + 1 == run->dump_update;
@@ -142,7 +135,7 @@ StepResult run_step(Run *run, long step)
     float scale = run->scaler.scale;
     scaler_update(&run->scaler, isfinite(result.grad_norm));
     result.rescaled = run->scaler.scale < scale;
-    result.seconds = now_s() - begin;
+    result.seconds = clock_seconds() - begin;
     run->seconds += result.seconds;
     return result;
 }

@@ -46,17 +46,6 @@ table_is_held() {
     [ "$(grep -c '^| `' "$work/table.md")" = 20 ] # 8 + 2 * 5 rows, and the two heads
 }
 
-fails_with() { # STATUS WORDS COMMAND...: one line on stderr, nothing on stdout
-    local want=$1 words=$2 status=0
-    shift 2
-    "$@" >"$work/out" 2>"$work/err" || status=$?
-    cat "$work/err"
-    [ "$status" = "$want" ]
-    [ "$(wc -l <"$work/err")" = 1 ]
-    grep -qE "^error: .*($words)" "$work/err"
-    [ ! -s "$work/out" ]
-}
-
 # The tables that other files make are reached, and are about this configuration.
 other_tables() {
     local plan=$BUILD/plan

@@ -1,6 +1,7 @@
 // Tests of comm without a launcher: the group of one, all calls and algorithms over 1 to 8 ranks played by threads,
 // memory, the slow link, the errors, the reports. (test_collectives.c has the formulas, test_comm.sh real ranks.)
 #include "comm_case.h"
+#include "clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,13 +12,6 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void pause_s(double seconds)
 {
@@ -131,18 +125,18 @@ static void slow(Comm *comm, void *arg)
     const size_t counts[] = {1000, 1000, 1000};
     const double alpha = 5e-3, beta = 1.5e-5, cost = 2 * alpha + 2000 * beta;
     comm_set_slow(comm, alpha, beta);
-    double begin = now_s();
+    double begin = clock_seconds();
     CommRequest q = comm_all_gather(comm, out, in, counts, COMM_BYTE);
     expect(cc, comm, !comm_progress(comm));
     comm_wait(comm, &q);
-    expect(cc, comm, now_s() - begin >= cost);
+    expect(cc, comm, clock_seconds() - begin >= cost);
     expect(cc, comm, comm->count[COMM_ALL_GATHER].waited >= 0.5 * cost);
     // Two calls share the link: 2 cost after the start, not before, and their order does not matter.
-    begin = now_s();
+    begin = clock_seconds();
     CommRequest a = comm_all_gather(comm, out, in, counts, COMM_BYTE);
     CommRequest b = comm_all_gather(comm, two, in, counts, COMM_BYTE);
     comm_wait(comm, &b);
-    expect(cc, comm, now_s() - begin >= 2 * cost);
+    expect(cc, comm, clock_seconds() - begin >= 2 * cost);
     double waited = comm->count[COMM_ALL_GATHER].waited;
     comm_wait(comm, &a); // hidden behind b
     expect(cc, comm, comm->count[COMM_ALL_GATHER].waited - waited < cost);
@@ -151,9 +145,9 @@ static void slow(Comm *comm, void *arg)
     comm_wait(comm, &all);
     waited = comm->count[COMM_ALL_GATHER].waited;
     a = comm_all_gather(comm, out, in, counts, COMM_BYTE);
-    begin = now_s();
+    begin = clock_seconds();
     while (!comm_progress(comm)) pause_s(1e-3);
-    expect(cc, comm, now_s() - begin >= 0.9 * cost);
+    expect(cc, comm, clock_seconds() - begin >= 0.9 * cost);
     comm_wait(comm, &a);
     expect(cc, comm, comm->count[COMM_ALL_GATHER].waited - waited < 0.5 * cost);
     comm_set_slow(comm, 0, 0);

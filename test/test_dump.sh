@@ -87,17 +87,6 @@ measuring_is_not_dumped() {
     cmp "$(dump minutes)" "$(dump straight)"
 }
 
-fails_with() { # STATUS WORDS COMMAND...: one line on stderr
-    local want=$1 words=$2 status=0
-    shift 2
-    "$@" >"$work/out" 2>"$work/err" || status=$?
-    cat "$work/err"
-    [ "$status" = "$want" ]
-    [ "$(wc -l <"$work/err")" = 1 ]
-    grep -qE "^error: .*($words)" "$work/err"
-    [ ! -s "$work/out" ]
-}
-
 mistakes() {
     local status=0
     fails_with 1 'run\.dump = 41.*40 updates' "$BUILD/train" "$work/gpt.toml" --run.name=late --run.dump=41

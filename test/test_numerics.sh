@@ -235,6 +235,24 @@ scales_that_never_fit() {
     [ "$(grep -c '"event":"skip"' "$runs/falls/metrics.jsonl")" = 2 ]
 }
 
+# norms.csv and the noise lines, under a loss scale: the tensors' gradients make up the norm of metrics.jsonl (both have
+# six digits or more), and |G|^2 of the first step is that of fp32. fp16's gradients are off by eps = 0.003 of their
+# norm (doc/precision.md), so squares by 2 eps; |G|^2 is (4 big - small) / 3 for micro-batches of a quarter, and as
+# long as small is at most twice big, its relative error is at most 2 eps (4 + 2) / (4 - 2): 2%.
+diagnostics() {
+    local norm step signal
+    brief gpt seen16 --run.steps=6 --batch.micro=4 --run.norms_every=3 --run.noise_every=1 --numerics.dtype=fp16 \
+        --numerics.loss_scale=1024
+    brief gpt seen32 --run.steps=1 --batch.micro=4 --run.noise_every=1
+    for step in 3 6; do
+        norm=$(awk -F, -v s=$step '$1 == s { sum += $4 * $4 } END { print sqrt(sum) }' "$runs/seen16/norms.csv")
+        close_to "$norm" "$(value train grad_norm "$runs/seen16/metrics.jsonl" | sed -n ${step}p)" 1e-5
+    done
+    [ "$(cut -d, -f1 "$runs/seen16/norms.csv" | sort -u | tr '\n' ' ')" = '3 6 step ' ]
+    signal='s/.*noise .*step 1:.*|G|^2 \([^;]*\);.*/\1/p'
+    close_to "$(sed -n "$signal" "$runs/seen16/log.txt")" "$(sed -n "$signal" "$runs/seen32/log.txt")" 0.02
+}
+
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'gpt: deterministic: threads and micro-batches do not change a bit' deterministic gpt gpt-same
 passes 'llama, dropout, documents: the same' deterministic llama llama-same --model.dropout=0.1 --data.document_mask=true
@@ -252,6 +270,7 @@ done
 passes 'llama in bf16: recomputation changes no bit' recomputed_is_kept llama bf16-re --numerics.dtype=bf16
 passes 'compressed activations' compressed
 passes 'the dumped gradient of fp16 is near that of fp32' fp16_dump_is_near
+passes 'norms by tensor and the noise scale' diagnostics
 passes 'wrong settings' mistakes
 passes 'a document mask without documents' no_end_of_text
 passes 'resuming with another optimizer, ramp or history' resume_of_another

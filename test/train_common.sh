@@ -116,3 +116,14 @@ less() { # A B: a < b, both numbers
         exit !ok
     }'
 }
+
+fails_with() { # STATUS WORDS COMMAND...: one line on stderr, nothing on stdout
+    local want=$1 words=$2 status=0
+    shift 2
+    "$@" >"$work/out" 2>"$work/err" || status=$?
+    cat "$work/err"
+    [ "$status" = "$want" ]
+    [ "$(wc -l <"$work/err")" = 1 ]
+    grep -qE "^error: .*($words)" "$work/err"
+    [ ! -s "$work/out" ]
+}

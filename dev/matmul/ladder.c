@@ -11,6 +11,7 @@
 // OpenBLAS' threads spin for a while after a call and would take a core from ours. Exit status 1 when a rung
 // is out of its bound, or src/gemm does not have the bits of the naive loops.
 #include "ladder.h"
+#include "clock.h"
 
 #include "blas.h"
 #include "check.h"
@@ -24,7 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 void openblas_set_num_threads(int threads);
@@ -45,13 +45,6 @@ static const Step steps[] = {
     {"6 threaded", "src/gemm.c", ladder_threaded, true},
 };
 enum { N_STEPS = sizeof steps / sizeof *steps, PAUSE_US = 250000 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static float *floats(size_t n, const char *name)
 {
@@ -103,9 +96,9 @@ static double best_time(const Step *s, float *C, const float *A, const float *B,
 {
     double best = 1e30;
     for (int i = 0; i < tries; i++) {
-        double t = now_s();
+        double t = clock_seconds();
         s->run(C, A, B, M, N, K, threads);
-        t = now_s() - t;
+        t = clock_seconds() - t;
         if (t < best) best = t;
     }
     return best;
@@ -150,12 +143,12 @@ static double product_time(Product p, float *C, const float *A, const float *B, 
 {
     size_t lda = p.trans_a ? p.M : p.K, ldb = p.trans_b ? p.K : p.N;
     openblas_set_num_threads(threads);
-    double t = now_s();
+    double t = clock_seconds();
     if (ours) gemm(threads, p.trans_a, p.trans_b, p.M, p.N, p.K, 1, A, lda, B, ldb, p.beta, C, p.N);
     else
         cblas_sgemm(CblasRowMajor, p.trans_a ? CblasTrans : CblasNoTrans, p.trans_b ? CblasTrans : CblasNoTrans,
                     (int)p.M, (int)p.N, (int)p.K, 1, A, (int)lda, B, (int)ldb, p.beta, C, (int)p.N);
-    return now_s() - t;
+    return clock_seconds() - t;
 }
 
 // Rates of both in GFLOP/s: best of three turns of three calls each.
