@@ -15,6 +15,7 @@
 static const char *const tag_names[MEM_TAGS] = {
     [MEM_PARAMS] = "parameters", [MEM_GRADS] = "gradients", [MEM_OPTIM] = "optimizer",
     [MEM_ACTS] = "activations", [MEM_COMM] = "communication", [MEM_SCRATCH] = "scratch",
+    [MEM_HOST] = "host",
 };
 
 const char *mem_tag_name(MemTag tag)

@@ -18,6 +18,7 @@ typedef enum {
     MEM_ACTS,    // activations saved by forward for backward
     MEM_COMM,    // communication buffers
     MEM_SCRATCH, // temporaries of ops, loader and sampler
+    MEM_HOST,    // memory of the host that holds what was moved out of the device's (offload.h)
     MEM_TAGS
 } MemTag;
 

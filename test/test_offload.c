@@ -1,0 +1,397 @@
+// test_offload: the store against a copy in memory over random traffic; who waits for whom; slots, memory and counts.
+//
+// Overlap is not timed: the hook does not finish a transfer before the caller has reached the work that should hide it,
+// so a store that read or wrote in the caller's time would stand still (and fails after PATIENCE seconds).
+#define _GNU_SOURCE // fallocate
+#include "offload_case.h"
+
+#include "rng.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+// ---- a device whose memory is not the host's: bytes there are the complement
+
+static void there(Dev *dev, void *dst, const void *src, size_t n)
+{
+    (void)dev;
+    for (size_t i = 0; i < n; i++) ((char *)dst)[i] = (char)~((const char *)src)[i];
+}
+
+static Dev elsewhere = {.name = "elsewhere", .to_device = there, .to_host = there};
+
+// ---- random traffic
+
+typedef struct {
+    Offload *o;
+    Dev *dev;
+    unsigned char shadow[N][MOST];
+    unsigned char buffer[MOST];
+    int lent[N], n_lent; // times; items
+    bool dirty[N];
+    unsigned char *at[N];
+    Rng rng;
+    uint64_t drawn;
+} Traffic;
+
+static size_t draw(Traffic *t, size_t below)
+{
+    return rng_below(t->rng, t->drawn++, below);
+}
+
+static void assert_bytes(Traffic *t, int i, const unsigned char *data)
+{
+    unsigned char flip = t->dev ? 0xff : 0;
+    for (size_t k = 0; k < sizes[i]; k++)
+        if ((data[k] ^ flip) != t->shadow[i][k])
+            fail_msg("item %d, byte %zu: %02x, not %02x", i, k, data[k] ^ flip, t->shadow[i][k]);
+}
+
+// New bytes in a random part of the item, or nothing.
+static bool scribble(Traffic *t, int i)
+{
+    if (sizes[i] == 0 || draw(t, 3) == 0) return draw(t, 4) == 0;
+    size_t from = draw(t, sizes[i]), to = from + 1 + draw(t, sizes[i] - from);
+    for (size_t k = from; k < to; k++) {
+        t->shadow[i][k] = (unsigned char)draw(t, 256);
+        t->at[i][k] = t->shadow[i][k] ^ (t->dev ? 0xff : 0);
+    }
+    return true;
+}
+
+static void lend(Traffic *t, int i, int n_slots)
+{
+    if (!t->lent[i] && t->n_lent == n_slots) return;
+    unsigned char *data = offload_wait(t->o, i);
+    assert_int_equal((uintptr_t)data % OFFLOAD_BLOCK, 0);
+    if (t->lent[i]) assert_ptr_equal(data, t->at[i]);
+    t->n_lent += t->lent[i]++ == 0;
+    t->at[i] = data;
+    assert_bytes(t, i, data);
+}
+
+static void give_back(Traffic *t, int i)
+{
+    if (!t->lent[i]) return;
+    bool dirty = scribble(t, i);
+    t->n_lent -= --t->lent[i] == 0;
+    offload_release(t->o, i, dirty);
+}
+
+// Part of an item past the slots, both ways.
+static void look_into(Traffic *t, int i, int n_slots)
+{
+    if (t->lent[i] || t->n_lent == n_slots) return;
+    size_t from = draw(t, sizes[i] + 1), n = draw(t, sizes[i] - from + 1);
+    if (draw(t, 4) == 0) n = sizes[i] - (from = 0);
+    if (sizes[i] >= OFFLOAD_BLOCK && draw(t, 3) == 0) { // whole blocks
+        from = draw(t, sizes[i] / OFFLOAD_BLOCK) * OFFLOAD_BLOCK;
+        n = (1 + draw(t, (sizes[i] - from) / OFFLOAD_BLOCK)) * OFFLOAD_BLOCK;
+    }
+    if (draw(t, 2)) {
+        offload_read(t->o, i, from, t->buffer, n);
+        assert_true(n == 0 || memcmp(t->buffer, t->shadow[i] + from, n) == 0);
+    } else {
+        for (size_t k = 0; k < n; k++) t->shadow[i][from + k] = (unsigned char)draw(t, 256);
+        offload_write(t->o, i, from, t->shadow[i] + from, n);
+    }
+}
+
+static void run_traffic(OffloadMode mode, int n_slots, Dev *dev, const OffloadIo *io, bool checked, int rounds)
+{
+    static Traffic t;
+    Mem mem = {0}, host = {0};
+    memset(&t, 0, sizeof t);
+    t.dev = dev;
+    t.rng = rng_make(7, "offload", (uint32_t)(n_slots * 8 + mode * 4 + (dev ? 2 : 0) + checked));
+    OffloadSettings s = {.mode = mode, .path = path, .sizes = sizes, .n_items = N, .n_slots = n_slots, .mem = &mem,
+                         .tag = MEM_OPTIM, .host = &host, .dev = dev, .io = io};
+    t.o = offload_create(&s);
+    mem_seal(&mem); // nothing is allocated from here on
+    mem_seal(&host);
+    if (checked) offload_set_checked(t.o, true);
+    for (int round = 0; round < rounds; round++) {
+        int i = (int)draw(&t, N);
+        switch (draw(&t, 8)) {
+        case 0: case 1: offload_fetch(t.o, i); break;
+        case 2: case 3: lend(&t, i, n_slots); break;
+        case 4: case 5: case 6: // one of those lent
+            for (int k = 0; k < N; k++)
+                if (t.lent[(i + k) % N]) {
+                    give_back(&t, (i + k) % N);
+                    break;
+                }
+            break;
+        default: look_into(&t, i, n_slots);
+        }
+    }
+    for (int i = 0; i < N; i++)
+        while (t.lent[i]) give_back(&t, i);
+    for (int i = 0; i < N; i++) { // a last look at all, in order
+        lend(&t, i, n_slots);
+        if (i + 1 < N) offload_fetch(t.o, i + 1);
+        give_back(&t, i);
+    }
+    offload_flush(t.o);
+    for (int i = 0; i < N; i++) {
+        offload_read(t.o, i, 0, t.buffer, sizes[i]);
+        assert_memory_equal(t.buffer, t.shadow[i], sizes[i]);
+    }
+    offload_free(t.o);
+    assert_int_equal(mem.bytes + host.bytes, 0);
+    mem_free_all(&mem);
+    mem_free_all(&host);
+}
+
+static void test_traffic(void **state)
+{
+    (void)state;
+    for (int n_slots = 1; n_slots <= 4; n_slots++)
+        for (int mode = OFFLOAD_CPU; mode <= OFFLOAD_DISK; mode++)
+            for (int away = 0; away < 2; away++)
+                for (int checked = 0; checked < 2; checked++)
+                    run_traffic((OffloadMode)mode, n_slots, away ? &elsewhere : NULL, NULL, checked, 600);
+}
+
+// Transfers that stop in the middle of a block, and are interrupted; with O_DIRECT and where it is refused.
+static void test_short_transfers(void **state)
+{
+    (void)state;
+    for (int refuse = 0; refuse < 2; refuse++) {
+        Hook h = new_hook();
+        OffloadIo io = io_of(&h);
+        h.refuse_direct = refuse;
+        h.calls = refuse ? 0 : 1; // the read in offload_create is not an interrupted one
+        h.pieces = true;
+        run_traffic(OFFLOAD_DISK, 2, NULL, &io, true, 300);
+        assert_true(h.writes > 20);
+    }
+}
+
+// ---- who waits for whom
+
+// The loop of offload.h. Each read of the next item and write of the one before ends while one is in work.
+static void test_overlap(void **state)
+{
+    (void)state;
+    enum { ITEMS = 6, BYTES = 2 * OFFLOAD_BLOCK };
+    static Bench b;
+    bench_open(&b, ITEMS, BYTES, 2);
+    Hook *h = &b.hook;
+    Offload *o = b.o;
+    h->gated = true;
+    for (int i = 0; i < ITEMS; i++) {
+        char *data = offload_wait(o, i);
+        if (i + 1 < ITEMS) assert_true(offload_fetch(o, i + 1));
+        memset(data, i + 1, BYTES);
+        pthread_mutex_lock(&h->lock); // work
+        assert_true(h->read_to <= i && h->written_to < i);
+        set(h, &h->working, i);
+        if (i + 1 < ITEMS) await(h, &h->read_to, i + 1);
+        if (i) await(h, &h->written_to, i - 1);
+        pthread_mutex_unlock(&h->lock);
+        assert_false(h->late);
+        offload_release(o, i, true);
+    }
+    pthread_mutex_lock(&h->lock);
+    set(h, &h->working, ITEMS);
+    pthread_mutex_unlock(&h->lock);
+    offload_flush(o);
+    assert_false(h->late);
+    assert_int_equal(h->written_to, ITEMS - 1);
+    h->gated = false;
+    for (int i = 0; i < ITEMS; i++) {
+        char data[BYTES];
+        offload_read(o, i, 0, data, BYTES);
+        for (int k = 0; k < BYTES; k++) assert_int_equal(data[k], i + 1);
+    }
+    bench_close(&b);
+}
+
+// A pass reads the sum of the sizes once and writes it once, whatever the slots; nothing else is counted.
+static void test_counts(void **state)
+{
+    (void)state;
+    uint64_t sum = 0;
+    for (int i = 0; i < N; i++) sum += sizes[i];
+    for (int mode = OFFLOAD_CPU; mode <= OFFLOAD_DISK; mode++)
+        for (int n_slots = 1; n_slots <= 3; n_slots++) {
+            Mem mem = {0};
+            OffloadSettings s = {.mode = (OffloadMode)mode, .path = path, .sizes = sizes, .n_items = N,
+                                 .n_slots = n_slots, .mem = &mem, .tag = MEM_OPTIM};
+            Offload *o = offload_create(&s);
+            one_pass(o, true);
+            one_pass(o, false);
+            char byte = 1;
+            offload_write(o, 1, 0, &byte, 1);
+            offload_read(o, 1, 0, &byte, 1);
+            OffloadCount c = offload_count(o);
+            assert_int_equal(c.reads, 2 * N);
+            assert_int_equal(c.writes, N);
+            assert_int_equal(c.bytes_read, 2 * sum);
+            assert_int_equal(c.bytes_written, sum);
+            assert_true(c.read_seconds > 0 && c.write_seconds > 0);
+            // In host memory the caller makes all copies: it stood still for each second of them, summed in another
+            // order (3 N additions, each within 2^-53 of its result).
+            double busy = c.read_seconds + c.write_seconds, bound = 2 * 3 * N * 0x1p-53 * busy;
+            if (mode == OFFLOAD_CPU) assert_true(busy - c.waited_seconds <= bound && c.waited_seconds - busy <= bound);
+            // What has arrived is not waited for.
+            offload_fetch(o, 8);
+            offload_flush(o);
+            double waited = offload_count(o).waited_seconds;
+            offload_wait(o, 8);
+            assert_true(offload_count(o).waited_seconds == waited);
+            offload_release(o, 8, false);
+            offload_free(o);
+            mem_free_all(&mem);
+        }
+    assert_true(offload_hidden(&(OffloadCount){.read_seconds = 3, .write_seconds = 1, .waited_seconds = 1}) == 0.75);
+    assert_true(offload_hidden(&(OffloadCount){.read_seconds = 1, .waited_seconds = 1.5}) == 0);
+    assert_true(offload_hidden(&(OffloadCount){.waited_seconds = 1}) == 0);
+}
+
+// Reads of 5 ms each, and a caller with nothing else to do.
+static void test_standing_still_is_counted(void **state)
+{
+    (void)state;
+    static Bench b;
+    bench_open(&b, 4, OFFLOAD_BLOCK, 2);
+    b.hook.slow_ms = 5;
+    for (int i = 0; i < 4; i++) {
+        offload_wait(b.o, i);
+        offload_release(b.o, i, false);
+    }
+    OffloadCount c = offload_count(b.o);
+    assert_true(c.waited_seconds > 0);
+    assert_true(c.read_seconds >= 0.02);
+    bench_close(&b);
+}
+
+// ---- slots
+
+static void test_slots(void **state)
+{
+    (void)state;
+    static Bench b;
+    bench_open(&b, 6, 100, 2);
+    Offload *o = b.o;
+    char *zero = offload_wait(o, 0); // as yet unwritten
+    for (int k = 0; k < 100; k++) assert_int_equal(zero[k], 0);
+    assert_true(offload_fetch(o, 1));
+    assert_true(offload_fetch(o, 1)); // on its way: no second read
+    assert_true(offload_fetch(o, 0));
+    assert_false(offload_fetch(o, 2)); // no slot; a hint may be in vain
+    char *two = offload_wait(o, 2);    // takes that of 1, which nobody waited for
+    assert_ptr_not_equal(zero, two);
+    two[99] = 2;
+    assert_ptr_equal(offload_wait(o, 2), two); // lent twice
+    offload_release(o, 2, true);               // dirty once is dirty
+    offload_release(o, 2, false);
+    assert_true(offload_fetch(o, 3)); // the slot is promised while 2 is written
+    assert_false(offload_fetch(o, 2));
+    offload_release(o, 0, false);
+    assert_true(offload_fetch(o, 2)); // its new bytes
+    assert_int_equal(((char *)offload_wait(o, 2))[99], 2);
+    offload_release(o, 2, false);
+    assert_true(offload_fetch(o, 4)); // one that is fetched ahead, then written past the slots, is read again
+    offload_flush(o);
+    offload_write(o, 4, 99, "x", 1);
+    assert_int_equal(((char *)offload_wait(o, 4))[99], 'x');
+    offload_release(o, 4, false);
+    OffloadCount c = offload_count(o);
+    assert_int_equal(c.writes, 1);
+    assert_int_equal(c.reads, 7); // 0, 1, 2, 3, 2, 4, 4
+    bench_close(&b);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    size_t sum = 0;
+    for (int i = 0; i < N; i++) sum += sizes[i];
+    size_t slots = 3 * 5 * OFFLOAD_BLOCK + OFFLOAD_BLOCK; // 20000 bytes are 5 blocks
+    assert_int_equal(offload_slot_bytes(sizes, N, 3), slots);
+    assert_int_equal(offload_slot_bytes(sizes, 1, 2), OFFLOAD_BLOCK); // an item of no bytes
+    assert_int_equal(offload_slot_bytes(NULL, 0, 1), OFFLOAD_BLOCK);
+    for (int mode = OFFLOAD_CPU; mode <= OFFLOAD_DISK; mode++)
+        for (int away = 0; away < 2; away++)
+            for (int plan = 0; plan < 2; plan++) {
+                Mem mem = {0}, host = {0};
+                OffloadSettings s = {.mode = (OffloadMode)mode, .path = plan ? NULL : path, .sizes = sizes,
+                                     .n_items = N, .n_slots = 3, .mem = &mem, .tag = MEM_PARAMS,
+                                     .host = away ? &host : NULL, .dev = away ? &elsewhere : NULL, .what = "master"};
+                size_t on_host = mode == OFFLOAD_CPU ? sum : away ? slots : 0;
+                assert_int_equal(offload_host_bytes(&s), on_host);
+                Offload *o = offload_create(&s);
+                assert_int_equal(mem.tag_bytes[MEM_PARAMS], slots);
+                assert_int_equal((away ? &host : &mem)->tag_bytes[MEM_HOST], on_host);
+                assert_string_equal(mem.block[0].what, "master");
+                char text[200];
+                offload_describe(o, text, sizeof text);
+                assert_non_null(strstr(text, mode == OFFLOAD_CPU ? "in host memory, 3 slots" : "in a file"));
+                assert_non_null(strstr(text, "12 items, 0.1 MiB, "));
+                offload_free(o);
+                assert_int_equal(mem.bytes + host.bytes, 0);
+                mem_free_all(&mem);
+                mem_free_all(&host);
+            }
+    offload_free(NULL);
+}
+
+// The file has no name; O_DIRECT that is refused at the first read is said.
+static void test_file(void **state)
+{
+    (void)state;
+    static Bench b;
+    struct stat st;
+    char text[200];
+    bench_open(&b, 2, OFFLOAD_BLOCK + 1, 1);
+    assert_true(access(path, F_OK) < 0 && errno == ENOENT);
+    offload_wait(b.o, 0);
+    assert_int_equal(fstat(b.hook.fd, &st), 0);
+    assert_int_equal(st.st_nlink, 0);
+    assert_int_equal(st.st_size, 4 * OFFLOAD_BLOCK);
+    assert_int_equal(st.st_mode & 077, 0);
+#ifdef __linux__
+    if (fallocate(b.hook.fd, 0, 0, 1) == 0) // this file system can: all is reserved, though nothing was written
+        assert_true((size_t)st.st_blocks * 512 >= 4 * OFFLOAD_BLOCK);
+#endif
+    bench_close(&b);
+    Mem mem = {0};
+    Hook h = new_hook();
+    OffloadIo io = io_of(&h);
+    h.refuse_direct = true;
+    OffloadSettings s = {.mode = OFFLOAD_DISK, .path = path, .sizes = sizes, .n_items = N, .n_slots = 2, .mem = &mem,
+                         .tag = MEM_OPTIM, .io = &io};
+    Offload *o = offload_create(&s);
+    offload_describe(o, text, sizeof text);
+    assert_non_null(strstr(text, "through the page cache"));
+    one_pass(o, true);
+    offload_free(o);
+    mem_free_all(&mem);
+}
+
+// Freed while reads and writes are on their way: the thread ends its transfer and goes.
+static void test_free_in_the_middle(void **state)
+{
+    (void)state;
+    static Bench b;
+    for (int round = 0; round < 20; round++) {
+        bench_open(&b, 4, 60000, 4);
+        offload_wait(b.o, 0);
+        offload_release(b.o, 0, true);
+        for (int i = 1; i < 4; i++) offload_fetch(b.o, i);
+        bench_close(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_traffic), cmocka_unit_test(test_short_transfers), cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_counts), cmocka_unit_test(test_standing_still_is_counted), cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_free_in_the_middle),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
