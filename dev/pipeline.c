@@ -1,0 +1,255 @@
+// pipeline: draws a pipeline's schedule, proves it, and sets what it costs beside the papers' formulas.
+//
+//     build/pipeline 1f1b --stages 4 --micro 8                        the grid, and one line of summary
+//     build/pipeline zb-v --stages 4 --micro 8 --check                what was proved, stage by stage
+//     build/pipeline interleaved --stages 4 --micro 8 --chunks 4 --csv mine.csv
+//     build/pipeline mine.csv --svg mine.svg --trace mine.json        a table of your own
+//     build/pipeline compare --stages 4 --micro 8 --svg all.svg       all published schedules
+//
+// --times F,B,W,P2P: of a stage's whole share of the layers (1,1,1,0); an action of one of v chunks takes a
+// v-th. A B that is not split lasts B + W.
+#include "check.h"
+#include "pipeline_check.h"
+#include "pipeline_draw.h"
+#include "pipeline_table.h"
+#include "pipeline_time.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDEST = 400 }; // grid that is still printed
+
+static const char USAGE[] = "usage: pipeline gpipe|1f1b|interleaved|zb-h1|zb-v|compare|FILE.csv [--stages P] "
+                            "[--micro M] [--chunks V] [--times F,B,W,P2P] [--check] [--csv F] [--svg F] [--trace F]";
+
+typedef struct {
+    const char *what, *csv, *svg, *trace;
+    int p, m, v; // 0: not given
+    bool check;
+    PipelineTimes times; // of a stage
+} Options;
+
+typedef struct {
+    PipelineTable *table;
+    PipelineProof proof;
+    PipelineTimes times; // of an action
+    PipelineTimeline line;
+} Study;
+
+static int number(const char *option, const char *text, int most)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1 || n > most) die_usage("pipeline: %s %s (1 to %d)", option, text, most);
+    return (int)n;
+}
+
+static PipelineTimes times_of(const char *text)
+{
+    double x[4] = {0};
+    int n = 0;
+    for (const char *at = text; n < 4; at++) {
+        char *end;
+        x[n] = strtod(at, &end);
+        if (end == at || !(x[n] >= 0) || !(x[n] < 1e9)) break;
+        n++;
+        at = end;
+        if (*at != ',') {
+            if (*at) n = 0;
+            break;
+        }
+        if (n == 4) n = 0; // a comma behind the fourth
+    }
+    if (n < 3 || !(x[0] > 0) || !(x[1] > 0))
+        die_usage("pipeline: --times %s (F,B,W or F,B,W,P2P: numbers of 0 or more, F and B above 0)", text);
+    return (PipelineTimes){x[0], x[1], x[2], x[3]};
+}
+
+static Options read_options(int argc, char **argv)
+{
+    Options o = {.times = {1, 1, 1, 0}};
+    if (argc < 2 || argv[1][0] == '-') die_usage("%s", USAGE);
+    o.what = argv[1];
+    for (int i = 2; i < argc; i++) {
+        const char *key = argv[i];
+        if (!strcmp(key, "--check")) {
+            o.check = true;
+            continue;
+        }
+        const char *value = i + 1 < argc ? argv[++i] : NULL;
+        if (!value) die_usage("pipeline: %s: unknown, or without a value (%s)", key, USAGE);
+        if (!strcmp(key, "--stages")) o.p = number(key, value, PIPELINE_MAX_STAGES);
+        else if (!strcmp(key, "--micro")) o.m = number(key, value, PIPELINE_MAX_MICRO);
+        else if (!strcmp(key, "--chunks")) o.v = number(key, value, PIPELINE_MAX_CHUNKS);
+        else if (!strcmp(key, "--times")) o.times = times_of(value);
+        else if (!strcmp(key, "--csv")) o.csv = value;
+        else if (!strcmp(key, "--svg")) o.svg = value;
+        else if (!strcmp(key, "--trace")) o.trace = value;
+        else die_usage("pipeline: no option '%s' (%s)", key, USAGE);
+    }
+    return o;
+}
+
+// ---- one schedule
+
+static void must_be(const char *file, const char *option, int given, int found)
+{
+    if (given && given != found) die("%s: the table has %d, not %s %d", file, found, option, given);
+}
+
+static PipelineTable *table_of(const Options *o)
+{
+    PipelineSchedule schedule = pipeline_table_find(o->what);
+    if (schedule < PIPELINE_USER) {
+        if (!o->p || !o->m) die_usage("pipeline: %s needs --stages and --micro", o->what);
+        return pipeline_table_make(schedule, o->p, o->m, o->v);
+    }
+    if (!strchr(o->what, '.') && !strchr(o->what, '/'))
+        die_usage("pipeline: no schedule '%s' (gpipe, 1f1b, interleaved, zb-h1, zb-v, compare, or a file FILE.csv)",
+                  o->what);
+    PipelineTable *t = pipeline_csv_read(o->what);
+    must_be(o->what, "--stages", o->p, t->p);
+    must_be(o->what, "--micro", o->m, t->m);
+    must_be(o->what, "--chunks", o->v, t->v);
+    return t;
+}
+
+static Study study(const char *name, PipelineTable *t, const PipelineTimes *of_stage)
+{
+    char why[1600];
+    double v = t->v;
+    Study s = {.table = t, .times = {of_stage->f / v, of_stage->b / v, of_stage->w / v, of_stage->p2p}};
+    if (!pipeline_check(t, &s.proof, why, sizeof why)) die("%s: %s", name, why);
+    check(pipeline_time_run(&s.line, t, &s.times, PIPELINE_BUFFERED, why, sizeof why));
+    return s;
+}
+
+static void study_free(Study *s)
+{
+    pipeline_time_free(&s->line);
+    pipeline_table_free(s->table);
+}
+
+// Activations at most, of the stages that hold most; in shares of a stage.
+static double most_held(const Study *s)
+{
+    int most = 0;
+    for (int i = 0; i < s->table->p; i++) most = s->proof.held[i] > most ? s->proof.held[i] : most;
+    return most / (double)s->table->v;
+}
+
+static double most_by_formula(const Study *s)
+{
+    int most = -1;
+    for (int i = 0; i < s->table->p; i++) {
+        int n = pipeline_check_formula(s->table, i);
+        most = n > most ? n : most;
+    }
+    return most < 0 ? NAN : most / (double)s->table->v;
+}
+
+// "x (formula y)", or x alone where there is no formula.
+static void beside(char out[64], double x, double formula)
+{
+    if (isnan(formula)) snprintf(out, 64, "%.4g", x);
+    else snprintf(out, 64, "%.4g (formula %.4g)", x, formula);
+}
+
+static void print_summary(const char *name, const Study *s)
+{
+    const PipelineTable *t = s->table;
+    char length[64], bubble[64], held[64];
+    beside(length, pipeline_time_length(&s->line), pipeline_time_formula(t, &s->times));
+    beside(bubble, pipeline_time_bubble(&s->line), pipeline_time_formula_bubble(t, &s->times));
+    beside(held, most_held(s), most_by_formula(s));
+    printf("%s: %d stages, %d micro-batches, %d chunk%s: length %s, bubble %s, between a stage's first and last "
+           "action %.4g, activations %s\n", name, t->p, t->m, t->v, t->v > 1 ? "s" : "", length, bubble,
+           fabs(pipeline_time_gaps(&s->line)) < 1e-12 ? 0 : pipeline_time_gaps(&s->line), held);
+}
+
+static void print_proof(const Study *s)
+{
+    static const char *const HOW[PIPELINE_SENDS] = {"buffered", "paired", "blocking"};
+    const PipelineTable *t = s->table;
+    int actions = 0;
+    for (int i = 0; i < t->p; i++) actions += t->n[i];
+    printf("proved: %d actions, each once, in an order that ends; sends may be:", actions);
+    for (int k = 0; k < PIPELINE_SENDS; k++)
+        if (s->proof.finishes[k]) printf(" %s", HOW[k]);
+    printf("\n%5s  %-12s %8s %8s %8s %8s %8s\n", "stage", "pieces", "actions", "active", "held", "sends", "idle");
+    for (int i = 0; i < t->p; i++) {
+        char pieces[128] = "";
+        for (int c = 0, n = 0; c < t->v; c++)
+            n += snprintf(pieces + n, sizeof pieces - (size_t)n, "%s%d", c ? "," : "", t->piece[i][c]);
+        printf("%5d  %-12s %8d %8d %8d %8d %8.4f\n", i, pieces, t->n[i], s->proof.active[i], s->proof.held[i],
+               s->proof.sent[i], 1 - pipeline_time_busy(&s->line, i) / pipeline_time_length(&s->line));
+    }
+}
+
+static void note_of(char out[160], const Study *s)
+{
+    snprintf(out, 160, "length %.4g, bubble %.1f%%, activations %.3g", pipeline_time_length(&s->line),
+             100 * pipeline_time_bubble(&s->line), most_held(s));
+}
+
+static const char AXIS[] = "time, in units of --times";
+
+static void one(const Options *o)
+{
+    PipelineTable *t = table_of(o);
+    Study s = study(o->what, t, &o->times);
+    char note[160];
+    note_of(note, &s);
+    size_t columns = pipeline_draw_columns(&s.line);
+    if (columns <= WIDEST) pipeline_draw_text(&s.line, stdout);
+    else printf("(the grid would be %zu columns wide: --svg FILE draws it)\n", columns);
+    if (o->check) print_proof(&s);
+    print_summary(o->what, &s);
+    if (o->csv) pipeline_csv_write(t, o->csv);
+    if (o->svg) pipeline_draw_svg(&(PipelineDrawing){o->what, note, &s.line}, 1, AXIS, o->svg);
+    if (o->trace) pipeline_draw_trace(&s.line, 1000, o->trace);
+    study_free(&s);
+}
+
+// ---- all of them
+
+static void compare(const Options *o)
+{
+    Study s[PIPELINE_USER];
+    PipelineDrawing d[PIPELINE_USER];
+    char note[PIPELINE_USER][160];
+    int n = 0;
+    if (!o->p || !o->m) die_usage("pipeline: compare needs --stages and --micro");
+    if (o->csv || o->trace || o->check)
+        die_usage("pipeline: compare: --csv, --trace and --check are for one schedule");
+    printf("| schedule | chunks | length | bubble | by formula | between a stage's first and last action "
+           "| activations | sends of all stages |\n|---|---|---|---|---|---|---|---|\n");
+    for (int k = 0; k < PIPELINE_USER; k++) {
+        int v = k == PIPELINE_INTERLEAVED ? o->v : 0, sent = 0;
+        const char *name = pipeline_table_name((PipelineSchedule)k);
+        if (k == PIPELINE_INTERLEAVED && (o->m % o->p || v == 1)) continue; // it is not defined there
+        s[n] = study(name, pipeline_table_make((PipelineSchedule)k, o->p, o->m, v), &o->times);
+        for (int i = 0; i < o->p; i++) sent += s[n].proof.sent[i];
+        double formula = pipeline_time_formula_bubble(s[n].table, &s[n].times), gaps = pipeline_time_gaps(&s[n].line);
+        printf("| %s | %d | %.4g | %.4f | ", name, s[n].table->v, pipeline_time_length(&s[n].line),
+               pipeline_time_bubble(&s[n].line));
+        if (isnan(formula)) printf("|");
+        else printf("%.4f |", formula);
+        printf(" %.4f | %.4g | %d |\n", fabs(gaps) < 1e-12 ? 0 : gaps, most_held(&s[n]), sent);
+        note_of(note[n], &s[n]);
+        d[n] = (PipelineDrawing){name, note[n], &s[n].line};
+        n++;
+    }
+    if (o->svg) pipeline_draw_svg(d, n, AXIS, o->svg);
+    for (int i = 0; i < n; i++) study_free(&s[i]);
+}
+
+int main(int argc, char **argv)
+{
+    Options o = read_options(argc, argv);
+    if (!strcmp(o.what, "compare")) compare(&o);
+    else one(&o);
+    return 0;
+}

@@ -1,0 +1,232 @@
+// pipeline_check: all published tables of up to 8 stages, 32 micro-batches and 4 chunks hold, with the
+// activations and sends that the papers' formulas say; tables that were made wrong are refused with the right
+// reason; peaks in bytes.
+#include "pipeline_check.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "pipeline_case.h"
+
+// The formula of each schedule again, from the papers' text: the same function would agree with itself.
+static int expected_peak(const PipelineTable *t, int s)
+{
+    int p = t->p, m = t->m, v = t->v, n = m * v;
+    if (t->schedule == PIPELINE_1F1B) n = p - s;
+    if (t->schedule == PIPELINE_ZB_H1) n = p;
+    if (t->schedule == PIPELINE_ZB_V) n = m >= 2 * p - 1 ? 2 * p : m + 1 + s < 2 * p ? m + 1 + s : 2 * p;
+    if (t->schedule == PIPELINE_INTERLEAVED) n = p * (v - 1) + 2 * (p - s) - 1;
+    return n < m * v ? n : m * v;
+}
+
+static void holds(const PipelineTable *t, void *arg)
+{
+    char why[1024] = "";
+    PipelineProof proof;
+    int *finished = arg, all_sent = 0;
+    if (!pipeline_check(t, &proof, why, sizeof why)) fail_msg("%s: %s", pipeline_table_name(t->schedule), why);
+    for (int s = 0; s < t->p; s++) {
+        assert_int_equal(t->split ? proof.held[s] : proof.active[s], expected_peak(t, s));
+        assert_int_equal(pipeline_check_formula(t, s), expected_peak(t, s));
+        assert_true(t->split ? proof.active[s] <= proof.held[s] : proof.active[s] == proof.held[s]);
+        if (t->schedule == PIPELINE_ZB_H1) // F to B alone: as 1f1b
+            assert_int_equal(proof.active[s], t->m < t->p - s ? t->m : t->p - s);
+        all_sent += proof.sent[s];
+    }
+    // Every border between two pieces is crossed twice a micro-batch; the bottom of the V is no border
+    // between stages.
+    int borders = t->p * t->v - 1;
+    if (t->p == 1) borders = 0;
+    else if (t->schedule == PIPELINE_ZB_V) borders--;
+    assert_int_equal(all_sent, 2 * t->m * borders);
+    for (int k = 0; k < PIPELINE_SENDS; k++) finished[t->schedule * PIPELINE_SENDS + k] += proof.finishes[k];
+}
+
+// Buffered sends always do. Blocking ones do for gpipe, whose stages never both want to send to each other,
+// and elsewhere where there is one stage or one micro-batch (8 * 32 sizes: 32 with p = 1, 7 more with m = 1);
+// pairing is enough for 1f1b and zb-h1, not for the ones with two chunks.
+static void test_all(void **state)
+{
+    (void)state;
+    int finished[PIPELINE_USER][PIPELINE_SENDS] = {{0}}, n = 0;
+    for (int v = 2; v <= CASE_CHUNKS; v++)
+        for (int p = 1; p <= CASE_STAGES; p++) n += CASE_MICRO / p;
+    assert_int_equal(each_table(holds, finished), 4 * CASE_STAGES * CASE_MICRO + n);
+    const int all = CASE_STAGES * CASE_MICRO, trivial = CASE_MICRO + CASE_STAGES - 1;
+    for (int k = 0; k < PIPELINE_USER; k++)
+        assert_int_equal(finished[k][PIPELINE_BUFFERED], k == PIPELINE_INTERLEAVED ? n : all);
+    assert_int_equal(finished[PIPELINE_GPIPE][PIPELINE_BLOCKING], all);
+    assert_int_equal(finished[PIPELINE_1F1B][PIPELINE_BLOCKING], trivial);
+    assert_int_equal(finished[PIPELINE_ZB_H1][PIPELINE_BLOCKING], trivial);
+    assert_int_equal(finished[PIPELINE_1F1B][PIPELINE_PAIRED], all);
+    assert_int_equal(finished[PIPELINE_ZB_H1][PIPELINE_PAIRED], all);
+    assert_int_equal(finished[PIPELINE_ZB_V][PIPELINE_PAIRED], trivial);
+    assert_true(finished[PIPELINE_INTERLEAVED][PIPELINE_PAIRED] < n);
+}
+
+static void test_largest(void **state)
+{
+    (void)state;
+    char why[1024] = "";
+    PipelineProof proof;
+    PipelineTable *t = pipeline_table_make(PIPELINE_1F1B, 64, 1024, 0);
+    assert_true(pipeline_check(t, &proof, why, sizeof why));
+    assert_true(proof.active[0] == 64 && proof.active[63] == 1);
+    pipeline_table_free(t);
+}
+
+// ---- wrong tables
+
+static void drop(PipelineTable *t, int stage, int i)
+{
+    memmove(t->action[stage] + i, t->action[stage] + i + 1, (size_t)(t->n[stage] - i - 1) * sizeof **t->action);
+    t->n[stage]--;
+}
+
+static int find(const PipelineTable *t, int stage, PipelineOp op, int micro, int chunk)
+{
+    int *index = pipeline_table_index(t), i = index[pipeline_table_key(t, stage, op, micro, chunk)];
+    free(index);
+    assert_true(i >= 0);
+    return i;
+}
+
+static void drop_action(PipelineTable *t, int stage, PipelineOp op, int micro, int chunk)
+{
+    drop(t, stage, find(t, stage, op, micro, chunk));
+}
+
+static void swap(PipelineTable *t, int stage, int i, int j)
+{
+    PipelineAction a = t->action[stage][i], b = t->action[stage][j];
+    t->action[stage][i] = b, t->action[stage][j] = a;
+    t->action[stage][i].slot = a.slot, t->action[stage][j].slot = b.slot;
+}
+
+static void refuse(PipelineTable *t, const char *reason, const char *second)
+{
+    char why[1024] = "";
+    PipelineProof proof;
+    assert_false(pipeline_check(t, &proof, why, sizeof why));
+    if (!strstr(why, reason) || !strstr(why, second))
+        fail_msg("expected '%s' and '%s', got '%s'", reason, second, why);
+    assert_null(strchr(why, '\n'));
+    pipeline_table_free(t);
+}
+
+static PipelineTable *of(PipelineSchedule schedule)
+{
+    return pipeline_table_make(schedule, 4, 8, 0);
+}
+
+static void test_counts(void **state)
+{
+    (void)state;
+    PipelineTable *t = of(PIPELINE_1F1B); // F twice
+    pipeline_table_add(t, 2, PIPELINE_F, 3, 0);
+    refuse(t, "stage 2 slot 16: F of micro-batch 3, chunk 0: a second time; the first is in slot 5", "");
+    t = of(PIPELINE_1F1B); // an F where B was
+    t->action[1][find(t, 1, PIPELINE_B, 5, 0)].op = PIPELINE_F;
+    refuse(t, "stage 1 slot 13: F of micro-batch 5, chunk 0: a second time", "");
+    t = of(PIPELINE_GPIPE); // B dropped
+    drop_action(t, 3, PIPELINE_B, 7, 0);
+    refuse(t, "stage 3: no B of micro-batch 7, chunk 0", "");
+    t = of(PIPELINE_1F1B); // a micro-batch that a stage never sees
+    drop_action(t, 2, PIPELINE_F, 6, 0), drop_action(t, 2, PIPELINE_B, 6, 0);
+    refuse(t, "stage 2: no F of micro-batch 6, chunk 0", "");
+    t = of(PIPELINE_ZB_H1); // W dropped
+    drop_action(t, 3, PIPELINE_W, 4, 0);
+    refuse(t, "stage 3: no W of micro-batch 4, chunk 0", "");
+    t = of(PIPELINE_ZB_V); // W twice
+    pipeline_table_add(t, 0, PIPELINE_W, 2, 1);
+    refuse(t, "stage 0 slot 48: W of micro-batch 2, chunk 1: a second time", "");
+    t = of(PIPELINE_ZB_V); // the W of one chunk done for the other
+    t->action[1][find(t, 1, PIPELINE_W, 3, 0)].chunk = 1;
+    refuse(t, "stage 1 slot", "W of micro-batch 3, chunk 1: a second time");
+    t = of(PIPELINE_1F1B); // W where B has it already
+    pipeline_table_add(t, 1, PIPELINE_W, 0, 0);
+    refuse(t, "stage 1 slot 16: W of micro-batch 0, chunk 0: but B includes W", "");
+    t = of(PIPELINE_1F1B); // a stage with nothing to do
+    t->n[2] = 0;
+    refuse(t, "stage 2: no F of micro-batch 0, chunk 0 in its 0 slots", "");
+    t = of(PIPELINE_1F1B);
+    t->action[0][3].micro = 8;
+    refuse(t, "stage 0 slot 3: F of micro-batch 8, chunk 0: there is no such micro-batch", "");
+    t = of(PIPELINE_INTERLEAVED);
+    t->action[3][5].chunk = 2;
+    refuse(t, "stage 3 slot 5: ", "there is no such chunk");
+    t = of(PIPELINE_ZB_V); // two stages with the same layers
+    t->piece[2][1] = t->piece[1][1];
+    refuse(t, "piece 5 of the model is on no stage", "");
+}
+
+static void test_orders(void **state)
+{
+    (void)state;
+    PipelineTable *t = of(PIPELINE_1F1B); // B before its F
+    swap(t, 3, 0, 1);
+    refuse(t, "stage 3 slot 0: B of micro-batch 0, chunk 0: before its F, which is in slot 1", "");
+    t = of(PIPELINE_ZB_H1); // W before its B
+    swap(t, 0, find(t, 0, PIPELINE_B, 2, 0), find(t, 0, PIPELINE_W, 2, 0));
+    refuse(t, "W of micro-batch 2, chunk 0: before its B", "");
+    t = of(PIPELINE_INTERLEAVED); // chunks swapped in the backward of all stages
+    for (int s = 0; s < t->p; s++)
+        for (int i = 0; i < t->n[s]; i++)
+            if (t->action[s][i].op == PIPELINE_B) t->action[s][i].chunk = 1 - t->action[s][i].chunk;
+    refuse(t, "B of micro-batch 0, chunk 0", "waits for"); // the last layers' gradient is wanted before it is made
+    t = of(PIPELINE_INTERLEAVED); // ... and of one stage, in the forward
+    for (int i = 0; i < t->n[1]; i++)
+        if (t->action[1][i].op == PIPELINE_F) t->action[1][i].chunk = 1 - t->action[1][i].chunk;
+    refuse(t, "stage 1 slot 0 (F of micro-batch 0, chunk 1) waits for stage 0 slot 4", "a circle");
+    t = of(PIPELINE_ZB_V); // the V's order with the loop's places
+    for (int s = 0; s < t->p; s++) t->piece[s][1] = t->p + s;
+    refuse(t, "waits for", "a circle");
+    t = pipeline_table_new(PIPELINE_USER, 2, 2, 1, false); // each stage is right alone, and they wait for each other
+    const PipelineOp op[2][4] = {{PIPELINE_F, PIPELINE_B, PIPELINE_F, PIPELINE_B},
+                                 {PIPELINE_F, PIPELINE_F, PIPELINE_B, PIPELINE_B}};
+    const int micro[2][4] = {{0, 0, 1, 1}, {0, 1, 0, 1}};
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < 4; i++) pipeline_table_add(t, s, op[s][i], micro[s][i], 0);
+    refuse(t, "stage 0 slot 1 (B of micro-batch 0, chunk 0) waits for stage 1 slot 2 (B of micro-batch 0, chunk 0); "
+              "stage 1 slot 1 (F of micro-batch 1, chunk 0) waits for stage 0 slot 2", "a circle, nothing moves");
+    t = pipeline_table_new(PIPELINE_USER, 1, 1, 2, false); // a stage that waits for itself
+    pipeline_table_add(t, 0, PIPELINE_F, 0, 1), pipeline_table_add(t, 0, PIPELINE_F, 0, 0);
+    pipeline_table_add(t, 0, PIPELINE_B, 0, 1), pipeline_table_add(t, 0, PIPELINE_B, 0, 0);
+    refuse(t, "stage 0 slot 0 (F of micro-batch 0, chunk 1) waits for stage 0 slot 1", "comes later there");
+}
+
+// ---- bytes
+
+static size_t peak(PipelineSchedule schedule, int p, int m, int stage, const size_t full[2], const size_t kept[2])
+{
+    PipelineTable *t = pipeline_table_make(schedule, p, m, 0);
+    size_t n = pipeline_check_peak(t, stage, full, kept);
+    pipeline_table_free(t);
+    return n;
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    const size_t full[2] = {10, 3}, kept[2] = {4, 1}, more[2] = {12, 0};
+    assert_int_equal(peak(PIPELINE_ZB_V, 1, 1, 0, full, kept), 13);  // F0a 10, F0b 13, B0b 11, ...
+    assert_int_equal(peak(PIPELINE_ZB_H1, 2, 2, 1, full, kept), 14); // F0 10, B0 4, F1 14, B1 8, ...
+    assert_int_equal(peak(PIPELINE_ZB_H1, 2, 2, 1, full, more), 24); // F0 10, B0 12, F1 22, B1 24, ...
+    assert_int_equal(peak(PIPELINE_1F1B, 2, 3, 0, full, more), 20);  // no W: nothing is kept
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all),    cmocka_unit_test(test_largest), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_orders), cmocka_unit_test(test_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,263 @@
+// pipeline_draw and build/pipeline: the grid, letter by letter; every mark of the picture stands at its time;
+// the trace has the shape that Perfetto opens; the program's summary, files and refusals.
+#include "disk.h"
+#include "pipeline_draw.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PROGRAM "pipeline"
+#include "program.h"
+
+static PipelineTimeline play(PipelineSchedule schedule, int p, int m, int v, const PipelineTimes *times)
+{
+    char why[256];
+    PipelineTable *t = pipeline_table_make(schedule, p, m, v);
+    PipelineTimeline line;
+    assert_true(pipeline_time_run(&line, t, times, PIPELINE_BUFFERED, why, sizeof why));
+    pipeline_table_free(t);
+    return line;
+}
+
+static void draws(PipelineTimeline line, const char *expected)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    assert_non_null(f);
+    pipeline_draw_text(&line, f);
+    assert_int_equal(fclose(f), 0);
+    assert_string_equal(text, expected);
+    assert_int_equal(strcspn(text, "\n"), pipeline_draw_columns(&line));
+    free(text);
+    pipeline_time_free(&line);
+}
+
+static void test_text(void **state)
+{
+    (void)state;
+    draws(play(PIPELINE_1F1B, 2, 3, 0, &(PipelineTimes){1, 1, 1, 0}),
+          "stage 0   |F0 F1       B0--- F2 B1---    B2--- |\n"
+          "stage 1   |   F0 B0--- F1 B1--- F2 B2---       |\n");
+    draws(play(PIPELINE_1F1B, 2, 2, 0, &(PipelineTimes){2, 2, 1, 0}), // the unit is 1: no action is so short
+          "stage 0   |F0--- F1---          B0------       B1------ |\n"
+          "stage 1   |      F0--- B0------ F1--- B1------          |\n"
+          + 0 * 1);
+    draws(play(PIPELINE_ZB_V, 1, 1, 0, &(PipelineTimes){1, 1, 1, 0}), "stage 0   |F0a F0b B0b W0b B0a W0a |\n");
+    draws(play(PIPELINE_ZB_H1, 1, 1, 0, &(PipelineTimes){1, 2, 0, 0}), "stage 0   |F0 B0--- |\n"); // W takes no time
+    // A chunk of three lasts 1/3 and 2/3, which no sum of doubles hits; the drawing is that of 1 and 2.
+    PipelineTimeline thirds = play(PIPELINE_INTERLEAVED, 3, 6, 3, &(PipelineTimes){1.0 / 3, 1.0 / 3, 1.0 / 3, 0});
+    PipelineTimeline whole = play(PIPELINE_INTERLEAVED, 3, 6, 3, &(PipelineTimes){1, 1, 1, 0});
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    assert_non_null(f);
+    pipeline_draw_text(&whole, f);
+    assert_int_equal(fclose(f), 0);
+    draws(thirds, text);
+    free(text);
+    pipeline_time_free(&whole);
+}
+
+// Times of no common unit, as a run has them: rounded to the shortest action, in order, nothing lost.
+static void test_measured(void **state)
+{
+    (void)state;
+    PipelineSpan span[3] = {{0, {PIPELINE_F, 0, 0, 0}, 5.01, 6.07}, {0, {PIPELINE_F, 1, 0, 1}, 6.08, 7.131},
+                            {0, {PIPELINE_B, 0, 0, 2}, 9.2, 11.3007}};
+    PipelineTimeline line = {.p = 1, .span = span, .begin = {0, 3}};
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    assert_non_null(f);
+    pipeline_draw_text(&line, f);
+    assert_int_equal(fclose(f), 0);
+    assert_string_equal(text, "stage 0   |F0 F1       B0--- |\n");
+    free(text);
+}
+
+static char *file(const char *name, size_t *n)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    char *text = disk_read_file(path, n, 1 << 24);
+    assert_non_null(text);
+    return text;
+}
+
+static int count(const char *text, const char *word)
+{
+    int n = 0;
+    for (; (text = strstr(text, word)); text += strlen(word)) n++;
+    return n;
+}
+
+static void test_picture(void **state)
+{
+    (void)state;
+    PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){1, 2, 1, 0});
+    char path[400];
+    size_t n;
+    snprintf(path, sizeof path, "%s/one.svg", dir);
+    pipeline_draw_svg(&(PipelineDrawing){"a<b", NULL, &line}, 1, "ms", path);
+    char *text = file("one.svg", &n);
+    assert_int_equal(count(text, "<rect"), 1 + 6 + (int)line.begin[2]); // page, legend, actions
+    assert_int_equal(count(text, "a&lt;b"), 1);
+    // The actions in the order of their spans: 864 pixels are the whole length, the first one stands at 76.
+    const char *at = text;
+    for (int skip = 0; skip < 7; skip++) at = strstr(at, "<rect") + 5;
+    double scale = 864 / pipeline_time_length(&line);
+    for (size_t i = 0; i < line.begin[2]; i++) {
+        double x, y, w;
+        at = strstr(at, "<rect") + 5;
+        assert_int_equal(sscanf(at, " x=\"%lf\" y=\"%lf\" width=\"%lf\"", &x, &y, &w), 3);
+        assert_true(fabs(x - (76 + line.span[i].start * scale)) <= 0.005001); // two decimals
+        assert_true(fabs(w + 0.8 - (line.span[i].end - line.span[i].start) * scale) <= 0.005001); // 0.8: a gap
+        assert_true(fabs(y - (66 + 28 + 1 + 20 * line.span[i].stage)) <= 0.05);
+    }
+    free(text);
+    pipeline_time_free(&line);
+}
+
+static double real_of(const json_t *event, const char *key)
+{
+    const json_t *value = json_object_get(event, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static void test_trace(void **state)
+{
+    (void)state;
+    PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){0.33305, 2, 1, 0}); // 333.050 us
+    char path[400];
+    size_t n, spans = line.begin[2], k = 0, names = 0;
+    snprintf(path, sizeof path, "%s/trace.json", dir);
+    pipeline_draw_trace(&line, 1000, path);
+    char *text = file("trace.json", &n);
+    json_error_t error;
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error), *event;
+    assert_non_null(root);
+    assert_string_equal(json_string_value(json_object_get(root, "displayTimeUnit")), "ms");
+    size_t i;
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
+        const char *ph = json_string_value(json_object_get(event, "ph"));
+        assert_true(json_is_integer(json_object_get(event, "pid")) && json_is_integer(json_object_get(event, "tid")));
+        const json_t *args = json_object_get(event, "args");
+        if (!strcmp(ph, "M")) {
+            names += !strcmp(json_string_value(json_object_get(event, "name")), "thread_name");
+            assert_non_null(json_string_value(json_object_get(args, "name")));
+            continue;
+        }
+        assert_string_equal(ph, "X"); // a complete event: ts and dur, microseconds
+        assert_true(k < spans);
+        const PipelineSpan *s = &line.span[k++];
+        char name[16];
+        snprintf(name, sizeof name, "%s%d", pipeline_table_op(s->action.op), s->action.micro);
+        assert_string_equal(json_string_value(json_object_get(event, "name")), name);
+        assert_string_equal(json_string_value(json_object_get(event, "cat")), pipeline_table_op(s->action.op));
+        assert_int_equal(json_integer_value(json_object_get(event, "tid")), s->stage);
+        assert_true(fabs(real_of(event, "ts") - 1000 * s->start) <= 0.000501); // whole nanoseconds
+        assert_true(fabs(real_of(event, "dur") - 1000 * (s->end - s->start)) <= 0.000501);
+        assert_true(real_of(args, "micro") == s->action.micro && real_of(args, "chunk") == s->action.chunk);
+    }
+    assert_true(k == spans && names == 2);
+    json_decref(root);
+    free(text);
+    pipeline_time_free(&line);
+}
+
+// ---- the program
+
+static bool says(const char *words)
+{
+    if (strstr(output, words)) return true;
+    printf("no '%s' in: %s\n", words, output);
+    return false;
+}
+
+static void test_program(void **state)
+{
+    (void)state;
+    assert_int_equal(run("1f1b --stages 4 --micro 8"), 0);
+    assert_true(says("\n1f1b: 4 stages, 8 micro-batches, 1 chunk: length 33 (formula 33), bubble 0.2727 (formula "
+                     "0.2727), between a stage's first and last action 0.2727, activations 4 (formula 4)\n"));
+    assert_true(says("stage 3   |         F0 B0--- F1 B1---"));
+    assert_int_equal(run("interleaved --stages 4 --micro 8 --chunks 4 --times 1,1,1"), 0);
+    assert_true(says("length 26.25 (formula 26.25), bubble 0.08571 (formula 0.08571)")); // 3 / (32 + 3)
+    assert_int_equal(run("zb-v --stages 4 --micro 8 --check --csv v.csv"), 0);
+    assert_true(says("proved: 192 actions, each once, in an order that ends; sends may be: buffered\n"));
+    assert_true(says("    3  3,4                48        8        8       16   0.0588"));
+    assert_true(says("first and last action 0, activations 4 (formula 4)"));
+    assert_int_equal(run("zb-v --stages 2 --micro 3 --csv mine.csv >a && sed -i /formula/d a"), 0);
+    assert_int_equal(run("mine.csv --stages 2 --micro 3 --svg b.svg --trace b.json >b"), 0);
+    assert_int_equal(run("compare --stages 4 --micro 6"), 0); // 6 is no multiple of 4: interleaved is left out
+    assert_true(says("| zb-h1 | 1 | 21 | 0.1429 | 0.1429 | 0.1429 | 4 | 36 |"));
+    assert_true(!strstr(output, "interleaved"));
+    assert_int_equal(run("gpipe --stages 8 --micro 500"), 0);
+    assert_true(says("columns wide: --svg FILE draws it"));
+    char *a, *b;
+    size_t n;
+    a = file("a", &n), b = file("b", &n);
+    assert_memory_equal(a, b, strlen(a)); // the same grid from the file
+    assert_non_null(strstr(b, "mine.csv: 2 stages, 3 micro-batches, 2 chunks: length 9.5, bubble"));
+    free(a), free(b);
+}
+
+static void test_program_refuses(void **state)
+{
+    (void)state;
+    const struct {
+        const char *arguments;
+        int status;
+        const char *words;
+    } bad[] = {
+        {"", 2, "usage: pipeline"},
+        {"1f1b", 2, "1f1b needs --stages and --micro"},
+        {"2f2b --stages 2 --micro 2", 2, "no schedule '2f2b'"},
+        {"1f1b --stages 65 --micro 2", 2, "--stages 65 (1 to 64)"},
+        {"1f1b --stages 2x --micro 2", 2, "--stages 2x"},
+        {"1f1b --stages 2 --micros 2", 2, "no option '--micros'"},
+        {"1f1b --stages 2 --micro", 2, "--micro: unknown, or without a value"},
+        {"1f1b --stages 2 --micro 2 --times 1,1", 2, "--times 1,1 ("},
+        {"1f1b --stages 2 --micro 2 --times 1,1,1,0,5", 2, "--times 1,1,1,0,5 ("},
+        {"1f1b --stages 2 --micro 2 --times 1,-1,1", 2, "--times 1,-1,1 ("},
+        {"1f1b --stages 2 --micro 2 --times 1,1,1x", 2, "--times 1,1,1x ("},
+        {"1f1b --stages 2 --micro 2 --times 0,1,1", 2, "F and B above 0"},
+        {"interleaved --stages 4 --micro 6", 1, "take 4 or 8 micro-batches"},
+        {"none.csv", 1, "none.csv: cannot be read"},
+        {"v.csv --micro 9", 1, "v.csv: the table has 8, not --micro 9"},
+        {"wrong.csv", 1, "wrong.csv: stage 0 slot 0: B of micro-batch 0, chunk 0: before its F, which is in slot 1"},
+        {"1f1b --stages 2 --micro 2 --svg no/such.svg", 1, "no/such.svg"},
+    };
+    char path[400];
+    snprintf(path, sizeof path, "%s/wrong.csv", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("stage,slot,action,micro,chunk\n0,0,B,0,0\n0,1,F,0,0\n", f);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(run("zb-v --stages 4 --micro 8 --csv v.csv"), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(run(bad[i].arguments), bad[i].status);
+        assert_true(says(bad[i].words));
+        assert_true(says("error: "));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),    cmocka_unit_test(test_measured), cmocka_unit_test(test_picture),
+        cmocka_unit_test(test_trace),   cmocka_unit_test(test_program),  cmocka_unit_test(test_program_refuses),
+    };
+    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+}

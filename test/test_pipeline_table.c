@@ -1,0 +1,257 @@
+// pipeline_table, pipeline_csv: small schedules against ones written by hand; sizes that are refused; files:
+// there and back, and every line that cannot be meant.
+#include "pipeline_table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "expect_die.h"
+#include "pipeline_case.h"
+
+static char dir[256], path[300];
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/pipelineXXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(dir)) return -1;
+    snprintf(path, sizeof path, "%s/table.csv", dir);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(dir); // fails when anything was left behind
+}
+
+// ---- by hand
+
+static void stage_is(const PipelineTable *t, int stage, const char *expected)
+{
+    char text[1024];
+    assert_string_equal(words(t, stage, text, sizeof text), expected);
+}
+
+static void test_by_hand(void **state)
+{
+    (void)state;
+    PipelineTable *t = pipeline_table_make(PIPELINE_GPIPE, 2, 3, 0);
+    stage_is(t, 0, "F0 F1 F2 B0 B1 B2");
+    stage_is(t, 1, "F0 F1 F2 B0 B1 B2");
+    pipeline_table_free(t);
+    t = pipeline_table_make(PIPELINE_1F1B, 2, 3, 0);
+    stage_is(t, 0, "F0 F1 B0 F2 B1 B2");
+    stage_is(t, 1, "F0 B0 F1 B1 F2 B2");
+    pipeline_table_free(t);
+    t = pipeline_table_make(PIPELINE_1F1B, 4, 2, 0); // fewer micro-batches than stages
+    stage_is(t, 0, "F0 F1 B0 B1");
+    stage_is(t, 2, "F0 F1 B0 B1");
+    stage_is(t, 3, "F0 B0 F1 B1");
+    pipeline_table_free(t);
+    t = pipeline_table_make(PIPELINE_INTERLEAVED, 2, 4, 2);
+    stage_is(t, 0, "F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a");
+    stage_is(t, 1, "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a");
+    pipeline_table_free(t);
+    t = pipeline_table_make(PIPELINE_ZB_H1, 2, 3, 0);
+    stage_is(t, 0, "F0 F1 B0 W0 F2 B1 W1 B2 W2");
+    stage_is(t, 1, "F0 B0 F1 B1 W0 F2 B2 W1 W2");
+    pipeline_table_free(t);
+    t = pipeline_table_make(PIPELINE_ZB_V, 2, 3, 0);
+    stage_is(t, 0, "F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b W2b B1a W1a B2a W2a");
+    stage_is(t, 1, "F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b W1b B1a B2b B2a W1a W2b W2a");
+    pipeline_table_free(t);
+}
+
+// Who holds what, and who talks to whom: around the loop, and down and up the V.
+static void test_places(void **state)
+{
+    (void)state;
+    PipelineTable *loop = pipeline_table_make(PIPELINE_INTERLEAVED, 3, 3, 2);
+    PipelineTable *v = pipeline_table_make(PIPELINE_ZB_V, 3, 1, 0);
+    const int loop_piece[3][2] = {{0, 3}, {1, 4}, {2, 5}}, v_piece[3][2] = {{0, 5}, {1, 4}, {2, 3}};
+    for (int s = 0; s < 3; s++)
+        for (int c = 0; c < 2; c++) {
+            assert_int_equal(loop->piece[s][c], loop_piece[s][c]);
+            assert_int_equal(v->piece[s][c], v_piece[s][c]);
+            PipelinePlace p = pipeline_table_place(v, v_piece[s][c]);
+            assert_true(p.stage == s && p.chunk == c);
+        }
+    PipelineAction f = {.op = PIPELINE_F, .chunk = 0}, b = {.op = PIPELINE_B, .chunk = 1}, w = {.op = PIPELINE_W};
+    PipelinePlace p = pipeline_table_reader(loop, 2, f);
+    assert_true(p.stage == 0 && p.chunk == 1);
+    p = pipeline_table_reader(v, 2, f); // the bottom: it stays
+    assert_true(p.stage == 2 && p.chunk == 1);
+    p = pipeline_table_reader(v, 2, b);
+    assert_true(p.stage == 2 && p.chunk == 0);
+    p = pipeline_table_source(v, 1, b);
+    assert_true(p.stage == 0 && p.chunk == 1);
+    assert_int_equal(pipeline_table_source(v, 0, f).stage, -1); // the tokens
+    assert_int_equal(pipeline_table_source(v, 0, b).stage, -1); // the loss
+    assert_int_equal(pipeline_table_reader(v, 1, w).stage, -1);
+    pipeline_table_free(loop), pipeline_table_free(v);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    for (int k = 0; k < PIPELINE_SCHEDULES; k++)
+        assert_int_equal(pipeline_table_find(pipeline_table_name((PipelineSchedule)k)), k);
+    assert_int_equal(pipeline_table_find("2f2b"), PIPELINE_SCHEDULES);
+}
+
+// ---- refusals
+
+typedef struct {
+    PipelineSchedule schedule;
+    int p, m, v;
+    const char *words;
+} Refusal;
+
+static int make(void *arg)
+{
+    const Refusal *r = arg;
+    pipeline_table_free(pipeline_table_make(r->schedule, r->p, r->m, r->v));
+    return 0;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    Refusal refusal[] = {
+        {PIPELINE_GPIPE, 65, 1, 0, "65 stages (1 to 64)"},
+        {PIPELINE_GPIPE, 0, 1, 0, "0 stages"},
+        {PIPELINE_1F1B, 4, 1025, 0, "1025 micro-batches (1 to 1024)"},
+        {PIPELINE_1F1B, 4, 8, 2, "1f1b: 2 chunks a stage (it has 1"},
+        {PIPELINE_ZB_V, 4, 8, 3, "zb-v: 3 chunks a stage (it has 2"},
+        {PIPELINE_INTERLEAVED, 4, 8, 1, "take 2 or more, or the schedule 1f1b"},
+        {PIPELINE_INTERLEAVED, 4, 8, 17, "17 chunks a stage (1 to 16)"},
+        {PIPELINE_INTERLEAVED, 4, 3, 2, "3 micro-batches on 4 stages: fewer than stages"},
+        {PIPELINE_INTERLEAVED, 4, 10, 2, "take 8 or 12 micro-batches"},
+    };
+    for (size_t i = 0; i < sizeof refusal / sizeof *refusal; i++) expect_die(make, &refusal[i], refusal[i].words);
+    Refusal most = {PIPELINE_ZB_V, 64, 1024, 0, ""};
+    assert_int_equal(make(&most), 0);
+}
+
+// ---- files
+
+static void same(const PipelineTable *a, const PipelineTable *b)
+{
+    assert_true(a->p == b->p && a->m == b->m && a->v == b->v && a->split == b->split);
+    for (int s = 0; s < a->p; s++) {
+        assert_int_equal(a->n[s], b->n[s]);
+        for (int c = 0; c < a->v; c++) assert_int_equal(a->piece[s][c], b->piece[s][c]);
+        for (int i = 0; i < a->n[s]; i++) {
+            const PipelineAction *x = &a->action[s][i], *y = &b->action[s][i];
+            assert_true(x->op == y->op && x->micro == y->micro && x->chunk == y->chunk && x->slot == y->slot);
+        }
+    }
+}
+
+static void test_there_and_back(void **state)
+{
+    (void)state;
+    const int size[][3] = {{1, 1, 0}, {2, 6, 0}, {4, 8, 0}, {3, 12, 3}};
+    for (int k = 0; k < PIPELINE_USER; k++)
+        for (int i = 0; i < 4; i++) {
+            int v = k == PIPELINE_INTERLEAVED ? size[i][2] : 0;
+            PipelineTable *t = pipeline_table_make((PipelineSchedule)k, size[i][0], size[i][1], v);
+            t->action[0][t->n[0] - 1].slot += 7; // need not be dense
+            pipeline_csv_write(t, path);
+            PipelineTable *back = pipeline_csv_read(path);
+            assert_int_equal(back->schedule, PIPELINE_USER);
+            same(t, back);
+            pipeline_table_free(t), pipeline_table_free(back);
+        }
+}
+
+static void put(const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+// As a person writes it: comments, blanks, Windows line ends, any order of lines, gaps between slots.
+static void test_by_a_person(void **state)
+{
+    (void)state;
+    put("# mine\r\n\r\nstage, slot, action, micro, chunk\r\n"
+        "1,10,F,0,0\r\n 1 , 20 , B , 0 , 0\r\n0,900,B,0,0\n0,5,F,0,0");
+    PipelineTable *t = pipeline_csv_read(path);
+    assert_true(t->p == 2 && t->m == 1 && t->v == 1 && !t->split);
+    stage_is(t, 0, "F0 B0");
+    stage_is(t, 1, "F0 B0");
+    assert_true(t->action[0][1].slot == 900 && t->action[1][0].slot == 10);
+    pipeline_table_free(t);
+    put("stage,slot,action,micro,chunk\n0,0,F,0,0\n0,1,B,0,0\n0,2,W,0,0\n1,0,F,0,0\n1,1,B,0,0\n");
+    t = pipeline_csv_read(path); // one W anywhere: it splits, and the checker will miss the other
+    assert_true(t->split);
+    pipeline_table_free(t);
+}
+
+static int read_file(void *arg)
+{
+    pipeline_table_free(pipeline_csv_read(arg));
+    return 0;
+}
+
+static void test_bad_files(void **state)
+{
+    (void)state;
+#define H "stage,slot,action,micro,chunk\n"
+#define HP "stage,slot,action,micro,chunk,piece\n"
+    const char *const bad[][2] = {
+        {"", "no action in it"},
+        {H, "no action in it"},
+        {"0,0,F,0,0\n", "table.csv:1: '0,0,F,0,0' (the first line is stage,slot,action,micro,chunk"},
+        {"stage,slot,op,micro,chunk\n", "table.csv:1: 'stage,slot,op"},
+        {H "0,0,F,0\n", "table.csv:2: 4 fields (5:"},
+        {H "0,0,F,0,0,0\n", "table.csv:2: 6 fields (5:"},
+        {H "0,0,F,0,0,0,0,0,0\n", "table.csv:2: 7 fields or more (5:"},
+        {H "\n# x\n0,0,f,0,0\n", "table.csv:4: action: 'f' (F, B or W)"},
+        {H "0,0,FB,0,0\n", "table.csv:2: action: 'FB'"},
+        {H "-1,0,F,0,0\n", "table.csv:2: stage: '-1' (a whole number from 0 to 63)"},
+        {H "64,0,F,0,0\n", "table.csv:2: stage: '64'"},
+        {H "0,,F,0,0\n", "table.csv:2: slot: ''"},
+        {H "0,0.5,F,0,0\n", "table.csv:2: slot: '0.5'"},
+        {H "0,99999999999999999999,F,0,0\n", "table.csv:2: slot: '9999"},
+        {H "0,0,F,1024,0\n", "table.csv:2: micro: '1024'"},
+        {H "0,0,F,0,16\n", "table.csv:2: chunk: '16'"},
+        {H "0,3,F,0,0\n0,3,B,0,0\n", "table.csv:3: slot 3 of stage 0 is taken by line 2"},
+        {H "0,0,F,0,0\n2,0,F,0,0\n", "no action of stage 1, but line 3 is of stage 2"},
+        {HP "0,0,F,0,0\n", "table.csv:2: 5 fields (6:"},
+        {HP "0,0,F,0,0,0\n0,1,F,0,1,2\n", "table.csv:3: piece: 2 (1 stages with 2 chunks hold pieces 0 to 1)"},
+        {HP "0,0,F,0,0,0\n0,1,F,0,1,0\n", "table.csv:3: piece: 0 is also chunk 0 of stage 0"},
+        {HP "0,0,F,0,0,0\n0,1,B,0,0,1\n0,2,F,0,1,1\n",
+         "table.csv:3: piece: 1, but stage 0 has piece 0 as its chunk 0"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        put(bad[i][0]);
+        expect_die(read_file, path, bad[i][1]);
+    }
+    unlink(path);
+    expect_die(read_file, path, "cannot be read");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_hand),        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_by_a_person),
+        cmocka_unit_test(test_bad_files),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

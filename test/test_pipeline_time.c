@@ -1,0 +1,274 @@
+// pipeline_time: small timelines by hand, also with sends that wait; every timeline is legal and no action
+// could begin earlier; lengths and bubbles are those of the papers, to the bit; whoever stands still is
+// named.
+#include "pipeline_time.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "pipeline_case.h"
+
+static char why[1024];
+
+static PipelineTimeline play(const PipelineTable *t, const PipelineTimes *times, PipelineSends sends)
+{
+    PipelineTimeline line;
+    if (!pipeline_time_run(&line, t, times, sends, why, sizeof why)) fail_msg("%s", why);
+    return line;
+}
+
+// The starts of a stage's actions.
+static void starts_are(const PipelineTimeline *line, int stage, const double *expected, size_t n)
+{
+    assert_int_equal(line->begin[stage + 1] - line->begin[stage], n);
+    for (size_t i = 0; i < n; i++) assert_true(line->span[line->begin[stage] + i].start == expected[i]);
+}
+#define STARTS(line, stage, ...) \
+    starts_are(line, stage, (const double[]){__VA_ARGS__}, sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
+
+static void test_by_hand(void **state)
+{
+    (void)state;
+    PipelineTable *t = pipeline_table_make(PIPELINE_1F1B, 2, 3, 0); // F0 F1 B0 F2 B1 B2 over F0 B0 F1 B1 F2 B2
+    PipelineTimeline line = play(t, &(PipelineTimes){1, 1, 1, 0}, PIPELINE_BUFFERED); // B 2
+    STARTS(&line, 0, 0, 1, 4, 6, 7, 10);
+    STARTS(&line, 1, 1, 2, 4, 5, 7, 8);
+    assert_true(pipeline_time_length(&line) == 12);
+    assert_true(pipeline_time_busy(&line, 0) == 9 && pipeline_time_busy(&line, 1) == 9);
+    assert_true(pipeline_time_span(&line, 0) == 12 && pipeline_time_span(&line, 1) == 9);
+    assert_true(pipeline_time_bubble(&line) == 1 - 18.0 / 24);
+    assert_true(pipeline_time_gaps(&line) == 1 - 9.0 / 12);
+    pipeline_time_free(&line);
+    line = play(t, &(PipelineTimes){1, 1, 1, 0.5}, PIPELINE_BUFFERED);
+    STARTS(&line, 0, 0, 1, 5, 7, 8, 12);
+    STARTS(&line, 1, 1.5, 2.5, 4.5, 5.5, 8.5, 9.5);
+    pipeline_time_free(&line);
+    pipeline_table_free(t);
+    t = pipeline_table_make(PIPELINE_ZB_H1, 2, 2, 0); // F0 F1 B0 W0 B1 W1 over F0 B0 F1 B1 W0 W1
+    line = play(t, &(PipelineTimes){1, 2, 3, 0}, PIPELINE_BUFFERED);
+    STARTS(&line, 0, 0, 1, 4, 6, 9, 11);
+    STARTS(&line, 1, 1, 2, 4, 5, 7, 10);
+    pipeline_time_free(&line);
+    pipeline_table_free(t);
+}
+
+// gpipe, 2 stages, 2 micro-batches, F 1, B 2, p2p 1. A blocking sender is busy until its message has arrived;
+// a paired one too, but may receive meanwhile.
+static void test_waiting_sends(void **state)
+{
+    (void)state;
+    PipelineTable *t = pipeline_table_make(PIPELINE_GPIPE, 2, 2, 0);
+    const PipelineTimes times[] = {{1, 1, 1, 1}};
+    PipelineTimeline line = play(t, times, PIPELINE_BUFFERED);
+    STARTS(&line, 0, 0, 1, 7, 9);
+    STARTS(&line, 1, 2, 3, 4, 6);
+    pipeline_time_free(&line);
+    for (int k = PIPELINE_PAIRED; k <= PIPELINE_BLOCKING; k++) { // F1 waits for F0's arrival at 2, B1 for B0's at 8
+        line = play(t, times, (PipelineSends)k);
+        STARTS(&line, 0, 0, 2, 8, 11);
+        STARTS(&line, 1, 2, 4, 5, 8);
+        pipeline_time_free(&line);
+    }
+    pipeline_table_free(t);
+    t = pipeline_table_make(PIPELINE_GPIPE, 3, 2, 0); // the middle stage receives before it has sent, or after
+    line = play(t, times, PIPELINE_PAIRED);
+    STARTS(&line, 0, 0, 2, 13, 16);
+    STARTS(&line, 1, 2, 4, 10, 13);
+    STARTS(&line, 2, 4, 6, 7, 10);
+    pipeline_time_free(&line);
+    line = play(t, times, PIPELINE_BLOCKING);
+    STARTS(&line, 0, 0, 2, 14, 18);
+    STARTS(&line, 1, 2, 5, 11, 15);
+    STARTS(&line, 2, 4, 7, 8, 11);
+    pipeline_time_free(&line);
+    pipeline_table_free(t);
+    t = pipeline_table_make(PIPELINE_1F1B, 2, 2, 0); // F0 F1 B0 B1 over F0 B0 F1 B1: two who send to each other
+    line = play(t, times, PIPELINE_PAIRED);
+    STARTS(&line, 0, 0, 2, 6, 10);
+    STARTS(&line, 1, 2, 3, 6, 7);
+    pipeline_time_free(&line);
+    assert_false(pipeline_time_run(&line, t, times, PIPELINE_BLOCKING, why, sizeof why));
+    assert_string_equal(why, "stage 0 slot 2 (B of micro-batch 0, chunk 0) waits for stage 1 slot 2 (F of "
+                             "micro-batch 1, chunk 0) to take the output of the one before it; stage 1 slot 2 (F of "
+                             "micro-batch 1, chunk 0) waits for stage 0 slot 2 (B of micro-batch 0, chunk 0) to take "
+                             "the output of the one before it: a circle, nothing moves");
+    pipeline_time_free(&line);
+    pipeline_table_free(t);
+}
+
+// ---- any timeline
+
+// Start of an action by what it reads, worked out here from the pieces' definition.
+static double earliest(const PipelineTable *t, const PipelineTimeline *line, const int *index, const PipelineSpan *s,
+                       double p2p)
+{
+    const PipelineAction *a = &s->action;
+    int pieces = t->p * t->v, loop = a->chunk * t->p + s->stage;
+    int piece = t->schedule == PIPELINE_ZB_V && a->chunk ? pieces - 1 - s->stage : loop;
+    int from = a->op == PIPELINE_F ? piece - 1 : a->op == PIPELINE_B ? piece + 1 : -1;
+    double when = s == &line->span[line->begin[s->stage]] ? 0 : s[-1].end;
+    if (from >= 0 && from < pieces) {
+        int stage = from % t->p, chunk = from / t->p;
+        if (t->schedule == PIPELINE_ZB_V && chunk) stage = pieces - 1 - from;
+        int i = index[pipeline_table_key(t, stage, a->op, a->micro, chunk)];
+        when = fmax(when, line->span[line->begin[stage] + (size_t)i].end + (stage == s->stage ? 0 : p2p));
+    }
+    if (a->op != PIPELINE_F) {
+        PipelineOp first = a->op == PIPELINE_B ? PIPELINE_F : PIPELINE_B;
+        int i = index[pipeline_table_key(t, s->stage, first, a->micro, a->chunk)];
+        when = fmax(when, line->span[line->begin[s->stage] + (size_t)i].end);
+    }
+    return when;
+}
+
+// Sums of a few hundred multiples of 1/4 are exact, so == is meant.
+static void is_tight(const PipelineTable *t, void *arg)
+{
+    (void)arg;
+    const PipelineTimes times = {2, 3, 1, 0.25};
+    PipelineTimeline line = play(t, &times, PIPELINE_BUFFERED);
+    int *index = pipeline_table_index(t);
+    for (size_t i = 0; i < line.begin[t->p]; i++) {
+        const PipelineSpan *s = &line.span[i];
+        double last = s->action.op == PIPELINE_F ? 2 : s->action.op == PIPELINE_W ? 1 : t->split ? 3 : 4;
+        assert_true(s->start == earliest(t, &line, index, s, times.p2p));
+        assert_true(s->end == s->start + last);
+    }
+    free(index);
+    pipeline_time_free(&line);
+}
+
+static void test_tight(void **state)
+{
+    (void)state;
+    each_table(is_tight, NULL);
+}
+
+// ---- the papers
+
+static void as_published(const PipelineTable *t, void *arg)
+{
+    // Times of an action are whole, so the lengths are, and == is meant; bubbles are one division of whole
+    // numbers.
+    const PipelineTimes all[] = {{1, 1, 1, 0}, {1, 2, 0, 0}, {2, 3, 1, 0}, {3, 2, 1, 0}, {1, 2, 2, 0}, {4, 5, 4, 0}};
+    double p = t->p, m = t->m, v = t->v;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        double F = all[i].f, B = all[i].b, W = all[i].w, length = NAN; // of an action: a v-th of a stage's
+        PipelineTimeline line = play(t, &all[i], PIPELINE_BUFFERED);
+        bool even = F == B && B == W;
+        if (t->schedule <= PIPELINE_INTERLEAVED) length = (m * v + p - 1) * (F + B + W);
+        if (t->schedule == PIPELINE_ZB_H1 && m >= p && W <= F && F <= B)
+            length = m * (F + B + W) + (p - 1) * (F + B - W);
+        if (t->schedule == PIPELINE_ZB_V && m >= 2 * p - 1 && even) length = 6 * F * m + (p - 1) * F;
+        double formula = pipeline_time_formula(t, &all[i]);
+        if (isnan(length)) {
+            assert_true(isnan(formula));
+        } else {
+            assert_true(pipeline_time_length(&line) == length);
+            assert_true(formula == length);
+            assert_true(fabs(pipeline_time_bubble(&line) - pipeline_time_formula_bubble(t, &all[i])) <= 4e-16);
+            ++*(int *)arg;
+        }
+        if (t->schedule <= PIPELINE_INTERLEAVED)
+            assert_true(fabs(pipeline_time_bubble(&line) - (p - 1) / (m * v + p - 1)) <= 4e-16);
+        if (t->schedule == PIPELINE_ZB_H1 && even && m >= p) // a third of 1f1b's idle time, 3 (p-1) F
+            assert_true(3 * (pipeline_time_length(&line) - 3 * m * F) == 3 * (p - 1) * F);
+        if (t->schedule == PIPELINE_ZB_V && even && m >= 2 * p - 1) assert_true(pipeline_time_gaps(&line) == 0);
+        pipeline_time_free(&line);
+    }
+}
+
+static void test_published(void **state)
+{
+    (void)state;
+    int n = 0;
+    each_table(as_published, &n);
+    assert_true(n > 4000); // the formulas were asked
+    PipelineTable *t = pipeline_table_make(PIPELINE_1F1B, 2, 2, 0);
+    assert_true(isnan(pipeline_time_formula(t, &(PipelineTimes){1, 1, 1, 0.5})));
+    t->schedule = PIPELINE_USER;
+    assert_true(isnan(pipeline_time_formula(t, &(PipelineTimes){1, 1, 1, 0})));
+    pipeline_table_free(t);
+}
+
+// interleaved with p-1-s instead of 2(p-1-s) forwards ahead, from the orders of F and of B of the published
+// table.
+static PipelineTable *less_ahead(const PipelineTable *t)
+{
+    PipelineTable *less = pipeline_table_new(PIPELINE_USER, t->p, t->m, t->v, false);
+    for (int s = 0; s < t->p; s++) {
+        int total = t->m * t->v, ahead = t->p - 1 - s + (t->v - 1) * t->p, f = 0, b = 0;
+        for (int done_f = 0, done_b = 0; done_b < total;) {
+            PipelineOp op = done_f < total && done_f <= ahead + done_b ? PIPELINE_F : PIPELINE_B;
+            int *at = op == PIPELINE_F ? &f : &b;
+            while (t->action[s][*at].op != op) ++*at;
+            pipeline_table_add(less, s, op, t->action[s][*at].micro, t->action[s][*at].chunk);
+            ++*at;
+            if (op == PIPELINE_F) done_f++;
+            else done_b++;
+        }
+    }
+    return less;
+}
+
+static double length(const PipelineTable *t, const PipelineTimes *times)
+{
+    PipelineTimeline line = play(t, times, PIPELINE_BUFFERED);
+    double l = pipeline_time_length(&line);
+    pipeline_time_free(&line);
+    return l;
+}
+
+// What the second forward ahead is for: nothing while messages are free, and time when they are not.
+static void test_ahead(void **state)
+{
+    (void)state;
+    for (int p = 2; p <= 4; p++) {
+        PipelineTable *t = pipeline_table_make(PIPELINE_INTERLEAVED, p, 4 * p, 2), *less = less_ahead(t);
+        assert_true(length(t, &(PipelineTimes){1, 1, 1, 0}) == length(less, &(PipelineTimes){1, 1, 1, 0}));
+        assert_true(length(t, &(PipelineTimes){1, 1, 1, 0.25}) < length(less, &(PipelineTimes){1, 1, 1, 0.25}));
+        pipeline_table_free(t), pipeline_table_free(less);
+    }
+}
+
+// A table that lacks what a stage waits for, or has it too late: said, not crashed on.
+static void test_missing(void **state)
+{
+    (void)state;
+    PipelineTable *t = pipeline_table_new(PIPELINE_USER, 2, 1, 1, false);
+    pipeline_table_add(t, 1, PIPELINE_F, 0, 0);
+    PipelineTimeline line;
+    assert_false(pipeline_time_run(&line, t, &(PipelineTimes){1, 1, 1, 0}, PIPELINE_BUFFERED, why, sizeof why));
+    assert_string_equal(why, "stage 1 slot 0 (F of micro-batch 0, chunk 0) waits for an action that is not in the "
+                             "table");
+    pipeline_time_free(&line);
+    char small[20]; // a short buffer is cut, not overrun
+    assert_false(pipeline_time_run(&line, t, &(PipelineTimes){1, 1, 1, 0}, PIPELINE_BUFFERED, small, sizeof small));
+    assert_string_equal(small, "stage 1 slot 0 (F o");
+    pipeline_time_free(&line);
+    pipeline_table_free(t);
+    t = pipeline_table_new(PIPELINE_USER, 1, 1, 1, false);
+    pipeline_table_add(t, 0, PIPELINE_B, 0, 0), pipeline_table_add(t, 0, PIPELINE_F, 0, 0);
+    assert_false(pipeline_time_run(&line, t, &(PipelineTimes){1, 1, 1, 0}, PIPELINE_BUFFERED, why, sizeof why));
+    assert_string_equal(why, "stage 0 slot 0 (B of micro-batch 0, chunk 0) waits for stage 0 slot 1 (F of "
+                             "micro-batch 0, chunk 0), which comes later there");
+    pipeline_time_free(&line);
+    pipeline_table_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_waiting_sends), cmocka_unit_test(test_tight),
+        cmocka_unit_test(test_published), cmocka_unit_test(test_ahead),         cmocka_unit_test(test_missing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
