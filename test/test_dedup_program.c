@@ -1,0 +1,144 @@
+// test_dedup_program: build/dedup: where documents begin and end, what it writes, contamination, errors with file and
+// line. (What it finds: test_dedup, test_contamination.)
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define PROGRAM "dedup"
+#include "program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void put(const char *name, const char *text)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+static void holds(const char *name, const char *expected)
+{
+    char path[300], text[4000];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "rb");
+    if (!f) fail_msg("no file %s", path);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    assert_string_equal(text, expected);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    put("a.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n\n  \n{\"id\": 2, \"text\": \"three\"}\n"
+                   "{\"text\": \"ONE\\u0000  two\"}\n");
+    put("b.txt", "\n three<|endoftext|>four\nlines\n<|endoftext|> \n<|endoftext|>Four lines");
+    assert_int_equal(run("--exact --write keep.out --removed removed.out --clusters clusters.out --bench "
+                         "a.jsonl b.txt"), 0);
+    assert_non_null(strstr(output, "exact                   6            3            3"));
+    assert_non_null(strstr(output, " documents/s "));
+    holds("keep.out", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n"
+                      "four\nlines\n<|endoftext|>");
+    holds("removed.out", "a.jsonl:5\nb.txt:1\nb.txt:5\n");
+    holds("clusters.out", "{\"keep\":0,\"remove\":[2]}\n{\"keep\":1,\"remove\":[3]}\n{\"keep\":4,\"remove\":[5]}\n");
+    assert_int_equal(run("--show 4 a.jsonl b.txt"), 0);
+    assert_string_equal(output, "four\nlines\n\n");
+    assert_int_equal(run("--separator line b.txt"), 0);
+    assert_non_null(strstr(output, "exact                   3            0            3"));
+    put("c.jsonl", "{\"body\": \"x\"}");
+    assert_int_equal(run("--field body c.jsonl"), 0);
+    put("empty.txt", "");
+    assert_int_equal(run("empty.txt"), 0);
+    assert_int_equal(run("--threshold 0.8 --curve curve.svg"), 0);
+    assert_non_null(strstr(output, "9 bands of 13 rows"));
+    assert_non_null(strstr(output, "   0.80      0.3988"));
+}
+
+// A document of more than one block of the reader, its separator across the border of two.
+static void test_long_documents(void **state)
+{
+    (void)state;
+    char path[300];
+    snprintf(path, sizeof path, "%s/long.txt", dir);
+    for (size_t first = (1 << 18) - 14; first < (1 << 18) + 2; first += 3) {
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        for (size_t i = 0; i < first; i++) fputc('x', f);
+        fputs("<|endoftext|>end", f);
+        for (size_t i = 0; i < 3 << 18; i++) fputc('y', f);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(run("--show 1 long.txt | tr -d y"), 0);
+        assert_string_equal(output, "end\n");
+        assert_int_equal(run("--show 0 long.txt | wc -c"), 0);
+        assert_int_equal(atol(output), first + 1);
+    }
+}
+
+static void test_evaluation(void **state)
+{
+    (void)state;
+    put("eval.jsonl", "{\"text\": \"the quick brown fox jumps over it\"}\n{\"text\": \"too short\"}\n");
+    put("corpus.txt", "nothing here at all, so it stays<|endoftext|>"
+                      "see: The QUICK brown\nfox jumps away<|endoftext|>brown fox");
+    assert_int_equal(run("--ngram 4 --evaluation eval.jsonl --write kept.out --removed hit.out corpus.txt"), 0);
+    assert_non_null(strstr(output, "1 of 3 documents hold 1 or more 4-grams of the evaluation set\n"));
+    assert_non_null(strstr(output, "1 of 2 examples: some of their 4-grams stand in the corpus; "
+                                   "of 1 half or more, of 0 all\n"));
+    assert_non_null(strstr(output, "1 examples have fewer than 4 words"));
+    assert_non_null(strstr(output, "document 1: 2 of 4 4-grams, the first at word 1, of example 0\n"));
+    holds("kept.out", "nothing here at all, so it stays<|endoftext|>brown fox<|endoftext|>");
+    holds("hit.out", "corpus.txt:1\n");
+}
+
+static void complains(const char *arguments, int status, const char *words)
+{
+    int got = run(arguments);
+    if (got != status || !strstr(output, words) || strncmp(output, "error: ", 7) || strchr(output, '\n')[1])
+        fail_msg("%s: status %d, expected %d and '%s': %s", arguments, got, status, words, output);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    put("bad.jsonl", "{\"text\": \"x\"}\n\n{\"text\": }\n{\"text\": }\n");
+    put("member.jsonl", "{\"text\": \"x\"}\n{\"text\": 3}\n");
+    put("twice.jsonl", "{\"text\": \"x\", \"text\": \"y\"}\n");
+    put("utf8.jsonl", "{\"text\": \"\xff\"}\n");
+    put("list.jsonl", "[1]\n");
+    put("a.txt", "x");
+    complains("bad.jsonl", 1, "dedup: bad.jsonl:3: column ");
+    complains("a.txt member.jsonl", 1, "dedup: member.jsonl:2: no string \"text\" (name the member: --field)");
+    complains("twice.jsonl", 1, "dedup: twice.jsonl:1: column ");
+    complains("utf8.jsonl", 1, "dedup: utf8.jsonl:1: column ");
+    complains("list.jsonl", 1, "dedup: list.jsonl:1: no string");
+    complains("missing.jsonl", 1, "dedup: missing.jsonl: No such file or directory");
+    complains("/dev/null", 1, "dedup: /dev/null: not a file that can be read twice");
+    complains("--write no/folder a.txt", 1, "dedup: no/folder.tmp: No such file or directory");
+    complains("--show 9 a.txt", 1, "--show 9: there are 1 documents");
+    complains("", 2, "name at least one file");
+    complains("--nonsense 3 a.txt", 2, "--nonsense: no such option");
+    complains("--threshold 0 a.txt", 2, "--threshold: 0: not above 0");
+    complains("--threshold nan a.txt", 2, "--threshold: nan: not above 0");
+    complains("--ngram 0 a.txt", 2, "--ngram: 0: not a whole number from 1 on");
+    complains("--permutations 2000 a.txt", 2, "--permutations 2000: more than 1024");
+    complains("--bands 9 a.txt", 2, "--bands and --rows go together");
+    complains("--bands 20 --rows 20 a.txt", 2, "20 bands of 20 rows: more than the 128 permutations");
+    complains("--evaluation a.txt --clusters c a.txt", 2, "--clusters does not go with --evaluation");
+    complains("--memory", 2, "--memory: no such option, or its value is missing");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_long_documents),
+        cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+}
