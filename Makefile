@@ -7,6 +7,7 @@
 ## make asan       the whole suite again under AddressSanitizer and UBSan, in build/asan
 ## make bench      speed against this machine's own matrix-multiply peak
 ## make mutate      seed known bugs, one at a time, and see the tests catch them
+## make mutate-cuda  the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
 ## make bench-cuda  what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
 ## make docs       rewrite the generated tables in README.md and doc/
 ## make clean      remove build/ (runs/ stays)
@@ -32,7 +33,7 @@ ifneq ($(findstring clang,$(CC)),)
 FLAGS += -Wno-pass-failed # clang reports each `omp simd` loop it declines to vectorise as a warning
 endif
 FLAGS += $(EXTRA_CFLAGS)
-LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lxxhash -lm
+LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lxxhash -lz -lzstd -lm
 # MPI: the flags that its own compiler wrapper would pass. Asked for when a recipe runs, after setup.sh. A program that
 # uses no call of MPI does not get linked to it.
 MPICC = $(shell for m in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $$m && break; done)
@@ -111,6 +112,8 @@ bench-cuda:
 	@BUILD=$(B) dev/cuda_on_cpu/build.sh plain $(B)/cuda_bench dev/cuda_on_cpu/tests/bench.cu && $(B)/cuda_bench
 mutate:
 	@test/mutate.sh
+mutate-cuda:
+	@dev/cuda_on_cpu/mutate.sh
 docs: $(BIN)
 	@BUILD=$(B) scripts/docs.sh
 help:
@@ -121,4 +124,4 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-cuda mutate docs help clean FORCE
+.PHONY: all run test check-headers asan bench bench-cuda mutate mutate-cuda docs help clean FORCE

@@ -1,4 +1,4 @@
-// corpus: text in files becomes documents in memory.
+// corpus: small inputs become a list of documents in memory, for the split. corpus_reader.c reads large ones.
 //
 // Invariant: documents are the bytes of the files, in order, nothing added or changed; only separators and
 // documents of nothing but white space are left out.
@@ -8,7 +8,7 @@
 // one document of n bytes the cut is at byte floor(n (1 - fraction)), moved back to the start of a character.
 //
 // Files are read whole. Rejected: mapping them (a file that shrinks meanwhile would kill the program) and
-// streaming, which filters and deduplication, whose input this list is, would have to undo.
+// streaming: the split needs the sizes of all documents before the first one is used.
 #define _GNU_SOURCE // memmem
 #include "corpus.h"
 

@@ -1,0 +1,162 @@
+// filter: what quality rules would remove from a corpus, and why; with --out, the documents that they keep.
+//
+//     build/filter INPUT... [--rules guide,gopher] [--report F.html] [--out kept.jsonl]
+//
+// Without --out it is a dry run. Inputs are files, folders and "-" (see corpus.h), or the sources of a manifest. The
+// output is JSONL with the fields text, source and index, and appears under its name when it is complete.
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "corpus.h"
+#include "disk.h"
+#include "filter.h"
+#include "words.h"
+
+typedef struct {
+    const char **input; // (n_inputs)
+    size_t n_inputs, cap_inputs;
+    const char **set; // (n_sets)
+    size_t n_sets, cap_sets;
+    const char *rules, *report, *out, *manifest, *bad_words, *examples;
+    CorpusOptions corpus;
+} Options;
+
+static void print_help(void)
+{
+    printf("usage: filter INPUT... [--option VALUE]...\n\n"
+           "INPUT: text or JSONL files (.gz, .zst), folders, or - (standard input)\n\n"
+           "  --rules LIST          sets and rules: guide, c4, gopher, repeat, gopher.words, ... [guide,gopher]\n"
+           "  --set RULE.min=N      a threshold; also RULE.max\n"
+           "  --bad-words FILE      the list for c4.bad_words\n"
+           "  --report FILE.html    counts and examples as a page\n"
+           "  --examples N          so many of each rule [3]\n"
+           "  --out FILE.jsonl      write what is kept; without it nothing is written\n"
+           "  --manifest FILE       read the sources of a manifest too\n"
+           "  --format NAME         auto (by name), text or jsonl\n"
+           "  --field NAME          of JSONL [text]\n"
+           "  --separator TEXT      between documents of a text file\n"
+           "  --separator-line TEXT the same, as a line of its own\n"
+           "  --strict              a bad line of JSONL is an error\n"
+           "  --list                print all rules\n\n"
+           "example: filter corpus.jsonl.gz --rules c4,gopher --report filter.html\n");
+}
+
+static void add(const char ***list, size_t *n, size_t *cap, const char *value)
+{
+    *list = words_grow(*list, cap, *n + 1, sizeof **list);
+    (*list)[(*n)++] = value;
+}
+
+static Options parse(int argc, char **argv)
+{
+    Options o = {.rules = "guide,gopher", .examples = "3", .corpus = {.log = stderr}};
+    const char *format = "auto", *set;
+    const struct {
+        const char *name, **to;
+    } table[] = {{"--rules", &o.rules}, {"--report", &o.report}, {"--out", &o.out}, {"--manifest", &o.manifest},
+                 {"--bad-words", &o.bad_words}, {"--examples", &o.examples}, {"--format", &format},
+                 {"--field", &o.corpus.field}, {"--separator", &o.corpus.separator},
+                 {"--separator-line", &o.corpus.line}, {"--set", &set}};
+    for (int i = 1; i < argc; i++) {
+        size_t k = 0;
+        if (strncmp(argv[i], "--", 2) != 0) {
+            add(&o.input, &o.n_inputs, &o.cap_inputs, argv[i]);
+            continue;
+        }
+        if (strcmp(argv[i], "--strict") == 0) {
+            o.corpus.strict = true;
+            continue;
+        }
+        while (k < sizeof table / sizeof *table && strcmp(table[k].name, argv[i]) != 0) k++;
+        if (k == sizeof table / sizeof *table) die_usage("filter: '%s': no such option (see --help)", argv[i]);
+        if (i + 1 == argc) die_usage("filter: %s: takes a value (see --help)", argv[i]);
+        *table[k].to = argv[++i];
+        if (table[k].to == &set) add(&o.set, &o.n_sets, &o.cap_sets, set);
+    }
+    if (!o.n_inputs && !o.manifest) die_usage("filter: no input (files, folders, - or --manifest; see --help)");
+    o.corpus.format = corpus_format(format);
+    return o;
+}
+
+static void write_kept(FILE *out, const char *name, const char *text, size_t n, const CorpusRecord *doc)
+{
+    // A file name may be anything; one that is not UTF-8 is left out.
+    json_t *line = json_pack("{s:s%, s:s*, s:I}", "text", text, n, "source", doc->path, "index",
+                             (json_int_t)doc->index);
+    if (!line) line = json_pack("{s:s%, s:I}", "text", text, n, "index", (json_int_t)doc->index);
+    if (!line || json_dumpf(line, out, JSON_COMPACT) != 0 || fputc('\n', out) == EOF)
+        die("%s: cannot write document %llu of %s: %s", name, (unsigned long long)doc->index, doc->path,
+            strerror(errno));
+    json_decref(line);
+}
+
+static void run(Filter *f, const char *const *path, size_t n, CorpusOptions options, FILE *out, const char *name)
+{
+    CorpusReader *r = corpus_open(path, n, options);
+    CorpusRecord doc;
+    while (corpus_next(r, &doc)) {
+        const char *kept;
+        size_t n_kept;
+        if (filter_document(f, doc.text, doc.n_bytes, doc.path, doc.index, &kept, &n_kept) && out)
+            write_kept(out, name, kept, n_kept, &doc);
+    }
+    CorpusCounts counts = corpus_counts(r);
+    corpus_print(&counts, stdout);
+    corpus_close(r);
+}
+
+static void run_manifest(Filter *f, const Options *o, FILE *out, const char *name)
+{
+    CorpusSources list = corpus_sources(o->manifest);
+    for (size_t i = 0; i < list.n; i++) {
+        const CorpusSource *s = &list.source[i];
+        CorpusOptions options = o->corpus;
+        options.format = s->format;
+        if (s->field) options.field = s->field;
+        if (s->separator || s->line) options.separator = s->separator, options.line = s->line;
+        printf("%s: ", s->name);
+        run(f, (const char *const *)&s->path, 1, options, out, name);
+    }
+    corpus_sources_free(&list);
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(), 0;
+        if (strcmp(argv[i], "--list") == 0) return filter_print_rules(stdout), 0;
+    }
+    Options o = parse(argc, argv);
+    char *end, *partial = NULL;
+    long examples = strtol(o.examples, &end, 10);
+    if (*end || end == o.examples || examples < 0 || examples > 1000)
+        die("filter: --examples: '%s' (a whole number from 0 to 1000)", o.examples);
+    Filter *f = filter_new(o.rules, (int)examples);
+    for (size_t i = 0; i < o.n_sets; i++) filter_set(f, o.set[i]);
+    if (o.bad_words) filter_bad_words(f, o.bad_words);
+    FILE *out = NULL;
+    if (o.out) {
+        partial = malloc(strlen(o.out) + 5);
+        if (!partial) die("filter: no memory");
+        sprintf(partial, "%s.tmp", o.out);
+        if (!(out = fopen(partial, "wb"))) die("%s: cannot write: %s", partial, strerror(errno));
+    }
+    if (o.n_inputs) run(f, o.input, o.n_inputs, o.corpus, out, partial);
+    if (o.manifest) run_manifest(f, &o, out, partial);
+    filter_print(f, stdout);
+    if (o.report) filter_html(f, o.report);
+    if (out && (fflush(out) != 0 || fsync(fileno(out)) != 0 || fclose(out) != 0 || rename(partial, o.out) != 0 ||
+                !disk_sync_parent(o.out)))
+        die("%s: %s (is the disk full?)", o.out, strerror(errno));
+    if (fflush(stdout) != 0) die("standard output: %s", strerror(errno));
+    free(partial);
+    free(o.input);
+    free(o.set);
+    filter_free(f);
+    return 0;
+}

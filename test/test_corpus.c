@@ -1,0 +1,347 @@
+// Tests of the corpus reader: formats, separators, UTF-8, packed files, whatever the size of a read; and manifests.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/stat.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "corpus.h"
+#include "expect_die.h"
+#include "rng.h"
+#include "utf8.h"
+
+static char dir[200];
+
+static char *in_dir(const char *name) // a static buffer each of eight calls
+{
+    static char path[8][512];
+    static int turn;
+    turn = (turn + 1) % 8;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static char *put(const char *name, const void *data, size_t n)
+{
+    char *path = in_dir(name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/corpus.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[256];
+    snprintf(command, sizeof command, "rm -r '%s'", dir);
+    return system(command);
+}
+
+// Everything that a reader gives, written down: "[index line offset:text]" a document, then the counts.
+static size_t dump(const char *path, CorpusOptions options, char *out, size_t room)
+{
+    CorpusReader *r = corpus_open(&path, 1, options);
+    CorpusRecord doc;
+    size_t n = 0;
+    while (corpus_next(r, &doc)) {
+        n += (size_t)snprintf(out + n, room - n, "[%d %d %d:", (int)doc.index, (int)doc.line, (int)doc.offset);
+        assert_true(n + doc.n_bytes + 200 < room);
+        memcpy(out + n, doc.text, doc.n_bytes);
+        n += doc.n_bytes;
+        out[n++] = ']';
+    }
+    CorpusCounts c = corpus_counts(r);
+    n += (size_t)snprintf(out + n, room - n, " utf8=%d nul=%d bom=%d bad=%d empty=%d long=%d", (int)c.bad_utf8,
+                          (int)c.nul, (int)c.bom, (int)c.bad_lines, (int)c.empty, (int)c.too_long);
+    corpus_close(r);
+    return n;
+}
+
+// The dump of a file is `want` for every size of a read.
+static void expect(const char *path, CorpusOptions options, const char *want)
+{
+    const size_t sizes[] = {1, 2, 7, 4096, 1 << 20};
+    static char got[1 << 16];
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        options.read_bytes = sizes[i];
+        size_t n = dump(path, options, got, sizeof got);
+        if (n != strlen(want) || memcmp(got, want, n) != 0)
+            fail_msg("%s, reads of %zu: got %.*s, expected %s", path, sizes[i], (int)n, got, want);
+    }
+}
+
+#define TEXT(...) (CorpusOptions) { .format = CORPUS_TEXT, __VA_ARGS__ }
+#define NONE " utf8=0 nul=0 bom=0 bad=0 empty=0 long=0"
+
+static void test_text(void **state)
+{
+    (void)state;
+    expect(put("a.txt", "one\n\ntwo", 8), TEXT(.separator = NULL), "[0 0 0:one\n\ntwo]" NONE);
+    expect(put("e.txt", "", 0), TEXT(.separator = NULL), NONE);
+    expect(put("s.txt", "ab<|x|>cd<|x<|x|>\n<|x|>ef", 25), TEXT(.separator = "<|x|>"),
+           "[0 0 0:ab][1 0 7:cd<|x][2 0 23:ef] utf8=0 nul=0 bom=0 bad=0 empty=1 long=0");
+    expect(put("l.txt", "---\na---\n---x\n---\r\nb\n---", 24), TEXT(.line = "---"),
+           "[0 0 4:a---\n---x\n][1 0 19:b\n]" NONE);
+    expect(put("b.txt", "\n\na\nb\r\n\r\nc\n\n", 12), TEXT(.line = ""), "[0 0 2:a\nb\r\n][1 0 9:c\n]" NONE);
+    expect(put("bom.txt", "\xEF\xBB\xBF" "a\xEF\xBB\xBF", 7), TEXT(.separator = NULL),
+           "[0 0 3:a\xEF\xBB\xBF] utf8=0 nul=0 bom=1 bad=0 empty=0 long=0");
+    expect(put("nul.txt", "a\0b", 3), TEXT(.separator = NULL),
+           "[0 0 0:a\xEF\xBF\xBD" "b] utf8=0 nul=1 bom=0 bad=0 empty=0 long=0");
+    // Too long: 5 bytes stay, back to a whole character; the next document is found.
+    expect(put("t.txt", "1234\xC3\xA4" "567890|ab|1234567", 23), TEXT(.separator = "|", .max_bytes = 5),
+           "[0 0 0:1234][1 0 13:ab][2 0 16:12345] utf8=0 nul=0 bom=0 bad=0 empty=0 long=2");
+    expect(put("tl.txt", "123456789\n\nab\n", 14), TEXT(.line = "", .max_bytes = 4),
+           "[0 0 0:1234][1 0 11:ab\n] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
+    // A line end among the bytes that go must not make the next \r\n an empty line.
+    expect(put("tr.txt", "123\n56789\r\nab\r\n\r\ncd", 19), TEXT(.line = "", .max_bytes = 4),
+           "[0 0 0:123\n][1 0 17:cd] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
+}
+
+// Bytes, and how many U+FFFD they become: the maximal subparts of the Unicode Standard, section 3.9.
+static void test_utf8(void **state)
+{
+    (void)state;
+    const struct {
+        const char *bytes, *want;
+        int count;
+    } row[] = {
+#define R "\xEF\xBF\xBD"
+        {"\x80", R, 1},
+        {"\xC0\xAF", R R, 2}, // overlong /
+        {"\xE0\x9F\xBF", R R R, 3}, // overlong
+        {"\xF0\x8F\xBF\xBF", R R R R, 4}, // overlong
+        {"\xED\xA0\x80", R R R, 3}, // a surrogate
+        {"\xED\x9F\xBF", "\xED\x9F\xBF", 0}, // U+D7FF is fine
+        {"\xF4\x8F\xBF\xBF", "\xF4\x8F\xBF\xBF", 0}, // U+10FFFF
+        {"\xF4\x90\x80\x80", R R R R, 4}, // above it
+        {"\xF5\x80", R R, 2},
+        {"\xE2\x82" "a", R "a", 1}, // a euro sign cut short
+        {"\xF0\x9F\x98", R, 1}, // at the end of the file
+        {"\xF0\x9F\xF0\x9F\x98\x80", R "\xF0\x9F\x98\x80", 1},
+        {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF" "A", R R R R "A", 4}, // the standard's table 3-11
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char bytes[64], want[200];
+        sprintf(bytes, "x%s", row[i].bytes);
+        sprintf(want, "[0 0 0:x%s] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", row[i].want, row[i].count);
+        expect(put("u.txt", bytes, strlen(bytes)), TEXT(.separator = NULL), want);
+        // In two documents, and with the separator right behind the broken sequence.
+        sprintf(bytes, "x%s|y", row[i].bytes);
+        sprintf(want, "[0 0 0:x%s][1 0 %zu:y] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", row[i].want,
+                strlen(row[i].bytes) + 2, row[i].count);
+        expect(put("u.txt", bytes, strlen(bytes)), TEXT(.separator = "|"), want);
+    }
+}
+
+static int read_strict(void *path)
+{
+    char out[4096];
+    dump(path, (CorpusOptions){.strict = true}, out, sizeof out);
+    return 0;
+}
+
+static void test_jsonl(void **state)
+{
+    (void)state;
+    const char text[] = "{\"text\": \"a\\nb\", \"id\": 123456789012345678901234567890}\n\n"
+                        "nonsense\n[1]\n{\"body\": \"x\"}\n{\"text\": 5}\n{\"text\":\"a\",\"text\":\"b\"}\n"
+                        "{\"text\": \" \"}\n{\"text\": \"c\\u0000\xFF\"}\r\n{\"text\": \"d\"}";
+    char *path = put("j.jsonl", text, sizeof text - 1);
+    expect(path, (CorpusOptions){0},
+           "[0 1 0:a\nb][1 9 133:c\xEF\xBF\xBD\xEF\xBF\xBD][2 10 155:d] utf8=1 nul=1 bom=0 bad=5 empty=1 long=0");
+    expect(path, (CorpusOptions){.field = "body"}, "[0 5 69:x] utf8=1 nul=0 bom=0 bad=8 empty=0 long=0");
+    expect(put("long.jsonl", "{\"text\": \"0123456789\"}\n{\"text\":\"a\"}\n", 36), (CorpusOptions){.max_bytes = 12},
+           "[0 2 23:a] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
+    path = put("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\n", 26);
+    expect_die(read_strict, path, "bad.jsonl:2: not JSON");
+    // The log names file and line.
+    char *log_text = NULL, out[4096];
+    size_t n_log;
+    FILE *log = open_memstream(&log_text, &n_log);
+    assert_non_null(log);
+    dump(path, (CorpusOptions){.log = log}, out, sizeof out);
+    assert_int_equal(fclose(log), 0);
+    assert_non_null(strstr(log_text, "bad.jsonl:2: left out: not JSON"));
+    free(log_text);
+}
+
+static void test_folder(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(in_dir("tree"), 0777), 0);
+    assert_int_equal(mkdir(in_dir("tree/b"), 0777), 0);
+    put("tree/c.txt", "c", 1);
+    put("tree/B.jsonl", "{\"text\":\"B\"}", 12);
+    put("tree/b/z.txt", "z", 1);
+    put("tree/b/a.txt", "a", 1);
+    put("tree/.hidden", "h", 1);
+    assert_int_equal(symlink(".", in_dir("tree/loop")), 0);
+    expect(in_dir("tree"), (CorpusOptions){0}, "[0 1 0:B][0 0 0:a][0 0 0:z][0 0 0:c]" NONE);
+    // Standard input, once as text and once packed.
+    int old = dup(STDIN_FILENO);
+    assert_non_null(freopen(put("in", "{\"text\":\"x\"}\n", 13), "rb", stdin));
+    char out[1000];
+    size_t n = dump("-", (CorpusOptions){.format = CORPUS_JSONL}, out, sizeof out);
+    assert_int_equal(n, strlen("[0 1 0:x]" NONE));
+    assert_memory_equal(out, "[0 1 0:x]" NONE, n);
+    assert_true(dup2(old, STDIN_FILENO) >= 0);
+    close(old);
+}
+
+// ---- packed files
+static size_t gzip(const void *text, size_t n, uint8_t *out, size_t room)
+{
+    z_stream z = {0};
+    assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    z.next_in = (Bytef *)text, z.avail_in = (uInt)n, z.next_out = out, z.avail_out = (uInt)room;
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    size_t used = room - z.avail_out;
+    deflateEnd(&z);
+    return used;
+}
+
+static int read_all(void *path)
+{
+    static char out[1 << 16];
+    dump(path, (CorpusOptions){.read_bytes = 5, .format = CORPUS_TEXT}, out, sizeof out);
+    return 0;
+}
+
+static void test_packed(void **state)
+{
+    (void)state;
+    uint8_t packed[8192];
+    char text[3000], want[3200];
+    for (int i = 0; i < 2000; i++) text[i] = "the cat sat on a mat\n"[(i * 7 + i / 50) % 21];
+    text[0] = 'x', text[1999] = 'y';
+    sprintf(want, "[0 0 0:%.2000s]" NONE, text);
+    for (int kind = 0; kind < 2; kind++) { // gzip, zstd: two members or frames
+        const char *name = kind ? "p.txt.zst" : "p.txt.gz";
+        size_t half = kind ? ZSTD_compress(packed, sizeof packed, text, 900, 3)
+                           : gzip(text, 900, packed, sizeof packed);
+        size_t n = half + (kind ? ZSTD_compress(packed + half, sizeof packed - half, text + 900, 1100, 3)
+                                : gzip(text + 900, 1100, packed + half, sizeof packed - half));
+        expect(put(name, packed, n), TEXT(.separator = NULL), want);
+        // Every end but those of a member is too early; the offset is the size of the file.
+        for (size_t cut = 0; cut < n; cut += cut < half ? half / 5 + 1 : (n - half) / 5 + 1) {
+            if (cut == half) continue;
+            char words[100];
+            if (cut == 0) sprintf(words, "%s: byte 0: the file is empty", name);
+            else sprintf(words, "%s: byte %zu: the %s data end too early", name, cut, kind ? "zstd" : "gzip");
+            expect_die(read_all, put(name, packed, cut), words);
+        }
+        packed[n] = 'x'; // not padding
+        expect_die(read_all, put(name, packed, n + 1), kind ? "damaged" : "end too early");
+        packed[half / 2] ^= 0xFF;
+        packed[half / 2 + 1] ^= 0xFF;
+        expect_die(read_all, put(name, packed, n), "damaged");
+    }
+    size_t n = gzip("abc", 3, packed, sizeof packed);
+    memset(packed + n, 0, 20);
+    expect(put("zero.gz", packed, n + 20), TEXT(.separator = NULL), "[0 0 0:abc]" NONE);
+    expect_die(read_all, put("plain.gz", "plain text", 10), "plain.gz: byte");
+    expect_die(read_all, in_dir("missing"), "missing: cannot read");
+}
+
+// Random bytes with a taste for structure: the same documents for any size of a read, and no crash.
+static void test_random(void **state)
+{
+    (void)state;
+    static char one[1 << 16], other[1 << 16];
+    const char *piece[] = {"\n", "\r\n", "--", "\xF0\x9F", "\x80", "{\"text\": \"", "\"}", "a",
+                           "\\u00e9", "{", "[", "\xEF\xBB\xBF"};
+    for (uint64_t round = 0; round < 120; round++) {
+        Rng rng = rng_make(round, "corpus", 0);
+        uint64_t drawn = 0;
+        char bytes[600];
+        size_t n = 0, length = rng_below(rng, drawn++, 500);
+        while (n < length) {
+            uint64_t k = rng_below(rng, drawn++, 14);
+            if (k >= 12) bytes[n++] = (char)rng_below(rng, drawn++, 256);
+            else n += strlen(strcpy(bytes + n, piece[k]));
+        }
+        const char *names[] = {"f.txt", "f.jsonl"};
+        const char *path = put(names[round % 2], bytes, n);
+        CorpusOptions options = {.max_bytes = round % 3 ? 0 : 20};
+        if (round % 4 == 0) options.separator = "--";
+        if (round % 4 == 2) options.line = round % 8 == 2 ? "" : "a";
+        options.read_bytes = 1;
+        size_t n_one = dump(path, options, one, sizeof one), length_bad;
+        assert_true(utf8_invalid(one, n_one, 0, &length_bad) == n_one);
+        for (size_t r = 2; r < 1000; r = r * 3 + 1) {
+            options.read_bytes = r;
+            size_t n_other = dump(path, options, other, sizeof other);
+            if (n_one != n_other || memcmp(one, other, n_one) != 0)
+                fail_msg("round %d: reads of 1 and %zu differ", (int)round, r);
+        }
+        char packed[700]; // a damaged member or frame: an error, never a crash
+        sprintf(packed, "%s", round % 2 ? "\x1F\x8B\x08" : "\x28\xB5\x2F\xFD");
+        memcpy(packed + 4, bytes, n);
+        packed[3] = round % 2 ? 0 : packed[3];
+        char text[8192];
+        int status = run_child(read_all, put(round % 2 ? "f.gz" : "f.zst", packed, n + 4), text, sizeof text);
+        assert_true(status == 0 || status == 1);
+    }
+}
+
+// ---- manifests
+static int load(void *path)
+{
+    CorpusSources s = corpus_sources(path);
+    corpus_sources_free(&s);
+    return 0;
+}
+
+static void test_sources(void **state)
+{
+    (void)state;
+    const char good[] = "# two\n[source.books]\npath = \"b ; c.txt\" # quoted\nweight = 2.5\nline = \"\"\n"
+                        "[source.web]\npath=/data/web\nformat = jsonl\nfield='body'\n";
+    CorpusSources s = corpus_sources(put("m.toml", good, sizeof good - 1));
+    assert_int_equal(s.n, 2);
+    assert_string_equal(s.source[0].name, "books");
+    assert_string_equal(s.source[0].path, in_dir("b ; c.txt"));
+    assert_true(s.source[0].weight == 2.5 && s.source[1].weight == 1);
+    assert_string_equal(s.source[0].line, "");
+    assert_null(s.source[0].separator);
+    assert_string_equal(s.source[1].path, "/data/web");
+    assert_true(s.source[1].format == CORPUS_JSONL);
+    assert_string_equal(s.source[1].field, "body");
+    corpus_sources_free(&s);
+    const char *bad[][2] = {{"", "no source in it"}, {"path = a\n", ":1: key 'path' before"},
+                            {"[source.a]\nweight = 1\n", "[source.a] has no path"},
+                            {"[source.a]\npath = a\nweight = 0\n", ":3: weight: 0"},
+                            {"[source.a]\npath = a\nweight = nan\n", ":3: weight: nan"},
+                            {"[source.a]\npath = a\npath = b\n", ":3: path is already set on line 2"},
+                            {"[source.a]\npath = a\n[source.a]\n", ":3: the source 'a' is there twice"},
+                            {"[source.a]\nfoo = a\n", ":2: unknown key 'foo'"}, {"[a]\n", ":1: [a]: not a section"},
+                            {"[source.a]\npath = a b\n", ":2: text behind"},
+                            {"[source.a]\nformat = x\n", ":2: format: x"},
+                            {"[source.a]\npath = \"a\n", ":2: the string has no closing"}, {"x\n", ":1: x: neither"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_die(load, put("bad.toml", bad[i][0], strlen(bad[i][0])), bad[i][1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),   cmocka_unit_test(test_utf8),   cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_folder), cmocka_unit_test(test_packed), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_sources),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

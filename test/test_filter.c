@@ -1,0 +1,325 @@
+// Tests of filter: for every rule a text just inside its threshold and one just outside, edits to the byte, counts,
+// and a report about hostile text.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "disk.h"
+#include "expect_die.h"
+#include "filter.h"
+#include "rng.h"
+#include "utf8.h"
+
+static Filter *any; // for filter_value
+
+static int setup(void **state)
+{
+    (void)state;
+    any = filter_new("", 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    filter_free(any);
+    return 0;
+}
+
+// Writes text: "3*{ab cd} x" is "ab cd ab cd ab cd x". Braces are not nested.
+static const char *expand(const char *pattern)
+{
+    static char out[1 << 21];
+    size_t o = 0;
+    for (const char *p = pattern; *p;) {
+        char *end;
+        long times = *p >= '0' && *p <= '9' ? strtol(p, &end, 10) : 0;
+        if (times && end[0] == '*' && end[1] == '{') {
+            size_t n = strcspn(end + 2, "}");
+            for (long i = 0; i < times; i++) memcpy(out + o, end + 2, n), o += n;
+            p = end + 3 + n;
+        } else {
+            out[o++] = *p++;
+        }
+    }
+    out[o] = 0;
+    return out;
+}
+
+static bool keeps(const char *rule, const char *text)
+{
+    const char *kept;
+    size_t n;
+    Filter *f = filter_new(rule, 1);
+    bool keep = filter_document(f, text, strlen(text), "x", 0, &kept, &n);
+    filter_free(f);
+    return keep;
+}
+
+// The value of both texts, and that the first is kept and the second is not.
+static void border(const char *rule, const char *inside, double value_in, const char *outside, double value_out)
+{
+    const char *text[2] = {inside, outside};
+    double want[2] = {value_in, value_out};
+    for (int i = 0; i < 2; i++) {
+        const char *t = expand(text[i]);
+        double got = filter_value(any, rule, t, strlen(t));
+        if (!(fabs(got - want[i]) <= 1e-12))
+            fail_msg("%s: '%.60s': value %g, expected %g", rule, text[i], got, want[i]);
+        if (keeps(rule, t) != (i == 0))
+            fail_msg("%s: '%.60s', value %g: %s", rule, text[i], got, i ? "kept" : "removed");
+    }
+}
+
+// Values are quotients of small counts, correctly rounded by both sides: 1e-12 is room enough.
+static void test_borders(void **state)
+{
+    (void)state;
+    const char *sets[] = {"guide", "gopher"};
+    for (int i = 0; i < 2; i++) {
+        char rule[40];
+        sprintf(rule, "%s.words", sets[i]);
+        border(rule, "50*{a }", 50, "49*{a }", 49);
+        border(rule, "100000*{a }", 100000, "100001*{a }", 100001);
+        sprintf(rule, "%s.word_length", sets[i]);
+        border(rule, "aa aaaa", 3, "aa aaa", 2.5);
+        border(rule, "aaaaaaaaaa", 10, "aaaaaaaaaaa", 11);
+        border(rule, "\u00e4\u00e4\u00e4", 3, "\u00e4\u00e4", 2); // characters, not bytes
+    }
+    border("guide.symbols", "# 9*{a }", 1 / 10.0, "# 8*{a }", 1 / 9.0);
+    border("guide.symbols", "a... # 18*{a }", 2 / 20.0, "a... # 17*{a }", 2 / 19.0);
+    border("gopher.hashes", "## 19*{a }", 2 / 20.0, "## 18*{a }", 2 / 19.0);
+    border("gopher.ellipses", "a..... 9*{a }", 1 / 10.0, "a\u2026 8*{a }", 1 / 9.0);
+    border("guide.letters", "aaaaaaa123", 7 / 10.0, "aaaaaaa1234", 7 / 11.0);
+    border("guide.letters", "\u0939\u093f\u0928\u094d\u0926\u0940\u4e2d", 1, "\u0939 ", 0.5); // marks are letters too
+    border("gopher.bullets", "a\n9*{- x\n}", 0.9, "a\n9*{* x\n}\u2022 x\n", 10 / 11.0);
+    border("gopher.ellipsis_lines", "3*{x...\n}7*{a\n}", 0.3, "4*{x\u2026 \n}9*{a\n}", 4 / 13.0);
+    border("gopher.letter_words", "a a a a 1", 0.8, "a a a 1", 0.75);
+    border("gopher.stop_words", "The (and) and", 2, "and bee And", 1);
+    border("c4.lorem_ipsum", "lorem  ipsum", 0, "a Lorem Ipsum b", 1);
+    border("c4.curly", "(x)", 0, "x}", 1);
+    border("c4.sentences", "One. Two?! \"Three.\"", 3, "One... 3.5 Two! three", 2);
+}
+
+static void test_repetition(void **state)
+{
+    (void)state;
+    border("gopher.repeat_lines", "3*{x\n}x \na\nb\nc\nd\ne\nf\n", 0.3, "4*{x\n}a\nb\nc\nd\ne\n", 3 / 9.0);
+    border("gopher.repeat_line_chars", "xx\nxx\nabcdef", 0.2, "xx\nxx\nabcde", 2 / 9.0);
+    border("gopher.repeat_paragraphs", "4*{x\ny\n\n}a\n\nb\n\nc\n\nd\n\ne\n\nf", 0.3,
+           "3*{x\ny\n\n}a\n\nb\n\nc\nd", 2 / 6.0);
+    border("gopher.repeat_paragraph_chars", "x\ny\n\nx\ny\n\nabcdef", 0.2, "x\ny\n\n \nx\ny\n\nabcde", 2 / 9.0);
+    // n letters as n-grams, twice: 2n of N characters. x x x x: its bigrams overlap, and cover 4 characters.
+    border("gopher.top_2gram", "a b 16*{z} a b", 4 / 20.0, "a b 15*{z} a b", 4 / 19.0);
+    border("gopher.top_2gram", "x x x 12*{z}", 3 / 15.0, "x x x x 12*{z}", 4 / 16.0);
+    border("gopher.top_3gram", "a b c 28*{z} a b c", 6 / 34.0, "a b c 27*{z} a b c", 6 / 33.0);
+    border("gopher.top_4gram", "a b c d 42*{z} a b c d", 8 / 50.0, "a b c d 41*{z} a b c d", 8 / 49.0);
+    const double limit[] = {0.15, 0.14, 0.13, 0.12, 0.11, 0.10};
+    for (int n = 5; n <= 10; n++) {
+        char rule[40], gram[64] = "", in[600], out[600];
+        for (int i = 0; i < n; i++) sprintf(gram + 2 * i, "%c ", 'a' + i);
+        int fill = (int)ceil(2 * n / limit[n - 5] - 1e-9) - 2 * n; // the least that is allowed
+        sprintf(rule, "gopher.repeat_%dgram", n);
+        sprintf(in, "%s%d*{z} %s", gram, fill, gram);
+        sprintf(out, "%s%d*{z} %s", gram, fill - 1, gram);
+        border(rule, in, 2.0 * n / (2 * n + fill), out, 2.0 * n / (2 * n + fill - 1));
+    }
+    assert_true(filter_value(any, "gopher.top_2gram", "a b c d", 7) == 0); // nothing is there twice
+    // Of equally frequent ones the longer: "cc dd" of 8 + 4 + 1 characters.
+    assert_true(filter_value(any, "gopher.top_2gram", "a b cc dd x cc dd a b", 21) == 8 / 13.0);
+}
+
+static void expect_edit(const char *rule, const char *text, const char *want)
+{
+    const char *kept = NULL;
+    size_t n = 0;
+    Filter *f = filter_new(rule, 3);
+    bool keep = filter_document(f, text, strlen(text), "x", 0, &kept, &n);
+    if (keep != (want != NULL)) fail_msg("%s: '%s': %s", rule, text, keep ? "kept" : "removed");
+    if (want && (strlen(want) != n || memcmp(kept, want, n) != 0))
+        fail_msg("%s: '%s': '%.*s', expected '%s'", rule, text, (int)n, kept, want);
+    FilterCounts c = filter_counts(f, NULL);
+    assert_int_equal(c.bytes_removed + c.bytes_edited + (want ? n : 0), strlen(text));
+    filter_free(f);
+}
+
+static void test_edits(void **state)
+{
+    (void)state;
+    expect_edit("c4.line_end", "Menu\nA line.\n  no end \n\nIs \"it.\"\nYes!\r\nhm \u201cso\u201d\nlast",
+                "A line.\n\nIs \"it.\"\nYes!\r\nhm \u201cso\u201d\n");
+    expect_edit("c4.line_end", "Menu\nHome", NULL); // nothing is left
+    expect_edit("c4.line_words", "one two three four\none two three four five\n", "one two three four five\n");
+    expect_edit("c4.javascript", "a\nturn on JavaScript now\nb", "a\nb");
+    expect_edit("c4.policy", "a\nOur Privacy  Policy\nThis site Uses Cookies.\nterms of use\nb\n",
+                "a\nOur Privacy  Policy\nb\n");
+    expect_edit("c4.citations", "a[1] b [citation needed][note 2], [x] [12345] [", "a b , [x] [12345] [");
+    // Later rules judge what is left: two sentences stay.
+    expect_edit("c4", "A b c d e f. Not here\nOne two three four five. Six seven!", NULL);
+    expect_edit("c4", "Menu\nA b c d e f. One.\nOne two three four five!",
+                "A b c d e f. One.\nOne two three four five!");
+}
+
+static void test_spans(void **state)
+{
+    (void)state;
+    const char *kept;
+    size_t n;
+    Filter *f = filter_new("repeat", 1);
+    filter_set(f, "repeat.spans.min=3");
+    const struct {
+        const char *text, *want;
+    } row[] = {{"a b c x a b c y", "a b c x y"},       {"a b x a b y", "a b x a b y"},
+               {"a b a b a b a b", "a b "},             {"a b c d x a b c d\nb c d e", "a b c d x e"},
+               {"a b c x a b c", "a b c x "}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        assert_true(filter_document(f, row[i].text, strlen(row[i].text), "x", i, &kept, &n));
+        if (n != strlen(row[i].want) || memcmp(kept, row[i].want, n) != 0)
+            fail_msg("'%s': '%.*s', expected '%s'", row[i].text, (int)n, kept, row[i].want);
+    }
+    filter_free(f);
+    // By default 50 words: 49 may come again.
+    char text[2000] = "", *o = text;
+    for (int i = 0; i < 101; i++) o += sprintf(o, "w%d ", i < 51 ? i : i == 51 ? 999 : i - 52); // 51, other, 49
+    expect_edit("repeat.spans", text, text);
+    char longer[2100], want[2100];
+    sprintf(longer, "%sw49 end", text);
+    snprintf(want, (size_t)(strstr(text, "w999") - text) + 6, "%s", text);
+    strcat(want, "end");
+    expect_edit("repeat.spans", longer, want);
+}
+
+static int bad_rule(void *rules)
+{
+    filter_free(filter_new(rules, 0));
+    return 0;
+}
+
+static int bad_set(void *assignment)
+{
+    filter_set(any, assignment);
+    return 0;
+}
+
+static void test_selection(void **state)
+{
+    (void)state;
+    expect_die(bad_rule, "guide,gofer", "'gofer': no such rule or set");
+    expect_die(bad_rule, "gopher.wor", "no such rule");
+    const char *bad[] = {"gopher.words", "gopher.hashes.min=1", "gopher.words.min=x", "gopher.words.min=nan", "x.min=1",
+                         "repeat.spans.min=1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect_die(bad_set, (void *)bad[i], bad[i]);
+    // The first rule that objects removes, and the later ones do not see the document: here words, of three.
+    const char *kept;
+    size_t n;
+    Filter *f = filter_new("gopher.stop_words,gopher.words,guide.letters", 1);
+    filter_set(f, "gopher.words.min=2");
+    assert_false(filter_document(f, "1", 1, "x", 0, &kept, &n));
+    assert_false(filter_document(f, "1 2", 3, "x", 1, &kept, &n));
+    assert_true(filter_document(f, "the and", 7, "x", 2, &kept, &n));
+    assert_ptr_equal(kept, "the and");
+    const struct {
+        const char *rule;
+        uint64_t seen, removed, bytes;
+    } want[] = {{"gopher.words", 3, 1, 1}, {"gopher.stop_words", 2, 1, 3}, {"guide.letters", 1, 0, 0}, {NULL, 3, 2, 4}};
+    for (int i = 0; i < 4; i++) {
+        FilterCounts c = filter_counts(f, want[i].rule);
+        assert_int_equal(c.seen, want[i].seen);
+        assert_int_equal(c.removed, want[i].removed);
+        assert_int_equal(c.bytes_removed, want[i].bytes);
+    }
+    filter_free(f);
+}
+
+static void test_reports(void **state)
+{
+    (void)state;
+    char path[300], list[320], *page;
+    size_t n;
+    snprintf(path, sizeof path, "%s/filter.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    assert_non_null(mkdtemp(path));
+    snprintf(list, sizeof list, "%s/list", path);
+    assert_true(disk_write_file(list, "Foo  Bar\n\nbaz\n", 14));
+    Filter *f = filter_new("c4.bad_words,guide.words", 2);
+    filter_bad_words(f, list);
+    assert_true(filter_value(f, "c4.bad_words", "a FOO bar, \"baz\" foo", 20) == 2);
+    const char *kept, *text = "<script>alert('x')&amp;\"\x1B[31m\x7F\xC2\x9B</script>";
+    size_t n_kept;
+    for (uint64_t i = 0; i < 3; i++)
+        assert_false(filter_document(f, text, strlen(text), "<b>.txt", i, &kept, &n_kept));
+    assert_false(filter_document(f, "baz", 3, "y", 3, &kept, &n_kept));
+    snprintf(list, sizeof list, "%s/page.html", path);
+    filter_html(f, list);
+    assert_non_null(page = disk_read_file(list, &n, 1 << 20));
+    assert_null(strstr(page, "<script"));
+    assert_null(strstr(page, "<b>.txt"));
+    assert_null(strchr(page, 0x1B));
+    assert_non_null(strstr(page, "<pre>" // escaped, control characters as pictures
+                                 "&#60;script&#62;alert(&#39;x&#39;)&#38;amp;&#34;\u241B[31m\u2421\uFFFD&#60;/script&#62;</pre>"));
+    assert_non_null(strstr(page, "<tr><td>guide.words<td>50 to 100000<td>3<td>3<td>"));
+    assert_non_null(strstr(page, "document 1<"));
+    assert_null(strstr(page, "document 2<")); // two examples
+    free(page);
+    FILE *out = open_memstream(&page, &n);
+    assert_non_null(out);
+    filter_print(f, out);
+    assert_int_equal(fclose(out), 0);
+    assert_non_null(strstr(page, "4 documents in, 4 removed, 0 kept"));
+    free(page);
+    filter_free(f);
+    char command[400];
+    sprintf(command, "rm -r '%s'", path);
+    assert_int_equal(system(command), 0);
+}
+
+// Any bytes: no crash, the books balance, and what is kept is well-formed when the text was.
+static void test_random(void **state)
+{
+    (void)state;
+    const char *piece[] = {"the ", "and ", ". ", "\n", "\n\n", "...", "# ", "[1]", "{", "\u00e9", "\u3000",
+                           "- ", "word! ", "javascript "};
+    Filter *f = filter_new("c4,repeat,gopher.words,guide", 1);
+    filter_set(f, "gopher.words.min=3");
+    filter_set(f, "guide.words.min=3");
+    filter_set(f, "guide.letters.min=0.2");
+    filter_set(f, "guide.word_length.min=1");
+    filter_set(f, "c4.line_words.min=2");
+    filter_set(f, "repeat.spans.min=4");
+    uint64_t bytes_in = 0, bytes_kept = 0, kept_n = 0;
+    for (uint64_t round = 0; round < 400; round++) {
+        Rng rng = rng_make(round, "filter", 0);
+        char text[800];
+        size_t n = 0, length = rng_below(rng, 0, 700), n_kept, bad;
+        bool raw = round % 4 == 0;
+        for (uint64_t i = 1; n < length; i++) {
+            if (raw) text[n++] = (char)rng_below(rng, i, 256);
+            else n += strlen(strcpy(text + n, piece[rng_below(rng, i, round % 3 ? 14 : 4)]));
+        }
+        const char *kept;
+        bytes_in += n;
+        if (!filter_document(f, text, n, "x", round, &kept, &n_kept)) continue;
+        bytes_kept += n_kept;
+        kept_n++;
+        if (!raw) assert_true(utf8_invalid(kept, n_kept, 0, &bad) == n_kept);
+    }
+    FilterCounts c = filter_counts(f, NULL);
+    assert_true(kept_n > 0 && kept_n < 400);
+    assert_int_equal(bytes_in, bytes_kept + c.bytes_removed + c.bytes_edited);
+    assert_int_equal(c.seen, c.removed + kept_n);
+    filter_free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_borders), cmocka_unit_test(test_repetition), cmocka_unit_test(test_edits),
+        cmocka_unit_test(test_spans),   cmocka_unit_test(test_selection),  cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_random),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
