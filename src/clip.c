@@ -19,13 +19,27 @@
 // (grad_scale), so the factor rides along and costs nothing.
 #include "clip.h"
 
+#include "check.h"
+
 #include <math.h>
+
+double clip_squares(Dev *dev, const float *grads, size_t n, double *block)
+{
+    if (!dev->deterministic) return dev->sum_squares(dev, grads, n);
+    double sum = 0;
+    for (size_t i = 0; i < n; i += CLIP_BLOCK) {
+        double part = dev->sum_squares(dev, grads + i, n - i < CLIP_BLOCK ? n - i : CLIP_BLOCK);
+        if (block) block[i / CLIP_BLOCK] = part;
+        sum += part;
+    }
+    return sum;
+}
 
 double clip_norm(Dev *dev, const Params *params, const float *grads, double grad_scale)
 {
     double sum = 0;
     for (int r = 0; r < params->n_rows; r++)
-        sum += dev->sum_squares(dev, grads + params->row[r].offset, params->row[r].n_elems);
+        sum += clip_squares(dev, grads + params->row[r].offset, params->row[r].n_elems, NULL);
     return grad_scale * sqrt(sum);
 }
 
@@ -43,12 +57,20 @@ int clip_classifier(const Params *params)
 void clip_agc(Dev *dev, const Params *params, const float *weights, float *grads, double grad_scale, double lambda,
               ClipUnit unit)
 {
+    clip_agc_range(dev, params, weights, grads, 0, params->n_elems, grad_scale, lambda, unit);
+}
+
+void clip_agc_range(Dev *dev, const Params *params, const float *weights, float *grads, size_t begin, size_t end,
+                    double grad_scale, double lambda, ClipUnit unit)
+{
     int classifier = clip_classifier(params);
     for (int r = 0; r < params->n_rows; r++) {
         const Param *row = &params->row[r];
-        if (r == classifier) continue;
+        if (r == classifier || row->offset < begin || row->offset >= end) continue;
+        check(row->offset + row->n_elems <= end);
+        size_t at = row->offset - begin;
         size_t units = unit == CLIP_ROW && row->ndim == 2 ? row->dim[0] : 1;
-        dev->clip_units(dev, grads + row->offset, weights + row->offset, units, row->n_elems / units,
+        dev->clip_units(dev, grads + at, weights + at, units, row->n_elems / units,
                         (float)(lambda / grad_scale), CLIP_AGC_EPS);
     }
 }

@@ -12,7 +12,8 @@ extern "C" {
 typedef enum { CLIP_ROW, CLIP_TENSOR } ClipUnit;
 
 // |g| over all elements of grad_scale * grads. Its bits depend on the table and the numbers alone: sums of squares
-// of tensors, each by dev->sum_squares, are added in table order. Not finite when any element is not, or when
+// of tensors, each by dev->sum_squares, are added in table order; on a deterministic
+// device each tensor's is the sum of those of its blocks of CLIP_BLOCK elements. Not finite when any element is not, or when
 // the sum of the squares is too large for a double.
 double clip_norm(Dev *dev, const Params *params, const float *grads, double grad_scale);
 // What to multiply the gradient by so that its norm is at most `clip` (Pascanu et al., arXiv 1211.5063): clip / norm
@@ -23,8 +24,19 @@ double clip_factor(double norm, double clip);
 // classifier is left alone. Gradients must be finite.
 void clip_agc(Dev *dev, const Params *params, const float *weights, float *grads, double grad_scale, double lambda,
               ClipUnit unit);
+// The same for the tensors in [begin, end) of the flat range, which must be whole; weights and grads start at `begin`.
+void clip_agc_range(Dev *dev, const Params *params, const float *weights, float *grads, size_t begin, size_t end,
+                    double grad_scale, double lambda, ClipUnit unit);
 // The row of the table that makes logits: head.weight, or where it is tied embed.tokens.weight; -1: none.
 int clip_classifier(const Params *params);
+
+// Elements of a gradient that one number of the norm stands for, on a deterministic device: ranks that own whole
+// blocks make the same bits together.
+enum { CLIP_BLOCK = 2048 };
+
+// Sum of squares of n elements from the start of a tensor, or from a multiple of CLIP_BLOCK in it; block by block into
+// `block` (NULL: not wanted) where the device is deterministic.
+double clip_squares(Dev *dev, const float *grads, size_t n, double *block);
 
 #define CLIP_AGC_EPS 1e-3f // least norm that weights count with: weights that begin at zero can then move
 

@@ -401,6 +401,11 @@ Comm *comm_split(Comm *comm, int color, int key, const char *name)
     return NULL;
 }
 
+Comm *comm_root(const Comm *comm)
+{
+    return comm->family->first;
+}
+
 void comm_free(Comm *comm)
 {
     if (!comm) return;

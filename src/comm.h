@@ -122,6 +122,8 @@ Comm *comm_create(const CommOps *ops, const char *name);
 // Ranks that pass the same color form a group, ordered by key, then by rank; a negative color: NULL. Collective.
 // The group inherits algorithms and `ordered`. Its name appears in reports and errors.
 Comm *comm_split(Comm *comm, int color, int key, const char *name);
+// The group that all of the family were split from.
+Comm *comm_root(const Comm *comm);
 // Frees the whole family: every group split from this one. Requests must be finished.
 void comm_free(Comm *comm);
 
@@ -182,7 +184,7 @@ void comm_even(size_t *counts, size_t n, int size);
 
 // ---- reports
 
-// One row a group and kind that was called.
+// One row a group of the family and kind that was called.
 void comm_print(const Comm *comm, FILE *out);
 // {"world": {"all_reduce": {"calls": 1, "payload": .., "sent": .., "received": .., "waited": ..}}}, no newline.
 // `lead` is put in front of every line but the first.

@@ -267,8 +267,7 @@ Comm *comm_mpi_start(void)
     MPI_Initialized(&started);
     if (started) die("comm_mpi: started twice");
     int watcher = comm_watch_start();
-    // MPICH's libraries say on stderr what they miss in a container without /sys, and then work. Kept where asked for.
-    setenv("UCX_LOG_LEVEL", "fatal", 0);
+    // hwloc says on stderr what it misses in a container without /sys, and then works. Kept where asked for.
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
     must(NULL, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init");
 #ifdef __GLIBC__

@@ -69,7 +69,7 @@ void comm_print(const Comm *comm, FILE *out)
 {
     fprintf(out, "%-16s %5s %-14s %8s %14s %14s %14s %9s\n", "group", "ranks", "call", "calls", "payload", "sent",
             "received", "waited s");
-    for (; comm; comm = comm->next)
+    for (comm = comm_root(comm); comm; comm = comm->next)
         for (int k = 0; k < COMM_KINDS; k++) {
             const CommCount *c = &comm->count[k];
             if (!c->calls) continue;
@@ -82,7 +82,7 @@ void comm_print_json(const Comm *comm, FILE *out, const char *lead)
 {
     const char *group_end = "";
     fprintf(out, "{");
-    for (; comm; comm = comm->next) {
+    for (comm = comm_root(comm); comm; comm = comm->next) {
         const char *row_end = "";
         fprintf(out, "%s\n%s  \"%s\": {", group_end, lead, comm->name);
         for (int k = 0; k < COMM_KINDS; k++) {
@@ -101,5 +101,5 @@ void comm_print_json(const Comm *comm, FILE *out, const char *lead)
 
 void comm_reset_counts(Comm *comm)
 {
-    for (; comm; comm = comm->next) memset(comm->count, 0, sizeof comm->count);
+    for (comm = comm_root(comm); comm; comm = comm->next) memset(comm->count, 0, sizeof comm->count);
 }

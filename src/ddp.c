@@ -28,13 +28,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+CommType ddp_x_type(const Dev *dev)
+{
+    return dev->x_type == X_FP32 ? COMM_FP32 : dev->x_type == X_BF16 ? COMM_BF16 : COMM_FP16;
+}
+
+static X *narrow_at(const Ddp *d, size_t elem)
+{
+    return d->narrow ? (X *)((char *)d->narrow + elem * d->model->dev->x_bytes) : NULL;
+}
+
 // Starts to add [begin, end).
 static void start(Ddp *d)
 {
     if (d->begin == d->end) return;
     check(d->n_requests < d->model->n_units); // each call ends at a unit's border
     float *grads = d->model->grads + d->begin;
-    d->request[d->n_requests++] = comm_all_reduce(d->group, grads, grads, d->end - d->begin, COMM_FP32, COMM_SUM);
+    X *narrow = narrow_at(d, d->begin);
+    size_t n = d->end - d->begin;
+    if (narrow) d->model->dev->to_x(d->model->dev, narrow, grads, n);
+    void *data = narrow ? (void *)narrow : grads;
+    CommType type = narrow ? ddp_x_type(d->model->dev) : COMM_FP32;
+    d->request[d->n_requests++] = comm_all_reduce(d->group, data, data, n, type, COMM_SUM);
     d->end = d->begin;
 }
 
@@ -49,13 +64,15 @@ static void after(void *self, int unit, UnitPass pass)
     if (d->n_requests) comm_progress(d->group);
 }
 
-Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes)
+Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow)
 {
     Ddp *d = calloc(1, sizeof *d);
     CommRequest *request = calloc((size_t)model->n_units, sizeof *request);
     if (!d || !request) die("ddp: no memory for %d units", model->n_units);
     *d = (Ddp){.group = group, .model = model, .overlap = overlap, .bucket = bucket_bytes / sizeof(float),
                .request = request};
+    size_t n_bytes = model->params.n_elems * model->dev->x_bytes;
+    if (narrow) d->narrow = (X *)mem_alloc(model->mem, MEM_COMM, n_bytes, "gradients in 16 bits");
     model->hooks = (UnitHooks){.self = d, .after = after};
     return d;
 }
@@ -78,6 +95,7 @@ void ddp_finish(Ddp *d)
     d->begin = 0;
     start(d); // what the last bucket did not fill; of the naive twin, everything
     for (int i = 0; i < d->n_requests; i++) comm_wait(d->group, &d->request[i]);
+    if (d->narrow) d->model->dev->from_x(d->model->dev, d->model->grads, d->narrow, d->model->params.n_elems);
     d->n_requests = 0;
 }
 

@@ -19,12 +19,16 @@ typedef struct {
     size_t begin, end;   // of the flat order: from begin on, gradients are done; from end on, on their way
     CommRequest *request; // (n_units)
     int n_requests;
+    X *narrow;            // (n_elems) gradients on their way in the storage type; NULL: they go in fp32
 } Ddp;
 
 // Adds gradients over `group` in buckets of bucket_bytes or the next unit border after; sets the model's hooks. The
-// group may be NULL in a plan. Allocates nothing large.
-Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes);
+// group may be NULL in a plan. narrow: gradients are rounded to the storage type on their way, which halves their bytes;
+// sums are in fp32 then, and rounded once. Asks the door for nothing else than its buffer.
+Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow);
 void ddp_free(Ddp *ddp);
+// A device's storage type as messages have it.
+CommType ddp_x_type(const Dev *dev);
 // Before each micro-batch; `last`: the one after which gradients are added. Without communication until then.
 void ddp_micro(Ddp *ddp, bool last);
 // After model_step_finish: every rank's model->grads is the sum over the ranks.

@@ -137,6 +137,20 @@ static void allocate_buffers(Model *m, bool train, ModelOptions options)
     if (train && m->dev->deterministic) allocate_parts(m, options.sequences ? options.sequences : m->max_batch);
 }
 
+// Weights and gradients, whole or this rank's shard of them.
+static void allocate_flat(Model *m, bool train)
+{
+    bool narrow = m->dev->x_type != X_FP32;
+    check(narrow || (m->shard.weights == m->shard.x_weights && m->shard.stored == m->shard.x_stored)); // one array
+    size_t n = model_weights_held(m), n_x = m->shard.x_weights ? m->shard.n : m->params.n_elems;
+    if (!m->shard.stored)
+        m->weights = mem_alloc(m->mem, narrow ? MEM_OPTIM : MEM_PARAMS, n * sizeof(float),
+                               narrow ? "master weights" : "weights");
+    m->x_weights = (X *)m->weights;
+    if (narrow && !m->shard.x_stored) m->x_weights = (X *)mem_alloc(m->mem, MEM_PARAMS, n_x * m->dev->x_bytes, "weights");
+    if (train) m->grads = mem_alloc(m->mem, MEM_GRADS, model_grads_held(m) * sizeof(float), "gradients");
+}
+
 Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train,
                            ModelOptions options)
 {
@@ -150,12 +164,8 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     m->max_tokens = T;
     model_describe(shape, &m->params, &m->unit);
     m->n_units = m->params.n_units;
-    size_t n_bytes = m->params.n_elems * sizeof(float);
-    bool narrow = dev->x_type != X_FP32;
-    m->weights = mem_alloc(mem, narrow ? MEM_OPTIM : MEM_PARAMS, n_bytes, narrow ? "master weights" : "weights");
-    m->x_weights = narrow ? (X *)mem_alloc(mem, MEM_PARAMS, m->params.n_elems * dev->x_bytes, "weights")
-                          : (X *)m->weights;
-    if (train) m->grads = mem_alloc(mem, MEM_GRADS, n_bytes, "gradients");
+    m->shard = options.shard;
+    allocate_flat(m, train);
 
     size_t n = (size_t)m->n_units;
     m->unit_weight = calloc(n, sizeof *m->unit_weight);
@@ -165,8 +175,8 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     for (int u = 0; u < m->n_units; u++) {
         size_t end;
         params_unit_range(&m->params, u, &m->unit_begin[u], &end);
-        m->unit_weight[u] = (X *)((char *)m->x_weights + m->unit_begin[u] * dev->x_bytes);
-        m->unit_grad[u] = train ? m->grads + m->unit_begin[u] : NULL;
+        if (!m->shard.x_weights) m->unit_weight[u] = (X *)((char *)m->x_weights + m->unit_begin[u] * dev->x_bytes);
+        if (!m->shard.grads && train) m->unit_grad[u] = m->grads + m->unit_begin[u];
     }
     allocate_buffers(m, train, options);
     return m;
@@ -185,9 +195,20 @@ Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_
     return m;
 }
 
+size_t model_weights_held(const Model *m)
+{
+    return m->shard.weights ? m->shard.n : m->params.n_elems;
+}
+
+size_t model_grads_held(const Model *m)
+{
+    return m->shard.grads ? m->shard.n : m->params.n_elems;
+}
+
 void model_weights_changed(Model *m)
 {
-    if ((X *)m->weights != m->x_weights) m->dev->to_x(m->dev, m->x_weights, m->weights, m->params.n_elems);
+    check(m->shard.weights == m->shard.x_weights && m->weights);
+    if ((X *)m->weights != m->x_weights) m->dev->to_x(m->dev, m->x_weights, m->weights, model_weights_held(m));
 }
 
 void model_free(Model *m)

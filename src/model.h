@@ -7,11 +7,20 @@
 extern "C" {
 #endif
 
+// Which of the flat arrays hold only this rank's shard of n elements (zero.h). All false: none.
+typedef struct {
+    bool weights, x_weights, grads;
+    // Not allocated at all, since they are in a store (offload.h): `weights`, `x_weights`. In fp32 both or none.
+    bool stored, x_stored;
+    size_t n;
+} ModelShard;
+
 // What a training model is made for, beside its shape. All zero: everything kept, one document a row.
 typedef struct {
     RecomputePolicy recompute;
     bool documents;   // model_set_documents will be called (else its first call makes the buffer)
     size_t sequences; // of a step, at most: sizes the tree of gradients of a deterministic device; 0: B
+    ModelShard shard;
 } ModelOptions;
 
 enum { MODEL_MAX_LEVELS = 40 };
@@ -25,12 +34,13 @@ typedef struct {
     Mem *mem;
     size_t max_batch, max_tokens; // B and T the buffers were made for
 
-    float *weights, *grads;       // flat, params.n_elems each; grads NULL when made for inference
+    float *weights, *grads;       // flat, params.n_elems each, or the shard; grads NULL when made for inference
     X *x_weights;                 // what the units read: weights in the storage type (fp32: weights itself)
-    X **unit_weight;              // by unit, into x_weights
+    X **unit_weight;              // by unit, into x_weights; of a shard: set by whoever gathers the unit
     float **unit_grad;
+    ModelShard shard;
     size_t *unit_begin;
-    UnitHooks hooks;              // of whoever wants to know which unit runs (ddp.h); none to begin with
+    UnitHooks hooks;              // of whoever wants to know which unit runs (ddp.h, zero.h); none to begin with
     Activations acts;             // streams and saved buffers
     X *dstream;                   // (N, C)
     void *scratch[UNIT_MAX_SCRATCH];
@@ -63,7 +73,10 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
                            ModelOptions options);
 // As model_allocate, with the weights initialised from seed.
 Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, uint64_t seed, bool train);
-// After `weights` were written by other means than the optimizer: renews x_weights.
+// Elements of `weights` and `grads` that this rank has.
+size_t model_weights_held(const Model *model);
+size_t model_grads_held(const Model *model);
+// After `weights` were written by other means than the optimizer: renews x_weights. Both whole, or both shards.
 void model_weights_changed(Model *model);
 void model_free(Model *model);
 

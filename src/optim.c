@@ -19,28 +19,139 @@
 #include <math.h>
 #include <stdlib.h>
 
-Optim optim_create(const Model *model, OptimSettings set)
+enum { ALIGN = 16 }; // bytes, of the arrays in an item of the store
+
+// Bytes of array s of a range; s = n_states: of its weights, where the store holds them.
+static size_t part_bytes(const Optim *o, const Params *params, const OptimRange *range, int s)
 {
-    Optim o = {.set = set, .kind = optim_kind(set.name), .grad_scale = 1};
-    for (int s = 0; s < o.kind->n_states; s++) {
-        CkptArray *array = &o.state[s];
-        size_t n = 0;
-        *array = o.kind->state[s];
-        for (int r = 0; r < model->params.n_rows; r++)
-            n += optim_kind_elems(array, &model->params, &model->params.row[r]);
-        n *= safetensors_dtype_bytes(array->dtype);
-        if (n) array->data = mem_alloc(model->mem, MEM_OPTIM, n, array->prefix);
-        array->n_bytes = n;
+    bool in_store = !range->weight && !(o->weights && o->fp32);
+    if (s == o->kind->n_states) return in_store ? (range->end - range->begin) * sizeof(float) : 0;
+    return optim_range_elems(&o->state[s], params, range->begin, range->end) *
+           safetensors_dtype_bytes(o->state[s].dtype);
+}
+
+// Of each range: where its part of each array and of the weights starts, and behind the last where it ends.
+static void place_ranges(Optim *o, const Params *params, bool stored, size_t sum[OPTIM_STATES])
+{
+    int n_states = o->kind->n_states, width = n_states + 2;
+    o->at = calloc((size_t)(o->n_ranges * width + 1), sizeof *o->at);
+    if (!o->at) die("optim: no memory for %d ranges", o->n_ranges);
+    for (int k = 0; k < o->n_ranges; k++) {
+        const OptimRange *range = &o->range[k];
+        size_t *at = o->at + k * width, item = 0;
+        for (int s = 0; s <= n_states; s++) {
+            size_t n = part_bytes(o, params, range, s);
+            at[s] = stored ? item : s < n_states ? sum[s] : 0;
+            item += (n + ALIGN - 1) / ALIGN * ALIGN;
+            if (s < n_states) sum[s] += n;
+        }
+        at[n_states + 1] = item;
     }
-    size_t n_scratch = optim_scratch_bytes(set.name, &model->params);
+}
+
+// The store, with an item for each range.
+static void open_store(Optim *o, const Model *model, OffloadSettings set)
+{
+    size_t sum[OPTIM_STATES] = {0}, *sizes = calloc((size_t)o->n_ranges + 1, sizeof *sizes);
+    if (!sizes) die("optim: no memory for %d ranges", o->n_ranges);
+    place_ranges(o, &model->params, true, sum);
+    for (int k = 0; k < o->n_ranges; k++) sizes[k] = o->at[(k + 1) * (o->kind->n_states + 2) - 1];
+    set.sizes = sizes, set.n_items = o->n_ranges;
+    set.mem = model->mem, set.tag = MEM_OPTIM, set.what = "optimizer state";
+    o->store = offload_create(&set);
+    free(sizes);
+}
+
+Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place)
+{
+    const Params *params = &model->params;
+    Optim o = {.set = set, .kind = optim_kind(set.name), .grad_scale = 1, .range = place.range,
+               .n_ranges = place.n_ranges, .weights = place.weights, .fp32 = model->dev->x_type == X_FP32};
+    size_t sum[OPTIM_STATES] = {0};
+    for (int s = 0; s < o.kind->n_states; s++) o.state[s] = o.kind->state[s];
+    if (place.store) open_store(&o, model, *place.store);
+    else if (place.range) place_ranges(&o, params, false, sum);
+    for (int s = 0; s < o.kind->n_states && !place.store; s++) {
+        CkptArray *array = &o.state[s];
+        array->n_bytes = place.range ? sum[s] : optim_range_elems(array, params, 0, params->n_elems) *
+                                                    safetensors_dtype_bytes(array->dtype);
+        if (array->n_bytes) array->data = mem_alloc(model->mem, MEM_OPTIM, array->n_bytes, array->prefix);
+    }
+    size_t n_scratch = optim_scratch_bytes(set.name, params);
     if (n_scratch) o.scratch = mem_alloc(model->mem, MEM_SCRATCH, n_scratch, "optimizer");
     return o;
+}
+
+Optim optim_create(const Model *model, OptimSettings set)
+{
+    return optim_create_at(model, set, (OptimPlace){0});
+}
+
+void optim_free(Optim *o)
+{
+    offload_free(o->store);
+    free(o->at);
+    o->store = NULL, o->at = NULL;
+}
+
+size_t optim_place_of(const Optim *o, const Params *params, int k, int s, size_t *n_bytes)
+{
+    check(o->at && s <= o->kind->n_states);
+    *n_bytes = part_bytes(o, params, &o->range[k], s);
+    return o->at[k * (o->kind->n_states + 2) + s];
+}
+
+// ---- a range in memory: where it is, or lent by the store
+
+typedef struct {
+    OptimRange range;
+    void *state[OPTIM_STATES];
+} Lent;
+
+static int ranges(const Optim *o)
+{
+    return o->range ? o->n_ranges : 1;
+}
+
+// Range k; a model of one rank has one, everything. With a store the next one is on its way.
+static Lent borrow(const Optim *o, const Model *model, int k)
+{
+    Lent lent = {.range = {0, model->params.n_elems, model->weights, model->grads, model->x_weights}};
+    if (o->range) lent.range = o->range[k];
+    char *item = o->store ? offload_wait(o->store, k) : NULL;
+    if (o->store && k + 1 < o->n_ranges) offload_fetch(o->store, k + 1);
+    const size_t *at = o->at ? o->at + k * (o->kind->n_states + 2) : NULL;
+    for (int s = 0; s < o->kind->n_states; s++) {
+        char *start = item ? item : o->state[s].data;
+        lent.state[s] = start && at ? start + at[s] : start;
+    }
+    if (!lent.range.weight && item) lent.range.weight = (float *)(item + at[o->kind->n_states]);
+    if (!o->weights) return lent;
+    lent.range.x_weight = offload_wait(o->weights, k);
+    if (k + 1 < o->n_ranges) offload_fetch(o->weights, k + 1);
+    if (o->fp32) lent.range.weight = (float *)lent.range.x_weight;
+    return lent;
+}
+
+static void give_back(const Optim *o, int k, bool dirty)
+{
+    if (o->store) offload_release(o->store, k, dirty);
+    if (o->weights) offload_release(o->weights, k, dirty);
 }
 
 void optim_reset(Optim *o, Model *model)
 {
     for (int s = 0; s < o->kind->n_states; s++)
         if (o->state[s].n_bytes) model->dev->zero(model->dev, o->state[s].data, o->state[s].n_bytes);
+    for (int k = 0; o->store && k < o->n_ranges; k++) {
+        Lent lent = borrow(o, model, k);
+        for (int s = 0; s < o->kind->n_states; s++) {
+            size_t n_bytes;
+            optim_place_of(o, &model->params, k, s, &n_bytes);
+            if (n_bytes) model->dev->zero(model->dev, lent.state[s], n_bytes);
+        }
+        give_back(o, k, true);
+    }
     o->step = 0;
 }
 
@@ -62,55 +173,80 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-void optim_update(Optim *o, Model *model, double lr, double grad_scale, size_t begin, size_t end)
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+// The elements of [begin, end) that are in `range`; state: where the range's part of each array starts.
+static void update_range(Optim *o, Model *model, const OptimRange *range, void *const *state, double lr, Update u,
+                         size_t begin, size_t end)
 {
     const Params *params = &model->params;
     Dev *dev = model->dev;
     OptimPiece piece = {0};
-    Update u = {.beta1 = o->set.beta1, .beta2 = o->set.beta2, .eps = o->set.eps,
-                .grad_scale = (float)grad_scale, .step = o->step};
-    for (int s = 0; s < o->kind->n_states; s++) piece.state[s] = o->state[s].data;
+    for (int s = 0; s < o->kind->n_states; s++) piece.state[s] = state[s];
     for (int i = 0, next; i < params->n_rows; i = next) {
         const Param *row = &params->row[i], *last = row;
         next = i + 1;
         if (o->kind->cut == OPTIM_ELEMENT)
             for (; next < params->n_rows && alike(row, &params->row[next]); next++) last = &params->row[next];
-        size_t from = row->offset > begin ? row->offset : begin, to = smaller(last->offset + last->n_elems, end);
+        // what this rank has of the rows, and what of that is updated
+        size_t low = larger(row->offset, range->begin), high = smaller(last->offset + last->n_elems, range->end);
+        size_t from = larger(low, begin), to = smaller(high, end);
+        if (low >= high) continue;
         if (from < to) {
             check(may_cut(o->kind->cut, row, from - row->offset) && may_cut(o->kind->cut, row, to - row->offset));
             piece.row = row;
-            piece.first = from - row->offset;
+            piece.first = from - low;
             piece.n = to - from;
-            piece.weight = model->weights + from;
-            piece.grad = model->grads + from;
+            piece.weight = range->weight + (from - range->begin);
+            piece.grad = range->grad + (from - range->begin);
             u.lr = (float)(lr * row->lr_scale);
             u.weight_decay = row->decay ? o->set.weight_decay / row->lr_scale : 0;
             o->kind->update(o, dev, params, piece, u);
             if (dev->x_type != X_FP32)
-                dev->to_x(dev, (X *)((char *)model->x_weights + from * dev->x_bytes), piece.weight, piece.n);
+                dev->to_x(dev, (X *)((char *)range->x_weight + (from - range->begin) * dev->x_bytes), piece.weight,
+                          piece.n);
         }
         for (int s = 0; s < o->kind->n_states; s++)
-            for (int r = i; r < next; r++)
-                piece.state[s] = (char *)piece.state[s] + optim_kind_elems(&o->state[s], params, &params->row[r]) *
-                                                              safetensors_dtype_bytes(o->state[s].dtype);
+            piece.state[s] = (char *)piece.state[s] + optim_range_elems(&o->state[s], params, low, high) *
+                                                          safetensors_dtype_bytes(o->state[s].dtype);
+    }
+}
+
+void optim_update(Optim *o, Model *model, double lr, double grad_scale, size_t begin, size_t end)
+{
+    Update u = {.beta1 = o->set.beta1, .beta2 = o->set.beta2, .eps = o->set.eps,
+                .grad_scale = (float)grad_scale, .step = o->step};
+    for (int k = 0; k < ranges(o); k++) {
+        Lent lent = borrow(o, model, k);
+        update_range(o, model, &lent.range, lent.state, lr, u, begin, end);
+        give_back(o, k, true);
     }
 }
 
 double optim_norm(const Optim *o, const Model *model)
 {
+    if (o->squares) return o->grad_scale * sqrt(o->squares(o->self));
     return clip_norm(model->dev, &model->params, model->grads, o->grad_scale);
 }
 
 void optim_drop(Model *model)
 {
-    model->dev->zero(model->dev, model->grads, model->params.n_elems * sizeof(float));
+    model->dev->zero(model->dev, model->grads, model_grads_held(model) * sizeof(float));
 }
 
 void optim_apply(Optim *o, Model *model, double norm, double lr)
 {
     check(isfinite(norm));
     if (o->set.agc > 0) {
-        clip_agc(model->dev, &model->params, model->weights, model->grads, o->grad_scale, o->set.agc, o->set.agc_unit);
+        for (int k = 0; k < ranges(o); k++) {
+            OptimRange r = borrow(o, model, k).range;
+            clip_agc_range(model->dev, &model->params, r.weight, r.grad, r.begin, r.end, o->grad_scale, o->set.agc,
+                           o->set.agc_unit);
+            give_back(o, k, false);
+        }
         norm = optim_norm(o, model);
     }
     o->step++;

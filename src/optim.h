@@ -12,6 +12,7 @@
 #include "clip.h"
 #include "mem.h"
 #include "model.h"
+#include "offload.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -39,14 +40,31 @@ typedef struct {
 } OptimSettings;
 
 typedef struct Optim Optim;
-// What one update call gets: elements [first, first + n) of a row (OPTIM_ELEMENT: they may run on into the
-// rows behind it, which then decay alike).
+// What one update call gets: elements [first, first + n) of what this rank has of a row, which is all of it but for
+// ranges (OPTIM_ELEMENT: they may run on into the rows behind it, which then decay alike).
 typedef struct {
     const Param *row;
     size_t first, n;
     float *weight, *grad;      // at `first`
     void *state[OPTIM_STATES]; // at the start of the row's part of each array
 } OptimPiece;
+
+// A part of the flat range of all elements that this rank updates, and where its first element stands.
+typedef struct {
+    size_t begin, end;
+    float *weight, *grad;
+    X *x_weight; // used only where the storage type is not fp32
+} OptimRange;
+
+// Of one rank of several (zero.h), or with its state in a store.
+typedef struct {
+    const OptimRange *range; // in ascending order, cut as kind->cut says; must outlive the optimizer. NULL: everything
+    int n_ranges;
+    // NULL: state is in memory. Else it is in a store, and with it the weights of ranges whose `weight` is NULL
+    // (master weights). Items, sizes, mem and tag are filled in.
+    const OffloadSettings *store;
+    Offload *weights; // NULL, or what units read of range k is item k of this store. In fp32 that is the weights
+} OptimPlace;
 
 typedef struct {
     const char *name, *guide; // guide: bytes of state per parameter as the guides put it
@@ -63,10 +81,22 @@ struct Optim {
     float *scratch;                // Muon
     double grad_scale;             // multiplies all gradients first: 1, or what undoes a loss scale
     int step;                      // updates made
+    const OptimRange *range;       // state holds these alone, one behind the other; NULL: everything
+    int n_ranges;
+    double (*squares)(void *self); // sum of squares of all ranks' gradients; NULL: of the model's
+    void *self;
+    Offload *store; // NULL: state is in memory. Item k: the arrays of range k, then its weights; `state` has no data
+    Offload *weights; // as OptimPlace has it; not owned
+    bool fp32;        // the storage type
+    size_t *at;     // with ranges (n_ranges, n_states + 2): see optim_place_of
 };
 
 // Zero state for all of the model's parameters.
 Optim optim_create(const Model *model, OptimSettings set);
+// The same for a part of them, or in a store.
+Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place);
+// Gives back what is not the memory door's: the store. Nothing to do without one.
+void optim_free(Optim *optim);
 // Back to zero state, as if no update had been made.
 void optim_reset(Optim *optim, Model *model);
 // One update from model->grads, which it leaves zeroed; x_weights are renewed. Matrices decay, vectors do not
@@ -88,6 +118,11 @@ void optim_update(Optim *optim, Model *model, double lr, double grad_scale, size
 const OptimKind *optim_kind(OptimName name);
 // Elements of one of its arrays for one row.
 size_t optim_kind_elems(const CkptArray *array, const Params *params, const Param *row);
+// The same for elements [begin, end) of the flat range, cut as the optimizer's kind says.
+size_t optim_range_elems(const CkptArray *array, const Params *params, size_t begin, size_t end);
+// Where range k's part of array s starts, in bytes: from the start of item k of the store, or of state[s].data.
+// s = n_states: its weights, in a store that holds them. *n_bytes: its size; 0 where it is not there.
+size_t optim_place_of(const Optim *optim, const Params *params, int k, int s, size_t *n_bytes);
 // Bytes that optim_create asks for: with the tag optimizer, and as scratch.
 size_t optim_state_bytes(OptimName name, const Params *params);
 size_t optim_scratch_bytes(OptimName name, const Params *params);

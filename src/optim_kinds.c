@@ -183,6 +183,27 @@ size_t optim_kind_elems(const CkptArray *array, const Params *params, const Para
     return ndim ? n : 0;
 }
 
+// Elements of the array for n elements of a row from `first` on.
+static size_t piece_elems(const CkptArray *array, const Params *params, const Param *row, size_t first, size_t n)
+{
+    size_t whole = optim_kind_elems(array, params, row);
+    if (n == row->n_elems || whole == 0) return whole;
+    if (whole == row->n_elems) return n;
+    return (first + n + UPDATE_BLOCK - 1) / UPDATE_BLOCK - first / UPDATE_BLOCK; // one number a block
+}
+
+size_t optim_range_elems(const CkptArray *array, const Params *params, size_t begin, size_t end)
+{
+    size_t sum = 0;
+    for (int r = 0; r < params->n_rows; r++) {
+        const Param *row = &params->row[r];
+        size_t from = row->offset > begin ? row->offset : begin;
+        size_t to = row->offset + row->n_elems < end ? row->offset + row->n_elems : end;
+        if (from < to) sum += piece_elems(array, params, row, from - row->offset, to - from);
+    }
+    return sum;
+}
+
 size_t optim_state_bytes(OptimName name, const Params *params)
 {
     const OptimKind *kind = optim_kind(name);

@@ -54,17 +54,26 @@ void params_unit_range(const Params *params, int unit, size_t *begin, size_t *en
 
 void params_init(const Params *params, uint64_t seed, float *flat)
 {
+    params_init_range(params, seed, 0, params->n_elems, flat);
+}
+
+void params_init_range(const Params *params, uint64_t seed, size_t begin, size_t end, float *out)
+{
     for (int i = 0; i < params->n_rows; i++) {
         const Param *row = &params->row[i];
+        size_t from = row->offset > begin ? row->offset : begin;
+        size_t to = row->offset + row->n_elems < end ? row->offset + row->n_elems : end;
+        if (from >= to) continue;
         Rng rng = rng_make(seed, row->name, 0);
-        float *w = flat + row->offset;
+        float *w = out + (from - begin);
+        size_t first = from - row->offset; // in the tensor
         if (row->init_std == 0) {
-            for (size_t j = 0; j < row->n_elems; j++) w[j] = row->init_mean;
+            for (size_t j = 0; j < to - from; j++) w[j] = row->init_mean;
             continue;
         }
 #pragma omp parallel for
-        for (size_t j = 0; j < row->n_elems; j++)
-            w[j] = (float)(row->init_mean + row->init_std * rng_normal(rng, j));
+        for (size_t j = 0; j < to - from; j++)
+            w[j] = (float)(row->init_mean + row->init_std * rng_normal(rng, first + j));
     }
 }
 

@@ -44,6 +44,8 @@ int params_find(const Params *params, const char *name);
 void params_unit_range(const Params *params, int unit, size_t *begin, size_t *end);
 // Fills flat (n_elems) from the table; element i of tensor NAME is a function of (seed, NAME, i) alone.
 void params_init(const Params *params, uint64_t seed, float *flat);
+// Elements [begin, end) of the same, into out (end - begin).
+void params_init_range(const Params *params, uint64_t seed, size_t begin, size_t end, float *out);
 void params_free(Params *params);
 
 #ifdef __cplusplus

@@ -1,0 +1,278 @@
+// replica_run.h: a few training steps on N ranks, played by threads, with any stage of ZeRO; for test_ddp and test_zero.
+#ifndef REPLICA_RUN_H
+#define REPLICA_RUN_H
+#include "step_run.h"
+
+#include "narrow.h"
+#include "zero.h"
+
+#include <float.h>
+#include <unistd.h>
+
+enum { SAMPLES = 24, STEPS = 3, MAX_RANKS = 8 };
+
+typedef struct {
+    int ranks, stage;
+    const ModelShape *shape;
+    size_t samples, micro; // sequences of a step, and of a micro-batch (0: a rank's share)
+    bool deterministic, overlap, reshard, narrow; // narrow: gradients travel in 16 bits
+    size_t bucket;         // bytes
+    OptimName optim;
+    float dropout, clip, agc;
+    int steps;
+    RecomputePolicy recompute;
+    OffloadMode offload;
+    XType x_type;
+    double slow; // seconds a byte
+} Case;
+
+typedef struct {
+    const Case *c;
+    float *grads, *weights; // whole; gradients of the first step
+    void *state[OPTIM_STATES];
+    size_t state_bytes[OPTIM_STATES];
+    double loss, norm;
+    size_t n;
+    CommCount count[MAX_RANKS][COMM_KINDS]; // of weights and gradients, in all steps
+    size_t tag[MAX_RANKS][MEM_TAGS], shard[MAX_RANKS]; // bytes held; elements owned
+    bool agree[MAX_RANKS];
+} Outcome;
+
+// Sample i of step k: valid tokens differ much between samples, and so between ranks.
+static void sample(size_t i, size_t k, int32_t *token, int32_t *target, int32_t *first)
+{
+    sequence(i + k * SAMPLES, T, token, target, first);
+    for (size_t t = 0; t < T; t++)
+        if (t > 1 + i % 9) target[t] = -1;
+}
+
+static double one_step(Model *m, Zero *zero, Comm *control, const Case *c, size_t micro, size_t step)
+{
+    int32_t token[SAMPLES * T], target[SAMPLES * T], first[SAMPLES * T];
+    size_t begin, share = ddp_share(c->samples, control->rank, control->size, &begin);
+    int64_t valid = 0;
+    for (size_t i = 0; i < share; i++)
+        sample(begin + i, step, token + i * T, target + i * T, first + i * T);
+    for (size_t n = 0; n < share * T; n++) valid += target[n] >= 0;
+    valid = ddp_sum_int(control, valid);
+    for (size_t i = 0; i < share; i += micro) {
+        zero_micro(zero, i + micro >= share);
+        model_set_batch(m, token + i * T, NULL, target + i * T, micro, T);
+        model_set_documents(m, first + i * T);
+        model_set_dropout(m, c->dropout, 5, (uint32_t)step, step * c->samples + begin + i);
+        model_forward_backward(m, 1 / (float)valid);
+    }
+    double loss = ddp_sum(control, model_step_finish(m)) / (double)valid;
+    zero_reduce(zero);
+    return loss;
+}
+
+// Model, replicas and optimizer of one rank.
+typedef struct {
+    Mem mem;
+    Dev *cpu, *dev;
+    Comm *dp, *control;
+    Model *model;
+    Zero *zero;
+    Optim optim;
+    OffloadSettings store;
+    char path[64];
+} Replica;
+
+static void replica_open(Replica *r, Comm *world, const Case *c)
+{
+    *r = (Replica){.cpu = dev_cpu_create(1)};
+    r->cpu->deterministic = c->deterministic;
+    r->dev = c->x_type == X_FP32 ? r->cpu : narrow_create(r->cpu, (NarrowOptions){.x_type = c->x_type});
+    comm_set_ordered(world, c->deterministic);
+    r->dp = comm_split(world, 0, world->rank, "dp");
+    r->control = comm_split(world, 0, world->rank, "control");
+    OptimSettings optim = {.name = c->optim, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
+                           .momentum = 0.95f, .clip = c->clip, .agc = c->agc};
+    Params params;
+    Unit *unit;
+    model_describe(c->shape, &params, &unit);
+    ZeroCut cut = zero_cut(&params, optim_kind(c->optim), c->agc > 0, c->deterministic, c->stage, world->rank,
+                           world->size);
+    free(unit);
+    params_free(&params);
+    ModelOptions options = {.sequences = c->samples, .recompute = c->recompute,
+                            .shard = zero_shard(&cut, r->dev, c->stage, c->offload != OFFLOAD_NONE)};
+    snprintf(r->path, sizeof r->path, "/tmp/replica_%d_%d", getpid(), world->rank);
+    r->store = (OffloadSettings){.mode = c->offload, .path = r->path, .n_slots = 2};
+    size_t micro = c->micro ? c->micro : c->samples / (size_t)world->size;
+    r->model = model_allocate_with(c->shape, r->dev, &r->mem, micro, T, true, options);
+    ZeroSettings set = {.stage = c->stage, .overlap = c->overlap, .reshard = c->reshard, .bucket_bytes = c->bucket,
+                        .narrow = c->narrow,
+                        .store = c->offload != OFFLOAD_NONE ? &r->store : NULL};
+    r->zero = zero_create(r->model, set, cut, r->dp, r->control);
+    r->optim = zero_optim(r->zero, optim);
+    zero_init_weights(r->zero, &r->optim, 1);
+}
+
+static void replica_close(Replica *r)
+{
+    optim_free(&r->optim);
+    zero_free(r->zero);
+    model_free(r->model);
+    mem_free_all(&r->mem);
+    if (r->dev != r->cpu) narrow_free(r->dev);
+    dev_cpu_free(r->cpu);
+}
+
+// The weights of make_weights_lively, which wants a whole array.
+static void enliven(Replica *r)
+{
+    ZeroWhole whole = zero_whole(r->zero, &r->optim);
+    zero_gather_whole(r->zero, &r->optim, &whole);
+    if (whole.weights) {
+        Model view = *r->model;
+        view.weights = whole.weights;
+        view.x_weights = (X *)whole.weights; // not renewed here
+        view.shard = (ModelShard){0};
+        make_weights_lively(&view);
+    }
+    zero_scatter_whole(r->zero, &r->optim, &whole);
+    zero_whole_free(&whole);
+}
+
+static void keep_whole(Replica *r, Outcome *out)
+{
+    ZeroWhole whole = zero_whole(r->zero, &r->optim);
+    zero_gather_whole(r->zero, &r->optim, &whole);
+    if (whole.weights) {
+        memcpy(out->weights, whole.weights, out->n * sizeof(float));
+        for (int s = 0; s < r->optim.kind->n_states; s++) {
+            out->state_bytes[s] = whole.state[s].n_bytes;
+            out->state[s] = malloc(whole.state[s].n_bytes + 1);
+            assert_non_null(out->state[s]);
+            if (whole.state[s].n_bytes) memcpy(out->state[s], whole.state[s].data, whole.state[s].n_bytes);
+        }
+    }
+    zero_whole_free(&whole);
+}
+
+static void play(Comm *world, void *arg)
+{
+    Outcome *out = arg;
+    const Case *c = out->c;
+    Replica r;
+    replica_open(&r, world, c);
+    enliven(&r);
+    int rank = world->rank;
+    comm_reset_counts(world);
+    if (c->slow > 0) comm_set_slow(world, 0, c->slow);
+    for (int k = 0; k < c->steps; k++) {
+        double loss = one_step(r.model, r.zero, r.control, c, r.model->max_batch, (size_t)k);
+        if (rank == 0 && k == 0) out->loss = loss;
+        if (k == 0) zero_gather_grads(r.zero, out->grads);
+        double norm = optim_step(&r.optim, r.model, 0.01);
+        zero_end(r.zero);
+        if (rank == 0 && k == 0) out->norm = norm;
+    }
+    memcpy(out->count[rank], r.dp->count, sizeof r.dp->count);
+    memcpy(out->tag[rank], r.mem.tag_bytes, sizeof r.mem.tag_bytes);
+    out->shard[rank] = r.zero->cut.at[r.zero->cut.n_units];
+    keep_whole(&r, out);
+    out->agree[rank] = true;
+    if (!r.model->shard.x_weights && c->x_type == X_FP32) { // everyone has all weights
+        size_t n = out->n;
+        out->agree[rank] = ddp_agree(r.dp, r.model->weights, n);
+        if (rank == world->size - 1) r.model->weights[n - 1] = nextafterf(r.model->weights[n - 1], 1e9f);
+        if (world->size > 1) out->agree[rank] &= !ddp_agree(r.dp, r.model->weights, n);
+    }
+    replica_close(&r);
+}
+
+static Outcome run(Case c)
+{
+    Params params;
+    Unit *unit;
+    model_describe(c.shape, &params, &unit);
+    Outcome out = {.c = &c, .n = params.n_elems};
+    out.grads = malloc(out.n * sizeof *out.grads);
+    out.weights = malloc(out.n * sizeof *out.weights);
+    assert_true(out.grads && out.weights);
+    free(unit);
+    params_free(&params);
+    comm_threads_run(c.ranks, play, &out);
+    for (int r = 0; r < c.ranks; r++) assert_true(out.agree[r]);
+    out.c = NULL;
+    return out;
+}
+
+static void release(Outcome *o)
+{
+    free(o->grads), free(o->weights);
+    for (int s = 0; s < OPTIM_STATES; s++) free(o->state[s]);
+}
+
+static inline bool same_weights(const Outcome *a, const Outcome *b)
+{
+    bool same = memcmp(a->weights, b->weights, a->n * sizeof *a->weights) == 0;
+    for (int s = 0; s < OPTIM_STATES; s++) {
+        same &= a->state_bytes[s] == b->state_bytes[s];
+        if (same && a->state_bytes[s]) same &= memcmp(a->state[s], b->state[s], a->state_bytes[s]) == 0;
+    }
+    return same;
+}
+
+// Fast mode. A gradient is the sum of its tokens' gradients, t = 1 .. S, each the result of sums of its own. Both runs
+// add the same terms in some order, so each is within gamma(n) sum |term| of the exact sum, gamma(n) = n u / (1 - n u),
+// u = 2^-24, n the longest chain of additions that a term goes through (Higham, Accuracy and Stability, section 4.2);
+// the two differ by twice that. In norms: sum |term| is at most the sum over tokens of |gradient of the token|, which
+// this function computes.
+static inline double sample_norms(Case c)
+{
+    double sum = 0;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    Model *m = model_allocate(c.shape, dev, &mem, 1, T, true);
+    params_init(&m->params, 1, m->weights);
+    make_weights_lively(m);
+    int64_t valid = 0;
+    for (int twice = 0; twice < 2; twice++)
+        for (size_t i = 0; i < SAMPLES; i++) {
+            int32_t token[T], target[T], first[T], one[T];
+            sample(i, 0, token, target, first);
+            for (size_t t = 0; t < T; t++) {
+                if (target[t] < 0) continue;
+                if (!twice) { valid++; continue; }
+                for (size_t s = 0; s < T; s++) one[s] = s == t ? target[s] : -1; // the gradient of one token's loss
+                dev->zero(dev, m->grads, m->params.n_elems * sizeof(float));
+                model_set_batch(m, token, NULL, one, 1, T);
+                model_set_documents(m, first);
+                model_set_dropout(m, c.dropout, 5, 0, i);
+                model_forward_backward(m, 1 / (float)valid);
+                sum += clip_norm(dev, &m->params, m->grads, 1);
+            }
+        }
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+    return sum;
+}
+
+// What two runs' gradients may differ by in norm. A token's own gradient is made by sums of at most T rows of
+// max(F, V, C) products each, layer upon layer: its rounding is that of L + 2 units with that many terms each, in both.
+static inline double fast_terms(const Case *c)
+{
+    return SAMPLES * T + (double)(c->shape->layers + 2) * T * 130;
+}
+
+static inline double fast_bound(Case c)
+{
+    return 2 * fast_terms(&c) * (FLT_EPSILON / 2) * sample_norms(c);
+}
+
+static inline double apart(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)a[i] - b[i];
+        sum += d * d;
+    }
+    return sqrt(sum);
+}
+
+#endif

@@ -1,0 +1,333 @@
+// test_zero: every stage of ZeRO on 1 to 4 ranks, played by threads, against one rank: loss, all gradients, weights and
+// optimizer state, bit for bit on a deterministic device; within the bound of the order of sums else. Bytes held and
+// bytes sent against the formulas.
+#include "replica_run.h"
+
+static const ModelShape wide = { // matrices of several blocks of 2048, the last one partial
+    .layers = 2, .channels = 60, .heads = 4, .kv_heads = 4, .head_size = 15, .ffn = 100, .vocab = 101, .context = 10,
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
+static const ModelShape *const families[] = {&gpt, &llama, &wide}; // tied, and not
+
+// Every stage on 2, 3 and 4 ranks, in one micro-batch and in four: the bits of one rank. (A rank's share is a power of
+// two of samples, whatever their number: its gradient is a whole subtree.)
+static void test_deterministic_stages_are_one_rank(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * 3; i++) {
+        int f = i % 2, ranks = 2 + i / 2;
+        Case c = {.ranks = 1, .shape = families[f], .samples = ranks == 3 ? 24 : 16, .micro = 2, .deterministic = true,
+                  .overlap = true, .reshard = true, .optim = i == 2 ? OPTIM_SGD : OPTIM_ADAMW, .dropout = 0.2f,
+                  .clip = 0.5f, .steps = STEPS};
+        Outcome one = run(c);
+        assert_true(one.norm > 1 && one.loss > 0); // the clip is at work
+        c.ranks = ranks;
+        for (int k = 0; k < 4 * 2; k++) {
+            c.stage = k % 4, c.micro = c.samples / (size_t)ranks / (k < 4 ? 1 : 4);
+            Outcome r = run(c);
+            if (r.loss != one.loss || r.norm != one.norm || !same_weights(&r, &one) ||
+                memcmp(r.grads, one.grads, one.n * sizeof *one.grads))
+                fail_msg("family %d, %d ranks, stage %d, micro %zu: other bits: loss %.17g, one rank %.17g; "
+                         "norm %.17g, %.17g; weights %g apart, gradients %g", f, c.ranks, c.stage, c.micro, r.loss,
+                         one.loss, r.norm, one.norm, apart(r.weights, one.weights, one.n),
+                         apart(r.grads, one.grads, one.n));
+            release(&r);
+        }
+        release(&one);
+    }
+}
+
+// Every optimizer, whatever it allows the cut to be.
+static void test_every_optimizer(void **state)
+{
+    (void)state;
+    for (int o = 0; o < OPTIM_NAMES; o++)
+        for (int agc = 0; agc < 2; agc++) {
+            Case c = {.ranks = 1, .shape = families[1 + (o + 1) % 2], .samples = 8, .micro = 2, .deterministic = true,
+                      .overlap = true, .reshard = true, .optim = (OptimName)o, .clip = 0.5f,
+                      .agc = agc ? 0.02f : 0, .steps = STEPS};
+            if (agc && o % 3) continue;
+            Outcome one = run(c);
+            c.ranks = 4;
+            for (c.stage = 1; c.stage <= 3; c.stage += 2) {
+                Outcome r = run(c);
+                if (!same_weights(&r, &one))
+                    fail_msg("%s, stage %d: weights %g apart", optim_kind(c.optim)->name, c.stage,
+                             apart(r.weights, one.weights, one.n));
+                release(&r);
+            }
+            release(&one);
+        }
+}
+
+// Fast mode: 1 to 4 ranks, all stages, with and without overlap, resharding and accumulation. SGD: gradients.
+static void test_fast_stages_are_close(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        Case c = {.ranks = 1, .shape = families[f], .samples = SAMPLES, .optim = OPTIM_SGD, .dropout = 0.2f, .steps = 2};
+        double bound = fast_bound(c);
+        Outcome one = run(c);
+        assert_true(bound < 0.1 * one.norm);
+        for (c.ranks = 2; c.ranks <= 4; c.ranks++)
+            for (int i = 0; i < 3 * 2 * 2 * 2; i++) {
+                c.stage = 1 + i % 3, c.overlap = i / 3 % 2, c.reshard = i / 6 % 2, c.micro = i / 12 % 2 * 2;
+                Outcome r = run(c);
+                double diff = apart(r.grads, one.grads, one.n);
+                if (!(diff <= bound))
+                    fail_msg("%d ranks, stage %d, overlap %d, reshard %d, micro %zu: gradients %g apart, bound %g, norm %g",
+                             c.ranks, c.stage, c.overlap, c.reshard, c.micro, diff, bound, one.norm);
+                assert_true(fabs(r.loss - one.loss) <= fast_terms(&c) * FLT_EPSILON * one.loss);
+                assert_true(fabs(r.norm - one.norm) <= bound + fast_terms(&c) * FLT_EPSILON * one.norm);
+                // a step of SGD moves weights by lr times what the gradients differ by, and the next gradient by as much
+                // as the curvature makes of that; it is only looked for gross errors here
+                assert_true(apart(r.weights, one.weights, one.n) <= 0.01 * one.norm * 0.1);
+                release(&r);
+            }
+        release(&one);
+    }
+}
+
+// What does not change an order of sums changes no bit, on the same ranks: overlap, resharding, recomputation, and in
+// stages 2 and 3 the same sums of micro-batches.
+static void test_switches_keep_bits(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        Case c = {.ranks = 3, .shape = families[f], .samples = 12, .micro = 2, .stage = 2, .optim = OPTIM_ADAMW,
+                  .clip = 0.5f, .steps = STEPS};
+        Outcome first = run(c);
+        for (int i = 0; i < 8; i++) {
+            c.stage = 2 + (i > 1), c.overlap = i % 2, c.reshard = i / 2 % 2;
+            c.recompute = (RecomputePolicy){.mode = i < 4 ? RECOMPUTE_NONE : RECOMPUTE_EVERY, .every = (size_t)i - 4};
+            Outcome r = run(c);
+            assert_true(same_weights(&r, &first));
+            release(&r);
+        }
+        release(&first);
+    }
+}
+
+// 16-bit storage: the master weights are a shard, gathered are the 16-bit ones.
+static void test_narrow_weights(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        Case c = {.ranks = 1, .shape = families[i], .samples = 16, .micro = 2, .deterministic = true, .overlap = true,
+                  .reshard = true, .x_type = i ? X_FP16 : X_BF16, .optim = OPTIM_ADAMW, .clip = 0.5f, .steps = STEPS};
+        Outcome one = run(c);
+        for (c.ranks = 2; c.ranks <= 4; c.ranks += 2)
+            for (c.stage = 0; c.stage <= 3; c.stage++) {
+                Outcome r = run(c);
+                assert_true(r.loss == one.loss && same_weights(&r, &one));
+                release(&r);
+            }
+        release(&one);
+    }
+}
+
+// Gradients that travel in 16 bits: each rank's is rounded once, by at most u = 2^-9 (bfloat16) of each element, and
+// their fp32 sum once more. So in norm they leave the run with fp32 messages by at most u sum |g_r| + u |sum g_r (1 +
+// u)|, and sum |g_r| is at most the sum of the tokens' norms (twice that, for the rounding of the 16-bit activations in
+// what sample_norms computes in fp32). Half the bytes.
+static void test_narrow_reduction(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * 4; i++) {
+        Case c = {.ranks = 2, .shape = families[i % 2], .samples = SAMPLES, .micro = 4, .stage = i / 2, .overlap = true,
+                  .reshard = true, .x_type = X_BF16, .optim = OPTIM_SGD, .steps = 1};
+        Outcome wide = run(c);
+        double bound = 0x1p-9 * (2 * sample_norms(c) + 1.01 * wide.norm);
+        c.narrow = true;
+        Outcome r = run(c);
+        CommKind kind = c.stage ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE;
+        assert_int_equal(2 * r.count[0][kind].sent, wide.count[0][kind].sent);
+        double diff = apart(r.grads, wide.grads, r.n);
+        if (!(diff > 0 && diff <= bound))
+            fail_msg("stage %d: gradients %g apart, bound %g, norm %g", c.stage, diff, bound, wide.norm);
+        release(&r), release(&wide);
+    }
+}
+
+// State in a store, and with it the master weights of 16-bit storage: no bit changes, and the door holds two units.
+static void test_offload_keeps_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        Case c = {.ranks = 1, .shape = families[i % 2], .samples = 8, .micro = 2, .deterministic = true,
+                  .reshard = true, .overlap = true, .x_type = i < 4 ? X_FP32 : X_BF16,
+                  .optim = i == 2 ? OPTIM_MUON : i == 3 ? OPTIM_ADAMW8BIT : OPTIM_ADAMW, .clip = 0.5f,
+                  .agc = i == 1 ? 0.02f : 0, .steps = STEPS};
+        Outcome one = run(c);
+        for (int j = 0; j < 6; j++) {
+            c.ranks = j < 2 ? 1 : 2, c.stage = j < 2 ? 0 : j - 2, c.offload = j % 2 ? OFFLOAD_DISK : OFFLOAD_CPU;
+            Outcome r = run(c);
+            if (!same_weights(&r, &one))
+                fail_msg("case %d, %d ranks, stage %d, offload %d: weights %g apart", i, c.ranks, c.stage, c.offload,
+                         apart(r.weights, one.weights, one.n));
+            assert_true(c.optim == OPTIM_MUON || r.tag[0][MEM_OPTIM] < one.tag[0][MEM_OPTIM] + 3 * OFFLOAD_BLOCK);
+            release(&r);
+        }
+        release(&one);
+    }
+}
+
+// Bytes by tag: the shards of all ranks add up to one rank's, and no rank has more than its cut says.
+static void test_memory(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++)
+        for (int ranks = 2; ranks <= 4; ranks++)
+            for (int stage = 0; stage <= 3; stage++) {
+                Case c = {.ranks = ranks, .shape = families[f], .samples = SAMPLES, .stage = stage, .overlap = true,
+                          .reshard = true, .optim = OPTIM_ADAMW, .steps = 1};
+                Outcome r = run(c);
+                size_t P = r.n, shards = 0;
+                for (int k = 0; k < ranks; k++) {
+                    size_t own = stage ? r.shard[k] : P;
+                    assert_int_equal(r.tag[k][MEM_PARAMS], 4 * (stage < 3 ? P : own));
+                    assert_int_equal(r.tag[k][MEM_GRADS], 4 * (stage < 2 ? P : own));
+                    assert_int_equal(r.tag[k][MEM_OPTIM], 8 * (stage < 1 ? P : own));
+                    // uneven by at most one element a unit: 1/N, and the padding that is not there
+                    assert_true(!stage || (own * (size_t)ranks <= P + (size_t)ranks * (c.shape->layers + 2) &&
+                                           own * (size_t)ranks + (size_t)ranks * (c.shape->layers + 2) >= P));
+                    shards += r.shard[k];
+                }
+                assert_true(!stage || shards == P);
+                release(&r);
+            }
+}
+
+// Elements sent, over all ranks: P (N - 1) for a reduce_scatter or an all_gather of everything.
+static void test_traffic(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * 3 * 3 * 2 * 2; i++) {
+        int f = i % 2, ranks = 2 + i / 2 % 3, stage = 1 + i / 6 % 3;
+        bool keep = i / 18 % 2;
+        size_t micro = i / 36 % 2 ? 3 : 0, micros = micro ? SAMPLES / (size_t)ranks / micro : 1;
+        if (micro && SAMPLES / (size_t)ranks % micro) continue;
+        Case c = {.ranks = ranks, .shape = families[f], .samples = SAMPLES, .micro = micro, .stage = stage,
+                  .overlap = true, .reshard = !keep, .optim = OPTIM_ADAMW, .steps = STEPS};
+        Outcome r = run(c);
+        size_t reduced = 0, gathered = 0, each = r.n * (size_t)(ranks - 1) * 4 * STEPS;
+        for (int k = 0; k < ranks; k++) {
+            reduced += r.count[k][COMM_REDUCE_SCATTER].sent;
+            gathered += r.count[k][COMM_ALL_GATHER].sent;
+            assert_int_equal(r.count[k][COMM_ALL_REDUCE].calls, 0);
+        }
+        assert_int_equal(reduced, each * (stage == 1 ? 1 : micros));
+        assert_int_equal(gathered, stage < 3 || keep ? each : 2 * each * micros);
+        release(&r);
+    }
+}
+
+// What overlaps is started early: while a unit runs the next one's weights are on their way, and behind its backward its
+// gradient is. The naive twin has neither. (What that saves is for the benchmark to say.)
+typedef struct {
+    Zero *zero;
+    UnitHooks inner;
+    int early_weights, early_grads, late_weights;
+} Spy;
+
+static int in_slot(const ZeroSlot *slots, int n, int unit)
+{
+    for (int i = 0; i < n; i++)
+        if (slots[i].unit == unit) return 1;
+    return 0;
+}
+
+static void spy_before(void *self, int unit, UnitPass pass)
+{
+    Spy *s = self;
+    int next = unit + (pass == PASS_FORWARD ? 1 : -1);
+    s->inner.before(s->inner.self, unit, pass);
+    if (next >= 0 && next < s->zero->model->n_units) s->early_weights += in_slot(s->zero->weights, ZERO_SLOTS, next);
+    if (pass == PASS_FORWARD && unit > 1) s->late_weights += in_slot(s->zero->weights, ZERO_SLOTS, unit - 1);
+}
+
+static void spy_after(void *self, int unit, UnitPass pass)
+{
+    Spy *s = self;
+    s->inner.after(s->inner.self, unit, pass);
+    if (pass == PASS_BACKWARD) s->early_grads += in_slot(s->zero->grads, ZERO_SLOTS, unit);
+}
+
+static void play_spied(Comm *world, void *arg)
+{
+    const Case *c = arg;
+    Replica r;
+    replica_open(&r, world, c);
+    Spy spy = {.zero = r.zero, .inner = r.model->hooks};
+    r.model->hooks = (UnitHooks){.self = &spy, .before = spy_before, .after = spy_after};
+    one_step(r.model, r.zero, r.control, c, c->samples / 2, 0);
+    zero_end(r.zero);
+    int n = r.model->n_units;
+    assert_int_equal(spy.early_weights, c->overlap ? 2 * (n - 1) : 0);
+    assert_int_equal(spy.early_grads, c->overlap ? n : 0);
+    assert_int_equal(spy.late_weights, 0); // gone behind the unit
+    replica_close(&r);
+}
+
+static void test_overlap_starts_early(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        Case c = {.ranks = 2, .shape = &llama, .samples = 4, .stage = 3, .reshard = true, .overlap = i,
+                  .optim = OPTIM_SGD, .steps = 1};
+        comm_threads_run(2, play_spied, &c);
+    }
+}
+
+// All cuts of all ranks, played here: every element once, in order, at legal borders.
+static void test_cuts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 * OPTIM_NAMES * 2 * 2; i++) {
+        OptimName name = (OptimName)(i / 3 % OPTIM_NAMES);
+        bool agc = i / (3 * OPTIM_NAMES) % 2, deterministic = i / (6 * OPTIM_NAMES);
+        Params params;
+        Unit *unit;
+        model_describe(families[i % 3], &params, &unit);
+        for (int size = 1; size <= 7; size += 2)
+            for (int u = 0; u < params.n_units; u++) {
+                size_t next, end;
+                params_unit_range(&params, u, &next, &end);
+                for (int rank = 0; rank < size; rank++) {
+                    ZeroCut cut = zero_cut(&params, optim_kind(name), agc, deterministic, 1, rank, size);
+                    assert_int_equal(cut.begin[u], next);
+                    assert_int_equal(cut.at[u + 1] - cut.at[u], cut.count[u * size + rank]);
+                    next += cut.count[u * size + rank];
+                    for (int r = 0; r < params.n_rows && rank < size - 1; r++) {
+                        const Param *row = &params.row[r];
+                        bool within = next > row->offset && next < row->offset + row->n_elems;
+                        OptimCut kind = agc ? OPTIM_TENSOR : optim_kind(name)->cut;
+                        if (within && kind == OPTIM_TENSOR) fail_msg("a cut within %s", row->name);
+                        if (within && (kind == OPTIM_BLOCK || deterministic))
+                            assert_int_equal((next - row->offset) % UPDATE_BLOCK, 0);
+                    }
+                    zero_cut_free(&cut);
+                }
+                assert_int_equal(next, end);
+            }
+        free(unit);
+        params_free(&params);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_deterministic_stages_are_one_rank),
+        cmocka_unit_test(test_every_optimizer),
+        cmocka_unit_test(test_fast_stages_are_close),
+        cmocka_unit_test(test_switches_keep_bits),
+        cmocka_unit_test(test_narrow_weights),
+        cmocka_unit_test(test_narrow_reduction),
+        cmocka_unit_test(test_offload_keeps_bits),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_overlap_starts_early),
+    };
+    return cmocka_run_group_tests_name("zero", tests, NULL, NULL);
+}
