@@ -4,9 +4,10 @@
 //
 // This is the whole loop. Where to look next: run_step.c for what a step does, model.c and block.c for the
 // network, dev.h for the operations, optim.c and schedule.c for the update. Every setting is a row of
-// config_table.c.
+// config_keys.c. With mpiexec -n N in front every rank runs this loop on its share of each batch (run_ranks.c).
 #include "blas.h"
 #include "check.h"
+#include "launch.h"
 #include "run.h"
 
 #include <signal.h>
@@ -33,18 +34,22 @@ int main(int argc, char **argv)
     blas_choose(argv);
     static Config cfg;
     static Run run;
+    Comm *world = launch_start();
     config_defaults(&cfg);
+    config_set_derived(&cfg, "parallel.dp", world->size);
     config_parse(&cfg, argc, argv);
     config_resolve(&cfg);
-    Dev *cpu = dev_cpu_create((int)cfg.run.threads), *dev = run_device(&cfg, cpu);
-    run_open(&run, &cfg, dev);
+    Dev *cpu = dev_cpu_create(launch_threads(world, cfg.run.threads)), *dev = run_device(&cfg, cpu);
+    run_open(&run, &cfg, dev, world);
+    launch_places(world, stdout);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
 
     const double flops_per_token = model_flops_per_token(&run.model->shape, run.model->shape.context);
     long step = run.first_step, saved_at = -1;
     int skipped = 0; // updates in a row that were not finite
-    while (step < run.last_step && !stop_requested) {
+    bool stopped = false;
+    while (step < run.last_step && !(stopped = run_any(&run, stop_requested))) {
         StepResult r = run_step(&run, step++); // from here on `step` counts finished updates
         if (run.cfg.run.account && step == run.first_step + 1) run_account(&run);
         mem_seal(&run.mem);
@@ -67,9 +72,10 @@ int main(int argc, char **argv)
     }
 
     bool saved = saved_at == step || run_save(&run, step);
-    if (!stop_requested) run_sample(&run, step);
-    run_end(&run, step, stop_requested);
+    if (!stopped) run_sample(&run, step);
+    run_end(&run, step, stopped);
     run_close(&run);
     run_device_free(dev, cpu);
+    launch_stop(world);
     return saved ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 // plan: what a run will need, from its configuration alone: memory to the byte, parameters, operations, schedule.
 //
-//   build/plan memory    CONFIG [--section.key=value ...] [--json]
+//   build/plan memory    CONFIG [--section.key=value ...] [--ranks N] [--json]
 //   build/plan table     CONFIG [--section.key=value ...]
 //   build/plan recompute CONFIG [--section.key=value ...]
 //   build/plan params    CONFIG [--section.key=value ...]
@@ -12,8 +12,8 @@
 //   build/plan noise
 //
 // CONFIG and the keys are those of build/train, and what train would refuse is refused here. Nothing is
-// allocated, so any preset can be planned on any machine. --json prints what the run itself writes to
-// account.json with --run.account=true.
+// allocated, so any preset can be planned on any machine, for any number of ranks. --json prints what the run
+// itself writes to account.json with --run.account=true.
 //
 // Exit status: 0, 1 for a configuration that cannot be planned, 2 for a wrong command line.
 #include "account.h"
@@ -23,11 +23,13 @@
 #include "plan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char usage[] =
     "usage: plan WHAT CONFIG [--section.key=value ...]\n"
-    "  memory      bytes that a training run holds, by tag, with their formulas; --json: as account.json has them\n"
+    "  memory      bytes that a training run holds, by tag, with their formulas; --json: as account.json has them;\n"
+    "              --ranks N: of a run on N ranks (mpiexec -n N), rank by rank\n"
     "  table       bytes for every precision and optimizer, and for every precision and recomputation (markdown)\n"
     "  recompute   what each mode of recomputation keeps and does again\n"
     "  params      the parameter table and its totals\n"
@@ -56,10 +58,29 @@ static void print_schedule(Config *cfg, Run *run, const char *svg)
 
 // ---- what needs the run's buffers, counted
 
-static void print_memory(const Run *run, bool json)
+// Rank 0 in full, the others by tag; each checked against its formulas.
+static void print_memory(const Config *cfg, Run *run, Dev *dev, bool json)
 {
-    if (json) account_print(&run->mem, stdout);
-    else plan_print_memory(run, stdout);
+    int n = (int)cfg->parallel.dp;
+    AccountRank *rank = calloc((size_t)n, sizeof *rank);
+    if (!rank) die("plan: no memory for %d ranks", n);
+    for (int r = 0; r < n; r++) {
+        plan_open(run, cfg, dev, r);
+        rank[r] = account_rank(&run->mem, NULL, NULL);
+        for (int tag = 0; tag < MEM_TAGS; tag++) plan_checked(run, (MemTag)tag);
+        if (r == 0 && !json) plan_print_memory(run, stdout);
+        plan_close(run);
+    }
+    if (json) account_print(rank, n, stdout);
+    if (!json && n > 1) printf("\n%-5s", "rank");
+    for (int tag = 0; !json && n > 1 && tag < MEM_TAGS; tag++) printf(" %17s", mem_tag_name((MemTag)tag));
+    if (!json && n > 1) printf(" %17s\n", "total");
+    for (int r = 0; !json && n > 1 && r < n; r++) {
+        printf("%-5d", r);
+        for (int tag = 0; tag < MEM_TAGS; tag++) printf(" %17zu", rank[r].bytes[tag]);
+        printf(" %17zu\n", rank[r].total);
+    }
+    free(rank);
 }
 
 static void print_recompute(const Run *run)
@@ -89,8 +110,8 @@ static void print_counted(Plan plan, Config *cfg, Run *run, bool json)
     if (plan == FP8 && cfg->numerics.dtype != CONFIG_DTYPE_FP8)
         die("numerics.dtype is not fp8 (try --numerics.dtype=fp8)");
     Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
-    plan_open(run, cfg, dev);
-    if (plan == MEMORY) print_memory(run, json);
+    if (plan == MEMORY) print_memory(cfg, run, dev, json);
+    plan_open(run, cfg, dev, 0);
     if (plan == RECOMPUTE) print_recompute(run);
     if (plan == PARAMS) plan_print_params(run, stdout);
     if (plan == FLOPS) plan_print_flops(run, stdout);
@@ -111,6 +132,15 @@ static Plan plan_named(const char *what)
     die_usage("%s: not a plan (did you mean plan %s? plan --help lists them)", what, name[best]);
 }
 
+static long number_of_ranks(const char *text)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1 || n > 1000000)
+        die_usage("--ranks: '%s' is no number of ranks (write --ranks 4)", text);
+    return n;
+}
+
 int main(int argc, char **argv)
 {
     static Config cfg;
@@ -128,20 +158,23 @@ int main(int argc, char **argv)
     if (alone && argc > 2) die_usage("%s: plan %s takes no argument", argv[2], name[plan]);
 
     bool json = false;
-    const char *svg = NULL;
+    const char *svg = NULL, *ranks = NULL;
     int n = 1; // argv[1 ...]: what train would be given
     argv[1] = argv[0];
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--json")) json = true;
+        else if (!strcmp(argv[i], "--ranks")) ranks = i + 1 < argc ? argv[++i] : "";
         else if (!strcmp(argv[i], "--svg")) svg = i + 1 < argc ? argv[++i] : "";
         else argv[1 + n++] = argv[i];
     }
     if (json && plan != MEMORY) die_usage("--json: only for plan memory");
+    if (ranks && plan != MEMORY) die_usage("--ranks: only for plan memory");
     if (svg && plan != SCHEDULE) die_usage("--svg: only for plan schedule");
     if (svg && !*svg) die_usage("--svg: no file (write --svg FILE)");
 
     if (!alone) {
         config_defaults(&cfg);
+        if (ranks) config_set_derived(&cfg, "parallel.dp", number_of_ranks(ranks));
         config_parse(&cfg, n, argv + 1);
         config_resolve(&cfg);
     }

@@ -89,12 +89,22 @@ gen_recompute() { fenced "$build/plan" recompute gpt2-124m; }
 gen_memory() { fenced memory_table; }
 memory_table() { "$build/plan" memory gpt2-124m >"$tmp/memory" && sed '/^tag *buffer/,$d' "$tmp/memory"; }
 gen_memory-table() { "$build/plan" table gpt2-124m; }
+gen_filter() { "$build/filter" --list; }
+gen_zero-holds() { "$build/zero" holds gpt2-124m --ranks 4; }
+gen_collectives-ring() { fenced "$build/collectives" steps ring 4; }
+gen_collectives-cost() { fenced "$build/collectives" cost 8 5e-6 1e-10; }
+gen_mesh() { fenced "$build/mesh" 16 --pp 2 --cp 2 --tp 2 --ep 2; }
+gen_offload-need() { "$build/offload" need; }
+gen_pipeline-compare() { "$build/pipeline" compare --stages 4 --micro 8; }
+gen_pipeline-grids() { fenced pipeline_grids; }
+pipeline_grids() { for k in gpipe 1f1b interleaved zb-h1 zb-v; do "$build/pipeline" $k --stages 4 --micro 8; echo; done; }
+gen_pipeline-proof() { fenced "$build/pipeline" zb-v --stages 4 --micro 8 --check; }
 gen_schedule() {
     fenced "$build/plan" schedule gpt3-175b --batch.ramp_from=32768 --batch.ramp_tokens=4000000000 --optim.ramp_lr=sqrt
 }
 
 # What was measured: the files that the commands left behind.
-measured='run|run-text|samples|bench|matmul-ladder|mutate|optimizers-race|optimizers-decay|packing|precision'
+measured='run|run-text|samples|bench|matmul-ladder|mutate|optimizers-race|optimizers-decay|packing|precision|zero-overlap|collectives-run|offload-measured'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
@@ -104,6 +114,9 @@ gen_mutate() { left_by mutate.md; }                # make mutate
 gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race --steps 300 >runs/optimizers_race.md
 gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
+gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md
+gen_offload-measured() { left_by offload.md; }          # build/offload measure runs >runs/offload.md
+gen_collectives-run() { [ -f runs/collectives.txt ] && fenced cat runs/collectives.txt; } # mpiexec -n 4 build/collectives run 4000000
 gen_packing() { # the data of make run
     [ -f runs/stories/data/train_000000.bin ] && "$build/packing" runs/stories/data/train_000000.bin 256 64 1024 0
 }

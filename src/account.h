@@ -1,9 +1,14 @@
-// account: what a run holds in memory, as JSON. Layer 0.
+// account: what the ranks of a run hold and send, as JSON. Layer 2.
 //
 // The plan (build/plan memory --json) and the run (account.json) write the same object with the same keys,
 // so that the two can be compared by a program.
+//
+//   {"memory": {"0": {"parameters": BYTES, ..., "total": BYTES, "peak": BYTES}, "1": ...},
+//    "traffic": {"0": {"dp": {"all_reduce": {"calls": 1, "payload": BYTES, "sent": BYTES, "received": BYTES, "waited":
+//                SECONDS}}, "control": ...}, "1": ...}}
 #ifndef ACCOUNT_H
 #define ACCOUNT_H
+#include "comm.h"
 #include "mem.h"
 
 #include <stdio.h>
@@ -11,11 +16,20 @@
 extern "C" {
 #endif
 
-// {"parameters": BYTES, ..., "scratch": BYTES, "total": BYTES, "peak": BYTES} and a newline: the bytes held
-// by tag, their sum, and the highest sum so far.
-void account_print(const Mem *mem, FILE *out);
-// Writes {"memory": that object} to path; dies when that fails.
-void account_write(const Mem *mem, const char *path);
+enum { ACCOUNT_DP, ACCOUNT_CONTROL, ACCOUNT_GROUPS };
+
+// One rank's counters: the bytes held by tag, their sum, and the highest sum so far; and what its groups counted.
+typedef struct {
+    size_t bytes[MEM_TAGS], total, peak;
+    CommCount count[ACCOUNT_GROUPS][COMM_KINDS];
+} AccountRank;
+
+// As they are now. dp and control may be NULL: no traffic.
+AccountRank account_rank(const Mem *mem, const Comm *dp, const Comm *control);
+// The object "memory" of n ranks, and a newline.
+void account_print(const AccountRank *rank, int n, FILE *out);
+// Writes memory and traffic to path; dies when that fails.
+void account_write(const AccountRank *rank, int n, const char *path);
 
 #ifdef __cplusplus
 }

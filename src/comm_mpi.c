@@ -261,6 +261,16 @@ static int neighbours(const Comm *world, uint64_t set_hash)
     return same;
 }
 
+// UCX, below MPICH, reads large messages out of the other process' memory (CMA) where the kernel lets it. When that
+// process was just killed, the read fails and UCX aborts the reader: a second rank that died, which may be named in
+// place of the first. So where all ranks are on this machine they are given shared memory alone, unless UCX_TLS is set.
+// (Leaving out CMA and no more brings TCP in between ranks of one machine, and MPI_Finalize was seen to hang on it.)
+static void choose_transport(void)
+{
+    const char *here = getenv("MPI_LOCALNRANKS"), *all = getenv("PMI_SIZE"); // Hydra's
+    if (here && all && !strcmp(here, all)) setenv("UCX_TLS", "posix,sysv,self", 0);
+}
+
 Comm *comm_mpi_start(void)
 {
     int level, started = 0;
@@ -269,6 +279,7 @@ Comm *comm_mpi_start(void)
     int watcher = comm_watch_start();
     // hwloc says on stderr what it misses in a container without /sys, and then works. Kept where asked for.
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
+    choose_transport();
     must(NULL, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init");
 #ifdef __GLIBC__
     on_exit(at_exit, (void *)(intptr_t)watcher);

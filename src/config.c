@@ -11,7 +11,7 @@
 //
 // Derived sizes, in the symbols of the glossary:
 //     G = H      D = C / H      F = 4C (gelu) or 8C/3 rounded up to a multiple of 64 (swiglu)    unless set
-//     accum = batch.tokens / (micro * context)
+//     accum = batch.tokens / (dp * micro * context)
 // 8C/3 with swiglu's three matrices weighs as much as 4C with two (Shazeer, arXiv 2002.05202).
 //
 // Rejected: rounding a batch that does not divide, or clamping a value to its range. A run whose settings are
@@ -200,17 +200,64 @@ static void resolve_model(Config *cfg)
     derive(cfg, "model.ffn", &cfg->model.ffn, F);
 }
 
+// A file's micro-batch may be larger than what a rank has of a batch; then its share is one micro-batch. (It changes no
+// result but by rounding. Whoever writes it on the command line means it.)
+static void fit_micro(Config *cfg)
+{
+    long share = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp;
+    bool meant = cfg->origin[row_of("batch.micro")].source == CONFIG_COMMAND_LINE;
+    if (cfg->parallel.dp > 1 && !meant && share && cfg->batch.micro > share)
+        config_set_derived(cfg, "batch.micro", share);
+}
+
 static void resolve_batch(Config *cfg)
 {
-    long micro_tokens = cfg->batch.micro * cfg->model.context;
+    char ranks[48] = "";
+    if (!cfg->parallel.dp) config_set_derived(cfg, "parallel.dp", 1);
+    fit_micro(cfg);
+    if (cfg->parallel.dp > 1) snprintf(ranks, sizeof ranks, "%ld ranks * ", cfg->parallel.dp);
+    long micro_tokens = cfg->parallel.dp * cfg->batch.micro * cfg->model.context;
     if (cfg->batch.tokens % micro_tokens) {
         long below = cfg->batch.tokens / micro_tokens * micro_tokens, above = below + micro_tokens;
-        die("%s: batch.tokens %ld is not a multiple of batch.micro %ld * model.context %ld = %ld "
-            "(nearest: %ld)", where(cfg, "batch.tokens"), cfg->batch.tokens, cfg->batch.micro,
+        die("%s: batch.tokens %ld is not a multiple of %sbatch.micro %ld * model.context %ld = %ld "
+            "(nearest: %ld)", where(cfg, "batch.tokens"), cfg->batch.tokens, ranks, cfg->batch.micro,
             cfg->model.context, micro_tokens,
             below && cfg->batch.tokens - below < above - cfg->batch.tokens ? below : above);
     }
     derive(cfg, "batch.accum", &cfg->batch.accum, cfg->batch.tokens / micro_tokens);
+}
+
+// What looks at weights that memory.offload keeps elsewhere.
+static void refuse_offloaded(const Config *cfg)
+{
+    if (cfg->memory.offload == CONFIG_OFFLOAD_NONE || !cfg->run.norms_every) return;
+    if (cfg->numerics.dtype != CONFIG_DTYPE_FP32)
+        die("%s: run.norms_every: reads the fp32 weights, which memory.offload sends away beside 16-bit ones (try "
+            "--memory.offload=none)", where(cfg, "run.norms_every"));
+}
+
+// What several ranks cannot do. A rank's gradient is a whole part of the tree over a step's sequences only where it has
+// a power of two of them (doc/deterministic.md).
+static void refuse_on_ranks(const Config *cfg)
+{
+    long ranks = cfg->parallel.dp, share = cfg->batch.tokens / cfg->model.context / ranks, power = 1;
+    if (ranks == 1) return;
+    while (2 * power <= share) power *= 2;
+    if (cfg->numerics.deterministic && share != power)
+        die("%s: numerics.deterministic on %ld ranks: each has %ld sequences of a step, which is no power of two (try "
+            "--batch.tokens=%ld)", where(cfg, "batch.tokens"), ranks, share, power * ranks * cfg->model.context);
+    if (cfg->numerics.deterministic && cfg->batch.ramp_from)
+        die("%s: batch.ramp_from with numerics.deterministic on %ld ranks: the batches in between are no powers of two "
+            "(try one of the two, or one rank)", where(cfg, "batch.ramp_from"), ranks);
+    if (cfg->numerics.deterministic && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE)
+        die("%s: parallel.reduce_dtype=storage rounds each rank's sum, so bits depend on how many there are; not with "
+            "numerics.deterministic (try fp32)", where(cfg, "parallel.reduce_dtype"));
+    if (cfg->run.noise_every)
+        die("%s: run.noise_every: measured on one rank only, this job has %ld (try 0)", where(cfg, "run.noise_every"),
+            ranks);
+    if (cfg->run.norms_every && cfg->parallel.zero)
+        die("%s: run.norms_every: needs whole gradients on rank 0, which parallel.zero=%ld has not (try "
+            "--parallel.zero=0)", where(cfg, "run.norms_every"), cfg->parallel.zero);
 }
 
 static void resolve_optim(Config *cfg)
@@ -248,6 +295,8 @@ void config_resolve(Config *cfg)
             where(cfg, "run.steps"));
     resolve_model(cfg);
     resolve_batch(cfg);
+    refuse_on_ranks(cfg);
+    refuse_offloaded(cfg);
     resolve_optim(cfg);
     derive(cfg, "eval.stride", &cfg->eval.stride, cfg->model.context);
     if (cfg->eval.stride > cfg->model.context)

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 96 };
+enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 128 };
 
 // Values of the keys with choices, in the order in which the table lists the choices.
 enum { CONFIG_NORM_LAYERNORM, CONFIG_NORM_RMSNORM };
@@ -35,6 +35,9 @@ enum {
     CONFIG_RECOMPUTE_FULL
 };
 enum { CONFIG_COMPRESS_NONE, CONFIG_COMPRESS_INT8 };
+enum { CONFIG_OFFLOAD_NONE, CONFIG_OFFLOAD_CPU, CONFIG_OFFLOAD_DISK };
+enum { CONFIG_REDUCE_FP32, CONFIG_REDUCE_STORAGE };
+enum { CONFIG_ALL_REDUCE_MPI, CONFIG_ALL_REDUCE_RING, CONFIG_ALL_REDUCE_TREE, CONFIG_ALL_REDUCE_HALVING };
 
 // Who set a key, weakest first: a later one overrides an earlier one. DERIVED: computed from other keys.
 typedef enum {
@@ -72,7 +75,7 @@ typedef struct {
     } model;
     struct {
         long tokens, micro;
-        long accum; // micro-batches per optimizer step (of the full batch); always derived
+        long accum; // micro-batches per rank and optimizer step (of the full batch); always derived
         long ramp_from, ramp_tokens;
     } batch;
     struct {
@@ -99,8 +102,20 @@ typedef struct {
     struct {
         int recompute; // CONFIG_RECOMPUTE_*
         long recompute_every;
-        int compress; // CONFIG_COMPRESS_*
+        int compress, offload; // CONFIG_COMPRESS_*, CONFIG_OFFLOAD_*
     } memory;
+    struct {
+        long dp; // ranks that share each batch: set by the program (config_set_derived), 1 when it does not
+        long zero;
+        bool reshard, overlap;
+        int reduce_dtype; // CONFIG_REDUCE_*
+    } parallel;
+    struct {
+        int all_reduce; // CONFIG_ALL_REDUCE_*
+        long bucket;
+        bool checked;
+        double slow_alpha, slow_beta;
+    } comm;
     struct {
         long tokens, stride;
     } eval;
@@ -138,7 +153,8 @@ void config_load_file(Config *cfg, const char *path);
 void config_set(Config *cfg, const char *section_key, const char *value, const char *where);
 
 // The program's own value for an integer key that was left to it (model.vocab from the tokenizer, run.steps
-// from run.minutes); shown as derived. Call config_resolve again when other keys depend on it.
+// from run.minutes, parallel.dp from the launcher); shown as derived. Call config_resolve again when other keys depend
+// on it.
 void config_set_derived(Config *cfg, const char *section_key, long value);
 
 // Reads the preset's [model] section if model.preset is set, checks that every key that was set has an

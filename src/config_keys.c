@@ -89,9 +89,10 @@ static const ConfigKey TABLE[] = {
     INT(batch, tokens, "4096", "[1, inf)", "tokens", "",
         "tokens of one optimizer step, over all micro-batches"),
     INT(batch, micro, "8", "[1, 1000000]", "sequences", "",
-        "sequences of one micro-batch: what is in memory at once"),
+        "sequences of one micro-batch on one rank: what is in memory at once; a file's value is lowered to a rank's "
+        "share of the batch"),
     INT(batch, accum, NULL, "[1, inf)", "micro-batches", "",
-        "gradient accumulation: tokens / (micro * model.context)"),
+        "gradient accumulation: tokens / (parallel.dp * micro * model.context)"),
     INT(batch, ramp_from, "0", "[0, inf)", "tokens", "",
         "the batch grows from so many tokens to batch.tokens; 0: it does not"),
     INT(batch, ramp_tokens, "0", "[0, inf)", "tokens", "batch.ramp_from>0",
@@ -156,6 +157,29 @@ static const ConfigKey TABLE[] = {
     INT(memory, recompute_every, "2", "[1, 100000]", "blocks", "memory.recompute=every", "blocks of a segment"),
     ONE_OF(memory, compress, "none", "none|int8",
         "activations that wait for backward: as they are, or in 8 bits (which changes gradients a little)"),
+    ONE_OF(memory, offload, "none", "none|cpu|disk",
+        "where the optimizer's state waits between updates, in stage 3 the weights too: beside the rest, in host "
+        "memory, in a file of the run's directory"),
+
+    INT(parallel, dp, NULL, "[1, inf)", "ranks", "",
+        "data parallelism: the ranks that share each batch, as many as the launcher started"),
+    INT(parallel, zero, "0", "[0, 3]", "", "",
+        "ZeRO stage: what the ranks hold once between them; 1: the optimizer's state; 2: gradients too; 3: weights "
+        "too (FSDP)"),
+    FLAG(parallel, reshard, "true", "parallel.zero=3",
+        "gathered weights go after forward and come again for backward; false: they stay until the next update"),
+    BOOL(parallel, overlap, "true", "communication runs beside computation; false: every call is waited for at once"),
+    CHOICE(parallel, reduce_dtype, "fp32", "fp32|storage", "numerics.dtype=bf16|fp16|fp8",
+        "gradients on their way to other ranks: fp32, or rounded to 16 bits; added and kept in fp32 in any case"),
+
+    CHOICE(comm, all_reduce, "mpi", "mpi|ring|tree|halving", "parallel.zero=0",
+        "how gradients are added over the ranks: as MPI does it, or by hand"),
+    INT(comm, bucket, "26214400", "[0, inf)", "bytes", "parallel.zero=0",
+        "gradients that are added in one call, at least"),
+    BOOL(comm, checked, "false", "compare every call over the ranks before it runs; slow"),
+    NUM(comm, slow_alpha, "0", "[0, inf)", "seconds", "",
+        "for experiments: a slow network in front of every rank, so long for a message"),
+    NUM(comm, slow_beta, "0", "[0, inf)", "seconds", "", "and so long for a byte"),
 
     INT(eval, tokens, "0", "[0, inf)", "tokens", "",
         "tokens to evaluate on; 0: the whole validation set"),

@@ -38,19 +38,19 @@ static SafeTensor tensor_of(char name[NAME], const char *kind, const Param *row,
                         .data = flat + row->offset};
 }
 
-void dump_write(const char *run_dir, long update, const Model *model, const float *loss, size_t rows)
+void dump_write(const char *run_dir, long update, const Params *params, const float *weights, const float *grads,
+                const float *loss, size_t rows, size_t context)
 {
-    const Params *params = &model->params;
     int n_rows = params->n_rows, n = 0;
-    size_t loss_shape[2] = {rows, model->shape.context};
+    size_t loss_shape[2] = {rows, context};
     SafeTensor *tensor = calloc(2 * (size_t)n_rows + 1, sizeof *tensor);
     char (*name)[NAME] = calloc(2 * (size_t)n_rows, sizeof *name);
     if (!tensor || !name) die("dump: no memory for the names of %d tensors", 2 * n_rows);
     for (int i = 0; i < n_rows; i++, n++)
-        tensor[n] = tensor_of(name[i], "weight", &params->row[i], model->weights);
+        tensor[n] = tensor_of(name[i], "weight", &params->row[i], weights);
     tensor[n++] = (SafeTensor){.name = "loss", .dtype = ST_F32, .ndim = 2, .shape = loss_shape, .data = loss};
     for (int i = n_rows - 1; i >= 0; i--, n++)
-        tensor[n] = tensor_of(name[n_rows + i], "grad", &params->row[i], model->grads);
+        tensor[n] = tensor_of(name[n_rows + i], "grad", &params->row[i], grads);
 
     char path[800], temporary[810], step[24], error[1024];
     snprintf(path, sizeof path, "%s/dump", run_dir);

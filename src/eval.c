@@ -9,6 +9,11 @@
 // The invariant: the scored targets of all windows are disjoint and cover 1..n, so the result is a mean
 // over tokens, and bits per byte can be compared between tokenizers: bits per byte = nats per token / ln
 // 2 x tokens / bytes.
+//
+// Ranks take turns batch by batch (rank r: batches r, r + N, ...), so that a batch is the same on any number of
+// ranks, down to the shapes of its matmuls. Each window's sum goes to its own place of an array that is zero elsewhere;
+// adding these arrays over the ranks is exact, and then windows are added in their order. Where batches do not divide
+// by the ranks, the last ones run an empty one: with sharded weights (zero.h) each forward is a collective call.
 #include "eval.h"
 
 #include "check.h"
@@ -26,8 +31,69 @@ static void fill_window(const Dataset *val, int64_t scored, int64_t end, size_t 
     for (int64_t t = 0; t < scored - start; t++) target[t] = -1;
 }
 
+// Everything about one evaluation.
+typedef struct {
+    const Dataset *val;
+    int64_t n, stride; // targets; from one window to the next
+    size_t B, T, n_windows;
+    int32_t eot;
+    int32_t *token, *target, *pos, *first; // (B * T); the last two NULL without documents
+} Eval;
+
+// Windows [first, last) as one batch; without any a window of which no target counts.
+static void set_batch(const Eval *e, Model *model, size_t first, size_t last)
+{
+    size_t B = last - first, T = e->T;
+    for (size_t b = 0; b < B; b++) {
+        int64_t k = (int64_t)(first + b), scored = k ? (int64_t)T + (k - 1) * e->stride : 0;
+        int64_t end = k ? scored + e->stride : (int64_t)T;
+        fill_window(e->val, scored, end < e->n ? end : e->n, T, e->token + b * T, e->target + b * T);
+    }
+    if (B == 0) {
+        B = 1;
+        fill_window(e->val, (int64_t)T, (int64_t)T, T, e->token, e->target);
+    }
+    if (e->pos) packing_positions(e->token, B, T, e->eot, e->pos, e->first, NULL);
+    model_set_batch(model, e->token, e->pos, e->target, B, T);
+    if (e->pos) model_set_documents(model, e->first);
+}
+
+// The losses of window b of the batch, in order; 0 where a target does not count.
+static double window_loss(Model *model, size_t b, size_t T)
+{
+    double sum = 0;
+    for (size_t t = 0; t < T; t++) {
+        float loss;
+        model->dev->to_host(model->dev, &loss, model->loss + b * T + t, sizeof loss);
+        sum += loss;
+    }
+    return sum;
+}
+
+static double sum_windows(const Eval *e, Model *model, Comm *ranks)
+{
+    size_t N = ranks ? (size_t)ranks->size : 1, rank = ranks ? (size_t)ranks->rank : 0;
+    double *window = calloc(e->n_windows, sizeof *window), sum = 0;
+    if (!window) die("evaluation: no memory for %zu windows", e->n_windows);
+    for (size_t round = 0; round < e->n_windows; round += N * e->B) {
+        size_t first = round + rank * e->B, last = first + e->B;
+        if (first > e->n_windows) first = e->n_windows;
+        if (last > e->n_windows) last = e->n_windows;
+        set_batch(e, model, first, last);
+        model_evaluate(model);
+        for (size_t k = first; k < last; k++) window[k] = window_loss(model, k - first, e->T);
+    }
+    if (N > 1) {
+        CommRequest request = comm_all_reduce(ranks, window, window, e->n_windows, COMM_FP64, COMM_SUM);
+        comm_wait(ranks, &request);
+    }
+    for (size_t k = 0; k < e->n_windows; k++) sum += window[k];
+    free(window);
+    return sum;
+}
+
 EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t stride, size_t B, size_t T,
-                    const int32_t *token_bytes, int32_t eot)
+                    const int32_t *token_bytes, int32_t eot, Comm *ranks)
 {
     int64_t n = dataset_tokens(val) - 1;
     if (tokens > 0 && tokens < n) n = tokens;
@@ -36,20 +102,10 @@ EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t st
     if (stride < 1 || stride > (int64_t)T) stride = (int64_t)T;
     int32_t *token = malloc(4 * B * T * sizeof *token);
     if (!token) die("evaluation: no memory for %zu tokens", B * T);
-    int32_t *target = token + B * T, *pos = eot >= 0 ? target + B * T : NULL, *first = target + 2 * B * T;
-    double sum = 0;
-    for (int64_t scored = 0; scored < n;) {
-        size_t b = 0;
-        for (; b < B && scored < n; b++) {
-            int64_t end = scored == 0 ? (int64_t)T : scored + stride < n ? scored + stride : n;
-            fill_window(val, scored, end, T, token + b * T, target + b * T);
-            scored = end;
-        }
-        if (pos) packing_positions(token, b, T, eot, pos, first, NULL);
-        model_set_batch(model, token, pos, target, b, T);
-        if (pos) model_set_documents(model, first);
-        sum += model_evaluate(model);
-    }
+    Eval e = {.val = val, .n = n, .stride = stride, .B = B, .T = T, .eot = eot, .token = token,
+              .n_windows = 1 + (size_t)((n - (int64_t)T + stride - 1) / stride),
+              .target = token + B * T, .pos = eot >= 0 ? token + 2 * B * T : NULL, .first = token + 3 * B * T};
+    double sum = sum_windows(&e, model, ranks);
     free(token);
     EvalResult result = {.loss = sum / (double)n, .tokens = n};
     if (token_bytes) {

@@ -1,6 +1,7 @@
 // eval: validation loss in nats per token and bits per byte. Layer 5.
 #ifndef EVAL_H
 #define EVAL_H
+#include "comm.h"
 #include "dataset.h"
 #include "model.h"
 #ifdef __cplusplus
@@ -17,8 +18,10 @@ typedef struct {
 // (1..T). Every target is scored exactly once; from the second window on, each has at least T - stride
 // tokens before it. B windows at a time. token_bytes (V) as in dataset_text_bytes; NULL: bits per byte
 // are not wanted. eot >= 0: a token sees its own document only, which starts with eot (packing.h).
+// The ranks of `ranks` (NULL: alone) share the work, and all get the result, the same bits whatever their number; each
+// of them calls this, and runs the model equally often.
 EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t stride, size_t B, size_t T,
-                    const int32_t *token_bytes, int32_t eot);
+                    const int32_t *token_bytes, int32_t eot, Comm *ranks);
 
 #ifdef __cplusplus
 }

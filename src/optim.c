@@ -55,7 +55,7 @@ static void open_store(Optim *o, const Model *model, OffloadSettings set)
     size_t sum[OPTIM_STATES] = {0}, *sizes = calloc((size_t)o->n_ranges + 1, sizeof *sizes);
     if (!sizes) die("optim: no memory for %d ranges", o->n_ranges);
     place_ranges(o, &model->params, true, sum);
-    for (int k = 0; k < o->n_ranges; k++) sizes[k] = o->at[(k + 1) * (o->kind->n_states + 2) - 1];
+    for (int k = 0; k < o->n_ranges; k++) sizes[k] = optim_item_bytes(o, k);
     set.sizes = sizes, set.n_items = o->n_ranges;
     set.mem = model->mem, set.tag = MEM_OPTIM, set.what = "optimizer state";
     o->store = offload_create(&set);
@@ -99,6 +99,11 @@ size_t optim_place_of(const Optim *o, const Params *params, int k, int s, size_t
     check(o->at && s <= o->kind->n_states);
     *n_bytes = part_bytes(o, params, &o->range[k], s);
     return o->at[k * (o->kind->n_states + 2) + s];
+}
+
+size_t optim_item_bytes(const Optim *o, int k)
+{
+    return o->at[(k + 1) * (o->kind->n_states + 2) - 1];
 }
 
 // ---- a range in memory: where it is, or lent by the store

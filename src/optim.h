@@ -123,6 +123,8 @@ size_t optim_range_elems(const CkptArray *array, const Params *params, size_t be
 // Where range k's part of array s starts, in bytes: from the start of item k of the store, or of state[s].data.
 // s = n_states: its weights, in a store that holds them. *n_bytes: its size; 0 where it is not there.
 size_t optim_place_of(const Optim *optim, const Params *params, int k, int s, size_t *n_bytes);
+// Bytes of item k of the store, with the gaps that align its arrays.
+size_t optim_item_bytes(const Optim *optim, int k);
 // Bytes that optim_create asks for: with the tag optimizer, and as scratch.
 size_t optim_state_bytes(OptimName name, const Params *params);
 size_t optim_scratch_bytes(OptimName name, const Params *params);

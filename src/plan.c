@@ -13,9 +13,10 @@
 //     activations N (L (x (K + E) + R) + x C (L + 2) + 8)       K, E, R: see doc/recompute.md
 //     scratch     x (N (2 C + (2H + 2G) D + F) + J V + 2 L T G D) + N (16 + 8 M)
 //
-// N = B T tokens of a micro-batch, M micro-batches a step, J rows of logits at a time. The invariant: each
-// formula gives the sum of its buffers exactly, or the program ends. A formula in a table that nobody checks
-// is wrong after the next change.
+// N = B T tokens of a micro-batch, M micro-batches a step, J rows of logits at a time. Where ranks share the model
+// (zero.h), P becomes Ps in what is sharded, this rank's part, and communication is the room for units on their way.
+// The invariant: each formula gives the sum of its buffers exactly, or the program ends. A formula in a table that nobody
+// checks is wrong after the next change.
 //
 // Not in the plan, because it does not come through the door: the devices' own buffers (packing in matmuls, fp32
 // copies of 2-byte chunks, scales of fp8), OpenBLAS' own, the tokenizer, the mapped token files, code and stack.
@@ -64,17 +65,15 @@ void plan_vocab(Config *cfg)
     tokenizer_free(tokenizer);
 }
 
-void plan_open(Run *run, const Config *cfg, Dev *dev)
+void plan_open(Run *run, const Config *cfg, Dev *dev, int rank)
 {
-    *run = (Run){.cfg = *cfg, .dev = dev, .mem = plan_door()};
+    *run = (Run){.cfg = *cfg, .dev = dev, .mem = plan_door(), .rank = rank};
     run_allocate(run);
 }
 
 void plan_close(Run *run)
 {
-    norms_close(&run->norms);
-    mem_free_all(&run->mem);
-    model_free(run->model);
+    run_free(run);
 }
 
 // ---- letters
@@ -142,6 +141,54 @@ static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params 
     formula(l, "W", "max(H D, F)");
 }
 
+// The stage of ZeRO that has any effect.
+static int stage_of(const Config *cfg)
+{
+    return cfg->parallel.dp > 1 ? (int)cfg->parallel.zero : 0;
+}
+
+static size_t unit_elems(const Params *params, int unit)
+{
+    size_t begin, end;
+    params_unit_range(params, unit, &begin, &end);
+    return end - begin;
+}
+
+// What a rank of several has and borrows.
+static void shard_letters(PlanLetters *l, const Run *run)
+{
+    const Params *params = &run->model->params;
+    const Zero *zero = run->zero;
+    size_t state = 0, blocks = 0;
+    for (int s = 0; s < run->optim.kind->n_states; s++)
+        for (int u = 0; u < params->n_units; u++)
+            state += safetensors_dtype_bytes(run->optim.state[s].dtype) *
+                     optim_range_elems(&run->optim.state[s], params, zero->range[u].begin, zero->range[u].end);
+    for (int r = 0; r < params->n_rows; r++) blocks += (params->row[r].n_elems + CLIP_BLOCK - 1) / CLIP_BLOCK;
+    size(l, "Ps", zero->cut.at[params->n_units], "parameters of this rank's shard");
+    size(l, "Os", state, "bytes of optimizer state of these");
+    size(l, "Ue", unit_elems(params, 0), "parameters of the embedding");
+    size(l, "Ub", unit_elems(params, 1), "parameters of a block");
+    size(l, "Uh", unit_elems(params, params->n_units - 1), "parameters of the head and its norm");
+    size(l, "nb", blocks, "blocks of 2048 of the norm");
+}
+
+// What is in a store (offload.h).
+static void store_letters(PlanLetters *l, const Run *run)
+{
+    const Zero *zero = run->zero;
+    size_t all = 0, most = 0, weights = 0;
+    for (int u = 0; u < run->model->n_units; u++) {
+        size_t item = optim_item_bytes(&run->optim, u), own = zero->cut.at[u + 1] - zero->cut.at[u];
+        all += item;
+        if (item > most) most = item;
+        if (own > weights) weights = own;
+    }
+    size(l, "Oa", all, "bytes of optimizer state that are kept elsewhere");
+    size(l, "Ou", most, "the most of one unit");
+    if (zero->store) size(l, "Uw", weights * run->dev->x_bytes, "bytes of weights that this rank has of a unit, at most");
+}
+
 // The formulas go by the settings, not by what the model made of them.
 static RecomputePolicy policy_of(const Config *cfg)
 {
@@ -174,6 +221,8 @@ PlanLetters plan_letters(const Run *run)
     if (segment) size(&l, "S", segment, "layers of a recomputed segment");
     activation_letters(&l, s, policy);
     optimizer_letters(&l, s, &m->params);
+    if (stage_of(&run->cfg)) shard_letters(&l, run);
+    if (run->optim.store) store_letters(&l, run);
     return l;
 }
 
@@ -188,6 +237,27 @@ static const char *optimizer_state(OptimName name)
         [OPTIM_MUON] = "4 Ph + 8 (P - Ph)",             // a momentum for the blocks' matrices, else AdamW
     };
     return text[name];
+}
+
+// The same for a shard: its own elements where each has as much as any other.
+static const char *shard_state(OptimName name)
+{
+    const char *all = optimizer_state(name);
+    return !strcmp(all, "8 P") ? "8 Ps" : !strcmp(all, "4 P") ? "4 Ps" : !strcmp(all, "0") ? "0" : "Os";
+}
+
+// Gathered weights; gradients that are being reduced; the squares of a deterministic norm.
+static void communication(char *out, size_t n_out, const Config *cfg)
+{
+    static const char units[] = "(Ue + min(L, 2) Ub + Uh)";
+    int stage = stage_of(cfg);
+    bool fixed = cfg->numerics.deterministic, grads = stage >= 2 && !fixed;
+    bool rounded = cfg->parallel.dp > 1 && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE;
+    const char *part[3] = {stage && fixed ? "8 nb" : "0", "", ""};
+    if (rounded && !grads) part[0] = "x P";
+    if (grads) part[0] = rounded ? "(4 + x) " : "4 ", part[1] = units;
+    if (stage == 3) part[2] = cfg->parallel.reshard ? units : "P";
+    snprintf(out, n_out, "%s%s%s%s", part[0], part[1], *part[2] ? " + x " : "", part[2]);
 }
 
 static void activations(char *out, size_t n_out, RecomputePolicy policy, bool segments)
@@ -217,16 +287,28 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
     PlanFormula f = {0};
     char *text = f.symbols;
     size_t n_text = sizeof f.symbols;
-    const char *state = optimizer_state(optim);
+    int stage = stage_of(cfg);
+    bool away = cfg->memory.offload != CONFIG_OFFLOAD_NONE;
+    const char *state = stage ? shard_state(optim) : optimizer_state(optim), *master = stage ? "4 Ps + " : "4 P + ";
     switch (tag) {
-    case MEM_PARAMS: snprintf(text, n_text, "x P"); break;
-    case MEM_GRADS: snprintf(text, n_text, cfg->numerics.deterministic ? "4 P (2 + floor(log2(M B)))" : "4 P"); break;
+    case MEM_PARAMS:
+        snprintf(text, n_text, stage < 3 ? "x P" : away ? "4096 (3 ceil(Uw / 4096) + 1)" : "x Ps");
+        break;
+    case MEM_GRADS:
+        snprintf(text, n_text, "%s",
+                 cfg->numerics.deterministic ? "4 P (2 + floor(log2(M B)))" : stage >= 2 ? "4 Ps" : "4 P");
+        break;
     case MEM_OPTIM: // beside weights of 2 bytes, their fp32 master copy
-        snprintf(text, n_text, "%s%s", cfg->numerics.dtype == CONFIG_DTYPE_FP32 ? "" : "4 P + ", state);
+        if (away) snprintf(text, n_text, "4096 (2 ceil(Ou / 4096) + 1)");
+        else snprintf(text, n_text, "%s%s", cfg->numerics.dtype == CONFIG_DTYPE_FP32 ? "" : master, state);
+        break;
+    case MEM_HOST:
+        snprintf(text, n_text, cfg->memory.offload != CONFIG_OFFLOAD_CPU ? "0" : stage < 3 ? "Oa" : "Oa + x Ps");
         break;
     case MEM_ACTS: activations(text, n_text, policy, recompute_segment(policy, shape->layers) > 0); break;
     case MEM_SCRATCH: scratch(text, n_text, shape, cfg); break;
-    default: snprintf(text, n_text, "0"); // communication: one process
+    case MEM_COMM: communication(text, n_text, cfg); break;
+    default: snprintf(text, n_text, "0");
     }
     f.n_bytes = plan_evaluate(&letters, text, f.numbers, sizeof f.numbers);
     return f;

@@ -16,7 +16,7 @@ typedef struct {
 
 // A letter of the formulas: a size of the run (`means` says of what), or short for a formula of the letters
 // before it (`means` is that formula).
-enum { PLAN_LETTERS = 28 };
+enum { PLAN_LETTERS = 36 };
 typedef struct {
     char name[4], means[160];
     size_t value;
@@ -32,9 +32,9 @@ typedef struct {
 void plan_vocab(Config *cfg);
 // A door that counts and hands out nothing: what is asked of it may not be read or written.
 Mem plan_door(void);
-// A run whose buffers all exist in run->mem's table and nowhere else: run_allocate with that door.
-// Only sizes may be read. cfg is resolved and has a vocabulary, dev is run_device's.
-void plan_open(Run *run, const Config *cfg, Dev *dev);
+// One rank of a run, whose buffers all exist in run->mem's table and nowhere else: run_allocate with that door.
+// Only sizes may be read. cfg is resolved and has a vocabulary, dev is run_device's; rank is below parallel.dp.
+void plan_open(Run *run, const Config *cfg, Dev *dev, int rank);
 void plan_close(Run *run);
 
 PlanLetters plan_letters(const Run *run);

@@ -27,7 +27,7 @@ static Count count(const Config *cfg)
     Run *run = malloc(sizeof *run); // large: not on the stack
     if (!run) die("plan: no memory for a run's description");
     Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
-    plan_open(run, cfg, dev);
+    plan_open(run, cfg, dev, 0);
     Count c = {.n_params = run->model->params.n_elems, .n_tokens = run->model->max_batch * run->model->max_tokens};
     for (int tag = 0; tag < MEM_TAGS; tag++) c.tag_bytes[tag] = plan_checked(run, (MemTag)tag).n_bytes;
     plan_close(run);

@@ -1,8 +1,9 @@
 // run: builds a training run from its config: device, data, model, optimizer, schedule, a checkpoint to go on
-// from. (run_step.c has the step, run_report.c evaluation, samples and checkpoints.)
+// from. (run_step.c has the step, run_ranks.c what several ranks need, run_report.c evaluation and samples.)
 //
 // The invariant: everything that a person can have got wrong is found here, before step 0: the order is
-// config, data, directory, memory, checkpoint, and each of them dies with one line.
+// config, data, directory, memory, checkpoint, and each of them dies with one line. Every rank opens and checks the
+// data; rank 0 alone reads and writes the run's directory.
 //
 // Rejected: a model that is built from the checkpoint's own configuration. The command says what runs; a checkpoint
 // that does not fit is refused.
@@ -27,7 +28,7 @@
 _Static_assert((int)SCHEDULE_WSD == (int)CONFIG_SCHEDULE_WSD && (int)SCHEDULE_INVSQRT == (int)CONFIG_SCHEDULE_INVSQRT &&
                (int)SCHEDULE_SHAPE_SQRT == (int)CONFIG_SHAPE_SQRT && (int)OPTIM_MUON == (int)CONFIG_OPTIM_MUON &&
                (int)OPTIM_LION == (int)CONFIG_OPTIM_LION && (int)RECOMPUTE_FULL == (int)CONFIG_RECOMPUTE_FULL &&
-               (int)RECOMPUTE_SQRT == (int)CONFIG_RECOMPUTE_SQRT && (int)CLIP_TENSOR == (int)CONFIG_AGC_TENSOR,
+               (int)RECOMPUTE_SQRT == (int)CONFIG_RECOMPUTE_SQRT && (int)CLIP_TENSOR == (int)CONFIG_AGC_TENSOR && (int)OFFLOAD_DISK == (int)CONFIG_OFFLOAD_DISK,
                "an enum of config.h is out of step");
 
 ModelShape run_shape(const Config *cfg)
@@ -142,18 +143,44 @@ static OptimSettings optim_settings(const Config *cfg)
         .agc = (float)cfg->optim.agc, .agc_unit = (ClipUnit)cfg->optim.agc_unit};
 }
 
+// Which elements of this shape's table this rank owns.
+static ZeroCut cut_of(const Run *run, const ModelShape *shape)
+{
+    const Config *cfg = &run->cfg;
+    Params params;
+    Unit *unit;
+    model_describe(shape, &params, &unit);
+    ZeroCut cut = zero_cut(&params, optim_kind((OptimName)cfg->optim.name), cfg->optim.agc > 0,
+                           cfg->numerics.deterministic, (int)cfg->parallel.zero, run->rank, run->ranks);
+    params_free(&params);
+    free(unit);
+    return cut;
+}
+
 void run_allocate(Run *run)
 {
     const Config *cfg = &run->cfg;
     ModelShape shape = run_shape(cfg);
     mup_check(&shape, optim_kind((OptimName)cfg->optim.name)->name);
-    size_t n = (size_t)cfg->batch.tokens, T = shape.context;
+    run->ranks = (int)cfg->parallel.dp;
+    char path[700];
+    snprintf(path, sizeof path, "%s/offload_%d.tmp", run->dir, run->rank);
+    OffloadSettings store = {.mode = (OffloadMode)cfg->memory.offload, .n_slots = 2,
+                             .path = run->dir[0] ? path : NULL}; // none in a plan
+    size_t n = (size_t)(cfg->batch.tokens / cfg->parallel.dp), T = shape.context;
+    ZeroSettings zero = {.stage = (int)cfg->parallel.zero, .overlap = cfg->parallel.overlap,
+                         .reshard = cfg->parallel.reshard, .bucket_bytes = (size_t)cfg->comm.bucket,
+                         .narrow = cfg->parallel.dp > 1 && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE,
+                         .store = store.mode == OFFLOAD_NONE ? NULL : &store};
+    ZeroCut cut = cut_of(run, &shape);
     ModelOptions options = {
         .recompute = {.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
                       .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8},
-        .documents = cfg->data.document_mask, .sequences = n / T};
+        .documents = cfg->data.document_mask, .sequences = n / T,
+        .shard = zero_shard(&cut, run->dev, zero.stage, zero.store != NULL)};
     run->model = model_allocate_with(&shape, run->dev, &run->mem, (size_t)cfg->batch.micro, T, true, options);
-    run->optim = optim_create(run->model, optim_settings(cfg));
+    run->zero = zero_create(run->model, zero, cut, run->dp, run->control);
+    run->optim = zero_optim(run->zero, optim_settings(cfg));
     run->cache = model_cache_create(run->model);
     run->token = mem_alloc(&run->mem, MEM_SCRATCH, (cfg->data.document_mask ? 4 : 2) * n * sizeof *run->token,
                            "a step's tokens");
@@ -161,6 +188,15 @@ void run_allocate(Run *run)
     run->pos = cfg->data.document_mask ? run->token + 2 * n : NULL;
     run->first = cfg->data.document_mask ? run->token + 3 * n : NULL;
     if (cfg->run.norms_every) run->norms = norms_create(run->model);
+}
+
+void run_free(Run *run)
+{
+    if (run->cfg.run.norms_every) norms_close(&run->norms);
+    optim_free(&run->optim);
+    zero_free(run->zero);
+    mem_free_all(&run->mem);
+    model_free(run->model);
 }
 
 // Scales of fp16 and fp8: what the numbers need beside the weights.
@@ -178,11 +214,11 @@ static void build_model(Run *run)
 {
     run_allocate(run);
     Model *model = run->model;
-    params_init(&model->params, (uint64_t)run->cfg.run.seed, model->weights);
-    model_weights_changed(model);
+    zero_init_weights(run->zero, &run->optim, (uint64_t)run->cfg.run.seed);
     build_precision(run);
     run->monitor = monitor_create((size_t)run->cfg.monitor.window, run->cfg.monitor.skip_z, run->cfg.monitor.max_skips);
-    run->peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev->threads);
+    run_wait(run); // so that ranks that share a machine measure it at the same time, as they will use it
+    run->peak = run_sum(run, measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev->threads));
 }
 
 // As before the first step.
@@ -202,15 +238,15 @@ static void derive_steps(Run *run)
     int n = 0;
     for (int i = 0; n < TRIES && (n < 1 || spent < 3); i++) {
         double seconds = run_step(run, i).seconds;
+        run_tell(run, &seconds, sizeof seconds);
         spent += seconds;
         if (i == 0) continue; // it touches the memory
         int at = n++;
         for (; at > 0 && time[at - 1] > seconds; at--) time[at] = time[at - 1];
         time[at] = seconds;
     }
-    params_init(&run->model->params, (uint64_t)run->cfg.run.seed, run->model->weights);
-    model_weights_changed(run->model);
     optim_reset(&run->optim, run->model);
+    zero_init_weights(run->zero, &run->optim, (uint64_t)run->cfg.run.seed);
     reset_precision(run);
     monitor_reset(&run->monitor);
     run->seconds = 0;
@@ -229,7 +265,7 @@ void run_schedule(Run *run)
         .decay_start = decay_start > cfg->optim.warmup ? decay_start : cfg->optim.warmup,
         .shape = (ScheduleShape)cfg->optim.wsd_shape};
     run->ramp = ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
-                          cfg->batch.micro, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
+                          cfg->batch.micro * cfg->parallel.dp, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
     run->last_step = cfg->run.stop_at && cfg->run.stop_at < cfg->run.steps ? cfg->run.stop_at : cfg->run.steps;
 }
 
@@ -291,43 +327,51 @@ static void extras_loaded(Run *run)
     run->scaler.good_steps = (int)run->scaler_state[1];
 }
 
+// run.minutes: from the first start's config.toml, where there was one; else measured.
+static void find_steps(Run *run, bool started, const char *path)
+{
+    Config *cfg = &run->cfg;
+    if (!started) {
+        run_schedule(run);
+        derive_steps(run);
+        return;
+    }
+    long steps = 0;
+    if (run->rank == 0) {
+        static Config before;
+        config_defaults(&before);
+        config_load_file(&before, path);
+        steps = before.run.steps;
+    }
+    run_tell(run, &steps, sizeof steps);
+    config_set_derived(cfg, "run.steps", steps);
+    config_resolve(cfg);
+}
+
 static void resume_or_start(Run *run)
 {
     Config *cfg = &run->cfg;
-    long newest = ckpt_newest_step(run->dir);
+    long newest = run->rank == 0 ? ckpt_newest_step(run->dir) : 0;
+    run_tell(run, &newest, sizeof newest);
     if (!cfg->ckpt.resume && newest >= 0)
         die("%s: holds a run of %ld steps already (try --ckpt.resume=true to go on, another --run.name, or remove it)",
             run->dir, newest);
     char path[700];
     snprintf(path, sizeof path, "%s/config.toml", run->dir);
-    if (cfg->run.steps == 0 && cfg->run.minutes > 0) {
-        if (newest >= 0) { // the first start measured them
-            static Config before;
-            config_defaults(&before);
-            config_load_file(&before, path);
-            config_set_derived(cfg, "run.steps", before.run.steps);
-            config_resolve(cfg);
-        } else {
-            run_schedule(run);
-            derive_steps(run);
-        }
-    }
+    if (cfg->run.steps == 0 && cfg->run.minutes > 0) find_steps(run, newest >= 0, path);
     if (cfg->run.steps == 0) die("run.steps is 0 (try --run.steps=1000, or --run.minutes=5)");
     if (cfg->run.dump > cfg->run.steps)
         die("run.dump = %ld: the run has %ld updates (try --run.dump=%ld)", cfg->run.dump, cfg->run.steps,
             cfg->run.steps);
-    run->config_text = config_text(run);
+    if (run->rank == 0) run->config_text = config_text(run);
     run_schedule(run);
     schedule_check(&run->schedule);
     CkptExtra extra[RUN_EXTRAS];
     CkptState state = {.config = run->config_text, .optim = run->optim.kind->name, .extra = extra,
                        .n_extra = run_extras(run, extra)};
-    bool resumed = cfg->ckpt.resume &&
-                   ckpt_load_newest(run->dir, &run->model->params, run->model->weights, run->optim.state,
-                                    run->optim.kind->n_states, &state);
+    bool resumed = cfg->ckpt.resume && run_load(run, &state);
     if (resumed) check_resumed(run, &state);
-    if (resumed) model_weights_changed(run->model);
-    config_write(cfg, path); // a resume that is refused leaves the run's own
+    if (run->rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own
     if (!resumed) return;
     run->first_step = state.step;
     run->optim.step = (int)state.adam_step;
@@ -352,26 +396,30 @@ static void begin_progress(Run *run)
     run->progress = progress_begin(&plan);
     config_print(cfg, stdout);
     config_print(cfg, progress_log(run->progress));
+    char ranks[32] = "";
+    if (run->ranks > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", run->ranks);
     progress_note(run->progress,
-                  "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s on this model's shapes with %d threads",
-                  blas_kernel(), blas_reason(), run->peak / 1e9, run->dev->threads);
+                  "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s on this model's shapes with %s%d threads",
+                  blas_kernel(), blas_reason(), run->peak / 1e9, ranks, run->dev->threads);
     char line[300] = "";
     for (int tag = 0; tag < MEM_TAGS; tag++)
         if (run->mem.tag_bytes[tag])
             snprintf(line + strlen(line), sizeof line - strlen(line), ", %s %.1f", mem_tag_name((MemTag)tag),
                      (double)run->mem.tag_bytes[tag] / 1e6);
-    progress_note(run->progress, "memory: %.1f MB%s", (double)run->mem.bytes / 1e6, line);
+    progress_note(run->progress, "memory%s: %.1f MB%s", run->ranks > 1 ? " of rank 0" : "",
+                  (double)run->mem.bytes / 1e6, line);
     progress_note(run->progress, "data: %lld training tokens, %lld validation tokens; %ld tokens a step",
                   (long long)dataset_tokens(run->train), (long long)dataset_tokens(run->val), cfg->batch.tokens);
 }
 
-void run_open(Run *run, const Config *cfg, Dev *dev)
+void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
 {
-    *run = (Run){.cfg = *cfg, .dev = dev, .best_val = INFINITY, .noise = noise_create(0.9)};
+    *run = (Run){.cfg = *cfg, .dev = dev, .ranks = world->size, .best_val = INFINITY, .noise = noise_create(0.9)};
+    run_ranks(run, world);
     open_data(run);
     int n = snprintf(run->dir, sizeof run->dir, "%s/%s", cfg->run.dir, cfg->run.name);
     if (n < 0 || n >= (int)sizeof run->dir) die("run.dir and run.name: longer than %zu characters", sizeof run->dir);
-    make_dirs(run->dir);
+    if (run->rank == 0) make_dirs(run->dir);
     if (cfg->run.noise_every && cfg->batch.accum < 2)
         die("run.noise_every: needs two micro-batches in a step, batch.accum is %ld (try a smaller --batch.micro)",
             cfg->batch.accum);
@@ -380,6 +428,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev)
     build_model(run);
     resume_or_start(run);
     run->dump_update = cfg->run.dump; // not earlier: the updates of derive_steps are not the run's
+    if (run->rank) return;
     if (cfg->run.norms_every) norms_open(&run->norms, run->dir);
     begin_progress(run);
 }
@@ -390,10 +439,8 @@ void run_close(Run *run)
     free(run->token_bytes);
     free(run->fp8_amax);
     monitor_free(&run->monitor);
-    if (run->cfg.run.norms_every) norms_close(&run->norms);
     dataset_close(run->train);
     dataset_close(run->val);
     tokenizer_free(run->tokenizer);
-    mem_free_all(&run->mem);
-    model_free(run->model);
+    run_free(run);
 }

@@ -4,6 +4,7 @@
 #ifndef RUN_H
 #define RUN_H
 #include "ckpt.h"
+#include "comm.h"
 #include "config.h"
 #include "dataset.h"
 #include "eval.h"
@@ -18,6 +19,7 @@
 #include "scaler.h"
 #include "schedule.h"
 #include "tokenizer.h"
+#include "zero.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -28,6 +30,9 @@ typedef struct {
     Config cfg;
     Dev *dev;
     Mem mem;
+    int rank, ranks;               // this process' place among those that share each batch
+    Comm *world, *dp, *control;    // these ranks: all groups; gradients and weights; everything else. NULL in a plan
+    Zero *zero;                    // what of weights, gradients and optimizer this rank has, and their exchange
     Tokenizer *tokenizer;
     Dataset *train, *val;
     int32_t *token_bytes;          // (V) bytes of text a token stands for
@@ -45,7 +50,7 @@ typedef struct {
     Noise noise;                   // run.noise_every
     Norms norms;                   // run.norms_every
     KvCache cache;
-    int32_t *token, *target;       // one optimizer step's windows: (batch.tokens) each, on the host
+    int32_t *token, *target;       // this rank's windows of one step: (batch.tokens / ranks) each, on the host
     int32_t *pos, *first;          // with data.document_mask: positions and document starts; else NULL
     char dir[600];
     char *config_text;             // the resolved config, as saved with checkpoints
@@ -54,7 +59,7 @@ typedef struct {
     long dump_update;              // the one that is dumped, counting from 1; 0: none
     double seconds;                // training time so far, resumed runs included
     double best_val;
-    Progress *progress;
+    Progress *progress;            // rank 0's; NULL on the others
 } Run;
 
 // What one update did.
@@ -72,13 +77,16 @@ Dev *run_device(const Config *cfg, Dev *cpu);
 void run_device_free(Dev *dev, Dev *cpu);
 // Sets run->schedule, run->ramp and run->last_step from run->cfg.
 void run_schedule(Run *run);
-// Model, optimizer, cache and token buffers from run->cfg and run->dev, through run->mem: all that a run
-// asks of the memory door. Nothing is initialised or touched, so that build/plan can call it with a door
+// Model, optimizer, cache and token buffers from run->cfg, run->dev and run->rank, through run->mem: all that a
+// rank asks of the memory door. Nothing is initialised or touched, so that build/plan can call it with a door
 // that only counts.
 void run_allocate(Run *run);
+// Gives back what run_allocate made.
+void run_free(Run *run);
 // Opens data, builds the model, makes the run's directory, and resumes where asked. Dies with one line
-// when anything is wrong; nothing is trained before everything has been checked.
-void run_open(Run *run, const Config *cfg, Dev *dev);
+// when anything is wrong; nothing is trained before everything has been checked. world has parallel.dp ranks
+// (comm_self for one), and outlives the run. From here on all functions of a run are called by all of them.
+void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world);
 void run_close(Run *run);
 
 // One optimizer update: its micro-batches forward and backward, then the optimizer.
@@ -96,10 +104,33 @@ void run_eval(Run *run, long step);
 void run_end(Run *run, long step, bool interrupted);
 // Writes sample.count samples to samples.txt and to the progress notes.
 void run_sample(Run *run, long step);
-// Writes account.json: the bytes held, by tag.
-void run_account(const Run *run);
+// After the first step: writes account.json, every rank's bytes by tag and the traffic of this one step, and prints
+// them beside the formulas of the guides.
+void run_account(Run *run);
 // Saves a checkpoint; a failure is reported, and the run goes on. Returns whether it was committed.
 bool run_save(Run *run, long step);
+
+// ---- ranks (run_ranks.c). With one rank none of these costs anything.
+
+// Groups and their settings from run->cfg.
+void run_ranks(Run *run, Comm *world);
+// What of a step's sequences this rank takes.
+RampStep run_share(const Run *run, RampStep batch);
+// True on all ranks when it is on one.
+bool run_any(Run *run, bool flag);
+// Sums over the ranks, the same bits on all; of doubles in the tree of comm.h.
+double run_sum(Run *run, double x);
+int64_t run_sum_int(Run *run, int64_t x);
+// n bytes of rank 0 to all.
+void run_tell(Run *run, void *data, size_t n);
+// Returns when all ranks have come.
+void run_wait(Run *run);
+// The largest magnitudes of fp8's tensors over the ranks, before fp8_step_end.
+void run_fp8(Run *run);
+// The losses of all ranks' tokens, in the order of samples: share (n each) to all (n * ranks).
+void run_gather_losses(Run *run, float *all, const float *share, size_t n);
+// Weights, optimizer and the rest of the newest checkpoint, from rank 0 to all. False: there is none.
+bool run_load(Run *run, CkptState *state);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 
 #include "account.h"
 #include "check.h"
+#include "replicas.h"
 #include "sample.h"
 
 #include <errno.h>
@@ -37,7 +38,7 @@ static MetricsRow evaluate(Run *run, long step)
     const Config *cfg = &run->cfg;
     EvalResult result = eval_run(run->model, run->val, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
                                  (size_t)cfg->model.context, run->token_bytes,
-                                 cfg->data.document_mask ? tokenizer_eot(run->tokenizer) : -1);
+                                 cfg->data.document_mask ? tokenizer_eot(run->tokenizer) : -1, run->control);
     if (result.loss < run->best_val) run->best_val = result.loss;
     return (MetricsRow){.step = step, .tokens = run_tokens(run, step), .val_loss = result.loss,
                         .val_bpb = result.bpb, .seconds = run->seconds};
@@ -60,13 +61,15 @@ void run_end(Run *run, long step, bool interrupted)
     run->progress = NULL;
 }
 
+// Where weights are sharded all ranks run the model, and rank 0 has the file.
 void run_sample(Run *run, long step)
 {
     const Config *cfg = &run->cfg;
     char path[700];
+    if (run->rank && !run->model->shard.x_weights) return;
     snprintf(path, sizeof path, "%s/samples.txt", run->dir);
-    FILE *out = fopen(path, "a");
-    if (!out) die("%s: %s", path, strerror(errno));
+    FILE *out = run->rank ? NULL : fopen(path, "a");
+    if (!out && !run->rank) die("%s: %s", path, strerror(errno));
     SampleRule rule = {cfg->sample.temperature, cfg->sample.top_k, cfg->sample.top_p};
     for (long i = 0; i < cfg->sample.count; i++) {
         char name[32];
@@ -74,34 +77,34 @@ void run_sample(Run *run, long step)
         char *text = sample_text(run->model, &run->cache, run->tokenizer, cfg->sample.prompt,
                                  (size_t)cfg->sample.tokens, rule,
                                  rng_make((uint64_t)cfg->run.seed, name, (uint32_t)step));
-        fprintf(out, "== step %ld, sample %ld\n%s\n\n", step, i, text);
+        if (out) fprintf(out, "== step %ld, sample %ld\n%s\n\n", step, i, text);
         progress_event(run->progress, METRICS_SAMPLE, step, "%s", text);
         free(text);
     }
-    if (fclose(out)) die("%s: %s", path, strerror(errno));
+    if (out && fclose(out)) die("%s: %s", path, strerror(errno));
 }
 
-void run_account(const Run *run)
+void run_account(Run *run)
 {
-    char path[700];
+    char path[700], *text, *line, *rest;
+    size_t n_text, counts[run->ranks];
+    AccountRank mine = account_rank(&run->mem, run->dp, run->control);
+    AccountRank *all = calloc((size_t)run->ranks, sizeof *all);
+    if (!all) die("account: no memory for %d ranks", run->ranks);
+    for (int r = 0; r < run->ranks; r++) counts[r] = sizeof mine;
+    CommRequest request = comm_all_gather(run->control, all, &mine, counts, COMM_BYTE);
+    comm_wait(run->control, &request);
     snprintf(path, sizeof path, "%s/account.json", run->dir);
-    account_write(&run->mem, path);
-}
-
-bool run_save(Run *run, long step)
-{
-    const Config *cfg = &run->cfg;
-    char error[600];
-    CkptExtra extra[RUN_EXTRAS];
-    CkptState state = {.step = step, .adam_step = run->optim.step,
-                       .sample = (uint64_t)ramp_at(&run->ramp, step).before,
-                       .tokens = (uint64_t)run_tokens(run, step), .seed = (uint64_t)cfg->run.seed,
-                       .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
-                       .optim = run->optim.kind->name, .extra = extra, .n_extra = run_extras(run, extra)};
-    int keep = cfg->ckpt.keep ? (int)cfg->ckpt.keep : 1 << 30;
-    bool saved = ckpt_save(run->dir, &state, &run->model->params, run->model->weights, run->optim.state,
-                           run->optim.kind->n_states, keep, error, sizeof error);
-    if (saved) progress_event(run->progress, METRICS_SAVE, step, "%s/checkpoints/step_%08ld", run->dir, step);
-    else progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", step, error);
-    return saved;
+    if (run->rank == 0) {
+        account_write(all, run->ranks, path);
+        FILE *out = open_memstream(&text, &n_text);
+        if (!out) die("account: no memory for the table");
+        ReplicasCase is = replicas_case(run);
+        replicas_print(&is, all, out);
+        if (fclose(out)) die("account: no memory for the table");
+        for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+            progress_note(run->progress, "%s", line);
+        free(text);
+    }
+    free(all);
 }

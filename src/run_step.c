@@ -15,6 +15,10 @@
 //
 // The monitor sees loss and norm before the optimizer sees the gradient. A batch that it skips is gone: its samples
 // count as taken, its gradient is zeroed, and neither weights nor moments nor the optimizer's count of updates change.
+//
+// Of several ranks each takes its share of the step's sequences, one behind the other in the order of samples, so a
+// step is the same function on any number of them. Valid tokens, losses and gradients are added over the ranks
+// (run_ranks.c).
 #include "run.h"
 
 #include "check.h"
@@ -37,19 +41,20 @@ static size_t count_valid(const int32_t *target, size_t n)
     return valid;
 }
 
-// Tokens, targets, and where asked for positions and document starts, of the step's sequences. Returns the number
-// of valid targets.
-static size_t load_step(Run *run, RampStep batch)
+// Tokens, targets, and where asked for positions and document starts, of this rank's sequences. Returns the number
+// of valid targets of the whole step.
+static size_t load_step(Run *run, RampStep share)
 {
     const Config *cfg = &run->cfg;
-    size_t T = (size_t)cfg->model.context, rows = (size_t)batch.sequences, valid;
+    size_t T = (size_t)cfg->model.context, rows = (size_t)share.sequences, valid;
     for (size_t i = 0; i < rows; i++)
-        dataset_window(run->train, batch.before + (int64_t)i, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle,
+        dataset_window(run->train, share.before + (int64_t)i, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle,
                        run->token + i * T, run->target + i * T);
     if (run->first)
         packing_positions(run->token, rows, T, tokenizer_eot(run->tokenizer), run->pos, run->first, run->target);
-    valid = count_valid(run->target, rows * T);
-    if (!valid) die("data.train: a step of %zu tokens has no target that counts", rows * T);
+    valid = (size_t)run_sum_int(run, (int64_t)count_valid(run->target, rows * T));
+    if (!valid)
+        die("data.train: a step of %zu tokens has no target that counts", (size_t)run->ranks * rows * T);
     return valid;
 }
 
@@ -59,17 +64,19 @@ typedef struct {
     size_t valid;   // these tokens; 0: not measured
 } FirstMicro;
 
-// Forward and backward of all micro-batches; the sum of the token losses. losses (rows * T) or NULL; first or NULL.
-static double accumulate(Run *run, long step, RampStep batch, float scale, float *losses, FirstMicro *first)
+// Forward and backward of this rank's micro-batches; the sum of the token losses of all ranks, and of the gradients.
+// losses (rows * T) or NULL; first or NULL.
+static double accumulate(Run *run, long step, RampStep share, float scale, float *losses, FirstMicro *first)
 {
     const Config *cfg = &run->cfg;
-    size_t B = (size_t)cfg->batch.micro, T = (size_t)cfg->model.context;
-    for (size_t row = 0; row < (size_t)batch.sequences; row += B) {
+    size_t B = (size_t)cfg->batch.micro, T = (size_t)cfg->model.context, rows = (size_t)share.sequences;
+    for (size_t row = 0; row < rows; row += B) {
         size_t at = row * T;
+        zero_micro(run->zero, row + B >= rows);
         model_set_batch(run->model, run->token + at, run->pos ? run->pos + at : NULL, run->target + at, B, T);
         if (run->first) model_set_documents(run->model, run->first + at);
         model_set_dropout(run->model, (float)cfg->model.dropout, (uint64_t)cfg->run.seed, (uint32_t)step,
-                          (uint64_t)batch.before + row);
+                          (uint64_t)share.before + row);
         model_forward_backward(run->model, scale);
         if (losses) run->dev->to_host(run->dev, losses + at, run->model->loss, B * T * sizeof *losses);
         if (row > 0 || !first) continue;
@@ -78,18 +85,29 @@ static double accumulate(Run *run, long step, RampStep batch, float scale, float
                                 1 / ((double)scale * (double)first->valid));
         first->squares = norm * norm;
     }
-    return model_step_finish(run->model);
+    double loss = model_step_finish(run->model);
+    zero_reduce(run->zero);
+    return run_sum(run, loss);
 }
 
-// dump/ holds true gradients: the loss scale, a power of two, is taken out exactly.
-static void dump(Run *run, long update, const float *losses, size_t rows)
+// dump/ holds true gradients: the loss scale, a power of two, is taken out exactly. share: losses of this rank's rows.
+static void dump(Run *run, long update, const float *share, RampStep batch)
 {
-    float *grad = run->model->grads, inverse = (float)run->optim.grad_scale;
-    if (inverse != 1) {
-        for (size_t i = 0; i < run->model->params.n_elems; i++) grad[i] *= inverse;
-        run->optim.grad_scale = 1;
-    }
-    dump_write(run->dir, update, run->model, losses, rows);
+    const Params *params = &run->model->params;
+    size_t T = (size_t)run->cfg.model.context, n = (size_t)batch.sequences * T;
+    float *losses = malloc(n * sizeof *losses), *grads = run->rank ? NULL : malloc(params->n_elems * sizeof *grads);
+    if (!losses || (!grads && !run->rank)) die("run.dump: no memory for %zu losses and gradients", n + params->n_elems);
+    run_gather_losses(run, losses, share, n / (size_t)run->ranks);
+    ZeroWhole whole = zero_whole(run->zero, &run->optim);
+    zero_gather_whole(run->zero, &run->optim, &whole);
+    zero_gather_grads(run->zero, grads);
+    float inverse = (float)run->optim.grad_scale;
+    for (size_t i = 0; grads && inverse != 1 && i < params->n_elems; i++) grads[i] *= inverse;
+    if (run->rank == 0)
+        dump_write(run->dir, update, params, whole.weights, grads, losses, (size_t)batch.sequences, T);
+    zero_whole_free(&whole);
+    free(losses);
+    free(grads);
 }
 
 // The gradient noise scale (noise.h), batches in tokens.
@@ -108,21 +126,24 @@ static bool due(long every, long update)
 StepResult run_step(Run *run, long step)
 {
     double begin = clock_seconds();
-    RampStep batch = ramp_at(&run->ramp, step);
-    size_t valid = load_step(run, batch), n = (size_t)(batch.sequences * run->cfg.model.context);
+    if (run->cfg.run.account && step == run->first_step) comm_reset_counts(run->world);
+    RampStep batch = ramp_at(&run->ramp, step), share = run_share(run, batch);
+    size_t valid = load_step(run, share), T = (size_t)run->cfg.model.context, n = (size_t)share.sequences * T;
     bool dumped = step + 1 == run->dump_update;
     float *losses = dumped ? calloc(n, sizeof *losses) : NULL;
     if (dumped && !losses) die("run.dump: no memory for the losses of %zu tokens", n);
 
-    StepResult result = {.lr = schedule_lr_ramped(&run->schedule, &run->ramp, step), .tokens = (int64_t)n};
+    StepResult result = {.lr = schedule_lr_ramped(&run->schedule, &run->ramp, step),
+                         .tokens = batch.sequences * (int64_t)T};
     if (run->fp8) fp8_step_begin(run->fp8);
     FirstMicro first = {0};
     bool noise = due(run->cfg.run.noise_every, step + 1) && batch.sequences > run->cfg.batch.micro && run->progress;
-    result.loss = accumulate(run, step, batch, run->scaler.scale / (float)valid, losses, noise ? &first : NULL) /
+    result.loss = accumulate(run, step, share, run->scaler.scale / (float)valid, losses, noise ? &first : NULL) /
                   (double)valid;
     run->optim.grad_scale = 1 / (double)run->scaler.scale;
-    if (dumped) dump(run, step + 1, losses, (size_t)batch.sequences);
+    if (dumped) dump(run, step + 1, losses, batch);
     free(losses);
+    if (run->fp8) run_fp8(run);
     if (run->fp8 && !fp8_step_end(run->fp8)) run->optim.grad_scale = NAN; // a saturating cast hid an overflow
     result.grad_norm = optim_norm(&run->optim, run->model);
     result.verdict = monitor_judge(&run->monitor, result.loss, result.grad_norm);
@@ -131,6 +152,7 @@ StepResult run_step(Run *run, long step)
     if (norms) norms_before(&run->norms, run->model, run->optim.grad_scale);
     if (result.verdict.action == MONITOR_ACCEPT) optim_apply(&run->optim, run->model, result.grad_norm, result.lr);
     else optim_drop(run->model);
+    zero_end(run->zero);
     if (norms) norms_after(&run->norms, run->model, step + 1);
     float scale = run->scaler.scale;
     scaler_update(&run->scaler, isfinite(result.grad_norm));

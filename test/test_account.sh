@@ -5,13 +5,12 @@
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 
-# The object of `plan memory --json`; that of account.json is indented two spaces more.
 planned() { # OPTION...
-    "$BUILD/plan" memory "$@" --json | tail -n +2
+    "$BUILD/plan" memory "$@" --json | memory_lines
 }
 
 held() { # NAME
-    sed -n '/"memory"/,/}/p' "$runs/$1/account.json" | tail -n +2
+    memory_lines <"$runs/$1/account.json"
 }
 
 # One update of the run holds what was planned for it, tag by tag; the formulas give the same (else plan ends).
@@ -20,13 +19,13 @@ planned_is_held() { # NAME FAMILY OPTION...
     shift 2
     train "$family" "$name" --run.stop_at=1 --run.account=true --eval.tokens=64 --sample.count=0 "$@" || cat "$work/$name.err"
     planned "$work/$family.toml" "$@" >"$work/planned"
-    [ "$(wc -l <"$work/planned")" = 9 ] # 6 tags, total, peak, and the end
-    held "$name" | sed 's/^ *//' | cmp - <(sed 's/^ *//' "$work/planned")
+    [ "$(wc -l <"$work/planned")" = 9 ] # 7 tags, total, peak
+    held "$name" | cmp - "$work/planned"
     "$BUILD/plan" memory "$work/$family.toml" "$@" >"$work/table"
-    awk -v json="$work/planned" '
-        BEGIN { while ((getline line < json) > 0) if (split(line, part, "[\" :,]+") > 2) want[part[2]] = part[3] }
+    awk -v planned="$work/planned" '
+        BEGIN { while ((getline line < planned) > 0) if (split(line, part, " ") == 3) want[part[2]] = part[3] }
         NF > 2 && $1 in want && !seen[$1]++ { print $1, $2, want[$1]; bad += $2 != want[$1]; n++ }
-        END { exit bad || n != 7 }' "$work/table" # the tags and the total
+        END { exit bad || n != 8 }' "$work/table" # the tags and the total
 }
 
 # Bytes per parameter of the table are those of runs; the guides' 16 among them.
@@ -34,7 +33,7 @@ table_is_held() {
     local params
     "$BUILD/plan" table "$work/gpt.toml" >"$work/table.md"
     params=$(sed -n 's/^Bytes per parameter, of \([0-9]*\).*/\1/p' "$work/table.md")
-    bytes() { held "$1" | awk -F '[:,]' '/parameters|gradients|optimizer/ { n += $2 } END { print n }'; }
+    bytes() { held "$1" | awk '/parameters|gradients|optimizer/ { n += $3 } END { print n }'; }
     grep -qF '| `adamw` | 4 + 4 + 8 = **16** | 2 + 4 + 12 = **18** |' "$work/table.md"
     [ "$(bytes fp32-adamw-none)" = $((16 * params)) ]
     [ "$(bytes bf16-lion-sqrt)" = $((14 * params)) ]
@@ -42,7 +41,7 @@ table_is_held() {
     # 8 sequences of 32 tokens: activations per token in the second column of bytes, bf16
     local bf16
     bf16=$(sed -n 's/^| `sqrt` | [0-9]* | \([0-9]*\) |.*/\1/p' "$work/table.md")
-    [ "$(held bf16-lion-sqrt | awk -F '[:,]' '/activations/ { print $2 / 256 }')" = "$bf16" ]
+    [ "$(held bf16-lion-sqrt | awk '/activations/ { print $3 / 256 }')" = "$bf16" ]
     [ "$(grep -c '^| `' "$work/table.md")" = 20 ] # 8 + 2 * 5 rows, and the two heads
 }
 
@@ -54,7 +53,7 @@ other_tables() {
     "$plan" recompute "$work/gpt.toml" --numerics.dtype=bf16 >"$work/out"
     grep -q '^2 layers, micro-batches of 8 x 32 tokens, 2 bytes an activation' "$work/out"
     [ "$(awk '$1 == "full" { print $4 }' "$work/out")" = \
-        "$(planned "$work/gpt.toml" --numerics.dtype=bf16 --memory.recompute=full | awk -F '[:,]' '/activations/ { print $2 + 0 }')" ]
+        "$(planned "$work/gpt.toml" --numerics.dtype=bf16 --memory.recompute=full | awk '/activations/ { print $3 }')" ]
     "$plan" fp8 "$work/gpt.toml" --numerics.dtype=fp8 --numerics.fp8_keep=layers.1.attn >"$work/out"
     grep -qE '^layers\.0\.attn\.out\.weight +fp8' "$work/out"
     grep -qE '^layers\.1\.attn\.out\.weight +bf16' "$work/out"

@@ -341,6 +341,31 @@ static void test_derived_values(void **state)
     assert_int_equal(cfg.eval.stride, 64);
 }
 
+// The launcher's number of ranks divides the batch, also when the configuration is resolved again.
+static void test_ranks(void **state)
+{
+    (void)state;
+    SET({"run.steps", "300"}, {"model.context", "32"}, {"batch.micro", "4"}, {"batch.tokens", "1_024"});
+    config_resolve(&cfg);
+    assert_int_equal(cfg.parallel.dp, 1);
+    assert_int_equal(cfg.batch.accum, 8);
+    SET({"run.steps", "300"}, {"model.context", "32"}, {"batch.micro", "4"}, {"batch.tokens", "1_024"});
+    config_set_derived(&cfg, "parallel.dp", 4);
+    for (int i = 0; i < 2; i++) {
+        config_resolve(&cfg);
+        assert_int_equal(cfg.parallel.dp, 4);
+        assert_int_equal(cfg.batch.accum, 2); // 1024 / (4 * 4 * 32)
+    }
+    assert_false(config_is_set(&cfg, "parallel.dp"));
+
+    // A rank's share of 2 sequences is less than the default micro-batch of 8, and than one that a person wrote.
+    SET({"run.steps", "300"}, {"model.context", "32"}, {"batch.tokens", "256"});
+    config_set_derived(&cfg, "parallel.dp", 4);
+    config_resolve(&cfg);
+    assert_int_equal(cfg.batch.micro, 2);
+    assert_int_equal(cfg.batch.accum, 1);
+}
+
 // With run.minutes the program finds the number of steps later, and resolves again.
 static void test_resolving_again(void **state)
 {
@@ -431,6 +456,7 @@ int main(void)
         WITH_SCRATCH(test_precedence),
         WITH_SCRATCH(test_switching_off_a_condition),
         cmocka_unit_test(test_derived_values),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_resolving_again),
         cmocka_unit_test(test_every_key_is_read),
         cmocka_unit_test(test_reference_is_current),

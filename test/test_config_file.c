@@ -102,7 +102,7 @@ static void test_file_errors(void **state)
         {"[run]\n; steps = 4\n", 2, "'; steps' is not a key\n    ; steps = 4\n    ^~~~~~~\n"},
         {"[batch]\naccum = 4\n", 2,
          "batch.accum cannot be set, it is derived (gradient accumulation: tokens / "
-                                    "(micro * model.context))\n    accum = 4\n            ^\n"},
+         "(parallel.dp * micro * model.context))\n    accum = 4\n            ^\n"},
     };
     char expected[2048], words[400];
     snprintf(words, sizeof words, "%s", scratch->path);

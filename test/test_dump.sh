@@ -8,15 +8,15 @@ dump() { # NAME: the file
     printf '%s/%s/dump/step_00000002.safetensors' "$runs" "$1"
 }
 
-# Every byte that a run holds was predicted; `memory` of account.json is indented two spaces more than the plan.
+# Every byte that a run holds was predicted.
 planned_is_held() { # FAMILY
     train "$1" "$1" --run.stop_at=3 --run.account=true --run.dump=2
     [ ! -s "$work/$1.err" ]
-    "$BUILD/plan" memory "$work/$1.toml" --json >"$work/plan.json"
-    [ "$(wc -l <"$work/plan.json")" = 10 ]
-    sed -n '/"memory"/,/}/p' "$runs/$1/account.json" | tail -n +2 | sed 's/^ *//' | cmp - <(tail -n +2 "$work/plan.json" | sed 's/^ *//')
-    "$BUILD/plan" memory "$work/$1.toml" --batch.micro=4 --json | sed -n 's/.*"activations": \([0-9]*\).*/\1/p' |
-        cmp - <(awk -F '[:,]' '/activations/ { print $2 / 2 }' "$work/plan.json")
+    "$BUILD/plan" memory "$work/$1.toml" --json | memory_lines >"$work/planned"
+    [ "$(wc -l <"$work/planned")" = 9 ] # 7 tags, total, peak
+    memory_lines <"$runs/$1/account.json" | cmp - "$work/planned"
+    "$BUILD/plan" memory "$work/$1.toml" --batch.micro=4 --json | memory_lines | awk '/activations/ { print $3 }' |
+        cmp - <(awk '/activations/ { print $3 / 2 }' "$work/planned")
 }
 
 threads_give_the_same_dump() { # FAMILY

@@ -123,7 +123,7 @@ static void test_every_target_once(void **state)
                     if (limits[k] && limits[k] < n) n = limits[k];
                     double want = 0;
                     for (int64_t t = 1; t <= n; t++) want += cost[c->token[t]] / (double)n;
-                    EvalResult r = eval_run(c->model, c->val, limits[k], strides[j], B, CONTEXT, NULL, -1);
+                    EvalResult r = eval_run(c->model, c->val, limits[k], strides[j], B, CONTEXT, NULL, -1, NULL);
                     assert_int_equal(r.tokens, n);
                     assert_true(r.bpb == 0);
                     if (!(fabs(r.loss - want) <= COST_ERR))
@@ -155,7 +155,7 @@ static void test_context_is_what_was_promised(void **state)
         const int64_t n = TOKENS - 1 - stride % 3;
         double want = 0;
         for (int64_t j = 1; j <= n; j++) want += loss_in_context(c, j, n, stride) / (double)n;
-        double got = eval_run(c->model, c->val, n, stride, 1, CONTEXT, NULL, -1).loss;
+        double got = eval_run(c->model, c->val, n, stride, 1, CONTEXT, NULL, -1, NULL).loss;
         if (!(fabs(got - want) <= 1e-12 * want)) fail_msg("stride %ld: %.15g, not %.15g", (long)stride, got, want);
         least = fmin(least, got);
         most = fmax(most, got);
@@ -170,14 +170,69 @@ static void test_bits_per_byte(void **state)
     for (int v = 0; v < V; v++) bytes[v] = v % 5; // some stand for no text at all, as end-of-text does
     const int64_t limits[] = {0, 1, 20};
     for (int i = 0; i < 3; i++) {
-        EvalResult r = eval_run(c->model, c->val, limits[i], 5, 2, CONTEXT, bytes, -1);
+        EvalResult r = eval_run(c->model, c->val, limits[i], 5, 2, CONTEXT, bytes, -1, NULL);
         double n_bytes = 0; // of the targets: the first token is not one
         for (int64_t t = 1; t <= r.tokens; t++) n_bytes += bytes[c->token[t]];
         double want = n_bytes > 0 ? r.loss * (double)r.tokens / n_bytes / log(2) : 0;
         assert_true(fabs(r.bpb - want) <= 1e-12 * want);
     }
     memset(bytes, 0, sizeof bytes);
-    assert_true(eval_run(c->model, c->val, 0, 0, 1, CONTEXT, bytes, -1).bpb == 0); // no text: not known
+    assert_true(eval_run(c->model, c->val, 0, 0, 1, CONTEXT, bytes, -1, NULL).bpb == 0); // no text: not known
+}
+
+// ---- ranks
+
+typedef struct {
+    Case *c;
+    size_t B;
+    int64_t stride, n;
+    double loss[4];
+    int forwards[4]; // times that the model ran, by rank
+} Shared;
+
+static void count_head(void *self, int unit, UnitPass pass)
+{
+    if (unit == (int)shape.layers + 1 && pass == PASS_FORWARD) (*(int *)self)++;
+}
+
+static void one_rank(Comm *ranks, void *arg)
+{
+    Shared *s = arg;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    Model *model = model_create(&shape, dev, &mem, BATCH, CONTEXT, 1, false);
+    memcpy(model->weights, s->c->model->weights, model->params.n_elems * sizeof(float));
+    model->hooks = (UnitHooks){.self = &s->forwards[ranks->rank], .before = count_head};
+    comm_set_ordered(ranks, true);
+    s->loss[ranks->rank] = eval_run(model, s->c->val, s->n, s->stride, s->B, CONTEXT, NULL, -1, ranks).loss;
+    model_free(model);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+}
+
+// One loss, the same bits on each rank and for each number of ranks; all ranks run the model equally often, those that have
+// no window left too. Together they do no more batches than it takes, rounded up to whole rounds.
+static void test_ranks_share_the_work(void **state)
+{
+    Shared s = {.c = *state};
+    const int64_t strides[] = {12, 5, 2}, limits[] = {1, 13, 40, 0};
+    for (int i = 0; i < 3 * 4 * BATCH; i++) {
+        s.stride = strides[i % 3], s.n = limits[i / 3 % 4], s.B = (size_t)(1 + i / 12);
+        Dataset *val = s.c->val;
+        double alone = eval_run(s.c->model, val, s.n, s.stride, s.B, CONTEXT, NULL, -1, NULL).loss;
+        assert_true(isfinite(alone));
+        int64_t n = s.n ? s.n : TOKENS - 1, T = n < CONTEXT ? n : CONTEXT, stride = s.stride < T ? s.stride : T;
+        int windows = (int)(1 + (n - T + stride - 1) / stride);
+        for (int N = 1; N <= 4; N++) {
+            memset(s.forwards, 0, sizeof s.forwards);
+            comm_threads_run(N, one_rank, &s);
+            int round = N * (int)s.B, rounds = (windows + round - 1) / round;
+            for (int r = 0; r < N; r++) {
+                assert_memory_equal(&s.loss[r], &alone, sizeof alone);
+                assert_int_equal(s.forwards[r], rounds);
+            }
+        }
+    }
 }
 
 // NaN in the weights must come out as NaN, not as a good loss.
@@ -185,13 +240,13 @@ static void test_nan_is_nan(void **state)
 {
     Case *c = *state;
     row_of(c, "final_norm.bias")[3] = NAN;
-    assert_true(isnan(eval_run(c->model, c->val, 0, 0, 2, CONTEXT, NULL, -1).loss));
+    assert_true(isnan(eval_run(c->model, c->val, 0, 0, 2, CONTEXT, NULL, -1, NULL).loss));
 }
 
 static int evaluate(void *arg)
 {
     Case *c = arg;
-    eval_run(c->model, c->val, 0, 0, 1, CONTEXT, NULL, -1);
+    eval_run(c->model, c->val, 0, 0, 1, CONTEXT, NULL, -1, NULL);
     return 0;
 }
 
@@ -210,6 +265,7 @@ int main(void)
         TEST(test_every_target_once),
         TEST(test_context_is_what_was_promised),
         TEST(test_bits_per_byte),
+        TEST(test_ranks_share_the_work),
         TEST(test_nan_is_nan),
         TEST(test_one_token_is_too_few),
     };

@@ -105,7 +105,7 @@ static void test_plan_is_the_run(void **state)
     Dev *dev = dev_cpu_create(1);
     for (int i = 0; i < N_CASES; i++) {
         configure(cases[i]);
-        plan_open(&planned, &cfg, dev);
+        plan_open(&planned, &cfg, dev, 0);
         allocate_really(dev);
         run_one_step();
         optim_step(&real.optim, real.model, 1e-3);
@@ -114,8 +114,7 @@ static void test_plan_is_the_run(void **state)
         assert_int_equal(planned.mem.peak, real.mem.peak);
         assert_true(real.mem.tag_bytes[MEM_ACTS] > 0);
         plan_close(&planned);
-        mem_free_all(&real.mem);
-        model_free(real.model);
+        run_free(&real);
     }
     dev_cpu_free(dev);
 }
@@ -148,7 +147,7 @@ static void test_every_combination(void **state)
         cfg.data.document_mask = documents;
         cfg.numerics.deterministic = fixed;
         Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
-        plan_open(&planned, &cfg, dev);
+        plan_open(&planned, &cfg, dev, 0);
         real = (Run){.cfg = cfg, .dev = dev};
         run_allocate(&real);
         params_init(&real.model->params, 1, real.model->weights);
@@ -159,8 +158,7 @@ static void test_every_combination(void **state)
         assert_true(isfinite(optim_step(&real.optim, real.model, 1e-3)));
         for (int tag = 0; tag < MEM_TAGS; tag++) assert_formula((MemTag)tag, &real.mem);
         plan_close(&planned);
-        mem_free_all(&real.mem);
-        model_free(real.model);
+        run_free(&real);
         run_device_free(dev, cpu);
     }
 }
@@ -171,7 +169,7 @@ static void test_run_allocates_what_was_planned(void **state)
     (void)state;
     Dev *dev = dev_cpu_create(1);
     configure(cases[5]);
-    plan_open(&planned, &cfg, dev);
+    plan_open(&planned, &cfg, dev, 0);
     real = (Run){.cfg = cfg, .dev = dev};
     run_allocate(&real);
     assert_int_equal(real.mem.n_blocks, planned.mem.n_blocks);
@@ -185,8 +183,7 @@ static void test_run_allocates_what_was_planned(void **state)
     double norm = optim_step(&real.optim, real.model, 1e-3);
     assert_true(isfinite(norm) && norm > 0);
     plan_close(&planned);
-    mem_free_all(&real.mem);
-    model_free(real.model);
+    run_free(&real);
     dev_cpu_free(dev);
 }
 
@@ -201,7 +198,7 @@ static void test_a_plan_costs_nothing(void **state)
     configure(options);
     Dev *dev = dev_cpu_create(1);
     getrusage(RUSAGE_SELF, &before);
-    plan_open(&planned, &cfg, dev);
+    plan_open(&planned, &cfg, dev, 0);
     plan_print_memory(&planned, out); // dies unless the formulas hold
     plan_print_params(&planned, out);
     plan_print_flops(&planned, out);
@@ -269,7 +266,7 @@ static int one_byte_more(void *unused)
     (void)unused;
     Dev *dev = dev_cpu_create(1);
     configure(cases[0]);
-    plan_open(&planned, &cfg, dev);
+    plan_open(&planned, &cfg, dev, 0);
     plan_checked(&planned, MEM_ACTS);
     mem_alloc(&planned.mem, MEM_ACTS, 1, "one byte");
     plan_checked(&planned, MEM_ACTS);
@@ -300,6 +297,13 @@ static void test_vocabulary_is_needed(void **state)
 
 // ---- account
 
+static size_t number_at(json_t *object, const char *a, const char *b)
+{
+    json_t *value = json_object_get(json_object_get(object, a), b);
+    assert_true(json_is_integer(value));
+    return (size_t)json_integer_value(value);
+}
+
 static void test_account_is_the_counters(void **state)
 {
     const char *dir = *state;
@@ -309,17 +313,32 @@ static void test_account_is_the_counters(void **state)
     mem_alloc(&mem, MEM_SCRATCH, 7, "b");
     void *gone = mem_alloc(&mem, MEM_SCRATCH, 500, "c");
     mem_free(&mem, gone);
+    Comm dp = {.count = {[COMM_ALL_GATHER] = {.calls = 3, .payload = 5, .sent = (size_t)1 << 40, .received = 9,
+                                              .waited = 0.25}}};
+    Comm control = {.count = {[COMM_ALL_REDUCE] = {.calls = 1, .sent = 8}}};
+    AccountRank rank[2] = {account_rank(&mem, NULL, NULL), account_rank(&mem, &dp, &control)};
+    rank[1].bytes[MEM_COMM] = 77;
     snprintf(path, sizeof path, "%s/account.json", dir);
-    account_write(&mem, path);
+    account_write(rank, 2, path);
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *memory = json_object_get(root, "memory");
-    assert_int_equal(json_object_size(memory), MEM_TAGS + 2);
-    for (int tag = 0; tag < MEM_TAGS; tag++) {
-        json_t *value = json_object_get(memory, mem_tag_name((MemTag)tag));
-        assert_true(json_is_integer(value));
-        assert_int_equal(json_integer_value(value), mem.tag_bytes[tag]);
-    }
-    assert_int_equal(json_integer_value(json_object_get(memory, "total")), 1007);
-    assert_int_equal(json_integer_value(json_object_get(memory, "peak")), 1507);
+    assert_int_equal(json_object_size(root), 2);
+    assert_int_equal(json_object_size(memory), 2);
+    assert_int_equal(json_object_size(json_object_get(memory, "0")), MEM_TAGS + 2);
+    for (int tag = 0; tag < MEM_TAGS; tag++)
+        assert_int_equal(number_at(memory, "0", mem_tag_name((MemTag)tag)), mem.tag_bytes[tag]);
+    assert_int_equal(number_at(memory, "0", "total"), 1007);
+    assert_int_equal(number_at(memory, "0", "peak"), 1507);
+    assert_int_equal(number_at(memory, "1", "communication"), 77);
+    json_t *traffic = json_object_get(root, "traffic"), *group = json_object_get(json_object_get(traffic, "1"), "dp");
+    assert_int_equal(json_object_size(json_object_get(traffic, "0")), 0); // alone: none
+    assert_int_equal(json_object_size(group), 1);                        // kinds that were called
+    assert_int_equal(number_at(group, "all_gather", "calls"), 3);
+    assert_int_equal(number_at(group, "all_gather", "payload"), 5);
+    assert_int_equal(number_at(group, "all_gather", "sent"), (size_t)1 << 40);
+    assert_int_equal(number_at(group, "all_gather", "received"), 9);
+    assert_true(json_real_value(json_object_get(json_object_get(group, "all_gather"), "waited")) == 0.25);
+    group = json_object_get(json_object_get(traffic, "1"), "control");
+    assert_int_equal(number_at(group, "all_reduce", "sent"), 8);
     json_decref(root);
     mem_free_all(&mem);
     assert_int_equal(unlink(path), 0);
@@ -338,7 +357,7 @@ static void test_dump_holds_the_step(void **state)
     configure(cases[1]);
     allocate_really(dev);
     run_one_step();
-    dump_write(dir, 12, real.model, loss, ROWS);
+    dump_write(dir, 12, &real.model->params, real.model->weights, real.model->grads, loss, ROWS, T);
     snprintf(path, sizeof path, "%s/dump/step_00000012.safetensors", dir);
     SafeTensors *st = safetensors_open(path, NULL, 0);
     const Params *params = &real.model->params;
@@ -366,8 +385,7 @@ static void test_dump_holds_the_step(void **state)
     assert_int_equal(losses->shape[1], T);
     assert_memory_equal(losses->data, loss, sizeof loss);
     safetensors_close(st);
-    mem_free_all(&real.mem);
-    model_free(real.model);
+    run_free(&real);
     dev_cpu_free(dev);
     assert_int_equal(unlink(path), 0);
 }
@@ -375,7 +393,7 @@ static void test_dump_holds_the_step(void **state)
 static int dump_nowhere(void *dir)
 {
     float loss[1] = {0};
-    dump_write(dir, 1, real.model, loss, 0);
+    dump_write(dir, 1, &real.model->params, real.model->weights, real.model->grads, loss, 0, 1);
     return 0;
 }
 
@@ -386,8 +404,7 @@ static void test_dump_says_when_it_cannot(void **state)
     configure(cases[0]);
     allocate_really(dev); // here: a forked child has no OpenMP threads
     expect_die(dump_nowhere, "no/such/run", "no/such/run/dump: cannot be made");
-    mem_free_all(&real.mem);
-    model_free(real.model);
+    run_free(&real);
     dev_cpu_free(dev);
 }
 

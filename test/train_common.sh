@@ -100,6 +100,11 @@ well_formed() { # NAME LAST: metrics.jsonl follows its schema and has steps 1 to
     value train step "$runs/$1/metrics.jsonl" | cmp - <(seq "$2")
 }
 
+# The object "memory" of account.json or of `plan memory --json`, a line each: RANK TAG BYTES
+memory_lines() {
+    awk -F '[":, ]+' '/"traffic"/ { exit } /^ *"[0-9]+": [{]/ { rank = $2 } /: [0-9]+,?$/ { print rank, $2, $3 }'
+}
+
 close_to() { # A B RELATIVE: |a - b| <= relative |b|; not with NaN or an empty string
     awk -v a="$1" -v b="$2" -v bound="$3" 'BEGIN {
         d = a - b

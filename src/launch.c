@@ -1,0 +1,53 @@
+// launch: one process alone, or the ranks of mpiexec, with the same binary.
+//
+// The rule: MPI is started when one of these stands in the environment, each set by the launcher for its processes:
+//
+//     PMI_RANK               Hydra (MPICH's and Intel's mpiexec), srun --mpi=pmi2
+//     PMIX_RANK              srun --mpi=pmix, PRRTE
+//     OMPI_COMM_WORLD_SIZE   Open MPI's mpirun
+//
+// Without them the program is alone, and MPI is not even initialised, which would take time and open sockets.
+// mpiexec -n 1 counts as launched, and gives the same as no launcher.
+//
+// The invariant: copies of the program that belong together know it. srun without MPI starts it N times, and each copy
+// would believe to be alone, in one and the same directory. SLURM says how many tasks the step has; more than one
+// without a rank from MPI is refused.
+//
+// Rejected: MPI_Init always (its cost, and a machine whose MPI is broken could not train on one process either); an
+// option of ours that says "use MPI" (the launcher has said so already, and the two could disagree).
+#include "launch.h"
+
+#include "check.h"
+
+#include <stdlib.h>
+
+static bool launched(void)
+{
+    return getenv("PMI_RANK") || getenv("PMIX_RANK") || getenv("OMPI_COMM_WORLD_SIZE");
+}
+
+Comm *launch_start(void)
+{
+    const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    Comm *world = launched() ? comm_mpi_start() : comm_self();
+    if (world->size == 1 && tasks && atol(tasks) > 1)
+        die("launch: srun started %s processes, and none of them knows of the others (try srun --mpi=pmi2, or mpiexec)",
+            tasks);
+    return world;
+}
+
+int launch_threads(const Comm *world, long asked)
+{
+    return asked || world->size == 1 ? (int)asked : comm_mpi_threads(world);
+}
+
+void launch_places(Comm *world, FILE *out)
+{
+    if (world->size > 1) comm_mpi_places(world, out);
+}
+
+void launch_stop(Comm *world)
+{
+    if (launched()) comm_mpi_stop(world);
+    else comm_free(world);
+}

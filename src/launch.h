@@ -1,0 +1,22 @@
+// launch: the ranks of this program: those that a launcher started, or one. Layer 2.
+#ifndef LAUNCH_H
+#define LAUNCH_H
+#include "comm.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The ranks of the job (comm_mpi_start) where a launcher of MPI started this process, else a group of one, which costs
+// nothing. Dies where srun started several processes that MPI knows nothing of.
+Comm *launch_start(void);
+// Threads of this rank: `asked`, or where that is 0 its part of the machine's cores; 0: all (dev_cpu_create).
+int launch_threads(const Comm *world, long asked);
+// On rank 0 of several one line for each: its process and machine. Collective.
+void launch_places(Comm *world, FILE *out);
+// Ends what launch_start began. Collective.
+void launch_stop(Comm *world);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,242 @@
+#!/bin/bash
+# test/test_parallel.sh: build/train on several ranks (mpiexec) against one process. In deterministic mode weights,
+# optimizer, losses, evaluations, samples and dumps are the same bytes on any layout, and a run goes on from any layout on any
+# other. Errors, signals and killed ranks end the job. (test_parallel_account.sh: bytes held and sent.)
+# shellcheck source=test/train_common.sh
+. "$(dirname "$0")/train_common.sh"
+# shellcheck source=test/ranks_common.sh
+. "$(dirname "$0")/ranks_common.sh"
+
+# A third of the training text becomes runs of 1000 end-of-text tokens. Between two of them nothing is predicted
+# (packing.h), so sequences, and ranks, have very different numbers of targets that count; some have none.
+uneven_corpus() {
+    local eot i shard=$work/data/train_000000.bin
+    eot=$(sed -n 's/.*"eot": \([0-9]*\).*/\1/p' "$work/data/manifest.json")
+    for ((i = 0; i < 1000; i++)); do
+        # shellcheck disable=SC2059
+        printf "\\$(printf %o $((eot % 256)))\\$(printf %o $((eot / 256)))"
+    done >"$work/run"
+    for ((i = 0; i < 31; i++)); do # behind the header of 1024 bytes, every 3000 tokens
+        dd if="$work/run" of="$shard" bs=8 seek=$((128 + 750 * i)) conv=notrunc status=none
+    done
+}
+
+# Everything that ranks could do differently: dropout, documents, clipping of every update, evaluations in batches that do
+# not divide by the ranks.
+exact=(--numerics.deterministic=true --model.dropout=0.1 --data.document_mask=true --optim.clip=0.1 --run.stop_at=4
+    --run.eval_every=2 --eval.tokens=1300 --run.sample_every=4 --run.dump=2)
+
+reference() { # CONFIG NAME [OPTION...]: one process
+    train "$@"
+    [ ! -s "$work/$2.err" ]
+}
+
+# ranks N CONFIG NAME AGAINST [OPTION...]: the same bytes as the run AGAINST; rank 0 alone has written.
+same_bytes() {
+    local n=$1 file=$2 name=$3 against=$4
+    shift 4
+    ranks "$n" "$file" "$name" "$@"
+    [ ! -s "$work/$name.err" ]
+    grep -q "parallel.dp  *$n " "$work/$name.out"
+    same_state "$name" "$against" 4
+    history "$name" >"$work/history"
+    [ "$(wc -l <"$work/history")" = 6 ] # 4 steps, an evaluation, the end
+    history "$against" | cmp - "$work/history"
+    cmp "$runs/$name/samples.txt" "$runs/$against/samples.txt"
+    cmp "$runs/$name/dump/step_00000002.safetensors" "$runs/$against/dump/step_00000002.safetensors"
+    cmp <(cd "$runs/$name" && find . | sort) <(cd "$runs/$against" && find . | sort)
+}
+
+# 2 ranks, stage 3; one process; 4 ranks, stage 1; against one process that never stopped.
+resume_anywhere() {
+    local options=("${exact[@]}" --run.steps=6 --run.eval_every=2 --run.dump=0 --sample.count=0)
+    reference gpt straight "${options[@]}" --run.stop_at=6
+    ranks 2 gpt moved "${options[@]}" --run.stop_at=2 --parallel.zero=3 --batch.micro=4
+    train gpt moved "${options[@]}" --run.stop_at=4 --ckpt.resume=true
+    ranks 4 gpt moved "${options[@]}" --run.stop_at=6 --ckpt.resume=true --parallel.zero=1 --batch.micro=2
+    [ ! -s "$work/moved.err" ]
+    same_state moved straight 6
+    history moved | grep '"train"' | cmp - <(history straight | grep '"train"')
+}
+
+# fp8: scales are made of the largest magnitudes of all ranks, so what rank 0 saves is what every rank goes on with. The
+# first step has no such scales and each rank's own differ, so the layout is the same here.
+fp8_goes_on() {
+    local options=(--numerics.dtype=fp8 --batch.micro=4 --parallel.zero=1 --eval.tokens=200 --sample.count=0)
+    ranks 2 gpt fp8 "${options[@]}" --run.stop_at=4
+    ranks 2 gpt fp8-halves "${options[@]}" --run.stop_at=2
+    ranks 2 gpt fp8-halves "${options[@]}" --run.stop_at=4 --ckpt.resume=true
+    same_state fp8 fp8-halves 4
+}
+
+# The length of a run is measured by rank 0, and all ranks end together.
+minutes() {
+    ranks 2 gpt minutes --run.steps=0 --run.minutes=0.0005 --batch.micro=4 --eval.tokens=200 --parallel.zero=2
+    [ "$(value train step "$runs/minutes/metrics.jsonl" | tail -n 1)" = \
+        "$(sed -n 's/^steps = \([0-9]*\).*/\1/p' "$runs/minutes/config.toml")" ]
+}
+
+# refused N WORDS [OPTION...]: one line by rank 0, before anything is written
+refused() {
+    local n=$1 words=$2 status=0
+    shift 2
+    rm -rf "$runs/refused"
+    ranks "$n" gpt refused "$@" || status=$?
+    cat "$work/refused.err"
+    [ $status = 1 ]
+    [ "$(grep -c 'error: ' "$work/refused.err")" = 1 ]
+    grep -qE "^rank 0: error: .*($words)" "$work/refused.err"
+    [ ! -e "$runs/refused" ]
+}
+
+# A preset's micro-batch of 8 does not stop 4 ranks with 4 sequences each; one that is asked for does (mistakes).
+micro_fits() {
+    ranks 4 gpt fits --run.stop_at=1 --eval.tokens=64 --sample.count=0
+    grep -qE '^batch\.micro +4 +derived' "$work/fits.out"
+}
+
+mistakes() {
+    refused 2 'batch\.tokens 512 is not a multiple of 2 ranks \* batch\.micro 12 \* model\.context 32 = 768 .nearest: 768' \
+        --batch.micro=12
+    refused 3 'batch\.tokens 512 is not a multiple of 3 ranks' --batch.micro=1
+    refused 2 'each has 6 sequences of a step, which is no power of two .try --batch\.tokens=256' \
+        --numerics.deterministic=true --batch.tokens=384 --batch.micro=2
+    refused 2 'batch\.ramp_from with numerics\.deterministic' --numerics.deterministic=true --batch.micro=4 \
+        --batch.ramp_from=256 --batch.ramp_tokens=4096
+    refused 2 'run\.noise_every: measured on one rank only' --batch.micro=4 --run.noise_every=2
+    refused 2 'run\.norms_every: needs whole gradients' --batch.micro=4 --run.norms_every=2 --parallel.zero=1
+    fails_with 1 'parallel\.reshard has no effect when parallel\.zero is 2' "$BUILD/train" "$work/gpt.toml" \
+        --parallel.zero=2 --parallel.reshard=false
+    fails_with 1 'parallel\.dp cannot be set' "$BUILD/train" "$work/gpt.toml" --parallel.dp=2
+    SLURM_STEP_NUM_TASKS=4 fails_with 1 'srun started 4 processes.*--mpi=pmi2' "$BUILD/train" "$work/gpt.toml"
+}
+
+# What one rank alone finds wrong ends the job too, and is said by that rank.
+one_rank_fails() {
+    local status=0 began=${EPOCHREALTIME/./}
+    "$launcher" -n 1 "$BUILD/train" "$work/gpt.toml" --run.name=odd --batch.micro=8 : \
+        -n 1 "$BUILD/train" "$work/gpt.toml" --run.name=odd --batch.micro=8 --data.train="$work/none.bin" \
+        >"$work/odd.out" 2>"$work/odd.err" </dev/null || status=$?
+    cat "$work/odd.err"
+    echo "$(((${EPOCHREALTIME/./} - began) / 1000)) ms"
+    [ $status = 1 ]
+    [ "$(grep -c 'error: ' "$work/odd.err")" = 1 ]
+    grep -q '^rank 1: error: .*none\.bin' "$work/odd.err"
+    [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le $((budget)) ]
+}
+
+# in_the_middle N NAME [OPTION...]: starts an endless run; sets pid (the launcher's) and process (of the ranks), in training
+in_the_middle() {
+    local n=$1 name=$2
+    shift 2
+    (exec "$launcher" -n "$n" "$BUILD/train" "$work/gpt.toml" --run.name="$name" --run.steps=1000000 --optim.decay_steps=1000000 \
+        --run.eval_every=0 --run.sample_every=0 --batch.micro=4 --eval.tokens=100 --sample.count=0 "$@" \
+        >"$work/$name.out" 2>"$work/$name.err" </dev/null) &
+    pid=$!
+    local i
+    for ((i = 0; i < 600; i++)); do
+        [ "$(value train step "$runs/$name/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && break
+        sleep 0.1
+    done
+    mapfile -t process < <(sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p' "$work/$name.out")
+    [ ${#process[@]} = "$n" ]
+}
+
+nobody_left() {
+    local p
+    for p in "${process[@]}"; do
+        if kill -0 "$p" 2>/dev/null; then echo "process $p is still there"; return 1; fi
+    done
+}
+
+killed() { # STAGE
+    local status=0 began
+    in_the_middle 4 "killed$1" --parallel.zero="$1"
+    began=${EPOCHREALTIME/./}
+    kill -KILL "${process[2]}"
+    wait $pid || status=$?
+    echo "status $status after $(((${EPOCHREALTIME/./} - began) / 1000)) ms"
+    cat "$work/killed$1.err"
+    [ $status != 0 ]
+    [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 2000 ]
+    [ "$(grep -c 'error: ' "$work/killed$1.err")" = 1 ]
+    grep -q "^rank 2: error: process ${process[2]} was killed or crashed$" "$work/killed$1.err"
+    nobody_left
+}
+
+# A signal that one rank gets stops all of them behind the same step, saved.
+stopped() {
+    in_the_middle 2 stopped --parallel.zero=2
+    kill -TERM "${process[1]}"
+    wait $pid
+    grep -q 'stopped by a signal after step' "$work/stopped.out"
+    [ ! -s "$work/stopped.err" ]
+    local last
+    last=$(value train step "$runs/stopped/metrics.jsonl" | tail -n 1)
+    [ -f "$(checkpoint stopped "$last")/manifest.json" ]
+    nobody_left
+}
+
+# The launcher with one rank is no other run than none.
+launched_alone() {
+    ranks 1 gpt launched "${exact[@]}"
+    same_state launched gpt 4
+    grep -qE 'with [0-9]+ threads' "$work/launched.out"
+}
+
+# One process with its optimizer elsewhere, and one that moves there and back.
+offloaded_alone() {
+    train gpt offload "${exact[@]}" --memory.offload=disk
+    same_state offload gpt 4
+    local options=("${exact[@]}" --run.dump=0 --sample.count=0)
+    train gpt there "${options[@]}" --run.stop_at=2 --memory.offload=cpu --numerics.dtype=bf16
+    train gpt there "${options[@]}" --run.stop_at=4 --ckpt.resume=true --numerics.dtype=bf16
+    train gpt stayed "${options[@]}" --run.stop_at=4 --numerics.dtype=bf16
+    same_state there stayed 4
+    [ -z "$(find "$runs" -name 'offload_*')" ]
+}
+
+{ prepare_corpus && uneven_corpus; } >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
+passes 'one process: gpt' reference gpt gpt "${exact[@]}"
+passes 'one process: llama, bf16' reference llama bf16 "${exact[@]}" --numerics.dtype=bf16 --memory.recompute=full
+passes 'one process: fp16, Muon' reference gpt fp16 "${exact[@]}" --numerics.dtype=fp16 --optim.name=muon \
+    --numerics.loss_scale=16777216
+passes 'one process: 12 sequences' reference gpt twelve "${exact[@]}" --batch.tokens=384 --batch.micro=4
+# micro 1, 2, 4, 8: 4, 2, 1 micro-batches on 4 ranks, 8, 4, 2, 1 on 2
+while read -r n zero micro file against options; do
+    # shellcheck disable=SC2086
+    passes "$against: the same bytes on $n ranks, stage $zero, micro-batches of $micro $options" \
+        same_bytes "$n" "$file" "$against-$n-$zero-$micro" "$against" "${exact[@]}" --parallel.zero="$zero" \
+        --batch.micro="$micro" $options
+done <<'END'
+2 0 8 gpt gpt
+4 0 1 gpt gpt --comm.all_reduce=ring --comm.bucket=1000
+2 1 2 gpt gpt --comm.checked=true
+4 1 4 gpt gpt
+2 2 1 gpt gpt
+4 2 4 gpt gpt --parallel.overlap=false
+2 3 2 gpt gpt --memory.recompute=sqrt
+4 3 1 gpt gpt
+4 3 4 gpt gpt --parallel.reshard=false
+4 0 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full
+2 2 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full
+4 3 2 llama bf16 --numerics.dtype=bf16 --memory.recompute=full
+2 1 4 gpt fp16 --numerics.dtype=fp16 --optim.name=muon --numerics.loss_scale=16777216
+4 3 4 gpt fp16 --numerics.dtype=fp16 --optim.name=muon --numerics.loss_scale=16777216
+3 0 4 gpt twelve --batch.tokens=384
+3 3 2 gpt twelve --batch.tokens=384
+2 1 4 gpt gpt --memory.offload=disk
+4 3 2 gpt gpt --memory.offload=cpu
+2 3 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full --memory.offload=disk
+END
+passes 'offload on one process' offloaded_alone
+passes 'mpiexec -n 1 is one process' launched_alone
+passes 'a run moves from layout to layout' resume_anywhere
+passes 'fp8 on two ranks goes on' fp8_goes_on
+passes 'run.minutes' minutes
+passes 'a micro-batch fits a rank' micro_fits
+passes 'mistakes' mistakes
+passes 'a rank that fails ends the job' one_rank_fails
+for zero in 0 3; do passes "stage $zero: a killed rank ends the job" killed $zero; done
+passes 'a signal stops all ranks at the same step' stopped
+exit $failed
