@@ -1,6 +1,7 @@
 // collectives: the steps of a collective, what it costs by formula, and what it does over real ranks.
 //
 //     build/collectives steps ring 4              what every rank sends and adds, step by step, of 4 elements
+//     build/collectives draw ring,halving 4 FILE.svg   who holds how much of each shard, step by step
 //     build/collectives cost 8 5e-6 1e-10         seconds by formula over sizes: 8 ranks, alpha, beta
 //     mpiexec -n 4 build/collectives run 4000000  bytes counted against the formula, and milliseconds a call
 //
@@ -9,14 +10,18 @@
 #include "check.h"
 #include "collectives.h"
 #include "comm.h"
+#include "svg.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-static const char USAGE[] = "usage: collectives steps ALGORITHM RANKS | cost RANKS ALPHA BETA | run BYTES";
+static const char USAGE[] =
+    "usage: collectives steps ALGORITHM RANKS | draw ALGORITHM[,ALGORITHM] RANKS FILE.svg | "
+    "cost RANKS ALPHA BETA | run BYTES";
 
 static long number(const char *text, long low, long high)
 {
@@ -64,6 +69,203 @@ static void print_steps(CommAlgorithm algorithm, int N)
             printf("%s\n", s.send_to < 0 && s.recv_from < 0 ? "  -" : "");
         }
     }
+}
+
+// ---- draw: an all_reduce of one element a shard, played by all ranks at once
+
+enum { DRAWN = 8, LANES = 2 }; // ranks at most; of a lane, shards carry contributions, of the other their number
+typedef struct {
+    int64_t in[DRAWN], out[DRAWN], scratch[DRAWN * DRAWN];
+} Memory;
+
+typedef struct {
+    int n_ranks, n_steps;
+    CommAlgorithm algorithm;
+    unsigned seen[2 * DRAWN][DRAWN][DRAWN]; // after so many steps, by rank and shard: bit r: rank r's part is added
+    struct {
+        int to;
+        bool shard[DRAWN];
+    } sent[2 * DRAWN][DRAWN]; // in that step, by sender; to -1: nothing
+} Play;
+
+// The contributions in a sum, four bits each; dies when one was added twice.
+static unsigned parts_of(int64_t sum, int n_ranks)
+{
+    unsigned parts = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        int64_t times = sum >> 4 * r & 15;
+        check(times <= 1);
+        if (times) parts |= 1u << r;
+    }
+    return parts;
+}
+
+// n elements of rank r's memory have new values: what do they hold? Kept is the fullest sum that the rank has had.
+static void note(Play *p, Memory memory[LANES][DRAWN], int k, int r, const void *where, size_t n)
+{
+    size_t at = (size_t)((const int64_t *)where - (const int64_t *)&memory[0][r]);
+    for (size_t i = at; i < at + n; i++) {
+        int64_t shard = ((const int64_t *)&memory[1][r])[i];
+        unsigned parts = parts_of(((const int64_t *)&memory[0][r])[i], p->n_ranks), *seen = &p->seen[k + 1][r][shard];
+        if (__builtin_popcount(parts) > __builtin_popcount(*seen)) *seen = parts;
+    }
+}
+
+static Play play(CommAlgorithm algorithm, int N)
+{
+    static Memory memory[LANES][DRAWN];
+    int64_t wire[LANES][DRAWN][DRAWN];
+    size_t counts[DRAWN], offsets[DRAWN];
+    Collective c[LANES][DRAWN];
+    CollectiveStep step[LANES][DRAWN];
+    Play p = {.n_ranks = N, .algorithm = algorithm};
+    memset(memory, 0, sizeof memory);
+    for (int r = 0; r < N; r++) counts[r] = 1, offsets[r] = (size_t)r;
+    for (int lane = 0; lane < LANES; lane++)
+        for (int r = 0; r < N; r++) {
+            Memory *m = &memory[lane][r];
+            for (int s = 0; s < N; s++) m->in[s] = lane ? s : (int64_t)1 << 4 * r;
+            for (int s = 0; s < N; s++) p.seen[0][r][s] = 1u << r;
+            CommCall call = {.kind = COMM_ALL_REDUCE, .type = COMM_INT64, .op = lane ? COMM_MAX : COMM_SUM,
+                             .out = m->out, .in = m->in, .n = (size_t)N, .counts = counts, .offsets = offsets};
+            c[lane][r] = (Collective){.call = call, .algorithm = algorithm, .rank = r, .size = N, .bytes = 8,
+                                      .scratch = (char *)m->scratch};
+            collectives_begin(&c[lane][r]);
+        }
+    p.n_steps = collectives_steps(&c[0][0]);
+    for (int k = 0; k < p.n_steps; k++) {
+        memcpy(p.seen[k + 1], p.seen[k], sizeof *p.seen);
+        for (int r = 0; r < N; r++)
+            for (int lane = 0; lane < LANES; lane++) {
+                CollectiveStep *s = &step[lane][r];
+                *s = collectives_step(&c[lane][r], k);
+                p.sent[k][r].to = s->send_to;
+                if (s->send_to >= 0) memcpy(wire[lane][r], s->send, s->n_send * 8);
+                for (size_t i = 0; lane && s->send_to >= 0 && i < s->n_send; i++)
+                    p.sent[k][r].shard[wire[1][r][i]] = true;
+            }
+        for (int r = 0; r < N; r++)
+            for (int lane = 0; lane < LANES; lane++) {
+                CollectiveStep *s = &step[lane][r];
+                if (s->recv_from < 0) continue;
+                check(step[lane][s->recv_from].send_to == r && step[lane][s->recv_from].n_send == s->n_recv);
+                memcpy(s->recv, wire[lane][s->recv_from], s->n_recv * 8);
+            }
+        for (int r = 0; r < N; r++) {
+            for (int lane = 0; lane < LANES; lane++) collectives_act(&c[lane][r], &step[lane][r]);
+            CollectiveStep *s = &step[0][r];
+            if (s->action == COLLECTIVES_ADD) note(&p, memory, k, r, s->sum, s->n);
+            else if (s->action == COLLECTIVES_FOLD) note(&p, memory, k, r, &memory[0][r].out[r], 1);
+            else if (s->recv_from >= 0) note(&p, memory, k, r, s->recv, s->n_recv);
+        }
+    }
+    for (int r = 0; r < N; r++) // the collective is right: everyone has everyone's part of everything, once
+        for (int s = 0; s < N; s++)
+            check(parts_of(memory[0][r].out[s], N) == (1u << N) - 1 && p.seen[p.n_steps][r][s] == (1u << N) - 1);
+    return p;
+}
+
+enum { SHARD = 24, RANK_GAP = 26, STEP = 76, TOP = 74, SIDE = 76, FOOT = 44 };
+typedef struct {
+    Play play[4];
+    int n;
+} Drawing;
+
+static double rank_x(const Play *p, double left, int rank)
+{
+    return left + SIDE + rank * (p->n_ranks * SHARD + RANK_GAP);
+}
+
+static int width_of(const Play *p)
+{
+    return (int)rank_x(p, 0, p->n_ranks) + 4;
+}
+
+static void shard_box(FILE *f, double x, double y, unsigned seen, int n_ranks, bool is_new)
+{
+    int n = __builtin_popcount(seen);
+    double strong = n_ranks > 1 ? 0.12 + 0.7 * (n - 1) / (n_ranks - 1) : 1;
+    unsigned color[3] = {0x25, 0x63, 0xa8};
+    for (int i = 0; i < 3; i++) color[i] = (unsigned)lround(color[i] * strong + 255 * (1 - strong));
+    if (n == n_ranks) color[0] = 0x2f, color[1] = 0x7d, color[2] = 0x4f;
+    fprintf(f, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"#%02x%02x%02x\" "
+            "stroke=\"%s\" stroke-width=\"%g\"/>\n", n == n_ranks ? "whole" : "part", x + 1, y + 1, SHARD - 2,
+            SHARD - 2, color[0], color[1], color[2], is_new ? SVG_ORANGE : "#ffffff", is_new ? 2.0 : 0.0);
+    char text[16];
+    snprintf(text, sizeof text, "%d", n);
+    svg_text(f, x + SHARD / 2.0, y + SHARD / 2.0 + 4, "middle", 11, strong > 0.55 ? "#ffffff" : SVG_INK, false, text);
+}
+
+static void arrow(FILE *f, double x0, double y0, double x1, double y1)
+{
+    double length = hypot(x1 - x0, y1 - y0), dx = (x1 - x0) / length, dy = (y1 - y0) / length;
+    svg_line(f, x0, y0, x1 - 6 * dx, y1 - 6 * dy, SVG_ORANGE, 1.3, NULL);
+    fprintf(f, "<path class=\"arrow\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fz\" fill=\"" SVG_ORANGE "\"/>\n", x1, y1,
+            x1 - 7 * dx - 3.5 * dy, y1 - 7 * dy + 3.5 * dx, x1 - 7 * dx + 3.5 * dy, y1 - 7 * dy - 3.5 * dx);
+}
+
+static void draw_play(FILE *f, const Play *p, double left)
+{
+    char text[64];
+    int N = p->n_ranks;
+    snprintf(text, sizeof text, "%s, %d ranks", comm_algorithm_name(p->algorithm), N);
+    svg_text(f, left + 16, 28, "start", 15, SVG_INK, true, text);
+    for (int r = 0; r < N; r++) {
+        snprintf(text, sizeof text, "rank %d", r);
+        svg_text(f, rank_x(p, left, r) + N * SHARD / 2.0, TOP - 14, "middle", 12.5, SVG_INK, true, text);
+    }
+    for (int k = 0; k <= p->n_steps; k++) {
+        double y = TOP + STEP * k;
+        snprintf(text, sizeof text, k ? "step %d" : "before", k - 1);
+        svg_text(f, left + 16, y + 16, "start", 12, SVG_GREY, false, text);
+        for (int r = 0; r < N; r++)
+            for (int s = 0; s < N; s++)
+                shard_box(f, rank_x(p, left, r) + s * SHARD, y, p->seen[k][r][s], N,
+                          k && p->seen[k][r][s] != p->seen[k - 1][r][s]);
+        for (int r = 0; k < p->n_steps && r < N; r++) {
+            int to = p->sent[k][r].to, first = 0, last = N - 1;
+            if (to < 0) continue;
+            while (!p->sent[k][r].shard[first]) first++;
+            while (!p->sent[k][r].shard[last]) last--;
+            double from_x = rank_x(p, left, r), to_x = rank_x(p, left, to), middle = (first + last + 1) * SHARD / 2.0;
+            double below = y + SHARD + 4, above = y + STEP - 3;
+            svg_line(f, from_x + first * SHARD + 2, below, from_x + (last + 1) * SHARD - 2, below, SVG_ORANGE, 2, NULL);
+            arrow(f, from_x + middle, below, to_x + middle, above);
+        }
+    }
+}
+
+static void draw_plays(FILE *f, void *arg)
+{
+    const Drawing *d = arg;
+    double left = 0, bottom = TOP;
+    for (int i = 0; i < d->n; i++) {
+        draw_play(f, &d->play[i], left);
+        left += width_of(&d->play[i]);
+        bottom = fmax(bottom, TOP + STEP * d->play[i].n_steps + SHARD);
+    }
+    svg_text(f, 16, bottom + 28, "start", 12, SVG_GREY, false,
+             "A box is a shard; its number: how many ranks' parts are added up in the fullest sum that this rank has "
+             "had of it. Green: all.");
+}
+
+static void draw(char *names, int N, const char *path)
+{
+    Drawing d = {0};
+    int width = 0, n_steps = 0;
+    for (char *name = strtok(names, ","); name; name = strtok(NULL, ",")) {
+        CommAlgorithm a = comm_algorithm_find(name);
+        if (a == COMM_NATIVE || a == COMM_ALGORITHMS)
+            die_usage("collectives: '%s' (ring, tree, halving, direct)", name);
+        if (d.n == 4) die_usage("collectives: more than 4 algorithms in one picture");
+        d.play[d.n] = play(a, N);
+        width += width_of(&d.play[d.n]);
+        if (d.play[d.n].n_steps > n_steps) n_steps = d.play[d.n].n_steps;
+        d.n++;
+    }
+    if (d.n == 0) die_usage("collectives: draw what? (ring, tree, halving, direct)");
+    svg_write(path, width < 720 ? 720 : width, TOP + STEP * n_steps + SHARD + FOOT, "who holds what, step by step",
+              draw_plays, &d);
 }
 
 static void print_costs(int N, double alpha, double beta)
@@ -162,6 +364,8 @@ int main(int argc, char **argv)
         if (a == COMM_NATIVE || a == COMM_ALGORITHMS)
             die_usage("collectives: '%s' (ring, tree, halving, direct)", argv[2]);
         print_steps(a, (int)number(argv[3], 1, 64));
+    } else if (argc == 5 && !strcmp(argv[1], "draw")) {
+        draw(argv[2], (int)number(argv[3], 2, DRAWN), argv[4]);
     } else if (argc == 5 && !strcmp(argv[1], "cost")) {
         print_costs((int)number(argv[2], 1, 1 << 20), atof(argv[3]), atof(argv[4]));
     } else if (argc == 3 && !strcmp(argv[1], "run")) {

@@ -1,8 +1,12 @@
 // mesh: draws the mesh of a job: which rank stands where, and in which groups.
 //
-//     build/mesh 16 --pp 2 --tp 2 --cp 2 --ep 2      dp is what is left
+//     build/mesh 16 --pp 2 --tp 2 --cp 2 --ep 2 [--svg FILE]     dp is what is left
+//
+// The picture: a frame a replica, a row a stage, a column a tp rank of a cp rank. In each rank's box stand the model,
+// of which it holds the blue part (rows: stages; columns: tp slices), and a sequence, of which it sees the orange part.
 #include "check.h"
 #include "mesh.h"
+#include "svg.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,17 +20,171 @@ static int number(const char *text)
     return (int)n;
 }
 
+// ---- the picture
+
+enum { CELL = 74, CELL_HEIGHT = 92, PART_GAP = 18, ROW_GAP = 54, SIDE = 66, TOP = 118, REPLICA_GAP = 40, LINK = 6 };
+
+static int part_width(MeshShape s) // of one cp rank: its tp ranks
+{
+    return s.tp * CELL;
+}
+
+static int replica_width(MeshShape s)
+{
+    return s.cp * part_width(s) + (s.cp - 1) * PART_GAP;
+}
+
+static double cell_x(MeshShape s, MeshPlace p)
+{
+    return SIDE + p.dp * (replica_width(s) + REPLICA_GAP) + p.cp * (part_width(s) + PART_GAP) + p.tp * CELL;
+}
+
+static double cell_y(MeshPlace p)
+{
+    return TOP + p.pp * (CELL_HEIGHT + ROW_GAP);
+}
+
+static void box(FILE *f, double x, double y, double w, double h, const char *fill)
+{
+    fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x, y, w, h, fill);
+}
+
+static void frame(FILE *f, const char *class, double x, double y, double w, double h, const char *stroke,
+                  const char *fill)
+{
+    fprintf(f, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"6\" fill=\"%s\" "
+            "stroke=\"%s\" stroke-width=\"1.6\"/>\n", class, x, y, w, h, fill, stroke);
+}
+
+// What a rank holds: of the model its stage's rows and its tp slice's column, of a sequence its cp part.
+static void draw_rank(FILE *f, MeshShape s, int rank)
+{
+    MeshPlace p = mesh_place(s, rank);
+    double x = cell_x(s, p), y = cell_y(p), model = CELL - 30, left = x + 15, row = model / s.pp, column = model / s.tp;
+    char text[16];
+    snprintf(text, sizeof text, "%d", rank);
+    svg_text(f, x + CELL / 2.0, y + 20, "middle", 14, SVG_INK, true, text);
+    for (int i = 0; i < s.pp; i++)
+        for (int j = 0; j < s.tp; j++)
+            box(f, left + j * column, y + 27 + i * row, column - 1, row - 1,
+                i == p.pp && j == p.tp ? SVG_BLUE : SVG_GRID);
+    double chunk = model / (2 * s.cp); // cut in 2 CP: causal attention to the first and the last is even work
+    for (int i = 0; i < 2 * s.cp; i++)
+        box(f, left + i * chunk, y + CELL_HEIGHT - 16, chunk - 1, 8,
+            i == p.cp || i == 2 * s.cp - 1 - p.cp ? SVG_ORANGE : SVG_GRID);
+}
+
+// From a to b around what stands between, `depth` above (negative) or below the boxes.
+static void elbow(FILE *f, const char *class, double x0, double x1, double y, double depth, const char *color)
+{
+    fprintf(f, "<path class=\"%s\" d=\"M%.1f %.1fv%.1fH%.1fv%.1f\" fill=\"none\" stroke=\"%s\" "
+            "stroke-width=\"1.6\"/>\n", class, x0, y, depth, x1, -depth, color);
+}
+
+// The groups, as mesh_members has them: each once, by its lowest rank; a link from each member to the next.
+static void draw_groups(FILE *f, MeshShape s)
+{
+    int size = mesh_size(s), members[size];
+    for (int r = 0; r < size; r++) {
+        MeshPlace p = mesh_place(s, r);
+        for (int g = MESH_TP; g <= MESH_DP; g++) {
+            int n = mesh_members(s, r, (MeshGroup)g, members);
+            if (members[0] != r) continue;
+            if (g == MESH_TP) {
+                double end = cell_x(s, mesh_place(s, members[n - 1])) + CELL;
+                frame(f, "tp", cell_x(s, p) + 3, cell_y(p), end - cell_x(s, p) - 6, CELL_HEIGHT, SVG_GREEN, "none");
+            }
+            for (int i = 1; i < n; i++) {
+                MeshPlace a = mesh_place(s, members[i - 1]), b = mesh_place(s, members[i]);
+                double ax = cell_x(s, a) + CELL / 2.0, bx = cell_x(s, b) + CELL / 2.0;
+                if (g == MESH_PP) {
+                    fprintf(f, "<g class=\"pp\">\n");
+                    svg_line(f, ax, cell_y(a) + CELL_HEIGHT, bx, cell_y(b), SVG_BLUE, 1.6, NULL);
+                    fprintf(f, "</g>\n");
+                }
+                if (g == MESH_CP)
+                    elbow(f, "cp", ax - 12, bx - 16, cell_y(a), -LINK * (1 + s.tp - 1 - a.tp) - 3, SVG_ORANGE);
+                if (g == MESH_DP && a.pp == s.pp - 1)
+                    elbow(f, "dp", ax + 6, bx - 6, cell_y(a) + CELL_HEIGHT, 
+                          LINK * (s.cp * s.tp - a.cp * s.tp - a.tp) + 6, SVG_GREY);
+            }
+        }
+    }
+}
+
+static int bottom_of(MeshShape s)
+{
+    return TOP + s.pp * CELL_HEIGHT + (s.pp - 1) * ROW_GAP + (s.dp > 1 ? LINK * s.cp * s.tp + 6 : 0);
+}
+
+static void draw_legend(FILE *f, MeshShape s)
+{
+    static const struct {
+        const char *text, *color;
+    } LINE[] = {{"tp group: one layer's matrices, in slices", SVG_GREEN},
+                {"cp group: one sequence, in parts", SVG_ORANGE},
+                {"pp group: the stages of one model", SVG_BLUE},
+                {"dp group: same weights, other samples (drawn for the last stage)", SVG_GREY},
+                {"of the model: the layers (rows) and slice (column) that the rank holds", NULL},
+                {"of a sequence: the tokens that it has, one chunk from each end, so that causal work is even", NULL}};
+    for (int i = 0; i < 6; i++) {
+        double x = 24, y = bottom_of(s) + 36 + 20 * i;
+        if (LINE[i].color) svg_line(f, x, y - 4, x + 22, y - 4, LINE[i].color, 2, NULL);
+        else box(f, x, y - 10, 22, 12, i == 4 ? SVG_BLUE : SVG_ORANGE);
+        svg_text(f, x + 32, y, "start", 12, SVG_INK, false, LINE[i].text);
+    }
+}
+
+static void draw(FILE *f, void *arg)
+{
+    MeshShape s = *(const MeshShape *)arg;
+    char text[160];
+    snprintf(text, sizeof text, "%d ranks = dp %d x pp %d x cp %d x tp %d", mesh_size(s), s.dp, s.pp, s.cp, s.tp);
+    svg_text(f, 24, 30, "start", 15, SVG_INK, true, text);
+    for (int d = 0; d < s.dp; d++) {
+        double x = cell_x(s, (MeshPlace){.dp = d});
+        snprintf(text, sizeof text, s.ep > 1 ? "replica dp %d, experts %d of %d" : "replica dp %d", d, d % s.ep, s.ep);
+        svg_text(f, x + replica_width(s) / 2.0, 62, "middle", 13, SVG_INK, true, text);
+        for (int c = 0; c < s.cp; c++) {
+            snprintf(text, sizeof text, "cp %d", c);
+            double left = cell_x(s, (MeshPlace){.dp = d, .cp = c});
+            svg_text(f, left + part_width(s) / 2.0, 84, "middle", 12, SVG_GREY, false, text);
+        }
+    }
+    for (int p = 0; p < s.pp; p++) {
+        double y = cell_y((MeshPlace){.pp = p}) + CELL_HEIGHT / 2.0;
+        svg_text(f, 24, y - 3, "start", 12, SVG_GREY, false, "stage");
+        snprintf(text, sizeof text, "pp %d", p);
+        svg_text(f, 24, y + 13, "start", 12, SVG_GREY, false, text);
+    }
+    draw_groups(f, s);
+    for (int r = 0; r < mesh_size(s); r++) {
+        check(mesh_rank(s, mesh_place(s, r)) == r);
+        draw_rank(f, s, r);
+    }
+    draw_legend(f, s);
+}
+
 int main(int argc, char **argv)
 {
     const char *key[] = {"--pp", "--cp", "--ep", "--tp"};
     int size[] = {1, 1, 1, 1};
-    if (argc < 2 || argc % 2) die_usage("usage: mesh RANKS [--pp N] [--cp N] [--ep N] [--tp N]");
+    const char *svg = NULL;
+    if (argc < 2 || argc % 2) die_usage("usage: mesh RANKS [--pp N] [--cp N] [--ep N] [--tp N] [--svg FILE]");
     for (int i = 2; i < argc; i += 2) {
         int k = 0;
+        if (!strcmp(argv[i], "--svg")) {
+            svg = argv[i + 1];
+            continue;
+        }
         while (k < 4 && strcmp(argv[i], key[k])) k++;
-        if (k == 4) die_usage("mesh: no option '%s' (--pp, --cp, --ep, --tp)", argv[i]);
+        if (k == 4) die_usage("mesh: no option '%s' (--pp, --cp, --ep, --tp, --svg)", argv[i]);
         size[k] = number(argv[i + 1]);
     }
-    mesh_print(mesh_shape(number(argv[1]), size[0], size[1], size[2], size[3]), stdout);
+    MeshShape shape = mesh_shape(number(argv[1]), size[0], size[1], size[2], size[3]);
+    mesh_print(shape, stdout);
+    if (svg && mesh_size(shape) > 64) die_usage("mesh: --svg of %d ranks (64 at most)", mesh_size(shape));
+    int width = SIDE + shape.dp * (replica_width(shape) + REPLICA_GAP);
+    if (svg) svg_write(svg, width < 640 ? 640 : width, bottom_of(shape) + 156, "who stands where", draw, &shape);
     return 0;
 }

@@ -2,11 +2,12 @@
 //
 //     build/zero holds presets/tiny.toml --ranks 4 [--svg FILE]     bytes by rank and stage, and a drawing
 //     mpiexec -n 2 build/zero overlap                               with a slow network in front of every rank
+//     mpiexec -n 2 build/zero timeline 3 FILE.svg                   a step of stage 3: units and network, over time
 //
 // overlap: the time of a step's work is measured first, without ranks. Then the network is made so slow that
 // one all_reduce of the gradients takes as long as half of it, and steps of every stage run with and without overlap.
 // The link carries one message after the other (comm_set_slow). "hidden" is the part of the link's time that no rank
-// stood still for.
+// stood still for. timeline: the last of those steps, as rank 0 saw it: naive twin above, overlapped below.
 #include "blas.h"
 #include "check.h"
 #include "clock.h"
@@ -15,6 +16,7 @@
 #include "svg.h"
 #include "zero.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,12 +154,59 @@ static const ModelShape shape = {.layers = 6, .channels = 192, .heads = 6, .kv_h
                                  .vocab = 1000, .context = CONTEXT, .norm = NORM_RMSNORM, .norm_eps = 1e-5f,
                                  .rope = true, .rope_theta = 1e4f, .tie = true};
 
+// A step over time: when which unit ran, and when the link was busy.
+enum { MARKS = 256 };
+typedef enum { FORWARD, BACKWARD, UPDATE, REDUCED, GATHERED, MARK_KINDS } MarkKind;
+
+typedef struct {
+    MarkKind kind;
+    int unit; // -1: none
+    double begin, end;
+} Mark;
+
+typedef struct {
+    Mark mark[MARKS];
+    int n;
+    bool on;
+    double start, end;
+    Comm *dp;
+    UnitHooks inner; // whose places the hooks of the timeline took
+    double unit_begin;
+} Timeline;
+
+static void add_mark(Timeline *t, MarkKind kind, int unit, double begin, double end)
+{
+    if (!t->on) return;
+    check(t->n < MARKS && end >= begin);
+    t->mark[t->n++] = (Mark){kind, unit, begin, end};
+}
+
+static void unit_begins(void *self, int unit, UnitPass pass)
+{
+    Timeline *t = self;
+    if (t->inner.before) t->inner.before(t->inner.self, unit, pass);
+    t->unit_begin = clock_seconds();
+}
+
+static void unit_ends(void *self, int unit, UnitPass pass)
+{
+    Timeline *t = self;
+    add_mark(t, pass == PASS_BACKWARD ? BACKWARD : FORWARD, unit, t->unit_begin, clock_seconds());
+    if (t->inner.after) t->inner.after(t->inner.self, unit, pass);
+}
+
+static void link_busy(void *self, const Comm *comm, CommKind kind, double begin, double end)
+{
+    Timeline *t = self;
+    if (comm == t->dp) add_mark(t, kind == COMM_ALL_GATHER ? GATHERED : REDUCED, -1, begin, end);
+}
+
 typedef struct {
     double step, waited, link; // seconds a step: in all; this rank stood still; the link was busy
     size_t sent;               // bytes a step
 } Measured;
 
-static Measured measure(Comm *dp, Comm *control, int threads, ZeroSettings set, double beta)
+static Measured measure(Comm *dp, Comm *control, int threads, ZeroSettings set, double beta, Timeline *line)
 {
     Mem mem = {0};
     Dev *dev = dev_cpu_create(threads);
@@ -174,21 +223,31 @@ static Measured measure(Comm *dp, Comm *control, int threads, ZeroSettings set, 
     for (int i = 0; i < MICRO * CONTEXT; i++)
         token[i] = target[i] = (int32_t)rng_below(rng_make(1, "token", (uint32_t)dp->rank), (uint64_t)i, 1000);
     Measured r = {0};
+    if (line) {
+        *line = (Timeline){.dp = dp, .inner = m->hooks};
+        m->hooks = (UnitHooks){.self = line, .before = unit_begins, .after = unit_ends};
+        comm_set_trace(control, link_busy, line);
+    }
     comm_set_slow(control, 0, beta);
     for (int k = 0; k < WARM + STEPS; k++) {
         CommRequest barrier = comm_barrier(control);
         comm_wait(control, &barrier);
         if (k == WARM) comm_reset_counts(control);
         double begin = clock_seconds();
+        if (line && k == WARM + STEPS - 1) line->on = true, line->start = begin;
         zero_micro(zero, true);
         model_set_batch(m, token, NULL, target, MICRO, CONTEXT);
         model_forward_backward(m, 1.0f / (MICRO * CONTEXT));
         model_step_finish(m);
         zero_reduce(zero);
+        double update = clock_seconds();
         optim_step(&optim, m, 1e-4);
+        if (line) add_mark(line, UPDATE, -1, update, clock_seconds());
         zero_end(zero);
         if (k >= WARM) r.step += (clock_seconds() - begin) / STEPS;
     }
+    if (line) line->end = clock_seconds(), line->on = false;
+    comm_set_trace(control, NULL, NULL);
     comm_set_slow(control, 0, 0);
     for (int kind = 0; kind < COMM_KINDS; kind++) {
         const CommCount *count = &dp->count[kind];
@@ -213,16 +272,35 @@ static double highest(Comm *control, double x)
     return x;
 }
 
+// The job's ranks, and how slow the network is to be.
+typedef struct {
+    Comm *world, *dp, *control;
+    int threads;
+    ZeroSettings set;
+    Measured work; // a step of stage 0 without the slow network
+    double beta;
+} Bench;
+
+static Bench bench(void)
+{
+    Bench b = {.world = comm_mpi_start(),
+               .set = {.stage = 0, .overlap = true, .bucket_bytes = 1 << 20, .reshard = true}};
+    b.dp = comm_split(b.world, 0, b.world->rank, "dp"), b.control = comm_split(b.world, 0, b.world->rank, "control");
+    b.threads = comm_mpi_threads(b.world);
+    if (b.world->size < 2) die("zero: one rank sends nothing (try mpiexec -n 2 build/zero ...)");
+    for (int kind = 0; kind <= COMM_REDUCE_SCATTER; kind++) comm_set_algorithm(b.dp, (CommKind)kind, COMM_RING);
+    b.work = measure(b.dp, b.control, b.threads, b.set, 0, NULL);
+    b.beta = 0.5 * highest(b.control, b.work.step) / (double)b.work.sent;
+    return b;
+}
+
 static void overlap(void)
 {
-    Comm *world = comm_mpi_start();
-    Comm *dp = comm_split(world, 0, world->rank, "dp"), *control = comm_split(world, 0, world->rank, "control");
-    int threads = comm_mpi_threads(world);
-    if (world->size < 2) die("zero overlap: one rank sends nothing (try mpiexec -n 2 build/zero overlap)");
-    for (int kind = 0; kind <= COMM_REDUCE_SCATTER; kind++) comm_set_algorithm(dp, (CommKind)kind, COMM_RING);
-    ZeroSettings set = {.stage = 0, .overlap = true, .bucket_bytes = 1 << 20, .reshard = true};
-    Measured work = measure(dp, control, threads, set, 0);
-    double beta = 0.5 * highest(control, work.step) / (double)work.sent;
+    Bench b = bench();
+    Comm *world = b.world, *control = b.control;
+    ZeroSettings set = b.set;
+    Measured work = b.work;
+    double beta = b.beta;
     if (world->rank == 0)
         printf("%d ranks; a step without the slow network: %.0f ms; the network: %.1f MB/s\n\n"
                "| stage | overlap | sent, MB | link busy, ms | waited, ms | hidden | step, ms |\n"
@@ -230,7 +308,7 @@ static void overlap(void)
     for (int stage = 0; stage < 4; stage++)
         for (int on = 0; on < 2; on++) {
             set.stage = stage, set.overlap = on;
-            Measured r = measure(dp, control, threads, set, beta);
+            Measured r = measure(b.dp, control, b.threads, set, beta, NULL);
             double waited = highest(control, r.waited), step = highest(control, r.step);
             if (world->rank == 0)
                 printf("| %d | %s | %.2f | %.0f | %.0f | %.0f%% | %.0f |\n", stage, on ? "yes" : "no (naive twin)",
@@ -240,11 +318,110 @@ static void overlap(void)
     comm_mpi_stop(world);
 }
 
+// ---- timeline
+
+enum { WIDE = 960, AXIS = 84, MARGIN = 20, FIRST = 76, HEAD = 26, LANE = 30, BETWEEN = 18, BELOW = 46 };
+
+typedef struct {
+    int stage;
+    Timeline line[2]; // naive, overlapped
+} Timelines;
+
+static const char *const mark_name[] = {"forward", "backward", "update", "link: gradients", "link: weights"};
+static const char *const mark_color[] = {SVG_BLUE, SVG_GREEN, SVG_GREY, SVG_ORANGE, "#7c52a8"};
+
+// The link carries one call after the other, and for as long as its bytes take (but for uneven shards and the clock's
+// steps); naive DDP sends its gradients when all are there.
+static void check_timeline(const Timeline *t, bool naive_ddp, double link)
+{
+    double free_at = 0, busy = 0, done = 0;
+    for (int i = 0; i < t->n; i++) {
+        const Mark *m = &t->mark[i];
+        if (m->kind == BACKWARD) done = m->end;
+        if (m->kind < REDUCED) continue;
+        check(m->begin >= free_at && m->begin >= t->start);
+        if (naive_ddp) check(m->begin >= done);
+        free_at = m->end, busy += m->end - m->begin;
+    }
+    check(busy >= link * (1 - 1e-4) && busy <= link * (1 + 1e-4));
+}
+
+static void draw_timeline(FILE *f, const Timeline *t, double y, double scale, const char *title)
+{
+    static const char *const lane[] = {"units", "network"};
+    char text[64];
+    snprintf(text, sizeof text, "%s: %.0f ms", title, 1e3 * (t->end - t->start));
+    svg_text(f, AXIS, y + 16, "start", 13, SVG_INK, true, text);
+    for (int i = 0; i < 2; i++) {
+        double top = y + HEAD + LANE * i;
+        svg_text(f, AXIS - 8, top + LANE / 2.0 + 3, "end", 12, SVG_GREY, false, lane[i]);
+        svg_line(f, AXIS, top + LANE - 2, WIDE - MARGIN, top + LANE - 2, SVG_GRID, 1, NULL);
+    }
+    for (int i = 0; i < t->n; i++) {
+        const Mark *m = &t->mark[i];
+        double x = AXIS + (m->begin - t->start) * scale, w = (m->end - m->begin) * scale;
+        double top = y + HEAD + (m->kind >= REDUCED ? LANE : 0);
+        box(f, x, top + 2, w > 2 ? w - 0.8 : w, LANE - 6, mark_color[m->kind]);
+        snprintf(text, sizeof text, "%d", m->unit);
+        if (m->unit >= 0 && w > 14) svg_text(f, x + w / 2, top + LANE / 2.0 + 3, "middle", 11, "#ffffff", false, text);
+    }
+    double end = AXIS + (t->end - t->start) * scale;
+    svg_line(f, end, y + HEAD - 4, end, y + HEAD + 2 * LANE, SVG_INK, 1.2, "3 2");
+}
+
+static void draw_timelines(FILE *f, void *arg)
+{
+    const Timelines *t = arg;
+    static const char *const title[] = {"naive twin, waits where it starts", "overlapped"};
+    double longest = 0, x = AXIS, y = FIRST;
+    char text[80];
+    for (int i = 0; i < 2; i++) longest = fmax(longest, t->line[i].end - t->line[i].start);
+    double scale = (WIDE - AXIS - MARGIN) / longest, tick = pow(10, floor(log10(longest)));
+    for (int i = 0; longest / tick < 6; i++) tick /= i % 3 == 1 ? 2.5 : 2; // 10, 5, 2, 1
+    snprintf(text, sizeof text, "one step of stage %d%s on a slow network", t->stage,
+             t->stage == 0 ? " (DDP)" : t->stage == 3 ? " (FSDP)" : "");
+    svg_text(f, 20, 28, "start", 15, SVG_INK, true, text);
+    for (int k = 0; k < MARK_KINDS; k++) {
+        if (k == GATHERED && t->stage == 0) continue;
+        box(f, x, 43, 12, 12, mark_color[k]);
+        svg_text(f, x + 18, 53, "start", 12, SVG_INK, false, mark_name[k]);
+        x += 36 + 7 * (double)strlen(mark_name[k]);
+    }
+    svg_text(f, x, 53, "start", 12, SVG_GREY, false, "number: the unit (0: embedding)");
+    for (int i = 0; i < 2; i++, y += HEAD + 2 * LANE + BETWEEN) draw_timeline(f, &t->line[i], y, scale, title[i]);
+    svg_line(f, AXIS, y, WIDE - MARGIN, y, SVG_AXIS, 1, NULL);
+    for (int i = 0; i * tick <= longest; i++) {
+        double at = AXIS + i * tick * scale;
+        svg_line(f, at, y, at, y + 4, SVG_AXIS, 1, NULL);
+        snprintf(text, sizeof text, "%g", 1e3 * i * tick);
+        svg_text(f, at, y + 17, "middle", 11, SVG_GREY, false, text);
+    }
+    svg_text(f, WIDE - MARGIN, y + 34, "end", 12, SVG_GREY, false, "milliseconds");
+}
+
+static void timeline(const char *stage, const char *path)
+{
+    static Timelines t;
+    if (strlen(stage) != 1 || *stage < '0' || *stage > '3') die_usage("zero: stage '%s' (0 to 3)", stage);
+    t.stage = *stage - '0';
+    Bench b = bench();
+    for (int on = 0; on < 2; on++) {
+        b.set.stage = t.stage, b.set.overlap = on;
+        Measured r = measure(b.dp, b.control, b.threads, b.set, b.beta, &t.line[on]);
+        check_timeline(&t.line[on], !on && t.stage == 0, r.link);
+    }
+    if (b.world->rank == 0)
+        svg_write(path, WIDE, FIRST + 2 * (HEAD + 2 * LANE + BETWEEN) + BELOW, "a step over time", draw_timelines, &t);
+    comm_mpi_stop(b.world);
+}
+
 int main(int argc, char **argv)
 {
     blas_choose(argv);
     if (argc >= 2 && !strcmp(argv[1], "holds")) holds(argc - 2, argv + 2);
     else if (argc == 2 && !strcmp(argv[1], "overlap")) overlap();
-    else die_usage("usage: zero holds CONFIG [--ranks N] [--svg FILE] | mpiexec -n N zero overlap");
+    else if (argc == 4 && !strcmp(argv[1], "timeline")) timeline(argv[2], argv[3]);
+    else die_usage("usage: zero holds CONFIG [--ranks N] [--svg FILE] | mpiexec -n N zero overlap | "
+                   "mpiexec -n N zero timeline STAGE FILE");
     return 0;
 }

@@ -104,7 +104,7 @@ gen_schedule() {
 }
 
 # What was measured: the files that the commands left behind.
-measured='run|run-text|samples|bench|matmul-ladder|mutate|optimizers-race|optimizers-decay|packing|precision|zero-overlap|collectives-run|offload-measured'
+measured='run|run-text|samples|bench|matmul-ladder|mutate|optimizers-race|optimizers-decay|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
@@ -116,6 +116,9 @@ gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
 gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md
 gen_offload-measured() { left_by offload.md; }          # build/offload measure runs >runs/offload.md
+gen_launch-account() { # the command in doc/launch.md, | sed -n '/^account:/,/^  communication:/p' >runs/account.txt
+    [ -f runs/account.txt ] && fenced cat runs/account.txt
+}
 gen_collectives-run() { [ -f runs/collectives.txt ] && fenced cat runs/collectives.txt; } # mpiexec -n 4 build/collectives run 4000000
 gen_packing() { # the data of make run
     [ -f runs/stories/data/train_000000.bin ] && "$build/packing" runs/stories/data/train_000000.bin 256 64 1024 0
@@ -164,6 +167,20 @@ status=0
 for picture in stories/loss precision/precision precision/precision_scale; do
     [ $check = 0 ] && [ -f "runs/$picture.svg" ] && cp "runs/$picture.svg" "doc/$(basename "$picture").svg"
 done
+# Drawings that a program works out: the picture, and the command to which its path is added.
+while IFS='|' read -r picture command; do
+    # shellcheck disable=SC2086
+    "$build/"$command "$tmp/drawn.svg" >/dev/null || { status=1; continue; }
+    cmp -s "$tmp/drawn.svg" "doc/$picture" && continue
+    if [ $check = 1 ]; then echo "doc/$picture is out of date (run make docs)"; status=1
+    else cp "$tmp/drawn.svg" "doc/$picture" && echo "doc/$picture drawn"; fi
+done <<'END'
+zero.svg|zero holds gpt2-124m --ranks 4 --svg
+collectives.svg|collectives draw ring,halving 4
+mesh.svg|mesh 16 --pp 2 --cp 2 --tp 2 --svg
+dedup.svg|dedup --curve
+pipeline.svg|pipeline compare --stages 4 --micro 8 --svg
+END
 for file in README.md doc/*.md; do
     [ -f "$file" ] || continue
     up=

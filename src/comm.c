@@ -56,6 +56,8 @@ struct CommFamily {
     Mem *mem, own_mem;
     bool checked;
     double alpha, beta, link_free;
+    CommTrace trace;
+    void *trace_arg;
     int spins;
     Comm *first, *last;
 };
@@ -238,6 +240,7 @@ static CommRequest start(Comm *comm, CommCall call)
         double from = f->link_free > s->begin ? f->link_free : s->begin;
         s->ready = f->link_free =
             from + collectives_seconds(call.kind, algorithm, comm->size, n * bytes, f->alpha, f->beta);
+        if (f->trace) f->trace(f->trace_arg, comm, call.kind, from, s->ready);
     }
     s->run = (Collective){.call = call, .algorithm = algorithm, .rank = comm->rank, .size = comm->size, .bytes = bytes};
     s->native = comm->size > 1 && algorithm == COMM_NATIVE;
@@ -382,7 +385,7 @@ Comm *comm_create(const CommOps *ops, const char *name)
 {
     Comm *comm = allocate(1, sizeof *comm);
     CommFamily *f = allocate(1, sizeof *f);
-    comm->ops = ops;
+    comm->ops = ops, comm->share = 1;
     f->mem = &f->own_mem;
     join(comm, f, name);
     return comm;
@@ -391,7 +394,7 @@ Comm *comm_create(const CommOps *ops, const char *name)
 Comm *comm_split(Comm *comm, int color, int key, const char *name)
 {
     Comm *child = allocate(1, sizeof *child);
-    child->ops = comm->ops, child->ordered = comm->ordered;
+    child->ops = comm->ops, child->ordered = comm->ordered, child->share = comm->share;
     memcpy(child->algorithm, comm->algorithm, sizeof child->algorithm);
     if (comm->ops->split(comm, child, color, key)) {
         join(child, comm->family, name);
@@ -459,6 +462,11 @@ void comm_set_checked(Comm *comm, bool checked)
 void comm_set_slow(Comm *comm, double alpha, double beta)
 {
     comm->family->alpha = alpha, comm->family->beta = beta;
+}
+
+void comm_set_trace(Comm *comm, CommTrace trace, void *arg)
+{
+    comm->family->trace = trace, comm->family->trace_arg = arg;
 }
 
 void comm_set_spins(Comm *comm, int spins)

@@ -103,6 +103,7 @@ typedef struct {
 struct Comm {
     const CommOps *ops;
     int rank, size;
+    double share;         // the part of a core that this rank has, where there are more ranks than cores; else 1
     char name[COMM_NAME]; // "world", "dp"
     CommAlgorithm algorithm[COMM_KINDS];
     bool ordered;
@@ -144,6 +145,10 @@ void comm_set_checked(Comm *comm, bool checked);
 // that carries one call after the other; the clock runs from the start of the call, and comm_wait sleeps what is left.
 // alpha: seconds a message; beta: seconds a byte. 0, 0: off.
 void comm_set_slow(Comm *comm, double alpha, double beta);
+// Whole family: trace is told, at the start of every call that the slow link carries, of the seconds (clock.h) from
+// which and to which it has the link. For drawings; it must not call comm. NULL: nobody is told.
+typedef void (*CommTrace)(void *arg, const Comm *comm, CommKind kind, double begin, double end);
+void comm_set_trace(Comm *comm, CommTrace trace, void *arg);
 // Whole family: a waiting rank tests `spins` times before it sleeps between tests. 0 where ranks share cores.
 void comm_set_spins(Comm *comm, int spins);
 

@@ -296,6 +296,7 @@ Comm *comm_mpi_start(void)
     state->cores = cores(&set_hash);
     state->neighbours = neighbours(world, set_hash);
     comm_set_spins(world, state->neighbours <= state->cores ? SPINS : 0);
+    if (state->neighbours > state->cores) world->share = (double)state->cores / state->neighbours;
     return world;
 }
 

@@ -218,7 +218,8 @@ static void build_model(Run *run)
     build_precision(run);
     run->monitor = monitor_create((size_t)run->cfg.monitor.window, run->cfg.monitor.skip_z, run->cfg.monitor.max_skips);
     run_wait(run); // so that ranks that share a machine measure it at the same time, as they will use it
-    run->peak = run_sum(run, measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev->threads));
+    double peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev->threads);
+    run->peak = run_sum(run, peak * (run->world ? run->world->share : 1)); // the fastest of its moments had a whole core
 }
 
 // As before the first step.

@@ -153,11 +153,53 @@ static void slow(Comm *comm, void *arg)
     comm_set_slow(comm, 0, 0);
 }
 
+typedef struct {
+    int n;
+    CommKind kind[4];
+    double begin[4], end[4];
+} Traced;
+
+static void remember(void *arg, const Comm *comm, CommKind kind, double begin, double end)
+{
+    Traced *t = arg;
+    if (t->n < 4 && comm->size == 3) t->kind[t->n] = kind, t->begin[t->n] = begin, t->end[t->n] = end;
+    t->n++;
+}
+
+// The trace sees each call on the link: two started together stand one behind the other, and a wait ends no earlier.
+static void traced(Comm *comm, void *arg)
+{
+    CommCase *cc = arg;
+    Traced t = {0};
+    char out[3000], in[1000] = {0}, two[1000] = {0};
+    const size_t counts[] = {1000, 1000, 1000};
+    const double alpha = 1e-3, beta = 1e-5, gather = 2 * alpha + 2000 * beta, spread = 2 * (alpha + 1000 * beta);
+    comm_set_algorithm(comm, COMM_BROADCAST, COMM_TREE);
+    comm_set_trace(comm, remember, &t);
+    CommRequest before = comm_barrier(comm); // no slow link yet: not traced
+    comm_wait(comm, &before);
+    comm_set_slow(comm, alpha, beta);
+    double begin = clock_seconds();
+    CommRequest a = comm_all_gather(comm, out, in, counts, COMM_BYTE);
+    CommRequest b = comm_broadcast(comm, two, 1000, COMM_BYTE, 0);
+    comm_wait(comm, &a);
+    expect(cc, comm, clock_seconds() >= t.end[0]);
+    comm_wait(comm, &b);
+    expect(cc, comm, clock_seconds() >= t.end[1]);
+    comm_set_slow(comm, 0, 0), comm_set_trace(comm, NULL, NULL);
+    expect(cc, comm, t.n == 2 && t.kind[0] == COMM_ALL_GATHER && t.kind[1] == COMM_BROADCAST);
+    expect(cc, comm, t.begin[0] >= begin && t.begin[1] == t.end[0]);
+    // a clock of seconds since the start of the machine: below 1e9, in steps of 1.2e-7 at most
+    expect(cc, comm, t.end[0] - t.begin[0] >= gather - 2.4e-7 && t.end[0] - t.begin[0] <= gather + 2.4e-7);
+    expect(cc, comm, t.end[1] - t.begin[1] >= spread - 2.4e-7 && t.end[1] - t.begin[1] <= spread + 2.4e-7);
+}
+
 static void test_slow(void **state)
 {
     (void)state;
     CommCase cc = {0};
     comm_threads_run(3, slow, &cc);
+    comm_threads_run(3, traced, &cc);
     assert_int_equal(cc.failed, 0);
 }
 
