@@ -421,6 +421,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
     int n = snprintf(run->dir, sizeof run->dir, "%s/%s", cfg->run.dir, cfg->run.name);
     if (n < 0 || n >= (int)sizeof run->dir) die("run.dir and run.name: longer than %zu characters", sizeof run->dir);
     if (run->rank == 0) make_dirs(run->dir);
+    run_wait(run); // memory.offload: each rank puts a file there
     if (cfg->run.noise_every && cfg->batch.accum < 2)
         die("run.noise_every: needs two micro-batches in a step, batch.accum is %ld (try a smaller --batch.micro)",
             cfg->batch.accum);

@@ -68,6 +68,7 @@ targets() { # TEST...
     for test; do
         case $test in
         *.sh) echo all && [ -f test/test_schema.c ] && echo build/test/test_schema ;;
+        test_comm) echo build/test/test_comm build/test/mpi_comm all ;; # test_comm.sh goes by the same name
         *) echo "build/test/$test" && grep -q '"program.h"' "test/$test.c" && echo all ;;
         esac
     done | sort -u
