@@ -89,6 +89,7 @@ gen_recompute() { fenced "$build/plan" recompute gpt2-124m; }
 gen_memory() { fenced memory_table; }
 memory_table() { "$build/plan" memory gpt2-124m >"$tmp/memory" && sed '/^tag *buffer/,$d' "$tmp/memory"; }
 gen_memory-table() { "$build/plan" table gpt2-124m; }
+gen_cp() { "$build/cp" 8192 4; }
 gen_filter() { "$build/filter" --list; }
 gen_zero-holds() { "$build/zero" holds gpt2-124m --ranks 4; }
 gen_collectives-ring() { fenced "$build/collectives" steps ring 4; }
@@ -179,6 +180,7 @@ zero.svg|zero holds gpt2-124m --ranks 4 --svg
 collectives.svg|collectives draw ring,halving 4
 mesh.svg|mesh 16 --pp 2 --cp 2 --tp 2 --svg
 dedup.svg|dedup --curve
+cp.svg|cp 8192 4 --svg
 pipeline.svg|pipeline compare --stages 4 --micro 8 --svg
 END
 for file in README.md doc/*.md; do

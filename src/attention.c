@@ -21,31 +21,67 @@
 // rowsum(P * dP) = rowsum((P * K) * dO V^T) = rowsum(dO * O): delta stays what it was. K is drawn again from
 // the counter RNG.
 //
-// The invariant: scratch is one (Q_BLOCK, K_TILE) tile or two per thread, whatever T is. A tile ends at
-// the last key that the block may see, so the causal half that is never needed is not computed, but for
+// Pieces (attention_part_*): queries and keys are rows of two stretches of a longer sequence each, and only where
+// they stand in it says who sees whom. Results over two sets of keys, a and b, merge by
+//
+//   top = max(lse_a, lse_b),  w = exp(lse - top),  O = (w_a O_a + w_b O_b) / (w_a + w_b),  lse = top + log(w_a + w_b)
+//
+// Blocks (AttnShape.blocks, C): sums over keys (O, dQ) and over queries (dK, dV) get an order that does not depend
+// on how the sequence was cut into pieces: leaf i of C / 2 is block i and then block C - 1 - i, and leaves are joined
+// as attention_tree.h says. A rank of a zig-zag ring (cp.h) holds neighbouring leaves, so what it sums is a branch of
+// the tree. The products are gemm.c's, whose bits depend on no shape.
+//
+// The invariant: scratch is one (Q_BLOCK, K_TILE) tile or two per thread, whatever T is (and with blocks a few leaves).
+// A tile ends at the last key that the block may see, so the causal half that is never needed is not computed, but for
 // the triangle on the diagonal. A forward task is a (batch, head, stretch of Q_BLOCK queries) and runs the
 // blocks that start in it; a backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed
 // across threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps the whole
 // matrix, in double; tests compare the two.
+#include "attention_tree.h"
 #include "dev_cpu.h"
 
 #include "check.h"
+#include "gemm.h"
 #include "vmath.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { Q_BLOCK = 64, K_TILE = 256 };
+typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
+                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
+
+// What one call works on: forward writes out and lse, backward reads them.
+typedef struct {
+    Dev *dev;
+    AttnShape s;
+    Gemm *gemm;
+    const float *q, *k, *v, *dout;
+    float *out, *lse, *dq, *dk, *dv;
+    size_t lddq, lddkv; // elements from one row of dq, of dk and dv, to the next
+    float *scratch;     // of the trees
+    size_t n_scratch;   // floats, a thread
+} Pass;
 
 static size_t min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-// Queries q0 .. q0 + rows - 1 of head h of sequence b, all of one document, whose first key is `first`.
+// The calling thread is the first of its team.
+static void let_messages_move(const Pass *p)
+{
+    if (p->dev->meanwhile && p->s.T && omp_get_thread_num() == 0) p->dev->meanwhile(p->dev->meanwhile_arg);
+}
+
+// ---- where queries and keys stand
+
+// Queries q0 .. q0 + rows - 1 of head h of sequence b, neighbours, all of one document. pos: where the first one
+// stands; first: the first key of the piece that they may see.
 typedef struct {
-    size_t b, h, q0, rows, first;
+    size_t b, h, q0, rows, pos, first;
 } Block;
 
 static size_t first_key(AttnShape s, size_t b, size_t t)
@@ -53,23 +89,63 @@ static size_t first_key(AttnShape s, size_t b, size_t t)
     return s.first ? (size_t)s.first[b * s.Tq + t] : 0;
 }
 
-// Blocks are cut every Q_BLOCK queries from the document's first query, and where `first` changes.
+static size_t position(AttnShape s, size_t t)
+{
+    return s.q_start + t + (t >= s.q_cut ? s.q_jump : 0);
+}
+
+// How many of n rows, of which row i stands at start + i, from `cut` on at start + i + jump, stand before pos.
+static size_t before(size_t pos, size_t start, size_t cut, size_t jump, size_t n)
+{
+    size_t i = pos > start ? pos - start : 0;
+    if (jump && i > cut) i = i > cut + jump ? i - jump : cut;
+    return min_size(i, n);
+}
+
+static size_t keys_before(AttnShape s, size_t pos)
+{
+    return before(pos, s.k_start, s.k_cut, s.k_jump, s.Tk);
+}
+
+static size_t rows_before(AttnShape s, size_t pos)
+{
+    return before(pos, s.q_start, s.q_cut, s.q_jump, s.Tq);
+}
+
+// Where block c of s.blocks begins in the sequence.
+static size_t block_start(AttnShape s, size_t c)
+{
+    return c * s.T / (size_t)s.blocks;
+}
+
+// The first row of the stretch without gaps that row t is in, or of its block of s.blocks.
+static size_t stretch_start(AttnShape s, size_t t)
+{
+    if (!s.blocks) return s.q_jump && t >= s.q_cut ? s.q_cut : 0;
+    size_t pos = position(s, t), c = pos * (size_t)s.blocks / s.T;
+    while (block_start(s, c + 1) <= pos) c++;
+    return t - min_size(t, pos - block_start(s, c));
+}
+
+// Blocks are cut every Q_BLOCK queries from the first query of the stretch or, in it, of the document, and where
+// `first` changes.
 static bool starts_block(AttnShape s, size_t b, size_t t)
 {
-    size_t first = first_key(s, b, t), start = first > s.q_start ? first - s.q_start : 0;
-    return t == 0 || (t - start) % Q_BLOCK == 0 || first != first_key(s, b, t - 1);
+    size_t first = first_key(s, b, t), stretch = stretch_start(s, t), pos = position(s, stretch);
+    size_t start = stretch + (first > pos ? first - pos : 0);
+    return t == stretch || (t - start) % Q_BLOCK == 0 || first != first_key(s, b, t - 1);
 }
 
 static Block block_at(AttnShape s, size_t b, size_t h, size_t q0)
 {
-    size_t most = min_size(Q_BLOCK, s.Tq - q0), rows = s.first ? 1 : most;
+    bool cuts = s.first || s.q_jump || s.blocks;
+    size_t most = min_size(Q_BLOCK, s.Tq - q0), rows = cuts ? 1 : most, pos = position(s, q0);
     while (rows < most && !starts_block(s, b, q0 + rows)) rows++;
-    Block blk = {.b = b, .h = h, .q0 = q0, .rows = rows, .first = first_key(s, b, q0)};
-    check(blk.first <= s.q_start + q0); // a query sees itself
-    return blk;
+    check(first_key(s, b, q0) <= pos); // a query sees itself
+    return (Block){.b = b, .h = h, .q0 = q0, .rows = rows, .pos = pos, .first = keys_before(s, first_key(s, b, q0))};
 }
 
-// Where the block's first row starts in q and dq, in out and dout, in lse; and row 0 of its keys.
+// Where the block's first row starts in q, in out and dout, in lse; and row 0 of its keys.
 static size_t q_offset(AttnShape s, Block blk)
 {
     return (blk.b * s.Tq + blk.q0) * s.ldq + blk.h * s.D;
@@ -98,21 +174,55 @@ static float scale_of(AttnShape s)
 // Number of keys that row r of the block sees within a tile of w keys starting at k0.
 static size_t visible(AttnShape s, Block blk, size_t r, size_t k0, size_t w)
 {
-    size_t end = s.q_start + blk.q0 + r + 1;
+    size_t end = keys_before(s, blk.pos + r + 1);
     return end <= k0 ? 0 : min_size(end - k0, w);
 }
 
 // What dropout multiplies the probabilities of row r and keys k0 .. k0 + n - 1 by: 0 or 1 / (1 - p).
 static void keep_row(float *keep, AttnShape s, Block blk, size_t r, size_t k0, size_t n)
 {
-    uint64_t at = (((s.drop.first + blk.b) * s.H + blk.h) * s.Tq + blk.q0 + r) * s.Tk + k0;
+    size_t Tq = s.T ? s.T : s.Tq, Tk = s.T ? s.T : s.Tk, row = s.T ? blk.pos + r : blk.q0 + r;
+    uint64_t at = (((s.drop.first + blk.b) * s.H + blk.h) * Tq + row) * Tk + s.k_start;
     uint32_t word[4], limit = dev_cpu_dropout_limit(s.drop);
     float kept = 1 / (1 - s.drop.p);
-    for (size_t j = 0; j < n;) {
-        rng_words(s.drop.rng, (at + j) / 4, word);
-        for (size_t w = (at + j) % 4; w < 4 && j < n; w++, j++) keep[j] = word[w] >= limit ? kept : 0;
+    for (size_t j = 0; j < n;) { // stretches of keys without gaps
+        bool second = s.k_jump && k0 + j >= s.k_cut;
+        size_t end = second || !s.k_jump ? n : min_size(n, s.k_cut - k0);
+        uint64_t i = at + k0 + j + (second ? s.k_jump : 0);
+        while (j < end) {
+            rng_words(s.drop.rng, i / 4, word);
+            for (size_t w = i % 4; w < 4 && j < end; w++, j++, i++) keep[j] = word[w] >= limit ? kept : 0;
+        }
     }
 }
+
+// ---- merging, and the leaves of a tree
+
+static void attention_merge(Dev *dev, float *out, float *lse, const float *part_out, const float *part_lse, size_t B,
+                            size_t T, size_t H, size_t D)
+{
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < B * T * H; i++) {
+        size_t stat = (i / H / T * H + i % H) * T + i / H % T;
+        attention_tree_merge(out + i * D, lse + stat, part_out + i * D, part_lse[stat], D);
+    }
+}
+
+static bool has_leaf(AttnShape s, size_t i, size_t (*count)(AttnShape, size_t))
+{
+    size_t c = (size_t)s.blocks - 1 - i;
+    return count(s, block_start(s, i + 1)) > count(s, block_start(s, i)) ||
+           count(s, block_start(s, c + 1)) > count(s, block_start(s, c));
+}
+
+// Keys [*lo, *hi) of block c that queries which see keys [first, end) of the piece see.
+static void keys_of_block(AttnShape s, size_t c, size_t first, size_t end, size_t *lo, size_t *hi)
+{
+    *lo = keys_before(s, block_start(s, c)), *hi = min_size(keys_before(s, block_start(s, c + 1)), end);
+    if (*lo < first) *lo = first;
+}
+
+// ---- forward
 
 // One row of online softmax: S row -> P row; returns the factor by which what was summed so far shrinks.
 static float softmax_row(float *row, size_t n, size_t w, float *m, float *l)
@@ -134,19 +244,18 @@ static float softmax_row(float *row, size_t n, size_t w, float *m, float *l)
     return shrink;
 }
 
-static void forward_block(float *out, float *lse, const float *q, const float *k, const float *v, AttnShape s,
-                          Block blk)
+// out (rows, D), ldo apart, and lse (rows) of keys lo .. hi - 1 of the piece.
+static void forward_range(const Pass *p, Block blk, size_t lo, size_t hi, float *out, size_t ldo, float *lse)
 {
-    size_t D = s.D, rows = blk.rows, ldo = s.H * D;
+    AttnShape s = p->s;
+    size_t D = s.D, rows = blk.rows, kv = kv_offset(s, blk.b, blk.h);
     float tile[Q_BLOCK * K_TILE] __attribute__((aligned(64))), m[Q_BLOCK], l[Q_BLOCK], scale = scale_of(s);
     float keep[K_TILE];
-    out += out_offset(s, blk), q += q_offset(s, blk);
-    k += kv_offset(s, blk.b, blk.h), v += kv_offset(s, blk.b, blk.h);
+    const float *q = p->q + q_offset(s, blk), *k = p->k + kv, *v = p->v + kv;
     for (size_t r = 0; r < rows; r++) m[r] = -INFINITY, l[r] = 0;
-    size_t n_keys = min_size(s.q_start + blk.q0 + rows, s.Tk);
-    for (size_t k0 = blk.first; k0 < n_keys; k0 += K_TILE) {
-        size_t w = min_size(K_TILE, n_keys - k0);
-        matmul_gemm(false, true, rows, w, D, scale, q, s.ldq, k + k0 * s.ldkv, s.ldkv, 0, tile, K_TILE);
+    for (size_t k0 = lo; k0 < hi; k0 += K_TILE) {
+        size_t w = min_size(K_TILE, hi - k0);
+        p->gemm(false, true, rows, w, D, scale, q, s.ldq, k + k0 * s.ldkv, s.ldkv, 0, tile, K_TILE);
         for (size_t r = 0; r < rows; r++) {
             size_t n = visible(s, blk, r, k0, w);
             float *row = tile + r * K_TILE, shrink = n ? softmax_row(row, n, w, &m[r], &l[r]) : 1;
@@ -155,37 +264,90 @@ static void forward_block(float *out, float *lse, const float *q, const float *k
                 keep_row(keep, s, blk, r, k0, n);
                 for (size_t j = 0; j < n; j++) row[j] *= keep[j];
             }
-            if (k0 == blk.first) continue; // nothing summed yet: the product below writes
+            if (k0 == lo) continue; // nothing summed yet: the product below writes
             for (size_t d = 0; d < D; d++) out[r * ldo + d] *= shrink;
         }
-        matmul_gemm(false, false, rows, D, w, 1, tile, K_TILE, v + k0 * s.ldkv, s.ldkv, k0 == blk.first ? 0 : 1, out,
-                    ldo);
+        p->gemm(false, false, rows, D, w, 1, tile, K_TILE, v + k0 * s.ldkv, s.ldkv, k0 == lo ? 0 : 1, out, ldo);
     }
     for (size_t r = 0; r < rows; r++) {
         float inverse = 1 / l[r];
-        for (size_t d = 0; d < D; d++) out[r * ldo + d] *= inverse;
-        if (lse) lse[lse_offset(s, blk) + r] = m[r] + logf(l[r]);
+        if (m[r] == -INFINITY && l[r] == 0) memset(out + r * ldo, 0, D * sizeof *out); // sees none of the keys
+        else
+            for (size_t d = 0; d < D; d++) out[r * ldo + d] *= inverse;
+        if (lse) lse[r] = m[r] + logf(l[r]);
     }
 }
 
-static void attention_forward(Dev *dev, X *out_, float *lse, const X *q_, const X *k_, const X *v_, AttnShape s)
+static void forward_block(const Pass *p, Block blk)
 {
-    float *out = (float *)out_;
-    const float *q = (const float *)q_, *k = (const float *)k_, *v = (const float *)v_;
+    AttnShape s = p->s;
+    let_messages_move(p);
+    size_t D = s.D, ldo = s.H * D, end = keys_before(s, blk.pos + blk.rows), lo, hi;
+    float *out = p->out + out_offset(s, blk), *lse = p->lse ? p->lse + lse_offset(s, blk) : NULL;
+    if (!s.blocks) {
+        forward_range(p, blk, blk.first, end, out, ldo, lse);
+        return;
+    }
+    AttnTree t = {.at = p->scratch + (size_t)omp_get_thread_num() * p->n_scratch, .each = blk.rows * (D + 1),
+                  .rows = blk.rows, .D = D, .join = attention_tree_softmax};
+    for (size_t i = 0, C = (size_t)s.blocks; i < C / 2; i++) {
+        if (!has_leaf(s, i, keys_before)) continue;
+        float *leaf = attention_tree_leaf(&t), *other = leaf + t.each;
+        keys_of_block(s, i, blk.first, end, &lo, &hi);
+        forward_range(p, blk, lo, hi, leaf, D, leaf + blk.rows * D);
+        keys_of_block(s, C - 1 - i, blk.first, end, &lo, &hi);
+        forward_range(p, blk, lo, hi, other, D, other + blk.rows * D);
+        attention_tree_softmax(leaf, other, blk.rows, D);
+        attention_tree_push(&t);
+    }
+    const float *root = attention_tree_root(&t);
+    for (size_t r = 0; r < blk.rows; r++) memcpy(out + r * ldo, root + r * D, D * sizeof *out);
+    memcpy(lse, root + blk.rows * D, blk.rows * sizeof *lse);
+}
+
+static void forward(const Pass *p)
+{
+    AttnShape s = p->s;
     size_t n_parts = (s.Tq + Q_BLOCK - 1) / Q_BLOCK, n_tasks = s.B * s.H * n_parts;
     check(s.drop.p >= 0 && s.drop.p < 1);
-#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+#pragma omp parallel for schedule(dynamic) num_threads(p->dev->threads)
     for (size_t i = 0; i < n_tasks; i++) {
         size_t part = n_parts - 1 - i / (s.B * s.H); // the long rows first
         size_t b = i % (s.B * s.H) / s.H, h = i % s.H, t = part * Q_BLOCK, end = min_size(t + Q_BLOCK, s.Tq);
         while (t < end && !starts_block(s, b, t)) t++; // without documents t does, and is the only one
         while (t < end) {
             Block blk = block_at(s, b, h, t);
-            forward_block(out, lse, q, k, v, s, blk);
+            forward_block(p, blk);
             t += blk.rows;
         }
     }
 }
+
+static void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    check(!s.T && !s.q_jump && !s.k_start && !s.k_jump && !s.blocks);
+    forward(&(Pass){.dev = dev, .s = s, .gemm = matmul_gemm, .out = (float *)out, .lse = lse, .q = (const float *)q,
+                    .k = (const float *)k, .v = (const float *)v});
+}
+
+// Room for the trees of all threads: `each` floats a leaf.
+static void make_room(Pass *p, size_t each)
+{
+    check(p->s.T && p->s.blocks >= 0 && p->s.blocks % 2 == 0 && p->s.blocks <= ATTENTION_BLOCKS);
+    p->gemm = p->s.blocks ? gemm_serial : matmul_gemm;
+    p->n_scratch = p->s.blocks ? ATTENTION_LEAVES * each : 0;
+    p->scratch = p->n_scratch ? dev_cpu_scratch(p->dev, (size_t)p->dev->threads * p->n_scratch) : NULL;
+}
+
+static void attention_part_forward(Dev *dev, float *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    Pass p = {.dev = dev, .s = s, .out = out, .lse = lse, .q = (const float *)q, .k = (const float *)k,
+              .v = (const float *)v};
+    make_room(&p, Q_BLOCK * (s.D + 1));
+    forward(&p);
+}
+
+// ---- backward
 
 // S and dO V^T of one row -> P, with dropout P * K, and dS.
 static void backward_row(float *p, float *ds, size_t n, size_t w, float lse, float delta, float scale,
@@ -207,59 +369,142 @@ static void backward_row(float *p, float *ds, size_t n, size_t w, float lse, flo
     for (size_t j = n; j < w; j++) p[j] = ds[j] = 0;
 }
 
-// Writes the block's dq, adds to dk and dv.
-static void backward_block(float *dq, float *dk, float *dv, const float *dout, const float *out, const float *lse,
-                           const float *q, const float *k, const float *v, AttnShape s, Block blk)
+// Where gradients of a block go: dq (rows, D), ldq apart; dk and dv of the piece's key 0, ldkv apart.
+typedef struct {
+    float *dq, *dk, *dv;
+    size_t ldq, ldkv;
+} Grads;
+
+// Keys lo .. hi - 1 of the piece: adds to dk and dv; dq is written, or added to.
+static void backward_range(const Pass *p, Block blk, const float *delta, size_t lo, size_t hi, Grads g, bool add)
 {
+    AttnShape s = p->s;
     size_t D = s.D, rows = blk.rows, ldo = s.H * D, kv0 = kv_offset(s, blk.b, blk.h);
-    float p[Q_BLOCK * K_TILE] __attribute__((aligned(64))), dp[Q_BLOCK * K_TILE] __attribute__((aligned(64)));
-    float delta[Q_BLOCK], keep[K_TILE], scale = scale_of(s);
-    dq += q_offset(s, blk), q += q_offset(s, blk);
-    dout += out_offset(s, blk), out += out_offset(s, blk), lse += lse_offset(s, blk);
+    float p_tile[Q_BLOCK * K_TILE] __attribute__((aligned(64))), dp[Q_BLOCK * K_TILE] __attribute__((aligned(64)));
+    float keep[K_TILE], scale = scale_of(s);
+    const float *q = p->q + q_offset(s, blk), *dout = p->dout + out_offset(s, blk), *lse = p->lse + lse_offset(s, blk);
+    for (size_t r = 0; !add && r < rows && lo >= hi; r++) memset(g.dq + r * g.ldq, 0, D * sizeof *g.dq);
+    for (size_t k0 = lo; k0 < hi; k0 += K_TILE) {
+        size_t w = min_size(K_TILE, hi - k0), kv = kv0 + k0 * s.ldkv;
+        float *dk = g.dk + k0 * g.ldkv, *dv = g.dv + k0 * g.ldkv, sum = k0 > lo || add;
+        p->gemm(false, true, rows, w, D, scale, q, s.ldq, p->k + kv, s.ldkv, 0, p_tile, K_TILE);
+        p->gemm(false, true, rows, w, D, 1, dout, ldo, p->v + kv, s.ldkv, 0, dp, K_TILE);
+        for (size_t r = 0; r < rows; r++) {
+            size_t n = visible(s, blk, r, k0, w), at = r * K_TILE;
+            if (s.drop.p > 0) keep_row(keep, s, blk, r, k0, n);
+            backward_row(p_tile + at, dp + at, n, w, lse[r], delta[r], scale, s.drop.p > 0 ? keep : NULL);
+        }
+        p->gemm(true, false, w, D, rows, 1, p_tile, K_TILE, dout, ldo, 1, dv, g.ldkv);
+        p->gemm(true, false, w, D, rows, 1, dp, K_TILE, q, s.ldq, 1, dk, g.ldkv);
+        p->gemm(false, false, rows, D, w, 1, dp, K_TILE, p->k + kv, s.ldkv, sum, g.dq, g.ldq);
+    }
+}
+
+// Writes the block's dq, adds to dk and dv. t: scratch of a tree of dq.
+static void backward_block(const Pass *p, Block blk, Grads g, float *room)
+{
+    AttnShape s = p->s;
+    let_messages_move(p);
+    size_t D = s.D, rows = blk.rows, ldo = s.H * D, end = keys_before(s, blk.pos + rows), lo, hi;
+    const float *dout = p->dout + out_offset(s, blk), *out = p->out + out_offset(s, blk);
+    float delta[Q_BLOCK];
     for (size_t r = 0; r < rows; r++) {
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (size_t d = 0; d < D; d++) sum += dout[r * ldo + d] * out[r * ldo + d];
         delta[r] = sum;
     }
-    size_t n_keys = min_size(blk.q0 + rows, s.Tk);
-    for (size_t k0 = blk.first; k0 < n_keys; k0 += K_TILE) {
-        size_t w = min_size(K_TILE, n_keys - k0), kv = kv0 + k0 * s.ldkv;
-        matmul_gemm(false, true, rows, w, D, scale, q, s.ldq, k + kv, s.ldkv, 0, p, K_TILE);
-        matmul_gemm(false, true, rows, w, D, 1, dout, ldo, v + kv, s.ldkv, 0, dp, K_TILE);
-        for (size_t r = 0; r < rows; r++) {
-            size_t n = visible(s, blk, r, k0, w);
-            if (s.drop.p > 0) keep_row(keep, s, blk, r, k0, n);
-            backward_row(p + r * K_TILE, dp + r * K_TILE, n, w, lse[r], delta[r], scale, s.drop.p > 0 ? keep : NULL);
+    float *dq = p->dq + (blk.b * s.Tq + blk.q0) * p->lddq + blk.h * D;
+    if (!s.blocks) {
+        g.dq = dq, g.ldq = p->lddq;
+        backward_range(p, blk, delta, blk.first, end, g, false);
+        return;
+    }
+    AttnTree t = {.at = room, .each = rows * D, .rows = rows, .D = D, .join = attention_tree_sum};
+    g.ldq = D;
+    for (size_t i = 0, C = (size_t)s.blocks; i < C / 2; i++) {
+        if (!has_leaf(s, i, keys_before)) continue;
+        g.dq = attention_tree_leaf(&t);
+        keys_of_block(s, i, blk.first, end, &lo, &hi);
+        backward_range(p, blk, delta, lo, hi, g, false);
+        keys_of_block(s, C - 1 - i, blk.first, end, &lo, &hi);
+        backward_range(p, blk, delta, lo, hi, g, true);
+        attention_tree_push(&t);
+    }
+    const float *root = attention_tree_root(&t);
+    for (size_t r = 0; r < rows; r++) memcpy(dq + r * p->lddq, root + r * D, D * sizeof *dq);
+}
+
+// All heads of kv head g of sequence b, rows [from, to): adds to dk and dv.
+static void backward_rows(const Pass *p, size_t b, size_t g, size_t from, size_t to, Grads grads, float *room)
+{
+    size_t per_group = p->s.H / p->s.G;
+    for (size_t h = g * per_group; h < (g + 1) * per_group; h++)
+        for (size_t t = from; t < to;) {
+            Block blk = block_at(p->s, b, h, t);
+            backward_block(p, blk, grads, room);
+            t += blk.rows;
         }
-        matmul_gemm(true, false, w, D, rows, 1, p, K_TILE, dout, ldo, 1, dv + kv, s.ldkv);
-        matmul_gemm(true, false, w, D, rows, 1, dp, K_TILE, q, s.ldq, 1, dk + kv, s.ldkv);
-        matmul_gemm(false, false, rows, D, w, 1, dp, K_TILE, k + kv, s.ldkv, k0 == blk.first ? 0 : 1, dq, s.ldq);
+}
+
+static void backward_group(const Pass *p, size_t b, size_t g)
+{
+    AttnShape s = p->s;
+    size_t D = s.D, n = s.Tk * D, at = b * s.Tk * p->lddkv + g * D;
+    float *dk = p->dk + at, *dv = p->dv + at, *room = p->scratch + (size_t)omp_get_thread_num() * p->n_scratch;
+    AttnTree t = {.at = room + ATTENTION_LEAVES * Q_BLOCK * D, .each = 2 * n, .rows = 2 * s.Tk, .D = D,
+                  .join = attention_tree_sum};
+    for (size_t j = 0; j < s.Tk; j++) {
+        memset(dk + j * p->lddkv, 0, D * sizeof *dk);
+        memset(dv + j * p->lddkv, 0, D * sizeof *dv);
+    }
+    if (!s.blocks) {
+        backward_rows(p, b, g, 0, s.Tq, (Grads){.dk = dk, .dv = dv, .ldkv = p->lddkv}, NULL);
+        return;
+    }
+    for (size_t i = 0, C = (size_t)s.blocks; i < C / 2; i++) {
+        if (!has_leaf(s, i, rows_before)) continue;
+        float *leaf = attention_tree_leaf(&t);
+        Grads grads = {.dk = leaf, .dv = leaf + n, .ldkv = D};
+        memset(leaf, 0, t.each * sizeof *leaf);
+        for (int k = 0; k < 2; k++) {
+            size_t c = k ? C - 1 - i : i;
+            backward_rows(p, b, g, rows_before(s, block_start(s, c)), rows_before(s, block_start(s, c + 1)), grads,
+                          room);
+        }
+        attention_tree_push(&t);
+    }
+    const float *root = attention_tree_root(&t);
+    for (size_t j = 0; j < s.Tk; j++) {
+        memcpy(dk + j * p->lddkv, root + j * D, D * sizeof *dk);
+        memcpy(dv + j * p->lddkv, root + n + j * D, D * sizeof *dv);
     }
 }
 
-static void attention_backward(Dev *dev, X *dq_, X *dk_, X *dv_, const X *dout_, const X *out_, const float *lse,
-                               const X *q_, const X *k_, const X *v_, AttnShape s)
+static void backward(const Pass *p)
 {
-    float *dq = (float *)dq_, *dk = (float *)dk_, *dv = (float *)dv_;
-    const float *dout = (const float *)dout_, *out = (const float *)out_;
-    const float *q = (const float *)q_, *k = (const float *)k_, *v = (const float *)v_;
-    size_t D = s.D, per_group = s.H / s.G;
-    check(s.q_start == 0 && s.drop.p >= 0 && s.drop.p < 1);
-#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
-    for (size_t i = 0; i < s.B * s.G; i++) {
-        size_t b = i / s.G, g = i % s.G, kv = kv_offset(s, b, g * per_group);
-        for (size_t t = 0; t < s.Tk; t++) {
-            memset(dk + kv + t * s.ldkv, 0, D * sizeof *dk);
-            memset(dv + kv + t * s.ldkv, 0, D * sizeof *dv);
-        }
-        for (size_t h = g * per_group; h < (g + 1) * per_group; h++)
-            for (size_t t = 0; t < s.Tq;) {
-                Block blk = block_at(s, b, h, t);
-                backward_block(dq, dk, dv, dout, out, lse, q, k, v, s, blk);
-                t += blk.rows;
-            }
-    }
+    check(p->s.drop.p >= 0 && p->s.drop.p < 1);
+#pragma omp parallel for schedule(dynamic) num_threads(p->dev->threads)
+    for (size_t i = 0; i < p->s.B * p->s.G; i++) backward_group(p, i / p->s.G, i % p->s.G);
+}
+
+static void attention_backward(Dev *dev, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q,
+                               const X *k, const X *v, AttnShape s)
+{
+    check(s.q_start == 0 && !s.T && !s.q_jump && !s.k_start && !s.k_jump && !s.blocks);
+    backward(&(Pass){.dev = dev, .s = s, .gemm = matmul_gemm, .dq = (float *)dq, .dk = (float *)dk, .dv = (float *)dv,
+                     .lddq = s.ldq, .lddkv = s.ldkv, .dout = (const float *)dout, .out = (float *)out,
+                     .lse = (float *)lse, .q = (const float *)q, .k = (const float *)k, .v = (const float *)v});
+}
+
+static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, const X *dout, const X *out,
+                                    const float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    Pass p = {.dev = dev, .s = s, .dq = dq, .dk = dk, .dv = dv, .lddq = s.H * s.D, .lddkv = s.G * s.D,
+              .dout = (const float *)dout, .out = (float *)out, .lse = (float *)lse, .q = (const float *)q,
+              .k = (const float *)k, .v = (const float *)v};
+    make_room(&p, (Q_BLOCK + 2 * s.Tk) * s.D);
+    backward(&p);
 }
 
 // Query t of head h of sequence b with its whole row of scores: what the tiled version must agree with.
@@ -304,4 +549,7 @@ void attention_cpu_fill(Dev *dev)
 {
     dev->attention_forward = attention_forward;
     dev->attention_backward = attention_backward;
+    dev->attention_part_forward = attention_part_forward;
+    dev->attention_merge = attention_merge;
+    dev->attention_part_backward = attention_part_backward;
 }

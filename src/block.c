@@ -15,11 +15,17 @@
 // and v are one matmul because their rows are adjacent in the parameter table, and so are gate and up.
 // RoPE works in place: its backward turns the gradient back and needs nothing saved.
 #include "mup.h"
-#include "unit.h"
+#include "tp.h"
 
 #include <string.h>
 
 enum { NORM1, MEAN1, RSTD1, QKV, ATTN, LSE, RESID, NORM2, MEAN2, RSTD2, PRE, ACT, QK_NORMED, Q_RSTD, K_RSTD };
+
+// Of n heads or columns that this rank has, how many the whole model has.
+static size_t whole_of(const UnitContext *ctx, size_t n)
+{
+    return ctx->tp ? n * (size_t)ctx->shape->cut.size : n;
+}
 
 static size_t qkv_width(const ModelShape *s)
 {
@@ -31,15 +37,15 @@ static BufferList block_saved(const Dev *dev, const ModelShape *s, size_t B, siz
     BufferList list = {.n = 0};
     size_t N = B * T, x = dev->x_bytes, f = sizeof(float);
     unit_list_add(&list, "norm1", BUFFER_CHEAP, N * s->channels, x);
-    unit_list_add(&list, "mean1", BUFFER_STAT, N, f);
-    unit_list_add(&list, "rstd1", BUFFER_STAT, N, f);
+    unit_list_add_shared(&list, "mean1", BUFFER_STAT, N, f);
+    unit_list_add_shared(&list, "rstd1", BUFFER_STAT, N, f);
     unit_list_add(&list, "qkv", BUFFER_ACT, N * qkv_width(s), x);
     unit_list_add(&list, "attn", BUFFER_ACT, N * s->heads * s->head_size, x);
     unit_list_add(&list, "lse", BUFFER_STAT, N * s->heads, f);
-    unit_list_add(&list, "resid", BUFFER_ACT, N * s->channels, x);
+    unit_list_add_shared(&list, "resid", BUFFER_ACT, N * s->channels, x);
     unit_list_add(&list, "norm2", BUFFER_CHEAP, N * s->channels, x);
-    unit_list_add(&list, "mean2", BUFFER_STAT, N, f);
-    unit_list_add(&list, "rstd2", BUFFER_STAT, N, f);
+    unit_list_add_shared(&list, "mean2", BUFFER_STAT, N, f);
+    unit_list_add_shared(&list, "rstd2", BUFFER_STAT, N, f);
     unit_list_add(&list, "pre", BUFFER_ACT, N * s->ffn * (s->swiglu ? 2 : 1), x);
     unit_list_add(&list, "act", BUFFER_CHEAP, N * s->ffn, x);
     if (s->qk_norm) {
@@ -50,6 +56,11 @@ static BufferList block_saved(const Dev *dev, const ModelShape *s, size_t B, siz
     return list;
 }
 
+static X *at_row(const UnitContext *ctx, const void *x, size_t row, size_t width)
+{
+    return (X *)((char *)x + row * width * ctx->dev->x_bytes);
+}
+
 // The q, k or v part of packed rows (N, (H + 2G) D).
 static X *part_of(const UnitContext *ctx, X *qkv, char which)
 {
@@ -58,23 +69,44 @@ static X *part_of(const UnitContext *ctx, X *qkv, char which)
     return (X *)((char *)qkv + heads * s->head_size * ctx->dev->x_bytes);
 }
 
-static AttnShape attn_shape(const ModelShape *s, const Unit *unit, const Batch *batch)
+// Sequences from `b` on, as many as one call of attention takes: all, but with dropout over heads that are cut. A
+// rank numbers its H / tp heads of sequence b as if they were those of sequence b tp + rank of a model that has no
+// others: then the masks, which count (sequence, head), are those of the whole model.
+static AttnShape attn_shape(const UnitContext *ctx, const Unit *unit, const Batch *batch, size_t b)
 {
-    return (AttnShape){.B = batch->B, .Tq = batch->T, .Tk = batch->T, .H = s->heads, .G = s->kv_heads,
-                       .D = s->head_size, .ldq = qkv_width(s), .ldkv = qkv_width(s), .first = batch->first,
-                       .scale = mup_attention_scale(s),
-                       .drop = unit_dropout(unit, batch, "probs", 1)};
+    const ModelShape *s = ctx->shape;
+    AttnShape a = {.B = batch->B, .Tq = batch->T, .Tk = batch->T, .H = s->heads, .G = s->kv_heads, .D = s->head_size,
+                   .ldq = qkv_width(s), .ldkv = qkv_width(s), .scale = mup_attention_scale(s),
+                   .first = batch->first ? batch->first + b * batch->T : NULL,
+                   .drop = unit_dropout(unit, batch, "probs", 1)};
+    a.drop.first += b;
+    if (!ctx->tp || a.drop.p == 0) return a;
+    a.B = 1;
+    a.drop.first = a.drop.first * (uint64_t)s->cut.size + (uint64_t)s->cut.rank;
+    return a;
 }
 
-// out = dropout(inp) of a branch ("attn", "ffn"); returns inp itself when there is none.
+// out = dropout(inp) of a branch ("attn", "ffn") in this rank's rows; returns inp itself when there is none.
 static const X *branch_dropout(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site, X *out,
                                const X *inp)
 {
     size_t C = ctx->shape->channels;
-    Dropout drop = unit_dropout(unit, batch, site, batch->T * C);
+    Dropout drop = tp_dropout(ctx, unit, batch, site);
     if (drop.p == 0) return inp;
-    ctx->dev->dropout(ctx->dev, out, inp, batch->N * C, drop);
+    ctx->dev->dropout(ctx->dev, out, inp, tp_rows(ctx, batch->N) * C, drop);
     return out;
+}
+
+// The gradient of a branch's output in all rows, from that of the stream in this rank's: the way back through g.
+static const X *branch_backward(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site,
+                                X *whole, X *stream)
+{
+    size_t N = batch->N, C = ctx->shape->channels;
+    if (tp_rows(ctx, N) == N) return branch_dropout(ctx, unit, batch, site, whole, stream);
+    ctx->dev->dropout(ctx->dev, tp_own(ctx, whole, N), stream, tp_rows(ctx, N) * C,
+                      tp_dropout(ctx, unit, batch, site)); // p 0: a copy
+    tp_g_backward(ctx, whole, N);
+    return whole;
 }
 
 // Appends this call's keys and values (batch->T rows of one sequence) to the layer's cache; *k and *v
@@ -101,9 +133,11 @@ static void cache_append(const UnitContext *ctx, const Unit *unit, AttnShape *sh
 static void attn_norm(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved, const Batch *batch)
 {
     const ModelShape *s = ctx->shape;
-    ctx->dev->norm_forward(ctx->dev, (X *)saved[NORM1], NULL, (float *)saved[MEAN1], (float *)saved[RSTD1], inp, NULL,
-                           unit_weight(ctx, unit, W_ATTN_NORM), unit_weight(ctx, unit, B_ATTN_NORM),
-                           batch->N, s->channels, s->norm, s->norm_eps);
+    X *norm = (X *)saved[NORM1];
+    ctx->dev->norm_forward(ctx->dev, tp_own(ctx, norm, batch->N), NULL, (float *)saved[MEAN1], (float *)saved[RSTD1],
+                           inp, NULL, unit_weight(ctx, unit, W_ATTN_NORM), unit_weight(ctx, unit, B_ATTN_NORM),
+                           tp_rows(ctx, batch->N), s->channels, s->norm, s->norm_eps);
+    tp_f_forward(ctx, norm, batch->N);
 }
 
 // resid = a + b, norm2 = norm(resid); b NULL: norm2 = norm(a) alone.
@@ -111,9 +145,12 @@ static void ffn_norm(const UnitContext *ctx, const Unit *unit, const X *a, const
                      const Batch *batch)
 {
     const ModelShape *s = ctx->shape;
-    ctx->dev->norm_forward(ctx->dev, (X *)saved[NORM2], b ? (X *)saved[RESID] : NULL, (float *)saved[MEAN2],
+    X *norm = (X *)saved[NORM2];
+    ctx->dev->norm_forward(ctx->dev, tp_own(ctx, norm, batch->N), b ? (X *)saved[RESID] : NULL, (float *)saved[MEAN2],
                            (float *)saved[RSTD2], a, b, unit_weight(ctx, unit, W_FFN_NORM),
-                           unit_weight(ctx, unit, B_FFN_NORM), batch->N, s->channels, s->norm, s->norm_eps);
+                           unit_weight(ctx, unit, B_FFN_NORM), tp_rows(ctx, batch->N), s->channels, s->norm,
+                           s->norm_eps);
+    tp_f_forward(ctx, norm, batch->N);
 }
 
 // Queries and keys as attention reads them: normed into a buffer of their own, or where they are; then turned.
@@ -144,9 +181,15 @@ static void attention_part_forward(const UnitContext *ctx, const Unit *unit, voi
                         batch->N, s->channels, qkv_width(s), unit->row[W_QKV]);
     X *qk = prepare_qk(ctx, unit, saved, batch);
     X *q = part_of(ctx, qk, 'q'), *k = part_of(ctx, qk, 'k'), *v = part_of(ctx, qkv, 'v');
-    AttnShape shape = attn_shape(s, unit, batch);
+    AttnShape shape = attn_shape(ctx, unit, batch, 0);
     if (ctx->cache) cache_append(ctx, unit, &shape, &k, &v);
-    dev->attention_forward(dev, (X *)saved[ATTN], (float *)saved[LSE], q, k, v, shape);
+    for (size_t b = 0; b < batch->B; b += shape.B) {
+        if (b > 0) shape = attn_shape(ctx, unit, batch, b);
+        size_t row = b * batch->T;
+        dev->attention_forward(dev, at_row(ctx, saved[ATTN], row, s->heads * s->head_size),
+                               (float *)saved[LSE] + row * s->heads, at_row(ctx, q, row, shape.ldq),
+                               at_row(ctx, k, row, shape.ldkv), at_row(ctx, v, row, shape.ldkv), shape);
+    }
 }
 
 static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
@@ -155,13 +198,16 @@ static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, cons
     Dev *dev = ctx->dev;
     const ModelShape *s = ctx->shape;
     size_t N = batch->N, C = s->channels, F = s->ffn;
-    X *branch = (X *)ctx->scratch[SCRATCH_NORM]; // what attention, then the ffn, adds to the stream
+    X *sum = (X *)ctx->scratch[SCRATCH_NORM]; // (N, C) what attention, then the ffn, adds to the stream
+    X *branch = tp_own(ctx, sum, N);
     X *resid = (X *)saved[RESID], *norm2 = (X *)saved[NORM2], *pre = (X *)saved[PRE], *act = (X *)saved[ACT];
 
     attn_norm(ctx, unit, inp, saved, batch);
     attention_part_forward(ctx, unit, saved, batch);
-    dev->matmul_forward(dev, branch, (X *)saved[ATTN], unit_weight(ctx, unit, W_ATTN_OUT),
-                        unit_weight(ctx, unit, B_ATTN_OUT), N, s->heads * s->head_size, C, unit->row[W_ATTN_OUT]);
+    tp_row_parallel(ctx, sum, (X *)saved[ATTN], unit_weight(ctx, unit, W_ATTN_OUT),
+                    unit_weight(ctx, unit, B_ATTN_OUT), N, s->heads * s->head_size, C, whole_of(ctx, s->heads),
+                    unit->row[W_ATTN_OUT]);
+    tp_g_forward(ctx, sum, N);
     ffn_norm(ctx, unit, inp, branch_dropout(ctx, unit, batch, "attn", branch, branch), saved, batch);
 
     const X *w_in = unit_weight(ctx, unit, W_FFN_IN), *b_in = unit_weight(ctx, unit, B_FFN_IN);
@@ -172,9 +218,10 @@ static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, cons
         dev->matmul_gelu_forward(dev, act, pre, norm2, w_in, b_in, N, C, F, unit->row[W_FFN_IN]);
     }
     if (!out) return; // all is saved
-    dev->matmul_forward(dev, branch, act, unit_weight(ctx, unit, W_FFN_DOWN), unit_weight(ctx, unit, B_FFN_DOWN),
-                        N, F, C, unit->row[W_FFN_DOWN]);
-    dev->add(dev, out, resid, branch_dropout(ctx, unit, batch, "ffn", branch, branch), N * C);
+    tp_row_parallel(ctx, sum, act, unit_weight(ctx, unit, W_FFN_DOWN), unit_weight(ctx, unit, B_FFN_DOWN), N, F, C,
+                    whole_of(ctx, F), unit->row[W_FFN_DOWN]);
+    tp_g_forward(ctx, sum, N);
+    dev->add(dev, out, resid, branch_dropout(ctx, unit, batch, "ffn", branch, branch), tp_rows(ctx, N) * C);
 }
 
 static void block_restore(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved,
@@ -198,7 +245,7 @@ static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *strea
     size_t N = batch->N, C = s->channels, F = s->ffn, wide = s->swiglu ? 2 * F : F;
     X *dnorm = (X *)ctx->scratch[SCRATCH_NORM], *dpre = (X *)ctx->scratch[SCRATCH_WIDE];
     const X *w_down = unit_weight(ctx, unit, W_FFN_DOWN);
-    const X *dbranch = branch_dropout(ctx, unit, batch, "ffn", dnorm, stream); // dnorm is not in use yet
+    const X *dbranch = branch_backward(ctx, unit, batch, "ffn", dnorm, stream); // dnorm is not in use yet
     dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_FFN_DOWN), unit_grad(ctx, unit, B_FFN_DOWN), dbranch,
                                 (X *)saved[ACT], N, F, C, unit->row[W_FFN_DOWN]);
     if (s->swiglu) {
@@ -210,10 +257,12 @@ static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *strea
     }
     dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_FFN_IN), unit_grad(ctx, unit, B_FFN_IN), dpre,
                                 (X *)saved[NORM2], N, C, wide, unit->row[W_FFN_IN]);
-    dev->matmul_backward_input(dev, dnorm, dpre, unit_weight(ctx, unit, W_FFN_IN), N, C, wide, unit->row[W_FFN_IN]);
-    dev->norm_backward(dev, stream, unit_grad(ctx, unit, W_FFN_NORM), unit_grad(ctx, unit, B_FFN_NORM), dnorm, stream,
-                       (X *)saved[RESID], (float *)saved[MEAN2], (float *)saved[RSTD2],
-                       unit_weight(ctx, unit, W_FFN_NORM), N, C, s->norm);
+    const size_t segments[] = {F, F}; // gate, up
+    tp_column_backward_input(ctx, dnorm, dpre, unit_weight(ctx, unit, W_FFN_IN), N, C, segments, s->swiglu ? 2 : 1,
+                             whole_of(ctx, F), unit->row[W_FFN_IN]);
+    tp_f_backward(ctx, dnorm, N);
+    tp_norm_backward(ctx, unit, W_FFN_NORM, B_FFN_NORM, stream, tp_own(ctx, dnorm, N), stream, (X *)saved[RESID],
+                     (float *)saved[MEAN2], (float *)saved[RSTD2], tp_rows(ctx, N));
 }
 
 // dqkv (N, (H + 2G) D) from the gradient of the attention output.
@@ -225,8 +274,16 @@ static void attention_part_backward(const UnitContext *ctx, const Unit *unit, X 
     size_t N = batch->N, D = s->head_size, ld = qkv_width(s);
     X *qkv = (X *)saved[QKV], *qk = s->qk_norm ? (X *)saved[QK_NORMED] : qkv;
     X *dq = part_of(ctx, dqkv, 'q'), *dk = part_of(ctx, dqkv, 'k'), *dv = part_of(ctx, dqkv, 'v');
-    dev->attention_backward(dev, dq, dk, dv, dattn, (X *)saved[ATTN], (float *)saved[LSE], part_of(ctx, qk, 'q'),
-                            part_of(ctx, qk, 'k'), part_of(ctx, qkv, 'v'), attn_shape(s, unit, batch));
+    AttnShape shape;
+    for (size_t b = 0; b < batch->B; b += shape.B) {
+        shape = attn_shape(ctx, unit, batch, b);
+        size_t row = b * batch->T, hd = s->heads * D;
+        dev->attention_backward(dev, at_row(ctx, dq, row, ld), at_row(ctx, dk, row, ld), at_row(ctx, dv, row, ld),
+                                at_row(ctx, dattn, row, hd), at_row(ctx, saved[ATTN], row, hd),
+                                (float *)saved[LSE] + row * s->heads, at_row(ctx, part_of(ctx, qk, 'q'), row, ld),
+                                at_row(ctx, part_of(ctx, qk, 'k'), row, ld),
+                                at_row(ctx, part_of(ctx, qkv, 'v'), row, ld), shape);
+    }
     if (s->rope) dev->rope_backward(dev, dq, batch->pos, N, s->heads + s->kv_heads, D, ld, s->rope_theta);
     if (s->qk_norm) {
         dev->head_norm_backward(dev, dq, unit_grad(ctx, unit, W_Q_NORM), dq, part_of(ctx, qkv, 'q'),
@@ -246,7 +303,7 @@ static void block_backward(const UnitContext *ctx, const Unit *unit, X *stream, 
     X *dnorm = (X *)ctx->scratch[SCRATCH_NORM];
 
     ffn_part_backward(ctx, unit, stream, saved, batch);
-    const X *dbranch = branch_dropout(ctx, unit, batch, "attn", dnorm, stream); // dnorm is not in use yet
+    const X *dbranch = branch_backward(ctx, unit, batch, "attn", dnorm, stream); // dnorm is not in use yet
     dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_ATTN_OUT), unit_grad(ctx, unit, B_ATTN_OUT), dbranch,
                                 (X *)saved[ATTN], N, hd, C, unit->row[W_ATTN_OUT]);
     dev->matmul_backward_input(dev, dattn, dbranch, unit_weight(ctx, unit, W_ATTN_OUT), N, hd, C,
@@ -254,10 +311,13 @@ static void block_backward(const UnitContext *ctx, const Unit *unit, X *stream, 
     attention_part_backward(ctx, unit, dqkv, dattn, saved, batch);
     dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_QKV), unit_grad(ctx, unit, B_QKV), dqkv,
                                 (X *)saved[NORM1], N, C, wide, unit->row[W_QKV]);
-    dev->matmul_backward_input(dev, dnorm, dqkv, unit_weight(ctx, unit, W_QKV), N, C, wide, unit->row[W_QKV]);
-    dev->norm_backward(dev, stream, unit_grad(ctx, unit, W_ATTN_NORM), unit_grad(ctx, unit, B_ATTN_NORM), dnorm, stream,
-                       inp, (float *)saved[MEAN1], (float *)saved[RSTD1], unit_weight(ctx, unit, W_ATTN_NORM),
-                       N, C, s->norm);
+    const size_t segments[] = {hd, s->kv_heads * s->head_size, s->kv_heads * s->head_size};
+    tp_column_backward_input(ctx, dnorm, dqkv, unit_weight(ctx, unit, W_QKV), N, C, segments, 3,
+                             ctx->tp ? s->cut.kv_heads : s->kv_heads, unit->row[W_QKV]);
+    tp_f_backward(ctx, dnorm, N);
+    tp_norm_backward(ctx, unit, W_ATTN_NORM, B_ATTN_NORM, stream, tp_own(ctx, dnorm, N), stream, inp,
+                     (float *)saved[MEAN1], (float *)saved[RSTD1], tp_rows(ctx, N));
+    tp_finish_grads(ctx, unit);
 }
 
 const UnitKind unit_block = {"block", block_saved, block_forward, block_backward, block_restore};

@@ -47,7 +47,24 @@ typedef struct {
     const int32_t *first;      // (B, Tq) first key that a query sees: where its document starts; NULL: 0
     float scale;               // of q k; 0: 1 / sqrt(D)
     Dropout drop;              // of the probabilities; element ((drop.first + b) H + h) Tq + tq) Tk + tk
+    // For attention_part_*: queries and keys are pieces of sequences of T tokens (cp.h), and all positions, `first`
+    // and dropout's tq and tk too, are those of the whole sequence. The other entries want zeros here.
+    size_t T;
+    size_t q_cut, q_jump;          // from row q_cut on, a query's position is q_jump more: q_start + t + q_jump
+    size_t k_start, k_cut, k_jump; // key j stands at k_start + j, from k_cut on at k_start + j + k_jump
+    int blocks; // even; 0: any order. So many blocks of the sequence give sums over tokens their order (attention.c)
 } AttnShape;
+
+// A sum in parts: part p adds the terms of its ranges p*each .. p*each + each - 1, each in ascending order, and the
+// parts are added in the binary tree of comm.h, ((0 + 1) + (2 + 3)) + ... So whoever holds a whole subtree of parts
+// can add it alone, and adding what ranks hold in the same tree gives the bits of one rank that holds all (tp.h).
+typedef struct {
+    size_t begin, end;
+} DevRange;
+typedef struct {
+    const DevRange *range;
+    size_t n, each; // n parts of `each` ranges; together they cover every term once
+} DevParts;
 
 // What an optimizer's update is told: one call updates elements that agree in all of these.
 typedef struct {
@@ -66,6 +83,9 @@ struct Dev {
     int threads;
     bool deterministic; // sums in one canonical order, whatever the threads and the number of rows
     void *state;
+    // Called on the caller's thread now and then while attention of pieces runs, so that messages move; NULL: not.
+    void (*meanwhile)(void *arg);
+    void *meanwhile_arg;
 
     // ---- matmul: weight (OC, C), inp (N, C), out (N, OC)
     // site: the weight's row in the parameter table, for devices that keep something per weight (scales);
@@ -87,6 +107,14 @@ struct Dev {
     void (*matmul_backward_weight)(Dev *, float *dweight, float *dbias, const X *dout, const X *inp,
                                    size_t N, size_t C, size_t OC, int site);
 
+    // out = inp weight^T, the sums over C in parts; bias (may be NULL) joins the first part. A device that does not
+    // keep its bits across layouts may add in any order.
+    void (*matmul_parts_forward)(Dev *, X *out, const X *inp, const X *weight, const X *bias,
+                                 size_t N, size_t C, size_t OC, DevParts parts, int site);
+    // dinp = dout weight, the sums over OC in parts
+    void (*matmul_parts_backward_input)(Dev *, X *dinp, const X *dout, const X *weight,
+                                        size_t N, size_t C, size_t OC, DevParts parts, int site);
+
     // ---- swiglu (Shazeer, arXiv 2002.05202): gate_up (N, 2F), gate first; out (N, F) = silu(gate) * up
     void (*swiglu_forward)(Dev *, X *out, const X *gate_up, size_t N, size_t F);
     void (*swiglu_backward)(Dev *, X *dgate_up, const X *dout, const X *gate_up, size_t N, size_t F);
@@ -100,7 +128,9 @@ struct Dev {
     // ---- out = dropout(inp), n elements; out may equal inp. Its own backward: dinp = dropout(dout).
     void (*dropout)(Dev *, X *out, const X *inp, size_t n, Dropout drop);
 
-    // ---- embedding: out (N, C) = tokens.weight[token] (+ positions.weight[pos]; wpe may be NULL)
+    // ---- embedding: out (N, C) = tokens.weight[token] (+ positions.weight[pos]; wpe may be NULL). A token < 0 is
+    // another rank's: a row of zeros, without its position; backward gives such a row's gradient to the position
+    // alone.
     void (*embed_forward)(Dev *, X *out, const int32_t *token, const int32_t *pos, const X *wte, const X *wpe,
                           size_t N, size_t C);
     void (*embed_backward)(Dev *, float *dwte, float *dwpe, const X *dout, const int32_t *token,
@@ -138,10 +168,32 @@ struct Dev {
     void (*attention_backward)(Dev *, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse,
                                const X *q, const X *k, const X *v, AttnShape shape);
 
+    // ---- attention of pieces: keys that are a part of those that the queries see. Everything that is not X is fp32.
+    // out (B, Tq, H, D), lse (B, H, Tq) of these keys alone; of a query that sees none of them: 0 and -inf.
+    void (*attention_part_forward)(Dev *, float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape);
+    // out, lse = those of both sets of keys: sum = e^lse + e^part_lse, lse = log sum, out weighted by the two shares
+    void (*attention_merge)(Dev *, float *out, float *lse, const float *part_out, const float *part_lse,
+                            size_t B, size_t T, size_t H, size_t D);
+    // dq (B, Tq, H, D), dk, dv (B, Tk, G, D): what these keys add to each. out and lse are those of all keys.
+    void (*attention_part_backward)(Dev *, float *dq, float *dk, float *dv, const X *dout, const X *out,
+                                    const float *lse, const X *q, const X *k, const X *v, AttnShape shape);
+
     // ---- softmax + cross-entropy: loss[n] = -log softmax(logits[n])[target[n]] in nats; a target < 0 is not
     // counted (loss 0, gradient 0). dlogits = scale * (softmax - onehot); NULL: not wanted; may equal logits.
     void (*softmax_xent)(Dev *, float *loss, X *dlogits, const X *logits, const int32_t *target,
                          size_t N, size_t V, float scale);
+
+    // ---- the same over a vocabulary that is cut over ranks: logits (N, V) are those of V tokens of it, and what the
+    // three steps give is combined over the ranks in between (tp.h). A target >= V is counted, and is another rank's.
+    // top[n] = max of the row
+    void (*xent_max)(Dev *, float *top, const X *logits, size_t N, size_t V);
+    // total[n] = sum over the row of exp(z - top[n]), in parts; hit[n] = z[target], or 0 where that is not here
+    void (*xent_sum)(Dev *, float *total, float *hit, const X *logits, const int32_t *target, const float *top,
+                     size_t N, size_t V, DevParts parts);
+    // loss = log(total) + top - hit; dlogits = scale (exp(z - top) / total - onehot); NULL: not wanted; may equal
+    // logits
+    void (*xent_loss)(Dev *, float *loss, X *dlogits, const X *logits, const int32_t *target, const float *top,
+                      const float *total, const float *hit, size_t N, size_t V, float scale);
 
     // ---- optimizer and reductions
     double (*sum_squares)(Dev *, const float *x, size_t n); // the order of the sum does not depend on the thread count
@@ -179,9 +231,9 @@ struct Dev {
     void (*from_x)(Dev *, float *out, const X *inp, size_t n);
 
     // ---- saved activations in 8 bits. A row of w elements is cut into groups of DEV_GROUP (the last one may be
-    // shorter): scale (N, ceil(w / DEV_GROUP)) = the group's largest |inp| / 127, q (N, w) = inp / scale rounded to the
-    // nearest integer; decompress: out = q scale. A group that holds a NaN or an infinity comes back as NaN, one
-    // whose scale would not be a normal fp32 number as 0.
+    // shorter): scale (N, ceil(w / DEV_GROUP)) = the group's largest |inp| / 127, q (N, w) = inp / scale rounded to
+    // the nearest integer; decompress: out = q scale. A group that holds a NaN or an infinity comes back as NaN,
+    // one whose scale would not be a normal fp32 number as 0.
     void (*compress)(Dev *, int8_t *q, float *scale, const X *inp, size_t N, size_t w);
     void (*decompress)(Dev *, X *out, const int8_t *q, const float *scale, size_t N, size_t w);
 

@@ -17,10 +17,12 @@
 // a row's bits depend on how many rows the batch has; gemm.c's do not.
 #include "dev_cpu.h"
 
+#include "check.h"
 #include "gemm.h"
 #include "vmath.h"
 
 #include <cblas.h>
+#include <omp.h>
 
 enum { TILE_ROWS = 512, TILE_COLS = 1024, MIN_TILES = 8, MIN_SIDE = 96 };
 
@@ -154,6 +156,73 @@ static void matmul_gelu_backward_input(Dev *dev, X *dpre, const X *dout, const X
     backward_input(dev, (float *)dpre, (const float *)dout, (const float *)weight, (const float *)pre, N, C, OC);
 }
 
+// ---- sums in parts
+
+enum { MAX_DEPTH = 8 }; // of the tree: 2^8 parts
+
+// What a tile of a product in parts needs: the operands of its terms k begin at a + k * a_step and b + k * b_step.
+typedef struct {
+    DevParts parts;
+    bool trans_b;
+    const float *a, *b, *bias; // of the tile's first row and column; bias may be NULL
+    size_t lda, ldb, b_step, h, w;
+} PartsTile;
+
+// out (h, w; ld) = parts [p, p + n), by their tree. `spare` holds (h, w) a level.
+static void sum_parts(PartsTile t, size_t p, size_t n, float *out, size_t ld, float *spare)
+{
+    if (n == 1) {
+        const DevRange *range = t.parts.range + p * t.parts.each;
+        for (size_t i = 0; i < t.parts.each; i++, range++)
+            gemm_serial(false, t.trans_b, t.h, t.w, range->end - range->begin, 1, t.a + range->begin, t.lda,
+                        t.b + range->begin * t.b_step, t.ldb, i > 0, out, ld);
+        for (size_t r = 0; p == 0 && t.bias && r < t.h; r++) epilogue_row(out + r * ld, NULL, t.bias, t.w, false);
+        return;
+    }
+    size_t left = 1;
+    while (2 * left < n) left *= 2;
+    sum_parts(t, p, left, out, ld, spare);
+    sum_parts(t, p + left, n - left, spare, t.w, spare + t.h * t.w);
+    for (size_t r = 0; r < t.h; r++)
+        for (size_t c = 0; c < t.w; c++) out[r * ld + c] += spare[r * t.w + c];
+}
+
+// out (N, W) = a (N, K) b, with b (W, K) transposed or (K, W).
+static void matmul_parts(Dev *dev, float *out, const float *a, const float *b, bool trans_b, const float *bias,
+                         size_t N, size_t K, size_t W, DevParts parts)
+{
+    check(parts.n >= 1 && parts.n <= (size_t)1 << MAX_DEPTH);
+    Grid g = grid_make(N, W);
+    size_t depth = 0;
+    while ((size_t)1 << depth < parts.n) depth++;
+    size_t room = depth * g.rows * g.cols;
+    float *spare = depth ? dev_cpu_scratch(dev, (size_t)dev->threads * room) : NULL;
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
+        size_t r0, h, c0, w;
+        grid_tile(g, i, &r0, &h, &c0, &w);
+        PartsTile t = {.parts = parts, .trans_b = trans_b, .a = a + r0 * K, .b = trans_b ? b + c0 * K : b + c0,
+                       .bias = bias ? bias + c0 : NULL, .lda = K, .ldb = trans_b ? K : W,
+                       .b_step = trans_b ? 1 : W, .h = h, .w = w};
+        sum_parts(t, 0, parts.n, out + r0 * W + c0, W, depth ? spare + (size_t)omp_get_thread_num() * room : NULL);
+    }
+}
+
+static void matmul_parts_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C,
+                                 size_t OC, DevParts parts, int site)
+{
+    (void)site;
+    matmul_parts(dev, (float *)out, (const float *)inp, (const float *)weight, true, (const float *)bias, N, C, OC,
+                 parts);
+}
+
+static void matmul_parts_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t C,
+                                        size_t OC, DevParts parts, int site)
+{
+    (void)site;
+    matmul_parts(dev, (float *)dinp, (const float *)dout, (const float *)weight, false, NULL, N, OC, C, parts);
+}
+
 // dbias[c] += sum over rows of dout[., c]: a strip of columns a task, rows in ascending order.
 static void bias_backward(Dev *dev, float *dbias, const float *dout, size_t N, size_t OC)
 {
@@ -193,4 +262,6 @@ void matmul_cpu_fill(Dev *dev)
     dev->matmul_backward_input = matmul_backward_input;
     dev->matmul_gelu_backward_input = matmul_gelu_backward_input;
     dev->matmul_backward_weight = matmul_backward_weight;
+    dev->matmul_parts_forward = matmul_parts_forward;
+    dev->matmul_parts_backward_input = matmul_parts_backward_input;
 }

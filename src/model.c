@@ -1,12 +1,7 @@
-// model: builds the parameter table and the list of units, owns their buffers, runs them forward and back.
+// model: owns the buffers of the list of units, and runs them forward and back.
 //
-// The invariant: this file knows no tensor by number. model_describe writes every row of the table once,
-// together with the role it plays in its unit, and everything else follows from the table.
-//
-// Order of rows within a block: what one matmul reads stands together (q, k, v; gate, up), weights
-// before their biases. Initialisation is GPT-2's: normal(0, 0.02), the two projections into the residual
-// stream divided by sqrt(2 layers), so that the variance of the stream does not grow with depth; norms
-// 1, biases 0.
+// The invariant: this file knows no tensor by number. model_describe (model_table.c) writes every row of the table
+// once, together with the role it plays in its unit, and everything else follows from the table.
 //
 // On a deterministic device gradients and losses do not depend on how a step is cut into micro-batches.
 // Backward runs one sequence at a time, and the gradients g0, g1, ... of the step's sequences are added in a fixed
@@ -22,95 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct {
-    Params *params;
-    Unit *unit;
-    const char *prefix;
-} Builder;
-
-static void add(Builder b, UnitRole role, const char *name, size_t dim0, size_t dim1, float mean, float std, int cut)
-{
-    char full[PARAM_NAME];
-    snprintf(full, sizeof full, "%s%s", b.prefix, name);
-    int row = params_add(b.params, b.unit->index, full, dim1 ? 2 : 1, dim0, dim1, mean, std, dim1 != 0, cut);
-    if (role < UNIT_ROLES) b.unit->row[role] = row;
-}
-
-static void add_norm(Builder b, const ModelShape *s, UnitRole w_role, UnitRole b_role, const char *w, const char *bias)
-{
-    add(b, w_role, w, s->channels, 0, 1, 0, -1);
-    if (s->norm == NORM_LAYERNORM && s->bias) add(b, b_role, bias, s->channels, 0, 0, 0, -1);
-}
-
-static void describe_block(Builder b, const ModelShape *s)
-{
-    size_t C = s->channels, hd = s->heads * s->head_size, gd = s->kv_heads * s->head_size, F = s->ffn;
-    float std = 0.02f, std_out = std / sqrtf(2.0f * (float)s->layers);
-    const UnitRole none = UNIT_ROLES;
-    add_norm(b, s, W_ATTN_NORM, B_ATTN_NORM, "attn_norm.weight", "attn_norm.bias");
-    add(b, W_QKV, "attn.q.weight", hd, C, 0, std, 0);
-    add(b, none, "attn.k.weight", gd, C, 0, std, 0);
-    add(b, none, "attn.v.weight", gd, C, 0, std, 0);
-    if (s->bias) {
-        add(b, B_QKV, "attn.q.bias", hd, 0, 0, 0, 0);
-        add(b, none, "attn.k.bias", gd, 0, 0, 0, 0);
-        add(b, none, "attn.v.bias", gd, 0, 0, 0, 0);
-    }
-    if (s->qk_norm) {
-        add(b, W_Q_NORM, "attn.q_norm.weight", s->head_size, 0, 1, 0, -1);
-        add(b, W_K_NORM, "attn.k_norm.weight", s->head_size, 0, 1, 0, -1);
-    }
-    add(b, W_ATTN_OUT, "attn.out.weight", C, hd, 0, std_out, 1);
-    if (s->bias) add(b, B_ATTN_OUT, "attn.out.bias", C, 0, 0, 0, -1);
-    add_norm(b, s, W_FFN_NORM, B_FFN_NORM, "ffn_norm.weight", "ffn_norm.bias");
-    if (s->swiglu) add(b, W_FFN_IN, "ffn.gate.weight", F, C, 0, std, 0);
-    add(b, s->swiglu ? none : W_FFN_IN, "ffn.up.weight", F, C, 0, std, 0);
-    if (s->bias && s->swiglu) add(b, B_FFN_IN, "ffn.gate.bias", F, 0, 0, 0, 0);
-    if (s->bias) add(b, s->swiglu ? none : B_FFN_IN, "ffn.up.bias", F, 0, 0, 0, 0);
-    add(b, W_FFN_DOWN, "ffn.down.weight", C, F, 0, std_out, 1);
-    if (s->bias) add(b, B_FFN_DOWN, "ffn.down.bias", C, 0, 0, 0, -1);
-}
-
-void model_describe(const ModelShape *s, Params *params, Unit **units)
-{
-    int n = (int)s->layers + 2;
-    *params = (Params){0};
-    Unit *unit = calloc((size_t)n, sizeof *unit);
-    if (!unit) die("model: no memory for %d units", n);
-    for (int i = 0; i < n; i++) {
-        unit[i].index = i;
-        unit[i].kind = i == 0 ? &unit_embedding : i == n - 1 ? &unit_head : &unit_block;
-        for (int r = 0; r < UNIT_ROLES; r++) unit[i].row[r] = -1;
-    }
-    Builder b = {params, &unit[0], "embed."};
-    add(b, W_TOKENS, "tokens.weight", s->vocab, s->channels, 0, 0.02f, 0);
-    if (!s->rope) add(b, W_POSITIONS, "positions.weight", s->context, s->channels, 0, 0.02f, -1);
-    for (int i = 1; i < n - 1; i++) {
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "layers.%d.", i - 1);
-        describe_block((Builder){params, &unit[i], prefix}, s);
-    }
-    b = (Builder){params, &unit[n - 1], ""};
-    add_norm(b, s, W_FINAL_NORM, B_FINAL_NORM, "final_norm.weight", "final_norm.bias");
-    if (!s->tie) add(b, W_HEAD, "head.weight", s->vocab, s->channels, 0, 0.02f, 0);
-    else unit[n - 1].row[W_HEAD] = unit[0].row[W_TOKENS];
-    mup_apply(s, params);
-    *units = unit;
-}
-
-double model_matmul_params(const ModelShape *s)
-{
-    double C = (double)s->channels, D = (double)s->head_size, H = (double)s->heads, G = (double)s->kv_heads;
-    double attn = C * D * (2 * H + 2 * G), ffn = (double)s->ffn * C * (s->swiglu ? 3 : 2);
-    return (double)s->layers * (attn + ffn) + (double)s->vocab * C;
-}
-
-double model_flops_per_token(const ModelShape *s, size_t T)
-{
-    double attention = (double)s->layers * (double)s->heads * (double)s->head_size * (double)T;
-    return 6 * model_matmul_params(s) + 6 * attention;
-}
-
 // The tree of a deterministic device: one part for each bit that the number of sequences can have.
 static void allocate_parts(Model *m, size_t sequences)
 {
@@ -123,17 +29,23 @@ static void allocate_parts(Model *m, size_t sequences)
 static void allocate_buffers(Model *m, bool train, ModelOptions options)
 {
     size_t N = m->max_batch * m->max_tokens;
-    BufferList scratch = unit_scratch(m->dev, &m->shape, N);
+    BufferList scratch = unit_scratch(m->dev, &m->local, N);
     for (int i = 0; i < scratch.n; i++)
         m->scratch[i] = mem_alloc(m->mem, MEM_SCRATCH, scratch.n_bytes[i], scratch.name[i]);
-    m->acts = recompute_allocate(m->unit, m->n_units, m->dev, &m->shape, m->mem, m->max_batch, m->max_tokens, train,
+    m->acts = recompute_allocate(m->unit, m->n_units, m->dev, &m->local, m->mem, m->max_batch, m->max_tokens, train,
                                  options.recompute);
-    if (train) m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N * m->acts.stream_row, "stream gradient");
+    if (train)
+        m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N / m->acts.sharers * m->acts.stream_row, "stream gradient");
     m->token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->token, "tokens");
     m->pos = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->pos, "positions");
     m->target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->target, "targets");
     m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");
     if (options.documents) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
+    if (m->tp.group) {
+        m->own_token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_token, "this rank's tokens");
+        m->own_target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_target, "this rank's targets");
+        m->tp.stage = mem_alloc(m->mem, MEM_SCRATCH, tp_stage_floats(&m->params) * sizeof(float), "shared gradients");
+    }
     if (train && m->dev->deterministic) allocate_parts(m, options.sequences ? options.sequences : m->max_batch);
 }
 
@@ -157,12 +69,17 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     Model *m = calloc(1, sizeof *m);
     if (!m) die("model: no memory");
     check(T <= shape->context || shape->rope);
-    m->shape = *shape;
+    m->shape = m->local = *shape;
+    if (options.tp && options.tp->size > 1) {
+        tp_check(shape, options.tp->size, options.sequence, T);
+        m->local = tp_shape(shape, options.tp->rank, options.tp->size, options.sequence);
+        m->tp = tp_create(options.tp, &m->local);
+    }
     m->dev = dev;
     m->mem = mem;
     m->max_batch = B;
     m->max_tokens = T;
-    model_describe(shape, &m->params, &m->unit);
+    model_describe(&m->local, &m->params, &m->unit);
     m->n_units = m->params.n_units;
     m->shard = options.shard;
     allocate_flat(m, train);
@@ -223,8 +140,9 @@ void model_free(Model *m)
 
 static UnitContext context(Model *m, KvCache *cache)
 {
-    return (UnitContext){.dev = m->dev, .shape = &m->shape, .params = &m->params, .weight = m->unit_weight,
-                         .grad = m->unit_grad, .begin = m->unit_begin, .scratch = m->scratch, .cache = cache,
+    return (UnitContext){.dev = m->dev, .shape = &m->local, .tp = m->tp.group ? &m->tp : NULL, .params = &m->params,
+                         .weight = m->unit_weight, .grad = m->unit_grad, .begin = m->unit_begin,
+                         .scratch = m->scratch, .cache = cache,
                          .hooks = &m->hooks};
 }
 
@@ -247,11 +165,25 @@ static Batch one_sequence(const Batch *batch, size_t b)
     return one;
 }
 
+// To the device, as this rank sees them. target NULL: none.
+static void set_tokens(Model *m, const int32_t *token, const int32_t *target, size_t n)
+{
+    if (m->tp.group) {
+        memcpy(m->own_token, token, n * sizeof *token);
+        if (target) memcpy(m->own_target, target, n * sizeof *target);
+        tp_localise(&m->local, m->own_token, target ? m->own_target : NULL, n);
+        token = m->own_token;
+        if (target) target = m->own_target;
+    }
+    m->dev->to_device(m->dev, m->token, token, n * sizeof *token);
+    if (target) m->dev->to_device(m->dev, m->target, target, n * sizeof *target);
+}
+
 void model_set_batch(Model *m, const int32_t *token, const int32_t *pos, const int32_t *target, size_t B, size_t T)
 {
     check(B * T <= m->max_batch * m->max_tokens && T <= m->max_tokens);
-    m->dev->to_device(m->dev, m->token, token, B * T * sizeof *token);
-    if (target) m->dev->to_device(m->dev, m->target, target, B * T * sizeof *target);
+    check(!m->tp.group || T % m->acts.sharers == 0);
+    set_tokens(m, token, target, B * T);
     if (pos) {
         m->dev->to_device(m->dev, m->pos, pos, B * T * sizeof *pos);
     } else {
@@ -323,7 +255,8 @@ double model_forward_backward(Model *m, float scale)
 {
     UnitContext ctx = context(m, NULL);
     Batch batch = current(m, m->batch.B, m->batch.T, scale, true);
-    recompute_forward(&m->acts, &ctx, &batch);
+    bool each = m->dev->deterministic && m->acts.sharers > 1; // forward too: ranks share the rows of each sequence
+    if (!each) recompute_forward(&m->acts, &ctx, &batch);
     double loss = 0;
     if (!m->dev->deterministic) {
         recompute_backward(&m->acts, &ctx, m->dstream, 0, &batch);
@@ -331,7 +264,8 @@ double model_forward_backward(Model *m, float scale)
     }
     for (size_t b = 0; m->dev->deterministic && b < batch.B; b++) {
         Batch one = one_sequence(&batch, b);
-        recompute_backward(&m->acts, &ctx, m->dstream, b * batch.T, &one);
+        if (each) recompute_forward(&m->acts, &ctx, &one);
+        recompute_backward(&m->acts, &ctx, m->dstream, each ? 0 : b * batch.T, &one);
         double part = sum_losses(m, b * batch.T, batch.T);
         loss += part;
         tree_add(m, part);
@@ -352,14 +286,19 @@ double model_evaluate(Model *m)
 static void head_logits(Model *m, UnitContext *ctx, size_t first, size_t n, float *logits)
 {
     const Unit *head = &m->unit[m->n_units - 1];
-    size_t C = m->shape.channels, V = m->shape.vocab, chunk = unit_head_chunk(&m->shape, m->max_batch * m->max_tokens);
+    size_t C = m->shape.channels, V = m->local.vocab, chunk = unit_head_chunk(&m->local, m->max_batch * m->max_tokens);
+    size_t whole = m->shape.vocab, own = m->tp.group ? tp_first(whole, m->local.cut.rank, m->local.cut.size) : 0;
     X *out = (X *)m->scratch[SCRATCH_LOGITS];
     unit_before(ctx, head, PASS_FORWARD);
     for (size_t i = 0; i < n; i += chunk) {
         size_t rows = n - i < chunk ? n - i : chunk;
         const X *norm = (const X *)((char *)m->acts.saved[m->n_units - 1][0] + (first + i) * C * m->dev->x_bytes);
         m->dev->matmul_forward(m->dev, out, norm, unit_weight(ctx, head, W_HEAD), NULL, rows, C, V, head->row[W_HEAD]);
-        m->dev->from_x(m->dev, logits + i * V, out, rows * V);
+        for (size_t r = 0; r < rows; r++) {
+            float *row = logits + (i + r) * whole;
+            m->dev->from_x(m->dev, row + own, (X *)((char *)out + r * V * m->dev->x_bytes), V);
+            if (m->tp.group) tp_gather_logits(&m->tp, &m->local, row);
+        }
     }
     unit_after(ctx, head, PASS_FORWARD);
 }
@@ -373,7 +312,7 @@ void model_logits(Model *m, float *logits)
 
 KvCache model_cache_create(Model *m)
 {
-    size_t n = m->shape.layers * m->shape.context * m->shape.kv_heads * m->shape.head_size * m->dev->x_bytes;
+    size_t n = m->shape.layers * m->shape.context * m->local.kv_heads * m->shape.head_size * m->dev->x_bytes;
     return (KvCache){.k = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached keys"),
                      .v = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached values")};
 }
@@ -381,20 +320,23 @@ KvCache model_cache_create(Model *m)
 void model_next_logits(Model *m, KvCache *cache, const int32_t *token, size_t n, float *logits)
 {
     check(n >= 1 && cache->length + n <= m->shape.context);
-    size_t most = m->max_tokens;
+    ModelShape part = m->local; // without sequence parallelism: there may be one row
+    part.cut.rows = part.cut.size > 1;
+    size_t held = m->max_batch * m->max_tokens / m->acts.sharers, most = held < m->max_tokens ? held : m->max_tokens;
     for (size_t i = 0; i < n; i += most) {
-        size_t part = n - i < most ? n - i : most;
-        for (size_t t = 0; t < part; t++) {
+        size_t rows = n - i < most ? n - i : most;
+        for (size_t t = 0; t < rows; t++) {
             int32_t pos = (int32_t)(cache->length + t);
             m->dev->to_device(m->dev, m->pos + t, &pos, sizeof pos);
         }
-        m->dev->to_device(m->dev, m->token, token + i, part * sizeof *token);
+        set_tokens(m, token + i, NULL, rows);
         UnitContext ctx = context(m, cache);
-        Batch batch = current(m, 1, part, 0, false);
+        ctx.shape = &part;
+        Batch batch = current(m, 1, rows, 0, false);
         batch.loss = NULL;  // no targets
         batch.first = NULL; // one document
         recompute_forward(&m->acts, &ctx, &batch);
-        cache->length += part;
-        if (i + part == n) head_logits(m, &ctx, part - 1, 1, logits);
+        cache->length += rows;
+        if (i + rows == n) head_logits(m, &ctx, rows - 1, 1, logits);
     }
 }

@@ -3,6 +3,7 @@
 #define MODEL_H
 #include "mem.h"
 #include "recompute.h"
+#include "tp.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -21,12 +22,16 @@ typedef struct {
     bool documents;   // model_set_documents will be called (else its first call makes the buffer)
     size_t sequences; // of a step, at most: sizes the tree of gradients of a deterministic device; 0: B
     ModelShard shard;
+    Comm *tp;         // tensor-parallel group; NULL or of one rank: none. `shape` is that of the whole model
+    bool sequence;    // with it: the ranks share the rows of the stream
 } ModelOptions;
 
 enum { MODEL_MAX_LEVELS = 40 };
 
 typedef struct {
-    ModelShape shape;
+    ModelShape shape; // of the whole model
+    ModelShape local; // what this rank has of it: that of the table and of the units
+    Tp tp;            // group NULL: none
     Params params;
     Unit *unit; // n_units = layers + 2
     int n_units;
@@ -47,6 +52,7 @@ typedef struct {
     int32_t *token, *pos, *target; // (N)
     float *loss;                   // (N)
     int32_t *first;                // (N) starts of documents; NULL until they are set
+    int32_t *own_token, *own_target; // (N) on the host: as tp_localise makes them; NULL without tp
     Batch batch;                   // what the model_set_ functions were given
     double step_loss;              // sum since model_step_finish
 
@@ -57,7 +63,7 @@ typedef struct {
     size_t n_sequences; // of this step so far
 } Model;
 
-// The parameter table and the units of a shape. Layout independent; costs no memory but the table.
+// The parameter table and the units of a shape, whole or a rank's part (tp_shape). Costs no memory but the table.
 void model_describe(const ModelShape *shape, Params *params, Unit **unit);
 // Floating-point operations of one training token in a sequence of T: 6 per matmul parameter (2 forward,
 // 4 backward) and 6 layers H D T for causal attention (half of the T x T products, which is what is
@@ -97,6 +103,7 @@ double model_forward_backward(Model *model, float scale);
 double model_step_finish(Model *model);
 // The same sum, without gradients. Per-token losses stay in model->loss.
 double model_evaluate(Model *model);
+// With tp all ranks of the group make the same calls with the same arguments, and each gets the same losses and logits.
 // Logits (V) on the host after the last of n more tokens of one sequence whose keys and values are in cache.
 void model_next_logits(Model *model, KvCache *cache, const int32_t *token, size_t n, float *logits);
 KvCache model_cache_create(Model *model);

@@ -179,8 +179,25 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
     }
 }
 
+// Sums in parts keep no bits here, where what travels between ranks is rounded anyway.
+static void matmul_parts_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C,
+                                 size_t OC, DevParts parts, int site)
+{
+    (void)parts;
+    matmul_forward(dev, out, inp, weight, bias, N, C, OC, site);
+}
+
+static void matmul_parts_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t C,
+                                        size_t OC, DevParts parts, int site)
+{
+    (void)parts;
+    matmul_backward_input(dev, dinp, dout, weight, N, C, OC, site);
+}
+
 void narrow_matmul_fill(Dev *dev)
 {
+    dev->matmul_parts_forward = matmul_parts_forward;
+    dev->matmul_parts_backward_input = matmul_parts_backward_input;
     dev->matmul_forward = matmul_forward;
     dev->matmul_gelu_forward = matmul_gelu_forward;
     dev->matmul_backward_input = matmul_backward_input;

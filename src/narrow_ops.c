@@ -17,6 +17,7 @@
 #include "check.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 // ---- element-wise
 
@@ -103,8 +104,10 @@ static float *lookup(Narrow *n, int room, const X *table, const int32_t *index, 
     if (!table) return NULL;
     float *out = narrow_room(n, room, rows * C);
 #pragma omp parallel for schedule(static) num_threads(n->dev.threads)
-    for (size_t r = 0; r < rows; r++)
-        formats_to_float(out + r * C, n->format, narrow_at(table, (size_t)index[r] * C), C);
+    for (size_t r = 0; r < rows; r++) {
+        if (index[r] < 0) memset(out + r * C, 0, C * sizeof *out); // another rank's
+        else formats_to_float(out + r * C, n->format, narrow_at(table, (size_t)index[r] * C), C);
+    }
     return out;
 }
 
@@ -119,6 +122,8 @@ static void embed_forward(Dev *dev, X *out, const int32_t *token, const int32_t 
         float *t = lookup(n, 0, wte, token + r, h, C), *p = lookup(n, 1, wpe, wpe ? pos + r : NULL, h, C);
         float *y = narrow_room(n, 2, h * C);
         n->inner->embed_forward(n->inner, (X *)y, i, i, (X *)t, (X *)p, h, C);
+        for (size_t k = 0; k < h; k++)
+            if (token[r + k] < 0) memset(y + k * C, 0, C * sizeof *y);
         narrow_write(n, narrow_to(out, r * C), y, h, C, C);
     }
 }
@@ -289,6 +294,48 @@ static void attention_backward(Dev *dev, X *dq, X *dk, X *dv, const X *dout, con
     }
 }
 
+// Pieces: what is not X is fp32 on both sides, so only the inputs are widened. Rows of dq, dk, dv have no gaps.
+static void attention_part_forward(Dev *dev, float *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t hd = s.H * s.D, gd = s.G * s.D;
+    n->inner->meanwhile = dev->meanwhile, n->inner->meanwhile_arg = dev->meanwhile_arg;
+    for (size_t b = 0, B; b < s.B; b += B) {
+        AttnShape part = sequences(n, s, b, &B);
+        float *wide_q = narrow_read(n, 0, narrow_at(q, b * s.Tq * s.ldq), B * s.Tq, hd, s.ldq);
+        float *wide_k = narrow_read(n, 1, narrow_at(k, b * s.Tk * s.ldkv), B * s.Tk, gd, s.ldkv);
+        float *wide_v = narrow_read(n, 2, narrow_at(v, b * s.Tk * s.ldkv), B * s.Tk, gd, s.ldkv);
+        n->inner->attention_part_forward(n->inner, out + b * s.Tq * hd, lse + b * s.H * s.Tq, (X *)wide_q, (X *)wide_k,
+                                         (X *)wide_v, part);
+    }
+}
+
+static void attention_merge(Dev *dev, float *out, float *lse, const float *part_out, const float *part_lse, size_t B,
+                            size_t T, size_t H, size_t D)
+{
+    Narrow *n = (Narrow *)dev;
+    n->inner->attention_merge(n->inner, out, lse, part_out, part_lse, B, T, H, D);
+}
+
+static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, const X *dout, const X *out,
+                                    const float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t hd = s.H * s.D, gd = s.G * s.D;
+    n->inner->meanwhile = dev->meanwhile, n->inner->meanwhile_arg = dev->meanwhile_arg;
+    for (size_t b = 0, B; b < s.B; b += B) {
+        AttnShape part = sequences(n, s, b, &B);
+        size_t rows = B * s.Tq, keys = B * s.Tk, at_q = b * s.Tq * s.ldq, at_kv = b * s.Tk * s.ldkv;
+        float *wide_q = narrow_read(n, 0, narrow_at(q, at_q), rows, hd, s.ldq);
+        float *wide_k = narrow_read(n, 1, narrow_at(k, at_kv), keys, gd, s.ldkv);
+        float *wide_v = narrow_read(n, 2, narrow_at(v, at_kv), keys, gd, s.ldkv);
+        float *y = narrow_read(n, 3, narrow_at(out, b * s.Tq * hd), rows, hd, hd);
+        float *dy = narrow_read(n, 4, narrow_at(dout, b * s.Tq * hd), rows, hd, hd);
+        n->inner->attention_part_backward(n->inner, dq + b * s.Tq * hd, dk + b * s.Tk * gd, dv + b * s.Tk * gd, (X *)dy,
+                                          (X *)y, lse + b * s.H * s.Tq, (X *)wide_q, (X *)wide_k, (X *)wide_v, part);
+    }
+}
+
 static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target,
                          size_t N, size_t V, float scale)
 {
@@ -298,6 +345,42 @@ static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, con
         size_t h = N - r < rows ? N - r : rows;
         float *z = narrow_read(n, 0, narrow_at(logits, r * V), h, V, V);
         n->inner->softmax_xent(n->inner, loss + r, dlogits ? (X *)z : NULL, (X *)z, target + r, h, V, scale);
+        if (dlogits) narrow_write(n, narrow_to(dlogits, r * V), z, h, V, V);
+    }
+}
+
+static void xent_max(Dev *dev, float *top, const X *logits, size_t N, size_t V)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t rows = narrow_rows(n, N, V);
+    for (size_t r = 0; r < N; r += rows) {
+        size_t h = N - r < rows ? N - r : rows;
+        n->inner->xent_max(n->inner, top + r, (X *)narrow_read(n, 0, narrow_at(logits, r * V), h, V, V), h, V);
+    }
+}
+
+static void xent_sum(Dev *dev, float *total, float *hit, const X *logits, const int32_t *target, const float *top,
+                     size_t N, size_t V, DevParts parts)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t rows = narrow_rows(n, N, V);
+    for (size_t r = 0; r < N; r += rows) {
+        size_t h = N - r < rows ? N - r : rows;
+        float *z = narrow_read(n, 0, narrow_at(logits, r * V), h, V, V);
+        n->inner->xent_sum(n->inner, total + r, hit + r, (X *)z, target + r, top + r, h, V, parts);
+    }
+}
+
+static void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, const float *top,
+                      const float *total, const float *hit, size_t N, size_t V, float scale)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t rows = narrow_rows(n, N, V);
+    for (size_t r = 0; r < N; r += rows) {
+        size_t h = N - r < rows ? N - r : rows;
+        float *z = narrow_read(n, 0, narrow_at(logits, r * V), h, V, V);
+        n->inner->xent_loss(n->inner, loss + r, dlogits ? (X *)z : NULL, (X *)z, target + r, top + r, total + r,
+                            hit + r, h, V, scale);
         if (dlogits) narrow_write(n, narrow_to(dlogits, r * V), z, h, V, V);
     }
 }
@@ -344,7 +427,13 @@ void narrow_ops_fill(Dev *dev)
     dev->rope_backward = rope_backward;
     dev->attention_forward = attention_forward;
     dev->attention_backward = attention_backward;
+    dev->attention_part_forward = attention_part_forward;
+    dev->attention_merge = attention_merge;
+    dev->attention_part_backward = attention_part_backward;
     dev->softmax_xent = softmax_xent;
+    dev->xent_max = xent_max;
+    dev->xent_sum = xent_sum;
+    dev->xent_loss = xent_loss;
     dev->compress = compress;
     dev->decompress = decompress;
 }

@@ -136,20 +136,26 @@ static void head_norm_forward(Dev *dev, X *out, float *rstd, const X *inp, const
 static void head_norm_backward(Dev *dev, X *dinp, float *dweight, const X *dout, const X *inp, const float *rstd,
                                const X *weight, size_t N, size_t heads, size_t D, size_t ld)
 {
-    size_t n_blocks = N < BLOCKS ? N : BLOCKS;
-    float *partial = dev_cpu_scratch(dev, n_blocks * D);
+    size_t n_blocks = N < BLOCKS ? N : BLOCKS, groups = 1;
+    while (dev->deterministic && heads % (2 * groups) == 0) groups *= 2; // of heads: a tree over them, as over ranks
+    float *partial = dev_cpu_scratch(dev, n_blocks * groups * D);
 #pragma omp parallel for schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n_blocks; i++) {
-        float *dw = partial + i * D;
-        memset(dw, 0, D * sizeof *dw);
+        float *dw = partial + i * groups * D;
+        memset(dw, 0, groups * D * sizeof *dw);
         for (size_t n = i * N / n_blocks; n < (i + 1) * N / n_blocks; n++)
             for (size_t h = 0; h < heads; h++) {
                 size_t at = n * ld + h * D;
-                backward_row((float *)dinp + at, dw, NULL, (const float *)dout + at, NULL, (const float *)inp + at, 0,
-                             rstd[n * heads + h], (const float *)weight, D, NORM_RMSNORM);
+                backward_row((float *)dinp + at, dw + h * groups / heads * D, NULL, (const float *)dout + at, NULL,
+                             (const float *)inp + at, 0, rstd[n * heads + h], (const float *)weight, D, NORM_RMSNORM);
             }
     }
-    add_partials(dweight, partial, n_blocks, D, D);
+    for (size_t j = 0; j < groups * D; j++)
+        for (size_t i = 1; i < n_blocks; i++) partial[j] += partial[i * groups * D + j];
+    for (size_t step = 1; step < groups; step *= 2)
+        for (size_t g = 0; g < groups; g += 2 * step)
+            for (size_t d = 0; d < D; d++) partial[g * D + d] += partial[(g + step) * D + d];
+    for (size_t d = 0; d < D; d++) dweight[d] += partial[d];
 }
 
 void norm_cpu_fill(Dev *dev)

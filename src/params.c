@@ -23,7 +23,7 @@ int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0
     Param *row = &params->row[params->n_rows];
     *row = (Param){.ndim = ndim, .dim = {dim0, ndim == 2 ? dim1 : 1}, .offset = params->n_elems,
                    .init_mean = init_mean, .init_std = init_std, .lr_scale = 1,
-                   .decay = decay, .unit = unit, .cut = cut};
+                   .decay = decay, .unit = unit, .cut = cut, .whole = {dim0, ndim == 2 ? dim1 : 1}, .owned = true};
     snprintf(row->name, sizeof row->name, "%s", name);
     row->n_elems = dim0 * row->dim[1];
     params->n_elems += row->n_elems;
@@ -52,6 +52,13 @@ void params_unit_range(const Params *params, int unit, size_t *begin, size_t *en
     check(found);
 }
 
+size_t params_whole_index(const Param *row, size_t j)
+{
+    if (row->cut < 0) return j;
+    if (row->cut == 0) return row->first * row->dim[1] + j;
+    return j / row->dim[1] * row->whole[1] + row->first + j % row->dim[1];
+}
+
 void params_init(const Params *params, uint64_t seed, float *flat)
 {
     params_init_range(params, seed, 0, params->n_elems, flat);
@@ -73,7 +80,7 @@ void params_init_range(const Params *params, uint64_t seed, size_t begin, size_t
         }
 #pragma omp parallel for
         for (size_t j = 0; j < to - from; j++)
-            w[j] = (float)(row->init_mean + row->init_std * rng_normal(rng, first + j));
+            w[j] = (float)(row->init_mean + row->init_std * rng_normal(rng, params_whole_index(row, first + j)));
     }
 }
 

@@ -16,6 +16,10 @@ extern "C" {
 
 enum { PARAM_NAME = 64, PARAM_DIMS = 2 };
 
+// Over which ranks of the tensor-parallel group a row's gradient still has to be added: none, those that share a
+// key/value head, all.
+typedef enum { PARAM_COMPLETE, PARAM_SUM_NEIGHBOURS, PARAM_SUM_ALL } ParamSum;
+
 typedef struct {
     char name[PARAM_NAME]; // as in Transformers' LLaMA, without the "model." prefix: layers.3.attn.q.weight
     int ndim;
@@ -27,6 +31,11 @@ typedef struct {
     bool decay;             // weight decay applies (matrices) or not (vectors)
     int unit;               // 0 embedding, 1 + i block i, last the head
     int cut;                // axis that tensor parallelism splits: 0 rows (column-parallel), 1 columns, -1 replicated
+    // Of a rank's part (tp.h). In a whole table: whole is dim, first 0, owned, PARAM_COMPLETE.
+    size_t whole[PARAM_DIMS]; // dim of the whole tensor
+    size_t first;             // index along `cut` of this part's first element
+    bool owned;               // of the ranks that hold these very elements, this is the one that counts them
+    ParamSum sum;             // what this rank's gradient is a part of
 } Param;
 
 typedef struct {
@@ -42,7 +51,9 @@ int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0
 int params_find(const Params *params, const char *name);
 // Elements [*begin, *end) of the flat buffer that a unit owns.
 void params_unit_range(const Params *params, int unit, size_t *begin, size_t *end);
-// Fills flat (n_elems) from the table; element i of tensor NAME is a function of (seed, NAME, i) alone.
+// Index in the whole tensor of element j of a row's part.
+size_t params_whole_index(const Param *row, size_t j);
+// Fills flat (n_elems) from the table; element i of whole tensor NAME is a function of (seed, NAME, i) alone.
 void params_init(const Params *params, uint64_t seed, float *flat);
 // Elements [begin, end) of the same, into out (end - begin).
 void params_init_range(const Params *params, uint64_t seed, size_t begin, size_t end, float *out);

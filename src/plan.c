@@ -272,9 +272,9 @@ static void activations(char *out, size_t n_out, RecomputePolicy policy, bool se
 static void scratch(char *out, size_t n_out, const ModelShape *s, const Config *cfg)
 {
     bool documents = cfg->data.document_mask, muon = cfg->optim.name == CONFIG_OPTIM_MUON;
-    snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF) + J V + 2 L T G D) + N (%d + %d M)%s%s", s->swiglu ? "3 " : "",
+    snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF) + J V + 2 L T G D) + N (%d + %d M)%s%s%s", s->swiglu ? "3 " : "",
              documents ? 20 : 16, documents ? 16 : 8, muon ? " + 4 (W C + 2 min(W, C) min(W, C))" : "",
-             cfg->run.norms_every ? " + 4 P" : "");
+             cfg->run.norms_every ? " + 4 P" : "", cfg->numerics.deterministic ? " + 12 J + 40 C" : "");
 }
 
 PlanFormula plan_formula(const Run *run, MemTag tag)

@@ -53,17 +53,19 @@ size_t recompute_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy poli
 {
     size_t L = s->layers, C = s->channels, H = s->heads, G = s->kv_heads, D = s->head_size, F = s->ffn;
     size_t N = B * T, x = dev->x_bytes, qkv = (H + 2 * G) * D, segment = recompute_segment(policy, L);
+    size_t R = s->cut.rows > 1 ? N / s->cut.rows : N; // rows of the stream
     size_t sets = segment ? segment : L, streams = segment ? (L + segment - 1) / segment + segment : L + 1;
     bool drop = policy.mode == RECOMPUTE_SELECTIVE;
     // widths of a block's saved activations: qkv, attn, resid, pre; then the cheap ones
     size_t width[8] = {qkv, H * D, C, F * (s->swiglu ? 2 : 1), C, C, F, s->qk_norm ? qkv : 0};
-    size_t statistics = 4 * (H + 4 + (s->qk_norm ? H + G : 0)), kept = 0, shared = 0;
+    size_t statistics = 4 * N * (H + (s->qk_norm ? H + G : 0)) + 4 * R * 4, kept = 0, shared = 0;
     for (int i = 0; i < 8; i++) {
         bool keep = i < 4 || !drop;
-        if (!keep || policy.compress) shared += x * width[i];
-        if (keep) kept += policy.compress ? width[i] + 4 * groups_of(width[i]) : x * width[i];
+        size_t rows = i == 2 ? R : N; // resid
+        if (!keep || policy.compress) shared += rows * x * width[i];
+        if (keep) kept += rows * (policy.compress ? width[i] + 4 * groups_of(width[i]) : x * width[i]);
     }
-    return N * (sets * (kept + statistics) + shared + streams * x * C + x * C + 8); // + the head's norm
+    return sets * (kept + statistics) + shared + streams * R * x * C + N * x * C + R * 8; // + the head's norm
 }
 
 double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t T)
@@ -78,6 +80,12 @@ double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t
 }
 
 // ---- buffers
+
+// Of N rows of a micro-batch, how many buffer i of unit u has.
+static size_t rows_held(const Activations *acts, int u, int i, size_t N)
+{
+    return acts->row[u].shared[i] ? N / acts->sharers : N;
+}
 
 // The unit whose buffers unit u shares; u itself when they are its own.
 static int owner_of(const Activations *acts, int u, bool train)
@@ -111,8 +119,8 @@ static void allocate_saved(Activations *acts, int u, Mem *mem, bool train)
     RecomputePolicy policy = acts->policy;
     const BufferList *row = &acts->row[u];
     int owner = owner_of(acts, u, train);
-    size_t N = acts->max_rows;
     for (int i = 0; i < row->n; i++) {
+        size_t N = rows_held(acts, u, i, acts->max_rows);
         bool block = train && is_block(acts, u), cheap = row->kind[i] == BUFFER_CHEAP;
         bool dropped = block && cheap && policy.mode == RECOMPUTE_SELECTIVE;
         bool packed = block && policy.compress && row->kind[i] != BUFFER_STAT && !dropped;
@@ -130,9 +138,10 @@ static void allocate_saved(Activations *acts, int u, Mem *mem, bool train)
 Activations recompute_allocate(const Unit *unit, int n_units, const Dev *dev, const ModelShape *shape, Mem *mem,
                                size_t B, size_t T, bool train, RecomputePolicy policy)
 {
-    size_t n = (size_t)n_units, stream_bytes = B * T * shape->channels * dev->x_bytes;
+    size_t n = (size_t)n_units, sharers = shape->cut.rows > 1 ? shape->cut.rows : 1;
+    size_t stream_bytes = B * T / sharers * shape->channels * dev->x_bytes;
     Activations acts = {.policy = policy, .unit = unit, .n_units = n_units, .max_rows = B * T, .x_bytes = dev->x_bytes,
-                        .stream_row = shape->channels * dev->x_bytes};
+                        .stream_row = shape->channels * dev->x_bytes, .sharers = sharers};
     acts.segment = train ? recompute_segment(policy, shape->layers) : 0;
     acts.row = calloc(n, sizeof *acts.row);
     acts.stream = calloc(n, sizeof *acts.stream);
@@ -164,13 +173,14 @@ void recompute_free(Activations *acts)
 
 static X *stream_at(const Activations *acts, int u, size_t row)
 {
-    return u == 0 ? NULL : (X *)((char *)acts->stream[u] + row * acts->stream_row);
+    return u == 0 ? NULL : (X *)((char *)acts->stream[u] + row / acts->sharers * acts->stream_row);
 }
 
 // The saved buffers of a unit from a row on.
 static void saved_at(const Activations *acts, int u, size_t row, void **saved)
 {
-    for (int i = 0; i < acts->row[u].n; i++) saved[i] = (char *)acts->saved[u][i] + row * acts->row[u].n_bytes[i];
+    for (int i = 0; i < acts->row[u].n; i++)
+        saved[i] = (char *)acts->saved[u][i] + rows_held(acts, u, i, row) * acts->row[u].n_bytes[i];
 }
 
 // N rows between the full buffers and their 8-bit copies.
@@ -178,11 +188,12 @@ static void convert(const Activations *acts, Dev *dev, int u, size_t row, size_t
 {
     for (int i = 0; i < acts->row[u].n; i++) {
         if (!acts->packed[u][i]) continue;
-        size_t width = acts->row[u].n_bytes[i] / acts->x_bytes;
-        int8_t *q = acts->packed[u][i] + row * width;
-        float *scale = acts->scale[u][i] + row * groups_of(width);
-        if (pack) dev->compress(dev, q, scale, (const X *)saved[i], N, width);
-        else dev->decompress(dev, (X *)saved[i], q, scale, N, width);
+        size_t width = acts->row[u].n_bytes[i] / acts->x_bytes, first = rows_held(acts, u, i, row);
+        size_t n = rows_held(acts, u, i, N);
+        int8_t *q = acts->packed[u][i] + first * width;
+        float *scale = acts->scale[u][i] + first * groups_of(width);
+        if (pack) dev->compress(dev, q, scale, (const X *)saved[i], n, width);
+        else dev->decompress(dev, (X *)saved[i], q, scale, n, width);
     }
 }
 

@@ -34,6 +34,7 @@ typedef struct {
     size_t segment;  // blocks that are run again together; 0: none are
     size_t max_rows; // N of the buffers
     size_t x_bytes, stream_row; // bytes of one X, of a row of a stream
+    size_t sharers;  // ranks that share the rows of a stream; 1: none do
     BufferList *row; // the saved buffers of each unit, with the bytes of one row
     X **stream;      // input of each unit (N, C); that of the first is not used
     void *(*saved)[UNIT_MAX_SAVED];

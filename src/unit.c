@@ -11,6 +11,7 @@
 #include "unit.h"
 
 #include "check.h"
+#include "tp.h"
 
 #include <stdio.h>
 
@@ -27,7 +28,8 @@ float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role)
 {
     if (unit->row[role] < 0) return NULL;
     const Param *row = &ctx->params->row[unit->row[role]];
-    return ctx->grad[row->unit] + (row->offset - ctx->begin[row->unit]);
+    float *stage = tp_stage(ctx, unit->row[role]);
+    return stage ? stage : ctx->grad[row->unit] + (row->offset - ctx->begin[row->unit]);
 }
 
 void unit_before(const UnitContext *ctx, const Unit *unit, UnitPass pass)
@@ -48,6 +50,12 @@ void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n
     list->n_bytes[list->n++] = n_elems * elem_bytes;
 }
 
+void unit_list_add_shared(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes)
+{
+    unit_list_add(list, name, kind, n_elems, elem_bytes);
+    list->shared[list->n - 1] = true;
+}
+
 Dropout unit_dropout(const Unit *unit, const Batch *batch, const char *site, size_t each)
 {
     if (!batch->train || batch->dropout == 0) return (Dropout){.p = 0};
@@ -59,7 +67,9 @@ Dropout unit_dropout(const Unit *unit, const Batch *batch, const char *site, siz
 
 size_t unit_head_chunk(const ModelShape *shape, size_t N)
 {
-    size_t rows = LOGITS_MAX / shape->vocab / CHUNK_MIN * CHUNK_MIN;
+    size_t tp = shape->cut.size > 1 ? (size_t)shape->cut.size : 1;
+    size_t vocab = tp > 1 ? (shape->cut.vocab + tp - 1) / tp : shape->vocab; // the largest share: the same on all ranks
+    size_t rows = LOGITS_MAX / vocab / CHUNK_MIN * CHUNK_MIN;
     if (rows < CHUNK_MIN) rows = CHUNK_MIN;
     if (rows > CHUNK_MAX) rows = CHUNK_MAX;
     return rows < N ? rows : N;
@@ -74,6 +84,10 @@ BufferList unit_scratch(const Dev *dev, const ModelShape *s, size_t N)
     unit_list_add(&list, "attn", BUFFER_ACT, N * hd, x);
     unit_list_add(&list, "wide", BUFFER_ACT, N * s->ffn * (s->swiglu ? 3 : 1), x);
     unit_list_add(&list, "logits", BUFFER_ACT, unit_head_chunk(s, N) * s->vocab, x);
+    if (s->cut.size > 1 || dev->deterministic) // what the loss is made of in three steps
+        unit_list_add(&list, "loss", BUFFER_STAT, unit_head_chunk(s, N) * 3, sizeof(float));
+    if (dev->deterministic) // gradients of norms over 1, 2, 4, 8 parts of the rows
+        unit_list_add(&list, "norm parts", BUFFER_STAT, 5 * 2 * s->channels, sizeof(float));
     return list;
 }
 
@@ -89,20 +103,29 @@ static void embedding_forward(const UnitContext *ctx, const Unit *unit, X *out, 
                               const Batch *batch)
 {
     (void)inp, (void)saved;
-    ctx->dev->embed_forward(ctx->dev, out, batch->token, batch->pos, unit_weight(ctx, unit, W_TOKENS),
-                            unit_weight(ctx, unit, W_POSITIONS), batch->N, ctx->shape->channels);
-    Dropout drop = unit_dropout(unit, batch, "embed", batch->T * ctx->shape->channels);
-    if (drop.p > 0) ctx->dev->dropout(ctx->dev, out, out, batch->N * ctx->shape->channels, drop);
+    Dev *dev = ctx->dev;
+    size_t N = batch->N, C = ctx->shape->channels, rows = tp_rows(ctx, N);
+    X *sum = rows < N ? (X *)ctx->scratch[SCRATCH_NORM] : out; // (N, C)
+    dev->embed_forward(dev, sum, batch->token, batch->pos, unit_weight(ctx, unit, W_TOKENS),
+                       unit_weight(ctx, unit, W_POSITIONS), N, C);
+    tp_g_forward(ctx, sum, N);
+    Dropout drop = tp_dropout(ctx, unit, batch, "embed");
+    if (drop.p > 0 || rows < N) dev->dropout(dev, out, tp_own(ctx, sum, N), rows * C, drop);
 }
 
 static void embedding_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
                                const Batch *batch)
 {
     (void)inp, (void)saved;
-    Dropout drop = unit_dropout(unit, batch, "embed", batch->T * ctx->shape->channels);
-    if (drop.p > 0) ctx->dev->dropout(ctx->dev, stream, stream, batch->N * ctx->shape->channels, drop);
-    ctx->dev->embed_backward(ctx->dev, unit_grad(ctx, unit, W_TOKENS), unit_grad(ctx, unit, W_POSITIONS), stream,
-                             batch->token, batch->pos, batch->N, ctx->shape->channels, ctx->shape->vocab);
+    Dev *dev = ctx->dev;
+    size_t N = batch->N, C = ctx->shape->channels, rows = tp_rows(ctx, N);
+    X *dsum = rows < N ? (X *)ctx->scratch[SCRATCH_NORM] : stream; // (N, C)
+    Dropout drop = tp_dropout(ctx, unit, batch, "embed");
+    if (drop.p > 0 || rows < N) dev->dropout(dev, tp_own(ctx, dsum, N), stream, rows * C, drop);
+    tp_g_backward(ctx, dsum, N);
+    dev->embed_backward(dev, unit_grad(ctx, unit, W_TOKENS), unit_grad(ctx, unit, W_POSITIONS), dsum, batch->token,
+                        batch->pos, N, C, ctx->shape->vocab);
+    tp_finish_grads(ctx, unit);
 }
 
 const UnitKind unit_embedding = {"embedding", embedding_saved, embedding_forward, embedding_backward, NULL};
@@ -115,8 +138,8 @@ static BufferList head_saved(const Dev *dev, const ModelShape *s, size_t B, size
 {
     BufferList list = {.n = 0};
     unit_list_add(&list, "norm", BUFFER_ACT, B * T * s->channels, dev->x_bytes);
-    unit_list_add(&list, "mean", BUFFER_STAT, B * T, sizeof(float));
-    unit_list_add(&list, "rstd", BUFFER_STAT, B * T, sizeof(float));
+    unit_list_add_shared(&list, "mean", BUFFER_STAT, B * T, sizeof(float));
+    unit_list_add_shared(&list, "rstd", BUFFER_STAT, B * T, sizeof(float));
     return list;
 }
 
@@ -127,9 +150,10 @@ static void head_forward(const UnitContext *ctx, const Unit *unit, X *out, const
     Dev *dev = ctx->dev;
     const ModelShape *s = ctx->shape;
     X *norm = (X *)saved[HEAD_NORM], *logits = (X *)ctx->scratch[SCRATCH_LOGITS];
-    dev->norm_forward(dev, norm, NULL, (float *)saved[HEAD_MEAN], (float *)saved[HEAD_RSTD], inp, NULL,
-                      unit_weight(ctx, unit, W_FINAL_NORM), unit_weight(ctx, unit, B_FINAL_NORM),
-                      batch->N, s->channels, s->norm, s->norm_eps);
+    dev->norm_forward(dev, tp_own(ctx, norm, batch->N), NULL, (float *)saved[HEAD_MEAN], (float *)saved[HEAD_RSTD], inp,
+                      NULL, unit_weight(ctx, unit, W_FINAL_NORM), unit_weight(ctx, unit, B_FINAL_NORM),
+                      tp_rows(ctx, batch->N), s->channels, s->norm, s->norm_eps);
+    tp_f_forward(ctx, norm, batch->N);
     if (batch->train || !batch->loss) return;
     size_t chunk = unit_head_chunk(s, batch->N);
     for (size_t n0 = 0; n0 < batch->N; n0 += chunk) {
@@ -137,7 +161,7 @@ static void head_forward(const UnitContext *ctx, const Unit *unit, X *out, const
         const X *part = (const X *)((char *)norm + n0 * s->channels * dev->x_bytes);
         dev->matmul_forward(dev, logits, part, unit_weight(ctx, unit, W_HEAD), NULL, rows, s->channels, s->vocab,
                             unit->row[W_HEAD]);
-        dev->softmax_xent(dev, batch->loss + n0, NULL, logits, batch->target + n0, rows, s->vocab, 0);
+        tp_xent(ctx, batch->loss + n0, NULL, logits, batch->target + n0, rows, 0);
     }
 }
 
@@ -154,15 +178,15 @@ static void head_backward(const UnitContext *ctx, const Unit *unit, X *stream, c
         size_t rows = batch->N - n0 < chunk ? batch->N - n0 : chunk;
         const X *part = (const X *)((char *)norm + n0 * row_bytes);
         dev->matmul_forward(dev, logits, part, weight, NULL, rows, s->channels, s->vocab, unit->row[W_HEAD]);
-        dev->softmax_xent(dev, batch->loss + n0, logits, logits, batch->target + n0, rows, s->vocab, batch->scale);
-        dev->matmul_backward_input(dev, (X *)((char *)dnorm + n0 * row_bytes), logits, weight, rows, s->channels,
-                                   s->vocab, unit->row[W_HEAD]);
+        tp_xent(ctx, batch->loss + n0, logits, logits, batch->target + n0, rows, batch->scale);
+        tp_head_backward_input(ctx, (X *)((char *)dnorm + n0 * row_bytes), logits, weight, rows, unit->row[W_HEAD]);
         dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_HEAD), NULL, logits, part, rows, s->channels,
                                     s->vocab, unit->row[W_HEAD]);
     }
-    dev->norm_backward(dev, stream, unit_grad(ctx, unit, W_FINAL_NORM), unit_grad(ctx, unit, B_FINAL_NORM), dnorm, NULL,
-                       inp, (const float *)saved[HEAD_MEAN], (const float *)saved[HEAD_RSTD],
-                       unit_weight(ctx, unit, W_FINAL_NORM), batch->N, s->channels, s->norm);
+    tp_f_backward(ctx, dnorm, batch->N);
+    tp_norm_backward(ctx, unit, W_FINAL_NORM, B_FINAL_NORM, stream, tp_own(ctx, dnorm, batch->N), NULL, inp,
+                     (const float *)saved[HEAD_MEAN], (const float *)saved[HEAD_RSTD], tp_rows(ctx, batch->N));
+    tp_finish_grads(ctx, unit);
 }
 
 const UnitKind unit_head = {"head", head_saved, head_forward, head_backward, NULL};

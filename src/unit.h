@@ -14,13 +14,23 @@
 extern "C" {
 #endif
 
-// What the model is: the [model] section of the config, resolved.
+// Of a rank's part of a model that is cut over a tensor-parallel group (tp_shape): which part, and what the whole has.
+// All zero: the whole model.
+typedef struct {
+    int rank, size;
+    size_t rows;                         // sequence parallelism: ranks that share the rows of the stream; 0, 1: none
+    size_t heads, kv_heads, ffn, vocab;  // of the whole
+} ModelCut;
+
+// What the model is: the [model] section of the config, resolved. Of a part: heads, kv_heads, ffn and vocab are those
+// that this rank holds.
 typedef struct {
     size_t layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
     NormKind norm;
     float norm_eps, rope_theta;
     bool swiglu, rope, bias, tie, qk_norm;
     size_t mup_base, mup_base_head; // channels and head size of the base model (mup.h); 0: off, head_size
+    ModelCut cut;
 } ModelShape;
 
 // The tensors of a unit by what they are for; absent ones (no bias, no gate) have row -1.
@@ -34,7 +44,8 @@ typedef enum {
     UNIT_ROLES
 } UnitRole;
 
-// One micro-batch. Arrays are on the device, N = B*T rows.
+// One micro-batch. Arrays are on the device, N = B*T rows. Where the vocabulary is cut, tokens and targets count from
+// this rank's first one: a token < 0 and a target >= shape->vocab are another rank's (tp_localise).
 typedef struct {
     size_t B, T, N;
     const int32_t *token, *pos, *target; // target < 0: not counted
@@ -53,21 +64,24 @@ typedef struct {
     size_t length;
 } KvCache;
 
-enum { UNIT_MAX_SAVED = 20, UNIT_MAX_SCRATCH = 8 };
+enum { UNIT_MAX_SAVED = 20, UNIT_MAX_SCRATCH = 10 };
 
 // BUFFER_STAT: fp32 numbers of a row. BUFFER_ACT: activations, in the storage type. BUFFER_CHEAP: activations
 // that the unit's `restore` makes again from the others, without a matmul or attention.
 typedef enum { BUFFER_STAT, BUFFER_ACT, BUFFER_CHEAP } BufferKind;
 
 // A buffer's name, kind and size in bytes for N rows; `n` of them. What the planner counts and the model allocates.
+// shared: it holds N / shape->cut.rows of them.
 typedef struct {
     const char *name[UNIT_MAX_SAVED];
     BufferKind kind[UNIT_MAX_SAVED];
     size_t n_bytes[UNIT_MAX_SAVED];
+    bool shared[UNIT_MAX_SAVED];
     int n;
 } BufferList;
 
 typedef struct Unit Unit;
+typedef struct Tp Tp; // tp.h
 
 // Why a unit runs: forward, forward again within the backward pass (recomputation), or backward.
 typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD } UnitPass;
@@ -92,11 +106,13 @@ typedef struct {
     void *const *scratch;  // buffers of unit_scratch, shared by all units, dead between calls
     KvCache *cache;        // NULL unless sampling
     const UnitHooks *hooks; // NULL: none
+    const Tp *tp;          // the group that `shape` is cut over; NULL: none
 } UnitContext;
 
 typedef struct {
     const char *name;
-    // What forward keeps for backward, for B sequences of T tokens.
+    // What forward keeps for backward, for B sequences of T tokens. The stream below is (N / rows, C) where
+    // sequence parallelism shares its rows.
     BufferList (*saved)(const Dev *dev, const ModelShape *shape, size_t B, size_t T);
     // out (N, C) = unit(inp (N, C)); fills `saved`. The embedding ignores inp, the head ignores out. out NULL:
     // only `saved` is wanted (recomputation).
@@ -118,19 +134,22 @@ struct Unit {
 extern const UnitKind unit_embedding, unit_block, unit_head;
 
 // Scratch that any unit may use; the indices below.
-enum { SCRATCH_NORM, SCRATCH_QKV, SCRATCH_ATTN, SCRATCH_WIDE, SCRATCH_LOGITS };
+enum { SCRATCH_NORM, SCRATCH_QKV, SCRATCH_ATTN, SCRATCH_WIDE, SCRATCH_LOGITS, SCRATCH_LOSS, SCRATCH_NORM_PARTS };
 BufferList unit_scratch(const Dev *dev, const ModelShape *shape, size_t N);
 // Rows of logits that the head makes at a time.
 size_t unit_head_chunk(const ModelShape *shape, size_t N);
 
 // The tensor of a role; NULL where the unit has none.
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role);
+// Where its gradient is added. Of a row that ranks share it is a place of its own, until tp_finish_grads.
 float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role);
 // The hooks' calls; they do nothing where there are none.
 void unit_before(const UnitContext *ctx, const Unit *unit, UnitPass pass);
 void unit_after(const UnitContext *ctx, const Unit *unit, UnitPass pass);
 // Appends a buffer of n_elems elements of `elem_bytes`.
 void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes);
+// The same for a buffer whose rows sequence parallelism shares.
+void unit_list_add_shared(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes);
 // The dropout of one site in this batch: `site` names it within the unit, `each` is the number of elements of a
 // sequence (attention: 1, its index counts sequences). Off in evaluation. It depends on the unit's index, not on
 // where the unit runs, so forward, backward and recomputation get the same mask on every layout.

@@ -68,6 +68,45 @@ static void row_matmul_backward_input(Run *r)
     expect(r, "dinp", dinp, ref, err, N * C);
 }
 
+// n parts of two ranges of a sum over K terms: a range from the first half of the terms, one from the second.
+static DevParts run_parts(Run *r, size_t K, size_t n)
+{
+    DevRange *range = (DevRange *)run_room(r, 2 * n * sizeof *range);
+    for (size_t p = 0; p < n; p++) {
+        range[2 * p] = (DevRange){K / 2 * p / n, K / 2 * (p + 1) / n};
+        range[2 * p + 1] = (DevRange){K / 2 + (K - K / 2) * p / n, K / 2 + (K - K / 2) * (p + 1) / n};
+    }
+    return (DevParts){.range = range, .n = n, .each = 2};
+}
+
+static void row_matmul_parts_forward(Run *r)
+{
+    size_t N = r->dim[0], C = r->dim[1], OC = r->dim[2];
+    const float *inp = run_in(r, "inp", N * C), *weight = run_in(r, "weight", OC * C), *bias = run_in(r, "bias", OC);
+    double *x = run_wide(r, inp, N * C), *w = run_wide(r, weight, OC * C), *ref = run_zeros(r, N * OC),
+           *err = run_zeros(r, N * OC);
+    DevParts parts = run_parts(r, C, r->dim[3]);
+    float *out = run_out(r, N * OC);
+    r->dev->matmul_parts_forward(r->dev, XM(out), XC(inp), XC(weight), XC(bias), N, C, OC, parts, -1);
+    ref_matmul(ref, err, x, w, run_wide(r, bias, OC), N, C, OC);
+    expect(r, "out", out, ref, err, N * OC);
+    r->dev->matmul_parts_forward(r->dev, XM(out), XC(inp), XC(weight), NULL, N, C, OC, parts, -1);
+    ref_matmul(ref, err, x, w, NULL, N, C, OC);
+    expect(r, "out without bias", out, ref, err, N * OC);
+}
+
+static void row_matmul_parts_backward_input(Run *r)
+{
+    size_t N = r->dim[0], C = r->dim[1], OC = r->dim[2];
+    const float *dout = run_in(r, "dout", N * OC), *weight = run_in(r, "weight", OC * C);
+    double *ref = run_zeros(r, N * C), *err = run_zeros(r, N * C);
+    float *dinp = run_out(r, N * C);
+    DevParts parts = run_parts(r, OC, r->dim[3]);
+    r->dev->matmul_parts_backward_input(r->dev, XM(dinp), XC(dout), XC(weight), N, C, OC, parts, -1);
+    ref_matmul_back_input(ref, err, run_wide(r, dout, N * OC), run_wide(r, weight, OC * C), N, C, OC);
+    expect(r, "dinp", dinp, ref, err, N * C);
+}
+
 static void row_matmul_gelu_backward_input(Run *r)
 {
     size_t N = r->dim[0], C = r->dim[1], OC = r->dim[2];
@@ -142,6 +181,20 @@ static void row_add(Run *r)
     assert_memory_equal(on_b, out, n * sizeof *out);
 }
 
+// A token of another rank: zeros, whatever its position; its gradient goes to the position alone.
+static void expect_absent(Run *r, const float *wte, const float *wpe, size_t C)
+{
+    int32_t token[2] = {-1, 1}, pos[2] = {1, 1};
+    float *out = run_out(r, 2 * C), *dout = run_out(r, 2 * C), *dwte = run_out(r, 2 * C), *dwpe = run_out(r, 2 * C);
+    r->dev->embed_forward(r->dev, XM(out), token, pos, XC(wte), XC(wpe), 2, C);
+    for (size_t c = 0; c < C; c++) assert_true(out[c] == 0 && out[C + c] == wte[C + c] + wpe[C + c]);
+    r->dev->embed_forward(r->dev, XM(out), token, pos, XC(wte), NULL, 2, C);
+    for (size_t c = 0; c < C; c++) assert_true(out[c] == 0 && out[C + c] == wte[C + c]);
+    for (size_t c = 0; c < C; c++) dout[c] = 1, dout[C + c] = 2, dwte[c] = dwte[C + c] = dwpe[c] = dwpe[C + c] = 0;
+    r->dev->embed_backward(r->dev, dwte, dwpe, XC(dout), token, pos, 2, C, 2);
+    for (size_t c = 0; c < C; c++) assert_true(dwte[c] == 0 && dwte[C + c] == 2 && dwpe[c] == 0 && dwpe[C + c] == 3);
+}
+
 static void row_embed_forward(Run *r)
 {
     size_t N = r->dim[0], C = r->dim[1], V = r->dim[2], T = r->dim[3];
@@ -155,6 +208,7 @@ static void row_embed_forward(Run *r)
     r->dev->embed_forward(r->dev, XM(out), token, pos, XC(wte), NULL, N, C);
     ref_embed(ref, err, token, pos, t, NULL, N, C);
     expect(r, "out_no_pos", out, ref, err, N * C);
+    expect_absent(r, wte, wpe, C);
 }
 
 static void row_embed_backward(Run *r)
@@ -418,6 +472,69 @@ static void row_softmax_xent(Run *r)
     r->dev->softmax_xent(r->dev, alone, XM(in_place), XC(in_place), target, N, V, scale);
     assert_memory_equal(in_place, dlogits, n * sizeof *dlogits);
     assert_memory_equal(alone, loss, N * sizeof *loss);
+}
+
+// The three steps on a vocabulary cut in two: together they are softmax_xent of the whole.
+static void xent_steps(Run *r)
+{
+    size_t N = r->dim[0], V = r->dim[1], cut = V / 3, width[2] = {cut, V - cut};
+    float scale = 0.125f;
+    const float *logits = run_in(r, "logits", N * V);
+    const int32_t *target = run_ints(r, "target", N, -1, (int)V);
+    double *loss_ref = run_zeros(r, N), *loss_err = run_zeros(r, N), *ref = run_zeros(r, N * V),
+           *err = run_zeros(r, N * V);
+    ref_xent(loss_ref, loss_err, ref, err, run_wide(r, logits, N * V), target, N, V, scale);
+    float *z[2], *loss[2], *top[2], *total[2], *hit[2], *dlogits = run_out(r, N * V);
+    int32_t *own[2];
+    for (int i = 0; i < 2; i++) {
+        size_t w = width[i], first = i ? cut : 0;
+        z[i] = run_out(r, N * w), loss[i] = run_out(r, N), top[i] = run_out(r, N);
+        total[i] = run_out(r, N), hit[i] = run_out(r, N);
+        own[i] = (int32_t *)run_room(r, N * sizeof(int32_t));
+        for (size_t n = 0; n < N; n++) {
+            int32_t t = target[n] - (int32_t)first;
+            own[i][n] = target[n] < 0 ? -1 : t >= 0 && t < (int32_t)w ? t : (int32_t)w; // w: another rank's
+            memcpy(z[i] + n * w, logits + n * V + first, w * sizeof(float));
+        }
+        r->dev->xent_max(r->dev, top[i], XC(z[i]), N, w);
+    }
+    for (size_t n = 0; n < N; n++) {
+        float most = logits[n * V];
+        for (size_t v = 0; v < V; v++) most = fmaxf(most, logits[n * V + v]);
+        assert_true(fmaxf(top[0][n], top[1][n]) == most);
+        top[0][n] = top[1][n] = most;
+    }
+    for (int i = 0; i < 2; i++)
+        r->dev->xent_sum(r->dev, total[i], hit[i], XC(z[i]), own[i], top[i], N, width[i], run_parts(r, width[i], 5));
+    for (size_t n = 0; n < N; n++) {
+        total[0][n] = total[1][n] = total[0][n] + total[1][n];
+        assert_true(target[n] < 0 || hit[0][n] == 0 || hit[1][n] == 0);
+        hit[0][n] = hit[1][n] = hit[0][n] + hit[1][n];
+    }
+    for (int i = 0; i < 2; i++) {
+        r->dev->xent_loss(r->dev, loss[i], NULL, XC(z[i]), own[i], top[i], total[i], hit[i], N, width[i], scale);
+        expect(r, "loss", loss[i], loss_ref, loss_err, N);
+        r->dev->xent_loss(r->dev, loss[i], XM(z[i]), XC(z[i]), own[i], top[i], total[i], hit[i], N, width[i], scale);
+        expect(r, "loss", loss[i], loss_ref, loss_err, N);
+        for (size_t n = 0; n < N; n++)
+            memcpy(dlogits + n * V + (i ? cut : 0), z[i] + n * width[i], width[i] * sizeof(float));
+    }
+    expect(r, "dlogits", dlogits, ref, err, N * V);
+}
+
+static void row_xent_max(Run *r)
+{
+    xent_steps(r);
+}
+
+static void row_xent_sum(Run *r)
+{
+    xent_steps(r);
+}
+
+static void row_xent_loss(Run *r)
+{
+    xent_steps(r);
 }
 
 // Partial sums of at most SPAN squares may be float32, the rest must be double: a norm over a billion

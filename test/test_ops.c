@@ -9,6 +9,7 @@
 #include "acts_rows.h"
 #include "clip_rows.h"
 #include "optim_rows.h"
+#include "part_rows.h"
 
 #include "vmath.h"
 
@@ -37,6 +38,11 @@ static const Row rows[] = {
     ROW(matmul_gelu_backward_input, NULL, NULL, 201, 333, 97),
     ROW(matmul_backward_weight, "ops_matmul", "matmul", 7, 13, 19),
     ROW(matmul_backward_weight, NULL, NULL, 97, 201, 333),
+    // N, C, OC, parts
+    ROW(matmul_parts_forward, NULL, NULL, 201, 97, 333, 8),
+    ROW(matmul_parts_forward, NULL, NULL, 7, 13, 19, 3),
+    ROW(matmul_parts_backward_input, NULL, NULL, 201, 333, 97, 8),
+    ROW(matmul_parts_backward_input, NULL, NULL, 7, 19, 13, 1),
     // N, F
     ROW(swiglu_forward, "ops_matmul", "swiglu", 7, 11),
     ROW(swiglu_forward, NULL, NULL, 65, 257),
@@ -97,8 +103,19 @@ static const Row rows[] = {
     ROW(attention_backward, NULL, NULL, 2, 613, 613, 3, 1, 18, DOCUMENTS),
     ROW(attention_backward, NULL, NULL, 2, 301, 301, 3, 1, 18, DROPPED),
     ROW(attention_backward, NULL, NULL, 3, 133, 133, 4, 2, 9, DOCUMENTS | DROPPED),
+    // B, T, H, G, D, ranks, flags; B, T, H, D
+    ROW(attention_part_forward, NULL, NULL, 2, 72, 4, 2, 6, 2, 0),
+    ROW(attention_part_forward, NULL, NULL, 1, 268, 2, 1, 5, 2, DOCUMENTS | DROPPED),
+    ROW(attention_part_forward, NULL, NULL, 1, 280, 3, 3, 7, 4, DOCUMENTS | DROPPED | BLOCKS),
+    ROW(attention_merge, NULL, NULL, 3, 37, 4, 5),
+    ROW(attention_part_backward, NULL, NULL, 2, 72, 4, 2, 6, 2, 0),
+    ROW(attention_part_backward, NULL, NULL, 1, 268, 2, 1, 5, 2, DOCUMENTS | DROPPED),
+    ROW(attention_part_backward, NULL, NULL, 1, 280, 3, 3, 7, 4, DOCUMENTS | DROPPED | BLOCKS),
     ROW(softmax_xent, "ops_loss", "xent", 9, 31), // N, V
     ROW(softmax_xent, NULL, NULL, 67, 1031),
+    ROW(xent_max, NULL, NULL, 9, 31), // N, V
+    ROW(xent_sum, NULL, NULL, 67, 1031),
+    ROW(xent_loss, NULL, NULL, 131, 517),
     ROW(sum_squares, "ops_matmul", "sum_squares", 1003), // n
     ROW(sum_squares, NULL, NULL, 300007),
     ROW(subtract, NULL, NULL, 300007), // n

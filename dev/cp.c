@@ -1,0 +1,156 @@
+// cp: which chunks of a sequence each rank has, who computes what in each step of the ring, and what is sent.
+//
+//     build/cp 8192 4 [--heads 32] [--kv-heads 8] [--head-size 128] [--bytes 2] [--svg FILE]
+//
+// 8192 tokens over 4 ranks. Work is counted in query-key pairs of causal attention, one head. Ranks of a ring wait for
+// each other, so a step takes as long as its busiest rank; "ring" adds the busiest of all steps up. The drawing: a cell
+// is one chunk of queries (down) with one of keys (across), its colour the rank, its number the step.
+#include "check.h"
+#include "cp.h"
+#include "svg.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RANKS = 64, DRAWN = 8, CELL = 26 };
+
+static const char *const name[] = {"zig-zag", "contiguous"};
+
+typedef struct {
+    size_t T;
+    int size;
+} Cut;
+
+static size_t number(const char *text, size_t most)
+{
+    char *end;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (end == text || *end || *text == '-' || n < 1 || n > most) die_usage("cp: '%s' (1 to %zu)", text, most);
+    return (size_t)n;
+}
+
+static int owner_of(int rank, int size, int step)
+{
+    return (rank - step + size) % size;
+}
+
+static void print_chunks(Cut c)
+{
+    printf("| rank |");
+    for (int assign = 0; assign < 2; assign++) printf(" chunks, %s |", name[assign]);
+    printf("\n|---|---|---|\n");
+    for (int r = 0; r < c.size; r++) {
+        printf("| %d |", r);
+        for (CpAssign assign = CP_ZIGZAG; assign <= CP_CONTIGUOUS; assign++)
+            printf(" %zu, %zu |", cp_chunk(assign, r, c.size, 0), cp_chunk(assign, r, c.size, 1));
+        printf("\n");
+    }
+}
+
+// Pairs of every rank and step, in millions; then what the ring waits for.
+static void print_work(Cut c, CpAssign assign)
+{
+    uint64_t most[MAX_RANKS] = {0}, ring = 0, sum = 0, busiest = 0;
+    printf("| %s |", name[assign]);
+    for (int j = 0; j < c.size; j++) printf(" step %d |", j);
+    printf(" all |\n|---|");
+    for (int j = 0; j <= c.size; j++) printf("---:|");
+    printf("\n");
+    for (int r = 0; r < c.size; r++) {
+        uint64_t own = 0;
+        printf("| rank %d |", r);
+        for (int j = 0; j < c.size; j++) {
+            uint64_t pairs = cp_work(assign, c.T, r, c.size, owner_of(r, c.size, j));
+            printf(" %.3f |", 1e-6 * (double)pairs);
+            own += pairs;
+            if (pairs > most[j]) most[j] = pairs;
+        }
+        printf(" %.3f |\n", 1e-6 * (double)own);
+        sum += own;
+        if (own > busiest) busiest = own;
+    }
+    printf("| the busiest |");
+    for (int j = 0; j < c.size; j++) {
+        printf(" %.3f |", 1e-6 * (double)most[j]);
+        ring += most[j];
+    }
+    double mean = (double)sum / c.size;
+    printf(" %.3f |\n\nMillions of pairs. Busiest rank / mean: %.3f. Ring / mean: %.3f.\n", 1e-6 * (double)ring,
+           (double)busiest / mean, (double)ring / mean);
+}
+
+static void print_bytes(Cut c, size_t H, size_t G, size_t D, size_t x_bytes)
+{
+    CpSettings ring = {0}, gather = {.way = CP_GATHER}, tree = {.blocks = 1};
+    while (tree.blocks < 2 * c.size) tree.blocks *= 2;
+    printf("| a sequence, a layer, a rank | bytes |\n|---|---:|\n");
+    printf("| sent forward, ring or gather | %zu |\n", cp_bytes(c.size, x_bytes, 1, c.T, G, D, false));
+    printf("| sent backward, ring or gather | %zu |\n", cp_bytes(c.size, x_bytes, 1, c.T, G, D, true));
+    printf("| buffers, ring | %zu |\n", cp_memory(ring, c.size, x_bytes, 1, c.T, H, G, D));
+    printf("| buffers, gather | %zu |\n", cp_memory(gather, c.size, x_bytes, 1, c.T, H, G, D));
+    if (!(c.size & (c.size - 1)))
+        printf("| buffers, ring, the bits of one rank | %zu |\n",
+               cp_memory(tree, c.size, x_bytes, 1, c.T, H, G, D));
+}
+
+static void draw_one(FILE *f, Cut c, CpAssign assign, double x0, double y0)
+{
+    static const char *const color[DRAWN] = {SVG_BLUE, SVG_ORANGE, SVG_GREEN, SVG_RED,
+                                             "#7a4fa3", "#9a7b00", "#0b8a8f", SVG_GREY};
+    size_t chunk = c.T / (2 * (size_t)c.size), i;
+    svg_text(f, x0, y0 - 10, "start", 13, SVG_INK, true, name[assign]);
+    for (int q = 0; q < 2 * c.size; q++) {
+        int rank = cp_rank(assign, c.T, c.size, (size_t)q * chunk, &i);
+        double y = y0 + q * CELL;
+        char text[16];
+        for (int k = 0; k <= q; k++) {
+            int owner = cp_rank(assign, c.T, c.size, (size_t)k * chunk, &i);
+            fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"%s\" stroke=\"#fff\"/>\n",
+                    x0 + k * CELL, y, CELL, CELL, color[rank]);
+            snprintf(text, sizeof text, "%d", (rank - owner + c.size) % c.size);
+            svg_text(f, x0 + (k + 0.5) * CELL, y + 0.68 * CELL, "middle", 12, "#ffffff", false, text);
+        }
+        snprintf(text, sizeof text, "rank %d", rank);
+        svg_text(f, x0 + 2 * c.size * CELL + 6, y + 0.68 * CELL, "start", 11, color[rank], false, text);
+    }
+}
+
+static void draw(FILE *f, void *arg)
+{
+    Cut c = *(Cut *)arg;
+    for (CpAssign assign = CP_ZIGZAG; assign <= CP_CONTIGUOUS; assign++)
+        draw_one(f, c, assign, 20 + assign * (2 * c.size * CELL + 80.0), 40);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const option[] = {"--heads", "--kv-heads", "--head-size", "--bytes"};
+    size_t value[] = {32, 8, 128, 2};
+    const char *svg = NULL;
+    if (argc < 3 || argc % 2 == 0)
+        die_usage("usage: cp TOKENS RANKS [--heads N] [--kv-heads N] [--head-size N] [--bytes N] [--svg FILE]");
+    Cut c = {.T = number(argv[1], 1u << 30), .size = (int)number(argv[2], MAX_RANKS)};
+    for (int i = 3; i < argc; i += 2) {
+        int k = 0;
+        while (k < 4 && strcmp(argv[i], option[k])) k++;
+        if (k < 4) value[k] = number(argv[i + 1], 1u << 20);
+        else if (!strcmp(argv[i], "--svg")) svg = argv[i + 1];
+        else die_usage("cp: no option '%s' (--heads, --kv-heads, --head-size, --bytes, --svg)", argv[i]);
+    }
+    cp_check((CpSettings){0}, c.T, c.size);
+    if (svg) {
+        if (c.size > DRAWN) die("cp: a drawing of %d ranks (at most %d)", c.size, DRAWN);
+        svg_write(svg, 40 + 2 * (2 * c.size * CELL + 80), 60 + 2 * c.size * CELL,
+                  "causal attention over ranks: who computes which chunk, in which step", draw, &c);
+        return 0;
+    }
+    print_chunks(c);
+    for (CpAssign assign = CP_ZIGZAG; assign <= CP_CONTIGUOUS; assign++) {
+        printf("\n");
+        print_work(c, assign);
+    }
+    printf("\n");
+    print_bytes(c, value[0], value[1], value[2], value[3]);
+    return 0;
+}

@@ -1,0 +1,248 @@
+// tp_case.h: a step, an evaluation and some sampling of a model that is cut over ranks, played by threads; what they
+// had in parts is put together by their tables. Tests only.
+#ifndef TP_CASE_H
+#define TP_CASE_H
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ddp.h"
+#include "model.h"
+#include "narrow.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { T = 8, SAMPLES = 8, MAX_RANKS = 8, PROMPT = 5 };
+
+static const ModelShape gpt = { // a vocabulary that no number of ranks divides
+    .layers = 2, .channels = 12, .heads = 4, .kv_heads = 4, .head_size = 4, .ffn = 24, .vocab = 31, .context = T,
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
+static const ModelShape llama = { // 4 ranks: two of them to a key/value head
+    .layers = 2, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 20, .vocab = 33, .context = T,
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope_theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+static const ModelShape wide = { // for 8 ranks
+    .layers = 1, .channels = 10, .heads = 8, .kv_heads = 8, .head_size = 2, .ffn = 16, .vocab = 53, .context = T,
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
+static const ModelShape biased = { // shared key/value heads with biases
+    .layers = 1, .channels = 10, .heads = 4, .kv_heads = 1, .head_size = 4, .ffn = 12, .vocab = 29, .context = T,
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .qk_norm = true};
+static const ModelShape *const families[] = {&gpt, &llama};
+
+typedef struct {
+    const ModelShape *shape;
+    int ranks, dp;  // tensor-parallel ranks; replicas of all of them (0: 1)
+    bool sequence, deterministic, documents;
+    size_t micro;   // sequences of a micro-batch
+    float dropout;
+    RecomputePolicy recompute;
+    XType x_type;
+    bool idle;      // only allocate
+} Case;
+
+typedef struct {
+    const Case *c;
+    size_t n;                // parameters of the whole model
+    float *weights, *grads;  // whole, from the ranks' parts
+    double loss, eval_loss, squares, logit_norm;
+    float logits[2][64];     // of sampling: after the prompt, and one token later
+    float *part[2][MAX_RANKS]; // weights, gradients of each rank
+    size_t acts[MAX_RANKS];
+    CommCount count[COMM_KINDS]; // over all ranks
+    CommCount rank_count[MAX_RANKS][COMM_KINDS];
+    double rank_loss[MAX_RANKS][3];
+    float rank_logits[MAX_RANKS][2][64];
+} Outcome;
+
+// Sample i: few valid tokens in some, so that micro-batches differ.
+static void sample(const ModelShape *s, size_t i, int32_t *token, int32_t *target, int32_t *first)
+{
+    for (size_t t = 0; t < T; t++) {
+        token[t] = (int32_t)rng_below(rng_make(7, "token", (uint32_t)i), t, (uint32_t)s->vocab);
+        target[t] = (int32_t)rng_below(rng_make(7, "target", (uint32_t)i), t, (uint32_t)s->vocab);
+        if (t > 1 + i % 5) target[t] = -1;
+        first[t] = t < 3 ? 0 : 3;
+    }
+    token[0] = (int32_t)s->vocab - 1; // the last ones, in the last rank's part
+    target[1] = (int32_t)s->vocab - 1;
+}
+
+// Larger than the initial weights, which are too small to tell terms apart; a function of the whole tensor's index.
+static void make_lively(Model *m)
+{
+    for (int i = 0; i < m->params.n_rows; i++) {
+        const Param *row = &m->params.row[i];
+        for (size_t j = 0; j < row->n_elems; j++)
+            m->weights[row->offset + j] +=
+                0.3f * (float)rng_normal(rng_make(3, row->name, 0), params_whole_index(row, j));
+    }
+    model_weights_changed(m);
+}
+
+static double run_samples(Model *m, Ddp *ddp, Comm *dp, const Case *c, bool train)
+{
+    int32_t token[SAMPLES * T], target[SAMPLES * T], first[SAMPLES * T];
+    double loss = 0;
+    size_t valid = 0;
+    for (size_t i = 0; i < SAMPLES; i++) sample(c->shape, i, token + i * T, target + i * T, first + i * T);
+    for (size_t n = 0; n < SAMPLES * T; n++) valid += target[n] >= 0;
+    size_t begin, end = ddp_share(SAMPLES, dp->rank, dp->size, &begin) + begin;
+    for (size_t i = begin; i < end; i += c->micro) {
+        if (train) ddp_micro(ddp, i + c->micro >= end);
+        model_set_batch(m, token + i * T, NULL, target + i * T, c->micro, T);
+        if (c->documents) model_set_documents(m, first + i * T);
+        model_set_dropout(m, c->dropout, 5, 0, i);
+        if (train) model_forward_backward(m, 1 / (float)valid);
+        else loss += model_evaluate(m);
+    }
+    if (train) {
+        loss = model_step_finish(m);
+        ddp_finish(ddp);
+    }
+    return ddp_sum(dp, loss) / (double)valid;
+}
+
+static float *copy_of(const float *x, size_t n)
+{
+    float *copy = malloc(n * sizeof *copy);
+    assert_non_null(copy);
+    return memcpy(copy, x, n * sizeof *copy);
+}
+
+static void play(Comm *world, void *arg)
+{
+    Outcome *out = arg;
+    const Case *c = out->c;
+    int rank = world->rank;
+    Mem mem = {0};
+    Dev *cpu = dev_cpu_create(1);
+    cpu->deterministic = c->deterministic;
+    Dev *dev = c->x_type == X_FP32 ? cpu : narrow_create(cpu, (NarrowOptions){.x_type = c->x_type});
+    comm_set_ordered(world, c->deterministic);
+    if (!c->deterministic) {
+        const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_ALL_GATHER, COMM_REDUCE_SCATTER};
+        for (int k = 0; k < 3; k++) comm_set_algorithm(world, kinds[k], COMM_RING);
+    }
+    Comm *tp = comm_split(world, rank / c->ranks, rank, "tp"), *dp = comm_split(world, rank % c->ranks, rank, "dp");
+    ModelOptions options = {.tp = tp, .sequence = c->sequence, .sequences = SAMPLES, .recompute = c->recompute,
+                            .documents = c->documents};
+    Model *m = model_allocate_with(c->shape, dev, &mem, c->micro, T, true, options);
+    params_init(&m->params, 1, m->weights);
+    make_lively(m);
+    out->part[0][rank] = copy_of(m->weights, m->params.n_elems);
+    out->acts[rank] = mem.tag_bytes[MEM_ACTS];
+    Ddp *ddp = ddp_create(m, dp, !c->deterministic, 400, false);
+    comm_reset_counts(world);
+    KvCache cache = model_cache_create(m);
+    mem_seal(&mem);
+    if (!c->idle) {
+        int32_t prompt[PROMPT + 1] = {3, 27, 0, 17, 9, 28};
+        out->rank_loss[rank][0] = run_samples(m, ddp, dp, c, true);
+        memcpy(out->rank_count[rank], tp->count, sizeof tp->count);
+        out->rank_loss[rank][2] = tp_squares(dev, &m->params, m->grads, tp);
+        out->rank_loss[rank][1] = run_samples(m, ddp, dp, c, false);
+        model_next_logits(m, &cache, prompt, PROMPT, out->rank_logits[rank][0]);
+        model_next_logits(m, &cache, prompt + PROMPT, 1, out->rank_logits[rank][1]);
+    }
+    out->part[1][rank] = copy_of(m->grads, m->params.n_elems);
+    ddp_free(ddp);
+    model_free(m);
+    mem_free_all(&mem);
+    if (dev != cpu) narrow_free(dev);
+    dev_cpu_free(cpu);
+}
+
+static int world_size(const Case *c)
+{
+    return c->ranks * (c->dp ? c->dp : 1);
+}
+
+// What every rank's table says of its part, put together. All elements are there, and copies are the same bits.
+static void assemble(const Case *c, const Params *whole, float *const *part, float *out)
+{
+    bool *seen = calloc(whole->n_elems, sizeof *seen);
+    size_t *owners = calloc(whole->n_elems, sizeof *owners);
+    assert_true(seen && owners);
+    for (int r = 0; r < world_size(c); r++) {
+        Params params;
+        Unit *unit;
+        ModelShape shape = tp_shape(c->shape, r % c->ranks, c->ranks, c->sequence);
+        model_describe(&shape, &params, &unit);
+        for (int i = 0; i < params.n_rows; i++) {
+            const Param *row = &params.row[i];
+            int at = params_find(whole, row->name);
+            assert_true(at >= 0 && row->whole[0] == whole->row[at].dim[0] && row->whole[1] == whole->row[at].dim[1]);
+            for (size_t j = 0; j < row->n_elems; j++) {
+                size_t k = whole->row[at].offset + params_whole_index(row, j);
+                float x = part[r][row->offset + j];
+                if (seen[k] && memcmp(&out[k], &x, sizeof x))
+                    fail_msg("rank %d: %s[%zu] is %.9g, and %.9g on another rank", r, row->name, j, x, out[k]);
+                out[k] = x;
+                seen[k] = true;
+                owners[k] += row->owned;
+            }
+        }
+        free(unit);
+        params_free(&params);
+    }
+    for (size_t k = 0; k < whole->n_elems; k++) assert_true(seen[k] && owners[k] == (size_t)(c->dp ? c->dp : 1));
+    free(seen);
+    free(owners);
+}
+
+static inline Outcome run(Case c)
+{
+    Params params;
+    Unit *unit;
+    model_describe(c.shape, &params, &unit);
+    Outcome out = {.c = &c, .n = params.n_elems};
+    comm_threads_run(world_size(&c), play, &out);
+    out.weights = calloc(out.n, sizeof *out.weights);
+    out.grads = calloc(out.n, sizeof *out.grads);
+    assert_true(out.weights && out.grads);
+    assemble(&c, &params, out.part[0], out.weights);
+    assemble(&c, &params, out.part[1], out.grads);
+    out.loss = out.rank_loss[0][0], out.eval_loss = out.rank_loss[0][1], out.squares = out.rank_loss[0][2];
+    memcpy(out.logits, out.rank_logits[0], sizeof out.logits);
+    for (size_t v = 0; v < c.shape->vocab; v++) out.logit_norm += (double)out.logits[0][v] * out.logits[0][v];
+    out.logit_norm = sqrt(out.logit_norm);
+    for (int r = 0; r < world_size(&c); r++) {
+        assert_memory_equal(out.rank_loss[r], out.rank_loss[0], sizeof out.rank_loss[0]); // all have the same
+        assert_memory_equal(out.rank_logits[r], out.rank_logits[0], sizeof out.logits);
+        free(out.part[0][r]);
+        free(out.part[1][r]);
+        for (int k = 0; k < COMM_KINDS; k++) {
+            out.count[k].calls += out.rank_count[r][k].calls;
+            out.count[k].sent += out.rank_count[r][k].sent;
+        }
+    }
+    free(unit);
+    params_free(&params);
+    out.c = NULL;
+    return out;
+}
+
+static inline void release(Outcome *o)
+{
+    free(o->weights);
+    free(o->grads);
+}
+
+static inline double apart(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return sqrt(sum);
+}
+
+static inline bool same(const Outcome *a, const Outcome *b)
+{
+    return a->n == b->n && a->loss == b->loss && a->eval_loss == b->eval_loss &&
+           !memcmp(a->grads, b->grads, a->n * sizeof *a->grads) && !memcmp(a->logits, b->logits, sizeof a->logits);
+}
+
+#endif
