@@ -13,9 +13,9 @@
 //
 // Applying. Among all neighbours with a merge, the lowest rank goes first, leftmost among equals; until none
 // is left. A heap of (rank, position) over a linked list does it in O(n log n), so that a megabyte of spaces,
-// one single word, takes no longer than other text. Rejected: scanning for the minimum after each merge,
-// which is shorter and O(n^2); a second, simpler code for short words: the word cache of the tokenizer makes
-// this one rare.
+// one single word, takes no longer than other text. Words of up to SHORT ids, nearly all there are, go another way: a
+// look at all ranks before each merge, O(n^2), but without memory to allocate and without stale entries to look up
+// again: it pays for text of many different words, which a word cache cannot help.
 //
 // Merging by pair, as here, and merging whatever joins to a known token, as tiktoken does, agree on every
 // vocabulary in which each token's bytes encode to that token, which training gives: the state of a span of
@@ -26,6 +26,8 @@
 #include <stdlib.h>
 
 #include "check.h"
+
+enum { SHORT = 64 };
 
 // ---- a binary heap, smallest (hi, lo) first ----
 typedef struct {
@@ -78,19 +80,30 @@ static size_t pair_hash(uint64_t key)
 }
 
 // ---- applying ----
+Bpe bpe_empty(const BpeMerge *merge, size_t n_max)
+{
+    Bpe bpe = {.merge = merge, .n_slots = 16};
+    while (bpe.n_slots < 4 * n_max) bpe.n_slots *= 2; // most searches are for pairs that are not there
+    bpe.slot = malloc(bpe.n_slots * sizeof *bpe.slot);
+    if (!bpe.slot) die("memory: no room for %zu merges", n_max);
+    for (size_t i = 0; i < bpe.n_slots; i++) bpe.slot[i].rank = BPE_NO_RANK;
+    return bpe;
+}
+
+void bpe_add(Bpe *bpe)
+{
+    check(2 * bpe->n < bpe->n_slots);
+    uint64_t key = pair_key(bpe->merge[bpe->n].left, bpe->merge[bpe->n].right);
+    size_t s = pair_hash(key) & (bpe->n_slots - 1);
+    while (bpe->slot[s].rank != BPE_NO_RANK && bpe->slot[s].pair != key) s = (s + 1) & (bpe->n_slots - 1);
+    if (bpe->slot[s].rank == BPE_NO_RANK) bpe->slot[s] = (BpeSlot){key, (uint32_t)bpe->n};
+    bpe->n++; // a pair listed twice keeps its first rank
+}
+
 Bpe bpe_index(const BpeMerge *merge, size_t n)
 {
-    Bpe bpe = {.merge = merge, .n = n, .n_slots = 16};
-    while (bpe.n_slots < 2 * n) bpe.n_slots *= 2;
-    bpe.slot = calloc(bpe.n_slots, sizeof *bpe.slot);
-    if (!bpe.slot) die("memory: no room for %zu merges", n);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t key = pair_key(merge[i].left, merge[i].right);
-        size_t s = pair_hash(key) & (bpe.n_slots - 1);
-        while (bpe.slot[s] && pair_key(merge[bpe.slot[s] - 1].left, merge[bpe.slot[s] - 1].right) != key)
-            s = (s + 1) & (bpe.n_slots - 1);
-        if (!bpe.slot[s]) bpe.slot[s] = (uint32_t)i + 1; // a pair listed twice keeps its first rank
-    }
+    Bpe bpe = bpe_empty(merge, n);
+    for (size_t i = 0; i < n; i++) bpe_add(&bpe);
     return bpe;
 }
 
@@ -100,26 +113,44 @@ void bpe_free(Bpe *bpe)
     *bpe = (Bpe){0};
 }
 
-// The rank of a pair, -1 when it has no merge.
-static int64_t find_rank(const Bpe *bpe, int32_t left, int32_t right)
+// The rank of a pair, or BPE_NO_RANK.
+static inline uint32_t find_rank(const Bpe *bpe, int32_t left, int32_t right)
 {
     uint64_t key = pair_key(left, right);
-    for (size_t s = pair_hash(key) & (bpe->n_slots - 1); bpe->slot[s]; s = (s + 1) & (bpe->n_slots - 1)) {
-        const BpeMerge *m = &bpe->merge[bpe->slot[s] - 1];
-        if (pair_key(m->left, m->right) == key) return bpe->slot[s] - 1;
+    size_t s = pair_hash(key) & (bpe->n_slots - 1);
+    while (bpe->slot[s].rank != BPE_NO_RANK && bpe->slot[s].pair != key) s = (s + 1) & (bpe->n_slots - 1);
+    return bpe->slot[s].rank;
+}
+
+// The short way, for 2 to SHORT ids: the ranks of all neighbours in a row, the smallest looked for before each merge.
+static size_t apply_short(const Bpe *bpe, int32_t *ids, size_t n)
+{
+    uint32_t rank[SHORT]; // (n): of ids[i] and ids[i + 1]; the last is none
+    for (size_t i = 0; i + 1 < n; i++) rank[i] = find_rank(bpe, ids[i], ids[i + 1]);
+    rank[n - 1] = BPE_NO_RANK;
+    for (;;) {
+        size_t at = 0;
+        for (size_t i = 1; i < n; i++)
+            if (rank[i] < rank[at]) at = i;
+        if (rank[at] == BPE_NO_RANK) return n;
+        ids[at] = bpe->merge[rank[at]].result;
+        n--;
+        for (size_t i = at + 1; i < n; i++) ids[i] = ids[i + 1], rank[i] = rank[i + 1];
+        rank[at] = at + 1 < n ? find_rank(bpe, ids[at], ids[at + 1]) : BPE_NO_RANK;
+        if (at > 0) rank[at - 1] = find_rank(bpe, ids[at - 1], ids[at]);
     }
-    return -1;
 }
 
 static void push_pair(const Bpe *bpe, Heap *heap, const int32_t *ids, uint32_t at, uint32_t next)
 {
-    int64_t rank = find_rank(bpe, ids[at], ids[next]);
-    if (rank >= 0) push(heap, (uint64_t)rank, at);
+    uint32_t rank = find_rank(bpe, ids[at], ids[next]);
+    if (rank != BPE_NO_RANK) push(heap, rank, at);
 }
 
 size_t bpe_apply(const Bpe *bpe, int32_t *ids, size_t n)
 {
     if (n < 2) return n;
+    if (n <= SHORT) return apply_short(bpe, ids, n);
     if (n > INT32_MAX) die("tokenizer: one word of %zu bytes (split the text)", n);
     Heap heap = {0};
     uint32_t *next = malloc(2 * n * sizeof *next), *prev = next + n; // neighbours that are left; n: none
@@ -134,7 +165,7 @@ size_t bpe_apply(const Bpe *bpe, int32_t *ids, size_t n)
         uint32_t at = (uint32_t)top.lo, right = next[at];
         // Stale: the left token was swallowed (-1), it is the last one now, or the pair is another one by
         // now.
-        if (ids[at] < 0 || right >= n || find_rank(bpe, ids[at], ids[right]) != (int64_t)top.hi) continue;
+        if (ids[at] < 0 || right >= n || find_rank(bpe, ids[at], ids[right]) != top.hi) continue;
         ids[at] = bpe->merge[top.hi].result;
         ids[right] = -1;
         next[at] = next[right];

@@ -15,15 +15,25 @@ typedef struct {
     int32_t left, right, result;
 } BpeMerge;
 
+// left and right in one number, and the rank, beside each other: a search touches one place in memory.
+typedef struct {
+    uint64_t pair;
+    uint32_t rank; // BPE_NO_RANK: empty
+} BpeSlot;
+#define BPE_NO_RANK UINT32_MAX
+
 // A list of merges that can be searched by pair. `merge` belongs to the caller and must stay.
 typedef struct {
     const BpeMerge *merge; // (n)
     size_t n;
-    uint32_t *slot; // (n_slots, a power of two): 0 empty, else 1 + rank
+    BpeSlot *slot; // (n_slots, a power of two)
     size_t n_slots;
 } Bpe;
 
 Bpe bpe_index(const BpeMerge *merge, size_t n);
+// The same in steps: an index of none, with room for n_max, and then the next merge of the list.
+Bpe bpe_empty(const BpeMerge *merge, size_t n_max);
+void bpe_add(Bpe *bpe);
 void bpe_free(Bpe *bpe);
 
 // Merges ids (n) in place until no pair of neighbours has a merge; returns how many ids are left. O(n log n).

@@ -20,17 +20,22 @@
 // differ from x), and taking the whole rest of the text as one piece, which tiktoken's byte entry does (the
 // words after the bad byte would no longer be words).
 //
+// Cutting a text, so that threads share it: before a space that follows a visible ASCII character. None of the built-in
+// expressions has a piece that goes on from such a character to a space, none looks back, and the only looks ahead,
+// (?!\S) and $, are about runs of space, which this cut neither shortens nor ends. A line end would not do: cl100k
+// keeps it with the signs before. Of other expressions nothing is known, so they are not cut.
+//
 // Time: linear. UTF-8 is checked once per text and not at every match, and the built-in expressions
 // backtrack by at most one run of space.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "pretoken.h"
 
 #include <pcre2.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
+#include "utf8.h"
 #include "words.h"
 
 struct Pretoken {
@@ -41,6 +46,7 @@ struct Pretoken {
     const char *text, *subject;  // the caller's bytes; what the expression sees, of the same length
     size_t n_bytes, at, gap_end; // at: end of the last piece; gap_end > at: a match that waits behind a gap
     size_t match_end;
+    bool cuts;                   // pretoken_cut knows where
     char *copy; // backs `subject` when the text is not valid UTF-8
     size_t cap_copy;
 };
@@ -90,6 +96,7 @@ Pretoken *pretoken_new(const char *pattern)
 {
     Pretoken *p = calloc(1, sizeof *p);
     if (!p) die("memory: no room for a pre-tokenizer");
+    p->cuts = pretoken_regex(pattern) != NULL;
     char *regex = translate(pretoken_regex(pattern) ? pretoken_regex(pattern) : pattern);
     int error;
     PCRE2_SIZE where;
@@ -122,62 +129,18 @@ void pretoken_free(Pretoken *p)
     free(p);
 }
 
-// The length of the character at s (n > 0 bytes are there), or of the maximal invalid sequence.
-static size_t utf8_length(const uint8_t *s, size_t n, bool *valid)
-{
-    uint8_t lead = s[0], low = 0x80, high = 0xBF; // the range of the second byte
-    size_t length = lead < 0x80   ? 1
-                    : lead < 0xC2 ? 0
-                    : lead < 0xE0 ? 2
-                    : lead < 0xF0 ? 3
-                    : lead < 0xF5 ? 4
-                                  : 0;
-    *valid = false;
-    if (length == 0) return 1;
-    if (lead == 0xE0) low = 0xA0;  // overlong
-    if (lead == 0xED) high = 0x9F; // surrogates
-    if (lead == 0xF0) low = 0x90;  // overlong
-    if (lead == 0xF4) high = 0x8F; // above U+10FFFF
-    for (size_t i = 1; i < length; i++) {
-        if (i >= n || s[i] < low || s[i] > high) return i;
-        low = 0x80, high = 0xBF;
-    }
-    *valid = true;
-    return length;
-}
-
-// Where the first invalid sequence at or after `at` starts, and its length; n_bytes when all is valid.
-static size_t find_invalid(const uint8_t *s, size_t n_bytes, size_t at, size_t *length)
-{
-    while (at < n_bytes) {
-        uint64_t eight;
-        if (n_bytes - at >= 8) {
-            memcpy(&eight, s + at, 8);
-            if (!(eight & 0x8080808080808080ull)) {
-                at += 8;
-                continue;
-            }
-        }
-        bool valid;
-        *length = utf8_length(s + at, n_bytes - at, &valid);
-        if (!valid) return at;
-        at += *length;
-    }
-    return n_bytes;
-}
-
 void pretoken_begin(Pretoken *p, const char *text, size_t n_bytes)
 {
     p->text = p->subject = text;
     p->n_bytes = n_bytes;
     p->at = p->gap_end = p->match_end = 0;
-    size_t length = 0, at = find_invalid((const uint8_t *)text, n_bytes, 0, &length);
+    size_t length = 0, at = utf8_invalid(text, n_bytes, 0, &length);
     if (at == n_bytes) return;
     p->copy = words_grow(p->copy, &p->cap_copy, n_bytes, 1);
     memcpy(p->copy, text, n_bytes);
     while (at < n_bytes) { // U+0001, U+0080, U+FFFD: 1, 2 and 3 bytes, all neither letter, digit nor space
         memcpy(p->copy + at, length == 1 ? "\x01" : length == 2 ? "\xC2\x80" : "\xEF\xBF\xBD", length);
-        at = find_invalid((const uint8_t *)text, n_bytes, at + length, &length);
+        at = utf8_invalid(text, n_bytes, at + length, &length);
     }
     p->subject = p->copy;
 }
@@ -206,4 +169,12 @@ bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes)
     *n_bytes = end - p->at;
     p->at = end;
     return true;
+}
+
+size_t pretoken_cut(const Pretoken *p, const char *text, size_t n_bytes, size_t at)
+{
+    if (!p->cuts) return n_bytes;
+    for (size_t i = at ? at : 1; i < n_bytes; i++)
+        if (text[i] == ' ' && text[i - 1] > ' ' && text[i - 1] <= '~') return i;
+    return n_bytes;
 }

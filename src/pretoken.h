@@ -22,6 +22,10 @@ const char *pretoken_regex(const char *name);
 void pretoken_begin(Pretoken *p, const char *text, size_t n_bytes);
 bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes);
 
+// The first place at or after `at`, and after the first byte, where the text can be cut in two that have, walked over
+// one after the other, the pieces of the whole. n_bytes when there is none, and for all but the named patterns.
+size_t pretoken_cut(const Pretoken *p, const char *text, size_t n_bytes, size_t at);
+
 #ifdef __cplusplus
 }
 #endif

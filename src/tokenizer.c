@@ -10,11 +10,17 @@
 // whole, and the common words are back at once. Rejected: least-recently-used lists, which cost more per hit
 // than they save.
 //
+// Threads share a text by blocks that pretoken_cut allows, each thread with an expression and a cache (or a table of
+// counts) of its own, so that none waits for another; blocks are put back together in their order. Counts are sums and
+// training looks at nothing else, so it does not matter who counted what. Rejected: one table for all, whose locks cost
+// more than counting; only one text a thread, which leaves a corpus that is one file to one thread.
+//
 // Special tokens come from the caller, never from text: a document that contains the string <|endoftext|>
 // must not be able to end itself. Rejected: recognising them in text, as Hugging Face's encode does by
 // default.
 #include "tokenizer.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,26 +30,64 @@
 #include "vocab.h"
 #include "words.h"
 
-enum { CACHE_WORDS = 1 << 20, CACHE_BYTES = 64 };
+enum { CACHE_WORDS = 1 << 20, CACHE_BYTES = 64, BLOCK_BYTES = 1 << 17 };
 
-struct Tokenizer {
-    Vocab vocab;
-    Bpe bpe;
+// What a thread needs to encode.
+typedef struct {
     Pretoken *pretoken;
-    int32_t byte_id[256];
     Words cached;      // words already encoded
     size_t *cached_at; // where their ids start in cached_ids, (cached.n + 1) in use
     size_t cap_cached_at;
     TokenIds cached_ids;
+} Encoder;
+
+struct Tokenizer {
+    Vocab vocab;
+    Bpe bpe;
+    int32_t byte_id[256];
+    Encoder *encoder; // (n_encoders), one a thread
+    size_t n_encoders, cap_encoders;
 };
 
-struct TokenizerTrainer {
-    char *pattern;
+// What a thread has counted.
+typedef struct {
     Pretoken *pretoken;
     Words words;
     int64_t *count; // (words.n)
     size_t cap_count;
+} Counter;
+
+struct TokenizerTrainer {
+    char *pattern;
+    Counter *counter; // (n_counters), one a thread
+    size_t n_counters, cap_counters;
 };
+
+// A part of a text that one thread works on.
+typedef struct {
+    const char *bytes; // (n)
+    size_t n, text;    // of text number `text`
+    TokenIds ids;
+} Block;
+
+typedef struct {
+    Block *block;
+    size_t n, cap;
+} Blocks;
+
+static Blocks cut_blocks(const Pretoken *p, const TokenizerText *text, size_t n_texts)
+{
+    Blocks all = {0};
+    for (size_t i = 0; i < n_texts; i++) {
+        for (size_t at = 0, end; at < text[i].n; at = end) {
+            size_t left = text[i].n - at;
+            end = left <= BLOCK_BYTES ? text[i].n : at + pretoken_cut(p, text[i].bytes + at, left, BLOCK_BYTES);
+            all.block = words_grow(all.block, &all.cap, all.n + 1, sizeof *all.block);
+            all.block[all.n++] = (Block){.bytes = text[i].bytes + at, .n = end - at, .text = i};
+        }
+    }
+    return all;
+}
 
 void token_ids_push(TokenIds *ids, int32_t id)
 {
@@ -57,6 +101,12 @@ void token_ids_free(TokenIds *ids)
     *ids = (TokenIds){0};
 }
 
+static void add_encoders(Tokenizer *t, size_t n)
+{
+    t->encoder = words_grow(t->encoder, &t->cap_encoders, n, sizeof *t->encoder);
+    while (t->n_encoders < n) t->encoder[t->n_encoders++] = (Encoder){.pretoken = pretoken_new(t->vocab.pattern)};
+}
+
 // Takes the tables; they must be complete.
 static Tokenizer *from_vocab(Vocab vocab)
 {
@@ -64,7 +114,7 @@ static Tokenizer *from_vocab(Vocab vocab)
     if (!t) die("memory: no room for a tokenizer");
     t->vocab = vocab;
     t->bpe = bpe_index(t->vocab.merge, t->vocab.n_merges);
-    t->pretoken = pretoken_new(t->vocab.pattern);
+    add_encoders(t, 1);
     for (int b = 0; b < 256; b++) {
         char byte = (char)b;
         t->byte_id[b] = (int32_t)words_find(&t->vocab.token, &byte, 1);
@@ -78,9 +128,25 @@ Tokenizer *tokenizer_load(const char *dir)
     return from_vocab(vocab_load(dir));
 }
 
+Tokenizer *tokenizer_load_ranks(const char *path, const char *pattern)
+{
+    if (!pretoken_regex(pattern)) die("tokenizer: pattern: '%s' (use gpt2 or cl100k)", pattern);
+    return from_vocab(vocab_load_ranks(path, pattern));
+}
+
 void tokenizer_save(const Tokenizer *t, const char *dir)
 {
     vocab_save(&t->vocab, dir);
+}
+
+void tokenizer_save_gpt2(const Tokenizer *t, const char *dir)
+{
+    vocab_save_gpt2(&t->vocab, dir);
+}
+
+void tokenizer_save_ranks(const Tokenizer *t, const char *path)
+{
+    vocab_save_ranks(&t->vocab, path);
 }
 
 void tokenizer_free(Tokenizer *t)
@@ -88,37 +154,83 @@ void tokenizer_free(Tokenizer *t)
     if (!t) return;
     vocab_free(&t->vocab);
     bpe_free(&t->bpe);
-    pretoken_free(t->pretoken);
-    words_free(&t->cached);
-    free(t->cached_at);
-    token_ids_free(&t->cached_ids);
+    for (size_t i = 0; i < t->n_encoders; i++) {
+        pretoken_free(t->encoder[i].pretoken);
+        words_free(&t->encoder[i].cached);
+        free(t->encoder[i].cached_at);
+        token_ids_free(&t->encoder[i].cached_ids);
+    }
+    free(t->encoder);
     free(t);
 }
 
 // ---- training ----
+static void add_counters(TokenizerTrainer *t, size_t n)
+{
+    t->counter = words_grow(t->counter, &t->cap_counters, n, sizeof *t->counter);
+    while (t->n_counters < n) t->counter[t->n_counters++] = (Counter){.pretoken = pretoken_new(t->pattern)};
+}
+
 TokenizerTrainer *tokenizer_trainer_new(const char *pattern)
 {
     if (!pretoken_regex(pattern)) die("tokenizer: pattern: '%s' (use gpt2 or cl100k)", pattern);
     TokenizerTrainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer || !(trainer->pattern = strdup(pattern))) die("memory: no room for a tokenizer");
-    trainer->pretoken = pretoken_new(pattern);
+    add_counters(trainer, 1);
     return trainer;
+}
+
+static void count_word(Counter *c, const char *word, size_t n, int64_t times)
+{
+    size_t known = c->words.n;
+    uint32_t w = words_add(&c->words, word, n);
+    if (w == known) {
+        c->count = words_grow(c->count, &c->cap_count, known + 1, sizeof *c->count);
+        c->count[w] = 0;
+    }
+    c->count[w] += times;
+}
+
+static void count_text(Counter *c, const char *text, size_t n_bytes)
+{
+    const char *piece;
+    size_t n;
+    pretoken_begin(c->pretoken, text, n_bytes);
+    while (pretoken_next(c->pretoken, &piece, &n)) count_word(c, piece, n, 1);
+}
+
+static void free_counter(Counter *c)
+{
+    pretoken_free(c->pretoken);
+    words_free(&c->words);
+    free(c->count);
 }
 
 void tokenizer_trainer_add(TokenizerTrainer *trainer, const char *text, size_t n_bytes)
 {
-    const char *piece;
-    size_t n;
-    pretoken_begin(trainer->pretoken, text, n_bytes);
-    while (pretoken_next(trainer->pretoken, &piece, &n)) {
-        size_t known = trainer->words.n;
-        uint32_t w = words_add(&trainer->words, piece, n);
-        if (w == known) {
-            trainer->count =
-                words_grow(trainer->count, &trainer->cap_count, known + 1, sizeof *trainer->count);
-            trainer->count[w] = 0;
-        }
-        trainer->count[w]++;
+    count_text(&trainer->counter[0], text, n_bytes);
+}
+
+void tokenizer_trainer_add_texts(TokenizerTrainer *trainer, const TokenizerText *text, size_t n_texts, int n_threads)
+{
+    check(n_threads > 0);
+    add_counters(trainer, (size_t)n_threads);
+    Blocks all = cut_blocks(trainer->counter[0].pretoken, text, n_texts);
+#pragma omp parallel for schedule(dynamic) num_threads(n_threads)
+    for (size_t i = 0; i < all.n; i++)
+        count_text(&trainer->counter[omp_get_thread_num()], all.block[i].bytes, all.block[i].n);
+    free(all.block);
+}
+
+// Moves all counts into the first table.
+static void join_counters(TokenizerTrainer *trainer)
+{
+    Counter *sum = &trainer->counter[0];
+    while (trainer->n_counters > 1) {
+        Counter *c = &trainer->counter[--trainer->n_counters];
+        for (size_t i = 0; i < c->words.n; i++)
+            count_word(sum, c->words.bytes + c->words.word[i].at, c->words.word[i].n, c->count[i]);
+        free_counter(c);
     }
 }
 
@@ -126,17 +238,19 @@ Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size)
 {
     if (vocab_size < 257)
         die("tokenizer: vocabulary of %d tokens (257 or more: 256 bytes and end-of-text)", vocab_size);
-    if (!trainer->words.n) die("tokenizer: no text to train on (is the input empty?)");
+    join_counters(trainer);
+    Counter *all = &trainer->counter[0];
+    if (!all->words.n) die("tokenizer: no text to train on (is the input empty?)");
     Vocab vocab = vocab_new(trainer->pattern);
     size_t n_merges = (size_t)vocab_size - 257, n_longest = 1;
     int32_t byte_id[256];
     for (int b = 0; b < 256; b++) byte_id[b] = vocab_byte_id((uint8_t)b);
-    for (size_t i = 0; i < trainer->words.n; i++)
-        if (trainer->words.word[i].n > n_longest) n_longest = trainer->words.word[i].n;
+    for (size_t i = 0; i < all->words.n; i++)
+        if (all->words.word[i].n > n_longest) n_longest = all->words.word[i].n;
     vocab.merge = malloc((n_merges + 1) * sizeof *vocab.merge);
     char *joined = malloc(n_longest); // a token never outgrows the word it was seen in
     if (!vocab.merge || !joined) die("memory: no room for a vocabulary of %d tokens", vocab_size);
-    vocab.n_merges = bpe_train(&trainer->words, trainer->count, byte_id, 256, n_merges, vocab.merge);
+    vocab.n_merges = bpe_train(&all->words, all->count, byte_id, 256, n_merges, vocab.merge);
     for (size_t i = 0; i < vocab.n_merges; i++) {
         Word l = vocab.token.word[vocab.merge[i].left], r = vocab.token.word[vocab.merge[i].right];
         memcpy(joined, vocab.token.bytes + l.at, l.n);
@@ -152,9 +266,8 @@ Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size)
     if (!vocab.special) die("memory: no room for a vocabulary of %d tokens", vocab_size);
     vocab.special[eot] = true;
     vocab.eot = (int32_t)eot;
-    pretoken_free(trainer->pretoken);
-    words_free(&trainer->words);
-    free(trainer->count);
+    free_counter(all);
+    free(trainer->counter);
     free(trainer->pattern);
     free(trainer);
     return from_vocab(vocab);
@@ -178,40 +291,69 @@ static void encode_word(const Tokenizer *t, const char *word, size_t n, TokenIds
 }
 
 // The number of the word in the cache, encoding it if it is not there.
-static uint32_t cache_word(Tokenizer *t, const char *word, size_t n)
+static uint32_t cache_word(const Tokenizer *t, Encoder *e, const char *word, size_t n)
 {
-    if (t->cached.n >= CACHE_WORDS) {
-        words_clear(&t->cached);
-        t->cached_ids.n = 0;
+    if (e->cached.n >= CACHE_WORDS) {
+        words_clear(&e->cached);
+        e->cached_ids.n = 0;
     }
-    size_t known = t->cached.n;
-    uint32_t w = words_add(&t->cached, word, n);
+    size_t known = e->cached.n;
+    uint32_t w = words_add(&e->cached, word, n);
     if (w == known) {
-        t->cached_at = words_grow(t->cached_at, &t->cap_cached_at, known + 2, sizeof *t->cached_at);
-        t->cached_at[w] = t->cached_ids.n;
-        encode_word(t, word, n, &t->cached_ids);
-        t->cached_at[w + 1] = t->cached_ids.n;
+        e->cached_at = words_grow(e->cached_at, &e->cap_cached_at, known + 2, sizeof *e->cached_at);
+        e->cached_at[w] = e->cached_ids.n;
+        encode_word(t, word, n, &e->cached_ids);
+        e->cached_at[w + 1] = e->cached_ids.n;
     }
     return w;
 }
 
-void tokenizer_encode(Tokenizer *t, const char *text, size_t n_bytes, TokenIds *out)
+static void encode_text(const Tokenizer *t, Encoder *e, const char *text, size_t n_bytes, TokenIds *out)
 {
     const char *piece;
     size_t n;
-    pretoken_begin(t->pretoken, text, n_bytes);
-    while (pretoken_next(t->pretoken, &piece, &n)) {
+    pretoken_begin(e->pretoken, text, n_bytes);
+    while (pretoken_next(e->pretoken, &piece, &n)) {
         if (n > CACHE_BYTES) {
             encode_word(t, piece, n, out);
             continue;
         }
-        uint32_t w = cache_word(t, piece, n);
-        const int32_t *ids = t->cached_ids.id + t->cached_at[w];
-        size_t n_ids = t->cached_at[w + 1] - t->cached_at[w];
+        uint32_t w = cache_word(t, e, piece, n);
+        const int32_t *ids = e->cached_ids.id + e->cached_at[w];
+        size_t n_ids = e->cached_at[w + 1] - e->cached_at[w];
         out->id = words_grow(out->id, &out->cap, out->n + n_ids, sizeof *out->id);
         memcpy(out->id + out->n, ids, n_ids * sizeof *ids);
         out->n += n_ids;
     }
+}
+
+void tokenizer_encode(Tokenizer *t, const char *text, size_t n_bytes, TokenIds *out)
+{
+    encode_text(t, &t->encoder[0], text, n_bytes, out);
+}
+
+void tokenizer_encode_texts(Tokenizer *t, const TokenizerText *text, size_t n_texts, int n_threads, TokenIds *out,
+                            size_t *end)
+{
+    check(n_threads > 0);
+    add_encoders(t, (size_t)n_threads);
+    Blocks all = cut_blocks(t->encoder[0].pretoken, text, n_texts);
+#pragma omp parallel for schedule(dynamic) num_threads(n_threads)
+    for (size_t i = 0; i < all.n; i++) {
+        Block *b = &all.block[i];
+        encode_text(t, &t->encoder[omp_get_thread_num()], b->bytes, b->n, &b->ids);
+    }
+    for (size_t i = 0, b = 0; i < n_texts; i++) {
+        for (; b < all.n && all.block[b].text == i; b++) {
+            TokenIds *ids = &all.block[b].ids;
+            out->id = words_grow(out->id, &out->cap, out->n + ids->n, sizeof *out->id);
+            if (ids->n) memcpy(out->id + out->n, ids->id, ids->n * sizeof *ids->id);
+            out->n += ids->n;
+            token_ids_free(ids);
+        }
+        if (end) end[i] = out->n;
+    }
+    free(all.block);
 }
 
 // ---- decoding ----

@@ -26,20 +26,40 @@ typedef struct {
 // Reads a folder with tokenizer.json, or else with vocab.json and merges.txt (GPT-2's layout and pattern).
 // Dies when files are missing or damaged, or ask for a feature that would change the ids.
 Tokenizer *tokenizer_load(const char *dir);
+// Reads a tiktoken rank file: one line a token, base64 of its bytes, a space, its id; ids from 0 without a hole. The
+// file holds neither the pattern ("gpt2", "cl100k") nor special tokens: <|endoftext|> becomes the id behind the last.
+Tokenizer *tokenizer_load_ranks(const char *path, const char *pattern);
 // Writes dir/tokenizer.json and dir/tokenizer_config.json; the folder must exist. Dies on a failed write.
 void tokenizer_save(const Tokenizer *t, const char *dir);
+// The same as dir/vocab.json and dir/merges.txt. They hold no pattern: dies when it is not GPT-2's.
+void tokenizer_save_gpt2(const Tokenizer *t, const char *dir);
+// The same as a rank file. Dies when its order cannot say what the merges say (no tokenizer trained here).
+void tokenizer_save_ranks(const Tokenizer *t, const char *path);
 void tokenizer_free(Tokenizer *t); // NULL is allowed
+
+// A text among several; not 0-terminated.
+typedef struct {
+    const char *bytes; // (n)
+    size_t n;
+} TokenizerText;
 
 // Training: feed documents, then ask for a vocabulary of vocab_size tokens (257 or more): the 256 bytes, the
 // merges, and <|endoftext|> as the last id. Fewer come out when the text has no pair left to merge.
 // `pattern`: "gpt2" or "cl100k", how text is cut into words before merging; dies on any other name.
 TokenizerTrainer *tokenizer_trainer_new(const char *pattern);
 void tokenizer_trainer_add(TokenizerTrainer *trainer, const char *text, size_t n_bytes);
+// Adds several texts on n_threads (1 or more) threads. Texts and threads change the speed and the memory, never the
+// merges. Memory: the different words, and again for each thread.
+void tokenizer_trainer_add_texts(TokenizerTrainer *trainer, const TokenizerText *text, size_t n_texts, int n_threads);
 Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size); // frees the trainer
 
 // Appends the ids of text (n_bytes, any bytes) to `out`. Special tokens are never made from text: the string
 // "<|endoftext|>" in a document encodes as ordinary text. Fills a word cache inside t: one thread at a time.
 void tokenizer_encode(Tokenizer *t, const char *text, size_t n_bytes, TokenIds *out);
+// Several texts on n_threads threads: appends the same ids as one call after another. end (n_texts; NULL is allowed):
+// out->n behind the ids of each.
+void tokenizer_encode_texts(Tokenizer *t, const TokenizerText *text, size_t n_texts, int n_threads, TokenIds *out,
+                            size_t *end);
 // The bytes of one token, *n_bytes of them, not 0-terminated; they live as long as t. Write them out one id
 // after another to stream text: a character may span several tokens. Dies when id is not in [0, vocab).
 const char *tokenizer_decode(const Tokenizer *t, int32_t id, size_t *n_bytes);

@@ -54,8 +54,7 @@ int32_t vocab_byte_id(uint8_t byte)
     return byte <= 0x7E ? byte - 0x21 : byte <= 0xAC ? 94 + byte - 0xA1 : 106 + byte - 0xAE;
 }
 
-// Bytes spelled in the alphabet, 0-terminated. spelled: 2n+1 bytes.
-static void spell(const char *bytes, size_t n, char *spelled)
+void vocab_spell(const char *bytes, size_t n, char *spelled)
 {
     for (size_t i = 0; i < n; i++) {
         int letter = letter_of_byte((uint8_t)bytes[i]);
@@ -390,13 +389,13 @@ void vocab_save(const Vocab *v, const char *dir)
             failed |= json_array_append_new(added, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id",
                                                              (int)i, "content", a, "single_word", 0, "lstrip",
                                                              0, "rstrip", 0, "normalized", 0, "special", 1));
-        } else spell(bytes, v->token.word[i].n, a);
+        } else vocab_spell(bytes, v->token.word[i].n, a);
         failed |= json_object_set_new(vocab, a, json_integer((json_int_t)i));
     }
     for (size_t i = 0; i < v->n_merges; i++) {
         Word l = v->token.word[v->merge[i].left], r = v->token.word[v->merge[i].right];
-        spell(v->token.bytes + l.at, l.n, a);
-        spell(v->token.bytes + r.at, r.n, b);
+        vocab_spell(v->token.bytes + l.at, l.n, a);
+        vocab_spell(v->token.bytes + r.at, r.n, b);
         failed |= json_array_append_new(merges, json_pack("[s, s]", a, b));
     }
     free(a);

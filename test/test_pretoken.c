@@ -161,6 +161,52 @@ static void test_spaces(void **state)
     free(text);
 }
 
+static size_t list_pieces(Pretoken *p, const char *text, size_t n_bytes, size_t first, size_t *ends)
+{
+    const char *piece;
+    size_t n, n_pieces = 0;
+    pretoken_begin(p, text, n_bytes);
+    while (pretoken_next(p, &piece, &n)) ends[n_pieces++] = first + (size_t)(piece - text) + n;
+    return n_pieces;
+}
+
+// Wherever a text may be cut, the halves have the pieces of the whole. The bytes are chosen so that cuts are allowed
+// next to all that an expression treats in a way of its own; a cut at any other place would show (see the last lines).
+static void test_cut(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static size_t whole[N], halves[N];
+    char text[N];
+    for (int k = 0; k < 2; k++) {
+        Pretoken *p = pretoken_new(k ? "cl100k" : "gpt2");
+        Rng rng = rng_make(8, "cut", (uint32_t)k);
+        for (size_t i = 0; i < N; i++) {
+            uint64_t r = rng_u64(rng, i);
+            text[i] = (r & 15) == 0 ? (char)(r >> 32) : "  \n\ra1's!\xC3\xA9\t"[(r >> 9) % 12];
+        }
+        size_t n_cuts = 0, n_whole = list_pieces(p, text, N, 0, whole);
+        for (size_t at = 0, cut; (cut = pretoken_cut(p, text, N, at)) < N; at = cut + 1) {
+            assert_true(cut >= at && cut > 0);
+            size_t n = list_pieces(p, text, cut, 0, halves);
+            n += list_pieces(p, text + cut, N - cut, cut, halves + n);
+            assert_int_equal(n, n_whole);
+            assert_memory_equal(halves, whole, n * sizeof *whole);
+            n_cuts++;
+        }
+        assert_true(n_cuts > 100);
+        assert_int_equal(pretoken_cut(p, "ab cd", 5, 0), 2);
+        assert_int_equal(pretoken_cut(p, "ab cd", 5, 3), 5);
+        assert_int_equal(pretoken_cut(p, " a  b c", 7, 0), 2); // not before the first byte, not inside a run
+        assert_int_equal(pretoken_cut(p, "!\n\n a", 5, 0), 5);
+        assert_int_equal(pretoken_cut(p, "", 0, 0), 0);
+        pretoken_free(p);
+    }
+    Pretoken *p = pretoken_new("[a-z ]+");
+    assert_int_equal(pretoken_cut(p, "ab cd", 5, 0), 5);
+    pretoken_free(p);
+}
+
 static int bad_pattern(void *arg)
 {
     pretoken_free(pretoken_new(arg));
@@ -180,6 +226,7 @@ int main(void)
         cmocka_unit_test(test_digits), cmocka_unit_test(test_invalid_utf8),
         cmocka_unit_test(test_cover),  cmocka_unit_test(test_spaces),
         cmocka_unit_test(test_errors), cmocka_unit_test(test_custom),
+        cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

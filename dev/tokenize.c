@@ -1,0 +1,309 @@
+// tokenize: trains, tries, converts and times tokenizers.
+//
+//     build/tokenize train --vocab 8192 --out runs/tok book.txt more.txt.gz
+//     build/tokenize encode --tokenizer runs/tok book.txt > ids          decode turns them back
+//     build/tokenize count --tokenizer runs/tok book.txt                 documents, bytes, tokens
+//     build/tokenize convert --tokenizer runs/tok --to ranks --out tok.tiktoken
+//     build/tokenize bench --vocab 8192 book.txt                         MB/s of training and encoding
+//
+// --tokenizer is a folder (tokenizer.json, or vocab.json and merges.txt) or a tiktoken rank file, which --pattern
+// belongs to. Inputs are files, plain, gzip or zstd; "-" is standard input. They are taken as they are, bytes that are
+// not UTF-8 included, and held in memory whole. With --special the string <|endoftext|> in them is that token: training
+// leaves it out and starts a new text behind it.
+#define _GNU_SOURCE // memmem
+#include "check.h"
+#include "clock.h"
+#include "stream.h"
+#include "tokenizer.h"
+#include "words.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct {
+    const char *tokenizer, *pattern, *out, *to, *vocab, *threads;
+    bool special, raw;
+    const char **input; // (n_inputs)
+    size_t n_inputs, cap_inputs;
+} Options;
+
+typedef struct {
+    const char *name, *value; // value NULL: a switch
+    size_t at;                // in Options
+    const char *help;
+} OptionRow;
+
+static const OptionRow option_rows[] = {
+    {"tokenizer", "PATH", offsetof(Options, tokenizer), "a folder, or a tiktoken rank file"},
+    {"pattern", "NAME", offsetof(Options, pattern), "how text is cut into words: gpt2 or cl100k [gpt2]"},
+    {"vocab", "N", offsetof(Options, vocab), "train, bench: size of the vocabulary, 257 or more [8192]"},
+    {"out", "PATH", offsetof(Options, out), "train, convert: the folder, or the rank file, to write"},
+    {"to", "FORMAT", offsetof(Options, to), "convert: json (tokenizer.json), gpt2 (vocab.json, merges.txt) or ranks"},
+    {"threads", "N", offsetof(Options, threads), "never changes the result [2]"},
+    {"special", NULL, offsetof(Options, special), TOKENIZER_EOT " in the input is that token, and not text"},
+    {"raw", NULL, offsetof(Options, raw), "encode, decode: ids as int32, not as text"},
+};
+enum { N_OPTIONS = sizeof option_rows / sizeof *option_rows };
+
+static void print_help(void)
+{
+    printf("usage: tokenize train|encode|decode|count|convert|bench [--option VALUE]... [FILE]...\n\n");
+    for (int i = 0; i < N_OPTIONS; i++) {
+        char left[40];
+        snprintf(left, sizeof left, "--%s %s", option_rows[i].name, option_rows[i].value ? option_rows[i].value : "");
+        printf("  %-18s %s\n", left, option_rows[i].help);
+    }
+}
+
+static Options parse(int argc, char **argv)
+{
+    Options o = {.pattern = "gpt2", .vocab = "8192", .threads = "2"};
+    for (int i = 2; i < argc; i++) {
+        const OptionRow *row = NULL;
+        if (strncmp(argv[i], "--", 2) != 0) {
+            o.input = words_grow(o.input, &o.cap_inputs, o.n_inputs + 1, sizeof *o.input);
+            o.input[o.n_inputs++] = argv[i];
+            continue;
+        }
+        for (int k = 0; k < N_OPTIONS; k++)
+            if (strcmp(argv[i] + 2, option_rows[k].name) == 0) row = &option_rows[k];
+        if (!row) die_usage("tokenize: '%s': no such option (see --help)", argv[i]);
+        if (row->value && i + 1 >= argc) die_usage("tokenize: '%s': takes %s", argv[i], row->value);
+        if (row->value) *(const char **)((char *)&o + row->at) = argv[++i];
+        else *(bool *)((char *)&o + row->at) = true;
+    }
+    return o;
+}
+
+static int parse_count(const char *name, const char *text, long low, long high)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < low || value > high)
+        die("tokenize: --%s: '%s' (a whole number from %ld to %ld)", name, text, low, high);
+    return (int)value;
+}
+
+// ---- input
+typedef struct {
+    char **buffer; // (n_buffers)
+    size_t n_buffers, cap_buffers;
+    TokenizerText *text; // (n), in the buffers
+    size_t n, cap, n_bytes;
+} Input;
+
+static char *read_all(const char *path, size_t *n)
+{
+    Stream *s = stream_open(path, 1 << 20);
+    char *buffer = NULL;
+    size_t cap = 0, got;
+    *n = 0;
+    do {
+        buffer = words_grow(buffer, &cap, *n + (1 << 20), 1);
+        *n += got = stream_read(s, buffer + *n, cap - *n - 1);
+    } while (got);
+    buffer[*n] = 0;
+    stream_close(s);
+    return buffer;
+}
+
+static void add_text(Input *in, const char *bytes, size_t n)
+{
+    in->text = words_grow(in->text, &in->cap, in->n + 1, sizeof *in->text);
+    in->text[in->n++] = (TokenizerText){bytes, n};
+    in->n_bytes += n;
+}
+
+// Every file a text, or the several between special tokens.
+static Input read_input(const Options *o)
+{
+    Input in = {0};
+    if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
+    for (size_t i = 0; i < o->n_inputs; i++) {
+        size_t n, n_eot = strlen(TOKENIZER_EOT);
+        char *at = read_all(o->input[i], &n), *next;
+        in.buffer = words_grow(in.buffer, &in.cap_buffers, in.n_buffers + 1, sizeof *in.buffer);
+        in.buffer[in.n_buffers++] = at;
+        while (o->special && (next = memmem(at, n, TOKENIZER_EOT, n_eot))) {
+            add_text(&in, at, (size_t)(next - at));
+            n -= (size_t)(next - at) + n_eot;
+            at = next + n_eot;
+        }
+        add_text(&in, at, n);
+    }
+    return in;
+}
+
+static void free_input(Input *in)
+{
+    for (size_t i = 0; i < in->n_buffers; i++) free(in->buffer[i]);
+    free(in->buffer);
+    free(in->text);
+}
+
+static Tokenizer *load(const Options *o)
+{
+    struct stat st;
+    if (!o->tokenizer) die_usage("tokenize: which tokenizer? (--tokenizer, a folder or a tiktoken rank file)");
+    if (stat(o->tokenizer, &st) == 0 && S_ISREG(st.st_mode)) return tokenizer_load_ranks(o->tokenizer, o->pattern);
+    return tokenizer_load(o->tokenizer);
+}
+
+static void make_folder(const char *path)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        die("%s: %s (--out is the folder to write to)", path, strerror(errno));
+}
+
+// ---- commands
+static Tokenizer *train(const Options *o, const Input *in, int threads)
+{
+    TokenizerTrainer *trainer = tokenizer_trainer_new(o->pattern);
+    tokenizer_trainer_add_texts(trainer, in->text, in->n, threads);
+    return tokenizer_trainer_finish(trainer, parse_count("vocab", o->vocab, 257, 1 << 24));
+}
+
+static void do_train(const Options *o, int threads)
+{
+    if (!o->out) die_usage("tokenize train: where to? (--out, a folder)");
+    Input in = read_input(o);
+    make_folder(o->out);
+    Tokenizer *t = train(o, &in, threads);
+    tokenizer_save(t, o->out);
+    fprintf(stderr, "%s: %d tokens from %zu bytes\n", o->out, tokenizer_vocab_size(t), in.n_bytes);
+    tokenizer_free(t);
+    free_input(&in);
+}
+
+static void write_ids(const int32_t *id, size_t n, bool raw)
+{
+    if (raw) fwrite(id, sizeof *id, n, stdout);
+    else
+        for (size_t i = 0; i < n; i++) printf("%d ", id[i]);
+}
+
+static void do_encode(const Options *o, int threads)
+{
+    Tokenizer *t = load(o);
+    Input in = read_input(o);
+    TokenIds ids = {0};
+    int32_t eot = tokenizer_eot(t);
+    size_t *end = malloc((in.n + 1) * sizeof *end);
+    if (!end) die("tokenize: no memory for %zu texts", in.n);
+    if (o->special && eot < 0) die("tokenize: --special: %s has no " TOKENIZER_EOT, o->tokenizer);
+    tokenizer_encode_texts(t, in.text, in.n, threads, &ids, end);
+    for (size_t i = 0; i < in.n; i++) {
+        if (i && o->special) write_ids(&eot, 1, o->raw);
+        size_t from = i ? end[i - 1] : 0;
+        write_ids(ids.id + from, end[i] - from, o->raw);
+    }
+    if (!o->raw) putchar('\n');
+    free(end);
+    token_ids_free(&ids);
+    free_input(&in);
+    tokenizer_free(t);
+}
+
+static void decode_one(const Tokenizer *t, long id, const char *path, size_t number)
+{
+    size_t n;
+    if (id < 0 || id >= tokenizer_vocab_size(t))
+        die("%s: number %zu, %ld: not a token (0 to %d)", path, number, id, tokenizer_vocab_size(t) - 1);
+    const char *bytes = tokenizer_decode(t, (int32_t)id, &n);
+    fwrite(bytes, 1, n, stdout);
+}
+
+static void do_decode(const Options *o)
+{
+    Tokenizer *t = load(o);
+    if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
+    for (size_t i = 0; i < o->n_inputs; i++) {
+        size_t n;
+        char *text = read_all(o->input[i], &n), *at = text, *end;
+        if (o->raw && n % sizeof(int32_t)) die("%s: %zu bytes: not a list of int32", o->input[i], n);
+        for (size_t k = 0; o->raw && k < n / sizeof(int32_t); k++) {
+            int32_t id;
+            memcpy(&id, text + k * sizeof id, sizeof id);
+            decode_one(t, id, o->input[i], k + 1);
+        }
+        for (size_t k = 1; !o->raw && *(at += strspn(at, " \t\r\n")); k++, at = end) {
+            long id = strtol(at, &end, 10);
+            if (end == at || !strchr(" \t\r\n", *end))
+                die("%s: number %zu, '%.*s': not a token id (numbers with spaces between)", o->input[i], k,
+                    (int)strcspn(at, " \t\r\n") % 40, at);
+            decode_one(t, id, o->input[i], k);
+        }
+        if (!o->raw && at != text + n)
+            die("%s: byte %zu: a NUL (ids as int32? use --raw)", o->input[i], (size_t)(at - text));
+        free(text);
+    }
+    tokenizer_free(t);
+}
+
+static void do_count(const Options *o, int threads)
+{
+    Tokenizer *t = load(o);
+    Input in = read_input(o);
+    TokenIds ids = {0};
+    tokenizer_encode_texts(t, in.text, in.n, threads, &ids, NULL);
+    printf("%zu texts, %zu bytes, %zu tokens, %.3f bytes/token\n", in.n, in.n_bytes, ids.n,
+           ids.n ? (double)in.n_bytes / (double)ids.n : 0);
+    token_ids_free(&ids);
+    free_input(&in);
+    tokenizer_free(t);
+}
+
+static void do_convert(const Options *o)
+{
+    if (!o->out || !o->to) die_usage("tokenize convert: give --to json, gpt2 or ranks, and --out");
+    bool json = strcmp(o->to, "json") == 0, gpt2 = strcmp(o->to, "gpt2") == 0;
+    if (!json && !gpt2 && strcmp(o->to, "ranks") != 0) die("tokenize: --to: '%s' (json, gpt2 or ranks)", o->to);
+    Tokenizer *t = load(o);
+    if (json || gpt2) make_folder(o->out);
+    (json ? tokenizer_save : gpt2 ? tokenizer_save_gpt2 : tokenizer_save_ranks)(t, o->out);
+    tokenizer_free(t);
+}
+
+static void do_bench(const Options *o, int threads)
+{
+    Input in = read_input(o);
+    double mb = 1e-6 * (double)in.n_bytes;
+    printf("%.1f MB, vocabulary of %s\n%7s %14s %14s\n", mb, o->vocab, "threads", "training MB/s", "encoding MB/s");
+    for (int n = 1; n <= threads; n++) {
+        double start = clock_seconds();
+        Tokenizer *t = train(o, &in, n);
+        double trained = clock_seconds();
+        if (o->tokenizer) tokenizer_free(t), t = load(o);
+        TokenIds ids = {0};
+        double loaded = clock_seconds();
+        tokenizer_encode_texts(t, in.text, in.n, n, &ids, NULL);
+        printf("%7d %14.1f %14.1f\n", n, mb / (trained - start), mb / (clock_seconds() - loaded));
+        fflush(stdout);
+        token_ids_free(&ids);
+        tokenizer_free(t);
+    }
+    free_input(&in);
+}
+
+int main(int argc, char **argv)
+{
+    const char *command = argc > 1 ? argv[1] : "";
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(), 0;
+    Options o = parse(argc, argv);
+    int threads = parse_count("threads", o.threads, 1, 1024);
+    if (strcmp(command, "train") == 0) do_train(&o, threads);
+    else if (strcmp(command, "encode") == 0) do_encode(&o, threads);
+    else if (strcmp(command, "decode") == 0) do_decode(&o);
+    else if (strcmp(command, "count") == 0) do_count(&o, threads);
+    else if (strcmp(command, "convert") == 0) do_convert(&o);
+    else if (strcmp(command, "bench") == 0) do_bench(&o, threads);
+    else die_usage("tokenize: '%s': not a command (train, encode, decode, count, convert, bench; --help)", command);
+    free(o.input);
+    if (fflush(stdout) != 0 || ferror(stdout)) die("standard output: %s (is the disk full?)", strerror(errno));
+    return 0;
+}

@@ -1,0 +1,384 @@
+// Tests of tokenizer by several threads, of its files in other formats (vocab_formats.c), and of all its parsers on
+// damaged input. In GPT-2's order of bytes 'a' is 64, a space 220, and merges start at 256.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/stat.h>
+
+#include "disk.h"
+#include "expect_die.h"
+#include "rng.h"
+#include "tokenizer.h"
+
+static char dir[256], path[512]; // of this test, under TMPDIR; a file there
+
+static char *in_dir(const char *name)
+{
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/tokenizer_files.XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return disk_remove_dir(dir) ? 0 : -1;
+}
+
+static void write_bytes(const char *name, const void *bytes, size_t n)
+{
+    assert_true(disk_write_file(in_dir(name), bytes, n));
+}
+
+static void write_text(const char *name, const char *text)
+{
+    write_bytes(name, text, strlen(text));
+}
+
+static char *read_file(const char *name, size_t *n)
+{
+    char *bytes = disk_read_file(in_dir(name), n, 1 << 26);
+    assert_non_null(bytes);
+    return bytes;
+}
+
+// Words from few letters, so that they repeat and their pairs tie, with bytes of any value between.
+static void fill(char *text, size_t n, uint32_t seed)
+{
+    Rng rng = rng_make(21, "text", seed);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t r = rng_u64(rng, i);
+        text[i] = r % 64 == 0 ? (char)(r >> 32) : "abcab aab \n!1\xC3\xA9"[(r >> 8) % 15];
+    }
+}
+
+static Tokenizer *train(const char *text, size_t n, int vocab)
+{
+    TokenizerTrainer *trainer = tokenizer_trainer_new("gpt2");
+    tokenizer_trainer_add(trainer, text, n);
+    return tokenizer_trainer_finish(trainer, vocab);
+}
+
+// ---- threads
+enum { N_TEXT = 700000, N_TEXTS = 9 };
+
+static char *many_texts(TokenizerText *text) // one large, one empty, one of a letter, the others small
+{
+    char *bytes = malloc(N_TEXT);
+    assert_non_null(bytes);
+    fill(bytes, N_TEXT, 1);
+    const size_t n[N_TEXTS] = {5000, 0, 600000, 1, 20000, 20000, 0, 300, N_TEXT - 645301};
+    for (size_t i = 0, at = 0; i < N_TEXTS; at += n[i++]) text[i] = (TokenizerText){bytes + at, n[i]};
+    return bytes;
+}
+
+static void test_training_threads(void **state)
+{
+    (void)state;
+    TokenizerText text[N_TEXTS];
+    char *bytes = many_texts(text), *first = NULL;
+    size_t n_first = 0;
+    for (int threads = 0; threads <= 5; threads++) { // 0: one text after another
+        TokenizerTrainer *trainer = tokenizer_trainer_new("gpt2");
+        for (int i = 0; i < N_TEXTS && !threads; i++) tokenizer_trainer_add(trainer, text[i].bytes, text[i].n);
+        if (threads) tokenizer_trainer_add_texts(trainer, text, N_TEXTS, threads);
+        Tokenizer *t = tokenizer_trainer_finish(trainer, 700);
+        assert_int_equal(tokenizer_vocab_size(t), 700);
+        tokenizer_save(t, dir);
+        size_t n;
+        char *json = read_file("tokenizer.json", &n);
+        if (!threads) first = json, n_first = n;
+        assert_int_equal(n, n_first);
+        assert_memory_equal(json, first, n);
+        if (threads) free(json);
+        tokenizer_free(t);
+    }
+    free(first);
+    free(bytes);
+}
+
+static void test_encoding_threads(void **state)
+{
+    (void)state;
+    TokenizerText text[N_TEXTS];
+    char *bytes = many_texts(text);
+    Tokenizer *t = train(bytes, N_TEXT / 4, 600);
+    TokenIds want = {0};
+    size_t want_end[N_TEXTS], end[N_TEXTS];
+    token_ids_push(&want, -1); // what is in the list stays there
+    for (int i = 0; i < N_TEXTS; i++) tokenizer_encode(t, text[i].bytes, text[i].n, &want), want_end[i] = want.n;
+    for (int threads = 1; threads <= 5; threads++) {
+        TokenIds ids = {0};
+        token_ids_push(&ids, -1);
+        tokenizer_encode_texts(t, text, N_TEXTS, threads, &ids, end);
+        assert_int_equal(ids.n, want.n);
+        assert_memory_equal(ids.id, want.id, want.n * sizeof *want.id);
+        assert_memory_equal(end, want_end, sizeof end);
+        tokenizer_encode_texts(t, text, 0, threads, &ids, NULL);
+        assert_int_equal(ids.n, want.n);
+        token_ids_free(&ids);
+    }
+    token_ids_free(&want);
+    tokenizer_free(t);
+    free(bytes);
+}
+
+// A word of a million letters that never repeats a pair for long, and one of a single letter: no n^2 anywhere.
+static void test_huge_words(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    char *text = malloc(2 * N);
+    assert_non_null(text);
+    Rng rng = rng_make(22, "huge", 0);
+    for (size_t i = 0; i < N; i++) text[i] = "ab"[rng_below(rng, i, 2)], text[N + i] = 'a';
+    for (int one = 0; one < 2; one++) {
+        TokenizerText whole = {text + one * N, N};
+        Tokenizer *t = train(whole.bytes, N, 300);
+        TokenIds ids = {0};
+        size_t n, sum = 0;
+        tokenizer_encode_texts(t, &whole, 1, 2, &ids, NULL);
+        for (size_t i = 0; i < ids.n; i++) {
+            const char *bytes = tokenizer_decode(t, ids.id[i], &n);
+            assert_true(sum + n <= N);
+            assert_memory_equal(bytes, whole.bytes + sum, n);
+            sum += n;
+        }
+        assert_int_equal(sum, N);
+        token_ids_free(&ids);
+        tokenizer_free(t);
+    }
+    free(text);
+}
+
+// ---- formats
+static void expect_same(Tokenizer *a, Tokenizer *b)
+{
+    enum { N = 20000 };
+    static char text[N];
+    fill(text, N, 2);
+    TokenIds x = {0}, y = {0};
+    assert_int_equal(tokenizer_vocab_size(a), tokenizer_vocab_size(b));
+    assert_int_equal(tokenizer_eot(a), tokenizer_eot(b));
+    tokenizer_encode(a, text, N, &x);
+    tokenizer_encode(b, text, N, &y);
+    assert_int_equal(x.n, y.n);
+    assert_memory_equal(x.id, y.id, x.n * sizeof *x.id);
+    token_ids_free(&x);
+    token_ids_free(&y);
+}
+
+static void test_conversions(void **state)
+{
+    (void)state;
+    enum { N = 30000 };
+    static char text[N];
+    fill(text, N, 2);
+    Tokenizer *a = train(text, N, 500);
+    tokenizer_save_ranks(a, in_dir("ranks"));
+    Tokenizer *b = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
+    expect_same(a, b);
+    tokenizer_save_gpt2(b, dir);
+    Tokenizer *c = tokenizer_load(dir);
+    expect_same(a, c);
+    size_t n_first, n_again;
+    char *first = read_file("ranks", &n_first);
+    tokenizer_save_ranks(c, in_dir("again"));
+    char *again = read_file("again", &n_again);
+    assert_int_equal(n_first, n_again);
+    assert_memory_equal(first, again, n_first);
+    // The first lines by hand: '!' is 0x21, '"' 0x22; the file ends with the last merge, without <|endoftext|>.
+    assert_memory_equal(first, "IQ== 0\nIg== 1\n", 14);
+    assert_memory_equal(first + n_first - 5, " 498\n", 5);
+    free(first);
+    free(again);
+    tokenizer_free(a);
+    tokenizer_free(b);
+    tokenizer_free(c);
+}
+
+// Tokens of 1 to 6 bytes, of any value, pass through base64: it has three lengths of padding.
+static void test_base64_lengths(void **state)
+{
+    (void)state;
+    static const char text[] = "\xFF\xFE\xFD\xFC\xFB\xFA \xFF\xFE\xFD\xFC\xFB\xFA";
+    Tokenizer *a = train(text, sizeof text - 1, 262);
+    tokenizer_save_ranks(a, in_dir("ranks"));
+    size_t n;
+    char *ranks = read_file("ranks", &n);
+    assert_non_null(strstr(ranks, "\n+/o= 256\n/Pv6 257\n")); // FB FA, FC FB FA: the smallest left ids first
+    free(ranks);
+    Tokenizer *b = tokenizer_load_ranks(in_dir("ranks"), "cl100k");
+    assert_int_equal(tokenizer_vocab_size(b), 262);
+    for (int32_t i = 0; i < 262; i++) {
+        size_t n_a, n_b;
+        const char *x = tokenizer_decode(a, i, &n_a), *y = tokenizer_decode(b, i, &n_b);
+        assert_int_equal(n_a, n_b);
+        assert_memory_equal(x, y, n_a);
+    }
+    tokenizer_free(a);
+    tokenizer_free(b);
+}
+
+// ---- errors
+static int load_ranks(void *arg)
+{
+    tokenizer_free(tokenizer_load_ranks(arg, "gpt2"));
+    return 0;
+}
+
+static int load_ranks_pattern(void *arg)
+{
+    tokenizer_free(tokenizer_load_ranks(arg, "gpt5"));
+    return 0;
+}
+
+static int load_dir(void *arg)
+{
+    tokenizer_free(tokenizer_load(arg));
+    return 0;
+}
+
+static int save_ranks_nowhere(void *arg)
+{
+    tokenizer_save_ranks(arg, "/dev/null/ranks");
+    return 0;
+}
+
+static int save_gpt2_nowhere(void *arg)
+{
+    tokenizer_save_gpt2(arg, "/dev/null");
+    return 0;
+}
+
+// The 256 lines of the bytes, with GPT-2's ranks, and then `more`.
+static void write_ranks(const char *more)
+{
+    Tokenizer *t = train("x", 1, 257);
+    tokenizer_save_ranks(t, in_dir("ranks"));
+    tokenizer_free(t);
+    size_t n;
+    char *bytes = read_file("ranks", &n), text[8192];
+    snprintf(text, sizeof text, "%s%s", bytes, more);
+    free(bytes);
+    write_text("ranks", text);
+}
+
+static void test_rank_errors(void **state)
+{
+    (void)state;
+    expect_die(load_ranks, "/nowhere/at/all", "/nowhere/at/all: No such file");
+    static const char *const bad[][2] = {
+        {"", "byte 0x00 has no token"},      {"IQ==", ":1: not base64"},       {"IQ== \n", ":1: not base64"},
+        {"\n", ":1: not base64"},            {" 0\n", ":1: not base64"},       {"IQ 0\n", ":1: not base64"},
+        {"I=== 0\n", ":1: not base64"},      {"IR== 0\n", ":1: not base64"},   {"IQ==IQ== 0\n", ":1: not base64"},
+        {"I*== 0\n", ":1: not base64"},      {"IQ== -1\n", ":1: not base64"},  {"IQ== 0 \n", ":1: not base64"},
+        {"IQ== 9999999999\n", ":1: not base64"}, {"IQ== 1\n", ":1: rank 1, expected 0"},
+        {"IQ== 0\nIQ== 1\n", ":2: the same token"}, {"IQ== 0\nIg== 2\n", ":2: rank 2, expected 1"},
+        {"IQ== 0\n", "byte 0x00 has no token"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_text("ranks", bad[i][0]);
+        expect_die(load_ranks, in_dir("ranks"), bad[i][1]);
+    }
+    write_ranks("YWJj 256\n"); // abc, without ab or bc before
+    expect_die(load_ranks, in_dir("ranks"), "ranks:257: the token is not two tokens of lower rank joined, but 3");
+    write_ranks("YWI= 256\nYWJj 257\n");
+    Tokenizer *t = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
+    assert_int_equal(tokenizer_eot(t), 258);
+    expect_die(save_ranks_nowhere, t, "/dev/null/ranks: ");
+    expect_die(save_gpt2_nowhere, t, "/dev/null/vocab.json: ");
+    expect_die(load_ranks_pattern, in_dir("ranks"), "'gpt5'");
+    tokenizer_free(t);
+}
+
+// What a format cannot say is refused: a pattern in vocab.json, an order of merges that is not that of ids in ranks.
+static void test_refused_conversions(void **state)
+{
+    (void)state;
+    TokenizerTrainer *trainer = tokenizer_trainer_new("cl100k");
+    tokenizer_trainer_add(trainer, "aaabdaaabac", 11);
+    Tokenizer *t = tokenizer_trainer_finish(trainer, 259); // aa 256, ab 257
+    expect_die(save_gpt2_nowhere, t, "cannot say the pattern");
+    tokenizer_save(t, dir);
+    tokenizer_free(t);
+    size_t n;
+    char *json = read_file("tokenizer.json", &n), *aa = strstr(json, "\"aa\": 256"), *ab = strstr(json, "\"ab\": 257");
+    assert_non_null(aa);
+    assert_non_null(ab);
+    memcpy(aa, "\"aa\": 257", 9);
+    memcpy(ab, "\"ab\": 256", 9);
+    write_bytes("tokenizer.json", json, n);
+    free(json);
+    t = tokenizer_load(dir);
+    expect_die(save_ranks_nowhere, t, "merge 1 makes token 256 after token 257");
+    tokenizer_free(t);
+}
+
+// A good file with a few bytes changed, or cut short: loaded or refused in one line, never a crash. Under the
+// sanitizers of `make asan` also: no byte read outside.
+static void damage(const char *name, int (*load)(void *), void *arg, int rounds)
+{
+    size_t n;
+    char *good = read_file(name, &n), *bad = malloc(n + 1), text[4096];
+    assert_non_null(bad);
+    int refused = 0;
+    for (int round = 0; round < rounds; round++) {
+        Rng rng = rng_make(23, name, (uint32_t)round);
+        memcpy(bad, good, n);
+        size_t left = round % 3 ? n : rng_below(rng, 0, n);
+        for (uint64_t k = 0; k < 1 + (uint64_t)round % 4 && left; k++)
+            bad[rng_below(rng, 2 * k + 1, left)] = round % 2 ? (char)rng_u64(rng, 2 * k + 2) : " \n\"=0,"[round % 6];
+        write_bytes(name, bad, left);
+        int status = run_child(load, arg, text, sizeof text);
+        bool one_line = strncmp(text, "error: ", 7) == 0 && strchr(text, '\n') == strrchr(text, '\n');
+        if (status != 0 && (status != 1 || !one_line))
+            fail_msg("%s, round %d: status %d, '%s'", name, round, status, text);
+        refused += status != 0;
+    }
+    assert_true(refused > rounds / 4);
+    free(good);
+    free(bad);
+    unlink(in_dir(name));
+}
+
+static void test_random_damage(void **state)
+{
+    (void)state;
+    enum { N = 3000, ROUNDS = 60 };
+    static char text[N];
+    fill(text, N, 3);
+    Tokenizer *t = train(text, N, 290);
+    tokenizer_save_ranks(t, in_dir("ranks"));
+    char ranks[512];
+    strcpy(ranks, path);
+    damage("ranks", load_ranks, ranks, ROUNDS);
+    tokenizer_save(t, dir);
+    damage("tokenizer.json", load_dir, dir, ROUNDS);
+    tokenizer_save_gpt2(t, dir);
+    damage("vocab.json", load_dir, dir, ROUNDS);
+    tokenizer_save_gpt2(t, dir);
+    damage("merges.txt", load_dir, dir, ROUNDS);
+    tokenizer_free(t);
+}
+
+int main(void)
+{
+#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        IN_DIR(test_training_threads), cmocka_unit_test(test_encoding_threads), cmocka_unit_test(test_huge_words),
+        IN_DIR(test_conversions),      IN_DIR(test_base64_lengths),             IN_DIR(test_rank_errors),
+        IN_DIR(test_refused_conversions), IN_DIR(test_random_damage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
