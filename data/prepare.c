@@ -10,11 +10,17 @@
 // model that is asked to begin with that token begins a document. The same input and options give the same
 // files, byte for byte: nothing here is random (the order of training is drawn by the loader, see dataset.c).
 //
+// Input is whatever corpus_open reads, standard input and packed files too, and is read once: the documents wait in a
+// file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
+// document) and the words that the tokenizer counts.
+//
 // One table of options drives the parser and --help. Exit status: 0 done, 1 something is wrong with the files
 // or values, 2 with the command line.
 #define _GNU_SOURCE // memmem
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
+#include <omp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +28,13 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "check.h"
 #include "corpus.h"
-#include "dataset.h"
 #include "disk.h"
+#include "shards.h"
 #include "tokenizer.h"
+#include "tokens.h"
 #include "words.h"
 
 enum { TOKENS = 1, TRAIN = 2, ENCODE = 4, DECODE = 8 }; // commands, as bits: which take an option
@@ -38,7 +44,7 @@ typedef struct {
     const char **input; // (n_inputs)
     size_t n_inputs, cap_inputs;
     const char *train, *val_file, *out, *vocab, *pattern, *val, *tokenizer, *separator, *dtype, *shard_tokens,
-        *special;
+        *special, *format, *field, *line, *strict, *threads;
     const char *file; // encode, decode
 } Options;
 
@@ -50,7 +56,7 @@ typedef struct {
 } OptionRow;
 
 static const OptionRow option_rows[] = {
-    {"input", "PATH...", TOKENS | TRAIN, 0, NULL, "text files, or folders of them (each file a document)"},
+    {"input", "PATH...", TOKENS | TRAIN, 0, NULL, "text, JSONL, .gz, .zst, folders of them, - (standard input)"},
     {"train", "FILE", TOKENS, offsetof(Options, train), NULL,
      "training text, when the split is given: with --val-file"},
     {"val-file", "FILE", TOKENS, offsetof(Options, val_file), NULL, "validation text"},
@@ -64,12 +70,18 @@ static const OptionRow option_rows[] = {
      "the last part of the input, for validation; 0: none"},
     {"tokenizer", "DIR", TOKENS | ENCODE | DECODE, offsetof(Options, tokenizer), NULL,
      "the folder of a tokenizer to use (tokens: instead of training one)"},
+    {"format", "NAME", TOKENS | TRAIN, offsetof(Options, format), "auto", "auto (by the file's name), text or jsonl"},
+    {"field", "NAME", TOKENS | TRAIN, offsetof(Options, field), "text", "the field of JSONL that is the document"},
     {"separator", "TEXT", TOKENS | TRAIN, offsetof(Options, separator), TOKENIZER_EOT,
-     "what stands between documents in a file"},
+     "what stands between documents in a text file; empty: nothing, a file is a document"},
+    {"separator-line", "TEXT", TOKENS | TRAIN, offsetof(Options, line), NULL, "instead: a line that is this alone"},
+    {"strict", NULL, TOKENS | TRAIN, offsetof(Options, strict), NULL, "a bad line of JSONL is an error, not left out"},
     {"dtype", "NAME", TOKENS, offsetof(Options, dtype), "auto",
      "of the shards: auto (by the vocabulary), uint16 or uint32"},
     {"shard-tokens", "N", TOKENS, offsetof(Options, shard_tokens), "100000000",
      "the most tokens in one shard"},
+    {"threads", "N", TOKENS | TRAIN, offsetof(Options, threads), "0",
+     "to count words and encode with; 0: all; changes no byte of what is written"},
     {"special", NULL, ENCODE, offsetof(Options, special), NULL,
      "encode " TOKENIZER_EOT " in the text as that token"},
 };
@@ -191,82 +203,86 @@ static void make_folder(const char *path)
     free(part);
 }
 
-static Tokenizer *train_tokenizer(const Options *o, const CorpusDoc *doc, size_t n_docs)
+// Folders are read at any depth: an output folder inside the input would be read by the next run.
+static void check_outside(const char *input, const char *out)
+{
+    char in_path[PATH_MAX], out_path[PATH_MAX];
+    struct stat st;
+    if (stat(input, &st) != 0 || !S_ISDIR(st.st_mode) || !realpath(input, in_path) || !realpath(out, out_path)) return;
+    size_t n = strlen(in_path);
+    if (strncmp(out_path, in_path, n) == 0 && (n == 1 || out_path[n] == '/' || !out_path[n]))
+        die("%s: lies in the input folder %s, and would be read next time (choose another --out)", out, input);
+}
+
+// Reads everything below `path` into the store, and adds its files to `sources`.
+static void read_input(const Options *o, const char *path, CorpusStore *store, json_t *sources)
+{
+    CorpusOptions options = {.format = corpus_format(o->format), .field = o->field, .strict = o->strict, .log = stderr,
+                             .max_bytes = (size_t)1 << 40}; // nothing is cut: memory holds the longest document
+    options.line = o->line;
+    if (!o->line && *o->separator) options.separator = o->separator;
+    check_outside(path, o->out);
+    CorpusReader *r = corpus_open(&path, 1, options);
+    CorpusRecord doc;
+    while (corpus_next(r, &doc)) corpus_store_add(store, doc.text, doc.n_bytes);
+    CorpusCounts counts = corpus_counts(r);
+    fprintf(stderr, "%s: ", path);
+    corpus_print(&counts, stderr);
+    if (!counts.documents) die("%s: no text in it (%llu files)", path, (unsigned long long)counts.files);
+    size_t n;
+    const CorpusFile *file = corpus_files(r, &n);
+    for (size_t i = 0; i < n; i++) {
+        char hex[33];
+        snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file[i].hash[0],
+                 (unsigned long long)file[i].hash[1]);
+        json_array_append_new(sources, json_pack("{s:s, s:I, s:s}", "path", file[i].path, "bytes",
+                                                 (json_int_t)file[i].n_bytes, "xxh3_128", hex));
+    }
+    corpus_close(r);
+}
+
+static int count_threads(const Options *o)
+{
+    int n = (int)parse_count("threads", o->threads, 0, 1024);
+    return n ? n : omp_get_max_threads();
+}
+
+static Tokenizer *train_tokenizer(const Options *o, const CorpusStore *store, size_t n_docs)
 {
     double start = seconds();
     int vocab = (int)parse_count("vocab", o->vocab, 257, 1 << 24);
-    TokenizerTrainer *trainer = tokenizer_trainer_new(o->pattern);
-    for (size_t i = 0; i < n_docs; i++) tokenizer_trainer_add(trainer, doc[i].text, doc[i].n_bytes);
-    Tokenizer *t = tokenizer_trainer_finish(trainer, vocab);
+    Tokenizer *t = tokens_train(store, n_docs, o->pattern, vocab, count_threads(o));
     fprintf(stderr, "tokenizer: %d tokens trained in %.1f s%s\n", tokenizer_vocab_size(t), seconds() - start,
             tokenizer_vocab_size(t) < vocab ? " (fewer than asked: no pair is left to merge)" : "");
     return t;
 }
 
-// One part, train or val, of the output.
+// One part, train or val, of the output: documents [from, to) of the store.
 typedef struct {
     const char *name;
-    const CorpusDoc *doc; // (n_docs)
-    size_t n_docs;
+    const CorpusStore *store;
+    size_t from, to;
 } Part;
 
 // Encodes and writes a part as out/NAME_000000.bin and up; returns its entry in the manifest.
 static json_t *write_part(const Options *o, Tokenizer *t, Part part)
 {
     double start = seconds();
-    int64_t most = parse_count("shard-tokens", o->shard_tokens, 1, INT32_MAX), n_tokens = 0, n_bytes = 0,
-            in_shard = 0;
     DatasetType type = strcmp(o->dtype, "uint16") == 0   ? DATASET_U16
                        : strcmp(o->dtype, "uint32") == 0 ? DATASET_U32
                                                          : DATASET_AUTO;
+    Shards *shards = shards_open(o->out, part.name, tokenizer_vocab_size(t), type,
+                                 parse_count("shard-tokens", o->shard_tokens, 1, INT32_MAX));
+    uint64_t n_bytes = tokens_write(part.store, part.from, part.to, t, count_threads(o), shards);
+    int64_t n_tokens = shards_tokens(shards);
+    int n_shards = shards_close(shards);
     json_t *files = json_array();
-    char path[4096];
-    int n_shards = 0;
-    DatasetWriter *w = NULL;
-    TokenIds ids = {0};
-    for (size_t d = 0; d < part.n_docs; d++) {
-        ids.n = 0;
-        token_ids_push(&ids, tokenizer_eot(t));
-        tokenizer_encode(t, part.doc[d].text, part.doc[d].n_bytes, &ids);
-        n_bytes += (int64_t)part.doc[d].n_bytes;
-        n_tokens += (int64_t)ids.n;
-        for (size_t at = 0, take; at < ids.n; at += take) {
-            if (w && in_shard == most) dataset_writer_finish(w), w = NULL;
-            if (!w) {
-                int n = snprintf(path, sizeof path, "%s/%s_%06d.bin", o->out, part.name, n_shards++);
-                if (n >= (int)sizeof path) die("%s: the name is too long", o->out);
-                json_array_append_new(files, json_string(strrchr(path, '/') + 1));
-                w = dataset_writer_open(path, tokenizer_vocab_size(t), type);
-                in_shard = 0;
-            }
-            take = ids.n - at < (size_t)(most - in_shard) ? ids.n - at : (size_t)(most - in_shard);
-            dataset_writer_append(w, ids.id + at, take);
-            in_shard += (int64_t)take;
-        }
-    }
-    if (w) dataset_writer_finish(w);
-    do snprintf(path, sizeof path, "%s/%s_%06d.bin", o->out, part.name, n_shards++);
-    while (unlink(path) == 0); // shards that an earlier run left behind: a glob would find them
-    token_ids_free(&ids);
+    for (int i = 0; i < n_shards; i++) json_array_append_new(files, json_sprintf("%s_%06d.bin", part.name, i));
     double per_token = n_tokens ? (double)n_bytes / (double)n_tokens : 0;
     fprintf(stderr, "%s: %zu documents, %lld bytes, %lld tokens, %.3f bytes/token, %.1f s\n", part.name,
-            part.n_docs, (long long)n_bytes, (long long)n_tokens, per_token, seconds() - start);
-    return json_pack("{s:o, s:I, s:I, s:I, s:f}", "files", files, "documents", (json_int_t)part.n_docs,
-                     "bytes", (json_int_t)n_bytes, "tokens", (json_int_t)n_tokens, "bytes_per_token",
-                     per_token);
-}
-
-static void add_sources(json_t *sources, const Corpus *corpus)
-{
-    for (size_t i = 0; i < corpus->n_files; i++) {
-        const CorpusFile *f = &corpus->file[i];
-        XXH128_hash_t h = XXH3_128bits(f->buffer, f->n_bytes);
-        char hex[33];
-        snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)h.high64,
-                 (unsigned long long)h.low64);
-        json_array_append_new(sources, json_pack("{s:s%, s:I, s:s}", "path", f->path, strlen(f->path),
-                                                 "bytes", (json_int_t)f->n_bytes, "xxh3_128", hex));
-    }
+            part.to - part.from, (long long)n_bytes, (long long)n_tokens, per_token, seconds() - start);
+    return json_pack("{s:o, s:I, s:I, s:I, s:f}", "files", files, "documents", (json_int_t)(part.to - part.from),
+                     "bytes", (json_int_t)n_bytes, "tokens", (json_int_t)n_tokens, "bytes_per_token", per_token);
 }
 
 static void save_manifest(json_t *manifest, const char *dir)
@@ -279,6 +295,12 @@ static void save_manifest(json_t *manifest, const char *dir)
         die("%s: %s (is the disk full?)", path, strerror(errno));
     free(text);
     json_decref(manifest);
+}
+
+static void print_input(const CorpusStore *store, const json_t *sources)
+{
+    fprintf(stderr, "input: %zu files, %zu documents, %llu bytes\n", json_array_size(sources),
+            corpus_store_count(store), (unsigned long long)corpus_store_bytes(store));
 }
 
 static int do_tokens(const Options *o)
@@ -295,16 +317,16 @@ static int do_tokens(const Options *o)
     if (end == o->val || *end || !(fraction >= 0 && fraction < 1))
         die("prepare: --val: '%s' (a number from 0 to below 1)", o->val);
     make_folder(o->out);
-    Corpus corpus = {0}, val = {0};
-    if (given) {
-        corpus_add(&corpus, o->train, o->separator);
-        corpus_add(&val, o->val_file, o->separator);
-    }
-    for (size_t i = 0; i < o->n_inputs; i++) corpus_add(&corpus, o->input[i], o->separator);
-    fprintf(stderr, "input: %zu files, %zu documents, %llu bytes\n", corpus.n_files + val.n_files,
-            corpus.n_docs + val.n_docs, (unsigned long long)(corpus.n_bytes + val.n_bytes));
-    size_t n_train = given ? corpus.n_docs : corpus_split(&corpus, fraction);
-    Tokenizer *t = o->tokenizer ? tokenizer_load(o->tokenizer) : train_tokenizer(o, corpus.doc, n_train);
+    CorpusStore *store = corpus_store_open(o->out);
+    json_t *sources = json_array();
+    if (given) read_input(o, o->train, store, sources);
+    size_t n_train = corpus_store_count(store);
+    if (given) read_input(o, o->val_file, store, sources);
+    for (size_t i = 0; i < o->n_inputs; i++) read_input(o, o->input[i], store, sources);
+    corpus_store_finish(store);
+    print_input(store, sources);
+    if (!given) n_train = corpus_store_split(store, fraction);
+    Tokenizer *t = o->tokenizer ? tokenizer_load(o->tokenizer) : train_tokenizer(o, store, n_train);
     if (tokenizer_eot(t) < 0)
         die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", o->tokenizer);
     int vocab = tokenizer_vocab_size(t);
@@ -312,12 +334,8 @@ static int do_tokens(const Options *o)
         die("prepare: --dtype: a vocabulary of %d tokens does not fit in uint16: at most 65535 (use uint32)",
             vocab);
     tokenizer_save(t, o->out);
-    Part parts[2] = {{"train", corpus.doc, n_train}, {"val", corpus.doc + n_train, corpus.n_docs - n_train}};
-    if (given) parts[1] = (Part){"val", val.doc, val.n_docs};
-    json_t *train_json = write_part(o, t, parts[0]), *val_json = write_part(o, t, parts[1]),
-           *sources = json_array();
-    add_sources(sources, &corpus);
-    add_sources(sources, &val);
+    json_t *train_json = write_part(o, t, (Part){"train", store, 0, n_train}),
+           *val_json = write_part(o, t, (Part){"val", store, n_train, corpus_store_count(store)});
     save_manifest(json_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o}", "version", 1, "vocab_size", vocab,
                             "eot", tokenizer_eot(t), "pattern", tokenizer_pattern(t), "dtype",
                             strcmp(o->dtype, "uint32") == 0 || vocab > 65535 ? "uint32" : "uint16", "train",
@@ -325,8 +343,7 @@ static int do_tokens(const Options *o)
                   o->out);
     fprintf(stderr, "done: %s, %.1f s in all\n", o->out, seconds() - start);
     tokenizer_free(t);
-    corpus_free(&corpus);
-    corpus_free(&val);
+    corpus_store_close(store);
     return 0;
 }
 
@@ -334,14 +351,16 @@ static int do_train_tokenizer(const Options *o)
 {
     if (!o->out || !o->n_inputs) die_usage("prepare train-tokenizer: give --input and --out (see --help)");
     make_folder(o->out);
-    Corpus corpus = {0};
-    for (size_t i = 0; i < o->n_inputs; i++) corpus_add(&corpus, o->input[i], o->separator);
-    fprintf(stderr, "input: %zu files, %zu documents, %llu bytes\n", corpus.n_files, corpus.n_docs,
-            (unsigned long long)corpus.n_bytes);
-    Tokenizer *t = train_tokenizer(o, corpus.doc, corpus.n_docs);
+    CorpusStore *store = corpus_store_open(o->out);
+    json_t *sources = json_array();
+    for (size_t i = 0; i < o->n_inputs; i++) read_input(o, o->input[i], store, sources);
+    corpus_store_finish(store);
+    print_input(store, sources);
+    Tokenizer *t = train_tokenizer(o, store, corpus_store_count(store));
     tokenizer_save(t, o->out);
     tokenizer_free(t);
-    corpus_free(&corpus);
+    json_decref(sources);
+    corpus_store_close(store);
     return 0;
 }
 
@@ -358,17 +377,17 @@ static void encode_text(Tokenizer *t, const char *text, size_t n, bool special, 
     tokenizer_encode(t, text, n, ids);
 }
 
-static void decode_text(const Tokenizer *t, const CorpusFile *file)
+static void decode_text(const Tokenizer *t, const char *path, const char *text, size_t n_text)
 {
-    const char *at = file->buffer; // 0-terminated by the caller
+    const char *at = text; // 0-terminated
     for (long long number = 1;; number++) {
         at += strspn(at, " \t\r\n");
-        if (at == file->buffer + file->n_bytes) break;
+        if (at == text + n_text) break;
         char *end;
         errno = 0;
         long long id = strtoll(at, &end, 10);
         if (end == at || errno || id < 0 || id >= tokenizer_vocab_size(t) || !strchr(" \t\r\n", *end))
-            die("%s: number %lld, '%.*s': not a token id (0 to %d, separated by spaces)", file->path, number,
+            die("%s: number %lld, '%.*s': not a token id (0 to %d, separated by spaces)", path, number,
                 (int)strcspn(at, " \t\r\n") % 40, at, tokenizer_vocab_size(t) - 1);
         at = end;
         size_t n;
@@ -382,22 +401,21 @@ static int do_encode_or_decode(const Options *o)
     bool encode = o->command == ENCODE;
     if (!o->tokenizer || !o->file)
         die_usage("prepare %s: give --tokenizer DIR and a file (see --help)", encode ? "encode" : "decode");
-    CorpusFile file = corpus_read(strcmp(o->file, "-") == 0 ? "/dev/stdin" : o->file);
+    size_t n;
+    char *text = corpus_read(o->file, &n);
     Tokenizer *t = tokenizer_load(o->tokenizer);
     if (encode) {
         TokenIds ids = {0};
-        encode_text(t, file.buffer, file.n_bytes, o->special, &ids);
+        encode_text(t, text, n, o->special, &ids);
         for (size_t i = 0; i < ids.n; i++) printf(i ? " %d" : "%d", ids.id[i]);
         putchar('\n');
         token_ids_free(&ids);
     } else {
-        file.buffer[file.n_bytes] = 0; // corpus_read leaves room
-        decode_text(t, &file);
+        decode_text(t, o->file, text, n);
     }
     if (fflush(stdout) != 0 || ferror(stdout)) die("standard output: %s", strerror(errno));
     tokenizer_free(t);
-    free(file.path);
-    free(file.buffer);
+    free(text);
     return 0;
 }
 

@@ -6,206 +6,89 @@
 //     build/dedup --threshold 0.7 --curve curve.svg            bands, rows and the S-curve of a threshold
 //     build/dedup --show 17 corpus.jsonl                       the text of document 17
 //
-// Documents are numbered from 0 in the order of the files. In FILE.jsonl (.ndjson, .json) each line is an object with a
-// member "text"; any other file is text, with "<|endoftext|>" between documents. Documents are read again by their
-// place in the file, so input must be files that do not change meanwhile, and memory does not hold their texts: 24
-// bytes a document for the places, and what --memory says.
-#define _GNU_SOURCE // memmem
+// Documents are numbered from 0 in the order of the input, which is whatever corpus_open reads: text and JSONL, packed
+// or not, folders, standard input. It is read once. Documents are compared several times and in any order, which
+// standard input and packed files do not allow, so their texts wait in a file without a name, and with --write the
+// whole lines of JSONL in another. Memory holds no texts: 16 bytes a document for their places (24 with --write), and
+// what --memory says.
 #include "check.h"
 #include "contamination.h"
+#include "corpus.h"
 #include "dedup.h"
 #include "svg.h"
 #include "tokenizer.h"
+#include "words.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-// ---- documents of files
-
-enum { OPEN_FILES = 256 }; // of more files, the others are opened for each document
+// ---- documents
 
 typedef struct {
-    uint64_t at, line;
-    uint64_t n_bytes : 40, file : 24;
+    uint64_t line : 40, file : 24;
 } Place;
 
 typedef struct {
-    const char *path;
-    bool json;
-    int fd; // -1: opened when needed
-} File;
-
-typedef struct {
-    const char *field, *separator;
-    File *file;
-    size_t n_files;
-    Place *place;
+    CorpusOptions options;
+    CorpusReader *reader; // kept for the names of its files
+    CorpusStore *text, *json; // json: the lines of JSONL, empty for others; NULL without --write
+    Place *place;         // (n)
     size_t n, cap;
 } Documents;
 
-static bool ends_with(const char *path, const char *end)
-{
-    size_t n = strlen(path), m = strlen(end);
-    return n > m && !strcmp(path + n - m, end);
-}
-
-static bool blank(const char *s, size_t n)
-{
-    while (n && (*s == ' ' || (*s >= '\t' && *s <= '\r'))) s++, n--;
-    return !n;
-}
-
-static void add_place(Documents *d, Place place)
-{
-    if (d->n == d->cap) {
-        d->cap = d->cap ? 2 * d->cap : 1024;
-        d->place = realloc(d->place, d->cap * sizeof *d->place);
-        if (!d->place) die("dedup: no memory for the places of %zu documents", d->cap);
-    }
-    d->place[d->n++] = place;
-}
-
-// A file that is read once, from front to end: bytes [from, n) of the buffer are the next ones.
-typedef struct {
-    const char *path;
-    int fd;
-    char *buffer;
-    size_t from, n, cap;
-    bool end;
-} Reader;
-
-static void read_more(Reader *r)
-{
-    r->n -= r->from;
-    memmove(r->buffer, r->buffer + r->from, r->n);
-    r->from = 0;
-    if (r->n == r->cap && !(r->buffer = realloc(r->buffer, r->cap *= 2)))
-        die("dedup: %s: no memory for a document of %zu bytes", r->path, r->cap / 2);
-    ssize_t got = read(r->fd, r->buffer + r->n, r->cap - r->n);
-    if (got < 0 && errno != EINTR) die("dedup: %s: %s", r->path, strerror(errno));
-    r->end = got == 0;
-    if (got > 0) r->n += (size_t)got;
-}
-
-// The length of the next document, and of what ends it.
-static size_t next_length(Reader *r, const char *between, size_t *n_between)
-{
-    size_t n = strlen(between), searched = 0;
-    for (;;) {
-        char *begin = r->buffer + r->from, *found = memmem(begin + searched, r->n - r->from - searched, between, n);
-        *n_between = found ? n : 0;
-        if (found || r->end) return found ? (size_t)(found - begin) : r->n - r->from;
-        searched = r->n - r->from < n ? 0 : r->n - r->from - n + 1;
-        read_more(r);
-    }
-}
-
-// Finds where documents begin and end; what holds nothing but white space is none.
-static void index_file(Documents *d, size_t which)
-{
-    File *file = &d->file[which];
-    Reader r = {.path = file->path, .fd = open(file->path, O_RDONLY | O_CLOEXEC), .cap = 1 << 18};
-    uint64_t at = 0, line = 1;
-    struct stat st;
-    if (r.fd < 0) die("dedup: %s: %s", file->path, strerror(errno));
-    if (fstat(r.fd, &st) || !S_ISREG(st.st_mode)) die("dedup: %s: not a file that can be read twice", file->path);
-    r.buffer = malloc(r.cap);
-    if (!r.buffer) die("dedup: no memory");
-    while (!r.end || r.from < r.n) {
-        size_t n_between, length = next_length(&r, file->json ? "\n" : d->separator, &n_between);
-        const char *text = r.buffer + r.from, *stop = text + length + n_between;
-        if (!blank(text, length)) add_place(d, (Place){at, line, length & ((1ull << 40) - 1), which & 0xffffff});
-        for (const char *c = text; (c = memchr(c, '\n', (size_t)(stop - c))); c++) line++;
-        at += length + n_between;
-        r.from += length + n_between;
-    }
-    free(r.buffer);
-    file->fd = which < OPEN_FILES ? r.fd : -1;
-    if (file->fd < 0) close(r.fd);
-}
-
-// The bytes of document i as they stand in its file.
-static bool read_raw(const Documents *d, size_t i, DedupText *text)
-{
-    Place place = d->place[i];
-    int fd = d->file[place.file].fd;
-    bool keep = fd >= 0;
-    dedup_text_room(text, place.n_bytes + 1);
-    if (!keep) fd = open(d->file[place.file].path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    size_t got = 0;
-    while (got < place.n_bytes) {
-        ssize_t k = pread(fd, text->bytes + got, place.n_bytes - got, (off_t)(place.at + got));
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) break;
-        got += (size_t)k;
-    }
-    if (!keep) close(fd);
-    text->n_bytes = place.n_bytes;
-    return got == place.n_bytes;
-}
-
-// The text of document i, or false and a sentence.
-static bool read_text(const Documents *d, size_t i, DedupText *text, char *why, size_t n_why)
-{
-    json_error_t error;
-    if (!read_raw(d, i, text)) {
-        snprintf(why, n_why, "cannot be read again (did the file change?)");
-        return false;
-    }
-    if (!d->file[d->place[i].file].json) return true;
-    json_t *object = json_loadb(text->bytes, text->n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    json_t *string = json_object_get(object, d->field);
-    if (!object) snprintf(why, n_why, "column %d: %.100s", error.column, error.text);
-    else if (!json_is_string(string)) snprintf(why, n_why, "no string \"%.100s\" (name the member: --field)", d->field);
-    else { // never longer than it was written
-        text->n_bytes = json_string_length(string);
-        memcpy(text->bytes, json_string_value(string), text->n_bytes);
-    }
-    bool ok = json_is_string(string);
-    json_decref(object);
-    return ok;
-}
-
 static bool read_doc(void *arg, size_t i, DedupText *text)
 {
-    char why[256];
-    return read_text(arg, i, text, why, sizeof why);
+    const Documents *d = arg;
+    text->n_bytes = corpus_store_size(d->text, i);
+    dedup_text_room(text, text->n_bytes + 1);
+    return corpus_store_read(d->text, i, text->bytes);
+}
+
+static const char *file_name(const Documents *d, size_t i)
+{
+    size_t n;
+    return corpus_files(d->reader, &n)[d->place[i].file].path;
 }
 
 static void fail_doc(void *arg, size_t i)
 {
-    Documents *d = arg;
-    DedupText text = {0};
-    char why[256] = "cannot be read";
-    read_text(d, i, &text, why, sizeof why);
-    die("dedup: %s:%" PRIu64 ": %s", d->file[d->place[i].file].path, d->place[i].line, why);
+    const Documents *d = arg;
+    die("dedup: %s:%" PRIu64 ": cannot be read back from the temporary file", file_name(d, i),
+        (uint64_t)d->place[i].line);
 }
 
-static DedupSource open_documents(Documents *d, char **path, size_t n)
+// Reads everything; `counts`: also print what was read.
+static DedupSource open_documents(Documents *d, const char *const *path, size_t n_paths, const char *folder,
+                                  bool keep_json, bool counts)
 {
-    d->file = calloc(n, sizeof *d->file);
-    if (!d->file) die("dedup: no memory for %zu files", n);
-    for (size_t i = d->n_files = 0; i < n; i++, d->n_files++) {
-        bool json = ends_with(path[i], ".jsonl") || ends_with(path[i], ".ndjson") || ends_with(path[i], ".json");
-        d->file[i] = (File){path[i], json, -1};
-        index_file(d, i);
+    CorpusRecord doc;
+    d->reader = corpus_open(path, n_paths, d->options);
+    d->text = corpus_store_open(folder);
+    d->json = keep_json ? corpus_store_open(folder) : NULL;
+    while (corpus_next(d->reader, &doc)) {
+        size_t file;
+        corpus_files(d->reader, &file);
+        if (file >> 24 || doc.line >> 40) die("dedup: %s: too many files, or lines in one", doc.path);
+        d->place = words_grow(d->place, &d->cap, d->n + 1, sizeof *d->place);
+        d->place[d->n++] = (Place){doc.line & 0xffffffffff, file & 0xffffff};
+        corpus_store_add(d->text, doc.text, doc.n_bytes);
+        if (d->json) corpus_store_add(d->json, doc.json ? doc.json : "", doc.n_json);
     }
+    corpus_store_finish(d->text);
+    if (d->json) corpus_store_finish(d->json);
+    CorpusCounts c = corpus_counts(d->reader);
+    if (counts) corpus_print(&c, stdout);
     return (DedupSource){d->n, read_doc, fail_doc, d};
 }
 
 static void close_documents(Documents *d)
 {
-    for (size_t i = 0; i < d->n_files; i++)
-        if (d->file[i].fd >= 0) close(d->file[i].fd);
-    free(d->file);
+    corpus_close(d->reader);
+    corpus_store_close(d->text);
+    corpus_store_close(d->json);
     free(d->place);
 }
 
@@ -231,6 +114,8 @@ static Output open_output(const char *path)
 static void try_output(const char *path)
 {
     if (!path) return;
+    if (corpus_is_packed(path))
+        die("dedup: %s: what is written is not packed (leave .gz or .zst off, and pack it later)", path);
     Output o = open_output(path);
     fclose(o.f);
     unlink(o.aside);
@@ -243,25 +128,47 @@ static void close_output(Output *o)
         die("dedup: cannot write %s: %s (is the disk full?)", o->path, strerror(errno));
 }
 
-// Documents that stay, as they are in their files, each with what stands between documents there; and a line PATH:LINE
+// A document that stays, number `index` of its file, as a line of JSON: its own, if it came in one.
+static bool write_line(const Documents *d, size_t i, uint64_t index, DedupText *text, FILE *f)
+{
+    text->n_bytes = corpus_store_size(d->json, i);
+    dedup_text_room(text, text->n_bytes + 1);
+    if (!corpus_store_read(d->json, i, text->bytes)) fail_doc((void *)d, i);
+    if (text->n_bytes)
+        return fwrite(text->bytes, 1, text->n_bytes, f) == text->n_bytes && fputc('\n', f) != EOF;
+    if (!read_doc((void *)d, i, text)) fail_doc((void *)d, i);
+    return corpus_write_json(f, text->bytes, text->n_bytes, file_name(d, i), index);
+}
+
+// Documents that stay, in keep_path (JSONL, or text with the separator behind each); and in list_path a line PATH:LINE
 // for each of the others.
 static void write_documents(const Documents *d, const bool *removed, const char *keep_path, const char *list_path)
 {
     DedupText text = {0};
     if (keep_path) {
         Output o = open_output(keep_path);
-        for (size_t i = 0; i < d->n; i++) {
+        const char *line = d->options.line, *separator = line ? line : d->options.separator;
+        bool json = corpus_is_jsonl(keep_path), ok = true;
+        for (size_t i = 0, first = 0; ok && i < d->n; i++) {
+            if (d->place[i].file != d->place[first].file) first = i;
             if (removed[i]) continue;
-            if (!read_raw(d, i, &text)) fail_doc((void *)d, i);
-            fwrite(text.bytes, 1, text.n_bytes, o.f);
-            fputs(d->file[d->place[i].file].json ? "\n" : d->separator, o.f);
+            if (json) {
+                ok = write_line(d, i, i - first, &text, o.f);
+                continue;
+            }
+            if (!read_doc((void *)d, i, &text)) fail_doc((void *)d, i);
+            ok = fwrite(text.bytes, 1, text.n_bytes, o.f) == text.n_bytes;
+            if (line && text.bytes[text.n_bytes - 1] != '\n') fputc('\n', o.f);
+            fputs(separator, o.f);
+            if (line) fputc('\n', o.f);
         }
+        if (!ok) die("dedup: cannot write %s: %s (is the disk full?)", keep_path, strerror(errno));
         close_output(&o);
     }
     if (list_path) {
         Output o = open_output(list_path);
         for (size_t i = 0; i < d->n; i++)
-            if (removed[i]) fprintf(o.f, "%s:%" PRIu64 "\n", d->file[d->place[i].file].path, d->place[i].line);
+            if (removed[i]) fprintf(o.f, "%s:%" PRIu64 "\n", file_name(d, i), (uint64_t)d->place[i].line);
         close_output(&o);
     }
     free(text.bytes);
@@ -306,13 +213,14 @@ typedef struct {
     const char *write, *clusters, *removed, *evaluation, *curve;
     size_t min_grams, show;
     bool bench, showing;
-    char **path;
+    const char **path; // (n_paths)
     size_t n_paths;
 } Options;
 
 static const char help[] =
-    "usage: dedup [options] FILE...        find duplicates; FILE.jsonl: a document a line, else text\n"
+    "usage: dedup [options] INPUT...       find duplicates\n"
     "       dedup --curve FILE.svg [options]   bands, rows and the S-curve; draws it\n"
+    "INPUT: text or JSONL files (.gz, .zst), folders, or - (standard input)\n"
     "what counts as a duplicate\n"
     "  --exact            only documents whose normalized texts are the same\n"
     "  --threshold T      Jaccard similarity of the sets of n-grams, 0 to 1 (default 0.8)\n"
@@ -322,12 +230,15 @@ static const char help[] =
     "  --no-verify        believe the bands: candidates are not compared\n"
     "  --seed S           of the permutations (default 0)\n"
     "contamination\n"
-    "  --evaluation FILE  look for its n-grams instead of duplicates; --write and --removed take the hits out\n"
+    "  --evaluation INPUT look for its n-grams instead of duplicates; --write and --removed take the hits out\n"
     "  --min-grams N      n-grams that make a hit (default 1)\n"
     "input and output\n"
+    "  --format NAME      auto (by the file's name), text or jsonl (default auto)\n"
     "  --field NAME       member of a JSON line that is the text (default text)\n"
-    "  --separator TEXT   what stands between the documents of a text file (default <|endoftext|>)\n"
-    "  --write FILE       the documents that stay, as they were\n"
+    "  --separator TEXT   what stands between the documents of a text file (default " TOKENIZER_EOT ")\n"
+    "  --separator-line TEXT  instead: a line that is this alone\n"
+    "  --strict           a bad line of JSONL is an error, not left out\n"
+    "  --write FILE       the documents that stay; FILE.jsonl: as lines of JSON, their own where they came in such\n"
     "  --removed FILE     PATH:LINE of the others\n"
     "  --clusters FILE    a JSON line for each cluster of several: what is kept, what is removed\n"
     "  --show N           print the text of document N and nothing else\n"
@@ -364,8 +275,10 @@ static void set(Options *o, const char *name, const char *value)
     else if (!strcmp(name, "--memory")) d->memory_bytes = whole(name, value, 1) << 20;
     else if (!strcmp(name, "--threads")) d->threads = (int)(whole(name, value, 1) & 0xffff);
     else if (!strcmp(name, "--folder")) d->folder = value;
-    else if (!strcmp(name, "--field")) o->corpus.field = value;
-    else if (!strcmp(name, "--separator")) o->corpus.separator = value;
+    else if (!strcmp(name, "--format")) o->corpus.options.format = corpus_format(value);
+    else if (!strcmp(name, "--field")) o->corpus.options.field = value;
+    else if (!strcmp(name, "--separator")) o->corpus.options.separator = value;
+    else if (!strcmp(name, "--separator-line")) o->corpus.options.line = value;
     else if (!strcmp(name, "--write")) o->write = value;
     else if (!strcmp(name, "--removed")) o->removed = value;
     else if (!strcmp(name, "--clusters")) o->clusters = value;
@@ -378,28 +291,32 @@ static void set(Options *o, const char *name, const char *value)
 
 static Options parse(int argc, char **argv)
 {
-    Options o = {.dedup = dedup_defaults(), .corpus = {.field = "text", .separator = TOKENIZER_EOT}, .min_grams = 1};
-    int i = 1;
-    for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
+    Options o = {.dedup = dedup_defaults(), .min_grams = 1};
+    o.corpus.options = (CorpusOptions){.log = stderr, .max_bytes = (size_t)1 << 40}; // nothing is cut
+    if (!(o.path = calloc((size_t)argc, sizeof *o.path))) die("dedup: no memory for %d names", argc);
+    for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             fputs(help, stdout);
             exit(0);
         }
-        if (!strcmp(argv[i], "--exact")) o.dedup.exact_only = true;
+        if (argv[i][0] != '-' || !argv[i][1]) o.path[o.n_paths++] = argv[i];
+        else if (!strcmp(argv[i], "--exact")) o.dedup.exact_only = true;
         else if (!strcmp(argv[i], "--no-verify")) o.dedup.verify = false;
         else if (!strcmp(argv[i], "--bench")) o.bench = true;
+        else if (!strcmp(argv[i], "--strict")) o.corpus.options.strict = true;
         else if (i + 1 < argc) set(&o, argv[i], argv[i + 1]), i++;
         else die_usage("dedup: %s: no such option, or its value is missing (try --help)", argv[i]);
     }
-    o.path = argv + i;
-    o.n_paths = (size_t)(argc - i);
+    CorpusOptions *c = &o.corpus.options;
+    if (!c->separator && !c->line) c->separator = TOKENIZER_EOT;
+    if (c->separator && !*c->separator) die_usage("dedup: --separator: empty");
+    if (c->separator && c->line) die_usage("dedup: --separator and --separator-line (choose one)");
     DedupOptions *d = &o.dedup;
     if (d->n_perm > MINHASH_MAX) die_usage("dedup: --permutations %zu: more than %d", d->n_perm, MINHASH_MAX);
     if (!d->bands.bands != !d->bands.rows) die_usage("dedup: --bands and --rows go together");
     if (d->bands.bands > MINHASH_MAX || d->bands.rows > MINHASH_MAX || d->bands.bands * d->bands.rows > d->n_perm)
         die_usage("dedup: %zu bands of %zu rows: more than the %zu permutations (try --permutations)", d->bands.bands,
                   d->bands.rows, d->n_perm);
-    if (!*o.corpus.separator) die_usage("dedup: --separator: empty");
     if (o.evaluation && o.clusters) die_usage("dedup: --clusters does not go with --evaluation");
     if (!o.n_paths && !o.curve) die_usage("dedup: name at least one file (try --help)");
     return o;
@@ -434,12 +351,9 @@ static void find_duplicates(Options *o, const DedupSource *source, bool *removed
 
 static void find_contamination(Options *o, const DedupSource *source, bool *removed)
 {
-    Documents evaluation = o->corpus;
-    evaluation.place = NULL;
-    evaluation.n = evaluation.cap = 0;
-    char *path[] = {(char *)o->evaluation};
+    Documents evaluation = {.options = o->corpus.options};
     ContaminationOptions options = {.ngram = o->dedup.ngram, .min_grams = o->min_grams, .threads = o->dedup.threads};
-    DedupSource examples = open_documents(&evaluation, path, 1);
+    DedupSource examples = open_documents(&evaluation, &o->evaluation, 1, o->dedup.folder, false, false);
     Contamination c = contamination_find(source, &examples, options);
     contamination_print(&c, options, stdout);
     for (size_t i = 0; i < c.n_hits; i++) removed[c.hit[i].doc] = true;
@@ -464,11 +378,15 @@ int main(int argc, char **argv)
         dedup_print_curve(&o.dedup, stdout);
         svg_write(o.curve, 690, 366, "The S-curve of MinHash bands", draw_curve, &o.dedup);
     }
-    if (!o.n_paths) return 0;
+    if (!o.n_paths) {
+        free(o.path);
+        return 0;
+    }
     try_output(o.write);
     try_output(o.removed);
     try_output(o.clusters);
-    DedupSource source = open_documents(&o.corpus, o.path, o.n_paths);
+    DedupSource source = open_documents(&o.corpus, o.path, o.n_paths, o.dedup.folder,
+                                        o.write && corpus_is_jsonl(o.write), !o.showing);
     bool *removed = calloc(source.n_docs + 1, sizeof *removed);
     if (!removed) die("dedup: no memory for %zu documents", source.n_docs);
     if (o.showing) show(&o, &source);
@@ -476,6 +394,7 @@ int main(int argc, char **argv)
     else find_duplicates(&o, &source, removed);
     write_documents(&o.corpus, removed, o.write, o.removed);
     free(removed);
+    free(o.path);
     close_documents(&o.corpus);
     if (fflush(stdout) || ferror(stdout)) die("dedup: cannot write to the screen: %s", strerror(errno));
     return 0;

@@ -5,7 +5,6 @@
 // Without --out it is a dry run. Inputs are files, folders and "-" (see corpus.h), or the sources of a manifest. The
 // output is JSONL with the fields text, source and index, and appears under its name when it is complete.
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "corpus.h"
 #include "disk.h"
 #include "filter.h"
+#include "tokenizer.h"
 #include "words.h"
 
 typedef struct {
@@ -39,8 +39,8 @@ static void print_help(void)
            "  --manifest FILE       read the sources of a manifest too\n"
            "  --format NAME         auto (by name), text or jsonl\n"
            "  --field NAME          of JSONL [text]\n"
-           "  --separator TEXT      between documents of a text file\n"
-           "  --separator-line TEXT the same, as a line of its own\n"
+           "  --separator TEXT      between documents of a text file [" TOKENIZER_EOT "]\n"
+           "  --separator-line TEXT instead: a line that is this alone\n"
            "  --strict              a bad line of JSONL is an error\n"
            "  --list                print all rules\n\n"
            "example: filter corpus.jsonl.gz --rules c4,gopher --report filter.html\n");
@@ -54,7 +54,7 @@ static void add(const char ***list, size_t *n, size_t *cap, const char *value)
 
 static Options parse(int argc, char **argv)
 {
-    Options o = {.rules = "guide,gopher", .examples = "3", .corpus = {.log = stderr}};
+    Options o = {.rules = "guide,gopher", .examples = "3", .corpus = {.log = stderr, .max_bytes = UINT32_MAX}};
     const char *format = "auto", *set;
     const struct {
         const char *name, **to;
@@ -79,20 +79,10 @@ static Options parse(int argc, char **argv)
         if (table[k].to == &set) add(&o.set, &o.n_sets, &o.cap_sets, set);
     }
     if (!o.n_inputs && !o.manifest) die_usage("filter: no input (files, folders, - or --manifest; see --help)");
+    if (o.corpus.separator && o.corpus.line) die_usage("filter: --separator and --separator-line (choose one)");
+    if (!o.corpus.separator && !o.corpus.line) o.corpus.separator = TOKENIZER_EOT; // as build/prepare
     o.corpus.format = corpus_format(format);
     return o;
-}
-
-static void write_kept(FILE *out, const char *name, const char *text, size_t n, const CorpusRecord *doc)
-{
-    // A file name may be anything; one that is not UTF-8 is left out.
-    json_t *line = json_pack("{s:s%, s:s*, s:I}", "text", text, n, "source", doc->path, "index",
-                             (json_int_t)doc->index);
-    if (!line) line = json_pack("{s:s%, s:I}", "text", text, n, "index", (json_int_t)doc->index);
-    if (!line || json_dumpf(line, out, JSON_COMPACT) != 0 || fputc('\n', out) == EOF)
-        die("%s: cannot write document %llu of %s: %s", name, (unsigned long long)doc->index, doc->path,
-            strerror(errno));
-    json_decref(line);
 }
 
 static void run(Filter *f, const char *const *path, size_t n, CorpusOptions options, FILE *out, const char *name)
@@ -102,8 +92,10 @@ static void run(Filter *f, const char *const *path, size_t n, CorpusOptions opti
     while (corpus_next(r, &doc)) {
         const char *kept;
         size_t n_kept;
-        if (filter_document(f, doc.text, doc.n_bytes, doc.path, doc.index, &kept, &n_kept) && out)
-            write_kept(out, name, kept, n_kept, &doc);
+        if (filter_document(f, doc.text, doc.n_bytes, doc.path, doc.index, &kept, &n_kept) && out &&
+            !corpus_write_json(out, kept, n_kept, doc.path, doc.index))
+            die("%s: cannot write document %llu of %s: %s", name, (unsigned long long)doc.index, doc.path,
+                strerror(errno));
     }
     CorpusCounts counts = corpus_counts(r);
     corpus_print(&counts, stdout);
@@ -141,6 +133,8 @@ int main(int argc, char **argv)
     if (o.bad_words) filter_bad_words(f, o.bad_words);
     FILE *out = NULL;
     if (o.out) {
+        if (!corpus_is_jsonl(o.out) || corpus_is_packed(o.out))
+            die("filter: --out: '%s' (plain JSONL is written: let the name end in .jsonl)", o.out);
         partial = malloc(strlen(o.out) + 5);
         if (!partial) die("filter: no memory");
         sprintf(partial, "%s.tmp", o.out);

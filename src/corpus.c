@@ -1,150 +1,164 @@
-// corpus: small inputs become a list of documents in memory, for the split. corpus_reader.c reads large ones.
+// corpus: documents kept on disk, so that they can be seen twice; and their split. corpus_reader.c reads them.
 //
-// Invariant: documents are the bytes of the files, in order, nothing added or changed; only separators and
-// documents of nothing but white space are left out.
+// Invariant: what is read back are the bytes that were added, in their order; nothing depends on when or by which
+// thread. Document i lies between end[i - 1] and end[i] of one file without a name.
+//
+// Why keep them at all: the split needs the sizes of all documents before the first one is used, a tokenizer is
+// trained before anything is encoded, and duplicates are compared long after they were read. Standard input cannot be
+// read again, and a packed file not from its middle. Rejected: memory (a corpus is larger), reading places of plain
+// files and spooling only the others (two paths to test, and a file that changes meanwhile), and mapping the file
+// (a disk that fails would kill the program).
 //
 // The split. Training text must not help to predict the validation text, so the validation part is one
 // stretch at the end, not documents drawn at random, and tokenizers are trained on the first part alone. With
 // one document of n bytes the cut is at byte floor(n (1 - fraction)), moved back to the start of a character.
-//
-// Files are read whole. Rejected: mapping them (a file that shrinks meanwhile would kill the program) and
-// streaming: the split needs the sizes of all documents before the first one is used.
-#define _GNU_SOURCE // memmem
 #include "corpus.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "check.h"
+#include "stream.h"
 #include "words.h"
 
-static bool is_blank(const char *text, size_t n)
+struct CorpusStore {
+    FILE *f;
+    uint64_t *end; // (n), bytes of the file
+    size_t n, cap;
+    char folder[PATH_MAX];
+};
+
+static uint64_t start_of(const CorpusStore *s, size_t i)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!strchr(" \t\r\n\f\v", text[i]) || !text[i]) return false;
+    return i ? s->end[i - 1] : 0;
+}
+
+CorpusStore *corpus_store_open(const char *folder)
+{
+    CorpusStore *s = calloc(1, sizeof *s);
+    char path[PATH_MAX + 32];
+    if (!s) die("memory: no room for a store of documents");
+    if (!folder) folder = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    snprintf(s->folder, sizeof s->folder, "%s", folder);
+    snprintf(path, sizeof path, "%s/corpus_XXXXXX", s->folder);
+    int fd = mkstemp(path);
+    if (fd < 0) die("%s: no temporary file: %s (name a folder that can be written to)", s->folder, strerror(errno));
+    unlink(path);
+    s->f = fdopen(fd, "r+b");
+    if (!s->f || setvbuf(s->f, NULL, _IOFBF, 1 << 20) != 0) die("memory: no room for a store of documents");
+    return s;
+}
+
+void corpus_store_add(CorpusStore *s, const void *bytes, size_t n_bytes)
+{
+    if (fwrite(bytes, 1, n_bytes, s->f) != n_bytes)
+        die("%s: temporary file: %s (name a folder with more room)", s->folder, strerror(errno));
+    s->end = words_grow(s->end, &s->cap, s->n + 1, sizeof *s->end);
+    s->end[s->n] = start_of(s, s->n) + n_bytes;
+    s->n++;
+}
+
+void corpus_store_finish(CorpusStore *s)
+{
+    if (fflush(s->f) != 0) die("%s: temporary file: %s (name a folder with more room)", s->folder, strerror(errno));
+}
+
+size_t corpus_store_count(const CorpusStore *s)
+{
+    return s->n;
+}
+
+uint64_t corpus_store_bytes(const CorpusStore *s)
+{
+    return start_of(s, s->n);
+}
+
+size_t corpus_store_size(const CorpusStore *s, size_t i)
+{
+    return (size_t)(s->end[i] - start_of(s, i));
+}
+
+static bool read_at(const CorpusStore *s, uint64_t at, char *out, size_t n)
+{
+    for (size_t got = 0; got < n;) {
+        ssize_t k = pread(fileno(s->f), out + got, n - got, (off_t)(at + got));
+        if (k < 0 && errno == EINTR) continue;
+        if (k == 0) errno = EIO; // shorter than what was written
+        if (k <= 0) return false;
+        got += (size_t)k;
+    }
     return true;
 }
 
-static void add_doc(Corpus *corpus, const char *text, size_t n)
+bool corpus_store_read(const CorpusStore *s, size_t i, void *out)
 {
-    if (is_blank(text, n)) return;
-    corpus->doc = words_grow(corpus->doc, &corpus->cap_docs, corpus->n_docs + 1, sizeof *corpus->doc);
-    corpus->doc[corpus->n_docs++] = (CorpusDoc){text, n};
-    corpus->n_bytes += n;
+    return read_at(s, start_of(s, i), out, corpus_store_size(s, i));
 }
 
-CorpusFile corpus_read(const char *path)
-{
-    CorpusFile file = {.path = strdup(path)};
-    size_t cap = 0;
-    FILE *f = fopen(path, "rb");
-    struct stat st;
-    if (!file.path) die("memory: no room for a file name");
-    if (!f || fstat(fileno(f), &st) != 0) die("%s: %s", path, strerror(errno));
-    file.buffer = words_grow(NULL, &cap, (size_t)st.st_size + 2, 1);
-    for (size_t k; (k = fread(file.buffer + file.n_bytes, 1, cap - file.n_bytes, f)) > 0;) {
-        file.n_bytes += k;
-        file.buffer = words_grow(file.buffer, &cap, file.n_bytes + 2, 1); // a pipe, or a file that grows
-    }
-    if (ferror(f)) die("%s: %s", path, strerror(errno));
-    fclose(f);
-    return file;
-}
-
-static void add_file(Corpus *corpus, const char *path, const char *separator)
-{
-    CorpusFile file = corpus_read(path);
-    corpus->file = words_grow(corpus->file, &corpus->cap_files, corpus->n_files + 1, sizeof *corpus->file);
-    corpus->file[corpus->n_files++] = file;
-    size_t n_separator = strlen(separator);
-    const char *at = file.buffer, *end = file.buffer + file.n_bytes;
-    for (const char *next; n_separator && (next = memmem(at, (size_t)(end - at), separator, n_separator));
-         at = next + n_separator)
-        add_doc(corpus, at, (size_t)(next - at));
-    add_doc(corpus, at, (size_t)(end - at));
-}
-
-static int visible(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
-static int by_bytes(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name); // not alphasort, which follows the locale
-}
-
-void corpus_add(Corpus *corpus, const char *path, const char *separator)
-{
-    size_t n_docs = corpus->n_docs, n_files = corpus->n_files;
-    struct stat st;
-    if (stat(path, &st) != 0)
-        die("%s: %s (the input is a text file, or a folder of them)", path, strerror(errno));
-    if (!S_ISDIR(st.st_mode)) {
-        add_file(corpus, path, separator);
-    } else {
-        struct dirent **entry;
-        int n = scandir(path, &entry, visible, by_bytes);
-        if (n < 0) die("%s: %s", path, strerror(errno));
-        for (int i = 0; i < n; i++) {
-            char *inside = malloc(strlen(path) + strlen(entry[i]->d_name) + 2);
-            if (!inside) die("memory: no room for a file name");
-            sprintf(inside, "%s/%s", path, entry[i]->d_name);
-            if (stat(inside, &st) == 0 && S_ISREG(st.st_mode)) add_file(corpus, inside, separator);
-            free(inside);
-            free(entry[i]);
-        }
-        free(entry);
-    }
-    if (corpus->n_docs == n_docs)
-        die("%s: no text in it (%zu files, all empty or white space)", path, corpus->n_files - n_files);
-}
-
-// Makes a border between documents inside document i, `at` bytes from its start; 0 < at < its size.
-static void cut_doc(Corpus *corpus, size_t i, size_t at)
-{
-    corpus->doc = words_grow(corpus->doc, &corpus->cap_docs, corpus->n_docs + 1, sizeof *corpus->doc);
-    memmove(corpus->doc + i + 1, corpus->doc + i, (corpus->n_docs - i) * sizeof *corpus->doc);
-    corpus->n_docs++;
-    corpus->doc[i].n_bytes = at;
-    corpus->doc[i + 1].text += at;
-    corpus->doc[i + 1].n_bytes -= at;
-}
-
-size_t corpus_split(Corpus *corpus, double fraction)
+size_t corpus_store_split(CorpusStore *s, double fraction)
 {
     if (!(fraction >= 0 && fraction < 1)) die("validation part: %g (a number from 0 to below 1)", fraction);
-    if (fraction == 0) return corpus->n_docs;
-    uint64_t cut = (uint64_t)((double)corpus->n_bytes * (1 - fraction)), start = 0,
-             last = corpus->n_bytes - cut;
+    if (fraction == 0) return s->n;
+    uint64_t n_bytes = corpus_store_bytes(s), cut = (uint64_t)((double)n_bytes * (1 - fraction)), last = n_bytes - cut;
     size_t i = 0; // the document that holds byte `cut`
-    while (i + 1 < corpus->n_docs && start + corpus->doc[i].n_bytes <= cut) start += corpus->doc[i++].n_bytes;
-    uint64_t before = cut - start, after = start + corpus->doc[i].n_bytes - cut; // to the two borders
+    while (i + 1 < s->n && s->end[i] <= cut) i++;
+    uint64_t start = start_of(s, i), before = cut - start, after = s->n ? s->end[i] - cut : 0; // to the two borders
     if (i > 0 && before <= after && 2 * before <= last) return i;
-    if (i + 1 < corpus->n_docs && after < before && 2 * after <= last) return i + 1;
+    if (i + 1 < s->n && after < before && 2 * after <= last) return i + 1;
     if (i > 0 && 2 * before <= last) return i;
-    const char *text = corpus->doc[i].text;
-    uint64_t at = before;
-    for (int k = 0; k < 3 && at > 0 && ((uint8_t)text[at] & 0xC0) == 0x80; k++) at--;
-    if (at == 0 || at >= corpus->doc[i].n_bytes)
+    char at_cut[4] = {0}; // the bytes up to `cut`, which is one of them
+    uint64_t at = before, from = before < 3 ? 0 : before - 3;
+    if (after > 0 && !read_at(s, start + from, at_cut, (size_t)(before - from + 1)))
+        die("%s: temporary file: %s", s->folder, strerror(errno));
+    for (int k = 0; k < 3 && at > 0 && ((uint8_t)at_cut[at - from] & 0xC0) == 0x80; k++) at--;
+    if (at == 0 || after == 0)
         die("validation part: %g of %llu bytes leaves nothing on one side (more text, or another part)",
-            fraction, (unsigned long long)corpus->n_bytes);
-    cut_doc(corpus, i, at);
+            fraction, (unsigned long long)n_bytes);
+    s->end = words_grow(s->end, &s->cap, s->n + 1, sizeof *s->end);
+    memmove(s->end + i + 1, s->end + i, (s->n - i) * sizeof *s->end);
+    s->end[i] = start + at;
+    s->n++;
     return i + 1;
 }
 
-void corpus_free(Corpus *corpus)
+void corpus_store_close(CorpusStore *s)
 {
-    for (size_t i = 0; i < corpus->n_files; i++) {
-        free(corpus->file[i].path);
-        free(corpus->file[i].buffer);
+    if (!s) return;
+    fclose(s->f); // only read since it was finished
+    free(s->end);
+    free(s);
+}
+
+char *corpus_read(const char *path, size_t *n_bytes)
+{
+    Stream *stream = stream_open(path, 1 << 20);
+    char *text = NULL;
+    size_t n = 0, cap = 0;
+    for (;;) {
+        text = words_grow(text, &cap, n + (1 << 16), 1);
+        size_t k = stream_read(stream, text + n, cap - n - 1);
+        if (k == 0) break;
+        n += k;
     }
-    free(corpus->file);
-    free(corpus->doc);
-    *corpus = (Corpus){0};
+    stream_close(stream);
+    text[n] = 0;
+    *n_bytes = n;
+    return text;
+}
+
+bool corpus_write_json(FILE *out, const char *text, size_t n, const char *source, uint64_t index)
+{
+    // A file name may be anything.
+    json_t *line = json_pack("{s:s%, s:s, s:I}", "text", text, n, "source", source, "index", (json_int_t)index);
+    if (!line) line = json_pack("{s:s%, s:I}", "text", text, n, "index", (json_int_t)index);
+    if (!line) errno = ENOMEM;
+    bool ok = line && json_dumpf(line, out, JSON_COMPACT) == 0 && fputc('\n', out) != EOF;
+    json_decref(line);
+    return ok;
 }

@@ -1,7 +1,7 @@
-// corpus: documents in files of several formats, one after another or as a list that is split. Layer 0.
+// corpus: documents in files of several formats, one after another, kept on disk, and split. Layer 0.
 //
-// corpus_open and corpus_next read a corpus of any size in bounded memory, as valid UTF-8. corpus_add puts small
-// inputs into memory as they are, for corpus_split.
+// corpus_open and corpus_next read a corpus of any size in bounded memory, as valid UTF-8. What has to be seen twice
+// (a split, duplicates) goes through a CorpusStore.
 #ifndef CORPUS_H
 #define CORPUS_H
 #include <stdbool.h>
@@ -34,10 +34,12 @@ typedef struct {
 typedef struct {
     const char *text; // (n_bytes) valid UTF-8 without NUL, not 0-terminated; until the next call
     size_t n_bytes;
-    const char *path; // the file
+    const char *json; // (n_json) JSONL: its whole line, valid UTF-8, not 0-terminated; text: NULL
+    size_t n_json;
+    const char *path; // the file; until corpus_close
     uint64_t index;   // of the document in its file, from 0, of those that are given
-    uint64_t line;    // JSONL: from 1; text: 0
-    uint64_t offset;  // where it starts in the unpacked file, in bytes
+    uint64_t line;    // where it starts in the unpacked file, from 1
+    uint64_t offset;  // the same in bytes, from 0
 } CorpusRecord;
 
 typedef struct {
@@ -48,6 +50,11 @@ typedef struct {
     uint64_t too_long;             // text: cut after max_bytes; JSONL: lines left out
 } CorpusCounts;
 
+typedef struct {
+    const char *path;
+    uint64_t n_bytes, hash[2]; // unpacked; XXH3, the high half of its 128 bits first
+} CorpusFile;
+
 typedef struct CorpusReader CorpusReader;
 
 // Files, folders (every file inside, at any depth, in the order of the bytes of their names at each level; no names
@@ -57,9 +64,13 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
 // False after the last document. Dies on a file that cannot be read or is damaged (see stream.h).
 bool corpus_next(CorpusReader *r, CorpusRecord *out);
 CorpusCounts corpus_counts(const CorpusReader *r); // so far
+// The files that have been read to their ends, *n of them; so *n is also the number of the one being read.
+const CorpusFile *corpus_files(const CorpusReader *r, size_t *n);
 void corpus_close(CorpusReader *r);                // NULL is allowed
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
 CorpusFormat corpus_format(const char *name); // "auto", "text", "jsonl"; dies on any other
+bool corpus_is_jsonl(const char *path);       // by its name, as CORPUS_AUTO
+bool corpus_is_packed(const char *path);      // by its name: .gz or .zst
 
 // A source of a mixture: what to read, and its share.
 typedef struct {
@@ -79,41 +90,32 @@ typedef struct {
 CorpusSources corpus_sources(const char *path);
 void corpus_sources_free(CorpusSources *sources);
 
-// ---- a list in memory, and its split ----
-typedef struct {
-    const char *text; // in a buffer of the corpus; not 0-terminated
-    size_t n_bytes;
-} CorpusDoc;
+// ---- documents kept, and their split (corpus.c) ----
+typedef struct CorpusStore CorpusStore;
 
-typedef struct {
-    char *path, *buffer;
-    size_t n_bytes;
-} CorpusFile;
-
-typedef struct {
-    CorpusDoc *doc; // (n_docs), in the order of the input
-    size_t n_docs, cap_docs;
-    CorpusFile *file;
-    size_t n_files, cap_files;
-    uint64_t n_bytes; // of all documents
-} Corpus;             // starts as {0}
-
-// The whole of one file (or pipe); free path and buffer. Dies when it cannot be read.
-CorpusFile corpus_read(const char *path);
-
-// Adds a file, or every regular file of a folder in the order of their names (not those that start with a
-// dot, and not the folders inside). A file is one document, or several with `separator` between them; the
-// separator itself is dropped, and so are documents of nothing but white space. Dies when a path cannot be
-// read or has no text.
-void corpus_add(Corpus *corpus, const char *path, const char *separator);
-
+// A file without a name in `folder` (NULL: $TMPDIR, else /tmp), as large as what is added; nothing is left of it when
+// the program ends, however it ends. In memory: 8 bytes a document. Adding dies when the disk is full.
+CorpusStore *corpus_store_open(const char *folder);
+void corpus_store_add(CorpusStore *s, const void *bytes, size_t n_bytes);
+// Ends the adding; everything below comes after it.
+void corpus_store_finish(CorpusStore *s);
+size_t corpus_store_count(const CorpusStore *s);
+uint64_t corpus_store_bytes(const CorpusStore *s);          // of all documents
+size_t corpus_store_size(const CorpusStore *s, size_t i);   // of document i
+// Document i, in any order and from any number of threads. False, with errno, when the disk fails.
+bool corpus_store_read(const CorpusStore *s, size_t i, void *out);
 // Cuts off the last `fraction` (0 to 1) of the bytes and returns the number of the first document that lies
 // after the cut. The cut moves to the nearest border between documents when that changes the last part by at
 // most a half of itself; else it goes through a document, which becomes two, before the first byte of a UTF-8
 // character.
-size_t corpus_split(Corpus *corpus, double fraction);
+size_t corpus_store_split(CorpusStore *s, double fraction);
+void corpus_store_close(CorpusStore *s); // NULL is allowed
 
-void corpus_free(Corpus *corpus);
+// ---- one file ----
+// The unpacked content of a file ("-": standard input) as it is, with a 0 behind; free() it. Dies as stream_open.
+char *corpus_read(const char *path, size_t *n_bytes);
+// A line of JSONL: text (n bytes of valid UTF-8), source (left out when it is not UTF-8), index. False: errno.
+bool corpus_write_json(FILE *out, const char *text, size_t n, const char *source, uint64_t index);
 
 #ifdef __cplusplus
 }

@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include "check.h"
 #include "corpus.h"
@@ -32,21 +33,26 @@
 
 enum { LOGGED = 10, DEPTH = 64 };
 
+typedef struct {
+    char *bytes;
+    size_t cap;
+} Decoded;
+
 struct CorpusReader {
     CorpusOptions opt;
     CorpusCounts counts;
-    char **path; // (n_paths): the files
-    size_t n_paths, cap_paths, at_path;
+    CorpusFile *file; // (n_files), of which at_file are read
+    size_t n_files, cap_files, at_file;
+    XXH3_state_t *hash;
     // The open file. buffer[start, n) is read and not yet given; no separator begins in buffer[start, scanned).
     Stream *stream;
     bool jsonl, ended;
     char *buffer; // (cap)
     size_t cap, start, scanned, n;
     uint64_t offset; // of buffer[start] in the unpacked file
-    uint64_t dropped; // bytes taken out of the current document because it is too long
+    uint64_t dropped, dropped_lines; // bytes taken out of the current document because it is too long
     uint64_t line, index;
-    char *decoded; // backs the record's text when that is not the buffer's
-    size_t cap_decoded;
+    Decoded line_decoded, text_decoded; // back the record when that is not the buffer's
     json_t *json;
 };
 
@@ -61,8 +67,9 @@ CorpusFormat corpus_format(const char *name)
 // ---- the files
 static void add_path(CorpusReader *r, const char *path)
 {
-    r->path = words_grow(r->path, &r->cap_paths, r->n_paths + 1, sizeof *r->path);
-    if (!(r->path[r->n_paths++] = strdup(path))) die("memory: no room for a file name");
+    r->file = words_grow(r->file, &r->cap_files, r->n_files + 1, sizeof *r->file);
+    r->file[r->n_files] = (CorpusFile){.path = strdup(path)};
+    if (!r->file[r->n_files++].path) die("memory: no room for a file name");
 }
 
 static int visible(const struct dirent *entry)
@@ -96,7 +103,7 @@ static void add_folder(CorpusReader *r, const char *path, int depth)
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options)
 {
     CorpusReader *r = calloc(1, sizeof *r);
-    if (!r) die("memory: no room for a reader");
+    if (!r || !(r->hash = XXH3_createState())) die("memory: no room for a reader");
     r->opt = options;
     if (!r->opt.field) r->opt.field = "text";
     if (!r->opt.max_bytes) r->opt.max_bytes = 64 << 20;
@@ -118,12 +125,23 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
     return r;
 }
 
-static bool is_jsonl(const char *path)
+// The bytes of a name without .gz or .zst.
+static size_t unpacked_name(const char *path)
+{
+    size_t n = strlen(path);
+    if (n > 3 && strcmp(path + n - 3, ".gz") == 0) return n - 3;
+    return n > 4 && strcmp(path + n - 4, ".zst") == 0 ? n - 4 : n;
+}
+
+bool corpus_is_packed(const char *path)
+{
+    return path[unpacked_name(path)] != 0;
+}
+
+bool corpus_is_jsonl(const char *path)
 {
     const char *ends[] = {".jsonl", ".ndjson", ".json"};
-    size_t n = strlen(path);
-    if (n > 3 && strcmp(path + n - 3, ".gz") == 0) n -= 3;
-    else if (n > 4 && strcmp(path + n - 4, ".zst") == 0) n -= 4;
+    size_t n = unpacked_name(path);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t k = strlen(ends[i]);
         if (n > k && memcmp(path + n - k, ends[i], k) == 0) return true;
@@ -147,16 +165,20 @@ static void fill(CorpusReader *r)
     if (k == 0) r->ended = true;
     r->n += k;
     r->counts.bytes_in += k;
+    r->file[r->at_file].n_bytes += k;
+    XXH3_128bits_update(r->hash, r->buffer + r->n - k, k);
 }
 
 static bool open_next(CorpusReader *r)
 {
-    if (r->at_path == r->n_paths) return false;
-    const char *path = r->path[r->at_path];
+    if (r->at_file == r->n_files) return false;
+    const char *path = r->file[r->at_file].path;
     r->stream = stream_open(path, r->opt.read_bytes);
-    r->jsonl = r->opt.format == CORPUS_JSONL || (r->opt.format == CORPUS_AUTO && is_jsonl(path));
+    r->jsonl = r->opt.format == CORPUS_JSONL || (r->opt.format == CORPUS_AUTO && corpus_is_jsonl(path));
     r->start = r->scanned = r->n = 0;
-    r->offset = r->dropped = r->line = r->index = 0;
+    r->offset = r->index = 0;
+    r->line = 1;
+    XXH3_128bits_reset(r->hash);
     r->ended = false;
     r->counts.files++;
     while (r->n < 3 && !r->ended) fill(r);
@@ -166,6 +188,22 @@ static bool open_next(CorpusReader *r)
         r->counts.bom++;
     }
     return true;
+}
+
+static void close_file(CorpusReader *r)
+{
+    XXH128_hash_t h = XXH3_128bits_digest(r->hash);
+    stream_close(r->stream);
+    r->stream = NULL;
+    r->file[r->at_file].hash[0] = h.high64;
+    r->file[r->at_file++].hash[1] = h.low64;
+}
+
+static uint64_t count_lines(const char *text, size_t n)
+{
+    uint64_t lines = 0;
+    for (size_t i = 0; i < n; i++) lines += text[i] == '\n';
+    return lines;
 }
 
 // A line that is `line`, at or after buffer[scanned]; *length with its end. Documents begin where lines do. While the
@@ -217,6 +255,7 @@ static bool next_raw(CorpusReader *r, char **text, size_t *n_bytes, size_t *n_us
         size_t before = r->scanned - r->start, last = r->scanned - (before < 2 ? before : 2);
         if (last > r->start + max) {
             size_t cut = last - (r->start + max);
+            r->dropped_lines += count_lines(r->buffer + r->start + max, cut);
             memmove(r->buffer + r->start + max, r->buffer + last, r->n - last);
             r->n -= cut, r->scanned -= cut, r->dropped += cut;
         }
@@ -226,25 +265,25 @@ static bool next_raw(CorpusReader *r, char **text, size_t *n_bytes, size_t *n_us
 
 // ---- decoded documents
 // Ill-formed sequences and NUL become U+FFFD. Returns the text, *n its new length; copies only where it must.
-static const char *decode(CorpusReader *r, const char *text, size_t *n_bytes)
+static const char *decode(CorpusReader *r, Decoded *d, const char *text, size_t *n_bytes)
 {
     size_t n = *n_bytes, length = 0, o = 0, at = 0, bad = utf8_invalid(text, n, 0, &length);
     if (bad == n && !memchr(text, 0, n)) return text;
     while (at < n) {
         const char *nul = memchr(text + at, 0, bad - at);
         size_t stop = nul ? (size_t)(nul - text) : bad;
-        r->decoded = words_grow(r->decoded, &r->cap_decoded, o + (n - at) + 3, 1);
-        memcpy(r->decoded + o, text + at, stop - at);
+        d->bytes = words_grow(d->bytes, &d->cap, o + (n - at) + 3, 1);
+        memcpy(d->bytes + o, text + at, stop - at);
         o += stop - at;
         if ((at = stop) == n) break;
-        memcpy(r->decoded + o, "\xEF\xBF\xBD", 3);
+        memcpy(d->bytes + o, "\xEF\xBF\xBD", 3);
         o += 3;
         at += nul ? 1 : length;
         if (nul) r->counts.nul++;
         else r->counts.bad_utf8++, bad = utf8_invalid(text, n, at, &length);
     }
     *n_bytes = o;
-    return r->decoded;
+    return d->bytes;
 }
 
 // The last character of text (n) may be cut in two: the length without it.
@@ -263,7 +302,7 @@ static size_t whole_characters(const char *text, size_t n)
 
 static void bad_line(CorpusReader *r, const char *why)
 {
-    const char *path = r->path[r->at_path];
+    const char *path = r->file[r->at_file].path;
     char clean[200];
     snprintf(clean, sizeof clean, "%s", why);
     for (char *c = clean; *c; c++)
@@ -277,11 +316,13 @@ static void bad_line(CorpusReader *r, const char *why)
 }
 
 // The field of a line of JSON; NULL when the line has none to give.
-static const char *parse_line(CorpusReader *r, const char *text, size_t *n_bytes)
+static const char *parse_line(CorpusReader *r, const char *text, size_t *n_bytes, CorpusRecord *out)
 {
     char why[200];
     json_error_t error;
-    text = decode(r, text, n_bytes);
+    text = decode(r, &r->line_decoded, text, n_bytes);
+    out->json = text;
+    out->n_json = *n_bytes;
     json_decref(r->json);
     r->json = json_loadb(text, *n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     json_t *field = json_object_get(r->json, r->opt.field);
@@ -313,9 +354,9 @@ static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
         r->counts.too_long++;
         bad_line(r, "the line is too long to be read");
     }
-    if (r->jsonl && (too_long || !(text = parse_line(r, text, &n)))) return false;
+    if (r->jsonl && (too_long || !(text = parse_line(r, text, &n, out)))) return false;
     if (too_long) n = whole_characters(text, r->opt.max_bytes);
-    text = decode(r, text, &n);
+    text = decode(r, &r->text_decoded, text, &n);
     if (n > r->opt.max_bytes) n = utf8_border(text, n, r->opt.max_bytes), too_long = true;
     if (is_blank(text, n)) {
         r->counts.empty += n > 0; // two separators in a row are no document
@@ -335,21 +376,26 @@ bool corpus_next(CorpusReader *r, CorpusRecord *out)
         if (!r->stream && !open_next(r)) return false;
         char *text;
         size_t n, n_used;
-        r->dropped = 0;
+        r->dropped = r->dropped_lines = 0;
         if (!next_raw(r, &text, &n, &n_used)) {
-            stream_close(r->stream);
-            r->stream = NULL;
-            r->at_path++;
+            close_file(r);
             continue;
         }
-        const char *path = r->path[r->at_path];
-        *out = (CorpusRecord){.path = path, .index = r->index, .line = r->jsonl ? ++r->line : 0, .offset = r->offset};
+        const char *path = r->file[r->at_file].path;
+        *out = (CorpusRecord){.path = path, .index = r->index, .line = r->line, .offset = r->offset};
         r->offset += n_used + r->dropped;
         bool given = give(r, text, n, out);
+        r->line += count_lines(text, n_used) + r->dropped_lines;
         if (!given) continue;
         r->index++;
         return true;
     }
+}
+
+const CorpusFile *corpus_files(const CorpusReader *r, size_t *n)
+{
+    *n = r->at_file;
+    return r->file;
 }
 
 CorpusCounts corpus_counts(const CorpusReader *r)
@@ -360,12 +406,14 @@ CorpusCounts corpus_counts(const CorpusReader *r)
 void corpus_close(CorpusReader *r)
 {
     if (!r) return;
-    for (size_t i = 0; i < r->n_paths; i++) free(r->path[i]);
-    free(r->path);
+    for (size_t i = 0; i < r->n_files; i++) free((char *)r->file[i].path);
+    free(r->file);
+    XXH3_freeState(r->hash);
     stream_close(r->stream);
     json_decref(r->json);
     free(r->buffer);
-    free(r->decoded);
+    free(r->line_decoded.bytes);
+    free(r->text_decoded.bytes);
     free(r);
 }
 

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -51,6 +52,46 @@ static int teardown(void **state)
     return system(command);
 }
 
+// What corpus_next gives beside the text: lines of JSON, and files with the XXH3 of their content.
+static void test_lines_and_files(void **state)
+{
+    (void)state;
+    const char text[] = "{\"id\": 1, \"text\": \"a\\u0000\"}\r\n  \n{\"text\": \"\\u0000\xFF\", \"x\": \"y\"}";
+    const char *path[] = {put("a.jsonl", text, sizeof text - 1), put("b.txt", "", 0),
+                          put("c.txt", "\xEF\xBB\xBF" "c", 4)};
+    const char *line[] = {"{\"id\": 1, \"text\": \"a\\u0000\"}\r",
+                          "{\"text\": \"\\u0000\xEF\xBF\xBD\", \"x\": \"y\"}", NULL};
+    const char *words[] = {"a\xEF\xBF\xBD", "\xEF\xBF\xBD\xEF\xBF\xBD", "c"};
+    for (size_t reads = 1; reads < 100; reads *= 7) {
+        CorpusReader *r = corpus_open(path, 3, (CorpusOptions){.read_bytes = reads});
+        CorpusRecord doc;
+        size_t n_files;
+        for (int i = 0; i < 3; i++) {
+            assert_true(corpus_next(r, &doc));
+            assert_int_equal(doc.n_bytes, strlen(words[i]));
+            assert_memory_equal(doc.text, words[i], doc.n_bytes);
+            assert_int_equal(doc.line, i == 1 ? 3 : 1);
+            if (!line[i]) assert_null(doc.json);
+            else {
+                assert_int_equal(doc.n_json, strlen(line[i]));
+                assert_memory_equal(doc.json, line[i], doc.n_json);
+            }
+            const CorpusFile *file = corpus_files(r, &n_files);
+            assert_int_equal(n_files, i < 2 ? 0 : 2);
+            assert_string_equal(file[n_files].path, doc.path);
+        }
+        assert_false(corpus_next(r, &doc));
+        const CorpusFile *file = corpus_files(r, &n_files);
+        assert_int_equal(n_files, 3);
+        XXH128_hash_t h = XXH3_128bits(text, sizeof text - 1), empty = XXH3_128bits("", 0);
+        assert_int_equal(file[0].n_bytes, sizeof text - 1);
+        assert_true(file[0].hash[0] == h.high64 && file[0].hash[1] == h.low64);
+        assert_true(file[1].n_bytes == 0 && file[1].hash[0] == empty.high64 && file[1].hash[1] == empty.low64);
+        assert_int_equal(file[2].n_bytes, 4);
+        corpus_close(r);
+    }
+}
+
 // Everything that a reader gives, written down: "[index line offset:text]" a document, then the counts.
 static size_t dump(const char *path, CorpusOptions options, char *out, size_t room)
 {
@@ -90,25 +131,25 @@ static void expect(const char *path, CorpusOptions options, const char *want)
 static void test_text(void **state)
 {
     (void)state;
-    expect(put("a.txt", "one\n\ntwo", 8), TEXT(.separator = NULL), "[0 0 0:one\n\ntwo]" NONE);
+    expect(put("a.txt", "one\n\ntwo", 8), TEXT(.separator = NULL), "[0 1 0:one\n\ntwo]" NONE);
     expect(put("e.txt", "", 0), TEXT(.separator = NULL), NONE);
     expect(put("s.txt", "ab<|x|>cd<|x<|x|>\n<|x|>ef", 25), TEXT(.separator = "<|x|>"),
-           "[0 0 0:ab][1 0 7:cd<|x][2 0 23:ef] utf8=0 nul=0 bom=0 bad=0 empty=1 long=0");
+           "[0 1 0:ab][1 1 7:cd<|x][2 2 23:ef] utf8=0 nul=0 bom=0 bad=0 empty=1 long=0");
     expect(put("l.txt", "---\na---\n---x\n---\r\nb\n---", 24), TEXT(.line = "---"),
-           "[0 0 4:a---\n---x\n][1 0 19:b\n]" NONE);
-    expect(put("b.txt", "\n\na\nb\r\n\r\nc\n\n", 12), TEXT(.line = ""), "[0 0 2:a\nb\r\n][1 0 9:c\n]" NONE);
+           "[0 2 4:a---\n---x\n][1 5 19:b\n]" NONE);
+    expect(put("b.txt", "\n\na\nb\r\n\r\nc\n\n", 12), TEXT(.line = ""), "[0 3 2:a\nb\r\n][1 6 9:c\n]" NONE);
     expect(put("bom.txt", "\xEF\xBB\xBF" "a\xEF\xBB\xBF", 7), TEXT(.separator = NULL),
-           "[0 0 3:a\xEF\xBB\xBF] utf8=0 nul=0 bom=1 bad=0 empty=0 long=0");
+           "[0 1 3:a\xEF\xBB\xBF] utf8=0 nul=0 bom=1 bad=0 empty=0 long=0");
     expect(put("nul.txt", "a\0b", 3), TEXT(.separator = NULL),
-           "[0 0 0:a\xEF\xBF\xBD" "b] utf8=0 nul=1 bom=0 bad=0 empty=0 long=0");
+           "[0 1 0:a\xEF\xBF\xBD" "b] utf8=0 nul=1 bom=0 bad=0 empty=0 long=0");
     // Too long: 5 bytes stay, back to a whole character; the next document is found.
     expect(put("t.txt", "1234\xC3\xA4" "567890|ab|1234567", 23), TEXT(.separator = "|", .max_bytes = 5),
-           "[0 0 0:1234][1 0 13:ab][2 0 16:12345] utf8=0 nul=0 bom=0 bad=0 empty=0 long=2");
+           "[0 1 0:1234][1 1 13:ab][2 1 16:12345] utf8=0 nul=0 bom=0 bad=0 empty=0 long=2");
     expect(put("tl.txt", "123456789\n\nab\n", 14), TEXT(.line = "", .max_bytes = 4),
-           "[0 0 0:1234][1 0 11:ab\n] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
+           "[0 1 0:1234][1 3 11:ab\n] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
     // A line end among the bytes that go must not make the next \r\n an empty line.
     expect(put("tr.txt", "123\n56789\r\nab\r\n\r\ncd", 19), TEXT(.line = "", .max_bytes = 4),
-           "[0 0 0:123\n][1 0 17:cd] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
+           "[0 1 0:123\n][1 5 17:cd] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
 }
 
 // Bytes, and how many U+FFFD they become: the maximal subparts of the Unicode Standard, section 3.9.
@@ -137,11 +178,11 @@ static void test_utf8(void **state)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char bytes[64], want[200];
         sprintf(bytes, "x%s", row[i].bytes);
-        sprintf(want, "[0 0 0:x%s] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", row[i].want, row[i].count);
+        sprintf(want, "[0 1 0:x%s] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", row[i].want, row[i].count);
         expect(put("u.txt", bytes, strlen(bytes)), TEXT(.separator = NULL), want);
         // In two documents, and with the separator right behind the broken sequence.
         sprintf(bytes, "x%s|y", row[i].bytes);
-        sprintf(want, "[0 0 0:x%s][1 0 %zu:y] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", row[i].want,
+        sprintf(want, "[0 1 0:x%s][1 1 %zu:y] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", row[i].want,
                 strlen(row[i].bytes) + 2, row[i].count);
         expect(put("u.txt", bytes, strlen(bytes)), TEXT(.separator = "|"), want);
     }
@@ -190,7 +231,7 @@ static void test_folder(void **state)
     put("tree/b/a.txt", "a", 1);
     put("tree/.hidden", "h", 1);
     assert_int_equal(symlink(".", in_dir("tree/loop")), 0);
-    expect(in_dir("tree"), (CorpusOptions){0}, "[0 1 0:B][0 0 0:a][0 0 0:z][0 0 0:c]" NONE);
+    expect(in_dir("tree"), (CorpusOptions){0}, "[0 1 0:B][0 1 0:a][0 1 0:z][0 1 0:c]" NONE);
     // Standard input, once as text and once packed.
     int old = dup(STDIN_FILENO);
     assert_non_null(freopen(put("in", "{\"text\":\"x\"}\n", 13), "rb", stdin));
@@ -228,7 +269,7 @@ static void test_packed(void **state)
     char text[3000], want[3200];
     for (int i = 0; i < 2000; i++) text[i] = "the cat sat on a mat\n"[(i * 7 + i / 50) % 21];
     text[0] = 'x', text[1999] = 'y';
-    sprintf(want, "[0 0 0:%.2000s]" NONE, text);
+    sprintf(want, "[0 1 0:%.2000s]" NONE, text);
     for (int kind = 0; kind < 2; kind++) { // gzip, zstd: two members or frames
         const char *name = kind ? "p.txt.zst" : "p.txt.gz";
         size_t half = kind ? ZSTD_compress(packed, sizeof packed, text, 900, 3)
@@ -252,7 +293,7 @@ static void test_packed(void **state)
     }
     size_t n = gzip("abc", 3, packed, sizeof packed);
     memset(packed + n, 0, 20);
-    expect(put("zero.gz", packed, n + 20), TEXT(.separator = NULL), "[0 0 0:abc]" NONE);
+    expect(put("zero.gz", packed, n + 20), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
     expect_die(read_all, put("plain.gz", "plain text", 10), "plain.gz: byte");
     expect_die(read_all, in_dir("missing"), "missing: cannot read");
 }
@@ -341,7 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),   cmocka_unit_test(test_utf8),   cmocka_unit_test(test_jsonl),
         cmocka_unit_test(test_folder), cmocka_unit_test(test_packed), cmocka_unit_test(test_random),
-        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_sources), cmocka_unit_test(test_lines_and_files),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

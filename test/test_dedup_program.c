@@ -42,10 +42,16 @@ static void test_files(void **state)
                          "a.jsonl b.txt"), 0);
     assert_non_null(strstr(output, "exact                   6            3            3"));
     assert_non_null(strstr(output, " documents/s "));
-    holds("keep.out", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n"
-                      "four\nlines\n<|endoftext|>");
+    holds("keep.out", "one\xEF\xBF\xBD two<|endoftext|>three<|endoftext|>four\nlines\n<|endoftext|>");
     holds("removed.out", "a.jsonl:5\nb.txt:1\nb.txt:5\n");
     holds("clusters.out", "{\"keep\":0,\"remove\":[2]}\n{\"keep\":1,\"remove\":[3]}\n{\"keep\":4,\"remove\":[5]}\n");
+    assert_int_equal(run("a.jsonl b.txt --exact --write keep.jsonl"), 0); // lines of JSON stay as they are
+    holds("keep.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n"
+                        "{\"text\":\"four\\nlines\\n\",\"source\":\"b.txt\",\"index\":1}\n");
+    assert_int_equal(run("--exact - --format jsonl --write keep.jsonl <a.jsonl"), 0);
+    holds("keep.jsonl", "{\"text\": \"one\\u0000 two\", \"id\": 1}\n{\"id\": 2, \"text\": \"three\"}\n");
+    assert_int_equal(run("b.txt --separator-line lines --exact --write keep.out"), 0);
+    holds("keep.out", "\n three<|endoftext|>four\nlines\n<|endoftext|> \n<|endoftext|>Four lines\nlines\n");
     assert_int_equal(run("--show 4 a.jsonl b.txt"), 0);
     assert_string_equal(output, "four\nlines\n\n");
     assert_int_equal(run("--separator line b.txt"), 0);
@@ -111,13 +117,20 @@ static void test_errors(void **state)
     put("utf8.jsonl", "{\"text\": \"\xff\"}\n");
     put("list.jsonl", "[1]\n");
     put("a.txt", "x");
-    complains("bad.jsonl", 1, "dedup: bad.jsonl:3: column ");
-    complains("a.txt member.jsonl", 1, "dedup: member.jsonl:2: no string \"text\" (name the member: --field)");
-    complains("twice.jsonl", 1, "dedup: twice.jsonl:1: column ");
-    complains("utf8.jsonl", 1, "dedup: utf8.jsonl:1: column ");
-    complains("list.jsonl", 1, "dedup: list.jsonl:1: no string");
-    complains("missing.jsonl", 1, "dedup: missing.jsonl: No such file or directory");
-    complains("/dev/null", 1, "dedup: /dev/null: not a file that can be read twice");
+    complains("--strict bad.jsonl", 1, "bad.jsonl:3: not JSON");
+    complains("a.txt member.jsonl --strict", 1, "member.jsonl:2: its 'text' is not a string");
+    complains("--strict twice.jsonl", 1, "twice.jsonl:1: not JSON");
+    complains("--strict list.jsonl", 1, "list.jsonl:1: not an object");
+    assert_int_equal(run("bad.jsonl member.jsonl twice.jsonl list.jsonl utf8.jsonl --exact"), 0);
+    assert_non_null(strstr(output, "bad.jsonl:4: left out: not JSON"));
+    assert_non_null(strstr(output, "5 files, 3 documents, 5 bytes of text"));
+    assert_non_null(strstr(output, "5 bad lines left out, 1 ill-formed sequences replaced\n"));
+    assert_non_null(strstr(output, "exact                   3            1            2"));
+    complains("missing.jsonl", 1, "missing.jsonl: cannot read: No such file or directory");
+    complains("a.txt --folder missing", 1, "missing: no temporary file: No such file or directory");
+    complains("a.txt --write a.jsonl.gz", 1, "a.jsonl.gz: what is written is not packed");
+    complains("a.txt --separator x --separator-line y", 2, "(choose one)");
+    complains("a.txt --format json", 1, "format: 'json': not known");
     complains("--write no/folder a.txt", 1, "dedup: no/folder.tmp: No such file or directory");
     complains("--show 9 a.txt", 1, "--show 9: there are 1 documents");
     complains("", 2, "name at least one file");

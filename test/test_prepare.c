@@ -75,11 +75,11 @@ static void expect_ok(const char *words)
 static void expect_stdout(const char *want)
 {
     size_t n = strlen(want);
-    CorpusFile f = corpus_read(in_dir("stdout"));
-    if (f.n_bytes != n || memcmp(f.buffer, want, n) != 0)
-        fail_msg("printed '%.*s', expected '%.*s'", (int)f.n_bytes, f.buffer, (int)n, want);
-    free(f.path);
-    free(f.buffer);
+    size_t n_got;
+    char *got = corpus_read(in_dir("stdout"), &n_got);
+    if (n_got != n || memcmp(got, want, n) != 0)
+        fail_msg("printed '%.*s', expected '%.*s'", (int)n_got, got, (int)n, want);
+    free(got);
 }
 
 // The text of a part, with eot as '#', must be `want`.
@@ -298,9 +298,13 @@ static void test_errors(void **state)
     expect_error("prepare tokens --out @/o", 2, "give --out and either");
     expect_error("prepare tokens --out @/o --train @/in.txt", 2, "give --out and either");
     expect_error("prepare encode @/in.txt", 2, "give --tokenizer DIR and a file");
-    expect_error("prepare tokens --out @/o --input @/no", 1, "/no: No such file");
+    expect_error("prepare tokens --out @/o --input @/no", 1, "/no: cannot read: No such file");
     expect_error("prepare tokens --out @/o --input @/empty", 1, "/empty: no text in it");
     expect_error("prepare tokens --out @/o --input @/folder", 1, "/folder: no text in it (0 files");
+    assert_int_equal(symlink("folder", in_dir("link")), 0);
+    expect_error("prepare tokens --out @/link/o --input @/folder", 1, "lies in the input folder");
+    expect_error("prepare tokens --out @/folder --input @/folder", 1, "lies in the input folder");
+    expect_error("prepare tokens --out @/folders --input @/folder", 1, "no text in it");
     expect_error("prepare tokens --out @/in.txt --input @/in.txt", 1, "/in.txt: not a folder");
     expect_error("prepare tokens --out @/in.txt/x --input @/in.txt", 1, "/in.txt/x: Not a directory");
     expect_error("prepare tokens --out /proc/x --input @/in.txt", 1, "/proc/x:");
@@ -314,8 +318,8 @@ static void test_errors(void **state)
     expect_error("prepare tokens --out @/o --input @/in.txt --pattern gpt3", 1, "pattern: 'gpt3'");
     expect_error("prepare tokens --out @/o --input @/in.txt --tokenizer @/folder", 1, "no tokenizer.json");
     expect_error("prepare encode --tokenizer @/folder @/in.txt", 1, "no tokenizer.json");
-    expect_error("prepare encode --tokenizer @/folder @/no", 1, "/no: No such file");
-    expect_error("prepare encode --tokenizer @/folder @/folder", 1, "/folder: Is a directory");
+    expect_error("prepare encode --tokenizer @/folder @/no", 1, "/no: cannot read: No such file");
+    expect_error("prepare encode --tokenizer @/folder @/folder", 1, "/folder: byte 0: Is a directory");
 }
 
 int main(void)

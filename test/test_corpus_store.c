@@ -1,0 +1,161 @@
+// Tests of the store of documents: what comes back, where it is split, and what a disk that fails leads to; and of
+// shards, where the tokens of the documents go.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+
+#include "corpus.h"
+#include "expect_die.h"
+#include "shards.h"
+
+static char dir[200];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/store.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[256];
+    snprintf(command, sizeof command, "rm -r '%s'", dir);
+    return system(command);
+}
+
+// Documents come back as they were, in any order; a disk that fails is told.
+static void test_store(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    static char text[1 << 16], back[1 << 16];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i * 2654435761u >> 11);
+    int fd = dup(STDIN_FILENO); // the number that the store's file gets
+    close(fd);
+    CorpusStore *s = corpus_store_open(dir);
+    for (size_t i = 0; i < N; i++) corpus_store_add(s, text + i, i * i % 60000);
+    corpus_store_finish(s);
+    uint64_t bytes = 0;
+    assert_int_equal(corpus_store_count(s), N);
+    for (size_t k = 0; k < N; k++) {
+        size_t i = k * 77 % N;
+        assert_int_equal(corpus_store_size(s, i), i * i % 60000);
+        assert_true(corpus_store_read(s, i, back));
+        assert_memory_equal(back, text + i, i * i % 60000);
+        bytes += i * i % 60000;
+    }
+    assert_int_equal(corpus_store_bytes(s), bytes);
+    DIR *d = opendir(dir); // nothing to be seen
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) assert_null(strstr(e->d_name, "corpus_"));
+    closedir(d);
+    assert_int_equal(ftruncate(fd, (off_t)bytes - 1), 0);
+    assert_true(corpus_store_read(s, N - 2, back));
+    errno = 0;
+    assert_false(corpus_store_read(s, N - 1, back));
+    assert_int_equal(errno, EIO);
+    corpus_store_close(s);
+}
+
+static int open_store(void *folder)
+{
+    corpus_store_close(corpus_store_open(folder));
+    return 0;
+}
+
+// The split of documents of given sizes: where the last part begins, in documents and in bytes.
+static int split(void *arg)
+{
+    const double *row = arg; // fraction, sizes, 0
+    CorpusStore *s = corpus_store_open(dir);
+    char text[1000];
+    memset(text, 'x', sizeof text);
+    for (const double *size = row + 1; *size; size++) corpus_store_add(s, text, (size_t)*size);
+    corpus_store_finish(s);
+    size_t from = corpus_store_split(s, row[0]);
+    int bytes = 0;
+    for (size_t i = 0; i < from; i++) bytes += (int)corpus_store_size(s, i);
+    int n = (int)corpus_store_count(s);
+    corpus_store_close(s);
+    return (int)from * 1000000 + n * 10000 + bytes;
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    const struct {
+        double row[6]; // as split's
+        int from, n, bytes;
+    } want[] = {
+        {{0, 10, 20}, 2, 2, 30},
+        {{0.25, 40}, 1, 2, 30},            // through the only document
+        {{0.5, 10, 10, 10, 10}, 2, 4, 20}, // at a border
+        {{0.5, 26, 30}, 1, 2, 26},         // cut 28, border 2 before it
+        {{0.5, 30, 26}, 1, 2, 30},         // and 2 behind
+        {{0.1, 50, 50}, 2, 3, 90},         // no border near: the second becomes two
+        {{0.4, 50, 50}, 1, 2, 50},         // cut 60, border 10 before: the part of 40 grows by a quarter
+        {{0.25, 60, 40, 12}, 2, 4, 84},    // cut 84, borders at 60 and 100: the part of 28 would change by 24 or 16
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        assert_int_equal(split((void *)want[i].row), want[i].from * 1000000 + want[i].n * 10000 + want[i].bytes);
+    char missing[300];
+    snprintf(missing, sizeof missing, "%s/missing", dir);
+    double nothing[] = {0.999, 5, 0}, none[] = {0.5, 0};
+    expect_die(split, nothing, "leaves nothing on one side");
+    expect_die(split, none, "leaves nothing on one side");
+    expect_die(open_store, missing, "missing: no temporary file: No such file or directory");
+}
+
+// Tokens added in pieces come back as one sequence; every file but the last is full; no old file stays behind them.
+static void test_shards(void **state)
+{
+    (void)state;
+    int32_t id[100], back;
+    char pattern[300];
+    for (int i = 0; i < 100; i++) id[i] = i * 7 % 300;
+    const struct {
+        int n, most, files;
+    } row[] = {{100, 9, 12}, {100, 100, 1}, {99, 33, 3}, {3, 1, 3}, {1, 50, 1}, {0, 5, 0}};
+    snprintf(pattern, sizeof pattern, "%s/part_*.bin", dir);
+    for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
+        Shards *s = shards_open(dir, "part", 300, DATASET_AUTO, row[r].most);
+        for (int at = 0, piece = 1; at < row[r].n; at += piece, piece = piece * 2 % 31 + 1) {
+            if (piece > row[r].n - at) piece = row[r].n - at;
+            shards_add(s, id + at, (size_t)piece);
+        }
+        assert_int_equal(shards_tokens(s), row[r].n);
+        assert_int_equal(shards_close(s), row[r].files);
+        int found = 0;
+        DIR *d = opendir(dir);
+        assert_non_null(d);
+        for (struct dirent *e; (e = readdir(d));) found += strncmp(e->d_name, "part_", 5) == 0;
+        closedir(d);
+        assert_int_equal(found, row[r].files);
+        if (!row[r].n) continue;
+        Dataset *ds = dataset_open(pattern, 300);
+        assert_int_equal(dataset_tokens(ds), row[r].n);
+        for (int i = 0; i < row[r].n; i++) {
+            dataset_span(ds, i, 1, &back);
+            assert_int_equal(back, id[i]);
+        }
+        dataset_close(ds);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_shards),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

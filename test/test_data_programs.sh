@@ -1,0 +1,277 @@
+#!/bin/bash
+# test/test_data_programs.sh: build/filter, build/dedup and build/prepare one behind the other, on a corpus that is made
+# here, packed and not: the documents that reach the shards are the ones that should, and the counts add up.
+#
+# The corpus is like a crawl: good pages, pages that are too short, pages of signs, copies with other white space, and
+# copies with another last word. Which is which is known, so every count is.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+BUILD=${BUILD:-build}
+work=$(mktemp -d "${TMPDIR:-/tmp}/data.XXXXXX") || exit 1
+failed=0
+unset OMP_NUM_THREADS
+export OMP_WAIT_POLICY=passive LC_ALL=C
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+passes() { # NAME FUNCTION: the function in a subshell, where the first command that fails ends it
+    local name=$1 status
+    shift
+    (
+        set -eE -o pipefail
+        trap 'echo "failed: $BASH_COMMAND (line ${BASH_LINENO[0]}, status $?)"' ERR
+        "$@"
+    ) >"$work/log" 2>&1
+    status=$?
+    if [ $status = 0 ]; then echo "ok $name"
+    else
+        echo "not ok $name"
+        tail -n 30 "$work/log" | sed 's/^/  /'
+        failed=1
+    fi
+}
+
+good=40 short=7 signs=5 copies=9 near=6
+all=$((good + short + signs + copies + near))
+# $1: web.jsonl (every page, as lines of JSON, with a bad line and a blank one in between), good.txt (the good pages
+# alone, as text). A page that is bad or a copy stands behind every good one until they are used up.
+make_corpus() { # FOLDER
+    awk -v good=$good -v short=$short -v signs=$signs -v copies=$copies -v near=$near -v folder="$1" '
+    function word(  k) { x = (x * 69069 + 1) % 4294967296; return w[int(x / 65536) % n + 1] }
+    function page(length_, line_end,   i, t) {
+        for (i = 1; i <= length_; i++) t = t word() (i == length_ ? "." : i % 12 == 0 ? "." line_end : " ")
+        return t
+    }
+    function put(text, kind) { printf "{\"id\": %d, \"kind\": \"%s\", \"text\": \"%s\"}\n", id++, kind, text >web }
+    BEGIN {
+        web = folder "/web.jsonl"; txt = folder "/good.txt"; x = 7
+        n = split("the of and that with have river stone water morning letter garden paper window summer mountain " \
+                  "answer evening people story children house winter market bread music silver harbour forest " \
+                  "bridge caf\303\251 \320\262\320\276\320\264\320\260", w, " ")
+        for (d = 0; d < good; d++) {
+            text = page(120, "\\n")
+            put(text, "good")
+            plain = text; gsub(/\\n/, "\n", plain)
+            printf "%s%s", plain, d < good - 1 ? "<|endoftext|>" : "" >txt
+            if (d < short) put(page(49, " "), "short")
+            if (d < signs) { signs_text = ""; for (i = 0; i < 60; i++) signs_text = signs_text "#### "; put(signs_text, "signs") }
+            if (d < copies) { copy = text; gsub(/\\n/, "  \\t", copy); put(toupper(substr(copy, 1, 1)) substr(copy, 2), "copy") }
+            else if (d < copies + near) { copy = text; sub(/[^ ]*$/, "tail.", copy); put(copy, "near") }
+            if (d == 3) print "{\"id\": broken" >web
+            if (d == 4) print "" >web
+        }
+    }'
+}
+
+# ends_in_error STATUS WORDS COMMAND...: that status, and one line of stderr: "error: " and WORDS in it.
+ends_in_error() {
+    local status=$1 words=$2 got=0
+    shift 2
+    "$@" >"$work/out" 2>"$work/err" || got=$?
+    cat "$work/err"
+    [ $got = "$status" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q "^error: .*$words" "$work/err"
+}
+
+filter() { "$BUILD/filter" "$@"; }
+dedup() { "$BUILD/dedup" --threads 2 "$@"; }
+tokens() { "$BUILD/prepare" tokens --vocab 400 --val 0.25 "$@"; }
+same_shards() { # A B: the same tokenizer and tokens
+    local file
+    for file in tokenizer.json train_000000.bin val_000000.bin; do cmp "$1/$file" "$2/$file"; done
+    [ ! -e "$1/train_000001.bin" ] && [ ! -e "$2/train_000001.bin" ]
+}
+
+pipeline() { # INPUT FOLDER [OPTION OF FILTER...]
+    local input=$1 folder=$2
+    shift 2
+    mkdir -p "$folder"
+    filter "$input" --out "$folder/kept.jsonl" "$@" >"$folder/filter.txt" 2>"$folder/filter.err"
+    dedup "$folder/kept.jsonl" --write "$folder/unique.jsonl" --removed "$folder/removed.txt" >"$folder/dedup.txt"
+    tokens --input "$folder/unique.jsonl" --out "$folder/data" 2>"$folder/prepare.txt"
+}
+
+counts_add_up() {
+    pipeline "$work/web.jsonl" "$work/run"
+    cd "$work/run"
+    cat filter.txt dedup.txt prepare.txt
+    local kept=$((all - short - signs)) line
+    grep -q "^1 files, $all documents, " filter.txt
+    grep -q "^1 bad lines left out$" filter.txt
+    grep -q "web.jsonl:[0-9]*: left out: not JSON" filter.err
+    [ "$(wc -l <kept.jsonl)" = $kept ]
+    line=$(tail -n 1 filter.txt)
+    [ "$line" = "$all documents in, $((short + signs)) removed, $kept kept, 0 of them edited" ]
+    [ "$(awk '$1 == "gopher.words" { print $(NF - 3) }' filter.txt)" = $short ]
+    [ "$(awk '$1 ~ /^(gopher|guide)\./ { n += $(NF - 3) } END { print n }' filter.txt)" = $((short + signs)) ]
+    [ "$(awk '$1 == "exact" { print $2, $3, $4 }' dedup.txt)" = "$kept $copies $((kept - copies))" ]
+    [ "$(awk '$1 == "near" { print $2, $3, $4 }' dedup.txt)" = "$((kept - copies)) $near $good" ]
+    [ "$(wc -l <removed.txt)" = $((copies + near)) ]
+    [ "$(wc -l <unique.jsonl)" = $good ]
+    grep -q "^input: 1 files, $good documents, " prepare.txt
+    # Bytes of text: those of the good pages, from the first program to the last.
+    local bytes=$(($(wc -c <"$work/good.txt") - 13 * (good - 1)))
+    grep -q "^input: 1 files, $good documents, $bytes bytes$" prepare.txt
+    [ "$(awk '$1 == "train:" || $1 == "val:" { docs += $2; bytes += $4 } END { print docs, bytes }' prepare.txt)" = "$good $bytes" ]
+}
+
+# The pages that were left are the good ones, in order: the shards are those of the good pages given as text.
+result_is_the_good_pages() {
+    tokens --input "$work/good.txt" --out "$work/text"
+    same_shards "$work/text" "$work/run/data"
+    # A document begins with end-of-text, the last id: as many of them as documents, and none is split.
+    local eot part n_train n_val
+    eot=$(grep -o '"eot": [0-9]*' "$work/text/manifest.json" | grep -o '[0-9]*')
+    for part in train val; do
+        tail -c +1025 "$work/text/${part}_000000.bin" | od -An -v -tu2 -w2 | awk -v e="$eot" '$1 == e { n++ } END { print n + 0 }'
+    done >"$work/eot"
+    { read -r n_train; read -r n_val; } <"$work/eot"
+    [ $((n_train + n_val)) = $good ] && [ "$n_train" -gt 0 ] && [ "$n_val" -gt 0 ]
+}
+
+threads_change_nothing() {
+    local n
+    for n in 1 2 5; do
+        OMP_NUM_THREADS=3 tokens --input "$work/good.txt" --threads $n --out "$work/threads$n"
+        same_shards "$work/threads$n" "$work/text"
+        cmp "$work/threads$n/manifest.json" "$work/text/manifest.json"
+    done
+    if tokens --input "$work/good.txt" --threads -1 --out "$work/threads1" 2>"$work/err"; then return 1; fi
+    tail -n 1 "$work/err" | grep "^error: prepare: --threads: '-1'"
+}
+
+# More text than prepare takes at a time (16 MiB): the pages 600 times over give their tokens 600 times over.
+large_input_is_read_in_parts() {
+    local i
+    tokens --input "$work/good.txt" --val 0 --tokenizer "$work/text" --out "$work/once"
+    for ((i = 0; i < 600; i++)); do
+        cat "$work/good.txt"
+        printf '<|endoftext|>'
+    done | tokens --input - --val 0 --tokenizer "$work/text" --out "$work/large"
+    tail -c +1025 "$work/once/train_000000.bin" >"$work/body"
+    for ((i = 0; i < 600; i++)); do cat "$work/body"; done >"$work/bodies"
+    tail -c +1025 "$work/large/train_000000.bin" | cmp - "$work/bodies"
+    grep '"documents": 24000,' "$work/large/manifest.json"
+}
+
+# Packed input, standard input and folders give the same bytes; the manifest tells of the content, not of the packing.
+packed_is_the_same() { # PROGRAM SUFFIX
+    local packer=$1 end=$2 dir=$work/$2
+    mkdir -p "$dir/folder/inner"
+    "$packer" -c "$work/web.jsonl" >"$dir/web.jsonl.$end"
+    pipeline "$dir/web.jsonl.$end" "$dir/run"
+    same_shards "$dir/run/data" "$work/run/data"
+    "$packer" -c "$work/run/unique.jsonl" >"$dir/unique.jsonl.$end"
+    tokens --input "$dir/unique.jsonl.$end" --out "$dir/data"
+    same_shards "$dir/data" "$work/run/data"
+    [ "$(grep -E '"(bytes|xxh3_128)":' "$dir/data/manifest.json")" = "$(grep -E '"(bytes|xxh3_128)":' "$work/run/data/manifest.json")" ]
+    tokens --input - --format jsonl --out "$dir/stdin" <"$dir/unique.jsonl.$end"
+    same_shards "$dir/stdin" "$work/run/data"
+    # Half of the pages in one file, the others as text further down; in the order of their names.
+    head -n 20 "$work/run/unique.jsonl" | "$packer" -c >"$dir/folder/a.jsonl.$end"
+    awk -v RS='<[|]endoftext[|]>' 'NR > 20 { printf "%s<|endoftext|>", $0 }' "$work/good.txt" |
+        "$packer" -c >"$dir/folder/inner/b.txt.$end"
+    tokens --input "$dir/folder" --out "$dir/mixed"
+    same_shards "$dir/mixed" "$work/run/data"
+    dedup --exact "$dir/folder" | grep "^exact  *$good  *0  *$good$"
+    dedup "$dir/web.jsonl.$end" --exact --write "$dir/exact.jsonl" | grep "^exact  *$all  *$((copies + signs - 1)) "
+    grep -q '"kind": "short"' "$dir/exact.jsonl" # whole lines, with their other fields
+    [ "$(sed 's/.*kept/kept/' "$dir/run/removed.txt")" = "$(sed 's/.*kept/kept/' "$work/run/removed.txt")" ]
+}
+
+tokenizer_reads_the_same() {
+    "$BUILD/prepare" train-tokenizer --vocab 400 --input - --format jsonl --out "$work/tok" <"$work/run/unique.jsonl"
+    "$BUILD/prepare" train-tokenizer --vocab 400 --input "$work/good.txt" --out "$work/tok_text"
+    cmp "$work/tok/tokenizer.json" "$work/tok_text/tokenizer.json"
+    gzip -c "$work/good.txt" >"$work/good.txt.gz"
+    "$BUILD/prepare" encode --special --tokenizer "$work/tok" "$work/good.txt.gz" >"$work/ids"
+    "$BUILD/prepare" encode --special --tokenizer "$work/tok" - <"$work/good.txt" | cmp - "$work/ids"
+    "$BUILD/prepare" decode --tokenizer "$work/tok" "$work/ids" | cmp - "$work/good.txt"
+}
+
+# Broken input is mended and counted, and never stops a preparation, unless asked to.
+broken_input_is_counted() {
+    printf '{"body": "one \377 two"}\n{"text": "x"}\n[1]\n{"body": "three\\u0000"}\n{"body": " "}\n' >"$work/bad.jsonl"
+    tokens --input "$work/bad.jsonl" --field body --val 0 --out "$work/bad" 2>"$work/err"
+    cat "$work/err"
+    grep -q "bad.jsonl:2: left out: no field 'body'" "$work/err"
+    grep -q '^2 bad lines left out, 1 empty documents left out, 1 ill-formed sequences replaced, 1 NUL replaced$' "$work/err"
+    grep -q '^train: 2 documents, 19 bytes, ' "$work/err"
+    ends_in_error 1 "bad.jsonl:2: no field 'body'" "$BUILD/prepare" tokens --strict --input "$work/bad.jsonl" --field body --out "$work/bad"
+    printf 'a\n\nb\n' | tokens --input - --separator-line '' --val 0 --out "$work/bad" 2>&1 | grep '^train: 2 documents, 4 bytes'
+    gzip -c "$work/good.txt" | head -c 900 >"$work/cut.txt.gz"
+    local program
+    for program in "$BUILD/filter" "$BUILD/dedup" "$BUILD/prepare tokens --out $work/bad --input"; do
+        # shellcheck disable=SC2086 # words
+        ends_in_error 1 'cut.txt.gz: byte 900: the gzip data end too early' $program "$work/cut.txt.gz"
+    done
+}
+
+filter_options() {
+    cd "$work"
+    local filter=$OLDPWD/$BUILD/filter
+    case $BUILD in /*) filter=$BUILD/filter ;; esac
+    mkdir -p f && cd f
+    # A dry run writes nothing.
+    "$filter" "$work/web.jsonl" >dry.txt 2>/dev/null
+    [ "$(ls)" = dry.txt ]
+    cmp dry.txt "$work/run/filter.txt"
+    # Rules, thresholds.
+    "$filter" --rules guide.words "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep "$all documents in, $short removed"
+    "$filter" --rules guide.words --set guide.words.min=49 "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep ', 0 removed'
+    "$filter" --rules guide.words --set guide.words.max=100 "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep ", $((all - signs)) removed"
+    "$filter" --list | grep '^| gopher.words |'
+    # The page: the rules, an example with its source; nothing from elsewhere.
+    "$filter" "$work/web.jsonl" --report page.html --examples 1 >/dev/null 2>&1
+    grep -q '<h2 id="gopher.words">' page.html
+    grep -q 'document [0-9]*</small>' page.html
+    if grep -iE '<script|src=|href="http' page.html; then return 1; fi
+    tail -c 10 page.html | grep '</html>'
+    # Text as input is cut as everywhere else; what is written says where it comes from.
+    "$filter" "$work/good.txt" --out kept.jsonl | tail -n 1 | grep "^$good documents in, 0 removed, $good kept"
+    [ "$(wc -l <kept.jsonl)" = $good ]
+    sed -n 3p kept.jsonl | grep "\"source\":\"$work/good.txt\",\"index\":2}\$"
+    "$filter" --separator 'no such' "$work/good.txt" | tail -n 1 | grep '^1 documents in'
+    # Rules that edit: what is written is what is left, and the bytes add up.
+    printf 'the river and the house are here for you.\nno mark at the end of this one\nthat is of some use to people.\n' >edit.txt
+    "$filter" --rules c4.line_end edit.txt --out edit.jsonl >edit.out
+    grep '"text":"the river and the house are here for you.\\nthat is of some use to people.' edit.jsonl
+    grep -v 'no mark' edit.jsonl
+    [ "$(awk '$1 == "c4.line_end" { print $(NF - 1), $NF }' edit.out)" = '1 31' ]
+    # Sources of a manifest.
+    printf '[source.a]\npath = "%s"\n[source.b]\npath = "good.txt"\nseparator = "<|endoftext|>"\n' "$work/web.jsonl" >sources.toml
+    cp "$work/good.txt" good.txt # a path is behind the folder of the manifest
+    "$filter" --manifest sources.toml >sources.txt 2>/dev/null
+    grep -q "^a: 1 files, $all documents" sources.txt
+    grep -q "^b: 1 files, $good documents" sources.txt
+    tail -n 1 sources.txt | grep "^$((all + good)) documents in, $((short + signs)) removed"
+    # Errors: one line, and no output under its name.
+    ends_in_error 2 'no input' "$filter"
+    ends_in_error 2 "'--nonsense': no such option" "$filter" --nonsense 3 "$work/good.txt"
+    ends_in_error 2 '\-\-out: takes a value' "$filter" "$work/good.txt" --out
+    ends_in_error 2 'choose one' "$filter" "$work/good.txt" --separator x --separator-line y
+    ends_in_error 1 "'nothing'" "$filter" "$work/good.txt" --rules nothing
+    ends_in_error 1 'guide.words.most' "$filter" "$work/good.txt" --set guide.words.most=3
+    ends_in_error 1 "examples: 'x'" "$filter" "$work/good.txt" --examples x
+    ends_in_error 1 'missing: cannot read: No such file' "$filter" missing
+    ends_in_error 1 'no/such.jsonl.tmp: cannot write' "$filter" "$work/good.txt" --out no/such.jsonl
+    ends_in_error 1 'let the name end in .jsonl' "$filter" "$work/good.txt" --out kept.txt
+    ends_in_error 1 'let the name end in .jsonl' "$filter" "$work/good.txt" --out kept.jsonl.gz
+    ends_in_error 1 'web.jsonl:[0-9]*: not JSON' "$filter" "$work/web.jsonl" --strict --out strict.jsonl
+    [ ! -e strict.jsonl ]
+}
+
+make_corpus "$work"
+passes 'filter, dedup, prepare: the counts add up' counts_add_up
+passes 'filter, dedup, prepare: the shards are those of the good pages as text' result_is_the_good_pages
+passes 'prepare: threads change nothing' threads_change_nothing
+passes 'prepare: more text than is taken at a time' large_input_is_read_in_parts
+for packing in 'gzip gz' 'zstd zst'; do
+    read -r packer end <<<"$packing"
+    if command -v "$packer" >/dev/null 2>&1; then passes "$packer, standard input and folders: the same shards" packed_is_the_same "$packer" "$end"
+    else echo "skip $packer, standard input and folders: the same shards (no program $packer)"
+    fi
+done
+passes 'train-tokenizer, encode and decode read the same' tokenizer_reads_the_same
+passes 'broken input is mended and counted' broken_input_is_counted
+passes 'filter: options, reports, errors' filter_options
+exit $failed
