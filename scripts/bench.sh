@@ -1,6 +1,7 @@
 #!/bin/bash
-# scripts/bench.sh: the tables of `make bench`: our training step as a fraction of this machine's own sgemm peak, and, where
-# a python3 with PyTorch is found, PyTorch's eager step on the same models in the same run.
+# scripts/bench.sh: the tables of `make bench`: our training step as a fraction of this machine's own sgemm peak, what a
+# waiting CUDA thread costs on the CPU, and, where a python3 with PyTorch is found, PyTorch's eager step on the same
+# models in the same run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -9,6 +10,12 @@ echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(grep -
 echo
 table=$("$build/bench" "$@")
 echo "$table"
+echo
+if command -v "${CXX:-g++}" >/dev/null 2>&1; then
+    BUILD=$build dev/cuda_on_cpu/build.sh plain "$build/cuda_bench" dev/cuda_on_cpu/tests/bench.cu
+    echo "CUDA on the CPU: $("$build/cuda_bench" | paste -sd ';' | sed 's/;/; /')"
+else echo 'no C++ compiler: no CUDA on the CPU'
+fi
 
 python=
 for candidate in python3 /usr/bin/python3; do

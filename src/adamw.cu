@@ -1,13 +1,14 @@
 // adamw: Adam's update with decay on the weight or through the gradient, on the GPU. The twin of adamw in adamw.c.
 //
-// Formulas as in adamw.c. One pass over memory; the low-precision copy of the weight, where there is one, is written by the
-// same thread that has the weight in a register. Element-wise: any cut over elements gives the same bits.
+// Formulas as in adamw.c. One pass over memory; the low-precision copy of the weight, where there is one, is written by
+// the same thread that has the weight in a register. Element-wise: any cut over elements gives the same bits.
 #include "kernels.h"
 
 #include <cmath>
 
 template <class X>
-__global__ void adamw_kernel(float *weight, X *copy, float *m, float *v, float *grad, size_t n, Update u, float c1, float c2)
+__global__ void adamw_kernel(float *weight, X *copy, float *m, float *v, float *grad, size_t n, Update u, float c1,
+                             float c2)
 {
     size_t step = (size_t)gridDim.x * blockDim.x;
     float shrink = u.l2 ? 1 : 1 - u.lr * u.weight_decay, pull = u.l2 ? u.weight_decay : 0;
@@ -25,7 +26,8 @@ __global__ void adamw_kernel(float *weight, X *copy, float *m, float *v, float *
 }
 
 template <class X>
-void adamw_cuda(float *weight, X *copy, float *m, float *v, float *grad, size_t n, Update u, int blocks, int threads, cudaStream_t stream)
+void adamw_cuda(float *weight, X *copy, float *m, float *v, float *grad, size_t n, Update u, int blocks, int threads,
+                cudaStream_t stream)
 {
     if (n == 0) return;
     float c1 = (float)(1 / (1 - pow(u.beta1, u.step))), c2 = (float)(1 / (1 - pow(u.beta2, u.step)));
@@ -33,4 +35,5 @@ void adamw_cuda(float *weight, X *copy, float *m, float *v, float *grad, size_t 
 }
 
 template void adamw_cuda<float>(float *, float *, float *, float *, float *, size_t, Update, int, int, cudaStream_t);
-template void adamw_cuda<__nv_bfloat16>(float *, __nv_bfloat16 *, float *, float *, float *, size_t, Update, int, int, cudaStream_t);
+template void adamw_cuda<__nv_bfloat16>(float *, __nv_bfloat16 *, float *, float *, float *, size_t, Update, int, int,
+                                        cudaStream_t);

@@ -33,6 +33,7 @@
 #define GPU_SITE // the caller's place: a parameter on the CPU side
 #define GPU_PASS
 #define GPU_FIRST
+#define GPU_NO_UNROLL _Pragma("unroll 1") // in front of a loop whose body is long enough once
 #define SHARED(type, name, ...) __shared__ type name __VA_ARGS__
 #define SHARED16(type, name, ...) __shared__ __align__(16) type name __VA_ARGS__
 #define DYN_SHARED(type, name)                                                                           \
@@ -64,6 +65,7 @@ inline cudaError_t gpu_launch_coop(void (*kernel)(P...), dim3 grid, dim3 block, 
 #define GPU_SITE , const char *file = __builtin_FILE(), int line = __builtin_LINE()
 #define GPU_PASS , file, line
 #define GPU_FIRST file, line
+#define GPU_NO_UNROLL
 #define GPU_SHARED(align, type, name, ...)                                                               \
     using name##_shared = type __VA_ARGS__;                                                              \
     static char name##_tag;                                                                              \
@@ -171,7 +173,8 @@ __device__ inline void mma_m16n8k16_fp16(float *d, const uint32_t *a, const uint
 }
 
 // ---- four 8x8 matrices of 16-bit numbers from shared memory: lane i gives the address of row i % 8 of matrix i / 8
-// (16 bytes, aligned), and gets of each matrix row lane / 4, columns 2 (lane % 4) and the next; _trans: of its transpose.
+// (16 bytes, aligned), and gets of each matrix row lane / 4, columns 2 (lane % 4) and the next; _trans: of its
+// transpose.
 __device__ inline void ldmatrix_x4(uint32_t *out, const void *row GPU_SITE)
 {
 #ifdef __CUDACC__

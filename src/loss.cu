@@ -30,13 +30,15 @@ __global__ void softmax_xent_kernel(float *loss, X *dlogits, const X *logits, co
 }
 
 template <class X>
-void softmax_xent_cuda(float *loss, X *dlogits, const X *logits, const int32_t *target, int N, int V, float scale, int threads,
-                       cudaStream_t stream)
+void softmax_xent_cuda(float *loss, X *dlogits, const X *logits, const int32_t *target, int N, int V, float scale,
+                       int threads, cudaStream_t stream)
 {
     if (N == 0) return;
-    LAUNCH((softmax_xent_kernel<X>), (unsigned)N, (unsigned)threads, 0, stream, loss, dlogits, logits, target, V, scale);
+    LAUNCH((softmax_xent_kernel<X>), (unsigned)N, (unsigned)threads, 0, stream, loss, dlogits, logits, target, V,
+           scale);
 }
 
-template void softmax_xent_cuda<float>(float *, float *, const float *, const int32_t *, int, int, float, int, cudaStream_t);
-template void softmax_xent_cuda<__nv_bfloat16>(float *, __nv_bfloat16 *, const __nv_bfloat16 *, const int32_t *, int, int, float,
-                                               int, cudaStream_t);
+template void softmax_xent_cuda<float>(float *, float *, const float *, const int32_t *, int, int, float, int,
+                                       cudaStream_t);
+template void softmax_xent_cuda<__nv_bfloat16>(float *, __nv_bfloat16 *, const __nv_bfloat16 *, const int32_t *, int,
+                                               int, float, int, cudaStream_t);

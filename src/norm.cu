@@ -43,12 +43,12 @@ void norm_forward_cuda(X *out, X *sum, float *mean, float *rstd, const X *a, con
                        int N, int C, bool centred, float eps, int rows, cudaStream_t stream)
 {
     if (N == 0) return;
-    LAUNCH((norm_forward_kernel<X>), (N + rows - 1) / rows, dim3(32, (unsigned)rows), 0, stream, out, sum, mean, rstd, a, b,
-           weight, bias, N, C, centred, eps);
+    LAUNCH((norm_forward_kernel<X>), (N + rows - 1) / rows, dim3(32, (unsigned)rows), 0, stream, out, sum, mean, rstd,
+           a, b, weight, bias, N, C, centred, eps);
 }
 
 template void norm_forward_cuda<float>(float *, float *, float *, float *, const float *, const float *, const float *,
                                        const float *, int, int, bool, float, int, cudaStream_t);
-template void norm_forward_cuda<__nv_bfloat16>(__nv_bfloat16 *, __nv_bfloat16 *, float *, float *, const __nv_bfloat16 *,
-                                               const __nv_bfloat16 *, const __nv_bfloat16 *, const __nv_bfloat16 *, int,
-                                               int, bool, float, int, cudaStream_t);
+template void norm_forward_cuda<__nv_bfloat16>(__nv_bfloat16 *, __nv_bfloat16 *, float *, float *,
+                                               const __nv_bfloat16 *, const __nv_bfloat16 *, const __nv_bfloat16 *,
+                                               const __nv_bfloat16 *, int, int, bool, float, int, cudaStream_t);

@@ -1,88 +1,188 @@
 #!/bin/bash
-# test/test_cuda_on_cpu.sh: the CUDA emulation runs correct kernels without a report in every mode, and reports every seeded
-# bug of dev/cuda_on_cpu/tests/bugs.cu by its kind. Skipped where there is no C++ compiler.
+# test/test_cuda_on_cpu.sh: the CUDA emulation runs correct kernels without a report in every mode, and reports every
+# seeded bug of dev/cuda_on_cpu/tests by its kind, with kernel, thread, file and line. Skipped where there is no C++
+# compiler.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-here=dev/cuda_on_cpu
-command -v "${CXX:-g++}" >/dev/null 2>&1 || { echo 'skip the CUDA emulation (no C++ compiler)'; exit 0; }
-export BUILD=${BUILD:-build}
-work=$(mktemp -d "${TMPDIR:-/tmp}/cuda.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-failed=0
-unset "${!EMU_@}"
-ulimit -c 0
-export EMU_MEMORY=256 # MiB; address space is scarce in containers
+. test/cuda_steps.sh || exit 1
 
-verdict() { # STATUS NAME: 0 is ok; otherwise $work/log says why
-    if [ "$1" = 0 ]; then echo "ok $2"
-    else
-        echo "not ok $2"
-        sed 's/^/  /' "$work/log" | head -n 20
-        failed=1
-    fi
+# ---- builds
+build() { # MODE PROGRAM [FILE...]
+    $here/build.sh "$1" "$work/$2-$1" $here/tests/"$2".cu "${@:3}"
 }
-
-# The kernels' twins of dev_cpu.
-twins=()
+twins=() # the kernels' twins of dev_cpu
 for op in norm ffn loss adamw; do
-    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c src/$op.c -o "$work/$op.o" || failed=1
+    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c src/$op.c -o "$work/$op.o" || exit 1
     twins+=("$work/$op.o")
 done
+kernels=(src/norm.cu src/ffn.cu src/loss.cu src/adamw.cu "${twins[@]}")
+for mode in plain asan checker; do step "unit.cu builds: $mode" build $mode unit; done
+wait
 for mode in plain asan checker; do
-    for program in unit bugs kernels; do
-        files=("$here/tests/$program.cu")
-        [ $program = kernels ] && files+=(src/norm.cu src/ffn.cu src/loss.cu src/adamw.cu "${twins[@]}")
-        $here/build.sh $mode "$work/$program-$mode" "${files[@]}" >"$work/log" 2>&1
-        verdict $? "$program.cu builds: $mode"
-    done
+    step "kernels.cu builds: $mode" build $mode kernels "${kernels[@]}"
+    for program in bugs host_bugs; do step "$program.cu builds: $mode" build $mode $program; done
 done
+step 'settings.cu builds: plain' build plain settings
+for mode in plain checker; do step "conformance.cu builds: $mode" build $mode conformance; done
+step 'conversions.cu builds: plain' build plain conversions
+all_built
 
-$here/build.sh plain "$work/conversions" $here/tests/conversions.cu >"$work/log" 2>&1 && "$work/conversions" >"$work/log" 2>&1
-verdict $? 'conversions give the checksums of the CUDA toolkit'
+# ---- correct kernels: right and silent, whatever the order
+quiet() { # PROGRAM [SETTING...]
+    env "${@:2}" timeout 120 "$work/$1" >"$log" 2>&1 && ! grep -q -e '^not ok' -e cuda_on_cpu: -e 'runtime error' "$log"
+}
+silent() { # PROGRAM [SETTING...]
+    step "no false report, $1${2:+: ${*:2}}" quiet "$@"
+}
+for program in unit kernels; do
+    silent $program-plain
+    silent $program-plain EMU_ORDER=reverse EMU_STREAMS=late
+    silent $program-plain EMU_GUARD=1
+    for seed in 1 2 3; do silent $program-plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=$seed; done
+    silent $program-asan EMU_ORDER=random EMU_SEED=4
+    silent $program-checker
+    silent $program-checker EMU_ORDER=reverse EMU_STREAMS=late
+    silent $program-checker EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
+done
+same_prints() { # two runs with one seed do the same, to the count of waits and switches
+    for i in 1 2; do
+        EMU_PROF=1 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=9 "$work/unit-plain" >"$log.$i" 2>&1 || return 1
+    done
+    cmp "$log.1" "$log.2"
+}
+step 'same seed, same run' same_prints
+no_switches() { # a kernel that never waits is a loop of calls: in and out of the launch, and no more
+    EMU_PROF=1 "$work/unit-plain" >"$log" 2>&1
+    awk '$1 == "add_kernel" { seen = $4 == 0 && $5 == $2 * 2 } END { exit !seen }' "$log"
+}
+step 'no switch in a kernel that never waits' no_switches
+
+# ---- what operations mean, to the bit
+conforms() { # FILE PROGRAM [SETTING...]
+    env "${@:3}" "$work/$2" >"$log.text" && diff "$here/tests/$1" "$log.text" | cut -c 1-150
+    return "${PIPESTATUS[0]}"
+}
+step 'conformance: as stored' conforms conformance_cpu.txt conformance-plain
+step 'conformance: in random order' conforms conformance_cpu.txt conformance-plain EMU_ORDER=random EMU_STREAMS=random
+step 'conformance: under the checker' conforms conformance_cpu.txt conformance-checker EMU_ORDER=reverse
+if [ -f $here/tests/conformance_gpu.txt ]; then
+    step 'conformance: as on a GPU' conforms conformance_gpu.txt conformance-plain
+else skip 'conformance: as on a GPU (no GPU has run it yet: scripts/gpu_check.sh)'
+fi
+no_gpu() { # one line, and a failure
+    scripts/gpu_check.sh >"$log" 2>&1
+    [ $? = 1 ] && [ "$(cat "$log")" = 'error: gpu_check.sh: no GPU here (nvidia-smi -L finds none)' ]
+}
+nvidia-smi -L >/dev/null 2>&1 || step 'gpu_check.sh says that there is no GPU' no_gpu
+step 'conversions give the checksums of the CUDA toolkit' "$work/conversions-plain"
 
 # ---- the chapter's example does what the chapter says
 awk '/^```cpp/ { inside = 1; next } /^```/ { inside = 0 } inside' doc/cuda_on_cpu.md >"$work/reverse.cu"
-sed '/__syncthreads();/d' "$work/reverse.cu" >"$work/broken.cu"
-{ $here/build.sh plain "$work/reverse" "$work/reverse.cu" && [ "$("$work/reverse")" = '49 0' ]; } >"$work/log" 2>&1
-verdict $? 'the example of doc/cuda_on_cpu.md runs'
-{ $here/build.sh plain "$work/broken" "$work/broken.cu" && "$work/broken" | grep -q 'nan 0'; } >"$work/log" 2>&1
-verdict $? 'the example without its barrier gives NaN'
-
-# ---- correct kernels: right and silent, whatever the order
-quiet() { # NAME PROGRAM [SETTING...]
-    local name=$1 program=$2
-    shift 2
-    [ -x "$work/$program" ] || return
-    env "$@" timeout 120 "$work/$program" >"$work/log" 2>&1 && ! grep -q -e '^not ok' -e cuda_on_cpu: -e 'runtime error' "$work/log"
-    verdict $? "$name, $program${1:+: $*}"
+edited() { # NAME SED: the example after an edit, which must change it, as NAME-plain and NAME-checker
+    sed "$2" "$work/reverse.cu" >"$work/$1.cu"
+    [ -z "$2" ] || ! cmp -s "$work/reverse.cu" "$work/$1.cu" || return 1
+    for mode in plain checker; do $here/build.sh $mode "$work/$1-$mode" "$work/$1.cu" || return 1; done
 }
-for program in unit kernels; do
-    quiet 'no false report' $program-plain
-    quiet 'no false report' $program-plain EMU_ORDER=reverse EMU_STREAMS=late
-    quiet 'no false report' $program-plain EMU_GUARD=1
-    for seed in 1 2 3; do quiet 'no false report' $program-plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=$seed; done
-    quiet 'no false report' $program-asan EMU_ORDER=random EMU_SEED=4
-    quiet 'no false report' $program-checker
-    quiet 'no false report' $program-checker EMU_ORDER=reverse EMU_STREAMS=late
-    quiet 'no false report' $program-checker EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
+says() { # NAME-MODE TEXT [SETTING...]: TEXT, an extended regular expression, is in the output
+    env "${@:3}" "$work/$1" >"$log" 2>&1
+    grep -qE "$2" "$log"
+}
+example_runs() { edited example '' ; says example-plain '^49 0$' && says example-checker '^49 0$'; }
+example_1() {
+    edited one '/__syncthreads();/d' && says one-plain '^-?nan 0$' &&
+        says one-checker 'uninitialised: .*one.cu:8: read of byte 196 .* tile'
+}
+example_2() {
+    edited two '/__syncthreads();/d; s/tile\[n - 1 - t\]/tile[t \/ 2]/' && says two-plain '^0 24$' &&
+        says two-plain 'nan' EMU_ORDER=reverse &&
+        says two-checker 'race: .*two.cu:8: read .* after the write at .*two.cu:7 by block'
+}
+example_3() {
+    edited three 's/__syncthreads();/if (t < n) { __syncthreads(); }/' && says three-plain '^49 0$' &&
+        says three-plain 'divergent-barrier: .*three.cu:8' EMU_STRICT=2
+}
+example_4() {
+    edited four 's/if (t < n) tile/tile/' &&
+        says four-checker 'out-of-bounds: .*four.cu:7: read of 0 bytes behind the 200'
+}
+example_5() {
+    edited five '' && gdb -q -batch -ex 'break reverse if threadIdx.x == 5' -ex run -ex next -ex next -ex next \
+        -ex next -ex next -ex 'print threadIdx.x' -ex 'print t' -ex backtrace "$work/five-plain" >"$log" 2>&1 </dev/null
+    # behind the barrier it is still thread 5; and of the emulator there are only the two frames that call the kernel
+    grep -q '^\$1 = 5$' "$log" && grep -q '^\$2 = 5$' "$log" && grep -q '^#2 .*emu::' "$log" && ! grep -q '^#3 ' "$log"
+}
+step 'the example of doc/cuda_on_cpu.md' example_runs
+step 'the example, edit 1: no barrier' example_1
+step 'the example, edit 2: a race that is right in one order' example_2
+step 'the example, edit 3: a barrier in a branch' example_3
+step 'the example, edit 4: no bounds test' example_4
+if command -v gdb >/dev/null 2>&1; then step 'the example, edit 5: gdb stays in thread 5' example_5; fi
+
+# ---- seeded bugs: each reported by its kind, with the kernel, the thread, the file and the line (tests/bugs.h)
+named() { # PROGRAM NAME KERNEL THREAD: the log names them
+    local source=$here/tests/$1.cu lines
+    if [ -n "$3" ] && ! grep -q "^ *in $3<<<.* launched at .*$1.cu:[0-9]" "$log"; then
+        echo "kernel $3 is not named"
+        return 1
+    fi
+    if [ -n "$4" ]; then
+        local at="block (${4%/*},0,0) thread (${4#*/}"
+        [ "${4#*/}" = '' ] || at="$at,0,0)"
+        grep -qF "$at" "$log" || { echo "$at is not named"; return 1; }
+    fi
+    lines=$(grep -nE "@$2( |\$)" "$source" | cut -d: -f1)
+    [ -n "$lines" ] || lines=$(grep -nE "@$3( |\$)" "$source" | cut -d: -f1)
+    for line in $lines; do
+        grep -qE "(^cuda_on_cpu: [a-z-]*: |#0 .* |^|\[)[^ ]*$1\.cu:$line(:|\]|$)" "$log" && return
+    done
+    echo "no line of \"${lines//$'\n'/ }\" is named"
+    return 1
+}
+bug() { # PROGRAM NAME KIND BUILD SETTINGS KERNEL THREAD
+    local status
+    # shellcheck disable=SC2086
+    env $5 timeout 60 "$work/$1-$4" "$2" >"$log" 2>&1
+    status=$?
+    case $3 in
+    nothing) [ $status = 0 ] && [ ! -s "$log" ]; return ;;
+    wrong-result) [ $status = 3 ] && grep -q '^wrong-result$' "$log"; return ;;
+    'prints '*) [ $status = 0 ] && grep -qE "${3#prints }" "$log"; return ;;
+    error:*) [ $status = 1 ] && grep -qF "$3" "$log"; return ;;
+    AddressSanitizer | 'misaligned address' | index*) [ $status != 0 ] && grep -q "$3" "$log" ;;
+    cuda*) [ $status = 1 ] && grep -q "$3" "$log" ;;
+    *) [ $status = 134 ] && grep -q "^cuda_on_cpu: $3: [^?]" "$log" ;;
+    esac && named "$1" "$2" "$6" "$7"
+}
+declare -A seeded=()
+for program in bugs host_bugs settings; do
+    "$work/$program-plain" list >"$work/list" || echo "not ok $program list"
+    while IFS='|' read -r name kind mode settings kernel thread; do
+        case $cxx-$name in *clang*-vector_load*) # clang 14 turns the load into a copy of bytes
+            skip "$program $name: $kind ($cxx)"
+            continue ;;
+        esac
+        case $program-$kind in settings-* | *-nothing) ;; *) seeded[$mode]=$((${seeded[$mode]:-0} + 1)) ;; esac
+        step "$program $name: $kind ($mode${settings:+, $settings})" \
+            bug $program "$name" "$kind" "$mode" "$settings" "$kernel" "$thread"
+    done <"$work/list"
 done
 
-# ---- seeded bugs: each reported by its kind
-"$work/bugs-plain" list >"$work/list" || failed=1
-while IFS='|' read -r name kind build settings; do
-    case ${CXX:-g++}-$name in *clang*-vector_load*) # clang 14 turns the load into a copy of bytes
-        echo "skip seeded bug $name: $kind (${CXX:-g++})"; continue ;;
-    esac
-    # shellcheck disable=SC2086
-    { env $settings timeout 60 "$work/bugs-$build" "$name" >"$work/log" 2>&1; status=$?; } 2>/dev/null # "Aborted" is wanted
-    case $kind in
-    nothing) [ $status = 0 ] && [ ! -s "$work/log" ] ;;
-    wrong-result) [ $status = 3 ] && grep -q '^wrong-result$' "$work/log" ;;
-    'nobody waited for') [ $status = 0 ] && grep -q "$kind" "$work/log" ;;
-    AddressSanitizer | 'misaligned address' | index*) [ $status != 0 ] && grep -q "$kind" "$work/log" ;;
-    cuda*) [ $status = 1 ] && grep -q "$kind" "$work/log" ;;
-    *) [ $status = 134 ] && grep -q "^cuda_on_cpu: $kind: [^?]" "$work/log" ;;
-    esac
-    verdict $? "seeded bug $name: $kind ($build${settings:+, $settings})"
-done <"$work/list"
-exit $failed
+# ---- the mutation script's list (the script itself takes minutes: make mutate)
+step 'mutants.txt names mistakes that mutate.sh makes' $here/mutate.sh --check
+
+# ---- another processor, where a cross compiler and an emulator for it are installed
+aarch64() {
+    CXX=aarch64-linux-gnu-g++ $here/build.sh plain "$work/unit-aarch64" $here/tests/unit.cu &&
+        EMU_ORDER=random qemu-aarch64 -L /usr/aarch64-linux-gnu "$work/unit-aarch64" >"$log" &&
+        ! grep -q '^not ok' "$log"
+}
+if [ "$(uname -m)" = x86_64 ] && command -v aarch64-linux-gnu-g++ >/dev/null 2>&1 &&
+    command -v qemu-aarch64 >/dev/null 2>&1; then
+    step 'aarch64: unit.cu under qemu' aarch64
+fi
+wait
+missed=$(said | grep -cE '^not ok (bugs|host_bugs) ')
+all=$((${seeded[plain]:-0} + ${seeded[asan]:-0} + ${seeded[checker]:-0}))
+step "$all seeded bugs: $((all - missed)) reported as they should be, ${seeded[plain]:-0} by a plain build, \
+${seeded[asan]:-0} by the sanitizers, ${seeded[checker]:-0} by the checker" [ $all -ge 28 -a "$missed" = 0 ]
+finish

@@ -146,16 +146,14 @@ static Thread *next_thread()
 }
 
 // ---- deadlock: say who waits where
-static void deadlock()
+std::string who_waits(Site *one)
 {
-    Machine &m = machine();
     std::string table;
     std::map<std::string, std::pair<unsigned, std::string>> places;
-    Site site = {"?", 0};
-    for (Block *b : m.live)
+    for (Block *b : machine().live)
         for (Thread &t : b->threads) {
             if (t.state != State::waiting) continue;
-            site = t.site;
+            *one = t.site;
             std::string place = format("%s:%d: %s", t.site.file, t.site.line, t.why);
             if (t.mask) place += format(", mask %08x", t.mask);
             auto &entry = places[place];
@@ -164,6 +162,14 @@ static void deadlock()
     for (auto &p : places)
         table += format("\n    %s: %u thread%s wait%s, the first is %s", p.first.c_str(), p.second.first,
                         p.second.first == 1 ? "" : "s", p.second.first == 1 ? "s" : "", p.second.second.c_str());
+    return table;
+}
+
+static void deadlock()
+{
+    Machine &m = machine();
+    Site site = {"?", 0};
+    std::string table = who_waits(&site);
     m.current = nullptr;
     report("deadlock", site, "nobody can go on in kernel %s%s", m.launch->name, table.c_str());
 }
@@ -177,6 +183,7 @@ static void wait(const char *why, unsigned mask, Site site)
     t->mask = mask;
     t->site = site;
     m.waits++;
+    if (m.set.timeout) watch_look();
     Thread *next = next_thread();
     if (!next) {
         t->state = State::waiting;
@@ -225,8 +232,8 @@ int barrier(int id, int threads, int predicate, const char *op, Site site)
     Block *b = t->block;
     if (id < 0 || id >= (int)BARRIERS) report("barrier-count", site, "named barrier %d (there are 16)", id);
     if (threads % (int)WARP != 0 || threads < 0 || (unsigned)threads > (b->n + WARP - 1) / WARP * WARP)
-        report("barrier-count", site, "named barrier %d for %d threads (a multiple of 32, at most the block's %u)", id,
-               threads, b->n);
+        report("barrier-count", site, "named barrier %d for %d threads (a multiple of 32, at most the block's %u)",
+               id, threads, b->n);
     Barrier *barrier = &b->barrier[id];
     if (barrier->arrived == 0) {
         barrier->expected = (unsigned)threads;
@@ -236,7 +243,8 @@ int barrier(int id, int threads, int predicate, const char *op, Site site)
     } else if (barrier->expected != (unsigned)threads) {
         report("barrier-count", site, "named barrier %d for %d threads, but %s:%d waits there with %u", id, threads,
                barrier->site.file, barrier->site.line, barrier->expected);
-    } else if (m.set.strict >= 1 && id == 0 && (barrier->site.line != site.line || strcmp(barrier->site.file, site.file))) {
+    } else if (m.set.strict >= 1 && id == 0 &&
+               (barrier->site.line != site.line || strcmp(barrier->site.file, site.file))) {
         report("divergent-barrier", site, "%s meets threads that wait in %s at %s:%d: the block has parted", op,
                barrier->op, barrier->site.file, barrier->site.line);
     }
@@ -267,7 +275,8 @@ void grid_barrier(Site site)
 {
     Machine &m = machine();
     Thread *t = m.current;
-    if (!t || !t->block->launch->cooperative) report("grid-sync", site, "grid barrier in a kernel that LAUNCH_COOP did not launch");
+    if (!t || !t->block->launch->cooperative)
+        report("grid-sync", site, "grid barrier in a kernel that LAUNCH_COOP did not launch");
     Launch *l = t->block->launch;
     l->grid_waiting.push_back(t);
     size_t left = 0;
@@ -300,9 +309,11 @@ void collective(unsigned mask, const char *op, void *arg, void (*finish)(Lanes *
     Block *b = t->block;
     unsigned w = t->linear / WARP, bit = 1u << t->linear % WARP;
     Warp &warp = b->warps[w];
-    if (!(mask & bit)) report("wrong-mask", site, "%s with mask %08x, which does not name its own lane %u", op, mask, lane());
+    if (!(mask & bit))
+        report("wrong-mask", site, "%s with mask %08x, which does not name its own lane %u", op, mask, lane());
     if (m.set.strict >= 2 && mask & warp.gone)
-        report("wrong-mask", site, "%s with mask %08x, of which lanes %08x have returned or never were", op, mask, mask & warp.gone);
+        report("wrong-mask", site, "%s with mask %08x, of which lanes %08x have returned or never were", op, mask,
+               mask & warp.gone);
     size_t g = 0;
     while (g < warp.groups.size() && warp.groups[g].mask != mask) g++;
     if (g == warp.groups.size()) warp.groups.push_back({mask, 0, op, site, {}, finish});
@@ -324,8 +335,8 @@ static void return_thread(Thread *t)
     Block *b = t->block;
     t->state = State::done;
     if (!t->copies.empty())
-        report("unwaited-copy", t->copies[0].site, "%zu asynchronous copies have not landed when the thread returns (cp_async_wait)",
-               t->copies.size());
+        report("unwaited-copy", t->copies[0].site,
+               "%zu asynchronous copies have not landed when the thread returns (cp_async_wait)", t->copies.size());
     b->done++;
     unsigned w = t->linear / WARP;
     Warp &warp = b->warps[w];
@@ -335,8 +346,10 @@ static void return_thread(Thread *t)
         else g++;
     Barrier *whole = &b->barrier[0];
     if (whole->arrived && m.set.strict >= 2)
-        report("divergent-barrier", whole->site, "a thread returns while %u others wait in %s", whole->arrived, whole->op);
-    if (whole->arrived && !whole->expected && whole->arrived == b->n - b->done) release_barrier(b, whole, true, nullptr);
+        report("divergent-barrier", whole->site, "a thread returns while %u others wait in %s", whole->arrived,
+               whole->op);
+    if (whole->arrived && !whole->expected && whole->arrived == b->n - b->done)
+        release_barrier(b, whole, true, nullptr);
     if (b->launch->cooperative && !b->launch->grid_waiting.empty()) {
         size_t left = 0;
         for (Block *other : m.live) left += other->n - other->done;
@@ -394,8 +407,10 @@ void run_launch(Launch *l)
     if (m.hooks.launch) m.hooks.launch(l);
     unsigned resident = l->cooperative ? l->n : std::min({l->n, m.set.resident, (unsigned)SLOTS});
     for (unsigned slot = 0; slot < resident; slot++) begin_block(l, slot);
+    watch(true);
     make_current(next_thread());
     fiber_switch(&m.host, fiber_get());
+    watch(false);
     memory_check_zones();
     m.launch = nullptr;
     if (m.set.prof) {
@@ -413,6 +428,7 @@ void emu::atomic_begin(const void *p, size_t bytes, Site site)
 {
     Thread *t = thread_now();
     if (!t) report("host", site, "an atomic operation by the host");
+    if (machine().set.timeout) t->site = site, watch_look();
     if ((uintptr_t)p % bytes) report("misaligned", site, "an atomic operation on %zu bytes at %p", bytes, p);
     if (machine().set.order == Order::random && random_below(8) == 0) thread_yield();
     if (machine().hooks.atomic) machine().hooks.atomic(t, p, bytes, site);

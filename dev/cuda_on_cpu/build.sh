@@ -3,9 +3,10 @@
 #
 # usage: build.sh plain|asan|checker PROGRAM FILE.cu... [FILE.o...] [-- FLAG...]
 #
-# plain: -O1 -g, for gdb. asan: the same under AddressSanitizer and UBSan. checker: every load and store is looked at. The
-# emulator's own objects are kept in $BUILD/cuda_on_cpu/ (BUILD is build unless set); CXX is g++ unless set, 12 or later
-# (clang++: 14).
+# plain: -Og -g, for gdb. asan: the same under AddressSanitizer and UBSan. checker: every load and store is looked at.
+# Objects are kept in $BUILD/cuda_on_cpu/ (BUILD is build unless set): the emulator's own, and those of files that are
+# given by a relative path, until a file that they were made of changes. CXX is g++ unless set, 12 or later (clang++:
+# 14). A cross compiler such as aarch64-linux-gnu-g++ will do.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mode=$1 program=$2
@@ -15,8 +16,11 @@ while [ $# != 0 ] && [ "$1" != -- ]; do files+=("$1"); shift; done
 [ $# != 0 ] && shift
 cxx=${CXX:-g++}
 objects=${BUILD:-build}/cuda_on_cpu/$(basename "$cxx")-$mode
-flags=(-std=gnu++17 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing -fno-omit-frame-pointer "-I$here/../../src")
-machine=("${flags[@]}" -O2) kernel=("${flags[@]}" -O1) parts=(fiber block warp memory report stream) link=(-ldl)
+flags=(-std=gnu++17 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing -fno-omit-frame-pointer
+    "-I$here/../../src" "-I$here/include")
+machine=("${flags[@]}" -O2) kernel=("${flags[@]}" -Og) parts=(fiber block warp memory report stream) link=(-ldl)
+# A kernel with large local arrays must touch the page below its stack, not jump over it.
+case $cxx-$(uname -m) in *clang*-aarch64) ;; *) kernel+=(-fstack-clash-protection) ;; esac
 case $mode in
 plain) ;;
 asan)
@@ -33,23 +37,60 @@ esac
 
 mkdir -p "$objects"
 list=()
-for part in "${parts[@]}"; do
-    object=$objects/$part.o
+part() { # NAME[-WAY] [FLAG...]: an object of the emulator, compiled where it is not there yet
+    local object=$objects/$1.o source=$here/${1%-*}.cc newest
     list+=("$object")
-    newest=$(ls -t "$here"/*.h "$here/$part.cc" "$here/build.sh" "$here/../../src/formats.h" | head -n 1)
+    newest=$(ls -tL "$here"/*.h "$here"/include/*.h "$source" "$here/build.sh" "$here/../../src/formats.h" | head -n 1)
     if [ ! "$object" -nt "$newest" ]; then
-        "$cxx" "${machine[@]}" -c "$here/$part.cc" -o "$object.tmp"
-        mv "$object.tmp" "$object"
+        "$cxx" "${machine[@]}" "${@:2}" -c "$source" -o "$object.tmp$$"
+        mv "$object.tmp$$" "$object"
     fi
-done
+}
+for name in "${parts[@]}"; do part "$name"; done
+made_of() { # OBJECT: is it there, and newer than all that it was made of?
+    local list
+    mapfile -t list < <(sed 's/^[^ ]*: *//; s/ *\\$//' "$1.d" 2>/dev/null | tr -s ' ' '\n' | grep .)
+    [ ${#list[@]} != 0 ] && ! find -L "${list[@]}" -newer "$1" 2>&1 | grep -q .
+}
 sources=()
 for file in "${files[@]}"; do
     case $file in *.o) sources+=("$file"); continue ;; esac
     object=$program.$(basename "$file").o
-    "$cxx" "${kernel[@]}" "$@" -x c++ -c "$file" -o "$object"
-    if [ "$mode" = checker ]; then # the C library's copies are accesses too
-        objcopy --redefine-sym memcpy=emu_memcpy --redefine-sym memmove=emu_memmove --redefine-sym memset=emu_memset "$object"
+    kept=$objects/$(tr / _ <<<"$file").$(cksum <<<"$PWD ${kernel[*]} $*" | tr -d ' ')
+    case $file in /*) kept=$object ;; esac
+    if ! { [ "$kept" != "$object" ] && [ "$kept" -nt "$here/build.sh" ] && made_of "$kept"; }; then
+        "$cxx" "${kernel[@]}" "$@" -MMD -MF "$kept.$$.d" -x c++ -c "$file" -o "$kept.$$"
+        if [ "$mode" = checker ]; then # the C library's copies are accesses too
+            case $cxx in *-g++) objcopy=${cxx%g++}objcopy ;; *) objcopy=objcopy ;; esac
+            "$objcopy" --redefine-sym memcpy=emu_memcpy --redefine-sym memmove=emu_memmove \
+                --redefine-sym memset=emu_memset "$kept.$$"
+        fi
+        mv "$kept.$$.d" "$kept.d"
+        mv "$kept.$$" "$kept"
     fi
+    [ "$kept" = "$object" ] || ln -f "$kept" "$object" 2>/dev/null || cp "$kept" "$object"
     sources+=("$object")
 done
+calls() { nm -Cu "${sources[@]}" | grep -q "U $1[A-Z]"; }
+words() { printf '%s\n' "$@"; } # one a line
+if calls nccl; then # on MPI, with the flags that its compiler wrapper would pass
+    mpi=$(for m in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $m && break; done) ||
+        { echo "error: build.sh: $program calls NCCL, which needs MPI here (MPICH)" >&2; exit 2; }
+    mapfile -t mpi < <("$mpi" -show | tr ' ' '\n')
+    mapfile -t include < <(words "${mpi[@]}" | grep '^-I')
+    mapfile -t -O ${#link[@]} link < <(words "${mpi[@]}" | grep -E '^(-L|-l|-Wl,-rpath)')
+    part nccl "${include[@]}"
+    part ranks "${include[@]}"
+fi
+if calls cublas; then # on OpenBLAS where it is, unless OPENBLAS=no
+    part cublas
+    blas=()
+    [ -d /usr/include/openblas ] && blas=(-I/usr/include/openblas)
+    if [ "${OPENBLAS:-}" != no ] && echo 'int main() { cblas_sgemm; }' |
+        "$cxx" "${blas[@]}" -include cblas.h -x c++ - -lopenblas -o "$program.blas" 2>/dev/null; then
+        rm -f "$program.blas"
+        part blas -DWITH_OPENBLAS "${blas[@]}"
+        link+=(-lopenblas)
+    else part blas-loops; fi
+fi
 "$cxx" "${sources[@]}" "${list[@]}" "${link[@]}" -o "$program"

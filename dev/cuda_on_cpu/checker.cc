@@ -21,7 +21,6 @@
 
 #include <dlfcn.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 namespace emu {
 
@@ -50,24 +49,10 @@ struct Checker {
 Checker &checker = *new Checker();
 } // namespace
 
-extern "C" char __executable_start, end;
-
-// ---- reports with the line of an address, where addr2line can tell it
+// pc is a return address: the line is that of the call.
 static Site line_of(uint32_t pc, const char *file)
 {
-    if (file) return {file, (int)pc};
-    static char names[2][512];
-    static int turn;
-    char *name = names[turn++ % 2], command[512];
-    // pc is the return address: the line is that of the call
-    snprintf(command, sizeof command, "addr2line -e /proc/%d/exe %#x 2>/dev/null", (int)getpid(), pc - 1);
-    FILE *pipe = popen(command, "r");
-    if (!pipe || !fgets(name, sizeof names[0], pipe)) snprintf(name, sizeof names[0], "?:0");
-    if (pipe) pclose(pipe);
-    char *colon = strrchr(name, ':');
-    int line = colon ? atoi(colon + 1) : 0;
-    if (colon) *colon = 0;
-    return {name, line};
+    return file ? Site{file, (int)pc} : line_of(&__executable_start + pc - 1);
 }
 
 static const char *kind_of(bool write, bool atomic)
@@ -78,12 +63,14 @@ static const char *kind_of(bool write, bool atomic)
 [[noreturn]] static void race(const Stamp &old, bool old_write, const Stamp &now, bool write, const char *address)
 {
     const Launch *l = machine().launch;
-    uint3 other = {old.thread % l->block.x, old.thread / l->block.x % l->block.y, old.thread / l->block.x / l->block.y};
+    uint3 other = {old.thread % l->block.x, old.thread / l->block.x % l->block.y,
+                   old.thread / l->block.x / l->block.y};
     uint3 block = {old.block % l->grid.x, old.block / l->grid.x % l->grid.y, old.block / l->grid.x / l->grid.y};
     Site here = line_of(now.pc, now.file), there = line_of(old.pc, old.file);
-    report("race", here, "%s of %s, with nothing that orders it after the %s at %s:%d by block (%u,%u,%u) thread (%u,%u,%u)",
-           kind_of(write, now.atomic), memory_describe(address).c_str(), kind_of(old_write, old.atomic), there.file, there.line,
-           block.x, block.y, block.z, other.x, other.y, other.z);
+    report("race", here,
+           "%s of %s, with nothing that orders it after the %s at %s:%d by block (%u,%u,%u) thread (%u,%u,%u)",
+           kind_of(write, now.atomic), memory_describe(address).c_str(), kind_of(old_write, old.atomic), there.file,
+           there.line, block.x, block.y, block.z, other.x, other.y, other.z);
 }
 
 // ---- what happens before what
@@ -185,17 +172,22 @@ static void on_fence(Thread *t)
 static void one_cell(Cell *c, const char *address, const Stamp &now, bool write, Thread *t)
 {
     if (now.bytes & ~c->exists)
-        report("out-of-bounds", line_of(now.pc, now.file), "%s of %s", kind_of(write, now.atomic), memory_describe(address).c_str());
-    if ((!write || now.atomic) && now.bytes & ~c->written)
-        report("uninitialised", line_of(now.pc, now.file), "%s of %s, which nobody has written", kind_of(write, now.atomic),
+        report("out-of-bounds", line_of(now.pc, now.file), "%s of %s", kind_of(write, now.atomic),
                memory_describe(address).c_str());
-    if (c->write.bytes & now.bytes && !(c->write.atomic && now.atomic) && !before(c->write, t)) race(c->write, true, now, write, address);
+    if ((!write || now.atomic) && now.bytes & ~c->written)
+        report("uninitialised", line_of(now.pc, now.file), "%s of %s, which nobody has written",
+               kind_of(write, now.atomic), memory_describe(address).c_str());
+    if (c->write.bytes & now.bytes && !(c->write.atomic && now.atomic) && !before(c->write, t))
+        race(c->write, true, now, write, address);
     if (!write) {
         Stamp *slot = &c->read[0];
-        if (slot->bytes && !(slot->launch == now.launch && slot->block == now.block && slot->thread == now.thread) && !before(*slot, t))
+        if (slot->bytes &&
+            !(slot->launch == now.launch && slot->block == now.block && slot->thread == now.thread) &&
+            !before(*slot, t))
             slot = &c->read[1];
         uint8_t bytes = slot->bytes;
-        bool same = slot->launch == now.launch && slot->block == now.block && slot->thread == now.thread && slot->epoch == now.epoch;
+        bool same = slot->launch == now.launch && slot->block == now.block && slot->thread == now.thread &&
+                    slot->epoch == now.epoch;
         *slot = now;
         if (same) slot->bytes |= bytes;
         return;
@@ -215,7 +207,8 @@ static void access(const void *address, size_t bytes, bool write, bool atomic, u
     const char *p = (const char *)address;
     if (!t) {
         if (checker.base && memory_is_device(p))
-            report("host-access", line_of(pc, file), "the host follows a device pointer: %s", memory_describe(p).c_str());
+            report("host-access", line_of(pc, file), "the host follows a device pointer: %s",
+                   memory_describe(p).c_str());
         return;
     }
     if ((size_t)(p - checker.base) >= checker.bytes) {
@@ -223,10 +216,12 @@ static void access(const void *address, size_t bytes, bool write, bool atomic, u
         Dl_info info;
         if (dladdr(p, &info)) return; // constants of a library
         if (p == (const char *)&threadIdx) return;
-        report("foreign-pointer", line_of(pc, file), "%s of %zu bytes of the host's memory, at %p", kind_of(write, atomic), bytes, address);
+        report("foreign-pointer", line_of(pc, file), "%s of %zu bytes of the host's memory, at %p",
+               kind_of(write, atomic), bytes, address);
     }
     if (!memory_is_device(p) && (unsigned)((size_t)(p - checker.base) / SLOT) != t->block->slot)
-        report("foreign-pointer", line_of(pc, file), "%s of another block's shared memory: %s", kind_of(write, atomic), memory_describe(p).c_str());
+        report("foreign-pointer", line_of(pc, file), "%s of another block's shared memory: %s",
+               kind_of(write, atomic), memory_describe(p).c_str());
     Block *b = t->block;
     Stamp now = {b->launch->id, b->linear, b->epoch, t->clock[t->linear], pc, file, (uint16_t)t->linear, 0, atomic};
     for (const char *last = p + bytes; p < last;) {
@@ -287,7 +282,8 @@ static void on_alloc(const void *p, size_t bytes, bool initialised)
         checker.bytes = memory_bytes();
         void *cells = mmap(nullptr, checker.bytes / 4 * sizeof(Cell), PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (cells == MAP_FAILED) report("memory", {"checker", 0}, "no address space for the shadow (lower EMU_MEMORY)");
+        if (cells == MAP_FAILED)
+            report("memory", {"checker", 0}, "no address space for the shadow (lower EMU_MEMORY)");
         checker.cells = (Cell *)cells;
     }
     mark(p, bytes, 1, initialised);
@@ -319,7 +315,8 @@ static void seen(const void *p, size_t bytes, bool write, bool aligned, const vo
     if (!machine_now || !bytes) return; // before main
     uint32_t pc = (uint32_t)((const char *)caller - &__executable_start);
     if (aligned && (uintptr_t)p % bytes && thread_now() && memory_in_arena(p))
-        report("misaligned", line_of(pc, nullptr), "%s of %zu bytes at %p, %s", kind_of(write, false), bytes, p, memory_describe(p).c_str());
+        report("misaligned", line_of(pc, nullptr), "%s of %zu bytes at %p, %s", kind_of(write, false), bytes, p,
+               memory_describe(p).c_str());
     access(p, bytes, write, false, pc, nullptr);
 }
 

@@ -96,9 +96,18 @@ template <class T> inline T unword(uint64_t w)
 
 // ---- barriers and fences
 inline void __syncthreads(EMU_SITE) { emu::barrier(0, 0, 0, "__syncthreads", {file, line}); }
-inline int __syncthreads_count(int p, EMU_SITE) { return emu::barrier(0, 0, p != 0, "__syncthreads_count", {file, line}); }
-inline int __syncthreads_and(int p, EMU_SITE) { return emu::barrier(0, 0, p == 0, "__syncthreads_and", {file, line}) == 0; }
-inline int __syncthreads_or(int p, EMU_SITE) { return emu::barrier(0, 0, p != 0, "__syncthreads_or", {file, line}) != 0; }
+inline int __syncthreads_count(int p, EMU_SITE)
+{
+    return emu::barrier(0, 0, p != 0, "__syncthreads_count", {file, line});
+}
+inline int __syncthreads_and(int p, EMU_SITE)
+{
+    return emu::barrier(0, 0, p == 0, "__syncthreads_and", {file, line}) == 0;
+}
+inline int __syncthreads_or(int p, EMU_SITE)
+{
+    return emu::barrier(0, 0, p != 0, "__syncthreads_or", {file, line}) != 0;
+}
 inline void __syncwarp(unsigned mask = 0xffffffffu, EMU_SITE)
 {
     emu::collective(mask, "__syncwarp", nullptr, [](emu::Lanes *) {}, {file, line});
@@ -119,9 +128,18 @@ EMU_SHUFFLE(__shfl_up_sync, UP)
 EMU_SHUFFLE(__shfl_down_sync, DOWN)
 EMU_SHUFFLE(__shfl_xor_sync, XOR)
 #undef EMU_SHUFFLE
-inline int __all_sync(unsigned mask, int p, EMU_SITE) { return (int)emu::vote(mask, 0, p, "__all_sync", {file, line}); }
-inline int __any_sync(unsigned mask, int p, EMU_SITE) { return (int)emu::vote(mask, 1, p, "__any_sync", {file, line}); }
-inline unsigned __ballot_sync(unsigned mask, int p, EMU_SITE) { return emu::vote(mask, 2, p, "__ballot_sync", {file, line}); }
+inline int __all_sync(unsigned mask, int p, EMU_SITE)
+{
+    return (int)emu::vote(mask, 0, p, "__all_sync", {file, line});
+}
+inline int __any_sync(unsigned mask, int p, EMU_SITE)
+{
+    return (int)emu::vote(mask, 1, p, "__any_sync", {file, line});
+}
+inline unsigned __ballot_sync(unsigned mask, int p, EMU_SITE)
+{
+    return emu::vote(mask, 2, p, "__ballot_sync", {file, line});
+}
 // Only what CUDA promises: the lane itself.
 inline unsigned __activemask() { return 1u << emu::lane(); }
 template <class T> inline unsigned __match_any_sync(unsigned mask, T v, EMU_SITE)
@@ -226,6 +244,12 @@ namespace emu {
 cudaError_t launch(const char *name, Site site, const void *kernel, void (*invoke)(const void *, void *),
                    const void *args, size_t args_bytes, dim3 grid, dim3 block, size_t dynamic, cudaStream_t stream,
                    bool cooperative);
+// A debugger's backtrace ends here, so that a kernel has two frames of the emulator above it.
+#ifdef __x86_64__
+#define EMU_OUTERMOST __asm__ volatile(".cfi_undefined %rip")
+#else
+#define EMU_OUTERMOST __asm__ volatile(".cfi_undefined x30")
+#endif
 template <class... P> struct Invoke {
     using Args = std::tuple<P...>;
     template <size_t... I>
@@ -233,7 +257,11 @@ template <class... P> struct Invoke {
     {
         k(std::get<I>(a)...);
     }
-    static void run(const void *k, void *args) { call((void (*)(P...))k, *(Args *)args, std::index_sequence_for<P...>()); }
+    static void run(const void *k, void *args)
+    {
+        EMU_OUTERMOST;
+        call((void (*)(P...))k, *(Args *)args, std::index_sequence_for<P...>());
+    }
 };
 // Arguments are converted and copied now: a late stream must not see what the caller does to them afterwards.
 template <class... P, class... A>
@@ -243,8 +271,8 @@ cudaError_t launch_kernel(const char *name, Site site, bool cooperative, void (*
     static_assert((std::is_trivially_copyable_v<P> && ...), "kernel arguments are copied byte by byte");
     static_assert(sizeof...(P) == sizeof...(A), "the kernel takes another number of arguments");
     std::tuple<P...> values((P)args...);
-    cudaError_t error = launch(name, site, (const void *)kernel, Invoke<P...>::run, &values, sizeof values, grid, block,
-                               dynamic, stream, cooperative);
+    cudaError_t error = launch(name, site, (const void *)kernel, Invoke<P...>::run, &values, sizeof values, grid,
+                               block, dynamic, stream, cooperative);
     cudaGetLastError(); // handed on, and so no longer the last one
     return error;
 }

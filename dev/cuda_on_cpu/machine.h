@@ -13,6 +13,7 @@
 #include "cuda_on_cpu.h"
 
 #include <cstdarg>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -45,7 +46,8 @@ struct Settings { // from the environment, see README.md
     int strict;
     unsigned resident; // blocks that are live at a time
     size_t stack;      // bytes
-    bool guard, prof;
+    bool guard, prof, wide; // wide: tensor cores add in double
+    unsigned timeout;       // seconds that a launch may take; 0: any time
 };
 
 // ---- fibers: a stack that one waiting thread keeps
@@ -146,8 +148,15 @@ struct Launch {
     Site grid_site;
 };
 void run_launch(Launch *l); // to its end
+std::string who_waits(Site *one); // a line for each place where threads of live blocks wait
 Thread *thread_now();
 void thread_yield(); // lets others run, in random order alone
+
+// ---- operations of libraries (nccl.cc, blas.cc), in streams like launches: after all that is in `streams`, before all
+// that comes. in_order: also after the last one of this kind.
+void stream_library_call(const std::vector<Stream *> &streams, const char *what, Site site, bool in_order,
+                         std::function<void()> run);
+void stream_library_flush(); // runs those that are in order, and what they come after
 
 // ---- memory
 void memory_block_begin(Block *b);
@@ -170,6 +179,11 @@ struct Prof { unsigned long launches, threads, waits, switches; };
 [[noreturn]] void report(const char *kind, Site site, const char *format, ...) __attribute__((format(printf, 3, 4)));
 std::string format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 std::string where(const Thread *t); // "block (0,0,0) thread (3,0,0)"
+extern "C" char __executable_start, end; // of the program, from the linker
+// The line of an instruction of the program, where addr2line can tell it; otherwise "?". Good for two calls.
+Site line_of(const void *instruction);
+void watch(bool on);   // EMU_TIMEOUT: a launch begins, or has ended
+void watch_look();     // called where it is safe to report: has the launch run for too long?
 uint64_t random_next();
 inline unsigned random_below(unsigned n) { return (unsigned)(random_next() % n); }
 void shuffle(std::vector<unsigned> &v);

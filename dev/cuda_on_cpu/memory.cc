@@ -154,8 +154,9 @@ void *shared(const void *tag, size_t bytes, size_t align, const char *name, Site
         if (s.tag == tag) return s.at;
     size_t fixed = b->shared_bytes - b->launch->dynamic + bytes;
     if (fixed > SHARED_STATIC || b->shared_bytes + bytes > SHARED_MAX)
-        report("shared-size", site, "%s brings shared memory to %zu bytes fixed and %zu dynamic (at most %u fixed, %u in all)",
-               name, fixed, b->launch->dynamic, SHARED_STATIC, SHARED_MAX);
+        report("shared-size", site,
+               "%s brings shared memory to %zu bytes fixed and %zu dynamic (at most %u fixed, %u in all)", name,
+               fixed, b->launch->dynamic, SHARED_STATIC, SHARED_MAX);
     return add_shared(b, tag, bytes, align, name)->at;
 }
 
@@ -234,10 +235,12 @@ std::string memory_describe(const void *address)
     const char *p = (const char *)address;
     if (memory_is_device(p)) {
         auto a = find(p);
-        if (a == m.allocations.end() && m.allocations.empty()) return "device memory where nothing was ever allocated";
+        if (a == m.allocations.end() && m.allocations.empty())
+            return "device memory where nothing was ever allocated";
         if (a == m.allocations.end()) a = m.allocations.begin();
         auto next = std::next(a); // the nearer of the two neighbours
-        if (next != m.allocations.end() && p >= a->first + a->second.bytes && next->first - p < p - a->first - (ptrdiff_t)a->second.bytes)
+        if (next != m.allocations.end() && p >= a->first + a->second.bytes &&
+            next->first - p < p - a->first - (ptrdiff_t)a->second.bytes)
             a = next;
         return place(p, a->first, a->second.bytes,
                      format("%sdevice allocation %u", a->second.live ? "" : "freed ", a->second.number).c_str());
@@ -306,15 +309,18 @@ cudaError_t emu_malloc(void **p, size_t bytes)
     return cudaSuccess;
 }
 
-cudaError_t cudaFree(void *p)
+cudaError_t cudaFree(void *p, const char *file, int line)
 {
     if (!p) return cudaSuccess;
-    cudaDeviceSynchronize(); // as CUDA's does
+    cudaDeviceSynchronize(file, line); // as CUDA's does
     Memory &m = memory();
     memory_open(true);
     auto a = m.allocations.find((char *)p);
-    if (a == m.allocations.end()) report("bad-free", {"cudaFree", 0}, "%p is not the start of an allocation: %s", p, memory_describe(p).c_str());
-    if (!a->second.live) report("bad-free", {"cudaFree", 0}, "device allocation %u of %zu bytes is freed twice", a->second.number, a->second.bytes);
+    if (a == m.allocations.end())
+        report("bad-free", {file, line}, "%p is not the start of an allocation: %s", p, memory_describe(p).c_str());
+    if (!a->second.live)
+        report("bad-free", {file, line}, "device allocation %u of %zu bytes is freed twice", a->second.number,
+               a->second.bytes);
     memory_check_zones();
     a->second.live = false;
     m.used -= a->second.bytes;
@@ -334,11 +340,11 @@ cudaError_t emu_malloc_host(void **p, size_t bytes)
     return cudaSuccess;
 }
 
-cudaError_t cudaFreeHost(void *p)
+cudaError_t cudaFreeHost(void *p, const char *file, int line)
 {
     if (!p) return cudaSuccess;
-    cudaDeviceSynchronize();
-    if (!memory().pinned.erase((char *)p)) report("bad-free", {"cudaFreeHost", 0}, "%p did not come from cudaMallocHost", p);
+    cudaDeviceSynchronize(file, line);
+    if (!memory().pinned.erase((char *)p)) report("bad-free", {file, line}, "%p did not come from cudaMallocHost", p);
     free(p);
     return cudaSuccess;
 }

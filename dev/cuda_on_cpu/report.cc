@@ -7,7 +7,19 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <ucontext.h>
 #include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define WITH_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WITH_ASAN 1
+#endif
+#endif
+#ifdef WITH_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 namespace emu {
 
@@ -34,8 +46,8 @@ static void print_context()
     const Thread *t = thread_now();
     const Launch *l = machine_now ? machine_now->launch : nullptr;
     if (l)
-        fprintf(stderr, "    in %s<<<(%u,%u,%u), (%u,%u,%u), %zu>>> launched at %s:%d\n", l->name, l->grid.x, l->grid.y, l->grid.z,
-                l->block.x, l->block.y, l->block.z, l->dynamic, l->site.file, l->site.line);
+        fprintf(stderr, "    in %s<<<(%u,%u,%u), (%u,%u,%u), %zu>>> launched at %s:%d\n", l->name, l->grid.x,
+                l->grid.y, l->grid.z, l->block.x, l->block.y, l->block.z, l->dynamic, l->site.file, l->site.line);
     if (t) fprintf(stderr, "    in %s\n", where(t).c_str());
     if (machine_now && (machine_now->set.order == Order::random || machine_now->set.streams == StreamMode::random))
         fprintf(stderr, "    with EMU_SEED=%llu\n", (unsigned long long)machine_now->set.seed);
@@ -57,6 +69,32 @@ void report(const char *kind, Site site, const char *format, ...)
     abort();
 }
 
+Site line_of(const void *instruction)
+{
+    static char names[2][512];
+    static int turn;
+    char *name = names[turn++ % 2], command[128];
+    snprintf(name, sizeof names[0], "?");
+    if (instruction < &__executable_start || instruction >= &end) return {name, 0};
+    snprintf(command, sizeof command, "addr2line -e /proc/%d/exe %#zx 2>/dev/null", (int)getpid(),
+             (size_t)((const char *)instruction - &__executable_start));
+    FILE *pipe = popen(command, "r");
+    if (pipe && !fgets(name, sizeof names[0], pipe)) snprintf(name, sizeof names[0], "?");
+    if (pipe) pclose(pipe);
+    char *colon = strrchr(name, ':');
+    int line = colon ? atoi(colon + 1) : 0;
+    if (colon) *colon = 0;
+    return {name, line};
+}
+
+// What `assert` calls, in a kernel and in the host's code.
+extern "C" void __assert_fail(const char *what, const char *file, unsigned line, const char *function) noexcept
+{
+    if (thread_now()) report("assert", {file, (int)line}, "%s does not hold", what);
+    fprintf(stderr, "%s:%u: %s: assertion %s failed\n", file, line, function, what);
+    abort();
+}
+
 // ---- random numbers: splitmix64. Same seed, same run.
 uint64_t random_next()
 {
@@ -72,20 +110,73 @@ void shuffle(std::vector<unsigned> &v)
 }
 
 // ---- signals
-static void on_signal(int number, siginfo_t *info, void *)
+static Site interrupted(void *context) // the line, or, in a library, the thread's last wait
 {
-    const char *name = number == SIGSEGV ? "SIGSEGV" : number == SIGBUS ? "SIGBUS" : number == SIGFPE ? "SIGFPE" : "SIGABRT";
+    const Thread *t = thread_now();
+#if defined(__x86_64__)
+    Site site = line_of((void *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]);
+#else
+    Site site = line_of((void *)((ucontext_t *)context)->uc_mcontext.pc);
+#endif
+    return site.line || !t || !t->site.file ? site : t->site;
+}
+
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+    const char *name = number == SIGSEGV ? "SIGSEGV" : number == SIGBUS ? "SIGBUS" : "SIGFPE";
     signal(number, SIG_DFL);
     signal(SIGABRT, SIG_DFL);
     const Thread *t = thread_now();
-    Site site = t && t->site.file ? t->site : Site{"?", 0};
+    Site site = interrupted(context);
     void *p = number == SIGSEGV || number == SIGBUS ? info->si_addr : nullptr;
-    if (p && fiber_overflowed(p)) report("stack-overflow", site, "a thread used more than its %zu bytes of stack (EMU_STACK)", machine().set.stack);
-    if (p && !t && memory_is_device(p)) report("host-access", {"host code", 0}, "the host follows a device pointer: %s", memory_describe(p).c_str());
+    if (p && fiber_overflowed(p))
+        report("stack-overflow", site, "a thread used more than its %zu bytes of stack (EMU_STACK)",
+               machine().set.stack);
+    if (p && !t && memory_is_device(p))
+        report("host-access", site, "the host follows a device pointer: %s", memory_describe(p).c_str());
     if (number == SIGABRT && !t) raise(number);
     else if (number == SIGABRT) report("assert", site, "the kernel gave up (assert or abort)");
-    report("signal", site, "%s at address %p%s", name, p, t ? " in a kernel; the place is the last wait before it" : "");
+    report("signal", site, "%s at address %p%s", name, p, t ? " in a kernel" : "");
 }
+
+// ---- the watchdog. The first alarm asks for a report where the emulator is in order (watch_look); a kernel that
+// gets to no such place within a second more spins in its own code, and there the signal's handler may report.
+static volatile sig_atomic_t overdue;
+
+static void report_timeout(Site site)
+{
+    Machine &m = machine();
+    Site waiting;
+    std::string table = who_waits(&waiting);
+    report("timeout", site, "kernel %s has run for more than EMU_TIMEOUT=%u s; a thread is here%s", m.launch->name,
+           m.set.timeout, table.c_str());
+}
+
+static void on_alarm(int, siginfo_t *, void *context)
+{
+    if (overdue++ && thread_now()) report_timeout(interrupted(context));
+    alarm(1);
+}
+
+void watch(bool on)
+{
+    if (!machine().set.timeout) return;
+    overdue = 0;
+    alarm(on ? machine().set.timeout : 0);
+}
+
+void watch_look()
+{
+    if (overdue) report_timeout(thread_now()->site);
+}
+
+#ifdef WITH_ASAN
+// UBSan calls this before its own message; AddressSanitizer calls what is set below after its own.
+extern "C" void __ubsan_on_report()
+{
+    print_context();
+}
+#endif
 
 static void catch_signals()
 {
@@ -97,14 +188,20 @@ static void catch_signals()
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef WITH_ASAN
     bool own = false; // AddressSanitizer's own report is better
 #else
     bool own = true;
 #endif
     if (own && sigaltstack(&alternative, nullptr)) report("settings", {"signals", 0}, "sigaltstack failed");
     for (int s : signals)
-        if ((own || s == SIGABRT) && sigaction(s, &action, nullptr)) report("settings", {"signals", 0}, "sigaction failed");
+        if ((own || s == SIGABRT) && sigaction(s, &action, nullptr))
+            report("settings", {"signals", 0}, "sigaction failed");
+    action.sa_sigaction = on_alarm;
+    if (sigaction(SIGALRM, &action, nullptr)) report("settings", {"signals", 0}, "sigaction failed");
+#ifdef WITH_ASAN
+    __sanitizer_set_death_callback(print_context); // behind a sanitizer's report: the kernel and the thread
+#endif
 }
 
 // ---- settings
@@ -137,8 +234,8 @@ static void print_prof()
 {
     fprintf(stderr, "%-40s %10s %12s %12s %12s\n", "kernel", "launches", "threads", "waits", "switches");
     for (auto &p : machine().prof)
-        fprintf(stderr, "%-40s %10lu %12lu %12lu %12lu\n", p.first.c_str(), p.second.launches, p.second.threads, p.second.waits,
-                p.second.switches);
+        fprintf(stderr, "%-40s %10lu %12lu %12lu %12lu\n", p.first.c_str(), p.second.launches, p.second.threads,
+                p.second.waits, p.second.switches);
 }
 
 static void at_exit()
@@ -150,7 +247,8 @@ static void at_exit()
 Machine &machine_get()
 {
     if (machine_now) return *machine_now;
-    static const char *const orders[] = {"inorder", "reverse", "random"}, *const streams[] = {"now", "late", "random"};
+    static const char *const orders[] = {"inorder", "reverse", "random"};
+    static const char *const streams[] = {"now", "late", "random"};
     Machine *m = new Machine{};
     Settings &s = m->set;
     s.order = (Order)choice("EMU_ORDER", orders, 3);
@@ -161,6 +259,8 @@ Machine &machine_get()
     s.stack = setting("EMU_STACK", 256 * 1024, 16 * 1024, 64ul << 20);
     s.guard = setting("EMU_GUARD", 0, 0, 1);
     s.prof = setting("EMU_PROF", 0, 0, 1);
+    s.wide = setting("EMU_MMA64", 0, 0, 1);
+    s.timeout = (unsigned)setting("EMU_TIMEOUT", 0, 0, 1000000);
     m->random = s.seed;
     machine_now = m;
     catch_signals();

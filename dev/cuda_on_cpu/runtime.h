@@ -25,7 +25,10 @@ enum cudaMemcpyKind {
     cudaMemcpyDeviceToDevice,
     cudaMemcpyDefault,
 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout };
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaFuncAttributePreferredSharedMemoryCarveout
+};
 enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1,
     cudaDevAttrWarpSize = 10,
@@ -48,38 +51,44 @@ struct Event;
 using cudaStream_t = emu::Stream *;
 using cudaEvent_t = emu::Event *;
 
+#define EMU_FROM const char *file = __builtin_FILE(), int line = __builtin_LINE()
 cudaError_t emu_malloc(void **p, size_t bytes);
 cudaError_t emu_malloc_host(void **p, size_t bytes);
 template <class T> inline cudaError_t cudaMalloc(T **p, size_t bytes) { return emu_malloc((void **)p, bytes); }
-template <class T> inline cudaError_t cudaMallocHost(T **p, size_t bytes) { return emu_malloc_host((void **)p, bytes); }
-template <class T> inline cudaError_t cudaHostAlloc(T **p, size_t bytes, unsigned) { return emu_malloc_host((void **)p, bytes); }
-cudaError_t cudaFree(void *p);
-cudaError_t cudaFreeHost(void *p);
+template <class T> inline cudaError_t cudaMallocHost(T **p, size_t bytes)
+{
+    return emu_malloc_host((void **)p, bytes);
+}
+template <class T> inline cudaError_t cudaHostAlloc(T **p, size_t bytes, unsigned)
+{
+    return emu_malloc_host((void **)p, bytes);
+}
+cudaError_t cudaFree(void *p, EMU_FROM);
+cudaError_t cudaFreeHost(void *p, EMU_FROM);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 
-#define EMU_FROM const char *file = __builtin_FILE(), int line = __builtin_LINE()
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind, EMU_FROM);
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind kind, cudaStream_t stream = nullptr,
                             EMU_FROM);
 cudaError_t cudaMemset(void *dst, int value, size_t n, EMU_FROM);
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t n, cudaStream_t stream = nullptr, EMU_FROM);
-#undef EMU_FROM
 
 cudaError_t cudaStreamCreate(cudaStream_t *stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);
-cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamQuery(cudaStream_t stream);
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *data);
+cudaError_t cudaStreamDestroy(cudaStream_t stream, EMU_FROM);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream, EMU_FROM);
+cudaError_t cudaStreamQuery(cudaStream_t stream, EMU_FROM);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0, EMU_FROM);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *data, EMU_FROM);
 cudaError_t cudaEventCreate(cudaEvent_t *event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr, EMU_FROM);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to); // of the emulation: no measure of a GPU
-cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from,
+                                 cudaEvent_t to); // of the emulation: no measure of a GPU
+cudaError_t cudaDeviceSynchronize(EMU_FROM);
 
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDevice(int *device);
@@ -95,4 +104,5 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
+#undef EMU_FROM
 #endif

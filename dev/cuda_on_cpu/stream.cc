@@ -1,23 +1,22 @@
 // stream: the host's interface: streams, events, copies, launches, device properties.
 //
 // Every asynchronous call makes an operation with the operations it must come after (`after`): the one before it
-// in its stream, what cudaStreamWaitEvent asked for, and the rules of the legacy default stream (it comes after all that is in
-// the blocking streams, and they after it). What may run is what has all of these done; EMU_STREAMS chooses among
-// the legal orders:
+// in its stream, what cudaStreamWaitEvent asked for, and the rules of the legacy default stream (it comes after all
+// that is in the blocking streams, and they after it). What may run is what has all of these done; EMU_STREAMS chooses
+// among the legal orders:
 //
 //     now     at the call: the order of the program text, which hides a missing event
 //     late    not before the host waits for it, and then nothing that need not run: shows a missing event or wait
 //     random  at every call a few that may run, by the seed
 //
 // The invariant: an operation runs once, after all of its `after`, and before any wait that covers it returns.
-// A copy from pageable host memory is taken at the call (CUDA stages it), from pinned memory when the operation runs; into
-// pageable memory the call waits, into pinned memory it does not.
+// A copy from pageable host memory is taken at the call (CUDA stages it), from pinned memory when the operation runs;
+// into pageable memory the call waits, into pinned memory it does not.
 // Rejected: a thread per stream (not deterministic, and lateness would be luck).
 #include "machine.h"
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <memory>
 
 namespace emu {
@@ -43,6 +42,7 @@ struct Runtime {
     Stream legacy; // the default stream
     std::vector<Stream *> streams;
     std::vector<OpRef> pending; // in the order of the calls
+    OpRef ordered;              // the last operation of a library that keeps the order of its calls
     cudaError_t error;
     std::map<const void *, size_t> dynamic_limit;
 };
@@ -127,28 +127,52 @@ static Stream *stream_of(Stream *s, Site site)
     return s;
 }
 
-static OpRef enqueue(Stream *stream, const char *what, Site site, std::function<void()> run)
+static OpRef enqueue(std::vector<Stream *> streams, const char *what, Site site, std::function<void()> run,
+                     bool in_order = false)
 {
     Runtime &r = runtime();
-    stream = stream_of(stream, site);
     OpRef op = std::make_shared<Operation>();
     op->run = std::move(run);
     op->done = false;
     op->what = what;
-    auto add = [&](Stream *s) { if (s->last && !s->last->done) op->after.push_back(s->last); };
-    add(stream);
-    if (stream == &r.legacy) {
-        for (Stream *s : r.streams)
-            if (s->blocking && s != stream) add(s);
-    } else if (stream->blocking) {
-        add(&r.legacy);
+    auto after = [&](OpRef last) { if (last && !last->done) op->after.push_back(last); };
+    for (Stream *&stream : streams) {
+        stream = stream_of(stream, site);
+        after(stream->last);
+        if (stream == &r.legacy) {
+            for (Stream *s : r.streams)
+                if (s->blocking && s != stream) after(s->last);
+        } else if (stream->blocking) {
+            after(r.legacy.last);
+        }
     }
-    stream->last = op;
+    if (in_order) {
+        after(r.ordered);
+        r.ordered = op;
+    }
+    for (Stream *stream : streams) stream->last = op;
     r.pending.push_back(op);
     if (machine().set.streams == StreamMode::now) complete(op);
     else some_run();
     forget_done();
     return op;
+}
+
+static OpRef enqueue(Stream *stream, const char *what, Site site, std::function<void()> run)
+{
+    return enqueue(std::vector<Stream *>{stream}, what, site, std::move(run));
+}
+
+void stream_library_call(const std::vector<Stream *> &streams, const char *what, Site site, bool in_order,
+                         std::function<void()> run)
+{
+    enqueue(streams, what, site, std::move(run), in_order);
+}
+
+void stream_library_flush()
+{
+    if (runtime().ordered) complete(runtime().ordered);
+    forget_done();
 }
 
 static void drain(Stream *stream)
@@ -162,25 +186,33 @@ void memory_released()
     Runtime &r = runtime();
     forget_done();
     if (!r.pending.empty())
-        fprintf(stderr, "cuda_on_cpu: warning: the program ends with %zu operations that nobody waited for and that did not run (the first: %s)\n",
+        fprintf(stderr,
+                "cuda_on_cpu: warning: the program ends with %zu operations that nobody waited for and that did "
+                "not run (the first: %s)\n",
                 r.pending.size(), r.pending[0]->what);
     else memory_check_zones();
 }
 
 // ---- launches
-cudaError_t launch(const char *name, Site site, const void *kernel, void (*invoke)(const void *, void *), const void *args,
-                   size_t args_bytes, dim3 grid, dim3 block, size_t dynamic, cudaStream_t stream, bool cooperative)
+cudaError_t launch(const char *name, Site site, const void *kernel, void (*invoke)(const void *, void *),
+                   const void *args, size_t args_bytes, dim3 grid, dim3 block, size_t dynamic, cudaStream_t stream,
+                   bool cooperative)
 {
     if (thread_now()) report("nested-launch", site, "kernel %s is launched by a kernel", name);
     machine(); // settings first: a wrong one should not wait for the first operation
     size_t threads = (size_t)block.x * block.y * block.z;
-    if (!threads || threads > MAX_THREADS || block.x > 1024 || block.y > 1024 || block.z > 64) return fail(cudaErrorInvalidConfiguration);
-    if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) return fail(cudaErrorInvalidConfiguration);
+    if (!threads || threads > MAX_THREADS || block.x > 1024 || block.y > 1024 || block.z > 64)
+        return fail(cudaErrorInvalidConfiguration);
+    if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+        return fail(cudaErrorInvalidConfiguration);
     auto limit = runtime().dynamic_limit.find(kernel);
-    if (dynamic > (limit == runtime().dynamic_limit.end() ? (size_t)SHARED_STATIC : limit->second)) return fail(cudaErrorInvalidValue);
-    if (args_bytes > 4096) report("arguments", site, "kernel %s has %zu bytes of parameters (at most 4096)", name, args_bytes);
+    if (dynamic > (limit == runtime().dynamic_limit.end() ? (size_t)SHARED_STATIC : limit->second))
+        return fail(cudaErrorInvalidValue);
+    if (args_bytes > 4096)
+        report("arguments", site, "kernel %s has %zu bytes of parameters (at most 4096)", name, args_bytes);
     size_t blocks = (size_t)grid.x * grid.y * grid.z;
-    if (cooperative && blocks > SM_COUNT * std::min<size_t>(SM_BLOCKS, SM_THREADS / ((threads + WARP - 1) / WARP * WARP)))
+    if (cooperative &&
+        blocks > SM_COUNT * std::min<size_t>(SM_BLOCKS, SM_THREADS / ((threads + WARP - 1) / WARP * WARP)))
         return fail(cudaErrorCooperativeLaunchTooLarge);
     Launch l = {};
     l.name = name;
@@ -205,12 +237,13 @@ static bool is_device_side(const void *p, cudaMemcpyKind kind, bool dst, Site si
     bool want = dst ? kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice
                     : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
     if (kind != cudaMemcpyDefault && want != device)
-        report("copy-direction", site, "the %s, %p, is %s memory and the copy's kind says %s", dst ? "destination" : "source", p,
-               device ? "device" : "host", want ? "device" : "host");
+        report("copy-direction", site, "the %s, %p, is %s memory and the copy's kind says %s",
+               dst ? "destination" : "source", p, device ? "device" : "host", want ? "device" : "host");
     return device;
 }
 
-static cudaError_t copy(void *dst, const void *src, size_t n, cudaMemcpyKind kind, Stream *stream, bool async, Site site)
+static cudaError_t copy(void *dst, const void *src, size_t n, cudaMemcpyKind kind, Stream *stream, bool async,
+                        Site site)
 {
     if (n == 0) return cudaSuccess;
     bool to_device = is_device_side(dst, kind, true, site), from_device = is_device_side(src, kind, false, site);
@@ -249,7 +282,8 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind
     return copy(dst, src, n, kind, nullptr, false, {file, line});
 }
 
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind kind, cudaStream_t s, const char *file, int line)
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind kind, cudaStream_t s,
+                            const char *file, int line)
 {
     return copy(dst, src, n, kind, s, true, {file, line});
 }
@@ -277,9 +311,9 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream)
     return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
 
-cudaError_t cudaStreamDestroy(cudaStream_t stream)
+cudaError_t cudaStreamDestroy(cudaStream_t stream, const char *file, int line)
 {
-    Stream *s = stream_of(stream, {"cudaStreamDestroy", 0});
+    Stream *s = stream_of(stream, {file, line});
     auto &all = runtime().streams;
     drain(s); // CUDA lets the work finish later; nobody can tell
     all.erase(std::find(all.begin(), all.end(), s));
@@ -287,25 +321,25 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+cudaError_t cudaStreamSynchronize(cudaStream_t stream, const char *file, int line)
 {
-    drain(stream_of(stream, {"cudaStreamSynchronize", 0}));
+    drain(stream_of(stream, {file, line}));
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t stream)
+cudaError_t cudaStreamQuery(cudaStream_t stream, const char *file, int line)
 {
-    Stream *s = stream_of(stream, {"cudaStreamQuery", 0});
+    Stream *s = stream_of(stream, {file, line});
     some_run();
     if (s->last && !s->last->done && random_below(4) == 0) drain(s); // so that a loop over queries ends
     return s->last && !s->last->done ? cudaErrorNotReady : cudaSuccess;
 }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned, const char *file, int line)
 {
     OpRef record = event->record;
     if (!record || record->done) return cudaSuccess; // an event that was never recorded is nothing to wait for
-    Stream *s = stream_of(stream, {"cudaStreamWaitEvent", 0});
+    Stream *s = stream_of(stream, {file, line});
     OpRef op = std::make_shared<Operation>();
     op->run = [] {};
     op->what = "cudaStreamWaitEvent";
@@ -318,9 +352,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *data)
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *data, const char *file, int line)
 {
-    enqueue(stream, "a host function", {"cudaLaunchHostFunc", 0}, [=] { function(data); });
+    enqueue(stream, "a host function", {file, line}, [=] { function(data); });
     return cudaSuccess;
 }
 
@@ -342,9 +376,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return cudaSuccess;
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream, const char *file, int line)
 {
-    event->record = enqueue(stream, "cudaEventRecord", {"cudaEventRecord", 0}, [event] {
+    event->record = enqueue(stream, "cudaEventRecord", {file, line}, [event] {
         auto now = std::chrono::steady_clock::now().time_since_epoch();
         event->time = std::chrono::duration<double, std::milli>(now).count();
     });
@@ -373,9 +407,9 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceSynchronize()
+cudaError_t cudaDeviceSynchronize(const char *file, int line)
 {
-    stream_of(nullptr, {"cudaDeviceSynchronize", 0});
+    stream_of(nullptr, {file, line});
     complete_all();
     return cudaSuccess;
 }
@@ -451,7 +485,10 @@ cudaError_t cudaPeekAtLastError()
     return runtime().error;
 }
 
-static const struct { cudaError_t error; const char *name, *text; } ERRORS[] = {
+static const struct {
+    cudaError_t error;
+    const char *name, *text;
+} ERRORS[] = {
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
@@ -459,7 +496,8 @@ static const struct { cudaError_t error; const char *name, *text; } ERRORS[] = {
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-    {cudaErrorCooperativeLaunchTooLarge, "cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"},
+    {cudaErrorCooperativeLaunchTooLarge, "cudaErrorCooperativeLaunchTooLarge",
+     "too many blocks in cooperative launch"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
 };
 

@@ -55,6 +55,18 @@ template <Format F> inline uint8_t narrow8(float v, bool saturate)
 {
     return v != v ? (uint8_t)0x7f : (uint8_t)formats_encode(F, v, saturate);
 }
+// a b + c of 16-bit numbers in fp32, where what does not fit makes the last bit odd: rounded again to 16 bits it is
+// what one rounding gives (Boldo & Melquiond, IEEE Trans. Computers 57(4), 2008). The product is exact in double.
+inline float fused(double a, double b, double c)
+{
+    double product = a * b, sum = product + c, part = sum - product;
+    double lost = (product - (sum - part)) + (c - part); // exact (Knuth, TAOCP 2, 4.2.2)
+    float near = (float)sum;
+    double rest = sum - (double)near;
+    if (rest == 0) rest = lost;
+    if (!std::isfinite(near) || rest == 0 || rest != rest || bits<uint32_t>(near) & 1) return near;
+    return std::nextafter(near, rest > 0 ? INFINITY : -INFINITY);
+}
 } // namespace emu
 
 inline unsigned __float_as_uint(float v) { return emu::bits<unsigned>(v); }
@@ -91,7 +103,7 @@ inline double __longlong_as_double(long long v) { return emu::bits<double>(v); }
     inline T __hadd(T a, T b) { return a + b; }                                                                    \
     inline T __hsub(T a, T b) { return a - b; }                                                                    \
     inline T __hmul(T a, T b) { return a * b; }                                                                    \
-    inline T __hfma(T a, T b, T c) { return T((float)std::fma((double)(float)a, (double)(float)b, (double)(float)c)); } \
+    inline T __hfma(T a, T b, T c) { return T(emu::fused((float)a, (float)b, (float)c)); }               \
     inline T __hmax(T a, T b) { return (float)a != (float)a || a < b ? b : a; }                                    \
     inline T __hmin(T a, T b) { return (float)a != (float)a || b < a ? b : a; }                                    \
     inline bool __hisnan(T a) { return (float)a != (float)a; }

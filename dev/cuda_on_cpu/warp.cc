@@ -26,7 +26,8 @@ static void finish_shuffle(Lanes *l)
         }
         if (l->mask >> from & 1) s->result = ((Shuffle *)l->arg[from])->value;
         else if (machine().set.strict >= 2)
-            report("shuffle-source", l->site, "%s: lane %d reads lane %d, which does not take part (lanes %08x do)", l->op, i, from, l->mask);
+            report("shuffle-source", l->site, "%s: lane %d reads lane %d, which does not take part (lanes %08x do)",
+                   l->op, i, from, l->mask);
         else s->result = ~0ull;
     }
 }
@@ -139,14 +140,15 @@ static float half_of(uint32_t word, int right, bool bf16)
 
 static void need_whole_warp(Lanes *l)
 {
-    if (l->mask != ~0u) report("wrong-mask", l->site, "%s needs all 32 lanes, and only %08x take part", l->op, l->mask);
+    if (l->mask != ~0u)
+        report("wrong-mask", l->site, "%s needs all 32 lanes, and only %08x take part", l->op, l->mask);
 }
 
 static void finish_mma(Lanes *l)
 {
     need_whole_warp(l);
     float a[16][16], b[16][8], d[16][8];
-    static const bool wide = getenv("EMU_MMA64") && atoi(getenv("EMU_MMA64"));
+    const bool wide = machine().set.wide;
     for (int i = 0; i < 32; i++) {
         const Mma *m = (const Mma *)l->arg[i];
         int g = i / 4, t = i % 4 * 2;
@@ -197,7 +199,8 @@ static void finish_ldmatrix(Lanes *l)
 
 static void need_aligned(const void *p, const char *what, Site site)
 {
-    if ((uintptr_t)p % 16) report("misaligned", site, "%s: %p is not a multiple of 16 (%s)", what, p, memory_describe(p).c_str());
+    if ((uintptr_t)p % 16)
+        report("misaligned", site, "%s: %p is not a multiple of 16 (%s)", what, p, memory_describe(p).c_str());
 }
 
 void ldmatrix(uint32_t *out, int matrices, const void *row, bool transposed, Site site)
@@ -205,7 +208,8 @@ void ldmatrix(uint32_t *out, int matrices, const void *row, bool transposed, Sit
     if ((int)lane() < matrices * 8) {
         need_aligned(row, "ldmatrix", site);
         memory_need(row, 16, "ldmatrix", site);
-        if (memory_is_device(row)) report("foreign-pointer", site, "ldmatrix reads shared memory; %p is device memory", row);
+        if (memory_is_device(row))
+            report("foreign-pointer", site, "ldmatrix reads shared memory; %p is device memory", row);
         if (machine().hooks.access) machine().hooks.access(row, 16, false, site);
     }
     Ldmatrix m = {out, matrices, row, transposed};
@@ -219,11 +223,14 @@ void copy_async(void *dst, const void *src, unsigned bytes, unsigned from_src, S
     if (!t) report("host", site, "cp_async16 is called by the host");
     need_aligned(dst, "cp_async16: destination", site);
     need_aligned(src, "cp_async16: source", site);
-    if (from_src > bytes) report("out-of-bounds", site, "cp_async16 of %u bytes from the source (at most %u)", from_src, bytes);
+    if (from_src > bytes)
+        report("out-of-bounds", site, "cp_async16 of %u bytes from the source (at most %u)", from_src, bytes);
     memory_need(dst, bytes, "cp_async16: destination", site);
-    if (memory_is_device(dst)) report("foreign-pointer", site, "cp_async16 writes shared memory; %p is device memory", dst);
+    if (memory_is_device(dst))
+        report("foreign-pointer", site, "cp_async16 writes shared memory; %p is device memory", dst);
     if (from_src) memory_need(src, from_src, "cp_async16: source", site);
-    if (from_src && !memory_is_device(src)) report("foreign-pointer", site, "cp_async16 reads device memory; %p is shared", src);
+    if (from_src && !memory_is_device(src))
+        report("foreign-pointer", site, "cp_async16 reads device memory; %p is shared", src);
     if (machine().hooks.access) {
         machine().hooks.access(dst, bytes, true, site);
         machine().hooks.forget(dst, bytes);

@@ -1,5 +1,5 @@
-// kernels: the kernels of src/*.cu against sums in double and against their twins of dev_cpu, at odd sizes and several block
-// sizes. Builds with nvcc unmodified.
+// kernels: the kernels of src/*.cu against sums in double and against their twins of dev_cpu, at odd sizes and several
+// block sizes. Builds with nvcc unmodified.
 //
 // Bounds. u = 2^-24 for fp32. A sum of n terms in any order errs by at most n u sum |term| (Higham, Accuracy and
 // Stability of Numerical Algorithms, 4.2), a stored bf16 by another 2^-8 of its size; what else is added stands
@@ -80,16 +80,19 @@ template <class T> static void norm_case(int N, int C, int rows, bool centred, b
     Array<T> a(n), b(n), out(n), sum(n), w((size_t)C), bias((size_t)C);
     Array<float> mean((size_t)N), rstd((size_t)N);
     fill(a, -1, 2), fill(b, -1, 1), fill(w, 0.5f, 1.5f), fill(bias, -1, 1);
-    norm_forward_cuda<T>(out.device, residual ? sum.device : nullptr, mean.device, rstd.device, a.device, residual ? b.device : nullptr,
-                         w.device, with_bias ? bias.device : nullptr, N, C, centred, 1e-5f, rows, nullptr);
+    norm_forward_cuda<T>(out.device, residual ? sum.device : nullptr, mean.device, rstd.device, a.device,
+                         residual ? b.device : nullptr, w.device, with_bias ? bias.device : nullptr, N, C, centred,
+                         1e-5f, rows, nullptr);
     out.down(), rstd.down();
     if (centred) mean.down();
     if (residual) sum.down();
     for (size_t i = 0; residual && i < n; i++) EXPECT((float)sum[i] == (float)T((float)a[i] + (float)b[i]));
-    std::vector<float> x = residual ? wide(sum) : wide(a), wf = wide(w), bf = wide(bias), y(n), m2((size_t)N), r2((size_t)N);
+    std::vector<float> x = residual ? wide(sum) : wide(a), wf = wide(w), bf = wide(bias);
+    std::vector<float> y(n), m2((size_t)N), r2((size_t)N);
     Dev dev = twin();
-    dev.norm_forward(&dev, x_of(y), nullptr, m2.data(), r2.data(), x_of(x), nullptr, x_of(wf), with_bias ? x_of(bf) : nullptr, (size_t)N,
-                     (size_t)C, centred ? NORM_LAYERNORM : NORM_RMSNORM, 1e-5f);
+    dev.norm_forward(&dev, x_of(y), nullptr, m2.data(), r2.data(), x_of(x), nullptr, x_of(wf),
+                     with_bias ? x_of(bf) : nullptr, (size_t)N, (size_t)C, centred ? NORM_LAYERNORM : NORM_RMSNORM,
+                     1e-5f);
     for (size_t r = 0; r < (size_t)N; r++) {
         const float *row = &x[r * (size_t)C];
         double m = 0, s = 0, most = 0;
@@ -110,6 +113,7 @@ template <class T> static void norm_case(int N, int C, int rows, bool centred, b
 }
 template <class T> static void test_norm()
 {
+    norm_case<T>(0, 96, 1, true, true, true); // no row, no launch
     const int sizes[] = {1, 31, 96, 300};
     for (int C : sizes)
         for (int rows = 1; rows <= 4; rows += 3) {
@@ -180,6 +184,7 @@ template <class T> static void xent_case(int N, int V, int threads, bool gradien
 }
 template <class T> static void test_xent()
 {
+    xent_case<T>(0, 5, 32, true, false);
     xent_case<T>(3, 5, 32, true, false);   // fewer words than threads
     xent_case<T>(3, 257, 64, true, true);
     xent_case<T>(2, 1000, 256, true, true);
@@ -203,7 +208,8 @@ template <class T> static void test_adamw()
     const size_t n = 1003;
     for (int l2 = 0; l2 < 2; l2++) {
         Update u = {};
-        u.lr = 1e-2f, u.beta1 = 0.9f, u.beta2 = 0.95f, u.eps = 1e-8f, u.weight_decay = 0.1f, u.grad_scale = 0.5f, u.step = 3, u.l2 = l2;
+        u.lr = 1e-2f, u.beta1 = 0.9f, u.beta2 = 0.95f, u.eps = 1e-8f;
+        u.weight_decay = 0.1f, u.grad_scale = 0.5f, u.step = 3, u.l2 = l2;
         Array<float> w(n), m(n), v(n), g(n);
         Array<T> copy(n);
         fill(w, -1, 1), fill(m, -1, 1), fill(v, 0, 1), fill(g, -1, 1);
@@ -214,13 +220,16 @@ template <class T> static void test_adamw()
         dev.adamw(&dev, w2.data(), m2.data(), v2.data(), g2.data(), n, u);
         for (size_t i = 0; i < n; i++) {
             double d = (double)g0[i] * u.grad_scale + (l2 ? (double)u.weight_decay * w0[i] : 0);
-            double mi = (double)u.beta1 * m0[i] + (1 - (double)u.beta1) * d, vi = (double)u.beta2 * v0[i] + (1 - (double)u.beta2) * d * d;
+            double mi = (double)u.beta1 * m0[i] + (1 - (double)u.beta1) * d;
+            double vi = (double)u.beta2 * v0[i] + (1 - (double)u.beta2) * d * d;
             double move = u.lr * mi / (1 - pow(u.beta1, 3)) / (sqrt(vi / (1 - pow(u.beta2, 3))) + u.eps);
             double want = w0[i] * (l2 ? 1 : 1 - (double)u.lr * u.weight_decay) - move;
             double m_bound = 8 * U * (fabs((double)m0[i]) + fabs(d) + 1), v_bound = 8 * U * (v0[i] + d * d + fabs(d));
-            double w_bound = 16 * U * (fabs((double)w0[i]) + fabs(move)) + u.lr * 4 * m_bound / sqrt(vi) + fabs(move) * v_bound / vi;
+            double w_bound = 16 * U * (fabs((double)w0[i]) + fabs(move)) + u.lr * 4 * m_bound / sqrt(vi) +
+                             fabs(move) * v_bound / vi;
             EXPECT(fabs(m[i] - mi) <= m_bound && fabs(v[i] - vi) <= v_bound && fabs(w[i] - want) <= w_bound);
-            EXPECT(fabs(m[i] - m2[i]) <= 2 * m_bound && fabs(v[i] - v2[i]) <= 2 * v_bound && fabs(w[i] - w2[i]) <= 2 * w_bound);
+            EXPECT(fabs(m[i] - m2[i]) <= 2 * m_bound && fabs(v[i] - v2[i]) <= 2 * v_bound);
+            EXPECT(fabs(w[i] - w2[i]) <= 2 * w_bound);
             EXPECT(g[i] == 0 && (float)copy[i] == (float)T(w[i]));
         }
     }

@@ -177,8 +177,14 @@ static void test_warps()
 }
 
 // ---- tensor cores: a (16, 16), b (16, 8) through shared memory and ldmatrix, against sums in double
-__device__ void tensor(float *d, const uint32_t *a, const uint32_t *b, const __nv_bfloat16 *) { mma_m16n8k16_bf16(d, a, b, d); }
-__device__ void tensor(float *d, const uint32_t *a, const uint32_t *b, const __half *) { mma_m16n8k16_fp16(d, a, b, d); }
+__device__ void tensor(float *d, const uint32_t *a, const uint32_t *b, const __nv_bfloat16 *)
+{
+    mma_m16n8k16_bf16(d, a, b, d);
+}
+__device__ void tensor(float *d, const uint32_t *a, const uint32_t *b, const __half *)
+{
+    mma_m16n8k16_fp16(d, a, b, d);
+}
 template <class T> __global__ void mma_kernel(float *d, const T *a, const T *b)
 {
     SHARED16(T, as, [16][24]); // 48 bytes a row: aligned to 16
@@ -216,7 +222,8 @@ template <class T> static void test_mma()
         for (int c = 0; c < 8; c++) {
             double sum = 1, size = 1;
             for (int k = 0; k < 16; k++) {
-                double product = (double)(float)a.host[(size_t)(r * 16 + k)] * (double)(float)b.host[(size_t)(k * 8 + c)];
+                float x = (float)a.host[(size_t)(r * 16 + k)], y = (float)b.host[(size_t)(k * 8 + c)];
+                double product = (double)x * (double)y;
                 sum += product;
                 size += fabs(product);
             }
@@ -284,7 +291,8 @@ static void test_vectors()
     int bad = 0;
     for (int i = 0; i < n; i++) {
         bad += out.host[(size_t)i].w != (float)i || out.host[(size_t)i].x != 1e-3f;
-        bad += __bfloat162float(pairs.host[(size_t)i].y) != 1.0f || __bfloat162float(pairs.host[(size_t)i].x) != (float)i;
+        __nv_bfloat162 pair = pairs.host[(size_t)i];
+        bad += __bfloat162float(pair.y) != 1.0f || __bfloat162float(pair.x) != (float)i;
     }
     EXPECT(bad == 0);
     EXPECT(__half2float(__float2half(65520.0f)) == INFINITY && __half2float(__float2half(1.0f / 3)) == 0.333251953125f);
@@ -434,7 +442,8 @@ static void test_refusals()
     Array<float> x(4);
     EXPECT(LAUNCH_TRY(scale_kernel, 1, 1025, 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidConfiguration);
     EXPECT(LAUNCH_TRY(scale_kernel, 0, 32, 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidConfiguration);
-    EXPECT(LAUNCH_TRY(scale_kernel, dim3(1, 70000), 32, 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidConfiguration);
+    dim3 tall(1, 70000);
+    EXPECT(LAUNCH_TRY(scale_kernel, tall, 32, 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidConfiguration);
     EXPECT(LAUNCH_TRY(scale_kernel, 1, dim3(1, 1, 65), 0, nullptr, x.device, 1.0f, 0) == cudaErrorInvalidConfiguration);
     EXPECT(LAUNCH_TRY(sum_kernel, 1, 32, 64 * 1024, nullptr, x.device, x.device, 0) == cudaErrorInvalidValue);
     GPU_CHECK(cudaFuncSetAttribute(sum_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024));

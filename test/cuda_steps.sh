@@ -1,0 +1,46 @@
+# test/cuda_steps.sh: what the test_cuda_*.sh share; they source it from the repository root.
+#
+# It sets $here, $BUILD, $work (gone at the end), and an environment without settings of the emulation. Steps run side
+# by side, one a core, and speak in the order in which they were begun: end with `finish`.
+here=dev/cuda_on_cpu
+cxx=${CXX:-g++}
+command -v "$cxx" >/dev/null 2>&1 || { echo "skip $(basename "$0") (no C++ compiler)"; exit 0; }
+export BUILD=${BUILD:-build}
+work=$(mktemp -d "${TMPDIR:-/tmp}/cuda.XXXXXX") || exit 1
+trap 'kill $(jobs -rp) 2>/dev/null; wait; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+unset "${!EMU_@}"
+ulimit -c 0
+export EMU_MEMORY=256 # MiB; address space is scarce in containers
+cores=$(nproc 2>/dev/null || echo 2)
+steps=0
+
+step() { # NAME COMMAND [ARGUMENT...]: "ok NAME" when the command succeeds, otherwise what it said, and wrote to $log
+    local name=$1 out
+    shift
+    printf -v out '%s/step.%04d' "$work" $((++steps))
+    {
+        if (log=$out.run; "$@" >"$out.said" 2>&1) 2>/dev/null; then echo "ok $name"
+        else
+            echo "not ok $name"
+            cat "$out".{said,run} 2>/dev/null | sed 's/^/  /' | head -n 20
+        fi >"$out"
+    } &
+    [ "$(jobs -rp | wc -l)" -lt "$cores" ] || wait -n
+}
+skip() { # WHAT
+    local out
+    printf -v out '%s/step.%04d' "$work" $((++steps))
+    echo "skip $1" >"$out"
+}
+said() { cat "$work"/step.[0-9][0-9][0-9][0-9]; }
+all_built() { # ends where a build failed: the rest would say it a hundred times
+    wait
+    ! said | grep -q '^not ok' || { said; exit 1; }
+}
+finish() {
+    wait
+    said
+    ! said | grep -q '^not ok'
+    exit
+}

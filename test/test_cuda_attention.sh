@@ -1,0 +1,53 @@
+#!/bin/bash
+# test/test_cuda_attention.sh: the attention kernels (src/attention.cu, src/flash.cu) on the CUDA emulation: right,
+# and without a report in every mode. Skipped where there is no C++ compiler; where nvcc is, it compiles the files
+# too, once until one of the sources changes.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. test/cuda_steps.sh || exit 1
+
+twin=()
+for part in $(cd src && echo attention*.c | sed 's/[.]c//g') rng check; do
+    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c "src/$part.c" -o "$work/twin_$part.o" || exit 1
+    twin+=("$work/twin_$part.o")
+done
+build() { # MODE
+    $here/build.sh "$1" "$work/$1" $here/tests/attention_kernels.cu src/attention.cu src/flash.cu "${twin[@]}"
+}
+for mode in plain asan checker; do step "the attention kernels build: $mode" build $mode; done
+all_built
+
+# -O0: only whether they compile.
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+compiled=$BUILD/cuda_on_cpu/nvcc.compiled
+compiles() {
+    [ -f "$compiled" ] && [ -z "$(find src \( -name "*.cu" -o -name "*.h" \) -newer "$compiled")" ] && return
+    for part in attention flash; do
+        "$nvcc" -std=c++17 -arch=sm_80 --Werror all-warnings -Xptxas -O0 -Isrc -cubin src/$part.cu \
+            -o "$work/$part.cubin" >"$log" 2>&1 && [ ! -s "$log" ] || return 1
+    done
+    touch "$compiled"
+}
+name='the attention kernels compile with nvcc, -arch=sm_80, without a warning'
+if [ -n "$nvcc" ]; then step "$name" compiles; else skip "$name (no nvcc)"; fi
+
+quiet() { # MODE [SETTING...]: all of its tests pass, and nobody reports anything
+    env "${@:2}" timeout 120 "$work/$1" >"$log" 2>&1 &&
+        ! grep -q -e '^not ok' -e cuda_on_cpu: -e 'runtime error' "$log"
+}
+silent() { # MODE [SETTING...]
+    step "attention, $1${2:+: ${*:2}}" quiet "$@"
+}
+silent plain
+silent plain EMU_ORDER=reverse EMU_STREAMS=late EMU_GUARD=1
+for seed in 1 2 3; do silent plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=$seed; done
+silent asan EMU_ORDER=random EMU_SEED=4
+silent checker EMU_STREAMS=late
+silent checker EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
+
+refused() { # a shape that the tensor-core kernel does not take
+    "$work/plain" stops >"$log" 2>&1
+    [ $? = 1 ] && [ "$(grep -c '^error: .*invalid argument' "$log")" = 1 ]
+}
+step 'a shape that no kernel takes stops with a message' refused
+finish
