@@ -44,10 +44,10 @@ bug() { # NAME KIND SETTINGS SAYS: says are extended regular expressions with & 
     env $3 timeout 60 "$launcher" -n 2 "$work/nccl_bugs-plain" "$1" >"$log" 2>&1 </dev/null
     status=$?
     case $2 in
-    wrong-result) [ $status != 0 ] && grep -q "^$2" "$log" ;;
-    nccl-error) [ $status != 0 ] && [ $status != 124 ] && grep -q "^$2: " "$log" ;;
-    between*) [ $status = 0 ] && grep -q "^cuda_on_cpu: warning: .*$2" "$log" ;;
-    *) [ $status != 0 ] && [ $status != 124 ] && grep -q "^cuda_on_cpu: $2: .*:[0-9]*: " "$log" ;;
+    wrong-result) [ $status != 0 ] && grep -q "$2" "$log" ;; # not at the start of a line: ranks and launcher share it
+    nccl-error) [ $status != 0 ] && [ $status != 124 ] && grep -q "$2: " "$log" ;;
+    between*) [ $status = 0 ] && grep -q "cuda_on_cpu: warning: .*$2" "$log" ;;
+    *) [ $status != 0 ] && [ $status != 124 ] && grep -q "cuda_on_cpu: $2: .*:[0-9]*: " "$log" ;;
     esac || return
     IFS='&' read -r -a patterns <<<"$4"
     for pattern in "${patterns[@]}"; do grep -qE -- "$pattern" "$log" || { echo "lacks: $pattern"; return 1; }; done
