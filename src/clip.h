@@ -12,9 +12,9 @@ extern "C" {
 typedef enum { CLIP_ROW, CLIP_TENSOR } ClipUnit;
 
 // |g| over all elements of grad_scale * grads. Its bits depend on the table and the numbers alone: sums of squares
-// of tensors, each by dev->sum_squares, are added in table order; on a deterministic
-// device each tensor's is the sum of those of its blocks of CLIP_BLOCK elements. Not finite when any element is not, or when
-// the sum of the squares is too large for a double.
+// of tensors, each by dev->sum_squares, are added in table order; on a deterministic device each tensor's is the sum
+// of those of its blocks of CLIP_BLOCK elements. Not finite when any element is not, or when the sum of the squares is
+// too large for a double.
 double clip_norm(Dev *dev, const Params *params, const float *grads, double grad_scale);
 // What to multiply the gradient by so that its norm is at most `clip` (Pascanu et al., arXiv 1211.5063): clip / norm
 // where norm > clip > 0, else 1.

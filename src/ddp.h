@@ -23,8 +23,8 @@ typedef struct {
 } Ddp;
 
 // Adds gradients over `group` in buckets of bucket_bytes or the next unit border after; sets the model's hooks. The
-// group may be NULL in a plan. narrow: gradients are rounded to the storage type on their way, which halves their bytes;
-// sums are in fp32 then, and rounded once. Asks the door for nothing else than its buffer.
+// group may be NULL in a plan. narrow: gradients are rounded to the storage type on their way, which halves their
+// bytes; sums are in fp32 then, and rounded once. Asks the door for nothing else than its buffer.
 Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow);
 void ddp_free(Ddp *ddp);
 // A device's storage type as messages have it.

@@ -59,7 +59,8 @@ static void allocate_flat(Model *m, bool train)
         m->weights = mem_alloc(m->mem, narrow ? MEM_OPTIM : MEM_PARAMS, n * sizeof(float),
                                narrow ? "master weights" : "weights");
     m->x_weights = (X *)m->weights;
-    if (narrow && !m->shard.x_stored) m->x_weights = (X *)mem_alloc(m->mem, MEM_PARAMS, n_x * m->dev->x_bytes, "weights");
+    if (narrow && !m->shard.x_stored)
+        m->x_weights = (X *)mem_alloc(m->mem, MEM_PARAMS, n_x * m->dev->x_bytes, "weights");
     if (train) m->grads = mem_alloc(m->mem, MEM_GRADS, model_grads_held(m) * sizeof(float), "gradients");
 }
 

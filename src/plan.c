@@ -186,7 +186,8 @@ static void store_letters(PlanLetters *l, const Run *run)
     }
     size(l, "Oa", all, "bytes of optimizer state that are kept elsewhere");
     size(l, "Ou", most, "the most of one unit");
-    if (zero->store) size(l, "Uw", weights * run->dev->x_bytes, "bytes of weights that this rank has of a unit, at most");
+    if (zero->store)
+        size(l, "Uw", weights * run->dev->x_bytes, "bytes of weights that this rank has of a unit, at most");
 }
 
 // The formulas go by the settings, not by what the model made of them.

@@ -28,7 +28,8 @@
 _Static_assert((int)SCHEDULE_WSD == (int)CONFIG_SCHEDULE_WSD && (int)SCHEDULE_INVSQRT == (int)CONFIG_SCHEDULE_INVSQRT &&
                (int)SCHEDULE_SHAPE_SQRT == (int)CONFIG_SHAPE_SQRT && (int)OPTIM_MUON == (int)CONFIG_OPTIM_MUON &&
                (int)OPTIM_LION == (int)CONFIG_OPTIM_LION && (int)RECOMPUTE_FULL == (int)CONFIG_RECOMPUTE_FULL &&
-               (int)RECOMPUTE_SQRT == (int)CONFIG_RECOMPUTE_SQRT && (int)CLIP_TENSOR == (int)CONFIG_AGC_TENSOR && (int)OFFLOAD_DISK == (int)CONFIG_OFFLOAD_DISK,
+               (int)RECOMPUTE_SQRT == (int)CONFIG_RECOMPUTE_SQRT && (int)CLIP_TENSOR == (int)CONFIG_AGC_TENSOR &&
+               (int)OFFLOAD_DISK == (int)CONFIG_OFFLOAD_DISK,
                "an enum of config.h is out of step");
 
 ModelShape run_shape(const Config *cfg)
@@ -219,7 +220,8 @@ static void build_model(Run *run)
     run->monitor = monitor_create((size_t)run->cfg.monitor.window, run->cfg.monitor.skip_z, run->cfg.monitor.max_skips);
     run_wait(run); // so that ranks that share a machine measure it at the same time, as they will use it
     double peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev->threads);
-    run->peak = run_sum(run, peak * (run->world ? run->world->share : 1)); // the fastest of its moments had a whole core
+    double share = run->world ? run->world->share : 1; // the fastest of its moments had a whole core
+    run->peak = run_sum(run, peak * share);
 }
 
 // As before the first step.

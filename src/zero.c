@@ -1,4 +1,5 @@
-// zero: stages 1, 2 and 3 of ZeRO (Rajbhandari et al., arXiv 1910.02054; stage 3 as in PyTorch's FSDP, arXiv 2304.11277).
+// zero: stages 1, 2 and 3 of ZeRO (Rajbhandari et al., arXiv 1910.02054; stage 3 as in PyTorch's FSDP, arXiv
+// 2304.11277).
 //
 // Data parallelism keeps N copies of what one would do for. A rank needs the state of the elements that it updates; the
 // gradients of those, once they are sums over the ranks; and the weights of a unit while the unit runs. So:
@@ -120,7 +121,8 @@ static void allocate_slots(Zero *z)
     if (m->shard.x_weights && !z->weights) die("zero: no memory for %d units", m->n_units);
     for (int i = 0; m->shard.x_weights && i < n_weights; i++) {
         size_t n = z->set.reshard ? slot_elems(z, i) : unit_elems(z, i);
-        z->weights[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * m->dev->x_bytes, "gathered weights"), -1, false, NULL, {0, 0}};
+        z->weights[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * m->dev->x_bytes, "gathered weights"), -1, false,
+                                   NULL, {0, 0}};
     }
     for (int i = 0; m->shard.grads && i < ZERO_SLOTS; i++) {
         size_t n = slot_elems(z, i);
@@ -193,7 +195,8 @@ static void weights_before(Zero *z, int unit, UnitPass pass)
     if (!z->set.overlap || pass == PASS_AGAIN || next < 0 || next > head_of(z)) return;
     gather(z, next);
     next += way;
-    if (z->store && next >= 0 && next <= head_of(z) && weight_slot(z, next)->unit != next) offload_fetch(z->store, next);
+    bool there = next < 0 || next > head_of(z) || weight_slot(z, next)->unit == next;
+    if (z->store && !there) offload_fetch(z->store, next);
 }
 
 static void weights_after(Zero *z, int unit, UnitPass pass)

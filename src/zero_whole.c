@@ -7,8 +7,8 @@
 // The invariant: piece (rank, unit, array) is the same range of the whole array in both directions, and the pieces of
 // all ranks cover the array.
 //
-// The price is that rank 0 holds all of weights and state for a moment, in ordinary memory. Where that is too much, each
-// rank has to write its own file; the pieces would be these.
+// The price is that rank 0 holds all of weights and state for a moment, in ordinary memory. Where that is too much,
+// each rank has to write its own file; the pieces would be these.
 #include "zero.h"
 
 #include "check.h"
@@ -49,7 +49,8 @@ static Piece piece_of(const Zero *z, const Optim *optim, int rank, int unit, int
     if (s == optim->kind->n_states) return (Piece){begin * sizeof(float), (end - begin) * sizeof(float)};
     const CkptArray *array = &optim->state[s];
     size_t bytes = safetensors_dtype_bytes(array->dtype);
-    return (Piece){bytes * optim_range_elems(array, params, 0, begin), bytes * optim_range_elems(array, params, begin, end)};
+    return (Piece){bytes * optim_range_elems(array, params, 0, begin),
+                   bytes * optim_range_elems(array, params, begin, end)};
 }
 
 // Where this rank keeps its piece in memory; NULL: in the store.

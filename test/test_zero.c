@@ -64,7 +64,8 @@ static void test_fast_stages_are_close(void **state)
 {
     (void)state;
     for (int f = 0; f < 2; f++) {
-        Case c = {.ranks = 1, .shape = families[f], .samples = SAMPLES, .optim = OPTIM_SGD, .dropout = 0.2f, .steps = 2};
+        Case c = {.ranks = 1, .shape = families[f], .samples = SAMPLES, .optim = OPTIM_SGD, .dropout = 0.2f,
+                  .steps = 2};
         double bound = fast_bound(c);
         Outcome one = run(c);
         assert_true(bound < 0.1 * one.norm);
@@ -74,12 +75,12 @@ static void test_fast_stages_are_close(void **state)
                 Outcome r = run(c);
                 double diff = apart(r.grads, one.grads, one.n);
                 if (!(diff <= bound))
-                    fail_msg("%d ranks, stage %d, overlap %d, reshard %d, micro %zu: gradients %g apart, bound %g, norm %g",
-                             c.ranks, c.stage, c.overlap, c.reshard, c.micro, diff, bound, one.norm);
+                    fail_msg("%d ranks, stage %d, overlap %d, reshard %d, micro %zu: gradients %g apart, bound %g, norm "
+                             "%g", c.ranks, c.stage, c.overlap, c.reshard, c.micro, diff, bound, one.norm);
                 assert_true(fabs(r.loss - one.loss) <= fast_terms(&c) * FLT_EPSILON * one.loss);
                 assert_true(fabs(r.norm - one.norm) <= bound + fast_terms(&c) * FLT_EPSILON * one.norm);
-                // a step of SGD moves weights by lr times what the gradients differ by, and the next gradient by as much
-                // as the curvature makes of that; it is only looked for gross errors here
+                // a step of SGD moves weights by lr times what the gradients differ by, and the next gradient by as
+                // much as the curvature makes of that; it is only looked for gross errors here
                 assert_true(apart(r.weights, one.weights, one.n) <= 0.01 * one.norm * 0.1);
                 release(&r);
             }
@@ -221,8 +222,8 @@ static void test_traffic(void **state)
     }
 }
 
-// What overlaps is started early: while a unit runs the next one's weights are on their way, and behind its backward its
-// gradient is. The naive twin has neither. (What that saves is for the benchmark to say.)
+// What overlaps is started early: while a unit runs the next one's weights are on their way, and behind its backward
+// its gradient is. The naive twin has neither. (What that saves is for the benchmark to say.)
 typedef struct {
     Zero *zero;
     UnitHooks inner;
