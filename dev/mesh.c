@@ -5,6 +5,7 @@
 // The picture: a frame a replica, a row a stage, a column a tp rank of a cp rank. In each rank's box stand the model,
 // of which it holds the blue part (rows: stages; columns: tp slices), and a sequence, of which it sees the orange part.
 #include "check.h"
+#include "cp.h"
 #include "mesh.h"
 #include "svg.h"
 
@@ -68,10 +69,12 @@ static void draw_rank(FILE *f, MeshShape s, int rank)
         for (int j = 0; j < s.tp; j++)
             box(f, left + j * column, y + 27 + i * row, column - 1, row - 1,
                 i == p.pp && j == p.tp ? SVG_BLUE : SVG_GRID);
-    double chunk = model / (2 * s.cp); // cut in 2 CP: causal attention to the first and the last is even work
+    double chunk = model / (2 * s.cp);
+    size_t mine[2];
+    for (int half = 0; half < 2; half++) mine[half] = cp_chunk(CP_ZIGZAG, p.cp, s.cp, half);
     for (int i = 0; i < 2 * s.cp; i++)
         box(f, left + i * chunk, y + CELL_HEIGHT - 16, chunk - 1, 8,
-            i == p.cp || i == 2 * s.cp - 1 - p.cp ? SVG_ORANGE : SVG_GRID);
+            (size_t)i == mine[0] || (size_t)i == mine[1] ? SVG_ORANGE : SVG_GRID);
 }
 
 // From a to b around what stands between, `depth` above (negative) or below the boxes.
