@@ -10,6 +10,15 @@
 //     report.cc   every message, the environment, signals
 #ifndef CUDA_ON_CPU_MACHINE_H
 #define CUDA_ON_CPU_MACHINE_H
+// Built with -fsanitize=address, by g++ or clang++.
+#if defined(__SANITIZE_ADDRESS__)
+#define WITH_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WITH_ASAN 1
+#endif
+#endif
+
 #include "cuda_on_cpu.h"
 
 #include <cstdarg>
