@@ -4,21 +4,13 @@
 // Bounds. u = 2^-24 for fp32. A sum of n terms in any order errs by at most n u sum |term| (Higham, Accuracy and
 // Stability of Numerical Algorithms, 4.2), a stored bf16 by another 2^-8 of its size; what else is added stands
 // with each op. The twin has the same bound, so twice that lies between the two.
+#include "compare.h"
 #include "dev_cpu.h"
 #include "kernels.h"
 
 #include <cmath>
 #include <cstring>
 #include <vector>
-
-static int failures;
-static const double U = ldexp(1, -24);
-#define EXPECT(condition)                                                                                \
-    do {                                                                                                 \
-        if (!(condition)) {                                                                              \
-            if (failures++ < 10) printf("  %s:%d: %s\n", __FILE__, __LINE__, #condition);                \
-        }                                                                                                \
-    } while (0)
 
 extern "C" float *dev_cpu_scratch(Dev *, size_t n) // for norm.c
 {
@@ -39,23 +31,6 @@ static Dev twin()
     return dev;
 }
 
-template <class T> struct Array {
-    std::vector<T> host;
-    T *device;
-    explicit Array(size_t n) : host(n), device(nullptr) { GPU_CHECK(cudaMalloc(&device, n * sizeof(T))); }
-    Array(const Array &) = delete;
-    ~Array() { GPU_CHECK(cudaFree(device)); }
-    void up() { GPU_CHECK(cudaMemcpy(device, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice)); }
-    void down() { GPU_CHECK(cudaMemcpy(host.data(), device, host.size() * sizeof(T), cudaMemcpyDeviceToHost)); }
-    T operator[](size_t i) const { return host[i]; }
-};
-
-static float uniform(float low, float high) // the same numbers everywhere
-{
-    static uint32_t state = 12345;
-    state = state * 1664525u + 1013904223u;
-    return low + (high - low) * (float)(state >> 8) * (1.0f / 16777216.0f);
-}
 template <class T> static void fill(Array<T> &a, float low, float high)
 {
     for (T &v : a.host) v = T(uniform(low, high));
