@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     static Run run;
     Comm *world = launch_start();
     config_defaults(&cfg);
-    config_set_derived(&cfg, "parallel.dp", world->size);
+    config_set_derived(&cfg, "parallel.ranks", world->size);
     config_parse(&cfg, argc, argv);
     config_resolve(&cfg);
     Dev *cpu = dev_cpu_create(launch_threads(world, cfg.run.threads)), *dev = run_device(&cfg, cpu);

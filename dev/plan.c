@@ -61,7 +61,7 @@ static void print_schedule(Config *cfg, Run *run, const char *svg)
 // Rank 0 in full, the others by tag; each checked against its formulas.
 static void print_memory(const Config *cfg, Run *run, Dev *dev, bool json)
 {
-    int n = (int)cfg->parallel.dp;
+    int n = (int)cfg->parallel.ranks;
     AccountRank *rank = calloc((size_t)n, sizeof *rank);
     if (!rank) die("plan: no memory for %d ranks", n);
     for (int r = 0; r < n; r++) {
@@ -174,7 +174,7 @@ int main(int argc, char **argv)
 
     if (!alone) {
         config_defaults(&cfg);
-        if (ranks) config_set_derived(&cfg, "parallel.dp", number_of_ranks(ranks));
+        if (ranks) config_set_derived(&cfg, "parallel.ranks", number_of_ranks(ranks));
         config_parse(&cfg, n, argv + 1);
         config_resolve(&cfg);
     }

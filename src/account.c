@@ -24,15 +24,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const group_name[ACCOUNT_GROUPS] = {[ACCOUNT_DP] = "dp", [ACCOUNT_CONTROL] = "control"};
+static const char *const group_name[ACCOUNT_GROUPS] = {
+    [ACCOUNT_DP] = "dp", [ACCOUNT_TP] = "tp", [ACCOUNT_CP] = "cp", [ACCOUNT_PP] = "pp", [ACCOUNT_ENDS] = "ends",
+    [ACCOUNT_CONTROL] = "control"};
+static const MeshGroup group_of[ACCOUNT_CONTROL] = {
+    [ACCOUNT_DP] = MESH_REPLICAS, [ACCOUNT_TP] = MESH_TP, [ACCOUNT_CP] = MESH_CP, [ACCOUNT_PP] = MESH_PP,
+    [ACCOUNT_ENDS] = MESH_ENDS};
 
-AccountRank account_rank(const Mem *mem, const Comm *dp, const Comm *control)
+AccountRank account_rank(const Mem *mem, const Mesh *mesh, const Comm *control)
 {
     AccountRank rank = {.total = mem->bytes, .peak = mem->peak};
     memcpy(rank.bytes, mem->tag_bytes, sizeof rank.bytes);
-    if (dp) memcpy(rank.count[ACCOUNT_DP], dp->count, sizeof dp->count);
-    if (control) memcpy(rank.count[ACCOUNT_CONTROL], control->count, sizeof control->count);
+    for (int g = 0; mesh && g < ACCOUNT_CONTROL; g++) {
+        const Comm *group = mesh->group[group_of[g]];
+        if (group) memcpy(rank.count[g], group->count, sizeof group->count);
+    }
+    if (control) account_add(&rank, control);
     return rank;
+}
+
+void account_add(AccountRank *rank, const Comm *control)
+{
+    for (int k = 0; k < COMM_KINDS; k++) {
+        CommCount *to = &rank->count[ACCOUNT_CONTROL][k];
+        const CommCount *from = &control->count[k];
+        to->calls += from->calls, to->payload += from->payload;
+        to->sent += from->sent, to->received += from->received;
+        to->waited += from->waited, to->seconds += from->seconds;
+    }
 }
 
 // object[name] = value; takes the value.

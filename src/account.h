@@ -10,13 +10,16 @@
 #define ACCOUNT_H
 #include "comm.h"
 #include "mem.h"
+#include "mesh.h"
 
 #include <stdio.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { ACCOUNT_DP, ACCOUNT_CONTROL, ACCOUNT_GROUPS };
+// What is sent, by what for: gradients and weights over the replicas (dp, and cp), activations over tp, cp and pp, a tied
+// embedding, and numbers.
+enum { ACCOUNT_DP, ACCOUNT_TP, ACCOUNT_CP, ACCOUNT_PP, ACCOUNT_ENDS, ACCOUNT_CONTROL, ACCOUNT_GROUPS };
 
 // One rank's counters: the bytes held by tag, their sum, and the highest sum so far; and what its groups counted.
 typedef struct {
@@ -24,8 +27,10 @@ typedef struct {
     CommCount count[ACCOUNT_GROUPS][COMM_KINDS];
 } AccountRank;
 
-// As they are now. dp and control may be NULL: no traffic.
-AccountRank account_rank(const Mem *mem, const Comm *dp, const Comm *control);
+// As they are now. mesh and control may be NULL: no traffic.
+AccountRank account_rank(const Mem *mem, const Mesh *mesh, const Comm *control);
+// Adds what another group for numbers has counted.
+void account_add(AccountRank *rank, const Comm *control);
 // The object "memory" of n ranks, and a newline.
 void account_print(const AccountRank *rank, int n, FILE *out);
 // Writes memory and traffic to path; dies when that fails.

@@ -54,8 +54,15 @@ static double sum_squares(Dev *dev, const float *x, size_t n)
     return total;
 }
 
+static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
+{
+    (void)dev;
+    exact_sum_squares(sum, x, n);
+}
+
 void adamw_cpu_fill(Dev *dev)
 {
     dev->adamw = adamw;
     dev->sum_squares = sum_squares;
+    dev->sum_squares_exact = sum_squares_exact;
 }

@@ -7,9 +7,8 @@
 // on its size, the batch and the loss. Adaptive clipping asks instead how large a step would be beside the weights
 // that it changes, so lambda is a pure number (the paper: 0.01 for large batches); it bends the direction.
 //
-// The invariant: the norm is a sum over tensors, in the order of the table, of sums that are each made in an order of
-// their own. So it has the same bits for any number of threads, and ranks that own whole tensors can make the
-// same bits together by adding the same numbers in the same order.
+// The invariant: the norm has the same bits for any number of threads, and on a deterministic device on any layout:
+// there the squares are added without rounding (exact_sum.c), so ranks may hold any parts of any tensor.
 //
 // Which unit: a matrix is (out, in), so its rows are output units. In the token embedding, whose input is a one-hot
 // vector, a row is a token's vector: the unit that one token's gradient reaches. Norms' weights and biases are one unit
@@ -23,24 +22,23 @@
 
 #include <math.h>
 
-double clip_squares(Dev *dev, const float *grads, size_t n, double *block)
+void clip_add(Dev *dev, ClipSum *sum, const float *grads, size_t n)
 {
-    if (!dev->deterministic) return dev->sum_squares(dev, grads, n);
-    double sum = 0;
-    for (size_t i = 0; i < n; i += CLIP_BLOCK) {
-        double part = dev->sum_squares(dev, grads + i, n - i < CLIP_BLOCK ? n - i : CLIP_BLOCK);
-        if (block) block[i / CLIP_BLOCK] = part;
-        sum += part;
-    }
-    return sum;
+    if (dev->deterministic) dev->sum_squares_exact(dev, &sum->exact, grads, n);
+    else sum->rounded += dev->sum_squares(dev, grads, n);
+}
+
+double clip_root(const Dev *dev, const ClipSum *sum, double grad_scale)
+{
+    return grad_scale * sqrt(dev->deterministic ? exact_sum_value(&sum->exact) : sum->rounded);
 }
 
 double clip_norm(Dev *dev, const Params *params, const float *grads, double grad_scale)
 {
-    double sum = 0;
+    ClipSum sum = {0};
     for (int r = 0; r < params->n_rows; r++)
-        sum += clip_squares(dev, grads + params->row[r].offset, params->row[r].n_elems, NULL);
-    return grad_scale * sqrt(sum);
+        clip_add(dev, &sum, grads + params->row[r].offset, params->row[r].n_elems);
+    return clip_root(dev, &sum, grad_scale);
 }
 
 double clip_factor(double norm, double clip)

@@ -11,10 +11,9 @@ extern "C" {
 // whole tensors. In the order of the choices of the key optim.agc_unit.
 typedef enum { CLIP_ROW, CLIP_TENSOR } ClipUnit;
 
-// |g| over all elements of grad_scale * grads. Its bits depend on the table and the numbers alone: sums of squares
-// of tensors, each by dev->sum_squares, are added in table order; on a deterministic device each tensor's is the sum
-// of those of its blocks of CLIP_BLOCK elements. Not finite when any element is not, or when the sum of the squares is
-// too large for a double.
+// |g| over all elements of grad_scale * grads: of tensors' sums of squares, by dev->sum_squares, in table order. On a
+// deterministic device it is exact but for its last rounding (exact_sum.h), so neither order nor layout shows in it.
+// Not finite when any element is not, or when the sum of the squares is too large for a double.
 double clip_norm(Dev *dev, const Params *params, const float *grads, double grad_scale);
 // What to multiply the gradient by so that its norm is at most `clip` (Pascanu et al., arXiv 1211.5063): clip / norm
 // where norm > clip > 0, else 1.
@@ -30,13 +29,15 @@ void clip_agc_range(Dev *dev, const Params *params, const float *weights, float 
 // The row of the table that makes logits: head.weight, or where it is tied embed.tokens.weight; -1: none.
 int clip_classifier(const Params *params);
 
-// Elements of a gradient that one number of the norm stands for, on a deterministic device: ranks that own whole
-// blocks make the same bits together.
-enum { CLIP_BLOCK = 2048 };
-
-// Sum of squares of n elements from the start of a tensor, or from a multiple of CLIP_BLOCK in it; block by block into
-// `block` (NULL: not wanted) where the device is deterministic.
-double clip_squares(Dev *dev, const float *grads, size_t n, double *block);
+// The same piece by piece, for whoever has the gradient in parts: an empty sum is all zero.
+typedef struct {
+    double rounded;
+    ExactSum exact; // on a deterministic device this one
+} ClipSum;
+// sum += the squares of n elements.
+void clip_add(Dev *dev, ClipSum *sum, const float *grads, size_t n);
+// |g| of grad_scale * the gradient whose squares are in sum.
+double clip_root(const Dev *dev, const ClipSum *sum, double grad_scale);
 
 #define CLIP_AGC_EPS 1e-3f // least norm that weights count with: weights that begin at zero can then move
 

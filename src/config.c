@@ -200,20 +200,34 @@ static void resolve_model(Config *cfg)
     derive(cfg, "model.ffn", &cfg->model.ffn, F);
 }
 
-// A file's micro-batch may be larger than what a rank has of a batch; then its share is one micro-batch. (It changes no
-// result but by rounding. Whoever writes it on the command line means it.)
+// What is left of the ranks for data parallelism.
+static void resolve_mesh(Config *cfg)
+{
+    if (!cfg->parallel.ranks) config_set_derived(cfg, "parallel.ranks", 1);
+    long tp = cfg->parallel.tp, cp = cfg->parallel.cp, pp = cfg->parallel.pp, copy = tp * cp * pp;
+    if (cfg->parallel.ranks % copy) {
+        const char *key = tp > 1 ? "parallel.tp" : cp > 1 ? "parallel.cp" : "parallel.pp";
+        die("%s: parallel.tp %ld * cp %ld * pp %ld = %ld ranks hold one copy of the model, but the job has %ld (start "
+            "a multiple: mpiexec -n %ld)", where(cfg, key), tp, cp, pp, copy, cfg->parallel.ranks,
+            (cfg->parallel.ranks / copy + 1) * copy);
+    }
+    config_set_derived(cfg, "parallel.dp", cfg->parallel.ranks / copy);
+}
+
+// A file's micro-batch may be larger than what a rank has of a batch; then its share is one micro-batch, or one for each
+// stage of a pipeline. (It changes no result but by rounding. Whoever writes it on the command line means it.)
 static void fit_micro(Config *cfg)
 {
-    long share = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp;
+    long share = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp, pp = cfg->parallel.pp;
     bool meant = cfg->origin[row_of("batch.micro")].source == CONFIG_COMMAND_LINE;
-    if (cfg->parallel.dp > 1 && !meant && share && cfg->batch.micro > share)
+    if (share % pp == 0) share /= pp;
+    if (cfg->parallel.ranks > 1 && !meant && share && cfg->batch.micro > share)
         config_set_derived(cfg, "batch.micro", share);
 }
 
 static void resolve_batch(Config *cfg)
 {
     char ranks[48] = "";
-    if (!cfg->parallel.dp) config_set_derived(cfg, "parallel.dp", 1);
     fit_micro(cfg);
     if (cfg->parallel.dp > 1) snprintf(ranks, sizeof ranks, "%ld ranks * ", cfg->parallel.dp);
     long micro_tokens = cfg->parallel.dp * cfg->batch.micro * cfg->model.context;
@@ -241,12 +255,12 @@ static void refuse_offloaded(const Config *cfg)
 static void refuse_on_ranks(const Config *cfg)
 {
     long ranks = cfg->parallel.dp, share = cfg->batch.tokens / cfg->model.context / ranks, power = 1;
-    if (ranks == 1) return;
+    if (cfg->parallel.ranks == 1) return;
     while (2 * power <= share) power *= 2;
-    if (cfg->numerics.deterministic && share != power)
+    if (ranks > 1 && cfg->numerics.deterministic && share != power)
         die("%s: numerics.deterministic on %ld ranks: each has %ld sequences of a step, which is no power of two (try "
             "--batch.tokens=%ld)", where(cfg, "batch.tokens"), ranks, share, power * ranks * cfg->model.context);
-    if (cfg->numerics.deterministic && cfg->batch.ramp_from)
+    if (ranks > 1 && cfg->numerics.deterministic && cfg->batch.ramp_from)
         die("%s: batch.ramp_from with numerics.deterministic on %ld ranks: the batches in between are no powers of two "
             "(try one of the two, or one rank)", where(cfg, "batch.ramp_from"), ranks);
     if (cfg->numerics.deterministic && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE)
@@ -254,10 +268,36 @@ static void refuse_on_ranks(const Config *cfg)
             "numerics.deterministic (try fp32)", where(cfg, "parallel.reduce_dtype"));
     if (cfg->run.noise_every)
         die("%s: run.noise_every: measured on one rank only, this job has %ld (try 0)", where(cfg, "run.noise_every"),
-            ranks);
+            cfg->parallel.ranks);
     if (cfg->run.norms_every && cfg->parallel.zero)
         die("%s: run.norms_every: needs whole gradients on rank 0, which parallel.zero=%ld has not (try "
             "--parallel.zero=0)", where(cfg, "run.norms_every"), cfg->parallel.zero);
+}
+
+// What a model in parts cannot do.
+static void refuse_in_parts(const Config *cfg)
+{
+    long tp = cfg->parallel.tp, pp = cfg->parallel.pp, cp = cfg->parallel.cp;
+    int name = cfg->optim.name;
+    bool whole = name == CONFIG_OPTIM_ADAFACTOR || name == CONFIG_OPTIM_ADAMW8BIT || name == CONFIG_OPTIM_MUON;
+    if (tp > 1 && whole)
+        die("%s: optim.name: this optimizer looks at whole matrices or blocks of them, which parallel.tp = %ld cuts "
+            "(try adamw, lion or momentum, or parallel.tp=1)", where(cfg, "optim.name"), tp);
+    if (tp > 1 && cfg->optim.agc > 0)
+        die("%s: optim.agc: needs the norms of whole rows and tensors, which parallel.tp = %ld cuts (try optim.clip)",
+            where(cfg, "optim.agc"), tp);
+    if (tp * pp > 1 && cfg->run.norms_every)
+        die("%s: run.norms_every: needs every tensor on rank 0, which parallel.tp = %ld, pp = %ld spread (try 0)",
+            where(cfg, "run.norms_every"), tp, pp);
+    if (pp > 1 && cfg->parallel.zero > 1)
+        die("%s: parallel.zero = %ld with parallel.pp = %ld: weights and gradients would be sent for every micro-batch "
+            "of every stage (try --parallel.zero=1)", where(cfg, "parallel.zero"), cfg->parallel.zero, pp);
+    if (pp > 1 && cfg->batch.ramp_from)
+        die("%s: batch.ramp_from: a pipeline's schedule is made for one number of micro-batches (try 0, or "
+            "parallel.pp=1)", where(cfg, "batch.ramp_from"));
+    if (cp > 1 && cfg->model.context % (2 * cp))
+        die("%s: parallel.cp = %ld: a sequence is cut into 2 cp = %ld chunks, which does not divide model.context = %ld",
+            where(cfg, "parallel.cp"), cp, 2 * cp, cfg->model.context);
 }
 
 static void resolve_optim(Config *cfg)
@@ -294,8 +334,10 @@ void config_resolve(Config *cfg)
         die("%s: run.steps and run.minutes are both 0 (set --run.steps=N or --run.minutes=M)",
             where(cfg, "run.steps"));
     resolve_model(cfg);
+    resolve_mesh(cfg);
     resolve_batch(cfg);
     refuse_on_ranks(cfg);
+    refuse_in_parts(cfg);
     refuse_offloaded(cfg);
     resolve_optim(cfg);
     derive(cfg, "eval.stride", &cfg->eval.stride, cfg->model.context);

@@ -37,6 +37,12 @@ enum {
 enum { CONFIG_COMPRESS_NONE, CONFIG_COMPRESS_INT8 };
 enum { CONFIG_OFFLOAD_NONE, CONFIG_OFFLOAD_CPU, CONFIG_OFFLOAD_DISK };
 enum { CONFIG_REDUCE_FP32, CONFIG_REDUCE_STORAGE };
+enum { CONFIG_CP_ZIGZAG, CONFIG_CP_CONTIGUOUS };
+enum { CONFIG_CP_RING, CONFIG_CP_GATHER };
+enum {
+    CONFIG_PIPELINE_GPIPE, CONFIG_PIPELINE_1F1B, CONFIG_PIPELINE_INTERLEAVED, CONFIG_PIPELINE_ZB_H1,
+    CONFIG_PIPELINE_ZB_V, CONFIG_PIPELINE_USER
+};
 enum { CONFIG_ALL_REDUCE_MPI, CONFIG_ALL_REDUCE_RING, CONFIG_ALL_REDUCE_TREE, CONFIG_ALL_REDUCE_HALVING };
 
 // Who set a key, weakest first: a later one overrides an earlier one. DERIVED: computed from other keys.
@@ -105,7 +111,16 @@ typedef struct {
         int compress, offload; // CONFIG_COMPRESS_*, CONFIG_OFFLOAD_*
     } memory;
     struct {
-        long dp; // ranks that share each batch: set by the program (config_set_derived), 1 when it does not
+        long ranks; // of the job: set by the program (config_set_derived), 1 when it does not
+        long dp;    // ranks that share each batch; always derived
+        long tp;
+        bool sp;
+        long cp;
+        int cp_assign, cp_way; // CONFIG_CP_*
+        long pp;
+        int schedule; // CONFIG_PIPELINE_*
+        long chunks;
+        char table[CONFIG_TEXT], layers[CONFIG_TEXT];
         long zero;
         bool reshard, overlap;
         int reduce_dtype; // CONFIG_REDUCE_*
@@ -153,7 +168,7 @@ void config_load_file(Config *cfg, const char *path);
 void config_set(Config *cfg, const char *section_key, const char *value, const char *where);
 
 // The program's own value for an integer key that was left to it (model.vocab from the tokenizer, run.steps
-// from run.minutes, parallel.dp from the launcher); shown as derived. Call config_resolve again when other keys depend
+// from run.minutes, parallel.ranks from the launcher); shown as derived. Call config_resolve again when other keys depend
 // on it.
 void config_set_derived(Config *cfg, const char *section_key, long value);
 

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "exact_sum.h"
 #include "rng.h"
 #ifdef __cplusplus
 extern "C" {
@@ -197,6 +198,8 @@ struct Dev {
 
     // ---- optimizer and reductions
     double (*sum_squares)(Dev *, const float *x, size_t n); // the order of the sum does not depend on the thread count
+    // sum += the squares, exactly (exact_sum.h)
+    void (*sum_squares_exact)(Dev *, ExactSum *sum, const float *x, size_t n);
     // out = a - b, fp32; b NULL: out = a. out may equal either.
     void (*subtract)(Dev *, float *out, const float *a, const float *b, size_t n);
     // Row by row of (R, C), Euclidean norms: grad *= min(1, limit max(|weight|, least) / |grad|) (Brock et al., arXiv

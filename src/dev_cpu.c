@@ -108,7 +108,8 @@ void dev_check_complete(const Dev *dev)
     OP(matmul_parts_forward), OP(matmul_parts_backward_input), OP(xent_max), OP(xent_sum), OP(xent_loss);
     OP(matmul_backward_weight), OP(swiglu_forward), OP(swiglu_backward), OP(add), OP(embed_forward), OP(embed_backward);
     OP(norm_forward), OP(norm_backward), OP(head_norm_forward), OP(head_norm_backward), OP(rope_forward);
-    OP(rope_backward), OP(attention_forward), OP(attention_backward), OP(softmax_xent), OP(sum_squares), OP(adamw);
+    OP(rope_backward), OP(attention_forward), OP(attention_backward), OP(softmax_xent), OP(sum_squares);
+    OP(sum_squares_exact), OP(adamw);
     OP(attention_part_forward), OP(attention_part_backward), OP(attention_merge);
     OP(sgd), OP(adamw8bit), OP(lion), OP(adafactor), OP(muon);
     OP(to_device), OP(to_host), OP(zero), OP(dropout), OP(to_x), OP(from_x);

@@ -58,7 +58,8 @@ static void set_batch(const Eval *e, Model *model, size_t first, size_t last)
     if (e->pos) model_set_documents(model, e->first);
 }
 
-// The losses of window b of the batch, in order; 0 where a target does not count.
+// The losses of window b of the batch, of the T tokens of it that this rank has, in order; 0 where a target does not
+// count.
 static double window_loss(Model *model, size_t b, size_t T)
 {
     double sum = 0;
@@ -70,9 +71,9 @@ static double window_loss(Model *model, size_t b, size_t T)
     return sum;
 }
 
-static double sum_windows(const Eval *e, Model *model, Comm *ranks)
+static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks)
 {
-    size_t N = ranks ? (size_t)ranks->size : 1, rank = ranks ? (size_t)ranks->rank : 0;
+    size_t N = ranks ? (size_t)ranks->replicas : 1, rank = ranks ? (size_t)ranks->replica : 0;
     double *window = calloc(e->n_windows, sizeof *window), sum = 0;
     if (!window) die("evaluation: no memory for %zu windows", e->n_windows);
     for (size_t round = 0; round < e->n_windows; round += N * e->B) {
@@ -81,11 +82,12 @@ static double sum_windows(const Eval *e, Model *model, Comm *ranks)
         if (last > e->n_windows) last = e->n_windows;
         set_batch(e, model, first, last);
         model_evaluate(model);
-        for (size_t k = first; k < last; k++) window[k] = window_loss(model, k - first, e->T);
+        for (size_t k = first; k < last && (!ranks || ranks->counts); k++)
+            window[k] = window_loss(model, k - first, model->batch.T);
     }
-    if (N > 1) {
-        CommRequest request = comm_all_reduce(ranks, window, window, e->n_windows, COMM_FP64, COMM_SUM);
-        comm_wait(ranks, &request);
+    if (ranks) {
+        CommRequest request = comm_all_reduce(ranks->all, window, window, e->n_windows, COMM_FP64, COMM_SUM);
+        comm_wait(ranks->all, &request);
     }
     for (size_t k = 0; k < e->n_windows; k++) sum += window[k];
     free(window);
@@ -93,7 +95,7 @@ static double sum_windows(const Eval *e, Model *model, Comm *ranks)
 }
 
 EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t stride, size_t B, size_t T,
-                    const int32_t *token_bytes, int32_t eot, Comm *ranks)
+                    const int32_t *token_bytes, int32_t eot, const EvalRanks *ranks)
 {
     int64_t n = dataset_tokens(val) - 1;
     if (tokens > 0 && tokens < n) n = tokens;

@@ -41,7 +41,7 @@ static void allocate_buffers(Model *m, bool train, ModelOptions options)
     m->target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->target, "targets");
     m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");
     if (options.documents) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
-    if (m->tp.group) {
+    if (m->local.cut.size > 1) {
         m->own_token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_token, "this rank's tokens");
         m->own_target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_target, "this rank's targets");
         m->tp.stage = mem_alloc(m->mem, MEM_SCRATCH, tp_stage_floats(&m->params) * sizeof(float), "shared gradients");
@@ -71,10 +71,11 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     if (!m) die("model: no memory");
     check(T <= shape->context || shape->rope);
     m->shape = m->local = *shape;
-    if (options.tp && options.tp->size > 1) {
-        tp_check(shape, options.tp->size, options.sequence, T);
-        m->local = tp_shape(shape, options.tp->rank, options.tp->size, options.sequence);
-        m->tp = tp_create(options.tp, &m->local);
+    int tp_rank = options.tp ? options.tp->rank : options.tp_rank, tp_size = options.tp ? options.tp->size : options.tp_size;
+    if (tp_size > 1) {
+        tp_check(shape, tp_size, options.sequence, T);
+        m->local = tp_shape(shape, tp_rank, tp_size, options.sequence);
+        if (options.tp) m->tp = tp_create(options.tp, &m->local);
     }
     m->dev = dev;
     m->mem = mem;

@@ -23,6 +23,7 @@ typedef struct {
     size_t sequences; // of a step, at most: sizes the tree of gradients of a deterministic device; 0: B
     ModelShard shard;
     Comm *tp;         // tensor-parallel group; NULL or of one rank: none. `shape` is that of the whole model
+    int tp_rank, tp_size; // in a plan, where there is no group
     bool sequence;    // with it: the ranks share the rows of the stream
 } ModelOptions;
 

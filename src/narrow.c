@@ -104,6 +104,11 @@ static double sum_squares(Dev *dev, const float *x, size_t n)
     return inner_of(dev)->sum_squares(inner_of(dev), x, n);
 }
 
+static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
+{
+    inner_of(dev)->sum_squares_exact(inner_of(dev), sum, x, n);
+}
+
 static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
 {
     inner_of(dev)->sgd(inner_of(dev), weight, m, grad, n, u);
@@ -182,6 +187,7 @@ static void from_x(Dev *dev, float *out, const X *inp, size_t n)
 static void fill(Dev *dev)
 {
     dev->sum_squares = sum_squares;
+    dev->sum_squares_exact = sum_squares_exact;
     dev->sgd = sgd;
     dev->adamw = adamw;
     dev->adamw8bit = adamw8bit;

@@ -233,7 +233,7 @@ void optim_update(Optim *o, Model *model, double lr, double grad_scale, size_t b
 
 double optim_norm(const Optim *o, const Model *model)
 {
-    if (o->squares) return o->grad_scale * sqrt(o->squares(o->self));
+    if (o->norm) return o->norm(o->self, o->grad_scale);
     return clip_norm(model->dev, &model->params, model->grads, o->grad_scale);
 }
 

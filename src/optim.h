@@ -83,7 +83,7 @@ struct Optim {
     int step;                      // updates made
     const OptimRange *range;       // state holds these alone, one behind the other; NULL: everything
     int n_ranges;
-    double (*squares)(void *self); // sum of squares of all ranks' gradients; NULL: of the model's
+    double (*norm)(void *self, double grad_scale); // of all ranks' gradients; NULL: of the model's (clip_norm)
     void *self;
     Offload *store; // NULL: state is in memory. Item k: the arrays of range k, then its weights; `state` has no data
     Offload *weights; // as OptimPlace has it; not owned

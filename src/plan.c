@@ -159,18 +159,16 @@ static void shard_letters(PlanLetters *l, const Run *run)
 {
     const Params *params = &run->model->params;
     const Zero *zero = run->zero;
-    size_t state = 0, blocks = 0;
+    size_t state = 0;
     for (int s = 0; s < run->optim.kind->n_states; s++)
         for (int u = 0; u < params->n_units; u++)
             state += safetensors_dtype_bytes(run->optim.state[s].dtype) *
                      optim_range_elems(&run->optim.state[s], params, zero->range[u].begin, zero->range[u].end);
-    for (int r = 0; r < params->n_rows; r++) blocks += (params->row[r].n_elems + CLIP_BLOCK - 1) / CLIP_BLOCK;
     size(l, "Ps", zero->cut.at[params->n_units], "parameters of this rank's shard");
     size(l, "Os", state, "bytes of optimizer state of these");
     size(l, "Ue", unit_elems(params, 0), "parameters of the embedding");
     size(l, "Ub", unit_elems(params, 1), "parameters of a block");
     size(l, "Uh", unit_elems(params, params->n_units - 1), "parameters of the head and its norm");
-    size(l, "nb", blocks, "blocks of 2048 of the norm");
 }
 
 // What is in a store (offload.h).
@@ -247,14 +245,14 @@ static const char *shard_state(OptimName name)
     return !strcmp(all, "8 P") ? "8 Ps" : !strcmp(all, "4 P") ? "4 Ps" : !strcmp(all, "0") ? "0" : "Os";
 }
 
-// Gathered weights; gradients that are being reduced; the squares of a deterministic norm.
+// Gathered weights; gradients that are being reduced.
 static void communication(char *out, size_t n_out, const Config *cfg)
 {
     static const char units[] = "(Ue + min(L, 2) Ub + Uh)";
     int stage = stage_of(cfg);
     bool fixed = cfg->numerics.deterministic, grads = stage >= 2 && !fixed;
     bool rounded = cfg->parallel.dp > 1 && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE;
-    const char *part[3] = {stage && fixed ? "8 nb" : "0", "", ""};
+    const char *part[3] = {"0", "", ""};
     if (rounded && !grads) part[0] = "x P";
     if (grads) part[0] = rounded ? "(4 + x) " : "4 ", part[1] = units;
     if (stage == 3) part[2] = cfg->parallel.reshard ? units : "P";

@@ -144,18 +144,29 @@ static OptimSettings optim_settings(const Config *cfg)
         .agc = (float)cfg->optim.agc, .agc_unit = (ClipUnit)cfg->optim.agc_unit};
 }
 
-// Which elements of this shape's table this rank owns.
+// Which elements of its part of the model this rank owns.
 static ZeroCut cut_of(const Run *run, const ModelShape *shape)
 {
     const Config *cfg = &run->cfg;
+    ModelShape part = tp_shape(shape, run->place.tp, run->shape.tp, cfg->parallel.sp);
     Params params;
     Unit *unit;
-    model_describe(shape, &params, &unit);
-    ZeroCut cut = zero_cut(&params, optim_kind((OptimName)cfg->optim.name), cfg->optim.agc > 0,
-                           cfg->numerics.deterministic, (int)cfg->parallel.zero, run->rank, run->ranks);
+    model_describe(&part, &params, &unit);
+    ZeroCut cut = zero_cut(&params, optim_kind((OptimName)cfg->optim.name), cfg->optim.agc > 0, (int)cfg->parallel.zero,
+                           run->place.dp * run->shape.cp + run->place.cp, run->shape.dp * run->shape.cp);
     params_free(&params);
     free(unit);
     return cut;
+}
+
+static ZeroSettings zero_settings(const Config *cfg, const OffloadSettings *store)
+{
+    bool several = cfg->parallel.dp * cfg->parallel.cp > 1;
+    return (ZeroSettings){
+        .stage = (int)cfg->parallel.zero, .overlap = cfg->parallel.overlap && cfg->parallel.pp == 1,
+        .reshard = cfg->parallel.reshard, .bucket_bytes = (size_t)cfg->comm.bucket,
+        .narrow = several && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE,
+        .store = store->mode == OFFLOAD_NONE ? NULL : store};
 }
 
 void run_allocate(Run *run)
@@ -163,24 +174,24 @@ void run_allocate(Run *run)
     const Config *cfg = &run->cfg;
     ModelShape shape = run_shape(cfg);
     mup_check(&shape, optim_kind((OptimName)cfg->optim.name)->name);
-    run->ranks = (int)cfg->parallel.dp;
+    run_place(run);
     char path[700];
     snprintf(path, sizeof path, "%s/offload_%d.tmp", run->dir, run->rank);
     OffloadSettings store = {.mode = (OffloadMode)cfg->memory.offload, .n_slots = 2,
                              .path = run->dir[0] ? path : NULL}; // none in a plan
     size_t n = (size_t)(cfg->batch.tokens / cfg->parallel.dp), T = shape.context;
-    ZeroSettings zero = {.stage = (int)cfg->parallel.zero, .overlap = cfg->parallel.overlap,
-                         .reshard = cfg->parallel.reshard, .bucket_bytes = (size_t)cfg->comm.bucket,
-                         .narrow = cfg->parallel.dp > 1 && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE,
-                         .store = store.mode == OFFLOAD_NONE ? NULL : &store};
+    ZeroSettings zero = zero_settings(cfg, &store);
     ZeroCut cut = cut_of(run, &shape);
     ModelOptions options = {
         .recompute = {.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
                       .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8},
         .documents = cfg->data.document_mask, .sequences = n / T,
-        .shard = zero_shard(&cut, run->dev, zero.stage, zero.store != NULL)};
+        .shard = zero_shard(&cut, run->dev, zero.stage, zero.store != NULL),
+        .tp_rank = run->place.tp, .tp_size = run->shape.tp, .sequence = cfg->parallel.sp,
+        .tp = run->mesh.group[MESH_TP]};
     run->model = model_allocate_with(&shape, run->dev, &run->mem, (size_t)cfg->batch.micro, T, true, options);
-    run->zero = zero_create(run->model, zero, cut, run->dp, run->control);
+    run->zero = zero_create(run->model, zero, cut, (ZeroGroups){.dp = run->mesh.group[MESH_REPLICAS],
+                                                                .control = run->replicas, .parts = run->parts});
     run->optim = zero_optim(run->zero, optim_settings(cfg));
     run->cache = model_cache_create(run->model);
     run->token = mem_alloc(&run->mem, MEM_SCRATCH, (cfg->data.document_mask ? 4 : 2) * n * sizeof *run->token,

@@ -10,6 +10,7 @@
 #include "eval.h"
 #include "fp8.h"
 #include "model.h"
+#include "mesh.h"
 #include "monitor.h"
 #include "optim.h"
 #include "noise.h"
@@ -30,8 +31,12 @@ typedef struct {
     Config cfg;
     Dev *dev;
     Mem mem;
-    int rank, ranks;               // this process' place among those that share each batch
-    Comm *world, *dp, *control;    // these ranks: all groups; gradients and weights; everything else. NULL in a plan
+    int rank, ranks;               // this process' place among all of the job
+    MeshShape shape;               // how they share the work
+    MeshPlace place;               // this one's part of it
+    Comm *world;                   // all of them. This one and those below are NULL in a plan
+    Mesh mesh;                     // groups: replicas carry gradients and weights, tp, cp and pp activations
+    Comm *control, *replicas, *parts; // for all else: everybody; the groups MESH_REPLICAS and MESH_MODEL again
     Zero *zero;                    // what of weights, gradients and optimizer this rank has, and their exchange
     Tokenizer *tokenizer;
     Dataset *train, *val;
@@ -84,7 +89,7 @@ void run_allocate(Run *run);
 // Gives back what run_allocate made.
 void run_free(Run *run);
 // Opens data, builds the model, makes the run's directory, and resumes where asked. Dies with one line
-// when anything is wrong; nothing is trained before everything has been checked. world has parallel.dp ranks
+// when anything is wrong; nothing is trained before everything has been checked. world has parallel.ranks ranks
 // (comm_self for one), and outlives the run. From here on all functions of a run are called by all of them.
 void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world);
 void run_close(Run *run);
@@ -114,13 +119,19 @@ bool run_save(Run *run, long step);
 
 // Groups and their settings from run->cfg.
 void run_ranks(Run *run, Comm *world);
-// What of a step's sequences this rank takes.
+// run->shape and run->place from run->cfg and run->rank.
+void run_place(Run *run);
+// What of a step's sequences this rank works on.
 RampStep run_share(const Run *run, RampStep batch);
 // True on all ranks when it is on one.
 bool run_any(Run *run, bool flag);
-// Sums over the ranks, the same bits on all; of doubles in the tree of comm.h.
+// Sums over all ranks; over those that work on different sequences; the same bits on all.
 double run_sum(Run *run, double x);
-int64_t run_sum_int(Run *run, int64_t x);
+int64_t run_sum_samples(Run *run, int64_t x);
+// The step's loss from what model_step_finish gave each rank: of different tokens summed, in the tree of comm.h.
+double run_sum_loss(Run *run, double x);
+// Whether this rank's losses count: it is on the last stage, and the first of those that have the same ones.
+bool run_has_losses(const Run *run);
 // n bytes of rank 0 to all.
 void run_tell(Run *run, void *data, size_t n);
 // Returns when all ranks have come.

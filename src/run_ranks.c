@@ -8,10 +8,10 @@
 // tokens and norm are sums over all ranks before anything looks at them; a stop signal, which reaches the ranks
 // at different times, counts when the step is over and all have been asked; clocks and files are rank 0's.
 //
-// Two groups of the same ranks: `dp` carries gradients and weights and nothing else, so its counters are the guides'
-// traffic; `control` carries numbers. On `control` sums are always ordered (comm.h): the same bits on every rank. On
-// `dp` they are where numerics.deterministic is set, and there the losses of ranks continue the tree of their
-// sequences, as gradients do: N ranks give the bits of one.
+// Groups come from the mesh (mesh.h). Those of the mesh carry gradients, weights and activations and nothing else, so
+// their counters are the guides' traffic; numbers go through groups of their own. There sums are always ordered
+// (comm.h): the same bits on every rank. In the mesh's they are where numerics.deterministic is set, and there the
+// losses of ranks continue the tree of their sequences, as gradients do: N ranks give the bits of one.
 //
 // Rejected: every rank reading the checkpoint (N times the reading, and a file that changes meanwhile); a stop by one
 // rank's own decision (the others would wait for it for ever).
@@ -27,19 +27,38 @@ _Static_assert((int)COMM_NATIVE == (int)CONFIG_ALL_REDUCE_MPI && (int)COMM_RING 
                (int)COMM_TREE == (int)CONFIG_ALL_REDUCE_TREE && (int)COMM_HALVING == (int)CONFIG_ALL_REDUCE_HALVING,
                "comm.all_reduce is out of step with comm.h");
 
+void run_place(Run *run)
+{
+    const Config *cfg = &run->cfg;
+    run->ranks = (int)cfg->parallel.ranks;
+    run->shape = mesh_shape(run->ranks, (int)cfg->parallel.pp, (int)cfg->parallel.cp, 1, (int)cfg->parallel.tp);
+    run->place = mesh_place(run->shape, run->rank);
+}
+
+// A group's ranks once more, for numbers: always ordered.
+static Comm *again(Comm *group, const char *name)
+{
+    Comm *comm = comm_split(group, 0, group->rank, name);
+    comm_set_ordered(comm, true);
+    return comm;
+}
+
 void run_ranks(Run *run, Comm *world)
 {
     const Config *cfg = &run->cfg;
-    check(world->size == cfg->parallel.dp);
+    check(world->size == cfg->parallel.ranks);
     run->rank = world->rank;
+    run_place(run);
     run->world = world;
     comm_set_checked(world, cfg->comm.checked);
     comm_set_slow(world, cfg->comm.slow_alpha, cfg->comm.slow_beta);
-    run->dp = comm_split(world, 0, world->rank, "dp");
-    run->control = comm_split(world, 0, world->rank, "control");
-    comm_set_algorithm(run->dp, COMM_ALL_REDUCE, (CommAlgorithm)cfg->comm.all_reduce);
-    comm_set_ordered(run->dp, cfg->numerics.deterministic);
-    comm_set_ordered(run->control, true);
+    run->mesh = mesh_create(world, run->shape);
+    for (int g = 0; g < MESH_GROUPS; g++)
+        if (run->mesh.group[g]) comm_set_ordered(run->mesh.group[g], cfg->numerics.deterministic);
+    comm_set_algorithm(run->mesh.group[MESH_REPLICAS], COMM_ALL_REDUCE, (CommAlgorithm)cfg->comm.all_reduce);
+    run->control = again(world, "control");
+    run->replicas = again(run->mesh.group[MESH_REPLICAS], "control replicas");
+    run->parts = again(run->mesh.group[MESH_MODEL], "control parts");
 }
 
 static bool alone(const Run *run)
@@ -49,7 +68,7 @@ static bool alone(const Run *run)
 
 RampStep run_share(const Run *run, RampStep batch)
 {
-    size_t begin, n = ddp_share((size_t)batch.sequences, run->rank, run->ranks, &begin);
+    size_t begin, n = ddp_share((size_t)batch.sequences, run->place.dp, run->shape.dp, &begin);
     return (RampStep){.sequences = (int64_t)n, .before = batch.before + (int64_t)begin};
 }
 
@@ -58,14 +77,29 @@ double run_sum(Run *run, double x)
     return alone(run) ? x : ddp_sum(run->control, x);
 }
 
-int64_t run_sum_int(Run *run, int64_t x)
+// Ranks with other tokens are in `replicas`: those of one sequence, which have all counted it, are cp of them.
+int64_t run_sum_samples(Run *run, int64_t x)
 {
-    return alone(run) ? x : ddp_sum_int(run->control, x);
+    return alone(run) ? x : ddp_sum_int(run->replicas, x) / run->shape.cp;
+}
+
+double run_sum_loss(Run *run, double x)
+{
+    if (alone(run)) return x;
+    x = ddp_sum(run->replicas, x);
+    CommRequest request = comm_broadcast(run->parts, &x, 1, COMM_FP64, run->parts->size - 1); // of the last stage
+    comm_wait(run->parts, &request);
+    return x;
+}
+
+bool run_has_losses(const Run *run)
+{
+    return run->place.pp == run->shape.pp - 1 && run->place.tp == 0;
 }
 
 bool run_any(Run *run, bool flag)
 {
-    return run_sum_int(run, flag) > 0;
+    return !alone(run) && ddp_sum_int(run->control, flag) > 0 ? true : flag;
 }
 
 void run_tell(Run *run, void *data, size_t n)
@@ -87,8 +121,11 @@ void run_fp8(Run *run)
     if (alone(run)) return;
     Fp8 *fp8 = run->fp8;
     size_t n = (size_t)fp8->n_sites * FP8_ROLES;
-    CommRequest request = comm_all_reduce(run->control, fp8->now, fp8->now, n, COMM_FP32, COMM_MAX);
-    comm_wait(run->control, &request);
+    Comm *same[] = {run->mesh.group[MESH_REPLICAS], run->mesh.group[MESH_TP]}; // ranks with the same tensors
+    for (int i = 0; i < 2; i++) {
+        CommRequest request = comm_all_reduce(same[i], fp8->now, fp8->now, n, COMM_FP32, COMM_MAX);
+        comm_wait(same[i], &request);
+    }
     fp8->bad = run_any(run, fp8->bad);
 }
 
@@ -139,7 +176,7 @@ static void check_weights(Run *run)
 {
     const Model *m = run->model;
     if (alone(run) || m->shard.x_weights) return;
-    if (!ddp_agree(run->control, (const float *)m->x_weights, m->params.n_elems * m->dev->x_bytes / sizeof(float)))
+    if (!ddp_agree(run->replicas, (const float *)m->x_weights, m->params.n_elems * m->dev->x_bytes / sizeof(float)))
         die("%s: the ranks' weights are not the same (a bug, or a machine that errs: go on from the checkpoint before)",
             run->dir);
 }

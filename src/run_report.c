@@ -36,9 +36,12 @@ void run_verdict(Run *run, long step, const StepResult *r)
 static MetricsRow evaluate(Run *run, long step)
 {
     const Config *cfg = &run->cfg;
+    EvalRanks ranks = {.all = run->control, .replica = run->place.dp, .replicas = run->shape.dp,
+                       .counts = run_has_losses(run)};
     EvalResult result = eval_run(run->model, run->val, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
                                  (size_t)cfg->model.context, run->token_bytes,
-                                 cfg->data.document_mask ? tokenizer_eot(run->tokenizer) : -1, run->control);
+                                 cfg->data.document_mask ? tokenizer_eot(run->tokenizer) : -1,
+                                 run->ranks > 1 ? &ranks : NULL);
     if (result.loss < run->best_val) run->best_val = result.loss;
     return (MetricsRow){.step = step, .tokens = run_tokens(run, step), .val_loss = result.loss,
                         .val_bpb = result.bpb, .seconds = run->seconds};
@@ -61,12 +64,13 @@ void run_end(Run *run, long step, bool interrupted)
     run->progress = NULL;
 }
 
-// Where weights are sharded all ranks run the model, and rank 0 has the file.
+// Where several ranks hold the model all run it, and rank 0 has the file.
 void run_sample(Run *run, long step)
 {
     const Config *cfg = &run->cfg;
     char path[700];
-    if (run->rank && !run->model->shard.x_weights) return;
+    bool together = run->model->shard.x_weights || run->shape.dp < run->ranks;
+    if (run->rank && !together) return;
     snprintf(path, sizeof path, "%s/samples.txt", run->dir);
     FILE *out = run->rank ? NULL : fopen(path, "a");
     if (!out && !run->rank) die("%s: %s", path, strerror(errno));
@@ -88,7 +92,9 @@ void run_account(Run *run)
 {
     char path[700], *text, *line, *rest;
     size_t n_text, counts[run->ranks];
-    AccountRank mine = account_rank(&run->mem, run->dp, run->control);
+    AccountRank mine = account_rank(&run->mem, &run->mesh, run->control);
+    account_add(&mine, run->replicas);
+    account_add(&mine, run->parts);
     AccountRank *all = calloc((size_t)run->ranks, sizeof *all);
     if (!all) die("account: no memory for %d ranks", run->ranks);
     for (int r = 0; r < run->ranks; r++) counts[r] = sizeof mine;
@@ -100,7 +106,11 @@ void run_account(Run *run)
         FILE *out = open_memstream(&text, &n_text);
         if (!out) die("account: no memory for the table");
         ReplicasCase is = replicas_case(run);
-        replicas_print(&is, all, out);
+        AccountRank replica[is.ranks];
+        int member[run->ranks];
+        int n = mesh_members(run->shape, 0, MESH_REPLICAS, member);
+        for (int i = 0; i < n; i++) replica[i] = all[member[i]];
+        replicas_print(&is, replica, out);
         if (fclose(out)) die("account: no memory for the table");
         for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
             progress_note(run->progress, "%s", line);

@@ -52,9 +52,9 @@ static size_t load_step(Run *run, RampStep share)
                        run->token + i * T, run->target + i * T);
     if (run->first)
         packing_positions(run->token, rows, T, tokenizer_eot(run->tokenizer), run->pos, run->first, run->target);
-    valid = (size_t)run_sum_int(run, (int64_t)count_valid(run->target, rows * T));
+    valid = (size_t)run_sum_samples(run, (int64_t)count_valid(run->target, rows * T));
     if (!valid)
-        die("data.train: a step of %zu tokens has no target that counts", (size_t)run->ranks * rows * T);
+        die("data.train: a step of %zu tokens has no target that counts", (size_t)run->shape.dp * rows * T);
     return valid;
 }
 
@@ -87,7 +87,7 @@ static double accumulate(Run *run, long step, RampStep share, float scale, float
     }
     double loss = model_step_finish(run->model);
     zero_reduce(run->zero);
-    return run_sum(run, loss);
+    return run_sum_loss(run, loss);
 }
 
 // dump/ holds true gradients: the loss scale, a power of two, is taken out exactly. share: losses of this rank's rows.

@@ -347,70 +347,60 @@ void zero_share_weights(Zero *z)
 
 // ---- the norm over the ranks
 
-// Deterministic: every rank fills in its blocks, and all add them up in the order in which one rank does (clip_norm).
-static double squares_by_block(Zero *z)
+// What this rank owns, once: a tensor that tensor-parallel ranks hold copies of counts on one of them.
+static void add_own(const Zero *z, ClipSum *sum)
 {
     const Params *params = &z->model->params;
-    for (size_t i = 0; i < z->n_blocks; i++) z->block[i] = 0;
-    size_t first = 0;
     for (int r = 0; r < params->n_rows; r++) {
         const Param *row = &params->row[r];
         const OptimRange *range = &z->range[row->unit];
         size_t from = row->offset > range->begin ? row->offset : range->begin;
         size_t to = row->offset + row->n_elems < range->end ? row->offset + row->n_elems : range->end;
-        if (from < to)
-            clip_squares(z->model->dev, range->grad + (from - range->begin), to - from,
-                         z->block + first + (from - row->offset) / CLIP_BLOCK);
-        first += (row->n_elems + CLIP_BLOCK - 1) / CLIP_BLOCK;
+        if (row->owned && from < to) clip_add(z->model->dev, sum, range->grad + (from - range->begin), to - from);
     }
-    CommRequest request = comm_all_reduce(z->control, z->block, z->block, z->n_blocks, COMM_FP64, COMM_SUM);
-    comm_wait(z->control, &request);
-    double sum = 0;
-    const double *block = z->block;
-    for (int r = 0; r < params->n_rows; r++) {
-        double row = 0;
-        for (size_t i = 0; i < (params->row[r].n_elems + CLIP_BLOCK - 1) / CLIP_BLOCK; i++) row += *block++;
-        sum += row;
-    }
-    return sum;
 }
 
-static double squares(void *self)
+static void sum_over(const Zero *z, ClipSum *sum, Comm *group)
+{
+    CommRequest request;
+    if (z->model->dev->deterministic)
+        request = comm_all_reduce(group, sum->exact.word, sum->exact.word, EXACT_WORDS, COMM_INT64, COMM_SUM);
+    else request = comm_all_reduce(group, &sum->rounded, &sum->rounded, 1, COMM_FP64, COMM_SUM);
+    comm_wait(group, &request);
+}
+
+static double norm(void *self, double grad_scale)
 {
     Zero *z = self;
-    if (z->block) return squares_by_block(z);
-    double sum = 0;
-    for (int u = 0; u < z->model->n_units; u++)
-        sum += clip_squares(z->model->dev, z->range[u].grad, own_elems(z, u), NULL);
-    return ddp_sum(z->control, sum);
+    ClipSum sum = {0};
+    add_own(z, &sum);
+    if (z->cut.size > 1) sum_over(z, &sum, z->control);
+    if (z->parts) sum_over(z, &sum, z->parts);
+    return clip_root(z->model->dev, &sum, grad_scale);
 }
 
 // ---- from beginning to end
 
-Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, Comm *dp, Comm *control)
+Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, ZeroGroups group)
 {
     Zero *z = calloc(1, sizeof *z);
     size_t n = (size_t)model->n_units;
     if (cut.size == 1) set.stage = 0;
-    if (z) *z = (Zero){.set = set, .cut = cut, .model = model, .dp = dp, .control = control,
+    if (z) *z = (Zero){.set = set, .cut = cut, .model = model, .dp = group.dp, .control = group.control,
+                       .parts = group.parts && group.parts->size > 1 ? group.parts : NULL,
                        .range = calloc(n, sizeof *z->range), .reduce = calloc(n, sizeof *z->reduce),
                        .started = calloc(n, sizeof *z->started)};
     if (!z || !z->range || !z->reduce || !z->started) die("zero: no memory for %d units", model->n_units);
     z->tied = model->shape.tie;
     make_ranges(z);
     if (set.stage == 0) {
-        bool several = dp ? dp->size > 1 : set.narrow; // in a plan, what asks the door for something
-        if (several) z->ddp = ddp_create(model, dp, set.overlap, set.bucket_bytes, set.narrow);
+        bool several = z->dp ? z->dp->size > 1 : set.narrow; // in a plan, what asks the door for something
+        if (several) z->ddp = ddp_create(model, z->dp, set.overlap, set.bucket_bytes, set.narrow);
         return z;
     }
     model->hooks = (UnitHooks){.self = z, .before = before, .after = after};
     allocate_slots(z);
     if (model->shard.x_stored) open_store(z);
-    if (model->dev->deterministic) {
-        for (int r = 0; r < model->params.n_rows; r++)
-            z->n_blocks += (model->params.row[r].n_elems + CLIP_BLOCK - 1) / CLIP_BLOCK;
-        z->block = mem_alloc(model->mem, MEM_COMM, z->n_blocks * sizeof *z->block, "squares of blocks");
-    }
     return z;
 }
 
@@ -430,8 +420,8 @@ void zero_free(Zero *z)
 Optim zero_optim(Zero *z, OptimSettings set)
 {
     OptimPlace place = {.range = z->range, .n_ranges = z->model->n_units, .store = z->set.store, .weights = z->store};
-    if (z->set.stage == 0 && !place.store) return optim_create(z->model, set);
-    Optim optim = optim_create_at(z->model, set, place);
-    if (z->set.stage > 0) optim.squares = squares, optim.self = z;
+    bool whole = z->set.stage == 0 && !place.store;
+    Optim optim = whole ? optim_create(z->model, set) : optim_create_at(z->model, set, place);
+    if (z->set.stage > 0 || z->parts) optim.norm = norm, optim.self = z;
     return optim;
 }

@@ -48,7 +48,7 @@ typedef struct {
     ZeroSettings set;
     ZeroCut cut;
     Model *model;
-    Comm *dp, *control;
+    Comm *dp, *control, *parts; // parts NULL: none
     Ddp *ddp;          // stage 0
     OptimRange *range; // (n_units) this rank's; stage 0: whole units
     bool tied, last;   // last: this micro-batch is the last of the step
@@ -58,24 +58,26 @@ typedef struct {
     CommRequest *reduce; // (n_units) stage 1
     X *narrow;           // (n_elems) stage 1: gradients on their way in the storage type; NULL: in fp32
     bool *started;       // (n_units) stage 1: of this step
-    double *block;       // (n_blocks) squares, for a norm whose bits do not depend on N
-    size_t n_blocks;
 } Zero;
 
 // How the table is cut over `size` ranks: evenly, then moved to where the optimizer's kind allows a cut. agc: adaptive
-// clipping needs whole tensors; deterministic: the norm needs whole blocks (CLIP_BLOCK). Stage 0 is not cut: the result
-// is that of one rank.
-ZeroCut zero_cut(const Params *params, const OptimKind *kind, bool agc, bool deterministic, int stage, int rank,
-                 int size);
+// clipping needs whole tensors. Stage 0 is not cut: the result is that of one rank.
+ZeroCut zero_cut(const Params *params, const OptimKind *kind, bool agc, int stage, int rank, int size);
 void zero_cut_free(ZeroCut *cut);
 // What of the model's flat arrays is to be a shard (ModelOptions.shard).
 ModelShard zero_shard(const ZeroCut *cut, const Dev *dev, int stage, bool store);
 
-// For a model that was allocated with that shard; sets its hooks. Takes the cut. dp: the ranks; control: the same
-// ranks again, for what is neither weights nor gradients, so that dp counts these alone. Both NULL in a plan.
-Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, Comm *dp, Comm *control);
+// All NULL in a plan, and where there is one rank.
+typedef struct {
+    Comm *dp;      // ranks with the same weights and other tokens
+    Comm *control; // the same ranks again, for what is neither weights nor gradients, so that dp counts these alone
+    Comm *parts;   // ranks that hold one model between them (tensor and pipeline parallel): the norm is over all
+} ZeroGroups;
+
+// For a model that was allocated with that shard; sets its hooks. Takes the cut.
+Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, ZeroGroups group);
 void zero_free(Zero *zero);
-// The optimizer on this rank's part; its norm (optim_norm) is that of all ranks' gradients.
+// The optimizer on this rank's part; its norm (optim_norm) is that of the whole model's gradient.
 Optim zero_optim(Zero *zero, OptimSettings set);
 // The table's initial weights (params_init): of them what this rank owns, wherever it is kept. Collective.
 void zero_init_weights(Zero *zero, Optim *optim, uint64_t seed);

@@ -5,8 +5,8 @@
 //
 // The cut would be even, P_u / N and one more for the first P_u % N ranks, if every optimizer were content with any
 // range. Some are not: 8-bit Adam shares a scale in blocks of 2,048 elements, Muon and Adafactor look at whole
-// matrices, adaptive clipping too; and the norm of a deterministic run is a sum over whole blocks. So each border is
-// moved to the nearest legal one. Ranges may then be uneven, and empty.
+// matrices, adaptive clipping too. So each border is moved to the nearest legal one. Ranges may then be uneven, and
+// empty.
 //
 // The invariant: the ranges of all ranks cover every element of a unit exactly once, in order, whatever the sizes:
 // the last range ends where the unit ends, however the rest fell out. (DeepSpeed and llm.c each lost a remainder.)
@@ -41,12 +41,9 @@ static size_t legal(const Params *params, OptimCut cut, size_t at, size_t begin,
     return best;
 }
 
-ZeroCut zero_cut(const Params *params, const OptimKind *kind, bool agc, bool deterministic, int stage, int rank,
-                 int size)
+ZeroCut zero_cut(const Params *params, const OptimKind *kind, bool agc, int stage, int rank, int size)
 {
-    _Static_assert((int)CLIP_BLOCK == (int)UPDATE_BLOCK, "one cut must do for both");
     OptimCut where = kind->cut;
-    if (deterministic && where == OPTIM_ELEMENT) where = OPTIM_BLOCK;
     if (agc) where = OPTIM_TENSOR;
     if (stage == 0) rank = 0, size = 1;
     size_t n = (size_t)params->n_units, N = (size_t)size;

@@ -92,8 +92,7 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     Params params;
     Unit *unit;
     model_describe(c->shape, &params, &unit);
-    ZeroCut cut = zero_cut(&params, optim_kind(c->optim), c->agc > 0, c->deterministic, c->stage, world->rank,
-                           world->size);
+    ZeroCut cut = zero_cut(&params, optim_kind(c->optim), c->agc > 0, c->stage, world->rank, world->size);
     free(unit);
     params_free(&params);
     ModelOptions options = {.sequences = c->samples, .recompute = c->recompute,
@@ -105,7 +104,7 @@ static void replica_open(Replica *r, Comm *world, const Case *c)
     ZeroSettings set = {.stage = c->stage, .overlap = c->overlap, .reshard = c->reshard, .bucket_bytes = c->bucket,
                         .narrow = c->narrow,
                         .store = c->offload != OFFLOAD_NONE ? &r->store : NULL};
-    r->zero = zero_create(r->model, set, cut, r->dp, r->control);
+    r->zero = zero_create(r->model, set, cut, (ZeroGroups){.dp = r->dp, .control = r->control});
     r->optim = zero_optim(r->zero, optim);
     zero_init_weights(r->zero, &r->optim, 1);
 }

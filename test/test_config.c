@@ -350,7 +350,7 @@ static void test_ranks(void **state)
     assert_int_equal(cfg.parallel.dp, 1);
     assert_int_equal(cfg.batch.accum, 8);
     SET({"run.steps", "300"}, {"model.context", "32"}, {"batch.micro", "4"}, {"batch.tokens", "1_024"});
-    config_set_derived(&cfg, "parallel.dp", 4);
+    config_set_derived(&cfg, "parallel.ranks", 4);
     for (int i = 0; i < 2; i++) {
         config_resolve(&cfg);
         assert_int_equal(cfg.parallel.dp, 4);
@@ -360,7 +360,7 @@ static void test_ranks(void **state)
 
     // A rank's share of 2 sequences is less than the default micro-batch of 8, and than one that a person wrote.
     SET({"run.steps", "300"}, {"model.context", "32"}, {"batch.tokens", "256"});
-    config_set_derived(&cfg, "parallel.dp", 4);
+    config_set_derived(&cfg, "parallel.ranks", 4);
     config_resolve(&cfg);
     assert_int_equal(cfg.batch.micro, 2);
     assert_int_equal(cfg.batch.accum, 1);

@@ -204,7 +204,8 @@ static void one_rank(Comm *ranks, void *arg)
     memcpy(model->weights, s->c->model->weights, model->params.n_elems * sizeof(float));
     model->hooks = (UnitHooks){.self = &s->forwards[ranks->rank], .before = count_head};
     comm_set_ordered(ranks, true);
-    s->loss[ranks->rank] = eval_run(model, s->c->val, s->n, s->stride, s->B, CONTEXT, NULL, -1, ranks).loss;
+    EvalRanks share = {.all = ranks, .replica = ranks->rank, .replicas = ranks->size, .counts = true};
+    s->loss[ranks->rank] = eval_run(model, s->c->val, s->n, s->stride, s->B, CONTEXT, NULL, -1, &share).loss;
     model_free(model);
     mem_free_all(&mem);
     dev_cpu_free(dev);

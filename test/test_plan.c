@@ -316,7 +316,8 @@ static void test_account_is_the_counters(void **state)
     Comm dp = {.count = {[COMM_ALL_GATHER] = {.calls = 3, .payload = 5, .sent = (size_t)1 << 40, .received = 9,
                                               .waited = 0.25}}};
     Comm control = {.count = {[COMM_ALL_REDUCE] = {.calls = 1, .sent = 8}}};
-    AccountRank rank[2] = {account_rank(&mem, NULL, NULL), account_rank(&mem, &dp, &control)};
+    Mesh mesh = {.group = {[MESH_REPLICAS] = &dp}};
+    AccountRank rank[2] = {account_rank(&mem, NULL, NULL), account_rank(&mem, &mesh, &control)};
     rank[1].bytes[MEM_COMM] = 77;
     snprintf(path, sizeof path, "%s/account.json", dir);
     account_write(rank, 2, path);

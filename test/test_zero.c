@@ -285,9 +285,9 @@ static void test_overlap_starts_early(void **state)
 static void test_cuts(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3 * OPTIM_NAMES * 2 * 2; i++) {
+    for (int i = 0; i < 3 * OPTIM_NAMES * 2; i++) {
         OptimName name = (OptimName)(i / 3 % OPTIM_NAMES);
-        bool agc = i / (3 * OPTIM_NAMES) % 2, deterministic = i / (6 * OPTIM_NAMES);
+        bool agc = i / (3 * OPTIM_NAMES);
         Params params;
         Unit *unit;
         model_describe(families[i % 3], &params, &unit);
@@ -296,7 +296,7 @@ static void test_cuts(void **state)
                 size_t next, end;
                 params_unit_range(&params, u, &next, &end);
                 for (int rank = 0; rank < size; rank++) {
-                    ZeroCut cut = zero_cut(&params, optim_kind(name), agc, deterministic, 1, rank, size);
+                    ZeroCut cut = zero_cut(&params, optim_kind(name), agc, 1, rank, size);
                     assert_int_equal(cut.begin[u], next);
                     assert_int_equal(cut.at[u + 1] - cut.at[u], cut.count[u * size + rank]);
                     next += cut.count[u * size + rank];
@@ -305,7 +305,7 @@ static void test_cuts(void **state)
                         bool within = next > row->offset && next < row->offset + row->n_elems;
                         OptimCut kind = agc ? OPTIM_TENSOR : optim_kind(name)->cut;
                         if (within && kind == OPTIM_TENSOR) fail_msg("a cut within %s", row->name);
-                        if (within && (kind == OPTIM_BLOCK || deterministic))
+                        if (within && kind == OPTIM_BLOCK)
                             assert_int_equal((next - row->offset) % UPDATE_BLOCK, 0);
                     }
                     zero_cut_free(&cut);
