@@ -37,7 +37,7 @@ double clip_norm(Dev *dev, const Params *params, const float *grads, double grad
 {
     ClipSum sum = {0};
     for (int r = 0; r < params->n_rows; r++)
-        clip_add(dev, &sum, grads + params->row[r].offset, params->row[r].n_elems);
+        if (params->row[r].owned) clip_add(dev, &sum, grads + params->row[r].offset, params->row[r].n_elems);
     return clip_root(dev, &sum, grad_scale);
 }
 

@@ -379,16 +379,3 @@ void tp_gather_logits(const Tp *tp, const ModelShape *s, float *row)
     CommRequest request = comm_all_gather(tp->group, row, own, counts, COMM_FP32);
     comm_wait(tp->group, &request);
 }
-
-double tp_squares(Dev *dev, const Params *params, const float *grads, Comm *group)
-{
-    double sum = 0;
-    for (int i = 0; i < params->n_rows; i++) {
-        const Param *row = &params->row[i];
-        if (row->owned) sum += dev->sum_squares(dev, grads + row->offset, row->n_elems);
-    }
-    if (!group || group->size == 1) return sum;
-    CommRequest request = comm_all_reduce(group, &sum, &sum, 1, COMM_FP64, COMM_SUM);
-    comm_wait(group, &request);
-    return sum;
-}

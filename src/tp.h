@@ -77,8 +77,6 @@ void tp_finish_grads(const UnitContext *ctx, const Unit *unit);
 
 // One row of logits (whole vocabulary) from each rank's part of it; both on the host, part in its place in row.
 void tp_gather_logits(const Tp *tp, const ModelShape *part, float *row);
-// Sum of squares of a gradient (flat, as the table says) over the group: every element of the model counts once.
-double tp_squares(Dev *dev, const Params *params, const float *grads, Comm *group);
 
 #ifdef __cplusplus
 }

@@ -90,7 +90,7 @@ static double sum_of_norms(const Case *c)
                 if (c->documents) model_set_documents(m, first);
                 model_set_dropout(m, c->dropout, 5, 0, i);
                 model_forward_backward(m, 1 / (float)valid);
-                sum += sqrt(tp_squares(dev, &m->params, m->grads, NULL));
+                sum += clip_norm(dev, &m->params, m->grads, 1);
             }
         }
     model_free(m);

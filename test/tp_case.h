@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "clip.h"
 #include "ddp.h"
 #include "model.h"
 #include "narrow.h"
@@ -143,7 +144,8 @@ static void play(Comm *world, void *arg)
         int32_t prompt[PROMPT + 1] = {3, 27, 0, 17, 9, 28};
         out->rank_loss[rank][0] = run_samples(m, ddp, dp, c, true);
         memcpy(out->rank_count[rank], tp->count, sizeof tp->count);
-        out->rank_loss[rank][2] = tp_squares(dev, &m->params, m->grads, tp);
+        double norm = clip_norm(dev, &m->params, m->grads, 1); // of what this rank owns
+        out->rank_loss[rank][2] = ddp_sum(tp, norm * norm);
         out->rank_loss[rank][1] = run_samples(m, ddp, dp, c, false);
         model_next_logits(m, &cache, prompt, PROMPT, out->rank_logits[rank][0]);
         model_next_logits(m, &cache, prompt + PROMPT, 1, out->rank_logits[rank][1]);
