@@ -313,8 +313,15 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
     return f;
 }
 
+// A model that several ranks hold between them: its buffers are counted, the guides' letters do not describe them.
+static bool in_parts(const Config *cfg)
+{
+    return cfg->parallel.tp * cfg->parallel.cp * cfg->parallel.pp > 1;
+}
+
 PlanFormula plan_checked(const Run *run, MemTag tag)
 {
+    if (in_parts(&run->cfg)) return (PlanFormula){.symbols = "-", .numbers = "-", .n_bytes = run->mem.tag_bytes[tag]};
     PlanFormula f = plan_formula(run, tag);
     if (f.n_bytes != run->mem.tag_bytes[tag])
         die("plan: %s: the formula %s gives %zu bytes, the buffers hold %zu (a bug of the program)", mem_tag_name(tag),

@@ -43,7 +43,8 @@ PlanLetters plan_letters(const Run *run);
 // be NULL. Dies when the text is none, or its numbers do not fit.
 size_t plan_evaluate(const PlanLetters *letters, const char *text, char *numbers, size_t size);
 PlanFormula plan_formula(const Run *run, MemTag tag);
-// plan_formula; dies when it is not the sum of the tag's buffers to the byte.
+// plan_formula; dies when it is not the sum of the tag's buffers to the byte. Of a model in parts (tensor, context,
+// pipeline parallel) that sum alone, and no formula.
 PlanFormula plan_checked(const Run *run, MemTag tag);
 
 // The table of bytes by tag with their formulas, and the buffers they consist of; checked.
