@@ -6,6 +6,7 @@
 ## make check-headers   each header alone as C11 and C++17, layers, names, file sizes
 ## make asan       the whole suite again under AddressSanitizer and UBSan, in build/asan
 ## make bench      speed against this machine's own matrix-multiply peak
+## make parity     train on 400 layouts of ranks and compare every gradient with one rank's
 ## make mutate      seed known bugs, one at a time, and see the tests catch them
 ## make mutate-cuda  the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
 ## make bench-cuda  what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
@@ -110,6 +111,8 @@ bench: $(B)/bench
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench.sh | tee runs/bench.txt'
 bench-cuda:
 	@BUILD=$(B) dev/cuda_on_cpu/build.sh plain $(B)/cuda_bench dev/cuda_on_cpu/tests/bench.cu && $(B)/cuda_bench
+parity: $(BIN)
+	@BUILD=$(B) test/parity.sh
 mutate:
 	@test/mutate.sh
 mutate-cuda:
@@ -124,4 +127,4 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-cuda mutate mutate-cuda docs help clean FORCE
+.PHONY: all run test check-headers asan bench bench-cuda parity mutate mutate-cuda docs help clean FORCE

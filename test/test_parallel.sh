@@ -7,20 +7,6 @@
 # shellcheck source=test/ranks_common.sh
 . "$(dirname "$0")/ranks_common.sh"
 
-# A third of the training text becomes runs of 1000 end-of-text tokens. Between two of them nothing is predicted
-# (packing.h), so sequences, and ranks, have very different numbers of targets that count; some have none.
-uneven_corpus() {
-    local eot i shard=$work/data/train_000000.bin
-    eot=$(sed -n 's/.*"eot": \([0-9]*\).*/\1/p' "$work/data/manifest.json")
-    for ((i = 0; i < 1000; i++)); do
-        # shellcheck disable=SC2059
-        printf "\\$(printf %o $((eot % 256)))\\$(printf %o $((eot / 256)))"
-    done >"$work/run"
-    for ((i = 0; i < 31; i++)); do # behind the header of 1024 bytes, every 3000 tokens
-        dd if="$work/run" of="$shard" bs=8 seek=$((128 + 750 * i)) conv=notrunc status=none
-    done
-}
-
 # Everything that ranks could do differently: dropout, documents, clipping of every update, evaluations in batches that do
 # not divide by the ranks.
 exact=(--numerics.deterministic=true --model.dropout=0.1 --data.document_mask=true --optim.clip=0.1 --run.stop_at=4
