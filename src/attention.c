@@ -302,7 +302,7 @@ static void forward_block(const Pass *p, Block blk)
     }
     const float *root = attention_tree_root(&t);
     for (size_t r = 0; r < blk.rows; r++) memcpy(out + r * ldo, root + r * D, D * sizeof *out);
-    memcpy(lse, root + blk.rows * D, blk.rows * sizeof *lse);
+    if (lse) memcpy(lse, root + blk.rows * D, blk.rows * sizeof *lse);
 }
 
 static void forward(const Pass *p)
@@ -323,26 +323,35 @@ static void forward(const Pass *p)
     }
 }
 
-static void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
-{
-    check(!s.T && !s.q_jump && !s.k_start && !s.k_jump && !s.blocks);
-    forward(&(Pass){.dev = dev, .s = s, .gemm = matmul_gemm, .out = (float *)out, .lse = lse, .q = (const float *)q,
-                    .k = (const float *)k, .v = (const float *)v});
-}
-
 // Room for the trees of all threads: `each` floats a leaf.
 static void make_room(Pass *p, size_t each)
 {
-    check(p->s.T && p->s.blocks >= 0 && p->s.blocks % 2 == 0 && p->s.blocks <= ATTENTION_BLOCKS);
+    check((p->s.T || !p->s.blocks) && p->s.blocks >= 0 && p->s.blocks % 2 == 0 && p->s.blocks <= ATTENTION_BLOCKS);
     p->gemm = p->s.blocks ? gemm_serial : matmul_gemm;
     p->n_scratch = p->s.blocks ? ATTENTION_LEAVES * each : 0;
     p->scratch = p->n_scratch ? dev_cpu_scratch(p->dev, (size_t)p->dev->threads * p->n_scratch) : NULL;
+}
+
+// Of all keys at once: no pieces, but perhaps an order of sums.
+static bool is_whole(AttnShape s)
+{
+    return !s.q_jump && !s.k_start && !s.k_jump && (s.blocks ? s.T == s.Tq && s.T == s.Tk && !s.q_start : !s.T);
+}
+
+static void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    check(is_whole(s));
+    Pass p = {.dev = dev, .s = s, .out = (float *)out, .lse = lse, .q = (const float *)q, .k = (const float *)k,
+              .v = (const float *)v};
+    make_room(&p, Q_BLOCK * (s.D + 1));
+    forward(&p);
 }
 
 static void attention_part_forward(Dev *dev, float *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
 {
     Pass p = {.dev = dev, .s = s, .out = out, .lse = lse, .q = (const float *)q, .k = (const float *)k,
               .v = (const float *)v};
+    check(s.T);
     make_room(&p, Q_BLOCK * (s.D + 1));
     forward(&p);
 }
@@ -491,10 +500,12 @@ static void backward(const Pass *p)
 static void attention_backward(Dev *dev, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q,
                                const X *k, const X *v, AttnShape s)
 {
-    check(s.q_start == 0 && !s.T && !s.q_jump && !s.k_start && !s.k_jump && !s.blocks);
-    backward(&(Pass){.dev = dev, .s = s, .gemm = matmul_gemm, .dq = (float *)dq, .dk = (float *)dk, .dv = (float *)dv,
-                     .lddq = s.ldq, .lddkv = s.ldkv, .dout = (const float *)dout, .out = (float *)out,
-                     .lse = (float *)lse, .q = (const float *)q, .k = (const float *)k, .v = (const float *)v});
+    check(s.q_start == 0 && is_whole(s));
+    Pass p = {.dev = dev, .s = s, .dq = (float *)dq, .dk = (float *)dk, .dv = (float *)dv, .lddq = s.ldq,
+              .lddkv = s.ldkv, .dout = (const float *)dout, .out = (float *)out, .lse = (float *)lse,
+              .q = (const float *)q, .k = (const float *)k, .v = (const float *)v};
+    make_room(&p, (Q_BLOCK + 2 * s.Tk) * s.D);
+    backward(&p);
 }
 
 static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, const X *dout, const X *out,

@@ -14,6 +14,7 @@
 // last line first; restore makes the cheap part of `saved` again by the very calls that forward used. q, k
 // and v are one matmul because their rows are adjacent in the parameter table, and so are gate and up.
 // RoPE works in place: its backward turns the gradient back and needs nothing saved.
+#include "cp.h"
 #include "mup.h"
 #include "tp.h"
 
@@ -84,6 +85,21 @@ static AttnShape attn_shape(const UnitContext *ctx, const Unit *unit, const Batc
     a.B = 1;
     a.drop.first = a.drop.first * (uint64_t)s->cut.size + (uint64_t)s->cut.rank;
     return a;
+}
+
+// Attention over whole sequences, or over one that is cut over ranks.
+static void forward_attention(const UnitContext *ctx, X *out, float *lse, const X *q, const X *k, const X *v,
+                              AttnShape shape)
+{
+    if (ctx->cp) cp_forward(ctx->cp, out, lse, q, k, v, shape);
+    else ctx->dev->attention_forward(ctx->dev, out, lse, q, k, v, shape);
+}
+
+static void backward_attention(const UnitContext *ctx, X *dq, X *dk, X *dv, const X *dout, const X *out,
+                               const float *lse, const X *q, const X *k, const X *v, AttnShape shape)
+{
+    if (ctx->cp) cp_backward(ctx->cp, dq, dk, dv, dout, out, lse, q, k, v, shape);
+    else ctx->dev->attention_backward(ctx->dev, dq, dk, dv, dout, out, lse, q, k, v, shape);
 }
 
 // out = dropout(inp) of a branch ("attn", "ffn") in this rank's rows; returns inp itself when there is none.
@@ -186,9 +202,9 @@ static void attention_part_forward(const UnitContext *ctx, const Unit *unit, voi
     for (size_t b = 0; b < batch->B; b += shape.B) {
         if (b > 0) shape = attn_shape(ctx, unit, batch, b);
         size_t row = b * batch->T;
-        dev->attention_forward(dev, at_row(ctx, saved[ATTN], row, s->heads * s->head_size),
-                               (float *)saved[LSE] + row * s->heads, at_row(ctx, q, row, shape.ldq),
-                               at_row(ctx, k, row, shape.ldkv), at_row(ctx, v, row, shape.ldkv), shape);
+        forward_attention(ctx, at_row(ctx, saved[ATTN], row, s->heads * s->head_size),
+                          (float *)saved[LSE] + row * s->heads, at_row(ctx, q, row, shape.ldq),
+                          at_row(ctx, k, row, shape.ldkv), at_row(ctx, v, row, shape.ldkv), shape);
     }
 }
 
@@ -246,8 +262,8 @@ static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *strea
     X *dnorm = (X *)ctx->scratch[SCRATCH_NORM], *dpre = (X *)ctx->scratch[SCRATCH_WIDE];
     const X *w_down = unit_weight(ctx, unit, W_FFN_DOWN);
     const X *dbranch = branch_backward(ctx, unit, batch, "ffn", dnorm, stream); // dnorm is not in use yet
-    dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_FFN_DOWN), unit_grad(ctx, unit, B_FFN_DOWN), dbranch,
-                                (X *)saved[ACT], N, F, C, unit->row[W_FFN_DOWN]);
+    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_FFN_DOWN), unit_grad(ctx, unit, B_FFN_DOWN), dbranch,
+                              (X *)saved[ACT], N, F, C, unit->row[W_FFN_DOWN]);
     if (s->swiglu) {
         X *dact = (X *)((char *)dpre + N * wide * dev->x_bytes); // scratch holds 3F a row
         dev->matmul_backward_input(dev, dact, dbranch, w_down, N, F, C, unit->row[W_FFN_DOWN]);
@@ -255,8 +271,8 @@ static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *strea
     } else {
         dev->matmul_gelu_backward_input(dev, dpre, dbranch, w_down, (X *)saved[PRE], N, F, C, unit->row[W_FFN_DOWN]);
     }
-    dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_FFN_IN), unit_grad(ctx, unit, B_FFN_IN), dpre,
-                                (X *)saved[NORM2], N, C, wide, unit->row[W_FFN_IN]);
+    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_FFN_IN), unit_grad(ctx, unit, B_FFN_IN), dpre,
+                              (X *)saved[NORM2], N, C, wide, unit->row[W_FFN_IN]);
     const size_t segments[] = {F, F}; // gate, up
     tp_column_backward_input(ctx, dnorm, dpre, unit_weight(ctx, unit, W_FFN_IN), N, C, segments, s->swiglu ? 2 : 1,
                              whole_of(ctx, F), unit->row[W_FFN_IN]);
@@ -278,18 +294,18 @@ static void attention_part_backward(const UnitContext *ctx, const Unit *unit, X 
     for (size_t b = 0; b < batch->B; b += shape.B) {
         shape = attn_shape(ctx, unit, batch, b);
         size_t row = b * batch->T, hd = s->heads * D;
-        dev->attention_backward(dev, at_row(ctx, dq, row, ld), at_row(ctx, dk, row, ld), at_row(ctx, dv, row, ld),
-                                at_row(ctx, dattn, row, hd), at_row(ctx, saved[ATTN], row, hd),
-                                (float *)saved[LSE] + row * s->heads, at_row(ctx, part_of(ctx, qk, 'q'), row, ld),
-                                at_row(ctx, part_of(ctx, qk, 'k'), row, ld),
-                                at_row(ctx, part_of(ctx, qkv, 'v'), row, ld), shape);
+        backward_attention(ctx, at_row(ctx, dq, row, ld), at_row(ctx, dk, row, ld), at_row(ctx, dv, row, ld),
+                           at_row(ctx, dattn, row, hd), at_row(ctx, saved[ATTN], row, hd),
+                           (float *)saved[LSE] + row * s->heads, at_row(ctx, part_of(ctx, qk, 'q'), row, ld),
+                           at_row(ctx, part_of(ctx, qk, 'k'), row, ld),
+                           at_row(ctx, part_of(ctx, qkv, 'v'), row, ld), shape);
     }
     if (s->rope) dev->rope_backward(dev, dq, batch->pos, N, s->heads + s->kv_heads, D, ld, s->rope_theta);
     if (s->qk_norm) {
-        dev->head_norm_backward(dev, dq, unit_grad(ctx, unit, W_Q_NORM), dq, part_of(ctx, qkv, 'q'),
-                                (float *)saved[Q_RSTD], unit_weight(ctx, unit, W_Q_NORM), N, s->heads, D, ld);
-        dev->head_norm_backward(dev, dk, unit_grad(ctx, unit, W_K_NORM), dk, part_of(ctx, qkv, 'k'),
-                                (float *)saved[K_RSTD], unit_weight(ctx, unit, W_K_NORM), N, s->kv_heads, D, ld);
+        cp_head_norm_backward(ctx, dq, unit_grad(ctx, unit, W_Q_NORM), part_of(ctx, qkv, 'q'), (float *)saved[Q_RSTD],
+                              unit_weight(ctx, unit, W_Q_NORM), N, s->heads, D, ld);
+        cp_head_norm_backward(ctx, dk, unit_grad(ctx, unit, W_K_NORM), part_of(ctx, qkv, 'k'), (float *)saved[K_RSTD],
+                              unit_weight(ctx, unit, W_K_NORM), N, s->kv_heads, D, ld);
     }
 }
 
@@ -304,13 +320,13 @@ static void block_backward(const UnitContext *ctx, const Unit *unit, X *stream, 
 
     ffn_part_backward(ctx, unit, stream, saved, batch);
     const X *dbranch = branch_backward(ctx, unit, batch, "attn", dnorm, stream); // dnorm is not in use yet
-    dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_ATTN_OUT), unit_grad(ctx, unit, B_ATTN_OUT), dbranch,
-                                (X *)saved[ATTN], N, hd, C, unit->row[W_ATTN_OUT]);
+    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_ATTN_OUT), unit_grad(ctx, unit, B_ATTN_OUT), dbranch,
+                              (X *)saved[ATTN], N, hd, C, unit->row[W_ATTN_OUT]);
     dev->matmul_backward_input(dev, dattn, dbranch, unit_weight(ctx, unit, W_ATTN_OUT), N, hd, C,
                                unit->row[W_ATTN_OUT]);
     attention_part_backward(ctx, unit, dqkv, dattn, saved, batch);
-    dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_QKV), unit_grad(ctx, unit, B_QKV), dqkv,
-                                (X *)saved[NORM1], N, C, wide, unit->row[W_QKV]);
+    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_QKV), unit_grad(ctx, unit, B_QKV), dqkv,
+                              (X *)saved[NORM1], N, C, wide, unit->row[W_QKV]);
     const size_t segments[] = {hd, s->kv_heads * s->head_size, s->kv_heads * s->head_size};
     tp_column_backward_input(ctx, dnorm, dqkv, unit_weight(ctx, unit, W_QKV), N, C, segments, 3,
                              ctx->tp ? s->cut.kv_heads : s->kv_heads, unit->row[W_QKV]);

@@ -49,7 +49,7 @@ static int levels(int size)
 static int slots_of(CpSettings set, int size)
 {
     int tree = 2 * levels(size) + 1;
-    return set.blocks ? (tree < size ? tree : size) : size > 1 ? 2 : 0;
+    return size == 1 ? 0 : !set.blocks ? 2 : tree < size ? tree : size;
 }
 
 static size_t slot_floats(size_t B, size_t rows, size_t H, size_t D)
@@ -65,16 +65,16 @@ static int kv_blocks(CpSettings set, int size)
 
 static int dkv_blocks(CpSettings set, int size)
 {
-    if (set.way == CP_GATHER) return size > 1 || set.blocks ? size : 0;
-    if (set.blocks) return slots_of(set, size) + (size > 1 ? 2 : 0);
-    return size > 1 ? 4 : 0;
+    if (size == 1) return 0;
+    return set.way == CP_GATHER ? size : set.blocks ? slots_of(set, size) + 2 : 4;
 }
 
 size_t cp_memory(CpSettings set, int size, size_t x_bytes, size_t B, size_t T, size_t H, size_t G, size_t D)
 {
     size_t rows = T / (size_t)size, kv = 2 * B * rows * G * D;
     return (size_t)kv_blocks(set, size) * kv * x_bytes + (size_t)dkv_blocks(set, size) * kv * sizeof(float) +
-           (size_t)slots_of(set, size) * slot_floats(B, rows, H, D) * sizeof(float);
+           (size_t)slots_of(set, size) * slot_floats(B, rows, H, D) * sizeof(float) +
+           (size > 1) * B * rows * sizeof(int32_t);
 }
 
 size_t cp_bytes(int size, size_t x_bytes, size_t B, size_t T, size_t G, size_t D, bool backward)
@@ -85,17 +85,19 @@ size_t cp_bytes(int size, size_t x_bytes, size_t B, size_t T, size_t G, size_t D
 
 Cp *cp_create(Comm *comm, Dev *dev, Mem *mem, CpSettings set, size_t B, size_t T, size_t H, size_t G, size_t D)
 {
-    int size = comm->size;
+    int size = comm ? comm->size : 1;
     cp_check(set, T, size);
-    check(!set.blocks || set.way != CP_GATHER || comm->ordered || size == 1);
+    check(!set.blocks || set.way != CP_GATHER || size == 1 || comm->ordered);
     Cp *cp = calloc(1, sizeof *cp);
     if (!cp) die("cp: no memory");
     size_t rows = T / (size_t)size, kv = 2 * B * rows * G * D;
-    *cp = (Cp){.set = set, .comm = comm, .dev = dev, .mem = mem, .B = B, .T = T, .H = H, .G = G, .D = D, .n_dkv = kv,
-               .kv_bytes = kv * dev->x_bytes, .n_slots = slots_of(set, size), .n_slot = slot_floats(B, rows, H, D)};
+    *cp = (Cp){.set = set, .comm = comm, .rank = comm ? comm->rank : 0, .size = size, .dev = dev, .mem = mem, .B = B,
+               .T = T, .H = H, .G = G, .D = D, .n_slots = slots_of(set, size), .n_slot = slot_floats(B, rows, H, D)};
+    if (size == 1) return cp;
     size_t n_kv = (size_t)kv_blocks(set, size), n_dkv = (size_t)dkv_blocks(set, size), n = (size_t)cp->n_slots;
     check(cp->n_slots <= MAX_SLOTS);
-    if (n_kv) cp->kv = mem_alloc(mem, MEM_COMM, n_kv * cp->kv_bytes, "keys and values of other ranks");
+    cp->row = mem_alloc(mem, MEM_COMM, B * rows * sizeof *cp->row, "places of rows");
+    if (n_kv) cp->kv = mem_alloc(mem, MEM_COMM, n_kv * kv * dev->x_bytes, "keys and values of other ranks");
     if (n_dkv) cp->dkv = mem_alloc(mem, MEM_COMM, n_dkv * kv * sizeof(float), "gradients of keys and values");
     if (n) cp->slots = mem_alloc(mem, MEM_COMM, n * cp->n_slot * sizeof(float), "partial attention");
     return cp;
@@ -104,9 +106,8 @@ Cp *cp_create(Comm *comm, Dev *dev, Mem *mem, CpSettings set, size_t B, size_t T
 void cp_free(Cp *cp)
 {
     if (!cp) return;
-    mem_free(cp->mem, cp->kv);
-    mem_free(cp->mem, cp->dkv);
-    mem_free(cp->mem, cp->slots);
+    void *own[] = {cp->row, cp->kv, cp->dkv, cp->slots, cp->whole[0], cp->stat[0]};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) mem_free(cp->mem, own[i]);
     free(cp);
 }
 
@@ -190,13 +191,13 @@ typedef struct {
     Cp *cp;
     AttnShape s;
     const X *q, *k, *v; // this rank's
-    size_t n_kv;        // elements of K of a block, and of V
+    size_t T, n_kv;     // tokens of a whole sequence; elements of K of a block, and of V
     CommRequest send, recv, send_dkv, recv_dkv; // gather: recv
 } Call;
 
 static int neighbour(const Cp *cp, int distance)
 {
-    return (cp->comm->rank + distance + cp->comm->size) % cp->comm->size;
+    return (cp->rank + distance + cp->size) % cp->size;
 }
 
 static X *kv_block(const Call *c, int i)
@@ -217,18 +218,18 @@ static void move_messages(void *comm)
 
 static Call call_begin(Cp *cp, const X *q, const X *k, const X *v, AttnShape s)
 {
-    size_t rows = cp->T / (size_t)cp->comm->size, width = s.G * s.D;
-    check(s.B <= cp->B && s.Tq == rows && s.Tk == rows && s.H == cp->H && s.G == cp->G && s.D == cp->D && !s.q_start);
-    Call c = {.cp = cp, .s = s, .q = q, .k = k, .v = v, .n_kv = s.B * rows * width};
-    if (cp->comm->size == 1) return c;
+    size_t rows = s.Tq, width = s.G * s.D, T = rows * (size_t)cp->size;
+    check(s.B <= cp->B && T <= cp->T && s.Tk == rows && s.H == cp->H && s.G == cp->G && s.D == cp->D && !s.q_start);
+    check(T % (2 * (size_t)cp->size) == 0 && T >= (size_t)cp->set.blocks);
+    Call c = {.cp = cp, .s = s, .q = q, .k = k, .v = v, .T = T, .n_kv = s.B * rows * width};
     cp->dev->meanwhile = move_messages, cp->dev->meanwhile_arg = cp->comm;
     bool gather = cp->set.way == CP_GATHER;
-    X *own = kv_block(&c, gather ? cp->comm->rank : 0);
+    X *own = kv_block(&c, gather ? cp->rank : 0);
     pack(cp, own, k, s.B * rows, width, s.ldkv);
     pack(cp, (X *)at(cp, own, c.n_kv), v, s.B * rows, width, s.ldkv);
     if (gather) {
-        size_t counts[cp->comm->size];
-        for (int r = 0; r < cp->comm->size; r++) counts[r] = 2 * c.n_kv;
+        size_t counts[cp->size];
+        for (int r = 0; r < cp->size; r++) counts[r] = 2 * c.n_kv;
         c.recv = comm_all_gather(cp->comm, cp->kv, own, counts, x_type(cp));
     }
     return c;
@@ -238,7 +239,7 @@ static Call call_begin(Cp *cp, const X *q, const X *k, const X *v, AttnShape s)
 static void start_next(Call *c, int j)
 {
     Cp *cp = c->cp;
-    if (cp->set.way == CP_GATHER || j + 1 >= cp->comm->size) return;
+    if (cp->set.way == CP_GATHER || j + 1 >= cp->size) return;
     c->recv = comm_recv(cp->comm, kv_block(c, (j + 1) % 2), 2 * c->n_kv, x_type(cp), neighbour(cp, -1), TAG_KV);
     c->send = comm_send(cp->comm, kv_block(c, j % 2), 2 * c->n_kv, x_type(cp), neighbour(cp, 1), TAG_KV);
 }
@@ -254,14 +255,14 @@ static void finish_next(Call *c)
 static AttnShape pieces(const Call *c, int owner)
 {
     const Cp *cp = c->cp;
-    int rank = cp->comm->rank, size = cp->comm->size;
-    size_t length = cp->T / (2 * (size_t)size), q[2], k[2];
+    int rank = cp->rank, size = cp->size;
+    size_t length = c->T / (2 * (size_t)size), q[2], k[2];
     for (int half = 0; half < 2; half++) {
         q[half] = cp_chunk(cp->set.assign, rank, size, half);
         k[half] = cp_chunk(cp->set.assign, owner, size, half);
     }
     AttnShape s = c->s;
-    s.T = cp->T, s.blocks = cp->set.blocks;
+    s.T = c->T, s.blocks = cp->set.blocks;
     s.q_start = q[0] * length, s.q_cut = length, s.q_jump = (q[1] - q[0] - 1) * length;
     s.k_start = k[0] * length, s.k_cut = length, s.k_jump = (k[1] - k[0] - 1) * length;
     if (owner != rank) s.ldkv = s.G * s.D;
@@ -272,7 +273,7 @@ static AttnShape pieces(const Call *c, int owner)
 static void keys_of_step(const Call *c, int j, int owner, const X **k, const X **v)
 {
     *k = c->k, *v = c->v;
-    if (owner == c->cp->comm->rank) return;
+    if (owner == c->cp->rank) return;
     *k = kv_block(c, c->cp->set.way == CP_GATHER ? owner : j % 2);
     *v = at(c->cp, *k, c->n_kv);
 }
@@ -298,8 +299,9 @@ static void part_forward(const Call *c, int j, int owner, float *part)
 
 void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
 {
-    int size = cp->comm->size, rank = cp->comm->rank;
-    if (size == 1 && !cp->set.blocks) {
+    int size = cp->size, rank = cp->rank;
+    if (size == 1) {
+        if (cp->set.blocks) s.T = s.Tq, s.blocks = cp->set.blocks;
         cp->dev->attention_forward(cp->dev, out, lse, q, k, v, s);
         return;
     }
@@ -309,7 +311,7 @@ void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, 
     for (int j = 0; j < size; j++) {
         int owner = neighbour(cp, -j);
         start_next(&c, j);
-        if (cp_work(cp->set.assign, cp->T, rank, size, owner)) {
+        if (cp_work(cp->set.assign, c.T, rank, size, owner)) {
             float *part = fold_room(&sum);
             part_forward(&c, j, owner, part);
             fold_add(&sum, part, owner);
@@ -346,7 +348,7 @@ typedef struct {
 static Home home_begin(Cp *cp, size_t n)
 {
     Home h = {.own = cp->dkv, .travel = {cp->dkv + n, cp->dkv + 2 * n}, .part = cp->dkv + 3 * n};
-    if (cp->set.way == CP_GATHER) h.own = cp->dkv + (size_t)cp->comm->rank * n;
+    if (cp->set.way == CP_GATHER) h.own = cp->dkv + (size_t)cp->rank * n;
     else if (cp->set.blocks) {
         float *behind = cp->dkv + (size_t)cp->n_slots * n;
         h.fold = (Fold){.cp = cp, .slots = cp->dkv, .n_slot = n, .n_out = n};
@@ -395,11 +397,11 @@ static void send_home(Call *c, Home *h, int j, int owner, float *part, size_t n)
 static const float *home_end(Call *c, Home *h, size_t n)
 {
     Cp *cp = c->cp;
-    int size = cp->comm->size;
+    int size = cp->size;
     if (cp->set.way == CP_GATHER) {
         size_t counts[size];
         for (int r = 0; r < size; r++) counts[r] = n;
-        if (size > 1) c->recv_dkv = comm_reduce_scatter(cp->comm, h->own, cp->dkv, counts, COMM_FP32, COMM_SUM);
+        c->recv_dkv = comm_reduce_scatter(cp->comm, h->own, cp->dkv, counts, COMM_FP32, COMM_SUM);
         comm_wait(cp->comm, &c->recv_dkv);
         return h->own;
     }
@@ -416,8 +418,9 @@ static const float *home_end(Call *c, Home *h, size_t n)
 void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q, const X *k,
                  const X *v, AttnShape s)
 {
-    int size = cp->comm->size, rank = cp->comm->rank;
-    if (size == 1 && !cp->set.blocks) {
+    int size = cp->size, rank = cp->rank;
+    if (size == 1) {
+        if (cp->set.blocks) s.T = s.Tq, s.blocks = cp->set.blocks;
         cp->dev->attention_backward(cp->dev, dq, dk, dv, dout, out, lse, q, k, v, s);
         return;
     }
@@ -429,7 +432,7 @@ void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const
         int owner = neighbour(cp, -j);
         start_next(&c, j);
         float *dkv = home_room(&home, cp, j, owner, n);
-        if (cp_work(cp->set.assign, cp->T, rank, size, owner)) {
+        if (cp_work(cp->set.assign, c.T, rank, size, owner)) {
             float *part = fold_room(&sum);
             part_backward(&c, j, owner, part, dkv, dout, out, lse);
             fold_add(&sum, part, owner);

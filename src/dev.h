@@ -36,6 +36,9 @@ typedef struct {
     float p; // 0: off
     Rng rng;
     uint64_t first; // global index of the array's element 0; for attention, of its first sequence
+    // Not NULL: the array's rows, of `width` elements, are not neighbours: row i begins at first + row[i] width.
+    const int32_t *row;
+    size_t width;
 } Dropout;
 
 // Attention over packed rows: q row (b, t) starts at q + (b*Tq + t)*ldq and holds H*D elements; k and v
@@ -49,7 +52,8 @@ typedef struct {
     float scale;               // of q k; 0: 1 / sqrt(D)
     Dropout drop;              // of the probabilities; element ((drop.first + b) H + h) Tq + tq) Tk + tk
     // For attention_part_*: queries and keys are pieces of sequences of T tokens (cp.h), and all positions, `first`
-    // and dropout's tq and tk too, are those of the whole sequence. The other entries want zeros here.
+    // and dropout's tq and tk too, are those of the whole sequence. The other entries want zeros here; but `blocks`, which
+    // they may be given, with T = Tq = Tk.
     size_t T;
     size_t q_cut, q_jump;          // from row q_cut on, a query's position is q_jump more: q_start + t + q_jump
     size_t k_start, k_cut, k_jump; // key j stands at k_start + j, from k_cut on at k_start + j + k_jump

@@ -26,14 +26,35 @@ static void allocate_parts(Model *m, size_t sequences)
     }
 }
 
+static size_t cp_size(const Model *m)
+{
+    return m->cp ? (size_t)m->cp->size : 1;
+}
+
+// Rows of the largest micro-batch that this rank has.
+static size_t max_rows(const Model *m)
+{
+    return m->max_batch * m->max_tokens / cp_size(m);
+}
+
+// A group of ranks that share sequences, or one rank that keeps the order of sums that they would have.
+static void share_sequences(Model *m, Comm *group, CpSettings set)
+{
+    if (group && group->size == 1) group = NULL;
+    if (!group && !set.blocks) return;
+    m->cp = cp_create(group, m->dev, m->mem, set, m->max_batch, m->max_tokens, m->local.heads, m->local.kv_heads,
+                      m->local.head_size);
+    if (set.blocks && m->dev->deterministic) cp_keep_order(m->cp, &m->local);
+}
+
 static void allocate_buffers(Model *m, bool train, ModelOptions options)
 {
-    size_t N = m->max_batch * m->max_tokens;
+    size_t N = max_rows(m);
     BufferList scratch = unit_scratch(m->dev, &m->local, N);
     for (int i = 0; i < scratch.n; i++)
         m->scratch[i] = mem_alloc(m->mem, MEM_SCRATCH, scratch.n_bytes[i], scratch.name[i]);
-    m->acts = recompute_allocate(m->unit, m->n_units, m->dev, &m->local, m->mem, m->max_batch, m->max_tokens, train,
-                                 options.recompute);
+    m->acts = recompute_allocate(m->unit, m->n_units, m->dev, &m->local, m->mem, m->max_batch,
+                                 m->max_tokens / cp_size(m), train, options.recompute);
     if (train)
         m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N / m->acts.sharers * m->acts.stream_row, "stream gradient");
     m->token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->token, "tokens");
@@ -41,9 +62,13 @@ static void allocate_buffers(Model *m, bool train, ModelOptions options)
     m->target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->target, "targets");
     m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");
     if (options.documents) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
-    if (m->local.cut.size > 1) {
+    if (m->tp.group || cp_size(m) > 1) {
         m->own_token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_token, "this rank's tokens");
         m->own_target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_target, "this rank's targets");
+    }
+    if (cp_size(m) > 1)
+        m->own_place = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_place, "this rank's positions");
+    if (m->tp.group) {
         m->tp.stage = mem_alloc(m->mem, MEM_SCRATCH, tp_stage_floats(&m->params) * sizeof(float), "shared gradients");
     }
     if (train && m->dev->deterministic) allocate_parts(m, options.sequences ? options.sequences : m->max_batch);
@@ -71,11 +96,10 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     if (!m) die("model: no memory");
     check(T <= shape->context || shape->rope);
     m->shape = m->local = *shape;
-    int tp_rank = options.tp ? options.tp->rank : options.tp_rank, tp_size = options.tp ? options.tp->size : options.tp_size;
-    if (tp_size > 1) {
-        tp_check(shape, tp_size, options.sequence, T);
-        m->local = tp_shape(shape, tp_rank, tp_size, options.sequence);
-        if (options.tp) m->tp = tp_create(options.tp, &m->local);
+    if (options.tp && options.tp->size > 1) {
+        tp_check(shape, options.tp->size, options.sequence, T / (options.cp ? (size_t)options.cp->size : 1));
+        m->local = tp_shape(shape, options.tp->rank, options.tp->size, options.sequence);
+        m->tp = tp_create(options.tp, &m->local);
     }
     m->dev = dev;
     m->mem = mem;
@@ -97,6 +121,7 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
         if (!m->shard.x_weights) m->unit_weight[u] = (X *)((char *)m->x_weights + m->unit_begin[u] * dev->x_bytes);
         if (!m->shard.grads && train) m->unit_grad[u] = m->grads + m->unit_begin[u];
     }
+    share_sequences(m, options.cp, options.cp_set);
     allocate_buffers(m, train, options);
     return m;
 }
@@ -133,7 +158,7 @@ void model_weights_changed(Model *m)
 void model_free(Model *m)
 {
     if (!m) return;
-    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin};
+    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->cp};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
     recompute_free(&m->acts);
     params_free(&m->params);
@@ -144,7 +169,7 @@ static UnitContext context(Model *m, KvCache *cache)
 {
     return (UnitContext){.dev = m->dev, .shape = &m->local, .tp = m->tp.group ? &m->tp : NULL, .params = &m->params,
                          .weight = m->unit_weight, .grad = m->unit_grad, .begin = m->unit_begin,
-                         .scratch = m->scratch, .cache = cache,
+                         .scratch = m->scratch, .cache = cache, .cp = cache ? NULL : m->cp,
                          .hooks = &m->hooks};
 }
 
@@ -171,8 +196,8 @@ static Batch one_sequence(const Batch *batch, size_t b)
 static void set_tokens(Model *m, const int32_t *token, const int32_t *target, size_t n)
 {
     if (m->tp.group) {
-        memcpy(m->own_token, token, n * sizeof *token);
-        if (target) memcpy(m->own_target, target, n * sizeof *target);
+        if (token != m->own_token) memcpy(m->own_token, token, n * sizeof *token);
+        if (target && target != m->own_target) memcpy(m->own_target, target, n * sizeof *target);
         tp_localise(&m->local, m->own_token, target ? m->own_target : NULL, n);
         token = m->own_token;
         if (target) target = m->own_target;
@@ -181,28 +206,39 @@ static void set_tokens(Model *m, const int32_t *token, const int32_t *target, si
     if (target) m->dev->to_device(m->dev, m->target, target, n * sizeof *target);
 }
 
+// What this rank has of a host array (B, T), in `own`; or the array, when it has all.
+static const int32_t *cut_tokens(const Model *m, int32_t *own, const int32_t *whole, size_t B, size_t T)
+{
+    if (!whole || cp_size(m) == 1) return whole;
+    cp_cut(own, whole, sizeof *whole, B, m->cp->set.assign, T, m->cp->rank, m->cp->size);
+    return own;
+}
+
 void model_set_batch(Model *m, const int32_t *token, const int32_t *pos, const int32_t *target, size_t B, size_t T)
 {
     check(B * T <= m->max_batch * m->max_tokens && T <= m->max_tokens);
-    check(!m->tp.group || T % m->acts.sharers == 0);
-    set_tokens(m, token, target, B * T);
+    if (m->cp) cp_check(m->cp->set, T, m->cp->size);
+    size_t rows = T / cp_size(m), N = B * rows;
+    check(!m->tp.group || rows % m->acts.sharers == 0);
+    set_tokens(m, cut_tokens(m, m->own_token, token, B, T), cut_tokens(m, m->own_target, target, B, T), N);
     if (pos) {
-        m->dev->to_device(m->dev, m->pos, pos, B * T * sizeof *pos);
+        m->dev->to_device(m->dev, m->pos, cut_tokens(m, m->own_place, pos, B, T), N * sizeof *pos);
     } else {
-        for (size_t n = 0; n < B * T; n++) {
-            int32_t t = (int32_t)(n % T);
+        for (size_t n = 0; n < N; n++) {
+            size_t i = n % rows;
+            int32_t t = (int32_t)(rows < T ? cp_position(m->cp->set.assign, T, m->cp->rank, m->cp->size, i) : i);
             m->dev->to_device(m->dev, m->pos + n, &t, sizeof t);
         }
     }
-    m->batch.B = B, m->batch.T = T, m->batch.N = B * T;
+    m->batch.B = B, m->batch.T = rows, m->batch.N = N;
     m->batch.first = NULL;
 }
 
 void model_set_documents(Model *m, const int32_t *first)
 {
-    size_t N = m->max_batch * m->max_tokens;
-    if (!m->first) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
-    m->dev->to_device(m->dev, m->first, first, m->batch.N * sizeof *first);
+    size_t T = m->batch.T * cp_size(m);
+    if (!m->first) m->first = mem_alloc(m->mem, MEM_SCRATCH, max_rows(m) * sizeof *m->first, "documents");
+    m->dev->to_device(m->dev, m->first, cut_tokens(m, m->own_place, first, m->batch.B, T), m->batch.N * sizeof *first);
     m->batch.first = m->first;
 }
 
@@ -212,10 +248,11 @@ void model_set_dropout(Model *m, float p, uint64_t seed, uint32_t step, uint64_t
     m->batch.dropout = p, m->batch.seed = seed, m->batch.step = step, m->batch.sample = sample;
 }
 
-// Sum of the losses of N tokens from row n0 on, in double, in order.
+// Sum of the losses of N tokens, whole sequences, from row n0 on, in double, in order.
 static double sum_losses(Model *m, size_t n0, size_t N)
 {
     double sum = 0;
+    if (m->cp && m->cp->ordered) return cp_sum_losses(m->cp, m->loss + n0, N / m->batch.T, m->batch.T);
     for (size_t n = n0; n < n0 + N; n++) {
         float loss;
         m->dev->to_host(m->dev, &loss, m->loss + n, sizeof loss);
@@ -288,7 +325,7 @@ double model_evaluate(Model *m)
 static void head_logits(Model *m, UnitContext *ctx, size_t first, size_t n, float *logits)
 {
     const Unit *head = &m->unit[m->n_units - 1];
-    size_t C = m->shape.channels, V = m->local.vocab, chunk = unit_head_chunk(&m->local, m->max_batch * m->max_tokens);
+    size_t C = m->shape.channels, V = m->local.vocab, chunk = unit_head_chunk(&m->local, max_rows(m));
     size_t whole = m->shape.vocab, own = m->tp.group ? tp_first(whole, m->local.cut.rank, m->local.cut.size) : 0;
     X *out = (X *)m->scratch[SCRATCH_LOGITS];
     unit_before(ctx, head, PASS_FORWARD);
@@ -324,7 +361,7 @@ void model_next_logits(Model *m, KvCache *cache, const int32_t *token, size_t n,
     check(n >= 1 && cache->length + n <= m->shape.context);
     ModelShape part = m->local; // without sequence parallelism: there may be one row
     part.cut.rows = part.cut.size > 1;
-    size_t held = m->max_batch * m->max_tokens / m->acts.sharers, most = held < m->max_tokens ? held : m->max_tokens;
+    size_t held = max_rows(m) / m->acts.sharers, most = held < m->max_tokens ? held : m->max_tokens;
     for (size_t i = 0; i < n; i += most) {
         size_t rows = n - i < most ? n - i : most;
         for (size_t t = 0; t < rows; t++) {

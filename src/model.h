@@ -1,6 +1,7 @@
 // model: the list of units, their memory, and the two things one does with them. Layer 3.
 #ifndef MODEL_H
 #define MODEL_H
+#include "cp.h"
 #include "mem.h"
 #include "recompute.h"
 #include "tp.h"
@@ -23,8 +24,11 @@ typedef struct {
     size_t sequences; // of a step, at most: sizes the tree of gradients of a deterministic device; 0: B
     ModelShard shard;
     Comm *tp;         // tensor-parallel group; NULL or of one rank: none. `shape` is that of the whole model
-    int tp_rank, tp_size; // in a plan, where there is no group
     bool sequence;    // with it: the ranks share the rows of the stream
+    // Context-parallel group: its ranks share the tokens of every sequence. NULL or of one rank: none. cp_set.blocks
+    // (cp_blocks) gives attention one order of sums on any number of ranks, one among them.
+    Comm *cp;
+    CpSettings cp_set;
 } ModelOptions;
 
 enum { MODEL_MAX_LEVELS = 40 };
@@ -33,12 +37,13 @@ typedef struct {
     ModelShape shape; // of the whole model
     ModelShape local; // what this rank has of it: that of the table and of the units
     Tp tp;            // group NULL: none
+    Cp *cp;           // NULL: whole sequences, their sums in any order
     Params params;
     Unit *unit; // n_units = layers + 2
     int n_units;
     Dev *dev;
     Mem *mem;
-    size_t max_batch, max_tokens; // B and T the buffers were made for
+    size_t max_batch, max_tokens; // B and T the buffers were made for; of T this rank has T / cp
 
     float *weights, *grads;       // flat, params.n_elems each, or the shard; grads NULL when made for inference
     X *x_weights;                 // what the units read: weights in the storage type (fp32: weights itself)
@@ -53,8 +58,9 @@ typedef struct {
     int32_t *token, *pos, *target; // (N)
     float *loss;                   // (N)
     int32_t *first;                // (N) starts of documents; NULL until they are set
-    int32_t *own_token, *own_target; // (N) on the host: as tp_localise makes them; NULL without tp
-    Batch batch;                   // what the model_set_ functions were given
+    int32_t *own_token, *own_target; // (N) on the host: as tp_localise makes them; NULL without tp and cp
+    int32_t *own_place;            // (N) on the host: positions, starts of documents; NULL without cp
+    Batch batch;                   // what the model_set_ functions were given, this rank's part of it
     double step_loss;              // sum since model_step_finish
 
     // Deterministic device: gradients of 2^level sequences, and the sums of their losses; see model.c.
@@ -104,11 +110,14 @@ double model_forward_backward(Model *model, float scale);
 double model_step_finish(Model *model);
 // The same sum, without gradients. Per-token losses stay in model->loss.
 double model_evaluate(Model *model);
-// With tp all ranks of the group make the same calls with the same arguments, and each gets the same losses and logits.
+// With tp or cp all ranks of the group make the same calls with the same arguments, whole arrays. With tp each gets the
+// same losses and logits. With cp each gets the sum of losses of its own tokens, or rank 0 that of all and the others
+// 0 (cp_keep_order: a deterministic device with `blocks`); and `loss` has its own tokens' in the order of cp_position.
+// Sampling is done by every rank by itself.
 // Logits (V) on the host after the last of n more tokens of one sequence whose keys and values are in cache.
 void model_next_logits(Model *model, KvCache *cache, const int32_t *token, size_t n, float *logits);
 KvCache model_cache_create(Model *model);
-// All logits (N, V) of the current batch, on the host. For tests.
+// All logits (N, V) of the current batch, on the host; with cp those of its own tokens. For tests.
 void model_logits(Model *model, float *logits);
 
 #ifdef __cplusplus

@@ -36,12 +36,14 @@ static void add(Dev *dev, X *out, const X *a, const X *b, size_t n_elems)
 static void dropout(Dev *dev, X *out, const X *inp, size_t n_elems, Dropout drop)
 {
     Narrow *n = (Narrow *)dev;
-    size_t chunk = narrow_rows(n, n_elems, 1);
+    size_t width = drop.row ? drop.width : 1, chunk = narrow_rows(n, n_elems / width, width) * width;
     uint64_t first = drop.first;
+    const int32_t *row = drop.row;
     for (size_t i = 0; i < n_elems; i += chunk) {
         size_t w = n_elems - i < chunk ? n_elems - i : chunk;
         float *x = narrow_read(n, 0, narrow_at(inp, i), 1, w, w);
-        drop.first = first + i;
+        if (row) drop.row = row + i / width;
+        else drop.first = first + i;
         n->inner->dropout(n->inner, (X *)x, (X *)x, w, drop);
         narrow_write(n, narrow_to(out, i), x, 1, w, w);
     }

@@ -169,6 +169,19 @@ static ZeroSettings zero_settings(const Config *cfg, const OffloadSettings *stor
         .store = store->mode == OFFLOAD_NONE ? NULL : store};
 }
 
+// A group of the mesh; in a plan one that knows this rank's place in it and nothing else.
+static Comm *group_of(Run *run, MeshGroup group)
+{
+    if (run->mesh.group[group]) return run->mesh.group[group];
+    int member[run->ranks], n = mesh_members(run->shape, run->rank, group, member);
+    Comm *comm = &run->planned[group];
+    for (int i = 0; i < n; i++)
+        if (member[i] == run->rank) comm->rank = i;
+    comm->size = n;
+    comm->ordered = run->cfg.numerics.deterministic;
+    return comm;
+}
+
 void run_allocate(Run *run)
 {
     const Config *cfg = &run->cfg;
@@ -187,8 +200,9 @@ void run_allocate(Run *run)
                       .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8},
         .documents = cfg->data.document_mask, .sequences = n / T,
         .shard = zero_shard(&cut, run->dev, zero.stage, zero.store != NULL),
-        .tp_rank = run->place.tp, .tp_size = run->shape.tp, .sequence = cfg->parallel.sp,
-        .tp = run->mesh.group[MESH_TP]};
+        .tp = group_of(run, MESH_TP), .sequence = cfg->parallel.sp, .cp = group_of(run, MESH_CP),
+        .cp_set = {.assign = (CpAssign)cfg->parallel.cp_assign, .way = (CpWay)cfg->parallel.cp_way,
+                   .blocks = cfg->numerics.deterministic ? cp_blocks(T) : 0}};
     run->model = model_allocate_with(&shape, run->dev, &run->mem, (size_t)cfg->batch.micro, T, true, options);
     run->zero = zero_create(run->model, zero, cut, (ZeroGroups){.dp = run->mesh.group[MESH_REPLICAS],
                                                                 .control = run->replicas, .parts = run->parts});

@@ -36,6 +36,7 @@ typedef struct {
     MeshPlace place;               // this one's part of it
     Comm *world;                   // all of them. This one and those below are NULL in a plan
     Mesh mesh;                     // groups: replicas carry gradients and weights, tp, cp and pp activations
+    Comm planned[MESH_GROUPS];     // in a plan: size and place
     Comm *control, *replicas, *parts; // for all else: everybody; the groups MESH_REPLICAS and MESH_MODEL again
     Zero *zero;                    // what of weights, gradients and optimizer this rank has, and their exchange
     Tokenizer *tokenizer;

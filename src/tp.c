@@ -29,6 +29,7 @@
 #include "tp.h"
 
 #include "check.h"
+#include "cp.h"
 #include "mesh.h"
 
 enum { PARTS = 8, MAX_SEGMENTS = 3, MAX_LEVELS = 4 };
@@ -74,7 +75,7 @@ Tp tp_create(Comm *group, const ModelShape *part)
     int copies = tp_copies(part);
     check(group->size == part->cut.size && group->rank == part->cut.rank && group->size > 1);
     Tp tp = {.group = group};
-    if (copies > 1) tp.neighbours = comm_split(group, group->rank / copies, group->rank, "tp kv");
+    if (copies > 1 && group->ops) tp.neighbours = comm_split(group, group->rank / copies, group->rank, "tp kv");
     return tp;
 }
 
@@ -112,9 +113,12 @@ X *tp_own(const UnitContext *ctx, X *whole, size_t N)
 
 Dropout tp_dropout(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site)
 {
-    size_t C = ctx->shape->channels;
-    Dropout drop = unit_dropout(unit, batch, site, batch->T * C);
-    if (sharers(ctx) > 1) drop.first += (uint64_t)ctx->shape->cut.rank * tp_rows(ctx, batch->N) * C;
+    size_t C = ctx->shape->channels, T = batch->T * (ctx->cp ? (size_t)ctx->cp->size : 1);
+    size_t skip = sharers(ctx) > 1 ? (size_t)ctx->shape->cut.rank * tp_rows(ctx, batch->N) : 0;
+    Dropout drop = unit_dropout(unit, batch, site, T * C);
+    if (drop.p == 0) return drop;
+    if (T == batch->T) drop.first += (uint64_t)skip * C;
+    else drop.row = cp_rows(ctx->cp, T) + skip, drop.width = C;
     return drop;
 }
 
@@ -281,13 +285,12 @@ void tp_xent(const UnitContext *ctx, float *loss, X *dlogits, const X *logits, c
 
 // ---- gradients of rows that ranks share
 
-void tp_norm_backward(const UnitContext *ctx, const Unit *unit, UnitRole w_role, UnitRole b_role, X *dinp,
-                      const X *dout, const X *dresid, const X *inp, const float *mean, const float *rstd, size_t rows)
+// dev->norm_backward in n parts of the rows, whose gradients of weight and bias are added in a tree.
+static void norm_parts(const UnitContext *ctx, float *dw, float *db, X *dinp, const X *dout, const X *dresid,
+                       const X *inp, const float *mean, const float *rstd, const X *weight, size_t rows, size_t n)
 {
     Dev *dev = ctx->dev;
-    size_t C = ctx->shape->channels, n = parts_of(rows * sharers(ctx), sharers(ctx)), level = 0;
-    float *dw = unit_grad(ctx, unit, w_role), *db = unit_grad(ctx, unit, b_role);
-    const X *weight = unit_weight(ctx, unit, w_role);
+    size_t C = ctx->shape->channels, level = 0;
     if (!dev->deterministic || n == 1) {
         dev->norm_backward(dev, dinp, dw, db, dout, dresid, inp, mean, rstd, weight, rows, C, ctx->shape->norm);
         return;
@@ -310,6 +313,49 @@ void tp_norm_backward(const UnitContext *ctx, const Unit *unit, UnitRole w_role,
     float *sum = spare + 2 * C * level; // n is a power of two: all of them
     dev->accumulate(dev, dw, sum, C);
     if (db) dev->accumulate(dev, db, sum + C, C);
+}
+
+// The rows of all ranks that share them, in `to`; or where they are, when they are all.
+static const void *all_rows(const UnitContext *ctx, void *to, const void *own, size_t rows, size_t n_bytes)
+{
+    if (sharers(ctx) == 1) return own;
+    Comm *group = ctx->tp->group;
+    size_t counts[group->size];
+    for (int r = 0; r < group->size; r++) counts[r] = rows * n_bytes;
+    CommRequest request = comm_all_gather(group, to, own, counts, COMM_BYTE);
+    comm_wait(group, &request);
+    return to;
+}
+
+// A sequence that is cut over ranks: rank 0 sums over all its rows (cp_keep_order).
+static void norm_ordered(const UnitContext *ctx, float *dw, float *db, X *dinp, const X *dout, const X *dresid,
+                         const X *inp, const float *mean, const float *rstd, const X *weight, size_t rows)
+{
+    Cp *cp = ctx->cp;
+    size_t C = ctx->shape->channels, x = C * ctx->dev->x_bytes, N = rows * sharers(ctx), T = N * (size_t)cp->size;
+    const void *own[] = {dout, inp, mean, rstd};
+    void *whole[] = {cp->whole[0], cp->whole[1], cp->stat[0], cp->stat[1]};
+    bool all = false;
+    for (int i = 0; i < 4; i++) {
+        size_t n_bytes = i < 2 ? x : sizeof(float);
+        all = cp_collect(cp, whole[i], all_rows(ctx, cp->whole[2], own[i], rows, n_bytes), N, n_bytes, n_bytes);
+    }
+    ctx->dev->norm_backward(ctx->dev, dinp, cp->unused, db ? cp->unused + C : NULL, dout, dresid, inp, mean, rstd,
+                            weight, rows, C, ctx->shape->norm);
+    if (!all || (sharers(ctx) > 1 && ctx->shape->cut.rank)) return;
+    norm_parts(ctx, dw, db, cp->whole[2], cp->whole[0], NULL, cp->whole[1], cp->stat[0], cp->stat[1], weight, T,
+               parts_of(T, 1));
+}
+
+void tp_norm_backward(const UnitContext *ctx, const Unit *unit, UnitRole w_role, UnitRole b_role, X *dinp,
+                      const X *dout, const X *dresid, const X *inp, const float *mean, const float *rstd, size_t rows)
+{
+    float *dw = unit_grad(ctx, unit, w_role), *db = unit_grad(ctx, unit, b_role);
+    const X *weight = unit_weight(ctx, unit, w_role);
+    if (cp_ordered(ctx)) norm_ordered(ctx, dw, db, dinp, dout, dresid, inp, mean, rstd, weight, rows);
+    else
+        norm_parts(ctx, dw, db, dinp, dout, dresid, inp, mean, rstd, weight, rows,
+                   parts_of(rows * sharers(ctx), sharers(ctx)));
 }
 
 // Rows of a matmul stand together, so q waits where its neighbours k and v do.

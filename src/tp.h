@@ -29,7 +29,7 @@ int tp_copies(const ModelShape *part);
 void tp_check(const ModelShape *whole, int size, bool sequence, size_t T);
 // What one rank has of a shape. size 1: the shape itself. To be given to model_describe.
 ModelShape tp_shape(const ModelShape *whole, int rank, int size, bool sequence);
-// The groups for a part. Collective over `group`, which must have two ranks or more.
+// The groups for a part. Collective over `group`, which must have two ranks or more, or in a plan has no ops.
 Tp tp_create(Comm *group, const ModelShape *part);
 size_t tp_stage_floats(const Params *params);
 // Tokens and targets (n, on the host) as Batch wants them: counted from this rank's first. Either may be NULL.

@@ -11,6 +11,7 @@
 #include "unit.h"
 
 #include "check.h"
+#include "cp.h"
 #include "tp.h"
 
 #include <stdio.h>
@@ -123,8 +124,8 @@ static void embedding_backward(const UnitContext *ctx, const Unit *unit, X *stre
     Dropout drop = tp_dropout(ctx, unit, batch, "embed");
     if (drop.p > 0 || rows < N) dev->dropout(dev, tp_own(ctx, dsum, N), stream, rows * C, drop);
     tp_g_backward(ctx, dsum, N);
-    dev->embed_backward(dev, unit_grad(ctx, unit, W_TOKENS), unit_grad(ctx, unit, W_POSITIONS), dsum, batch->token,
-                        batch->pos, N, C, ctx->shape->vocab);
+    cp_embed_backward(ctx, unit_grad(ctx, unit, W_TOKENS), unit_grad(ctx, unit, W_POSITIONS), dsum, batch->token,
+                      batch->pos, N, C, ctx->shape->vocab);
     tp_finish_grads(ctx, unit);
 }
 
@@ -174,14 +175,14 @@ static void head_backward(const UnitContext *ctx, const Unit *unit, X *stream, c
     X *norm = (X *)saved[HEAD_NORM], *logits = (X *)ctx->scratch[SCRATCH_LOGITS];
     X *dnorm = (X *)ctx->scratch[SCRATCH_NORM];
     size_t chunk = unit_head_chunk(s, batch->N), row_bytes = s->channels * dev->x_bytes;
-    for (size_t n0 = 0; n0 < batch->N; n0 += chunk) {
-        size_t rows = batch->N - n0 < chunk ? batch->N - n0 : chunk;
+    for (size_t n0 = 0, rows; n0 < batch->N; n0 += rows) {
+        rows = cp_head_rows(ctx, n0, batch->N, chunk);
         const X *part = (const X *)((char *)norm + n0 * row_bytes);
         dev->matmul_forward(dev, logits, part, weight, NULL, rows, s->channels, s->vocab, unit->row[W_HEAD]);
         tp_xent(ctx, batch->loss + n0, logits, logits, batch->target + n0, rows, batch->scale);
         tp_head_backward_input(ctx, (X *)((char *)dnorm + n0 * row_bytes), logits, weight, rows, unit->row[W_HEAD]);
-        dev->matmul_backward_weight(dev, unit_grad(ctx, unit, W_HEAD), NULL, logits, part, rows, s->channels,
-                                    s->vocab, unit->row[W_HEAD]);
+        cp_head_backward_weight(ctx, unit_grad(ctx, unit, W_HEAD), logits, part, n0, rows, chunk, batch->N,
+                                s->channels, s->vocab, unit->row[W_HEAD]);
     }
     tp_f_backward(ctx, dnorm, batch->N);
     tp_norm_backward(ctx, unit, W_FINAL_NORM, B_FINAL_NORM, stream, tp_own(ctx, dnorm, batch->N), NULL, inp,

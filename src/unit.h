@@ -82,6 +82,7 @@ typedef struct {
 
 typedef struct Unit Unit;
 typedef struct Tp Tp; // tp.h
+typedef struct Cp Cp; // cp.h
 
 // Why a unit runs: forward, forward again within the backward pass (recomputation), or backward.
 typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD } UnitPass;
@@ -107,6 +108,7 @@ typedef struct {
     KvCache *cache;        // NULL unless sampling
     const UnitHooks *hooks; // NULL: none
     const Tp *tp;          // the group that `shape` is cut over; NULL: none
+    Cp *cp;                // how attention of whole sequences is done, which may be cut over ranks; NULL: plainly
 } UnitContext;
 
 typedef struct {
