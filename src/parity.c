@@ -9,8 +9,8 @@
 // chapters, and nothing else. The same list comes out everywhere.
 //
 // In deterministic mode (all but those marked fast) gradients must be equal to the last bit, but where a chapter says
-// that they cannot be: context parallelism adds each rank's tokens first, ranks that share a key/value head add their
-// own queries first, and in 16 bits tensor-parallel ranks round what they send.
+// that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits tensor-parallel
+// ranks round what they send.
 #include "parity.h"
 
 #include "check.h"
@@ -83,6 +83,7 @@ const char *parity_refused(const ParityLayout *l)
     if (parity_ranks(l) > PARITY_RANKS) return "more than 8 ranks";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
     if (stages > 1 && *zero && strcmp(zero, "zero1")) return "a pipeline takes ZeRO 0 and 1";
+    if (l->value[PARITY_CP] == 3 && !l->fast) return "neighbouring tokens are no branch of the tree of sums";
     if (stages > 1 && micro < stages) return "fewer micro-batches than stages";
     return NULL;
 }
@@ -91,7 +92,7 @@ bool parity_exact(const ParityLayout *l)
 {
     bool tp = value_of(l, PARITY_TP)->ranks > 1;
     bool shared = l->llama && value_of(l, PARITY_TP)->ranks > 2; // two key/value heads
-    return !l->fast && !l->value[PARITY_CP] && !shared && !(tp && l->value[PARITY_DTYPE]);
+    return !l->fast && !shared && !(tp && l->value[PARITY_DTYPE]);
 }
 
 ParityLayout parity_reference(const ParityLayout *layout)
