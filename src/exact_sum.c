@@ -1,11 +1,12 @@
-// exact_sum: an integer of 672 bits that holds any sum of squares of fp32 numbers.
+// exact_sum: an integer of 704 bits that holds any sum of squares of fp32 numbers.
 //
 // A finite fp32 number is an integer of at most 24 bits times 2^e, e >= -149. Its square has at most 48 bits, so a double
-// holds it exactly, and lies between 2^-298 and 2^256. A fixed-point number that begins at 2^-320 and ends beyond
+// holds it exactly, and lies between 2^-298 and 2^256; the last bit of that double is not below 2^-350. A fixed-point
+// number that begins there and ends beyond
 // 2^256 times the largest count holds every such sum exactly (a "long accumulator": Kulisch and Miranker 1981; in this
 // form Neal, arXiv 1505.05571). Integer addition is associative, so the result does not depend on any order.
 //
-//     sum = sum over limbs of word[i] 2^(32 i - 320)
+//     sum = sum over limbs of word[i] 2^(32 i - 352)
 //
 // Words have 64 bits and take pieces of 32: carries may wait for 2^30 additions.
 //
@@ -19,7 +20,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LOWEST = -320, EXTRA = EXACT_LIMBS, CHUNK = 1 << 14 };
+enum { LOWEST = -352, EXTRA = EXACT_LIMBS, CHUNK = 1 << 14 };
 
 // Carries move up, so that every limb but the highest is below 2^32.
 static void carry(ExactSum *s)

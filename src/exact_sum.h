@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-// Limbs of 32 bits, the lowest first; limb 0 begins at 2^-320. The last counts numbers that are not finite.
-enum { EXACT_LIMBS = 21, EXACT_WORDS = EXACT_LIMBS + 1 };
+// Limbs of 32 bits, the lowest first; limb 0 begins at 2^-352. The last counts numbers that are not finite.
+enum { EXACT_LIMBS = 22, EXACT_WORDS = EXACT_LIMBS + 1 };
 
 // Zero: the empty sum. Two sums are added word by word (comm.h: COMM_INT64, COMM_SUM), up to 2^30 of them.
 typedef struct {

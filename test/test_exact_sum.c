@@ -83,6 +83,14 @@ static void test_ends_of_the_range(void **state)
     assert_true(exact_sum_value(&small) == ldexp(1, -298));
     exact_sum_squares(&large, &huge, 1);
     assert_true(exact_sum_value(&large) == (double)huge * (double)huge);
+    float odd = 5 * tiny, square; // all bits of a square's double are there, and none is written below the first limb
+    struct { int64_t before; ExactSum sum; } guarded = {.before = 7};
+    for (int k = 0; k < 24; k++, odd = 2 * odd + tiny) {
+        exact_sum_squares(&guarded.sum, &odd, 1);
+        assert_int_equal(guarded.before, 7);
+    }
+    square = (float)exact_sum_value(&guarded.sum);
+    assert_true(square == 0); // too small for fp32
     for (int i = 0; i < 1000; i++) exact_sum_squares(&both, &huge, 1);
     exact_sum_squares(&both, &tiny, 1); // 2^554 smaller, and not lost
     assert_true(memcmp(&both, &large, sizeof both) != 0);
