@@ -118,11 +118,17 @@ static void allocate_flat(Model *m, bool train)
     if (narrow && !m->shard.x_stored)
         m->x_weights = (X *)mem_alloc(m->mem, MEM_PARAMS, n_x * m->dev->x_bytes, "weights");
     if (train) m->grads = mem_alloc(m->mem, MEM_GRADS, model_grads_held(m) * sizeof(float), "gradients");
-    const Unit *last = &m->unit[m->n_units - 1];
-    if (last->row[W_HEAD] != UNIT_GUEST) return;
-    n = m->local.vocab * m->local.channels;
-    m->guest_weight = (X *)mem_alloc(m->mem, MEM_PARAMS, n * m->dev->x_bytes, "tied head's weights");
-    if (train) m->guest_grad = mem_alloc(m->mem, MEM_GRADS, n * sizeof(float), "tied head's gradient");
+}
+
+// A head that stands apart from the embedding that it is tied to. On the same stage it reads the embedding itself.
+static void allocate_guest(Model *m, bool train, const ModelStage *stage)
+{
+    size_t n = m->local.vocab * m->local.channels;
+    bool guest = m->unit[m->n_units - 1].row[W_HEAD] == UNIT_GUEST, apart = guest;
+    for (int c = 0; stage && c < stage->n_chunks && m->shape.tie && m->dev->deterministic; c++)
+        apart |= stage->chunk[c].head && !stage->chunk[c].embedding;
+    if (guest) m->guest_weight = (X *)mem_alloc(m->mem, MEM_PARAMS, n * m->dev->x_bytes, "tied head's weights");
+    if (apart && train) m->guest_grad = mem_alloc(m->mem, MEM_GRADS, n * sizeof(float), "tied head's gradient");
 }
 
 Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train,
@@ -145,6 +151,7 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     m->n_units = m->params.n_units;
     m->shard = options.shard;
     allocate_flat(m, train);
+    allocate_guest(m, train, options.stage);
 
     size_t n = (size_t)m->n_units;
     m->unit_weight = calloc(n, sizeof *m->unit_weight);

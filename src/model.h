@@ -85,7 +85,7 @@ typedef struct {
     size_t *unit_begin;
     UnitHooks hooks;              // of whoever wants to know which unit runs (ddp.h, zero.h); none to begin with
     X *guest_weight;              // of a head that is tied to another stage's embedding, or NULL
-    float *guest_grad;
+    float *guest_grad;            // its gradient; on a deterministic device also of one tied to another chunk's
     ModelChunk *chunk;
     int n_chunks;
     RecomputePool pool;

@@ -27,7 +27,7 @@ X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
 
 float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role)
 {
-    if (unit->row[role] == UNIT_GUEST) return ctx->guest_grad;
+    if (role == W_HEAD && ctx->guest_grad) return ctx->guest_grad;
     if (unit->row[role] < 0) return NULL;
     const Param *row = &ctx->params->row[unit->row[role]];
     float *stage = tp_stage(ctx, unit->row[role]);

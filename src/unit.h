@@ -109,8 +109,8 @@ typedef struct {
     KvCache *cache;        // NULL unless sampling
     const UnitHooks *hooks; // NULL: none
     const Tp *tp;          // the group that `shape` is cut over; NULL: none
-    const X *guest_weight; // of UNIT_GUEST: a copy of the embedding, and where its gradient is added
-    float *guest_grad;
+    const X *guest_weight; // of UNIT_GUEST: a copy of the embedding
+    float *guest_grad;     // where the gradient of a tied W_HEAD is added; NULL: to the embedding's
 } UnitContext;
 
 typedef struct {
