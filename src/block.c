@@ -21,6 +21,8 @@
 #include <string.h>
 
 enum { NORM1, MEAN1, RSTD1, QKV, ATTN, LSE, RESID, NORM2, MEAN2, RSTD2, PRE, ACT, QK_NORMED, Q_RSTD, K_RSTD };
+// What waits for backward_weight: gradients of the outputs of the four matmuls.
+enum { LATE_QKV, LATE_ATTN_OUT, LATE_FFN_IN, LATE_FFN_DOWN };
 
 // Of n heads or columns that this rank has, how many the whole model has.
 static size_t whole_of(const UnitContext *ctx, size_t n)
@@ -54,6 +56,17 @@ static BufferList block_saved(const Dev *dev, const ModelShape *s, size_t B, siz
         unit_list_add(&list, "q_rstd", BUFFER_STAT, N * s->heads, f);
         unit_list_add(&list, "k_rstd", BUFFER_STAT, N * s->kv_heads, f);
     }
+    return list;
+}
+
+static BufferList block_late(const Dev *dev, const ModelShape *s, size_t B, size_t T)
+{
+    BufferList list = {.n = 0};
+    size_t N = B * T, x = dev->x_bytes;
+    unit_list_add(&list, "dqkv", BUFFER_ACT, N * qkv_width(s), x);
+    unit_list_add(&list, "dattn_out", BUFFER_ACT, N * s->channels, x);
+    unit_list_add(&list, "dpre", BUFFER_ACT, N * s->ffn * (s->swiglu ? 2 : 1), x);
+    unit_list_add(&list, "ddown", BUFFER_ACT, N * s->channels, x);
     return list;
 }
 
@@ -125,12 +138,22 @@ static const X *branch_backward(const UnitContext *ctx, const Unit *unit, const 
     return whole;
 }
 
+// The same for a branch's last matmul; a copy stays in `late` where backward_weight will read it (NULL: nowhere).
+static const X *branch_kept(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site, X *late,
+                            X *whole, X *stream)
+{
+    const X *dbranch = branch_backward(ctx, unit, batch, site, late ? late : whole, stream);
+    if (late && dbranch == stream)
+        ctx->dev->dropout(ctx->dev, late, stream, batch->N * ctx->shape->channels, (Dropout){.p = 0}); // a copy
+    return dbranch;
+}
+
 // Appends this call's keys and values (batch->T rows of one sequence) to the layer's cache; *k and *v
 // become the cache.
 static void cache_append(const UnitContext *ctx, const Unit *unit, AttnShape *shape, X **k, X **v)
 {
     const ModelShape *s = ctx->shape;
-    size_t row = s->kv_heads * s->head_size, x = ctx->dev->x_bytes, layer = (size_t)(unit->index - 1);
+    size_t row = s->kv_heads * s->head_size, x = ctx->dev->x_bytes, layer = (size_t)unit->cache;
     char *cache_k = (char *)ctx->cache->k + layer * s->context * row * x;
     char *cache_v = (char *)ctx->cache->v + layer * s->context * row * x;
     for (size_t t = 0; t < shape->Tq; t++) {
@@ -252,27 +275,58 @@ static void block_restore(const UnitContext *ctx, const Unit *unit, const X *inp
     else dev->gelu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N * s->ffn);
 }
 
+// The weights' gradients, one matmul each: dout as backward leaves it, in its scratch or in `late`.
+static void ffn_down_weight(const UnitContext *ctx, const Unit *unit, const X *dout, void *const *saved, size_t N)
+{
+    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_FFN_DOWN), unit_grad(ctx, unit, B_FFN_DOWN),
+                              dout, (X *)saved[ACT], N, ctx->shape->ffn, ctx->shape->channels,
+                              unit->row[W_FFN_DOWN]);
+}
+
+static void ffn_in_weight(const UnitContext *ctx, const Unit *unit, const X *dout, void *const *saved, size_t N)
+{
+    const ModelShape *s = ctx->shape;
+    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_FFN_IN), unit_grad(ctx, unit, B_FFN_IN), dout,
+                              (X *)saved[NORM2], N, s->channels, s->swiglu ? 2 * s->ffn : s->ffn,
+                              unit->row[W_FFN_IN]);
+}
+
+static void attn_out_weight(const UnitContext *ctx, const Unit *unit, const X *dout, void *const *saved, size_t N)
+{
+    const ModelShape *s = ctx->shape;
+    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_ATTN_OUT), unit_grad(ctx, unit, B_ATTN_OUT),
+                              dout, (X *)saved[ATTN], N, s->heads * s->head_size, s->channels,
+                              unit->row[W_ATTN_OUT]);
+}
+
+static void qkv_weight(const UnitContext *ctx, const Unit *unit, const X *dout, void *const *saved, size_t N)
+{
+    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_QKV), unit_grad(ctx, unit, B_QKV), dout,
+                              (X *)saved[NORM1], N, ctx->shape->channels, qkv_width(ctx->shape),
+                              unit->row[W_QKV]);
+}
+
 // dstream (N, C): gradient of the block's output on entry, of `resid` on return.
 static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *stream, void *const *saved,
-                              const Batch *batch)
+                              void *const *late, const Batch *batch)
 {
     Dev *dev = ctx->dev;
     const ModelShape *s = ctx->shape;
     size_t N = batch->N, C = s->channels, F = s->ffn, wide = s->swiglu ? 2 * F : F;
-    X *dnorm = (X *)ctx->scratch[SCRATCH_NORM], *dpre = (X *)ctx->scratch[SCRATCH_WIDE];
+    X *dnorm = (X *)ctx->scratch[SCRATCH_NORM], *scratch = (X *)ctx->scratch[SCRATCH_WIDE];
+    X *dpre = late ? (X *)late[LATE_FFN_IN] : scratch;
     const X *w_down = unit_weight(ctx, unit, W_FFN_DOWN);
-    const X *dbranch = branch_backward(ctx, unit, batch, "ffn", dnorm, stream); // dnorm is not in use yet
-    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_FFN_DOWN), unit_grad(ctx, unit, B_FFN_DOWN), dbranch,
-                              (X *)saved[ACT], N, F, C, unit->row[W_FFN_DOWN]);
+    const X *dbranch = branch_kept(ctx, unit, batch, "ffn", late ? (X *)late[LATE_FFN_DOWN] : NULL, dnorm,
+                                   stream); // dnorm is not in use yet
+    if (!late) ffn_down_weight(ctx, unit, dbranch, saved, N);
     if (s->swiglu) {
-        X *dact = (X *)((char *)dpre + N * wide * dev->x_bytes); // scratch holds 3F a row
+        X *dact = (X *)((char *)scratch + N * wide * dev->x_bytes); // scratch holds 3F a row
         dev->matmul_backward_input(dev, dact, dbranch, w_down, N, F, C, unit->row[W_FFN_DOWN]);
         dev->swiglu_backward(dev, dpre, dact, (X *)saved[PRE], N, F);
     } else {
         dev->matmul_gelu_backward_input(dev, dpre, dbranch, w_down, (X *)saved[PRE], N, F, C, unit->row[W_FFN_DOWN]);
     }
-    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_FFN_IN), unit_grad(ctx, unit, B_FFN_IN), dpre,
-                              (X *)saved[NORM2], N, C, wide, unit->row[W_FFN_IN]);
+    if (!late) ffn_in_weight(ctx, unit, dpre, saved, N);
     const size_t segments[] = {F, F}; // gate, up
     tp_column_backward_input(ctx, dnorm, dpre, unit_weight(ctx, unit, W_FFN_IN), N, C, segments, s->swiglu ? 2 : 1,
                              whole_of(ctx, F), unit->row[W_FFN_IN]);
@@ -310,23 +364,22 @@ static void attention_part_backward(const UnitContext *ctx, const Unit *unit, X 
 }
 
 static void block_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
-                           const Batch *batch)
+                           void *const *late, const Batch *batch)
 {
     Dev *dev = ctx->dev;
     const ModelShape *s = ctx->shape;
-    size_t N = batch->N, C = s->channels, hd = s->heads * s->head_size, wide = qkv_width(s);
-    X *dattn = (X *)ctx->scratch[SCRATCH_ATTN], *dqkv = (X *)ctx->scratch[SCRATCH_QKV];
-    X *dnorm = (X *)ctx->scratch[SCRATCH_NORM];
+    size_t N = batch->N, C = s->channels, hd = s->heads * s->head_size;
+    X *dattn = (X *)ctx->scratch[SCRATCH_ATTN], *dnorm = (X *)ctx->scratch[SCRATCH_NORM];
+    X *dqkv = late ? (X *)late[LATE_QKV] : (X *)ctx->scratch[SCRATCH_QKV];
 
-    ffn_part_backward(ctx, unit, stream, saved, batch);
-    const X *dbranch = branch_backward(ctx, unit, batch, "attn", dnorm, stream); // dnorm is not in use yet
-    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_ATTN_OUT), unit_grad(ctx, unit, B_ATTN_OUT), dbranch,
-                              (X *)saved[ATTN], N, hd, C, unit->row[W_ATTN_OUT]);
+    ffn_part_backward(ctx, unit, stream, saved, late, batch);
+    const X *dbranch = branch_kept(ctx, unit, batch, "attn", late ? (X *)late[LATE_ATTN_OUT] : NULL, dnorm,
+                                   stream); // dnorm is not in use yet
+    if (!late) attn_out_weight(ctx, unit, dbranch, saved, N);
     dev->matmul_backward_input(dev, dattn, dbranch, unit_weight(ctx, unit, W_ATTN_OUT), N, hd, C,
                                unit->row[W_ATTN_OUT]);
     attention_part_backward(ctx, unit, dqkv, dattn, saved, batch);
-    cp_matmul_backward_weight(ctx, unit_grad(ctx, unit, W_QKV), unit_grad(ctx, unit, B_QKV), dqkv,
-                              (X *)saved[NORM1], N, C, wide, unit->row[W_QKV]);
+    if (!late) qkv_weight(ctx, unit, dqkv, saved, N);
     const size_t segments[] = {hd, s->kv_heads * s->head_size, s->kv_heads * s->head_size};
     tp_column_backward_input(ctx, dnorm, dqkv, unit_weight(ctx, unit, W_QKV), N, C, segments, 3,
                              ctx->tp ? s->cut.kv_heads : s->kv_heads, unit->row[W_QKV]);
@@ -336,4 +389,28 @@ static void block_backward(const UnitContext *ctx, const Unit *unit, X *stream, 
     tp_finish_grads(ctx, unit);
 }
 
-const UnitKind unit_block = {"block", block_saved, block_forward, block_backward, block_restore};
+static void block_backward_weight(const UnitContext *ctx, const Unit *unit, void *const *saved, void *const *late,
+                                  const Batch *batch)
+{
+    size_t N = batch->N;
+    ffn_down_weight(ctx, unit, (X *)late[LATE_FFN_DOWN], saved, N);
+    ffn_in_weight(ctx, unit, (X *)late[LATE_FFN_IN], saved, N);
+    attn_out_weight(ctx, unit, (X *)late[LATE_ATTN_OUT], saved, N);
+    qkv_weight(ctx, unit, (X *)late[LATE_QKV], saved, N);
+    tp_finish_grads(ctx, unit);
+}
+
+// All rows but the norms'.
+static bool block_is_late(const Unit *unit, int row)
+{
+    static const UnitRole early[] = {W_ATTN_NORM, B_ATTN_NORM, W_Q_NORM, W_K_NORM, W_FFN_NORM, B_FFN_NORM};
+    for (size_t i = 0; i < sizeof early / sizeof *early; i++)
+        if (unit->row[early[i]] == row) return false;
+    return true;
+}
+
+const UnitKind unit_block = {
+    .name = "block", .saved = block_saved, .forward = block_forward, .backward = block_backward,
+    .restore = block_restore, .backward_weight = block_backward_weight, .late = block_late,
+    .late_reads = 1u << NORM1 | 1u << ATTN | 1u << NORM2 | 1u << ACT, .is_late = block_is_late,
+};

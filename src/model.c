@@ -1,21 +1,20 @@
-// model: owns the buffers of the list of units, and runs them forward and back.
+// model: the memory of a model, of a rank's part of every layer, and of a pipeline's stage: weights, gradients, streams.
 //
 // The invariant: this file knows no tensor by number. model_describe (model_table.c) writes every row of the table
-// once, together with the role it plays in its unit, and everything else follows from the table.
+// once, together with the role it plays in its unit, and everything else follows from the table. What runs is in
+// model_run.c.
 //
-// On a deterministic device gradients and losses do not depend on how a step is cut into micro-batches.
-// Backward runs one sequence at a time, and the gradients g0, g1, ... of the step's sequences are added in a fixed
-// binary tree, (g0 + g1) + (g2 + g3), built as a binary counter counts: part[k] holds the sum of 2^k sequences when
-// bit k of the number of sequences so far is set, and is zero when it is not.
+// The list of units is cut into chunks, runs of layers that stand together in the network. A whole model is one chunk.
+// A stage of a pipeline may have several, and several micro-batches on their way through each, so a chunk has as many
+// sets of activations, slots, as the pipeline's table says are in flight. Gradients and scratch are one for all.
+//
+// A head that is tied to the embedding of another stage reads a copy of that, and adds its gradient to an array of its
+// own (guest_weight, guest_grad): pipeline.c moves both.
 #include "model.h"
 
 #include "check.h"
-#include "mup.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 // The tree of a deterministic device: one part for each bit that the number of sequences can have.
 static void allocate_parts(Model *m, size_t sequences)
@@ -24,17 +23,6 @@ static void allocate_parts(Model *m, size_t sequences)
         check(m->n_levels < MODEL_MAX_LEVELS);
         m->part[m->n_levels++] = mem_alloc(m->mem, MEM_GRADS, m->params.n_elems * sizeof(float), "parts of gradients");
     }
-}
-
-static size_t cp_size(const Model *m)
-{
-    return m->cp ? (size_t)m->cp->size : 1;
-}
-
-// Rows of the largest micro-batch that this rank has.
-static size_t max_rows(const Model *m)
-{
-    return m->max_batch * m->max_tokens / cp_size(m);
 }
 
 // A group of ranks that share sequences, or one rank that keeps the order of sums that they would have.
@@ -47,26 +35,83 @@ static void share_sequences(Model *m, Comm *group, CpSettings set)
     if (set.blocks && m->dev->deterministic) cp_keep_order(m->cp, &m->local);
 }
 
+// The ranges of the gradients that backward adds to in a chunk (late false), or backward_weight.
+static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
+{
+    bool split = chunk->n_late > 0;
+    ModelTree tree = {.range = calloc((size_t)m->params.n_rows, sizeof *tree.range)};
+    if (!tree.range) die("model: no memory for %d ranges", m->params.n_rows);
+    for (int i = 0; i < m->params.n_rows; i++) {
+        const Param *row = &m->params.row[i];
+        const Unit *unit = &m->unit[row->unit];
+        if (row->unit < chunk->first || row->unit >= chunk->first + chunk->n_units) continue;
+        if ((split && unit->kind->is_late && unit->kind->is_late(unit, i)) != late) continue;
+        size_t *last = tree.n_ranges ? tree.range[tree.n_ranges - 1] : NULL;
+        if (!last || last[1] != row->offset) {
+            last = tree.range[tree.n_ranges++];
+            last[0] = row->offset;
+        }
+        last[1] = row->offset + row->n_elems;
+    }
+    return tree;
+}
+
+// Slots hold what backward needs; where blocks do not run again, what backward_weight needs too.
+static void allocate_chunk(Model *m, ModelChunk *c, int *number)
+{
+    c->n_slots = m->pool.segment ? c->piece.active : c->piece.held;
+    c->n_late = c->piece.late;
+    c->slot = calloc((size_t)c->n_slots, sizeof *c->slot);
+    c->late = calloc((size_t)c->n_late + 1, sizeof *c->late);
+    if (!c->slot || !c->late) die("model: no memory for %d slots", c->n_slots);
+    for (int i = 0; i < c->n_slots; i++)
+        c->slot[i] = recompute_allocate(&m->pool, (*number)++, m->unit + c->first, c->n_units, m->dev, &m->local,
+                                        m->mem, m->max_batch, m->max_tokens / model_sharers(m));
+    for (int i = 0; i < c->n_late; i++)
+        c->late[i] = recompute_allocate_late(&c->slot[0], m->dev, &m->local, m->mem);
+    for (int i = 0; i < 2; i++) c->tree[i] = tree_of(m, c, i);
+}
+
+static void allocate_chunks(Model *m, bool train, ModelOptions options)
+{
+    ModelStage all = {.n_chunks = 1, .chunk = {{.layers = m->shape.layers, .embedding = true, .head = true,
+                                                .active = 1, .held = 1}}};
+    const ModelStage *stage = options.stage ? options.stage : &all;
+    size_t most = 0;
+    int slots = 0;
+    for (int c = 0; c < stage->n_chunks; c++)
+        if (stage->chunk[c].layers > most) most = stage->chunk[c].layers;
+    m->pool = recompute_pool(most, train, options.recompute);
+    m->n_chunks = stage->n_chunks;
+    m->chunk = calloc((size_t)m->n_chunks, sizeof *m->chunk);
+    if (!m->chunk) die("model: no memory for %d chunks", m->n_chunks);
+    for (int c = 0; c < m->n_chunks; c++) {
+        m->chunk[c].piece = stage->chunk[c];
+        m->chunk[c].first = model_chunk_units(stage, c, &m->chunk[c].n_units);
+        allocate_chunk(m, &m->chunk[c], &slots);
+    }
+    m->acts = m->chunk[0].slot[0];
+}
+
 static void allocate_buffers(Model *m, bool train, ModelOptions options)
 {
-    size_t N = max_rows(m);
+    size_t N = model_max_rows(m);
     BufferList scratch = unit_scratch(m->dev, &m->local, N);
     for (int i = 0; i < scratch.n; i++)
         m->scratch[i] = mem_alloc(m->mem, MEM_SCRATCH, scratch.n_bytes[i], scratch.name[i]);
-    m->acts = recompute_allocate(m->unit, m->n_units, m->dev, &m->local, m->mem, m->max_batch,
-                                 m->max_tokens / cp_size(m), train, options.recompute);
-    if (train)
+    allocate_chunks(m, train, options);
+    if (train && !options.stage)
         m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N / m->acts.sharers * m->acts.stream_row, "stream gradient");
     m->token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->token, "tokens");
     m->pos = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->pos, "positions");
     m->target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->target, "targets");
     m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");
     if (options.documents) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
-    if (m->tp.group || cp_size(m) > 1) {
+    if (m->tp.group || model_sharers(m) > 1) {
         m->own_token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_token, "this rank's tokens");
         m->own_target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_target, "this rank's targets");
     }
-    if (cp_size(m) > 1)
+    if (model_sharers(m) > 1)
         m->own_place = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_place, "this rank's positions");
     if (m->tp.group) {
         m->tp.stage = mem_alloc(m->mem, MEM_SCRATCH, tp_stage_floats(&m->params) * sizeof(float), "shared gradients");
@@ -89,6 +134,17 @@ static void allocate_flat(Model *m, bool train)
     if (train) m->grads = mem_alloc(m->mem, MEM_GRADS, model_grads_held(m) * sizeof(float), "gradients");
 }
 
+// A head that stands apart from the embedding that it is tied to. On the same stage it reads the embedding itself.
+static void allocate_guest(Model *m, bool train, const ModelStage *stage)
+{
+    size_t n = m->local.vocab * m->local.channels;
+    bool guest = m->unit[m->n_units - 1].row[W_HEAD] == UNIT_GUEST, apart = guest;
+    for (int c = 0; stage && c < stage->n_chunks && m->shape.tie && m->dev->deterministic; c++)
+        apart |= stage->chunk[c].head && !stage->chunk[c].embedding;
+    if (guest) m->guest_weight = (X *)mem_alloc(m->mem, MEM_PARAMS, n * m->dev->x_bytes, "tied head's weights");
+    if (apart && train) m->guest_grad = mem_alloc(m->mem, MEM_GRADS, n * sizeof(float), "tied head's gradient");
+}
+
 Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train,
                            ModelOptions options)
 {
@@ -105,10 +161,11 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     m->mem = mem;
     m->max_batch = B;
     m->max_tokens = T;
-    model_describe(&m->local, &m->params, &m->unit);
+    model_describe_stage(&m->local, options.stage, &m->params, &m->unit);
     m->n_units = m->params.n_units;
     m->shard = options.shard;
     allocate_flat(m, train);
+    allocate_guest(m, train, options.stage);
 
     size_t n = (size_t)m->n_units;
     m->unit_weight = calloc(n, sizeof *m->unit_weight);
@@ -158,224 +215,26 @@ void model_weights_changed(Model *m)
 void model_free(Model *m)
 {
     if (!m) return;
-    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->cp};
+    for (int c = 0; c < m->n_chunks; c++) {
+        ModelChunk *chunk = &m->chunk[c];
+        for (int i = 0; i < chunk->n_slots; i++) recompute_free(&chunk->slot[i]);
+        for (int i = 0; i < chunk->n_late; i++) recompute_late_free(&chunk->late[i]);
+        for (int i = 0; i < 2; i++) free(chunk->tree[i].range);
+        free(chunk->slot);
+        free(chunk->late);
+    }
+    recompute_pool_free(&m->pool);
+    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk, m->cp};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
-    recompute_free(&m->acts);
     params_free(&m->params);
     free(m); // the buffers belong to the memory door: mem_free_all
 }
 
-static UnitContext context(Model *m, KvCache *cache)
-{
-    return (UnitContext){.dev = m->dev, .shape = &m->local, .tp = m->tp.group ? &m->tp : NULL, .params = &m->params,
-                         .weight = m->unit_weight, .grad = m->unit_grad, .begin = m->unit_begin,
-                         .scratch = m->scratch, .cache = cache, .cp = cache ? NULL : m->cp,
-                         .hooks = &m->hooks};
-}
-
-static Batch current(Model *m, size_t B, size_t T, float scale, bool train)
-{
-    return (Batch){.B = B, .T = T, .N = B * T, .token = m->token, .pos = m->pos, .target = m->target,
-                   .loss = m->loss, .scale = scale, .train = train, .first = m->batch.first,
-                   .dropout = m->batch.dropout, .seed = m->batch.seed, .step = m->batch.step,
-                   .sample = m->batch.sample};
-}
-
-// Sequence b of a batch, as a batch of its own.
-static Batch one_sequence(const Batch *batch, size_t b)
-{
-    Batch one = *batch;
-    size_t row = b * batch->T;
-    one.B = 1, one.N = batch->T, one.sample = batch->sample + b;
-    one.token += row, one.pos += row, one.target += row, one.loss += row;
-    if (one.first) one.first += row;
-    return one;
-}
-
-// To the device, as this rank sees them. target NULL: none.
-static void set_tokens(Model *m, const int32_t *token, const int32_t *target, size_t n)
-{
-    if (m->tp.group) {
-        if (token != m->own_token) memcpy(m->own_token, token, n * sizeof *token);
-        if (target && target != m->own_target) memcpy(m->own_target, target, n * sizeof *target);
-        tp_localise(&m->local, m->own_token, target ? m->own_target : NULL, n);
-        token = m->own_token;
-        if (target) target = m->own_target;
-    }
-    m->dev->to_device(m->dev, m->token, token, n * sizeof *token);
-    if (target) m->dev->to_device(m->dev, m->target, target, n * sizeof *target);
-}
-
-// What this rank has of a host array (B, T), in `own`; or the array, when it has all.
-static const int32_t *cut_tokens(const Model *m, int32_t *own, const int32_t *whole, size_t B, size_t T)
-{
-    if (!whole || cp_size(m) == 1) return whole;
-    cp_cut(own, whole, sizeof *whole, B, m->cp->set.assign, T, m->cp->rank, m->cp->size);
-    return own;
-}
-
-void model_set_batch(Model *m, const int32_t *token, const int32_t *pos, const int32_t *target, size_t B, size_t T)
-{
-    check(B * T <= m->max_batch * m->max_tokens && T <= m->max_tokens);
-    if (m->cp) cp_check(m->cp->set, T, m->cp->size);
-    size_t rows = T / cp_size(m), N = B * rows;
-    check(!m->tp.group || rows % m->acts.sharers == 0);
-    set_tokens(m, cut_tokens(m, m->own_token, token, B, T), cut_tokens(m, m->own_target, target, B, T), N);
-    if (pos) {
-        m->dev->to_device(m->dev, m->pos, cut_tokens(m, m->own_place, pos, B, T), N * sizeof *pos);
-    } else {
-        for (size_t n = 0; n < N; n++) {
-            size_t i = n % rows;
-            int32_t t = (int32_t)(rows < T ? cp_position(m->cp->set.assign, T, m->cp->rank, m->cp->size, i) : i);
-            m->dev->to_device(m->dev, m->pos + n, &t, sizeof t);
-        }
-    }
-    m->batch.B = B, m->batch.T = rows, m->batch.N = N;
-    m->batch.first = NULL;
-}
-
-void model_set_documents(Model *m, const int32_t *first)
-{
-    size_t T = m->batch.T * cp_size(m);
-    if (!m->first) m->first = mem_alloc(m->mem, MEM_SCRATCH, max_rows(m) * sizeof *m->first, "documents");
-    m->dev->to_device(m->dev, m->first, cut_tokens(m, m->own_place, first, m->batch.B, T), m->batch.N * sizeof *first);
-    m->batch.first = m->first;
-}
-
-void model_set_dropout(Model *m, float p, uint64_t seed, uint32_t step, uint64_t sample)
-{
-    check(p >= 0 && p < 1);
-    m->batch.dropout = p, m->batch.seed = seed, m->batch.step = step, m->batch.sample = sample;
-}
-
-// Sum of the losses of N tokens, whole sequences, from row n0 on, in double, in order.
-static double sum_losses(Model *m, size_t n0, size_t N)
-{
-    double sum = 0;
-    if (m->cp && m->cp->ordered) return cp_sum_losses(m->cp, m->loss + n0, N / m->batch.T, m->batch.T);
-    for (size_t n = n0; n < n0 + N; n++) {
-        float loss;
-        m->dev->to_host(m->dev, &loss, m->loss + n, sizeof loss);
-        sum += loss;
-    }
-    return sum;
-}
-
-// The gradient of one more sequence, in grads, enters the tree: two sums of 2^k make one of 2^(k + 1).
-static void tree_add(Model *m, double loss)
-{
-    size_t n = m->params.n_elems, count = m->n_sequences++;
-    float *from = m->grads; // left zero
-    for (int k = 0;; k++) {
-        if (k == m->n_levels) die("model: more than %zu sequences in a step (ModelOptions.sequences)", count);
-        m->dev->accumulate(m->dev, m->part[k], from, n);
-        loss = m->part_loss[k] += loss;
-        if (!(count >> k & 1)) return;
-        from = m->part[k];
-        m->part_loss[k] = 0;
-    }
-}
-
-double model_step_finish(Model *m)
-{
-    double loss = m->dev->deterministic ? 0 : m->step_loss;
-    for (int k = 0; m->dev->deterministic && k < m->n_levels; k++) {
-        if (!(m->n_sequences >> k & 1)) continue;
-        m->dev->accumulate(m->dev, m->grads, m->part[k], m->params.n_elems);
-        loss += m->part_loss[k];
-        m->part_loss[k] = 0;
-    }
-    m->n_sequences = 0;
-    m->step_loss = 0;
-    return loss;
-}
-
-double model_forward_backward(Model *m, float scale)
-{
-    UnitContext ctx = context(m, NULL);
-    Batch batch = current(m, m->batch.B, m->batch.T, scale, true);
-    bool each = m->dev->deterministic && m->acts.sharers > 1; // forward too: ranks share the rows of each sequence
-    if (!each) recompute_forward(&m->acts, &ctx, &batch);
-    double loss = 0;
-    if (!m->dev->deterministic) {
-        recompute_backward(&m->acts, &ctx, m->dstream, 0, &batch);
-        loss = sum_losses(m, 0, batch.N);
-    }
-    for (size_t b = 0; m->dev->deterministic && b < batch.B; b++) {
-        Batch one = one_sequence(&batch, b);
-        if (each) recompute_forward(&m->acts, &ctx, &one);
-        recompute_backward(&m->acts, &ctx, m->dstream, each ? 0 : b * batch.T, &one);
-        double part = sum_losses(m, b * batch.T, batch.T);
-        loss += part;
-        tree_add(m, part);
-    }
-    m->step_loss += loss;
-    return loss;
-}
-
-double model_evaluate(Model *m)
-{
-    UnitContext ctx = context(m, NULL);
-    Batch batch = current(m, m->batch.B, m->batch.T, 0, false);
-    recompute_forward(&m->acts, &ctx, &batch);
-    return sum_losses(m, 0, batch.N);
-}
-
-// Logits of rows [first, first + n) of the head's saved norm, to the host.
-static void head_logits(Model *m, UnitContext *ctx, size_t first, size_t n, float *logits)
-{
-    const Unit *head = &m->unit[m->n_units - 1];
-    size_t C = m->shape.channels, V = m->local.vocab, chunk = unit_head_chunk(&m->local, max_rows(m));
-    size_t whole = m->shape.vocab, own = m->tp.group ? tp_first(whole, m->local.cut.rank, m->local.cut.size) : 0;
-    X *out = (X *)m->scratch[SCRATCH_LOGITS];
-    unit_before(ctx, head, PASS_FORWARD);
-    for (size_t i = 0; i < n; i += chunk) {
-        size_t rows = n - i < chunk ? n - i : chunk;
-        const X *norm = (const X *)((char *)m->acts.saved[m->n_units - 1][0] + (first + i) * C * m->dev->x_bytes);
-        m->dev->matmul_forward(m->dev, out, norm, unit_weight(ctx, head, W_HEAD), NULL, rows, C, V, head->row[W_HEAD]);
-        for (size_t r = 0; r < rows; r++) {
-            float *row = logits + (i + r) * whole;
-            m->dev->from_x(m->dev, row + own, (X *)((char *)out + r * V * m->dev->x_bytes), V);
-            if (m->tp.group) tp_gather_logits(&m->tp, &m->local, row);
-        }
-    }
-    unit_after(ctx, head, PASS_FORWARD);
-}
-
-void model_logits(Model *m, float *logits)
-{
-    model_evaluate(m);
-    UnitContext ctx = context(m, NULL);
-    head_logits(m, &ctx, 0, m->batch.N, logits);
-}
-
 KvCache model_cache_create(Model *m)
 {
-    size_t n = m->shape.layers * m->shape.context * m->local.kv_heads * m->shape.head_size * m->dev->x_bytes;
+    size_t blocks = 0;
+    for (int u = 0; u < m->n_units; u++) blocks += m->unit[u].kind == &unit_block;
+    size_t n = blocks * m->shape.context * m->local.kv_heads * m->shape.head_size * m->dev->x_bytes;
     return (KvCache){.k = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached keys"),
                      .v = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached values")};
-}
-
-void model_next_logits(Model *m, KvCache *cache, const int32_t *token, size_t n, float *logits)
-{
-    check(n >= 1 && cache->length + n <= m->shape.context);
-    ModelShape part = m->local; // without sequence parallelism: there may be one row
-    part.cut.rows = part.cut.size > 1;
-    size_t held = max_rows(m) / m->acts.sharers, most = held < m->max_tokens ? held : m->max_tokens;
-    for (size_t i = 0; i < n; i += most) {
-        size_t rows = n - i < most ? n - i : most;
-        for (size_t t = 0; t < rows; t++) {
-            int32_t pos = (int32_t)(cache->length + t);
-            m->dev->to_device(m->dev, m->pos + t, &pos, sizeof pos);
-        }
-        set_tokens(m, token + i, NULL, rows);
-        UnitContext ctx = context(m, cache);
-        ctx.shape = &part;
-        Batch batch = current(m, 1, rows, 0, false);
-        batch.loss = NULL;  // no targets
-        batch.first = NULL; // one document
-        recompute_forward(&m->acts, &ctx, &batch);
-        cache->length += rows;
-        if (i + rows == n) head_logits(m, &ctx, rows - 1, 1, logits);
-    }
 }

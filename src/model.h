@@ -1,4 +1,6 @@
 // model: the list of units, their memory, and the two things one does with them. Layer 3.
+//
+// A rank may have a part of it: of every layer (tp), or some of the layers (a stage of a pipeline).
 #ifndef MODEL_H
 #define MODEL_H
 #include "cp.h"
@@ -17,6 +19,23 @@ typedef struct {
     size_t n;
 } ModelShard;
 
+enum { MODEL_MAX_CHUNKS = 16 };
+
+// A run of layers that stands on one rank, and for how many micro-batches at once.
+typedef struct {
+    size_t first, layers; // of the whole model's
+    bool embedding, head; // in front of them, behind them
+    int active;           // micro-batches with forward begun and backward not ended, at most
+    int held;             // the same until backward_weight has ended
+    int late;             // with backward begun and backward_weight not ended; 0: backward does all
+} ModelPiece;
+
+// What a stage of a pipeline has (pipeline_stage makes it).
+typedef struct {
+    int n_chunks;
+    ModelPiece chunk[MODEL_MAX_CHUNKS];
+} ModelStage;
+
 // What a training model is made for, beside its shape. All zero: everything kept, one document a row.
 typedef struct {
     RecomputePolicy recompute;
@@ -29,9 +48,28 @@ typedef struct {
     // (cp_blocks) gives attention one order of sums on any number of ranks, one among them.
     Comm *cp;
     CpSettings cp_set;
+    const ModelStage *stage; // NULL: all layers
 } ModelOptions;
 
 enum { MODEL_MAX_LEVELS = 40 };
+
+// A deterministic device's sums over sequences, of some ranges of the gradients: see model_run.c.
+typedef struct {
+    size_t (*range)[2]; // begin, end
+    int n_ranges;
+    size_t n_sequences; // of this step so far
+    double part_loss[MODEL_MAX_LEVELS];
+} ModelTree;
+
+// A run of units with its buffers. A whole model is one chunk with one slot.
+typedef struct {
+    ModelPiece piece;
+    int first, n_units; // in the list of units
+    Activations *slot;
+    RecomputeLate *late;
+    int n_slots, n_late;
+    ModelTree tree[2]; // of what backward adds, and of what backward_weight does
+} ModelChunk;
 
 typedef struct {
     ModelShape shape; // of the whole model
@@ -39,7 +77,7 @@ typedef struct {
     Tp tp;            // group NULL: none
     Cp *cp;           // NULL: whole sequences, their sums in any order
     Params params;
-    Unit *unit; // n_units = layers + 2
+    Unit *unit; // n_units: layers + 2, of a stage those that it has
     int n_units;
     Dev *dev;
     Mem *mem;
@@ -52,8 +90,13 @@ typedef struct {
     ModelShard shard;
     size_t *unit_begin;
     UnitHooks hooks;              // of whoever wants to know which unit runs (ddp.h, zero.h); none to begin with
-    Activations acts;             // streams and saved buffers
-    X *dstream;                   // (N, C)
+    X *guest_weight;              // of a head that is tied to another stage's embedding, or NULL
+    float *guest_grad;            // its gradient; on a deterministic device also of one tied to another chunk's
+    ModelChunk *chunk;
+    int n_chunks;
+    RecomputePool pool;
+    Activations acts;             // streams and saved buffers: those of chunk 0, slot 0
+    X *dstream;                   // (N, C); NULL of a stage
     void *scratch[UNIT_MAX_SCRATCH];
     int32_t *token, *pos, *target; // (N)
     float *loss;                   // (N)
@@ -63,15 +106,16 @@ typedef struct {
     Batch batch;                   // what the model_set_ functions were given, this rank's part of it
     double step_loss;              // sum since model_step_finish
 
-    // Deterministic device: gradients of 2^level sequences, and the sums of their losses; see model.c.
-    float *part[MODEL_MAX_LEVELS];
-    double part_loss[MODEL_MAX_LEVELS];
+    float *part[MODEL_MAX_LEVELS]; // deterministic device: gradients of 2^level sequences
     int n_levels;
-    size_t n_sequences; // of this step so far
 } Model;
 
 // The parameter table and the units of a shape, whole or a rank's part (tp_shape). Costs no memory but the table.
 void model_describe(const ModelShape *shape, Params *params, Unit **unit);
+// The same of a stage: units and rows in the order of the layers. NULL: of all.
+void model_describe_stage(const ModelShape *shape, const ModelStage *stage, Params *params, Unit **unit);
+// Where a chunk's units are in that list, and how many.
+int model_chunk_units(const ModelStage *stage, int chunk, int *n_units);
 // Floating-point operations of one training token in a sequence of T: 6 per matmul parameter (2 forward,
 // 4 backward) and 6 layers H D T for causal attention (half of the T x T products, which is what is
 // needed).
@@ -86,6 +130,15 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
                            ModelOptions options);
 // As model_allocate, with the weights initialised from seed.
 Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, uint64_t seed, bool train);
+// Ranks that share the tokens of a sequence; rows that this one has of the largest micro-batch.
+static inline size_t model_sharers(const Model *model)
+{
+    return model->cp ? (size_t)model->cp->size : 1;
+}
+static inline size_t model_max_rows(const Model *model)
+{
+    return model->max_batch * model->max_tokens / model_sharers(model);
+}
 // Elements of `weights` and `grads` that this rank has.
 size_t model_weights_held(const Model *model);
 size_t model_grads_held(const Model *model);
@@ -119,6 +172,27 @@ void model_next_logits(Model *model, KvCache *cache, const int32_t *token, size_
 KvCache model_cache_create(Model *model);
 // All logits (N, V) of the current batch, on the host; with cp those of its own tokens. For tests.
 void model_logits(Model *model, float *logits);
+
+// ---- in pieces, for who runs a pipeline (pipeline.h). The batch is that of the model_set_ calls before; out, stream
+// and what slots hold are (rows of this rank, C). Each call does what the functions above do, for one chunk.
+
+// Rows of a stream for B whole sequences of T tokens.
+size_t model_stream_rows(const Model *model, size_t B, size_t T);
+// Where a slot wants its chunk's input; NULL where that is the embedding's.
+X *model_chunk_input(Model *model, int chunk, int slot);
+// out NULL where the chunk ends with the head. Returns the sum of losses when not in training, 0 without the head.
+double model_chunk_forward(Model *model, int chunk, int slot, X *out, bool train);
+// A batch goes back in parts: its sequences on a deterministic device, else at once.
+size_t model_parts(const Model *model);
+// stream: of the whole batch; the gradient of out on entry, of the input on return, in the part's rows. late: the set
+// that keeps what model_chunk_weight needs, -1 where the chunk has none. Returns the part's sum of losses.
+double model_chunk_backward(Model *model, int chunk, int slot, int late, X *stream, float scale, size_t part);
+void model_chunk_weight(Model *model, int chunk, int slot, int late, float scale);
+// The next `rows` tokens of a sequence, as model_next_logits has them, at most model_next_rows of them; the caller
+// counts cache->length. Then, where the head is, the logits of the last of them.
+size_t model_next_rows(const Model *model);
+void model_next_forward(Model *model, int chunk, KvCache *cache, const int32_t *token, size_t rows, X *out);
+void model_last_logits(Model *model, size_t rows, float *logits);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,9 @@
 //
 // The invariant: each row is written here once, together with the role it plays in its unit, and everything else
 // follows from the table. The part of a tensor-parallel rank comes from the same lines: a shape that tp_shape has cut
-// says what this rank holds, and a row says where that lies in the whole tensor.
+// says what this rank holds, and a row says where that lies in the whole tensor. A stage of a pipeline has the rows of
+// its own units and no others, under the names that they have in the whole model. So a head that is tied to another
+// stage's embedding has no row here: it is a guest, which norm, optimizer, sharding and checkpoints never see.
 //
 // Order of rows within a block: what one matmul reads stands together (q, k, v; gate, up), weights
 // before their biases. Initialisation is GPT-2's: normal(0, 0.02), the two projections into the residual
@@ -117,33 +119,76 @@ static void describe_block(Builder b, const ModelShape *s)
     if (s->bias) add_copy(b, s, B_FFN_DOWN, "ffn.down.bias", C, 0, 0, 0, PARAM_COMPLETE);
 }
 
-void model_describe(const ModelShape *s, Params *params, Unit **units)
+static int units_of(const ModelPiece *piece)
 {
-    int n = (int)s->layers + 2;
-    *params = (Params){0};
+    return (int)piece->layers + piece->embedding + piece->head;
+}
+
+int model_chunk_units(const ModelStage *stage, int chunk, int *n_units)
+{
+    int at = 0;
+    for (int c = 0; c < stage->n_chunks; c++)
+        if (stage->chunk[c].first < stage->chunk[chunk].first) at += units_of(&stage->chunk[c]);
+    *n_units = units_of(&stage->chunk[chunk]);
+    return at;
+}
+
+// A unit of a list that stands at `index` there and at `place` in the whole network.
+static void place_unit(Unit *unit, int index, int place, int last)
+{
+    *unit = (Unit){.index = index, .place = place};
+    unit->kind = place == 0 ? &unit_embedding : place == last ? &unit_head : &unit_block;
+    for (int r = 0; r < UNIT_ROLES; r++) unit->row[r] = UNIT_ABSENT;
+}
+
+static Unit *list_units(const ModelShape *s, const ModelStage *stage, int *n_units)
+{
+    int n = 0, last = (int)s->layers + 1, blocks = 0;
+    for (int c = 0; c < stage->n_chunks; c++) n += units_of(&stage->chunk[c]);
     Unit *unit = calloc((size_t)n, sizeof *unit);
     if (!unit) die("model: no memory for %d units", n);
-    for (int i = 0; i < n; i++) {
-        unit[i].index = i;
-        unit[i].kind = i == 0 ? &unit_embedding : i == n - 1 ? &unit_head : &unit_block;
-        for (int r = 0; r < UNIT_ROLES; r++) unit[i].row[r] = -1;
+    for (int c = 0; c < stage->n_chunks; c++) {
+        const ModelPiece *p = &stage->chunk[c];
+        int count, at = model_chunk_units(stage, c, &count);
+        for (int i = 0; i < count; i++) place_unit(&unit[at + i], at + i, (int)p->first + i + !p->embedding, last);
     }
-    Builder b = {params, &unit[0], "embed."};
+    for (int i = 0; i < n; i++)
+        if (unit[i].kind == &unit_block) unit[i].cache = blocks++;
+    *n_units = n;
+    return unit;
+}
+
+void model_describe_stage(const ModelShape *s, const ModelStage *stage, Params *params, Unit **units)
+{
+    ModelStage all = {.n_chunks = 1, .chunk = {{.layers = s->layers, .embedding = true, .head = true}}};
+    int n;
+    Unit *unit = list_units(s, stage ? stage : &all, &n);
+    *params = (Params){.no_embedding = unit[0].kind != &unit_embedding, .no_head = unit[n - 1].kind != &unit_head};
     Span vocab = span_of(s, s->vocab, s->cut.vocab, 1);
-    add_cut(b, W_TOKENS, "tokens.weight", vocab, s->channels, 0, 0.02f);
-    if (!s->rope)
-        add_copy(b, s, W_POSITIONS, "positions.weight", s->context, s->channels, 0, 0.02f, PARAM_COMPLETE);
-    for (int i = 1; i < n - 1; i++) {
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "layers.%d.", i - 1);
-        describe_block((Builder){params, &unit[i], prefix}, s);
+    for (int i = 0; i < n; i++) {
+        char prefix[32] = "";
+        if (unit[i].kind == &unit_embedding) {
+            Builder b = {params, &unit[i], "embed."};
+            add_cut(b, W_TOKENS, "tokens.weight", vocab, s->channels, 0, 0.02f);
+            if (!s->rope)
+                add_copy(b, s, W_POSITIONS, "positions.weight", s->context, s->channels, 0, 0.02f, PARAM_COMPLETE);
+        } else if (unit[i].kind == &unit_block) {
+            snprintf(prefix, sizeof prefix, "layers.%d.", unit[i].place - 1);
+            describe_block((Builder){params, &unit[i], prefix}, s);
+        } else {
+            Builder b = {params, &unit[i], prefix};
+            add_norm(b, s, W_FINAL_NORM, B_FINAL_NORM, "final_norm.weight", "final_norm.bias");
+            if (!s->tie) add_cut(b, W_HEAD, "head.weight", vocab, s->channels, 0, 0.02f);
+            else unit[i].row[W_HEAD] = params->no_embedding ? UNIT_GUEST : unit[0].row[W_TOKENS];
+        }
     }
-    b = (Builder){params, &unit[n - 1], ""};
-    add_norm(b, s, W_FINAL_NORM, B_FINAL_NORM, "final_norm.weight", "final_norm.bias");
-    if (!s->tie) add_cut(b, W_HEAD, "head.weight", vocab, s->channels, 0, 0.02f);
-    else unit[n - 1].row[W_HEAD] = unit[0].row[W_TOKENS];
     mup_apply(s, params);
     *units = unit;
+}
+
+void model_describe(const ModelShape *s, Params *params, Unit **units)
+{
+    model_describe_stage(s, NULL, params, units);
 }
 
 double model_matmul_params(const ModelShape *s)

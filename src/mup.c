@@ -48,8 +48,9 @@ void mup_apply(const ModelShape *s, Params *params)
     float r = (float)s->mup_base / (float)s->channels;
     for (int i = 0; i < params->n_rows; i++) {
         Param *row = &params->row[i];
-        if (row->ndim != 2 || row->unit == 0) continue;
-        row->init_std *= row->unit == params->n_units - 1 ? r : sqrtf(r);
+        ParamPlace place = params_place(params, row);
+        if (row->ndim != 2 || place == PARAM_OF_EMBEDDING) continue;
+        row->init_std *= place == PARAM_OF_HEAD ? r : sqrtf(r);
         row->lr_scale = r;
     }
 }

@@ -64,10 +64,10 @@ static int shape_vector(const Params *params, const Param *row, size_t dim[PARAM
     return row->ndim == 2 ? 0 : shape_same(params, row, dim);
 }
 
-// Matrices of the blocks: not of the first unit, the embedding, nor of the last, the head.
+// Matrices of the blocks: not of the embedding, nor of the head.
 static bool hidden(const Params *params, const Param *row)
 {
-    return row->ndim == 2 && row->unit > 0 && row->unit < params->n_units - 1;
+    return row->ndim == 2 && params_place(params, row) == PARAM_OF_BLOCK;
 }
 
 static int shape_hidden(const Params *params, const Param *row, size_t dim[PARAM_DIMS])

@@ -29,7 +29,7 @@ typedef struct {
     float init_mean, init_std; // normal(mean, std); std 0 gives the constant
     float lr_scale;         // times the learning rate: 1, but for muP
     bool decay;             // weight decay applies (matrices) or not (vectors)
-    int unit;               // 0 embedding, 1 + i block i, last the head
+    int unit;               // in this table's list: 0 embedding, then the blocks, last the head; see Params
     int cut;                // axis that tensor parallelism splits: 0 rows (column-parallel), 1 columns, -1 replicated
     // Of a rank's part (tp.h). In a whole table: whole is dim, first 0, owned, PARAM_COMPLETE.
     size_t whole[PARAM_DIMS]; // dim of the whole tensor
@@ -42,11 +42,16 @@ typedef struct {
     Param *row;
     int n_rows, n_units;
     size_t n_elems;
+    bool no_embedding, no_head; // a pipeline's stage that has neither of them, or one: all its other units are blocks
 } Params;
+
+typedef enum { PARAM_OF_EMBEDDING, PARAM_OF_BLOCK, PARAM_OF_HEAD } ParamPlace;
 
 // Appends a row (returns its index); names are unique, or it dies.
 int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0, size_t dim1,
                float init_mean, float init_std, bool decay, int cut);
+// In what kind of unit a row is.
+ParamPlace params_place(const Params *params, const Param *row);
 // The row of that name, or -1.
 int params_find(const Params *params, const char *name);
 // Elements [*begin, *end) of the flat buffer that a unit owns.

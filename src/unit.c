@@ -20,6 +20,7 @@ enum { LOGITS_MAX = 1 << 25, CHUNK_MIN = 64, CHUNK_MAX = 1024 }; // logits of a 
 
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
 {
+    if (unit->row[role] == UNIT_GUEST) return (X *)ctx->guest_weight;
     if (unit->row[role] < 0) return NULL;
     const Param *row = &ctx->params->row[unit->row[role]];
     return (X *)((char *)ctx->weight[row->unit] + (row->offset - ctx->begin[row->unit]) * ctx->dev->x_bytes);
@@ -27,6 +28,7 @@ X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
 
 float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role)
 {
+    if (role == W_HEAD && ctx->guest_grad) return ctx->guest_grad;
     if (unit->row[role] < 0) return NULL;
     const Param *row = &ctx->params->row[unit->row[role]];
     float *stage = tp_stage(ctx, unit->row[role]);
@@ -61,7 +63,7 @@ Dropout unit_dropout(const Unit *unit, const Batch *batch, const char *site, siz
 {
     if (!batch->train || batch->dropout == 0) return (Dropout){.p = 0};
     char name[48] = "dropout.embed";
-    if (unit->index > 0) snprintf(name, sizeof name, "dropout.layers.%d.%s", unit->index - 1, site);
+    if (unit->place > 0) snprintf(name, sizeof name, "dropout.layers.%d.%s", unit->place - 1, site);
     return (Dropout){.p = batch->dropout, .rng = rng_make(batch->seed, name, batch->step),
                      .first = batch->sample * each};
 }
@@ -115,9 +117,9 @@ static void embedding_forward(const UnitContext *ctx, const Unit *unit, X *out, 
 }
 
 static void embedding_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
-                               const Batch *batch)
+                               void *const *late, const Batch *batch)
 {
-    (void)inp, (void)saved;
+    (void)inp, (void)saved, (void)late;
     Dev *dev = ctx->dev;
     size_t N = batch->N, C = ctx->shape->channels, rows = tp_rows(ctx, N);
     X *dsum = rows < N ? (X *)ctx->scratch[SCRATCH_NORM] : stream; // (N, C)
@@ -129,7 +131,8 @@ static void embedding_backward(const UnitContext *ctx, const Unit *unit, X *stre
     tp_finish_grads(ctx, unit);
 }
 
-const UnitKind unit_embedding = {"embedding", embedding_saved, embedding_forward, embedding_backward, NULL};
+const UnitKind unit_embedding = {.name = "embedding", .saved = embedding_saved, .forward = embedding_forward,
+                                 .backward = embedding_backward};
 
 // ---- head: final norm, logits, loss
 
@@ -167,8 +170,9 @@ static void head_forward(const UnitContext *ctx, const Unit *unit, X *out, const
 }
 
 static void head_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
-                          const Batch *batch)
+                          void *const *late, const Batch *batch)
 {
+    (void)late;
     Dev *dev = ctx->dev;
     const ModelShape *s = ctx->shape;
     const X *weight = unit_weight(ctx, unit, W_HEAD);
@@ -190,4 +194,4 @@ static void head_backward(const UnitContext *ctx, const Unit *unit, X *stream, c
     tp_finish_grads(ctx, unit);
 }
 
-const UnitKind unit_head = {"head", head_saved, head_forward, head_backward, NULL};
+const UnitKind unit_head = {.name = "head", .saved = head_saved, .forward = head_forward, .backward = head_backward};

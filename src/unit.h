@@ -33,7 +33,9 @@ typedef struct {
     ModelCut cut;
 } ModelShape;
 
-// The tensors of a unit by what they are for; absent ones (no bias, no gate) have row -1.
+// The tensors of a unit by what they are for; absent ones (no bias, no gate) have row -1. A head that is tied to the
+// embedding of another stage has UNIT_GUEST: its weights are not in this rank's table.
+enum { UNIT_ABSENT = -1, UNIT_GUEST = -2 };
 typedef enum {
     W_TOKENS, W_POSITIONS,                           // embedding
     W_ATTN_NORM, B_ATTN_NORM, W_QKV, B_QKV,          // block; QKV: the row of q, with k and v right behind it
@@ -109,6 +111,8 @@ typedef struct {
     const UnitHooks *hooks; // NULL: none
     const Tp *tp;          // the group that `shape` is cut over; NULL: none
     Cp *cp;                // how attention of whole sequences is done, which may be cut over ranks; NULL: plainly
+    const X *guest_weight; // of UNIT_GUEST: a copy of the embedding
+    float *guest_grad;     // where the gradient of a tied W_HEAD is added; NULL: to the embedding's
 } UnitContext;
 
 typedef struct {
@@ -120,16 +124,28 @@ typedef struct {
     // only `saved` is wanted (recomputation).
     void (*forward)(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
                     const Batch *batch);
-    // stream (N, C): the gradient of out on entry, of inp on return. Adds to the unit's gradients.
+    // stream (N, C): the gradient of out on entry, of inp on return. Adds to the unit's gradients. late: NULL, or
+    // buffers that it fills for backward_weight, and then leaves those gradients to it.
     void (*backward)(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
-                     const Batch *batch);
+                     void *const *late, const Batch *batch);
     // Fills the BUFFER_CHEAP ones of `saved` as forward did, to the bit, from inp and the others. NULL: has none.
     void (*restore)(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved, const Batch *batch);
+    // The split of a zero-bubble pipeline (arXiv 2401.10241): backward hands on the gradient of the inputs, and the
+    // matmuls' weights get theirs here, later: the same bits, since nothing else adds to them. NULL: backward does all.
+    // Reads, of `saved`, the buffers whose bit is set in late_reads, and what backward left in `late`.
+    void (*backward_weight)(const UnitContext *ctx, const Unit *unit, void *const *saved, void *const *late,
+                            const Batch *batch);
+    BufferList (*late)(const Dev *dev, const ModelShape *shape, size_t B, size_t T);
+    unsigned late_reads;
+    // Whether backward_weight makes the gradient of a row.
+    bool (*is_late)(const Unit *unit, int row);
 } UnitKind;
 
 struct Unit {
     const UnitKind *kind;
-    int index; // in the list, and in the parameter table
+    int index; // in this rank's list, and in its parameter table
+    int place; // in the whole network: 0 embedding, 1 + i block i, last the head
+    int cache; // of a block: its number among this rank's blocks
     int row[UNIT_ROLES];
 };
 
@@ -153,7 +169,7 @@ void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n
 // The same for a buffer whose rows sequence parallelism shares.
 void unit_list_add_shared(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes);
 // The dropout of one site in this batch: `site` names it within the unit, `each` is the number of elements of a
-// sequence (attention: 1, its index counts sequences). Off in evaluation. It depends on the unit's index, not on
+// sequence (attention: 1, its index counts sequences). Off in evaluation. It depends on the unit's place, not on
 // where the unit runs, so forward, backward and recomputation get the same mask on every layout.
 Dropout unit_dropout(const Unit *unit, const Batch *batch, const char *site, size_t each);
 

@@ -131,7 +131,7 @@ static void test_roles(void **state)
 static void test_dropout_sites(void **state)
 {
     (void)state;
-    const Unit embed = {.index = 0}, third = {.index = 3};
+    const Unit embed = {.place = 0}, third = {.index = 1, .place = 3}; // on a later stage
     Batch batch = {.B = 2, .T = 9, .N = 18, .train = true, .dropout = 0.25f, .seed = 8, .step = 5, .sample = 40};
     const struct {
         const Unit *unit;
@@ -197,7 +197,7 @@ static void run_head(Head *h, const ModelShape *s, const Params *params, const U
                    .train = train};
     const X *inp = (const X *)(h->x + first * C);
     unit->kind->forward(&ctx, unit, NULL, inp, saved, &batch);
-    if (train) unit->kind->backward(&ctx, unit, (X *)(h->stream + first * C), inp, saved, &batch);
+    if (train) unit->kind->backward(&ctx, unit, (X *)(h->stream + first * C), inp, saved, NULL, &batch);
     dev_cpu_free(dev);
 }
 

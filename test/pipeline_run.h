@@ -1,0 +1,285 @@
+// pipeline_run.h: a step, an evaluation and some sampling of a model on the stages of a pipeline, played by threads;
+// what they had in parts is put together by their tables. Tests only.
+#ifndef PIPELINE_RUN_H
+#define PIPELINE_RUN_H
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ddp.h"
+#include "narrow.h"
+#include "pipeline.h"
+#include "pipeline_check.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { T = 6, SAMPLES = 12, MAX_RANKS = 8, PROMPT = 5 };
+
+static const ModelShape gpt = { // layers that no number of pieces divides
+    .layers = 9, .channels = 8, .heads = 2, .kv_heads = 2, .head_size = 4, .ffn = 12, .vocab = 23, .context = T,
+    .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
+static const ModelShape llama = {
+    .layers = 8, .channels = 6, .heads = 4, .kv_heads = 2, .head_size = 4, .ffn = 10, .vocab = 23, .context = T,
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope_theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+static const ModelShape *const families[] = {&gpt, &llama};
+
+typedef struct {
+    const ModelShape *shape;
+    const char *schedule;       // NULL: one rank, by the model's own functions
+    const PipelineTable *table; // in place of it
+    int p, v, tp;               // 0: 1 (v 0: what the schedule needs)
+    bool sequence, deterministic, documents;
+    size_t samples, micro;      // sequences of the step (0: 8) and of a micro-batch
+    float dropout;
+    RecomputePolicy recompute;
+    XType x_type;
+    const PipelineTimes *times; // recorded; NULL: not
+    bool clock;                 // recorded by the clock
+    int steps;                  // 0: 1; the gradients are those of the last
+} Case;
+
+typedef struct {
+    const Case *c;
+    const PipelineTable *table;
+    size_t n;                // parameters of the whole model
+    float *weights, *grads;  // whole, from the ranks' parts
+    float losses[SAMPLES * T];
+    double loss, eval_loss;
+    float logits[2][32];     // of sampling: after the prompt, and one token later
+    float *part[2][MAX_RANKS];
+    double rank_loss[MAX_RANKS][2];
+    float rank_logits[MAX_RANKS][2][32];
+    size_t acts[MAX_RANKS], sent[MAX_RANKS], formula_sent[MAX_RANKS], guest_sent[MAX_RANKS];
+    int in_flight[MAX_RANKS];
+    PipelineTimeline line;   // of rank 0, when recorded
+} Outcome;
+
+// Sample i: few valid tokens in some, so that micro-batches differ.
+static void sample(const ModelShape *s, size_t i, int32_t *token, int32_t *target, int32_t *first)
+{
+    for (size_t t = 0; t < T; t++) {
+        token[t] = (int32_t)rng_below(rng_make(7, "token", (uint32_t)i), t, (uint32_t)s->vocab);
+        target[t] = (int32_t)rng_below(rng_make(7, "target", (uint32_t)i), t, (uint32_t)s->vocab);
+        if (t > 1 + i % 4) target[t] = -1;
+        first[t] = t < 3 ? 0 : 3;
+    }
+}
+
+// Larger than the initial weights, which are too small to tell terms apart; a function of the whole tensor's index.
+static void make_lively(Model *m)
+{
+    for (int i = 0; i < m->params.n_rows; i++) {
+        const Param *row = &m->params.row[i];
+        for (size_t j = 0; j < row->n_elems; j++)
+            m->weights[row->offset + j] +=
+                0.3f * (float)rng_normal(rng_make(3, row->name, 0), params_whole_index(row, j));
+    }
+    model_weights_changed(m);
+}
+
+typedef struct {
+    int32_t token[SAMPLES * T], target[SAMPLES * T], first[SAMPLES * T];
+    size_t valid;
+    PipelineMicro micro[SAMPLES];
+    int m;
+} Data;
+
+static void make_data(Data *d, const Case *c, float *losses)
+{
+    d->valid = 0, d->m = 0;
+    for (size_t i = 0; i < c->samples; i++) sample(c->shape, i, d->token + i * T, d->target + i * T, d->first + i * T);
+    for (size_t n = 0; n < c->samples * T; n++) d->valid += d->target[n] >= 0;
+    for (size_t i = 0; i < c->samples; i += c->micro)
+        d->micro[d->m++] = (PipelineMicro){.token = d->token + i * T, .target = d->target + i * T,
+                                           .first = c->documents ? d->first + i * T : NULL, .B = c->micro, .T = T,
+                                           .dropout = c->dropout, .seed = 5, .sample = i, .loss = losses + i * T};
+}
+
+// The model's own functions, on one rank.
+static double run_alone(Model *m, const Data *d, bool train)
+{
+    double loss = 0;
+    for (int i = 0; i < d->m; i++) {
+        const PipelineMicro *b = &d->micro[i];
+        model_set_batch(m, b->token, NULL, b->target, b->B, b->T);
+        if (b->first) model_set_documents(m, b->first);
+        model_set_dropout(m, b->dropout, b->seed, b->step, b->sample);
+        if (train) model_forward_backward(m, 1 / (float)d->valid);
+        else loss += model_evaluate(m);
+        memcpy(b->loss, m->loss, b->B * T * sizeof(float));
+    }
+    return train ? model_step_finish(m) : loss;
+}
+
+static float *copy_of(const float *x, size_t n)
+{
+    float *copy = malloc((n + 1) * sizeof *copy);
+    assert_non_null(copy);
+    return memcpy(copy, x, n * sizeof *copy);
+}
+
+static void play(Comm *world, void *arg)
+{
+    Outcome *out = arg;
+    const Case *c = out->c;
+    int rank = world->rank, stage = rank / c->tp;
+    Mem mem = {0};
+    Dev *cpu = dev_cpu_create(1);
+    cpu->deterministic = c->deterministic;
+    Dev *dev = c->x_type == X_FP32 ? cpu : narrow_create(cpu, (NarrowOptions){.x_type = c->x_type});
+    comm_set_ordered(world, c->deterministic);
+    bool end = stage == 0 || stage == c->p - 1;
+    Comm *tp = comm_split(world, stage, rank, "tp"), *pp = comm_split(world, rank % c->tp, rank, "pp");
+    Comm *ends = comm_split(world, end ? rank % c->tp : -1, rank, "ends");
+    ModelStage have = {0};
+    if (out->table) have = pipeline_stage(out->table, stage, c->shape->layers, NULL);
+    ModelOptions options = {.tp = tp, .sequence = c->sequence, .sequences = SAMPLES, .recompute = c->recompute,
+                            .documents = c->documents, .stage = out->table ? &have : NULL};
+    Model *m = model_allocate_with(c->shape, dev, &mem, c->micro, T, true, options);
+    params_init(&m->params, 1, m->weights);
+    make_lively(m);
+    out->part[0][rank] = copy_of(m->weights, m->params.n_elems);
+    out->acts[rank] = mem.tag_bytes[MEM_ACTS];
+    Pipeline *pipe = out->table ? pipeline_create(m, out->table, stage, pp, ends) : NULL;
+    if (pipe && out->table->p == 1) assert_true(pipe->guest_peer < 0);
+    KvCache cache = model_cache_create(m);
+    mem_seal(&mem);
+    comm_reset_counts(world);
+    Data data;
+    float unused[SAMPLES * T];
+    bool head = !out->table || have.chunk[0].head || have.chunk[have.n_chunks - 1].head;
+    make_data(&data, c, head && rank % c->tp == 0 ? out->losses : unused);
+    int32_t prompt[PROMPT + 1] = {3, 17, 0, 21, 9, 8};
+    if (pipe) {
+        pipeline_share_guest(pipe);
+        comm_reset_counts(world);
+        if (c->times || c->clock) pipeline_record(pipe, c->times);
+        for (int k = 0; k < c->steps; k++) {
+            if (k) dev->zero(dev, m->grads, m->params.n_elems * sizeof(float));
+            out->rank_loss[rank][0] = pipeline_step(pipe, data.micro, 1 / (float)data.valid);
+        }
+        out->sent[rank] = pp->count[COMM_SEND].sent / (size_t)c->steps;
+        out->guest_sent[rank] = ends ? ends->count[COMM_SEND].sent / (size_t)c->steps : 0;
+        out->formula_sent[rank] = pipeline_sent_bytes(out->table, stage, m, c->micro, T);
+        out->in_flight[rank] = pipe->most_in_flight;
+        out->rank_loss[rank][1] = pipeline_evaluate(pipe, data.micro, data.m);
+        pipeline_next_logits(pipe, &cache, prompt, PROMPT, out->rank_logits[rank][0]);
+        pipeline_next_logits(pipe, &cache, prompt + PROMPT, 1, out->rank_logits[rank][1]);
+        if (c->times || c->clock) {
+            PipelineTimeline line = pipeline_timeline(pipe);
+            if (rank == 0) out->line = line;
+            else pipeline_time_free(&line);
+        }
+    } else {
+        out->rank_loss[rank][0] = run_alone(m, &data, true);
+        out->rank_loss[rank][1] = run_alone(m, &data, false);
+        model_next_logits(m, &cache, prompt, PROMPT, out->rank_logits[rank][0]);
+        model_next_logits(m, &cache, prompt + PROMPT, 1, out->rank_logits[rank][1]);
+    }
+    out->part[1][rank] = copy_of(m->grads, m->params.n_elems);
+    pipeline_free(pipe);
+    model_free(m);
+    mem_free_all(&mem);
+    if (dev != cpu) narrow_free(dev);
+    dev_cpu_free(cpu);
+}
+
+// What every rank's table says of its part, put together. All elements are there, once but for tp's copies, which are
+// the same bits; and each has one owner.
+static void assemble(const Outcome *o, const Params *whole, float *const *part, float *out)
+{
+    const Case *c = o->c;
+    size_t *owners = calloc(whole->n_elems, sizeof *owners);
+    bool *seen = calloc(whole->n_elems, sizeof *seen);
+    assert_true(seen && owners);
+    for (int r = 0; r < c->p * c->tp; r++) {
+        Params params;
+        Unit *unit;
+        ModelShape shape = tp_shape(c->shape, r % c->tp, c->tp, c->sequence);
+        ModelStage have = {0};
+        if (o->table) have = pipeline_stage(o->table, r / c->tp, c->shape->layers, NULL);
+        model_describe_stage(&shape, o->table ? &have : NULL, &params, &unit);
+        for (int i = 0; i < params.n_rows; i++) {
+            const Param *row = &params.row[i];
+            int at = params_find(whole, row->name);
+            assert_true(at >= 0 && row->whole[0] == whole->row[at].dim[0] && row->whole[1] == whole->row[at].dim[1]);
+            assert_true(params_place(&params, row) == params_place(whole, &whole->row[at]));
+            for (size_t j = 0; j < row->n_elems; j++) {
+                size_t k = whole->row[at].offset + params_whole_index(row, j);
+                float x = part[r][row->offset + j];
+                if (seen[k] && memcmp(&out[k], &x, sizeof x))
+                    fail_msg("rank %d: %s[%zu] is %.9g, and %.9g on another rank", r, row->name, j, x, out[k]);
+                out[k] = x;
+                seen[k] = true;
+                owners[k] += row->owned;
+            }
+        }
+        free(unit);
+        params_free(&params);
+    }
+    for (size_t k = 0; k < whole->n_elems; k++) assert_true(seen[k] && owners[k] == 1);
+    free(seen);
+    free(owners);
+}
+
+static Outcome run(Case c)
+{
+    Params params;
+    Unit *unit;
+    if (!c.samples) c.samples = 8;
+    if (!c.p) c.p = 1;
+    if (!c.tp) c.tp = 1;
+    if (!c.steps) c.steps = 1;
+    PipelineTable *own = NULL;
+    if (c.schedule)
+        own = pipeline_choose(c.schedule, c.p, (int)(c.samples / c.micro), c.v, c.shape->layers, c.deterministic);
+    model_describe(c.shape, &params, &unit);
+    Outcome out = {.c = &c, .table = own ? own : c.table, .n = params.n_elems};
+    comm_threads_run(c.p * c.tp, play, &out);
+    out.weights = calloc(out.n, sizeof *out.weights);
+    out.grads = calloc(out.n, sizeof *out.grads);
+    assert_true(out.weights && out.grads);
+    assemble(&out, &params, out.part[0], out.weights);
+    assemble(&out, &params, out.part[1], out.grads);
+    memcpy(out.logits, out.rank_logits[0], sizeof out.logits);
+    for (int r = 0; r < c.p * c.tp; r++) {
+        assert_memory_equal(out.rank_logits[r], out.rank_logits[0], sizeof out.logits);
+        if (r % c.tp == 0) out.loss += out.rank_loss[r][0], out.eval_loss += out.rank_loss[r][1];
+        free(out.part[0][r]);
+        free(out.part[1][r]);
+    }
+    free(unit);
+    params_free(&params);
+    pipeline_table_free(own);
+    out.c = NULL;
+    out.table = NULL;
+    return out;
+}
+
+static inline void release(Outcome *o)
+{
+    free(o->weights);
+    free(o->grads);
+    pipeline_time_free(&o->line);
+}
+
+static inline double apart(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return sqrt(sum);
+}
+
+static inline bool same(const Outcome *a, const Outcome *b)
+{
+    return a->n == b->n && a->loss == b->loss && a->eval_loss == b->eval_loss &&
+           !memcmp(a->losses, b->losses, sizeof a->losses) && !memcmp(a->weights, b->weights, a->n * sizeof(float)) &&
+           !memcmp(a->grads, b->grads, a->n * sizeof(float)) && !memcmp(a->logits, b->logits, sizeof a->logits);
+}
+
+#endif
