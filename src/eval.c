@@ -40,8 +40,8 @@ typedef struct {
     int32_t *token, *target, *pos, *first; // (B * T); the last two NULL without documents
 } Eval;
 
-// Windows [first, last) as one batch; without any a window of which no target counts.
-static void set_batch(const Eval *e, Model *model, size_t first, size_t last)
+// Runs windows [first, last) as one batch; without any a window of which no target counts.
+static void run_batch(const Eval *e, Model *model, Pipeline *pipeline, size_t first, size_t last)
 {
     size_t B = last - first, T = e->T;
     for (size_t b = 0; b < B; b++) {
@@ -54,8 +54,15 @@ static void set_batch(const Eval *e, Model *model, size_t first, size_t last)
         fill_window(e->val, (int64_t)T, (int64_t)T, T, e->token, e->target);
     }
     if (e->pos) packing_positions(e->token, B, T, e->eot, e->pos, e->first, NULL);
-    model_set_batch(model, e->token, e->pos, e->target, B, T);
-    if (e->pos) model_set_documents(model, e->first);
+    PipelineMicro micro = {.token = e->token, .target = e->target, .pos = e->pos, .first = e->pos ? e->first : NULL,
+                           .B = B, .T = T};
+    if (pipeline) {
+        pipeline_evaluate(pipeline, &micro, 1);
+        return;
+    }
+    model_set_batch(model, micro.token, micro.pos, micro.target, B, T);
+    if (micro.first) model_set_documents(model, micro.first);
+    model_evaluate(model);
 }
 
 // The losses of window b of the batch, of the T tokens of it that this rank has, in order; 0 where a target does not
@@ -80,8 +87,7 @@ static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks)
         size_t first = round + rank * e->B, last = first + e->B;
         if (first > e->n_windows) first = e->n_windows;
         if (last > e->n_windows) last = e->n_windows;
-        set_batch(e, model, first, last);
-        model_evaluate(model);
+        run_batch(e, model, ranks ? ranks->pipeline : NULL, first, last);
         for (size_t k = first; k < last && (!ranks || ranks->counts); k++)
             window[k] = window_loss(model, k - first, model->batch.T);
     }

@@ -4,6 +4,7 @@
 #include "comm.h"
 #include "dataset.h"
 #include "model.h"
+#include "pipeline.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -18,6 +19,7 @@ typedef struct {
 typedef struct {
     Comm *all;             // everybody who calls
     int replica, replicas; // this rank's copy of the model, of so many
+    Pipeline *pipeline;    // that runs the model; NULL: this rank has all of it
     bool counts;           // of the ranks that run one copy, one or those with different tokens say what the losses are
 } EvalRanks;
 

@@ -1,5 +1,6 @@
 // run: builds a training run from its config: device, data, model, optimizer, schedule, a checkpoint to go on
-// from. (run_step.c has the step, run_ranks.c what several ranks need, run_report.c evaluation and samples.)
+// from. (run_model.c has what a rank holds, run_step.c the step, run_ranks.c what several ranks
+// need, run_report.c evaluation and samples.)
 //
 // The invariant: everything that a person can have got wrong is found here, before step 0: the order is
 // config, data, directory, memory, checkpoint, and each of them dies with one line. Every rank opens and checks the
@@ -12,7 +13,6 @@
 #include "blas.h"
 #include "check.h"
 #include "disk.h"
-#include "mup.h"
 #include "narrow.h"
 
 #include <errno.h>
@@ -23,47 +23,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-// Keys whose choices are another component's enum, in its order.
-_Static_assert((int)SCHEDULE_WSD == (int)CONFIG_SCHEDULE_WSD && (int)SCHEDULE_INVSQRT == (int)CONFIG_SCHEDULE_INVSQRT &&
-               (int)SCHEDULE_SHAPE_SQRT == (int)CONFIG_SHAPE_SQRT && (int)OPTIM_MUON == (int)CONFIG_OPTIM_MUON &&
-               (int)OPTIM_LION == (int)CONFIG_OPTIM_LION && (int)RECOMPUTE_FULL == (int)CONFIG_RECOMPUTE_FULL &&
-               (int)RECOMPUTE_SQRT == (int)CONFIG_RECOMPUTE_SQRT && (int)CLIP_TENSOR == (int)CONFIG_AGC_TENSOR &&
-               (int)OFFLOAD_DISK == (int)CONFIG_OFFLOAD_DISK,
-               "an enum of config.h is out of step");
-
-ModelShape run_shape(const Config *cfg)
-{
-    return (ModelShape){
-        .layers = (size_t)cfg->model.layers, .channels = (size_t)cfg->model.channels,
-        .heads = (size_t)cfg->model.heads, .kv_heads = (size_t)cfg->model.kv_heads,
-        .head_size = (size_t)cfg->model.head_size, .ffn = (size_t)cfg->model.ffn,
-        .vocab = (size_t)cfg->model.vocab, .context = (size_t)cfg->model.context,
-        .norm = cfg->model.norm == CONFIG_NORM_RMSNORM ? NORM_RMSNORM : NORM_LAYERNORM,
-        .norm_eps = (float)cfg->model.norm_eps, .rope_theta = (float)cfg->model.rope_theta,
-        .swiglu = cfg->model.activation == CONFIG_ACTIVATION_SWIGLU,
-        .rope = cfg->model.position == CONFIG_POSITION_ROPE,
-        .bias = cfg->model.bias, .tie = cfg->model.tie, .qk_norm = cfg->model.qk_norm,
-        .mup_base = (size_t)cfg->optim.mup_base, .mup_base_head = (size_t)cfg->optim.mup_base_head,
-    };
-}
-
-Dev *run_device(const Config *cfg, Dev *cpu)
-{
-    cpu->deterministic = cfg->numerics.deterministic;
-    if (cfg->numerics.dtype == CONFIG_DTYPE_FP32) return cpu;
-    return narrow_create(cpu, (NarrowOptions){
-        .x_type = cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_BF16,
-        .fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8,
-        .scaling = cfg->numerics.fp8_scaling == CONFIG_FP8_CURRENT ? FP8_CURRENT : FP8_DELAYED,
-        .history = (int)cfg->numerics.amax_history});
-}
-
-void run_device_free(Dev *dev, Dev *cpu)
-{
-    if (dev != cpu) narrow_free(dev);
-    dev_cpu_free(cpu);
-}
 
 static void make_dirs(const char *path)
 {
@@ -134,97 +93,6 @@ static double measure_peak(const ModelShape *s, size_t N, int threads)
     return 1e9 * blas_peak(shape, sizeof shape / sizeof *shape, threads, 0.5);
 }
 
-static OptimSettings optim_settings(const Config *cfg)
-{
-    return (OptimSettings){
-        .name = (OptimName)cfg->optim.name, .beta1 = (float)cfg->optim.beta1, .beta2 = (float)cfg->optim.beta2,
-        .eps = (float)cfg->optim.eps, .weight_decay = (float)cfg->optim.weight_decay,
-        .momentum = (float)cfg->optim.momentum, .matrix_lr = (float)cfg->optim.matrix_lr,
-        .relative_step = cfg->optim.relative_step, .clip = (float)cfg->optim.clip,
-        .agc = (float)cfg->optim.agc, .agc_unit = (ClipUnit)cfg->optim.agc_unit};
-}
-
-// Which elements of its part of the model this rank owns.
-static ZeroCut cut_of(const Run *run, const ModelShape *shape)
-{
-    const Config *cfg = &run->cfg;
-    ModelShape part = tp_shape(shape, run->place.tp, run->shape.tp, cfg->parallel.sp);
-    Params params;
-    Unit *unit;
-    model_describe(&part, &params, &unit);
-    ZeroCut cut = zero_cut(&params, optim_kind((OptimName)cfg->optim.name), cfg->optim.agc > 0, (int)cfg->parallel.zero,
-                           run->place.dp * run->shape.cp + run->place.cp, run->shape.dp * run->shape.cp);
-    params_free(&params);
-    free(unit);
-    return cut;
-}
-
-static ZeroSettings zero_settings(const Config *cfg, const OffloadSettings *store)
-{
-    bool several = cfg->parallel.dp * cfg->parallel.cp > 1;
-    return (ZeroSettings){
-        .stage = (int)cfg->parallel.zero, .overlap = cfg->parallel.overlap && cfg->parallel.pp == 1,
-        .reshard = cfg->parallel.reshard, .bucket_bytes = (size_t)cfg->comm.bucket,
-        .narrow = several && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE,
-        .store = store->mode == OFFLOAD_NONE ? NULL : store};
-}
-
-// A group of the mesh; in a plan one that knows this rank's place in it and nothing else.
-static Comm *group_of(Run *run, MeshGroup group)
-{
-    if (run->mesh.group[group]) return run->mesh.group[group];
-    int member[run->ranks], n = mesh_members(run->shape, run->rank, group, member);
-    Comm *comm = &run->planned[group];
-    for (int i = 0; i < n; i++)
-        if (member[i] == run->rank) comm->rank = i;
-    comm->size = n;
-    comm->ordered = run->cfg.numerics.deterministic;
-    return comm;
-}
-
-void run_allocate(Run *run)
-{
-    const Config *cfg = &run->cfg;
-    ModelShape shape = run_shape(cfg);
-    mup_check(&shape, optim_kind((OptimName)cfg->optim.name)->name);
-    run_place(run);
-    char path[700];
-    snprintf(path, sizeof path, "%s/offload_%d.tmp", run->dir, run->rank);
-    OffloadSettings store = {.mode = (OffloadMode)cfg->memory.offload, .n_slots = 2,
-                             .path = run->dir[0] ? path : NULL}; // none in a plan
-    size_t n = (size_t)(cfg->batch.tokens / cfg->parallel.dp), T = shape.context;
-    ZeroSettings zero = zero_settings(cfg, &store);
-    ZeroCut cut = cut_of(run, &shape);
-    ModelOptions options = {
-        .recompute = {.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
-                      .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8},
-        .documents = cfg->data.document_mask, .sequences = n / T,
-        .shard = zero_shard(&cut, run->dev, zero.stage, zero.store != NULL),
-        .tp = group_of(run, MESH_TP), .sequence = cfg->parallel.sp, .cp = group_of(run, MESH_CP),
-        .cp_set = {.assign = (CpAssign)cfg->parallel.cp_assign, .way = (CpWay)cfg->parallel.cp_way,
-                   .blocks = cfg->numerics.deterministic ? cp_blocks(T) : 0}};
-    run->model = model_allocate_with(&shape, run->dev, &run->mem, (size_t)cfg->batch.micro, T, true, options);
-    run->zero = zero_create(run->model, zero, cut, (ZeroGroups){.dp = run->mesh.group[MESH_REPLICAS],
-                                                                .control = run->replicas, .parts = run->parts});
-    run->optim = zero_optim(run->zero, optim_settings(cfg));
-    run->cache = model_cache_create(run->model);
-    run->token = mem_alloc(&run->mem, MEM_SCRATCH, (cfg->data.document_mask ? 4 : 2) * n * sizeof *run->token,
-                           "a step's tokens");
-    run->target = run->token + n;
-    run->pos = cfg->data.document_mask ? run->token + 2 * n : NULL;
-    run->first = cfg->data.document_mask ? run->token + 3 * n : NULL;
-    if (cfg->run.norms_every) run->norms = norms_create(run->model);
-}
-
-void run_free(Run *run)
-{
-    if (run->cfg.run.norms_every) norms_close(&run->norms);
-    optim_free(&run->optim);
-    zero_free(run->zero);
-    mem_free_all(&run->mem);
-    model_free(run->model);
-}
-
 // Scales of fp16 and fp8: what the numbers need beside the weights.
 static void build_precision(Run *run)
 {
@@ -241,6 +109,7 @@ static void build_model(Run *run)
     run_allocate(run);
     Model *model = run->model;
     zero_init_weights(run->zero, &run->optim, (uint64_t)run->cfg.run.seed);
+    run_share_weights(run);
     build_precision(run);
     run->monitor = monitor_create((size_t)run->cfg.monitor.window, run->cfg.monitor.skip_z, run->cfg.monitor.max_skips);
     run_wait(run); // so that ranks that share a machine measure it at the same time, as they will use it
@@ -275,6 +144,7 @@ static void derive_steps(Run *run)
     }
     optim_reset(&run->optim, run->model);
     zero_init_weights(run->zero, &run->optim, (uint64_t)run->cfg.run.seed);
+    run_share_weights(run);
     reset_precision(run);
     monitor_reset(&run->monitor);
     run->seconds = 0;

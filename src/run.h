@@ -15,6 +15,7 @@
 #include "optim.h"
 #include "noise.h"
 #include "norms.h"
+#include "pipeline.h"
 #include "progress.h"
 #include "ramp.h"
 #include "scaler.h"
@@ -45,6 +46,10 @@ typedef struct {
     double floor_loss, floor_bpb;  // 0: not known
     bool floor_is_bound;
     Model *model;
+    PipelineTable *table;          // with parallel.pp > 1: the schedule, this rank's stage of it, and a step's micro-batches
+    Pipeline *pipeline;
+    PipelineMicro *micro;
+    int loss_stage;                // the stage that has the head
     Optim optim;
     Schedule schedule;
     Ramp ramp;
@@ -122,6 +127,8 @@ bool run_save(Run *run, long step);
 void run_ranks(Run *run, Comm *world);
 // run->shape and run->place from run->cfg and run->rank.
 void run_place(Run *run);
+// After the weights were made or loaded, or zero_end has shared them: stages that hold copies get them too.
+void run_share_weights(Run *run);
 // What of a step's sequences this rank works on.
 RampStep run_share(const Run *run, RampStep batch);
 // True on all ranks when it is on one.

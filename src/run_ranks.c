@@ -66,6 +66,11 @@ static bool alone(const Run *run)
     return run->ranks == 1;
 }
 
+void run_share_weights(Run *run)
+{
+    if (run->pipeline) pipeline_share_guest(run->pipeline);
+}
+
 RampStep run_share(const Run *run, RampStep batch)
 {
     size_t begin, n = ddp_share((size_t)batch.sequences, run->place.dp, run->shape.dp, &begin);
@@ -87,14 +92,14 @@ double run_sum_loss(Run *run, double x)
 {
     if (alone(run)) return x;
     x = ddp_sum(run->replicas, x);
-    CommRequest request = comm_broadcast(run->parts, &x, 1, COMM_FP64, run->parts->size - 1); // of the last stage
+    CommRequest request = comm_broadcast(run->parts, &x, 1, COMM_FP64, run->loss_stage * run->shape.tp);
     comm_wait(run->parts, &request);
     return x;
 }
 
 bool run_has_losses(const Run *run)
 {
-    return run->place.pp == run->shape.pp - 1 && run->place.tp == 0;
+    return run->place.pp == run->loss_stage && run->place.tp == 0;
 }
 
 bool run_any(Run *run, bool flag)
@@ -166,6 +171,7 @@ bool run_load(Run *run, CkptState *state)
         for (int i = 0; i < state->n_extra; i++)
             run_tell(run, state->extra[i].value, state->extra[i].n * sizeof *state->extra[i].value);
         zero_scatter_whole(run->zero, &run->optim, &whole);
+        run_share_weights(run);
     }
     zero_whole_free(&whole);
     return t.loaded;

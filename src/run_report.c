@@ -37,7 +37,7 @@ static MetricsRow evaluate(Run *run, long step)
 {
     const Config *cfg = &run->cfg;
     EvalRanks ranks = {.all = run->control, .replica = run->place.dp, .replicas = run->shape.dp,
-                       .counts = run_has_losses(run)};
+                       .pipeline = run->pipeline, .counts = run_has_losses(run)};
     EvalResult result = eval_run(run->model, run->val, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
                                  (size_t)cfg->model.context, run->token_bytes,
                                  cfg->data.document_mask ? tokenizer_eot(run->tokenizer) : -1,
@@ -78,7 +78,7 @@ void run_sample(Run *run, long step)
     for (long i = 0; i < cfg->sample.count; i++) {
         char name[32];
         snprintf(name, sizeof name, "sample %ld", i);
-        char *text = sample_text(run->model, &run->cache, run->tokenizer, cfg->sample.prompt,
+        char *text = sample_text(run->model, run->pipeline, &run->cache, run->tokenizer, cfg->sample.prompt,
                                  (size_t)cfg->sample.tokens, rule,
                                  rng_make((uint64_t)cfg->run.seed, name, (uint32_t)step));
         if (out) fprintf(out, "== step %ld, sample %ld\n%s\n\n", step, i, text);

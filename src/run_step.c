@@ -64,13 +64,31 @@ typedef struct {
     size_t valid;   // these tokens; 0: not measured
 } FirstMicro;
 
+// All micro-batches through the stages of a pipeline. Returns the sum of the losses of those with the head on this rank.
+static double run_stages(Run *run, long step, RampStep share, float scale, float *losses)
+{
+    const Config *cfg = &run->cfg;
+    size_t B = (size_t)cfg->batch.micro, T = (size_t)cfg->model.context;
+    for (int k = 0; k < run->table->m; k++) {
+        size_t at = (size_t)k * B * T;
+        run->micro[k] = (PipelineMicro){
+            .token = run->token + at, .target = run->target + at, .pos = run->pos ? run->pos + at : NULL,
+            .first = run->first ? run->first + at : NULL, .B = B, .T = T, .dropout = (float)cfg->model.dropout,
+            .seed = (uint64_t)cfg->run.seed, .step = (uint32_t)step, .sample = (uint64_t)share.before + (size_t)k * B,
+            .loss = losses ? losses + at : NULL};
+    }
+    zero_micro(run->zero, true);
+    return pipeline_step(run->pipeline, run->micro, scale);
+}
+
 // Forward and backward of this rank's micro-batches; the sum of the token losses of all ranks, and of the gradients.
 // losses (rows * T) or NULL; first or NULL.
 static double accumulate(Run *run, long step, RampStep share, float scale, float *losses, FirstMicro *first)
 {
     const Config *cfg = &run->cfg;
     size_t B = (size_t)cfg->batch.micro, T = (size_t)cfg->model.context, rows = (size_t)share.sequences;
-    for (size_t row = 0; row < rows; row += B) {
+    double loss = run->pipeline ? run_stages(run, step, share, scale, losses) : 0;
+    for (size_t row = 0; !run->pipeline && row < rows; row += B) {
         size_t at = row * T;
         zero_micro(run->zero, row + B >= rows);
         model_set_batch(run->model, run->token + at, run->pos ? run->pos + at : NULL, run->target + at, B, T);
@@ -85,7 +103,7 @@ static double accumulate(Run *run, long step, RampStep share, float scale, float
                                 1 / ((double)scale * (double)first->valid));
         first->squares = norm * norm;
     }
-    double loss = model_step_finish(run->model);
+    if (!run->pipeline) loss = model_step_finish(run->model);
     zero_reduce(run->zero);
     return run_sum_loss(run, loss);
 }
@@ -153,6 +171,7 @@ StepResult run_step(Run *run, long step)
     if (result.verdict.action == MONITOR_ACCEPT) optim_apply(&run->optim, run->model, result.grad_norm, result.lr);
     else optim_drop(run->model);
     zero_end(run->zero);
+    run_share_weights(run);
     if (norms) norms_after(&run->norms, run->model, step + 1);
     float scale = run->scaler.scale;
     scaler_update(&run->scaler, isfinite(result.grad_norm));

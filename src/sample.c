@@ -73,7 +73,7 @@ static void append(Text *t, const char *bytes, size_t n)
     t->text[t->n] = 0;
 }
 
-char *sample_text(Model *model, KvCache *cache, Tokenizer *tokenizer, const char *prompt, size_t n,
+char *sample_text(Model *model, Pipeline *pipeline, KvCache *cache, Tokenizer *tokenizer, const char *prompt, size_t n,
                   SampleRule rule, Rng rng)
 {
     size_t V = model->shape.vocab, context = model->shape.context;
@@ -92,7 +92,8 @@ char *sample_text(Model *model, KvCache *cache, Tokenizer *tokenizer, const char
             cache->length = 0;
             fed = ids.n - (context + 1) / 2;
         }
-        model_next_logits(model, cache, ids.id + fed, ids.n - fed, logits);
+        if (pipeline) pipeline_next_logits(pipeline, cache, ids.id + fed, ids.n - fed, logits);
+        else model_next_logits(model, cache, ids.id + fed, ids.n - fed, logits);
         fed = ids.n;
         int32_t id = sample_token(logits, V, rule, rng_uniform(rng, i));
         if (id == eot) break;

@@ -2,6 +2,7 @@
 #ifndef SAMPLE_H
 #define SAMPLE_H
 #include "model.h"
+#include "pipeline.h"
 #include "rng.h"
 #include "tokenizer.h"
 #ifdef __cplusplus
@@ -20,7 +21,8 @@ int32_t sample_token(const float *logits, size_t V, SampleRule rule, double u);
 // Writes `prompt` and up to n more tokens as text into a fresh string (free it). The prompt stands
 // behind an end-of-text token, as every document does; sampling ends early at the next one. Token i is
 // drawn with random number i of rng. When the context is full, the older half of it is forgotten.
-char *sample_text(Model *model, KvCache *cache, Tokenizer *tokenizer, const char *prompt, size_t n,
+// pipeline: that runs the model, NULL where this rank has all of it.
+char *sample_text(Model *model, Pipeline *pipeline, KvCache *cache, Tokenizer *tokenizer, const char *prompt, size_t n,
                   SampleRule rule, Rng rng);
 
 #ifdef __cplusplus
