@@ -82,6 +82,9 @@ static void create_guest(Pipeline *p)
     bool each = m->dev->deterministic, together = home.stage == head.stage;
     p->guest_peer = -1;
     if (!m->shape.tie || (together && (!each || home.chunk == head.chunk))) return;
+    if (!together && abs(home.stage - head.stage) != t->p - 1)
+        die("parallel.schedule: the first piece of the model is on stage %d and the last on %d, but model.tie = true needs "
+            "them on the first and the last stage, or on one", home.stage, head.stage);
     p->guest_home = p->stage == home.stage;
     p->guest_away = p->stage == head.stage;
     if (!p->guest_home && !p->guest_away) return;
@@ -408,22 +411,31 @@ static void run_weight(Pipeline *p, int i, PipelineAction a, const PipelineMicro
     end_flight(p);
 }
 
+// Where the step's times begin. Ranks of one machine read one clock: the first to leave the barrier. Clocks of machines
+// begin anywhere; there it is each rank's own moment, and stages are apart by what a barrier takes.
+static double common_zero(Pipeline *p, double now)
+{
+    double both[2] = {now, -now}, most[2];
+    CommRequest request = comm_all_reduce(p->pp, most, both, 2, COMM_FP64, COMM_MAX);
+    comm_wait(p->pp, &request);
+    return most[0] + most[1] < 1 ? -most[1] : now;
+}
+
 static void start_clock(Pipeline *p)
 {
-    p->clock = 0;
+    p->clock = p->zero = 0;
     if (!p->recording) return;
     p->span = realloc(p->span, 2 * (size_t)p->table->n[p->stage] * sizeof *p->span);
     if (!p->span) die("pipeline: no memory for %d spans", p->table->n[p->stage]);
     CommRequest request = comm_barrier(p->pp);
     comm_wait(p->pp, &request);
-    if (!p->times) p->clock = clock_seconds();
+    if (!p->times) p->zero = common_zero(p, clock_seconds());
 }
 
 double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
 {
     const PipelineTable *t = p->table;
     start_clock(p);
-    double zero = p->clock;
     p->in_flight = p->most_in_flight = 0;
     for (int i = 0; i < t->n[p->stage]; i++) {
         PipelineAction a = t->action[p->stage][i];
@@ -440,7 +452,7 @@ double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
             mail_wait(p, &p->flow[c].out_b[i]);
         }
     guest_finish(p);
-    for (int i = 0; p->recording && i < 2 * t->n[p->stage]; i++) p->span[i] -= zero;
+    for (int i = 0; p->recording && i < 2 * t->n[p->stage]; i++) p->span[i] -= p->zero;
     return model_step_finish(p->model);
 }
 

@@ -74,7 +74,7 @@ typedef struct {
     // The last step's actions in time: see pipeline_record.
     bool recording;
     const PipelineTimes *times;
-    double clock;
+    double clock, zero;
     double *span; // (actions, 2) start, end
     int in_flight, most_in_flight; // (micro-batch, chunk) with F begun and B, or W, not ended
 } Pipeline;

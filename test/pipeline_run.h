@@ -54,7 +54,8 @@ typedef struct {
     float *part[2][MAX_RANKS];
     double rank_loss[MAX_RANKS][2];
     float rank_logits[MAX_RANKS][2][32];
-    size_t acts[MAX_RANKS], sent[MAX_RANKS], formula_sent[MAX_RANKS], guest_sent[MAX_RANKS];
+    double micro_norms;      // of one rank: sum of the norms of the micro-batches' gradients
+    size_t acts[MAX_RANKS], comm[MAX_RANKS], sent[MAX_RANKS], formula_sent[MAX_RANKS], guest_sent[MAX_RANKS];
     int in_flight[MAX_RANKS];
     PipelineTimeline line;   // of rank 0, when recorded
 } Outcome;
@@ -63,7 +64,8 @@ typedef struct {
 static void sample(const ModelShape *s, size_t i, int32_t *token, int32_t *target, int32_t *first)
 {
     for (size_t t = 0; t < T; t++) {
-        token[t] = (int32_t)rng_below(rng_make(7, "token", (uint32_t)i), t, (uint32_t)s->vocab);
+        uint32_t any = rng_below(rng_make(7, "token", (uint32_t)i), 0, (uint32_t)s->vocab); // then all different
+        token[t] = (int32_t)((any + 5 * t) % s->vocab);
         target[t] = (int32_t)rng_below(rng_make(7, "target", (uint32_t)i), t, (uint32_t)s->vocab);
         if (t > 1 + i % 4) target[t] = -1;
         first[t] = t < 3 ? 0 : 3;
@@ -146,13 +148,15 @@ static void play(Comm *world, void *arg)
     out->part[0][rank] = copy_of(m->weights, m->params.n_elems);
     out->acts[rank] = mem.tag_bytes[MEM_ACTS];
     Pipeline *pipe = out->table ? pipeline_create(m, out->table, stage, pp, ends) : NULL;
+    out->comm[rank] = mem.tag_bytes[MEM_COMM];
     if (pipe && out->table->p == 1) assert_true(pipe->guest_peer < 0);
     KvCache cache = model_cache_create(m);
     mem_seal(&mem);
     comm_reset_counts(world);
     Data data;
     float unused[SAMPLES * T];
-    bool head = !out->table || have.chunk[0].head || have.chunk[have.n_chunks - 1].head;
+    bool head = !out->table;
+    for (int i = 0; i < have.n_chunks; i++) head |= have.chunk[i].head;
     make_data(&data, c, head && rank % c->tp == 0 ? out->losses : unused);
     int32_t prompt[PROMPT + 1] = {3, 17, 0, 21, 9, 8};
     if (pipe) {
@@ -176,6 +180,13 @@ static void play(Comm *world, void *arg)
             else pipeline_time_free(&line);
         }
     } else {
+        for (int i = 0; i < data.m && !c->deterministic; i++) {
+            Data one = data;
+            one.micro[0] = data.micro[i], one.m = 1;
+            run_alone(m, &one, true);
+            out->micro_norms += sqrt(dev->sum_squares(dev, m->grads, m->params.n_elems));
+            dev->zero(dev, m->grads, m->params.n_elems * sizeof(float));
+        }
         out->rank_loss[rank][0] = run_alone(m, &data, true);
         out->rank_loss[rank][1] = run_alone(m, &data, false);
         model_next_logits(m, &cache, prompt, PROMPT, out->rank_logits[rank][0]);
