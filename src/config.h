@@ -128,7 +128,7 @@ typedef struct {
     } sample;
     struct {
         bool resume;
-        long keep;
+        long keep, keep_every;
     } ckpt;
     struct {
         double skip_z;
