@@ -1,6 +1,7 @@
 // export: the weights of a checkpoint for other programs.
 //
 //   build/export CHECKPOINT_OR_RUN --to safetensors --out FILE   our names, one file of whole tensors
+//   build/export CHECKPOINT_OR_RUN --to state --out FILE         the same with the optimizer's tensors
 //   build/export CHECKPOINT_OR_RUN --to hf --out DIR             model.safetensors, config.json
 //
 // A run stands for its newest checkpoint. Hashes are checked before anything is written; the output is
@@ -329,13 +330,14 @@ static void export_hf(const Ckpt *c, const char *dir)
     list_free(&l);
 }
 
+// Of what was opened, so with or without the optimizer's tensors.
 static void export_safetensors(const Ckpt *c, const char *path)
 {
-    SafeTensor *tensor = calloc((size_t)c->n_model + 1, sizeof *tensor);
+    SafeTensor *tensor = calloc((size_t)c->n + 1, sizeof *tensor);
     if (!tensor) die("export: no memory");
-    for (int i = 0; i < c->n_model; i++) tensor[i] = *c->tensor[i];
-    write_tensors(path, tensor, c->n_model, c->state.step);
-    printf("%s: step %ld, %d tensors in %s\n", c->dir, c->state.step, c->n_model, path);
+    for (int i = 0; i < c->n; i++) tensor[i] = *c->tensor[i];
+    write_tensors(path, tensor, c->n, c->state.step);
+    printf("%s: step %ld, %d tensors in %s\n", c->dir, c->state.step, c->n, path);
     free(tensor);
 }
 
@@ -349,19 +351,21 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--help")) {
             printf(
                 "usage: export CHECKPOINT_OR_RUN --to safetensors --out FILE\n"
+                "       export CHECKPOINT_OR_RUN --to state --out FILE\n"
                 "       export CHECKPOINT_OR_RUN --to hf --out DIR\n"
                 "  safetensors  the whole weights as one file of named F32 tensors\n"
+                "  state        the same with the optimizer's tensors, whatever layout wrote them\n"
                 "  hf           model.safetensors and config.json for Transformers (GPT-2 or LLaMA)\n");
             return 0;
         } else if (!strncmp(argv[i], "--", 2)) die_usage("unknown option %s (try --help)", argv[i]);
         else if (from) die_usage("more than one checkpoint: %s (try --help)", argv[i]);
         else from = argv[i];
     }
-    if (!from || !to || !out) die_usage("usage: export CHECKPOINT_OR_RUN --to safetensors|hf --out PATH");
-    bool hf = !strcmp(to, "hf");
-    if (!hf && strcmp(to, "safetensors")) die_usage("--to %s: unknown (safetensors or hf)", to);
+    if (!from || !to || !out) die_usage("usage: export CHECKPOINT_OR_RUN --to safetensors|state|hf --out PATH");
+    bool hf = !strcmp(to, "hf"), state = !strcmp(to, "state");
+    if (!hf && !state && strcmp(to, "safetensors")) die_usage("--to %s: unknown (safetensors, state or hf)", to);
     char error[1024];
-    Ckpt *c = ckpt_open(from, false, error, sizeof error);
+    Ckpt *c = ckpt_open(from, state, error, sizeof error);
     if (!c) die("%s", error);
     if (hf) export_hf(c, out);
     else export_safetensors(c, out);

@@ -143,7 +143,7 @@ typedef struct {
     } sample;
     struct {
         bool resume;
-        long keep;
+        long keep, keep_every;
     } ckpt;
     struct {
         double skip_z;

@@ -219,6 +219,8 @@ static const ConfigKey TABLE[] = {
 
     BOOL(ckpt, resume, "false", "continue from the run's newest complete checkpoint"),
     INT(ckpt, keep, "2", "[0, inf)", "", "", "newest checkpoints to keep; 0: all"),
+    INT(ckpt, keep_every, "0", "[0, inf)", "steps", "ckpt.keep>0",
+        "keep also each checkpoint whose step is a multiple of this; 0: none"),
 
     NUM(monitor, skip_z, "0", "[0, inf)", "standard deviations", "",
         "make no update from a batch whose loss or gradient norm is so far above its window's mean; 0: off"),

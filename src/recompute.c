@@ -371,6 +371,7 @@ void recompute_backward(Activations *acts, const UnitContext *ctx, X *dstream, s
         unit->kind->backward(ctx, unit, dstream, inp, saved, split ? kept : NULL, batch);
         if (split) keep_reads(acts, ctx->dev, u, late, row, batch->N, saved);
         unit_after(ctx, unit, PASS_BACKWARD);
+        unit_saw(ctx, unit, PASS_BACKWARD, dstream, saved, batch);
     }
 }
 
@@ -395,6 +396,5 @@ void recompute_backward_weight(Activations *acts, const UnitContext *ctx, size_t
         }
         unit->kind->backward_weight(ctx, unit, saved, kept, batch);
         unit_after(ctx, unit, PASS_BACKWARD);
-        unit_saw(ctx, unit, PASS_BACKWARD, dstream, saved, batch);
     }
 }

@@ -121,8 +121,12 @@ void run_sample(Run *run, long step);
 // After the first step: writes account.json, every rank's bytes by tag and the traffic of this one step, and prints
 // them beside the formulas of the guides.
 void run_account(Run *run);
+// ---- checkpoints (run_ckpt.c)
+
 // Saves a checkpoint; a failure is reported, and the run goes on. Returns whether it was committed.
 bool run_save(Run *run, long step);
+// Weights, optimizer and the rest of the newest checkpoint, whatever layout wrote it. False: there is none.
+bool run_load(Run *run, CkptState *state);
 
 // ---- ranks (run_ranks.c). With one rank none of these costs anything.
 
@@ -157,9 +161,6 @@ void run_dump_begin(Run *run, long step);
 void run_dump_grads(Run *run);
 // Behind it: the optimizer's state and the new weights. Writes the files.
 void run_dump_end(Run *run);
-
-// Weights, optimizer and the rest of the newest checkpoint, from rank 0 to all. False: there is none.
-bool run_load(Run *run, CkptState *state);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-// run_ranks: what a run with several ranks adds to a run: groups, the share of a batch, agreeing, checkpoints.
+// run_ranks: what a run with several ranks adds to a run: groups, the share of a batch, agreeing.
 //
 // Every rank runs the same loop on its part of each batch. What differs between ranks is here, so that the loop need
 // not know: rank 0 alone reads and writes files and talks; whatever decides what happens next is made the same on all
@@ -13,8 +13,7 @@
 // (comm.h): the same bits on every rank. In the mesh's they are where numerics.deterministic is set, and there the
 // losses of ranks continue the tree of their sequences, as gradients do: N ranks give the bits of one.
 //
-// Rejected: every rank reading the checkpoint (N times the reading, and a file that changes meanwhile); a stop by one
-// rank's own decision (the others would wait for it for ever).
+// Rejected: a stop by one rank's own decision (the others would wait for it for ever).
 #include "run.h"
 
 #include "check.h"
@@ -132,68 +131,4 @@ void run_fp8(Run *run)
         comm_wait(same[i], &request);
     }
     fp8->bad = run_any(run, fp8->bad);
-}
-
-// What a checkpoint holds beside its tensors, in one piece.
-typedef struct {
-    int loaded;
-    long step, adam_step;
-    uint64_t sample, tokens, seed;
-    double seconds, best_val;
-} Told;
-
-bool run_load(Run *run, CkptState *state)
-{
-    ZeroWhole whole = zero_whole(run->zero, &run->optim);
-    Told t = {0};
-    if (run->rank == 0) {
-        t.loaded = ckpt_load_newest(run->dir, &run->model->params, whole.weights, whole.state,
-                                    run->optim.kind->n_states, state);
-        t.step = state->step, t.adam_step = state->adam_step, t.seconds = state->seconds;
-        t.sample = state->sample, t.tokens = state->tokens, t.seed = state->seed, t.best_val = state->best_val;
-    }
-    run_tell(run, &t, sizeof t);
-    if (t.loaded) {
-        state->step = t.step, state->adam_step = t.adam_step, state->seconds = t.seconds;
-        state->sample = t.sample, state->tokens = t.tokens, state->seed = t.seed, state->best_val = t.best_val;
-        for (int i = 0; i < state->n_extra; i++)
-            run_tell(run, state->extra[i].value, state->extra[i].n * sizeof *state->extra[i].value);
-        zero_scatter_whole(run->zero, &run->optim, &whole);
-        run_share_weights(run);
-    }
-    zero_whole_free(&whole);
-    return t.loaded;
-}
-
-// Weights that are the same by construction, and a rank whose memory or processor errs.
-static void check_weights(Run *run)
-{
-    const Model *m = run->model;
-    if (alone(run) || m->shard.x_weights) return;
-    if (!ddp_agree(run->replicas, (const float *)m->x_weights, m->params.n_elems * m->dev->x_bytes / sizeof(float)))
-        die("%s: the ranks' weights are not the same (a bug, or a machine that errs: go on from the checkpoint before)",
-            run->dir);
-}
-
-bool run_save(Run *run, long step)
-{
-    const Config *cfg = &run->cfg;
-    char error[600];
-    CkptExtra extra[RUN_EXTRAS];
-    CkptState state = {.step = step, .adam_step = run->optim.step,
-                       .sample = (uint64_t)ramp_at(&run->ramp, step).before,
-                       .tokens = (uint64_t)run_tokens(run, step), .seed = (uint64_t)cfg->run.seed,
-                       .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
-                       .optim = run->optim.kind->name, .extra = extra, .n_extra = run_extras(run, extra)};
-    int keep = cfg->ckpt.keep ? (int)cfg->ckpt.keep : 1 << 30;
-    check_weights(run);
-    ZeroWhole whole = zero_whole(run->zero, &run->optim);
-    zero_gather_whole(run->zero, &run->optim, &whole);
-    bool saved = run->rank == 0 && ckpt_save(run->dir, &state, &run->model->params, whole.weights, whole.state,
-                                             run->optim.kind->n_states, keep, error, sizeof error);
-    zero_whole_free(&whole);
-    run_tell(run, &saved, sizeof saved);
-    if (saved) progress_event(run->progress, METRICS_SAVE, step, "%s/checkpoints/step_%08ld", run->dir, step);
-    else progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", step, error);
-    return saved;
 }

@@ -383,28 +383,68 @@ static char *build_header(const Failure *f, const SafeTensor *tensor, const Safe
     return padded;
 }
 
+// What is written, in file order, and where its data comes from.
+typedef struct {
+    const SafeTensor *tensor, **sorted;
+    int n;
+    SafeSource source;
+    void *self;
+    char (*hashes)[ST_HASH];
+} Contents;
+
+static bool write_tensor(const Failure *f, int fd, const Contents *c, const SafeTensor *t, XXH3_state_t *state)
+{
+    size_t size = tensor_bytes(t);
+    int i = (int)(t - c->tensor);
+    const void *data = c->source && size ? c->source(c->self, i) : t->data;
+    if (size && !data) return fail(f, "tensor %s: its data cannot be had", t->name);
+    if (c->hashes) safetensors_hash(c->hashes[i], data, size);
+    if (!size) return true;
+    XXH3_128bits_update(state, data, size);
+    return disk_write(fd, data, size) || fail(f, "cannot write: %s", strerror(errno));
+}
+
 // Length, header and data, hashed while they are written.
-static bool write_all(const Failure *f, int fd, const char *header, size_t n_header,
-                      const SafeTensor *const *sorted, int n, char *hash, size_t *n_bytes)
+static bool write_all(const Failure *f, int fd, const char *header, size_t n_header, const Contents *c, char *hash,
+                      size_t *n_bytes)
 {
     XXH3_state_t *state = XXH3_createState();
     if (!state) die("%s: no memory", f->path);
     XXH3_128bits_reset(state);
     XXH3_128bits_update(state, header, 8 + n_header);
-    bool ok = disk_write(fd, header, 8 + n_header);
+    bool ok = disk_write(fd, header, 8 + n_header) || fail(f, "cannot write: %s", strerror(errno));
     size_t total = 8 + n_header;
-    for (int i = 0; i < n && ok; i++) {
-        size_t size = tensor_bytes(sorted[i]);
-        if (!size) continue;
-        XXH3_128bits_update(state, sorted[i]->data, size);
-        ok = disk_write(fd, sorted[i]->data, size);
-        total += size;
+    for (int i = 0; i < c->n && ok; i++) {
+        ok = write_tensor(f, fd, c, c->sorted[i], state);
+        total += tensor_bytes(c->sorted[i]);
     }
-    if (!ok) fail(f, "cannot write: %s", strerror(errno));
-    else if (fsync(fd) < 0) ok = fail(f, "cannot fsync: %s", strerror(errno));
+    if (ok && fsync(fd) < 0) ok = fail(f, "cannot fsync: %s", strerror(errno));
     if (hash) hash_hex(hash, XXH3_128bits_digest(state));
     if (n_bytes) *n_bytes = total;
     XXH3_freeState(state);
+    return ok;
+}
+
+static bool write_file(const Failure *f, Contents c, const SafeMeta *meta, int n_meta, char *hash, size_t *n_bytes)
+{
+    const SafeTensor **sorted = calloc((size_t)c.n + 1, sizeof *sorted);
+    if (!sorted) die("%s: no memory", f->path);
+    for (int i = 0; i < c.n; i++) sorted[i] = &c.tensor[i];
+    if (c.n) qsort(sorted, (size_t)c.n, sizeof *sorted, by_dtype_and_name);
+    size_t n_header = 0;
+    char *header = build_header(f, c.tensor, sorted, c.n, meta, n_meta, &n_header);
+    bool ok = header;
+    c.sorted = sorted;
+    if (ok) {
+        int fd = open(f->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        if (fd < 0) ok = fail(f, "cannot create: %s", strerror(errno));
+        else {
+            ok = write_all(f, fd, header, n_header, &c, hash, n_bytes);
+            if (close(fd) < 0 && ok) ok = fail(f, "cannot close: %s", strerror(errno));
+        }
+    }
+    free(header);
+    free(sorted);
     return ok;
 }
 
@@ -412,22 +452,13 @@ bool safetensors_write(const char *path, const SafeTensor *tensor, int n, const 
                        int n_meta, char hash[ST_HASH], size_t *n_bytes, char *error, size_t n_error)
 {
     Failure f = {path, error, n_error};
-    const SafeTensor **sorted = calloc((size_t)n + 1, sizeof *sorted);
-    if (!sorted) die("%s: no memory", path);
-    for (int i = 0; i < n; i++) sorted[i] = &tensor[i];
-    if (n) qsort(sorted, (size_t)n, sizeof *sorted, by_dtype_and_name);
-    size_t n_header = 0;
-    char *header = build_header(&f, tensor, sorted, n, meta, n_meta, &n_header);
-    bool ok = header;
-    if (ok) {
-        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        if (fd < 0) ok = fail(&f, "cannot create: %s", strerror(errno));
-        else {
-            ok = write_all(&f, fd, header, n_header, sorted, n, hash, n_bytes);
-            if (close(fd) < 0 && ok) ok = fail(&f, "cannot close: %s", strerror(errno));
-        }
-    }
-    free(header);
-    free(sorted);
-    return ok;
+    return write_file(&f, (Contents){.tensor = tensor, .n = n}, meta, n_meta, hash, n_bytes);
+}
+
+bool safetensors_write_from(const char *path, const SafeTensor *tensor, int n, SafeSource source, void *self,
+                            char (*hashes)[ST_HASH], char hash[ST_HASH], size_t *n_bytes, char *error, size_t n_error)
+{
+    Failure f = {path, error, n_error};
+    Contents c = {.tensor = tensor, .n = n, .source = source, .self = self, .hashes = hashes};
+    return write_file(&f, c, NULL, 0, hash, n_bytes);
 }

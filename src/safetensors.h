@@ -76,6 +76,13 @@ void safetensors_order(const SafeTensors *st, int *order);
 bool safetensors_write(const char *path, const SafeTensor *tensor, int n, const SafeMeta *meta,
                        int n_meta, char hash[ST_HASH], size_t *n_bytes, char *error, size_t n_error);
 
+// Where the data of tensor i of those given stands until the next call. NULL: it cannot be had.
+typedef const void *(*SafeSource)(void *self, int i);
+// The same, with the data asked for one tensor at a time, in file order, so that it need never be together in memory.
+// source NULL: each tensor's `data`. hashes, when not NULL, receives the XXH3-128 of each tensor's data.
+bool safetensors_write_from(const char *path, const SafeTensor *tensor, int n, SafeSource source, void *self,
+                            char (*hashes)[ST_HASH], char hash[ST_HASH], size_t *n_bytes, char *error, size_t n_error);
+
 // XXH3-128 in hex, most significant digit first (what `xxhsum -H2` prints).
 void safetensors_hash(char hash[ST_HASH], const void *data, size_t n_bytes);
 const char *safetensors_dtype_name(SafeDtype dtype); // "F32"

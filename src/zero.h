@@ -92,7 +92,15 @@ void zero_reduce(Zero *zero);
 // After the optimizer's update (or optim_drop): gradients are zero, and every rank sees the new weights.
 void zero_end(Zero *zero);
 
-// What a checkpoint holds, whole, in table order: on rank 0; on others all NULL. Where one rank has it all in memory
+// What this rank has to do with a checkpoint (ckpt.h): the pieces that it writes, or (writes = false) those it needs.
+// replica of replicas: which of the ranks with the same part of the model it is. They live as long as zero and
+// optim, and their moves are for the thread that trains.
+CkptPart zero_part(Zero *zero, Optim *optim, bool writes, int replica, int replicas);
+void zero_part_free(CkptPart *part);
+// After the weights that this rank owns were written: what the units read is renewed, on all ranks. Collective.
+void zero_renew(Zero *zero, const Optim *optim);
+
+// Weights and state, whole, in table order: on rank 0; on others all NULL. Where one rank has it all in memory
 // (one rank, or stage 0, and no store) these are the model's and the optimizer's own arrays and no copies.
 typedef struct {
     float *weights; // fp32
@@ -100,8 +108,7 @@ typedef struct {
     bool own; // to be freed
 } ZeroWhole;
 
-// Room for it (from malloc, not the memory door: it lives while a checkpoint is read or written). The calls are
-// collective.
+// Room for it (from malloc, not the memory door: it lives while a dump is written). The calls are collective.
 ZeroWhole zero_whole(Zero *zero, const Optim *optim);
 void zero_whole_free(ZeroWhole *whole);
 void zero_gather_whole(Zero *zero, const Optim *optim, ZeroWhole *whole);

@@ -1,14 +1,12 @@
-// zero_whole: first weights of a sharded run, and its way into a checkpoint and out of one.
+// zero_whole: first weights of a sharded run, and all of it on one rank, for dumps and tests.
 //
-// A checkpoint is whole and in table order, whatever the layout that wrote it: so any layout can go on from any. Rank 0
-// collects the pieces, one unit and one array at a time, by send and receive, and deals them out again in the same
-// order. Nothing is cut by element number outside this file and zero_cut.c.
+// Rank 0 collects the pieces, one unit and one array at a time, by send and receive, and deals them out again in
+// the same order. (A checkpoint does without: zero_part.c.)
 //
 // The invariant: piece (rank, unit, array) is the same range of the whole array in both directions, and the pieces of
 // all ranks cover the array.
 //
-// The price is that rank 0 holds all of weights and state for a moment, in ordinary memory. Where that is too much,
-// each rank has to write its own file; the pieces would be these.
+// The price is that rank 0 holds all of weights and state for a moment, in ordinary memory.
 #include "zero.h"
 
 #include "check.h"
@@ -85,7 +83,7 @@ static void move(const Zero *z, const Optim *optim, int unit, int s, void *buf, 
 static void *room(size_t n_bytes)
 {
     void *buf = malloc(n_bytes ? n_bytes : 1);
-    if (!buf) die("zero: no memory for %zu bytes of a whole checkpoint on one rank", n_bytes);
+    if (!buf) die("zero: no memory for %zu bytes of the whole model on one rank", n_bytes);
     return buf;
 }
 
@@ -167,7 +165,7 @@ void zero_gather_whole(Zero *z, const Optim *optim, ZeroWhole *whole)
 }
 
 // What this rank's units read, from its weights.
-static void renew(Zero *z, const Optim *optim)
+void zero_renew(Zero *z, const Optim *optim)
 {
     Model *m = z->model;
     if (m->dev->x_type != X_FP32) {
@@ -202,7 +200,7 @@ void zero_scatter_whole(Zero *z, Optim *optim, const ZeroWhole *whole)
             if (rank || !in_memory(z, optim)) move(z, optim, u, s, from, own.n_bytes, false);
         }
     free(buf);
-    renew(z, optim);
+    zero_renew(z, optim);
 }
 
 void zero_init_weights(Zero *z, Optim *optim, uint64_t seed)
@@ -220,7 +218,7 @@ void zero_init_weights(Zero *z, Optim *optim, uint64_t seed)
         move(z, optim, u, optim->kind->n_states, buf, (range->end - range->begin) * sizeof *buf, false);
     }
     free(buf);
-    renew(z, optim);
+    zero_renew(z, optim);
 }
 
 void zero_gather_grads(Zero *z, float *grads)

@@ -1,5 +1,5 @@
-// Checkpoints: what is saved comes back bit for bit, damage is always seen and passed over, and a checkpoint of another
-// model is refused by name.
+// Checkpoints: what is saved comes back bit for bit, damage is always seen and passed over, and a checkpoint of
+// another model is refused by name.
 #include "ckpt_case.h"
 
 // Not done here: there is no power to lose, and the real one is slow. test_ckpt_faults.c looks at its place.
@@ -216,14 +216,29 @@ static void test_forged_manifests(void **state)
 {
     Case *c = *state;
     static const char *const forgeries[][3] = {
-        {"\"version\": 1", "\"version\": 2", "format version 2; this program reads version 1"},
+        {"\"version\": 2", "\"version\": 3", "format version 3; this program reads versions 1 to 2"},
+        {"\"version\": 2", "\"version\": 0", "format version 0"},
         {"pretrain.c checkpoint", "checkpoint", "not the manifest of a checkpoint"},
         {"\"name\":\"model.safetensors\"", "\"name\":\"../model.safetensors\"", "plain name"},
+        {"\"name\":\"model.safetensors\"", "\"name\":\"/etc/passwd\"", "plain name"},
         {"\"name\":\"model.safetensors\"", "\"name\":7", "no name or kind"},
-        {"\"shape\":[2,3]", "\"shape\":[2,6]", "a slice of a tensor"},
-        {"\"extent\":[2,3]", "\"extent\":[3,2]", "shape is not the manifest's extent"},
+        {"\"shape\":[2,3]", "\"shape\":[2,6]", "type or shape is not the manifest's"},
+        {"\"shape\":[2,3]", "\"shape\":[3,2]", "type or shape is not the manifest's"},
+        {"\"shape\":[2,3]", "\"shape\":[2,-3]", "dimension 1 is not a size"},
+        {"\"shape\":[2,3]", "\"shape\":[4294967296,4294967296]", "the shape overflows"},
+        {"\"shape\":[2,3]", "\"shape\":[1,2,3]", "at most 2 dimensions"},
+        {"\"dtype\":\"F32\"", "\"dtype\":\"I32\"", "type or shape is not the manifest's"},
+        {"\"dtype\":\"F32\"", "\"dtype\":\"F31\"", "no known dtype"},
+        {"{\"file\":\"model", "{\"cut\":2,\"file\":\"model", "no slice of its shape"},
+        {"{\"file\":\"model", "{\"cut\":0,\"first\":0,\"extent\":3,\"file\":\"model", "no slice of its shape"},
+        {"{\"file\":\"model", "{\"range\":[0,7],\"file\":\"model", "no slice of its shape"},
+        {"{\"file\":\"model", "{\"range\":[0,5],\"file\":\"model", "its slices do not hold each element once"},
+        {"{\"file\":\"model", "{\"cut\":1,\"first\":1,\"extent\":2,\"file\":\"model", "not hold each element once"},
+        {"\"slices\":[{\"file\":\"model", "\"slices\":[],\"x\":[{\"file\":\"model", "not hold each element once"},
         {"\"file\":\"model.safetensors\"", "\"file\":\"other\"", "file other is not listed"},
+        {"\"file\":\"model.safetensors\"", "\"file\":\"optim.safetensors\"", "weights come first"},
         {"\"name\":\"head.weight\"", "\"name\":\"tail.weight\"", "tensor tail.weight is missing"},
+        {"\"name\":\"head.weight\"", "\"name\":\"embed.tokens.weight\"", "tensor embed.tokens.weight stands twice"},
         {"\"step\":1", "\"stop\":1", "state is incomplete"},
         {"\"step\":1", "\"step\":\"1\"", "state is incomplete"},
         {"]}\n", "]", "not valid JSON"},
@@ -238,10 +253,10 @@ static void test_forged_manifests(void **state)
     // A newer version is sound: older checkpoints are no substitute.
     char text[2048];
     assert_true(save(c, 0, 9) && save(c, 1, 9));
-    forge(c, "\"version\": 1", "\"version\": 2");
+    forge(c, "\"version\": 2", "\"version\": 3");
     assert_int_equal(load_in_child(c, text), 1);
     assert_non_null(strstr(text, "error: "));
-    assert_non_null(strstr(text, "format version 2"));
+    assert_non_null(strstr(text, "format version 3"));
 }
 
 // Saves step 1 with the case's own model, then loads with another one; the message is in `text`.

@@ -271,7 +271,7 @@ static void test_refusals(void **state)
     expect_status("qk --to hf --out x", 1);
     expect("neither GPT2LMHeadModel nor LlamaForCausalLM");
     expect_status("plain --to gguf --out x", 2);
-    expect("--to gguf: unknown (safetensors or hf)");
+    expect("--to gguf: unknown (safetensors, state or hf)");
     expect_status("plain --to safetensors", 2);
     expect_status("plain --to safetensors --out", 2);
     expect_status("plain plain --to safetensors --out x", 2);

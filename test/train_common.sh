@@ -77,13 +77,9 @@ checkpoint() { # NAME STEP: its directory
     printf '%s/%s/checkpoints/step_%08d' "$runs" "$1" "$2"
 }
 
-same_state() { # NAME NAME STEP: the two runs' checkpoints hold the same bytes
-    local a b
-    a=$(checkpoint "$1" "$3") b=$(checkpoint "$2" "$3")
-    cmp "$a/model.safetensors" "$b/model.safetensors"
-    cmp "$a/optim.safetensors" "$b/optim.safetensors"
-    "$BUILD/export" "$a" --to safetensors --out "$work/$1.export"
-    "$BUILD/export" "$b" --to safetensors --out "$work/$2.export"
+same_state() { # NAME NAME STEP: the two runs' checkpoints hold the same bytes, whatever layout wrote them
+    "$BUILD/export" "$(checkpoint "$1" "$3")" --to state --out "$work/$1.export"
+    "$BUILD/export" "$(checkpoint "$2" "$3")" --to state --out "$work/$2.export"
     cmp "$work/$1.export" "$work/$2.export"
 }
 
