@@ -74,7 +74,7 @@ static Share share_of(const Zero *z, const Optim *optim, bool writes, int replic
     if (!s.begin || !s.end) die("zero: no memory for the shares of %zu units", n);
     for (size_t u = 0; u < n; u++) s.begin[u] = z->range[u].begin, s.end[u] = z->range[u].end;
     if (!writes || replicas == 1 || z->cut.size > 1) return s;
-    ZeroCut cut = zero_cut(table(z), optim->kind, false, false, 1, replica, replicas);
+    ZeroCut cut = zero_cut(table(z), optim->kind, false, 1, replica, replicas);
     for (size_t u = 0; u < n; u++) {
         s.begin[u] = cut.begin[u];
         s.end[u] = cut.begin[u] + cut.count[u * (size_t)replicas + (size_t)replica];
