@@ -63,7 +63,7 @@ typedef struct {
         double minutes;
         long stop_at, log_every, eval_every, save_every, sample_every, threads;
         bool account;
-        long norms_every, noise_every, dump;
+        long norms_every, noise_every, dump, trace;
     } run;
     struct {
         char train[CONFIG_TEXT], val[CONFIG_TEXT], tokenizer[CONFIG_TEXT], floor[CONFIG_TEXT];

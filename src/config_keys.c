@@ -49,6 +49,8 @@ static const ConfigKey TABLE[] = {
         "steps from one measurement of the gradient noise scale to the next; 0: none"),
     INT(run, dump, "0", "[0, inf)", "steps", "",
         "write the weights, losses and gradients of this update (from 1) to dump/, for build/diff; 0: do not"),
+    INT(run, trace, "0", "[0, inf)", "steps", "parallel.pp>1",
+        "write what every stage does in this update (from 1) to trace.json, for ui.perfetto.dev; 0: do not"),
 
     TEXT(data, train, "", "token shards to train on; a path or a pattern such as data/train_*.bin"),
     TEXT(data, val, "", "token shards to evaluate on; a path or a pattern"),
@@ -139,7 +141,7 @@ static const ConfigKey TABLE[] = {
         "storage of weights and activations; master weights, gradients and optimizer stay fp32. fp8: bf16, with the "
         "blocks' matmuls in 8 bits"),
     BOOL(numerics, deterministic, "false",
-        "one order for every sum: the same bits for any threads and any cut into micro-batches"),
+        "one order for every sum: the same bits for any threads, any cut into micro-batches, any layout of ranks (fp32)"),
     INT(numerics, loss_scale, "65536", "[1, 16777216]", "", "numerics.dtype=fp16",
         "first scale of the loss, a power of two"),
     INT(numerics, loss_growth, "2000", "[0, inf)", "steps", "numerics.dtype=fp16",

@@ -258,9 +258,11 @@ static void resume_or_start(Run *run)
     snprintf(path, sizeof path, "%s/config.toml", run->dir);
     if (cfg->run.steps == 0 && cfg->run.minutes > 0) find_steps(run, newest >= 0, path);
     if (cfg->run.steps == 0) die("run.steps is 0 (try --run.steps=1000, or --run.minutes=5)");
-    if (cfg->run.dump > cfg->run.steps)
-        die("run.dump = %ld: the run has %ld updates (try --run.dump=%ld)", cfg->run.dump, cfg->run.steps,
-            cfg->run.steps);
+    const long one[] = {cfg->run.dump, cfg->run.trace};
+    for (int i = 0; i < 2; i++)
+        if (one[i] > cfg->run.steps)
+            die("run.%s = %ld: the run has %ld updates (try --run.%s=%ld)", i ? "trace" : "dump", one[i], cfg->run.steps,
+                i ? "trace" : "dump", cfg->run.steps);
     if (run->rank == 0) run->config_text = config_text(run);
     run_schedule(run);
     schedule_check(&run->schedule);
@@ -278,6 +280,17 @@ static void resume_or_start(Run *run)
     extras_loaded(run);
 }
 
+// Of the whole model, of which this rank may have a part.
+static int64_t parameters(const ModelShape *shape)
+{
+    Params params;
+    Unit *unit;
+    model_describe(shape, &params, &unit);
+    int64_t n = (int64_t)params.n_elems;
+    params_free(&params);
+    free(unit);
+    return n;
+}
 
 static void begin_progress(Run *run)
 {
@@ -287,7 +300,7 @@ static void begin_progress(Run *run)
              cfg->model.position == CONFIG_POSITION_ROPE ? "LLaMA family" : "GPT family", cfg->model.layers,
              cfg->model.channels, cfg->model.heads, cfg->model.vocab, cfg->model.context);
     ProgressPlan plan = {.dir = run->dir, .name = cfg->run.name, .model = text,
-                         .params = (int64_t)run->model->params.n_elems, .batch_tokens = cfg->batch.tokens,
+                         .params = parameters(&run->model->shape), .batch_tokens = cfg->batch.tokens,
                          .steps = cfg->run.steps, .first_step = run->first_step, .log_every = cfg->run.log_every,
                          .floor_loss = run->floor_loss, .floor_bpb = run->floor_bpb,
                          .floor_is_bound = run->floor_is_bound};
@@ -326,6 +339,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
         die("run.noise_every: not with numerics.deterministic, which adds gradients in another order");
     build_model(run);
     resume_or_start(run);
+    run->trace_update = cfg->run.trace;
     run->dump_update = cfg->run.dump; // not earlier: the updates of derive_steps are not the run's
     if (run->rank) return;
     if (cfg->run.norms_every) norms_open(&run->norms, run->dir);

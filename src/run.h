@@ -69,6 +69,7 @@ typedef struct {
     double peak;                   // flops per second that this machine's matmul reaches on these shapes
     long first_step, last_step;    // this process runs updates [first_step, last_step)
     long dump_update;              // the one that is dumped, counting from 1; 0: none
+    long trace_update;             // the one whose pipeline is traced
     Dump *dump;                    // while that update is made
     char dump_layout[64];          // as dump has it, for people
     double seconds;                // training time so far, resumed runs included

@@ -24,6 +24,7 @@
 #include "check.h"
 #include "clock.h"
 #include "packing.h"
+#include "pipeline_draw.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -63,6 +64,19 @@ typedef struct {
     size_t valid;   // these tokens; 0: not measured
 } FirstMicro;
 
+// trace.json: what the stages of rank 0's copy of the model have just done. (Their clocks are those of their machines.)
+static void write_trace(Run *run)
+{
+    char path[700];
+    PipelineTimeline line = pipeline_timeline(run->pipeline);
+    snprintf(path, sizeof path, "%s/trace.json", run->dir);
+    if (run->rank == 0) pipeline_draw_trace(&line, 1e6, path);
+    progress_note(run->progress, "trace    %s: update %ld, %.1f%% of the stages' time idle (ui.perfetto.dev opens it)", path,
+                  run->trace_update, 100 * pipeline_time_bubble(&line));
+    pipeline_time_free(&line);
+    run->pipeline->recording = false;
+}
+
 // All micro-batches through the stages of a pipeline. Returns the sum of the losses of those with the head on this rank.
 static double run_stages(Run *run, long step, RampStep share, float scale)
 {
@@ -75,8 +89,12 @@ static double run_stages(Run *run, long step, RampStep share, float scale)
             .first = run->first ? run->first + at : NULL, .B = B, .T = T, .dropout = (float)cfg->model.dropout,
             .seed = (uint64_t)cfg->run.seed, .step = (uint32_t)step, .sample = (uint64_t)share.before + (size_t)k * B};
     }
+    bool traced = step + 1 == run->trace_update;
+    if (traced) pipeline_record(run->pipeline, NULL);
     zero_micro(run->zero, true);
-    return pipeline_step(run->pipeline, run->micro, scale);
+    double loss = pipeline_step(run->pipeline, run->micro, scale);
+    if (traced) write_trace(run);
+    return loss;
 }
 
 // Forward and backward of this rank's micro-batches; the sum of the token losses of all ranks, and of the gradients.
