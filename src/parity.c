@@ -80,6 +80,8 @@ const char *parity_refused(const ParityLayout *l)
     int stages = value_of(l, PARITY_PP)->stages;
     const char *zero = value_of(l, PARITY_ZERO)->name;
     int micro = 16 / value_of(l, PARITY_DP)->ranks / (l->value[PARITY_MICRO] ? 1 : 2);
+    ParityLayout one = parity_reference(l);
+    if (!memcmp(&one, l, sizeof one)) return "that is what others are compared with";
     if (parity_ranks(l) > PARITY_RANKS) return "more than 8 ranks";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
     if (stages > 1 && *zero && strcmp(zero, "zero1")) return "a pipeline takes ZeRO 0 and 1";

@@ -1,0 +1,143 @@
+#!/bin/bash
+# test/test_layouts.sh: build/train with a model in parts (tp, sp, cp, pp) on real ranks: it resumes on any other layout,
+# holds what build/plan says, sends what the formulas say, and refuses what cannot be cut. (test_parity.sh: that gradients
+# are one rank's.)
+# shellcheck source=test/train_common.sh
+. "$(dirname "$0")/train_common.sh"
+# shellcheck source=test/ranks_common.sh
+. "$(dirname "$0")/ranks_common.sh"
+plan=$BUILD/plan
+
+# Everything that the parts could do differently, in one run that moves over four layouts; against one process that never
+# stops.
+moves() {
+    local options=(--numerics.deterministic=true --model.dropout=0.1 --data.document_mask=true --optim.clip=0.1
+        --run.steps=8 --run.eval_every=2 --eval.tokens=1300 --sample.count=1 --sample.tokens=12 --batch.micro=2
+        --model.layers=4)
+    train gpt straight "${options[@]}" --run.stop_at=8
+    ranks 8 gpt moved "${options[@]}" --run.stop_at=2 --parallel.tp=2 --parallel.sp=true --parallel.pp=2 --parallel.zero=1
+    ranks 4 gpt moved "${options[@]}" --run.stop_at=4 --ckpt.resume=true --parallel.cp=2 --parallel.zero=3
+    ranks 2 gpt moved "${options[@]}" --run.stop_at=6 --ckpt.resume=true --parallel.pp=2 --parallel.schedule=zb-v
+    train gpt moved "${options[@]}" --run.stop_at=8 --ckpt.resume=true
+    [ ! -s "$work/moved.err" ]
+    same_state moved straight 8
+    history moved | grep '"train"' | cmp - <(history straight | grep '"train"')
+}
+
+# held N NAME [OPTION...]: bytes by tag and rank after an update, as planned
+held() {
+    local n=$1 name=$2
+    shift 2
+    ranks "$n" llama "$name" --run.stop_at=1 --run.account=true --eval.tokens=64 --sample.count=0 "$@"
+    [ ! -s "$work/$name.err" ]
+    "$plan" memory "$work/llama.toml" "$@" --ranks "$n" --json | memory_lines >"$work/planned"
+    [ "$(wc -l <"$work/planned")" = $((9 * n)) ]
+    memory_lines <"$runs/$name/account.json" | cmp - "$work/planned"
+}
+
+sent() { # NAME RANK GROUP [KIND]: bytes
+    awk -v rank="$2" -v group="$3" -v kind="${4:-}" -F '[":, ]+' '
+        /"traffic"/ { on = 1 }
+        /[{]$/ { match($0, /^ */); if (RLENGTH == 4) in_rank = $2; if (RLENGTH == 6) in_group = $2; if (RLENGTH == 8) in_kind = $2 }
+        on && in_rank == rank && in_group == group && (kind == "" || in_kind == kind) && $2 == "sent" { n += $3 }
+        END { printf "%.0f\n", n }' "$runs/$1/account.json"
+}
+
+# A layer of a micro-batch adds (N, C) floats over tp four times; ring: 2 (tp - 1) / tp of them are sent. With sequence
+# parallelism the same bytes go as gathers and scatters.
+tp_bytes() {
+    local options=(--run.stop_at=1 --run.account=true --eval.tokens=64 --sample.count=0 --batch.micro=4 --parallel.tp=2)
+    ranks 2 gpt tp "${options[@]}"
+    ranks 2 gpt sp "${options[@]}" --parallel.sp=true
+    # 4 micro-batches of 4 x 32 tokens, 2 layers and the ends: embedding 1 + 0, head 0 + 1, and 3 numbers a token for the loss
+    local rows=$((4 * 32)) stream
+    stream=$((rows * 64 * 4))
+    [ "$(sent tp 0 tp)" = $((4 * (2 * 4 + 2) * stream + 4 * 3 * rows * 4)) ]
+    # the same, and the gradients of 5 norms (weight and bias) a micro-batch, which ranks have of their own rows
+    [ "$(sent sp 0 tp)" = $((4 * (2 * 4 + 2) * stream + 4 * 3 * rows * 4 + 4 * 5 * 2 * 64 * 4)) ]
+}
+
+# A stage sends each micro-batch's stream up, its gradient down.
+pp_bytes() {
+    ranks 2 gpt pp --run.stop_at=1 --run.account=true --eval.tokens=64 --sample.count=0 --batch.micro=4 --parallel.pp=2
+    [ "$(sent pp 0 pp send)" = $((4 * 4 * 32 * 64 * 4)) ]
+    [ "$(sent pp 1 pp send)" = $((4 * 4 * 32 * 64 * 4)) ]
+}
+
+# A ring of 2 sends K and V once forward; back, K and V and the gradients of both.
+cp_bytes() {
+    ranks 2 gpt cp --run.stop_at=1 --run.account=true --eval.tokens=64 --sample.count=0 --batch.micro=4 --parallel.cp=2
+    [ "$(sent cp 0 cp)" = $((4 * 2 * (2 + 4) * 4 * 16 * 64 * 4)) ]
+}
+
+traced() {
+    ranks 2 gpt traced --run.stop_at=2 --sample.count=0 --eval.tokens=64 --batch.micro=4 --parallel.pp=2 --run.trace=2
+    [ "$(grep -c '"ph":"X"' "$runs/traced/trace.json")" = 16 ] # 4 F and 4 B on 2 stages
+    grep -q "stages' time idle" "$work/traced.out"
+}
+
+refused() { # WORDS N FAMILY [OPTION...]: rank 0 says why in one line, before anything is trained; exit status 1
+    local words=$1 n=$2 family=$3 status=0
+    shift 3
+    ranks "$n" "$family" refused "$@" || status=$?
+    cat "$work/refused.err"
+    [ "$status" = 1 ]
+    grep -E '^(rank [0-9]+: )?error: ' "$work/refused.err" | sed 's/^rank [0-9]*: //' | sort -u >"$work/said"
+    [ "$(wc -l <"$work/said")" = 1 ]
+    grep -qE "$words" "$work/said"
+    [ ! -e "$runs/refused/checkpoints" ]
+}
+
+mistakes() {
+    refused 'parallel\.tp = 3 does not divide model\.heads = 4' 3 gpt --parallel.tp=3
+    refused 'pp 3 .*the job has 4' 4 gpt --parallel.pp=3
+    refused '4 pieces.* 2 layers|2 layers.* 4 pieces' 4 gpt --parallel.pp=4 --batch.micro=2
+    refused 'interleaved.*micro-batches|micro-batches.*interleaved' 2 gpt --parallel.pp=2 --parallel.schedule=interleaved \
+        --batch.micro=16
+    refused 'parallel\.sp: rows of 33 tokens' 2 gpt --parallel.tp=2 --parallel.sp=true --model.context=33 --batch.tokens=528
+    refused 'does not divide model\.context = 36' 4 gpt --parallel.cp=4 --model.context=36 --batch.tokens=576
+    refused 'parallel\.zero = 2 with parallel\.pp = 2' 4 gpt --parallel.pp=2 --parallel.zero=2
+    refused 'optim\.name: .*whole matrices' 2 gpt --parallel.tp=2 --optim.name=muon
+    refused 'optim\.agc' 2 gpt --parallel.tp=2 --optim.agc=0.01
+    refused 'run\.norms_every' 2 gpt --parallel.pp=2 --run.norms_every=1
+    refused 'batch\.ramp_from' 2 gpt --parallel.pp=2 --batch.ramp_from=256 --batch.ramp_tokens=1024 --batch.micro=2
+    refused 'parallel\.layers = 2,1' 2 gpt --parallel.pp=2 --parallel.layers=2,1 --batch.micro=2
+    refused 'parallel\.table' 2 gpt --parallel.pp=2 --parallel.schedule=user --batch.micro=2
+    refused 'neighbouring|contiguous' 2 gpt --parallel.cp=2 --parallel.cp_assign=contiguous --numerics.deterministic=true
+    refused 'parallel\.sp has no effect' 2 gpt --parallel.sp=true
+}
+
+# Layers as one says; a schedule that one has written.
+by_hand() {
+    "$BUILD/pipeline" 1f1b --stages 2 --micro 4 --csv "$work/mine.csv" >/dev/null
+    ranks 2 gpt hand --run.stop_at=2 --sample.count=0 --eval.tokens=64 --batch.micro=4 --model.layers=3 --parallel.pp=2 \
+        --parallel.layers=1,2 --parallel.schedule=user --parallel.table="$work/mine.csv" --numerics.deterministic=true
+    train gpt nohand --run.stop_at=2 --sample.count=0 --eval.tokens=64 --model.layers=3 --numerics.deterministic=true
+    same_state hand nohand 2
+}
+
+prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
+uneven_corpus
+passes 'a run moves over layouts' moves
+n=0
+while read -r ranks options; do
+    n=$((n + 1))
+    # shellcheck disable=SC2086
+    passes "planned is held: $ranks ranks $options" held "$ranks" "held$n" $options
+done <<'END'
+2 --parallel.tp=2 --batch.micro=4
+4 --parallel.tp=4 --parallel.sp=true --batch.micro=4
+4 --parallel.tp=2 --parallel.zero=3 --numerics.dtype=bf16 --batch.micro=4
+4 --parallel.cp=2 --parallel.zero=2 --batch.micro=4 --data.document_mask=true
+2 --parallel.cp=2 --parallel.cp_way=gather --batch.micro=4 --numerics.deterministic=true
+2 --parallel.pp=2 --batch.micro=4 --memory.recompute=full
+4 --parallel.pp=2 --parallel.zero=1 --batch.micro=2 --parallel.schedule=zb-h1
+8 --parallel.tp=2 --parallel.pp=2 --parallel.cp=2 --batch.micro=2 --numerics.deterministic=true --model.tie=true
+END
+passes 'bytes over tp and with sp' tp_bytes
+passes 'bytes between stages' pp_bytes
+passes 'bytes of the ring' cp_bytes
+passes 'a trace' traced
+passes 'layers and schedule by hand' by_hand
+passes 'mistakes' mistakes
+exit $failed
