@@ -1,4 +1,4 @@
-// model: the memory of a model, of a rank's part of every layer, and of a pipeline's stage: weights, gradients, streams.
+// model: the memory of a model, of a rank's part of every layer, of a pipeline's stage: weights, gradients, streams.
 //
 // The invariant: this file knows no tensor by number. model_describe (model_table.c) writes every row of the table
 // once, together with the role it plays in its unit, and everything else follows from the table. What runs is in

@@ -250,7 +250,8 @@ static void head_logits(Model *m, UnitContext *ctx, size_t first, size_t n, floa
     unit_before(ctx, head, PASS_FORWARD);
     for (size_t i = 0; i < n; i += chunk) {
         size_t rows = n - i < chunk ? n - i : chunk;
-        const X *norm = (const X *)((char *)last->slot[0].saved[last->n_units - 1][0] + (first + i) * C * m->dev->x_bytes);
+        const char *saved = last->slot[0].saved[last->n_units - 1][0];
+        const X *norm = (const X *)(saved + (first + i) * C * m->dev->x_bytes);
         m->dev->matmul_forward(m->dev, out, norm, unit_weight(ctx, head, W_HEAD), NULL, rows, C, V, head->row[W_HEAD]);
         for (size_t r = 0; r < rows; r++) {
             float *row = logits + (i + r) * whole;

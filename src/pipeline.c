@@ -11,27 +11,21 @@
 //     have come before the output was taken.
 //   - a gradient finds its receive posted: the reader posts it when its own F ends, which the writer's F follows. It
 //     goes into a buffer of the reader's slot, backward works in place there, and the result is sent from there.
-//   - guests' gradients, below, have as many buffers as micro-batches can be in flight where they go.
+//   - gradients of a tied head have as many buffers as micro-batches can be in flight where they go (pipeline_guest.h).
 //
 // Receives of inputs are posted as soon as a slot is free, before the action that needs them.
 //
-// A tied head on another stage than the embedding is a guest there: the stage keeps a copy of the weights, made anew
-// after every update, and an array for the gradient. That is sent to the embedding's stage and added to the
-// embedding's own: once a step; on a deterministic device for every sequence, into the empty gradient, before the
-// embedding adds its own: which is the order in which one rank adds, head first.
-//
-// Deterministic: a chunk adds the gradients of its sequences in the tree of model_run.c, in rising order, whatever other
-// chunks do meanwhile. So any table whose chunks keep that order gives the bits of one rank.
+// Deterministic: a chunk adds the gradients of its sequences in the tree of model_run.c, in rising order, whatever
+// other chunks do meanwhile. So any table whose chunks keep that order gives the bits of one rank.
 //
 // Rejected: a function for each schedule (none could be proved before it hangs); MPI_Sendrecv pairs, as in Megatron-LM
-// (interleaved and zb-v stand still); a progress thread; sending a stage's tied gradient with an all-reduce over both
-// ends (each element would be owned twice, and norm, optimizer and checkpoint would have to know).
+// (interleaved and zb-v stand still); a progress thread.
 #include "pipeline.h"
 
 #include "check.h"
 #include "clock.h"
 #include "ddp.h"
-#include "pipeline_check.h"
+#include "pipeline_guest.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -44,11 +38,6 @@ static void *allocate(size_t n, size_t size)
 }
 
 // ---- what stands where
-
-static size_t vocab_elems(const Pipeline *p)
-{
-    return p->model->local.vocab * p->model->local.channels;
-}
 
 static void create_flow(Pipeline *p, int chunk)
 {
@@ -73,38 +62,13 @@ static void create_flow(Pipeline *p, int chunk)
     for (int i = 0; i < f->n_late; i++) f->late[i] = -1;
 }
 
-// Where the ends of a tied model are; buffers for what travels between them.
-static void create_guest(Pipeline *p)
-{
-    Model *m = p->model;
-    const PipelineTable *t = p->table;
-    PipelinePlace home = pipeline_table_place(t, 0), head = pipeline_table_place(t, t->p * t->v - 1);
-    bool each = m->dev->deterministic, together = home.stage == head.stage;
-    p->guest_peer = -1;
-    if (!m->shape.tie || (together && (!each || home.chunk == head.chunk))) return;
-    if (!together && abs(home.stage - head.stage) != t->p - 1)
-        die("parallel.schedule: the first piece of the model is on stage %d and the last on %d, but model.tie = true needs "
-            "them on the first and the last stage, or on one", home.stage, head.stage);
-    p->guest_home = p->stage == home.stage;
-    p->guest_away = p->stage == head.stage;
-    if (!p->guest_home && !p->guest_away) return;
-    if (!together) p->guest_peer = p->guest_home == (home.stage < head.stage); // of two in the order of stages
-    check(together || !p->pp || (p->ends && p->ends->size == 2));
-    ModelStage of_home = pipeline_stage(t, home.stage, m->shape.layers, NULL);
-    if (each && p->guest_away) p->n_guest_mail = of_home.chunk[home.chunk].active * (int)m->max_batch;
-    if (!each && p->guest_home) p->n_guest_mail = 1;
-    size_t n = (size_t)p->n_guest_mail;
-    if (n) p->guest_buffer = mem_alloc(m->mem, MEM_COMM, n * vocab_elems(p) * sizeof(float), "tied head's gradient");
-    p->guest_mail = allocate(n, sizeof *p->guest_mail);
-}
-
 Pipeline *pipeline_create(Model *model, const PipelineTable *table, int stage, Comm *pp, Comm *ends)
 {
     Pipeline *p = allocate(1, sizeof *p);
     *p = (Pipeline){.model = model, .table = table, .stage = stage, .pp = pp, .ends = ends};
     check(model->n_chunks == table->v && (!pp || (pp->size == table->p && pp->rank == stage)));
     for (int c = 0; c < table->v; c++) create_flow(p, c);
-    create_guest(p);
+    pipeline_guest_create(p);
     return p;
 }
 
@@ -129,8 +93,8 @@ void pipeline_set_table(Pipeline *p, const PipelineTable *table)
         const ModelPiece *a = &now.chunk[c], *b = &p->model->chunk[c].piece;
         check(table->piece[p->stage][c] == p->table->piece[p->stage][c]);
         if (a->active > b->active || a->held > b->held || a->late > b->late)
-            die("pipeline: %d micro-batches hold %d activations in flight on stage %d, and there is room for %d", table->m,
-                a->held, p->stage, b->held);
+            die("pipeline: %d micro-batches hold %d activations in flight on stage %d, and there is room for %d",
+                table->m, a->held, p->stage, b->held);
     }
     p->table = table;
 }
@@ -229,73 +193,6 @@ static void keep_losses(Pipeline *p, int chunk, const PipelineMicro *b)
         m->dev->to_host(m->dev, b->loss, m->loss, m->batch.N * sizeof *b->loss);
 }
 
-// ---- the gradient of a guest
-
-static float *embedding_grad(Pipeline *p)
-{
-    const Model *m = p->model;
-    const Unit *unit = &m->unit[0];
-    const Param *row = &m->params.row[unit->row[W_TOKENS]];
-    return m->unit_grad[unit->index] + (row->offset - m->unit_begin[unit->index]);
-}
-
-// On a deterministic device: before the embedding's backward of a sequence, and after the head's.
-static void guest_receive(Pipeline *p)
-{
-    size_t n = vocab_elems(p);
-    if (p->guest_peer < 0) {
-        size_t at = p->guest_taken++ % (size_t)p->n_guest_mail;
-        p->model->dev->accumulate(p->model->dev, embedding_grad(p), p->guest_buffer + at * n, n);
-        return;
-    }
-    CommRequest request = comm_recv(p->ends, embedding_grad(p), n, COMM_FP32, p->guest_peer, 0);
-    comm_wait(p->ends, &request);
-}
-
-static void guest_send(Pipeline *p)
-{
-    Dev *dev = p->model->dev;
-    size_t n = vocab_elems(p), at = p->guest_sent++ % (size_t)p->n_guest_mail;
-    float *buffer = p->guest_buffer + at * n;
-    if (p->guest_peer >= 0) comm_wait(p->ends, &p->guest_mail[at]);
-    dev->zero(dev, buffer, n * sizeof *buffer);
-    dev->accumulate(dev, buffer, p->model->guest_grad, n); // which is left zero
-    if (p->guest_peer < 0) return;
-    p->guest_mail[at] = comm_send(p->ends, buffer, n, COMM_FP32, p->guest_peer, 0);
-}
-
-static void guest_finish(Pipeline *p)
-{
-    Model *m = p->model;
-    size_t n = vocab_elems(p);
-    if (p->guest_peer < 0) return;
-    for (int i = 0; i < p->n_guest_mail; i++) comm_wait(p->ends, &p->guest_mail[i]);
-    if (m->dev->deterministic) return;
-    if (p->guest_home) {
-        CommRequest request = comm_recv(p->ends, p->guest_buffer, n, COMM_FP32, p->guest_peer, 0);
-        comm_wait(p->ends, &request);
-        m->dev->accumulate(m->dev, embedding_grad(p), p->guest_buffer, n);
-    } else {
-        CommRequest request = comm_send(p->ends, m->guest_grad, n, COMM_FP32, p->guest_peer, 0);
-        comm_wait(p->ends, &request);
-        m->dev->zero(m->dev, m->guest_grad, n * sizeof *m->guest_grad);
-    }
-}
-
-void pipeline_share_guest(Pipeline *p)
-{
-    const Model *m = p->model;
-    if (p->guest_peer < 0) return;
-    CommType type = ddp_x_type(m->dev);
-    size_t n = vocab_elems(p);
-    const Param *row = p->guest_home ? &m->params.row[m->unit[0].row[W_TOKENS]] : NULL;
-    CommRequest request =
-        row ? comm_send(p->ends, (char *)m->unit_weight[0] + (row->offset - m->unit_begin[0]) * m->dev->x_bytes, n, type,
-                        p->guest_peer, 0)
-            : comm_recv(p->ends, m->guest_weight, n, type, p->guest_peer, 0);
-    comm_wait(p->ends, &request);
-}
-
 // ---- actions
 
 // The input of a forward is there: from another stage, or from a chunk of this one.
@@ -327,9 +224,8 @@ static double begin(Pipeline *p, const PipelineMail *mail)
 static void end(Pipeline *p, int i, double start)
 {
     if (!p->recording) return;
-    PipelineOp op = p->table->action[p->stage][i].op;
-    double b = p->times ? p->times->b + (p->table->split ? 0 : p->times->w) : 0;
-    p->clock = !p->times ? clock_seconds() : start + (op == PIPELINE_F ? p->times->f : op == PIPELINE_B ? b : p->times->w);
+    p->clock = p->times ? start + pipeline_time_lasts(p->table, p->times, p->table->action[p->stage][i].op)
+                        : clock_seconds();
     p->span[2 * i] = start, p->span[2 * i + 1] = p->clock;
 }
 
@@ -385,9 +281,9 @@ static void run_backward(Pipeline *p, int i, PipelineAction a, const PipelineMic
     }
     set_batch(p, b);
     for (size_t part = 0; part < model_parts(m); part++) {
-        if (home) guest_receive(p);
+        if (home) pipeline_guest_receive(p);
         model_chunk_backward(m, a.chunk, slot, late, f->grad[slot], scale, part);
-        if (away) guest_send(p);
+        if (away) pipeline_guest_send(p);
     }
     end(p, i, start);
     keep_losses(p, a.chunk, b);
@@ -432,11 +328,28 @@ static void start_clock(Pipeline *p)
     if (!p->times) p->zero = common_zero(p, clock_seconds());
 }
 
+// Between units messages move on.
+static void before_unit(void *self, int unit, UnitPass pass)
+{
+    const Pipeline *p = self;
+    if (p->hooks->before) p->hooks->before(p->hooks->self, unit, pass);
+}
+
+static void after_unit(void *self, int unit, UnitPass pass)
+{
+    const Pipeline *p = self;
+    if (p->hooks->after) p->hooks->after(p->hooks->self, unit, pass);
+    comm_progress(p->pp);
+}
+
 double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
 {
     const PipelineTable *t = p->table;
     start_clock(p);
     p->in_flight = p->most_in_flight = 0;
+    UnitHooks hooks = p->model->hooks;
+    p->hooks = &hooks;
+    p->model->hooks = (UnitHooks){.self = p, .before = before_unit, .after = after_unit};
     for (int i = 0; i < t->n[p->stage]; i++) {
         PipelineAction a = t->action[p->stage][i];
         const PipelineMicro *b = &micro[a.micro];
@@ -451,7 +364,8 @@ double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
             mail_wait(p, &p->flow[c].out_f[i]);
             mail_wait(p, &p->flow[c].out_b[i]);
         }
-    guest_finish(p);
+    p->model->hooks = hooks;
+    pipeline_guest_finish(p);
     for (int i = 0; p->recording && i < 2 * t->n[p->stage]; i++) p->span[i] -= p->zero;
     return model_step_finish(p->model);
 }
@@ -459,8 +373,7 @@ double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
 // ---- without gradients
 
 // A round goes through all of a stage's chunks before the next begins: as many micro-batches as every chunk that sends
-// has buffers for. Then a stage waits only for stages that are behind it in (round, piece, micro-batch), and none stands
-// still.
+// has buffers for. Then whatever a stage waits for comes before it in (round, piece, micro-batch), and none stands still.
 static int round_length(const Pipeline *p)
 {
     const PipelineTable *t = p->table;

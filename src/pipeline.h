@@ -71,6 +71,7 @@ typedef struct {
     CommRequest *guest_mail;
     int n_guest_mail;
     size_t guest_sent, guest_taken;
+    const UnitHooks *hooks; // the model's, while a step runs
     // The last step's actions in time: see pipeline_record.
     bool recording;
     const PipelineTimes *times;
@@ -84,8 +85,8 @@ typedef struct {
 // may be NULL in a plan. The table stays the caller's.
 Pipeline *pipeline_create(Model *model, const PipelineTable *table, int stage, Comm *pp, Comm *ends);
 void pipeline_free(Pipeline *pipeline);
-// Another table for the steps that follow, of the same stages and pieces (another number of micro-batches). Dies where it
-// holds more in flight than the first.
+// Another table for the steps that follow, of the same stages and pieces (another number of micro-batches). Dies where
+// it holds more in flight than the first.
 void pipeline_set_table(Pipeline *pipeline, const PipelineTable *table);
 // Forward and backward of the table's m micro-batches; then model->grads has this stage's gradient. As
 // model_forward_backward of each and model_step_finish: returns the sum of losses, 0 on stages without the head.
@@ -97,8 +98,8 @@ void pipeline_next_logits(Pipeline *pipeline, KvCache *cache, const int32_t *tok
 // After the weights have changed (made, loaded, updated): a tied head on another stage gets the embedding's.
 void pipeline_share_guest(Pipeline *pipeline);
 
-// From the next step on the actions' times are kept. times NULL: those of the clock, from a barrier at the step's start.
-// Else no clock is read: an action takes what `times` says, and begins when the one before it has ended and its input
+// From the next step on the actions' times are kept. times NULL: those of the clock, from a barrier at the step's
+// start. Else no clock is read: an action takes what `times` says, and begins when the one before it has ended and its input
 // has come, by the times in the messages. So what comes out is exact, and the messages' order alone decides it.
 void pipeline_record(Pipeline *pipeline, const PipelineTimes *times);
 // The last step's, of all stages. Collective over pp. Freed with pipeline_time_free.

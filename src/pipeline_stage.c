@@ -68,8 +68,8 @@ static void must_be_in_order(const PipelineTable *t, const char *name)
         for (int i = 0; i < t->n[s]; i++) {
             const PipelineAction *a = &t->action[s][i];
             if (a->micro != last[a->op][a->chunk] + 1)
-                die("parallel.schedule = %s: stage %d slot %d: %s of micro-batch %d of chunk %d does not follow that of "
-                    "%d, but numerics.deterministic adds gradients in the order of samples (reorder the file, or set "
+                die("parallel.schedule = %s: stage %d slot %d: %s of micro-batch %d of chunk %d does not follow that "
+                    "of %d, but numerics.deterministic adds gradients in the order of samples (reorder the file, or set "
                     "numerics.deterministic = false)", name, s, a->slot, pipeline_table_op(a->op), a->micro, a->chunk,
                     a->micro - 1);
             last[a->op][a->chunk] = a->micro;
@@ -97,8 +97,8 @@ PipelineTable *pipeline_choose(const char *name, int p, int m, int v, size_t lay
         if (v && t->v != v) die("parallel.schedule = %s: the file has %d chunks, parallel.chunks = %d", name, t->v, v);
     }
     if ((size_t)(t->p * t->v) > layers)
-        die("parallel.pp = %d, chunks = %d: %d pieces, but the model has %zu layers (take fewer stages or chunks)", t->p,
-            t->v, t->p * t->v, layers);
+        die("parallel.pp = %d, chunks = %d: %d pieces, but the model has %zu layers (take fewer stages or chunks)",
+            t->p, t->v, t->p * t->v, layers);
     if (!pipeline_check(t, &proof, why, sizeof why)) die("parallel.schedule = %s: %s", name, why);
     if (deterministic) must_be_in_order(t, name);
     return t;

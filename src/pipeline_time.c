@@ -46,7 +46,7 @@ typedef struct {
     bool sending[PIPELINE_MAX_STAGES];         // it waits for the taker of its last output, not for an input
 } Play;
 
-static double lasts(const PipelineTable *t, const PipelineTimes *times, PipelineOp op)
+double pipeline_time_lasts(const PipelineTable *t, const PipelineTimes *times, PipelineOp op)
 {
     double b = times->b + (t->split ? 0 : times->w);
     return op == PIPELINE_F ? times->f : op == PIPELINE_B ? b : times->w;
@@ -120,7 +120,7 @@ static bool advance(Play *y, int stage)
         start = fmax(start, ready + y->times->p2p);
     }
     now->start = start;
-    now->end = start + lasts(y->t, y->times, now->action.op);
+    now->end = start + pipeline_time_lasts(y->t, y->times, now->action.op);
     y->next[stage]++;
     return true;
 }

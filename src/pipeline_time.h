@@ -40,6 +40,8 @@ typedef struct {
     size_t begin[PIPELINE_MAX_STAGES + 1];
 } PipelineTimeline;
 
+// What an action takes of these times.
+double pipeline_time_lasts(const PipelineTable *t, const PipelineTimes *times, PipelineOp op);
 // Plays the table from time 0: every action as early as its stage, its input and `sends` allow. False where
 // nothing moves any more; then `why` says who waits for whom. What the table lacks is waited for in vain:
 // pipeline_check finds that first. Freed with pipeline_time_free in either case.

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { T = 6, SAMPLES = 12, MAX_RANKS = 8, PROMPT = 5 };
+enum { T = 8, SAMPLES = 8, MAX_RANKS = 8, PROMPT = 5 };
 
 static const ModelShape gpt = { // layers that no number of pieces divides
     .layers = 9, .channels = 8, .heads = 2, .kv_heads = 2, .head_size = 4, .ffn = 12, .vocab = 23, .context = T,
@@ -32,8 +32,9 @@ typedef struct {
     const ModelShape *shape;
     const char *schedule;       // NULL: one rank, by the model's own functions
     const PipelineTable *table; // in place of it
-    int p, v, tp;               // 0: 1 (v 0: what the schedule needs)
+    int p, v, cp, tp;           // 0: 1 (v 0: what the schedule needs); rank = (stage cp + cp's) tp + tp's
     bool sequence, deterministic, documents;
+    bool blocks;                // the order of sums that any cp has
     size_t samples, micro;      // sequences of the step (0: 8) and of a micro-batch
     float dropout;
     RecomputePolicy recompute;
@@ -129,19 +130,21 @@ static void play(Comm *world, void *arg)
 {
     Outcome *out = arg;
     const Case *c = out->c;
-    int rank = world->rank, stage = rank / c->tp;
+    int rank = world->rank, inner = c->cp * c->tp, stage = rank / inner;
     Mem mem = {0};
     Dev *cpu = dev_cpu_create(1);
     cpu->deterministic = c->deterministic;
     Dev *dev = c->x_type == X_FP32 ? cpu : narrow_create(cpu, (NarrowOptions){.x_type = c->x_type});
     comm_set_ordered(world, c->deterministic);
     bool end = stage == 0 || stage == c->p - 1;
-    Comm *tp = comm_split(world, stage, rank, "tp"), *pp = comm_split(world, rank % c->tp, rank, "pp");
-    Comm *ends = comm_split(world, end ? rank % c->tp : -1, rank, "ends");
+    Comm *tp = comm_split(world, rank / c->tp, rank, "tp"), *pp = comm_split(world, rank % inner, rank, "pp");
+    Comm *ends = comm_split(world, end ? rank % inner : -1, rank, "ends");
+    Comm *cp = comm_split(world, stage * c->tp + rank % c->tp, rank, "cp");
     ModelStage have = {0};
     if (out->table) have = pipeline_stage(out->table, stage, c->shape->layers, NULL);
     ModelOptions options = {.tp = tp, .sequence = c->sequence, .sequences = SAMPLES, .recompute = c->recompute,
-                            .documents = c->documents, .stage = out->table ? &have : NULL};
+                            .documents = c->documents, .stage = out->table ? &have : NULL, .cp = cp,
+                            .cp_set = {.blocks = c->blocks ? cp_blocks(T) : 0}};
     Model *m = model_allocate_with(c->shape, dev, &mem, c->micro, T, true, options);
     params_init(&m->params, 1, m->weights);
     make_lively(m);
@@ -157,7 +160,7 @@ static void play(Comm *world, void *arg)
     float unused[SAMPLES * T];
     bool head = !out->table;
     for (int i = 0; i < have.n_chunks; i++) head |= have.chunk[i].head;
-    make_data(&data, c, head && rank % c->tp == 0 ? out->losses : unused);
+    make_data(&data, c, head && rank % inner == 0 && c->cp == 1 ? out->losses : unused);
     int32_t prompt[PROMPT + 1] = {3, 17, 0, 21, 9, 8};
     if (pipe) {
         pipeline_share_guest(pipe);
@@ -192,12 +195,21 @@ static void play(Comm *world, void *arg)
         model_next_logits(m, &cache, prompt, PROMPT, out->rank_logits[rank][0]);
         model_next_logits(m, &cache, prompt + PROMPT, 1, out->rank_logits[rank][1]);
     }
+    if (cp->size > 1) { // as replicas do
+        CommRequest sum = comm_all_reduce(cp, m->grads, m->grads, m->params.n_elems, COMM_FP32, COMM_SUM);
+        comm_wait(cp, &sum);
+    }
     out->part[1][rank] = copy_of(m->grads, m->params.n_elems);
     pipeline_free(pipe);
     model_free(m);
     mem_free_all(&mem);
     if (dev != cpu) narrow_free(dev);
     dev_cpu_free(cpu);
+}
+
+static int ranks_of(const Case *c)
+{
+    return c->p * c->cp * c->tp;
 }
 
 // What every rank's table says of its part, put together. All elements are there, once but for tp's copies, which are
@@ -208,12 +220,13 @@ static void assemble(const Outcome *o, const Params *whole, float *const *part, 
     size_t *owners = calloc(whole->n_elems, sizeof *owners);
     bool *seen = calloc(whole->n_elems, sizeof *seen);
     assert_true(seen && owners);
-    for (int r = 0; r < c->p * c->tp; r++) {
+    for (int r = 0; r < ranks_of(c); r++) {
         Params params;
         Unit *unit;
         ModelShape shape = tp_shape(c->shape, r % c->tp, c->tp, c->sequence);
         ModelStage have = {0};
-        if (o->table) have = pipeline_stage(o->table, r / c->tp, c->shape->layers, NULL);
+        if (r / c->tp % c->cp) continue; // the same as of the cp group's first rank
+        if (o->table) have = pipeline_stage(o->table, r / c->tp / c->cp, c->shape->layers, NULL);
         model_describe_stage(&shape, o->table ? &have : NULL, &params, &unit);
         for (int i = 0; i < params.n_rows; i++) {
             const Param *row = &params.row[i];
@@ -245,20 +258,21 @@ static Outcome run(Case c)
     if (!c.samples) c.samples = 8;
     if (!c.p) c.p = 1;
     if (!c.tp) c.tp = 1;
+    if (!c.cp) c.cp = 1;
     if (!c.steps) c.steps = 1;
     PipelineTable *own = NULL;
     if (c.schedule)
         own = pipeline_choose(c.schedule, c.p, (int)(c.samples / c.micro), c.v, c.shape->layers, c.deterministic);
     model_describe(c.shape, &params, &unit);
     Outcome out = {.c = &c, .table = own ? own : c.table, .n = params.n_elems};
-    comm_threads_run(c.p * c.tp, play, &out);
+    comm_threads_run(ranks_of(&c), play, &out);
     out.weights = calloc(out.n, sizeof *out.weights);
     out.grads = calloc(out.n, sizeof *out.grads);
     assert_true(out.weights && out.grads);
     assemble(&out, &params, out.part[0], out.weights);
     assemble(&out, &params, out.part[1], out.grads);
     memcpy(out.logits, out.rank_logits[0], sizeof out.logits);
-    for (int r = 0; r < c.p * c.tp; r++) {
+    for (int r = 0; r < ranks_of(&c); r++) {
         assert_memory_equal(out.rank_logits[r], out.rank_logits[0], sizeof out.logits);
         if (r % c.tp == 0) out.loss += out.rank_loss[r][0], out.eval_loss += out.rank_loss[r][1];
         free(out.part[0][r]);

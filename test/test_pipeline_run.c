@@ -80,6 +80,27 @@ static void test_tensor_parallel_inside(void **state)
     }
 }
 
+// Context parallelism inside, where its sums have the order of one rank: 2 stages of 2 ranks, and of 2 x 2.
+static void test_context_parallel_inside(void **state)
+{
+    (void)state;
+    const char *const schedules[] = {"1f1b", "interleaved", "zb-v"};
+    for (int f = 0; f < 2; f++) {
+        Case c = {.shape = families[f], .micro = 2, .deterministic = true, .blocks = true, .dropout = 0.2f,
+                  .documents = true};
+        Outcome one = run(c);
+        for (int k = 0; k < 6; k++) {
+            c.schedule = schedules[k % 3], c.p = 2, c.cp = 2, c.tp = 1 + k / 3, c.sequence = k / 3;
+            c.recompute.mode = k % 2 ? RECOMPUTE_SELECTIVE : RECOMPUTE_FULL;
+            Outcome r = run(c);
+            memcpy(r.losses, one.losses, sizeof r.losses); // each rank has its own tokens'
+            must_be_same(&c, &r, &one);
+            release(&r);
+        }
+        release(&one);
+    }
+}
+
 // What is kept between F, B and W in another form, or made again, is the same; and a second step is like the first.
 static void test_recomputation(void **state)
 {
@@ -127,7 +148,8 @@ static void write_table(const PipelineTable *t, char *path, size_t n_path, const
 // 1f1b upside down: the first piece is on the last stage.
 static PipelineTable *upside_down(int p, int m)
 {
-    PipelineTable *t = pipeline_table_new(PIPELINE_USER, p, m, 1, false), *like = pipeline_table_make(PIPELINE_1F1B, p, m, 1);
+    PipelineTable *t = pipeline_table_new(PIPELINE_USER, p, m, 1, false);
+    PipelineTable *like = pipeline_table_make(PIPELINE_1F1B, p, m, 1);
     for (int s = 0; s < p; s++) {
         t->piece[s][0] = p - 1 - s;
         for (int i = 0; i < like->n[p - 1 - s]; i++) {
@@ -217,8 +239,8 @@ static double tied_terms(const Case *c)
 }
 
 // A pipeline runs each chunk's micro-batches in order, as one rank does, so without determinism too nothing differs but
-// one sum: the gradient of a tied embedding. One rank adds that of the head and of the embedding in turn, micro-batch by
-// micro-batch; here the head's are added apart. Both add the same terms t, a token's part of either, in some order, so
+// one sum: the gradient of a tied embedding. One rank adds that of the head and of the embedding in turn, micro-batch
+// by micro-batch; here the head's are added apart. Both add the same terms t, a token's part of either, in some order, so
 // they differ by at most 2 gamma(n) sum |t|, gamma(n) = n u / (1 - n u), u = 2^-24, n additions (Higham, Accuracy and
 // Stability, section 4.2): two for each token, and those of the micro-batches' sums. The same in norms.
 static void test_fast_is_close(void **state)
@@ -232,6 +254,7 @@ static void test_fast_is_close(void **state)
             double u = FLT_EPSILON / 2, n = 2 * 8 * T + 2 * (double)(8 / c.micro), norm = 0;
             double bound = tokens ? 2 * n * u / (1 - n * u) * tied_terms(&c) : 0;
             lay_out(&c, k);
+            c.steps = 2;
             Outcome r = run(c);
             double d = apart(r.grads, one.grads, tokens);
             for (size_t i = 0; i < tokens; i++) norm += (double)one.grads[i] * one.grads[i];
@@ -369,17 +392,17 @@ static void forget(void *ptr)
     (void)ptr;
 }
 
-// Activations: as many in flight as the table proves, in as many bytes as the formula says, for which the door was asked;
-// and a door that hands out nothing is asked for the same without any ranks.
+// Activations: as many in flight as the table proves, in as many bytes as the formula says, for which the door was
+// asked; and a door that hands out nothing is asked for the same without any ranks.
 static void test_activations(void **state)
 {
     (void)state;
     Dev *dev = dev_cpu_create(1);
     for (int k = 0; k < LAYOUTS; k++)
         for (int mode = 0; mode < 6; mode++) {
-            Case c = {.shape = families[k % 2], .recompute = {.mode = (RecomputeMode)(mode % 5), .compress = mode == 5}};
+            Case c = {.shape = families[k % 2]};
             lay_out(&c, k);
-            c.recompute.every = 2;
+            c.recompute = (RecomputePolicy){.mode = (RecomputeMode)(mode % 5), .every = 2, .compress = mode == 5};
             Outcome r = run(c);
             PipelineTable *t = table_of(k, 8);
             PipelineProof proof;
@@ -494,7 +517,7 @@ static void test_refusals(void **state)
     assert_int_equal(choose(&c), 0); // a table that runs
     swap.slot = 4, t->action[1][4] = swap, t->action[1][4].micro = 1; // twice, and not that of 0
     write_table(t, path, sizeof path, dir);
-    snprintf(words, sizeof words, "parallel.schedule = %s: stage 1 slot 4: B of micro-batch 1, chunk 0: a second", path);
+    snprintf(words, sizeof words, "= %s: stage 1 slot 4: B of micro-batch 1, chunk 0: a second time", path);
     expect_die(choose, &c, words);
     pipeline_table_free(t);
     unlink(path);
@@ -526,7 +549,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_deterministic_is_one_rank), cmocka_unit_test(test_tensor_parallel_inside),
-        cmocka_unit_test(test_recomputation),             cmocka_unit_test(test_own_tables),
+        cmocka_unit_test(test_context_parallel_inside),   cmocka_unit_test(test_recomputation),             cmocka_unit_test(test_own_tables),
         cmocka_unit_test(test_fast_is_close),             cmocka_unit_test(test_narrow),
         cmocka_unit_test(test_any_order),                 cmocka_unit_test(test_made_up_times),
         cmocka_unit_test(test_trace),                     cmocka_unit_test(test_messages),
