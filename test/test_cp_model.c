@@ -16,8 +16,8 @@ static void expect_same(const Case *c, const Outcome *r, const Outcome *one)
 {
     assert_memory_equal(r->weights, one->weights, one->n * sizeof *one->weights);
     if (!same(r, one))
-        fail_msg("%zu layers, %s, %d x %d ranks, dp %d, sp %d, recompute %d, micro %zu: other bits: loss %.17g, one rank "
-                 "%.17g; evaluated %.17g, %.17g; gradients %g apart; logits %g, %g", c->shape->layers,
+        fail_msg("%zu layers, %s, %d x %d ranks, dp %d, sp %d, recompute %d, micro %zu: other bits: loss %.17g, one "
+                 "rank %.17g; evaluated %.17g, %.17g; gradients %g apart; logits %g, %g", c->shape->layers,
                  c->set.way == CP_RING ? "ring" : "gather", c->cp, c->ranks, c->dp, c->sequence, (int)c->recompute.mode,
                  c->micro, r->loss, one->loss, r->eval_loss, one->eval_loss, apart(r->grads, one->grads, one->n),
                  apart(r->logits[0], one->logits[0], c->shape->vocab),
@@ -190,7 +190,8 @@ static void test_bytes_held(void **state)
     Dev *dev = dev_cpu_create(1);
     for (int k = 0; k < 16; k++) {
         Case c = {.shape = families[k % 2], .ranks = 1 + k / 2 % 2, .cp = 2 + k / 4 % 2 * 2, .micro = 2, .idle = true,
-                  .deterministic = k >= 8, .set = {.blocks = k >= 8 ? BLOCKS : 0, .way = k / 3 % 2 ? CP_GATHER : CP_RING},
+                  .deterministic = k >= 8,
+                  .set = {.blocks = k >= 8 ? BLOCKS : 0, .way = k / 3 % 2 ? CP_GATHER : CP_RING},
                   .recompute.mode = k % 3 ? RECOMPUTE_NONE : RECOMPUTE_FULL};
         Outcome r = run(c);
         for (int rank = 0; rank < world_size(&c); rank++) {
