@@ -14,7 +14,7 @@
 // counted from the start of the document, and so are their key tiles. So a block is the same products of the
 // same numbers wherever its document lies in the row: a packed row gives, bit for bit, what its documents give
 // alone, and keys of other documents are not even read. (Rejected: tiles at fixed places of the row with a mask.
-// It computes what the mask throws away, and where a document lies shows in the bits.)
+// It computes what the mask throws away, and where a document lies shows in the bits. It does with blocks, below.)
 //
 // Dropout (AttnShape.drop): with K = 0 or 1 / (1 - p), O = (P * K) V after the softmax of the whole row, so lse
 // does not know of it. Backward: dV += (P * K)^T dO and dP = (dO V^T) * K. The softmax's own term is

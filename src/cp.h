@@ -75,23 +75,23 @@ size_t cp_memory(CpSettings set, int size, size_t x_bytes, size_t B, size_t T, s
 size_t cp_bytes(int size, size_t x_bytes, size_t B, size_t T, size_t G, size_t D, bool backward);
 
 // As attention_forward and attention_backward of dev.h, of this rank's tokens: Tq = Tk = T / size rows a sequence (T:
-// that of cp_create, or a shorter one that cp_check takes) in the order of cp_position, `first` (B, T / size) in positions of the whole sequence, gradients of this rank's rows.
-// Collective. lse may be NULL.
+// that of cp_create, or a shorter one that cp_check takes) in the order of cp_position, `first` (B, T / size) in
+// positions of the whole sequence, gradients of this rank's rows. Collective. lse may be NULL.
 void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape);
 void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q, const X *k,
                  const X *v, AttnShape shape);
 
 // ---- what else of a unit asks where its rows stand. Without a group of ranks: the plain operation.
 
-// Most `blocks` that sequences of T tokens have in the same bits on any number of ranks: a power of two that divides T, 16
-// at most, which 8 ranks can share; 0: T is odd.
+// The `blocks` of sequences of T tokens that are to have the same bits on any number of ranks: a power of two that
+// divides T, 16 at most, which 8 ranks can share; 0: T is odd.
 int cp_blocks(size_t T);
 // For Dropout.row: where this rank's rows of B sequences of T tokens stand, (sequence T) + position.
 const int32_t *cp_rows(Cp *cp, size_t T);
 
 // From here on gradients of weights have the bits of one rank too, on a deterministic device: whatever is summed over
-// tokens is summed by rank 0, over all rows of the sequence in their order, and the other ranks add nothing. Room for it
-// comes from mem (MEM_COMM, cp_order_memory bytes). `shape`: this rank's part.
+// tokens is summed by rank 0, over all rows of the sequence in their order, and the other ranks add nothing. Room for
+// it comes from mem (MEM_COMM, cp_order_memory bytes). `shape`: this rank's part.
 void cp_keep_order(Cp *cp, const ModelShape *shape);
 size_t cp_order_memory(int size, size_t x_bytes, size_t T, const ModelShape *shape);
 // Gradients are summed so: the functions below are collective, N is the rank's rows of one sequence.
@@ -105,8 +105,8 @@ void cp_embed_backward(const UnitContext *ctx, float *dwte, float *dwpe, const X
 // In place: dinp is dout.
 void cp_head_norm_backward(const UnitContext *ctx, X *dinp, float *dweight, const X *inp, const float *rstd,
                            const X *weight, size_t N, size_t heads, size_t D, size_t ld);
-// Where cp_ordered: rank 0's `to` (T / size rows of each rank) = all ranks' rows, of n_bytes and `stride` bytes apart, in
-// the order of the sequence. True on rank 0.
+// Where cp_ordered: rank 0's `to` = all ranks' rows, N of each, of n_bytes and `stride` bytes apart, in the order of
+// the sequence. True on rank 0.
 bool cp_collect(Cp *cp, void *to, const void *rows, size_t N, size_t n_bytes, size_t stride);
 // Of the head, chunk by chunk: from row n0 on so many rows, `chunk` at most. dlogits (n, V) of rows [n0, n0 + n) and
 // their inputs (n, C) join the gradient; dlogits is lost.

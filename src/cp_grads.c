@@ -1,11 +1,11 @@
-// cp_grads: what a unit of the network asks of context parallelism beside attention: where its rows stand, and gradients
-// of weights that have the bits of one rank.
+// cp_grads: what a unit of the network asks of context parallelism beside attention: where its rows stand, and
+// gradients of weights that have the bits of one rank.
 //
-// A gradient of a weight is a sum over tokens, and each rank has tokens of its own. Usually each adds what it has and the
-// ranks' gradients are added with those of the replicas: another order than one rank's, so other bits.
+// A gradient of a weight is a sum over tokens, and each rank has tokens of its own. Usually each adds what it has, and
+// the ranks' gradients are added with those of the replicas: another order than one rank's, so other bits.
 //
-// A deterministic device must not show how a sequence was cut. Then (cp_keep_order) rank 0 collects the factors of every
-// such sum, row by row from where they are, and adds in one rank's order by one rank's calls:
+// A deterministic device must not show how a sequence was cut. Then (cp_keep_order) rank 0 collects the factors of
+// every such sum, row by row from where they are, and adds in one rank's order by one rank's calls:
 //
 //   dweight += dout^T inp     rows of dout (T, OC) and inp (T, C)
 //   head                      the same, a few rows at a time, since all of dout would be (T, V)
@@ -15,14 +15,14 @@
 //
 // The others add nothing, so whoever adds gradients of ranks up needs to know of nothing.
 //
-// The invariant: a row travels with its place (collect), never as the next one to come.
+// The invariant: a row goes to the place where it stands in the sequence (cp_collect), never behind the one that came
+// before it.
 //
-// The price is one rank's time for these products, room for a whole sequence's rows, and activations on the wire. It is a
-// mode for comparing runs. Rejected: a tree over blocks of tokens, as attention has it (attention_tree.c). It would let
-// each rank do its part; but then one rank alone would have to hold partial gradients of its largest matrix, a few for
-// every level, norms under sequence parallelism (tp.h), whose rows are dealt out otherwise, would need another tree, and
-// gradients of deterministic runs would change for everyone. Rejected too: sums of more than 24 bits, rounded once: nearly
-// always the same bits, which is worse than never.
+// The price is one rank's time for these products, room for a whole sequence's rows, and activations on the wire. It
+// is a mode for comparing runs. Rejected: a tree over blocks of tokens, as attention has it (attention_tree.c). Each
+// rank could do its part; but one rank alone would then hold partial gradients of its largest matrix, one for every
+// level, and norms under sequence parallelism (tp.h), whose rows are dealt out otherwise, would need another tree.
+// Rejected too: longer sums that are rounded once, which give the same bits nearly always, and so hide what is left.
 #include "cp.h"
 
 #include "check.h"

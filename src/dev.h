@@ -52,8 +52,8 @@ typedef struct {
     float scale;               // of q k; 0: 1 / sqrt(D)
     Dropout drop;              // of the probabilities; element ((drop.first + b) H + h) Tq + tq) Tk + tk
     // For attention_part_*: queries and keys are pieces of sequences of T tokens (cp.h), and all positions, `first`
-    // and dropout's tq and tk too, are those of the whole sequence. The other entries want zeros here; but `blocks`, which
-    // they may be given, with T = Tq = Tk.
+    // and dropout's tq and tk too, are those of the whole sequence. The other entries want zeros here; but they may be
+    // given `blocks`, with T = Tq = Tk.
     size_t T;
     size_t q_cut, q_jump;          // from row q_cut on, a query's position is q_jump more: q_start + t + q_jump
     size_t k_start, k_cut, k_jump; // key j stands at k_start + j, from k_cut on at k_start + j + k_jump

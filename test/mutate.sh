@@ -68,7 +68,7 @@ targets() { # TEST...
     for test; do
         case $test in
         *.sh) echo all && [ -f test/test_schema.c ] && echo build/test/test_schema ;;
-        test_comm) echo build/test/test_comm build/test/mpi_comm all ;; # test_comm.sh goes by the same name
+        test_comm | test_cp) echo "build/test/$test" "build/test/mpi_${test#test_}" all ;; # and .sh, of the same name
         *) echo "build/test/$test" && grep -q '"program.h"' "test/$test.c" && echo all ;;
         esac
     done | sort -u

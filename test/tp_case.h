@@ -1,5 +1,6 @@
 // tp_case.h: a step, an evaluation and some sampling of a model that is cut over ranks, played by threads; what they
-// had in parts is put together by their tables; and how far two orders of sums may be apart. For test_tp, test_cp_model.
+// had in parts is put together by their tables; and how far two orders of sums may be apart. For test_tp and
+// test_cp_model.
 #ifndef TP_CASE_H
 #define TP_CASE_H
 #include <stdarg.h>
