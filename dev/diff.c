@@ -1,218 +1,113 @@
 // diff: is this difference rounding or a bug? Compares two sets of named tensors, element by element.
 //
-//   build/diff A B [--rtol X] [--atol X]
+//   build/diff A B [--exact] [--rtol X] [--atol X] [--all]
 //
-// A and B are safetensors files, checkpoints, or runs (their newest checkpoint). B is the reference. The
-// tensors are walked in the order in which A's program computed them (the "order" metadata, else file
-// order; a checkpoint's: the parameter table), because the first one that leaves the bound is where to
-// look.
+// A and B are dumps of an update (run.dump), runs (their latest common dump, else their newest checkpoints),
+// checkpoints, or safetensors files. B is the reference. A dump's pieces are put together whatever the layout that wrote
+// them; what is missing is reported.
 //
-// The bound: without options, equal bits. With one, |a - b| <= atol + rtol |b|, and both finite or equal
-// bits. Every test reads !(difference <= bound), so that NaN fails it.
+// The tensors are walked in the order in which A's program computed them, because the first one that leaves the
+// bound is where to look: what comes later may only inherit its error.
 //
-// The distance in ULPs is the number of representable values between a and b: floats of one sign are
-// ordered as their bits are, so it is a subtraction of integers. +0 and -0 are 0 ULPs apart but not the
-// same bits. Where the dtypes differ both are rounded to fp32 first; for integers it is the plain
-// difference. A histogram of it tells rounding (a hill at 0, 1, 2-3 that falls off) from a bug (a hill at
-// 2^20, or NaN).
+// The bound, for dumps: what rounding may do to this tensor, from the type it was stored in, its depth and the length of
+// its sums (diff_stats.c, doc/diff.md); weights that went in must be equal. For everything else, and with --exact:
+// equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or equal bits. Every test reads
+// !(difference <= bound), so that NaN fails it.
 //
-// Exit status: 0 all within the bound, 1 not (or a file cannot be read), 2 wrong command line.
+// Exit status: 0 identical, or rounding; 1 different (or a file cannot be read); 2 wrong command line.
 #include "check.h"
-#include "ckpt.h"
-#include "safetensors.h"
+#include "diff_side.h"
+#include "diff_stats.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
-enum { BUCKETS = 66, NAN_BUCKET = BUCKETS - 1 }; // 0, 1, 2-3, 4-7, ..., 2^63 and more; NaN
-
-typedef struct {
-    const char *path;
-    const SafeTensor **tensor; // in execution order
-    int n;
-    SafeTensors *file; // one of these two is open
-    Ckpt *ckpt;
-} Side;
+enum { NAME = 37, AFTER = 6, BAR = 40 }; // AFTER: rows behind the first one that is out
 
 typedef struct {
-    bool exact; // no tolerance was given: equal bits
+    bool exact, given, all, derived; // derived: neither option, and dumps
     double rtol, atol;
-} Bound;
+    const char *red, *green, *dim, *plain; // what a terminal wants for these; else empty
+} Options;
 
 typedef struct {
-    size_t n, n_differ, n_out, first_out, n_both_nan;
-    double max_abs, max_rel; // NaN once an element's difference is NaN
-    uint64_t max_ulp;
-    size_t bucket[BUCKETS];
-} Stats;
+    const DiffSide *a, *b;
+    Options o;
+    DiffStats all, first_stats;
+    const DiffTensor *first;  // out of bound; NULL: none
+    const DiffTensor *worst;  // nearest to its bound, of those that are within
+    double worst_ratio;
+    int n_tensors, n_out, n_differ, n_extra, n_equal, n_hidden; // n_equal: in a row, not printed yet
+    char group[16];
+} Report;
 
-// ---- elements
+// ---- which bound
 
-static uint64_t load_bits(const SafeTensor *t, size_t i)
+static bool begins(const char *name, const char *prefix)
 {
-    const char *p = (const char *)t->data;
-    switch (safetensors_dtype_bytes(t->dtype)) {
-    case 1: { uint8_t x; memcpy(&x, p + i, 1); return x; }
-    case 2: { uint16_t x; memcpy(&x, p + 2 * i, 2); return x; }
-    case 4: { uint32_t x; memcpy(&x, p + 4 * i, 4); return x; }
-    default: { uint64_t x; memcpy(&x, p + 8 * i, 8); return x; }
-    }
+    return !strncmp(name, prefix, strlen(prefix));
 }
 
-static float float_of(uint32_t bits)
+static const DiffTensor *sibling(const DiffSide *s, const char *prefix, const char *rest)
 {
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
+    char name[400];
+    snprintf(name, sizeof name, "%s%s", prefix, rest);
+    return diff_side_find(s, name);
 }
 
-static double half_value(uint16_t bits)
+// A bias may have no gradient but rounding, where the loss is blind to it (that of the keys). Then its size is that of
+// what is summed, which its matrix shows: the row of the same kind that ends in .weight. NULL: the name is no bias's.
+static const DiffTensor *matrix_of(const DiffSide *s, const char *name)
 {
-    int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double x = exponent == 31 ? (fraction ? NAN : INFINITY)
-             : exponent       ? ldexp(1024 + fraction, exponent - 25)
-                              : ldexp(fraction, -24);
-    return bits >> 15 ? -x : x;
-}
-
-static double value_of(SafeDtype dtype, uint64_t bits)
-{
-    double x;
-    switch (dtype) {
-    case ST_F32: return float_of((uint32_t)bits);
-    case ST_BF16: return float_of((uint32_t)bits << 16);
-    case ST_F16: return half_value((uint16_t)bits);
-    case ST_F64: memcpy(&x, &bits, 8); return x;
-    case ST_I8: return (int8_t)bits;
-    case ST_I16: return (int16_t)bits;
-    case ST_I32: return (int32_t)bits;
-    case ST_I64: return (double)(int64_t)bits;
-    default: return (double)bits; // BOOL and the unsigned ones
-    }
-}
-
-static bool is_float(SafeDtype d) { return d == ST_F16 || d == ST_BF16 || d == ST_F32 || d == ST_F64; }
-static bool is_signed(SafeDtype d) { return d == ST_I8 || d == ST_I16 || d == ST_I32 || d == ST_I64; }
-
-// Floats of n_bits as integers in the order of their values; both zeros give 0.
-static int64_t ordered(uint64_t bits, int n_bits)
-{
-    uint64_t sign = (uint64_t)1 << (n_bits - 1);
-    return bits & sign ? -(int64_t)(bits & (sign - 1)) : (int64_t)bits;
-}
-
-static uint64_t ulps(SafeDtype dtype, uint64_t a, uint64_t b)
-{
-    int n_bits = 8 * (int)safetensors_dtype_bytes(dtype);
-    int64_t x = (int64_t)a, y = (int64_t)b;
-    if (is_float(dtype)) {
-        x = ordered(a, n_bits);
-        y = ordered(b, n_bits);
-    } else if (is_signed(dtype)) {
-        x = (int64_t)(a << (64 - n_bits)) >> (64 - n_bits);
-        y = (int64_t)(b << (64 - n_bits)) >> (64 - n_bits);
-    } else return a > b ? a - b : b - a;
-    return x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
-}
-
-static int bucket_of(uint64_t ulp) { return ulp ? 64 - __builtin_clzll(ulp) : 0; }
-
-// ---- tensors
-
-// The larger one; NaN wins and stays.
-static double worse(double max, double x) { return !isnan(max) && !(x <= max) ? x : max; }
-
-static void compare_element(Stats *s, const SafeTensor *a, const SafeTensor *b, size_t i, Bound bound)
-{
-    uint64_t x_bits = load_bits(a, i), y_bits = load_bits(b, i);
-    SafeDtype dtype = a->dtype;
-    double x = value_of(dtype, x_bits), y = value_of(b->dtype, y_bits);
-    bool same = x_bits == y_bits;
-    if (a->dtype != b->dtype) {
-        float fx = (float)x, fy = (float)y;
-        uint32_t fx_bits, fy_bits;
-        memcpy(&fx_bits, &fx, 4);
-        memcpy(&fy_bits, &fy, 4);
-        same = x == y && signbit(x) == signbit(y);
-        dtype = ST_F32;
-        x_bits = fx_bits;
-        y_bits = fy_bits;
-    }
-    if (same) {
-        s->bucket[0]++;
-        s->n_both_nan += isnan(x) != 0;
-        return;
-    }
-    s->n_differ++;
-    bool any_nan = isnan(x) || isnan(y);
-    uint64_t ulp = ulps(dtype, x_bits, y_bits);
-    double gap = is_float(a->dtype) || is_float(b->dtype) ? fabs(x - y) : (double)ulp;
-    s->bucket[any_nan ? NAN_BUCKET : bucket_of(ulp)]++;
-    if (!any_nan && ulp > s->max_ulp) s->max_ulp = ulp;
-    s->max_abs = worse(s->max_abs, gap);
-    s->max_rel = worse(s->max_rel, gap == 0 ? 0 : gap / fabs(y));
-    bool within = !bound.exact && isfinite(x) && isfinite(y) && gap <= bound.atol + bound.rtol * fabs(y);
-    if (!within && !s->n_out++) s->first_out = i;
-}
-
-static Stats compare(const SafeTensor *a, const SafeTensor *b, Bound bound)
-{
-    Stats s = {.n = a->n_elems};
-    for (size_t i = 0; i < a->n_elems; i++) compare_element(&s, a, b, i, bound);
-    return s;
+    char weight[400];
+    size_t n = strlen(name);
+    if (n < 5 || strcmp(name + n - 5, ".bias")) return NULL;
+    snprintf(weight, sizeof weight, "%.*s.weight", (int)(n - 5), name);
+    return diff_side_find(s, weight);
 }
 
 static bool same_shape(const SafeTensor *a, const SafeTensor *b)
 {
-    if (a->ndim != b->ndim) return false;
-    for (int d = 0; d < a->ndim; d++)
-        if (a->shape[d] != b->shape[d]) return false;
-    return true;
+    return a->ndim == b->ndim && !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
 }
 
-// ---- the two sides
-
-static Side open_side(const char *path)
+// The largest |update| of a row of B; 0: it has not both weights.
+static double largest_update(const DiffSide *s, const DiffTensor *updated)
 {
-    Side s = {.path = path};
-    struct stat info;
-    char error[1024];
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        s.ckpt = ckpt_open(path, true, error, sizeof error);
-        if (!s.ckpt) die("%s", error);
-        s.tensor = s.ckpt->tensor;
-        s.n = s.ckpt->n;
-        return s;
-    }
-    s.file = safetensors_open(path, NULL, 0);
-    s.n = s.file->n;
-    int *order = calloc((size_t)s.n + 1, sizeof *order);
-    s.tensor = calloc((size_t)s.n + 1, sizeof *s.tensor);
-    if (!order || !s.tensor) die("%s: no memory", path);
-    safetensors_order(s.file, order);
-    for (int i = 0; i < s.n; i++) s.tensor[i] = &s.file->tensor[order[i]];
-    free(order);
-    return s;
+    const DiffTensor *weight = updated ? sibling(s, "weight.", updated->t.name + strlen("updated.")) : NULL;
+    return weight && same_shape(&weight->t, &updated->t) ? diff_stats_most(&updated->t, &weight->t) : 0;
 }
 
-static void close_side(Side *s)
+static DiffStatsBound bound_of_update(const Report *r, const DiffTensor *b, double error)
 {
-    if (s->file) free(s->tensor);
-    safetensors_close(s->file);
-    ckpt_close(s->ckpt);
+    const char *row = b->t.name + strlen("updated.");
+    const DiffTensor *grad_a = sibling(r->a, "grad.", row), *grad_b = sibling(r->b, "grad.", row);
+    if (!grad_a || !grad_b || !same_shape(&grad_a->t, &b->t) || !same_shape(&grad_b->t, &b->t))
+        return (DiffStatsBound){.mode = DIFF_STATS_EXACT};
+    double most = fmax(largest_update(r->b, b), largest_update(r->b, matrix_of(r->b, b->t.name)));
+    return (DiffStatsBound){.mode = DIFF_STATS_UPDATE, .error = error, .most = most, .grad_a = &grad_a->t,
+                            .grad_b = &grad_b->t};
 }
 
-static const SafeTensor *find(const Side *s, const char *name)
+static DiffStatsBound bound_of(const Report *r, const DiffTensor *a, const DiffTensor *b)
 {
-    for (int i = 0; i < s->n; i++)
-        if (!strcmp(s->tensor[i]->name, name)) return s->tensor[i];
-    return NULL;
+    const char *name = a->t.name;
+    if (r->o.given) return (DiffStatsBound){.mode = DIFF_STATS_GIVEN, .rtol = r->o.rtol, .atol = r->o.atol};
+    double error_a = a->error > 0 ? a->error : b->error, error_b = b->error > 0 ? b->error : a->error;
+    double error = hypot(error_a, error_b);
+    if (r->o.derived && begins(name, "updated.")) return bound_of_update(r, b, error);
+    if (!r->o.derived || begins(name, "weight.") || error == 0) return (DiffStatsBound){.mode = DIFF_STATS_EXACT};
+    bool summed = begins(name, "grad.") || begins(name, "state.");
+    const DiffTensor *matrix = summed ? matrix_of(r->b, name) : NULL;
+    if (begins(name, "state.") && strstr(name, "_sq.")) error *= 2; // of a square
+    return (DiffStatsBound){.mode = DIFF_STATS_DERIVED, .error = error,
+                            .floor = matrix ? diff_stats_rms(&matrix->t) : 0};
 }
 
-// ---- the report
+// ---- the table
 
 static const char *shape_text(char text[80], const SafeTensor *t)
 {
@@ -223,118 +118,262 @@ static const char *shape_text(char text[80], const SafeTensor *t)
     return text;
 }
 
-// The place and the values of the first element that is out of bound.
-static void print_element(const SafeTensor *a, const SafeTensor *b, size_t i)
+static void flush_equal(Report *r)
 {
-    char index[200] = "";
-    size_t rest = i, at = sizeof index - 1;
-    for (int d = a->ndim - 1; d >= 0 && at > 24; d--) { // from the last axis, written from the right
-        char digits[24];
-        size_t n = (size_t)snprintf(digits, sizeof digits, "%zu%s", rest % a->shape[d],
-                                    d < a->ndim - 1 ? "," : "");
-        at -= n;
-        memcpy(index + at, digits, n);
-        rest /= a->shape[d];
-    }
-    uint64_t x = load_bits(a, i), y = load_bits(b, i);
-    printf("  element [%s]: A %.9g (0x%0*llx), B %.9g (0x%0*llx)\n", index + at, value_of(a->dtype, x),
-           2 * (int)safetensors_dtype_bytes(a->dtype), (unsigned long long)x, value_of(b->dtype, y),
-           2 * (int)safetensors_dtype_bytes(b->dtype), (unsigned long long)y);
+    if (r->n_equal)
+        printf("  %s%d tensor%s%s\n", r->o.dim, r->n_equal, r->n_equal > 1 ? "s: identical" : ": identical", r->o.plain);
+    r->n_equal = 0;
 }
 
-static void print_histogram(const Stats *all, const Stats *first)
+// A dump's tensors are grouped by what they are; the name is printed without it.
+static const char *group_of(Report *r, const char *name)
 {
+    const char *dot = strchr(name, '.');
+    size_t n = dot ? (size_t)(dot - name) : strlen(name);
+    if (!r->a->dump || n >= sizeof r->group) return name;
+    if (strncmp(r->group, name, n) || r->group[n]) {
+        flush_equal(r);
+        snprintf(r->group, sizeof r->group, "%.*s", (int)n, name);
+        if (r->o.all || r->n_out <= AFTER) printf("%s%s\n", r->group, n == strlen("grad") && begins(name, "grad") ? "ients, summed over the update" : "");
+    }
+    return dot ? dot + 1 : name;
+}
+
+static bool hides(Report *r)
+{
+    if (r->o.all || r->n_out <= AFTER) return false;
+    r->n_hidden++;
+    return true;
+}
+
+static void row_trouble(Report *r, const char *name, const char *shape, const char *trouble)
+{
+    name = group_of(r, name);
+    if (hides(r)) return;
+    flush_equal(r);
+    printf("  %-*s %12s  %s%s%s\n", NAME - 2, name, shape, r->o.red, trouble, r->o.plain);
+}
+
+static void row_numbers(Report *r, const DiffTensor *a, const DiffStats *s, bool out)
+{
+    char shape[80], median[48], part[24];
+    const char *name = group_of(r, a->t.name);
+    int middle = diff_stats_median(s);
+    if (!out && !s->n_differ && !r->o.all) {
+        r->n_equal++;
+        return;
+    }
+    if (hides(r)) return;
+    flush_equal(r);
+    diff_stats_label(middle, median);
+    if (middle > 13 && middle != DIFF_STATS_NAN) snprintf(median, sizeof median, "~2^%d", middle - 1);
+    if (r->o.exact) snprintf(part, sizeof part, "%zu", s->n_differ);
+    else if (isfinite(s->ratio)) snprintf(part, sizeof part, "%.2g", s->ratio);
+    else snprintf(part, sizeof part, "-");
+    printf("  %-*s %12s %8.2g %8.2g %8s %10llu %8s %s%s%s\n", NAME - 2, name, shape_text(shape, &a->t), s->max_abs,
+           s->max_rel, median, (unsigned long long)s->max_ulp, part,
+           out ? r->o.red : s->n_differ ? "" : r->o.green, out ? "OUT" : s->n_differ ? "~" : "=", r->o.plain);
+}
+
+static void note_out(Report *r, const DiffTensor *a, const DiffStats *s)
+{
+    if (r->n_out++) return;
+    r->first = a;
+    if (s) r->first_stats = *s;
+}
+
+// What is wrong with a pair before its numbers are looked at; NULL: nothing.
+static const char *trouble_of(const Report *r, const DiffTensor *a, const DiffTensor *b, char text[200])
+{
+    char other[80];
+    if (!b) return "not in B";
+    const DiffTensor *side[2] = {a, b};
+    if (!same_shape(&a->t, &b->t)) {
+        snprintf(text, 200, "shape is %s in B", shape_text(other, &b->t));
+        return text;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (side[i]->n_missing)
+            snprintf(text, 200, "%zu of %zu elements are in no file of %c", side[i]->n_missing, side[i]->t.n_elems,
+                     "AB"[i]);
+        else if (side[i]->disagrees)
+            snprintf(text, 200, "ranks of %c do not agree in the %zu elements that they share", "AB"[i],
+                     side[i]->n_twice);
+        else continue;
+        return text;
+    }
+    if (r->o.exact && a->t.dtype != b->t.dtype) {
+        snprintf(text, 200, "dtype is %s, %s in B", safetensors_dtype_name(a->t.dtype),
+                 safetensors_dtype_name(b->t.dtype));
+        return text;
+    }
+    return NULL;
+}
+
+static void compare(Report *r, const DiffTensor *a)
+{
+    char text[200], shape[80];
+    const DiffTensor *b = diff_side_find(r->b, a->t.name);
+    const char *trouble = trouble_of(r, a, b, text);
+    r->n_tensors++;
+    if (trouble) {
+        note_out(r, a, NULL);
+        row_trouble(r, a->t.name, shape_text(shape, &a->t), trouble);
+        return;
+    }
+    DiffStats s = diff_stats(&a->t, &b->t, a->stored, b->stored, bound_of(r, a, b));
+    bool out = s.n_out || !(s.ratio <= 1);
+    diff_stats_add(&r->all, &s);
+    r->n_differ += s.n_differ > 0;
+    if (out) note_out(r, a, &s);
+    else if (s.ratio > r->worst_ratio) {
+        r->worst_ratio = s.ratio;
+        r->worst = a;
+    }
+    row_numbers(r, a, &s, out);
+}
+
+// ---- below the table
+
+// Where element i stands: sample, token and channel of a dump's activations, else an index for each axis.
+static void place_text(char text[120], const Report *r, const DiffTensor *t, size_t i)
+{
+    const char *name = t->t.name, *last = strrchr(name, '.');
+    size_t index[PART_DIMS] = {0}, D = r->a->head_size;
+    int ndim = t->t.ndim <= PART_DIMS ? t->t.ndim : 0, at = 0;
+    for (int d = ndim - 1; d >= 0; d--) {
+        index[d] = i % t->t.shape[d];
+        i /= t->t.shape[d];
+    }
+    if (r->a->dump && (begins(name, "forward.") || begins(name, "backward.") || begins(name, "loss"))) {
+        at = snprintf(text, 120, "sample %zu, token %zu", index[0], index[1]);
+        if (ndim < 3) return;
+        bool heads = D && last && begins(name, "forward.layers.") &&
+                     (strchr("qkv", last[1]) || !strcmp(last, ".attn"));
+        if (heads) snprintf(text + at, 120 - (size_t)at, ", head %zu, %zu", index[2] / D, index[2] % D);
+        else snprintf(text + at, 120 - (size_t)at, ", channel %zu", index[2]);
+        return;
+    }
+    at = snprintf(text, 120, "[");
+    for (int d = 0; d < ndim; d++) at += snprintf(text + at, 120 - (size_t)at, "%s%zu", d ? "," : "", index[d]);
+    snprintf(text + at, 120 - (size_t)at, "]");
+}
+
+static void print_first(const Report *r)
+{
+    char shape[80], place[120], ratio[24];
+    const DiffTensor *a = r->first, *b = diff_side_find(r->b, a->t.name);
+    const DiffStats *s = &r->first_stats;
+    printf("\n%sfirst out of bound: %s%s %s", r->o.red, a->t.name, r->o.plain, shape_text(shape, &a->t));
+    if (!s->n) { // not compared
+        printf("\n");
+        return;
+    }
+    printf(", %zu of %zu elements\n", s->n_out, s->n);
+    printf("  %-34s %15s %15s %10s  %s\n", "worst elements", "A", "B", r->o.exact ? "" : "of bound", "bits");
+    for (int k = 0; k < s->n_worst; k++) {
+        size_t i = s->worst[k];
+        snprintf(ratio, sizeof ratio, "%.3g", s->worst_ratio[k]);
+        place_text(place, r, a, i);
+        int n_a = 2 * (int)safetensors_dtype_bytes(a->t.dtype), n_b = 2 * (int)safetensors_dtype_bytes(b->t.dtype);
+        printf("  %-34s %15.9g %15.9g %10s  %0*llx %0*llx\n", place, diff_stats_value(&a->t, i),
+               diff_stats_value(&b->t, i), r->o.exact ? "" : ratio, n_a, (unsigned long long)diff_stats_bits(&a->t, i),
+               n_b, (unsigned long long)diff_stats_bits(&b->t, i));
+    }
+}
+
+static void print_histogram(const Report *r)
+{
+    const DiffStats *first = r->first && r->first_stats.n ? &r->first_stats : NULL, *drawn = first ? first : &r->all;
+    const SafeTensor *t = first ? &r->first->t : NULL;
+    size_t most = 1, label = 0;
     int top = 0;
-    for (int i = 0; i < NAN_BUCKET; i++)
-        if (all->bucket[i]) top = i;
-    printf("\n%24s %14s%s\n", "ULPs apart", "elements", first ? "  in that tensor" : "");
-    for (int i = 0; i < BUCKETS; i++) {
-        if (i > top && !(i == NAN_BUCKET && all->bucket[i])) continue;
-        char label[48];
-        unsigned long long low = i && i != NAN_BUCKET ? 1ull << (i - 1) : 0, high = i > 1 ? low + (low - 1) : low;
-        if (i == NAN_BUCKET) snprintf(label, sizeof label, "NaN on one side");
-        else if (low == high) snprintf(label, sizeof label, "%llu", low);
-        else if (i < 21) snprintf(label, sizeof label, "%llu-%llu", low, high);
-        else snprintf(label, sizeof label, "2^%d to 2^%d", i - 1, i);
-        printf("%24s %14zu", label, all->bucket[i]);
-        if (first) printf(" %15zu", first->bucket[i]);
+    char text[48];
+    for (int i = 0; i < DIFF_STATS_BUCKETS; i++) {
+        if (drawn->bucket[i] > most) most = drawn->bucket[i];
+        if (r->all.bucket[i] && i != DIFF_STATS_NAN) top = i;
+    }
+    if (t) label = strlen(t->name);
+    printf("\n  %-16s %14s", "ULPs apart", "all elements");
+    if (t) printf(" %*s", label > 14 ? (int)label : 14, t->name);
+    printf("\n");
+    for (int i = 0; i < DIFF_STATS_BUCKETS; i++) {
+        if (i > top && !(i == DIFF_STATS_NAN && r->all.bucket[i])) continue;
+        if (i > 0 && !r->all.bucket[i] && !r->all.bucket[i - 1]) continue; // of several empty ones the first
+        printf("  %-16s %14zu", diff_stats_label(i, text), r->all.bucket[i]);
+        if (t) printf(" %*zu", label > 14 ? (int)label : 14, first->bucket[i]);
+        size_t bar = (drawn->bucket[i] * BAR + most - 1) / most;
+        printf(bar ? "  %.*s\n" : "\n", (int)bar, "########################################");
+    }
+}
+
+static void print_notes(const Report *r)
+{
+    const DiffSide *side[2] = {r->a, r->b};
+    if (r->all.n_both_nan) printf("note: %zu elements are the same NaN on both sides\n", r->all.n_both_nan);
+    for (int i = 0; i < 2; i++) {
+        size_t twice = 0;
+        for (int k = 0; k < side[i]->n; k++) twice += side[i]->tensor[k].n_twice;
+        if (side[i]->n_absent)
+            printf("note: %c lacks the files of %d rank%s, the first is rank %d\n", "AB"[i], side[i]->n_absent,
+                   side[i]->n_absent > 1 ? "s" : "", side[i]->absent);
+        if (twice) printf("note: %zu elements of %c are in more than one file\n", twice, "AB"[i]);
+    }
+    if (r->first && r->o.derived && begins(r->first->t.name, "weight.") && r->first_stats.n)
+        printf("note: the weights that went in differ already, so what follows may be no fault (dump an earlier update, "
+               "or the first)\n");
+}
+
+static bool print_verdict(const Report *r)
+{
+    bool ok = !r->n_out && !r->n_extra;
+    if (!ok) {
+        printf("\n%sDIFFERENT%s: first at %s; %d of %d tensors out of bound\n", r->o.red, r->o.plain,
+               r->first ? r->first->t.name : "what A does not have", r->n_out + r->n_extra, r->n_tensors + r->n_extra);
+    } else if (!r->n_differ) {
+        printf("\n%sidentical%s: %d tensors, %zu elements\n", r->o.green, r->o.plain, r->n_tensors, r->all.n);
+    } else {
+        printf("\n%s%s%s: %d of %d tensors differ, %zu of %zu elements", r->o.green,
+               r->o.derived ? "rounding" : "within", r->o.plain, r->n_differ, r->n_tensors, r->all.n_differ, r->all.n);
+        if (r->worst) printf("; at most %.2g of the bound, at %s", r->worst_ratio, r->worst->t.name);
         printf("\n");
     }
-    if (all->n_both_nan) printf("note: %zu elements are the same NaN on both sides\n", all->n_both_nan);
-}
-
-static void add_stats(Stats *all, const Stats *s)
-{
-    all->n += s->n;
-    all->n_differ += s->n_differ;
-    all->n_both_nan += s->n_both_nan;
-    for (int i = 0; i < BUCKETS; i++) all->bucket[i] += s->bucket[i];
-}
-
-// One line of the table. Returns whether the tensor is within the bound.
-static bool report_tensor(const SafeTensor *a, const SafeTensor *b, Bound bound, int width, Stats *s)
-{
-    char shape[80], other[80];
-    *s = (Stats){0};
-    shape_text(shape, a);
-    if (!b || !same_shape(a, b)) {
-        if (b)
-            printf("%-*s %14s  DIFFERS: shape is %s in B\n", width, a->name, shape,
-                   shape_text(other, b));
-        else printf("%-*s %14s  DIFFERS: not in B\n", width, a->name, shape);
-        return false;
-    }
-    *s = compare(a, b, bound);
-    bool dtype = bound.exact && a->dtype != b->dtype, ok = !s->n_out && !dtype;
-    printf("%-*s %14s %12zu %10.3g %10.3g %11llu  %s", width, a->name, shape, s->n_differ, s->max_abs,
-           s->max_rel, (unsigned long long)s->max_ulp,
-           !ok           ? "DIFFERS"
-           : s->n_differ ? "within"
-                         : "identical");
-    if (dtype)
-        printf(": dtype is %s, %s in B", safetensors_dtype_name(a->dtype),
-               safetensors_dtype_name(b->dtype));
-    printf("\n");
     return ok;
 }
 
-// Prints everything; true when all of it is within the bound.
-static bool report(const Side *a, const Side *b, Bound bound)
+static void print_head(const Report *r)
 {
-    int width = 6, n_out = 0, first = -1, n_extra = 0;
-    Stats all = {0}, first_stats = {0};
-    for (int i = 0; i < a->n; i++)
-        if ((int)strlen(a->tensor[i]->name) > width) width = (int)strlen(a->tensor[i]->name);
-    if (bound.exact) printf("bound: equal bits\n");
-    else printf("bound: |a - b| <= %g + %g |b|\n", bound.atol, bound.rtol);
-    printf("%-*s %14s %12s %10s %10s %11s  %s\n", width, "tensor", "shape", "differ", "max abs",
-           "max rel", "max ULP", "verdict");
-    for (int i = 0; i < a->n; i++) {
-        Stats s;
-        bool ok = report_tensor(a->tensor[i], find(b, a->tensor[i]->name), bound, width, &s);
-        if (!ok && !n_out++) {
-            first = i;
-            first_stats = s;
-        }
-        add_stats(&all, &s);
-    }
-    for (int i = 0; i < b->n; i++)
-        if (!find(a, b->tensor[i]->name) && ++n_extra)
-            printf("%-*s  DIFFERS: not in A\n", width, b->tensor[i]->name);
-    if (first >= 0) {
-        printf("\nfirst tensor out of bound: %s (%zu of %zu elements out)\n", a->tensor[first]->name,
-               first_stats.n_out, first_stats.n);
-        if (first_stats.n_out)
-            print_element(a->tensor[first], find(b, a->tensor[first]->name), first_stats.first_out);
-    }
-    print_histogram(&all, first >= 0 ? &first_stats : NULL);
-    printf("\n%s: %d tensors, %zu elements compared, %zu differ; %d tensors out of bound\n",
-           n_out + n_extra ? "DIFFERS"
-           : all.n_differ  ? "within"
-                           : "identical",
-           a->n + n_extra, all.n, all.n_differ, n_out + n_extra);
-    return !n_out && !n_extra;
+    printf("A  %s%s%s\nB  %s%s%s  (the reference)\n", r->a->path, *r->a->about ? "  " : "", r->a->about, r->b->path,
+           *r->b->about ? "  " : "", r->b->about);
+    if (r->o.derived) printf("bound: what rounding may do to each tensor, from its type, depth and sums\n");
+    else if (r->o.exact) printf("bound: equal bits\n");
+    else printf("bound: |a - b| <= %g + %g |b|\n", r->o.atol, r->o.rtol);
+    printf("\n  %-*s %12s %8s %8s %8s %10s %8s\n", NAME - 2, "", "", "max abs", "max rel", "ULPs", "max", "");
+    printf("  %-*s %12s %8s %8s %8s %10s %8s\n", NAME - 2, "tensor", "shape", "", "", "(median)", "ULPs",
+           r->o.exact ? "differ" : "of bound");
 }
+
+// Prints everything; true when all of it is within the bound.
+static bool report(const DiffSide *a, const DiffSide *b, Options o)
+{
+    Report r = {.a = a, .b = b, .o = o};
+    char shape[80];
+    print_head(&r);
+    for (int i = 0; i < a->n; i++) compare(&r, &a->tensor[i]);
+    for (int i = 0; i < b->n; i++) {
+        if (diff_side_find(a, b->tensor[i].t.name)) continue;
+        r.n_extra++;
+        row_trouble(&r, b->tensor[i].t.name, shape_text(shape, &b->tensor[i].t), "not in A");
+    }
+    flush_equal(&r);
+    if (r.n_hidden) printf("  ... and %d more (--all prints them)\n", r.n_hidden);
+    if (r.first) print_first(&r);
+    if (r.n_differ) print_histogram(&r);
+    print_notes(&r);
+    return print_verdict(&r);
+}
+
+// ---- the command line
 
 static double parse_bound(const char *option, const char *text)
 {
@@ -345,34 +384,59 @@ static double parse_bound(const char *option, const char *text)
     return x;
 }
 
+static void print_help(void)
+{
+    printf("usage: diff A B [--exact] [--rtol X] [--atol X] [--all]\n"
+           "  A, B     dumps (run.dump), runs (their latest common dump, else their newest checkpoints),\n"
+           "           checkpoints, or safetensors files; B is the reference\n"
+           "  bound    of dumps what rounding may do, of anything else, and with --exact, equal bits;\n"
+           "           with --rtol or --atol |a - b| <= atol + rtol |b|\n"
+           "  --all    every row of the table\n"
+           "  verdict  identical, rounding (within, for a bound that was given), DIFFERENT\n"
+           "  exit     0 identical or within the bound, 1 different, 2 usage\n");
+}
+
+static Options terminal(Options o)
+{
+    bool colour = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
+    o.red = colour ? "\033[1;31m" : "";
+    o.green = colour ? "\033[32m" : "";
+    o.dim = colour ? "\033[2m" : "";
+    o.plain = colour ? "\033[0m" : "";
+    return o;
+}
+
 int main(int argc, char **argv)
 {
     const char *path[2] = {NULL, NULL};
-    Bound bound = {.exact = true};
+    Options o = terminal((Options){0});
     int n_paths = 0;
     for (int i = 1; i < argc; i++) {
         bool rtol = !strcmp(argv[i], "--rtol"), atol_given = !strcmp(argv[i], "--atol");
         if (rtol || atol_given) {
-            *(rtol ? &bound.rtol : &bound.atol) = parse_bound(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
-            bound.exact = false;
+            *(rtol ? &o.rtol : &o.atol) = parse_bound(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+            o.given = true;
             i++;
         } else if (!strcmp(argv[i], "--help")) {
-            printf(
-                "usage: diff A B [--rtol X] [--atol X]\n"
-                "  A, B    safetensors files, checkpoints or runs (the newest checkpoint); B is the reference\n"
-                "  bound   |a - b| <= atol + rtol |b|; without an option: equal bits\n"
-                "  exit    0 all within the bound, 1 not, 2 usage\n");
+            print_help();
             return 0;
-        } else if (!strncmp(argv[i], "--", 2)) die_usage("unknown option %s (try --help)", argv[i]);
+        } else if (!strcmp(argv[i], "--exact")) o.exact = true;
+        else if (!strcmp(argv[i], "--all")) o.all = true;
+        else if (!strncmp(argv[i], "--", 2)) die_usage("unknown option %s (try --help)", argv[i]);
         else if (n_paths == 2) die_usage("more than two things to compare: %s (try --help)", argv[i]);
         else path[n_paths++] = argv[i];
     }
-    if (n_paths < 2) die_usage("usage: diff A B [--rtol X] [--atol X]");
-    Side a = open_side(path[0]), b = open_side(path[1]);
+    if (n_paths < 2) die_usage("usage: diff A B [--exact] [--rtol X] [--atol X] [--all]");
+    if (o.exact && o.given) die_usage("--exact with --rtol or --atol: which of them?");
+    char path_a[1000], path_b[1000];
+    diff_side_resolve(path[0], path[1], path_a, path_b);
+    DiffSide a = diff_side_open(path_a), b = diff_side_open(path_b);
     if (!a.n && !b.n) die("%s, %s: no tensor in either (nothing to compare)", path[0], path[1]);
-    bool ok = report(&a, &b, bound);
+    o.derived = !o.exact && !o.given && (a.dump || b.dump);
+    o.exact = !o.derived && !o.given;
+    bool ok = report(&a, &b, o);
     if (fflush(stdout) != 0) die("cannot write the report");
-    close_side(&a);
-    close_side(&b);
+    diff_side_close(&a);
+    diff_side_close(&b);
     return ok ? 0 : 1;
 }

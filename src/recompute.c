@@ -314,6 +314,7 @@ static void run_unit(const Activations *acts, const UnitContext *ctx, int u, Uni
     acts->unit[u].kind->forward(ctx, &acts->unit[u], stream_row(acts, out, row),
                                 stream_row(acts, acts->stream[u], row), saved, batch);
     unit_after(ctx, &acts->unit[u], pass);
+    unit_saw(ctx, &acts->unit[u], pass, out, saved, batch);
     if (batch->train) convert(acts, ctx->dev, u, row, batch->N, saved, true);
 }
 
@@ -394,5 +395,6 @@ void recompute_backward_weight(Activations *acts, const UnitContext *ctx, size_t
         }
         unit->kind->backward_weight(ctx, unit, saved, kept, batch);
         unit_after(ctx, unit, PASS_BACKWARD);
+        unit_saw(ctx, unit, PASS_BACKWARD, dstream, saved, batch);
     }
 }

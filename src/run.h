@@ -7,6 +7,7 @@
 #include "comm.h"
 #include "config.h"
 #include "dataset.h"
+#include "dump.h"
 #include "eval.h"
 #include "fp8.h"
 #include "model.h"
@@ -68,6 +69,8 @@ typedef struct {
     double peak;                   // flops per second that this machine's matmul reaches on these shapes
     long first_step, last_step;    // this process runs updates [first_step, last_step)
     long dump_update;              // the one that is dumped, counting from 1; 0: none
+    Dump *dump;                    // while that update is made
+    char dump_layout[64];          // as dump has it, for people
     double seconds;                // training time so far, resumed runs included
     double best_val;
     Progress *progress;            // rank 0's; NULL on the others
@@ -146,8 +149,15 @@ void run_tell(Run *run, void *data, size_t n);
 void run_wait(Run *run);
 // The largest magnitudes of fp8's tensors over the ranks, before fp8_step_end.
 void run_fp8(Run *run);
-// The losses of all ranks' tokens, in the order of samples: share (n each) to all (n * ranks).
-void run_gather_losses(Run *run, float *all, const float *share, size_t n);
+// ---- run.dump (run_dump.c). Collective
+
+// Before the update's first micro-batch: its weights, and everything that the model computes from here on.
+void run_dump_begin(Run *run, long step);
+// Between its last micro-batch and its norm: true gradients. These two do nothing where no dump was begun.
+void run_dump_grads(Run *run);
+// Behind it: the optimizer's state and the new weights. Writes the files.
+void run_dump_end(Run *run);
+
 // Weights, optimizer and the rest of the newest checkpoint, from rank 0 to all. False: there is none.
 bool run_load(Run *run, CkptState *state);
 

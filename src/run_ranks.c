@@ -134,18 +134,6 @@ void run_fp8(Run *run)
     fp8->bad = run_any(run, fp8->bad);
 }
 
-void run_gather_losses(Run *run, float *all, const float *share, size_t n)
-{
-    if (alone(run)) {
-        memcpy(all, share, n * sizeof *all);
-        return;
-    }
-    size_t counts[run->ranks];
-    for (int r = 0; r < run->ranks; r++) counts[r] = n;
-    CommRequest request = comm_all_gather(run->control, all, share, counts, COMM_FP32);
-    comm_wait(run->control, &request);
-}
-
 // What a checkpoint holds beside its tensors, in one piece.
 typedef struct {
     int loaded;

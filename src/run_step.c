@@ -23,7 +23,6 @@
 
 #include "check.h"
 #include "clock.h"
-#include "dump.h"
 #include "packing.h"
 
 #include <math.h>
@@ -65,7 +64,7 @@ typedef struct {
 } FirstMicro;
 
 // All micro-batches through the stages of a pipeline. Returns the sum of the losses of those with the head on this rank.
-static double run_stages(Run *run, long step, RampStep share, float scale, float *losses)
+static double run_stages(Run *run, long step, RampStep share, float scale)
 {
     const Config *cfg = &run->cfg;
     size_t B = (size_t)cfg->batch.micro, T = (size_t)cfg->model.context;
@@ -74,20 +73,19 @@ static double run_stages(Run *run, long step, RampStep share, float scale, float
         run->micro[k] = (PipelineMicro){
             .token = run->token + at, .target = run->target + at, .pos = run->pos ? run->pos + at : NULL,
             .first = run->first ? run->first + at : NULL, .B = B, .T = T, .dropout = (float)cfg->model.dropout,
-            .seed = (uint64_t)cfg->run.seed, .step = (uint32_t)step, .sample = (uint64_t)share.before + (size_t)k * B,
-            .loss = losses ? losses + at : NULL};
+            .seed = (uint64_t)cfg->run.seed, .step = (uint32_t)step, .sample = (uint64_t)share.before + (size_t)k * B};
     }
     zero_micro(run->zero, true);
     return pipeline_step(run->pipeline, run->micro, scale);
 }
 
 // Forward and backward of this rank's micro-batches; the sum of the token losses of all ranks, and of the gradients.
-// losses (rows * T) or NULL; first or NULL.
-static double accumulate(Run *run, long step, RampStep share, float scale, float *losses, FirstMicro *first)
+// first or NULL.
+static double accumulate(Run *run, long step, RampStep share, float scale, FirstMicro *first)
 {
     const Config *cfg = &run->cfg;
     size_t B = (size_t)cfg->batch.micro, T = (size_t)cfg->model.context, rows = (size_t)share.sequences;
-    double loss = run->pipeline ? run_stages(run, step, share, scale, losses) : 0;
+    double loss = run->pipeline ? run_stages(run, step, share, scale) : 0;
     for (size_t row = 0; !run->pipeline && row < rows; row += B) {
         size_t at = row * T;
         zero_micro(run->zero, row + B >= rows);
@@ -96,7 +94,6 @@ static double accumulate(Run *run, long step, RampStep share, float scale, float
         model_set_dropout(run->model, (float)cfg->model.dropout, (uint64_t)cfg->run.seed, (uint32_t)step,
                           (uint64_t)share.before + row);
         model_forward_backward(run->model, scale);
-        if (losses) run->dev->to_host(run->dev, losses + at, run->model->loss, B * T * sizeof *losses);
         if (row > 0 || !first) continue;
         first->valid = count_valid(run->target, B * T);
         double norm = clip_norm(run->dev, &run->model->params, run->model->grads,
@@ -106,26 +103,6 @@ static double accumulate(Run *run, long step, RampStep share, float scale, float
     if (!run->pipeline) loss = model_step_finish(run->model);
     zero_reduce(run->zero);
     return run_sum_loss(run, loss);
-}
-
-// dump/ holds true gradients: the loss scale, a power of two, is taken out exactly. share: losses of this rank's rows.
-static void dump(Run *run, long update, const float *share, RampStep batch)
-{
-    const Params *params = &run->model->params;
-    size_t T = (size_t)run->cfg.model.context, n = (size_t)batch.sequences * T;
-    float *losses = malloc(n * sizeof *losses), *grads = run->rank ? NULL : malloc(params->n_elems * sizeof *grads);
-    if (!losses || (!grads && !run->rank)) die("run.dump: no memory for %zu losses and gradients", n + params->n_elems);
-    run_gather_losses(run, losses, share, n / (size_t)run->ranks);
-    ZeroWhole whole = zero_whole(run->zero, &run->optim);
-    zero_gather_whole(run->zero, &run->optim, &whole);
-    zero_gather_grads(run->zero, grads);
-    float inverse = (float)run->optim.grad_scale;
-    for (size_t i = 0; grads && inverse != 1 && i < params->n_elems; i++) grads[i] *= inverse;
-    if (run->rank == 0)
-        dump_write(run->dir, update, params, whole.weights, grads, losses, (size_t)batch.sequences, T);
-    zero_whole_free(&whole);
-    free(losses);
-    free(grads);
 }
 
 // The gradient noise scale (noise.h), batches in tokens.
@@ -146,21 +123,18 @@ StepResult run_step(Run *run, long step)
     double begin = clock_seconds();
     if (run->cfg.run.account && step == run->first_step) comm_reset_counts(run->world);
     RampStep batch = ramp_at(&run->ramp, step), share = run_share(run, batch);
-    size_t valid = load_step(run, share), T = (size_t)run->cfg.model.context, n = (size_t)share.sequences * T;
-    bool dumped = step + 1 == run->dump_update;
-    float *losses = dumped ? calloc(n, sizeof *losses) : NULL;
-    if (dumped && !losses) die("run.dump: no memory for the losses of %zu tokens", n);
+    size_t valid = load_step(run, share), T = (size_t)run->cfg.model.context;
+    if (step + 1 == run->dump_update) run_dump_begin(run, step);
 
     StepResult result = {.lr = schedule_lr_ramped(&run->schedule, &run->ramp, step),
                          .tokens = batch.sequences * (int64_t)T};
     if (run->fp8) fp8_step_begin(run->fp8);
     FirstMicro first = {0};
     bool noise = due(run->cfg.run.noise_every, step + 1) && batch.sequences > run->cfg.batch.micro && run->progress;
-    result.loss = accumulate(run, step, share, run->scaler.scale / (float)valid, losses, noise ? &first : NULL) /
+    result.loss = accumulate(run, step, share, run->scaler.scale / (float)valid, noise ? &first : NULL) /
                   (double)valid;
     run->optim.grad_scale = 1 / (double)run->scaler.scale;
-    if (dumped) dump(run, step + 1, losses, batch);
-    free(losses);
+    run_dump_grads(run);
     if (run->fp8) run_fp8(run);
     if (run->fp8 && !fp8_step_end(run->fp8)) run->optim.grad_scale = NAN; // a saturating cast hid an overflow
     result.grad_norm = optim_norm(&run->optim, run->model);
@@ -172,6 +146,7 @@ StepResult run_step(Run *run, long step)
     else optim_drop(run->model);
     zero_end(run->zero);
     run_share_weights(run);
+    run_dump_end(run);
     if (norms) norms_after(&run->norms, run->model, step + 1);
     float scale = run->scaler.scale;
     scaler_update(&run->scaler, isfinite(result.grad_norm));

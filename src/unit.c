@@ -45,6 +45,12 @@ void unit_after(const UnitContext *ctx, const Unit *unit, UnitPass pass)
     if (ctx->hooks && ctx->hooks->after) ctx->hooks->after(ctx->hooks->self, unit->index, pass);
 }
 
+void unit_saw(const UnitContext *ctx, const Unit *unit, UnitPass pass, const X *stream, void *const *saved,
+              const Batch *batch)
+{
+    if (ctx->hooks && ctx->hooks->saw) ctx->hooks->saw(ctx->hooks->watcher, unit, pass, stream, saved, batch);
+}
+
 void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes)
 {
     check(list->n < UNIT_MAX_SAVED);

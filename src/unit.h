@@ -96,6 +96,12 @@ typedef struct {
     void *self;
     void (*before)(void *self, int unit, UnitPass pass);
     void (*after)(void *self, int unit, UnitPass pass);
+    // Another listener, of what was computed (dump.h): behind a forward (PASS_FORWARD or PASS_AGAIN) `stream` is what
+    // the unit made, NULL where it makes none, and `saved` what it keeps; behind a backward `stream` is the gradient of
+    // its input.
+    void *watcher;
+    void (*saw)(void *watcher, const Unit *unit, UnitPass pass, const X *stream, void *const *saved,
+                const Batch *batch);
 } UnitHooks;
 
 // What a unit is given to work with.
@@ -164,6 +170,8 @@ float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role);
 // The hooks' calls; they do nothing where there are none.
 void unit_before(const UnitContext *ctx, const Unit *unit, UnitPass pass);
 void unit_after(const UnitContext *ctx, const Unit *unit, UnitPass pass);
+void unit_saw(const UnitContext *ctx, const Unit *unit, UnitPass pass, const X *stream, void *const *saved,
+              const Batch *batch);
 // Appends a buffer of n_elems elements of `elem_bytes`.
 void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes);
 // The same for a buffer whose rows sequence parallelism shares.

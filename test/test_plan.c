@@ -1,9 +1,8 @@
 // test_plan: the plan's bytes against what the memory door counts when the buffers are really made, for every
 // switch of the model, and for every precision with every optimizer and every recomputation; the formulas against the
-// same, and the formulas' reader; what a plan costs; the account as JSON; and the dump's names, order and values.
+// same, and the formulas' reader; what a plan costs; and the account as JSON.
 //
-// (test_account.sh and test_dump.sh do the same from outside: build/plan against runs' account.json, and dumps of two
-// runs through build/diff.)
+// (test_account.sh and test_dump.sh do the same from outside: build/plan against runs' account.json.)
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -11,11 +10,9 @@
 #include <cmocka.h>
 
 #include "account.h"
-#include "dump.h"
 #include "expect_die.h"
 #include "narrow.h"
 #include "plan.h"
-#include "safetensors.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -345,70 +342,6 @@ static void test_account_is_the_counters(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-// ---- dump
-
-static void test_dump_holds_the_step(void **state)
-{
-    const char *dir = *state;
-    char path[300], name[80];
-    enum { ROWS = 6, T = 10 };
-    float loss[ROWS * T];
-    for (int i = 0; i < ROWS * T; i++) loss[i] = (float)i / 3;
-    Dev *dev = dev_cpu_create(1);
-    configure(cases[1]);
-    allocate_really(dev);
-    run_one_step();
-    dump_write(dir, 12, &real.model->params, real.model->weights, real.model->grads, loss, ROWS, T);
-    snprintf(path, sizeof path, "%s/dump/step_00000012.safetensors", dir);
-    SafeTensors *st = safetensors_open(path, NULL, 0);
-    const Params *params = &real.model->params;
-    int n = params->n_rows, order[128];
-    assert_int_equal(st->n, 2 * n + 1);
-    assert_true(st->n <= 128);
-    assert_string_equal(safetensors_meta(st, "step"), "12");
-    safetensors_order(st, order);
-    for (int i = 0; i < n; i++) { // weights, loss, gradients from the last row to the first
-        const Param *row = &params->row[i];
-        const SafeTensor *weight = &st->tensor[order[i]], *grad = &st->tensor[order[2 * n - i]];
-        snprintf(name, sizeof name, "weight.%s", row->name);
-        assert_string_equal(weight->name, name);
-        snprintf(name, sizeof name, "grad.%s", row->name);
-        assert_string_equal(grad->name, name);
-        assert_int_equal(weight->ndim, row->ndim);
-        assert_int_equal(grad->n_elems, row->n_elems);
-        assert_int_equal(grad->shape[0], row->dim[0]);
-        assert_memory_equal(weight->data, real.model->weights + row->offset, row->n_elems * sizeof(float));
-        assert_memory_equal(grad->data, real.model->grads + row->offset, row->n_elems * sizeof(float));
-    }
-    const SafeTensor *losses = &st->tensor[order[n]];
-    assert_string_equal(losses->name, "loss");
-    assert_int_equal(losses->shape[0], ROWS);
-    assert_int_equal(losses->shape[1], T);
-    assert_memory_equal(losses->data, loss, sizeof loss);
-    safetensors_close(st);
-    run_free(&real);
-    dev_cpu_free(dev);
-    assert_int_equal(unlink(path), 0);
-}
-
-static int dump_nowhere(void *dir)
-{
-    float loss[1] = {0};
-    dump_write(dir, 1, &real.model->params, real.model->weights, real.model->grads, loss, 0, 1);
-    return 0;
-}
-
-static void test_dump_says_when_it_cannot(void **state)
-{
-    (void)state;
-    Dev *dev = dev_cpu_create(1);
-    configure(cases[0]);
-    allocate_really(dev); // here: a forked child has no OpenMP threads
-    expect_die(dump_nowhere, "no/such/run", "no/such/run/dump: cannot be made");
-    run_free(&real);
-    dev_cpu_free(dev);
-}
-
 static int make_dir(void **state)
 {
     char *dir = malloc(256);
@@ -441,8 +374,6 @@ int main(void)
         cmocka_unit_test(test_a_plan_costs_nothing),
         cmocka_unit_test(test_vocabulary_is_needed),
         cmocka_unit_test_setup_teardown(test_account_is_the_counters, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_dump_holds_the_step, make_dir, remove_dir),
-        cmocka_unit_test(test_dump_says_when_it_cannot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
