@@ -84,6 +84,15 @@ static void name_update(char path[1000], const char *dir, long update)
     snprintf(path, 1000, "%.900s/step_%08ld", dir, update);
 }
 
+// The update that a dump, or one rank's file of it, is of by its path; 0: it is neither.
+static long update_of(const char *path)
+{
+    const char *base = strrchr(path, '/'), *step = NULL;
+    if (!is_dump(path) && !is_rank_file(base ? base + 1 : path)) return 0;
+    for (const char *s = path; (s = strstr(s, "step_")); s++) step = s;
+    return step ? strtol(step + strlen("step_"), NULL, 10) : 0;
+}
+
 void diff_side_resolve(const char *a, const char *b, char path_a[1000], char path_b[1000])
 {
     char dir_a[1000], dir_b[1000];
@@ -97,11 +106,10 @@ void diff_side_resolve(const char *a, const char *b, char path_a[1000], char pat
                 "weights)", a, b, latest(dir_a, NULL), latest(dir_b, NULL));
         name_update(path_a, dir_a, update);
         name_update(path_b, dir_b, update);
-    } else if ((many_a && is_dump(b)) || (many_b && is_dump(a))) {
-        const char *given = many_a ? b : a, *base = strrchr(given, '/');
-        long update = strtol(base && strstr(base, "step_") ? strstr(base, "step_") + 5 : "0", NULL, 10);
+    } else if ((many_a && update_of(b)) || (many_b && update_of(a))) {
+        long update = update_of(many_a ? b : a);
         if (!has_update(many_a ? dir_a : dir_b, update))
-            die("%s: no dump of update %ld, as %s is", many_a ? a : b, update, given);
+            die("%s: no dump of update %ld, as %s is", many_a ? a : b, update, many_a ? b : a);
         name_update(many_a ? path_a : path_b, many_a ? dir_a : dir_b, update);
     }
 }

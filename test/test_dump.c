@@ -1,0 +1,428 @@
+// test_dump: what a dump says of one rank's step against the operations that it names; dumps of ranks played by threads
+// (tensor and sequence parallel, replicas, micro-batches, recomputation) put together, against one rank's; bugs seeded
+// into the device's operations, which build/diff must find at the right place; and faults of a dump itself.
+#include "tp_case.h"
+
+#include "diff_side.h"
+#include "dump.h"
+#include "expect_die.h"
+
+#define PROGRAM "diff"
+#define run run_program // tp_case.h has another
+#include "program.h"
+#undef run
+
+// ---- a step that is dumped
+
+// A fault of one operation: of the matmul of one weight.
+typedef enum { SOUND, FORWARD_ELEMENT, FORWARD_SCALE, NO_WEIGHT_GRADIENT, INPUT_GRADIENT } Fault;
+
+static struct {
+    Fault kind;
+    int site;
+    Dev sound; // the entries as they were
+} fault;
+
+static void bad_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC,
+                        int site)
+{
+    fault.sound.matmul_forward(dev, out, inp, weight, bias, N, C, OC, site);
+    if (site != fault.site || fault.kind > FORWARD_SCALE) return;
+    float *x = malloc(N * OC * sizeof *x);
+    dev->from_x(dev, x, out, N * OC);
+    if (fault.kind == FORWARD_ELEMENT) x[(T + 3) * OC + 7] += 0.01f; // sample 1, token 3, channel 7
+    for (size_t i = 0; fault.kind == FORWARD_SCALE && i < N * OC; i++) x[i] *= 1.5f;
+    dev->to_x(dev, out, x, N * OC);
+    free(x);
+}
+
+static void bad_weight(Dev *dev, float *dweight, float *dbias, const X *dout, const X *inp, size_t N, size_t C,
+                       size_t OC, int site)
+{
+    if (site == fault.site && fault.kind == NO_WEIGHT_GRADIENT) N = 1; // one token's, and not all
+    fault.sound.matmul_backward_weight(dev, dweight, dbias, dout, inp, N, C, OC, site);
+}
+
+static void bad_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC, int site)
+{
+    fault.sound.matmul_backward_input(dev, dinp, dout, weight, N, C, OC, site);
+    for (size_t c = 0; c < C && site == fault.site && fault.kind == INPUT_GRADIENT; c++) ((float *)dinp)[c] *= 1.01f;
+}
+
+static void seed(Dev *dev, Fault kind, int site)
+{
+    if (!kind) return;
+    assert_true(site >= 0);
+    fault.kind = kind, fault.site = site, fault.sound = *dev;
+    dev->matmul_forward = bad_forward;
+    dev->matmul_backward_weight = bad_weight;
+    dev->matmul_backward_input = bad_input;
+}
+
+typedef struct {
+    Case c;
+    const char *name; // dir/NAME is its run
+    Fault fault;
+    const char *where; // the row of the matmul that is at fault
+    bool checked;      // one rank: against the operations
+} Play;
+
+static void check_operations(Model *m, const char *path);
+
+// Of each row that this rank has, replica `part` of `parts` writes its range, which may begin anywhere.
+static void add_rows(Dump *d, const Model *m, DumpKind kind, const float *flat, int part, int parts)
+{
+    for (int i = 0; i < m->params.n_rows; i++) {
+        const Param *row = &m->params.row[i];
+        size_t begin = tp_first(row->n_elems, part, parts), end = tp_first(row->n_elems, part + 1, parts);
+        if (row->owned)
+            dump_row(d, kind, NULL, row, begin, end, ST_F32, flat + row->offset + begin, 1);
+    }
+}
+
+static void play_dump(Comm *world, void *arg)
+{
+    const Play *p = arg;
+    const Case *c = &p->c;
+    int rank = world->rank;
+    char path[600], at[900];
+    Mem mem = {0};
+    Dev *cpu = dev_cpu_create(1);
+    cpu->deterministic = c->deterministic;
+    Dev *dev = c->x_type == X_FP32 ? cpu : narrow_create(cpu, (NarrowOptions){.x_type = c->x_type});
+    comm_set_ordered(world, c->deterministic);
+    Comm *tp = comm_split(world, rank / c->ranks, rank, "tp"), *dp = comm_split(world, rank % c->ranks, rank, "dp");
+    Model *m = model_allocate_with(c->shape, dev, &mem, c->micro, T, true,
+                                   (ModelOptions){.tp = tp, .sequence = c->sequence, .sequences = SAMPLES,
+                                                  .recompute = c->recompute, .documents = c->documents});
+    params_init(&m->params, 1, m->weights);
+    make_lively(m);
+    seed(dev, p->fault, p->fault ? params_find(&m->params, p->where) : -1);
+    Ddp *ddp = ddp_create(m, dp, !c->deterministic, 400, false);
+    snprintf(path, sizeof path, "%s/%s", dir, p->name);
+    Dump *d = dump_watch(m, (DumpPlace){.rank = rank, .ranks = world->size, .update = 1, .samples = SAMPLES,
+                                        .context = T, .dtype = "x", .layout = "y", .inverse = 1});
+    add_rows(d, m, DUMP_WEIGHT, m->weights, dp->rank, dp->size);
+    run_samples(m, ddp, dp, c, true);
+    run_samples(m, ddp, dp, c, false); // an evaluation, which is not dumped
+    dump_unwatch(d);
+    add_rows(d, m, DUMP_GRAD, m->grads, dp->rank, dp->size);
+    dump_write(d, path);
+    dump_free(d);
+    snprintf(at, sizeof at, "%s/dump/step_00000001", path);
+    if (p->checked) check_operations(m, at);
+    ddp_free(ddp);
+    model_free(m);
+    mem_free_all(&mem);
+    if (dev != cpu) narrow_free(dev);
+    dev_cpu_free(cpu);
+}
+
+static void dump_of(Play p)
+{
+    char path[600];
+    snprintf(path, sizeof path, "mkdir -p '%s/%s'", dir, p.name);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/%s", dir, p.name);
+    dump_make_dir(path, 1);
+    comm_threads_run(world_size(&p.c), play_dump, &p);
+}
+
+// ---- one rank
+
+static const float *tensor(const DiffSide *s, const char *name, size_t n)
+{
+    const DiffTensor *t = diff_side_find(s, name);
+    if (!t) fail_msg("no tensor %s", name);
+    assert_int_equal(t->t.dtype, ST_F32);
+    assert_int_equal(t->t.n_elems, n);
+    assert_int_equal(t->n_missing + t->n_twice, 0);
+    return t->t.data;
+}
+
+// out (N, OC) = inp weight^T + bias, in double, against what was dumped. A sum of C products loses at most about C u
+// of the sum of their sizes (u = 2^-24): with C = 24 and sizes up to 6 that is less than 1e-5.
+static void is_matmul(const DiffSide *s, const char *out, const char *inp, const char *weight, const char *bias,
+                      const char *plus, size_t C, size_t OC)
+{
+    const size_t N = SAMPLES * T;
+    const float *y = tensor(s, out, N * OC), *x = tensor(s, inp, N * C), *w = tensor(s, weight, OC * C);
+    const float *b = bias ? tensor(s, bias, OC) : NULL, *r = plus ? tensor(s, plus, N * OC) : NULL;
+    for (size_t i = 0; i < N * OC; i++) {
+        double sum = (b ? b[i % OC] : 0) + (r ? r[i] : 0);
+        for (size_t k = 0; k < C; k++) sum += (double)x[i / OC * C + k] * w[i % OC * C + k];
+        if (!(fabs(sum - y[i]) <= 1e-5 * fmax(1, fabs(sum)))) fail_msg("%s[%zu] is %g, not %g", out, i, y[i], sum);
+    }
+}
+
+static void check_operations(Model *m, const char *path)
+{
+    const ModelShape *s = &m->shape;
+    size_t C = s->channels, hd = s->heads * s->head_size, gd = s->kv_heads * s->head_size, N = SAMPLES * T;
+    const bool gpt_like = !s->swiglu;
+    const char *bias = gpt_like ? "weight.layers.1.attn.v.bias" : NULL;
+    DiffSide side = diff_side_open(path);
+    is_matmul(&side, "forward.layers.1.v", "forward.layers.1.norm1", "weight.layers.1.attn.v.weight", bias, NULL, C,
+              gd);
+    if (gpt_like) { // without RoPE queries and keys are matmuls too
+        is_matmul(&side, "forward.layers.1.q", "forward.layers.1.norm1", "weight.layers.1.attn.q.weight",
+                  "weight.layers.1.attn.q.bias", NULL, C, hd);
+        is_matmul(&side, "forward.layers.1.k", "forward.layers.1.norm1", "weight.layers.1.attn.k.weight",
+                  "weight.layers.1.attn.k.bias", NULL, C, gd);
+        is_matmul(&side, "forward.layers.1.pre", "forward.layers.1.norm2", "weight.layers.1.ffn.up.weight",
+                  "weight.layers.1.ffn.up.bias", NULL, C, s->ffn);
+    } else {
+        is_matmul(&side, "forward.layers.1.gate", "forward.layers.1.norm2", "weight.layers.1.ffn.gate.weight", NULL,
+                  NULL, C, s->ffn);
+        is_matmul(&side, "forward.layers.1.up", "forward.layers.1.norm2", "weight.layers.1.ffn.up.weight", NULL, NULL,
+                  C, s->ffn);
+        tensor(&side, "forward.layers.0.q_normed", N * hd);
+        tensor(&side, "forward.layers.0.k_normed", N * gd);
+    }
+    is_matmul(&side, "forward.layers.0.resid", "forward.layers.0.attn", "weight.layers.0.attn.out.weight",
+              gpt_like ? "weight.layers.0.attn.out.bias" : NULL, "forward.embed.out", hd, C);
+    is_matmul(&side, "forward.layers.0.out", "forward.layers.0.act", "weight.layers.0.ffn.down.weight",
+              gpt_like ? "weight.layers.0.ffn.down.bias" : NULL, "forward.layers.0.resid", s->ffn, C);
+    tensor(&side, "backward.head", N * C);
+    tensor(&side, "backward.layers.0", N * C);
+    assert_null(diff_side_find(&side, "backward.embed"));
+    const float *loss = tensor(&side, "loss", N), *grad = tensor(&side, "grad.final_norm.weight", C);
+    for (size_t i = 0; i < SAMPLES; i++) // sample() counts 2 + i % 5 targets of each
+        for (size_t t = 0; t < T; t++) assert_int_equal(loss[i * T + t] > 0, t <= 1 + i % 5);
+    const Param *row = &m->params.row[params_find(&m->params, "final_norm.weight")];
+    assert_memory_equal(grad, m->grads + row->offset, C * sizeof *grad);
+    diff_side_close(&side);
+}
+
+static void test_names_are_true(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++)
+        dump_of((Play){.c = {.shape = families[f], .ranks = 1, .micro = 2}, .name = "true", .checked = true});
+}
+
+// ---- any layout
+
+static void same_dump(const Play *one, const Play *other)
+{
+    char path[2][900];
+    const char *names[2] = {one->name, other->name};
+    for (int i = 0; i < 2; i++) snprintf(path[i], sizeof path[i], "%s/%s/dump/step_00000001", dir, names[i]);
+    DiffSide a = diff_side_open(path[0]), b = diff_side_open(path[1]);
+    assert_int_equal(a.n, b.n);
+    assert_true(a.n > 60 && !b.n_absent);
+    for (int i = 0; i < a.n; i++) {
+        const DiffTensor *x = &a.tensor[i], *y = &b.tensor[i];
+        assert_string_equal(x->t.name, y->t.name); // in the same order
+        assert_int_equal(x->t.n_elems, y->t.n_elems);
+        assert_memory_equal(x->t.shape, y->t.shape, (size_t)x->t.ndim * sizeof *x->t.shape);
+        if (x->n_missing + x->n_twice + y->n_missing + y->n_twice)
+            fail_msg("%s: of %d ranks %zu elements are missing, %zu there twice", y->t.name, world_size(&other->c),
+                     y->n_missing, y->n_twice);
+        if (other->c.deterministic && memcmp(x->t.data, y->t.data, x->t.n_bytes))
+            fail_msg("%s: other bits on %d ranks, sp %d, micro %zu", x->t.name, world_size(&other->c),
+                     other->c.sequence, other->c.micro);
+    }
+    diff_side_close(&a);
+    diff_side_close(&b);
+}
+
+static void test_any_layout(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        Play one = {.c = {.shape = families[f], .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f},
+                    .name = "one"};
+        dump_of(one);
+        for (int k = 0; k < 6; k++) {
+            Play p = one;
+            p.name = "layout";
+            p.c.ranks = k < 5 ? 2 : 1;
+            p.c.sequence = k % 2;
+            p.c.dp = k == 2 || k == 3 || k == 5 ? 2 : 1;
+            p.c.micro = k == 4 ? 4 : 2;
+            p.c.recompute = (RecomputePolicy){.mode = k < 2 ? RECOMPUTE_NONE : k == 2 ? RECOMPUTE_SELECTIVE
+                                                                                       : RECOMPUTE_FULL};
+            dump_of(p);
+            same_dump(&one, &p);
+        }
+    }
+}
+
+static void expect(const char *arguments, int status, const char *text)
+{
+    int got = run_program(arguments);
+    if (got != status || !strstr(output, text))
+        fail_msg("diff %s: status %d and \"%s\" expected, got %d and\n%s", arguments, status, text, got, output);
+}
+
+// Key/value heads that ranks share, and sums in another order.
+static void test_shared_heads_round(void **state)
+{
+    (void)state;
+    Play one = {.c = {.shape = &llama, .ranks = 1, .micro = 2}, .name = "one"}, four = one;
+    dump_of(one);
+    four.c.ranks = 4, four.c.sequence = true, four.name = "four";
+    dump_of(four);
+    same_dump(&one, &four);
+    expect("four one", 0, "rounding: ");
+    expect("four one --exact", 1, "DIFFERENT: first at ");
+    expect("one one", 0, "identical: ");
+}
+
+// ---- rounding or a bug
+
+static void test_faults_are_found(void **state)
+{
+    (void)state;
+    Play sound = {.c = {.shape = &gpt, .ranks = 1, .micro = 4}, .name = "sound"}, other = sound, narrow = sound;
+    dump_of(sound);
+    other.c.micro = 2, other.name = "other";
+    dump_of(other);
+    expect("other sound", 0, "rounding: ");
+    narrow.c.x_type = X_BF16, narrow.name = "narrow";
+    dump_of(narrow);
+    expect("narrow sound", 0, "rounding: ");
+    const struct {
+        Fault fault;
+        XType type;
+        const char *where, *first;
+    } rows[] = {
+        {FORWARD_ELEMENT, X_FP32, "layers.1.attn.out.weight", "forward.layers.1.resid; "},
+        {FORWARD_ELEMENT, X_FP32, "layers.0.ffn.down.weight", "forward.layers.0.out; "},
+        {FORWARD_SCALE, X_FP32, "layers.1.attn.q.weight", "forward.layers.1.q; "},
+        {NO_WEIGHT_GRADIENT, X_FP32, "layers.0.ffn.up.weight", "grad.layers.0.ffn.up.bias; "}, // the bias comes first
+        {INPUT_GRADIENT, X_FP32, "layers.1.attn.out.weight", "backward.layers.1; "},
+        {FORWARD_SCALE, X_BF16, "layers.1.attn.q.weight", "forward.layers.1.q; "},
+        {NO_WEIGHT_GRADIENT, X_BF16, "layers.1.ffn.down.weight", "grad.layers.1.ffn.down.bias; "},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char verdict[100];
+        Play p = sound;
+        p.name = "bug", p.fault = rows[i].fault, p.where = rows[i].where, p.c.x_type = rows[i].type;
+        dump_of(p);
+        snprintf(verdict, sizeof verdict, "DIFFERENT: first at %s", rows[i].first);
+        expect("bug sound", 1, verdict);
+        if (i == 0) assert_non_null(strstr(output, "  sample 1, token 3, channel 7 "));
+    }
+}
+
+// ---- faults of a dump
+
+static void remove_file(const char *path)
+{
+    char full[900];
+    snprintf(full, sizeof full, "%s/%s", dir, path);
+    assert_int_equal(unlink(full), 0);
+}
+
+static void test_missing_ranks(void **state)
+{
+    (void)state;
+    Play one = {.c = {.shape = &gpt, .ranks = 1, .micro = 2}, .name = "one"}, two = one;
+    dump_of(one);
+    two.c.ranks = 2, two.name = "two";
+    dump_of(two);
+    remove_file("two/dump/step_00000001/rank_00001.safetensors");
+    expect("two one", 1, "elements are in no file of A");
+    assert_non_null(strstr(output, "note: A lacks the files of 1 rank, the first is rank 1"));
+    expect("two/dump/step_00000001/rank_00000.safetensors one", 1, "elements are in no file of A");
+    expect("one/dump/step_00000001/rank_00000.safetensors one", 0, "identical: ");
+    expect("one/dump one/dump/step_00000001", 0, "identical: ");
+}
+
+// Two ranks that each write everything: their files overlap, which is told, and must not contradict each other.
+static void test_doubled_elements(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        char path[600];
+        Mem mem = {0};
+        Dev *dev = dev_cpu_create(1);
+        Model *m = model_create(&gpt, dev, &mem, 1, T, 1, true);
+        snprintf(path, sizeof path, "mkdir -p '%s/both'", dir);
+        assert_int_equal(system(path), 0);
+        snprintf(path, sizeof path, "%s/both", dir);
+        dump_make_dir(path, 7);
+        for (int rank = 0; rank < 2; rank++) {
+            Dump *d = dump_watch(m, (DumpPlace){.rank = rank, .ranks = 2, .update = 7, .samples = 1, .context = T,
+                                                .dtype = "x", .layout = "y", .inverse = 1});
+            m->weights[3] += (float)k;
+            add_rows(d, m, DUMP_WEIGHT, m->weights, 0, 1);
+            dump_unwatch(d);
+            dump_write(d, path);
+            dump_free(d);
+        }
+        if (k == 0) expect("both both", 0, "elements of A are in more than one file");
+        else expect("both both", 1, "(31,12)  ranks of A do not agree in the 372 elements that they share");
+        model_free(m);
+        mem_free_all(&mem);
+        dev_cpu_free(dev);
+    }
+}
+
+// Zig-zag: a rank's rows are two stretches of each sequence, and micro-batches come as they come.
+static void test_context_parallel_rows(void **state)
+{
+    (void)state;
+    enum { CP = 2, LOCAL = T / CP };
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    Model *m = model_create(&gpt, dev, &mem, 2, T, 1, true);
+    char path[600];
+    snprintf(path, sizeof path, "mkdir -p '%s/cp'", dir);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/cp", dir);
+    dump_make_dir(path, 1);
+    const Unit *head = &m->unit[m->n_units - 1];
+    for (int rank = 0; rank < CP; rank++) {
+        Dump *d = dump_watch(m, (DumpPlace){.rank = rank, .ranks = CP, .update = 1, .first = 100, .samples = 4,
+                                            .context = T, .assign = CP_ZIGZAG, .cp_rank = rank, .cp_size = CP,
+                                            .dtype = "x", .layout = "y", .inverse = 1});
+        for (size_t sample = 4; sample > 0; sample -= 2) { // the last two sequences first
+            float loss[2 * LOCAL];
+            Batch batch = {.B = 2, .T = LOCAL, .N = 2 * LOCAL, .loss = loss, .train = true, .sample = 98 + sample};
+            for (size_t i = 0; i < 2 * LOCAL; i++)
+                loss[i] = (float)((sample - 2 + i / LOCAL) * T + cp_position(CP_ZIGZAG, T, rank, CP, i % LOCAL));
+            m->hooks.saw(m->hooks.watcher, head, PASS_BACKWARD, NULL, NULL, &batch);
+        }
+        dump_unwatch(d);
+        dump_write(d, path);
+        dump_free(d);
+    }
+    snprintf(path, sizeof path, "%s/cp/dump/step_00000001", dir);
+    DiffSide side = diff_side_open(path);
+    const float *loss = tensor(&side, "loss", 4 * T);
+    for (size_t i = 0; i < 4 * T; i++) assert_true(loss[i] == (float)i);
+    diff_side_close(&side);
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+}
+
+static int nowhere(void *path)
+{
+    dump_make_dir(path, 1);
+    return 0;
+}
+
+static void test_cannot_be_made(void **state)
+{
+    (void)state;
+    expect_die(nowhere, "no/such/run", "no/such/run/dump: cannot be made");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cannot_be_made),
+        cmocka_unit_test(test_names_are_true),
+        cmocka_unit_test(test_any_layout),
+        cmocka_unit_test(test_shared_heads_round),
+        cmocka_unit_test(test_faults_are_found),
+        cmocka_unit_test(test_missing_ranks),
+        cmocka_unit_test(test_doubled_elements),
+        cmocka_unit_test(test_context_parallel_rows),
+    };
+    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+}
