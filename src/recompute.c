@@ -309,12 +309,12 @@ static void run_unit(const Activations *acts, const UnitContext *ctx, int u, Uni
                      const Batch *batch)
 {
     void *saved[UNIT_MAX_SAVED];
+    X *made = stream_row(acts, out, row);
     saved_at(acts, u, row, saved);
     unit_before(ctx, &acts->unit[u], pass);
-    acts->unit[u].kind->forward(ctx, &acts->unit[u], stream_row(acts, out, row),
-                                stream_row(acts, acts->stream[u], row), saved, batch);
+    acts->unit[u].kind->forward(ctx, &acts->unit[u], made, stream_row(acts, acts->stream[u], row), saved, batch);
     unit_after(ctx, &acts->unit[u], pass);
-    unit_saw(ctx, &acts->unit[u], pass, out, saved, batch);
+    unit_saw(ctx, &acts->unit[u], pass, made, saved, batch);
     if (batch->train) convert(acts, ctx->dev, u, row, batch->N, saved, true);
 }
 
@@ -371,6 +371,7 @@ void recompute_backward(Activations *acts, const UnitContext *ctx, X *dstream, s
         unit->kind->backward(ctx, unit, dstream, inp, saved, split ? kept : NULL, batch);
         if (split) keep_reads(acts, ctx->dev, u, late, row, batch->N, saved);
         unit_after(ctx, unit, PASS_BACKWARD);
+        unit_saw(ctx, unit, PASS_BACKWARD, dstream, saved, batch);
     }
 }
 
@@ -395,6 +396,5 @@ void recompute_backward_weight(Activations *acts, const UnitContext *ctx, size_t
         }
         unit->kind->backward_weight(ctx, unit, saved, kept, batch);
         unit_after(ctx, unit, PASS_BACKWARD);
-        unit_saw(ctx, unit, PASS_BACKWARD, dstream, saved, batch);
     }
 }
