@@ -81,6 +81,22 @@ static void add_arrays(Run *run, DumpKind kind, int s)
     }
 }
 
+// "dp 2, tp 2, sp, ZeRO 1": what of it there is.
+static void name_layout(Run *run)
+{
+    const MeshShape *s = &run->shape;
+    const struct {
+        const char *name;
+        int value;
+    } part[] = {{"dp ", s->dp}, {", pp ", s->pp}, {", cp ", s->cp}, {", tp ", s->tp}, {", ZeRO ", run->zero->set.stage}};
+    size_t at = 0, room = sizeof run->dump_layout;
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].value > (i > 0 && i < 4)) // a stage of 0 and sizes of 1 go without saying; dp does not
+            at += (size_t)snprintf(run->dump_layout + at, room - at, "%s%d", part[i].name, part[i].value);
+    snprintf(run->dump_layout + at, room - at, "%s%s", run->cfg.parallel.sp ? ", sp" : "",
+             run->cfg.numerics.deterministic ? ", deterministic" : "");
+}
+
 void run_dump_begin(Run *run, long step)
 {
     static const char *const dtype[] = {[CONFIG_DTYPE_FP32] = "fp32", [CONFIG_DTYPE_BF16] = "bf16",
@@ -88,9 +104,7 @@ void run_dump_begin(Run *run, long step)
     const Config *cfg = &run->cfg;
     OptimName optim = run->optim.set.name;
     RampStep batch = ramp_at(&run->ramp, step);
-    static const char *const stage[] = {"", ", ZeRO 1", ", ZeRO 2", ", ZeRO 3"};
-    snprintf(run->dump_layout, sizeof run->dump_layout, "dp %d%s%s", run->ranks, stage[run->zero->set.stage],
-             cfg->numerics.deterministic ? ", deterministic" : "");
+    name_layout(run);
     if (run->rank == 0) dump_make_dir(run->dir, step + 1);
     run_wait(run);
     run->dump = dump_watch(run->model, (DumpPlace){
