@@ -1,6 +1,6 @@
 // gradients: how far the gradients of one dump are from those of another, in norm.
 //
-//     build/gradients A B      dumps of the same update in two runs (run.dump); B is the reference
+//     build/gradients A B      two runs that have dumped the same update (run.dump), or the dumps; B is the reference
 //
 //     error     |a - b| / |b| of each gradient
 //     zero      part of its elements that are 0 in A and not in B: what was too small for A's number format
@@ -13,7 +13,7 @@
 //
 // Exit status: 0, or 1 when the files cannot be compared (a tensor that only one has, another shape).
 #include "check.h"
-#include "safetensors.h"
+#include "diff_side.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,41 +40,45 @@ static Distance distance(const SafeTensor *a, const SafeTensor *b)
     return d;
 }
 
-static const SafeTensor *same_tensor(const SafeTensors *file, const SafeTensor *a)
+static const SafeTensor *same_tensor(const DiffSide *side, const SafeTensor *a)
 {
-    const SafeTensor *b = safetensors_find(file, a->name);
-    if (!b) die("%s: no tensor %s (are both dumps of one model?)", file->path, a->name);
-    if (a->dtype != ST_F32 || b->dtype != ST_F32) die("%s: %s: not F32, as dumps are", file->path, a->name);
+    const DiffTensor *found = diff_side_find(side, a->name);
+    if (!found) die("%s: no tensor %s (are both dumps of one model?)", side->path, a->name);
+    const SafeTensor *b = &found->t;
+    if (a->dtype != ST_F32 || b->dtype != ST_F32) die("%s: %s: not F32, as dumps are", side->path, a->name);
+    if (found->n_missing) die("%s: %s: %zu elements are in no file", side->path, a->name, found->n_missing);
     if (a->ndim != b->ndim || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape))
-        die("%s: %s: not of the same shape in both dumps", file->path, a->name);
+        die("%s: %s: not of the same shape in both dumps", side->path, a->name);
     return b;
 }
 
 int main(int argc, char **argv)
 {
     if (argc != 3 || argv[1][0] == '-') die_usage("usage: gradients DUMP REFERENCE");
-    SafeTensors *a = safetensors_open(argv[1], NULL, 0), *b = safetensors_open(argv[2], NULL, 0);
+    char path_a[1000], path_b[1000];
+    diff_side_resolve(argv[1], argv[2], path_a, path_b);
+    DiffSide a = diff_side_open(path_a), b = diff_side_open(path_b);
     double worst = 0, loss = NAN;
     size_t lost = 0, n = 0;
     printf("%-36s %10s %8s\n", "gradient of", "error", "zero");
-    for (int i = 0; i < a->n; i++) {
-        const SafeTensor *t = &a->tensor[i];
-        if (!strncmp(t->name, "weight.", 7)) continue;
-        Distance d = distance(t, same_tensor(b, t));
+    for (int i = 0; i < a.n; i++) {
+        const SafeTensor *t = &a.tensor[i].t;
+        if (strcmp(t->name, "loss") && strncmp(t->name, "grad.", 5)) continue;
+        if (a.tensor[i].n_missing) die("%s: %s: %zu elements are in no file", a.path, t->name, a.tensor[i].n_missing);
+        Distance d = distance(t, same_tensor(&b, t));
         if (!strcmp(t->name, "loss")) {
             loss = (d.sum_a - d.sum_b) / (double)d.n;
             continue;
         }
-        if (strncmp(t->name, "grad.", 5)) continue;
         double error = sqrt(d.difference / d.norm);
         printf("%-36s %10.2e %7.2f%%\n", t->name + 5, error, 100 * (double)d.lost / (double)d.n);
         if (t->ndim == 2 && !(error <= worst)) worst = error; // NaN counts
         lost += d.lost;
         n += d.n;
     }
-    if (!n) die("%s: no gradients (make it with --run.dump)", a->path);
+    if (!n) die("%s: no gradients (make it with --run.dump)", a.path);
     printf("worst matrix %.3e, zero %.3f%%, loss %+.3e\n", worst, 100 * (double)lost / (double)n, loss);
-    safetensors_close(a);
-    safetensors_close(b);
+    diff_side_close(&a);
+    diff_side_close(&b);
     return 0;
 }

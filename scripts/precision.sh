@@ -59,7 +59,7 @@ probe() { # FORMAT STEP
 
 error_of() { # DIRECTORY REFERENCE UPDATE: the last line of build/gradients
     local dump
-    dump=$(printf 'dump/step_%08d.safetensors' "$3")
+    dump=$(printf 'dump/step_%08d' "$3")
     "$build/gradients" "$dir/$1/$dump" "$dir/$2/$dump" | tail -n 1
 }
 

@@ -66,18 +66,11 @@ static size_t place_of(const char *row, size_t layers)
     return strncmp(row, "embed.", 6) ? layers + 1 : 0;
 }
 
-// "embed", "layers.3", "head"; and its place.
-static size_t unit_name(const Dump *d, const Unit *unit, char name[32])
+// "embed", "layers.3", "head".
+static void unit_name(const Unit *unit, char name[32])
 {
-    size_t layers = d->model->shape.layers, place;
-    if (unit->kind != &unit_block) {
-        bool head = unit->kind == &unit_head;
-        snprintf(name, 32, "%s", head ? "head" : "embed");
-        return head ? layers + 1 : 0;
-    }
-    place = place_of(d->model->params.row[unit->row[W_ATTN_NORM]].name, layers);
-    snprintf(name, 32, "layers.%zu", place - 1);
-    return place;
+    if (unit->kind == &unit_block) snprintf(name, 32, "layers.%d", unit->place - 1);
+    else snprintf(name, 32, "%s", unit->kind == &unit_head ? "head" : "embed");
 }
 
 // Ascends in the order of execution: backward goes down the network.
@@ -168,11 +161,12 @@ typedef struct {
 static void place_rows(const Dump *d, Part *part, const Batch *batch, size_t row, size_t n)
 {
     const DumpPlace *p = &d->place;
+    const Cp *cp = d->model->cp;
     size_t sample = (size_t)(batch->sample - p->first), T = p->context;
-    int size = p->cp_size > 1 ? p->cp_size : 1;
-    check(batch->T * (size_t)size == T && batch->sample >= p->first);
+    bool cut = model_sharers(d->model) > 1;
+    check(batch->T * model_sharers(d->model) == T && batch->sample >= p->first);
     for (size_t i = row; i < row + n; i++) {
-        size_t t = i % batch->T, position = size > 1 ? cp_position(p->assign, T, p->cp_rank, size, t) : t;
+        size_t t = i % batch->T, position = cut ? cp_position(cp->set.assign, T, cp->rank, cp->size, t) : t;
         check(sample + i / batch->T < p->samples);
         part_rows(part, (sample + i / batch->T) * T + position, 1);
     }
@@ -261,7 +255,8 @@ static void saw(void *self, const Unit *unit, UnitPass pass, const X *stream, vo
     const ModelShape *local = &d->model->local;
     char text[32], name[NAME];
     if (pass == PASS_AGAIN || !batch->train) return;
-    size_t place = unit_name(d, unit, text), C = local->channels, shared = local->cut.rows > 1 ? local->cut.rows : 1;
+    unit_name(unit, text);
+    size_t place = (size_t)unit->place, C = local->channels, shared = local->cut.rows > 1 ? local->cut.rows : 1;
     bool first = local->cut.size <= 1 || local->cut.rank == 0;
     Source own = {.kind = pass == PASS_FORWARD ? DUMP_FORWARD : DUMP_BACKWARD, .data = stream,
                   .dtype = stored_type(d->model->dev), .ld = C, .n = C, .width = C,

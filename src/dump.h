@@ -4,7 +4,6 @@
 // files (part.h).
 #ifndef DUMP_H
 #define DUMP_H
-#include "cp.h"
 #include "model.h"
 #include "part.h"
 #ifdef __cplusplus
@@ -17,8 +16,6 @@ typedef struct {
     long update;           // counts from 1
     size_t first, samples; // the whole step's sequences: global index of the first, and how many
     size_t context;        // tokens of a whole sequence
-    CpAssign assign;       // with cp_size > 1: which of them this rank has
-    int cp_rank, cp_size;
     const char *dtype, *layout; // for people: "bf16", "dp 2, ZeRO 3"
     bool fp8;
     bool by_sign;          // an element's update is no smooth function of its gradient (Lion, Muon; Adam,

@@ -309,12 +309,12 @@ static void run_unit(const Activations *acts, const UnitContext *ctx, int u, Uni
                      const Batch *batch)
 {
     void *saved[UNIT_MAX_SAVED];
+    X *made = stream_row(acts, out, row);
     saved_at(acts, u, row, saved);
-    out = stream_row(acts, out, row);
     unit_before(ctx, &acts->unit[u], pass);
-    acts->unit[u].kind->forward(ctx, &acts->unit[u], out, stream_row(acts, acts->stream[u], row), saved, batch);
+    acts->unit[u].kind->forward(ctx, &acts->unit[u], made, stream_row(acts, acts->stream[u], row), saved, batch);
     unit_after(ctx, &acts->unit[u], pass);
-    unit_saw(ctx, &acts->unit[u], pass, out, saved, batch);
+    unit_saw(ctx, &acts->unit[u], pass, made, saved, batch);
     if (batch->train) convert(acts, ctx->dev, u, row, batch->N, saved, true);
 }
 

@@ -81,6 +81,22 @@ static void add_arrays(Run *run, DumpKind kind, int s)
     }
 }
 
+// "dp 2, tp 2, sp, ZeRO 1": what of it there is.
+static void name_layout(Run *run)
+{
+    const MeshShape *s = &run->shape;
+    const struct {
+        const char *name;
+        int value;
+    } part[] = {{"dp ", s->dp}, {", pp ", s->pp}, {", cp ", s->cp}, {", tp ", s->tp}, {", ZeRO ", run->zero->set.stage}};
+    size_t at = 0, room = sizeof run->dump_layout;
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].value > (i > 0 && i < 4)) // a stage of 0 and sizes of 1 go without saying; dp does not
+            at += (size_t)snprintf(run->dump_layout + at, room - at, "%s%d", part[i].name, part[i].value);
+    snprintf(run->dump_layout + at, room - at, "%s%s", run->cfg.parallel.sp ? ", sp" : "",
+             run->cfg.numerics.deterministic ? ", deterministic" : "");
+}
+
 void run_dump_begin(Run *run, long step)
 {
     static const char *const dtype[] = {[CONFIG_DTYPE_FP32] = "fp32", [CONFIG_DTYPE_BF16] = "bf16",
@@ -88,17 +104,12 @@ void run_dump_begin(Run *run, long step)
     const Config *cfg = &run->cfg;
     OptimName optim = run->optim.set.name;
     RampStep batch = ramp_at(&run->ramp, step);
-    static const char *const stage[] = {"", ", ZeRO 1", ", ZeRO 2", ", ZeRO 3"};
-    MeshShape s = run->shape;
-    snprintf(run->dump_layout, sizeof run->dump_layout, "dp %d, tp %d%s, cp %d, pp %d%s%s", s.dp, s.tp,
-             cfg->parallel.sp ? " with sp" : "", s.cp, s.pp, stage[run->zero->set.stage],
-             cfg->numerics.deterministic ? ", deterministic" : "");
+    name_layout(run);
     if (run->rank == 0) dump_make_dir(run->dir, step + 1);
     run_wait(run);
     run->dump = dump_watch(run->model, (DumpPlace){
         .rank = run->rank, .ranks = run->ranks, .update = step + 1, .first = (size_t)batch.before,
-        .samples = (size_t)batch.sequences, .context = (size_t)cfg->model.context,
-        .assign = (CpAssign)cfg->parallel.cp_assign, .cp_rank = run->place.cp, .cp_size = run->shape.cp, .dtype = dtype[cfg->numerics.dtype],
+        .samples = (size_t)batch.sequences, .context = (size_t)cfg->model.context, .dtype = dtype[cfg->numerics.dtype],
         .layout = run->dump_layout, .fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8,
         .by_sign = optim == OPTIM_LION || optim == OPTIM_MUON || optim == OPTIM_ADAM,
         .inverse = 1 / (double)run->scaler.scale});

@@ -1,11 +1,12 @@
 // test_dump: what a dump says of one rank's step against the operations that it names; dumps of ranks played by threads
-// (tensor and sequence parallel, replicas, micro-batches, recomputation) put together, against one rank's; bugs seeded
+// (tensor, sequence, context and pipeline parallel, replicas, micro-batches, recomputation) put together, against one rank's; bugs seeded
 // into the device's operations, which build/diff must find at the right place; and faults of a dump itself.
 #include "tp_case.h"
 
 #include "diff_side.h"
 #include "dump.h"
 #include "expect_die.h"
+#include "pipeline.h"
 
 #define PROGRAM "diff"
 #define run run_program // tp_case.h has another
@@ -65,6 +66,9 @@ typedef struct {
     Fault fault;
     const char *where; // the row of the matmul that is at fault
     bool checked;      // one rank: against the operations
+    int cp, pp;        // 0: 1
+    const char *schedule;
+    int chunks;
 } Play;
 
 static void check_operations(Model *m, const char *path);
@@ -80,42 +84,102 @@ static void add_rows(Dump *d, const Model *m, DumpKind kind, const float *flat, 
     }
 }
 
+typedef struct {
+    int32_t token[SAMPLES * T], target[SAMPLES * T], first[SAMPLES * T];
+    PipelineMicro micro[SAMPLES];
+    int n;
+    float scale;
+} Data;
+
+// The micro-batches of replica `rank` of `size`.
+static void make_data(Data *d, const Case *c, int rank, int size)
+{
+    size_t valid = 0, begin, end;
+    for (size_t i = 0; i < SAMPLES; i++)
+        sample(c->shape, i, d->token + i * T, d->target + i * T, d->first + i * T);
+    for (size_t i = 0; i < SAMPLES * T; i++) valid += d->target[i] >= 0;
+    d->scale = 1 / (float)valid, d->n = 0;
+    end = ddp_share(SAMPLES, rank, size, &begin) + begin;
+    for (size_t i = begin; i < end; i += c->micro)
+        d->micro[d->n++] = (PipelineMicro){.token = d->token + i * T, .target = d->target + i * T,
+                                           .first = c->documents ? d->first + i * T : NULL, .B = c->micro, .T = T,
+                                           .dropout = c->dropout, .seed = 5, .sample = i};
+}
+
+static void step(Model *m, Ddp *ddp, const Data *d)
+{
+    for (int i = 0; i < d->n; i++) {
+        const PipelineMicro *b = &d->micro[i];
+        ddp_micro(ddp, i + 1 == d->n);
+        model_set_batch(m, b->token, NULL, b->target, b->B, b->T);
+        if (b->first) model_set_documents(m, b->first);
+        model_set_dropout(m, b->dropout, b->seed, b->step, b->sample);
+        model_forward_backward(m, d->scale);
+    }
+    model_step_finish(m);
+    ddp_finish(ddp);
+    model_evaluate(m); // which is not dumped
+}
+
+// Ranks as mesh.h has them: ((dp * PP + pp) * CP + cp) * TP + tp.
 static void play_dump(Comm *world, void *arg)
 {
     const Play *p = arg;
     const Case *c = &p->c;
-    int rank = world->rank;
+    int rank = world->rank, tp_at = rank % c->ranks, cp_at = rank / c->ranks % p->cp;
+    int pp_at = rank / c->ranks / p->cp % p->pp, dp_at = rank / c->ranks / p->cp / p->pp, dp = c->dp ? c->dp : 1;
     char path[600], at[900];
     Mem mem = {0};
     Dev *cpu = dev_cpu_create(1);
     cpu->deterministic = c->deterministic;
     Dev *dev = c->x_type == X_FP32 ? cpu : narrow_create(cpu, (NarrowOptions){.x_type = c->x_type});
     comm_set_ordered(world, c->deterministic);
-    Comm *tp = comm_split(world, rank / c->ranks, rank, "tp"), *dp = comm_split(world, rank % c->ranks, rank, "dp");
-    Model *m = model_allocate_with(c->shape, dev, &mem, c->micro, T, true,
-                                   (ModelOptions){.tp = tp, .sequence = c->sequence, .sequences = SAMPLES,
-                                                  .recompute = c->recompute, .documents = c->documents});
+    Comm *tp = comm_split(world, rank - tp_at, rank, "tp");
+    Comm *cp = comm_split(world, rank - cp_at * c->ranks, rank, "cp");
+    Comm *pp = comm_split(world, rank - pp_at * p->cp * c->ranks, rank, "pp");
+    Comm *replicas = comm_split(world, tp_at + pp_at * c->ranks, rank, "replicas");
+    PipelineTable *table = p->pp > 1 ? pipeline_choose(p->schedule, p->pp, SAMPLES / (int)c->micro, p->chunks,
+                                                       c->shape->layers, c->deterministic) : NULL;
+    ModelStage have = {0};
+    if (table) have = pipeline_stage(table, pp_at, c->shape->layers, NULL);
+    Model *m = model_allocate_with(c->shape, dev, &mem, c->micro, T, true, (ModelOptions){
+        .tp = tp, .sequence = c->sequence, .sequences = SAMPLES, .recompute = c->recompute, .documents = c->documents,
+        .cp = cp, .cp_set = {.blocks = c->deterministic ? cp_blocks(T) : 0}, .stage = table ? &have : NULL});
     params_init(&m->params, 1, m->weights);
     make_lively(m);
     seed(dev, p->fault, p->fault ? params_find(&m->params, p->where) : -1);
-    Ddp *ddp = ddp_create(m, dp, !c->deterministic, 400, false);
+    Ddp *ddp = table ? NULL : ddp_create(m, replicas, !c->deterministic, 400, false);
+    Pipeline *pipe = table ? pipeline_create(m, table, pp_at, pp, pp) : NULL; // two stages: both are ends
+    if (pipe) pipeline_share_guest(pipe);
+    Data data;
+    make_data(&data, c, dp_at, dp);
     snprintf(path, sizeof path, "%s/%s", dir, p->name);
     Dump *d = dump_watch(m, (DumpPlace){.rank = rank, .ranks = world->size, .update = 1, .samples = SAMPLES,
                                         .context = T, .dtype = "x", .layout = "y", .inverse = 1});
-    add_rows(d, m, DUMP_WEIGHT, m->weights, dp->rank, dp->size);
-    run_samples(m, ddp, dp, c, true);
-    run_samples(m, ddp, dp, c, false); // an evaluation, which is not dumped
+    add_rows(d, m, DUMP_WEIGHT, m->weights, replicas->rank, replicas->size);
+    if (pipe) {
+        pipeline_step(pipe, data.micro, data.scale);
+        CommRequest sum = comm_all_reduce(replicas, m->grads, m->grads, m->params.n_elems, COMM_FP32, COMM_SUM);
+        comm_wait(replicas, &sum);
+    } else step(m, ddp, &data);
     dump_unwatch(d);
-    add_rows(d, m, DUMP_GRAD, m->grads, dp->rank, dp->size);
+    add_rows(d, m, DUMP_GRAD, m->grads, replicas->rank, replicas->size);
     dump_write(d, path);
     dump_free(d);
     snprintf(at, sizeof at, "%s/dump/step_00000001", path);
     if (p->checked) check_operations(m, at);
+    pipeline_free(pipe);
+    pipeline_table_free(table);
     ddp_free(ddp);
     model_free(m);
     mem_free_all(&mem);
     if (dev != cpu) narrow_free(dev);
     dev_cpu_free(cpu);
+}
+
+static int ranks_of(const Play *p)
+{
+    return p->c.ranks * p->cp * p->pp * (p->c.dp ? p->c.dp : 1);
 }
 
 static void dump_of(Play p)
@@ -125,7 +189,8 @@ static void dump_of(Play p)
     assert_int_equal(system(path), 0);
     snprintf(path, sizeof path, "%s/%s", dir, p.name);
     dump_make_dir(path, 1);
-    comm_threads_run(world_size(&p.c), play_dump, &p);
+    p.cp = p.cp ? p.cp : 1, p.pp = p.pp ? p.pp : 1;
+    comm_threads_run(ranks_of(&p), play_dump, &p);
 }
 
 // ---- one rank
@@ -217,11 +282,11 @@ static void same_dump(const Play *one, const Play *other)
         assert_int_equal(x->t.n_elems, y->t.n_elems);
         assert_memory_equal(x->t.shape, y->t.shape, (size_t)x->t.ndim * sizeof *x->t.shape);
         if (x->n_missing + x->n_twice + y->n_missing + y->n_twice)
-            fail_msg("%s: of %d ranks %zu elements are missing, %zu there twice", y->t.name, world_size(&other->c),
-                     y->n_missing, y->n_twice);
+            fail_msg("%s: tp %d, cp %d, pp %d: %zu elements are missing, %zu there twice", y->t.name, other->c.ranks,
+                     other->cp, other->pp, y->n_missing, y->n_twice);
         if (other->c.deterministic && memcmp(x->t.data, y->t.data, x->t.n_bytes))
-            fail_msg("%s: other bits on %d ranks, sp %d, micro %zu", x->t.name, world_size(&other->c),
-                     other->c.sequence, other->c.micro);
+            fail_msg("%s: other bits with tp %d, cp %d, pp %d, sp %d, micro %zu", x->t.name, other->c.ranks, other->cp,
+                     other->pp, other->c.sequence, other->c.micro);
     }
     diff_side_close(&a);
     diff_side_close(&b);
@@ -230,19 +295,31 @@ static void same_dump(const Play *one, const Play *other)
 static void test_any_layout(void **state)
 {
     (void)state;
+    const struct {
+        int tp, dp, cp, pp;
+        bool sequence;
+        size_t micro;
+        RecomputeMode recompute;
+        const char *schedule;
+    } rows[] = {
+        {2, 1, 1, 1, false, 2, RECOMPUTE_NONE, NULL},     {2, 1, 1, 1, true, 2, RECOMPUTE_NONE, NULL},
+        {2, 2, 1, 1, false, 2, RECOMPUTE_SELECTIVE, NULL}, {2, 2, 1, 1, true, 2, RECOMPUTE_FULL, NULL},
+        {2, 1, 1, 1, false, 4, RECOMPUTE_FULL, NULL},      {1, 2, 1, 1, false, 2, RECOMPUTE_FULL, NULL},
+        {1, 1, 2, 1, false, 2, RECOMPUTE_NONE, NULL},      {1, 1, 4, 1, false, 4, RECOMPUTE_FULL, NULL},
+        {2, 1, 2, 1, true, 2, RECOMPUTE_NONE, NULL},       {1, 2, 2, 1, false, 2, RECOMPUTE_NONE, NULL},
+        {1, 1, 1, 2, false, 2, RECOMPUTE_NONE, "1f1b"},    {1, 1, 1, 2, false, 2, RECOMPUTE_SELECTIVE, "zb-h1"},
+        {2, 1, 1, 2, true, 2, RECOMPUTE_FULL, "gpipe"},    {1, 1, 2, 2, false, 2, RECOMPUTE_NONE, "1f1b"},
+    };
     for (int f = 0; f < 2; f++) {
         Play one = {.c = {.shape = families[f], .ranks = 1, .micro = 2, .deterministic = true, .dropout = 0.2f},
                     .name = "one"};
         dump_of(one);
-        for (int k = 0; k < 6; k++) {
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
             Play p = one;
             p.name = "layout";
-            p.c.ranks = k < 5 ? 2 : 1;
-            p.c.sequence = k % 2;
-            p.c.dp = k == 2 || k == 3 || k == 5 ? 2 : 1;
-            p.c.micro = k == 4 ? 4 : 2;
-            p.c.recompute = (RecomputePolicy){.mode = k < 2 ? RECOMPUTE_NONE : k == 2 ? RECOMPUTE_SELECTIVE
-                                                                                       : RECOMPUTE_FULL};
+            p.c.ranks = rows[k].tp, p.c.dp = rows[k].dp, p.cp = rows[k].cp, p.pp = rows[k].pp;
+            p.c.sequence = rows[k].sequence, p.c.micro = rows[k].micro, p.schedule = rows[k].schedule;
+            p.c.recompute.mode = rows[k].recompute;
             dump_of(p);
             same_dump(&one, &p);
         }
@@ -361,45 +438,6 @@ static void test_doubled_elements(void **state)
     }
 }
 
-// Zig-zag: a rank's rows are two stretches of each sequence, and micro-batches come as they come.
-static void test_context_parallel_rows(void **state)
-{
-    (void)state;
-    enum { CP = 2, LOCAL = T / CP };
-    Mem mem = {0};
-    Dev *dev = dev_cpu_create(1);
-    Model *m = model_create(&gpt, dev, &mem, 2, T, 1, true);
-    char path[600];
-    snprintf(path, sizeof path, "mkdir -p '%s/cp'", dir);
-    assert_int_equal(system(path), 0);
-    snprintf(path, sizeof path, "%s/cp", dir);
-    dump_make_dir(path, 1);
-    const Unit *head = &m->unit[m->n_units - 1];
-    for (int rank = 0; rank < CP; rank++) {
-        Dump *d = dump_watch(m, (DumpPlace){.rank = rank, .ranks = CP, .update = 1, .first = 100, .samples = 4,
-                                            .context = T, .assign = CP_ZIGZAG, .cp_rank = rank, .cp_size = CP,
-                                            .dtype = "x", .layout = "y", .inverse = 1});
-        for (size_t sample = 4; sample > 0; sample -= 2) { // the last two sequences first
-            float loss[2 * LOCAL];
-            Batch batch = {.B = 2, .T = LOCAL, .N = 2 * LOCAL, .loss = loss, .train = true, .sample = 98 + sample};
-            for (size_t i = 0; i < 2 * LOCAL; i++)
-                loss[i] = (float)((sample - 2 + i / LOCAL) * T + cp_position(CP_ZIGZAG, T, rank, CP, i % LOCAL));
-            m->hooks.saw(m->hooks.watcher, head, PASS_BACKWARD, NULL, NULL, &batch);
-        }
-        dump_unwatch(d);
-        dump_write(d, path);
-        dump_free(d);
-    }
-    snprintf(path, sizeof path, "%s/cp/dump/step_00000001", dir);
-    DiffSide side = diff_side_open(path);
-    const float *loss = tensor(&side, "loss", 4 * T);
-    for (size_t i = 0; i < 4 * T; i++) assert_true(loss[i] == (float)i);
-    diff_side_close(&side);
-    model_free(m);
-    mem_free_all(&mem);
-    dev_cpu_free(dev);
-}
-
 static int nowhere(void *path)
 {
     dump_make_dir(path, 1);
@@ -422,7 +460,6 @@ int main(void)
         cmocka_unit_test(test_faults_are_found),
         cmocka_unit_test(test_missing_ranks),
         cmocka_unit_test(test_doubled_elements),
-        cmocka_unit_test(test_context_parallel_rows),
     };
     return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
 }

@@ -1,11 +1,22 @@
 #!/bin/bash
 # test/test_dump.sh: build/plan against what runs account for, and dumps of two runs through build/diff: threads change no
-# bit of an update, micro-batches only round, and neither option changes the run.
+# bit of an update, micro-batches and storage types only round, other formulas are found where they act, and neither
+# option changes the run.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 
 dump() { # NAME: the file
-    printf '%s/%s/dump/step_00000002.safetensors' "$runs" "$1"
+    printf '%s/%s/dump/step_00000002/rank_00000.safetensors' "$runs" "$1"
+}
+
+verdict() { # WORDS A B [OPTION...]: the last line begins so, and the exit status agrees
+    local words=$1 status=0 want=0
+    shift
+    "$BUILD/diff" "$@" >"$work/diff" || status=$?
+    cat "$work/diff"
+    tail -n 1 "$work/diff" | grep -q "^$words"
+    case $words in DIFFERENT*) want=1 ;; esac
+    [ $status = $want ]
 }
 
 # Every byte that a run holds was predicted.
@@ -21,32 +32,46 @@ planned_is_held() { # FAMILY
 
 threads_give_the_same_dump() { # FAMILY
     train "$1" "$1-threads" --run.stop_at=3 --run.dump=2 --run.threads=2
-    "$BUILD/diff" "$(dump "$1")" "$(dump "$1-threads")"
+    verdict 'identical: ' "$runs/$1" "$runs/$1-threads"
     cmp "$(dump "$1")" "$(dump "$1-threads")"
 }
 
-# One micro-batch of 16 sequences, or 2 of 8: losses and gradients agree to rounding, and only to rounding. The second update
-# starts from weights that an update has rounded already, so the first one is compared. A token's loss has a path of 1376
-# roundings of u = 2^-24 (test_train.sh), which amount to 6 sqrt(1376) u with near certainty; a gradient of 3264 roundings,
-# with cancellation among the 512 tokens that it sums: 6 sqrt(3264) sqrt(512) u, of its largest elements. Twice that for
-# two runs: 9.3e-4 in all, of gradients below 1.
-micro_batches_round() { # FAMILY
-    local micro bound first=step_00000001.safetensors
-    bound=$(awk 'BEGIN { print 2 * 6 * sqrt(3264) * 2 ^ -24 * sqrt(512) }')
+# One micro-batch of 16 sequences, or 2 of 8; bf16 and fp16 against fp32: within the bound that diff derives, and not the
+# same bits. The second update starts from weights that an update has rounded already, so the first one is compared.
+rounds() { # FAMILY
+    local micro type
     for micro in 8 16; do train "$1" "$1-micro$micro" --run.stop_at=1 --run.dump=1 --batch.micro=$micro; done
-    "$BUILD/diff" "$runs/$1-micro8/dump/$first" "$runs/$1-micro16/dump/$first" --rtol "$bound" --atol "$bound"
-    if "$BUILD/diff" "$runs/$1-micro8/dump/$first" "$runs/$1-micro16/dump/$first"; then return 1; fi
+    verdict 'rounding: ' "$runs/$1-micro16" "$runs/$1-micro8"
+    verdict 'DIFFERENT: first at ' "$runs/$1-micro16" "$runs/$1-micro8" --exact
+    for type in bf16 fp16 fp8; do
+        train "$1" "$1-$type" --run.stop_at=1 --run.dump=1 --numerics.dtype=$type
+        verdict 'rounding: ' "$runs/$1-$type" "$runs/$1-micro8"
+    done
 }
 
-# The fp32 numbers of a dump, one a line: the data lies behind 8 bytes of length and the header, sorted by name, so that
-# grad.* come first and loss next.
+# What is no rounding: another epsilon in the norms (the first of them is the first tensor that it touches), another mask of
+# dropout, another learning rate, weights that differ already.
+differs() {
+    local bug
+    for bug in norm_eps=1e-4:forward.layers.0.norm1 dropout=0.1:forward.embed.out; do
+        train gpt "bug-${bug%%=*}" --run.stop_at=1 --run.dump=1 "--model.${bug%:*}"
+        verdict "DIFFERENT: first at ${bug#*:};" "$runs/bug-${bug%%=*}" "$runs/gpt-micro8"
+    done
+    train gpt bug-lr --run.stop_at=1 --run.dump=1 --optim.lr=6e-3
+    verdict 'DIFFERENT: first at updated.embed.tokens.weight;' "$runs/bug-lr" "$runs/gpt-micro8"
+    train gpt bug-seed --run.stop_at=1 --run.dump=1 --run.seed=77
+    verdict 'DIFFERENT: first at weight.embed.tokens.weight;' "$runs/bug-seed" "$runs/gpt-micro8"
+    grep -q '^note: the weights that went in differ already' "$work/diff"
+}
+
+# The fp32 numbers of some tensors of a dump, one a line; tensors stand behind 8 bytes of length and the header.
 numbers() { # grad|loss FILE
-    local header loss
+    local header begin end
     header=$(od -An -tu8 -N8 "$2")
-    loss=$(head -c $((header + 8)) "$2" | tail -c +9 | sed 's/.*"loss": *{[^}]*"data_offsets": *\[\([0-9]*\), *\([0-9]*\)\].*/\1 \2/')
-    set -- "$1" "$2" "${loss% *}" "${loss#* }"
-    [ "$1" = grad ] && set -- "$1" "$2" 0 "$3"
-    od -An -v -tf4 -w4 -j$((header + 8 + $3)) -N$(($4 - $3)) "$2"
+    head -c $((header + 8)) "$2" | tail -c +9 | grep -o "\"$1[^\"]*\": *{\"dtype[^}]*}" |
+        sed 's/.*"data_offsets": *\[\([0-9]*\), *\([0-9]*\)\].*/\1 \2/' | while read -r begin end; do
+        od -An -v -tf4 -w4 -j$((header + 8 + begin)) -N$((end - begin)) "$2"
+    done
 }
 
 # The mean of the dumped losses is the step's loss and the norm of the dumped gradients its norm, as metrics.jsonl has them, to the
@@ -62,11 +87,19 @@ dump_is_the_update() { # FAMILY
 
 another_update_is_another_dump() {
     train gpt first --run.stop_at=3 --run.dump=1
-    [ -f "$runs/first/dump/step_00000001.safetensors" ]
-    [ "$(find "$runs/first/dump" -type f | wc -l)" = 1 ]
-    if "$BUILD/diff" "$runs/first/dump/step_00000001.safetensors" "$(dump gpt)" >"$work/diff"; then return 1; fi
-    grep -q '^first tensor out of bound: weight\.embed\.tokens\.weight' "$work/diff"
-    if "$BUILD/diff" "$(dump gpt)" "$(dump llama)" >/dev/null; then return 1; fi
+    [ "$(find "$runs/first/dump" -type f)" = "$runs/first/dump/step_00000001/rank_00000.safetensors" ]
+    verdict 'DIFFERENT: first at weight.embed.tokens.weight' "$runs/first/dump/step_00000001" "$runs/gpt/dump/step_00000002"
+    if "$BUILD/diff" "$runs/first" "$runs/gpt" 2>"$work/err"; then return 1; fi
+    grep -q 'no update that both have dumped, theirs are 1 and 2' "$work/err"
+    verdict 'DIFFERENT: first at ' "$runs/gpt" "$runs/llama"
+}
+
+# The step again, over more ranks: files of the earlier dump do not stay.
+dumped_again() {
+    mkdir -p "$runs/again/dump/step_00000001"
+    echo old >"$runs/again/dump/step_00000001/rank_00007.safetensors"
+    train gpt again --run.stop_at=1 --run.dump=1
+    verdict 'identical: ' "$runs/again" "$runs/gpt-micro8"
 }
 
 options_change_nothing() {
@@ -121,8 +154,10 @@ for family in gpt llama; do
     passes "$family: planned memory is held memory" planned_is_held $family
     passes "$family: a dump is the update" dump_is_the_update $family
     passes "$family: threads do not change a bit of an update" threads_give_the_same_dump $family
-    passes "$family: micro-batches only round" micro_batches_round $family
+    passes "$family: other micro-batches and other types only round" rounds $family
 done
+passes 'what is no rounding is found at its place' differs
+passes 'a dump replaces an earlier one' dumped_again
 passes 'the dumped update is the one asked for' another_update_is_another_dump
 passes 'account and dump leave the run as it is' options_change_nothing
 passes 'measuring for run.minutes is not dumped' measuring_is_not_dumped
