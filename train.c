@@ -46,7 +46,7 @@ int main(int argc, char **argv)
     signal(SIGTERM, on_signal);
 
     const double flops_per_token = model_flops_per_token(&run.model->shape, run.model->shape.context);
-    long step = run.first_step, saved_at = -1;
+    long step = run.first_step;
     int skipped = 0; // updates in a row that were not finite
     bool stopped = false;
     while (step < run.last_step && !(stopped = run_any(&run, stop_requested))) {
@@ -54,6 +54,7 @@ int main(int argc, char **argv)
         if (run.cfg.run.account && step == run.first_step + 1) run_account(&run);
         mem_seal(&run.mem);
 
+        run_saves(&run);
         run_verdict(&run, step, &r);
         bool finite = r.verdict.reason != MONITOR_NOT_FINITE;
         skipped = finite || r.rescaled ? 0 : skipped + 1; // the scaler has a limit of its own
@@ -68,10 +69,10 @@ int main(int argc, char **argv)
         if (step == run.last_step) break;
         if (due(run.cfg.run.eval_every, step)) run_eval(&run, step);
         if (due(run.cfg.run.sample_every, step)) run_sample(&run, step);
-        if (due(run.cfg.run.save_every, step) && run_save(&run, step)) saved_at = step;
+        if (due(run.cfg.run.save_every, step)) run_save(&run, step);
     }
 
-    bool saved = saved_at == step || run_save(&run, step);
+    bool saved = run_saved(&run, step);
     if (!stopped) run_sample(&run, step);
     run_end(&run, step, stopped);
     run_close(&run);

@@ -142,7 +142,7 @@ typedef struct {
         double top_p;
     } sample;
     struct {
-        bool resume;
+        bool resume, async;
         long keep, keep_every;
     } ckpt;
     struct {

@@ -220,6 +220,7 @@ static const ConfigKey TABLE[] = {
         "draw from the fewest tokens that hold this probability; 1: all"),
 
     BOOL(ckpt, resume, "false", "continue from the run's newest complete checkpoint"),
+    BOOL(ckpt, async, "false", "write checkpoints while training goes on, from a copy in memory; at most two at a time"),
     INT(ckpt, keep, "2", "[0, inf)", "", "", "newest checkpoints to keep; 0: all"),
     INT(ckpt, keep_every, "0", "[0, inf)", "steps", "ckpt.keep>0",
         "keep also each checkpoint whose step is a multiple of this; 0: none"),

@@ -222,6 +222,7 @@ PlanLetters plan_letters(const Run *run)
     optimizer_letters(&l, s, &m->params);
     if (stage_of(&run->cfg)) shard_letters(&l, run);
     if (run->optim.store) store_letters(&l, run);
+    if (run->ckpt) size(&l, "Cs", ckpt_async_bytes(&run->ckpt_part), "bytes that this rank writes of a checkpoint");
     return l;
 }
 
@@ -302,7 +303,8 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
         else snprintf(text, n_text, "%s%s", cfg->numerics.dtype == CONFIG_DTYPE_FP32 ? "" : master, state);
         break;
     case MEM_HOST:
-        snprintf(text, n_text, cfg->memory.offload != CONFIG_OFFLOAD_CPU ? "0" : stage < 3 ? "Oa" : "Oa + x Ps");
+        snprintf(text, n_text, "%s%s", cfg->memory.offload != CONFIG_OFFLOAD_CPU ? "0" : stage < 3 ? "Oa" : "Oa + x Ps",
+                 cfg->ckpt.async ? " + 2 Cs" : "");
         break;
     case MEM_ACTS: activations(text, n_text, policy, recompute_segment(policy, shape->layers) > 0); break;
     case MEM_SCRATCH: scratch(text, n_text, shape, cfg); break;

@@ -3,7 +3,7 @@
 // train.c holds the loop; what it calls lives here, so that every device's main program is the same loop.
 #ifndef RUN_H
 #define RUN_H
-#include "ckpt.h"
+#include "ckpt_async.h"
 #include "comm.h"
 #include "config.h"
 #include "dataset.h"
@@ -64,6 +64,9 @@ typedef struct {
     KvCache cache;
     int32_t *token, *target;       // this rank's windows of one step: (batch.tokens / ranks) each, on the host
     int32_t *pos, *first;          // with data.document_mask: positions and document starts; else NULL
+    CkptPart ckpt_part;            // with ckpt.async: what this rank writes, and the saves that are on their way
+    CkptAsync *ckpt;
+    long saved_step;               // the last that was committed by this process; -1: none
     char dir[600];
     char *config_text;             // the resolved config, as saved with checkpoints
     double peak;                   // flops per second that this machine's matmul reaches on these shapes
@@ -124,8 +127,15 @@ void run_sample(Run *run, long step);
 void run_account(Run *run);
 // ---- checkpoints (run_ckpt.c)
 
-// Saves a checkpoint; a failure is reported, and the run goes on. Returns whether it was committed.
-bool run_save(Run *run, long step);
+// Saves a checkpoint, or with ckpt.async begins to. A failure is reported, and the run goes on.
+void run_save(Run *run, long step);
+// At every step's end: reports the saves that ended meanwhile.
+void run_saves(Run *run);
+// Waits for those on their way. Whether a checkpoint of this step is committed, after another try where it is not.
+bool run_saved(Run *run, long step);
+// What saves need of the memory door; run_free gives it back.
+void run_ckpt_allocate(Run *run);
+void run_ckpt_free(Run *run);
 // Weights, optimizer and the rest of the newest checkpoint, whatever layout wrote it. False: there is none.
 bool run_load(Run *run, CkptState *state);
 

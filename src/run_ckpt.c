@@ -2,10 +2,14 @@
 //
 // The invariant: a failed save changes nothing but the log. It is the same verdict on all ranks, and the run goes on.
 //
+// With ckpt.async a save is begun here and reported by a later step (ckpt_async.c). Whatever needs the files waits for
+// those on their way first: the end of the run, and going back to an earlier checkpoint.
+//
 // Rejected: a rank that gathers the model in order to write it (zero_part.c says what each rank writes instead).
 #include "run.h"
 
 #include "check.h"
+#include "clock.h"
 
 #include <stdlib.h>
 
@@ -23,8 +27,54 @@ static Place place_of(const Run *run)
                    run->place.dp * run->shape.cp + run->place.cp, run->shape.dp * run->shape.cp};
 }
 
+// ---- what is said
+
+static void report(Run *run, const CkptDone *done)
+{
+    if (!done->ok) {
+        progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", done->step, done->error);
+        return;
+    }
+    run->saved_step = done->step;
+    progress_event(run->progress, METRICS_SAVE, done->step, "%s/checkpoints/step_%08ld", run->dir, done->step);
+    double mb = (double)done->n_bytes / 1e6;
+    progress_note(run->progress, "         %.1f MB%s in %.3f s (%.0f MB/s), training stood still for %.3f s", mb,
+                  run->ranks > 1 ? " of rank 0" : "", done->seconds, mb / done->seconds, done->stalled);
+}
+
+void run_saves(Run *run)
+{
+    CkptDone done;
+    while (run->ckpt && ckpt_async_poll(run->ckpt, false, &done)) report(run, &done);
+}
+
+static void drain(Run *run)
+{
+    CkptDone done;
+    while (run->ckpt && ckpt_async_poll(run->ckpt, true, &done)) report(run, &done);
+}
+
+// ---- load and save
+
+void run_ckpt_allocate(Run *run)
+{
+    run->saved_step = -1;
+    if (!run->cfg.ckpt.async) return;
+    Place place = place_of(run);
+    run->ckpt_part = zero_part(run->zero, &run->optim, true, place.replica, place.replicas);
+    run->ckpt = ckpt_async_create(&place.run, &run->ckpt_part, &run->mem);
+}
+
+void run_ckpt_free(Run *run)
+{
+    if (!run->ckpt) return;
+    ckpt_async_free(run->ckpt);
+    zero_part_free(&run->ckpt_part);
+}
+
 bool run_load(Run *run, CkptState *state)
 {
+    drain(run);
     Place place = place_of(run);
     CkptPart part = zero_part(run->zero, &run->optim, false, place.replica, place.replicas);
     bool loaded = ckpt_load_part(&place.run, &part, state);
@@ -44,21 +94,47 @@ static void check_weights(Run *run)
             run->dir);
 }
 
-bool run_save(Run *run, long step)
+static void save_now(Run *run, const CkptState *state)
 {
-    char error[600];
+    Place place = place_of(run);
+    CkptDone done = {.step = state->step};
+    double begin = clock_seconds();
+    CkptPart part = zero_part(run->zero, &run->optim, true, place.replica, place.replicas);
+    done.ok = ckpt_save_part(&place.run, state, &part, done.error, sizeof done.error);
+    done.n_bytes = ckpt_async_bytes(&part);
+    zero_part_free(&part);
+    done.seconds = done.stalled = clock_seconds() - begin;
+    report(run, &done);
+}
+
+void run_save(Run *run, long step)
+{
     CkptExtra extra[RUN_EXTRAS];
     CkptState state = {.step = step, .adam_step = run->optim.step,
                        .sample = (uint64_t)ramp_at(&run->ramp, step).before,
                        .tokens = (uint64_t)run_tokens(run, step), .seed = (uint64_t)run->cfg.run.seed,
                        .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
                        .optim = run->optim.kind->name, .extra = extra, .n_extra = run_extras(run, extra)};
-    Place place = place_of(run);
     check_weights(run);
-    CkptPart part = zero_part(run->zero, &run->optim, true, place.replica, place.replicas);
-    bool saved = ckpt_save_part(&place.run, &state, &part, error, sizeof error);
-    zero_part_free(&part);
-    if (saved) progress_event(run->progress, METRICS_SAVE, step, "%s/checkpoints/step_%08ld", run->dir, step);
-    else progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", step, error);
-    return saved;
+    if (!run->ckpt) {
+        save_now(run, &state);
+        return;
+    }
+    double begin = clock_seconds();
+    bool full = ckpt_async_full(run->ckpt, step);
+    CkptDone done;
+    while (ckpt_async_full(run->ckpt, step) && ckpt_async_poll(run->ckpt, true, &done)) report(run, &done);
+    if (full)
+        progress_note(run->progress, "checkpoint of step %ld: waited %.3f s for the one of step %ld (the disk is slower than "
+                      "the saves: try a larger --run.save_every)", step, clock_seconds() - begin, done.step);
+    ckpt_async_save(run->ckpt, &state);
+}
+
+bool run_saved(Run *run, long step)
+{
+    drain(run);
+    if (run->saved_step == step) return true;
+    run_save(run, step);
+    drain(run);
+    return run->saved_step == step;
 }

@@ -186,11 +186,13 @@ void run_allocate(Run *run)
     if (staged) run->micro = calloc((size_t)cfg->batch.accum, sizeof *run->micro);
     if (staged && !run->micro) die("run: no memory for %ld micro-batches", cfg->batch.accum);
     if (cfg->run.norms_every) run->norms = norms_create(run->model);
+    run_ckpt_allocate(run);
 }
 
 void run_free(Run *run)
 {
     if (run->cfg.run.norms_every) norms_close(&run->norms);
+    run_ckpt_free(run);
     optim_free(&run->optim);
     pipeline_free(run->pipeline);
     zero_free(run->zero);

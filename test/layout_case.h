@@ -39,22 +39,17 @@ typedef struct {
     int replica;
 } Rank;
 
-// The rows of one stage: unit u is on stage u * stages / units. Units are counted from 0 again.
-static inline Params stage_of(const Params *all, int stage, int stages)
+// Stage i of a pipeline: layers i, and where there are enough of them layers i + stages too, as chunks of their own.
+static inline ModelStage stage_of(const ModelShape *shape, int stage, int stages)
 {
-    Params own = {0};
-    int first = -1;
-    for (int i = 0; i < all->n_rows; i++) {
-        const Param *row = &all->row[i];
-        if (row->unit * stages / all->n_units != stage) continue;
-        if (first < 0) first = row->unit;
-        int at = params_add(&own, row->unit - first, row->name, row->ndim, row->dim[0], row->dim[1], 0, 0, true, row->cut);
-        size_t offset = own.row[at].offset;
-        own.row[at] = *row;
-        own.row[at].offset = offset;
-        own.row[at].unit = row->unit - first;
+    size_t n = (size_t)stages, at = (size_t)stage, chunks = shape->layers % (2 * n) ? 1 : 2, pieces = chunks * n;
+    ModelStage s = {.n_chunks = (int)chunks};
+    for (size_t c = 0; c < chunks; c++) {
+        size_t piece = c * n + at, first = shape->layers * piece / pieces;
+        s.chunk[c] = (ModelPiece){.first = first, .layers = shape->layers * (piece + 1) / pieces - first,
+                                  .embedding = piece == 0, .head = piece == pieces - 1};
     }
-    return own;
+    return s;
 }
 
 // Where the weights of unit u are, and the store of those that are in none of this rank's arrays.
@@ -83,20 +78,18 @@ static inline void rank_open(Rank *r, const Layout *l, int rank, OptimName name,
     *r = (Rank){.cpu = dev_cpu_create(1), .replica = rank / (l->tp * l->stages)};
     Model *m = &r->model;
     ModelShape part = tp_shape(shape, rank % l->tp, l->tp, false);
-    Params all;
+    ModelStage stage = stage_of(shape, rank / l->tp % l->stages, l->stages);
     Unit *units;
-    model_describe(&part, &all, &units);
+    model_describe_stage(&part, &stage, &m->params, &units);
     free(units);
     m->shape = *shape;
-    m->params = stage_of(&all, rank / l->tp % l->stages, l->stages);
-    params_free(&all);
     m->n_units = m->params.n_units;
     m->dev = l->narrow ? narrow_create(r->cpu, (NarrowOptions){.x_type = X_BF16}) : r->cpu;
     m->mem = &r->mem;
     r->store = (OffloadSettings){.mode = OFFLOAD_CPU, .n_slots = 2};
     Zero *z = &r->zero;
     z->model = m;
-    z->cut = zero_cut(&m->params, optim_kind(name), false, false, l->zero, r->replica, l->replicas);
+    z->cut = zero_cut(&m->params, optim_kind(name), false, l->zero, r->replica, l->replicas);
     z->range = calloc((size_t)m->n_units, sizeof *z->range);
     if (!z->range) abort();
     place_weights(r, l);

@@ -53,7 +53,7 @@ static void test_pairs_of_other_optimizers(void **state)
 {
     try_pairs(*state, OPTIM_ADAMW8BIT, false, true);
     try_pairs(*state, OPTIM_ADAFACTOR, false, true);
-    try_pairs(*state, OPTIM_MUON, true, false);
+    try_pairs(*state, OPTIM_MUON, true, true);
     try_pairs(*state, OPTIM_SGD, true, true);
 }
 

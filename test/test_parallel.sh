@@ -56,8 +56,9 @@ resume_anywhere() {
     local options=("${exact[@]}" --run.steps=6 --run.eval_every=2 --run.dump=0 --sample.count=0)
     reference gpt straight "${options[@]}" --run.stop_at=6
     ranks 2 gpt moved "${options[@]}" --run.stop_at=2 --parallel.zero=3 --batch.micro=4
-    train gpt moved "${options[@]}" --run.stop_at=4 --ckpt.resume=true
-    ranks 4 gpt moved "${options[@]}" --run.stop_at=6 --ckpt.resume=true --parallel.zero=1 --batch.micro=2
+    train gpt moved "${options[@]}" --run.stop_at=4 --ckpt.resume=true --ckpt.async=true --run.save_every=1
+    ranks 4 gpt moved "${options[@]}" --run.stop_at=6 --ckpt.resume=true --parallel.zero=1 --batch.micro=2 \
+        --ckpt.async=true --run.save_every=1
     [ ! -s "$work/moved.err" ]
     same_state moved straight 6
     history moved | grep '"train"' | cmp - <(history straight | grep '"train"')

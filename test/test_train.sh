@@ -181,6 +181,28 @@ failed_save_is_said() {
     same_state gpt full 40
 }
 
+# Saves beside training: the same bytes, committed by the time the run ends; a failure is said by a later step and the run
+# goes on.
+saves_beside_training() {
+    local status=0 step
+    train gpt beside --ckpt.async=true --run.save_every=1 --ckpt.keep=3 --ckpt.keep_every=10
+    same_state gpt beside 40
+    ls -d "$runs/beside/checkpoints"/step_*[0-9] | sed 's/.*step_0*//' | cmp - <(printf '%d\n' 10 20 30 38 39 40)
+    value save step "$runs/beside/metrics.jsonl" | cmp - <(seq 40) # every one, in order, each once
+    grep -q ' MB in .* s (.* MB/s), training stood still for ' "$work/beside.out"
+    train gpt beside-full --ckpt.async=true --run.stop_at=10
+    (
+        trap '' XFSZ
+        ulimit -f 200
+        train gpt beside-full --ckpt.async=true --run.save_every=5 --run.stop_at=20 --ckpt.resume=true
+    ) || status=$?
+    [ $status = 1 ]
+    for step in 15 20; do grep -q "checkpoint of step $step NOT saved: .*File too large" "$work/beside-full.out"; done
+    find "$runs/beside-full/checkpoints" -name 'step_*' -printf '%f\n' | cmp - <(echo step_00000010)
+    train gpt beside-full --ckpt.resume=true
+    same_state gpt beside-full 40
+}
+
 # ---- run.minutes: the number of steps is measured once, and the measuring leaves no trace
 
 minutes() {
@@ -246,5 +268,6 @@ passes 'SIGINT saves, exit 0, resume' signal_saves gpt INT
 passes 'SIGTERM saves, exit 0, resume' signal_saves llama TERM
 passes 'SIGKILL, resume' kill_is_survived gpt
 passes 'a save that fails is said and does no harm' failed_save_is_said
+passes 'saves beside training are the same' saves_beside_training
 passes 'run.minutes derives the steps once' minutes
 exit $failed
