@@ -112,7 +112,7 @@ bench: $(B)/bench
 bench-cuda:
 	@BUILD=$(B) dev/cuda_on_cpu/build.sh plain $(B)/cuda_bench dev/cuda_on_cpu/tests/bench.cu && $(B)/cuda_bench
 parity: $(BIN)
-	@BUILD=$(B) test/parity.sh
+	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) test/parity.sh | tee runs/parity.txt'
 mutate:
 	@test/mutate.sh
 mutate-cuda:
