@@ -9,10 +9,10 @@
 //   ==       equal to the last bit, losses and norms too
 //   0.012    largest |g - g1| / bound of a tensor, in norms; at most 1
 //
-// The bound. Both runs add the same terms in another order, so a gradient is within gamma(n) sum |term| of the exact
-// sum, n the longest chain of additions, gamma(n) = n u, u = 2^-24 (Higham, Accuracy and Stability, 4.2), and two are
-// twice that apart. In norms sum |term| is at most the sum over tokens of |gradient of the token's loss|, which is
-// computed here, token by token. Errors of the first two steps reach the third gradient through the weights: they
+// The bound. Both runs add the same terms in another order, so a gradient is within lambda sqrt(n) u sum |term| of the
+// exact sum, n the longest chain of additions, u = 2^-24, lambda = 6 (Higham and Mary, SIAM J. Sci. Comput. 41, 2019), and
+// two are twice that apart. In norms sum |term| is at most the sum over tokens of |gradient of the token's loss|, which
+// is computed here, token by token. Errors of the first two steps reach the third gradient through the weights: they
 // grow by at most 1 + lr S a step, S the sensitivity |dg| / |dw|, measured on one rank between steps 1 and 3 (other samples
 // included, which makes it larger). In 16 bits the bound is four times what rounding moves one rank's gradient.
 //
