@@ -42,6 +42,10 @@ typedef struct {
     double worst_ratio;
     int n_tensors, n_out, n_differ, n_extra, n_equal, n_hidden; // n_equal: in a row, not printed yet
     char group[16];
+    // A row that waits: the one nearest to its bound of those of its unit that differ within it.
+    char unit[80], row[300];
+    double row_ratio;
+    int n_unit; // tensors of the unit so far
 } Report;
 
 // ---- which bound
@@ -118,8 +122,11 @@ static const char *shape_text(char text[80], const SafeTensor *t)
     return text;
 }
 
-static void flush_equal(Report *r)
+// Prints what waits.
+static void flush_rows(Report *r)
 {
+    if (r->n_unit) printf(r->n_unit > 1 ? "%s of %d\n" : "%s\n", r->row, r->n_unit);
+    r->n_unit = 0;
     if (r->n_equal)
         printf("  %s%d tensor%s%s\n", r->o.dim, r->n_equal, r->n_equal > 1 ? "s: identical" : ": identical", r->o.plain);
     r->n_equal = 0;
@@ -132,7 +139,7 @@ static const char *group_of(Report *r, const char *name)
     size_t n = dot ? (size_t)(dot - name) : strlen(name);
     if (!r->a->dump || n >= sizeof r->group) return name;
     if (strncmp(r->group, name, n) || r->group[n]) {
-        flush_equal(r);
+        flush_rows(r);
         snprintf(r->group, sizeof r->group, "%.*s", (int)n, name);
         if (r->o.all || r->n_out <= AFTER) printf("%s%s\n", r->group, n == strlen("grad") && begins(name, "grad") ? "ients, summed over the update" : "");
     }
@@ -150,29 +157,49 @@ static void row_trouble(Report *r, const char *name, const char *shape, const ch
 {
     name = group_of(r, name);
     if (hides(r)) return;
-    flush_equal(r);
+    flush_rows(r);
     printf("  %-*s %12s  %s%s%s\n", NAME - 2, name, shape, r->o.red, trouble, r->o.plain);
+}
+
+// What of a name stands for its unit: "grad.layers.3", "forward.head".
+static void unit_of(const char *name, char unit[80])
+{
+    const char *layers = strstr(name, "layers."), *dot = strchr(name, '.');
+    const char *end = layers ? strchr(layers + strlen("layers."), '.') : dot ? strchr(dot + 1, '.') : NULL;
+    snprintf(unit, 80, "%.*s", end ? (int)(end - name) : 79, name);
 }
 
 static void row_numbers(Report *r, const DiffTensor *a, const DiffStats *s, bool out)
 {
-    char shape[80], median[48], part[24];
+    char shape[80], median[48], part[24], row[300], unit[80];
     const char *name = group_of(r, a->t.name);
     int middle = diff_stats_median(s);
+    bool brief = r->a->dump && !r->o.all && !out;
+    unit_of(a->t.name, unit);
+    bool same_unit = brief && r->n_unit && !strcmp(unit, r->unit);
+    if (same_unit) r->n_unit++;
     if (!out && !s->n_differ && !r->o.all) {
-        r->n_equal++;
+        r->n_equal += !same_unit;
         return;
     }
     if (hides(r)) return;
-    flush_equal(r);
     diff_stats_label(middle, median);
     if (middle > 13 && middle != DIFF_STATS_NAN) snprintf(median, sizeof median, "~2^%d", middle - 1);
     if (r->o.exact) snprintf(part, sizeof part, "%zu", s->n_differ);
     else if (isfinite(s->ratio)) snprintf(part, sizeof part, "%.2g", s->ratio);
     else snprintf(part, sizeof part, "-");
-    printf("  %-*s %12s %8.2g %8.2g %8s %10llu %8s %s%s%s\n", NAME - 2, name, shape_text(shape, &a->t), s->max_abs,
-           s->max_rel, median, (unsigned long long)s->max_ulp, part,
-           out ? r->o.red : s->n_differ ? "" : r->o.green, out ? "OUT" : s->n_differ ? "~" : "=", r->o.plain);
+    snprintf(row, sizeof row, "  %-*s %12s %8.2g %8.2g %8s %10llu %8s %s%s%s", NAME - 2, name,
+             shape_text(shape, &a->t), s->max_abs, s->max_rel, median, (unsigned long long)s->max_ulp, part,
+             out ? r->o.red : s->n_differ ? "" : r->o.green, out ? "OUT" : s->n_differ ? "~" : "=", r->o.plain);
+    if (same_unit && s->ratio <= r->row_ratio) return;
+    if (!same_unit) {
+        flush_rows(r);
+        r->n_unit = 1;
+        snprintf(r->unit, sizeof r->unit, "%s", unit);
+    }
+    snprintf(r->row, sizeof r->row, "%s", row);
+    r->row_ratio = s->ratio;
+    if (!brief) flush_rows(r);
 }
 
 static void note_out(Report *r, const DiffTensor *a, const DiffStats *s)
@@ -365,7 +392,7 @@ static bool report(const DiffSide *a, const DiffSide *b, Options o)
         r.n_extra++;
         row_trouble(&r, b->tensor[i].t.name, shape_text(shape, &b->tensor[i].t), "not in A");
     }
-    flush_equal(&r);
+    flush_rows(&r);
     if (r.n_hidden) printf("  ... and %d more (--all prints them)\n", r.n_hidden);
     if (r.first) print_first(&r);
     if (r.n_differ) print_histogram(&r);
@@ -391,7 +418,7 @@ static void print_help(void)
            "           checkpoints, or safetensors files; B is the reference\n"
            "  bound    of dumps what rounding may do, of anything else, and with --exact, equal bits;\n"
            "           with --rtol or --atol |a - b| <= atol + rtol |b|\n"
-           "  --all    every row of the table\n"
+           "  --all    a row for every tensor; of dumps, for each unit the one nearest to its bound is shown\n"
            "  verdict  identical, rounding (within, for a bound that was given), DIFFERENT\n"
            "  exit     0 identical or within the bound, 1 different, 2 usage\n");
 }

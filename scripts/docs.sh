@@ -111,6 +111,8 @@ gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
 gen_bench() { [ -f runs/bench.txt ] && fenced cat runs/bench.txt; }
 gen_matmul-ladder() { left_by matmul_ladder.txt; } # scripts/matmul_ladder.sh >runs/matmul_ladder.txt
+gen_diff-rounding() { [ -f runs/diff_rounding.txt ] && fenced cat runs/diff_rounding.txt; } # scripts/rounding_or_bug.sh rounding
+gen_diff-bug() { [ -f runs/diff_bug.txt ] && fenced cat runs/diff_bug.txt; } # scripts/rounding_or_bug.sh bug gelu_grad
 gen_mutate() { left_by mutate.md; }                # make mutate
 gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race --steps 300 >runs/optimizers_race.md
 gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md

@@ -48,7 +48,8 @@ static const ConfigKey TABLE[] = {
     INT(run, noise_every, "0", "[0, inf)", "steps", "",
         "steps from one measurement of the gradient noise scale to the next; 0: none"),
     INT(run, dump, "0", "[0, inf)", "steps", "",
-        "write the weights, losses and gradients of this update (from 1) to dump/, for build/diff; 0: do not"),
+        "write what this update (from 1) computes to dump/: weights, activations, losses, gradients, state; for "
+        "build/diff; 0: do not"),
     INT(run, trace, "0", "[0, inf)", "steps", "parallel.pp>1",
         "write what every stage does in this update (from 1) to trace.json, for ui.perfetto.dev; 0: do not"),
 

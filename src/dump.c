@@ -34,7 +34,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { NAME = PARAM_NAME + 48 };
+enum { NAME = PARAM_NAME + 48, ARRAYS = 8 };
 
 typedef struct {
     char name[NAME];
@@ -49,6 +49,7 @@ struct Dump {
     Model *model;
     Entry *entry;
     int n, held;
+    const char *array[ARRAYS]; // of the optimizer, as they came
 };
 
 // ---- names and numbers
@@ -321,6 +322,17 @@ static Part part_of_row(const Param *row, size_t begin, size_t end)
     return part;
 }
 
+// One array of the optimizer behind the other.
+static long number_of_array(Dump *d, const char *array)
+{
+    int i = 0;
+    if (!array) return 0;
+    while (i < ARRAYS && d->array[i] && strcmp(d->array[i], array)) i++;
+    check(i < ARRAYS);
+    d->array[i] = array;
+    return i;
+}
+
 void dump_row(Dump *d, DumpKind kind, const char *array, const Param *row, size_t begin, size_t end,
               SafeDtype dtype, const void *data, double scale)
 {
@@ -332,7 +344,7 @@ void dump_row(Dump *d, DumpKind kind, const char *array, const Param *row, size_
     while (row[-(long)slot].offset > 0 && row[-(long)slot - 1].unit == row->unit) slot++;
     snprintf(name, sizeof name, "%s.%s%s%s", prefix[kind], array ? array : "", array ? "." : "", row->name);
     Part part = part_of_row(row, begin, end);
-    part.at = number_of(kind, d->model->shape.layers, place, slot);
+    part.at = number_of(kind, d->model->shape.layers, place, slot) + 10000000 * number_of_array(d, array);
     part.error = kind == DUMP_UPDATED && d->place.by_sign ? 0 : error_of(d, kind, place);
     part.stored = dtype;
     Entry *e = new_entry(d, name, part, dtype);

@@ -36,7 +36,7 @@ typedef struct Dump Dump;
 Dump *dump_watch(Model *model, DumpPlace place);
 void dump_unwatch(Dump *dump);
 // Elements [begin, end) of what this rank has of a row: weight.NAME, grad.NAME, updated.NAME, or state.ARRAY.NAME. They
-// are copied; scale multiplies fp32.
+// are copied; scale multiplies fp32. array lives as long as the dump.
 void dump_row(Dump *dump, DumpKind kind, const char *array, const Param *row, size_t begin, size_t end,
               SafeDtype dtype, const void *data, double scale);
 // What rounding alone is expected to do to a tensor, relative to its size: the model of doc/diff.md. place: 0 the
