@@ -1,7 +1,7 @@
 // No failure and no kill at any system call of a save costs the checkpoint before it. The system calls are
 // replaced below, so that the n-th can fail, and so that their order can be read.
 #define _GNU_SOURCE
-#include "ckpt_case.h"
+#include "layout_case.h"
 
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -32,8 +32,8 @@ static void note(const char *call, const char *path)
 static bool struck(void)
 {
     if (fault.fault != FAIL_ONCE && fault.fault != KILL) return false;
-    fault.calls++;
-    if (--fault.countdown != 0) return false;
+    __atomic_fetch_add(&fault.calls, 1, __ATOMIC_RELAXED); // ranks are threads
+    if (__atomic_sub_fetch(&fault.countdown, 1, __ATOMIC_RELAXED) != 0) return false;
     if (fault.fault == KILL) _exit(77);
     errno = fault.error;
     return true;
@@ -203,6 +203,89 @@ static void test_killed_at_each_call(void **state)
     assert_true(old > 10 && new > 5);
 }
 
+// Two ranks, either of which meets a call that fails, or is the last before both are killed.
+static const Layout two = {1, 1, 2, 1, false, false};
+static const ModelShape tiny = {.layers = 1, .channels = 2, .heads = 1, .kv_heads = 1, .head_size = 2, .ffn = 2,
+                                .vocab = 3, .context = 2, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .tie = true};
+
+static Play play_step(Case *c, long step)
+{
+    return (Play){.run_dir = c->run, .layout = &two, .optim = OPTIM_LION, .shape = &tiny, .step = step, .keep = 1};
+}
+
+static void save_step(Case *c, long step)
+{
+    char command[500];
+    snprintf(command, sizeof command, "rm -rf '%s'", c->run);
+    assert_int_equal(system(command), 0);
+    Play p = play_step(c, step);
+    comm_threads_run(2, play_save, &p);
+    assert_true(p.ok[0]);
+}
+
+static long load_step(Case *c)
+{
+    Play p = play_step(c, 0);
+    comm_threads_run(2, play_load, &p);
+    for (int r = 0; r < 2; r++) assert_true(p.ok[r] && !p.wrong[r]);
+    return p.step;
+}
+
+static void test_each_call_of_ranks_fails(void **state)
+{
+    Case *c = *state;
+    char path[400];
+    snprintf(path, sizeof path, "%s/warnings", c->root);
+    fflush(stderr);
+    int saved = dup(2), n = 1;
+    assert_non_null(freopen(path, "w", stderr));
+    for (bool fired = true; fired; n++) {
+        fault.fault = NO_FAULT;
+        save_step(c, 1);
+        Play p = play_step(c, 2);
+        fault = (typeof(fault)){.fault = FAIL_ONCE, .countdown = n, .error = n % 2 ? EIO : ENOSPC};
+        comm_threads_run(2, play_save, &p);
+        fired = fault.countdown <= 0;
+        fault.fault = NO_FAULT;
+        for (int r = 0; r < 2; r++) { // the same verdict, with a reason
+            assert_int_equal(p.ok[r], p.ok[0]);
+            assert_int_equal(p.ok[r], p.error[r][0] == 0);
+        }
+        long step = load_step(c);
+        if (step != (p.ok[0] ? 2 : 1)) fail_msg("call %d fails: saved %d, step %ld comes back", n, p.ok[0], step);
+    }
+    fflush(stderr);
+    dup2(saved, 2);
+    close(saved);
+    assert_true(n > 30);
+}
+
+static void test_ranks_killed_at_each_call(void **state)
+{
+    Case *c = *state;
+    int status = 77, old = 0, new = 0;
+    for (int n = 1; status == 77; n++) {
+        save_step(c, 1);
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            Play p = play_step(c, 2);
+            fault = (typeof(fault)){.fault = KILL, .countdown = n};
+            comm_threads_run(2, play_save, &p);
+            _exit(!p.ok[0]);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        status = WEXITSTATUS(status);
+        assert_true(status == 77 || status == 0);
+        long step = load_step(c);
+        assert_true(step == 1 || step == 2);
+        *(step == 2 ? &new : &old) += 1;
+        assert_false(exists(c, "step_00000001.tmp") || exists(c, "step_00000002.tmp"));
+    }
+    assert_true(old > 20 && new > 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +293,8 @@ int main(void)
         TEST(test_short_writes),
         TEST(test_each_call_fails),
         TEST(test_killed_at_each_call),
+        TEST(test_each_call_of_ranks_fails),
+        TEST(test_ranks_killed_at_each_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
