@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 128 };
+enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
 
 // Values of the keys with choices, in the order in which the table lists the choices.
 enum { CONFIG_NORM_LAYERNORM, CONFIG_NORM_RMSNORM };
@@ -62,7 +62,8 @@ typedef struct {
         long seed, steps;
         double minutes;
         long stop_at, log_every, eval_every, save_every, sample_every, threads;
-        bool account;
+        bool account, supervisor;
+        double hang_timeout;
         long norms_every, noise_every, dump;
     } run;
     struct {

@@ -13,6 +13,7 @@
 #include "blas.h"
 #include "check.h"
 #include "disk.h"
+#include "lock.h"
 #include "narrow.h"
 
 #include <errno.h>
@@ -318,6 +319,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
     int n = snprintf(run->dir, sizeof run->dir, "%s/%s", cfg->run.dir, cfg->run.name);
     if (n < 0 || n >= (int)sizeof run->dir) die("run.dir and run.name: longer than %zu characters", sizeof run->dir);
     if (run->rank == 0) make_dirs(run->dir);
+    run_lock(run);
     run_wait(run); // memory.offload: each rank puts a file there
     if (cfg->run.noise_every && cfg->batch.accum < 2)
         die("run.noise_every: needs two micro-batches in a step, batch.accum is %ld (try a smaller --batch.micro)",
@@ -326,6 +328,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
         die("run.noise_every: not with numerics.deterministic, which adds gradients in another order");
     build_model(run);
     resume_or_start(run);
+    run_watched(run);
     run->dump_update = cfg->run.dump; // not earlier: the updates of derive_steps are not the run's
     if (run->rank) return;
     if (cfg->run.norms_every) norms_open(&run->norms, run->dir);
@@ -337,6 +340,7 @@ void run_close(Run *run)
     free(run->config_text);
     free(run->token_bytes);
     free(run->fp8_amax);
+    lock_release(run->lock);
     monitor_free(&run->monitor);
     dataset_close(run->train);
     dataset_close(run->val);

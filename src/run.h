@@ -71,6 +71,7 @@ typedef struct {
     double seconds;                // training time so far, resumed runs included
     double best_val;
     Progress *progress;            // rank 0's; NULL on the others
+    int lock;                      // rank 0's, on the directory; -1 on the others
 } Run;
 
 // What one update did.
@@ -120,6 +121,15 @@ void run_sample(Run *run, long step);
 void run_account(Run *run);
 // Saves a checkpoint; a failure is reported, and the run goes on. Returns whether it was committed.
 bool run_save(Run *run, long step);
+
+// ---- what keeps a run alive (run_guard.c)
+
+// Rank 0 takes the directory's lock; before anything is written there.
+void run_lock(Run *run);
+// From here on a rank that gets nowhere for run.hang_timeout ends the job.
+void run_watched(Run *run);
+// What this rank is busy with, for its supervisor.
+void run_phase(Run *run, long step, const char *phase);
 
 // ---- ranks (run_ranks.c). With one rank none of these costs anything.
 

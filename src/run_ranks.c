@@ -198,6 +198,7 @@ bool run_save(Run *run, long step)
                        .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
                        .optim = run->optim.kind->name, .extra = extra, .n_extra = run_extras(run, extra)};
     int keep = cfg->ckpt.keep ? (int)cfg->ckpt.keep : 1 << 30;
+    run_phase(run, step, "checkpoint");
     check_weights(run);
     ZeroWhole whole = zero_whole(run->zero, &run->optim);
     zero_gather_whole(run->zero, &run->optim, &whole);

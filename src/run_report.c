@@ -49,12 +49,14 @@ static MetricsRow evaluate(Run *run, long step)
 
 void run_eval(Run *run, long step)
 {
+    run_phase(run, step, "evaluation");
     MetricsRow row = evaluate(run, step);
     progress_val(run->progress, &row);
 }
 
 void run_end(Run *run, long step, bool interrupted)
 {
+    run_phase(run, step, "the end");
     MetricsRow row = {.step = step, .tokens = run_tokens(run, step), .val_loss = NAN, .val_bpb = NAN,
                       .seconds = run->seconds};
     if (interrupted) progress_note(run->progress, "stopped by a signal after step %ld; to go on, the same command with "
@@ -71,6 +73,7 @@ void run_sample(Run *run, long step)
     char path[700];
     bool together = run->model->shard.x_weights || run->shape.dp < run->ranks;
     if (run->rank && !together) return;
+    run_phase(run, step, "sampling");
     snprintf(path, sizeof path, "%s/samples.txt", run->dir);
     FILE *out = run->rank ? NULL : fopen(path, "a");
     if (!out && !run->rank) die("%s: %s", path, strerror(errno));

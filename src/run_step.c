@@ -96,6 +96,7 @@ static double accumulate(Run *run, long step, RampStep share, float scale, float
         model_set_dropout(run->model, (float)cfg->model.dropout, (uint64_t)cfg->run.seed, (uint32_t)step,
                           (uint64_t)share.before + row);
         model_forward_backward(run->model, scale);
+        supervisor_progress(comm_heartbeat(run->world));
         if (losses) run->dev->to_host(run->dev, losses + at, run->model->loss, B * T * sizeof *losses);
         if (row > 0 || !first) continue;
         first->valid = count_valid(run->target, B * T);
@@ -144,6 +145,7 @@ static bool due(long every, long update)
 StepResult run_step(Run *run, long step)
 {
     double begin = clock_seconds();
+    run_phase(run, step, "training");
     if (run->cfg.run.account && step == run->first_step) comm_reset_counts(run->world);
     RampStep batch = ramp_at(&run->ramp, step), share = run_share(run, batch);
     size_t valid = load_step(run, share), T = (size_t)run->cfg.model.context, n = (size_t)share.sequences * T;
