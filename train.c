@@ -59,6 +59,13 @@ int main(int argc, char **argv)
         mem_seal(&run.mem);
 
         run_verdict(&run, step, &r);
+        if (r.verdict.action == MONITOR_ROLLBACK) {
+            long back = run_rollback(&run, step, &r);
+            saved_at = back < step ? back : saved_at;
+            if (back < step) skipped = 0;
+            step = back;
+            continue;
+        }
         bool finite = r.verdict.reason != MONITOR_NOT_FINITE;
         skipped = finite || r.rescaled ? 0 : skipped + 1; // the scaler has a limit of its own
         if (skipped == MAX_SKIPPED)

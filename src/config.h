@@ -43,6 +43,7 @@ enum {
     CONFIG_PIPELINE_GPIPE, CONFIG_PIPELINE_1F1B, CONFIG_PIPELINE_INTERLEAVED, CONFIG_PIPELINE_ZB_H1,
     CONFIG_PIPELINE_ZB_V, CONFIG_PIPELINE_USER
 };
+enum { CONFIG_MONITOR_NONE, CONFIG_MONITOR_WARN, CONFIG_MONITOR_COOL, CONFIG_MONITOR_SKIP, CONFIG_MONITOR_ROLLBACK };
 enum { CONFIG_ALL_REDUCE_MPI, CONFIG_ALL_REDUCE_RING, CONFIG_ALL_REDUCE_TREE, CONFIG_ALL_REDUCE_HALVING };
 
 // Who set a key, weakest first: a later one overrides an earlier one. DERIVED: computed from other keys.
@@ -64,6 +65,7 @@ typedef struct {
         long stop_at, log_every, eval_every, save_every, sample_every, threads;
         bool account, supervisor;
         double hang_timeout;
+        char fault[CONFIG_TEXT];
         long norms_every, noise_every, dump;
     } run;
     struct {
@@ -149,6 +151,17 @@ typedef struct {
     struct {
         double skip_z;
         long window, max_skips;
+        int on_spike, on_not_finite;
+        double ratio_low, ratio_mid, ratio_high, ratio_norm;
+        int on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm;
+        double plateau;
+        long plateau_steps;
+        int on_plateau;
+        double cool;
+        long cool_steps, rollback_steps, rollback_skip, rollback_at;
+        bool rollback_cool;
+        long max_rollbacks, agree_every;
+        bool locate;
     } monitor;
     ConfigOrigin origin[CONFIG_MAX_KEYS]; // by row of the table
 } Config;

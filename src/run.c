@@ -113,6 +113,7 @@ static void build_model(Run *run)
     run_share_weights(run);
     build_precision(run);
     run->monitor = monitor_create((size_t)run->cfg.monitor.window, run->cfg.monitor.skip_z, run->cfg.monitor.max_skips);
+    run_rules(run);
     run_wait(run); // so that ranks that share a machine measure it at the same time, as they will use it
     double peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev->threads);
     double share = run->world ? run->world->share : 1; // the fastest of its moments had a whole core
@@ -184,7 +185,7 @@ static char *config_text(const Run *run)
 static void check_resumed(const Run *run, const CkptState *state)
 {
     const Config *cfg = &run->cfg;
-    uint64_t sample = (uint64_t)ramp_at(&run->ramp, state->step).before;
+    uint64_t sample = (uint64_t)run_batch(run, state->step).before;
     if (state->seed != (uint64_t)cfg->run.seed)
         die("%s: run.seed: the checkpoint was trained with %llu, this run has %ld (set it so, or use another run.name)",
             run->dir, (unsigned long long)state->seed, cfg->run.seed);
@@ -207,7 +208,10 @@ int run_extras(Run *run, CkptExtra extra[RUN_EXTRAS])
     if (run->cfg.numerics.dtype == CONFIG_DTYPE_FP16) // 1 elsewhere, which fp16 must not go on with
         extra[used++] = (CkptExtra){"loss_scale", 2, run->scaler_state};
     if (n) extra[used++] = (CkptExtra){"fp8.amax", n, run->fp8_amax};
-    if (run->cfg.monitor.skip_z > 0) {
+    extra[used++] = (CkptExtra){"guard", RUN_GUARD, run->guard};
+    if (run->monitor.rules.on_plateau)
+        extra[used++] = (CkptExtra){"plateau", MONITOR_PROGRESS, monitor_progress(&run->monitor)};
+    if (monitor_active(&run->monitor)) {
         CkptExtra *windows = &extra[used++];
         windows->name = "monitor";
         windows->value = monitor_state(&run->monitor, &windows->n);
@@ -224,6 +228,20 @@ static void extras_loaded(Run *run)
     if (run->cfg.numerics.dtype != CONFIG_DTYPE_FP16) return;
     run->scaler.scale = (float)run->scaler_state[0];
     run->scaler.good_steps = (int)run->scaler_state[1];
+}
+
+long run_restore(Run *run)
+{
+    CkptExtra extra[RUN_EXTRAS];
+    CkptState state = {.config = run->config_text, .optim = run->optim.kind->name, .extra = extra,
+                       .n_extra = run_extras(run, extra)};
+    if (!run_load(run, &state)) return -1;
+    check_resumed(run, &state);
+    run->optim.step = (int)state.adam_step;
+    run->seconds = state.seconds;
+    run->best_val = state.best_val;
+    extras_loaded(run);
+    return state.step;
 }
 
 // run.minutes: from the first start's config.toml, where there was one; else measured.
@@ -265,20 +283,10 @@ static void resume_or_start(Run *run)
     if (run->rank == 0) run->config_text = config_text(run);
     run_schedule(run);
     schedule_check(&run->schedule);
-    CkptExtra extra[RUN_EXTRAS];
-    CkptState state = {.config = run->config_text, .optim = run->optim.kind->name, .extra = extra,
-                       .n_extra = run_extras(run, extra)};
-    bool resumed = cfg->ckpt.resume && run_load(run, &state);
-    if (resumed) check_resumed(run, &state);
+    long step = cfg->ckpt.resume ? run_restore(run) : -1;
     if (run->rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own
-    if (!resumed) return;
-    run->first_step = state.step;
-    run->optim.step = (int)state.adam_step;
-    run->seconds = state.seconds;
-    run->best_val = state.best_val;
-    extras_loaded(run);
+    if (step >= 0) run->first_step = step;
 }
-
 
 static void begin_progress(Run *run)
 {

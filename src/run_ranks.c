@@ -177,34 +177,26 @@ bool run_load(Run *run, CkptState *state)
     return t.loaded;
 }
 
-// Weights that are the same by construction, and a rank whose memory or processor errs.
-static void check_weights(Run *run)
-{
-    const Model *m = run->model;
-    if (alone(run) || m->shard.x_weights) return;
-    if (!ddp_agree(run->replicas, (const float *)m->x_weights, m->params.n_elems * m->dev->x_bytes / sizeof(float)))
-        die("%s: the ranks' weights are not the same (a bug, or a machine that errs: go on from the checkpoint before)",
-            run->dir);
-}
-
 bool run_save(Run *run, long step)
 {
     const Config *cfg = &run->cfg;
     char error[600];
     CkptExtra extra[RUN_EXTRAS];
     CkptState state = {.step = step, .adam_step = run->optim.step,
-                       .sample = (uint64_t)ramp_at(&run->ramp, step).before,
+                       .sample = (uint64_t)run_batch(run, step).before,
                        .tokens = (uint64_t)run_tokens(run, step), .seed = (uint64_t)cfg->run.seed,
                        .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
                        .optim = run->optim.kind->name, .extra = extra, .n_extra = run_extras(run, extra)};
     int keep = cfg->ckpt.keep ? (int)cfg->ckpt.keep : 1 << 30;
     run_phase(run, step, "checkpoint");
-    check_weights(run);
+    run_agree(run, step);
+    run_fault_save(run, step, true);
     ZeroWhole whole = zero_whole(run->zero, &run->optim);
     zero_gather_whole(run->zero, &run->optim, &whole);
     bool saved = run->rank == 0 && ckpt_save(run->dir, &state, &run->model->params, whole.weights, whole.state,
                                              run->optim.kind->n_states, keep, error, sizeof error);
     zero_whole_free(&whole);
+    run_fault_save(run, step, false);
     run_tell(run, &saved, sizeof saved);
     if (saved) progress_event(run->progress, METRICS_SAVE, step, "%s/checkpoints/step_%08ld", run->dir, step);
     else progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", step, error);
