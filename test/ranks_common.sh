@@ -44,14 +44,15 @@ in_the_middle() {
     [ ${#process[@]} = "$n" ]
 }
 
-nobody_left() { # what the launcher killed needs a moment to be gone
+# What the launcher killed needs a moment to be gone; one that is dead may wait for init to notice (Z).
+nobody_left() {
     local p i
     for p in "${process[@]}"; do
         for ((i = 0; i < 20; i++)); do
-            kill -0 "$p" 2>/dev/null || continue 2
+            case $(ps -o stat= -p "$p" || true) in '' | Z*) continue 2 ;; esac
             sleep 0.05
         done
-        echo "process $p is still there"
+        echo "process $p is still there: $(ps -o pid,ppid,stat,comm -p "$p" | tail -n 1)"
         return 1
     done
 }
