@@ -98,8 +98,8 @@ static double accumulate(Run *run, long step, RampStep share, float scale, float
         model_set_dropout(run->model, (float)cfg->model.dropout, (uint64_t)cfg->run.seed, (uint32_t)step,
                           (uint64_t)share.before + row);
         model_forward_backward(run->model, scale);
-        supervisor_progress(comm_heartbeat(run->world));
         if (losses) run->dev->to_host(run->dev, losses + at, run->model->loss, B * T * sizeof *losses);
+        supervisor_progress(comm_heartbeat(run->world));
         if (row > 0 || !first) continue;
         first->valid = count_valid(run->target, B * T);
         double norm = clip_norm(run->dev, &run->model->params, run->model->grads,
