@@ -185,7 +185,7 @@ static char *config_text(const Run *run)
 static void check_resumed(const Run *run, const CkptState *state)
 {
     const Config *cfg = &run->cfg;
-    uint64_t sample = (uint64_t)run_batch(run, state->step).before;
+    uint64_t sample = (uint64_t)run_samples(run, state->step).before;
     if (state->seed != (uint64_t)cfg->run.seed)
         die("%s: run.seed: the checkpoint was trained with %llu, this run has %ld (set it so, or use another run.name)",
             run->dir, (unsigned long long)state->seed, cfg->run.seed);

@@ -153,7 +153,7 @@ void run_agree(Run *run, long step);
 // ---- going back (run_rollback.c)
 
 // The samples of update `step` + 1: behind all that were taken or jumped over before.
-RampStep run_batch(const Run *run, long step);
+RampStep run_samples(const Run *run, long step);
 // What the learning rate of that update is multiplied by.
 double run_cool(const Run *run, long step);
 // What the monitor says of update `step` + 1, and what becomes of it: cools, or turns a drill into a rollback.

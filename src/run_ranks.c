@@ -183,7 +183,7 @@ bool run_save(Run *run, long step)
     char error[600];
     CkptExtra extra[RUN_EXTRAS];
     CkptState state = {.step = step, .adam_step = run->optim.step,
-                       .sample = (uint64_t)run_batch(run, step).before,
+                       .sample = (uint64_t)run_samples(run, step).before,
                        .tokens = (uint64_t)run_tokens(run, step), .seed = (uint64_t)cfg->run.seed,
                        .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
                        .optim = run->optim.kind->name, .extra = extra, .n_extra = run_extras(run, extra)};

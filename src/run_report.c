@@ -30,7 +30,7 @@ void run_verdict(Run *run, long step, StepResult *r)
 {
     MonitorVerdict v = r->verdict;
     if (v.action == MONITOR_ACCEPT && v.reason != MONITOR_NEW_LEVEL) return;
-    RampStep batch = run_batch(run, step - 1);
+    RampStep batch = run_samples(run, step - 1);
     explain(run, r, r->why, sizeof r->why);
     const char *advice = monitor_advice(v);
     if (r->rescaled)

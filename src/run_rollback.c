@@ -33,7 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-RampStep run_batch(const Run *run, long step)
+RampStep run_samples(const Run *run, long step)
 {
     RampStep batch = ramp_at(&run->ramp, step);
     batch.before += (int64_t)run->guard[RUN_SKIPPED];

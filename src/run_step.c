@@ -151,7 +151,7 @@ StepResult run_step(Run *run, long step)
     run_fault_before(run, step);
     locate_step(&run->locate);
     if (run->cfg.run.account && step == run->first_step) comm_reset_counts(run->world);
-    RampStep batch = run_batch(run, step), share = run_share(run, batch);
+    RampStep batch = run_samples(run, step), share = run_share(run, batch);
     size_t valid = load_step(run, share), T = (size_t)run->cfg.model.context, n = (size_t)share.sequences * T;
     bool dumped = step + 1 == run->dump_update;
     float *losses = dumped ? calloc(n, sizeof *losses) : NULL;
