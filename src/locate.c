@@ -60,6 +60,7 @@ static void look_at_output(Locate *l, int unit)
     const Model *m = l->model;
     const size_t N = m->batch.B * m->batch.T;
     char name[32];
+    if (m->n_chunks > 1 || m->n_units != (int)m->shape.layers + 2) return; // a stage: gradients and weights say enough
     if (unit == m->n_units - 1) {
         if (!locate_finite(m->loss, N)) note(l, "the losses", "");
         return;

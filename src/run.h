@@ -81,6 +81,7 @@ typedef struct {
     Faults faults;
     Locate locate;                 // monitor.locate
     bool watched;                  // the run has begun: faults and drills happen
+    long reached;                  // updates made at least once
 } Run;
 
 // What one update did.

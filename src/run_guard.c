@@ -73,7 +73,8 @@ void run_rules(Run *run)
 
 // ---- faults
 
-// A process fault of this update. In a resumed run there are none: it has to get past the place.
+// A process fault of this update. In a resumed run there are none: it has to get past the place; nor a second time in an
+// update that is made again after a rollback.
 static const Fault *process_fault(const Run *run, FaultKind kind, long step)
 {
     return run->first_step > 0 ? NULL : fault_at(&run->faults, kind, run->rank, step + 1);
@@ -108,7 +109,7 @@ static float *numbers_of(Run *run, const Fault *f, const Param *row)
 void run_fault_before(Run *run, long step)
 {
     const Fault *f;
-    if (!run->watched || !run->faults.n) return;
+    if (!run->watched || !run->faults.n || step < run->reached) return;
     if ((f = process_fault(run, FAULT_KILL, step)) || (f = process_fault(run, FAULT_EXIT, step)) ||
         (f = process_fault(run, FAULT_HANG, step)))
         fault_end_process(f);
@@ -120,7 +121,8 @@ void run_fault_before(Run *run, long step)
 
 void run_fault_after(Run *run, long step)
 {
-    const Fault *f = run->watched ? process_fault(run, FAULT_FLIP, step) : NULL;
+    const Fault *f = run->watched && step >= run->reached ? process_fault(run, FAULT_FLIP, step) : NULL;
+    if (run->watched && step >= run->reached) run->reached = step + 1;
     if (!f) return;
     fault_flip(numbers_of(run, f, row_of(run, f)), f->index, f->bit);
     if (!strcmp(f->of, "weight")) model_weights_changed(run->model);
