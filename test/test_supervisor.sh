@@ -45,7 +45,7 @@ stopped() {
     in_the_middle 4 stopped --run.hang_timeout=2
     began=${EPOCHREALTIME/./}
     kill -STOP "${process[2]}"
-    ended stopped 7000 'is stopped by a signal (in|and did not reach) (all_reduce|broadcast|barrier) [0-9]+ (of group|in which).*no progress for [23] s, at step [0-9]+'
+    ended stopped 7000 'is stopped by a signal (in|and did not reach) [a-z_]+ [0-9]+ (of group|in which).*no progress for [23] s, at step [0-9]+'
     [ $(((${EPOCHREALTIME/./} - began) / 1000)) -ge 1800 ]
 }
 
@@ -57,7 +57,7 @@ loops() {
     [ $status != 0 ]
     [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 20000 ]
     [ "$(grep -c 'error: ' "$work/loops.err")" = 1 ]
-    grep -qE "^rank 2: error: process [0-9]+ on $host hangs and did not reach all_reduce [0-9]+ of group (control|dp), in which rank [01] waits; no progress for 2 s, at step 30 \\(training\\)" "$work/loops.err"
+    grep -qE "^rank 2: error: process [0-9]+ on $host hangs and did not reach all_reduce [0-9]+ of group [a-z ]+, in which rank [01] waits; no progress for 2 s, at step 30 \\(training\\)" "$work/loops.err"
 }
 
 # Rank and supervisor stopped both, as when a machine swaps: another supervisor speaks.
