@@ -211,10 +211,12 @@ static void test_the_rank_dies_with_its_supervisor(void **state)
     assert_true(read(ends[0], text, sizeof text - 1) > 0);
     pid_t rank = (pid_t)atol(text);
     assert_true(rank > 0 && rank != supervisor && kill(rank, 0) == 0);
+    double begin = seconds();
     kill(supervisor, SIGKILL);
     assert_int_equal(waitpid(supervisor, NULL, 0), supervisor);
     close(ends[1]);
     assert_int_equal(read(ends[0], text, 1), 0); // the rank's end of the pipe is closed: it is dead
+    assert_true(seconds() - begin <= 3);         // and did not end by itself, which takes 10 s
     close(ends[0]);
 }
 
