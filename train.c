@@ -15,13 +15,16 @@
 
 enum { MAX_SKIPPED = 10 };
 
-// Set by SIGINT or SIGTERM: finish this step, save, and leave. A second signal ends the program at once.
+// Set by a signal: finish this step, save, and leave. A second one ends the program at once. (SIGUSR1: SLURM's warning.)
 static volatile sig_atomic_t stop_requested;
 
 static void on_signal(int number)
 {
+    (void)number;
     stop_requested = 1;
-    signal(number, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGUSR1, SIG_DFL);
 }
 
 static bool due(long every, long step)
@@ -34,7 +37,7 @@ int main(int argc, char **argv)
     blas_choose(argv);
     static Config cfg;
     static Run run;
-    Comm *world = launch_start();
+    Comm *world = launch_start(argv);
     config_defaults(&cfg);
     config_set_derived(&cfg, "parallel.ranks", world->size);
     config_parse(&cfg, argc, argv);
@@ -44,6 +47,7 @@ int main(int argc, char **argv)
     launch_places(world, stdout);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
+    signal(SIGUSR1, on_signal);
 
     const double flops_per_token = model_flops_per_token(&run.model->shape, run.model->shape.context);
     long step = run.first_step;
@@ -56,6 +60,12 @@ int main(int argc, char **argv)
 
         run_saves(&run);
         run_verdict(&run, step, &r);
+        if (r.verdict.action == MONITOR_ROLLBACK) {
+            long back = run_rollback(&run, step, &r);
+            if (back < step) skipped = 0;
+            step = back;
+            continue;
+        }
         bool finite = r.verdict.reason != MONITOR_NOT_FINITE;
         skipped = finite || r.rescaled ? 0 : skipped + 1; // the scaler has a limit of its own
         if (skipped == MAX_SKIPPED)

@@ -42,6 +42,7 @@ typedef struct {
     CommTicket sending, receiving; // native: in `receiving`
     bool sent, received;           // or absent
     int tag;
+    unsigned number; // of the group's collective calls
     size_t *numbers; // (4 * size) counts, offsets, in_counts, in_offsets
     int *work;       // (4 * size) for the backend
     int room;        // the size they are made for
@@ -59,6 +60,7 @@ struct CommFamily {
     CommTrace trace;
     void *trace_arg;
     int spins;
+    Heartbeat *beat;
     Comm *first, *last;
 };
 
@@ -167,6 +169,7 @@ bool comm_progress(Comm *comm)
 
 static void nap(const CommFamily *f, int *tries)
 {
+    supervisor_pulse(f->beat);
     if (++*tries > f->spins) sleep_s(1e-9 * NAP);
 }
 
@@ -225,6 +228,7 @@ static CommRequest start(Comm *comm, CommCall call)
     CommAlgorithm algorithm = comm_algorithm(comm, call.kind, call.type, call.op);
     CommCount *count = &comm->count[call.kind];
     bool message = call.kind == COMM_SEND || call.kind == COMM_RECV;
+    supervisor_call(f->beat, comm->name, comm_kind_name(call.kind), comm->sequence);
     if (f->checked && comm->size > 1 && !message) compare(comm, &call, algorithm);
     Slot *s = take_slot(comm);
     if (algorithm == COMM_NATIVE && call.kind == COMM_REDUCE_SCATTER && in_place(comm, &call)) algorithm = COMM_RING;
@@ -244,7 +248,7 @@ static CommRequest start(Comm *comm, CommCall call)
     }
     s->run = (Collective){.call = call, .algorithm = algorithm, .rank = comm->rank, .size = comm->size, .bytes = bytes};
     s->native = comm->size > 1 && algorithm == COMM_NATIVE;
-    s->tag = (int)(comm->sequence % (COMM_MAX_TAG + 1u));
+    s->tag = (int)(comm->sequence % (COMM_MAX_TAG + 1u)), s->number = comm->sequence;
     if (!message) comm->sequence++;
     if (s->native) {
         collectives_bytes(&call, algorithm, comm->rank, comm->size, &sent, &received);
@@ -275,11 +279,13 @@ void comm_wait(Comm *comm, CommRequest *request)
     if (!s || !s->used || s->serial != request->serial || s->comm != comm)
         die("group %s: a request is waited for twice, or in another group than it was started in", comm->name);
     double begin = clock_seconds(), end;
+    supervisor_wait(f->beat, comm->name, comm_kind_name(s->run.call.kind), s->number);
     for (int tries = 0; !advance(s); nap(f, &tries)) comm_progress(comm);
     for (end = clock_seconds(); end < s->ready; end = clock_seconds()) {
         sleep_s(s->ready - end < 1e-3 ? s->ready - end : 1e-3);
         comm_progress(comm);
     }
+    supervisor_go_on(f->beat);
     CommCount *count = &comm->count[s->run.call.kind];
     count->waited += end - begin, count->seconds += end - s->begin;
     s->used = false;
@@ -472,6 +478,16 @@ void comm_set_trace(Comm *comm, CommTrace trace, void *arg)
 void comm_set_spins(Comm *comm, int spins)
 {
     comm->family->spins = spins;
+}
+
+void comm_set_heartbeat(Comm *comm, Heartbeat *beat)
+{
+    comm->family->beat = beat;
+}
+
+Heartbeat *comm_heartbeat(const Comm *comm)
+{
+    return comm ? comm->family->beat : NULL;
 }
 
 CommAlgorithm comm_algorithm(const Comm *comm, CommKind kind, CommType type, CommOp op)

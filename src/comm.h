@@ -19,6 +19,7 @@
 #ifndef COMM_H
 #define COMM_H
 #include "mem.h"
+#include "supervisor.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -149,6 +150,9 @@ void comm_set_slow(Comm *comm, double alpha, double beta);
 // which and to which it has the link. For drawings; it must not call comm. NULL: nobody is told.
 typedef void (*CommTrace)(void *arg, const Comm *comm, CommKind kind, double begin, double end);
 void comm_set_trace(Comm *comm, CommTrace trace, void *arg);
+// Whole family: calls and waits are told to this heartbeat (supervisor.h). NULL: to nobody. And which it is.
+void comm_set_heartbeat(Comm *comm, Heartbeat *beat);
+Heartbeat *comm_heartbeat(const Comm *comm);
 // Whole family: a waiting rank tests `spins` times before it sleeps between tests. 0 where ranks share cores.
 void comm_set_spins(Comm *comm, int spins);
 
@@ -200,8 +204,11 @@ void comm_reset_counts(Comm *comm);
 // ---- MPI (comm_mpi.c)
 
 // Starts MPI; every rank of the job, "world". Works alone too, without mpiexec. From here on a process that ends
-// without comm_mpi_stop ends the job, all ranks, with its exit status. Dies when MPI does not start.
+// without comm_mpi_stop ends the job, all ranks, with its exit status. Dies when MPI does not start. Under a launcher
+// it forks first: a supervisor stays above each rank.
 Comm *comm_mpi_start(void);
+// The same without supervisor, for debuggers: a rank that is killed is not named, one that hangs stays.
+Comm *comm_mpi_start_bare(void);
 // How many ranks share this rank's cores (1 under a launcher that binds each to its own), and the threads that
 // this rank may use: those cores / those ranks, 1 at least.
 int comm_mpi_neighbours(const Comm *world);

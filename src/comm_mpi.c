@@ -8,8 +8,8 @@
 //
 // Leaving. A process that ends before comm_mpi_stop, by die() or exit() anywhere, would leave the others waiting.
 // An exit handler asks MPI whether it was stopped, and if not ends the job on all ranks with this process' status. It
-// needs no state of ours. A process that dies by a signal is noticed by the launcher, which ends the others, and
-// named by its watcher (comm_watch.c).
+// needs no state of ours. Where a supervisor stands above the rank (supervisor.c), it is told, names the rank, and ends
+// the job by its own exit; it does so for a process that dies by a signal too.
 // Alone, or as the last to leave, there is nobody to tell.
 //
 // Threads. Ranks on one machine share its cores, so each may use cores / ranks of them, where only ranks with the
@@ -24,11 +24,12 @@
 #include "comm.h"
 
 #include "check.h"
-#include "comm_watch.h"
+#include "supervisor.h"
 
 #include <limits.h>
 #include <mpi.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ enum { CHANNELS = 3, SPINS = 20, LAST_WORDS = 200000 }; // LAST_WORDS: microseco
 
 typedef struct {
     MPI_Comm channel[CHANNELS];
-    int neighbours, cores, watcher; // of the world
+    int neighbours, cores; // of the world
 } State;
 
 static void must(const Comm *comm, int code, const char *call)
@@ -203,15 +204,16 @@ static const CommOps MPI = {
 
 // ---- start and stop
 
-static void leave(int status, int watcher)
+static void leave(int status, Heartbeat *beat)
 {
     int started = 0, stopped = 0, size = 1;
     MPI_Initialized(&started);
     MPI_Finalized(&stopped);
     if (!started || stopped) return;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size > 1) {
-        comm_watch_end(watcher, true);
+    supervisor_leaving(beat, status);
+    if (size > 1 || beat) {
+        fflush(NULL);
         usleep(LAST_WORDS); // Hydra drops what it has not read from a process by the time it aborts
         MPI_Abort(MPI_COMM_WORLD, status ? status : 1);
     } else {
@@ -222,12 +224,12 @@ static void leave(int status, int watcher)
 #ifdef __GLIBC__
 static void at_exit(int status, void *arg)
 {
-    leave(status, (int)(intptr_t)arg);
+    leave(status, arg);
 }
 #else
 static void at_exit(void) // the status is not told
 {
-    leave(1, -1);
+    leave(1, NULL);
 }
 #endif
 
@@ -271,18 +273,27 @@ static void choose_transport(void)
     if (here && all && !strcmp(here, all)) setenv("UCX_TLS", "posix,sysv,self", 0);
 }
 
-Comm *comm_mpi_start(void)
+// UCX took these when it was loaded, and prints a backtrace of its own in front of the supervisor's line.
+static void own_crashes(void)
+{
+#ifndef __SANITIZE_ADDRESS__
+    const int crash[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+    for (size_t i = 0; i < sizeof crash / sizeof *crash && !getenv("UCX_ERROR_SIGNALS"); i++) signal(crash[i], SIG_DFL);
+#endif
+}
+
+static Comm *begin(Heartbeat *beat)
 {
     int level, started = 0;
     MPI_Initialized(&started);
     if (started) die("comm_mpi: started twice");
-    int watcher = comm_watch_start();
     // hwloc says on stderr what it misses in a container without /sys, and then works. Kept where asked for.
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
     choose_transport();
     must(NULL, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init");
+    if (beat) own_crashes();
 #ifdef __GLIBC__
-    on_exit(at_exit, (void *)(intptr_t)watcher);
+    on_exit(at_exit, beat);
 #else
     atexit(at_exit);
 #endif
@@ -292,12 +303,22 @@ Comm *comm_mpi_start(void)
     adopt(world, group);
     State *state = world->state;
     uint64_t set_hash;
-    state->watcher = watcher;
+    comm_set_heartbeat(world, beat);
     state->cores = cores(&set_hash);
     state->neighbours = neighbours(world, set_hash);
     comm_set_spins(world, state->neighbours <= state->cores ? SPINS : 0);
     if (state->neighbours > state->cores) world->share = (double)state->cores / state->neighbours;
     return world;
+}
+
+Comm *comm_mpi_start(void)
+{
+    return begin(supervisor_start());
+}
+
+Comm *comm_mpi_start_bare(void)
+{
+    return begin(NULL);
 }
 
 static const State *world_state(const Comm *world)
@@ -337,8 +358,8 @@ void comm_mpi_stop(Comm *world)
 {
     CommRequest last = comm_barrier(world);
     comm_wait(world, &last);
-    int watcher = world_state(world)->watcher;
+    Heartbeat *beat = comm_heartbeat(world);
     comm_free(world);
     must(NULL, MPI_Finalize(), "MPI_Finalize");
-    comm_watch_end(watcher, false);
+    supervisor_done(beat);
 }

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 128 };
+enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
 
 // Values of the keys with choices, in the order in which the table lists the choices.
 enum { CONFIG_NORM_LAYERNORM, CONFIG_NORM_RMSNORM };
@@ -43,6 +43,7 @@ enum {
     CONFIG_PIPELINE_GPIPE, CONFIG_PIPELINE_1F1B, CONFIG_PIPELINE_INTERLEAVED, CONFIG_PIPELINE_ZB_H1,
     CONFIG_PIPELINE_ZB_V, CONFIG_PIPELINE_USER
 };
+enum { CONFIG_MONITOR_NONE, CONFIG_MONITOR_WARN, CONFIG_MONITOR_COOL, CONFIG_MONITOR_SKIP, CONFIG_MONITOR_ROLLBACK };
 enum { CONFIG_ALL_REDUCE_MPI, CONFIG_ALL_REDUCE_RING, CONFIG_ALL_REDUCE_TREE, CONFIG_ALL_REDUCE_HALVING };
 
 // Who set a key, weakest first: a later one overrides an earlier one. DERIVED: computed from other keys.
@@ -62,7 +63,9 @@ typedef struct {
         long seed, steps;
         double minutes;
         long stop_at, log_every, eval_every, save_every, sample_every, threads;
-        bool account;
+        bool account, supervisor;
+        double hang_timeout;
+        char fault[CONFIG_TEXT];
         long norms_every, noise_every, dump, trace;
     } run;
     struct {
@@ -148,6 +151,17 @@ typedef struct {
     struct {
         double skip_z;
         long window, max_skips;
+        int on_spike, on_not_finite;
+        double ratio_low, ratio_mid, ratio_high, ratio_norm;
+        int on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm;
+        double plateau;
+        long plateau_steps;
+        int on_plateau;
+        double cool;
+        long cool_steps, rollback_steps, rollback_skip, rollback_at;
+        bool rollback_cool;
+        long max_rollbacks, agree_every;
+        bool locate;
     } monitor;
     ConfigOrigin origin[CONFIG_MAX_KEYS]; // by row of the table
 } Config;

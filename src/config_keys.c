@@ -23,6 +23,8 @@
 #define ONE_OF(s, k, def, choices, help) CHOICE(s, k, def, choices, "", help)
 #define CHOICE(s, k, def, choices, needs, help) ROW(s, k, CONFIG_CHOICE, def, choices, "", needs, help)
 
+#define MONITOR_ACTIONS "none|warn|cool|skip|rollback"
+
 static const ConfigKey TABLE[] = {
     TEXT(run, name, "run", "name of the run; its directory is run.dir/run.name"),
     TEXT(run, dir, "runs", "directory that holds the runs"),
@@ -43,6 +45,11 @@ static const ConfigKey TABLE[] = {
     INT(run, threads, "0", "[0, 4096]", "threads", "", "CPU threads; 0: all cores"),
     BOOL(run, account, "false",
         "write account.json after the first step: the bytes held, by kind; compare build/plan memory"),
+    BOOL(run, supervisor, "true",
+        "under a launcher: a process above each rank that names the one that fails; set it on the command line"),
+    NUM(run, hang_timeout, "600", "[0, inf)", "seconds", "run.supervisor=true",
+        "end the job when a rank gets nowhere for so long; longer than an evaluation or a checkpoint takes; 0: never"),
+    TEXT(run, fault, "", "for exercises and tests: what goes wrong on purpose, such as kill:rank=2,step=30 (doc/fault.md)"),
     INT(run, norms_every, "0", "[0, inf)", "steps", "",
         "steps from one line a tensor in norms.csv (weight, gradient and update norms) to the next; 0: none"),
     INT(run, noise_every, "0", "[0, inf)", "steps", "",
@@ -227,11 +234,39 @@ static const ConfigKey TABLE[] = {
         "keep also each checkpoint whose step is a multiple of this; 0: none"),
 
     NUM(monitor, skip_z, "0", "[0, inf)", "standard deviations", "",
-        "make no update from a batch whose loss or gradient norm is so far above its window's mean; 0: off"),
-    INT(monitor, window, "128", "[8, 1000000]", "steps", "monitor.skip_z>0",
-        "accepted steps that the next one is compared with"),
-    INT(monitor, max_skips, "2", "[1, inf)", "steps", "monitor.skip_z>0",
+        "a spike: a batch whose loss or gradient norm is so far above its window's mean; 0: off"),
+    INT(monitor, window, "128", "[8, 1000000]", "steps", "", "accepted steps that the next one is compared with"),
+    INT(monitor, max_skips, "2", "[1, inf)", "steps", "",
         "batches skipped in a row; the next is accepted, and the window starts anew"),
+    CHOICE(monitor, on_spike, "skip", MONITOR_ACTIONS, "monitor.skip_z>0",
+        "then: warn; cool: lower the learning rate for a while; skip: make no update; rollback: go back to a checkpoint "
+        "and around the data"),
+    ONE_OF(monitor, on_not_finite, "skip", "skip|rollback", "what is done when loss or gradient is not finite"),
+    NUM(monitor, ratio_low, "1.5", "(1, inf)", "", "", "a loss of so many times the window's mean: the first rule of three"),
+    NUM(monitor, ratio_mid, "2", "(1, inf)", "", "", "the second"),
+    NUM(monitor, ratio_high, "3", "(1, inf)", "", "", "the third"),
+    ONE_OF(monitor, on_ratio_low, "none", MONITOR_ACTIONS, "what is done at the first"),
+    ONE_OF(monitor, on_ratio_mid, "none", MONITOR_ACTIONS, "at the second"),
+    ONE_OF(monitor, on_ratio_high, "none", MONITOR_ACTIONS, "at the third"),
+    NUM(monitor, ratio_norm, "3", "(1, inf)", "", "", "a gradient norm of so many times its window's mean"),
+    ONE_OF(monitor, on_ratio_norm, "none", MONITOR_ACTIONS, "what is done then"),
+    NUM(monitor, plateau, "0.01", "(0, 1)", "", "",
+        "a plateau: the mean loss of plateau_steps is not lower by this part than that of as many before"),
+    INT(monitor, plateau_steps, "1000", "[2, inf)", "steps", "", "its length"),
+    ONE_OF(monitor, on_plateau, "none", "none|warn|cool", "what is done then"),
+    NUM(monitor, cool, "0.5", "(0, 1]", "", "", "cool: the learning rate is multiplied by it"),
+    INT(monitor, cool_steps, "100", "[1, inf)", "steps", "", "for so many steps"),
+    INT(monitor, rollback_steps, "0", "[0, inf)", "steps", "",
+        "a rollback goes to the newest checkpoint at least so many updates before the bad one"),
+    INT(monitor, rollback_skip, "0", "[0, inf)", "batches", "",
+        "and around so many batches behind it; at least up to the bad one"),
+    BOOL(monitor, rollback_cool, "false", "and goes on with a lower learning rate for cool_steps"),
+    INT(monitor, max_rollbacks, "3", "[0, inf)", "", "", "rollbacks of a run; one more ends it"),
+    INT(monitor, rollback_at, "0", "[0, inf)", "steps", "",
+        "a drill: roll back in place of this update (from 1), the first time; 0: do not"),
+    INT(monitor, agree_every, "0", "[0, inf)", "steps", "",
+        "steps from one comparison of what ranks hold alike to the next (also at checkpoints); 0: there alone"),
+    BOOL(monitor, locate, "true", "look for the first tensor that is not finite, as it is computed"),
 };
 enum { N_KEYS = sizeof TABLE / sizeof *TABLE };
 _Static_assert((int)N_KEYS <= (int)CONFIG_MAX_KEYS, "Config.origin has one entry for each row");

@@ -88,6 +88,7 @@ static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks)
         if (first > e->n_windows) first = e->n_windows;
         if (last > e->n_windows) last = e->n_windows;
         run_batch(e, model, ranks ? ranks->pipeline : NULL, first, last);
+        supervisor_progress(comm_heartbeat(ranks ? ranks->all : NULL));
         for (size_t k = first; k < last && (!ranks || ranks->counts); k++)
             window[k] = window_loss(model, k - first, model->batch.T);
     }

@@ -20,16 +20,24 @@
 #include "check.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool launched(void)
 {
     return getenv("PMI_RANK") || getenv("PMIX_RANK") || getenv("OMPI_COMM_WORLD_SIZE");
 }
 
-Comm *launch_start(void)
+static bool supervised(char **argv)
+{
+    for (char **arg = argv + 1; *arg; arg++)
+        if (!strcmp(*arg, "--run.supervisor=false")) return false;
+    return true;
+}
+
+Comm *launch_start(char **argv)
 {
     const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
-    Comm *world = launched() ? comm_mpi_start() : comm_self();
+    Comm *world = !launched() ? comm_self() : supervised(argv) ? comm_mpi_start() : comm_mpi_start_bare();
     if (world->size == 1 && tasks && atol(tasks) > 1)
         die("launch: srun started %s processes, and none of them knows of the others (try srun --mpi=pmi2, or mpiexec)",
             tasks);

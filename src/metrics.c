@@ -31,14 +31,16 @@
 static const char *event_names[METRICS_EVENTS] = {
     [METRICS_START] = "start", [METRICS_TRAIN] = "train", [METRICS_VAL] = "val",
     [METRICS_SAMPLE] = "sample", [METRICS_SAVE] = "save", [METRICS_RESUME] = "resume",
-    [METRICS_SKIP] = "skip", [METRICS_ROLLBACK] = "rollback", [METRICS_END] = "end",
+    [METRICS_SKIP] = "skip", [METRICS_ROLLBACK] = "rollback",
+    [METRICS_WARN] = "warn", [METRICS_END] = "end",
 };
 
 enum {
     START = 1 << METRICS_START | 1 << METRICS_RESUME,
     TRAIN = 1 << METRICS_TRAIN,
     VAL = 1 << METRICS_VAL | 1 << METRICS_END,
-    TEXT = 1 << METRICS_SAMPLE | 1 << METRICS_SAVE | 1 << METRICS_SKIP | 1 << METRICS_ROLLBACK,
+    TEXT = 1 << METRICS_SAMPLE | 1 << METRICS_SAVE | 1 << METRICS_SKIP | 1 << METRICS_ROLLBACK |
+           1 << METRICS_WARN,
     ALL = START | TRAIN | VAL | TEXT
 };
 

@@ -7,7 +7,8 @@
 //                  floor_is_bound
 //   train          step, tokens, loss, lr, grad_norm, dt_ms, tok_s, mfu
 //   val, end       step, tokens, val_loss, val_bpb, floor_loss, floor_bpb, seconds
-//   sample, save, skip, rollback   step, text (the sample, the checkpoint's path, the reason)
+//   sample, save, skip, warn, rollback   step, text (the sample, the checkpoint's path, the reason); rollback: the
+//                  step of the checkpoint; lines behind it are gone
 // and on every line `t`, the Unix time in seconds. `step` counts finished optimizer updates: the first
 // train line is step 1, and a val line of step 0 was measured before training.
 #ifndef METRICS_H
@@ -21,7 +22,7 @@ extern "C" {
 
 typedef enum {
     METRICS_START, METRICS_TRAIN, METRICS_VAL, METRICS_SAMPLE, METRICS_SAVE,
-    METRICS_RESUME, METRICS_SKIP, METRICS_ROLLBACK, METRICS_END, METRICS_EVENTS
+    METRICS_RESUME, METRICS_SKIP, METRICS_ROLLBACK, METRICS_WARN, METRICS_END, METRICS_EVENTS
 } MetricsEvent;
 
 // One line of the file. Fill in the fields of your event; the others are not written. After reading, a

@@ -81,7 +81,7 @@ static void draw_val_points(FILE *f, const SvgPanel *p, const SvgSeries *val)
                     svg_px(p, val->x[i]), svg_py(p, val->y[i]));
 }
 
-// Where the run was resumed, rolled back, or had a loss that is not a number.
+// Where the run was resumed, rolled back, warned of, or had a loss that is not a number.
 static void draw_incidents(FILE *f, const SvgPanel *p, const MetricsLog *log, const Run *run)
 {
     double x = p->x0; // events carry a step only; they stand where the train line before them stands
@@ -95,6 +95,12 @@ static void draw_incidents(FILE *f, const SvgPanel *p, const MetricsLog *log, co
             svg_line(f, svg_px(p, x), p->y, svg_px(p, x), p->y + p->h, SVG_AXIS, 1, "2 3");
             svg_text(f, svg_px(p, x) + 4, p->y + 11, "start", 11, SVG_GREY, false, "resumed");
         }
+        if (row->event == METRICS_ROLLBACK) {
+            svg_line(f, svg_px(p, x), p->y, svg_px(p, x), p->y + p->h, SVG_RED, 1, "2 3");
+            svg_text(f, svg_px(p, x) + 4, p->y + 25, "start", 11, SVG_RED, false, "rolled back");
+        }
+        if (row->event == METRICS_WARN)
+            svg_line(f, svg_px(p, x), p->y, svg_px(p, x), p->y + 8, SVG_ORANGE, 1.5, NULL);
         if (wrong && bad++ < 500) svg_line(f, svg_px(p, x), p->y, svg_px(p, x), p->y + 8, SVG_RED, 1.5, NULL);
     }
     char text[80];

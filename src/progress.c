@@ -228,6 +228,23 @@ void progress_event(Progress *p, MetricsEvent event, int64_t step, const char *f
     }
 }
 
+void progress_rollback(Progress *p, int64_t step, const char *fmt, ...)
+{
+    if (!p) return;
+    va_list args;
+    va_start(args, fmt);
+    char *text = format(fmt, args), *metrics = path_in(p, "metrics.jsonl");
+    va_end(args);
+    metrics_close(p->metrics);
+    p->metrics = metrics_open(metrics, step);
+    p->n_losses = 0; // of the abandoned updates
+    p->began = 0;    // and the steps that are made twice do not belong to the time of one
+    p->plan.first_step = step;
+    progress_event(p, METRICS_ROLLBACK, step, "%s", text);
+    free(metrics);
+    free(text);
+}
+
 static double mean_last_loss(const Progress *p)
 {
     int64_t n = p->n_losses < LAST ? p->n_losses : LAST;

@@ -45,6 +45,9 @@ void progress_val(Progress *progress, const MetricsRow *row);
 // a skip or a rollback (the reason). Printed above the live line.
 void progress_event(Progress *progress, MetricsEvent event, int64_t step, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+// The run goes back to update `step`, and on from there: lines behind it leave metrics.jsonl, then the rollback's own
+// is written.
+void progress_rollback(Progress *progress, int64_t step, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 // Any other line above the live line, and in log.txt.
 void progress_note(Progress *progress, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

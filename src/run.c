@@ -13,6 +13,7 @@
 #include "blas.h"
 #include "check.h"
 #include "disk.h"
+#include "lock.h"
 #include "narrow.h"
 
 #include <errno.h>
@@ -112,6 +113,7 @@ static void build_model(Run *run)
     run_share_weights(run);
     build_precision(run);
     run->monitor = monitor_create((size_t)run->cfg.monitor.window, run->cfg.monitor.skip_z, run->cfg.monitor.max_skips);
+    run_rules(run);
     run_wait(run); // so that ranks that share a machine measure it at the same time, as they will use it
     double peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev->threads);
     double share = run->world ? run->world->share : 1; // the fastest of its moments had a whole core
@@ -183,7 +185,7 @@ static char *config_text(const Run *run)
 static void check_resumed(const Run *run, const CkptState *state)
 {
     const Config *cfg = &run->cfg;
-    uint64_t sample = (uint64_t)ramp_at(&run->ramp, state->step).before;
+    uint64_t sample = (uint64_t)run_samples(run, state->step).before;
     if (state->seed != (uint64_t)cfg->run.seed)
         die("%s: run.seed: the checkpoint was trained with %llu, this run has %ld (set it so, or use another run.name)",
             run->dir, (unsigned long long)state->seed, cfg->run.seed);
@@ -206,7 +208,10 @@ int run_extras(Run *run, CkptExtra extra[RUN_EXTRAS])
     if (run->cfg.numerics.dtype == CONFIG_DTYPE_FP16) // 1 elsewhere, which fp16 must not go on with
         extra[used++] = (CkptExtra){"loss_scale", 2, run->scaler_state};
     if (n) extra[used++] = (CkptExtra){"fp8.amax", n, run->fp8_amax};
-    if (run->cfg.monitor.skip_z > 0) {
+    extra[used++] = (CkptExtra){"guard", RUN_GUARD, run->guard};
+    if (run->monitor.rules.on_plateau)
+        extra[used++] = (CkptExtra){"plateau", MONITOR_PROGRESS, monitor_progress(&run->monitor)};
+    if (monitor_active(&run->monitor)) {
         CkptExtra *windows = &extra[used++];
         windows->name = "monitor";
         windows->value = monitor_state(&run->monitor, &windows->n);
@@ -223,6 +228,20 @@ static void extras_loaded(Run *run)
     if (run->cfg.numerics.dtype != CONFIG_DTYPE_FP16) return;
     run->scaler.scale = (float)run->scaler_state[0];
     run->scaler.good_steps = (int)run->scaler_state[1];
+}
+
+long run_restore(Run *run)
+{
+    CkptExtra extra[RUN_EXTRAS];
+    CkptState state = {.config = run->config_text, .optim = run->optim.kind->name, .extra = extra,
+                       .n_extra = run_extras(run, extra)};
+    if (!run_load(run, &state)) return -1;
+    check_resumed(run, &state);
+    run->optim.step = (int)state.adam_step;
+    run->seconds = state.seconds;
+    run->best_val = state.best_val;
+    extras_loaded(run);
+    return state.step;
 }
 
 // run.minutes: from the first start's config.toml, where there was one; else measured.
@@ -266,18 +285,9 @@ static void resume_or_start(Run *run)
     if (run->rank == 0) run->config_text = config_text(run);
     run_schedule(run);
     schedule_check(&run->schedule);
-    CkptExtra extra[RUN_EXTRAS];
-    CkptState state = {.config = run->config_text, .optim = run->optim.kind->name, .extra = extra,
-                       .n_extra = run_extras(run, extra)};
-    bool resumed = cfg->ckpt.resume && run_load(run, &state);
-    if (resumed) check_resumed(run, &state);
+    long step = cfg->ckpt.resume ? run_restore(run) : -1;
     if (run->rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own
-    if (!resumed) return;
-    run->first_step = state.step;
-    run->optim.step = (int)state.adam_step;
-    run->seconds = state.seconds;
-    run->best_val = state.best_val;
-    extras_loaded(run);
+    if (step >= 0) run->first_step = step;
 }
 
 // Of the whole model, of which this rank may have a part.
@@ -331,6 +341,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
     int n = snprintf(run->dir, sizeof run->dir, "%s/%s", cfg->run.dir, cfg->run.name);
     if (n < 0 || n >= (int)sizeof run->dir) die("run.dir and run.name: longer than %zu characters", sizeof run->dir);
     if (run->rank == 0) make_dirs(run->dir);
+    run_lock(run);
     run_wait(run); // memory.offload: each rank puts a file there
     if (cfg->run.noise_every && cfg->batch.accum < 2)
         die("run.noise_every: needs two micro-batches in a step, batch.accum is %ld (try a smaller --batch.micro)",
@@ -340,6 +351,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
     build_model(run);
     resume_or_start(run);
     run->trace_update = cfg->run.trace;
+    run_watched(run);
     run->dump_update = cfg->run.dump; // not earlier: the updates of derive_steps are not the run's
     if (run->rank) return;
     if (cfg->run.norms_every) norms_open(&run->norms, run->dir);
@@ -351,6 +363,7 @@ void run_close(Run *run)
     free(run->config_text);
     free(run->token_bytes);
     free(run->fp8_amax);
+    lock_release(run->lock);
     monitor_free(&run->monitor);
     dataset_close(run->train);
     dataset_close(run->val);

@@ -9,7 +9,9 @@
 #include "dataset.h"
 #include "dump.h"
 #include "eval.h"
+#include "fault.h"
 #include "fp8.h"
+#include "locate.h"
 #include "model.h"
 #include "mesh.h"
 #include "monitor.h"
@@ -27,7 +29,10 @@
 extern "C" {
 #endif
 
-enum { RUN_EXTRAS = 3 };
+enum { RUN_EXTRAS = 5 };
+// What a rollback leaves behind, for checkpoints to keep: samples that were jumped over, in all; how often; the step from
+// which the learning rate is the schedule's again.
+enum { RUN_SKIPPED, RUN_ROLLBACKS, RUN_COOL_UNTIL, RUN_GUARD };
 
 typedef struct {
     Config cfg;
@@ -78,6 +83,12 @@ typedef struct {
     double seconds;                // training time so far, resumed runs included
     double best_val;
     Progress *progress;            // rank 0's; NULL on the others
+    int lock;                      // rank 0's, on the directory; -1 on the others
+    double guard[RUN_GUARD];
+    Faults faults;
+    Locate locate;                 // monitor.locate
+    bool watched;                  // the run has begun: faults and drills happen
+    long reached;                  // updates made at least once
 } Run;
 
 // What one update did.
@@ -86,6 +97,7 @@ typedef struct {
     int64_t tokens;
     bool rescaled; // fp16: the gradient overflowed, the update was skipped and the loss scale lowered
     MonitorVerdict verdict;
+    char why[400]; // what run_verdict says of it
 } StepResult;
 
 // The shape that the [model] section describes; its vocabulary must be known.
@@ -114,7 +126,7 @@ int64_t run_tokens(const Run *run, long step);
 // The scales, for a checkpoint to store or to fill; returns how many of `extra` are used.
 int run_extras(Run *run, CkptExtra extra[RUN_EXTRAS]);
 // Reports a verdict that is out of the ordinary, for update `step` (from 1).
-void run_verdict(Run *run, long step, const StepResult *result);
+void run_verdict(Run *run, long step, StepResult *result);
 // Evaluates and reports.
 void run_eval(Run *run, long step);
 // The last evaluation, the end record, the last plot and the closing summary; after a signal without the
@@ -131,13 +143,46 @@ void run_account(Run *run);
 void run_save(Run *run, long step);
 // At every step's end: reports the saves that ended meanwhile.
 void run_saves(Run *run);
-// Waits for those on their way. Whether a checkpoint of this step is committed, after another try where it is not.
+// Waits for those on their way.
+void run_drain(Run *run);
+// The same. Whether a checkpoint of this step is committed, after another try where it is not.
 bool run_saved(Run *run, long step);
 // What saves need of the memory door; run_free gives it back.
 void run_ckpt_allocate(Run *run);
 void run_ckpt_free(Run *run);
 // Weights, optimizer and the rest of the newest checkpoint, whatever layout wrote it. False: there is none.
 bool run_load(Run *run, CkptState *state);
+
+// ---- what keeps a run alive (run_guard.c)
+
+// Rank 0 takes the directory's lock; before anything is written there.
+void run_lock(Run *run);
+// From here on a rank that gets nowhere for run.hang_timeout ends the job.
+void run_watched(Run *run);
+// What this rank is busy with, for its supervisor.
+void run_phase(Run *run, long step, const char *phase);
+// The monitor's rules from run->cfg, and run->locate.
+void run_rules(Run *run);
+// run.fault, around update `step` + 1: before it, in the tokens of its samples, behind it, while a checkpoint is saved.
+void run_fault_before(Run *run, long step);
+void run_fault_sample(Run *run, int64_t sample, int32_t *token, int32_t *target);
+void run_fault_after(Run *run, long step);
+void run_fault_save(Run *run, long step, bool begins);
+// Whether the ranks hold the same of what they all hold; dies naming the first tensor and rank that do not.
+void run_agree(Run *run, long step);
+
+// ---- going back (run_rollback.c)
+
+// The samples of update `step` + 1: behind all that were taken or jumped over before.
+RampStep run_samples(const Run *run, long step);
+// What the learning rate of that update is multiplied by.
+double run_cool(const Run *run, long step);
+// What the monitor says of update `step` + 1, and what becomes of it: cools, or turns a drill into a rollback.
+MonitorVerdict run_judge(Run *run, long step, double loss, double grad_norm);
+// After a verdict of MONITOR_ROLLBACK on update `step`: goes back to a checkpoint, jumps over the data, saves that, and
+// returns the step from which training goes on. Where there is no such checkpoint the update is skipped, and `step` is
+// returned.
+long run_rollback(Run *run, long step, const StepResult *result);
 
 // ---- ranks (run_ranks.c). With one rank none of these costs anything.
 
@@ -172,6 +217,8 @@ void run_dump_begin(Run *run, long step);
 void run_dump_grads(Run *run);
 // Behind it: the optimizer's state and the new weights. Writes the files.
 void run_dump_end(Run *run);
+// Everything from the newest checkpoint (run.c): its step, or -1: there is none.
+long run_restore(Run *run);
 
 #ifdef __cplusplus
 }

@@ -48,7 +48,7 @@ void run_saves(Run *run)
     while (run->ckpt && ckpt_async_poll(run->ckpt, false, &done)) report(run, &done);
 }
 
-static void drain(Run *run)
+void run_drain(Run *run)
 {
     CkptDone done;
     while (run->ckpt && ckpt_async_poll(run->ckpt, true, &done)) report(run, &done);
@@ -74,7 +74,7 @@ void run_ckpt_free(Run *run)
 
 bool run_load(Run *run, CkptState *state)
 {
-    drain(run);
+    run_drain(run);
     Place place = place_of(run);
     CkptPart part = zero_part(run->zero, &run->optim, false, place.replica, place.replicas);
     bool loaded = ckpt_load_part(&place.run, &part, state);
@@ -82,16 +82,6 @@ bool run_load(Run *run, CkptState *state)
     if (loaded) run_share_weights(run);
     zero_part_free(&part);
     return loaded;
-}
-
-// Weights that are the same by construction, and a rank whose memory or processor errs.
-static void check_weights(Run *run)
-{
-    const Model *m = run->model;
-    if (run->ranks == 1 || m->shard.x_weights) return;
-    if (!ddp_agree(run->replicas, (const float *)m->x_weights, m->params.n_elems * m->dev->x_bytes / sizeof(float)))
-        die("%s: the ranks' weights are not the same (a bug, or a machine that errs: go on from the checkpoint before)",
-            run->dir);
 }
 
 static void save_now(Run *run, const CkptState *state)
@@ -111,13 +101,16 @@ void run_save(Run *run, long step)
 {
     CkptExtra extra[RUN_EXTRAS];
     CkptState state = {.step = step, .adam_step = run->optim.step,
-                       .sample = (uint64_t)ramp_at(&run->ramp, step).before,
+                       .sample = (uint64_t)run_samples(run, step).before,
                        .tokens = (uint64_t)run_tokens(run, step), .seed = (uint64_t)run->cfg.run.seed,
                        .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
                        .optim = run->optim.kind->name, .extra = extra, .n_extra = run_extras(run, extra)};
-    check_weights(run);
+    run_phase(run, step, "checkpoint");
+    run_agree(run, step);
     if (!run->ckpt) {
+        run_fault_save(run, step, true);
         save_now(run, &state);
+        run_fault_save(run, step, false);
         return;
     }
     double begin = clock_seconds();
@@ -132,9 +125,9 @@ void run_save(Run *run, long step)
 
 bool run_saved(Run *run, long step)
 {
-    drain(run);
+    run_drain(run);
     if (run->saved_step == step) return true;
     run_save(run, step);
-    drain(run);
+    run_drain(run);
     return run->saved_step == step;
 }

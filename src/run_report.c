@@ -15,22 +15,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-void run_verdict(Run *run, long step, const StepResult *r)
+// "loss nan, first in rank 2: the gradient of ...". Collective where it has to ask.
+static void explain(Run *run, const StepResult *r, char *why, size_t n)
 {
-    if (r->verdict.reason == MONITOR_USUAL || r->verdict.reason == MONITOR_FILLING) return;
-    char why[200];
-    RampStep batch = ramp_at(&run->ramp, step - 1);
-    monitor_explain(&run->monitor, r->verdict, why, sizeof why);
+    char first[LOCATE_TEXT];
+    monitor_explain(&run->monitor, r->verdict, why, n);
+    if (r->verdict.reason != MONITOR_NOT_FINITE || !run->cfg.monitor.locate || r->rescaled) return;
+    size_t at = strlen(why);
+    if (locate_first(&run->locate, run->control, first)) snprintf(why + at, n - at, ", first in %s", first);
+    else snprintf(why + at, n - at, ", though every rank's own numbers were finite: their sum overflows");
+}
+
+void run_verdict(Run *run, long step, StepResult *r)
+{
+    MonitorVerdict v = r->verdict;
+    if (v.action == MONITOR_ACCEPT && v.reason != MONITOR_NEW_LEVEL) return;
+    RampStep batch = run_samples(run, step - 1);
+    explain(run, r, r->why, sizeof r->why);
+    const char *advice = monitor_advice(v);
     if (r->rescaled)
         progress_event(run->progress, METRICS_SKIP, step,
                        "gradient overflow: weights left as they were, loss scale lowered to %g",
                        (double)run->scaler.scale);
-    else if (r->verdict.action == MONITOR_SKIP)
-        progress_event(run->progress, METRICS_SKIP, step, "%s: weights left as they were, samples %lld to %lld skipped",
-                       why, (long long)batch.before, (long long)(batch.before + batch.sequences - 1));
-    else
-        progress_note(run->progress, "step %ld: %s: accepted as the new level after %ld skips", step, why,
-                      run->cfg.monitor.max_skips);
+    else if (v.action == MONITOR_SKIP)
+        progress_event(run->progress, METRICS_SKIP, step, "%s: weights left as they were, samples %lld to %lld skipped; %s",
+                       r->why, (long long)batch.before, (long long)(batch.before + batch.sequences - 1), advice);
+    else if (v.action == MONITOR_COOL)
+        progress_event(run->progress, METRICS_WARN, step, "%s: learning rate times %g for %ld steps; %s", r->why,
+                       run->cfg.monitor.cool, run->cfg.monitor.cool_steps, advice);
+    else if (v.action == MONITOR_WARN)
+        progress_event(run->progress, METRICS_WARN, step, "%s; %s", r->why, advice);
+    else if (v.reason == MONITOR_NEW_LEVEL)
+        progress_event(run->progress, METRICS_WARN, step, "%s: accepted as the new level after %ld skips; %s", r->why,
+                       run->cfg.monitor.max_skips, advice);
 }
 
 static MetricsRow evaluate(Run *run, long step)
@@ -49,12 +66,14 @@ static MetricsRow evaluate(Run *run, long step)
 
 void run_eval(Run *run, long step)
 {
+    run_phase(run, step, "evaluation");
     MetricsRow row = evaluate(run, step);
     progress_val(run->progress, &row);
 }
 
 void run_end(Run *run, long step, bool interrupted)
 {
+    run_phase(run, step, "the end");
     MetricsRow row = {.step = step, .tokens = run_tokens(run, step), .val_loss = NAN, .val_bpb = NAN,
                       .seconds = run->seconds};
     if (interrupted) progress_note(run->progress, "stopped by a signal after step %ld; to go on, the same command with "
@@ -71,6 +90,7 @@ void run_sample(Run *run, long step)
     char path[700];
     bool together = run->model->shard.x_weights || run->shape.dp < run->ranks;
     if (run->rank && !together) return;
+    run_phase(run, step, "sampling");
     snprintf(path, sizeof path, "%s/samples.txt", run->dir);
     FILE *out = run->rank ? NULL : fopen(path, "a");
     if (!out && !run->rank) die("%s: %s", path, strerror(errno));

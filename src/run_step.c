@@ -50,6 +50,8 @@ static size_t load_step(Run *run, RampStep share)
     for (size_t i = 0; i < rows; i++)
         dataset_window(run->train, share.before + (int64_t)i, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle,
                        run->token + i * T, run->target + i * T);
+    for (size_t i = 0; i < rows && run->faults.n; i++)
+        run_fault_sample(run, share.before + (int64_t)i, run->token + i * T, run->target + i * T);
     if (run->first)
         packing_positions(run->token, rows, T, tokenizer_eot(run->tokenizer), run->pos, run->first, run->target);
     valid = (size_t)run_sum_samples(run, (int64_t)count_valid(run->target, rows * T));
@@ -93,6 +95,7 @@ static double run_stages(Run *run, long step, RampStep share, float scale)
     if (traced) pipeline_record(run->pipeline, NULL);
     zero_micro(run->zero, true);
     double loss = pipeline_step(run->pipeline, run->micro, scale);
+    supervisor_progress(comm_heartbeat(run->world));
     if (traced) write_trace(run);
     return loss;
 }
@@ -112,6 +115,7 @@ static double accumulate(Run *run, long step, RampStep share, float scale, First
         model_set_dropout(run->model, (float)cfg->model.dropout, (uint64_t)cfg->run.seed, (uint32_t)step,
                           (uint64_t)share.before + row);
         model_forward_backward(run->model, scale);
+        supervisor_progress(comm_heartbeat(run->world));
         if (row > 0 || !first) continue;
         first->valid = count_valid(run->target, B * T);
         double norm = clip_norm(run->dev, &run->model->params, run->model->grads,
@@ -139,12 +143,15 @@ static bool due(long every, long update)
 StepResult run_step(Run *run, long step)
 {
     double begin = clock_seconds();
+    run_phase(run, step, "training");
+    run_fault_before(run, step);
+    locate_step(&run->locate);
     if (run->cfg.run.account && step == run->first_step) comm_reset_counts(run->world);
-    RampStep batch = ramp_at(&run->ramp, step), share = run_share(run, batch);
+    RampStep batch = run_samples(run, step), share = run_share(run, batch);
     size_t valid = load_step(run, share), T = (size_t)run->cfg.model.context;
     if (step + 1 == run->dump_update) run_dump_begin(run, step);
 
-    StepResult result = {.lr = schedule_lr_ramped(&run->schedule, &run->ramp, step),
+    StepResult result = {.lr = schedule_lr_ramped(&run->schedule, &run->ramp, step) * run_cool(run, step),
                          .tokens = batch.sequences * (int64_t)T};
     if (run->fp8) fp8_step_begin(run->fp8);
     FirstMicro first = {0};
@@ -156,16 +163,18 @@ StepResult run_step(Run *run, long step)
     if (run->fp8) run_fp8(run);
     if (run->fp8 && !fp8_step_end(run->fp8)) run->optim.grad_scale = NAN; // a saturating cast hid an overflow
     result.grad_norm = optim_norm(&run->optim, run->model);
-    result.verdict = monitor_judge(&run->monitor, result.loss, result.grad_norm);
+    result.verdict = run_judge(run, step, result.loss, result.grad_norm);
     bool norms = due(run->cfg.run.norms_every, step + 1) && run->progress;
     if (noise && first.valid) measure_noise(run, step + 1, first, result.grad_norm, valid);
     if (norms) norms_before(&run->norms, run->model, run->optim.grad_scale);
-    if (result.verdict.action == MONITOR_ACCEPT) optim_apply(&run->optim, run->model, result.grad_norm, result.lr);
+    if (result.verdict.action < MONITOR_SKIP) optim_apply(&run->optim, run->model, result.grad_norm, result.lr);
     else optim_drop(run->model);
     zero_end(run->zero);
     run_share_weights(run);
     run_dump_end(run);
     if (norms) norms_after(&run->norms, run->model, step + 1);
+    run_fault_after(run, step);
+    if (due(run->cfg.monitor.agree_every, step + 1)) run_agree(run, step + 1);
     float scale = run->scaler.scale;
     scaler_update(&run->scaler, isfinite(result.grad_norm));
     result.rescaled = run->scaler.scale < scale;

@@ -25,3 +25,34 @@ uneven_corpus() {
         dd if="$work/run" of="$shard" bs=8 seek=$((128 + 750 * i)) conv=notrunc status=none
     done
 }
+
+# in_the_middle N NAME [OPTION...]: starts an endless run; sets pid (the launcher's) and process (of the ranks),
+# in training
+in_the_middle() {
+    local n=$1 name=$2
+    shift 2
+    (exec "$launcher" -n "$n" "$BUILD/train" "$work/gpt.toml" --run.name="$name" --run.steps=1000000 --optim.decay_steps=1000000 \
+        --run.eval_every=0 --run.sample_every=0 --batch.micro=4 --eval.tokens=100 --sample.count=0 "$@" \
+        >"$work/$name.out" 2>"$work/$name.err" </dev/null) &
+    pid=$!
+    local i
+    for ((i = 0; i < 600; i++)); do
+        [ "$(value train step "$runs/$name/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && break
+        sleep 0.1
+    done
+    mapfile -t process < <(sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p' "$work/$name.out")
+    [ ${#process[@]} = "$n" ]
+}
+
+# What the launcher killed needs a moment to be gone; one that is dead may wait for init to notice (Z).
+nobody_left() {
+    local p i
+    for p in "${process[@]}"; do
+        for ((i = 0; i < 20; i++)); do
+            case $(ps -o stat= -p "$p" || true) in '' | Z*) continue 2 ;; esac
+            sleep 0.05
+        done
+        echo "process $p is still there: $(ps -o pid,ppid,stat,comm -p "$p" | tail -n 1)"
+        return 1
+    done
+}

@@ -67,9 +67,11 @@ ends_at_once() { # HOW STATUS WORDS
     grep -qE "^rank 2: error: .*$3" "$work/err"
 }
 
-leaves() { # a plain exit, without a word: the others must not wait for ever
+leaves() { # a plain exit, without a word: the others must not wait for ever, and the supervisor has the word
     ranks 3 exit
     [ $status = 5 ] && [ $took -le $budget ]
+    [ "$(grep -c "error: " "$work/err")" = 1 ]
+    grep -q "^rank 2: error: process [0-9]* on [^ ]* ended with exit status 5 before the run did, at the start$" "$work/err"
 }
 
 says_it_once() {
@@ -85,7 +87,7 @@ is_killed() { # one line names the rank, whichever the launcher believes it was;
     local process
     process=$(sed -n 's/^rank 2: process \([0-9]*\) on .*/\1/p' "$work/out")
     [ "$(grep -c 'error: ' "$work/err")" = 1 ]
-    grep -q "^rank 2: error: process $process was killed or crashed$" "$work/err"
+    grep -q "^rank 2: error: process $process on [^ ]* was killed by signal 9 (Killed), at the start$" "$work/err"
 }
 
 threads_are_shared() { # N ranks on these cores

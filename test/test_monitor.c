@@ -395,6 +395,130 @@ static void test_explain(void **state)
     monitor_free(&m);
 }
 
+// ---- rules and actions
+
+// A monitor whose windows hold losses of 2 and norms of 1, with the guides' ratios and an action for each.
+static Monitor ruled(MonitorAction low, MonitorAction mid, MonitorAction high, MonitorAction norm)
+{
+    Monitor m = monitor_create(8, 0, 3);
+    monitor_set_rules(&m, (MonitorRules){.on_spike = MONITOR_SKIP, .on_not_finite = MONITOR_ROLLBACK,
+                                         .loss_ratio = {1.5, 2, 3}, .on_loss = {low, mid, high}, .norm_ratio = 3,
+                                         .on_norm = norm});
+    for (int i = 0; i < 8; i++) judge(&m, 2, 1, MONITOR_ACCEPT, MONITOR_FILLING);
+    return m;
+}
+
+// Each rule exactly at its ratio, and just above; the heaviest action of those that apply.
+static void test_ratios(void **state)
+{
+    (void)state;
+    const struct {
+        double loss, norm;
+        MonitorAction action[4], want;
+        MonitorSignal signal;
+    } rows[] = {
+        {3, 1, {MONITOR_WARN, MONITOR_SKIP, MONITOR_ROLLBACK, MONITOR_COOL}, MONITOR_ACCEPT, MONITOR_LOSS},
+        {3.001, 1, {MONITOR_WARN, MONITOR_SKIP, MONITOR_ROLLBACK, MONITOR_COOL}, MONITOR_WARN, MONITOR_LOSS},
+        {4, 1, {MONITOR_WARN, MONITOR_SKIP, MONITOR_ROLLBACK, MONITOR_COOL}, MONITOR_WARN, MONITOR_LOSS},
+        {4.001, 1, {MONITOR_WARN, MONITOR_SKIP, MONITOR_ROLLBACK, MONITOR_COOL}, MONITOR_SKIP, MONITOR_LOSS},
+        {6, 1, {MONITOR_WARN, MONITOR_SKIP, MONITOR_ROLLBACK, MONITOR_COOL}, MONITOR_SKIP, MONITOR_LOSS},
+        {6.001, 1, {MONITOR_WARN, MONITOR_SKIP, MONITOR_ROLLBACK, MONITOR_COOL}, MONITOR_ROLLBACK, MONITOR_LOSS},
+        {9, 1, {MONITOR_COOL, MONITOR_WARN, MONITOR_ACCEPT, MONITOR_COOL}, MONITOR_COOL, MONITOR_LOSS},
+        {9, 1, {0, 0, 0, MONITOR_SKIP}, MONITOR_ACCEPT, MONITOR_LOSS},
+        {2, 3, {0, 0, 0, MONITOR_SKIP}, MONITOR_ACCEPT, MONITOR_GRAD_NORM},
+        {2, 3.001, {0, 0, 0, MONITOR_SKIP}, MONITOR_SKIP, MONITOR_GRAD_NORM},
+        {9, 9, {MONITOR_WARN, MONITOR_COOL, MONITOR_COOL, MONITOR_SKIP}, MONITOR_SKIP, MONITOR_GRAD_NORM},
+        {9, 9, {MONITOR_WARN, MONITOR_COOL, MONITOR_SKIP, MONITOR_SKIP}, MONITOR_SKIP, MONITOR_LOSS},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const MonitorAction *a = rows[i].action;
+        Monitor m = ruled(a[0], a[1], a[2], a[3]);
+        MonitorVerdict v = judge(&m, rows[i].loss, rows[i].norm, rows[i].want,
+                                 rows[i].want ? MONITOR_RATIO : MONITOR_FILLING);
+        if (rows[i].want) assert_int_equal(v.signal, rows[i].signal);
+        // what was skipped or undone does not enter; the rest does
+        bool entered = m.past[MONITOR_LOSS][7] == rows[i].loss && m.past[MONITOR_GRAD_NORM][7] == log(rows[i].norm);
+        assert_true(entered == (rows[i].want < MONITOR_SKIP) || (rows[i].loss == 2 && rows[i].norm == 1));
+        monitor_free(&m);
+    }
+}
+
+// Skips by ratio end in a row too; z and ratio together: the heavier, and z where they weigh the same.
+static void test_ratios_and_z(void **state)
+{
+    (void)state;
+    Monitor m = ruled(MONITOR_SKIP, MONITOR_SKIP, MONITOR_SKIP, MONITOR_ACCEPT);
+    for (int i = 0; i < 3; i++) judge(&m, 5, 1, MONITOR_SKIP, MONITOR_RATIO);
+    judge(&m, 5, 1, MONITOR_ACCEPT, MONITOR_NEW_LEVEL);
+    monitor_free(&m);
+    for (int heavier = 0; heavier < 2; heavier++) {
+        m = ruled(MONITOR_WARN, MONITOR_WARN, heavier ? MONITOR_ROLLBACK : MONITOR_SKIP, MONITOR_ACCEPT);
+        m.skip_z = 6;
+        judge(&m, 7, 1, heavier ? MONITOR_ROLLBACK : MONITOR_SKIP, heavier ? MONITOR_RATIO : MONITOR_SPIKE);
+        assert_true(monitor_active(&m));
+        judge(&m, INFINITY, 1, MONITOR_ROLLBACK, MONITOR_NOT_FINITE);
+        monitor_free(&m);
+    }
+    m = monitor_create(8, 0, 3);
+    assert_false(monitor_active(&m));
+    monitor_free(&m);
+}
+
+// Blocks of 4 with means of 16, 8, 7.9375, 7.9375, 9, exact in binary; a skipped step is in none. At the same places when
+// the state is saved and loaded anywhere.
+static void test_plateau(void **state)
+{
+    (void)state;
+    const double mean[] = {16, 8, 7.9375, 7.9375, 9};
+    const bool still[] = {false, false, true, true, true};
+    for (int stop = 0; stop < 20; stop += 3) {
+        Monitor m = monitor_create(8, 6, 3);
+        MonitorRules rules = {.on_spike = MONITOR_SKIP, .on_not_finite = MONITOR_SKIP, .plateau = 0.01, .plateau_steps = 4,
+                              .on_plateau = MONITOR_COOL};
+        monitor_set_rules(&m, rules);
+        for (int i = 0; i < 20; i++) {
+            if (i % 5 == 2) judge(&m, NAN, 1, MONITOR_SKIP, MONITOR_NOT_FINITE);
+            if (i == stop) { // saved and loaded
+                double progress[MONITOR_PROGRESS];
+                size_t n;
+                double *saved = copy_state(&m, &n);
+                memcpy(progress, monitor_progress(&m), sizeof progress);
+                monitor_free(&m);
+                m = monitor_create(8, 6, 3);
+                monitor_set_rules(&m, rules);
+                memcpy(monitor_state(&m, &n), saved, n * sizeof *saved);
+                memcpy(monitor_progress(&m), progress, sizeof progress);
+                free(saved);
+            }
+            m.skip_z = 0;
+            MonitorVerdict v = monitor_judge(&m, mean[i / 4] + (i % 2 ? 0.5 : -0.5), 1);
+            assert_true((v.reason == MONITOR_PLATEAU) == (i % 4 == 3 && still[i / 4]));
+            assert_int_equal(v.action, v.reason == MONITOR_PLATEAU ? MONITOR_COOL : MONITOR_ACCEPT);
+            if (v.reason == MONITOR_PLATEAU) assert_true(v.value == (mean[i / 4 - 1] - mean[i / 4]) / mean[i / 4 - 1]);
+        }
+        monitor_free(&m);
+    }
+}
+
+static void test_words_of_rules(void **state)
+{
+    (void)state;
+    char text[200];
+    Monitor m = ruled(MONITOR_WARN, 0, 0, MONITOR_SKIP);
+    MonitorVerdict v = judge(&m, 5, 1, MONITOR_WARN, MONITOR_RATIO);
+    monitor_explain(&m, v, text, sizeof text);
+    assert_string_equal(text, "loss 5 is 2.5 times the mean of the last 8 steps, 2");
+    assert_non_null(strstr(monitor_advice(v), "lower the peak learning rate"));
+    v = judge(&m, 2, 4, MONITOR_SKIP, MONITOR_RATIO);
+    monitor_explain(&m, v, text, sizeof text);
+    assert_string_equal(text, "gradient norm 4 is 4 times the mean of the last 8 steps, 1");
+    assert_non_null(strstr(monitor_advice(v), "optim.clip"));
+    m.rules.plateau_steps = 50;
+    monitor_explain(&m, (MonitorVerdict){.reason = MONITOR_PLATEAU, .value = 0.0025, .mean = 3.25}, text, sizeof text);
+    assert_string_equal(text, "the mean loss of 50 steps, 3.25, is 0.25% below that of as many before");
+    monitor_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -405,6 +529,8 @@ int main(void)
         cmocka_unit_test(test_which_signal), cmocka_unit_test(test_skipped_values_do_not_enter),
         cmocka_unit_test(test_not_finite), cmocka_unit_test(test_zero_norm), cmocka_unit_test(test_largest_numbers),
         cmocka_unit_test(test_a_new_level), cmocka_unit_test(test_an_ordinary_step_ends_the_row),
+        cmocka_unit_test(test_ratios), cmocka_unit_test(test_ratios_and_z), cmocka_unit_test(test_plateau),
+        cmocka_unit_test(test_words_of_rules),
         cmocka_unit_test(test_off), cmocka_unit_test(test_resume), cmocka_unit_test(test_any_state_recovers),
         cmocka_unit_test(test_explain),
     };

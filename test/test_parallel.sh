@@ -130,30 +130,6 @@ one_rank_fails() {
     [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le $((budget)) ]
 }
 
-# in_the_middle N NAME [OPTION...]: starts an endless run; sets pid (the launcher's) and process (of the ranks), in training
-in_the_middle() {
-    local n=$1 name=$2
-    shift 2
-    (exec "$launcher" -n "$n" "$BUILD/train" "$work/gpt.toml" --run.name="$name" --run.steps=1000000 --optim.decay_steps=1000000 \
-        --run.eval_every=0 --run.sample_every=0 --batch.micro=4 --eval.tokens=100 --sample.count=0 "$@" \
-        >"$work/$name.out" 2>"$work/$name.err" </dev/null) &
-    pid=$!
-    local i
-    for ((i = 0; i < 600; i++)); do
-        [ "$(value train step "$runs/$name/metrics.jsonl" 2>/dev/null | wc -l)" -ge 3 ] && break
-        sleep 0.1
-    done
-    mapfile -t process < <(sed -n 's/^rank [0-9]*: process \([0-9]*\) on .*/\1/p' "$work/$name.out")
-    [ ${#process[@]} = "$n" ]
-}
-
-nobody_left() {
-    local p
-    for p in "${process[@]}"; do
-        if kill -0 "$p" 2>/dev/null; then echo "process $p is still there"; return 1; fi
-    done
-}
-
 killed() { # STAGE
     local status=0 began
     in_the_middle 4 "killed$1" --parallel.zero="$1"
@@ -165,7 +141,7 @@ killed() { # STAGE
     [ $status != 0 ]
     [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 2000 ]
     [ "$(grep -c 'error: ' "$work/killed$1.err")" = 1 ]
-    grep -q "^rank 2: error: process ${process[2]} was killed or crashed$" "$work/killed$1.err"
+    grep -q "^rank 2: error: process ${process[2]} on [^ ]* was killed by signal 9 (Killed), at step" "$work/killed$1.err"
     nobody_left
 }
 

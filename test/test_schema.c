@@ -31,6 +31,7 @@ static const struct {
     {"save", "step:i text:s t:i"},
     {"skip", "step:i text:s t:i"},
     {"rollback", "step:i text:s t:i"},
+    {"warn", "step:i text:s t:i"},
 };
 enum { EVENTS = sizeof schema / sizeof *schema };
 

@@ -1,0 +1,69 @@
+#!/bin/bash
+# scripts/run_forever.sh: runs a training command, and again from its newest checkpoint, until it is done.
+#
+#     scripts/run_forever.sh build/train stories --run.name=long --run.save_every=200
+#     LAUNCH="mpiexec -n 4" scripts/run_forever.sh build/train stories --run.name=long --run.save_every=200
+#
+# Done is exit status 0 with an `end` line in metrics.jsonl that says so: a run that a signal stopped was stopped by a
+# person, and stays stopped. Status 2, and status 1 before there is a checkpoint, is a mistake in the command: not tried
+# again. Anything else (a killed rank, a hang, a lost machine) is, PAUSE seconds later, with --ckpt.resume=true; but 3
+# attempts in a row without a new checkpoint end it: they would die at the same place for ever. How often to save:
+# sqrt(2 x seconds of a checkpoint x mean seconds between failures) (Young).
+set -u
+[ $# -gt 0 ] || { echo "usage: [LAUNCH='mpiexec -n N'] [PAUSE=10] $0 build/train CONFIG [--key=value ...]" >&2; exit 2; }
+pause=${PAUSE:-10} dir=runs name=run attempt=0 idle=0 newest='' before=
+child=
+
+for argument; do
+    case $argument in
+    --run.dir=*) dir=${argument#*=} ;;
+    --run.name=*) name=${argument#*=} ;;
+    *.toml) # what a file says, unless the command line does
+        [ -r "$argument" ] && eval "$(sed -n '/^\[run\]/,/^\[/{
+            s/^name *= *"\([A-Za-z0-9_.\/ -]*\)".*/name="\1"/p
+            s/^dir *= *"\([A-Za-z0-9_.\/ -]*\)".*/dir="\1"/p
+        }' "$argument")" ;;
+    esac
+done
+for argument; do # the command line wins
+    case $argument in --run.dir=*) dir=${argument#*=} ;; --run.name=*) name=${argument#*=} ;; esac
+done
+
+newest_checkpoint() {
+    local path last=
+    for path in "$dir/$name/checkpoints"/step_*; do
+        case $path in *.tmp | *'*') ;; *) last=${path##*/} ;; esac
+    done
+    echo "$last"
+}
+
+stop() { # a signal for us is one for the run
+    trap - INT TERM USR1
+    kill "-$1" "$child" 2>/dev/null
+    wait "$child"
+    exit $?
+}
+trap 'stop TERM' TERM
+trap 'stop INT' INT
+trap 'stop USR1' USR1
+
+while :; do
+    attempt=$((attempt + 1)) before=$(newest_checkpoint) resume=
+    [ -n "$before" ] && resume=--ckpt.resume=true
+    [ $attempt -gt 1 ] && echo "run_forever: $dir/$name: attempt $attempt, from ${before:-the start}" >&2
+    # shellcheck disable=SC2086 # words of the launcher
+    ${LAUNCH:-} "$@" $resume &
+    child=$!
+    wait $child
+    status=$?
+    [ $status = 0 ] && exit 0
+    newest=$(newest_checkpoint)
+    [ $status = 2 ] && exit 2
+    [ $status = 1 ] && [ -z "$newest" ] && exit 1
+    if [ "$newest" = "$before" ]; then idle=$((idle + 1)); else idle=0; fi
+    if [ $idle -ge 3 ]; then
+        echo "run_forever: 3 attempts of $dir/$name ended with status $status and no new checkpoint: given up" >&2
+        exit $status
+    fi
+    sleep "$pause"
+done

@@ -1,0 +1,42 @@
+#!/bin/bash
+# scripts/slurm_example.sh: a job for SLURM that saves before its time is over, asks for more, and goes on where it was.
+#
+#     sbatch scripts/slurm_example.sh
+#
+# The arithmetic: 2 nodes x 4 ranks; 8 hours are 28,800 s. SLURM sends SIGUSR1 120 s before the end, to this shell (B:), which
+# passes it on to srun, and so to every rank: the ranks finish their step, save, and end with status 0. A save takes
+# (bytes of the state) / (bytes a second of the file system): 16 bytes a parameter, so 120 s are enough for 1 billion
+# parameters at 200 MB/s. The rest of a lost job is at most run.save_every steps.
+#
+# The same script goes on: it resumes whenever there is a checkpoint. A node that fails ends the step (--kill-on-bad-exit);
+# SLURM puts the job back into the queue (--requeue) and it begins again from the newest checkpoint.
+#SBATCH --job-name=pretrain
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=8
+#SBATCH --time=08:00:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x_%j.out
+set -u
+name=${RUN_NAME:-slurm} resume=
+for checkpoint in "runs/$name/checkpoints"/step_*[0-9]; do
+    [ -d "$checkpoint" ] && resume=--ckpt.resume=true
+done
+
+srun --mpi=pmi2 --kill-on-bad-exit=1 build/train "${CONFIG:-stories}" --run.name="$name" --run.save_every=200 \
+    --run.hang_timeout=600 $resume &
+step=$!
+asked=
+trap 'asked=yes; kill -USR1 $step' USR1
+wait $step
+status=$?
+while [ -n "$asked" ] && kill -0 $step 2>/dev/null; do # the trap ended the first wait
+    wait $step
+    status=$?
+done
+
+# Stopped by the signal, saved, and not at its end: once more.
+if [ -n "$asked" ] && [ $status = 0 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+exit $status
