@@ -40,6 +40,7 @@ int64_t dataset_text_bytes(const Dataset *ds, int64_t first, int64_t n, const in
 // ---- writing ----
 typedef struct DatasetWriter DatasetWriter;
 typedef enum { DATASET_AUTO, DATASET_U16, DATASET_U32 } DatasetType;
+enum { DATASET_HEADER_BYTES = 1024 };
 
 // A new shard. AUTO takes uint16 when ids below `vocab` fit in it (vocab <= 65535: id 65535 is a separator in
 // llm.c's evaluation files) and uint32 otherwise; U16 with a larger vocab dies. Written to path.tmp, renamed
