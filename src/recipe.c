@@ -39,7 +39,7 @@ static const ConfigKey rows[] = {
     ROW(recipe, out, STRING, "", "", "", "the folder to write to"),
     ROW(recipe, seed, INTEGER, "0", "[0, inf)", "", "of the order of the documents"),
     ROW(recipe, threads, INTEGER, "0", "[0, 1024]", "", "0: all; changes no byte"),
-    ROW(recipe, unit, INTEGER, "128", "[1, 4096]", "MiB", "text read before it is safe from a kill"),
+    ROW(recipe, unit, NUMBER, "128", "[0.01, 4096]", "MiB", "text read before it is safe from a kill"),
     ROW(recipe, memory, INTEGER, "256", "[1, 1048576]", "MiB", "for sorting in [dedup]; changes no byte"),
     ROW(filter, rules, STRING, "", "", "", "rules and sets of build/filter --list; none: no filter"),
     ROW(filter, set, STRING, "", "", "", "thresholds: \"gopher.words.min=60, gopher.words.max=1e5\""),

@@ -189,7 +189,7 @@ static char *settings_of(const RecipeRun *run)
     size_t n;
     FILE *f = open_memstream(&text, &n);
     if (!f) die("memory: no room for settings");
-    fprintf(f, "unit %ld\nrules %s\nset %s\n", r->recipe_unit, r->filter_rules, r->filter_set);
+    fprintf(f, "unit %.17g\nrules %s\nset %s\n", r->recipe_unit, r->filter_rules, r->filter_set);
     for (size_t i = 0; i <= run->n_sources; i++) {
         const CorpusSource *s = &run->source[i];
         if (i == run->n_sources && !*r->filter_bad_words) break;
@@ -282,7 +282,7 @@ void recipe_read_stage(RecipeRun *run)
         bool over = find_place(&in, s, stage.dir, &number);
         RecipeProgress progress = recipe_stage_progress(run->source[s].name, bytes_on_disk(&in, 0, in.at_file),
                                                         bytes_on_disk(&in, 0, in.n_files));
-        while (!over && read_unit(&in, (size_t)run->recipe->recipe_unit << 20, &u, &progress)) {
+        while (!over && read_unit(&in, (size_t)(run->recipe->recipe_unit * (1 << 20)), &u, &progress)) {
             json_t *rules = judge(run->recipe, &u, run->threads);
             for (size_t i = 0; i < u.n; i++) {
                 const Document *d = &u.doc[i];
