@@ -66,7 +66,7 @@ make_corpus() {
     cat >"$work/recipe.toml" <<END
 [recipe]
 out = "out"
-unit = 0.05
+unit = 0.4
 seed = 11
 [source.web]
 path = "in/web"
@@ -86,7 +86,7 @@ evaluation = "test.txt"
 vocab = 700
 [shards]
 val = 0.05
-tokens = 20000
+tokens = 80000
 END
 }
 prepare() { "$BUILD/prepare" "$work/recipe.toml" "$@"; }
