@@ -164,6 +164,25 @@ again() {
     rm -r "$work/want" && mv "$work/out" "$work/want"
 }
 
+# Killed between two units of work: whatever is not there any more is made again, and only that.
+unfinished() {
+    local last p
+    last=$(find "$work/out/documents" -name 'part_*.json' | wc -l)
+    for p in 0 1 $((last - 1)); do # the last one has the source of books alone
+        rm "$work/out/documents/stage.json"
+        while [ "$p" -lt "$last" ]; do rm "$work/out/documents/part_$(printf %06d "$p")".*; p=$((p + 1)); done
+        prepare >/dev/null 2>"$work/progress"
+        grep -q 'documents: going on' "$work/progress"
+        diff -r "$work/out" "$work/want"
+    done
+    ls "$work/out/shards/web/train_000001.bin"
+    for p in web/train_000001.bin book/train_000000.bin; do # the shards before stay as they are
+        rm "$work/out/shards/stage.json" "$work/out/shards/$p"
+        prepare >/dev/null 2>&1
+        diff -r "$work/out" "$work/want"
+    done
+}
+
 # kill -9 after a random time, `kills` times, on and on in the same folder; where it ends, it begins from nothing.
 killed() {
     local n=0 ended=0 resumed=0 whole from
@@ -193,6 +212,8 @@ passes 'every stage: documents in and out' counts
 passes 'the shards hold every document once, in a new order' contents
 passes 'threads and memory change no byte' threads
 passes 'only what changed is done again' again
+cp -r "$work/want" "$work/out"
+passes 'what a kill left undone is done' unfinished
 rm -rf "$work/out"
 passes "$kills times kill -9: the same bytes" killed
 [ "$kills" = 5 ] || cat "$work/killed"
