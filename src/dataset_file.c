@@ -7,12 +7,13 @@
 //
 // A file without header could be anything, so it is never guessed: the name must end in :uint16 or :uint32.
 //
-// Megatron's index holds, after MMIDIDX, version and the type of a token, the lengths of its sequences (int32), where they
-// begin (int64, bytes) and which sequences begin a document. Training windows need none of these, only that the
+// Megatron's index holds, after MMIDIDX, version and the type of a token, the lengths of its sequences (int32), where
+// they begin (int64, bytes) and which sequences begin a document. Training windows need none of these, only that the
 // sequences lie back to back from the start to the end of the .bin. That is checked, and so the index is a checksum of
 // the size. GPT-NeoX numbers two types of floats the other way round; they are no tokens.
 //
-// Rejected: writing these formats (shards of llm.c's say what they are), and int64 tokens (nobody's vocabulary needs them).
+// Rejected: writing these formats (shards of llm.c's say what they are), and int64 tokens (nobody's vocabulary needs
+// them).
 #include "dataset_file.h"
 
 #include <errno.h>
@@ -80,7 +81,8 @@ static DatasetFile open_file(const char *path, int64_t *size)
     struct stat st;
     if (!f.path) die("memory: no room for a file name");
     if (f.fd < 0 || fstat(f.fd, &st) != 0) die("%s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) die("%s: not a file (give a .bin shard or a pattern such as '%s/train_*.bin')", path, path);
+    if (!S_ISREG(st.st_mode))
+        die("%s: not a file (give a .bin shard or a pattern such as '%s/train_*.bin')", path, path);
     *size = st.st_size;
     return f;
 }
@@ -101,8 +103,9 @@ static DatasetFile open_shard(const char *path)
             DATASET_HEADER_BYTES);
     read_at(&f, header, sizeof header, 0);
     if (header[0] != DATASET_MAGIC_U16 && header[0] != DATASET_MAGIC_U32)
-        die("%s: first number %d, a shard has %d or %d (make shards with 'prepare tokens'; for a file of numbers alone, "
-            "as nanoGPT writes, add :uint16 to its name)", path, header[0], DATASET_MAGIC_U16, DATASET_MAGIC_U32);
+        die("%s: first number %d, a shard has %d or %d (make shards with 'prepare tokens'; for a file of numbers "
+            "alone, as nanoGPT writes, add :uint16 to its name)", path, header[0], DATASET_MAGIC_U16,
+            DATASET_MAGIC_U32);
     int32_t version = header[0] == DATASET_MAGIC_U16 ? DATASET_VERSION_U16 : DATASET_VERSION_U32;
     if (header[1] != version) die("%s: version %d, this program reads %d", path, header[1], version);
     f.token_bytes = header[0] == DATASET_MAGIC_U16 ? 2 : 4;
@@ -122,7 +125,8 @@ static DatasetFile open_raw(const char *path, int token_bytes)
     f.token_bytes = token_bytes;
     f.n = size / token_bytes;
     if (size % token_bytes)
-        die("%s: %lld bytes, not a multiple of %d (cut off, or tokens of another size?)", path, (long long)size, token_bytes);
+        die("%s: %lld bytes, not a multiple of %d (cut off, or tokens of another size?)", path, (long long)size,
+            token_bytes);
     int32_t first[2];
     if (size >= DATASET_HEADER_BYTES) {
         read_at(&f, first, sizeof first, 0);

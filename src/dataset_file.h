@@ -19,7 +19,8 @@ typedef struct {
 
 enum { DATASET_FILE_CHUNK = 4096 }; // tokens read at a time
 
-// The number type behind the last ':' of a name, 2 or 4 bytes, and the length of what is before it; 0 when there is none.
+// The number type behind the last ':' of a name, 2 or 4 bytes, and the length of what is before it; 0 when there is
+// none.
 int dataset_file_suffix(const char *name, size_t *n_path);
 // raw: bytes of a token of a file without header; 0: the format is what the name and the first bytes say. Dies with
 // file, offset and sizes on whatever is not right.

@@ -11,8 +11,8 @@
 //
 //     (1 - 1 / (2 k - 2) - (n w_i - x_i)) / w_i          the smaller index when two are equal
 //
-// Invariant: shares are fractions W_i / D, so after D samples every count is exact and the order repeats. The order of one
-// period is made when the mixture is opened, with whole numbers, and any sample is then found in one step, from
+// Invariant: shares are fractions W_i / D, so after D samples every count is exact and the order repeats. The order of
+// one period is made when the mixture is opened, with whole numbers, and any sample is then found in one step, from
 //
 //     sample = q D + r:   source = slot[r],   number in its source = q W_source + rank[r]
 //
@@ -21,8 +21,8 @@
 // D is the sum of the weights as whole numbers without a common factor, where that is at most 2^20: 3 : 1 has D = 4.
 // Otherwise shares are rounded to multiples of 2^-20 by largest remainders, which is a share off by less than 2^-20.
 //
-// Rejected: a random draw (see above), the sum of fractional parts that rolls over for one source after the other (errors
-// of several sources add up), and shares of tokens per batch (they depend on the size of a batch).
+// Rejected: a random draw (see above), the sum of fractional parts that rolls over for one source after the other
+// (errors of several sources add up), and shares of tokens per batch (they depend on the size of a batch).
 #include "mixture.h"
 
 #include <math.h>

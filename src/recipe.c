@@ -146,8 +146,8 @@ static void check_settings(const Reader *in)
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         size_t n_key = strcspn(pairs[i].key, "."), n_needs = strcspn(pairs[i].needs, ".");
         int key = find_row(pairs[i].key, n_key, pairs[i].key + n_key + 1);
-        const void *other = (const char *)r + rows[find_row(pairs[i].needs, n_needs, pairs[i].needs + n_needs + 1)].offset;
-        if (in->seen[key] && !*(const char *)other) // an empty string, or false
+        int needed = find_row(pairs[i].needs, n_needs, pairs[i].needs + n_needs + 1);
+        if (in->seen[key] && !*((const char *)r + rows[needed].offset)) // an empty string, or false
             die("%s: %s has no effect: %s is not set", in->path, pairs[i].key, pairs[i].needs);
     }
     const char *trained[] = {"vocab", "pattern", "sample"};

@@ -8,8 +8,8 @@
 //
 // Invariant: the place of document number r of n is permute(r), a bijection of [0, n) that is computed, not stored
 // (rng.h). r counts what is left of a source and split in the order of the input. So the shuffle is one of the whole
-// corpus, takes no memory for a document, reads and writes every token twice from front to end, and a run depends on its
-// own part and on two numbers: how many documents came before, and n.
+// corpus, takes no memory for a document, reads and writes every token twice from front to end, and a run depends on
+// its own part and on two numbers: how many documents came before, and n.
 //
 // The split is by hash: a document is for validation when the hash of its text, as a fraction, is below shards.val. The
 // same text then falls on the same side in every recipe, whatever stands beside it: what one corpus validates on, no
@@ -302,9 +302,11 @@ void recipe_encode_stage(RecipeRun *run, const char *settings)
     snprintf(dir, sizeof dir, "%s/tokenizer", run->dir);
     Tokenizer *t = tokenizer_load(dir);
     int vocab = tokenizer_vocab_size(t);
-    int token_bytes = r->shards_dtype == DATASET_U16 || (r->shards_dtype == DATASET_AUTO && vocab <= UINT16_MAX) ? 2 : 4;
+    bool narrow = r->shards_dtype == DATASET_U16 || (r->shards_dtype == DATASET_AUTO && vocab <= UINT16_MAX);
+    int token_bytes = narrow ? 2 : 4;
     if (token_bytes == 2 && vocab > UINT16_MAX)
-        die("shards.dtype: a vocabulary of %d tokens does not fit in uint16: at most %d (use uint32)", vocab, UINT16_MAX);
+        die("shards.dtype: a vocabulary of %d tokens does not fit in uint16: at most %d (use uint32)", vocab,
+            UINT16_MAX);
     recipe_stage_documents(run);
     Place *place = find_places(run);
     size_t n_parts = documents_parts(run->docs);

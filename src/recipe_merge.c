@@ -6,8 +6,8 @@
 // A shard is a unit of work. After a kill the full ones stay; the rows of the runs say how many tokens lie before any
 // document, so the merge moves on to the first token that is missing without reading one before it.
 //
-// A heap holds the next place of every run; a document is one read from its run, which is read from front to end. At the
-// end the runs go: they are what the shards are, in another order.
+// A heap holds the next place of every run; a document is one read from its run, which is read from front to end. At
+// the end the runs go: they are what the shards are, in another order.
 //
 // Rejected: merging in several passes (a run is a part, 128 MiB of text: a terabyte is 8,000 runs, which the limit of
 // open files allows), and keeping the runs so that another order needs no encoding (as much disk as the shards).
@@ -196,15 +196,15 @@ static json_t *merge_split(RecipeRun *run, const char *dir, size_t source, int s
     }
     uint64_t n_tokens = (uint64_t)shards_tokens(out);
     if (place != c.documents || n_tokens != c.tokens)
-        die("%s/runs: %llu documents and %llu tokens of [source.%s], not %llu and %llu (delete the folder to begin again)",
-            run->dir, (unsigned long long)place, (unsigned long long)n_tokens, run->source[source].name,
+        die("%s/runs: %llu documents and %llu tokens of [source.%s], not %llu and %llu (delete the folder to begin "
+            "again)", run->dir, (unsigned long long)place, (unsigned long long)n_tokens, run->source[source].name,
             (unsigned long long)c.documents, (unsigned long long)c.tokens);
     int n_files = shards_close(out);
     free(m.heap);
     free(m.bytes);
     free(m.id);
-    return json_pack("{s:I, s:I, s:I, s:i}", "documents", (json_int_t)c.documents, "bytes", (json_int_t)c.bytes, "tokens",
-                     (json_int_t)n_tokens, "files", n_files);
+    return json_pack("{s:I, s:I, s:I, s:i}", "documents", (json_int_t)c.documents, "bytes", (json_int_t)c.bytes,
+                     "tokens", (json_int_t)n_tokens, "files", n_files);
 }
 
 static json_t *merge_all(RecipeRun *run, const RecipeStage *stage, const json_t *runs)
@@ -225,7 +225,8 @@ static json_t *merge_all(RecipeRun *run, const RecipeStage *stage, const json_t 
         json_array_append_new(sources, about);
     }
     return json_pack("{s:O, s:O, s:O, s:o}", "vocab_size", json_object_get(runs, "vocab_size"), "eot",
-                     json_object_get(runs, "eot"), "token_bytes", json_object_get(runs, "token_bytes"), "sources", sources);
+                     json_object_get(runs, "eot"), "token_bytes", json_object_get(runs, "token_bytes"), "sources",
+                     sources);
 }
 
 void recipe_merge_stage(RecipeRun *run)

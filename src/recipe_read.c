@@ -125,7 +125,8 @@ static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *pro
         u->text = words_grow(u->text, &u->cap_text, u->n_bytes + doc.n_bytes, 1);
         memcpy(u->text + u->n_bytes, doc.text, doc.n_bytes);
         u->doc = words_grow(u->doc, &u->cap_docs, u->n + 1, sizeof *u->doc);
-        u->doc[u->n++] = (Document){.at = u->n_bytes, .n = doc.n_bytes, .file = (uint32_t)in->at_file, .line = doc.line};
+        u->doc[u->n++] = (Document){.at = u->n_bytes, .n = doc.n_bytes, .file = (uint32_t)in->at_file,
+                                        .line = doc.line};
         u->n_bytes += doc.n_bytes;
     }
     if (!any) json_decref(u->files);
@@ -286,7 +287,8 @@ void recipe_read_stage(RecipeRun *run)
             json_t *rules = judge(run->recipe, &u, run->threads);
             for (size_t i = 0; i < u.n; i++) {
                 const Document *d = &u.doc[i];
-                if (d->keep) documents_add(&part, d->kept ? d->kept : d->text, d->kept ? d->n_kept : d->n, d->file, d->line);
+                if (d->keep)
+                    documents_add(&part, d->kept ? d->kept : d->text, d->kept ? d->n_kept : d->n, d->file, d->line);
                 free(d->kept);
             }
             documents_commit(&part, stage.dir, number++, s,

@@ -1,14 +1,15 @@
 // recipe_remove: the stages that take documents away: exact and near duplicates, and pieces of an evaluation set.
 //
-// Invariant: no text is moved. A stage leaves a list, removed.tsv, and the documents that are left are those on no list.
-// A line says which document, why (the document that is kept instead; the evaluation example), and where both stood, so
-// that every removal can be looked at:
+// Invariant: no text is moved. A stage leaves a list, removed.tsv, and the documents that are left are those on no
+// list. A line says which document, why (the document that is kept instead; the evaluation example), and where both
+// stood, so that every removal can be looked at:
 //
 //     17	3	web/b.jsonl:18	web/a.jsonl:4
 //
 // A stage sees the documents that the stages before left, under new numbers 0, 1, 2, ...; 4 bytes each. Near duplicates
-// are looked for after exact ones are gone, so the first pass over texts is a cheap one and the second has less to read.
-// A stage is one unit of work: after a kill it begins again. Exact takes one reading of the corpus, near two or three.
+// are looked for after exact ones are gone, so the first pass over texts is a cheap one and the second has less to
+// read. A stage is one unit of work: after a kill it begins again. Exact takes one reading of the corpus, near two or
+// three.
 //
 // Rejected: writing the corpus again after each stage (disk and time, for what a list says), and removing near
 // duplicates source by source (a page is in several crawls; the first source that has it keeps it).
@@ -141,11 +142,13 @@ static void remove_duplicates(RecipeRun *run, RecipeStage *stage, DedupOptions o
         fputc('\n', list);
     }
     json_t *about = json_pack("{s:I}", "removed", (json_int_t)(left.n - result.n_kept));
-    if (!options.exact_only)
-        json_object_update(about, json_pack("{s:I, s:I, s:I, s:I, s:I}", "bands", (json_int_t)result.options.bands.bands,
-                                            "rows", (json_int_t)result.options.bands.rows, "candidates",
-                                            (json_int_t)result.n_candidates, "compared", (json_int_t)result.n_compared,
-                                            "similar", (json_int_t)result.n_similar));
+    if (!options.exact_only) {
+        json_object_set_new(about, "bands", json_integer((json_int_t)result.options.bands.bands));
+        json_object_set_new(about, "rows", json_integer((json_int_t)result.options.bands.rows));
+        json_object_set_new(about, "candidates", json_integer((json_int_t)result.n_candidates));
+        json_object_set_new(about, "compared", json_integer((json_int_t)result.n_compared));
+        json_object_set_new(about, "similar", json_integer((json_int_t)result.n_similar));
+    }
     dedup_free(&result);
     free(origins.name);
     free(origins.first);

@@ -1,14 +1,14 @@
 // recipe_report: what went in, what came out and why, as text, as report.json and as a page; and train.toml, what the
 // trainer opens.
 //
-// Invariant: the report is a function of the stages' records, and those are a function of recipe and input: no times, no
-// machine, no order of threads. So the report, too, is the same bytes after a kill.
+// Invariant: the report is a function of the stages' records, and those are a function of recipe and input: no times,
+// no machine, no order of threads. So the report, too, is the same bytes after a kill.
 //
 // Tokens are counted where they are made, at the end. For the stages before, where there are none yet, they are
 // estimated from the bytes, at the bytes a token of what was encoded, and marked with ~.
 //
-// Nothing from the input reaches the page but names of sources, which are letters, digits, _ and - (recipe.c), and names
-// of rules. The page loads nothing.
+// Nothing from the input reaches the page but names of sources, which are letters, digits, _ and - (recipe.c), and
+// names of rules. The page loads nothing.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,8 @@ static Row *add_row(Report *r, const char *name, const json_t *counts)
     *row = (Row){.name = name, .documents = number(counts, "documents"), .bytes = number(counts, "bytes")};
     row->estimated = !json_object_get(counts, "tokens");
     row->tokens = number(counts, "tokens");
-    if (row->estimated && r->bytes_per_token > 0) row->tokens = (uint64_t)((double)row->bytes / r->bytes_per_token + 0.5);
+    if (row->estimated && r->bytes_per_token > 0)
+        row->tokens = (uint64_t)((double)row->bytes / r->bytes_per_token + 0.5);
     return row;
 }
 
@@ -103,7 +104,8 @@ static json_t *add_up_shards(const json_t *sources, const char *split)
         for (int k = 0; k < 2; k++) {
             if (split && strcmp(split, recipe_encode_splits[k]) != 0) continue;
             const json_t *counts = json_object_get(source, recipe_encode_splits[k]);
-            documents += number(counts, "documents"), bytes += number(counts, "bytes"), tokens += number(counts, "tokens");
+            documents += number(counts, "documents"), bytes += number(counts, "bytes");
+            tokens += number(counts, "tokens");
         }
     return json_pack("{s:I, s:I, s:I}", "documents", (json_int_t)documents, "bytes", (json_int_t)bytes, "tokens",
                      (json_int_t)tokens);
@@ -117,11 +119,12 @@ static json_t *gather_sources(const RecipeRun *run, const json_t *read, const js
     for (size_t s = 0; s < run->n_sources; s++) {
         const json_t *in = json_array_get(json_object_get(json_object_get(read, "out"), "sources"), s);
         const json_t *out = json_array_get(json_object_get(shards, "sources"), s);
-        json_array_append_new(all, json_pack("{s:s, s:f, s:f, s:I, s:I, s:O, s:O}", "name", run->source[s].name, "weight",
-                                             run->source[s].weight, "share", run->source[s].weight / sum, "documents_in",
-                                             (json_int_t)number(in, "documents_in"), "bytes_in",
-                                             (json_int_t)number(in, "bytes_in"), "train", json_object_get(out, "train"),
-                                             "val", json_object_get(out, "val")));
+        double weight = run->source[s].weight;
+        json_t *one = json_pack("{s:s, s:f, s:f, s:I, s:I, s:O, s:O}", "name", run->source[s].name, "weight", weight,
+                                "share", weight / sum, "documents_in", (json_int_t)number(in, "documents_in"),
+                                "bytes_in", (json_int_t)number(in, "bytes_in"), "train", json_object_get(out, "train"),
+                                "val", json_object_get(out, "val"));
+        json_array_append_new(all, one);
     }
     return all;
 }
@@ -204,13 +207,14 @@ static void print_page(const Report *r, FILE *out)
           "td,th{padding:3px 10px;text-align:right;border-bottom:1px solid #e7eaee}"
           "td:first-child,th:first-child,td:last-child,th:last-child{text-align:left}"
           "i{display:inline-block;height:.8em;background:#2f6fb0}</style>\n<h1>preparation</h1>\n"
-          "<table><tr><th>after<th>documents<th>bytes<th>tokens<th>most frequent<th>part of the bytes read</tr>\n", out);
+          "<table><tr><th>after<th>documents<th>bytes<th>tokens<th>most frequent<th>part of the bytes read</tr>\n",
+          out);
     double first = r->row[0].bytes ? (double)r->row[0].bytes : 1;
     for (i = 0; i < r->n; i++) {
         const Row *row = &r->row[i];
-        fprintf(out, "<tr><td>%s<td>%llu<td>%llu<td>%s%llu<td>%s<td><i style=\"width:%.1fem\"></i> %.1f%%</tr>\n", row->name,
-                (unsigned long long)row->documents, (unsigned long long)row->bytes, row->estimated ? "~" : "",
-                (unsigned long long)row->tokens, row->why, 12 * (double)row->bytes / first,
+        fprintf(out, "<tr><td>%s<td>%llu<td>%llu<td>%s%llu<td>%s<td><i style=\"width:%.1fem\"></i> %.1f%%</tr>\n",
+                row->name, (unsigned long long)row->documents, (unsigned long long)row->bytes,
+                row->estimated ? "~" : "", (unsigned long long)row->tokens, row->why, 12 * (double)row->bytes / first,
                 100 * (double)row->bytes / first);
     }
     fputs("</table>\n<table><tr><th>source<th>share<th>train tokens<th>val tokens<th>share of samples</tr>\n", out);

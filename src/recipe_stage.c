@@ -313,7 +313,8 @@ void recipe_stage_advance(RecipeProgress *p, uint64_t n_bytes)
     double now = clock_seconds(), seconds = now - p->begun;
     if (now < p->next) return;
     p->next = now + 5;
-    double rate = (double)(p->done - p->first) / seconds, left = p->all > p->done ? (double)(p->all - p->done) / rate : 0;
+    double rate = (double)(p->done - p->first) / seconds;
+    double left = p->all > p->done ? (double)(p->all - p->done) / rate : 0;
     fprintf(stderr, "%s: %.0f%%, %.1f of %.1f MB, %.1f MB/s, about %.0f:%02d:%02d left\n", p->what,
             p->all > p->done ? 100 * (double)p->done / (double)p->all : 100, (double)p->done / 1e6,
             (double)(p->all > p->done ? p->all : p->done) / 1e6, rate / 1e6, (double)(long)(left / 3600),

@@ -1,5 +1,5 @@
-// Tests of mixture: the share of every source after any number of samples, and datasets of several sources: every sample
-// once per epoch, whatever the layout and however often the run is resumed.
+// Tests of mixture: the share of every source after any number of samples, and datasets of several sources: every
+// sample once per epoch, whatever the layout and however often the run is resumed.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -156,9 +156,9 @@ static int place(const int32_t *in, const int32_t *target, int *position)
     return s;
 }
 
-// Runs of several ranks that are stopped, go back to their last checkpoint, and go on with another layout. What was done
-// since the checkpoint is forgotten. In the end every sample has been trained on once, and so has, in each epoch of each
-// source, every window.
+// Runs of several ranks that are stopped, go back to their last checkpoint, and go on with another layout. What was
+// done since the checkpoint is forgotten. In the end every sample has been trained on once, and so has, in each epoch
+// of each source, every window.
 static void test_once_per_epoch(void **state)
 {
     (void)state;
@@ -201,7 +201,8 @@ static void test_once_per_epoch(void **state)
         memset(back, 0, sizeof back);
         for (int s = 0; s < SAMPLES; s++) {
             assert_int_equal(times[s], 1);
-            int n = first_of[source[s] + 1] - first_of[source[s]], windows = n / T, epoch = count[source[s]]++ / windows;
+            int n = first_of[source[s] + 1] - first_of[source[s]], windows = n / T;
+            int epoch = count[source[s]]++ / windows;
             static int seen[3][N_A];
             static int seen_epoch[3];
             if (!back[source[s]] || seen_epoch[source[s]] != epoch) {

@@ -39,8 +39,12 @@ make_corpus() {
         function word(k) { return substr("abcdefghijklmnopqrstuvwxyz", 1 + int(k / 7) % 20, 3 + k % 5) }
         function page(n, i, text) { # 60 to 179 words, the first of which is a number that no other page has
             text = "page" n
-            for (i = 0; i < 60 + (n * 37) % 120; i++) text = text " " word(int(rand() * 140)) substr("abcdefghi", 1 + int(rand() * 9), 1)
+            for (i = 0; i < 60 + (n * 37) % 120; i++)
+                text = text " " word(int(rand() * 140)) substr("abcdefghi", 1 + int(rand() * 9), 1)
             return text "."
+        }
+        function question(i) {
+            return "the question of the examination begins with a dozen of words and ends with number " i
         }
         function put(text, file) {
             file = int(k / 400)
@@ -55,14 +59,14 @@ make_corpus() {
                 if (i < short) put("too short " i)
                 if (i < copies) { copy = text[i]; gsub(/ /, "  ", copy); put(copy) }
                 if (i >= 100 && i < 100 + near) put(text[i] " Read more of this on page " i ".")
-                if (i >= 200 && i < 200 + seen) put(page(10000 + i) " the question of the examination begins with a dozen of words and ends with number " i - 200)
+                if (i >= 200 && i < 200 + seen) put(page(10000 + i) " " question(i - 200))
             }
-            for (i = 0; i < seen; i++)
-                print "the question of the examination begins with a dozen of words and ends with number " i > (out "/../../test.txt")
+            for (i = 0; i < seen; i++) print question(i) > (out "/../../test.txt")
         }'
     gzip "$work/in/web/1.jsonl"
     awk -v n=$books 'BEGIN { srand(3); for (i = 0; i < n; i++) { if (i) printf "<|endoftext|>"
-        printf "book%d", i; for (k = 0; k < 300; k++) printf " ver%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20) } }' >"$work/in/book.txt"
+        printf "book%d", i
+        for (k = 0; k < 300; k++) printf " ver%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20) } }' >"$work/in/book.txt"
     cat >"$work/recipe.toml" <<END
 [recipe]
 out = "out"
@@ -109,7 +113,8 @@ counts() {
     grep -q 'guide.words 40' "$work/report"
     ! grep -qE 'https?:|<script|src=' "$work/out/report.html"
     # Why a document went: the copy of the first page, and the page it is a copy of.
-    head -n 1 "$work/out/exact/removed.tsv" | grep -q "$(printf '\t')$work/in/web/0.jsonl:3$(printf '\t')$work/in/web/0.jsonl:1\$"
+    [ "$(head -n 1 "$work/out/exact/removed.tsv" | cut -f 3,4 | tr '\t' ' ')" = \
+        "$work/in/web/0.jsonl:3 $work/in/web/0.jsonl:1" ]
     mv "$work/out" "$work/want"
 }
 
@@ -117,15 +122,16 @@ counts() {
 contents() {
     for part in web book; do
         for split in train val; do
-            for f in "$work/want/shards/$part/${split}"_*.bin; do tail -c +1025 "$f"; done | od -An -v -tu2 -w2 | tr -d ' ' |
-                tr '\n' ' ' >"$work/ids"
+            for f in "$work/want/shards/$part/${split}"_*.bin; do tail -c +1025 "$f"; done |
+                od -An -v -tu2 -w2 | tr -d ' ' | tr '\n' ' ' >"$work/ids"
             "$BUILD/prepare" decode --tokenizer "$work/want/tokenizer" "$work/ids" >"$work/$part.$split.txt"
         done
         cat "$work/$part.train.txt" "$work/$part.val.txt" | sed 's/<|endoftext|>/\n/g' | sed '/^$/d' | sort >"$work/got"
         case $part in
             book) sed 's/<|endoftext|>/\n/g' "$work/in/book.txt" | sort | cmp - "$work/got" ;;
             web) [ "$(sed 's/ .*//' "$work/got" | uniq | wc -l)" = $good ]
-                 { cat "$work"/in/web/[02].jsonl; gzip -dc "$work"/in/web/1.jsonl.gz; } | sed 's/^{"text":"//; s/"}$//' | sort -u >"$work/all"
+                 { cat "$work"/in/web/[02].jsonl; gzip -dc "$work"/in/web/1.jsonl.gz; } |
+                     sed 's/^{"text":"//; s/"}$//' | sort -u >"$work/all"
                  [ "$(comm -12 "$work/all" "$work/got" | wc -l)" = $good ] ;;
         esac
     done
