@@ -213,9 +213,15 @@ void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t see
     if (shuffle) window = (int64_t)rng_permute(rng, (uint64_t)window, (uint64_t)n_windows);
     else if (epoch == 0) offset = 0;
     int64_t start = (offset + window * context) % ring->n;
-    ring_span(ds, ring, (start + 1) % ring->n, context, targets);
-    ring_span(ds, ring, start, 1, inputs);
-    memcpy(inputs + 1, targets, (size_t)(context - 1) * sizeof *inputs);
+    // Each token is read once: a call of the system costs more than the copy to both places.
+    int32_t token[CHUNK];
+    for (int64_t at = 0, n; at <= context; at += n) {
+        n = context + 1 - at < CHUNK ? context + 1 - at : CHUNK;
+        ring_span(ds, ring, (start + at) % ring->n, n, token);
+        bool first = at == 0, last = at + n > context;
+        memcpy(inputs + at, token, (size_t)(n - last) * sizeof *inputs);
+        memcpy(targets + at - !first, token + first, (size_t)(n - first) * sizeof *targets);
+    }
 }
 
 // ---- writing ----
