@@ -366,6 +366,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_file_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_smallest, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long_windows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wide_token, setup, teardown),
     };
