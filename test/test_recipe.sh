@@ -66,7 +66,8 @@ make_corpus() {
     gzip "$work/in/web/1.jsonl"
     awk -v n=$books 'BEGIN { srand(3); for (i = 0; i < n; i++) { if (i) printf "<|endoftext|>"
         printf "book%d", i
-        for (k = 0; k < 300; k++) printf " ver%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20) } }' >"$work/in/book.txt"
+        for (k = 0; k < 300; k++) printf " ver%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20) } }' \
+        >"$work/in/book.txt"
     cat >"$work/recipe.toml" <<END
 [recipe]
 out = "out"
