@@ -10,6 +10,7 @@
 ## make mutate      seed known bugs, one at a time, and see the tests catch them
 ## make mutate-cuda  the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
 ## make bench-cuda  what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
+## make crash-data   kill -9 a preparation of data at 50 random points: it must end with the same bytes
 ## make docs       rewrite the generated tables in README.md and doc/
 ## make clean      remove build/ (runs/ stays)
 #
@@ -117,6 +118,8 @@ mutate:
 	@test/mutate.sh
 mutate-cuda:
 	@dev/cuda_on_cpu/mutate.sh
+crash-data: $(B)/prepare
+	@BUILD=$(B) test/test_recipe.sh 50
 docs: $(BIN)
 	@BUILD=$(B) scripts/docs.sh
 help:
@@ -127,4 +130,4 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-cuda parity mutate mutate-cuda docs help clean FORCE
+.PHONY: all run test check-headers asan bench bench-cuda parity mutate mutate-cuda crash-data docs help clean FORCE

@@ -4,6 +4,7 @@
 //   prepare train-tokenizer  text -> tokenizer.json
 //   prepare encode           text -> token ids on one line
 //   prepare decode           token ids -> text
+//   prepare RECIPE.toml      all of it and more, as the file says: filter, dedup, shuffle, several sources (recipe.h)
 //
 // The order of `tokens`: read the documents, split off the validation part, train the tokenizer on the
 // training part alone, encode both, write. Every document starts with <|endoftext|>, llm.c's convention: a
@@ -32,6 +33,7 @@
 #include "check.h"
 #include "corpus.h"
 #include "disk.h"
+#include "recipe.h"
 #include "shards.h"
 #include "tokenizer.h"
 #include "tokens.h"
@@ -113,6 +115,7 @@ static void print_help(void)
                    row->preset ? row->preset : "", row->preset ? "]" : "");
         }
     }
+    printf("\nprepare RECIPE.toml [--section.key=value]...: what the file says (--keys lists what it may say)\n");
     printf("\nexample: prepare tokens --input book.txt --out runs/book/data --vocab 1024\n");
 }
 
@@ -419,6 +422,15 @@ static int do_encode_or_decode(const Options *o)
     return 0;
 }
 
+static int do_recipe(int argc, char **argv)
+{
+    Recipe *r = recipe_load(argv[1], argv + 2, argc - 2);
+    recipe_run(r, stdout);
+    recipe_free(r);
+    if (fflush(stdout) != 0 || ferror(stdout)) die("standard output: %s", strerror(errno));
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
@@ -426,6 +438,12 @@ int main(int argc, char **argv)
             print_help();
             return 0;
         }
+    size_t n_name = argc > 1 ? strlen(argv[1]) : 0;
+    if (n_name > 5 && strcmp(argv[1] + n_name - 5, ".toml") == 0) return do_recipe(argc, argv);
+    if (argc == 2 && strcmp(argv[1], "--keys") == 0) {
+        recipe_print_keys(stdout);
+        return 0;
+    }
     Options o = parse(argc, argv);
     int status = o.command == TOKENS  ? do_tokens(&o)
                  : o.command == TRAIN ? do_train_tokenizer(&o)

@@ -66,6 +66,7 @@ bool corpus_next(CorpusReader *r, CorpusRecord *out);
 CorpusCounts corpus_counts(const CorpusReader *r); // so far
 // The files that have been read to their ends, *n of them; so *n is also the number of the one being read.
 const CorpusFile *corpus_files(const CorpusReader *r, size_t *n);
+const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n); // those to come too, without their hashes
 void corpus_close(CorpusReader *r);                // NULL is allowed
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
 CorpusFormat corpus_format(const char *name); // "auto", "text", "jsonl"; dies on any other
@@ -88,6 +89,12 @@ typedef struct {
 // Reads a manifest (corpus_sources.c): sections [source.NAME] with path, and weight [1], format, separator, line,
 // field. Dies with FILE:LINE on what it does not know, and on a manifest without a source.
 CorpusSources corpus_sources(const char *path);
+// A file that holds sources and other sections: called for each of their keys, in the order of the file, with the line.
+typedef void (*CorpusSetting)(void *arg, int line, const char *section, const char *key, const char *value,
+                              bool quoted);
+CorpusSources corpus_sources_and(const char *path, CorpusSetting set, void *arg);
+// A path of a manifest, behind the manifest's folder when it is relative. free() it.
+char *corpus_sources_path(const char *manifest, const char *path);
 void corpus_sources_free(CorpusSources *sources);
 
 // ---- documents kept, and their split (corpus.c) ----

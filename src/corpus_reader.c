@@ -392,6 +392,12 @@ bool corpus_next(CorpusReader *r, CorpusRecord *out)
     }
 }
 
+const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n)
+{
+    *n = r->n_files;
+    return r->file;
+}
+
 const CorpusFile *corpus_files(const CorpusReader *r, size_t *n)
 {
     *n = r->at_file;

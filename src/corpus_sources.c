@@ -34,16 +34,20 @@ typedef struct {
     int number;
     int seen[N_KEYS]; // the line that sets each key of the current source
     CorpusSources list;
+    CorpusSetting set; // NULL: sources alone
+    void *arg;
+    char section[64]; // another one than a source; "": it is a source
 } Manifest;
 
 // A string that is `"basic"` with \" \\ \n \t, 'literal', or one bare word; the caller frees it.
-static char *read_value(const Manifest *m)
+static char *read_value(const Manifest *m, bool *quoted)
 {
     const char *at = strchr(m->line, '=') + 1;
     at += strspn(at, " \t");
     char *out = malloc(strlen(at) + 1), quote = *at == '"' || *at == '\'' ? *at : 0;
     size_t n = 0;
     if (!out) die("%s: no memory for line %d", m->path, m->number);
+    *quoted = quote != 0;
     if (!quote) {
         n = strcspn(at, " \t#");
         memcpy(out, at, n);
@@ -77,6 +81,13 @@ static void finish_source(const Manifest *m)
 static void begin_source(Manifest *m, char *at)
 {
     size_t n = strcspn(at, "]");
+    *m->section = 0;
+    if (m->set && strncmp(at, "[source.", 8) != 0 && at[n] == ']' && n > 1 && n < sizeof m->section) {
+        char *after = at + n + 1 + strspn(at + n + 1, " \t");
+        if (*after && *after != '#') die("%s:%d: text after the section: %s", m->path, m->number, after);
+        snprintf(m->section, sizeof m->section, "%.*s", (int)n - 1, at + 1);
+        return;
+    }
     if (strncmp(at, "[source.", 8) != 0 || at[n] != ']' || n <= 8)
         die("%s:%d: %s: not a section of a manifest ([source.NAME])", m->path, m->number, at);
     char *after = at + n + 1 + strspn(at + n + 1, " \t");
@@ -119,13 +130,15 @@ static char *next_line(char *out, int size, void *user)
     return out;
 }
 
-static char *relative_to(const char *manifest, char *path)
+char *corpus_sources_path(const char *manifest, const char *path)
 {
     const char *slash = strrchr(manifest, '/');
-    char *full;
-    if (*path == '/' || !slash) return path;
+    char *full = NULL;
+    if (*path == '/' || !slash) {
+        if (!(full = strdup(path))) die("%s: no memory", manifest);
+        return full;
+    }
     if (asprintf(&full, "%.*s/%s", (int)(slash - manifest), manifest, path) < 0) die("%s: no memory", manifest);
-    free(path);
     return full;
 }
 
@@ -141,6 +154,13 @@ static int read_key(void *user, const char *section, const char *name, const cha
     Manifest *m = user;
     (void)section, (void)cut; // the value is not here: see next_line
     if (!name) return 1;      // a build of inih may announce sections
+    bool quoted;
+    if (*m->section) {
+        char *text = read_value(m, &quoted);
+        m->set(m->arg, m->number, m->section, name, text, quoted);
+        free(text);
+        return 1;
+    }
     int key = 0;
     while (key < N_KEYS && strcmp(key_names[key], name) != 0) key++;
     if (key == N_KEYS)
@@ -149,8 +169,8 @@ static int read_key(void *user, const char *section, const char *name, const cha
     if (m->seen[key]) die("%s:%d: %s is already set on line %d", m->path, m->number, name, m->seen[key]);
     m->seen[key] = m->number;
     CorpusSource *s = &m->list.source[m->list.n - 1];
-    char *value = read_value(m), *end;
-    if (key == KEY_PATH) s->path = relative_to(m->path, value);
+    char *value = read_value(m, &quoted), *end;
+    if (key == KEY_PATH) s->path = corpus_sources_path(m->path, value);
     else if (key == KEY_SEPARATOR) s->separator = value;
     else if (key == KEY_LINE) s->line = value;
     else if (key == KEY_FIELD) s->field = value;
@@ -164,13 +184,13 @@ static int read_key(void *user, const char *section, const char *name, const cha
             die("%s:%d: format: %s (auto, text or jsonl)", m->path, m->number, value);
         s->format = corpus_format(value);
     }
-    if (key == KEY_WEIGHT || key == KEY_FORMAT) free(value);
+    if (key == KEY_PATH || key == KEY_WEIGHT || key == KEY_FORMAT) free(value);
     return 1;
 }
 
-CorpusSources corpus_sources(const char *path)
+CorpusSources corpus_sources_and(const char *path, CorpusSetting set, void *arg)
 {
-    Manifest m = {.path = path, .file = fopen(path, "r")};
+    Manifest m = {.path = path, .file = fopen(path, "r"), .set = set, .arg = arg};
     if (!m.file) die("%s: cannot read: %s", path, strerror(errno));
     check(ini_parse_stream(next_line, &m, read_key, &m) == 0);
     finish_source(&m);
@@ -178,6 +198,11 @@ CorpusSources corpus_sources(const char *path)
     free(m.line);
     fclose(m.file);
     return m.list;
+}
+
+CorpusSources corpus_sources(const char *path)
+{
+    return corpus_sources_and(path, NULL, NULL);
 }
 
 void corpus_sources_free(CorpusSources *sources)

@@ -1,10 +1,7 @@
-// dataset: token shards, llm.c's .bin format, and the order of training.
+// dataset: token files as one sequence, the order of training, and the writer of shards.
 //
-// Invariant: a token that leaves this file is in [0, vocab), whatever has happened to the files: everything
-// is checked when the dataset is opened, and again what a read returns, so that a file that is cut or
-// overwritten during a run ends it with a message. Files are read with pread, not mapped: a page that has
-// gone is then an error code with an offset, where a mapping would kill the program (SIGBUS). The page cache
-// makes the two equally fast.
+// Invariant: a token that leaves this file is in [0, vocab), whatever has happened to the files: every token is checked
+// when the dataset is opened, and again whenever it is read (dataset_file.c).
 //
 // The order of training. The N tokens are a ring. Epoch e cuts it into W = floor(N / T) windows of T targets,
 // from an offset that is random per epoch, and visits them in a random order:
@@ -21,12 +18,15 @@
 // Without shuffling, permute_e(w) = w and offset_0 = 0: the first epoch is the text from its first token to
 // its last, for a text whose order matters. Later epochs begin at their random offsets.
 //
+// A mixture has a ring for each source. Which source sample s is of, and that it is the source's sample number j, is
+// said by mixture_source; then the formula above holds with j for the sample, the source's N, and the name
+// "data.SOURCE" for "data". So each source has epochs of its own, and the position is still the one number s.
+//
 // Rejected: a position per rank that moves on (overlapping or skipped samples as soon as the layout changes);
 // a stored permutation (8 bytes a window, and gone after a crash); windows that stop at documents (padding).
 #include "dataset.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -36,121 +36,109 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "corpus.h"
+#include "dataset_file.h"
 #include "disk.h"
+#include "mixture.h"
 #include "rng.h"
+#include "words.h"
 
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "shards are little-endian and are read as they lie"
-#endif
+enum { HEADER = DATASET_HEADER_BYTES / 4, CHUNK = DATASET_FILE_CHUNK }; // int32s; tokens read or written at a time
 
-enum { HEADER = 256, HEADER_BYTES = 1024, CHUNK = 4096 }; // int32s, bytes, tokens read or written at a time
-
-static const int32_t magic_u16 = 20240520, version_u16 = 1, magic_u32 = 20240801, version_u32 = 7;
-
+// Tokens that are gone around in windows: those of a source, or all.
 typedef struct {
-    char *path;
-    int fd;
-    int token_bytes;  // 2 or 4
-    int64_t first, n; // its tokens are first .. first + n - 1 of the dataset
-} Shard;
+    char name[80]; // of its random numbers
+    int64_t first, n;
+} Ring;
 
 struct Dataset {
-    Shard *shard;
-    size_t n_shards;
+    DatasetFile *shard; // (n_shards)
+    size_t n_shards, cap_shards, n_rings;
     int64_t n_tokens;
     int vocab;
+    Ring *ring;      // (n_rings), one without a mixture
+    Mixture mixture; // of the rings; {0} without
 };
 
-// ---- reading ----
-// n bytes at an offset; dies when they are not there.
-static void read_at(const Shard *s, void *out, size_t n, int64_t offset)
+// ---- reading
+// Adds the files of a path or glob, and checks every token.
+static void add_files(Dataset *ds, const char *name)
 {
-    for (size_t got = 0; got < n;) {
-        ssize_t k = pread(s->fd, (char *)out + got, n - got, (off_t)(offset + (int64_t)got));
-        if (k < 0 && errno == EINTR) continue;
-        if (k < 0) die("%s: offset %lld: %s", s->path, (long long)offset, strerror(errno));
-        if (k == 0)
-            die("%s: ends at byte %lld, before what its header promises (was it changed during the run?)",
-                s->path, (long long)(offset + (int64_t)got));
-        got += (size_t)k;
-    }
-}
-
-// Up to CHUNK tokens of a shard from its token `at` on, checked.
-static void read_chunk(const Shard *s, int vocab, int64_t at, size_t n, int32_t *out)
-{
-    uint16_t narrow[CHUNK];
-    uint32_t wide[CHUNK];
-    int64_t offset = HEADER_BYTES + at * s->token_bytes;
-    read_at(s, s->token_bytes == 2 ? (void *)narrow : wide, n * (size_t)s->token_bytes, offset);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t token = s->token_bytes == 2 ? narrow[i] : wide[i];
-        if (token >= (uint32_t)vocab)
-            die("%s: offset %lld: token %u, but the vocabulary has %d (another tokenizer, or damaged?)",
-                s->path, (long long)(offset + (int64_t)i * s->token_bytes), token, vocab);
-        out[i] = (int32_t)token;
-    }
-}
-
-static Shard open_shard(const char *path, int64_t first)
-{
-    Shard s = {.path = strdup(path), .fd = open(path, O_RDONLY | O_CLOEXEC), .first = first};
+    size_t n_path;
+    int raw = dataset_file_suffix(name, &n_path);
+    char *path = strndup(name, n_path);
+    glob_t found = {0};
     struct stat st;
-    if (!s.path) die("memory: no room for a file name");
-    if (s.fd < 0 || fstat(s.fd, &st) != 0) die("%s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        die("%s: not a file (give a .bin shard or a pattern such as '%s/train_*.bin')", path, path);
-    int32_t header[HEADER];
-    if (st.st_size < HEADER_BYTES)
-        die("%s: %lld bytes, shorter than a shard's header of %d (not a shard, or cut off)", path,
-            (long long)st.st_size, HEADER_BYTES);
-    read_at(&s, header, HEADER_BYTES, 0);
-    if (header[0] != magic_u16 && header[0] != magic_u32)
-        die("%s: first number %d, a shard has %d or %d (make shards with 'prepare tokens')", path, header[0],
-            magic_u16, magic_u32);
-    int32_t version = header[0] == magic_u16 ? version_u16 : version_u32;
-    if (header[1] != version) die("%s: version %d, this program reads %d", path, header[1], version);
-    s.token_bytes = header[0] == magic_u16 ? 2 : 4;
-    s.n = header[2];
-    int64_t expected = HEADER_BYTES + s.n * s.token_bytes;
-    if (s.n < 0 || st.st_size != expected)
-        die("%s: %lld bytes, but its header says %lld tokens = %lld bytes (cut off or damaged?)", path,
-            (long long)st.st_size, (long long)s.n, (long long)expected);
-    return s;
+    if (!path) die("memory: no room for a file name");
+    bool is_path = stat(path, &st) == 0; // taken as it is, even with * or [ in its name
+    if (!is_path && glob(path, 0, NULL, &found) != 0)
+        die("%s: no such file (make shards with 'prepare tokens')", path);
+    size_t n = is_path ? 1 : found.gl_pathc;
+    ds->shard = words_grow(ds->shard, &ds->cap_shards, ds->n_shards + n, sizeof *ds->shard);
+    for (size_t i = 0; i < n; i++) {
+        DatasetFile *s = &ds->shard[ds->n_shards++];
+        *s = dataset_file_open(is_path ? path : found.gl_pathv[i], raw);
+        s->first = ds->n_tokens;
+        ds->n_tokens += s->n;
+        int32_t tokens[CHUNK];
+        for (int64_t at = 0; at < s->n; at += CHUNK)
+            dataset_file_read(s, ds->vocab, at, (size_t)(s->n - at < CHUNK ? s->n - at : CHUNK), tokens);
+    }
+    globfree(&found);
+    free(path);
+}
+
+static void add_ring(Dataset *ds, const char *source, const char *path)
+{
+    Ring *ring = &ds->ring[ds->n_rings++];
+    snprintf(ring->name, sizeof ring->name, source ? "data.%s" : "data", source);
+    ring->first = ds->n_tokens;
+    add_files(ds, path);
+    ring->n = ds->n_tokens - ring->first;
+}
+
+static void add_mixture(Dataset *ds, const char *path)
+{
+    CorpusSources list = corpus_sources(path);
+    double *weight = calloc(list.n, sizeof *weight);
+    ds->ring = calloc(list.n, sizeof *ds->ring);
+    if (!weight || !ds->ring) die("memory: no room for %zu sources", list.n);
+    for (size_t i = 0; i < list.n; i++) {
+        const CorpusSource *s = &list.source[i];
+        if (s->format != CORPUS_AUTO || s->separator || s->line || s->field)
+            die("%s: [source.%s]: format, separator, line and field are for text; this is about tokens", path, s->name);
+        if (strlen(s->name) > 64) die("%s: [source.%s]: the name is too long (64 at most)", path, s->name);
+        weight[i] = s->weight;
+        add_ring(ds, s->name, s->path);
+    }
+    ds->mixture = mixture_make(weight, list.n);
+    corpus_sources_free(&list);
+    free(weight);
 }
 
 Dataset *dataset_open(const char *path_or_glob, int vocab)
 {
     if (vocab <= 0) die("dataset: vocabulary of %d tokens (1 or more)", vocab);
     Dataset *ds = calloc(1, sizeof *ds);
-    glob_t found = {0};
-    struct stat st;
-    bool is_path = stat(path_or_glob, &st) == 0; // taken as it is, even with * or [ in its name
-    if (!is_path && glob(path_or_glob, 0, NULL, &found) != 0)
-        die("%s: no such file (make shards with 'prepare tokens')", path_or_glob);
-    size_t n = is_path ? 1 : found.gl_pathc;
-    if (!ds || !(ds->shard = calloc(n, sizeof *ds->shard))) die("memory: no room for %zu shards", n);
+    if (!ds) die("memory: no room for a dataset");
     ds->vocab = vocab;
-    for (; ds->n_shards < n; ds->n_shards++) {
-        Shard *s = &ds->shard[ds->n_shards];
-        *s = open_shard(is_path ? path_or_glob : found.gl_pathv[ds->n_shards], ds->n_tokens);
-        ds->n_tokens += s->n;
-        int32_t tokens[CHUNK];
-        for (int64_t at = 0; at < s->n; at += CHUNK)
-            read_chunk(s, vocab, at, (size_t)(s->n - at < CHUNK ? s->n - at : CHUNK), tokens);
+    size_t n = strlen(path_or_glob);
+    if (n > 5 && strcmp(path_or_glob + n - 5, ".toml") == 0) {
+        add_mixture(ds, path_or_glob);
+        return ds;
     }
-    globfree(&found);
+    if (!(ds->ring = calloc(1, sizeof *ds->ring))) die("memory: no room for a dataset");
+    add_ring(ds, NULL, path_or_glob);
     return ds;
 }
 
 void dataset_close(Dataset *ds)
 {
     if (!ds) return;
-    for (size_t i = 0; i < ds->n_shards; i++) {
-        close(ds->shard[i].fd);
-        free(ds->shard[i].path);
-    }
+    for (size_t i = 0; i < ds->n_shards; i++) dataset_file_close(&ds->shard[i]);
     free(ds->shard);
+    free(ds->ring);
+    mixture_free(&ds->mixture);
     free(ds);
 }
 
@@ -165,11 +153,11 @@ void dataset_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out)
         die("dataset: tokens %lld to %lld of %lld (ask for less)", (long long)first, (long long)(first + n),
             (long long)ds->n_tokens);
     for (size_t i = 0; i < ds->n_shards && n > 0; i++) {
-        const Shard *s = &ds->shard[i];
+        const DatasetFile *s = &ds->shard[i];
         while (n > 0 && first < s->first + s->n) {
             int64_t at = first - s->first, take = s->n - at < CHUNK ? s->n - at : CHUNK;
             if (take > n) take = n;
-            read_chunk(s, ds->vocab, at, (size_t)take, out);
+            dataset_file_read(s, ds->vocab, at, (size_t)take, out);
             out += take, first += take, n -= take;
         }
     }
@@ -191,36 +179,49 @@ int64_t dataset_text_bytes(const Dataset *ds, int64_t first, int64_t n, const in
 int64_t dataset_windows(const Dataset *ds, int context)
 {
     check(context > 0);
-    return ds->n_tokens / context;
+    int64_t sum = 0;
+    for (size_t i = 0; i < ds->n_rings; i++) {
+        if (ds->ring[i].n < context) return 0;
+        sum += ds->ring[i].n / context;
+    }
+    return sum;
 }
 
-// n tokens of the ring from `first` on, first in [0, N), n <= N.
-static void ring_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out)
+// n tokens of a ring from its token `first` on, first in [0, ring->n), n <= ring->n.
+static void ring_span(const Dataset *ds, const Ring *ring, int64_t first, int64_t n, int32_t *out)
 {
-    int64_t before_end = ds->n_tokens - first < n ? ds->n_tokens - first : n;
-    dataset_span(ds, first, before_end, out);
-    dataset_span(ds, 0, n - before_end, out + before_end);
+    int64_t before_end = ring->n - first < n ? ring->n - first : n;
+    dataset_span(ds, ring->first + first, before_end, out);
+    dataset_span(ds, ring->first, n - before_end, out + before_end);
 }
 
 void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle,
                     int32_t *inputs, int32_t *targets)
 {
-    if (context < 1 || ds->n_tokens <= context)
-        die("dataset: %lld tokens, fewer than a window of %d + 1 (more text, or a shorter context)",
-            (long long)ds->n_tokens, context);
     check(sample >= 0);
-    int64_t n_windows = dataset_windows(ds, context), epoch = sample / n_windows;
+    const Ring *ring = ds->ring;
+    if (ds->mixture.n_sources) ring += mixture_source(&ds->mixture, sample, &sample);
+    if (context < 1 || ring->n <= context)
+        die("dataset: %lld tokens%s%s, fewer than a window of %d + 1 (more text, or a shorter context)",
+            (long long)ring->n, ring->name[4] ? " in source " : "", ring->name[4] ? ring->name + 5 : "", context);
+    int64_t n_windows = ring->n / context, epoch = sample / n_windows;
     if (epoch > UINT32_MAX) die("dataset: sample %lld: more than 2^32 epochs (more text)", (long long)sample);
-    Rng rng = rng_make(seed, "data", (uint32_t)epoch);
+    Rng rng = rng_make(seed, ring->name, (uint32_t)epoch);
     // rng_permute uses the indices below 6 * 2^32, the offset the last one.
-    int64_t offset = (int64_t)rng_below(rng, UINT64_MAX, (uint64_t)ds->n_tokens);
+    int64_t offset = (int64_t)rng_below(rng, UINT64_MAX, (uint64_t)ring->n);
     int64_t window = sample % n_windows;
     if (shuffle) window = (int64_t)rng_permute(rng, (uint64_t)window, (uint64_t)n_windows);
     else if (epoch == 0) offset = 0;
-    int64_t start = (offset + window * context) % ds->n_tokens;
-    ring_span(ds, (start + 1) % ds->n_tokens, context, targets);
-    ring_span(ds, start, 1, inputs);
-    memcpy(inputs + 1, targets, (size_t)(context - 1) * sizeof *inputs);
+    int64_t start = (offset + window * context) % ring->n;
+    // Each token is read once: a call of the system costs more than the copy to both places.
+    int32_t token[CHUNK];
+    for (int64_t at = 0, n; at <= context; at += n) {
+        n = context + 1 - at < CHUNK ? context + 1 - at : CHUNK;
+        ring_span(ds, ring, (start + at) % ring->n, n, token);
+        bool first = at == 0, last = at + n > context;
+        memcpy(inputs + at, token, (size_t)(n - last) * sizeof *inputs);
+        memcpy(targets + at - !first, token + first, (size_t)(n - first) * sizeof *targets);
+    }
 }
 
 // ---- writing ----
@@ -274,8 +275,8 @@ void dataset_writer_append(DatasetWriter *w, const int32_t *ids, size_t n)
 
 int64_t dataset_writer_finish(DatasetWriter *w)
 {
-    int32_t header[3] = {w->token_bytes == 2 ? magic_u16 : magic_u32,
-                         w->token_bytes == 2 ? version_u16 : version_u32, (int32_t)w->n};
+    int32_t header[3] = {w->token_bytes == 2 ? DATASET_MAGIC_U16 : DATASET_MAGIC_U32,
+                         w->token_bytes == 2 ? DATASET_VERSION_U16 : DATASET_VERSION_U32, (int32_t)w->n};
     if (fseek(w->f, 0, SEEK_SET) != 0) die("%s: %s", w->aside, strerror(errno));
     write_all(w, header, sizeof header);
     bool ok = fflush(w->f) == 0 && fsync(fileno(w->f)) == 0;

@@ -17,7 +17,10 @@ typedef struct Dataset Dataset;
 
 // Opens a .bin file or a glob of them (sorted by name) and checks everything, down to every token: dies with
 // the file, and the offset or the sizes, on a wrong magic or version, a size other than 1024 + 2n (4n), or a
-// token not in [0, vocab).
+// token not in [0, vocab). Other formats by their names, also with a glob: x.bin:uint16 (numbers alone, nanoGPT),
+// x.idx (Megatron): see dataset_file.h.
+// A name that ends in .toml is a mixture: sections [source.NAME] with path, as above, and weight (see corpus_sources).
+// Its tokens are those of its sources, one behind the other.
 Dataset *dataset_open(const char *path_or_glob, int vocab);
 void dataset_close(Dataset *ds); // NULL is allowed
 int64_t dataset_tokens(const Dataset *ds);
@@ -25,11 +28,13 @@ int64_t dataset_tokens(const Dataset *ds);
 // Training: sample number `sample` of the whole run (0, 1, 2, ...; a rank that owns sample s asks for s, so
 // the data do not depend on the layout) is a window of context+1 tokens, inputs (context) and targets
 // (context), the inputs moved on by one. shuffle: the windows of an epoch in a random order; otherwise in the
-// order of the tokens, the first epoch from token 0 on. Dies when the dataset has fewer than context+1 tokens.
+// order of the tokens, the first epoch from token 0 on. Of a mixture, the samples of each source are in number what
+// mixture_source says, and go through epochs of their own. Dies when there are fewer than context+1 tokens.
 void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle,
                     int32_t *inputs, int32_t *targets);
-int64_t dataset_windows(const Dataset *ds, int context); // samples in an epoch: tokens / context, rounded
-                                                         // down
+// Samples in an epoch: tokens / context, rounded down. Of a mixture: the sum over its sources, of which each has an
+// epoch of its own length; 0 when one has less than a sample.
+int64_t dataset_windows(const Dataset *ds, int context);
 
 // Evaluation: n tokens from `first` on, in order. Dies when the span leaves [0, dataset_tokens).
 void dataset_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out);
@@ -40,6 +45,13 @@ int64_t dataset_text_bytes(const Dataset *ds, int64_t first, int64_t n, const in
 // ---- writing ----
 typedef struct DatasetWriter DatasetWriter;
 typedef enum { DATASET_AUTO, DATASET_U16, DATASET_U32 } DatasetType;
+enum {
+    DATASET_HEADER_BYTES = 1024,
+    DATASET_MAGIC_U16 = 20240520,
+    DATASET_VERSION_U16 = 1,
+    DATASET_MAGIC_U32 = 20240801,
+    DATASET_VERSION_U32 = 7
+};
 
 // A new shard. AUTO takes uint16 when ids below `vocab` fit in it (vocab <= 65535: id 65535 is a separator in
 // llm.c's evaluation files) and uint32 otherwise; U16 with a larger vocab dies. Written to path.tmp, renamed

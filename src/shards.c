@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -43,6 +44,16 @@ Shards *shards_open(const char *dir, const char *name, int vocab, DatasetType ty
     s->type = type;
     s->most = most;
     return s;
+}
+
+Shards *shards_resume(const char *dir, const char *name, int vocab, int token_bytes, int64_t most)
+{
+    Shards *s = shards_open(dir, name, vocab, token_bytes == 2 ? DATASET_U16 : DATASET_U32, most);
+    struct stat st;
+    for (;; s->n++, s->n_tokens += most) { // a file gets its name when it is whole
+        name_file(s, s->n);
+        if (stat(s->path, &st) != 0 || st.st_size != DATASET_HEADER_BYTES + most * token_bytes) return s;
+    }
 }
 
 void shards_add(Shards *s, const int32_t *id, size_t n)

@@ -212,6 +212,28 @@ static void test_smallest(void **state)
     dataset_close(ds);
 }
 
+// Windows longer than what is read at a time, and around their edges. The ring of 10,000 tokens counts modulo 100.
+static void test_long_windows(void **state)
+{
+    (void)state;
+    static int32_t in[9001], target[9001];
+    const int contexts[] = {4094, 4095, 4096, 4097, 8190, 8191, 8192, 9000};
+    write_shard("x.bin", 100, DATASET_AUTO, 0, 10000);
+    Dataset *ds = dataset_open(in_dir("x.bin"), 100);
+    for (size_t k = 0; k < sizeof contexts / sizeof *contexts; k++) {
+        int n = contexts[k];
+        in[n] = target[n] = -7; // nobody writes behind the window
+        dataset_window(ds, (int64_t)k, n, 1, true, in, target);
+        for (int i = 0; i < n; i++) {
+            assert_int_equal(in[i], (in[0] + i) % 100);
+            assert_int_equal(target[i], (in[0] + i + 1) % 100);
+        }
+        assert_int_equal(in[n], -7);
+        assert_int_equal(target[n], -7);
+    }
+    dataset_close(ds);
+}
+
 // ---- errors ----
 static int vocab_to_open;
 
@@ -344,6 +366,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_file_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_smallest, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_long_windows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wide_token, setup, teardown),
     };

@@ -1,0 +1,36 @@
+// dataset_file: one file of tokens, in any of the formats that can be read. Layer 0.
+//
+//     x.bin            llm.c: a header of 256 int32 (dataset.h), uint16 or uint32
+//     x.bin:uint16     no header, as nanoGPT writes; also x.npy:uint32, as OLMo-core does
+//     x.idx            Megatron's indexed dataset: the tokens lie in x.bin beside it
+#ifndef DATASET_FILE_H
+#define DATASET_FILE_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    char *path; // of the file that holds the tokens
+    int fd, token_bytes;      // 2 or 4
+    int64_t offset, n, first; // where they begin, how many; first: set by the caller
+} DatasetFile;
+
+enum { DATASET_FILE_CHUNK = 4096 }; // tokens read at a time
+
+// The number type behind the last ':' of a name, 2 or 4 bytes, and the length of what is before it; 0 when there is
+// none.
+int dataset_file_suffix(const char *name, size_t *n_path);
+// raw: bytes of a token of a file without header; 0: the format is what the name and the first bytes say. Dies with
+// file, offset and sizes on whatever is not right.
+DatasetFile dataset_file_open(const char *path, int raw);
+void dataset_file_close(DatasetFile *f);
+// Tokens at .. at + n - 1 of the file, n at most DATASET_FILE_CHUNK. Dies on a token that is not in [0, vocab), and
+// when the file is shorter than it was.
+void dataset_file_read(const DatasetFile *f, int vocab, int64_t at, size_t n, int32_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,188 @@
+// Tests of dataset_file: files of nanoGPT and Megatron, written here byte by byte, and what is refused.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "dataset.h"
+#include "expect_die.h"
+
+static char dir[256];
+
+static char *in_dir(const char *name) // a static buffer each of four calls
+{
+    static char path[4][512];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/dataset_file.XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    const char *names[] = {"raw.bin", "raw2.bin", "m.bin", "m.idx", "s.bin"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_dir(names[i]));
+    return rmdir(dir);
+}
+
+static void write_bytes(const char *name, const void *bytes, size_t n)
+{
+    FILE *f = fopen(in_dir(name), "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int vocab_to_open;
+
+static int open_it(void *arg)
+{
+    dataset_close(dataset_open(arg, vocab_to_open));
+    return 0;
+}
+
+static void expect_tokens(const char *name, int vocab, const int32_t *want, int64_t n)
+{
+    int32_t got[64];
+    Dataset *ds = dataset_open(in_dir(name), vocab);
+    assert_int_equal(dataset_tokens(ds), n);
+    dataset_span(ds, 0, n, got);
+    assert_memory_equal(got, want, (size_t)n * sizeof *got);
+    dataset_close(ds);
+}
+
+// nanoGPT: numbers and nothing else; EOT (here 258) behind each document. A pattern takes all its files.
+static void test_raw(void **state)
+{
+    (void)state;
+    const int32_t want[] = {1, 2, 258, 3, 258, 1, 2, 258, 3, 258};
+    write_bytes("raw.bin", "\1\0\2\0\2\1\3\0\2\1", 10);
+    expect_tokens("raw.bin:uint16", 259, want, 5);
+    write_bytes("raw2.bin", "\1\0\2\0\2\1\3\0\2\1", 10);
+    expect_tokens("raw*.bin:uint16", 259, want, 10);
+    const int32_t wide[] = {131073, 16908291};
+    write_bytes("raw.bin", "\1\0\2\0\3\0\2\1", 8);
+    expect_tokens("raw.bin:uint32", 16908292, wide, 2);
+    vocab_to_open = 259;
+    expect_die(open_it, in_dir("raw.bin"), "raw.bin: 8 bytes, shorter than a shard's header");
+    write_bytes("raw.bin", "\1\0\2\0\3", 5);
+    expect_die(open_it, in_dir("raw.bin:uint16"), "raw.bin: 5 bytes, not a multiple of 2");
+    write_bytes("raw.bin", "\1\0\2\0\3\1", 6);
+    expect_die(open_it, in_dir("raw.bin:uint16"), "raw.bin: offset 4: token 259, but the vocabulary has 259");
+    DatasetWriter *w = dataset_writer_open(in_dir("s.bin"), 259, DATASET_AUTO);
+    dataset_writer_append(w, want, 5);
+    dataset_writer_finish(w);
+    expect_tokens("s.bin", 259, want, 5);
+    expect_die(open_it, in_dir("s.bin:uint16"), "s.bin: has the header of a shard (leave :uint16 off)");
+    uint16_t many[600] = {0};
+    write_bytes("raw.bin", many, sizeof many);
+    expect_die(open_it, in_dir("raw.bin"), "add :uint16 to its name");
+    expect_die(open_it, in_dir("raw.bin:uint64"), "no such file");
+}
+
+// An index of three sequences, two documents.
+static size_t megatron_index(uint8_t *out, uint8_t type, const int32_t length[3], int bytes)
+{
+    const uint64_t version = 1, n = 3, n_documents = 3;
+    const int64_t begin[3] = {0, (int64_t)length[0] * bytes, (int64_t)(length[0] + length[1]) * bytes};
+    const int64_t document[3] = {0, 2, 3};
+    memcpy(out, "MMIDIDX\0\0", 9);
+    memcpy(out + 9, &version, 8);
+    out[17] = type;
+    memcpy(out + 18, &n, 8);
+    memcpy(out + 26, &n_documents, 8);
+    memcpy(out + 34, length, 12);
+    memcpy(out + 46, begin, 24);
+    memcpy(out + 70, document, 24);
+    return 94;
+}
+
+static void test_megatron(void **state)
+{
+    (void)state;
+    const int32_t length[3] = {2, 0, 3}, want[5] = {7, 300, 5, 6, 299};
+    const uint16_t narrow[5] = {7, 300, 5, 6, 299};
+    uint8_t idx[100] = {0}, bad[100];
+    size_t n = megatron_index(idx, 8, length, 2);
+    vocab_to_open = 301;
+    write_bytes("m.idx", idx, n);
+    write_bytes("m.bin", narrow, sizeof narrow);
+    expect_tokens("m.idx", 301, want, 5);
+    write_bytes("m.idx", idx, n + 3); // with modes, a byte a sequence
+    expect_tokens("m.idx", 301, want, 5);
+    write_bytes("m.bin", narrow, sizeof narrow - 2);
+    expect_die(open_it, in_dir("m.idx"), "m.bin: 8 bytes, but");
+    const int32_t wide[5] = {7, 300, 5, 6, 299};
+    write_bytes("m.bin", wide, sizeof wide);
+    n = megatron_index(idx, 4, length, 4);
+    write_bytes("m.idx", idx, n);
+    expect_tokens("m.idx", 301, want, 5);
+    for (size_t cut = 0; cut < n; cut += 7) { // cut off anywhere
+        write_bytes("m.idx", idx, cut);
+        expect_die(open_it, in_dir("m.idx"), "m.idx: ");
+    }
+    const struct {
+        size_t at;
+        uint8_t value;
+        const char *words;
+    } changes[] = {{0, 'X', "not an index of Megatron"},     {9, 2, "version 2"},
+                   {17, 7, "type 7 of a token"},             {18, 4, "4 sequences and 3 documents"},
+                   {25, 0x80, "sequences and 3 documents"},  {33, 0x80, "documents (cut off or damaged?)"},
+                   {34, 3, "sequence 1 begins at byte 8, not 12"}, {54, 9, "offset 54: sequence 1 begins at byte 9"},
+                   {42, 4, "20 bytes, but"},                 {37, 0x80, "sequence 0"}};
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        memcpy(bad, idx, n);
+        bad[changes[i].at] = changes[i].value;
+        write_bytes("m.idx", bad, n);
+        expect_die(open_it, in_dir("m.idx"), changes[i].words);
+    }
+    write_bytes("m.idx", idx, n);
+    int32_t negative[5] = {7, -1, 5, 6, 299};
+    write_bytes("m.bin", negative, sizeof negative);
+    expect_die(open_it, in_dir("m.idx"), "m.bin: offset 4: token 4294967295");
+    unlink(in_dir("m.bin"));
+    expect_die(open_it, in_dir("m.idx"), "m.bin: No such file");
+}
+
+static int read_all(void *arg)
+{
+    int32_t out[5];
+    dataset_span(arg, 0, 5, out);
+    return 0;
+}
+
+// The file changes under an open dataset: a line with the offset, not SIGBUS and not a wrong token.
+static void test_changes_while_open(void **state)
+{
+    (void)state;
+    const uint16_t good[5] = {1, 2, 3, 4, 5};
+    write_bytes("raw.bin", good, sizeof good);
+    Dataset *ds = dataset_open(in_dir("raw.bin:uint16"), 10);
+    assert_int_equal(truncate(in_dir("raw.bin"), 6), 0);
+    expect_die(read_all, ds, "raw.bin: ends at byte 6");
+    const uint16_t bad[5] = {1, 2, 3, 40, 5};
+    write_bytes("raw.bin", bad, sizeof bad);
+    expect_die(read_all, ds, "raw.bin: offset 6: token 40");
+    dataset_close(ds);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_megatron),
+        cmocka_unit_test(test_changes_while_open),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,295 @@
+// Tests of mixture: the share of every source after any number of samples, and datasets of several sources: every
+// sample once per epoch, whatever the layout and however often the run is resumed.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "dataset.h"
+#include "ddp.h"
+#include "expect_die.h"
+#include "mixture.h"
+#include "rng.h"
+
+static char dir[256];
+
+static char *in_dir(const char *name) // a static buffer each of four calls
+{
+    static char path[4][512];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/mixture.XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    const char *names[] = {"a.bin", "b.bin", "c.bin", "mix.toml"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_dir(names[i]));
+    return rmdir(dir);
+}
+
+enum { MOST = 9 };
+
+// Tijdeman's bound after every sample, in whole numbers: |x D - n W| (2k - 2) <= D (2k - 3). And the index of a sample
+// is how many of its source came before.
+static void check_order(const Mixture *m, int64_t n_samples)
+{
+    int64_t x[MOST] = {0}, index, K = 2 * (int64_t)m->n_sources - 2;
+    for (int64_t n = 1; n <= n_samples; n++) {
+        size_t i = mixture_source(m, n - 1, &index);
+        assert_true(i < m->n_sources);
+        assert_int_equal(index, x[i]);
+        x[i]++;
+        for (size_t k = 0; k < m->n_sources; k++) {
+            int64_t off = x[k] * m->period - n * (int64_t)m->part[k];
+            if (!(llabs(off) * K <= m->period * (K - 1)) && m->n_sources > 1)
+                fail_msg("source %zu of %zu: %lld samples of %lld, its share is %g", k, m->n_sources, (long long)x[k],
+                         (long long)n, (double)m->part[k] / (double)m->period);
+        }
+    }
+}
+
+static void test_within_one(void **state)
+{
+    (void)state;
+    Rng rng = rng_make(5, "test", 0);
+    for (uint64_t row = 0; row < 60; row++) {
+        double weight[MOST];
+        size_t k = 1 + row % MOST;
+        for (size_t i = 0; i < k; i++) weight[i] = 1 + (double)rng_below(rng, row * 16 + i, row < 40 ? 9 : 400);
+        Mixture m = mixture_make(weight, k);
+        check_order(&m, 2 * m.period + 3);
+        mixture_free(&m);
+    }
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    const struct {
+        double weight[3];
+        int64_t period;
+        uint64_t part[3];
+    } rows[] = {{{3, 1, 2}, 6, {3, 1, 2}}, {{0.75, 0.25, 1}, 8, {3, 1, 4}}, {{2.5, 2.5, 5}, 4, {1, 1, 2}},
+                {{0.7, 0.2, 0.1}, 10, {7, 2, 1}}, {{1e5, 2e5, 3e5}, 6, {1, 2, 3}}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        Mixture m = mixture_make(rows[r].weight, 3);
+        assert_int_equal(m.period, rows[r].period);
+        assert_memory_equal(m.part, rows[r].part, sizeof rows[r].part);
+        mixture_free(&m);
+    }
+    // Shares that are no such fractions: multiples of 2^-20, off by less than that, and all samples are given.
+    const double weight[] = {3.14159265358979, 2.71828182845905, 0.5772156649};
+    Mixture m = mixture_make(weight, 3);
+    assert_int_equal(m.period, MIXTURE_PERIOD);
+    assert_int_equal(m.part[0] + m.part[1] + m.part[2], MIXTURE_PERIOD);
+    for (int i = 0; i < 3; i++) {
+        double share = weight[i] / (weight[0] + weight[1] + weight[2]);
+        assert_true(fabs((double)m.part[i] / MIXTURE_PERIOD - share) < 0x1p-20);
+    }
+    check_order(&m, 20000);
+    mixture_free(&m);
+}
+
+// After 10,000 samples a count is off by less than 1, and a share rounded by less than 2^-20: together less than
+// 1e-4 + 1e-6, within the 0.1% that is promised.
+static void test_ten_thousand(void **state)
+{
+    (void)state;
+    const double rows[][5] = {{0.5, 0.25, 0.125, 0.1, 0.025}, {67, 15, 4.5, 4.5, 2}, {1, M_PI, M_E, M_SQRT2, 0.01}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        Mixture m = mixture_make(rows[r], 5);
+        double sum = 0, count[5] = {0};
+        int64_t index;
+        for (int i = 0; i < 5; i++) sum += rows[r][i];
+        for (int64_t s = 0; s < 10000; s++) count[mixture_source(&m, s, &index)]++;
+        for (int i = 0; i < 5; i++) assert_true(fabs(count[i] / 10000 - rows[r][i] / sum) < 1e-4 + 0x1p-20);
+        mixture_free(&m);
+    }
+}
+
+// ---- datasets of several sources: a token is its own position, behind those of the sources before
+enum { T = 7, N_A = 400, N_B = 150, N_C = 64, N = N_A + N_B + N_C };
+static const int first_of[4] = {0, N_A, N_A + N_B, N};
+
+static void write_sources(const char *weights)
+{
+    const char *names[] = {"a.bin", "b.bin", "c.bin"};
+    for (int s = 0; s < 3; s++) {
+        DatasetWriter *w = dataset_writer_open(in_dir(names[s]), N, DATASET_AUTO);
+        for (int32_t id = first_of[s]; id < first_of[s + 1]; id++) dataset_writer_append(w, &id, 1);
+        dataset_writer_finish(w);
+    }
+    double w[3];
+    assert_int_equal(sscanf(weights, "%lf %lf %lf", &w[0], &w[1], &w[2]), 3);
+    FILE *f = fopen(in_dir("mix.toml"), "w");
+    assert_non_null(f);
+    for (int s = 0; s < 3; s++)
+        fprintf(f, "[source.%c]\npath = \"%c.bin\"\nweight = %g\n", 'a' + s, 'a' + s, w[s]);
+    assert_int_equal(fclose(f), 0);
+}
+
+// The source of a window, which must be one of it alone, and the position of its first target there.
+static int place(const int32_t *in, const int32_t *target, int *position)
+{
+    int s = 0;
+    while (target[0] >= first_of[s + 1]) s++;
+    int n = first_of[s + 1] - first_of[s];
+    *position = target[0] - first_of[s];
+    for (int i = 0; i < T; i++) {
+        assert_int_equal(target[i], first_of[s] + (*position + i) % n);
+        assert_int_equal(in[i], first_of[s] + (*position + i - 1 + n) % n);
+    }
+    return s;
+}
+
+// Runs of several ranks that are stopped, go back to their last checkpoint, and go on with another layout. What was
+// done since the checkpoint is forgotten. In the end every sample has been trained on once, and so has, in each epoch
+// of each source, every window.
+static void test_once_per_epoch(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 1200, LAYOUTS = 6 };
+    write_sources("5 3 1.5");
+    Dataset *ds = dataset_open(in_dir("mix.toml"), N);
+    assert_int_equal(dataset_tokens(ds), N);
+    assert_int_equal(dataset_windows(ds, T), N_A / T + N_B / T + N_C / T);
+    for (uint64_t run = 0; run < 20; run++) {
+        static int times[SAMPLES], source[SAMPLES], position[SAMPLES], back[SAMPLES];
+        Rng rng = rng_make(run, "layouts", 0);
+        uint64_t draw = 0;
+        int64_t done = 0;
+        memset(times, 0, sizeof times);
+        while (done < SAMPLES) {
+            int ranks = 1 << rng_below(rng, draw++, 4), micro = 1 + (int)rng_below(rng, draw++, 3);
+            int accumulate = 1 + (int)rng_below(rng, draw++, 3), steps = 1 + (int)rng_below(rng, draw++, 12);
+            int64_t batch = (int64_t)ranks * micro * accumulate, saved = done, at = done;
+            int save_at = (int)rng_below(rng, draw++, (uint64_t)steps + 1);
+            for (int step = 0; step < steps; step++) {
+                if (step == save_at) saved = at;
+                for (int r = ranks - 1; r >= 0; r--) { // in any order
+                    size_t begin, n = ddp_share((size_t)batch, r, ranks, &begin);
+                    for (size_t i = 0; i < n; i++) {
+                        int64_t s = at + (int64_t)(begin + i);
+                        int32_t in[T], target[T];
+                        if (s >= SAMPLES) continue;
+                        dataset_window(ds, s, T, 99, true, in, target);
+                        times[s]++;
+                        source[s] = place(in, target, &position[s]);
+                    }
+                }
+                at += batch;
+            }
+            for (int64_t s = saved; s < at && s < SAMPLES; s++) times[s]--; // stopped: since the checkpoint, nothing
+            done = saved;
+        }
+        // The samples of a source, in order, are its epochs: of N / T windows each, which never overlap.
+        int count[3] = {0};
+        memset(back, 0, sizeof back);
+        for (int s = 0; s < SAMPLES; s++) {
+            assert_int_equal(times[s], 1);
+            int n = first_of[source[s] + 1] - first_of[source[s]], windows = n / T;
+            int epoch = count[source[s]]++ / windows;
+            static int seen[3][N_A];
+            static int seen_epoch[3];
+            if (!back[source[s]] || seen_epoch[source[s]] != epoch) {
+                memset(seen[source[s]], 0, sizeof seen[0]);
+                seen_epoch[source[s]] = epoch, back[source[s]] = 1;
+            }
+            for (int i = 0; i < T; i++) assert_int_equal(seen[source[s]][(position[s] + i) % n]++, 0);
+        }
+        assert_true(count[2] / (N_C / T) > 10); // the smallest source has gone through many epochs
+    }
+    dataset_close(ds);
+}
+
+// Each epoch of a source has an order of its own, and so has each source.
+static void test_orders_differ(void **state)
+{
+    (void)state;
+    write_sources("1 1 1");
+    Dataset *ds = dataset_open(in_dir("mix.toml"), N);
+    enum { W = N_C / T }; // of c: samples 2, 5, 8, ... in any case one of three
+    int order[3][4][N_A / T], n[3] = {0}, same = 0, position;
+    for (int64_t s = 0; s < 3 * 4 * W; s++) {
+        int32_t in[T], target[T];
+        dataset_window(ds, s, T, 99, true, in, target);
+        int k = place(in, target, &position);
+        order[k][n[k] / W][n[k] % W] = position;
+        n[k]++;
+    }
+    for (int e = 1; e < 4; e++)
+        for (int i = 0; i < W; i++) same += order[2][e][i] == order[2][0][i];
+    assert_int_equal(n[2], 4 * W);
+    assert_true(same < 3 * W / 2); // 27 places, each the same with probability below 1/9 of windows and offsets
+    dataset_close(ds);
+}
+
+static int open_it(void *arg)
+{
+    dataset_close(dataset_open(arg, N));
+    return 0;
+}
+
+static int window_of(void *arg)
+{
+    int32_t in[100], target[100];
+    dataset_window(arg, 2, 100, 1, true, in, target);
+    dataset_window(arg, 1, 100, 1, true, in, target);
+    dataset_window(arg, 0, 100, 1, true, in, target);
+    return 0;
+}
+
+static int tiny_share(void *arg)
+{
+    const double weight[] = {1, 1e-9};
+    (void)arg;
+    Mixture m = mixture_make(weight, 2);
+    mixture_free(&m);
+    return 0;
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    write_sources("1 1 1");
+    Dataset *ds = dataset_open(in_dir("mix.toml"), N);
+    assert_int_equal(dataset_windows(ds, 100), 0); // c has less than a window
+    expect_die(window_of, ds, "64 tokens in source c, fewer than a window of 100 + 1");
+    dataset_close(ds);
+    unlink(in_dir("b.bin"));
+    expect_die(open_it, in_dir("mix.toml"), "b.bin: no such file");
+    FILE *f = fopen(in_dir("mix.toml"), "w");
+    assert_non_null(f);
+    fprintf(f, "[source.a]\npath = \"a.bin\"\nfield = \"text\"\n");
+    fclose(f);
+    expect_die(open_it, in_dir("mix.toml"), "[source.a]: format, separator, line and field are for text");
+    expect_die(open_it, in_dir("none.toml"), "none.toml: cannot read");
+    expect_die(tiny_share, NULL, "the share is below 1 in 1048576");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_within_one),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_ten_thousand),
+        cmocka_unit_test(test_once_per_epoch),
+        cmocka_unit_test(test_orders_differ),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

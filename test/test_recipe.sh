@@ -1,0 +1,227 @@
+#!/bin/bash
+# test/test_recipe.sh [KILLS]: build/prepare with recipes: what comes out, what is done again, and kill -9 at random
+# points (5, or as many as the argument says): the same command then ends with the same bytes.
+#
+# The corpus is made here and like a crawl: pages, some too short, some copies of others, some with pieces of an
+# evaluation set, in several files, packed and not. How many of each is known, so every count is.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+BUILD=${BUILD:-build}
+kills=${1:-5}
+work=$(mktemp -d "${TMPDIR:-/tmp}/recipe.XXXXXX") || exit 1
+failed=0
+unset OMP_NUM_THREADS
+export OMP_WAIT_POLICY=passive LC_ALL=C
+trap '[ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+passes() { # NAME FUNCTION: the function in a subshell, where the first command that fails ends it
+    local name=$1 status
+    shift
+    (
+        set -eE -o pipefail
+        trap 'echo "failed: $BASH_COMMAND (line ${BASH_LINENO[0]}, status $?)"' ERR
+        "$@"
+    ) >"$work/log" 2>&1
+    status=$?
+    if [ $status = 0 ]; then echo "ok $name"
+    else
+        echo "not ok $name"
+        tail -n 30 "$work/log" | sed 's/^/  /'
+        failed=1
+    fi
+}
+
+good=900 short=40 copies=70 near=30 seen=8 books=120
+make_corpus() {
+    mkdir -p "$work/in/web"
+    awk -v out="$work/in/web" -v good=$good -v short=$short -v copies=$copies -v near=$near -v seen=$seen '
+        function word(k) { return substr("abcdefghijklmnopqrstuvwxyz", 1 + int(k / 7) % 20, 3 + k % 5) }
+        function page(n, i, text) { # 60 to 179 words, the first of which is a number that no other page has
+            text = "page" n
+            for (i = 0; i < 60 + (n * 37) % 120; i++)
+                text = text " " word(int(rand() * 140)) substr("abcdefghi", 1 + int(rand() * 9), 1)
+            return text "."
+        }
+        function question(i) {
+            return "the question of the examination begins with a dozen of words and ends with number " i
+        }
+        function put(text, file) {
+            file = int(k / 400)
+            k++
+            printf "{\"text\":\"%s\"}\n", text > (out "/" file ".jsonl")
+        }
+        BEGIN {
+            srand(7)
+            for (i = 0; i < good; i++) {
+                text[i] = page(i)
+                put(text[i])
+                if (i < short) put("too short " i)
+                if (i < copies) { copy = text[i]; gsub(/ /, "  ", copy); put(copy) }
+                if (i >= 100 && i < 100 + near) put(text[i] " Read more of this on page " i ".")
+                if (i >= 200 && i < 200 + seen) put(page(10000 + i) " " question(i - 200))
+            }
+            for (i = 0; i < seen; i++) print question(i) > (out "/../../test.txt")
+        }'
+    gzip "$work/in/web/1.jsonl"
+    awk -v n=$books 'BEGIN { srand(3); for (i = 0; i < n; i++) { if (i) printf "<|endoftext|>"
+        printf "book%d", i
+        for (k = 0; k < 300; k++) printf " ver%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20) } }' \
+        >"$work/in/book.txt"
+    cat >"$work/recipe.toml" <<END
+[recipe]
+out = "out"
+unit = 0.4
+seed = 11
+[source.web]
+path = "in/web"
+weight = 3
+[source.book]
+path = "in/book.txt"
+[filter]
+rules = "guide"
+[dedup]
+exact = true
+near = true
+threshold = 0.7
+ngram = 5
+[contamination]
+evaluation = "test.txt"
+[tokenizer]
+vocab = 700
+[shards]
+val = 0.05
+tokens = 80000
+END
+}
+prepare() { "$BUILD/prepare" "$work/recipe.toml" "$@"; }
+documents() { sed -n "s/^$1  *\([0-9]*\) .*/\1/p" "$work/report"; }
+# A field of the stage's record, at its first place.
+recorded() { sed -n "s/.*\"$2\": *\([0-9]*\).*/\1/p" "$work/$1/stage.json" | head -n 1; }
+
+counts() {
+    prepare >"$work/report"
+    [ "$(documents read)" = $((good + short + copies + near + seen + books)) ]
+    [ "$(documents filter)" = $((good + copies + near + seen + books)) ]
+    [ "$(documents exact)" = $((good + near + seen + books)) ]
+    [ "$(documents near)" = $((good + seen + books)) ]
+    [ "$(documents contamination)" = $((good + books)) ]
+    [ $(($(documents train) + $(documents val))) = $((good + books)) ]
+    local val
+    val=$(documents val) # of 1,020, each with probability 0.05: 51, standard deviation 7
+    [ "$val" -gt 16 ] && [ "$val" -lt 86 ]
+    [ ! -e "$work/out/runs" ]
+    grep -q 'guide.words 40' "$work/report"
+    ! grep -qE 'https?:|<script|src=' "$work/out/report.html"
+    # Why a document went: the copy of the first page, and the page it is a copy of.
+    [ "$(head -n 1 "$work/out/exact/removed.tsv" | cut -f 3,4 | tr '\t' ' ')" = \
+        "$work/in/web/0.jsonl:3 $work/in/web/0.jsonl:1" ]
+    mv "$work/out" "$work/want"
+}
+
+# Every document that was left is in the shards, once, whole, and not where it was.
+contents() {
+    for part in web book; do
+        for split in train val; do
+            for f in "$work/want/shards/$part/${split}"_*.bin; do tail -c +1025 "$f"; done |
+                od -An -v -tu2 -w2 | tr -d ' ' | tr '\n' ' ' >"$work/ids"
+            "$BUILD/prepare" decode --tokenizer "$work/want/tokenizer" "$work/ids" >"$work/$part.$split.txt"
+        done
+        cat "$work/$part.train.txt" "$work/$part.val.txt" | sed 's/<|endoftext|>/\n/g' | sed '/^$/d' | sort >"$work/got"
+        case $part in
+            book) sed 's/<|endoftext|>/\n/g' "$work/in/book.txt" | sort | cmp - "$work/got" ;;
+            web) [ "$(sed 's/ .*//' "$work/got" | uniq | wc -l)" = $good ]
+                 { cat "$work"/in/web/[02].jsonl; gzip -dc "$work"/in/web/1.jsonl.gz; } |
+                     sed 's/^{"text":"//; s/"}$//' | sort -u >"$work/all"
+                 [ "$(comm -12 "$work/all" "$work/got" | wc -l)" = $good ] ;;
+        esac
+    done
+    # A shuffle of n numbers has about n/2 descents: here the web pages' numbers.
+    sed 's/<|endoftext|>/\n/g' "$work/web.train.txt" | sed -n 's/^page\([0-9]*\) .*/\1/p' >"$work/order"
+    awk -v n="$(wc -l <"$work/order")" 'NR > 1 && $1 < last { down++ } { last = $1 }
+        END { exit !(down > 0.42 * n && down < 0.58 * n) }' "$work/order" # standard deviation sqrt(n / 12) = 8.6 of 850
+}
+
+threads() {
+    prepare --recipe.threads=1 --recipe.memory=1 >/dev/null
+    diff -r "$work/out" "$work/want"
+    rm -r "$work/out"
+    prepare --recipe.threads=3 >/dev/null
+    diff -r "$work/out" "$work/want"
+}
+
+# Nothing is done again without need; what has changed is done again, and what follows from it.
+again() {
+    prepare >/dev/null 2>"$work/progress"
+    [ "$(grep -c 'done before' "$work/progress")" = "$(wc -l <"$work/progress")" ]
+    diff -r "$work/out" "$work/want"
+    prepare --tokenizer.vocab=600 >/dev/null 2>"$work/progress"
+    [ "$(grep -c 'done before' "$work/progress")" = 4 ]
+    grep -q 'tokenizer: made from other settings' "$work/progress"
+    ! diff -rq "$work/out/shards" "$work/want/shards" >/dev/null
+    prepare --recipe.seed=12 >/dev/null
+    cmp "$work/out/tokenizer/tokenizer.json" "$work/want/tokenizer/tokenizer.json"
+    ! cmp -s "$work/out/shards/web/train_000000.bin" "$work/want/shards/web/train_000000.bin"
+    prepare >/dev/null 2>&1
+    diff -r "$work/out" "$work/want"
+    touch -d '2020-01-01' "$work/in/book.txt"
+    prepare >/dev/null 2>"$work/progress"
+    grep -q 'documents: made from other settings or input' "$work/progress"
+    diff -r -x key -x stage.json "$work/out" "$work/want" # those name the time of the change
+    rm -r "$work/want" && mv "$work/out" "$work/want"
+}
+
+# Killed between two units of work: whatever is not there any more is made again, and only that.
+unfinished() {
+    local last p
+    last=$(find "$work/out/documents" -name 'part_*.json' | wc -l)
+    for p in 0 1 $((last - 1)); do # the last one has the source of books alone
+        rm "$work/out/documents/stage.json"
+        while [ "$p" -lt "$last" ]; do rm "$work/out/documents/part_$(printf %06d "$p")".*; p=$((p + 1)); done
+        prepare >/dev/null 2>"$work/progress"
+        grep -q 'documents: going on' "$work/progress"
+        diff -r "$work/out" "$work/want"
+    done
+    ls "$work/out/shards/web/train_000001.bin"
+    for p in web/train_000001.bin book/train_000000.bin; do # the shards before stay as they are
+        rm "$work/out/shards/stage.json" "$work/out/shards/$p"
+        prepare >/dev/null 2>&1
+        diff -r "$work/out" "$work/want"
+    done
+}
+
+# kill -9 after a random time, `kills` times, on and on in the same folder; where it ends, it begins from nothing.
+killed() {
+    local n=0 ended=0 resumed=0 whole from
+    from=$(date +%s%N)
+    prepare >/dev/null 2>&1
+    whole=$((($(date +%s%N) - from) / 1000000)) # ms
+    diff -r "$work/out" "$work/want"
+    rm -r "$work/out"
+    while [ $n -lt "$kills" ]; do
+        local ms=$(((RANDOM * 32768 + RANDOM) % (whole / 2 + 20)))
+        if timeout -s KILL "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))" "$BUILD/prepare" "$work/recipe.toml" \
+            >/dev/null 2>"$work/progress"; then
+            ended=$((ended + 1))
+            diff -r "$work/out" "$work/want"
+            rm -r "$work/out"
+        else n=$((n + 1))
+        fi
+        if grep -q 'going on' "$work/progress"; then resumed=$((resumed + 1)); fi
+    done
+    prepare >/dev/null
+    diff -r "$work/out" "$work/want"
+    echo "$n kills; $resumed starts in the middle of a stage; $ended preparations that ended after kills" >"$work/killed"
+}
+
+passes 'a corpus like a crawl' make_corpus
+passes 'every stage: documents in and out' counts
+passes 'the shards hold every document once, in a new order' contents
+passes 'threads and memory change no byte' threads
+passes 'only what changed is done again' again
+cp -r "$work/want" "$work/out"
+passes 'what a kill left undone is done' unfinished
+rm -rf "$work/out"
+passes "$kills times kill -9: the same bytes" killed
+[ "$kills" = 5 ] || cat "$work/killed"
+exit $failed
