@@ -155,6 +155,11 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     if (l->recompute == RECOMPUTE_SQRT) layer = (one - stream) / (double)part.layers;
     if (!l->fused_attention && l->recompute == RECOMPUTE_NONE) // scores, probabilities, a mask
         layer += (2 * (double)x + 1) * (double)(rows * job->T * part.heads), one += layer * (double)part.layers;
+    if (l->eager && l->recompute == RECOMPUTE_NONE && part.swiglu) { // what the loops of roofline.c's "eager" leave behind
+        size_t own = part.channels / (l->sp ? (size_t)l->tp : 1), turned = (part.heads + part.kv_heads) * part.head_size;
+        double more = (double)(rows * (2 * (4 + 4 + 2) * own + 2 * 4 * turned + 2 * part.ffn));
+        layer += more, one += more * (double)part.layers;
+    }
     double held = fmax(1, plan_layout_held(job) - stage * (l->schedule == PIPELINE_1F1B));
     b.activations = one + (held - 1) * layer * (double)part.layers;
 

@@ -23,6 +23,7 @@ typedef struct {
     long micro;               // sequences of a micro-batch
     RecomputeMode recompute;
     bool fused_attention;     // no T x T matrix
+    bool eager;               // loops are not fused (roofline.h)
     bool overlap_tp, overlap_pp, overlap_dp;
     bool scatter;             // without sp, a tp group sends one copy of the stream to the next stage, not tp copies
     size_t grad_bytes;        // of a gradient on its way

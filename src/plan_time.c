@@ -1,6 +1,6 @@
 // plan_time: a step's time from its parts. See plan_time.h.
 //
-//     step = pipeline + exposed gradients + exposed weights + optimizer
+//     step = pipeline + exposed gradients + exposed weights + contention + optimizer
 //
 // pipeline   the schedule's table (pipeline_table.h) played by pipeline_time_run: the very code that checks and draws
 //            schedules. An action's time is its chunk's layers times what roofline says of a block, with the
@@ -8,6 +8,7 @@
 //            Embedding and head make one stage slower: for each micro-batch all wait for it.
 // gradients  with overlap: what is longer than the backward of the last micro-batch, since a rank's gradients are complete
 //            from then on. Without: all of it. ZeRO 2 and 3 exchange in each micro-batch, behind each.
+// contention what is hidden still takes cores and memory from the matmuls it hides behind: a fixed part of its time.
 // weights    ZeRO 1 and 2 gather them after the update, behind the first forward; ZeRO 3 in each micro-batch.
 //
 //     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with what recomputation does again
@@ -49,7 +50,7 @@ static RooflineCase rank_case(const PlanJob *job)
     const PlanLayout *l = &job->layout;
     return (RooflineCase){.machine = &job->machine, .part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp),
                           .B = (size_t)l->micro, .T = job->T, .cp = (size_t)l->cp, .x_bytes = job->x_bytes,
-                          .fused_attention = l->fused_attention, .recompute = l->recompute};
+                          .fused_attention = l->fused_attention, .eager = l->eager, .recompute = l->recompute};
 }
 
 static double micro_tokens(const PlanJob *job)
@@ -206,7 +207,8 @@ PlanTime plan_time(const PlanJob *job, bool simulate)
     double shards = l->zero ? (double)l->dp * l->cp : 1, P = 0;
     for (int stage = 0; stage < l->pp; stage++) P = most(P, (double)plan_layout_params(job, stage));
     t.optimizer = roofline_adamw(&job->machine, P / shards, (double)job->x_bytes);
-    t.step = t.pipeline + t.grads + t.weights + t.optimizer;
+    t.contention = roofline_constants().contention * t.hidden;
+    t.step = t.pipeline + t.grads + t.weights + t.contention + t.optimizer;
     double tokens = (double)job->batch * (double)job->T;
     t.model_flops = tokens * model_flops_per_token(&job->shape, job->T);
     t.hardware_flops = t.model_flops + tokens * again_flops(job);

@@ -19,6 +19,7 @@ typedef struct {
     double pipeline, bubble;      // from first to last action; the part of it that a stage idles
     double grads, weights;        // exposed: gradients behind the last backward, weights before the next forward
     double window, hidden;        // what gradients could hide behind, and what was hidden of them and the weights
+    double contention;            // what hidden communication costs all the same
     double optimizer;
     double step;                  // the sum
     double model_flops, hardware_flops; // of a step, on all accelerators: needed; done

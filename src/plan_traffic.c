@@ -162,7 +162,7 @@ static void tensor_flows(PlanTraffic *t, const PlanJob *job)
         size_t again, ends, layers = plan_layout_layers(job, stage);
         run_again(job, layers, &again, &ends);
         size_t forward = 2 * again - ends, norms = l->sp ? 2 * again : forward;
-        if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * layers; // their outputs are gathered again
+        if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * (layers - 1); // their outputs are gathered again, but the last block's
         gather += 4 * layers + norms, scatter += 4 * layers + forward;
         size_t own = 4 * layers + (norms + forward) / 2;
         busy = own > busy ? own : busy;

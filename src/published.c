@@ -64,11 +64,11 @@ static const PublishedRun runs[] = {
     SEL("530", 105, 20480, 128, 8, 35, 3, 280, 280, 1, RECOMPUTE_SELECTIVE, true, 37.83),
     SEL("1008, all again", 128, 25600, 160, 8, 64, 1, 512, 512, 1, RECOMPUTE_FULL, false, 94.42),
     SEL("1008", 128, 25600, 160, 8, 64, 1, 512, 512, 1, RECOMPUTE_SELECTIVE, true, 71.49),
-    {.name = "LLaMA-3 405B", .source = LLAMA3, .machine = "H100",
+    {.name = "LLaMA-3 405B", .source = LLAMA3, .machine = "H100", .eager = true,
      .model = {126, 16384, 128, 8, 53248, 128256, 8192, true}, .batch = 64 * 32, .gpus = 8192, .tp = 8, .pp = 16,
      .micro = 1, .zero = 1, .sp = true, .recompute = RECOMPUTE_NONE, .unit = PUBLISHED_TFLOPS, .reported = 430,
      .assumed = "chunks: fastest"},
-    {.name = "LLaMA-3 405B", .source = LLAMA3, .machine = "H100",
+    {.name = "LLaMA-3 405B", .source = LLAMA3, .machine = "H100", .eager = true,
      .model = {126, 16384, 128, 8, 53248, 128256, 8192, true}, .batch = 128 * 16, .gpus = 16384, .tp = 8, .pp = 16,
      .micro = 1, .zero = 1, .sp = true, .recompute = RECOMPUTE_NONE, .unit = PUBLISHED_TFLOPS, .reported = 400,
      .assumed = "chunks: fastest"},
@@ -78,16 +78,19 @@ static const PublishedRun runs[] = {
     {.name = "GPT 175B", .source = "Megatron-LM, README", .machine = "H100",
      .model = {96, 12288, 96, 0, 0, 131072, 4096, false}, .batch = 1152, .gpus = 4608, .unit = PUBLISHED_MFU_ALL,
      .reported = 42, .assumed = FIT_ALL},
-    {.name = "LLaMA 13B", .source = "arXiv 2302.13971, table 15", .machine = "A100-80",
+    {.name = "LLaMA 13B", .source = "arXiv 2302.13971, table 15", .machine = "A100-80", .eager = true,
      .model = {40, 5120, 40, 0, 13824, 32000, 2048, true}, .batch = 2048, .gpus = 1024, .tokens = 1e12,
      .unit = PUBLISHED_HOURS, .reported = 135168, .assumed = "1024 GPUs; " FIT_ALL},
-    {.name = "LLaMA 65B", .source = "arXiv 2302.13971, table 15", .machine = "A100-80",
+    {.name = "LLaMA 65B", .source = "arXiv 2302.13971, table 15", .machine = "A100-80", .eager = true,
      .model = {80, 8192, 64, 0, 22016, 32000, 2048, true}, .batch = 2048, .gpus = 2048, .tokens = 1.4e12,
      .unit = PUBLISHED_HOURS, .reported = 1022362, .assumed = FIT_ALL},
-    {.name = "LLaMA-2 7B", .source = "arXiv 2307.09288, table 2", .machine = "A100-80",
+    {.name = "LLaMA 13B, layouts", .source = "arXiv 2311.05610, abstract", .machine = "A100-80",
+     .model = {40, 5120, 40, 0, 13824, 32000, 2048, true}, .batch = 2048, .gpus = 64, .unit = PUBLISHED_MFU_ALL,
+     .reported = 70.5, .assumed = "64 GPUs; " FIT_ALL},
+    {.name = "LLaMA-2 7B", .source = "arXiv 2307.09288, table 2", .machine = "A100-80", .eager = true,
      .model = {32, 4096, 32, 0, 11008, 32000, 4096, true}, .batch = 1024, .gpus = 1024, .tokens = 2e12,
      .unit = PUBLISHED_HOURS, .reported = 184320, .assumed = "1024 GPUs; " FIT_ALL},
-    {.name = "LLaMA-2 70B", .source = "arXiv 2307.09288, table 2", .machine = "A100-80",
+    {.name = "LLaMA-2 70B", .source = "arXiv 2307.09288, table 2", .machine = "A100-80", .eager = true,
      .model = {80, 8192, 64, 8, 28672, 32000, 4096, true}, .batch = 1024, .gpus = 1024, .tokens = 2e12,
      .unit = PUBLISHED_HOURS, .reported = 1720320, .assumed = "1024 GPUs; " FIT_ALL},
     {.name = "GPT-2 1.5B", .source = "llm.c, discussion 677", .machine = "H100",
@@ -130,7 +133,7 @@ static PlanJob job_of(const PublishedRun *r)
                              .bias = !llama, .tie = !llama};
     PlanLayout *l = &job.layout;
     l->gpus = r->gpus, l->tp = r->tp ? r->tp : 1, l->pp = r->pp ? r->pp : 1, l->sp = r->sp;
-    l->zero = r->zero, l->recompute = r->recompute, l->fused_attention = !r->plain, l->overlap_dp = l->overlap_pp = !r->serial;
+    l->zero = r->zero, l->recompute = r->recompute, l->fused_attention = !r->plain, l->eager = r->eager, l->overlap_dp = l->overlap_pp = !r->serial;
     l->micro = r->micro ? r->micro : 1, l->chunks = r->chunks ? r->chunks : 1;
     l->schedule = l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
     l->dp = l->gpus / (l->tp * l->pp);

@@ -31,6 +31,7 @@ typedef struct {
     long micro;       // 0: not said
     int zero;
     bool sp, plain, serial; // plain: no fused attention; serial: gradients not behind the backward
+    bool eager;             // the code published with it has no fused loops
     RecomputeMode recompute;
     double tokens;    // of the whole run, for hours
     PublishedUnit unit;

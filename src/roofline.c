@@ -23,7 +23,12 @@
 //                         170 and 145 TFLOP/s of 271
 //   inside 0.78           NCCL's all-reduce within 8 GPUs: 235 of 300 GB/s on A100, 350 of 450 on H100
 //   between 0.9           NCCL's large messages over InfiniBand
+//   contention 0.15       Calculon (Isaev et al., SC 2023): what NCCL's kernels take of an A100 while they run
 //   memory 0.8, launch 3 us, depth 200: what a stream benchmark, an empty kernel and a sweep over K show
+//
+// Eager: a framework without fused kernels writes every intermediate result. For the code that was published with LLaMA
+// (RMSNorm and rotary angles in fp32, silu and product apart) that is, in bytes an element, back and forth: norm with
+// residual sum 42 and 86 where fused ones move 8 and 8; rope 20 and 20 for 4 and 4; silu and product 10 and 18 for 6 and 10.
 //
 // The invariant: sums of flops are those of model_flops_per_token when nothing is done again, so a predicted time and
 // a reported MFU speak of the same work.
@@ -38,8 +43,8 @@
 
 RooflineConstants roofline_constants(void)
 {
-    return (RooflineConstants){.sustained = 0.88, .depth = 200, .memory = 0.8, .attention = {0.60, 0.50},
-                               .launch = 3e-6, .inside = 0.78, .between = 0.9};
+    return (RooflineConstants){.sustained = 0.86, .depth = 200, .memory = 0.8, .attention = {0.60, 0.50},
+                               .launch = 3e-6, .inside = 0.78, .between = 0.9, .contention = 0.15};
 }
 
 static double least(double a, double b)
@@ -180,15 +185,18 @@ Roofline roofline_block(const RooflineCase *c)
     double N = tokens(c), R = own_rows(c), C = (double)s->channels, D = (double)s->head_size, F = (double)s->ffn;
     double H = (double)s->heads, G = (double)s->kv_heads, x = (double)c->x_bytes, width = s->swiglu ? 2 : 1;
     bool full = c->recompute >= RECOMPUTE_SQRT, cheap = full || c->recompute == RECOMPUTE_SELECTIVE;
-    // Norm with the residual sum before it: reads two, writes two; back: reads three, writes one.
-    loop(&r, c, "norms", 2 * 4 * x * R * C, 2 * 4 * x * R * C, cheap);
+    // Norm with the residual sum before it: reads two, writes two; back: reads three, writes one. Eager: see above.
+    loop(&r, c, "norms", 2 * (c->eager ? 21 : 4) * x * R * C, 2 * (c->eager ? 43 : 4) * x * R * C, cheap);
     linear(&r, c, "q, k, v", N, (H + 2 * G) * D, C, full);
-    if (s->rope) loop(&r, c, "rope", 2 * x * N * (H + G) * D, 2 * x * N * (H + G) * D, full);
+    double turned = (c->eager ? 10 : 2) * x * N * (H + G) * D;
+    if (s->rope) loop(&r, c, "rope", turned, turned, full);
     if (c->fused_attention) fused_attention(&r, c, N, full);
     else plain_attention(&r, c, N, cheap); // what "selective" means without a fused kernel
     linear(&r, c, "attention's output", N, C, H * D, full);
     linear(&r, c, s->swiglu ? "gate, up" : "up", N, F * width, C, full);
-    loop(&r, c, s->swiglu ? "swiglu" : "gelu", x * N * F * (width + 1), x * N * F * (2 * width + 1), cheap);
+    double apart = c->eager && s->swiglu ? 1 : 0; // silu's result is written, and read
+    loop(&r, c, s->swiglu ? "swiglu" : "gelu", x * N * F * (width + 1 + 2 * apart),
+         x * N * F * (2 * width + 1 + 4 * apart), cheap);
     linear(&r, c, "down", N, C, F, full);
     return summed(r);
 }

@@ -16,6 +16,7 @@ typedef struct {
     double attention[2];   // fused attention's part of `reachable`: forward, backward
     double launch;         // seconds between two kernels
     double inside, between; // part of a link's bandwidth that collectives reach: in the node, over the network
+    double contention;     // of a second of communication behind matmuls, so much is paid: it takes cores and memory
 } RooflineConstants;
 RooflineConstants roofline_constants(void);
 
@@ -26,6 +27,7 @@ typedef struct {
     size_t B, T, cp;      // sequences, their whole length, ranks that share a sequence: N = B T / cp tokens
     size_t x_bytes;
     bool fused_attention; // no T x T matrix in memory
+    bool eager;           // loops run as a framework's operations, one by one
     RecomputeMode recompute;
 } RooflineCase;
 
