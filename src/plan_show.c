@@ -131,8 +131,8 @@ static void show_run(Report *r, const PlanOptions *o, const PlanTime *t)
     report_value(r, "checkpoint every (Young)", young, "s", "sqrt(2 * save %.4g * %.4g)", o->save, o->mean);
     report_value(r, "checkpoint every (Daly)", daly, "s", "Young's with higher-order terms, less the save itself");
     report_value(r, "goodput", 100 * goodput, "% of the time trains",
-                 "%.4g / (%.4g + %.4g) / (1 + (restart %.4g + %.4g) / %.4g)", daly, daly, o->save, o->restart,
-                 (daly + o->save) / 2, o->mean);
+                 "t / ((M + r) (e^((t + d) / M) - 1)) = %.4g / ((%.4g + %.4g) (e^((%.4g + %.4g) / %.4g) - 1))", daly,
+                 o->mean, o->restart, daly, o->save, o->mean);
     report_value(r, "days", hours / 24, "with failures", NULL);
     report_value(r, "accelerator hours", hours * gpus, "", NULL);
     report_value(r, "cost", hours * gpus * o->price, "dollars", "%.4g hours * %.0f * %.4g dollars", hours, gpus, o->price);

@@ -13,9 +13,10 @@
 //
 //     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with what recomputation does again
 //
-// Failures, one in M seconds on average, checkpoints that cost d: an interval of t loses d / t for saving and t / 2 M for
-// work done again; least at t = sqrt(2 d M) (Young, CACM 1974). Daly (FGCS 2006) adds the terms that matter when d is not
-// small beside M.
+// Failures, one in M seconds on average and without memory; checkpoints that cost d, restarts r. A stretch of t and its
+// checkpoint is tried until no failure comes: (M + r) (e^((t + d) / M) - 1) seconds on average, of which t are of use. To
+// first order that loses d / t for saving and t / 2 M for work done again, least at t = sqrt(2 d M) (Young, CACM 1974);
+// Daly (FGCS 2006) solves it with the terms that matter when d is not small beside M.
 //
 // The invariant: with all groups of size 1 the step is the sum of the roofline's operations and the update, nothing else.
 //
@@ -240,8 +241,5 @@ double plan_time_daly(double save, double mean)
 
 double plan_time_goodput(double interval, double save, double restart, double mean)
 {
-    // Of a stretch of interval + save: failures come (interval + save) / mean times, each costs a restart and, on average,
-    // half a stretch.
-    double stretch = interval + save;
-    return interval / stretch / (1 + (restart + stretch / 2) / mean);
+    return interval / ((mean + restart) * expm1((interval + save) / mean));
 }
