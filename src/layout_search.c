@@ -2,9 +2,9 @@
 //
 // The sizes are few: tp a power of two within a node, pp a divisor of the rest up to 64 stages, cp a power of two where
 // sequences are long, ZeRO's stages, chunks, micro-batches, recomputation. Some 10^4 to 10^5 combinations, each a few
-// microseconds of arithmetic: so all are tried, and the answer to "why not that one" is a count or a time, not a rule of
-// thumb. Rules that the guides teach (tp inside the node, pp only when needed, smallest tp that fits) are not in here;
-// where the prediction agrees with them, that is a result.
+// microseconds of arithmetic: so all are tried, and the answer to "why not that one" is a count or a time, not a
+// rule of thumb. Rules that the guides teach (tp inside the node, pp only when needed, smallest tp that fits) are
+// not in here; where the prediction agrees with them, that is a result.
 //
 // Ranking is by 1f1b's or interleaved's formula; the ten best are then played from their tables.
 //
@@ -90,13 +90,9 @@ static void try_chunks(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
 
 static void try_zero(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
 {
-    int most = is_free.zero ? 3 : job.layout.zero, replicas = job.layout.dp * job.layout.cp;
-    for (int stage = is_free.zero ? 0 : most; stage <= (replicas > 1 ? most : stage); stage++) {
-        if (replicas == 1 && stage > 0 && is_free.zero) break;
-        job.layout.zero = stage;
-        try_chunks(s, job, is_free);
-        if (replicas == 1) break;
-    }
+    int least = is_free.zero ? 0 : job.layout.zero, most = is_free.zero ? 3 : job.layout.zero;
+    if (job.layout.dp * job.layout.cp == 1) most = least; // nobody to share with
+    for (job.layout.zero = least; job.layout.zero <= most; job.layout.zero++) try_chunks(s, job, is_free);
 }
 
 static void try_pipeline(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
@@ -116,7 +112,8 @@ LayoutSearch layout_search(const PlanJob *base, LayoutSearchFree is_free)
     int gpus = base->layout.gpus, most_tp = is_free.tp ? base->machine.node : base->layout.tp;
     if (gpus < 1) die("--gpus: %d: no accelerators (write --gpus 8)", gpus);
     for (int tp = is_free.tp ? 1 : most_tp; tp <= most_tp; tp *= 2) {
-        int most_cp = is_free.cp ? (int)(base->T / 4096 ? base->T / 4096 : 1) : base->layout.cp; // pieces of 4k and more
+        // pieces of 4k and more
+        int most_cp = is_free.cp ? (int)(base->T / 4096 ? base->T / 4096 : 1) : base->layout.cp;
         for (int cp = is_free.cp ? 1 : most_cp; cp <= most_cp; cp *= 2) {
             if (gpus % (tp * cp)) continue;
             job.layout.tp = tp, job.layout.cp = cp;

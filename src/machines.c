@@ -1,7 +1,7 @@
 // machines: the device and link tables of the plan. See machines.h.
 //
-// Two rates stand beside each other. `peak` is the data sheet's, and MFU is a share of it. `reachable` is what one large
-// matmul in bf16 was measured to reach ("maximum achievable matmul FLOPS", the table of stas00/ml-engineering,
+// Two rates stand beside each other. `peak` is the data sheet's, and MFU is a share of it. `reachable` is what one
+// large matmul in bf16 was measured to reach ("maximum achievable matmul FLOPS", the table of stas00/ml-engineering,
 // compute/accelerator; random inputs, best of all shapes): 87% of the peak on A100, 80% on H100, 78% on B200, because
 // chips slow down their clocks when all of them multiplies. A planner that starts from `peak` promises an H100 what
 // nobody has seen. Where nobody has published a measurement the row says so, and has the A100's 87%.
@@ -81,7 +81,8 @@ MachineLink machines_link(const char *name)
         int distance = config_table_distance(name, link_table[i].name);
         if (distance < best_distance) best = i, best_distance = distance;
     }
-    die("--link: '%s' is no link of the table (did you mean %s? plan machines lists them)", name, link_table[best].name);
+    die("--link: '%s' is no link of the table (did you mean %s? plan machines lists them)", name,
+        link_table[best].name);
 }
 
 Machine machines_find(const char *name)
@@ -135,7 +136,8 @@ Machine machines_measure(double seconds)
 void machines_print(FILE *out)
 {
     fprintf(out, "| accelerator | peak, TFLOP/s | reachable | memory, GB | GB/s | cores | in the node | GB/s | "
-                 "between nodes | GB/s | $ an hour | from |\n|---|---:|---:|---:|---:|---:|---|---:|---|---:|---:|---|\n");
+                 "between nodes | GB/s | $ an hour | from |\n"
+                 "|---|---:|---:|---:|---:|---:|---|---:|---|---:|---:|---|\n");
     for (int i = 0; i < ROWS; i++) {
         Machine m = machines_find(table[i].m.name);
         fprintf(out, "| %s | %.0f | %.1f | %.0f | %.0f | %d | %s | %.0f | %s | %.1f | %.2f | %s |\n", m.name,
@@ -145,6 +147,7 @@ void machines_print(FILE *out)
     fprintf(out, "\n| link | what | microseconds a message | GB/s one way | from |\n|---|---|---:|---:|---|\n");
     for (int i = 0; i < LINKS; i++) {
         const MachineLink *l = &link_table[i];
-        fprintf(out, "| %s | %s | %.1f | %.2f | %s |\n", l->name, l->what, l->alpha * 1e6, l->bandwidth / 1e9, l->source);
+        fprintf(out, "| %s | %s | %.1f | %.2f | %s |\n", l->name, l->what, l->alpha * 1e6, l->bandwidth / 1e9,
+                l->source);
     }
 }

@@ -1,21 +1,21 @@
 // plan_cluster: what is left of a predicted step when machines are many. See plan_cluster.h.
 //
-// Two things grow with the number of nodes n. All ranks wait for the slowest in each step: with normal jitter of standard
-// deviation s the expected maximum is about s sqrt(2 ln n), and one node that is always slow slows all of them. And
-// something fails every M / n seconds; what was done since the last checkpoint is lost.
+// Two things grow with the number of nodes n. All ranks wait for the slowest in each step: with normal jitter of
+// standard deviation s the expected maximum is about s sqrt(2 ln n), and one node that is always slow slows all of
+// them. And something fails every M / n seconds; what was done since the last checkpoint is lost.
 //
 //     clock: 0 ...... checkpoint ...... checkpoint ... failure -> restart, back to the checkpoint
 //
 // Steps are drawn first: the mean over some hundred steps of the slowest of n nodes. Then time is played from event to
 // event: the next failure comes after -M ln(u), as for anything without memory.
 //
-// The default failure rate and its source are in plan_time.h; jitter 0.5% and one slow node in 1000 by 5% are assumptions
-// for the reader to change.
+// The default failure rate and its source are in plan_time.h; jitter 0.5% and one slow node in 1000 by 5% are
+// assumptions for the reader to change.
 //
 // The invariant: useful + waiting + saving + again + restarting is the time played, to rounding.
 //
-// Rejected: simulating every step of every node for weeks (10^10 draws for a mean that a few hundred steps give); correlated
-// failures of racks and switches, of which no published rates exist.
+// Rejected: simulating every step of every node for weeks (10^10 draws for a mean that a few hundred steps give);
+// correlated failures of racks and switches, of which no published rates exist.
 #include "plan_cluster.h"
 
 #include "check.h"
@@ -28,7 +28,8 @@ enum { SAMPLED_STEPS = 200 };
 PlanCluster plan_cluster_default(void)
 {
     return (PlanCluster){.step = 1, .nodes = 1, .gpus = 8, .jitter = 0.005, .slow_nodes = 0.001, .slow = 0.05,
-                         .mean = INFINITY, .save = 30, .restart = 600, .interval = 3600, .seconds = 30 * 86400.0, .seed = 1};
+                         .mean = INFINITY, .save = 30, .restart = 600, .interval = 3600,
+                         .seconds = 30 * 86400.0, .seed = 1};
 }
 
 // The mean of the slowest node's time, in ideal steps.

@@ -12,7 +12,8 @@ typedef struct {
     double jitter;      // standard deviation of a node's time for a step, as a part of it
     double slow_nodes, slow; // that part of the nodes is slower by that part, always
     double mean;        // seconds between failures of the whole cluster; INFINITY: none
-    double save, restart, interval; // seconds that a checkpoint stops training, that a restart takes, between checkpoints
+    // seconds that a checkpoint stops training, that a restart takes, between checkpoints
+    double save, restart, interval;
     double seconds;     // of wall clock to play
     uint64_t seed;
 } PlanCluster;

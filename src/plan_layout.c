@@ -9,16 +9,17 @@
 //     held                           gpipe m; 1f1b min(m, p); interleaved ((v - 1) p + 2 (p - 1) + 1) / v; zb p
 //
 // The tables are the trainer's: the parameters of a part come from model_describe on tp_shape, activations from
-// recompute_bytes, sharded state from replicas_memory. What is estimated is scratch: a micro-batch's widest buffers once.
+// recompute_bytes, sharded state from replicas_memory. What is estimated is scratch: a micro-batch's widest buffers
+// once.
 //
 // Layers: all stages have the same number, but that the first and the last chunk may have one less, to make room
 // for embedding and head (LLaMA-3's 126 layers on 16 stages are 128 less two).
 //
-// The invariant: plan_layout_check looks at everything that another function here divides by or relies on; those are only
-// called behind it.
+// The invariant: plan_layout_check looks at everything that another function here divides by or relies on; those are
+// only called behind it.
 //
-// Rejected: any layout with uneven stages. Choosing which stage gets less is a search of its own, and hides a bad choice
-// of p.
+// Rejected: any layout with uneven stages. Choosing which stage gets less is a search of its own, and hides a bad
+// choice of p.
 #include "plan_layout.h"
 
 #include "check.h"
@@ -155,8 +156,9 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     if (l->recompute == RECOMPUTE_SQRT) layer = (one - stream) / (double)part.layers;
     if (!l->fused_attention && l->recompute == RECOMPUTE_NONE) // scores, probabilities, a mask
         layer += (2 * (double)x + 1) * (double)(rows * job->T * part.heads), one += layer * (double)part.layers;
-    if (l->eager && l->recompute == RECOMPUTE_NONE && part.swiglu) { // what the loops of roofline.c's "eager" leave behind
-        size_t own = part.channels / (l->sp ? (size_t)l->tp : 1), turned = (part.heads + part.kv_heads) * part.head_size;
+    if (l->eager && l->recompute == RECOMPUTE_NONE && part.swiglu) { // what roofline.c's eager loops leave behind
+        size_t own = part.channels / (l->sp ? (size_t)l->tp : 1);
+        size_t turned = (part.heads + part.kv_heads) * part.head_size;
         double more = (double)(rows * (2 * (4 + 4 + 2) * own + 2 * 4 * turned + 2 * part.ffn));
         layer += more, one += more * (double)part.layers;
     }
@@ -198,13 +200,15 @@ static PlanLayoutReason check_model(const PlanJob *job, char *why, size_t n)
     const ModelShape *s = &job->shape;
     size_t tp = (size_t)l->tp, cp = (size_t)l->cp;
     if (s->heads % tp || s->ffn % tp || (s->kv_heads % tp && tp % s->kv_heads) || s->vocab < tp)
-        return refuse(PLAN_LAYOUT_HEADS, why, n, "--tp %d: the model has %zu heads, %zu key/value heads and ffn %zu, which "
+        return refuse(PLAN_LAYOUT_HEADS, why, n,
+                      "--tp %d: the model has %zu heads, %zu key/value heads and ffn %zu, which "
                       "it must divide (try a power of two up to %zu)", l->tp, s->heads, s->kv_heads, s->ffn, s->heads);
     if (job->T % (2 * cp) && cp > 1)
         return refuse(PLAN_LAYOUT_SEQUENCE, why, n, "--cp %d: sequences of %zu tokens are cut into 2 cp pieces (try a "
                       "power of two)", l->cp, job->T);
     if (l->sp && job->T / cp % tp)
-        return refuse(PLAN_LAYOUT_SEQUENCE, why, n, "--sp: %zu tokens a rank cannot be shared by --tp %d (try a power of "
+        return refuse(PLAN_LAYOUT_SEQUENCE, why, n,
+                      "--sp: %zu tokens a rank cannot be shared by --tp %d (try a power of "
                       "two)", job->T / cp, l->tp);
     if (s->layers < pieces(job) || lacking(job) > 2)
         return refuse(PLAN_LAYOUT_LAYERS, why, n, "--pp %d --vpp %d: %zu layers do not divide over %zu chunks (at most "
@@ -218,12 +222,15 @@ static PlanLayoutReason check_schedule(const PlanJob *job, char *why, size_t n)
     long m = plan_layout_micros(job);
     bool loops = l->schedule == PIPELINE_INTERLEAVED;
     if (l->pp > PIPELINE_MAX_STAGES || l->chunks > PIPELINE_MAX_CHUNKS)
-        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--pp %d --vpp %d: at most %d stages of %d chunks", l->pp, l->chunks,
+        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--pp %d --vpp %d: at most %d stages of %d chunks", l->pp,
+                      l->chunks,
                       PIPELINE_MAX_STAGES, PIPELINE_MAX_CHUNKS);
     if (l->pp == 1 && l->chunks > 1)
-        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: chunks are of a pipeline's stages (set --pp)", l->chunks);
+        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: chunks are of a pipeline's stages (set --pp)",
+                      l->chunks);
     if (loops && (l->chunks < 2 || m % l->pp))
-        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--schedule interleaved: %ld micro-batches and %d chunks on %d stages: "
+        return refuse(PLAN_LAYOUT_SCHEDULE, why, n,
+                      "--schedule interleaved: %ld micro-batches and %d chunks on %d stages: "
                       "it needs a multiple of the stages, and 2 chunks or more", m, l->chunks, l->pp);
     if (!loops && l->chunks != (l->schedule == PIPELINE_ZB_V ? 2 : 1))
         return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: only interleaved takes any number of chunks (%s has %d)",
@@ -238,19 +245,23 @@ PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, s
 {
     const PlanLayout *l = &job->layout;
     if (l->dp < 1 || l->tp < 1 || l->pp < 1 || l->cp < 1 || l->gpus != l->dp * l->tp * l->pp * l->cp)
-        return refuse(PLAN_LAYOUT_RANKS, why, n, "--gpus %d: is not dp %d * tp %d * pp %d * cp %d", l->gpus, l->dp, l->tp,
+        return refuse(PLAN_LAYOUT_RANKS, why, n, "--gpus %d: is not dp %d * tp %d * pp %d * cp %d", l->gpus, l->dp,
+                      l->tp,
                       l->pp, l->cp);
     PlanLayoutReason reason = check_model(job, why, n);
     if (reason) return reason;
     if (l->micro < 1 || job->batch < 1 || job->batch % (l->dp * l->micro))
-        return refuse(PLAN_LAYOUT_BATCH, why, n, "--batch %ld: sequences cannot be dealt to %d replicas in micro-batches of "
+        return refuse(PLAN_LAYOUT_BATCH, why, n,
+                      "--batch %ld: sequences cannot be dealt to %d replicas in micro-batches of "
                       "%ld (try a multiple of %ld)", job->batch, l->dp, l->micro, l->dp * l->micro);
     reason = check_schedule(job, why, n);
     if (reason || !memory) return reason;
     PlanBytes b = plan_layout_bytes(job);
     if (b.total > usable * job->machine.memory)
-        return refuse(PLAN_LAYOUT_MEMORY, why, n, "memory: %.1f GB on stage %d's ranks, %s has %.0f (try more --tp or --pp, "
-                      "--zero 1, --recompute full)", b.total / 1e9, b.stage, job->machine.name, job->machine.memory / 1e9);
+        return refuse(PLAN_LAYOUT_MEMORY, why, n,
+                      "memory: %.1f GB on stage %d's ranks, %s has %.0f (try more --tp or --pp, "
+                      "--zero 1, --recompute full)", b.total / 1e9, b.stage, job->machine.name,
+                      job->machine.memory / 1e9);
     return PLAN_LAYOUT_FITS;
 }
 

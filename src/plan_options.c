@@ -1,10 +1,11 @@
 // plan_options: reads options like --gpu H100 --gpus 512 --tp 8, and makes a job of them. See plan_options.h.
 //
-// What is not given comes from the configuration: model, context, batch, ZeRO stage, recomputation, steps. A size that is
-// given is fixed for plan layout, one that is not is searched. Accelerators compute in bf16 with fp32 master weights; the
-// CPU in fp32.
+// What is not given comes from the configuration: model, context, batch, ZeRO stage, recomputation, steps. A size
+// that is given is fixed for plan layout, one that is not is searched. Accelerators compute in bf16 with fp32 master
+// weights; the CPU in fp32.
 //
-// Options are a table of names, kinds and places, like the configuration's keys, so that help, parser and range are one.
+// Options are a table of names, kinds and places, like the configuration's keys, so that help, parser and range are
+// one.
 //
 // The invariant: nothing is guessed. A text that is no number, a number out of range, a size that does not divide, an
 // unknown accelerator: each ends the program with one line that says what would do.
@@ -196,7 +197,8 @@ static void make_job(PlanOptions *o, const Given *g)
     if (l->zero > 3) die("--zero: %d (0, 1, 2 or 3)", l->zero);
     l->reshard = cfg->parallel.reshard;
     l->recompute = g->recompute ? recompute_named(g->recompute) : (RecomputeMode)cfg->memory.recompute;
-    if (l->recompute == RECOMPUTE_EVERY) die("memory.recompute: every N is not planned for time (none, selective, sqrt, full)");
+    if (l->recompute == RECOMPUTE_EVERY)
+        die("memory.recompute: every N is not planned for time (none, selective, sqrt, full)");
     if (g->attention && strcmp(g->attention, "fused") && strcmp(g->attention, "plain"))
         die("--attention: '%s' (fused or plain)", g->attention);
     l->fused_attention = !g->attention || !strcmp(g->attention, "fused");
@@ -250,6 +252,7 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
         config_resolve(&o->cfg);
     }
     if (needs_config) make_job(o, &g);
+    else o->tokens = or_else(g.tokens, 0);
     o->json = g.json, o->explain = g.explain, o->write = g.write;
     o->save = or_else(g.save, 30), o->restart = or_else(g.restart, 600);
     o->mean = g.mtbf > 0 ? g.mtbf * 3600 / o->job.layout.gpus : plan_time_between_failures(o->job.layout.gpus);

@@ -17,7 +17,8 @@ typedef struct {
     LayoutSearchFree is_free;    // what the command line leaves open
     bool json, explain;
     double price, tokens;        // dollars an accelerator hour; of the run
-    double save, restart, mean;  // seconds: a checkpoint, a restart; between failures (0: by plan_time_between_failures)
+    // seconds: a checkpoint, a restart; between failures (0: by plan_time_between_failures)
+    double save, restart, mean;
     double budget, params, served, loss; // plan scaling
     double jitter, days;
     uint64_t seed;

@@ -3,7 +3,8 @@
 // Each number is handed to the report with the formula that made it, so that --explain can show every step from the
 // machine's table to the cost.
 //
-// The invariant: nothing is computed here that another plan needs too; only sums, ratios and unit changes for the reader.
+// The invariant: nothing is computed here that another plan needs too; only sums, ratios and unit changes for the
+// reader.
 #include "plan_show.h"
 
 #include "check.h"
@@ -22,7 +23,8 @@ static void show_job(Report *r, const PlanJob *job)
     plan_layout_text(job, text, sizeof text);
     report_section(r, "layout");
     report_text(r, "cut", "%s", text);
-    report_text(r, "on", "%d %s, %d a node: %s inside, %s between", job->layout.gpus, job->machine.name, job->machine.node,
+    report_text(r, "on", "%d %s, %d a node: %s inside, %s between", job->layout.gpus, job->machine.name,
+                job->machine.node,
                 job->machine.inside.name, job->machine.between.name);
     report_value(r, "micro-batches", (double)plan_layout_micros(job), "of a step, on each replica",
                  "batch / (dp micro) = %ld / (%d * %ld)", job->batch, job->layout.dp, job->layout.micro);
@@ -70,7 +72,8 @@ void plan_show_traffic(const PlanOptions *o, FILE *out)
     report_value(r, "dp, exposed", 1e3 * (time.grads + time.weights), "ms a step", "gradients %.4g + weights %.4g ms",
                  1e3 * time.grads, 1e3 * time.weights);
     if (o->explain)
-        report_text(r, "letters", "R replicas = dp cp, m micro-batches, L layers, x %zu bytes, N tokens of a micro-batch, C "
+        report_text(r, "letters",
+                    "R replicas = dp cp, m micro-batches, L layers, x %zu bytes, N tokens of a micro-batch, C "
                     "channels, s elements whose gradients a tp group adds, B sequences, T tokens, G D a rank's keys",
                     job->x_bytes);
     report_end(r);
@@ -98,7 +101,8 @@ static void show_step(Report *r, const PlanJob *job, const PlanTime *t)
 {
     double m = (double)plan_layout_micros(job), stage = t->chunk[0] + t->chunk[1] + t->chunk[2];
     report_section(r, "step");
-    report_value(r, "pipeline", t->pipeline, "s", "m %.0f micro-batches of %.4g s (%d chunks of %.4g) and ends %.4g s, bubble "
+    report_value(r, "pipeline", t->pipeline, "s",
+                 "m %.0f micro-batches of %.4g s (%d chunks of %.4g) and ends %.4g s, bubble "
                  "%.1f%%", m, stage * job->layout.chunks, job->layout.chunks, stage, t->ends, 100 * t->bubble);
     report_value(r, "bubble", 100 * t->bubble, "% of the pipeline's time", NULL);
     report_value(r, "gradients, exposed", t->grads, "s", "beyond a window of %.4g s", t->window);
@@ -135,7 +139,8 @@ static void show_run(Report *r, const PlanOptions *o, const PlanTime *t)
                  o->mean, o->restart, daly, o->save, o->mean);
     report_value(r, "days", hours / 24, "with failures", NULL);
     report_value(r, "accelerator hours", hours * gpus, "", NULL);
-    report_value(r, "cost", hours * gpus * o->price, "dollars", "%.4g hours * %.0f * %.4g dollars", hours, gpus, o->price);
+    report_value(r, "cost", hours * gpus * o->price, "dollars", "%.4g hours * %.0f * %.4g dollars", hours, gpus,
+                 o->price);
 }
 
 void plan_show_time(const PlanOptions *o, FILE *out)
@@ -159,8 +164,8 @@ static void write_key(Config *cfg, const char *key, const char *value)
     if (config_table_find(key) >= 0) config_set(cfg, key, value, "plan layout");
 }
 
-// The configuration with the layout's keys. Those of a size 1 are left out; those that this program's configuration does
-// not have stand in a comment.
+// The configuration with the layout's keys. Those of a size 1 are left out; those that this program's configuration
+// does not have stand in a comment.
 static void write_config(const PlanOptions *o, const PlanJob *job)
 {
     static const char *const mode[] = {"none", "selective", "sqrt", "every", "full"};
@@ -224,6 +229,8 @@ void plan_show_layout(PlanOptions *o, FILE *out)
     if (!s.n) {
         int most = PLAN_LAYOUT_RANKS;
         for (int i = 1; i < PLAN_LAYOUT_REASONS; i++) most = s.refused[i] > s.refused[most] ? i : most;
+        // the others cannot be helped by a better accelerator
+        if (s.refused[PLAN_LAYOUT_MEMORY]) most = PLAN_LAYOUT_MEMORY;
         die("plan layout: none of %ld layouts on %d %s: %s, in %ld of them (try more accelerators, or others)", s.tried,
             o->job.layout.gpus, o->job.machine.name, plan_layout_reason((PlanLayoutReason)most), s.refused[most]);
     }

@@ -1,7 +1,7 @@
 // plan_show_more: prints scaling laws, recipes and clusters. See plan_show.h.
 //
-// The three rules for a budget stand side by side because guides mix them: 20 tokens a parameter, the fit of Chinchilla's
-// third approach (as printed, with all digits, and fitted again), and Kaplan's.
+// The three rules for a budget stand side by side because guides mix them: 20 tokens a parameter, the fit of
+// Chinchilla's third approach (as printed, with all digits, and fitted again), and Kaplan's.
 //
 // The invariant: each row has 6 N D = C, so rows of one budget can be compared.
 //
@@ -59,12 +59,14 @@ static void show_law(Report *r, const PlanOptions *o, const ScalingLaw *law, dou
     if (!(o->served > 0)) return;
     double loss = o->loss > 0 ? o->loss : p.loss;
     if (!(loss > law->E)) die("--loss: %g: the law's floor is %g nats", loss, law->E);
-    ScalingPoint s = scaling_laws_served(law, loss, o->served), t = {.N = p.N, .D = scaling_laws_tokens(law, p.N, loss)};
+    ScalingPoint s = scaling_laws_served(law, loss, o->served), t = {.N = p.N};
+    t.D = scaling_laws_tokens(law, p.N, loss);
     double small = 6 * s.N * s.D + 2 * s.N * o->served, large = 6 * t.N * t.D + 2 * t.N * o->served;
     report_section(r, "served");
     report_value(r, "served tokens", o->served, "", NULL);
     report_value(r, "loss kept", loss, "nats a token", NULL);
-    report_value(r, "parameters", s.N, "", "the minimum of 6 N D(N) + 2 N S, D(N) = (B / (loss - E - A / N^alpha))^(1 / beta)");
+    report_value(r, "parameters", s.N, "",
+                 "the minimum of 6 N D(N) + 2 N S, D(N) = (B / (loss - E - A / N^alpha))^(1 / beta)");
     report_value(r, "tokens", s.D, "", NULL);
     report_value(r, "tokens a parameter", s.D / s.N, "", NULL);
     report_value(r, "training FLOPs", 6 * s.N * s.D, "", "%.4g times the optimum's", 6 * s.N * s.D / (6 * t.N * t.D));
@@ -99,8 +101,8 @@ void plan_show_scaling(const PlanOptions *o, FILE *out)
 
 static const char *const recipes[] = {
     "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "gpt3-125m", "gpt3-350m", "gpt3-760m", "gpt3-1.3b", "gpt3-2.7b",
-    "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "llama2-7b", "llama2-13b", "llama2-70b", "mistral-7b", "llama3-8b", "llama3-70b",
-    "llama3-405b"};
+    "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "llama2-7b", "llama2-13b", "llama2-70b", "mistral-7b", "llama3-8b",
+    "llama3-70b", "llama3-405b"};
 enum { RECIPES = sizeof recipes / sizeof *recipes };
 
 static void read_recipe(Config *cfg, const char *name)
@@ -115,15 +117,15 @@ static void read_recipe(Config *cfg, const char *name)
 static void list_recipes(FILE *out)
 {
     static Config cfg; // large
-    fputs("| recipe | parameters | layers | channels | heads | context | batch, tokens | peak lr | tokens | FLOPs | tokens a "
-          "parameter |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n", out);
+    fputs("| recipe | parameters | layers | channels | heads | context | batch, tokens | peak lr | tokens | FLOPs | "
+          "tokens a parameter |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n", out);
     for (int i = 0; i < RECIPES; i++) {
         read_recipe(&cfg, recipes[i]);
         PlanJob job = {.shape = run_shape(&cfg), .layout = plan_layout_default()};
         double P = (double)plan_layout_params(&job, 0), tokens = (double)cfg.run.steps * (double)cfg.batch.tokens;
         fprintf(out, "| %s | %.4g | %ld | %ld | %ld | %ld | %ld | %g | %.4g | %.3g | %.3g |\n", recipes[i], P,
-                cfg.model.layers, cfg.model.channels, cfg.model.heads, cfg.model.context, cfg.batch.tokens, cfg.optim.lr,
-                tokens, model_flops_per_token(&job.shape, (size_t)cfg.model.context) * tokens, tokens / P);
+                cfg.model.layers, cfg.model.channels, cfg.model.heads, cfg.model.context, cfg.batch.tokens,
+                cfg.optim.lr, tokens, tokens * model_flops_per_token(&job.shape, (size_t)cfg.model.context), tokens / P);
     }
 }
 

@@ -6,7 +6,8 @@
 //            schedules. An action's time is its chunk's layers times what roofline says of a block, with the
 //            communication inside it that nothing hides: tp's four sums, cp's blocks beyond attention's own time.
 //            Embedding and head make one stage slower: for each micro-batch all wait for it.
-// gradients  with overlap: what is longer than the backward of the last micro-batch, since a rank's gradients are complete
+// gradients  with overlap: what is longer than the backward of the last micro-batch, since a rank's gradients are
+// complete
 //            from then on. Without: all of it. ZeRO 2 and 3 exchange in each micro-batch, behind each.
 // contention what is hidden still takes cores and memory from the matmuls it hides behind: a fixed part of its time.
 // weights    ZeRO 1 and 2 gather them after the update, behind the first forward; ZeRO 3 in each micro-batch.
@@ -14,11 +15,12 @@
 //     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with what recomputation does again
 //
 // Failures, one in M seconds on average and without memory; checkpoints that cost d, restarts r. A stretch of t and its
-// checkpoint is tried until no failure comes: (M + r) (e^((t + d) / M) - 1) seconds on average, of which t are of use. To
-// first order that loses d / t for saving and t / 2 M for work done again, least at t = sqrt(2 d M) (Young, CACM 1974);
-// Daly (FGCS 2006) solves it with the terms that matter when d is not small beside M.
+// checkpoint is tried until no failure comes: (M + r) (e^((t + d) / M) - 1) seconds on average, of which t are of
+// use. To first order that loses d / t for saving and t / 2 M for work done again, least at t = sqrt(2 d M) (Young,
+// CACM 1974); Daly (FGCS 2006) solves it with the terms that matter when d is not small beside M.
 //
-// The invariant: with all groups of size 1 the step is the sum of the roofline's operations and the update, nothing else.
+// The invariant: with all groups of size 1 the step is the sum of the roofline's operations and the update, nothing
+// else.
 //
 // Rejected: one exponent or factor for "communication overhead". It would have to be fitted anew for each cluster, and
 // does not say what to change.
@@ -71,7 +73,8 @@ static void tensor_times(const PlanJob *job, PlanTime *t)
     double one = l->sp ? gather + scatter : sum;
     t->tensor[0] = 2 * one;
     t->tensor[1] = 2 * one;
-    if (l->recompute >= RECOMPUTE_SQRT) t->tensor[1] += l->sp ? 2 * gather + scatter : sum; // run again, but for the last sum
+    // run again, but for the last sum
+    if (l->recompute >= RECOMPUTE_SQRT) t->tensor[1] += l->sp ? 2 * gather + scatter : sum;
     if (l->recompute == RECOMPUTE_SELECTIVE && l->sp && l->fused_attention) t->tensor[1] += 2 * gather;
     for (int i = 0; i < 2; i++) t->tensor[i] *= l->overlap_tp ? 1 - tensor_hidden : 1;
 }
@@ -167,8 +170,12 @@ static void replica_times(const PlanJob *job, PlanTime *t)
     PlanGroup where = plan_traffic_group(job, MESH_REPLICAS);
     if (where.size == 1) return;
     size_t P = 0;
-    for (int stage = 0; stage < l->pp; stage++) P = plan_layout_params(job, stage) > P ? plan_layout_params(job, stage) : P;
-    double m = (double)plan_layout_micros(job), x = (double)job->x_bytes * (double)P, g = (double)l->grad_bytes * (double)P;
+    for (int stage = 0; stage < l->pp; stage++) {
+        size_t held = plan_layout_params(job, stage);
+        P = held > P ? held : P;
+    }
+    double m = (double)plan_layout_micros(job);
+    double x = (double)job->x_bytes * (double)P, g = (double)l->grad_bytes * (double)P;
     double reduce = plan_traffic_seconds(&where, l->zero ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE, g, NULL);
     double gather = plan_traffic_seconds(&where, COMM_ALL_GATHER, x, NULL);
     double ends = l->pp == 1 ? t->ends / 3 : 0;

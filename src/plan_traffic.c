@@ -1,6 +1,7 @@
 // plan_traffic: the bytes of a step, and the time they take by the alpha-beta model. See plan_traffic.h.
 //
-// Sent by all ranks together, m micro-batches of N = B T / cp tokens on each of R = dp cp replicas, x bytes an activation:
+// Sent by all ranks together, m micro-batches of N = B T / cp tokens on each of R = dp cp replicas, x bytes an
+// activation:
 //
 //     tp   all_reduce      R m 2 (tp-1) ((4 L + 2) x N C + 12 N)   the streams; the loss' three numbers a token
 //          with sp         the same bytes, as all_gather and reduce_scatter; the gradients of norms beside them
@@ -12,8 +13,8 @@
 // node's link and k network cards; a tree fewer messages of all bytes; the hierarchical way reduces in the node first,
 // so that each card carries 1 / k of the bytes between n / k nodes. The fastest is taken, as a library would.
 //
-// Where groups lie is mesh.h's order: tp innermost, then cp, pp, dp. So the ranks of a tp group are neighbours, and a dp
-// group has a second rank on the node only where a whole model is smaller than a node.
+// Where groups lie is mesh.h's order: tp innermost, then cp, pp, dp. So the ranks of a tp group are neighbours, and
+// a dp group has a second rank on the node only where a whole model is smaller than a node.
 //
 // The invariant: sums over all ranks are whole numbers and equal to what the trainer's groups count.
 //
@@ -97,8 +98,10 @@ double plan_traffic_seconds(const PlanGroup *w, CommKind kind, double n_bytes, c
         size_t rest = n / (size_t)w->inside;
         try(&best, algorithm, local + collectives_seconds(kind, COMM_RING, nodes, rest, w->out.alpha, out),
             "hierarchical");
-        if (reduce) try(&best, algorithm, local + collectives_seconds(kind, COMM_HALVING, nodes, rest, w->out.alpha, out),
-                        "hierarchical, halving");
+        if (reduce) {
+            double halves = local + collectives_seconds(kind, COMM_HALVING, nodes, rest, w->out.alpha, out);
+            try(&best, algorithm, halves, "hierarchical, halving");
+        }
     } else if (reduce) {
         try(&best, algorithm, collectives_seconds(kind, COMM_HALVING, nodes, n, w->out.alpha, out), "halving");
     }
@@ -108,7 +111,8 @@ double plan_traffic_seconds(const PlanGroup *w, CommKind kind, double n_bytes, c
 // ---- flows
 
 __attribute__((format(printf, 7, 8)))
-static PlanFlow *add(PlanTraffic *t, const char *group, const PlanGroup *where, CommKind kind, double calls, double payload,
+static PlanFlow *add(PlanTraffic *t, const char *group, const PlanGroup *where, CommKind kind, double calls,
+                     double payload,
                      const char *formula, ...)
 {
     check(t->n < PLAN_FLOWS);
@@ -162,7 +166,8 @@ static void tensor_flows(PlanTraffic *t, const PlanJob *job)
         size_t again, ends, layers = plan_layout_layers(job, stage);
         run_again(job, layers, &again, &ends);
         size_t forward = 2 * again - ends, norms = l->sp ? 2 * again : forward;
-        if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * (layers - 1); // their outputs are gathered again, but the last block's
+        // their outputs are gathered again, but the last block's
+        if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * (layers - 1);
         gather += 4 * layers + norms, scatter += 4 * layers + forward;
         size_t own = 4 * layers + (norms + forward) / 2;
         busy = own > busy ? own : busy;
@@ -170,7 +175,8 @@ static void tensor_flows(PlanTraffic *t, const PlanJob *job)
     size_t numbers = 3 * 4 * N + 4 * sum; // of a micro-batch: the loss', and gradients that ranks share
     double calls = (double)(m * busy);
     if (!l->sp) {
-        PlanFlow *f = add(t, "tp", &where, COMM_ALL_REDUCE, calls, (double)stream, "R m 2 (tp-1) (%zu x N C + 12 N + 4 s)",
+        PlanFlow *f = add(t, "tp", &where, COMM_ALL_REDUCE, calls, (double)stream,
+                          "R m 2 (tp-1) (%zu x N C + 12 N + 4 s)",
                           (gather + scatter) / 2);
         f->all = groups * 2 * (p - 1) * ((gather + scatter) / 2 * stream + numbers);
     } else {
@@ -219,7 +225,8 @@ static void stage_flows(PlanTraffic *t, const PlanJob *job)
     size_t borders = (size_t)(l->pp * l->chunks) - 1 - (l->schedule == PIPELINE_ZB_V); // the V turns within a stage
     size_t stream = job->x_bytes * N * job->shape.channels, shared = l->sp || l->scatter ? (size_t)l->tp : 1;
     double calls = 2 * (double)m * l->chunks;
-    PlanFlow *f = add(t, "pp", &where, COMM_SEND, calls, (double)stream / (double)shared, "R tp/%zu 2 m %zu x N C", shared,
+    PlanFlow *f = add(t, "pp", &where, COMM_SEND, calls, (double)stream / (double)shared, "R tp/%zu 2 m %zu x N C",
+                      shared,
                       borders);
     f->all = (size_t)(l->dp * l->cp) * (size_t)l->tp * 2 * m * borders * (stream / shared);
 }
@@ -238,7 +245,8 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job)
             size_t largest = plan_layout_params(job, stage);
             most = largest > most ? largest : most;
             for (int r = 0; r < l->tp; r++) { // parts of the vocabulary differ by a row
-                ModelShape part = tp_shape(&job->shape, r, l->tp, false), last = tp_shape(&job->shape, l->tp - 1, l->tp, false);
+                ModelShape part = tp_shape(&job->shape, r, l->tp, false);
+                ModelShape last = tp_shape(&job->shape, l->tp - 1, l->tp, false);
                 bool ends = stage == 0, tail = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1;
                 size_t rows = (size_t)(ends || (tail && job->shape.tie)) + (size_t)(tail && !job->shape.tie);
                 is.params = largest - rows * (last.vocab - part.vocab) * job->shape.channels;

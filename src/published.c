@@ -34,8 +34,9 @@
     {.name = "GPT " b "B", .source = MEGATRON2, .machine = "A100-80", .model = {L, C, H, 0, 0, 51200, 2048, false},  \
      .batch = B, .gpus = n, .tp = t, .pp = p, .micro = 1, .plain = true, .serial = true,                             \
      .recompute = RECOMPUTE_FULL, .unit = PUBLISHED_TFLOPS_ALL, .reported = y, .assumed = "chunks: fastest"}
-#define SEL(b, L, C, H, t, p, v, n, B, mb, mode, is_sp, y)                                                            \
-    {.name = "GPT " b "B", .source = KORTHIKANTI, .machine = "A100-80", .model = {L, C, H, 0, 0, 51200, 2048, false}, \
+#define SEL(b, note, L, C, H, t, p, v, n, B, mb, mode, is_sp, y)                                                      \
+    {.name = "GPT " b "B" note, .source = KORTHIKANTI, .machine = "A100-80",                                         \
+     .model = {L, C, H, 0, 0, 51200, 2048, false},                                                                   \
      .batch = B, .gpus = n, .tp = t, .pp = p, .chunks = v, .micro = mb, .plain = true, .serial = true, .sp = is_sp,  \
      .recompute = mode, .unit = PUBLISHED_STEP, .reported = y}
 
@@ -56,14 +57,14 @@ static const PublishedRun runs[] = {
     PTD("529.6", 105, 20480, 128, 8, 35, 560, 2240, 171),
     PTD("529.6", 105, 20480, 128, 8, 35, 1120, 2240, 167),
     PTD("529.6", 105, 20480, 128, 8, 35, 2240, 2240, 159),
-    SEL("22, all again", 48, 6144, 64, 8, 1, 1, 8, 4, 4, RECOMPUTE_FULL, false, 1.42),
-    SEL("22", 48, 6144, 64, 8, 1, 1, 8, 4, 4, RECOMPUTE_SELECTIVE, true, 1.10),
-    SEL("175, all again", 96, 12288, 96, 8, 8, 3, 64, 64, 1, RECOMPUTE_FULL, false, 18.13),
-    SEL("175", 96, 12288, 96, 8, 8, 3, 64, 64, 1, RECOMPUTE_SELECTIVE, true, 13.75),
-    SEL("530, all again", 105, 20480, 128, 8, 35, 3, 280, 280, 1, RECOMPUTE_FULL, false, 49.05),
-    SEL("530", 105, 20480, 128, 8, 35, 3, 280, 280, 1, RECOMPUTE_SELECTIVE, true, 37.83),
-    SEL("1008, all again", 128, 25600, 160, 8, 64, 1, 512, 512, 1, RECOMPUTE_FULL, false, 94.42),
-    SEL("1008", 128, 25600, 160, 8, 64, 1, 512, 512, 1, RECOMPUTE_SELECTIVE, true, 71.49),
+    SEL("22", ", all run again", 48, 6144, 64, 8, 1, 1, 8, 4, 4, RECOMPUTE_FULL, false, 1.42),
+    SEL("22", "", 48, 6144, 64, 8, 1, 1, 8, 4, 4, RECOMPUTE_SELECTIVE, true, 1.10),
+    SEL("175", ", all run again", 96, 12288, 96, 8, 8, 3, 64, 64, 1, RECOMPUTE_FULL, false, 18.13),
+    SEL("175", "", 96, 12288, 96, 8, 8, 3, 64, 64, 1, RECOMPUTE_SELECTIVE, true, 13.75),
+    SEL("530", ", all run again", 105, 20480, 128, 8, 35, 3, 280, 280, 1, RECOMPUTE_FULL, false, 49.05),
+    SEL("530", "", 105, 20480, 128, 8, 35, 3, 280, 280, 1, RECOMPUTE_SELECTIVE, true, 37.83),
+    SEL("1008", ", all run again", 128, 25600, 160, 8, 64, 1, 512, 512, 1, RECOMPUTE_FULL, false, 94.42),
+    SEL("1008", "", 128, 25600, 160, 8, 64, 1, 512, 512, 1, RECOMPUTE_SELECTIVE, true, 71.49),
     {.name = "LLaMA-3 405B", .source = LLAMA3, .machine = "H100", .eager = true,
      .model = {126, 16384, 128, 8, 53248, 128256, 8192, true}, .batch = 64 * 32, .gpus = 8192, .tp = 8, .pp = 16,
      .micro = 1, .zero = 1, .sp = true, .recompute = RECOMPUTE_NONE, .unit = PUBLISHED_TFLOPS, .reported = 430,
@@ -133,7 +134,8 @@ static PlanJob job_of(const PublishedRun *r)
                              .bias = !llama, .tie = !llama};
     PlanLayout *l = &job.layout;
     l->gpus = r->gpus, l->tp = r->tp ? r->tp : 1, l->pp = r->pp ? r->pp : 1, l->sp = r->sp;
-    l->zero = r->zero, l->recompute = r->recompute, l->fused_attention = !r->plain, l->eager = r->eager, l->overlap_dp = l->overlap_pp = !r->serial;
+    l->zero = r->zero, l->recompute = r->recompute, l->fused_attention = !r->plain, l->eager = r->eager;
+    l->overlap_dp = l->overlap_pp = !r->serial;
     l->micro = r->micro ? r->micro : 1, l->chunks = r->chunks ? r->chunks : 1;
     l->schedule = l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
     l->dp = l->gpus / (l->tp * l->pp);
@@ -191,14 +193,16 @@ static int by_size(const void *a, const void *b)
 void published_print(FILE *out)
 {
     double size[RUNS];
-    fprintf(out, "| run | machine | accelerators | layout | unit | predicted | reported | error | source | not in it |\n"
+    fprintf(out,
+            "| run | machine | accelerators | layout | unit | predicted | reported | error | source | not in it |\n"
                  "|---|---|---:|---|---|---:|---:|---:|---|---|\n");
     for (int i = 0; i < RUNS; i++) {
         const PublishedRun *r = &runs[i];
         PublishedGuess g = published_guess(r);
         const PlanLayout *l = &g.job.layout;
         size[i] = fabs(g.error);
-        fprintf(out, "| %s | %s | %d | dp %d tp %d%s pp %d v %d b %ld zero %d | %s | %.4g | %.4g | %+.1f%% | %s | %s |\n",
+        fprintf(out,
+                "| %s | %s | %d | dp %d tp %d%s pp %d v %d b %ld zero %d | %s | %.4g | %.4g | %+.1f%% | %s | %s |\n",
                 r->name, r->machine, r->gpus, l->dp, l->tp, l->sp ? " sp" : "", l->pp, l->chunks, l->micro, l->zero,
                 published_unit(r->unit), g.predicted, r->reported, 100 * g.error, r->source,
                 r->assumed ? r->assumed : "");
@@ -207,5 +211,6 @@ void published_print(FILE *out)
     int within = 0;
     while (within < RUNS && size[within] <= 0.15) within++;
     fprintf(out, "\n%d rows: median error %.1f%%, largest %.1f%%, %d within 15%%\n", RUNS,
-            100 * (RUNS % 2 ? size[RUNS / 2] : (size[RUNS / 2] + size[RUNS / 2 - 1]) / 2), 100 * size[RUNS - 1], within);
+            100 * (RUNS % 2 ? size[RUNS / 2] :
+                   (size[RUNS / 2] + size[RUNS / 2 - 1]) / 2), 100 * size[RUNS - 1], within);
 }

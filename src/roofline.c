@@ -28,13 +28,14 @@
 //
 // Eager: a framework without fused kernels writes every intermediate result. For the code that was published with LLaMA
 // (RMSNorm and rotary angles in fp32, silu and product apart) that is, in bytes an element, back and forth: norm with
-// residual sum 42 and 86 where fused ones move 8 and 8; rope 20 and 20 for 4 and 4; silu and product 10 and 18 for 6 and 10.
+// residual sum 42 and 86 where fused ones move 8 and 8; rope 20 and 20 for 4 and 4; silu and product 10 and 18 for 6
+// and 10.
 //
 // The invariant: sums of flops are those of model_flops_per_token when nothing is done again, so a predicted time and
 // a reported MFU speak of the same work.
 //
-// Rejected: an efficiency for each model size or machine, read off the table that one wants to predict. A neural network
-// over shapes: it would fit, and explain nothing.
+// Rejected: an efficiency for each model size or machine, read off the table that one wants to predict. A neural
+// network over shapes: it would fit, and explain nothing.
 #include "roofline.h"
 
 #include "check.h"
@@ -127,7 +128,8 @@ static void fused_attention(Roofline *r, const RooflineCase *c, double N, bool a
 {
     RooflineConstants k = roofline_constants();
     RooflineOp *op = add(r, "attention, fused");
-    double H = (double)c->part.heads, G = (double)c->part.kv_heads, D = (double)c->part.head_size, x = (double)c->x_bytes;
+    double H = (double)c->part.heads, G = (double)c->part.kv_heads, D = (double)c->part.head_size;
+    double x = (double)c->x_bytes;
     double products = 2 * N * (double)c->T * H * D; // two matmuls, half of T x T
     double bytes = x * N * (2 * H + 2 * G) * D, rate = c->machine->reachable;
     op->flops[ROOFLINE_F] = products;

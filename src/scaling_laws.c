@@ -1,14 +1,15 @@
 // scaling_laws: published fits of loss against parameters and tokens. See scaling_laws.h.
 //
-// Chinchilla's form (Hoffmann et al., arXiv 2203.15556, approach 3), minimised under 6 N D = C by setting the derivative
-// of E + A N^-a + B (6 N / C)^b to zero:
+// Chinchilla's form (Hoffmann et al., arXiv 2203.15556, approach 3), minimised under 6 N D = C by setting the
+// derivative of E + A N^-a + B (6 N / C)^b to zero:
 //
 //     N = G (C / 6)^(b / (a + b))       G = (a A / (b B))^(1 / (a + b))       D = C / (6 N)
 //
-// Three rows of constants. The paper's text rounds its exponents to 0.34 and 0.28, and two digits there move the optimum
-// of a large budget by a third; its TeX source has them in full. Besiroglu et al. (arXiv 2404.10102) read the data
-// off the paper's plot, fitted again, and found that the optimiser had stopped early: with their constants the optimum is
-// near 20 tokens a parameter, which is what the paper's other two approaches, and Chinchilla itself, say.
+// Three rows of constants. The paper's text rounds its exponents to 0.34 and 0.28, and two digits there move the
+// optimum of a large budget by a third; its TeX source has them in full. Besiroglu et al. (arXiv 2404.10102) read
+// the data off the paper's plot, fitted again, and found that the optimiser had stopped early: with their constants
+// the optimum is near 20 tokens a parameter, which is what the paper's other two approaches, and Chinchilla itself,
+// say.
 //
 // Kaplan et al. (arXiv 2001.08361) have another form, and N ~ C^0.73: they counted parameters without embeddings,
 // at small sizes where embeddings matter, and kept one learning-rate schedule for all lengths of training.

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const ModelShape llama = {.layers = 80, .channels = 8192, .heads = 64, .kv_heads = 8, .head_size = 128, .ffn = 28672,
+static const ModelShape llama = {.layers = 80, .channels = 8192, .heads = 64, .kv_heads = 8, .head_size = 128,
+                                 .ffn = 28672,
                                  .vocab = 32000, .context = 4096, .norm = NORM_RMSNORM, .swiglu = true, .rope = true};
 static const ModelShape gpt = {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
                                .vocab = 50257, .context = 1024, .bias = true, .tie = true};
@@ -59,7 +60,8 @@ static void test_stages_add_up(void **state)
                 assert_true(plan_layout_layers(&job, stage) + 1 >= plan_layout_chunk(&job) * (size_t)cases[i].chunks);
             }
             assert_int_equal(layers, s.layers);
-            assert_int_equal(params, whole(&s) + (tie ? s.vocab * s.channels : 0)); // a copy of the embedding at the end
+            // a copy of the embedding at the end
+            assert_int_equal(params, whole(&s) + (tie ? s.vocab * s.channels : 0));
         }
     }
     PlanJob one = job_of(&gpt, 1, 1, 1, 1);
@@ -70,7 +72,8 @@ static void test_stages_add_up(void **state)
 static void test_held_is_proved(void **state)
 {
     (void)state;
-    const PipelineSchedule schedules[] = {PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_ZB_V};
+    const PipelineSchedule schedules[] = {PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1,
+                                          PIPELINE_ZB_V};
     for (int i = 0; i < 5; i++) {
         int v = schedules[i] == PIPELINE_INTERLEAVED ? 3 : schedules[i] == PIPELINE_ZB_V ? 2 : 1;
         PlanJob job = job_of(&gpt, 1, 1, 4, v);

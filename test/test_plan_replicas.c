@@ -1,5 +1,6 @@
-// test_plan_replicas: the plan's bytes of data parallelism, and what it says a rank holds, against what threads count and
-// hold when they train, for every stage of ZeRO and layouts drawn at random. (test_plan_traffic has the other groups.)
+// test_plan_replicas: the plan's bytes of data parallelism, and what it says a rank holds, against what threads
+// count and hold when they train, for every stage of ZeRO and layouts drawn at random. (test_plan_traffic has the
+// other groups.)
 #include "replica_run.h"
 
 #include "plan_traffic.h"
@@ -22,7 +23,8 @@ static void test_bytes_are_counted(void **state)
         int ranks = 2 + (int)rng_below(rng, 4 * i, 3);
         size_t share = SAMPLES / (size_t)ranks, micro = rng_below(rng, 4 * i + 1, 2) ? share : share / 2;
         bool narrow = rng_below(rng, 4 * i + 2, 2);
-        Case c = {.ranks = ranks, .shape = i % 2 ? &gpt : &llama, .samples = SAMPLES, .micro = micro, .stage = (int)(i / 2 % 4),
+        Case c = {.ranks = ranks, .shape = i % 2 ? &gpt : &llama, .samples = SAMPLES, .micro = micro,
+                  .stage = (int)(i / 2 % 4),
                   .overlap = true, .reshard = rng_below(rng, 4 * i + 3, 2), .narrow = narrow, .bucket = 400,
                   .x_type = narrow ? X_BF16 : X_FP32, .optim = OPTIM_ADAMW, .steps = STEPS,
                   .recompute = {.mode = i % 3 ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE}};
@@ -34,7 +36,8 @@ static void test_bytes_are_counted(void **state)
             for (int rank = 0; rank < ranks; rank++) counted += r.count[rank][k].sent;
             for (int f = 0; f < t.n; f++) planned += (int)t.flow[f].kind == k ? t.flow[f].all : 0;
             if (planned * STEPS != counted)
-                fail_msg("layout %d: %d ranks, stage %d, micro %zu: %s: planned %zu, counted %zu", (int)i, ranks, c.stage,
+                fail_msg("layout %d: %d ranks, stage %d, micro %zu: %s: planned %zu, counted %zu", (int)i, ranks,
+                         c.stage,
                          micro, comm_kind_name((CommKind)k), planned * STEPS, counted);
         }
         // Held: the plan has the mean over ranks, the ranks the whole.

@@ -1,5 +1,5 @@
-// test_plan_time: a step is the sum of its parts; the pipeline's bubble is the guides'; what overlaps is hidden and no more;
-// checkpoints and goodput against Young, Daly and a search.
+// test_plan_time: a step is the sum of its parts; the pipeline's bubble is the guides'; what overlaps is hidden and
+// no more; checkpoints and goodput against Young, Daly and a search.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,7 +10,8 @@
 
 #include <math.h>
 
-static const ModelShape llama = {.layers = 32, .channels = 4096, .heads = 32, .kv_heads = 32, .head_size = 128, .ffn = 11008,
+static const ModelShape llama = {.layers = 32, .channels = 4096, .heads = 32, .kv_heads = 32, .head_size = 128,
+                                 .ffn = 11008,
                                  .vocab = 32000, .context = 4096, .norm = NORM_RMSNORM, .swiglu = true, .rope = true};
 
 static PlanJob job_of(int dp, int tp, int pp, int chunks, long batch)
@@ -74,7 +75,8 @@ static void test_tensor_parallel(void **state)
     four.layout.sp = true;
     PlanTime a = plan_time(&one, true), b = plan_time(&four, true);
     assert_true(b.step < a.step / 2.5 && b.step > a.step / 4);
-    double stream = 2.0 * 4096 * 4096, rate = 450e9 * roofline_constants().inside, ring = 3 * 1.5e-6 + 0.75 * stream / rate;
+    double stream = 2.0 * 4096 * 4096, rate = 450e9 * roofline_constants().inside;
+    double ring = 3 * 1.5e-6 + 0.75 * stream / rate;
     near(b.tensor[0], 4 * ring, 1e-12); // two all-gathers, two reduce-scatters
     near(b.tensor[1], 4 * ring, 1e-12);
     four.layout.overlap_tp = true;

@@ -1,6 +1,6 @@
-// test_plan_traffic: the plan's bytes of tensor parallelism against what threads count when they run the model, for layouts
-// drawn at random; those of context, pipeline and data parallelism against the formulas and tables of their modules; and
-// seconds against the alpha-beta model by hand. (test_plan_replicas does the first for data parallelism.)
+// test_plan_traffic: the plan's bytes of tensor parallelism against what threads count when they run the model, for
+// layouts drawn at random; those of context, pipeline and data parallelism against the formulas and tables of their
+// modules; and seconds against the alpha-beta model by hand. (test_plan_replicas does the first for data parallelism.)
 #include "tp_case.h"
 
 #include "collectives.h"
@@ -49,7 +49,8 @@ static void test_tensor_bytes_are_counted(void **state)
         PlanTraffic t = plan_traffic(&job);
         for (int k = 0; k < COMM_KINDS; k++) {
             if (sent(&t, "tp", (CommKind)k) != r.count[k].sent)
-                fail_msg("layout %d: %d ranks, %zu layers, micro %zu, %s, mode %d: %s: planned %zu, counted %zu", (int)i,
+                fail_msg("layout %d: %d ranks, %zu layers, micro %zu, %s, mode %d: %s: planned %zu, counted %zu",
+                         (int)i,
                          ranks, deep.layers, micro, c.sequence ? "sp" : "no sp", (int)modes[i % 4],
                          comm_kind_name((CommKind)k), sent(&t, "tp", (CommKind)k), r.count[k].sent);
         }
@@ -108,7 +109,8 @@ static void test_pipeline_bytes(void **state)
         size_t sends = 0;
         for (int stage = 0; stage < cases[i].p; stage++) sends += (size_t)proof.sent[stage];
         PlanTraffic t = plan_traffic(&job);
-        assert_int_equal(sent(&t, "pp", COMM_SEND), 2 * sends * 4 * T * s.channels); // both tp ranks, each a whole stream
+        // both tp ranks, each a whole stream
+        assert_int_equal(sent(&t, "pp", COMM_SEND), 2 * sends * 4 * T * s.channels);
         job.layout.scatter = true;
         PlanTraffic shared = plan_traffic(&job);
         assert_int_equal(2 * sent(&shared, "pp", COMM_SEND), sent(&t, "pp", COMM_SEND));

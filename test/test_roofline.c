@@ -14,7 +14,8 @@
 
 static const ModelShape gpt = {.layers = 1, .channels = 1024, .heads = 16, .kv_heads = 16, .head_size = 64, .ffn = 4096,
                                .vocab = 50304, .context = 1024, .bias = true, .tie = true};
-static const ModelShape llama = {.layers = 1, .channels = 2048, .heads = 16, .kv_heads = 4, .head_size = 128, .ffn = 5632,
+static const ModelShape llama = {.layers = 1, .channels = 2048, .heads = 16, .kv_heads = 4, .head_size = 128,
+                                 .ffn = 5632,
                                  .vocab = 32000, .context = 2048, .swiglu = true, .rope = true};
 
 static void near(double a, double b)
@@ -134,7 +135,8 @@ static void test_machines(void **state)
     const char *const names[] = {"A100-80", "A100-40", "H100", "H200", "B200", "V100", "A10G"};
     for (int i = 0; i < 7; i++) {
         Machine m = machines_find(names[i]);
-        assert_true(m.reachable < m.peak && m.reachable > 0.7 * m.peak && m.memory >= 24e9 && m.node == 8 && m.price > 0);
+        assert_true(m.reachable < m.peak && m.reachable > 0.7 * m.peak && m.memory >= 24e9 && m.node == 8
+                    && m.price > 0);
     }
     expect_die(find_gpu, "H1000", "did you mean H100?");
     expect_die(find_link, "infiniband", "is no link");

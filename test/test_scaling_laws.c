@@ -1,4 +1,5 @@
-// test_scaling_laws: the optimum is one; the papers' own numbers come out; the guides' arithmetic of models and budgets.
+// test_scaling_laws: the optimum is one; the papers' own numbers come out; the guides' arithmetic of models and
+// budgets.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
