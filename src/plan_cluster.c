@@ -54,24 +54,24 @@ PlanClusterResult plan_cluster(const PlanCluster *c)
     check(c->nodes > 0 && c->step > 0 && c->interval > 0 && c->seconds > 0 && c->save >= 0 && c->restart >= 0);
     Rng rng = rng_make(c->seed, "cluster.failures", 0);
     PlanClusterResult r = {.step = c->step * slowest(c)};
-    double done = 0, kept = 0, clock = 0; // seconds of training; those that a checkpoint holds
+    double done = 0, clock = 0; // seconds of training that a checkpoint holds; at the end, those since the last one too
     double fails = isfinite(c->mean) ? -c->mean * log(1 - rng_uniform(rng, 0)) : INFINITY;
     while (clock < c->seconds) {
-        double saved = clock + (kept + c->interval - done) + c->save, end = fmin(saved, c->seconds);
-        if (fails < end) { // in work or while it is saved
-            double worked = fmin(fails - clock, kept + c->interval - done);
-            r.again += done - kept + worked, r.saving += fails - clock - worked;
+        double saved = clock + c->interval + c->save, end = fmin(saved, c->seconds);
+        if (fails < end) { // in work or while it is saved: back to the last checkpoint
+            double worked = fmin(fails - clock, c->interval);
+            r.again += worked, r.saving += fails - clock - worked;
             r.failures++;
             double back = fmin(c->restart, c->seconds - fails);
             r.restarting += back;
-            clock = fails + back, done = kept;
+            clock = fails + back;
             fails = clock - c->mean * log(1 - rng_uniform(rng, (uint64_t)r.failures));
             continue;
         }
-        double worked = fmin(end - clock, kept + c->interval - done);
+        double worked = fmin(end - clock, c->interval);
         r.saving += end - clock - worked;
         done += worked, clock = end;
-        if (end == saved) kept = done, r.checkpoints++;
+        r.checkpoints += end == saved;
     }
     r.useful = done * c->step / r.step; // the rest of each step waits for the slowest
     r.waiting = done - r.useful;

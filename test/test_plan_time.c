@@ -108,6 +108,25 @@ static void test_gradients_hide(void **state)
     }
 }
 
+// Behind nothing: a collective of all gradients in 4 bytes, one of all weights in 2; a rank updates its shard.
+static void test_gradients_by_hand(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(64, 1, 1, 1, 64);
+    double P = (double)plan_layout_params(&job, 0), cards = 8 * 50e9 * roofline_constants().between;
+    double slower = fmin(cards, 450e9 * roofline_constants().inside), around = 63 / 64.0;
+    job.layout.overlap_dp = false;
+    for (int zero = 0; zero < 2; zero++) {
+        job.layout.zero = zero;
+        PlanTime t = plan_time(&job, true);
+        // The ring's 63 steps of alpha and the rounding of bytes are below 1e-2 of it.
+        near(t.grads, (zero ? 1 : 2) * around * 4 * P / slower, 1e-2);
+        if (zero) near(t.weights, around * 2 * P / slower, 1e-2);
+        else assert_true(t.weights == 0);
+        near(t.optimizer, roofline_adamw(&job.machine, zero ? P / 64 : P, 2), 1e-12);
+    }
+}
+
 // cp: travelling keys hide behind attention, unless the link is slow; and attention is shared.
 static void test_context_parallel(void **state)
 {
@@ -151,7 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_rank_is_the_roofline), cmocka_unit_test(test_bubbles),
         cmocka_unit_test(test_tensor_parallel),          cmocka_unit_test(test_gradients_hide),
-        cmocka_unit_test(test_context_parallel),         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_gradients_by_hand),        cmocka_unit_test(test_context_parallel),         cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
