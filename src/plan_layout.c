@@ -5,8 +5,8 @@
 // What a rank holds, in bytes (x: of a weight; P: parameters of its stage and its part of each matrix; N = dp cp):
 //
 //     weights, gradients, AdamW      x P + 4 P + 12 P, divided by N from ZeRO's stage 3, 2 and 1 on (doc/zero.md)
-//     activations                    what a block saves for one micro-batch (recompute_bytes) * its layers * held
-//     held                           gpipe m; 1f1b min(m, p); interleaved ((v - 1) p + 2 (p - 1) + 1) / v; zb p
+//     activations                    what a chunk saves for one micro-batch (recompute_slot_bytes) * its slots
+//     slots                          gpipe m; 1f1b p - s; interleaved 2 p or p (below); others as their table says
 //
 // The tables are the trainer's: the parameters of a part come from model_describe on tp_shape, activations from
 // recompute_bytes, sharded state from replicas_memory. What is estimated is scratch: a micro-batch's widest buffers
@@ -23,6 +23,7 @@
 #include "plan_layout.h"
 
 #include "check.h"
+#include "pipeline.h"
 #include "replicas.h"
 
 #include <math.h>
@@ -38,7 +39,7 @@ PlanLayout plan_layout_default(void)
 {
     return (PlanLayout){.gpus = 1, .dp = 1, .tp = 1, .pp = 1, .cp = 1, .reshard = true, .schedule = PIPELINE_1F1B,
                         .chunks = 1, .micro = 1, .recompute = RECOMPUTE_SELECTIVE, .fused_attention = true,
-                        .overlap_pp = true, .overlap_dp = true, .scatter = true, .grad_bytes = 4};
+                        .overlap_pp = true, .overlap_dp = true, .grad_bytes = 4};
 }
 
 const char *plan_layout_reason(PlanLayoutReason reason)
@@ -115,22 +116,85 @@ size_t plan_layout_params(const PlanJob *job, int stage)
     bool first = stage == 0, last = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1;
     size_t n = plan_layout_layers(job, stage) * u.block;
     if (first) n += u.embedding;
-    if (last) n += u.head + (job->shape.tie && !first ? u.embedding - u.positions : 0); // a tied head's own copy
+    if (last) n += u.head;
     return n;
+}
+
+size_t plan_layout_guest(const PlanJob *job, int stage)
+{
+    const PlanLayout *l = &job->layout;
+    if (!job->shape.tie || stage == 0 || stage != l->pp - 1 || l->schedule == PIPELINE_ZB_V) return 0;
+    PlanUnits u = plan_layout_units(job);
+    return u.embedding - u.positions;
 }
 
 // ---- bytes
 
-double plan_layout_held(const PlanJob *job)
+// Interleaved: a chunk is filled in groups of p micro-batches. Early chunks see a second group before the first one comes
+// back, late ones do not; the one in the middle of an odd number, and those of the last stage, a part of it.
+static size_t interleaved_slots(size_t p, size_t v, bool last, size_t chunk)
+{
+    size_t half = v / 2, middle = v % 2 ? half : last ? half - 1 : v;
+    if (last && chunk == v - 1) return 1;
+    if (chunk == middle) return last ? (v % 2 ? p : p + 1) : 2 * p - 1;
+    return chunk < half ? 2 * p : p;
+}
+
+size_t plan_layout_slots(const PlanJob *job, int stage, int chunk)
 {
     const PlanLayout *l = &job->layout;
-    double m = (double)plan_layout_micros(job), p = l->pp, v = l->chunks;
-    if (l->pp == 1) return 1;
-    switch (l->schedule) {
-    case PIPELINE_GPIPE: return m;
-    case PIPELINE_INTERLEAVED: return fmin(m, ((v - 1) * p + 2 * (p - 1) + 1) / v);
-    default: return fmin(m, p);
+    size_t m = (size_t)plan_layout_micros(job), p = (size_t)l->pp, n = m;
+    check(stage == 0 || stage == l->pp - 1);
+    if (p == 1) return 1;
+    if (l->schedule == PIPELINE_1F1B) n = p - (size_t)stage;
+    if (l->schedule == PIPELINE_INTERLEAVED) n = interleaved_slots(p, (size_t)l->chunks, stage > 0, (size_t)chunk);
+    return n < m ? n : m;
+}
+
+// What a framework without fused kernels saves for one token and block besides: scores, or what loops leave behind.
+static double more_saved(const PlanJob *job, const ModelShape *part)
+{
+    const PlanLayout *l = &job->layout;
+    if (l->recompute != RECOMPUTE_NONE) return 0;
+    size_t own = part->channels / (l->sp ? (size_t)l->tp : 1), turned = (part->heads + part->kv_heads) * part->head_size;
+    double more = 0;
+    if (!l->fused_attention) more += (2 * (double)job->x_bytes + 1) * (double)(job->T * part->heads); // with a mask
+    if (l->eager && part->swiglu) more += (double)(2 * (4 + 4 + 2) * own + 2 * 4 * turned + 2 * part->ffn);
+    return more;
+}
+
+// Slots of all chunks, and what they share; and the streams that go between chunks.
+static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
+{
+    const PlanLayout *l = &job->layout;
+    ModelShape part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp);
+    RecomputePolicy policy = {.mode = l->recompute};
+    Dev dev = {.x_bytes = job->x_bytes}; // those functions ask for nothing else
+    size_t B = (size_t)l->micro, T = job->T / (size_t)l->cp, N = B * T, v = (size_t)l->chunks, all = 0;
+    size_t stream = N / (l->sp ? (size_t)l->tp : 1) * job->x_bytes * part.channels;
+    size_t segment = recompute_segment(policy, plan_layout_chunk(job));
+    bool simple = l->pp == 1 || l->schedule == PIPELINE_1F1B || l->schedule == PIPELINE_INTERLEAVED;
+    for (size_t c = 0; simple && c < v; c++) {
+        bool head = stage == l->pp - 1 && c == v - 1, first = stage == 0 && c == 0;
+        size_t layers = plan_layout_chunk(job) - (head && lacking(job) > 0) - (first && lacking(job) > 1);
+        size_t slots = plan_layout_slots(job, stage, (int)c);
+        all += slots * recompute_slot_bytes(&part, &dev, policy, segment, layers, head, N);
+        b->activations += (double)(slots * layers * N) * more_saved(job, &part);
+        if (l->pp > 1) b->communication += (double)(slots * stream * (head ? 1 : 2));
     }
+    if (simple) b->activations += (double)(all + recompute_pool_bytes(&part, &dev, policy, segment, N));
+    if (simple) return;
+    int m = (int)plan_layout_micros(job), most = 4 * l->pp; // as many as fill the pipeline
+    PipelineTable *t = pipeline_table_make(l->schedule, l->pp, m < most || l->schedule == PIPELINE_GPIPE ? m : most,
+                                           l->chunks);
+    b->activations = (double)pipeline_bytes(t, stage, &part, &dev, policy, B, T, NULL);
+    ModelStage s = pipeline_stage(t, stage, job->shape.layers, NULL);
+    for (int c = 0; c < s.n_chunks; c++) {
+        int slots = segment ? s.chunk[c].active : s.chunk[c].held;
+        b->activations += (double)((size_t)slots * s.chunk[c].layers * N) * more_saved(job, &part);
+        b->communication += (double)((size_t)slots * stream) * (s.chunk[c].head ? 1 : 2);
+    }
+    pipeline_table_free(t);
 }
 
 static PlanBytes stage_bytes(const PlanJob *job, int stage)
@@ -143,36 +207,21 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     b.parameters = (double)replicas_memory(&is, MEM_PARAMS).all / (double)N;
     b.gradients = (double)replicas_memory(&is, MEM_GRADS).all / (double)N;
     b.optimizer = (double)replicas_memory(&is, MEM_OPTIM).all / (double)N;
+    activation_bytes(job, stage, &b);
+    size_t guest = plan_layout_guest(job, stage);
+    b.parameters += (double)(x * guest), b.gradients += (double)(4 * guest);
+    if (stage == 0) b.communication += (double)(4 * plan_layout_guest(job, l->pp - 1)); // where its gradient arrives
 
-    Dev dev = {.x_bytes = x}; // recompute_bytes asks for nothing else
     ModelShape part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp);
-    RecomputePolicy policy = {.mode = l->recompute};
-    size_t B = (size_t)l->micro, T = job->T / (size_t)l->cp, rows = B * T;
-    part.layers = plan_layout_layers(job, stage);
-    double one = (double)recompute_bytes(&part, &dev, policy, B, T), stream = (double)(rows * x * part.channels);
-    part.layers++;
-    double layer = (double)recompute_bytes(&part, &dev, policy, B, T) - one;
-    part.layers--;
-    if (l->recompute == RECOMPUTE_SQRT) layer = (one - stream) / (double)part.layers;
-    if (!l->fused_attention && l->recompute == RECOMPUTE_NONE) // scores, probabilities, a mask
-        layer += (2 * (double)x + 1) * (double)(rows * job->T * part.heads), one += layer * (double)part.layers;
-    if (l->eager && l->recompute == RECOMPUTE_NONE && part.swiglu) { // what roofline.c's eager loops leave behind
-        size_t own = part.channels / (l->sp ? (size_t)l->tp : 1);
-        size_t turned = (part.heads + part.kv_heads) * part.head_size;
-        double more = (double)(rows * (2 * (4 + 4 + 2) * own + 2 * 4 * turned + 2 * part.ffn));
-        layer += more, one += more * (double)part.layers;
-    }
-    double held = fmax(1, plan_layout_held(job) - stage * (l->schedule == PIPELINE_1F1B));
-    b.activations = one + (held - 1) * layer * (double)part.layers;
-
     double wide = (double)(2 * part.channels + (2 * part.heads + 2 * part.kv_heads) * part.head_size +
                            part.ffn * (part.swiglu ? 3 : 1));
-    b.scratch = (double)rows * ((double)x * wide + 16) + (double)(x * LOGIT_ROWS * part.vocab);
+    double rows = (double)l->micro * (double)job->T / l->cp;
+    b.scratch = rows * ((double)x * wide + 16) + (double)(x * LOGIT_ROWS * part.vocab);
     PlanUnits u = plan_layout_units(job);
     size_t unit = u.block > u.embedding ? u.block : u.embedding;
-    if (N > 1 && l->zero == 3) b.gathered = (double)(4 * x * unit); // slots (doc/zero.md)
-    if (N > 1 && l->zero >= 2) b.gathered += (double)(4 * l->grad_bytes * unit);
-    b.total = b.parameters + b.gradients + b.optimizer + b.activations + b.scratch + b.gathered;
+    if (N > 1 && l->zero == 3) b.communication += (double)(4 * x * unit); // slots (doc/zero.md)
+    if (N > 1 && l->zero >= 2) b.communication += (double)(4 * l->grad_bytes * unit);
+    b.total = b.parameters + b.gradients + b.optimizer + b.activations + b.scratch + b.communication;
     return b;
 }
 

@@ -52,7 +52,7 @@ typedef struct {
 // Bytes of the rank that needs the most, by what for.
 typedef struct {
     int stage;
-    double parameters, gradients, optimizer, activations, scratch, gathered, total;
+    double parameters, gradients, optimizer, activations, scratch, communication, total;
 } PlanBytes;
 
 // One accelerator, everything of size 1, bf16, selective recomputation, everything overlapped.
@@ -68,8 +68,10 @@ size_t plan_layout_layers(const PlanJob *job, int stage);
 size_t plan_layout_chunk(const PlanJob *job);       // layers of the largest chunk
 PlanUnits plan_layout_units(const PlanJob *job);
 size_t plan_layout_params(const PlanJob *job, int stage);
-// Micro-batches whose activations stage 0 holds at once, in shares of a stage.
-double plan_layout_held(const PlanJob *job);
+// Of a tied head on another stage than the embedding: elements of its copy, which has a gradient and no optimizer.
+size_t plan_layout_guest(const PlanJob *job, int stage);
+// Micro-batches whose activations a chunk of the first or the last stage has room for, as pipeline_stage says.
+size_t plan_layout_slots(const PlanJob *job, int stage, int chunk);
 PlanBytes plan_layout_bytes(const PlanJob *job);
 // "dp 64 tp 8 pp 16 v 4 ..."
 void plan_layout_text(const PlanJob *job, char *text, size_t n);

@@ -6,7 +6,8 @@
 //     tp   all_reduce      R m 2 (tp-1) ((4 L + 2) x N C + 12 N)   the streams; the loss' three numbers a token
 //          with sp         the same bytes, as all_gather and reduce_scatter; the gradients of norms beside them
 //     cp   send            each block's keys and values past every rank, forward and back (cp_bytes)
-//     pp   send            2 m (p v - 1) x N C; with sp 1/tp of them from each rank
+//     pp   send            2 m (p v - 1) x N C from each of R tp ranks; with sp 1/tp of them
+//     ends send            a tied head's gradient and weights: R V C (4 + x)
 //     dp   gradients, weights   replicas_traffic, for each stage's and each tp rank's parameters
 //
 // Seconds, on a group of n ranks of which k are on each node: a ring takes collectives_seconds with the slower of the
@@ -231,6 +232,18 @@ static void stage_flows(PlanTraffic *t, const PlanJob *job)
     f->all = (size_t)(l->dp * l->cp) * (size_t)l->tp * 2 * m * borders * (stream / shared);
 }
 
+// A tied head's gradient to the embedding's stage, the new weights back, once a step.
+static void guest_flows(PlanTraffic *t, const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    PlanGroup where = plan_traffic_group(job, MESH_PP);
+    size_t guest = plan_layout_guest(job, l->pp - 1), all = job->shape.vocab * job->shape.channels;
+    if (!guest) return;
+    double payload = (double)(guest * (4 + job->x_bytes)) / 2;
+    PlanFlow *f = add(t, "ends", &where, COMM_SEND, 2, payload, "R V C (4 + x)");
+    f->all = (size_t)(l->dp * l->cp) * all * (4 + job->x_bytes);
+}
+
 static void replica_flows(PlanTraffic *t, const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
@@ -248,7 +261,7 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job)
                 ModelShape part = tp_shape(&job->shape, r, l->tp, false);
                 ModelShape last = tp_shape(&job->shape, l->tp - 1, l->tp, false);
                 bool ends = stage == 0, tail = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1;
-                size_t rows = (size_t)(ends || (tail && job->shape.tie)) + (size_t)(tail && !job->shape.tie);
+                size_t rows = (size_t)ends + (size_t)(tail && !job->shape.tie);
                 is.params = largest - rows * (last.vocab - part.vocab) * job->shape.channels;
                 f = replicas_traffic(&is, kinds[k]);
                 all += f.all;
@@ -272,6 +285,7 @@ PlanTraffic plan_traffic(const PlanJob *job)
     if (l->tp > 1) tensor_flows(&t, job);
     if (l->cp > 1) context_flows(&t, job);
     if (l->pp > 1) stage_flows(&t, job);
+    if (l->pp > 1) guest_flows(&t, job);
     if (l->dp * l->cp > 1) replica_flows(&t, job);
     for (int i = 0; i < t.n; i++) t.all += t.flow[i].all;
     return t;

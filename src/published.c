@@ -136,6 +136,7 @@ static PlanJob job_of(const PublishedRun *r)
     l->gpus = r->gpus, l->tp = r->tp ? r->tp : 1, l->pp = r->pp ? r->pp : 1, l->sp = r->sp;
     l->zero = r->zero, l->recompute = r->recompute, l->fused_attention = !r->plain, l->eager = r->eager;
     l->overlap_dp = l->overlap_pp = !r->serial;
+    l->scatter = true; // arXiv 2104.04473, section 4.1, and all since
     l->micro = r->micro ? r->micro : 1, l->chunks = r->chunks ? r->chunks : 1;
     l->schedule = l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
     l->dp = l->gpus / (l->tp * l->pp);
