@@ -1,6 +1,6 @@
 // plan_options: reads options like --gpu H100 --gpus 512 --tp 8, and makes a job of them. See plan_options.h.
 //
-// What is not given comes from the configuration: model, context, batch, ZeRO stage, recomputation, steps. A size
+// What is not given comes from the configuration: model, context, batch, layout, recomputation, steps. A size
 // that is given is fixed for plan layout, one that is not is searched. Accelerators compute in bf16 with fp32 master
 // weights; the CPU in fp32.
 //
@@ -163,6 +163,38 @@ static int or_one(int given)
     return given == NOT_GIVEN ? 1 : given;
 }
 
+// What the configuration says of the layout and the command line does not. The keys are then as if nobody had set them:
+// the configuration is resolved for one rank, and the layout is checked here.
+static void take_layout(Config *cfg, Given *g)
+{
+    static const char *const keys[] = {"parallel.tp", "parallel.sp", "parallel.cp", "parallel.cp_assign", "parallel.cp_way",
+                                       "parallel.pp", "parallel.schedule", "parallel.chunks", "parallel.table",
+                                       "parallel.layers"};
+    int n_keys;
+    char why[200];
+    const ConfigKey *key = config_table(&n_keys);
+    if (cfg->parallel.schedule == CONFIG_PIPELINE_USER || *cfg->parallel.layers)
+        die("parallel.table, parallel.layers: not planned for time (plan memory --ranks N takes them)");
+    if (g->tp == NOT_GIVEN && cfg->parallel.tp > 1) {
+        g->tp = (int)cfg->parallel.tp;
+        if (!cfg->parallel.sp && !g->sp) g->no_sp = 1;
+    }
+    if (g->cp == NOT_GIVEN && cfg->parallel.cp > 1) g->cp = (int)cfg->parallel.cp;
+    if (g->pp == NOT_GIVEN && cfg->parallel.pp > 1) {
+        g->pp = (int)cfg->parallel.pp;
+        if (!g->schedule && config_is_set(cfg, "parallel.schedule"))
+            g->schedule = pipeline_table_name((PipelineSchedule)cfg->parallel.schedule);
+        if (g->vpp == NOT_GIVEN && cfg->parallel.chunks) g->vpp = (int)cfg->parallel.chunks;
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int row = config_table_find(keys[i]);
+        check(row >= 0);
+        bool quoted = key[row].type == CONFIG_STRING || key[row].type == CONFIG_CHOICE;
+        if (!config_table_parse(&key[row], cfg, key[row].def, quoted, why, sizeof why)) die("%s: %s", keys[i], why);
+        cfg->origin[row] = (ConfigOrigin){.source = CONFIG_DEFAULT};
+    }
+}
+
 static void set_groups(PlanOptions *o, const Given *g)
 {
     PlanLayout *l = &o->job.layout;
@@ -180,7 +212,8 @@ static void set_groups(PlanOptions *o, const Given *g)
     l->schedule = pipeline_table_find(g->schedule);
     if (l->schedule >= PIPELINE_USER)
         die("--schedule: '%s' (gpipe, 1f1b, interleaved, zb-h1 or zb-v)", g->schedule);
-    if (l->schedule == PIPELINE_ZB_V && g->vpp == NOT_GIVEN) l->chunks = 2;
+    bool two = l->schedule == PIPELINE_ZB_V || l->schedule == PIPELINE_INTERLEAVED;
+    if (two && g->vpp == NOT_GIVEN) l->chunks = 2; // what the schedule needs
 }
 
 static void make_job(PlanOptions *o, const Given *g)
@@ -245,12 +278,13 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     if (needs_config && !o->config) die("plan %s: no configuration (write a file or a preset, as llama3-8b)", argv[1]);
     if (!needs_config && n > 1 && !o->config) die("%s: without a configuration there are no keys", for_config[1]);
     set_machine(o, &g);
-    set_groups(o, &g);
     config_defaults(&o->cfg);
     if (o->config) {
         config_parse(&o->cfg, n, for_config);
+        take_layout(&o->cfg, &g);
         config_resolve(&o->cfg);
     }
+    set_groups(o, &g);
     if (needs_config) make_job(o, &g);
     else o->tokens = or_else(g.tokens, 0);
     o->json = g.json, o->explain = g.explain, o->write = g.write;

@@ -188,7 +188,8 @@ static void write_config(const PlanOptions *o, const PlanJob *job)
     if (l->pp > 1) write_key(&cfg, "parallel.schedule", pipeline_table_name(l->schedule));
     write_key(&cfg, "memory.recompute", mode[l->recompute]);
     write_key(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32");
-    if (!*absent) config_set_derived(&cfg, "parallel.dp", l->dp);
+    config_set_derived(&cfg, "parallel.ranks", l->gpus);
+    if (!*absent) config_resolve(&cfg); // what train would refuse is not written
     config_write(&cfg, o->write);
     if (!*absent) return;
     FILE *file = fopen(o->write, "a");

@@ -100,6 +100,12 @@ static void test_layout_writes(void **state)
     has(expected), has("dtype = \"bf16\"");
     assert_int_equal(run("layout llama3-70b --gpus 256 --tp 8 --pp 4 --write cut.toml"), 0);
     has("tp 8 sp pp 4"), has("does not fit into memory"), has("MFU");
+    // The layout in the file is the job of the next plan, and the run's; its predicted step is that of the search.
+    json_t *searched = json_of("layout llama3-70b --gpus 256 --tp 8 --pp 4 --json");
+    json_t *timed = json_of("time cut.toml --gpus 256 --json");
+    assert_true(number(searched, "step", "step") == number(timed, "step", "step"));
+    json_decref(searched), json_decref(timed);
+    assert_int_equal(run("memory cut.toml --ranks 256 --json >memory.json"), 0);
 }
 
 static void test_scaling(void **state)
