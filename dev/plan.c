@@ -7,6 +7,11 @@
 //   build/plan flops     CONFIG [--section.key=value ...]
 //   build/plan schedule  CONFIG [--section.key=value ...] [--svg FILE]
 //   build/plan fp8       CONFIG [--section.key=value ...]
+//   build/plan traffic|time|layout|cluster CONFIG [--gpu NAME] [--gpus N] [--tp N] ... [--json] [--explain]
+//   build/plan scaling   --flops C [--params N] [--served TOKENS]
+//   build/plan recipe    [MODEL]
+//   build/plan machines
+//   build/plan published
 //   build/plan optimizers
 //   build/plan formats
 //   build/plan noise
@@ -21,6 +26,7 @@
 #include "config_table.h"
 #include "narrow.h"
 #include "plan.h"
+#include "plan_show.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +43,17 @@ static const char usage[] =
     "  schedule    learning rate and batch over the run; --svg FILE: as a picture too\n"
     "  fp8         what each matrix runs in, with --numerics.dtype=fp8\n"
     "  CONFIG      a file or preset, and keys, as for build/train (build/train --help lists them)\n"
+    "with CONFIG, on accelerators:\n"
+    "  time        a step's time by operation, MFU, days, cost, checkpoint interval\n"
+    "  traffic     bytes and seconds of a step by group, kind and link\n"
+    "  layout      every tp, cp, pp, chunks, ZeRO stage, recomputation and micro-batch that --gpus allow, by predicted\n"
+    "              time; --write FILE: the fastest one's configuration\n"
+    "  cluster     the same model on 1, 8, 64 ... --gpus, with stragglers and failures (--days, --jitter, --seed)\n"
     "without CONFIG:\n"
+    "  scaling     parameters and tokens for a budget: --flops C, or --params N --tokens D; --served TOKENS --loss L\n"
+    "  recipe      the presets in a table; recipe MODEL: as a configuration\n"
+    "  machines    the tables of accelerators and links\n"
+    "  published   reported runs, predicted (markdown)\n"
     "  optimizers  their arrays and bytes (markdown)\n"
     "  formats     range and precision of the number formats\n"
     "  noise       two estimators of the gradient noise scale, on made gradients (markdown)\n";
@@ -147,6 +163,11 @@ int main(int argc, char **argv)
     static Run run;
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         fputs(usage, stdout);
+        printf("options of time, traffic, layout, cluster and scaling:\n%s", plan_options_help);
+        return 0;
+    }
+    if (plan_show(argc, argv, stdout)) {
+        if (fflush(stdout)) die("plan: cannot write the table");
         return 0;
     }
     Plan plan = argc > 1 ? plan_named(argv[1]) : PLANS;

@@ -100,6 +100,34 @@ gen_pipeline-compare() { "$build/pipeline" compare --stages 4 --micro 8; }
 gen_pipeline-grids() { fenced pipeline_grids; }
 pipeline_grids() { for k in gpipe 1f1b interleaved zb-h1 zb-v; do "$build/pipeline" $k --stages 4 --micro 8; echo; done; }
 gen_pipeline-proof() { fenced "$build/pipeline" zb-v --stages 4 --micro 8 --check; }
+gen_plan-machines() { "$build/plan" machines; }
+gen_plan-published() { "$build/plan" published; }
+gen_plan-time() { fenced "$build/plan" time gpt2-1.5b --gpus 8 --micro 16 --zero 1 --recompute selective --tokens 33.5e9 --explain; }
+gen_plan-traffic() { fenced "$build/plan" traffic llama3-70b --gpus 1024 --tp 8 --pp 4 --vpp 5 --zero 1 --explain; }
+gen_plan-layout() { fenced "$build/plan" layout llama3-70b --gpus 256; }
+gen_plan-scaling() { fenced "$build/plan" scaling --flops 5.76e23 --served 1e13 --explain; }
+gen_plan-recipes() { "$build/plan" recipe; }
+gen_plan-cluster-small() { "$build/plan" cluster gpt2-1.5b --gpus 64 --tokens 33.5e9 | grep '^|'; }
+gen_plan-cluster-middle() { "$build/plan" cluster llama3-8b --gpus 4096 --tokens 15e12 | grep '^|'; }
+gen_plan-cluster-large() { "$build/plan" cluster llama3-405b --gpus 16384 --tokens 15.6e12 | grep '^|'; }
+gen_plan-layout-guides() {
+    local model gpus fixed best one
+    echo '| model | accelerators | the guide | its step, s | its best rest | the fastest found | step, s |'
+    echo '|---|---:|---|---:|---|---|---:|'
+    while IFS='|' read -r model gpus fixed; do
+        # shellcheck disable=SC2086
+        one=$("$build/plan" layout $model --gpus $gpus --gpu A100-80 $fixed | awk -F ' *[|] *' '/step, s/ { getline; getline; print $2 "|" $5 }')
+        # shellcheck disable=SC2086
+        best=$("$build/plan" layout $model --gpus $gpus --gpu A100-80 | awk -F ' *[|] *' '/step, s/ { getline; getline; print $2 "|" $5 }')
+        echo "| $model | $gpus | \`$fixed\` | ${one%%|*} | ${one#*|} | ${best#*|} | ${best%%|*} |"
+    done <<'END'
+gpt3-175b|1024|--tp 8 --pp 4
+gpt3-175b|3072|--tp 8 --pp 12
+llama2-70b|1024|--tp 8 --pp 8
+llama2-70b|256|--tp 8 --pp 1
+gpt3-175b|512|--tp 8 --pp 8
+END
+}
 gen_schedule() {
     fenced "$build/plan" schedule gpt3-175b --batch.ramp_from=32768 --batch.ramp_tokens=4000000000 --optim.ramp_lr=sqrt
 }

@@ -1,0 +1,144 @@
+// test_layout_search: the search finds what loops over everything find, counts every refusal once, and respects what is
+// fixed; the guides' layouts are among what it finds, or near it.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "layout_search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const ModelShape small = {.layers = 6, .channels = 512, .heads = 8, .kv_heads = 8, .head_size = 64, .ffn = 2048,
+                                 .vocab = 50304, .context = 1024, .bias = true, .tie = true};
+static const ModelShape gpt3 = {.layers = 96, .channels = 12288, .heads = 96, .kv_heads = 96, .head_size = 128,
+                                .ffn = 49152,
+                                .vocab = 50257, .context = 2048, .bias = true, .tie = true};
+static const ModelShape llama65 = {.layers = 80, .channels = 8192, .heads = 64, .kv_heads = 64, .head_size = 128,
+                                   .ffn = 22016, .vocab = 32000, .context = 2048, .norm = NORM_RMSNORM, .swiglu = true,
+                                   .rope = true};
+
+static PlanJob job_of(const ModelShape *s, const char *machine, int gpus, long batch)
+{
+    PlanJob job = {.shape = *s, .T = s->context, .batch = batch, .x_bytes = 2, .machine = machines_find(machine),
+                   .layout = plan_layout_default()};
+    job.layout.gpus = gpus;
+    return job;
+}
+
+// The fastest that fits, by eight nested loops over more than the search tries; *n: those that fit.
+static double fastest(PlanJob job, const RecomputeMode *modes)
+{
+    double best = INFINITY;
+    char why[400];
+    int gpus = job.layout.gpus;
+    PlanLayout *l = &job.layout;
+    for (l->tp = 1; l->tp <= 8; l->tp++)
+        for (l->pp = 1; l->pp <= gpus; l->pp++)
+            for (l->dp = 1; l->dp <= gpus; l->dp++)
+                for (l->zero = 0; l->zero < 4; l->zero++)
+                    for (l->chunks = 1; l->chunks <= 6; l->chunks++)
+                        for (l->micro = 1; l->micro <= 64; l->micro *= 2)
+                            for (int mode = 0; mode < 3; mode++) {
+                                l->sp = l->tp > 1, l->recompute = modes[mode];
+                                l->schedule = l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+                                if (l->tp & (l->tp - 1)) continue; // the search has powers of two
+                                if (plan_layout_check(&job, true, why, sizeof why)) continue;
+                                best = fmin(best, plan_time(&job, false).step);
+                            }
+    return best;
+}
+
+static void test_nothing_is_missed(void **state)
+{
+    (void)state;
+    const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+    const char *const machines[] = {"A10G", "H100"};
+    for (int i = 0; i < 2; i++) {
+        PlanJob job = job_of(&small, machines[i], 12, 96);
+        if (i == 0) job.machine.memory = 1.5e9; // so that some do not fit
+        LayoutSearch s = layout_search(&job, layout_search_all());
+        assert_true(s.n > 0);
+        double best = INFINITY;
+        long sum = 0;
+        for (int k = 0; k < s.n; k++) {
+            best = fmin(best, plan_time(&s.best[k].job, false).step);
+            assert_true(s.best[k].seconds == plan_time(&s.best[k].job, true).step);
+            assert_true(k == 0 || s.best[k].seconds >= s.best[k - 1].seconds);
+        }
+        assert_true(best == fastest(job, modes));
+        for (int k = 0; k < PLAN_LAYOUT_REASONS; k++) sum += s.refused[k];
+        assert_int_equal(sum, s.tried);
+        assert_true((s.refused[PLAN_LAYOUT_MEMORY] > 0) == (i == 0));
+    }
+}
+
+static void test_fixed_stays(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(&small, "H100", 8, 64);
+    job.layout.tp = 2, job.layout.zero = 1, job.layout.sp = false;
+    LayoutSearch s = layout_search(&job, (LayoutSearchFree){.pp = true, .micro = true});
+    assert_true(s.n > 0);
+    for (int k = 0; k < s.n; k++) {
+        const PlanLayout *l = &s.best[k].job.layout;
+        assert_true(l->tp == 2 && l->zero == 1 && !l->sp && l->chunks == 1 && l->cp == 1 && l->gpus == 8);
+        assert_int_equal(l->recompute, RECOMPUTE_SELECTIVE);
+        assert_int_equal(l->dp * l->tp * l->pp, 8);
+    }
+    job.machine.memory = 1e6;
+    assert_int_equal(layout_search(&job, layout_search_all()).n, 0);
+}
+
+// The layouts that guides give for three models on A100. Within this part of the fastest that the search finds.
+static void test_guides_layouts(void **state)
+{
+    (void)state;
+    const struct {
+        const ModelShape *s;
+        int gpus, tp, pp;
+        long batch;
+        double within;
+    } guide[] = {{&gpt3, 1024, 8, 4, 1536, 0.05},   // TP 8, PP 4, DP 32
+                 {&gpt3, 3072, 8, 12, 1536, 0.10},  // 8 x 12 x 32
+                 {&llama65, 1024, 8, 8, 2048, 0.25}}; // 8 x 8 x 16
+    for (int i = 0; i < 3; i++) {
+        PlanJob job = job_of(guide[i].s, "A100-80", guide[i].gpus, guide[i].batch);
+        LayoutSearch all = layout_search(&job, layout_search_all());
+        LayoutSearchFree rest = layout_search_all();
+        rest.tp = rest.pp = rest.cp = false;
+        job.layout.tp = guide[i].tp, job.layout.pp = guide[i].pp, job.layout.sp = true;
+        LayoutSearch one = layout_search(&job, rest);
+        assert_true(all.n > 0 && one.n > 0);
+        double more = one.best[0].seconds / all.best[0].seconds - 1;
+        if (!(more >= 0 && more <= guide[i].within)) fail_msg("layout %d takes %.1f%% longer", i, 100 * more);
+    }
+}
+
+static void test_paragraph(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(&gpt3, "A100-80", 1024, 1536);
+    LayoutSearch s = layout_search(&job, layout_search_all());
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    layout_search_explain(&s, out);
+    assert_int_equal(fclose(out), 0);
+    const char *const words[] = {"The model's weights, gradients and optimizer are 3143 GB", "stays within the node",
+                                 "idle for",
+                                 "MFU", "The next that is cut otherwise"};
+    for (int i = 0; i < 5; i++)
+        if (!strstr(text, words[i])) fail_msg("'%s' is not in: %s", words[i], text);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_is_missed), cmocka_unit_test(test_fixed_stays),
+                                       cmocka_unit_test(test_guides_layouts), cmocka_unit_test(test_paragraph)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

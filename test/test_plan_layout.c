@@ -1,0 +1,265 @@
+// test_plan_layout: parts of a layout add up to the whole model; what a rank holds falls as it should; every refusal.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "pipeline.h"
+#include "plan.h"
+#include "plan_layout.h"
+#include "rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const ModelShape llama = {.layers = 80, .channels = 8192, .heads = 64, .kv_heads = 8, .head_size = 128,
+                                 .ffn = 28672,
+                                 .vocab = 32000, .context = 4096, .norm = NORM_RMSNORM, .swiglu = true, .rope = true};
+static const ModelShape gpt = {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64, .ffn = 3072,
+                               .vocab = 50257, .context = 1024, .bias = true, .tie = true};
+
+static PlanJob job_of(const ModelShape *s, int dp, int tp, int pp, int chunks)
+{
+    PlanJob job = {.shape = *s, .T = s->context, .batch = 64, .x_bytes = 2, .machine = machines_find("A100-80"),
+                   .layout = plan_layout_default()};
+    PlanLayout *l = &job.layout;
+    l->dp = dp, l->tp = tp, l->pp = pp, l->chunks = chunks, l->gpus = dp * tp * pp;
+    l->schedule = chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+    return job;
+}
+
+static size_t whole(const ModelShape *s)
+{
+    Params params;
+    Unit *unit;
+    model_describe(s, &params, &unit);
+    size_t n = params.n_elems;
+    free(unit);
+    params_free(&params);
+    return n;
+}
+
+// Stages have all layers and units between them, whatever is left over.
+static void test_stages_add_up(void **state)
+{
+    (void)state;
+    const struct {
+        size_t layers;
+        int pp, chunks;
+    } cases[] = {{80, 4, 5}, {126, 16, 1}, {126, 16, 4}, {79, 8, 1}, {12, 2, 3}, {7, 2, 1}};
+    for (int i = 0; i < 6; i++) {
+        for (int tie = 0; tie < 2; tie++) {
+            ModelShape s = llama;
+            s.layers = cases[i].layers, s.tie = tie;
+            PlanJob job = job_of(&s, 1, 1, cases[i].pp, cases[i].chunks);
+            char why[400] = "";
+            if (plan_layout_check(&job, false, why, sizeof why)) fail_msg("%s", why);
+            size_t layers = 0, params = 0;
+            for (int stage = 0; stage < cases[i].pp; stage++) {
+                layers += plan_layout_layers(&job, stage), params += plan_layout_params(&job, stage);
+                assert_true(plan_layout_layers(&job, stage) + 1 >= plan_layout_chunk(&job) * (size_t)cases[i].chunks);
+            }
+            assert_int_equal(layers, s.layers);
+            assert_int_equal(params, whole(&s));
+            assert_int_equal(plan_layout_guest(&job, cases[i].pp - 1), tie ? s.vocab * s.channels : 0);
+        }
+    }
+    PlanJob one = job_of(&gpt, 1, 1, 1, 1);
+    assert_int_equal(plan_layout_params(&one, 0), 124439808); // GPT-2's, and once
+}
+
+// The slots of the first and the last stage are those that the trainer's own count finds in the table.
+static void test_slots_are_the_tables(void **state)
+{
+    (void)state;
+    for (int p = 2; p <= 8; p++) {
+        for (int v = 1; v <= 7; v++) {
+            for (int m = p; m <= 5 * p; m += p) {
+                PipelineSchedule schedule = v > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+                PipelineTable *t = pipeline_table_make(schedule, p, m, v);
+                PlanJob job = job_of(&gpt, 1, 1, p, v);
+                job.batch = m;
+                for (int stage = 0; stage < p; stage += p - 1) {
+                    ModelStage s = pipeline_stage(t, stage, (size_t)(p * v), NULL);
+                    for (int c = 0; c < v; c++)
+                        if (plan_layout_slots(&job, stage, c) != (size_t)s.chunk[c].active)
+                            fail_msg("p %d m %d v %d, stage %d, chunk %d: %zu slots, the table has %d", p, m, v, stage, c,
+                                     plan_layout_slots(&job, stage, c), s.chunk[c].active);
+                }
+                pipeline_table_free(t);
+            }
+        }
+    }
+}
+
+// ---- against the run's own buffers
+
+static Config cfg; // large: not on the stack
+static Run planned;
+
+static void set_key(const char *key, const char *format, long value)
+{
+    char text[32];
+    snprintf(text, sizeof text, format, value);
+    config_set(&cfg, key, text, "test");
+}
+
+static void configure(const PlanJob *job)
+{
+    static const char *const modes[] = {"none", "selective", "sqrt", "every", "full"};
+    const PlanLayout *l = &job->layout;
+    const ModelShape *s = &job->shape;
+    config_defaults(&cfg);
+    const struct {
+        const char *key;
+        long value;
+    } keys[] = {{"run.steps", 2}, {"model.layers", (long)s->layers}, {"model.channels", (long)s->channels},
+                {"model.heads", (long)s->heads}, {"model.kv_heads", (long)s->kv_heads}, {"model.ffn", (long)s->ffn},
+                {"model.vocab", (long)s->vocab}, {"model.context", (long)s->context}, {"batch.micro", l->micro},
+                {"batch.tokens", job->batch * (long)job->T}, {"parallel.tp", l->tp}, {"parallel.cp", l->cp},
+                {"parallel.pp", l->pp}, {"parallel.zero", l->zero}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) set_key(keys[i].key, "%ld", keys[i].value);
+    if (l->sp) config_set(&cfg, "parallel.sp", "true", "test");
+    if (l->pp > 1) config_set(&cfg, "parallel.schedule", pipeline_table_name(l->schedule), "test");
+    if (l->pp > 1) set_key("parallel.chunks", "%ld", l->chunks);
+    if (!s->tie) config_set(&cfg, "model.tie", "false", "test");
+    if (s->swiglu) config_set(&cfg, "model.activation", "swiglu", "test");
+    config_set(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32", "test");
+    config_set(&cfg, "memory.recompute", modes[l->recompute], "test");
+    config_set_derived(&cfg, "parallel.ranks", l->gpus);
+    config_resolve(&cfg);
+}
+
+// Layouts drawn at random, on up to 8 ranks: what build/plan memory counts, and a run holds, by tag.
+static void test_bytes_are_the_runs(void **state)
+{
+    (void)state;
+    static const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_SQRT, RECOMPUTE_FULL};
+    static const PipelineSchedule schedules[] = {PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1,
+                                                 PIPELINE_ZB_V};
+    Rng rng = rng_make(11, "memory", 0);
+    int compared = 0;
+    for (uint64_t i = 0; compared < 72 && i < 2000; i++) {
+        uint32_t r[8];
+        rng_words(rng, 2 * i, r), rng_words(rng, 2 * i + 1, r + 4);
+        ModelShape s = {.layers = 4 + r[0] % 9, .channels = 64, .heads = 8, .kv_heads = r[1] % 2 ? 8 : 4, .head_size = 8,
+                        .ffn = 96, .vocab = 101, .context = 32, .bias = true, .tie = r[1] / 2 % 2, .swiglu = r[1] / 4 % 2};
+        PlanJob job = job_of(&s, 1 << r[2] % 4, 1 << r[3] % 3, 1 << r[4] % 3, 1);
+        PlanLayout *l = &job.layout;
+        l->cp = 1 << r[5] % 2, l->gpus *= l->cp, l->sp = l->tp > 1 && r[5] / 2 % 2, l->zero = (int)(r[5] / 4 % 4);
+        l->recompute = modes[r[6] % 4], l->micro = 1 + r[6] / 4 % 2, job.x_bytes = r[6] / 8 % 2 ? 2 : 4;
+        l->schedule = l->pp > 1 ? schedules[r[7] % 5] : PIPELINE_1F1B;
+        l->chunks = l->schedule == PIPELINE_INTERLEAVED ? 2 + (int)(r[7] / 8 % 2) : l->schedule == PIPELINE_ZB_V ? 2 : 1;
+        job.batch = l->dp * l->micro * l->pp * (1 + (long)(r[7] / 16 % 4));
+        char why[400];
+        if (l->gpus > 8 || plan_layout_check(&job, false, why, sizeof why)) continue;
+        configure(&job);
+        Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
+        PlanBytes b = plan_layout_bytes(&job);
+        const double bytes[] = {b.parameters, b.gradients, b.optimizer};
+        const MemTag tags[] = {MEM_PARAMS, MEM_GRADS, MEM_OPTIM};
+        MeshShape mesh = mesh_shape(l->gpus, l->pp, l->cp, 1, l->tp);
+        double held[3] = {0}, activations = 0, communication = 0;
+        for (int rank = 0; rank < l->gpus; rank++) { // the replicas of the last part of that stage
+            MeshPlace at = mesh_place(mesh, rank);
+            if (at.pp != b.stage || at.tp != l->tp - 1) continue;
+            plan_open(&planned, &cfg, dev, rank);
+            for (int k = 0; k < 3; k++) held[k] += (double)planned.mem.tag_bytes[tags[k]];
+            activations = (double)planned.mem.tag_bytes[MEM_ACTS];
+            communication = (double)planned.mem.tag_bytes[MEM_COMM];
+            plan_close(&planned);
+        }
+        plan_layout_text(&job, why, sizeof why);
+        for (int k = 0; k < 3; k++)
+            if (!(fabs(bytes[k] * l->dp * l->cp - held[k]) <= 1e-9 * held[k])) // a quotient of whole numbers, rounded
+                fail_msg("%s: %s: planned %.1f, held %.1f", why, mem_tag_name(tags[k]), bytes[k] * l->dp * l->cp, held[k]);
+        if (b.activations != activations)
+            fail_msg("%s, %zu layers, %s: activations: planned %.0f, held %.0f", why, s.layers,
+                     pipeline_table_name(l->schedule), b.activations, activations);
+        if (l->cp == 1 && l->zero < 2 && b.communication != communication)
+            fail_msg("%s: communication: planned %.0f, held %.0f", why, b.communication, communication);
+        run_device_free(dev, cpu);
+        compared++;
+    }
+    assert_int_equal(compared, 72);
+}
+
+// bf16 with AdamW: 18 bytes a parameter, less by each stage of ZeRO; activations shrink with tp, and stages hold fewer.
+static void test_bytes(void **state)
+{
+    (void)state;
+    double P = (double)whole(&llama), N = 64;
+    const double state_bytes[] = {18 * P, 6 * P + 12 * P / N, 2 * P + 16 * P / N, 18 * P / N};
+    for (int zero = 0; zero < 4; zero++) {
+        PlanJob job = job_of(&llama, 64, 1, 1, 1);
+        job.layout.zero = zero;
+        PlanBytes b = plan_layout_bytes(&job);
+        double sum = b.parameters + b.gradients + b.optimizer;
+        assert_true(fabs(sum - state_bytes[zero]) <= 1e-9 * sum);
+        assert_true((b.communication > 0) == (zero >= 2));
+        assert_true(fabs(b.total - (sum + b.activations + b.scratch + b.communication)) <= 1e-9 * b.total);
+    }
+    PlanJob one = job_of(&llama, 1, 1, 1, 1), eight = job_of(&llama, 1, 8, 1, 1), stages = job_of(&llama, 1, 1, 8, 1);
+    eight.layout.sp = true;
+    PlanBytes a = plan_layout_bytes(&one), b = plan_layout_bytes(&eight), c = plan_layout_bytes(&stages);
+    assert_true(b.activations < a.activations / 6 && b.activations > a.activations / 8.5);
+    assert_true(fabs(c.activations / a.activations - 1) < 0.1); // 1f1b: 1/8 of the layers, 8 micro-batches
+    one.layout.recompute = RECOMPUTE_NONE;
+    PlanBytes none = plan_layout_bytes(&one);
+    one.layout.recompute = RECOMPUTE_FULL;
+    PlanBytes full = plan_layout_bytes(&one);
+    assert_true(full.activations < a.activations && a.activations < none.activations);
+    one.layout.recompute = RECOMPUTE_NONE, one.layout.eager = true;
+    assert_true(plan_layout_bytes(&one).activations > 1.3 * none.activations);
+}
+
+// ---- refusals
+
+static void refused(PlanJob job, PlanLayoutReason reason, const char *words)
+{
+    char why[400] = "";
+    PlanLayoutReason got = plan_layout_check(&job, true, why, sizeof why);
+    if (got != reason || !strstr(why, words)) fail_msg("'%s' (%s), expected '%s'", why, plan_layout_reason(got), words);
+    assert_null(strchr(why, '\n'));
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(&llama, 8, 3, 1, 1);
+    refused(job, PLAN_LAYOUT_HEADS, "--tp 3");
+    job = job_of(&llama, 8, 8, 1, 1), job.layout.gpus = 0;
+    refused(job, PLAN_LAYOUT_RANKS, "--gpus 0");
+    job = job_of(&llama, 8, 8, 3, 1);
+    job.shape.layers = 82; // lacks two: allowed
+    job.layout.zero = 1;
+    refused(job, PLAN_LAYOUT_FITS, "");
+    job.shape.layers = 80, job.layout.pp = 7, job.layout.gpus = 8 * 8 * 7;
+    refused(job, PLAN_LAYOUT_LAYERS, "--pp 7"); // 12 * 7 = 84 lacks four
+    job = job_of(&llama, 8, 8, 1, 1), job.layout.cp = 3, job.layout.gpus *= 3;
+    refused(job, PLAN_LAYOUT_SEQUENCE, "--cp 3");
+    job = job_of(&llama, 8, 8, 1, 1), job.layout.sp = true, job.T = 4100;
+    refused(job, PLAN_LAYOUT_SEQUENCE, "--sp");
+    job = job_of(&llama, 7, 8, 1, 1);
+    refused(job, PLAN_LAYOUT_BATCH, "--batch 64");
+    job = job_of(&llama, 8, 8, 4, 1), job.layout.zero = 2;
+    refused(job, PLAN_LAYOUT_ZERO, "--zero 2 with --pp 4");
+    job = job_of(&llama, 32, 1, 4, 2);
+    refused(job, PLAN_LAYOUT_SCHEDULE, "interleaved: 2 micro-batches");
+    job = job_of(&llama, 8, 8, 4, 1), job.layout.chunks = 2, job.layout.schedule = PIPELINE_1F1B;
+    refused(job, PLAN_LAYOUT_SCHEDULE, "--vpp 2");
+    job = job_of(&llama, 8, 8, 1, 1), job.layout.chunks = 2, job.layout.schedule = PIPELINE_INTERLEAVED;
+    refused(job, PLAN_LAYOUT_SCHEDULE, "chunks are of a pipeline");
+    job = job_of(&llama, 8, 1, 1, 1);
+    refused(job, PLAN_LAYOUT_MEMORY, "A100-80 has 80");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages_add_up), cmocka_unit_test(test_slots_are_the_tables),
+                                       cmocka_unit_test(test_bytes_are_the_runs),
+                                       cmocka_unit_test(test_bytes), cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

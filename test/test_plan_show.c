@@ -1,0 +1,198 @@
+// test_plan_show: build/plan's plans about machines, from outside: their output as text, explained and as JSON; the
+// configuration that a layout writes is one that train and plan take; every kind of nonsense ends in one line.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define PROGRAM "plan"
+#include "program.h"
+
+#include <jansson.h>
+#include <math.h>
+
+static void has(const char *words)
+{
+    if (!strstr(output, words)) fail_msg("'%s' is not in:\n%s", words, output);
+}
+
+// The whole output parsed; the caller frees it.
+static json_t *json_of(const char *arguments)
+{
+    json_error_t error;
+    if (run(arguments)) fail_msg("%s: %s", arguments, output);
+    json_t *root = json_loads(output, JSON_REJECT_DUPLICATES, &error);
+    if (!root) fail_msg("%s: %s in %s", arguments, error.text, output);
+    return root;
+}
+
+static double number(json_t *root, const char *section, const char *key)
+{
+    json_t *value = json_object_get(json_object_get(root, section), key);
+    if (!json_is_number(value)) fail_msg("%s, %s is no number", section, key);
+    return json_number_value(value);
+}
+
+static void test_time(void **state)
+{
+    (void)state;
+    json_t *a = json_of("time llama3-8b --gpus 64 --tp 2 --zero 1 --batch 512 --tokens 1e12 --price 2 --json");
+    double step = number(a, "step", "step"), days = number(a, "run", "days without failures");
+    assert_true(fabs(days - 1e12 / (512 * 8192.0 / step) / 86400) <= 1e-9 * days);
+    assert_true(fabs(number(a, "run", "cost") - 2 * number(a, "run", "accelerator hours")) <= 1e-9 * number(a, "run", "cost"));
+    assert_true(number(a, "step", "MFU") > 20 && number(a, "step", "MFU") < 70);
+    json_decref(a);
+    // Twice the price, twice the cost; nothing else.
+    json_t *b = json_of("time llama3-8b --gpus 64 --tp 2 --zero 1 --batch 512 --tokens 1e12 --price=4 --json --explain");
+    assert_true(number(b, "step", "step") == step);
+    assert_non_null(json_object_get(json_object_get(b, "run"), "cost: formula"));
+    json_decref(b);
+    assert_int_equal(run("time llama3-8b --gpus 64 --tp 2 --zero 1 --batch 512 --explain"), 0);
+    has("| attention, fused |"), has("batch / (dp micro) = 512 / (32 * 1)"), has("MFU"), has("      = ");
+    assert_int_equal(run("time tiny --model.vocab=4096 --gpu cpu"), 0);
+    has("1 cpu");
+}
+
+static void test_traffic(void **state)
+{
+    (void)state;
+    json_t *root = json_of("traffic llama3-8b --gpus 64 --tp 2 --pp 2 --batch 512 --json");
+    json_t *flows = json_object_get(json_object_get(root, "layout"), "flows");
+    const char *const groups[] = {"tp", "tp", "tp", "pp", "dp"};
+    assert_int_equal(json_array_size(flows), 5);
+    double sum = 0;
+    for (size_t i = 0; i < 5; i++) {
+        json_t *flow = json_array_get(flows, i);
+        assert_string_equal(json_string_value(json_object_get(flow, "group")), groups[i]);
+        sum += json_number_value(json_object_get(flow, "bytes, all ranks"));
+    }
+    assert_true(sum == number(root, "what hides", "all bytes"));
+    json_decref(root);
+    json_t *slow = json_of("traffic llama3-8b --gpus 64 --batch 512 --zero 1 --link eth10 --json");
+    assert_true(number(slow, "what hides", "dp, exposed") > 1000);
+    json_decref(slow);
+}
+
+// What layout writes is a configuration: the plan of memory takes it, and it says what the search said.
+static void test_layout_writes(void **state)
+{
+    (void)state;
+    json_t *root = json_of("layout gpt2-124m --gpus 8 --gpu A100-40 --write best.toml --json");
+    json_t *best = json_array_get(json_object_get(root, "best"), 0);
+    char text[100] = "";
+    snprintf(text, sizeof text, "%s", json_string_value(json_object_get(best, "layout")));
+    json_decref(root);
+    assert_int_equal(run("flops best.toml"), 0);
+    assert_int_equal(run("memory best.toml --ranks 8 --json"), 0);
+    int dp, zero;
+    long micro;
+    assert_int_equal(sscanf(text, "dp %d tp 1 pp 1 v 1 cp 1 zero %d micro %ld", &dp, &zero, &micro), 3);
+    assert_int_equal(dp, 8);
+    char expected[64];
+    snprintf(expected, sizeof expected, "\nmicro = %ld  # plan layout", micro);
+    char command[300];
+    snprintf(command, sizeof command, "cat '%s/best.toml'", dir);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    output[fread(output, 1, sizeof output - 1, p)] = 0;
+    assert_int_equal(pclose(p), 0);
+    has(expected), has("dtype = \"bf16\"");
+    assert_int_equal(run("layout llama3-70b --gpus 256 --tp 8 --pp 4 --write cut.toml"), 0);
+    has("tp 8 sp pp 4"), has("does not fit into memory"), has("MFU");
+    // The layout in the file is the job of the next plan, and the run's; its predicted step is that of the search.
+    json_t *searched = json_of("layout llama3-70b --gpus 256 --tp 8 --pp 4 --json");
+    json_t *timed = json_of("time cut.toml --gpus 256 --json");
+    assert_true(number(searched, "step", "step") == number(timed, "step", "step"));
+    json_decref(searched), json_decref(timed);
+    assert_int_equal(run("memory cut.toml --ranks 256 --json >memory.json"), 0);
+}
+
+static void test_scaling(void **state)
+{
+    (void)state;
+    json_t *root = json_of("scaling --flops 5.76e23 --served 1e13 --json");
+    assert_true(number(root, "fit", "parameters") > 6e10 && number(root, "fit", "parameters") < 8e10);
+    assert_true(number(root, "served", "saved") > 10);
+    json_decref(root);
+    assert_int_equal(run("scaling --params 7e9 --tokens 2e12"), 0);
+    has("20 tokens a parameter"), has("kaplan"), has("this model"), has("285.71");
+}
+
+static void test_tables(void **state)
+{
+    (void)state;
+    assert_int_equal(run("machines"), 0);
+    has("| H100 | 989 | 794.5 |"), has("| ndr |");
+    assert_int_equal(run("published"), 0);
+    has("median error"), has("| LLaMA-3 405B | H100 | 16384 |");
+    assert_int_equal(run("recipe"), 0);
+    const char *const all[] = {"| gpt2-124m | 1.244e+08 |", "| gpt3-175b | 1.746e+11 |", "| llama3-405b | 4.059e+11 |",
+                               "| llama2-7b |", "| mistral-7b |"};
+    for (int i = 0; i < 5; i++) has(all[i]);
+    assert_int_equal(run("recipe gpt3-175b >one.toml"), 0);
+    assert_int_equal(run("params one.toml | tail -n 4"), 0);
+    has("174604259328");
+    json_t *root = json_of("cluster gpt2-1.5b --gpus 64 --days 3 --tokens 1e11 --json");
+    assert_int_equal(json_array_size(json_object_get(root, "cluster")), 3); // 1, 8, 64
+    json_decref(root);
+}
+
+static void test_nonsense(void **state)
+{
+    (void)state;
+    const struct {
+        const char *arguments, *words;
+        int status;
+    } wrong[] = {
+        {"time llama3-8b --gpus 0", "--gpus: 0", 1},
+        {"time llama3-8b --gpus 1.5", "--gpus: 1.5", 1},
+        {"time gpt2-124m --gpus 6 --tp 3 --model.heads=8", "--tp 3: the model has 8 heads", 1},
+        {"time llama3-8b --gpus 6 --tp 4", "--gpus 6: is not a multiple", 1},
+        {"time llama3-8b --gpus 8 --dp 3", "--gpus 8", 1},
+        {"time llama3-8b --gpu H1000", "did you mean H100?", 1},
+        {"time llama3-8b --gpu", "--gpu: no value", 1},
+        {"time llama3-8b --price -3", "--price: -3", 1},
+        {"time llama3-8b --price cheap", "'cheap' is no number", 1},
+        {"time llama3-8b --tokens nan", "'nan' is no number", 1},
+        {"time llama3-8b --gps 3", "did you mean --gpus?", 1},
+        {"time llama3-8b --json=yes", "takes no value", 1},
+        {"time llama3-8b --zero 4", "--zero: 4", 1},
+        {"time llama3-8b --overlap some", "--overlap: 'some'", 1},
+        {"time llama3-8b --attention slow", "--attention: 'slow'", 1},
+        {"time llama3-8b --recompute half", "--recompute: 'half'", 1},
+        {"time llama3-8b --schedule best", "--schedule: 'best'", 1},
+        {"time llama3-8b --link string", "--link: 'string'", 1},
+        {"time llama3-8b --sp --no-sp", "one of them", 1},
+        {"time llama3-8b --model.channel=3", "model.channel", 1},
+        {"time llama3-405b", "memory: ", 1},
+        {"time", "no configuration", 1},
+        {"layout llama3-405b --gpus 8", "does not fit into memory", 1},
+        {"layout gpt2-124m --gpus 8 --write /no/such/file", "/no/such/file", 1},
+        {"cluster gpt2-124m --days 0", "--days: 0", 1},
+        {"scaling", "no budget", 1},
+        {"scaling --flops -1", "--flops: -1", 1},
+        {"scaling --flops 1e23 --served 1e12 --loss 1.5", "--loss: 1.5", 1},
+        {"recipe gpt5", "'gpt5' is none", 1},
+        {"recipe a b", "takes one name", 2},
+        {"machines all", "takes no argument", 2},
+        {"tim llama3-8b", "tim: not a plan", 2},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        int status = run(wrong[i].arguments);
+        if (status != wrong[i].status) fail_msg("%s: status %d: %s", wrong[i].arguments, status, output);
+        has(wrong[i].words);
+        char *line = strstr(output, "error: ");
+        if (!line || strchr(line, '\n') != line + strlen(line) - 1)
+            fail_msg("%s: not one line: %s", wrong[i].arguments, output);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_time),    cmocka_unit_test(test_traffic), cmocka_unit_test(test_layout_writes),
+        cmocka_unit_test(test_scaling), cmocka_unit_test(test_tables),  cmocka_unit_test(test_nonsense),
+    };
+    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+}

@@ -1,0 +1,176 @@
+// test_plan_time: a step is the sum of its parts; the pipeline's bubble is the guides'; what overlaps is hidden and
+// no more; checkpoints and goodput against Young, Daly and a search.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "plan_time.h"
+
+#include <math.h>
+
+static const ModelShape llama = {.layers = 32, .channels = 4096, .heads = 32, .kv_heads = 32, .head_size = 128,
+                                 .ffn = 11008,
+                                 .vocab = 32000, .context = 4096, .norm = NORM_RMSNORM, .swiglu = true, .rope = true};
+
+static PlanJob job_of(int dp, int tp, int pp, int chunks, long batch)
+{
+    PlanJob job = {.shape = llama, .T = 4096, .batch = batch, .x_bytes = 2, .machine = machines_find("H100"),
+                   .layout = plan_layout_default()};
+    PlanLayout *l = &job.layout;
+    l->dp = dp, l->tp = tp, l->pp = pp, l->chunks = chunks, l->gpus = dp * tp * pp, l->recompute = RECOMPUTE_NONE;
+    l->schedule = chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+    return job;
+}
+
+static void near(double a, double b, double by)
+{
+    if (!(fabs(a - b) <= by * fabs(b))) fail_msg("%.12g is not %.12g", a, b);
+}
+
+static double sum(const Roofline *r)
+{
+    return r->seconds[0] + r->seconds[1] + r->seconds[2];
+}
+
+// One accelerator: operations and update, nothing else. MFU is the definition.
+static void test_one_rank_is_the_roofline(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(1, 1, 1, 1, 5);
+    PlanTime t = plan_time(&job, true);
+    double micro = 32 * sum(&t.block) + sum(&t.embedding) + sum(&t.head), P = (double)plan_layout_params(&job, 0);
+    near(t.step, 5 * micro + roofline_adamw(&job.machine, P, 2), 1e-12);
+    near(t.mfu, 5 * 4096 * model_flops_per_token(&llama, 4096) / (t.step * 989.4e12), 1e-12);
+    near(t.hfu, t.mfu, 1e-12);
+    near(t.tokens_second, 5 * 4096 / t.step, 1e-12);
+    job.layout.recompute = RECOMPUTE_FULL;
+    PlanTime again = plan_time(&job, true);
+    assert_true(again.hfu > 1.2 * again.mfu && again.mfu < t.mfu);
+}
+
+// (p - 1) / (m + p - 1), and a v-th of it with chunks, when messages and the ends cost nothing.
+static void test_bubbles(void **state)
+{
+    (void)state;
+    for (int chunks = 1; chunks <= 4; chunks *= 2) {
+        PlanJob job = job_of(1, 1, 4, chunks, 12);
+        job.machine.inside.alpha = 0, job.machine.inside.bandwidth = 1e30;
+        PlanTime t = plan_time(&job, true), by_formula = plan_time(&job, false);
+        near(t.bubble, 3.0 / (chunks * 12 + 3), 1e-9);
+        near(t.pipeline, by_formula.pipeline, 1e-9);
+    }
+    // Longer than the table that a pipeline may have: each further micro-batch lasts a stage's time.
+    PlanJob many = job_of(1, 1, 4, 1, 1024), more = job_of(1, 1, 4, 1, 1028);
+    PlanTime a = plan_time(&many, true), b = plan_time(&more, true);
+    near(b.pipeline - a.pipeline, 4 * (a.chunk[0] + a.chunk[1] + a.chunk[2] + a.ends), 1e-9);
+}
+
+// tp: each rank has a share of the matrices; its sums are waited for.
+static void test_tensor_parallel(void **state)
+{
+    (void)state;
+    PlanJob one = job_of(1, 1, 1, 1, 8), four = job_of(1, 4, 1, 1, 8);
+    four.layout.sp = true;
+    PlanTime a = plan_time(&one, true), b = plan_time(&four, true);
+    assert_true(b.step < a.step / 2.5 && b.step > a.step / 4);
+    double stream = 2.0 * 4096 * 4096, rate = 450e9 * roofline_constants().inside;
+    double ring = 3 * 1.5e-6 + 0.75 * stream / rate;
+    near(b.tensor[0], 4 * ring, 1e-12); // two all-gathers, two reduce-scatters
+    near(b.tensor[1], 4 * ring, 1e-12);
+    four.layout.overlap_tp = true;
+    near(plan_time(&four, true).tensor[0], 2 * ring, 1e-12);
+    four.layout.overlap_tp = false, four.layout.sp = false;
+    near(plan_time(&four, true).tensor[0], 4 * ring, 1e-12); // an all-reduce is both
+}
+
+// Data parallelism: what a step's last backward cannot hide is paid for; what it hides costs its contention.
+static void test_gradients_hide(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < 4; zero++) {
+        PlanJob job = job_of(64, 1, 1, 1, 256);
+        job.layout.zero = zero;
+        PlanTime t = plan_time(&job, true);
+        job.layout.overlap_dp = false;
+        PlanTime naive = plan_time(&job, true);
+        assert_true(fabs(naive.hidden) <= 1e-12 * naive.step);
+        near(t.hidden + t.grads + t.weights, naive.grads + naive.weights, 1e-12);
+        near(t.contention, roofline_constants().contention * t.hidden, 1e-12);
+        near(t.step, t.pipeline + t.grads + t.weights + t.contention + t.optimizer, 1e-12);
+        assert_true(t.step < naive.step && t.pipeline == naive.pipeline);
+        job.layout.overlap_dp = true;
+        job.machine.between.bandwidth /= 1000; // nothing hides behind so little
+        PlanTime slow = plan_time(&job, true);
+        assert_true(slow.hidden < 0.05 * (slow.grads + slow.weights));
+        assert_true(slow.step > 10 * t.step);
+    }
+}
+
+// Behind nothing: a collective of all gradients in 4 bytes, one of all weights in 2; a rank updates its shard.
+static void test_gradients_by_hand(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(64, 1, 1, 1, 64);
+    double P = (double)plan_layout_params(&job, 0), cards = 8 * 50e9 * roofline_constants().between;
+    double slower = fmin(cards, 450e9 * roofline_constants().inside), around = 63 / 64.0;
+    job.layout.overlap_dp = false;
+    for (int zero = 0; zero < 2; zero++) {
+        job.layout.zero = zero;
+        PlanTime t = plan_time(&job, true);
+        // The ring's 63 steps of alpha and the rounding of bytes are below 1e-2 of it.
+        near(t.grads, (zero ? 1 : 2) * around * 4 * P / slower, 1e-2);
+        if (zero) near(t.weights, around * 2 * P / slower, 1e-2);
+        else assert_true(t.weights == 0);
+        near(t.optimizer, roofline_adamw(&job.machine, zero ? P / 64 : P, 2), 1e-12);
+    }
+}
+
+// cp: travelling keys hide behind attention, unless the link is slow; and attention is shared.
+static void test_context_parallel(void **state)
+{
+    (void)state;
+    PlanJob job = job_of(1, 1, 1, 1, 8);
+    job.T = 65536, job.shape.context = 65536, job.layout.cp = 8, job.layout.gpus = 8;
+    PlanTime t = plan_time(&job, true);
+    assert_true(t.context[0] == 0 && t.context[1] == 0);
+    job.machine.inside.bandwidth /= 1000;
+    t = plan_time(&job, true);
+    assert_true(t.context[0] > 0 && t.context[1] > t.context[0]);
+}
+
+// ---- failures
+
+static void test_failures(void **state)
+{
+    (void)state;
+    near(plan_time_between_failures(1) / 3600, 50677, 1e-5); // hours: LLaMA-3
+    near(plan_time_between_failures(16384) / 3600, 54 * 24 / 419.0, 1e-12);
+    near(plan_time_young(30, 11136), sqrt(2 * 30 * 11136.0), 1e-15);
+    // Daly's interval is where the goodput has its maximum, found here in steps of 1%; Young's is longer.
+    const double saves[] = {5, 60, 300}, means[] = {3600, 10800, 86400};
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 3; k++) {
+            double best = 0, at = 0, daly = plan_time_daly(saves[i], means[k]);
+            for (double t = 1; t < 40000; t *= 1.01) {
+                double g = plan_time_goodput(t, saves[i], 600, means[k]);
+                if (g > best) best = g, at = t;
+            }
+            assert_true(plan_time_goodput(daly, saves[i], 600, means[k]) > 0.9999 * best);
+            assert_true(fabs(daly / at - 1) < 0.05);
+            assert_true(plan_time_young(saves[i], means[k]) > daly * 0.9);
+        }
+    }
+    assert_true(plan_time_daly(100, 40) == 40); // saving takes longer than living
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_rank_is_the_roofline), cmocka_unit_test(test_bubbles),
+        cmocka_unit_test(test_tensor_parallel),          cmocka_unit_test(test_gradients_hide),
+        cmocka_unit_test(test_gradients_by_hand),        cmocka_unit_test(test_context_parallel),         cmocka_unit_test(test_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
