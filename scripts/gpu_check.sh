@@ -68,9 +68,9 @@ link() { # PROGRAM OBJECT...
 link unit
 link conformance
 link conversions
-link kernels norm ffn loss adamw twin_{norm,ffn,loss,adamw}
+link kernels norm ffn loss adamw sums ops_gpu twin_{norm,ffn,loss,adamw}
 link attention_kernels attention flash "${twins[@]}"
-link speed norm ffn loss adamw attention flash
+link speed norm ffn loss adamw sums ops_gpu attention flash
 
 # ---- right, within the bounds of the emulation's tests
 for program in unit conversions; do step 60 "$program on the GPU" "$out/$program"; done
