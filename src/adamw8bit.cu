@@ -80,7 +80,7 @@ void adamw8bit(Dev *dev, float *weight, uint8_t *m, float *m_scale, uint8_t *v, 
             code[BOOK - 1] = 0; // there is one middle less
         }
         GPU_CHECK(cudaMalloc(&d->books, sizeof books));
-        GPU_CHECK(cudaMemcpy(d->books, books, sizeof books, cudaMemcpyHostToDevice));
+        dev->to_device(dev, d->books, books, sizeof books);
     }
     LAUNCH(adamw8bit_kernel, (unsigned)((n + UPDATE_BLOCK - 1) / UPDATE_BLOCK), (unsigned)THREADS, 0, d->stream, weight,
            m, m_scale, v, v_scale, grad, (const float *)d->books, n, u, c1, c2);

@@ -21,18 +21,20 @@ for mode in plain asan checker; do step "the op table builds: $mode" build $mode
 all_built
 
 right() { # MODE TYPE [SETTING...]: all cases pass, and nobody reports anything
-    env "${@:3}" timeout 300 "$work/$1" "$2" >"$log" 2>&1 && grep -q '^ok ' "$log" &&
-        ! grep -q -e '^not ok' -e cuda_on_cpu: -e 'runtime error' -e '^  ' "$log"
+    env "${@:3}" timeout 300 "$work/$1" "$2" >"$log" 2>&1 && grep -q '^ok ' "$log" && ! grep -qv '^ok ' "$log" && return
+    grep -v '^ok ' "$log" >"$log.bad" # of the log only what is wrong
+    mv "$log.bad" "$log"
+    return 1
 }
 table() { # MODE TYPE [SETTING...]
     step "the op table, $2, $1${3:+: ${*:3}}" right "$@"
 }
 for type in fp32 bf16 fp16; do
-    table plain $type
-    table plain $type EMU_ORDER=reverse EMU_STREAMS=late EMU_GUARD=1
+    table plain $type EMU_ORDER=reverse EMU_STREAMS=late
     table plain $type EMU_ORDER=random EMU_STREAMS=random EMU_SEED=1
-    table plain $type EMU_ORDER=random EMU_STREAMS=random EMU_SEED=2
 done
+table plain fp32 EMU_GUARD=1 EMU_STREAMS=late
+table plain bf16 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=2
 table asan fp32 EMU_ORDER=random EMU_SEED=4
 table asan bf16 EMU_STREAMS=random
 table checker fp32 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
