@@ -198,8 +198,8 @@ template <class X>
 void attention_part_forward_cuda(float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int rows,
                                  cudaStream_t stream)
 {
-    AttnShape s = attention_gpu_shape(shape);
-    GPU_CHECK(s.D <= 32 * MOST && s.T ? cudaSuccess : cudaErrorInvalidValue);
+    AttnShape s = attention_gpu_shape(shape, true);
+    GPU_CHECK(s.D <= 32 * MOST ? cudaSuccess : cudaErrorInvalidValue);
     if (s.B * s.Tq == 0) return;
     LAUNCH((attention_forward_kernel<X, float, true>), blocks_of(s.B * s.H * s.Tq, rows), dim3(32, (unsigned)rows), 0,
            stream, out, lse, q, k, v, s);
@@ -210,8 +210,8 @@ void attention_part_backward_cuda(float *dq, float *dk, float *dv, float *delta,
                                   const float *lse, const X *q, const X *k, const X *v, AttnShape shape, int rows,
                                   cudaStream_t stream)
 {
-    AttnShape s = attention_gpu_shape(shape);
-    GPU_CHECK(s.D <= 32 * MOST && s.T ? cudaSuccess : cudaErrorInvalidValue);
+    AttnShape s = attention_gpu_shape(shape, true);
+    GPU_CHECK(s.D <= 32 * MOST ? cudaSuccess : cudaErrorInvalidValue);
     if (s.B == 0) return;
     dim3 block(32, (unsigned)rows);
     attention_delta_cuda(delta, dout, out, s, rows, stream);

@@ -76,12 +76,13 @@ __device__ inline float attention_gpu_keep(const AttnShape &s, size_t b, size_t 
     return word >= rng_gpu_limit(s.drop.p) ? 1 / (1 - s.drop.p) : 0;
 }
 
-// The shape as kernels want it: with its scale. Stops on one that dev.h does not allow.
-inline AttnShape attention_gpu_shape(AttnShape s)
+// The shape as kernels want it: with its scale. Stops on one that dev.h does not allow. `part`: of a piece.
+inline AttnShape attention_gpu_shape(AttnShape s, bool part = false)
 {
     bool good = s.D > 0 && s.G > 0 && s.H % s.G == 0 && s.drop.p >= 0 && s.drop.p < 1;
-    bool whole = s.q_start + s.Tq <= s.Tk && !s.q_jump && !s.k_start && !s.k_jump && !s.blocks;
-    GPU_CHECK(good && (s.T || whole) ? cudaSuccess : cudaErrorInvalidValue);
+    bool whole = s.q_start + s.Tq <= s.Tk && !s.q_jump && !s.k_start && !s.k_jump;
+    bool ordered = !s.T || (s.T == s.Tq && s.T == s.Tk); // by blocks: here every order is the same every time
+    GPU_CHECK(good && (part ? s.T > 0 : whole && ordered) ? cudaSuccess : cudaErrorInvalidValue);
     if (!(s.scale > 0)) s.scale = 1 / sqrtf((float)s.D);
     return s;
 }

@@ -167,7 +167,9 @@ static void dropout(Dev *dev, X *out, const X *inp, size_t n, Dropout drop)
 {
     DevCheckCall c = dev_check_begin(dev, "dropout");
     X *want = dev_check_x(&c, inp, n);
-    c.ref->dropout(c.ref, want, want, n, drop);
+    Dropout on_host = drop;
+    on_host.row = drop.row ? dev_check_i(&c, drop.row, n / drop.width) : NULL;
+    c.ref->dropout(c.ref, want, want, n, on_host);
     c.fast->dropout(c.fast, out, inp, n, drop);
     dev_check_expect_x(&c, "out", want, out, 1, n, n, NULL);
     dev_check_end(&c);

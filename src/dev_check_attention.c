@@ -21,14 +21,15 @@ static const double U = DEV_CHECK_U;
 // The host's side of a call. s has first in host memory; wide arrays lie as the originals do.
 typedef struct {
     AttnShape s;
+    bool piece;
     const X *q, *k, *v;
     float *wide_q, *wide_k, *wide_v;
     size_t n_q, n_kv, n_out, n_stat; // elements from the first to the last; of out; of lse
 } Args;
 
-static Args arguments(DevCheckCall *c, const X *q, const X *k, const X *v, AttnShape s)
+static Args arguments(DevCheckCall *c, bool piece, const X *q, const X *k, const X *v, AttnShape s)
 {
-    Args a = {.s = s, .n_q = (s.B * s.Tq - 1) * s.ldq + s.H * s.D, .n_kv = (s.B * s.Tk - 1) * s.ldkv + s.G * s.D,
+    Args a = {.s = s, .piece = piece, .n_q = (s.B * s.Tq - 1) * s.ldq + s.H * s.D, .n_kv = (s.B * s.Tk - 1) * s.ldkv + s.G * s.D,
               .n_out = s.B * s.Tq * s.H * s.D, .n_stat = s.B * s.H * s.Tq};
     a.s.first = dev_check_i(c, s.first, s.B * s.Tq);
     a.q = dev_check_x(c, q, a.n_q), a.k = dev_check_x(c, k, a.n_kv), a.v = dev_check_x(c, v, a.n_kv);
@@ -90,9 +91,9 @@ static float *weighted(DevCheckCall *c, const Args *a, const float *x, bool drop
     float *out = (float *)dev_check_room(c, a->n_out * sizeof *out), *own = (float *)dev_check_room(c, a->n_stat * 4);
     const float *size = dev_check_abs(c, x, a->n_kv);
     if (!drop) s.drop.p = 0;
-    if (s.T) c->wide->attention_part_forward(c->wide, out, own, (X *)a->wide_q, (X *)a->wide_k, (X *)size, s);
+    if (a->piece) c->wide->attention_part_forward(c->wide, out, own, (X *)a->wide_q, (X *)a->wide_k, (X *)size, s);
     else c->wide->attention_forward(c->wide, (X *)out, own, (X *)a->wide_q, (X *)a->wide_k, (X *)size, s);
-    for (size_t i = 0; s.T && lse && i < a->n_out; i++)
+    for (size_t i = 0; a->piece && lse && i < a->n_out; i++)
         out[i] *= (float)exp((double)own[stat_of(&s, i)] - lse[stat_of(&s, i)]);
     return out;
 }
@@ -114,7 +115,7 @@ static void forward_errors(DevCheckCall *c, const Args *a, double *err, double *
 static void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
 {
     DevCheckCall c = dev_check_begin(dev, "attention_forward");
-    Args a = arguments(&c, q, k, v, s);
+    Args a = arguments(&c, false, q, k, v, s);
     X *want = (X *)dev_check_room(&c, a.n_out * c.fast->x_bytes);
     float *want_lse = (float *)dev_check_room(&c, a.n_stat * sizeof(float));
     c.ref->attention_forward(c.ref, want, want_lse, a.q, a.k, a.v, a.s);
@@ -129,7 +130,7 @@ static void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X 
 static void attention_part_forward(Dev *dev, float *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
 {
     DevCheckCall c = dev_check_begin(dev, "attention_part_forward");
-    Args a = arguments(&c, q, k, v, s);
+    Args a = arguments(&c, true, q, k, v, s);
     float *want = (float *)dev_check_room(&c, a.n_out * sizeof(float));
     float *want_lse = (float *)dev_check_room(&c, a.n_stat * sizeof(float));
     c.ref->attention_part_forward(c.ref, want, want_lse, a.q, a.k, a.v, a.s);
@@ -145,11 +146,11 @@ static void attention_part_forward(Dev *dev, float *out, float *lse, const X *q,
 static float *gathered(DevCheckCall *c, const Args *a, const float *x, bool drop, const float *lse)
 {
     AttnShape s = a->s;
-    size_t n_kv = s.T ? s.B * s.Tk * s.G * s.D : a->n_kv, n_q = s.T ? a->n_out : a->n_q;
+    size_t n_kv = a->piece ? s.B * s.Tk * s.G * s.D : a->n_kv, n_q = a->piece ? a->n_out : a->n_q;
     float *dq = (float *)dev_check_room(c, n_q * sizeof *dq), *dk = (float *)dev_check_room(c, n_kv * sizeof *dk);
     float *dv = (float *)dev_check_room(c, n_kv * sizeof *dv), *none = (float *)dev_check_room(c, a->n_out * 4);
     if (!drop) s.drop.p = 0;
-    if (s.T)
+    if (a->piece)
         c->wide->attention_part_backward(c->wide, dq, dk, dv, (X *)x, (X *)none, lse, (X *)a->wide_q, (X *)a->wide_k,
                                          (X *)a->wide_v, s);
     else
@@ -181,7 +182,7 @@ static void backward_errors(DevCheckCall *c, const Args *a, double *eq, double *
         }
     }
     const float *of_k = gathered(c, a, to_k, false, lse), *of_v = gathered(c, a, to_v, true, lse);
-    size_t width = s.G * s.D, ld = s.T ? width : s.ldkv;
+    size_t width = s.G * s.D, ld = a->piece ? width : s.ldkv;
     for (size_t i = 0; i < s.B * s.Tk * width; i++) {
         ek[i] = of_k[i / width * ld + i % width];
         ev[i] = of_v[i / width * ld + i % width];
@@ -192,7 +193,7 @@ static void attention_backward(Dev *dev, X *dq, X *dk, X *dv, const X *dout, con
                                const X *k, const X *v, AttnShape s)
 {
     DevCheckCall c = dev_check_begin(dev, "attention_backward");
-    Args a = arguments(&c, q, k, v, s);
+    Args a = arguments(&c, false, q, k, v, s);
     size_t rows_q = s.B * s.Tq, rows_k = s.B * s.Tk, hd = s.H * s.D, gd = s.G * s.D, bytes = c.fast->x_bytes;
     const X *dy = dev_check_x(&c, dout, a.n_out), *y = dev_check_x(&c, out, a.n_out);
     const float *stat = dev_check_f(&c, lse, a.n_stat);
@@ -213,7 +214,7 @@ static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, c
                                     const float *lse, const X *q, const X *k, const X *v, AttnShape s)
 {
     DevCheckCall c = dev_check_begin(dev, "attention_part_backward");
-    Args a = arguments(&c, q, k, v, s);
+    Args a = arguments(&c, true, q, k, v, s);
     size_t n_kv = s.B * s.Tk * s.G * s.D;
     const X *dy = dev_check_x(&c, dout, a.n_out), *y = dev_check_x(&c, out, a.n_out);
     const float *stat = dev_check_f(&c, lse, a.n_stat);

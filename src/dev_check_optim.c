@@ -40,6 +40,19 @@ static double sum_squares(Dev *dev, const float *x, size_t n)
     return got;
 }
 
+static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
+{
+    DevCheckCall c = dev_check_begin(dev, "sum_squares_exact");
+    ExactSum want = *sum;
+    c.ref->sum_squares_exact(c.ref, &want, dev_check_f(&c, x, n), n);
+    c.fast->sum_squares_exact(c.fast, sum, x, n);
+    bool finite = !want.word[EXACT_LIMBS] && !sum->word[EXACT_LIMBS];
+    for (size_t i = 0; i < EXACT_LIMBS && finite; i++)
+        dev_check_expect_one(&c, "word", i, EXACT_LIMBS, (double)sum->word[i], (double)want.word[i], 0);
+    dev_check_expect_one(&c, "value", 0, 1, exact_sum_value(sum), exact_sum_value(&want), 0);
+    dev_check_end(&c);
+}
+
 static void clip_units(Dev *dev, float *grad, const float *weight, size_t R, size_t C, float limit, float least)
 {
     DevCheckCall c = dev_check_begin(dev, "clip_units");
@@ -241,6 +254,7 @@ static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch,
 void dev_check_optim_fill(Dev *dev)
 {
     dev->sum_squares = sum_squares;
+    dev->sum_squares_exact = sum_squares_exact;
     dev->clip_units = clip_units;
     dev->sgd = sgd;
     dev->adamw = adamw;

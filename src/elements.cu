@@ -34,8 +34,10 @@ template <class E> struct Drop {
         float x[W];
         uint32_t c0 = 0, c1 = 0, c2 = 0, c3 = 0;
         load<W>(x, inp + i);
+        // A pack lies in one row.
+        uint64_t from = drop.first + (drop.row ? (uint64_t)drop.row[i / drop.width] * drop.width + i % drop.width : i);
         for (int k = 0; k < W; k++) {
-            uint64_t at = drop.first + i + (uint64_t)k;
+            uint64_t at = from + (uint64_t)k;
             if (k == 0 || at % 4 == 0) rng_gpu_words(drop.rng, at / 4, c0, c1, c2, c3);
             uint32_t word = at % 4 == 0 ? c0 : at % 4 == 1 ? c1 : at % 4 == 2 ? c2 : c3;
             x[k] = word >= limit ? x[k] * scale : 0;
@@ -89,7 +91,7 @@ template <class E> void add(Dev *dev, X *out, const X *a, const X *b, size_t n)
 template <class E> void dropout(Dev *dev, X *out, const X *inp, size_t n, Dropout drop)
 {
     Drop<E> f = {ops_as<E>(out), ops_as<E>(inp), drop, rng_gpu_limit(drop.p), 1 / (1 - drop.p)};
-    elements<WIDE<E>>(ops_gpu(dev), n, aligned(out, inp), f);
+    elements<WIDE<E>>(ops_gpu(dev), n, aligned(out, inp) && (!drop.row || drop.width % WIDE<E> == 0), f);
 }
 
 void accumulate(Dev *dev, float *sum, float *part, size_t n)

@@ -162,10 +162,16 @@ static void dropout(Env &e)
     const uint64_t firsts[] = {0, 4, 3, ((uint64_t)5 << 32) + 1};
     for (uint64_t first : firsts) {
         X *x = e.x(999), *y = e.x(77, 1, 1);
-        Dropout drop = {0.3f, rng_make(9, "drop", 4), first};
+        Dropout drop = {};
+        drop.p = 0.3f, drop.rng = rng_make(9, "drop", 4), drop.first = first;
         e.dev->dropout(e.dev, e.out_x(999), x, 999, drop);
         e.dev->dropout(e.dev, x, x, 999, drop);
         e.dev->dropout(e.dev, y, y, 77, drop);
+        drop.row = e.i({7, 0, 100000, 3}); // rows of a longer array
+        for (size_t width : {13, 40}) {
+            drop.width = width;
+            e.dev->dropout(e.dev, e.out_x(4 * width), x, 4 * width, drop);
+        }
     }
 }
 static void accumulate(Env &e)
@@ -327,6 +333,7 @@ static AttnShape attn_shape(Env &e, const Shape &s)
     AttnShape a = {};
     a.B = s.B, a.Tq = s.Tq, a.Tk = s.Tk, a.H = s.H, a.G = s.G, a.D = s.D, a.q_start = s.Tk - s.Tq;
     bool packed = s.Tq == s.Tk;
+    if (packed && s.D == 32) a.T = s.Tq, a.blocks = 4; // an order that the CPU keeps
     a.ldkv = packed ? (s.H + 2 * s.G) * s.D : 2 * s.G * s.D, a.ldq = packed ? a.ldkv : s.H * s.D;
     if (s.documents) {
         std::vector<int32_t> first(s.B * s.Tq);
@@ -334,7 +341,7 @@ static AttnShape attn_shape(Env &e, const Shape &s)
             first[i] = i % s.Tq < 5 ? 0 : i % s.Tq < 29 ? 5 : (int32_t)(i % s.Tq / 29 * 29);
         a.first = e.i(first);
     }
-    if (s.drop) a.drop = {0.3f, rng_make(5, "attention", 9), 11};
+    if (s.drop) a.drop.p = 0.3f, a.drop.rng = rng_make(5, "attention", 9), a.drop.first = 11;
     return a;
 }
 static void attention_forward(Env &e)
@@ -372,7 +379,7 @@ static AttnShape piece(Env &e, int rank, int owner, bool drop, bool documents)
     a.B = 2, a.Tq = a.Tk = 24, a.H = 4, a.G = 2, a.D = 16, a.ldq = 64, a.ldkv = 32, a.T = 48;
     a.q_start = (size_t)rank * 12, a.q_cut = 12, a.q_jump = 2 * (size_t)(1 - rank) * 12;
     a.k_start = (size_t)owner * 12, a.k_cut = 12, a.k_jump = 2 * (size_t)(1 - owner) * 12;
-    if (drop) a.drop = {0.3f, rng_make(5, "attention", 9), 11};
+    if (drop) a.drop.p = 0.3f, a.drop.rng = rng_make(5, "attention", 9), a.drop.first = 11;
     if (documents) {
         std::vector<int32_t> first(48);
         for (int i = 0; i < 48; i++) {
@@ -484,6 +491,22 @@ static void sum_squares(Env &e)
         e.device(&sum, sizeof sum);
     }
 }
+static void sum_squares_exact(Env &e)
+{
+    for (size_t n : {0, 1, 1003, 9007}) {
+        std::vector<float> v = e.normal(n);
+        for (size_t i = 0; i < n; i++) v[i] *= (float)ldexp(1, (int)(i % 200) - 140); // subnormal numbers too
+        ExactSum sum = {};
+        sum.word[0] = 5, sum.word[12] = 0xffffffff;
+        float *x = (float *)e.device(v.data(), n * 4);
+        e.dev->sum_squares_exact(e.dev, &sum, x, n);
+        e.device(&sum, sizeof sum);
+        ExactSum bad = {};
+        if (n > 7) v[7] = NAN;
+        e.dev->sum_squares_exact(e.dev, &bad, (float *)e.device(v.data(), n * 4), n);
+        EXPECT(std::isnan(exact_sum_value(&bad)) == (n > 7));
+    }
+}
 static void clip_units(Env &e)
 {
     e.dev->clip_units(e.dev, e.f(13 * 210), e.f(13 * 210, 0.1f), 13, 210, 1, 1e-3f);
@@ -567,7 +590,7 @@ static const struct Case {
     CASE(head_norm_forward), CASE(head_norm_backward), CASE(rope_forward), CASE(rope_backward), CASE(compress),
     CASE(decompress), CASE(attention_forward), CASE(attention_backward), CASE(attention_part_forward),
     CASE(attention_part_backward), CASE(attention_merge), CASE(softmax_xent), CASE(xent_max), CASE(xent_sum),
-    CASE(xent_loss), CASE(sum_squares), CASE(clip_units), CASE(sgd), CASE(adamw), CASE(adamw8bit), CASE(lion),
+    CASE(xent_loss), CASE(sum_squares), CASE(sum_squares_exact), CASE(clip_units), CASE(sgd), CASE(adamw), CASE(adamw8bit), CASE(lion),
     CASE(adafactor), CASE(muon), CASE(empty),
 };
 
