@@ -45,7 +45,8 @@ __global__ void adafactor_columns_kernel(double *partial, const float *grad, siz
     partial[blockIdx.y * C + j] = sum;
 }
 
-__global__ void adafactor_means_kernel(float *col, const double *partial, size_t R, size_t C, size_t ranges, double keep)
+__global__ void adafactor_means_kernel(float *col, const double *partial, size_t R, size_t C, size_t ranges,
+                                       double keep)
 {
     size_t j = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (j >= C) return;

@@ -34,7 +34,8 @@ template <class E> struct Adamw {
 template <class E>
 Adamw<E> adamw_make(float *weight, E *copy, float *m, float *v, float *grad, Update u)
 {
-    return {weight, copy, m, v, grad, u, (float)(1 / (1 - pow(u.beta1, u.step))), (float)(1 / (1 - pow(u.beta2, u.step)))};
+    double c1 = 1 / (1 - pow(u.beta1, u.step)), c2 = 1 / (1 - pow(u.beta2, u.step));
+    return {weight, copy, m, v, grad, u, (float)c1, (float)c2};
 }
 
 void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)

@@ -1,8 +1,8 @@
 // agc: adaptive clipping of the rows of a matrix, on the GPU. The twin of agc.c, where the formula is.
 //
-// A row is cut into P pieces, from the shape alone: many for one long row, one where there are rows enough. Block (p, i)
-// sums the squares of piece p of row i, of gradient and weight; then every block adds its row's pieces in order, and
-// scales piece p. So nothing goes to the host.
+// A row is cut into P pieces, from the shape alone: many for one long row, one where there are rows enough. Block (p,
+// i) sums the squares of piece p of row i, of gradient and weight; then every block adds its row's pieces in order,
+// and scales piece p. So nothing goes to the host.
 // The invariant: sums within a thread are fp32 over at most 32 squares, and double from there on; their order follows
 // from the shape. A row that keeps the limit is not written.
 #include "ops_gpu.h"

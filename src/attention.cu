@@ -165,8 +165,8 @@ void attention_forward_cuda(X *out, float *lse, const X *q, const X *k, const X 
     AttnShape s = attention_gpu_shape(shape);
     GPU_CHECK(s.D <= 32 * MOST ? cudaSuccess : cudaErrorInvalidValue);
     if (s.B * s.Tq == 0) return;
-    LAUNCH((attention_forward_kernel<X, X, false>), blocks_of(s.B * s.H * s.Tq, rows), dim3(32, (unsigned)rows), 0, stream, out,
-           lse, q, k, v, s);
+    LAUNCH((attention_forward_kernel<X, X, false>), blocks_of(s.B * s.H * s.Tq, rows), dim3(32, (unsigned)rows), 0,
+           stream, out, lse, q, k, v, s);
 }
 
 template <class X>

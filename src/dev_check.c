@@ -2,10 +2,10 @@
 //
 //   |fast - reference| <= 2 (err + u_X (|reference| + 2 err)) + 2^-110
 //
-// err is how far a device that keeps the contract may be from the true result before it stores it in X, derived op by op
-// in dev_check_*.c; both devices have it, and both round. Where the contract leaves no freedom (one rounding of the
-// exact result, or a copy) the two must be the same. A bound is never tuned: one that an op of either device leaves is
-// a bug, or the derivation is wrong.
+// err is how far a device that keeps the contract may be from the true result before it stores it in X, derived op by
+// op in dev_check_*.c; both devices have it, and both round. Where the contract leaves no freedom (one rounding of
+// the exact result, or a copy) the two must be the same. A bound is never tuned: one that an op of either device leaves
+// is a bug, or the derivation is wrong.
 //
 // The invariant: inputs are read before the fast device runs, results after, through its to_host; the caller sees
 // the fast device's results and nothing else changes. So a program takes the same path with and without the check.
@@ -116,8 +116,8 @@ void dev_check_expect_one(DevCheckCall *c, const char *name, size_t i, size_t n,
     if (isnan(ratio)) ratio = INFINITY;
     if (!(ratio > c->row->worst)) return;
     c->row->worst = ratio;
-    snprintf(c->row->where, sizeof c->row->where, "%s[%zu] of %zu in call %ld: %.9g, should be %.9g within %.3g", name, i,
-             n, c->row->calls, got, want, bound);
+    snprintf(c->row->where, sizeof c->row->where, "%s[%zu] of %zu in call %ld: %.9g, should be %.9g within %.3g", name,
+             i, n, c->row->calls, got, want, bound);
 }
 
 void dev_check_expect_x(DevCheckCall *c, const char *name, const X *want, const X *fast, size_t rows, size_t used,

@@ -29,8 +29,9 @@ typedef struct {
 
 static Args arguments(DevCheckCall *c, bool piece, const X *q, const X *k, const X *v, AttnShape s)
 {
-    Args a = {.s = s, .piece = piece, .n_q = (s.B * s.Tq - 1) * s.ldq + s.H * s.D, .n_kv = (s.B * s.Tk - 1) * s.ldkv + s.G * s.D,
-              .n_out = s.B * s.Tq * s.H * s.D, .n_stat = s.B * s.H * s.Tq};
+    Args a = {.s = s, .piece = piece, .n_q = (s.B * s.Tq - 1) * s.ldq + s.H * s.D,
+              .n_kv = (s.B * s.Tk - 1) * s.ldkv + s.G * s.D, .n_out = s.B * s.Tq * s.H * s.D,
+              .n_stat = s.B * s.H * s.Tq};
     a.s.first = dev_check_i(c, s.first, s.B * s.Tq);
     a.q = dev_check_x(c, q, a.n_q), a.k = dev_check_x(c, k, a.n_kv), a.v = dev_check_x(c, v, a.n_kv);
     a.wide_q = dev_check_wide(c, a.q, a.n_q, false);

@@ -11,7 +11,7 @@
 //                       two roots, four products, and the two roots of sums of squares
 //   Muon                the polynomial's slope is at most 4.25 on [0, 1.21], so e' = 4.25 e + local, in the Frobenius
 //                       norm; with k singular values of at most 1.21, |X| <= 1.21 sqrt(k), |A| <= 1.47 sqrt(k), |B| <=
-//                       3.45 sqrt(k). It is a worst case five times over: tight for small matrices, loose for large ones
+//                       3.45 sqrt(k). A worst case five times over: tight for small matrices, loose for large ones
 #include "dev_check.h"
 
 #include "dev_cpu.h"
@@ -126,7 +126,8 @@ static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Updat
 }
 
 // One element of AdamW from m and v: errors of m, v and the weight.
-static void adam_errors(double *w_err, double *m_err, double *v_err, double w, double m, double v, double grad, Update u)
+static void adam_errors(double *w_err, double *m_err, double *v_err, double w, double m, double v, double grad,
+                        Update u)
 {
     double c1 = 1 / (1 - pow(u.beta1, u.step)), c2 = 1 / (1 - pow(u.beta2, u.step)), b1 = u.beta1, b2 = u.beta2;
     double pull = u.l2 ? u.weight_decay * w : 0, g = grad * u.grad_scale + pull;
@@ -163,7 +164,8 @@ static void expect_codes(DevCheckCall *c, const char *name, const uint8_t *want,
     dev_check_expect_f(c, name, want_scale, scale, blocks, err);
     for (size_t i = 0; i < n; i++) {
         size_t b = i / UPDATE_BLOCK;
-        double far = fabs((double)book[got[i]] * s[b] - x[i]), near = fabs((double)book[want[i]] * want_scale[b] - x[i]);
+        double far = fabs((double)book[got[i]] * s[b] - x[i]);
+        double near = fabs((double)book[want[i]] * want_scale[b] - x[i]);
         double bound = 4 * x_err[i] + 2 * err[b] + 8 * U * fabs(x[i]) + 0x1p-110;
         if (got[i] != want[i]) dev_check_expect_one(c, name, i, n, fmax(far, near), near, bound);
     }

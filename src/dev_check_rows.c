@@ -5,8 +5,8 @@
 // output by the derivative of what follows, products of two errors (u^2) are dropped.
 //
 //   swiglu     s = sigmoid(gate) errs by (FN + 2) u relatively, 1 - s by (FN + 3) u absolutely; products follow
-//   norm       mean: dm = gam(C + 1) mean|x|; variance: gam(C + 5) var + dm^2 (sum of x - mean is 0); rstd: half of that
-//              relative to var + eps, and 4 u; backward: xhat errs by e = rstd u (|mean| + |x - mean|) + 3 u |xhat|
+//   norm       mean: dm = gam(C + 1) mean|x|; variance: gam(C + 5) var + dm^2 (sum of x - mean is 0); rstd: half of
+//              that relative to var + eps, and 4 u; backward: xhat is off by rstd u (|mean| + |x - mean|) + 3 u |xhat|
 //   rope       cos and sin are rounded once, two products and a sum: 4 u (|a| + |b|)
 //   softmax    an exponent z - top is off by 2 u (|z| + |top|), exp by FN u, the sum by gam(V + 2)
 //   exact      embedding forward (one addition), compression (the same arithmetic), the largest logit
@@ -207,8 +207,8 @@ static void norm_backward(Dev *dev, X *dinp, float *dweight, float *dbias, const
                           const float *mean, const float *rstd, const X *weight, size_t N, size_t C, NormKind kind)
 {
     DevCheckCall c = dev_check_begin(dev, "norm_backward");
-    const X *dy = dev_check_x(&c, dout, N * C), *skip = dev_check_x(&c, dresid, N * C), *x = dev_check_x(&c, inp, N * C),
-            *w = dev_check_x(&c, weight, C);
+    const X *dy = dev_check_x(&c, dout, N * C), *skip = dev_check_x(&c, dresid, N * C);
+    const X *x = dev_check_x(&c, inp, N * C), *w = dev_check_x(&c, weight, C);
     const float *m = kind == NORM_LAYERNORM ? dev_check_f(&c, mean, N) : NULL, *r = dev_check_f(&c, rstd, N);
     float *want_w = dev_check_f(&c, dweight, C), *want_b = dev_check_f(&c, dbias, C);
     double *w_err = start_errors(&c, want_w, C, N), *b_err = start_errors(&c, want_b, C, N);

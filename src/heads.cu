@@ -1,7 +1,8 @@
 // heads: the op table's attention on the GPU: which kernels serve a call, and where the merge of pieces is. The kernels
 // are attention.cu (plain) and flash.cu (tensor cores); formulas stand in attention.c.
 //
-//   top = max(lse_a, lse_b),  w = exp(lse - top),  out = (w_a out_a + w_b out_b) / (w_a + w_b),  lse = top + log(w_a + w_b)
+//   top = max(lse_a, lse_b),  w = exp(lse - top),
+//   out = (w_a out_a + w_b out_b) / (w_a + w_b),  lse = top + log(w_a + w_b)
 //
 // Tensor cores serve 16-bit rows that begin at multiples of 16 bytes with heads of 32, 64 or 128; everything else, a
 // cached decoding step of one query among it, is served by the plain kernels.

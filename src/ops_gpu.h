@@ -71,13 +71,11 @@ template <class T, int W> struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16
 template <int W, class T> __device__ inline void load(float *v, const T *p)
 {
     Pack<T, W> pack = *(const Pack<T, W> *)p;
-#pragma unroll
     for (int k = 0; k < W; k++) v[k] = (float)pack.x[k];
 }
 template <int W, class T> __device__ inline void store(T *p, const float *v)
 {
     Pack<T, W> pack;
-#pragma unroll
     for (int k = 0; k < W; k++) pack.x[k] = T(v[k]);
     *(Pack<T, W> *)p = pack;
 }

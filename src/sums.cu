@@ -1,5 +1,5 @@
-// sums: sums of squares and sums of columns on the GPU, each in one fixed order. The twin of sum_squares in adamw.c; the
-// gradients of biases and norms end here.
+// sums: sums of squares and sums of columns on the GPU, each in one fixed order. The twin of sum_squares in adamw.c;
+// the gradients of biases and norms end here.
 //
 //   sum_squares: range i of 256, i n / 256 .. (i + 1) n / 256 - 1, is a block's; a thread adds up to 32 squares in fp32
 //   and these in double; then the block's threads, in a tree; then the ranges, in order.

@@ -240,8 +240,8 @@ static void norm_forward(Env &e)
         for (size_t C : {37, 300, 96}) {
             size_t N = 11;
             X *a = e.x(N * C, 3), *b = e.x(N * C), *w = e.x(C), *bias = kind == NORM_LAYERNORM ? e.x(C) : nullptr;
-            e.dev->norm_forward(e.dev, e.out_x(N * C), e.out_x(N * C), e.out_f(N), e.out_f(N), a, b, w, bias, N, C, kind,
-                                1e-5f);
+            e.dev->norm_forward(e.dev, e.out_x(N * C), e.out_x(N * C), e.out_f(N), e.out_f(N), a, b, w, bias, N, C,
+                                kind, 1e-5f);
             e.dev->norm_forward(e.dev, e.out_x(N * C), nullptr, e.out_f(N), e.out_f(N), a, nullptr, w, nullptr, N, C,
                                 kind, 1e-5f);
         }
@@ -253,7 +253,8 @@ static void norm_backward(Env &e)
             size_t N = 45;
             X *inp = e.x(N * C, 3), *dout = e.x(N * C), *skip = e.x(N * C), *w = e.x(C);
             float *mean = e.out_f(N), *rstd = e.out_f(N);
-            e.cuda->norm_forward(e.cuda, e.out_x(N * C), nullptr, mean, rstd, inp, nullptr, w, nullptr, N, C, kind, 1e-5f);
+            e.cuda->norm_forward(e.cuda, e.out_x(N * C), nullptr, mean, rstd, inp, nullptr, w, nullptr, N, C, kind,
+                                 1e-5f);
             float *db = kind == NORM_LAYERNORM ? e.f(C) : nullptr;
             e.dev->norm_backward(e.dev, e.out_x(N * C), e.f(C), db, dout, skip, inp, mean, rstd, w, N, C, kind);
             e.dev->norm_backward(e.dev, e.out_x(N * C), e.f(C), nullptr, dout, nullptr, inp, mean, rstd, w, N, C, kind);
@@ -537,8 +538,8 @@ static void adamw8bit(Env &e)
     std::vector<uint8_t> none(n);
     std::vector<float> zero(3);
     m = (uint8_t *)e.device(none.data(), n), v = (uint8_t *)e.device(none.data(), n); // the first step
-    e.dev->adamw8bit(e.dev, e.f(n), m, (float *)e.device(zero.data(), 12), v, (float *)e.device(zero.data(), 12), e.f(n),
-                     n, update(1));
+    float *m_scale = (float *)e.device(zero.data(), 12), *v_scale = (float *)e.device(zero.data(), 12);
+    e.dev->adamw8bit(e.dev, e.f(n), m, m_scale, v, v_scale, e.f(n), n, update(1));
 }
 static void lion(Env &e)
 {
@@ -590,8 +591,8 @@ static const struct Case {
     CASE(head_norm_forward), CASE(head_norm_backward), CASE(rope_forward), CASE(rope_backward), CASE(compress),
     CASE(decompress), CASE(attention_forward), CASE(attention_backward), CASE(attention_part_forward),
     CASE(attention_part_backward), CASE(attention_merge), CASE(softmax_xent), CASE(xent_max), CASE(xent_sum),
-    CASE(xent_loss), CASE(sum_squares), CASE(sum_squares_exact), CASE(clip_units), CASE(sgd), CASE(adamw), CASE(adamw8bit), CASE(lion),
-    CASE(adafactor), CASE(muon), CASE(empty),
+    CASE(xent_loss), CASE(sum_squares), CASE(sum_squares_exact), CASE(clip_units), CASE(sgd), CASE(adamw),
+    CASE(adamw8bit), CASE(lion), CASE(adafactor), CASE(muon), CASE(empty),
 };
 
 // The bytes of all arrays after a case.
@@ -629,14 +630,17 @@ static void run_type(XType type, const char *only, bool table)
         std::vector<unsigned char> first = run_case(c, both, cuda), again = run_case(c, cuda, cuda);
         size_t differ = 0, n = first.size();
         while (differ < n && first[differ] == again[differ]) differ++;
-        if (n != again.size() || differ < n) printf("  %s: byte %zu of %zu differs the second time\n", c.name, differ, n), failures++;
+        if (n != again.size() || differ < n)
+            failures++, printf("  %s: byte %zu of %zu differs the second time\n", c.name, differ, n);
         for (size_t i = 0, n_rows = dev_check_rows(both, &rows); i < n_rows; i++)
             if (strcmp(rows[i].op, c.name) == 0 && !(rows[i].worst <= 1))
                 printf("  %s: %.3g times the bound: %s\n", c.name, rows[i].worst, rows[i].where), failures++;
         printf("%s %s %s\n", failures == before ? "ok" : "not ok", names[type], c.name);
     }
-    size_t entries = (sizeof(Dev) - offsetof(Dev, matmul_forward)) / sizeof(void (*)()), n_rows = dev_check_rows(both, &rows);
-    if (!*only && n_rows != entries) printf("not ok %s: %zu of %zu entries have a case\n", names[type], n_rows, entries), failures++;
+    size_t entries = (sizeof(Dev) - offsetof(Dev, matmul_forward)) / sizeof(void (*)());
+    size_t n_rows = dev_check_rows(both, &rows);
+    if (!*only && n_rows != entries)
+        failures++, printf("not ok %s: %zu of %zu entries have a case\n", names[type], n_rows, entries);
     if (dev_check_worst(both) > 1) failures++; // of an op that another case has called
     if (table) dev_check_print(both, stdout);
     dev_check_free(both);
