@@ -54,7 +54,7 @@ twins=(norm ffn loss adamw rng check $(cd src && echo attention*.c | sed 's/[.]c
 objects() { for name; do echo "$out/$name.o"; done; }
 step 240 "all kernels and tests compile for $arch, warnings as errors" xargs -P "$(nproc)" -I{} \
     "$nvcc" "${flags[@]}" -x cu -c {} -odir "$out" < <(
-    printf '%s\n' src/flash.cu $tests/{attention_kernels,unit,conformance,conversions,kernels,speed}.cu src/*.cu |
+    printf '%s\n' src/flash.cu $tests/{attention_kernels,unit,conformance,conversions,kernels,table,speed}.cu src/*.cu |
         awk '!seen[$0]++'
 ) || exit 1
 step 120 'their twins on the CPU compile' xargs -P "$(nproc)" -I{} \
@@ -68,15 +68,34 @@ link() { # PROGRAM OBJECT...
 link unit
 link conformance
 link conversions
-link kernels norm ffn loss adamw twin_{norm,ffn,loss,adamw}
+link kernels norm ffn loss adamw sums ops_gpu twin_{norm,ffn,loss,adamw}
 link attention_kernels attention flash "${twins[@]}"
-link speed norm ffn loss adamw attention flash
+link speed norm ffn loss adamw sums ops_gpu attention flash
+
+# The whole op table against the whole device of the CPU, which stands on OpenBLAS.
+device=(adafactor adamw adamw8bit agc attention attention_tree check compress dev_check{,_attention,_loss,_matmul}
+    dev_check_{optim,rows} dev_cpu embed exact_sum ffn formats fp8 gemm lion loss matmul muon narrow{,_matmul,_ops} norm
+    rng rope sgd)
+blas=$(echo /usr/include/openblas)
+if printf '#include <cblas.h>\nint main(void) { return 0; }\n' |
+    ${CC:-gcc} -I"$blas" -x c - -lopenblas -o "$out/openblas" 2>/dev/null && [ -f "$toolkit/include/cublasLt.h" ]; then
+    step 120 "the CPU's device compiles" xargs -P "$(nproc)" -I{} \
+        ${CC:-gcc} -std=gnu11 -O2 -fopenmp -Isrc -I"$blas" -c src/{}.c -o "$out/cpu_{}.o" \
+        < <(printf '%s\n' "${device[@]}") &&
+        step 60 'table links' "$nvcc" "-arch=$arch" -Xcompiler -fopenmp -o "$out/table" $(objects table \
+            $(for file in src/*.cu; do basename "$file" .cu; done) "${device[@]/#/cpu_}") -lopenblas -lcublasLt -lm
+else report SKIP 0 'the op table against the CPU (OpenBLAS and cuBLAS are needed)'
+fi
 
 # ---- right, within the bounds of the emulation's tests
 for program in unit conversions; do step 60 "$program on the GPU" "$out/$program"; done
 for program in kernels attention_kernels; do
     step 60 "$program on the GPU, against the CPU and against sums in double" "$out/$program"
 done
+if [ -x "$out/table" ]; then
+    step 120 "every op of the table on the GPU, within its bound of the CPU's, the same bytes twice" "$out/table" ||
+        "$out/table" fp32 '' -v | grep '^[a-z_0-9]* *[0-9]' # how far off each is
+fi
 if step 60 'conformance runs' bash -c '"$1" >"$2"' - "$out/conformance" "$out/conformance_gpu.txt"; then
     cp "$out/conformance_gpu.txt" $tests/conformance_gpu.txt
     step 10 'conformance: the GPU and the emulation agree to the bit' \

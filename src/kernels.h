@@ -1,7 +1,7 @@
 // kernels: what the CUDA files offer to the host, one function for each op of dev.h that has a kernel. Layer 2.
 //
-// Pointers are device memory, `stream` orders the work, and nothing waits. X is float or __nv_bfloat16, in attention
-// also __half. Shapes and meanings are those of the entries of dev.h. Block sizes are arguments, so that tests can
+// Pointers are device memory, `stream` orders the work, and nothing waits. X is float or __nv_bfloat16, in attention,
+// norm and loss also __half. Shapes and meanings are those of the entries of dev.h. Block sizes are arguments, so that tests can
 // shrink them: `threads` is a multiple of 32 up to 1024.
 #ifndef KERNELS_H
 #define KERNELS_H
@@ -33,6 +33,14 @@ void attention_backward_cuda(X *dq, X *dk, X *dv, float *delta, const X *dout, c
                              const X *q, const X *k, const X *v, AttnShape shape, int rows, cudaStream_t stream);
 template <class X>
 void attention_delta_cuda(float *delta, const X *dout, const X *out, AttnShape shape, int rows, cudaStream_t stream);
+// attention_part_forward and _backward. delta as above.
+template <class X>
+void attention_part_forward_cuda(float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int rows,
+                                 cudaStream_t stream);
+template <class X>
+void attention_part_backward_cuda(float *dq, float *dk, float *dv, float *delta, const X *dout, const X *out,
+                                  const float *lse, const X *q, const X *k, const X *v, AttnShape shape, int rows,
+                                  cudaStream_t stream);
 // The same on tensor cores (flash.cu), for 16-bit X. A block has 16 * warps (1 to 4) rows and passes over tiles of
 // `columns` (16 or 64). flash_takes: head sizes 32, 64 and 128, and rows that start at multiples of 16 bytes. With
 // other shapes the two functions stop the program: take the plain kernels.

@@ -38,12 +38,19 @@ static void *host_alloc(size_t n_bytes)
     return ptr;
 }
 
+// Beside a device's memory the host's is still the host's.
+static bool on_host(const Mem *mem, MemTag tag)
+{
+    return mem->device && tag == MEM_HOST;
+}
+
 void *mem_alloc(Mem *mem, MemTag tag, size_t n_bytes, const char *what)
 {
     if (mem->sealed)
         die("memory: %s: %zu bytes of %s asked for after the warm-up step; allocate it at the start",
             what, n_bytes, mem_tag_name(tag));
-    void *ptr = mem->raw_alloc ? mem->raw_alloc(n_bytes ? n_bytes : 1) : host_alloc(n_bytes ? n_bytes : 1);
+    void *(*alloc)(size_t) = mem->raw_alloc && !on_host(mem, tag) ? mem->raw_alloc : host_alloc;
+    void *ptr = alloc(n_bytes ? n_bytes : 1);
     if (!ptr)
         die("memory: no %.1f MiB left for %s (%s), %.1f MiB held so far (try a smaller batch.micro or model)",
             n_bytes / 1048576.0, what, mem_tag_name(tag), mem->bytes / 1048576.0);
@@ -67,10 +74,11 @@ void mem_free(Mem *mem, void *ptr)
     if (!ptr) return;
     for (size_t i = 0; i < mem->n_blocks; i++) {
         if (mem->block[i].ptr != ptr) continue;
-        mem->tag_bytes[mem->block[i].tag] -= mem->block[i].n_bytes;
+        MemTag tag = mem->block[i].tag;
+        mem->tag_bytes[tag] -= mem->block[i].n_bytes;
         mem->bytes -= mem->block[i].n_bytes;
         mem->block[i] = mem->block[--mem->n_blocks];
-        (mem->raw_free ? mem->raw_free : free)(ptr);
+        (mem->raw_free && !on_host(mem, tag) ? mem->raw_free : free)(ptr);
         return;
     }
     die("memory: mem_free of %p, which this door did not hand out", ptr);

@@ -36,8 +36,9 @@ typedef struct {
     MemBlock *block;
     size_t n_blocks, cap_blocks;
     bool sealed;
-    void *(*raw_alloc)(size_t n_bytes); // how the device gets memory; NULL: 64-byte aligned host memory
+    void *(*raw_alloc)(size_t n_bytes); // zeroed memory; NULL: 64-byte aligned host memory
     void (*raw_free)(void *ptr);
+    bool device; // raw_alloc's is a device's, which the host does not read: MEM_HOST takes the host's
 } Mem;
 
 // Zeroed memory of n_bytes; dies with the tag, `what` and the size when there is none left.

@@ -15,7 +15,7 @@ for op in norm ffn loss adamw; do
     ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c src/$op.c -o "$work/$op.o" || exit 1
     twins+=("$work/$op.o")
 done
-kernels=(src/norm.cu src/ffn.cu src/loss.cu src/adamw.cu "${twins[@]}")
+kernels=(src/norm.cu src/ffn.cu src/loss.cu src/adamw.cu src/sums.cu src/ops_gpu.cu "${twins[@]}")
 for mode in plain asan checker; do step "unit.cu builds: $mode" build $mode unit; done
 wait
 for mode in plain asan checker; do

@@ -215,6 +215,16 @@ static void test_raw_allocator(void **state)
     assert_int_equal(*ptr, 48);
     mem_free(&mem, mem_alloc(&mem, MEM_ACTS, 1, "acts"));
     assert_int_equal(device_blocks, 1);
+    mem_alloc(&mem, MEM_HOST, 8, "a door without a device counts this too");
+    assert_int_equal(device_blocks, 2);
+    mem_free_all(&mem);
+    mem.device = true;
+    void *host = mem_alloc(&mem, MEM_HOST, 8, "what was moved out");
+    assert_int_equal(device_blocks, 0);
+    mem_free(&mem, host);
+    mem_alloc(&mem, MEM_HOST, 8, "what was moved out");
+    mem_alloc(&mem, MEM_ACTS, 8, "acts");
+    assert_int_equal(device_blocks, 1);
     mem_free_all(&mem);
     assert_int_equal(device_blocks, 0);
     assert_dies(device_is_full, "left for grads (gradients)");

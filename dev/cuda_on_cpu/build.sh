@@ -1,7 +1,7 @@
 #!/bin/bash
 # dev/cuda_on_cpu/build.sh: builds a CUDA program for the CPU.
 #
-# usage: build.sh plain|asan|checker PROGRAM FILE.cu... [FILE.o...] [-- FLAG...]
+# usage: build.sh plain|asan|checker PROGRAM FILE.cu... [FILE.o FILE.a...] [-- FLAG...]     flags: of compiler and linker
 #
 # plain: -Og -g, for gdb. asan: the same under AddressSanitizer and UBSan. checker: every load and store is looked at.
 # Objects are kept in $BUILD/cuda_on_cpu/ (BUILD is build unless set): the emulator's own, and those of files that are
@@ -54,7 +54,7 @@ made_of() { # OBJECT: is it there, and newer than all that it was made of?
 }
 sources=()
 for file in "${files[@]}"; do
-    case $file in *.o) sources+=("$file"); continue ;; esac
+    case $file in *.o | *.a) sources+=("$file"); continue ;; esac
     object=$program.$(basename "$file").o
     kept=$objects/$(tr / _ <<<"$file").$(cksum <<<"$PWD ${kernel[*]} $*" | tr -d ' ')
     case $file in /*) kept=$object ;; esac
@@ -93,4 +93,4 @@ if calls cublas; then # on OpenBLAS where it is, unless OPENBLAS=no
         link+=(-lopenblas)
     else part blas-loops; fi
 fi
-"$cxx" "${sources[@]}" "${list[@]}" "${link[@]}" -o "$program"
+"$cxx" "${sources[@]}" "${list[@]}" "${link[@]}" "$@" -o "$program"

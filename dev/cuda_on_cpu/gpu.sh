@@ -28,7 +28,7 @@ verdict() { # STATUS NAME: 0 is ok; otherwise $work/log says why
 flags=(-std=c++17 -O2 -lineinfo -Isrc -Werror all-warnings -Xcompiler -Wall,-Wextra)
 : >"$build/cuda_registers.txt"
 for arch; do
-    for file in src/*.cu $here/tests/{unit,conformance,conversions,kernels,attention_kernels,blas,speed}.cu; do
+    for file in src/*.cu $here/tests/{unit,conformance,conversions,kernels,attention_kernels,table,blas,speed}.cu; do
         object=$work/$(basename "$file").$arch.o
         "$nvcc" "${flags[@]}" -arch="$arch" -Xptxas -v -x cu -c "$file" -o "$object" >"$work/log" 2>&1
         verdict $? "$file compiles for $arch"

@@ -18,20 +18,22 @@ cd "$(dirname "$0")/../.." || exit 1
 here=dev/cuda_on_cpu
 known=$here/mutants.txt
 
-# Test programs, the files that each tests, and those files' twins of dev_cpu.
+# Test programs, the files that each tests, and what they are linked with. A file that stands with two is tried with both,
+# in this order.
+programs=(unit attention_kernels table)
 declare -A files=(
     [unit]=src/gpu.h
-    [kernels]="src/norm.cu src/ffn.cu src/loss.cu src/adamw.cu"
-    [attention_kernels]="$(echo src/attention*.cu src/flash*.cu)"
+    [attention_kernels]="src/attention.cu src/flash.cu"
+    [table]="$(echo src/*.cu)"
 )
-declare -A twins=([unit]="" [kernels]="norm ffn loss adamw" [attention_kernels]="$(cd src && echo attention*.c | sed 's/[.]c//g') rng check")
-program_of() { # FILE
-    local program
-    for program in "${!files[@]}"; do
-        case " ${files[$program]} " in *" $1 "*) echo "$program"; return ;; esac
+declare -A twins=([unit]="" [attention_kernels]="$(cd src && echo attention*.c | sed 's/[.]c//g') rng check" [table]="")
+programs_of() { # FILE
+    local program found=1
+    for program in "${programs[@]}"; do
+        case " ${files[$program]} " in *" $1 "*) echo "$program"; found=0 ;; esac
     done
-    echo "error: mutate.sh: $1: no test program is known (the table is in mutate.sh)" >&2
-    return 1
+    [ $found = 0 ] || echo "error: mutate.sh: $1: no test program is known (the table is in mutate.sh)" >&2
+    return $found
 }
 sources_of() { # PROGRAM: what is compiled
     echo "$here/tests/$1.cu $([ "$1" = unit ] || echo "${files[$1]}")"
@@ -69,7 +71,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 unset "${!EMU_@}"
 ulimit -c 0
-export BUILD=$work/build EMU_MEMORY=256 EMU_TIMEOUT=20
+export BUILD=$work/build EMU_MEMORY=512 EMU_TIMEOUT=60 OMP_NUM_THREADS=1
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 [ $# != 0 ] || set -- src/*.cu src/gpu.h
 
@@ -93,14 +95,18 @@ run() { # MODE PREFIX PROGRAM: prints what noticed
 for op in ${twins[*]}; do
     ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c src/$op.c -o "$work/$op.o" || exit 1
 done
+# The whole table is compared with the whole device of the CPU.
+library=$work/cpu/libpretrain.a
 link() { # PROGRAM: its twins' objects
     for op in ${twins[$1]}; do echo "$work/$op.o"; done
+    [ "$1" != table ] || echo "$library -- -fopenmp -lm"
 }
 declare -A used=()
 for file; do
-    program=$(program_of "$file") || exit 1
-    used[$program]=1
+    list=$(programs_of "$file") || exit 1
+    for program in $list; do used[$program]=1; done
 done
+[ -z "${used[table]:-}" ] || make -s B="$work/cpu" EXTRA_CFLAGS= "$library" || exit 1
 for program in "${!used[@]}"; do
     for mode in plain checker asan; do
         # shellcheck disable=SC2046
@@ -114,12 +120,12 @@ done
 
 try() { # FILE NUMBER LINE WHAT SOURCE: one line to $work/verdict.FILE.NUMBER
     local file=$1 program mode other objects noticed tree
-    program=$(program_of "$file")
     tree=$work/$(basename "$file").$2
     mkdir -p "$tree/dev"
     cp -rs "$PWD/src" "$tree/src" && cp -rs "$PWD/$here" "$tree/dev/" && rm "$tree/$file" || exit 1
     awk -v pick="$2" -f $here/mutants.awk "$file" >"$tree/$file"
-    for mode in plain checker asan; do
+    noticed=
+    for program in $(programs_of "$file"); do for mode in plain checker asan; do
         objects=()
         for other in $(sources_of "$program"); do
             if [ "$file" = src/gpu.h ] || [ "$file" = "$other" ]; then objects+=("$tree/$other")
@@ -129,10 +135,10 @@ try() { # FILE NUMBER LINE WHAT SOURCE: one line to $work/verdict.FILE.NUMBER
         # shellcheck disable=SC2046
         if ! "$tree/$here/build.sh" $mode "$tree/$mode" "${objects[@]}" $(link "$program") >"$tree/log" 2>&1; then
             noticed='the compiler'
-            break
+            break 2
         fi
-        noticed=$(run $mode "$tree/$mode" "$program") && break
-    done
+        noticed=$(run $mode "$tree/$mode" "$program") && break 2
+    done; done
     if [ -n "$noticed" ]; then
         if listed "$file" "$4" "$5"; then echo "NOTICED though listed: $file:$3: $4: $noticed"
         else echo "caught $file:$3: $4: $noticed"

@@ -1,0 +1,128 @@
+// dev_cuda: the CUDA device: opens the GPU, fills the op table from the files that hold the ops, moves memory.
+//
+// The invariant: everything goes through one stream, in the order of the calls. So an op may reuse the scratch that the
+// one before it has used, and no op reads a buffer that another is still writing; copies to and from the host wait for
+// the stream, so a host buffer may be reused when the call returns.
+//
+// Copies take either side's memory for either pointer (cudaMemcpyDefault): a cache of keys is filled from activations,
+// both on the device.
+//
+// Rejected: several streams with events inside an op (one op fills the GPU); memory from cudaMallocAsync's pool
+// (training allocates nothing after its first step).
+#include "dev_cuda.h"
+
+#include "check.h"
+#include "ops_gpu.h"
+
+// ---- memory
+
+void *dev_cuda_alloc(size_t n_bytes)
+{
+    void *p = nullptr;
+    cudaError_t error = cudaMalloc(&p, n_bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError(); // said by whoever asked
+        return nullptr;
+    }
+    GPU_CHECK(error);
+    GPU_CHECK(cudaMemset(p, 0, n_bytes));
+    GPU_CHECK(cudaDeviceSynchronize()); // the device's own stream does not wait for the memset
+    return p;
+}
+
+void dev_cuda_release(void *ptr)
+{
+    GPU_CHECK(cudaFree(ptr)); // waits for the device
+}
+
+static void copy(Dev *dev, void *dst, const void *src, size_t n_bytes)
+{
+    DevCuda *d = ops_gpu(dev);
+    if (n_bytes == 0) return;
+    GPU_CHECK(cudaMemcpyAsync(dst, src, n_bytes, cudaMemcpyDefault, d->stream));
+    GPU_CHECK(cudaStreamSynchronize(d->stream));
+}
+
+static void zero(Dev *dev, void *dst, size_t n_bytes)
+{
+    if (n_bytes) GPU_CHECK(cudaMemsetAsync(dst, 0, n_bytes, ops_gpu(dev)->stream));
+}
+
+void dev_cuda_wait(Dev *dev)
+{
+    GPU_CHECK(cudaStreamSynchronize(ops_gpu(dev)->stream));
+}
+
+// ---- the device
+
+template <class E> static void fill(Dev *dev)
+{
+    elements_cuda_fill<E>(dev);
+    matmul_cuda_fill<E>(dev);
+    ffn_cuda_fill<E>(dev);
+    embed_cuda_fill<E>(dev);
+    norm_cuda_fill<E>(dev);
+    rope_cuda_fill<E>(dev);
+    heads_cuda_fill<E>(dev);
+    loss_cuda_fill<E>(dev);
+    compress_cuda_fill<E>(dev);
+}
+
+static void check_gpu(int device)
+{
+    int n = 0, major = 0, minor = 0;
+    cudaError_t error = cudaGetDeviceCount(&n);
+    if (error != cudaSuccess || n == 0)
+        die("cuda: no GPU found: %s (try nvidia-smi; build/train runs without one)",
+            error == cudaSuccess ? "the driver lists none" : cudaGetErrorString(error));
+    if (device < 0 || device >= n) die("cuda: GPU %d: there are %d here, from 0", device, n);
+    GPU_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    GPU_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    if (major < 8)
+        die("cuda: GPU %d has compute capability %d.%d, and 8.0 is needed (Ampere or later)", device, major, minor);
+}
+
+Dev *dev_cuda_create(DevCudaOptions o)
+{
+    check(o.threads % 32 == 0 && o.threads >= 0 && o.threads <= 1024);
+    check_gpu(o.device);
+    GPU_CHECK(cudaSetDevice(o.device));
+    DevCuda *d = new DevCuda{};
+    Dev *dev = &d->dev;
+    d->options = o;
+    d->threads = o.threads ? o.threads : 256;
+    GPU_CHECK(cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, o.device));
+    GPU_CHECK(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
+    dev->name = o.x_type == X_FP32 ? "cuda" : o.x_type == X_BF16 ? "cuda bf16" : "cuda fp16";
+    dev->x_type = o.x_type;
+    dev->x_bytes = o.x_type == X_FP32 ? 4 : 2;
+    dev->threads = o.cpu_threads ? o.cpu_threads : 1;
+    dev->state = d;
+    matmul_cuda_open(dev);
+    dev->to_device = copy;
+    dev->to_host = copy;
+    dev->zero = zero;
+    (o.x_type == X_FP32 ? fill<float> : o.x_type == X_BF16 ? fill<__nv_bfloat16> : fill<__half>)(dev);
+    sums_cuda_fill(dev);
+    adamw_cuda_fill(dev);
+    sgd_cuda_fill(dev);
+    lion_cuda_fill(dev);
+    adafactor_cuda_fill(dev);
+    muon_cuda_fill(dev);
+    adamw8bit_cuda_fill(dev);
+    agc_cuda_fill(dev);
+    dev_check_complete(dev);
+    return dev;
+}
+
+void dev_cuda_free(Dev *dev)
+{
+    if (!dev) return;
+    DevCuda *d = ops_gpu(dev);
+    GPU_CHECK(cudaStreamSynchronize(d->stream));
+    matmul_cuda_close(dev);
+    GPU_CHECK(cudaFree(d->scratch));
+    GPU_CHECK(cudaFree(d->books));
+    GPU_CHECK(cudaStreamDestroy(d->stream));
+    delete d;
+}

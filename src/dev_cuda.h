@@ -1,0 +1,35 @@
+// dev_cuda: the op table on one NVIDIA GPU. Layer 1.
+//
+// All arrays of the table's entries are device memory, but where dev.h says host; ops are put into one stream in the
+// order of the calls, and to_host, from_x and sum_squares wait for it. Under dev/cuda_on_cpu the same sources run
+// on the CPU. The files that fill the table share ops_gpu.h.
+#ifndef DEV_CUDA_H
+#define DEV_CUDA_H
+#include "dev.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    int device;      // which GPU, from 0
+    XType x_type;    // how activations and weights are stored
+    bool tf32;       // fp32 only: matmuls on tensor cores, which see 10 bits of mantissa
+    bool plain;      // attention by the plain kernels alone, not by tensor cores
+    int threads;     // of a block, where nothing else decides; 0: 256. A multiple of 32
+    int cpu_threads; // what dev->threads says to code that works on the CPU beside the device; 0: one
+} DevCudaOptions;
+
+// Stops with a line when there is no such GPU, or one before compute capability 8.0.
+Dev *dev_cuda_create(DevCudaOptions options);
+void dev_cuda_free(Dev *dev);
+
+// The memory door's raw_alloc and raw_free (mem.h): zeroed memory of the GPU that was used last; NULL: none left.
+void *dev_cuda_alloc(size_t n_bytes);
+void dev_cuda_release(void *ptr);
+// Waits until all ops so far are done.
+void dev_cuda_wait(Dev *dev);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

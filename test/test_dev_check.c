@@ -1,0 +1,283 @@
+// test_dev_check: the device that compares two others agrees with two that are right, and names the op and the element
+// of one that is wrong: a bug at a time in a device that is otherwise the CPU's.
+//
+// What is right here: OpenBLAS against our own product in ascending order (gemm.h), one thread against two. The CUDA
+// device goes through the same check in test_dev_cuda.sh, with every op.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "dev_check.h"
+
+#include "dev_cpu.h"
+#include "narrow.h"
+#include "rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 14, C = 24, OC = 10, V = 33, H = 4, G = 2, D = 6, QKV = (H + 2 * G) * D, ROOM = 4096 };
+
+// Random inputs, filled anew for each run.
+typedef struct {
+    float a[ROOM], b[ROOM], c[ROOM], d[ROOM], out[ROOM], more[ROOM], stat[ROOM], other[ROOM];
+    int32_t token[N], pos[N], target[N], first[N];
+} Data;
+
+static void fill(Data *data)
+{
+    float *array[] = {data->a, data->b, data->c, data->d, data->out, data->more, data->stat, data->other};
+    for (uint32_t k = 0; k < 8; k++)
+        for (size_t i = 0; i < ROOM; i++) array[k][i] = (float)rng_normal(rng_make(4, "check", k), i);
+    for (int i = 0; i < N; i++) {
+        data->token[i] = i * 5 % 7, data->pos[i] = i, data->target[i] = i == 3 ? -1 : i * 11 % V;
+        data->first[i] = i < 6 ? 0 : 6;
+    }
+}
+
+static X *x_of(Dev *dev, float *room, const float *from, size_t n) // in place where X is fp32
+{
+    dev->to_x(dev, (X *)room, from, n);
+    return (X *)room;
+}
+
+// A pass through the ops that the bugs below are in, and some others.
+static void use(Dev *dev, Data *data)
+{
+    fill(data);
+    X *a = x_of(dev, data->a, data->a, ROOM), *b = x_of(dev, data->b, data->b, ROOM), *out = (X *)data->out;
+    X *c = x_of(dev, data->c, data->c, C), *d = x_of(dev, data->d, data->d, ROOM);
+    AttnShape s = {.B = 1, .Tq = N, .Tk = N, .H = H, .G = G, .D = D, .ldq = QKV, .ldkv = QKV, .first = data->first};
+    Dropout drop = {.p = 0.25f, .rng = rng_make(7, "drop", 1), .first = 5};
+    Update u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .grad_scale = 1,
+                .step = 2};
+    size_t k0 = H * D * dev->x_bytes, v0 = (H + G) * D * dev->x_bytes;
+    X *k = (X *)((char *)a + k0), *v = (X *)((char *)a + v0);
+    dev->matmul_forward(dev, out, a, b, c, N, C, OC, -1);
+    dev->matmul_gelu_forward(dev, out, d, a, b, c, N, C, OC, -1);
+    dev->matmul_backward_weight(dev, data->more, data->stat, d, a, N, C, OC, -1);
+    dev->norm_forward(dev, out, d, data->stat, data->other, a, b, c, c, N, C, NORM_LAYERNORM, 1e-5f);
+    dev->norm_backward(dev, out, data->more, data->more + C, b, NULL, d, data->stat, data->other, c, N, C,
+                       NORM_LAYERNORM);
+    dev->rope_forward(dev, d, data->pos, N, H, D, H * D + 3, 10000);
+    dev->attention_forward(dev, out, data->stat, a, k, v, s);
+    dev->attention_backward(dev, d, (X *)((char *)d + k0), (X *)((char *)d + v0), b, out, data->stat, a, k, v, s);
+    dev->dropout(dev, out, a, ROOM / 2, drop);
+    dev->embed_backward(dev, data->more, data->other, a, data->token, data->pos, N, C, 7);
+    dev->softmax_xent(dev, data->stat, out, b, data->target, N, V, 0.5f);
+    for (int i = 0; i < ROOM; i++) data->stat[i] = fabsf(data->stat[i]);
+    dev->adamw(dev, data->more, data->other, data->stat, data->more + 2000, 1000, u);
+    dev->zero(dev, data->stat, 100);
+    assert_true(dev->sum_squares(dev, data->other, 1000) > 0);
+}
+
+typedef struct {
+    Dev *dev, *ref, *inner;
+} Pair;
+
+static Pair pair_make(XType type)
+{
+    Pair p = {.dev = dev_cpu_create(2), .ref = dev_cpu_create(1)};
+    p.dev->deterministic = true; // other products than the reference's
+    if (type == X_FP32) return p;
+    p.inner = p.dev;
+    p.dev = narrow_create(p.inner, (NarrowOptions){.x_type = type});
+    return p;
+}
+
+static Dev *reference(Pair *p, XType type)
+{
+    return type == X_FP32 ? p->ref : narrow_create(p->ref, (NarrowOptions){.x_type = type});
+}
+
+static void pair_free(Pair *p, Dev *ref)
+{
+    if (ref != p->ref) narrow_free(ref);
+    if (p->inner) narrow_free(p->dev);
+    dev_cpu_free(p->inner ? p->inner : p->dev);
+    dev_cpu_free(p->ref);
+}
+
+static const DevCheckRow *row_of(const Dev *check, const char *op)
+{
+    const DevCheckRow *row;
+    size_t n = dev_check_rows(check, &row);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(row[i].op, op) == 0) return &row[i];
+    fail_msg("no row for %s", op);
+    return NULL;
+}
+
+static void test_two_right_devices_agree(void **state)
+{
+    (void)state;
+    Data *data = malloc(sizeof *data);
+    for (XType type = X_FP32; type <= X_FP16; type++) {
+        Pair p = pair_make(type);
+        Dev *ref = reference(&p, type), *check = dev_check_create(p.dev, ref);
+        use(check, data), use(check, data);
+        if (!(dev_check_worst(check) <= 1)) dev_check_print(check, stderr);
+        assert_true(dev_check_worst(check) <= 1);
+        assert_int_equal(row_of(check, "adamw")->calls, 2);
+        FILE *none = fopen("/dev/null", "w");
+        assert_true(dev_check_print(check, none));
+        fclose(none);
+        dev_check_free(check);
+        pair_free(&p, ref);
+    }
+    free(data);
+}
+
+// ---- bugs. Each calls the right op with something wrong; `right` is the device without the bug.
+static Dev *right;
+
+static void no_bias(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t n, size_t c, size_t oc,
+                    int site)
+{
+    (void)dev, (void)bias;
+    right->matmul_forward(right, out, inp, weight, NULL, n, c, oc, site);
+}
+static void gelu_of_gelu(Dev *dev, X *out, X *pre, const X *inp, const X *weight, const X *bias, size_t n, size_t c,
+                         size_t oc, int site)
+{
+    (void)dev;
+    right->matmul_gelu_forward(right, out, pre, inp, weight, bias, n, c, oc, site);
+    right->gelu_forward(right, out, out, n * oc);
+}
+static void rows_lost(Dev *dev, float *dweight, float *dbias, const X *dout, const X *inp, size_t n, size_t c,
+                      size_t oc, int site)
+{
+    (void)dev;
+    right->matmul_backward_weight(right, dweight, dbias, dout, inp, n - 1, c, oc, site);
+}
+static void other_eps(Dev *dev, X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight,
+                      const X *bias, size_t n, size_t c, NormKind kind, float eps)
+{
+    (void)dev;
+    right->norm_forward(right, out, sum, mean, rstd, a, b, weight, bias, n, c, kind, 1e3f * eps);
+}
+static void no_mean(Dev *dev, X *dinp, float *dweight, float *dbias, const X *dout, const X *dresid, const X *inp,
+                    const float *mean, const float *rstd, const X *weight, size_t n, size_t c, NormKind kind)
+{
+    (void)dev, (void)kind;
+    right->norm_backward(right, dinp, dweight, dbias, dout, dresid, inp, mean, rstd, weight, n, c, NORM_RMSNORM);
+}
+static void turned_back(Dev *dev, X *x, const int32_t *pos, size_t n, size_t heads, size_t d, size_t ld, float theta)
+{
+    (void)dev;
+    right->rope_backward(right, x, pos, n, heads, d, ld, theta);
+}
+static void documents_mixed(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    (void)dev;
+    s.first = NULL;
+    right->attention_forward(right, out, lse, q, k, v, s);
+}
+static void scaled_twice(Dev *dev, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q,
+                         const X *k, const X *v, AttnShape s)
+{
+    (void)dev;
+    s.scale = 0.5f / sqrtf((float)s.D);
+    right->attention_backward(right, dq, dk, dv, dout, out, lse, q, k, v, s);
+}
+static void other_mask(Dev *dev, X *out, const X *inp, size_t n, Dropout drop)
+{
+    (void)dev;
+    drop.first++;
+    right->dropout(right, out, inp, n, drop);
+}
+static void last_row_twice(Dev *dev, float *dwte, float *dwpe, const X *dout, const int32_t *token, const int32_t *pos,
+                           size_t n, size_t c, size_t v)
+{
+    (void)dev;
+    right->embed_backward(right, dwte, dwpe, dout, token, pos, n, c, v);
+    right->embed_backward(right, dwte, NULL, dout, token, pos, 1, c, v);
+}
+static void uncounted(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t n, size_t v,
+                      float scale)
+{
+    (void)dev;
+    right->softmax_xent(right, loss, dlogits, logits, target, n, v, scale);
+    loss[3] = 1e-6f; // the row whose target is not counted
+}
+static void nan_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t n, size_t v,
+                     float scale)
+{
+    (void)dev;
+    right->softmax_xent(right, loss, dlogits, logits, target, n, v, scale);
+    loss[n - 1] = NAN;
+}
+static void first_step_again(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
+{
+    (void)dev;
+    u.step = 1;
+    right->adamw(right, weight, m, v, grad, n, u);
+}
+static void not_all(Dev *dev, void *dst, size_t n_bytes)
+{
+    (void)dev;
+    right->zero(right, dst, n_bytes - 1);
+}
+static double a_little_more(Dev *dev, const float *x, size_t n)
+{
+    (void)dev;
+    return right->sum_squares(right, x, n) * (1 + 1e-3);
+}
+
+#define BUG(op, name, array) {#op, offsetof(Dev, op), (void (*)(void))name, array}
+static const struct Bug {
+    const char *op;
+    size_t slot;
+    void (*with)(void);
+    const char *array; // where it is seen first
+} bugs[] = {
+    BUG(matmul_forward, no_bias, "out["), BUG(matmul_gelu_forward, gelu_of_gelu, "out"),
+    BUG(matmul_backward_weight, rows_lost, "d"), BUG(norm_forward, other_eps, ""), BUG(norm_backward, no_mean, "d"),
+    BUG(rope_forward, turned_back, "x["), BUG(attention_forward, documents_mixed, ""),
+    BUG(attention_backward, scaled_twice, "d"), BUG(dropout, other_mask, "out["),
+    BUG(embed_backward, last_row_twice, "dwte["), BUG(softmax_xent, uncounted, "loss[3]"),
+    BUG(softmax_xent, nan_loss, "loss[13]"), BUG(adamw, first_step_again, ""), BUG(zero, not_all, "bytes[99]"),
+    BUG(sum_squares, a_little_more, "sum["),
+};
+
+static void test_a_wrong_device_is_found_and_named(void **state)
+{
+    (void)state;
+    Data *data = malloc(sizeof *data);
+    for (XType type = X_FP32; type <= X_FP16; type++)
+        for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++) {
+            Pair p = pair_make(type), other = pair_make(type);
+            right = other.dev;
+            memcpy((char *)p.dev + bugs[i].slot, &bugs[i].with, sizeof bugs[i].with);
+            Dev *ref = reference(&p, type), *check = dev_check_create(p.dev, ref);
+            use(check, data);
+            const DevCheckRow *rows;
+            size_t n = dev_check_rows(check, &rows);
+            for (size_t r = 0; r < n; r++)
+                if (strcmp(rows[r].op, bugs[i].op) != 0 && !(rows[r].worst <= 1))
+                    fail_msg("bug in %s: %s is blamed: %s", bugs[i].op, rows[r].op, rows[r].where);
+            const DevCheckRow *row = row_of(check, bugs[i].op);
+            if (!(row->worst > 1)) fail_msg("bug %zu in %s is not seen: %g", i, row->op, row->worst);
+            if (strncmp(row->where, bugs[i].array, strlen(bugs[i].array)) != 0)
+                fail_msg("%s: seen at %s, not at %s", row->op, row->where, bugs[i].array);
+            FILE *none = fopen("/dev/null", "w");
+            assert_false(dev_check_print(check, none));
+            fclose(none);
+            dev_check_free(check);
+            pair_free(&p, ref);
+            pair_free(&other, other.ref);
+        }
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_right_devices_agree),
+        cmocka_unit_test(test_a_wrong_device_is_found_and_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
