@@ -553,6 +553,22 @@ static void row_sum_squares(Run *r)
     assert_true(none == 0);
 }
 
+// Every square is added whole; the double that comes out is cut below its last bit.
+static void row_sum_squares_exact(Run *r)
+{
+    size_t n = r->dim[0];
+    const float *x = run_in(r, "x", n);
+    ExactSum sum = {{0}};
+    double want = 0;
+    r->dev->sum_squares_exact(r->dev, &sum, x, n / 3);
+    r->dev->sum_squares_exact(r->dev, &sum, x + n / 3, n - n / 3);
+    run_record(r, &sum, sizeof sum);
+    for (size_t i = 0; i < n; i++) want += (double)x[i] * x[i];
+    double got = exact_sum_value(&sum);
+    if (!within(got, want, ((double)n + 1) * 0x1p-52 * want))
+        fail_msg("exact sum of squares %.17g, should be %.17g", got, want);
+}
+
 static void row_adamw(Run *r)
 {
     size_t n = r->dim[0];

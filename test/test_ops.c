@@ -118,6 +118,7 @@ static const Row rows[] = {
     ROW(xent_loss, NULL, NULL, 131, 517),
     ROW(sum_squares, "ops_matmul", "sum_squares", 1003), // n
     ROW(sum_squares, NULL, NULL, 300007),
+    ROW(sum_squares_exact, NULL, NULL, 300007),
     ROW(subtract, NULL, NULL, 300007), // n
     ROW(clip_units, NULL, NULL, 131, 2100), // R, C
     ROW(clip_units, NULL, NULL, 1, 300007),
