@@ -349,7 +349,9 @@ double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
     p->in_flight = p->most_in_flight = 0;
     UnitHooks hooks = p->model->hooks;
     p->hooks = &hooks;
-    p->model->hooks = (UnitHooks){.self = p, .before = before_unit, .after = after_unit};
+    p->model->hooks.self = p; // whoever watches goes on
+    p->model->hooks.before = before_unit;
+    p->model->hooks.after = after_unit;
     for (int i = 0; i < t->n[p->stage]; i++) {
         PipelineAction a = t->action[p->stage][i];
         const PipelineMicro *b = &micro[a.micro];
