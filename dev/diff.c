@@ -3,14 +3,14 @@
 //   build/diff A B [--exact] [--rtol X] [--atol X] [--all]
 //
 // A and B are dumps of an update (run.dump), runs (their latest common dump, else their newest checkpoints),
-// checkpoints, or safetensors files. B is the reference. A dump's pieces are put together whatever the layout that wrote
-// them; what is missing is reported.
+// checkpoints, or safetensors files. B is the reference. A dump's pieces are put together whatever the layout that
+// wrote them; what is missing is reported.
 //
 // The tensors are walked in the order in which A's program computed them, because the first one that leaves the
 // bound is where to look: what comes later may only inherit its error.
 //
-// The bound, for dumps: what rounding may do to this tensor, from the type it was stored in, its depth and the length of
-// its sums (diff_stats.c, doc/diff.md); weights that went in must be equal. For everything else, and with --exact:
+// The bound, for dumps: what rounding may do to this tensor, from the type it was stored in, its depth and the length
+// of its sums (diff_stats.c, doc/diff.md); weights that went in must be equal. For everything else, and with --exact:
 // equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or equal bits. Every test reads
 // !(difference <= bound), so that NaN fails it.
 //
@@ -128,7 +128,7 @@ static void flush_rows(Report *r)
     if (r->n_unit) printf(r->n_unit > 1 ? "%s of %d\n" : "%s\n", r->row, r->n_unit);
     r->n_unit = 0;
     if (r->n_equal)
-        printf("  %s%d tensor%s%s\n", r->o.dim, r->n_equal, r->n_equal > 1 ? "s: identical" : ": identical", r->o.plain);
+        printf("  %s%d tensor%s: identical%s\n", r->o.dim, r->n_equal, r->n_equal > 1 ? "s" : "", r->o.plain);
     r->n_equal = 0;
 }
 
@@ -141,7 +141,8 @@ static const char *group_of(Report *r, const char *name)
     if (strncmp(r->group, name, n) || r->group[n]) {
         flush_rows(r);
         snprintf(r->group, sizeof r->group, "%.*s", (int)n, name);
-        if (r->o.all || r->n_out <= AFTER) printf("%s%s\n", r->group, n == strlen("grad") && begins(name, "grad") ? "ients, summed over the update" : "");
+        const char *more = strcmp(r->group, "grad") ? "" : "ients, summed over the update";
+        if (r->o.all || r->n_out <= AFTER) printf("%s%s\n", r->group, more);
     }
     return dot ? dot + 1 : name;
 }
@@ -347,8 +348,8 @@ static void print_notes(const Report *r)
         if (twice) printf("note: %zu elements of %c are in more than one file\n", twice, "AB"[i]);
     }
     if (r->first && r->o.derived && begins(r->first->t.name, "weight.") && r->first_stats.n)
-        printf("note: the weights that went in differ already, so what follows may be no fault (dump an earlier update, "
-               "or the first)\n");
+        printf("note: the weights that went in differ already, so what follows may be no fault (dump an earlier "
+               "update, or the first)\n");
 }
 
 static bool print_verdict(const Report *r)

@@ -1,6 +1,6 @@
 // diff_side: opens what build/diff compares, and puts a dump's pieces together.
 //
-// A dump has a file for each rank, and in it, for each tensor, a piece and the text that says where it belongs (part.h).
+// A dump has a file for each rank, and in it, for each tensor, a piece and a text that says where it belongs (part.h).
 // Whatever the layout was, the whole follows from the texts alone: so a run on eight ranks is compared with one on one
 // rank, or with another cut, element by element.
 //

@@ -9,8 +9,8 @@
 //
 // reads: of 8 x 32 rows of 64 columns, rows 0 to 15 and 48 to 63, of each columns 32 to 63.
 //
-// The invariant: element k of the array, k = i C + j for C columns held, is row i of the concatenated row ranges, column
-// j of the concatenated column ranges. Parts of one tensor may overlap, as long as they agree.
+// The invariant: element k of the array, k = i C + j for C columns held, is row i of the concatenated row ranges,
+// column j of the concatenated column ranges. Parts of one tensor may overlap, as long as they agree.
 //
 // Rejected: a list of flat element ranges. It says everything too, but a quarter of the columns of 10^5 rows would be
 // 10^5 ranges. [axis, first, count] per cut axis: the zig-zag of context parallelism is two stretches of a sequence,

@@ -1,7 +1,7 @@
 // part: which elements of a whole tensor an array holds. Layer 0.
 //
-// Seen as a matrix of `width` columns (its leading axes are the rows), a tensor is cut into ranges of rows and ranges of
-// columns; the part is every chosen row's chosen columns, in the order of the ranges. That is all that any layout needs:
+// Seen as a matrix of `width` columns (its leading axes are the rows), a tensor is cut into ranges of rows and of
+// columns; the part is every chosen row's chosen columns, in the order of the ranges. No layout needs more:
 //
 //   tensor parallelism     columns: heads of q, gate and up
 //   sequence, context      rows: tokens, row sample * T + position

@@ -88,7 +88,8 @@ static void name_layout(Run *run)
     const struct {
         const char *name;
         int value;
-    } part[] = {{"dp ", s->dp}, {", pp ", s->pp}, {", cp ", s->cp}, {", tp ", s->tp}, {", ZeRO ", run->zero->set.stage}};
+    } part[] = {{"dp ", s->dp}, {", pp ", s->pp}, {", cp ", s->cp}, {", tp ", s->tp},
+                {", ZeRO ", run->zero->set.stage}};
     size_t at = 0, room = sizeof run->dump_layout;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (part[i].value > (i > 0 && i < 4)) // a stage of 0 and sizes of 1 go without saying; dp does not

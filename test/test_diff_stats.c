@@ -67,7 +67,8 @@ static double rms(const float *x, size_t n, size_t stride)
     return sqrt(sum / (double)n);
 }
 
-// One element off: by up to 4 e sqrt(2 ln(2e6 N)) times the largest of its own size, its row's, its column's, the whole's.
+// One element off: by up to 4 e sqrt(2 ln(2e6 N)) times the largest of its own size, its row's, its column's and the
+// whole's.
 static void test_one_element(void **state)
 {
     (void)state;
@@ -78,12 +79,14 @@ static void test_one_element(void **state)
         for (int k = 0; k < 2; k++) {
             fill(b);
             for (size_t r = 0; r < ROWS; r++) b[r * COLUMNS + 17] *= 5; // a column that is larger
-            double row = rms(b + at[i] / COLUMNS * COLUMNS, COLUMNS, 1), column = rms(b + at[i] % COLUMNS, ROWS, COLUMNS);
+            double row = rms(b + at[i] / COLUMNS * COLUMNS, COLUMNS, 1);
+            double column = rms(b + at[i] % COLUMNS, ROWS, COLUMNS);
             double scale = fmax(fmax(row, column), fmax(rms(b, N, 1), fabs(b[at[i]])));
             memcpy(a, b, sizeof a);
             a[at[i]] += (float)((k ? 1.01 : 0.99) * limit * scale);
             double got = ratio(a, b, e, 0);
-            if (k == 0 ? !(got > 0.98 && got <= 1) : got <= 1) fail_msg("element %zu, %d: %g of the bound", at[i], k, got);
+            if (k == 0 ? !(got > 0.98 && got <= 1) : got <= 1)
+                fail_msg("element %zu, %d: %g of the bound", at[i], k, got);
         }
 }
 

@@ -1,6 +1,7 @@
 // test_dump: what a dump says of one rank's step against the operations that it names; dumps of ranks played by threads
-// (tensor, sequence, context and pipeline parallel, replicas, micro-batches, recomputation) put together, against one rank's; bugs seeded
-// into the device's operations, which build/diff must find at the right place; and faults of a dump itself.
+// (tensor, sequence, context and pipeline parallel, replicas, micro-batches, recomputation) put together, against one
+// rank's; bugs seeded into the device's operations, which build/diff must find at the right place; and faults of a dump
+// itself.
 #include "tp_case.h"
 
 #include "diff_side.h"

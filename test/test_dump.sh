@@ -36,8 +36,8 @@ threads_give_the_same_dump() { # FAMILY
     cmp "$(dump "$1")" "$(dump "$1-threads")"
 }
 
-# One micro-batch of 16 sequences, or 2 of 8; bf16 and fp16 against fp32: within the bound that diff derives, and not the
-# same bits. The second update starts from weights that an update has rounded already, so the first one is compared.
+# One micro-batch of 16 sequences, or 2 of 8; bf16, fp16 and fp8 against fp32: within the bound that diff derives, and not
+# the same bits. The second update starts from weights that an update has rounded already, so the first one is compared.
 rounds() { # FAMILY
     local micro type
     for micro in 8 16; do train "$1" "$1-micro$micro" --run.stop_at=1 --run.dump=1 --batch.micro=$micro; done
