@@ -148,7 +148,7 @@ gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
 gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md
 gen_offload-measured() { left_by offload.md; }          # build/offload measure runs >runs/offload.md
-gen_recipe-report() { [ -f runs/recipe.txt ] && fenced cat runs/recipe.txt; } # scripts/recipes/stories.toml, >runs/recipe.txt
+gen_recipe-report() { [ -f runs/recipe.txt ] && fenced cat runs/recipe.txt; } # as scripts/recipes/stories.toml says, >runs/recipe.txt
 gen_loader() { left_by loader.md; }                             # build/loader >runs/loader.md
 gen_launch-account() { # the command in doc/launch.md, | sed -n '/^account:/,/^  communication:/p' >runs/account.txt
     [ -f runs/account.txt ] && fenced cat runs/account.txt
