@@ -108,7 +108,7 @@ static bool ready(Input *in)
     return true;
 }
 
-// Where in the file on the disk a document is, for progress. A packed one does not say: a quarter of the unpacked place.
+// Where in the file on the disk a document is, for progress. A packed one does not say: a quarter of what is unpacked.
 static void show(Input *in, const CorpusRecord *doc, RecipeProgress *progress)
 {
     uint64_t at = corpus_is_packed(doc->path) ? doc->offset / 4 : doc->offset;
