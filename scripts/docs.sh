@@ -90,6 +90,7 @@ gen_memory() { fenced memory_table; }
 memory_table() { "$build/plan" memory gpt2-124m >"$tmp/memory" && sed '/^tag *buffer/,$d' "$tmp/memory"; }
 gen_memory-table() { "$build/plan" table gpt2-124m; }
 gen_cp() { "$build/cp" 8192 4; }
+gen_recipe-keys() { "$build/prepare" --keys; }
 gen_filter() { "$build/filter" --list; }
 gen_zero-holds() { "$build/zero" holds gpt2-124m --ranks 4; }
 gen_collectives-ring() { fenced "$build/collectives" steps ring 4; }
@@ -133,7 +134,7 @@ gen_schedule() {
 }
 
 # What was measured: the files that the commands left behind.
-measured='run|run-text|samples|bench|matmul-ladder|mutate|optimizers-race|optimizers-decay|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account'
+measured='run|run-text|samples|bench|matmul-ladder|mutate|optimizers-race|optimizers-decay|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
@@ -147,6 +148,8 @@ gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
 gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md
 gen_offload-measured() { left_by offload.md; }          # build/offload measure runs >runs/offload.md
+gen_recipe-report() { [ -f runs/recipe.txt ] && fenced cat runs/recipe.txt; } # as scripts/recipes/stories.toml says, >runs/recipe.txt
+gen_loader() { left_by loader.md; }                             # build/loader >runs/loader.md
 gen_launch-account() { # the command in doc/launch.md, | sed -n '/^account:/,/^  communication:/p' >runs/account.txt
     [ -f runs/account.txt ] && fenced cat runs/account.txt
 }

@@ -50,11 +50,14 @@ typedef struct {
     char **file; // (n_files)
     size_t n_files, at_file, taken; // documents given of the open file
     CorpusReader *reader;           // of file[at_file]; NULL: not open
+    uint64_t size, shown;           // of that file on the disk; how much of it progress knows of
+    char what[80];                  // for progress
 } Input;
 
 static Input open_input(const CorpusSource *source)
 {
     Input in = {.source = source};
+    snprintf(in.what, sizeof in.what, "read %s", source->name);
     in.options = (CorpusOptions){.format = source->format, .field = source->field, .separator = source->separator,
                                  .line = source->line, .log = stderr, .max_bytes = (size_t)1 << 31};
     if (!source->separator && !source->line) in.options.separator = TOKENIZER_EOT; // as build/prepare tokens
@@ -95,11 +98,24 @@ static bool ready(Input *in)
     CorpusRecord doc;
     if (in->reader) return true;
     if (in->at_file == in->n_files) return false;
+    struct stat st;
+    in->size = stat(in->file[in->at_file], &st) == 0 ? (uint64_t)st.st_size : 0;
+    in->shown = 0;
     in->reader = corpus_open((const char *const *)&in->file[in->at_file], 1, in->options);
     for (size_t i = 0; i < in->taken; i++)
         if (!corpus_next(in->reader, &doc))
             die("%s: fewer documents than before the kill (was it changed?)", in->file[in->at_file]);
     return true;
+}
+
+// Where in the file on the disk a document is, for progress. A packed one does not say: a quarter of what is unpacked.
+static void show(Input *in, const CorpusRecord *doc, RecipeProgress *progress)
+{
+    uint64_t at = corpus_is_packed(doc->path) ? doc->offset / 4 : doc->offset;
+    if (at > in->size) at = in->size;
+    if (at < in->shown) return;
+    recipe_stage_advance(progress, at - in->shown);
+    in->shown = at;
 }
 
 // Documents up to unit_bytes of text. False: the source was over before.
@@ -112,9 +128,8 @@ static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *pro
     while (u->n_bytes < unit_bytes && ready(in)) {
         any = true;
         if (!corpus_next(in->reader, &doc)) {
-            struct stat st;
             json_array_append_new(u->files, about_file(in->reader));
-            if (stat(in->file[in->at_file], &st) == 0) recipe_stage_advance(progress, (uint64_t)st.st_size);
+            recipe_stage_advance(progress, in->size - in->shown);
             corpus_close(in->reader);
             in->reader = NULL;
             in->at_file++;
@@ -122,6 +137,7 @@ static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *pro
             continue;
         }
         in->taken++;
+        show(in, &doc, progress);
         u->text = words_grow(u->text, &u->cap_text, u->n_bytes + doc.n_bytes, 1);
         memcpy(u->text + u->n_bytes, doc.text, doc.n_bytes);
         u->doc = words_grow(u->doc, &u->cap_docs, u->n + 1, sizeof *u->doc);
@@ -281,7 +297,7 @@ void recipe_read_stage(RecipeRun *run)
     for (size_t s = 0; s < run->n_sources; s++) {
         Input in = open_input(&run->source[s]);
         bool over = find_place(&in, s, stage.dir, &number);
-        RecipeProgress progress = recipe_stage_progress(run->source[s].name, bytes_on_disk(&in, 0, in.at_file),
+        RecipeProgress progress = recipe_stage_progress(in.what, bytes_on_disk(&in, 0, in.at_file),
                                                         bytes_on_disk(&in, 0, in.n_files));
         while (!over && read_unit(&in, (size_t)(run->recipe->recipe_unit * (1 << 20)), &u, &progress)) {
             json_t *rules = judge(run->recipe, &u, run->threads);

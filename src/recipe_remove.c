@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "contamination.h"
@@ -101,22 +102,25 @@ static void print_origin(const Origins *o, size_t i, FILE *out)
     fprintf(out, "\t%s:%llu", file < o->n && o->name[file] ? o->name[file] : "?", (unsigned long long)row.line);
 }
 
-static FILE *open_list(char **text, size_t *n)
+static FILE *open_list(const RecipeStage *stage)
 {
-    FILE *f = open_memstream(text, n);
-    if (!f) die("memory: no room for a list of removed documents");
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/removed.tsv.tmp", stage->dir);
+    FILE *f = fopen(path, "w");
+    if (!f) die("%s: %s", path, strerror(errno));
     return f;
 }
 
-// Writes the list, marks what is on it as removed, and ends the stage.
-static void finish(RecipeRun *run, RecipeStage *stage, FILE *list, char **text, const size_t *n, json_t *about)
+// Gives the list its name, marks what is on it as removed, and ends the stage.
+static void finish(RecipeRun *run, RecipeStage *stage, FILE *list, json_t *about)
 {
-    char path[PATH_MAX];
-    if (fclose(list) != 0) die("memory: no room for a list of removed documents");
+    char aside[PATH_MAX], path[PATH_MAX];
+    snprintf(aside, sizeof aside, "%s/removed.tsv.tmp", stage->dir);
     snprintf(path, sizeof path, "%s/removed.tsv", stage->dir);
-    if (!disk_replace_file(path, *text, *n)) die("%s: %s (is the disk full?)", path, strerror(errno));
-    for (const char *line = *text; *line; line = strchr(line, '\n') + 1) run->removed[strtoull(line, NULL, 10)] = 1;
-    free(*text);
+    bool ok = !ferror(list) && fflush(list) == 0 && fsync(fileno(list)) == 0;
+    if (fclose(list) != 0 || !ok || rename(aside, path) != 0 || !disk_sync_parent(path))
+        die("%s: %s (is the disk full?)", path, strerror(errno));
+    recipe_stage_remove_listed(run, stage->name);
     json_object_set_new(about, "out", recipe_stage_counts(run));
     recipe_stage_end(run, stage, about);
 }
@@ -131,9 +135,7 @@ static void remove_duplicates(RecipeRun *run, RecipeStage *stage, DedupOptions o
     DedupSource source = {left.n, read_left, fail_left, &left};
     DedupResult result = dedup_run(&source, options);
     Origins origins = find_origins(run);
-    char *text;
-    size_t n;
-    FILE *list = open_list(&text, &n);
+    FILE *list = open_list(stage);
     for (size_t i = 0; i < left.n; i++) {
         if (result.keep[i] == i) continue;
         fprintf(list, "%u\t%u", left.number[i], left.number[result.keep[i]]);
@@ -153,7 +155,7 @@ static void remove_duplicates(RecipeRun *run, RecipeStage *stage, DedupOptions o
     free(origins.name);
     free(origins.first);
     free(left.number);
-    finish(run, stage, list, &text, &n, about);
+    finish(run, stage, list, about);
 }
 
 void recipe_remove_exact(RecipeRun *run)
@@ -212,9 +214,10 @@ static CorpusStore *read_examples(const Recipe *r, const char *folder)
 void recipe_remove_contaminated(RecipeRun *run)
 {
     const Recipe *r = run->recipe;
-    char *settings, *files = recipe_stage_files(r->contamination_evaluation), *text;
+    char *settings, *files = recipe_stage_files(r->contamination_evaluation);
     size_t n;
-    FILE *f = open_list(&settings, &n);
+    FILE *f = open_memstream(&settings, &n);
+    if (!f) die("memory: no room for settings");
     fprintf(f, "%ld %ld %s\n%s", r->contamination_ngram, r->contamination_min_grams, r->contamination_field, files);
     if (fclose(f) != 0) die("memory: no room for settings");
     RecipeStage stage = recipe_stage_begin(run, "contamination", settings);
@@ -228,7 +231,7 @@ void recipe_remove_contaminated(RecipeRun *run)
     ContaminationOptions options = {(size_t)r->contamination_ngram, (size_t)r->contamination_min_grams, run->threads};
     Contamination c = contamination_find(&corpus, &evaluation, options);
     Origins origins = find_origins(run);
-    FILE *list = open_list(&text, &n);
+    FILE *list = open_list(&stage);
     for (size_t i = 0; i < c.n_hits; i++) {
         size_t number = left.number[c.hit[i].doc];
         fprintf(list, "%zu\t%zu", number, c.hit[i].example);
@@ -242,5 +245,5 @@ void recipe_remove_contaminated(RecipeRun *run)
     free(origins.name);
     free(origins.first);
     free(left.number);
-    finish(run, &stage, list, &text, &n, about);
+    finish(run, &stage, list, about);
 }

@@ -242,8 +242,7 @@ char *recipe_stage_files(const char *path)
 }
 
 // ---- documents
-// A list of a stage that removes: each line begins with the number of a document.
-static void apply_list(RecipeRun *run, const char *stage)
+void recipe_stage_remove_listed(RecipeRun *run, const char *stage)
 {
     char path[PATH_MAX], *line = NULL;
     size_t cap = 0;
@@ -276,7 +275,7 @@ void recipe_stage_documents(RecipeRun *run)
     for (size_t i = 1; i < json_array_size(run->stages); i++) {
         const char *name = json_string_value(json_object_get(json_array_get(run->stages, i), "stage"));
         if (strcmp(name, "exact") == 0 || strcmp(name, "near") == 0 || strcmp(name, "contamination") == 0)
-            apply_list(run, name);
+            recipe_stage_remove_listed(run, name);
     }
 }
 

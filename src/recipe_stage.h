@@ -50,6 +50,8 @@ char *recipe_stage_files(const char *path);
 
 // The documents, of which removed[i] are gone; loaded when first asked for.
 void recipe_stage_documents(RecipeRun *run);
+// Marks what removed.tsv of a stage lists, a document a line, its number first.
+void recipe_stage_remove_listed(RecipeRun *run, const char *stage);
 // {"documents": n, "bytes": n, "sources": [...]} of the documents that are left.
 json_t *recipe_stage_counts(RecipeRun *run);
 

@@ -77,6 +77,19 @@ static void test_reading(void **state)
     recipe_free(r);
 }
 
+// The recipes of this tree are current.
+static void test_examples(void **state)
+{
+    (void)state;
+    Recipe *r = recipe_load("scripts/recipes/web.toml", NULL, 0);
+    assert_int_equal(r->sources.n, 2);
+    assert_true(r->shards_val == 0.001);
+    recipe_free(r);
+    r = recipe_load("scripts/recipes/stories.toml", NULL, 0);
+    assert_int_equal(r->tokenizer_vocab, 2048);
+    recipe_free(r);
+}
+
 static int load_it(void *arg)
 {
     recipe_free(recipe_load(arg, NULL, 0));
@@ -168,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reading),
+        cmocka_unit_test(test_examples),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_folder),
     };
