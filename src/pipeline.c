@@ -375,7 +375,8 @@ double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
 // ---- without gradients
 
 // A round goes through all of a stage's chunks before the next begins: as many micro-batches as every chunk that sends
-// has buffers for. Then whatever a stage waits for comes before it in (round, piece, micro-batch), and none stands still.
+// has buffers for. Then whatever a stage waits for comes before it in (round, piece, micro-batch), and none stands
+// still.
 static int round_length(const Pipeline *p)
 {
     const PipelineTable *t = p->table;

@@ -23,10 +23,11 @@ ModelStage pipeline_stage(const PipelineTable *table, int stage, size_t layers, 
 // needs), proved. Dies, with one sentence, where it does not hold or the model has fewer layers than pieces, and where
 // the mode is deterministic and a stage takes the micro-batches of a chunk in another order than 0, 1, 2 ...
 PipelineTable *pipeline_choose(const char *schedule, int p, int m, int v, size_t layers, bool deterministic);
-// Bytes tagged MEM_ACTS of a stage's model, from the table alone; in_flight: of what one micro-batch occupies, the most
-// that is occupied at once, chunks together (pipeline_check_peak).
-size_t pipeline_bytes(const PipelineTable *table, int stage, const ModelShape *part, const Dev *dev,
-                      RecomputePolicy policy, size_t B, size_t T, size_t *in_flight);
+// Bytes tagged MEM_ACTS of a stage's model, from the table alone, for micro-batches of B sequences of T tokens (with cp:
+// that this rank has). *in_flight, unless NULL: the most that micro-batches occupy at once, all chunks together
+// (pipeline_check_peak).
+size_t pipeline_bytes(const PipelineTable *table, int stage, const size_t *counts, const ModelShape *part,
+                      const Dev *dev, RecomputePolicy policy, size_t B, size_t T, size_t *in_flight);
 
 // ---- running
 
@@ -99,8 +100,8 @@ void pipeline_next_logits(Pipeline *pipeline, KvCache *cache, const int32_t *tok
 void pipeline_share_guest(Pipeline *pipeline);
 
 // From the next step on the actions' times are kept. times NULL: those of the clock, from a barrier at the step's
-// start. Else no clock is read: an action takes what `times` says, and begins when the one before it has ended and its input
-// has come, by the times in the messages. So what comes out is exact, and the messages' order alone decides it.
+// start. Else no clock is read: an action takes what `times` says, and begins when the one before it has ended and its
+// input has come, by the times in the messages. So what comes out is exact, and the messages' order alone decides it.
 void pipeline_record(Pipeline *pipeline, const PipelineTimes *times);
 // The last step's, of all stages. Collective over pp. Freed with pipeline_time_free.
 PipelineTimeline pipeline_timeline(Pipeline *pipeline);

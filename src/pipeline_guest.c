@@ -6,8 +6,8 @@
 // embedding adds its own: which is the order in which one rank adds, head first.
 //
 // The head may also be on the embedding's stage, in another chunk (zb-v). It then reads the embedding itself, and only
-// a deterministic device needs the detour for the gradient, since the head has been through later sequences already when
-// the embedding comes to the first.
+// a deterministic device needs the detour for the gradient, since the head has been through later sequences already
+// when the embedding comes to the first.
 //
 // The invariant: when a step ends, the whole gradient is in the embedding's row, and the guest's is zero. Who owns
 // parameters (norm, optimizer, ZeRO, checkpoints) sees that row and nothing else.
@@ -39,7 +39,7 @@ void pipeline_guest_create(Pipeline *p)
     p->guest_peer = -1;
     if (!m->shape.tie || (together && (!each || home.chunk == head.chunk))) return;
     if (!together && abs(home.stage - head.stage) != t->p - 1)
-        die("parallel.schedule: the first piece of the model is on stage %d and the last on %d, but model.tie = true "
+        die("parallel.table: the first piece of the model is on stage %d and the last on %d, but model.tie = true "
             "needs them on the first and the last stage, or on one", home.stage, head.stage);
     p->guest_home = p->stage == home.stage;
     p->guest_away = p->stage == head.stage;

@@ -1,6 +1,6 @@
 // pipeline_guest: a tied head that stands apart from its embedding: its weights and its gradient. Layer 4.
 //
-// For pipeline.c; who trains calls pipeline_share_guest (pipeline.h). Nothing of it does anything where there is no such
+// For pipeline.c; who trains calls pipeline_share_guest (pipeline.h). None of it does anything where there is no such
 // head.
 #ifndef PIPELINE_GUEST_H
 #define PIPELINE_GUEST_H

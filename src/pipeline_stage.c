@@ -68,38 +68,41 @@ static void must_be_in_order(const PipelineTable *t, const char *name)
         for (int i = 0; i < t->n[s]; i++) {
             const PipelineAction *a = &t->action[s][i];
             if (a->micro != last[a->op][a->chunk] + 1)
-                die("parallel.schedule = %s: stage %d slot %d: %s of micro-batch %d of chunk %d does not follow that "
-                    "of %d, but numerics.deterministic adds gradients in the order of samples (reorder the file, or set "
-                    "numerics.deterministic = false)", name, s, a->slot, pipeline_table_op(a->op), a->micro, a->chunk,
+                die("parallel.table = %s: stage %d slot %d: %s of micro-batch %d of chunk %d does not follow that "
+                    "of %d, but numerics.deterministic adds gradients in the order of samples (reorder the file, or "
+                    "set numerics.deterministic = false)", name, s, a->slot, pipeline_table_op(a->op), a->micro, a->chunk,
                     a->micro - 1);
             last[a->op][a->chunk] = a->micro;
         }
     }
 }
 
+static PipelineTable *read_table(const char *path, int p, int m, int v)
+{
+    if (!strchr(path, '.') && !strchr(path, '/'))
+        die("parallel.schedule = %s: no such schedule (gpipe, 1f1b, interleaved, zb-h1, zb-v, or a file FILE.csv)",
+            path);
+    PipelineTable *t = pipeline_csv_read(path);
+    if (t->p != p) die("parallel.table = %s: the file has %d stages, parallel.pp = %d", path, t->p, p);
+    if (t->m != m)
+        die("parallel.table = %s: the file has %d micro-batches, a step has %d of them on each replica (change "
+            "batch.tokens or batch.micro)", path, t->m, m);
+    if (v && t->v != v) die("parallel.table = %s: the file has %d chunks, parallel.chunks = %d", path, t->v, v);
+    return t;
+}
+
 PipelineTable *pipeline_choose(const char *name, int p, int m, int v, size_t layers, bool deterministic)
 {
     PipelineSchedule schedule = pipeline_table_find(name);
-    PipelineTable *t = NULL;
+    bool user = schedule >= PIPELINE_USER;
+    PipelineTable *t = user ? read_table(name, p, m, v) : pipeline_table_make(schedule, p, m, v);
     PipelineProof proof;
     char why[1600];
-    if (schedule < PIPELINE_USER) {
-        t = pipeline_table_make(schedule, p, m, v);
-    } else {
-        if (!strchr(name, '.') && !strchr(name, '/'))
-            die("parallel.schedule = %s: no such schedule (gpipe, 1f1b, interleaved, zb-h1, zb-v, or a file FILE.csv)",
-                name);
-        t = pipeline_csv_read(name);
-        if (t->p != p) die("parallel.schedule = %s: the file has %d stages, parallel.pp = %d", name, t->p, p);
-        if (t->m != m)
-            die("parallel.schedule = %s: the file has %d micro-batches, a step has %d of them on each replica (change "
-                "batch.tokens or batch.micro)", name, t->m, m);
-        if (v && t->v != v) die("parallel.schedule = %s: the file has %d chunks, parallel.chunks = %d", name, t->v, v);
-    }
     if ((size_t)(t->p * t->v) > layers)
         die("parallel.pp = %d, chunks = %d: %d pieces, but the model has %zu layers (take fewer stages or chunks)",
             t->p, t->v, t->p * t->v, layers);
-    if (!pipeline_check(t, &proof, why, sizeof why)) die("parallel.schedule = %s: %s", name, why);
+    if (!pipeline_check(t, &proof, why, sizeof why))
+        die("parallel.%s = %s: %s", user ? "table" : "schedule", name, why);
     if (deterministic) must_be_in_order(t, name);
     return t;
 }
@@ -112,10 +115,10 @@ static void chunk_bytes(const ModelPiece *c, const ModelShape *part, const Dev *
     *late = c->late ? recompute_late_bytes(part, dev, segment, c->layers, N) : 0;
 }
 
-size_t pipeline_bytes(const PipelineTable *t, int stage, const ModelShape *part, const Dev *dev, RecomputePolicy policy,
-                      size_t B, size_t T, size_t *in_flight)
+size_t pipeline_bytes(const PipelineTable *t, int stage, const size_t *counts, const ModelShape *part, const Dev *dev,
+                      RecomputePolicy policy, size_t B, size_t T, size_t *in_flight)
 {
-    ModelStage s = pipeline_stage(t, stage, part->layers, NULL);
+    ModelStage s = pipeline_stage(t, stage, part->layers, counts);
     size_t full[PIPELINE_MAX_CHUNKS], kept[PIPELINE_MAX_CHUNKS], most = 0, sum = 0;
     for (int c = 0; c < s.n_chunks; c++)
         if (s.chunk[c].layers > most) most = s.chunk[c].layers;

@@ -187,7 +187,7 @@ static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
     int m = (int)plan_layout_micros(job), most = 4 * l->pp; // as many as fill the pipeline
     PipelineTable *t = pipeline_table_make(l->schedule, l->pp, m < most || l->schedule == PIPELINE_GPIPE ? m : most,
                                            l->chunks);
-    b->activations = (double)pipeline_bytes(t, stage, &part, &dev, policy, B, T, NULL);
+    b->activations = (double)pipeline_bytes(t, stage, NULL, &part, &dev, policy, B, T, NULL);
     ModelStage s = pipeline_stage(t, stage, job->shape.layers, NULL);
     for (int c = 0; c < s.n_chunks; c++) {
         int slots = segment ? s.chunk[c].active : s.chunk[c].held;

@@ -410,7 +410,7 @@ static void test_activations(void **state)
             assert_true(pipeline_check(t, &proof, why, sizeof why));
             for (int s = 0; s < t->p; s++) {
                 size_t held;
-                size_t bytes = pipeline_bytes(t, s, c.shape, dev, c.recompute, c.micro, T, &held);
+                size_t bytes = pipeline_bytes(t, s, NULL, c.shape, dev, c.recompute, c.micro, T, &held);
                 assert_int_equal(r.in_flight[s], t->split ? proof.held[s] : proof.active[s]);
                 assert_int_equal(r.acts[s], bytes);
                 assert_true(held <= bytes);
@@ -517,7 +517,7 @@ static void test_refusals(void **state)
     assert_int_equal(choose(&c), 0); // a table that runs
     swap.slot = 4, t->action[1][4] = swap, t->action[1][4].micro = 1; // twice, and not that of 0
     write_table(t, path, sizeof path, dir);
-    snprintf(words, sizeof words, "= %s: stage 1 slot 4: B of micro-batch 1, chunk 0: a second time", path);
+    snprintf(words, sizeof words, "parallel.table = %s: stage 1 slot 4: B of micro-batch 1, chunk 0: a second time", path);
     expect_die(choose, &c, words);
     pipeline_table_free(t);
     unlink(path);
