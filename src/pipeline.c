@@ -248,11 +248,6 @@ static void run_forward(Pipeline *p, int i, PipelineAction a, const PipelineMicr
         mail_receive(p, &f->in_b[slot], f->grad[slot], n, f->reader.stage, tag_of(p, PIPELINE_B, a.micro, a.chunk));
 }
 
-static void end_flight(Pipeline *p)
-{
-    p->in_flight--;
-}
-
 // The gradient of the input goes to where the input came from.
 static void give_gradient(Pipeline *p, int chunk, int slot, int micro, size_t n)
 {
@@ -288,7 +283,7 @@ static void run_backward(Pipeline *p, int i, PipelineAction a, const PipelineMic
     end(p, i, start);
     keep_losses(p, a.chunk, b);
     give_gradient(p, a.chunk, slot, a.micro, elems_of(p, b));
-    if (!p->table->split) end_flight(p);
+    if (!p->table->split) p->in_flight--;
     if (!p->table->split || m->pool.segment) f->micro[slot] = -1;
 }
 
@@ -304,7 +299,7 @@ static void run_weight(Pipeline *p, int i, PipelineAction a, const PipelineMicro
     end(p, i, start);
     f->late[late] = -1;
     if (here) f->micro[slot] = -1;
-    end_flight(p);
+    p->in_flight--;
 }
 
 // Where the step's times begin. Ranks of one machine read one clock: the first to leave the barrier. Clocks of machines

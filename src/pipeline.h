@@ -23,8 +23,8 @@ ModelStage pipeline_stage(const PipelineTable *table, int stage, size_t layers, 
 // needs), proved. Dies, with one sentence, where it does not hold or the model has fewer layers than pieces, and where
 // the mode is deterministic and a stage takes the micro-batches of a chunk in another order than 0, 1, 2 ...
 PipelineTable *pipeline_choose(const char *schedule, int p, int m, int v, size_t layers, bool deterministic);
-// Bytes tagged MEM_ACTS of a stage's model, from the table alone, for micro-batches of B sequences of T tokens (with cp:
-// that this rank has). *in_flight, unless NULL: the most that micro-batches occupy at once, all chunks together
+// Bytes tagged MEM_ACTS of a stage's model, from the table alone, for micro-batches of B sequences of T tokens (with
+// cp: that this rank has). *in_flight, unless NULL: the most that micro-batches occupy at once, all chunks together
 // (pipeline_check_peak).
 size_t pipeline_bytes(const PipelineTable *table, int stage, const size_t *counts, const ModelShape *part,
                       const Dev *dev, RecomputePolicy policy, size_t B, size_t T, size_t *in_flight);

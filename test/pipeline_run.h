@@ -17,6 +17,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { T = 8, SAMPLES = 8, MAX_RANKS = 8, PROMPT = 5 };
 
@@ -32,6 +33,7 @@ typedef struct {
     const ModelShape *shape;
     const char *schedule;       // NULL: one rank, by the model's own functions
     const PipelineTable *table; // in place of it
+    const PipelineTable *room;  // which model and pipeline are made for, before they get their table; NULL: that
     int p, v, cp, tp;           // 0: 1 (v 0: what the schedule needs); rank = (stage cp + cp's) tp + tp's
     bool sequence, deterministic, documents;
     bool blocks;                // the order of sums that any cp has
@@ -141,7 +143,8 @@ static void play(Comm *world, void *arg)
     Comm *ends = comm_split(world, end ? rank % inner : -1, rank, "ends");
     Comm *cp = comm_split(world, stage * c->tp + rank % c->tp, rank, "cp");
     ModelStage have = {0};
-    if (out->table) have = pipeline_stage(out->table, stage, c->shape->layers, NULL);
+    const PipelineTable *room = c->room ? c->room : out->table;
+    if (room) have = pipeline_stage(room, stage, c->shape->layers, NULL);
     ModelOptions options = {.tp = tp, .sequence = c->sequence, .sequences = SAMPLES, .recompute = c->recompute,
                             .documents = c->documents, .stage = out->table ? &have : NULL, .cp = cp,
                             .cp_set = {.blocks = c->blocks ? cp_blocks(T) : 0}};
@@ -150,7 +153,8 @@ static void play(Comm *world, void *arg)
     make_lively(m);
     out->part[0][rank] = copy_of(m->weights, m->params.n_elems);
     out->acts[rank] = mem.tag_bytes[MEM_ACTS];
-    Pipeline *pipe = out->table ? pipeline_create(m, out->table, stage, pp, ends) : NULL;
+    Pipeline *pipe = room ? pipeline_create(m, room, stage, pp, ends) : NULL;
+    if (pipe && c->room) pipeline_set_table(pipe, out->table);
     out->comm[rank] = mem.tag_bytes[MEM_COMM];
     if (pipe && out->table->p == 1) assert_true(pipe->guest_peer < 0);
     KvCache cache = model_cache_create(m);
@@ -305,6 +309,31 @@ static inline bool same(const Outcome *a, const Outcome *b)
     return a->n == b->n && a->loss == b->loss && a->eval_loss == b->eval_loss &&
            !memcmp(a->losses, b->losses, sizeof a->losses) && !memcmp(a->weights, b->weights, a->n * sizeof(float)) &&
            !memcmp(a->grads, b->grads, a->n * sizeof(float)) && !memcmp(a->logits, b->logits, sizeof a->logits);
+}
+
+// ---- what the tests go through
+
+static const struct {
+    const char *schedule;
+    int p, v;
+    size_t micro;
+} layouts[] = {
+    {"gpipe", 2, 0, 2},       {"1f1b", 2, 0, 2},        {"1f1b", 3, 0, 2},        {"1f1b", 4, 0, 1},
+    {"interleaved", 2, 2, 2}, {"interleaved", 2, 3, 1}, {"interleaved", 4, 2, 2}, {"zb-h1", 2, 0, 2},
+    {"zb-h1", 3, 0, 1},       {"zb-v", 2, 0, 2},        {"zb-v", 3, 0, 2},        {"zb-v", 4, 0, 1},
+    {"interleaved", 1, 3, 2}, {"1f1b", 1, 0, 2},
+};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static inline void lay_out(Case *c, int k)
+{
+    c->schedule = layouts[k].schedule, c->p = layouts[k].p, c->v = layouts[k].v, c->micro = layouts[k].micro;
+}
+
+static inline void write_table(const PipelineTable *t, char *path, size_t n_path, const char *dir)
+{
+    snprintf(path, n_path, "%s/table.csv", dir);
+    pipeline_csv_write(t, path);
 }
 
 #endif
