@@ -67,9 +67,11 @@ targets() { # TEST...
     local test
     for test; do
         case $test in
-        *.sh) echo all && [ -f test/test_schema.c ] && echo build/test/test_schema ;;
-        test_comm) echo build/test/test_comm build/test/mpi_comm all ;; # test_comm.sh goes by the same name
-        *) echo "build/test/$test" && grep -q '"program.h"' "test/$test.c" && echo all ;;
+        *.sh) echo all && [ -f test/test_schema.c ] && echo build/test/test_schema
+              [ -f "test/${test%.sh}.c" ] && echo "build/test/${test%.sh}" ;; # goes by the same name
+        test_comm) echo build/test/test_comm build/test/mpi_comm all ;; # so does test_comm.sh
+        *) echo "build/test/$test" && grep -q '"program.h"' "test/$test.c" && echo all
+           [ -f "test/$test.sh" ] && echo all build/test/test_schema ;;
         esac
     done | sort -u
 }
