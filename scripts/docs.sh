@@ -146,6 +146,7 @@ gen_mutate() { left_by mutate.md; }                # make mutate
 gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race --steps 300 >runs/optimizers_race.md
 gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
+gen_monitor-curve() { [ -f runs/curve.txt ] && fenced cat runs/curve.txt; } # the drill of doc/monitor.md; build/curve runs/drill/metrics.jsonl >runs/curve.txt
 gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md
 gen_offload-measured() { left_by offload.md; }          # build/offload measure runs >runs/offload.md
 gen_recipe-report() { [ -f runs/recipe.txt ] && fenced cat runs/recipe.txt; } # as scripts/recipes/stories.toml says, >runs/recipe.txt

@@ -2,7 +2,7 @@
 //
 //     gain    (mean of the window before - mean of this one) / mean of the window before
 //     still   gain < plateau (0.01): one window may be noise, two in a row are a plateau
-//     spike   z > 3 against the `window` accepted steps before (monitor.h), for loss and gradient norm
+//     spike   z > 3 against the accepted steps before (monitor.h), for loss and gradient norm
 //
 // Spikes come from the monitor itself, run over the file: what is listed is what `monitor.skip_z` with this z would have
 // skipped, and the file of a run without a monitor shows what one would have done. At 3 standard deviations one number in
@@ -56,7 +56,7 @@ static CurveWindow measure(const MetricsRow *const *row, size_t n)
 
 static void find_spikes(Curve *c, const MetricsRow *const *row)
 {
-    Monitor monitor = monitor_create(c->set.window, c->set.spike_z, 1000000);
+    Monitor monitor = monitor_create(c->set.spike_window, c->set.spike_z, 1000000);
     for (size_t i = 0; i < c->n_steps; i++) {
         MonitorVerdict v = monitor_judge(&monitor, row[i]->loss, row[i]->grad_norm);
         if (v.reason != MONITOR_SPIKE) continue;
@@ -71,6 +71,7 @@ Curve curve_read(const MetricsLog *log, CurveSettings set)
 {
     size_t n = count_train(log), at = 0;
     if (!set.window) set.window = n / 20 > 10 ? n / 20 : 10;
+    if (!set.spike_window) set.spike_window = set.window > 32 ? set.window : 32;
     check(set.window >= 2 && set.spike_z > 0);
     Curve c = {.set = set, .n_steps = n, .n_windows = (n + set.window - 1) / set.window,
                .spike = allocate(n, sizeof *c.spike), .spike_step = allocate(n, sizeof *c.spike_step)};
@@ -133,7 +134,7 @@ void curve_print(const Curve *c, const char *name, FILE *out)
                 x->std, w ? gain : "", x->norm, x->spikes, x->still ? "  still" : "", extra);
     }
     fprintf(out, "spikes over %g standard deviations: %zu\n", c->set.spike_z, c->n_spikes);
-    Monitor words = {.window = c->set.window};
+    Monitor words = {.window = c->set.spike_window};
     for (size_t i = 0; i < c->n_spikes && i < SHOWN; i++) {
         monitor_explain(&words, c->spike[i], why, sizeof why);
         fprintf(out, "  step %lld: %s\n", (long long)c->spike_step[i], why);

@@ -10,9 +10,10 @@ extern "C" {
 #endif
 
 typedef struct {
-    size_t window;  // steps of a window, and that a spike is compared with; 0: a twentieth of the run, 10 at least
-    double spike_z; // standard deviations; 3 is usual
-    double plateau; // a window whose mean is not lower by this part than that before stands still; 0.01 is usual
+    size_t window;       // steps of a window; 0: a twentieth of the run, 10 at least
+    size_t spike_window; // accepted steps that a spike is compared with; 0: those of a window, 32 at least
+    double spike_z;      // standard deviations; 3 is usual
+    double plateau;      // a window whose mean is not lower by this part than that before stands still; 0.01 is usual
 } CurveSettings;
 
 // One window of train lines.
@@ -25,7 +26,7 @@ typedef struct {
 } CurveWindow;
 
 typedef struct {
-    CurveSettings set; // with the window that was chosen
+    CurveSettings set; // with the windows that were chosen
     CurveWindow *window;
     size_t n_windows, n_steps;
     MonitorVerdict *spike; // in order of steps; of the first n_spikes

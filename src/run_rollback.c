@@ -107,8 +107,8 @@ static long choose_target(Run *run, long step)
 long run_rollback(Run *run, long step, const StepResult *r)
 {
     const Config *cfg = &run->cfg;
-    const double before[RUN_GUARD] = {run->guard[0], run->guard[1], run->guard[2]};
-    double seconds = run->seconds;
+    const char *advice = monitor_advice(r->verdict);
+    double seconds = run->seconds, rollbacks = run->guard[RUN_ROLLBACKS];
     if (run->guard[RUN_ROLLBACKS] >= (double)cfg->monitor.max_rollbacks)
         die("step %ld: %s, and the run has been rolled back %ld times (monitor.max_rollbacks; try a lower optim.lr)", step,
             r->why, cfg->monitor.max_rollbacks);
@@ -126,11 +126,11 @@ long run_rollback(Run *run, long step, const StepResult *r)
     int64_t first = ramp_at(&run->ramp, to).before + (int64_t)run->guard[RUN_SKIPPED];
     int64_t samples = ramp_at(&run->ramp, to + jump).before - ramp_at(&run->ramp, to).before;
     run->guard[RUN_SKIPPED] += (double)samples;
-    run->guard[RUN_ROLLBACKS] = before[RUN_ROLLBACKS] + 1;
+    run->guard[RUN_ROLLBACKS] = rollbacks + 1;
     if (cfg->monitor.rollback_cool) run->guard[RUN_COOL_UNTIL] = (double)(to + cfg->monitor.cool_steps);
     progress_rollback(run->progress, to, "update %ld: %s: back to the checkpoint of step %ld, samples %lld to %lld "
-                      "skipped%s; %s", step, r->why, to, (long long)first, (long long)(first + samples - 1),
-                      cfg->monitor.rollback_cool ? ", learning rate lowered" : "", monitor_advice(r->verdict));
+                      "skipped%s%s%s", step, r->why, to, (long long)first, (long long)(first + samples - 1),
+                      cfg->monitor.rollback_cool ? ", learning rate lowered" : "", *advice ? "; " : "", advice);
     run_save(run, to);
     return to;
 }

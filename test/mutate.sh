@@ -67,9 +67,11 @@ targets() { # TEST...
     local test
     for test; do
         case $test in
-        *.sh) echo all && [ -f test/test_schema.c ] && echo build/test/test_schema ;;
-        test_comm | test_cp) echo "build/test/$test" "build/test/mpi_${test#test_}" all ;; # and .sh, of the same name
-        *) echo "build/test/$test" && grep -q '"program.h"' "test/$test.c" && echo all ;;
+        *.sh) echo all && [ -f test/test_schema.c ] && echo build/test/test_schema
+              [ -f "test/${test%.sh}.c" ] && echo "build/test/${test%.sh}" ;; # goes by the same name
+        test_comm | test_cp) echo "build/test/$test" "build/test/mpi_${test#test_}" all ;; # so do test_comm.sh, test_cp.sh
+        *) echo "build/test/$test" && grep -q '"program.h"' "test/$test.c" && echo all
+           [ -f "test/$test.sh" ] && echo all build/test/test_schema ;;
         esac
     done | sort -u
 }

@@ -28,7 +28,7 @@ static void test_windows(void **state)
     (void)state;
     MetricsRow row[STEPS];
     MetricsLog log = made_log(row);
-    Curve c = curve_read(&log, (CurveSettings){.window = WINDOW, .spike_z = 3, .plateau = 0.01});
+    Curve c = curve_read(&log, (CurveSettings){.window = WINDOW, .spike_window = WINDOW, .spike_z = 3, .plateau = 0.01});
     assert_true(c.n_steps == STEPS && c.n_windows == 5 && c.n_spikes == 0);
     for (size_t w = 0; w < 5; w++) {
         const CurveWindow *x = &c.window[w];
@@ -57,7 +57,7 @@ static void test_spikes(void **state)
     MetricsRow row[STEPS];
     MetricsLog log = made_log(row);
     row[20].loss = 9, row[30].grad_norm = 400, row[35].loss = NAN;
-    Curve c = curve_read(&log, (CurveSettings){.window = WINDOW, .spike_z = 3, .plateau = 0.01});
+    Curve c = curve_read(&log, (CurveSettings){.window = WINDOW, .spike_window = WINDOW, .spike_z = 3, .plateau = 0.01});
     assert_int_equal(c.n_spikes, 2);
     assert_true(c.spike_step[0] == 21 && c.spike[0].signal == MONITOR_LOSS && c.spike[0].value == 9);
     assert_true(c.spike_step[1] == 31 && c.spike[1].signal == MONITOR_GRAD_NORM && c.spike[1].value == 400);

@@ -59,6 +59,8 @@ the_same_drill_twice() {
     cmp <(history drill) <(history again)
     ranks 2 gpt ranks "${drill[@]}" --parallel.zero=2
     same_state drill ranks 60
+    train gpt further "${drill[@]}" --monitor.rollback_steps=5 --run.stop_at=25 # 24 updates are in the weights: 19 at most
+    told rollback further | grep -q 'back to the checkpoint of step 10, samples 160 to 639 skipped'
     # the schedule goes on where it was, at half of it for 7 steps
     train gpt plain "${brief[@]}" --run.stop_at=30
     local step
