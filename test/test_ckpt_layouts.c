@@ -74,7 +74,7 @@ static int load_layout(Case *c, const Layout *l, const ModelShape *shape, OptimN
     if (pid == 0) {
         Play p = {.run_dir = c->run, .layout = l, .optim = optim, .shape = shape};
         if (!freopen(path, "w", stderr)) _exit(99);
-        alarm(60); // ranks that wait for one that does not come
+        alarm(20); // ranks that wait for one that does not come
         comm_threads_run(world_of(l), play_load, &p);
         fflush(stderr);
         for (int r = 0; r < world_of(l); r++)
