@@ -6,20 +6,20 @@
 //     its thread               | write, fsync         |               | commit (rank 0)
 //
 // The steps are those of any save (ckpt_job.c), so the files are the same bytes. Ranks talk at the borders of steps
-// alone, where all of them are: the thread makes no call of comm, and a poll asks no more than whether everybody has got
-// so far. When rank 0 knows that all have written, its thread commits; the verdict comes with a later poll.
+// alone, where all of them are: the thread makes no call of comm, and a poll asks no more than whether everybody
+// has got so far. When rank 0 knows that all have written, its thread commits; the verdict comes with a later poll.
 //
-// The invariant: a snapshot is written by the training thread while its slot is new, and read by the thread until the
-// slot is idle again; the lock passes it from one to the other. One thread writes, so there are never two writers, and
-// saves are committed in the order in which they were begun.
+// The invariant: a snapshot is written by the training thread while its slot is new, and read by the thread until
+// the slot is idle again; the lock passes it from one to the other. One thread writes, so there are never two
+// writers, and saves are committed in the order in which they were begun.
 //
-// Two saves may be on their way. A third waits for the first, and says for how long: a disk that is slower than the run's
-// saves has to be seen. An error is an error of that save alone: what was committed before stays, and the next one tries
-// again.
+// Two saves may be on their way. A third waits for the first, and says for how long: a disk that is slower than the
+// run's saves has to be seen. An error is an error of that save alone: what was committed before stays, and the
+// next one tries again.
 //
-// Rejected: a child process that inherits the memory (fork in a process that holds MPI and a GPU is not allowed); writing
-// from the weights themselves while the next forward runs (the update must then wait for the disk); a queue without a
-// bound (it hides a slow disk until memory ends).
+// Rejected: a child process that inherits the memory (fork in a process that holds MPI and a GPU is not allowed);
+// writing from the weights themselves while the next forward runs (the update must then wait for the disk); a queue
+// without a bound (it hides a slow disk until memory ends).
 #include "ckpt_async.h"
 
 #include "check.h"

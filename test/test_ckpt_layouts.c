@@ -252,7 +252,8 @@ static void test_refused_together(void **state)
     ModelShape other = llama;
     other.vocab = 702;
     assert_int_equal(load_layout(c, &reader, &other, OPTIM_ADAMW, text), 1);
-    assert_non_null(strstr(text, "tensor embed.tokens.weight: stored with shape (701,16), this run's model has (702,16)"));
+    assert_non_null(strstr(text, "tensor embed.tokens.weight: stored with shape (701,16), this run's model has "
+                                 "(702,16)"));
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
     other = llama, other.layers = 3;
     assert_int_equal(load_layout(c, &reader, &other, OPTIM_ADAMW, text), 1);
@@ -264,7 +265,8 @@ static void test_refused_together(void **state)
     assert_non_null(strstr(text, "optim.name: the checkpoint was trained with adamw, this run has lion"));
     // State that means nothing for a part of a matrix.
     assert_int_equal(load_layout(c, &writer, &llama, OPTIM_ADAFACTOR, text), 1);
-    assert_non_null(strstr(text, "optim.name = adafactor: its state exp_avg_sq_row of embed.tokens.weight has no meaning"));
+    assert_non_null(strstr(text, "optim.name = adafactor: its state exp_avg_sq_row of embed.tokens.weight has no "
+                                 "meaning"));
 }
 
 // One rank cannot write: nobody commits, all are told which rank it was, and the earlier checkpoint stays.

@@ -51,12 +51,13 @@ shards() { # N NAME
     [ ! -e "$dir/model.safetensors" ]
 }
 
-# 2 ranks, stage 3; one process; 4 ranks, stage 1; against one process that never stopped.
+# 2 ranks, stage 3; one process; 2 stages of 2 tensor-parallel ranks; 4 ranks, stage 1; against one process that never stopped.
 resume_anywhere() {
     local options=("${exact[@]}" --run.steps=6 --run.eval_every=2 --run.dump=0 --sample.count=0)
     reference gpt straight "${options[@]}" --run.stop_at=6
     ranks 2 gpt moved "${options[@]}" --run.stop_at=2 --parallel.zero=3 --batch.micro=4
     train gpt moved "${options[@]}" --run.stop_at=4 --ckpt.resume=true --ckpt.async=true --run.save_every=1
+    ranks 4 gpt moved "${options[@]}" --run.stop_at=5 --ckpt.resume=true --parallel.tp=2 --parallel.pp=2 --batch.micro=2
     ranks 4 gpt moved "${options[@]}" --run.stop_at=6 --ckpt.resume=true --parallel.zero=1 --batch.micro=2 \
         --ckpt.async=true --run.save_every=1
     [ ! -s "$work/moved.err" ]
