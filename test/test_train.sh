@@ -152,9 +152,9 @@ signal_saves() { # FAMILY SIGNAL
 }
 
 # kill -9 leaves what was on disk at that moment, here with the left-overs of the worst moments added.
-kill_is_survived() { # FAMILY
-    local run=$1-KILL pid status=0
-    launch "$1" "$run" --run.steps=1000000 --run.stop_at=2000 --run.save_every=5 --run.eval_every=1
+kill_is_survived() { # FAMILY NAME [OPTION...]
+    local run=$1-$2 pid status=0
+    launch "$1" "$run" --run.steps=1000000 --run.stop_at=2000 --run.save_every=5 --run.eval_every=1 "${@:3}"
     wait_for_step "$run" 12 "$pid"
     kill -KILL "$pid"
     wait "$pid" || status=$?
@@ -266,7 +266,8 @@ passes 'resuming a finished run changes nothing' resume_when_finished
 passes 'resuming where nothing was begins' resume_of_nothing
 passes 'SIGINT saves, exit 0, resume' signal_saves gpt INT
 passes 'SIGTERM saves, exit 0, resume' signal_saves llama TERM
-passes 'SIGKILL, resume' kill_is_survived gpt
+passes 'SIGKILL, resume' kill_is_survived gpt KILL
+passes 'SIGKILL with saves on their way, resume' kill_is_survived gpt KILL-async --ckpt.async=true
 passes 'a save that fails is said and does no harm' failed_save_is_said
 passes 'saves beside training are the same' saves_beside_training
 passes 'run.minutes derives the steps once' minutes
