@@ -130,8 +130,8 @@ size_t plan_layout_guest(const PlanJob *job, int stage)
 
 // ---- bytes
 
-// Interleaved: a chunk is filled in groups of p micro-batches. Early chunks see a second group before the first one comes
-// back, late ones do not; the one in the middle of an odd number, and those of the last stage, a part of it.
+// Interleaved: a chunk is filled in groups of p micro-batches. Early chunks see a second group before the first one
+// comes back, late ones do not; the one in the middle of an odd number, and those of the last stage, a part of it.
 static size_t interleaved_slots(size_t p, size_t v, bool last, size_t chunk)
 {
     size_t half = v / 2, middle = v % 2 ? half : last ? half - 1 : v;
@@ -156,7 +156,8 @@ static double more_saved(const PlanJob *job, const ModelShape *part)
 {
     const PlanLayout *l = &job->layout;
     if (l->recompute != RECOMPUTE_NONE) return 0;
-    size_t own = part->channels / (l->sp ? (size_t)l->tp : 1), turned = (part->heads + part->kv_heads) * part->head_size;
+    size_t own = part->channels / (l->sp ? (size_t)l->tp : 1);
+    size_t turned = (part->heads + part->kv_heads) * part->head_size;
     double more = 0;
     if (!l->fused_attention) more += (2 * (double)job->x_bytes + 1) * (double)(job->T * part->heads); // with a mask
     if (l->eager && part->swiglu) more += (double)(2 * (4 + 4 + 2) * own + 2 * 4 * turned + 2 * part->ffn);

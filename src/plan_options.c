@@ -167,9 +167,7 @@ static int or_one(int given)
 // the configuration is resolved for one rank, and the layout is checked here.
 static void take_layout(Config *cfg, Given *g)
 {
-    static const char *const keys[] = {"parallel.tp", "parallel.sp", "parallel.cp", "parallel.cp_assign", "parallel.cp_way",
-                                       "parallel.pp", "parallel.schedule", "parallel.chunks", "parallel.table",
-                                       "parallel.layers"};
+    static const char *const groups[] = {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.schedule"};
     int n_keys;
     char why[200];
     const ConfigKey *key = config_table(&n_keys);
@@ -186,11 +184,13 @@ static void take_layout(Config *cfg, Given *g)
             g->schedule = pipeline_table_name((PipelineSchedule)cfg->parallel.schedule);
         if (g->vpp == NOT_GIVEN && cfg->parallel.chunks) g->vpp = (int)cfg->parallel.chunks;
     }
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        int row = config_table_find(keys[i]);
-        check(row >= 0);
-        bool quoted = key[row].type == CONFIG_STRING || key[row].type == CONFIG_CHOICE;
-        if (!config_table_parse(&key[row], cfg, key[row].def, quoted, why, sizeof why)) die("%s: %s", keys[i], why);
+    for (int row = 0; row < n_keys; row++) { // the sizes, and what has an effect only with one of them
+        bool ours = false, quoted = key[row].type == CONFIG_STRING || key[row].type == CONFIG_CHOICE;
+        for (int i = 0; i < 4; i++)
+            ours |= !strcmp(key[row].name, groups[i]) || !strncmp(key[row].needs, groups[i], strlen(groups[i]));
+        if (!ours) continue;
+        if (!config_table_parse(&key[row], cfg, key[row].def, quoted, why, sizeof why))
+            die("%s: %s", key[row].name, why);
         cfg->origin[row] = (ConfigOrigin){.source = CONFIG_DEFAULT};
     }
 }

@@ -123,9 +123,10 @@ static void list_recipes(FILE *out)
         read_recipe(&cfg, recipes[i]);
         PlanJob job = {.shape = run_shape(&cfg), .layout = plan_layout_default()};
         double P = (double)plan_layout_params(&job, 0), tokens = (double)cfg.run.steps * (double)cfg.batch.tokens;
+        double flops = tokens * model_flops_per_token(&job.shape, (size_t)cfg.model.context);
         fprintf(out, "| %s | %.4g | %ld | %ld | %ld | %ld | %ld | %g | %.4g | %.3g | %.3g |\n", recipes[i], P,
                 cfg.model.layers, cfg.model.channels, cfg.model.heads, cfg.model.context, cfg.batch.tokens,
-                cfg.optim.lr, tokens, tokens * model_flops_per_token(&job.shape, (size_t)cfg.model.context), tokens / P);
+                cfg.optim.lr, tokens, flops, tokens / P);
     }
 }
 
