@@ -71,6 +71,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 unset "${!EMU_@}"
 ulimit -c 0
+library=${BUILD:-build}/cuda_on_cpu/cpu/libpretrain.a # kept from one run to the next
 export BUILD=$work/build EMU_MEMORY=512 EMU_TIMEOUT=60 OMP_NUM_THREADS=1
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 [ $# != 0 ] || set -- src/*.cu src/gpu.h
@@ -96,7 +97,6 @@ for op in ${twins[*]}; do
     ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c src/$op.c -o "$work/$op.o" || exit 1
 done
 # The whole table is compared with the whole device of the CPU.
-library=$work/cpu/libpretrain.a
 link() { # PROGRAM: its twins' objects
     for op in ${twins[$1]}; do echo "$work/$op.o"; done
     [ "$1" != table ] || echo "$library -- -fopenmp -lm"
@@ -106,7 +106,7 @@ for file; do
     list=$(programs_of "$file") || exit 1
     for program in $list; do used[$program]=1; done
 done
-[ -z "${used[table]:-}" ] || make -s B="$work/cpu" EXTRA_CFLAGS= "$library" || exit 1
+[ -z "${used[table]:-}" ] || make -s B="${library%/*}" EXTRA_CFLAGS= "$library" >/dev/null || exit 1
 for program in "${!used[@]}"; do
     for mode in plain checker asan; do
         # shellcheck disable=SC2046
