@@ -80,8 +80,9 @@ const char *parity_refused(const ParityLayout *l)
     int stages = value_of(l, PARITY_PP)->stages;
     const char *zero = value_of(l, PARITY_ZERO)->name;
     int micro = 16 / value_of(l, PARITY_DP)->ranks / (l->value[PARITY_MICRO] ? 1 : 2);
-    ParityLayout one = parity_reference(l);
-    if (!memcmp(&one, l, sizeof one)) return "that is what others are compared with";
+    bool parted = false;
+    for (int a = PARITY_DP; a <= PARITY_MICRO; a++) parted |= l->value[a] > 0;
+    if (!parted) return "that is what others are compared with";
     if (parity_ranks(l) > PARITY_RANKS) return "more than 8 ranks";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
     if (stages > 1 && *zero && strcmp(zero, "zero1")) return "a pipeline takes ZeRO 0 and 1";
@@ -139,7 +140,8 @@ static void add(List *list, ParityLayout layout)
 {
     if (parity_refused(&layout)) return;
     for (int i = 0; i < list->n; i++)
-        if (!memcmp(&list->layout[i], &layout, sizeof layout)) return;
+        if (list->layout[i].llama == layout.llama && list->layout[i].fast == layout.fast &&
+            !memcmp(list->layout[i].value, layout.value, sizeof layout.value)) return;
     check(list->n < MAX_LAYOUTS);
     list->layout[list->n++] = layout;
 }
