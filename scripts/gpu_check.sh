@@ -83,7 +83,7 @@ if printf '#include <cblas.h>\nint main(void) { return 0; }\n' |
         ${CC:-gcc} -std=gnu11 -O2 -fopenmp -Isrc -I"$blas" -c src/{}.c -o "$out/cpu_{}.o" \
         < <(printf '%s\n' "${device[@]}") &&
         step 60 'table links' "$nvcc" "-arch=$arch" -Xcompiler -fopenmp -o "$out/table" $(objects table \
-            $(for file in src/*.cu; do basename "$file" .cu; done) "${device[@]/#/cpu_}") -lopenblas -lcublasLt -lm
+            $(for file in src/*.cu; do basename "$file" .cu; done) "${device[@]/#/cpu_}") -lopenblas -lcublasLt -lcublas -lm
 else report SKIP 0 'the op table against the CPU (OpenBLAS and cuBLAS are needed)'
 fi
 
