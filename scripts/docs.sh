@@ -217,6 +217,7 @@ zero.svg|zero holds gpt2-124m --ranks 4 --svg
 collectives.svg|collectives draw ring,halving 4
 mesh.svg|mesh 16 --pp 2 --cp 2 --tp 2 --svg
 dedup.svg|dedup --curve
+tp.svg|tp tiny 4 --svg
 cp.svg|cp 8192 4 --svg
 pipeline.svg|pipeline compare --stages 4 --micro 8 --svg
 END

@@ -124,6 +124,24 @@ static void test_mesh(void **state)
     assert_int_equal(run("128 --svg x.svg"), 2);
 }
 
+// A drawing of every rank: each tensor of a block once a panel, whole and what the rank has of it; and the stream thrice.
+static void test_tp(void **state)
+{
+    (void)state;
+    use("tp");
+    for (int ranks = 2; ranks <= 4; ranks *= 2) {
+        char command[40];
+        snprintf(command, sizeof command, "tiny %d --svg", ranks);
+        char *text = picture(command);
+        assert_int_equal(count(text, "fill=\"none\" stroke=\"#b8c0c8\"/>"), 2 * ranks * (8 + 3)); // two panels
+        assert_int_equal(count(text, "opacity=\"0.35\""), 2 * ranks * 2);                       // two norms, whole
+        assert_int_equal(count(text, "opacity=\"0.9\""), 2 * ranks * 6);
+        free(text);
+    }
+    assert_int_equal(run("tiny 3 --svg x.svg"), 1); // four heads
+    assert_int_equal(run("tiny 1"), 2);
+}
+
 // The time line of real ranks. A model of 8 units: 8 forwards (the head's too) and 8 backwards a step.
 static void test_timeline(void **state)
 {
@@ -161,7 +179,7 @@ static void test_timeline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives), cmocka_unit_test(test_mesh), cmocka_unit_test(test_timeline),
+        cmocka_unit_test(test_collectives), cmocka_unit_test(test_mesh), cmocka_unit_test(test_tp), cmocka_unit_test(test_timeline),
     };
     return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
 }
