@@ -179,7 +179,8 @@ static void test_timeline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives), cmocka_unit_test(test_mesh), cmocka_unit_test(test_tp), cmocka_unit_test(test_timeline),
+        cmocka_unit_test(test_collectives), cmocka_unit_test(test_mesh), cmocka_unit_test(test_tp),
+        cmocka_unit_test(test_timeline),
     };
     return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
 }
