@@ -4,15 +4,16 @@
 //     still   gain < plateau (0.01): one window may be noise, two in a row are a plateau
 //     spike   z > 3 against the accepted steps before (monitor.h), for loss and gradient norm
 //
-// Spikes come from the monitor itself, run over the file: what is listed is what `monitor.skip_z` with this z would have
-// skipped, and the file of a run without a monitor shows what one would have done. At 3 standard deviations one number in
-// 740 is a spike by chance alone where numbers are normal; that is for looking, a run takes 6.
+// Spikes come from the monitor itself, run over the file: what is listed is what `monitor.skip_z` with this z would
+// have skipped, and the file of a run without a monitor shows what one would have done. At 3 standard deviations one
+// number in 740 is a spike by chance alone where numbers are normal; that is for looking, a run takes 6.
 //
-// A gain has noise of its own: two means of n losses with standard deviation s differ by about s sqrt(2 / n) for nothing.
-// The table prints s, so that a reader can tell; the verdict `still` does not, since the guides' rule does not either.
+// A gain has noise of its own: two means of n losses with standard deviation s differ by about s sqrt(2 / n) for
+// nothing. The table prints s, so that a reader can tell; the verdict `still` does not, since the guides' rule does
+// not either.
 //
-// The invariant: a file that a run is writing, that was cut, or that has NaNs gives a table; what is not finite is counted,
-// not averaged.
+// The invariant: a file that a run is writing, that was cut, or that has NaNs gives a table; what is not finite is
+// counted, not averaged.
 //
 // Rejected: fitting a power law (two parameters from a noisy curve, and an exponent that the schedule bends).
 #include "curve.h"
@@ -75,7 +76,8 @@ Curve curve_read(const MetricsLog *log, CurveSettings set)
     check(set.window >= 2 && set.spike_z > 0);
     Curve c = {.set = set, .n_steps = n, .n_windows = (n + set.window - 1) / set.window,
                .spike = allocate(n, sizeof *c.spike), .spike_step = allocate(n, sizeof *c.spike_step)};
-    if (c.n_windows > 1 && n % set.window && n % set.window < set.window / 2 + 1) c.n_windows--; // the rest joins the last
+    size_t rest = n % set.window;
+    if (c.n_windows > 1 && rest && rest < set.window / 2 + 1) c.n_windows--; // it joins the last
     c.window = allocate(c.n_windows, sizeof *c.window);
     const MetricsRow **row = allocate(n, sizeof *row);
     for (size_t i = 0; i < log->n_rows; i++) {
@@ -115,7 +117,8 @@ static void print_standstill(const Curve *c, FILE *out)
         }
         w = end > w ? end : w;
     }
-    if (!found) fprintf(out, "stands still nowhere: no two windows in a row better by less than %g%%\n", 100 * c->set.plateau);
+    if (!found)
+        fprintf(out, "stands still nowhere: no two windows in a row better by less than %g%%\n", 100 * c->set.plateau);
 }
 
 void curve_print(const Curve *c, const char *name, FILE *out)
@@ -130,8 +133,8 @@ void curve_print(const Curve *c, const char *name, FILE *out)
         snprintf(gain, sizeof gain, "%.2f%%", 100 * x->gain);
         extra[0] = '\0';
         if (x->bad) snprintf(extra, sizeof extra, "  %d not finite", x->bad);
-        fprintf(out, "%7lld-%-7lld %10.4f %8.4f %10s %10.4g %7d%s%s\n", (long long)x->first, (long long)x->last, x->mean,
-                x->std, w ? gain : "", x->norm, x->spikes, x->still ? "  still" : "", extra);
+        fprintf(out, "%7lld-%-7lld %10.4f %8.4f %10s %10.4g %7d%s%s\n", (long long)x->first, (long long)x->last,
+                x->mean, x->std, w ? gain : "", x->norm, x->spikes, x->still ? "  still" : "", extra);
     }
     fprintf(out, "spikes over %g standard deviations: %zu\n", c->set.spike_z, c->n_spikes);
     Monitor words = {.window = c->set.spike_window};

@@ -8,8 +8,8 @@
 //
 // The invariant: a fault is a function of (rank, update), or of the sample for `spike`, so a run with a fault is as
 // repeatable as one without. A spike belongs to the data: it is met again by whoever reads the same samples again, and
-// by nobody who skips them. What befalls a process happens once: run_guard.c leaves those out in a resumed run, so that a
-// run that is started again gets past the place where it was killed.
+// by nobody who skips them. What befalls a process happens once: run_guard.c leaves those out in a resumed run, so
+// that a run that is started again gets past the place where it was killed.
 //
 // enospc is the kernel's own limit on the size of files, not a layer of ours between: the code under test is the code
 // that runs. The write fails with EFBIG and not ENOSPC; both are a write that fails.
@@ -29,8 +29,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { RANK = 1, SIGNAL = 2, STATUS = 4, TENSOR = 8, INDEX = 16, BIT = 32, BYTES = 64, SECONDS = 128, STEPS = 256, OF = 512,
-       STEP = 1024 };
+enum {
+    RANK = 1, SIGNAL = 2, STATUS = 4, TENSOR = 8, INDEX = 16, BIT = 32, BYTES = 64, SECONDS = 128, STEPS = 256,
+    OF = 512, STEP = 1024
+};
 
 static const struct {
     const char *name;

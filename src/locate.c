@@ -1,17 +1,17 @@
 // locate: names the tensor in which NaN or infinity appeared first, and the rank. See locate.h.
 //
 // One NaN in one gradient is in every gradient after the ranks have added them, and in every weight an update later. By
-// the time the norm is not finite, its origin is gone. So it is caught where it is born: each unit's output is looked at
-// when the unit has run, each unit's gradient when its backward has, and both before anything is sent: this hook stands
-// in front of those of ddp.c and zero.c.
+// the time the norm is not finite, its origin is gone. So it is caught where it is born: each unit's output is looked
+// at when the unit has run, each unit's gradient when its backward has, and both before anything is sent: this hook
+// stands in front of those of ddp.c and zero.c.
 //
 //     order of events    weights of the table | outputs and gradients in the order in which units ran in this step
 //
-// The first event of each rank is compared over the ranks: the earliest wins, then the lowest rank. A weight that is not
-// finite explains everything behind it, so it comes first.
+// The first event of each rank is compared over the ranks: the earliest wins, then the lowest rank. A weight that is
+// not finite explains everything behind it, so it comes first.
 //
-// What it costs: one look at each number that was just written, an integer compare of its exponent: for a block of width C
-// about 1 part in 12 C of its operations, and nothing is allocated or sent while numbers are finite.
+// What it costs: one look at each number that was just written, an integer compare of its exponent: for a block of
+// width C about 1 part in 12 C of its operations, and nothing is allocated or sent while numbers are finite.
 //
 // The invariant: it reads. A run with it and one without are the same, bit for bit.
 //

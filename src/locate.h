@@ -22,9 +22,9 @@ typedef struct {
 void locate_begin(Locate *locate, Model *model);
 // Before each step.
 void locate_step(Locate *locate);
-// After a step whose loss or gradient was not finite, on all ranks of the group (NULL: one rank): "rank 2: the gradient of
-// layers.1.ffn.up.weight". Weights come before what was computed from them. False: every rank's own numbers were finite,
-// the sum over them was not.
+// After a step whose loss or gradient was not finite, on all ranks of the group (NULL: one rank): "rank 2: the
+// gradient of layers.1.ffn.up.weight". Weights come before what was computed from them. False: every rank's own
+// numbers were finite, the sum over them was not.
 bool locate_first(Locate *locate, Comm *ranks, char text[LOCATE_TEXT]);
 
 // Whether all n numbers are finite: fp32, or in the storage type.

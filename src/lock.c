@@ -1,11 +1,11 @@
 // lock: flock on RUN/lock. See lock.h.
 //
-// Two runs in one directory would write the same metrics.jsonl and remove each other's checkpoints. flock belongs to the
-// open file, so it ends with the process: no lock is ever stale, and nobody has to guess whether a process number that
-// stands in a file is still the one that wrote it. What stands in the file is for the message alone.
+// Two runs in one directory would write the same metrics.jsonl and remove each other's checkpoints. flock belongs to
+// the open file, so it ends with the process: no lock is ever stale, and nobody has to guess whether a process number
+// that stands in a file is still the one that wrote it. What stands in the file is for the message alone.
 //
-// The invariant: the file is never removed. Whoever removed it could remove one that another process has just locked, and
-// a third would lock a new file of the same name.
+// The invariant: the file is never removed. Whoever removed it could remove one that another process has just locked,
+// and a third would lock a new file of the same name.
 //
 // Where the file system has no flock (some network file systems), the words in the file decide: they name a process of
 // this host that lives, or another host, and the lock is refused. A run that was killed on another host then has to be

@@ -202,11 +202,12 @@ const char *monitor_advice(MonitorVerdict v)
 {
     switch (v.reason) {
     case MONITOR_NOT_FINITE:
-        return "look at these samples and for an overflow; bf16 has the range that fp16 lacks, and a lower learning rate "
-               "keeps weights small";
+        return "look at these samples and for an overflow; bf16 has the range that fp16 lacks, and a lower learning "
+               "rate keeps weights small";
     case MONITOR_SPIKE: case MONITOR_RATIO:
         return v.signal == MONITOR_LOSS
-            ? "look at these samples; if spikes come back on others, lower the peak learning rate or lengthen the warm-up"
+            ? "look at these samples; if spikes come back on others, lower the peak learning rate or lengthen the "
+              "warm-up"
             : "if it comes back, clip lower (optim.clip), lower the peak learning rate or lengthen the warm-up";
     case MONITOR_PLATEAU:
         return "if the schedule has not ended, try another learning rate; else more data or a larger model";

@@ -10,15 +10,15 @@
 extern "C" {
 #endif
 
-// In order of weight: of several rules that apply the heaviest action wins. NONE to COOL: the update is made; COOL: with a
-// lower learning rate for a while; SKIP: there is none; ROLLBACK: nor were those since an earlier checkpoint.
+// In order of weight: of several rules that apply the heaviest action wins. NONE to COOL: the update is made; COOL:
+// with a lower learning rate for a while; SKIP: there is none; ROLLBACK: nor were those since an earlier checkpoint.
 typedef enum { MONITOR_ACCEPT, MONITOR_WARN, MONITOR_COOL, MONITOR_SKIP, MONITOR_ROLLBACK } MonitorAction;
 // Why: nothing unusual; too few values yet, or switched off; a number that is not finite; a spike by its z; max_skips
-// spikes have been skipped in a row and this is one more, so it is the new level: accepted, and the windows begin with it;
-// a multiple of the window's mean; a plateau; asked for (monitor.rollback_at).
+// spikes have been skipped in a row and this is one more, so it is the new level: accepted, and the windows begin
+// with it; a multiple of the window's mean; a plateau; asked for (monitor.rollback_at).
 typedef enum {
-    MONITOR_USUAL, MONITOR_FILLING, MONITOR_NOT_FINITE, MONITOR_SPIKE, MONITOR_NEW_LEVEL, MONITOR_RATIO, MONITOR_PLATEAU,
-    MONITOR_DRILL
+    MONITOR_USUAL, MONITOR_FILLING, MONITOR_NOT_FINITE, MONITOR_SPIKE, MONITOR_NEW_LEVEL, MONITOR_RATIO,
+    MONITOR_PLATEAU, MONITOR_DRILL
 } MonitorReason;
 typedef enum { MONITOR_LOSS, MONITOR_GRAD_NORM, MONITOR_SIGNALS } MonitorSignal;
 
@@ -68,8 +68,8 @@ void monitor_set_rules(Monitor *monitor, MonitorRules rules);
 bool monitor_active(const Monitor *monitor);
 // As created: empty windows.
 void monitor_reset(Monitor *monitor);
-// Judges one step by its loss and its gradient norm before clipping. From MONITOR_SKIP on: make no update from this batch.
-// What is skipped does not enter the windows; what is accepted does. Allocates nothing.
+// Judges one step by its loss and its gradient norm before clipping. From MONITOR_SKIP on: make no update from this
+// batch. What is skipped does not enter the windows; what is accepted does. Allocates nothing.
 MonitorVerdict monitor_judge(Monitor *monitor, double loss, double grad_norm);
 // One line of words for any verdict but MONITOR_USUAL and MONITOR_FILLING: "loss 9.31 is 8.4 standard deviations above
 // the mean of the last 128 steps, 3.1 (0.74 each)".

@@ -1,7 +1,7 @@
 // run_guard: what keeps a run alive and honest, as far as it is a run's own: lock, watchdog, rules, faults, agreement.
 //
-// Each is a few lines between a component that knows nothing of runs (lock.h, supervisor.h, monitor.h, fault.h, locate.h)
-// and the step.
+// Each is a few lines between a component that knows nothing of runs (lock.h, supervisor.h, monitor.h, fault.h,
+// locate.h) and the step.
 //
 // Agreement. Weights that every rank has are the same by construction: the same gradients, the same update. A bit that
 // turns round in one rank's memory, or a processor that errs, breaks that in silence, and from then on the average of
@@ -48,6 +48,9 @@ void run_watched(Run *run)
             "--run.supervisor=false)");
     supervisor_timeout(beat, cfg->run.hang_timeout);
     run->faults = fault_parse(cfg->run.fault);
+    for (int i = 0; i < run->faults.n && cfg->ckpt.async; i++)
+        if (run->faults.fault[i].kind == FAULT_ENOSPC || run->faults.fault[i].kind == FAULT_SLOWDISK)
+            die("run.fault: enospc and slowdisk: not with ckpt.async, which writes at another time");
     run->watched = true;
 }
 
@@ -73,8 +76,8 @@ void run_rules(Run *run)
 
 // ---- faults
 
-// A process fault of this update. In a resumed run there are none: it has to get past the place; nor a second time in an
-// update that is made again after a rollback.
+// A process fault of this update. In a resumed run there are none: it has to get past the place; nor a second time in
+// an update that is made again after a rollback.
 static const Fault *process_fault(const Run *run, FaultKind kind, long step)
 {
     return run->first_step > 0 ? NULL : fault_at(&run->faults, kind, run->rank, step + 1);
@@ -95,15 +98,16 @@ static float *numbers_of(Run *run, const Fault *f, const Param *row)
 {
     Model *m = run->model;
     if (!strcmp(f->of, "weight") && m->weights && !m->shard.weights) return m->weights + row->offset;
-    if (!strcmp(f->of, "gradient") && m->grads && !m->shard.grads && !m->dev->deterministic) return m->grads + row->offset;
+    if (!strcmp(f->of, "gradient") && m->grads && !m->shard.grads && !m->dev->deterministic)
+        return m->grads + row->offset;
     for (int s = 0; s < run->optim.kind->n_states && !run->optim.range; s++) {
         const CkptArray *state = &run->optim.state[s];
         if (!strcmp(f->of, state->prefix) && state->dtype == ST_F32 && state->data &&
             state->n_bytes == m->params.n_elems * sizeof(float))
             return (float *)state->data + row->offset;
     }
-    die("run.fault: of=%s: not here: weight, gradient, or an array of the optimizer, which ranks hold whole (parallel.zero=0)",
-        f->of);
+    die("run.fault: of=%s: not here: weight, gradient, or an array of the optimizer, which ranks hold whole "
+        "(parallel.zero=0)", f->of);
 }
 
 void run_fault_before(Run *run, long step)
@@ -141,11 +145,13 @@ void run_fault_sample(Run *run, int64_t sample, int32_t *token, int32_t *target)
 
 void run_fault_save(Run *run, long step, bool begins)
 {
-    const Fault *full = process_fault(run, FAULT_ENOSPC, step - 1), *slow = process_fault(run, FAULT_SLOWDISK, step - 1);
+    const Fault *full = process_fault(run, FAULT_ENOSPC, step - 1);
+    const Fault *slow = process_fault(run, FAULT_SLOWDISK, step - 1);
     if (run->rank || !run->watched) return;
     if (full) fault_limit_files(begins ? full->bytes : 0);
     if (!slow || !begins) return;
-    struct timespec t = {.tv_sec = (time_t)slow->seconds, .tv_nsec = (long)(1e9 * (slow->seconds - floor(slow->seconds)))};
+    double whole = floor(slow->seconds);
+    struct timespec t = {.tv_sec = (time_t)whole, .tv_nsec = (long)(1e9 * (slow->seconds - whole))};
     nanosleep(&t, NULL);
 }
 
@@ -163,9 +169,11 @@ static int replicas_of(const Run *run, Replica r[OPTIM_STATES + 2])
     const Model *m = run->model;
     size_t n = m->params.n_elems;
     int used = 0;
-    if (m->weights && !m->shard.weights) r[used++] = (Replica){"weights", (const char *)m->weights, sizeof(float), n * 4};
+    if (m->weights && !m->shard.weights)
+        r[used++] = (Replica){"weights", (const char *)m->weights, sizeof(float), n * sizeof(float)};
     if (m->x_weights && !m->shard.x_weights && (const void *)m->x_weights != (const void *)m->weights)
-        r[used++] = (Replica){"weights as units read them", (const char *)m->x_weights, m->dev->x_bytes, n * m->dev->x_bytes};
+        r[used++] = (Replica){"weights as units read them", (const char *)m->x_weights, m->dev->x_bytes,
+                              n * m->dev->x_bytes};
     for (int s = 0; s < run->optim.kind->n_states && !run->optim.range && !run->optim.store; s++) {
         const CkptArray *state = &run->optim.state[s];
         bool by_row = state->n_bytes == n * sizeof(float);
@@ -176,9 +184,10 @@ static int replicas_of(const Run *run, Replica r[OPTIM_STATES + 2])
 
 static void hash_rows(const Params *p, const Replica *r, uint64_t *hash)
 {
+    const size_t b = r->elem_bytes;
     for (int i = 0; i < p->n_rows; i++)
-        hash[i] = r->elem_bytes ? XXH3_64bits(r->data + p->row[i].offset * r->elem_bytes, p->row[i].n_elems * r->elem_bytes)
-                                : i ? 0 : XXH3_64bits(r->data, r->n_bytes);
+        hash[i] = b ? XXH3_64bits(r->data + p->row[i].offset * b, p->row[i].n_elems * b)
+                    : i ? 0 : XXH3_64bits(r->data, r->n_bytes);
 }
 
 // The rank whose hash the fewest others have; -1: all have the same.
@@ -218,8 +227,8 @@ void run_agree(Run *run, long step)
         if (N > 2) snprintf(between, sizeof between, "on rank %d", who);
         else snprintf(between, sizeof between, "between ranks %d and %d", first, who);
         if (run->rank == first)
-            die("step %ld: the ranks' %s are not the same: %s differs %s (a machine that errs, or a bug; go on from a checkpoint "
-                "with --ckpt.resume=true)", step, where->what, name, between);
+            die("step %ld: the ranks' %s are not the same: %s differs %s (a machine that errs, or a bug; go on from a "
+                "checkpoint with --ckpt.resume=true)", step, where->what, name, between);
         q = comm_barrier(run->replicas); // for ever: that rank ends the job
         comm_wait(run->replicas, &q);
     }

@@ -1,9 +1,9 @@
 // run_rollback: going back: an earlier checkpoint, and around the data that led away from it.
 //
-// When a loss has spiked and does not come back, skipping the batch is too late: the weights are already somewhere else.
-// PaLM's authors started again from a checkpoint about 100 steps before the spike and left out 200 to 500 batches, those
-// before and around it; the spike did not come back, though the same batches did no harm elsewhere (arXiv 2204.02311,
-// section 5.1). So, at update u:
+// When a loss has spiked and does not come back, skipping the batch is too late: the weights are already somewhere
+// else. PaLM's authors started again from a checkpoint about 100 steps before the spike and left out 200 to 500
+// batches, those before and around it; the spike did not come back, though the same batches did no harm elsewhere
+// (arXiv 2204.02311, section 5.1). So, at update u:
 //
 //     s        newest checkpoint with s <= u - 1 - rollback_steps
 //     jump     max(rollback_skip, u - s) batches from s on: at least up to the bad one
@@ -14,11 +14,11 @@
 //
 // The order matters, because a kill may come anywhere. Checkpoints behind s go first, the newest to begin with: they
 // belong to a run that is no more, and a resume would take one of them. Then s is loaded, metrics.jsonl is cut back and
-// gets its rollback line, and s is saved again with the new count. A run that is killed before that save resumes from the
-// old s, meets the same batch, and rolls back again.
+// gets its rollback line, and s is saved again with the new count. A run that is killed before that save resumes from
+// the old s, meets the same batch, and rolls back again.
 //
-// The invariant: which checkpoint, how far, and the verdict itself are the same on all ranks, and functions of the run's
-// own numbers; so the same rollback twice gives the same bytes.
+// The invariant: which checkpoint, how far, and the verdict itself are the same on all ranks, and functions of the
+// run's own numbers; so the same rollback twice gives the same bytes.
 //
 // Rejected: keeping the abandoned branch under another name (a person can copy it; the text of the event has its
 // numbers); loading weights alone (Adam's moments hold the spike for 1 / (1 - beta2) steps).
@@ -50,7 +50,8 @@ MonitorVerdict run_judge(Run *run, long step, double loss, double grad_norm)
     const Config *cfg = &run->cfg;
     MonitorVerdict v = monitor_judge(&run->monitor, loss, grad_norm);
     // An overflow is the loss scale's business, as long as the loss itself is finite.
-    if (v.reason == MONITOR_NOT_FINITE && run->scaler.interval && v.signal == MONITOR_GRAD_NORM) v.action = MONITOR_SKIP;
+    if (v.reason == MONITOR_NOT_FINITE && run->scaler.interval && v.signal == MONITOR_GRAD_NORM)
+        v.action = MONITOR_SKIP;
     if (run->watched && step + 1 == cfg->monitor.rollback_at && run->guard[RUN_ROLLBACKS] == 0)
         v.action = MONITOR_ROLLBACK, v.reason = MONITOR_DRILL;
     if (v.action == MONITOR_COOL) run->guard[RUN_COOL_UNTIL] = (double)(step + 1 + cfg->monitor.cool_steps);
@@ -110,8 +111,9 @@ long run_rollback(Run *run, long step, const StepResult *r)
     const char *advice = monitor_advice(r->verdict);
     double seconds = run->seconds, rollbacks = run->guard[RUN_ROLLBACKS];
     if (run->guard[RUN_ROLLBACKS] >= (double)cfg->monitor.max_rollbacks)
-        die("step %ld: %s, and the run has been rolled back %ld times (monitor.max_rollbacks; try a lower optim.lr)", step,
-            r->why, cfg->monitor.max_rollbacks);
+        die("step %ld: %s, and the run has been rolled back %ld times (monitor.max_rollbacks; try a lower optim.lr)",
+            step, r->why, cfg->monitor.max_rollbacks);
+    run_drain(run); // a save that is on its way would be the newest
     run_drain(run);
     long to = choose_target(run, step);
     if (to < 1) {

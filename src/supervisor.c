@@ -14,7 +14,8 @@
 // The board. Supervisors of one machine map one small file in /dev/shm, named after the launcher's process and
 // the time at which that began; whoever comes last removes the name. It holds the heartbeats of the machine's ranks and
 // one word: who speaks for the job. The first to set it prints; others, whose ranks die by the launcher's hand, are
-// silent. Where there is no such place each supervisor knows its own rank only, and on several machines each has a board.
+// silent. Where there is no such place each supervisor knows its own rank only, and on several machines each has a
+// board.
 //
 // A hang, on the monotonic clock:
 //
@@ -22,7 +23,8 @@
 //     pulse      the same, and each look of a rank that waits for others      none for a second: this rank is why
 //
 // A rank that waits still has a pulse; one that is stopped, loops or sits in a system call has none. Its own supervisor
-// speaks after T seconds, and names the call that the others wait in. If that one is stopped too, another does, at T + 2.
+// speaks after T seconds, and names the call that the others wait in. If that one is stopped too, another does, at T
+// + 2.
 //
 // The invariant: nothing is asked of a rank. A supervisor reads memory and the child's status, so no lock, no signal
 // handler and no thread is added to the program that trains.

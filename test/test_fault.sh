@@ -86,6 +86,15 @@ a_drill_resumes() {
     same_state drill forgot 60
 }
 
+# The newest checkpoints may still be on their way to the disk when the bad update comes: they are waited for, and go.
+with_saves_on_their_way() {
+    train gpt async "${drill[@]}" --ckpt.async=true --run.save_every=1 --monitor.rollback_steps=4
+    told rollback async | grep -q 'back to the checkpoint of step 20, samples 320 to 799 skipped'
+    same_state async drill 60
+    fails_with 1 'run.fault: enospc and slowdisk: not with ckpt.async' "$BUILD/train" "$work/gpt.toml" --run.name=both \
+        --ckpt.async=true --run.fault=enospc:step=3
+}
+
 nowhere_to_go() {
     train gpt nowhere "${brief[@]}" --run.save_every=0 --run.steps=20 --monitor.rollback_at=5
     told skip nowhere | grep -q '^"asked for .*: no checkpoint to go back to'
@@ -174,6 +183,7 @@ passes 'a spike is rolled back' a_spike_is_rolled_back
 passes 'rollbacks are counted' rollbacks_are_counted
 passes 'the same drill twice' the_same_drill_twice
 passes 'a drill resumes' a_drill_resumes
+passes 'saves on their way' with_saves_on_their_way
 passes 'nowhere to go back to' nowhere_to_go
 passes 'a NaN is named' a_nan_is_named
 passes 'a flipped bit is named' a_flipped_bit_is_named
