@@ -10,6 +10,7 @@
 ## make mutate      seed known bugs, one at a time, and see the tests catch them
 ## make mutate-cuda  the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
 ## make bench-cuda  what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
+## make fuzz       libFuzzer under ASan and UBSan on every parser: FUZZ_RUNS inputs each, or FUZZ_SECONDS
 ## make crash-data   kill -9 a preparation of data at 50 random points: it must end with the same bytes
 ## make docs       rewrite the generated tables in README.md and doc/
 ## make clean      remove build/ (runs/ stays)
@@ -55,6 +56,7 @@ endif
 SRC = $(wildcard src/*.c)
 LIB = $(B)/libpretrain.a
 BIN = $(patsubst %.c,$(B)/%,$(notdir $(wildcard train.c data/*.c dev/*.c)))
+FUZZ = $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(filter-out dev/fuzz/fuzz.c dev/fuzz/drive.c,$(wildcard dev/fuzz/*.c)))
 TESTS = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/test_*.c test/mpi_*.c)) # mpi_*: run by test_*.sh
 
 all: $(BIN)
@@ -91,6 +93,19 @@ $(B)/%: dev/%.c $(LIB)
 $(B)/test/%: test/%.c $(LIB)
 	$(link) -lcmocka
 
+# A parser and what feeds it (doc/fuzz.md). exit() jumps back, so that die() does not end the program.
+FUZZ_DRIVER = $(B)/fuzz/drive.o # -fsanitize=fuzzer: libFuzzer instead
+$(B)/fuzz/%.o: dev/fuzz/%.c dev/fuzz/fuzz.h $(B)/flags | $(B)/setup
+	@mkdir -p $(@D)
+	@echo "  CC $<"
+	$(Q)$(CC) $(FLAGS) -c $< -o $@
+$(FUZZ): $(B)/fuzz/%: $(B)/fuzz/%.o $(B)/fuzz/fuzz.o $(filter %.o,$(FUZZ_DRIVER)) $(LIB)
+	@rm -f $@
+	@echo "  LD $@"
+	$(Q)$(CC) $(FLAGS) $< $(B)/fuzz/fuzz.o $(FUZZ_DRIVER) $(LIB) $(LDLIBS) $(MPI_LIBS) \
+	    -Wl,--wrap=exit,--wrap=fopen,--wrap=fclose -o $@
+$(FUZZ:%=%.o): dev/fuzz/tokenize.h
+
 # ---- the two commands
 export TEXT
 run: START := $(shell date +%s)
@@ -98,7 +113,7 @@ run: $(B)/stories $(B)/prepare $(B)/train
 	@START=$(START) BUILD=$(B) scripts/run.sh "$$TEXT"
 # A test that does not compile counts as failed; the others still run.
 test: $(BIN)
-	@$(MAKE) -k --no-print-directory $(TESTS) || true
+	@$(MAKE) -k --no-print-directory $(TESTS) $(FUZZ) || true
 	@BUILD=$(B) test/run.sh
 
 # ---- checks and tables
@@ -118,6 +133,9 @@ mutate:
 	@test/mutate.sh
 mutate-cuda:
 	@dev/cuda_on_cpu/mutate.sh
+fuzz-programs: $(FUZZ)
+fuzz:
+	@CC='$(CC)' BUILD=$(B) scripts/fuzz.sh
 crash-data: $(B)/prepare
 	@BUILD=$(B) test/test_recipe.sh 50
 docs: $(BIN)
@@ -130,4 +148,4 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-cuda parity mutate mutate-cuda crash-data docs help clean FORCE
+.PHONY: all run test check-headers asan bench bench-cuda parity mutate mutate-cuda fuzz fuzz-programs crash-data docs help clean FORCE

@@ -23,10 +23,18 @@ static const char *launcher_rank(void)
     return NULL;
 }
 
+// Messages quote files and command lines of others: no second line, and nothing that a terminal would obey.
+static void make_plain(char *message)
+{
+    for (char *c = message; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7F) *c = '?';
+}
+
 // One write for the whole line, so that the lines of several ranks do not mix. What is wrong for all ranks is said
 // once: the others give rank 0 the time to say it and to end the job.
-static void complain(const char *message)
+static void complain(char *message)
 {
+    make_plain(message);
     const char *rank = launcher_rank();
     fflush(stdout);
     if (rank && strcmp(rank, "0")) usleep(300000);

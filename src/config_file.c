@@ -42,6 +42,13 @@ typedef struct {
     int seen[CONFIG_MAX_KEYS]; // line on which the file sets each row; 0: not yet
 } Reader;
 
+// Shown on a terminal, a file of someone else's must not command it.
+static void make_plain(char *text)
+{
+    for (char *c = text; *c; c++)
+        if (((unsigned char)*c < ' ' && *c != '\t') || *c == 0x7F) *c = '?';
+}
+
 // Reports `n` characters of the current line from `at` on, and ends the program.
 __attribute__((noreturn, format(printf, 4, 5)))
 static void die_at(const Reader *reader, const char *at, size_t n, const char *fmt, ...)
@@ -58,6 +65,8 @@ static void die_at(const Reader *reader, const char *at, size_t n, const char *f
         else marks[m++] = c == at ? '^' : '~';
     }
     marks[m] = 0;
+    make_plain(message);
+    make_plain(reader->line);
     fflush(stdout);
     fprintf(stderr, "error: %s:%d: %s\n    %s\n    %s\n", reader->path, reader->line_number, message,
             reader->line, marks);

@@ -1,0 +1,72 @@
+#!/bin/bash
+# scripts/fuzz.sh: libFuzzer on every parser, under AddressSanitizer and UndefinedBehaviorSanitizer (doc/fuzz.md).
+#
+#   make fuzz                                  10,000 inputs each
+#   make fuzz FUZZ_RUNS=1000000                a million inputs each: a few hours of one core
+#   make fuzz FUZZ_SECONDS=60                  a minute each
+#   scripts/fuzz.sh safetensors config         these targets alone
+#
+# Needs clang with libFuzzer (Debian: apt install clang). Without it the blind mutations of dev/fuzz/drive.c take its
+# place, with gcc's sanitizers: the same checks, fewer paths. What was found on the way (inputs that reach new lines) is
+# kept in runs/fuzz/TARGET and is where the next run starts. An input that ends badly is written to
+# runs/fuzz/crash-TARGET-...; look at it again with: build/fuzz/TARGET FILE. Exit status 0: nothing was found.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+build=${BUILD:-build} runs=${FUZZ_RUNS:-10000} seconds=${FUZZ_SECONDS:-0} failed=0
+
+targets=("$@")
+if [ $# = 0 ]; then
+    for file in dev/fuzz/*.c; do
+        name=$(basename "$file" .c)
+        case $name in fuzz | drive) ;; *) targets+=("$name") ;; esac
+    done
+fi
+for name in "${targets[@]}"; do
+    [ -f "dev/fuzz/$name.c" ] && continue
+    echo "error: scripts/fuzz.sh: no target $name (they are in dev/fuzz)" >&2
+    exit 1
+done
+
+clang=$(for c in clang clang-20 clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do command -v "$c" && break; done)
+probe=$(mktemp -d "${TMPDIR:-/tmp}/fuzz.XXXXXX") || exit 1
+trap 'rm -rf "$probe"' EXIT
+echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return !d + !n; }' >"$probe/probe.c"
+if [ -n "$clang" ] && "$clang" -fsanitize=fuzzer,address -fopenmp "$probe/probe.c" -o "$probe/probe" 2>"$probe/log"; then
+    libfuzzer=1
+    flags=(B="$build/fuzzer" CC="$clang" FUZZ_DRIVER=-fsanitize=fuzzer
+        EXTRA_CFLAGS='-O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined')
+else
+    libfuzzer=0
+    echo "no clang with libFuzzer here (Debian: apt install clang): blind mutations under gcc's sanitizers instead"
+    flags=(B="$build/fuzzer" EXTRA_CFLAGS='-O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined')
+fi
+# The plain programs write the seeds, and look at a crash again.
+make --no-print-directory "${targets[@]/#/$build/fuzz/}" || exit 1
+make --no-print-directory WERROR= "${flags[@]}" "${targets[@]/#/$build/fuzzer/fuzz/}" || exit 1
+
+# Inputs that are taken leave nothing behind, says the guard; what a jump out of a parser leaves is none of LSan's business.
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0
+mkdir -p runs/fuzz
+for name in "${targets[@]}"; do
+    if [ $libfuzzer = 0 ]; then
+        (cd "$probe" || exit 1) && "$build/fuzzer/fuzz/$name" -runs="$runs" || failed=1
+        continue
+    fi
+    mkdir -p "runs/fuzz/$name" "$probe/seeds/$name"
+    "$build/fuzz/$name" -seeds="$probe/seeds/$name" || exit 1
+    limit=(-runs="$runs")
+    [ "$seconds" = 0 ] || limit=(-max_total_time="$seconds")
+    if "$build/fuzzer/fuzz/$name" "${limit[@]}" -timeout=25 -rss_limit_mb=2048 -max_len=16384 -detect_leaks=0 \
+        -print_final_stats=1 -artifact_prefix="runs/fuzz/crash-$name-" "runs/fuzz/$name" "$probe/seeds/$name" >"$probe/$name.log" 2>&1; then
+        word=ok
+    else
+        word=FOUND failed=1
+    fi
+    awk -v name="$name" -v word=$word '
+        /^stat::number_of_executed_units/ { n = $2 }
+        /^stat::average_exec_per_sec/ { rate = $2 }
+        match($0, /cov: [0-9]+/) { cov = substr($0, RSTART + 5, RLENGTH - 5) }
+        END { printf "%-6s %-16s %9d inputs %7d a second, %6d edges\n", word, name, n, rate, cov }' "$probe/$name.log"
+    [ $word = ok ] || tail -n 60 "$probe/$name.log" | sed 's/^/      | /'
+done
+exit $failed
