@@ -7,6 +7,8 @@
 ## make asan       the whole suite again under AddressSanitizer and UBSan, in build/asan
 ## make bench      speed against this machine's own matrix-multiply peak
 ## make parity     train on 400 layouts of ranks and compare every gradient with one rank's
+## make layouts  memory and traffic of 60 random layouts on real ranks against the plan, to the byte
+## make scaling  measure a scaling law on generated stories, predict a larger run, train it; SMALL=1: minutes
 ## make mutate      seed known bugs, one at a time, and see the tests catch them
 ## make mutate-cuda  the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
 ## make bench-cuda  what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
@@ -129,6 +131,10 @@ bench-cuda:
 	@BUILD=$(B) dev/cuda_on_cpu/build.sh plain $(B)/cuda_bench dev/cuda_on_cpu/tests/bench.cu && $(B)/cuda_bench
 parity: $(BIN)
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) test/parity.sh | tee runs/parity.txt'
+layouts: $(BIN)
+	@BUILD=$(B) test/test_plan_layouts.sh 60
+scaling: $(B)/stories $(B)/prepare $(B)/train $(B)/plan $(B)/scaling
+	@BUILD=$(B) SMALL=$(SMALL) scripts/scaling.sh
 mutate:
 	@test/mutate.sh
 mutate-cuda:
@@ -148,4 +154,5 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-cuda parity mutate mutate-cuda fuzz fuzz-programs crash-data docs help clean FORCE
+.PHONY: all run test check-headers asan bench bench-cuda parity layouts scaling mutate mutate-cuda fuzz fuzz-programs crash-data \
+    docs help clean FORCE

@@ -39,15 +39,15 @@ AccountRank account_rank(const Mem *mem, const Mesh *mesh, const Comm *control)
         const Comm *group = mesh->group[group_of[g]];
         if (group) memcpy(rank.count[g], group->count, sizeof group->count);
     }
-    if (control) account_add(&rank, control);
+    if (control) account_add(&rank, ACCOUNT_CONTROL, control);
     return rank;
 }
 
-void account_add(AccountRank *rank, const Comm *control)
+void account_add(AccountRank *rank, int group, const Comm *comm)
 {
     for (int k = 0; k < COMM_KINDS; k++) {
-        CommCount *to = &rank->count[ACCOUNT_CONTROL][k];
-        const CommCount *from = &control->count[k];
+        CommCount *to = &rank->count[group][k];
+        const CommCount *from = &comm->count[k];
         to->calls += from->calls, to->payload += from->payload;
         to->sent += from->sent, to->received += from->received;
         to->waited += from->waited, to->seconds += from->seconds;

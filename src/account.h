@@ -29,8 +29,8 @@ typedef struct {
 
 // As they are now. mesh and control may be NULL: no traffic.
 AccountRank account_rank(const Mem *mem, const Mesh *mesh, const Comm *control);
-// Adds what another group for numbers has counted.
-void account_add(AccountRank *rank, const Comm *control);
+// Adds what another communicator of a group (ACCOUNT_CONTROL: of numbers) has counted.
+void account_add(AccountRank *rank, int group, const Comm *comm);
 // The object "memory" of n ranks, and a newline.
 void account_print(const AccountRank *rank, int n, FILE *out);
 // Writes memory and traffic to path; dies when that fails.

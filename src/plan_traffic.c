@@ -127,13 +127,67 @@ static PlanFlow *add(PlanTraffic *t, const char *group, const PlanGroup *where, 
     return f;
 }
 
-// Blocks that run forward again of those of a stage, and how many of them end a segment (and skip its last matmul).
-static void run_again(const PlanJob *job, size_t layers, size_t *blocks, size_t *ends)
+// What a stage does again in a step, all its micro-batches together: blocks forward; of those, ends of segments, which
+// skip their last matmul; blocks whose cheap parts are restored (selective).
+typedef struct {
+    size_t blocks, ends, restored;
+} Again;
+
+// The last segment of a chunk is still there when nothing else ran between its forward and its backward.
+static void add_again(Again *again, const PlanJob *job, size_t layers, size_t segment, bool fresh)
 {
-    size_t segment = recompute_segment((RecomputePolicy){.mode = job->layout.recompute}, layers);
     size_t segments = segment ? (layers + segment - 1) / segment : 0;
-    *ends = segments ? segments - 1 : 0;
-    *blocks = *ends * segment;
+    if (segments) {
+        again->ends += segments - fresh;
+        again->blocks += fresh ? (segments - 1) * segment : layers;
+    }
+    if (job->layout.recompute == RECOMPUTE_SELECTIVE) again->restored += layers - fresh;
+}
+
+static size_t chunk_layers(const PlanJob *job, int piece)
+{
+    int pieces = job->layout.pp * job->layout.chunks;
+    size_t most = plan_layout_chunk(job), lack = most * (size_t)pieces - job->shape.layers;
+    return most - (piece == pieces - 1 && lack > 0) - (piece == 0 && lack > 1);
+}
+
+// Plays a stage's part of the schedule with recompute.c's `fresh`: the forward that the pool of buffers saw last.
+static void play_again(Again *again, const PlanJob *job, const PipelineTable *t, int stage)
+{
+    int micro = -1, chunk = -1;
+    size_t most = 0;
+    for (int c = 0; c < t->v; c++) {
+        size_t layers = chunk_layers(job, t->piece[stage][c]);
+        most = layers > most ? layers : most;
+    }
+    size_t segment = recompute_segment((RecomputePolicy){.mode = job->layout.recompute}, most);
+    bool selective = job->layout.recompute == RECOMPUTE_SELECTIVE;
+    for (int i = 0; i < t->n[stage]; i++) {
+        const PipelineAction *a = &t->action[stage][i];
+        size_t layers = chunk_layers(job, t->piece[stage][a->chunk]);
+        bool fresh = a->micro == micro && a->chunk == chunk;
+        if (a->op == PIPELINE_F) micro = a->micro, chunk = a->chunk;
+        if (a->op == PIPELINE_B) add_again(again, job, layers, segment, fresh);
+        if (a->op == PIPELINE_W && selective) again->restored += layers;
+        if (a->op == PIPELINE_B ? !fresh : a->op == PIPELINE_W && selective) micro = chunk = -1;
+    }
+}
+
+// Of all stages; free() it.
+static Again *run_again(const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, job->shape.layers);
+    Again *again = calloc((size_t)l->pp, sizeof *again);
+    if (!again) die("plan: no memory for %d stages", l->pp);
+    if (l->recompute == RECOMPUTE_NONE) return again;
+    if (l->pp == 1)
+        for (long m = 0; m < plan_layout_micros(job); m++) add_again(again, job, job->shape.layers, segment, true);
+    if (l->pp == 1) return again;
+    PipelineTable *t = pipeline_table_make(l->schedule, l->pp, (int)plan_layout_micros(job), l->chunks);
+    for (int stage = 0; stage < l->pp; stage++) play_again(&again[stage], job, t, stage);
+    pipeline_table_free(t);
+    return again;
 }
 
 // Elements whose gradients are added over a tp group, and over the copies of a key/value head.
@@ -157,34 +211,35 @@ static void tensor_flows(PlanTraffic *t, const PlanJob *job)
     const PlanLayout *l = &job->layout;
     const ModelShape *s = &job->shape;
     PlanGroup where = plan_traffic_group(job, MESH_TP);
-    size_t p = (size_t)l->tp, m = (size_t)plan_layout_micros(job), groups = (size_t)(l->dp * l->cp) * m;
+    size_t p = (size_t)l->tp, m = (size_t)plan_layout_micros(job), R = (size_t)(l->dp * l->cp), groups = R * m;
     size_t N = (size_t)l->micro * job->T / (size_t)l->cp, stream = job->x_bytes * N * s->channels, sum, near;
     int copies;
     sums_of(job, &sum, &near, &copies);
-    size_t gather = 2, scatter = 2; // the embedding and the head; streams of the whole model for one micro-batch
-    size_t busy = 0;                // blocks' sums on the busiest stage
+    size_t gather = 2 * m, scatter = 2 * m; // the embedding and the head; streams of the whole model for a step
+    size_t busy = 0;                        // blocks' sums on the busiest stage
+    Again *again = run_again(job);
     for (int stage = 0; stage < l->pp; stage++) {
-        size_t again, ends, layers = plan_layout_layers(job, stage);
-        run_again(job, layers, &again, &ends);
-        size_t forward = 2 * again - ends, norms = l->sp ? 2 * again : forward;
+        size_t layers = plan_layout_layers(job, stage), forward = 2 * again[stage].blocks - again[stage].ends;
+        size_t norms = l->sp ? 2 * again[stage].blocks : forward;
         // their outputs are gathered again, but the last block's
-        if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * (layers - 1);
-        gather += 4 * layers + norms, scatter += 4 * layers + forward;
-        size_t own = 4 * layers + (norms + forward) / 2;
+        if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * again[stage].restored;
+        gather += 4 * m * layers + norms, scatter += 4 * m * layers + forward;
+        size_t own = 4 * m * layers + (norms + forward) / 2;
         busy = own > busy ? own : busy;
     }
+    free(again);
     size_t numbers = 3 * 4 * N + 4 * sum; // of a micro-batch: the loss', and gradients that ranks share
-    double calls = (double)(m * busy);
+    double calls = (double)busy;
     if (!l->sp) {
         PlanFlow *f = add(t, "tp", &where, COMM_ALL_REDUCE, calls, (double)stream,
-                          "R m 2 (tp-1) (%zu x N C + 12 N + 4 s)",
+                          "R 2 (tp-1) (%zu x N C + m (12 N + 4 s))",
                           (gather + scatter) / 2);
-        f->all = groups * 2 * (p - 1) * ((gather + scatter) / 2 * stream + numbers);
+        f->all = R * 2 * (p - 1) * ((gather + scatter) / 2 * stream + m * numbers);
     } else {
-        PlanFlow *f = add(t, "tp", &where, COMM_ALL_GATHER, calls, (double)stream, "R m (tp-1) %zu x N C", gather);
-        f->all = groups * (p - 1) * gather * stream;
-        f = add(t, "tp", &where, COMM_REDUCE_SCATTER, calls, (double)stream, "R m (tp-1) %zu x N C", scatter);
-        f->all = groups * (p - 1) * scatter * stream;
+        PlanFlow *f = add(t, "tp", &where, COMM_ALL_GATHER, calls, (double)stream, "R (tp-1) %zu x N C", gather);
+        f->all = R * (p - 1) * gather * stream;
+        f = add(t, "tp", &where, COMM_REDUCE_SCATTER, calls, (double)stream, "R (tp-1) %zu x N C", scatter);
+        f->all = R * (p - 1) * scatter * stream;
         f = add(t, "tp", &where, COMM_ALL_REDUCE, (double)m, (double)numbers, "R m 2 (tp-1) (12 N + 4 s)");
         f->all = groups * 2 * (p - 1) * numbers;
     }
@@ -200,22 +255,20 @@ static void context_flows(PlanTraffic *t, const PlanJob *job)
     const PlanLayout *l = &job->layout;
     ModelShape part = tp_shape(&job->shape, 0, l->tp, l->sp);
     PlanGroup where = plan_traffic_group(job, MESH_CP);
-    size_t m = (size_t)plan_layout_micros(job), L = job->shape.layers, again = 0, ends;
-    for (int stage = 0; stage < l->pp; stage++) {
-        size_t blocks;
-        run_again(job, plan_layout_layers(job, stage), &blocks, &ends);
-        again += blocks;
-    }
+    size_t m = (size_t)plan_layout_micros(job), L = job->shape.layers, again = 0;
+    Again *of_stage = run_again(job);
+    for (int stage = 0; stage < l->pp; stage++) again += of_stage[stage].blocks;
+    free(of_stage);
     size_t B = (size_t)l->micro;
     size_t forward = cp_bytes(l->cp, job->x_bytes, B, job->T, part.kv_heads, part.head_size, false);
     size_t back = cp_bytes(l->cp, job->x_bytes, B, job->T, part.kv_heads, part.head_size, true);
-    size_t one = L * (forward + back) + again * forward; // a rank's, of a micro-batch and all stages
-    double stage = (double)one / (double)l->pp;
+    size_t one = m * L * (forward + back) + again * forward; // a rank's, of all stages
+    double stage = (double)one / (double)l->pp / (double)m;
     double steps = 2 * (double)(l->cp - 1) * (double)plan_layout_layers(job, 0);
     PlanFlow *f = add(t, "cp", &where, COMM_SEND, (double)m * steps, stage / steps,
                       "R m tp L (cp-1) 2 B T/cp G D (2 x + 4)");
     f->where.inside = where.inside == where.size ? where.inside : 1;
-    f->all = (size_t)(l->dp * l->cp * l->tp) * m * one;
+    f->all = (size_t)(l->dp * l->cp * l->tp) * one;
 }
 
 static void stage_flows(PlanTraffic *t, const PlanJob *job)
@@ -251,6 +304,9 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job)
     ReplicasCase is = {.ranks = (size_t)where.size, .stage = l->zero, .reshard = l->reshard, .x_bytes = job->x_bytes,
                        .g_bytes = l->grad_bytes, .micro = (size_t)plan_layout_micros(job), .batch = (size_t)l->micro};
     const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER};
+    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, job->shape.layers);
+    if (l->zero == 3 && l->reshard)
+        is.again = plan_layout_units(job).block * replicas_again(job->shape.layers, segment, l->overlap_dp);
     for (int k = 0; k < 3; k++) {
         size_t all = 0, most = 0;
         ReplicasFormula f = {.all = 0};

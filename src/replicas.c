@@ -30,6 +30,57 @@
 
 #include <string.h>
 
+// Blocks 1 .. layers between the embedding 0 and the head; a slot for odd blocks, one for even ones.
+typedef struct {
+    size_t in[4], gathers; // 1 + the unit that is there; of blocks
+    size_t layers;
+} Slots;
+
+static void bring(Slots *s, size_t unit)
+{
+    size_t slot = unit == 0 ? 0 : unit > s->layers ? 3 : 1 + unit % 2;
+    if (s->in[slot] == unit + 1) return;
+    s->in[slot] = unit + 1;
+    s->gathers += slot == 1 || slot == 2;
+}
+
+static void leave(Slots *s, size_t unit)
+{
+    for (int slot = 0; slot < 4; slot++)
+        if (s->in[slot] == unit + 1) s->in[slot] = 0;
+}
+
+size_t replicas_again(size_t layers, size_t segment, bool overlap)
+{
+    Slots s = {.layers = layers};
+    if (!segment) return 0;
+    for (size_t u = 0; u < layers + 2; u++) {
+        bring(&s, u);
+        if (overlap && u < layers + 1) bring(&s, u + 1);
+        leave(&s, u);
+    }
+    for (size_t u = layers + 2; u-- > 0;) {
+        if (u >= 1 && u < layers && u % segment == 0) // a segment's last block; the model's last has just run
+            for (size_t v = u - segment + 1; v <= u; v++) bring(&s, v);
+        bring(&s, u);
+        if (overlap && u > 0) bring(&s, u - 1);
+        leave(&s, u);
+    }
+    return s.gathers - 2 * layers;
+}
+
+// Elements of the blocks that come a third time.
+static size_t again_elems(const Run *run)
+{
+    const Config *cfg = &run->cfg;
+    const Model *m = run->model;
+    size_t begin, end, layers = m->shape.layers;
+    if (cfg->parallel.zero < 3 || !cfg->parallel.reshard || cfg->numerics.deterministic) return 0;
+    params_unit_range(&m->params, 1, &begin, &end);
+    RecomputePolicy policy = {.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every};
+    return (end - begin) * replicas_again(layers, recompute_segment(policy, layers), cfg->parallel.overlap);
+}
+
 ReplicasCase replicas_case(const Run *run)
 {
     const Config *cfg = &run->cfg;
@@ -40,7 +91,8 @@ ReplicasCase replicas_case(const Run *run)
         .reshard = cfg->parallel.reshard, .deterministic = cfg->numerics.deterministic, .x_bytes = m->dev->x_bytes,
         .g_bytes = cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE ? m->dev->x_bytes : sizeof(float),
         .state = optim_state_bytes((OptimName)cfg->optim.name, &m->params) + (narrow ? 4 : 0) * m->params.n_elems,
-        .micro = (size_t)cfg->batch.accum, .batch = (size_t)cfg->batch.micro};
+        .micro = (size_t)cfg->batch.accum, .batch = (size_t)cfg->batch.micro,
+        .again = again_elems(run)};
 }
 
 ReplicasFormula replicas_memory(const ReplicasCase *is, MemTag tag)
@@ -66,8 +118,10 @@ ReplicasFormula replicas_traffic(const ReplicasCase *is, CommKind kind)
         bytes = is->x_bytes;
     }
     if (!times || is->ranks == 1) return (ReplicasFormula){.text = "0"};
-    ReplicasFormula f = {.all = (is->ranks - 1) * times * bytes * is->params};
-    snprintf(f.text, sizeof f.text, "%zu x %zu P (N - 1) / N", bytes, times);
+    bool more = kind == COMM_ALL_GATHER && is->stage == 3 && is->again > 0;
+    size_t again = more ? is->micro * is->again : 0;
+    ReplicasFormula f = {.all = (is->ranks - 1) * bytes * (times * is->params + again)};
+    snprintf(f.text, sizeof f.text, more ? "%zu x (%zu P + again) (N - 1) / N" : "%zu x %zu P (N - 1) / N", bytes, times);
     return f;
 }
 

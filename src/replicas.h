@@ -17,6 +17,7 @@ typedef struct {
     size_t x_bytes, g_bytes; // of a weight; of a gradient on its way
     size_t state;         // bytes of the optimizer's state for all P, master weights among them
     size_t micro, batch;  // M micro-batches of B sequences on each rank
+    size_t again;         // elements that recomputation gathers a third time in a micro-batch (replicas_again)
 } ReplicasCase;
 
 // A number of bytes as a formula in P and N, and its value for all ranks together, which is a whole number however
@@ -27,6 +28,9 @@ typedef struct {
 } ReplicasFormula;
 
 ReplicasCase replicas_case(const Run *run);
+// Gathers of a block's weights in a micro-batch at stage 3, all blocks together, beside the one before its forward and
+// the one before its backward: segments of blocks that run again push each other out of the slots (zero.c).
+size_t replicas_again(size_t layers, size_t segment, bool overlap);
 // Bytes held of weights, gradients or optimizer state; of other tags none.
 ReplicasFormula replicas_memory(const ReplicasCase *is, MemTag tag);
 // Bytes sent in one step by a kind of call, with algorithms that send the fewest.

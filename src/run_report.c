@@ -113,8 +113,10 @@ void run_account(Run *run)
     char path[700], *text, *line, *rest;
     size_t n_text, counts[run->ranks];
     AccountRank mine = account_rank(&run->mem, &run->mesh, run->control);
-    account_add(&mine, run->replicas);
-    account_add(&mine, run->parts);
+    account_add(&mine, ACCOUNT_CONTROL, run->replicas);
+    account_add(&mine, ACCOUNT_CONTROL, run->parts);
+    // ranks that share a key/value head are neighbours of a tp group
+    if (run->model->tp.neighbours) account_add(&mine, ACCOUNT_TP, run->model->tp.neighbours);
     AccountRank *all = calloc((size_t)run->ranks, sizeof *all);
     if (!all) die("account: no memory for %d ranks", run->ranks);
     for (int r = 0; r < run->ranks; r++) counts[r] = sizeof mine;

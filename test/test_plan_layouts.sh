@@ -1,14 +1,14 @@
 #!/bin/bash
-# test/test_plan_layouts.sh [LAYOUTS [SEED]]: memory and traffic of layouts drawn at random, on up to 8 real ranks: what
+# test/test_plan_layouts.sh [LAYOUTS [SEED [NUMBERS]]]: memory and traffic of layouts drawn at random, on up to 8 real ranks: what
 # build/plan says from the configuration against what the run counts, to the byte.
 #
 # Memory: every tag of every rank. Traffic: of every group and kind of call, the sum over the ranks; groups are dp, tp, cp,
 # pp and the tied ends. Numbers that ranks agree on (control: loss, counts, norm) are in no plan. A layout is a function of
-# the seed and its number, so a longer list begins with the shorter one; 10 of them in `make test`, 60 by `make layouts`.
+# the seed and its number, so a longer list begins with the shorter one; 10 of them in `make test`, 60 by `make layouts`. NUMBERS, as "3 14": those alone.
 #
 # Only sizes are left out that a chapter refuses: more than 8 ranks, ZeRO 2 and 3 with a pipeline (doc/zero.md), fewer
 # micro-batches than stages (doc/pipeline.md), 8 layers that do not fill the chunks.
-layouts=${1:-10} seed=${2:-1}
+layouts=${1:-10} seed=${2:-1} only=${3:-}
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -81,9 +81,9 @@ counted() { # FILE: "GROUP KIND BYTES" of account.json, over the ranks; no contr
         END { for (i in n) printf "%s %.0f\n", i, n[i] }' "$1" | sort
 }
 
-planned() { # the same, of build/plan traffic's JSON
+planned() { # the same, of build/plan traffic's JSON; neighbours that share keys (tp kv) are a part of a tp group
     awk -F '"' '
-        $2 == "group" { group = $4 } $2 == "kind" { kind = $4 }
+        $2 == "group" { group = $4 == "tp kv" ? "tp" : $4 } $2 == "kind" { kind = $4 }
         $2 == "bytes, all ranks" { bytes = $3; gsub(/[^0-9]/, "", bytes); if (bytes > 0) n[group " " kind] += bytes }
         END { for (i in n) printf "%s %.0f\n", i, n[i] }' "$1" | sort
 }
@@ -115,6 +115,7 @@ state=$(((seed * 7919 + 12345) % 2147483647))
 for ((done = 0; done < layouts; )); do
     layout || continue
     done=$((done + 1))
+    [ -z "$only" ] || [[ " $only " = *" $done "* ]] || continue
     passes "layout $done: $n ranks, $family ${options[*]}" held_and_sent "layout$done"
 done
 exit $failed

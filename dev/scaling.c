@@ -1,0 +1,208 @@
+// scaling: fits a scaling law to a ladder of trained runs, and says what it makes of a larger one.
+//
+//   build/scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] [--svg FILE]
+//                        [--delta X] [--resamples N] [--seed S]
+//
+// LADDER has a line a run: NAME PARAMETERS TOKENS LOSS (scripts/scaling.sh writes it). Runs whose names begin with
+// --held-out's word are not fitted. --floor: the entropy of the validation text, to hold the fitted E against; --measured:
+// the loss of the run of --predict. --svg draws isoFLOP curves: the law's loss over N at 6 N D = C, for the C of the
+// ladder's own runs, which are the dots.
+//
+// Intervals hold 90% of the fits to runs drawn with replacement. Exit status: 0, 1 for a ladder that cannot be fitted,
+// 2 for a wrong command line.
+#include "check.h"
+#include "scaling_fit.h"
+#include "svg.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RUNS = 256, NAME = 48, CURVE = 80 };
+
+typedef struct {
+    const char *path, *held_out, *svg;
+    double floor, N, D, measured, delta;
+    size_t resamples;
+    uint64_t seed;
+    ScalingPoint run[MAX_RUNS];
+    char name[MAX_RUNS][NAME];
+    size_t n;
+    ScalingLaw law;
+} Scaling;
+
+static const char usage[] = "usage: scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] [--svg FILE] "
+                            "[--delta X] [--resamples N] [--seed S]";
+
+static double number(const char *option, const char *text)
+{
+    char *end = NULL;
+    double x = text ? strtod(text, &end) : 0;
+    if (!text || end == text || *end || !(x > 0 && x < 1e30)) die_usage("scaling: %s: a positive number", option);
+    return x;
+}
+
+static void read_ladder(Scaling *s)
+{
+    FILE *in = fopen(s->path, "r");
+    char line[256], rest[2];
+    if (!in) die("%s: %s (scripts/scaling.sh writes it)", s->path, strerror(errno));
+    for (int at = 1; fgets(line, sizeof line, in); at++) {
+        ScalingPoint run = {0};
+        char name[NAME];
+        if (s->n == MAX_RUNS) die("%s:%d: more than %d runs", s->path, at, MAX_RUNS);
+        if (sscanf(line, "%47s %lf %lf %lf %1s", name, &run.N, &run.D, &run.loss, rest) != 4)
+            die("%s:%d: is not 'NAME PARAMETERS TOKENS LOSS'", s->path, at);
+        if (s->held_out && !strncmp(name, s->held_out, strlen(s->held_out))) continue;
+        run.C = 6 * run.N * run.D;
+        s->run[s->n] = run;
+        memcpy(s->name[s->n++], name, NAME);
+    }
+    if (ferror(in) || fclose(in)) die("%s: cannot be read", s->path);
+}
+
+// ---- in words
+
+static void print_runs(const Scaling *s)
+{
+    double sum = 0;
+    printf("%-14s %12s %12s %10s %9s %9s %8s\n", "run", "parameters", "tokens", "FLOPs", "loss", "law", "error");
+    for (size_t i = 0; i < s->n; i++) {
+        const ScalingPoint *r = &s->run[i];
+        double law = scaling_laws_loss(&s->law, r->N, r->D), error = 100 * (law / r->loss - 1);
+        printf("%-14s %12.0f %12.0f %10.2e %9.4f %9.4f %7.2f%%\n", s->name[i], r->N, r->D, r->C, r->loss, law, error);
+        sum += fabs(error) / (double)s->n;
+    }
+    printf("mean error %.2f%%\n\n", sum);
+}
+
+static void interval(double *value, size_t n, double *low, double *high)
+{
+    *low = scaling_fit_quantile(value, n, 0.05), *high = scaling_fit_quantile(value, n, 0.95);
+}
+
+static void print_law(const Scaling *s, const ScalingLaw *drawn, double *value)
+{
+    const char *const name[] = {"E", "A", "alpha", "B", "beta"};
+    const double fitted[] = {s->law.E, s->law.A, s->law.alpha, s->law.B, s->law.beta};
+    double low, high;
+    printf("L(N, D) = E + A / N^alpha + B / D^beta, in nats a token; 90%% of %zu resampled fits\n", s->resamples);
+    for (int k = 0; k < 5; k++) {
+        for (size_t i = 0; i < s->resamples; i++) {
+            const double of[] = {drawn[i].E, drawn[i].A, drawn[i].alpha, drawn[i].B, drawn[i].beta};
+            value[i] = of[k];
+        }
+        interval(value, s->resamples, &low, &high);
+        printf("  %-6s %12.5g   %.5g to %.5g\n", name[k], fitted[k], low, high);
+    }
+    double a = s->law.beta / (s->law.alpha + s->law.beta);
+    printf("  a budget of C: N ~ C^%.3f, D ~ C^%.3f\n", a, 1 - a);
+    if (s->floor > 0) printf("floor    %.4f, exact; fitted E is %+.1f%% from it\n", s->floor, 100 * (s->law.E / s->floor - 1));
+}
+
+static void print_prediction(const Scaling *s, const ScalingLaw *drawn, double *value)
+{
+    double low, high, loss = scaling_laws_loss(&s->law, s->N, s->D);
+    for (size_t i = 0; i < s->resamples; i++) value[i] = scaling_laws_loss(&drawn[i], s->N, s->D);
+    interval(value, s->resamples, &low, &high);
+    printf("predicted  %.4f for %.0f parameters and %.0f tokens (%.4f to %.4f)\n", loss, s->N, s->D, low, high);
+    if (s->measured > 0) printf("measured   %.4f: the prediction is %+.2f%% from it\n", s->measured, 100 * (loss / s->measured - 1));
+}
+
+// ---- as a picture
+
+static void curves(const Scaling *s, double *C, int *n)
+{
+    double low = INFINITY, high = 0;
+    for (size_t i = 0; i < s->n; i++) low = fmin(low, s->run[i].C), high = fmax(high, s->run[i].C);
+    *n = 6;
+    for (int k = 0; k < *n; k++) C[k] = low * pow(high / low, (k + 0.5) / *n);
+}
+
+// x: log10 N from the smallest on; a budget's curve over the ladder's N and half a decade beyond, and its optimum.
+static void draw(FILE *f, void *arg)
+{
+    static const char *const color[] = {SVG_BLUE, SVG_GREEN, SVG_ORANGE, SVG_RED, SVG_GREY, SVG_INK};
+    const Scaling *s = arg;
+    double C[6], least = INFINITY, most = 0, N0 = INFINITY, N1 = 0;
+    int n;
+    curves(s, C, &n);
+    for (size_t i = 0; i < s->n; i++) {
+        least = fmin(least, s->run[i].loss), most = fmax(most, s->run[i].loss);
+        N0 = fmin(N0, s->run[i].N), N1 = fmax(N1, s->run[i].N);
+    }
+    SvgPanel p = {.x = 70, .y = 50, .w = 560, .h = 360, .x0 = 0, .x1 = log10(N1 / N0) + 0.3, .y0 = 0, .y1 = 1.05 * most};
+    p.y0 = fmax(0, fmin(0.9 * least, s->floor > 0 ? 0.9 * s->floor : least));
+    char text[96];
+    snprintf(text, sizeof text, "log10 (parameters / %.3g)", N0);
+    svg_frame(f, &p, 5, 6, text, "validation loss, nats a token");
+    svg_clip(f, &p, "panel");
+    SvgLabel label[6];
+    for (int k = 0; k < n; k++) {
+        SvgSeries series = svg_series(CURVE);
+        for (int i = 0; i < CURVE; i++) {
+            double x = p.x1 * i / (CURVE - 1), N = N0 * pow(10, x);
+            series.x[i] = x, series.y[i] = scaling_laws_loss(&s->law, N, C[k] / (6 * N));
+        }
+        series.n = CURVE;
+        svg_curve(f, &p, "panel", &series, color[k], 1.6, 0.9);
+        ScalingPoint best = scaling_laws_optimum(&s->law, C[k]);
+        double x = log10(best.N / N0);
+        if (x >= 0 && x <= p.x1 && best.loss < p.y1)
+            svg_text(f, svg_px(&p, x), svg_py(&p, best.loss) + 4, "middle", 13, color[k], true, "+");
+        label[k] = (SvgLabel){.value = svg_last(&series), .color = color[k]};
+        snprintf(label[k].head, sizeof label[k].head, "%.1e FLOPs", C[k]);
+        snprintf(label[k].detail, sizeof label[k].detail, "best N %.2g", best.N);
+        svg_series_free(&series);
+    }
+    for (size_t i = 0; i < s->n; i++) {
+        int k = (int)fmax(0, fmin(n - 1, floor(n * log(s->run[i].C / C[0] * pow(C[1] / C[0], 0.5)) / (n * log(C[1] / C[0])))));
+        fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\" fill=\"%s\"/>\n", svg_px(&p, log10(s->run[i].N / N0)),
+                svg_py(&p, s->run[i].loss), color[k]);
+    }
+    if (s->floor > 0) {
+        svg_line(f, p.x, svg_py(&p, s->floor), p.x + p.w, svg_py(&p, s->floor), SVG_INK, 1, "5 4");
+        svg_text(f, p.x + 6, svg_py(&p, s->floor) - 5, "start", 11, SVG_INK, false, "entropy of the text");
+    }
+    svg_labels(f, &p, label, n);
+    svg_text(f, p.x, 28, "start", 15, SVG_INK, true, "Loss over parameters at equal FLOPs: the fitted law, and the runs");
+}
+
+int main(int argc, char **argv)
+{
+    static Scaling s = {.delta = SCALING_FIT_DELTA, .resamples = 200, .seed = 1};
+    for (int i = 1; i < argc; i++) {
+        const char *option = argv[i];
+        if (option[0] != '-' && !s.path) s.path = option;
+        else if (i + 1 == argc) die_usage("%s", usage);
+        else if (!strcmp(option, "--held-out")) s.held_out = argv[++i];
+        else if (!strcmp(option, "--svg")) s.svg = argv[++i];
+        else if (!strcmp(option, "--floor")) s.floor = number(option, argv[++i]);
+        else if (!strcmp(option, "--measured")) s.measured = number(option, argv[++i]);
+        else if (!strcmp(option, "--delta")) s.delta = number(option, argv[++i]);
+        else if (!strcmp(option, "--resamples")) s.resamples = (size_t)fmin(1e5, number(option, argv[++i]));
+        else if (!strcmp(option, "--seed")) s.seed = (uint64_t)number(option, argv[++i]);
+        else if (!strcmp(option, "--predict")) {
+            s.N = number(option, argv[++i]);
+            s.D = number(option, i + 1 < argc ? argv[++i] : NULL);
+        } else die_usage("%s: no such option. %s", option, usage);
+    }
+    if (!s.path) die_usage("%s", usage);
+    if (s.measured > 0 && !s.N) die_usage("scaling: --measured: of what? (give --predict N D)");
+    read_ladder(&s);
+    s.law = scaling_fit(s.run, s.n, s.delta, NULL);
+    ScalingLaw *drawn = calloc(s.resamples + 1, sizeof *drawn);
+    double *value = calloc(s.resamples + 1, sizeof *value);
+    if (!drawn || !value) die("scaling: no memory for %zu fits", s.resamples);
+    scaling_fit_bootstrap(drawn, s.resamples, s.run, s.n, s.delta, s.seed);
+    print_runs(&s);
+    print_law(&s, drawn, value);
+    if (s.N > 0) print_prediction(&s, drawn, value);
+    if (s.svg) svg_write(s.svg, 800, 460, "isoFLOP curves", draw, &s);
+    free(drawn);
+    free(value);
+    if (fflush(stdout)) die("scaling: cannot write the tables");
+    return 0;
+}

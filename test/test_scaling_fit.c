@@ -1,0 +1,195 @@
+// test_scaling_fit: the gradient against finite differences; known constants recovered, exactly without noise and within
+// it with; a run that went wrong; intervals; what cannot be fitted.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "expect_die.h"
+#include "rng.h"
+#include "scaling_fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIZES = 5, LENGTHS = 4, RUNS = SIZES * LENGTHS };
+
+static const ScalingLaw known = {"known", "", 0.8, 30, 0.4, 300, 0.5};
+
+// N = 4e4 2^i, D = 1e6 2^j; loss (1 + noise z), z of variance 1.
+static void ladder(ScalingPoint run[RUNS], const ScalingLaw *law, double noise, uint64_t seed)
+{
+    Rng rng = rng_make(seed, "noise", 0);
+    for (int i = 0; i < RUNS; i++) {
+        double N = ldexp(4e4, i % SIZES), D = ldexp(1e6, i / SIZES);
+        double z = (rng_below(rng, (uint64_t)i, 1u << 24) / (double)(1u << 24) - 0.5) * sqrt(12);
+        run[i] = (ScalingPoint){.N = N, .D = D, .loss = scaling_laws_loss(law, N, D) * (1 + noise * z)};
+    }
+}
+
+static void near(const char *what, double got, double want, double relative)
+{
+    if (!(fabs(got - want) <= relative * fabs(want)))
+        fail_msg("%s: %.9g instead of %.9g, not within %g", what, got, want, relative);
+}
+
+// Central differences of h = 1e-6: the truncation is h^2 / 6 of the third derivative, the rounding u f / h.
+static void test_gradient(void **state)
+{
+    (void)state;
+    ScalingPoint run[RUNS];
+    ladder(run, &known, 0.02, 3);
+    const double theta[SCALING_FIT_SIZE] = {-0.5, 3, 0.3, 5, 0.4}, h = 1e-6;
+    const double deltas[] = {1e-3, 0.1, 100}; // all linear, mixed, all square
+    for (int k = 0; k < 3; k++) {
+        double g[SCALING_FIT_SIZE], f = scaling_fit_objective(run, RUNS, deltas[k], theta, g);
+        for (int i = 0; i < SCALING_FIT_SIZE; i++) {
+            double up[SCALING_FIT_SIZE], down[SCALING_FIT_SIZE];
+            memcpy(up, theta, sizeof up), memcpy(down, theta, sizeof down);
+            up[i] += h, down[i] -= h;
+            double slope = (scaling_fit_objective(run, RUNS, deltas[k], up, NULL)
+                            - scaling_fit_objective(run, RUNS, deltas[k], down, NULL)) / (2 * h);
+            // A log is at most 16, so a third derivative is at most (16^3) pulls of at most delta or |r| < 4 each, RUNS times.
+            double bound = h * h / 6 * 4096 * RUNS * fmin(deltas[k], 4) + 64 * 0x1p-53 * f / h;
+            if (!(fabs(slope - g[i]) <= bound)) fail_msg("%d: %g, by differences %g +- %g", i, g[i], slope, bound);
+        }
+    }
+}
+
+// Huber's loss by hand: one run, E alone.
+static void test_objective_by_hand(void **state)
+{
+    (void)state;
+    const ScalingPoint run = {.N = 1, .D = 1, .loss = 1};
+    const double in[] = {0.05, -800, 0, -800, 0}, out[] = {-0.5, -800, 0, -800, 0};
+    double g[SCALING_FIT_SIZE];
+    assert_true(fabs(scaling_fit_objective(&run, 1, 0.1, in, g) - 0.05 * 0.05 / 2) <= 1e-17);
+    assert_true(fabs(g[SCALING_FIT_E] - 0.05) <= 1e-16);
+    assert_true(fabs(scaling_fit_objective(&run, 1, 0.1, out, g) - 0.1 * (0.5 - 0.05)) <= 1e-16);
+    assert_true(g[SCALING_FIT_E] == -0.1);
+}
+
+// Without noise the objective is 0 at one point only. The search ends where its gradient is 1e-10, in a valley whose
+// curvature along the weakest direction (E against alpha) is some 1e-5 of the strongest.
+static void test_exact(void **state)
+{
+    (void)state;
+    const ScalingLaw laws[] = {known, {"far", "", 1.69, 406.4, 0.34, 410.7, 0.28}, {"steep", "", 0.4, 5e4, 0.9, 1e5, 0.8}};
+    for (int i = 0; i < 3; i++) {
+        ScalingPoint run[RUNS];
+        double objective;
+        ladder(run, &laws[i], 0, 0);
+        ScalingLaw got = scaling_fit(run, RUNS, SCALING_FIT_DELTA, &objective);
+        assert_true(objective <= 1e-12);
+        near("E", got.E, laws[i].E, 1e-3);
+        near("alpha", got.alpha, laws[i].alpha, 1e-3);
+        near("beta", got.beta, laws[i].beta, 1e-3);
+        near("log A", log(got.A), log(laws[i].A), 1e-3);
+        near("log B", log(got.B), log(laws[i].B), 1e-3);
+    }
+}
+
+// With noise of 0.3% the constants are within the interval that 40 fits of other noise span (their spread is what the noise
+// allows), and the loss of a run twice as large and long within three times the noise.
+static void test_noise(void **state)
+{
+    (void)state;
+    enum { TIMES = 12 };
+    double E[TIMES], held[TIMES], mean = 0;
+    double want = scaling_laws_loss(&known, 1.28e6, 1.6e7);
+    for (int i = 0; i < TIMES; i++) {
+        ScalingPoint run[RUNS];
+        ladder(run, &known, 0.003, (uint64_t)i + 10);
+        ScalingLaw got = scaling_fit(run, RUNS, 0.1, NULL);
+        E[i] = got.E, held[i] = scaling_laws_loss(&got, 1.28e6, 1.6e7);
+        mean += E[i] / TIMES;
+    }
+    double spread = scaling_fit_quantile(E, TIMES, 1) - scaling_fit_quantile(E, TIMES, 0);
+    if (!(fabs(mean - known.E) <= spread)) fail_msg("E: a mean of %g, and a spread of %g", mean, spread);
+    assert_true(scaling_fit_quantile(E, TIMES, 0) <= known.E && known.E <= scaling_fit_quantile(E, TIMES, 1));
+    for (int i = 0; i < TIMES; i++) near("held out", held[i], want, 3 * 0.003);
+}
+
+// One run that diverged moves a fit of squares, and hardly that of a small delta.
+static void test_a_run_that_went_wrong(void **state)
+{
+    (void)state;
+    ScalingPoint run[RUNS];
+    ladder(run, &known, 0, 0);
+    run[7].loss *= 1.5;
+    ScalingLaw robust = scaling_fit(run, RUNS, SCALING_FIT_DELTA, NULL), squares = scaling_fit(run, RUNS, 100, NULL);
+    near("E", robust.E, known.E, 0.01); // the pull of one run in 20 is bounded: exact runs hold it
+    assert_true(fabs(squares.E - known.E) > 4 * fabs(robust.E - known.E));
+}
+
+// Of 16 intervals of 90%, 10 or more hold the constant that made the runs: with a true coverage of 0.8 (quantiles of 20 runs
+// resampled are somewhat narrow) fewer would come once in 35 times by chance, and the seeds are fixed; the same seed gives
+// the same fits.
+static void test_bootstrap(void **state)
+{
+    (void)state;
+    enum { RESAMPLES = 30, TIMES = 16 };
+    ScalingLaw law[RESAMPLES], again[2];
+    int inside = 0;
+    for (int t = 0; t < TIMES; t++) {
+        ScalingPoint run[RUNS];
+        double E[RESAMPLES];
+        ladder(run, &known, 0.003, (uint64_t)t + 50);
+        scaling_fit_bootstrap(law, RESAMPLES, run, RUNS, 0.1, 1);
+        if (t == 0) scaling_fit_bootstrap(again, 2, run, RUNS, 0.1, 1);
+        if (t == 0) assert_true(!memcmp(&again[1].E, &law[1].E, sizeof law->E) && law[0].E != law[1].E);
+        for (int i = 0; i < RESAMPLES; i++) E[i] = law[i].E;
+        double low = scaling_fit_quantile(E, RESAMPLES, 0.05), high = scaling_fit_quantile(E, RESAMPLES, 0.95);
+        inside += low <= known.E && known.E <= high;
+        assert_true(high - low < 0.5 * known.E && high > low);
+    }
+    if (inside < 10) fail_msg("%d of %d intervals hold E", inside, TIMES);
+}
+
+static void test_quantile(void **state)
+{
+    (void)state;
+    double x[] = {3, 1, 2, 5, 4};
+    assert_true(scaling_fit_quantile(x, 5, 0) == 1 && scaling_fit_quantile(x, 5, 1) == 5);
+    assert_true(scaling_fit_quantile(x, 5, 0.5) == 3 && scaling_fit_quantile(x, 5, 0.125) == 1.5);
+    assert_true(isnan(scaling_fit_quantile(x, 0, 0.5)));
+}
+
+static int too_few(void *arg)
+{
+    scaling_fit(arg, 4, 1e-3, NULL);
+    return 0;
+}
+
+static int all(void *arg)
+{
+    scaling_fit(arg, RUNS, 1e-3, NULL);
+    return 0;
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    ScalingPoint run[RUNS];
+    ladder(run, &known, 0, 0);
+    expect_die(too_few, run, "4 runs, and 5 constants");
+    run[3].loss = NAN;
+    expect_die(all, run, "run 4: N 320000, D 1e+06, loss nan must be positive");
+    ladder(run, &known, 0, 0);
+    for (int i = 0; i < RUNS; i++) run[i].N = 1e5 + i % 2;
+    expect_die(all, run, "fewer than 3 different sizes");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradient),  cmocka_unit_test(test_objective_by_hand),
+        cmocka_unit_test(test_exact),     cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_a_run_that_went_wrong), cmocka_unit_test(test_bootstrap),
+        cmocka_unit_test(test_quantile),  cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
