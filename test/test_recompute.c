@@ -92,7 +92,7 @@ static void test_dropout_changes_gradients(void **state)
 typedef struct {
     Dev dev; // first: the ops get its address
     Dev *inner;
-    double flops;         // forward matmuls and attention
+    double flops, back;   // matmuls and attention, forward and backward
     long norms, by_site[128];
 } Counter;
 
@@ -125,6 +125,37 @@ static void counted_attention(Dev *dev, X *out, float *lse, const X *q, const X 
     inner->attention_forward(inner, out, lse, q, k, v, s);
 }
 
+static void counted_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t n, size_t in, size_t n_out, int site)
+{
+    ((Counter *)dev)->back += 2 * (double)n * (double)in * (double)n_out;
+    Dev *inner = ((Counter *)dev)->inner;
+    inner->matmul_backward_input(inner, dinp, dout, weight, n, in, n_out, site);
+}
+
+static void counted_gelu_input(Dev *dev, X *dpre, const X *dout, const X *weight, const X *pre, size_t n, size_t in,
+                               size_t n_out, int site)
+{
+    ((Counter *)dev)->back += 2 * (double)n * (double)in * (double)n_out;
+    Dev *inner = ((Counter *)dev)->inner;
+    inner->matmul_gelu_backward_input(inner, dpre, dout, weight, pre, n, in, n_out, site);
+}
+
+static void counted_weight(Dev *dev, float *dweight, float *dbias, const X *dout, const X *inp, size_t n, size_t in,
+                           size_t n_out, int site)
+{
+    ((Counter *)dev)->back += 2 * (double)n * (double)in * (double)n_out;
+    Dev *inner = ((Counter *)dev)->inner;
+    inner->matmul_backward_weight(inner, dweight, dbias, dout, inp, n, in, n_out, site);
+}
+
+static void counted_attention_back(Dev *dev, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse,
+                                   const X *q, const X *k, const X *v, AttnShape s)
+{
+    ((Counter *)dev)->back += 4 * (double)(s.B * s.Tq * s.H * s.D * s.Tk);
+    Dev *inner = ((Counter *)dev)->inner;
+    inner->attention_backward(inner, dq, dk, dv, dout, out, lse, q, k, v, s);
+}
+
 static void counted_norm(Dev *dev, X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight,
                          const X *bias, size_t n, size_t width, NormKind kind, float eps)
 {
@@ -143,6 +174,10 @@ static Counter count(const ModelShape *shape, RecomputePolicy policy, Params *pa
     c.dev.matmul_gelu_forward = counted_gelu;
     c.dev.attention_forward = counted_attention;
     c.dev.norm_forward = counted_norm;
+    c.dev.matmul_backward_input = counted_input;
+    c.dev.matmul_gelu_backward_input = counted_gelu_input;
+    c.dev.matmul_backward_weight = counted_weight;
+    c.dev.attention_backward = counted_attention_back;
     Model *m = model_allocate_with(shape, &c.dev, &mem, B, T, true, (ModelOptions){.recompute = policy});
     run_batch(m, &(Step){0}, 0, B, T);
     model_describe(shape, params, unit);
@@ -184,6 +219,8 @@ static void check_runs(const ModelShape *family)
             assert_int_equal(c.by_site[unit[1 + l].row[W_FFN_DOWN]], runs[i].down[l]);
         }
         assert_int_equal(c.by_site[unit[shape.layers + 1].row[W_HEAD]], 1); // its chunk, in backward
+        // what plan flops and MFU say, and nothing else: whole numbers, below 2^53
+        assert_true(none.flops + none.back == N * model_flops_per_token(&shape, T) && c.back == none.back);
         assert_true(c.flops - none.flops == N * recompute_extra_flops(&shape, policy, T));
         if (policy.mode == RECOMPUTE_SELECTIVE) assert_int_equal(c.norms - none.norms, 2 * (shape.layers - 1));
         free(unit), free(same_unit);
