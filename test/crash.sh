@@ -1,0 +1,225 @@
+#!/bin/bash
+# test/crash.sh [--quick] [PATTERN]: what may happen to a run, and what must hold afterwards. Jobs on several ranks are killed whole at
+# random instants; told to stop; move from layout to layout; meet a full disk, one flipped bit, a clock that jumps, odd
+# surroundings. Whatever happened, the run that goes on is the run that nothing disturbed, bit for bit. (doc/reliability.md:
+# which test answers which failure.) --quick: a few of each, for `make test`. PATTERN: only the tests whose names it matches.
+# SEED=N: other instants.
+# shellcheck source=test/train_common.sh
+. "$(dirname "$0")/train_common.sh"
+# shellcheck source=test/ranks_common.sh
+. "$(dirname "$0")/ranks_common.sh"
+# shellcheck source=test/crash_common.sh
+. "$(dirname "$0")/crash_common.sh"
+quick=
+[ "${1:-}" = --quick ] && { quick=yes; shift; }
+only=${1:-.}
+
+try() { # NAME FUNCTION [ARGUMENT...]
+    ! grep -qE -- "$only" <<<"$1" || passes "$@"
+}
+
+# ---- the run that nothing disturbs
+
+undisturbed() {
+    at one straight
+    well_formed straight $steps
+}
+
+# ---- kills
+
+kills() { # WANTED EACH WHAT LAYOUTS [OPTION...]: lives of EACH kills until so many jobs were killed
+    local wanted=$1 each=$2 name=$3 sum=0 i=0 span
+    shift 3
+    span=$(milliseconds)
+    at "${1%% *}" "$name-span" "${@:2}"
+    span=$(($(milliseconds) - span))
+    echo "$span ms without a kill"
+    while [ $sum -lt "$wanted" ]; do
+        life "$name-$i" straight "$span" "$each" "$@"
+        rm -rf "$runs/$name-$i"
+        sum=$((sum + killed)) i=$((i + 1))
+        [ $i -le "$wanted" ]
+    done
+    echo "$sum kills, $i lives"
+}
+
+stops() { # TIMES NAME LAYOUT [OPTION...]
+    local times=$1 name=$2 span
+    shift 2
+    span=$(milliseconds)
+    at "$1" "$name-span" "${@:2}"
+    span=$(($(milliseconds) - span))
+    asked "$name" straight "$span" "$times" "$@"
+}
+
+# ---- layouts
+
+saves_by() { # LAYOUT: two steps, the same state as one process
+    at "$1" "by-$1" --run.stop_at=2
+    same_state "by-$1" by-one 2
+}
+
+pair() { # FROM TO: a third step on another layout is the third step of the run that never moved
+    local name=$1-$2
+    cp -r "$runs/by-$1" "$runs/$name"
+    at "$2" "$name" --run.stop_at=3 --ckpt.resume=true
+    [ ! -s "$work/$name.err" ]
+    same_state "$name" three 3
+    cmp <(history "$name" | grep '"train"') <(history three | grep '"train"')
+    rm -rf "${runs:?}/$name"
+}
+
+# The world changes again and again, through an epoch and into the next: were one sample skipped or seen twice, the
+# weights would not be those of the run that never moved.
+moves() { # SEQUENCE
+    local step=0 random
+    while [ $step -lt $epoch ]; do
+        below 5
+        step=$((step + 1 + random)) # 1 to 5 steps
+        [ $step -le $epoch ] || step=$epoch
+        below ${#layouts[@]}
+        echo "to step $step on ${layouts[random]}"
+        at "${layouts[random]}" "moves-$1" --data.train="$work/short/train_*.bin" --run.steps=$epoch --run.stop_at=$step \
+            --ckpt.resume=true
+    done
+    same_state "moves-$1" moves-straight $epoch
+    cmp <(history "moves-$1" | grep '"train"') <(history moves-straight | grep '"train"')
+    rm -rf "$runs/moves-$1"
+}
+
+short_epoch() { # so few tokens that the run goes through them once and begins again
+    head -c 14000 "$work/text/train.txt" >"$work/short.txt"
+    "$BUILD/prepare" tokens --train "$work/short.txt" --val-file "$work/text/val.txt" --tokenizer "$work/data" --out "$work/short"
+    local tokens
+    tokens=$(($(wc -c <"$work/short/train_000000.bin") / 2 - 512))
+    epoch=$(((tokens / 512) + 3))
+    echo "$tokens tokens, $epoch steps"
+    [ $epoch -le 20 ]
+    echo $epoch >"$work/epoch"
+    at one moves-straight --data.train="$work/short/train_*.bin" --run.steps=$epoch
+}
+
+# ---- disks
+
+# The n-th of rank 1's calls of a kind on checkpoints fails, for a random n. The save is reported as failed, and nothing else happens.
+# ---- bits
+
+# A random bit of a random number of a random tensor, on a random rank.
+flips() { # TIMES
+    local i random tensor rank index bit of status said
+    local tensors=(embed.tokens.weight layers.0.attn.q.weight layers.1.attn.out.bias layers.2.ffn.up.weight layers.3.ffn.down.bias
+        final_norm.weight layers.1.ffn_norm.bias)
+    for ((i = 0; i < $1; i++)); do
+        below ${#tensors[@]}
+        tensor=${tensors[random]}
+        below 4 && rank=$random
+        below 32 && index=$random # each has so many numbers
+        below 32 && bit=$random
+        below 3 && of=$(printf '%s\n' weight exp_avg exp_avg_sq | sed -n $((random + 1))p)
+        status=0 said="rank=$rank,step=3,tensor=$tensor,index=$index,bit=$bit,of=$of"
+        echo "$said"
+        at dp4 flipped --run.fault="flip:$said" --monitor.agree_every=2 || status=$?
+        [ $status = 1 ]
+        grep -q "^rank 0: error: step 4: the ranks' .* are not the same: " "$work/flipped.err"
+    done
+}
+
+# ---- surroundings
+
+# A wall clock that jumps by days and years, both ways, at every look.
+jumping_clock() {
+    $CC -shared -fPIC -O1 -o "$work/jumps.so" test/jumping_clock.c -ldl
+    LD_PRELOAD=$work/jumps.so at dp2 jumping --run.save_every=3 --ckpt.async=true --run.hang_timeout=10
+    finished jumping straight
+    grep -q '"t":[0-9]' "$runs/jumping/metrics.jsonl"
+    if grep -qE 'nan|inf|-[0-9]+:[0-9]' "$work/jumping.out"; then return 1; fi
+    [ "$(value train t "$runs/jumping/metrics.jsonl" | sort -u | wc -l)" -gt 1 ] # it did jump
+}
+
+few_files() {
+    (
+        ulimit -n 64
+        at tp2-pp2 few --run.save_every=3 --ckpt.async=true
+    )
+    finished few straight
+}
+
+odd_paths() {
+    local runs="$work/a path, with späces & quotes'"
+    mkdir "$runs"
+    at dp2 odd --run.dir="$runs" --run.save_every=5 --ckpt.async=true
+    "$BUILD/export" "$runs/odd" --to state --out "$work/odd.export"
+    "$BUILD/export" "$(runs=$work/runs checkpoint straight $steps)" --to state --out "$work/straight.export"
+    cmp "$work/odd.export" "$work/straight.export"
+    "$BUILD/test/test_schema" "$runs/odd/metrics.jsonl"
+}
+
+other_locale() { # with a decimal comma, where there is one
+    local locale
+    locale=$(locale -a 2>/dev/null | grep -m 1 -iE '^(de|fr|nl|it|es)_.*utf') || locale=C.UTF-8
+    LC_ALL=$locale at one locale
+    finished locale straight
+}
+
+closed_streams() {
+    "$BUILD/train" "$work/gpt.toml" --run.name=closed "${common[@]}" >&- 2>&- <&-
+    finished_quietly closed
+    "$BUILD/train" "$work/gpt.toml" --run.name=full "${common[@]}" >/dev/full 2>"$work/full.err" || grep -q 'error: ' "$work/full.err"
+}
+
+finished_quietly() {
+    : >"$work/$1.err"
+    finished "$1" straight
+}
+
+# What cannot be read or written is one line, and status 1.
+unusable() {
+    local dir=$work/file
+    : >"$dir"
+    fails_with 1 'file' "$BUILD/train" "$work/gpt.toml" --run.name=x --run.dir="$dir"
+    fails_with 1 '/proc' "$BUILD/train" "$work/gpt.toml" --run.name=x --run.dir=/proc
+    : >"$work/empty.bin"
+    fails_with 1 'empty\.bin' "$BUILD/train" "$work/gpt.toml" --run.name=x --data.train="$work/empty.bin"
+    : >"$work/empty.toml"
+    fails_with 1 '' "$BUILD/train" "$work/empty.toml" --run.name=x --run.dir="$runs"
+}
+
+# A run of one process speaks to nobody; ranks of one machine to their launcher and to each other.
+connections() {
+    strace -f -qq -o "$work/trace" -e trace=connect,bind,sendto \
+        "$BUILD/train" "$work/gpt.toml" --run.name=alone "${common[@]}" >/dev/null
+    cat "$work/trace"
+    if grep -qE 'sa_family=AF_INET' "$work/trace"; then return 1; fi
+}
+
+# ---- what is run
+
+: "${CC:=gcc}"
+prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
+passes 'a run that nothing disturbs' undisturbed
+if [ -n "$quick" ]; then
+    n_kills=3 n_each=3 n_stops=2 n_moves=1 n_flips=2
+    pairs='dp2-tp2-pp2-zero1 dp2-zero3, pp2 tp2, cp2-zero3 one, dp4-zero2 tp2-pp2'
+else
+    n_kills=50 n_each=5 n_stops=25 n_moves=20 n_flips=100
+    pairs=$(for a in "${layouts[@]}"; do for b in "${layouts[@]}"; do printf '%s %s, ' "$a" "$b"; done; done)
+fi
+try "$n_kills kills, replicas" kills $n_kills $n_each replicas dp2-zero3 --run.save_every=2
+try "$n_kills kills, parts, saves beside training" kills $n_kills $n_each parts tp2-pp2 --run.save_every=1 --ckpt.async=true
+if [ -z "$quick" ]; then
+    try "$n_kills kills, one process, saves beside training" kills $n_kills $n_each one one --run.save_every=1 --ckpt.async=true
+    try "$n_kills kills, a layout after the other" kills $n_kills $n_each mixed 'tp2-pp2 dp4-zero2 pp2 cp2-zero3' --run.save_every=1
+fi
+try "$n_stops stops, replicas, saves beside training" stops $n_stops stop-dp dp4-zero2 --run.save_every=1 --ckpt.async=true
+[ -n "$quick" ] || try "$n_stops stops, parts" stops $n_stops stop-tp tp2-pp2 --run.save_every=2 --run.eval_every=1
+try 'one bit of a replica' flips $n_flips
+try 'a clock that jumps' jumping_clock
+try 'ulimit -n 64' few_files
+try 'odd paths' odd_paths
+try 'another locale' other_locale
+try 'closed streams' closed_streams
+try 'what cannot be used' unusable
+if ! command -v strace >/dev/null || ! strace -qq -o /dev/null true 2>/dev/null; then echo 'skip connections (no strace)'
+else try 'connections' connections
+fi
+exit $failed
