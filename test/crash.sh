@@ -54,9 +54,16 @@ stops() { # TIMES NAME LAYOUT [OPTION...]
 
 # ---- layouts
 
-saves_by() { # LAYOUT: two steps, the same state as one process
-    at "$1" "by-$1" --run.stop_at=2
-    same_state "by-$1" by-one 2
+all_save() { # two steps by each layout that is to be moved from: the same state as one process
+    local layout
+    at one three --run.stop_at=3
+    at one by-one --run.stop_at=2
+    for layout in $(tr ',' '\n' <<<"$pairs" | cut -d ' ' -f 1 | sort -u); do
+        echo "$layout"
+        [ "$layout" != one ] || continue
+        at "$layout" "by-$layout" --run.stop_at=2
+        same_state "by-$layout" by-one 2
+    done
 }
 
 pair() { # FROM TO: a third step on another layout is the third step of the run that never moved
@@ -99,9 +106,31 @@ short_epoch() { # so few tokens that the run goes through them once and begins a
     at one moves-straight --data.train="$work/short/train_*.bin" --run.steps=$epoch
 }
 
-# ---- disks
+# ---- memory
 
-# The n-th of rank 1's calls of a kind on checkpoints fails, for a random n. The save is reported as failed, and nothing else happens.
+# Memory and open files after many saves are those after a few.
+soak() { # STEPS
+    local job status first='' last='' files='' now i n=$1
+    launch gpt soak "${common[@]}" --run.steps="$n" --optim.decay_steps="$n" --run.eval_every=0 --run.save_every=5 --ckpt.async=true
+    job=$pid
+    while running; do
+        now=$(lines soak)
+        if [ "$now" -gt $((n / 4)) ] && status=$(sed -n 's/^VmRSS: *\([0-9]*\).*/\1/p' "/proc/$job/status") && [ -n "$status" ]; then
+            last=$status
+            [ -n "$first" ] || first=$last
+            ls "/proc/$job/fd" 2>/dev/null | wc -l >>"$work/files" || true
+        fi
+        sleep 0.2
+    done
+    wait "$job"
+    echo "$first KB, later $last KB"
+    [ "$last" -le $((first + first / 100 + 1024)) ]
+    sort -nu "$work/files" | tr '\n' ' '
+    # files of a save come and go: two at once, and a directory
+    [ $(($(sort -n "$work/files" | tail -n 1) - $(sort -n "$work/files" | head -n 1))) -le 4 ]
+    well_formed soak "$n"
+}
+
 # ---- bits
 
 # A random bit of a random number of a random tensor, on a random rank.
@@ -161,15 +190,19 @@ other_locale() { # with a decimal comma, where there is one
     finished locale straight
 }
 
+# Without them what is printed must not land in a file of the run, which got their numbers.
 closed_streams() {
     "$BUILD/train" "$work/gpt.toml" --run.name=closed "${common[@]}" >&- 2>&- <&-
-    finished_quietly closed
-    "$BUILD/train" "$work/gpt.toml" --run.name=full "${common[@]}" >/dev/full 2>"$work/full.err" || grep -q 'error: ' "$work/full.err"
-}
-
-finished_quietly() {
-    : >"$work/$1.err"
-    finished "$1" straight
+    : >"$work/closed.err"
+    finished closed straight
+    local status=0
+    "$BUILD/train" "$work/gpt.toml" --run.name=closed --run.dir="$runs" >&- 2>&- <&- --optim.lr=none || status=$?
+    [ $status = 1 ]
+    status=0
+    "$BUILD/train" "$work/gpt.toml" --run.name=full "${common[@]}" >/dev/full 2>"$work/full.err" || status=$?
+    [ $status = 1 ]
+    [ "$(wc -l <"$work/full.err")" = 1 ]
+    grep -q '^error: .*standard output: No space left' "$work/full.err"
 }
 
 # What cannot be read or written is one line, and status 1.
@@ -198,11 +231,11 @@ connections() {
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'a run that nothing disturbs' undisturbed
 if [ -n "$quick" ]; then
-    n_kills=3 n_each=3 n_stops=2 n_moves=1 n_flips=2
-    pairs='dp2-tp2-pp2-zero1 dp2-zero3, pp2 tp2, cp2-zero3 one, dp4-zero2 tp2-pp2'
+    n_kills=3 n_each=3 n_stops=2 n_moves=1 n_flips=2 n_soak=200
+    pairs='dp2-tp2-pp2-zero1 dp2-zero3,pp2 tp2,cp2-zero3 one,one tp2-pp2,'
 else
-    n_kills=50 n_each=5 n_stops=25 n_moves=20 n_flips=100
-    pairs=$(for a in "${layouts[@]}"; do for b in "${layouts[@]}"; do printf '%s %s, ' "$a" "$b"; done; done)
+    n_kills=50 n_each=5 n_stops=25 n_moves=20 n_flips=100 n_soak=5000
+    pairs=$(for a in "${layouts[@]}"; do for b in "${layouts[@]}"; do printf '%s %s,' "$a" "$b"; done; done)
 fi
 try "$n_kills kills, replicas" kills $n_kills $n_each replicas dp2-zero3 --run.save_every=2
 try "$n_kills kills, parts, saves beside training" kills $n_kills $n_each parts tp2-pp2 --run.save_every=1 --ckpt.async=true
@@ -212,7 +245,17 @@ if [ -z "$quick" ]; then
 fi
 try "$n_stops stops, replicas, saves beside training" stops $n_stops stop-dp dp4-zero2 --run.save_every=1 --ckpt.async=true
 [ -n "$quick" ] || try "$n_stops stops, parts" stops $n_stops stop-tp tp2-pp2 --run.save_every=2 --run.eval_every=1
+try 'the layouts save' all_save
+n=0
+while read -rd , from to; do
+    n=$((n + 1))
+    try "from $from to $to" pair "$from" "$to"
+done <<<"$pairs"
+try 'an epoch of few steps' short_epoch
+epoch=$(cat "$work/epoch" 2>/dev/null)
+for ((i = 0; i < n_moves; i++)); do try "through an epoch, sequence $i" moves $i; done
 try 'one bit of a replica' flips $n_flips
+try "$n_soak steps in the same memory" soak $n_soak
 try 'a clock that jumps' jumping_clock
 try 'ulimit -n 64' few_files
 try 'odd paths' odd_paths
