@@ -106,6 +106,30 @@ short_epoch() { # so few tokens that the run goes through them once and begins a
     at one moves-straight --data.train="$work/short/train_*.bin" --run.steps=$epoch
 }
 
+# ---- saves
+
+# On four ranks, beside training or not: the same files. A save that fails (the disk is full) is one line in the log, the
+# next one is fine, and the run ends as if nothing had been.
+saves_beside() {
+    local file base
+    at tp2-pp2 then --run.save_every=4 --ckpt.keep=0
+    at tp2-pp2 beside --run.save_every=4 --ckpt.keep=0 --ckpt.async=true
+    for file in "$runs"/then/checkpoints/step_*/*.safetensors; do
+        base=${file#"$runs/then/"}
+        cmp "$file" "$runs/beside/$base"
+    done
+    [ "$(find "$runs/beside" -name '*.safetensors' | wc -l)" = 32 ] # 4 saves of 4 ranks
+}
+
+full_disk() { # [OPTION...]
+    rm -rf "$runs/full"
+    at tp2-pp2 full "$@" --run.save_every=4 --ckpt.keep=0 --run.fault=enospc:step=8
+    [ "$(grep -c 'NOT saved' "$work/full.out")" = 1 ]
+    grep -q 'checkpoint of step 8 NOT saved: .*File too large; the run goes on' "$work/full.out"
+    [ ! -e "$(checkpoint full 8)" ] && [ -e "$(checkpoint full 4)" ] && [ -e "$(checkpoint full 12)" ]
+    finished full straight
+}
+
 # ---- memory
 
 # Memory and open files after many saves are those after a few.
@@ -257,6 +281,9 @@ done <<<"$pairs"
 try 'an epoch of few steps' short_epoch
 epoch=$(cat "$work/epoch" 2>/dev/null)
 for ((i = 0; i < n_moves; i++)); do try "through an epoch, sequence $i" moves $i; done
+try 'saves beside training are the same files' saves_beside
+try 'a full disk' full_disk
+try 'a full disk, saves beside training' full_disk --ckpt.async=true
 try 'one bit of a replica' flips $n_flips
 try "$n_soak steps in the same memory" soak $n_soak
 try 'a clock that jumps' jumping_clock
