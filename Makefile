@@ -13,6 +13,8 @@
 ## make mutate-cuda  the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
 ## make bench-cuda  what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
 ## make fuzz       libFuzzer under ASan and UBSan on every parser: FUZZ_RUNS inputs each, or FUZZ_SECONDS
+## make crash    kill, stop, move, corrupt and starve runs at random instants: what goes on must be bit for bit the same
+## make bench-save   what saving every 20 steps beside training costs
 ## make crash-data   kill -9 a preparation of data at 50 random points: it must end with the same bytes
 ## make docs       rewrite the generated tables in README.md and doc/
 ## make clean      remove build/ (runs/ stays)
@@ -142,6 +144,11 @@ mutate-cuda:
 fuzz-programs: $(FUZZ)
 fuzz:
 	@CC='$(CC)' BUILD=$(B) scripts/fuzz.sh
+crash: $(BIN) $(B)/test/test_schema $(B)/test/test_ckpt_power
+	@mkdir -p runs && $(B)/test/test_ckpt_power 10000 && bash -o pipefail -c \
+	    'BUILD=$(B) CC="$(CC)" test/crash.sh $(if $(ONLY),"$(ONLY)") | tee runs/crash.txt'
+bench-save: $(BIN)
+	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_save.sh | tee runs/bench_save.txt'
 crash-data: $(B)/prepare
 	@BUILD=$(B) test/test_recipe.sh 50
 docs: $(BIN)
@@ -154,5 +161,5 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-cuda parity layouts scaling mutate mutate-cuda fuzz fuzz-programs crash-data \
-    docs help clean FORCE
+.PHONY: all run test check-headers asan bench bench-cuda bench-save parity layouts scaling mutate mutate-cuda fuzz \
+    fuzz-programs crash crash-data docs help clean FORCE

@@ -31,6 +31,7 @@ static Place place_of(const Run *run)
 
 static void report(Run *run, const CkptDone *done)
 {
+    run_fault_save(run, done->step, false);
     if (!done->ok) {
         progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", done->step, done->error);
         return;
@@ -110,7 +111,6 @@ void run_save(Run *run, long step)
     if (!run->ckpt) {
         run_fault_save(run, step, true);
         save_now(run, &state);
-        run_fault_save(run, step, false);
         return;
     }
     double begin = clock_seconds();
@@ -120,6 +120,7 @@ void run_save(Run *run, long step)
     if (full)
         progress_note(run->progress, "checkpoint of step %ld: waited %.3f s for the one of step %ld (the disk is "
                       "slower than the saves: try a larger --run.save_every)", step, clock_seconds() - begin, done.step);
+    run_fault_save(run, step, true);
     ckpt_async_save(run->ckpt, &state);
 }
 

@@ -1,0 +1,3 @@
+#!/bin/bash
+# test/test_crash.sh: a few of each of `make crash`.
+exec "$(dirname "$0")/crash.sh" --quick
