@@ -29,7 +29,7 @@
 #include "word_cache.h"
 #include "words.h"
 
-enum { BLOCK_BYTES = 1 << 17 };
+enum { BLOCK_BYTES = 1 << 17, LOOK_AHEAD = 16 };
 
 // What a thread needs to encode.
 typedef struct {
@@ -287,14 +287,19 @@ static void encode_word(const Tokenizer *t, const char *word, size_t n, TokenIds
 static void encode_text(const Tokenizer *t, Encoder *e, const char *text, size_t n_bytes, TokenIds *out)
 {
     const char *piece, *end = text + n_bytes;
-    size_t n;
+    WordLook look[LOOK_AHEAD];
+    size_t n, n_looks;
     pretoken_begin(e->pretoken, text, n_bytes);
-    while (pretoken_next(e->pretoken, &piece, &n)) {
-        if (word_cache_get(&e->cache, piece, n, (size_t)(end - piece), out)) continue;
-        size_t known = out->n;
-        encode_word(t, piece, n, out);
-        word_cache_put(&e->cache, piece, n, out->id + known, out->n - known);
-    }
+    do {
+        for (n_looks = 0; n_looks < LOOK_AHEAD && pretoken_next(e->pretoken, &piece, &n); n_looks++)
+            look[n_looks] = word_cache_look(&e->cache, piece, n, (size_t)(end - piece));
+        for (size_t i = 0; i < n_looks; i++) {
+            if (word_cache_get(&e->cache, &look[i], out)) continue;
+            size_t known = out->n;
+            encode_word(t, look[i].bytes, look[i].n, out);
+            word_cache_put(&e->cache, &look[i], out->id + known, out->n - known);
+        }
+    } while (n_looks);
 }
 
 void tokenizer_encode(Tokenizer *t, const char *text, size_t n_bytes, TokenIds *out)

@@ -12,6 +12,9 @@
 // The key of a short word is three numbers of 8 bytes, zeros behind the word; its length tells a word that ends with
 // zero bytes from a shorter one. The 24 bytes are read at once and masked where the text goes on for so long.
 //
+// A hit is mostly waiting for memory: so the words of a text are looked at some at a time (word_cache_look), which
+// starts the fetching of their lines, before the first of them is asked for.
+//
 // Rejected: least-recently-used lists and sets of several lines, which cost more per hit than they save; the table
 // alone, which hashes byte strings of any length and reads three places in memory for each hit.
 #include "word_cache.h"
@@ -24,99 +27,98 @@
 enum { WORD_LINES_LOG2 = 16, CACHE_WORDS = 1 << 20, CACHE_BYTES = 64 };
 _Static_assert(sizeof(WordLine) == 64, "a word's line is a line of the processor's cache");
 
-typedef struct {
-    uint64_t part[3];
-} Key;
+// Odd constants spread the parts; the top bits of a product depend on all bits below.
+static inline size_t line_of(const uint64_t *key)
+{
+    uint64_t h = key[0] * 0x9E3779B97F4A7C15ull;
+    h = (h ^ h >> 32 ^ key[1]) * 0xC2B2AE3D27D4EB4Full;
+    h = (h ^ h >> 32 ^ key[2]) * 0x165667B19E3779F9ull;
+    return h >> (64 - WORD_LINES_LOG2);
+}
 
-static inline Key make_key(const char *word, size_t n, size_t n_readable)
+static void make_front(WordCache *c)
+{
+    size_t n_bytes = sizeof *c->line << WORD_LINES_LOG2;
+    c->line = aligned_alloc(sizeof *c->line, n_bytes);
+    if (!c->line) die("memory: no room for a cache of words, %zu bytes", n_bytes);
+    memset(c->line, 0, n_bytes);
+}
+
+WordLook word_cache_look(WordCache *c, const char *word, size_t n, size_t n_readable)
 {
     static const uint8_t keep[2 * WORD_LINE_BYTES] = {
         255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
         255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
     };
-    Key key = {{0}}, mask;
-    if (__builtin_expect(n_readable < sizeof key, 0)) return memcpy(&key, word, n), key;
-    memcpy(&key, word, sizeof key);
-    memcpy(&mask, keep + WORD_LINE_BYTES - n, sizeof mask);
-    for (int i = 0; i < 3; i++) key.part[i] &= mask.part[i];
-    return key;
-}
-
-// Odd constants spread the parts; the top bits of a product depend on all bits below.
-static inline size_t line_of(Key key)
-{
-    uint64_t h = key.part[0] * 0x9E3779B97F4A7C15ull;
-    h = (h ^ h >> 32 ^ key.part[1]) * 0xC2B2AE3D27D4EB4Full;
-    h = (h ^ h >> 32 ^ key.part[2]) * 0x165667B19E3779F9ull;
-    return h >> (64 - WORD_LINES_LOG2);
-}
-
-static inline bool holds(const WordLine *line, Key key, size_t n)
-{
-    return ((line->key[0] ^ key.part[0]) | (line->key[1] ^ key.part[1]) | (line->key[2] ^ key.part[2]) |
-            (line->n ^ n)) == 0;
-}
-
-static void put_in_front(WordCache *c, const char *word, size_t n, const int32_t *id, size_t n_ids)
-{
-    if (n > WORD_LINE_BYTES || n_ids > WORD_LINE_IDS) return;
-    if (!c->line) {
-        size_t n_bytes = sizeof *c->line << WORD_LINES_LOG2;
-        c->line = aligned_alloc(sizeof *c->line, n_bytes);
-        if (!c->line) die("memory: no room for a cache of words, %zu bytes", n_bytes);
-        memset(c->line, 0, n_bytes);
+    WordLook look = {.bytes = word, .n = n};
+    if (n > WORD_LINE_BYTES) return look;
+    if (!c->line) make_front(c);
+    if (n_readable < WORD_LINE_BYTES) memcpy(look.key, word, n);
+    else {
+        uint64_t mask[WORD_LINE_BYTES / 8];
+        memcpy(look.key, word, WORD_LINE_BYTES);
+        memcpy(mask, keep + WORD_LINE_BYTES - n, sizeof mask);
+        for (int i = 0; i < WORD_LINE_BYTES / 8; i++) look.key[i] &= mask[i];
     }
-    Key key = make_key(word, n, n);
-    WordLine *line = &c->line[line_of(key)];
-    memcpy(line->key, &key, sizeof key);
+    look.line = line_of(look.key);
+    __builtin_prefetch(&c->line[look.line]);
+    return look;
+}
+
+static void put_in_front(WordCache *c, const WordLook *look, const int32_t *id, size_t n_ids)
+{
+    if (look->n > WORD_LINE_BYTES || n_ids > WORD_LINE_IDS) return;
+    WordLine *line = &c->line[look->line];
+    memcpy(line->key, look->key, sizeof line->key);
     memcpy(line->id, id, n_ids * sizeof *id);
-    line->n = (uint16_t)n;
+    line->n = (uint16_t)look->n;
     line->n_ids = (uint16_t)n_ids;
 }
 
 // Behind the front.
-static bool find_word(WordCache *c, const char *word, size_t n, TokenIds *out)
+static bool find_word(WordCache *c, const WordLook *look, TokenIds *out)
 {
-    if (n > CACHE_BYTES) return false;
-    int64_t w = words_find(&c->words, word, n);
+    if (look->n > CACHE_BYTES) return false;
+    int64_t w = words_find(&c->words, look->bytes, look->n);
     if (w < 0) return false;
     const int32_t *id = c->ids.id + c->at[w];
     size_t n_ids = c->at[w + 1] - c->at[w];
     out->id = words_grow(out->id, &out->cap, out->n + n_ids, sizeof *out->id);
     memcpy(out->id + out->n, id, n_ids * sizeof *id);
     out->n += n_ids;
-    put_in_front(c, word, n, id, n_ids);
+    put_in_front(c, look, id, n_ids);
     return true;
 }
 
-bool word_cache_get(WordCache *c, const char *word, size_t n, size_t n_readable, TokenIds *out)
+bool word_cache_get(WordCache *c, const WordLook *look, TokenIds *out)
 {
-    if (n > WORD_LINE_BYTES || !c->line) return find_word(c, word, n, out);
-    Key key = make_key(word, n, n_readable);
-    const WordLine *line = &c->line[line_of(key)];
-    if (!holds(line, key, n)) return find_word(c, word, n, out);
-    if (__builtin_expect(out->cap - out->n < WORD_LINE_IDS, 0))
+    if (look->n > WORD_LINE_BYTES) return find_word(c, look, out);
+    const WordLine *line = &c->line[look->line];
+    uint64_t differs = look->n ^ line->n;
+    for (int i = 0; i < WORD_LINE_BYTES / 8; i++) differs |= look->key[i] ^ line->key[i];
+    if (differs) return find_word(c, look, out);
+    if (out->cap - out->n < WORD_LINE_IDS)
         out->id = words_grow(out->id, &out->cap, out->n + WORD_LINE_IDS, sizeof *out->id);
     memcpy(out->id + out->n, line->id, sizeof line->id); // all of them: a fixed number of bytes is one or two moves
     out->n += line->n_ids;
     return true;
 }
 
-void word_cache_put(WordCache *c, const char *word, size_t n, const int32_t *id, size_t n_ids)
+void word_cache_put(WordCache *c, const WordLook *look, const int32_t *id, size_t n_ids)
 {
-    if (n > CACHE_BYTES) return;
+    if (look->n > CACHE_BYTES) return;
     if (c->words.n >= CACHE_WORDS) { // the lines stay: they are right without the table
         words_clear(&c->words);
         c->ids.n = 0;
     }
     size_t known = c->words.n;
-    check(words_add(&c->words, word, n) == known);
+    check(words_add(&c->words, look->bytes, look->n) == known);
     c->at = words_grow(c->at, &c->cap_at, known + 2, sizeof *c->at);
     c->at[known] = c->ids.n;
     c->ids.id = words_grow(c->ids.id, &c->ids.cap, c->ids.n + n_ids, sizeof *id);
     memcpy(c->ids.id + c->ids.n, id, n_ids * sizeof *id);
     c->at[known + 1] = c->ids.n += n_ids;
-    put_in_front(c, word, n, id, n_ids);
+    put_in_front(c, look, id, n_ids);
 }
 
 void word_cache_free(WordCache *c)

@@ -28,11 +28,21 @@ typedef struct {
     TokenIds ids;
 } WordCache; // starts as {0}
 
-// Appends the ids of the word (n bytes, n > 0) to `out` when they are known. n_readable >= n: the bytes that may be
-// read from `word` on, which makes it faster where they are WORD_LINE_BYTES or more.
-bool word_cache_get(WordCache *cache, const char *word, size_t n, size_t n_readable, TokenIds *out);
+// A word that is about to be asked for.
+typedef struct {
+    const char *bytes; // (n)
+    size_t n;
+    uint64_t key[WORD_LINE_BYTES / 8]; // of a short one
+    size_t line;                       // where it would be in front
+} WordLook;
+
+// Begins to fetch what belongs to the word (n bytes, n > 0), so that memory works while others are looked at. n_readable
+// >= n: the bytes that may be read from `word` on; it is faster where they are WORD_LINE_BYTES or more.
+WordLook word_cache_look(WordCache *cache, const char *word, size_t n, size_t n_readable);
+// Appends its ids to `out` when they are known.
+bool word_cache_get(WordCache *cache, const WordLook *look, TokenIds *out);
 // Remembers the ids of a word that word_cache_get did not know; may forget others.
-void word_cache_put(WordCache *cache, const char *word, size_t n, const int32_t *id, size_t n_ids);
+void word_cache_put(WordCache *cache, const WordLook *look, const int32_t *id, size_t n_ids);
 void word_cache_free(WordCache *cache);
 
 #ifdef __cplusplus
