@@ -293,6 +293,7 @@ static void encode_text(const Tokenizer *t, Encoder *e, const char *text, size_t
     do {
         for (n_looks = 0; n_looks < LOOK_AHEAD && pretoken_next(e->pretoken, &piece, &n); n_looks++)
             look[n_looks] = word_cache_look(&e->cache, piece, n, (size_t)(end - piece));
+        for (size_t i = 0; i < n_looks; i++) word_cache_look_again(&e->cache, &look[i]);
         for (size_t i = 0; i < n_looks; i++) {
             if (word_cache_get(&e->cache, &look[i], out)) continue;
             size_t known = out->n;
@@ -311,6 +312,11 @@ void tokenizer_encode_texts(Tokenizer *t, const TokenizerText *text, size_t n_te
                             size_t *end)
 {
     check(n_threads > 0);
+    for (size_t i = 0; n_threads == 1 && i < n_texts; i++) { // nothing to put together
+        encode_text(t, &t->encoder[0], text[i].bytes, text[i].n, out);
+        if (end) end[i] = out->n;
+    }
+    if (n_threads == 1) return;
     add_encoders(t, (size_t)n_threads);
     Blocks all = cut_blocks(t->encoder[0].pretoken, text, n_texts);
 #pragma omp parallel for schedule(dynamic) num_threads(n_threads)

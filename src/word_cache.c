@@ -76,10 +76,10 @@ static void put_in_front(WordCache *c, const WordLook *look, const int32_t *id, 
 }
 
 // Behind the front.
-static bool find_word(WordCache *c, const WordLook *look, TokenIds *out)
+static bool find_word(WordCache *c, const WordLook *look, uint64_t hash, TokenIds *out)
 {
     if (look->n > CACHE_BYTES) return false;
-    int64_t w = words_find(&c->words, look->bytes, look->n);
+    int64_t w = words_find_hashed(&c->words, look->bytes, look->n, hash);
     if (w < 0) return false;
     const int32_t *id = c->ids.id + c->at[w];
     size_t n_ids = c->at[w + 1] - c->at[w];
@@ -90,13 +90,25 @@ static bool find_word(WordCache *c, const WordLook *look, TokenIds *out)
     return true;
 }
 
-bool word_cache_get(WordCache *c, const WordLook *look, TokenIds *out)
+static bool holds(const WordLine *line, const WordLook *look)
 {
-    if (look->n > WORD_LINE_BYTES) return find_word(c, look, out);
-    const WordLine *line = &c->line[look->line];
     uint64_t differs = look->n ^ line->n;
     for (int i = 0; i < WORD_LINE_BYTES / 8; i++) differs |= look->key[i] ^ line->key[i];
-    if (differs) return find_word(c, look, out);
+    return !differs;
+}
+
+void word_cache_look_again(WordCache *c, WordLook *look)
+{
+    look->in_front = look->n <= WORD_LINE_BYTES && holds(&c->line[look->line], look);
+    if (!look->in_front && look->n <= CACHE_BYTES) look->hash = words_prefetch(&c->words, look->bytes, look->n);
+}
+
+bool word_cache_get(WordCache *c, const WordLook *look, TokenIds *out)
+{
+    if (!look->in_front) return find_word(c, look, look->hash, out);
+    const WordLine *line = &c->line[look->line];
+    if (!holds(line, look)) // a word between has taken the line
+        return find_word(c, look, words_prefetch(&c->words, look->bytes, look->n), out);
     if (out->cap - out->n < WORD_LINE_IDS)
         out->id = words_grow(out->id, &out->cap, out->n + WORD_LINE_IDS, sizeof *out->id);
     memcpy(out->id + out->n, line->id, sizeof line->id); // all of them: a fixed number of bytes is one or two moves
