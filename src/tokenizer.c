@@ -312,11 +312,13 @@ void tokenizer_encode_texts(Tokenizer *t, const TokenizerText *text, size_t n_te
                             size_t *end)
 {
     check(n_threads > 0);
-    for (size_t i = 0; n_threads == 1 && i < n_texts; i++) { // nothing to put together
-        encode_text(t, &t->encoder[0], text[i].bytes, text[i].n, out);
-        if (end) end[i] = out->n;
+    if (n_threads == 1) { // nothing to put together
+        for (size_t i = 0; i < n_texts; i++) {
+            encode_text(t, &t->encoder[0], text[i].bytes, text[i].n, out);
+            if (end) end[i] = out->n;
+        }
+        return;
     }
-    if (n_threads == 1) return;
     add_encoders(t, (size_t)n_threads);
     Blocks all = cut_blocks(t->encoder[0].pretoken, text, n_texts);
 #pragma omp parallel for schedule(dynamic) num_threads(n_threads)
