@@ -4,7 +4,8 @@
 //     build/tokenize encode --tokenizer runs/tok book.txt > ids          decode turns them back
 //     build/tokenize count --tokenizer runs/tok book.txt                 documents, bytes, tokens
 //     build/tokenize convert --tokenizer runs/tok --to ranks --out tok.tiktoken
-//     build/tokenize bench --vocab 8192 book.txt                         MB/s of training and encoding
+//     build/tokenize bench --vocab 8192 book.txt                         MB/s of training and encoding; --tokenizer: of
+//                                                                        encoding with that one
 //
 // --tokenizer is a folder (tokenizer.json, or vocab.json and merges.txt) or a tiktoken rank file, which --pattern
 // belongs to. Inputs are files, plain, gzip or zstd; "-" is standard input. They are taken as they are, bytes that are
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 typedef struct {
     const char *tokenizer, *pattern, *out, *to, *vocab, *threads;
@@ -268,20 +270,30 @@ static void do_convert(const Options *o)
     tokenizer_free(t);
 }
 
+// MB per second of the wall clock, and per second of all threads' work, which others on the machine slow down less.
+static void print_speed(double mb, double wall, clock_t work)
+{
+    printf(" %14.1f %14.1f", mb / (clock_seconds() - wall), mb * CLOCKS_PER_SEC / (double)(clock() - work + 1));
+}
+
 static void do_bench(const Options *o, int threads)
 {
     Input in = read_input(o);
     double mb = 1e-6 * (double)in.n_bytes;
-    printf("%.1f MB, vocabulary of %s\n%7s %14s %14s\n", mb, o->vocab, "threads", "training MB/s", "encoding MB/s");
+    printf("%.1f MB, vocabulary of %s\n%7s %14s %14s %14s %14s\n", mb, o->tokenizer ? o->tokenizer : o->vocab, "threads",
+           "training MB/s", "MB/CPU s", "encoding MB/s", "MB/CPU s");
     for (int n = 1; n <= threads; n++) {
-        double start = clock_seconds();
-        Tokenizer *t = train(o, &in, n);
-        double trained = clock_seconds();
-        if (o->tokenizer) tokenizer_free(t), t = load(o);
+        printf("%7d", n);
+        double wall = clock_seconds();
+        clock_t work = clock();
+        Tokenizer *t = o->tokenizer ? load(o) : train(o, &in, n);
+        if (o->tokenizer) printf(" %14s %14s", "-", "-");
+        else print_speed(mb, wall, work);
         TokenIds ids = {0};
-        double loaded = clock_seconds();
+        wall = clock_seconds(), work = clock();
         tokenizer_encode_texts(t, in.text, in.n, n, &ids, NULL);
-        printf("%7d %14.1f %14.1f\n", n, mb / (trained - start), mb / (clock_seconds() - loaded));
+        print_speed(mb, wall, work);
+        putchar('\n');
         fflush(stdout);
         token_ids_free(&ids);
         tokenizer_free(t);

@@ -14,8 +14,8 @@
 // Applying. Among all neighbours with a merge, the lowest rank goes first, leftmost among equals; until none
 // is left. A heap of (rank, position) over a linked list does it in O(n log n), so that a megabyte of spaces,
 // one single word, takes no longer than other text. Words of up to SHORT ids, nearly all there are, go another way: a
-// look at all ranks before each merge, O(n^2), but without memory to allocate and without stale entries to look up
-// again: it pays for text of many different words, which a word cache cannot help.
+// look at all ranks before each merge, O(n^2) / 16 numbers a vector, but without memory to allocate and without stale
+// entries to look up again: it pays for text of many different words, which a word cache cannot help.
 //
 // Merging by pair, as here, and merging whatever joins to a known token, as tiktoken does, agree on every
 // vocabulary in which each token's bytes encode to that token, which training gives: the state of a span of
@@ -27,7 +27,8 @@
 
 #include "check.h"
 
-enum { SHORT = 64 };
+enum { SHORT = 256 }; // a place fits a byte
+#define NO_KEY UINT32_MAX
 
 // ---- a binary heap, smallest (hi, lo) first ----
 typedef struct {
@@ -80,12 +81,19 @@ static size_t pair_hash(uint64_t key)
 }
 
 // ---- applying ----
+// The bit of a pair in `may`: the upper bits of its hash, where the slot has the lower ones.
+static inline size_t may_bit(const Bpe *bpe, size_t hash)
+{
+    return hash >> 20 & (8 * bpe->n_slots - 1);
+}
+
 Bpe bpe_empty(const BpeMerge *merge, size_t n_max)
 {
     Bpe bpe = {.merge = merge, .n_slots = 16};
-    while (bpe.n_slots < 4 * n_max) bpe.n_slots *= 2; // most searches are for pairs that are not there
+    while (bpe.n_slots <= 2 * n_max) bpe.n_slots *= 2;
     bpe.slot = malloc(bpe.n_slots * sizeof *bpe.slot);
-    if (!bpe.slot) die("memory: no room for %zu merges", n_max);
+    bpe.may = calloc(bpe.n_slots / 8, sizeof *bpe.may); // 8 bits a slot, 16 a merge or more
+    if (!bpe.slot || !bpe.may) die("memory: no room for %zu merges", n_max);
     for (size_t i = 0; i < bpe.n_slots; i++) bpe.slot[i].rank = BPE_NO_RANK;
     return bpe;
 }
@@ -97,6 +105,8 @@ void bpe_add(Bpe *bpe)
     size_t s = pair_hash(key) & (bpe->n_slots - 1);
     while (bpe->slot[s].rank != BPE_NO_RANK && bpe->slot[s].pair != key) s = (s + 1) & (bpe->n_slots - 1);
     if (bpe->slot[s].rank == BPE_NO_RANK) bpe->slot[s] = (BpeSlot){key, (uint32_t)bpe->n};
+    size_t bit = may_bit(bpe, pair_hash(key));
+    bpe->may[bit / 64] |= 1ull << bit % 64;
     bpe->n++; // a pair listed twice keeps its first rank
 }
 
@@ -110,6 +120,7 @@ Bpe bpe_index(const BpeMerge *merge, size_t n)
 void bpe_free(Bpe *bpe)
 {
     free(bpe->slot);
+    free(bpe->may);
     *bpe = (Bpe){0};
 }
 
@@ -117,28 +128,54 @@ void bpe_free(Bpe *bpe)
 static inline uint32_t find_rank(const Bpe *bpe, int32_t left, int32_t right)
 {
     uint64_t key = pair_key(left, right);
-    size_t s = pair_hash(key) & (bpe->n_slots - 1);
+    size_t hash = pair_hash(key), bit = may_bit(bpe, hash), s = hash & (bpe->n_slots - 1);
+    if (!(bpe->may[bit / 64] >> bit % 64 & 1)) return BPE_NO_RANK;
     while (bpe->slot[s].rank != BPE_NO_RANK && bpe->slot[s].pair != key) s = (s + 1) & (bpe->n_slots - 1);
     return bpe->slot[s].rank;
 }
 
-// The short way, for 2 to SHORT ids: the ranks of all neighbours in a row, the smallest looked for before each merge.
+static inline uint32_t find_key(const Bpe *bpe, const int32_t *ids, size_t at, size_t next)
+{
+    uint32_t rank = find_rank(bpe, ids[at], ids[next]);
+    return rank == BPE_NO_RANK ? NO_KEY : rank * SHORT + (uint32_t)at;
+}
+
+// The short way, for 2 to SHORT ids. Each place has a number: the rank of the pair that starts there, times SHORT, plus
+// the place itself. The smallest of them names the next merge and its leftmost place at once, and a loop that only
+// takes a minimum is one that the compiler turns into a few vector instructions.
 static size_t apply_short(const Bpe *bpe, int32_t *ids, size_t n)
 {
-    uint32_t rank[SHORT]; // (n): of ids[i] and ids[i + 1]; the last is none
-    for (size_t i = 0; i + 1 < n; i++) rank[i] = find_rank(bpe, ids[i], ids[i + 1]);
-    rank[n - 1] = BPE_NO_RANK;
-    for (;;) {
-        size_t at = 0;
-        for (size_t i = 1; i < n; i++)
-            if (rank[i] < rank[at]) at = i;
-        if (rank[at] == BPE_NO_RANK) return n;
-        ids[at] = bpe->merge[rank[at]].result;
-        n--;
-        for (size_t i = at + 1; i < n; i++) ids[i] = ids[i + 1], rank[i] = rank[i + 1];
-        rank[at] = at + 1 < n ? find_rank(bpe, ids[at], ids[at + 1]) : BPE_NO_RANK;
-        if (at > 0) rank[at - 1] = find_rank(bpe, ids[at - 1], ids[at]);
+    uint32_t key[SHORT];               // (n_wide); NO_KEY: no merge, or the token is gone
+    uint8_t next[SHORT], prev[SHORT];  // places of the neighbours; the last place is its own next
+    size_t n_wide = (n + 15) & ~(size_t)15;
+    for (size_t i = 0; i < n; i++) {
+        key[i] = i + 1 < n ? find_key(bpe, ids, i, i + 1) : NO_KEY;
+        next[i] = (uint8_t)(i + 1 < n ? i + 1 : i);
+        prev[i] = (uint8_t)(i ? i - 1 : 0);
     }
+    for (size_t i = n; i < n_wide; i++) key[i] = NO_KEY;
+    for (;;) {
+        uint32_t least = NO_KEY;
+        for (size_t i = 0; i < n_wide; i++) least = key[i] < least ? key[i] : least;
+        if (least == NO_KEY) break;
+        size_t at = least % SHORT, right = next[at], behind = next[right];
+        ids[at] = bpe->merge[least / SHORT].result;
+        ids[right] = -1;
+        key[right] = NO_KEY;
+        if (behind == right) { // `right` was the last one
+            next[at] = (uint8_t)at;
+            key[at] = NO_KEY;
+        } else {
+            next[at] = (uint8_t)behind;
+            prev[behind] = (uint8_t)at;
+            key[at] = find_key(bpe, ids, at, behind);
+        }
+        if (at > 0) key[prev[at]] = find_key(bpe, ids, prev[at], at);
+    }
+    size_t n_left = 0;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= 0) ids[n_left++] = ids[i];
+    return n_left;
 }
 
 static void push_pair(const Bpe *bpe, Heap *heap, const int32_t *ids, uint32_t at, uint32_t next)
@@ -150,7 +187,7 @@ static void push_pair(const Bpe *bpe, Heap *heap, const int32_t *ids, uint32_t a
 size_t bpe_apply(const Bpe *bpe, int32_t *ids, size_t n)
 {
     if (n < 2) return n;
-    if (n <= SHORT) return apply_short(bpe, ids, n);
+    if (n <= SHORT && bpe->n < NO_KEY / SHORT) return apply_short(bpe, ids, n);
     if (n > INT32_MAX) die("tokenizer: one word of %zu bytes (split the text)", n);
     Heap heap = {0};
     uint32_t *next = malloc(2 * n * sizeof *next), *prev = next + n; // neighbours that are left; n: none

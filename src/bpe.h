@@ -28,6 +28,8 @@ typedef struct {
     size_t n;
     BpeSlot *slot; // (n_slots, a power of two)
     size_t n_slots;
+    uint64_t *may; // (n_slots / 8) bits of 64: the pair may have a merge; most have none, and this is small enough to
+                   // stay in the processor's nearest cache
 } Bpe;
 
 Bpe bpe_index(const BpeMerge *merge, size_t n);

@@ -5,10 +5,8 @@
 // Invariant: decode(encode(x)) == x for every string of bytes, because every byte is a token, pieces cover
 // the text, and a merge joins bytes without changing them.
 //
-// Encoding is fast because text repeats itself: the ids of a word are computed once and then found in a
-// cache. The cache is bounded (CACHE_WORDS words, none over CACHE_BYTES bytes); when it is full it is emptied
-// whole, and the common words are back at once. Rejected: least-recently-used lists, which cost more per hit
-// than they save.
+// Encoding is fast because text repeats itself: the ids of a word are computed once and then found in a cache
+// (word_cache.c).
 //
 // Threads share a text by blocks that pretoken_cut allows, each thread with an expression and a cache (or a table of
 // counts) of its own, so that none waits for another; blocks are put back together in their order. Counts are sums and
@@ -28,17 +26,15 @@
 #include "check.h"
 #include "pretoken.h"
 #include "vocab.h"
+#include "word_cache.h"
 #include "words.h"
 
-enum { CACHE_WORDS = 1 << 20, CACHE_BYTES = 64, BLOCK_BYTES = 1 << 17 };
+enum { BLOCK_BYTES = 1 << 17, LOOK_AHEAD = 16 };
 
 // What a thread needs to encode.
 typedef struct {
     Pretoken *pretoken;
-    Words cached;      // words already encoded
-    size_t *cached_at; // where their ids start in cached_ids, (cached.n + 1) in use
-    size_t cap_cached_at;
-    TokenIds cached_ids;
+    WordCache cache;
 } Encoder;
 
 struct Tokenizer {
@@ -156,9 +152,7 @@ void tokenizer_free(Tokenizer *t)
     bpe_free(&t->bpe);
     for (size_t i = 0; i < t->n_encoders; i++) {
         pretoken_free(t->encoder[i].pretoken);
-        words_free(&t->encoder[i].cached);
-        free(t->encoder[i].cached_at);
-        token_ids_free(&t->encoder[i].cached_ids);
+        word_cache_free(&t->encoder[i].cache);
     }
     free(t->encoder);
     free(t);
@@ -290,41 +284,23 @@ static void encode_word(const Tokenizer *t, const char *word, size_t n, TokenIds
     out->n += bpe_apply(&t->bpe, ids, n);
 }
 
-// The number of the word in the cache, encoding it if it is not there.
-static uint32_t cache_word(const Tokenizer *t, Encoder *e, const char *word, size_t n)
-{
-    if (e->cached.n >= CACHE_WORDS) {
-        words_clear(&e->cached);
-        e->cached_ids.n = 0;
-    }
-    size_t known = e->cached.n;
-    uint32_t w = words_add(&e->cached, word, n);
-    if (w == known) {
-        e->cached_at = words_grow(e->cached_at, &e->cap_cached_at, known + 2, sizeof *e->cached_at);
-        e->cached_at[w] = e->cached_ids.n;
-        encode_word(t, word, n, &e->cached_ids);
-        e->cached_at[w + 1] = e->cached_ids.n;
-    }
-    return w;
-}
-
 static void encode_text(const Tokenizer *t, Encoder *e, const char *text, size_t n_bytes, TokenIds *out)
 {
-    const char *piece;
-    size_t n;
+    const char *piece, *end = text + n_bytes;
+    WordLook look[LOOK_AHEAD];
+    size_t n, n_looks;
     pretoken_begin(e->pretoken, text, n_bytes);
-    while (pretoken_next(e->pretoken, &piece, &n)) {
-        if (n > CACHE_BYTES) {
-            encode_word(t, piece, n, out);
-            continue;
+    do {
+        for (n_looks = 0; n_looks < LOOK_AHEAD && pretoken_next(e->pretoken, &piece, &n); n_looks++)
+            look[n_looks] = word_cache_look(&e->cache, piece, n, (size_t)(end - piece));
+        for (size_t i = 0; i < n_looks; i++) word_cache_look_again(&e->cache, &look[i]);
+        for (size_t i = 0; i < n_looks; i++) {
+            if (word_cache_get(&e->cache, &look[i], out)) continue;
+            size_t known = out->n;
+            encode_word(t, look[i].bytes, look[i].n, out);
+            word_cache_put(&e->cache, &look[i], out->id + known, out->n - known);
         }
-        uint32_t w = cache_word(t, e, piece, n);
-        const int32_t *ids = e->cached_ids.id + e->cached_at[w];
-        size_t n_ids = e->cached_at[w + 1] - e->cached_at[w];
-        out->id = words_grow(out->id, &out->cap, out->n + n_ids, sizeof *out->id);
-        memcpy(out->id + out->n, ids, n_ids * sizeof *ids);
-        out->n += n_ids;
-    }
+    } while (n_looks);
 }
 
 void tokenizer_encode(Tokenizer *t, const char *text, size_t n_bytes, TokenIds *out)
@@ -336,6 +312,13 @@ void tokenizer_encode_texts(Tokenizer *t, const TokenizerText *text, size_t n_te
                             size_t *end)
 {
     check(n_threads > 0);
+    if (n_threads == 1) { // nothing to put together
+        for (size_t i = 0; i < n_texts; i++) {
+            encode_text(t, &t->encoder[0], text[i].bytes, text[i].n, out);
+            if (end) end[i] = out->n;
+        }
+        return;
+    }
     add_encoders(t, (size_t)n_threads);
     Blocks all = cut_blocks(t->encoder[0].pretoken, text, n_texts);
 #pragma omp parallel for schedule(dynamic) num_threads(n_threads)

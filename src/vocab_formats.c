@@ -14,7 +14,8 @@
 // another order than their ids, tokens without a merge, special tokens before others) saving is refused.
 //
 // Special tokens are not in the file; tiktoken keeps them in code. <|endoftext|> is given the id behind the last one,
-// which is where GPT-2 has it. (cl100k_base has it one higher, behind a hole; ids have no holes here.)
+// which is where GPT-2 has it. cl100k_base, which is known by its pattern and size, has it one higher: the id between is
+// nobody's there, and a special token here that no text makes, because ids have no holes here.
 #include "vocab.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@
 #include "disk.h"
 #include "tokenizer.h"
 
-enum { MAX_RANKS_BYTES = 1 << 30 };
+enum { MAX_RANKS_BYTES = 1 << 30, CL100K_BASE_RANKS = 100256 };
 
 static const char base64_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -200,6 +201,14 @@ static void find_merges(Vocab *v, size_t n_ranks, const char *path)
     free(ids);
 }
 
+// The id of a token behind all others.
+static int32_t add_special(Vocab *v, const char *name, const char *path)
+{
+    size_t n = v->token.n;
+    if (words_add(&v->token, name, strlen(name)) != n) die("%s: holds '%s', which is not a token of text", path, name);
+    return (int32_t)n;
+}
+
 Vocab vocab_load_ranks(const char *path, const char *pattern)
 {
     Vocab v = {.eot = -1, .pattern = strdup(pattern)};
@@ -217,10 +226,10 @@ Vocab vocab_load_ranks(const char *path, const char *pattern)
     free(text);
     size_t n_ranks = v.token.n;
     find_merges(&v, n_ranks, path);
-    v.eot = (int32_t)words_add(&v.token, TOKENIZER_EOT, strlen(TOKENIZER_EOT));
-    if ((size_t)v.eot != n_ranks) die("%s: holds '%s', which is not a token of text", path, TOKENIZER_EOT);
+    if (strcmp(pattern, "cl100k") == 0 && n_ranks == CL100K_BASE_RANKS) add_special(&v, "<|unused|>", path);
+    v.eot = add_special(&v, TOKENIZER_EOT, path);
     v.special = calloc(v.token.n, sizeof *v.special);
     if (!v.special) die("%s: no memory to read it (is it a tokenizer?)", path);
-    v.special[v.eot] = true;
+    for (size_t i = n_ranks; i < v.token.n; i++) v.special[i] = true;
     return v;
 }

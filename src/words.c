@@ -75,11 +75,22 @@ uint32_t words_add(Words *words, const char *bytes, size_t n_bytes)
     return words->slot[s] - 1;
 }
 
-int64_t words_find(const Words *words, const char *bytes, size_t n_bytes)
+int64_t words_find_hashed(const Words *words, const char *bytes, size_t n_bytes, uint64_t hash)
 {
     if (!words->n) return -1;
-    size_t s = find_slot(words, bytes, n_bytes, XXH3_64bits(bytes, n_bytes));
-    return (int64_t)words->slot[s] - 1;
+    return (int64_t)words->slot[find_slot(words, bytes, n_bytes, hash)] - 1;
+}
+
+int64_t words_find(const Words *words, const char *bytes, size_t n_bytes)
+{
+    return words_find_hashed(words, bytes, n_bytes, XXH3_64bits(bytes, n_bytes));
+}
+
+uint64_t words_prefetch(const Words *words, const char *bytes, size_t n_bytes)
+{
+    uint64_t hash = XXH3_64bits(bytes, n_bytes);
+    if (words->n) __builtin_prefetch(&words->slot[hash & (words->n_slots - 1)]);
+    return hash;
 }
 
 void words_clear(Words *words)

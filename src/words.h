@@ -26,6 +26,10 @@ typedef struct {
 uint32_t words_add(Words *words, const char *bytes, size_t n_bytes);
 // The number of the string, -1 when it is not there.
 int64_t words_find(const Words *words, const char *bytes, size_t n_bytes);
+// Begins to fetch what words_find reads first.
+uint64_t words_prefetch(const Words *words, const char *bytes, size_t n_bytes);
+// words_find with the hash that words_prefetch returned.
+int64_t words_find_hashed(const Words *words, const char *bytes, size_t n_bytes, uint64_t hash);
 void words_clear(Words *words); // forgets the strings, keeps the memory
 void words_free(Words *words);
 

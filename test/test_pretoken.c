@@ -134,6 +134,93 @@ static void test_cover(void **state)
     }
 }
 
+// Appends a character of a random kind to text, which has room for 8 bytes more; returns how many it has.
+static size_t put_random(Rng rng, uint64_t i, char *text)
+{
+    static const char *const often[] = {" ", " ", "  ", "\n", "\r", "\r\n", "\t", "a", "Zx", "'", "'s", "'LL", "'vE", "'r",
+                                        "'\u017F", "7", "12", "!", "-", NEL, "\u00A0", "\u2028", "\u3000", "\u180E", "\uFEFF",
+                                        "\u00E9", "\u4E00", "\u0661", "\u2167", "\u0301", "\xF0\x9F\x98\x80", "\u212A"};
+    static const char bytes[] = "\xC2\xC5\xBF\xE0\xE2\xED\xA0\x80\xF0\x90\xF4\x8F\xFFs ";
+    uint64_t r = rng_u64(rng, i);
+    if (r % 8 < 5) {
+        const char *s = often[(r >> 8) % (sizeof often / sizeof *often)];
+        return (size_t)(stpcpy(text, s) - text);
+    }
+    if (r % 8 == 5) return text[0] = bytes[(r >> 8) % (sizeof bytes - 1)], 1;
+    uint32_t code = (uint32_t)(r >> 8) % (r % 8 == 6 ? 0x3000 : 0x110000); // surrogates too: invalid bytes
+    if (code < 0x80) return text[0] = (char)code, 1;
+    size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t k = n - 1; k > 0; k--, code >>= 6) text[k] = (char)(0x80 | (code & 0x3F));
+    return text[0] = (char)((n == 2 ? 0xC0 : n == 3 ? 0xE0 : 0xF0) | code), n;
+}
+
+// The built-in expressions written out as code, and under PCRE2, which knows them when they come as custom ones.
+static void expect_twins(Pretoken *fast, Pretoken *slow, const char *text, size_t n_text)
+{
+    const char *a, *b;
+    size_t n_a, n_b;
+    pretoken_begin(fast, text, n_text);
+    pretoken_begin(slow, text, n_text);
+    while (pretoken_next(slow, &b, &n_b)) {
+        assert_true(pretoken_next(fast, &a, &n_a));
+        if (a != b || n_a != n_b)
+            fail_msg("at byte %zu: %zu bytes, PCRE2 says %zu: '%.*s'", (size_t)(b - text), n_a, n_b, (int)n_b, b);
+    }
+    assert_false(pretoken_next(fast, &a, &n_a));
+}
+
+static void test_twins(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    char *text = malloc(N + 8);
+    assert_non_null(text);
+    for (int k = 0; k < 2; k++) {
+        const char *pattern = k ? "cl100k" : "gpt2";
+        Pretoken *fast = pretoken_new(pattern), *slow = pretoken_new(pretoken_regex(pattern));
+        Rng rng = rng_make(11, "twins", (uint32_t)k);
+        size_t n = 0;
+        for (uint64_t i = 0; n < N; i++) n += put_random(rng, i, text + n);
+        expect_twins(fast, slow, text, n);
+        for (size_t at = 0, part; at < N / 2; at += part) { // many ends of texts
+            part = 1 + rng_u64(rng, (uint64_t)N + at) % 24;
+            char *alone = malloc(part); // so that a sanitizer sees a read behind the end
+            assert_non_null(alone);
+            memcpy(alone, text + at, part);
+            expect_twins(fast, slow, alone, part);
+            free(alone);
+        }
+        pretoken_free(fast);
+        pretoken_free(slow);
+    }
+    free(text);
+}
+
+// Every character there is, between two letters: its class is PCRE2's.
+static void test_every_character(void **state)
+{
+    (void)state;
+    char *text = malloc(0x110000 * 6);
+    assert_non_null(text);
+    size_t n = 0;
+    for (uint32_t code = 0x80; code < 0x110000; code++) {
+        uint32_t c = code;
+        size_t length = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+        for (size_t k = length - 1; k > 0; k--, c >>= 6) text[n + k] = (char)(0x80 | (c & 0x3F));
+        text[n] = (char)((length == 2 ? 0xC0 : length == 3 ? 0xE0 : 0xF0) | c);
+        n += length;
+        text[n++] = code % 2 ? 'a' : '1';
+    }
+    for (int k = 0; k < 2; k++) {
+        const char *pattern = k ? "cl100k" : "gpt2";
+        Pretoken *fast = pretoken_new(pattern), *slow = pretoken_new(pretoken_regex(pattern));
+        expect_twins(fast, slow, text, n);
+        pretoken_free(fast);
+        pretoken_free(slow);
+    }
+    free(text);
+}
+
 // A million spaces before a letter: one piece, in linear time and without running out of stack.
 static void test_spaces(void **state)
 {
@@ -224,7 +311,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words),  cmocka_unit_test(test_white_space),
         cmocka_unit_test(test_digits), cmocka_unit_test(test_invalid_utf8),
-        cmocka_unit_test(test_cover),  cmocka_unit_test(test_spaces),
+        cmocka_unit_test(test_cover),  cmocka_unit_test(test_twins), cmocka_unit_test(test_every_character),
+        cmocka_unit_test(test_spaces),
         cmocka_unit_test(test_errors), cmocka_unit_test(test_custom),
         cmocka_unit_test(test_cut),
     };

@@ -302,6 +302,62 @@ static void test_rank_errors(void **state)
     tokenizer_free(t);
 }
 
+static char *append_base64(char *at, const uint8_t *bytes, int n) // 2 or 3 bytes
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t three = (uint32_t)bytes[0] << 16 | (uint32_t)bytes[1] << 8 | (n > 2 ? bytes[2] : 0u);
+    for (int k = 0; k < 4; k++) *at++ = k > n ? '=' : digits[three >> (18 - 6 * k) & 63];
+    return at;
+}
+
+// A file with cl100k_base's number of ranks has <|endoftext|> behind a hole, where tiktoken's cl100k_base has it; and not
+// with one rank less, or another pattern. The tokens: all pairs of bytes, and as many triples as are needed.
+static void test_cl100k_base_end(void **state)
+{
+    (void)state;
+    enum { BASE = 100256, PAIRS = 1 << 16 };
+    Tokenizer *bytes = train("x", 1, 257);
+    tokenizer_save_ranks(bytes, in_dir("ranks"));
+    tokenizer_free(bytes);
+    size_t n_first;
+    char *first = read_file("ranks", &n_first), *text = malloc(n_first + 16 * BASE), *at = text + n_first;
+    assert_non_null(text);
+    memcpy(text, first, n_first);
+    free(first);
+    char *last = at;
+    for (uint32_t rank = 256; rank < BASE; rank++) {
+        uint32_t k = rank - 256, t = k - PAIRS;
+        uint8_t pair[2] = {(uint8_t)(k >> 8), (uint8_t)k}, triple[3] = {(uint8_t)(t >> 16), (uint8_t)(t >> 8), (uint8_t)t};
+        last = at;
+        at = k < PAIRS ? append_base64(at, pair, 2) : append_base64(at, triple, 3);
+        at += sprintf(at, " %u\n", rank);
+    }
+    write_bytes("ranks", text, (size_t)(at - text));
+    Tokenizer *t = tokenizer_load_ranks(in_dir("ranks"), "cl100k"), *g = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
+    assert_int_equal(tokenizer_eot(t), BASE + 1);
+    assert_int_equal(tokenizer_vocab_size(t), BASE + 2);
+    assert_int_equal(tokenizer_text_bytes(t, BASE), 0); // nobody's
+    assert_int_equal(tokenizer_text_bytes(t, BASE + 1), 0);
+    assert_int_equal(tokenizer_eot(g), BASE);
+    TokenIds ids = {0};
+    tokenizer_encode(t, "<|unused|><|endoftext|>", 23, &ids);
+    for (size_t i = 0; i < ids.n; i++) assert_true(ids.id[i] < BASE); // text stays text
+    token_ids_free(&ids);
+    tokenizer_save_ranks(t, in_dir("again"));
+    size_t n_again;
+    char *again = read_file("again", &n_again);
+    assert_int_equal(n_again, at - text);
+    assert_memory_equal(again, text, n_again);
+    free(again);
+    tokenizer_free(t);
+    tokenizer_free(g);
+    write_bytes("ranks", text, (size_t)(last - text));
+    t = tokenizer_load_ranks(in_dir("ranks"), "cl100k");
+    assert_int_equal(tokenizer_eot(t), BASE - 1);
+    tokenizer_free(t);
+    free(text);
+}
+
 // What a format cannot say is refused: a pattern in vocab.json, an order of merges that is not that of ids in ranks.
 static void test_refused_conversions(void **state)
 {
@@ -376,7 +432,7 @@ int main(void)
 {
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        IN_DIR(test_training_threads), cmocka_unit_test(test_encoding_threads), cmocka_unit_test(test_huge_words),
+        IN_DIR(test_cl100k_base_end), IN_DIR(test_training_threads), cmocka_unit_test(test_encoding_threads), cmocka_unit_test(test_huge_words),
         IN_DIR(test_conversions),      IN_DIR(test_base64_lengths),             IN_DIR(test_rank_errors),
         IN_DIR(test_refused_conversions), IN_DIR(test_random_damage),
     };

@@ -1,75 +1,122 @@
 #!/usr/bin/env python3
-"""Times build/tokenize, Hugging Face tokenizers and tiktoken on the same text, one after another: MB/s and ratios.
+"""Times build/tokenize, Hugging Face tokenizers and tiktoken on the same text: MB/s and ratios, as a table.
 
-Training: the text in memory to a vocabulary. Encoding: documents in memory to ids, with GPT-2's expression and the
-vocabulary just trained; ours fills its cache of words on the way, as theirs do. Ours is timed by build/tokenize bench.
+Training: the text in memory to a vocabulary, on 1 and 2 threads, by the wall clock. Encoding: documents in memory to
+ids, with GPT-2's expression and the vocabulary just trained, on one thread, in seconds of the processor's time, which
+other work on the machine changes less: in rounds, ours, theirs, ours, theirs, and the median of the rounds' ratios.
+Ours fills its cache of words on the way, as theirs do. Ids are compared first.
 
-Run: python3 dev/reference/bench_tokenizer.py [--build build] [--mb 50] [--vocab 8192] [FILE]
-     (pip install tokenizers tiktoken; without FILE: MB of mixed scripts, mixed_text.py; <|endoftext|> cuts documents)
+Run: python3 dev/reference/bench_tokenizer.py [--build build] [--mb 20] [--vocab 8192] [--rounds 5] [--train-mb MB] [FILE]
+     (pip install tokenizers tiktoken; <|endoftext|> cuts documents)
+Texts: MB of mixed scripts (mixed_text.py), of build/stories, and FILE; training: the mixed text, of --train-mb.
 """
 import argparse
+import array
 import base64
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+from mixed_text import SEPARATOR, documents
+
 args = argparse.ArgumentParser()
 args.add_argument("--build", default="build")
-args.add_argument("--mb", type=float, default=50)
+args.add_argument("--mb", type=float, default=20)
+args.add_argument("--train-mb", type=float)
 args.add_argument("--vocab", type=int, default=8192)
-args.add_argument("--threads", type=int)  # of theirs: this program starts itself once for each number
+args.add_argument("--rounds", type=int, default=5)
+args.add_argument("--train", action="store_true")  # this program starts itself to time theirs on a number of threads
 args.add_argument("file", nargs="?")
 args = args.parse_args()
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 TOKENIZE = os.path.join(args.build, "tokenize")
 
-from mixed_text import SEPARATOR, documents  # noqa: E402
+
+def tokenize(*arguments):
+    return subprocess.run([TOKENIZE, *map(str, arguments)], check=True, capture_output=True).stdout
 
 
-def theirs(path, ranks, threads):
-    """Prints the speeds of tokenizers and tiktoken on this many threads."""
-    import tiktoken
-    import tokenizers
-    from tokenizers import models, pre_tokenizers, trainers
+def read(path):
     text = open(path, newline="").read()
-    mb, texts, speed = len(text.encode()) / 1e6, text.split(SEPARATOR), []
-    t = tokenizers.Tokenizer(models.BPE())
+    return len(text.encode()) / 1e6, text.split(SEPARATOR)
+
+
+def train(path):
+    """Prints the seconds that tokenizers takes."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    _, texts = read(path)
+    t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(vocab_size=args.vocab - 1, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    ranks = {base64.b64decode(k): int(v) for k, v in (line.split() for line in open(ranks, "rb"))}
-    encoding = tiktoken.Encoding("bench", mergeable_ranks=ranks, special_tokens={}, pat_str=GPT2)
-    for work in (lambda: t.train_from_iterator(texts, trainer),
-                 lambda: [t.encode_batch_fast(texts[k:k + 1000]) and None for k in range(0, len(texts), 1000)],
-                 lambda: [encoding.encode_ordinary(x) and None for x in texts] if threads == 1
-                 else encoding.encode_ordinary_batch(texts, num_threads=threads)):
-        start = time.perf_counter()
-        work()
-        speed.append(mb / (time.perf_counter() - start))
-    print(*speed)
+    start = time.perf_counter()
+    t.train_from_iterator(texts, trainer)
+    print(time.perf_counter() - start)
 
 
-if args.threads:
-    sys.exit(theirs(args.file, os.environ["BENCH_RANKS"], args.threads))
-with tempfile.TemporaryDirectory() as folder:
-    path = args.file or os.path.join(folder, "mixed.txt")
-    tok, ranks = os.path.join(folder, "tok"), os.path.join(folder, "ranks")
-    if not args.file:
-        with open(path, "w", newline="") as out:
-            out.write(SEPARATOR.join(documents(args.mb * 1e6)))
-    vocab = ["--special", "--vocab", str(args.vocab)]
-    subprocess.run([TOKENIZE, "train", *vocab, "--out", tok, path], check=True, capture_output=True)
-    subprocess.run([TOKENIZE, "convert", "--tokenizer", tok, "--to", "ranks", "--out", ranks], check=True)
-    text = subprocess.run([TOKENIZE, "bench", *vocab, path], check=True, capture_output=True, text=True).stdout
-    print(f"{'threads':<8}{'':<22}{'ours MB/s':>10}{'theirs':>10}{'ratio':>8}")
+def speed(line):  # of a row of build/tokenize bench: training MB/s, its MB/CPU s, encoding MB/s, its MB/CPU s
+    return [float(x) if x != "-" else None for x in line.split()[1:]]
+
+
+def row(text, mb, what, ours, theirs, ratio):
+    print(f"| {text} | {mb:.0f} | {what} | {ours:.1f} | {theirs:.1f} | {ratio:.1f} |", flush=True)
+
+
+def time_training(name, path):
+    mb, _ = read(path)
+    bench = tokenize("bench", "--special", "--vocab", args.vocab, path).decode()
     for threads in 1, 2:
-        train, encode = map(float, re.search(rf"^ +{threads} +(\S+) +(\S+)$", text, re.M).groups())
-        env = dict(os.environ, RAYON_NUM_THREADS=str(threads), BENCH_RANKS=ranks)
-        command = [sys.executable, __file__, "--threads", str(threads), "--vocab", str(args.vocab), path]
-        run = subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
-        for name, ours, other in zip(("training, tokenizers", "encoding, tokenizers", "encoding, tiktoken"),
-                                     (train, encode, encode), map(float, run.split())):
-            print(f"{threads:<8}{name:<22}{ours:10.1f}{other:10.1f}{ours / other:7.1f}x")
+        ours = speed(re.search(rf"^ +{threads} .*$", bench, re.M).group(0))[0]
+        command = [sys.executable, __file__, "--train", "--vocab", str(args.vocab), path]
+        env = dict(os.environ, RAYON_NUM_THREADS=str(threads), TOKENIZERS_PARALLELISM=str(threads > 1).lower())
+        theirs = mb / float(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
+        row(name, mb, f"training, {threads} thread{'s' * (threads > 1)}: tokenizers", ours, theirs, ours / theirs)
+
+
+def time_encoding(name, path, folder):
+    import tiktoken
+    from tokenizers import Tokenizer
+    mb, texts = read(path)
+    tok, ranks = os.path.join(folder, "tok"), os.path.join(folder, "ranks")
+    tokenize("train", "--special", "--vocab", args.vocab, "--out", tok, path)
+    tokenize("convert", "--tokenizer", tok, "--to", "ranks", "--out", ranks)
+    rank = {base64.b64decode(k): int(v) for k, v in (line.split() for line in open(ranks, "rb"))}
+    encoding = tiktoken.Encoding("bench", mergeable_ranks=rank, special_tokens={}, pat_str=GPT2)
+    hf = Tokenizer.from_file(os.path.join(tok, "tokenizer.json"))
+    ids = array.array("i")
+    for i, text in enumerate(texts):
+        ids.extend(([len(rank)] if i else []) + encoding.encode_ordinary(text))
+    if tokenize("encode", "--special", "--raw", "--tokenizer", tok, path) != ids.tobytes():
+        sys.exit(f"{name}: ids are not tiktoken's")
+    del ids
+    works = {"tiktoken": lambda: [encoding.encode_ordinary(x) and None for x in texts],
+             "tokenizers": lambda: [hf.encode_batch_fast(texts[k:k + 1000]) and None for k in range(0, len(texts), 1000)]}
+    for other, work in works.items():
+        pairs = []
+        for _ in range(args.rounds):
+            line = tokenize("bench", "--special", "--threads", 1, "--tokenizer", tok, path).decode().splitlines()[-1]
+            start = time.process_time()
+            work()
+            pairs.append((speed(line)[3], mb / (time.process_time() - start)))
+        ours, theirs = (statistics.median(p[k] for p in pairs) for k in (0, 1))
+        row(name, mb, f"encoding, 1 thread: {other}", ours, theirs, statistics.median(a / b for a, b in pairs))
+
+
+os.environ.update(RAYON_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
+if args.train:
+    sys.exit(train(args.file))
+with tempfile.TemporaryDirectory() as folder:
+    mixed, stories, large = (os.path.join(folder, name) for name in ("mixed.txt", "train.txt", "large.txt"))
+    for path, mb in (mixed, args.mb), (large, args.train_mb or args.mb):
+        with open(path, "w", newline="") as out:
+            out.write(SEPARATOR.join(documents(mb * 1e6)))
+    command = [os.path.join(args.build, "stories"), "--bytes", f"{args.mb * 1e6:.0f}", "--out", folder]
+    subprocess.run(command, check=True, capture_output=True)
+    print("| text | MB | what, and beside whom | ours, MB/s | theirs | ratio |\n|---|---|---|---|---|---|")
+    for name, path in [("mixed", mixed), ("stories", stories)] + [("file", args.file)] * bool(args.file):
+        time_encoding(name, path, folder)
+    time_training("mixed", large)
