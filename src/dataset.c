@@ -249,6 +249,7 @@ DatasetWriter *dataset_writer_open(const char *path, int vocab, DatasetType type
     sprintf(w->aside, "%s.tmp", path);
     w->vocab = vocab;
     w->token_bytes = type == DATASET_U16 || (type == DATASET_AUTO && vocab <= UINT16_MAX) ? 2 : 4;
+    unlink(w->aside); // it may be a link to something else
     w->f = fopen(w->aside, "wb");
     if (!w->f) die("%s: %s (does the folder exist, may you write there?)", w->aside, strerror(errno));
     int32_t header[HEADER] = {0}; // no magic before the end: half a file is never taken for a shard

@@ -77,7 +77,7 @@ void dataset_file_read(const DatasetFile *f, int vocab, int64_t at, size_t n, in
 // *size: bytes of the file.
 static DatasetFile open_file(const char *path, int64_t *size)
 {
-    DatasetFile f = {.path = strdup(path), .fd = open(path, O_RDONLY | O_CLOEXEC)};
+    DatasetFile f = {.path = strdup(path), .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     struct stat st;
     if (!f.path) die("memory: no room for a file name");
     if (f.fd < 0 || fstat(f.fd, &st) != 0) die("%s: %s", path, strerror(errno));

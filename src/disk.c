@@ -62,6 +62,7 @@ bool disk_replace_file(const char *path, const void *data, size_t n_bytes)
         errno = ENAMETOOLONG;
         return false;
     }
+    unlink(tmp); // a left-over may be a link: what it points to is not ours to write
     if (disk_write_file(tmp, data, n_bytes) && rename(tmp, path) == 0) return disk_sync_parent(path);
     int saved = errno;
     unlink(tmp);
@@ -71,7 +72,7 @@ bool disk_replace_file(const char *path, const void *data, size_t n_bytes)
 
 char *disk_read_file(const char *path, size_t *n_bytes, size_t max_bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe is refused below, not waited for
     if (fd < 0) return NULL;
     struct stat st;
     char *text = NULL;

@@ -303,6 +303,7 @@ static void drop_undone_lines(const char *path, int64_t resume_step)
     char aside[4096];
     if (snprintf(aside, sizeof aside, "%s.tmp", path) >= (int)sizeof aside)
         die("metrics: path too long: %s", path);
+    unlink(aside); // it may be a link to something else
     FILE *to = open_file(aside, "w");
     copy_kept_lines(to, from, resume_step);
     if (ferror(from)) die("metrics: cannot read %s: %s", path, strerror(errno));

@@ -61,12 +61,13 @@ static uint64_t whole_parts(const double *weight, size_t k, uint64_t *part)
 // Multiples of 1 / MIXTURE_PERIOD: rounded down, and what is left over goes to the largest remainders.
 static void rounded_parts(const double *weight, size_t k, uint64_t *part)
 {
-    double sum = 0, *rest = calloc(k, sizeof *rest);
+    double sum = 0, largest = 0, *rest = calloc(k, sizeof *rest);
     uint64_t given = 0;
     if (!rest) die("memory: no room for a mixture of %zu sources", k);
-    for (size_t i = 0; i < k; i++) sum += weight[i];
+    for (size_t i = 0; i < k; i++) largest = fmax(largest, weight[i]);
+    for (size_t i = 0; i < k; i++) sum += weight[i] / largest; // at most k: no sum of weights that is infinite
     for (size_t i = 0; i < k; i++) {
-        double share = weight[i] / sum * MIXTURE_PERIOD;
+        double share = weight[i] / largest / sum * MIXTURE_PERIOD;
         part[i] = (uint64_t)share;
         rest[i] = share - (double)part[i];
         given += part[i];
@@ -80,7 +81,8 @@ static void rounded_parts(const double *weight, size_t k, uint64_t *part)
     }
     free(rest);
     for (size_t i = 0; i < k; i++)
-        if (!part[i]) die("mixture: a weight of %g of %g: the share is below 1 in %d", weight[i], sum, MIXTURE_PERIOD);
+        if (!part[i])
+            die("mixture: a weight of %g of %g: the share is below 1 in %d", weight[i], sum * largest, MIXTURE_PERIOD);
 }
 
 // Sample n of the period, counted from 1, by Tijdeman's rule; all times D (2 k - 2).

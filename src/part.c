@@ -115,6 +115,7 @@ static bool parse_list(PartList *list, const json_t *array, size_t limit)
         first = json_integer_value(json_array_get(pair, 0));
         count = json_integer_value(json_array_get(pair, 1));
         if (first < 0 || count < 0 || (size_t)first > limit || (size_t)count > limit - (size_t)first) return false;
+        if ((size_t)count > limit - list->held) return false; // more than the whole: some twice
         add(list, (size_t)first, (size_t)count);
     }
     return true;

@@ -175,6 +175,7 @@ static char *config_text(const Run *run)
     char path[700];
     size_t n_bytes;
     snprintf(path, sizeof path, "%s/config.toml.tmp", run->dir);
+    unlink(path); // it may be a link to something else
     config_write(&run->cfg, path);
     char *text = disk_read_file(path, &n_bytes, 1 << 20);
     if (!text || unlink(path)) die("%s: %s", path, strerror(errno));

@@ -19,12 +19,14 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void svg_write(const char *path, int width, int height, const char *title, void (*draw)(FILE *f, void *arg),
                void *arg)
 {
     char aside[4096];
     if (snprintf(aside, sizeof aside, "%s.tmp", path) >= (int)sizeof aside) die("svg: path too long: %s", path);
+    unlink(aside); // it may be a link to something else
     FILE *f = fopen(aside, "w");
     if (!f) die("svg: cannot open %s: %s", aside, strerror(errno));
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); // decimal points, whatever the user's language

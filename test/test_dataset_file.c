@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <sys/stat.h>
 
 #include "dataset.h"
 #include "expect_die.h"
@@ -177,12 +178,26 @@ static void test_changes_while_open(void **state)
     dataset_close(ds);
 }
 
+// A pipe under the name of a token file is refused; it is not waited for until somebody writes.
+static void test_pipe(void **state)
+{
+    (void)state;
+    unlink(in_dir("s.bin"));
+    assert_int_equal(mkfifo(in_dir("s.bin"), 0600), 0);
+    vocab_to_open = 10;
+    alarm(10); // waiting forever would be the failure
+    expect_die(open_it, in_dir("s.bin"), "s.bin: not a file");
+    expect_die(open_it, in_dir("s.bin:uint16"), "s.bin: not a file");
+    alarm(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_raw),
         cmocka_unit_test(test_megatron),
         cmocka_unit_test(test_changes_while_open),
+        cmocka_unit_test(test_pipe),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

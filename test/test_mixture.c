@@ -262,6 +262,23 @@ static int tiny_share(void *arg)
     return 0;
 }
 
+// Weights whose sum is no double, or nearly nothing: their shares are those of 1 and 3 all the same.
+static void test_far_weights(void **state)
+{
+    (void)state;
+    const double far[] = {4e307, 5e-320};
+    for (int i = 0; i < 2; i++) {
+        const double weight[] = {far[i], 3 * far[i], far[i]};
+        Mixture m = mixture_make(weight, 3);
+        assert_int_equal(m.period, MIXTURE_PERIOD);
+        for (int k = 0; k < 3; k++) { // a share is within 2^-20 of its own; a denormal has 4 digits
+            double error = (double)m.part[k] / MIXTURE_PERIOD - (k == 1 ? 0.6 : 0.2);
+            assert_true(fabs(error) <= 0x1p-20 + (i ? 1e-4 : 0));
+        }
+        mixture_free(&m);
+    }
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -289,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_ten_thousand),
         cmocka_unit_test(test_once_per_epoch),
         cmocka_unit_test(test_orders_differ),
+        cmocka_unit_test(test_far_weights),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -81,6 +81,8 @@ static void test_what_is_no_part(void **state)
         "{\"shape\":[2,4],\"width\":4,\"rows\":[[-1,1]],\"columns\":[[0,4]],",
         "{\"shape\":[2,4],\"width\":4,\"rows\":[[0,2]],\"columns\":[[1,4]],",          // a column too many
         "{\"shape\":[2,4],\"width\":4,\"rows\":[[1,9223372036854775807]],\"columns\":[[0,4]],",
+        "{\"shape\":[2,4],\"width\":4,\"rows\":[[0,2],[1,1]],\"columns\":[[0,4]],", // more than the whole
+        "{\"shape\":[2,4],\"width\":4,\"rows\":[[0,2]],\"columns\":[[0,4],[0,4],[0,4]],",
         "{\"shape\":[2,4],\"width\":3,\"rows\":[[0,2]],\"columns\":[[0,3]],",          // no such matrix
         "{\"shape\":[2,4],\"width\":0,\"rows\":[[0,2]],\"columns\":[[0,3]],",
         "{\"shape\":[2,0],\"width\":4,\"rows\":[],\"columns\":[[0,4]],",

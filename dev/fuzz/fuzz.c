@@ -62,6 +62,7 @@ static struct {
 } guard;
 
 static const char TOMB[1];
+static __thread bool parsing_thread; // what libraries allocate on threads of their own is not the parser's
 
 void fuzz_fail(const char *what)
 {
@@ -84,7 +85,7 @@ size_t malloc_usable_size(void *p);
 static void on_malloc(const volatile void *given, size_t n)
 {
     const void *p = (const void *)given;
-    if (!guard.active || !p) return;
+    if (!guard.active || !parsing_thread || !p) return;
     guard.bytes += n;
     if (n > guard.limit || guard.bytes > guard.limit) fuzz_fail("more memory than 64 MiB and 100 times the input");
     if (guard.n_order == SLOTS / 2) fuzz_fail("half a million allocations for one input");
@@ -98,7 +99,7 @@ static void on_malloc(const volatile void *given, size_t n)
 static void on_free(const volatile void *given)
 {
     const void *p = (const void *)given;
-    if (!guard.active || !p) return;
+    if (!guard.active || !parsing_thread || !p) return;
     size_t s = slot_of(p);
     while (guard.slot[s] && guard.slot[s] != p) s = (s + 1) % SLOTS;
     if (!guard.slot[s]) return; // from before
@@ -308,6 +309,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     size_t left;
     get_ready();
+    parsing_thread = true;
     double before = processor_seconds();
     bool taken = attempt(data, n, &left);
     if (taken && left && attempt(data, n, &left) && left) fuzz_fail("memory is left behind by an input that was taken");
