@@ -16,6 +16,8 @@
 ## make crash    kill, stop, move, corrupt and starve runs at random instants: what goes on must be bit for bit the same
 ## make bench-save   what saving every 20 steps beside training costs
 ## make crash-data   kill -9 a preparation of data at 50 random points: it must end with the same bytes
+## make gpu        build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, native; NVCC=...)
+## make gpu-on-cpu  build/train_gpu_on_cpu: the same program in the emulation of dev/cuda_on_cpu
 ## make docs       rewrite the generated tables in README.md and doc/
 ## make clean      remove build/ (runs/ stays)
 #
@@ -110,6 +112,35 @@ $(FUZZ): $(B)/fuzz/%: $(B)/fuzz/%.o $(B)/fuzz/fuzz.o $(filter %.o,$(FUZZ_DRIVER)
 	    -Wl,--wrap=exit,--wrap=fopen,--wrap=fclose -o $@
 $(FUZZ:%=%.o): dev/fuzz/tokenize.h
 
+# ---- GPUs. The library is the same; what differs is the main program and the files src/*.cu.
+NVCC = $(firstword $(wildcard $(shell command -v nvcc) /usr/local/cuda/bin/nvcc) nvcc)
+GPU_ARCH = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | sed 's/[.]//; s/^/sm_/')
+GPU_CODE = $(if $(GPU_ARCH),-arch=$(GPU_ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Isrc $(GPU_CODE) $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp
+GPU_OBJECTS = $(patsubst %.cu,$(B)/gpu/%.o,train_gpu.cu $(wildcard src/*.cu))
+gpu: $(B)/gpu/nvcc
+	@$(MAKE) --no-print-directory $(B)/train_gpu
+$(B)/gpu/nvcc: FORCE
+	@scripts/need_cuda.sh '$(NVCC)'
+	@mkdir -p $(@D)/src
+	@printf '%s\n' '$(NVCC) $(NVCC_FLAGS)' | cmp -s - $@ || printf '%s\n' '$(NVCC) $(NVCC_FLAGS)' >$@
+$(B)/gpu/%.o: %.cu $(B)/gpu/nvcc $(wildcard src/*.h)
+	@echo "  NVCC $<"
+	$(Q)$(NVCC) $(NVCC_FLAGS) -x cu -c $< -o $@
+$(B)/train_gpu: $(GPU_OBJECTS) $(LIB)
+	@echo "  LD $@"
+	$(Q)$(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(GPU_OBJECTS) $(LIB) $(filter -L% -l%,$(LDLIBS) $(MPI_LIBS)) \
+	    $(addprefix -Xlinker ,$(subst -Wl$(comma),,$(filter -Wl%,$(MPI_LIBS)))) -lcublasLt -lcublas -o $@
+gpu-on-cpu: $(B)/train_gpu_on_cpu
+# Built for a sanitizer when the library is. The script knows what is new.
+$(B)/train_gpu_on_cpu: train_gpu.cu $(wildcard src/*.cu src/*.h dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
+	@echo "  EMU $@"
+	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh $(if $(findstring -fsanitize=address,$(EXTRA_CFLAGS)),asan,plain) $@ train_gpu.cu \
+	    $(wildcard src/*.cu) $(LIB) -- -fopenmp $(LDLIBS) $(MPI_LIBS)
+
+print-libraries: # for scripts that link the library
+	@echo '$(LDLIBS) $(MPI_LIBS)'
+
 # ---- the two commands
 export TEXT
 run: START := $(shell date +%s)
@@ -162,4 +193,4 @@ clean:
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: all run test check-headers asan bench bench-cuda bench-save parity layouts scaling mutate mutate-cuda fuzz \
-    fuzz-programs crash crash-data docs help clean FORCE
+    fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs help clean FORCE

@@ -108,6 +108,15 @@ if [ -f "$toolkit/include/cublasLt.h" ]; then
 else report SKIP 0 'cuBLAS (not installed)'
 fi
 
+# ---- the whole program, where the CPU's build is there: every op of live training checked, losses, ranks, the same bytes
+build=${BUILD:-build}
+if [ -x "$build/train" ]; then
+    step 240 "train_gpu builds for $arch" make NVCC="$nvcc" GPU_ARCH="$arch" gpu &&
+        step 200 'train_gpu: losses, every op against the CPU, 4 ranks on one GPU, the same bytes, errors' \
+            env TRAIN_GPU="$build/train_gpu" test/test_train_gpu.sh
+else report SKIP 0 'train_gpu (the CPU programs are needed: make)'
+fi
+
 # ---- NVIDIA's own checker
 sanitizer=$(command -v compute-sanitizer || ls "$toolkit"/bin/compute-sanitizer 2>/dev/null)
 for tool in memcheck racecheck initcheck synccheck; do

@@ -60,6 +60,8 @@ struct CommFamily {
     CommTrace trace;
     void *trace_arg;
     int spins;
+    void (*before)(void *arg);
+    void *before_arg;
     Heartbeat *beat;
     Comm *first, *last;
 };
@@ -229,6 +231,7 @@ static CommRequest start(Comm *comm, CommCall call)
     CommCount *count = &comm->count[call.kind];
     bool message = call.kind == COMM_SEND || call.kind == COMM_RECV;
     supervisor_call(f->beat, comm->name, comm_kind_name(call.kind), comm->sequence);
+    if (f->before) f->before(f->before_arg);
     if (f->checked && comm->size > 1 && !message) compare(comm, &call, algorithm);
     Slot *s = take_slot(comm);
     if (algorithm == COMM_NATIVE && call.kind == COMM_REDUCE_SCATTER && in_place(comm, &call)) algorithm = COMM_RING;
@@ -478,6 +481,11 @@ void comm_set_trace(Comm *comm, CommTrace trace, void *arg)
 void comm_set_spins(Comm *comm, int spins)
 {
     comm->family->spins = spins;
+}
+
+void comm_set_before(Comm *comm, void (*before)(void *arg), void *arg)
+{
+    comm->family->before = before, comm->family->before_arg = arg;
 }
 
 void comm_set_heartbeat(Comm *comm, Heartbeat *beat)

@@ -153,6 +153,9 @@ void comm_set_trace(Comm *comm, CommTrace trace, void *arg);
 // Whole family: calls and waits are told to this heartbeat (supervisor.h). NULL: to nobody. And which it is.
 void comm_set_heartbeat(Comm *comm, Heartbeat *beat);
 Heartbeat *comm_heartbeat(const Comm *comm);
+// Whole family: before(arg) is called at the start of every call, for memory that a device may still be working on.
+// NULL: nobody is.
+void comm_set_before(Comm *comm, void (*before)(void *arg), void *arg);
 // Whole family: a waiting rank tests `spins` times before it sleeps between tests. 0 where ranks share cores.
 void comm_set_spins(Comm *comm, int spins);
 

@@ -65,7 +65,7 @@ typedef struct {
         long stop_at, log_every, eval_every, save_every, sample_every, threads;
         bool account, supervisor;
         double hang_timeout;
-        char fault[CONFIG_TEXT];
+        char fault[CONFIG_TEXT], device[CONFIG_TEXT];
         long norms_every, noise_every, dump, trace;
     } run;
     struct {
@@ -102,7 +102,7 @@ typedef struct {
     } optim;
     struct {
         int dtype; // CONFIG_DTYPE_*
-        bool deterministic;
+        bool deterministic, check;
         long loss_scale, loss_growth;
         int fp8_scaling; // CONFIG_FP8_*
         long amax_history;

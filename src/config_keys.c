@@ -42,6 +42,8 @@ static const ConfigKey TABLE[] = {
         "steps from one checkpoint to the next; 0: at the end only"),
     INT(run, sample_every, "0", "[0, inf)", "steps", "",
         "steps from one sample to the next; 0: at the end only"),
+    TEXT(run, device, "", "build/train_gpu: numbers of the machine's GPUs that its ranks take in turn, such as 0,2; "
+        "empty: all"),
     INT(run, threads, "0", "[0, 4096]", "threads", "", "CPU threads; 0: all cores"),
     BOOL(run, account, "false",
         "write account.json after the first step: the bytes held, by kind; compare build/plan memory"),
@@ -151,6 +153,9 @@ static const ConfigKey TABLE[] = {
         "blocks' matmuls in 8 bits"),
     BOOL(numerics, deterministic, "false",
         "one order for every sum: the same bits for any threads, any cut into micro-batches, any layout of ranks (fp32)"),
+    BOOL(numerics, check, "false",
+        "do every op on two devices and compare each result with a derived bound: a GPU with the CPU, the CPU with other "
+        "orders of sums; slow"),
     INT(numerics, loss_scale, "65536", "[1, 16777216]", "", "numerics.dtype=fp16",
         "first scale of the loss, a power of two"),
     INT(numerics, loss_growth, "2000", "[0, inf)", "steps", "numerics.dtype=fp16",

@@ -208,7 +208,8 @@ static X *kv_block(const Call *c, int i)
 static void pack(const Cp *cp, X *out, const X *in, size_t rows, size_t width, size_t ld)
 {
     size_t n_bytes = width * cp->dev->x_bytes;
-    for (size_t r = 0; r < rows; r++) memcpy((char *)out + r * n_bytes, at(cp, in, r * ld), n_bytes);
+    for (size_t r = 0; r < rows; r++)
+        cp->dev->to_device(cp->dev, (char *)out + r * n_bytes, at(cp, in, r * ld), n_bytes);
 }
 
 static void move_messages(void *comm)
@@ -321,7 +322,7 @@ void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, 
     cp->dev->meanwhile = NULL;
     const float *root = fold_root(&sum);
     cp->dev->to_x(cp->dev, out, root, sum.n_out);
-    if (lse) memcpy(lse, root + sum.n_out, s.B * s.H * s.Tq * sizeof *lse);
+    if (lse) cp->dev->subtract(cp->dev, lse, root + sum.n_out, NULL, s.B * s.H * s.Tq);
 }
 
 // ---- backward
@@ -437,7 +438,7 @@ void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const
             part_backward(&c, j, owner, part, dkv, dout, out, lse);
             fold_add(&sum, part, owner);
         } else {
-            memset(dkv, 0, n * sizeof *dkv);
+            cp->dev->zero(cp->dev, dkv, n * sizeof *dkv);
         }
         if (cp->set.way == CP_RING && cp->set.blocks) {
             if (j) send_home(&c, &home, j, owner, dkv, n);

@@ -27,6 +27,8 @@
 
 #include "check.h"
 
+#include <stdlib.h>
+
 #include <string.h>
 
 enum { MAX_BLOCKS = 16, TAG_ROWS = 2 };
@@ -45,9 +47,13 @@ const int32_t *cp_rows(Cp *cp, size_t T)
     size_t rows = T / (size_t)cp->size;
     check(cp->size > 1 && T <= cp->T && cp->B * T <= INT32_MAX);
     if (cp->row_T == T) return cp->row;
+    int32_t *row = malloc(cp->B * rows * sizeof *row);
+    if (!row) die("cp: no memory for the places of %zu rows", cp->B * rows);
     for (size_t b = 0; b < cp->B; b++)
         for (size_t i = 0; i < rows; i++)
-            cp->row[b * rows + i] = (int32_t)(b * T + cp_position(cp->set.assign, T, cp->rank, cp->size, i));
+            row[b * rows + i] = (int32_t)(b * T + cp_position(cp->set.assign, T, cp->rank, cp->size, i));
+    cp->dev->to_device(cp->dev, cp->row, row, cp->B * rows * sizeof *row);
+    free(row);
     cp->row_T = T;
     return cp->row;
 }
@@ -108,9 +114,10 @@ bool cp_ordered(const UnitContext *ctx)
 
 // ---- rows to rank 0
 
-static void copy_rows(void *to, const void *from, size_t rows, size_t n_bytes, size_t stride)
+static void copy_rows(Dev *dev, void *to, const void *from, size_t rows, size_t n_bytes, size_t stride)
 {
-    for (size_t r = 0; r < rows; r++) memcpy((char *)to + r * n_bytes, (const char *)from + r * stride, n_bytes);
+    for (size_t r = 0; r < rows; r++)
+        dev->to_device(dev, (char *)to + r * n_bytes, (const char *)from + r * stride, n_bytes);
 }
 
 static void send_bytes(const Cp *cp, const void *from, size_t n)
@@ -129,7 +136,7 @@ bool cp_collect(Cp *cp, void *to, const void *rows, size_t N, size_t n_bytes, si
 {
     size_t half = N / 2 * n_bytes;
     if (cp->rank > 0) {
-        if (stride != n_bytes) copy_rows(cp->whole[2], rows, N, n_bytes, stride);
+        if (stride != n_bytes) copy_rows(cp->dev, cp->whole[2], rows, N, n_bytes, stride);
         const char *from = stride != n_bytes ? (const char *)cp->whole[2] : rows;
         for (size_t k = 0; k < 2; k++) send_bytes(cp, from + k * half, half);
         return false;
@@ -138,7 +145,7 @@ bool cp_collect(Cp *cp, void *to, const void *rows, size_t N, size_t n_bytes, si
         for (int k = 0; k < 2; k++) {
             char *place = (char *)to + cp_chunk(cp->set.assign, r, cp->size, k) * half;
             if (r) receive_bytes(cp, place, half, r);
-            else copy_rows(place, (const char *)rows + (size_t)k * (N / 2) * stride, N / 2, n_bytes, stride);
+            else copy_rows(cp->dev, place, (const char *)rows + (size_t)k * (N / 2) * stride, N / 2, n_bytes, stride);
         }
     return true;
 }
@@ -249,8 +256,13 @@ double cp_sum_losses(Cp *cp, const float *loss, size_t B, size_t N)
 {
     double sum = 0;
     size_t T = N * (size_t)cp->size;
-    for (size_t b = 0; b < B; b++)
-        if (collect_4(cp, cp->stat[0], loss + b * N, N, 1))
-            for (size_t t = 0; t < T; t++) sum += cp->stat[0][t];
+    float *all = malloc(T * sizeof *all);
+    if (!all) die("cp: no memory for %zu losses", T);
+    for (size_t b = 0; b < B; b++) {
+        if (!collect_4(cp, cp->stat[0], loss + b * N, N, 1)) continue;
+        cp->dev->to_host(cp->dev, all, cp->stat[0], T * sizeof *all);
+        for (size_t t = 0; t < T; t++) sum += all[t];
+    }
+    free(all);
     return sum;
 }

@@ -228,12 +228,19 @@ struct Dev {
     // scale of arXiv 2502.16982)
     void (*muon)(Dev *, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u);
 
-    // ---- memory: copies between host and device (allocation goes through the memory door, mem.h)
+    // ---- memory: the memory door's raw_alloc and raw_free (mem.h); NULL: all arrays are the host's, which reads and
+    // writes them as it likes
+    void *(*raw_alloc)(size_t n_bytes);
+    void (*raw_free)(void *ptr);
+    // Returns when all that was asked for is done, for whoever looks at the arrays without to_host (messages between
+    // ranks); NULL: an op is done when it returns.
+    void (*wait)(Dev *);
+    // ---- copies between host and device
     void (*to_device)(Dev *, void *device_dst, const void *host_src, size_t n_bytes);
     void (*to_host)(Dev *, void *host_dst, const void *device_src, size_t n_bytes);
     void (*zero)(Dev *, void *device_dst, size_t n_bytes);
     // ---- between fp32 and the storage type. to_x rounds to nearest even, both on the device; from_x is exact, from
-    // the device to the host
+    // the device to the host or the device
     void (*to_x)(Dev *, X *out, const float *inp, size_t n);
     void (*from_x)(Dev *, float *out, const X *inp, size_t n);
 

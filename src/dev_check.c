@@ -240,6 +240,12 @@ static void zero(Dev *dev, void *dst, size_t n_bytes)
     dev_check_end(&c);
 }
 
+static void wait_for(Dev *dev)
+{
+    Dev *fast = ((DevCheck *)dev)->fast;
+    fast->wait(fast);
+}
+
 // ---- the device
 
 Dev *dev_check_create(Dev *fast, Dev *reference)
@@ -262,6 +268,7 @@ Dev *dev_check_create(Dev *fast, Dev *reference)
     dev->to_device = to_device;
     dev->to_host = to_host;
     dev->zero = zero;
+    dev->wait = fast->wait ? wait_for : NULL;
     dev_check_matmul_fill(dev);
     dev_check_rows_fill(dev);
     dev_check_loss_fill(dev);

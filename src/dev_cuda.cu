@@ -16,10 +16,8 @@
 
 // ---- memory
 
-void *dev_cuda_alloc(size_t n_bytes)
+static void *zeroed(cudaError_t error, void *p, size_t n_bytes)
 {
-    void *p = nullptr;
-    cudaError_t error = cudaMalloc(&p, n_bytes);
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError(); // said by whoever asked
         return nullptr;
@@ -28,6 +26,21 @@ void *dev_cuda_alloc(size_t n_bytes)
     GPU_CHECK(cudaMemset(p, 0, n_bytes));
     GPU_CHECK(cudaDeviceSynchronize()); // the device's own stream does not wait for the memset
     return p;
+}
+
+void *dev_cuda_alloc(size_t n_bytes)
+{
+    void *p = nullptr;
+    cudaError_t error = cudaMalloc(&p, n_bytes);
+    return zeroed(error, p, n_bytes);
+}
+
+// Pages go to whoever touches them. A stream that has been waited for writes no more.
+static void *alloc_shared(size_t n_bytes)
+{
+    void *p = nullptr;
+    cudaError_t error = gpu_malloc_shared(&p, n_bytes);
+    return zeroed(error, p, n_bytes);
 }
 
 void dev_cuda_release(void *ptr)
@@ -68,13 +81,23 @@ template <class E> static void fill(Dev *dev)
     compress_cuda_fill<E>(dev);
 }
 
-static void check_gpu(int device)
+__global__ void nothing()
 {
-    int n = 0, major = 0, minor = 0;
+}
+
+int dev_cuda_count(void)
+{
+    int n = 0;
     cudaError_t error = cudaGetDeviceCount(&n);
     if (error != cudaSuccess || n == 0)
         die("cuda: no GPU found: %s (try nvidia-smi; build/train runs without one)",
             error == cudaSuccess ? "the driver lists none" : cudaGetErrorString(error));
+    return n;
+}
+
+static void check_gpu(int device)
+{
+    int n = dev_cuda_count(), major = 0, minor = 0;
     if (device < 0 || device >= n) die("cuda: GPU %d: there are %d here, from 0", device, n);
     GPU_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     GPU_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
@@ -87,6 +110,8 @@ Dev *dev_cuda_create(DevCudaOptions o)
     check(o.threads % 32 == 0 && o.threads >= 0 && o.threads <= 1024);
     check_gpu(o.device);
     GPU_CHECK(cudaSetDevice(o.device));
+    if (LAUNCH_TRY(nothing, 1, 1, 0, nullptr) != cudaSuccess)
+        die("cuda: GPU %d does not run the kernels that this program was built with (try: make gpu GPU_ARCH=native)", o.device);
     DevCuda *d = new DevCuda{};
     Dev *dev = &d->dev;
     d->options = o;
@@ -99,6 +124,9 @@ Dev *dev_cuda_create(DevCudaOptions o)
     dev->threads = o.cpu_threads ? o.cpu_threads : 1;
     dev->state = d;
     matmul_cuda_open(dev);
+    dev->raw_alloc = o.shared ? alloc_shared : dev_cuda_alloc;
+    dev->raw_free = dev_cuda_release;
+    dev->wait = dev_cuda_wait;
     dev->to_device = copy;
     dev->to_host = copy;
     dev->zero = zero;

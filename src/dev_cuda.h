@@ -16,10 +16,13 @@ typedef struct {
     bool tf32;       // fp32 only: matmuls on tensor cores, which see 10 bits of mantissa
     bool plain;      // attention by the plain kernels alone, not by tensor cores
     int threads;     // of a block, where nothing else decides; 0: 256. A multiple of 32
+    bool shared;     // dev->raw_alloc's memory is the host's too, wherever it lies (for messages between ranks)
     int cpu_threads; // what dev->threads says to code that works on the CPU beside the device; 0: one
 } DevCudaOptions;
 
 // Stops with a line when there is no such GPU, or one before compute capability 8.0.
+// GPUs of this machine; dies with a line when there is none.
+int dev_cuda_count(void);
 Dev *dev_cuda_create(DevCudaOptions options);
 void dev_cuda_free(Dev *dev);
 

@@ -26,6 +26,7 @@
 
 #include "check.h"
 #include "disk.h"
+#include "formats.h"
 
 #include <errno.h>
 #include <math.h>
@@ -199,7 +200,7 @@ static void take(Dump *d, const char *name, Source s, const Batch *batch)
             continue;
         }
         float *x = (float *)to + i * s.n;
-        dev->from_x(dev, x, (const X *)from, s.n);
+        formats_to_float(x, s.dtype == ST_BF16 ? FORMAT_BF16 : s.dtype == ST_F16 ? FORMAT_FP16 : FORMAT_FP32, from, s.n);
         for (size_t k = 0; k < s.n; k++) x[k] *= (float)d->place.inverse;
     }
     free(all);

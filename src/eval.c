@@ -65,19 +65,6 @@ static void run_batch(const Eval *e, Model *model, Pipeline *pipeline, size_t fi
     model_evaluate(model);
 }
 
-// The losses of window b of the batch, of the T tokens of it that this rank has, in order; 0 where a target does not
-// count.
-static double window_loss(Model *model, size_t b, size_t T)
-{
-    double sum = 0;
-    for (size_t t = 0; t < T; t++) {
-        float loss;
-        model->dev->to_host(model->dev, &loss, model->loss + b * T + t, sizeof loss);
-        sum += loss;
-    }
-    return sum;
-}
-
 static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks)
 {
     size_t N = ranks ? (size_t)ranks->replicas : 1, rank = ranks ? (size_t)ranks->replica : 0;
@@ -90,7 +77,7 @@ static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks)
         run_batch(e, model, ranks ? ranks->pipeline : NULL, first, last);
         supervisor_progress(comm_heartbeat(ranks ? ranks->all : NULL));
         for (size_t k = first; k < last && (!ranks || ranks->counts); k++)
-            window[k] = window_loss(model, k - first, model->batch.T);
+            window[k] = model_sum_losses(model, (k - first) * model->batch.T, model->batch.T);
     }
     if (ranks) {
         CommRequest request = comm_all_reduce(ranks->all, window, window, e->n_windows, COMM_FP64, COMM_SUM);

@@ -49,6 +49,21 @@ int launch_threads(const Comm *world, long asked)
     return asked || world->size == 1 ? (int)asked : comm_mpi_threads(world);
 }
 
+int launch_device(const Comm *world, const char *list, int n)
+{
+    enum { MOST = 64 };
+    int device[MOST], n_devices = 0;
+    char *end;
+    for (const char *p = list; *list; p = end + 1) {
+        long k = strtol(p, &end, 10);
+        if (end == p || k < 0 || k >= n || n_devices == MOST || (*end && *end != ','))
+            die("run.device = %s: wants numbers of devices with commas, from 0; this machine has %d", list, n);
+        device[n_devices++] = (int)k;
+        if (!*end) break;
+    }
+    return n_devices ? device[world->rank % n_devices] : world->rank % n;
+}
+
 void launch_places(Comm *world, FILE *out)
 {
     if (world->size > 1) comm_mpi_places(world, out);

@@ -13,6 +13,9 @@
 // What it costs: one look at each number that was just written, an integer compare of its exponent: for a block of
 // width C about 1 part in 12 C of its operations, and nothing is allocated or sent while numbers are finite.
 //
+// On a device apart from the host (a GPU) one look is one wait for the device; there losses, weights and the gradients of a
+// whole unit are looked at, and a unit's rows only when it is not finite; outputs are not.
+//
 // The invariant: it reads. A run with it and one without are the same, bit for bit.
 //
 // Rejected: running the step again to look (a memory error is not there the second time); feenableexcept (threads and
@@ -49,6 +52,12 @@ bool locate_finite_x(const Dev *dev, const X *x, size_t n)
     return !bad;
 }
 
+// The same of memory that the host does not read: squares of fp32 numbers are finite in double, and so is their sum.
+static bool finite_on(Dev *dev, const float *x, size_t n)
+{
+    return dev->raw_alloc ? isfinite(dev->sum_squares(dev, x, n)) : locate_finite(x, n);
+}
+
 static void note(Locate *l, const char *what, const char *name)
 {
     l->found = l->calls;
@@ -62,9 +71,10 @@ static void look_at_output(Locate *l, int unit)
     char name[32];
     if (m->n_chunks > 1 || m->n_units != (int)m->shape.layers + 2) return; // a stage: gradients and weights say enough
     if (unit == m->n_units - 1) {
-        if (!locate_finite(m->loss, N)) note(l, "the losses", "");
+        if (!finite_on(m->dev, m->loss, N)) note(l, "the losses", "");
         return;
     }
+    if (m->dev->raw_alloc) return;
     if (locate_finite_x(m->dev, m->acts.stream[unit + 1], N / m->acts.sharers * m->local.channels)) return;
     if (unit) snprintf(name, sizeof name, "block %d", unit - 1);
     else snprintf(name, sizeof name, "the embedding");
@@ -75,10 +85,13 @@ static void look_at_gradient(Locate *l, int unit)
 {
     const Model *m = l->model;
     const Params *p = &m->params;
+    size_t begin, end;
+    params_unit_range(p, unit, &begin, &end);
+    if (m->dev->raw_alloc && m->unit_grad[unit] && finite_on(m->dev, m->unit_grad[unit], end - begin)) return; // one wait
     for (int i = 0; i < p->n_rows; i++) {
         const Param *row = &p->row[i];
         if (row->unit != unit || !m->unit_grad[unit]) continue;
-        if (locate_finite(m->unit_grad[unit] + (row->offset - m->unit_begin[unit]), row->n_elems)) continue;
+        if (finite_on(m->dev, m->unit_grad[unit] + (row->offset - m->unit_begin[unit]), row->n_elems)) continue;
         note(l, "the gradient of ", row->name);
         return;
     }
@@ -120,7 +133,10 @@ static int bad_weight(const Locate *l)
     for (int i = 0; i < m->params.n_rows && m->x_weights && !m->shard.x_weights; i++) {
         const Param *row = &m->params.row[i];
         const char *at = (const char *)m->x_weights + row->offset * m->dev->x_bytes;
-        if (!locate_finite_x(m->dev, (const X *)at, row->n_elems)) return i;
+        bool apart = m->dev->raw_alloc != NULL, whole = m->weights && !m->shard.weights;
+        bool finite = !apart ? locate_finite_x(m->dev, (const X *)at, row->n_elems)
+                             : !whole || finite_on(m->dev, m->weights + row->offset, row->n_elems);
+        if (!finite) return i;
     }
     return -1;
 }

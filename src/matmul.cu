@@ -17,6 +17,8 @@
 // Rejected: cublasGemmEx (no epilogues, no choice of reduction); fp16 or bf16 sums.
 #include "ops_gpu.h"
 
+#include "check.h"
+
 #include <cublasLt.h>
 #include <array>
 #include <map>
@@ -277,7 +279,9 @@ void matmul_cuda_open(Dev *dev)
     uint64_t bytes = WORKSPACE;
     uint32_t reduction = 2; // CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums stay fp32
     BLAS_CHECK(cublasLtCreate(&m->lt));
-    GPU_CHECK(cudaMalloc(&m->workspace, WORKSPACE));
+    if (cudaMalloc(&m->workspace, WORKSPACE) != cudaSuccess)
+        die("cuda: no %d MiB left on GPU %d for the matmuls' workspace (is another program there? nvidia-smi lists them)",
+            (int)(WORKSPACE >> 20), ops_gpu(dev)->options.device);
     BLAS_CHECK(cublasLtMatmulPreferenceCreate(&m->preference));
     BLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(m->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
                                                     sizeof bytes));

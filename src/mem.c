@@ -38,18 +38,12 @@ static void *host_alloc(size_t n_bytes)
     return ptr;
 }
 
-// Beside a device's memory the host's is still the host's.
-static bool on_host(const Mem *mem, MemTag tag)
-{
-    return mem->device && tag == MEM_HOST;
-}
-
-void *mem_alloc(Mem *mem, MemTag tag, size_t n_bytes, const char *what)
+static void *take(Mem *mem, MemTag tag, size_t n_bytes, const char *what, bool host)
 {
     if (mem->sealed)
         die("memory: %s: %zu bytes of %s asked for after the warm-up step; allocate it at the start",
             what, n_bytes, mem_tag_name(tag));
-    void *(*alloc)(size_t) = mem->raw_alloc && !on_host(mem, tag) ? mem->raw_alloc : host_alloc;
+    void *(*alloc)(size_t) = mem->raw_alloc && !host ? mem->raw_alloc : host_alloc;
     void *ptr = alloc(n_bytes ? n_bytes : 1);
     if (!ptr)
         die("memory: no %.1f MiB left for %s (%s), %.1f MiB held so far (try a smaller batch.micro or model)",
@@ -60,13 +54,23 @@ void *mem_alloc(Mem *mem, MemTag tag, size_t n_bytes, const char *what)
         if (!mem->block) die("memory: no room for the table of %zu blocks", mem->cap_blocks);
     }
     MemBlock *row = &mem->block[mem->n_blocks++];
-    *row = (MemBlock){.ptr = ptr, .n_bytes = n_bytes, .tag = tag};
+    *row = (MemBlock){.ptr = ptr, .n_bytes = n_bytes, .tag = tag, .host = host};
     snprintf(row->what, sizeof row->what, "%s", what);
     mem->tag_bytes[tag] += n_bytes;
     mem->bytes += n_bytes;
     if (mem->tag_bytes[tag] > mem->tag_peak[tag]) mem->tag_peak[tag] = mem->tag_bytes[tag];
     if (mem->bytes > mem->peak) mem->peak = mem->bytes;
     return ptr;
+}
+
+void *mem_alloc(Mem *mem, MemTag tag, size_t n_bytes, const char *what)
+{
+    return take(mem, tag, n_bytes, what, mem->device && tag == MEM_HOST);
+}
+
+void *mem_alloc_host(Mem *mem, MemTag tag, size_t n_bytes, const char *what)
+{
+    return take(mem, tag, n_bytes, what, mem->device);
 }
 
 void mem_free(Mem *mem, void *ptr)
@@ -77,8 +81,9 @@ void mem_free(Mem *mem, void *ptr)
         MemTag tag = mem->block[i].tag;
         mem->tag_bytes[tag] -= mem->block[i].n_bytes;
         mem->bytes -= mem->block[i].n_bytes;
+        void (*release)(void *) = mem->raw_free && !mem->block[i].host ? mem->raw_free : free;
         mem->block[i] = mem->block[--mem->n_blocks];
-        (mem->raw_free && !on_host(mem, tag) ? mem->raw_free : free)(ptr);
+        release(ptr);
         return;
     }
     die("memory: mem_free of %p, which this door did not hand out", ptr);

@@ -27,6 +27,7 @@ typedef struct {
     void *ptr;
     size_t n_bytes;
     MemTag tag;
+    bool host; // not of raw_alloc
     char what[40];
 } MemBlock;
 
@@ -43,6 +44,8 @@ typedef struct {
 
 // Zeroed memory of n_bytes; dies with the tag, `what` and the size when there is none left.
 void *mem_alloc(Mem *mem, MemTag tag, size_t n_bytes, const char *what);
+// The same for what the host alone reads and writes, also where the door's memory is a device's.
+void *mem_alloc_host(Mem *mem, MemTag tag, size_t n_bytes, const char *what);
 void mem_free(Mem *mem, void *ptr); // NULL is allowed
 // From here on mem_alloc dies. mem_free_all gives everything back and opens the door again.
 void mem_seal(Mem *mem);

@@ -108,11 +108,11 @@ static void allocate_buffers(Model *m, bool train, ModelOptions options)
     m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");
     if (options.documents) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
     if (m->tp.group || model_sharers(m) > 1) {
-        m->own_token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_token, "this rank's tokens");
-        m->own_target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_target, "this rank's targets");
+        m->own_token = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_token, "this rank's tokens");
+        m->own_target = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_target, "this rank's targets");
     }
     if (model_sharers(m) > 1)
-        m->own_place = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->own_place, "this rank's positions");
+        m->own_place = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_place, "this rank's positions");
     if (m->tp.group) {
         m->tp.stage = mem_alloc(m->mem, MEM_SCRATCH, tp_stage_floats(&m->params) * sizeof(float), "shared gradients");
     }

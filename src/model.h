@@ -163,6 +163,8 @@ double model_forward_backward(Model *model, float scale);
 double model_step_finish(Model *model);
 // The same sum, without gradients. Per-token losses stay in model->loss.
 double model_evaluate(Model *model);
+// The sum of N token losses from row n0 on, in double, in order.
+double model_sum_losses(const Model *model, size_t n0, size_t N);
 // With tp or cp all ranks of the group make the same calls with the same arguments, whole arrays. With tp each gets the
 // same losses and logits. With cp each gets the sum of losses of its own tokens, or rank 0 that of all and the others
 // 0 (cp_keep_order: a deterministic device with `blocks`); and `loss` has its own tokens' in the order of cp_position.

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+enum { AT_ONCE = 256 }; // numbers in a copy to or from the device
+
 static UnitContext context(Model *m, KvCache *cache)
 {
     return (UnitContext){.dev = m->dev, .shape = &m->local, .tp = m->tp.group ? &m->tp : NULL, .params = &m->params,
@@ -75,10 +77,12 @@ void model_set_batch(Model *m, const int32_t *token, const int32_t *pos, const i
     if (pos) {
         m->dev->to_device(m->dev, m->pos, cut_tokens(m, m->own_place, pos, B, T), N * sizeof *pos);
     } else {
+        int32_t some[AT_ONCE];
         for (size_t n = 0; n < N; n++) {
-            size_t i = n % rows;
-            int32_t t = (int32_t)(rows < T ? cp_position(m->cp->set.assign, T, m->cp->rank, m->cp->size, i) : i);
-            m->dev->to_device(m->dev, m->pos + n, &t, sizeof t);
+            size_t i = n % rows, at = n % AT_ONCE;
+            some[at] = (int32_t)(rows < T ? cp_position(m->cp->set.assign, T, m->cp->rank, m->cp->size, i) : i);
+            if (at + 1 == AT_ONCE || n + 1 == N)
+                m->dev->to_device(m->dev, m->pos + (n - at), some, (at + 1) * sizeof *some);
         }
     }
     m->batch.B = B, m->batch.T = rows, m->batch.N = N;
@@ -102,12 +106,19 @@ void model_set_dropout(Model *m, float p, uint64_t seed, uint32_t step, uint64_t
 // Sum of the losses of N tokens, whole sequences, from row n0 on, in double, in order.
 static double sum_losses(Model *m, size_t n0, size_t N)
 {
-    double sum = 0;
     if (m->cp && m->cp->ordered) return cp_sum_losses(m->cp, m->loss + n0, N / m->batch.T, m->batch.T);
-    for (size_t n = n0; n < n0 + N; n++) {
-        float loss;
-        m->dev->to_host(m->dev, &loss, m->loss + n, sizeof loss);
-        sum += loss;
+    return model_sum_losses(m, n0, N);
+}
+
+double model_sum_losses(const Model *m, size_t n0, size_t N)
+{
+    double sum = 0;
+    float loss[AT_ONCE];
+    for (size_t n = 0; n < N; n++) {
+        size_t left = N - n;
+        if (n % AT_ONCE == 0)
+            m->dev->to_host(m->dev, loss, m->loss + n0 + n, (left < AT_ONCE ? left : AT_ONCE) * sizeof *loss);
+        sum += loss[n % AT_ONCE];
     }
     return sum;
 }

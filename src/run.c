@@ -12,6 +12,7 @@
 
 #include "blas.h"
 #include "check.h"
+#include "clock.h"
 #include "disk.h"
 #include "lock.h"
 #include "narrow.h"
@@ -86,12 +87,37 @@ static void open_data(Run *run)
     read_floor(run);
 }
 
+// Flops per second of the device's own matmul on these shapes, as blas_peak measures the CPU's.
+static double device_peak(Dev *dev, const BlasShape *shape, int n)
+{
+    double flops = 0, seconds = 0;
+    for (int i = 0; i < n; i++) {
+        const BlasShape *s = &shape[i];
+        X *inp = dev->raw_alloc(s->M * s->K * dev->x_bytes), *weight = dev->raw_alloc(s->N * s->K * dev->x_bytes);
+        X *out = dev->raw_alloc(s->M * s->N * dev->x_bytes);
+        if (!inp || !weight || !out) die("run: no device memory left to measure its matmul (try a smaller batch.micro)");
+        double best = INFINITY, begin = clock_seconds();
+        for (int k = 0; k < 20 && (k < 2 || clock_seconds() - begin < 0.1); k++) {
+            dev->wait(dev);
+            double start = clock_seconds();
+            dev->matmul_forward(dev, out, inp, weight, NULL, s->M, s->K, s->N, -1);
+            dev->wait(dev);
+            best = fmin(best, clock_seconds() - start);
+        }
+        flops += 2.0 * (double)s->M * (double)s->K * (double)s->N, seconds += best;
+        dev->raw_free(inp), dev->raw_free(weight), dev->raw_free(out);
+    }
+    return flops / seconds;
+}
+
 // The forward matmuls of a micro-batch, for the yardstick of MFU.
-static double measure_peak(const ModelShape *s, size_t N, int threads)
+static double measure_peak(const ModelShape *s, size_t N, Dev *dev)
 {
     size_t C = s->channels, hd = s->heads * s->head_size, qkv = hd + 2 * s->kv_heads * s->head_size;
     BlasShape shape[] = {{N, qkv, C}, {N, C, hd}, {N, s->ffn, C}, {N, C, s->ffn}, {N < 1024 ? N : 1024, s->vocab, C}};
-    return 1e9 * blas_peak(shape, sizeof shape / sizeof *shape, threads, 0.5);
+    int n = sizeof shape / sizeof *shape;
+    if (dev->raw_alloc) return device_peak(dev, shape, n);
+    return 1e9 * blas_peak(shape, (size_t)n, dev->threads, 0.5);
 }
 
 // Scales of fp16 and fp8: what the numbers need beside the weights.
@@ -115,7 +141,7 @@ static void build_model(Run *run)
     run->monitor = monitor_create((size_t)run->cfg.monitor.window, run->cfg.monitor.skip_z, run->cfg.monitor.max_skips);
     run_rules(run);
     run_wait(run); // so that ranks that share a machine measure it at the same time, as they will use it
-    double peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev->threads);
+    double peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev);
     double share = run->world ? run->world->share : 1; // the fastest of its moments had a whole core
     run->peak = run_sum(run, peak * share);
 }
@@ -320,7 +346,11 @@ static void begin_progress(Run *run)
     config_print(cfg, progress_log(run->progress));
     char ranks[32] = "";
     if (run->ranks > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", run->ranks);
-    progress_note(run->progress,
+    if (run->dev->raw_alloc)
+        progress_note(run->progress, "matmul: %s, %.0f GFLOP/s on this model's shapes%s", run->dev->name, run->peak / 1e9,
+                      run->ranks > 1 ? " by all ranks" : "");
+    else
+        progress_note(run->progress,
                   "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s on this model's shapes with %s%d threads",
                   blas_kernel(), blas_reason(), run->peak / 1e9, ranks, run->dev->threads);
     char line[300] = "";
@@ -334,9 +364,17 @@ static void begin_progress(Run *run)
                   (long long)dataset_tokens(run->train), (long long)dataset_tokens(run->val), cfg->batch.tokens);
 }
 
+// Messages read and write what the device's ops do.
+static void before_message(void *dev)
+{
+    ((Dev *)dev)->wait(dev);
+}
+
 void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
 {
-    *run = (Run){.cfg = *cfg, .dev = dev, .ranks = world->size, .best_val = INFINITY, .noise = noise_create(0.9)};
+    *run = (Run){.cfg = *cfg, .dev = dev, .ranks = world->size, .best_val = INFINITY, .noise = noise_create(0.9),
+                 .mem = {.raw_alloc = dev->raw_alloc, .raw_free = dev->raw_free, .device = dev->raw_alloc != NULL}};
+    comm_set_before(world, dev->wait ? before_message : NULL, dev);
     run_ranks(run, world);
     open_data(run);
     int n = snprintf(run->dir, sizeof run->dir, "%s/%s", cfg->run.dir, cfg->run.name);
@@ -361,6 +399,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
 
 void run_close(Run *run)
 {
+    comm_set_before(run->world, NULL, NULL); // the device may end before the group does
     free(run->config_text);
     free(run->token_bytes);
     free(run->fp8_amax);

@@ -1,6 +1,6 @@
 // run: everything that a training run owns, and the steps its loop is made of. Layer 5.
 //
-// train.c holds the loop; what it calls lives here, so that every device's main program is the same loop.
+// train_loop.c holds the loop; what it calls lives here, so that every device's main program is the same loop.
 #ifndef RUN_H
 #define RUN_H
 #include "ckpt_async.h"

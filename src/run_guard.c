@@ -119,7 +119,8 @@ void run_fault_before(Run *run, long step)
         fault_end_process(f);
     if (!(f = process_fault(run, FAULT_NAN, step))) return;
     const Param *row = row_of(run, f);
-    numbers_of(run, f, row)[f->index] = NAN;
+    float bad = NAN;
+    run->dev->to_device(run->dev, numbers_of(run, f, row) + f->index, &bad, sizeof bad);
     if (!strcmp(f->of, "weight")) model_weights_changed(run->model);
 }
 
@@ -128,7 +129,10 @@ void run_fault_after(Run *run, long step)
     const Fault *f = run->watched && step >= run->reached ? process_fault(run, FAULT_FLIP, step) : NULL;
     if (run->watched && step >= run->reached) run->reached = step + 1;
     if (!f) return;
-    fault_flip(numbers_of(run, f, row_of(run, f)), f->index, f->bit);
+    float x, *at = numbers_of(run, f, row_of(run, f)) + f->index;
+    run->dev->to_host(run->dev, &x, at, sizeof x);
+    fault_flip(&x, 0, f->bit);
+    run->dev->to_device(run->dev, at, &x, sizeof x);
     if (!strcmp(f->of, "weight")) model_weights_changed(run->model);
 }
 
@@ -182,12 +186,23 @@ static int replicas_of(const Run *run, Replica r[OPTIM_STATES + 2])
     return used;
 }
 
-static void hash_rows(const Params *p, const Replica *r, uint64_t *hash)
+static uint64_t hash_of(Dev *dev, const char *data, size_t n_bytes)
+{
+    if (!dev->raw_alloc) return XXH3_64bits(data, n_bytes);
+    char *copy = malloc(n_bytes + 1);
+    if (!copy) die("monitor.agree_every: no memory for a copy of %zu bytes", n_bytes);
+    dev->to_host(dev, copy, data, n_bytes);
+    uint64_t hash = XXH3_64bits(copy, n_bytes);
+    free(copy);
+    return hash;
+}
+
+static void hash_rows(Dev *dev, const Params *p, const Replica *r, uint64_t *hash)
 {
     const size_t b = r->elem_bytes;
     for (int i = 0; i < p->n_rows; i++)
-        hash[i] = b ? XXH3_64bits(r->data + p->row[i].offset * b, p->row[i].n_elems * b)
-                    : i ? 0 : XXH3_64bits(r->data, r->n_bytes);
+        hash[i] = b ? hash_of(dev, r->data + p->row[i].offset * b, p->row[i].n_elems * b)
+                    : i ? 0 : hash_of(dev, r->data, r->n_bytes);
 }
 
 // The rank whose hash the fewest others have; -1: all have the same.
@@ -212,7 +227,7 @@ void run_agree(Run *run, long step)
     size_t rows = (size_t)p->n_rows, each = (size_t)n * rows + 1, counts[N];
     uint64_t *mine = malloc(each * sizeof *mine), *all = malloc((size_t)N * each * sizeof *all);
     if (!mine || !all) die("monitor.agree_every: no memory for %zu hashes", each);
-    for (int k = 0; k < n; k++) hash_rows(p, &r[k], mine + (size_t)k * rows);
+    for (int k = 0; k < n; k++) hash_rows(run->dev, p, &r[k], mine + (size_t)k * rows);
     mine[each - 1] = (uint64_t)run->rank;
     for (int i = 0; i < N; i++) counts[i] = each;
     CommRequest q = comm_all_gather(run->replicas, all, mine, counts, COMM_INT64);

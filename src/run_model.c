@@ -156,6 +156,7 @@ void run_allocate(Run *run)
     char path[700];
     snprintf(path, sizeof path, "%s/offload_%d.tmp", run->dir, run->rank);
     OffloadSettings store = {.mode = (OffloadMode)cfg->memory.offload, .n_slots = 2,
+                             .dev = run->dev->raw_alloc ? run->dev : NULL,
                              .path = run->dir[0] ? path : NULL}; // none in a plan
     size_t n = (size_t)(cfg->batch.tokens / cfg->parallel.dp), T = shape.context;
     ZeroSettings zero = zero_settings(cfg, &store);
@@ -178,8 +179,8 @@ void run_allocate(Run *run)
                                         run->mesh.group[MESH_ENDS]);
     run->optim = zero_optim(run->zero, optim_settings(cfg));
     run->cache = model_cache_create(run->model);
-    run->token = mem_alloc(&run->mem, MEM_SCRATCH, (cfg->data.document_mask ? 4 : 2) * n * sizeof *run->token,
-                           "a step's tokens");
+    run->token = mem_alloc_host(&run->mem, MEM_SCRATCH, (cfg->data.document_mask ? 4 : 2) * n * sizeof *run->token,
+                                "a step's tokens");
     run->target = run->token + n;
     run->pos = cfg->data.document_mask ? run->token + 2 * n : NULL;
     run->first = cfg->data.document_mask ? run->token + 3 * n : NULL;

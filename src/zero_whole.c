@@ -10,6 +10,7 @@
 #include "zero.h"
 
 #include "check.h"
+#include "formats.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,8 @@ static void move(const Zero *z, const Optim *optim, int unit, int s, void *buf, 
     char *there = home(z, optim, unit, s);
     if (!n_bytes) return;
     if (there) {
-        memcpy(out ? buf : there, out ? there : buf, n_bytes);
+        if (out) z->model->dev->to_host(z->model->dev, buf, there, n_bytes);
+        else z->model->dev->to_device(z->model->dev, there, buf, n_bytes);
         return;
     }
     bool weights = s == optim->kind->n_states && z->store && z->model->dev->x_type == X_FP32;
@@ -170,13 +172,15 @@ void zero_renew(Zero *z, const Optim *optim)
     Model *m = z->model;
     if (m->dev->x_type != X_FP32) {
         float *buf = room(largest(z, optim));
-        X *narrow = room(z->store ? largest(z, optim) : 0);
+        X *narrow = room(largest(z, optim));
+        Format format = m->dev->x_type == X_BF16 ? FORMAT_BF16 : FORMAT_FP16;
         for (int u = 0; u < m->n_units; u++) {
             const OptimRange *range = &z->range[u];
             size_t n = range->end - range->begin;
             move(z, optim, u, optim->kind->n_states, buf, n * sizeof *buf, true);
-            m->dev->to_x(m->dev, z->store ? narrow : range->x_weight, buf, n);
+            formats_from_float(narrow, format, buf, n, false); // to_x, in the host's memory
             if (z->store && n) offload_write(z->store, u, 0, narrow, n * m->dev->x_bytes);
+            else m->dev->to_device(m->dev, range->x_weight, narrow, n * m->dev->x_bytes);
         }
         free(narrow);
         free(buf);
@@ -206,7 +210,7 @@ void zero_scatter_whole(Zero *z, Optim *optim, const ZeroWhole *whole)
 void zero_init_weights(Zero *z, Optim *optim, uint64_t seed)
 {
     Model *m = z->model;
-    if (m->weights && !m->shard.weights) {
+    if (m->weights && !m->shard.weights && !m->dev->raw_alloc) {
         params_init(&m->params, seed, m->weights);
         model_weights_changed(m);
         return;
@@ -228,7 +232,7 @@ void zero_gather_grads(Zero *z, float *grads)
         size_t begin, end;
         owned(z, rank, u, &begin, &end);
         float *own = z->range[u].grad;
-        if (rank == 0) memcpy(grads + begin, own, (end - begin) * sizeof *own);
+        if (rank == 0) z->model->dev->to_host(z->model->dev, grads + begin, own, (end - begin) * sizeof *own);
         else if (z->cut.size > 1) transfer(z, own, (end - begin) * sizeof *own, 0, true);
         for (int r = 1; rank == 0 && r < z->cut.size; r++) {
             owned(z, r, u, &begin, &end);

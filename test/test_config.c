@@ -407,7 +407,7 @@ static void test_every_key_is_read(void **state)
     bool read[CONFIG_MAX_KEYS] = {false};
     glob_t found;
     assert_int_equal(glob("src/*.c", 0, NULL, &found), 0);
-    assert_true(glob("train.c", GLOB_APPEND, NULL, &found) != GLOB_ABORTED);
+    assert_true(glob("train*.c*", GLOB_APPEND, NULL, &found) != GLOB_ABORTED);
     for (size_t f = 0; f < found.gl_pathc; f++) {
         if (!strncmp(found.gl_pathv[f], "src/config", 10)) continue;
         char *text = read_text(found.gl_pathv[f]);

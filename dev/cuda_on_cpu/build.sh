@@ -14,6 +14,8 @@ shift 2
 files=()
 while [ $# != 0 ] && [ "$1" != -- ]; do files+=("$1"); shift; done
 [ $# != 0 ] && shift
+of_compiler=() # what an object depends on
+for flag; do case $flag in -l* | -L* | -Wl,*) ;; *) of_compiler+=("$flag") ;; esac; done
 cxx=${CXX:-g++}
 objects=${BUILD:-build}/cuda_on_cpu/$(basename "$cxx")-$mode
 flags=(-std=gnu++17 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing -fno-omit-frame-pointer
@@ -56,10 +58,10 @@ sources=()
 for file in "${files[@]}"; do
     case $file in *.o | *.a) sources+=("$file"); continue ;; esac
     object=$program.$(basename "$file").o
-    kept=$objects/$(tr / _ <<<"$file").$(cksum <<<"$PWD ${kernel[*]} $*" | tr -d ' ')
+    kept=$objects/$(tr / _ <<<"$file").$(cksum <<<"$PWD ${kernel[*]} ${of_compiler[*]}" | tr -d ' ')
     case $file in /*) kept=$object ;; esac
     if ! { [ "$kept" != "$object" ] && [ "$kept" -nt "$here/build.sh" ] && made_of "$kept"; }; then
-        "$cxx" "${kernel[@]}" "$@" -MMD -MF "$kept.$$.d" -x c++ -c "$file" -o "$kept.$$"
+        "$cxx" "${kernel[@]}" "${of_compiler[@]}" -MMD -MF "$kept.$$.d" -x c++ -c "$file" -o "$kept.$$"
         if [ "$mode" = checker ]; then # the C library's copies are accesses too
             case $cxx in *-g++) objcopy=${cxx%g++}objcopy ;; *) objcopy=objcopy ;; esac
             "$objcopy" --redefine-sym memcpy=emu_memcpy --redefine-sym memmove=emu_memmove \

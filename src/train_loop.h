@@ -1,0 +1,27 @@
+// train_loop: the program that trains: the same loop on every device. Layer 5.
+#ifndef TRAIN_LOOP_H
+#define TRAIN_LOOP_H
+#include "config.h"
+#include "dev.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Where a program computes, when that is not the CPU.
+typedef struct {
+    const char *name;
+    int (*count)(void); // devices of this machine; dies with a line when there is none
+    // Device number `device`, from 0, with the storage of numerics.dtype. shared: the host reads and writes its arrays too,
+    // for messages between ranks. threads: what dev->threads says.
+    Dev *(*open)(const Config *cfg, int device, bool shared, int threads);
+    void (*close)(Dev *dev);
+} TrainDevice;
+
+// Parses, opens, trains, saves, closes. device NULL: the CPU. Returns the program's exit status: 1 when the last
+// checkpoint was not saved, or with numerics.check when an op left its bound.
+int train_loop_run(int argc, char **argv, const TrainDevice *device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
