@@ -4,9 +4,9 @@
 //                        [--delta X] [--resamples N] [--seed S]
 //
 // LADDER has a line a run: NAME PARAMETERS TOKENS LOSS (scripts/scaling.sh writes it). Runs whose names begin with
-// --held-out's word are not fitted. --floor: the entropy of the validation text, to hold the fitted E against; --measured:
-// the loss of the run of --predict. --svg draws isoFLOP curves: the law's loss over N at 6 N D = C, for the C of the
-// ladder's own runs, which are the dots.
+// --held-out's word are not fitted. --floor: the entropy of the validation text, to hold the fitted E against;
+// --measured: the loss of the run of --predict. --svg draws isoFLOP curves: the law's loss over N at 6 N D = C, for the C of the
+// ladder, whose runs are the dots.
 //
 // Intervals hold 90% of the fits to runs drawn with replacement. Exit status: 0, 1 for a ladder that cannot be fitted,
 // 2 for a wrong command line.
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RUNS = 256, NAME = 48, CURVE = 80 };
+enum { MAX_RUNS = 256, NAME = 48, CURVE = 80, BUDGETS = 6 };
 
 typedef struct {
     const char *path, *held_out, *svg;
@@ -33,8 +33,8 @@ typedef struct {
     ScalingLaw law;
 } Scaling;
 
-static const char usage[] = "usage: scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] [--svg FILE] "
-                            "[--delta X] [--resamples N] [--seed S]";
+static const char usage[] = "usage: scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] "
+                            "[--svg FILE] [--delta X] [--resamples N] [--seed S]";
 
 static double number(const char *option, const char *text)
 {
@@ -99,7 +99,8 @@ static void print_law(const Scaling *s, const ScalingLaw *drawn, double *value)
     }
     double a = s->law.beta / (s->law.alpha + s->law.beta);
     printf("  a budget of C: N ~ C^%.3f, D ~ C^%.3f\n", a, 1 - a);
-    if (s->floor > 0) printf("floor    %.4f, exact; fitted E is %+.1f%% from it\n", s->floor, 100 * (s->law.E / s->floor - 1));
+    if (s->floor > 0)
+        printf("floor      %.4f, exact; fitted E is %+.1f%% from it\n", s->floor, 100 * (s->law.E / s->floor - 1));
 }
 
 static void print_prediction(const Scaling *s, const ScalingLaw *drawn, double *value)
@@ -108,66 +109,77 @@ static void print_prediction(const Scaling *s, const ScalingLaw *drawn, double *
     for (size_t i = 0; i < s->resamples; i++) value[i] = scaling_laws_loss(&drawn[i], s->N, s->D);
     interval(value, s->resamples, &low, &high);
     printf("predicted  %.4f for %.0f parameters and %.0f tokens (%.4f to %.4f)\n", loss, s->N, s->D, low, high);
-    if (s->measured > 0) printf("measured   %.4f: the prediction is %+.2f%% from it\n", s->measured, 100 * (loss / s->measured - 1));
+    if (s->measured > 0)
+        printf("measured   %.4f: the prediction is %+.2f%% from it\n", s->measured, 100 * (loss / s->measured - 1));
 }
 
 // ---- as a picture
 
-static void curves(const Scaling *s, double *C, int *n)
+// Budgets, evenly over the logarithms of the ladder's.
+typedef struct {
+    double C[BUDGETS], ratio, N0, N1, least, most; // smallest and largest N and loss
+} Budgets;
+
+static Budgets budgets_of(const Scaling *s)
 {
     double low = INFINITY, high = 0;
-    for (size_t i = 0; i < s->n; i++) low = fmin(low, s->run[i].C), high = fmax(high, s->run[i].C);
-    *n = 6;
-    for (int k = 0; k < *n; k++) C[k] = low * pow(high / low, (k + 0.5) / *n);
+    Budgets b = {.N0 = INFINITY, .least = INFINITY};
+    for (size_t i = 0; i < s->n; i++) {
+        low = fmin(low, s->run[i].C), high = fmax(high, s->run[i].C);
+        b.least = fmin(b.least, s->run[i].loss), b.most = fmax(b.most, s->run[i].loss);
+        b.N0 = fmin(b.N0, s->run[i].N), b.N1 = fmax(b.N1, s->run[i].N);
+    }
+    b.ratio = pow(high / low, 1.0 / BUDGETS);
+    for (int k = 0; k < BUDGETS; k++) b.C[k] = low * pow(b.ratio, k + 0.5);
+    return b;
 }
 
-// x: log10 N from the smallest on; a budget's curve over the ladder's N and half a decade beyond, and its optimum.
+// A budget's losses over N, with a cross at the optimum where the panel shows it.
+static SvgLabel draw_curve(FILE *f, const SvgPanel *p, const Scaling *s, double C, double N0, const char *color)
+{
+    SvgSeries series = svg_series(CURVE);
+    ScalingPoint best = scaling_laws_optimum(&s->law, C);
+    double at = log10(best.N / N0);
+    for (int i = 0; i < CURVE; i++) {
+        double x = p->x1 * i / (CURVE - 1), N = N0 * pow(10, x);
+        series.x[i] = x, series.y[i] = scaling_laws_loss(&s->law, N, C / (6 * N));
+    }
+    series.n = CURVE;
+    svg_curve(f, p, "panel", &series, color, 1.6, 0.9);
+    if (at >= 0 && at <= p->x1 && best.loss < p->y1)
+        svg_text(f, svg_px(p, at), svg_py(p, best.loss) + 4, "middle", 13, color, true, "+");
+    SvgLabel label = {.value = svg_last(&series), .color = color};
+    snprintf(label.head, sizeof label.head, "%.1e FLOPs", C);
+    snprintf(label.detail, sizeof label.detail, "best N %.2g", best.N);
+    svg_series_free(&series);
+    return label;
+}
+
+// x: log10 N from the smallest on, to 0.3 behind the largest.
 static void draw(FILE *f, void *arg)
 {
-    static const char *const color[] = {SVG_BLUE, SVG_GREEN, SVG_ORANGE, SVG_RED, SVG_GREY, SVG_INK};
+    static const char *const color[BUDGETS] = {SVG_BLUE, SVG_GREEN, SVG_ORANGE, SVG_RED, SVG_GREY, SVG_INK};
     const Scaling *s = arg;
-    double C[6], least = INFINITY, most = 0, N0 = INFINITY, N1 = 0;
-    int n;
-    curves(s, C, &n);
-    for (size_t i = 0; i < s->n; i++) {
-        least = fmin(least, s->run[i].loss), most = fmax(most, s->run[i].loss);
-        N0 = fmin(N0, s->run[i].N), N1 = fmax(N1, s->run[i].N);
-    }
-    SvgPanel p = {.x = 70, .y = 50, .w = 560, .h = 360, .x0 = 0, .x1 = log10(N1 / N0) + 0.3, .y0 = 0, .y1 = 1.05 * most};
-    p.y0 = fmax(0, fmin(0.9 * least, s->floor > 0 ? 0.9 * s->floor : least));
+    Budgets b = budgets_of(s);
+    SvgPanel p = {.x = 70, .y = 50, .w = 560, .h = 360, .x1 = log10(b.N1 / b.N0) + 0.3, .y1 = 1.05 * b.most};
+    p.y0 = 0.9 * (s->floor > 0 ? fmin(b.least, s->floor) : b.least);
     char text[96];
-    snprintf(text, sizeof text, "log10 (parameters / %.3g)", N0);
+    SvgLabel label[BUDGETS];
+    snprintf(text, sizeof text, "log10 (parameters / %.3g)", b.N0);
     svg_frame(f, &p, 5, 6, text, "validation loss, nats a token");
     svg_clip(f, &p, "panel");
-    SvgLabel label[6];
-    for (int k = 0; k < n; k++) {
-        SvgSeries series = svg_series(CURVE);
-        for (int i = 0; i < CURVE; i++) {
-            double x = p.x1 * i / (CURVE - 1), N = N0 * pow(10, x);
-            series.x[i] = x, series.y[i] = scaling_laws_loss(&s->law, N, C[k] / (6 * N));
-        }
-        series.n = CURVE;
-        svg_curve(f, &p, "panel", &series, color[k], 1.6, 0.9);
-        ScalingPoint best = scaling_laws_optimum(&s->law, C[k]);
-        double x = log10(best.N / N0);
-        if (x >= 0 && x <= p.x1 && best.loss < p.y1)
-            svg_text(f, svg_px(&p, x), svg_py(&p, best.loss) + 4, "middle", 13, color[k], true, "+");
-        label[k] = (SvgLabel){.value = svg_last(&series), .color = color[k]};
-        snprintf(label[k].head, sizeof label[k].head, "%.1e FLOPs", C[k]);
-        snprintf(label[k].detail, sizeof label[k].detail, "best N %.2g", best.N);
-        svg_series_free(&series);
-    }
-    for (size_t i = 0; i < s->n; i++) {
-        int k = (int)fmax(0, fmin(n - 1, floor(n * log(s->run[i].C / C[0] * pow(C[1] / C[0], 0.5)) / (n * log(C[1] / C[0])))));
-        fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\" fill=\"%s\"/>\n", svg_px(&p, log10(s->run[i].N / N0)),
-                svg_py(&p, s->run[i].loss), color[k]);
+    for (int k = 0; k < BUDGETS; k++) label[k] = draw_curve(f, &p, s, b.C[k], b.N0, color[k]);
+    for (size_t i = 0; i < s->n; i++) { // in the colour of the nearest budget
+        double k = round(log(s->run[i].C / b.C[0]) / log(b.ratio));
+        fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\" fill=\"%s\"/>\n", svg_px(&p, log10(s->run[i].N / b.N0)),
+                svg_py(&p, s->run[i].loss), color[(int)fmax(0, fmin(BUDGETS - 1, k))]);
     }
     if (s->floor > 0) {
         svg_line(f, p.x, svg_py(&p, s->floor), p.x + p.w, svg_py(&p, s->floor), SVG_INK, 1, "5 4");
         svg_text(f, p.x + 6, svg_py(&p, s->floor) - 5, "start", 11, SVG_INK, false, "entropy of the text");
     }
-    svg_labels(f, &p, label, n);
-    svg_text(f, p.x, 28, "start", 15, SVG_INK, true, "Loss over parameters at equal FLOPs: the fitted law, and the runs");
+    svg_labels(f, &p, label, BUDGETS);
+    svg_text(f, p.x, 18, "start", 15, SVG_INK, true, "Loss over parameters at equal FLOPs: the law and its runs");
 }
 
 int main(int argc, char **argv)

@@ -77,7 +77,7 @@ static size_t again_elems(const Run *run)
     size_t begin, end, layers = m->shape.layers;
     if (cfg->parallel.zero < 3 || !cfg->parallel.reshard || cfg->numerics.deterministic) return 0;
     params_unit_range(&m->params, 1, &begin, &end);
-    RecomputePolicy policy = {.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every};
+    RecomputePolicy policy = m->pool.policy;
     return (end - begin) * replicas_again(layers, recompute_segment(policy, layers), cfg->parallel.overlap);
 }
 
@@ -121,7 +121,8 @@ ReplicasFormula replicas_traffic(const ReplicasCase *is, CommKind kind)
     bool more = kind == COMM_ALL_GATHER && is->stage == 3 && is->again > 0;
     size_t again = more ? is->micro * is->again : 0;
     ReplicasFormula f = {.all = (is->ranks - 1) * bytes * (times * is->params + again)};
-    snprintf(f.text, sizeof f.text, more ? "%zu x (%zu P + again) (N - 1) / N" : "%zu x %zu P (N - 1) / N", bytes, times);
+    snprintf(f.text, sizeof f.text, more ? "%zu x (%zu P + again) (N - 1) / N" : "%zu x %zu P (N - 1) / N", bytes,
+             times);
     return f;
 }
 

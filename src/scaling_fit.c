@@ -3,17 +3,18 @@
 // The third approach of Hoffmann et al. (arXiv 2203.15556): with e = log E, a = log A, b = log B,
 //
 //     minimise over (e, a, alpha, b, beta)   sum_i Huber_delta(lse(e, a - alpha log N_i, b - beta log D_i) - log L_i)
-//     lse(x, y, z) = log(exp x + exp y + exp z)       Huber_delta(r) = r^2 / 2 for |r| <= delta, else delta (|r| - delta / 2)
+//     lse(x, y, z) = log(exp x + exp y + exp z)
+//     Huber_delta(r) = r^2 / 2 for |r| <= delta, else delta (|r| - delta / 2)
 //
 // Logarithms keep E, A and B positive and make errors relative; Huber's loss lets a run that went wrong pull with a
 // bounded force. The gradient has the three terms' shares of the sum as weights: d/de = exp(e - lse), and so on.
 //
-// The search is L-BFGS with a line search for the weak Wolfe conditions by bisection, which also works at the kinks that
-// a small delta is nearly made of. a and alpha are strongly coupled, as all log N are far from 0, so the search moves in
-// a' = a - alpha m with m the mean of log N, and b' likewise: the value of a term in the middle of the ladder.
+// The search is L-BFGS with a line search for the weak Wolfe conditions by bisection, which also works near the kinks
+// of a small delta. a and alpha are strongly coupled, as all log N are far from 0, so the search moves in
+// a' = a - alpha m with m the mean of log N, and b' likewise: the value of a term in the middle of the ladder. The
+// objective is divided by n delta, so that its numbers are near 1.
 // There are many local minima: one search from each point of a grid, of E between nothing and the least loss and of
-// both exponents; the terms begin with what E leaves of the mean loss, half each. The best end is the fit. It is
-// refined by Newton's idea of scale only: the objective is divided by n delta, so that its numbers are near 1.
+// both exponents; the terms begin with what E leaves of the mean loss, half each. The best end is the fit.
 //
 // The bootstrap draws runs with replacement and fits again, from the fit and the grid's corners. Its quantiles
 // say how far constants are known from these runs; they say nothing of a law of another form.

@@ -1,11 +1,11 @@
 #!/bin/bash
-# test/test_plan_layouts.sh [LAYOUTS [SEED [NUMBERS]]]: memory and traffic of layouts drawn at random, on up to 8 real ranks:
-# what build/plan says from the configuration against what the run counts, to the byte.
+# test/test_plan_layouts.sh [LAYOUTS [SEED [NUMBERS]]]: memory and traffic of layouts drawn at random, on up to 8 real
+# ranks: what build/plan says from the configuration against what the run counts, to the byte.
 #
-# Memory: every tag of every rank. Traffic: of every group and kind of call, the sum over the ranks; groups are dp, tp, cp,
-# pp and the tied ends. Numbers that ranks agree on (control: loss, counts, norm) are in no plan. A layout is a function of
-# the seed and its number. `make layouts` runs 60; `make test` ten of those, in which every kind of call and every way of doing
-# work again is met. NUMBERS, as "3 14": those alone.
+# Memory: every tag of every rank. Traffic: of every group and kind of call, the sum over the ranks; groups are dp, tp,
+# cp, pp and the tied ends. Numbers that ranks agree on (control: loss, counts, norm) are in no plan. A layout is a
+# function of the seed and its number. `make layouts` runs 60; `make test` ten of those, in which every group and every
+# way of doing work again is met. NUMBERS, as "3 14": those alone.
 #
 # Only sizes are left out that a chapter refuses: more than 8 ranks, ZeRO 2 and 3 with a pipeline (doc/zero.md), fewer
 # micro-batches than stages (doc/pipeline.md), 8 layers that do not fill the chunks.
@@ -26,8 +26,7 @@ layout_config() { # FAMILY: 16 sequences a step; heads, vocabulary and layers th
     return 0
 }
 
-# draw N: one of 0 .. N-1 into $drawn. Park and Miller's generator; the first numbers of neighbouring seeds are alike, so
-# its high bits are taken.
+# draw N: one of 0 .. N-1 into $drawn. Park and Miller's generator; low bits are poor, so high ones are taken.
 draw() {
     state=$((state * 48271 % 2147483647))
     drawn=$(((state >> 8) % $1))
@@ -108,7 +107,8 @@ held_and_sent() { # NAME
 
 {
     "$BUILD/stories" --bytes 60000 --seed 3 --out "$work/text"
-    "$BUILD/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 509 --out "$work/data"
+    "$BUILD/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 509 \
+        --out "$work/data"
 } >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 mkdir -p "$runs"
 layout_config gpt >"$work/gpt.toml"

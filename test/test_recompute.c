@@ -125,7 +125,8 @@ static void counted_attention(Dev *dev, X *out, float *lse, const X *q, const X 
     inner->attention_forward(inner, out, lse, q, k, v, s);
 }
 
-static void counted_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t n, size_t in, size_t n_out, int site)
+static void counted_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t n, size_t in, size_t n_out,
+                          int site)
 {
     ((Counter *)dev)->back += 2 * (double)n * (double)in * (double)n_out;
     Dev *inner = ((Counter *)dev)->inner;
