@@ -6,6 +6,7 @@
 ## make check-headers   each header alone as C11 and C++17, layers, names, file sizes
 ## make asan       the whole suite again under AddressSanitizer and UBSan, in build/asan
 ## make bench      speed against this machine's own matrix-multiply peak
+## make bench-data  tokenizer, deduplication and loader, beside tiktoken, tokenizers and datasketch where they are installed
 ## make parity     train on 400 layouts of ranks and compare every gradient with one rank's
 ## make layouts  memory and traffic of 60 random layouts on real ranks against the plan, to the byte
 ## make scaling  measure a scaling law on generated stories, predict a larger run, train it; SMALL=1: minutes
@@ -160,6 +161,8 @@ asan:
 	    EXTRA_CFLAGS='$(EXTRA_CFLAGS) -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 bench: $(B)/bench
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench.sh | tee runs/bench.txt'
+bench-data: $(B)/tokenize $(B)/stories $(B)/dedup $(B)/loader
+	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_data.sh | tee runs/bench_data.txt'
 bench-cuda:
 	@BUILD=$(B) dev/cuda_on_cpu/build.sh plain $(B)/cuda_bench dev/cuda_on_cpu/tests/bench.cu && $(B)/cuda_bench
 parity: $(BIN)
@@ -192,5 +195,5 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-cuda bench-save parity layouts scaling mutate mutate-cuda fuzz \
+.PHONY: all run test check-headers asan bench bench-data bench-cuda bench-save parity layouts scaling mutate mutate-cuda fuzz \
     fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs help clean FORCE

@@ -280,8 +280,8 @@ static void do_bench(const Options *o, int threads)
 {
     Input in = read_input(o);
     double mb = 1e-6 * (double)in.n_bytes;
-    printf("%.1f MB, vocabulary of %s\n%7s %14s %14s %14s %14s\n", mb, o->tokenizer ? o->tokenizer : o->vocab, "threads",
-           "training MB/s", "MB/CPU s", "encoding MB/s", "MB/CPU s");
+    printf("%.1f MB, vocabulary of %s\n", mb, o->tokenizer ? o->tokenizer : o->vocab);
+    printf("%7s %14s %14s %14s %14s\n", "threads", "training MB/s", "MB/CPU s", "encoding MB/s", "MB/CPU s");
     for (int n = 1; n <= threads; n++) {
         printf("%7d", n);
         double wall = clock_seconds();

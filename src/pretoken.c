@@ -25,8 +25,8 @@
 // (?!\S) and $, are about runs of space, which this cut neither shortens nor ends. A line end would not do: cl100k
 // keeps it with the signs before. Of other expressions nothing is known, so they are not cut.
 //
-// The two built-in expressions are walked by pretoken_scan.c, which is written to give the same pieces faster; PCRE2 does
-// the others, and is what the scan is tested against.
+// The two built-in expressions are walked by pretoken_scan.c, which is written to give the same pieces faster; PCRE2
+// does the others, and is what the scan is tested against.
 //
 // Time: linear. UTF-8 is checked once per text and not at every match, and the built-in expressions
 // backtrack by at most one run of space.

@@ -27,8 +27,8 @@ typedef struct {
 // Dies when files are missing or damaged, or ask for a feature that would change the ids.
 Tokenizer *tokenizer_load(const char *dir);
 // Reads a tiktoken rank file: one line a token, base64 of its bytes, a space, its id; ids from 0 without a hole. The
-// file holds neither the pattern ("gpt2", "cl100k") nor special tokens: <|endoftext|> becomes the id behind the last; for
-// cl100k_base (100,256 ranks of "cl100k") 100257, as in tiktoken, and 100256 a token that no text makes.
+// file holds neither the pattern ("gpt2", "cl100k") nor special tokens: <|endoftext|> becomes the id behind the last;
+// for cl100k_base (100,256 ranks of "cl100k") 100257, as in tiktoken, and 100256 a token that no text makes.
 Tokenizer *tokenizer_load_ranks(const char *path, const char *pattern);
 // Writes dir/tokenizer.json and dir/tokenizer_config.json; the folder must exist. Dies on a failed write.
 void tokenizer_save(const Tokenizer *t, const char *dir);

@@ -14,8 +14,8 @@
 // another order than their ids, tokens without a merge, special tokens before others) saving is refused.
 //
 // Special tokens are not in the file; tiktoken keeps them in code. <|endoftext|> is given the id behind the last one,
-// which is where GPT-2 has it. cl100k_base, which is known by its pattern and size, has it one higher: the id between is
-// nobody's there, and a special token here that no text makes, because ids have no holes here.
+// which is where GPT-2 has it. cl100k_base, which is known by its pattern and size, has it one higher: the id
+// between is nobody's there, and a special token here that no text makes, because ids have no holes here.
 #include "vocab.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 // word_cache: makes encoding fast, because text repeats itself: the ids of a word are computed once.
 //
-// Two levels. The front is an array of lines of 64 bytes, each with one word of at most WORD_LINE_BYTES bytes and its at
-// most WORD_LINE_IDS ids. A word has one line it may be in (direct-mapped), so that a hit reads one line of the
+// Two levels. The front is an array of lines of 64 bytes, each with one word of at most WORD_LINE_BYTES bytes and
+// its at most WORD_LINE_IDS ids. A word has one line it may be in (direct-mapped), so that a hit reads one line of the
 // processor's cache and compares four numbers; a new word simply takes the line over. Behind it stands a table of all
 // words (words.h), up to CACHE_WORDS of them, none over CACHE_BYTES bytes; when it is full it is emptied whole, and
 // the common words are back at once. A word pushed out of the front is found there and goes back in front.
@@ -13,7 +13,8 @@
 // zero bytes from a shorter one. The 24 bytes are read at once and masked where the text goes on for so long.
 //
 // A hit is mostly waiting for memory: so the words of a text are looked at some at a time (word_cache_look), which
-// starts the fetching of their lines, before the first of them is asked for.
+// starts the fetching of their lines, before the first of them is asked for; and those that are not in their lines are
+// looked at again, for their places in the table.
 //
 // Rejected: least-recently-used lists and sets of several lines, which cost more per hit than they save; the table
 // alone, which hashes byte strings of any length and reads three places in memory for each hit.

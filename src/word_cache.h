@@ -38,11 +38,11 @@ typedef struct {
     bool in_front;
 } WordLook;
 
-// Begins to fetch what belongs to the word (n bytes, n > 0), so that memory works while others are looked at. n_readable
-// >= n: the bytes that may be read from `word` on; it is faster where they are WORD_LINE_BYTES or more.
+// Begins to fetch what belongs to the word (n bytes, n > 0), so that memory works while others are looked at.
+// n_readable >= n: the bytes that may be read from `word` on; it is faster where they are WORD_LINE_BYTES or more.
 WordLook word_cache_look(WordCache *cache, const char *word, size_t n, size_t n_readable);
-// To be called once the words ahead have been looked at too, and before word_cache_get: sees whether it is in front, and
-// if not, begins to fetch what belongs to it from the table.
+// To be called once the words ahead have been looked at too, and before word_cache_get: sees whether it is in front,
+// and if not, begins to fetch what belongs to it from the table.
 void word_cache_look_again(WordCache *cache, WordLook *look);
 // Appends its ids to `out` when they are known.
 bool word_cache_get(WordCache *cache, const WordLook *look, TokenIds *out);

@@ -137,9 +137,11 @@ static void test_cover(void **state)
 // Appends a character of a random kind to text, which has room for 8 bytes more; returns how many it has.
 static size_t put_random(Rng rng, uint64_t i, char *text)
 {
-    static const char *const often[] = {" ", " ", "  ", "\n", "\r", "\r\n", "\t", "a", "Zx", "'", "'s", "'LL", "'vE", "'r",
-                                        "'\u017F", "7", "12", "!", "-", NEL, "\u00A0", "\u2028", "\u3000", "\u180E", "\uFEFF",
-                                        "\u00E9", "\u4E00", "\u0661", "\u2167", "\u0301", "\xF0\x9F\x98\x80", "\u212A"};
+    static const char *const often[] = {
+        " ", " ", "  ", "\n", "\r", "\r\n", "\t", "a", "Zx", "'", "'s", "'LL", "'vE", "'r", "'\u017F", "7", "12", "!",
+        "-", NEL, "\u00A0", "\u2028", "\u3000", "\u180E", "\uFEFF", "\u00E9", "\u4E00", "\u0661", "\u2167", "\u0301",
+        "\u212A", "\xF0\x9F\x98\x80",
+    };
     static const char bytes[] = "\xC2\xC5\xBF\xE0\xE2\xED\xA0\x80\xF0\x90\xF4\x8F\xFFs ";
     uint64_t r = rng_u64(rng, i);
     if (r % 8 < 5) {

@@ -310,8 +310,8 @@ static char *append_base64(char *at, const uint8_t *bytes, int n) // 2 or 3 byte
     return at;
 }
 
-// A file with cl100k_base's number of ranks has <|endoftext|> behind a hole, where tiktoken's cl100k_base has it; and not
-// with one rank less, or another pattern. The tokens: all pairs of bytes, and as many triples as are needed.
+// A file with cl100k_base's number of ranks has <|endoftext|> behind a hole, where tiktoken's cl100k_base has it; and
+// not with one rank less, or another pattern. The tokens: all pairs of bytes, and as many triples as are needed.
 static void test_cl100k_base_end(void **state)
 {
     (void)state;
@@ -327,7 +327,8 @@ static void test_cl100k_base_end(void **state)
     char *last = at;
     for (uint32_t rank = 256; rank < BASE; rank++) {
         uint32_t k = rank - 256, t = k - PAIRS;
-        uint8_t pair[2] = {(uint8_t)(k >> 8), (uint8_t)k}, triple[3] = {(uint8_t)(t >> 16), (uint8_t)(t >> 8), (uint8_t)t};
+        uint8_t pair[2] = {(uint8_t)(k >> 8), (uint8_t)k};
+        uint8_t triple[3] = {(uint8_t)(t >> 16), (uint8_t)(t >> 8), (uint8_t)t};
         last = at;
         at = k < PAIRS ? append_base64(at, pair, 2) : append_base64(at, triple, 3);
         at += sprintf(at, " %u\n", rank);
@@ -432,7 +433,8 @@ int main(void)
 {
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        IN_DIR(test_cl100k_base_end), IN_DIR(test_training_threads), cmocka_unit_test(test_encoding_threads), cmocka_unit_test(test_huge_words),
+        IN_DIR(test_cl100k_base_end),
+        IN_DIR(test_training_threads), cmocka_unit_test(test_encoding_threads), cmocka_unit_test(test_huge_words),
         IN_DIR(test_conversions),      IN_DIR(test_base64_lengths),             IN_DIR(test_rank_errors),
         IN_DIR(test_refused_conversions), IN_DIR(test_random_damage),
     };

@@ -41,8 +41,8 @@ static bool ask(WordCache *cache, const char *word, size_t n, size_t n_readable)
     return known;
 }
 
-// All lengths, read with and without text behind; words that differ only in zero bytes at the end, in the first byte, in
-// the last one.
+// All lengths, read with and without text behind; words that differ only in zero bytes at the end, in the first byte,
+// in the last one.
 static void test_lengths(void **state)
 {
     (void)state;

@@ -58,6 +58,6 @@ with tempfile.TemporaryDirectory() as folder:
     theirs = {"datasketch, sha1": datasketch(small, sha1_hash32),
               "datasketch, xxh3": datasketch(small, lambda b: xxhash.xxh3_64_intdigest(b) & 0xFFFFFFFF)}
     best = max(theirs.values())
-    print(f"{'':<24} {'documents/s':>12} {'of the faster datasketch':>26}")
+    print("| near-duplicates | documents/s | of the faster datasketch |\n|---|---|---|")
     for name, speed in list(theirs.items()) + [(f"build/dedup, {t} thread{'s' * (t > 1)}", ours(large, t)) for t in (1, 2)]:
-        print(f"{name:<24} {speed:12.0f} {speed / best:25.1f}x")
+        print(f"| {name} | {speed:.0f} | {speed / best:.1f} |")
