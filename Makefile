@@ -105,13 +105,12 @@ FUZZ_DRIVER = $(B)/fuzz/drive.o # -fsanitize=fuzzer: libFuzzer instead
 $(B)/fuzz/%.o: dev/fuzz/%.c dev/fuzz/fuzz.h $(B)/flags | $(B)/setup
 	@mkdir -p $(@D)
 	@echo "  CC $<"
-	$(Q)$(CC) $(FLAGS) -c $< -o $@
+	$(Q)$(CC) $(FLAGS) -MMD -MP -c $< -o $@
 $(FUZZ): $(B)/fuzz/%: $(B)/fuzz/%.o $(B)/fuzz/fuzz.o $(filter %.o,$(FUZZ_DRIVER)) $(LIB)
 	@rm -f $@
 	@echo "  LD $@"
 	$(Q)$(CC) $(FLAGS) $< $(B)/fuzz/fuzz.o $(FUZZ_DRIVER) $(LIB) $(LDLIBS) $(MPI_LIBS) \
 	    -Wl,--wrap=exit,--wrap=fopen,--wrap=fclose -o $@
-$(FUZZ:%=%.o): dev/fuzz/tokenize.h
 
 # ---- GPUs. The library is the same; what differs is the main program and the files src/*.cu.
 NVCC = $(firstword $(wildcard $(shell command -v nvcc) /usr/local/cuda/bin/nvcc) nvcc)
@@ -192,7 +191,7 @@ help:
 clean:
 	rm -rf $(B)
 
--include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d)
+-include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d $(B)/fuzz/*.d)
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: all run test check-headers asan bench bench-data bench-cuda bench-save parity layouts scaling mutate mutate-cuda fuzz \

@@ -19,7 +19,7 @@ targets=("$@")
 if [ $# = 0 ]; then
     for file in dev/fuzz/*.c; do
         name=$(basename "$file" .c)
-        case $name in fuzz | drive) ;; *) targets+=("$name") ;; esac
+        case $name in fuzz | drive | guard) ;; *) targets+=("$name") ;; esac
     done
 fi
 for name in "${targets[@]}"; do

@@ -120,7 +120,10 @@ static void mutate(Drive *d, Rng rng)
         case 0: if (in->n) in->bytes[where] ^= (uint8_t)(1u << draw(rng, &at, 8)); break;
         case 1: if (in->n) in->bytes[where] = (uint8_t)draw(rng, &at, 256); break;
         case 2: put_number(rng, &at, in); break;
-        case 3: put_number(rng, &at, in); break;
+        case 3: // the next digit is another one
+            while (where < in->n && (in->bytes[where] < '0' || in->bytes[where] > '9')) where++;
+            if (where < in->n) in->bytes[where] = (uint8_t)('0' + draw(rng, &at, 10));
+            break;
         case 4: // a stretch goes
             if (span > in->n - where) span = in->n - where;
             memmove(in->bytes + where, in->bytes + where + span, in->n - where - span);

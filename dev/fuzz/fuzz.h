@@ -30,6 +30,7 @@ const char *fuzz_file(const char *name, const void *data, size_t n);
 const char *fuzz_dir(void); // the scratch folder
 // Cuts the input in two at the first "\n----\n": the first part is [0, result), the second [*second, n).
 size_t fuzz_cut(const uint8_t *data, size_t n, size_t *second);
+double fuzz_seconds_left(void); // of processor time, for this input
 // What must hold whatever the input is. Like assert, and in every build.
 #define fuzz_check(cond) ((cond) ? (void)0 : fuzz_fail(#cond))
 __attribute__((noreturn)) void fuzz_fail(const char *what);
