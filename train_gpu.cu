@@ -2,8 +2,8 @@
 //
 //   build/train_gpu presets/tiny.toml --data.train='DIR/train_*.bin' --data.val='DIR/val_*.bin' --data.tokenizer=DIR
 //
-// The loop is train.c's (train_loop.c); what differs is the device (dev_cuda.h). build/train_gpu_on_cpu is this program in
-// the emulation of dev/cuda_on_cpu. Ranks take this machine's GPUs in turn; there may be more ranks than GPUs.
+// The loop is train.c's (train_loop.c); what differs is the device (dev_cuda.h). build/train_gpu_on_cpu is this program
+// in the emulation of dev/cuda_on_cpu. Ranks take this machine's GPUs in turn; there may be more ranks than GPUs.
 #include "check.h"
 #include "dev_cuda.h"
 #include "train_loop.h"

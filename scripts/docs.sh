@@ -53,8 +53,8 @@ gen_programs() {
     local file
     echo '| program | source | what it is |'
     echo '|---|---|---|'
-    for file in train.c data/*.c dev/*.c; do
-        [ -f "$file" ] && echo "| \`build/$(basename "$file" .c)\` | [$file](${up}$file) | $(about "$file") |"
+    for file in train.c train_gpu.cu data/*.c dev/*.c; do
+        [ -f "$file" ] && echo "| \`build/$(basename "${file%.*}")\` | [$file](${up}$file) | $(about "$file") |"
     done
 }
 

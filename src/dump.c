@@ -200,7 +200,8 @@ static void take(Dump *d, const char *name, Source s, const Batch *batch)
             continue;
         }
         float *x = (float *)to + i * s.n;
-        formats_to_float(x, s.dtype == ST_BF16 ? FORMAT_BF16 : s.dtype == ST_F16 ? FORMAT_FP16 : FORMAT_FP32, from, s.n);
+        Format format = s.dtype == ST_BF16 ? FORMAT_BF16 : s.dtype == ST_F16 ? FORMAT_FP16 : FORMAT_FP32;
+        formats_to_float(x, format, from, s.n);
         for (size_t k = 0; k < s.n; k++) x[k] *= (float)d->place.inverse;
     }
     free(all);

@@ -12,8 +12,8 @@ extern "C" {
 Comm *launch_start(char **argv);
 // Threads of this rank: `asked`, or where that is 0 its part of the machine's cores; 0: all (dev_cpu_create).
 int launch_threads(const Comm *world, long asked);
-// Which of a machine's n devices this rank takes: the entries of `list` ("0,2"; empty: all), in turn. Dies where the list
-// names others.
+// Which of a machine's n devices this rank takes: the entries of `list` ("0,2"; empty: all), in turn. Dies where the
+// list names others.
 int launch_device(const Comm *world, const char *list, int n);
 // On rank 0 of several one line for each: its process and machine. Collective.
 void launch_places(Comm *world, FILE *out);

@@ -13,8 +13,8 @@
 // What it costs: one look at each number that was just written, an integer compare of its exponent: for a block of
 // width C about 1 part in 12 C of its operations, and nothing is allocated or sent while numbers are finite.
 //
-// On a device apart from the host (a GPU) one look is one wait for the device; there losses, weights and the gradients of a
-// whole unit are looked at, and a unit's rows only when it is not finite; outputs are not.
+// On a device apart from the host (a GPU) one look is one wait for the device; there losses, weights and the gradients
+// of a whole unit are looked at, and a unit's rows only when it is not finite; outputs are not.
 //
 // The invariant: it reads. A run with it and one without are the same, bit for bit.
 //
@@ -87,7 +87,8 @@ static void look_at_gradient(Locate *l, int unit)
     const Params *p = &m->params;
     size_t begin, end;
     params_unit_range(p, unit, &begin, &end);
-    if (m->dev->raw_alloc && m->unit_grad[unit] && finite_on(m->dev, m->unit_grad[unit], end - begin)) return; // one wait
+    bool once = m->dev->raw_alloc && m->unit_grad[unit]; // one wait for all rows
+    if (once && finite_on(m->dev, m->unit_grad[unit], end - begin)) return;
     for (int i = 0; i < p->n_rows; i++) {
         const Param *row = &p->row[i];
         if (row->unit != unit || !m->unit_grad[unit]) continue;

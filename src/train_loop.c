@@ -1,12 +1,12 @@
 // train_loop: the program that trains: parse, open, loop, save, close.
 //
-// train.c and train_gpu.cu are this loop on two devices. Where to look next: run_step.c for what a step does, model.c and
-// block.c for the network, dev.h for the operations, optim.c and schedule.c for the update. Every setting is a row of
-// config_keys.c. With mpiexec -n N in front every rank runs this loop on its share of each batch (run_ranks.c).
+// train.c and train_gpu.cu are this loop on two devices. Where to look next: run_step.c for what a step does, model.c
+// and block.c for the network, dev.h for the operations, optim.c and schedule.c for the update. Every setting is a row
+// of config_keys.c. With mpiexec -n N in front every rank runs this loop on its share of each batch (run_ranks.c).
 //
-// With numerics.check every op of the run is done twice, and compared (dev_check.h): on a GPU against the CPU; on the CPU
-// against a CPU that adds in another order, our own matmul against OpenBLAS. The run goes on with the results of the
-// device that it would have had without.
+// With numerics.check every op of the run is done twice, and compared (dev_check.h): on a GPU against the CPU; on the
+// CPU against a CPU that adds in another order, our own matmul against OpenBLAS. The run goes on with the results of
+// the device that it would have had without.
 //
 // The invariant: the device is chosen here and nowhere else. Everything behind run_open is the same code.
 //
@@ -24,7 +24,8 @@
 
 enum { MAX_SKIPPED = 10 };
 
-// Set by a signal: finish this step, save, and leave. A second one ends the program at once. (SIGUSR1: SLURM's warning.)
+// Set by a signal: finish this step, save, and leave. A second one ends the program at once. (SIGUSR1: SLURM's
+// warning.)
 static volatile sig_atomic_t stop_requested;
 
 static void on_signal(int number)

@@ -11,8 +11,8 @@ extern "C" {
 typedef struct {
     const char *name;
     int (*count)(void); // devices of this machine; dies with a line when there is none
-    // Device number `device`, from 0, with the storage of numerics.dtype. shared: the host reads and writes its arrays too,
-    // for messages between ranks. threads: what dev->threads says.
+    // Device number `device`, from 0, with the storage of numerics.dtype. shared: the host reads and writes its arrays
+    // too, for messages between ranks. threads: what dev->threads says.
     Dev *(*open)(const Config *cfg, int device, bool shared, int threads);
     void (*close)(Dev *dev);
 } TrainDevice;
