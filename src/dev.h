@@ -91,6 +91,13 @@ struct Dev {
     // Called on the caller's thread now and then while attention of pieces runs, so that messages move; NULL: not.
     void (*meanwhile)(void *arg);
     void *meanwhile_arg;
+    // The memory door's raw_alloc and raw_free (mem.h); NULL: all arrays are the host's, which reads and
+    // writes them as it likes
+    void *(*raw_alloc)(size_t n_bytes);
+    void (*raw_free)(void *ptr);
+    // Returns when all that was asked for is done, for whoever looks at the arrays without to_host (messages between
+    // ranks); NULL: an op is done when it returns.
+    void (*wait)(Dev *);
 
     // ---- matmul: weight (OC, C), inp (N, C), out (N, OC)
     // site: the weight's row in the parameter table, for devices that keep something per weight (scales);
@@ -228,13 +235,6 @@ struct Dev {
     // scale of arXiv 2502.16982)
     void (*muon)(Dev *, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u);
 
-    // ---- memory: the memory door's raw_alloc and raw_free (mem.h); NULL: all arrays are the host's, which reads and
-    // writes them as it likes
-    void *(*raw_alloc)(size_t n_bytes);
-    void (*raw_free)(void *ptr);
-    // Returns when all that was asked for is done, for whoever looks at the arrays without to_host (messages between
-    // ranks); NULL: an op is done when it returns.
-    void (*wait)(Dev *);
     // ---- copies between host and device
     void (*to_device)(Dev *, void *device_dst, const void *host_src, size_t n_bytes);
     void (*to_host)(Dev *, void *host_dst, const void *device_src, size_t n_bytes);
