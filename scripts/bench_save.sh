@@ -18,8 +18,7 @@ run() {
     shift
     "$build/train" tiny --run.dir="$work" --run.name="$name" --run.steps=200 --run.eval_every=0 --eval.tokens=1024 \
         --sample.count=0 --data.train="$work/data/train_*.bin" --data.val="$work/data/val_*.bin" \
-        --data.tokenizer="$work/data" --model.channels=256 --run.log_every=1 "$@" >"$work/$name.out" &
-    wait $!
+        --data.tokenizer="$work/data" --model.channels=128 --run.log_every=1 "$@" >"$work/$name.out"
     sed -n 's/.*"event":"end".*"seconds":\([0-9.]*\).*/\1/p' "$work/$name/metrics.jsonl"
 }
 
