@@ -9,8 +9,9 @@ build=${BUILD:-build} pairs=${1:-5}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bench_save.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-"$build/stories" --bytes 400000 --seed 3 --out "$work/text" >/dev/null
-"$build/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 1024 --out "$work/data" >/dev/null
+"$build/stories" --bytes 400000 --seed 3 --out "$work/text" >/dev/null 2>&1
+"$build/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 1024 \
+    --out "$work/data" >/dev/null 2>&1
 
 # run NAME [OPTION...]: prints the seconds from the start of the first step to the end of the last, saves in between included
 run() {
