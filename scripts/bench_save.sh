@@ -9,8 +9,9 @@ build=${BUILD:-build} pairs=${1:-5}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bench_save.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-"$build/stories" --bytes 400000 --seed 3 --out "$work/text" >/dev/null
-"$build/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 1024 --out "$work/data" >/dev/null
+"$build/stories" --bytes 400000 --seed 3 --out "$work/text" >/dev/null 2>&1
+"$build/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 1024 \
+    --out "$work/data" >/dev/null 2>&1
 
 # run NAME [OPTION...]: prints the seconds from the start of the first step to the end of the last, saves in between included
 run() {
@@ -18,8 +19,7 @@ run() {
     shift
     "$build/train" tiny --run.dir="$work" --run.name="$name" --run.steps=200 --run.eval_every=0 --eval.tokens=1024 \
         --sample.count=0 --data.train="$work/data/train_*.bin" --data.val="$work/data/val_*.bin" \
-        --data.tokenizer="$work/data" --model.channels=256 --run.log_every=1 "$@" >"$work/$name.out" &
-    wait $!
+        --data.tokenizer="$work/data" --model.channels=128 --run.log_every=1 "$@" >"$work/$name.out"
     sed -n 's/.*"event":"end".*"seconds":\([0-9.]*\).*/\1/p' "$work/$name/metrics.jsonl"
 }
 

@@ -236,10 +236,10 @@ closed_streams() {
     "$BUILD/train" "$work/gpt.toml" --run.name=closed --run.dir="$runs" >&- 2>&- <&- --optim.lr=none || status=$?
     [ $status = 1 ]
     status=0
-    "$BUILD/train" "$work/gpt.toml" --run.name=full "${common[@]}" >/dev/full 2>"$work/full.err" || status=$?
+    "$BUILD/train" "$work/gpt.toml" --run.name=dev-full "${common[@]}" >/dev/full 2>"$work/dev-full.err" || status=$?
     [ $status = 1 ]
-    [ "$(wc -l <"$work/full.err")" = 1 ]
-    grep -q '^error: .*standard output: No space left' "$work/full.err"
+    [ "$(wc -l <"$work/dev-full.err")" = 1 ]
+    grep -q '^error: .*standard output: No space left' "$work/dev-full.err"
 }
 
 # What cannot be read or written is one line, and status 1.
