@@ -3,7 +3,7 @@
 # bounded memory, an error in one line. Also: what the guard is to see, it sees.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-BUILD=${BUILD:-build} runs=${FUZZ_RUNS:-2000} failed=0
+BUILD=${BUILD:-build} runs=${FUZZ_RUNS:-1000} failed=0
 programs=$(cd "$BUILD" && pwd)
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/fuzz.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT

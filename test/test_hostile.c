@@ -1,5 +1,6 @@
 // Files made to do harm: deep JSON, ids and merges beyond measure, links and pipes under the names that we read or
-// write. They are refused in one line; nothing outside their folder is touched, nobody waits, and memory stays in bounds.
+// write. They are refused in one line; nothing outside their folder is touched, nobody waits, and memory stays in
+// bounds.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -4,7 +4,8 @@
 //
 // Blind mutation: it does not see which lines of the parser an input reaches. So it finds less than libFuzzer does in
 // the same number of inputs, and what it finds is in the messages, sizes and offsets near a good file: where our
-// readers have most to check. Same seed, same inputs. The input at which the program ends badly is written to crash-NAME.
+// readers have most to check. Same seed, same inputs. The input at which the program ends badly is written to
+// crash-NAME.
 //
 // With FILEs, these alone are tried: that is how a crash is looked at again. -seeds writes the seeds to a folder.
 #include "fuzz.h"
