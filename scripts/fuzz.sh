@@ -50,7 +50,13 @@ export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_
 mkdir -p runs/fuzz
 for name in "${targets[@]}"; do
     if [ $libfuzzer = 0 ]; then
-        (cd "$probe" || exit 1) && "$build/fuzzer/fuzz/$name" -runs="$runs" || failed=1
+        limit=(env)
+        [ "$seconds" = 0 ] || { limit=(timeout "$seconds") && runs=1000000000; }
+        "${limit[@]}" "$build/fuzzer/fuzz/$name" -runs="$runs"
+        status=$?
+        [ $status = 124 ] && echo "$name: nothing found in $seconds seconds" # of timeout
+        [ $status = 0 ] || [ $status = 124 ] || failed=1
+        [ ! -f "crash-$name" ] || mv "crash-$name" runs/fuzz/
         continue
     fi
     mkdir -p "runs/fuzz/$name" "$probe/seeds/$name"

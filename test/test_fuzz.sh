@@ -3,14 +3,14 @@
 # bounded memory, an error in one line. Also: what the guard is to see, it sees.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-BUILD=${BUILD:-build} runs=${FUZZ_RUNS:-2000} failed=0
+BUILD=${BUILD:-build} runs=${FUZZ_RUNS:-1000} failed=0
 programs=$(cd "$BUILD" && pwd)
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/fuzz.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
 
-# What the guard must see: leaks, too much memory at once and step by step, a file left open, a wrong status, two lines, a
-# control character, no line, no end, a refusal where none is allowed, a broken check, a crash.
+# What the guard must see: leaks, too much memory at once and step by step, a file left open, a wrong status, two
+# lines, a control character, no line, no end, a refusal where none is allowed, a broken check, a crash.
 seen=''
 for letter in l m g f e 2 t q s w c z; do
     printf %s "$letter" >"$tmp/input"

@@ -12,11 +12,13 @@
 void fuzz_seeds(void)
 {
     static const char *const text[] = {
-        "\x01{\"text\": \"one\"}\n{\"text\": \"tw\\u00f6 \\ud83d\\ude00\", \"id\": 1e99}\n\n{\"text\": 3}\nnot JSON\r\n{\"text\":\"\\u0000\"}",
+        "\x01{\"text\": \"one\"}\n{\"text\": \"tw\\u00f6 \\ud83d\\ude00\", \"id\": 1e99}\n"
+        "\n{\"text\": 3}\nnot JSON\r\n{\"text\":\"\\u0000\"}",
         "\x02one\n\ntwo\r\n\r\nthree\n\n\n", "\x03one\n***\ntwo\r\n***\r\n***\nthree***\n***",
         "\x04\xEF\xBB\xBFone<|endoftext|>tw\xFFo\xE2\x82<|endoftext|><|endoftext|> \n<|endoftext|>three",
         "\024a long text that is cut after so many bytes, in the middle of \xE2\x82\xAC or elsewhere\n\n\xE2\x82\xAC",
-        "\021{\"text\": \"a line that is too long to be read, of which nothing is kept at all\"}\n{\"text\": \"ok\"}\n"};
+        "\021{\"text\": \"a line that is too long to be read, of which nothing is kept at all\"}\n"
+        "{\"text\": \"ok\"}\n"};
     for (int i = 0; i < 6; i++) fuzz_seed((char[]){'t', (char)('0' + i), 0}, text[i], strlen(text[i]));
 }
 

@@ -3,8 +3,9 @@
 //   build/fuzz/NAME [-runs=N] [-seed=S] [-max_len=N] [-seeds=FOLDER] [FILE...]
 //
 // Blind mutation: it does not see which lines of the parser an input reaches. So it finds less than libFuzzer does in
-// the same number of inputs, and what it finds is in the messages, sizes and offsets near a good file: where our readers
-// have most to check. Same seed, same inputs. The input at which the program ends badly is written to crash-NAME.
+// the same number of inputs, and what it finds is in the messages, sizes and offsets near a good file: where our
+// readers have most to check. Same seed, same inputs. The input at which the program ends badly is written to
+// crash-NAME.
 //
 // With FILEs, these alone are tried: that is how a crash is looked at again. -seeds writes the seeds to a folder.
 #include "fuzz.h"
@@ -91,8 +92,8 @@ static size_t open_gap(Input *in, size_t max_len, size_t at, size_t by)
 
 static void put_number(Rng rng, uint64_t *at, Input *in)
 {
-    static const uint64_t numbers[] = {0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF,
-                                       100000000, 0x7FFFFFFFFFFFFFFF, 0x8000000000000000, UINT64_MAX};
+    static const uint64_t numbers[] = {0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000,
+                                       0xFFFFFFFF, 100000000, 0x7FFFFFFFFFFFFFFF, 0x8000000000000000, UINT64_MAX};
     static const char *const words[] = {"0", "-1", "1e999", "2147483648", "4294967296", "9223372036854775807",
                                         "18446744073709551616", "null", "\"", "../../x", "[[", "\\u0000", "\xff", "{}"};
     uint8_t bytes[32];

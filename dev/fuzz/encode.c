@@ -11,8 +11,10 @@ void fuzz_begin(void)
 
 void fuzz_seeds(void)
 {
-    const char *text[] = {"The cat's hat, 1234  \n\n and\tthe rat!", "caf\xC3\xA9 \xE2\x80\xA8 \xF0\x9F\x98\x80 \xFF\xFE\xC0\x80",
-                          "<|endoftext|>'ll'VE'\xC5\xBF   x\r\n\r\n  y  ", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+    const char *text[] = {"The cat's hat, 1234  \n\n and\tthe rat!",
+                          "caf\xC3\xA9 \xE2\x80\xA8 \xF0\x9F\x98\x80 \xFF\xFE\xC0\x80",
+                          "<|endoftext|>'ll'VE'\xC5\xBF   x\r\n\r\n  y  ",
+                          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
     for (int i = 0; i < 4; i++) fuzz_seed((char[]){'t', (char)('0' + i), 0}, text[i], strlen(text[i]));
 }
 

@@ -6,7 +6,8 @@
 //
 //   memory    every allocation and release of the process passes by on_malloc and on_free while a parser runs: hooks of
 //             the sanitizer's, or our own malloc in front of the C library's. What is live behind the jump is freed.
-//   files     -Wl,--wrap=fopen,--wrap=fclose keep a list of what is open; descriptors above the first free one are closed.
+//   files     -Wl,--wrap=fopen,--wrap=fclose keep a list of what is open; descriptors above the first free one are
+//             closed.
 //
 // The same books make the checks sharper than a crash alone would be. Invariants, for every input of n bytes:
 //   - exit has status 1, and stderr holds "error: ...", with a newline at its end and nowhere else that die() wrote

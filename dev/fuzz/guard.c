@@ -1,4 +1,5 @@
-// Not a parser: does what the guard (fuzz.c) must see, one thing for each first byte. test/test_fuzz.sh looks whether it does.
+// Not a parser: does what the guard (fuzz.c) must see, one thing for each first byte. test/test_fuzz.sh looks whether
+// it does.
 #include "fuzz.h"
 
 #include <fcntl.h>

@@ -14,7 +14,8 @@ void fuzz_seeds(void)
     static const char run[] =
         "{\"event\":\"start\",\"step\":0,\"name\":\"x\",\"text\":\"2 layers\",\"params\":1000,\"steps\":6,\"t\":1}\n"
         "{\"event\":\"val\",\"step\":0,\"tokens\":0,\"val_loss\":5.5,\"val_bpb\":2.1,\"seconds\":0.0,\"t\":1}\n"
-        "{\"event\":\"train\",\"step\":1,\"tokens\":512,\"loss\":5.4,\"lr\":0.001,\"grad_norm\":1.5,\"dt_ms\":2,\"t\":2}\n"
+        "{\"event\":\"train\",\"step\":1,\"tokens\":512,\"loss\":5.4,\"lr\":0.001,"
+        "\"grad_norm\":1.5,\"dt_ms\":2,\"t\":2}\n"
         "{\"event\":\"train\",\"step\":2,\"loss\":null,\"loss_nan\":true,\"loss_inf\":-1,\"grad_norm\":1e300,\"t\":2}\n"
         "{\"event\":\"rollback\",\"step\":1,\"text\":\"\\u00e9\",\"t\":3}\n{\"event\":\"unheard\",\"step\":1}\n"
         "{\"event\":\"train\",\"step\":3,\"loss\":5.2,\"grad_norm\":1.25,\"t\":4}\n"
@@ -23,7 +24,8 @@ void fuzz_seeds(void)
     static char many[8192];
     size_t n = 0;
     for (int i = 1; i <= 40; i++)
-        n += (size_t)snprintf(many + n, sizeof many - n, "{\"event\":\"train\",\"step\":%d,\"loss\":%g,\"grad_norm\":1}\n", i,
+        n += (size_t)snprintf(many + n, sizeof many - n,
+                              "{\"event\":\"train\",\"step\":%d,\"loss\":%g,\"grad_norm\":1}\n", i,
                               i == 30 ? 50.0 : 6 - 0.1 * i);
     fuzz_seed("spike", many, n);
 }

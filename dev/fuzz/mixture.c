@@ -12,9 +12,11 @@ void fuzz_seeds(void)
 {
     static const char *const text[] = {
         "[source.a]\npath = \"a.bin\"\nweight = 3\n[source.b]\npath = 'b.bin'\n",
-        "# three\n[source.web]  # x\npath = web\nweight = 0.625\nformat = jsonl\nfield = \"content\"\n\n[source.b]\npath = \"/b\\t\"\n"
+        "# three\n[source.web]  # x\npath = web\nweight = 0.625\nformat = jsonl\nfield = \"content\"\n\n"
+        "[source.b]\npath = \"/b\\t\"\n"
         "weight=1e-1\nseparator = \"\\n\\n\"\n[source.c]\npath = c\nline = \"\"\nweight = 2.5\n",
-        "[source.a]\npath = a\nweight = 4e307\n[source.b]\npath = b\nweight = 8e307\n[source.c]\npath = c\nweight = 6e307\n"};
+        "[source.a]\npath = a\nweight = 4e307\n[source.b]\npath = b\nweight = 8e307\n"
+        "[source.c]\npath = c\nweight = 6e307\n"};
     for (int i = 0; i < 3; i++) fuzz_seed((char[]){'t', (char)('0' + i), 0}, text[i], strlen(text[i]));
 }
 

@@ -9,10 +9,12 @@
 void fuzz_seeds(void)
 {
     static const char *const text[] = {
-        "{\"shape\":[8,4,6],\"width\":6,\"rows\":[[0,3],[9,2]],\"columns\":[[3,3]],\"at\":7,\"error\":0.5,\"stored\":\"BF16\"}",
+        "{\"shape\":[8,4,6],\"width\":6,\"rows\":[[0,3],[9,2]],\"columns\":[[3,3]],"
+        "\"at\":7,\"error\":0.5,\"stored\":\"BF16\"}",
         "{\"shape\":[12],\"width\":1,\"rows\":[[4,8]],\"columns\":[[0,1]],\"at\":0,\"error\":0,\"stored\":\"F32\"}",
         "{\"shape\":[],\"width\":1,\"rows\":[[0,1]],\"columns\":[[0,1]],\"at\":0,\"error\":1e-3,\"stored\":\"F64\"}",
-        "{\"shape\":[6,4],\"width\":4,\"rows\":[[0,3],[2,3]],\"columns\":[[0,2],[0,1],[3,1]],\"at\":1,\"error\":0,\"stored\":\"F16\"}"};
+        "{\"shape\":[6,4],\"width\":4,\"rows\":[[0,3],[2,3]],\"columns\":[[0,2],[0,1],[3,1]],"
+        "\"at\":1,\"error\":0,\"stored\":\"F16\"}"};
     for (int i = 0; i < 4; i++) fuzz_seed((char[]){'t', (char)('0' + i), 0}, text[i], strlen(text[i]));
 }
 

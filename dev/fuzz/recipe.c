@@ -10,8 +10,10 @@ void fuzz_seeds(void)
     fuzz_seed_file("scripts/recipes/stories.toml");
     fuzz_seed_file("scripts/recipes/web.toml");
     static const char all[] =
-        "[recipe]\nout = \"o\"\nseed = 3\nthreads = 2\nunit = 0.5\n[source.a]\npath = a\nweight = 2\n[filter]\nrules = \"gopher\"\n"
-        "set = \"gopher.words.min=60\"\n[dedup]\nexact = true\nnear = true\nthreshold = 0.7\n[contamination]\nevaluation = e\n"
+        "[recipe]\nout = \"o\"\nseed = 3\nthreads = 2\nunit = 0.5\n[source.a]\npath = a\nweight = 2\n"
+        "[filter]\nrules = \"gopher\"\n"
+        "set = \"gopher.words.min=60\"\n[dedup]\nexact = true\nnear = true\nthreshold = 0.7\n"
+        "[contamination]\nevaluation = e\n"
         "ngram = 8\n[tokenizer]\nvocab = 1_000\npattern = cl100k\n[shards]\nval = 0.1\ndtype = uint32\ntokens = 1000\n";
     fuzz_seed("all", all, sizeof all - 1);
 }

@@ -10,7 +10,8 @@
 
 static inline Tokenizer *small_tokenizer(const char *pattern)
 {
-    static const char text[] = "the cat and the hat; the rat sat on the mat, and that was that. Caf\xC3\xA9 1234 5678 !!";
+    static const char text[] =
+        "the cat and the hat; the rat sat on the mat, and that was that. Caf\xC3\xA9 1234 5678 !!";
     TokenizerTrainer *trainer = tokenizer_trainer_new(pattern);
     tokenizer_trainer_add(trainer, text, sizeof text - 1);
     return tokenizer_trainer_finish(trainer, 275);

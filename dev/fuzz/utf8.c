@@ -1,4 +1,5 @@
-// Fuzzes the reading of UTF-8 against the table of well-formed sequences, written out (The Unicode Standard, table 3-7).
+// Fuzzes the reading of UTF-8 against the table of well-formed sequences, written out (The Unicode Standard, table
+// 3-7).
 #include "fuzz.h"
 
 #include <stdlib.h>
