@@ -293,7 +293,6 @@ epoch=$(cat "$work/epoch" 2>/dev/null)
 for ((i = 0; i < n_moves; i++)); do try "through an epoch, sequence $i" moves $i; done
 try 'saves beside training are the same files' saves_beside
 try 'a full disk' full_disk
-try 'a full disk, saves beside training' full_disk --ckpt.async=true
 try 'one bit of a replica' flips $n_flips
 try "$n_soak steps in the same memory" soak $n_soak
 try 'a clock that jumps' jumping_clock
