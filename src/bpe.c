@@ -93,9 +93,16 @@ Bpe bpe_empty(const BpeMerge *merge, size_t n_max)
     while (bpe.n_slots <= 2 * n_max) bpe.n_slots *= 2;
     bpe.slot = malloc(bpe.n_slots * sizeof *bpe.slot);
     bpe.may = calloc(bpe.n_slots / 8, sizeof *bpe.may); // 8 bits a slot, 16 a merge or more
-    if (!bpe.slot || !bpe.may) die("memory: no room for %zu merges", n_max);
+    bpe.low = malloc(sizeof *bpe.low * BPE_LOW * BPE_LOW);
+    if (!bpe.slot || !bpe.may || !bpe.low) die("memory: no room for %zu merges", n_max);
     for (size_t i = 0; i < bpe.n_slots; i++) bpe.slot[i].rank = BPE_NO_RANK;
+    for (size_t i = 0; i < BPE_LOW * BPE_LOW; i++) bpe.low[i] = BPE_NO_RANK;
     return bpe;
+}
+
+static inline bool are_low(int32_t left, int32_t right)
+{
+    return ((uint32_t)left | (uint32_t)right) < BPE_LOW;
 }
 
 void bpe_add(Bpe *bpe)
@@ -104,7 +111,11 @@ void bpe_add(Bpe *bpe)
     uint64_t key = pair_key(bpe->merge[bpe->n].left, bpe->merge[bpe->n].right);
     size_t s = pair_hash(key) & (bpe->n_slots - 1);
     while (bpe->slot[s].rank != BPE_NO_RANK && bpe->slot[s].pair != key) s = (s + 1) & (bpe->n_slots - 1);
-    if (bpe->slot[s].rank == BPE_NO_RANK) bpe->slot[s] = (BpeSlot){key, (uint32_t)bpe->n};
+    if (bpe->slot[s].rank == BPE_NO_RANK) {
+        bpe->slot[s] = (BpeSlot){key, (uint32_t)bpe->n};
+        BpeMerge m = bpe->merge[bpe->n];
+        if (are_low(m.left, m.right)) bpe->low[m.left * BPE_LOW + m.right] = (uint32_t)bpe->n;
+    }
     size_t bit = may_bit(bpe, pair_hash(key));
     bpe->may[bit / 64] |= 1ull << bit % 64;
     bpe->n++; // a pair listed twice keeps its first rank
@@ -121,6 +132,7 @@ void bpe_free(Bpe *bpe)
 {
     free(bpe->slot);
     free(bpe->may);
+    free(bpe->low);
     *bpe = (Bpe){0};
 }
 
@@ -136,7 +148,8 @@ static inline uint32_t find_rank(const Bpe *bpe, int32_t left, int32_t right)
 
 static inline uint32_t find_key(const Bpe *bpe, const int32_t *ids, size_t at, size_t next)
 {
-    uint32_t rank = find_rank(bpe, ids[at], ids[next]);
+    bool low = are_low(ids[at], ids[next]);
+    uint32_t rank = low ? bpe->low[ids[at] * BPE_LOW + ids[next]] : find_rank(bpe, ids[at], ids[next]);
     return rank == BPE_NO_RANK ? NO_KEY : rank * SHORT + (uint32_t)at;
 }
 

@@ -21,6 +21,7 @@ typedef struct {
     uint32_t rank; // BPE_NO_RANK: empty
 } BpeSlot;
 #define BPE_NO_RANK UINT32_MAX
+enum { BPE_LOW = 256 };
 
 // A list of merges that can be searched by pair. `merge` belongs to the caller and must stay.
 typedef struct {
@@ -30,6 +31,7 @@ typedef struct {
     size_t n_slots;
     uint64_t *may; // (n_slots / 8) bits of 64: the pair may have a merge; most have none, and this is small enough to
                    // stay in the processor's nearest cache
+    uint32_t *low; // (BPE_LOW, BPE_LOW) ranks of the pairs of ids below BPE_LOW: bytes, where every word begins
 } Bpe;
 
 Bpe bpe_index(const BpeMerge *merge, size_t n);
