@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// A program that was started without one of its standard streams would get its first file under that number, and what is
-// printed would land in a checkpoint or a lock. So each of the three is something before main begins.
+// A program that was started without one of its standard streams would get its first file under that number,
+// and what is printed would land in a checkpoint or a lock. So each of the three is something before main begins.
 __attribute__((constructor)) static void hold_standard_streams(void)
 {
     int fd;

@@ -49,8 +49,8 @@ void run_watched(Run *run)
     supervisor_timeout(beat, cfg->run.hang_timeout);
     run->faults = fault_parse(cfg->run.fault);
     for (int i = 0; i < run->faults.n && cfg->ckpt.async; i++)
-        if (run->faults.fault[i].kind == FAULT_ENOSPC || run->faults.fault[i].kind == FAULT_SLOWDISK)
-            die("run.fault: enospc and slowdisk: not with ckpt.async, which writes at another time");
+        if (run->faults.fault[i].kind == FAULT_SLOWDISK)
+            die("run.fault: slowdisk: not with ckpt.async, which writes at another time");
     run->watched = true;
 }
 

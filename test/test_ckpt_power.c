@@ -1,11 +1,11 @@
-// The power goes. What a machine then has on its disk is what was fsynced, and any part of the rest: a file that was written
-// but not synced is there, empty, cut, or full of zeros; a name that was given but whose directory was not synced is the
-// new one or the old one. (POSIX promises no more; "All file systems are not created equal", Pillai et al., OSDI 2014,
-// found file systems that promise no more, and programs that had hoped for it.)
+// The power goes. What a machine then has on its disk is what was fsynced, and any part of the rest: a file that was
+// written but not synced is there, empty, cut, or full of zeros; a name that was given but whose directory was not
+// synced is the new one or the old one. (POSIX promises no more; "All file systems are not created equal", Pillai et
+// al., OSDI 2014, found file systems that promise no more, and programs that had hoped for it.)
 //
-// The system calls of several saves are recorded. A state is an instant between two of them, and a choice for everything
-// that was not synced by then. It is put on disk, and the run is resumed from it: it must have the newest checkpoint whose
-// save had returned, or the one that was being made; all bits right; and save again.
+// The system calls of several saves are recorded. A state is an instant between two of them, and a choice for
+// everything that was not synced by then. It is put on disk, and the run is resumed from it: it must have the newest
+// checkpoint whose save had returned, or the one that was being made; all bits right; and save again.
 //
 // usage: test_ckpt_power [STATES]     1000 for each of the two tests
 #define _GNU_SOURCE
@@ -317,8 +317,8 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
     return remove(path);
 }
 
-// The root as the disk has it when the power goes behind the first `end` calls. luck, 0 to 4: how much of what was not
-// synced is there nevertheless.
+// The root as the disk has it when the power goes behind the first `end` calls. luck, 0 to 4: how much of what was
+// not synced is there nevertheless.
 static void put_state(const char *root, int end, unsigned luck)
 {
     rec.on = false;
@@ -383,7 +383,8 @@ static void test_power_loss(void **state)
         while (before < SAVES && returned[before + 1] <= end) before++;
         int save = loaded_save(c);
         if (save != before && save != before + 1)
-            fail_msg("state %d: the power goes behind call %d, save %d had returned, save %d comes back", s, end, before, save);
+            fail_msg("state %d: the power goes behind call %d, save %d had returned, save %d comes back", s, end,
+                     before, save);
         *(save == before ? &old : &new) += 1;
         if (s % 10) continue;
         char error[1024]; // and the run goes on
@@ -420,7 +421,8 @@ static void test_power_loss_of_ranks(void **state)
         long step = p.step < 0 ? 0 : p.step;
         assert_int_equal(p.wrong[0] + p.wrong[1], 0);
         if (step != before && step != before + 1)
-            fail_msg("state %d: the power goes behind call %d, step %d was saved, step %ld comes back", s, end, before, step);
+            fail_msg("state %d: the power goes behind call %d, step %d was saved, step %ld comes back", s, end,
+                     before, step);
     }
 }
 

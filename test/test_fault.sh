@@ -91,8 +91,8 @@ with_saves_on_their_way() {
     train gpt async "${drill[@]}" --ckpt.async=true --run.save_every=1 --monitor.rollback_steps=4
     told rollback async | grep -q 'back to the checkpoint of step 20, samples 320 to 799 skipped'
     same_state async drill 60
-    fails_with 1 'run.fault: enospc and slowdisk: not with ckpt.async' "$BUILD/train" "$work/gpt.toml" --run.name=both \
-        --ckpt.async=true --run.fault=enospc:step=3
+    fails_with 1 'run.fault: slowdisk: not with ckpt.async' "$BUILD/train" "$work/gpt.toml" --run.name=both \
+        --ckpt.async=true --run.fault=slowdisk:step=3
 }
 
 nowhere_to_go() {
