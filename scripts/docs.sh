@@ -134,7 +134,7 @@ gen_schedule() {
 }
 
 # What was measured: the files that the commands left behind.
-measured='run|run-text|samples|bench|bench-data|matmul-ladder|mutate|optimizers-race|optimizers-decay|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader'
+measured='run|run-text|samples|bench|bench-data|matmul-ladder|mutate|optimizers-race|optimizers-decay|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|diff-rounding|diff-bug|monitor-curve|parity'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
