@@ -117,7 +117,8 @@ NVCC = $(firstword $(wildcard $(shell command -v nvcc) /usr/local/cuda/bin/nvcc)
 GPU_ARCH = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | sed 's/[.]//; s/^/sm_/')
 GPU_CODE = $(if $(GPU_ARCH),-arch=$(GPU_ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Isrc $(GPU_CODE) $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp
-GPU_OBJECTS = $(patsubst %.cu,$(B)/gpu/%.o,train_gpu.cu $(wildcard src/*.cu))
+KERNELS = $(filter-out src/comm_%,$(wildcard src/*.cu)) # comm_*.cu: test_comm_nccl.sh; no program calls them yet
+GPU_OBJECTS = $(patsubst %.cu,$(B)/gpu/%.o,train_gpu.cu $(KERNELS))
 gpu: $(B)/gpu/nvcc
 	@$(MAKE) --no-print-directory $(B)/train_gpu
 $(B)/gpu/nvcc: FORCE
@@ -133,10 +134,10 @@ $(B)/train_gpu: $(GPU_OBJECTS) $(LIB)
 	    $(addprefix -Xlinker ,$(subst -Wl$(comma),,$(filter -Wl%,$(MPI_LIBS)))) -lcublasLt -lcublas -o $@
 gpu-on-cpu: $(B)/train_gpu_on_cpu
 # Built for a sanitizer when the library is. The script knows what is new.
-$(B)/train_gpu_on_cpu: train_gpu.cu $(wildcard src/*.cu src/*.h dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
+$(B)/train_gpu_on_cpu: train_gpu.cu $(KERNELS) $(wildcard src/*.h dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
 	@echo "  EMU $@"
 	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh $(if $(findstring -fsanitize=address,$(EXTRA_CFLAGS)),asan,plain) $@ train_gpu.cu \
-	    $(wildcard src/*.cu) $(LIB) -- -fopenmp $(LDLIBS) $(MPI_LIBS)
+	    $(KERNELS) $(LIB) -- -fopenmp $(LDLIBS) $(MPI_LIBS)
 
 print-libraries: # for scripts that link the library
 	@echo '$(LDLIBS) $(MPI_LIBS)'

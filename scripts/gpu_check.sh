@@ -55,7 +55,7 @@ objects() { for name; do echo "$out/$name.o"; done; }
 step 240 "all kernels and tests compile for $arch, warnings as errors" xargs -P "$(nproc)" -I{} \
     "$nvcc" "${flags[@]}" -x cu -c {} -odir "$out" < <(
     printf '%s\n' src/flash.cu $tests/{attention_kernels,unit,conformance,conversions,kernels,table,speed}.cu src/*.cu |
-        awk '!seen[$0]++'
+        awk '!seen[$0]++' | grep -v ^src/comm_
 ) || exit 1
 step 120 'their twins on the CPU compile' xargs -P "$(nproc)" -I{} \
     ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c src/{}.c -o "$out/twin_{}.o" \
@@ -83,7 +83,7 @@ if printf '#include <cblas.h>\nint main(void) { return 0; }\n' |
         ${CC:-gcc} -std=gnu11 -O2 -fopenmp -Isrc -I"$blas" -c src/{}.c -o "$out/cpu_{}.o" \
         < <(printf '%s\n' "${device[@]}") &&
         step 60 'table links' "$nvcc" "-arch=$arch" -Xcompiler -fopenmp -o "$out/table" $(objects table \
-            $(for file in src/*.cu; do basename "$file" .cu; done) "${device[@]/#/cpu_}") -lopenblas -lcublasLt -lcublas -lm
+            $(for file in src/*.cu; do basename "$file" .cu; done | grep -v ^comm_) "${device[@]/#/cpu_}") -lopenblas -lcublasLt -lcublas -lm
 else report SKIP 0 'the op table against the CPU (OpenBLAS and cuBLAS are needed)'
 fi
 

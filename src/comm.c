@@ -223,6 +223,18 @@ static bool in_place(const Comm *comm, const CommCall *call)
     return call->out == (const char *)call->in + before * comm_type_bytes(call->type);
 }
 
+static void start_native(Slot *s)
+{
+    Comm *comm = s->comm;
+    CommCall *call = &s->run.call;
+    call->algorithm = s->run.algorithm;
+    if (comm->ops->direct && call->algorithm == COMM_DIRECT) {
+        need_scratch(s, collectives_scratch(call, COMM_DIRECT, comm->rank, comm->size));
+        call->scratch = s->scratch;
+    }
+    comm->ops->native(comm, &s->receiving, call, s->work);
+}
+
 // Counts, and starts.
 static CommRequest start(Comm *comm, CommCall call)
 {
@@ -234,7 +246,8 @@ static CommRequest start(Comm *comm, CommCall call)
     if (f->before) f->before(f->before_arg);
     if (f->checked && comm->size > 1 && !message) compare(comm, &call, algorithm);
     Slot *s = take_slot(comm);
-    if (algorithm == COMM_NATIVE && call.kind == COMM_REDUCE_SCATTER && in_place(comm, &call)) algorithm = COMM_RING;
+    if (algorithm == COMM_NATIVE && call.kind == COMM_REDUCE_SCATTER && !comm->ops->direct && in_place(comm, &call))
+        algorithm = COMM_RING;
     size_t bytes = comm_type_bytes(call.type), sent, received, n = call.n, n_in = 0, even[comm->size];
     if (call.kind == COMM_ALL_REDUCE) comm_even(even, call.n, comm->size), call.counts = even;
     if (call.counts) copy_counts(s, 0, call.counts, &call.counts, &call.offsets);
@@ -250,7 +263,7 @@ static CommRequest start(Comm *comm, CommCall call)
         if (f->trace) f->trace(f->trace_arg, comm, call.kind, from, s->ready);
     }
     s->run = (Collective){.call = call, .algorithm = algorithm, .rank = comm->rank, .size = comm->size, .bytes = bytes};
-    s->native = comm->size > 1 && algorithm == COMM_NATIVE;
+    s->native = comm->ops->device || (comm->size > 1 && algorithm == COMM_NATIVE);
     s->tag = (int)(comm->sequence % (COMM_MAX_TAG + 1u)), s->number = comm->sequence;
     if (!message) comm->sequence++;
     if (s->native) {
@@ -260,7 +273,7 @@ static CommRequest start(Comm *comm, CommCall call)
             comm->ops->send(comm, &s->receiving, call.in, call.n * bytes, call.peer, call.tag, 0);
         else if (call.kind == COMM_RECV)
             comm->ops->recv(comm, &s->receiving, call.out, call.n * bytes, call.peer, call.tag, 0);
-        else comm->ops->native(comm, &s->receiving, &call, s->work);
+        else start_native(s);
     } else {
         need_scratch(s, collectives_scratch(&call, algorithm, comm->rank, comm->size));
         collectives_begin(&s->run);
@@ -274,6 +287,15 @@ static CommRequest start(Comm *comm, CommCall call)
     return (CommRequest){.slot = at, .serial = s->serial};
 }
 
+bool comm_done(Comm *comm, const CommRequest *request)
+{
+    CommFamily *f = comm->family;
+    if (!request->serial) return true;
+    Slot *s = request->slot < f->n_slots ? f->slot[request->slot] : NULL;
+    check(s && s->used && s->serial == request->serial);
+    return advance(s) && s->ready <= clock_seconds();
+}
+
 void comm_wait(Comm *comm, CommRequest *request)
 {
     CommFamily *f = comm->family;
@@ -283,6 +305,7 @@ void comm_wait(Comm *comm, CommRequest *request)
         die("group %s: a request is waited for twice, or in another group than it was started in", comm->name);
     double begin = clock_seconds(), end;
     supervisor_wait(f->beat, comm->name, comm_kind_name(s->run.call.kind), s->number);
+    if (s->native && !s->done && comm->ops->finish) s->done = comm->ops->finish(comm, &s->receiving);
     for (int tries = 0; !advance(s); nap(f, &tries)) comm_progress(comm);
     for (end = clock_seconds(); end < s->ready; end = clock_seconds()) {
         sleep_s(s->ready - end < 1e-3 ? s->ready - end : 1e-3);
@@ -396,6 +419,7 @@ Comm *comm_create(const CommOps *ops, const char *name)
     CommFamily *f = allocate(1, sizeof *f);
     comm->ops = ops, comm->share = 1;
     f->mem = &f->own_mem;
+    f->own_mem.raw_alloc = ops->alloc, f->own_mem.raw_free = ops->release, f->own_mem.device = ops->alloc != NULL;
     join(comm, f, name);
     return comm;
 }
@@ -404,6 +428,7 @@ Comm *comm_split(Comm *comm, int color, int key, const char *name)
 {
     Comm *child = allocate(1, sizeof *child);
     child->ops = comm->ops, child->ordered = comm->ordered, child->share = comm->share;
+    child->family = comm->family; // a backend may die while it splits
     memcpy(child->algorithm, comm->algorithm, sizeof child->algorithm);
     if (comm->ops->split(comm, child, color, key)) {
         join(child, comm->family, name);
@@ -455,6 +480,9 @@ void comm_set_algorithm(Comm *comm, CommKind kind, CommAlgorithm algorithm)
 {
     if (!collectives_exists(kind, algorithm))
         die("group %s: %s has no algorithm '%s'", comm->name, comm_kind_name(kind), comm_algorithm_name(algorithm));
+    if (comm->ops->direct && algorithm != COMM_NATIVE && algorithm != COMM_DIRECT)
+        die("group %s: %s over %s has no algorithm '%s' (native)", comm->name, comm_kind_name(kind), comm->ops->name,
+            comm_algorithm_name(algorithm));
     comm->algorithm[kind] = algorithm;
 }
 
@@ -508,7 +536,7 @@ CommAlgorithm comm_algorithm(const Comm *comm, CommKind kind, CommType type, Com
         bool power = (comm->size & (comm->size - 1)) == 0, tree = a == COMM_TREE || (a == COMM_HALVING && power);
         if (narrow) return COMM_DIRECT;
         if (comm->ordered && real && op == COMM_SUM) return tree ? a : COMM_DIRECT;
-        if (native && real && op == COMM_MAX) return all_reduce ? COMM_TREE : COMM_DIRECT;
+        if (native && real && op == COMM_MAX) return all_reduce && !comm->ops->direct ? COMM_TREE : COMM_DIRECT;
     }
     if (!native || (comm->ops->native && comm->size > 1)) return a;
     if (kind == COMM_BROADCAST || kind == COMM_BARRIER) return COMM_TREE;

@@ -7,7 +7,7 @@
 // A call *starts* and returns a CommRequest; comm_wait finishes it. Until then its buffers belong to the call: `in`
 // must not be written, `out` neither read nor written (counts are copied). All ranks of a group make the same
 // collective calls in the same order; waits may come in any order. One thread of a rank makes all calls. Memory is
-// the host's.
+// the host's, but in the groups of comm_staged.h and comm_nccl.h, which take a GPU's.
 //
 // Sums. fp32, fp64 and integers add in their own type; bf16 and fp16 add in fp32 and round once, at the end.
 // With `ordered`, a floating-point sum is the binary tree over ranks (r0 + r1) + (r2 + r3), built as a binary
@@ -69,6 +69,8 @@ typedef struct {
     const size_t *counts, *offsets;      // (size): shards; all_to_all: what goes to each rank
     const size_t *in_counts, *in_offsets; // (size): all_to_all: what comes from each rank
     int peer, tag;                       // send, recv; broadcast: the root
+    CommAlgorithm algorithm;             // how: for a backend whose ops are `device`
+    void *scratch;                       // and `direct`: collectives_scratch bytes of COMM_DIRECT's sums
 } CommCall;
 
 // A backend's message or native collective in flight.
@@ -99,6 +101,15 @@ typedef struct {
     // Starts the backend's own collective; NULL: it has none. work: (4 * size) ints that last until it is finished.
     void (*native)(Comm *comm, CommTicket *ticket, const CommCall *call, int *work);
     void (*free)(Comm *comm);
+    // Buffers are a device's: every call goes to send, recv and native, of groups of one too, whatever the algorithm.
+    // Channel 2 carries the host's memory all the same.
+    bool device;
+    bool direct; // native does NATIVE and, for sums, DIRECT: no other algorithm is taken
+    void *(*alloc)(size_t n_bytes); // the family's own memory: zeroed; NULL: none left. Both NULL: the host's
+    void (*release)(void *ptr);
+    // NULL, or asked by comm_wait first: true where whatever comes next in the device's own order will find the
+    // result, so that the host need not wait. The ticket is then over.
+    bool (*finish)(Comm *comm, CommTicket *ticket);
 } CommOps;
 
 struct Comm {
@@ -179,6 +190,8 @@ CommRequest comm_barrier(Comm *comm);
 
 // Finishes a call and clears *request; a cleared request returns at once.
 void comm_wait(Comm *comm, CommRequest *request);
+// Whether a call is over, without waiting; comm_wait then returns at once. True for a cleared request.
+bool comm_done(Comm *comm, const CommRequest *request);
 // Drives every call of the family that is in flight, without blocking. Long computations that mean to overlap with
 // communication call it now and then. True when all of them are done (not yet waited for).
 bool comm_progress(Comm *comm);

@@ -290,6 +290,20 @@ static inline void case_ordered(CommCase *cc, Comm *comm)
     }
 }
 
+// 1 on rank 0, half a unit in its last place on the others: a sum that is rounded after each addition stays 1.
+static inline void case_rounded_once(CommCase *cc, Comm *comm)
+{
+    for (int narrow = 0; narrow < 2; narrow++) {
+        Format format = narrow ? FORMAT_FP16 : FORMAT_BF16;
+        float half = narrow ? 1 / 2048.0f : 1 / 256.0f;
+        uint16_t one = (uint16_t)formats_encode(format, comm->rank ? half : 1, false), x[3] = {one, one, one};
+        uint16_t want = (uint16_t)formats_encode(format, 1 + (float)(comm->size - 1) * half, false);
+        CommRequest q = comm_all_reduce(comm, x, x, 3, narrow ? COMM_FP16 : COMM_BF16, COMM_SUM);
+        comm_wait(comm, &q);
+        for (int i = 0; i < 3; i++) expect(cc, comm, x[i] == want);
+    }
+}
+
 // Not a number wins the maximum on every rank, wherever it comes from.
 static inline void case_nan(CommCase *cc, Comm *comm)
 {
@@ -329,6 +343,7 @@ static inline void case_everything(CommCase *cc, Comm *comm)
 {
     static const size_t SIZE[] = {0, 1, 5, 24, 63};
     for (int a = 0; a < COMM_ALGORITHMS; a++) {
+        if (comm->ops->direct && a != COMM_NATIVE && a != COMM_DIRECT) continue; // it has no others
         comm_set_algorithm(comm, COMM_ALL_REDUCE, (CommAlgorithm)a);
         if (a != COMM_TREE && a != COMM_HALVING) comm_set_algorithm(comm, COMM_REDUCE_SCATTER, (CommAlgorithm)a);
         if (a <= COMM_RING) comm_set_algorithm(comm, COMM_ALL_GATHER, (CommAlgorithm)a);
@@ -341,7 +356,7 @@ static inline void case_everything(CommCase *cc, Comm *comm)
             for (int cut = 0; cut < CASE_CUTS; cut++) case_shards(cc, comm, (CommType)type, cut, (cut + type) % 2);
         }
     }
-    for (int a = 0; a < 2; a++) {
+    for (int a = 0; a < (comm->ops->direct ? 1 : 2); a++) {
         comm_set_algorithm(comm, COMM_BROADCAST, a ? COMM_TREE : COMM_NATIVE);
         comm_set_algorithm(comm, COMM_ALL_TO_ALL, a ? COMM_DIRECT : COMM_NATIVE);
         comm_set_algorithm(comm, COMM_BARRIER, a ? COMM_TREE : COMM_NATIVE);
@@ -355,6 +370,7 @@ static inline void case_everything(CommCase *cc, Comm *comm)
     case_messages(cc, comm);
     case_in_flight(cc, comm);
     case_ordered(cc, comm);
+    case_rounded_once(cc, comm);
     case_nan(cc, comm);
     case_split(cc, comm);
 }

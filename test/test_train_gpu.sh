@@ -25,7 +25,7 @@ emulated() { [ -z "${TRAIN_GPU:-}" ]; }
 emulated && step 'train_gpu builds for the emulation' builds
 all_built
 checker() {
-    [ -e "$work/checker" ] || $here/build.sh checker "$work/checker" train_gpu.cu src/*.cu "$bin/libpretrain.a" -- -fopenmp \
+    [ -e "$work/checker" ] || $here/build.sh checker "$work/checker" train_gpu.cu $(printf "%s\n" src/*.cu | grep -v ^src/comm_) "$bin/libpretrain.a" -- -fopenmp \
         $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries)
 }
 
@@ -161,7 +161,7 @@ emulated || finish
 named() { # NAME FILE.cu SED WORDS: with one edit in one file, the table blames that op and no other
     local at=$work/$1
     mkdir "$at" && sed "$3" "src/$2" >"$at/$2" && ! cmp -s "src/$2" "$at/$2" &&
-        $here/build.sh plain "$at/program" train_gpu.cu $(ls src/*.cu | grep -v "/$2\$") "$at/$2" "$bin/libpretrain.a" \
+        $here/build.sh plain "$at/program" train_gpu.cu $(ls src/*.cu | grep -v -e "/$2\$" -e ^src/comm_) "$at/$2" "$bin/libpretrain.a" \
             -- -fopenmp $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries) || return 1
     ! timeout 600 "$at/program" "$work/gpt.toml" --run.name="bug.$1" --run.steps=1 --numerics.check=true \
         >"$log" 2>&1 </dev/null && grep -aq 'error: numerics.check' "$log" &&

@@ -21,10 +21,11 @@ known=$here/mutants.txt
 # Test programs, the files that each tests, and what they are linked with. A file that stands with two is tried with both,
 # in this order.
 programs=(unit attention_kernels table)
+device=$(echo src/*.cu | tr " " "\n" | grep -v "^src/comm_") # of comm_*.cu the mutations are patches (test/mutations)
 declare -A files=(
     [unit]=src/gpu.h
     [attention_kernels]="src/attention.cu src/flash.cu"
-    [table]="$(echo src/*.cu)"
+    [table]="$(echo $device)"
 )
 declare -A twins=([unit]="" [attention_kernels]="$(cd src && echo attention*.c | sed 's/[.]c//g') rng check" [table]="")
 programs_of() { # FILE
@@ -74,7 +75,7 @@ ulimit -c 0
 library=${BUILD:-build}/cuda_on_cpu/cpu/libpretrain.a # kept from one run to the next
 export BUILD=$work/build EMU_MEMORY=512 EMU_TIMEOUT=60 OMP_NUM_THREADS=1
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
-[ $# != 0 ] || set -- src/*.cu src/gpu.h
+[ $# != 0 ] || set -- $device src/gpu.h
 
 passes() { # PROGRAM [SETTING...]
     env "${@:2}" timeout 300 "$1" >"$1.log" 2>&1 && ! grep -q -e '^not ok' -e cuda_on_cpu: "$1.log"

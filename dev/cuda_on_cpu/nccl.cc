@@ -188,6 +188,25 @@ ncclComm *comm_of(ncclComm_t c, Site site)
     return c;
 }
 
+// What a call that makes or ends something says: of a communicator that does not block, "in progress".
+ncclResult_t later(ncclComm *c)
+{
+    if (!c || c->blocking) return ncclSuccess;
+    c->pending = 2;
+    return ncclInProgress;
+}
+
+// EMU_NCCL_FAIL=R:N: on rank R of mpiexec, the N-th call from 1 is one that another rank, or the network, breaks.
+bool fails_now()
+{
+    static int calls;
+    int rank, n, own;
+    const char *text = getenv("EMU_NCCL_FAIL");
+    if (!text || sscanf(text, "%d:%d", &rank, &n) != 2) return false;
+    MPI_Comm_rank(MPI_COMM_WORLD, &own);
+    return rank == own && ++calls == n;
+}
+
 // Where do bytes [p, p + n) and [q, q + m) overlap?
 bool overlap(const void *p, size_t n, const void *q, size_t m)
 {
@@ -227,6 +246,9 @@ ncclResult_t submit(Kind kind, const void *send, void *recv, size_t count, int t
     ncclComm *c = comm_of(handle, site);
     if (c->finalized || c->aborted)
         return fail(ncclInvalidUsage, format("%s: the communicator was finalized or aborted", KINDS[kind]));
+    if (c->pending)
+        return fail(ncclInvalidUsage, format("%s: the communicator is still busy (ncclInProgress)", KINDS[kind]));
+    if (fails_now()) c->error = ncclRemoteError;
     if (type < 0 || type >= ncclNumTypes)
         return fail(ncclInvalidArgument, format("%s: no such type: %d", KINDS[kind], type));
     if (op < -1 || op >= ncclNumOps)
@@ -313,6 +335,14 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int
     return ncclSuccess;
 }
 
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config, FROM)
+{
+    ncclResult_t result = ncclCommInitRank(comm, nranks, id, rank, file, line);
+    if (result != ncclSuccess) return result;
+    (*comm)->blocking = !config || config->blocking;
+    return later(*comm);
+}
+
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist, FROM)
 {
     if (ndev != 1 || (devlist && devlist[0] != 0))
@@ -336,8 +366,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     MPI_Comm mpi;
     MPI_Comm_split(c->mpi, color < 0 ? MPI_UNDEFINED : color, key, &mpi);
     *newcomm = new_comm(mpi, c->mpi, {file, line});
-    if (*newcomm) state.live.push_back(*newcomm);
-    return ncclSuccess;
+    if (*newcomm) state.live.push_back(*newcomm), (*newcomm)->blocking = c->blocking;
+    later(*newcomm);
+    return later(c);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm, FROM)
@@ -345,13 +376,14 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm, FROM)
     comm_of(comm, {file, line});
     stream_library_flush();
     comm->finalized = true;
-    return ncclSuccess;
+    return later(comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm, FROM)
 {
     if (!comm) return ncclSuccess;
-    comm_of(comm, {file, line});
+    if (comm_of(comm, {file, line})->pending)
+        return fail(ncclInvalidUsage, "ncclCommDestroy: the communicator is still busy (ncclInProgress)");
     stream_library_flush();
     release(comm);
     return ncclSuccess;
@@ -385,8 +417,10 @@ ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device, FROM)
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error, FROM)
 {
-    comm_of(comm, {file, line});
-    return *error = ncclSuccess;
+    ncclComm *c = comm_of(comm, {file, line});
+    *error = c->error ? c->error : c->pending ? ncclInProgress : ncclSuccess;
+    if (c->pending) c->pending--;
+    return ncclSuccess;
 }
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
@@ -446,5 +480,5 @@ ncclResult_t ncclGroupEnd(FROM)
     state.group.clear();
     state.streams.clear();
     enqueue(items, streams, {file, line});
-    return ncclSuccess;
+    return later(items[0].comm);
 }

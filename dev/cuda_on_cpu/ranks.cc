@@ -279,6 +279,7 @@ ncclComm *new_comm(MPI_Comm mpi, MPI_Comm parent, Site site)
     ncclComm *c = new ncclComm{};
     c->id = id;
     c->mpi = mpi;
+    c->blocking = true;
     MPI_Comm_rank(mpi, &c->rank);
     MPI_Comm_size(mpi, &c->size);
     c->world.resize((size_t)c->size);

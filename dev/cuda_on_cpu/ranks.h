@@ -16,6 +16,9 @@ struct ncclComm {
     unsigned collectives;
     std::vector<unsigned> sent, received; // by peer
     bool finalized, aborted;
+    bool blocking; // false: `pending` more questions are answered by ncclInProgress, and calls until then are wrong
+    int pending;
+    ncclResult_t error; // that ncclCommGetAsyncError gives
 };
 
 namespace emu {

@@ -15,7 +15,10 @@
 #define NCCL_SPLIT_NOCOLOR -1
 
 typedef struct ncclComm *ncclComm_t;
-typedef struct ncclConfig ncclConfig_t; // none but nullptr is taken
+typedef struct {
+    int blocking; // 0: calls that make or end a communicator, and ends of groups, say ncclInProgress first
+} ncclConfig_t; // of ncclCommInitRankConfig; ncclCommSplit takes none but nullptr: the parent's
+#define NCCL_CONFIG_INITIALIZER {1}
 typedef struct {
     char internal[NCCL_UNIQUE_ID_BYTES];
 } ncclUniqueId;
@@ -55,6 +58,8 @@ const char *ncclGetLastError(ncclComm_t comm); // of the process; comm may be nu
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 // The first one of a program returns when all processes of mpiexec have called it; later ones need their nranks alone.
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, EMU_FROM);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config,
+                                    EMU_FROM);
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist,
                              EMU_FROM); // ndev 1: a process has one device
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config, EMU_FROM);
@@ -64,7 +69,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm, EMU_FROM); // what has not run never
 ncclResult_t ncclCommCount(ncclComm_t comm, int *count, EMU_FROM);
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank, EMU_FROM);
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device, EMU_FROM);
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error, EMU_FROM); // reports stop the program instead
+// ncclInProgress for a while after a call that said so; errors: EMU_NCCL_FAIL. Others are reports that stop the program.
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error, EMU_FROM);
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream, EMU_FROM);

@@ -203,6 +203,15 @@ static const Bug BUGS[] = {
          nccl(ncclGroupStart());
          nccl(ncclAllReduce(x, x, 4, ncclFloat, ncclSum, comm, nullptr));
      }},
+    {"used_while_in_progress", "nccl-error", "", "ncclAllReduce: the communicator is still busy",
+     [] {
+         ncclUniqueId id;
+         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+         config.blocking = 0;
+         if (rank == 0) nccl(ncclGetUniqueId(&id));
+         MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+         if (ncclCommInitRankConfig(&comm, ranks, id, rank, &config) == ncclInProgress) reduce(device_floats(4), 4);
+     }},
     {"more_ranks_than_processes", "nccl-error", "", "3 ranks, and mpiexec runs 2", [] { join(rank, 3); }},
 };
 
