@@ -156,7 +156,7 @@ gen_launch-account() { # the command in doc/launch.md, | sed -n '/^account:/,/^ 
     [ -f runs/account.txt ] && fenced cat runs/account.txt
 }
 gen_collectives-run() { [ -f runs/collectives.txt ] && fenced cat runs/collectives.txt; } # mpiexec -n 4 build/collectives run 4000000
-gen_parity() { # make parity >runs/parity.txt: one row in ten, and the last line
+gen_parity() { # make parity, or test/parity.sh --quick, which leave runs/parity.txt: one row in ten, and the last line
     [ -f runs/parity.txt ] && fenced awk '{ last = $0 } NR % 10 == 1 { print } END { print "..."; print last }' runs/parity.txt
 }
 gen_packing() { # the data of make run
