@@ -15,12 +15,9 @@
 
 #include "config.h"
 #include "config_table.h"
+#include "temp_dir.h"
 
 enum { OUTPUT = 1 << 16 };
-
-typedef struct {
-    char dir[256], path[300];
-} Scratch;
 
 // What a child process did.
 typedef struct {
@@ -100,27 +97,6 @@ static inline void run_words(const char *words)
     run(argc, argv);
 }
 
-static inline int make_scratch(void **state)
-{
-    Scratch *scratch = calloc(1, sizeof *scratch);
-    const char *tmp = getenv("TMPDIR");
-    if (!scratch) return -1;
-    snprintf(scratch->dir, sizeof scratch->dir, "%s/test_config.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(scratch->dir)) return -1;
-    snprintf(scratch->path, sizeof scratch->path, "%s/a.toml", scratch->dir);
-    *state = scratch;
-    return 0;
-}
-
-static inline int remove_scratch(void **state)
-{
-    Scratch *scratch = *state;
-    unlink(scratch->path);
-    int failed = rmdir(scratch->dir);
-    free(scratch);
-    return failed;
-}
-
 // Defaults, then these {key, value} pairs.
 static inline void set_all(const char *const (*pairs)[2], size_t n)
 {
@@ -130,8 +106,6 @@ static inline void set_all(const char *const (*pairs)[2], size_t n)
 #define SET(...) \
     set_all((const char *const[][2]){__VA_ARGS__}, \
             sizeof((const char *const[][2]){__VA_ARGS__}) / sizeof(char *[2]))
-
-#define WITH_SCRATCH(test) cmocka_unit_test_setup_teardown(test, make_scratch, remove_scratch)
 
 // A launcher's rank would stand in every message.
 static inline void forget_the_launcher(void)

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "offload.h"
+#include "temp_dir.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -166,17 +167,14 @@ static inline void one_pass(Offload *o, bool dirty)
 
 static inline int make_directory(void **state)
 {
-    const char *tmp = getenv("TMPDIR");
-    static char dir[200];
-    snprintf(dir, sizeof dir, "%s/offload.XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir)) return -1;
+    if (temp_dir_make(state) != 0) return -1;
     snprintf(path, sizeof path, "%s/store", dir);
-    *state = dir;
     return 0;
 }
 
 static inline int remove_directory(void **state)
 {
-    return rmdir(*state); // every store has left it empty
+    (void)state;
+    return rmdir(dir); // every store has left it empty
 }
 #endif

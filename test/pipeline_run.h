@@ -330,10 +330,4 @@ static inline void lay_out(Case *c, int k)
     c->schedule = layouts[k].schedule, c->p = layouts[k].p, c->v = layouts[k].v, c->micro = layouts[k].micro;
 }
 
-static inline void write_table(const PipelineTable *t, char *path, size_t n_path, const char *dir)
-{
-    snprintf(path, n_path, "%s/table.csv", dir);
-    pipeline_csv_write(t, path);
-}
-
 #endif

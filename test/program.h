@@ -1,6 +1,6 @@
 // program: runs one of our programs from its test, in a directory of the test's own.
 //
-// Define PROGRAM ("diff") before including this, behind cmocka.h; hand program_set_up and program_tear_down to
+// Define PROGRAM ("diff") before including this, behind cmocka.h; hand program_set_up and temp_dir_remove to
 // cmocka_run_group_tests.
 #ifndef TEST_PROGRAM_H
 #define TEST_PROGRAM_H
@@ -10,11 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char dir[256], program[600], output[20000];
+#include "temp_dir.h"
+
+static char program[600], output[20000];
 
 static int program_set_up(void **state)
 {
-    (void)state;
     // The program stands one directory above the test: build/test/test_NAME, build/NAME.
     char self[512];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -22,16 +23,7 @@ static int program_set_up(void **state)
     self[n] = 0;
     *strrchr(self, '/') = 0;
     snprintf(program, sizeof program, "%s/../" PROGRAM, self);
-    snprintf(dir, sizeof dir, "%s/" PROGRAM "_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    return mkdtemp(dir) && access(program, X_OK) == 0 ? 0 : -1;
-}
-
-static int program_tear_down(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
+    return temp_dir_make(state) == 0 && access(program, X_OK) == 0 ? 0 : -1;
 }
 
 // Runs the program in `dir`; what it prints, errors too, is in `output`. Returns its exit status.

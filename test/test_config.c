@@ -261,11 +261,11 @@ static void test_help_lists_every_key(void **state)
 
 static void test_precedence(void **state)
 {
-    Scratch *scratch = *state;
+    (void)state;
     const char text[] = "[run]\nsteps = 7\n[model]\nlayers = 5\npreset = \"tiny-llama\"\n[optim]\nlr = 0.5\n";
-    write_text(scratch->path, text, sizeof text - 1);
+    write_text(in_dir("a.toml"), text, sizeof text - 1);
     // The argument stands before the file, and still wins.
-    char *argv[] = {"train", "--model.channels=32", "--optim.lr=0.25", "--optim.lr=0.125", scratch->path,
+    char *argv[] = {"train", "--model.channels=32", "--optim.lr=0.25", "--optim.lr=0.125", in_dir("a.toml"),
                     "--sample.prompt=\"Once\" = #1"};
     config_defaults(&cfg);
     config_parse(&cfg, 6, argv);
@@ -289,17 +289,17 @@ static void test_precedence(void **state)
 // What a file's key depends on may be switched off on the command line, but not in the same file.
 static void test_switching_off_a_condition(void **state)
 {
-    Scratch *scratch = *state;
+    (void)state;
     const char text[] = "[run]\nsteps = 7\n[model]\nposition = \"rope\"\nrope_theta = 5e5\n";
     char words[400];
-    write_text(scratch->path, text, sizeof text - 1);
-    snprintf(words, sizeof words, "%s|--model.position=learned", scratch->path);
+    write_text(in_dir("a.toml"), text, sizeof text - 1);
+    snprintf(words, sizeof words, "%s|--model.position=learned", in_dir("a.toml"));
     run_words(words);
     assert_string_equal(outcome.err, "");
     assert_int_equal(outcome.status, 0);
     const char wrong[] = "[run]\nsteps = 7\n[model]\nposition = \"learned\"\nrope_theta = 5e5\n";
-    write_text(scratch->path, wrong, sizeof wrong - 1);
-    run_words(scratch->path);
+    write_text(in_dir("a.toml"), wrong, sizeof wrong - 1);
+    run_words(in_dir("a.toml"));
     assert_int_equal(outcome.status, 1);
     assert_non_null(strstr(outcome.err, "a.toml:5: model.rope_theta has no effect when model.position is learned"));
 }
@@ -453,8 +453,8 @@ int main(void)
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_command_line_errors),
         cmocka_unit_test(test_help_lists_every_key),
-        WITH_SCRATCH(test_precedence),
-        WITH_SCRATCH(test_switching_off_a_condition),
+        IN_DIR(test_precedence),
+        IN_DIR(test_switching_off_a_condition),
         cmocka_unit_test(test_derived_values),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_resolving_again),

@@ -9,7 +9,7 @@
 
 static void test_file_syntax(void **state)
 {
-    Scratch *scratch = *state;
+    (void)state;
     const char text[] = "\xEF\xBB\xBF# a comment = [not a key]\r\n"
                         "run.seed = 5            # a dotted key before any section\r\n"
                         "\r\n"
@@ -25,9 +25,9 @@ static void test_file_syntax(void **state)
                         "train = 'C:\\literal\\'\r\n"
                         "[optim]\r\n"
                         "lr=1e-2"; // no newline at the end
-    write_text(scratch->path, text, sizeof text - 1);
+    write_text(in_dir("a.toml"), text, sizeof text - 1);
     config_defaults(&cfg);
-    config_load_file(&cfg, scratch->path);
+    config_load_file(&cfg, in_dir("a.toml"));
     assert_int_equal(cfg.run.seed, 5);
     assert_int_equal(cfg.model.layers, 3);
     assert_int_equal(cfg.model.channels, 192);
@@ -44,21 +44,21 @@ static void test_file_syntax(void **state)
 // inih cuts lines at 200 bytes by itself; a value may be longer.
 static void test_file_long_line(void **state)
 {
-    Scratch *scratch = *state;
+    (void)state;
     char text[600], value[CONFIG_TEXT];
     memset(value, 'v', sizeof value - 1);
     value[sizeof value - 1] = 0;
     int n = snprintf(text, sizeof text, "[data]\nval = \"%s\" # %0200d\ntrain = \"t\"\n", value, 0);
-    write_text(scratch->path, text, (size_t)n);
+    write_text(in_dir("a.toml"), text, (size_t)n);
     config_defaults(&cfg);
-    config_load_file(&cfg, scratch->path);
+    config_load_file(&cfg, in_dir("a.toml"));
     assert_string_equal(cfg.data.val, value);
     assert_string_equal(cfg.data.train, "t");
 }
 
 static void test_file_errors(void **state)
 {
-    Scratch *scratch = *state;
+    (void)state;
     // text of the file; line of the error; what stands behind "LINE: ", the line and the caret
     const struct { const char *text; int line; const char *message; } rows[] = {
         {"[run]\n\n\n[optim]\nlrr = 3e-4\n", 5,
@@ -105,15 +105,15 @@ static void test_file_errors(void **state)
          "(parallel.dp * micro * model.context))\n    accum = 4\n            ^\n"},
     };
     char expected[2048], words[400];
-    snprintf(words, sizeof words, "%s", scratch->path);
+    snprintf(words, sizeof words, "%s", in_dir("a.toml"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        write_text(scratch->path, rows[i].text, strlen(rows[i].text));
+        write_text(in_dir("a.toml"), rows[i].text, strlen(rows[i].text));
         run_words(words);
-        snprintf(expected, sizeof expected, "error: %s:%d: %s", scratch->path, rows[i].line, rows[i].message);
+        snprintf(expected, sizeof expected, "error: %s:%d: %s", in_dir("a.toml"), rows[i].line, rows[i].message);
         assert_string_equal(outcome.err, expected);
         assert_int_equal(outcome.status, 1);
     }
-    write_text(scratch->path, "[run]\nste\0ps = 4\n", 16);
+    write_text(in_dir("a.toml"), "[run]\nste\0ps = 4\n", 16);
     run_words(words);
     assert_int_equal(outcome.status, 1);
     assert_non_null(strstr(outcome.err, ":2: a NUL byte: this is not a text file"));
@@ -122,11 +122,11 @@ static void test_file_errors(void **state)
 // Damaged files end in a message or are read; they never crash (nor trip a sanitizer).
 static void test_damaged_files(void **state)
 {
-    Scratch *scratch = *state;
+    (void)state;
     const char good[] = "[run]\nsteps = 20\n[sample]\nprompt = \"a\\u00e9\\n\" # x\n"
                         "[model]\nnorm = 'rmsnorm'\nlayers = 1_0\n";
     char words[400];
-    snprintf(words, sizeof words, "%s", scratch->path);
+    snprintf(words, sizeof words, "%s", in_dir("a.toml"));
     for (uint32_t round = 0; round < 150; round++) {
         char text[sizeof good];
         memcpy(text, good, sizeof good);
@@ -137,7 +137,7 @@ static void test_damaged_files(void **state)
             uint64_t byte = rng_below(rng, 2 + 2 * k, 256), at = rng_below(rng, 1 + 2 * k, sizeof good - 1);
             text[at] = byte % 2 ? (char)byte : special[byte % strlen(special)];
         }
-        write_text(scratch->path, text, n);
+        write_text(in_dir("a.toml"), text, n);
         run_words(words);
         if (outcome.status > 1) fail_msg("round %u: status %d: %s", round, outcome.status, outcome.err);
         assert_true(outcome.status == 0 || !strncmp(outcome.err, "error: ", 7));
@@ -162,7 +162,7 @@ static void assert_same_values(const Config *a, const Config *b, const char *wha
 
 static void test_written_file_reads_back(void **state)
 {
-    Scratch *scratch = *state;
+    (void)state;
     static Config again;
     SET({"run.minutes", "0.1"}, {"model.preset", "llama3-8b"}, {"batch.tokens", "65536"}, {"batch.micro", "4"},
         {"optim.lr", "0.0003"}, {"sample.prompt", "\"a\" \\ #;'\n\t\x01 \xC3\xA9 \\n"},
@@ -171,9 +171,9 @@ static void test_written_file_reads_back(void **state)
     config_resolve(&cfg);
     config_set_derived(&cfg, "run.steps", 33);
     config_resolve(&cfg);
-    config_write(&cfg, scratch->path);
+    config_write(&cfg, in_dir("a.toml"));
     config_defaults(&again);
-    config_load_file(&again, scratch->path);
+    config_load_file(&again, in_dir("a.toml"));
     config_resolve(&again);
     assert_same_values(&cfg, &again, "written and read");
     assert_true(cfg.optim.min_lr == again.optim.min_lr && cfg.optim.eps == again.optim.eps);
@@ -277,10 +277,10 @@ static void test_presets(void **state)
 // From another directory, presets are found above the program itself.
 static void test_presets_from_elsewhere(void **state)
 {
-    Scratch *scratch = *state;
+    (void)state;
     char before[4096];
     assert_non_null(getcwd(before, sizeof before));
-    assert_int_equal(chdir(scratch->dir), 0);
+    assert_int_equal(chdir(dir), 0);
     run_words("tiny");
     assert_int_equal(chdir(before), 0);
     assert_string_equal(outcome.err, "");
@@ -290,14 +290,14 @@ static void test_presets_from_elsewhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_SCRATCH(test_file_syntax),
-        WITH_SCRATCH(test_file_long_line),
-        WITH_SCRATCH(test_file_errors),
-        WITH_SCRATCH(test_damaged_files),
-        WITH_SCRATCH(test_written_file_reads_back),
+        IN_DIR(test_file_syntax),
+        IN_DIR(test_file_long_line),
+        IN_DIR(test_file_errors),
+        IN_DIR(test_damaged_files),
+        IN_DIR(test_written_file_reads_back),
         cmocka_unit_test(test_start_up_table),
         cmocka_unit_test(test_presets),
-        WITH_SCRATCH(test_presets_from_elsewhere),
+        IN_DIR(test_presets_from_elsewhere),
     };
     forget_the_launcher();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,18 +14,8 @@
 #include "corpus.h"
 #include "expect_die.h"
 #include "rng.h"
+#include "temp_dir.h"
 #include "utf8.h"
-
-static char dir[200];
-
-static char *in_dir(const char *name) // a static buffer each of eight calls
-{
-    static char path[8][512];
-    static int turn;
-    turn = (turn + 1) % 8;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
 
 static char *put(const char *name, const void *data, size_t n)
 {
@@ -35,21 +25,6 @@ static char *put(const char *name, const void *data, size_t n)
     assert_int_equal(fwrite(data, 1, n, f), n);
     assert_int_equal(fclose(f), 0);
     return path;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    snprintf(dir, sizeof dir, "%s/corpus.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[256];
-    snprintf(command, sizeof command, "rm -r '%s'", dir);
-    return system(command);
 }
 
 // What corpus_next gives beside the text: lines of JSON, and files with the XXH3 of their content.
@@ -384,5 +359,5 @@ int main(void)
         cmocka_unit_test(test_folder), cmocka_unit_test(test_packed), cmocka_unit_test(test_random),
         cmocka_unit_test(test_sources), cmocka_unit_test(test_lines_and_files),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

@@ -13,23 +13,7 @@
 #include "corpus.h"
 #include "expect_die.h"
 #include "shards.h"
-
-static char dir[200];
-
-static int setup(void **state)
-{
-    (void)state;
-    snprintf(dir, sizeof dir, "%s/store.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[256];
-    snprintf(command, sizeof command, "rm -r '%s'", dir);
-    return system(command);
-}
+#include "temp_dir.h"
 
 // Documents come back as they were, in any order; a disk that fails is told.
 static void test_store(void **state)
@@ -157,5 +141,5 @@ int main(void)
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_shards),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

@@ -9,33 +9,7 @@
 
 #include "dataset.h"
 #include "expect_die.h"
-
-static char dir[256];
-
-static char *in_dir(const char *name) // a static buffer each of four calls
-{
-    static char path[4][512];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/dataset.XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    const char *names[] = {"a_0.bin", "a_1.bin", "a_2.bin", "x.bin", "x.bin.tmp", "a_[01].bin"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_dir(names[i]));
-    return rmdir(dir);
-}
+#include "temp_dir.h"
 
 // A shard of n tokens: first, first + 1, ... modulo vocab.
 static void write_shard(const char *name, int vocab, DatasetType type, int32_t first, int n)
@@ -361,14 +335,14 @@ static void test_wide_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_format, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_spans, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_file_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_smallest, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_long_windows, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wide_token, setup, teardown),
+        IN_DIR(test_format),
+        IN_DIR(test_spans),
+        IN_DIR(test_order),
+        IN_DIR(test_file_order),
+        IN_DIR(test_smallest),
+        IN_DIR(test_long_windows),
+        IN_DIR(test_errors),
+        IN_DIR(test_wide_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,33 +9,7 @@
 
 #include "dataset.h"
 #include "expect_die.h"
-
-static char dir[256];
-
-static char *in_dir(const char *name) // a static buffer each of four calls
-{
-    static char path[4][512];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/dataset_file.XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    const char *names[] = {"raw.bin", "raw2.bin", "m.bin", "m.idx", "s.bin"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_dir(names[i]));
-    return rmdir(dir);
-}
+#include "temp_dir.h"
 
 static void write_bytes(const char *name, const void *bytes, size_t n)
 {
@@ -199,5 +173,5 @@ int main(void)
         cmocka_unit_test(test_changes_while_open),
         cmocka_unit_test(test_pipe),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

@@ -153,5 +153,5 @@ int main(void)
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_errors),
     };
-    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

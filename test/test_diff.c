@@ -264,5 +264,5 @@ int main(void)
         cmocka_unit_test(test_names_shapes_order), cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_command_line),
     };
-    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

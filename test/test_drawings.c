@@ -124,7 +124,8 @@ static void test_mesh(void **state)
     assert_int_equal(run("128 --svg x.svg"), 2);
 }
 
-// A drawing of every rank: each tensor of a block once a panel, whole and what the rank has of it; and the stream thrice.
+// A drawing of every rank: each tensor of a block once a panel, whole and what the rank has of it; and the stream
+// thrice.
 static void test_tp(void **state)
 {
     (void)state;
@@ -182,5 +183,5 @@ int main(void)
         cmocka_unit_test(test_collectives), cmocka_unit_test(test_mesh), cmocka_unit_test(test_tp),
         cmocka_unit_test(test_timeline),
     };
-    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

@@ -462,5 +462,5 @@ int main(void)
         cmocka_unit_test(test_missing_ranks),
         cmocka_unit_test(test_doubled_elements),
     };
-    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

@@ -298,5 +298,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_safetensors), cmocka_unit_test(test_gpt2),
                                        cmocka_unit_test(test_llama), cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

@@ -9,6 +9,7 @@
 #include "expect_die.h"
 #include "fault.h"
 #include "lock.h"
+#include "temp_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -82,15 +83,12 @@ static void test_flip_and_poison(void **state)
     assert_true(memcmp(token[0], token[1], sizeof token[0]) != 0);
 }
 
-static char dir[200];
-
 static int full_disk(void *arg)
 {
     (void)arg;
-    char path[240], block[4096] = {0};
-    snprintf(path, sizeof path, "%s/full", dir);
+    char block[4096] = {0};
     fault_limit_files(6000);
-    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    int fd = open(in_dir("full"), O_CREAT | O_WRONLY, 0600);
     if (write(fd, block, 4096) != 4096 || write(fd, block, 4096) != 1904 || write(fd, block, 1) != -1 || errno != EFBIG) return 2;
     fault_limit_files(0);
     return write(fd, block, 4096) == 4096 ? 0 : 3;
@@ -113,9 +111,7 @@ static int take(void *arg)
 
 static void read_lock(char text[200])
 {
-    char path[240];
-    snprintf(path, sizeof path, "%s/lock", dir);
-    FILE *f = fopen(path, "r");
+    FILE *f = fopen(in_dir("lock"), "r");
     assert_non_null(f);
     size_t n = fread(text, 1, 199, f);
     text[n] = '\0';
@@ -145,27 +141,11 @@ static void test_lock(void **state)
     expect_die(take, (char *)"/tmp/no/such/directory", "No such file");
 }
 
-static int remove_dir(void **state)
-{
-    (void)state;
-    char command[240];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
-
-static int make_dir(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/fault.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : 1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_language), cmocka_unit_test(test_when), cmocka_unit_test(test_flip_and_poison),
         cmocka_unit_test(test_full_disk), cmocka_unit_test(test_lock),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

@@ -17,35 +17,11 @@
 #include "metrics.h"
 #include "part.h"
 #include "svg.h"
+#include "temp_dir.h"
 #include "tokenizer.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
-
-static char dir[256];
-
-static char *in_dir(const char *name) // a static buffer each of four calls
-{
-    static char path[4][512];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/hostile.XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return disk_remove_dir(dir) ? 0 : -1;
-}
 
 static void write_text(const char *name, const char *text)
 {
@@ -283,5 +259,5 @@ int main(void)
         cmocka_unit_test(test_giant_merges),      cmocka_unit_test(test_links_are_not_followed),
         cmocka_unit_test(test_no_regular_files),  cmocka_unit_test(test_no_control_characters),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

@@ -7,6 +7,7 @@
 
 #include "metrics.h"
 #include "plot.h"
+#include "temp_dir.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -18,30 +19,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-typedef struct {
-    char dir[200], path[256];
-} Temp;
-
-static int setup(void **state)
-{
-    Temp *t = calloc(1, sizeof *t);
-    const char *base = getenv("TMPDIR");
-    snprintf(t->dir, sizeof t->dir, "%s/metricsXXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(t->dir)) return -1;
-    snprintf(t->path, sizeof t->path, "%s/metrics.jsonl", t->dir);
-    *state = t;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    Temp *t = *state;
-    unlink(t->path);
-    int failed = rmdir(t->dir); // fails when a .tmp was left behind
-    free(t);
-    return failed;
-}
 
 static MetricsRow train_row(int64_t step)
 {
@@ -84,7 +61,7 @@ static void put_file(const char *path, const char *text, const char *mode)
 // The keys that other programs rely on, spelled out here a second time on purpose.
 static void test_schema(void **state)
 {
-    Temp *t = *state;
+    (void)state;
     MetricsRow rows[] = {
         {.event = METRICS_START, .name = "r", .text = "GPT", .params = 7, .steps = 9, .batch_tokens = 100},
         train_row(1), val_row(METRICS_VAL, 1), val_row(METRICS_END, 1),
@@ -100,8 +77,8 @@ static void test_schema(void **state)
         "\"floor_bpb\":1.0,\"seconds\":7.5,",
         "{\"event\":\"save\",\"step\":1,\"text\":\"checkpoints/step_00000001\",",
     };
-    write_all(t->path, 0, rows, 5);
-    char *text = slurp(t->path), *line = text;
+    write_all(in_dir("metrics.jsonl"), 0, rows, 5);
+    char *text = slurp(in_dir("metrics.jsonl")), *line = text;
     for (int i = 0; i < 5; i++) {
         char *end = strchr(line, '\n');
         assert_non_null(end);
@@ -119,20 +96,20 @@ static void test_schema(void **state)
 
 static void test_not_finite(void **state)
 {
-    Temp *t = *state;
+    (void)state;
     MetricsRow rows[] = {train_row(1), train_row(2), val_row(METRICS_VAL, 2)};
     rows[0].loss = NAN;
     rows[1].grad_norm = INFINITY;
     rows[2].val_loss = -INFINITY;
     rows[2].floor_loss = 0; // not known: not written
-    write_all(t->path, 0, rows, 3);
-    char *text = slurp(t->path);
+    write_all(in_dir("metrics.jsonl"), 0, rows, 3);
+    char *text = slurp(in_dir("metrics.jsonl"));
     assert_non_null(strstr(text, "\"loss\":null,\"loss_nan\":true,\"lr\""));
     assert_non_null(strstr(text, "\"grad_norm\":null,\"grad_norm_nan\":true,\"grad_norm_inf\":1,"));
     assert_non_null(strstr(text, "\"val_loss\":null,\"val_loss_nan\":true,\"val_loss_inf\":-1,"));
     assert_null(strstr(text, "floor_loss"));
     free(text);
-    MetricsLog log = metrics_read(t->path);
+    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
     assert_int_equal(log.n_rows, 3);
     assert_int_equal(log.n_bad, 0);
     assert_true(isnan(log.row[0].loss) && isnan(log.row[1].grad_norm) && isnan(log.row[2].val_loss));
@@ -144,7 +121,7 @@ static void test_not_finite(void **state)
 // escapes.
 static void test_text_is_any_bytes(void **state)
 {
-    Temp *t = *state;
+    (void)state;
     char big[20000];
     memset(big, 'x', sizeof big - 1);
     big[sizeof big - 1] = '\0';
@@ -155,8 +132,8 @@ static void test_text_is_any_bytes(void **state)
             .text = "\xc3|\xc0\xaf|\xed\xa0\x80|\xf4\x90\x80\x80|\xff|\xe2\x82"},
         {.event = METRICS_SAMPLE, .step = 3, .text = big},
     };
-    write_all(t->path, 0, rows, 3);
-    MetricsLog log = metrics_read(t->path);
+    write_all(in_dir("metrics.jsonl"), 0, rows, 3);
+    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
     assert_int_equal(log.n_rows, 3);
     assert_string_equal(log.row[0].text, rows[0].text);
     const char *u = "\xef\xbf\xbd";
@@ -171,14 +148,14 @@ static void test_text_is_any_bytes(void **state)
 // buffer.
 static void test_round_trip_and_flush(void **state)
 {
-    Temp *t = *state;
-    Metrics *metrics = metrics_open(t->path, 0);
+    (void)state;
+    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
     for (int i = 1; i <= 50; i++) {
         MetricsRow row = train_row(i);
         row.loss = (float)(1.0 / (3 * i));
         row.tokens = ((int64_t)1 << 52) + i;
         metrics_write(metrics, &row);
-        MetricsLog log = metrics_read(t->path);
+        MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
         assert_int_equal(log.n_rows, i);
         assert_true((float)log.row[i - 1].loss == (float)row.loss);
         assert_true(log.row[i - 1].tokens == row.tokens && log.row[i - 1].step == i);
@@ -190,13 +167,10 @@ static void test_round_trip_and_flush(void **state)
 // A locale whose decimal point is a comma, made here because a bare machine has none: a glibc
 // LC_NUMERIC file of its six fields (decimal point, thousands separator, grouping, both as wide
 // characters, code set).
-static int make_comma_locale(const char *dir)
+static int make_comma_locale(void)
 {
-    char path[300];
-    snprintf(path, sizeof path, "%s/xx_XX", dir);
-    mkdir(path, 0700);
-    snprintf(path, sizeof path, "%s/xx_XX/LC_NUMERIC", dir);
-    FILE *file = fopen(path, "w");
+    mkdir(in_dir("xx_XX"), 0700);
+    FILE *file = fopen(in_dir("xx_XX/LC_NUMERIC"), "w");
     assert_non_null(file);
     const uint32_t head[] = {0x20031115 ^ LC_NUMERIC, 6, 32, 34, 36, 40, 44, 48};
     fwrite(head, sizeof head, 1, file);
@@ -208,20 +182,18 @@ static int make_comma_locale(const char *dir)
 
 static void test_comma_locale(void **state)
 {
-    Temp *t = *state;
-    char path[300], number[16];
-    bool made = make_comma_locale(t->dir);
+    (void)state;
+    char number[16];
+    bool made = make_comma_locale();
     snprintf(number, sizeof number, "%.1f", 0.5);
     if (made) {
         assert_string_equal(number, "0,5"); // or the test tests nothing
         MetricsRow rows[] = {train_row(1), val_row(METRICS_VAL, 1)};
-        write_all(t->path, 0, rows, 2);
-        MetricsLog log = metrics_read(t->path);
-        char *text = slurp(t->path), svg[300];
-        snprintf(svg, sizeof svg, "%s/loss.svg", t->dir);
-        plot_loss_svg(t->path, svg, NULL, 0);
-        char *picture = slurp(svg);
-        unlink(svg);
+        write_all(in_dir("metrics.jsonl"), 0, rows, 2);
+        MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
+        char *text = slurp(in_dir("metrics.jsonl"));
+        plot_loss_svg(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
+        char *picture = slurp(in_dir("loss.svg"));
         snprintf(number, sizeof number, "%.1f", 0.5);
         assert_string_equal(number, "0,5"); // drawing left the user's locale in place
         setlocale(LC_NUMERIC, "C");
@@ -236,19 +208,15 @@ static void test_comma_locale(void **state)
         metrics_log_free(&log);
     }
     unsetenv("LOCPATH");
-    snprintf(path, sizeof path, "%s/xx_XX/LC_NUMERIC", t->dir);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/xx_XX", t->dir);
-    rmdir(path);
     if (!made) skip(); // a C library with another file format
 }
 
 // Killed at step 7 while writing, resumed from the checkpoint of step 4.
 static void test_resume_drops_what_is_done_again(void **state)
 {
-    Temp *t = *state;
+    (void)state;
     MetricsRow row = {.event = METRICS_START, .steps = 10};
-    Metrics *metrics = metrics_open(t->path, 0);
+    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
     metrics_write(metrics, &row);
     for (int i = 1; i <= 7; i++) {
         row = train_row(i);
@@ -263,9 +231,9 @@ static void test_resume_drops_what_is_done_again(void **state)
         }
     }
     metrics_close(metrics);
-    put_file(t->path, "{\"event\":\"eval\",\"step\":3,\"new\":1}\n{\"event\":\"train\",\"step\":8,\"lo", "a");
+    put_file(in_dir("metrics.jsonl"), "{\"event\":\"eval\",\"step\":3,\"new\":1}\n{\"event\":\"train\",\"step\":8,\"lo", "a");
 
-    metrics = metrics_open(t->path, 4);
+    metrics = metrics_open(in_dir("metrics.jsonl"), 4);
     row = (MetricsRow){.event = METRICS_RESUME, .step = 4, .steps = 10};
     metrics_write(metrics, &row);
     for (int i = 5; i <= 10; i++) row = train_row(i), metrics_write(metrics, &row);
@@ -273,11 +241,11 @@ static void test_resume_drops_what_is_done_again(void **state)
     metrics_write(metrics, &row);
     metrics_close(metrics);
 
-    char *text = slurp(t->path);
+    char *text = slurp(in_dir("metrics.jsonl"));
     // lines of later versions are kept as they are
     assert_non_null(strstr(text, "{\"event\":\"eval\",\"step\":3,\"new\":1}\n"));
     free(text);
-    MetricsLog log = metrics_read(t->path);
+    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
     assert_int_equal(log.n_bad, 0);
     int trains = 0, vals = 0, ends = 0, resumes = 0;
     for (size_t i = 0; i < log.n_rows; i++) {
@@ -297,20 +265,20 @@ static void test_resume_drops_what_is_done_again(void **state)
 
 static void test_new_run_and_missing_file(void **state)
 {
-    Temp *t = *state;
+    (void)state;
     MetricsRow row = train_row(1);
-    write_all(t->path, 5, &row, 1); // resumed, but someone deleted the file
-    write_all(t->path, 0, &row, 1); // a new run begins with an empty file
-    MetricsLog log = metrics_read(t->path);
+    write_all(in_dir("metrics.jsonl"), 5, &row, 1); // resumed, but someone deleted the file
+    write_all(in_dir("metrics.jsonl"), 0, &row, 1); // a new run begins with an empty file
+    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
     assert_int_equal(log.n_rows, 1);
     metrics_log_free(&log);
 }
 
 static void test_reader_tolerates_a_cut_line(void **state)
 {
-    Temp *t = *state;
-    put_file(t->path, "{\"event\":\"train\",\"step\":1,\"loss\":2}\n\n[1]\n{\"event\":\"train\",\"step\":2,\"loss\":1.", "w");
-    MetricsLog log = metrics_read(t->path);
+    (void)state;
+    put_file(in_dir("metrics.jsonl"), "{\"event\":\"train\",\"step\":1,\"loss\":2}\n\n[1]\n{\"event\":\"train\",\"step\":2,\"loss\":1.", "w");
+    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
     assert_int_equal(log.n_rows, 1);
     assert_int_equal(log.n_bad, 3); // the empty line, the array, the cut line
     assert_true(log.row[0].loss == 2 && isnan(log.row[0].lr) && log.row[0].text == NULL);
@@ -350,23 +318,22 @@ static void expect_die(void (*f)(const char *), const char *path, const char *wa
 
 static void test_errors(void **state)
 {
-    Temp *t = *state;
-    expect_die(open_missing, t->path, "No such file");
+    (void)state;
+    expect_die(open_missing, in_dir("metrics.jsonl"), "No such file");
     expect_die(open_unwritable, "/nonexistent/metrics.jsonl",
         "metrics: cannot open /nonexistent/metrics.jsonl");
     if (!access("/dev/full", W_OK)) expect_die(write_full, NULL, "is the disk full?");
-    put_file(t->path, "", "w");
+    put_file(in_dir("metrics.jsonl"), "", "w");
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_schema), TEST(test_not_finite), TEST(test_text_is_any_bytes),
-            TEST(test_round_trip_and_flush),
-        TEST(test_comma_locale), TEST(test_resume_drops_what_is_done_again),
-            TEST(test_new_run_and_missing_file),
-        TEST(test_reader_tolerates_a_cut_line), TEST(test_errors),
+        IN_DIR(test_schema), IN_DIR(test_not_finite), IN_DIR(test_text_is_any_bytes),
+        IN_DIR(test_round_trip_and_flush),
+        IN_DIR(test_comma_locale), IN_DIR(test_resume_drops_what_is_done_again),
+        IN_DIR(test_new_run_and_missing_file),
+        IN_DIR(test_reader_tolerates_a_cut_line), IN_DIR(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include "expect_die.h"
 #include "norms.h"
+#include "temp_dir.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -40,11 +41,7 @@ static void expect_line(FILE *file, long step, const Param *row, double weight, 
 static void test_two_steps(void **state)
 {
     (void)state;
-    char dir[300], path[400], line[200];
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/norms.XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/norms.csv", dir);
+    char line[200];
     Case c;
     case_open(&c, OPTIM_ADAMW, 2);
     size_t scratch = c.mem.tag_bytes[MEM_SCRATCH];
@@ -73,7 +70,7 @@ static void test_two_steps(void **state)
         for (int r = 0; r < ROWS; r++) want[step][r][2] = norm_of(c.model.weights, before, &p->row[r]);
         norms_close(&norms);
     }
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(in_dir("norms.csv"), "r");
     assert_non_null(file);
     assert_non_null(fgets(line, sizeof line, file));
     assert_string_equal(line, "step,tensor,weight,grad,update,update/weight\n");
@@ -82,8 +79,6 @@ static void test_two_steps(void **state)
             expect_line(file, 10 * step + 3, &p->row[r], want[step][r][0], want[step][r][1], want[step][r][2]);
     assert_null(fgets(line, sizeof line, file));
     fclose(file);
-    assert_int_equal(remove(path), 0);
-    assert_int_equal(remove(dir), 0);
     free(before);
     case_close(&c);
 }
@@ -96,18 +91,13 @@ static int open_nowhere(void *arg)
     return 0;
 }
 
-// A full disk, in place of the file that norms_open opened and which is removed at once.
+// A full disk, in place of the file that norms_open opened.
 static int write_nothing(void *arg)
 {
     Case *c = arg;
-    char dir[300];
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/norms.XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir)) return 0;
     Norms norms = norms_create(&c->model);
     norms_open(&norms, dir);
     fclose(norms.file);
-    remove(norms.path), remove(dir);
     norms.file = fopen("/dev/full", "w");
     norms_before(&norms, &c->model, 1);
     norms_after(&norms, &c->model, 1);
@@ -127,8 +117,8 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_steps),
-        cmocka_unit_test(test_errors),
+        IN_DIR(test_two_steps),
+        IN_DIR(test_errors),
     };
     return cmocka_run_group_tests_name("norms", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "optim_case.h"
 
 #include "expect_die.h"
+#include "temp_dir.h"
 
 #include <sys/stat.h>
 
@@ -265,12 +266,10 @@ static void test_table(void **state)
 static void test_resume(void **state)
 {
     (void)state;
-    char dir[256], run[300], error[512], command[300];
-    snprintf(dir, sizeof dir, "%s/optim_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(dir));
+    char error[512];
     for (int name = 0; name < OPTIM_NAMES; name++) {
         Case c, back;
-        snprintf(run, sizeof run, "%s/%s", dir, optim_kind((OptimName)name)->name);
+        const char *run = in_dir(optim_kind((OptimName)name)->name);
         case_open(&c, (OptimName)name, 1);
         case_open(&back, (OptimName)name, 1);
         for (uint32_t step = 1; step <= 6; step++) {
@@ -295,8 +294,6 @@ static void test_resume(void **state)
         case_close(&c);
         case_close(&back);
     }
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    assert_int_equal(system(command), 0);
 }
 
 int main(void)
@@ -311,7 +308,7 @@ int main(void)
         cmocka_unit_test(test_reset),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_table),
-        cmocka_unit_test(test_resume),
+        IN_DIR(test_resume),
     };
     return cmocka_run_group_tests_name("optim", tests, NULL, NULL);
 }

@@ -257,5 +257,5 @@ int main(void)
         cmocka_unit_test(test_bound),
         cmocka_unit_test(test_program),
     };
-    return cmocka_run_group_tests_name("packing", tests, program_set_up, program_tear_down);
+    return cmocka_run_group_tests_name("packing", tests, program_set_up, temp_dir_remove);
 }

@@ -259,5 +259,5 @@ int main(void)
         cmocka_unit_test(test_text),    cmocka_unit_test(test_measured), cmocka_unit_test(test_picture),
         cmocka_unit_test(test_trace),   cmocka_unit_test(test_program),  cmocka_unit_test(test_program_refuses),
     };
-    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

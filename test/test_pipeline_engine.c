@@ -3,6 +3,7 @@
 #include "expect_die.h"
 #include "pipeline_draw.h"
 #include "pipeline_run.h"
+#include "temp_dir.h"
 
 // ---- time
 
@@ -45,9 +46,6 @@ static void test_made_up_times(void **state)
 static void test_trace(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/pipeline_XXXXXX", path[64];
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/trace.json", dir);
     for (int k = 4; k < LAYOUTS; k += 3) {
         PipelineTable *t = table_of(k, 8);
         Case c = {.shape = &llama, .clock = true};
@@ -63,13 +61,12 @@ static void test_trace(void **state)
                 size_t key = pipeline_table_key(t, source.stage, now->action.op, now->action.micro, source.chunk);
                 assert_true(now->start >= r.line.span[r.line.begin[source.stage] + (size_t)index[key]].end);
             }
-        pipeline_draw_trace(&r.line, 1e6, path);
-        assert_int_equal(unlink(path), 0);
+        pipeline_draw_trace(&r.line, 1e6, in_dir("trace.json"));
+        assert_int_equal(unlink(in_dir("trace.json")), 0);
         free(index);
         pipeline_table_free(t);
         release(&r);
     }
-    rmdir(dir);
 }
 
 // ---- bytes
@@ -205,8 +202,7 @@ static int choose(void *arg)
 static void test_refusals(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/pipeline_XXXXXX", path[64], words[160];
-    assert_non_null(mkdtemp(dir));
+    char words[500];
     Choice c = {"1f1b", 4, 8, 0, 3, true};
     expect_die(choose, &c, "parallel.pp = 4, chunks = 1: 4 pieces, but the model has 3 layers");
     c = (Choice){"interleaved", 4, 8, 2, 7, true};
@@ -217,8 +213,9 @@ static void test_refusals(void **state)
     expect_die(choose, &c, "(take 4 or 8 micro-batches)");
     c = (Choice){"1f2b", 4, 6, 0, 8, true};
     expect_die(choose, &c, "parallel.schedule = 1f2b: no such schedule");
+    char *path = in_dir("table.csv");
     PipelineTable *t = pipeline_table_make(PIPELINE_GPIPE, 2, 3, 1);
-    write_table(t, path, sizeof path, dir);
+    pipeline_csv_write(t, path);
     c = (Choice){path, 2, 3, 0, 8, true};
     assert_int_equal(choose(&c), 0);
     c.p = 3;
@@ -229,18 +226,16 @@ static void test_refusals(void **state)
     expect_die(choose, &c, "the file has 1 chunks, parallel.chunks = 2");
     PipelineAction swap = t->action[1][3]; // B of 0 and of 1
     t->action[1][3].micro = 1, t->action[1][4].micro = 0;
-    write_table(t, path, sizeof path, dir);
+    pipeline_csv_write(t, path);
     c = (Choice){path, 2, 3, 0, 8, true};
     expect_die(choose, &c, "stage 1 slot 3: B of micro-batch 1 of chunk 0 does not follow that of 0");
     c.deterministic = false;
     assert_int_equal(choose(&c), 0); // a table that runs
     swap.slot = 4, t->action[1][4] = swap, t->action[1][4].micro = 1; // twice, and not that of 0
-    write_table(t, path, sizeof path, dir);
+    pipeline_csv_write(t, path);
     snprintf(words, sizeof words, "parallel.table = %s: stage 1 slot 4: B of micro-batch 1, chunk 0: a second time", path);
     expect_die(choose, &c, words);
     pipeline_table_free(t);
-    unlink(path);
-    rmdir(dir);
 }
 
 static int grow(void *arg)
@@ -273,10 +268,10 @@ static void test_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_made_up_times), cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_made_up_times), IN_DIR(test_trace),
         cmocka_unit_test(test_messages),      cmocka_unit_test(test_activations),
         cmocka_unit_test(test_layers),        cmocka_unit_test(test_layers_of_ones_own),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_no_room),
+        IN_DIR(test_refusals),      cmocka_unit_test(test_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

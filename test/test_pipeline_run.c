@@ -1,6 +1,7 @@
 // test_pipeline_run: models on 1 to 4 stages, played by threads, against one rank, for every schedule: loss, every
 // gradient, evaluation and sampling; bit for bit on a deterministic device, within the bound of the order of sums else.
 #include "pipeline_run.h"
+#include "temp_dir.h"
 
 #include <unistd.h>
 
@@ -151,15 +152,13 @@ static PipelineTable *in_turn(int m, bool outer)
 static void test_own_tables(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/pipeline_XXXXXX", path[64];
-    assert_non_null(mkdtemp(dir));
     for (int f = 0; f < 2; f++) {
         Case c = {.shape = families[f], .micro = 2, .deterministic = true, .dropout = 0.2f};
         Outcome one = run(c);
         for (int k = 0; k < 3; k++) {
             PipelineTable *t = k == 0 ? upside_down(3, 4) : in_turn(4, k == 2);
-            write_table(t, path, sizeof path, dir);
-            c.schedule = path, c.p = t->p;
+            c.schedule = in_dir("table.csv"), c.p = t->p;
+            pipeline_csv_write(t, c.schedule);
             Outcome r = run(c);
             must_be_same(&c, &r, &one);
             release(&r);
@@ -167,8 +166,6 @@ static void test_own_tables(void **state)
         }
         release(&one);
     }
-    unlink(path);
-    rmdir(dir);
 }
 
 // A batch that grows: fewer micro-batches than the pipeline has room for.
@@ -230,9 +227,9 @@ static double tied_terms(const Case *c)
 
 // A pipeline runs each chunk's micro-batches in order, as one rank does, so without determinism too nothing differs but
 // one sum: the gradient of a tied embedding. One rank adds that of the head and of the embedding in turn, micro-batch
-// by micro-batch; here the head's are added apart. Both add the same terms t, a token's part of either, in some order, so
-// they differ by at most 2 gamma(n) sum |t|, gamma(n) = n u / (1 - n u), u = 2^-24, n additions (Higham, Accuracy and
-// Stability, section 4.2): two for each token, and those of the micro-batches' sums. The same in norms.
+// by micro-batch; here the head's are added apart. Both add the same terms t, a token's part of either, in some
+// order, so they differ by at most 2 gamma(n) sum |t|, gamma(n) = n u / (1 - n u), u = 2^-24, n additions (Higham,
+// Accuracy and Stability, section 4.2): two for each token, and those of the micro-batches' sums. The same in norms.
 static void test_fast_is_close(void **state)
 {
     (void)state;
@@ -301,7 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_deterministic_is_one_rank), cmocka_unit_test(test_tensor_parallel_inside),
         cmocka_unit_test(test_context_parallel_inside),   cmocka_unit_test(test_recomputation),
-        cmocka_unit_test(test_own_tables),                cmocka_unit_test(test_fewer_micro_batches),
+        IN_DIR(test_own_tables),                cmocka_unit_test(test_fewer_micro_batches),
         cmocka_unit_test(test_fast_is_close),             cmocka_unit_test(test_narrow),
         cmocka_unit_test(test_any_order),
     };

@@ -15,24 +15,7 @@
 
 #include "expect_die.h"
 #include "pipeline_case.h"
-
-static char dir[256], path[300];
-
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(dir, sizeof dir, "%s/pipelineXXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(dir)) return -1;
-    snprintf(path, sizeof path, "%s/table.csv", dir);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    unlink(path);
-    return rmdir(dir); // fails when anything was left behind
-}
+#include "temp_dir.h"
 
 // ---- by hand
 
@@ -167,8 +150,8 @@ static void test_there_and_back(void **state)
             int v = k == PIPELINE_INTERLEAVED ? size[i][2] : 0;
             PipelineTable *t = pipeline_table_make((PipelineSchedule)k, size[i][0], size[i][1], v);
             t->action[0][t->n[0] - 1].slot += 7; // need not be dense
-            pipeline_csv_write(t, path);
-            PipelineTable *back = pipeline_csv_read(path);
+            pipeline_csv_write(t, in_dir("table.csv"));
+            PipelineTable *back = pipeline_csv_read(in_dir("table.csv"));
             assert_int_equal(back->schedule, PIPELINE_USER);
             same(t, back);
             pipeline_table_free(t), pipeline_table_free(back);
@@ -177,7 +160,7 @@ static void test_there_and_back(void **state)
 
 static void put(const char *text)
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = fopen(in_dir("table.csv"), "w");
     assert_non_null(f);
     assert_true(fputs(text, f) >= 0);
     assert_int_equal(fclose(f), 0);
@@ -189,14 +172,14 @@ static void test_by_a_person(void **state)
     (void)state;
     put("# mine\r\n\r\nstage, slot, action, micro, chunk\r\n"
         "1,10,F,0,0\r\n 1 , 20 , B , 0 , 0\r\n0,900,B,0,0\n0,5,F,0,0");
-    PipelineTable *t = pipeline_csv_read(path);
+    PipelineTable *t = pipeline_csv_read(in_dir("table.csv"));
     assert_true(t->p == 2 && t->m == 1 && t->v == 1 && !t->split);
     stage_is(t, 0, "F0 B0");
     stage_is(t, 1, "F0 B0");
     assert_true(t->action[0][1].slot == 900 && t->action[1][0].slot == 10);
     pipeline_table_free(t);
     put("stage,slot,action,micro,chunk\n0,0,F,0,0\n0,1,B,0,0\n0,2,W,0,0\n1,0,F,0,0\n1,1,B,0,0\n");
-    t = pipeline_csv_read(path); // one W anywhere: it splits, and the checker will miss the other
+    t = pipeline_csv_read(in_dir("table.csv")); // one W anywhere: it splits, and the checker will miss the other
     assert_true(t->split);
     pipeline_table_free(t);
 }
@@ -239,10 +222,10 @@ static void test_bad_files(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put(bad[i][0]);
-        expect_die(read_file, path, bad[i][1]);
+        expect_die(read_file, in_dir("table.csv"), bad[i][1]);
     }
-    unlink(path);
-    expect_die(read_file, path, "cannot be read");
+    unlink(in_dir("table.csv"));
+    expect_die(read_file, in_dir("table.csv"), "cannot be read");
 }
 
 int main(void)
@@ -253,5 +236,5 @@ int main(void)
         cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_by_a_person),
         cmocka_unit_test(test_bad_files),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

@@ -13,6 +13,7 @@
 #include "expect_die.h"
 #include "narrow.h"
 #include "plan.h"
+#include "temp_dir.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -303,8 +304,8 @@ static size_t number_at(json_t *object, const char *a, const char *b)
 
 static void test_account_is_the_counters(void **state)
 {
-    const char *dir = *state;
-    char path[300];
+    (void)state;
+    char *path = in_dir("account.json");
     Mem mem = {0};
     mem_alloc(&mem, MEM_GRADS, 1000, "a");
     mem_alloc(&mem, MEM_SCRATCH, 7, "b");
@@ -316,7 +317,6 @@ static void test_account_is_the_counters(void **state)
     Mesh mesh = {.group = {[MESH_REPLICAS] = &dp}};
     AccountRank rank[2] = {account_rank(&mem, NULL, NULL), account_rank(&mem, &mesh, &control)};
     rank[1].bytes[MEM_COMM] = 77;
-    snprintf(path, sizeof path, "%s/account.json", dir);
     account_write(rank, 2, path);
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *memory = json_object_get(root, "memory");
     assert_int_equal(json_object_size(root), 2);
@@ -339,26 +339,6 @@ static void test_account_is_the_counters(void **state)
     assert_int_equal(number_at(group, "all_reduce", "sent"), 8);
     json_decref(root);
     mem_free_all(&mem);
-    assert_int_equal(unlink(path), 0);
-}
-
-static int make_dir(void **state)
-{
-    char *dir = malloc(256);
-    const char *tmp = getenv("TMPDIR");
-    if (!dir) return -1;
-    snprintf(dir, 256, "%s/test_plan.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    *state = dir;
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", (char *)*state);
-    int failed = system(command);
-    free(*state);
-    return failed;
 }
 
 int main(void)
@@ -373,7 +353,7 @@ int main(void)
         cmocka_unit_test(test_run_allocates_what_was_planned),
         cmocka_unit_test(test_a_plan_costs_nothing),
         cmocka_unit_test(test_vocabulary_is_needed),
-        cmocka_unit_test_setup_teardown(test_account_is_the_counters, make_dir, remove_dir),
+        IN_DIR(test_account_is_the_counters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,5 +194,5 @@ int main(void)
         cmocka_unit_test(test_time),    cmocka_unit_test(test_traffic), cmocka_unit_test(test_layout_writes),
         cmocka_unit_test(test_scaling), cmocka_unit_test(test_tables),  cmocka_unit_test(test_nonsense),
     };
-    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

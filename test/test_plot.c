@@ -7,6 +7,7 @@
 
 #include "metrics.h"
 #include "plot.h"
+#include "temp_dir.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -16,32 +17,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-typedef struct {
-    char dir[200], path[256], out[256];
-} Temp;
-
-static int setup(void **state)
-{
-    Temp *t = calloc(1, sizeof *t);
-    const char *base = getenv("TMPDIR");
-    snprintf(t->dir, sizeof t->dir, "%s/plotXXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(t->dir)) return -1;
-    snprintf(t->path, sizeof t->path, "%s/metrics.jsonl", t->dir);
-    snprintf(t->out, sizeof t->out, "%s/loss.svg", t->dir);
-    *state = t;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    Temp *t = *state;
-    unlink(t->path);
-    unlink(t->out);
-    int failed = rmdir(t->dir); // fails when a .tmp was left behind
-    free(t);
-    return failed;
-}
 
 static void write_start(Metrics *metrics, const char *name, double floor)
 {
@@ -135,8 +110,8 @@ static void loss_axis(const char *svg, double *y0, double *slope)
 
 static void test_marks_stand_at_their_values(void **state)
 {
-    Temp *t = *state;
-    Metrics *metrics = metrics_open(t->path, 0);
+    (void)state;
+    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
     write_start(metrics, "run <1> & \"2\"", 2.0);
     double val[3] = {3.1, 2.6, 2.25};
     for (int i = 1; i <= 300; i++) {
@@ -147,8 +122,8 @@ static void test_marks_stand_at_their_values(void **state)
                                                      .floor_loss = 2.0});
     }
     metrics_close(metrics);
-    plot_loss_svg(t->path, t->out, NULL, 0);
-    char *svg = slurp(t->out);
+    plot_loss_svg(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
+    char *svg = slurp(in_dir("loss.svg"));
     check_xml(svg);
     double y0, slope, pixel;
     loss_axis(svg, &y0, &slope);
@@ -189,9 +164,9 @@ static void test_marks_stand_at_their_values(void **state)
 // Runs that have little or strange to show.
 static void test_odd_runs(void **state)
 {
-    Temp *t = *state;
+    (void)state;
     for (int kind = 0; kind < 7; kind++) {
-        Metrics *metrics = metrics_open(t->path, 0);
+        Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
         if (kind > 0) write_start(metrics, kind == 1 ? NULL : "run", 0);
         for (int i = 1; i <= 100 && kind >= 2; i++) {
             double loss = kind == 2 ? 3.0 : kind == 3 ? NAN : kind == 4 ? (i == 50 ? INFINITY : 4.0 - 0.01 * i)
@@ -200,8 +175,8 @@ static void test_odd_runs(void **state)
             if (kind == 6) break; // a single step
         }
         metrics_close(metrics);
-        plot_loss_svg(t->path, t->out, kind == 6 ? "titled" : NULL, kind == 2 ? 2.5 : 0);
-        char *svg = slurp(t->out);
+        plot_loss_svg(in_dir("metrics.jsonl"), in_dir("loss.svg"), kind == 6 ? "titled" : NULL, kind == 2 ? 2.5 : 0);
+        char *svg = slurp(in_dir("loss.svg"));
         check_xml(svg);
         if (kind <= 1) assert_non_null(strstr(svg, "no training step yet"));
         // the argument, when the file has none
@@ -226,12 +201,12 @@ static void test_odd_runs(void **state)
 
 static void test_size_is_bounded(void **state)
 {
-    Temp *t = *state;
-    Metrics *metrics = metrics_open(t->path, 0);
+    (void)state;
+    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
     for (int i = 1; i <= 20000; i++) write_train(metrics, i, 3 + (i % 7) * 0.1 + (i == 15000));
     metrics_close(metrics);
-    plot_loss_svg(t->path, t->out, NULL, 0);
-    char *svg = slurp(t->out);
+    plot_loss_svg(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
+    char *svg = slurp(in_dir("loss.svg"));
     check_xml(svg);
     assert_true(strlen(svg) < 150000); // 690 columns, at most 4 points each for raw, at most 26 bytes a pair
     // the one spike is still there: the raw curve reaches a loss of 4 and more
@@ -247,22 +222,19 @@ static void test_size_is_bounded(void **state)
     free(svg);
 }
 
-// Three runs of different lengths, constant losses 2, 3 and 4: each has a flat smoothed curve at its loss as far as the run
-// goes, and a label with its name.
+// Three runs of different lengths, constant losses 2, 3 and 4: each has a flat smoothed curve at its loss as far as
+// the run goes, and a label with its name.
 static void test_overlay(void **state)
 {
-    Temp *t = *state;
-    char path[3][280];
-    const char *paths[3], *name[3] = {"one", "two & more", "three"};
+    (void)state;
+    const char *path[3] = {in_dir("0.jsonl"), in_dir("1.jsonl"), in_dir("2.jsonl")}, *name[3] = {"one", "two & more", "three"};
     for (int k = 0; k < 3; k++) {
-        snprintf(path[k], sizeof path[k], "%s/%d.jsonl", t->dir, k);
-        paths[k] = path[k];
         Metrics *metrics = metrics_open(path[k], 0);
         for (int i = 1; i <= 100 * (k + 1); i++) write_train(metrics, i, 2 + k);
         metrics_close(metrics);
     }
-    plot_overlay_svg(paths, name, 3, t->out, "a <title>");
-    char *svg = slurp(t->out);
+    plot_overlay_svg(path, name, 3, in_dir("loss.svg"), "a <title>");
+    char *svg = slurp(in_dir("loss.svg"));
     check_xml(svg);
     assert_non_null(strstr(svg, ">a &lt;title&gt;<"));
     assert_non_null(strstr(svg, ">one 2.000<"));
@@ -278,7 +250,6 @@ static void test_overlay(void **state)
             assert_true(fabs((y - y0) * slope - (2 + k)) <= 0.1 * fabs(slope)); // printed to 0.1, as the ticks are
         }
         assert_true(fabs(x - (64 + 690 * (k + 1) / 3.0)) <= 0.05 + 1e-9);
-        unlink(path[k]);
     }
     assert_int_equal(k, 3);
     free(svg);
@@ -286,14 +257,14 @@ static void test_overlay(void **state)
 
 static void test_errors(void **state)
 {
-    Temp *t = *state;
+    (void)state;
     int fd[2], status;
     char text[1000] = "";
     assert_int_equal(pipe(fd), 0);
     pid_t child = fork();
     if (child == 0) {
         dup2(fd[1], 2);
-        plot_loss_svg(t->path, t->out, NULL, 0);
+        plot_loss_svg(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
         _exit(0);
     }
     close(fd[1]);
@@ -302,15 +273,14 @@ static void test_errors(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
     assert_non_null(strstr(text, "cannot open"));
-    assert_non_null(strstr(text, t->path));
+    assert_non_null(strstr(text, in_dir("metrics.jsonl")));
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_marks_stand_at_their_values), TEST(test_odd_runs), TEST(test_size_is_bounded),
-        TEST(test_overlay), TEST(test_errors),
+        IN_DIR(test_marks_stand_at_their_values), IN_DIR(test_odd_runs), IN_DIR(test_size_is_bounded),
+        IN_DIR(test_overlay), IN_DIR(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,17 +12,7 @@
 #undef main
 
 #include "expect_die.h"
-
-static char dir[200];
-
-static char *in_dir(const char *name) // a static buffer each of eight calls
-{
-    static char path[8][512];
-    static int turn;
-    turn = (turn + 1) % 8;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
+#include "temp_dir.h"
 
 static void write_file(const char *name, const char *text, size_t n)
 {
@@ -30,22 +20,6 @@ static void write_file(const char *name, const char *text, size_t n)
     assert_non_null(f);
     assert_int_equal(fwrite(text, 1, n, f), n);
     assert_int_equal(fclose(f), 0);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/prepare.XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[256];
-    snprintf(command, sizeof command, "rm -r '%s'", dir);
-    return system(command);
 }
 
 // A command line: words separated by spaces, @ stands for the test's folder; stdout goes to @/stdout.
@@ -325,13 +299,13 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_one_document, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_cut_in_character, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_documents, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_given, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_encode_decode, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wide_vocabulary, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
+        IN_DIR(test_one_document),
+        IN_DIR(test_cut_in_character),
+        IN_DIR(test_documents),
+        IN_DIR(test_given),
+        IN_DIR(test_encode_decode),
+        IN_DIR(test_wide_vocabulary),
+        IN_DIR(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

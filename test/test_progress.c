@@ -8,6 +8,7 @@
 
 #include "metrics.h"
 #include "progress.h"
+#include "temp_dir.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -20,40 +21,9 @@
 #include <termios.h>
 #include <unistd.h>
 
-typedef struct {
-    char dir[200];
-} Temp;
-
-static const char *const files[] = {"log.txt", "metrics.jsonl", "loss.svg", "samples.txt", "stdout"};
-
-static int setup(void **state)
+static char *slurp(const char *name)
 {
-    Temp *t = calloc(1, sizeof *t);
-    const char *base = getenv("TMPDIR");
-    snprintf(t->dir, sizeof t->dir, "%s/progressXXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(t->dir)) return -1;
-    *state = t;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    Temp *t = *state;
-    char path[256];
-    for (int i = 0; i < 5; i++) {
-        snprintf(path, sizeof path, "%s/%s", t->dir, files[i]);
-        unlink(path);
-    }
-    int failed = rmdir(t->dir);
-    free(t);
-    return failed;
-}
-
-static char *slurp(const char *dir, const char *name)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(in_dir(name), "r");
     assert_non_null(file);
     char *text = calloc(1, 1 << 18);
     size_t n = fread(text, 1, (1 << 18) - 1, file);
@@ -166,7 +136,7 @@ static void test_interval(void **state)
 }
 
 // A run of `steps` updates with two evaluations, a sample and a save; steps from first+1 on.
-static void play(const char *dir, int first, int last, int steps, double floor)
+static void play(int first, int last, int steps, double floor)
 {
     Progress *p = progress_begin(&(ProgressPlan){
         .dir = dir, .name = "demo", .model = "GPT, 2 layers", .params = 1000, .batch_tokens = 64,
@@ -190,13 +160,13 @@ static void play(const char *dir, int first, int last, int steps, double floor)
 }
 
 // In a child whose standard output is fd; the parent reads what it must.
-static pid_t play_to(int fd, const char *dir, int first, int last, int steps, double floor)
+static pid_t play_to(int fd, int first, int last, int steps, double floor)
 {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         if (dup2(fd, STDOUT_FILENO) < 0) _exit(9);
-        play(dir, first, last, steps, floor);
+        play(first, last, steps, floor);
         fflush(stdout);
         _exit(0);
     }
@@ -210,22 +180,20 @@ static void wait_ok(pid_t child)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void run_to_file(const char *dir, int first, int last, int steps, double floor)
+static void run_to_file(int first, int last, int steps, double floor)
 {
-    char path[256];
-    snprintf(path, sizeof path, "%s/stdout", dir);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int fd = open(in_dir("stdout"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     assert_true(fd >= 0);
     fflush(stdout);
-    wait_ok(play_to(fd, dir, first, last, steps, floor));
+    wait_ok(play_to(fd, first, last, steps, floor));
     close(fd);
 }
 
 static void test_plain_output(void **state)
 {
-    Temp *t = *state;
-    run_to_file(t->dir, 0, 100, 100, 2.0);
-    char *out = slurp(t->dir, "stdout"), *log = slurp(t->dir, "log.txt");
+    (void)state;
+    run_to_file(0, 100, 100, 2.0);
+    char *out = slurp("stdout"), *log = slurp("log.txt");
     assert_string_equal(out, log);
     assert_null(strpbrk(out, "\x1b\r"));
     assert_int_equal(count(out, "\nstep "), 51); // every 2nd, and the first
@@ -246,38 +214,34 @@ static void test_plain_output(void **state)
     assert_int_equal(count(out, "samples "), 0); // there is no such file
     free(out);
     free(log);
-    char path[256];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", t->dir);
-    MetricsLog metrics = metrics_read(path);
+    MetricsLog metrics = metrics_read(in_dir("metrics.jsonl"));
     assert_int_equal(metrics.n_rows, 1 + 100 + 2 + 2 + 1);
     assert_true(metrics.row[0].event == METRICS_START
         && metrics.row[metrics.n_rows - 1].event == METRICS_END);
     assert_true(metrics.row[metrics.n_rows - 1].floor_loss == 2.0);
     metrics_log_free(&metrics);
-    char *svg = slurp(t->dir, "loss.svg");
+    char *svg = slurp("loss.svg");
     assert_non_null(strstr(svg, "</svg>"));
     free(svg);
 }
 
 static void test_stop_and_resume(void **state)
 {
-    Temp *t = *state;
-    run_to_file(t->dir, 0, 50, 100, 0.25);
-    char *out = slurp(t->dir, "stdout");
+    (void)state;
+    run_to_file(0, 50, 100, 0.25);
+    char *out = slurp("stdout");
     assert_int_equal(count(out, "trained     50 of 100 steps"), 1);
     assert_int_equal(count(out, "above the upper bound of the floor\n"), 2);
     assert_int_equal(count(out, ": an upper bound of the corpus' entropy\n"), 1);
     free(out);
-    run_to_file(t->dir, 40, 100, 100, 0);
-    out = slurp(t->dir, "stdout");
+    run_to_file(40, 100, 100, 0);
+    out = slurp("stdout");
     assert_int_equal(count(out, "floor"), 0); // not known: not a word of it
     free(out);
-    char *log = slurp(t->dir, "log.txt");
+    char *log = slurp("log.txt");
     assert_int_equal(count(log, "a note before"), 2); // both runs
     free(log);
-    char path[256];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", t->dir);
-    MetricsLog metrics = metrics_read(path);
+    MetricsLog metrics = metrics_read(in_dir("metrics.jsonl"));
     int64_t step = 0, ends = 0;
     for (size_t i = 0; i < metrics.n_rows; i++) {
         if (metrics.row[i].event == METRICS_TRAIN) assert_int_equal(metrics.row[i].step, ++step);
@@ -289,7 +253,7 @@ static void test_stop_and_resume(void **state)
 }
 
 // Plays a run on a pseudo terminal and returns what it would have shown.
-static char *run_on_terminal(const char *dir, int columns)
+static char *run_on_terminal(int columns)
 {
     int main_fd = posix_openpt(O_RDWR | O_NOCTTY);
     if (main_fd < 0) skip(); // no pseudo terminals here
@@ -300,7 +264,7 @@ static char *run_on_terminal(const char *dir, int columns)
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
     assert_int_equal(ioctl(fd, TIOCSWINSZ, &size), 0);
     fflush(stdout);
-    pid_t child = play_to(fd, dir, 0, 100, 100, 2.0);
+    pid_t child = play_to(fd, 0, 100, 100, 2.0);
     close(fd);
     char *text = calloc(1, 1 << 18);
     size_t used = 0;
@@ -314,11 +278,11 @@ static char *run_on_terminal(const char *dir, int columns)
 
 static void test_terminal(void **state)
 {
-    Temp *t = *state;
+    (void)state;
     setenv("TERM", "xterm", 1);
     setenv("LC_ALL", "C", 1);
     unsetenv("NO_COLOR");
-    char *text = run_on_terminal(t->dir, 90);
+    char *text = run_on_terminal(90);
     assert_non_null(strstr(text, "\r"));
     assert_non_null(strstr(text, "\x1b[K"));
     assert_non_null(strstr(text, "\x1b[1m"));
@@ -328,14 +292,14 @@ static void test_terminal(void **state)
     // what a model writes does not reach the terminal as an escape
     assert_null(strstr(text, "a \x1b[31mtime"));
     free(text);
-    char *log = slurp(t->dir, "log.txt");
+    char *log = slurp("log.txt");
     assert_null(strpbrk(log, "\x1b\r"));
     assert_int_equal(count(log, "\nstep "), 51);
     assert_int_equal(count(log, "validation  2.5000"), 1);
     free(log);
 
     setenv("NO_COLOR", "1", 1);
-    text = run_on_terminal(t->dir, 40);
+    text = run_on_terminal(40);
     unsetenv("NO_COLOR");
     assert_int_equal(count(text, "\x1b["), count(text, "\x1b[K")); // erasing is no colour
     char *save, *copy = text;
@@ -351,13 +315,11 @@ static void test_terminal(void **state)
 // metrics.jsonl at a coarser grain: every log_every-th step, the last one, and any that is not a number.
 static void test_log_every(void **state)
 {
-    Temp *t = *state;
-    Progress *p = progress_begin(&(ProgressPlan){.dir = t->dir, .name = "r", .log_every = 30});
+    (void)state;
+    Progress *p = progress_begin(&(ProgressPlan){.dir = dir, .name = "r", .log_every = 30});
     progress_set_steps(p, 100); // known only now
-    char path[256];
-    snprintf(path, sizeof path, "%s/stdout", t->dir);
     fflush(stdout);
-    int keep = dup(STDOUT_FILENO), fd = open(path, O_WRONLY | O_CREAT, 0600);
+    int keep = dup(STDOUT_FILENO), fd = open(in_dir("stdout"), O_WRONLY | O_CREAT, 0600);
     assert_true(keep >= 0 && fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0);
     for (int i = 1; i <= 100; i++)
         progress_step(p, &(MetricsRow){.step = i, .tokens = i, .loss = i == 7 ? NAN : 1, .dt_ms = 1});
@@ -366,8 +328,7 @@ static void test_log_every(void **state)
     assert_true(dup2(keep, STDOUT_FILENO) >= 0);
     close(keep);
     close(fd);
-    snprintf(path, sizeof path, "%s/metrics.jsonl", t->dir);
-    MetricsLog log = metrics_read(path);
+    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
     const int want[] = {0, 7, 30, 60, 90, 100, 100}; // start, train x 5, end
     assert_int_equal(log.n_rows, 7);
     assert_int_equal(log.row[0].steps, 100);
@@ -388,14 +349,13 @@ static void test_null_is_another_rank(void **state)
     assert_null(progress_log(NULL));
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_line_fits_every_width), TEST(test_line_says_it_all), TEST(test_numbers),
-            TEST(test_interval),
-        TEST(test_plain_output), TEST(test_stop_and_resume), TEST(test_terminal), TEST(test_log_every),
-            TEST(test_null_is_another_rank),
+        IN_DIR(test_line_fits_every_width), IN_DIR(test_line_says_it_all), IN_DIR(test_numbers),
+        IN_DIR(test_interval),
+        IN_DIR(test_plain_output), IN_DIR(test_stop_and_resume), IN_DIR(test_terminal), IN_DIR(test_log_every),
+        IN_DIR(test_null_is_another_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

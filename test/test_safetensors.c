@@ -15,21 +15,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char dir[256], file[300];
+#include "temp_dir.h"
+
+static char file[300]; // of every test, in its directory
 
 static int make_dir(void **state)
 {
-    (void)state;
-    snprintf(dir, sizeof dir, "%s/safetensors_XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(dir)) return -1;
+    if (temp_dir_make(state) != 0) return -1;
     snprintf(file, sizeof file, "%s/x.safetensors", dir);
     return 0;
-}
-
-static int drop_dir(void **state)
-{
-    (void)state;
-    return disk_remove_dir(dir) ? 0 : -1;
 }
 
 // Header length, header, n_data bytes 0, 1, 2, ...
@@ -325,8 +319,7 @@ static void test_write_errors(void **state)
 static void test_dies(void **state)
 {
     (void)state;
-    char path[300], text[512] = "";
-    snprintf(path, sizeof path, "%s/stderr", dir);
+    char *path = in_dir("stderr"), text[512] = "";
     put_file("{}", 2, 1);
     pid_t pid = fork();
     if (pid == 0) {
@@ -353,5 +346,5 @@ int main(void)
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_exact_bytes),
         cmocka_unit_test(test_write_errors), cmocka_unit_test(test_dies),
     };
-    return cmocka_run_group_tests(tests, make_dir, drop_dir);
+    return cmocka_run_group_tests(tests, make_dir, temp_dir_remove);
 }

@@ -8,6 +8,7 @@
 
 #include "expect_die.h"
 #include "schedule.h"
+#include "temp_dir.h"
 
 #include <math.h>
 
@@ -133,30 +134,6 @@ static void test_odd_runs(void **state)
     free(print(&s, &none, 10));
 }
 
-typedef struct {
-    char dir[200], path[256];
-} Temp;
-
-static int setup(void **state)
-{
-    Temp *t = calloc(1, sizeof *t);
-    const char *base = getenv("TMPDIR");
-    snprintf(t->dir, sizeof t->dir, "%s/scheduleXXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(t->dir)) return -1;
-    snprintf(t->path, sizeof t->path, "%s/schedule.svg", t->dir);
-    *state = t;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    Temp *t = *state;
-    unlink(t->path);
-    int failed = rmdir(t->dir); // fails when a .tmp was left behind
-    free(t);
-    return failed;
-}
-
 static char *read_svg(const char *path)
 {
     FILE *f = fopen(path, "r");
@@ -193,10 +170,10 @@ static bool passes(const char *svg, const char *color, double x, double y)
 // The panels: x from 96 over 830; the rate from 328 up over 210, the batch from 470 up over 90.
 static void test_picture(void **state)
 {
-    Temp *t = *state;
+    (void)state;
     Ramp r = ramp();
-    schedule_print_svg(&wsd, &r, 1000, t->path);
-    char *svg = read_svg(t->path);
+    schedule_print_svg(&wsd, &r, 1000, in_dir("schedule.svg"));
+    char *svg = read_svg(in_dir("schedule.svg"));
     double total = (double)ramp_at(&r, 1000).before;
     const long step[] = {0, 39, ramp_reaches(&r, 5), ramp_reaches(&r, 32), 800, 900, 999};
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
@@ -211,8 +188,8 @@ static void test_picture(void **state)
     Schedule s = wsd;
     s.decay_steps = 1;
     s.decay_start = 0;
-    schedule_print_svg(&s, &r, 1, t->path); // one step, over the old picture
-    free(read_svg(t->path));
+    schedule_print_svg(&s, &r, 1, in_dir("schedule.svg")); // one step, over the old picture
+    free(read_svg(in_dir("schedule.svg")));
 }
 
 static int draw_nowhere(void *path)
@@ -224,10 +201,8 @@ static int draw_nowhere(void *path)
 
 static void test_no_place_for_the_picture(void **state)
 {
-    Temp *t = *state;
-    char path[300];
-    snprintf(path, sizeof path, "%s/none/schedule.svg", t->dir);
-    expect_die(draw_nowhere, path, "none/schedule.svg: cannot be written");
+    (void)state;
+    expect_die(draw_nowhere, in_dir("none/schedule.svg"), "none/schedule.svg: cannot be written");
 }
 
 int main(void)
@@ -236,8 +211,8 @@ int main(void)
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_drawing),
         cmocka_unit_test(test_odd_runs),
-        cmocka_unit_test_setup_teardown(test_picture, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_place_for_the_picture, setup, teardown),
+        IN_DIR(test_picture),
+        IN_DIR(test_no_place_for_the_picture),
     };
     return cmocka_run_group_tests_name("schedule_print", tests, NULL, NULL);
 }

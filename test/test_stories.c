@@ -430,5 +430,5 @@ int main(void)
         cmocka_unit_test(test_words_and_lengths), cmocka_unit_test(test_program_corpus),
         cmocka_unit_test(test_program_screen),    cmocka_unit_test(test_program_errors),
     };
-    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

@@ -110,5 +110,5 @@ int main(void)
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_errors),
     };
-    return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
+    return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }
