@@ -10,11 +10,12 @@
 //   0.012    largest |g - g1| / bound of a tensor, in norms; at most 1
 //
 // The bound. Both runs add the same terms in another order, so a gradient is within lambda sqrt(n) u sum |term| of the
-// exact sum, n the longest chain of additions, u = 2^-24, lambda = 6 (Higham and Mary, SIAM J. Sci. Comput. 41, 2019), and
-// two are twice that apart. In norms sum |term| is at most the sum over tokens of |gradient of the token's loss|, which
-// is computed here, token by token. Errors of the first two steps reach the third gradient through the weights: they
-// grow by at most 1 + lr S a step, S the sensitivity |dg| / |dw|, measured on one rank between steps 1 and 3 (other samples
-// included, which makes it larger). In 16 bits the bound is four times what rounding moves one rank's gradient.
+// exact sum, n the longest chain of additions, u = 2^-24, lambda = 6 (Higham and Mary, SIAM J. Sci. Comput. 41,
+// 2019), and two are twice that apart. In norms sum |term| is at most the sum over tokens of |gradient of the token's
+// loss|, which is computed here, token by token. Errors of the first two steps reach the third gradient through the
+// weights: they grow by at most 1 + lr S a step, S the sensitivity |dg| / |dw|, measured on one rank between steps 1
+// and 3 (other samples included, which makes it larger). In 16 bits the bound is four times what rounding moves one
+// rank's gradient.
 //
 // Exit status: 0 all agree, 1 not, 2 wrong command line.
 #include "check.h"

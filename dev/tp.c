@@ -50,24 +50,28 @@ static void print_rows(const Layer *l)
         int owners = 0;
         for (int r = 0; r < l->ranks; r++) owners += l->part[r].row[i].owned, held += l->part[r].row[i].n_elems;
         if (row->ndim == 2) {
-            printf("| %s | (%zu, %zu) | (%zu, %zu) |", row->name, row->whole[0], row->whole[1], row->dim[0], row->dim[1]);
-            printf(" %s |", row->cut == 0 ? "outputs (column-parallel)" : row->cut == 1 ? "inputs (row-parallel)" : "-");
+            printf("| %s | (%zu, %zu) | (%zu, %zu) |",
+                   row->name, row->whole[0], row->whole[1], row->dim[0], row->dim[1]);
+            printf(" %s |", row->cut == 0 ? "outputs (column-parallel)"
+                   : row->cut == 1 ? "inputs (row-parallel)" : "-");
         } else {
-            printf("| %s | (%zu) | (%zu) | %s |", row->name, row->whole[0], row->dim[0], row->cut == 0 ? "outputs" : "-");
+            printf("| %s | (%zu) | (%zu) | %s |",
+                   row->name, row->whole[0], row->dim[0], row->cut == 0 ? "outputs" : "-");
         }
         size_t whole = row->whole[0] * (row->ndim == 2 ? row->whole[1] : 1);
         printf(" %zu | %s |\n", held / whole, gradient(row));
         check(owners >= 1);
     }
     double stream = 4.0 * (double)l->rows * (double)l->shape.channels, part = 2.0 * (l->ranks - 1) / l->ranks;
-    printf("\nA block adds (N, C) over the ranks twice forward and twice back (%s). For N = %zu rows in fp32 a rank sends "
-           "4 x %.4g x %.0f = %.0f bytes.\n", l->sp ? "reduce-scatter and all-gather" : "all-reduce", l->rows, part, stream,
-           4 * part * stream);
+    printf("\nA block adds (N, C) over the ranks twice forward and twice back (%s). For N = %zu rows in fp32 "
+           "a rank sends 4 x %.4g x %.0f = %.0f bytes.\n", l->sp ? "reduce-scatter and all-gather" : "all-reduce",
+           l->rows, part, stream, 4 * part * stream);
 }
 
 // ---- the drawing
 
-static const char *const color[DRAWN] = {SVG_BLUE, SVG_ORANGE, SVG_GREEN, SVG_RED, "#7a4fa3", "#9a7b00", "#0b8a8f", SVG_GREY};
+static const char *const color[DRAWN] = {SVG_BLUE, SVG_ORANGE, SVG_GREEN, SVG_RED,
+                                         "#7a4fa3", "#9a7b00", "#0b8a8f", SVG_GREY};
 
 // What the rank has of a tensor, within the whole.
 static void draw_tensor(FILE *f, const Layer *l, int rank, const char *name, double x, double y)
@@ -79,18 +83,22 @@ static void draw_tensor(FILE *f, const Layer *l, int rank, const char *name, dou
     const Param *row = &l->part[rank].row[i];
     double w = BOX, h = BOX, top = 0, left = 0, high = h, wide = w;
     if (row->ndim == 1) w = wide = 10;
-    if (row->cut == 0) top = h * (double)row->first / (double)row->whole[0], high = h * (double)row->dim[0] / (double)row->whole[0];
-    if (row->cut == 1) left = w * (double)row->first / (double)row->whole[1], wide = w * (double)row->dim[1] / (double)row->whole[1];
-    fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"none\" stroke=\"%s\"/>\n", x, y, w, h, SVG_AXIS);
-    fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\" opacity=\"%s\"/>\n", x + left, y + top,
-            wide, high, color[rank], row->cut < 0 ? "0.35" : "0.9");
+    double at = row->cut < 0 ? 0 : (double)row->first / (double)row->whole[row->cut];
+    double part = row->cut < 0 ? 1 : (double)row->dim[row->cut] / (double)row->whole[row->cut];
+    if (row->cut == 0) top = h * at, high = h * part;
+    if (row->cut == 1) left = w * at, wide = w * part;
+    fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"none\" stroke=\"%s\"/>\n", x, y, w, h,
+            SVG_AXIS);
+    fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\" opacity=\"%s\"/>\n", x + left,
+            y + top, wide, high, color[rank], row->cut < 0 ? "0.35" : "0.9");
 }
 
 // The stream between two exchanges: all rows on every rank, or this rank's.
 static void draw_stream(FILE *f, const Layer *l, int rank, double x, double y)
 {
     double high = l->sp ? (double)BOX / l->ranks : BOX, top = l->sp ? rank * high : 0;
-    fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"%d\" fill=\"none\" stroke=\"%s\"/>\n", x, y, BOX, SVG_AXIS);
+    fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"%d\" fill=\"none\" stroke=\"%s\"/>\n", x, y, BOX,
+            SVG_AXIS);
     fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"%.1f\" fill=\"%s\"/>\n", x, y + top, high, SVG_INK);
 }
 
@@ -101,8 +109,8 @@ static void draw_panel(FILE *f, const Layer *l, double y0)
     const char *const what[] = {NULL, "attn_norm.weight", "f", "attn.q.weight", "attn.k.weight", "attn.v.weight",
                                 "attn.out.weight", "g", NULL, "ffn_norm.weight", "f", swiglu ? "ffn.gate.weight" : "",
                                 "ffn.up.weight", "ffn.down.weight", "g", NULL};
-    const char *const label[] = {"rows", "norm", "f", "q", "k", "v", "out", "g", "rows", "norm", "f", "gate", "up", "down",
-                                 "g", "rows"};
+    const char *const label[] = {"rows", "norm", "f", "q", "k", "v", "out", "g", "rows", "norm", "f", "gate", "up",
+                                 "down", "g", "rows"};
     double x = LEFT, bottom = y0 + PANEL + l->ranks * ROW - 14;
     svg_text(f, LEFT, y0 + 12, "start", 13, SVG_INK, true,
              l->sp ? "with sequence parallelism: f gathers rows, g adds and scatters them"
@@ -112,7 +120,9 @@ static void draw_panel(FILE *f, const Layer *l, double y0)
         double w = !what[k] ? 12 : talk ? 14 : strstr(what[k], "norm") ? 10 : BOX;
         if (what[k] && !*what[k]) continue;
         svg_text(f, x + w / 2, y0 + PANEL - 8, "middle", 11, talk ? SVG_RED : SVG_GREY, talk, label[k]);
-        if (talk) svg_line(f, x + w / 2, y0 + PANEL, x + w / 2, bottom, SVG_RED, 2, label[k][0] == 'f' && !l->sp ? "3 4" : NULL);
+        if (talk)
+            svg_line(f, x + w / 2, y0 + PANEL, x + w / 2, bottom, SVG_RED, 2,
+                     label[k][0] == 'f' && !l->sp ? "3 4" : NULL);
         for (int r = 0; r < l->ranks && !talk; r++) {
             double y = y0 + PANEL + r * ROW;
             if (what[k]) draw_tensor(f, l, r, what[k], x, y);

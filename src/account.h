@@ -17,8 +17,8 @@
 extern "C" {
 #endif
 
-// What is sent, by what for: gradients and weights over the replicas (dp, and cp), activations over tp, cp and pp, a tied
-// embedding, and numbers.
+// What is sent, by what for: gradients and weights over the replicas (dp, and cp), activations over tp, cp and pp, a
+// tied embedding, and numbers.
 enum { ACCOUNT_DP, ACCOUNT_TP, ACCOUNT_CP, ACCOUNT_PP, ACCOUNT_ENDS, ACCOUNT_CONTROL, ACCOUNT_GROUPS };
 
 // One rank's counters: the bytes held by tag, their sum, and the highest sum so far; and what its groups counted.

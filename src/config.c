@@ -214,8 +214,8 @@ static void resolve_mesh(Config *cfg)
     config_set_derived(cfg, "parallel.dp", cfg->parallel.ranks / copy);
 }
 
-// A file's micro-batch may be larger than what a rank has of a batch; then its share is one micro-batch, or one for each
-// stage of a pipeline. (It changes no result but by rounding. Whoever writes it on the command line means it.)
+// A file's micro-batch may be larger than what a rank has of a batch; then its share is one micro-batch, or one for
+// each stage of a pipeline. (It changes no result but by rounding. Whoever writes it on the command line means it.)
 static void fit_micro(Config *cfg)
 {
     long share = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp, pp = cfg->parallel.pp;
@@ -296,7 +296,8 @@ static void refuse_in_parts(const Config *cfg)
         die("%s: batch.ramp_from: a pipeline's schedule is made for one number of micro-batches (try 0, or "
             "parallel.pp=1)", where(cfg, "batch.ramp_from"));
     if (cp > 1 && cfg->model.context % (2 * cp))
-        die("%s: parallel.cp = %ld: a sequence is cut into 2 cp = %ld chunks, which does not divide model.context = %ld",
+        die("%s: parallel.cp = %ld: a sequence is cut into 2 cp = %ld chunks, which does not divide "
+            "model.context = %ld",
             where(cfg, "parallel.cp"), cp, 2 * cp, cfg->model.context);
 }
 

@@ -182,8 +182,8 @@ void config_load_file(Config *cfg, const char *path);
 void config_set(Config *cfg, const char *section_key, const char *value, const char *where);
 
 // The program's own value for an integer key that was left to it (model.vocab from the tokenizer, run.steps
-// from run.minutes, parallel.ranks from the launcher); shown as derived. Call config_resolve again when other keys depend
-// on it.
+// from run.minutes, parallel.ranks from the launcher); shown as derived. Call config_resolve again when other keys
+// depend on it.
 void config_set_derived(Config *cfg, const char *section_key, long value);
 
 // Reads the preset's [model] section if model.preset is set, checks that every key that was set has an

@@ -152,10 +152,11 @@ static const ConfigKey TABLE[] = {
         "storage of weights and activations; master weights, gradients and optimizer stay fp32. fp8: bf16, with the "
         "blocks' matmuls in 8 bits"),
     BOOL(numerics, deterministic, "false",
-        "one order for every sum: the same bits for any threads, any cut into micro-batches, any layout of ranks (fp32)"),
+        "one order for every sum: the same bits for any threads, any cut into micro-batches, any layout of ranks "
+        "(fp32)"),
     BOOL(numerics, check, "false",
-        "do every op on two devices and compare each result with a derived bound: a GPU with the CPU, the CPU with other "
-        "orders of sums; slow"),
+        "do every op on two devices and compare each result with a derived bound: a GPU with the CPU, the CPU with "
+        "other orders of sums; slow"),
     INT(numerics, loss_scale, "65536", "[1, 16777216]", "", "numerics.dtype=fp16",
         "first scale of the loss, a power of two"),
     INT(numerics, loss_growth, "2000", "[0, inf)", "steps", "numerics.dtype=fp16",
@@ -234,7 +235,8 @@ static const ConfigKey TABLE[] = {
         "draw from the fewest tokens that hold this probability; 1: all"),
 
     BOOL(ckpt, resume, "false", "continue from the run's newest complete checkpoint"),
-    BOOL(ckpt, async, "false", "write checkpoints while training goes on, from a copy in memory; at most two at a time"),
+    BOOL(ckpt, async, "false",
+        "write checkpoints while training goes on, from a copy in memory; at most two at a time"),
     INT(ckpt, keep, "2", "[0, inf)", "", "", "newest checkpoints to keep; 0: all"),
     INT(ckpt, keep_every, "0", "[0, inf)", "steps", "ckpt.keep>0",
         "keep also each checkpoint whose step is a multiple of this; 0: none"),

@@ -244,8 +244,8 @@ void config_table_describe(const ConfigKey *key, char *out, size_t size)
     out[n] = 0;
 }
 
-// `needs` is "section.key=value", "section.key=value|value" or "section.key>NUMBER". A key whose needs are met by one that
-// has no effect itself has none either.
+// `needs` is "section.key=value", "section.key=value|value" or "section.key>NUMBER". A key whose needs are met by one
+// that has no effect itself has none either.
 bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *needed)
 {
     int n_keys;
@@ -258,5 +258,6 @@ bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *neede
     if (!config_table_has_effect(other, cfg, needed)) return false;
     *needed = row;
     config_table_format(other, cfg, value, sizeof value);
-    return key->needs[n] == '>' ? strtod(value, NULL) > strtod(key->needs + n + 1, NULL) : choice_index(key->needs + n + 1, value) >= 0;
+    return key->needs[n] == '>' ? strtod(value, NULL) > strtod(key->needs + n + 1, NULL)
+                               : choice_index(key->needs + n + 1, value) >= 0;
 }

@@ -14,9 +14,9 @@
 //     |a - b|     <=  S error sqrt(2 ln(2e6 n)) max(|b|, rms of its row, rms of its column, r)      for each of n
 //
 // The second: errors that are sums of many are normal, and of n normal numbers the largest exceeds
-// t = sqrt(2 ln(2e6 n)) deviations with probability 2 n exp(-t^2 / 2) = 1e-6. An element's error follows the size of the
-// sums that it is made of, which its row and its column show, and not its own size, which cancellation may have left
-// small.
+// t = sqrt(2 ln(2e6 n)) deviations with probability 2 n exp(-t^2 / 2) = 1e-6. An element's error follows the size of
+// the sums that it is made of, which its row and its column show, and not its own size, which cancellation may have
+// left small.
 //
 // Weights behind an update: U = step of b, |dU| <= M min(2, S (|dg| / |g| + error)), M the largest |U|. Adam divides
 // the gradient by its size, so what counts is the relative error of an element's own gradient; where that is not small,

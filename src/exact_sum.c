@@ -1,8 +1,8 @@
 // exact_sum: an integer of 704 bits that holds any sum of squares of fp32 numbers.
 //
-// A finite fp32 number is an integer of at most 24 bits times 2^e, e >= -149. Its square has at most 48 bits, so a double
-// holds it exactly, and lies between 2^-298 and 2^256; the last bit of that double is not below 2^-350. A fixed-point
-// number that begins there and ends beyond
+// A finite fp32 number is an integer of at most 24 bits times 2^e, e >= -149. Its square has at most 48 bits, so a
+// double holds it exactly, and lies between 2^-298 and 2^256; the last bit of that double is not below 2^-350. A
+// fixed-point number that begins there and ends beyond
 // 2^256 times the largest count holds every such sum exactly (a "long accumulator": Kulisch and Miranker 1981; in this
 // form Neal, arXiv 1505.05571). Integer addition is associative, so the result does not depend on any order.
 //

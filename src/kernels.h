@@ -1,8 +1,8 @@
 // kernels: what the CUDA files offer to the host, one function for each op of dev.h that has a kernel. Layer 2.
 //
 // Pointers are device memory, `stream` orders the work, and nothing waits. X is float or __nv_bfloat16, in attention,
-// norm and loss also __half. Shapes and meanings are those of the entries of dev.h. Block sizes are arguments, so that tests can
-// shrink them: `threads` is a multiple of 32 up to 1024.
+// norm and loss also __half. Shapes and meanings are those of the entries of dev.h. Block sizes are arguments, so
+// that tests can shrink them: `threads` is a multiple of 32 up to 1024.
 #ifndef KERNELS_H
 #define KERNELS_H
 #ifdef __cplusplus

@@ -192,7 +192,8 @@ static void add_random(List *list)
         layout.llama = rng_below(rng, 16 * i, 2), layout.fast = rng_below(rng, 16 * i + 1, 4) == 0;
         int axes = 0;
         for (int a = 0; a < PARITY_AXES; a++) {
-            int n = parity_values((ParityAxis)a), pick = (int)rng_below(rng, 16 * i + 2 + (uint64_t)a, (uint64_t)(2 * n));
+            int n = parity_values((ParityAxis)a);
+            int pick = (int)rng_below(rng, 16 * i + 2 + (uint64_t)a, (uint64_t)(2 * n));
             layout.value[a] = pick < n ? pick : 0;
             axes += layout.value[a] > 0;
         }

@@ -7,9 +7,10 @@
 //   step 3   |dw| <= lr b (2 + a)  |dg| <= b (1 + a)^2
 //
 // for plain SGD. n is the longest chain of additions: all tokens of a step, and in each of L + 2 units at most
-// max(F, V) products for each of T rows. lambda = 6: rounding errors of either sign add up like a random walk, and exceed
-// lambda sqrt(n) u with probability 2 exp(-lambda^2 / 2) (Higham and Mary, SIAM J. Sci. Comput. 41, 2019). The certain
-// bound, n u, is as large as the gradient itself here, and would prove nothing. Losses are means over tokens: chain u L of rounding, and |g| |dw| by the weights.
+// max(F, V) products for each of T rows. lambda = 6: rounding errors of either sign add up like a random walk, and
+// exceed lambda sqrt(n) u with probability 2 exp(-lambda^2 / 2) (Higham and Mary, SIAM J. Sci. Comput. 41, 2019). The
+// certain bound, n u, is as large as the gradient itself here, and would prove nothing. Losses are means over tokens:
+// chain u L of rounding, and |g| |dw| by the weights.
 //
 // The invariant: a check that finds nothing to compare fails. Every tensor of the table must be there, whole, once.
 #include "parity_check.h"
@@ -171,7 +172,8 @@ ParityReference *parity_check_open(const char *name, const char *run_dir, const 
     free(unit);
     r->out.grads = room(r->params.n_elems);
     r->weights = room(r->params.n_elems);
-    if (!read_outcome(run_dir, &r->params, &r->out, &v) || !read_rows(&r->out.dump, &r->params, "weight", r->weights, &v))
+    if (!read_outcome(run_dir, &r->params, &r->out, &v) ||
+        !read_rows(&r->out.dump, &r->params, "weight", r->weights, &v))
         die("parity: %s: %s", name, v.why);
     r->exact = exact;
     if (exact) r->rounding = distance(r->out.grads, exact->out.grads, r->params.n_elems);
@@ -264,7 +266,8 @@ static void gradient(Probe *p, const float *weights)
     }
 }
 
-// The spectral norm of the loss' Hessian at the last weights, from |g(w + e v) - g(w)| / e: what v turns to is the next v.
+// The spectral norm of the loss' Hessian at the last weights, from |g(w + e v) - g(w)| / e: what v turns to is the
+// next v.
 static double sensitivity(Probe *p)
 {
     size_t n = p->m->params.n_elems;
@@ -332,7 +335,8 @@ static void check_steps(const ParityReference *r, const Outcome *out, bool exact
         if (!(fabs(out->loss[k] - r->out.loss[k]) <= loss))
             fail(v, "step %d: loss %.9g, one rank %.9g, bound %.2g", k + 1, out->loss[k], r->out.loss[k], loss);
         if (!(fabs(out->norm[k] - r->out.norm[k]) <= norm))
-            fail(v, "step %d: gradient norm %.9g, one rank %.9g, bound %.2g", k + 1, out->norm[k], r->out.norm[k], norm);
+            fail(v, "step %d: gradient norm %.9g, one rank %.9g, bound %.2g",
+                 k + 1, out->norm[k], r->out.norm[k], norm);
     }
 }
 

@@ -70,7 +70,8 @@ static void must_be_in_order(const PipelineTable *t, const char *name)
             if (a->micro != last[a->op][a->chunk] + 1)
                 die("parallel.table = %s: stage %d slot %d: %s of micro-batch %d of chunk %d does not follow that "
                     "of %d, but numerics.deterministic adds gradients in the order of samples (reorder the file, "
-                    "or set numerics.deterministic = false)", name, s, a->slot, pipeline_table_op(a->op), a->micro, a->chunk,
+                    "or set numerics.deterministic = false)", name, s, a->slot,
+                    pipeline_table_op(a->op), a->micro, a->chunk,
                     a->micro - 1);
             last[a->op][a->chunk] = a->micro;
         }

@@ -15,8 +15,8 @@
 //
 // N = B T tokens of a micro-batch, M micro-batches a step, J rows of logits at a time. Where ranks share the model
 // (zero.h), P becomes Ps in what is sharded, this rank's part, and communication is the room for units on their way.
-// The invariant: each formula gives the sum of its buffers exactly, or the program ends. A formula in a table that nobody
-// checks is wrong after the next change.
+// The invariant: each formula gives the sum of its buffers exactly, or the program ends. A formula in a table that
+// nobody checks is wrong after the next change.
 //
 // Not in the plan, because it does not come through the door: the devices' own buffers (packing in matmuls, fp32
 // copies of 2-byte chunks, scales of fp8), OpenBLAS' own, the tokenizer, the mapped token files, code and stack.
@@ -272,7 +272,8 @@ static void activations(char *out, size_t n_out, RecomputePolicy policy, bool se
 static void scratch(char *out, size_t n_out, const ModelShape *s, const Config *cfg)
 {
     bool documents = cfg->data.document_mask, muon = cfg->optim.name == CONFIG_OPTIM_MUON;
-    snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF) + J V + 2 L T G D) + N (%d + %d M)%s%s%s", s->swiglu ? "3 " : "",
+    snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF) + J V + 2 L T G D) + N (%d + %d M)%s%s%s",
+             s->swiglu ? "3 " : "",
              documents ? 20 : 16, documents ? 16 : 8, muon ? " + 4 (W C + 2 min(W, C) min(W, C))" : "",
              cfg->run.norms_every ? " + 4 P" : "", cfg->numerics.deterministic ? " + 12 J + 40 C" : "");
 }

@@ -30,7 +30,8 @@ static void show_job(Report *r, const PlanJob *job)
                  "batch / (dp micro) = %ld / (%d * %ld)", job->batch, job->layout.dp, job->layout.micro);
     PlanBytes b = plan_layout_bytes(job);
     report_value(r, "memory", b.total / 1e9, "GB on the fullest rank",
-                 "weights %.3g + gradients %.3g + optimizer %.3g + activations %.3g + scratch %.3g + communication %.3g GB "
+                 "weights %.3g + gradients %.3g + optimizer %.3g + activations %.3g + scratch %.3g + "
+                 "communication %.3g GB "
                  "(stage %d)", b.parameters / 1e9, b.gradients / 1e9, b.optimizer / 1e9, b.activations / 1e9,
                  b.scratch / 1e9, b.communication / 1e9, b.stage);
 }

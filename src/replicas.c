@@ -87,7 +87,8 @@ ReplicasCase replicas_case(const Run *run)
     const Model *m = run->model;
     bool narrow = m->dev->x_type != X_FP32;
     return (ReplicasCase){
-        .ranks = (size_t)(run->shape.dp * run->shape.cp), .params = m->params.n_elems, .stage = run->shape.dp * run->shape.cp > 1 ? (int)cfg->parallel.zero : 0,
+        .ranks = (size_t)(run->shape.dp * run->shape.cp), .params = m->params.n_elems,
+        .stage = run->shape.dp * run->shape.cp > 1 ? (int)cfg->parallel.zero : 0,
         .reshard = cfg->parallel.reshard, .deterministic = cfg->numerics.deterministic, .x_bytes = m->dev->x_bytes,
         .g_bytes = cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE ? m->dev->x_bytes : sizeof(float),
         .state = optim_state_bytes((OptimName)cfg->optim.name, &m->params) + (narrow ? 4 : 0) * m->params.n_elems,

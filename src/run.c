@@ -95,7 +95,8 @@ static double device_peak(Dev *dev, const BlasShape *shape, int n)
         const BlasShape *s = &shape[i];
         X *inp = dev->raw_alloc(s->M * s->K * dev->x_bytes), *weight = dev->raw_alloc(s->N * s->K * dev->x_bytes);
         X *out = dev->raw_alloc(s->M * s->N * dev->x_bytes);
-        if (!inp || !weight || !out) die("run: no device memory left to measure its matmul (try a smaller batch.micro)");
+        if (!inp || !weight || !out)
+            die("run: no device memory left to measure its matmul (try a smaller batch.micro)");
         double best = INFINITY, begin = clock_seconds();
         for (int k = 0; k < 20 && (k < 2 || clock_seconds() - begin < 0.1); k++) {
             dev->wait(dev);
@@ -217,7 +218,8 @@ static void check_resumed(const Run *run, const CkptState *state)
         die("%s: run.seed: the checkpoint was trained with %llu, this run has %ld (set it so, or use another run.name)",
             run->dir, (unsigned long long)state->seed, cfg->run.seed);
     if (state->sample != sample)
-        die("%s: batch.tokens: the checkpoint of step %ld has seen %llu samples, with %ld tokens a step it would be %llu "
+        die("%s: batch.tokens: the checkpoint of step %ld has seen %llu samples, with %ld tokens a step "
+            "it would be %llu "
             "(set it as it was, or use another run.name)", run->dir, state->step, (unsigned long long)state->sample,
             cfg->batch.tokens, (unsigned long long)sample);
 }
@@ -307,7 +309,8 @@ static void resume_or_start(Run *run)
     const long one[] = {cfg->run.dump, cfg->run.trace};
     for (int i = 0; i < 2; i++)
         if (one[i] > cfg->run.steps)
-            die("run.%s = %ld: the run has %ld updates (try --run.%s=%ld)", i ? "trace" : "dump", one[i], cfg->run.steps,
+            die("run.%s = %ld: the run has %ld updates (try --run.%s=%ld)",
+                i ? "trace" : "dump", one[i], cfg->run.steps,
                 i ? "trace" : "dump", cfg->run.steps);
     if (run->rank == 0) run->config_text = config_text(run);
     run_schedule(run);
@@ -347,7 +350,8 @@ static void begin_progress(Run *run)
     char ranks[32] = "";
     if (run->ranks > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", run->ranks);
     if (run->dev->raw_alloc)
-        progress_note(run->progress, "matmul: %s, %.0f GFLOP/s on this model's shapes%s", run->dev->name, run->peak / 1e9,
+        progress_note(run->progress, "matmul: %s, %.0f GFLOP/s on this model's shapes%s",
+                      run->dev->name, run->peak / 1e9,
                       run->ranks > 1 ? " by all ranks" : "");
     else
         progress_note(run->progress,

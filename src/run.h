@@ -30,8 +30,8 @@ extern "C" {
 #endif
 
 enum { RUN_EXTRAS = 5 };
-// What a rollback leaves behind, for checkpoints to keep: samples that were jumped over, in all; how often; the step from
-// which the learning rate is the schedule's again.
+// What a rollback leaves behind, for checkpoints to keep: samples that were jumped over, in all; how often; the step
+// from which the learning rate is the schedule's again.
 enum { RUN_SKIPPED, RUN_ROLLBACKS, RUN_COOL_UNTIL, RUN_GUARD };
 
 typedef struct {
@@ -52,7 +52,7 @@ typedef struct {
     double floor_loss, floor_bpb;  // 0: not known
     bool floor_is_bound;
     Model *model;
-    PipelineTable *table;          // with parallel.pp > 1: the schedule, this rank's stage of it, and a step's micro-batches
+    PipelineTable *table;          // with parallel.pp > 1: the schedule, this rank's stage, a step's micro-batches
     Pipeline *pipeline;
     PipelineMicro *micro;
     int loss_stage;                // the stage that has the head

@@ -1,5 +1,5 @@
-// layout_case.h: ranks of any layout, played by threads, with weights and optimizer state that say which element of which
-// tensor they are. For the tests of sharded checkpoints.
+// layout_case.h: ranks of any layout, played by threads, with weights and optimizer state that say which element of
+// which tensor they are. For the tests of sharded checkpoints.
 #ifndef LAYOUT_CASE_H
 #define LAYOUT_CASE_H
 #include "ckpt_case.h"
@@ -59,7 +59,8 @@ static inline void place_weights(Rank *r, const Layout *l)
     Zero *z = &r->zero;
     size_t n = (size_t)m->n_units, shard = z->cut.at[n];
     bool stored = l->store && (l->zero == 3 || l->narrow), sharded = l->zero == 3;
-    if (!stored) m->weights = mem_alloc(&r->mem, MEM_PARAMS, (sharded ? shard : m->params.n_elems) * sizeof(float) + 1, "w");
+    if (!stored)
+        m->weights = mem_alloc(&r->mem, MEM_PARAMS, (sharded ? shard : m->params.n_elems) * sizeof(float) + 1, "w");
     size_t sizes[16] = {0};
     for (size_t u = 0; u < n; u++) {
         size_t begin = z->cut.begin[u], count = z->cut.at[u + 1] - z->cut.at[u];
@@ -132,7 +133,8 @@ static inline size_t walk_range(const Rank *r, const CkptArray *array, const Opt
         size_t low = row->offset > range->begin ? row->offset : range->begin, end = row->offset + row->n_elems;
         size_t high = end < range->end ? end : range->end;
         if (low >= high) continue;
-        size_t first = low - row->offset, n = high - low, all = array ? optim_kind_elems(array, params, row) : row->n_elems;
+        size_t first = low - row->offset, n = high - low,
+               all = array ? optim_kind_elems(array, params, row) : row->n_elems;
         bool alike = all == row->n_elems;
         if (!alike && n == row->n_elems) n = all; // all of a row's rows, columns, blocks, or nothing
         else if (!alike && all) n = (first + n + UPDATE_BLOCK - 1) / UPDATE_BLOCK - first / UPDATE_BLOCK;

@@ -1,4 +1,5 @@
-// replica_run.h: a few training steps on N ranks, played by threads, with any stage of ZeRO; for test_ddp and test_zero.
+// replica_run.h: a few training steps on N ranks, played by threads, with any stage of ZeRO; for test_ddp and
+// test_zero.
 #ifndef REPLICA_RUN_H
 #define REPLICA_RUN_H
 #include "step_run.h"

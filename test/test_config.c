@@ -48,7 +48,9 @@ static void test_rows_do_not_overlap(void **state)
         case CONFIG_NUMBER: *(double *)member += 1; break;
         case CONFIG_BOOL: *(bool *)member = !*(bool *)member; break;
         case CONFIG_STRING: memset(member, 'x', CONFIG_TEXT - 1); break;
-        case CONFIG_CHOICE: choice = *(int *)member; *(int *)member = strchr(table[i].allowed, '|') && choice != 1; break;
+        case CONFIG_CHOICE:
+            choice = *(int *)member;
+            *(int *)member = strchr(table[i].allowed, '|') && choice != 1; break;
         }
         for (int j = 0; j < n_keys; j++) {
             config_table_format(&table[j], &cfg, after, sizeof after);
@@ -416,7 +418,7 @@ static void test_every_key_is_read(void **state)
     }
     globfree(&found);
     for (int i = 0; i < n_keys; i++) {
-        bool own = !strcmp(table[i].name, "model.preset") || !table[i].def; // config_resolve reads it; derived: for people
+        bool own = !strcmp(table[i].name, "model.preset") || !table[i].def; // read by config_resolve; for people
         bool one_choice = table[i].type == CONFIG_CHOICE && !strchr(table[i].allowed, '|'); // nothing to decide
         if (read[i] || own || one_choice) continue;
         print_error("nothing outside src/config*.c reads cfg.%s\n", table[i].name);

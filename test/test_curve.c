@@ -1,4 +1,5 @@
-// test_curve: windows, gains, spikes and standstill of loss curves that are known; exact where sums are exact in binary.
+// test_curve: windows, gains, spikes and standstill of loss curves that are known; exact where sums are exact in
+// binary.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,8 @@ enum { STEPS = 40, WINDOW = 8 };
 static MetricsLog made_log(MetricsRow *row)
 {
     for (int i = 0; i < STEPS; i++)
-        row[i] = (MetricsRow){.event = METRICS_TRAIN, .step = i + 1, .loss = (i < WINDOW ? 4 : 2) + (i % 2 ? 0.25 : -0.25),
+        row[i] = (MetricsRow){.event = METRICS_TRAIN, .step = i + 1,
+                          .loss = (i < WINDOW ? 4 : 2) + (i % 2 ? 0.25 : -0.25),
                               .grad_norm = i % 2 ? 1 : 2};
     return (MetricsLog){.row = row, .n_rows = STEPS};
 }
@@ -28,7 +30,8 @@ static void test_windows(void **state)
     (void)state;
     MetricsRow row[STEPS];
     MetricsLog log = made_log(row);
-    Curve c = curve_read(&log, (CurveSettings){.window = WINDOW, .spike_window = WINDOW, .spike_z = 3, .plateau = 0.01});
+    Curve c = curve_read(&log, (CurveSettings){.window = WINDOW, .spike_window = WINDOW,
+                                   .spike_z = 3, .plateau = 0.01});
     assert_true(c.n_steps == STEPS && c.n_windows == 5 && c.n_spikes == 0);
     for (size_t w = 0; w < 5; w++) {
         const CurveWindow *x = &c.window[w];
@@ -57,11 +60,13 @@ static void test_spikes(void **state)
     MetricsRow row[STEPS];
     MetricsLog log = made_log(row);
     row[20].loss = 9, row[30].grad_norm = 400, row[35].loss = NAN;
-    Curve c = curve_read(&log, (CurveSettings){.window = WINDOW, .spike_window = WINDOW, .spike_z = 3, .plateau = 0.01});
+    Curve c = curve_read(&log, (CurveSettings){.window = WINDOW, .spike_window = WINDOW,
+                                   .spike_z = 3, .plateau = 0.01});
     assert_int_equal(c.n_spikes, 2);
     assert_true(c.spike_step[0] == 21 && c.spike[0].signal == MONITOR_LOSS && c.spike[0].value == 9);
     assert_true(c.spike_step[1] == 31 && c.spike[1].signal == MONITOR_GRAD_NORM && c.spike[1].value == 400);
-    assert_true(c.window[2].spikes == 1 && c.window[3].spikes == 1 && c.window[4].spikes == 0 && c.window[1].spikes == 0);
+    assert_true(c.window[2].spikes == 1 && c.window[3].spikes == 1 &&
+                c.window[4].spikes == 0 && c.window[1].spikes == 0);
     assert_true(c.window[4].bad == 1 && fabs(c.window[4].mean - (16 - 2.25) / 7) <= 1e-15);
     curve_free(&c);
 }

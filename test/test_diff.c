@@ -124,7 +124,8 @@ static void test_histogram(void **state)
     expect("  4-7                           1");
     expect("  NaN on one side               1");
     expect("first out of bound: x (8), 6 of 8 elements");
-    expect("[7]                                            nan               1             7fc00000 3f800000"); // the worst
+    expect("[7]                                            nan               1"
+           "             7fc00000 3f800000"); // the worst
     expect("(8)      nan      nan        1          5        6 OUT");
     expect("DIFFERENT: first at x; 1 of 1 tensors out of bound");
 }

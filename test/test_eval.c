@@ -211,8 +211,8 @@ static void one_rank(Comm *ranks, void *arg)
     dev_cpu_free(dev);
 }
 
-// One loss, the same bits on each rank and for each number of ranks; all ranks run the model equally often, those that have
-// no window left too. Together they do no more batches than it takes, rounded up to whole rounds.
+// One loss, the same bits on each rank and for each number of ranks; all ranks run the model equally often, those
+// that have no window left too. Together they do no more batches than it takes, rounded up to whole rounds.
 static void test_ranks_share_the_work(void **state)
 {
     Shared s = {.c = *state};

@@ -26,11 +26,13 @@ static void test_language(void **state)
 {
     (void)state;
     assert_int_equal(fault_parse("").n, 0);
-    Faults f = fault_parse("kill:rank=2,step=30; exit:step=4,status=3;nan:tensor=final_norm.weight,step=1,of=gradient,index=7;"
+    Faults f = fault_parse("kill:rank=2,step=30; exit:step=4,status=3;"
+                           "nan:tensor=final_norm.weight,step=1,of=gradient,index=7;"
                            "flip:step=9,rank=1,tensor=a,bit=31;enospc:step=5;slowdisk:step=6,seconds=0.25,steps=2;"
                            "hang:step=8;spike:step=10,steps=3");
     assert_int_equal(f.n, 8);
-    assert_true(f.fault[0].kind == FAULT_KILL && f.fault[0].rank == 2 && f.fault[0].step == 30 && f.fault[0].signal == SIGKILL);
+    assert_true(f.fault[0].kind == FAULT_KILL && f.fault[0].rank == 2 &&
+                f.fault[0].step == 30 && f.fault[0].signal == SIGKILL);
     assert_true(f.fault[1].kind == FAULT_EXIT && f.fault[1].rank == 0 && f.fault[1].status == 3);
     assert_string_equal(f.fault[2].tensor, "final_norm.weight");
     assert_string_equal(f.fault[2].of, "gradient");
@@ -40,7 +42,8 @@ static void test_language(void **state)
     assert_int_equal(f.fault[4].bytes, 65536);
     assert_true(f.fault[5].seconds == 0.25 && f.fault[5].steps == 2);
     const struct { const char *text, *words; } wrong[] = {
-        {"kil:step=1", "no such fault: kil (kill, exit"}, {"kill", "kill needs step=N"}, {"kill:rank=1", "kill needs step=N"},
+        {"kil:step=1", "no such fault: kil (kill, exit"}, {"kill", "kill needs step=N"},
+        {"kill:rank=1", "kill needs step=N"},
         {"nan:step=1", "nan needs tensor=NAME"}, {"kill:step=0", "step=0 (a whole number >= 1)"},
         {"kill:step=1x", "step=1x (a whole number"}, {"kill:step=99999999999999999999", "a whole number"},
         {"kill:step=1,status=2", "kill does not take status"}, {"exit:step=1,ste=2", "exit does not take ste"},
@@ -89,7 +92,8 @@ static int full_disk(void *arg)
     char block[4096] = {0};
     fault_limit_files(6000);
     int fd = open(in_dir("full"), O_CREAT | O_WRONLY, 0600);
-    if (write(fd, block, 4096) != 4096 || write(fd, block, 4096) != 1904 || write(fd, block, 1) != -1 || errno != EFBIG) return 2;
+    if (write(fd, block, 4096) != 4096 || write(fd, block, 4096) != 1904 ||
+        write(fd, block, 1) != -1 || errno != EFBIG) return 2;
     fault_limit_files(0);
     return write(fd, block, 4096) == 4096 ? 0 : 3;
 }

@@ -257,7 +257,8 @@ static void test_reports(void **state)
     assert_null(strstr(page, "<b>.txt"));
     assert_null(strchr(page, 0x1B));
     assert_non_null(strstr(page, "<pre>" // escaped, control characters as pictures
-                                 "&#60;script&#62;alert(&#39;x&#39;)&#38;amp;&#34;\u241B[31m\u2421\uFFFD&#60;/script&#62;</pre>"));
+                                 "&#60;script&#62;alert(&#39;x&#39;)&#38;amp;&#34;"
+                                 "\u241B[31m\u2421\uFFFD&#60;/script&#62;</pre>"));
     assert_non_null(strstr(page, "<tr><td>guide.words<td>50 to 100000<td>3<td>3<td>"));
     assert_non_null(strstr(page, "document 1<"));
     assert_null(strstr(page, "document 2<")); // two examples

@@ -1,5 +1,5 @@
-// test_locate: a NaN or an infinity put into a weight or a gradient of a small model is found where it is, on the rank where
-// it is, and what listened to the units before still does.
+// test_locate: a NaN or an infinity put into a weight or a gradient of a small model is found where it is, on the
+// rank where it is, and what listened to the units before still does.
 #include "step_run.h"
 
 #include "locate.h"
@@ -22,7 +22,8 @@ static void test_finite(void **state)
             for (size_t i = 0; i < 5; i++) x[at] = good[i], assert_true(locate_finite(x, n));
         }
     const struct { uint16_t bits; bool bf16, fp16; } half[] = {
-        {0x7f80, false, false}, {0xff81, false, false}, {0x7f7f, true, false}, {0x7c00, true, false}, {0xfc01, true, false},
+        {0x7f80, false, false}, {0xff81, false, false}, {0x7f7f, true, false},
+        {0x7c00, true, false}, {0xfc01, true, false},
         {0x7bff, true, true}, {0, true, true}, {0x8001, true, true},
     };
     for (size_t i = 0; i < sizeof half / sizeof *half; i++) {

@@ -68,7 +68,8 @@ static void test_schema(void **state)
         {.event = METRICS_SAVE, .step = 1, .text = "checkpoints/step_00000001"},
     };
     const char *want[] = {
-        "{\"event\":\"start\",\"step\":0,\"name\":\"r\",\"text\":\"GPT\",\"params\":7,\"steps\":9,\"batch_tokens\":100,",
+        "{\"event\":\"start\",\"step\":0,\"name\":\"r\",\"text\":\"GPT\",\"params\":7,"
+        "\"steps\":9,\"batch_tokens\":100,",
         "{\"event\":\"train\",\"step\":1,\"tokens\":100,\"loss\":3.25,\"lr\":0.0006,\"grad_norm\":0.5,"
         "\"dt_ms\":12.5,\"tok_s\":8000.0,\"mfu\":0.625,",
         "{\"event\":\"val\",\"step\":1,\"tokens\":100,\"val_loss\":2.5,\"val_bpb\":1.25,\"floor_loss\":2.0,"
@@ -231,7 +232,8 @@ static void test_resume_drops_what_is_done_again(void **state)
         }
     }
     metrics_close(metrics);
-    put_file(in_dir("metrics.jsonl"), "{\"event\":\"eval\",\"step\":3,\"new\":1}\n{\"event\":\"train\",\"step\":8,\"lo", "a");
+    put_file(in_dir("metrics.jsonl"), "{\"event\":\"eval\",\"step\":3,\"new\":1}\n"
+             "{\"event\":\"train\",\"step\":8,\"lo", "a");
 
     metrics = metrics_open(in_dir("metrics.jsonl"), 4);
     row = (MetricsRow){.event = METRICS_RESUME, .step = 4, .steps = 10};
@@ -277,7 +279,8 @@ static void test_new_run_and_missing_file(void **state)
 static void test_reader_tolerates_a_cut_line(void **state)
 {
     (void)state;
-    put_file(in_dir("metrics.jsonl"), "{\"event\":\"train\",\"step\":1,\"loss\":2}\n\n[1]\n{\"event\":\"train\",\"step\":2,\"loss\":1.", "w");
+    put_file(in_dir("metrics.jsonl"), "{\"event\":\"train\",\"step\":1,\"loss\":2}\n\n[1]\n"
+             "{\"event\":\"train\",\"step\":2,\"loss\":1.", "w");
     MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
     assert_int_equal(log.n_rows, 1);
     assert_int_equal(log.n_bad, 3); // the empty line, the array, the cut line

@@ -464,8 +464,8 @@ static void test_ratios_and_z(void **state)
     monitor_free(&m);
 }
 
-// Blocks of 4 with means of 16, 8, 7.9375, 7.9375, 9, exact in binary; a skipped step is in none. At the same places when
-// the state is saved and loaded anywhere.
+// Blocks of 4 with means of 16, 8, 7.9375, 7.9375, 9, exact in binary; a skipped step is in none. At the same places
+// when the state is saved and loaded anywhere.
 static void test_plateau(void **state)
 {
     (void)state;
@@ -473,7 +473,8 @@ static void test_plateau(void **state)
     const bool still[] = {false, false, true, true, true};
     for (int stop = 0; stop < 20; stop += 3) {
         Monitor m = monitor_create(8, 6, 3);
-        MonitorRules rules = {.on_spike = MONITOR_SKIP, .on_not_finite = MONITOR_SKIP, .plateau = 0.01, .plateau_steps = 4,
+        MonitorRules rules = {.on_spike = MONITOR_SKIP, .on_not_finite = MONITOR_SKIP,
+                              .plateau = 0.01, .plateau_steps = 4,
                               .on_plateau = MONITOR_COOL};
         monitor_set_rules(&m, rules);
         for (int i = 0; i < 20; i++) {

@@ -233,7 +233,8 @@ static void test_refusals(void **state)
     assert_int_equal(choose(&c), 0); // a table that runs
     swap.slot = 4, t->action[1][4] = swap, t->action[1][4].micro = 1; // twice, and not that of 0
     pipeline_csv_write(t, path);
-    snprintf(words, sizeof words, "parallel.table = %s: stage 1 slot 4: B of micro-batch 1, chunk 0: a second time", path);
+    snprintf(words, sizeof words,
+             "parallel.table = %s: stage 1 slot 4: B of micro-batch 1, chunk 0: a second time", path);
     expect_die(choose, &c, words);
     pipeline_table_free(t);
 }

@@ -85,7 +85,8 @@ static void test_slots_are_the_tables(void **state)
                     ModelStage s = pipeline_stage(t, stage, (size_t)(p * v), NULL);
                     for (int c = 0; c < v; c++)
                         if (plan_layout_slots(&job, stage, c) != (size_t)s.chunk[c].active)
-                            fail_msg("p %d m %d v %d, stage %d, chunk %d: %zu slots, the table has %d", p, m, v, stage, c,
+                            fail_msg("p %d m %d v %d, stage %d, chunk %d: %zu slots, the table has %d",
+                                     p, m, v, stage, c,
                                      plan_layout_slots(&job, stage, c), s.chunk[c].active);
                 }
                 pipeline_table_free(t);
@@ -144,14 +145,16 @@ static void test_bytes_are_the_runs(void **state)
     for (uint64_t i = 0; compared < 72 && i < 2000; i++) {
         uint32_t r[8];
         rng_words(rng, 2 * i, r), rng_words(rng, 2 * i + 1, r + 4);
-        ModelShape s = {.layers = 4 + r[0] % 9, .channels = 64, .heads = 8, .kv_heads = r[1] % 2 ? 8 : 4, .head_size = 8,
-                        .ffn = 96, .vocab = 101, .context = 32, .bias = true, .tie = r[1] / 2 % 2, .swiglu = r[1] / 4 % 2};
+        ModelShape s = {.layers = 4 + r[0] % 9, .channels = 64, .heads = 8, .kv_heads = r[1] % 2 ? 8 : 4,
+                        .head_size = 8, .ffn = 96, .vocab = 101, .context = 32,
+                        .bias = true, .tie = r[1] / 2 % 2, .swiglu = r[1] / 4 % 2};
         PlanJob job = job_of(&s, 1 << r[2] % 4, 1 << r[3] % 3, 1 << r[4] % 3, 1);
         PlanLayout *l = &job.layout;
         l->cp = 1 << r[5] % 2, l->gpus *= l->cp, l->sp = l->tp > 1 && r[5] / 2 % 2, l->zero = (int)(r[5] / 4 % 4);
         l->recompute = modes[r[6] % 4], l->micro = 1 + r[6] / 4 % 2, job.x_bytes = r[6] / 8 % 2 ? 2 : 4;
         l->schedule = l->pp > 1 ? schedules[r[7] % 5] : PIPELINE_1F1B;
-        l->chunks = l->schedule == PIPELINE_INTERLEAVED ? 2 + (int)(r[7] / 8 % 2) : l->schedule == PIPELINE_ZB_V ? 2 : 1;
+        l->chunks = l->schedule == PIPELINE_INTERLEAVED ? 2 + (int)(r[7] / 8 % 2)
+                    : l->schedule == PIPELINE_ZB_V ? 2 : 1;
         job.batch = l->dp * l->micro * l->pp * (1 + (long)(r[7] / 16 % 4));
         char why[400];
         if (l->gpus > 8 || plan_layout_check(&job, false, why, sizeof why)) continue;
@@ -174,7 +177,8 @@ static void test_bytes_are_the_runs(void **state)
         plan_layout_text(&job, why, sizeof why);
         for (int k = 0; k < 3; k++)
             if (!(fabs(bytes[k] * l->dp * l->cp - held[k]) <= 1e-9 * held[k])) // a quotient of whole numbers, rounded
-                fail_msg("%s: %s: planned %.1f, held %.1f", why, mem_tag_name(tags[k]), bytes[k] * l->dp * l->cp, held[k]);
+                fail_msg("%s: %s: planned %.1f, held %.1f",
+                         why, mem_tag_name(tags[k]), bytes[k] * l->dp * l->cp, held[k]);
         if (b.activations != activations)
             fail_msg("%s, %zu layers, %s: activations: planned %.0f, held %.0f", why, s.layers,
                      pipeline_table_name(l->schedule), b.activations, activations);
@@ -258,7 +262,8 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages_add_up), cmocka_unit_test(test_slots_are_the_tables),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages_add_up),
+                                       cmocka_unit_test(test_slots_are_the_tables),
                                        cmocka_unit_test(test_bytes_are_the_runs),
                                        cmocka_unit_test(test_bytes), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);

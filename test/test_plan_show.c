@@ -40,11 +40,13 @@ static void test_time(void **state)
     json_t *a = json_of("time llama3-8b --gpus 64 --tp 2 --zero 1 --batch 512 --tokens 1e12 --price 2 --json");
     double step = number(a, "step", "step"), days = number(a, "run", "days without failures");
     assert_true(fabs(days - 1e12 / (512 * 8192.0 / step) / 86400) <= 1e-9 * days);
-    assert_true(fabs(number(a, "run", "cost") - 2 * number(a, "run", "accelerator hours")) <= 1e-9 * number(a, "run", "cost"));
+    assert_true(fabs(number(a, "run", "cost") - 2 * number(a, "run", "accelerator hours")) <=
+                1e-9 * number(a, "run", "cost"));
     assert_true(number(a, "step", "MFU") > 20 && number(a, "step", "MFU") < 70);
     json_decref(a);
     // Twice the price, twice the cost; nothing else.
-    json_t *b = json_of("time llama3-8b --gpus 64 --tp 2 --zero 1 --batch 512 --tokens 1e12 --price=4 --json --explain");
+    json_t *b = json_of("time llama3-8b --gpus 64 --tp 2 --zero 1 --batch 512 --tokens 1e12 --price=4 --json "
+                        "--explain");
     assert_true(number(b, "step", "step") == step);
     assert_non_null(json_object_get(json_object_get(b, "run"), "cost: formula"));
     json_decref(b);

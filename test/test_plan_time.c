@@ -170,7 +170,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_rank_is_the_roofline), cmocka_unit_test(test_bubbles),
         cmocka_unit_test(test_tensor_parallel),          cmocka_unit_test(test_gradients_hide),
-        cmocka_unit_test(test_gradients_by_hand),        cmocka_unit_test(test_context_parallel),         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_gradients_by_hand),        cmocka_unit_test(test_context_parallel),
+        cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,8 +118,8 @@ static void test_pipeline_bytes(void **state)
     }
 }
 
-// All-reduce of all gradients: 2 (N - 1) times the parameters that the stages and parts hold. A tied head's copy on the last
-// stage is none: its gradient goes to the first, and the weights come back.
+// All-reduce of all gradients: 2 (N - 1) times the parameters that the stages and parts hold. A tied head's copy on
+// the last stage is none: its gradient goes to the first, and the weights come back.
 static void test_replica_bytes(void **state)
 {
     (void)state;

@@ -227,7 +227,8 @@ static void test_size_is_bounded(void **state)
 static void test_overlay(void **state)
 {
     (void)state;
-    const char *path[3] = {in_dir("0.jsonl"), in_dir("1.jsonl"), in_dir("2.jsonl")}, *name[3] = {"one", "two & more", "three"};
+    const char *path[3] = {in_dir("0.jsonl"), in_dir("1.jsonl"), in_dir("2.jsonl")},
+               *name[3] = {"one", "two & more", "three"};
     for (int k = 0; k < 3; k++) {
         Metrics *metrics = metrics_open(path[k], 0);
         for (int i = 1; i <= 100 * (k + 1); i++) write_train(metrics, i, 2 + k);

@@ -255,7 +255,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_answers), cmocka_unit_test(test_make),
-        cmocka_unit_test(test_arguments_matter), cmocka_unit_test(test_uniform), cmocka_unit_test(test_bits), cmocka_unit_test(test_normal),
+        cmocka_unit_test(test_arguments_matter),
+        cmocka_unit_test(test_uniform), cmocka_unit_test(test_bits), cmocka_unit_test(test_normal),
         cmocka_unit_test(test_below), cmocka_unit_test(test_permute_is_a_bijection),
         cmocka_unit_test(test_permute_large), cmocka_unit_test(test_permute_differs_by_epoch),
         cmocka_unit_test(test_permute_known_answers),

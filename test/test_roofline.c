@@ -31,8 +31,8 @@ static void test_matmul_of_one_wave(void **state)
     RooflineConstants k = roofline_constants();
     double M = 256 * 12, N = 128 * 9, K = 8192; // 108 tiles on 108 cores
     near(roofline_matmul(&m, M, N, K, 2), 2 * M * N * (K + k.depth) / (k.sustained * m.reachable) + k.launch);
-    // One row of tiles more is a second wave. Smaller tiles waste less of it, but run at a lower rate: 128 x 64 at 0.8, in
-    // five waves for four, cost 5/4 / 0.8 = 1.56. Sums that are cut cost their addition. Nothing is below 1.3.
+    // One row of tiles more is a second wave. Smaller tiles waste less of it, but run at a lower rate: 128 x 64 at
+    // 0.8, in five waves for four, cost 5/4 / 0.8 = 1.56. Sums that are cut cost their addition. Nothing is below 1.3.
     double more = roofline_matmul(&m, M + 1, N, K, 2);
     assert_true(more > 1.3 * roofline_matmul(&m, M, N, K, 2));
     assert_true(more <= 2 * roofline_matmul(&m, M, N, K, 2));

@@ -1,6 +1,6 @@
-// test_supervisor: the words for every way in which a rank can end, who is to blame for a hang, and real processes under a
-// supervisor: it outlives them, names them once, passes signals on, and never leaves one behind. (test_supervisor.sh:
-// the same for build/train on several ranks.)
+// test_supervisor: the words for every way in which a rank can end, who is to blame for a hang, and real processes
+// under a supervisor: it outlives them, names them once, passes signals on, and never leaves one behind.
+// (test_supervisor.sh: the same for build/train on several ranks.)
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,12 +35,18 @@ static void test_words(void **state)
         const char *phase, *line;
         int exit;
     } rows[] = {
-        {killed(9), 0, false, "training", "rank 3: error: process 77 on a was killed by signal 9 (Killed), at step 31 (training)\n", 137},
-        {killed(11), 0, false, "", "rank 3: error: process 77 on a was killed by signal 11 (Segmentation fault), at the start\n", 139},
-        {killed(6), 0, true, "the end", "rank 3: error: process 77 on a was killed by signal 6 (Aborted), at step 31 (the end)\n", 134},
-        {left_with(3), 4, false, "training", "rank 3: error: process 77 on a ended with exit status 3 before the run did, at step 31 (training)\n", 3},
-        {left_with(0), 1, false, "training", "rank 3: error: process 77 on a ended with exit status 0 before the run did, at step 31 (training)\n", 1},
-        {left_with(0), 0, false, "training", "rank 3: error: process 77 on a ended with exit status 0 before the run did, at step 31 (training)\n", 1},
+        {killed(9), 0, false, "training",
+         "rank 3: error: process 77 on a was killed by signal 9 (Killed), at step 31 (training)\n", 137},
+        {killed(11), 0, false, "",
+         "rank 3: error: process 77 on a was killed by signal 11 (Segmentation fault), at the start\n", 139},
+        {killed(6), 0, true, "the end",
+         "rank 3: error: process 77 on a was killed by signal 6 (Aborted), at step 31 (the end)\n", 134},
+        {left_with(3), 4, false, "training",
+         "rank 3: error: process 77 on a ended with exit status 3 before the run did, at step 31 (training)\n", 3},
+        {left_with(0), 1, false, "training",
+         "rank 3: error: process 77 on a ended with exit status 0 before the run did, at step 31 (training)\n", 1},
+        {left_with(0), 0, false, "training",
+         "rank 3: error: process 77 on a ended with exit status 0 before the run did, at step 31 (training)\n", 1},
         {left_with(1), 2, false, "training", "", 1}, // die() has spoken
         {left_with(2), 3, false, "", "", 2},
         {left_with(0), 0, true, "the end", "", 0},
@@ -56,7 +62,8 @@ static void test_words(void **state)
     }
 }
 
-// Ranks 4 to 7 of a machine, as a hang may find them: w waits with a pulse, s waits without, c computes (no pulse), - none.
+// Ranks 4 to 7 of a machine, as a hang may find them: w waits with a pulse, s waits without, c computes (no pulse),
+// - none.
 static void assert_blame(const char *who, int mine, const char *words)
 {
     Heartbeat beat[4] = {0};
@@ -77,18 +84,18 @@ static void assert_blame(const char *who, int mine, const char *words)
 static void test_blame(void **state)
 {
     (void)state;
-    const char *other = "rank 6: error: process 72 on a hangs and did not reach all_reduce 9 of group dp, in which rank 4 waits; "
-                        "no progress for 60 s, at step 12 (training) (run.hang_timeout)\n";
+    const char *other = "rank 6: error: process 72 on a hangs and did not reach all_reduce 9 of group dp, in which "
+                        "rank 4 waits; no progress for 60 s, at step 12 (training) (run.hang_timeout)\n";
     assert_blame("wwcw", 2, other); // its own supervisor
     assert_blame("wwcw", 0, other); // and another that is as late
-    assert_blame("wws-", 1, "rank 6: error: process 72 on a hangs in all_reduce 9 of group dp; no progress for 60 s, at step "
-                            "12 (training) (run.hang_timeout)\n");
-    assert_blame("w-ww", 3, "rank 7: error: process 73 on a waits in all_reduce 9 of group dp for a rank that has not come; no "
-                            "progress for 60 s, at step 12 (training) (run.hang_timeout)\n");
-    assert_blame("cccc", 1, "rank 5: error: process 71 on a hangs, after all_reduce 8 of group dp; no progress for 60 s, at step "
-                            "12 (training); so do 3 others (run.hang_timeout)\n");
-    assert_blame("wcww", 1, "rank 5: error: process 71 on a hangs and did not reach all_reduce 9 of group dp, in which rank 4 "
-                            "waits; no progress for 60 s, at step 12 (training) (run.hang_timeout)\n");
+    assert_blame("wws-", 1, "rank 6: error: process 72 on a hangs in all_reduce 9 of group dp; no progress for "
+                            "60 s, at step 12 (training) (run.hang_timeout)\n");
+    assert_blame("w-ww", 3, "rank 7: error: process 73 on a waits in all_reduce 9 of group dp for a rank that has not "
+                            "come; no progress for 60 s, at step 12 (training) (run.hang_timeout)\n");
+    assert_blame("cccc", 1, "rank 5: error: process 71 on a hangs, after all_reduce 8 of group dp; no progress for "
+                            "60 s, at step 12 (training); so do 3 others (run.hang_timeout)\n");
+    assert_blame("wcww", 1, "rank 5: error: process 71 on a hangs and did not reach all_reduce 9 of group dp, in which "
+                            "rank 4 waits; no progress for 60 s, at step 12 (training) (run.hang_timeout)\n");
 }
 
 static void test_nobody_listens(void **state)
@@ -176,7 +183,8 @@ static void test_processes(void **state)
         double least;
     } rows[] = {
         {WELL, 0, NULL, 0}, {KILLED, 137, "was killed by signal 9 (Killed), at step 5 (training)", 0},
-        {LEAVES, 1, "ended with exit status 0 before the run did, at step 5 (training)", 0}, {DIES, 1, "it was said", 0},
+        {LEAVES, 1, "ended with exit status 0 before the run did, at step 5 (training)", 0},
+        {DIES, 1, "it was said", 0},
         {STOPS, SUPERVISOR_HUNG, "is stopped by a signal; no progress for 1 s, at step 5 (training)", 1},
         {LOOPS, SUPERVISOR_HUNG, "hangs; no progress for 1 s, at step 5 (training)", 1}, {WAITS_FOR_TERM, 0, NULL, 0},
     };
@@ -229,8 +237,8 @@ static int count_boards(void)
     return n;
 }
 
-// Two ranks of one machine: one is killed; its supervisor speaks, the other ends its rank in silence, though no launcher
-// does. The board has no name any more once both are there.
+// Two ranks of one machine: one is killed; its supervisor speaks, the other ends its rank in silence, though no
+// launcher does. The board has no name any more once both are there.
 static void test_a_machine_speaks_once(void **state)
 {
     (void)state;

@@ -77,8 +77,8 @@ static void test_fast_stages_are_close(void **state)
                 Outcome r = run(c);
                 double diff = apart(r.grads, one.grads, one.n);
                 if (!(diff <= bound))
-                    fail_msg("%d ranks, stage %d, overlap %d, reshard %d, micro %zu: gradients %g apart, bound %g, norm "
-                             "%g", c.ranks, c.stage, c.overlap, c.reshard, c.micro, diff, bound, one.norm);
+                    fail_msg("%d ranks, stage %d, overlap %d, reshard %d, micro %zu: gradients %g apart, bound %g, "
+                             "norm %g", c.ranks, c.stage, c.overlap, c.reshard, c.micro, diff, bound, one.norm);
                 assert_true(fabs(r.loss - one.loss) <= fast_terms(&c) * FLT_EPSILON * one.loss);
                 assert_true(fabs(r.norm - one.norm) <= bound + fast_terms(&c) * FLT_EPSILON * one.norm);
                 // the step of SGD adds lr times what the gradients differ by, and rounds a few times
