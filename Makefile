@@ -12,6 +12,7 @@
 ## make scaling  measure a scaling law on generated stories, predict a larger run, train it; SMALL=1: minutes
 ## make mutate      seed known bugs, one at a time, and see the tests catch them
 ## make mutate-cuda  the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
+## make attention-ladder  attention on a GPU, from the naive kernel to production; without a GPU it is only checked
 ## make bench-cuda  what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
 ## make fuzz       libFuzzer under ASan and UBSan on every parser: FUZZ_RUNS inputs each, or FUZZ_SECONDS
 ## make crash    kill, stop, move, corrupt and starve runs at random instants: what goes on must be bit for bit the same
@@ -165,6 +166,8 @@ bench-data: $(B)/tokenize $(B)/stories $(B)/dedup $(B)/loader
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_data.sh | tee runs/bench_data.txt'
 bench-cuda:
 	@BUILD=$(B) dev/cuda_on_cpu/build.sh plain $(B)/cuda_bench dev/cuda_on_cpu/tests/bench.cu && $(B)/cuda_bench
+attention-ladder:
+	@BUILD=$(B) NVCC='$(NVCC)' scripts/attention_ladder.sh
 parity: $(BIN)
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) test/parity.sh | tee runs/parity.txt'
 layouts: $(BIN)
@@ -195,5 +198,5 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d $(B)/fuzz/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-data bench-cuda bench-save parity layouts scaling mutate mutate-cuda fuzz \
+.PHONY: all run test check-headers asan bench bench-data bench-cuda attention-ladder bench-save parity layouts scaling mutate mutate-cuda fuzz \
     fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs help clean FORCE

@@ -28,7 +28,7 @@ verdict() { # STATUS NAME: 0 is ok; otherwise $work/log says why
 flags=(-std=c++17 -O2 -lineinfo -Isrc -Werror all-warnings -Xcompiler -Wall,-Wextra)
 : >"$build/cuda_registers.txt"
 for arch; do
-    for file in src/*.cu $here/tests/{unit,conformance,conversions,kernels,attention_kernels,table,blas,speed}.cu; do
+    for file in src/*.cu $here/tests/{unit,conformance,conversions,kernels,attention_kernels,table,blas,speed}.cu dev/attention/*.cu; do
         if grep -q '<nccl.h>' "$file" && ! echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1; then
             echo "skip $file (no nccl.h)"
             continue
