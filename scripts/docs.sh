@@ -133,8 +133,22 @@ gen_schedule() {
     fenced "$build/plan" schedule gpt3-175b --batch.ramp_from=32768 --batch.ramp_tokens=4000000000 --optim.ramp_lr=sqrt
 }
 
+gen_mutate() {
+    local patch
+    echo '| mutation | the bug | seen in | file | tests that must catch it |'
+    echo '|---|---|---|---|---|'
+    for patch in test/mutations/*.patch; do
+        awk -v name="$(basename "$patch" .patch)" '
+            /^bug: / && !bug { bug = substr($0, 6) } /^seen: / && !seen { seen = substr($0, 7) }
+            /^tests: / && !tests { tests = substr($0, 8) } /^\+\+\+ b\// { file = file (file ? ", " : "") substr($2, 3) }
+            END { print "| " name " | " bug " | " seen " | " file " | " tests " |" }' "$patch"
+    done
+}
+
 # What was measured: the files that the commands left behind.
-measured='run|run-text|samples|bench|bench-data|matmul-ladder|attention-ladder|mutate|optimizers-race|optimizers-decay|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|diff-rounding|diff-bug|monitor-curve|parity'
+measured='run|run-text|samples|bench|bench-data|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
+measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader'
+measured+='|diff-rounding|diff-bug|monitor-curve|parity'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
@@ -144,7 +158,6 @@ gen_matmul-ladder() { left_by matmul_ladder.txt; } # scripts/matmul_ladder.sh >r
 gen_attention-ladder() { left_by attention_ladder.txt; } # scripts/attention_ladder.sh >runs/attention_ladder.txt, on a GPU
 gen_diff-rounding() { [ -f runs/diff_rounding.txt ] && fenced cat runs/diff_rounding.txt; } # scripts/rounding_or_bug.sh rounding
 gen_diff-bug() { [ -f runs/diff_bug.txt ] && fenced cat runs/diff_bug.txt; } # scripts/rounding_or_bug.sh bug gelu_grad
-gen_mutate() { left_by mutate.md; }                # make mutate
 gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race --steps 300 >runs/optimizers_race.md
 gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
