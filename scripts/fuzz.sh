@@ -69,7 +69,8 @@ for name in "${targets[@]}"; do
     } 2>"$probe/time"; then
         word=ok
     else
-        word=FOUND failed=1
+        [ $? = 72 ] && word=ended || word=FOUND # 72: by a signal from outside
+        failed=1
     fi
     awk -v name="$name" -v word=$word -v seconds="$(cat "$probe/time")" '
         /^stat::number_of_executed_units/ { n = $2 }

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,15 +22,20 @@ int config_table_find(const char *name)
     return -1;
 }
 
-int config_table_distance(const char *a, const char *b)
+// Edits from a to b, or `limit` when it takes so many or more. A difference in length, and each character of one that
+// the other does not have, takes an edit; most names are settled by that.
+static int distance_below(const char *a, const char *b, int limit)
 {
     enum { LONGEST = 64 };
-    int row[LONGEST + 1];
-    int n = (int)strlen(b);
-    if (strlen(a) > LONGEST || n > LONGEST) return 1000;
+    int row[LONGEST + 1], n_a = (int)strlen(a), n = (int)strlen(b);
+    uint64_t in_a = 0, in_b = 0; // characters, modulo 64
+    if (n_a > LONGEST || n > LONGEST || abs(n_a - n) >= limit) return limit;
+    for (int i = 0; i < n_a; i++) in_a |= 1ull << (a[i] & 63);
+    for (int j = 0; j < n; j++) in_b |= 1ull << (b[j] & 63);
+    if (__builtin_popcountll(in_a & ~in_b) >= limit || __builtin_popcountll(in_b & ~in_a) >= limit) return limit;
     for (int j = 0; j <= n; j++) row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int diagonal = row[0];
+    for (int i = 1; i <= n_a; i++) {
+        int diagonal = row[0], least = i;
         row[0] = i;
         for (int j = 1; j <= n; j++) {
             int replace = diagonal + (a[i - 1] != b[j - 1]);
@@ -38,9 +44,16 @@ int config_table_distance(const char *a, const char *b)
             row[j] = replace;
             if (insert < row[j]) row[j] = insert;
             if (delete < row[j]) row[j] = delete;
+            if (row[j] < least) least = row[j];
         }
+        if (least >= limit) return limit; // no row below has less
     }
-    return row[n];
+    return row[n] < limit ? row[n] : limit;
+}
+
+int config_table_distance(const char *a, const char *b)
+{
+    return distance_below(a, b, 1000);
 }
 
 const char *config_table_section(const char *name, int *n)
@@ -70,8 +83,8 @@ int config_table_nearest(const char *name)
     const ConfigKey *table = config_table(&n_keys);
     int best = -1, best_distance = (int)strlen(short_name) / 2 + 2;
     for (int i = 0; i < n_keys; i++) {
-        int whole = config_table_distance(name, table[i].name);
-        int key_only = 2 + config_table_distance(short_name, strchr(table[i].name, '.') + 1);
+        int whole = distance_below(name, table[i].name, best_distance);
+        int key_only = 2 + distance_below(short_name, strchr(table[i].name, '.') + 1, whole - 2);
         int distance = whole < key_only ? whole : key_only;
         if (distance < best_distance) {
             best = i;

@@ -131,6 +131,23 @@ static size_t read_gzip(Stream *s, void *out, size_t n)
     return n - s->z.avail_out;
 }
 
+// Four bytes say which format a frame has. Where a library also reads those of before 2016, it sees them only when the
+// four come at once: so the content would depend on how much is read at a time. They are refused.
+static void check_frame(Stream *s)
+{
+    if (s->n - s->at < 4) {
+        memmove(s->in, s->in + s->at, s->n - s->at);
+        s->n -= s->at;
+        s->at = 0;
+        while (s->n < 4 && read_more(s, 4 - s->n)) {}
+    }
+    if (s->n - s->at < 4) return; // the end, too early: check_end says so
+    const uint8_t *b = s->in + s->at;
+    uint32_t magic = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    if (magic != ZSTD_MAGICNUMBER && (magic & ZSTD_MAGIC_SKIPPABLE_MASK) != ZSTD_MAGIC_SKIPPABLE_START)
+        die("%s: byte %llu: damaged zstd data: no frame begins here (fetch it again)", s->path, offset(s));
+}
+
 static size_t read_zstd(Stream *s, void *out, size_t n)
 {
     ZSTD_outBuffer to = {out, n, 0};
@@ -139,6 +156,7 @@ static size_t read_zstd(Stream *s, void *out, size_t n)
             check_end(s, "zstd");
             return 0;
         }
+        if (!s->open) check_frame(s);
         ZSTD_inBuffer from = {s->in, s->n, s->at};
         size_t status = ZSTD_decompressStream(s->zstd, &to, &from);
         if (ZSTD_isError(status))

@@ -6,7 +6,7 @@
 // the text, and a merge joins bytes without changing them.
 //
 // Encoding is fast because text repeats itself: the ids of a word are computed once and then found in a cache
-// (word_cache.c).
+// (word_cache.c). A long word that is not known falls into parts, which may be (seams.c).
 //
 // Threads share a text by blocks that pretoken_cut allows, each thread with an expression and a cache (or a table of
 // counts) of its own, so that none waits for another; blocks are put back together in their order. Counts are sums and
@@ -25,11 +25,12 @@
 #include "bpe.h"
 #include "check.h"
 #include "pretoken.h"
+#include "seams.h"
 #include "vocab.h"
 #include "word_cache.h"
 #include "words.h"
 
-enum { BLOCK_BYTES = 1 << 17, LOOK_AHEAD = 16 };
+enum { BLOCK_BYTES = 1 << 17, LOOK_AHEAD = 16, LONG_WORD = 16 };
 
 // What a thread needs to encode.
 typedef struct {
@@ -40,6 +41,7 @@ typedef struct {
 struct Tokenizer {
     Vocab vocab;
     Bpe bpe;
+    Seams seams;
     int32_t byte_id[256];
     Encoder *encoder; // (n_encoders), one a thread
     size_t n_encoders, cap_encoders;
@@ -110,6 +112,7 @@ static Tokenizer *from_vocab(Vocab vocab)
     if (!t) die("memory: no room for a tokenizer");
     t->vocab = vocab;
     t->bpe = bpe_index(t->vocab.merge, t->vocab.n_merges);
+    t->seams = seams_make(&t->vocab.token, t->vocab.merge, t->vocab.n_merges);
     add_encoders(t, 1);
     for (int b = 0; b < 256; b++) {
         char byte = (char)b;
@@ -150,6 +153,7 @@ void tokenizer_free(Tokenizer *t)
     if (!t) return;
     vocab_free(&t->vocab);
     bpe_free(&t->bpe);
+    seams_free(&t->seams);
     for (size_t i = 0; i < t->n_encoders; i++) {
         pretoken_free(t->encoder[i].pretoken);
         word_cache_free(&t->encoder[i].cache);
@@ -269,7 +273,7 @@ Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size)
 
 // ---- encoding ----
 // Appends the ids of one word, merging from its bytes.
-static void encode_word(const Tokenizer *t, const char *word, size_t n, TokenIds *out)
+static void merge_word(const Tokenizer *t, const char *word, size_t n, TokenIds *out)
 {
     if (t->vocab.ignore_merges) {
         int64_t id = words_find(&t->vocab.token, word, n);
@@ -284,6 +288,46 @@ static void encode_word(const Tokenizer *t, const char *word, size_t n, TokenIds
     out->n += bpe_apply(&t->bpe, ids, n);
 }
 
+static void encode_parts(const Tokenizer *t, Encoder *e, const char *word, size_t n, TokenIds *out);
+
+// Whether a word that no cache knows is encoded in parts. (With ignore_merges a part that is a token would be that
+// token, which merging may not reach.)
+static bool falls_apart(const Tokenizer *t, const char *word, size_t n)
+{
+    return n >= LONG_WORD && !t->vocab.ignore_merges && seams_next(&t->seams, word, n, 0) < n;
+}
+
+// Appends the ids of words that have been looked at.
+static void encode_words(const Tokenizer *t, Encoder *e, WordLook *look, size_t n, TokenIds *out)
+{
+    for (size_t i = 0; i < n; i++) word_cache_look_again(&e->cache, &look[i]);
+    for (size_t i = 0; i < n; i++) {
+        if (word_cache_get(&e->cache, &look[i], out)) continue;
+        size_t known = out->n;
+        if (falls_apart(t, look[i].bytes, look[i].n)) {
+            encode_parts(t, e, look[i].bytes, look[i].n, out);
+            if (look[i].n > WORD_LINE_BYTES) continue; // its parts are known: no room for it
+        } else {
+            merge_word(t, look[i].bytes, look[i].n, out);
+        }
+        word_cache_put(&e->cache, &look[i], out->id + known, out->n - known);
+    }
+}
+
+// A word that falls into parts: they are words to the cache, and have no seams of their own.
+static void encode_parts(const Tokenizer *t, Encoder *e, const char *word, size_t n, TokenIds *out)
+{
+    WordLook look[LOOK_AHEAD];
+    size_t n_looks = 0;
+    for (size_t at = 0, end; at < n; at = end) {
+        end = seams_next(&t->seams, word, n, at);
+        look[n_looks++] = word_cache_look(&e->cache, word + at, end - at, n - at);
+        if (n_looks < LOOK_AHEAD && end < n) continue;
+        encode_words(t, e, look, n_looks, out);
+        n_looks = 0;
+    }
+}
+
 static void encode_text(const Tokenizer *t, Encoder *e, const char *text, size_t n_bytes, TokenIds *out)
 {
     const char *piece, *end = text + n_bytes;
@@ -293,13 +337,7 @@ static void encode_text(const Tokenizer *t, Encoder *e, const char *text, size_t
     do {
         for (n_looks = 0; n_looks < LOOK_AHEAD && pretoken_next(e->pretoken, &piece, &n); n_looks++)
             look[n_looks] = word_cache_look(&e->cache, piece, n, (size_t)(end - piece));
-        for (size_t i = 0; i < n_looks; i++) word_cache_look_again(&e->cache, &look[i]);
-        for (size_t i = 0; i < n_looks; i++) {
-            if (word_cache_get(&e->cache, &look[i], out)) continue;
-            size_t known = out->n;
-            encode_word(t, look[i].bytes, look[i].n, out);
-            word_cache_put(&e->cache, &look[i], out->id + known, out->n - known);
-        }
+        encode_words(t, e, look, n_looks, out);
     } while (n_looks);
 }
 

@@ -120,6 +120,21 @@ static void test_edit_distance_and_nearest(void **state)
         if (!rows[i].right) assert_int_equal(near, -1);
         else assert_string_equal(near < 0 ? "none" : table[near].name, rows[i].right);
     }
+    for (int i = 0; i < 2000; i++) { // names with other characters here and there
+        char name[64];
+        snprintf(name, sizeof name, "%s", table[i % n_keys].name);
+        for (int k = 0, n = (int)strlen(name); k < i / n_keys; k++)
+            name[(7 * i + 3 * k) % n] = "abstl._"[(i + 5 * k) % 7];
+        const char *dot = strchr(name, '.'), *key = dot ? dot + 1 : name;
+        int least = (int)strlen(key) / 2 + 2, best = -1;
+        for (int j = 0; j < n_keys; j++) {
+            int whole = config_table_distance(name, table[j].name);
+            int alone = 2 + config_table_distance(key, strchr(table[j].name, '.') + 1);
+            int distance = whole < alone ? whole : alone;
+            if (distance < least) best = j, least = distance;
+        }
+        assert_int_equal(config_table_nearest(name), best);
+    }
 }
 
 static void test_values(void **state)

@@ -237,6 +237,32 @@ static int read_all(void *path)
     return 0;
 }
 
+static int read_whole(void *path)
+{
+    static char out[1 << 16];
+    dump(path, (CorpusOptions){.format = CORPUS_TEXT}, out, sizeof out);
+    return 0;
+}
+
+// A frame in the format of zstd 0.7, which some builds of the library know when they see its first four bytes at once:
+// refused, whatever is read at a time. Frames to skip are skipped.
+static void test_frames(void **state)
+{
+    (void)state;
+    uint8_t packed[256] = "\x50\x2A\x4D\x18\x03\0\0\0...";
+    size_t n = 11 + ZSTD_compress(packed + 11, sizeof packed - 11, "abc", 3, 3);
+    expect(put("skip.zst", packed, n), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
+    const char *old = put("old.zst", "\x27\xB5\x2F\xFD\x60\0\0\0\0\0", 10);
+    expect_die(read_all, (void *)(uintptr_t)old, "old.zst: byte 0: damaged zstd data: no frame begins here");
+    expect_die(read_whole, (void *)(uintptr_t)old, "old.zst: byte 0: damaged zstd data: no frame begins here");
+    memcpy(packed + n, "\x27\xB5\x2F\xFD\x60\0\0\0\0\0", 10); // behind a good frame
+    char words[100];
+    sprintf(words, "two.zst: byte %zu: damaged zstd data: no frame begins here", n);
+    const char *two = put("two.zst", packed, n + 10);
+    expect_die(read_all, (void *)(uintptr_t)two, words);
+    expect_die(read_whole, (void *)(uintptr_t)two, words);
+}
+
 static void test_packed(void **state)
 {
     (void)state;
@@ -356,7 +382,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),   cmocka_unit_test(test_utf8),   cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_folder), cmocka_unit_test(test_packed), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_folder), cmocka_unit_test(test_packed), cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_random),
         cmocka_unit_test(test_sources), cmocka_unit_test(test_lines_and_files),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);

@@ -321,6 +321,8 @@ static void test_custom(void **state)
     write_json("tokenizer.json", j);
     a = tokenizer_load(dir);
     IDS(a, "aaab aaabd", 258, 220, 256, 257, 67);
+    // Not so a part of a long word, though no merge joins anything to it (seams.h).
+    IDS(a, "xxxxxxxxxxxxaaabxx", 87, 87, 87, 87, 87, 87, 87, 87, 87, 87, 87, 87, 256, 257, 87, 87);
     tokenizer_save(a, dir);
     tokenizer_free(a);
     a = tokenizer_load(dir);

@@ -19,6 +19,8 @@ void fuzz_one(const uint8_t *data, size_t n);
 void fuzz_begin(void) __attribute__((weak));
 
 // ---- what it may call
+// So many bytes more than usual may be allocated for this input.
+void fuzz_allow(size_t n_bytes);
 // From here on the parser must not refuse: it is about to read what it has written itself.
 void fuzz_must_take(void);
 void fuzz_seed(const char *name, const void *data, size_t n);
