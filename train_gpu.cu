@@ -10,11 +10,12 @@
 
 static Dev *open_gpu(const Config *cfg, int device, bool shared, int threads)
 {
-    if (cfg->numerics.dtype == CONFIG_DTYPE_FP8)
-        die("numerics.dtype = fp8: build/train has it, a GPU does not yet (try bf16)");
     DevCudaOptions options = {};
     options.device = device;
-    options.x_type = cfg->numerics.dtype == CONFIG_DTYPE_BF16 ? X_BF16
+    options.fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8;
+    options.scaling = cfg->numerics.fp8_scaling == CONFIG_FP8_CURRENT ? FP8_CURRENT : FP8_DELAYED;
+    options.history = (int)cfg->numerics.amax_history;
+    options.x_type = cfg->numerics.dtype == CONFIG_DTYPE_BF16 || options.fp8 ? X_BF16
                      : cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_FP32;
     options.cpu_threads = threads;
     options.shared = shared;

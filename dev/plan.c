@@ -108,7 +108,7 @@ static void print_recompute(const Run *run)
 
 static void print_fp8(const Run *run)
 {
-    Fp8 *fp8 = narrow_fp8(run->dev);
+    Fp8 *fp8 = run->dev->fp8;
     fp8_set_sites(fp8, &run->model->params, run->cfg.numerics.fp8_keep);
     fp8_print(fp8, stdout);
 }

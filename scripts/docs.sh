@@ -148,7 +148,7 @@ gen_mutate() {
 # What was measured: the files that the commands left behind.
 measured='run|run-text|samples|bench|bench-data|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader'
-measured+='|diff-rounding|diff-bug|monitor-curve|parity'
+measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
@@ -170,6 +170,7 @@ gen_launch-account() { # the command in doc/launch.md, | sed -n '/^account:/,/^ 
     [ -f runs/account.txt ] && fenced cat runs/account.txt
 }
 gen_collectives-run() { [ -f runs/collectives.txt ] && fenced cat runs/collectives.txt; } # mpiexec -n 4 build/collectives run 4000000
+gen_attention-registers() { left_by attention_registers.md; } # dev/cuda_on_cpu/gpu.sh: needs nvcc
 gen_parity() { # make parity, or test/parity.sh --quick, which leave runs/parity.txt: one row in ten, and the last line
     [ -f runs/parity.txt ] && fenced awk '{ last = $0 } NR % 10 == 1 { print } END { print "..."; print last }' runs/parity.txt
 }

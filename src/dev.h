@@ -88,6 +88,8 @@ struct Dev {
     int threads;
     bool deterministic; // sums in one canonical order, whatever the threads and the number of rows
     void *state;
+    struct Fp8 *fp8;  // scales of a device whose products run in fp8 (fp8.h); NULL for others
+    double fp8_error; // part of sum |a b| by which sums of 8-bit products may err beyond those of fp32 (matmul.cu)
     // Called on the caller's thread now and then while attention of pieces runs, so that messages move; NULL: not.
     void (*meanwhile)(void *arg);
     void *meanwhile_arg;

@@ -9,6 +9,8 @@
 //   dS = c P (dP - delta)     |dP| + |delta| is at most a = |dout| max |v| / (1 - p) + sum |dout out|, so dS errs by
 //                    c P a rel,   rel = that of P, of dP and delta (2 D + 16) u, r, and the sum's 2 u a term
 //
+//   backward         P errs by 2^-126 as well: below, one device's exp gives 0, another's the smallest normal number
+//
 // The sums that remain are attention themselves: sum_j P_j |v_j| is attention over |v|; sum_j P_j |k_j| attention
 // over |k|; sum_t P_tj x_t is what backward gives as dv for dout = x. The CPU's fp32 attention does them.
 #include "dev_check.h"
@@ -16,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double U = DEV_CHECK_U;
+static const double U = DEV_CHECK_U, SMALLEST = 0x1p-126;
 
 // The host's side of a call. s has first in host memory; wide arrays lie as the originals do.
 typedef struct {
@@ -169,15 +171,20 @@ static void backward_errors(DevCheckCall *c, const Args *a, double *eq, double *
     double terms = (double)(s.Tq * (s.H / s.G)), keep = 1 / (1 - (double)s.drop.p);
     float *to_k = (float *)dev_check_room(c, a->n_out * 4), *to_v = (float *)dev_check_room(c, a->n_out * 4);
     const float *size = weighted(c, a, a->wide_k, false, lse);
+    double *all_k = dev_check_d(c, s.B * s.G * s.D), *all_v = dev_check_d(c, s.B * s.G * s.D); // of P = SMALLEST
     for (size_t i = 0; i < a->n_out; i += s.D) { // (b, t, h)
         size_t row = i / s.D, h = row % s.H, b = row / s.H / s.Tq, t = row / s.H % s.Tq, stat = stat_of(&s, i);
         double most = norm(dout + i, s.D) * largest(a->wide_v, &s, b, h / (s.H / s.G)) * keep;
         for (size_t d = 0; d < s.D; d++) most += fabs((double)dout[i + d] * out[i + d]);
         double of_p = score_err(a, S[stat]) + 2 * U * (S[stat] + fabs((double)lse[stat])) + 4 * U;
         double rel = of_p + (2 * (double)s.D + 16) * U + c->ux;
+        size_t g = h / (s.H / s.G), group = (b * s.G + g) * s.D;
+        double every_k = n * largest(a->wide_k, &s, b, g);
         for (size_t d = 0; d < s.D; d++) {
             double q = a->wide_q[(b * s.Tq + t) * s.ldq + h * s.D + d];
-            eq[i + d] = 1.01 * scale * most * size[i + d] * (rel + 2 * (n + 8) * U);
+            eq[i + d] = 1.01 * scale * most * (size[i + d] * (rel + 2 * (n + 8) * U) + SMALLEST * every_k);
+            all_k[group + d] += SMALLEST * scale * most * fabs(q);
+            all_v[group + d] += SMALLEST * keep * fabs((double)dout[i + d]);
             to_k[i + d] = (float)(1.01 * scale * most * fabs(q) * (rel + 2 * (terms + 8) * U));
             to_v[i + d] = (float)(1.01 * fabs((double)dout[i + d]) * (of_p + c->ux + 2 * (terms + 8) * U));
         }
@@ -185,8 +192,9 @@ static void backward_errors(DevCheckCall *c, const Args *a, double *eq, double *
     const float *of_k = gathered(c, a, to_k, false, lse), *of_v = gathered(c, a, to_v, true, lse);
     size_t width = s.G * s.D, ld = a->piece ? width : s.ldkv;
     for (size_t i = 0; i < s.B * s.Tk * width; i++) {
-        ek[i] = of_k[i / width * ld + i % width];
-        ev[i] = of_v[i / width * ld + i % width];
+        size_t at = i / width * ld + i % width, of_all = i / width / s.Tk * width + i % width;
+        ek[i] = of_k[at] + all_k[of_all];
+        ev[i] = of_v[at] + all_v[of_all];
     }
 }
 

@@ -12,6 +12,7 @@
 #include "dev_cuda.h"
 
 #include "check.h"
+#include "fp8_gpu.h"
 #include "ops_gpu.h"
 
 // ---- memory
@@ -95,7 +96,7 @@ int dev_cuda_count(void)
     return n;
 }
 
-static void check_gpu(int device)
+static void check_gpu(int device, bool fp8)
 {
     int n = dev_cuda_count(), major = 0, minor = 0;
     if (device < 0 || device >= n) die("cuda: GPU %d: there are %d here, from 0", device, n);
@@ -103,12 +104,15 @@ static void check_gpu(int device)
     GPU_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
     if (major < 8)
         die("cuda: GPU %d has compute capability %d.%d, and 8.0 is needed (Ampere or later)", device, major, minor);
+    if (fp8 && 10 * major + minor < 89)
+        die("cuda: GPU %d has compute capability %d.%d, and fp8 needs 8.9 (Ada, Hopper or later; try bf16)", device,
+            major, minor);
 }
 
 Dev *dev_cuda_create(DevCudaOptions o)
 {
-    check(o.threads % 32 == 0 && o.threads >= 0 && o.threads <= 1024);
-    check_gpu(o.device);
+    check(o.threads % 32 == 0 && o.threads >= 0 && o.threads <= 1024 && (!o.fp8 || o.x_type == X_BF16));
+    check_gpu(o.device, o.fp8);
     GPU_CHECK(cudaSetDevice(o.device));
     if (LAUNCH_TRY(nothing, 1, 1, 0, nullptr) != cudaSuccess)
         die("cuda: GPU %d does not run the kernels that this program was built with (try: make gpu GPU_ARCH=native)", o.device);
@@ -118,12 +122,14 @@ Dev *dev_cuda_create(DevCudaOptions o)
     d->threads = o.threads ? o.threads : 256;
     GPU_CHECK(cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, o.device));
     GPU_CHECK(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
-    dev->name = o.x_type == X_FP32 ? "cuda" : o.x_type == X_BF16 ? "cuda bf16" : "cuda fp16";
+    dev->name = o.fp8 ? "cuda fp8" : o.x_type == X_FP32 ? "cuda" : o.x_type == X_BF16 ? "cuda bf16" : "cuda fp16";
     dev->x_type = o.x_type;
     dev->x_bytes = o.x_type == X_FP32 ? 4 : 2;
     dev->threads = o.cpu_threads ? o.cpu_threads : 1;
     dev->state = d;
     matmul_cuda_open(dev);
+    if (o.fp8) fp8_gpu_open(d, o.scaling, o.history);
+    dev->fp8_error = GPU_FP8_ERROR;
     dev->raw_alloc = o.shared ? alloc_shared : dev_cuda_alloc;
     dev->raw_free = dev_cuda_release;
     dev->wait = dev_cuda_wait;
@@ -149,6 +155,7 @@ void dev_cuda_free(Dev *dev)
     DevCuda *d = ops_gpu(dev);
     GPU_CHECK(cudaStreamSynchronize(d->stream));
     matmul_cuda_close(dev);
+    fp8_gpu_close(d);
     GPU_CHECK(cudaFree(d->scratch));
     GPU_CHECK(cudaFree(d->books));
     GPU_CHECK(cudaStreamDestroy(d->stream));

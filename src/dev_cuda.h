@@ -6,6 +6,7 @@
 #ifndef DEV_CUDA_H
 #define DEV_CUDA_H
 #include "dev.h"
+#include "fp8.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -18,9 +19,12 @@ typedef struct {
     int threads;     // of a block, where nothing else decides; 0: 256. A multiple of 32
     bool shared;     // dev->raw_alloc's memory is the host's too, wherever it lies (for messages between ranks)
     int cpu_threads; // what dev->threads says to code that works on the CPU beside the device; 0: one
+    bool fp8;        // X_BF16, with the products that dev->fp8 names in 8 bits (fp8.h)
+    Fp8Scaling scaling; // of fp8
+    int history;        // steps of amax, for FP8_DELAYED
 } DevCudaOptions;
 
-// Stops with a line when there is no such GPU, or one before compute capability 8.0.
+// Stops with a line when there is no such GPU, or one before compute capability 8.0 (fp8: 8.9).
 // GPUs of this machine; dies with a line when there is none.
 int dev_cuda_count(void);
 Dev *dev_cuda_create(DevCudaOptions options);

@@ -71,6 +71,7 @@ void fp8_set_sites(Fp8 *fp8, const Params *params, const char *keep)
     size_t n = (size_t)params->n_rows;
     check(!fp8->on);
     fp8->params = params;
+    fp8->changes++;
     fp8->n_sites = params->n_rows;
     fp8->on = (bool *)calloc(n, sizeof *fp8->on);
     fp8->amax = (float *)calloc(n * FP8_ROLES * (size_t)fp8->history, sizeof *fp8->amax);
@@ -102,34 +103,64 @@ Format fp8_format(Fp8Role role)
 }
 
 // 0 elements ask for nothing, and tiny ones for no more than a finite scale whose inverse is finite too.
-static float scale_for(Fp8Role role, float amax)
+float fp8_scale_for(Fp8Role role, float amax)
 {
     float top = (float)formats_info(fp8_format(role)).max;
     if (!(amax > 0 && amax <= FLT_MAX)) return 1;
     return amax > top * 0x1p-120f ? top / amax : 0x1p120f;
 }
 
+void fp8_note(Fp8 *fp8, int site, Fp8Role role, float amax)
+{
+    float *now = fp8->now + (size_t)site * FP8_ROLES + role;
+    if (!isfinite(amax)) fp8->bad = true;
+    else if (amax > *now) *now = amax;
+}
+
+float fp8_known(const Fp8 *fp8, int site, Fp8Role role)
+{
+    const float *past = fp8->amax + ((size_t)site * FP8_ROLES + role) * (size_t)fp8->history;
+    float top = 0;
+    if (fp8->scaling == FP8_CURRENT) return 0;
+    for (int i = 0; i < fp8->history; i++) top = past[i] > top ? past[i] : top;
+    return top;
+}
+
 float fp8_scale(Fp8 *fp8, int site, Fp8Role role, float amax)
 {
     check(fp8_runs(fp8, site));
-    size_t tensor = (size_t)site * FP8_ROLES + role;
-    if (!isfinite(amax)) fp8->bad = true;
-    else if (amax > fp8->now[tensor]) fp8->now[tensor] = amax;
-    if (fp8->scaling == FP8_CURRENT) return scale_for(role, amax);
-    const float *past = fp8->amax + tensor * (size_t)fp8->history;
-    float top = 0;
-    for (int i = 0; i < fp8->history; i++) top = past[i] > top ? past[i] : top;
-    return scale_for(role, top > 0 ? top : amax);
+    fp8_note(fp8, site, role, amax);
+    float known = fp8_known(fp8, site, role);
+    return fp8_scale_for(role, known > 0 ? known : amax);
+}
+
+void fp8_collect(Fp8 *fp8)
+{
+    if (fp8->fetch) fp8->fetch(fp8, fp8->fetch_arg);
+}
+
+void fp8_copy(Fp8 *to, const Fp8 *from)
+{
+    size_t n = (size_t)from->n_sites * FP8_ROLES;
+    check(to->scaling == from->scaling && to->history == from->history && (!to->on || to->params == from->params));
+    if (!to->on) fp8_set_sites(to, from->params, NULL);
+    memcpy(to->on, from->on, (size_t)from->n_sites * sizeof *to->on);
+    memcpy(to->amax, from->amax, n * (size_t)from->history * sizeof *to->amax);
+    memcpy(to->now, from->now, n * sizeof *to->now);
+    to->bad = from->bad;
+    to->changes++;
 }
 
 void fp8_step_begin(Fp8 *fp8)
 {
     if (fp8->now) memset(fp8->now, 0, (size_t)fp8->n_sites * FP8_ROLES * sizeof *fp8->now);
     fp8->bad = false;
+    fp8->changes++;
 }
 
 bool fp8_step_end(Fp8 *fp8)
 {
+    fp8_collect(fp8);
     size_t n = (size_t)fp8->n_sites * FP8_ROLES, history = (size_t)fp8->history;
     bool good = !fp8->bad;
     for (size_t i = 0; good && i < n; i++) {
@@ -145,5 +176,6 @@ bool fp8_step_end(Fp8 *fp8)
 float *fp8_state(Fp8 *fp8, size_t *n)
 {
     *n = (size_t)fp8->n_sites * FP8_ROLES * (size_t)fp8->history;
+    fp8->changes++; // the caller may write to it
     return fp8->amax;
 }

@@ -21,7 +21,7 @@ typedef enum {
 } Fp8Scaling;
 typedef enum { FP8_INP, FP8_WEIGHT, FP8_DOUT, FP8_ROLES } Fp8Role;
 
-typedef struct {
+typedef struct Fp8 {
     Fp8Scaling scaling;
     int history;  // steps
     int n_sites;  // rows of the parameter table
@@ -30,6 +30,10 @@ typedef struct {
     float *now;   // (n_sites, FP8_ROLES) largest magnitude of the step so far
     bool bad;     // something in this step was not finite
     const Params *params; // for names
+    // A GPU has a copy of what is known, and notes there what its tensors hold (fp8.cu).
+    void (*fetch)(struct Fp8 *fp8, void *arg); // notes it here; NULL: there is no such copy
+    void *fetch_arg;
+    long changes; // how often the host has changed what is known: the copy is renewed
 } Fp8;
 
 // No site runs in fp8 until fp8_set_sites.
@@ -50,12 +54,22 @@ Format fp8_format(Fp8Role role);
 // step_end and step_end, so forward, recomputation and backward quantise alike. Where nothing is known yet,
 // the current scale.
 float fp8_scale(Fp8 *fp8, int site, Fp8Role role, float amax);
+// The same in two halves, for a device that looks at its tensors by itself: the largest magnitude that the scale
+// follows from, where that is known before the tensor is (otherwise 0: it is the tensor's own); and the scale of one.
+float fp8_known(const Fp8 *fp8, int site, Fp8Role role);
+float fp8_scale_for(Fp8Role role, float amax);
+// A magnitude that was seen: not finite makes the step bad.
+void fp8_note(Fp8 *fp8, int site, Fp8Role role, float amax);
+// Brings to `now` and `bad` what a GPU has noted so far. fp8_step_end does so too.
+void fp8_collect(Fp8 *fp8);
+// Makes `to` what `from` is, so that two devices quantise alike (dev_check.h).
+void fp8_copy(Fp8 *to, const Fp8 *from);
 // Around the micro-batches of a training step. begin forgets what evaluation in between has noted.
 void fp8_step_begin(Fp8 *fp8);
 // Moves the step's amax into the history. False when some amax was not finite: a saturating cast hides it, so
 // skip the update; the whole history then stays as it was.
 bool fp8_step_end(Fp8 *fp8);
-// The state that a checkpoint keeps: *n floats, to be saved and written back as they are.
+// The state that a checkpoint keeps: *n floats, to be saved and written back as they are, between two steps.
 float *fp8_state(Fp8 *fp8, size_t *n);
 
 #ifdef __cplusplus

@@ -12,12 +12,17 @@
 // the sum before it is rounded; ours must be that of `pre` as it is stored, to the bit, because recomputation makes
 // the output again from it (recompute.h). Price: `pre` is read once more, some 1% of a step.
 //
+// fp8: operands are cast and turned by fp8.cu, with k innermost in both, in multiples of 16; cuBLASLt multiplies the
+// sum by 1 / scale of both. Its D scale and amax are not used: D is 16 or 32 bits wide. E5M2 times E5M2, which it has
+// not, does not occur.
+//
 // The invariant: one workspace, used by one stream, so the same call gives the same bits. Where cuBLASLt says that it
 // has no algorithm for an epilogue, the kernel does it, and rounds once more.
 // Rejected: cublasGemmEx (no epilogues, no choice of reduction); fp16 or bf16 sums.
 #include "ops_gpu.h"
 
 #include "check.h"
+#include "fp8_gpu.h"
 
 #include <cublasLt.h>
 #include <array>
@@ -46,7 +51,7 @@ static void blas_check(cublasStatus_t status, const char *what, int line)
 
 // D (m, n) = epilogue(alpha op(A) op(B) + beta C), in columns, k terms; C lies as D does.
 struct Product {
-    cudaDataType in, to;
+    cudaDataType in, in_b, to; // of A, of B; of C and D
     bool ta, tb;
     size_t m, n, k;
     const void *a, *b, *c;
@@ -55,6 +60,7 @@ struct Product {
     float alpha, beta;
     cublasLtEpilogue_t epilogue;
     const void *bias, *aux; // aux (m, n), ld m
+    const float *scale_a, *scale_b; // on the GPU, of fp8: what A and B are multiplied by
 };
 
 static int64_t alignment(const void *p)
@@ -86,8 +92,12 @@ static Description describe(const Product &p, bool tf32)
         set(x.op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux);
         set(x.op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)p.m);
     }
+    if (p.scale_a) {
+        set(x.op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.scale_a);
+        set(x.op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.scale_b);
+    }
     BLAS_CHECK(cublasLtMatrixLayoutCreate(&x.a, p.in, p.ta ? p.k : p.m, p.ta ? p.m : p.k, (int64_t)p.lda));
-    BLAS_CHECK(cublasLtMatrixLayoutCreate(&x.b, p.in, p.tb ? p.n : p.k, p.tb ? p.k : p.n, (int64_t)p.ldb));
+    BLAS_CHECK(cublasLtMatrixLayoutCreate(&x.b, p.in_b, p.tb ? p.n : p.k, p.tb ? p.k : p.n, (int64_t)p.ldb));
     BLAS_CHECK(cublasLtMatrixLayoutCreate(&x.d, p.to, p.m, p.n, (int64_t)p.ldd));
     return x;
 }
@@ -119,7 +129,7 @@ static bool product(DevCuda *dev, const Product &p)
     bool tf32 = dev->options.tf32 && p.in == CUDA_R_32F;
     Shape shape = {alignment(p.a), alignment(p.b), alignment(p.beta != 0 ? p.c : p.d), alignment(p.d),
                    (int64_t)p.m, (int64_t)p.n, (int64_t)p.k, (int64_t)p.lda, (int64_t)p.ldb, (int64_t)p.ldd,
-                   p.in, p.to, p.ta + 2 * p.tb, p.beta != 0, p.epilogue, 0};
+                   p.in + 100 * p.in_b, p.to, p.ta + 2 * p.tb, p.beta != 0, p.epilogue, 0};
     // The bias and the matrix beside it are part of the choice too.
     shape[15] = alignment(p.bias) * 1000 + alignment(p.aux);
     Description x = describe(p, tf32);
@@ -147,11 +157,37 @@ template <class E> static cudaDataType type_of()
     return sizeof(E) == 4 ? CUDA_R_32F : std::is_same<E, __half>::value ? CUDA_R_16F : CUDA_R_16BF;
 }
 
+static cudaDataType type_of(Fp8Role role)
+{
+    return fp8_format(role) == FORMAT_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
+// The same product in fp8, where the site runs in it: of casts of A and B, in which k is innermost. A and B have no gaps.
+template <class E> static void in_fp8(DevCuda *d, Product &p, int site, Fp8Role role_a, Fp8Role role_b)
+{
+    if constexpr (std::is_same<E, __nv_bfloat16>::value) {
+        if (!fp8_gpu_runs(d, site) || p.n == 0) return;
+        bool turn_a = !p.ta, turn_b = p.tb;
+        if (p.m % 16 || (p.k % 16 && !(turn_a && turn_b))) {
+            fprintf(stderr, "error: cuda: fp8: a matrix of %zu x %zu: both must be multiples of 16 (try "
+                    "numerics.fp8_keep, or other widths in [model])\n", p.m, p.k);
+            exit(1);
+        }
+        size_t k = fp8_gpu_padded(p.k), bytes = (p.m * k + 255) / 256 * 256;
+        char *a = (char *)ops_gpu_scratch(d, bytes + p.n * k), *b = a + bytes;
+        const E *x = (const E *)p.a, *y = (const E *)p.b;
+        p.scale_a = fp8_gpu_operand(d, a, 0, site, role_a, x, turn_a ? p.k : p.m, turn_a ? p.m : p.k, turn_a);
+        p.scale_b = fp8_gpu_operand(d, b, 1, site, role_b, y, turn_b ? p.k : p.n, turn_b ? p.n : p.k, turn_b);
+        p.in = type_of(role_a), p.in_b = type_of(role_b), p.ta = true, p.tb = false, p.a = a, p.b = b;
+        p.lda = p.ldb = p.k = k;
+    }
+}
+
 void matmul_cuda_rows(DevCuda *dev, bool tx, bool ty, size_t M, size_t N, size_t K, float alpha, const float *x,
                       const float *y, float beta, const float *c, float *z)
 {
     Product p = {};
-    p.in = p.to = CUDA_R_32F, p.ta = ty, p.tb = tx, p.m = N, p.n = M, p.k = K, p.a = y, p.b = x, p.c = c, p.d = z;
+    p.in = p.in_b = p.to = CUDA_R_32F, p.ta = ty, p.tb = tx, p.m = N, p.n = M, p.k = K, p.a = y, p.b = x, p.c = c, p.d = z;
     p.lda = ty ? K : N, p.ldb = tx ? M : K, p.ldd = N, p.alpha = alpha, p.beta = beta;
     p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     product_or_stop(dev, p);
@@ -190,13 +226,15 @@ template <class E> struct AddBias {
 };
 
 template <class E>
-void matmul_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC, int)
+void matmul_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC,
+                    int site)
 {
     DevCuda *d = ops_gpu(dev);
     Product p = {};
-    p.in = p.to = type_of<E>(), p.ta = true, p.m = OC, p.n = N, p.k = C;
+    p.in = p.in_b = p.to = type_of<E>(), p.ta = true, p.m = OC, p.n = N, p.k = C;
     p.a = weight, p.b = inp, p.d = out, p.lda = C, p.ldb = C, p.ldd = OC, p.alpha = 1;
     p.epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT, p.bias = bias;
+    in_fp8<E>(d, p, site, FP8_WEIGHT, FP8_INP);
     if (product(d, p)) return;
     p.epilogue = CUBLASLT_EPILOGUE_DEFAULT, p.bias = nullptr;
     product_or_stop(d, p);
@@ -215,24 +253,28 @@ void matmul_gelu_forward(Dev *dev, X *out, X *pre, const X *inp, const X *weight
 template <class E> Product backward_product(X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC)
 {
     Product p = {};
-    p.in = p.to = type_of<E>(), p.m = C, p.n = N, p.k = OC;
+    p.in = p.in_b = p.to = type_of<E>(), p.m = C, p.n = N, p.k = OC;
     p.a = weight, p.b = dout, p.d = dinp, p.lda = C, p.ldb = OC, p.ldd = C, p.alpha = 1;
     p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     return p;
 }
 
 template <class E>
-void matmul_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC, int)
+void matmul_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC, int site)
 {
-    product_or_stop(ops_gpu(dev), backward_product<E>(dinp, dout, weight, N, C, OC));
+    DevCuda *d = ops_gpu(dev);
+    Product p = backward_product<E>(dinp, dout, weight, N, C, OC);
+    in_fp8<E>(d, p, site, FP8_WEIGHT, FP8_DOUT);
+    product_or_stop(d, p);
 }
 
 template <class E>
 void matmul_gelu_backward_input(Dev *dev, X *dpre, const X *dout, const X *weight, const X *pre, size_t N, size_t C,
-                                size_t OC, int)
+                                size_t OC, int site)
 {
     DevCuda *d = ops_gpu(dev);
     Product p = backward_product<E>(dpre, dout, weight, N, C, OC);
+    in_fp8<E>(d, p, site, FP8_WEIGHT, FP8_DOUT);
     p.epilogue = CUBLASLT_EPILOGUE_DGELU, p.aux = pre;
     if (C % 8 == 0 && aligned(pre) && product(d, p)) return;
     p.epilogue = CUBLASLT_EPILOGUE_DEFAULT, p.aux = nullptr;
@@ -242,14 +284,15 @@ void matmul_gelu_backward_input(Dev *dev, X *dpre, const X *dout, const X *weigh
 
 template <class E>
 void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const X *dout, const X *inp, size_t N, size_t C,
-                            size_t OC, int)
+                            size_t OC, int site)
 {
     DevCuda *d = ops_gpu(dev);
     if (N == 0) return;
     Product p = {};
-    p.in = type_of<E>(), p.to = CUDA_R_32F, p.tb = true, p.m = C, p.n = OC, p.k = N;
+    p.in = p.in_b = type_of<E>(), p.to = CUDA_R_32F, p.tb = true, p.m = C, p.n = OC, p.k = N;
     p.a = inp, p.b = dout, p.c = p.d = dweight, p.lda = C, p.ldb = OC, p.ldd = C, p.alpha = p.beta = 1;
     p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    in_fp8<E>(d, p, site, FP8_INP, FP8_DOUT);
     product_or_stop(d, p);
     if (!dbias) return;
     float *scratch = (float *)ops_gpu_scratch(d, sums_columns_room(N, OC) * sizeof *scratch);

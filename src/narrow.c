@@ -222,6 +222,7 @@ Dev *narrow_create(Dev *inner, NarrowOptions o)
     n->dev.threads = inner->threads;
     n->dev.deterministic = inner->deterministic;
     n->dev.state = n;
+    n->dev.fp8 = n->fp8;
     fill(&n->dev);
     dev_check_complete(&n->dev);
     return &n->dev;

@@ -11,6 +11,7 @@
 #include "gpu.h"
 
 struct MatmulCuda; // matmul.cu
+struct Fp8Gpu;     // fp8.cu
 struct DevCuda {
     Dev dev; // first: a Dev * is a DevCuda *
     DevCudaOptions options;
@@ -20,6 +21,7 @@ struct DevCuda {
     size_t scratch_bytes;
     float *books; // adamw8bit.cu
     MatmulCuda *matmul;
+    Fp8Gpu *fp8; // NULL: no product runs in fp8
 };
 inline DevCuda *ops_gpu(Dev *dev)
 {

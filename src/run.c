@@ -128,7 +128,7 @@ static void build_precision(Run *run)
     bool fp16 = cfg->numerics.dtype == CONFIG_DTYPE_FP16;
     run->scaler = fp16 ? scaler_create((float)cfg->numerics.loss_scale, (int)cfg->numerics.loss_growth)
                        : scaler_none();
-    run->fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8 ? narrow_fp8(run->dev) : NULL;
+    run->fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8 ? run->dev->fp8 : NULL;
     if (run->fp8) fp8_set_sites(run->fp8, &run->model->params, cfg->numerics.fp8_keep);
 }
 

@@ -124,6 +124,7 @@ void run_fp8(Run *run)
 {
     if (alone(run)) return;
     Fp8 *fp8 = run->fp8;
+    fp8_collect(fp8);
     size_t n = (size_t)fp8->n_sites * FP8_ROLES;
     Comm *same[] = {run->mesh.group[MESH_REPLICAS], run->mesh.group[MESH_TP]}; // ranks with the same tensors
     for (int i = 0; i < 2; i++) {

@@ -62,8 +62,6 @@ static Devices open_devices(const Config *cfg, const Comm *world, const TrainDev
     int threads = launch_threads(world, cfg->run.threads);
     if (!kind && cfg->run.device[0])
         die("run.device = %s: this program computes on the CPU (try build/train_gpu)", cfg->run.device);
-    if (cfg->numerics.check && cfg->numerics.dtype == CONFIG_DTYPE_FP8)
-        die("numerics.check: not with numerics.dtype = fp8, whose scales are the device's own (try bf16)");
     Devices d = {.kind = kind, .cpu = dev_cpu_create(threads)};
     if (kind) {
         int device = launch_device(world, cfg->run.device, kind->count());

@@ -1,7 +1,7 @@
 #!/bin/bash
 # test/test_dev_cuda.sh: the CUDA device's whole op table on the CUDA emulation: every entry against the CPU's within
-# derived bounds, in fp32, bf16 and fp16; twice, for the same bytes; without a report in every mode. Skipped where there
-# is no C++ compiler.
+# derived bounds, in fp32, bf16 and fp16, products in fp8 too; twice, for the same bytes; without a report in every mode.
+# Skipped where there is no C++ compiler.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -30,7 +30,7 @@ right() { # MODE TYPE [SETTING...]: all cases pass, and nobody reports anything
 table() { # MODE TYPE [SETTING...]
     step "the op table, $2, $1${3:+: ${*:3}}" right "$@"
 }
-for type in fp32 bf16 fp16; do
+for type in fp32 bf16 fp16 fp8; do
     table plain $type EMU_ORDER=reverse EMU_STREAMS=late
     table plain $type EMU_ORDER=random EMU_STREAMS=random EMU_SEED=1
 done
@@ -40,4 +40,6 @@ table asan fp32 EMU_ORDER=random EMU_SEED=4
 table asan bf16 EMU_STREAMS=random
 table checker fp32 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
 table checker bf16 EMU_STREAMS=late
+table asan fp8 EMU_ORDER=random
+table checker fp8 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=6
 finish

@@ -1,7 +1,8 @@
 #!/bin/bash
 # test/test_train_gpu.sh: train_gpu on the CUDA emulation: the losses of build/train within a derived bound; every op of
-# live training within its bound of the CPU's (numerics.check), in fp32, bf16, fp16, on 1 and 4 ranks; the same bytes in any
-# order of threads and streams; no host code that touches device memory; one line for each error; a seeded bug is named.
+# live training within its bound of the CPU's (numerics.check), in fp32, bf16, fp16, fp8, on 1 and 4 ranks; the same
+# bytes in any order of threads and streams; no host code that touches device memory; one line for each error; seeded
+# bugs are named.
 #
 # TRAIN_GPU=build/train_gpu: the same of a program for GPUs, on one (scripts/gpu_check.sh), without what only the
 # emulation can do.
@@ -55,22 +56,43 @@ cpu() {
 # are off by at most e times the sum of lr |g| so far (where the loss descends steadily, steps do not enlarge what is
 # there), and the loss by |g| times that, and by e of itself. e: 30 ops one behind the other, each with sums of up to 300
 # terms (the vocabulary), whose roundings of 2^-24 add up like a random walk; 6 deviations: 30 * 6 * sqrt(300) * 2^-24.
-sgd=(--run.steps=20 --optim.name=sgd --optim.lr=0.1)
+updates=8
+sgd=(--run.steps=$updates --optim.name=sgd --optim.lr=0.1)
 columns() { sed -n 's/.*"event":"train".*"loss":\([^,]*\),"lr":\([^,]*\),"grad_norm":\([^,]*\),.*/\1 \2 \3/p' "$work/$1/metrics.jsonl"; }
-within() { # NAME NAME: how much of the bound is used
+within() { # NAME NAME [UPDATES]
     paste -d ' ' <(columns "$1") <(columns "$2") | awk '
         { d = $1 - $4; if (d < 0) d = -d; bound = e * $4 + $6 * e * way; way += $5 * $6; r = d / bound
           if (!(r <= 1)) { print "update " NR ": " $1 " against " $4 ", bound " bound; bad = 1 }; n++ }
-        END { exit bad || n != 20 }' e=1.86e-4
+        END { exit bad || n != updates }' e=1.86e-4 updates="${3:-$updates}"
 }
 same_losses() { # CONFIG
     gpu "$1" "$1" "${sgd[@]}" && cpu "$1" "$1.cpu" "${sgd[@]}" && within "$1" "$1.cpu"
 }
-for family in gpt llama; do step "$family, 20 updates: the losses are the CPU's within their bound" same_losses $family; done
+for family in gpt llama; do step "$family, $updates updates: the losses are the CPU's within their bound" same_losses $family; done
 off_by_one_percent() {
     cpu gpt right "${sgd[@]}" && cpu gpt wrong "${sgd[@]}" --optim.lr=0.101 && ! within wrong right >"$log"
 }
 step 'the bound tells a learning rate that is 1% off' off_by_one_percent
+
+# fp8. Both devices cast with the same scales, but what fp32 sums differ by turns roundings to 16 and 8 bits, and where the
+# spacing is 1/8 that soon makes as much as the roundings themselves: the gradients are off by e |g|, e^2 = 2 (34 (2^-8)^2 +
+# 48 / 256) / 3 (doc/precision.md, one block, for each of the two). The errors have any sign. So their mean costs the part
+# e^2 of the descent; the rest is a sum of as many terms as there are weights, 1024 in the smallest matrix, so of
+# deviation e |g| way / 32; and the loss of 64 tokens errs by sqrt(2) e z / 8, where logits deviate by z: 0.02 sqrt(32) as
+# initialised. 6 deviations of each.
+fp8=(--numerics.dtype=fp8)
+within_fp8() { # NAME NAME
+    paste -d ' ' <(columns "$1") <(columns "$2") | awk '
+        { if (NR == 1) first = $4; d = $1 - $4; if (d < 0) d = -d; fall = first > $4 ? first - $4 : 0
+          bound = e * e * fall + 6 * e * $6 * way / 32 + 6 * 1.42 * e * 0.114 / 8; way += $5 * $6; n++
+          if (!(d <= bound)) { print "update " NR ": " $1 " against " $4 ", bound " bound; bad = 1 } }
+        END { exit bad || n != updates }' e=0.354 updates="$updates"
+}
+losses_fp8() {
+    gpu gpt e1 "${sgd[@]}" "${fp8[@]}" && cpu gpt e1.cpu "${sgd[@]}" "${fp8[@]}" && within_fp8 e1 e1.cpu &&
+        cpu gpt e1.wrong "${sgd[@]}" "${fp8[@]}" --optim.lr=0.2 && ! within_fp8 e1.wrong e1.cpu
+}
+step "fp8, $updates updates: the losses are the CPU's within their bound, which tells twice the learning rate" losses_fp8
 
 # ---- every op against the CPU's
 checked() { # CONFIG NAME [OPTION...]
@@ -83,8 +105,12 @@ step 'checked: LLaMA, documents, recomputation, 8-bit activations' checked llama
     --memory.recompute=full --memory.compress=int8 --run.steps=1
 step 'checked: GPT, deterministic, muon, clipping by units' checked gpt c5 --numerics.deterministic=true \
     --optim.name=muon --optim.agc=0.01 --run.steps=1
+step 'checked: GPT, fp8' checked gpt c7 "${fp8[@]}"
+step 'checked: LLaMA, fp8 with current scales, one matrix kept' checked llama c8 "${fp8[@]}" --model.ffn=96 \
+    --numerics.fp8_scaling=current --numerics.fp8_keep=ffn.down --run.steps=1
 on_the_cpu() {
-    cpu llama c6 --numerics.check=true && grep -aqE '[0-9]+ ops, 0 beyond their bound' "$log"
+    cpu gpt c9 "${fp8[@]}" --numerics.check=true && grep -aqE '[0-9]+ ops, 0 beyond their bound' "$log" &&
+        cpu llama c6 --numerics.check=true && grep -aqE '[0-9]+ ops, 0 beyond their bound' "$log"
 }
 step 'checked: the CPU, against another order of sums' on_the_cpu
 
@@ -98,8 +124,13 @@ if [ -n "$launcher" ]; then
         ranks r1 --numerics.check=true --numerics.dtype=bf16 && grep -aqE '[0-9]+ ops, 0 beyond' "$log"
     }
     step 'checked: 4 ranks, tp = 2, zero = 3, bf16' checked_ranks
+    checked_ranks_fp8() {
+        ranks r3 --numerics.check=true --run.steps=1 "${fp8[@]}" && grep -aqE '[0-9]+ ops, 0 beyond' "$log"
+    }
+    step 'checked: 4 ranks, tp = 2, zero = 3, fp8' checked_ranks_fp8
     losses_of_ranks() {
-        EMU_STREAMS=late EMU_ORDER=random ranks r2 "${sgd[@]}" && cpu gpt r2.cpu "${sgd[@]}" && within r2 r2.cpu
+        EMU_STREAMS=late EMU_ORDER=random ranks r2 "${sgd[@]}" --run.steps=4 &&
+            cpu gpt r2.cpu "${sgd[@]}" --run.steps=4 && within r2 r2.cpu 4
     }
     step '4 ranks, tp = 2, zero = 3, late streams: the losses of one CPU' losses_of_ranks
 else skip '4 ranks (no mpiexec)'
@@ -109,12 +140,19 @@ fi
 bytes() { # NAME: weights and optimizer after update 2
     "$bin/export" "$work/$1/checkpoints/step_00000002" --to state --out "$work/$1.state" >>"$log" 2>&1
 }
-twice() {
-    gpu llama d1 --numerics.deterministic=true && bytes d1 &&
-        EMU_ORDER=random EMU_STREAMS=random EMU_SEED=7 gpu llama d2 --numerics.deterministic=true && bytes d2 &&
-        cmp "$work/d1.state" "$work/d2.state"
+twice() { # NAME [OPTION...]
+    gpu llama "$1.1" --numerics.deterministic=true "${@:2}" && bytes "$1.1" &&
+        EMU_ORDER=random EMU_STREAMS=random EMU_SEED=7 gpu llama "$1.2" --numerics.deterministic=true "${@:2}" &&
+        bytes "$1.2" && cmp "$work/$1.1.state" "$work/$1.2.state"
 }
-step 'deterministic: the same bytes, in any order of blocks, threads and streams' twice
+step 'deterministic: the same bytes, in any order of blocks, threads and streams' twice d
+step 'deterministic, bf16: the same bytes' twice db --numerics.dtype=bf16 --model.head_size=32
+step 'deterministic, fp8: the same bytes' twice d8 "${fp8[@]}" --model.ffn=96
+resumed_fp8() { # the history of the largest magnitudes comes back to the GPU
+    gpu gpt f1 "${fp8[@]}" && bytes f1 && gpu gpt f2 "${fp8[@]}" --run.stop_at=1 &&
+        gpu gpt f2 "${fp8[@]}" --ckpt.resume=true && bytes f2 && cmp "$work/f1.state" "$work/f2.state"
+}
+step 'fp8: 1 update, resumed, and 1 more are 2, byte for byte' resumed_fp8
 if emulated; then
     guarded() { EMU_GUARD=1 gpu "$@"; }
     step 'no host code touches device memory: GPT' guarded gpt g1 --run.steps=1 --run.norms_every=1 --run.dump=1
@@ -143,7 +181,8 @@ refused() { # WORDS OPTION...
     [ $status = 1 ] && grep -aqE "^error: .*$1" "$log" && [ "$(grep -ac '^error' "$log")" = 1 ]
 }
 step 'no such GPU' refused 'run.device = 63.*this machine has [0-9]+' --run.device=63
-step 'fp8 is not there' refused 'numerics.dtype = fp8' --numerics.dtype=fp8
+step 'fp8: a width that tensor cores do not take' refused 'fp8: a matrix of 24 x 32: both must be multiples of 16' \
+    --numerics.dtype=fp8 --model.ffn=24
 full() { # MiB WORDS [OPTION...]
     EMU_MEMORY=$1 refused "$2" "${@:3}"
 }
@@ -157,21 +196,26 @@ step "a GPU's number for build/train" other_program
 
 emulated || finish
 
-# ---- seeded bugs: the check names the op
-named() { # NAME FILE.cu SED WORDS: with one edit in one file, the table blames that op and no other
-    local at=$work/$1
-    mkdir "$at" && sed "$3" "src/$2" >"$at/$2" && ! cmp -s "src/$2" "$at/$2" &&
-        $here/build.sh plain "$at/program" train_gpu.cu $(ls src/*.cu | grep -v -e "/$2\$" -e ^src/comm_) "$at/$2" "$bin/libpretrain.a" \
-            -- -fopenmp $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries) || return 1
-    ! timeout 600 "$at/program" "$work/gpt.toml" --run.name="bug.$1" --run.steps=1 --numerics.check=true \
+# ---- seeded bugs: the check names the op. The patches of test/mutations that say `names:`, which test/mutate.sh takes too.
+named() { # PATCH OPTION...: of a program with that bug the table blames the op that the patch names, and no other
+    local bug=test/mutations/$1.patch at=$work/$1 file words rest
+    file=$(sed -n 's/^+++ b\/\([^\t]*\).*/\1/p' "$bug") words=$(sed -n 's/^names: *//p' "$bug")
+    mkdir -p "$at/src" && cp "$file" "$at/src/" || return 1
+    # In a tree of test/mutate.sh the bug may be there.
+    patch -d "$at" -p1 --force --fuzz=0 <"$bug" >"$log" 2>&1 || cp "$file" "$at/src/" || return 1
+    rest=$(printf '%s\n' src/*.cu | grep -v -e "^$file\$" -e ^src/comm_)
+    # shellcheck disable=SC2046,SC2086
+    $here/build.sh plain "$at/program" train_gpu.cu $rest "$at/$file" "$bin/libpretrain.a" -- -fopenmp \
+        $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries) || return 1
+    ! timeout 600 "$at/program" "$work/gpt.toml" --run.name="bug.$1" --run.steps=1 --numerics.check=true "${@:2}" \
         >"$log" 2>&1 </dev/null && grep -aq 'error: numerics.check' "$log" &&
-        grep -aE '\[[0-9]+\] of [0-9]+ in call' "$log" | sort -u >"$at/blamed" && grep -aqE "^$4 " "$at/blamed" &&
-        ! grep -avE "^$4 " "$at/blamed"
+        grep -aE '\[[0-9]+\] of [0-9]+ in call' "$log" | sort -u >"$at/blamed" && grep -aqE "^($words) " "$at/blamed" &&
+        ! grep -avE "^($words) " "$at/blamed"
 }
-step 'a mask that is missing is named' named mask attention.cu '0,/attention_gpu_end<PART>(s, at.t)/s//(int)s.Tk/' \
-    attention_forward
-step 'a scale that is wrong is named' named scale loss.cu 's|float factor = scale / total;|float factor = 2 * scale / total;|' \
-    softmax_xent
-step 'a barrier that is missing is named' named barrier sums.cu \
-    '/parts.threadIdx.y..threadIdx.x. = sum;/{n;s/__syncthreads();//}' '(matmul_backward_weight|norm_backward)'
+step 'named: a mask that is missing' named cuda_mask_missing
+step 'named: a mask that is missing, on tensor cores' named cuda_flash_mask_missing --numerics.dtype=bf16 --model.head_size=32
+step 'named: a scale that is wrong' named cuda_scale_wrong
+step 'named: a barrier that is missing' named cuda_barrier_missing
+step 'named: an 8-bit operand whose scale is forgotten' named cuda_fp8_scale_forgotten --numerics.dtype=fp8
+step 'named: a largest magnitude that is not noted' named cuda_fp8_not_noted --numerics.dtype=fp8
 finish

@@ -1,46 +1,112 @@
 #!/bin/bash
-# dev/cuda_on_cpu/gpu.sh: compiles every CUDA file with nvcc, warnings as errors, and lists registers and spills. Needs
-# no GPU; scripts/gpu_check.sh is for a machine that has one.
+# dev/cuda_on_cpu/gpu.sh: compiles every CUDA file with nvcc, warnings as errors, and reports what each kernel takes:
+# registers, static shared memory, bytes spilled. Needs no GPU; scripts/gpu_check.sh is for a machine that has one.
 #
-# usage: gpu.sh [ARCHITECTURE...]      sm_80 sm_90, unless given; NVCC is nvcc unless set
+# usage: gpu.sh [ARCHITECTURE...]      sm_80 sm_90, unless given
 #
-# Registers, stack and spills of each kernel go to $BUILD/cuda_registers.txt. A spill is a failure.
+# NVCC is nvcc of the PATH, else of /usr/local/cuda, unless set. ONLY, an extended regular expression, picks files by
+# their names, in a look at some kernels: ONLY='flash|attention'. JOBS compile side by side, one a core unless set.
+#
+# A kernel that spills registers is a failure, and so is an attention kernel that has none in the report: then nobody
+# has looked. The report of all kernels goes to $BUILD/cuda_registers.txt; the attention kernels' is printed, and kept
+# as a table in runs/attention_registers.md.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 here=dev/cuda_on_cpu
-nvcc=${NVCC:-nvcc}
+nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 build=${BUILD:-build}
 command -v "$nvcc" >/dev/null 2>&1 || { echo 'skip gpu.sh (no nvcc)'; exit 0; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/gpu.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+trap 'kill $(jobs -rp) 2>/dev/null; wait; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
 [ $# != 0 ] || set -- sm_80 sm_90
 failed=0
 mkdir -p "$build"
 
-verdict() { # STATUS NAME: 0 is ok; otherwise $work/log says why
+verdict() { # STATUS NAME LOG: 0 is ok; otherwise LOG says why
     if [ "$1" = 0 ]; then echo "ok $2"
     else
         echo "not ok $2"
-        sed 's/^/  /' "$work/log" | head -n 20
+        sed 's/^/  /' "$3" | head -n 20
         failed=1
     fi
 }
+
+# One line a kernel: file, architecture, kernel, registers, static shared bytes, bytes of spill stores and loads.
+kernels() { # FILE ARCHITECTURE LOG
+    c++filt <"$3" | awk -v file="$1" -v arch="$2" '
+        /Compiling entry function/ {
+            name = $0
+            sub(/.*Compiling entry function ./, "", name)
+            gsub(/\(anonymous namespace\)::/, "", name)
+            sub(/^void /, "", name)
+            sub(/\(.*/, "", name)
+            gsub(/__nv_bfloat16/, "bf16", name); gsub(/__half/, "fp16", name); gsub(/ >/, ">", name)
+            spill = 0
+        }
+        / bytes spill stores, / { # of the kernel, or of a function that it calls
+            for (i = 2; i < NF; i++) if ($i == "bytes" && $(i + 1) == "spill") spill += $(i - 1)
+        }
+        / Used [0-9]+ registers/ {
+            shared = 0
+            for (i = 3; i <= NF; i++) if ($i ~ /^smem/) shared = $(i - 2)
+            match($0, /Used [0-9]+/)
+            printf "%s\t%s\t%s\t%d\t%d\t%d\n", file, arch, name, substr($0, RSTART + 5, RLENGTH - 5), shared, spill
+        }'
+}
+
 flags=(-std=c++17 -O2 -lineinfo -Isrc -Werror all-warnings -Xcompiler -Wall,-Wextra)
-: >"$build/cuda_registers.txt"
+compile() { # NUMBER FILE ARCHITECTURE
+    "$nvcc" "${flags[@]}" -arch="$3" -Xptxas -v -x cu -c "$2" -o "$work/$1.o" >"$work/$1.log" 2>&1
+    echo $? >"$work/$1.status"
+    rm -f "$work/$1.o"
+}
+n=0 list=()
 for arch; do
-    for file in src/*.cu $here/tests/{unit,conformance,conversions,kernels,attention_kernels,table,blas,speed}.cu dev/attention/*.cu; do
+    for file in src/*.cu dev/attention/*.cu \
+        $here/tests/{unit,conformance,conversions,kernels,attention_kernels,table,blas,speed}.cu; do
+        grep -qE "${ONLY:-.}" <<<"$file" || continue
         if grep -q '<nccl.h>' "$file" && ! echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1; then
             echo "skip $file (no nccl.h)"
             continue
         fi
-        object=$work/$(basename "$file").$arch.o
-        "$nvcc" "${flags[@]}" -arch="$arch" -Xptxas -v -x cu -c "$file" -o "$object" >"$work/log" 2>&1
-        verdict $? "$file compiles for $arch"
-        echo "== $file $arch" >>"$build/cuda_registers.txt"
-        grep -e 'Compiling entry' -e registers -e 'stack frame' "$work/log" | c++filt >>"$build/cuda_registers.txt"
+        list+=("$file $arch")
+        compile $n "$file" "$arch" &
+        n=$((n + 1))
+        [ "$(jobs -rp | wc -l)" -lt "${JOBS:-$(nproc)}" ] || wait -n
     done
 done
-! grep -E '[1-9][0-9]* bytes spill' "$build/cuda_registers.txt" >"$work/log"
-verdict $? "no kernel spills registers ($build/cuda_registers.txt)"
+wait
+for ((i = 0; i < n; i++)); do
+    read -r file arch <<<"${list[i]}"
+    verdict "$(cat "$work/$i.status")" "$file compiles for $arch" "$work/$i.log"
+    kernels "$file" "$arch" "$work/$i.log" >>"$work/report"
+done
 
+shown() { # of the report's lines: in columns
+    printf '%-52s %-6s %9s %7s %6s\n' kernel arch registers shared spill
+    awk -F '\t' '{ printf "%-52s %-6s %9d %7d %6d\n", $3, $2, $4, $5, $6 }'
+}
+attention() { grep -P '^src/(attention|flash|heads)\.cu\t' "$work/report"; }
+shown <"$work/report" >"$build/cuda_registers.txt"
+awk -F '\t' '$6 > 0' "$work/report" | shown >"$work/spilled"
+[ "$(wc -l <"$work/spilled")" = 1 ]
+verdict $? "no kernel spills registers ($(wc -l <"$work/report") kernels: $build/cuda_registers.txt)" "$work/spilled"
+if grep -qE "${ONLY:-.}" <<<src/flash.cu; then
+    attention | shown | tee "$work/attention"
+    for arch; do
+        for kernel in flash_forward_kernel flash_backward_kernel attention_; do
+            attention | grep -qP "\t$arch\t$kernel" || echo "no $kernel for $arch" >>"$work/missing"
+        done
+    done
+    [ ! -e "$work/missing" ]
+    verdict $? 'every attention kernel is in the report' "$work/missing"
+fi
+if [ $failed = 0 ] && [ -z "${ONLY:-}" ]; then
+    mkdir -p runs && {
+        echo '| kernel | architecture | registers | static shared memory | spilled bytes |'
+        echo '|---|---|---:|---:|---:|'
+        attention | awk -F '\t' '{ printf "| `%s` | %s | %d | %d | %d |\n", $3, $2, $4, $5, $6 }'
+    } >runs/attention_registers.md
+fi
 exit $failed

@@ -67,6 +67,7 @@ struct Matrix {
         if (type == CUDA_R_32F) { float v; memcpy(&v, from, 4); return v; }
         if (type == CUDA_R_16F) { __half v; memcpy((void *)&v, from, 2); return (double)(float)v; }
         if (type == CUDA_R_16BF) { __nv_bfloat16 v; memcpy((void *)&v, from, 2); return (double)(float)v; }
+        if (type == CUDA_R_8F_E5M2) { __nv_fp8_e5m2 v; memcpy((void *)&v, from, 1); return (double)(float)v; }
         __nv_fp8_e4m3 v;
         memcpy((void *)&v, from, 1);
         return (double)(float)v;
@@ -77,6 +78,7 @@ struct Matrix {
         if (type == CUDA_R_32F) memcpy(to, &f, 4);
         else if (type == CUDA_R_16F) { __half v(f); memcpy(to, (void *)&v, 2); }
         else if (type == CUDA_R_16BF) { __nv_bfloat16 v(f); memcpy(to, (void *)&v, 2); }
+        else if (type == CUDA_R_8F_E5M2) { __nv_fp8_e5m2 v(f); memcpy(to, (void *)&v, 1); }
         else { __nv_fp8_e4m3 v(f); memcpy(to, (void *)&v, 1); }
     }
     void up()
@@ -238,15 +240,15 @@ template <class T> static void set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAtt
     BLAS(cublasLtMatmulDescSetAttribute(d, attribute, &value, sizeof value));
 }
 
-// One product with an epilogue; D apart from C. `scales`: of fp8, on the device.
-static void one_matmul(Lt lt, cudaDataType in, cudaDataType out, int m, int n, int k, bool ta, bool tb, bool ra,
+// One product with an epilogue; D apart from C. `scales`: of fp8, on the device. in: of A; of B it is in_b.
+static void two_types(Lt lt, cudaDataType in, cudaDataType in_b, cudaDataType out, int m, int n, int k, bool ta, bool tb, bool ra,
                        bool rb, bool rd, int32_t epilogue, float beta, int batch = 1, const Matrix *scales = nullptr)
 {
     float alpha = 0.75f;
     int aux_ld = (m + 7) / 8 * 8 + 8;
-    bool fp8 = in == CUDA_R_8F_E4M3, bgradb = epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    bool fp8 = in == CUDA_R_8F_E4M3 || in == CUDA_R_8F_E5M2, bgradb = epilogue == CUBLASLT_EPILOGUE_BGRADB;
     Matrix a(in, ta ? k : m, ta ? m : k, fp8 ? 16 : 1, ra, batch),
-        b(in, tb ? n : k, tb ? k : n, fp8 ? 0 : 2, rb, batch);
+        b(in_b, tb ? n : k, tb ? k : n, fp8 ? 0 : 2, rb, batch);
     Matrix c(out, m, n, 1, rd, batch), d(out, m, n, 2, rd, batch);
     Matrix bias(fp8 && out == CUDA_R_32F ? CUDA_R_16BF : out, bgradb ? n : m, 1, 0, false, batch),
         aux(out, m, n, aux_ld - m, false, batch);
@@ -347,6 +349,12 @@ static void one_matmul(Lt lt, cudaDataType in, cudaDataType out, int m, int n, i
     BLAS(cublasLtMatmulDescDestroy(desc));
 }
 
+static void one_matmul(Lt lt, cudaDataType in, cudaDataType out, int m, int n, int k, bool ta, bool tb, bool ra,
+                       bool rb, bool rd, int32_t epilogue, float beta, int batch = 1)
+{
+    two_types(lt, in, in, out, m, n, k, ta, tb, ra, rb, rd, epilogue, beta, batch);
+}
+
 static const int32_t EPILOGUES[] = {
     CUBLASLT_EPILOGUE_DEFAULT,  CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_GELU,  CUBLASLT_EPILOGUE_GELU_BIAS,
     CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU_BGRAD,
@@ -376,9 +384,16 @@ static void test_orders(Lt lt)
 static void test_eight_bits(Lt lt)
 {
     Matrix scales(CUDA_R_32F, 2, 1);
-    for (cudaDataType out : {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F})
-        for (int32_t epilogue : {(int32_t)CUBLASLT_EPILOGUE_DEFAULT, (int32_t)CUBLASLT_EPILOGUE_BIAS})
-            one_matmul(lt, CUDA_R_8F_E4M3, out, 32, 48, 64, true, false, false, false, false, epilogue, 0, 1, &scales);
+    const cudaDataType e4m3 = CUDA_R_8F_E4M3, e5m2 = CUDA_R_8F_E5M2;
+    const cudaDataType pairs[][2] = {{e4m3, e4m3}, {e4m3, e5m2}, {e5m2, e4m3}};
+    for (auto &in : pairs)
+        for (cudaDataType out : {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F})
+            for (int32_t epilogue : {(int32_t)CUBLASLT_EPILOGUE_DEFAULT, (int32_t)CUBLASLT_EPILOGUE_BIAS})
+                for (float beta : {0.0f, 1.0f}) // 1: a gradient that adds up
+                    two_types(lt, in[0], in[1], out, 32, 48, 64, true, false, false, false, false, epilogue, beta, 1,
+                              &scales);
+    two_types(lt, e4m3, e5m2, CUDA_R_32F, 16, 7, 16, true, false, false, false, false, CUBLASLT_EPILOGUE_DEFAULT, 0, 1,
+              &scales); // n is no multiple of anything
 }
 
 // What is not here says so, at the call that asks for it.

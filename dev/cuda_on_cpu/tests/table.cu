@@ -1,11 +1,12 @@
 // table: every entry of the CUDA device's op table against the CPU's, in all three storage types, by dev_check, whose
 // bounds are derived; and each again by itself, which must give the same bytes. Builds with nvcc unmodified.
 //
-// usage: table [TYPE [OP]]     fp32, bf16, fp16; only the ops whose cases begin so. -v: the table as well
+// usage: table [TYPE [OP]]     fp32, bf16, fp16, fp8; only the ops whose cases begin so. -v: the table as well
 //
 // Sizes are multiples of nothing, or of 16 bytes, so that both ways of moving memory are taken; more rows than a block
 // has threads; documents, dropout, grouped heads, cached keys, pieces of sequences; outputs on top of inputs, gradients
 // that are not zero before, NULL wherever dev.h allows it. A table entry without a case fails.
+// fp8: its products alone, with scales that are current, delayed but unknown, known, and too small for the tensor.
 #include "compare.h"
 #include "dev_check.h"
 #include "dev_cpu.h"
@@ -19,6 +20,7 @@
 struct Env {
     Dev *dev, *cuda; // the table under test; the device itself, for memory
     uint64_t next;   // number of the array: its random numbers
+    int site;        // of products
     struct Block {
         void *p;
         size_t bytes;
@@ -67,48 +69,59 @@ struct Env {
 };
 
 // ---- matmul: N, C, OC
-static const size_t MATMULS[][3] = {{7, 13, 19}, {33, 40, 24}, {300, 16, 48}, {1, 64, 8}};
+typedef const size_t Sizes[3];
+static Sizes ANY[] = {{7, 13, 19}, {33, 40, 24}, {300, 16, 48}, {1, 64, 8}};
+static Sizes SIXTEENS[] = {{7, 16, 48}, {33, 48, 16}, {300, 16, 48}, {1, 64, 16}}; // for fp8
+struct SizesOf {
+    Sizes *first;
+    Sizes *begin() const { return first; }
+    Sizes *end() const { return first + 4; }
+};
+static SizesOf matmuls(const Env &e)
+{
+    return {e.site < 0 ? ANY : SIXTEENS};
+}
 
 static void matmul_forward(Env &e)
 {
-    for (auto &s : MATMULS)
+    for (auto &s : matmuls(e))
         for (int bias = 0; bias < 2; bias++) {
             X *inp = e.x(s[0] * s[1]), *weight = e.x(s[2] * s[1]), *b = bias ? e.x(s[2]) : nullptr;
-            e.dev->matmul_forward(e.dev, e.out_x(s[0] * s[2]), inp, weight, b, s[0], s[1], s[2], -1);
+            e.dev->matmul_forward(e.dev, e.out_x(s[0] * s[2]), inp, weight, b, s[0], s[1], s[2], e.site);
         }
-    X *inp = e.x(9 * 16, 1, 1), *weight = e.x(24 * 16, 1, 3), *b = e.x(24, 1, 5); // that begin anywhere
-    e.dev->matmul_forward(e.dev, e.out_x(9 * 24), inp, weight, b, 9, 16, 24, -1);
+    X *inp = e.x(9 * 16, 1, 1), *weight = e.x(32 * 16, 1, 3), *b = e.x(32, 1, 5); // that begin anywhere
+    e.dev->matmul_forward(e.dev, e.out_x(9 * 32), inp, weight, b, 9, 16, 32, e.site);
 }
 static void matmul_gelu_forward(Env &e)
 {
-    for (auto &s : MATMULS)
+    for (auto &s : matmuls(e))
         for (int keep = 0; keep < 2; keep++) {
             X *inp = e.x(s[0] * s[1]), *weight = e.x(s[2] * s[1], 0.3f), *b = keep ? e.x(s[2]) : nullptr;
             X *pre = keep ? e.out_x(s[0] * s[2]) : nullptr;
-            e.dev->matmul_gelu_forward(e.dev, e.out_x(s[0] * s[2]), pre, inp, weight, b, s[0], s[1], s[2], -1);
+            e.dev->matmul_gelu_forward(e.dev, e.out_x(s[0] * s[2]), pre, inp, weight, b, s[0], s[1], s[2], e.site);
         }
 }
 static void matmul_backward_input(Env &e)
 {
-    for (auto &s : MATMULS) {
+    for (auto &s : matmuls(e)) {
         X *dout = e.x(s[0] * s[2]), *weight = e.x(s[2] * s[1]);
-        e.dev->matmul_backward_input(e.dev, e.out_x(s[0] * s[1]), dout, weight, s[0], s[1], s[2], -1);
+        e.dev->matmul_backward_input(e.dev, e.out_x(s[0] * s[1]), dout, weight, s[0], s[1], s[2], e.site);
     }
 }
 static void matmul_gelu_backward_input(Env &e)
 {
-    for (auto &s : MATMULS) {
+    for (auto &s : matmuls(e)) {
         X *dout = e.x(s[0] * s[2]), *weight = e.x(s[2] * s[1]), *pre = e.x(s[0] * s[1]);
-        e.dev->matmul_gelu_backward_input(e.dev, e.out_x(s[0] * s[1]), dout, weight, pre, s[0], s[1], s[2], -1);
+        e.dev->matmul_gelu_backward_input(e.dev, e.out_x(s[0] * s[1]), dout, weight, pre, s[0], s[1], s[2], e.site);
     }
 }
 static void matmul_backward_weight(Env &e)
 {
-    for (auto &s : MATMULS)
+    for (auto &s : matmuls(e))
         for (int bias = 0; bias < 2; bias++) {
             X *dout = e.x(s[0] * s[2]), *inp = e.x(s[0] * s[1]);
             float *db = bias ? e.f(s[2]) : nullptr;
-            e.dev->matmul_backward_weight(e.dev, e.f(s[2] * s[1]), db, dout, inp, s[0], s[1], s[2], -1);
+            e.dev->matmul_backward_weight(e.dev, e.f(s[2] * s[1]), db, dout, inp, s[0], s[1], s[2], e.site);
         }
 }
 static std::vector<DevRange> halves(size_t K)
@@ -117,20 +130,20 @@ static std::vector<DevRange> halves(size_t K)
 }
 static void matmul_parts_forward(Env &e)
 {
-    for (auto &s : MATMULS) {
+    for (auto &s : matmuls(e)) {
         std::vector<DevRange> range = halves(s[1]);
         X *inp = e.x(s[0] * s[1]), *weight = e.x(s[2] * s[1]), *b = e.x(s[2]);
         e.dev->matmul_parts_forward(e.dev, e.out_x(s[0] * s[2]), inp, weight, b, s[0], s[1], s[2],
-                                    {range.data(), 2, 1}, -1);
+                                    {range.data(), 2, 1}, e.site);
     }
 }
 static void matmul_parts_backward_input(Env &e)
 {
-    for (auto &s : MATMULS) {
+    for (auto &s : matmuls(e)) {
         std::vector<DevRange> range = halves(s[2]);
         X *dout = e.x(s[0] * s[2]), *weight = e.x(s[2] * s[1]);
         e.dev->matmul_parts_backward_input(e.dev, e.out_x(s[0] * s[1]), dout, weight, s[0], s[1], s[2],
-                                           {range.data(), 2, 1}, -1);
+                                           {range.data(), 2, 1}, e.site);
     }
 }
 
@@ -596,9 +609,9 @@ static const struct Case {
 };
 
 // The bytes of all arrays after a case.
-static std::vector<unsigned char> run_case(const Case &c, Dev *dev, Dev *cuda)
+static std::vector<unsigned char> run_case(const Case &c, Dev *dev, Dev *cuda, int site)
 {
-    Env e = {dev, cuda, 0, {}};
+    Env e = {dev, cuda, 0, site, {}};
     std::vector<unsigned char> bytes;
     c.run(e);
     for (auto &b : e.blocks) {
@@ -608,6 +621,32 @@ static std::vector<unsigned char> run_case(const Case &c, Dev *dev, Dev *cuda)
         dev_cuda_release(b.p);
     }
     return bytes;
+}
+
+// A case on both devices, and on one again.
+static void run_twice(const Case &c, const char *type, Dev *both, Dev *cuda, int site)
+{
+    const DevCheckRow *rows;
+    int before = failures;
+    std::vector<unsigned char> first = run_case(c, both, cuda, site), again = run_case(c, cuda, cuda, site);
+    size_t differ = 0, n = first.size();
+    while (differ < n && first[differ] == again[differ]) differ++;
+    if (n != again.size() || differ < n)
+        failures++, printf("  %s: byte %zu of %zu differs the second time\n", c.name, differ, n);
+    for (size_t i = 0, n_rows = dev_check_rows(both, &rows); i < n_rows; i++)
+        if (strcmp(rows[i].op, c.name) == 0 && !(rows[i].worst <= 1))
+            printf("  %s: %.3g times the bound: %s\n", c.name, rows[i].worst, rows[i].where), failures++;
+    printf("%s %s %s\n", failures == before ? "ok" : "not ok", type, c.name);
+}
+
+static void end_pair(Dev *both, Dev *cuda, Dev *ref, Dev *cpu, bool table)
+{
+    if (dev_check_worst(both) > 1) failures++; // of an op that another case has called
+    if (table) dev_check_print(both, stdout);
+    dev_check_free(both);
+    if (ref != cpu) narrow_free(ref);
+    dev_cpu_free(cpu);
+    dev_cuda_free(cuda);
 }
 
 static const char *const names[] = {"fp32", "bf16", "fp16"}; // by XType
@@ -624,29 +663,49 @@ static void run_type(XType type, const char *only, bool table)
     }
     Dev *both = dev_check_create(cuda, ref);
     const DevCheckRow *rows;
-    for (auto &c : cases) {
-        if (strncmp(c.name, only, strlen(only)) != 0) continue;
-        int before = failures;
-        std::vector<unsigned char> first = run_case(c, both, cuda), again = run_case(c, cuda, cuda);
-        size_t differ = 0, n = first.size();
-        while (differ < n && first[differ] == again[differ]) differ++;
-        if (n != again.size() || differ < n)
-            failures++, printf("  %s: byte %zu of %zu differs the second time\n", c.name, differ, n);
-        for (size_t i = 0, n_rows = dev_check_rows(both, &rows); i < n_rows; i++)
-            if (strcmp(rows[i].op, c.name) == 0 && !(rows[i].worst <= 1))
-                printf("  %s: %.3g times the bound: %s\n", c.name, rows[i].worst, rows[i].where), failures++;
-        printf("%s %s %s\n", failures == before ? "ok" : "not ok", names[type], c.name);
-    }
+    for (auto &c : cases)
+        if (strncmp(c.name, only, strlen(only)) == 0) run_twice(c, names[type], both, cuda, -1);
     size_t entries = (sizeof(Dev) - offsetof(Dev, matmul_forward)) / sizeof(void (*)());
     size_t n_rows = dev_check_rows(both, &rows);
     if (!*only && n_rows != entries)
         failures++, printf("not ok %s: %zu of %zu entries have a case\n", names[type], n_rows, entries);
-    if (dev_check_worst(both) > 1) failures++; // of an op that another case has called
-    if (table) dev_check_print(both, stdout);
-    dev_check_free(both);
-    if (ref != cpu) narrow_free(ref);
-    dev_cpu_free(cpu);
-    dev_cuda_free(cuda);
+    end_pair(both, cuda, ref, cpu, table);
+}
+
+// Products in 8 bits. Delayed scales: the first step has no history; the second has, and the third one's, made too small
+// here, saturates what is larger.
+static void run_fp8(Fp8Scaling scaling, const char *only, bool table)
+{
+    DevCudaOptions options = {};
+    options.x_type = X_BF16, options.threads = 64, options.fp8 = true, options.scaling = scaling, options.history = 3;
+    NarrowOptions narrow = {};
+    narrow.x_type = X_BF16, narrow.fp8 = true, narrow.scaling = scaling, narrow.history = 3;
+    Dev *cuda = dev_cuda_create(options), *cpu = dev_cpu_create(1), *ref = narrow_create(cpu, narrow);
+    Dev *both = dev_check_create(cuda, ref);
+    Params params = {};
+    int site = params_add(&params, 1, "layers.0.attn.q.weight", 2, 16, 16, 0, 1, true, 0);
+    fp8_set_sites(cuda->fp8, &params, nullptr);
+    for (int step = 0; step < (scaling == FP8_CURRENT ? 1 : 3); step++) {
+        fp8_step_begin(cuda->fp8);
+        for (auto &c : cases)
+            if (!strncmp(c.name, "matmul", 6) && !strncmp(c.name, only, strlen(only)))
+                run_twice(c, scaling == FP8_CURRENT ? "fp8" : "fp8, delayed", both, cuda, site);
+        EXPECT(fp8_step_end(cuda->fp8));
+        size_t n;
+        float *amax = fp8_state(cuda->fp8, &n);
+        for (size_t i = 0; step == 1 && i < n; i++) amax[i] *= 0.1f;
+    }
+    // Something that is not finite is noted, and the step is not good.
+    Env e = {both, cuda, 0, site, {}};
+    std::vector<float> bad(7 * 16, 1.0f);
+    bad[20] = INFINITY;
+    X *x = e.out_x(7 * 16), *weight = e.x(48 * 16);
+    cuda->to_x(cuda, x, (float *)e.device(bad.data(), bad.size() * 4), bad.size());
+    e.dev->matmul_forward(e.dev, e.out_x(7 * 48), x, weight, nullptr, 7, 16, 48, site);
+    EXPECT(!fp8_step_end(cuda->fp8));
+    for (auto &b : e.blocks) dev_cuda_release(b.p);
+    end_pair(both, cuda, ref, cpu, table);
+    params_free(&params);
 }
 
 int main(int argc, char **argv)
@@ -656,5 +715,6 @@ int main(int argc, char **argv)
     const char *only = argc > 2 ? argv[2] : "";
     for (int t = 0; t < 3; t++)
         if (argc < 2 || strcmp(argv[1], names[t]) == 0) run_type((XType)t, only, table);
+    if (argc < 2 || strcmp(argv[1], "fp8") == 0) run_fp8(FP8_CURRENT, only, table), run_fp8(FP8_DELAYED, only, table);
     return failures != 0;
 }
