@@ -35,7 +35,7 @@
 static const char usage[] =
     "usage: plan WHAT CONFIG [--section.key=value ...]\n"
     "  memory      bytes that a training run holds, by tag, with their formulas; --json: as account.json has them;\n"
-    "              --ranks N: of a run on N ranks (mpiexec -n N), rank by rank\n"
+    "              --ranks N: of a run on N ranks (mpiexec -n N; or as many as hold the model), rank by rank\n"
     "  table       bytes for every precision and optimizer, and for every precision and recomputation (markdown)\n"
     "  recompute   what each mode of recomputation keeps and does again\n"
     "  params      the parameter table and its totals\n"
@@ -112,6 +112,18 @@ static void print_fp8(const Run *run)
     fp8_print(fp8, stdout);
 }
 
+// How the model is cut over ranks is checked, and then dropped: it changes nothing of what the whole of it is and costs.
+static void uncut(Config *cfg, Run *run, Dev *dev)
+{
+    plan_open(run, cfg, dev, 0);
+    plan_close(run);
+    cfg->parallel.ranks = cfg->parallel.dp = cfg->parallel.tp = cfg->parallel.cp = cfg->parallel.pp = 1;
+    cfg->parallel.sp = false;
+    cfg->parallel.zero = 0, cfg->parallel.chunks = 1;
+    cfg->parallel.schedule = CONFIG_PIPELINE_1F1B;
+    cfg->parallel.layers[0] = '\0';
+}
+
 typedef enum { MEMORY, TABLE, RECOMPUTE, PARAMS, FLOPS, SCHEDULE, FP8, OPTIMIZERS, FORMATS, NOISE, PLANS } Plan;
 static const char *const name[PLANS] = {"memory", "table", "recompute", "params", "flops", "schedule", "fp8",
                                         "optimizers", "formats", "noise"};
@@ -127,6 +139,7 @@ static void print_counted(Plan plan, Config *cfg, Run *run, bool json)
         die("numerics.dtype is not fp8 (try --numerics.dtype=fp8)");
     Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
     if (plan == MEMORY) print_memory(cfg, run, dev, json);
+    if (plan != MEMORY) uncut(cfg, run, dev);
     plan_open(run, cfg, dev, 0);
     if (plan == RECOMPUTE) print_recompute(run);
     if (plan == PARAMS) plan_print_params(run, stdout);
@@ -197,6 +210,7 @@ int main(int argc, char **argv)
         config_defaults(&cfg);
         if (ranks) config_set_derived(&cfg, "parallel.ranks", number_of_ranks(ranks));
         config_parse(&cfg, n, argv + 1);
+        if (!ranks) config_set_derived(&cfg, "parallel.ranks", cfg.parallel.tp * cfg.parallel.cp * cfg.parallel.pp);
         config_resolve(&cfg);
     }
     if (plan == FORMATS) formats_print(stdout);

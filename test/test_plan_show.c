@@ -138,6 +138,29 @@ static void test_tables(void **state)
     json_decref(root);
 }
 
+// What a model is and costs in all does not depend on how it is cut; what a rank holds does.
+static void test_cut(void **state)
+{
+    (void)state;
+    static const char *const plan[] = {"flops", "params", "recompute"};
+    static const char *const cut[] = {
+        "--parallel.tp=2", "--parallel.pp=2", "--parallel.cp=2", "--parallel.tp=2 --parallel.sp=true --parallel.pp=2",
+        "--parallel.pp=2 --parallel.schedule=interleaved --parallel.chunks=2 --parallel.zero=1",
+    };
+    for (int i = 0; i < 3; i++) {
+        char whole[sizeof output], arguments[200];
+        snprintf(arguments, sizeof arguments, "%s tiny --model.vocab=512 --batch.micro=2", plan[i]);
+        assert_int_equal(run(arguments), 0);
+        memcpy(whole, output, sizeof whole);
+        for (int k = 0; k < (int)(sizeof cut / sizeof *cut); k++) {
+            snprintf(arguments, sizeof arguments, "%s tiny --model.vocab=512 --batch.micro=2 %s", plan[i], cut[k]);
+            if (run(arguments) || strcmp(output, whole)) fail_msg("%s: %s", arguments, output);
+        }
+    }
+    assert_int_equal(run("memory tiny --model.vocab=512 --parallel.tp=2"), 0);
+    has("rank         parameters"); // two of them
+}
+
 static void test_nonsense(void **state)
 {
     (void)state;
@@ -167,6 +190,7 @@ static void test_nonsense(void **state)
         {"time llama3-8b --model.channel=3", "model.channel", 1},
         {"time llama3-405b", "memory: ", 1},
         {"time", "no configuration", 1},
+        {"flops gpt2-124m --parallel.tp=5", "parallel.tp = 5 does not divide model.heads = 12", 1},
         {"layout llama3-405b --gpus 8", "does not fit into memory", 1},
         {"layout gpt2-124m --gpus 8 --write /no/such/file", "/no/such/file", 1},
         {"cluster gpt2-124m --days 0", "--days: 0", 1},
@@ -193,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_time),    cmocka_unit_test(test_traffic), cmocka_unit_test(test_layout_writes),
         cmocka_unit_test(test_scaling), cmocka_unit_test(test_tables),  cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, program_set_up, program_tear_down);
 }
