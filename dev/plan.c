@@ -1,6 +1,6 @@
 // plan: what a run will need, from its configuration alone: memory to the byte, parameters, operations, schedule.
 //
-//   build/plan memory    CONFIG [--section.key=value ...] [--ranks N] [--json]
+//   build/plan memory    CONFIG [--section.key=value ...] [--ranks N] [--gpu NAME] [--json]
 //   build/plan table     CONFIG [--section.key=value ...]
 //   build/plan recompute CONFIG [--section.key=value ...]
 //   build/plan params    CONFIG [--section.key=value ...]
@@ -35,7 +35,8 @@
 static const char usage[] =
     "usage: plan WHAT CONFIG [--section.key=value ...]\n"
     "  memory      bytes that a training run holds, by tag, with their formulas; --json: as account.json has them;\n"
-    "              --ranks N: of a run on N ranks (mpiexec -n N; or as many as hold the model), rank by rank\n"
+    "              --ranks N: of a run on N ranks (mpiexec -n N; or as many as hold the model), rank by rank;\n"
+    "              --gpu NAME: whether that fits, and the largest micro-batch that does\n"
     "  table       bytes for every precision and optimizer, and for every precision and recomputation (markdown)\n"
     "  recompute   what each mode of recomputation keeps and does again\n"
     "  params      the parameter table and its totals\n"
@@ -128,7 +129,7 @@ typedef enum { MEMORY, TABLE, RECOMPUTE, PARAMS, FLOPS, SCHEDULE, FP8, OPTIMIZER
 static const char *const name[PLANS] = {"memory", "table", "recompute", "params", "flops", "schedule", "fp8",
                                         "optimizers", "formats", "noise"};
 
-static void print_counted(Plan plan, Config *cfg, Run *run, bool json)
+static void print_counted(Plan plan, Config *cfg, Run *run, bool json, const char *gpu)
 {
     plan_vocab(cfg);
     if (plan == TABLE) {
@@ -139,6 +140,10 @@ static void print_counted(Plan plan, Config *cfg, Run *run, bool json)
         die("numerics.dtype is not fp8 (try --numerics.dtype=fp8)");
     Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
     if (plan == MEMORY) print_memory(cfg, run, dev, json);
+    if (gpu) {
+        Machine machine = machines_find(gpu);
+        plan_print_fits(cfg, &machine, stdout);
+    }
     if (plan != MEMORY) uncut(cfg, run, dev);
     plan_open(run, cfg, dev, 0);
     if (plan == RECOMPUTE) print_recompute(run);
@@ -192,17 +197,20 @@ int main(int argc, char **argv)
     if (alone && argc > 2) die_usage("%s: plan %s takes no argument", argv[2], name[plan]);
 
     bool json = false;
-    const char *svg = NULL, *ranks = NULL;
+    const char *svg = NULL, *ranks = NULL, *gpu = NULL;
     int n = 1; // argv[1 ...]: what train would be given
     argv[1] = argv[0];
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--json")) json = true;
         else if (!strcmp(argv[i], "--ranks")) ranks = i + 1 < argc ? argv[++i] : "";
+        else if (!strcmp(argv[i], "--gpu")) gpu = i + 1 < argc ? argv[++i] : "";
         else if (!strcmp(argv[i], "--svg")) svg = i + 1 < argc ? argv[++i] : "";
         else argv[1 + n++] = argv[i];
     }
     if (json && plan != MEMORY) die_usage("--json: only for plan memory");
     if (ranks && plan != MEMORY) die_usage("--ranks: only for plan memory");
+    if (gpu && plan != MEMORY) die_usage("--gpu: only for plan memory, time, traffic, layout and cluster");
+    if (gpu && json) die_usage("--gpu: not with --json, which has the form of account.json");
     if (svg && plan != SCHEDULE) die_usage("--svg: only for plan schedule");
     if (svg && !*svg) die_usage("--svg: no file (write --svg FILE)");
 
@@ -217,7 +225,7 @@ int main(int argc, char **argv)
     else if (plan == NOISE) noise_print(stdout, 1);
     else if (plan == OPTIMIZERS) optim_print(stdout);
     else if (plan == SCHEDULE) print_schedule(&cfg, &run, svg);
-    else print_counted(plan, &cfg, &run, json);
+    else print_counted(plan, &cfg, &run, json, gpu);
     if (fflush(stdout)) die("plan: cannot write the table");
     return 0;
 }
