@@ -191,6 +191,13 @@ static void test_fits(void **state)
     }
     assert_int_equal(run("memory llama2-7b --gpu A10G"), 0);
     has("| no | none | |");
+    json_t *root = json_of("memory gpt2-124m --parallel.pp=2 --json"); // the fullest rank is not the last
+    char row[40];
+    snprintf(row, sizeof row, "\n| none | %.3f |", number(root, "0", "total") / 1e9);
+    assert_true(number(root, "0", "total") > number(root, "1", "total"));
+    assert_int_equal(run("memory gpt2-124m --parallel.pp=2 --gpu A10G"), 0);
+    has(row);
+    json_decref(root);
 }
 
 static void test_nonsense(void **state)
