@@ -1,6 +1,6 @@
 // plan: what a run will need, from its configuration alone: memory to the byte, parameters, operations, schedule.
 //
-//   build/plan memory    CONFIG [--section.key=value ...] [--ranks N] [--json]
+//   build/plan memory    CONFIG [--section.key=value ...] [--ranks N] [--gpu NAME] [--json]
 //   build/plan table     CONFIG [--section.key=value ...]
 //   build/plan recompute CONFIG [--section.key=value ...]
 //   build/plan params    CONFIG [--section.key=value ...]
@@ -35,7 +35,8 @@
 static const char usage[] =
     "usage: plan WHAT CONFIG [--section.key=value ...]\n"
     "  memory      bytes that a training run holds, by tag, with their formulas; --json: as account.json has them;\n"
-    "              --ranks N: of a run on N ranks (mpiexec -n N), rank by rank\n"
+    "              --ranks N: of a run on N ranks (mpiexec -n N; or as many as hold the model), rank by rank;\n"
+    "              --gpu NAME: whether that fits, and the largest micro-batch that does\n"
     "  table       bytes for every precision and optimizer, and for every precision and recomputation (markdown)\n"
     "  recompute   what each mode of recomputation keeps and does again\n"
     "  params      the parameter table and its totals\n"
@@ -113,11 +114,23 @@ static void print_fp8(const Run *run)
     fp8_print(fp8, stdout);
 }
 
+// How the model is cut over ranks is checked, and then dropped: it changes nothing of what the whole of it is and costs.
+static void uncut(Config *cfg, Run *run, Dev *dev)
+{
+    plan_open(run, cfg, dev, 0);
+    plan_close(run);
+    cfg->parallel.ranks = cfg->parallel.dp = cfg->parallel.tp = cfg->parallel.cp = cfg->parallel.pp = 1;
+    cfg->parallel.sp = false;
+    cfg->parallel.zero = 0, cfg->parallel.chunks = 1;
+    cfg->parallel.schedule = CONFIG_PIPELINE_1F1B;
+    cfg->parallel.layers[0] = '\0';
+}
+
 typedef enum { MEMORY, TABLE, RECOMPUTE, PARAMS, FLOPS, SCHEDULE, FP8, OPTIMIZERS, FORMATS, NOISE, PLANS } Plan;
 static const char *const name[PLANS] = {"memory", "table", "recompute", "params", "flops", "schedule", "fp8",
                                         "optimizers", "formats", "noise"};
 
-static void print_counted(Plan plan, Config *cfg, Run *run, bool json)
+static void print_counted(Plan plan, Config *cfg, Run *run, bool json, const char *gpu)
 {
     plan_vocab(cfg);
     if (plan == TABLE) {
@@ -128,6 +141,11 @@ static void print_counted(Plan plan, Config *cfg, Run *run, bool json)
         die("numerics.dtype is not fp8 (try --numerics.dtype=fp8)");
     Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
     if (plan == MEMORY) print_memory(cfg, run, dev, json);
+    if (gpu) {
+        Machine machine = machines_find(gpu);
+        plan_print_fits(cfg, &machine, stdout);
+    }
+    if (plan != MEMORY) uncut(cfg, run, dev);
     plan_open(run, cfg, dev, 0);
     if (plan == RECOMPUTE) print_recompute(run);
     if (plan == PARAMS) plan_print_params(run, stdout);
@@ -180,17 +198,20 @@ int main(int argc, char **argv)
     if (alone && argc > 2) die_usage("%s: plan %s takes no argument", argv[2], name[plan]);
 
     bool json = false;
-    const char *svg = NULL, *ranks = NULL;
+    const char *svg = NULL, *ranks = NULL, *gpu = NULL;
     int n = 1; // argv[1 ...]: what train would be given
     argv[1] = argv[0];
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--json")) json = true;
         else if (!strcmp(argv[i], "--ranks")) ranks = i + 1 < argc ? argv[++i] : "";
+        else if (!strcmp(argv[i], "--gpu")) gpu = i + 1 < argc ? argv[++i] : "";
         else if (!strcmp(argv[i], "--svg")) svg = i + 1 < argc ? argv[++i] : "";
         else argv[1 + n++] = argv[i];
     }
     if (json && plan != MEMORY) die_usage("--json: only for plan memory");
     if (ranks && plan != MEMORY) die_usage("--ranks: only for plan memory");
+    if (gpu && plan != MEMORY) die_usage("--gpu: only for plan memory, time, traffic, layout and cluster");
+    if (gpu && json) die_usage("--gpu: not with --json, which has the form of account.json");
     if (svg && plan != SCHEDULE) die_usage("--svg: only for plan schedule");
     if (svg && !*svg) die_usage("--svg: no file (write --svg FILE)");
 
@@ -198,13 +219,14 @@ int main(int argc, char **argv)
         config_defaults(&cfg);
         if (ranks) config_set_derived(&cfg, "parallel.ranks", number_of_ranks(ranks));
         config_parse(&cfg, n, argv + 1);
+        if (!ranks) config_set_derived(&cfg, "parallel.ranks", cfg.parallel.tp * cfg.parallel.cp * cfg.parallel.pp);
         config_resolve(&cfg);
     }
     if (plan == FORMATS) formats_print(stdout);
     else if (plan == NOISE) noise_print(stdout, 1);
     else if (plan == OPTIMIZERS) optim_print(stdout);
     else if (plan == SCHEDULE) print_schedule(&cfg, &run, svg);
-    else print_counted(plan, &cfg, &run, json);
+    else print_counted(plan, &cfg, &run, json, gpu);
     if (fflush(stdout)) die("plan: cannot write the table");
     return 0;
 }

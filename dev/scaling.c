@@ -1,12 +1,12 @@
 // scaling: fits a scaling law to a ladder of trained runs, and says what it makes of a larger one.
 //
 //   build/scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] [--svg FILE]
-//                        [--delta X] [--resamples N] [--seed S]
+//                        [--below X] [--delta X] [--resamples N] [--seed S]
 //
 // LADDER has a line a run: NAME PARAMETERS TOKENS LOSS (scripts/scaling.sh writes it). Runs whose names begin with
-// --held-out's word are not fitted. --floor: the entropy of the validation text, to hold the fitted E against;
-// --measured: the loss of the run of --predict. --svg draws isoFLOP curves: the law's loss over N at 6 N D = C, for
-// the C of the ladder, whose runs are the dots.
+// --held-out's word are not fitted; with --below X neither are those above X times the least loss. --floor: the entropy of the validation text, to hold the fitted E against;
+// --measured: the loss of the run of --predict. --svg draws isoFLOP curves: the law's loss over N at 6 N D = C, for the C of the
+// ladder, whose runs are the dots (hollow: not fitted).
 //
 // Intervals hold 90% of the fits to runs drawn with replacement. Exit status: 0, 1 for a ladder that cannot be fitted,
 // 2 for a wrong command line.
@@ -24,17 +24,17 @@ enum { MAX_RUNS = 256, NAME = 48, CURVE = 80, BUDGETS = 6 };
 
 typedef struct {
     const char *path, *held_out, *svg;
-    double floor, N, D, measured, delta;
+    double floor, N, D, measured, delta, below;
     size_t resamples;
     uint64_t seed;
     ScalingPoint run[MAX_RUNS];
     char name[MAX_RUNS][NAME];
-    size_t n;
+    size_t n, n_fitted; // those that are not fitted stand last
     ScalingLaw law;
 } Scaling;
 
 static const char usage[] = "usage: scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] "
-                            "[--svg FILE] [--delta X] [--resamples N] [--seed S]";
+                            "[--svg FILE] [--below X] [--delta X] [--resamples N] [--seed S]";
 
 static double number(const char *option, const char *text)
 {
@@ -63,6 +63,25 @@ static void read_ladder(Scaling *s)
     if (ferror(in) || fclose(in)) die("%s: cannot be read", s->path);
 }
 
+// Puts the runs that are not fitted behind the others, and keeps the order otherwise.
+static void split(Scaling *s)
+{
+    static ScalingPoint run[MAX_RUNS];
+    static char name[MAX_RUNS][NAME];
+    bool fitted[MAX_RUNS];
+    size_t at = 0;
+    s->n_fitted = scaling_fit_below(s->run, s->n, s->below > 0 ? s->below : INFINITY, fitted);
+    for (int rest = 0; rest < 2; rest++) {
+        for (size_t i = 0; i < s->n; i++) {
+            if (fitted[i] == (rest == 1)) continue;
+            run[at] = s->run[i];
+            memcpy(name[at++], s->name[i], NAME);
+        }
+    }
+    memcpy(s->run, run, s->n * sizeof *run);
+    memcpy(s->name, name, s->n * sizeof *name);
+}
+
 // ---- in words
 
 static void print_runs(const Scaling *s)
@@ -72,10 +91,13 @@ static void print_runs(const Scaling *s)
     for (size_t i = 0; i < s->n; i++) {
         const ScalingPoint *r = &s->run[i];
         double law = scaling_laws_loss(&s->law, r->N, r->D), error = 100 * (law / r->loss - 1);
-        printf("%-14s %12.0f %12.0f %10.2e %9.4f %9.4f %7.2f%%\n", s->name[i], r->N, r->D, r->C, r->loss, law, error);
-        sum += fabs(error) / (double)s->n;
+        printf("%-14s %12.0f %12.0f %10.2e %9.4f %9.4f %7.2f%%%s\n", s->name[i], r->N, r->D, r->C, r->loss, law, error,
+               i < s->n_fitted ? "" : "  not fitted");
+        if (i < s->n_fitted) sum += fabs(error) / (double)s->n_fitted;
     }
-    printf("mean error %.2f%%\n\n", sum);
+    printf("mean error of the %zu fitted runs %.2f%%", s->n_fitted, sum);
+    if (s->below > 0) printf("; %zu are above %g times the least loss", s->n - s->n_fitted, s->below);
+    printf("\n\n");
 }
 
 static void interval(double *value, size_t n, double *low, double *high)
@@ -171,8 +193,9 @@ static void draw(FILE *f, void *arg)
     for (int k = 0; k < BUDGETS; k++) label[k] = draw_curve(f, &p, s, b.C[k], b.N0, color[k]);
     for (size_t i = 0; i < s->n; i++) { // in the colour of the nearest budget
         double k = round(log(s->run[i].C / b.C[0]) / log(b.ratio));
-        fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\" fill=\"%s\"/>\n", svg_px(&p, log10(s->run[i].N / b.N0)),
-                svg_py(&p, s->run[i].loss), color[(int)fmax(0, fmin(BUDGETS - 1, k))]);
+        const char *c = color[(int)fmax(0, fmin(BUDGETS - 1, k))];
+        fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\" fill=\"%s\" stroke=\"%s\"/>\n",
+                svg_px(&p, log10(s->run[i].N / b.N0)), svg_py(&p, s->run[i].loss), i < s->n_fitted ? c : "none", c);
     }
     if (s->floor > 0) {
         svg_line(f, p.x, svg_py(&p, s->floor), p.x + p.w, svg_py(&p, s->floor), SVG_INK, 1, "5 4");
@@ -193,6 +216,7 @@ int main(int argc, char **argv)
         else if (!strcmp(option, "--svg")) s.svg = argv[++i];
         else if (!strcmp(option, "--floor")) s.floor = number(option, argv[++i]);
         else if (!strcmp(option, "--measured")) s.measured = number(option, argv[++i]);
+        else if (!strcmp(option, "--below")) s.below = number(option, argv[++i]);
         else if (!strcmp(option, "--delta")) s.delta = number(option, argv[++i]);
         else if (!strcmp(option, "--resamples")) s.resamples = (size_t)fmin(1e5, number(option, argv[++i]));
         else if (!strcmp(option, "--seed")) s.seed = (uint64_t)number(option, argv[++i]);
@@ -204,11 +228,12 @@ int main(int argc, char **argv)
     if (!s.path) die_usage("%s", usage);
     if (s.measured > 0 && !s.N) die_usage("scaling: --measured: of what? (give --predict N D)");
     read_ladder(&s);
-    s.law = scaling_fit(s.run, s.n, s.delta, NULL);
+    split(&s);
+    s.law = scaling_fit(s.run, s.n_fitted, s.delta, NULL);
     ScalingLaw *drawn = calloc(s.resamples + 1, sizeof *drawn);
     double *value = calloc(s.resamples + 1, sizeof *value);
     if (!drawn || !value) die("scaling: no memory for %zu fits", s.resamples);
-    scaling_fit_bootstrap(drawn, s.resamples, s.run, s.n, s.delta, s.seed);
+    scaling_fit_bootstrap(drawn, s.resamples, s.run, s.n_fitted, s.delta, s.seed);
     print_runs(&s);
     print_law(&s, drawn, value);
     if (s.N > 0) print_prediction(&s, drawn, value);

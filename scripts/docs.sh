@@ -101,6 +101,7 @@ gen_pipeline-compare() { "$build/pipeline" compare --stages 4 --micro 8; }
 gen_pipeline-grids() { fenced pipeline_grids; }
 pipeline_grids() { for k in gpipe 1f1b interleaved zb-h1 zb-v; do "$build/pipeline" $k --stages 4 --micro 8; echo; done; }
 gen_pipeline-proof() { fenced "$build/pipeline" zb-v --stages 4 --micro 8 --check; }
+gen_plan-fits() { "$build/plan" memory gpt2-124m --gpu A10G | sed -n '/^A10G has/,$p'; }
 gen_plan-machines() { "$build/plan" machines; }
 gen_plan-published() { "$build/plan" published; }
 gen_plan-time() { fenced "$build/plan" time gpt2-1.5b --gpus 8 --micro 16 --zero 1 --recompute selective --tokens 33.5e9 --explain; }

@@ -2,70 +2,86 @@
 # scripts/scaling.sh: measures a scaling law on this machine: L(N, D) = E + A / N^alpha + B / D^beta of generated
 # stories, whose entropy is known, so that the fitted E can be held against it. `make scaling`; SMALL=1: some minutes.
 #
-#   ladder      5 models of 0.07 to 0.9 million parameters (N, all of them), each on 4 numbers of tokens (D); every run
-#               has a learning-rate schedule of its own length and reads no token twice
+#   ladder      5 widths C of 2 layers, 0.25 to 0.96 million parameters (N, all of them), each on 4 numbers of tokens
+#               (D); every run has a learning-rate schedule of its own length and reads no token twice
 #   held out    one larger model on more tokens: its loss is predicted from the ladder, and printed, before the training
+#   not fitted  runs that end above twice the least loss of the ladder (build/scaling --below 2): those have not yet
+#               learned to look words up, and are on another branch of the curve
+#   rates       1.5 / C for the embeddings, 0.024 for Muon's matrices, at all widths (doc/log.md says where from)
 #
-#   arithmetic  6 N D of a run: sum N = 2.0e6 times sum D = 15.7e6 tokens, 1.9e14 FLOPs, and 9e13 held out, at 1e11 a
-#               second some 45 minutes; SMALL: 1.2e6 times 2.0e6, 1.4e13, and 7e12 held out, 5 minutes at 7e10 (smaller
-#               models are slower)
+#   arithmetic  6 N D of a run: sum N = 2.7e6 times sum D = 23e6 tokens, 3.7e14 FLOPs, and 1.2e14 held out: some 70
+#               minutes of one core; SMALL: 4.7e13 and 1.5e13
 #
+# Runs share nothing, so JOBS of them (one for each core) go side by side, a thread each.
 # Everything is in runs/scaling (SMALL: runs/scaling_small): ladder.txt has a line a run, isoflop.svg the curves. A run
 # that is in ladder.txt is not trained again, so an interrupted ladder goes on where it was; `rm -r` its directory to
 # start anew.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
-build=${BUILD:-build} small=${SMALL:-}
-V=1024 batch=1024
-
-# NAME LAYERS CHANNELS
-sizes=('xs 2 32' 's 2 64' 'm 2 96' 'l 3 112' 'xl 3 144')
-tokens=(1048576 2097152 4194304 8388608) held='held 4 160' held_tokens=10485760 dir=runs/scaling mb=32
-if [ "$small" ]; then
-    sizes=('xs 2 32' 's 2 48' 'm 2 64' 'l 2 96' 'xl 2 128')
-    tokens=(131072 262144 524288 1048576) held='held 3 128' held_tokens=1572864 dir=runs/scaling_small mb=6
-fi
+build=${BUILD:-build} small=${SMALL:-} jobs=${JOBS:-$(nproc)}
+V=3000 batch=2048
+widths=(176 136 104 80 64) held=208
+steps=(6000 3000 1500 750) held_steps=8000 dir=runs/scaling mb=80
+if [ "$small" ]; then steps=(750 375 188 94) held_steps=1000 dir=runs/scaling_small mb=12; fi
 data=$dir/data ladder=$dir/ladder.txt
 mkdir -p "$dir"
 
 if [ ! -s "$data/manifest.json" ]; then
-    echo "corpus: $mb MB of stories"
-    "$build/stories" --bytes ${mb}000000 --val-bytes 100000 --seed 1 --out "$data" >"$dir/log"
+    echo "corpus: $mb MB of stories, half of it rhymes"
+    "$build/stories" --bytes ${mb}000000 --primer $((mb / 2))000000 --val-bytes 200000 --seed 1 --out "$data" >"$dir/log"
     "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab $V --out "$data" >>"$dir/log"
 fi
 
-value() { # EVENT KEY NAME
-    sed -n "/\"event\":\"$1\"/s/.*\"$2\":\([^,}]*\).*/\1/p" "$dir/$3/metrics.jsonl" | tail -n 1
+value() { # EVENT KEY NAME: the number, or nothing
+    sed -n "/\"event\":\"$1\"/s/.*\"$2\":\([0-9][^,}]*\).*/\1/p" "$dir/$3/metrics.jsonl" | tail -n 1
 }
 
-# run NAME LAYERS CHANNELS TOKENS: trains, and adds "NAME PARAMETERS TOKENS LOSS" to the ladder
+# run NAME CHANNELS STEPS THREADS: trains, and adds "NAME PARAMETERS TOKENS LOSS" to the ladder
 run() {
-    local name=$1-$4 steps=$(($4 / batch)) began=$SECONDS
-    if grep -q "^$name " "$ladder" 2>/dev/null; then return; fi
-    "$build/train" scripts/scaling.toml --run.dir="$dir" --run.name="$name" --run.steps=$steps \
+    local name=$1 C=$2 tokens=$(($3 * batch)) began=$SECONDS N loss
+    "$build/train" scripts/scaling.toml --run.dir="$dir" --run.name="$name" --run.steps="$3" --run.threads="$4" \
         --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" --data.tokenizer="$data" \
-        --data.floor="$data/floor.json" --model.layers="$2" --model.channels="$3" --batch.tokens=$batch \
-        --optim.warmup=$((steps / 20 + 1)) >>"$dir/log"
-    local N loss
+        --data.floor="$data/floor.json" --model.channels="$C" --model.ffn="$C" --batch.tokens=$batch \
+        --optim.lr="$(awk "BEGIN { print 1.5 / $C }")" --optim.matrix_lr="$(awk "BEGIN { print 0.016 * $C }")" \
+        --optim.warmup=$((60 < $3 / 10 ? 60 : $3 / 10)) >"$dir/$name.log" 2>&1 </dev/null ||
+        { echo "error: $name ended with status $? (see $dir/$name.log)" >&2; return 1; }
     N=$(value start params "$name") loss=$(value end val_loss "$name")
-    [ "$N" ] && [ "$loss" ] || { echo "error: $dir/$name/metrics.jsonl has no end (see $dir/log)" >&2; exit 1; }
-    echo "$name $N $4 $loss" >>"$ladder"
-    echo "$name: $N parameters, $4 tokens: loss $loss, $((SECONDS - began)) s"
+    [ "$N" ] && [ "$loss" ] || { echo "error: $dir/$name/metrics.jsonl has no end (see $dir/$name.log)" >&2; return 1; }
+    echo "$name $N $tokens $loss" >>"$ladder"
+    echo "$name: $N parameters, $tokens tokens: loss $loss, $((SECONDS - began)) s"
 }
+done_already() { grep -q "^$1 " "$ladder" 2>/dev/null; }
 
-for size in "${sizes[@]}"; do
-    # shellcheck disable=SC2086
-    for D in "${tokens[@]}"; do run $size "$D"; done
+# The longest first, so that the jobs end together.
+running=0
+for s in "${steps[@]}"; do
+    for C in "${widths[@]}"; do
+        done_already "c$C-$s" && continue
+        if [ $running -ge "$jobs" ]; then wait -n; running=$((running - 1)); fi
+        run "c$C-$s" "$C" "$s" 1 &
+        running=$((running + 1))
+    done
 done
-floor=$(value start floor_loss "xs-${tokens[0]}")
-N=$("$build/plan" params scripts/scaling.toml --model.vocab=$V --model.layers="$(cut -d ' ' -f 2 <<<"$held")" \
-    --model.channels="$(cut -d ' ' -f 3 <<<"$held")" | awk '$2 == "parameters" { print $1 }')
-"$build/scaling" "$ladder" --floor "$floor" --held-out held --predict "$N" $held_tokens --svg "$dir/isoflop.svg" |
-    tee "$dir/fit.txt"
-# shellcheck disable=SC2086
-run $held $held_tokens
-"$build/scaling" "$ladder" --floor "$floor" --held-out held --predict "$N" $held_tokens --svg "$dir/isoflop.svg" \
-    --measured "$(awk '/^held/ { print $4 }' "$ladder")" >"$dir/fit.txt.new"
+while [ $running -gt 0 ]; do wait -n; running=$((running - 1)); done
+
+# What is known before the held-out run: the ladder, sorted, and the prediction.
+sort -V -o "$ladder" "$ladder"
+floor=$(value start floor_loss "c${widths[0]}-${steps[0]}") held_tokens=$((held_steps * batch))
+N=$("$build/plan" params scripts/scaling.toml --model.vocab=$V --model.channels=$held --model.ffn=$held |
+    awk '$2 == "parameters" { print $1 }')
+fit() {
+    "$build/scaling" "$ladder" --floor "$floor" --held-out held --below 2 --predict "$N" $held_tokens \
+        --svg "$dir/isoflop.svg" "$@"
+}
+[ -s "$dir/predicted.txt" ] || { fit >"$dir/predicted.txt.new" && mv "$dir/predicted.txt.new" "$dir/predicted.txt"; }
+cat "$dir/predicted.txt"
+done_already held || run held $held $held_steps "$jobs"
+fit --measured "$(awk '/^held/ { print $4 }' "$ladder")" >"$dir/fit.txt.new"
+{
+    echo
+    echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)," \
+        "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1), $jobs at a time"
+} >>"$dir/fit.txt.new"
 mv "$dir/fit.txt.new" "$dir/fit.txt"
-tail -n 2 "$dir/fit.txt"
+tail -n 5 "$dir/fit.txt"

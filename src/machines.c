@@ -44,6 +44,7 @@ static const MachineLink link_table[] = {
     {"ndr", "InfiniBand NDR, RoCE 400", 5e-6, 50e9, "400 Gbit/s"},
     {"eth400", "Ethernet, RoCE", 6e-6, 50e9, "400 Gbit/s"},
     {"eth100", "Ethernet, RoCE", 8e-6, 12.5e9, "100 Gbit/s"},
+    {"eth50", "Ethernet, 8 share 400", 8e-6, 6.25e9, "400 Gbit/s of a node, by 8 accelerators"},
     {"eth25", "Ethernet, TCP", 30e-6, 3.125e9, "25 Gbit/s"},
     {"eth10", "Ethernet, TCP", 40e-6, 1.25e9, "10 Gbit/s"},
     {"eth1", "Ethernet, TCP", 50e-6, 0.125e9, "1 Gbit/s"},

@@ -1,6 +1,7 @@
 // plan: what a run will need, without running it. Layer 5.
 #ifndef PLAN_H
 #define PLAN_H
+#include "machines.h"
 #include "run.h"
 
 #include <stdio.h>
@@ -49,6 +50,9 @@ PlanFormula plan_checked(const Run *run, MemTag tag);
 
 // The table of bytes by tag with their formulas, and the buffers they consist of; checked.
 void plan_print_memory(const Run *run, FILE *out);
+// As markdown, for each memory.recompute: the bytes of the fullest rank, whether the accelerator has them, and the
+// largest micro-batch for which it does, with the same sequences in a step.
+void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out);
 // The parameter table and its totals.
 void plan_print_params(const Run *run, FILE *out);
 // Floating-point operations per token, term by term; per step; and for run.steps.

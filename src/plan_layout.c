@@ -31,8 +31,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of an accelerator's memory what training may use: the rest is context, communication buffers, gaps.
-static const double usable = 0.92;
 enum { LOGIT_ROWS = 640 }; // the head makes so many rows of logits at a time (doc/plan.md, J)
 
 PlanLayout plan_layout_default(void)
@@ -307,7 +305,7 @@ PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, s
     reason = check_schedule(job, why, n);
     if (reason || !memory) return reason;
     PlanBytes b = plan_layout_bytes(job);
-    if (b.total > usable * job->machine.memory)
+    if (b.total > PLAN_LAYOUT_USABLE * job->machine.memory)
         return refuse(PLAN_LAYOUT_MEMORY, why, n,
                       "memory: %.1f GB on stage %d's ranks, %s has %.0f (try more --tp or --pp, "
                       "--zero 1, --recompute full)", b.total / 1e9, b.stage, job->machine.name,

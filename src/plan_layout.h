@@ -55,6 +55,9 @@ typedef struct {
     double parameters, gradients, optimizer, activations, scratch, communication, total;
 } PlanBytes;
 
+// Of an accelerator's memory what training may use: the rest is context, communication buffers, gaps.
+#define PLAN_LAYOUT_USABLE 0.92
+
 // One accelerator, everything of size 1, bf16, selective recomputation, everything overlapped.
 PlanLayout plan_layout_default(void);
 const char *plan_layout_reason(PlanLayoutReason reason);

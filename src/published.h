@@ -20,23 +20,25 @@ typedef enum {
 
 // What the paper does not say is searched: the fastest of what the plan can do.
 typedef struct {
-    const char *name, *source, *machine;
+    const char *name, *source, *machine, *between; // between: link between nodes; NULL: the machine's
     struct {
         size_t layers, channels, heads, kv_heads, ffn, vocab, T; // kv_heads 0: heads; ffn 0: 4 channels
-        bool llama;
+        bool llama, nemotron; // nemotron: rotary positions, no biases, a head of its own, no gate
     } model;
     long batch;       // sequences
     int gpus, tp, pp; // tp 0: not said, nor is anything else of the layout
     int chunks;       // 0: not said
+    int cp;           // 0: 1
     long micro;       // 0: not said
     int zero;
     bool sp, plain, serial; // plain: no fused attention; serial: gradients not behind the backward
     bool eager;             // the code published with it has no fused loops
+    bool overlap_tp;        // matmuls in pieces, behind which a tp group's sums hide
     RecomputeMode recompute;
     double tokens;    // of the whole run, for hours
     PublishedUnit unit;
     double reported;
-    bool held_out;    // not among the rows by which `sustained` was fitted
+    bool held_out;    // came after the constants of roofline.c, which were chosen with the other rows in sight
     const char *assumed; // what is not in the source; NULL: nothing
 } PublishedRun;
 

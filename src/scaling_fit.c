@@ -216,6 +216,18 @@ static size_t different(const ScalingPoint *run, size_t n)
     return n_N < n_D ? n_N : n_D;
 }
 
+size_t scaling_fit_below(const ScalingPoint *run, size_t n, double times, bool *keep)
+{
+    double least = INFINITY;
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) least = fmin(least, run[i].loss);
+    for (size_t i = 0; i < n; i++) {
+        keep[i] = run[i].loss <= times * least;
+        kept += keep[i];
+    }
+    return kept;
+}
+
 static double fit_centred(const ScalingPoint *run, size_t n, double delta, Problem *p, double x[P])
 {
     check(delta > 0);

@@ -140,6 +140,68 @@ static void test_tables(void **state)
     json_decref(root);
 }
 
+// What a model is and costs in all does not depend on how it is cut; what a rank holds does.
+static void test_cut(void **state)
+{
+    (void)state;
+    static const char *const plan[] = {"flops", "params", "recompute"};
+    static const char *const cut[] = {
+        "--parallel.tp=2", "--parallel.pp=2", "--parallel.cp=2", "--parallel.tp=2 --parallel.sp=true --parallel.pp=2",
+        "--parallel.pp=2 --parallel.schedule=interleaved --parallel.chunks=2 --parallel.zero=1",
+    };
+    for (int i = 0; i < 3; i++) {
+        char whole[sizeof output], arguments[200];
+        snprintf(arguments, sizeof arguments, "%s tiny --model.vocab=512 --batch.micro=2", plan[i]);
+        assert_int_equal(run(arguments), 0);
+        memcpy(whole, output, sizeof whole);
+        for (int k = 0; k < (int)(sizeof cut / sizeof *cut); k++) {
+            snprintf(arguments, sizeof arguments, "%s tiny --model.vocab=512 --batch.micro=2 %s", plan[i], cut[k]);
+            if (run(arguments) || strcmp(output, whole)) fail_msg("%s: %s", arguments, output);
+        }
+    }
+    assert_int_equal(run("memory tiny --model.vocab=512 --parallel.tp=2"), 0);
+    has("rank         parameters"); // two of them
+}
+
+static double total_with(const char *mode, long micro)
+{
+    char arguments[200];
+    snprintf(arguments, sizeof arguments, "memory gpt2-124m --memory.recompute=%s --batch.micro=%ld --json", mode,
+             micro);
+    json_t *root = json_of(arguments);
+    double total = number(root, "0", "total");
+    json_decref(root);
+    return total;
+}
+
+// The largest micro-batch fits into 92% of the accelerator's memory, and the next divisor of the batch's 512 does not.
+static void test_fits(void **state)
+{
+    (void)state;
+    static const char *const mode[] = {"none", "selective", "full"};
+    for (int i = 0; i < 3; i++) {
+        char row[40];
+        double own, GB;
+        long micro;
+        assert_int_equal(run("memory gpt2-124m --gpu A10G"), 0);
+        snprintf(row, sizeof row, "\n| %s |", mode[i]);
+        char *at = strstr(output, row);
+        if (!at || sscanf(at + strlen(row), "%lf | yes | %ld | %lf", &own, &micro, &GB) != 3) fail_msg("%s", output);
+        double total = total_with(mode[i], micro);
+        assert_true(fabs(own - total_with(mode[i], 4) / 1e9) <= 0.0005 && fabs(GB - total / 1e9) <= 0.0005);
+        assert_true(total <= 0.92 * 24e9 && total_with(mode[i], 2 * micro) > 0.92 * 24e9);
+    }
+    assert_int_equal(run("memory llama2-7b --gpu A10G"), 0);
+    has("| no | none | |");
+    json_t *root = json_of("memory gpt2-124m --parallel.pp=2 --json"); // the fullest rank is not the last
+    char row[40];
+    snprintf(row, sizeof row, "\n| none | %.3f |", number(root, "0", "total") / 1e9);
+    assert_true(number(root, "0", "total") > number(root, "1", "total"));
+    assert_int_equal(run("memory gpt2-124m --parallel.pp=2 --gpu A10G"), 0);
+    has(row);
+    json_decref(root);
+}
+
 static void test_nonsense(void **state)
 {
     (void)state;
@@ -169,6 +231,9 @@ static void test_nonsense(void **state)
         {"time llama3-8b --model.channel=3", "model.channel", 1},
         {"time llama3-405b", "memory: ", 1},
         {"time", "no configuration", 1},
+        {"memory gpt2-124m --batch.tokens=4096 --gpu A10 --json", "--gpu: not with --json", 2},
+        {"flops gpt2-124m --gpu A10G", "--gpu: only for plan memory", 2},
+        {"flops gpt2-124m --parallel.tp=5", "parallel.tp = 5 does not divide model.heads = 12", 1},
         {"layout llama3-405b --gpus 8", "does not fit into memory", 1},
         {"layout gpt2-124m --gpus 8 --write /no/such/file", "/no/such/file", 1},
         {"cluster gpt2-124m --days 0", "--days: 0", 1},
@@ -195,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_time),    cmocka_unit_test(test_traffic), cmocka_unit_test(test_layout_writes),
         cmocka_unit_test(test_scaling), cmocka_unit_test(test_tables),  cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_cut),     cmocka_unit_test(test_fits),
     };
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

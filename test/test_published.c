@@ -1,5 +1,5 @@
 // test_published: the plan against the runs that papers report: each within 15% of the reported number, but for two
-// that are named here; the median within 8%.
+// that are named here; the median within 8%; and of those that came after the constants each within 12%.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,7 +15,8 @@
 // Rows that miss, as doc/published.md says, and by how much at most.
 static double allowed(const PublishedRun *r)
 {
-    return !strncmp(r->name, "LLaMA-2", 7) ? 0.25 : 0.15;
+    if (r->held_out) return 0.12;
+    return !strncmp(r->name, "LLaMA-2", 7) ? 0.25 : 0.15; // its hours
 }
 
 static int by_size(const void *a, const void *b)
@@ -28,7 +29,7 @@ static void test_errors(void **state)
 {
     (void)state;
     double size[100];
-    int n = published_count(), missed = 0;
+    int n = published_count(), missed = 0, held_out = 0;
     assert_true(n >= 30 && n <= 100);
     for (int i = 0; i < n; i++) {
         const PublishedRun *r = published_run(i);
@@ -38,9 +39,10 @@ static void test_errors(void **state)
             fail_msg("%s on %d %s: predicted %.4g %s, reported %.4g", r->name, r->gpus, r->machine, g.predicted,
                      published_unit(r->unit), r->reported);
         missed += size[i] > 0.15;
+        held_out += r->held_out;
     }
     qsort(size, (size_t)n, sizeof *size, by_size);
-    assert_true(missed <= 2);
+    assert_true(missed <= 2 && held_out >= 16);
     assert_true(size[n / 2] <= 0.08);
 }
 

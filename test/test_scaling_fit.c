@@ -156,6 +156,21 @@ static void test_quantile(void **state)
     assert_true(isnan(scaling_fit_quantile(x, 0, 0.5)));
 }
 
+// The bound itself is kept; the least is that of all runs, wherever it stands.
+static void test_below(void **state)
+{
+    (void)state;
+    const double loss[] = {3, 2.0000001, 1, 2, 1.5};
+    const bool want[] = {false, false, true, true, true};
+    ScalingPoint run[5] = {{0}};
+    bool keep[5];
+    for (int i = 0; i < 5; i++) run[i].loss = loss[i];
+    assert_int_equal(scaling_fit_below(run, 5, 2, keep), 3);
+    for (int i = 0; i < 5; i++) assert_true(keep[i] == want[i]);
+    assert_int_equal(scaling_fit_below(run, 5, INFINITY, keep), 5);
+    assert_int_equal(scaling_fit_below(run, 0, 2, keep), 0);
+}
+
 static int too_few(void *arg)
 {
     scaling_fit(arg, 4, 1e-3, NULL);
@@ -187,7 +202,8 @@ int main(void)
         cmocka_unit_test(test_gradient),  cmocka_unit_test(test_objective_by_hand),
         cmocka_unit_test(test_exact),     cmocka_unit_test(test_noise),
         cmocka_unit_test(test_a_run_that_went_wrong), cmocka_unit_test(test_bootstrap),
-        cmocka_unit_test(test_quantile),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_quantile),  cmocka_unit_test(test_below),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
