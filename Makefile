@@ -182,8 +182,8 @@ fuzz-programs: $(FUZZ)
 fuzz:
 	@CC='$(CC)' BUILD=$(B) scripts/fuzz.sh
 crash: $(BIN) $(B)/test/test_schema $(B)/test/test_ckpt_power
-	@mkdir -p runs && $(B)/test/test_ckpt_power 10000 && bash -o pipefail -c \
-	    'BUILD=$(B) CC="$(CC)" test/crash.sh $(if $(ONLY),"$(ONLY)") | tee runs/crash.txt'
+	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) CC="$(CC)" JOBS=2 $(if $(AGAIN),DONE=runs/crash.txt) \
+	    test/crash.sh $(if $(ONLY),"$(ONLY)") | tee $(if $(AGAIN),-a) runs/crash.txt'
 bench-save: $(BIN)
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_save.sh | tee runs/bench_save.txt'
 crash-data: $(B)/prepare

@@ -72,7 +72,7 @@ void blas_choose(char **argv)
     if (kernel) setenv("OPENBLAS_CORETYPE", kernel, 1);
     if (waits) setenv("OMP_WAIT_POLICY", "passive", 1);
     if (waits) setenv("GOMP_SPINCOUNT", "3000", 1);
-    setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1);
+    if (setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1)) return; // no memory: it would restart for ever
     execv("/proc/self/exe", argv);
     unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): go on with what there is
 }

@@ -2,7 +2,10 @@
 #include "check.h"
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +19,19 @@ __attribute__((constructor)) static void hold_standard_streams(void)
     do fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0) close(fd);
+}
+
+// A JSON library without memory says "no such value", which looks like a text without it; or, while a value is being
+// put together, leaves a part of it out. Nobody asks after each of its calls, so it is not left to them.
+static void *json_room(size_t n_bytes)
+{
+    void *ptr = malloc(n_bytes ? n_bytes : 1);
+    if (!ptr) die("memory: no room for %zu bytes of a JSON text", n_bytes);
+    return ptr;
+}
+__attribute__((constructor)) static void guard_json(void)
+{
+    json_set_alloc_funcs(json_room, free);
 }
 
 typedef struct {
@@ -41,10 +57,21 @@ static void make_plain(char *message)
         if ((unsigned char)*c < ' ' || *c == 0x7F) *c = '?';
 }
 
+// Of several threads that fail at once, as they do without memory, one speaks and ends the program; the others wait for
+// that. The one may come here again, from a handler of exit().
+static void take_the_word(void)
+{
+    static atomic_bool taken;
+    static _Thread_local bool mine;
+    while (!mine && atomic_exchange(&taken, true)) pause();
+    mine = true;
+}
+
 // One write for the whole line, so that the lines of several ranks do not mix. What is wrong for all ranks is said
 // once: the others give rank 0 the time to say it and to end the job.
 static void complain(char *message)
 {
+    take_the_word();
     make_plain(message);
     const char *rank = launcher_rank();
     fflush(stdout);

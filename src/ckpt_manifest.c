@@ -54,6 +54,7 @@ char *ckpt_manifest_load(const char *dir, size_t *n_bytes, CkptFailure f)
         ckpt_fail(f, "%s: the path is too long", dir);
     else if (!(text = disk_read_file(path, n_bytes, MAX_MANIFEST)))
         ckpt_fail(f, "%s: cannot read: %s", path, strerror(errno));
+    if (!text && errno == ENOMEM) die("%s: no memory to read it", path); // not damage: an older one is not the answer
     return text;
 }
 
@@ -143,7 +144,7 @@ static bool read_files(CkptManifest *m, const json_t *files, CkptFailure f)
 {
     m->n_files = (int)json_array_size(files);
     m->file = calloc((size_t)m->n_files + 1, sizeof *m->file);
-    if (!m->file) return ckpt_fail(f, "%s: no memory", m->dir);
+    if (!m->file) die("%s: no memory", m->dir);
     for (int i = 0; i < m->n_files; i++) {
         const json_t *entry = json_array_get(files, (size_t)i);
         const char *kind = json_string_value(json_object_get(entry, "kind"));
@@ -265,7 +266,7 @@ static bool read_tensors(CkptManifest *m, const json_t *tensors, uint64_t versio
     m->by_name = calloc(n + 1, sizeof *m->by_name);
     m->slices = calloc(n_slices + 1, sizeof *m->slices);
     m->places = calloc(n_slices + 1, sizeof *m->places);
-    if (!m->tensor || !m->by_name || !m->slices || !m->places) return ckpt_fail(f, "%s: no memory", m->dir);
+    if (!m->tensor || !m->by_name || !m->slices || !m->places) die("%s: no memory", m->dir);
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(tensors, i), *slices = json_object_get(entry, "slices");
@@ -290,11 +291,11 @@ CkptManifest *ckpt_manifest_parse(const char *dir, char *text, size_t n_bytes, C
     *verdict = CKPT_DAMAGED;
     CkptManifest *m = calloc(1, sizeof *m);
     if (m) m->dir = strdup(dir);
-    if (m && m->dir) m->json = parse_page(dir, text, n_bytes, f);
-    else ckpt_fail(f, "%s: no memory", dir);
-    const char *format = m ? json_string_value(json_object_get(m->json, "format")) : NULL;
+    if (!m || !m->dir) die("%s: no memory", dir);
+    m->json = parse_page(dir, text, n_bytes, f);
+    const char *format = json_string_value(json_object_get(m->json, "format"));
     uint64_t version = 0;
-    bool ok = m && m->json;
+    bool ok = m->json;
     if (ok && (!format || strcmp(format, CKPT_FORMAT) || !get_count(m->json, "version", &version)))
         ok = ckpt_fail(f, "%s/manifest.json: not the manifest of a checkpoint", dir);
     if (ok && (version < 1 || version > CKPT_VERSION)) {

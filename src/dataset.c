@@ -71,7 +71,10 @@ static void add_files(Dataset *ds, const char *name)
     struct stat st;
     if (!path) die("memory: no room for a file name");
     bool is_path = stat(path, &st) == 0; // taken as it is, even with * or [ in its name
-    if (!is_path && glob(path, 0, NULL, &found) != 0)
+    errno = 0;
+    int status = is_path ? 0 : glob(path, 0, NULL, &found);
+    if (status && (status == GLOB_NOSPACE || errno == ENOMEM)) die("memory: no room to look for %s", path);
+    if (status)
         die("%s: no such file (make shards with 'prepare tokens')", path);
     size_t n = is_path ? 1 : found.gl_pathc;
     ds->shard = words_grow(ds->shard, &ds->cap_shards, ds->n_shards + n, sizeof *ds->shard);

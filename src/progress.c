@@ -106,7 +106,7 @@ static char *format(const char *fmt, va_list args)
     int n = vsnprintf(NULL, 0, fmt, again);
     va_end(again);
     char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
-    if (!text) die("progress: cannot format a line");
+    if (!text) die("progress: no memory for a line of %d bytes, or not to be formatted", n);
     vsnprintf(text, (size_t)n + 1, fmt, args);
     return text;
 }

@@ -134,7 +134,7 @@ static bool parse_metadata(const Failure *f, SafeTensors *st, json_t *meta)
     if (json_is_null(meta)) return true;
     if (!json_is_object(meta)) return fail(f, "__metadata__ is not a JSON object");
     st->meta = calloc(json_object_size(meta) + 1, sizeof *st->meta);
-    if (!st->meta) return fail(f, "no memory for the header");
+    if (!st->meta) die("%s: no memory for the header", f->path);
     const char *key;
     json_t *value;
     json_object_foreach(meta, key, value) {
@@ -188,8 +188,8 @@ static bool parse_header(const Failure *f, SafeTensors *st, json_t *header, size
     st->tensor = calloc(n_entries + 1, sizeof *st->tensor);
     st->shapes = calloc(n_dims + 1, sizeof *st->shapes);
     Placed *placed = calloc(n_entries + 1, sizeof *placed);
-    bool ok = st->tensor && st->shapes && placed;
-    if (!ok) fail(f, "no memory for the header");
+    if (!st->tensor || !st->shapes || !placed) die("%s: no memory for the header", f->path);
+    bool ok = true;
     size_t *shape = st->shapes;
     json_object_foreach(header, name, entry) {
         if (!ok) break;
@@ -242,6 +242,7 @@ static bool map_file(const Failure *f, SafeTensors *st)
     void *map = st->n_bytes ? mmap(NULL, st->n_bytes, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     int saved = errno;
     close(fd);
+    if (map == MAP_FAILED && saved == ENOMEM) die("%s: no memory to map %zu bytes", f->path, st->n_bytes);
     if (map == MAP_FAILED) return fail(f, "cannot map %zu bytes: %s", st->n_bytes, strerror(saved));
     st->map = map;
     return true;
@@ -252,8 +253,8 @@ SafeTensors *safetensors_open(const char *path, char *error, size_t n_error)
     Failure f = {path, error, n_error};
     SafeTensors *st = calloc(1, sizeof *st);
     if (st) st->path = strdup(path);
-    if (!st || !st->path) fail(&f, "no memory");
-    else if (map_file(&f, st) && parse_file(&f, st)) return st;
+    if (!st || !st->path) die("%s: no memory", path); // not damage: the caller must not try an older file instead
+    if (map_file(&f, st) && parse_file(&f, st)) return st;
     safetensors_close(st);
     return NULL;
 }

@@ -1,9 +1,20 @@
 #!/bin/bash
-# test/crash.sh [--quick] [PATTERN]: what may happen to a run, and what must hold afterwards. Jobs on several ranks are killed whole at
-# random instants; told to stop; move from layout to layout; meet a full disk, one flipped bit, a clock that jumps, odd
-# surroundings. Whatever happened, the run that goes on is the run that nothing disturbed, bit for bit. (doc/reliability.md:
-# which test answers which failure.) --quick: a few of each, for `make test`. PATTERN: only the tests whose names it matches.
-# SEED=N: other instants.
+# test/crash.sh [--quick] [PATTERN]: what may happen to a run, and what must hold afterwards. Jobs on several ranks
+# are killed whole at random instants; told to stop; move from layout to layout; meet a full disk, one flipped bit,
+# a clock that jumps, odd surroundings. Whatever happened, the run that goes on is the run that nothing disturbed,
+# bit for bit. (doc/reliability.md: which test answers which failure.) --quick: a few of each, for `make test`.
+# PATTERN: only the tests whose names it matches. SEED=N: other instants. JOBS=N: N of these processes share the
+# tests out; most of a test is waiting. DONE=FILE: what an earlier run printed; what it says "ok" to is not run
+# again.
+if [ "${JOBS:-1}" -gt 1 ]; then
+    QUEUE=$(mktemp -d "${TMPDIR:-/tmp}/crash.XXXXXX") && export QUEUE || exit 1
+    trap 'jobs -p | xargs -r kill 2>/dev/null; wait; rm -rf "$QUEUE"' EXIT
+    trap 'exit 130' INT TERM
+    n=$JOBS status=0
+    for ((i = 0; i < n; i++)); do JOBS=1 "$0" "$@" & done
+    for ((i = 0; i < n; i++)); do wait -n || status=1; done
+    exit $status
+fi
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -14,8 +25,24 @@ quick=
 [ "${1:-}" = --quick ] && { quick=yes; shift; }
 only=${1:-.}
 
-try() { # NAME FUNCTION [ARGUMENT...]
-    ! grep -qE -- "$only" <<<"$1" || passes "$@"
+# Tests that begin with the same KEY share files: the process that makes the key's directory in the queue runs them all.
+try() { # [-k KEY] NAME FUNCTION [ARGUMENT...]
+    local began=$SECONDS key=$((number++))
+    [ "$1" != -k ] || { key=$2; shift 2; }
+    grep -qE -- "$only" <<<"$1" || return 0
+    if [ -n "${DONE:-}" ] && grep -qxF "ok $1" "$DONE"; then return 0; fi
+    if [ -n "${QUEUE:-}" ]; then
+        ! mkdir "$QUEUE/$key" 2>/dev/null || : >"$QUEUE/$key/$$"
+        [ -e "$QUEUE/$key/$$" ] || return 0
+    fi
+    passes "$1" seeded "$number" "${@:2}"
+    [ -n "$quick" ] || echo "   $((SECONDS - began)) s: $1"
+}
+number=0
+
+seeded() { # NUMBER FUNCTION [ARGUMENT...]: a subshell draws its own random numbers, never the same again
+    RANDOM=$((${SEED:-1} * 1000 + $1))
+    "${@:2}"
 }
 
 # ---- the run that nothing disturbs
@@ -27,13 +54,20 @@ undisturbed() {
 
 # ---- kills
 
+span_of() { # NAME LAYOUT [OPTION...]: sets span, the milliseconds of an undisturbed run; measured once
+    if [ ! -s "$work/span-$1" ]; then
+        span=$(milliseconds)
+        at "$2" "$1-span" "${@:3}"
+        echo $(($(milliseconds) - span)) >"$work/span-$1"
+    fi
+    span=$(cat "$work/span-$1")
+    echo "$span ms undisturbed"
+}
+
 kills() { # WANTED EACH WHAT LAYOUTS [OPTION...]: lives of EACH kills until so many jobs were killed
     local wanted=$1 each=$2 name=$3 sum=0 i=0 span
     shift 3
-    span=$(milliseconds)
-    at "${1%% *}" "$name-span" "${@:2}"
-    span=$(($(milliseconds) - span))
-    echo "$span ms without a kill"
+    span_of "$name" "${1%% *}" "${@:2}"
     while [ $sum -lt "$wanted" ]; do
         life "$name-$i" straight "$span" "$each" "$@"
         rm -rf "$runs/$name-$i"
@@ -46,10 +80,9 @@ kills() { # WANTED EACH WHAT LAYOUTS [OPTION...]: lives of EACH kills until so m
 stops() { # TIMES NAME LAYOUT [OPTION...]
     local times=$1 name=$2 span
     shift 2
-    span=$(milliseconds)
-    at "$1" "$name-span" "${@:2}"
-    span=$(($(milliseconds) - span))
+    span_of "$name" "$@"
     asked "$name" straight "$span" "$times" "$@"
+    rm -rf "${runs:?}/$name"
 }
 
 # In the middle of a step that takes long, a second signal does not wait for its end.
@@ -89,15 +122,17 @@ pair() { # FROM TO: a third step on another layout is the third step of the run 
 # The world changes again and again, through an epoch and into the next: were one sample skipped or seen twice, the
 # weights would not be those of the run that never moved.
 moves() { # SEQUENCE
-    local step=0 random
+    local step=0 random epoch
+    [ -s "$work/epoch" ] || short_epoch
+    epoch=$(cat "$work/epoch")
     while [ $step -lt $epoch ]; do
         below 5
         step=$((step + 1 + random)) # 1 to 5 steps
         [ $step -le $epoch ] || step=$epoch
         below ${#layouts[@]}
         echo "to step $step on ${layouts[random]}"
-        at "${layouts[random]}" "moves-$1" --data.train="$work/short/train_*.bin" --run.steps=$epoch --run.stop_at=$step \
-            --ckpt.resume=true
+        at "${layouts[random]}" "moves-$1" --data.train="$work/short/train_*.bin" --run.steps=$epoch \
+            --run.stop_at=$step --ckpt.resume=true
     done
     same_state "moves-$1" moves-straight $epoch
     cmp <(history "moves-$1" | grep '"train"') <(history moves-straight | grep '"train"')
@@ -105,21 +140,22 @@ moves() { # SEQUENCE
 }
 
 short_epoch() { # so few tokens that the run goes through them once and begins again
-    head -c 14000 "$work/text/train.txt" >"$work/short.txt"
-    "$BUILD/prepare" tokens --train "$work/short.txt" --val-file "$work/text/val.txt" --tokenizer "$work/data" --out "$work/short"
+    head -c 7000 "$work/text/train.txt" >"$work/short.txt"
+    "$BUILD/prepare" tokens --train "$work/short.txt" --val-file "$work/text/val.txt" --tokenizer "$work/data" \
+        --out "$work/short"
     local tokens
     tokens=$(($(wc -c <"$work/short/train_000000.bin") / 2 - 512))
-    epoch=$(((tokens / 512) + 3))
+    epoch=$(((tokens / 256) + 3))
     echo "$tokens tokens, $epoch steps"
     [ $epoch -le 20 ]
-    echo $epoch >"$work/epoch"
     at one moves-straight --data.train="$work/short/train_*.bin" --run.steps=$epoch
+    echo $epoch >"$work/epoch"
 }
 
 # ---- saves
 
-# On four ranks, beside training or not: the same files. A save that fails (the disk is full) is one line in the log, the
-# next one is fine, and the run ends as if nothing had been.
+# On four ranks, beside training or not: the same files. A save that fails (the disk is full) is one line in the log,
+# the next one is fine, and the run ends as if nothing had been.
 saves_beside() {
     local file base
     at tp2-pp2 then --run.save_every=4 --ckpt.keep=0
@@ -145,8 +181,8 @@ full_disk() { # [OPTION...]
 # Memory and open files after many saves are those after a few.
 soak() { # STEPS
     local job first last n=$1 most least
-    launch gpt soak "${common[@]}" --run.steps=1000000 --optim.decay_steps=1000000 --run.eval_every=0 --run.save_every=5 \
-        --ckpt.async=true
+    launch gpt soak "${common[@]}" --run.steps=1000000 --optim.decay_steps=1000000 --run.eval_every=0 \
+        --run.save_every=5 --ckpt.async=true
     job=$pid
     until [ "$(lines soak)" -gt $((n / 4)) ]; do running && sleep 0.1; done
     first=$(resident "$job")
@@ -173,8 +209,8 @@ resident() { # PID: KB
 # A random bit of a random number of a random tensor, on a random rank.
 flips() { # TIMES
     local i random tensor rank index bit of status said
-    local tensors=(embed.tokens.weight layers.0.attn.q.weight layers.1.attn.out.bias layers.2.ffn.up.weight layers.3.ffn.down.bias
-        final_norm.weight layers.1.ffn_norm.bias)
+    local tensors=(embed.tokens.weight layers.0.attn.q.weight layers.1.attn.out.bias layers.2.ffn.up.weight
+        layers.3.ffn.down.bias final_norm.weight layers.1.ffn_norm.bias)
     for ((i = 0; i < $1; i++)); do
         below ${#tensors[@]}
         tensor=${tensors[random]}
@@ -188,6 +224,12 @@ flips() { # TIMES
         [ $status = 1 ]
         grep -q "^rank 0: error: step 4: the ranks' .* are not the same: " "$work/flipped.err"
     done
+}
+
+# ---- memory that runs out
+
+without_memory() {
+    BUILD=$BUILD CC=$CC test/test_no_memory.sh --all
 }
 
 # ---- surroundings
@@ -268,32 +310,32 @@ connections() {
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'a run that nothing disturbs' undisturbed
 if [ -n "$quick" ]; then
-    n_kills=3 n_each=3 n_stops=2 n_moves=1 n_flips=2 n_soak=60
+    lots=1 n_kills=3 n_each=3 n_stops=2 n_moves=1 n_flips=2 n_soak=60
     pairs='dp2-tp2-pp2-zero1 dp2-zero3,pp2 tp2,cp2-zero3 one,one tp2-pp2,'
 else
-    n_kills=50 n_each=5 n_stops=25 n_moves=20 n_flips=100 n_soak=5000
+    lots=5 n_kills=10 n_each=5 n_stops=5 n_moves=20 n_flips=20 n_soak=5000
     pairs=$(for a in "${layouts[@]}"; do for b in "${layouts[@]}"; do printf '%s %s,' "$a" "$b"; done; done)
 fi
-try "$n_kills kills, replicas" kills $n_kills $n_each replicas dp2-zero3 --run.save_every=2
-try "$n_kills kills, parts, saves beside training" kills $n_kills $n_each parts tp2-pp2 --run.save_every=1 --ckpt.async=true
-if [ -z "$quick" ]; then
-    try "$n_kills kills, one process, saves beside training" kills $n_kills $n_each one one --run.save_every=1 --ckpt.async=true
-    try "$n_kills kills, a layout after the other" kills $n_kills $n_each mixed 'tp2-pp2 dp4-zero2 pp2 cp2-zero3' --run.save_every=1
-fi
-try "$n_stops stops, replicas, saves beside training" stops $n_stops stop-dp dp4-zero2 --run.save_every=1 --ckpt.async=true
-[ -n "$quick" ] || try "$n_stops stops, parts" stops $n_stops stop-tp tp2-pp2 --run.save_every=2
+beside=(--run.save_every=1 --ckpt.async=true)
+for ((i = 1; i <= lots; i++)); do
+    lot=" ($i of $lots)"
+    try "$n_kills kills, replicas$lot" kills $n_kills $n_each replicas dp2-zero3 --run.save_every=2
+    try "$n_kills kills, parts, saves beside training$lot" kills $n_kills $n_each parts tp2-pp2 "${beside[@]}"
+    [ -n "$quick" ] || try "$n_kills kills, one process, saves beside training$lot" kills $n_kills $n_each one \
+        one "${beside[@]}"
+    [ -n "$quick" ] || try "$n_kills kills, a layout after the other$lot" kills $n_kills $n_each mixed \
+        'tp2-pp2 dp4-zero2 pp2 cp2-zero3' --run.save_every=1
+    try "$n_stops stops, replicas, saves beside training$lot" stops $n_stops stop-dp dp4-zero2 "${beside[@]}"
+    [ -n "$quick" ] || try "$n_stops stops, parts$lot" stops $n_stops stop-tp tp2-pp2 --run.save_every=2
+    try "$n_flips times one bit of a replica$lot" flips $n_flips
+done
 try 'a second signal ends at once' second_signal
-n=0
-while read -rd , from to; do
-    n=$((n + 1))
-    try "from $from to $to" pair "$from" "$to"
-done <<<"$pairs"
-! grep -qE -- "$only" <<<'through an epoch, sequence' || passes 'an epoch of few steps' short_epoch
-epoch=$(cat "$work/epoch" 2>/dev/null)
+while read -rd , from to; do try -k "from $from" "from $from to $to" pair "$from" "$to"; done <<<"$pairs"
 for ((i = 0; i < n_moves; i++)); do try "through an epoch, sequence $i" moves $i; done
+[ -n "$quick" ] || try '10000 states of a disk without power, twice' "$BUILD/test/test_ckpt_power" 10000
+[ -n "$quick" ] || try 'no memory, at each place' without_memory
 try 'saves beside training are the same files' saves_beside
 try 'a full disk' full_disk
-try 'one bit of a replica' flips $n_flips
 try "$n_soak steps in the same memory" soak $n_soak
 try 'a clock that jumps' jumping_clock
 try 'ulimit -n 64' few_files
@@ -301,7 +343,7 @@ try 'odd paths' odd_paths
 try 'another locale' other_locale
 try 'closed streams' closed_streams
 try 'what cannot be used' unusable
-if ! command -v strace >/dev/null || ! strace -qq -o /dev/null true 2>/dev/null; then echo 'skip connections (no strace)'
+if ! strace -qq -o /dev/null true 2>/dev/null; then echo 'skip connections (no strace)'
 else try 'connections' connections
 fi
 exit $failed

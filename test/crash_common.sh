@@ -1,11 +1,10 @@
 # test/crash_common.sh: jobs that are killed or told to stop at random instants, and what must hold afterwards. Sourced
 # behind test/train_common.sh and test/ranks_common.sh by test/crash.sh.
-RANDOM=${SEED:-1} # the instants follow from it, as far as a busy machine repeats anything
 
 # The run of all these tests, at any layout the same bits: 4 layers and 4 heads can be cut in 4.
 steps=14
-common=(--numerics.deterministic=true --model.layers=4 --model.channels=32 --run.steps=$steps --optim.decay_steps=$steps
-    --run.eval_every=5 --eval.tokens=200 --sample.count=0 --run.sample_every=0 --ckpt.keep=2)
+common=(--numerics.deterministic=true --model.layers=4 --model.channels=32 --model.context=16 --batch.tokens=256
+    --run.steps=$steps --optim.decay_steps=$steps --run.eval_every=5 --eval.tokens=100 --sample.count=0 --run.sample_every=0 --ckpt.keep=2)
 
 layout() { # NAME: sets n (ranks) and options
     options=()

@@ -9,6 +9,9 @@
 #include "check.h"
 #include "expect_die.h"
 
+#include <jansson.h>
+#include <pthread.h>
+
 static int die_with(void *arg)
 {
     die("x: %s: no good", (char *)arg);
@@ -36,8 +39,49 @@ static void test_no_control(void **state)
     assert_true(ends_with_error(die_usage_with, hostile, 2, "x: a?error: b??[2J??c: no good", true));
 }
 
+static void *fail_together(void *barrier)
+{
+    pthread_barrier_wait(barrier);
+    die("thread: no good");
+}
+
+static int die_in_threads(void *arg)
+{
+    pthread_barrier_t barrier;
+    pthread_t thread[8];
+    (void)arg;
+    pthread_barrier_init(&barrier, NULL, 8);
+    for (int i = 0; i < 8; i++)
+        if (pthread_create(&thread[i], NULL, fail_together, &barrier)) return 98;
+    for (int i = 0; i < 8; i++) pthread_join(thread[i], NULL);
+    return 97;
+}
+
+// Several threads fail at once, as they do without memory: one line, and the end.
+static void test_threads(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) expect_die(die_in_threads, NULL, "error: thread: no good");
+}
+
+static int die_without_memory(void *arg)
+{
+    json_malloc_t allocate;
+    json_free_t release;
+    (void)arg;
+    json_get_alloc_funcs(&allocate, &release);
+    return allocate(SIZE_MAX / 2) != NULL;
+}
+
+static void test_json_without_memory(void **state)
+{
+    (void)state;
+    expect_die(die_without_memory, NULL, "memory: no room for 9223372036854775807 bytes of a JSON text");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_line), cmocka_unit_test(test_no_control)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_line), cmocka_unit_test(test_no_control),
+                                       cmocka_unit_test(test_threads), cmocka_unit_test(test_json_without_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
