@@ -36,9 +36,13 @@ done
 includes=-Isrc
 [ -d /usr/include/openblas ] && includes="$includes -I/usr/include/openblas"
 warn='-Wall -Wextra -Wno-unused-function -Werror -fopenmp -fsyntax-only' # inline functions are unused here
+mkdir "$tmp/aux"
+list= # gcc lists every declaration it saw, with its file: for 3
+: | $cc -x c -aux-info "$tmp/none" -fsyntax-only - >/dev/null 2>&1 && list=yes
 for header in src/*.h; do
     # shellcheck disable=SC2086
-    $cc -x c -std=c11 $warn $includes "$header" >"$tmp/log" 2>&1 || [ -s "$tmp/log" ] || echo "$cc failed" >"$tmp/log"
+    $cc -x c -std=c11 ${list:+-aux-info "$tmp/aux/${header##*/}"} $warn $includes "$header" >"$tmp/log" 2>&1 ||
+        [ -s "$tmp/log" ] || echo "$cc failed" >"$tmp/log"
     verdict "$header alone as C11" "$tmp/log"
     if [ -n "$cxx" ] && command -v "${cxx%% *}" >/dev/null 2>&1; then
         # shellcheck disable=SC2086
@@ -50,102 +54,95 @@ for header in src/*.h; do
 done
 
 # ---- 2: layers
-for header in src/*.h; do
-    layer=$(sed -n '1,12s/^\/\/.*[Ll]ayer \([0-9]\).*/\1/p' "$header" | head -n 1)
-    if [ -n "$layer" ]; then echo "$(basename "$header") $layer"
-    else echo "$header: no line '// name: what it is. Layer N.' in its opening comment" >&2
-    fi
-done >"$tmp/layers" 2>"$tmp/log"
-for file in src/*.h src/*.c; do
-    own=$(awk -v h="$(basename "${file%.*}").h" '$1 == h { print $2 }' "$tmp/layers")
-    [ -n "$own" ] || continue
-    sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"\([^"]*\)".*/\1/p' "$file" | while read -r included; do
-        awk -v file="$file" -v own="$own" -v h="$included" '
-            $1 == h && $2 > own { print file ": layer " own " includes " h " of layer " $2 " (move the code up, or pass it in)" }' "$tmp/layers"
-    done
-done >>"$tmp/log"
+awk '
+    FNR == 1 { name = FILENAME; sub(/.*\//, "", name); header = name; sub(/[.][ch]$/, ".h", header) }
+    FNR <= 12 && /^\/\/.*[Ll]ayer [0-9]/ && name == header && !(name in layer) {
+        match($0, /[Ll]ayer [0-9]/); layer[name] = substr($0, RSTART + 6, 1) }
+    name == header { headers[name] = FILENAME }
+    /^[ \t]*#[ \t]*include[ \t]*"/ { included = $0; sub(/^[^"]*"/, "", included); sub(/".*/, "", included)
+        from[++n] = header; file[n] = FILENAME; of[n] = included }
+    END {
+        for (h in headers) if (!(h in layer)) print headers[h] ": no line \047// name: what it is. Layer N.\047 in its opening comment"
+        for (i = 1; i <= n; i++) if ((from[i] in layer) && (of[i] in layer) && layer[of[i]] > layer[from[i]])
+            print file[i] ": layer " layer[from[i]] " includes " of[i] " of layer " layer[of[i]] " (move the code up, or pass it in)"
+    }' src/*.h src/*.c >"$tmp/log"
 verdict 'no include of a higher layer' "$tmp/log"
 
-# ---- 3: names. gcc lists every declaration it saw, with its file.
-command -v gcc >/dev/null 2>&1 && lister=gcc || lister=$cc
-if : | $lister -x c -aux-info "$tmp/none" -fsyntax-only - >/dev/null 2>&1; then
+# ---- 3: names
+if [ -n "$list" ]; then
     for header in src/*.h; do
-        name=$(basename "$header" .h)
-        # shellcheck disable=SC2086
-        $lister -x c -std=gnu11 -fopenmp $includes -aux-info "$tmp/aux" -fsyntax-only "$header" >/dev/null 2>&1 || continue
-        awk -v header="$header" '
-            index($0, "/* " header ":") == 1 && / extern / && match($0, /[A-Za-z_0-9]+ \(/) { print substr($0, RSTART, RLENGTH - 2) }' \
-            "$tmp/aux" | sort -u | while read -r function_name; do
-            case $function_name in "$name" | "${name}_"*) continue ;; esac
-            case "$name $function_name" in "tokenizer token_ids_"*) continue ;; esac # the small list type of the tokenizer
-            home= # the longest NAME of a src/NAME.c that the function is called after
-            for file in src/*.c; do
-                base=$(basename "$file" .c)
-                case $function_name in "${base}_"*) [ ${#base} -gt ${#home} ] && home=$base ;; esac
-            done
-            [ -n "$home" ] && grep -qE "^[A-Za-z].*[ *]$function_name\\(" "src/$home.c" && continue
-            echo "$header: $function_name() should be called ${name}_..., or after the src/NAME.c that defines it"
-        done
-    done >"$tmp/log"
+        [ -f "$tmp/aux/${header##*/}" ] && awk -v header="$header" '
+            index($0, "/* " header ":") == 1 && / extern / && match($0, /[A-Za-z_0-9]+ \(/) {
+                print header, substr($0, RSTART, RLENGTH - 2) }' "$tmp/aux/${header##*/}"
+    done | sort -u >"$tmp/public"
+    # A function may be called after the longest NAME of a src/NAME.c that it begins with, if that defines it. The
+    # small list type of the tokenizer is the exception.
+    awk '
+        FILENAME == ARGV[1] { header[++n] = $1; called[n] = $2; next }
+        FNR == 1 { base = FILENAME; sub(/.*\//, "", base); sub(/[.]c$/, "", base); bases[base] }
+        /^[A-Za-z].*\(/ { word = $0; sub(/\(.*/, "", word); sub(/.*[ *]/, "", word); defined[base, word] }
+        END {
+            for (i = 1; i <= n; i++) {
+                name = header[i]; sub(/.*\//, "", name); sub(/[.]h$/, "", name)
+                if (called[i] == name || index(called[i], name "_") == 1) continue
+                if (name == "tokenizer" && index(called[i], "token_ids_") == 1) continue
+                home = ""
+                for (b in bases) if (index(called[i], b "_") == 1 && length(b) > length(home)) home = b
+                if (home != "" && ((home, called[i]) in defined)) continue
+                print header[i] ": " called[i] "() should be called " name "_..., or after the src/NAME.c that defines it"
+            }
+        }' "$tmp/public" src/*.c >"$tmp/log"
+    [ -s "$tmp/public" ] || echo 'no public function was found' >>"$tmp/log"
     verdict 'public functions carry the name of their file' "$tmp/log"
 else
-    echo "skip public functions carry the name of their file ($lister has no -aux-info)"
+    echo "skip public functions carry the name of their file ($cc has no -aux-info)"
 fi
 
 # ---- 4: budgets
-: >"$tmp/log"
-for file in src/*.[ch] data/*.c dev/*.c test/*.c train.c; do
-    [ -f "$file" ] || continue
-    awk -v file="$file" '
-        { length_now = length($0); if (length_now > 120) wide++ }
-        /^[[:space:]]*$/ || /^[[:space:]]*\/\// { next }
-        /^[[:space:]]*\/\*/ { inside = 1 }
-        inside { if (/\*\//) inside = 0; next }
-        { code++ }
-        /^[A-Za-z].*\(/ { candidate = $0; sub(/\(.*/, "", candidate); sub(/.*[ *]/, "", candidate) }
-        /^{/ { name = candidate; start = code }
-        /^}/ && name != "" { if (code - start > 60) print "warn " file ": " name "() has " code - start " lines (budget 60)"; name = "" }
-        END {
-            if (code > 400) print "warn " file ": " code " lines of code (budget 400)"
-            if (code > 600 && file !~ /^test/) print "far over: " file ": " code " lines of code (budget 400; cut it in two)"
-            if (wide > 0) print "wide " file ": " wide
-        }' "$file"
-done >"$tmp/sizes"
+awk '
+    function over() {
+        if (code > 400) print "warn " file ": " code " lines of code (budget 400)"
+        if (code > 600 && file !~ /^test/) print "far over: " file ": " code " lines of code (budget 400; cut it in two)"
+    }
+    FNR == 1 { over(); file = FILENAME; code = inside = 0; name = candidate = "" }
+    length($0) > 120 { print "warn " file ":" FNR ": " length($0) " columns (budget 120)" }
+    /^[[:space:]]*$/ || /^[[:space:]]*\/\// { next }
+    /^[[:space:]]*\/\*/ { inside = 1 }
+    inside { if (/\*\//) inside = 0; next }
+    { code++ }
+    /^[A-Za-z].*\(/ { candidate = $0; sub(/\(.*/, "", candidate); sub(/.*[ *]/, "", candidate) }
+    /^{/ { name = candidate; start = code }
+    /^}/ && name != "" { if (code - start > 60) print "warn " file ": " name "() has " code - start " lines (budget 60)"; name = "" }
+    END { over() }' src/*.[ch] data/*.c dev/*.c test/*.[ch] train.c >"$tmp/sizes"
 grep '^warn ' "$tmp/sizes"
-wide=$(sed -n 's/^wide //p' "$tmp/sizes" | tr '\n' ',' | sed 's/,$//; s/,/, /g')
-[ -n "$wide" ] && echo "warn lines over 120 columns in $wide"
 sed -n 's/^far over: //p' "$tmp/sizes" >"$tmp/log"
 verdict 'no file far over the budget' "$tmp/log"
 
 # ---- 5: opening comments
-for file in src/*.c data/*.c dev/*.c train.c test/test_*.c; do
-    [ -f "$file" ] || continue
-    case $(head -n 1 "$file") in "// "* | "/*"*) ;; *) echo "$file: does not open with a comment that says what it does" ;; esac
-done >"$tmp/log"
+awk 'FNR == 1 && !/^\/\/ / && !/^\/\*/ { print FILENAME ": does not open with a comment that says what it does" }' \
+    src/*.c data/*.c dev/*.c train.c test/test_*.c >"$tmp/log"
 verdict 'every file says what it does' "$tmp/log"
 
 # ---- 6: paths and links
 find . \( -path ./.git -o -path './build*' -o -path ./runs \) -prune -o -type f \( -name '*.[ch]' -o -name '*.md' -o -name '*.sh' \
     -o -name '*.py' -o -name '*.toml' -o -name Makefile -o -path './.ci/*' \) -print | sort >"$tmp/texts"
-while read -r file; do
-    grep -nHoE '(^|[^A-Za-z0-9_.])/(work|home|root|Users)/[A-Za-z0-9_.]+' "$file" | sed 's/$/: a path of one machine/'
+{
+    xargs grep -nHoE '(^|[^A-Za-z0-9_.])/(work|home|root|Users)/[A-Za-z0-9_.]+' <"$tmp/texts" | sed 's/$/: a path of one machine/'
     # In C only comments count: a string may be a path that a test wants refused.
-    case $file in *.[ch]) comments='/\/\//!s/.*//; s/^.*\/\///' ;; *) comments= ;; esac
-    sed -E "$comments" "$file" | grep -noE '(^|[^A-Za-z0-9_./$])(\.\./)+[A-Za-z0-9_.][A-Za-z0-9_./-]*' |
-        while IFS=: read -r line path; do
-            path=${path#[^.]}
-            path=${path%[.,;:]}
-            [ -e "$(dirname "$file")/$path" ] || [ -e "./${path##*../}" ] ||
-                echo "$file:$line: $path is not in this tree"
+    xargs awk '
+        FILENAME ~ /[.][ch]$/ { if (!/\/\//) next; sub(/^.*\/\//, "") }
+        { while (match($0, /(^|[^A-Za-z0-9_.\/$])([.][.]\/)+[A-Za-z0-9_.][A-Za-z0-9_.\/-]*/)) {
+            path = substr($0, RSTART, RLENGTH); $0 = substr($0, RSTART + RLENGTH)
+            sub(/^[^.]/, "", path); sub(/[.,;:]$/, "", path); print FILENAME, FNR, path } }' <"$tmp/texts" |
+        while read -r file line path; do
+            [ -e "${file%/*}/$path" ] || [ -e "./${path##*../}" ] || echo "$file:$line: $path is not in this tree"
         done
-done <"$tmp/texts" >"$tmp/log"
+} >"$tmp/log"
 verdict 'nothing outside this tree is named' "$tmp/log"
-grep '\.md$' "$tmp/texts" | while read -r file; do
-    grep -noE '\]\([^)# ]+' "$file" | while IFS=: read -r line link; do
-        link=${link#*](}
-        case $link in http://* | https://* | mailto:*) continue ;; esac
-        [ -e "$(dirname "$file")/$link" ] || echo "$file:$line: the link $link leads nowhere"
-    done
+grep '\.md$' "$tmp/texts" | xargs grep -HnoE '\]\([^)# ]+' | while IFS=: read -r file line link; do
+    link=${link#*](}
+    case $link in http://* | https://* | mailto:*) continue ;; esac
+    [ -e "${file%/*}/$link" ] || echo "$file:$line: the link $link leads nowhere"
 done >"$tmp/log"
 verdict 'links in the chapters lead somewhere' "$tmp/log"
 exit $failed
