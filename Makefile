@@ -118,7 +118,7 @@ NVCC = $(firstword $(wildcard $(shell command -v nvcc) /usr/local/cuda/bin/nvcc)
 GPU_ARCH = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | sed 's/[.]//; s/^/sm_/')
 GPU_CODE = $(if $(GPU_ARCH),-arch=$(GPU_ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Isrc $(GPU_CODE) $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp
-KERNELS = $(filter-out src/comm_%,$(wildcard src/*.cu)) # comm_*.cu: test_comm_nccl.sh; no program calls them yet
+KERNELS = $(wildcard src/*.cu)
 GPU_OBJECTS = $(patsubst %.cu,$(B)/gpu/%.o,train_gpu.cu $(KERNELS))
 gpu: $(B)/gpu/nvcc
 	@$(MAKE) --no-print-directory $(B)/train_gpu
@@ -131,8 +131,9 @@ $(B)/gpu/%.o: %.cu $(B)/gpu/nvcc $(wildcard src/*.h)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -x cu -c $< -o $@
 $(B)/train_gpu: $(GPU_OBJECTS) $(LIB)
 	@echo "  LD $@"
-	$(Q)$(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(GPU_OBJECTS) $(LIB) $(filter -L% -l%,$(LDLIBS) $(MPI_LIBS)) \
-	    $(addprefix -Xlinker ,$(subst -Wl$(comma),,$(filter -Wl%,$(MPI_LIBS)))) -lcublasLt -lcublas -o $@
+	$(Q)nccl=$$(nm $(B)/gpu/src/comm_nccl.o | grep -q 'U nccl' && echo -lnccl); \
+	    $(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(GPU_OBJECTS) $(LIB) $(filter -L% -l%,$(LDLIBS) $(MPI_LIBS)) \
+	    $(addprefix -Xlinker ,$(subst -Wl$(comma),,$(filter -Wl%,$(MPI_LIBS)))) $$nccl -lcublasLt -lcublas -o $@
 gpu-on-cpu: $(B)/train_gpu_on_cpu
 # Built for a sanitizer when the library is. The script knows what is new.
 $(B)/train_gpu_on_cpu: train_gpu.cu $(KERNELS) $(wildcard src/*.h dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)

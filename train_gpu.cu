@@ -3,12 +3,16 @@
 //   build/train_gpu presets/tiny.toml --data.train='DIR/train_*.bin' --data.val='DIR/val_*.bin' --data.tokenizer=DIR
 //
 // The loop is train.c's (train_loop.c); what differs is the device (dev_cuda.h). build/train_gpu_on_cpu is this program
-// in the emulation of dev/cuda_on_cpu. Ranks take this machine's GPUs in turn; there may be more ranks than GPUs.
+// in the emulation of dev/cuda_on_cpu. Ranks take this machine's GPUs in turn; there may be more ranks than GPUs. What
+// they exchange goes from GPU to GPU over NCCL where each has its own, else through the host (comm.backend).
 #include "check.h"
+#include "comm_nccl.h"
+#include "comm_staged.h"
 #include "dev_cuda.h"
+#include "launch.h"
 #include "train_loop.h"
 
-static Dev *open_gpu(const Config *cfg, int device, bool shared, int threads)
+static Dev *open_gpu(const Config *cfg, int device, int threads)
 {
     DevCudaOptions options = {};
     options.device = device;
@@ -18,12 +22,20 @@ static Dev *open_gpu(const Config *cfg, int device, bool shared, int threads)
     options.x_type = cfg->numerics.dtype == CONFIG_DTYPE_BF16 || options.fp8 ? X_BF16
                      : cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_FP32;
     options.cpu_threads = threads;
-    options.shared = shared;
     return dev_cuda_create(options);
+}
+
+static Comm *join_ranks(const Config *cfg, Comm *world, int device, Dev *dev)
+{
+    bool own = launch_own_device(world, device), nccl = cfg->comm.backend == CONFIG_BACKEND_NCCL;
+    if (cfg->comm.backend == CONFIG_BACKEND_AUTO) nccl = own && comm_nccl_built();
+    Comm *ranks = nccl ? comm_nccl_start(world, device) : comm_staged_start(world, device);
+    comm_staged_order(ranks, dev_cuda_stream(dev));
+    return ranks;
 }
 
 int main(int argc, char **argv)
 {
-    const TrainDevice gpu = {"GPU", dev_cuda_count, open_gpu, dev_cuda_free};
+    const TrainDevice gpu = {"GPU", dev_cuda_count, open_gpu, dev_cuda_free, join_ranks};
     return train_loop_run(argc, argv, &gpu);
 }

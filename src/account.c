@@ -38,6 +38,7 @@ AccountRank account_rank(const Mem *mem, const Mesh *mesh, const Comm *control)
     for (int g = 0; mesh && g < ACCOUNT_CONTROL; g++) {
         const Comm *group = mesh->group[group_of[g]];
         if (group) memcpy(rank.count[g], group->count, sizeof group->count);
+        if (group && group->host) account_add(&rank, g, group->host); // numbers that its ranks exchange
     }
     if (control) account_add(&rank, ACCOUNT_CONTROL, control);
     return rank;

@@ -1,9 +1,10 @@
 // comm: starts calls, drives them, waits, counts; and the group of one.
 //
 // The invariant: a call moves only inside start, comm_progress and comm_wait, on the caller's thread, and each of the
-// three drives every call of the family that is in flight. So a rank that waits for one call still carries its part of
-// the others, and waits may come in any order without deadlock; and a rank that computes for long without
-// calling comm_progress holds its neighbours up.
+// three drives every call of the family that is in flight; the last two also those of its partner, where a device's
+// memory goes through the host's groups. So a rank that waits for one call still carries its part of the others, and
+// waits may come in any order without deadlock; and a rank that computes for long without calling comm_progress holds
+// its neighbours up.
 //
 // A call in flight is a Slot. Slots are reused, lowest first, and each keeps its scratch, which only grows: after the
 // first step of a regular program nothing is allocated, and scratch is the same on every run. A collective
@@ -60,8 +61,7 @@ struct CommFamily {
     CommTrace trace;
     void *trace_arg;
     int spins;
-    void (*before)(void *arg);
-    void *before_arg;
+    CommFamily *partner;
     Heartbeat *beat;
     Comm *first, *last;
 };
@@ -158,15 +158,22 @@ static bool advance(Slot *s)
     return s->done;
 }
 
-bool comm_progress(Comm *comm)
+// What calls other calls of this family while it is driven (comm_staged) must not come back to its partner.
+static bool drive(CommFamily *f)
 {
-    CommFamily *f = comm->family;
     bool done = true;
     for (unsigned i = 0; i < f->n_slots; i++)
         if (f->slot[i]->used && !advance(f->slot[i])) done = false;
     for (unsigned i = 0; done && f->beta + f->alpha > 0 && i < f->n_slots; i++)
         if (f->slot[i]->used && f->slot[i]->ready > clock_seconds()) done = false;
     return done;
+}
+
+bool comm_progress(Comm *comm)
+{
+    CommFamily *f = comm->family;
+    if (f->partner) drive(f->partner);
+    return drive(f);
 }
 
 static void nap(const CommFamily *f, int *tries)
@@ -203,8 +210,8 @@ static void compare(Comm *comm, const CommCall *call, CommAlgorithm algorithm)
         CommTicket in, out;
         comm->ops->recv(comm, &in, &all[from], sizeof *all, from, 0, 2);
         comm->ops->send(comm, &out, mine, sizeof *mine, to, 0, 2);
-        while (!comm->ops->test(comm, &in)) comm_progress(comm), nap(comm->family, &tries);
-        while (!comm->ops->test(comm, &out)) comm_progress(comm), nap(comm->family, &tries);
+        while (!comm->ops->test(comm, &in)) drive(comm->family), nap(comm->family, &tries);
+        while (!comm->ops->test(comm, &out)) drive(comm->family), nap(comm->family, &tries);
     }
     while (odd < N && !memcmp(&all[odd], &all[0], sizeof *all)) odd++;
     if (odd == N) return;
@@ -243,7 +250,6 @@ static CommRequest start(Comm *comm, CommCall call)
     CommCount *count = &comm->count[call.kind];
     bool message = call.kind == COMM_SEND || call.kind == COMM_RECV;
     supervisor_call(f->beat, comm->name, comm_kind_name(call.kind), comm->sequence);
-    if (f->before) f->before(f->before_arg);
     if (f->checked && comm->size > 1 && !message) compare(comm, &call, algorithm);
     Slot *s = take_slot(comm);
     if (algorithm == COMM_NATIVE && call.kind == COMM_REDUCE_SCATTER && !comm->ops->direct && in_place(comm, &call))
@@ -281,7 +287,7 @@ static CommRequest start(Comm *comm, CommCall call)
         s->done = s->steps == 0;
         if (!s->done) post(s);
     }
-    comm_progress(comm);
+    drive(f);
     unsigned at = 0;
     while (f->slot[at] != s) at++;
     return (CommRequest){.slot = at, .serial = s->serial};
@@ -438,6 +444,11 @@ Comm *comm_split(Comm *comm, int color, int key, const char *name)
     return NULL;
 }
 
+Comm *comm_host(Comm *comm)
+{
+    return comm && comm->host ? comm->host : comm;
+}
+
 Comm *comm_root(const Comm *comm)
 {
     return comm->family->first;
@@ -459,6 +470,7 @@ void comm_free(Comm *comm)
         free(c);
     }
     mem_free_all(&f->own_mem);
+    if (f->partner) f->partner->partner = NULL;
     free(f->slot);
     free(f);
 }
@@ -511,9 +523,9 @@ void comm_set_spins(Comm *comm, int spins)
     comm->family->spins = spins;
 }
 
-void comm_set_before(Comm *comm, void (*before)(void *arg), void *arg)
+void comm_set_partner(Comm *comm, Comm *other)
 {
-    comm->family->before = before, comm->family->before_arg = arg;
+    comm->family->partner = other->family, other->family->partner = comm->family;
 }
 
 void comm_set_heartbeat(Comm *comm, Heartbeat *beat)

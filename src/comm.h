@@ -7,7 +7,8 @@
 // A call *starts* and returns a CommRequest; comm_wait finishes it. Until then its buffers belong to the call: `in`
 // must not be written, `out` neither read nor written (counts are copied). All ranks of a group make the same
 // collective calls in the same order; waits may come in any order. One thread of a rank makes all calls. Memory is
-// the host's, but in the groups of comm_staged.h and comm_nccl.h, which take a GPU's.
+// the host's, but in the groups of comm_staged.h and comm_nccl.h, which take a GPU's: numbers of the host go over
+// comm_host of a group, whatever its memory is.
 //
 // Sums. fp32, fp64 and integers add in their own type; bf16 and fp16 add in fp32 and round once, at the end.
 // With `ordered`, a floating-point sum is the binary tree over ranks (r0 + r1) + (r2 + r3), built as a binary
@@ -123,6 +124,7 @@ struct Comm {
     unsigned sequence; // of collective calls: their tag
     CommFamily *family; // what a group shares with all groups split from it: requests, scratch, the slow link
     Comm *next;         // the family's groups, in the order in which they were made
+    Comm *host;         // where this group's memory is a device's: the same ranks, for the host's; set by the backend
     void *state;        // the backend's
 };
 
@@ -135,6 +137,9 @@ Comm *comm_create(const CommOps *ops, const char *name);
 // Ranks that pass the same color form a group, ordered by key, then by rank; a negative color: NULL. Collective.
 // The group inherits algorithms and `ordered`. Its name appears in reports and errors.
 Comm *comm_split(Comm *comm, int color, int key, const char *name);
+// The group of the same ranks whose memory is the host's: the group itself where it is. For losses, norms, verdicts,
+// clocks and whatever else the host reads or writes. NULL of NULL.
+Comm *comm_host(Comm *comm);
 // The group that all of the family were split from.
 Comm *comm_root(const Comm *comm);
 // Frees the whole family: every group split from this one. Requests must be finished.
@@ -164,9 +169,9 @@ void comm_set_trace(Comm *comm, CommTrace trace, void *arg);
 // Whole family: calls and waits are told to this heartbeat (supervisor.h). NULL: to nobody. And which it is.
 void comm_set_heartbeat(Comm *comm, Heartbeat *beat);
 Heartbeat *comm_heartbeat(const Comm *comm);
-// Whole family: before(arg) is called at the start of every call, for memory that a device may still be working on.
-// NULL: nobody is.
-void comm_set_before(Comm *comm, void (*before)(void *arg), void *arg);
+// For backends: whoever drives or waits for calls of one of the two families drives the other's too, until one of
+// them is freed.
+void comm_set_partner(Comm *comm, Comm *other);
 // Whole family: a waiting rank tests `spins` times before it sleeps between tests. 0 where ranks share cores.
 void comm_set_spins(Comm *comm, int spins);
 

@@ -27,10 +27,13 @@
 // Rejected: ncclSend for single messages. NCCL has no tags, and a communicator runs its calls in the order of issue: a
 // stage that has posted a receive early, or sent what its neighbour takes later, would stand still, with both ends
 // of a pipeline blocked. They go through the host instead, which costs a pass over PCIe.
+// Where the compiler finds no nccl.h the program is built without: comm_nccl_start then says so.
 #include "comm_nccl.h"
 
 #include "check.h"
 #include "comm_staged.h"
+
+#if __has_include(<nccl.h>)
 
 #include <cstring>
 #include <nccl.h>
@@ -389,12 +392,9 @@ static const CommOps NCCL = {
 
 Comm *comm_nccl_start(Comm *host, int device)
 {
-    StagedFamily *f = comm_staged_open(device);
-    Comm *world = comm_create(&NCCL, "world");
-    StagedGroup *g = comm_staged_adopt(world, f, host);
+    Comm *world = comm_staged_world(&NCCL, host, device);
+    StagedGroup *g = staged_group(world);
     open_group(g);
-    world->share = host->share;
-    comm_set_heartbeat(world, comm_heartbeat(host));
     if (world->size == 1) return world;
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -409,3 +409,19 @@ Comm *comm_nccl_start(Comm *host, int device)
     must(world, result, "ncclCommInitRankConfig");
     return world;
 }
+
+bool comm_nccl_built(void)
+{
+    return true;
+}
+#else
+Comm *comm_nccl_start(Comm *, int)
+{
+    die("comm.backend = nccl: this program was built without NCCL (install libnccl-dev and make gpu again, or try staged)");
+}
+
+bool comm_nccl_built(void)
+{
+    return false;
+}
+#endif

@@ -14,8 +14,10 @@ extern "C" {
 
 // A "world" of the ranks of `host` (comm_mpi's world, or comm_self), each with its own GPU, `device` from 0 on its
 // machine; their buffers are that GPU's memory. NCCL's id goes through `host`. Collective. Freed before `host` is.
-// comm_staged_order (comm_staged.h) names the caller's stream.
+// comm_staged_order (comm_staged.h) names the caller's stream. Dies in a program that was built without NCCL.
 Comm *comm_nccl_start(Comm *host, int device);
+// Whether this program was built with NCCL.
+bool comm_nccl_built(void);
 
 #ifdef __cplusplus
 }

@@ -152,7 +152,10 @@ static void stage(Comm *comm, CommTicket *ticket, const CommCall *call)
     size_t first = (j->n_in + 63) / 64 * 64, room = first + j->n_out + 64;
     if (room > j->room) {
         GPU_CHECK(cudaFreeHost(j->pinned));
-        GPU_CHECK(cudaMallocHost(&j->pinned, room));
+        j->pinned = nullptr, j->room = 0;
+        if (cudaMallocHost(&j->pinned, room) != cudaSuccess)
+            die("group %s: no %.1f MiB of the host's memory can be pinned for a %s (try ulimit -l, or a smaller comm.bucket)",
+                comm->name, (double)room / 1048576, comm_kind_name(call->kind));
         j->room = room;
     }
     j->out = j->pinned + first;
@@ -171,7 +174,6 @@ bool comm_staged_test(Comm *comm, CommTicket *ticket)
     StagedJob *j = (StagedJob *)ticket->handle.pointer;
     start_queued(g->family);
     if (j->staged && !j->arrived) {
-        comm_progress(g->host);
         if (j->queued || !comm_done(g->host, &j->request)) return false;
         comm_wait(g->host, &j->request);
         if (j->n_out)
@@ -216,20 +218,19 @@ void comm_staged_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes,
 
 // ---- groups
 
-StagedGroup *comm_staged_adopt(Comm *comm, StagedFamily *family, Comm *host)
+static void adopt(Comm *comm, StagedFamily *family, Comm *host, Comm *numbers)
 {
     StagedGroup *g = new StagedGroup{};
     g->family = family, g->host = host;
     family->groups++;
-    comm->rank = host->rank, comm->size = host->size, comm->state = g;
-    return g;
+    comm->rank = host->rank, comm->size = host->size, comm->state = g, comm->host = numbers;
 }
 
 bool comm_staged_split(Comm *comm, Comm *child, int color, int key)
 {
     StagedGroup *g = staged_group(comm);
-    Comm *host = comm_split(g->host, color, key, comm->name);
-    if (host) comm_staged_adopt(child, g->family, host);
+    Comm *host = comm_split(g->host, color, key, comm->name), *numbers = comm_split(comm->host, color, key, comm->name);
+    if (host) adopt(child, g->family, host, numbers);
     return host != nullptr;
 }
 
@@ -249,7 +250,7 @@ void comm_staged_free(Comm *comm)
     delete f;
 }
 
-StagedFamily *comm_staged_open(int device)
+static StagedFamily *open_device(int device)
 {
     int n = 0;
     cudaError_t error = cudaGetDeviceCount(&n);
@@ -265,6 +266,17 @@ StagedFamily *comm_staged_open(int device)
     return f;
 }
 
+Comm *comm_staged_world(const CommOps *ops, Comm *host, int device)
+{
+    StagedFamily *f = open_device(device);
+    Comm *world = comm_create(ops, "world");
+    adopt(world, f, comm_split(host, 0, host->rank, "world"), host);
+    world->share = host->share;
+    comm_set_heartbeat(world, comm_heartbeat(host));
+    comm_set_partner(world, host);
+    return world;
+}
+
 static const CommOps STAGED = {
     "staged",           comm_staged_split, comm_staged_send,  comm_staged_recv,    comm_staged_test,
     comm_staged_native, comm_staged_free,  true,              false,               comm_staged_alloc,
@@ -273,12 +285,7 @@ static const CommOps STAGED = {
 
 Comm *comm_staged_start(Comm *host, int device)
 {
-    StagedFamily *f = comm_staged_open(device);
-    Comm *world = comm_create(&STAGED, "world");
-    comm_staged_adopt(world, f, host);
-    world->share = host->share;
-    comm_set_heartbeat(world, comm_heartbeat(host));
-    return world;
+    return comm_staged_world(&STAGED, host, device);
 }
 
 void comm_staged_order(Comm *world, void *stream)

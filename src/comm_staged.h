@@ -17,8 +17,9 @@
 extern "C" {
 #endif
 
-// A "world" of the ranks of `host` (comm_mpi's world, or comm_self), for memory of GPU `device`, from 0. Collective.
-// Splitting it splits `host` too. Freed (comm_free) before `host` is.
+// A "world" of the ranks of `host` (comm_mpi's world, or comm_self), for memory of GPU `device`, from 0; comm_host of it
+// is `host`. Splitting it splits `host` too, twice: for comm_host, and for what this backend itself sends. Collective.
+// Freed (comm_free) before `host` is.
 Comm *comm_staged_start(Comm *host, int device);
 // The caller's stream (a cudaStream_t), for the whole family of comm_staged_start or comm_nccl_start.
 void comm_staged_order(Comm *world, void *stream);
@@ -60,7 +61,7 @@ struct StagedFamily {
 
 struct StagedGroup {
     StagedFamily *family;
-    Comm *host;
+    Comm *host;           // for what goes through the host, and for nobody else: its calls start late
     void *nccl;           // comm_nccl.cu's
     cudaStream_t talk;
 };
@@ -69,9 +70,8 @@ inline StagedGroup *staged_group(const Comm *comm)
 {
     return (StagedGroup *)comm->state;
 }
-// A group's state, once rank and size are known.
-StagedGroup *comm_staged_adopt(Comm *comm, StagedFamily *family, Comm *host);
-StagedFamily *comm_staged_open(int device);
+// A family's first group, over the ranks of `host`.
+Comm *comm_staged_world(const CommOps *ops, Comm *host, int device);
 // From here on `stream` comes after what is in the caller's stream now.
 void comm_staged_after(StagedFamily *f, cudaStream_t stream);
 StagedJob *comm_staged_job(Comm *comm, CommTicket *ticket, const CommCall *call);

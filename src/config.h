@@ -44,6 +44,7 @@ enum {
     CONFIG_PIPELINE_ZB_V, CONFIG_PIPELINE_USER
 };
 enum { CONFIG_MONITOR_NONE, CONFIG_MONITOR_WARN, CONFIG_MONITOR_COOL, CONFIG_MONITOR_SKIP, CONFIG_MONITOR_ROLLBACK };
+enum { CONFIG_BACKEND_AUTO, CONFIG_BACKEND_NCCL, CONFIG_BACKEND_STAGED };
 enum { CONFIG_ALL_REDUCE_MPI, CONFIG_ALL_REDUCE_RING, CONFIG_ALL_REDUCE_TREE, CONFIG_ALL_REDUCE_HALVING };
 
 // Who set a key, weakest first: a later one overrides an earlier one. DERIVED: computed from other keys.
@@ -129,7 +130,7 @@ typedef struct {
         int reduce_dtype; // CONFIG_REDUCE_*
     } parallel;
     struct {
-        int all_reduce; // CONFIG_ALL_REDUCE_*
+        int backend, all_reduce; // CONFIG_BACKEND_*, CONFIG_ALL_REDUCE_*
         long bucket;
         bool checked;
         double slow_alpha, slow_beta;

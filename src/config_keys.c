@@ -209,8 +209,11 @@ static const ConfigKey TABLE[] = {
     CHOICE(parallel, reduce_dtype, "fp32", "fp32|storage", "numerics.dtype=bf16|fp16|fp8",
         "gradients on their way to other ranks: fp32, or rounded to 16 bits; added and kept in fp32 in any case"),
 
+    ONE_OF(comm, backend, "auto", "auto|nccl|staged",
+        "build/train_gpu: what carries the ranks' arrays: NCCL, or MPI through the host's memory; auto: NCCL where each "
+        "rank has a GPU of its own"),
     CHOICE(comm, all_reduce, "mpi", "mpi|ring|tree|halving", "parallel.zero=0",
-        "how gradients are added over the ranks: as MPI does it, or by hand"),
+        "how gradients are added over the ranks: as MPI (or NCCL) does it, or by hand"),
     INT(comm, bucket, "26214400", "[0, inf)", "bytes", "parallel.zero=0",
         "gradients that are added in one call, at least"),
     BOOL(comm, checked, "false", "compare every call over the ranks before it runs; slow"),

@@ -17,8 +17,10 @@
 
 // ---- memory
 
-static void *zeroed(cudaError_t error, void *p, size_t n_bytes)
+void *dev_cuda_alloc(size_t n_bytes)
 {
+    void *p = nullptr;
+    cudaError_t error = cudaMalloc(&p, n_bytes);
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError(); // said by whoever asked
         return nullptr;
@@ -27,21 +29,6 @@ static void *zeroed(cudaError_t error, void *p, size_t n_bytes)
     GPU_CHECK(cudaMemset(p, 0, n_bytes));
     GPU_CHECK(cudaDeviceSynchronize()); // the device's own stream does not wait for the memset
     return p;
-}
-
-void *dev_cuda_alloc(size_t n_bytes)
-{
-    void *p = nullptr;
-    cudaError_t error = cudaMalloc(&p, n_bytes);
-    return zeroed(error, p, n_bytes);
-}
-
-// Pages go to whoever touches them. A stream that has been waited for writes no more.
-static void *alloc_shared(size_t n_bytes)
-{
-    void *p = nullptr;
-    cudaError_t error = gpu_malloc_shared(&p, n_bytes);
-    return zeroed(error, p, n_bytes);
 }
 
 void dev_cuda_release(void *ptr)
@@ -65,6 +52,11 @@ static void zero(Dev *dev, void *dst, size_t n_bytes)
 void dev_cuda_wait(Dev *dev)
 {
     GPU_CHECK(cudaStreamSynchronize(ops_gpu(dev)->stream));
+}
+
+void *dev_cuda_stream(Dev *dev)
+{
+    return ops_gpu(dev)->stream;
 }
 
 // ---- the device
@@ -130,7 +122,7 @@ Dev *dev_cuda_create(DevCudaOptions o)
     matmul_cuda_open(dev);
     if (o.fp8) fp8_gpu_open(d, o.scaling, o.history);
     dev->fp8_error = GPU_FP8_ERROR;
-    dev->raw_alloc = o.shared ? alloc_shared : dev_cuda_alloc;
+    dev->raw_alloc = dev_cuda_alloc;
     dev->raw_free = dev_cuda_release;
     dev->wait = dev_cuda_wait;
     dev->to_device = copy;

@@ -17,16 +17,15 @@ typedef struct {
     bool tf32;       // fp32 only: matmuls on tensor cores, which see 10 bits of mantissa
     bool plain;      // attention by the plain kernels alone, not by tensor cores
     int threads;     // of a block, where nothing else decides; 0: 256. A multiple of 32
-    bool shared;     // dev->raw_alloc's memory is the host's too, wherever it lies (for messages between ranks)
     int cpu_threads; // what dev->threads says to code that works on the CPU beside the device; 0: one
     bool fp8;        // X_BF16, with the products that dev->fp8 names in 8 bits (fp8.h)
     Fp8Scaling scaling; // of fp8
     int history;        // steps of amax, for FP8_DELAYED
 } DevCudaOptions;
 
-// Stops with a line when there is no such GPU, or one before compute capability 8.0 (fp8: 8.9).
 // GPUs of this machine; dies with a line when there is none.
 int dev_cuda_count(void);
+// Stops with a line when there is no such GPU, or one before compute capability 8.0 (fp8: 8.9).
 Dev *dev_cuda_create(DevCudaOptions options);
 void dev_cuda_free(Dev *dev);
 
@@ -35,6 +34,8 @@ void *dev_cuda_alloc(size_t n_bytes);
 void dev_cuda_release(void *ptr);
 // Waits until all ops so far are done.
 void dev_cuda_wait(Dev *dev);
+// The stream (a cudaStream_t) that all ops go into.
+void *dev_cuda_stream(Dev *dev);
 
 #ifdef __cplusplus
 }

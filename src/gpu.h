@@ -83,16 +83,6 @@ inline cudaError_t gpu_launch_coop(void (*kernel)(P...), dim3 grid, dim3 block, 
 #define GRID_SYNC() emu::grid_barrier({__FILE__, __LINE__})
 #endif
 
-// Device memory that the host reads and writes too, between waits. The emulation's is always (but with EMU_GUARD).
-inline cudaError_t gpu_malloc_shared(void **p, size_t n_bytes)
-{
-#ifdef __CUDACC__
-    return cudaMallocManaged(p, n_bytes);
-#else
-    return cudaMalloc(p, n_bytes);
-#endif
-}
-
 inline void gpu_check(cudaError_t error, const char *what, const char *file, int line)
 {
     if (error == cudaSuccess) return;

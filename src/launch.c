@@ -21,6 +21,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool launched(void)
 {
@@ -62,6 +63,28 @@ int launch_device(const Comm *world, const char *list, int n)
         if (!*end) break;
     }
     return n_devices ? device[world->rank % n_devices] : world->rank % n;
+}
+
+bool launch_own_device(Comm *world, int device)
+{
+    typedef struct {
+        char machine[256];
+        int device;
+    } Place;
+    int N = world->size;
+    size_t counts[N];
+    Place mine = {.device = device}, *all = calloc((size_t)N, sizeof *all);
+    if (!all) die("launch: no memory for the places of %d ranks", N);
+    if (gethostname(mine.machine, sizeof mine.machine - 1)) die("launch: this machine has no name (gethostname)");
+    for (int r = 0; r < N; r++) counts[r] = sizeof mine;
+    CommRequest request = comm_all_gather(world, all, &mine, counts, COMM_BYTE);
+    comm_wait(world, &request);
+    bool own = true;
+    for (int a = 0; a < N; a++)
+        for (int b = 0; b < a; b++)
+            if (all[a].device == all[b].device && !strcmp(all[a].machine, all[b].machine)) own = false;
+    free(all);
+    return own;
 }
 
 void launch_places(Comm *world, FILE *out)

@@ -15,6 +15,8 @@ int launch_threads(const Comm *world, long asked);
 // Which of a machine's n devices this rank takes: the entries of `list` ("0,2"; empty: all), in turn. Dies where the
 // list names others.
 int launch_device(const Comm *world, const char *list, int n);
+// Whether every rank has a device of its own: no two on one machine have taken the same. Collective.
+bool launch_own_device(Comm *world, int device);
 // On rank 0 of several one line for each: its process and machine. Collective.
 void launch_places(Comm *world, FILE *out);
 // Ends what launch_start began. Collective.

@@ -117,20 +117,20 @@ static void mail_wait(Pipeline *p, PipelineMail *mail)
 {
     if (!p->pp) return;
     comm_wait(p->pp, &mail->data);
-    comm_wait(p->pp, &mail->time);
+    comm_wait(comm_host(p->pp), &mail->time);
 }
 
 static void mail_send(Pipeline *p, PipelineMail *mail, const X *x, size_t n, int to, int tag)
 {
     mail->data = comm_send(p->pp, x, n, ddp_x_type(p->model->dev), to, tag);
     mail->sent = p->clock;
-    if (p->recording && p->times) mail->time = comm_send(p->pp, &mail->sent, 1, COMM_FP64, to, tag);
+    if (p->recording && p->times) mail->time = comm_send(comm_host(p->pp), &mail->sent, 1, COMM_FP64, to, tag);
 }
 
 static void mail_receive(Pipeline *p, PipelineMail *mail, X *x, size_t n, int from, int tag)
 {
     mail->data = comm_recv(p->pp, x, n, ddp_x_type(p->model->dev), from, tag);
-    if (p->recording && p->times) mail->time = comm_recv(p->pp, &mail->sent, 1, COMM_FP64, from, tag);
+    if (p->recording && p->times) mail->time = comm_recv(comm_host(p->pp), &mail->sent, 1, COMM_FP64, from, tag);
 }
 
 static void copy(Pipeline *p, X *out, const X *in, size_t n)
@@ -307,8 +307,8 @@ static void run_weight(Pipeline *p, int i, PipelineAction a, const PipelineMicro
 static double common_zero(Pipeline *p, double now)
 {
     double both[2] = {now, -now}, most[2];
-    CommRequest request = comm_all_reduce(p->pp, most, both, 2, COMM_FP64, COMM_MAX);
-    comm_wait(p->pp, &request);
+    CommRequest request = comm_all_reduce(comm_host(p->pp), most, both, 2, COMM_FP64, COMM_MAX);
+    comm_wait(comm_host(p->pp), &request);
     return most[0] + most[1] < 1 ? -most[1] : now;
 }
 
@@ -318,8 +318,8 @@ static void start_clock(Pipeline *p)
     if (!p->recording) return;
     p->span = realloc(p->span, 2 * (size_t)p->table->n[p->stage] * sizeof *p->span);
     if (!p->span) die("pipeline: no memory for %d spans", p->table->n[p->stage]);
-    CommRequest request = comm_barrier(p->pp);
-    comm_wait(p->pp, &request);
+    CommRequest request = comm_barrier(comm_host(p->pp));
+    comm_wait(comm_host(p->pp), &request);
     if (!p->times) p->zero = common_zero(p, clock_seconds());
 }
 
@@ -454,8 +454,8 @@ void pipeline_next_logits(Pipeline *p, KvCache *cache, const int32_t *token, siz
         cache->length += rows;
         if (i + rows == n && p->stage == last) model_last_logits(m, rows, logits);
     }
-    CommRequest request = comm_broadcast(p->pp, logits, m->shape.vocab, COMM_FP32, last);
-    comm_wait(p->pp, &request);
+    CommRequest request = comm_broadcast(comm_host(p->pp), logits, m->shape.vocab, COMM_FP32, last);
+    comm_wait(comm_host(p->pp), &request);
     p->recording = recording;
 }
 
@@ -480,8 +480,8 @@ PipelineTimeline pipeline_timeline(Pipeline *p)
     double *all = allocate(2 * n, sizeof *all);
     line.span = allocate(n, sizeof *line.span);
     check(p->span);
-    CommRequest request = comm_all_gather(p->pp, all, p->span, counts, COMM_FP64);
-    comm_wait(p->pp, &request);
+    CommRequest request = comm_all_gather(comm_host(p->pp), all, p->span, counts, COMM_FP64);
+    comm_wait(comm_host(p->pp), &request);
     for (int s = 0; s < t->p; s++)
         for (int i = 0; i < t->n[s]; i++) {
             size_t k = line.begin[s] + (size_t)i;

@@ -357,6 +357,8 @@ static void begin_progress(Run *run)
         progress_note(run->progress,
                   "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s on this model's shapes with %s%d threads",
                   blas_kernel(), blas_reason(), run->peak / 1e9, ranks, run->dev->threads);
+    if (run->mesh.world != run->world)
+        progress_note(run->progress, "ranks: their arrays travel by %s", run->mesh.world->ops->name);
     char line[300] = "";
     for (int tag = 0; tag < MEM_TAGS; tag++)
         if (run->mem.tag_bytes[tag])
@@ -368,17 +370,10 @@ static void begin_progress(Run *run)
                   (long long)dataset_tokens(run->train), (long long)dataset_tokens(run->val), cfg->batch.tokens);
 }
 
-// Messages read and write what the device's ops do.
-static void before_message(void *dev)
-{
-    ((Dev *)dev)->wait(dev);
-}
-
 void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
 {
     *run = (Run){.cfg = *cfg, .dev = dev, .ranks = world->size, .best_val = INFINITY, .noise = noise_create(0.9),
                  .mem = {.raw_alloc = dev->raw_alloc, .raw_free = dev->raw_free, .device = dev->raw_alloc != NULL}};
-    comm_set_before(world, dev->wait ? before_message : NULL, dev);
     run_ranks(run, world);
     open_data(run);
     int n = snprintf(run->dir, sizeof run->dir, "%s/%s", cfg->run.dir, cfg->run.name);
@@ -403,7 +398,6 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
 
 void run_close(Run *run)
 {
-    comm_set_before(run->world, NULL, NULL); // the device may end before the group does
     free(run->config_text);
     free(run->token_bytes);
     free(run->fp8_amax);

@@ -8,8 +8,9 @@
 // tokens and norm are sums over all ranks before anything looks at them; a stop signal, which reaches the ranks
 // at different times, counts when the step is over and all have been asked; clocks and files are rank 0's.
 //
-// Groups come from the mesh (mesh.h). Those of the mesh carry gradients, weights and activations and nothing else, so
-// their counters are the guides' traffic; numbers go through groups of their own. There sums are always ordered
+// Groups come from the mesh (mesh.h). Those of the mesh carry gradients, weights and activations, where the device has
+// them, so their counters are the guides' traffic; numbers go through groups of their own, of the host's memory
+// (comm_host). There sums are always ordered
 // (comm.h): the same bits on every rank. In the mesh's they are where numerics.deterministic is set, and there the
 // losses of ranks continue the tree of their sequences, as gradients do: N ranks give the bits of one.
 //
@@ -34,21 +35,22 @@ void run_place(Run *run)
     run->place = mesh_place(run->shape, run->rank);
 }
 
-// A group's ranks once more, for numbers: always ordered.
+// A group's ranks once more, for the host's numbers: always ordered.
 static Comm *again(Comm *group, const char *name)
 {
-    Comm *comm = comm_split(group, 0, group->rank, name);
+    Comm *comm = comm_split(comm_host(group), 0, group->rank, name);
     comm_set_ordered(comm, true);
     return comm;
 }
 
+// Compared and slowed down are the calls that carry arrays.
 void run_ranks(Run *run, Comm *world)
 {
     const Config *cfg = &run->cfg;
     check(world->size == cfg->parallel.ranks);
     run->rank = world->rank;
     run_place(run);
-    run->world = world;
+    run->world = comm_host(world);
     comm_set_checked(world, cfg->comm.checked);
     comm_set_slow(world, cfg->comm.slow_alpha, cfg->comm.slow_beta);
     run->mesh = mesh_create(world, run->shape);
@@ -128,8 +130,8 @@ void run_fp8(Run *run)
     size_t n = (size_t)fp8->n_sites * FP8_ROLES;
     Comm *same[] = {run->mesh.group[MESH_REPLICAS], run->mesh.group[MESH_TP]}; // ranks with the same tensors
     for (int i = 0; i < 2; i++) {
-        CommRequest request = comm_all_reduce(same[i], fp8->now, fp8->now, n, COMM_FP32, COMM_MAX);
-        comm_wait(same[i], &request);
+        CommRequest request = comm_all_reduce(comm_host(same[i]), fp8->now, fp8->now, n, COMM_FP32, COMM_MAX);
+        comm_wait(comm_host(same[i]), &request);
     }
     fp8->bad = run_any(run, fp8->bad);
 }

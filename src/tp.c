@@ -422,6 +422,6 @@ void tp_gather_logits(const Tp *tp, const ModelShape *s, float *row)
     size_t counts[size];
     for (int r = 0; r < size; r++) counts[r] = tp_first(s->cut.vocab, r + 1, size) - tp_first(s->cut.vocab, r, size);
     float *own = row + tp_first(s->cut.vocab, s->cut.rank, size);
-    CommRequest request = comm_all_gather(tp->group, row, own, counts, COMM_FP32);
-    comm_wait(tp->group, &request);
+    CommRequest request = comm_all_gather(comm_host(tp->group), row, own, counts, COMM_FP32);
+    comm_wait(comm_host(tp->group), &request);
 }

@@ -53,20 +53,25 @@ static bool due(long every, long step)
 
 typedef struct {
     const TrainDevice *kind;
+    int number;                     // of the kind's, on this machine
     Dev *cpu, *own;               // what computes: own; over cpu, where it is not the kind's
     Dev *second, *reference, *both; // numerics.check: what it is compared with; the device that does both
+    Comm *ranks;                    // for the memory of `own`
 } Devices;
 
-static Devices open_devices(const Config *cfg, const Comm *world, const TrainDevice *kind)
+static Devices open_devices(const Config *cfg, Comm *world, const TrainDevice *kind)
 {
     int threads = launch_threads(world, cfg->run.threads);
     if (!kind && cfg->run.device[0])
         die("run.device = %s: this program computes on the CPU (try build/train_gpu)", cfg->run.device);
-    Devices d = {.kind = kind, .cpu = dev_cpu_create(threads)};
+    if (!kind && cfg->comm.backend != CONFIG_BACKEND_AUTO)
+        die("comm.backend: this program computes on the CPU, and its ranks talk by MPI (try build/train_gpu)");
+    Devices d = {.kind = kind, .cpu = dev_cpu_create(threads), .ranks = world};
     if (kind) {
-        int device = launch_device(world, cfg->run.device, kind->count());
-        d.own = kind->open(cfg, device, world->size > 1, d.cpu->threads);
+        d.number = launch_device(world, cfg->run.device, kind->count());
+        d.own = kind->open(cfg, d.number, d.cpu->threads);
         d.own->deterministic = cfg->numerics.deterministic;
+        if (world->size > 1) d.ranks = kind->ranks(cfg, world, d.number, d.own);
     } else {
         d.own = run_device(cfg, d.cpu);
     }
@@ -84,8 +89,9 @@ static Dev *used(const Devices *d)
     return d->both ? d->both : d->own;
 }
 
-static void close_devices(const Devices *d)
+static void close_devices(const Devices *d, const Comm *world)
 {
+    if (d->ranks != world) comm_free(d->ranks);
     dev_check_free(d->both);
     if (d->second) run_device_free(d->reference, d->second);
     if (!d->kind) {
@@ -167,7 +173,7 @@ int train_loop_run(int argc, char **argv, const TrainDevice *device)
     config_parse(&cfg, argc, argv);
     config_resolve(&cfg);
     Devices devices = open_devices(&cfg, world, device);
-    run_open(&run, &cfg, used(&devices), world);
+    run_open(&run, &cfg, used(&devices), devices.ranks);
     launch_places(world, stdout);
     listen_to_signals();
 
@@ -179,7 +185,7 @@ int train_loop_run(int argc, char **argv, const TrainDevice *device)
     bool right = agreed(&run, &devices);
     run_end(&run, step, stopped);
     run_close(&run);
-    close_devices(&devices);
+    close_devices(&devices, world);
     launch_stop(world);
     return saved && right ? 0 : 1;
 }

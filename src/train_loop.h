@@ -1,6 +1,7 @@
 // train_loop: the program that trains: the same loop on every device. Layer 5.
 #ifndef TRAIN_LOOP_H
 #define TRAIN_LOOP_H
+#include "comm.h"
 #include "config.h"
 #include "dev.h"
 #ifdef __cplusplus
@@ -11,10 +12,11 @@ extern "C" {
 typedef struct {
     const char *name;
     int (*count)(void); // devices of this machine; dies with a line when there is none
-    // Device number `device`, from 0, with the storage of numerics.dtype. shared: the host reads and writes its arrays
-    // too, for messages between ranks. threads: what dev->threads says.
-    Dev *(*open)(const Config *cfg, int device, bool shared, int threads);
+    // Device number `device`, from 0, with the storage of numerics.dtype. threads: what dev->threads says.
+    Dev *(*open)(const Config *cfg, int device, int threads);
     void (*close)(Dev *dev);
+    // A group of the ranks of `world`, two or more, for the memory of `dev`, which is device number `device`. Collective.
+    Comm *(*ranks)(const Config *cfg, Comm *world, int device, Dev *dev);
 } TrainDevice;
 
 // Parses, opens, trains, saves, closes. device NULL: the CPU. Returns the program's exit status: 1 when the last

@@ -233,7 +233,12 @@ void zero_gather_grads(Zero *z, float *grads)
         owned(z, rank, u, &begin, &end);
         float *own = z->range[u].grad;
         if (rank == 0) z->model->dev->to_host(z->model->dev, grads + begin, own, (end - begin) * sizeof *own);
-        else if (z->cut.size > 1) transfer(z, own, (end - begin) * sizeof *own, 0, true);
+        else if (z->cut.size > 1) {
+            float *copy = room((end - begin) * sizeof *own);
+            z->model->dev->to_host(z->model->dev, copy, own, (end - begin) * sizeof *own);
+            transfer(z, copy, (end - begin) * sizeof *own, 0, true);
+            free(copy);
+        }
         for (int r = 1; rank == 0 && r < z->cut.size; r++) {
             owned(z, r, u, &begin, &end);
             transfer(z, grads + begin, (end - begin) * sizeof *own, r, false);

@@ -26,7 +26,7 @@ emulated() { [ -z "${TRAIN_GPU:-}" ]; }
 emulated && step 'train_gpu builds for the emulation' builds
 all_built
 checker() {
-    [ -e "$work/checker" ] || $here/build.sh checker "$work/checker" train_gpu.cu $(printf "%s\n" src/*.cu | grep -v ^src/comm_) "$bin/libpretrain.a" -- -fopenmp \
+    [ -e "$work/checker" ] || $here/build.sh checker "$work/checker" train_gpu.cu src/*.cu "$bin/libpretrain.a" -- -fopenmp \
         $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries)
 }
 
@@ -114,26 +114,60 @@ on_the_cpu() {
 }
 step 'checked: the CPU, against another order of sums' on_the_cpu
 
-# ---- ranks
+# ---- ranks. What they exchange goes through NCCL or through the host (comm.backend). A sum of two numbers has no order:
+# in groups of two both must give the same bits, whatever the streams do; and one CPU's losses within the bound.
 if [ -n "$launcher" ]; then
-    ranks() { # NAME [OPTION...]
-        timeout 600 "$launcher" -n 4 "$program" "$work/gpt.toml" --run.name="$1" --parallel.tp=2 \
-            --parallel.zero=3 "${@:2}" >"$log" 2>&1 </dev/null
+    ranks() { # RANKS NAME [OPTION...]
+        timeout 600 "$launcher" -n "$1" "$program" "$work/two.toml" --run.name="$2" "${@:3}" >"$log" 2>&1 </dev/null
     }
+    config '[model]' 'layers = 2' >"$work/two.toml"
+    few=(--run.steps=3 --optim.name=sgd --optim.lr=0.1 --eval.tokens=8 --sample.count=0)
+    step 'two layers on one CPU' cpu two one.cpu "${few[@]}"
+    wait
+    travels_by() { grep -aq "ranks: their arrays travel by $1" "$log"; }
+    backends=(nccl staged)
+    emulated || backends=(staged) # ranks that share a GPU
+    layout() { # RANKS NAME [OPTION...]
+        local n=$1 name=$2 backend
+        shift 2
+        for backend in "${backends[@]}"; do
+            EMU_STREAMS=$([ "$backend" = nccl ] && echo late || echo random) \
+                ranks "$n" "$name.$backend" --comm.backend="$backend" "${few[@]}" "$@" && travels_by "$backend" &&
+                within "$name.$backend" one.cpu 3 || return 1
+        done
+        [ ${#backends[@]} = 1 ] || cmp <(columns "$name.nccl") <(columns "$name.staged")
+    }
+    step 'tp = 2: by NCCL as through the host, and as one CPU' layout 2 tp --parallel.tp=2 --parallel.sp=true
+    step 'buckets that travel during backward: the same' layout 2 dp --comm.bucket=4096
+    for stage in 1 2 3; do step "zero = $stage: the same" layout 2 zero$stage --parallel.zero=$stage; done
+    step 'pp = 2: the same' layout 2 pp --parallel.pp=2 --batch.micro=1
+    step 'cp = 2: the same' layout 2 cp --parallel.cp=2
+    step '4 ranks, tp = 2, zero = 3: the same' layout 4 both --parallel.tp=2 --parallel.zero=3
     checked_ranks() {
-        ranks r1 --numerics.check=true --numerics.dtype=bf16 && grep -aqE '[0-9]+ ops, 0 beyond' "$log"
+        ranks 4 r1 --parallel.tp=2 --parallel.zero=3 --run.steps=2 --numerics.check=true --numerics.dtype=bf16 &&
+            grep -aqE '[0-9]+ ops, 0 beyond' "$log" && travels_by staged
     }
     step 'checked: 4 ranks, tp = 2, zero = 3, bf16' checked_ranks
     checked_ranks_fp8() {
-        ranks r3 --numerics.check=true --run.steps=1 "${fp8[@]}" && grep -aqE '[0-9]+ ops, 0 beyond' "$log"
+        ranks 4 r3 --parallel.tp=2 --parallel.zero=3 --numerics.check=true --run.steps=1 "${fp8[@]}" && grep -aqE '[0-9]+ ops, 0 beyond' "$log"
     }
     step 'checked: 4 ranks, tp = 2, zero = 3, fp8' checked_ranks_fp8
-    losses_of_ranks() {
-        EMU_STREAMS=late EMU_ORDER=random ranks r2 "${sgd[@]}" --run.steps=4 &&
-            cpu gpt r2.cpu "${sgd[@]}" --run.steps=4 && within r2 r2.cpu 4
+    nobody_touches() { # BACKEND
+        EMU_GUARD=1 ranks 2 "guarded.$1" --comm.backend="$1" --parallel.pp=2 --run.steps=1 --run.trace=1 --run.dump=1 \
+            --batch.micro=1 --eval.tokens=8 --numerics.dtype=bf16 && [ -s "$work/guarded.$1/trace.json" ]
     }
-    step '4 ranks, tp = 2, zero = 3, late streams: the losses of one CPU' losses_of_ranks
-else skip '4 ranks (no mpiexec)'
+    if emulated; then
+        step 'no host code touches device memory: 2 stages, NCCL' nobody_touches nccl
+        step 'no host code touches device memory: 2 stages, through the host' nobody_touches staged
+    fi
+    by_itself() { # GPUS BACKEND: what is chosen where nobody says
+        EMU_GPUS=$1 ranks 2 "auto$1" "${few[@]}" --run.steps=1 && travels_by "$2"
+    }
+    if emulated; then
+        step 'a GPU for each rank: NCCL' by_itself 2 nccl
+        step 'two ranks on a GPU: through the host' by_itself 1 staged
+    fi
+else skip 'ranks (no mpiexec)'
 fi
 
 # ---- the same bytes; nobody touches what is not his
@@ -203,7 +237,7 @@ named() { # PATCH OPTION...: of a program with that bug the table blames the op 
     mkdir -p "$at/src" && cp "$file" "$at/src/" || return 1
     # In a tree of test/mutate.sh the bug may be there.
     patch -d "$at" -p1 --force --fuzz=0 <"$bug" >"$log" 2>&1 || cp "$file" "$at/src/" || return 1
-    rest=$(printf '%s\n' src/*.cu | grep -v -e "^$file\$" -e ^src/comm_)
+    rest=$(printf '%s\n' src/*.cu | grep -v "^$file\$")
     # shellcheck disable=SC2046,SC2086
     $here/build.sh plain "$at/program" train_gpu.cu $rest "$at/$file" "$bin/libpretrain.a" -- -fopenmp \
         $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries) || return 1

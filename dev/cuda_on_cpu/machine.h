@@ -57,6 +57,8 @@ struct Settings { // from the environment, see README.md
     size_t stack;      // bytes
     bool guard, prof, wide; // wide: tensor cores add in double
     unsigned timeout;       // seconds that a launch may take; 0: any time
+    int gpus, capability;   // that the machine says it has: one memory and one set of streams in any case; 90: 9.0
+    bool image;             // the program holds kernels for them
 };
 
 // ---- fibers: a stack that one waiting thread keeps

@@ -254,6 +254,9 @@ Machine &machine_get()
     s.prof = setting("EMU_PROF", 0, 0, 1);
     s.wide = setting("EMU_MMA64", 0, 0, 1);
     s.timeout = (unsigned)setting("EMU_TIMEOUT", 0, 0, 1000000);
+    s.gpus = (int)setting("EMU_GPUS", 1, 0, 64);
+    s.capability = (int)setting("EMU_CAPABILITY", 90, 10, 99);
+    s.image = setting("EMU_IMAGE", 1, 0, 1);
     m->random = s.seed;
     machine_now = m;
     catch_signals();

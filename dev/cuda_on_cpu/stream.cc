@@ -44,6 +44,7 @@ struct Runtime {
     std::vector<OpRef> pending; // in the order of the calls
     OpRef ordered;              // the last operation of a library that keeps the order of its calls
     cudaError_t error;
+    int device; // the current one
     std::map<const void *, size_t> dynamic_limit;
 };
 } // namespace
@@ -200,6 +201,7 @@ cudaError_t launch(const char *name, Site site, const void *kernel, void (*invok
 {
     if (thread_now()) report("nested-launch", site, "kernel %s is launched by a kernel", name);
     machine(); // settings first: a wrong one should not wait for the first operation
+    if (!machine().set.image) return fail(cudaErrorNoKernelImageForDevice);
     size_t threads = (size_t)block.x * block.y * block.z;
     if (!threads || threads > MAX_THREADS || block.x > 1024 || block.y > 1024 || block.z > 64)
         return fail(cudaErrorInvalidConfiguration);
@@ -417,24 +419,31 @@ cudaError_t cudaDeviceSynchronize(const char *file, int line)
 // ---- the device
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
-    return cudaSuccess;
+    *count = machine().set.gpus;
+    return *count ? cudaSuccess : fail(cudaErrorNoDevice);
+}
+
+static bool is_device(int device)
+{
+    return device >= 0 && device < machine().set.gpus;
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
-    *device = 0;
+    *device = runtime().device;
     return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    return device == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice);
+    if (!is_device(device)) return fail(cudaErrorInvalidDevice);
+    runtime().device = device;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
 {
-    if (device != 0) return fail(cudaErrorInvalidDevice);
+    if (!is_device(device)) return fail(cudaErrorInvalidDevice);
     *prop = {};
     snprintf(prop->name, sizeof prop->name, "CUDA on the CPU");
     size_t unused;
@@ -442,7 +451,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
     prop->sharedMemPerBlock = SHARED_STATIC;
     prop->sharedMemPerBlockOptin = SHARED_MAX;
     prop->sharedMemPerMultiprocessor = SHARED_MAX + 1024;
-    prop->major = 9;
+    prop->major = machine().set.capability / 10;
+    prop->minor = machine().set.capability % 10;
     prop->multiProcessorCount = SM_COUNT;
     prop->warpSize = WARP;
     prop->maxThreadsPerBlock = MAX_THREADS;
@@ -452,13 +462,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
 {
-    if (device != 0) return fail(cudaErrorInvalidDevice);
+    if (!is_device(device)) return fail(cudaErrorInvalidDevice);
     switch (attribute) {
     case cudaDevAttrMaxThreadsPerBlock: *value = MAX_THREADS; return cudaSuccess;
     case cudaDevAttrWarpSize: *value = WARP; return cudaSuccess;
     case cudaDevAttrMultiProcessorCount: *value = SM_COUNT; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor: *value = machine().set.capability / 10; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor: *value = machine().set.capability % 10; return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = SHARED_MAX; return cudaSuccess;
     }
     return fail(cudaErrorInvalidValue);
@@ -493,6 +503,9 @@ static const struct {
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},

@@ -181,6 +181,33 @@ static int overlap(Comm *world)
     return failed;
 }
 
+// The first rank does not wait for what it sends before it waits on the host for the last, which needs it first.
+static int driven(Comm *world)
+{
+    float *x = (float *)device_bytes(64), back[16] = {0};
+    Comm *host = comm_host(world);
+    CommRequest q = {};
+    int last = world->size - 1, failed = 0;
+    for (int i = 0; i < 16; i++) back[i] = (float)i;
+    if (world->rank == 0 && last) {
+        GPU_CHECK(cudaMemcpyAsync(x, back, 64, cudaMemcpyHostToDevice, test.stream));
+        LAUNCH(times, 1, 64, 0, test.stream, x, (size_t)16, 2.0f);
+        q = comm_send(world, x, 16, COMM_FP32, last, 0);
+    } else if (world->rank == last && last) {
+        q = comm_recv(world, x, 16, COMM_FP32, 0, 0);
+        comm_wait(world, &q);
+        GPU_CHECK(cudaMemcpyAsync(back, x, 64, cudaMemcpyDeviceToHost, test.stream));
+        GPU_CHECK(cudaStreamSynchronize(test.stream));
+        for (int i = 0; i < 16; i++) failed += back[i] != 2.0f * (float)i;
+        if (failed) printf("a message that only the host's waiting carries: %d wrong\n", failed);
+    }
+    CommRequest all = comm_barrier(host);
+    comm_wait(host, &all);
+    comm_wait(world, &q);
+    GPU_CHECK(cudaFree(x));
+    return failed;
+}
+
 static void fail(Comm *world, const char *how)
 {
     float *x = (float *)device_bytes(64);
@@ -216,7 +243,7 @@ int main(int argc, char **argv)
     if (argc > first + 1) fail(world, argv[first + 1]);
     else {
         failed = device_cases(world);
-        if (test.ordered) failed += overlap(world);
+        if (test.ordered) failed += overlap(world) + driven(world);
     }
     GPU_CHECK(cudaDeviceSynchronize());
     GPU_CHECK(cudaStreamDestroy(test.stream));

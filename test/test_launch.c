@@ -1,0 +1,64 @@
+// test_launch: which device a rank takes, and whether another has taken it too.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "expect_die.h"
+#include "launch.h"
+
+// Ranks 0 to 3 of a job take the devices of the list in turn; all of the machine where there is none.
+static void test_device(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list;
+        int n, want[4];
+    } row[] = {{"", 1, {0, 0, 0, 0}}, {"", 3, {0, 1, 2, 0}}, {"0,2", 3, {0, 2, 0, 2}}, {"1", 2, {1, 1, 1, 1}}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (int r = 0; r < 4; r++) {
+            Comm world = {.rank = r, .size = 4};
+            assert_int_equal(launch_device(&world, row[i].list, row[i].n), row[i].want[r]);
+        }
+}
+
+static int take_device(void *list)
+{
+    Comm world = {.rank = 0, .size = 1};
+    return launch_device(&world, list, 2);
+}
+
+static void test_wrong_device(void **state)
+{
+    (void)state;
+    char *list[] = {"2", "-1", "0,2", "0,,1", "x", "1 "};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        expect_die(take_device, list[i], "this machine has 2");
+}
+
+// What each rank has taken, and whether that is one for each.
+typedef struct {
+    int device[3];
+    bool own;
+} Taken;
+
+static void ask(Comm *world, void *arg)
+{
+    const Taken *t = arg;
+    assert_int_equal(launch_own_device(world, t->device[world->rank]), t->own);
+}
+
+static void test_own_device(void **state)
+{
+    (void)state;
+    Taken row[] = {{{0, 1, 2}, true}, {{2, 0, 1}, true}, {{0, 1, 0}, false}, {{1, 0, 0}, false}, {{3, 3, 3}, false}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) comm_threads_run(3, ask, &row[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_device), cmocka_unit_test(test_wrong_device), cmocka_unit_test(test_own_device)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
