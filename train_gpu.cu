@@ -25,17 +25,30 @@ static Dev *open_gpu(const Config *cfg, int device, int threads)
     return dev_cuda_create(options);
 }
 
+// While the host waits for the GPU, which may wait for another rank.
+static void watch_ranks(void *arg)
+{
+    comm_progress((Comm *)arg);
+}
+
 static Comm *join_ranks(const Config *cfg, Comm *world, int device, Dev *dev)
 {
     bool own = launch_own_device(world, device), nccl = cfg->comm.backend == CONFIG_BACKEND_NCCL;
     if (cfg->comm.backend == CONFIG_BACKEND_AUTO) nccl = own && comm_nccl_built();
     Comm *ranks = nccl ? comm_nccl_start(world, device) : comm_staged_start(world, device);
     comm_staged_order(ranks, dev_cuda_stream(dev));
+    dev_cuda_set_watch(dev, watch_ranks, ranks);
     return ranks;
+}
+
+static void part_ranks(Dev *dev, Comm *ranks)
+{
+    dev_cuda_set_watch(dev, nullptr, nullptr);
+    comm_free(ranks);
 }
 
 int main(int argc, char **argv)
 {
-    const TrainDevice gpu = {"GPU", dev_cuda_count, open_gpu, dev_cuda_free, join_ranks};
+    const TrainDevice gpu = {"GPU", dev_cuda_count, open_gpu, dev_cuda_free, join_ranks, part_ranks};
     return train_loop_run(argc, argv, &gpu);
 }

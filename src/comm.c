@@ -169,10 +169,16 @@ static bool drive(CommFamily *f)
     return done;
 }
 
+static void watch(const CommFamily *f)
+{
+    if (f->first->ops->watch) f->first->ops->watch(f->first);
+}
+
 bool comm_progress(Comm *comm)
 {
     CommFamily *f = comm->family;
-    if (f->partner) drive(f->partner);
+    if (f->partner) drive(f->partner), watch(f->partner);
+    watch(f);
     return drive(f);
 }
 
@@ -536,6 +542,13 @@ void comm_set_heartbeat(Comm *comm, Heartbeat *beat)
 Heartbeat *comm_heartbeat(const Comm *comm)
 {
     return comm ? comm->family->beat : NULL;
+}
+
+void comm_reset_counts(Comm *comm)
+{
+    const CommFamily *both[] = {comm->family, comm->family->partner};
+    for (int i = 0; i < 2 && both[i]; i++)
+        for (Comm *c = both[i]->first; c; c = c->next) memset(c->count, 0, sizeof c->count);
 }
 
 CommAlgorithm comm_algorithm(const Comm *comm, CommKind kind, CommType type, CommOp op)

@@ -111,6 +111,9 @@ typedef struct {
     // NULL, or asked by comm_wait first: true where whatever comes next in the device's own order will find the
     // result, so that the host need not wait. The ticket is then over.
     bool (*finish)(Comm *comm, CommTicket *ticket);
+    // NULL, or called with the family's first group whenever its calls, or its partner's, are driven: for errors of
+    // calls that nobody waits for any more, because a device does.
+    void (*watch)(Comm *root);
 } CommOps;
 
 struct Comm {
@@ -219,7 +222,7 @@ void comm_print(const Comm *comm, FILE *out);
 // {"world": {"all_reduce": {"calls": 1, "payload": .., "sent": .., "received": .., "waited": ..}}}, no newline.
 // `lead` is put in front of every line but the first.
 void comm_print_json(const Comm *comm, FILE *out, const char *lead);
-// Zeroes the counters of the family.
+// Zeroes the counters of the family, and of its partner's.
 void comm_reset_counts(Comm *comm);
 
 // ---- MPI (comm_mpi.c)

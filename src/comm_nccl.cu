@@ -18,7 +18,7 @@
 //     barrier         the host's group, once the caller's stream has come so far
 //
 // Errors. Communicators do not block: a call returns at once, and what goes wrong, here or on another rank, is asked
-// for whenever a call starts, is tested or waited for. On any error the communicators are aborted, so that
+// for whenever a call starts, is tested or waited for, and while the host waits for a message or for the GPU. On any error the communicators are aborted, so that
 // no kernel waits on for a rank that is gone, and the process dies with NCCL's own words, which ends all ranks.
 //
 // Scratch of the exchange belongs to a call's slot in comm.c, which another call, of another group too, may take when
@@ -343,6 +343,16 @@ static bool nccl_finish(Comm *comm, CommTicket *ticket)
     return true;
 }
 
+// A query also tells the driver to get on with what it was given.
+static void nccl_watch(Comm *root)
+{
+    StagedFamily *f = staged_group(root)->family;
+    for (Comm *c = root; c; c = c->next) look(c);
+    if (!f->ordered) return;
+    cudaError_t error = cudaStreamQuery(f->order);
+    if (error != cudaErrorNotReady) GPU_CHECK(error);
+}
+
 // ---- groups
 
 static void open_group(StagedGroup *g)
@@ -388,6 +398,7 @@ static void nccl_free(Comm *comm)
 static const CommOps NCCL = {
     "nccl",      nccl_split, comm_staged_send, comm_staged_recv,  nccl_test,            nccl_native,
     nccl_free,   true,       true,             comm_staged_alloc, comm_staged_release,  nccl_finish,
+    nccl_watch,
 };
 
 Comm *comm_nccl_start(Comm *host, int device)

@@ -98,8 +98,3 @@ void comm_print_json(const Comm *comm, FILE *out, const char *lead)
     }
     fprintf(out, "\n%s}", lead);
 }
-
-void comm_reset_counts(Comm *comm)
-{
-    for (comm = comm_root(comm); comm; comm = comm->next) memset(comm->count, 0, sizeof comm->count);
-}

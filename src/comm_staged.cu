@@ -280,7 +280,7 @@ Comm *comm_staged_world(const CommOps *ops, Comm *host, int device)
 static const CommOps STAGED = {
     "staged",           comm_staged_split, comm_staged_send,  comm_staged_recv,    comm_staged_test,
     comm_staged_native, comm_staged_free,  true,              false,               comm_staged_alloc,
-    comm_staged_release, nullptr,
+    comm_staged_release, nullptr,           nullptr,
 };
 
 Comm *comm_staged_start(Comm *host, int device)

@@ -36,12 +36,17 @@ void dev_cuda_release(void *ptr)
     GPU_CHECK(cudaFree(ptr)); // waits for the device
 }
 
+static void fetch(Dev *dev, void *dst, const void *src, size_t n_bytes)
+{
+    if (n_bytes) ops_gpu_to_host(ops_gpu(dev), dst, src, n_bytes);
+}
+
 static void copy(Dev *dev, void *dst, const void *src, size_t n_bytes)
 {
     DevCuda *d = ops_gpu(dev);
     if (n_bytes == 0) return;
     GPU_CHECK(cudaMemcpyAsync(dst, src, n_bytes, cudaMemcpyDefault, d->stream));
-    GPU_CHECK(cudaStreamSynchronize(d->stream));
+    ops_gpu_wait(d);
 }
 
 static void zero(Dev *dev, void *dst, size_t n_bytes)
@@ -51,7 +56,13 @@ static void zero(Dev *dev, void *dst, size_t n_bytes)
 
 void dev_cuda_wait(Dev *dev)
 {
-    GPU_CHECK(cudaStreamSynchronize(ops_gpu(dev)->stream));
+    ops_gpu_wait(ops_gpu(dev));
+}
+
+void dev_cuda_set_watch(Dev *dev, void (*watch)(void *arg), void *arg)
+{
+    DevCuda *d = ops_gpu(dev);
+    d->watch = watch, d->watch_arg = arg;
 }
 
 void *dev_cuda_stream(Dev *dev)
@@ -126,7 +137,7 @@ Dev *dev_cuda_create(DevCudaOptions o)
     dev->raw_free = dev_cuda_release;
     dev->wait = dev_cuda_wait;
     dev->to_device = copy;
-    dev->to_host = copy;
+    dev->to_host = fetch;
     dev->zero = zero;
     (o.x_type == X_FP32 ? fill<float> : o.x_type == X_BF16 ? fill<__nv_bfloat16> : fill<__half>)(dev);
     sums_cuda_fill(dev);

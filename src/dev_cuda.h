@@ -34,6 +34,9 @@ void *dev_cuda_alloc(size_t n_bytes);
 void dev_cuda_release(void *ptr);
 // Waits until all ops so far are done.
 void dev_cuda_wait(Dev *dev);
+// watch(arg) is called again and again while the host waits for the GPU: for messages that must move on, and for errors
+// of calls that the GPU waits for. NULL: nothing is.
+void dev_cuda_set_watch(Dev *dev, void (*watch)(void *arg), void *arg);
 // The stream (a cudaStream_t) that all ops go into.
 void *dev_cuda_stream(Dev *dev);
 

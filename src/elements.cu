@@ -116,8 +116,7 @@ template <class E> void from_x(Dev *dev, float *out, const X *inp, size_t n)
     if (n == 0) return;
     float *wide = (float *)ops_gpu_scratch(d, n * sizeof *wide);
     elements<WIDE<E>>(d, n, aligned(inp), Convert<float, E>{wide, ops_as<E>(inp)});
-    GPU_CHECK(cudaMemcpyAsync(out, wide, n * sizeof *out, cudaMemcpyDefault, d->stream));
-    GPU_CHECK(cudaStreamSynchronize(d->stream));
+    ops_gpu_to_host(d, out, wide, n * sizeof *out);
 }
 
 } // namespace

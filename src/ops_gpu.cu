@@ -1,15 +1,44 @@
-// ops_gpu: the CUDA device's scratch. See ops_gpu.h.
+// ops_gpu: the CUDA device's scratch, and how the host waits for its stream. See ops_gpu.h.
 //
 // The invariant: one buffer, used by one op at a time, in the order of the stream; so it needs no lock and no event. It
 // grows when an op asks for more, waits then for those that still use it, and is kept.
 #include "ops_gpu.h"
 
 #include "check.h"
+#include "clock.h"
+
+#include <time.h>
+
+// cudaStreamSynchronize would wait for ever for a collective whose other ranks are gone. Short waits are spent asking, as
+// CUDA itself does; longer ones leave the core to others.
+void ops_gpu_wait(DevCuda *d)
+{
+    if (!d->watch) {
+        GPU_CHECK(cudaStreamSynchronize(d->stream));
+        return;
+    }
+    const double spin = 2e-4;
+    const struct timespec nap = {0, 20000};
+    double begin = clock_seconds();
+    cudaError_t error;
+    while ((error = cudaStreamQuery(d->stream)) == cudaErrorNotReady) {
+        d->watch(d->watch_arg);
+        if (clock_seconds() - begin > spin) nanosleep(&nap, nullptr);
+    }
+    GPU_CHECK(error);
+}
+
+void ops_gpu_to_host(DevCuda *d, void *dst, const void *src, size_t n_bytes)
+{
+    ops_gpu_wait(d); // a copy to memory that is not pinned waits within the call, and nobody watches there
+    GPU_CHECK(cudaMemcpyAsync(dst, src, n_bytes, cudaMemcpyDefault, d->stream));
+    GPU_CHECK(cudaStreamSynchronize(d->stream));
+}
 
 void *ops_gpu_scratch(DevCuda *d, size_t n_bytes)
 {
     if (n_bytes <= d->scratch_bytes) return d->scratch;
-    GPU_CHECK(cudaStreamSynchronize(d->stream));
+    ops_gpu_wait(d);
     GPU_CHECK(cudaFree(d->scratch));
     d->scratch = nullptr, d->scratch_bytes = 0;
     if (cudaMalloc(&d->scratch, n_bytes) != cudaSuccess)

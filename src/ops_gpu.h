@@ -20,6 +20,8 @@ struct DevCuda {
     void *scratch;           // of one op at a time; the stream keeps the next one from it
     size_t scratch_bytes;
     float *books; // adamw8bit.cu
+    void (*watch)(void *arg); // called while the host waits; NULL: nobody is
+    void *watch_arg;
     MatmulCuda *matmul;
     Fp8Gpu *fp8; // NULL: no product runs in fp8
 };
@@ -27,6 +29,10 @@ inline DevCuda *ops_gpu(Dev *dev)
 {
     return (DevCuda *)dev;
 }
+// Returns when all that is in the stream is done.
+void ops_gpu_wait(DevCuda *d);
+// A copy to the host; it is there when the call returns.
+void ops_gpu_to_host(DevCuda *d, void *dst, const void *src, size_t n_bytes);
 // Device memory of at least n elements until the next op asks; it holds what nobody knows.
 void *ops_gpu_scratch(DevCuda *d, size_t n_bytes);
 

@@ -146,10 +146,7 @@ StepResult run_step(Run *run, long step)
     run_phase(run, step, "training");
     run_fault_before(run, step);
     locate_step(&run->locate);
-    if (run->cfg.run.account && step == run->first_step) {
-        comm_reset_counts(run->world);
-        comm_reset_counts(run->mesh.world); // the same but on a GPU
-    }
+    if (run->cfg.run.account && step == run->first_step) comm_reset_counts(run->world);
     RampStep batch = run_samples(run, step), share = run_share(run, batch);
     size_t valid = load_step(run, share), T = (size_t)run->cfg.model.context;
     if (step + 1 == run->dump_update) run_dump_begin(run, step);

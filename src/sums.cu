@@ -25,9 +25,12 @@ __global__ void sums_squares_kernel(double *partial, const float *x, size_t n)
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
+// No more threads than a range has elements: most tensors are small, and barriers cost what threads do.
 void sums_squares(DevCuda *d, double *partial, const float *x, size_t n)
 {
-    LAUNCH(sums_squares_kernel, (unsigned)OPS_RANGES, power_of_two(d->threads), 0, d->stream, partial, x, n);
+    size_t range = n / OPS_RANGES + 1;
+    unsigned threads = power_of_two(range < (size_t)d->threads ? (int)range : d->threads);
+    LAUNCH(sums_squares_kernel, (unsigned)OPS_RANGES, threads, 0, d->stream, partial, x, n);
 }
 
 static double sum_squares(Dev *dev, const float *x, size_t n)
@@ -35,8 +38,7 @@ static double sum_squares(Dev *dev, const float *x, size_t n)
     DevCuda *d = ops_gpu(dev);
     double *partial = (double *)ops_gpu_scratch(d, OPS_RANGES * sizeof *partial), on_host[OPS_RANGES], sum = 0;
     sums_squares(d, partial, x, n);
-    GPU_CHECK(cudaMemcpyAsync(on_host, partial, sizeof on_host, cudaMemcpyDeviceToHost, d->stream));
-    GPU_CHECK(cudaStreamSynchronize(d->stream));
+    ops_gpu_to_host(d, on_host, partial, sizeof on_host);
     for (int i = 0; i < OPS_RANGES; i++) sum += on_host[i];
     return sum;
 }

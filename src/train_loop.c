@@ -91,7 +91,7 @@ static Dev *used(const Devices *d)
 
 static void close_devices(const Devices *d, const Comm *world)
 {
-    if (d->ranks != world) comm_free(d->ranks);
+    if (d->ranks != world) d->kind->part(d->own, d->ranks);
     dev_check_free(d->both);
     if (d->second) run_device_free(d->reference, d->second);
     if (!d->kind) {

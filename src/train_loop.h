@@ -17,6 +17,7 @@ typedef struct {
     void (*close)(Dev *dev);
     // A group of the ranks of `world`, two or more, for the memory of `dev`, which is device number `device`. Collective.
     Comm *(*ranks)(const Config *cfg, Comm *world, int device, Dev *dev);
+    void (*part)(Dev *dev, Comm *ranks); // frees that group, before the device
 } TrainDevice;
 
 // Parses, opens, trains, saves, closes. device NULL: the CPU. Returns the program's exit status: 1 when the last

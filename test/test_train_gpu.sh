@@ -120,8 +120,8 @@ if [ -n "$launcher" ]; then
     ranks() { # RANKS NAME [OPTION...]
         timeout 600 "$launcher" -n "$1" "$program" "$work/two.toml" --run.name="$2" "${@:3}" >"$log" 2>&1 </dev/null
     }
-    config '[model]' 'layers = 2' >"$work/two.toml"
-    few=(--run.steps=3 --optim.name=sgd --optim.lr=0.1 --eval.tokens=8 --sample.count=0)
+    sed 's/^layers = 1$/layers = 2/; s/^tokens = 64$/tokens = 32/' "$work/gpt.toml" >"$work/two.toml"
+    few=(--run.steps=2 --optim.name=sgd --optim.lr=0.1 --eval.tokens=8 --sample.count=0 --run.hang_timeout=100)
     step 'two layers on one CPU' cpu two one.cpu "${few[@]}"
     wait
     travels_by() { grep -aq "ranks: their arrays travel by $1" "$log"; }
@@ -133,7 +133,7 @@ if [ -n "$launcher" ]; then
         for backend in "${backends[@]}"; do
             EMU_STREAMS=$([ "$backend" = nccl ] && echo late || echo random) \
                 ranks "$n" "$name.$backend" --comm.backend="$backend" "${few[@]}" "$@" && travels_by "$backend" &&
-                within "$name.$backend" one.cpu 3 || return 1
+                within "$name.$backend" one.cpu 2 || return 1
         done
         [ ${#backends[@]} = 1 ] || cmp <(columns "$name.nccl") <(columns "$name.staged")
     }
@@ -217,16 +217,45 @@ refused() { # WORDS OPTION...
 step 'no such GPU' refused 'run.device = 63.*this machine has [0-9]+' --run.device=63
 step 'fp8: a width that tensor cores do not take' refused 'fp8: a matrix of 24 x 32: both must be multiples of 16' \
     --numerics.dtype=fp8 --model.ffn=24
-full() { # MiB WORDS [OPTION...]
-    EMU_MEMORY=$1 refused "$2" "${@:3}"
+on() { # SETTING COMMAND...: on a machine that is emulated so
+    export "${1?}"
+    "${@:2}"
 }
-emulated && step 'out of memory, at the start' full 16 'cuda: no .* MiB left on GPU 0'
-emulated && step 'out of memory, in the model' full 48 'memory: no .* MiB left for' --model.channels=512 --batch.tokens=1024 \
-    --batch.micro=64
+large=(--model.channels=512 --batch.tokens=1024 --batch.micro=64)
+if emulated; then
+    step 'no GPU' on EMU_GPUS=0 refused 'cuda: no GPU found: no CUDA-capable device is detected'
+    step 'a GPU that is too old' on EMU_CAPABILITY=75 refused 'GPU 0 has compute capability 7.5, and 8.0 is needed'
+    step 'kernels of another architecture' on EMU_IMAGE=0 refused 'GPU 0 does not run the kernels that this program'
+    step 'out of memory, at the start' on EMU_MEMORY=16 refused 'cuda: no .* MiB left on GPU 0'
+    step 'out of memory, in the model' on EMU_MEMORY=48 refused 'memory: no .* MiB left for' "${large[@]}"
+fi
+# Of several ranks: one line, and all of them end, long before anybody calls it a hang.
+ended() { # WORDS [OPTION...]
+    local status=0
+    ranks 2 "ended.$BASHPID" "${few[@]}" --run.hang_timeout=60 "${@:2}" || status=$?
+    [ $status != 0 ] && [ $status != 124 ] && [ "$(grep -ac 'error: ' "$log")" = 1 ] &&
+        grep -a '^rank [01]: error: ' "$log" | grep -qE "$1" && ! pgrep -f "run.name=ended.$BASHPID " >/dev/null
+}
+nccl=(--comm.backend=nccl --parallel.zero=3)
+if emulated && [ -n "$launcher" ]; then
+    network='remote process exited or there was a network error'
+    step 'ranks: no such GPU' ended 'run.device = 0,7.*this machine has 1' --run.device=0,7
+    step 'ranks: out of memory' on EMU_MEMORY=48 ended 'memory: no .* MiB left for .*held so far' "${large[@]}" \
+        --batch.tokens=2048
+    step 'ranks: an error of NCCL' on EMU_NCCL_FAIL=1:9 ended "group replicas, rank 1 of 2: .*$network" "${nccl[@]}"
+    step 'ranks: a call of NCCL that does not end' on EMU_NCCL_FAIL=0:9:stuck ended "an earlier call: $network" "${nccl[@]}"
+    killed='^rank 1: error: process [0-9]+ on .* was killed by signal 9 .Killed., at step'
+    step 'ranks: one is killed in a call of NCCL' on EMU_NCCL_FAIL=1:12:killed ended "$killed 1" "${nccl[@]}"
+    step 'ranks: one is killed, arrays go through the host' ended "$killed 2" --comm.backend=staged --run.fault=kill:rank=1,step=2
+fi
 other_program() {
     ! cpu gpt errors --run.device=0 && grep -aq '^error: run.device = 0: this program computes on the CPU' "$log"
 }
 step "a GPU's number for build/train" other_program
+no_backend() {
+    ! cpu gpt errors --comm.backend=nccl && grep -aq '^error: comm.backend: this program computes on the CPU' "$log"
+}
+step 'NCCL for build/train' no_backend
 
 emulated || finish
 

@@ -167,6 +167,7 @@ void thread_yield(); // lets others run, in random order alone
 // that comes. in_order: also after the last one of this kind.
 void stream_library_call(const std::vector<Stream *> &streams, const char *what, Site site, bool in_order,
                          std::function<void()> run);
+void stream_stuck(bool on); // what is in order and not done yet: never is; off again: is as if it were empty
 void stream_library_flush(); // runs those that are in order, and what they come after
 
 // ---- memory

@@ -17,6 +17,7 @@
 #include "ranks.h"
 
 #include <algorithm>
+#include <csignal>
 #include <type_traits>
 
 namespace emu {
@@ -196,15 +197,21 @@ ncclResult_t later(ncclComm *c)
     return ncclInProgress;
 }
 
-// EMU_NCCL_FAIL=R:N: on rank R of mpiexec, the N-th call from 1 is one that another rank, or the network, breaks.
-bool fails_now()
+// EMU_NCCL_FAIL=R:N: on rank R of mpiexec, the N-th call from 1 is one that another rank, or the network, breaks. With
+// :stuck behind it the call never ends, and the error is told when it is asked for the tenth time; with :killed it is
+// this process that is gone.
+void fail_now(ncclComm *c)
 {
     static int calls;
     int rank, n, own;
+    char how[8] = "";
     const char *text = getenv("EMU_NCCL_FAIL");
-    if (!text || sscanf(text, "%d:%d", &rank, &n) != 2) return false;
+    if (!text || sscanf(text, "%d:%d:%7s", &rank, &n, how) < 2) return;
     MPI_Comm_rank(MPI_COMM_WORLD, &own);
-    return rank == own && ++calls == n;
+    if (rank != own || ++calls != n) return;
+    if (!strcmp(how, "killed")) raise(SIGKILL);
+    if (!strcmp(how, "stuck")) stream_stuck(true), c->untold = 10;
+    else c->error = ncclRemoteError;
 }
 
 // Where do bytes [p, p + n) and [q, q + m) overlap?
@@ -248,7 +255,7 @@ ncclResult_t submit(Kind kind, const void *send, void *recv, size_t count, int t
         return fail(ncclInvalidUsage, format("%s: the communicator was finalized or aborted", KINDS[kind]));
     if (c->pending)
         return fail(ncclInvalidUsage, format("%s: the communicator is still busy (ncclInProgress)", KINDS[kind]));
-    if (fails_now()) c->error = ncclRemoteError;
+    fail_now(c);
     if (type < 0 || type >= ncclNumTypes)
         return fail(ncclInvalidArgument, format("%s: no such type: %d", KINDS[kind], type));
     if (op < -1 || op >= ncclNumOps)
@@ -392,6 +399,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm, FROM)
 ncclResult_t ncclCommAbort(ncclComm_t comm, FROM)
 {
     comm_of(comm, {file, line})->aborted = true;
+    stream_stuck(false);
     stream_library_flush(); // other communicators' operations run, this one's are empty
     release(comm);
     return ncclSuccess;
@@ -418,6 +426,7 @@ ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device, FROM)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error, FROM)
 {
     ncclComm *c = comm_of(comm, {file, line});
+    if (c->untold && !--c->untold) c->error = ncclRemoteError;
     *error = c->error ? c->error : c->pending ? ncclInProgress : ncclSuccess;
     if (c->pending) c->pending--;
     return ncclSuccess;

@@ -19,6 +19,7 @@ struct ncclComm {
     bool blocking; // false: `pending` more questions are answered by ncclInProgress, and calls until then are wrong
     int pending;
     ncclResult_t error; // that ncclCommGetAsyncError gives
+    int untold;         // after so many more questions
 };
 
 namespace emu {

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <unistd.h>
 
 namespace emu {
 
@@ -43,6 +44,7 @@ struct Runtime {
     std::vector<Stream *> streams;
     std::vector<OpRef> pending; // in the order of the calls
     OpRef ordered;              // the last operation of a library that keeps the order of its calls
+    bool stuck, given_up;       // none of them ends; is run any more
     cudaError_t error;
     int device; // the current one
     std::map<const void *, size_t> dynamic_limit;
@@ -111,7 +113,7 @@ static void complete_all()
 static void some_run()
 {
     Runtime &r = runtime();
-    if (machine().set.streams != StreamMode::random) return;
+    if (machine().set.streams != StreamMode::random || r.stuck) return;
     while (!r.pending.empty() && random_below(3) == 0) {
         complete(r.pending[random_below((unsigned)r.pending.size())]);
         forget_done();
@@ -153,8 +155,8 @@ static OpRef enqueue(std::vector<Stream *> streams, const char *what, Site site,
     }
     for (Stream *stream : streams) stream->last = op;
     r.pending.push_back(op);
-    if (machine().set.streams == StreamMode::now) complete(op);
-    else some_run();
+    if (machine().set.streams != StreamMode::now) some_run();
+    else if (!r.stuck) complete(op);
     forget_done();
     return op;
 }
@@ -167,7 +169,17 @@ static OpRef enqueue(Stream *stream, const char *what, Site site, std::function<
 void stream_library_call(const std::vector<Stream *> &streams, const char *what, Site site, bool in_order,
                          std::function<void()> run)
 {
-    enqueue(streams, what, site, std::move(run), in_order);
+    auto unless_stuck = [run] {
+        while (runtime().stuck) sleep(1);
+        if (!runtime().given_up) run();
+    };
+    enqueue(streams, what, site, in_order ? std::function<void()>(unless_stuck) : std::move(run), in_order);
+}
+
+void stream_stuck(bool on)
+{
+    runtime().given_up = runtime().given_up || (runtime().stuck && !on);
+    runtime().stuck = on;
 }
 
 void stream_library_flush()
@@ -333,7 +345,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream, const char *file, int line)
 {
     Stream *s = stream_of(stream, {file, line});
     some_run();
-    if (s->last && !s->last->done && random_below(4) == 0) drain(s); // so that a loop over queries ends
+    bool ends = !runtime().stuck && random_below(4) == 0; // a loop over queries does
+    if (s->last && !s->last->done && ends) drain(s);
     return s->last && !s->last->done ? cudaErrorNotReady : cudaSuccess;
 }
 
@@ -397,7 +410,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     some_run();
-    if (event->record && !event->record->done && random_below(4) == 0) return cudaEventSynchronize(event);
+    bool ends = !runtime().stuck && random_below(4) == 0;
+    if (event->record && !event->record->done && ends) return cudaEventSynchronize(event);
     return event->record && !event->record->done ? cudaErrorNotReady : cudaSuccess;
 }
 
