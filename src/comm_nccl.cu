@@ -32,6 +32,7 @@
 
 #include "check.h"
 #include "comm_staged.h"
+#include "gpu_marks.h"
 
 #if __has_include(<nccl.h>)
 
@@ -308,6 +309,9 @@ static void nccl_native(Comm *comm, CommTicket *ticket, const CommCall *call, in
     Talk t = {comm, call, nccl_of(comm), type_of(call->type), call->op == COMM_MAX ? ncclMax : ncclSum, g->talk,
               comm_type_bytes(call->type), comm->rank, comm->size};
     StagedJob *j = comm_staged_job(comm, ticket, call);
+    char text[64];
+    snprintf(text, sizeof text, "%s %s", comm_kind_name(call->kind), comm->name);
+    gpu_mark(text);
     comm_staged_after(g->family, g->talk);
     if (comm->size == 1) alone(&t);
     else switch (call->kind) {
@@ -323,6 +327,7 @@ static void nccl_native(Comm *comm, CommTicket *ticket, const CommCall *call, in
     default: check(!"a collective");
     }
     GPU_CHECK(cudaEventRecord(j->event, g->talk));
+    gpu_mark(nullptr);
 }
 
 static bool nccl_test(Comm *comm, CommTicket *ticket)

@@ -19,6 +19,7 @@
 #include "comm_staged.h"
 
 #include "check.h"
+#include "gpu_marks.h"
 
 #include <cstring>
 
@@ -160,11 +161,15 @@ static void stage(Comm *comm, CommTicket *ticket, const CommCall *call)
     }
     j->out = j->pinned + first;
     j->staged = j->queued = true;
+    char text[64];
+    snprintf(text, sizeof text, "%s %s", comm_kind_name(call->kind), comm->name);
+    gpu_mark(text);
     comm_staged_after(f, f->copies);
     if (j->n_in) GPU_CHECK(cudaMemcpyAsync(j->pinned, call->in, j->n_in, cudaMemcpyDeviceToHost, f->copies));
     GPU_CHECK(cudaEventRecord(j->event, f->copies));
     if (call->kind == COMM_RECV) start_on_host(j); // nothing of it comes from the GPU
     else f->queue.push_back(j);
+    gpu_mark(nullptr);
 }
 
 bool comm_staged_test(Comm *comm, CommTicket *ticket)

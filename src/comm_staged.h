@@ -21,7 +21,7 @@ extern "C" {
 // is `host`. Splitting it splits `host` too, twice: for comm_host, and for what this backend itself sends. Collective.
 // Freed (comm_free) before `host` is.
 Comm *comm_staged_start(Comm *host, int device);
-// The caller's stream (a cudaStream_t), for the whole family of comm_staged_start or comm_nccl_start.
+// The caller's stream (a cudaStream_t), for the whole family of comm_staged_start or comm_nccl_start, which it outlives.
 void comm_staged_order(Comm *world, void *stream);
 
 #ifdef __cplusplus

@@ -101,6 +101,10 @@ struct Dev {
     // ranks); NULL: an op is done when it returns.
     void (*wait)(Dev *);
 
+    // For a profiler's picture: what is asked for from here on is part of a range by this name, within those that are
+    // open; NULL: the innermost ends. NULL: nobody looks (dev_mark).
+    void (*mark)(const char *name);
+
     // ---- matmul: weight (OC, C), inp (N, C), out (N, OC)
     // site: the weight's row in the parameter table, for devices that keep something per weight (scales);
     // -1: none
@@ -263,6 +267,11 @@ Dev *dev_cpu_create(int threads);
 void dev_cpu_free(Dev *dev);
 // Dies, naming the op, when an entry is missing.
 void dev_check_complete(const Dev *dev);
+
+static inline void dev_mark(const Dev *dev, const char *name)
+{
+    if (dev->mark) dev->mark(name);
+}
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "fp8_gpu.h"
+#include "gpu_marks.h"
 #include "ops_gpu.h"
 
 // ---- memory
@@ -136,6 +137,7 @@ Dev *dev_cuda_create(DevCudaOptions o)
     dev->raw_alloc = dev_cuda_alloc;
     dev->raw_free = dev_cuda_release;
     dev->wait = dev_cuda_wait;
+    dev->mark = gpu_mark;
     dev->to_device = copy;
     dev->to_host = fetch;
     dev->zero = zero;

@@ -114,7 +114,9 @@ static double accumulate(Run *run, long step, RampStep share, float scale, First
         if (run->first) model_set_documents(run->model, run->first + at);
         model_set_dropout(run->model, (float)cfg->model.dropout, (uint64_t)cfg->run.seed, (uint32_t)step,
                           (uint64_t)share.before + row);
+        dev_mark(run->dev, "micro-batch");
         model_forward_backward(run->model, scale);
+        dev_mark(run->dev, NULL);
         supervisor_progress(comm_heartbeat(run->world));
         if (row > 0 || !first) continue;
         first->valid = count_valid(run->target, B * T);
@@ -144,6 +146,7 @@ StepResult run_step(Run *run, long step)
 {
     double begin = clock_seconds();
     run_phase(run, step, "training");
+    dev_mark(run->dev, "update");
     run_fault_before(run, step);
     locate_step(&run->locate);
     if (run->cfg.run.account && step == run->first_step) comm_reset_counts(run->world);
@@ -167,10 +170,12 @@ StepResult run_step(Run *run, long step)
     bool norms = due(run->cfg.run.norms_every, step + 1) && run->progress;
     if (noise && first.valid) measure_noise(run, step + 1, first, result.grad_norm, valid);
     if (norms) norms_before(&run->norms, run->model, run->optim.grad_scale);
+    dev_mark(run->dev, "optimizer");
     if (result.verdict.action < MONITOR_SKIP) optim_apply(&run->optim, run->model, result.grad_norm, result.lr);
     else optim_drop(run->model);
     zero_end(run->zero);
     run_share_weights(run);
+    dev_mark(run->dev, NULL);
     run_dump_end(run);
     if (norms) norms_after(&run->norms, run->model, step + 1);
     run_fault_after(run, step);
@@ -180,5 +185,6 @@ StepResult run_step(Run *run, long step)
     result.rescaled = run->scaler.scale < scale;
     result.seconds = clock_seconds() - begin;
     run->seconds += result.seconds;
+    dev_mark(run->dev, NULL);
     return result;
 }

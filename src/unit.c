@@ -35,13 +35,26 @@ float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role)
     return stage ? stage : ctx->grad[row->unit] + (row->offset - ctx->begin[row->unit]);
 }
 
+// For a profiler: a unit's pass without what the hooks ask for.
+static void mark(const UnitContext *ctx, const Unit *unit, UnitPass pass)
+{
+    static const char *const name[] = {[PASS_FORWARD] = "forward", [PASS_AGAIN] = "forward again",
+                                       [PASS_BACKWARD] = "backward"};
+    char text[32];
+    if (!ctx->dev->mark) return;
+    snprintf(text, sizeof text, "%s %d", name[pass], unit->index);
+    ctx->dev->mark(text);
+}
+
 void unit_before(const UnitContext *ctx, const Unit *unit, UnitPass pass)
 {
     if (ctx->hooks && ctx->hooks->before) ctx->hooks->before(ctx->hooks->self, unit->index, pass);
+    mark(ctx, unit, pass);
 }
 
 void unit_after(const UnitContext *ctx, const Unit *unit, UnitPass pass)
 {
+    dev_mark(ctx->dev, NULL);
     if (ctx->hooks && ctx->hooks->after) ctx->hooks->after(ctx->hooks->self, unit->index, pass);
 }
 

@@ -167,6 +167,45 @@ if [ -n "$launcher" ]; then
         step 'a GPU for each rank: NCCL' by_itself 2 nccl
         step 'two ranks on a GPU: through the host' by_itself 1 staged
     fi
+    # What is asked of the GPU, in order (EMU_LOG), in the first update. Units: 0 the embedding, 1 and 2 blocks, 3 the head.
+    asked() { # NAME [OPTION...]: into $work/NAME.asked
+        EMU_LOG=$work/$1.log ranks 2 "$1" --comm.backend=nccl "${few[@]}" --run.steps=1 "${@:2}" &&
+            sed -n '/^begin update$/,/^begin optimizer$/p' "$work/$1.log.0" >"$work/$1.asked"
+    }
+    before() { # NAME LINE LINE: how often the first line stands before the first of the second kind
+        awk -v a="$2" -v b="$3" '$0 == b { found = 1; exit } $0 == a { n++ } END { if (!found) n = "no"; print n + 0 == n ? n + 0 : n }' \
+            "$work/$1.asked"
+    }
+    sums_begin_early() { # the last block's bucket is on its way before the first block goes backward
+        asked early --comm.bucket=4096 && asked naive --comm.bucket=4096 --parallel.overlap=false &&
+            [ "$(before early 'begin all_reduce replicas' 'begin backward 1')" = 1 ] &&
+            [ "$(before naive 'begin all_reduce replicas' 'begin backward 0')" = 0 ] &&
+            [ "$(grep -c '^begin all_reduce replicas' "$work/naive.asked")" = 1 ]
+    }
+    weights_come_early() { # those of the next unit are on their way when a unit begins
+        asked ahead --parallel.zero=3 && asked late --parallel.zero=3 --parallel.overlap=false &&
+            [ "$(before ahead 'begin all_gather replicas' 'begin forward 1')" = 3 ] &&
+            [ "$(before late 'begin all_gather replicas' 'begin forward 1')" = 2 ]
+    }
+    own_stream() { # NCCL's calls and the kernels share none
+        asked streams --parallel.zero=3 && grep -q ' ncclAllGather$' "$work/streams.asked" &&
+            [ -z "$(comm -12 <(sed -n 's/^\([0-9]*\) \(nccl.*\|a group of NCCL calls\)$/\1/p' "$work/streams.asked" | sort -u) \
+                <(sed -n 's/^\([0-9]*\) .*_kernel.*/\1/p' "$work/streams.asked" | grep -v '^0$' | sort -u))" ]
+    }
+    ranges_nest() { # NVTX: every range ends, within the one that it began in
+        asked nested && awk '/^begin / { at[n++] = $0 } /^end$/ { if (!n--) exit 1 }
+            /^begin micro-batch$/ { if (at[n - 2] != "begin update") exit 1; micro++ }
+            /^begin (for|back)ward [0-3]$/ && n > 1 { if (at[n - 2] != "begin micro-batch") exit 1; units++ }
+            /^begin optimizer$/ { if (at[n - 2] != "begin update") exit 1; done = 1 }
+            END { if (micro != 1 || units != 8 || !done || n) exit 1 }' <(sed -n '/^begin update$/,$p' "$work/nested.log.0" |
+            sed '/^begin forward [0-3]$/,$!b')
+    }
+    if emulated; then
+        step 'the sum of a bucket is asked for before backward ends' sums_begin_early
+        step "ZeRO-3: a unit's weights are asked for while the one before it runs" weights_come_early
+        step "NCCL's calls are in streams of their own" own_stream
+        step 'ranges for a profiler: update, micro-batch, units, optimizer' ranges_nest
+    fi
 else skip 'ranks (no mpiexec)'
 fi
 

@@ -45,6 +45,8 @@ struct Runtime {
     std::vector<OpRef> pending; // in the order of the calls
     OpRef ordered;              // the last operation of a library that keeps the order of its calls
     bool stuck, given_up;       // none of them ends; is run any more
+    FILE *log;                  // EMU_LOG
+    int ranges;                 // that are open
     cudaError_t error;
     int device; // the current one
     std::map<const void *, size_t> dynamic_limit;
@@ -58,7 +60,27 @@ static Runtime &runtime()
     r = new Runtime{};
     r->legacy.blocking = true;
     r->streams.push_back(&r->legacy);
+    const char *path = getenv("EMU_LOG"), *rank = getenv("PMI_RANK");
+    if (path && *path) r->log = fopen(format("%s.%s", path, rank ? rank : "0").c_str(), "w");
+    if (path && *path && !r->log) report("settings", {"EMU_LOG", 0}, "EMU_LOG=%s: cannot be written", path);
     return *r;
+}
+
+// A line for what the host has asked for: the stream's number, and what.
+static void log_call(const Stream *stream, const char *what)
+{
+    Runtime &r = runtime();
+    if (!r.log) return;
+    fprintf(r.log, "%d %s\n", (int)(std::find(r.streams.begin(), r.streams.end(), stream) - r.streams.begin()), what);
+    fflush(r.log);
+}
+
+int log_range(const char *name)
+{
+    Runtime &r = runtime();
+    if (!name && !r.ranges) return -1;
+    if (r.log) fprintf(r.log, name ? "begin %s\n" : "end\n", name);
+    return name ? r.ranges++ : --r.ranges;
 }
 
 static cudaError_t fail(cudaError_t error)
@@ -153,7 +175,10 @@ static OpRef enqueue(std::vector<Stream *> streams, const char *what, Site site,
         after(r.ordered);
         r.ordered = op;
     }
-    for (Stream *stream : streams) stream->last = op;
+    for (Stream *stream : streams) {
+        log_call(stream, what);
+        stream->last = op;
+    }
     r.pending.push_back(op);
     if (machine().set.streams != StreamMode::now) some_run();
     else if (!r.stuck) complete(op);
@@ -358,6 +383,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     OpRef op = std::make_shared<Operation>();
     op->run = [] {};
     op->what = "cudaStreamWaitEvent";
+    log_call(s, op->what);
     op->done = false;
     op->after.push_back(record);
     if (s->last) op->after.push_back(s->last);

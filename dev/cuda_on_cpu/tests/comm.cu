@@ -246,11 +246,11 @@ int main(int argc, char **argv)
         if (test.ordered) failed += overlap(world) + driven(world);
     }
     GPU_CHECK(cudaDeviceSynchronize());
-    GPU_CHECK(cudaStreamDestroy(test.stream));
     CommRequest q = comm_all_reduce(host, &failed, &failed, 1, COMM_INT32, COMM_SUM);
     comm_wait(host, &q);
     if (host->rank == 0) printf("%d ranks: %d failed\n", host->size, failed);
     comm_free(world);
+    GPU_CHECK(cudaStreamDestroy(test.stream));
     comm_mpi_stop(host);
     return failed != 0;
 }
