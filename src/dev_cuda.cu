@@ -1,11 +1,10 @@
 // dev_cuda: the CUDA device: opens the GPU, fills the op table from the files that hold the ops, moves memory.
 //
 // The invariant: everything goes through one stream, in the order of the calls. So an op may reuse the scratch that the
-// one before it has used, and no op reads a buffer that another is still writing; copies to and from the host wait for
-// the stream, so a host buffer may be reused when the call returns.
+// one before it has used, and no op reads a buffer that another is still writing. Copies to the host wait for the stream,
+// copies from it set their source aside (ops_gpu.cu): a host buffer may be reused when the call returns.
 //
-// Copies take either side's memory for either pointer (cudaMemcpyDefault): a cache of keys is filled from activations,
-// both on the device.
+// A copy to the device may come from the device too: a cache of keys is filled from activations, both there.
 //
 // Rejected: several streams with events inside an op (one op fills the GPU); memory from cudaMallocAsync's pool
 // (training allocates nothing after its first step).
@@ -42,12 +41,9 @@ static void fetch(Dev *dev, void *dst, const void *src, size_t n_bytes)
     if (n_bytes) ops_gpu_to_host(ops_gpu(dev), dst, src, n_bytes);
 }
 
-static void copy(Dev *dev, void *dst, const void *src, size_t n_bytes)
+static void put(Dev *dev, void *dst, const void *src, size_t n_bytes)
 {
-    DevCuda *d = ops_gpu(dev);
-    if (n_bytes == 0) return;
-    GPU_CHECK(cudaMemcpyAsync(dst, src, n_bytes, cudaMemcpyDefault, d->stream));
-    ops_gpu_wait(d);
+    if (n_bytes) ops_gpu_to_device(ops_gpu(dev), dst, src, n_bytes);
 }
 
 static void zero(Dev *dev, void *dst, size_t n_bytes)
@@ -138,7 +134,7 @@ Dev *dev_cuda_create(DevCudaOptions o)
     dev->raw_free = dev_cuda_release;
     dev->wait = dev_cuda_wait;
     dev->mark = gpu_mark;
-    dev->to_device = copy;
+    dev->to_device = put;
     dev->to_host = fetch;
     dev->zero = zero;
     (o.x_type == X_FP32 ? fill<float> : o.x_type == X_BF16 ? fill<__nv_bfloat16> : fill<__half>)(dev);
@@ -161,6 +157,10 @@ void dev_cuda_free(Dev *dev)
     GPU_CHECK(cudaStreamSynchronize(d->stream));
     matmul_cuda_close(dev);
     fp8_gpu_close(d);
+    for (Upload &u : d->upload) {
+        GPU_CHECK(cudaFreeHost(u.pinned));
+        if (u.pinned) GPU_CHECK(cudaEventDestroy(u.over));
+    }
     GPU_CHECK(cudaFree(d->scratch));
     GPU_CHECK(cudaFree(d->books));
     GPU_CHECK(cudaStreamDestroy(d->stream));

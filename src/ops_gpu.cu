@@ -1,4 +1,4 @@
-// ops_gpu: the CUDA device's scratch, and how the host waits for its stream. See ops_gpu.h.
+// ops_gpu: the CUDA device's scratch, copies to and from the host, and how the host waits. See ops_gpu.h.
 //
 // The invariant: one buffer, used by one op at a time, in the order of the stream; so it needs no lock and no event. It
 // grows when an op asks for more, waits then for those that still use it, and is kept.
@@ -7,6 +7,7 @@
 #include "check.h"
 #include "clock.h"
 
+#include <cstring>
 #include <time.h>
 
 // cudaStreamSynchronize would wait for ever for a collective whose other ranks are gone. Short waits are spent asking, as
@@ -26,6 +27,34 @@ void ops_gpu_wait(DevCuda *d)
         if (clock_seconds() - begin > spin) nanosleep(&nap, nullptr);
     }
     GPU_CHECK(error);
+}
+
+// The host's memory is copied aside, into pinned memory that the GPU reads by itself; by when it may be written again an
+// event says. So a micro-batch's tokens can be on their way while the one before still computes.
+static void upload(DevCuda *d, void *dst, const void *src, size_t n_bytes)
+{
+    Upload *u = &d->upload[d->uploads++ % OPS_UPLOADS];
+    if (!u->pinned) {
+        if (cudaMallocHost(&u->pinned, OPS_UPLOAD_BYTES) != cudaSuccess)
+            die("cuda: no %d KiB of the host's memory can be pinned (try ulimit -l)", OPS_UPLOAD_BYTES >> 10);
+        GPU_CHECK(cudaEventCreateWithFlags(&u->over, cudaEventDisableTiming));
+    } else if (cudaEventQuery(u->over) != cudaSuccess) ops_gpu_wait(d);
+    memcpy(u->pinned, src, n_bytes);
+    GPU_CHECK(cudaMemcpyAsync(dst, u->pinned, n_bytes, cudaMemcpyHostToDevice, d->stream));
+    GPU_CHECK(cudaEventRecord(u->over, d->stream));
+}
+
+void ops_gpu_to_device(DevCuda *d, void *dst, const void *src, size_t n_bytes)
+{
+    cudaPointerAttributes from;
+    GPU_CHECK(cudaPointerGetAttributes(&from, src));
+    if (from.type == cudaMemoryTypeDevice) {
+        GPU_CHECK(cudaMemcpyAsync(dst, src, n_bytes, cudaMemcpyDeviceToDevice, d->stream));
+    } else if (n_bytes <= OPS_UPLOAD_BYTES) upload(d, dst, src, n_bytes);
+    else {
+        GPU_CHECK(cudaMemcpyAsync(dst, src, n_bytes, cudaMemcpyHostToDevice, d->stream));
+        ops_gpu_wait(d);
+    }
 }
 
 void ops_gpu_to_host(DevCuda *d, void *dst, const void *src, size_t n_bytes)

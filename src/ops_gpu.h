@@ -12,6 +12,11 @@
 
 struct MatmulCuda; // matmul.cu
 struct Fp8Gpu;     // fp8.cu
+struct Upload {    // pinned memory of the host on its way to the GPU
+    char *pinned;
+    cudaEvent_t over;
+};
+enum { OPS_UPLOADS = 4, OPS_UPLOAD_BYTES = 1 << 18 };
 struct DevCuda {
     Dev dev; // first: a Dev * is a DevCuda *
     DevCudaOptions options;
@@ -20,6 +25,8 @@ struct DevCuda {
     void *scratch;           // of one op at a time; the stream keeps the next one from it
     size_t scratch_bytes;
     float *books; // adamw8bit.cu
+    Upload upload[OPS_UPLOADS]; // taken in turn; `uploads` of them so far
+    size_t uploads;
     void (*watch)(void *arg); // called while the host waits; NULL: nobody is
     void *watch_arg;
     MatmulCuda *matmul;
@@ -31,6 +38,9 @@ inline DevCuda *ops_gpu(Dev *dev)
 }
 // Returns when all that is in the stream is done.
 void ops_gpu_wait(DevCuda *d);
+// A copy from the host, whose memory may be written again when the call returns, or from the GPU; the stream's next op
+// finds it. Up to OPS_UPLOAD_BYTES the host does not wait.
+void ops_gpu_to_device(DevCuda *d, void *dst, const void *src, size_t n_bytes);
 // A copy to the host; it is there when the call returns.
 void ops_gpu_to_host(DevCuda *d, void *dst, const void *src, size_t n_bytes);
 // Device memory of at least n elements until the next op asks; it holds what nobody knows.

@@ -342,6 +342,15 @@ cudaError_t cudaFreeHost(void *p, const char *file, int line)
     return cudaSuccess;
 }
 
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *p)
+{
+    attributes->type = memory_is_device(p)   ? cudaMemoryTypeDevice
+                       : memory_is_pinned(p) ? cudaMemoryTypeHost
+                                             : cudaMemoryTypeUnregistered;
+    attributes->device = 0;
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     *total_bytes = (size_t)(memory().end - memory().device);

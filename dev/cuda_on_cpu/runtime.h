@@ -27,6 +27,15 @@ enum cudaMemcpyKind {
     cudaMemcpyDeviceToDevice,
     cudaMemcpyDefault,
 };
+enum cudaMemoryType {
+    cudaMemoryTypeUnregistered,
+    cudaMemoryTypeHost,
+    cudaMemoryTypeDevice,
+};
+struct cudaPointerAttributes {
+    cudaMemoryType type;
+    int device;
+};
 enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout
@@ -67,6 +76,7 @@ template <class T> inline cudaError_t cudaHostAlloc(T **p, size_t bytes, unsigne
 }
 cudaError_t cudaFree(void *p, EMU_FROM);
 cudaError_t cudaFreeHost(void *p, EMU_FROM);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *p);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind, EMU_FROM);
