@@ -18,8 +18,9 @@
 //     barrier         the host's group, once the caller's stream has come so far
 //
 // Errors. Communicators do not block: a call returns at once, and what goes wrong, here or on another rank, is asked
-// for whenever a call starts, is tested or waited for, and while the host waits for a message or for the GPU. On any error the communicators are aborted, so that
-// no kernel waits on for a rank that is gone, and the process dies with NCCL's own words, which ends all ranks.
+// for whenever a call starts, is tested or waited for, and while the host waits for a message or for the GPU. On any
+// error the communicators are aborted, so that no kernel waits on for a rank that is gone, and the process dies with
+// NCCL's own words, which ends all ranks.
 //
 // Scratch of the exchange belongs to a call's slot in comm.c, which another call, of another group too, may take when
 // the wait is over for the host, not for the GPU. It comes after the caller's stream, and that after the wait.
@@ -433,7 +434,7 @@ bool comm_nccl_built(void)
 #else
 Comm *comm_nccl_start(Comm *, int)
 {
-    die("comm.backend = nccl: this program was built without NCCL (install libnccl-dev and make gpu again, or try staged)");
+    die("comm.backend = nccl: this program was built without NCCL (install libnccl-dev and make gpu, or try staged)");
 }
 
 bool comm_nccl_built(void)

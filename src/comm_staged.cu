@@ -155,8 +155,8 @@ static void stage(Comm *comm, CommTicket *ticket, const CommCall *call)
         GPU_CHECK(cudaFreeHost(j->pinned));
         j->pinned = nullptr, j->room = 0;
         if (cudaMallocHost(&j->pinned, room) != cudaSuccess)
-            die("group %s: no %.1f MiB of the host's memory can be pinned for a %s (try ulimit -l, or a smaller comm.bucket)",
-                comm->name, (double)room / 1048576, comm_kind_name(call->kind));
+            die("group %s: no %.1f MiB of the host's memory can be pinned for a %s (try ulimit -l, or a smaller "
+                "comm.bucket)", comm->name, (double)room / 1048576, comm_kind_name(call->kind));
         j->room = room;
     }
     j->out = j->pinned + first;

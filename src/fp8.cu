@@ -117,8 +117,7 @@ static void fetch(Fp8 *scales, void *arg)
     Fp8Gpu *g = ((DevCuda *)arg)->fp8;
     if (g->changes != scales->changes) return; // nothing was noted since the copy became old
     std::vector<uint32_t> seen(g->n);
-    GPU_CHECK(cudaMemcpyAsync(seen.data(), g->now, g->n * 4, cudaMemcpyDeviceToHost, ((DevCuda *)arg)->stream));
-    GPU_CHECK(cudaStreamSynchronize(((DevCuda *)arg)->stream));
+    ops_gpu_to_host((DevCuda *)arg, seen.data(), g->now, g->n * 4);
     for (size_t i = 0; i < g->n; i++) {
         float amax;
         memcpy(&amax, &seen[i], sizeof amax);

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <time.h>
 
-// cudaStreamSynchronize would wait for ever for a collective whose other ranks are gone. Short waits are spent asking, as
-// CUDA itself does; longer ones leave the core to others.
+// cudaStreamSynchronize would wait for ever for a collective whose other ranks are gone. Short waits are spent asking,
+// as CUDA itself does; longer ones leave the core to others.
 void ops_gpu_wait(DevCuda *d)
 {
     if (!d->watch) {
@@ -29,8 +29,8 @@ void ops_gpu_wait(DevCuda *d)
     GPU_CHECK(error);
 }
 
-// The host's memory is copied aside, into pinned memory that the GPU reads by itself; by when it may be written again an
-// event says. So a micro-batch's tokens can be on their way while the one before still computes.
+// The host's memory is copied aside, into pinned memory that the GPU reads by itself; by when that may be written again
+// an event says. So a micro-batch's tokens can be on their way while the one before still computes.
 static void upload(DevCuda *d, void *dst, const void *src, size_t n_bytes)
 {
     Upload *u = &d->upload[d->uploads++ % OPS_UPLOADS];

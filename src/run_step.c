@@ -109,15 +109,15 @@ static double accumulate(Run *run, long step, RampStep share, float scale, First
     double loss = run->pipeline ? run_stages(run, step, share, scale) : 0;
     for (size_t row = 0; !run->pipeline && row < rows; row += B) {
         size_t at = row * T;
+        dev_mark(run->dev, "micro-batch");
         zero_micro(run->zero, row + B >= rows);
         model_set_batch(run->model, run->token + at, run->pos ? run->pos + at : NULL, run->target + at, B, T);
         if (run->first) model_set_documents(run->model, run->first + at);
         model_set_dropout(run->model, (float)cfg->model.dropout, (uint64_t)cfg->run.seed, (uint32_t)step,
                           (uint64_t)share.before + row);
-        dev_mark(run->dev, "micro-batch");
         model_forward_backward(run->model, scale);
-        dev_mark(run->dev, NULL);
         supervisor_progress(comm_heartbeat(run->world));
+        dev_mark(run->dev, NULL);
         if (row > 0 || !first) continue;
         first->valid = count_valid(run->target, B * T);
         double norm = clip_norm(run->dev, &run->model->params, run->model->grads,

@@ -114,8 +114,8 @@ on_the_cpu() {
 }
 step 'checked: the CPU, against another order of sums' on_the_cpu
 
-# ---- ranks. What they exchange goes through NCCL or through the host (comm.backend). A sum of two numbers has no order:
-# in groups of two both must give the same bits, whatever the streams do; and one CPU's losses within the bound.
+# ---- ranks. What they exchange goes through NCCL or through the host (comm.backend). A sum of two numbers has no
+# order: in groups of two both must give the same bits, whatever the streams do; and one CPU's losses within the bound.
 if [ -n "$launcher" ]; then
     ranks() { # RANKS NAME [OPTION...]
         timeout 600 "$launcher" -n "$1" "$program" "$work/two.toml" --run.name="$2" "${@:3}" >"$log" 2>&1 </dev/null
@@ -149,7 +149,8 @@ if [ -n "$launcher" ]; then
     }
     step 'checked: 4 ranks, tp = 2, zero = 3, bf16' checked_ranks
     checked_ranks_fp8() {
-        ranks 4 r3 --parallel.tp=2 --parallel.zero=3 --numerics.check=true --run.steps=1 "${fp8[@]}" && grep -aqE '[0-9]+ ops, 0 beyond' "$log"
+        ranks 4 r3 --parallel.tp=2 --parallel.zero=3 --numerics.check=true --run.steps=1 "${fp8[@]}" &&
+            grep -aqE '[0-9]+ ops, 0 beyond' "$log"
     }
     step 'checked: 4 ranks, tp = 2, zero = 3, fp8' checked_ranks_fp8
     nobody_touches() { # BACKEND
@@ -167,13 +168,14 @@ if [ -n "$launcher" ]; then
         step 'a GPU for each rank: NCCL' by_itself 2 nccl
         step 'two ranks on a GPU: through the host' by_itself 1 staged
     fi
-    # What is asked of the GPU, in order (EMU_LOG), in the first update. Units: 0 the embedding, 1 and 2 blocks, 3 the head.
+    # What is asked of the GPU, in order (EMU_LOG), in the first update. Units: 0 the embedding, 1 and 2 blocks, 3 the
+    # head.
     asked() { # NAME [OPTION...]: into $work/NAME.asked
         EMU_LOG=$work/$1.log ranks 2 "$1" --comm.backend=nccl "${few[@]}" --run.steps=1 "${@:2}" &&
             sed -n '/^begin update$/,/^begin optimizer$/p' "$work/$1.log.0" >"$work/$1.asked"
     }
     before() { # NAME LINE LINE: how often the first line stands before the first of the second kind
-        awk -v a="$2" -v b="$3" '$0 == b { found = 1; exit } $0 == a { n++ } END { if (!found) n = "no"; print n + 0 == n ? n + 0 : n }' \
+        awk -v a="$2" -v b="$3" '$0 == b { there = 1; exit } $0 == a { n++ } END { print there ? n + 0 : "no" }' \
             "$work/$1.asked"
     }
     sums_begin_early() { # the last block's bucket is on its way before the first block goes backward
@@ -189,7 +191,8 @@ if [ -n "$launcher" ]; then
     }
     own_stream() { # NCCL's calls and the kernels share none
         asked streams --parallel.zero=3 && grep -q ' ncclAllGather$' "$work/streams.asked" &&
-            [ -z "$(comm -12 <(sed -n 's/^\([0-9]*\) \(nccl.*\|a group of NCCL calls\)$/\1/p' "$work/streams.asked" | sort -u) \
+            [ -z "$(comm -12 \
+                <(sed -n 's/^\([0-9]*\) \(nccl.*\|a group of NCCL calls\)$/\1/p' "$work/streams.asked" | sort -u) \
                 <(sed -n 's/^\([0-9]*\) .*_kernel.*/\1/p' "$work/streams.asked" | grep -v '^0$' | sort -u))" ]
     }
     ranges_nest() { # NVTX: every range ends, within the one that it began in
@@ -197,8 +200,8 @@ if [ -n "$launcher" ]; then
             /^begin micro-batch$/ { if (at[n - 2] != "begin update") exit 1; micro++ }
             /^begin (for|back)ward [0-3]$/ && n > 1 { if (at[n - 2] != "begin micro-batch") exit 1; units++ }
             /^begin optimizer$/ { if (at[n - 2] != "begin update") exit 1; done = 1 }
-            END { if (micro != 1 || units != 8 || !done || n) exit 1 }' <(sed -n '/^begin update$/,$p' "$work/nested.log.0" |
-            sed '/^begin forward [0-3]$/,$!b')
+            END { if (micro != 1 || units != 8 || !done || n) exit 1 }' <(
+            sed -n '/^begin update$/,$p' "$work/nested.log.0" | sed '/^begin forward [0-3]$/,$!b')
     }
     if emulated; then
         step 'the sum of a bucket is asked for before backward ends' sums_begin_early
@@ -282,10 +285,12 @@ if emulated && [ -n "$launcher" ]; then
     step 'ranks: out of memory' on EMU_MEMORY=48 ended 'memory: no .* MiB left for .*held so far' "${large[@]}" \
         --batch.tokens=2048
     step 'ranks: an error of NCCL' on EMU_NCCL_FAIL=1:9 ended "group replicas, rank 1 of 2: .*$network" "${nccl[@]}"
-    step 'ranks: a call of NCCL that does not end' on EMU_NCCL_FAIL=0:9:stuck ended "an earlier call: $network" "${nccl[@]}"
+    step 'ranks: a call of NCCL that does not end' on EMU_NCCL_FAIL=0:9:stuck ended "an earlier call: $network" \
+        "${nccl[@]}"
     killed='^rank 1: error: process [0-9]+ on .* was killed by signal 9 .Killed., at step'
     step 'ranks: one is killed in a call of NCCL' on EMU_NCCL_FAIL=1:12:killed ended "$killed 1" "${nccl[@]}"
-    step 'ranks: one is killed, arrays go through the host' ended "$killed 2" --comm.backend=staged --run.fault=kill:rank=1,step=2
+    step 'ranks: one is killed, arrays go through the host' ended "$killed 2" --comm.backend=staged \
+        --run.fault=kill:rank=1,step=2
 fi
 other_program() {
     ! cpu gpt errors --run.device=0 && grep -aq '^error: run.device = 0: this program computes on the CPU' "$log"
