@@ -285,8 +285,8 @@ if emulated && [ -n "$launcher" ]; then
     step 'ranks: out of memory' on EMU_MEMORY=48 ended 'memory: no .* MiB left for .*held so far' "${large[@]}" \
         --batch.tokens=2048
     step 'ranks: an error of NCCL' on EMU_NCCL_FAIL=1:9 ended "group replicas, rank 1 of 2: .*$network" "${nccl[@]}"
-    step 'ranks: a call of NCCL that does not end' on EMU_NCCL_FAIL=0:9:stuck ended "an earlier call: $network" \
-        "${nccl[@]}"
+    step 'ranks: a call of NCCL that does not end' on EMU_NCCL_FAIL=0:3:stuck ended "an earlier call: $network" \
+        --comm.backend=nccl --parallel.tp=2
     killed='^rank 1: error: process [0-9]+ on .* was killed by signal 9 .Killed., at step'
     step 'ranks: one is killed in a call of NCCL' on EMU_NCCL_FAIL=1:12:killed ended "$killed 1" "${nccl[@]}"
     step 'ranks: one is killed, arrays go through the host' ended "$killed 2" --comm.backend=staged \

@@ -198,8 +198,8 @@ ncclResult_t later(ncclComm *c)
 }
 
 // EMU_NCCL_FAIL=R:N: on rank R of mpiexec, the N-th call from 1 is one that another rank, or the network, breaks. With
-// :stuck behind it the call never ends, and the error is told when it is asked for the tenth time; with :killed it is
-// this process that is gone.
+// :stuck behind it the call never ends, and the error is told to whoever asks a thousand times, as those who wait do;
+// with :killed it is this process that is gone.
 void fail_now(ncclComm *c)
 {
     static int calls;
@@ -210,7 +210,7 @@ void fail_now(ncclComm *c)
     MPI_Comm_rank(MPI_COMM_WORLD, &own);
     if (rank != own || ++calls != n) return;
     if (!strcmp(how, "killed")) raise(SIGKILL);
-    if (!strcmp(how, "stuck")) stream_stuck(true), c->untold = 10;
+    if (!strcmp(how, "stuck")) stream_stuck(true), c->untold = 1000;
     else c->error = ncclRemoteError;
 }
 
