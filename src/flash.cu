@@ -382,8 +382,7 @@ static AttnShape flash_shape(const void *q, const void *k, const void *v, AttnSh
 
 static dim3 grid_of(size_t n, int warps, size_t heads, size_t B)
 {
-    size_t rows = (size_t)warps * 16;
-    return dim3((unsigned)((n + rows - 1) / rows), (unsigned)heads, (unsigned)B);
+    return dim3((unsigned)((n + (size_t)warps * 16 - 1) / ((size_t)warps * 16)), (unsigned)heads, (unsigned)B);
 }
 
 template <class X, class O, int D, int N>
@@ -416,16 +415,11 @@ static void backward(O *dq, O *dk, O *dv, const float *delta, const X *dout, con
 
 // Calls function<X, O, D, N> for the head size and N of the call: D is the next of 32, 64, 128, filled up with zeros.
 #define CHOOSE_D(function, O, D, N, ...)                                                                             \
-    do {                                                                                                             \
-        if ((D) <= 32) function<X, O, 32, N>(__VA_ARGS__);                                                           \
-        else if ((D) <= 64) function<X, O, 64, N>(__VA_ARGS__);                                                      \
-        else function<X, O, 128, N>(__VA_ARGS__);                                                                    \
-    } while (0)
+    ((D) <= 32   ? function<X, O, 32, N>(__VA_ARGS__)                                                                \
+     : (D) <= 64 ? function<X, O, 64, N>(__VA_ARGS__)                                                                \
+                 : function<X, O, 128, N>(__VA_ARGS__))
 #define CHOOSE(function, D, N, ...)                                                                                  \
-    do {                                                                                                             \
-        if ((N) == 16) CHOOSE_D(function, X, D, 16, __VA_ARGS__);                                                    \
-        else CHOOSE_D(function, X, D, 64, __VA_ARGS__);                                                              \
-    } while (0)
+    ((N) == 16 ? CHOOSE_D(function, X, D, 16, __VA_ARGS__) : CHOOSE_D(function, X, D, 64, __VA_ARGS__))
 
 template <class X>
 void flash_forward_cuda(X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int warps,
@@ -478,8 +472,7 @@ void flash_part_backward_cuda(float *dq, float *dk, float *dv, float *delta, con
                                          const X *, const X *, AttnShape, int, int, cudaStream_t);                   \
     template void flash_part_forward_cuda<X>(float *, float *, const X *, const X *, const X *, AttnShape, int,      \
                                              cudaStream_t);                                                          \
-    template void flash_part_backward_cuda<X>(float *, float *, float *, float *, const X *, const X *,              \
-                                              const float *, const X *, const X *, const X *, AttnShape, int,        \
-                                              cudaStream_t);
+    template void flash_part_backward_cuda<X>(float *, float *, float *, float *, const X *, const X *, const float *,\
+                                              const X *, const X *, const X *, AttnShape, int, cudaStream_t);
 INSTANTIATE(__nv_bfloat16)
 INSTANTIATE(__half)

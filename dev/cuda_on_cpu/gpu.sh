@@ -9,7 +9,7 @@
 #
 # A kernel that spills registers is a failure, and so is an attention kernel that has none in the report: then nobody
 # has looked. The report of all kernels goes to $BUILD/cuda_registers.txt; the attention kernels' is printed, and kept
-# as a table in runs/attention_registers.md.
+# as a table in runs/attention_registers.md where all three files were compiled: ONLY='src/(attention|flash|heads)'.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 here=dev/cuda_on_cpu
@@ -102,11 +102,28 @@ for arch; do
 done
 [ ! -e "$work/missing" ]
 verdict $? 'every attention kernel is in the report' "$work/missing"
-if [ $failed = 0 ] && [ -z "${ONLY:-}" ]; then
-    mkdir -p runs && {
-        echo '| kernel | architecture | registers | static shared memory | spilled bytes |'
-        echo '|---|---|---:|---:|---:|'
-        attention | awk -F '\t' '{ printf "| `%s` | %s | %d | %d | %d |\n", $3, $2, $4, $5, $6 }'
-    } >runs/attention_registers.md
+# For the chapter: of bf16 and of whole tiles, a column an architecture.
+table() {
+    local archs=("$@")
+    printf '| kernel |%s static shared memory | spilled bytes |\n' "$(printf ' registers, %s |' "${archs[@]}")"
+    printf '|---|%s---:|---:|\n' "$(printf -- '---:|%.0s' "${archs[@]}")"
+    attention | awk -F '\t' -v list="${archs[*]}" '
+        $3 !~ /fp16|, 16,/ {
+            if (!($3 in shared)) name[++n] = $3
+            registers[$3, $2] = $4
+            if ($5 >= shared[$3]) shared[$3] = $5
+            if ($6 >= spill[$3]) spill[$3] = $6
+        }
+        END {
+            count = split(list, arch, " ")
+            for (i = 1; i <= n; i++) {
+                line = "| `" name[i] "` |"
+                for (k = 1; k <= count; k++) line = line " " registers[name[i], arch[k]] " |"
+                print line " " shared[name[i]] + 0 " | " spill[name[i]] + 0 " |"
+            }
+        }'
+}
+if [ $failed = 0 ] && [ "$(attention | cut -f 1 | sort -u | wc -l)" = 3 ]; then
+    mkdir -p runs && table "$@" >runs/attention_registers.md
 fi
 exit $failed
