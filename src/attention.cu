@@ -14,7 +14,7 @@
 #include "attention_gpu.h"
 #include "kernels.h"
 
-enum { MOST = 128 / 32 }; // channels of a lane
+enum { MOST = 256 / 32 }; // channels of a lane
 
 template <class X> __device__ inline float dot(const X *a, const X *b, size_t n)
 {

@@ -9,6 +9,7 @@
 //   dS = c P (dP - delta)     |dP| + |delta| is at most a = |dout| max |v| / (1 - p) + sum |dout out|, so dS errs by
 //                    c P a rel,   rel = that of P, of dP and delta (2 D + 16) u, r, and the sum's 2 u a term
 //
+//   in fp16          P and dS err by 2^-25 as well, where they are rounded
 //   backward         P errs by 2^-126 as well: below, one device's exp gives 0, another's the smallest normal number
 //
 // The sums that remain are attention themselves: sum_j P_j |v_j| is attention over |v|; sum_j P_j |k_j| attention
@@ -104,10 +105,16 @@ static float *weighted(DevCheckCall *c, const Args *a, const float *x, bool drop
 static void forward_errors(DevCheckCall *c, const Args *a, double *err, double *lse_err, const float *lse)
 {
     const double *S = score_sizes(c, a), n = (double)a->s.Tk;
+    double tiny = 0;
+    const AttnShape *s = &a->s;
     const float *size = weighted(c, a, a->wide_v, true, NULL);
     for (size_t i = 0; i < a->n_out; i++) {
-        double at = S[stat_of(&a->s, i)];
+        double at = S[stat_of(s, i)];
+        size_t h = i / s->D % s->H, b = i / s->D / s->H / s->Tq;
         err[i] = 1.01 * size[i] * (2 * (score_err(a, at) + running_err(a, at)) + c->ux + (6 * n + 32) * U);
+        if (c->x_type == X_FP16 && i % s->D == 0)
+            tiny = 0x1p-25 * n * largest(a->wide_v, s, b, h / (s->H / s->G)) / (1 - (double)s->drop.p);
+        err[i] += tiny;
     }
     for (size_t i = 0; i < a->n_stat; i++)
         lse_err[i] = score_err(a, S[i]) + running_err(a, S[i]) + (n + 10) * U + 4 * U * (S[i] + fabs((double)lse[i]));
@@ -171,7 +178,8 @@ static void backward_errors(DevCheckCall *c, const Args *a, double *eq, double *
     double terms = (double)(s.Tq * (s.H / s.G)), keep = 1 / (1 - (double)s.drop.p);
     float *to_k = (float *)dev_check_room(c, a->n_out * 4), *to_v = (float *)dev_check_room(c, a->n_out * 4);
     const float *size = weighted(c, a, a->wide_k, false, lse);
-    double *all_k = dev_check_d(c, s.B * s.G * s.D), *all_v = dev_check_d(c, s.B * s.G * s.D); // of P = SMALLEST
+    double *all_k = dev_check_d(c, s.B * s.G * s.D), *all_v = dev_check_d(c, s.B * s.G * s.D); // not relative to P
+    double tiny = c->x_type == X_FP16 ? 0x1p-25 : 0;
     for (size_t i = 0; i < a->n_out; i += s.D) { // (b, t, h)
         size_t row = i / s.D, h = row % s.H, b = row / s.H / s.Tq, t = row / s.H % s.Tq, stat = stat_of(&s, i);
         double most = norm(dout + i, s.D) * largest(a->wide_v, &s, b, h / (s.H / s.G)) * keep;
@@ -183,8 +191,9 @@ static void backward_errors(DevCheckCall *c, const Args *a, double *eq, double *
         for (size_t d = 0; d < s.D; d++) {
             double q = a->wide_q[(b * s.Tq + t) * s.ldq + h * s.D + d];
             eq[i + d] = 1.01 * scale * most * (size[i + d] * (rel + 2 * (n + 8) * U) + SMALLEST * every_k);
-            all_k[group + d] += SMALLEST * scale * most * fabs(q);
-            all_v[group + d] += SMALLEST * keep * fabs((double)dout[i + d]);
+            eq[i + d] += tiny * every_k;
+            all_k[group + d] += (SMALLEST * scale * most + tiny) * fabs(q);
+            all_v[group + d] += (SMALLEST * keep + tiny) * fabs((double)dout[i + d]);
             to_k[i + d] = (float)(1.01 * scale * most * fabs(q) * (rel + 2 * (terms + 8) * U));
             to_v[i + d] = (float)(1.01 * fabs((double)dout[i + d]) * (of_p + c->ux + 2 * (terms + 8) * U));
         }

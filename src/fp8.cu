@@ -1,5 +1,5 @@
-// fp8: operands of 8-bit products on the GPU: their largest magnitude, their scale, the cast, the turn that tensor cores
-// want. The twin of fp8.c (scales) and of the casts in narrow_matmul.c.
+// fp8: operands of 8-bit products on the GPU: their largest magnitude, their scale, the cast, and the turn that tensor
+// cores want. The twin of fp8.c (scales) and of the casts in narrow_matmul.c.
 //
 //   scale = max(format) / amax          x8 = saturate(round(x scale))          cuBLASLt multiplies sums by 1 / scale
 //
@@ -7,8 +7,8 @@
 // largest of the history, delayed scaling), the kernels note what they saw, and once a step fp8_collect brings that
 // back. With a known scale an operand takes one pass; otherwise a pass for its maximum comes before.
 //
-// The invariant: the same bits as on the CPU. A maximum has no order, so atomics may take it (magnitudes of floats compare
-// as their patterns do, and NaN is above them all); x scale and the cast are one rounding each.
+// The invariant: the same bits as on the CPU. A maximum has no order, so atomics may take it (magnitudes of floats
+// compare as their patterns do, and NaN is above them all); x scale and the cast are one rounding each.
 //
 // Tensor cores take 8-bit operands with the inner dimension innermost in both, in multiples of 16. So an operand that
 // lies the other way is turned while it is cast, by tiles of 32 x 32, and zeros fill its rows up to 16.
@@ -176,9 +176,10 @@ template <class To, class E>
 static void cast(DevCuda *d, void *out, const E *x, size_t rows, size_t cols, bool turn, Cast c)
 {
     size_t n = rows * cols;
+    dim3 tiles((unsigned)((rows + TILE - 1) / TILE), (unsigned)((cols + TILE - 1) / TILE));
     if (turn)
-        LAUNCH((fp8_turn_kernel<To, E>), dim3((unsigned)((rows + TILE - 1) / TILE), (unsigned)((cols + TILE - 1) / TILE)),
-               dim3(TILE, TILE_ROWS), 0, d->stream, (To *)out, x, rows, cols, fp8_gpu_padded(rows), c);
+        LAUNCH((fp8_turn_kernel<To, E>), tiles, dim3(TILE, TILE_ROWS), 0, d->stream, (To *)out, x, rows, cols,
+               fp8_gpu_padded(rows), c);
     else if (aligned(x))
         LAUNCH((fp8_cast_kernel<To, E, 8>), blocks_for(d, n / 8, d->threads), (unsigned)d->threads, 0, d->stream,
                (To *)out, x, n, c);

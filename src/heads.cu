@@ -4,8 +4,8 @@
 //   top = max(lse_a, lse_b),  w = exp(lse - top),
 //   out = (w_a out_a + w_b out_b) / (w_a + w_b),  lse = top + log(w_a + w_b)
 //
-// Tensor cores serve 16-bit rows that begin at multiples of 16 bytes with heads of 32, 64 or 128; everything else, a
-// cached decoding step of one query among it, is served by the plain kernels.
+// Tensor cores serve 16-bit rows that begin at multiples of 16 bytes with heads of up to 128, in multiples of 8, whole
+// sequences and pieces; everything else, a cached decoding step of one query among it, is served by the plain kernels.
 // The invariant of the merge: a set without keys (lse = -inf) leaves the other one's bits alone, and NaN stays.
 #include "kernels.h"
 #include "ops_gpu.h"
@@ -14,12 +14,12 @@
 
 namespace {
 
-enum { FLASH_WARPS = 4, FLASH_COLUMNS = 64, MOST_HEAD = 128 };
+enum { FLASH_WARPS = 4, FLASH_COLUMNS = 64, MOST_HEAD = 256 };
 
 template <class E> constexpr bool SIXTEEN = sizeof(E) == 2;
 
 // A query or two leave 62 of a tile's 64 rows idle.
-bool takes_flash(const DevCuda *d, const X *q, const X *k, const X *v, const X *to, AttnShape s)
+bool takes_flash(const DevCuda *d, const X *q, const X *k, const X *v, const void *to, AttnShape s)
 {
     return !d->options.plain && s.Tq >= 16 && (uintptr_t)to % 4 == 0 && flash_takes(q, k, v, s);
 }
@@ -78,7 +78,12 @@ void attention_part_forward(Dev *dev, float *out, float *lse, const X *q, const 
 {
     DevCuda *d = ops_gpu(dev);
     check_head(s);
-    attention_part_forward_cuda<E>(out, lse, ops_as<E>(q), ops_as<E>(k), ops_as<E>(v), s, d->threads / 32, d->stream);
+    const E *Q = ops_as<E>(q), *K = ops_as<E>(k), *V = ops_as<E>(v);
+    bool flash = false;
+    if constexpr (SIXTEEN<E>)
+        if ((flash = takes_flash(d, q, k, v, out, s) && (uintptr_t)out % 8 == 0))
+            flash_part_forward_cuda<E>(out, lse, Q, K, V, s, FLASH_WARPS, d->stream);
+    if (!flash) attention_part_forward_cuda<E>(out, lse, Q, K, V, s, d->threads / 32, d->stream);
     let_messages_move(dev);
 }
 
@@ -88,8 +93,16 @@ void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, const X 
 {
     DevCuda *d = ops_gpu(dev);
     check_head(s);
-    attention_part_backward_cuda<E>(dq, dk, dv, delta_room(d, s), ops_as<E>(dout), ops_as<E>(out), lse, ops_as<E>(q),
-                                    ops_as<E>(k), ops_as<E>(v), s, d->threads / 32, d->stream);
+    float *delta = delta_room(d, s);
+    const E *dO = ops_as<E>(dout), *O = ops_as<E>(out), *Q = ops_as<E>(q), *K = ops_as<E>(k), *V = ops_as<E>(v);
+    bool flash = false;
+    if constexpr (SIXTEEN<E>) {
+        bool eights = ((uintptr_t)dq | (uintptr_t)dk | (uintptr_t)dv) % 8 == 0;
+        if ((flash = takes_flash(d, q, k, v, dq, s) && aligned(dout) && eights))
+            flash_part_backward_cuda<E>(dq, dk, dv, delta, dO, O, lse, Q, K, V, s, FLASH_WARPS, d->stream);
+    }
+    if (!flash)
+        attention_part_backward_cuda<E>(dq, dk, dv, delta, dO, O, lse, Q, K, V, s, d->threads / 32, d->stream);
     let_messages_move(dev);
 }
 

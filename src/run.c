@@ -122,12 +122,18 @@ static double measure_peak(const ModelShape *s, size_t N, Dev *dev)
 }
 
 // Scales of fp16 and fp8: what the numbers need beside the weights.
-static void build_precision(Run *run)
+static void build_scaler(Run *run)
 {
     const Config *cfg = &run->cfg;
     bool fp16 = cfg->numerics.dtype == CONFIG_DTYPE_FP16;
     run->scaler = fp16 ? scaler_create((float)cfg->numerics.loss_scale, (int)cfg->numerics.loss_growth)
                        : scaler_none();
+}
+
+static void build_precision(Run *run)
+{
+    const Config *cfg = &run->cfg;
+    build_scaler(run);
     run->fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8 ? run->dev->fp8 : NULL;
     if (run->fp8) fp8_set_sites(run->fp8, &run->model->params, cfg->numerics.fp8_keep);
 }
@@ -153,7 +159,7 @@ static void reset_precision(Run *run)
     size_t n;
     float *state = run->fp8 ? fp8_state(run->fp8, &n) : NULL;
     if (state) memset(state, 0, n * sizeof *state);
-    build_precision(run);
+    build_scaler(run);
 }
 
 // run.minutes: times a few updates on the fresh model, puts the model back to its start, and sets run.steps.

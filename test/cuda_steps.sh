@@ -1,7 +1,8 @@
 # test/cuda_steps.sh: what the test_cuda_*.sh share; they source it from the repository root.
 #
 # It sets $here, $BUILD, $work (gone at the end), and an environment without settings of the emulation. Steps run side
-# by side, one a core, and speak in the order in which they were begun: end with `finish`.
+# by side, one a core, and speak in the order in which they were begun: end with `finish`. ONLY, an extended regular
+# expression: of the steps behind the builds, those whose names it finds; ONLY='fp8|named' test/test_train_gpu.sh
 here=dev/cuda_on_cpu
 cxx=${CXX:-g++}
 command -v "$cxx" >/dev/null 2>&1 || { echo "skip $(basename "$0") (no C++ compiler)"; exit 0; }
@@ -18,6 +19,7 @@ steps=0
 step() { # NAME COMMAND [ARGUMENT...]: "ok NAME" when the command succeeds, otherwise what it said, and wrote to $log
     local name=$1 out
     shift
+    [ -z "${built:-}" ] || [[ $name =~ ${ONLY:-} ]] || return 0
     printf -v out '%s/step.%04d' "$work" $((++steps))
     {
         if (log=$out.run; "$@" >"$out.said" 2>&1) 2>/dev/null; then echo "ok $name"
@@ -37,6 +39,7 @@ said() { cat "$work"/step.[0-9][0-9][0-9][0-9]; }
 all_built() { # ends where a build failed: the rest would say it a hundred times
     wait
     ! said | grep -q '^not ok' || { said; exit 1; }
+    built=1
 }
 finish() {
     wait

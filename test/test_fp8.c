@@ -221,6 +221,65 @@ static void test_unused_tensor_keeps_its_history(void **state)
     close_case(&c, &p);
 }
 
+// A device that looks at its tensors by itself: it asks what is known, and what it noted comes when it is fetched.
+static void fetch(Fp8 *fp8, void *amax)
+{
+    fp8_note(fp8, Q, FP8_INP, *(const float *)amax);
+}
+
+static void test_noted_elsewhere(void **state)
+{
+    (void)state;
+    Params p;
+    Case c = open_case(FP8_DELAYED, 2, &p);
+    float amax = 7;
+    c.fp8->fetch = fetch, c.fp8->fetch_arg = &amax;
+    long changes = c.fp8->changes;
+    fp8_step_begin(c.fp8);
+    assert_true(c.fp8->changes > changes);
+    changes = c.fp8->changes;
+    assert_true(fp8_known(c.fp8, Q, FP8_INP) == 0);
+    fp8_collect(c.fp8);
+    assert_true(c.fp8->now[Q * FP8_ROLES + FP8_INP] == 7);
+    assert_true(c.fp8->changes == changes); // what is known is what it was
+    assert_true(fp8_step_end(c.fp8));
+    assert_true(c.fp8->changes > changes && fp8_known(c.fp8, Q, FP8_INP) == 7);
+    assert_true(fp8_scale_for(FP8_INP, 7) == 64);
+    amax = INFINITY;
+    fp8_step_begin(c.fp8);
+    assert_false(fp8_step_end(c.fp8)); // which fetches
+    assert_true(fp8_known(c.fp8, Q, FP8_INP) == 7);
+    changes = c.fp8->changes;
+    size_t n;
+    fp8_state(c.fp8, &n); // may be written to
+    assert_true(c.fp8->changes > changes);
+    close_case(&c, &p);
+}
+
+// A copy scales as the original does, whatever it held before.
+static void test_copy(void **state)
+{
+    (void)state;
+    Params p;
+    Case c = open_case(FP8_DELAYED, 3, &p);
+    Fp8 *copy = fp8_create(FP8_DELAYED, 3);
+    for (int step = 0; step < 3; step++) {
+        fp8_step_begin(c.fp8);
+        fp8_scale(c.fp8, Q, FP8_WEIGHT, 1 + (float)step);
+        fp8_scale(c.fp8, DOWN, FP8_DOUT, NAN);
+        fp8_copy(copy, c.fp8);
+        assert_true(copy->bad && fp8_runs(copy, Q) && !fp8_runs(copy, p.n_rows - 1));
+        assert_true(copy->now[Q * FP8_ROLES + FP8_WEIGHT] == 1 + (float)step);
+        c.fp8->bad = false;
+        assert_true(fp8_step_end(c.fp8));
+        fp8_copy(copy, c.fp8);
+        assert_true(fp8_known(copy, Q, FP8_WEIGHT) == 1 + (float)step);
+        fp8_scale(copy, Q, FP8_WEIGHT, 100); // forgotten by the next copy
+    }
+    fp8_free(copy);
+    close_case(&c, &p);
+}
+
 // Save after any step, restore into a fresh one: all later scales are the same.
 static void test_resume(void **state)
 {
@@ -268,6 +327,8 @@ int main(void)
         cmocka_unit_test(test_evaluation_is_forgotten),
         cmocka_unit_test(test_bad_step),
         cmocka_unit_test(test_unused_tensor_keeps_its_history),
+        cmocka_unit_test(test_noted_elsewhere),
+        cmocka_unit_test(test_copy),
         cmocka_unit_test(test_resume),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,6 +95,15 @@ fp8_resumes() { # the history of 4 steps is full before the stop, and its last r
     differ "$(weights fp8 24)" "$(weights fp8-current 24)"
 }
 
+# The updates that measure the speed for run.minutes leave nothing in the history of the scales.
+fp8_measured() {
+    local steps
+    brief gpt fp8-minutes --run.steps=0 --run.minutes=0.05 --run.stop_at=2 --numerics.dtype=fp8
+    steps=$(sed -n 's/^steps = \([0-9]*\).*/\1/p' "$runs/fp8-minutes/config.toml")
+    brief gpt fp8-steps --run.steps="$steps" --run.stop_at=2 --numerics.dtype=fp8
+    cmp "$(weights fp8-minutes 2)" "$(weights fp8-steps 2)"
+}
+
 # From 4 to 16 sequences over 3000 tokens: at the stop the batch has grown, and has further to grow.
 ramp_resumes() {
     local ramp=(--batch.ramp_from=128 --batch.ramp_tokens=3000 --batch.micro=2 --optim.ramp_lr=sqrt)
@@ -258,6 +267,7 @@ passes 'without it micro-batches round' fast_mode_rounds
 passes 'fp16, overflowing and growing: a resumed run is a straight one' fp16_resumes
 passes 'fp16 goes on from fp32 with a scale of its own' fp16_takes_over
 passes 'fp8, delayed scales: the same' fp8_resumes
+passes 'fp8: the updates that measure the speed are forgotten' fp8_measured
 passes 'a batch ramp: the same' ramp_resumes
 passes 'dropout and documents: the same' dropout_resumes
 passes 'every optimizer: the same' optimizers_resume

@@ -25,6 +25,7 @@ emulated() { [ -z "${TRAIN_GPU:-}" ]; }
 [ -n "${TRAIN_GPU:-}" ] && cores=1 # one after the other: one GPU
 emulated && step 'train_gpu builds for the emulation' builds
 all_built
+built= # the corpus is asked for by all
 checker() {
     [ -e "$work/checker" ] || $here/build.sh checker "$work/checker" train_gpu.cu src/*.cu "$bin/libpretrain.a" -- -fopenmp \
         $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries)

@@ -9,7 +9,7 @@
 #
 # A kernel that spills registers is a failure, and so is an attention kernel that has none in the report: then nobody
 # has looked. The report of all kernels goes to $BUILD/cuda_registers.txt; the attention kernels' is printed, and kept
-# as a table in runs/attention_registers.md.
+# as a table in runs/attention_registers.md where all three files were compiled: ONLY='src/(attention|flash|heads)'.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 here=dev/cuda_on_cpu
@@ -92,21 +92,38 @@ shown <"$work/report" >"$build/cuda_registers.txt"
 awk -F '\t' '$6 > 0' "$work/report" | shown >"$work/spilled"
 [ "$(wc -l <"$work/spilled")" = 1 ]
 verdict $? "no kernel spills registers ($(wc -l <"$work/report") kernels: $build/cuda_registers.txt)" "$work/spilled"
-if grep -qE "${ONLY:-.}" <<<src/flash.cu; then
-    attention | shown | tee "$work/attention"
-    for arch; do
-        for kernel in flash_forward_kernel flash_backward_kernel attention_; do
-            attention | grep -qP "\t$arch\t$kernel" || echo "no $kernel for $arch" >>"$work/missing"
-        done
+attention | shown
+for arch; do
+    for expected in flash:flash_forward_kernel flash:flash_backward_kernel attention:attention_; do
+        file=src/${expected%:*}.cu
+        grep -qE "${ONLY:-.}" <<<"$file" || continue
+        attention | grep -qP "^\Q$file\E\t$arch\t${expected#*:}" || echo "no ${expected#*:} for $arch" >>"$work/missing"
     done
-    [ ! -e "$work/missing" ]
-    verdict $? 'every attention kernel is in the report' "$work/missing"
-fi
-if [ $failed = 0 ] && [ -z "${ONLY:-}" ]; then
-    mkdir -p runs && {
-        echo '| kernel | architecture | registers | static shared memory | spilled bytes |'
-        echo '|---|---|---:|---:|---:|'
-        attention | awk -F '\t' '{ printf "| `%s` | %s | %d | %d | %d |\n", $3, $2, $4, $5, $6 }'
-    } >runs/attention_registers.md
+done
+[ ! -e "$work/missing" ]
+verdict $? 'every attention kernel is in the report' "$work/missing"
+# For the chapter: of bf16 and of whole tiles, a column an architecture.
+table() {
+    local archs=("$@")
+    printf '| kernel |%s static shared memory | spilled bytes |\n' "$(printf ' registers, %s |' "${archs[@]}")"
+    printf '|---|%s---:|---:|\n' "$(printf -- '---:|%.0s' "${archs[@]}")"
+    attention | awk -F '\t' -v list="${archs[*]}" '
+        $3 !~ /fp16|, 16,/ {
+            if (!($3 in shared)) name[++n] = $3
+            registers[$3, $2] = $4
+            if ($5 >= shared[$3]) shared[$3] = $5
+            if ($6 >= spill[$3]) spill[$3] = $6
+        }
+        END {
+            count = split(list, arch, " ")
+            for (i = 1; i <= n; i++) {
+                line = "| `" name[i] "` |"
+                for (k = 1; k <= count; k++) line = line " " registers[name[i], arch[k]] " |"
+                print line " " shared[name[i]] + 0 " | " spill[name[i]] + 0 " |"
+            }
+        }'
+}
+if [ $failed = 0 ] && [ "$(attention | cut -f 1 | sort -u | wc -l)" = 3 ]; then
+    mkdir -p runs && table "$@" >runs/attention_registers.md
 fi
 exit $failed

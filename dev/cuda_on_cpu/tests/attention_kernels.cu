@@ -337,13 +337,15 @@ template <class T> void Problem<T>::backward()
 static const Case PLAIN_CASES[] = {{2, 1, 1, 4, 1, 16, 2, 0, 0, 0, 0},
                                    {2, 37, 37, 4, 1, 20, 3, 0, 0, 0, 0},
                                    {1, 70, 70, 6, 2, 48, 4, 0, 17, 0.3f, 0},
-                                   {1, 35, 35, 2, 2, 128, 1, 0, 0, 0, 0.2f}};
+                                   {1, 35, 35, 2, 2, 128, 1, 0, 0, 0, 0.2f},
+                                   {1, 21, 21, 1, 1, 200, 2, 0, 0, 0, 0}};
 // Tiles of 16 by 16 make many of few tokens; those of 64 rows and columns are the ones for use.
 static const Case FLASH_CASES[] = {
     {2, 1, 1, 4, 1, 32, 1, 16, 0, 0, 0},       {1, 53, 53, 4, 1, 32, 1, 16, 0, 0.3f, 0},
     {2, 61, 61, 6, 2, 64, 2, 16, 23, 0, 0},    {1, 37, 37, 1, 1, 128, 1, 16, 0, 0, 0},
     {1, 41, 41, 2, 1, 32, 1, 16, 11, 0, 0.3f}, {1, 150, 150, 2, 1, 64, 4, 64, 0, 0, 0},
-    {1, 139, 139, 1, 1, 128, 4, 64, 67, 0, 0}};
+    {1, 139, 139, 1, 1, 128, 4, 64, 67, 0, 0}, {1, 45, 45, 2, 1, 24, 1, 16, 0, 0, 0}, // filled up with zeros
+    {1, 70, 70, 1, 1, 80, 2, 64, 0, 0, 0.1f}};
 // Fewer queries than keys, as in sampling: forward only. 16 keys: one whole tile, and the queries are a part of one.
 static const Case LATER_CASES[] = {
     {2, 5, 40, 4, 2, 32, 1, 0, 0, 0, 0}, {2, 5, 40, 4, 2, 32, 1, 16, 0, 0, 0}, {1, 70, 90, 2, 1, 64, 4, 64, 0, 0, 0},
@@ -423,8 +425,12 @@ static void test_takes()
     EXPECT(!flash_takes(p, p + 8, p + 256, s));
     s.ldkv = 196;
     EXPECT(!flash_takes(p, p, p, s));
-    s.ldkv = 192, s.D = 48;
+    s.ldkv = 192, s.D = 20;
     EXPECT(!flash_takes(p, p, p, s));
+    s.D = 136;
+    EXPECT(!flash_takes(p, p, p, s));
+    s.D = 48;
+    EXPECT(flash_takes(p, p, p, s));
 }
 
 int main(int argc, char **argv)
@@ -448,7 +454,7 @@ int main(int argc, char **argv)
         {"NaN and block sizes", test_nan},
         {"what flash takes", test_takes},
     };
-    if (argc > 1 && !strcmp(argv[1], "stops")) Problem<__half>({1, 9, 9, 1, 1, 48, 1, 16, 0, 0, 0}).run_forward();
+    if (argc > 1 && !strcmp(argv[1], "stops")) Problem<__half>({1, 9, 9, 1, 1, 20, 1, 16, 0, 0, 0}).run_forward();
     int ran = 0;
     for (auto &t : tests) {
         if (argc > 1 && strncmp(t.name, argv[1], strlen(argv[1]))) continue;

@@ -241,8 +241,9 @@ template <class T> static void set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAtt
 }
 
 // One product with an epilogue; D apart from C. `scales`: of fp8, on the device. in: of A; of B it is in_b.
-static void two_types(Lt lt, cudaDataType in, cudaDataType in_b, cudaDataType out, int m, int n, int k, bool ta, bool tb, bool ra,
-                       bool rb, bool rd, int32_t epilogue, float beta, int batch = 1, const Matrix *scales = nullptr)
+static void two_types(Lt lt, cudaDataType in, cudaDataType in_b, cudaDataType out, int m, int n, int k, bool ta,
+                      bool tb, bool ra, bool rb, bool rd, int32_t epilogue, float beta, int batch = 1,
+                      const Matrix *scales = nullptr)
 {
     float alpha = 0.75f;
     int aux_ld = (m + 7) / 8 * 8 + 8;

@@ -340,7 +340,8 @@ struct Shape {
 };
 static const Shape SHAPES[] = {
     {2, 23, 23, 6, 2, 10, false, false}, {1, 150, 150, 2, 1, 64, true, false},  {1, 70, 70, 2, 2, 128, false, true},
-    {2, 40, 40, 4, 1, 32, true, true},   {1, 75, 75, 1, 1, 18, true, true},
+    {2, 40, 40, 4, 1, 32, true, true},   {1, 75, 75, 1, 1, 18, true, true},     {1, 70, 70, 2, 1, 80, true, true},
+    {1, 20, 20, 1, 1, 136, false, false},
 };
 static AttnShape attn_shape(Env &e, const Shape &s)
 {
@@ -386,43 +387,45 @@ static void attention_backward(Env &e)
                                   k, v, a);
     }
 }
-// Pieces of a sequence of 48 tokens, zig-zag over two ranks; of rank `rank`, keys of `owner`.
-static AttnShape piece(Env &e, int rank, int owner, bool drop, bool documents)
+// Rank `rank`'s queries and rank `owner`'s keys of two ranks, each with two runs of `half` tokens: one from the front
+// of the sequence, one from its end. In the large case a piece is more than two tiles of the tensor cores' kernels.
+static AttnShape piece(Env &e, int rank, int owner, bool more, bool large = false)
 {
     AttnShape a = {};
-    a.B = 2, a.Tq = a.Tk = 24, a.H = 4, a.G = 2, a.D = 16, a.ldq = 64, a.ldkv = 32, a.T = 48;
-    a.q_start = (size_t)rank * 12, a.q_cut = 12, a.q_jump = 2 * (size_t)(1 - rank) * 12;
-    a.k_start = (size_t)owner * 12, a.k_cut = 12, a.k_jump = 2 * (size_t)(1 - owner) * 12;
-    if (drop) a.drop.p = 0.3f, a.drop.rng = rng_make(5, "attention", 9), a.drop.first = 11;
-    if (documents) {
-        std::vector<int32_t> first(48);
-        for (int i = 0; i < 48; i++) {
-            int t = i % 24, pos = (int)a.q_start + t + (t >= 12 ? (int)a.q_jump : 0);
-            first[(size_t)i] = pos < 7 ? 0 : pos < 30 ? 7 : 30;
-        }
-        a.first = e.i(first);
+    size_t half = large ? 75 : 12;
+    a.B = large ? 1 : 2, a.Tq = a.Tk = 2 * half, a.H = 4, a.G = 2, a.D = large ? 40 : 16, a.T = 4 * half;
+    a.ldq = a.H * a.D, a.ldkv = a.G * a.D;
+    a.q_start = (size_t)rank * half, a.q_cut = half, a.q_jump = 2 * (size_t)(1 - rank) * half;
+    a.k_start = (size_t)owner * half, a.k_cut = half, a.k_jump = 2 * (size_t)(1 - owner) * half;
+    if (!more) return a;
+    a.drop.p = 0.3f, a.drop.rng = rng_make(5, "attention", 9), a.drop.first = 11;
+    std::vector<int32_t> first(a.B * a.Tq);
+    for (size_t i = 0; i < first.size(); i++) {
+        size_t t = i % a.Tq, pos = a.q_start + t + (t >= half ? a.q_jump : 0);
+        first[i] = (int32_t)(pos < half / 2 ? 0 : pos < 5 * half / 2 ? half / 2 : 5 * half / 2);
     }
+    a.first = e.i(first);
     return a;
 }
 static void attention_part_forward(Env &e)
 {
-    for (int i = 0; i < 8; i++) {
-        AttnShape a = piece(e, i & 1, i >> 1 & 1, i >= 4, i >= 4);
-        X *q = e.x(2 * 24 * 64), *k = e.x(2 * 24 * 32), *v = e.x(2 * 24 * 32);
-        e.dev->attention_part_forward(e.dev, e.out_f(2 * 24 * 64), e.out_f(2 * 4 * 24), q, k, v, a);
+    for (int i = 0; i < 10; i++) {
+        AttnShape a = piece(e, i & 1, i >> 1 & 1, i >= 4 && i != 8, i >= 8);
+        size_t n = a.B * a.Tq * a.H;
+        X *q = e.x(n * a.D), *k = e.x(n * a.D / 2), *v = e.x(n * a.D / 2);
+        e.dev->attention_part_forward(e.dev, e.out_f(n * a.D), e.out_f(n), q, k, v, a);
     }
 }
 static void attention_part_backward(Env &e)
 {
-    for (int i = 0; i < 8; i++) {
-        AttnShape a = piece(e, i & 1, i >> 1 & 1, i >= 4, i >= 4);
-        X *q = e.x(2 * 24 * 64), *k = e.x(2 * 24 * 32), *v = e.x(2 * 24 * 32), *dout = e.x(2 * 24 * 64);
-        X *out = e.x(2 * 24 * 64, 0.3f);
-        std::vector<float> lse = e.normal(2 * 4 * 24);
-        for (float &x : lse) x += 4; // of all keys: no less than that of these
+    for (int i = 0; i < 10; i++) {
+        AttnShape a = piece(e, i & 1, i >> 1 & 1, i >= 4 && i != 8, i >= 8);
+        size_t n = a.B * a.Tq * a.H, n_q = n * a.D, n_kv = n_q / 2;
+        X *q = e.x(n_q), *k = e.x(n_kv), *v = e.x(n_kv), *dout = e.x(n_q), *out = e.x(n_q, 0.3f);
+        std::vector<float> lse = e.normal(n);
+        for (float &x : lse) x += 5; // of all keys: no less than that of these
         float *stat = (float *)e.device(lse.data(), lse.size() * 4);
-        e.dev->attention_part_backward(e.dev, e.out_f(2 * 24 * 64), e.out_f(2 * 24 * 32), e.out_f(2 * 24 * 32), dout,
-                                       out, stat, q, k, v, a);
+        e.dev->attention_part_backward(e.dev, e.out_f(n_q), e.out_f(n_kv), e.out_f(n_kv), dout, out, stat, q, k, v, a);
     }
 }
 static void attention_merge(Env &e)
@@ -590,6 +593,10 @@ static void empty(Env &e)
     e.cuda->accumulate(e.cuda, f, f, 0);
     e.cuda->zero(e.cuda, f, 0);
     e.cuda->clip_units(e.cuda, f, f, 0, 4, 1, 1);
+    AttnShape none = piece(e, 0, 0, false);
+    none.B = 0;
+    e.cuda->attention_part_forward(e.cuda, f, f, x, x, x, none);
+    e.cuda->attention_part_backward(e.cuda, f, f, f, x, x, f, x, x, x, none);
 }
 
 static const struct Case {
@@ -672,8 +679,8 @@ static void run_type(XType type, const char *only, bool table)
     end_pair(both, cuda, ref, cpu, table);
 }
 
-// Products in 8 bits. Delayed scales: the first step has no history; the second has, and the third one's, made too small
-// here, saturates what is larger.
+// Products in 8 bits. Delayed scales: the first step has no history; the second has, and the third one's, made too
+// small here, saturates what is larger.
 static void run_fp8(Fp8Scaling scaling, const char *only, bool table)
 {
     DevCudaOptions options = {};
