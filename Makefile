@@ -209,5 +209,6 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d $(B)/fuzz/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity layouts scaling \
-    mutate mutate-cuda fuzz fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs help clean FORCE
+.PHONY: all run test check-headers asan bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
+    layouts scaling mutate mutate-cuda fuzz fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs \
+    help clean FORCE
