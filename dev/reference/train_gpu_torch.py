@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """PyTorch's twin of a run of build/train_gpu (or build/train): the same model, batches, learning rates and update.
 
-Run:  train_gpu_torch.py RUN [--weights FILE] [--steps N] [--device cuda|cpu] [--no-compile]
+Run:  train_gpu_torch.py RUN [--weights FILE] [--first N] [--steps N] [--device cuda|cpu] [--no-compile]
 
 RUN is the run's directory: config.toml says what the model and the batch are, metrics.jsonl how large each learning
 rate was. It must have read its text in order (data.shuffle = false). A line of JSON a step (step, loss, ms), and one at
 the end with what was used. Weights are drawn anew, or come from --weights: a file of safetensors with our names, or
-the dump of the run's first update (run.dump=1), which begins where the run began.
+the dump of the run's first update (run.dump=1), which begins where the run began. --first N: begin with the batch of
+update N, for the dump of that one; its loss is comparable, later ones are not, for the moments are zero.
 
 What PyTorch is given, and where ours differs:
 - bf16: autocast over fp32 weights, fp32 gradients; ours keeps bf16 weights beside its fp32 master weights, and fp32
@@ -43,7 +44,8 @@ def parse():
     parser = argparse.ArgumentParser(description="PyTorch's twin of a run: the same model, batches and updates")
     parser.add_argument("run", help="the run's directory")
     parser.add_argument("--weights", help="safetensors with the first weights, by our names")
-    parser.add_argument("--steps", type=int, default=0, help="updates; 0: as many as the run made")
+    parser.add_argument("--first", type=int, default=1, help="the run's update to begin with")
+    parser.add_argument("--steps", type=int, default=0, help="updates; 0: up to the run's last")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--no-compile", action="store_true")
     return parser.parse_args()
@@ -276,8 +278,9 @@ def train(args, config, rows):
     tokens = read_tokens(config["data"]["train"])
     windows = (len(tokens) - 1) // T
     bf16 = config["numerics"]["dtype"] == "bf16"
-    times, seen = [], 0
-    for step in range(args.steps or len(rows)):
+    times, seen = [], (args.first - 1) * accum * micro
+    last = args.first - 1 + args.steps if args.steps else len(rows)
+    for step in range(args.first - 1, last):
         for group in optimizer.param_groups:
             group["lr"] = rows[min(step, len(rows) - 1)]["lr"]
         start, total = time.perf_counter(), 0
