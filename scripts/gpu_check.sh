@@ -72,7 +72,7 @@ count() { cat "$out"/*.report | grep -c "^$1"; }
 flags=(-std=c++17 -O3 -lineinfo -Isrc "-arch=$arch" -Werror all-warnings -Xcompiler -Wall,-Wextra)
 objects() { for name; do echo "$out/$name.o"; done; }
 link() { # PROGRAM OBJECT...
-    step 60 "$1 links" "$nvcc" "-arch=$arch" -o "$out/$1" $(objects "$@")
+    step 60 "$1 links" "$nvcc" "-arch=$arch" -o "$out/$1" $(objects "$@") "${libraries[@]}"
 }
 compile_c() { # NAME PREFIX FLAG... -- FILE...: side by side
     local name=$1 prefix=$2 options=()
@@ -82,7 +82,7 @@ compile_c() { # NAME PREFIX FLAG... -- FILE...: side by side
         -o "$out/$prefix{}.o" < <(printf '%s\n' "${@:2}")
 }
 run_build() {
-    local twins file device blas
+    local twins file device blas libraries=()
     twins=(norm ffn loss adamw rng check $(cd src && echo attention*.c | sed 's/[.]c//g')) # the CPU's side
     step 300 "all kernels and tests compile for $arch, warnings as errors" xargs -P "$(nproc)" -I{} \
         "$nvcc" "${flags[@]}" -x cu -c {} -odir "$out" < <(
@@ -94,11 +94,12 @@ run_build() {
     link conformance
     link conversions
     link kernels norm ffn loss adamw sums ops_gpu twin_{norm,ffn,loss,adamw}
+    libraries=(-ljansson) # which check.c guards
     link attention_kernels attention flash "${twins[@]/#/twin_}"
     # The whole op table against the whole device of the CPU, which stands on OpenBLAS.
     device=(adafactor adamw adamw8bit agc attention attention_tree check compress dev_check{,_attention,_loss,_matmul}
         dev_check_{optim,rows} dev_cpu embed exact_sum ffn formats fp8 gemm lion loss matmul muon narrow{,_matmul,_ops}
-        norm rng rope sgd)
+        norm params rng rope sgd)
     blas=/usr/include/openblas
     if printf '#include <cblas.h>\nint main(void) { return 0; }\n' |
         ${CC:-gcc} -I$blas -x c - -lopenblas -o "$out/openblas" 2>/dev/null &&
@@ -106,7 +107,7 @@ run_build() {
         compile_c "the CPU's device compiles" cpu_ -O2 -fopenmp -I$blas -- "${device[@]}" &&
             step 60 'table links' "$nvcc" "-arch=$arch" -Xcompiler -fopenmp -o "$out/table" $(objects table \
                 $(for file in src/*.cu; do basename "$file" .cu; done | grep -v ^comm_) "${device[@]/#/cpu_}") \
-                -lopenblas -lcublasLt -lcublas -lm
+                -lopenblas -lcublasLt -lcublas -ljansson -lm
     else report SKIP 0 'the op table against the CPU (OpenBLAS and cuBLAS are needed)'
     fi
     if [ -f "$toolkit/include/cublasLt.h" ]; then

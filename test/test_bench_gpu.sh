@@ -67,12 +67,14 @@ later() { # NAME OPTION...
     local steps=60 dump=60
     ours "$@" --optim.eps=1e-8 && theirs "$1" || return 1
     paste -d ' ' <(sed -n 's/.*"step": 60, "loss": \([^,]*\),.*/\1/p' "$work/$1.torch") \
-        <(sed -n 's/.*"event":"train","step":60,.*"loss":\([^,]*\),.*/\1/p' "$work/$1/metrics.jsonl") | awk -v e=$e '
+        <(sed -n 's/.*"event":"train","step":60,.*"loss":\([^,]*\),.*/\1/p' "$work/$1/metrics.jsonl") |
+        awk -v e=$e '
             { d = $1 - $2; if (d < 0) d = -d; print "PyTorch " $1 ", ours " $2; good = d <= e * $2 && $2 < 5 }
             END { exit !(good && NR == 1) }'
 }
 off_by_two_percent() { # the bound tells another learning rate
-    cp -r "$work/gpt" "$work/wrong" && sed -i 's/"lr":0.01,/"lr":0.0102,/' "$work/wrong/metrics.jsonl" && theirs wrong &&
+    cp -r "$work/gpt" "$work/wrong" && sed -i 's/"lr":0.01,/"lr":0.0102,/' "$work/wrong/metrics.jsonl" &&
+        theirs wrong &&
         cp "$work/wrong.torch" "$work/gpt.wrong" && mv "$work/gpt.torch" "$work/gpt.right" &&
         mv "$work/gpt.wrong" "$work/gpt.torch" && ! within gpt >"$log.within"
 }
