@@ -20,6 +20,7 @@
 ## make crash-data   kill -9 a preparation of data at 50 random points: it must end with the same bytes
 ## make gpu        build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, native; NVCC=...)
 ## make gpu-on-cpu  build/train_gpu_on_cpu: the same program in the emulation of dev/cuda_on_cpu
+## make bench-gpu  tokens a second and MFU on a GPU, and its ops, beside PyTorch's where a python3 has it
 ## make docs       rewrite the generated tables in README.md and doc/
 ## make clean      remove build/ (runs/ stays)
 #
@@ -124,7 +125,7 @@ gpu: $(B)/gpu/nvcc
 	@$(MAKE) --no-print-directory $(B)/train_gpu
 $(B)/gpu/nvcc: FORCE
 	@scripts/need_cuda.sh '$(NVCC)'
-	@mkdir -p $(@D)/src
+	@mkdir -p $(@D)/src $(@D)/dev/cuda_on_cpu/tests
 	@printf '%s\n' '$(NVCC) $(NVCC_FLAGS)' | cmp -s - $@ || printf '%s\n' '$(NVCC) $(NVCC_FLAGS)' >$@
 $(B)/gpu/%.o: %.cu $(B)/gpu/nvcc $(wildcard src/*.h)
 	@echo "  NVCC $<"
@@ -140,6 +141,14 @@ $(B)/train_gpu_on_cpu: train_gpu.cu $(KERNELS) $(wildcard src/*.h dev/cuda_on_cp
 	@echo "  EMU $@"
 	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh $(if $(findstring -fsanitize=address,$(EXTRA_CFLAGS)),asan,plain) $@ train_gpu.cu \
 	    $(KERNELS) $(LIB) -- -fopenmp $(LDLIBS) $(MPI_LIBS)
+
+SPEED = dev/cuda_on_cpu/tests/speed.cu $(filter-out src/comm_%,$(KERNELS)) # the ops, timed; for scripts/bench_gpu.sh
+$(B)/speed: $(B)/gpu/nvcc $(patsubst %.cu,$(B)/gpu/%.o,$(SPEED)) $(LIB)
+	@echo "  LD $@"
+	$(Q)$(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(filter %.o %.a,$^) $(filter -L% -l%,$(LDLIBS)) -lcublasLt -lcublas -o $@
+$(B)/speed_on_cpu: $(SPEED) $(wildcard src/*.h dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
+	@echo "  EMU $@"
+	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh plain $@ $(SPEED) $(LIB) -- -fopenmp $(LDLIBS)
 
 print-libraries: # for scripts that link the library
 	@echo '$(LDLIBS) $(MPI_LIBS)'
@@ -167,6 +176,8 @@ bench-data: $(B)/tokenize $(B)/stories $(B)/dedup $(B)/loader
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_data.sh | tee runs/bench_data.txt'
 bench-cuda:
 	@BUILD=$(B) dev/cuda_on_cpu/build.sh plain $(B)/cuda_bench dev/cuda_on_cpu/tests/bench.cu && $(B)/cuda_bench
+bench-gpu: $(B)/stories $(B)/prepare $(B)/plan
+	@mkdir -p runs && BUILD=$(B) NVCC='$(NVCC)' bash -o pipefail -c 'scripts/bench_gpu.sh | tee runs/bench_gpu.txt'
 attention-ladder:
 	@BUILD=$(B) NVCC='$(NVCC)' scripts/attention_ladder.sh
 parity: $(BIN)
@@ -199,5 +210,6 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d $(B)/fuzz/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-data bench-cuda attention-ladder bench-save parity layouts scaling mutate mutate-cuda fuzz \
-    fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs help clean FORCE
+.PHONY: all run test check-headers asan bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
+    layouts scaling mutate mutate-cuda fuzz fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs \
+    help clean FORCE

@@ -149,13 +149,14 @@ gen_mutate() {
 # What was measured: the files that the commands left behind.
 measured='run|run-text|samples|bench|bench-data|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader'
-measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers'
+measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
 gen_bench() { [ -f runs/bench.txt ] && fenced cat runs/bench.txt; }
 gen_bench-data() { left_by bench_data.txt; } # make bench-data
 gen_matmul-ladder() { left_by matmul_ladder.txt; } # scripts/matmul_ladder.sh >runs/matmul_ladder.txt
+gen_gpu-check() { :; } # scripts/gpu_check.sh writes there itself
 gen_attention-ladder() { left_by attention_ladder.txt; } # scripts/attention_ladder.sh >runs/attention_ladder.txt, on a GPU
 gen_diff-rounding() { [ -f runs/diff_rounding.txt ] && fenced cat runs/diff_rounding.txt; } # scripts/rounding_or_bug.sh rounding
 gen_diff-bug() { [ -f runs/diff_bug.txt ] && fenced cat runs/diff_bug.txt; } # scripts/rounding_or_bug.sh bug gelu_grad

@@ -201,7 +201,7 @@ static void test_command_line_errors(void **state)
         {"tiny|--run.steps", 2, "error: --run.steps: no value (write --run.steps=VALUE)"},
         {"tiny|-x", 2, "error: -x: unknown option"},
         {"nothing.toml", 1,
-         "error: nothing.toml: no such file, and no preset of that name (presets: gpt2-1.5b, "},
+         "error: nothing.toml: no such file, and no preset of that name (presets: bench-gpt2-1.5b, "},
         {"src", 1, "error: src: no such file, and no preset of that name"},
         {"tiny|--optim.lrr=3", 1, "error: command line: unknown key 'optim.lrr' (did you mean optim.lr?)"},
         {"tiny|--q.zzzzzzz=3", 1, "error: command line: unknown key 'q.zzzzzzz' (--help lists the keys)"},
@@ -245,7 +245,7 @@ static void test_command_line_errors(void **state)
          "error: command line: optim.decay_steps 10 is not after the warm-up of 10"},
         {"tiny|--eval.stride=65", 1, "error: command line: eval.stride 65 is larger than model.context 64"},
         {"tiny|--model.preset=tinny", 1,
-         "error: command line: model.preset: no preset 'tinny' (presets: gpt2-1.5b, "},
+         "error: command line: model.preset: no preset 'tinny' (presets: bench-gpt2-1.5b, "},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         run_words(rows[i].words);

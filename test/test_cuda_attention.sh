@@ -12,7 +12,8 @@ for part in $(cd src && echo attention*.c | sed 's/[.]c//g') rng check; do
     twin+=("$work/twin_$part.o")
 done
 build() { # MODE
-    $here/build.sh "$1" "$work/$1" $here/tests/attention_kernels.cu src/attention.cu src/flash.cu "${twin[@]}"
+    $here/build.sh "$1" "$work/$1" $here/tests/attention_kernels.cu src/attention.cu src/flash.cu "${twin[@]}" \
+        -- -ljansson # which check.c guards
 }
 for mode in plain asan checker; do step "the attention kernels build: $mode" build $mode; done
 all_built

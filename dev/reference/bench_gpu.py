@@ -2,6 +2,8 @@
 """PyTorch beside dev/cuda_on_cpu/tests/speed.cu: the same operations, names and sizes, on the first GPU.
 
 usage: bench_gpu.py      A line is "NAME|MILLISECONDS"; exit status 2 where there is no PyTorch with CUDA.
+
+Element-wise operations go through torch.compile, which makes one kernel of each, where it works.
 """
 import sys
 
@@ -15,7 +17,7 @@ if not torch.cuda.is_available():
 
 
 def timed(name, f, launches=20):
-    f()
+    f(), f()
     best = float("inf")
     for _ in range(5):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -28,28 +30,69 @@ def timed(name, f, launches=20):
     print(f"{name}|{best:.4f}", flush=True)
 
 
-def bf16(*shape, **options):
-    return torch.full(shape, 0.1, dtype=torch.bfloat16, device="cuda", **options)
+def noise(*shape, dtype=torch.bfloat16, most=1.0, grad=False):
+    x = torch.empty(shape, dtype=dtype, device="cuda").uniform_(-most, most)
+    return x.requires_grad_(grad)
 
 
-N, C, V = 8192, 768, 50304
-with torch.no_grad():
-    a, b, weight, bias = bf16(N, C), bf16(N, C), bf16(C), bf16(C)
-    timed("residual + layernorm bf16", lambda: F.layer_norm(a + b, (C,), weight, bias))
-    timed("gelu bf16", lambda: F.gelu(a, approximate="tanh"))
-z, target = bf16(N, V, requires_grad=True), torch.zeros(N, dtype=torch.long, device="cuda")
-timed("softmax + cross-entropy bf16",
-      lambda: torch.autograd.grad(F.cross_entropy(z, target, reduction="sum"), z))
-del z
-w = torch.nn.Parameter(torch.ones(124000000, device="cuda"))
-w.grad = torch.ones_like(w)
-optimizer = torch.optim.AdamW([w], lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-timed("adamw", optimizer.step)
-del w, optimizer
-for B, T, H, D in ((8, 1024, 12, 64), (4, 2048, 16, 128)):
-    q, k, v = (bf16(B, H, T, D, requires_grad=True) for _ in range(3))
+def fused(f):
+    """f by torch.compile, or as it is where that fails (no compiler on the machine)."""
+    try:
+        return torch.compile(f)
+    except Exception:
+        return f
+
+
+def machine():
+    a = torch.empty(1 << 30, dtype=torch.int8, device="cuda")
+    b = torch.empty_like(a)
+    timed("copy", lambda: b.copy_(a))
+    x, w = noise(8192, 8192), noise(8192, 8192)
+    timed("matmul bf16", lambda: F.linear(x, w))
+
+
+def rows(N=32768, C=768, width=3072, V=50304):
+    a, b, weight, bias = noise(N, C), noise(N, C), noise(C), noise(C)
     with torch.no_grad():
-        timed(f"flash forward bf16 D={D}", lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        layer = fused(lambda a, b: (a + b, F.layer_norm(a + b, (C,), weight, bias)))
+        timed("residual + layernorm bf16", lambda: layer(a, b))
+        root = fused(lambda a, b: (a + b, (a + b) * torch.rsqrt((a + b).float().square().mean(-1, True) + 1e-5)
+                                   .to(a.dtype) * weight))
+        timed("residual + rmsnorm bf16", lambda: root(a, b))
+        timed("add bf16", lambda: torch.add(a, b))
+        act, gate_up = noise(N, width), noise(N, 2 * width)
+        timed("gelu bf16", lambda: F.gelu(act, approximate="tanh"))
+        swiglu = fused(lambda x: F.silu(x[:, :width]) * x[:, width:])
+        timed("swiglu bf16", lambda: swiglu(gate_up))
+    del act, gate_up
+    z, target = noise(N // 4, V, grad=True), torch.zeros(N // 4, dtype=torch.long, device="cuda")
+    loss = fused(lambda z: F.cross_entropy(z.float(), target, reduction="sum"))
+    timed("softmax + cross-entropy bf16", lambda: torch.autograd.grad(loss(z), z))
+
+
+def update(n=124000000):
+    w = torch.nn.Parameter(noise(n, dtype=torch.float32))
+    w.grad = noise(n, dtype=torch.float32)
+    optimizer = torch.optim.AdamW([w], lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    timed("adamw", optimizer.step)
+    timed("weights to bf16", lambda: w.detach().bfloat16())
+
+
+def attention(B, T, H, D):
+    q, k, v = (noise(B, H, T, D, most=2.0, grad=True) for _ in range(3))
+    with torch.no_grad():
+        timed(f"attention forward bf16 D={D} T={T}", lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
     out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    dout = torch.ones_like(out)
-    timed(f"flash backward bf16 D={D}", lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True))
+    dout = noise(*out.shape)
+    timed(f"attention backward bf16 D={D} T={T}",
+          lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True))
+
+
+if __name__ == "__main__":
+    for part in (machine, rows, update, lambda: attention(8, 1024, 12, 64), lambda: attention(4, 2048, 16, 128),
+                 lambda: attention(2, 4096, 16, 128)):
+        try:
+            part()
+        except Exception as error:  # one part that fails leaves the others
+            print(f"bench_gpu: {error}", file=sys.stderr)
+        torch.cuda.empty_cache()

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
-static int failures;
-static const double U = ldexp(1, -24); // unit roundoff of fp32
+[[maybe_unused]] static int failures;
+[[maybe_unused]] static const double U = ldexp(1, -24); // unit roundoff of fp32
 #define EXPECT(condition)                                                                                \
     do {                                                                                                 \
         if (!(condition)) {                                                                              \
