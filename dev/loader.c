@@ -3,8 +3,9 @@
 //     build/loader             on 64 Mi random tokens in a file of its own, windows of 1,024
 //     build/loader PATH T      on any dataset (a file, a pattern, a mixture), windows of T
 //
-// One thread asks for windows in training's random order, as a rank does between two steps: first with the pages of the
-// file dropped from the page cache (where the system does that), then again, from the cache. Training takes
+// One thread asks for windows in training's random order, as a rank does between two steps: with the pages of the file
+// dropped from the page cache (where the system does that); the same with each 64 windows fetched ahead, as the next
+// step's are while one runs (here nothing runs meanwhile: the disk's own speed); and from the cache. Training takes
 // FLOP/s / 6N tokens a second with N parameters (plan.md); a rank is a GPU, and reads its own samples only.
 #include "check.h"
 #include "clock.h"
@@ -48,12 +49,14 @@ static void row(const char *what, double tokens, double seconds)
 }
 
 // Windows for at most about two seconds; tokens a second.
-static double read_windows(const Dataset *ds, int T, int64_t n, int32_t *in, int32_t *target)
+static double read_windows(const Dataset *ds, int T, int64_t n, bool ahead, int32_t *in, int32_t *target)
 {
+    enum { STEP = 64 };
     double begun = clock_seconds(), seconds = 0;
     int64_t s = 0;
     while (s < n && seconds < 2) {
-        for (int i = 0; i < 64 && s < n; i++) dataset_window(ds, s++, T, 1, true, in, target);
+        for (int i = 0; ahead && i < STEP; i++) dataset_ahead(ds, s + STEP + i, T, 1, true);
+        for (int i = 0; i < STEP && s < n; i++) dataset_window(ds, s++, T, 1, true, in, target);
         seconds = clock_seconds() - begun;
     }
     return (double)s * T / seconds;
@@ -80,10 +83,14 @@ int main(int argc, char **argv)
     int64_t windows = dataset_windows(ds, (int)T);
     if (windows < 1) die("%s: %lld tokens, fewer than a window", path, (long long)dataset_tokens(ds));
     drop_pages(path);
-    double cold = read_windows(ds, (int)T, windows, in, target), warm = read_windows(ds, (int)T, windows, in, target);
+    double cold = read_windows(ds, (int)T, windows, false, in, target);
+    drop_pages(path);
+    double ahead = read_windows(ds, (int)T, windows, true, in, target);
+    double warm = read_windows(ds, (int)T, windows, false, in, target);
     printf("| one thread | tokens/s |\n|---|---|\n");
     row("opening: every token is checked", n, opening);
     row("windows in random order, pages dropped before", cold, 1);
+    row("the same, 64 windows fetched ahead", ahead, 1);
     row("windows in random order, from the page cache", warm, 1);
     printf("\n| parameters N | a GPU takes, tokens/s | the loader gives, from the cache |\n|---|---|---|\n");
     const double sizes[] = {124e6, 1.3e9, 7e9, 70e9};
