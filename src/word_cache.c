@@ -4,8 +4,8 @@
 // its at most WORD_LINE_IDS ids. A word has one line it may be in (direct-mapped), so that a hit reads one line of the
 // processor's cache and compares four numbers; a new word simply takes the line over. The front has at least a line for
 // each word that the table knows, up to 2^18 lines: it begins small, so that a text of few words stays in the nearest
-// cache, and begins anew, empty and four times as large, when they have become too many. Behind it stands a table of all
-// words (words.h), up to CACHE_WORDS of them, none over CACHE_BYTES bytes; when it is full it is emptied whole, and
+// cache, and begins anew, empty and four times as large, when they have become too many. Behind it stands a table of
+// all words (words.h), up to CACHE_WORDS of them, none over CACHE_BYTES bytes; when it is full it is emptied whole, and
 // the common words are back at once. A word pushed out of the front is found there and goes back in front.
 //
 // Invariant: what get appends is what put was given for the same bytes. A line holds the whole word, and is compared as
