@@ -5,7 +5,7 @@
 //     build/tokenize count --tokenizer runs/tok book.txt                 documents, bytes, tokens
 //     build/tokenize convert --tokenizer runs/tok --to ranks --out tok.tiktoken
 //     build/tokenize bench --vocab 8192 book.txt                         MB/s of training and encoding; --tokenizer: of
-//                                                                        encoding with that one
+//                                                                        encoding with that one; --train-only
 //
 // --tokenizer is a folder (tokenizer.json, or vocab.json and merges.txt) or a tiktoken rank file, which --pattern
 // belongs to. Inputs are files, plain, gzip or zstd; "-" is standard input. They are taken as they are, bytes that are
@@ -27,7 +27,7 @@
 
 typedef struct {
     const char *tokenizer, *pattern, *out, *to, *vocab, *threads;
-    bool special, raw;
+    bool special, raw, train_only;
     const char **input; // (n_inputs)
     size_t n_inputs, cap_inputs;
 } Options;
@@ -47,6 +47,7 @@ static const OptionRow option_rows[] = {
     {"threads", "N", offsetof(Options, threads), "never changes the result [2]"},
     {"special", NULL, offsetof(Options, special), TOKENIZER_EOT " in the input is that token, and not text"},
     {"raw", NULL, offsetof(Options, raw), "encode, decode: ids as int32, not as text"},
+    {"train-only", NULL, offsetof(Options, train_only), "bench: training alone, on --threads alone"},
 };
 enum { N_OPTIONS = sizeof option_rows / sizeof *option_rows };
 
@@ -282,7 +283,7 @@ static void do_bench(const Options *o, int threads)
     double mb = 1e-6 * (double)in.n_bytes;
     printf("%.1f MB, vocabulary of %s\n", mb, o->tokenizer ? o->tokenizer : o->vocab);
     printf("%7s %14s %14s %14s %14s\n", "threads", "training MB/s", "MB/CPU s", "encoding MB/s", "MB/CPU s");
-    for (int n = 1; n <= threads; n++) {
+    for (int n = o->train_only ? threads : 1; n <= threads; n++) {
         printf("%7d", n);
         double wall = clock_seconds();
         clock_t work = clock();
@@ -291,8 +292,9 @@ static void do_bench(const Options *o, int threads)
         else print_speed(mb, wall, work);
         TokenIds ids = {0};
         wall = clock_seconds(), work = clock();
-        tokenizer_encode_texts(t, in.text, in.n, n, &ids, NULL);
-        print_speed(mb, wall, work);
+        if (!o->train_only) tokenizer_encode_texts(t, in.text, in.n, n, &ids, NULL);
+        if (o->train_only) printf(" %14s %14s", "-", "-");
+        else print_speed(mb, wall, work);
         putchar('\n');
         fflush(stdout);
         token_ids_free(&ids);

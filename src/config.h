@@ -37,6 +37,7 @@ enum {
 enum { CONFIG_COMPRESS_NONE, CONFIG_COMPRESS_INT8 };
 enum { CONFIG_OFFLOAD_NONE, CONFIG_OFFLOAD_CPU, CONFIG_OFFLOAD_DISK };
 enum { CONFIG_REDUCE_FP32, CONFIG_REDUCE_STORAGE };
+enum { CONFIG_PACKING_CUT, CONFIG_PACKING_BEST_FIT };
 enum { CONFIG_CP_ZIGZAG, CONFIG_CP_CONTIGUOUS };
 enum { CONFIG_CP_RING, CONFIG_CP_GATHER };
 enum {
@@ -72,6 +73,7 @@ typedef struct {
     struct {
         char train[CONFIG_TEXT], val[CONFIG_TEXT], tokenizer[CONFIG_TEXT], floor[CONFIG_TEXT];
         bool shuffle, document_mask;
+        int packing; // CONFIG_PACKING_*
     } data;
     struct {
         char preset[CONFIG_TEXT];

@@ -71,6 +71,8 @@ static const ConfigKey TABLE[] = {
         "windows of the training text in random order, anew each epoch; false: in the order of the files"),
     BOOL(data, document_mask, "false",
         "attention stays within documents, and positions count from their start; in training and evaluation"),
+    CHOICE(data, packing, "cut", "cut|best_fit", "data.document_mask=true",
+           "sequences of the training text: cut from the stream of documents, or filled with whole documents"),
 
     TEXT(model, preset, "", "preset of the model; its [model] section fills the model keys that are not set"),
     INT(model, layers, "4", "[1, 100000]", "", "", "transformer blocks"),

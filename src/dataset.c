@@ -22,8 +22,15 @@
 // said by mixture_source; then the formula above holds with j for the sample, the source's N, and the name
 // "data.SOURCE" for "data". So each source has epochs of its own, and the position is still the one number s.
 //
+// Packed, a source has rows in place of windows (packing.h), found once when the run begins: document after document,
+// 2^17 of them at a time, so that what the packer needs does not grow with the corpus. Then w = permute_e(sample mod
+// rows) is the row, and there is no offset: borders are those of documents.
+//
+// dataset_ahead tells the kernel which pages the next samples lie on. It reads them while the step runs, so that no
+// thread, queue or lock of ours stands between a resume and its samples.
+//
 // Rejected: a position per rank that moves on (overlapping or skipped samples as soon as the layout changes);
-// a stored permutation (8 bytes a window, and gone after a crash); windows that stop at documents (padding).
+// a stored permutation (8 bytes a window, and gone after a crash).
 #include "dataset.h"
 
 #include <errno.h>
@@ -40,23 +47,35 @@
 #include "dataset_file.h"
 #include "disk.h"
 #include "mixture.h"
+#include "packing.h"
 #include "rng.h"
 #include "words.h"
 
 enum { HEADER = DATASET_HEADER_BYTES / 4, CHUNK = DATASET_FILE_CHUNK }; // int32s; tokens read or written at a time
+enum { PACK_DOCUMENTS = 1 << 17 };                                      // packed at a time
+
+// A document, or a part of one, in a row: tokens begin .. begin + length - 1 of the ring.
+typedef struct {
+    int64_t begin;
+    int32_t length;
+} Piece;
 
 // Tokens that are gone around in windows: those of a source, or all.
 typedef struct {
     char name[80]; // of its random numbers
     int64_t first, n;
+    Piece *piece;      // packed: (row_end[n_rows - 1]) by row
+    size_t *row_end;   // (n_rows) behind the last piece of each row
+    size_t n_rows, cap_rows, cap_pieces;
 } Ring;
 
 struct Dataset {
     DatasetFile *shard; // (n_shards)
     size_t n_shards, cap_shards, n_rings;
     int64_t n_tokens;
-    int vocab;
-    Ring *ring;      // (n_rings), one without a mixture
+    int vocab, packed; // packed: tokens in a row; 0: windows
+    int32_t eot;       // of a packed one
+    Ring *ring;        // (n_rings), one without a mixture
     Mixture mixture; // of the rings; {0} without
 };
 
@@ -139,6 +158,7 @@ void dataset_close(Dataset *ds)
 {
     if (!ds) return;
     for (size_t i = 0; i < ds->n_shards; i++) dataset_file_close(&ds->shard[i]);
+    for (size_t i = 0; i < ds->n_rings; i++) free(ds->ring[i].piece), free(ds->ring[i].row_end);
     free(ds->shard);
     free(ds->ring);
     mixture_free(&ds->mixture);
@@ -184,8 +204,9 @@ int64_t dataset_windows(const Dataset *ds, int context)
     check(context > 0);
     int64_t sum = 0;
     for (size_t i = 0; i < ds->n_rings; i++) {
-        if (ds->ring[i].n < context) return 0;
-        sum += ds->ring[i].n / context;
+        int64_t n = ds->packed ? (int64_t)ds->ring[i].n_rows : ds->ring[i].n / context;
+        if (!n) return 0;
+        sum += n;
     }
     return sum;
 }
@@ -198,24 +219,41 @@ static void ring_span(const Dataset *ds, const Ring *ring, int64_t first, int64_
     dataset_span(ds, ring->first, n - before_end, out + before_end);
 }
 
-void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle,
-                    int32_t *inputs, int32_t *targets)
+// The source of a sample of the run, and in *sample its number there.
+static const Ring *ring_of(const Dataset *ds, int64_t *sample)
 {
-    check(sample >= 0);
-    const Ring *ring = ds->ring;
-    if (ds->mixture.n_sources) ring += mixture_source(&ds->mixture, sample, &sample);
+    check(*sample >= 0);
+    return ds->mixture.n_sources ? ds->ring + mixture_source(&ds->mixture, *sample, sample) : ds->ring;
+}
+
+// Which of the n windows or rows of its epoch a source's sample is; the epoch's random numbers.
+static int64_t place_in_epoch(const Ring *ring, int64_t sample, int64_t n, uint64_t seed, bool shuffle, Rng *rng)
+{
+    int64_t epoch = sample / n, i = sample % n;
+    if (epoch > UINT32_MAX) die("dataset: sample %lld: more than 2^32 epochs (more text)", (long long)sample);
+    *rng = rng_make(seed, ring->name, (uint32_t)epoch);
+    return shuffle ? (int64_t)rng_permute(*rng, (uint64_t)i, (uint64_t)n) : i;
+}
+
+// Where in its ring the window of a source's sample starts.
+static int64_t window_start(const Ring *ring, int64_t sample, int context, uint64_t seed, bool shuffle)
+{
     if (context < 1 || ring->n <= context)
         die("dataset: %lld tokens%s%s, fewer than a window of %d + 1 (more text, or a shorter context)",
             (long long)ring->n, ring->name[4] ? " in source " : "", ring->name[4] ? ring->name + 5 : "", context);
-    int64_t n_windows = ring->n / context, epoch = sample / n_windows;
-    if (epoch > UINT32_MAX) die("dataset: sample %lld: more than 2^32 epochs (more text)", (long long)sample);
-    Rng rng = rng_make(seed, ring->name, (uint32_t)epoch);
+    Rng rng;
+    int64_t n_windows = ring->n / context, window = place_in_epoch(ring, sample, n_windows, seed, shuffle, &rng);
     // rng_permute uses the indices below 6 * 2^32, the offset the last one.
     int64_t offset = (int64_t)rng_below(rng, UINT64_MAX, (uint64_t)ring->n);
-    int64_t window = sample % n_windows;
-    if (shuffle) window = (int64_t)rng_permute(rng, (uint64_t)window, (uint64_t)n_windows);
-    else if (epoch == 0) offset = 0;
-    int64_t start = (offset + window * context) % ring->n;
+    if (!shuffle && sample < n_windows) offset = 0;
+    return (offset + window * context) % ring->n;
+}
+
+void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle,
+                    int32_t *inputs, int32_t *targets)
+{
+    const Ring *ring = ring_of(ds, &sample);
+    int64_t start = window_start(ring, sample, context, seed, shuffle);
     // Each token is read once: a call of the system costs more than the copy to both places.
     int32_t token[CHUNK];
     for (int64_t at = 0, n; at <= context; at += n) {
@@ -225,6 +263,112 @@ void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t see
         memcpy(inputs + at, token, (size_t)(n - last) * sizeof *inputs);
         memcpy(targets + at - !first, token + first, (size_t)(n - first) * sizeof *targets);
     }
+}
+
+// ---- rows of whole documents ----
+// Packs n documents that lie back to back from token `first` of the ring on.
+static void add_rows(Ring *ring, const size_t *length, size_t n, int64_t first, int context)
+{
+    Packing p = packing_make(length, n, (size_t)context, 0);
+    size_t n_pieces = ring->n_rows ? ring->row_end[ring->n_rows - 1] : 0, *start = malloc((n + 1) * sizeof *start);
+    if (!start) die("memory: no room for %zu documents", n);
+    start[0] = (size_t)first;
+    for (size_t i = 0; i < n; i++) start[i + 1] = start[i] + length[i];
+    ring->piece = words_grow(ring->piece, &ring->cap_pieces, n_pieces + p.n_pieces, sizeof *ring->piece);
+    ring->row_end = words_grow(ring->row_end, &ring->cap_rows, ring->n_rows + p.n_rows, sizeof *ring->row_end);
+    for (size_t i = 0; i < p.n_pieces; i++)
+        ring->piece[n_pieces + i] = (Piece){(int64_t)(start[p.piece[i].document] + p.piece[i].begin),
+                                            (int32_t)p.piece[i].length};
+    for (size_t r = 0; r < p.n_rows; r++) ring->row_end[ring->n_rows++] = n_pieces + p.row_begin[r + 1];
+    packing_free(&p);
+    free(start);
+}
+
+static void pack_ring(const Dataset *ds, Ring *ring)
+{
+    int32_t tokens[CHUNK];
+    size_t n = 0, *length = malloc(PACK_DOCUMENTS * sizeof *length);
+    int64_t first = 0, begin = 0; // of the documents that wait, of the one that is being read
+    if (!length) die("memory: no room for %d documents", PACK_DOCUMENTS);
+    for (int64_t at = 0; at <= ring->n; at++) {
+        if (at < ring->n && at % CHUNK == 0)
+            dataset_span(ds, ring->first + at, ring->n - at < CHUNK ? ring->n - at : CHUNK, tokens);
+        bool end = at == ring->n;
+        if (at == begin || (!end && tokens[at % CHUNK] != ds->eot)) continue;
+        length[n++] = (size_t)(at - begin);
+        begin = at;
+        if (n < PACK_DOCUMENTS && !end) continue;
+        add_rows(ring, length, n, first, ds->packed);
+        first = at, n = 0;
+    }
+    free(length);
+}
+
+void dataset_pack(Dataset *ds, int context, int32_t eot)
+{
+    check(context > 0 && !ds->packed);
+    ds->packed = context;
+    ds->eot = eot;
+    for (size_t i = 0; i < ds->n_rings; i++) pack_ring(ds, &ds->ring[i]);
+}
+
+// The pieces of the row of a sample.
+static const Piece *row_of(const Dataset *ds, int64_t sample, uint64_t seed, bool shuffle, const Ring **ring, size_t *n)
+{
+    Rng rng;
+    check(ds->packed);
+    *ring = ring_of(ds, &sample);
+    if (!(*ring)->n_rows) die("dataset: no tokens in %s", (*ring)->name);
+    size_t row = (size_t)place_in_epoch(*ring, sample, (int64_t)(*ring)->n_rows, seed, shuffle, &rng);
+    size_t begin = row ? (*ring)->row_end[row - 1] : 0;
+    *n = (*ring)->row_end[row] - begin;
+    return (*ring)->piece + begin;
+}
+
+void dataset_row(const Dataset *ds, int64_t sample, uint64_t seed, bool shuffle, int32_t *inputs, int32_t *targets,
+                 int32_t *pos, int32_t *first)
+{
+    const Ring *ring;
+    size_t n_pieces;
+    int t = 0;
+    const Piece *piece = row_of(ds, sample, seed, shuffle, &ring, &n_pieces);
+    for (size_t i = 0; i < n_pieces; i++) {
+        int begin = t, n = piece[i].length;
+        int64_t behind = piece[i].begin + n; // what follows a document is end-of-text, that of the next one
+        dataset_span(ds, ring->first + piece[i].begin, n, inputs + begin);
+        for (; t < begin + n; t++) pos[t] = t - begin, first[t] = begin;
+        memcpy(targets + begin, inputs + begin + 1, (size_t)(n - 1) * sizeof *targets);
+        targets[t - 1] = ds->eot;
+        if (behind < ring->n) dataset_span(ds, ring->first + behind, 1, targets + t - 1);
+        if (n == 1 && inputs[begin] == ds->eot && targets[begin] == ds->eot) targets[begin] = -1; // no document
+    }
+    for (; t < ds->packed; t++) inputs[t] = ds->eot, targets[t] = -1, pos[t] = 0, first[t] = t;
+}
+
+static void span_ahead(const Dataset *ds, int64_t first, int64_t n)
+{
+    for (size_t i = 0; i < ds->n_shards && n > 0; i++) {
+        const DatasetFile *s = &ds->shard[i];
+        if (first >= s->first + s->n) continue;
+        int64_t at = first - s->first, take = s->n - at < n ? s->n - at : n;
+        dataset_file_ahead(s, at, take);
+        first += take, n -= take;
+    }
+}
+
+void dataset_ahead(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle)
+{
+    const Ring *ring;
+    if (ds->packed) {
+        size_t n;
+        const Piece *piece = row_of(ds, sample, seed, shuffle, &ring, &n);
+        for (size_t i = 0; i < n; i++) span_ahead(ds, ring->first + piece[i].begin, piece[i].length + 1);
+        return;
+    }
+    ring = ring_of(ds, &sample);
+    int64_t start = window_start(ring, sample, context, seed, shuffle), end = start + context + 1;
+    span_ahead(ds, ring->first + start, end < ring->n ? end - start : ring->n - start);
+    if (end > ring->n) span_ahead(ds, ring->first, end - ring->n);
 }
 
 // ---- writing ----

@@ -36,6 +36,18 @@ void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t see
 // epoch of its own length; 0 when one has less than a sample.
 int64_t dataset_windows(const Dataset *ds, int context);
 
+// Begins to fetch what dataset_window or dataset_row will read for that sample, and does not wait for it.
+void dataset_ahead(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle);
+
+// Rows of whole documents instead of windows: finds the documents (from an end-of-text token, eot, to before the next)
+// and packs those of each source into rows of `context` tokens by best fit (packing.h). From then on samples, as above,
+// are rows, read by dataset_row, and dataset_windows counts rows. Takes 16 bytes a document and 8 a row. Once.
+void dataset_pack(Dataset *ds, int context, int32_t eot);
+// A row of a packed dataset, `context` each: tokens, targets, positions in the document, and the index in the row at
+// which the document (or the part of one longer than a row) begins. Padding: end-of-text, target -1, each for itself.
+void dataset_row(const Dataset *ds, int64_t sample, uint64_t seed, bool shuffle, int32_t *inputs, int32_t *targets,
+                 int32_t *pos, int32_t *first);
+
 // Evaluation: n tokens from `first` on, in order. Dies when the span leaves [0, dataset_tokens).
 void dataset_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out);
 // The bytes of text that the n tokens from `first` on stand for; token_bytes (vocab) holds the bytes of each

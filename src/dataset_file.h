@@ -29,6 +29,8 @@ void dataset_file_close(DatasetFile *f);
 // Tokens at .. at + n - 1 of the file, n at most DATASET_FILE_CHUNK. Dies on a token that is not in [0, vocab), and
 // when the file is shorter than it was.
 void dataset_file_read(const DatasetFile *f, int vocab, int64_t at, size_t n, int32_t *out);
+// Says that n tokens from `at` on will be read soon: the system begins to fetch them and returns.
+void dataset_file_ahead(const DatasetFile *f, int64_t at, int64_t n);
 
 #ifdef __cplusplus
 }

@@ -77,6 +77,8 @@ static void open_data(Run *run)
     if (cfg->model.vocab < vocab)
         die("model.vocab = %ld: the tokenizer has %d tokens (try --model.vocab=0)", cfg->model.vocab, vocab);
     run->train = dataset_open(cfg->data.train, vocab);
+    if (cfg->data.packing == CONFIG_PACKING_BEST_FIT)
+        dataset_pack(run->train, (int)cfg->model.context, tokenizer_eot(run->tokenizer));
     run->val = dataset_open(cfg->data.val, vocab);
     if (dataset_windows(run->train, (int)cfg->model.context) < 1)
         die("%s: %lld tokens are fewer than model.context + 1 = %ld", cfg->data.train,

@@ -41,18 +41,27 @@ static size_t count_valid(const int32_t *target, size_t n)
     return valid;
 }
 
-// Tokens, targets, and where asked for positions and document starts, of this rank's sequences. Returns the number
-// of valid targets of the whole step.
-static size_t load_step(Run *run, RampStep share)
+static void load_sample(Run *run, int64_t sample, size_t at)
+{
+    const Config *cfg = &run->cfg;
+    uint64_t seed = (uint64_t)cfg->run.seed;
+    int32_t *token = run->token + at, *target = run->target + at;
+    if (cfg->data.packing == CONFIG_PACKING_BEST_FIT)
+        dataset_row(run->train, sample, seed, cfg->data.shuffle, token, target, run->pos + at, run->first + at);
+    else dataset_window(run->train, sample, (int)cfg->model.context, seed, cfg->data.shuffle, token, target);
+    if (run->faults.n) run_fault_sample(run, sample, token, target);
+}
+
+// Tokens, targets, and where asked for positions and document starts, of this rank's sequences; those of the next step
+// are fetched while this one runs. Returns the number of valid targets of the whole step.
+static size_t load_step(Run *run, RampStep share, RampStep next)
 {
     const Config *cfg = &run->cfg;
     size_t T = (size_t)cfg->model.context, rows = (size_t)share.sequences, valid;
-    for (size_t i = 0; i < rows; i++)
-        dataset_window(run->train, share.before + (int64_t)i, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle,
-                       run->token + i * T, run->target + i * T);
-    for (size_t i = 0; i < rows && run->faults.n; i++)
-        run_fault_sample(run, share.before + (int64_t)i, run->token + i * T, run->target + i * T);
-    if (run->first)
+    for (size_t i = 0; i < rows; i++) load_sample(run, share.before + (int64_t)i, i * T);
+    for (int64_t i = 0; i < next.sequences; i++)
+        dataset_ahead(run->train, next.before + i, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle);
+    if (run->first && cfg->data.packing == CONFIG_PACKING_CUT)
         packing_positions(run->token, rows, T, tokenizer_eot(run->tokenizer), run->pos, run->first, run->target);
     valid = (size_t)run_sum_samples(run, (int64_t)count_valid(run->target, rows * T));
     if (!valid)
@@ -151,7 +160,8 @@ StepResult run_step(Run *run, long step)
     locate_step(&run->locate);
     if (run->cfg.run.account && step == run->first_step) comm_reset_counts(run->world);
     RampStep batch = run_samples(run, step), share = run_share(run, batch);
-    size_t valid = load_step(run, share), T = (size_t)run->cfg.model.context;
+    size_t T = (size_t)run->cfg.model.context;
+    size_t valid = load_step(run, share, run_share(run, run_samples(run, step + 1)));
     if (step + 1 == run->dump_update) run_dump_begin(run, step);
 
     StepResult result = {.lr = schedule_lr_ramped(&run->schedule, &run->ramp, step) * run_cool(run, step),

@@ -321,7 +321,7 @@ static void encode_parts(const Tokenizer *t, Encoder *e, const char *word, size_
     size_t n_looks = 0;
     for (size_t at = 0, end; at < n; at = end) {
         end = seams_next(&t->seams, word, n, at);
-        look[n_looks++] = word_cache_look(&e->cache, word + at, end - at, n - at);
+        word_cache_look(&e->cache, &look[n_looks++], word + at, end - at, n - at);
         if (n_looks < LOOK_AHEAD && end < n) continue;
         encode_words(t, e, look, n_looks, out);
         n_looks = 0;
@@ -336,7 +336,7 @@ static void encode_text(const Tokenizer *t, Encoder *e, const char *text, size_t
     pretoken_begin(e->pretoken, text, n_bytes);
     do {
         for (n_looks = 0; n_looks < LOOK_AHEAD && pretoken_next(e->pretoken, &piece, &n); n_looks++)
-            look[n_looks] = word_cache_look(&e->cache, piece, n, (size_t)(end - piece));
+            word_cache_look(&e->cache, &look[n_looks], piece, n, (size_t)(end - piece));
         encode_words(t, e, look, n_looks, out);
     } while (n_looks);
 }

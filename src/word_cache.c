@@ -2,8 +2,10 @@
 //
 // Two levels. The front is an array of lines of 64 bytes, each with one word of at most WORD_LINE_BYTES bytes and
 // its at most WORD_LINE_IDS ids. A word has one line it may be in (direct-mapped), so that a hit reads one line of the
-// processor's cache and compares four numbers; a new word simply takes the line over. Behind it stands a table of all
-// words (words.h), up to CACHE_WORDS of them, none over CACHE_BYTES bytes; when it is full it is emptied whole, and
+// processor's cache and compares four numbers; a new word simply takes the line over. The front has at least a line for
+// each word that the table knows, up to 2^18 lines: it begins small, so that a text of few words stays in the nearest
+// cache, and begins anew, empty and four times as large, when they have become too many. Behind it stands a table of
+// all words (words.h), up to CACHE_WORDS of them, none over CACHE_BYTES bytes; when it is full it is emptied whole, and
 // the common words are back at once. A word pushed out of the front is found there and goes back in front.
 //
 // Invariant: what get appends is what put was given for the same bytes. A line holds the whole word, and is compared as
@@ -22,48 +24,58 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "check.h"
 
-enum { WORD_LINES_LOG2 = 16, CACHE_WORDS = 1 << 20, CACHE_BYTES = 64 };
+enum { LEAST_LINES_LOG2 = 12, MOST_LINES_LOG2 = 18, CACHE_WORDS = 1 << 20, CACHE_BYTES = 64, HUGE_PAGE = 1 << 21 };
 _Static_assert(sizeof(WordLine) == 64, "a word's line is a line of the processor's cache");
 
 // Odd constants spread the parts; the top bits of a product depend on all bits below.
-static inline size_t line_of(const uint64_t *key)
+static inline size_t line_of(const WordCache *c, const uint64_t *key)
 {
     uint64_t h = key[0] * 0x9E3779B97F4A7C15ull;
     h = (h ^ h >> 32 ^ key[1]) * 0xC2B2AE3D27D4EB4Full;
     h = (h ^ h >> 32 ^ key[2]) * 0x165667B19E3779F9ull;
-    return h >> (64 - WORD_LINES_LOG2);
+    return h >> (64 - c->lines_log2);
 }
 
-static void make_front(WordCache *c)
+static void make_front(WordCache *c, int lines_log2)
 {
-    size_t n_bytes = sizeof *c->line << WORD_LINES_LOG2;
-    c->line = aligned_alloc(sizeof *c->line, n_bytes);
+    size_t n_bytes = sizeof *c->line << lines_log2;
+    free(c->line);
+    c->lines_log2 = lines_log2;
+    c->line = aligned_alloc(n_bytes < HUGE_PAGE ? sizeof *c->line : HUGE_PAGE, n_bytes);
     if (!c->line) die("memory: no room for a cache of words, %zu bytes", n_bytes);
+#ifdef MADV_HUGEPAGE // it is read all over: small pages would be more than the processor knows
+    if (n_bytes >= HUGE_PAGE) madvise(c->line, n_bytes, MADV_HUGEPAGE); // where it is refused, small ones are right too
+#endif
     memset(c->line, 0, n_bytes);
 }
 
-WordLook word_cache_look(WordCache *c, const char *word, size_t n, size_t n_readable)
+void word_cache_look(WordCache *c, WordLook *look, const char *word, size_t n, size_t n_readable)
 {
     static const uint8_t keep[2 * WORD_LINE_BYTES] = {
         255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
         255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
     };
-    WordLook look = {.bytes = word, .n = n};
-    if (n > WORD_LINE_BYTES) return look;
-    if (!c->line) make_front(c);
-    if (n_readable < WORD_LINE_BYTES) memcpy(look.key, word, n);
-    else {
-        uint64_t mask[WORD_LINE_BYTES / 8];
-        memcpy(look.key, word, WORD_LINE_BYTES);
-        memcpy(mask, keep + WORD_LINE_BYTES - n, sizeof mask);
-        for (int i = 0; i < WORD_LINE_BYTES / 8; i++) look.key[i] &= mask[i];
+    look->bytes = word;
+    look->n = n;
+    if (n > WORD_LINE_BYTES) return;
+    if (!c->line) make_front(c, LEAST_LINES_LOG2);
+    if (n_readable < WORD_LINE_BYTES) {
+        memset(look->key, 0, sizeof look->key);
+        memcpy(look->key, word, n);
+    } else { // number by number: what is written in one piece and read in others makes the processor wait
+        for (int i = 0; i < WORD_LINE_BYTES / 8; i++) {
+            uint64_t part, mask;
+            memcpy(&part, word + 8 * i, 8);
+            memcpy(&mask, keep + WORD_LINE_BYTES - n + 8 * i, 8);
+            look->key[i] = part & mask;
+        }
     }
-    look.line = line_of(look.key);
-    __builtin_prefetch(&c->line[look.line]);
-    return look;
+    look->line = line_of(c, look->key);
+    __builtin_prefetch(&c->line[look->line]);
 }
 
 static void put_in_front(WordCache *c, const WordLook *look, const int32_t *id, size_t n_ids)
@@ -131,6 +143,8 @@ void word_cache_put(WordCache *c, const WordLook *look, const int32_t *id, size_
     c->ids.id = words_grow(c->ids.id, &c->ids.cap, c->ids.n + n_ids, sizeof *id);
     memcpy(c->ids.id + c->ids.n, id, n_ids * sizeof *id);
     c->at[known + 1] = c->ids.n += n_ids;
+    // Words that were looked at before may then get a line that is not theirs, where they are not found again.
+    if (c->line && c->words.n >> c->lines_log2 && c->lines_log2 < MOST_LINES_LOG2) make_front(c, c->lines_log2 + 2);
     put_in_front(c, look, id, n_ids);
 }
 

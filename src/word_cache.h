@@ -21,7 +21,8 @@ typedef struct {
 } WordLine;
 
 typedef struct {
-    WordLine *line; // (WORD_LINES), NULL until the first word comes: the front
+    WordLine *line; // (2^lines_log2), NULL until the first word comes: the front
+    int lines_log2;
     Words words;    // all words here, those of the front too
     size_t *at;     // (words.n + 1): where their ids start in `ids`
     size_t cap_at;
@@ -40,7 +41,7 @@ typedef struct {
 
 // Begins to fetch what belongs to the word (n bytes, n > 0), so that memory works while others are looked at.
 // n_readable >= n: the bytes that may be read from `word` on; it is faster where they are WORD_LINE_BYTES or more.
-WordLook word_cache_look(WordCache *cache, const char *word, size_t n, size_t n_readable);
+void word_cache_look(WordCache *cache, WordLook *look, const char *word, size_t n, size_t n_readable);
 // To be called once the words ahead have been looked at too, and before word_cache_get: sees whether it is in front,
 // and if not, begins to fetch what belongs to it from the table.
 void word_cache_look_again(WordCache *cache, WordLook *look);

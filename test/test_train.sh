@@ -67,6 +67,18 @@ reads_in_order() {
     if cmp <(history order | head -n 5) <(history gpt | head -n 5); then return 1; fi # that one is shuffled
 }
 
+# Rows of whole documents: another batch than a cut one, and the same after a stop.
+packs_documents() {
+    local packed=(--data.document_mask=true --data.packing=best_fit --run.steps=6 --run.eval_every=0)
+    train gpt packed "${packed[@]}"
+    train gpt packed-half "${packed[@]}" --run.stop_at=3
+    train gpt packed-half "${packed[@]}" --ckpt.resume=true
+    same_state packed packed-half 6
+    cmp <(history packed) <(history packed-half)
+    train gpt masked "${packed[@]}" --data.packing=cut
+    if cmp <(history packed | head -n 1) <(history masked | head -n 1); then return 1; fi
+}
+
 # The batch in one micro-batch or in four: before the first update, loss and gradient norm agree to rounding.
 # The longest path: 2 layers with sums of 64, 16, 32, 64, 64 and 256 terms and two norms of 64; a last norm and the
 # head, 64 each; there and back; and a sum over 512 tokens: n = 2 (2 (496 + 128) + 128) + 512 = 3264 roundings of
@@ -261,6 +273,7 @@ passes 'the learning rate follows the schedule' follows_schedule
 passes 'the written config repeats the run' resolved_config_runs
 passes 'another seed, another run' seed_matters
 passes 'data.shuffle = false reads in order' reads_in_order
+passes 'rows of whole documents' packs_documents
 passes 'the best validation loss is carried on' best_is_carried_on
 passes 'resuming a finished run changes nothing' resume_when_finished
 passes 'resuming where nothing was begins' resume_of_nothing

@@ -44,5 +44,13 @@ void fuzz_one(const uint8_t *data, size_t n)
         for (int64_t i = 0; i < take; i++) fuzz_check(all[i] >= 0 && all[i] < VOCAB);
     }
     for (int64_t s = 0; s < 5 && tokens > T; s++) dataset_window(ds, s, T, 1, s % 2, in, out);
+    if (tokens) dataset_pack(ds, T, all[0]);
+    for (int64_t s = 0; tokens && s < dataset_windows(ds, T); s++) {
+        int32_t pos[T], first[T];
+        dataset_ahead(ds, s, T, 1, s % 2);
+        dataset_row(ds, s, 1, s % 2, in, out, pos, first);
+        for (int i = 0; i < T; i++) fuzz_check(in[i] >= 0 && in[i] < VOCAB && out[i] >= -1 && out[i] < VOCAB);
+        for (int i = 0; i < T; i++) fuzz_check(first[i] >= 0 && first[i] <= i && pos[i] == i - first[i]);
+    }
     dataset_close(ds);
 }

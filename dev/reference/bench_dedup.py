@@ -2,13 +2,16 @@
 """Times build/dedup and datasketch 2 on the same documents, side by side: signatures, bands and candidates.
 
 datasketch gets its fastest way: one batch of n-grams a document, with xxhash as hash function too, and its default
-sha1 beside it. Both sides read, normalize and cut into n-grams what they hash; ours also compares the candidates.
+sha1 beside it. Both sides read, normalize and cut into n-grams what they hash; ours also compares the candidates. Timed
+by the processor, which other work on the machine changes less, in rounds of theirs and ours; the median of the ratios.
 
 Run: python3 dev/reference/bench_dedup.py [BUILD] [DOCUMENTS]   (pip install datasketch xxhash; default: build 2000)
 """
 import os
 import random
 import re
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +24,7 @@ from datasketch.hashfunc import sha1_hash32
 BUILD = sys.argv[1] if len(sys.argv) > 1 else "build"
 DOCUMENTS = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
 SEPARATOR = "<|endoftext|>"
-NGRAM, WORDS, COPIES = 13, 400, 50  # ours gets COPIES times as many documents: it is too fast to time otherwise
+NGRAM, WORDS, ROUNDS, COPIES = 13, 400, 3, 25  # ours gets COPIES times as many documents: too fast to time otherwise
 
 
 def write(path, n):
@@ -34,20 +37,25 @@ def write(path, n):
 
 
 def datasketch(path, hashfunc):
-    start, lsh = time.perf_counter(), MinHashLSH(threshold=0.8, num_perm=128)
+    start, lsh = time.process_time(), MinHashLSH(threshold=0.8, num_perm=128)
     for i, text in enumerate(open(path).read().split(SEPARATOR)[:-1]):
         words = text.lower().split()
         m = MinHash(num_perm=128, hashfunc=hashfunc)
         m.update_batch({" ".join(words[k:k + NGRAM]).encode() for k in range(max(1, len(words) - NGRAM + 1))})
         lsh.query(m)
         lsh.insert(i, m)
-    return DOCUMENTS / (time.perf_counter() - start)
+    return DOCUMENTS / (time.process_time() - start)
 
 
 def ours(path, threads):
+    """Documents a second of the processor's time, the start of the program included; and of the clock."""
+    begun = resource.getrusage(resource.RUSAGE_CHILDREN)
+    env = dict(os.environ, OMP_WAIT_POLICY="passive")  # a thread that waits takes no time from the others
     text = subprocess.run([os.path.join(BUILD, "dedup"), "--bench", "--threads", str(threads), path], check=True,
-                          capture_output=True, text=True).stdout
-    return float(re.search(r"^all .* s +(\d+) documents/s", text, re.M).group(1))
+                          capture_output=True, text=True, env=env).stdout
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    work = end.ru_utime + end.ru_stime - begun.ru_utime - begun.ru_stime
+    return DOCUMENTS * COPIES / work, float(re.search(r"^all .* s +(\d+) documents/s", text, re.M).group(1))
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -55,9 +63,15 @@ with tempfile.TemporaryDirectory() as folder:
     write(small, DOCUMENTS)
     write(large, DOCUMENTS * COPIES)
     ours(large, 1)  # the file is in memory from here on
-    theirs = {"datasketch, sha1": datasketch(small, sha1_hash32),
-              "datasketch, xxh3": datasketch(small, lambda b: xxhash.xxh3_64_intdigest(b) & 0xFFFFFFFF)}
-    best = max(theirs.values())
-    print("| near-duplicates | documents/s | of the faster datasketch |\n|---|---|---|")
-    for name, speed in list(theirs.items()) + [(f"build/dedup, {t} thread{'s' * (t > 1)}", ours(large, t)) for t in (1, 2)]:
-        print(f"| {name} | {speed:.0f} | {speed / best:.1f} |")
+    rounds = []
+    for _ in range(ROUNDS):
+        theirs = [datasketch(small, sha1_hash32), datasketch(small, lambda b: xxhash.xxh3_64_intdigest(b) & 0xFFFFFFFF)]
+        (one, one_wall), (two, two_wall) = ours(large, 1), ours(large, 2)
+        rounds.append(theirs + [one, two, one_wall, two_wall])
+    names = ["datasketch, sha1", "datasketch, xxh3", "build/dedup, 1 thread", "build/dedup, 2 threads"]
+    print("| near-duplicates | documents a second of the processor | of the faster datasketch | by the clock |")
+    print("|---|---|---|---|")
+    for k, name in enumerate(names):
+        ratio = statistics.median(r[k] / max(r[:2]) for r in rounds)
+        wall = f"{statistics.median(r[k + 2] for r in rounds):.0f}" if k >= 2 else ""
+        print(f"| {name} | {statistics.median(r[k] for r in rounds):.0f} | {ratio:.1f} | {wall} |")

@@ -1,32 +1,34 @@
 #!/usr/bin/env python3
 """Times build/tokenize, Hugging Face tokenizers and tiktoken on the same text: MB/s and ratios, as a table.
 
-Training: the text in memory to a vocabulary, on 1 and 2 threads, by the wall clock. Encoding: documents in memory to
-ids, with GPT-2's expression and the vocabulary just trained, on one thread, in seconds of the processor's time, which
-other work on the machine changes less: in rounds, ours, theirs, ours, theirs, and the median of the rounds' ratios.
-Ours fills its cache of words on the way, as theirs do. Ids are compared first.
+Training: the text in memory to a vocabulary, on 2 threads, by the wall clock and by the processor's time. Encoding:
+documents in memory to ids, with GPT-2's expression and the vocabulary just trained, on one thread, by the processor's
+time, which other work on the machine changes less. All in rounds, ours, theirs, ours, theirs, and the median of the
+rounds' ratios. Ours fills its cache of words on the way, as theirs do. Ids are compared first.
 
-Run: python3 dev/reference/bench_tokenizer.py [--build build] [--mb 20] [--vocab 8192] [--rounds 5] [--train-mb MB] [FILE]
-     (pip install tokenizers tiktoken; <|endoftext|> cuts documents)
-Texts: MB of mixed scripts (mixed_text.py), of build/stories, and FILE; training: the mixed text, of --train-mb.
+Run: python3 dev/reference/bench_tokenizer.py [--build build] [--mb 20] [--vocab 8192] [--rounds 5] [--train-mb MB]
+     [--train-rounds 1] [FILE]     (pip install tokenizers tiktoken; <|endoftext|> cuts documents)
+Texts: MB of mixed scripts (mixed_text.py), of build/stories, and FILE. Training: half mixed, half stories, of --train-mb
+together; that text is kept in runs/bench_data.
 """
 import argparse
 import array
 import base64
 import os
-import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-from mixed_text import SEPARATOR, documents
+from mixed_text import SEPARATOR
 
 args = argparse.ArgumentParser()
 args.add_argument("--build", default="build")
 args.add_argument("--mb", type=float, default=20)
-args.add_argument("--train-mb", type=float)
+args.add_argument("--train-mb", type=float, default=100)
+args.add_argument("--train-rounds", type=int, default=1)
 args.add_argument("--vocab", type=int, default=8192)
 args.add_argument("--rounds", type=int, default=5)
 args.add_argument("--train", action="store_true")  # this program starts itself to time theirs on a number of threads
@@ -46,16 +48,16 @@ def read(path):
 
 
 def train(path):
-    """Prints the seconds that tokenizers takes."""
+    """Prints the seconds that tokenizers takes, of the clock and of the processor."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     _, texts = read(path)
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(vocab_size=args.vocab - 1, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    start = time.perf_counter()
+    start, work = time.perf_counter(), time.process_time()
     t.train_from_iterator(texts, trainer)
-    print(time.perf_counter() - start)
+    print(time.perf_counter() - start, time.process_time() - work)
 
 
 def speed(line):  # of a row of build/tokenize bench: training MB/s, its MB/CPU s, encoding MB/s, its MB/CPU s
@@ -67,14 +69,18 @@ def row(text, mb, what, ours, theirs, ratio):
 
 
 def time_training(name, path):
-    mb, _ = read(path)
-    bench = tokenize("bench", "--special", "--vocab", args.vocab, path).decode()
-    for threads in 1, 2:
-        ours = speed(re.search(rf"^ +{threads} .*$", bench, re.M).group(0))[0]
-        command = [sys.executable, __file__, "--train", "--vocab", str(args.vocab), path]
-        env = dict(os.environ, RAYON_NUM_THREADS=str(threads), TOKENIZERS_PARALLELISM=str(threads > 1).lower())
-        theirs = mb / float(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
-        row(name, mb, f"training, {threads} thread{'s' * (threads > 1)}: tokenizers", ours, theirs, ours / theirs)
+    mb, rounds = os.path.getsize(path) / 1e6, []
+    command = [sys.executable, __file__, "--train", "--vocab", str(args.vocab), path]
+    env = dict(os.environ, RAYON_NUM_THREADS="2", TOKENIZERS_PARALLELISM="true")
+    for _ in range(args.train_rounds):
+        ours = speed(tokenize("bench", "--train-only", "--special", "--threads", 2, "--vocab", args.vocab, path).decode()
+                     .splitlines()[-1])
+        theirs = subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout.split()
+        rounds.append([(ours[k], mb / float(theirs[k])) for k in (0, 1)])
+    for k, clock in enumerate(("clock", "processor")):
+        pairs = [r[k] for r in rounds]
+        row(name, mb, f"training, 2 threads, by the {clock}: tokenizers", *(statistics.median(p[i] for p in pairs)
+            for i in (0, 1)), statistics.median(a / b for a, b in pairs))
 
 
 def time_encoding(name, path, folder):
@@ -106,17 +112,41 @@ def time_encoding(name, path, folder):
         row(name, mb, f"encoding, 1 thread: {other}", ours, theirs, statistics.median(a / b for a, b in pairs))
 
 
+def write_mixed(path, mb, seed=1):
+    command = [sys.executable, os.path.join(os.path.dirname(__file__), "mixed_text.py"), str(mb), str(seed), path]
+    return subprocess.Popen(command)
+
+
+def training_text(mb):
+    """Half of it mixed, half of it stories. Kept, because making it takes as long as training on it."""
+    path, folder = f"runs/bench_data/text_{mb:g}.txt", "runs/bench_data/parts"
+    if not os.path.exists(path):
+        os.makedirs(folder, exist_ok=True)
+        mixed = [write_mixed(f"{folder}/mixed_{seed}.txt", mb / 4, seed) for seed in (1, 2)]
+        command = [os.path.join(args.build, "stories"), "--bytes", f"{mb / 2 * 1e6:.0f}", "--out", folder]
+        subprocess.run(command, check=True, capture_output=True)
+        if any(p.wait() for p in mixed):
+            sys.exit("mixed_text.py failed")
+        with open(path + ".tmp", "wb") as out:
+            for k, part in enumerate(("mixed_1.txt", "mixed_2.txt", "train.txt")):
+                out.write(SEPARATOR.encode() if k else b"")
+                with open(os.path.join(folder, part), "rb") as f:
+                    shutil.copyfileobj(f, out)
+        os.rename(path + ".tmp", path)
+        shutil.rmtree(folder)
+    return path
+
+
 os.environ.update(RAYON_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
 if args.train:
     sys.exit(train(args.file))
+large = training_text(args.train_mb)
+print("| text | MB | what, and beside whom | ours, MB/s | theirs | ratio |\n|---|---|---|---|---|---|")
+time_training("both", large)
 with tempfile.TemporaryDirectory() as folder:
-    mixed, stories, large = (os.path.join(folder, name) for name in ("mixed.txt", "train.txt", "large.txt"))
-    for path, mb in (mixed, args.mb), (large, args.train_mb or args.mb):
-        with open(path, "w", newline="") as out:
-            out.write(SEPARATOR.join(documents(mb * 1e6)))
+    mixed, stories = (os.path.join(folder, name) for name in ("mixed.txt", "train.txt"))
+    write_mixed(mixed, args.mb).wait()
     command = [os.path.join(args.build, "stories"), "--bytes", f"{args.mb * 1e6:.0f}", "--out", folder]
     subprocess.run(command, check=True, capture_output=True)
-    print("| text | MB | what, and beside whom | ours, MB/s | theirs | ratio |\n|---|---|---|---|---|---|")
     for name, path in [("mixed", mixed), ("stories", stories)] + [("file", args.file)] * bool(args.file):
         time_encoding(name, path, folder)
-    time_training("mixed", large)

@@ -1,10 +1,14 @@
+#!/usr/bin/env python3
 """Text of many scripts, for check_tokenizer.py and bench_tokenizer.py: the same for the same seed and size.
+
+Run: python3 dev/reference/mixed_text.py MB SEED FILE
 
 Documents of one kind each: words made up from the letters of a script (frequencies as in Zipf's law, 1 / rank), lines
 of code, tables of numbers, emoji. Only characters that Unicode has had for ten years: libraries differ on newer ones.
 """
 import itertools
 import random
+import sys
 
 SEPARATOR = "<|endoftext|>"
 SCRIPTS = {  # ranges of letters (marks too, where words need them), letters a word, what stands between words
@@ -53,3 +57,9 @@ def documents(n_bytes, seed=1):
             text = "".join(w + (ends[i // 8] if i % 8 == 7 else between) for i, w in enumerate(some))
         done += len(text.encode())
         yield text
+
+
+if __name__ == "__main__":
+    with open(sys.argv[3], "w", newline="") as out:
+        for k, text in enumerate(documents(float(sys.argv[1]) * 1e6, int(sys.argv[2]))):
+            out.write(SEPARATOR * (k > 0) + text)

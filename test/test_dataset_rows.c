@@ -1,0 +1,214 @@
+// Tests of packed datasets: an epoch's rows hold every document once, whole where it fits; each token has the target
+// that follows it in its document; and what is fetched ahead changes nothing.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataset.h"
+#include "packing.h"
+#include "rng.h"
+
+enum { EOT = 0, T = 16, DOCS = 400, MOST = 50, ROOM = DOCS * MOST }; // documents of 1 to MOST tokens
+
+static char dir[256];
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/dataset_rows_XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static char *in_dir(const char *name)
+{
+    static char path[4][400];
+    static int next;
+    char *p = path[next++ % 4];
+    snprintf(p, sizeof path[0], "%s/%s", dir, name);
+    return p;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    const char *names[] = {"a_0.bin", "a_1.bin", "b_0.bin", "mix.toml"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_dir(names[i]));
+    return rmdir(dir);
+}
+
+// Documents of random lengths, one in eight longer than a row and one in eight empty. A token is 1 + its place.
+typedef struct {
+    int32_t stream[ROOM];
+    size_t length[DOCS], start[DOCS], n;
+} Text;
+
+static void make_text(Text *text, uint64_t seed, int32_t base)
+{
+    Rng rng = rng_make(seed, "documents", 0);
+    text->n = 0;
+    for (size_t i = 0; i < DOCS; i++) {
+        uint64_t kind = rng_below(rng, 2 * i, 8), most = kind == 0 ? 1 : kind == 1 ? MOST : T;
+        text->start[i] = text->n;
+        text->length[i] = 1 + rng_below(rng, 2 * i + 1, most);
+        for (size_t k = 0; k < text->length[i]; k++, text->n++)
+            text->stream[text->n] = k ? base + (int32_t)text->n : EOT;
+    }
+}
+
+static void write_file(const char *name, const int32_t *token, size_t n)
+{
+    DatasetWriter *w = dataset_writer_open(in_dir(name), 4 * ROOM, DATASET_AUTO);
+    dataset_writer_append(w, token, n);
+    dataset_writer_finish(w);
+}
+
+typedef struct {
+    int32_t token[T], target[T], pos[T], first[T];
+} Row;
+
+static Row read_row(const Dataset *ds, int64_t sample, bool shuffle)
+{
+    Row r;
+    memset(&r, 0x55, sizeof r);
+    dataset_ahead(ds, sample, T, 7, shuffle);
+    dataset_row(ds, sample, 7, shuffle, r.token, r.target, r.pos, r.first);
+    return r;
+}
+
+// In the order of the files the rows are the packer's own, over the border between two shards.
+static void test_rows_are_the_packers(void **state)
+{
+    (void)state;
+    static Text text;
+    make_text(&text, 1, 1);
+    size_t cut = text.start[DOCS / 2] + 3; // inside a document
+    write_file("a_0.bin", text.stream, cut);
+    write_file("a_1.bin", text.stream + cut, text.n - cut);
+    Packing p = packing_make(text.length, DOCS, T, 0);
+    Dataset *ds = dataset_open(in_dir("a_*.bin"), 4 * ROOM);
+    dataset_pack(ds, T, EOT);
+    assert_int_equal(dataset_windows(ds, T), p.n_rows);
+    int empty = 0, long_ones = 0;
+    for (size_t r = 0; r < p.n_rows; r++) {
+        Row want, got = read_row(ds, (int64_t)r, false);
+        packing_fill(&p, r, text.stream, text.start, text.length, EOT, want.token, want.pos, want.first, want.target);
+        for (size_t i = p.row_begin[r]; i < p.row_begin[r + 1]; i++) {
+            const PackedPiece *piece = &p.piece[i];
+            long_ones += piece->begin > 0;
+            if (text.length[piece->document] > 1) continue;
+            want.target[piece->column] = -1; // an end-of-text before the next: nothing to learn
+            empty++;
+        }
+        assert_memory_equal(&got, &want, sizeof want);
+    }
+    assert_true(empty > 10 && long_ones > 10);
+    packing_free(&p);
+    dataset_close(ds);
+}
+
+// Shuffled: each epoch has every row once, in another order; and every token once, before the token that follows it.
+static void test_epochs(void **state)
+{
+    (void)state;
+    static Text text;
+    make_text(&text, 2, 1);
+    write_file("b_0.bin", text.stream, text.n);
+    Dataset *ds = dataset_open(in_dir("b_0.bin"), 4 * ROOM);
+    dataset_pack(ds, T, EOT);
+    int64_t rows = dataset_windows(ds, T);
+    int32_t first_of_epoch[3];
+    for (int64_t epoch = 0; epoch < 3; epoch++) {
+        static int seen[ROOM];
+        int ends = 0, padding = 0;
+        memset(seen, 0, sizeof seen);
+        for (int64_t r = 0; r < rows; r++) {
+            Row row = read_row(ds, epoch * rows + r, true);
+            if (r == 0) first_of_epoch[epoch] = row.token[1];
+            for (int t = 0; t < T; t++) {
+                int32_t x = row.token[t];
+                assert_int_equal(row.pos[t], t - row.first[t]);
+                if (row.target[t] == -1) padding += row.pos[t] == 0;
+                if (x == EOT) {
+                    if (row.target[t] > 0) assert_int_equal(text.stream[row.target[t] - 2], EOT);
+                    continue;
+                }
+                assert_int_equal(seen[x - 1]++, 0);
+                bool last = x == (int32_t)text.n || text.stream[x] == EOT;
+                assert_int_equal(row.target[t], last ? EOT : x + 1);
+                ends += last;
+            }
+        }
+        for (size_t i = 0; i < text.n; i++) assert_int_equal(seen[i], text.stream[i] != EOT);
+        assert_true(ends > DOCS / 2 && padding > 0);
+    }
+    assert_true(first_of_epoch[0] != first_of_epoch[1] || first_of_epoch[1] != first_of_epoch[2]);
+    dataset_close(ds);
+}
+
+// A mixture has rows of each source alone, in its share.
+static void test_mixture(void **state)
+{
+    (void)state;
+    static Text a, b;
+    make_text(&a, 3, 1);
+    make_text(&b, 4, 2 * ROOM);
+    write_file("a_0.bin", a.stream, a.n);
+    write_file("b_0.bin", b.stream, b.n);
+    unlink(in_dir("a_1.bin"));
+    FILE *f = fopen(in_dir("mix.toml"), "w");
+    assert_non_null(f);
+    fputs("[source.a]\npath = \"a_0.bin\"\nweight = 3\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n", f);
+    assert_int_equal(fclose(f), 0);
+    Dataset *ds = dataset_open(in_dir("mix.toml"), 4 * ROOM);
+    dataset_pack(ds, T, EOT);
+    int n_b = 0;
+    for (int64_t s = 0; s < 400; s++) {
+        Row row = read_row(ds, s, true);
+        int low = 0, high = 0;
+        for (int t = 0; t < T; t++) {
+            low += row.token[t] > 0 && row.token[t] < 2 * ROOM;
+            high += row.token[t] >= 2 * ROOM;
+        }
+        assert_true(!low || !high);
+        n_b += high > 0;
+    }
+    assert_true(n_b >= 95 && n_b <= 100); // 100 samples; a row of empty documents alone says nothing of its source
+    dataset_close(ds);
+}
+
+// More documents than are packed at a time: every one is there once.
+static void test_many(void **state)
+{
+    (void)state;
+    enum { MANY = 300000, HALF = MANY / 2 }; // tokens; documents of two
+    static int32_t stream[MANY];
+    static int seen[HALF];
+    for (int i = 0; i < MANY; i++) stream[i] = i % 2 ? 1 + i / 2 : EOT;
+    DatasetWriter *w = dataset_writer_open(in_dir("b_0.bin"), MANY, DATASET_AUTO);
+    dataset_writer_append(w, stream, MANY);
+    dataset_writer_finish(w);
+    Dataset *ds = dataset_open(in_dir("b_0.bin"), MANY);
+    dataset_pack(ds, T, EOT);
+    assert_int_equal(dataset_windows(ds, T), MANY / T); // 2^17 documents of 2 tokens fill their rows
+    for (int64_t r = 0; r < MANY / T; r++) {
+        Row row = read_row(ds, r, true);
+        for (int t = 1; t < T; t += 2) assert_int_equal(seen[row.token[t] - 1]++, 0);
+    }
+    dataset_close(ds);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_are_the_packers), cmocka_unit_test(test_epochs),
+                                       cmocka_unit_test(test_mixture), cmocka_unit_test(test_many)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
