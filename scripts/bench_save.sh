@@ -4,10 +4,11 @@
 # that gets slower slows both; both write the checkpoint of their end. The cost of a pair is the ratio of the two times
 # less 1, program start included, and the median of the pairs is the answer.
 #
-# The model is that of presets/stories.toml. What counts is the number of bytes that a rank writes for each second of its
-# training, which the first line gives. With all cores training the thread that writes has none of its own: what it
+# The model is that of presets/stories.toml. What counts is the number of bytes that a rank writes for each second of
+# its training, which the first line gives. With all cores training the thread that writes has none of its own: what it
 # computes (copies to the kernel, hashes) is taken from training.
-# Time on this machine alone: with a load beside it the numbers mean nothing.
+# That part is also given as the ratio of the processors' time, which a load beside it disturbs less. Time on this
+# machine alone nevertheless: with a load beside it the first number means nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} pairs=${1:-5} steps=${2:-200}
@@ -21,11 +22,12 @@ trap 'rm -rf "$work"' EXIT
 sed '/^minutes/d' scripts/presets/stories.toml >"$work/stories.toml" # steps are given here
 
 run() { # NAME SAVE_EVERY
-    local began=${EPOCHREALTIME/[.,]/}
-    "$build/train" "$work/stories.toml" --run.dir="$work" --run.name="$1" --run.steps="$steps" --run.eval_every=0 --eval.tokens=2048 \
-        --run.sample_every=0 --sample.count=0 \
+    local began=${EPOCHREALTIME/[.,]/} TIMEFORMAT='%U %S'
+    { time "$build/train" "$work/stories.toml" --run.dir="$work" --run.name="$1" --run.steps="$steps" \
+        --run.eval_every=0 --eval.tokens=2048 --run.sample_every=0 --sample.count=0 \
         --data.train="$work/data/train_*.bin" --data.val="$work/data/val_*.bin" --data.tokenizer="$work/data" \
-        --run.save_every="$2" --ckpt.async=true >"$work/$1.out"
+        --run.save_every="$2" --ckpt.async=true >"$work/$1.out" 2>"$work/$1.err"; } \
+        2>"$work/$1.cpu" || { cat "$work/$1.err" >&2; exit 1; }
     took=$((${EPOCHREALTIME/[.,]/} - began))
 }
 
@@ -33,7 +35,8 @@ sum() { # PATTERN FILE: of the numbers that it catches
     sed -n "s/$1/\\1/p" "$2" | awk '{ s += $1 } END { printf "%.3f", s }'
 }
 
-echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(nproc) cores, load $(cut -d ' ' -f 1 /proc/loadavg)"
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+echo "commit $commit, $(nproc) cores, load $(cut -d ' ' -f 1 /proc/loadavg)"
 for ((i = 1; i <= pairs; i++)); do
     if [ $((i % 2)) = 1 ]; then run never 0; never=$took; run saves 20; saves=$took
     else run saves 20; saves=$took; run never 0; never=$took
@@ -44,14 +47,22 @@ for ((i = 1; i <= pairs; i++)); do
             "a step takes %.0f ms, a checkpoint is %.1f MB: every 20 steps %.1f MB for each second of training\n",
             s / n, mb, mb / (20 * s / n / 1e3) }'
     fi
-    awk -v a=$never -v b=$saves -v i=$i -v n="$(grep -c '^save ' "$work/saves.out")" \
+    read -r user system <"$work/never.cpu"
+    cpu="$user $system $(cat "$work/saves.cpu")"
+    awk -v a=$never -v b=$saves -v i=$i -v cpu="$cpu" -v n="$(grep -c '^save ' "$work/saves.out")" \
         -v stood="$(sum '.*training stood still for \([0-9.]*\) s.*' "$work/saves.out")" \
-        -v thread="$(sum '.* MB in \([0-9.]*\) s .*' "$work/saves.out")" 'BEGIN { printf \
-        "pair %d: never %.2f s, every 20 steps %.2f s: %+.2f %%; %d saves: training stood still for %s s, " \
-        "the thread wrote for %s s\n", i, a / 1e6, b / 1e6, 100 * (b / a - 1), n, stood, thread }' | tee -a "$work/pairs"
+        -v thread="$(sum '.* MB in \([0-9.]*\) s .*' "$work/saves.out")" 'BEGIN {
+        split(cpu, s, " ")
+        printf "pair %d: never %.2f s, every 20 steps %.2f s: %+.2f %%; processors %+.2f %%; %d saves: training " \
+            "stood still for %s s, the thread wrote for %s s\n", i, a / 1e6, b / 1e6, 100 * (b / a - 1),
+            100 * ((s[3] + s[4]) / (s[1] + s[2]) - 1), n, stood, thread }' | tee -a "$work/pairs"
     rm -rf "$work/never" "$work/saves"
 done
-sed 's/.*: \([-+][0-9.]*\) %.*/\1/' "$work/pairs" | sort -n | awk '
-    { v[NR] = $1 }
-    END { printf "median of %d pairs: %+.2f %% (%+.2f to %+.2f)\n", NR,
-          NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2, v[1], v[NR] }'
+median() { # WORDS PATTERN
+    sed "s/.*$2 \([-+][0-9.]*\) %.*/\\1/" "$work/pairs" | sort -n | awk -v words="$1" '
+        { v[NR] = $1 }
+        END { printf "median of %d pairs%s: %+.2f %% (%+.2f to %+.2f)\n", NR, words,
+              NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2, v[1], v[NR] }'
+}
+median '' ' s:'
+median ', time of the processors' 'processors'
