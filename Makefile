@@ -208,5 +208,5 @@ clean:
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: all run test check-headers asan tsan tsan-programs bench bench-data bench-cuda attention-ladder bench-save parity \
-    layouts scaling mutate mutate-cuda fuzz \
-    fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs help clean FORCE
+    layouts scaling mutate mutate-cuda fuzz fuzz-programs crash crash-data \
+    gpu gpu-on-cpu print-libraries docs help clean FORCE
