@@ -6,9 +6,9 @@
 #
 # The model is that of presets/stories.toml. What counts is the number of bytes that a rank writes for each second of
 # its training, which the first line gives. With all cores training the thread that writes has none of its own: what it
-# computes (copies to the kernel, hashes) is taken from training.
-# That part is also given as the ratio of the processors' time, which a load beside it disturbs less. Time on this
-# machine alone nevertheless: with a load beside it the first number means nothing.
+# computes (copies to the kernel, hashes) is taken from training. That, and the time for which training stood still,
+# over the time of all steps, is the most that saving can cost ("at most"). It holds on a busy machine too, and so, more
+# or less, does the ratio of the processors' time; the ratio of the times means nothing there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} pairs=${1:-5} steps=${2:-200}
@@ -51,18 +51,21 @@ for ((i = 1; i <= pairs; i++)); do
     cpu="$user $system $(cat "$work/saves.cpu")"
     awk -v a=$never -v b=$saves -v i=$i -v cpu="$cpu" -v n="$(grep -c '^save ' "$work/saves.out")" \
         -v stood="$(sum '.*training stood still for \([0-9.]*\) s.*' "$work/saves.out")" \
-        -v thread="$(sum '.* MB in \([0-9.]*\) s .*' "$work/saves.out")" 'BEGIN {
+        -v busy="$(sum '.*the thread computed for \([0-9.]*\) s.*' "$work/saves.out")" \
+        -v steps="$(sum '.*"event":"train".*"dt_ms":\([0-9.]*\).*' "$work/saves/metrics.jsonl")" 'BEGIN {
         split(cpu, s, " ")
         printf "pair %d: never %.2f s, every 20 steps %.2f s: %+.2f %%; processors %+.2f %%; %d saves: training " \
-            "stood still for %s s, the thread wrote for %s s\n", i, a / 1e6, b / 1e6, 100 * (b / a - 1),
-            100 * ((s[3] + s[4]) / (s[1] + s[2]) - 1), n, stood, thread }' | tee -a "$work/pairs"
+            "stood still for %s s, the thread computed for %s s, at most %+.2f %%\n", i, a / 1e6, b / 1e6,
+            100 * (b / a - 1), 100 * ((s[3] + s[4]) / (s[1] + s[2]) - 1), n, stood, busy, 1e5 * (stood + busy) / steps
+    }' | tee -a "$work/pairs"
     rm -rf "$work/never" "$work/saves"
 done
 median() { # WORDS PATTERN
-    sed "s/.*$2 \([-+][0-9.]*\) %.*/\\1/" "$work/pairs" | sort -n | awk -v words="$1" '
+    sed "s/.*$2 +*\([-0-9.]*\) %.*/\\1/" "$work/pairs" | sort -n | awk -v words="$1" '
         { v[NR] = $1 }
         END { printf "median of %d pairs%s: %+.2f %% (%+.2f to %+.2f)\n", NR, words,
               NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2, v[1], v[NR] }'
 }
 median '' ' s:'
 median ', time of the processors' 'processors'
+median ', at most' 'at most'
