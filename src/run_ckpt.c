@@ -120,8 +120,9 @@ void run_save(Run *run, long step)
     CkptDone done;
     while (ckpt_async_full(run->ckpt, step) && ckpt_async_poll(run->ckpt, true, &done)) report(run, &done);
     if (full)
-        progress_note(run->progress, "checkpoint of step %ld: waited %.3f s for the one of step %ld (the disk is "
-                      "slower than the saves: try a larger --run.save_every)", step, clock_seconds() - begin, done.step);
+        progress_note(run->progress,
+                      "checkpoint of step %ld: waited %.3f s for the one of step %ld (the disk is slower than the "
+                      "saves: try a larger --run.save_every)", step, clock_seconds() - begin, done.step);
     run_fault_save(run, step, true);
     ckpt_async_save(run->ckpt, &state);
 }
