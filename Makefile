@@ -5,6 +5,7 @@
 ## make test       every test; ends with "N passed, N failed"
 ## make check-headers   each header alone as C11 and C++17, layers, names, file sizes
 ## make asan       the whole suite again under AddressSanitizer and UBSan, in build/asan
+## make tsan       what has threads, under ThreadSanitizer (clang and its OpenMP library)
 ## make bench      speed against this machine's own matrix-multiply peak
 ## make bench-data  tokenizer, deduplication and loader, beside tiktoken, tokenizers and datasketch where they are installed
 ## make parity     train on 400 layouts of ranks and compare every gradient with one rank's
@@ -170,6 +171,14 @@ check-headers:
 asan:
 	@$(MAKE) --no-print-directory B=$(B)/asan WERROR= test \
 	    EXTRA_CFLAGS='$(EXTRA_CFLAGS) -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
+# clang, for its OpenMP library: see test/tsan.sh.
+TSAN_TESTS = test_ckpt_async test_offload test_comm test_collectives test_contamination test_dedup test_dataset \
+    test_tokenizer test_bpe test_model test_check
+tsan:
+	@$(MAKE) --no-print-directory B=$(B)/tsan CC=clang WERROR= tsan-programs \
+	    EXTRA_CFLAGS='-O1 -fno-omit-frame-pointer -fsanitize=thread$(if $(EXTRA_CFLAGS), $(EXTRA_CFLAGS))'
+	@BUILD=$(B)/tsan CC=clang test/tsan.sh $(TSAN_TESTS)
+tsan-programs: $(B)/train $(B)/prepare $(B)/stories $(TSAN_TESTS:%=$(B)/test/%)
 bench: $(B)/bench
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench.sh | tee runs/bench.txt'
 bench-data: $(B)/tokenize $(B)/stories $(B)/dedup $(B)/loader
@@ -210,6 +219,6 @@ clean:
 -include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d $(B)/fuzz/*.d)
 FORCE:
 .DELETE_ON_ERROR:
-.PHONY: all run test check-headers asan bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
+.PHONY: all run test check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
     layouts scaling mutate mutate-cuda fuzz fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs \
     help clean FORCE

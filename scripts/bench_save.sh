@@ -1,41 +1,71 @@
 #!/bin/bash
-# scripts/bench_save.sh [PAIRS]: what saving every 20 steps beside training costs (make bench-save). Pairs of runs of the same
-# 200 steps, one that saves and one that never does, in turns, so that a machine that gets slower slows both; the cost of a
-# pair is the ratio of the two times from the first train line to the last, less 1. The median of the pairs is the answer.
-# Time on this machine alone: with a load beside it the numbers mean nothing.
+# scripts/bench_save.sh [PAIRS [STEPS]]: what saving every 20 steps beside training costs (make bench-save). Pairs of
+# runs of the same STEPS steps, one that saves and one that never does, first the one, then the other, so that a machine
+# that gets slower slows both; both write the checkpoint of their end. The cost of a pair is the ratio of the two times
+# less 1, program start included, and the median of the pairs is the answer.
+#
+# The model is that of presets/stories.toml. What counts is the number of bytes that a rank writes for each second of
+# its training, which the first line gives. With all cores training the thread that writes has none of its own: what it
+# computes (copies to the kernel, hashes) is taken from training. That, and the time for which training stood still,
+# over the time of all steps, is the most that saving can cost ("at most"). It holds on a busy machine too, and so, more
+# or less, does the ratio of the processors' time; the ratio of the times means nothing there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=${BUILD:-build} pairs=${1:-5}
+build=${BUILD:-build} pairs=${1:-5} steps=${2:-200}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bench_save.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-"$build/stories" --bytes 400000 --seed 3 --out "$work/text" >/dev/null 2>&1
-"$build/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 1024 \
+"$build/stories" --bytes 3000000 --val-bytes 30000 --seed 3 --out "$work/text" >/dev/null 2>&1
+"$build/prepare" tokens --train "$work/text/train.txt" --val-file "$work/text/val.txt" --vocab 3000 \
     --out "$work/data" >/dev/null 2>&1
 
-# run NAME [OPTION...]: prints the seconds from the start of the first step to the end of the last, saves in between included
-run() {
-    local name=$1
-    shift
-    "$build/train" tiny --run.dir="$work" --run.name="$name" --run.steps=200 --run.eval_every=0 --eval.tokens=1024 \
-        --sample.count=0 --data.train="$work/data/train_*.bin" --data.val="$work/data/val_*.bin" \
-        --data.tokenizer="$work/data" --model.channels=128 --run.log_every=1 "$@" >"$work/$name.out"
-    sed -n 's/.*"event":"end".*"seconds":\([0-9.]*\).*/\1/p' "$work/$name/metrics.jsonl"
+sed '/^minutes/d' scripts/presets/stories.toml >"$work/stories.toml" # steps are given here
+
+run() { # NAME SAVE_EVERY
+    local began=${EPOCHREALTIME/[.,]/} TIMEFORMAT='%U %S'
+    { time "$build/train" "$work/stories.toml" --run.dir="$work" --run.name="$1" --run.steps="$steps" \
+        --run.eval_every=0 --eval.tokens=2048 --run.sample_every=0 --sample.count=0 \
+        --data.train="$work/data/train_*.bin" --data.val="$work/data/val_*.bin" --data.tokenizer="$work/data" \
+        --run.save_every="$2" --ckpt.async=true >"$work/$1.out" 2>"$work/$1.err"; } \
+        2>"$work/$1.cpu" || { cat "$work/$1.err" >&2; exit 1; }
+    took=$((${EPOCHREALTIME/[.,]/} - began))
 }
 
-echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(nproc) cores, load $(cut -d ' ' -f 1 /proc/loadavg)"
+sum() { # PATTERN FILE: of the numbers that it catches
+    sed -n "s/$1/\\1/p" "$2" | awk '{ s += $1 } END { printf "%.3f", s }'
+}
+
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+echo "commit $commit, $(nproc) cores, load $(cut -d ' ' -f 1 /proc/loadavg)"
 for ((i = 1; i <= pairs; i++)); do
-    began=${EPOCHREALTIME/[.,]/}
-    run never$i --run.save_every=0 >"$work/seconds"
-    middle=${EPOCHREALTIME/[.,]/}
-    run saves$i --run.save_every=20 --ckpt.async=true >>"$work/seconds"
-    ended=${EPOCHREALTIME/[.,]/}
-    stood=$(sed -n 's/.*training stood still for \([0-9.]*\) s.*/\1/p' "$work/saves$i.out" | awk '{ s += $1 } END { printf "%.3f", s }')
-    awk -v a=$((middle - began)) -v b=$((ended - middle)) -v stood="$stood" -v i=$i 'BEGIN {
-        printf "pair %d: never %.2f s, every 20 steps %.2f s: %+.2f %%; training stood still for %s s\n", i, a / 1e6, b / 1e6, 100 * (b / a - 1), stood }' |
-        tee -a "$work/pairs"
-    rm -rf "$work/never$i" "$work/saves$i"
+    if [ $((i % 2)) = 1 ]; then run never 0; never=$took; run saves 20; saves=$took
+    else run saves 20; saves=$took; run never 0; never=$took
+    fi
+    if [ $i = 1 ]; then
+        awk -v n="$steps" -v s="$(sum '.*"event":"train".*"dt_ms":\([0-9.]*\).*' "$work/never/metrics.jsonl")" \
+            -v mb="$(sed -n 's/^ *\([0-9.]*\) MB in .*/\1/p' "$work/never.out" | tail -n 1)" 'BEGIN { printf \
+            "a step takes %.0f ms, a checkpoint is %.1f MB: every 20 steps %.1f MB for each second of training\n",
+            s / n, mb, mb / (20 * s / n / 1e3) }'
+    fi
+    read -r user system <"$work/never.cpu"
+    cpu="$user $system $(cat "$work/saves.cpu")"
+    awk -v a=$never -v b=$saves -v i=$i -v cpu="$cpu" -v n="$(grep -c '^save ' "$work/saves.out")" \
+        -v stood="$(sum '.*training stood still for \([0-9.]*\) s.*' "$work/saves.out")" \
+        -v busy="$(sum '.*the thread computed for \([0-9.]*\) s.*' "$work/saves.out")" \
+        -v steps="$(sum '.*"event":"train".*"dt_ms":\([0-9.]*\).*' "$work/saves/metrics.jsonl")" 'BEGIN {
+        split(cpu, s, " ")
+        printf "pair %d: never %.2f s, every 20 steps %.2f s: %+.2f %%; processors %+.2f %%; %d saves: training " \
+            "stood still for %s s, the thread computed for %s s, at most %+.2f %%\n", i, a / 1e6, b / 1e6,
+            100 * (b / a - 1), 100 * ((s[3] + s[4]) / (s[1] + s[2]) - 1), n, stood, busy, 1e5 * (stood + busy) / steps
+    }' | tee -a "$work/pairs"
+    rm -rf "$work/never" "$work/saves"
 done
-sed 's/.*: \([-+][0-9.]*\) %.*/\1/' "$work/pairs" | sort -n | awk '
-    { v[NR] = $1 }
-    END { printf "median of %d pairs: %+.2f %% (%+.2f to %+.2f)\n", NR, NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2, v[1], v[NR] }'
+median() { # WORDS PATTERN
+    sed "s/.*$2 +*\([-0-9.]*\) %.*/\\1/" "$work/pairs" | sort -n | awk -v words="$1" '
+        { v[NR] = $1 }
+        END { printf "median of %d pairs%s: %+.2f %% (%+.2f to %+.2f)\n", NR, words,
+              NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2, v[1], v[NR] }'
+}
+median '' ' s:'
+median ', time of the processors' 'processors'
+median ', at most' 'at most'

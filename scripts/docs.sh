@@ -149,11 +149,12 @@ gen_mutate() {
 # What was measured: the files that the commands left behind.
 measured='run|run-text|samples|bench|bench-data|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader'
-measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check'
+measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check|bench-save'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
 gen_bench() { [ -f runs/bench.txt ] && fenced cat runs/bench.txt; }
+gen_bench-save() { [ -f runs/bench_save.txt ] && fenced cat runs/bench_save.txt; }
 gen_bench-data() { left_by bench_data.txt; } # make bench-data
 gen_matmul-ladder() { left_by matmul_ladder.txt; } # scripts/matmul_ladder.sh >runs/matmul_ladder.txt
 gen_gpu-check() { :; } # scripts/gpu_check.sh writes there itself

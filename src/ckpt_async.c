@@ -31,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef enum { IDLE, WRITE, COMMIT } Task;
 
@@ -41,7 +42,7 @@ typedef struct {
     char *data; // the snapshot
     CkptJob job;
     CkptExtra *extra;
-    double seconds, stalled;
+    double seconds, busy, stalled;
 } Slot;
 
 struct CkptAsync {
@@ -87,6 +88,14 @@ static Slot *next_task(CkptAsync *a)
     return next;
 }
 
+// Seconds of a processor that this thread has had.
+static double busy_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static void *work(void *arg)
 {
     CkptAsync *a = arg;
@@ -100,10 +109,11 @@ static void *work(void *arg)
         }
         Task task = s->task;
         pthread_mutex_unlock(&a->lock);
-        double begin = clock_seconds();
+        double begin = clock_seconds(), busy = busy_seconds();
         if (task == WRITE) ckpt_job_write(&s->job, s->data);
         else ckpt_job_commit(&s->job);
         s->seconds += clock_seconds() - begin;
+        s->busy += busy_seconds() - busy;
         pthread_mutex_lock(&a->lock);
         s->task = IDLE;
         pthread_cond_broadcast(&a->changed);
@@ -197,7 +207,7 @@ void ckpt_async_save(CkptAsync *a, const CkptState *state)
     }
     s->phase = WRITING;
     s->serial = a->serial++;
-    s->seconds = 0;
+    s->seconds = s->busy = 0;
     hand(a, s, WRITE);
     s->stalled = clock_seconds() - begin;
 }
@@ -243,6 +253,7 @@ bool ckpt_async_poll(CkptAsync *a, bool wait, CkptDone *done)
     s->stalled += clock_seconds() - begin;
     if (!ended) return false;
     done->n_bytes = a->n_bytes, done->seconds = s->seconds, done->stalled = s->stalled;
+    done->busy = s->busy;
     release(s);
     return true;
 }

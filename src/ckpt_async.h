@@ -26,6 +26,7 @@ typedef struct {
     char error[600];  // what failed, and on which rank
     size_t n_bytes;   // that this rank wrote
     double seconds;   // that its thread took
+    double busy;      // of these, a processor's: with all cores training it is taken from training
     double stalled;   // that training stood still for it: the copy, and waiting where all were in use
 } CkptDone;
 

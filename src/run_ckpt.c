@@ -39,8 +39,10 @@ static void report(Run *run, const CkptDone *done)
     run->saved_step = done->step;
     progress_event(run->progress, METRICS_SAVE, done->step, "%s/checkpoints/step_%08ld", run->dir, done->step);
     double mb = (double)done->n_bytes / 1e6;
-    progress_note(run->progress, "         %.1f MB%s in %.3f s (%.0f MB/s), training stood still for %.3f s", mb,
-                  run->ranks > 1 ? " of rank 0" : "", done->seconds, mb / done->seconds, done->stalled);
+    char busy[64] = "";
+    if (run->ckpt) snprintf(busy, sizeof busy, ", the thread computed for %.3f s", done->busy);
+    progress_note(run->progress, "         %.1f MB%s in %.3f s (%.0f MB/s), training stood still for %.3f s%s", mb,
+                  run->ranks > 1 ? " of rank 0" : "", done->seconds, mb / done->seconds, done->stalled, busy);
 }
 
 void run_saves(Run *run)
@@ -118,8 +120,9 @@ void run_save(Run *run, long step)
     CkptDone done;
     while (ckpt_async_full(run->ckpt, step) && ckpt_async_poll(run->ckpt, true, &done)) report(run, &done);
     if (full)
-        progress_note(run->progress, "checkpoint of step %ld: waited %.3f s for the one of step %ld (the disk is "
-                      "slower than the saves: try a larger --run.save_every)", step, clock_seconds() - begin, done.step);
+        progress_note(run->progress,
+                      "checkpoint of step %ld: waited %.3f s for the one of step %ld (the disk is slower than the "
+                      "saves: try a larger --run.save_every)", step, clock_seconds() - begin, done.step);
     run_fault_save(run, step, true);
     ckpt_async_save(run->ckpt, &state);
 }

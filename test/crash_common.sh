@@ -133,11 +133,11 @@ finished() { # NAME AGAINST [EVENTS]: the same weights, state and metrics; nothi
     [ -z "$(find "$runs/$1" -name '*.tmp')" ]
 }
 
-# asked NAME AGAINST SPAN TIMES LAYOUT [OPTION...]: as life, but asked to stop, by SIGTERM, SIGUSR1 or SIGINT to the launcher
-# or to one of the ranks. Once the first step is done that always ends with status 0 within 30 s, and a checkpoint of
-# the last step.
+# asked NAME AGAINST SPAN TIMES LAYOUT [OPTION...]: as life, but asked to stop, by SIGTERM, SIGUSR1 or SIGINT to the
+# launcher or to one of the ranks. Once the first step is done that always ends with status 0 within 30 s, and a
+# checkpoint of the last step. Before that nobody may listen yet: the launcher ends the job, or keeps the signal to itself.
 asked() {
-    local name=$1 against=$2 span=$3 times=$4 layout=$5 i random job tree status signal whom before began
+    local name=$1 against=$2 span=$3 times=$4 layout=$5 i random job tree status signal whom before began trains
     shift 5
     for ((i = 0; i < times; i++)); do
         before=$(lines "$name") status=0
@@ -154,11 +154,12 @@ asked() {
             whom=${tree[random]}
         elif [ $signal = INT ]; then signal=TERM
         fi
+        trains=$(grep -cs 'loss [0-9]' "$work/$name.out") || true
         began=$(milliseconds)
         kill -s $signal "$whom" 2>/dev/null || true
         wait "$job" || status=$?
         echo "$signal: status $status, $before + $(($(lines "$name") - before)) steps, $(tail -n 1 "$work/$name.out" 2>/dev/null)"
-        [ $(($(milliseconds) - began)) -le 30000 ]
+        [ "${trains:-0}" = 0 ] || [ $(($(milliseconds) - began)) -le 30000 ]
         if [ $status != 0 ]; then # before it could be heard
             cat "$work/$name.err"
             if grep -q 'loss [0-9]' "$work/$name.out"; then return 1; fi

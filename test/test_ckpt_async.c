@@ -134,6 +134,7 @@ static void play_one(Comm *world, void *arg)
     save_async(&w, p->step);
     EXPECT(p, &w, ckpt_async_poll(w.async, true, &done));
     EXPECT(p, &w, done.ok && done.step == p->step && done.n_bytes > 0 && done.seconds > 0 && done.stalled > 0);
+    EXPECT(p, &w, done.busy > 0 && done.busy <= done.seconds + 1e-3); // read one behind the other
     EXPECT(p, &w, !ckpt_async_poll(w.async, false, &done));
     EXPECT(p, &w, w.rank.mem.tag_bytes[MEM_HOST] >= CKPT_ASYNC_SAVES * ckpt_async_bytes(&w.part));
     writer_close(&w);
