@@ -45,6 +45,8 @@ static const ConfigKey TABLE[] = {
     TEXT(run, device, "", "build/train_gpu: numbers of the machine's GPUs that its ranks take in turn, such as 0,2; "
         "empty: all"),
     INT(run, threads, "0", "[0, 4096]", "threads", "", "CPU threads; 0: all cores"),
+    NUM(run, peak, "0", "[0, inf)", "GFLOP/s", "",
+        "what MFU is a fraction of, for one rank; a data sheet's number, say; 0: the rate measured at the start"),
     BOOL(run, account, "false",
         "write account.json after the first step: the bytes held, by kind; compare build/plan memory"),
     BOOL(run, supervisor, "true",

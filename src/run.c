@@ -150,8 +150,11 @@ static void build_model(Run *run)
     run->monitor = monitor_create((size_t)run->cfg.monitor.window, run->cfg.monitor.skip_z, run->cfg.monitor.max_skips);
     run_rules(run);
     run_wait(run); // so that ranks that share a machine measure it at the same time, as they will use it
-    double peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev);
-    double share = run->world ? run->world->share : 1; // the fastest of its moments had a whole core
+    double peak = 1e9 * run->cfg.run.peak, share = 1;
+    if (!(peak > 0)) {
+        peak = measure_peak(&model->shape, model->max_batch * model->max_tokens, run->dev);
+        if (run->world) share = run->world->share; // the fastest of its moments had a whole core
+    }
     run->peak = run_sum(run, peak * share);
 }
 
@@ -355,16 +358,16 @@ static void begin_progress(Run *run)
     run->progress = progress_begin(&plan);
     config_print(cfg, stdout);
     config_print(cfg, progress_log(run->progress));
+    const char *of = cfg->run.peak > 0 ? "by run.peak" : "on this model's shapes";
     char ranks[32] = "";
     if (run->ranks > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", run->ranks);
     if (run->dev->raw_alloc)
-        progress_note(run->progress, "matmul: %s, %.0f GFLOP/s on this model's shapes%s",
-                      run->dev->name, run->peak / 1e9,
-                      run->ranks > 1 ? " by all ranks" : "");
+        progress_note(run->progress, "matmul: %s, %.0f GFLOP/s %s%s", run->dev->name, run->peak / 1e9, of,
+                      run->ranks > 1 ? ", all ranks" : "");
     else
         progress_note(run->progress,
-                  "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s on this model's shapes with %s%d threads",
-                  blas_kernel(), blas_reason(), run->peak / 1e9, ranks, run->dev->threads);
+                  "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s %s with %s%d threads",
+                  blas_kernel(), blas_reason(), run->peak / 1e9, of, ranks, run->dev->threads);
     if (run->mesh.world != run->world)
         progress_note(run->progress, "ranks: their arrays travel by %s", run->mesh.world->ops->name);
     char line[300] = "";

@@ -8,7 +8,7 @@
 
 # A vocabulary, heads and lengths that do not divide by everything; sequences with few targets or none (uneven_corpus).
 parity_config() { # FAMILY
-    printf '%s\n' '[run]' "dir = \"$runs\"" 'steps = 3' 'dump = 3' 'threads = 1' 'eval_every = 0' \
+    printf '%s\n' '[run]' "dir = \"$runs\"" 'steps = 3' 'dump = 3' 'threads = 1' 'peak = 100' 'eval_every = 0' \
         '[data]' "train = \"$work/data/train_*.bin\"" "val = \"$work/data/val_*.bin\"" "tokenizer = \"$work/data\"" \
         '[model]' 'layers = 5' 'channels = 64' 'heads = 8' 'context = 32' '[batch]' 'tokens = 512' \
         '[optim]' 'name = "sgd"' 'lr = 0.05' 'warmup = 0' 'schedule = "constant"' 'weight_decay = 0' 'clip = 0' \

@@ -12,6 +12,7 @@
 #include "narrow.h"
 #include "pipeline.h"
 #include "pipeline_check.h"
+#include "whole_case.h"
 
 #include <float.h>
 #include <math.h>
@@ -232,21 +233,7 @@ static void assemble(const Outcome *o, const Params *whole, float *const *part, 
         if (r / c->tp % c->cp) continue; // the same as of the cp group's first rank
         if (o->table) have = pipeline_stage(o->table, r / c->tp / c->cp, c->shape->layers, NULL);
         model_describe_stage(&shape, o->table ? &have : NULL, &params, &unit);
-        for (int i = 0; i < params.n_rows; i++) {
-            const Param *row = &params.row[i];
-            int at = params_find(whole, row->name);
-            assert_true(at >= 0 && row->whole[0] == whole->row[at].dim[0] && row->whole[1] == whole->row[at].dim[1]);
-            assert_true(params_place(&params, row) == params_place(whole, &whole->row[at]));
-            for (size_t j = 0; j < row->n_elems; j++) {
-                size_t k = whole->row[at].offset + params_whole_index(row, j);
-                float x = part[r][row->offset + j];
-                if (seen[k] && memcmp(&out[k], &x, sizeof x))
-                    fail_msg("rank %d: %s[%zu] is %.9g, and %.9g on another rank", r, row->name, j, x, out[k]);
-                out[k] = x;
-                seen[k] = true;
-                owners[k] += row->owned;
-            }
-        }
+        whole_add(whole, out, seen, owners, &params, part[r], r);
         free(unit);
         params_free(&params);
     }
@@ -295,13 +282,6 @@ static inline void release(Outcome *o)
     free(o->weights);
     free(o->grads);
     pipeline_time_free(&o->line);
-}
-
-static inline double apart(const float *a, const float *b, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-    return sqrt(sum);
 }
 
 static inline bool same(const Outcome *a, const Outcome *b)

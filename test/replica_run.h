@@ -5,6 +5,7 @@
 #include "step_run.h"
 
 #include "narrow.h"
+#include "whole_case.h"
 #include "zero.h"
 
 #include <float.h>
@@ -263,16 +264,6 @@ static inline double fast_terms(const Case *c)
 static inline double fast_bound(Case c)
 {
     return 2 * fast_terms(&c) * (FLT_EPSILON / 2) * sample_norms(c);
-}
-
-static inline double apart(const float *a, const float *b, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        double d = (double)a[i] - b[i];
-        sum += d * d;
-    }
-    return sqrt(sum);
 }
 
 #endif

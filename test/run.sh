@@ -1,22 +1,22 @@
 #!/bin/bash
-# test/run.sh: runs every test and counts. One line a program; the whole output of what failed; last line "N
-# passed, N failed".
+# test/run.sh: runs every test and counts. One line a program, with its seconds by the clock and of processors; the
+# whole output of what failed; last line "N passed, N failed".
 #
 # Programs: $BUILD/test/test_* (cmocka; BUILD is build unless set), built by `make test`. Scripts:
 # test/check_headers.sh and test/test_*.sh, which print a line "ok NAME", "not ok NAME" or "skip NAME" per
-# test. All run from the repository root. A program that crashes, runs past TEST_TIMEOUT seconds (900), or
-# ends without running its tests counts as one failed test more. The exit status is 0 only when something ran
-# and nothing failed.
+# test. All run from the repository root, JOBS at a time (default: one a core), scripts first, for they are longer. A
+# program that crashes, runs past TEST_TIMEOUT seconds (900), or ends without running its tests counts as one failed
+# test more. The exit status is 0 only when something ran and nothing failed.
 #
 # usage: test/run.sh [NAME...]     NAME: test_rng, check_headers, ...; none: all
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export BUILD=${BUILD:-build}
-limit=${TEST_TIMEOUT:-900}
+limit=${TEST_TIMEOUT:-900} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
-trap 'rm -rf "$out"' EXIT
+trap 'jobs -rp | xargs -r kill 2>/dev/null; wait; rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 begun=0
 
 # The sum of the numbers in lines like "[  PASSED  ] 3 test(s)." of one cmocka program (it may run several
 # groups).
@@ -34,11 +34,16 @@ count_script() {
     total=$((p + f + s))
 }
 
-run_one() { # PROGRAM KIND
-    local name log=$out/log status began=$SECONDS why='' p f s total
+cpu_seconds() { # FILE: what `times` wrote; of the processes that this shell started
+    awk 'NR == 2 { gsub(/[ms]/, " "); $0 = $0; printf "%.1f", 60 * ($1 + $3) + $2 + $4 }' "$1"
+}
+
+run_one() { # PROGRAM KIND: writes its lines, and into the file "count" how many passed, failed and were skipped
+    local name log=$work/log status began=$SECONDS why='' p f s total
     name=$(basename "$1" .sh)
     { timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null; } 2>/dev/null # the shell's own "Aborted" is not wanted
     status=$?
+    times >"$work/times"
     "count_$2" "$log"
     if [ $status = 124 ] || [ $status = 137 ]; then why="stopped after $limit s"
     elif [ $status != 0 ] && [ "$f" = 0 ]; then why="exit status $status"
@@ -46,9 +51,10 @@ run_one() { # PROGRAM KIND
     elif [ $((p + f + s)) != "$total" ]; then why="ran $((p + f + s)) of $total tests"
     fi
     [ -n "$why" ] && f=$((f + 1))
-    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    echo "$p $f $s" >"$work/count"
     if [ "$f" = 0 ]; then
-        printf 'ok    %-28s %4d passed%s %5d s\n' "$name" "$p" "$([ "$s" = 0 ] || printf ', %d skipped' "$s")" $((SECONDS - began))
+        printf 'ok    %-28s %4d passed%s %5d s %7s s of processors\n' "$name" "$p" \
+            "$([ "$s" = 0 ] || printf ', %d skipped' "$s")" $((SECONDS - began)) "$(cpu_seconds "$work/times")"
         grep '^warn ' "$log"
     else
         printf 'FAIL  %-28s %4d passed, %d failed%s\n' "$name" "$p" "$f" "${why:+ ($why)}"
@@ -57,6 +63,30 @@ run_one() { # PROGRAM KIND
         else cat "$log"
         fi | sed 's/^/      | /' | tail -n 400
     fi
+}
+
+# Lines and counts of what has ended since the last time.
+collect() {
+    local done p f s
+    for done in "$out"/*/done; do
+        [ -f "$done" ] || continue
+        cat "$done"
+        read -r p f s <"${done%done}count"
+        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+        rm -r "${done%/done}"
+    done
+}
+
+start() { # PROGRAM KIND
+    if [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; then wait -n; fi
+    collect
+    work=$out/$((++begun))
+    mkdir "$work"
+    (
+        trap - EXIT
+        run_one "$@" >"$work/said"
+        mv "$work/said" "$work/done"
+    ) &
 }
 
 wanted() { # NAME [NAME...]: is the first among the others, or are there no others?
@@ -72,19 +102,21 @@ wanted() { # NAME [NAME...]: is the first among the others, or are there no othe
     echo "error: test/run.sh: no such test: $name (they are in test/)" >&2
     exit 1
 done
+for script in test/check_headers.sh test/test_*.sh; do
+    [ -f "$script" ] && wanted "$(basename "$script" .sh)" "$@" && start "$script" script
+done
 for source in test/test_*.c; do
     [ -f "$source" ] || continue
     name=$(basename "$source" .c)
     wanted "$name" "$@" || continue
-    if [ -x "$BUILD/test/$name" ]; then run_one "$BUILD/test/$name" cmocka
+    if [ -x "$BUILD/test/$name" ]; then start "$BUILD/test/$name" cmocka
     else
         echo "FAIL  $name: $BUILD/test/$name is not built (run make test)"
         failed=$((failed + 1))
     fi
 done
-for script in test/check_headers.sh test/test_*.sh; do
-    [ -f "$script" ] && wanted "$(basename "$script" .sh)" "$@" && run_one "$script" script
-done
+wait
+collect
 
 [ $((passed + failed)) = 0 ] && echo 'no test was run'
 [ $skipped != 0 ] && echo "$skipped skipped"

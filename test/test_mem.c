@@ -14,33 +14,7 @@
 
 #include <cmocka.h>
 
-// Runs act in a child: it must exit with status 1 after exactly one line on stderr that contains `message`.
-static void assert_dies(void (*act)(void), const char *message)
-{
-    int end[2], status;
-    char text[4096] = "";
-    size_t n = 0;
-    assert_int_equal(pipe(end), 0);
-    fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (!pid) {
-        dup2(end[1], STDERR_FILENO);
-        close(end[0]);
-        act();
-        _exit(99); // it came back
-    }
-    close(end[1]);
-    ssize_t got;
-    while (n < sizeof text - 1 && (got = read(end[0], text + n, sizeof text - 1 - n)) > 0) n += (size_t)got;
-    close(end[0]);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    if (!strstr(text, message)) print_message("stderr: %s\n", text);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 1);
-    assert_non_null(strstr(text, message));
-    assert_ptr_equal(strchr(text, '\n'), text + n - 1);
-}
+#include "expect_die.h"
 
 // The invariant of mem.c, recounted from the rows.
 static void assert_consistent(const Mem *mem)
@@ -133,33 +107,39 @@ static void test_zeroed_and_aligned(void **state)
     }
 }
 
-static void alloc_after_seal(void)
+static int alloc_after_seal(void *arg)
 {
+    (void)arg;
     Mem mem = {0};
     mem_alloc(&mem, MEM_PARAMS, 8, "weights");
     mem_seal(&mem);
     mem_alloc(&mem, MEM_ACTS, 12345, "latecomer");
+    return 0;
 }
 
-static void alloc_too_much(void)
+static int alloc_too_much(void *arg)
 {
+    (void)arg;
     Mem mem = {0};
     mem_alloc(&mem, MEM_OPTIM, SIZE_MAX - 100, "moments");
+    return 0;
 }
 
-static void free_unknown(void)
+static int free_unknown(void *arg)
 {
+    (void)arg;
     Mem mem = {0};
     int not_ours;
     mem_free(&mem, &not_ours);
+    return 0;
 }
 
 static void test_dies(void **state)
 {
     (void)state;
-    assert_dies(alloc_after_seal, "latecomer: 12345 bytes of activations asked for after the warm-up step");
-    assert_dies(alloc_too_much, "left for moments (optimizer)");
-    assert_dies(free_unknown, "mem_free");
+    expect_die(alloc_after_seal, NULL, "latecomer: 12345 bytes of activations asked for after the warm-up step");
+    expect_die(alloc_too_much, NULL, "left for moments (optimizer)");
+    expect_die(free_unknown, NULL, "mem_free");
 }
 
 // Freeing behind the sealed door is allowed, and mem_free_all opens the door.
@@ -201,10 +181,12 @@ static void *failing_alloc(size_t n_bytes)
     return NULL;
 }
 
-static void device_is_full(void)
+static int device_is_full(void *arg)
 {
+    (void)arg;
     Mem mem = {.raw_alloc = failing_alloc, .raw_free = free};
     mem_alloc(&mem, MEM_GRADS, 1, "grads");
+    return 0;
 }
 
 static void test_raw_allocator(void **state)
@@ -227,7 +209,7 @@ static void test_raw_allocator(void **state)
     assert_int_equal(device_blocks, 1);
     mem_free_all(&mem);
     assert_int_equal(device_blocks, 0);
-    assert_dies(device_is_full, "left for grads (gradients)");
+    expect_die(device_is_full, NULL, "left for grads (gradients)");
 }
 
 static void test_tag_names(void **state)

@@ -17,32 +17,7 @@
 
 #include <cmocka.h>
 
-// Runs act in a child: it must exit with status 1 after exactly one line on stderr that contains `message`.
-static void assert_dies(void (*act)(void), const char *message)
-{
-    int end[2], status;
-    char text[4096] = "";
-    size_t n = 0;
-    assert_int_equal(pipe(end), 0);
-    fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (!pid) {
-        dup2(end[1], STDERR_FILENO);
-        close(end[0]);
-        act();
-        _exit(99); // it came back
-    }
-    close(end[1]);
-    ssize_t got;
-    while (n < sizeof text - 1 && (got = read(end[0], text + n, sizeof text - 1 - n)) > 0) n += (size_t)got;
-    close(end[0]);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 1);
-    assert_non_null(strstr(text, message));
-    assert_ptr_equal(strchr(text, '\n'), text + n - 1);
-}
+#include "expect_die.h"
 
 enum { ROWS = 7 };
 
@@ -120,48 +95,58 @@ static void test_unit_ranges(void **state)
     params_free(&params);
 }
 
-static void add_twice(void)
+static int add_twice(void *arg)
 {
+    (void)arg;
     Params params = small_table();
     params_add(&params, 3, "head.weight", 2, 1, 1, 0, 0, true, -1);
+    return 0;
 }
 
-static void add_to_an_earlier_unit(void)
+static int add_to_an_earlier_unit(void *arg)
 {
+    (void)arg;
     Params params = small_table();
     params_add(&params, 1, "layers.0.late", 2, 1, 1, 0, 0, true, -1);
+    return 0;
 }
 
-static void add_long_name(void)
+static int add_long_name(void *arg)
 {
+    (void)arg;
     Params params = {0};
     char name[PARAM_NAME + 1];
     memset(name, 'a', PARAM_NAME);
     name[PARAM_NAME] = 0;
     params_add(&params, 0, name, 1, 1, 1, 0, 0, true, -1);
+    return 0;
 }
 
-static void add_three_axes(void)
+static int add_three_axes(void *arg)
 {
+    (void)arg;
     Params params = {0};
     params_add(&params, 0, "cube", 3, 2, 2, 0, 0, true, -1);
+    return 0;
 }
 
-static void range_of_no_unit(void)
+static int range_of_no_unit(void *arg)
 {
+    (void)arg;
     Params params = small_table();
     size_t begin, end;
     params_unit_range(&params, params.n_units, &begin, &end);
+    return 0;
 }
 
 static void test_dies(void **state)
 {
     (void)state;
-    assert_dies(add_twice, "params_find(params, name) < 0");
-    assert_dies(add_to_an_earlier_unit, "unit >=");
-    assert_dies(add_long_name, "PARAM_NAME");
-    assert_dies(add_three_axes, "ndim");
-    assert_dies(range_of_no_unit, "broken invariant");
+    expect_die(add_twice, NULL, "params_find(params, name) < 0");
+    expect_die(add_to_an_earlier_unit, NULL, "unit >=");
+    expect_die(add_long_name, NULL, "PARAM_NAME");
+    expect_die(add_three_axes, NULL, "ndim");
+    expect_die(range_of_no_unit, NULL, "broken invariant");
 }
 
 // Element i of a tensor is init_mean + init_std * rng_normal((seed, name, 0), i), rounded once; std 0 gives

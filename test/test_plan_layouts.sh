@@ -17,7 +17,7 @@ layouts=$1 seed=${2:-1} only=${3:-}
 . "$(dirname "$0")/ranks_common.sh"
 
 layout_config() { # FAMILY: 16 sequences a step; heads, vocabulary and layers that do not divide by everything
-    printf '%s\n' '[run]' "dir = \"$runs\"" 'steps = 10' 'threads = 1' 'eval_every = 0' 'sample_every = 0' \
+    printf '%s\n' '[run]' "dir = \"$runs\"" 'steps = 10' 'threads = 1' 'peak = 100' 'eval_every = 0' 'sample_every = 0' \
         '[data]' "train = \"$work/data/train_*.bin\"" "val = \"$work/data/val_*.bin\"" "tokenizer = \"$work/data\"" \
         '[model]' 'channels = 48' 'heads = 8' 'context = 32' '[batch]' 'tokens = 512' \
         '[eval]' 'tokens = 64' '[sample]' 'count = 0'

@@ -6,31 +6,9 @@
 # evaluation set, in several files, packed and not. How many of each is known, so every count is.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-BUILD=${BUILD:-build}
 kills=${1:-5}
-work=$(mktemp -d "${TMPDIR:-/tmp}/recipe.XXXXXX") || exit 1
-failed=0
-unset OMP_NUM_THREADS
-export OMP_WAIT_POLICY=passive LC_ALL=C
-trap '[ -n "${KEEP:-}" ] || rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-
-passes() { # NAME FUNCTION: the function in a subshell, where the first command that fails ends it
-    local name=$1 status
-    shift
-    (
-        set -eE -o pipefail
-        trap 'echo "failed: $BASH_COMMAND (line ${BASH_LINENO[0]}, status $?)"' ERR
-        "$@"
-    ) >"$work/log" 2>&1
-    status=$?
-    if [ $status = 0 ]; then echo "ok $name"
-    else
-        echo "not ok $name"
-        tail -n 30 "$work/log" | sed 's/^/  /'
-        failed=1
-    fi
-}
+# shellcheck source=test/data_common.sh
+. test/data_common.sh
 
 good=900 short=40 copies=70 near=30 seen=8 books=120
 make_corpus() {

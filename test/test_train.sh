@@ -56,6 +56,19 @@ seed_matters() {
     if cmp "$(checkpoint gpt 40)/model.safetensors" "$(checkpoint seed 40)/model.safetensors"; then return 1; fi
 }
 
+# MFU is tokens a second as a part of run.peak's; a peak of 0 is measured.
+mfu_of_a_peak() {
+    of_rate() { paste -d ' ' <(value train mfu "$runs/$1/metrics.jsonl") <(value train tok_s "$runs/$1/metrics.jsonl") |
+        awk 'NR == 1 { print $1 / $2 }'; }
+    train gpt peak-100 --run.stop_at=2
+    train gpt peak-50 --run.stop_at=2 --run.peak=50
+    train gpt measured --run.stop_at=2 --run.peak=0
+    close_to "$(of_rate peak-50)" "$(awk -v a="$(of_rate peak-100)" 'BEGIN { print 2 * a }')" 1e-4
+    less 0 "$(value train mfu "$runs/measured/metrics.jsonl" | head -n 1)"
+    grep -q "GFLOP/s on this model's shapes" "$work/measured.out"
+    grep -q ' 50 GFLOP/s by run.peak' "$work/peak-50.out"
+}
+
 # With data.shuffle = false the first steps read the front of the text, however much follows it.
 reads_in_order() {
     head -c 30000 "$work/text/train.txt" >"$work/front.txt"
@@ -272,6 +285,7 @@ passes 'a run leaves its files' leaves_files
 passes 'the learning rate follows the schedule' follows_schedule
 passes 'the written config repeats the run' resolved_config_runs
 passes 'another seed, another run' seed_matters
+passes 'MFU is a fraction of run.peak' mfu_of_a_peak
 passes 'data.shuffle = false reads in order' reads_in_order
 passes 'rows of whole documents' packs_documents
 passes 'the best validation loss is carried on' best_is_carried_on

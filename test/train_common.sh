@@ -41,7 +41,7 @@ position = "rope"
 kv_heads = 2
 bias = false
 tie = false'
-    printf '%s\n' '[run]' "dir = \"$runs\"" 'steps = 40' 'eval_every = 10' 'sample_every = 10' 'threads = 1' \
+    printf '%s\n' '[run]' "dir = \"$runs\"" 'steps = 40' 'eval_every = 10' 'sample_every = 10' 'threads = 1' 'peak = 100' \
         '[data]' "train = \"$work/data/train_*.bin\"" "val = \"$work/data/val_*.bin\"" "tokenizer = \"$work/data\"" \
         '[model]' 'layers = 2' 'channels = 64' 'heads = 4' 'context = 32' '[batch]' 'tokens = 512' 'micro = 8' \
         '[optim]' 'lr = 3e-3' 'warmup = 10' 'decay_steps = 40' '[eval]' 'tokens = 1000' '[sample]' 'tokens = 20'
