@@ -3,8 +3,8 @@
 //   build/plan memory    CONFIG [--section.key=value ...] [--ranks N] [--gpu NAME] [--json]
 //   build/plan table     CONFIG [--section.key=value ...]
 //   build/plan recompute CONFIG [--section.key=value ...]
-//   build/plan params    CONFIG [--section.key=value ...]
-//   build/plan flops     CONFIG [--section.key=value ...]
+//   build/plan params    CONFIG [--section.key=value ...] [--json]
+//   build/plan flops     CONFIG [--section.key=value ...] [--json] [--explain]
 //   build/plan schedule  CONFIG [--section.key=value ...] [--svg FILE]
 //   build/plan fp8       CONFIG [--section.key=value ...]
 //   build/plan traffic|time|layout|cluster CONFIG [--gpu NAME] [--gpus N] [--tp N] ... [--json] [--explain]
@@ -39,8 +39,8 @@ static const char usage[] =
     "              --gpu NAME: whether that fits, and the largest micro-batch that does\n"
     "  table       bytes for every precision and optimizer, and for every precision and recomputation (markdown)\n"
     "  recompute   what each mode of recomputation keeps and does again\n"
-    "  params      the parameter table and its totals\n"
-    "  flops       floating-point operations per token, step and run\n"
+    "  params      the parameter table and its totals; --json\n"
+    "  flops       floating-point operations per token, step and run; --explain: formulas with their numbers; --json\n"
     "  schedule    learning rate and batch over the run; --svg FILE: as a picture too\n"
     "  fp8         what each matrix runs in, with --numerics.dtype=fp8\n"
     "  CONFIG      a file or preset, and keys, as for build/train (build/train --help lists them)\n"
@@ -130,7 +130,7 @@ typedef enum { MEMORY, TABLE, RECOMPUTE, PARAMS, FLOPS, SCHEDULE, FP8, OPTIMIZER
 static const char *const name[PLANS] = {"memory", "table", "recompute", "params", "flops", "schedule", "fp8",
                                         "optimizers", "formats", "noise"};
 
-static void print_counted(Plan plan, Config *cfg, Run *run, bool json, const char *gpu)
+static void print_counted(Plan plan, Config *cfg, Run *run, bool json, bool explain, const char *gpu)
 {
     plan_vocab(cfg);
     if (plan == TABLE) {
@@ -148,8 +148,10 @@ static void print_counted(Plan plan, Config *cfg, Run *run, bool json, const cha
     if (plan != MEMORY) uncut(cfg, run, dev);
     plan_open(run, cfg, dev, 0);
     if (plan == RECOMPUTE) print_recompute(run);
-    if (plan == PARAMS) plan_print_params(run, stdout);
-    if (plan == FLOPS) plan_print_flops(run, stdout);
+    if (plan == PARAMS && json) plan_report_params(run, stdout);
+    else if (plan == PARAMS) plan_print_params(run, stdout);
+    if (plan == FLOPS && (json || explain)) plan_report_flops(run, json, stdout);
+    else if (plan == FLOPS) plan_print_flops(run, stdout);
     if (plan == FP8) print_fp8(run);
     plan_close(run);
     run_device_free(dev, cpu);
@@ -197,18 +199,22 @@ int main(int argc, char **argv)
     }
     if (alone && argc > 2) die_usage("%s: plan %s takes no argument", argv[2], name[plan]);
 
-    bool json = false;
+    bool json = false, explain = false;
     const char *svg = NULL, *ranks = NULL, *gpu = NULL;
     int n = 1; // argv[1 ...]: what train would be given
     argv[1] = argv[0];
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--json")) json = true;
+        else if (!strcmp(argv[i], "--explain")) explain = true;
         else if (!strcmp(argv[i], "--ranks")) ranks = i + 1 < argc ? argv[++i] : "";
         else if (!strcmp(argv[i], "--gpu")) gpu = i + 1 < argc ? argv[++i] : "";
         else if (!strcmp(argv[i], "--svg")) svg = i + 1 < argc ? argv[++i] : "";
         else argv[1 + n++] = argv[i];
     }
-    if (json && plan != MEMORY) die_usage("--json: only for plan memory");
+    if (json && plan != MEMORY && plan != PARAMS && plan != FLOPS)
+        die_usage("--json: not for plan %s (for memory, params, flops, and the plans about accelerators)", name[plan]);
+    if (explain && plan != FLOPS && plan != MEMORY) // memory always does
+        die_usage("--explain: not for plan %s (for flops, memory, and the plans about accelerators)", name[plan]);
     if (ranks && plan != MEMORY) die_usage("--ranks: only for plan memory");
     if (gpu && plan != MEMORY) die_usage("--gpu: only for plan memory, time, traffic, layout and cluster");
     if (gpu && json) die_usage("--gpu: not with --json, which has the form of account.json");
@@ -226,7 +232,7 @@ int main(int argc, char **argv)
     else if (plan == NOISE) noise_print(stdout, 1);
     else if (plan == OPTIMIZERS) optim_print(stdout);
     else if (plan == SCHEDULE) print_schedule(&cfg, &run, svg);
-    else print_counted(plan, &cfg, &run, json, gpu);
+    else print_counted(plan, &cfg, &run, json, explain, gpu);
     if (fflush(stdout)) die("plan: cannot write the table");
     return 0;
 }

@@ -149,7 +149,7 @@ gen_mutate() {
 # What was measured: the files that the commands left behind.
 measured='run|run-text|samples|bench|bench-data|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader'
-measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check|bench-save'
+measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
@@ -168,6 +168,10 @@ gen_monitor-curve() { [ -f runs/curve.txt ] && fenced cat runs/curve.txt; } # th
 gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md
 gen_offload-measured() { left_by offload.md; }          # build/offload measure runs >runs/offload.md
 gen_recipe-report() { [ -f runs/recipe.txt ] && fenced cat runs/recipe.txt; } # as scripts/recipes/stories.toml says, >runs/recipe.txt
+gen_scaling-measured() { # make scaling; without the held-out run what was known before it
+    local file
+    for file in runs/scaling/fit.txt runs/scaling/predicted.txt; do [ -f $file ] && fenced cat $file && return; done
+}
 gen_loader() { left_by loader.md; }                             # build/loader >runs/loader.md
 gen_launch-account() { # the command in doc/launch.md, | sed -n '/^account:/,/^  communication:/p' >runs/account.txt
     [ -f runs/account.txt ] && fenced cat runs/account.txt
@@ -221,7 +225,7 @@ rewrite() {
 }
 
 status=0
-for picture in stories/loss precision/precision precision/precision_scale; do
+for picture in stories/loss precision/precision precision/precision_scale scaling/isoflop; do
     [ $check = 0 ] && [ -f "runs/$picture.svg" ] && cp "runs/$picture.svg" "doc/$(basename "$picture").svg"
 done
 # Drawings that a program works out: the picture, and the command to which its path is added.

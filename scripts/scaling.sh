@@ -7,23 +7,25 @@
 #   held out    one larger model on more tokens: its loss is predicted from the ladder, and printed, before the training
 #   not fitted  runs that end above twice the least loss of the ladder (build/scaling --below 2): those have not yet
 #               learned to look words up, and are on another branch of the curve
-#   rates       1.5 / C for the embeddings, 0.024 for Muon's matrices, at all widths (doc/log.md says where from)
+#   rates       1.5 / C for the embeddings, 0.024 for Muon's matrices, at all widths: found by trying a handful of
+#               rates on widths 64 and 176, before the ladder
 #
-#   arithmetic  6 N D of a run: sum N = 2.7e6 times sum D = 23e6 tokens, 3.7e14 FLOPs, and 1.2e14 held out: some 70
-#               minutes of one core; SMALL: 4.7e13 and 1.5e13
+#   arithmetic  6 N D of all runs: 3.0e14 FLOPs, and 1e14 held out: some 55 minutes of one core; SMALL: an eighth
 #
 # Runs share nothing, so JOBS of them (one for each core) go side by side, a thread each.
-# Everything is in runs/scaling (SMALL: runs/scaling_small): ladder.txt has a line a run, isoflop.svg the curves. A run
-# that is in ladder.txt is not trained again, so an interrupted ladder goes on where it was; `rm -r` its directory to
-# start anew.
+# Everything is in runs/scaling (SMALL: runs/scaling_small): ladder.txt has a line a run, predicted.txt the fit before
+# the held-out run and fit.txt the one with it, isoflop.svg the curves. A run that is in ladder.txt is not trained
+# again, so an interrupted ladder goes on where it was; `rm -r` its directory to start anew.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 build=${BUILD:-build} small=${SMALL:-} jobs=${JOBS:-$(nproc)}
 V=3000 batch=2048
-widths=(176 136 104 80 64) held=208
-steps=(6000 3000 1500 750) held_steps=8000 dir=runs/scaling mb=80
-if [ "$small" ]; then steps=(750 375 188 94) held_steps=1000 dir=runs/scaling_small mb=12; fi
+# CHANNELS STEPS of each run, the longest first, so that the jobs end together. Narrow models near their best sooner.
+runs=('176 6000' '136 6000' '104 4500' '80 4500' '64 4500' '176 2250' '136 2250' '104 2250' '80 2250' '64 2250'
+    '176 1125' '136 1125' '104 1125' '80 1125' '64 1125' '176 562' '136 562' '104 562' '80 562' '64 562')
+held=208 held_steps=6500 dir=runs/scaling mb=80 part=1
+if [ "$small" ]; then dir=runs/scaling_small mb=12 part=8; fi
 data=$dir/data ladder=$dir/ladder.txt
 mkdir -p "$dir"
 
@@ -47,27 +49,30 @@ run() {
         --optim.warmup=$((60 < $3 / 10 ? 60 : $3 / 10)) >"$dir/$name.log" 2>&1 </dev/null ||
         { echo "error: $name ended with status $? (see $dir/$name.log)" >&2; return 1; }
     N=$(value start params "$name") loss=$(value end val_loss "$name")
-    [ "$N" ] && [ "$loss" ] || { echo "error: $dir/$name/metrics.jsonl has no end (see $dir/$name.log)" >&2; return 1; }
+    if ! [ "$N" ] || ! [ "$loss" ]; then
+        echo "error: $dir/$name/metrics.jsonl has no end (see $dir/$name.log)" >&2
+        return 1
+    fi
     echo "$name $N $tokens $loss" >>"$ladder"
     echo "$name: $N parameters, $tokens tokens: loss $loss, $((SECONDS - began)) s"
 }
 done_already() { grep -q "^$1 " "$ladder" 2>/dev/null; }
 
-# The longest first, so that the jobs end together.
 running=0
-for s in "${steps[@]}"; do
-    for C in "${widths[@]}"; do
-        done_already "c$C-$s" && continue
-        if [ $running -ge "$jobs" ]; then wait -n; running=$((running - 1)); fi
-        run "c$C-$s" "$C" "$s" 1 &
-        running=$((running + 1))
-    done
+for model in "${runs[@]}"; do
+    read -r C s <<<"$model"
+    s=$((s / part))
+    done_already "c$C-$s" && continue
+    if [ $running -ge "$jobs" ]; then wait -n; running=$((running - 1)); fi
+    run "c$C-$s" "$C" "$s" 1 &
+    running=$((running + 1))
 done
 while [ $running -gt 0 ]; do wait -n; running=$((running - 1)); done
 
 # What is known before the held-out run: the ladder, sorted, and the prediction.
 sort -V -o "$ladder" "$ladder"
-floor=$(value start floor_loss "c${widths[0]}-${steps[0]}") held_tokens=$((held_steps * batch))
+held_steps=$((held_steps / part)) held_tokens=$((held_steps * batch))
+floor=$(value start floor_loss "c$C-$s") # of any run
 N=$("$build/plan" params scripts/scaling.toml --model.vocab=$V --model.channels=$held --model.ffn=$held |
     awk '$2 == "parameters" { print $1 }')
 fit() {

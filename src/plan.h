@@ -55,8 +55,12 @@ void plan_print_memory(const Run *run, FILE *out);
 void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out);
 // The parameter table and its totals.
 void plan_print_params(const Run *run, FILE *out);
+// The same as JSON.
+void plan_report_params(const Run *run, FILE *out);
 // Floating-point operations per token, term by term; per step; and for run.steps.
 void plan_print_flops(const Run *run, FILE *out);
+// The same with each formula's numbers put in, or as JSON.
+void plan_report_flops(const Run *run, bool json, FILE *out);
 // As markdown: bytes per parameter for every numerics.dtype and optim.name, and bytes of activations per token for
 // every numerics.dtype, memory.recompute and memory.compress. The rest is cfg's. Counted and checked, each of them.
 void plan_print_table(const Config *cfg, FILE *out);

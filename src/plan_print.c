@@ -4,6 +4,8 @@
 // model_flops_per_token) before it is printed, and the program ends when they differ.
 #include "plan.h"
 
+#include "report.h"
+
 #include "check.h"
 
 #include <ctype.h>
@@ -123,7 +125,50 @@ void plan_print_params(const Run *run, FILE *out)
             model_matmul_params(&m->shape));
 }
 
+void plan_report_params(const Run *run, FILE *out)
+{
+    static const char *const columns[] = {"name", "rows", "columns", "elements", "decay", "unit", "offset", NULL};
+    const Model *m = run->model;
+    Report *r = report_begin(out, true, false);
+    report_table(r, "tensors", columns);
+    for (int i = 0; i < m->params.n_rows; i++) {
+        const Param *row = &m->params.row[i];
+        report_word(r, row->name);
+        report_cell(r, (double)row->dim[0], "%.0f");
+        report_cell(r, row->ndim == 2 ? (double)row->dim[1] : 1, "%.0f");
+        report_cell(r, (double)row->n_elems, "%.0f");
+        report_cell(r, row->decay, "%.0f");
+        report_cell(r, row->unit, "%.0f");
+        report_cell(r, (double)row->offset, "%.0f");
+    }
+    report_section(r, "totals");
+    report_value(r, "parameters", (double)m->params.n_elems, "", NULL);
+    report_value(r, "in matmuls", model_matmul_params(&m->shape), "", NULL);
+    report_end(r);
+}
+
 // ---- floating-point operations
+
+typedef struct {
+    const char *what, *formula; // in letters
+    double flops;
+} Term;
+enum { TERMS = 4 };
+
+// What a token costs, term by term; dies when they are not what the model says of itself.
+static double terms_of(const Run *run, const PlanLetters *l, Term term[TERMS])
+{
+    const Model *m = run->model;
+    double total = model_flops_per_token(&m->shape, m->max_tokens), sum = 0;
+    const Term is[TERMS] = {{"q, k, v and output matrices", "6 L C D (2H + 2G)", 0},
+                            {"feed-forward", m->shape.swiglu ? "6 L 3 C F" : "6 L 2 C F", 0},
+                            {"head", "6 V C", 0}, {"attention, T x T", "6 L H D T", 0}};
+    memcpy(term, is, sizeof is);
+    for (int i = 0; i < TERMS; i++) sum += term[i].flops = (double)plan_evaluate(l, term[i].formula, NULL, 0);
+    if (!(fabs(sum - total) <= 1e-14 * total)) // both round a few times, by 2^-53 each
+        die("plan: the terms add up to %.0f, model_flops_per_token says %.0f (a bug of the program)", sum, total);
+    return total;
+}
 
 static double print_term(FILE *out, const char *what, const char *formula, double flops)
 {
@@ -131,29 +176,17 @@ static double print_term(FILE *out, const char *what, const char *formula, doubl
     return flops;
 }
 
-static double matrices(const PlanLetters *l, FILE *out, const char *what, const char *formula)
-{
-    return print_term(out, what, formula, (double)plan_evaluate(l, formula, NULL, 0));
-}
-
 void plan_print_flops(const Run *run, FILE *out)
 {
     const Model *m = run->model;
     PlanLetters letters = plan_letters(run);
-    const PlanLetters *l = &letters;
-    double total = model_flops_per_token(&m->shape, m->max_tokens), sum = 0;
-    double step = total * (double)run->cfg.batch.tokens;
-    print_sizes(l, out);
+    Term term[TERMS];
+    double total = terms_of(run, &letters, term), step = total * (double)run->cfg.batch.tokens;
+    print_sizes(&letters, out);
     fprintf(out, "A matmul of n parameters costs a token 2 n forward and 4 n backward.\n"
                  "Causal attention needs half of the T * T products.\n\n");
     fprintf(out, "%-28s %-22s %18s\n", "term", "formula", "FLOPs per token");
-    sum += matrices(l, out, "q, k, v and output matrices", "6 L C D (2H + 2G)");
-    sum += matrices(l, out, "feed-forward", m->shape.swiglu ? "6 L 3 C F" : "6 L 2 C F");
-    sum += matrices(l, out, "head", "6 V C");
-    sum += matrices(l, out, "attention, T x T", "6 L H D T");
-    if (!(fabs(sum - total) <= 1e-14 * total)) // both round a few times, by 2^-53 each
-        die("plan: the terms add up to %.0f, model_flops_per_token says %.0f (a bug of the program)",
-            sum, total);
+    for (int i = 0; i < TERMS; i++) print_term(out, term[i].what, term[i].formula, term[i].flops);
     print_term(out, "a token", "", total);
     fprintf(out, "%-28s %-22s %18.3f\n", "", "of 6 P", total / (6 * (double)m->params.n_elems));
     double again = recompute_extra_flops(&m->shape, m->acts.policy, m->max_tokens);
@@ -165,4 +198,27 @@ void plan_print_flops(const Run *run, FILE *out)
     long steps = run->cfg.run.steps;
     if (!steps) fprintf(out, "the run: run.minutes decides how many steps it has (set --run.steps=N)\n");
     else fprintf(out, "%-28s %-22ld %18.4g\n", "the run: run.steps", steps, step * (double)steps);
+}
+
+void plan_report_flops(const Run *run, bool json, FILE *out)
+{
+    const Model *m = run->model;
+    PlanLetters letters = plan_letters(run);
+    Term term[TERMS];
+    double total = terms_of(run, &letters, term), tokens = (double)run->cfg.batch.tokens;
+    double P = (double)m->params.n_elems, steps = (double)run->cfg.run.steps;
+    double again = recompute_extra_flops(&m->shape, m->acts.policy, m->max_tokens);
+    Report *r = report_begin(out, json, true);
+    report_section(r, "FLOPs of a token");
+    for (int i = 0; i < TERMS; i++) {
+        char numbers[200];
+        plan_evaluate(&letters, term[i].formula, numbers, sizeof numbers);
+        report_value(r, term[i].what, term[i].flops, "", "%s = %s", term[i].formula, numbers);
+    }
+    report_value(r, "a token", total, "", "their sum: 6 P times %.4g, with P = %.0f", total / (6 * P), P);
+    if (again > 0) report_value(r, "done again", again, "", "forward operations of what recomputation did not keep");
+    report_section(r, "FLOPs of the run");
+    report_value(r, "a step", total * tokens, "", "%.6g * %.0f tokens", total, tokens);
+    if (steps > 0) report_value(r, "the run", total * tokens * steps, "", "%.6g * %.0f steps", total * tokens, steps);
+    report_end(r);
 }

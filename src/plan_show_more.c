@@ -154,6 +154,26 @@ void plan_show_recipe(const char *name, FILE *out)
 
 // ---- clusters
 
+// How the numbers of the last row came to be; played and by formula differ by the luck of the failures.
+static void explain_cluster(Report *r, const PlanOptions *o, const PlanCluster *c, const PlanClusterResult *played)
+{
+    double good = plan_time_goodput(c->interval, c->save, c->restart, c->mean), n = c->nodes;
+    report_section(r, "the last row");
+    report_value(r, "with stragglers", played->step, "s",
+                 "%.4g s * the mean of 200 steps' slowest of %d nodes (1 + s sqrt(2 ln n) = %.4g, and slow ones)",
+                 c->step, c->nodes, 1 + c->jitter * sqrt(2 * log(n)));
+    report_value(r, "failure every", c->mean / 3600, "h", "%.4g h of one accelerator / %d", c->mean / 3600 * c->gpus,
+                 c->gpus);
+    report_value(r, "checkpoint every", c->interval, "s", "Daly's: near sqrt(2 * save %.4g * %.4g) = %.4g", c->save,
+                 c->mean, plan_time_young(c->save, c->mean));
+    report_value(r, "goodput, by formula", 100 * good * c->step / played->step, "%",
+                 "t / ((M + r) (e^((t + d) / M) - 1)) = %.4g, of steps that are %.4g of their ideal", good,
+                 played->step / c->step);
+    report_value(r, "goodput, played", 100 * played->goodput, "%",
+                 "of %.0f days: %.4g waited, %.4g saved, %.4g done again, %.4g restarted", o->days,
+                 played->waiting / 86400, played->saving / 86400, played->again / 86400, played->restarting / 86400);
+}
+
 // The same model on 1, 8, 64, ... up to the given number of accelerators, with a batch that is kept.
 void plan_show_cluster(PlanOptions *o, FILE *out)
 {
@@ -162,6 +182,8 @@ void plan_show_cluster(PlanOptions *o, FILE *out)
                                           "by formula", "days", "dollars", NULL};
     int most = o->job.layout.gpus;
     double one = o->mean * most; // seconds between failures of one accelerator
+    PlanCluster last = {0};
+    PlanClusterResult last_played = {0};
     Report *r = report_begin(out, o->json, o->explain);
     report_table(r, "cluster", columns);
     for (int gpus = 1; gpus <= most; gpus = gpus * 8 > most && gpus < most ? most : gpus * 8) {
@@ -177,6 +199,7 @@ void plan_show_cluster(PlanOptions *o, FILE *out)
         c.mean = one / gpus, c.save = o->save, c.restart = o->restart, c.seconds = o->days * 86400;
         c.interval = fmax(1, plan_time_daly(c.save, c.mean));
         PlanClusterResult played = plan_cluster(&c);
+        last = c, last_played = played;
         double days = o->tokens / t.tokens_second / 86400 / played.goodput;
         plan_layout_text(&s.best[0].job, text, sizeof text);
         report_cell(r, gpus, "%.0f");
@@ -192,6 +215,7 @@ void plan_show_cluster(PlanOptions *o, FILE *out)
         report_cell(r, o->tokens > 0 ? days : NAN, "%.4g");
         report_cell(r, o->tokens > 0 ? days * 24 * gpus * o->price : NAN, "%.4g");
     }
+    if (o->explain && last.gpus) explain_cluster(r, o, &last, &last_played);
     report_section(r, "assumed");
     report_value(r, "days played", o->days, "", NULL);
     report_value(r, "jitter of a node", 100 * o->jitter, "% of a step", NULL);

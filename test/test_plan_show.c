@@ -163,6 +163,30 @@ static void test_cut(void **state)
     has("rank         parameters"); // two of them
 }
 
+// 6 * 12 * 768 * 64 * (2 * 12 + 2 * 12) and so on, by hand: what each way of printing says.
+static void test_flops(void **state)
+{
+    (void)state;
+    const double qkvo = 6.0 * 12 * 768 * 64 * 48, ffn = 6.0 * 12 * 2 * 768 * 3072, head = 6.0 * 50257 * 768;
+    const double attention = 6.0 * 12 * 768 * 1024;
+    json_t *root = json_of("flops gpt2-124m --json");
+    assert_true(number(root, "FLOPs of a token", "q, k, v and output matrices") == qkvo);
+    assert_true(number(root, "FLOPs of a token", "a token") == qkvo + ffn + head + attention);
+    assert_true(number(root, "FLOPs of the run", "a step") == (qkvo + ffn + head + attention) * 524288);
+    json_decref(root);
+    assert_int_equal(run("flops gpt2-124m --explain"), 0);
+    has("6 L C D (2H + 2G) = 6 * 12 * 768 * 64 * (2 * 12 + 2 * 12)"), has("* 524288 tokens");
+    root = json_of("params tiny --model.vocab=512 --json");
+    size_t n = json_array_size(json_object_get(root, "tensors"));
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += json_number_value(json_object_get(json_array_get(json_object_get(root, "tensors"), i), "elements"));
+    assert_true(n > 20 && sum == number(root, "totals", "parameters"));
+    json_decref(root);
+    assert_int_equal(run("cluster gpt2-124m --gpus 8 --explain"), 0);
+    has("h of one accelerator / 8"), has("Daly's: near sqrt(2 * save 30 *");
+}
+
 static double total_with(const char *mode, long micro)
 {
     char arguments[200];
@@ -232,6 +256,8 @@ static void test_nonsense(void **state)
         {"time llama3-405b", "memory: ", 1},
         {"time", "no configuration", 1},
         {"memory gpt2-124m --batch.tokens=4096 --gpu A10 --json", "--gpu: not with --json", 2},
+        {"recompute gpt2-124m --json", "--json: not for plan recompute", 2},
+        {"params gpt2-124m --explain", "--explain: not for plan params", 2},
         {"flops gpt2-124m --gpu A10G", "--gpu: only for plan memory", 2},
         {"flops gpt2-124m --parallel.tp=5", "parallel.tp = 5 does not divide model.heads = 12", 1},
         {"layout llama3-405b --gpus 8", "does not fit into memory", 1},
@@ -261,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_time),    cmocka_unit_test(test_traffic), cmocka_unit_test(test_layout_writes),
         cmocka_unit_test(test_scaling), cmocka_unit_test(test_tables),  cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_cut),     cmocka_unit_test(test_fits),
+        cmocka_unit_test(test_flops),
     };
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

@@ -268,6 +268,8 @@ large=(--model.channels=512 --batch.tokens=1024 --batch.micro=64)
 if emulated; then
     step 'no GPU' on EMU_GPUS=0 refused 'cuda: no GPU found: no CUDA-capable device is detected'
     step 'a GPU that is too old' on EMU_CAPABILITY=75 refused 'GPU 0 has compute capability 7.5, and 8.0 is needed'
+    step 'a GPU that is too old for fp8' on EMU_CAPABILITY=86 refused 'GPU 0 has compute capability 8.6, and fp8 needs 8.9' \
+        --numerics.dtype=fp8
     step 'kernels of another architecture' on EMU_IMAGE=0 refused 'GPU 0 does not run the kernels that this program'
     step 'out of memory, at the start' on EMU_MEMORY=16 refused 'cuda: no .* MiB left on GPU 0'
     step 'out of memory, in the model' on EMU_MEMORY=48 refused 'memory: no .* MiB left for' "${large[@]}"
