@@ -40,20 +40,24 @@ static void test_wrong_device(void **state)
 // What each rank has taken, and whether that is one for each.
 typedef struct {
     int device[3];
-    bool own;
+    bool own, said[3];
 } Taken;
 
 static void ask(Comm *world, void *arg)
 {
-    const Taken *t = arg;
-    assert_int_equal(launch_own_device(world, t->device[world->rank]), t->own);
+    Taken *t = arg;
+    t->said[world->rank] = launch_own_device(world, t->device[world->rank]);
 }
 
 static void test_own_device(void **state)
 {
     (void)state;
-    Taken row[] = {{{0, 1, 2}, true}, {{2, 0, 1}, true}, {{0, 1, 0}, false}, {{1, 0, 0}, false}, {{3, 3, 3}, false}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) comm_threads_run(3, ask, &row[i]);
+    Taken row[] = {{.device = {0, 1, 2}, .own = true}, {.device = {2, 0, 1}, .own = true}, {.device = {0, 1, 0}},
+                   {.device = {1, 0, 0}}, {.device = {3, 3, 3}}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        comm_threads_run(3, ask, &row[i]);
+        for (int r = 0; r < 3; r++) assert_int_equal(row[i].said[r], row[i].own);
+    }
 }
 
 int main(void)
