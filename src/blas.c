@@ -69,10 +69,10 @@ void blas_choose(char **argv)
     const char *kernel = wanted_kernel();
     bool waits = !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT");
     if (!kernel && !waits) return;
-    if (kernel) setenv("OPENBLAS_CORETYPE", kernel, 1);
-    if (waits) setenv("OMP_WAIT_POLICY", "passive", 1);
-    if (waits) setenv("GOMP_SPINCOUNT", "3000", 1);
-    if (setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1)) return; // no memory: it would restart for ever
+    int failed = kernel ? setenv("OPENBLAS_CORETYPE", kernel, 1) : 0;
+    if (waits) failed |= setenv("OMP_WAIT_POLICY", "passive", 1) | setenv("GOMP_SPINCOUNT", "3000", 1);
+    failed |= setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1);
+    if (failed) die("memory: no room in the environment"); // without the last one it would restart for ever
     execv("/proc/self/exe", argv);
     unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): go on with what there is
 }

@@ -112,7 +112,7 @@ static char *next_line(char *out, int size, void *user)
     errno = 0;
     ssize_t n = getline(&reader->line, &reader->line_size, reader->file);
     if (n < 0) {
-        if (ferror(reader->file)) die("%s: cannot read: %s", reader->path, strerror(errno));
+        if (!feof(reader->file)) die("%s: cannot read: %s", reader->path, strerror(errno));
         return NULL;
     }
     reader->line_number++;

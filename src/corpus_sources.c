@@ -109,7 +109,7 @@ static char *next_line(char *out, int size, void *user)
     Manifest *m = user;
     ssize_t n = getline(&m->line, &m->cap, m->file);
     if (n < 0) {
-        if (ferror(m->file)) die("%s: cannot read: %s", m->path, strerror(errno));
+        if (!feof(m->file)) die("%s: cannot read: %s", m->path, strerror(errno));
         return NULL;
     }
     m->number++;

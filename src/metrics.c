@@ -253,7 +253,7 @@ MetricsLog metrics_read(const char *path)
         }
         json_decref(object);
     }
-    if (ferror(file)) die("metrics: cannot read %s: %s", path, strerror(errno));
+    if (!feof(file)) die("metrics: cannot read %s: %s", path, strerror(errno));
     free(line);
     fclose(file);
     return log;
@@ -306,7 +306,7 @@ static void drop_undone_lines(const char *path, int64_t resume_step)
     unlink(aside); // it may be a link to something else
     FILE *to = open_file(aside, "w");
     copy_kept_lines(to, from, resume_step);
-    if (ferror(from)) die("metrics: cannot read %s: %s", path, strerror(errno));
+    if (!feof(from)) die("metrics: cannot read %s: %s", path, strerror(errno));
     if (ferror(to) || fflush(to) || fsync(fileno(to)) || fclose(to) || rename(aside, path))
         die("metrics: cannot rewrite %s through %s: %s (is the disk full?)", path, aside, strerror(errno));
     fclose(from);

@@ -256,7 +256,7 @@ void recipe_stage_remove_listed(RecipeRun *run, const char *stage)
             die("%s: damaged (delete its folder to begin again)", path);
         run->removed[i] = 1;
     }
-    if (ferror(f)) die("%s: %s", path, strerror(errno));
+    if (!feof(f)) die("%s: %s", path, strerror(errno));
     free(line);
     fclose(f);
 }

@@ -243,7 +243,7 @@ static void load_merges_txt(Vocab *v, const char *path)
         add_merge(v, &cap, line, (size_t)(space - line), space + 1, (size_t)(line + n - space - 1), path,
                   number);
     }
-    if (ferror(f)) die("%s: %s", path, strerror(errno));
+    if (!feof(f)) die("%s: %s", path, strerror(errno));
     fclose(f);
     free(line);
 }
