@@ -79,14 +79,14 @@ fit() {
     "$build/scaling" "$ladder" --floor "$floor" --held-out held --below 2 --predict "$N" $held_tokens \
         --svg "$dir/isoflop.svg" "$@"
 }
-[ -s "$dir/predicted.txt" ] || { fit >"$dir/predicted.txt.new" && mv "$dir/predicted.txt.new" "$dir/predicted.txt"; }
-cat "$dir/predicted.txt"
-done_already held || run held $held $held_steps "$jobs"
-fit --measured "$(awk '/^held/ { print $4 }' "$ladder")" >"$dir/fit.txt.new"
-{
+stamp() {
     echo
     echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)," \
         "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1), $jobs at a time"
-} >>"$dir/fit.txt.new"
-mv "$dir/fit.txt.new" "$dir/fit.txt"
+}
+[ -s "$dir/predicted.txt" ] || { { fit; stamp; } >"$dir/predicted.new" && mv "$dir/predicted.new" "$dir/predicted.txt"; }
+cat "$dir/predicted.txt"
+done_already held || run held $held $held_steps "$jobs"
+{ fit --measured "$(awk '/^held/ { print $4 }' "$ladder")"; stamp; } >"$dir/fit.new"
+mv "$dir/fit.new" "$dir/fit.txt"
 tail -n 5 "$dir/fit.txt"
