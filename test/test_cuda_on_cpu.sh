@@ -10,8 +10,8 @@ cd "$(dirname "$0")/.." || exit 1
 build() { # MODE PROGRAM [FILE...]
     $here/build.sh "$1" "$work/$2-$1" $here/tests/"$2".cu "${@:3}"
 }
-twins=() # the kernels' twins of dev_cpu
-for op in norm ffn loss adamw exact_sum; do
+twins=() # the kernels' twins of dev_cpu, and what ops_gpu stands on
+for op in norm ffn loss adamw exact_sum check clock; do
     ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c src/$op.c -o "$work/$op.o" || exit 1
     twins+=("$work/$op.o")
 done

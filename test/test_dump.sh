@@ -127,7 +127,7 @@ mistakes() {
     fails_with 1 'model\.vocab' "$BUILD/plan" memory tiny --data.tokenizer=
     fails_with 1 'optim\.lr' "$BUILD/plan" memory tiny --optim.lrr=1
     fails_with 2 'plan memory' "$BUILD/plan" memroy tiny
-    fails_with 2 'json' "$BUILD/plan" flops tiny --model.vocab=100 --json
+    fails_with 2 'json' "$BUILD/plan" recompute tiny --model.vocab=100 --json
     "$BUILD/plan" memory >"$work/out" 2>"$work/err" || status=$?
     [ $status = 2 ]
     grep -q usage "$work/err"
