@@ -34,6 +34,7 @@
 #include "check.h"
 #include "comm_staged.h"
 #include "gpu_marks.h"
+#include "gpu_memory.h"
 
 #if __has_include(<nccl.h>)
 
@@ -402,8 +403,8 @@ static void nccl_free(Comm *comm)
 }
 
 static const CommOps NCCL = {
-    "nccl",      nccl_split, comm_staged_send, comm_staged_recv,  nccl_test,            nccl_native,
-    nccl_free,   true,       true,             comm_staged_alloc, comm_staged_release,  nccl_finish,
+    "nccl",    nccl_split, comm_staged_send, comm_staged_recv, nccl_test,   nccl_native,
+    nccl_free, true,       true,             gpu_alloc,        gpu_release, nccl_finish,
     nccl_watch,
 };
 

@@ -20,29 +20,11 @@
 
 #include "check.h"
 #include "gpu_marks.h"
+#include "gpu_memory.h"
 
 #include <cstring>
 
 static const char MARK = 0; // a ticket of ours `expect`s its address
-
-void *comm_staged_alloc(size_t n_bytes)
-{
-    void *p = nullptr;
-    cudaError_t error = cudaMalloc(&p, n_bytes);
-    if (error == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); // said by whoever asked
-        return nullptr;
-    }
-    GPU_CHECK(error);
-    GPU_CHECK(cudaMemset(p, 0, n_bytes));
-    GPU_CHECK(cudaDeviceSynchronize()); // no other stream waits for the memset
-    return p;
-}
-
-void comm_staged_release(void *ptr)
-{
-    GPU_CHECK(cudaFree(ptr)); // waits for the device
-}
 
 // ---- jobs
 
@@ -283,9 +265,9 @@ Comm *comm_staged_world(const CommOps *ops, Comm *host, int device)
 }
 
 static const CommOps STAGED = {
-    "staged",           comm_staged_split, comm_staged_send,  comm_staged_recv,    comm_staged_test,
-    comm_staged_native, comm_staged_free,  true,              false,               comm_staged_alloc,
-    comm_staged_release, nullptr,           nullptr,
+    "staged",           comm_staged_split, comm_staged_send, comm_staged_recv, comm_staged_test,
+    comm_staged_native, comm_staged_free,  true,             false,            gpu_alloc,
+    gpu_release,        nullptr,           nullptr,
 };
 
 Comm *comm_staged_start(Comm *host, int device)

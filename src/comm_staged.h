@@ -82,7 +82,5 @@ void comm_staged_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes,
 bool comm_staged_test(Comm *comm, CommTicket *ticket);
 void comm_staged_native(Comm *comm, CommTicket *ticket, const CommCall *call, int *work);
 void comm_staged_free(Comm *comm);
-void *comm_staged_alloc(size_t n_bytes);
-void comm_staged_release(void *ptr);
 #endif
 #endif

@@ -13,28 +13,10 @@
 #include "check.h"
 #include "fp8_gpu.h"
 #include "gpu_marks.h"
+#include "gpu_memory.h"
 #include "ops_gpu.h"
 
 // ---- memory
-
-void *dev_cuda_alloc(size_t n_bytes)
-{
-    void *p = nullptr;
-    cudaError_t error = cudaMalloc(&p, n_bytes);
-    if (error == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); // said by whoever asked
-        return nullptr;
-    }
-    GPU_CHECK(error);
-    GPU_CHECK(cudaMemset(p, 0, n_bytes));
-    GPU_CHECK(cudaDeviceSynchronize()); // the device's own stream does not wait for the memset
-    return p;
-}
-
-void dev_cuda_release(void *ptr)
-{
-    GPU_CHECK(cudaFree(ptr)); // waits for the device
-}
 
 static void fetch(Dev *dev, void *dst, const void *src, size_t n_bytes)
 {
@@ -130,8 +112,8 @@ Dev *dev_cuda_create(DevCudaOptions o)
     matmul_cuda_open(dev);
     if (o.fp8) fp8_gpu_open(d, o.scaling, o.history);
     dev->fp8_error = GPU_FP8_ERROR;
-    dev->raw_alloc = dev_cuda_alloc;
-    dev->raw_free = dev_cuda_release;
+    dev->raw_alloc = gpu_alloc;
+    dev->raw_free = gpu_release;
     dev->wait = dev_cuda_wait;
     dev->mark = gpu_mark;
     dev->to_device = put;

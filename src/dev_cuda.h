@@ -29,9 +29,6 @@ int dev_cuda_count(void);
 Dev *dev_cuda_create(DevCudaOptions options);
 void dev_cuda_free(Dev *dev);
 
-// The memory door's raw_alloc and raw_free (mem.h): zeroed memory of the GPU that was used last; NULL: none left.
-void *dev_cuda_alloc(size_t n_bytes);
-void dev_cuda_release(void *ptr);
 // Waits until all ops so far are done.
 void dev_cuda_wait(Dev *dev);
 // watch(arg) is called again and again while the host waits for the GPU: for messages that must move on, and for errors

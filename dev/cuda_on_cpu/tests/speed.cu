@@ -10,6 +10,7 @@
 // less power, and is faster than in training.
 #include "compare.h"
 #include "dev_cuda.h"
+#include "gpu_memory.h"
 #include "kernels.h"
 #include "ops_gpu.h"
 
@@ -27,7 +28,7 @@ struct Speed {
     {
         std::vector<T> host(n < 1 << 20 ? n : 1 << 20); // and again from its start
         for (T &x : host) x = T(uniform(low, high));
-        T *p = (T *)dev_cuda_alloc(n * sizeof(T));
+        T *p = (T *)gpu_alloc(n * sizeof(T));
         if (!p) {
             fprintf(stderr, "error: speed: no %.1f GB left on the GPU\n", (double)(n * sizeof(T)) * 1e-9);
             exit(1);
@@ -42,7 +43,7 @@ struct Speed {
     X *out(size_t n) { return (X *)room<B16>(n); }
     void free_all()
     {
-        for (void *p : held) dev_cuda_release(p);
+        for (void *p : held) gpu_release(p);
         held.clear();
     }
     template <class F> void timed(const char *name, double work, const char *unit, F f)

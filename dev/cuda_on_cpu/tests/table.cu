@@ -11,6 +11,7 @@
 #include "dev_check.h"
 #include "dev_cpu.h"
 #include "dev_cuda.h"
+#include "gpu_memory.h"
 #include "narrow.h"
 #include "rng.h"
 
@@ -29,7 +30,7 @@ struct Env {
 
     void *device(const void *from, size_t bytes, size_t skew = 0) // skew: bytes behind a multiple of 256
     {
-        char *p = (char *)dev_cuda_alloc(bytes + skew + 1);
+        char *p = (char *)gpu_alloc(bytes + skew + 1);
         blocks.push_back({p, bytes + skew});
         cuda->to_device(cuda, p + skew, from, bytes);
         return p + skew;
@@ -625,7 +626,7 @@ static std::vector<unsigned char> run_case(const Case &c, Dev *dev, Dev *cuda, i
         size_t at = bytes.size();
         bytes.resize(at + b.bytes);
         cuda->to_host(cuda, bytes.data() + at, b.p, b.bytes);
-        dev_cuda_release(b.p);
+        gpu_release(b.p);
     }
     return bytes;
 }
@@ -710,7 +711,7 @@ static void run_fp8(Fp8Scaling scaling, const char *only, bool table)
     cuda->to_x(cuda, x, (float *)e.device(bad.data(), bad.size() * 4), bad.size());
     e.dev->matmul_forward(e.dev, e.out_x(7 * 48), x, weight, nullptr, 7, 16, 48, site);
     EXPECT(!fp8_step_end(cuda->fp8));
-    for (auto &b : e.blocks) dev_cuda_release(b.p);
+    for (auto &b : e.blocks) gpu_release(b.p);
     end_pair(both, cuda, ref, cpu, table);
     params_free(&params);
 }
