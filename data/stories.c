@@ -2,9 +2,10 @@
 //
 //   build/stories --bytes 20000000 --primer 3500000 --out DIR   DIR/train.txt, DIR/val.txt and DIR/floor.json
 //   build/stories --count 3                                     three tales on the screen; --rhymes: rhymes
-//   build/stories --check FILE                                  is each text in FILE a tale or a rhyme?
+//   build/stories --check FILE                                  is each text in FILE a tale, a rhyme or gossip?
 //
-// train.txt is --primer bytes of rhymes, then tales up to --bytes in all; val.txt is tales. Layout of a
+// train.txt is --primer bytes of rhymes, then tales up to --bytes in all; val.txt is tales. With --gossip both are gossip
+// (gossip.h). Layout of a
 // file: story, "<|endoftext|>", story, "<|endoftext|>", ... with nothing between or after; newlines are
 // the stories' own. Story i of a seed is always the same. Tales to train on are numbers 0, 1, 2, ...,
 // tales to validate on 2^40, 2^40 + 1, ..., rhymes 2^41, 2^41 + 1, ...: no number is used twice. (The
@@ -26,12 +27,13 @@
 #include <sys/stat.h>
 
 #include "check.h"
+#include "gossip.h"
 #include "stories.h"
 
 typedef struct {
     uint64_t bytes, primer, val_bytes, seed, count;
     const char *out, *check;
-    bool rhymes;
+    bool rhymes, gossip;
 } Options;
 
 typedef struct {
@@ -40,15 +42,16 @@ typedef struct {
 } Totals;
 
 static const char help[] =
-    "usage: stories --bytes N [--primer N] [--val-bytes N] [--seed S] --out DIR   write a corpus into DIR\n"
-    "       stories --count N [--rhymes] [--seed S]      print N tales, or N rhymes\n"
+    "usage: stories --bytes N [--primer N | --gossip] [--val-bytes N] [--seed S] --out DIR   write a corpus into DIR\n"
+    "       stories --count N [--rhymes | --gossip] [--seed S]      print N tales, or rhymes, or texts of gossip\n"
     "       stories --check FILE                         read stories back\n"
     "  --bytes N      stop the training text at the first story that ends at or after N bytes\n"
     "  --primer N     begin it with rhymes, until N bytes of it are written (default 0); the rest is tales\n"
     "  --val-bytes N  tales to validate on (default: a twentieth of --bytes)\n"
+    "  --gossip       not tales but facts about people, some of whom are talked about more than others\n"
     "  --seed S       which corpus (default 1); the same seed gives the same bytes\n"
     "  --check FILE   for each text between separators: derivations, nats, words, where it leaves the grammar\n"
-    "A story is a tale or a rhyme on one line. In a file each is followed by <|endoftext|> and nothing else.\n"
+    "A story is a tale, a rhyme or gossip on one line. In a file each is followed by <|endoftext|> and nothing else.\n"
     "DIR has train.txt, val.txt and floor.json; in N bytes only the stories' own are counted.\n";
 
 static uint64_t parse_number(const char *option, const char *value)
@@ -75,6 +78,10 @@ static Options parse(int argc, char **argv)
             o.rhymes = true;
             continue;
         }
+        if (!strcmp(option, "--gossip")) {
+            o.gossip = true;
+            continue;
+        }
         const char *known[] = {"--bytes", "--val-bytes", "--seed", "--count", "--out", "--check", "--primer"};
         size_t k = 0;
         while (k < sizeof known / sizeof *known && strcmp(option, known[k])) k++;
@@ -95,6 +102,8 @@ static Options parse(int argc, char **argv)
         die_usage("stories: give one of --bytes N, --count N and --check FILE, N above 0 (try --help)");
     if (!!o.bytes != !!o.out) die_usage("stories: --bytes N and --out DIR go together (try --help)");
     if (o.rhymes && !o.count) die_usage("stories: --rhymes goes with --count N (try --help)");
+    if (o.gossip && (o.rhymes || o.primer || o.check))
+        die_usage("stories: --gossip: a corpus of its own, without --rhymes, --primer or --check (try --help)");
     if (o.primer > o.bytes)
         die_usage("stories: --primer %" PRIu64 ": more than --bytes %" PRIu64 " (the primer is a part of it)",
                   o.primer, o.bytes);
@@ -117,16 +126,37 @@ static uint64_t count_words(const char *s, size_t n)
     return words;
 }
 
-// Appends stories of one kind, from number `first` on, until they are at least `bytes` long. Memory does
-// not depend on how many.
-static Totals write_stories(StoriesKind kind, uint64_t seed, uint64_t first, uint64_t bytes, FILE *file,
-                            const char *path)
+// Where stories of one kind come from: a grammar, or gossip when there is none.
+typedef struct {
+    Grammar *grammar;
+    Gossip *gossip;
+} Source;
+
+static Source open_source(StoriesKind kind, bool gossip)
 {
-    Grammar *grammar = stories_load(kind);
+    return gossip ? (Source){.gossip = gossip_load()} : (Source){.grammar = stories_load(kind)};
+}
+
+static void write_story(Source s, uint64_t seed, uint64_t index, GrammarText *text)
+{
+    if (s.grammar) grammar_write(s.grammar, seed, index, text);
+    else gossip_write(s.gossip, seed, index, text);
+}
+
+static void close_source(Source s)
+{
+    if (s.grammar) grammar_free(s.grammar);
+    gossip_free(s.gossip);
+}
+
+// Appends stories of a source, from number `first` on, until they are at least `bytes` long. Memory does
+// not depend on how many.
+static Totals write_stories(Source source, uint64_t seed, uint64_t first, uint64_t bytes, FILE *file, const char *path)
+{
     GrammarText text = {0};
     Totals t = {0};
     while (t.bytes < bytes) {
-        grammar_write(grammar, seed, first + t.stories, &text);
+        write_story(source, seed, first + t.stories, &text);
         if (fwrite(text.bytes, 1, text.n_bytes, file) != text.n_bytes || fputs(STORIES_SEPARATOR, file) < 0)
             die("stories: %s: %s (is the disk full?)", path, strerror(errno));
         t.stories++;
@@ -135,7 +165,6 @@ static Totals write_stories(StoriesKind kind, uint64_t seed, uint64_t first, uin
         t.nats += text.nats;
     }
     free(text.bytes);
-    grammar_free(grammar);
     return t;
 }
 
@@ -192,14 +221,17 @@ static void write_corpus(Options o)
     make_folder(o.out);
     char *train_path = join(o.out, "train.txt"), *val_path = join(o.out, "val.txt");
     char *json_path = join(o.out, "floor.json");
+    Source rhymes = open_source(STORIES_RHYMES, false), tales = open_source(STORIES_TALES, o.gossip);
     FILE *file = open_file(train_path, "wb");
-    Totals primer = write_stories(STORIES_RHYMES, o.seed, STORIES_RHYME_FIRST, o.primer, file, train_path);
+    Totals primer = write_stories(rhymes, o.seed, STORIES_RHYME_FIRST, o.primer, file, train_path);
     uint64_t rest = o.bytes > primer.bytes ? o.bytes - primer.bytes : 0;
-    Totals train = sum(primer, write_stories(STORIES_TALES, o.seed, 0, rest, file, train_path));
+    Totals train = sum(primer, write_stories(tales, o.seed, 0, rest, file, train_path));
     close_file(file, train_path);
     file = open_file(val_path, "wb");
-    Totals val = write_stories(STORIES_TALES, o.seed, STORIES_VAL_FIRST, o.val_bytes, file, val_path);
+    Totals val = write_stories(tales, o.seed, STORIES_VAL_FIRST, o.val_bytes, file, val_path);
     close_file(file, val_path);
+    close_source(rhymes);
+    close_source(tales);
 
     json_t *train_json = totals_json(train);
     json_t *json = json_pack("{s:I, s:o, s:o}", "seed", (json_int_t)o.seed, "train", train_json, "val",
@@ -211,9 +243,9 @@ static void write_corpus(Options o)
     const char *line = "%s: %" PRIu64 " %s, %" PRIu64 " words, floor %.4f bits per byte\n";
     if (primer.stories)
         printf(line, train_path, primer.stories, "rhymes to begin with", primer.words, bits_per_byte(primer));
-    printf(line, train_path, train.stories, primer.stories ? "stories in all" : "tales", train.words,
-           bits_per_byte(train));
-    printf(line, val_path, val.stories, "tales", val.words, bits_per_byte(val));
+    const char *kind = o.gossip ? "texts of gossip" : "tales";
+    printf(line, train_path, train.stories, primer.stories ? "stories in all" : kind, train.words, bits_per_byte(train));
+    printf(line, val_path, val.stories, kind, val.words, bits_per_byte(val));
     free(train_path);
     free(val_path);
     free(json_path);
@@ -221,16 +253,16 @@ static void write_corpus(Options o)
 
 static void print_stories(Options o)
 {
-    Grammar *grammar = stories_load(o.rhymes ? STORIES_RHYMES : STORIES_TALES);
+    Source source = open_source(o.rhymes ? STORIES_RHYMES : STORIES_TALES, o.gossip);
     GrammarText text = {0};
     for (uint64_t i = 0; i < o.count; i++) {
-        grammar_write(grammar, o.seed, i + (o.rhymes ? STORIES_RHYME_FIRST : 0), &text);
+        write_story(source, o.seed, i + (o.rhymes ? STORIES_RHYME_FIRST : 0), &text);
         fwrite(text.bytes, 1, text.n_bytes, stdout);
         puts(STORIES_SEPARATOR);
     }
     if (fflush(stdout) || ferror(stdout)) die("stories: cannot write to the screen: %s", strerror(errno));
     free(text.bytes);
-    grammar_free(grammar);
+    close_source(source);
 }
 
 // The whole file, NUL-terminated.
@@ -269,20 +301,22 @@ static void print_score(size_t number, const char *s, size_t n, GrammarScore sco
     putchar('\n');
 }
 
-// As a tale, else as a rhyme; what is neither left the grammar where the longer match ends.
-static GrammarScore score_either(const Grammar *tales, const Grammar *rhymes, const char *s, size_t n)
+// As a tale, else as a rhyme, else as gossip; what is none of them left its grammar where the longest match ends.
+static GrammarScore score_any(const Source kind[3], const char *s, size_t n)
 {
-    GrammarScore tale = grammar_score(tales, s, n);
-    if (tale.derivations) return tale;
-    GrammarScore rhyme = grammar_score(rhymes, s, n);
-    return rhyme.derivations || rhyme.reached > tale.reached ? rhyme : tale;
+    GrammarScore best = {.nats = INFINITY};
+    for (int k = 0; k < 3 && !best.derivations; k++) {
+        GrammarScore score = kind[k].grammar ? grammar_score(kind[k].grammar, s, n) : gossip_score(kind[k].gossip, s, n);
+        if (score.derivations || score.reached > best.reached) best = score;
+    }
+    return best;
 }
 
 // Newlines before a text are skipped, so that --check reads what --count printed. Texts that are no
 // stories are counted, and are no error.
 static void check_file(const char *path)
 {
-    Grammar *tales = stories_load(STORIES_TALES), *rhymes = stories_load(STORIES_RHYMES);
+    Source kind[] = {open_source(STORIES_TALES, false), open_source(STORIES_RHYMES, false), open_source(0, true)};
     size_t n, n_texts = 0, n_stories = 0;
     char *bytes = read_file(path, &n);
     double nats = 0;
@@ -291,7 +325,7 @@ static void check_file(const char *path)
         const char *stop = s;
         while (stop < end && strncmp(stop, STORIES_SEPARATOR, strlen(STORIES_SEPARATOR))) stop++;
         if (stop > s) {
-            GrammarScore score = score_either(tales, rhymes, s, (size_t)(stop - s));
+            GrammarScore score = score_any(kind, s, (size_t)(stop - s));
             print_score(n_texts++, s, (size_t)(stop - s), score);
             n_stories += score.derivations > 0;
             nats += score.derivations ? score.nats : 0;
@@ -301,8 +335,7 @@ static void check_file(const char *path)
     if (!n_texts) die("stories: %s: no text in it", path);
     printf("%zu of %zu texts are stories of the grammar; %.4f nats in these\n", n_stories, n_texts, nats);
     free(bytes);
-    grammar_free(tales);
-    grammar_free(rhymes);
+    for (int k = 0; k < 3; k++) close_source(kind[k]);
 }
 
 int main(int argc, char **argv)

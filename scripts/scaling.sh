@@ -1,16 +1,17 @@
 #!/bin/bash
 # scripts/scaling.sh: measures a scaling law on this machine: L(N, D) = E + A / N^alpha + B / D^beta of generated
-# stories, whose entropy is known, so that the fitted E can be held against it. `make scaling`; SMALL=1: some minutes.
+# gossip, whose entropy is known, so that the fitted E can be held against it. `make scaling`; SMALL=1: some minutes.
 #
-#   ladder      5 widths C of 2 layers, 0.25 to 0.96 million parameters (N, all of them), each on 4 numbers of tokens
-#               (D); every run has a learning-rate schedule of its own length and reads no token twice
+#   text        facts about people who are heard of as often as Zipf's law says (src/gossip.h): what is left to learn is
+#               the tail of a power, whether too few facts were seen or too few fit in
+#   ladder      5 widths C of 2 layers, 12 to 105 thousand parameters (N, all of them), each on 5 numbers of tokens (D);
+#               every run has a learning-rate schedule of its own length and reads no token twice
 #   held out    one larger model on more tokens: its loss is predicted from the ladder, and printed, before the training
-#   not fitted  runs that end above twice the least loss of the ladder (build/scaling --below 2): those have not yet
-#               learned to look words up, and are on another branch of the curve
-#   rates       1.5 / C for the embeddings, 0.024 for Muon's matrices, at all widths: found by trying a handful of
-#               rates on widths 64 and 176, before the ladder
+#   rates       1.5 / C for the embeddings, 0.024 for Muon's matrices, at all widths: twice or half as much of either
+#               changes the loss of the narrowest and the widest by less than 1%
 #
-#   arithmetic  6 N D of all runs: 3.0e14 FLOPs, and 1e14 held out: some 55 minutes of one core; SMALL: an eighth
+#   arithmetic  6 N D of all runs: 4e13 FLOPs, and 2e13 held out, little for the machine; what takes the time is that
+#               the matrices are small: some 60 minutes of one core. SMALL: an eighth
 #
 # Runs share nothing, so JOBS of them (one for each core) go side by side, a thread each.
 # Everything is in runs/scaling (SMALL: runs/scaling_small): ladder.txt has a line a run, predicted.txt the fit before
@@ -20,18 +21,19 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 build=${BUILD:-build} small=${SMALL:-} jobs=${JOBS:-$(nproc)}
-V=3000 batch=2048
-# CHANNELS STEPS of each run, the longest first, so that the jobs end together. Narrow models near their best sooner.
-runs=('176 6000' '136 6000' '104 4500' '80 4500' '64 4500' '176 2250' '136 2250' '104 2250' '80 2250' '64 2250'
-    '176 1125' '136 1125' '104 1125' '80 1125' '64 1125' '176 562' '136 562' '104 562' '80 562' '64 562')
-held=208 held_steps=6500 dir=runs/scaling mb=80 part=1
-if [ "$small" ]; then dir=runs/scaling_small mb=12 part=8; fi
+V=704 batch=2048
+runs=() # CHANNELS STEPS of each, the longest first, so that the jobs end together
+for s in 8000 4000 2000 1000 500; do
+    for C in 48 32 24 16 12; do runs+=("$C $s"); done
+done
+held=64 held_steps=10000 dir=runs/scaling mb=110 part=1
+if [ "$small" ]; then dir=runs/scaling_small mb=14 part=8; fi
 data=$dir/data ladder=$dir/ladder.txt
 mkdir -p "$dir"
 
 if [ ! -s "$data/manifest.json" ]; then
-    echo "corpus: $mb MB of stories, half of it rhymes"
-    "$build/stories" --bytes ${mb}000000 --primer $((mb / 2))000000 --val-bytes 200000 --seed 1 --out "$data" >"$dir/log"
+    echo "corpus: $mb MB of gossip"
+    "$build/stories" --gossip --bytes ${mb}000000 --val-bytes 1000000 --seed 1 --out "$data" >"$dir/log"
     "$build/prepare" tokens --train "$data/train.txt" --val-file "$data/val.txt" --vocab $V --out "$data" >>"$dir/log"
 fi
 
@@ -44,7 +46,7 @@ run() {
     local name=$1 C=$2 tokens=$(($3 * batch)) began=$SECONDS N loss
     "$build/train" scripts/scaling.toml --run.dir="$dir" --run.name="$name" --run.steps="$3" --run.threads="$4" \
         --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" --data.tokenizer="$data" \
-        --data.floor="$data/floor.json" --model.channels="$C" --model.ffn="$C" --batch.tokens=$batch \
+        --data.floor="$data/floor.json" --model.channels="$C" --model.ffn=$((4 * C)) --batch.tokens=$batch \
         --optim.lr="$(awk "BEGIN { print 1.5 / $C }")" --optim.matrix_lr="$(awk "BEGIN { print 0.016 * $C }")" \
         --optim.warmup=$((60 < $3 / 10 ? 60 : $3 / 10)) >"$dir/$name.log" 2>&1 </dev/null ||
         { echo "error: $name ended with status $? (see $dir/$name.log)" >&2; return 1; }
@@ -73,10 +75,10 @@ while [ $running -gt 0 ]; do wait -n; running=$((running - 1)); done
 sort -V -o "$ladder" "$ladder"
 held_steps=$((held_steps / part)) held_tokens=$((held_steps * batch))
 floor=$(value start floor_loss "c$C-$s") # of any run
-N=$("$build/plan" params scripts/scaling.toml --model.vocab=$V --model.channels=$held --model.ffn=$held |
+N=$("$build/plan" params scripts/scaling.toml --model.vocab=$V --model.channels=$held --model.ffn=$((4 * held)) |
     awk '$2 == "parameters" { print $1 }')
 fit() {
-    "$build/scaling" "$ladder" --floor "$floor" --held-out held --below 2 --predict "$N" $held_tokens \
+    "$build/scaling" "$ladder" --floor "$floor" --held-out held --predict "$N" $held_tokens \
         --svg "$dir/isoflop.svg" "$@"
 }
 stamp() {

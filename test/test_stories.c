@@ -406,6 +406,8 @@ static void test_program_errors(void **state)
         {"--bytes 100 --primer 101 --out x", "--primer 101: more than --bytes 100", 2},
         {"--count 3 --primer 10", "--primer 10: more than --bytes 0", 2},
         {"--rhymes --bytes 10 --out x", "--rhymes goes with --count", 2},
+        {"--gossip --rhymes --count 3", "--gossip: a corpus of its own", 2},
+        {"--gossip --primer 5 --bytes 10 --out x", "--gossip: a corpus of its own", 2},
         {"--check none.txt", "none.txt: No such file", 1},
         {"--check .", "Is a directory", 1},
         {"--check /dev/null", "no text in it", 1},
