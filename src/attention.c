@@ -37,6 +37,7 @@
 // blocks that start in it; a backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed
 // across threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps the whole
 // matrix, in double; tests compare the two.
+#include "attention_blocks.h"
 #include "attention_tree.h"
 #include "dev_cpu.h"
 
@@ -49,7 +50,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q_BLOCK = 64, K_TILE = 256 };
+enum { Q_BLOCK = ATTENTION_ROWS, K_TILE = 256 };
 typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
                   const float *B, size_t ldb, float beta, float *C, size_t ldc);
 
@@ -76,126 +77,6 @@ static void let_messages_move(const Pass *p)
     if (p->dev->meanwhile && p->s.T && omp_get_thread_num() == 0) p->dev->meanwhile(p->dev->meanwhile_arg);
 }
 
-// ---- where queries and keys stand
-
-// Queries q0 .. q0 + rows - 1 of head h of sequence b, neighbours, all of one document. pos: where the first one
-// stands; first: the first key of the piece that they may see.
-typedef struct {
-    size_t b, h, q0, rows, pos, first;
-} Block;
-
-static size_t first_key(AttnShape s, size_t b, size_t t)
-{
-    return s.first ? (size_t)s.first[b * s.Tq + t] : 0;
-}
-
-static size_t position(AttnShape s, size_t t)
-{
-    return s.q_start + t + (t >= s.q_cut ? s.q_jump : 0);
-}
-
-// How many of n rows, of which row i stands at start + i, from `cut` on at start + i + jump, stand before pos.
-static size_t before(size_t pos, size_t start, size_t cut, size_t jump, size_t n)
-{
-    size_t i = pos > start ? pos - start : 0;
-    if (jump && i > cut) i = i > cut + jump ? i - jump : cut;
-    return min_size(i, n);
-}
-
-static size_t keys_before(AttnShape s, size_t pos)
-{
-    return before(pos, s.k_start, s.k_cut, s.k_jump, s.Tk);
-}
-
-static size_t rows_before(AttnShape s, size_t pos)
-{
-    return before(pos, s.q_start, s.q_cut, s.q_jump, s.Tq);
-}
-
-// Where block c of s.blocks begins in the sequence.
-static size_t block_start(AttnShape s, size_t c)
-{
-    return c * s.T / (size_t)s.blocks;
-}
-
-// The first row of the stretch without gaps that row t is in, or of its block of s.blocks.
-static size_t stretch_start(AttnShape s, size_t t)
-{
-    if (!s.blocks) return s.q_jump && t >= s.q_cut ? s.q_cut : 0;
-    size_t pos = position(s, t), c = pos * (size_t)s.blocks / s.T;
-    while (block_start(s, c + 1) <= pos) c++;
-    return t - min_size(t, pos - block_start(s, c));
-}
-
-// Blocks are cut every Q_BLOCK queries from the first query of the stretch or, in it, of the document, and where
-// `first` changes.
-static bool starts_block(AttnShape s, size_t b, size_t t)
-{
-    size_t first = first_key(s, b, t), stretch = stretch_start(s, t), pos = position(s, stretch);
-    size_t start = stretch + (first > pos ? first - pos : 0);
-    return t == stretch || (t - start) % Q_BLOCK == 0 || first != first_key(s, b, t - 1);
-}
-
-static Block block_at(AttnShape s, size_t b, size_t h, size_t q0)
-{
-    bool cuts = s.first || s.q_jump || s.blocks;
-    size_t most = min_size(Q_BLOCK, s.Tq - q0), rows = cuts ? 1 : most, pos = position(s, q0);
-    while (rows < most && !starts_block(s, b, q0 + rows)) rows++;
-    check(first_key(s, b, q0) <= pos); // a query sees itself
-    return (Block){.b = b, .h = h, .q0 = q0, .rows = rows, .pos = pos, .first = keys_before(s, first_key(s, b, q0))};
-}
-
-// Where the block's first row starts in q, in out and dout, in lse; and row 0 of its keys.
-static size_t q_offset(AttnShape s, Block blk)
-{
-    return (blk.b * s.Tq + blk.q0) * s.ldq + blk.h * s.D;
-}
-
-static size_t out_offset(AttnShape s, Block blk)
-{
-    return ((blk.b * s.Tq + blk.q0) * s.H + blk.h) * s.D;
-}
-
-static size_t lse_offset(AttnShape s, Block blk)
-{
-    return (blk.b * s.H + blk.h) * s.Tq + blk.q0;
-}
-
-static size_t kv_offset(AttnShape s, size_t b, size_t h)
-{
-    return b * s.Tk * s.ldkv + h / (s.H / s.G) * s.D;
-}
-
-static float scale_of(AttnShape s)
-{
-    return s.scale > 0 ? s.scale : 1 / sqrtf((float)s.D);
-}
-
-// Number of keys that row r of the block sees within a tile of w keys starting at k0.
-static size_t visible(AttnShape s, Block blk, size_t r, size_t k0, size_t w)
-{
-    size_t end = keys_before(s, blk.pos + r + 1);
-    return end <= k0 ? 0 : min_size(end - k0, w);
-}
-
-// What dropout multiplies the probabilities of row r and keys k0 .. k0 + n - 1 by: 0 or 1 / (1 - p).
-static void keep_row(float *keep, AttnShape s, Block blk, size_t r, size_t k0, size_t n)
-{
-    size_t Tq = s.T ? s.T : s.Tq, Tk = s.T ? s.T : s.Tk, row = s.T ? blk.pos + r : blk.q0 + r;
-    uint64_t at = (((s.drop.first + blk.b) * s.H + blk.h) * Tq + row) * Tk + s.k_start;
-    uint32_t word[4], limit = dev_cpu_dropout_limit(s.drop);
-    float kept = 1 / (1 - s.drop.p);
-    for (size_t j = 0; j < n;) { // stretches of keys without gaps
-        bool second = s.k_jump && k0 + j >= s.k_cut;
-        size_t end = second || !s.k_jump ? n : min_size(n, s.k_cut - k0);
-        uint64_t i = at + k0 + j + (second ? s.k_jump : 0);
-        while (j < end) {
-            rng_words(s.drop.rng, i / 4, word);
-            for (size_t w = i % 4; w < 4 && j < end; w++, j++, i++) keep[j] = word[w] >= limit ? kept : 0;
-        }
-    }
-}
-
 // ---- merging, and the leaves of a tree
 
 static void attention_merge(Dev *dev, float *out, float *lse, const float *part_out, const float *part_lse, size_t B,
@@ -211,14 +92,15 @@ static void attention_merge(Dev *dev, float *out, float *lse, const float *part_
 static bool has_leaf(AttnShape s, size_t i, size_t (*count)(AttnShape, size_t))
 {
     size_t c = (size_t)s.blocks - 1 - i;
-    return count(s, block_start(s, i + 1)) > count(s, block_start(s, i)) ||
-           count(s, block_start(s, c + 1)) > count(s, block_start(s, c));
+    return count(s, attn_block_start(s, i + 1)) > count(s, attn_block_start(s, i)) ||
+           count(s, attn_block_start(s, c + 1)) > count(s, attn_block_start(s, c));
 }
 
 // Keys [*lo, *hi) of block c that queries which see keys [first, end) of the piece see.
 static void keys_of_block(AttnShape s, size_t c, size_t first, size_t end, size_t *lo, size_t *hi)
 {
-    *lo = keys_before(s, block_start(s, c)), *hi = min_size(keys_before(s, block_start(s, c + 1)), end);
+    *lo = attn_keys_before(s, attn_block_start(s, c));
+    *hi = min_size(attn_keys_before(s, attn_block_start(s, c + 1)), end);
     if (*lo < first) *lo = first;
 }
 
@@ -245,23 +127,23 @@ static float softmax_row(float *row, size_t n, size_t w, float *m, float *l)
 }
 
 // out (rows, D), ldo apart, and lse (rows) of keys lo .. hi - 1 of the piece.
-static void forward_range(const Pass *p, Block blk, size_t lo, size_t hi, float *out, size_t ldo, float *lse)
+static void forward_range(const Pass *p, AttnBlock blk, size_t lo, size_t hi, float *out, size_t ldo, float *lse)
 {
     AttnShape s = p->s;
-    size_t D = s.D, rows = blk.rows, kv = kv_offset(s, blk.b, blk.h);
-    float tile[Q_BLOCK * K_TILE] __attribute__((aligned(64))), m[Q_BLOCK], l[Q_BLOCK], scale = scale_of(s);
+    size_t D = s.D, rows = blk.rows, kv = attn_kv_offset(s, blk.b, blk.h);
+    float tile[Q_BLOCK * K_TILE] __attribute__((aligned(64))), m[Q_BLOCK], l[Q_BLOCK], scale = attn_scale_of(s);
     float keep[K_TILE];
-    const float *q = p->q + q_offset(s, blk), *k = p->k + kv, *v = p->v + kv;
+    const float *q = p->q + attn_q_offset(s, blk), *k = p->k + kv, *v = p->v + kv;
     for (size_t r = 0; r < rows; r++) m[r] = -INFINITY, l[r] = 0;
     for (size_t k0 = lo; k0 < hi; k0 += K_TILE) {
         size_t w = min_size(K_TILE, hi - k0);
         p->gemm(false, true, rows, w, D, scale, q, s.ldq, k + k0 * s.ldkv, s.ldkv, 0, tile, K_TILE);
         for (size_t r = 0; r < rows; r++) {
-            size_t n = visible(s, blk, r, k0, w);
+            size_t n = attn_visible(s, blk, r, k0, w);
             float *row = tile + r * K_TILE, shrink = n ? softmax_row(row, n, w, &m[r], &l[r]) : 1;
             if (!n) memset(row, 0, w * sizeof *row);
             if (s.drop.p > 0) {
-                keep_row(keep, s, blk, r, k0, n);
+                attn_keep_row(keep, s, blk, r, k0, n);
                 for (size_t j = 0; j < n; j++) row[j] *= keep[j];
             }
             if (k0 == lo) continue; // nothing summed yet: the product below writes
@@ -278,12 +160,12 @@ static void forward_range(const Pass *p, Block blk, size_t lo, size_t hi, float 
     }
 }
 
-static void forward_block(const Pass *p, Block blk)
+static void forward_block(const Pass *p, AttnBlock blk)
 {
     AttnShape s = p->s;
     let_messages_move(p);
-    size_t D = s.D, ldo = s.H * D, end = keys_before(s, blk.pos + blk.rows), lo, hi;
-    float *out = p->out + out_offset(s, blk), *lse = p->lse ? p->lse + lse_offset(s, blk) : NULL;
+    size_t D = s.D, ldo = s.H * D, end = attn_keys_before(s, blk.pos + blk.rows), lo, hi;
+    float *out = p->out + attn_out_offset(s, blk), *lse = p->lse ? p->lse + attn_lse_offset(s, blk) : NULL;
     if (!s.blocks) {
         forward_range(p, blk, blk.first, end, out, ldo, lse);
         return;
@@ -291,7 +173,7 @@ static void forward_block(const Pass *p, Block blk)
     AttnTree t = {.at = p->scratch + (size_t)omp_get_thread_num() * p->n_scratch, .each = blk.rows * (D + 1),
                   .rows = blk.rows, .D = D, .join = attention_tree_softmax};
     for (size_t i = 0, C = (size_t)s.blocks; i < C / 2; i++) {
-        if (!has_leaf(s, i, keys_before)) continue;
+        if (!has_leaf(s, i, attn_keys_before)) continue;
         float *leaf = attention_tree_leaf(&t), *other = leaf + t.each;
         keys_of_block(s, i, blk.first, end, &lo, &hi);
         forward_range(p, blk, lo, hi, leaf, D, leaf + blk.rows * D);
@@ -314,9 +196,9 @@ static void forward(const Pass *p)
     for (size_t i = 0; i < n_tasks; i++) {
         size_t part = n_parts - 1 - i / (s.B * s.H); // the long rows first
         size_t b = i % (s.B * s.H) / s.H, h = i % s.H, t = part * Q_BLOCK, end = min_size(t + Q_BLOCK, s.Tq);
-        while (t < end && !starts_block(s, b, t)) t++; // without documents t does, and is the only one
+        while (t < end && !attn_starts_block(s, b, t)) t++; // without documents t does, and is the only one
         while (t < end) {
-            Block blk = block_at(s, b, h, t);
+            AttnBlock blk = attn_block_at(s, b, h, t);
             forward_block(p, blk);
             t += blk.rows;
         }
@@ -385,13 +267,14 @@ typedef struct {
 } Grads;
 
 // Keys lo .. hi - 1 of the piece: adds to dk and dv; dq is written, or added to.
-static void backward_range(const Pass *p, Block blk, const float *delta, size_t lo, size_t hi, Grads g, bool add)
+static void backward_range(const Pass *p, AttnBlock blk, const float *delta, size_t lo, size_t hi, Grads g, bool add)
 {
     AttnShape s = p->s;
-    size_t D = s.D, rows = blk.rows, ldo = s.H * D, kv0 = kv_offset(s, blk.b, blk.h);
+    size_t D = s.D, rows = blk.rows, ldo = s.H * D, kv0 = attn_kv_offset(s, blk.b, blk.h);
     float p_tile[Q_BLOCK * K_TILE] __attribute__((aligned(64))), dp[Q_BLOCK * K_TILE] __attribute__((aligned(64)));
-    float keep[K_TILE], scale = scale_of(s);
-    const float *q = p->q + q_offset(s, blk), *dout = p->dout + out_offset(s, blk), *lse = p->lse + lse_offset(s, blk);
+    float keep[K_TILE], scale = attn_scale_of(s);
+    const float *q = p->q + attn_q_offset(s, blk), *dout = p->dout + attn_out_offset(s, blk);
+    const float *lse = p->lse + attn_lse_offset(s, blk);
     for (size_t r = 0; !add && r < rows && lo >= hi; r++) memset(g.dq + r * g.ldq, 0, D * sizeof *g.dq);
     for (size_t k0 = lo; k0 < hi; k0 += K_TILE) {
         size_t w = min_size(K_TILE, hi - k0), kv = kv0 + k0 * s.ldkv;
@@ -399,8 +282,8 @@ static void backward_range(const Pass *p, Block blk, const float *delta, size_t 
         p->gemm(false, true, rows, w, D, scale, q, s.ldq, p->k + kv, s.ldkv, 0, p_tile, K_TILE);
         p->gemm(false, true, rows, w, D, 1, dout, ldo, p->v + kv, s.ldkv, 0, dp, K_TILE);
         for (size_t r = 0; r < rows; r++) {
-            size_t n = visible(s, blk, r, k0, w), at = r * K_TILE;
-            if (s.drop.p > 0) keep_row(keep, s, blk, r, k0, n);
+            size_t n = attn_visible(s, blk, r, k0, w), at = r * K_TILE;
+            if (s.drop.p > 0) attn_keep_row(keep, s, blk, r, k0, n);
             backward_row(p_tile + at, dp + at, n, w, lse[r], delta[r], scale, s.drop.p > 0 ? keep : NULL);
         }
         p->gemm(true, false, w, D, rows, 1, p_tile, K_TILE, dout, ldo, 1, dv, g.ldkv);
@@ -410,12 +293,12 @@ static void backward_range(const Pass *p, Block blk, const float *delta, size_t 
 }
 
 // Writes the block's dq, adds to dk and dv. t: scratch of a tree of dq.
-static void backward_block(const Pass *p, Block blk, Grads g, float *room)
+static void backward_block(const Pass *p, AttnBlock blk, Grads g, float *room)
 {
     AttnShape s = p->s;
     let_messages_move(p);
-    size_t D = s.D, rows = blk.rows, ldo = s.H * D, end = keys_before(s, blk.pos + rows), lo, hi;
-    const float *dout = p->dout + out_offset(s, blk), *out = p->out + out_offset(s, blk);
+    size_t D = s.D, rows = blk.rows, ldo = s.H * D, end = attn_keys_before(s, blk.pos + rows), lo, hi;
+    const float *dout = p->dout + attn_out_offset(s, blk), *out = p->out + attn_out_offset(s, blk);
     float delta[Q_BLOCK];
     for (size_t r = 0; r < rows; r++) {
         float sum = 0;
@@ -432,7 +315,7 @@ static void backward_block(const Pass *p, Block blk, Grads g, float *room)
     AttnTree t = {.at = room, .each = rows * D, .rows = rows, .D = D, .join = attention_tree_sum};
     g.ldq = D;
     for (size_t i = 0, C = (size_t)s.blocks; i < C / 2; i++) {
-        if (!has_leaf(s, i, keys_before)) continue;
+        if (!has_leaf(s, i, attn_keys_before)) continue;
         g.dq = attention_tree_leaf(&t);
         keys_of_block(s, i, blk.first, end, &lo, &hi);
         backward_range(p, blk, delta, lo, hi, g, false);
@@ -450,7 +333,7 @@ static void backward_rows(const Pass *p, size_t b, size_t g, size_t from, size_t
     size_t per_group = p->s.H / p->s.G;
     for (size_t h = g * per_group; h < (g + 1) * per_group; h++)
         for (size_t t = from; t < to;) {
-            Block blk = block_at(p->s, b, h, t);
+            AttnBlock blk = attn_block_at(p->s, b, h, t);
             backward_block(p, blk, grads, room);
             t += blk.rows;
         }
@@ -472,14 +355,13 @@ static void backward_group(const Pass *p, size_t b, size_t g)
         return;
     }
     for (size_t i = 0, C = (size_t)s.blocks; i < C / 2; i++) {
-        if (!has_leaf(s, i, rows_before)) continue;
+        if (!has_leaf(s, i, attn_rows_before)) continue;
         float *leaf = attention_tree_leaf(&t);
         Grads grads = {.dk = leaf, .dv = leaf + n, .ldkv = D};
         memset(leaf, 0, t.each * sizeof *leaf);
         for (int k = 0; k < 2; k++) {
-            size_t c = k ? C - 1 - i : i;
-            backward_rows(p, b, g, rows_before(s, block_start(s, c)), rows_before(s, block_start(s, c + 1)), grads,
-                          room);
+            size_t c = k ? C - 1 - i : i, from = attn_rows_before(s, attn_block_start(s, c));
+            backward_rows(p, b, g, from, attn_rows_before(s, attn_block_start(s, c + 1)), grads, room);
         }
         attention_tree_push(&t);
     }
@@ -522,11 +404,11 @@ static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, c
 static void naive_row(float *out, float *lse, const float *q, const float *k, const float *v, AttnShape s, size_t b,
                       size_t h, size_t t)
 {
-    size_t first = first_key(s, b, t), n_keys = s.q_start + t + 1, stat = (b * s.H + h) * s.Tq + t;
+    size_t first = attn_first_key(s, b, t), n_keys = s.q_start + t + 1, stat = (b * s.H + h) * s.Tq + t;
     double *score = malloc(n_keys * sizeof *score), top = -INFINITY, sum = 0;
     if (!score) abort();
     out += ((b * s.Tq + t) * s.H + h) * s.D, q += (b * s.Tq + t) * s.ldq + h * s.D;
-    k += kv_offset(s, b, h), v += kv_offset(s, b, h);
+    k += attn_kv_offset(s, b, h), v += attn_kv_offset(s, b, h);
     for (size_t j = first; j < n_keys; j++) {
         score[j] = 0;
         for (size_t d = 0; d < s.D; d++) score[j] += (double)q[d] * k[j * s.ldkv + d];
