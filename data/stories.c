@@ -4,12 +4,11 @@
 //   build/stories --count 3                                     three tales on the screen; --rhymes: rhymes
 //   build/stories --check FILE                                  is each text in FILE a tale, a rhyme or gossip?
 //
-// train.txt is --primer bytes of rhymes, then tales up to --bytes in all; val.txt is tales. With --gossip both are gossip
-// (gossip.h). Layout of a
-// file: story, "<|endoftext|>", story, "<|endoftext|>", ... with nothing between or after; newlines are
-// the stories' own. Story i of a seed is always the same. Tales to train on are numbers 0, 1, 2, ...,
-// tales to validate on 2^40, 2^40 + 1, ..., rhymes 2^41, 2^41 + 1, ...: no number is used twice. (The
-// same short rhyme may be drawn for two numbers.)
+// train.txt is --primer bytes of rhymes, then tales up to --bytes in all; val.txt is tales. With --gossip both are
+// gossip (gossip.h). Layout of a file: story, "<|endoftext|>", story, "<|endoftext|>", ... with nothing between or
+// after; newlines are the stories' own. Story i of a seed is always the same. Tales to train on are numbers 0, 1, 2,
+// ..., tales to validate on 2^40, 2^40 + 1, ..., rhymes 2^41, 2^41 + 1, ...: no number is used twice. (The same short
+// rhyme may be drawn for two numbers.)
 //
 // floor.json: for "train" and "val" the number of stories, their bytes (separators not counted), words
 // (runs of letters), nats (exact: the sum of -log p(story)) and bits_per_byte = nats / (ln 2 * bytes); in
@@ -244,7 +243,8 @@ static void write_corpus(Options o)
     if (primer.stories)
         printf(line, train_path, primer.stories, "rhymes to begin with", primer.words, bits_per_byte(primer));
     const char *kind = o.gossip ? "texts of gossip" : "tales";
-    printf(line, train_path, train.stories, primer.stories ? "stories in all" : kind, train.words, bits_per_byte(train));
+    printf(line, train_path, train.stories, primer.stories ? "stories in all" : kind, train.words,
+           bits_per_byte(train));
     printf(line, val_path, val.stories, kind, val.words, bits_per_byte(val));
     free(train_path);
     free(val_path);
@@ -306,7 +306,8 @@ static GrammarScore score_any(const Source kind[3], const char *s, size_t n)
 {
     GrammarScore best = {.nats = INFINITY};
     for (int k = 0; k < 3 && !best.derivations; k++) {
-        GrammarScore score = kind[k].grammar ? grammar_score(kind[k].grammar, s, n) : gossip_score(kind[k].gossip, s, n);
+        const Grammar *g = kind[k].grammar;
+        GrammarScore score = g ? grammar_score(g, s, n) : gossip_score(kind[k].gossip, s, n);
         if (score.derivations || score.reached > best.reached) best = score;
     }
     return best;

@@ -114,7 +114,8 @@ static void print_fp8(const Run *run)
     fp8_print(fp8, stdout);
 }
 
-// How the model is cut over ranks is checked, and then dropped: it changes nothing of what the whole of it is and costs.
+// How the model is cut over ranks is checked, and then dropped: it changes nothing of what the whole of it is and
+// costs.
 static void uncut(Config *cfg, Run *run, Dev *dev)
 {
     plan_open(run, cfg, dev, 0);

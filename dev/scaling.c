@@ -5,8 +5,9 @@
 //
 // LADDER has a line a run: NAME PARAMETERS TOKENS LOSS (scripts/scaling.sh writes it). Runs whose names begin with
 // --held-out's word are not fitted; with --below X neither are those above X times the least loss. --floor: the entropy
-// of the validation text, to hold the fitted E against; --measured: the loss of the run of --predict. --svg draws isoFLOP
-// curves: the law's loss over N at 6 N D = C, for the C of the ladder, whose runs are the dots (hollow: not fitted).
+// of the validation text, to hold the fitted E against; --measured: the loss of the run of --predict. --svg draws
+// isoFLOP curves: the law's loss over N at 6 N D = C, for the C of the ladder, whose runs are the dots (hollow: not
+// fitted).
 //
 // Intervals hold 90% of the fits to runs drawn with replacement. Exit status: 0, 1 for a ladder that cannot be fitted,
 // 2 for a wrong command line.

@@ -37,7 +37,7 @@
 // blocks that start in it; a backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed
 // across threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps the whole
 // matrix, in double; tests compare the two.
-#include "attention_blocks.h"
+#include "attn.h"
 #include "attention_tree.h"
 #include "dev_cpu.h"
 

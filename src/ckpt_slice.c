@@ -15,9 +15,9 @@
 // could tile as well), and takes one pass.
 //
 // Rejected: offset and extent along every axis, as other formats have it. A range of a flat buffer, which is what
-// sharding by elements gives, is no box; it would take up to three of them. The row and column ranges of part.h, which a
-// dump's texts have: of a piece that is both cut by columns and sharded they would take a part for its first row, one
-// for its last and one for those between, and tiling would have to be counted element by element.
+// sharding by elements gives, is no box; it would take up to three of them. The row and column ranges of part.h,
+// which a dump's texts have: of a piece that is both cut by columns and sharded they would take a part for its first
+// row, one for its last and one for those between, and tiling would have to be counted element by element.
 #include "ckpt_slice.h"
 
 #include <string.h>

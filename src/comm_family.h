@@ -1,4 +1,6 @@
-// comm_family: what the groups split from one world share, for comm.c (their calls) and comm_group.c (the groups). Layer 1.
+// comm_family: what the groups split from one world share. Layer 1.
+//
+// For comm.c (their calls) and comm_group.c (the groups themselves).
 #ifndef COMM_FAMILY_H
 #define COMM_FAMILY_H
 #include "comm.h"

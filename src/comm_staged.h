@@ -17,11 +17,12 @@
 extern "C" {
 #endif
 
-// A "world" of the ranks of `host` (comm_mpi's world, or comm_self), for memory of GPU `device`, from 0; comm_host of it
-// is `host`. Splitting it splits `host` too, twice: for comm_host, and for what this backend itself sends. Collective.
-// Freed (comm_free) before `host` is.
+// A "world" of the ranks of `host` (comm_mpi's world, or comm_self), for memory of GPU `device`, from 0; comm_host of
+// it is `host`. Splitting it splits `host` too, twice: for comm_host, and for what this backend itself sends.
+// Collective. Freed (comm_free) before `host` is.
 Comm *comm_staged_start(Comm *host, int device);
-// The caller's stream (a cudaStream_t), for the whole family of comm_staged_start or comm_nccl_start, which it outlives.
+// The caller's stream (a cudaStream_t), for the whole family of comm_staged_start or comm_nccl_start, which it
+// outlives.
 void comm_staged_order(Comm *world, void *stream);
 
 #ifdef __cplusplus

@@ -214,8 +214,8 @@ static const ConfigKey TABLE[] = {
         "gradients on their way to other ranks: fp32, or rounded to 16 bits; added and kept in fp32 in any case"),
 
     ONE_OF(comm, backend, "auto", "auto|nccl|staged",
-        "build/train_gpu: what carries the ranks' arrays: NCCL, or MPI through the host's memory; auto: NCCL where each "
-        "rank has a GPU of its own"),
+        "build/train_gpu: what carries the ranks' arrays: NCCL, or MPI through the host's memory; auto: NCCL where "
+        "each rank has a GPU of its own"),
     CHOICE(comm, all_reduce, "mpi", "mpi|ring|tree|halving", "parallel.zero=0",
         "how gradients are added over the ranks: as MPI (or NCCL) does it, or by hand"),
     INT(comm, bucket, "26214400", "[0, inf)", "bytes", "parallel.zero=0",

@@ -18,9 +18,9 @@ inline size_t fp8_gpu_padded(size_t n)
 {
     return (n + 15) / 16 * 16;
 }
-// out = x (rows, cols) in 8 bits, rows as they are (cols a multiple of 16); or, turn: (cols, fp8_gpu_padded(rows)), where
-// zeros follow. `number`: 0 and 1, the two operands of a product. Returns 1 / scale, in device memory until the next
-// product.
+// out = x (rows, cols) in 8 bits, rows as they are (cols a multiple of 16); or, turn: (cols, fp8_gpu_padded(rows)),
+// where zeros follow. `number`: 0 and 1, the two operands of a product. Returns 1 / scale, in device memory until the
+// next product.
 const float *fp8_gpu_operand(DevCuda *d, void *out, int number, int site, Fp8Role role, const __nv_bfloat16 *x,
                              size_t rows, size_t cols, bool turn);
 #endif

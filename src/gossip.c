@@ -3,8 +3,8 @@
 // The world is a function of one seed, and texts are functions of another: rank k is a pair of a first and a last name
 // (a random bijection of ranks and pairs), and what person k does to verb v is one word of a list, drawn once.
 //
-// The invariant: a text names its choices. No word stands twice in a list, so a pair of names is one rank, the third word
-// one verb and the fourth one number; the fifth must then be the fact. So every text has one derivation, and
+// The invariant: a text names its choices. No word stands twice in a list, so a pair of names is one rank, the third
+// word one verb and the fourth one number; the fifth must then be the fact. So every text has one derivation, and
 //
 //     -log p(text) = log GOSSIP_VERBS + log GOSSIP_NUMBERS - log p(rank)
 //

@@ -4,13 +4,14 @@
 //
 //     p(k) = k^-GOSSIP_ZIPF / sum over all ranks of rank^-GOSSIP_ZIPF
 //
-// and says what they do with one of GOSSIP_VERBS verbs and one of GOSSIP_NUMBERS numbers, all equally likely. Who has which
-// rank, and what goes with a person and a verb, was drawn once and is the same in all texts: facts to be known by heart.
-// How many it is nobody can know. So whoever knows the world pays for
+// and says what they do with one of GOSSIP_VERBS verbs and one of GOSSIP_NUMBERS numbers, all equally likely. Who has
+// which rank, and what goes with a person and a verb, was drawn once and is the same in all texts: facts to be known
+// by heart. How many it is nobody can know. So whoever knows the world pays for
 //
 //     entropy of a text = - sum_k p(k) log p(k) + log GOSSIP_VERBS + log GOSSIP_NUMBERS        nats
 //
-// Scaling laws are measured on it (doc/scaling_fit.md): who knows the people up to a rank has a power of it left to learn.
+// Scaling laws are measured on it (doc/scaling_fit.md): who knows the people up to a rank has a power of it left to
+// learn.
 #ifndef GOSSIP_H
 #define GOSSIP_H
 #include "grammar.h"

@@ -95,10 +95,10 @@ inline void gpu_check(cudaError_t error, const char *what, const char *file, int
     gpu_check(LAUNCH_TRY(kernel, grid, block, shared_bytes, stream, ##__VA_ARGS__), "launch of " #kernel, \
               __FILE__, __LINE__)
 
-// Sums of 8-bit products, beyond the errors of fp32 and as a part of sum |a b|. Hopper's tensor cores align the 33 terms of
-// an instruction to the largest and keep 13 bits behind it (arXiv 2412.19437, 3.3.2, says about 14 in all); cuBLASLt,
-// unless told to be fast, adds what 4 instructions have summed in fp32. So 4 times 33 terms are each cut by at most
-// 2^-13 of the sum of the sizes. The emulation adds in fp32.
+// Sums of 8-bit products, beyond the errors of fp32 and as a part of sum |a b|. Hopper's tensor cores align the 33
+// terms of an instruction to the largest and keep 13 bits behind it (arXiv 2412.19437, 3.3.2, says about 14 in all);
+// cuBLASLt, unless told to be fast, adds what 4 instructions have summed in fp32. So 4 times 33 terms are each cut by
+// at most 2^-13 of the sum of the sizes. The emulation adds in fp32.
 #ifdef __CUDACC__
 #define GPU_FP8_ERROR (4 * 33 * 0x1p-13)
 #else

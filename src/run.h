@@ -42,8 +42,8 @@ typedef struct {
     MeshShape shape;               // how they share the work
     MeshPlace place;               // this one's part of it
     Comm *world;                   // all of them, on the host. This one and those below are NULL in a plan
-    Mesh mesh;                     // groups for the device's memory: replicas carry gradients and weights, tp, cp and pp
-                                   // activations
+    Mesh mesh;                     // groups for the device's memory: replicas carry gradients and weights, tp, cp
+                                   // and pp activations
     Comm planned[MESH_GROUPS];     // in a plan: size and place
     Comm *control, *replicas, *parts; // for all else: everybody; the groups MESH_REPLICAS and MESH_MODEL again
     Zero *zero;                    // what of weights, gradients and optimizer this rank has, and their exchange
@@ -116,8 +116,8 @@ void run_allocate(Run *run);
 void run_free(Run *run);
 // Opens data, builds the model, makes the run's directory, and resumes where asked. Dies with one line
 // when anything is wrong; nothing is trained before everything has been checked. world has parallel.ranks ranks
-// (comm_self for one), takes the device's memory, and outlives the run. From here on all functions of a run are called by
-// all of them.
+// (comm_self for one), takes the device's memory, and outlives the run. From here on all functions of a run are
+// called by all of them.
 void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world);
 void run_close(Run *run);
 

@@ -104,15 +104,15 @@ static bool layers_listed(const char *text, int pieces, size_t layers, size_t *c
     for (const char *p = text;; p = end + 1) {
         long count = strtol(p, &end, 10);
         if (end == p || count < 1 || n == pieces || (*end && *end != ','))
-            die("parallel.layers = %s: wants %d numbers above 0 with commas, one for each piece (try an empty one)", text,
-                pieces);
+            die("parallel.layers = %s: wants %d numbers above 0 with commas, one for each piece (try an empty one)",
+                text, pieces);
         counts[n++] = (size_t)count;
         sum += (size_t)count;
         if (!*end) break;
     }
     if (n != pieces || sum != layers)
-        die("parallel.layers = %s: %d pieces of %zu layers together; the model has %zu, to be cut into %d pieces", text, n,
-            sum, layers, pieces);
+        die("parallel.layers = %s: %d pieces of %zu layers together; the model has %zu, to be cut into %d pieces", text,
+            n, sum, layers, pieces);
     return true;
 }
 
@@ -168,7 +168,8 @@ void run_allocate(Run *run)
                       .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8},
         .documents = cfg->data.document_mask, .sequences = n / T,
         .shard = zero_shard(&cut, run->dev, zero.stage, zero.store != NULL),
-        .stage = staged ? &stage : NULL, .tp = group_of(run, MESH_TP), .sequence = cfg->parallel.sp, .cp = group_of(run, MESH_CP),
+        .stage = staged ? &stage : NULL,
+        .tp = group_of(run, MESH_TP), .sequence = cfg->parallel.sp, .cp = group_of(run, MESH_CP),
         .cp_set = {.assign = (CpAssign)cfg->parallel.cp_assign, .way = (CpWay)cfg->parallel.cp_way,
                    .blocks = cfg->numerics.deterministic ? cp_blocks(T) : 0}};
     run->model = model_allocate_with(&shape, run->dev, &run->mem, (size_t)cfg->batch.micro, T, true, options);

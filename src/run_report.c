@@ -38,8 +38,9 @@ void run_verdict(Run *run, long step, StepResult *r)
                        "gradient overflow: weights left as they were, loss scale lowered to %g",
                        (double)run->scaler.scale);
     else if (v.action == MONITOR_SKIP)
-        progress_event(run->progress, METRICS_SKIP, step, "%s: weights left as they were, samples %lld to %lld skipped; %s",
-                       r->why, (long long)batch.before, (long long)(batch.before + batch.sequences - 1), advice);
+        progress_event(run->progress, METRICS_SKIP, step,
+                       "%s: weights left as they were, samples %lld to %lld skipped; %s", r->why,
+                       (long long)batch.before, (long long)(batch.before + batch.sequences - 1), advice);
     else if (v.action == MONITOR_COOL)
         progress_event(run->progress, METRICS_WARN, step, "%s: learning rate times %g for %ld steps; %s", r->why,
                        run->cfg.monitor.cool, run->cfg.monitor.cool_steps, advice);

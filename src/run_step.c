@@ -82,13 +82,14 @@ static void write_trace(Run *run)
     PipelineTimeline line = pipeline_timeline(run->pipeline);
     snprintf(path, sizeof path, "%s/trace.json", run->dir);
     if (run->rank == 0) pipeline_draw_trace(&line, 1e6, path);
-    progress_note(run->progress, "trace    %s: update %ld, %.1f%% of the stages' time idle (ui.perfetto.dev opens it)", path,
-                  run->trace_update, 100 * pipeline_time_bubble(&line));
+    progress_note(run->progress, "trace    %s: update %ld, %.1f%% of the stages' time idle (ui.perfetto.dev opens it)",
+                  path, run->trace_update, 100 * pipeline_time_bubble(&line));
     pipeline_time_free(&line);
     run->pipeline->recording = false;
 }
 
-// All micro-batches through the stages of a pipeline. Returns the sum of the losses of those with the head on this rank.
+// All micro-batches through the stages of a pipeline. Returns the sum of the losses of those with the head on this
+// rank.
 static double run_stages(Run *run, long step, RampStep share, float scale)
 {
     const Config *cfg = &run->cfg;

@@ -19,8 +19,8 @@ enum { SCALING_FIT_E, SCALING_FIT_A, SCALING_FIT_ALPHA, SCALING_FIT_B, SCALING_F
 // Sum over n runs of Huber(log L(N, D) - log loss); gradient (SCALING_FIT_SIZE) may be NULL. C of a point is not read.
 double scaling_fit_objective(const ScalingPoint *run, size_t n, double delta, const double theta[SCALING_FIT_SIZE],
                              double *gradient);
-// Which of n runs end at most `times` the least loss of them all: keep (n). Returns their number. Runs far above the best
-// may be on another branch of the curve; the rule needs no entropy.
+// Which of n runs end at most `times` the least loss of them all: keep (n). Returns their number. Runs far above the
+// best may be on another branch of the curve; the rule needs no entropy.
 size_t scaling_fit_below(const ScalingPoint *run, size_t n, double times, bool *keep);
 // The law of least objective, from a grid of starts. Dies when there are fewer than 5 runs, fewer than 3 different N or
 // D, or a number that is not positive.

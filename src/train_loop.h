@@ -15,7 +15,8 @@ typedef struct {
     // Device number `device`, from 0, with the storage of numerics.dtype. threads: what dev->threads says.
     Dev *(*open)(const Config *cfg, int device, int threads);
     void (*close)(Dev *dev);
-    // A group of the ranks of `world`, two or more, for the memory of `dev`, which is device number `device`. Collective.
+    // A group of the ranks of `world`, two or more, for the memory of `dev`, which is device number `device`.
+    // Collective.
     Comm *(*ranks)(const Config *cfg, Comm *world, int device, Dev *dev);
     void (*part)(Dev *dev, Comm *ranks); // frees that group, before the device
 } TrainDevice;

@@ -1,5 +1,5 @@
-// Gossip: people are heard of as often as Zipf's law says, facts do not change, and every text is read back with exactly the
-// probability that it was written with.
+// Gossip: people are heard of as often as Zipf's law says, facts do not change, and every text is read back with
+// exactly the probability that it was written with.
 #include "gossip.h"
 #include "stories.h"
 
@@ -83,8 +83,8 @@ static Words words_of(const GrammarText *text)
     return w;
 }
 
-// One derivation, of exactly the writer's probability; and what goes with a person and a verb never changes, whatever the
-// number.
+// One derivation, of exactly the writer's probability; and what goes with a person and a verb never changes, whatever
+// the number.
 static void test_facts(void **state)
 {
     (void)state;
@@ -100,7 +100,8 @@ static void test_facts(void **state)
         assert_true(score.nats == text.nats && score.reached == text.n_bytes);
         w[i] = words_of(&text);
         for (uint64_t j = 0; j < i; j++) {
-            if (strcmp(w[i].first, w[j].first) || strcmp(w[i].last, w[j].last) || strcmp(w[i].verb, w[j].verb)) continue;
+            bool same = !strcmp(w[i].first, w[j].first) && !strcmp(w[i].last, w[j].last);
+            if (!same || strcmp(w[i].verb, w[j].verb)) continue;
             assert_string_equal(w[i].thing, w[j].thing);
             again++;
             other_number += strcmp(w[i].number, w[j].number) != 0;
@@ -133,7 +134,8 @@ static void test_not_gossip(void **state)
     gossip_free(g);
 }
 
-// train.txt has texts 0, 1, ..., val.txt those from STORIES_VAL_FIRST; floor.json has their sums; --check reads them back.
+// train.txt has texts 0, 1, ..., val.txt those from STORIES_VAL_FIRST; floor.json has their sums; --check reads them
+// back.
 static void test_corpus(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
-// attention_blocks: which rows of queries are computed together, where they stand in the sequence, and which keys each
+// attn: which rows of queries are computed together, where they stand in the sequence, and which keys each
 // sees. Layer 1.
 //
 // One AttnShape describes whole sequences, packed documents and pieces of a longer sequence (dev.h). All questions of
 // who sees whom are answered here, for attention.c to have none.
-#ifndef ATTENTION_BLOCKS_H
-#define ATTENTION_BLOCKS_H
+#ifndef ATTN_H
+#define ATTN_H
 #include "dev.h"
 #ifdef __cplusplus
 extern "C" {

@@ -1,11 +1,11 @@
-// attention_blocks: where queries and keys stand, and which sees which. See attention_blocks.h.
+// attn: where queries and keys stand, and which sees which. See attn.h.
 //
 // A row of a piece stands at start + row, and behind a cut at start + row + jump: two stretches without gaps. All that
 // follows asks for positions in the sequence and never for rows, so a piece answers as the whole would.
 //
 // The invariant: a block lies in one document, in one stretch and in one of s.blocks. So its rows are neighbours in the
 // sequence, and the keys that they see begin at one place.
-#include "attention_blocks.h"
+#include "attn.h"
 
 #include "check.h"
 #include "dev_cpu.h"
