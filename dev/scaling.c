@@ -122,8 +122,12 @@ static void print_law(const Scaling *s, const ScalingLaw *drawn, double *value)
     }
     double a = s->law.beta / (s->law.alpha + s->law.beta);
     printf("  a budget of C: N ~ C^%.3f, D ~ C^%.3f\n", a, 1 - a);
-    if (s->floor > 0)
-        printf("floor      %.4f, exact; fitted E is %+.1f%% from it\n", s->floor, 100 * (s->law.E / s->floor - 1));
+    if (s->floor > 0) {
+        double best = INFINITY; // of the ladder: E could not be guessed worse by taking that
+        for (size_t i = 0; i < s->n_fitted; i++) best = fmin(best, s->run[i].loss);
+        printf("floor      %.4f, exact; fitted E is %+.1f%% from it, the best run %+.1f%%\n", s->floor,
+               100 * (s->law.E / s->floor - 1), 100 * (best / s->floor - 1));
+    }
 }
 
 static void print_prediction(const Scaling *s, const ScalingLaw *drawn, double *value)
@@ -132,8 +136,11 @@ static void print_prediction(const Scaling *s, const ScalingLaw *drawn, double *
     for (size_t i = 0; i < s->resamples; i++) value[i] = scaling_laws_loss(&drawn[i], s->N, s->D);
     interval(value, s->resamples, &low, &high);
     printf("predicted  %.4f for %.0f parameters and %.0f tokens (%.4f to %.4f)\n", loss, s->N, s->D, low, high);
-    if (s->measured > 0)
+    if (s->measured > 0) {
         printf("measured   %.4f: the prediction is %+.2f%% from it\n", s->measured, 100 * (loss / s->measured - 1));
+        if (s->floor > 0)
+            printf("           above the floor: predicted %.4f, measured %.4f\n", loss - s->floor, s->measured - s->floor);
+    }
 }
 
 // ---- as a picture

@@ -88,7 +88,7 @@ stamp() {
 }
 [ -s "$dir/predicted.txt" ] || { { fit; stamp; } >"$dir/predicted.new" && mv "$dir/predicted.new" "$dir/predicted.txt"; }
 cat "$dir/predicted.txt"
-done_already held || run held $held $held_steps "$jobs"
+done_already held || run held $held $held_steps 1 # a second thread gains nothing at this size
 { fit --measured "$(awk '/^held/ { print $4 }' "$ladder")"; stamp; } >"$dir/fit.new"
 mv "$dir/fit.new" "$dir/fit.txt"
 tail -n 5 "$dir/fit.txt"
