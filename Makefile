@@ -10,7 +10,7 @@
 ## make bench-data  tokenizer, deduplication and loader, beside tiktoken, tokenizers and datasketch where they are installed
 ## make parity     train on 400 layouts of ranks and compare every gradient with one rank's
 ## make layouts  memory and traffic of 60 random layouts on real ranks against the plan, to the byte
-## make scaling  measure a scaling law on generated stories, predict a larger run, train it; SMALL=1: minutes
+## make scaling  measure a scaling law on generated text, predict a larger run, train it; SMALL=1: minutes
 ## make mutate      seed known bugs, one at a time, and see the tests catch them
 ## make mutate-cuda  the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
 ## make attention-ladder  attention on a GPU, from the naive kernel to production; without a GPU it is only checked
