@@ -191,8 +191,9 @@ static void draw(FILE *f, void *arg)
     static const char *const color[BUDGETS] = {SVG_BLUE, SVG_GREEN, SVG_ORANGE, SVG_RED, SVG_GREY, SVG_INK};
     const Scaling *s = arg;
     Budgets b = budgets_of(s);
-    SvgPanel p = {.x = 70, .y = 50, .w = 560, .h = 360, .x1 = log10(b.N1 / b.N0) + 0.3, .y1 = 1.05 * b.most};
-    p.y0 = 0.9 * (s->floor > 0 ? fmin(b.least, s->floor) : b.least);
+    SvgPanel p = {.x = 70, .y = 50, .w = 560, .h = 360, .x1 = log10(b.N1 / b.N0) + 0.3};
+    double low = s->floor > 0 ? fmin(b.least, s->floor) : b.least, room = 0.1 * (b.most - low);
+    p.y0 = low - room, p.y1 = b.most + room;
     char text[96];
     SvgLabel label[BUDGETS];
     snprintf(text, sizeof text, "log10 (parameters / %.3g)", b.N0);
