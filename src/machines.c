@@ -86,6 +86,13 @@ MachineLink machines_link(const char *name)
         link_table[best].name);
 }
 
+// Is it the row's name, or that without the memory behind the hyphen? "A100" is the first row it fits, A100-80.
+static bool names(const char *name, const char *row)
+{
+    size_t n = strlen(name);
+    return !strncasecmp(name, row, n) && (!row[n] || (n && row[n] == '-'));
+}
+
 Machine machines_find(const char *name)
 {
     int best = 0, best_distance = 1000;
@@ -93,7 +100,7 @@ Machine machines_find(const char *name)
     for (int i = 0; i < ROWS; i++) {
         Machine m = table[i].m;
         int distance = config_table_distance(name, m.name);
-        if (!strcasecmp(name, m.name)) {
+        if (names(name, m.name)) {
             m.inside = machines_link(table[i].inside), m.between = machines_link(table[i].between);
             return m;
         }

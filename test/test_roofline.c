@@ -139,7 +139,12 @@ static void test_machines(void **state)
         assert_true(m.reachable < m.peak && m.reachable > 0.7 * m.peak && m.memory >= 24e9 && m.node == 8
                     && m.price > 0);
     }
+    assert_string_equal(machines_find("A100").name, "A100-80"); // without the memory: the first
+    assert_string_equal(machines_find("a100-40").name, "A100-40");
     expect_die(find_gpu, "H1000", "did you mean H100?");
+    expect_die(find_gpu, "H20", "is no accelerator"); // not the beginning of H200
+    expect_die(find_gpu, "A100-", "is no accelerator");
+    expect_die(find_gpu, "", "is no accelerator");
     expect_die(find_link, "infiniband", "is no link");
     Machine here = machines_measure(0.05);
     assert_true(here.peak > 1e8 && here.bandwidth > 1e7 && here.memory > 1e6 && here.cores >= 1);
