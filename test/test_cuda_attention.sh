@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
 
 twin=()
-for part in $(cd src && echo attention*.c | sed 's/[.]c//g') rng check; do
+for part in $(cd src && echo att*.c | sed 's/[.]c//g') rng check; do
     ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c "src/$part.c" -o "$work/twin_$part.o" || exit 1
     twin+=("$work/twin_$part.o")
 done

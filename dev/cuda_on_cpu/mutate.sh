@@ -27,7 +27,7 @@ declare -A files=(
     [attention_kernels]="src/attention.cu src/flash.cu"
     [table]="$(echo $device)"
 )
-declare -A twins=([unit]="" [attention_kernels]="$(cd src && echo attention*.c | sed 's/[.]c//g') rng check" [table]="")
+declare -A twins=([unit]="" [attention_kernels]="$(cd src && echo att*.c | sed 's/[.]c//g') rng check" [table]="")
 programs_of() { # FILE
     local program found=1
     for program in "${programs[@]}"; do
