@@ -226,8 +226,11 @@ static void check_model(const ModelShape *s, bool deterministic)
     // And this is no matter of course: without documents the second one already sees the first.
     model_set_batch(packed, r.token, NULL, r.target, B, T);
     model_evaluate(packed);
-    assert_memory_equal(packed->loss, loss, doc_length[0] * sizeof(float));
-    for (size_t i = doc_length[0]; i < T; i++) assert_true(r.target[i] < 0 || packed->loss[i] != loss[i]);
+    // (The first is in larger blocks now, and a matmul of other sizes may round otherwise: some ulps of 6e-8 each.)
+    for (size_t i = 0; i < T; i++) {
+        bool same = fabs((double)packed->loss[i] - loss[i]) <= 1e-5 * loss[i];
+        assert_true(r.target[i] < 0 || same == (i < doc_length[0]));
+    }
     model_free(packed), model_free(alone);
     mem_free_all(&mem);
     dev_cpu_free(cpu);
