@@ -5,8 +5,8 @@
 # Programs: $BUILD/test/test_* (cmocka; BUILD is build unless set), built by `make test`. Scripts:
 # test/check_headers.sh and test/test_*.sh, which print a line "ok NAME", "not ok NAME" or "skip NAME" per
 # test. All run from the repository root, JOBS at a time (default: one a core), scripts first, for they are longer. A
-# program that crashes, runs past TEST_TIMEOUT seconds (900), or ends without running its tests counts as one failed
-# test more. The exit status is 0 only when something ran and nothing failed.
+# program that crashes, runs past TEST_TIMEOUT seconds (900), ends without running its tests, or leaves a file in its
+# own TMPDIR counts as one failed test more. The exit status is 0 only when something ran and nothing failed.
 #
 # usage: test/run.sh [NAME...]     NAME: test_rng, check_headers, ...; none: all
 set -u
@@ -41,7 +41,8 @@ cpu_seconds() { # FILE: what `times` wrote; of the processes that this shell sta
 run_one() { # PROGRAM KIND: writes its lines, and into the file "count" how many passed, failed and were skipped
     local name log=$work/log status began=$SECONDS why='' p f s total
     name=$(basename "$1" .sh)
-    { timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null; } 2>/dev/null # the shell's own "Aborted" is not wanted
+    mkdir "$work/tmp"
+    { TMPDIR=$work/tmp timeout -k 10 "$limit" "$1" >"$log" 2>&1 </dev/null; } 2>/dev/null # not the shell's own "Aborted"
     status=$?
     times >"$work/times"
     "count_$2" "$log"
@@ -49,6 +50,7 @@ run_one() { # PROGRAM KIND: writes its lines, and into the file "count" how many
     elif [ $status != 0 ] && [ "$f" = 0 ]; then why="exit status $status"
     elif [ $((p + f + s)) = 0 ]; then why='ran no test'
     elif [ $((p + f + s)) != "$total" ]; then why="ran $((p + f + s)) of $total tests"
+    elif [ "$f" = 0 ] && [ -n "$(ls -A "$work/tmp")" ]; then why="left behind: $(ls -A "$work/tmp" | paste -sd ' ')"
     fi
     [ -n "$why" ] && f=$((f + 1))
     echo "$p $f $s" >"$work/count"
