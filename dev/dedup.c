@@ -15,6 +15,7 @@
 #include "contamination.h"
 #include "corpus.h"
 #include "dedup.h"
+#include "out_file.h"
 #include "svg.h"
 #include "tokenizer.h"
 #include "words.h"
@@ -23,7 +24,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 // ---- documents
 
@@ -94,38 +94,14 @@ static void close_documents(Documents *d)
 
 // ---- what is written
 
-typedef struct {
-    const char *path;
-    char aside[4096];
-    FILE *f;
-} Output;
-
-// Written aside and put in place when it is whole: an output may even be one of the inputs.
-static Output open_output(const char *path)
+// Before the work begins, and kept open: nobody else writes it meanwhile.
+static OutFile *open_output(const char *path, const char *const *input, size_t n_inputs)
 {
-    Output o = {.path = path};
-    if (snprintf(o.aside, sizeof o.aside, "%s.tmp", path) >= (int)sizeof o.aside) die("dedup: %s: too long", path);
-    o.f = fopen(o.aside, "wb");
-    if (!o.f) die("dedup: %s: %s", o.aside, strerror(errno));
-    return o;
-}
-
-// Before the work begins: can it be written?
-static void try_output(const char *path)
-{
-    if (!path) return;
+    if (!path) return NULL;
     if (corpus_is_packed(path))
         die("dedup: %s: what is written is not packed (leave .gz or .zst off, and pack it later)", path);
-    Output o = open_output(path);
-    fclose(o.f);
-    unlink(o.aside);
-}
-
-static void close_output(Output *o)
-{
-    bool bad = ferror(o->f) != 0;
-    if (fclose(o->f) || bad || rename(o->aside, o->path))
-        die("dedup: cannot write %s: %s (is the disk full?)", o->path, strerror(errno));
+    for (size_t i = 0; i < n_inputs; i++) out_file_apart(path, input[i]);
+    return out_file_open(path);
 }
 
 // A document that stays, number `index` of its file, as a line of JSON: its own, if it came in one.
@@ -140,36 +116,34 @@ static bool write_line(const Documents *d, size_t i, uint64_t index, DedupText *
     return corpus_write_json(f, text->bytes, text->n_bytes, file_name(d, i), index);
 }
 
-// Documents that stay, in keep_path (JSONL, or text with the separator behind each); and in list_path a line PATH:LINE
+// Documents that stay, in `keep` (JSONL, or text with the separator behind each); and in `list` a line PATH:LINE
 // for each of the others.
-static void write_documents(const Documents *d, const bool *removed, const char *keep_path, const char *list_path)
+static void write_documents(const Documents *d, const bool *removed, OutFile *keep, OutFile *list)
 {
     DedupText text = {0};
-    if (keep_path) {
-        Output o = open_output(keep_path);
+    if (keep) {
         const char *line = d->options.line, *separator = line ? line : d->options.separator;
-        bool json = corpus_is_jsonl(keep_path), ok = true;
+        bool json = corpus_is_jsonl(keep->path), ok = true;
         for (size_t i = 0, first = 0; ok && i < d->n; i++) {
             if (d->place[i].file != d->place[first].file) first = i;
             if (removed[i]) continue;
             if (json) {
-                ok = write_line(d, i, i - first, &text, o.f);
+                ok = write_line(d, i, i - first, &text, keep->f);
                 continue;
             }
             if (!read_doc((void *)d, i, &text)) fail_doc((void *)d, i);
-            ok = fwrite(text.bytes, 1, text.n_bytes, o.f) == text.n_bytes;
-            if (line && text.bytes[text.n_bytes - 1] != '\n') fputc('\n', o.f);
-            fputs(separator, o.f);
-            if (line) fputc('\n', o.f);
+            ok = fwrite(text.bytes, 1, text.n_bytes, keep->f) == text.n_bytes;
+            if (line && text.bytes[text.n_bytes - 1] != '\n') fputc('\n', keep->f);
+            fputs(separator, keep->f);
+            if (line) fputc('\n', keep->f);
         }
-        if (!ok) die("dedup: cannot write %s: %s (is the disk full?)", keep_path, strerror(errno));
-        close_output(&o);
+        if (!ok) die("dedup: cannot write %s: %s (is the disk full?)", keep->path, strerror(errno));
+        out_file_commit(keep);
     }
-    if (list_path) {
-        Output o = open_output(list_path);
+    if (list) {
         for (size_t i = 0; i < d->n; i++)
-            if (removed[i]) fprintf(o.f, "%s:%" PRIu64 "\n", file_name(d, i), (uint64_t)d->place[i].line);
-        close_output(&o);
+            if (removed[i]) fprintf(list->f, "%s:%" PRIu64 "\n", file_name(d, i), (uint64_t)d->place[i].line);
+        out_file_commit(list);
     }
     free(text.bytes);
 }
@@ -328,15 +302,14 @@ static void print_speed(const char *stage, double seconds, size_t n_docs, uint64
            (double)n_bytes / seconds / 1e6);
 }
 
-static void find_duplicates(Options *o, const DedupSource *source, bool *removed)
+static void find_duplicates(Options *o, const DedupSource *source, bool *removed, OutFile *clusters)
 {
     DedupResult r = dedup_run(source, o->dedup);
     dedup_print(&r, stdout);
     for (size_t i = 0; i < r.n_docs; i++) removed[i] = r.keep[i] != i;
-    if (o->clusters) {
-        Output out = open_output(o->clusters);
-        dedup_write_clusters(&r, out.f);
-        close_output(&out);
+    if (clusters) {
+        dedup_write_clusters(&r, clusters->f);
+        out_file_commit(clusters);
     }
     if (o->bench) {
         printf("\n%" PRIu64 " bytes written to temporary files\n", r.spilled_bytes);
@@ -382,17 +355,16 @@ int main(int argc, char **argv)
         free(o.path);
         return 0;
     }
-    try_output(o.write);
-    try_output(o.removed);
-    try_output(o.clusters);
+    OutFile *keep = open_output(o.write, o.path, o.n_paths), *list = open_output(o.removed, o.path, o.n_paths),
+            *clusters = open_output(o.clusters, o.path, o.n_paths);
     DedupSource source = open_documents(&o.corpus, o.path, o.n_paths, o.dedup.folder,
                                         o.write && corpus_is_jsonl(o.write), !o.showing);
     bool *removed = calloc(source.n_docs + 1, sizeof *removed);
     if (!removed) die("dedup: no memory for %zu documents", source.n_docs);
     if (o.showing) show(&o, &source);
     else if (o.evaluation) find_contamination(&o, &source, removed);
-    else find_duplicates(&o, &source, removed);
-    write_documents(&o.corpus, removed, o.write, o.removed);
+    else find_duplicates(&o, &source, removed, clusters);
+    write_documents(&o.corpus, removed, keep, list);
     free(removed);
     free(o.path);
     close_documents(&o.corpus);

@@ -291,6 +291,7 @@ static void write_tensors(const char *path, const SafeTensor *tensor, int n, lon
     char tmp[PATH_MAX], number[32], error[1024];
     if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp", path) >= sizeof tmp)
         die("%s: the path is too long", path);
+    if (disk_is_special(path)) die("%s: is a device or a pipe (a safetensors file is to be a plain one)", path);
     snprintf(number, sizeof number, "%ld", step);
     SafeMeta meta = {"step", number};
     bool ok = safetensors_write(tmp, tensor, n, &meta, 1, NULL, NULL, error, sizeof error);

@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "corpus.h"
 #include "disk.h"
 #include "filter.h"
+#include "out_file.h"
 #include "tokenizer.h"
 #include "words.h"
 
@@ -85,7 +85,7 @@ static Options parse(int argc, char **argv)
     return o;
 }
 
-static void run(Filter *f, const char *const *path, size_t n, CorpusOptions options, FILE *out, const char *name)
+static void run(Filter *f, const char *const *path, size_t n, CorpusOptions options, OutFile *out)
 {
     CorpusReader *r = corpus_open(path, n, options);
     CorpusRecord doc;
@@ -93,8 +93,8 @@ static void run(Filter *f, const char *const *path, size_t n, CorpusOptions opti
         const char *kept;
         size_t n_kept;
         if (filter_document(f, doc.text, doc.n_bytes, doc.path, doc.index, &kept, &n_kept) && out &&
-            !corpus_write_json(out, kept, n_kept, doc.path, doc.index))
-            die("%s: cannot write document %llu of %s: %s", name, (unsigned long long)doc.index, doc.path,
+            !corpus_write_json(out->f, kept, n_kept, doc.path, doc.index))
+            die("%s: cannot write document %llu of %s: %s", out->path, (unsigned long long)doc.index, doc.path,
                 strerror(errno));
     }
     CorpusCounts counts = corpus_counts(r);
@@ -102,7 +102,7 @@ static void run(Filter *f, const char *const *path, size_t n, CorpusOptions opti
     corpus_close(r);
 }
 
-static void run_manifest(Filter *f, const Options *o, FILE *out, const char *name)
+static void run_manifest(Filter *f, const Options *o, OutFile *out)
 {
     CorpusSources list = corpus_sources(o->manifest);
     for (size_t i = 0; i < list.n; i++) {
@@ -112,9 +112,22 @@ static void run_manifest(Filter *f, const Options *o, FILE *out, const char *nam
         if (s->field) options.field = s->field;
         if (s->separator || s->line) options.separator = s->separator, options.line = s->line;
         printf("%s: ", s->name);
-        run(f, (const char *const *)&s->path, 1, options, out, name);
+        run(f, (const char *const *)&s->path, 1, options, out);
     }
     corpus_sources_free(&list);
+}
+
+// Before the work begins, and kept open: nobody else writes it meanwhile.
+static OutFile *open_output(const Options *o, const char *path)
+{
+    if (!path) return NULL;
+    for (size_t i = 0; i < o->n_inputs; i++) out_file_apart(path, o->input[i]);
+    if (o->manifest) {
+        CorpusSources list = corpus_sources(o->manifest);
+        for (size_t i = 0; i < list.n; i++) out_file_apart(path, list.source[i].path);
+        corpus_sources_free(&list);
+    }
+    return out_file_open(path);
 }
 
 int main(int argc, char **argv)
@@ -124,31 +137,22 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--list") == 0) return filter_print_rules(stdout), 0;
     }
     Options o = parse(argc, argv);
-    char *end, *partial = NULL;
+    char *end;
     long examples = strtol(o.examples, &end, 10);
     if (*end || end == o.examples || examples < 0 || examples > 1000)
         die("filter: --examples: '%s' (a whole number from 0 to 1000)", o.examples);
     Filter *f = filter_new(o.rules, (int)examples);
     for (size_t i = 0; i < o.n_sets; i++) filter_set(f, o.set[i]);
     if (o.bad_words) filter_bad_words(f, o.bad_words);
-    FILE *out = NULL;
-    if (o.out) {
-        if (!corpus_is_jsonl(o.out) || corpus_is_packed(o.out))
-            die("filter: --out: '%s' (plain JSONL is written: let the name end in .jsonl)", o.out);
-        partial = malloc(strlen(o.out) + 5);
-        if (!partial) die("filter: no memory");
-        sprintf(partial, "%s.tmp", o.out);
-        if (!(out = fopen(partial, "wb"))) die("%s: cannot write: %s", partial, strerror(errno));
-    }
-    if (o.n_inputs) run(f, o.input, o.n_inputs, o.corpus, out, partial);
-    if (o.manifest) run_manifest(f, &o, out, partial);
+    if (o.out && (!corpus_is_jsonl(o.out) || corpus_is_packed(o.out)) && !disk_is_special(o.out))
+        die("filter: --out: '%s' (plain JSONL is written: let the name end in .jsonl)", o.out);
+    OutFile *out = open_output(&o, o.out), *report = open_output(&o, o.report);
+    if (o.n_inputs) run(f, o.input, o.n_inputs, o.corpus, out);
+    if (o.manifest) run_manifest(f, &o, out);
     filter_print(f, stdout);
-    if (o.report) filter_html(f, o.report);
-    if (out && (fflush(out) != 0 || fsync(fileno(out)) != 0 || fclose(out) != 0 || rename(partial, o.out) != 0 ||
-                !disk_sync_parent(o.out)))
-        die("%s: %s (is the disk full?)", o.out, strerror(errno));
+    if (out) out_file_commit(out);
+    if (report) filter_html(f, report->f), out_file_commit(report);
     if (fflush(stdout) != 0) die("standard output: %s", strerror(errno));
-    free(partial);
     free(o.input);
     free(o.set);
     filter_free(f);

@@ -55,9 +55,19 @@ bool disk_write_file(const char *path, const void *data, size_t n_bytes)
     return close_after(fd, disk_write(fd, data, n_bytes) && fsync(fd) == 0);
 }
 
+bool disk_is_special(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
 bool disk_replace_file(const char *path, const void *data, size_t n_bytes)
 {
     char tmp[PATH_MAX];
+    if (disk_is_special(path)) {
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        return fd >= 0 && close_after(fd, disk_write(fd, data, n_bytes));
+    }
     if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp", path) >= sizeof tmp) {
         errno = ENAMETOOLONG;
         return false;

@@ -38,7 +38,7 @@ FilterCounts filter_counts(const Filter *f, const char *rule); // NULL: all rule
 
 // ---- reports (filter_report.c)
 void filter_print(const Filter *f, FILE *out);      // a table of the rules that are on
-void filter_html(const Filter *f, const char *path); // one page without outside parts; dies when it cannot be written
+void filter_html(const Filter *f, FILE *out); // one page without outside parts
 void filter_print_rules(FILE *out);                 // the table of all rules, in Markdown
 
 #ifdef __cplusplus

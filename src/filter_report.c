@@ -75,13 +75,10 @@ static void html_rule(FILE *out, const FilterRule *r, const FilterState *s)
     }
 }
 
-void filter_html(const Filter *f, const char *path)
+void filter_html(const Filter *f, FILE *out)
 {
-    char *page = NULL, limit[64];
-    size_t n_page = 0;
+    char limit[64];
     FilterCounts all = filter_counts(f, NULL);
-    FILE *out = open_memstream(&page, &n_page);
-    if (!out) die("%s: no memory for the report", path);
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>filter</title>\n<style>"
           "body{font:15px sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#1f2933}"
           "table{border-collapse:collapse}td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #e7eaee}"
@@ -104,9 +101,6 @@ void filter_html(const Filter *f, const char *path)
     fputs("</table>\n", out);
     for (int i = 0; i < filter_n_rules; i++) html_rule(out, &filter_rules[i], filter_state(f, i));
     fputs("</html>\n", out);
-    if (fclose(out) != 0) die("%s: no memory for the report", path);
-    if (!disk_replace_file(path, page, n_page)) die("%s: %s (is the disk full?)", path, strerror(errno));
-    free(page);
 }
 
 void filter_print_rules(FILE *out)

@@ -13,6 +13,7 @@
 #include "svg.h"
 
 #include "check.h"
+#include "disk.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -25,8 +26,10 @@ void svg_write(const char *path, int width, int height, const char *title, void 
                void *arg)
 {
     char aside[4096];
-    if (snprintf(aside, sizeof aside, "%s.tmp", path) >= (int)sizeof aside) die("svg: path too long: %s", path);
-    unlink(aside); // it may be a link to something else
+    bool special = disk_is_special(path);
+    if (snprintf(aside, sizeof aside, "%s%s", path, special ? "" : ".tmp") >= (int)sizeof aside)
+        die("svg: path too long: %s", path);
+    if (!special) unlink(aside); // it may be a link to something else
     FILE *f = fopen(aside, "w");
     if (!f) die("svg: cannot open %s: %s", aside, strerror(errno));
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); // decimal points, whatever the user's language
@@ -44,7 +47,7 @@ void svg_write(const char *path, int width, int height, const char *title, void 
     fputs("</svg>\n", f);
     uselocale(before);
     freelocale(c);
-    if (ferror(f) || fclose(f) || rename(aside, path))
+    if (ferror(f) || fclose(f) || (!special && rename(aside, path)))
         die("svg: cannot write %s: %s (is the disk full?)", path, strerror(errno));
 }
 

@@ -33,7 +33,7 @@ name='the rungs compile with nvcc for sm_80 and sm_90, without a warning or a sp
 if [ -n "$nvcc" ]; then step "$name" compiles; else skip "$name (no nvcc)"; fi
 
 quiet() { # MODE [SETTING...]: all rungs are right, and nobody reports anything
-    env "${@:2}" timeout 120 "$work/$1" check >"$log" 2>&1 && [ "$(grep -c '^ok [1-6] ' "$log")" = 6 ] &&
+    env "${@:2}" timeout 600 "$work/$1" check >"$log" 2>&1 && [ "$(grep -c '^ok [1-6] ' "$log")" = 6 ] &&
         ! grep -q -e '^not ok' -e cuda_on_cpu: -e 'runtime error' "$log"
 }
 silent() { # MODE [SETTING...]

@@ -31,7 +31,7 @@ ranks() {
     local n=$1 began=${EPOCHREALTIME/./}
     shift
     status=0
-    timeout 120 "$launcher" -n "$n" "$program" "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    timeout 600 "$launcher" -n "$n" "$program" "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
     took=$(((${EPOCHREALTIME/./} - began) / 1000))
     cat "$work/out" "$work/err"
     echo "status $status after $took ms"

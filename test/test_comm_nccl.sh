@@ -56,7 +56,7 @@ right 2 checker 'nccl ordered' EMU_STREAMS=random EMU_ORDER=random
 ends() { # RANKS WHICH SETTING WORDS
     local status
     # shellcheck disable=SC2086
-    env $3 timeout 60 "$launcher" -n "$1" "$work/comm-plain" $2 >"$log" 2>&1 </dev/null
+    env $3 timeout 600 "$launcher" -n "$1" "$work/comm-plain" $2 >"$log" 2>&1 </dev/null
     status=$?
     [ $status = 1 ] && [ "$(grep -c 'error: ' "$log")" = 1 ] && grep -qE "error: .*$4" "$log"
 }

@@ -12,7 +12,7 @@ export OMP_NUM_THREADS=1
 export LSAN_OPTIONS="suppressions=$PWD/test/lsan.supp:print_suppressions=0"
 
 for n in 1 2 4; do
-    timeout 120 "$launcher" -n $n "$BUILD/test/mpi_cp" >"$work/log" 2>&1 </dev/null
+    timeout 600 "$launcher" -n $n "$BUILD/test/mpi_cp" >"$work/log" 2>&1 </dev/null
     status=$?
     if [ $status = 0 ] && [ "$(cat "$work/log")" = "$n ranks give the bits of one" ]; then
         echo "ok attention over $n ranks is that of one, bit for bit"

@@ -33,7 +33,7 @@ name='the attention kernels compile with nvcc, -arch=sm_80, without a warning'
 if [ -n "$nvcc" ]; then step "$name" compiles; else skip "$name (no nvcc)"; fi
 
 quiet() { # MODE [SETTING...]: all of its tests pass, and nobody reports anything
-    env "${@:2}" timeout 120 "$work/$1" >"$log" 2>&1 &&
+    env "${@:2}" timeout 600 "$work/$1" >"$log" 2>&1 &&
         ! grep -q -e '^not ok' -e cuda_on_cpu: -e 'runtime error' "$log"
 }
 silent() { # MODE [SETTING...]

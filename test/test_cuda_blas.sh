@@ -26,7 +26,7 @@ apart() { on_openblas plain && ! on_openblas loops; }
 step 'one on OpenBLAS, one on loops' apart
 
 sound() { # PROGRAM [SETTING...]
-    env "${@:2}" timeout 120 "$work/$1" >"$log" 2>&1 &&
+    env "${@:2}" timeout 600 "$work/$1" >"$log" 2>&1 &&
         grep -q '^ok [1-9][0-9]* products, 0 skipped$' "$log" && [ "$(wc -l <"$log")" = 1 ]
 }
 right() { # PROGRAM [SETTING...]
@@ -42,7 +42,7 @@ right checker EMU_STREAMS=late
 
 bug() { # PROGRAM NAME KIND SETTINGS SAYS
     # shellcheck disable=SC2086
-    env $4 timeout 60 "$work/$1" "$2" >"$log" 2>&1 </dev/null
+    env $4 timeout 600 "$work/$1" "$2" >"$log" 2>&1 </dev/null
     local status=$?
     case $3 in
     nothing) [ $status = 0 ] && [ ! -s "$log" ] ;;

@@ -21,7 +21,7 @@ all_built
 
 # One after the other: the ranks of one run are company enough.
 sound() { # RANKS MODE [SETTING...]: each rank says ok, and nobody says anything else
-    env "${@:3}" timeout 120 "$launcher" -n "$1" "$work/nccl-$2" >"$log" 2>&1 &&
+    env "${@:3}" timeout 600 "$launcher" -n "$1" "$work/nccl-$2" >"$log" 2>&1 &&
         [ "$(grep -c "^ok rank . of $1$" "$log")" = "$1" ] && [ "$(wc -l <"$log")" = "$1" ]
 }
 right() { # RANKS MODE [SETTING...]
@@ -41,7 +41,7 @@ right 2 checker EMU_STREAMS=random
 bug() { # NAME KIND SETTINGS SAYS: says are extended regular expressions with & between them
     local status pattern patterns
     # shellcheck disable=SC2086
-    env $3 timeout 60 "$launcher" -n 2 "$work/nccl_bugs-plain" "$1" >"$log" 2>&1 </dev/null
+    env $3 timeout 600 "$launcher" -n 2 "$work/nccl_bugs-plain" "$1" >"$log" 2>&1 </dev/null
     status=$?
     case $2 in
     wrong-result) [ $status != 0 ] && grep -q "$2" "$log" ;; # not at the start of a line: ranks and launcher share it

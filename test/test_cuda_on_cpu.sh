@@ -29,7 +29,7 @@ all_built
 
 # ---- correct kernels: right and silent, whatever the order
 quiet() { # PROGRAM [SETTING...]
-    env "${@:2}" timeout 120 "$work/$1" >"$log" 2>&1 && ! grep -q -e '^not ok' -e cuda_on_cpu: -e 'runtime error' "$log"
+    env "${@:2}" timeout 600 "$work/$1" >"$log" 2>&1 && ! grep -q -e '^not ok' -e cuda_on_cpu: -e 'runtime error' "$log"
 }
 silent() { # PROGRAM [SETTING...]
     step "no false report, $1${2:+: ${*:2}}" quiet "$@"
@@ -141,7 +141,7 @@ named() { # PROGRAM NAME KERNEL THREAD: the log names them
 bug() { # PROGRAM NAME KIND BUILD SETTINGS KERNEL THREAD
     local status
     # shellcheck disable=SC2086
-    env $5 timeout 60 "$work/$1-$4" "$2" >"$log" 2>&1
+    env $5 timeout 600 "$work/$1-$4" "$2" >"$log" 2>&1
     status=$?
     case $3 in
     nothing) [ $status = 0 ] && [ ! -s "$log" ]; return ;;

@@ -238,6 +238,30 @@ filter_options() {
     [ ! -e strict.jsonl ]
 }
 
+# Every output is a file of its own, and none is read as input.
+outputs_stay_apart() {
+    mkdir -p "$work/o/in/deep"
+    cp "$work/good.txt" "$work/o/in"
+    local o=$work/o
+    ends_in_error 1 'same.jsonl: is being written already' "$BUILD/filter" "$o/in" --out "$o/same.jsonl" --report "$o/same.jsonl"
+    ends_in_error 1 'same.jsonl: is being written already' \
+        "$BUILD/dedup" "$o/in" --write "$o/same.jsonl" --removed "$o/in/../same.jsonl"
+    ends_in_error 1 'kept.jsonl: lies in the input folder' "$BUILD/filter" "$o/in" --out "$o/in/kept.jsonl"
+    ends_in_error 1 'kept.jsonl: lies in the input folder' "$BUILD/dedup" "$o/in" --write "$o/in/deep/kept.jsonl"
+    ends_in_error 1 'no/page.html.tmp: cannot write' "$BUILD/filter" "$o/in" --out "$o/kept.jsonl" --report "$o/no/page.html"
+    [ ! -e "$o/same.jsonl" ] && [ ! -e "$o/kept.jsonl" ]
+    # A file may be mended in place, a pipe stays one.
+    cp "$work/run/kept.jsonl" "$o/kept.jsonl"
+    dedup "$o/kept.jsonl" --write "$o/kept.jsonl" >/dev/null
+    cmp "$o/kept.jsonl" "$work/run/unique.jsonl"
+    mkfifo "$o/pipe.jsonl"
+    cat "$o/pipe.jsonl" >"$o/read" &
+    dedup "$work/run/kept.jsonl" --write "$o/pipe.jsonl" >/dev/null
+    wait $!
+    cmp "$o/read" "$work/run/unique.jsonl"
+    [ -p "$o/pipe.jsonl" ]
+}
+
 make_corpus "$work"
 passes 'filter, dedup, prepare: the counts add up' counts_add_up
 passes 'filter, dedup, prepare: the shards are those of the good pages as text' result_is_the_good_pages
@@ -252,4 +276,5 @@ done
 passes 'train-tokenizer, encode and decode read the same' tokenizer_reads_the_same
 passes 'broken input is mended and counted' broken_input_is_counted
 passes 'filter: options, reports, errors' filter_options
+passes 'filter, dedup: outputs stay apart' outputs_stay_apart
 exit $failed

@@ -131,7 +131,7 @@ static void test_errors(void **state)
     complains("a.txt --write a.jsonl.gz", 1, "a.jsonl.gz: what is written is not packed");
     complains("a.txt --separator x --separator-line y", 2, "(choose one)");
     complains("a.txt --format json", 1, "format: 'json': not known");
-    complains("--write no/folder a.txt", 1, "dedup: no/folder.tmp: No such file or directory");
+    complains("--write no/folder a.txt", 1, "no/folder.tmp: cannot write: No such file or directory");
     complains("--show 9 a.txt", 1, "--show 9: there are 1 documents");
     complains("", 2, "name at least one file");
     complains("--nonsense 3 a.txt", 2, "--nonsense: no such option");

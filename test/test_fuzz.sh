@@ -14,7 +14,7 @@ export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
 seen=''
 for letter in l m g f e 2 t q s w c z; do
     printf %s "$letter" >"$tmp/input"
-    { (cd "$tmp" && timeout 120 "$programs/fuzz/guard" input) >"$tmp/log" 2>&1 && seen="$seen $letter"; } 2>/dev/null
+    { (cd "$tmp" && timeout 600 "$programs/fuzz/guard" input) >"$tmp/log" 2>&1 && seen="$seen $letter"; } 2>/dev/null
 done
 for letter in k d; do
     printf %s "$letter" >"$tmp/input"
@@ -30,7 +30,7 @@ fi
 for file in dev/fuzz/*.c; do
     name=$(basename "$file" .c)
     case $name in fuzz | drive | guard) continue ;; esac
-    if timeout 120 "$programs/fuzz/$name" -runs="$runs" >"$tmp/log" 2>&1 &&
+    if timeout 600 "$programs/fuzz/$name" -runs="$runs" >"$tmp/log" 2>&1 &&
         grep -q ' [1-9][0-9]* taken' "$tmp/log"; then
         echo "ok fuzz $name"
         sed 's/^/  /' "$tmp/log"

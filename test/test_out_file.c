@@ -1,0 +1,164 @@
+// Tests of out_file: what is there before, during and after; links, pipes, devices; two writers; what a killed one
+// leaves.
+#include "disk.h"
+#include "out_file.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "expect_die.h"
+
+#include "temp_dir.h"
+
+static void put(const char *name, const char *text)
+{
+    assert_true(disk_write_file(in_dir(name), text, strlen(text)));
+}
+
+static void has(const char *name, const char *text)
+{
+    size_t n;
+    char *got = disk_read_file(in_dir(name), &n, 1000);
+    assert_non_null(got);
+    assert_string_equal(got, text);
+    free(got);
+}
+
+static bool there(const char *name)
+{
+    struct stat info;
+    return lstat(in_dir(name), &info) == 0;
+}
+
+static int open_and_commit(void *path)
+{
+    OutFile *out = out_file_open(path);
+    fputs("mine\n", out->f);
+    out_file_commit(out);
+    return 0;
+}
+
+static void test_whole_or_not(void **state)
+{
+    (void)state;
+    put("a", "old\n");
+    OutFile *out = out_file_open(in_dir("a"));
+    fputs("new\n", out->f);
+    fflush(out->f);
+    has("a", "old\n");
+    out_file_commit(out);
+    has("a", "new\n");
+    out = out_file_open(in_dir("a"));
+    fputs("dropped\n", out->f);
+    out_file_drop(out);
+    has("a", "new\n");
+    open_and_commit(in_dir("b")); // was not there
+    has("b", "mine\n");
+    assert_false(there("a.tmp") || there("b.tmp"));
+}
+
+static void test_links(void **state)
+{
+    (void)state;
+    put("a", "old\n");
+    assert_int_equal(symlink("a", in_dir("link")), 0);
+    open_and_commit(in_dir("link"));
+    struct stat info;
+    assert_true(lstat(in_dir("link"), &info) == 0 && S_ISLNK(info.st_mode));
+    has("a", "mine\n");
+    assert_int_equal(symlink("nowhere", in_dir("broken")), 0);
+    expect_die(open_and_commit, in_dir("broken"), "broken: is a link to nowhere (remove it, or write elsewhere)");
+    put("victim", "safe\n"); // a link in the place of the file aside
+    assert_int_equal(symlink("victim", in_dir("b.tmp")), 0);
+    open_and_commit(in_dir("b"));
+    has("victim", "safe\n");
+    has("b", "mine\n");
+}
+
+static void test_no_plain_file(void **state)
+{
+    (void)state;
+    assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
+    int reader = open(in_dir("pipe"), O_RDONLY | O_NONBLOCK);
+    open_and_commit(in_dir("pipe"));
+    char got[6] = "";
+    assert_int_equal(read(reader, got, 5), 5);
+    assert_string_equal(got, "mine\n");
+    assert_true(disk_replace_file(in_dir("pipe"), "again", 5));
+    assert_int_equal(read(reader, got, 5), 5);
+    assert_string_equal(got, "again");
+    close(reader);
+    struct stat info;
+    assert_true(lstat(in_dir("pipe"), &info) == 0 && S_ISFIFO(info.st_mode));
+    assert_false(there("pipe.tmp"));
+    expect_die(open_and_commit, dir, ": is a folder (give the name of a file)");
+    expect_die(open_and_commit, "/dev/full", "/dev/full: cannot write: No space left on device (is the disk full?)");
+}
+
+// Two programs with one name: the second is told; one that was killed does not stand in the way.
+static void test_two_writers(void **state)
+{
+    (void)state;
+    put("a", "old\n");
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t writer = fork();
+    if (writer == 0) {
+        OutFile *out = out_file_open(in_dir("a"));
+        fputs("half", out->f);
+        fflush(out->f);
+        if (write(ready[1], "x", 1) == 1) pause();
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    expect_die(open_and_commit, in_dir("a"), "a: is being written already (by another program, or it was given twice)");
+    kill(writer, SIGKILL);
+    waitpid(writer, NULL, 0);
+    assert_true(there("a.tmp"));
+    has("a", "old\n");
+    open_and_commit(in_dir("a"));
+    has("a", "mine\n");
+    OutFile *first = out_file_open(in_dir("b"));
+    expect_die(open_and_commit, in_dir("b"), "b: is being written already");
+    out_file_drop(first);
+    close(ready[0]), close(ready[1]);
+}
+
+static int apart_from_dir(void *path)
+{
+    out_file_apart(path, dir);
+    return 0;
+}
+
+static void test_apart(void **state)
+{
+    (void)state;
+    char beside[400];
+    assert_int_equal(mkdir(in_dir("inner"), 0700), 0);
+    expect_die(apart_from_dir, in_dir("a"), "lies in the input folder");
+    expect_die(apart_from_dir, in_dir("inner/a"), "lies in the input folder");
+    snprintf(beside, sizeof beside, "%s-beside", dir);
+    apart_from_dir(beside);
+    put("a", "old\n");
+    out_file_apart(in_dir("a"), in_dir("a")); // a file that is input itself
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_DIR(test_whole_or_not), IN_DIR(test_links),  IN_DIR(test_no_plain_file),
+        IN_DIR(test_two_writers),  IN_DIR(test_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
