@@ -1,9 +1,11 @@
 // dataset_file: what lies where in a file of tokens, and that nothing else is taken for a token.
 //
 // Invariant: a token that leaves this file is in [0, vocab), whatever has happened to the file on the disk. Sizes are
-// compared when it is opened and every read is checked, so a file that is cut, replaced or written over during a run
-// ends it with a line that names file and offset. It is read with pread, not mapped: a page that is gone is then an
-// error code, where a mapping would kill the program (SIGBUS). The page cache makes the two equally fast.
+// compared when it is opened, and size and time of the last change at every read, so a file that is cut or written
+// over during a run ends it with a line that names file and offset, even where the new tokens are tokens. One that is
+// replaced by rename or removed stays what it was for who has it open. It is read with pread, not mapped: a page that
+// is gone is then an error code, where a mapping would kill the program (SIGBUS). The page cache makes the two equally
+// fast.
 //
 // A file without header could be anything, so it is never guessed: the name must end in :uint16 or :uint32.
 //
@@ -45,6 +47,24 @@ int dataset_file_suffix(const char *name, size_t *n_path)
     return 0;
 }
 
+static int64_t change_time(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+// What was read behind `offset` is what was there when the file was opened.
+static void check_unchanged(const DatasetFile *f, int64_t offset)
+{
+    struct stat st;
+    if (fstat(f->fd, &st) != 0) die("%s: offset %lld: %s", f->path, (long long)offset, strerror(errno));
+    if (st.st_size != f->size)
+        die("%s: offset %lld: the file has %lld bytes, it had %lld when the run began (put it back, and resume)",
+            f->path, (long long)offset, (long long)st.st_size, (long long)f->size);
+    if (change_time(&st) != f->changed)
+        die("%s: offset %lld: somebody wrote to the file during the run (put it back, and resume)", f->path,
+            (long long)offset);
+}
+
 // n bytes at an offset; dies when they are not there.
 static void read_at(const DatasetFile *f, void *out, size_t n, int64_t offset)
 {
@@ -52,9 +72,10 @@ static void read_at(const DatasetFile *f, void *out, size_t n, int64_t offset)
         ssize_t k = pread(f->fd, (char *)out + got, n - got, (off_t)(offset + (int64_t)got));
         if (k < 0 && errno == EINTR) continue;
         if (k < 0) die("%s: offset %lld: %s", f->path, (long long)offset, strerror(errno));
-        if (k == 0)
-            die("%s: ends at byte %lld, before what it promised (was it changed during the run?)", f->path,
-                (long long)(offset + (int64_t)got));
+        if (k == 0) {
+            check_unchanged(f, offset);
+            die("%s: offset %lld: nothing can be read there (is the disk well?)", f->path, (long long)offset);
+        }
         got += (size_t)k;
     }
 }
@@ -65,6 +86,7 @@ void dataset_file_read(const DatasetFile *f, int vocab, int64_t at, size_t n, in
     uint32_t wide[CHUNK];
     int64_t offset = f->offset + at * f->token_bytes;
     read_at(f, f->token_bytes == 2 ? (void *)narrow : wide, n * (size_t)f->token_bytes, offset);
+    check_unchanged(f, offset);
     for (size_t i = 0; i < n; i++) {
         uint32_t token = f->token_bytes == 2 ? narrow[i] : wide[i];
         if (token >= (uint32_t)vocab)
@@ -93,7 +115,8 @@ static DatasetFile open_file(const char *path, int64_t *size)
     if (f.fd < 0 || fstat(f.fd, &st) != 0) die("%s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         die("%s: not a file (give a .bin shard or a pattern such as '%s/train_*.bin')", path, path);
-    *size = st.st_size;
+    *size = f.size = st.st_size;
+    f.changed = change_time(&st);
     return f;
 }
 
@@ -138,6 +161,12 @@ static DatasetFile open_raw(const char *path, int token_bytes)
         die("%s: %lld bytes, not a multiple of %d (cut off, or tokens of another size?)", path, (long long)size,
             token_bytes);
     int32_t first[2];
+    char magic[6];
+    if (size >= (int64_t)sizeof magic) {
+        read_at(&f, magic, sizeof magic, 0);
+        if (memcmp(magic, "\x93NUMPY", sizeof magic) == 0)
+            die("%s: has the header of np.save (write the array with array.tofile, or np.memmap)", path);
+    }
     if (size >= DATASET_HEADER_BYTES) {
         read_at(&f, first, sizeof first, 0);
         if ((first[0] == DATASET_MAGIC_U16 && first[1] == DATASET_VERSION_U16) ||

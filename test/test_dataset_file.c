@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "dataset.h"
@@ -64,6 +65,8 @@ static void test_raw(void **state)
     write_bytes("raw.bin", many, sizeof many);
     expect_die(open_it, in_dir("raw.bin"), "add :uint16 to its name");
     expect_die(open_it, in_dir("raw.bin:uint64"), "no such file");
+    write_bytes("raw.bin", "\x93NUMPY\1\0\x02\0{}", 12);
+    expect_die(open_it, in_dir("raw.bin:uint16"), "raw.bin: has the header of np.save (write the array with array.tofile");
 }
 
 // An index of three sequences, two documents.
@@ -143,12 +146,23 @@ static void test_changes_while_open(void **state)
     (void)state;
     const uint16_t good[5] = {1, 2, 3, 4, 5};
     write_bytes("raw.bin", good, sizeof good);
+    const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}}; // a clock moves in steps
+    assert_int_equal(utimensat(AT_FDCWD, in_dir("raw.bin"), long_ago, 0), 0);
     Dataset *ds = dataset_open(in_dir("raw.bin:uint16"), 10);
+    read_all(ds);
     assert_int_equal(truncate(in_dir("raw.bin"), 6), 0);
-    expect_die(read_all, ds, "raw.bin: ends at byte 6");
-    const uint16_t bad[5] = {1, 2, 3, 40, 5};
-    write_bytes("raw.bin", bad, sizeof bad);
-    expect_die(read_all, ds, "raw.bin: offset 6: token 40");
+    expect_die(read_all, ds, "raw.bin: offset 0: the file has 6 bytes, it had 10 when the run began");
+    const uint16_t other[5] = {5, 4, 3, 2, 1}; // tokens too, but not those
+    write_bytes("raw.bin", other, sizeof other);
+    expect_die(read_all, ds, "raw.bin: offset 0: somebody wrote to the file during the run");
+    dataset_close(ds);
+    write_bytes("raw.bin", good, sizeof good);
+    ds = dataset_open(in_dir("raw.bin:uint16"), 10);
+    assert_int_equal(rename(in_dir("raw.bin"), in_dir("moved.bin")), 0); // who has it open has it
+    write_bytes("raw.bin", other, sizeof other);
+    int32_t got[5];
+    dataset_span(ds, 0, 5, got);
+    assert_int_equal(got[0], 1);
     dataset_close(ds);
 }
 
