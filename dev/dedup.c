@@ -210,7 +210,7 @@ static void draw_curve(FILE *f, void *arg)
 typedef struct {
     DedupOptions dedup;
     Documents corpus;
-    const char *write, *clusters, *removed, *evaluation, *curve;
+    const char *write, *clusters, *removed, *evaluation, *evaluation_field, *curve;
     size_t min_grams, show;
     bool bench, showing;
     const char **path; // (n_paths)
@@ -231,6 +231,7 @@ static const char help[] =
     "  --seed S           of the permutations (default 0)\n"
     "contamination\n"
     "  --evaluation INPUT look for its n-grams instead of duplicates; --write and --removed take the hits out\n"
+    "  --evaluation-field NAME  member of its JSON lines that is looked for (default: that of --field)\n"
     "  --min-grams N      n-grams that make a hit (default 1)\n"
     "input and output\n"
     "  --format NAME      auto (by the file's name), text or jsonl (default auto)\n"
@@ -283,6 +284,7 @@ static void set(Options *o, const char *name, const char *value)
     else if (!strcmp(name, "--removed")) o->removed = value;
     else if (!strcmp(name, "--clusters")) o->clusters = value;
     else if (!strcmp(name, "--evaluation")) o->evaluation = value;
+    else if (!strcmp(name, "--evaluation-field")) o->evaluation_field = value;
     else if (!strcmp(name, "--min-grams")) o->min_grams = whole(name, value, 1);
     else if (!strcmp(name, "--show")) o->show = whole(name, value, 0), o->showing = true;
     else if (!strcmp(name, "--curve")) o->curve = value;
@@ -349,16 +351,30 @@ static void find_duplicates(Options *o, const DedupSource *source, bool *removed
     dedup_free(&r);
 }
 
-static void find_contamination(Options *o, const DedupSource *source, bool *removed)
+// Read before the corpus: an evaluation set that has nothing to look for must not call the corpus clean.
+static DedupSource open_examples(const Options *o, Documents *evaluation)
 {
-    Documents evaluation = {.options = o->corpus.options};
+    evaluation->options = o->corpus.options;
+    if (o->evaluation_field) evaluation->options.field = o->evaluation_field;
+    DedupSource examples = open_documents(evaluation, &o->evaluation, 1, o->dedup.folder, false, false);
+    CorpusCounts c = corpus_counts(evaluation->reader);
+    if (!examples.n_docs)
+        die("dedup: %s: no example in it: %" PRIu64 " bad lines, %" PRIu64 " empty (is '%s' its field? "
+            "--evaluation-field)", o->evaluation, c.bad_lines, c.empty,
+            evaluation->options.field ? evaluation->options.field : "text");
+    return examples;
+}
+
+static void find_contamination(const Options *o, const DedupSource *source, const DedupSource *examples, bool *removed)
+{
     ContaminationOptions options = {.ngram = o->dedup.ngram, .min_grams = o->min_grams, .threads = o->dedup.threads};
-    DedupSource examples = open_documents(&evaluation, &o->evaluation, 1, o->dedup.folder, false, false);
-    Contamination c = contamination_find(source, &examples, options);
+    Contamination c = contamination_find(source, examples, options);
+    if (c.n_short == c.n_examples)
+        die("dedup: %s: no example to look for: all %zu have fewer than %zu words (try a smaller --ngram)",
+            o->evaluation, c.n_short, options.ngram);
     contamination_print(&c, options, stdout);
     for (size_t i = 0; i < c.n_hits; i++) removed[c.hit[i].doc] = true;
     contamination_free(&c);
-    close_documents(&evaluation);
 }
 
 static void show(Options *o, const DedupSource *source)
@@ -385,17 +401,21 @@ int main(int argc, char **argv)
     try_output(o.write);
     try_output(o.removed);
     try_output(o.clusters);
+    Documents evaluation = {0};
+    DedupSource examples = {0};
+    if (o.evaluation && !o.showing) examples = open_examples(&o, &evaluation);
     DedupSource source = open_documents(&o.corpus, o.path, o.n_paths, o.dedup.folder,
                                         o.write && corpus_is_jsonl(o.write), !o.showing);
     bool *removed = calloc(source.n_docs + 1, sizeof *removed);
     if (!removed) die("dedup: no memory for %zu documents", source.n_docs);
     if (o.showing) show(&o, &source);
-    else if (o.evaluation) find_contamination(&o, &source, removed);
+    else if (o.evaluation) find_contamination(&o, &source, &examples, removed);
     else find_duplicates(&o, &source, removed);
     write_documents(&o.corpus, removed, o.write, o.removed);
     free(removed);
     free(o.path);
     close_documents(&o.corpus);
+    close_documents(&evaluation);
     if (fflush(stdout) || ferror(stdout)) die("dedup: cannot write to the screen: %s", strerror(errno));
     return 0;
 }

@@ -99,6 +99,9 @@ static void test_evaluation(void **state)
     assert_non_null(strstr(output, "document 1: 2 of 4 4-grams, the first at word 1, of example 0\n"));
     holds("kept.out", "nothing here at all, so it stays<|endoftext|>brown fox<|endoftext|>");
     holds("hit.out", "corpus.txt:1\n");
+    put("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
+    assert_int_equal(run("--ngram 4 --field body --evaluation-field text --evaluation eval.jsonl body.jsonl"), 0);
+    assert_non_null(strstr(output, "1 of 1 documents hold 1 or more 4-grams of the evaluation set\n"));
 }
 
 static void complains(const char *arguments, int status, const char *words)
@@ -106,6 +109,25 @@ static void complains(const char *arguments, int status, const char *words)
     int got = run(arguments);
     if (got != status || !strstr(output, words) || strncmp(output, "error: ", 7) || strchr(output, '\n')[1])
         fail_msg("%s: status %d, expected %d and '%s': %s", arguments, got, status, words, output);
+}
+
+// Nothing was looked for: no clean bill, and nothing is written.
+static void test_nothing_looked_for(void **state)
+{
+    (void)state;
+    put("eval.jsonl", "{\"text\": \"the quick brown fox jumps over it\"}\n{\"text\": \"too short\"}\n");
+    put("none.jsonl", "");
+    put("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
+    assert_int_equal(run("--field body --evaluation eval.jsonl --write clean.jsonl body.jsonl"), 1);
+    assert_non_null(strstr(output, "error: dedup: eval.jsonl: no example in it: 2 bad lines, 0 empty (is 'body' its "
+                                   "field? --evaluation-field)"));
+    complains("--field body --evaluation none.jsonl --write clean.jsonl body.jsonl", 1, "none.jsonl: no example in it: 0");
+    int status = run("--field body --evaluation-field text --evaluation eval.jsonl --write clean.jsonl body.jsonl");
+    assert_int_equal(status, 1);
+    assert_non_null(strstr(output, "eval.jsonl: no example to look for: all 2 have fewer than 13 words"));
+    char path[300];
+    snprintf(path, sizeof path, "%s/clean.jsonl", dir);
+    assert_int_equal(access(path, F_OK), -1);
 }
 
 static void test_errors(void **state)
@@ -151,6 +173,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_long_documents),
         cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_nothing_looked_for),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
