@@ -9,6 +9,9 @@
 // fatal, for a crawl always has some. NUL is well-formed, but it ends strings in too many programs, and the HTML
 // standard replaces it too. A byte order mark goes at the start of a file only: elsewhere it is a character.
 //
+// A line that is no JSON gets a second chance (corpus_json.h): half a surrogate pair among its escapes is an ill-formed
+// sequence like any other, and a NaN in another field is no reason to lose the document.
+//
 // Memory: the buffer holds the current document (or line) up to max_bytes and one read, and doubles as it grows; a
 // document that needs decoding has a copy. Of a longer text max_bytes are kept, back to the start of a character; a
 // longer line of JSON cannot be read in part, and is left out.
@@ -27,6 +30,7 @@
 
 #include "check.h"
 #include "corpus.h"
+#include "corpus_json.h"
 #include "stream.h"
 #include "utf8.h"
 #include "words.h"
@@ -315,16 +319,42 @@ static void bad_line(CorpusReader *r, const char *why)
         fprintf(r->opt.log, "(more lines like these are counted, and not shown)\n");
 }
 
+static json_t *load(const char *text, size_t n, json_error_t *error)
+{
+    return json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, error);
+}
+
+// text (n), or what d holds already, in d with a 0 behind.
+static char *copy(Decoded *d, const char *text, size_t n)
+{
+    bool held = text == d->bytes;
+    d->bytes = words_grow(d->bytes, &d->cap, n + 1, 1);
+    if (!held) memcpy(d->bytes, text, n);
+    d->bytes[n] = 0;
+    return d->bytes;
+}
+
+// A line that was no JSON, mended; NULL when it still is none. The record keeps its numbers as they are.
+static json_t *load_mended(CorpusReader *r, const char **text, size_t n, json_error_t *error)
+{
+    char *line = copy(&r->line_decoded, *text, n), *numbers = copy(&r->text_decoded, line, n);
+    size_t escapes = corpus_json_mend_escapes(line, n);
+    corpus_json_mend_escapes(numbers, n);
+    *text = line;
+    r->counts.bad_utf8 += escapes;
+    return escapes + corpus_json_mend_numbers(numbers, n) ? load(numbers, n, error) : NULL;
+}
+
 // The field of a line of JSON; NULL when the line has none to give.
 static const char *parse_line(CorpusReader *r, const char *text, size_t *n_bytes, CorpusRecord *out)
 {
     char why[200];
     json_error_t error;
     text = decode(r, &r->line_decoded, text, n_bytes);
+    json_decref(r->json);
+    if (!(r->json = load(text, *n_bytes, &error))) r->json = load_mended(r, &text, *n_bytes, &error);
     out->json = text;
     out->n_json = *n_bytes;
-    json_decref(r->json);
-    r->json = json_loadb(text, *n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     json_t *field = json_object_get(r->json, r->opt.field);
     if (json_is_string(field)) {
         *n_bytes = json_string_length(field);

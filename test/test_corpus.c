@@ -195,6 +195,48 @@ static void test_jsonl(void **state)
     free(log_text);
 }
 
+// What Python's json writes and JSON does not have: half a surrogate pair is mended and counted, numbers that no double
+// holds cost nothing, and what is no JSON for another reason still is not.
+static void test_nearly_json(void **state)
+{
+    (void)state;
+    const char *good[][2] = {
+        {"{\"text\": \"half \\ud83d in it.\"}", "half \xEF\xBF\xBD in it."},
+        {"{\"text\": \"\\uDE00\\ud83d\\ude00\\uD83D\"}", "\xEF\xBF\xBD\xF0\x9F\x98\x80\xEF\xBF\xBD"},
+        {"{\"text\": \"\\ud83d\\ud83d\\ude00 \\\\ud83d \\\\\\ud83d\\n\"}",
+         "\xEF\xBF\xBD\xF0\x9F\x98\x80 \\ud83d \\\xEF\xBF\xBD\n"},
+        {"{\"a\\ud83d\": [NaN,Infinity, -Infinity], \"b\":1e999, \"c\":\t-1E+400, \"text\": \"a NaN, [NaN\"}",
+         "a NaN, [NaN"},
+        {"{\"x\": \"\\\" \\\\\", \"y\":NaN, \"text\": \"[1e999, \\\",NaN\"}", "[1e999, \",NaN"}};
+    const int surrogates[] = {1, 2, 2, 1, 0};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char want[200];
+        sprintf(want, "[0 1 0:%s] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", good[i][1], surrogates[i]);
+        expect(put("n.jsonl", good[i][0], strlen(good[i][0])), (CorpusOptions){0}, want);
+    }
+    char many[500] = "{\"n\": ", want[200];
+    memset(many + 6, '9', 400);
+    strcpy(many + 406, ", \"text\": \"a\"}");
+    expect(put("n.jsonl", many, strlen(many)), (CorpusOptions){0}, "[0 1 0:a]" NONE);
+    const char *bad[] = {"{\"text\": NaN}", "{\"text\": \"a\", NaN: 1}", "{\"text\": \"a\", \"b\": 1NaN}",
+                         "{\"text\": \"a\", \"b\": NaN1}", "{\"text\": \"a\", \"b\": 1e999x}",
+                         "{\"text\": \"a\", \"b\": nan}", "{\"text\": \"a\", \"b\": +1e999}",
+                         "{\"text\": \"\\ud83\"}", "{\"text\": \"\\ud83d}", "NaN", "1e999"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        sprintf(want, " utf8=%d nul=0 bom=0 bad=1 empty=0 long=0", i == 8);
+        expect(put("n.jsonl", bad[i], strlen(bad[i])), (CorpusOptions){0}, want);
+    }
+    // The line comes along with its numbers, and with the half pair replaced.
+    const char *raw = "{\"a\": NaN, \"text\": \"\xFF\\ud83d\"}", *path = put("n.jsonl", raw, strlen(raw));
+    CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){0});
+    CorpusRecord doc;
+    assert_true(corpus_next(r, &doc));
+    const char *line = "{\"a\": NaN, \"text\": \"\xEF\xBF\xBD\\ufffd\"}";
+    assert_int_equal(doc.n_json, strlen(line));
+    assert_memory_equal(doc.json, line, doc.n_json);
+    corpus_close(r);
+}
+
 static void test_folder(void **state)
 {
     (void)state;
@@ -383,7 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),   cmocka_unit_test(test_utf8),   cmocka_unit_test(test_jsonl),
         cmocka_unit_test(test_folder), cmocka_unit_test(test_packed), cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_random), cmocka_unit_test(test_nearly_json),
         cmocka_unit_test(test_sources), cmocka_unit_test(test_lines_and_files),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);

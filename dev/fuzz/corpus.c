@@ -17,9 +17,10 @@ void fuzz_seeds(void)
         "\x02one\n\ntwo\r\n\r\nthree\n\n\n", "\x03one\n***\ntwo\r\n***\r\n***\nthree***\n***",
         "\x04\xEF\xBB\xBFone<|endoftext|>tw\xFFo\xE2\x82<|endoftext|><|endoftext|> \n<|endoftext|>three",
         "\024a long text that is cut after so many bytes, in the middle of \xE2\x82\xAC or elsewhere\n\n\xE2\x82\xAC",
+        "\x01{\"text\": \"half \\ud83d\", \"n\": [NaN, -Infinity, 1e999, \"\\\"NaN\"]}\n{\"n\":NaN,\"text\":\"\\\\udc00\"}",
         "\021{\"text\": \"a line that is too long to be read, of which nothing is kept at all\"}\n"
         "{\"text\": \"ok\"}\n"};
-    for (int i = 0; i < 6; i++) fuzz_seed((char[]){'t', (char)('0' + i), 0}, text[i], strlen(text[i]));
+    for (int i = 0; i < 7; i++) fuzz_seed((char[]){'t', (char)('0' + i), 0}, text[i], strlen(text[i]));
 }
 
 typedef struct {
