@@ -14,7 +14,7 @@ extern "C" {
 
 // ---- one document after another (corpus_reader.c) ----
 typedef enum {
-    CORPUS_AUTO, // by name, .gz and .zst aside: .jsonl, .ndjson and .json are JSONL, all else text
+    CORPUS_AUTO, // by name, in any case, .gz and .zst aside: .jsonl, .ndjson and .json are JSONL, all else text
     CORPUS_TEXT, // a file is one document, or several with separators between them
     CORPUS_JSONL // every line an object; one of its fields is the document
 } CorpusFormat;
@@ -61,7 +61,8 @@ typedef struct CorpusReader CorpusReader;
 // that start with a dot, no linked folders) and "-", standard input. Dies when one cannot be read. The strings must
 // outlive the reader.
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options);
-// False after the last document. Dies on a file that cannot be read or is damaged (see stream.h).
+// False after the last document. Dies on a file that cannot be read, is damaged or of a foreign format (see stream.h),
+// and on UTF-16 and UTF-32 with a byte order mark.
 bool corpus_next(CorpusReader *r, CorpusRecord *out);
 CorpusCounts corpus_counts(const CorpusReader *r); // so far
 // The files that have been read to their ends, *n of them; so *n is also the number of the one being read.
@@ -69,6 +70,8 @@ const CorpusFile *corpus_files(const CorpusReader *r, size_t *n);
 const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n); // those to come too, without their hashes
 void corpus_close(CorpusReader *r);                // NULL is allowed
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
+
+// ---- names (corpus_name.c)
 CorpusFormat corpus_format(const char *name); // "auto", "text", "jsonl"; dies on any other
 bool corpus_is_jsonl(const char *path);       // by its name, as CORPUS_AUTO
 bool corpus_is_packed(const char *path);      // by its name: .gz or .zst

@@ -60,14 +60,6 @@ struct CorpusReader {
     json_t *json;
 };
 
-CorpusFormat corpus_format(const char *name)
-{
-    if (strcmp(name, "auto") == 0) return CORPUS_AUTO;
-    if (strcmp(name, "text") == 0) return CORPUS_TEXT;
-    if (strcmp(name, "jsonl") == 0) return CORPUS_JSONL;
-    die("format: '%s': not known (auto, text or jsonl)", name);
-}
-
 // ---- the files
 static void add_path(CorpusReader *r, const char *path)
 {
@@ -129,30 +121,6 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
     return r;
 }
 
-// The bytes of a name without .gz or .zst.
-static size_t unpacked_name(const char *path)
-{
-    size_t n = strlen(path);
-    if (n > 3 && strcmp(path + n - 3, ".gz") == 0) return n - 3;
-    return n > 4 && strcmp(path + n - 4, ".zst") == 0 ? n - 4 : n;
-}
-
-bool corpus_is_packed(const char *path)
-{
-    return path[unpacked_name(path)] != 0;
-}
-
-bool corpus_is_jsonl(const char *path)
-{
-    const char *ends[] = {".jsonl", ".ndjson", ".json"};
-    size_t n = unpacked_name(path);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        size_t k = strlen(ends[i]);
-        if (n > k && memcmp(path + n - k, ends[i], k) == 0) return true;
-    }
-    return false;
-}
-
 // ---- raw documents
 // Reads once behind buffer[n).
 static void fill(CorpusReader *r)
@@ -173,6 +141,19 @@ static void fill(CorpusReader *r)
     XXH3_128bits_update(r->hash, r->buffer + r->n - k, k);
 }
 
+// Text of 16 or 32 bits would be read as zeros with letters between.
+static void refuse_utf16(const CorpusReader *r)
+{
+    const char *mark[] = {"\xFF\xFE\0\0", "\0\0\xFE\xFF", "\xFF\xFE", "\xFE\xFF"};
+    for (size_t i = 0; i < 4; i++) {
+        size_t n = i < 2 ? 4 : 2;
+        int bits = i < 2 ? 32 : 16;
+        if (r->n >= n && memcmp(r->buffer, mark[i], n) == 0)
+            die("%s: byte 0: UTF-%d, where UTF-8 is read (convert it first: iconv -f UTF-%d -t UTF-8)",
+                r->file[r->at_file].path, bits, bits);
+    }
+}
+
 static bool open_next(CorpusReader *r)
 {
     if (r->at_file == r->n_files) return false;
@@ -185,7 +166,8 @@ static bool open_next(CorpusReader *r)
     XXH3_128bits_reset(r->hash);
     r->ended = false;
     r->counts.files++;
-    while (r->n < 3 && !r->ended) fill(r);
+    while (r->n < 4 && !r->ended) fill(r);
+    refuse_utf16(r);
     if (r->n >= 3 && memcmp(r->buffer, "\xEF\xBB\xBF", 3) == 0) {
         r->start = r->scanned = 3;
         r->offset = 3;

@@ -337,8 +337,41 @@ static void test_packed(void **state)
     size_t n = gzip("abc", 3, packed, sizeof packed);
     memset(packed + n, 0, 20);
     expect(put("zero.gz", packed, n + 20), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
+    // Whatever the name is, or none.
+    const char *other[] = {"u.txt.GZ", "u.txt", "U.Gz"};
+    for (int i = 0; i < 3; i++) expect(put(other[i], packed, n), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
+    n = ZSTD_compress(packed, sizeof packed, "{\"text\":\"x\"}", 12, 3);
+    expect(put("u.JSONL", packed, n), (CorpusOptions){0}, "[0 1 0:x]" NONE);
+    expect(put("u.Jsonl.ZST", packed, n), (CorpusOptions){0}, "[0 1 0:x]" NONE);
+    expect(put("u.gz", packed, n), TEXT(.separator = NULL), "[0 1 0:{\"text\":\"x\"}]" NONE);
     expect_die(read_all, put("plain.gz", "plain text", 10), "plain.gz: byte");
     expect_die(read_all, in_dir("missing"), "missing: cannot read");
+}
+
+// Formats that would be read as ill-formed text.
+static void test_foreign(void **state)
+{
+    (void)state;
+    const struct {
+        const char *bytes;
+        size_t n;
+        const char *words;
+    } row[] = {{"BZh91AY&SY\x12\x34", 12, "f: byte 0: a file of bzip2, which is not read here (unpack it first: bzip2"},
+               {"\xFD" "7zXZ\0\0\x04", 8, "f: byte 0: a file of xz, which is not read here (unpack it first: xz -dc"},
+               {"PK\3\4\x14\0", 6, "f: byte 0: a file of zip, which is not read here (unpack it first: unzip -p"},
+               {"PAR1\x15\0\x15\x80", 8, "f: byte 0: a file of Parquet, which is not read here"},
+               {"\xFF\xFE" "a\0b\0", 6, "f: byte 0: UTF-16, where UTF-8 is read (convert it first: iconv -f UTF-16"},
+               {"\xFE\xFF\0a", 4, "f: byte 0: UTF-16, "}, {"\xFF\xFE\0\0a\0\0\0", 8, "f: byte 0: UTF-32, "},
+               {"\0\0\xFE\xFF\0\0\0a", 8, "f: byte 0: UTF-32, "}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        expect_die(read_all, put("f", row[i].bytes, row[i].n), row[i].words);
+        expect_die(read_whole, put("f", row[i].bytes, row[i].n), row[i].words);
+    }
+    uint8_t packed[200]; // the mark is looked for in the content
+    size_t n = gzip("\xFF\xFE" "a\0", 4, packed, sizeof packed);
+    expect_die(read_whole, put("f", packed, n), "f: byte 0: UTF-16, ");
+    expect(put("f", "PK\3", 3), TEXT(.separator = NULL), "[0 1 0:PK\3]" NONE);
+    expect(put("f", "BZh is a word", 13), TEXT(.separator = NULL), "[0 1 0:BZh is a word]" NONE);
 }
 
 // Random bytes with a taste for structure: the same documents for any size of a read, and no crash.
@@ -426,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_text),   cmocka_unit_test(test_utf8),   cmocka_unit_test(test_jsonl),
         cmocka_unit_test(test_folder), cmocka_unit_test(test_packed), cmocka_unit_test(test_frames),
         cmocka_unit_test(test_random), cmocka_unit_test(test_nearly_json),
+        cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_sources), cmocka_unit_test(test_lines_and_files),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);

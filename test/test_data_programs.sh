@@ -151,6 +151,7 @@ packed_is_the_same() { # PROGRAM SUFFIX
     tokens --input "$dir/folder" --out "$dir/mixed"
     same_shards "$dir/mixed" "$work/run/data"
     dedup --exact "$dir/folder" | grep "^exact  *$good  *0  *$good$"
+    dedup --exact --format jsonl /dev/stdin <"$dir/unique.jsonl.$end" | grep "^exact  *$good  *0  *$good$" # a pipe has no name
     dedup "$dir/web.jsonl.$end" --exact --write "$dir/exact.jsonl" | grep "^exact  *$all  *$((copies + signs - 1)) "
     grep -q '"kind": "short"' "$dir/exact.jsonl" # whole lines, with their other fields
     [ "$(sed 's/.*kept/kept/' "$dir/run/removed.txt")" = "$(sed 's/.*kept/kept/' "$work/run/removed.txt")" ]

@@ -60,9 +60,11 @@ void fuzz_one(const uint8_t *data, size_t n)
     if (kind == 3) o.line = "***";
     if (kind >= 4 && kind < 7) o.separator = separators[kind - 4];
     const char *path = fuzz_file("x", data + 1, n - 1);
+    fuzz_allow(1 << 27); // a zstd window, if it says that it is such a file
     o.read_bytes = 1 << 16;
     Result whole = read_all(path, o);
-    fuzz_check(whole.counts.bytes_in == n - 1);
+    bool may_be_packed = n > 4 && (data[1] == 0x1F || data[1] == 0x28 || data[1] >> 4 == 5);
+    fuzz_check(whole.counts.bytes_in == n - 1 || may_be_packed);
     o.read_bytes = 1 + (data[0] >> 5);
     Result pieces = read_all(path, o);
     fuzz_check(whole.hash == pieces.hash && !memcmp(&whole.counts, &pieces.counts, sizeof whole.counts));
