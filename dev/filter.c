@@ -34,7 +34,7 @@ static void print_help(void)
            "  --set RULE.min=N      a threshold; also RULE.max\n"
            "  --bad-words FILE      the list for c4.bad_words\n"
            "  --report FILE.html    counts and examples as a page\n"
-           "  --examples N          so many of each rule [3]\n"
+           "  --examples N          so many of each rule in the page, at most 2 in the table [3]\n"
            "  --out FILE.jsonl      write what is kept; without it nothing is written\n"
            "  --manifest FILE       read the sources of a manifest too\n"
            "  --format NAME         auto (by name), text or jsonl\n"
@@ -92,7 +92,7 @@ static void run(Filter *f, const char *const *path, size_t n, CorpusOptions opti
     while (corpus_next(r, &doc)) {
         const char *kept;
         size_t n_kept;
-        if (filter_document(f, doc.text, doc.n_bytes, doc.path, doc.index, &kept, &n_kept) && out &&
+        if (filter_document(f, doc.text, doc.n_bytes, doc.path, doc.line, &kept, &n_kept) && out &&
             !corpus_write_json(out, kept, n_kept, doc.path, doc.index))
             die("%s: cannot write document %llu of %s: %s", name, (unsigned long long)doc.index, doc.path,
                 strerror(errno));

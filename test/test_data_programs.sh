@@ -202,7 +202,9 @@ filter_options() {
     # The page: the rules, an example with its source; nothing from elsewhere.
     "$filter" "$work/web.jsonl" --report page.html --examples 1 >/dev/null 2>&1
     grep -q '<h2 id="gopher.words">' page.html
-    grep -q 'document [0-9]*</small>' page.html
+    grep -q 'web.jsonl:2</small>' page.html
+    # The first page that is too short stands on the second line: in the text too, with the value and the paper.
+    grep -A1 '^by gopher.words: words (Rae et al., 2112.11446)$' dry.txt | grep "web.jsonl:2: 49, kept is 50 to 100000: [a-z ]"
     if grep -iE '<script|src=|href="http' page.html; then return 1; fi
     tail -c 10 page.html | grep '</html>'
     # Text as input is cut as everywhere else; what is written says where it comes from.
