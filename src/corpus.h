@@ -46,8 +46,9 @@ typedef struct {
     uint64_t files, documents;
     uint64_t bytes_in, bytes_out;  // unpacked; of the documents given
     uint64_t bad_utf8, nul, bom;   // replaced by U+FFFD; replaced by U+FFFD; byte order marks removed
-    uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space only
+    uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space or nothing
     uint64_t too_long;             // text: cut after max_bytes; JSONL: lines left out
+    uint64_t not_files;            // entries of folders left out: links to folders or to nothing, devices
 } CorpusCounts;
 
 typedef struct {
@@ -58,8 +59,8 @@ typedef struct {
 typedef struct CorpusReader CorpusReader;
 
 // Files, folders (every file inside, at any depth, in the order of the bytes of their names at each level; no names
-// that start with a dot, no linked folders) and "-", standard input. Dies when one cannot be read. The strings must
-// outlive the reader.
+// that start with a dot, no linked folders) and "-", standard input. Dies when one cannot be read, and when a folder
+// has no file. The strings must outlive the reader.
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options);
 // False after the last document. Dies on a file that cannot be read, is damaged or of a foreign format (see stream.h),
 // and on UTF-16 and UTF-32 with a byte order mark.

@@ -90,6 +90,7 @@ static void add_folder(CorpusReader *r, const char *path, int depth)
         if (asprintf(&inside, "%s/%s", path, entry[i]->d_name) < 0) die("memory: no room for a file name");
         if (lstat(inside, &st) == 0 && S_ISDIR(st.st_mode)) add_folder(r, inside, depth + 1);
         else if (stat(inside, &st) == 0 && S_ISREG(st.st_mode)) add_path(r, inside);
+        else r->counts.not_files++;
         free(inside);
         free(entry[i]);
     }
@@ -113,10 +114,12 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
     if (options.separator && options.line) die("separator: both a text and a line are given (choose one)");
     for (size_t i = 0; i < n_paths; i++) {
         struct stat st;
+        size_t before = r->n_files;
         if (strcmp(path[i], "-") == 0) add_path(r, "-");
         else if (stat(path[i], &st) != 0) die("%s: cannot read: %s", path[i], strerror(errno));
         else if (S_ISDIR(st.st_mode)) add_folder(r, path[i], 0);
         else add_path(r, path[i]);
+        if (r->n_files == before) die("%s: no file in it", path[i]);
     }
     return r;
 }
@@ -371,7 +374,7 @@ static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
     text = decode(r, &r->text_decoded, text, &n);
     if (n > r->opt.max_bytes) n = utf8_border(text, n, r->opt.max_bytes), too_long = true;
     if (is_blank(text, n)) {
-        r->counts.empty += n > 0; // two separators in a row are no document
+        r->counts.empty += r->jsonl || n > 0; // two separators in a row are no document
         return false;
     }
     if (too_long) r->counts.too_long++;
@@ -442,7 +445,8 @@ void corpus_print(const CorpusCounts *counts, FILE *out)
         const char *what;
     } amiss[] = {{counts->bad_lines, "bad lines left out"}, {counts->too_long, "too long"},
                  {counts->empty, "empty documents left out"}, {counts->bad_utf8, "ill-formed sequences replaced"},
-                 {counts->nul, "NUL replaced"}, {counts->bom, "byte order marks removed"}};
+                 {counts->nul, "NUL replaced"}, {counts->bom, "byte order marks removed"},
+                 {counts->not_files, "links to folders or to nothing, or devices, left out"}};
     fprintf(out, "%llu files, %llu documents, %llu bytes of text (%llu read)\n", (unsigned long long)counts->files,
             (unsigned long long)counts->documents, (unsigned long long)counts->bytes_out,
             (unsigned long long)counts->bytes_in);

@@ -176,6 +176,8 @@ static void test_jsonl(void **state)
     const char text[] = "{\"text\": \"a\\nb\", \"id\": 123456789012345678901234567890}\n\n"
                         "nonsense\n[1]\n{\"body\": \"x\"}\n{\"text\": 5}\n{\"text\":\"a\",\"text\":\"b\"}\n"
                         "{\"text\": \" \"}\n{\"text\": \"c\\u0000\xFF\"}\r\n{\"text\": \"d\"}";
+    expect(put("e.jsonl", "{\"text\":\"\"}\n{\"text\":\"a\"}\n\n", 25), (CorpusOptions){0},
+           "[0 2 12:a] utf8=0 nul=0 bom=0 bad=0 empty=1 long=0");
     char *path = put("j.jsonl", text, sizeof text - 1);
     expect(path, (CorpusOptions){0},
            "[0 1 0:a\nb][1 9 133:c\xEF\xBF\xBD\xEF\xBF\xBD][2 10 155:d] utf8=1 nul=1 bom=0 bad=5 empty=1 long=0");
@@ -237,6 +239,12 @@ static void test_nearly_json(void **state)
     corpus_close(r);
 }
 
+static int open_folder(void *path)
+{
+    corpus_close(corpus_open((const char *const *)&path, 1, (CorpusOptions){0}));
+    return 0;
+}
+
 static void test_folder(void **state)
 {
     (void)state;
@@ -249,6 +257,27 @@ static void test_folder(void **state)
     put("tree/.hidden", "h", 1);
     assert_int_equal(symlink(".", in_dir("tree/loop")), 0);
     expect(in_dir("tree"), (CorpusOptions){0}, "[0 1 0:B][0 1 0:a][0 1 0:z][0 1 0:c]" NONE);
+    // A link to a folder and one to nothing are not followed, and counted; one to a file is a file.
+    assert_int_equal(symlink("nowhere", in_dir("tree/b/gone")), 0);
+    assert_int_equal(symlink("c.txt", in_dir("tree/d.txt")), 0);
+    const char *tree = in_dir("tree");
+    CorpusReader *r = corpus_open(&tree, 1, (CorpusOptions){0});
+    CorpusRecord doc;
+    while (corpus_next(r, &doc)) {}
+    CorpusCounts counts = corpus_counts(r);
+    char *said = NULL;
+    size_t n_said;
+    FILE *f = open_memstream(&said, &n_said);
+    assert_non_null(f);
+    corpus_print(&counts, f);
+    assert_int_equal(fclose(f), 0);
+    assert_string_equal(said, "5 files, 5 documents, 5 bytes of text (16 read)\n"
+                              "2 links to folders or to nothing, or devices, left out\n");
+    free(said);
+    corpus_close(r);
+    assert_int_equal(mkdir(in_dir("hollow"), 0777), 0);
+    assert_int_equal(symlink("nowhere", in_dir("hollow/gone")), 0);
+    expect_die(open_folder, in_dir("hollow"), "hollow: no file in it");
     // Standard input, once as text and once packed.
     int old = dup(STDIN_FILENO);
     assert_non_null(freopen(put("in", "{\"text\":\"x\"}\n", 13), "rb", stdin));

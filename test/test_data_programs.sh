@@ -182,6 +182,9 @@ broken_input_is_counted() {
     for program in "$BUILD/filter" "$BUILD/dedup" "$BUILD/prepare tokens --out $work/bad --input"; do
         # shellcheck disable=SC2086 # words
         ends_in_error 1 'cut.txt.gz: byte 900: the gzip data end too early' $program "$work/cut.txt.gz"
+        mkdir -p "$work/empty"
+        # shellcheck disable=SC2086
+        ends_in_error 1 'empty: no file in it' $program "$work/empty"
     done
 }
 
