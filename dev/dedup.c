@@ -213,8 +213,8 @@ typedef struct {
     const char *write, *clusters, *removed, *evaluation, *evaluation_field, *curve;
     size_t min_grams, show;
     bool bench, showing;
-    const char **path; // (n_paths)
-    size_t n_paths;
+    const char **path, **given; // (n_paths), (n_given): inputs, names of options
+    size_t n_paths, n_given;
 } Options;
 
 static const char help[] =
@@ -291,16 +291,48 @@ static void set(Options *o, const char *name, const char *value)
     else die_usage("dedup: %s: no such option (try --help)", name);
 }
 
+enum { NEAR = 1, EXACT = 2, EVALUATION = 4, CURVE = 8, SHOW = 16 };
+
+// Options that do nothing in what is asked for.
+static void check_effect(const Options *o)
+{
+    static const struct {
+        const char *name;
+        int where;
+    } table[] = {{"--exact", EXACT}, {"--threshold", NEAR | CURVE}, {"--ngram", NEAR | EVALUATION},
+                 {"--permutations", NEAR | CURVE}, {"--bands", NEAR | CURVE}, {"--rows", NEAR | CURVE},
+                 {"--no-verify", NEAR}, {"--seed", NEAR}, {"--min-grams", EVALUATION},
+                 {"--evaluation-field", EVALUATION}, {"--bench", NEAR | EXACT},
+                 {"--clusters", NEAR | EXACT}, {"--write", NEAR | EXACT | EVALUATION},
+                 {"--removed", NEAR | EXACT | EVALUATION}};
+    int run = o->showing ? SHOW : o->evaluation ? EVALUATION : o->dedup.exact_only ? EXACT : o->n_paths ? NEAR : 0;
+    const char *with = run == SHOW ? "with --show" : run == EVALUATION ? "with --evaluation"
+                     : run == EXACT ? "with --exact" : run == NEAR ? "without --evaluation" : "without an input";
+    if (o->curve) run |= CURVE;
+    for (size_t i = 0; i < o->n_given; i++)
+        for (size_t k = 0; k < sizeof table / sizeof *table; k++)
+            if (!strcmp(table[k].name, o->given[i]) && !(table[k].where & run))
+                die_usage("dedup: %s: does nothing %s", o->given[i], with);
+    CorpusOptions c = o->corpus.options;
+    bool other = o->evaluation && corpus_any_jsonl(&o->evaluation, 1, c);
+    if (o->evaluation_field && !other) die_usage("dedup: --evaluation-field: %s is not JSONL", o->evaluation);
+    if (c.field && o->n_paths && !(other && !o->evaluation_field) && !corpus_any_jsonl(o->path, o->n_paths, c))
+        die_usage("dedup: --field: no input is JSONL (by its name, or --format jsonl)");
+}
+
 static Options parse(int argc, char **argv)
 {
     Options o = {.dedup = dedup_defaults(), .min_grams = 1};
     o.corpus.options = (CorpusOptions){.log = stderr, .max_bytes = (size_t)1 << 40}; // nothing is cut
-    if (!(o.path = calloc((size_t)argc, sizeof *o.path))) die("dedup: no memory for %d names", argc);
+    o.path = calloc((size_t)argc, sizeof *o.path);
+    o.given = calloc((size_t)argc, sizeof *o.given);
+    if (!o.path || !o.given) die("dedup: no memory for %d names", argc);
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             fputs(help, stdout);
             exit(0);
         }
+        if (argv[i][0] == '-') o.given[o.n_given++] = argv[i];
         if (argv[i][0] != '-' || !argv[i][1]) o.path[o.n_paths++] = argv[i];
         else if (!strcmp(argv[i], "--exact")) o.dedup.exact_only = true;
         else if (!strcmp(argv[i], "--no-verify")) o.dedup.verify = false;
@@ -321,6 +353,8 @@ static Options parse(int argc, char **argv)
                   d->bands.rows, d->n_perm);
     if (o.evaluation && o.clusters) die_usage("dedup: --clusters does not go with --evaluation");
     if (!o.n_paths && !o.curve) die_usage("dedup: name at least one file (try --help)");
+    check_effect(&o);
+    free(o.given);
     return o;
 }
 

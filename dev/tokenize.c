@@ -8,10 +8,10 @@
 //                                                                        encoding with that one; --train-only
 //
 // --tokenizer is a folder (tokenizer.json, or vocab.json and merges.txt) or a tiktoken rank file, which --pattern
-// belongs to. Inputs are files, plain, gzip or zstd; "-" is standard input. A text file is taken as it is, bytes that are
-// not UTF-8 included. Files of JSONL and folders are read as everywhere else (corpus.h): each document is a text. All is
-// held in memory. With --special the string <|endoftext|> is that token: training leaves it out and starts a new text
-// behind it.
+// belongs to. Inputs are files, plain, gzip or zstd; "-" is standard input. A text file is taken as it is, bytes that
+// are not UTF-8 included. Files of JSONL and folders are read as everywhere else (corpus.h): each document is a text.
+// All is held in memory. With --special the string <|endoftext|> is that token: training leaves it out and starts a new
+// text behind it.
 #define _GNU_SOURCE // memmem
 #include "check.h"
 #include "clock.h"
@@ -37,21 +37,24 @@ typedef struct {
 typedef struct {
     const char *name, *value; // value NULL: a switch
     size_t at;                // in Options
+    const char *commands;     // where it does something; NULL: nearly everywhere
     const char *help;
 } OptionRow;
 
 static const OptionRow option_rows[] = {
-    {"tokenizer", "PATH", offsetof(Options, tokenizer), "a folder, or a tiktoken rank file"},
-    {"pattern", "NAME", offsetof(Options, pattern), "how text is cut into words: gpt2 or cl100k [gpt2]"},
-    {"vocab", "N", offsetof(Options, vocab), "train, bench: size of the vocabulary, 257 or more [8192]"},
-    {"out", "PATH", offsetof(Options, out), "train, convert: the folder, or the rank file, to write"},
-    {"to", "FORMAT", offsetof(Options, to), "convert: json (tokenizer.json), gpt2 (vocab.json, merges.txt) or ranks"},
-    {"format", "NAME", offsetof(Options, format), "of the input: auto (by its name), text (as it is) or jsonl [auto]"},
-    {"field", "NAME", offsetof(Options, field), "of a line of JSONL: the text [text]"},
-    {"threads", "N", offsetof(Options, threads), "never changes the result [2]"},
-    {"special", NULL, offsetof(Options, special), TOKENIZER_EOT " in the input is that token, and not text"},
-    {"raw", NULL, offsetof(Options, raw), "encode, decode: ids as int32, not as text"},
-    {"train-only", NULL, offsetof(Options, train_only), "bench: training alone, on --threads alone"},
+    {"tokenizer", "PATH", offsetof(Options, tokenizer), "encode decode count convert bench",
+     "a folder, or a tiktoken rank file"},
+    {"pattern", "NAME", offsetof(Options, pattern), NULL, "how text is cut into words: gpt2 or cl100k [gpt2]"},
+    {"vocab", "N", offsetof(Options, vocab), "train bench", "size of the vocabulary, 257 or more [8192]"},
+    {"out", "PATH", offsetof(Options, out), "train convert", "the folder, or the rank file, to write"},
+    {"to", "FORMAT", offsetof(Options, to), "convert", "json (tokenizer.json), gpt2 (vocab.json, merges.txt) or ranks"},
+    {"format", "NAME", offsetof(Options, format), "train encode count bench",
+     "auto (by the name), text (as it is) or jsonl [auto]"},
+    {"field", "NAME", offsetof(Options, field), "train encode count bench", "of a line of JSONL: the text [text]"},
+    {"threads", "N", offsetof(Options, threads), NULL, "never changes the result [2]"},
+    {"special", NULL, offsetof(Options, special), NULL, TOKENIZER_EOT " in the input is that token, and not text"},
+    {"raw", NULL, offsetof(Options, raw), "encode decode", "ids as int32, not as text"},
+    {"train-only", NULL, offsetof(Options, train_only), "bench", "training alone, on --threads alone"},
 };
 enum { N_OPTIONS = sizeof option_rows / sizeof *option_rows };
 
@@ -62,7 +65,8 @@ static void print_help(void)
     for (int i = 0; i < N_OPTIONS; i++) {
         char left[40];
         snprintf(left, sizeof left, "--%s %s", option_rows[i].name, option_rows[i].value ? option_rows[i].value : "");
-        printf("  %-18s %s\n", left, option_rows[i].help);
+        const char *commands = option_rows[i].commands;
+        printf("  %-18s %s%s%s\n", left, commands ? commands : "", commands ? ": " : "", option_rows[i].help);
     }
 }
 
@@ -79,6 +83,8 @@ static Options parse(int argc, char **argv)
         for (int k = 0; k < N_OPTIONS; k++)
             if (strcmp(argv[i] + 2, option_rows[k].name) == 0) row = &option_rows[k];
         if (!row) die_usage("tokenize: '%s': no such option (see --help)", argv[i]);
+        if (row->commands && !strstr(row->commands, argv[1]))
+            die_usage("tokenize %s: '%s': does nothing here (%s)", argv[1], argv[i], row->commands);
         if (row->value && i + 1 >= argc) die_usage("tokenize: '%s': takes %s", argv[i], row->value);
         if (row->value) *(const char **)((char *)&o + row->at) = argv[++i];
         else *(bool *)((char *)&o + row->at) = true;
@@ -163,6 +169,8 @@ static Input read_input(const Options *o)
     Input in = {0};
     CorpusFormat format = corpus_format(o->format);
     if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
+    if (o->field && !corpus_any_jsonl(o->input, o->n_inputs, (CorpusOptions){.format = format}))
+        die_usage("tokenize: --field: no input is JSONL (by its name, or --format jsonl)");
     for (size_t i = 0; i < o->n_inputs; i++) {
         struct stat st;
         const char *path = o->input[i];

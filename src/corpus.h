@@ -70,6 +70,7 @@ CorpusCounts corpus_counts(const CorpusReader *r); // so far
 const CorpusFile *corpus_files(const CorpusReader *r, size_t *n);
 const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n); // those to come too, without their hashes
 void corpus_close(CorpusReader *r);                // NULL is allowed
+bool corpus_any_jsonl(const char *const *path, size_t n_paths, CorpusOptions options); // of what corpus_open would read
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
 
 // ---- names (corpus_name.c)

@@ -157,12 +157,17 @@ static void refuse_utf16(const CorpusReader *r)
     }
 }
 
+static bool is_jsonl(const CorpusReader *r, const char *path)
+{
+    return r->opt.format == CORPUS_JSONL || (r->opt.format == CORPUS_AUTO && corpus_is_jsonl(path));
+}
+
 static bool open_next(CorpusReader *r)
 {
     if (r->at_file == r->n_files) return false;
     const char *path = r->file[r->at_file].path;
     r->stream = stream_open(path, r->opt.read_bytes);
-    r->jsonl = r->opt.format == CORPUS_JSONL || (r->opt.format == CORPUS_AUTO && corpus_is_jsonl(path));
+    r->jsonl = is_jsonl(r, path);
     r->start = r->scanned = r->n = 0;
     r->offset = r->index = 0;
     r->line = 1;
@@ -436,6 +441,15 @@ void corpus_close(CorpusReader *r)
     free(r->line_decoded.bytes);
     free(r->text_decoded.bytes);
     free(r);
+}
+
+bool corpus_any_jsonl(const char *const *path, size_t n_paths, CorpusOptions options)
+{
+    CorpusReader *r = corpus_open(path, n_paths, options);
+    bool any = false;
+    for (size_t i = 0; i < r->n_files; i++) any |= is_jsonl(r, r->file[i].path);
+    corpus_close(r);
+    return any;
 }
 
 void corpus_print(const CorpusCounts *counts, FILE *out)

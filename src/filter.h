@@ -24,7 +24,8 @@ void filter_set(Filter *f, const char *assignment);
 void filter_bad_words(Filter *f, const char *path);
 
 // Judges text (n bytes of valid UTF-8, at most 4 GiB). True: keep it as *kept (n_kept), `text` itself or an edited copy
-// that lives until the next call. `path`, `line`: where it begins, for examples; path not NULL. Time and memory are linear in n.
+// that lives until the next call. `path`, `line`: where it begins, for examples; path not NULL. Time and memory are
+// linear in n.
 bool filter_document(Filter *f, const char *text, size_t n, const char *path, uint64_t line, const char **kept,
                      size_t *n_kept);
 // The value that a rule sees in a text, whether it is selected or not; an editing rule: how many pieces it takes out.

@@ -164,6 +164,16 @@ static void test_errors(void **state)
     complains("--bands 9 a.txt", 2, "--bands and --rows go together");
     complains("--bands 20 --rows 20 a.txt", 2, "20 bands of 20 rows: more than the 128 permutations");
     complains("--evaluation a.txt --clusters c a.txt", 2, "--clusters does not go with --evaluation");
+    complains("a.txt --exact --threshold 0.7", 2, "--threshold: does nothing with --exact");
+    complains("a.txt --no-verify --exact", 2, "--no-verify: does nothing with --exact");
+    complains("a.txt --min-grams 3", 2, "--min-grams: does nothing without --evaluation");
+    complains("a.txt --min-grams 3 --exact", 2, "--min-grams: does nothing with --exact");
+    complains("a.txt --evaluation a.txt --exact", 2, "--exact: does nothing with --evaluation");
+    complains("a.txt --evaluation a.txt --threshold 0.5", 2, "--threshold: does nothing with --evaluation");
+    complains("a.txt --show 0 --write x.jsonl", 2, "--write: does nothing with --show");
+    complains("--curve c.svg --no-verify", 2, "--no-verify: does nothing without an input");
+    complains("a.txt --field body", 2, "--field: no input is JSONL");
+    complains("bad.jsonl --evaluation a.txt --evaluation-field body", 2, "--evaluation-field: a.txt is not JSONL");
     complains("--memory", 2, "--memory: no such option, or its value is missing");
 }
 

@@ -118,6 +118,10 @@ static void test_errors(void **state)
     expect("train in.txt", 2, "where to?");
     expect("convert --tokenizer tok", 2, "give --to");
     expect("convert --tokenizer tok --to xml --out x", 1, "'xml' (json, gpt2 or ranks)");
+    expect("train --tokenizer tok --out x in.txt", 2, "train: '--tokenizer': does nothing here (encode decode count ");
+    expect("encode --vocab 300 --tokenizer tok in.txt", 2, "'--vocab': does nothing here (train bench)");
+    expect("count --raw --tokenizer tok in.txt", 2, "'--raw': does nothing here (encode decode)");
+    expect("count --field body --tokenizer tok in.txt", 2, "--field: no input is JSONL");
     expect("train --vocab 12 --out x in.txt", 1, "--vocab: '12'");
     expect("train --vocab 1e3 --out x in.txt", 1, "--vocab: '1e3'");
     expect("train --threads 0 --out x in.txt", 1, "--threads: '0'");
