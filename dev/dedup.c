@@ -244,18 +244,27 @@ static const char help[] =
     "  --clusters FILE    a JSON line for each cluster of several: what is kept, what is removed\n"
     "  --show N           print the text of document N and nothing else\n"
     "resources\n"
-    "  --memory MIB       for records; the rest is sorted in files (default 256)\n"
+    "  --memory MIB       for records, up to what the machine has; the rest is sorted in files (default 256)\n"
     "  --folder DIR       of these files (default $TMPDIR, else /tmp); they have no names\n"
-    "  --threads N        (default: OpenMP's)\n"
+    "  --threads N        1 to 1024 (default: OpenMP's)\n"
     "  --bench            seconds and documents a second, per stage\n";
 
-static size_t whole(const char *option, const char *value, size_t least)
+static const size_t ANY = SIZE_MAX >> 21;
+
+// What --memory may ask for: what the machine has, in MiB.
+static size_t most_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (size_t)pages / ((1 << 20) / (size_t)page) : 1 << 24;
+}
+
+static size_t whole(const char *option, const char *value, size_t least, size_t most)
 {
     char *end;
     errno = 0;
     unsigned long long n = strtoull(value, &end, 10);
-    if (*value < '0' || *value > '9' || *end || errno || n < least || n > SIZE_MAX >> 21)
-        die_usage("dedup: %s: %s: not a whole number from %zu on (try --help)", option, value, least);
+    if (*value < '0' || *value > '9' || *end || errno || n < least || n > most)
+        die_usage("dedup: %s: %s: not a whole number from %zu to %zu (try --help)", option, value, least, most);
     return (size_t)n;
 }
 
@@ -268,13 +277,13 @@ static void set(Options *o, const char *name, const char *value)
         d->threshold = strtod(value, &end);
         if (end == value || *end || !(d->threshold > 0 && d->threshold <= 1))
             die_usage("dedup: %s: %s: not above 0 and up to 1", name, value);
-    } else if (!strcmp(name, "--ngram")) d->ngram = whole(name, value, 1);
-    else if (!strcmp(name, "--permutations")) d->n_perm = whole(name, value, 1);
-    else if (!strcmp(name, "--bands")) d->bands.bands = whole(name, value, 1);
-    else if (!strcmp(name, "--rows")) d->bands.rows = whole(name, value, 1);
-    else if (!strcmp(name, "--seed")) d->seed = whole(name, value, 0);
-    else if (!strcmp(name, "--memory")) d->memory_bytes = whole(name, value, 1) << 20;
-    else if (!strcmp(name, "--threads")) d->threads = (int)(whole(name, value, 1) & 0xffff);
+    } else if (!strcmp(name, "--ngram")) d->ngram = whole(name, value, 1, ANY);
+    else if (!strcmp(name, "--permutations")) d->n_perm = whole(name, value, 1, MINHASH_MAX);
+    else if (!strcmp(name, "--bands")) d->bands.bands = whole(name, value, 1, MINHASH_MAX);
+    else if (!strcmp(name, "--rows")) d->bands.rows = whole(name, value, 1, MINHASH_MAX);
+    else if (!strcmp(name, "--seed")) d->seed = whole(name, value, 0, ANY);
+    else if (!strcmp(name, "--memory")) d->memory_bytes = whole(name, value, 1, most_memory()) << 20;
+    else if (!strcmp(name, "--threads")) d->threads = (int)whole(name, value, 1, 1024);
     else if (!strcmp(name, "--folder")) d->folder = value;
     else if (!strcmp(name, "--format")) o->corpus.options.format = corpus_format(value);
     else if (!strcmp(name, "--field")) o->corpus.options.field = value;
@@ -285,8 +294,8 @@ static void set(Options *o, const char *name, const char *value)
     else if (!strcmp(name, "--clusters")) o->clusters = value;
     else if (!strcmp(name, "--evaluation")) o->evaluation = value;
     else if (!strcmp(name, "--evaluation-field")) o->evaluation_field = value;
-    else if (!strcmp(name, "--min-grams")) o->min_grams = whole(name, value, 1);
-    else if (!strcmp(name, "--show")) o->show = whole(name, value, 0), o->showing = true;
+    else if (!strcmp(name, "--min-grams")) o->min_grams = whole(name, value, 1, ANY);
+    else if (!strcmp(name, "--show")) o->show = whole(name, value, 0, ANY), o->showing = true;
     else if (!strcmp(name, "--curve")) o->curve = value;
     else die_usage("dedup: %s: no such option (try --help)", name);
 }
@@ -346,9 +355,8 @@ static Options parse(int argc, char **argv)
     if (c->separator && !*c->separator) die_usage("dedup: --separator: empty");
     if (c->separator && c->line) die_usage("dedup: --separator and --separator-line (choose one)");
     DedupOptions *d = &o.dedup;
-    if (d->n_perm > MINHASH_MAX) die_usage("dedup: --permutations %zu: more than %d", d->n_perm, MINHASH_MAX);
     if (!d->bands.bands != !d->bands.rows) die_usage("dedup: --bands and --rows go together");
-    if (d->bands.bands > MINHASH_MAX || d->bands.rows > MINHASH_MAX || d->bands.bands * d->bands.rows > d->n_perm)
+    if (d->bands.bands * d->bands.rows > d->n_perm)
         die_usage("dedup: %zu bands of %zu rows: more than the %zu permutations (try --permutations)", d->bands.bands,
                   d->bands.rows, d->n_perm);
     if (o.evaluation && o.clusters) die_usage("dedup: --clusters does not go with --evaluation");

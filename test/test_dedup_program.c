@@ -159,8 +159,8 @@ static void test_errors(void **state)
     complains("--nonsense 3 a.txt", 2, "--nonsense: no such option");
     complains("--threshold 0 a.txt", 2, "--threshold: 0: not above 0");
     complains("--threshold nan a.txt", 2, "--threshold: nan: not above 0");
-    complains("--ngram 0 a.txt", 2, "--ngram: 0: not a whole number from 1 on");
-    complains("--permutations 2000 a.txt", 2, "--permutations 2000: more than 1024");
+    complains("--ngram 0 a.txt", 2, "--ngram: 0: not a whole number from 1 to 8796093022207");
+    complains("--permutations 2000 a.txt", 2, "--permutations: 2000: not a whole number from 1 to 1024");
     complains("--bands 9 a.txt", 2, "--bands and --rows go together");
     complains("--bands 20 --rows 20 a.txt", 2, "20 bands of 20 rows: more than the 128 permutations");
     complains("--evaluation a.txt --clusters c a.txt", 2, "--clusters does not go with --evaluation");
@@ -174,6 +174,10 @@ static void test_errors(void **state)
     complains("--curve c.svg --no-verify", 2, "--no-verify: does nothing without an input");
     complains("a.txt --field body", 2, "--field: no input is JSONL");
     complains("bad.jsonl --evaluation a.txt --evaluation-field body", 2, "--evaluation-field: a.txt is not JSONL");
+    complains("--threads 0 a.txt", 2, "--threads: 0: not a whole number from 1 to 1024");
+    complains("--threads 65536 missing.txt", 2, "--threads: 65536: not a whole number from 1 to 1024");
+    complains("--threads 60000 missing.txt", 2, "--threads: 60000: not a whole number from 1 to 1024");
+    complains("--memory 99999999999 missing.txt", 2, "--memory: 99999999999: not a whole number from 1 to ");
     complains("--memory", 2, "--memory: no such option, or its value is missing");
 }
 
