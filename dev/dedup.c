@@ -11,6 +11,7 @@
 // standard input and packed files do not allow, so their texts wait in a file without a name, and with --write the
 // whole lines of JSONL in another. Memory holds no texts: 16 bytes a document for their places (24 with --write), and
 // what --memory says.
+#define _GNU_SOURCE // memmem
 #include "check.h"
 #include "contamination.h"
 #include "corpus.h"
@@ -140,6 +141,22 @@ static bool write_line(const Documents *d, size_t i, uint64_t index, DedupText *
     return corpus_write_json(f, text->bytes, text->n_bytes, file_name(d, i), index);
 }
 
+// Does a text (n bytes) hold what would be read back as a border between documents? Lines end as in corpus.h.
+static bool holds_border(const char *text, size_t n, const char *separator, const char *line)
+{
+    size_t k = line ? strlen(line) : strlen(separator);
+    const char *end = text + n;
+    if (!line) return memmem(text, n, separator, k) != NULL;
+    for (const char *at = text, *next; at < end; at = next) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        next = stop ? stop + 1 : end;
+        if (!stop) stop = end;
+        if (stop > at && stop[-1] == '\r' && (size_t)(stop - at) > k) stop--;
+        if ((size_t)(stop - at) == k && memcmp(at, line, k) == 0) return true;
+    }
+    return false;
+}
+
 // Documents that stay, in keep_path (JSONL, or text with the separator behind each); and in list_path a line PATH:LINE
 // for each of the others.
 static void write_documents(const Documents *d, const bool *removed, const char *keep_path, const char *list_path)
@@ -149,6 +166,7 @@ static void write_documents(const Documents *d, const bool *removed, const char 
         Output o = open_output(keep_path);
         const char *line = d->options.line, *separator = line ? line : d->options.separator;
         bool json = corpus_is_jsonl(keep_path), ok = true;
+        size_t cut = 0;
         for (size_t i = 0, first = 0; ok && i < d->n; i++) {
             if (d->place[i].file != d->place[first].file) first = i;
             if (removed[i]) continue;
@@ -157,6 +175,7 @@ static void write_documents(const Documents *d, const bool *removed, const char 
                 continue;
             }
             if (!read_doc((void *)d, i, &text)) fail_doc((void *)d, i);
+            cut += holds_border(text.bytes, text.n_bytes, separator, line);
             ok = fwrite(text.bytes, 1, text.n_bytes, o.f) == text.n_bytes;
             if (line && text.bytes[text.n_bytes - 1] != '\n') fputc('\n', o.f);
             fputs(separator, o.f);
@@ -164,6 +183,9 @@ static void write_documents(const Documents *d, const bool *removed, const char 
         }
         if (!ok) die("dedup: cannot write %s: %s (is the disk full?)", keep_path, strerror(errno));
         close_output(&o);
+        if (cut)
+            fprintf(stderr, "%s: %zu documents hold the separator '%s' themselves and will be read as several (write "
+                            ".jsonl instead)\n", keep_path, cut, separator);
     }
     if (list_path) {
         Output o = open_output(list_path);

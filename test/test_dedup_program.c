@@ -65,6 +65,25 @@ static void test_files(void **state)
     assert_non_null(strstr(output, "   0.80      0.3988"));
 }
 
+// A text that holds the separator is two documents when it is read back: said, and no matter for lines of JSON.
+static void test_separator_in_text(void **state)
+{
+    (void)state;
+    put("in.jsonl", "{\"text\": \"a<|endoftext|>b\"}\n{\"text\": \"c\\n--\\r\\nd\"}\n{\"text\": \"e--\\n\\nf\"}\n");
+    const char *said = " documents hold the separator '";
+    assert_int_equal(run("in.jsonl --write out.txt"), 0);
+    assert_non_null(strstr(output, "out.txt: 1 documents hold the separator '<|endoftext|>' themselves and will be "
+                                   "read as several (write .jsonl instead)\n"));
+    assert_int_equal(run("in.jsonl --separator-line -- --write out.txt"), 0);
+    assert_non_null(strstr(output, "out.txt: 1 documents hold the separator '--' "));
+    assert_int_equal(run("in.jsonl --separator-line '' --write out.txt"), 0);
+    assert_non_null(strstr(output, "out.txt: 1 documents hold the separator '' "));
+    assert_int_equal(run("in.jsonl --separator , --write out.txt"), 0);
+    assert_null(strstr(output, said));
+    assert_int_equal(run("in.jsonl --write out.jsonl"), 0);
+    assert_null(strstr(output, said));
+}
+
 // A document of more than one block of the reader, its separator across the border of two.
 static void test_long_documents(void **state)
 {
@@ -185,6 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_separator_in_text),
         cmocka_unit_test(test_long_documents),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_nothing_looked_for),
