@@ -149,11 +149,10 @@ static void refuse_utf16(const CorpusReader *r)
 {
     const char *mark[] = {"\xFF\xFE\0\0", "\0\0\xFE\xFF", "\xFF\xFE", "\xFE\xFF"};
     for (size_t i = 0; i < 4; i++) {
-        size_t n = i < 2 ? 4 : 2;
-        int bits = i < 2 ? 32 : 16;
+        size_t n = i < 2 ? 4 : 2; // bytes of the mark, and of what it stands for
         if (r->n >= n && memcmp(r->buffer, mark[i], n) == 0)
-            die("%s: byte 0: UTF-%d, where UTF-8 is read (convert it first: iconv -f UTF-%d -t UTF-8)",
-                r->file[r->at_file].path, bits, bits);
+            die("%s: byte 0: UTF-%zu, where UTF-8 is read (convert it first: iconv -f UTF-%zu -t UTF-8)",
+                r->file[r->at_file].path, 8 * n, 8 * n);
     }
 }
 
@@ -327,11 +326,11 @@ static char *copy(Decoded *d, const char *text, size_t n)
 // A line that was no JSON, mended; NULL when it still is none. The record keeps its numbers as they are.
 static json_t *load_mended(CorpusReader *r, const char **text, size_t n, json_error_t *error)
 {
-    char *line = copy(&r->line_decoded, *text, n), *numbers = copy(&r->text_decoded, line, n);
+    char *line = copy(&r->line_decoded, *text, n);
     size_t escapes = corpus_json_mend_escapes(line, n);
-    corpus_json_mend_escapes(numbers, n);
-    *text = line;
+    char *numbers = copy(&r->text_decoded, line, n);
     r->counts.bad_utf8 += escapes;
+    *text = line;
     return escapes + corpus_json_mend_numbers(numbers, n) ? load(numbers, n, error) : NULL;
 }
 
