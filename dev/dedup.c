@@ -11,6 +11,7 @@
 // standard input and packed files do not allow, so their texts wait in a file without a name, and with --write the
 // whole lines of JSONL in another. Memory holds no texts: 16 bytes a document for their places (24 with --write), and
 // what --memory says.
+#define _GNU_SOURCE // memmem
 #include "check.h"
 #include "contamination.h"
 #include "corpus.h"
@@ -24,6 +25,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // ---- documents
 
@@ -116,6 +118,22 @@ static bool write_line(const Documents *d, size_t i, uint64_t index, DedupText *
     return corpus_write_json(f, text->bytes, text->n_bytes, file_name(d, i), index);
 }
 
+// Does a text (n bytes) hold what would be read back as a border between documents? Lines end as in corpus.h.
+static bool holds_border(const char *text, size_t n, const char *separator, const char *line)
+{
+    size_t k = line ? strlen(line) : strlen(separator);
+    const char *end = text + n;
+    if (!line) return memmem(text, n, separator, k) != NULL;
+    for (const char *at = text, *next; at < end; at = next) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        next = stop ? stop + 1 : end;
+        if (!stop) stop = end;
+        if (stop > at && stop[-1] == '\r' && (size_t)(stop - at) > k) stop--;
+        if ((size_t)(stop - at) == k && memcmp(at, line, k) == 0) return true;
+    }
+    return false;
+}
+
 // Documents that stay, in `keep` (JSONL, or text with the separator behind each); and in `list` a line PATH:LINE
 // for each of the others.
 static void write_documents(const Documents *d, const bool *removed, OutFile *keep, OutFile *list)
@@ -124,6 +142,7 @@ static void write_documents(const Documents *d, const bool *removed, OutFile *ke
     if (keep) {
         const char *line = d->options.line, *separator = line ? line : d->options.separator;
         bool json = corpus_is_jsonl(keep->path), ok = true;
+        size_t cut = 0;
         for (size_t i = 0, first = 0; ok && i < d->n; i++) {
             if (d->place[i].file != d->place[first].file) first = i;
             if (removed[i]) continue;
@@ -132,12 +151,16 @@ static void write_documents(const Documents *d, const bool *removed, OutFile *ke
                 continue;
             }
             if (!read_doc((void *)d, i, &text)) fail_doc((void *)d, i);
+            cut += holds_border(text.bytes, text.n_bytes, separator, line);
             ok = fwrite(text.bytes, 1, text.n_bytes, keep->f) == text.n_bytes;
             if (line && text.bytes[text.n_bytes - 1] != '\n') fputc('\n', keep->f);
             fputs(separator, keep->f);
             if (line) fputc('\n', keep->f);
         }
         if (!ok) die("dedup: cannot write %s: %s (is the disk full?)", keep->path, strerror(errno));
+        if (cut)
+            fprintf(stderr, "%s: %zu documents hold the separator '%s' themselves and will be read as several (write "
+                            ".jsonl instead)\n", keep->path, cut, separator);
         out_file_commit(keep);
     }
     if (list) {
@@ -184,11 +207,11 @@ static void draw_curve(FILE *f, void *arg)
 typedef struct {
     DedupOptions dedup;
     Documents corpus;
-    const char *write, *clusters, *removed, *evaluation, *curve;
+    const char *write, *clusters, *removed, *evaluation, *evaluation_field, *curve;
     size_t min_grams, show;
     bool bench, showing;
-    const char **path; // (n_paths)
-    size_t n_paths;
+    const char **path, **given; // (n_paths), (n_given): inputs, names of options
+    size_t n_paths, n_given;
 } Options;
 
 static const char help[] =
@@ -205,6 +228,7 @@ static const char help[] =
     "  --seed S           of the permutations (default 0)\n"
     "contamination\n"
     "  --evaluation INPUT look for its n-grams instead of duplicates; --write and --removed take the hits out\n"
+    "  --evaluation-field NAME  member of its JSON lines that is looked for (default: that of --field)\n"
     "  --min-grams N      n-grams that make a hit (default 1)\n"
     "input and output\n"
     "  --format NAME      auto (by the file's name), text or jsonl (default auto)\n"
@@ -217,18 +241,27 @@ static const char help[] =
     "  --clusters FILE    a JSON line for each cluster of several: what is kept, what is removed\n"
     "  --show N           print the text of document N and nothing else\n"
     "resources\n"
-    "  --memory MIB       for records; the rest is sorted in files (default 256)\n"
+    "  --memory MIB       for records, up to what the machine has; the rest is sorted in files (default 256)\n"
     "  --folder DIR       of these files (default $TMPDIR, else /tmp); they have no names\n"
-    "  --threads N        (default: OpenMP's)\n"
+    "  --threads N        1 to 1024 (default: OpenMP's)\n"
     "  --bench            seconds and documents a second, per stage\n";
 
-static size_t whole(const char *option, const char *value, size_t least)
+static const size_t ANY = SIZE_MAX >> 21;
+
+// What --memory may ask for: what the machine has, in MiB.
+static size_t most_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (size_t)pages / ((1 << 20) / (size_t)page) : 1 << 24;
+}
+
+static size_t whole(const char *option, const char *value, size_t least, size_t most)
 {
     char *end;
     errno = 0;
     unsigned long long n = strtoull(value, &end, 10);
-    if (*value < '0' || *value > '9' || *end || errno || n < least || n > SIZE_MAX >> 21)
-        die_usage("dedup: %s: %s: not a whole number from %zu on (try --help)", option, value, least);
+    if (*value < '0' || *value > '9' || *end || errno || n < least || n > most)
+        die_usage("dedup: %s: %s: not a whole number from %zu to %zu (try --help)", option, value, least, most);
     return (size_t)n;
 }
 
@@ -241,13 +274,13 @@ static void set(Options *o, const char *name, const char *value)
         d->threshold = strtod(value, &end);
         if (end == value || *end || !(d->threshold > 0 && d->threshold <= 1))
             die_usage("dedup: %s: %s: not above 0 and up to 1", name, value);
-    } else if (!strcmp(name, "--ngram")) d->ngram = whole(name, value, 1);
-    else if (!strcmp(name, "--permutations")) d->n_perm = whole(name, value, 1);
-    else if (!strcmp(name, "--bands")) d->bands.bands = whole(name, value, 1);
-    else if (!strcmp(name, "--rows")) d->bands.rows = whole(name, value, 1);
-    else if (!strcmp(name, "--seed")) d->seed = whole(name, value, 0);
-    else if (!strcmp(name, "--memory")) d->memory_bytes = whole(name, value, 1) << 20;
-    else if (!strcmp(name, "--threads")) d->threads = (int)(whole(name, value, 1) & 0xffff);
+    } else if (!strcmp(name, "--ngram")) d->ngram = whole(name, value, 1, ANY);
+    else if (!strcmp(name, "--permutations")) d->n_perm = whole(name, value, 1, MINHASH_MAX);
+    else if (!strcmp(name, "--bands")) d->bands.bands = whole(name, value, 1, MINHASH_MAX);
+    else if (!strcmp(name, "--rows")) d->bands.rows = whole(name, value, 1, MINHASH_MAX);
+    else if (!strcmp(name, "--seed")) d->seed = whole(name, value, 0, ANY);
+    else if (!strcmp(name, "--memory")) d->memory_bytes = whole(name, value, 1, most_memory()) << 20;
+    else if (!strcmp(name, "--threads")) d->threads = (int)whole(name, value, 1, 1024);
     else if (!strcmp(name, "--folder")) d->folder = value;
     else if (!strcmp(name, "--format")) o->corpus.options.format = corpus_format(value);
     else if (!strcmp(name, "--field")) o->corpus.options.field = value;
@@ -257,22 +290,55 @@ static void set(Options *o, const char *name, const char *value)
     else if (!strcmp(name, "--removed")) o->removed = value;
     else if (!strcmp(name, "--clusters")) o->clusters = value;
     else if (!strcmp(name, "--evaluation")) o->evaluation = value;
-    else if (!strcmp(name, "--min-grams")) o->min_grams = whole(name, value, 1);
-    else if (!strcmp(name, "--show")) o->show = whole(name, value, 0), o->showing = true;
+    else if (!strcmp(name, "--evaluation-field")) o->evaluation_field = value;
+    else if (!strcmp(name, "--min-grams")) o->min_grams = whole(name, value, 1, ANY);
+    else if (!strcmp(name, "--show")) o->show = whole(name, value, 0, ANY), o->showing = true;
     else if (!strcmp(name, "--curve")) o->curve = value;
     else die_usage("dedup: %s: no such option (try --help)", name);
+}
+
+enum { NEAR = 1, EXACT = 2, EVALUATION = 4, CURVE = 8, SHOW = 16 };
+
+// Options that do nothing in what is asked for.
+static void check_effect(const Options *o)
+{
+    static const struct {
+        const char *name;
+        int where;
+    } table[] = {{"--exact", EXACT}, {"--threshold", NEAR | CURVE}, {"--ngram", NEAR | EVALUATION},
+                 {"--permutations", NEAR | CURVE}, {"--bands", NEAR | CURVE}, {"--rows", NEAR | CURVE},
+                 {"--no-verify", NEAR}, {"--seed", NEAR}, {"--min-grams", EVALUATION},
+                 {"--evaluation-field", EVALUATION}, {"--bench", NEAR | EXACT},
+                 {"--clusters", NEAR | EXACT}, {"--write", NEAR | EXACT | EVALUATION},
+                 {"--removed", NEAR | EXACT | EVALUATION}};
+    int run = o->showing ? SHOW : o->evaluation ? EVALUATION : o->dedup.exact_only ? EXACT : o->n_paths ? NEAR : 0;
+    const char *with = run == SHOW ? "with --show" : run == EVALUATION ? "with --evaluation"
+                     : run == EXACT ? "with --exact" : run == NEAR ? "without --evaluation" : "without an input";
+    if (o->curve) run |= CURVE;
+    for (size_t i = 0; i < o->n_given; i++)
+        for (size_t k = 0; k < sizeof table / sizeof *table; k++)
+            if (!strcmp(table[k].name, o->given[i]) && !(table[k].where & run))
+                die_usage("dedup: %s: does nothing %s", o->given[i], with);
+    CorpusOptions c = o->corpus.options;
+    bool other = o->evaluation && corpus_any_jsonl(&o->evaluation, 1, c);
+    if (o->evaluation_field && !other) die_usage("dedup: --evaluation-field: %s is not JSONL", o->evaluation);
+    if (c.field && o->n_paths && !(other && !o->evaluation_field) && !corpus_any_jsonl(o->path, o->n_paths, c))
+        die_usage("dedup: --field: no input is JSONL (by its name, or --format jsonl)");
 }
 
 static Options parse(int argc, char **argv)
 {
     Options o = {.dedup = dedup_defaults(), .min_grams = 1};
     o.corpus.options = (CorpusOptions){.log = stderr, .max_bytes = (size_t)1 << 40}; // nothing is cut
-    if (!(o.path = calloc((size_t)argc, sizeof *o.path))) die("dedup: no memory for %d names", argc);
+    o.path = calloc((size_t)argc, sizeof *o.path);
+    o.given = calloc((size_t)argc, sizeof *o.given);
+    if (!o.path || !o.given) die("dedup: no memory for %d names", argc);
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             fputs(help, stdout);
             exit(0);
         }
+        if (argv[i][0] == '-') o.given[o.n_given++] = argv[i];
         if (argv[i][0] != '-' || !argv[i][1]) o.path[o.n_paths++] = argv[i];
         else if (!strcmp(argv[i], "--exact")) o.dedup.exact_only = true;
         else if (!strcmp(argv[i], "--no-verify")) o.dedup.verify = false;
@@ -286,13 +352,14 @@ static Options parse(int argc, char **argv)
     if (c->separator && !*c->separator) die_usage("dedup: --separator: empty");
     if (c->separator && c->line) die_usage("dedup: --separator and --separator-line (choose one)");
     DedupOptions *d = &o.dedup;
-    if (d->n_perm > MINHASH_MAX) die_usage("dedup: --permutations %zu: more than %d", d->n_perm, MINHASH_MAX);
     if (!d->bands.bands != !d->bands.rows) die_usage("dedup: --bands and --rows go together");
-    if (d->bands.bands > MINHASH_MAX || d->bands.rows > MINHASH_MAX || d->bands.bands * d->bands.rows > d->n_perm)
+    if (d->bands.bands * d->bands.rows > d->n_perm)
         die_usage("dedup: %zu bands of %zu rows: more than the %zu permutations (try --permutations)", d->bands.bands,
                   d->bands.rows, d->n_perm);
     if (o.evaluation && o.clusters) die_usage("dedup: --clusters does not go with --evaluation");
     if (!o.n_paths && !o.curve) die_usage("dedup: name at least one file (try --help)");
+    check_effect(&o);
+    free(o.given);
     return o;
 }
 
@@ -322,16 +389,30 @@ static void find_duplicates(Options *o, const DedupSource *source, bool *removed
     dedup_free(&r);
 }
 
-static void find_contamination(Options *o, const DedupSource *source, bool *removed)
+// Read before the corpus: an evaluation set that has nothing to look for must not call the corpus clean.
+static DedupSource open_examples(const Options *o, Documents *evaluation)
 {
-    Documents evaluation = {.options = o->corpus.options};
+    evaluation->options = o->corpus.options;
+    if (o->evaluation_field) evaluation->options.field = o->evaluation_field;
+    DedupSource examples = open_documents(evaluation, &o->evaluation, 1, o->dedup.folder, false, false);
+    CorpusCounts c = corpus_counts(evaluation->reader);
+    if (!examples.n_docs)
+        die("dedup: %s: no example in it: %" PRIu64 " bad lines, %" PRIu64 " empty (is '%s' its field? "
+            "--evaluation-field)", o->evaluation, c.bad_lines, c.empty,
+            evaluation->options.field ? evaluation->options.field : "text");
+    return examples;
+}
+
+static void find_contamination(const Options *o, const DedupSource *source, const DedupSource *examples, bool *removed)
+{
     ContaminationOptions options = {.ngram = o->dedup.ngram, .min_grams = o->min_grams, .threads = o->dedup.threads};
-    DedupSource examples = open_documents(&evaluation, &o->evaluation, 1, o->dedup.folder, false, false);
-    Contamination c = contamination_find(source, &examples, options);
+    Contamination c = contamination_find(source, examples, options);
+    if (c.n_short == c.n_examples)
+        die("dedup: %s: no example to look for: all %zu have fewer than %zu words (try a smaller --ngram)",
+            o->evaluation, c.n_short, options.ngram);
     contamination_print(&c, options, stdout);
     for (size_t i = 0; i < c.n_hits; i++) removed[c.hit[i].doc] = true;
     contamination_free(&c);
-    close_documents(&evaluation);
 }
 
 static void show(Options *o, const DedupSource *source)
@@ -357,17 +438,21 @@ int main(int argc, char **argv)
     }
     OutFile *keep = open_output(o.write, o.path, o.n_paths), *list = open_output(o.removed, o.path, o.n_paths),
             *clusters = open_output(o.clusters, o.path, o.n_paths);
+    Documents evaluation = {0};
+    DedupSource examples = {0};
+    if (o.evaluation && !o.showing) examples = open_examples(&o, &evaluation);
     DedupSource source = open_documents(&o.corpus, o.path, o.n_paths, o.dedup.folder,
                                         o.write && corpus_is_jsonl(o.write), !o.showing);
     bool *removed = calloc(source.n_docs + 1, sizeof *removed);
     if (!removed) die("dedup: no memory for %zu documents", source.n_docs);
     if (o.showing) show(&o, &source);
-    else if (o.evaluation) find_contamination(&o, &source, removed);
+    else if (o.evaluation) find_contamination(&o, &source, &examples, removed);
     else find_duplicates(&o, &source, removed, clusters);
     write_documents(&o.corpus, removed, keep, list);
     free(removed);
     free(o.path);
     close_documents(&o.corpus);
+    close_documents(&evaluation);
     if (fflush(stdout) || ferror(stdout)) die("dedup: cannot write to the screen: %s", strerror(errno));
     return 0;
 }

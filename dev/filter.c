@@ -13,6 +13,7 @@
 #include "corpus.h"
 #include "disk.h"
 #include "filter.h"
+#include "filter_rules.h"
 #include "out_file.h"
 #include "tokenizer.h"
 #include "words.h"
@@ -34,7 +35,7 @@ static void print_help(void)
            "  --set RULE.min=N      a threshold; also RULE.max\n"
            "  --bad-words FILE      the list for c4.bad_words\n"
            "  --report FILE.html    counts and examples as a page\n"
-           "  --examples N          so many of each rule [3]\n"
+           "  --examples N          so many of each rule in the page, at most 2 in the table [3]\n"
            "  --out FILE.jsonl      write what is kept; without it nothing is written\n"
            "  --manifest FILE       read the sources of a manifest too\n"
            "  --format NAME         auto (by name), text or jsonl\n"
@@ -85,6 +86,30 @@ static Options parse(int argc, char **argv)
     return o;
 }
 
+static bool named(const char *set, const char *rule)
+{
+    size_t n = strlen(rule);
+    return strncmp(set, rule, n) == 0 && set[n] == '.';
+}
+
+// What would have no effect is not what was meant.
+static void check_effect(const Filter *f, const Options *o)
+{
+    for (int i = 0; i < filter_n_rules; i++) {
+        const char *rule = filter_rules[i].name;
+        const FilterState *s = filter_state(f, i);
+        for (size_t k = 0; k < o->n_sets; k++)
+            if (!s->on && named(o->set[k], rule))
+                die_usage("filter: --set %s: the rule is not on (--rules %s)", o->set[k], o->rules);
+        if (s->on && s->min > s->max)
+            die_usage("filter: --set: %s.min is %g, above its max %g: nothing passes", rule, s->min, s->max);
+        if (o->bad_words && !s->on && strcmp(rule, "c4.bad_words") == 0)
+            die_usage("filter: --bad-words: c4.bad_words is not on (--rules %s)", o->rules);
+    }
+    if (o->corpus.field && !o->manifest && !corpus_any_jsonl(o->input, o->n_inputs, o->corpus))
+        die_usage("filter: --field: no input is JSONL (by its name, or --format jsonl)");
+}
+
 static void run(Filter *f, const char *const *path, size_t n, CorpusOptions options, OutFile *out)
 {
     CorpusReader *r = corpus_open(path, n, options);
@@ -92,7 +117,7 @@ static void run(Filter *f, const char *const *path, size_t n, CorpusOptions opti
     while (corpus_next(r, &doc)) {
         const char *kept;
         size_t n_kept;
-        if (filter_document(f, doc.text, doc.n_bytes, doc.path, doc.index, &kept, &n_kept) && out &&
+        if (filter_document(f, doc.text, doc.n_bytes, doc.path, doc.line, &kept, &n_kept) && out &&
             !corpus_write_json(out->f, kept, n_kept, doc.path, doc.index))
             die("%s: cannot write document %llu of %s: %s", out->path, (unsigned long long)doc.index, doc.path,
                 strerror(errno));
@@ -143,6 +168,7 @@ int main(int argc, char **argv)
         die("filter: --examples: '%s' (a whole number from 0 to 1000)", o.examples);
     Filter *f = filter_new(o.rules, (int)examples);
     for (size_t i = 0; i < o.n_sets; i++) filter_set(f, o.set[i]);
+    check_effect(f, &o);
     if (o.bad_words) filter_bad_words(f, o.bad_words);
     if (o.out && (!corpus_is_jsonl(o.out) || corpus_is_packed(o.out)) && !disk_is_special(o.out))
         die("filter: --out: '%s' (plain JSONL is written: let the name end in .jsonl)", o.out);

@@ -8,12 +8,14 @@
 //                                                                        encoding with that one; --train-only
 //
 // --tokenizer is a folder (tokenizer.json, or vocab.json and merges.txt) or a tiktoken rank file, which --pattern
-// belongs to. Inputs are files, plain, gzip or zstd; "-" is standard input. They are taken as they are, bytes that are
-// not UTF-8 included, and held in memory whole. With --special the string <|endoftext|> in them is that token: training
-// leaves it out and starts a new text behind it.
+// belongs to. Inputs are files, plain, gzip or zstd; "-" is standard input. A text file is taken as it is, bytes that
+// are not UTF-8 included. Files of JSONL and folders are read as everywhere else (corpus.h): each document is a text.
+// All is held in memory. With --special the string <|endoftext|> is that token: training leaves it out and starts a new
+// text behind it.
 #define _GNU_SOURCE // memmem
 #include "check.h"
 #include "clock.h"
+#include "corpus.h"
 #include "stream.h"
 #include "tokenizer.h"
 #include "words.h"
@@ -26,7 +28,7 @@
 #include <time.h>
 
 typedef struct {
-    const char *tokenizer, *pattern, *out, *to, *vocab, *threads;
+    const char *tokenizer, *pattern, *out, *to, *vocab, *threads, *format, *field;
     bool special, raw, train_only;
     const char **input; // (n_inputs)
     size_t n_inputs, cap_inputs;
@@ -35,35 +37,42 @@ typedef struct {
 typedef struct {
     const char *name, *value; // value NULL: a switch
     size_t at;                // in Options
+    const char *commands;     // where it does something; NULL: nearly everywhere
     const char *help;
 } OptionRow;
 
 static const OptionRow option_rows[] = {
-    {"tokenizer", "PATH", offsetof(Options, tokenizer), "a folder, or a tiktoken rank file"},
-    {"pattern", "NAME", offsetof(Options, pattern), "how text is cut into words: gpt2 or cl100k [gpt2]"},
-    {"vocab", "N", offsetof(Options, vocab), "train, bench: size of the vocabulary, 257 or more [8192]"},
-    {"out", "PATH", offsetof(Options, out), "train, convert: the folder, or the rank file, to write"},
-    {"to", "FORMAT", offsetof(Options, to), "convert: json (tokenizer.json), gpt2 (vocab.json, merges.txt) or ranks"},
-    {"threads", "N", offsetof(Options, threads), "never changes the result [2]"},
-    {"special", NULL, offsetof(Options, special), TOKENIZER_EOT " in the input is that token, and not text"},
-    {"raw", NULL, offsetof(Options, raw), "encode, decode: ids as int32, not as text"},
-    {"train-only", NULL, offsetof(Options, train_only), "bench: training alone, on --threads alone"},
+    {"tokenizer", "PATH", offsetof(Options, tokenizer), "encode decode count convert bench",
+     "a folder, or a tiktoken rank file"},
+    {"pattern", "NAME", offsetof(Options, pattern), NULL, "how text is cut into words: gpt2 or cl100k [gpt2]"},
+    {"vocab", "N", offsetof(Options, vocab), "train bench", "size of the vocabulary, 257 or more [8192]"},
+    {"out", "PATH", offsetof(Options, out), "train convert", "the folder, or the rank file, to write"},
+    {"to", "FORMAT", offsetof(Options, to), "convert", "json (tokenizer.json), gpt2 (vocab.json, merges.txt) or ranks"},
+    {"format", "NAME", offsetof(Options, format), "train encode count bench",
+     "auto (by the name), text (as it is) or jsonl [auto]"},
+    {"field", "NAME", offsetof(Options, field), "train encode count bench", "of a line of JSONL: the text [text]"},
+    {"threads", "N", offsetof(Options, threads), NULL, "never changes the result [2]"},
+    {"special", NULL, offsetof(Options, special), NULL, TOKENIZER_EOT " in the input is that token, and not text"},
+    {"raw", NULL, offsetof(Options, raw), "encode decode", "ids as int32, not as text"},
+    {"train-only", NULL, offsetof(Options, train_only), "bench", "training alone, on --threads alone"},
 };
 enum { N_OPTIONS = sizeof option_rows / sizeof *option_rows };
 
 static void print_help(void)
 {
-    printf("usage: tokenize train|encode|decode|count|convert|bench [--option VALUE]... [FILE]...\n\n");
+    printf("usage: tokenize train|encode|decode|count|convert|bench [--option VALUE]... [FILE]...\n\n"
+           "FILE: text or JSONL (gzip, zstd), a folder, or - (standard input)\n\n");
     for (int i = 0; i < N_OPTIONS; i++) {
         char left[40];
         snprintf(left, sizeof left, "--%s %s", option_rows[i].name, option_rows[i].value ? option_rows[i].value : "");
-        printf("  %-18s %s\n", left, option_rows[i].help);
+        const char *commands = option_rows[i].commands;
+        printf("  %-18s %s%s%s\n", left, commands ? commands : "", commands ? ": " : "", option_rows[i].help);
     }
 }
 
 static Options parse(int argc, char **argv)
 {
-    Options o = {.pattern = "gpt2", .vocab = "8192", .threads = "2"};
+    Options o = {.pattern = "gpt2", .vocab = "8192", .threads = "2", .format = "auto"};
     for (int i = 2; i < argc; i++) {
         const OptionRow *row = NULL;
         if (strncmp(argv[i], "--", 2) != 0) {
@@ -74,6 +83,8 @@ static Options parse(int argc, char **argv)
         for (int k = 0; k < N_OPTIONS; k++)
             if (strcmp(argv[i] + 2, option_rows[k].name) == 0) row = &option_rows[k];
         if (!row) die_usage("tokenize: '%s': no such option (see --help)", argv[i]);
+        if (row->commands && !strstr(row->commands, argv[1]))
+            die_usage("tokenize %s: '%s': does nothing here (%s)", argv[1], argv[i], row->commands);
         if (row->value && i + 1 >= argc) die_usage("tokenize: '%s': takes %s", argv[i], row->value);
         if (row->value) *(const char **)((char *)&o + row->at) = argv[++i];
         else *(bool *)((char *)&o + row->at) = true;
@@ -121,22 +132,56 @@ static void add_text(Input *in, const char *bytes, size_t n)
     in->n_bytes += n;
 }
 
-// Every file a text, or the several between special tokens.
+// A text, or the several between special tokens; `at` is freed with the input.
+static void add_buffer(Input *in, char *at, size_t n, bool special)
+{
+    size_t n_eot = strlen(TOKENIZER_EOT);
+    in->buffer = words_grow(in->buffer, &in->cap_buffers, in->n_buffers + 1, sizeof *in->buffer);
+    in->buffer[in->n_buffers++] = at;
+    for (char *next; special && (next = memmem(at, n, TOKENIZER_EOT, n_eot)); at = next + n_eot) {
+        add_text(in, at, (size_t)(next - at));
+        n -= (size_t)(next - at) + n_eot;
+    }
+    add_text(in, at, n);
+}
+
+static void add_documents(Input *in, const char *path, const Options *o, CorpusFormat format)
+{
+    CorpusOptions options = {.format = format, .field = o->field, .max_bytes = (size_t)1 << 40, .log = stderr};
+    CorpusReader *r = corpus_open(&path, 1, options);
+    CorpusRecord doc;
+    while (corpus_next(r, &doc)) {
+        char *text = malloc(doc.n_bytes + 1);
+        if (!text) die("tokenize: no memory for a text of %zu bytes", doc.n_bytes);
+        memcpy(text, doc.text, doc.n_bytes);
+        add_buffer(in, text, doc.n_bytes, o->special);
+    }
+    CorpusCounts c = corpus_counts(r);
+    corpus_print(&c, stderr);
+    if (!c.documents) die("tokenize: %s: no document in it (is '%s' its field? --field)", path,
+                          o->field ? o->field : "text");
+    corpus_close(r);
+}
+
+// Every text file is a text, and every document of JSONL and of folders.
 static Input read_input(const Options *o)
 {
     Input in = {0};
+    CorpusFormat format = corpus_format(o->format);
     if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
+    if (o->field && !corpus_any_jsonl(o->input, o->n_inputs, (CorpusOptions){.format = format}))
+        die_usage("tokenize: --field: no input is JSONL (by its name, or --format jsonl)");
     for (size_t i = 0; i < o->n_inputs; i++) {
-        size_t n, n_eot = strlen(TOKENIZER_EOT);
-        char *at = read_all(o->input[i], &n), *next;
-        in.buffer = words_grow(in.buffer, &in.cap_buffers, in.n_buffers + 1, sizeof *in.buffer);
-        in.buffer[in.n_buffers++] = at;
-        while (o->special && (next = memmem(at, n, TOKENIZER_EOT, n_eot))) {
-            add_text(&in, at, (size_t)(next - at));
-            n -= (size_t)(next - at) + n_eot;
-            at = next + n_eot;
+        struct stat st;
+        const char *path = o->input[i];
+        bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+        if (folder || format == CORPUS_JSONL || (format == CORPUS_AUTO && corpus_is_jsonl(path))) {
+            add_documents(&in, path, o, format);
+            continue;
         }
-        add_text(&in, at, n);
+        size_t n;
+        char *text = read_all(path, &n);
+        add_buffer(&in, text, n, o->special);
     }
     return in;
 }

@@ -158,7 +158,7 @@ Contamination contamination_find(const DedupSource *corpus, const DedupSource *e
     int n_threads = o.threads > 0 ? o.threads : omp_get_max_threads();
     Worker *worker = room((size_t)n_threads, sizeof *worker);
     Table table = read_examples(&c, evaluation, o.ngram, worker);
-    search_corpus(&c, corpus, &table, o, worker, n_threads);
+    if (table.n) search_corpus(&c, corpus, &table, o, worker, n_threads);
     for (size_t i = 0; i < evaluation->n_docs; i++) {
         if (!c.example_grams[i]) continue;
         read_example(evaluation, i, worker, o.ngram);

@@ -14,7 +14,7 @@ extern "C" {
 
 // ---- one document after another (corpus_reader.c) ----
 typedef enum {
-    CORPUS_AUTO, // by name, .gz and .zst aside: .jsonl, .ndjson and .json are JSONL, all else text
+    CORPUS_AUTO, // by name, in any case, .gz and .zst aside: .jsonl, .ndjson and .json are JSONL, all else text
     CORPUS_TEXT, // a file is one document, or several with separators between them
     CORPUS_JSONL // every line an object; one of its fields is the document
 } CorpusFormat;
@@ -46,8 +46,9 @@ typedef struct {
     uint64_t files, documents;
     uint64_t bytes_in, bytes_out;  // unpacked; of the documents given
     uint64_t bad_utf8, nul, bom;   // replaced by U+FFFD; replaced by U+FFFD; byte order marks removed
-    uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space only
+    uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space or nothing
     uint64_t too_long;             // text: cut after max_bytes; JSONL: lines left out
+    uint64_t not_files;            // entries of folders left out: links to folders or to nothing, devices
 } CorpusCounts;
 
 typedef struct {
@@ -58,17 +59,21 @@ typedef struct {
 typedef struct CorpusReader CorpusReader;
 
 // Files, folders (every file inside, at any depth, in the order of the bytes of their names at each level; no names
-// that start with a dot, no linked folders) and "-", standard input. Dies when one cannot be read. The strings must
-// outlive the reader.
+// that start with a dot, no linked folders) and "-", standard input. Dies when one cannot be read, and when a folder
+// has no file. The strings must outlive the reader.
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options);
-// False after the last document. Dies on a file that cannot be read or is damaged (see stream.h).
+// False after the last document. Dies on a file that cannot be read, is damaged or of a foreign format (see stream.h),
+// and on UTF-16 and UTF-32 with a byte order mark.
 bool corpus_next(CorpusReader *r, CorpusRecord *out);
 CorpusCounts corpus_counts(const CorpusReader *r); // so far
 // The files that have been read to their ends, *n of them; so *n is also the number of the one being read.
 const CorpusFile *corpus_files(const CorpusReader *r, size_t *n);
 const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n); // those to come too, without their hashes
 void corpus_close(CorpusReader *r);                // NULL is allowed
+bool corpus_any_jsonl(const char *const *path, size_t n_paths, CorpusOptions options); // of what corpus_open would read
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
+
+// ---- names (corpus_name.c)
 CorpusFormat corpus_format(const char *name); // "auto", "text", "jsonl"; dies on any other
 bool corpus_is_jsonl(const char *path);       // by its name, as CORPUS_AUTO
 bool corpus_is_packed(const char *path);      // by its name: .gz or .zst

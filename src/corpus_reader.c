@@ -9,6 +9,9 @@
 // fatal, for a crawl always has some. NUL is well-formed, but it ends strings in too many programs, and the HTML
 // standard replaces it too. A byte order mark goes at the start of a file only: elsewhere it is a character.
 //
+// A line that is no JSON gets a second chance (corpus_json.h): half a surrogate pair among its escapes is an ill-formed
+// sequence like any other, and a NaN in another field is no reason to lose the document.
+//
 // Memory: the buffer holds the current document (or line) up to max_bytes and one read, and doubles as it grows; a
 // document that needs decoding has a copy. Of a longer text max_bytes are kept, back to the start of a character; a
 // longer line of JSON cannot be read in part, and is left out.
@@ -27,6 +30,7 @@
 
 #include "check.h"
 #include "corpus.h"
+#include "corpus_json.h"
 #include "stream.h"
 #include "utf8.h"
 #include "words.h"
@@ -55,14 +59,6 @@ struct CorpusReader {
     Decoded line_decoded, text_decoded; // back the record when that is not the buffer's
     json_t *json;
 };
-
-CorpusFormat corpus_format(const char *name)
-{
-    if (strcmp(name, "auto") == 0) return CORPUS_AUTO;
-    if (strcmp(name, "text") == 0) return CORPUS_TEXT;
-    if (strcmp(name, "jsonl") == 0) return CORPUS_JSONL;
-    die("format: '%s': not known (auto, text or jsonl)", name);
-}
 
 // ---- the files
 static void add_path(CorpusReader *r, const char *path)
@@ -94,6 +90,7 @@ static void add_folder(CorpusReader *r, const char *path, int depth)
         if (asprintf(&inside, "%s/%s", path, entry[i]->d_name) < 0) die("memory: no room for a file name");
         if (lstat(inside, &st) == 0 && S_ISDIR(st.st_mode)) add_folder(r, inside, depth + 1);
         else if (stat(inside, &st) == 0 && S_ISREG(st.st_mode)) add_path(r, inside);
+        else r->counts.not_files++;
         free(inside);
         free(entry[i]);
     }
@@ -117,36 +114,14 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
     if (options.separator && options.line) die("separator: both a text and a line are given (choose one)");
     for (size_t i = 0; i < n_paths; i++) {
         struct stat st;
+        size_t before = r->n_files;
         if (strcmp(path[i], "-") == 0) add_path(r, "-");
         else if (stat(path[i], &st) != 0) die("%s: cannot read: %s", path[i], strerror(errno));
         else if (S_ISDIR(st.st_mode)) add_folder(r, path[i], 0);
         else add_path(r, path[i]);
+        if (r->n_files == before) die("%s: no file in it", path[i]);
     }
     return r;
-}
-
-// The bytes of a name without .gz or .zst.
-static size_t unpacked_name(const char *path)
-{
-    size_t n = strlen(path);
-    if (n > 3 && strcmp(path + n - 3, ".gz") == 0) return n - 3;
-    return n > 4 && strcmp(path + n - 4, ".zst") == 0 ? n - 4 : n;
-}
-
-bool corpus_is_packed(const char *path)
-{
-    return path[unpacked_name(path)] != 0;
-}
-
-bool corpus_is_jsonl(const char *path)
-{
-    const char *ends[] = {".jsonl", ".ndjson", ".json"};
-    size_t n = unpacked_name(path);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        size_t k = strlen(ends[i]);
-        if (n > k && memcmp(path + n - k, ends[i], k) == 0) return true;
-    }
-    return false;
 }
 
 // ---- raw documents
@@ -169,19 +144,37 @@ static void fill(CorpusReader *r)
     XXH3_128bits_update(r->hash, r->buffer + r->n - k, k);
 }
 
+// Text of 16 or 32 bits would be read as zeros with letters between.
+static void refuse_utf16(const CorpusReader *r)
+{
+    const char *mark[] = {"\xFF\xFE\0\0", "\0\0\xFE\xFF", "\xFF\xFE", "\xFE\xFF"};
+    for (size_t i = 0; i < 4; i++) {
+        size_t n = i < 2 ? 4 : 2; // bytes of the mark, and of what it stands for
+        if (r->n >= n && memcmp(r->buffer, mark[i], n) == 0)
+            die("%s: byte 0: UTF-%zu, where UTF-8 is read (convert it first: iconv -f UTF-%zu -t UTF-8)",
+                r->file[r->at_file].path, 8 * n, 8 * n);
+    }
+}
+
+static bool is_jsonl(const CorpusReader *r, const char *path)
+{
+    return r->opt.format == CORPUS_JSONL || (r->opt.format == CORPUS_AUTO && corpus_is_jsonl(path));
+}
+
 static bool open_next(CorpusReader *r)
 {
     if (r->at_file == r->n_files) return false;
     const char *path = r->file[r->at_file].path;
     r->stream = stream_open(path, r->opt.read_bytes);
-    r->jsonl = r->opt.format == CORPUS_JSONL || (r->opt.format == CORPUS_AUTO && corpus_is_jsonl(path));
+    r->jsonl = is_jsonl(r, path);
     r->start = r->scanned = r->n = 0;
     r->offset = r->index = 0;
     r->line = 1;
     XXH3_128bits_reset(r->hash);
     r->ended = false;
     r->counts.files++;
-    while (r->n < 3 && !r->ended) fill(r);
+    while (r->n < 4 && !r->ended) fill(r);
+    refuse_utf16(r);
     if (r->n >= 3 && memcmp(r->buffer, "\xEF\xBB\xBF", 3) == 0) {
         r->start = r->scanned = 3;
         r->offset = 3;
@@ -315,16 +308,42 @@ static void bad_line(CorpusReader *r, const char *why)
         fprintf(r->opt.log, "(more lines like these are counted, and not shown)\n");
 }
 
+static json_t *load(const char *text, size_t n, json_error_t *error)
+{
+    return json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, error);
+}
+
+// text (n), or what d holds already, in d with a 0 behind.
+static char *copy(Decoded *d, const char *text, size_t n)
+{
+    bool held = text == d->bytes;
+    d->bytes = words_grow(d->bytes, &d->cap, n + 1, 1);
+    if (!held) memcpy(d->bytes, text, n);
+    d->bytes[n] = 0;
+    return d->bytes;
+}
+
+// A line that was no JSON, mended; NULL when it still is none. The record keeps its numbers as they are.
+static json_t *load_mended(CorpusReader *r, const char **text, size_t n, json_error_t *error)
+{
+    char *line = copy(&r->line_decoded, *text, n);
+    size_t escapes = corpus_json_mend_escapes(line, n);
+    char *numbers = copy(&r->text_decoded, line, n);
+    r->counts.bad_utf8 += escapes;
+    *text = line;
+    return escapes + corpus_json_mend_numbers(numbers, n) ? load(numbers, n, error) : NULL;
+}
+
 // The field of a line of JSON; NULL when the line has none to give.
 static const char *parse_line(CorpusReader *r, const char *text, size_t *n_bytes, CorpusRecord *out)
 {
     char why[200];
     json_error_t error;
     text = decode(r, &r->line_decoded, text, n_bytes);
+    json_decref(r->json);
+    if (!(r->json = load(text, *n_bytes, &error))) r->json = load_mended(r, &text, *n_bytes, &error);
     out->json = text;
     out->n_json = *n_bytes;
-    json_decref(r->json);
-    r->json = json_loadb(text, *n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     json_t *field = json_object_get(r->json, r->opt.field);
     if (json_is_string(field)) {
         *n_bytes = json_string_length(field);
@@ -359,7 +378,7 @@ static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
     text = decode(r, &r->text_decoded, text, &n);
     if (n > r->opt.max_bytes) n = utf8_border(text, n, r->opt.max_bytes), too_long = true;
     if (is_blank(text, n)) {
-        r->counts.empty += n > 0; // two separators in a row are no document
+        r->counts.empty += r->jsonl || n > 0; // two separators in a row are no document
         return false;
     }
     if (too_long) r->counts.too_long++;
@@ -423,6 +442,15 @@ void corpus_close(CorpusReader *r)
     free(r);
 }
 
+bool corpus_any_jsonl(const char *const *path, size_t n_paths, CorpusOptions options)
+{
+    CorpusReader *r = corpus_open(path, n_paths, options);
+    bool any = false;
+    for (size_t i = 0; i < r->n_files; i++) any |= is_jsonl(r, r->file[i].path);
+    corpus_close(r);
+    return any;
+}
+
 void corpus_print(const CorpusCounts *counts, FILE *out)
 {
     const struct {
@@ -430,7 +458,8 @@ void corpus_print(const CorpusCounts *counts, FILE *out)
         const char *what;
     } amiss[] = {{counts->bad_lines, "bad lines left out"}, {counts->too_long, "too long"},
                  {counts->empty, "empty documents left out"}, {counts->bad_utf8, "ill-formed sequences replaced"},
-                 {counts->nul, "NUL replaced"}, {counts->bom, "byte order marks removed"}};
+                 {counts->nul, "NUL replaced"}, {counts->bom, "byte order marks removed"},
+                 {counts->not_files, "links to folders or to nothing, or devices, left out"}};
     fprintf(out, "%llu files, %llu documents, %llu bytes of text (%llu read)\n", (unsigned long long)counts->files,
             (unsigned long long)counts->documents, (unsigned long long)counts->bytes_out,
             (unsigned long long)counts->bytes_in);

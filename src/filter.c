@@ -131,13 +131,13 @@ void filter_bad_words(Filter *f, const char *path)
 }
 
 static void keep_example(Filter *f, int rule, const char *text, size_t n, double value, const char *path,
-                         uint64_t index)
+                         uint64_t line)
 {
     FilterState *s = &f->state[rule];
     if (s->n_examples >= f->max_examples) return;
     size_t k = n <= EXCERPT ? n : utf8_border(text, n, EXCERPT);
     FilterExample *e = &s->example[s->n_examples++];
-    *e = (FilterExample){.text = malloc(k + 1), .path = strdup(path), .n = k, .index = index, .value = value};
+    *e = (FilterExample){.text = malloc(k + 1), .path = strdup(path), .n = k, .line = line, .value = value};
     if (!e->text || !e->path) die("filter: no memory for an example");
     memcpy(e->text, text, k);
     e->text[k] = 0;
@@ -153,7 +153,7 @@ static size_t edit(Filter *f, int rule, size_t *n_out, FilterWord *first, char *
     return filter_rules[rule].edit(d, f->state[rule].min, *out, n_out, first);
 }
 
-bool filter_document(Filter *f, const char *text, size_t n, const char *path, uint64_t index, const char **kept,
+bool filter_document(Filter *f, const char *text, size_t n, const char *path, uint64_t line, const char **kept,
                      size_t *n_kept)
 {
     FilterDoc *d = &f->doc;
@@ -173,7 +173,7 @@ bool filter_document(Filter *f, const char *text, size_t n, const char *path, ui
             size_t pieces = edit(f, i, &n_out, &first, &out);
             if (!pieces) continue;
             value = (double)pieces;
-            keep_example(f, i, d->text + first.at, first.n, value, path, index);
+            keep_example(f, i, d->text + first.at, first.n, value, path, line);
             s->counts.edited++;
             s->counts.bytes_edited += d->n - n_out;
             filter_text_split(d, out, n_out);
@@ -181,7 +181,7 @@ bool filter_document(Filter *f, const char *text, size_t n, const char *path, ui
         } else {
             value = filter_rules[i].value(d, filter_rules[i].arg);
             keep = value >= s->min && value <= s->max;
-            if (!keep) keep_example(f, i, d->text, d->n, value, path, index);
+            if (!keep) keep_example(f, i, d->text, d->n, value, path, line);
         }
         if (keep) continue;
         s->counts.removed++;

@@ -24,8 +24,9 @@ void filter_set(Filter *f, const char *assignment);
 void filter_bad_words(Filter *f, const char *path);
 
 // Judges text (n bytes of valid UTF-8, at most 4 GiB). True: keep it as *kept (n_kept), `text` itself or an edited copy
-// that lives until the next call. `path`, `index`: named in examples, path not NULL. Time and memory are linear in n.
-bool filter_document(Filter *f, const char *text, size_t n, const char *path, uint64_t index, const char **kept,
+// that lives until the next call. `path`, `line`: where it begins, for examples; path not NULL. Time and memory are
+// linear in n.
+bool filter_document(Filter *f, const char *text, size_t n, const char *path, uint64_t line, const char **kept,
                      size_t *n_kept);
 // The value that a rule sees in a text, whether it is selected or not; an editing rule: how many pieces it takes out.
 double filter_value(Filter *f, const char *rule, const char *text, size_t n);
@@ -37,8 +38,8 @@ typedef struct {
 FilterCounts filter_counts(const Filter *f, const char *rule); // NULL: all rules; seen: documents that came in
 
 // ---- reports (filter_report.c)
-void filter_print(const Filter *f, FILE *out);      // a table of the rules that are on
-void filter_html(const Filter *f, FILE *out); // one page without outside parts
+void filter_print(const Filter *f, FILE *out);      // a table of the rules that are on, and a few examples
+void filter_html(const Filter *f, FILE *out);       // one page without outside parts
 void filter_print_rules(FILE *out);                 // the table of all rules, in Markdown
 
 #ifdef __cplusplus

@@ -14,6 +14,10 @@
 
 #include "check.h"
 #include "disk.h"
+#include "utf8.h"
+
+// In the terminal's report a rule has this many examples, each a line with so many bytes of the text.
+enum { PRINTED = 2, SHORT = 60 };
 
 static void escaped(FILE *out, const char *text, size_t n, bool html)
 {
@@ -35,6 +39,26 @@ static void thresholds(char text[64], const FilterRule *r, double min, double ma
     else snprintf(text, 64, "-");
 }
 
+// What a rule took away: its paper, and examples of one line, "PATH:LINE: value, threshold: text".
+static void print_examples(FILE *out, const FilterRule *r, const FilterState *s)
+{
+    char limit[64];
+    if (!s->counts.removed && !s->counts.edited) return;
+    thresholds(limit, r, s->min, s->max);
+    fprintf(out, "by %s: %s (%s)\n", r->name, r->what, r->paper);
+    for (int i = 0; i < s->n_examples && i < PRINTED; i++) {
+        const FilterExample *e = &s->example[i];
+        size_t n = e->n <= SHORT ? e->n : utf8_border(e->text, e->n, SHORT);
+        fputs("  ", out);
+        escaped(out, e->path, strlen(e->path), false);
+        fprintf(out, ":%llu: %g", (unsigned long long)e->line, e->value);
+        if (r->edit) fputs(" taken out, the first one: ", out);
+        else fprintf(out, ", kept is %s: ", limit);
+        escaped(out, e->text, n, false);
+        fputs(n < e->n ? "...\n" : "\n", out);
+    }
+}
+
 void filter_print(const Filter *f, FILE *out)
 {
     char limit[64];
@@ -50,6 +74,7 @@ void filter_print(const Filter *f, FILE *out)
                 (unsigned long long)s->counts.bytes_removed, (unsigned long long)s->counts.edited,
                 (unsigned long long)s->counts.bytes_edited);
     }
+    for (int i = 0; i < filter_n_rules; i++) print_examples(out, &filter_rules[i], filter_state(f, i));
     fprintf(out, "%llu documents in, %llu removed, %llu kept, %llu of them edited\n", (unsigned long long)all.seen,
             (unsigned long long)all.removed, (unsigned long long)(all.seen - all.removed),
             (unsigned long long)all.edited);
@@ -69,7 +94,7 @@ static void html_rule(FILE *out, const FilterRule *r, const FilterState *s)
         const FilterExample *e = &s->example[i];
         fprintf(out, "<p><b>%g%s</b> <small>", e->value, r->edit ? " taken out, the first one:" : "");
         escaped(out, e->path, strlen(e->path), true);
-        fprintf(out, ", document %llu</small></p>\n<pre>", (unsigned long long)e->index);
+        fprintf(out, ":%llu</small></p>\n<pre>", (unsigned long long)e->line);
         escaped(out, e->text, e->n, true);
         fputs("</pre>\n", out);
     }

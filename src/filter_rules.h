@@ -78,7 +78,7 @@ size_t filter_repeat_spans(FilterDoc *d, double n_words, char *out, size_t *n_ou
 typedef struct {
     char *text, *path; // an excerpt
     size_t n;
-    uint64_t index;
+    uint64_t line;
     double value;
 } FilterExample;
 typedef struct {

@@ -11,6 +11,10 @@
 // Memory is the read buffer and the window of the format: 32 KB for gzip, at most 128 MB for zstd, whose library
 // refuses larger windows (zstd --long=28 and up).
 //
+// The first bytes decide, and a name only promises: a packed file under another name, a pipe and /dev/stdin are
+// unpacked like any other, but a .gz that is none is damaged. What bzip2, xz, zip and Parquet begin with is no text
+// either; read as such it would be a corpus of ill-formed sequences.
+//
 // Rejected: gzread (takes a file that is no gzip for plain text, and says nothing of offsets), a pipe to gzip and
 // zstd (programs that may not be there), and reading ahead in a thread (a later step does that for whole files).
 #include "stream.h"
@@ -20,6 +24,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -27,6 +32,7 @@
 #include "check.h"
 
 typedef enum { PLAIN, GZIP, ZSTD } Packing;
+enum { LOOK = 10 }; // bytes that tell a format
 
 struct Stream {
     int fd;
@@ -44,7 +50,7 @@ struct Stream {
 static bool ends_with(const char *text, const char *end)
 {
     size_t n = strlen(text), n_end = strlen(end);
-    return n >= n_end && strcmp(text + n - n_end, end) == 0;
+    return n >= n_end && strcasecmp(text + n - n_end, end) == 0;
 }
 
 static unsigned long long offset(const Stream *s)
@@ -71,12 +77,34 @@ static bool refill(Stream *s)
     return read_more(s, s->cap);
 }
 
-// Standard input has no name: gzip starts with 1F 8B, zstd with 28 B5 2F FD, and neither is UTF-8.
+// Do these bytes stand at s->in[at]?
+static bool stands(const Stream *s, size_t at, const char *bytes, size_t n)
+{
+    return s->n >= at + n && memcmp(s->in + at, bytes, n) == 0;
+}
+
+static void refuse_foreign(const Stream *s)
+{
+    const struct {
+        size_t at, n;
+        const char *bytes, *what, *how;
+    } foreign[] = {{4, 6, "1AY&SY", "bzip2", "bzip2 -dc"}, {0, 6, "\xFD" "7zXZ\0", "xz", "xz -dc"},
+                   {0, 4, "PK\3\4", "zip", "unzip -p"}, {0, 5, "PAR1\x15", "Parquet", "write its rows as .jsonl"}};
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (stands(s, foreign[i].at, foreign[i].bytes, foreign[i].n))
+            die("%s: byte 0: a file of %s, which is not read here (unpack it first: %s)", s->path, foreign[i].what,
+                foreign[i].how);
+}
+
+// Reads the first bytes. gzip begins with 1F 8B 08, zstd with 28 B5 2F FD or a frame to skip: no text does.
 static Packing look_at(Stream *s)
 {
-    while (s->n < 4 && read_more(s, 4 - s->n)) {}
-    if (s->n >= 2 && memcmp(s->in, "\x1F\x8B", 2) == 0) return GZIP;
-    return s->n == 4 && memcmp(s->in, "\x28\xB5\x2F\xFD", 4) == 0 ? ZSTD : PLAIN;
+    while (s->n < LOOK && read_more(s, LOOK - s->n)) {}
+    refuse_foreign(s);
+    bool skipped = s->n > 0 && s->in[0] >> 4 == 5 && stands(s, 1, "\x2A\x4D\x18", 3);
+    if (stands(s, 0, "\x1F\x8B\x08", s->n == 2 ? 2 : 3)) return GZIP;
+    if (stands(s, 0, "\x28\xB5\x2F\xFD", 4) || skipped) return ZSTD;
+    return ends_with(s->path, ".gz") ? GZIP : ends_with(s->path, ".zst") ? ZSTD : PLAIN;
 }
 
 Stream *stream_open(const char *path, size_t read_bytes)
@@ -84,13 +112,13 @@ Stream *stream_open(const char *path, size_t read_bytes)
     bool standard = strcmp(path, "-") == 0;
     Stream *s = calloc(1, sizeof *s);
     if (!s) die("%s: no memory to read it", path);
-    s->cap = read_bytes < 4 ? 4 : read_bytes;
+    s->cap = read_bytes < LOOK ? LOOK : read_bytes;
     s->path = strdup(standard ? "standard input" : path);
     s->in = malloc(s->cap);
     if (!s->path || !s->in) die("%s: no memory for a buffer of %zu bytes", path, s->cap);
     s->fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (s->fd < 0) die("%s: cannot read: %s", path, strerror(errno));
-    s->packing = standard ? look_at(s) : ends_with(path, ".gz") ? GZIP : ends_with(path, ".zst") ? ZSTD : PLAIN;
+    s->packing = look_at(s);
     s->cap = read_bytes;
     if (s->packing == GZIP && inflateInit2(&s->z, 15 + 16) != Z_OK) die("%s: no memory to unpack it", path);
     if (s->packing == ZSTD && !(s->zstd = ZSTD_createDStream())) die("%s: no memory to unpack it", path);

@@ -176,6 +176,8 @@ static void test_jsonl(void **state)
     const char text[] = "{\"text\": \"a\\nb\", \"id\": 123456789012345678901234567890}\n\n"
                         "nonsense\n[1]\n{\"body\": \"x\"}\n{\"text\": 5}\n{\"text\":\"a\",\"text\":\"b\"}\n"
                         "{\"text\": \" \"}\n{\"text\": \"c\\u0000\xFF\"}\r\n{\"text\": \"d\"}";
+    expect(put("e.jsonl", "{\"text\":\"\"}\n{\"text\":\"a\"}\n\n", 25), (CorpusOptions){0},
+           "[0 2 12:a] utf8=0 nul=0 bom=0 bad=0 empty=1 long=0");
     char *path = put("j.jsonl", text, sizeof text - 1);
     expect(path, (CorpusOptions){0},
            "[0 1 0:a\nb][1 9 133:c\xEF\xBF\xBD\xEF\xBF\xBD][2 10 155:d] utf8=1 nul=1 bom=0 bad=5 empty=1 long=0");
@@ -195,6 +197,54 @@ static void test_jsonl(void **state)
     free(log_text);
 }
 
+// What Python's json writes and JSON does not have: half a surrogate pair is mended and counted, numbers that no double
+// holds cost nothing, and what is no JSON for another reason still is not.
+static void test_nearly_json(void **state)
+{
+    (void)state;
+    const char *good[][2] = {
+        {"{\"text\": \"half \\ud83d in it.\"}", "half \xEF\xBF\xBD in it."},
+        {"{\"text\": \"\\uDE00\\ud83d\\ude00\\uD83D\"}", "\xEF\xBF\xBD\xF0\x9F\x98\x80\xEF\xBF\xBD"},
+        {"{\"text\": \"\\ud83d\\ud83d\\ude00 \\\\ud83d \\\\\\ud83d\\n\"}",
+         "\xEF\xBF\xBD\xF0\x9F\x98\x80 \\ud83d \\\xEF\xBF\xBD\n"},
+        {"{\"a\\ud83d\": [NaN,Infinity, -Infinity], \"b\":1e999, \"c\":\t-1E+400, \"text\": \"a NaN, [NaN\"}",
+         "a NaN, [NaN"},
+        {"{\"x\": \"\\\" \\\\\", \"y\":NaN, \"text\": \"[1e999, \\\",NaN\"}", "[1e999, \",NaN"}};
+    const int surrogates[] = {1, 2, 2, 1, 0};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char want[200];
+        sprintf(want, "[0 1 0:%s] utf8=%d nul=0 bom=0 bad=0 empty=0 long=0", good[i][1], surrogates[i]);
+        expect(put("n.jsonl", good[i][0], strlen(good[i][0])), (CorpusOptions){0}, want);
+    }
+    char many[500] = "{\"n\": ", want[200];
+    memset(many + 6, '9', 400);
+    strcpy(many + 406, ", \"text\": \"a\"}");
+    expect(put("n.jsonl", many, strlen(many)), (CorpusOptions){0}, "[0 1 0:a]" NONE);
+    const char *bad[] = {"{\"text\": NaN}", "{\"text\": \"a\", NaN: 1}", "{\"text\": \"a\", \"b\": 1NaN}",
+                         "{\"text\": \"a\", \"b\": NaN1}", "{\"text\": \"a\", \"b\": 1e999x}",
+                         "{\"text\": \"a\", \"b\": nan}", "{\"text\": \"a\", \"b\": +1e999}",
+                         "{\"text\": \"\\ud83\"}", "{\"text\": \"\\ud83d}", "NaN", "1e999"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        sprintf(want, " utf8=%d nul=0 bom=0 bad=1 empty=0 long=0", i == 8);
+        expect(put("n.jsonl", bad[i], strlen(bad[i])), (CorpusOptions){0}, want);
+    }
+    // The line comes along with its numbers, and with the half pair replaced.
+    const char *raw = "{\"a\": NaN, \"text\": \"\xFF\\ud83d\"}", *path = put("n.jsonl", raw, strlen(raw));
+    CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){0});
+    CorpusRecord doc;
+    assert_true(corpus_next(r, &doc));
+    const char *line = "{\"a\": NaN, \"text\": \"\xEF\xBF\xBD\\ufffd\"}";
+    assert_int_equal(doc.n_json, strlen(line));
+    assert_memory_equal(doc.json, line, doc.n_json);
+    corpus_close(r);
+}
+
+static int open_folder(void *path)
+{
+    corpus_close(corpus_open((const char *const *)&path, 1, (CorpusOptions){0}));
+    return 0;
+}
+
 static void test_folder(void **state)
 {
     (void)state;
@@ -207,6 +257,27 @@ static void test_folder(void **state)
     put("tree/.hidden", "h", 1);
     assert_int_equal(symlink(".", in_dir("tree/loop")), 0);
     expect(in_dir("tree"), (CorpusOptions){0}, "[0 1 0:B][0 1 0:a][0 1 0:z][0 1 0:c]" NONE);
+    // A link to a folder and one to nothing are not followed, and counted; one to a file is a file.
+    assert_int_equal(symlink("nowhere", in_dir("tree/b/gone")), 0);
+    assert_int_equal(symlink("c.txt", in_dir("tree/d.txt")), 0);
+    const char *tree = in_dir("tree");
+    CorpusReader *r = corpus_open(&tree, 1, (CorpusOptions){0});
+    CorpusRecord doc;
+    while (corpus_next(r, &doc)) {}
+    CorpusCounts counts = corpus_counts(r);
+    char *said = NULL;
+    size_t n_said;
+    FILE *f = open_memstream(&said, &n_said);
+    assert_non_null(f);
+    corpus_print(&counts, f);
+    assert_int_equal(fclose(f), 0);
+    assert_string_equal(said, "5 files, 5 documents, 5 bytes of text (16 read)\n"
+                              "2 links to folders or to nothing, or devices, left out\n");
+    free(said);
+    corpus_close(r);
+    assert_int_equal(mkdir(in_dir("hollow"), 0777), 0);
+    assert_int_equal(symlink("nowhere", in_dir("hollow/gone")), 0);
+    expect_die(open_folder, in_dir("hollow"), "hollow: no file in it");
     // Standard input, once as text and once packed.
     int old = dup(STDIN_FILENO);
     assert_non_null(freopen(put("in", "{\"text\":\"x\"}\n", 13), "rb", stdin));
@@ -295,8 +366,41 @@ static void test_packed(void **state)
     size_t n = gzip("abc", 3, packed, sizeof packed);
     memset(packed + n, 0, 20);
     expect(put("zero.gz", packed, n + 20), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
+    // Whatever the name is, or none.
+    const char *other[] = {"u.txt.GZ", "u.txt", "U.Gz"};
+    for (int i = 0; i < 3; i++) expect(put(other[i], packed, n), TEXT(.separator = NULL), "[0 1 0:abc]" NONE);
+    n = ZSTD_compress(packed, sizeof packed, "{\"text\":\"x\"}", 12, 3);
+    expect(put("u.JSONL", packed, n), (CorpusOptions){0}, "[0 1 0:x]" NONE);
+    expect(put("u.Jsonl.ZST", packed, n), (CorpusOptions){0}, "[0 1 0:x]" NONE);
+    expect(put("u.gz", packed, n), TEXT(.separator = NULL), "[0 1 0:{\"text\":\"x\"}]" NONE);
     expect_die(read_all, put("plain.gz", "plain text", 10), "plain.gz: byte");
     expect_die(read_all, in_dir("missing"), "missing: cannot read");
+}
+
+// Formats that would be read as ill-formed text.
+static void test_foreign(void **state)
+{
+    (void)state;
+    const struct {
+        const char *bytes;
+        size_t n;
+        const char *words;
+    } row[] = {{"BZh91AY&SY\x12\x34", 12, "f: byte 0: a file of bzip2, which is not read here (unpack it first: bzip2"},
+               {"\xFD" "7zXZ\0\0\x04", 8, "f: byte 0: a file of xz, which is not read here (unpack it first: xz -dc"},
+               {"PK\3\4\x14\0", 6, "f: byte 0: a file of zip, which is not read here (unpack it first: unzip -p"},
+               {"PAR1\x15\0\x15\x80", 8, "f: byte 0: a file of Parquet, which is not read here"},
+               {"\xFF\xFE" "a\0b\0", 6, "f: byte 0: UTF-16, where UTF-8 is read (convert it first: iconv -f UTF-16"},
+               {"\xFE\xFF\0a", 4, "f: byte 0: UTF-16, "}, {"\xFF\xFE\0\0a\0\0\0", 8, "f: byte 0: UTF-32, "},
+               {"\0\0\xFE\xFF\0\0\0a", 8, "f: byte 0: UTF-32, "}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        expect_die(read_all, put("f", row[i].bytes, row[i].n), row[i].words);
+        expect_die(read_whole, put("f", row[i].bytes, row[i].n), row[i].words);
+    }
+    uint8_t packed[200]; // the mark is looked for in the content
+    size_t n = gzip("\xFF\xFE" "a\0", 4, packed, sizeof packed);
+    expect_die(read_whole, put("f", packed, n), "f: byte 0: UTF-16, ");
+    expect(put("f", "PK\3", 3), TEXT(.separator = NULL), "[0 1 0:PK\3]" NONE);
+    expect(put("f", "BZh is a word", 13), TEXT(.separator = NULL), "[0 1 0:BZh is a word]" NONE);
 }
 
 // Random bytes with a taste for structure: the same documents for any size of a read, and no crash.
@@ -383,7 +487,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),   cmocka_unit_test(test_utf8),   cmocka_unit_test(test_jsonl),
         cmocka_unit_test(test_folder), cmocka_unit_test(test_packed), cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_random), cmocka_unit_test(test_nearly_json),
+        cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_sources), cmocka_unit_test(test_lines_and_files),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);

@@ -151,6 +151,7 @@ packed_is_the_same() { # PROGRAM SUFFIX
     tokens --input "$dir/folder" --out "$dir/mixed"
     same_shards "$dir/mixed" "$work/run/data"
     dedup --exact "$dir/folder" | grep "^exact  *$good  *0  *$good$"
+    dedup --exact --format jsonl /dev/stdin <"$dir/unique.jsonl.$end" | grep "^exact  *$good  *0  *$good$" # a pipe has no name
     dedup "$dir/web.jsonl.$end" --exact --write "$dir/exact.jsonl" | grep "^exact  *$all  *$((copies + signs - 1)) "
     grep -q '"kind": "short"' "$dir/exact.jsonl" # whole lines, with their other fields
     [ "$(sed 's/.*kept/kept/' "$dir/run/removed.txt")" = "$(sed 's/.*kept/kept/' "$work/run/removed.txt")" ]
@@ -181,6 +182,9 @@ broken_input_is_counted() {
     for program in "$BUILD/filter" "$BUILD/dedup" "$BUILD/prepare tokens --out $work/bad --input"; do
         # shellcheck disable=SC2086 # words
         ends_in_error 1 'cut.txt.gz: byte 900: the gzip data end too early' $program "$work/cut.txt.gz"
+        mkdir -p "$work/empty"
+        # shellcheck disable=SC2086
+        ends_in_error 1 'empty: no file in it' $program "$work/empty"
     done
 }
 
@@ -201,7 +205,9 @@ filter_options() {
     # The page: the rules, an example with its source; nothing from elsewhere.
     "$filter" "$work/web.jsonl" --report page.html --examples 1 >/dev/null 2>&1
     grep -q '<h2 id="gopher.words">' page.html
-    grep -q 'document [0-9]*</small>' page.html
+    grep -q 'web.jsonl:2</small>' page.html
+    # The first page that is too short stands on the second line: in the text too, with the value and the paper.
+    grep -A1 '^by gopher.words: words (Rae et al., 2112.11446)$' dry.txt | grep "web.jsonl:2: 49, kept is 50 to 100000: [a-z ]"
     if grep -iE '<script|src=|href="http' page.html; then return 1; fi
     tail -c 10 page.html | grep '</html>'
     # Text as input is cut as everywhere else; what is written says where it comes from.
@@ -227,6 +233,11 @@ filter_options() {
     ends_in_error 2 "'--nonsense': no such option" "$filter" --nonsense 3 "$work/good.txt"
     ends_in_error 2 '\-\-out: takes a value' "$filter" "$work/good.txt" --out
     ends_in_error 2 'choose one' "$filter" "$work/good.txt" --separator x --separator-line y
+    ends_in_error 2 '\-\-field: no input is JSONL' "$filter" "$work/good.txt" --field body --out no.jsonl
+    ends_in_error 2 'guide.words.min is 100, above its max 50' "$filter" "$work/good.txt" --set guide.words.min=100 --set guide.words.max=50
+    ends_in_error 2 'c4.line_words.min=3: the rule is not on' "$filter" "$work/good.txt" --set c4.line_words.min=3
+    ends_in_error 2 'c4.bad_words is not on' "$filter" "$work/good.txt" --bad-words "$work/good.txt"
+    [ ! -e no.jsonl.tmp ]
     ends_in_error 1 "'nothing'" "$filter" "$work/good.txt" --rules nothing
     ends_in_error 1 'guide.words.most' "$filter" "$work/good.txt" --set guide.words.most=3
     ends_in_error 1 "examples: 'x'" "$filter" "$work/good.txt" --examples x

@@ -65,6 +65,25 @@ static void test_files(void **state)
     assert_non_null(strstr(output, "   0.80      0.3988"));
 }
 
+// A text that holds the separator is two documents when it is read back: said, and no matter for lines of JSON.
+static void test_separator_in_text(void **state)
+{
+    (void)state;
+    put("in.jsonl", "{\"text\": \"a<|endoftext|>b\"}\n{\"text\": \"c\\n--\\r\\nd\"}\n{\"text\": \"e--\\n\\nf\"}\n");
+    const char *said = " documents hold the separator '";
+    assert_int_equal(run("in.jsonl --write out.txt"), 0);
+    assert_non_null(strstr(output, "out.txt: 1 documents hold the separator '<|endoftext|>' themselves and will be "
+                                   "read as several (write .jsonl instead)\n"));
+    assert_int_equal(run("in.jsonl --separator-line -- --write out.txt"), 0);
+    assert_non_null(strstr(output, "out.txt: 1 documents hold the separator '--' "));
+    assert_int_equal(run("in.jsonl --separator-line '' --write out.txt"), 0);
+    assert_non_null(strstr(output, "out.txt: 1 documents hold the separator '' "));
+    assert_int_equal(run("in.jsonl --separator , --write out.txt"), 0);
+    assert_null(strstr(output, said));
+    assert_int_equal(run("in.jsonl --write out.jsonl"), 0);
+    assert_null(strstr(output, said));
+}
+
 // A document of more than one block of the reader, its separator across the border of two.
 static void test_long_documents(void **state)
 {
@@ -99,6 +118,9 @@ static void test_evaluation(void **state)
     assert_non_null(strstr(output, "document 1: 2 of 4 4-grams, the first at word 1, of example 0\n"));
     holds("kept.out", "nothing here at all, so it stays<|endoftext|>brown fox<|endoftext|>");
     holds("hit.out", "corpus.txt:1\n");
+    put("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
+    assert_int_equal(run("--ngram 4 --field body --evaluation-field text --evaluation eval.jsonl body.jsonl"), 0);
+    assert_non_null(strstr(output, "1 of 1 documents hold 1 or more 4-grams of the evaluation set\n"));
 }
 
 static void complains(const char *arguments, int status, const char *words)
@@ -106,6 +128,25 @@ static void complains(const char *arguments, int status, const char *words)
     int got = run(arguments);
     if (got != status || !strstr(output, words) || strncmp(output, "error: ", 7) || strchr(output, '\n')[1])
         fail_msg("%s: status %d, expected %d and '%s': %s", arguments, got, status, words, output);
+}
+
+// Nothing was looked for: no clean bill, and nothing is written.
+static void test_nothing_looked_for(void **state)
+{
+    (void)state;
+    put("eval.jsonl", "{\"text\": \"the quick brown fox jumps over it\"}\n{\"text\": \"too short\"}\n");
+    put("none.jsonl", "");
+    put("body.jsonl", "{\"body\": \"see: the quick brown fox jumps\"}\n");
+    assert_int_equal(run("--field body --evaluation eval.jsonl --write clean.jsonl body.jsonl"), 1);
+    assert_non_null(strstr(output, "error: dedup: eval.jsonl: no example in it: 2 bad lines, 0 empty (is 'body' its "
+                                   "field? --evaluation-field)"));
+    complains("--field body --evaluation none.jsonl --write clean.jsonl body.jsonl", 1, "none.jsonl: no example in it");
+    int status = run("--field body --evaluation-field text --evaluation eval.jsonl --write clean.jsonl body.jsonl");
+    assert_int_equal(status, 1);
+    assert_non_null(strstr(output, "eval.jsonl: no example to look for: all 2 have fewer than 13 words"));
+    char path[300];
+    snprintf(path, sizeof path, "%s/clean.jsonl", dir);
+    assert_int_equal(access(path, F_OK), -1);
 }
 
 static void test_errors(void **state)
@@ -137,11 +178,25 @@ static void test_errors(void **state)
     complains("--nonsense 3 a.txt", 2, "--nonsense: no such option");
     complains("--threshold 0 a.txt", 2, "--threshold: 0: not above 0");
     complains("--threshold nan a.txt", 2, "--threshold: nan: not above 0");
-    complains("--ngram 0 a.txt", 2, "--ngram: 0: not a whole number from 1 on");
-    complains("--permutations 2000 a.txt", 2, "--permutations 2000: more than 1024");
+    complains("--ngram 0 a.txt", 2, "--ngram: 0: not a whole number from 1 to 8796093022207");
+    complains("--permutations 2000 a.txt", 2, "--permutations: 2000: not a whole number from 1 to 1024");
     complains("--bands 9 a.txt", 2, "--bands and --rows go together");
     complains("--bands 20 --rows 20 a.txt", 2, "20 bands of 20 rows: more than the 128 permutations");
     complains("--evaluation a.txt --clusters c a.txt", 2, "--clusters does not go with --evaluation");
+    complains("a.txt --exact --threshold 0.7", 2, "--threshold: does nothing with --exact");
+    complains("a.txt --no-verify --exact", 2, "--no-verify: does nothing with --exact");
+    complains("a.txt --min-grams 3", 2, "--min-grams: does nothing without --evaluation");
+    complains("a.txt --min-grams 3 --exact", 2, "--min-grams: does nothing with --exact");
+    complains("a.txt --evaluation a.txt --exact", 2, "--exact: does nothing with --evaluation");
+    complains("a.txt --evaluation a.txt --threshold 0.5", 2, "--threshold: does nothing with --evaluation");
+    complains("a.txt --show 0 --write x.jsonl", 2, "--write: does nothing with --show");
+    complains("--curve c.svg --no-verify", 2, "--no-verify: does nothing without an input");
+    complains("a.txt --field body", 2, "--field: no input is JSONL");
+    complains("bad.jsonl --evaluation a.txt --evaluation-field body", 2, "--evaluation-field: a.txt is not JSONL");
+    complains("--threads 0 a.txt", 2, "--threads: 0: not a whole number from 1 to 1024");
+    complains("--threads 65536 missing.txt", 2, "--threads: 65536: not a whole number from 1 to 1024");
+    complains("--threads 60000 missing.txt", 2, "--threads: 60000: not a whole number from 1 to 1024");
+    complains("--memory 99999999999 missing.txt", 2, "--memory: 99999999999: not a whole number from 1 to ");
     complains("--memory", 2, "--memory: no such option, or its value is missing");
 }
 
@@ -149,8 +204,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_separator_in_text),
         cmocka_unit_test(test_long_documents),
         cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_nothing_looked_for),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);

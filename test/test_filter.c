@@ -263,14 +263,37 @@ static void test_reports(void **state)
                                  "&#60;script&#62;alert(&#39;x&#39;)&#38;amp;&#34;"
                                  "\u241B[31m\u2421\uFFFD&#60;/script&#62;</pre>"));
     assert_non_null(strstr(page, "<tr><td>guide.words<td>50 to 100000<td>3<td>3<td>"));
-    assert_non_null(strstr(page, "document 1<"));
-    assert_null(strstr(page, "document 2<")); // two examples
+    assert_non_null(strstr(page, "&#60;b&#62;.txt:1<"));
+    assert_null(strstr(page, ".txt:2<")); // two examples
     free(page);
     FILE *out = open_memstream(&page, &n);
     assert_non_null(out);
     filter_print(f, out);
     assert_int_equal(fclose(out), 0);
     assert_non_null(strstr(page, "4 documents in, 4 removed, 0 kept"));
+    assert_non_null(strstr(page, "by c4.bad_words: words of the user's list (Raffel et al., 1910.10683)\n"
+                                 "  y:3: 1, kept is at most 0: baz\n"));
+    assert_non_null(strstr(page, "by guide.words: words (the guides' DocumentFilter)\n"
+                                 "  <b>.txt:0: 1, kept is 50 to 100000: <script>alert('x')&amp;\"\u241B[31m\u2421\uFFFD"
+                                 "</script>\n"));
+    assert_null(strstr(page, ".txt:2:"));
+    assert_null(strchr(page, 0x1B));
+    free(page);
+    filter_free(f);
+    // At most two lines a rule, cut between characters; an edit says how many pieces went.
+    f = filter_new("c4.curly,c4.line_end", 9);
+    char curly[] = "{23456789 123456789 123456789 123456789 123456789 12345678\xE2\x82\xAC\xE2\x82\xAC";
+    for (uint64_t i = 0; i < 3; i++) filter_document(f, curly, strlen(curly), "c", 10 + i, &kept, &n_kept);
+    filter_document(f, "One.\nno end\nTwo.\nnone", 21, "e", 5, &kept, &n_kept);
+    assert_non_null(out = open_memstream(&page, &n));
+    filter_print(f, out);
+    assert_int_equal(fclose(out), 0);
+    curly[58] = 0;
+    char want[400];
+    sprintf(want, "by c4.curly: curly brackets (Raffel et al., 1910.10683)\n  c:10: 1, kept is at most 0: %s...\n"
+                  "  c:11: 1, kept is at most 0: %s...\nby c4.line_end: ", curly, curly);
+    assert_non_null(strstr(page, want));
+    assert_non_null(strstr(page, "  e:5: 2 taken out, the first one: no end\n"));
     free(page);
     filter_free(f);
 }

@@ -274,11 +274,11 @@ static void test_errors(void **state)
     expect_error("prepare encode @/in.txt", 2, "give --tokenizer DIR and a file");
     expect_error("prepare tokens --out @/o --input @/no", 1, "/no: cannot read: No such file");
     expect_error("prepare tokens --out @/o --input @/empty", 1, "/empty: no text in it");
-    expect_error("prepare tokens --out @/o --input @/folder", 1, "/folder: no text in it (0 files");
+    expect_error("prepare tokens --out @/o --input @/folder", 1, "/folder: no file in it");
     assert_int_equal(symlink("folder", in_dir("link")), 0);
     expect_error("prepare tokens --out @/link/o --input @/folder", 1, "lies in the input folder");
     expect_error("prepare tokens --out @/folder --input @/folder", 1, "lies in the input folder");
-    expect_error("prepare tokens --out @/folders --input @/folder", 1, "no text in it");
+    expect_error("prepare tokens --out @/folders --input @/folder", 1, "no file in it");
     expect_error("prepare tokens --out @/in.txt --input @/in.txt", 1, "/in.txt: not a folder");
     expect_error("prepare tokens --out @/in.txt/x --input @/in.txt", 1, "/in.txt/x: Not a directory");
     expect_error("prepare tokens --out /proc/x --input @/in.txt", 1, "/proc/x:");

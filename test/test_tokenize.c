@@ -11,14 +11,19 @@
 
 static const char sample[] = "aaabd aaabac<|endoftext|>\nit's aaab, caf\xC3\xA9 \xFF 123";
 
-static void write_sample(void)
+static void put(const char *name, const char *bytes, size_t n)
 {
     char path[300];
-    snprintf(path, sizeof path, "%s/in.txt", dir);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
-    assert_int_equal(fwrite(sample, 1, sizeof sample - 1, f), sizeof sample - 1);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
     assert_int_equal(fclose(f), 0);
+}
+
+static void write_sample(void)
+{
+    put("in.txt", sample, sizeof sample - 1);
 }
 
 static void expect(const char *arguments, int status, const char *words)
@@ -64,6 +69,30 @@ static void test_formats(void **state)
     expect("encode --tokenizer three in.txt", 0, want);
 }
 
+// Lines of JSON are documents, alone and in a folder: the tokenizer learns their texts, and not the signs around them.
+static void test_jsonl(void **state)
+{
+    (void)state;
+    const char lines[] = "{\"body\": \"aaabd aaabac\\n\"}\n{\"body\": \"it's aaab\"}\nbad\n";
+    put("in.jsonl", lines, sizeof lines - 1);
+    put("one.txt", "aaabd aaabac\n", 13);
+    put("two.txt", "it's aaab", 9);
+    expect("train --vocab 262 --out from_text one.txt two.txt", 0, "262 tokens from 22 bytes");
+    put("text.jsonl", "{\"text\": \"aaabd aaabac\\n\"}", 26);
+    expect("count --tokenizer from_text text.jsonl", 0, "1 texts, 13 bytes, ");
+    expect("train --vocab 262 --out from_json --field body in.jsonl", 0, "262 tokens from 22 bytes");
+    assert_non_null(strstr(output, "in.jsonl:3: left out: not JSON"));
+    assert_non_null(strstr(output, "1 files, 2 documents, 22 bytes of text"));
+    expect("--help; cmp from_text/tokenizer.json from_json/tokenizer.json", 0, "");
+    expect("count --tokenizer from_json --field body in.jsonl 2>/dev/null", 0, "2 texts, 22 bytes, ");
+    expect("encode --tokenizer from_text one.txt two.txt > a; mkdir f; cp in.jsonl f; gzip in.jsonl", 0, "");
+    expect("encode --special --tokenizer from_json --field body in.jsonl.gz 2>/dev/null", 0, " 261 ");
+    expect("encode --tokenizer from_json --field body f > b 2>/dev/null; cmp a b", 0, "");
+    expect("encode --tokenizer from_json --field body --format jsonl - <f/in.jsonl > b 2>/dev/null; cmp a b", 0, "");
+    expect("count --tokenizer from_json --format text f/in.jsonl", 0, "1 texts, 53 bytes, "); // as it is
+    expect("count --tokenizer from_json in.jsonl.gz", 1, "no document in it (is 'text' its field? --field)");
+}
+
 static void test_bench(void **state)
 {
     (void)state;
@@ -89,6 +118,10 @@ static void test_errors(void **state)
     expect("train in.txt", 2, "where to?");
     expect("convert --tokenizer tok", 2, "give --to");
     expect("convert --tokenizer tok --to xml --out x", 1, "'xml' (json, gpt2 or ranks)");
+    expect("train --tokenizer tok --out x in.txt", 2, "train: '--tokenizer': does nothing here (encode decode count ");
+    expect("encode --vocab 300 --tokenizer tok in.txt", 2, "'--vocab': does nothing here (train bench)");
+    expect("count --raw --tokenizer tok in.txt", 2, "'--raw': does nothing here (encode decode)");
+    expect("count --field body --tokenizer tok in.txt", 2, "--field: no input is JSONL");
     expect("train --vocab 12 --out x in.txt", 1, "--vocab: '12'");
     expect("train --vocab 1e3 --out x in.txt", 1, "--vocab: '1e3'");
     expect("train --threads 0 --out x in.txt", 1, "--threads: '0'");
@@ -107,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_jsonl),
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_errors),
     };

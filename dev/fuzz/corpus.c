@@ -17,9 +17,10 @@ void fuzz_seeds(void)
         "\x02one\n\ntwo\r\n\r\nthree\n\n\n", "\x03one\n***\ntwo\r\n***\r\n***\nthree***\n***",
         "\x04\xEF\xBB\xBFone<|endoftext|>tw\xFFo\xE2\x82<|endoftext|><|endoftext|> \n<|endoftext|>three",
         "\024a long text that is cut after so many bytes, in the middle of \xE2\x82\xAC or elsewhere\n\n\xE2\x82\xAC",
+        "\x01{\"text\": \"half \\ud83d\", \"n\": [NaN, -Infinity, 1e999, \"\\\"NaN\"]}\n{\"n\":NaN,\"text\":\"\\\\udc00\"}",
         "\021{\"text\": \"a line that is too long to be read, of which nothing is kept at all\"}\n"
         "{\"text\": \"ok\"}\n"};
-    for (int i = 0; i < 6; i++) fuzz_seed((char[]){'t', (char)('0' + i), 0}, text[i], strlen(text[i]));
+    for (int i = 0; i < 7; i++) fuzz_seed((char[]){'t', (char)('0' + i), 0}, text[i], strlen(text[i]));
 }
 
 typedef struct {
@@ -59,9 +60,11 @@ void fuzz_one(const uint8_t *data, size_t n)
     if (kind == 3) o.line = "***";
     if (kind >= 4 && kind < 7) o.separator = separators[kind - 4];
     const char *path = fuzz_file("x", data + 1, n - 1);
+    fuzz_allow(1 << 27); // a zstd window, if it says that it is such a file
     o.read_bytes = 1 << 16;
     Result whole = read_all(path, o);
-    fuzz_check(whole.counts.bytes_in == n - 1);
+    bool may_be_packed = n > 4 && (data[1] == 0x1F || data[1] == 0x28 || data[1] >> 4 == 5);
+    fuzz_check(whole.counts.bytes_in == n - 1 || may_be_packed);
     o.read_bytes = 1 + (data[0] >> 5);
     Result pieces = read_all(path, o);
     fuzz_check(whole.hash == pieces.hash && !memcmp(&whole.counts, &pieces.counts, sizeof whole.counts));
