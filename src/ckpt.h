@@ -56,6 +56,7 @@ typedef struct {
     // where it is given, the switches of its [model] section that leave no trace in the shapes must equal
     // the stored ones.
     const char *config;
+    bool stretch; // loading: of those the rope_ keys may differ (rope.h), and the context with them
     // The optimizer's name, or NULL. Loading compares it in the same way.
     const char *optim;
     // Saving stores the values; loading fills them in. A name that the checkpoint does not have keeps its values;
@@ -103,6 +104,10 @@ bool ckpt_save_part(const CkptRun *run, const CkptState *state, const CkptPart *
 // run has none. Dies when all are damaged, and when a sound one does not fit the model (naming the tensor and both
 // shapes). Without arrays: the weights alone. Collective; every rank gets the state.
 bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state);
+
+// The weights alone, of a run's newest checkpoint or of the one at path, for another run: part has no arrays. Dies when
+// there is none, or when it does not fit. Collective; every rank gets the state.
+void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, CkptState *state);
 
 // The same for a process that has everything in memory: weights is a flat buffer laid out by params; array: what the
 // optimizer keeps (none: no optimizer file).

@@ -59,18 +59,21 @@ bool ckpt_model_key(const char *config, const char *key, char *value, size_t n_v
 }
 
 // The switches that no shape betrays. Keys that only one of the two knows are not compared.
-static bool same_switches(const char *dir, const char *ours, const char *stored, CkptFailure f)
+static bool same_switches(const char *dir, const CkptState *own, const char *stored, CkptFailure f)
 {
+    const char *ours = own->config;
     static const char *const keys[] = {"heads", "kv_heads", "head_size", "norm", "norm_eps", "activation",
-                                       "position", "rope_theta", "bias", "tie", "qk_norm"};
+                                       "position", "bias", "tie", "qk_norm", "rope_theta", "rope_scaling",
+                                       "rope_factor", "rope_original", "rope_slow", "rope_fast"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys && ours && stored; i++) {
         char a[256], b[256];
+        if (own->stretch && !strncmp(keys[i], "rope_", 5)) continue;
         if (!ckpt_model_key(ours, keys[i], a, sizeof a) ||
             !ckpt_model_key(stored, keys[i], b, sizeof b))
             continue;
         if (strcmp(a, b))
-            return ckpt_fail(f, "%s: model.%s: the checkpoint was trained with %s, this run has %s (set it "
-                             "so, or use another run.name)", dir, keys[i], b, a);
+            return ckpt_fail(f, "%s: model.%s: the checkpoint was trained with %s, this run has %s (set it so%s)", dir,
+                             keys[i], b, a, own->stretch ? "" : ", or use another run.name");
     }
     return true;
 }
@@ -126,7 +129,7 @@ static bool same_tensors(const CkptManifest *m, const CkptPart *part, CkptFailur
 
 static bool belongs(const CkptManifest *m, const CkptPart *part, const CkptState *own, CkptFailure f)
 {
-    if (!same_switches(m->dir, own->config, m->state.config, f)) return false;
+    if (!same_switches(m->dir, own, m->state.config, f)) return false;
     if (own->optim && m->state.optim && strcmp(own->optim, m->state.optim))
         return ckpt_fail(f, "%s: optim.name: the checkpoint was trained with %s, this run has %s (set it so, or use "
                          "another run.name)", m->dir, m->state.optim, own->optim);
@@ -268,6 +271,22 @@ bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state)
     if (!ckpt_load_take(m, run->world, part, state, (CkptFailure){error, sizeof error})) refuse(run->world, error);
     ckpt_manifest_free(m);
     return true;
+}
+
+void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, CkptState *state)
+{
+    char inner[PATH_MAX], error[CKPT_ERROR] = "";
+    int n_seen = 0, run = 0; // the directory of a run?
+    struct stat info;
+    CkptVerdict verdict;
+    ckpt_join(inner, "%s/checkpoints", path);
+    if (!world || world->rank == 0) run = stat(inner, &info) == 0;
+    ckpt_tell(world, &run, sizeof run);
+    CkptFailure f = {error, sizeof error};
+    CkptManifest *m = run ? open_newest(world, inner, false, false, &n_seen) : open_one(world, path, false, &verdict, f);
+    if (run && !m) ckpt_fail(f, "%.600s: %s", inner, n_seen ? "none of its checkpoints is usable" : "no checkpoint in it");
+    if (!m || !ckpt_load_take(m, world, part, state, f)) refuse(world, error);
+    ckpt_manifest_free(m);
 }
 
 // ---- without a parameter table

@@ -154,6 +154,7 @@ typedef struct {
     struct {
         double skip_z;
         long window, max_skips;
+        char init[CONFIG_TEXT];
         int on_spike, on_not_finite;
         double ratio_low, ratio_mid, ratio_high, ratio_norm;
         int on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm;

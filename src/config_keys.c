@@ -252,6 +252,7 @@ static const ConfigKey TABLE[] = {
         "a spike: a batch whose loss or gradient norm is so far above its window's mean; 0: off"),
     INT(monitor, window, "128", "[8, 1000000]", "steps", "", "accepted steps that the next one is compared with"),
     INT(monitor, max_skips, "2", "[1, inf)", "steps", "",
+    TEXT(ckpt, init, "", "run, or one of its checkpoints, whose weights a new run starts with; the rest is its own"),
         "batches skipped in a row; the next is accepted, and the window starts anew"),
     CHOICE(monitor, on_spike, "skip", MONITOR_ACTIONS, "monitor.skip_z>0",
         "then: warn; cool: lower the learning rate for a while; skip: make no update; rollback: go back to a "

@@ -327,6 +327,7 @@ static void resume_or_start(Run *run)
     run_schedule(run);
     schedule_check(&run->schedule);
     long step = cfg->ckpt.resume ? run_restore(run) : -1;
+    if (step < 0 && *cfg->ckpt.init) run_init(run);
     if (run->rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own
     if (step >= 0) run->first_step = step;
 }
@@ -377,6 +378,8 @@ static void begin_progress(Run *run)
                      (double)run->mem.tag_bytes[tag] / 1e6);
     progress_note(run->progress, "memory%s: %.1f MB%s", run->ranks > 1 ? " of rank 0" : "",
                   (double)run->mem.bytes / 1e6, line);
+    if (run->first_step == 0 && *cfg->ckpt.init)
+        progress_note(run->progress, "weights: those of %s, step %ld", cfg->ckpt.init, run->init_step);
     progress_note(run->progress, "data: %lld training tokens, %lld validation tokens; %ld tokens a step",
                   (long long)dataset_tokens(run->train), (long long)dataset_tokens(run->val), cfg->batch.tokens);
 }

@@ -73,6 +73,7 @@ typedef struct {
     CkptPart ckpt_part;            // with ckpt.async: what this rank writes, and the saves that are on their way
     CkptAsync *ckpt;
     long saved_step;               // the last that was committed by this process; -1: none
+    long init_step;                // of the weights of ckpt.init
     char dir[600];
     char *config_text;             // the resolved config, as saved with checkpoints
     double peak;                   // flops per second that this machine's matmul reaches on these shapes
@@ -154,6 +155,8 @@ void run_ckpt_allocate(Run *run);
 void run_ckpt_free(Run *run);
 // Weights, optimizer and the rest of the newest checkpoint, whatever layout wrote it. False: there is none.
 bool run_load(Run *run, CkptState *state);
+// The weights of ckpt.init, which replace the random ones; dies when they do not fit. Collective.
+void run_init(Run *run);
 
 // ---- what keeps a run alive (run_guard.c)
 

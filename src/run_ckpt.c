@@ -87,6 +87,21 @@ bool run_load(Run *run, CkptState *state)
     return loaded;
 }
 
+void run_init(Run *run)
+{
+    const char *path = run->cfg.ckpt.init;
+    Place place = place_of(run);
+    CkptPart part = zero_part(run->zero, &run->optim, false, place.replica, place.replicas);
+    while (part.n && part.piece[part.n - 1].array >= 0) part.n--; // the weights' pieces stand first
+    part.n_arrays = 0;
+    CkptState state = {.config = run->config_text, .stretch = true};
+    ckpt_load_weights(place.run.world, path, &part, &state);
+    zero_renew(run->zero, &run->optim);
+    run_share_weights(run);
+    zero_part_free(&part);
+    run->init_step = state.step;
+}
+
 static void save_now(Run *run, const CkptState *state)
 {
     Place place = place_of(run);

@@ -1,0 +1,66 @@
+#!/bin/bash
+# test/test_init.sh: build/train beginning with the weights of another run (ckpt.init), from end to end and on any layout.
+# shellcheck source=test/train_common.sh
+. "$(dirname "$0")/train_common.sh"
+
+# What a model says of the validation set: a run of one step whose learning rate is 0.
+says() { # CONFIG NAME [OPTION...]: the loss, from metrics.jsonl
+    train "$1" "$2" --run.steps=1 --optim.lr=0 --optim.warmup=0 --run.sample_every=0 --sample.count=0 "${@:3}"
+    value end val_loss "$runs/$2/metrics.jsonl"
+}
+
+begins_where_the_other_ended() { # CONFIG
+    train "$1" "$1"
+    local loss
+    loss=$(value end val_loss "$runs/$1/metrics.jsonl")
+    [ "$(says "$1" "$1-next" --ckpt.init="$runs/$1")" = "$loss" ]
+    grep -q "^weights: those of $runs/$1, step 40" "$runs/$1-next/log.txt"
+    [ "$(says "$1" "$1-dir" --ckpt.init="$(checkpoint "$1" 40)")" = "$loss" ]
+    grep -q '"adam_step":1,' "$(checkpoint "$1-next" 1)/manifest.json" # its own state and data, from the start
+    grep -q '"sample":16,' "$(checkpoint "$1-next" 1)/manifest.json"
+}
+
+# Weights alone are taken, so another optimizer is no obstacle; ranks take their parts.
+on_any_layout() {
+    local loss
+    loss=$(value end val_loss "$runs/llama/metrics.jsonl")
+    [ "$(says llama muon --ckpt.init="$runs/llama" --optim.name=muon)" = "$loss" ]
+    train llama one --run.steps=3 --ckpt.init="$runs/llama" --numerics.deterministic=true
+    for layout in '2 --parallel.zero=3' '4 --parallel.tp=2 --parallel.pp=2' '2 --parallel.cp=2 --parallel.zero=1'; do
+        read -r -a words <<<"$layout"
+        rm -rf "${runs:?}/many"
+        "$launcher" -n "${words[0]}" "$BUILD/train" "$work/llama.toml" --run.name=many --run.steps=3 --batch.micro=4 \
+            --ckpt.init="$runs/llama" --numerics.deterministic=true "${words[@]:1}" >"$work/many.out" 2>&1 </dev/null
+        same_state one many 3
+    done
+}
+
+# The new run is a run: what was stopped goes on from its own checkpoint, not from the other run's weights.
+resumes_as_itself() {
+    train llama straight --run.steps=8 --ckpt.init="$runs/llama" --run.save_every=4
+    train llama stopped --run.steps=8 --ckpt.init="$runs/llama" --run.save_every=4 --run.stop_at=4
+    train llama stopped --run.steps=8 --ckpt.init="$runs/llama" --run.save_every=4 --ckpt.resume=true
+    same_state straight stopped 8
+    if grep -q '^weights: those' <(tail -n +2 "$work/stopped.out"); then return 1; fi
+}
+
+refusals() {
+    local train=$BUILD/train file=$work/llama.toml
+    fails_with 1 "$runs/none: cannot open|$runs/none/manifest.json" "$train" "$file" --run.name=r --ckpt.init="$runs/none"
+    mkdir -p "$runs/empty/checkpoints"
+    fails_with 1 'empty/checkpoints: no checkpoint in it' "$train" "$file" --run.name=r --ckpt.init="$runs/empty"
+    fails_with 1 'model.norm_eps: the checkpoint was trained with 1e-05, this run has 1e-06 .set it so.' "$train" "$file" \
+        --run.name=r --ckpt.init="$runs/llama" --model.norm_eps=1e-6
+    fails_with 1 'tensor .*stored with shape' "$train" "$file" --run.name=r --ckpt.init="$runs/llama" --model.channels=32 --model.head_size=16
+    fails_with 1 'tensor embed.positions.weight: stored with shape \(32,64\), this run.s model has \(64,64\)' \
+        "$train" "$work/gpt.toml" --run.name=r --ckpt.init="$runs/gpt" --model.context=64
+}
+
+launcher=$(command -v mpiexec.hydra || command -v mpiexec)
+prepare_corpus
+passes 'a run begins with the weights of another: GPT' begins_where_the_other_ended gpt
+passes 'a run begins with the weights of another: LLaMA' begins_where_the_other_ended llama
+passes 'any optimizer and any layout take them' on_any_layout
+passes 'and is resumed as a run of its own' resumes_as_itself
+passes 'what is refused' refusals
+exit $failed
