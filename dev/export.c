@@ -17,11 +17,13 @@
 #include "check.h"
 #include "ckpt.h"
 #include "disk.h"
+#include "rope.h"
 #include "safetensors.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +81,8 @@ static const SafeTensor *find(const Ckpt *c, const char *name)
 
 typedef struct {
     size_t layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
-    double norm_eps, rope_theta;
+    double norm_eps;
+    Rope rope;
     bool llama, bias, tie;
 } Shape;
 
@@ -105,6 +108,23 @@ static double key_number(const Ckpt *c, const char *key)
     return x;
 }
 
+static Rope read_rope(const Ckpt *c)
+{
+    static const char *const kinds[] = {"none", "linear", "ntk", "yarn", "llama3"};
+    Rope rope = {.theta = (float)key_number(c, "rope_theta")};
+    char kind[64];
+    if (!ckpt_model_key(c->state.config, "rope_scaling", kind, sizeof kind)) return rope; // older than the key
+    while (rope.kind <= ROPE_LLAMA3 && strcmp(kinds[rope.kind], kind)) rope.kind++;
+    if (rope.kind > ROPE_LLAMA3) die("%s: model.rope_scaling: '%s': not known here", c->dir, kind);
+    if (rope.kind == ROPE_NONE) return rope;
+    rope.factor = (float)key_number(c, "rope_factor");
+    rope.original = (float)key_number(c, "rope_original");
+    if (rope.kind < ROPE_YARN) return rope;
+    rope.slow = (float)key_number(c, "rope_slow");
+    rope.fast = (float)key_number(c, "rope_fast");
+    return rope;
+}
+
 // The shape of a model that GPT2LMHeadModel or LlamaForCausalLM can express; dies on any other.
 static Shape read_shape(const Ckpt *c)
 {
@@ -126,7 +146,7 @@ static Shape read_shape(const Ckpt *c)
     if (key_is(c, "qk_norm", "true") || (!llama && !gpt2))
         die("%s: neither GPT2LMHeadModel nor LlamaForCausalLM can express this model (norm, activation, "
             "position, bias and qk_norm must be one family's; use --to safetensors)", c->dir);
-    if (s.llama) s.rope_theta = key_number(c, "rope_theta");
+    if (s.llama) s.rope = read_rope(c);
     return s;
 }
 
@@ -237,6 +257,22 @@ static void set_size(json_t *config, const char *key, size_t value)
     set(config, key, json_integer((json_int_t)value));
 }
 
+// Transformers 5 reads rope_parameters; 4 reads rope_theta and rope_scaling. Stretching by another theta is that theta.
+static void set_rope(json_t *config, const Rope *r, size_t head_size)
+{
+    static const char *const types[] = {"default", "linear", "default", "yarn", "llama3"};
+    double theta = r->theta;
+    if (r->kind == ROPE_NTK && head_size > 2) theta *= pow(r->factor, (double)head_size / ((double)head_size - 2));
+    json_t *rope = json_pack("{s:s, s:f}", "rope_type", types[r->kind], "rope_theta", theta);
+    if (r->kind != ROPE_NONE && r->kind != ROPE_NTK) set(rope, "factor", json_real(r->factor));
+    if (r->kind >= ROPE_YARN) set_size(rope, "original_max_position_embeddings", (size_t)r->original);
+    if (r->kind >= ROPE_YARN) set(rope, r->kind == ROPE_YARN ? "beta_slow" : "low_freq_factor", json_real(r->slow));
+    if (r->kind >= ROPE_YARN) set(rope, r->kind == ROPE_YARN ? "beta_fast" : "high_freq_factor", json_real(r->fast));
+    set(config, "rope_theta", json_real(theta));
+    if (r->kind != ROPE_NONE && r->kind != ROPE_NTK) set(config, "rope_scaling", json_deep_copy(rope));
+    set(config, "rope_parameters", rope);
+}
+
 static void set_llama(json_t *config, const Shape *s)
 {
     set_size(config, "hidden_size", s->channels);
@@ -250,8 +286,7 @@ static void set_llama(json_t *config, const Shape *s)
     set(config, "rms_norm_eps", json_real(s->norm_eps));
     set(config, "attention_bias", json_boolean(s->bias));
     set(config, "mlp_bias", json_boolean(s->bias));
-    set(config, "rope_theta", json_real(s->rope_theta)); // where Transformers 4 looks; 5 looks below
-    set(config, "rope_parameters", json_pack("{s:s, s:f}", "rope_type", "default", "rope_theta", s->rope_theta));
+    set_rope(config, &s->rope, s->head_size);
 }
 
 static void set_gpt2(json_t *config, const Shape *s)

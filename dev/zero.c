@@ -152,7 +152,7 @@ static void holds(int argc, char **argv)
 enum { CONTEXT = 128, MICRO = 4, WARM = 1, STEPS = 4 };
 static const ModelShape shape = {.layers = 6, .channels = 192, .heads = 6, .kv_heads = 6, .head_size = 32, .ffn = 768,
                                  .vocab = 1000, .context = CONTEXT, .norm = NORM_RMSNORM, .norm_eps = 1e-5f,
-                                 .rope = true, .rope_theta = 1e4f, .tie = true};
+                                 .rope = true, .rotary.theta = 1e4f, .tie = true};
 
 // A step over time: when which unit ran, and when the link was busy.
 enum { MARKS = 256 };

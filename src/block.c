@@ -207,7 +207,7 @@ static X *prepare_qk(const UnitContext *ctx, const Unit *unit, void *const *save
                                unit_weight(ctx, unit, W_K_NORM), N, s->kv_heads, D, ld, s->norm_eps);
     }
     if (s->rope) // q and k stand side by side: heads + kv_heads vectors
-        dev->rope_forward(dev, q, batch->pos, N, s->heads + s->kv_heads, D, ld, s->rope_theta);
+        dev->rope_forward(dev, q, batch->pos, N, s->heads + s->kv_heads, D, ld, s->rotary);
     return qk;
 }
 
@@ -354,7 +354,7 @@ static void attention_part_backward(const UnitContext *ctx, const Unit *unit, X 
                            at_row(ctx, part_of(ctx, qk, 'k'), row, ld),
                            at_row(ctx, part_of(ctx, qkv, 'v'), row, ld), shape);
     }
-    if (s->rope) dev->rope_backward(dev, dq, batch->pos, N, s->heads + s->kv_heads, D, ld, s->rope_theta);
+    if (s->rope) dev->rope_backward(dev, dq, batch->pos, N, s->heads + s->kv_heads, D, ld, s->rotary);
     if (s->qk_norm) {
         cp_head_norm_backward(ctx, dq, unit_grad(ctx, unit, W_Q_NORM), part_of(ctx, qkv, 'q'), (float *)saved[Q_RSTD],
                               unit_weight(ctx, unit, W_Q_NORM), N, s->heads, D, ld);

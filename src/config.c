@@ -18,6 +18,7 @@
 // not the ones that were asked for is worse than no run.
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -180,6 +181,42 @@ static void derive(Config *cfg, const char *section_key, long *member, long valu
     check(*member == value);
 }
 
+static void derive_number(Config *cfg, const char *section_key, double *member, double value)
+{
+    int row = row_of(section_key);
+    if (*member != 0 && cfg->origin[row].source != CONFIG_DERIVED) return;
+    *member = value;
+    set_origin(cfg, row, CONFIG_DERIVED, "derived");
+}
+
+static void resolve_rope(Config *cfg)
+{
+    int kind = cfg->model.rope_scaling;
+    if (cfg->model.position != CONFIG_POSITION_ROPE || kind == CONFIG_ROPE_NONE) return;
+    int row = row_of("model.rope_original");
+    bool derived = cfg->origin[row].source == CONFIG_DERIVED; // by an earlier call
+    double factor = cfg->model.rope_factor, original = derived ? 0 : (double)cfg->model.rope_original;
+    if (factor == 0 && original == 0)
+        die("%s: model.rope_scaling needs model.rope_original, the context of training, or model.rope_factor (such as "
+            "--model.rope_factor=4)", where(cfg, "model.rope_scaling"));
+    if (factor != 0 && factor < 1)
+        die("%s: model.rope_factor %g is below 1 (contexts are made longer, not shorter)",
+            where(cfg, "model.rope_factor"), factor);
+    if (factor == 0 && original > (double)cfg->model.context)
+        die("%s: model.rope_original %ld is longer than model.context %ld (nothing is to be stretched; leave "
+            "model.rope_scaling out)", where(cfg, "model.rope_original"), cfg->model.rope_original, cfg->model.context);
+    if (original > 0) derive_number(cfg, "model.rope_factor", &cfg->model.rope_factor, (double)cfg->model.context / original);
+    else derive(cfg, "model.rope_original", &cfg->model.rope_original, lround((double)cfg->model.context / factor));
+    if (cfg->model.rope_original == 0)
+        die("%s: model.rope_factor %g leaves nothing of model.context %ld", where(cfg, "model.rope_factor"), factor,
+            cfg->model.context);
+    if (kind != CONFIG_ROPE_YARN && kind != CONFIG_ROPE_LLAMA3) return;
+    derive_number(cfg, "model.rope_fast", &cfg->model.rope_fast, kind == CONFIG_ROPE_YARN ? 32 : 4);
+    if (!(cfg->model.rope_slow < cfg->model.rope_fast))
+        die("%s: model.rope_slow %g is not less than model.rope_fast %g", where(cfg, "model.rope_slow"),
+            cfg->model.rope_slow, cfg->model.rope_fast);
+}
+
 static void resolve_model(Config *cfg)
 {
     derive(cfg, "model.kv_heads", &cfg->model.kv_heads, cfg->model.heads);
@@ -195,6 +232,7 @@ static void resolve_model(Config *cfg)
     if (cfg->model.position == CONFIG_POSITION_ROPE && cfg->model.head_size % 2)
         die("%s: model.head_size %ld is odd, but model.position=rope turns pairs of elements (make it even)",
             where(cfg, "model.head_size"), cfg->model.head_size);
+    resolve_rope(cfg);
     long F = 4 * C;
     if (cfg->model.activation == CONFIG_ACTIVATION_SWIGLU) F = ((8 * C + 2) / 3 + 63) / 64 * 64;
     derive(cfg, "model.ffn", &cfg->model.ffn, F);

@@ -17,6 +17,7 @@ enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
 enum { CONFIG_NORM_LAYERNORM, CONFIG_NORM_RMSNORM };
 enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU };
 enum { CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE };
+enum { CONFIG_ROPE_NONE, CONFIG_ROPE_LINEAR, CONFIG_ROPE_NTK, CONFIG_ROPE_YARN, CONFIG_ROPE_LLAMA3 };
 enum {
     CONFIG_OPTIM_ADAMW, CONFIG_OPTIM_ADAM, CONFIG_OPTIM_SGD, CONFIG_OPTIM_MOMENTUM, CONFIG_OPTIM_ADAFACTOR,
     CONFIG_OPTIM_LION, CONFIG_OPTIM_ADAMW8BIT, CONFIG_OPTIM_MUON
@@ -82,6 +83,10 @@ typedef struct {
         double norm_eps;
         int activation, position; // CONFIG_ACTIVATION_*, CONFIG_POSITION_*
         double rope_theta;
+        int rope_scaling; // CONFIG_ROPE_*
+        double rope_factor;
+        long rope_original;
+        double rope_slow, rope_fast;
         bool bias, tie, qk_norm;
         double dropout;
     } model;
@@ -149,12 +154,12 @@ typedef struct {
     } sample;
     struct {
         bool resume, async;
+        char init[CONFIG_TEXT];
         long keep, keep_every;
     } ckpt;
     struct {
         double skip_z;
         long window, max_skips;
-        char init[CONFIG_TEXT];
         int on_spike, on_not_finite;
         double ratio_low, ratio_mid, ratio_high, ratio_norm;
         int on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm;

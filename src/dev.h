@@ -19,6 +19,7 @@
 
 #include "exact_sum.h"
 #include "rng.h"
+#include "rope.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -173,10 +174,10 @@ struct Dev {
                                const X *weight, size_t N, size_t heads, size_t D, size_t ld);
 
     // ---- rotary positions (Su et al., arXiv 2104.09864), rotate-half: pairs (i, i + D/2), angle pos *
-    // theta^(-2i/D). In place on rows of `heads` vectors, ld elements apart. backward turns the gradient
-    // back by the same angle.
-    void (*rope_forward)(Dev *, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta);
-    void (*rope_backward)(Dev *, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta);
+    // rope_frequency(i), and all times rope_amplitude. In place on rows of `heads` vectors, ld elements apart. backward
+    // turns the gradient back by the same angle.
+    void (*rope_forward)(Dev *, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope);
+    void (*rope_backward)(Dev *, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope);
 
     // ---- causal attention, tiled with online softmax (Dao et al., arXiv 2205.14135)
     // out (B, Tq, H, D); lse (B, H, Tq) = log of the softmax denominator, saved for backward (NULL: not

@@ -7,7 +7,7 @@
 //   swiglu     s = sigmoid(gate) errs by (FN + 2) u relatively, 1 - s by (FN + 3) u absolutely; products follow
 //   norm       mean: dm = gam(C + 1) mean|x|; variance: gam(C + 5) var + dm^2 (sum of x - mean is 0); rstd: half of
 //              that relative to var + eps, and 4 u; backward: xhat is off by rstd u (|mean| + |x - mean|) + 3 u |xhat|
-//   rope       cos and sin are rounded once, two products and a sum: 4 u (|a| + |b|)
+//   rope       cos and sin are rounded once, two products and a sum: 4 u (|a| + |b|), times the amplitude
 //   softmax    an exponent z - top is off by 2 u (|z| + |top|), exp by FN u, the sum by gam(V + 2)
 //   exact      embedding forward (one addition), compression (the same arithmetic), the largest logit
 #include "dev_check.h"
@@ -283,33 +283,34 @@ static void head_norm_backward(Dev *dev, X *dinp, float *dweight, const X *dout,
 // ---- rope
 
 static void rotate(Dev *dev, bool forward, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld,
-                   float theta)
+                   Rope rope)
 {
     DevCheckCall c = dev_check_begin(dev, forward ? "rope_forward" : "rope_backward");
     size_t used = heads * D, n = extent(N, used, ld), half = D / 2;
     X *want = dev_check_x(&c, x, n);
     const int32_t *p = dev_check_i(&c, pos, N);
     const float *before = dev_check_wide(&c, want, n, false);
-    (forward ? c.ref->rope_forward : c.ref->rope_backward)(c.ref, want, p, N, heads, D, ld, theta);
-    (forward ? c.fast->rope_forward : c.fast->rope_backward)(c.fast, x, pos, N, heads, D, ld, theta);
+    (forward ? c.ref->rope_forward : c.ref->rope_backward)(c.ref, want, p, N, heads, D, ld, rope);
+    (forward ? c.fast->rope_forward : c.fast->rope_backward)(c.fast, x, pos, N, heads, D, ld, rope);
     double *err = dev_check_d(&c, N * used);
     for (size_t i = 0; i < N * heads * half; i++) {
         size_t n_row = i / (heads * half), h = i / half % heads, d = i % half, at = n_row * ld + h * D + d;
         size_t to = n_row * used + h * D + d;
-        err[to] = err[to + half] = 4 * U * (fabs((double)before[at]) + fabs((double)before[at + half]));
+        err[to] = err[to + half] =
+            4 * U * rope_amplitude(&rope) * (fabs((double)before[at]) + fabs((double)before[at + half]));
     }
     dev_check_expect_x(&c, "x", want, x, N, used, ld, err);
     dev_check_end(&c);
 }
 
-static void rope_forward(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta)
+static void rope_forward(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope)
 {
-    rotate(dev, true, x, pos, N, heads, D, ld, theta);
+    rotate(dev, true, x, pos, N, heads, D, ld, rope);
 }
 
-static void rope_backward(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta)
+static void rope_backward(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope)
 {
-    rotate(dev, false, x, pos, N, heads, D, ld, theta);
+    rotate(dev, false, x, pos, N, heads, D, ld, rope);
 }
 
 // ---- compression: bytes

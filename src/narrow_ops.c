@@ -216,7 +216,7 @@ static void head_norm_backward(Dev *dev, X *dinp, float *dweight, const X *dout,
 
 // ---- rope, in place
 
-static void rotate(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta,
+static void rotate(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope,
                    bool forward)
 {
     Narrow *n = (Narrow *)dev;
@@ -225,21 +225,21 @@ static void rotate(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, s
     for (size_t r = 0; r < N; r += rows) {
         size_t h = N - r < rows ? N - r : rows;
         float *y = narrow_read(n, 0, narrow_at(x, r * ld), h, used, ld);
-        (forward ? inner->rope_forward : inner->rope_backward)(inner, (X *)y, pos + r, h, heads, D, used, theta);
+        (forward ? inner->rope_forward : inner->rope_backward)(inner, (X *)y, pos + r, h, heads, D, used, rope);
         narrow_write(n, narrow_to(x, r * ld), y, h, used, ld);
     }
 }
 
 static void rope_forward(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld,
-                         float theta)
+                         Rope rope)
 {
-    rotate(dev, x, pos, N, heads, D, ld, theta, true);
+    rotate(dev, x, pos, N, heads, D, ld, rope, true);
 }
 
 static void rope_backward(Dev *dev, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld,
-                          float theta)
+                          Rope rope)
 {
-    rotate(dev, dx, pos, N, heads, D, ld, theta, false);
+    rotate(dev, dx, pos, N, heads, D, ld, rope, false);
 }
 
 // ---- attention, whole sequences at a time

@@ -9,18 +9,20 @@
 
 namespace {
 
-template <class E> struct Rope {
+template <class E> struct Turn {
     E *x;
     const int32_t *pos;
     size_t heads, D, ld;
-    double theta, sign;
+    Rope rope;
+    double sign;
     template <int W> __device__ void run(size_t i) const
     {
         size_t half = D / 2, n = i / half, first = i % half;
         float c[W], s[W], a[W], b[W];
+        double amplitude = rope_amplitude(&rope);
         for (int k = 0; k < W; k++) {
-            double angle = pos[n] * pow(theta, -2.0 * (double)(first + (size_t)k) / (double)D);
-            c[k] = (float)cos(angle), s[k] = (float)(sign * sin(angle));
+            double angle = pos[n] * rope_frequency(&rope, first + (size_t)k, D);
+            c[k] = (float)(amplitude * cos(angle)), s[k] = (float)(sign * amplitude * sin(angle));
         }
         for (size_t h = 0; h < heads; h++) {
             E *lo = x + n * ld + h * D + first, *hi = lo + half;
@@ -36,22 +38,22 @@ template <class E> struct Rope {
 };
 
 template <class E>
-void rotate(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta, double sign)
+void rotate(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope, double sign)
 {
     bool wide = D / 2 % WIDE<E> == 0 && ld % WIDE<E> == 0 && aligned(x);
-    elements<WIDE<E>>(ops_gpu(dev), N * (D / 2), wide, Rope<E>{ops_as<E>(x), pos, heads, D, ld, theta, sign});
+    elements<WIDE<E>>(ops_gpu(dev), N * (D / 2), wide, Turn<E>{ops_as<E>(x), pos, heads, D, ld, rope, sign});
 }
 
 template <class E>
-void rope_forward(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta)
+void rope_forward(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope)
 {
-    rotate<E>(dev, x, pos, N, heads, D, ld, theta, 1);
+    rotate<E>(dev, x, pos, N, heads, D, ld, rope, 1);
 }
 
 template <class E>
-void rope_backward(Dev *dev, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, float theta)
+void rope_backward(Dev *dev, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope)
 {
-    rotate<E>(dev, dx, pos, N, heads, D, ld, theta, -1);
+    rotate<E>(dev, dx, pos, N, heads, D, ld, rope, -1);
 }
 
 } // namespace

@@ -23,7 +23,8 @@ _Static_assert((int)SCHEDULE_WSD == (int)CONFIG_SCHEDULE_WSD && (int)SCHEDULE_IN
                (int)RECOMPUTE_SQRT == (int)CONFIG_RECOMPUTE_SQRT && (int)CLIP_TENSOR == (int)CONFIG_AGC_TENSOR &&
                (int)OFFLOAD_DISK == (int)CONFIG_OFFLOAD_DISK && (int)CP_CONTIGUOUS == (int)CONFIG_CP_CONTIGUOUS &&
                (int)CP_GATHER == (int)CONFIG_CP_GATHER && (int)PIPELINE_ZB_V == (int)CONFIG_PIPELINE_ZB_V &&
-               (int)PIPELINE_USER == (int)CONFIG_PIPELINE_USER,
+               (int)PIPELINE_USER == (int)CONFIG_PIPELINE_USER && (int)ROPE_NTK == (int)CONFIG_ROPE_NTK &&
+               (int)ROPE_LLAMA3 == (int)CONFIG_ROPE_LLAMA3,
                "an enum of config.h is out of step");
 
 ModelShape run_shape(const Config *cfg)
@@ -34,7 +35,10 @@ ModelShape run_shape(const Config *cfg)
         .head_size = (size_t)cfg->model.head_size, .ffn = (size_t)cfg->model.ffn,
         .vocab = (size_t)cfg->model.vocab, .context = (size_t)cfg->model.context,
         .norm = cfg->model.norm == CONFIG_NORM_RMSNORM ? NORM_RMSNORM : NORM_LAYERNORM,
-        .norm_eps = (float)cfg->model.norm_eps, .rope_theta = (float)cfg->model.rope_theta,
+        .norm_eps = (float)cfg->model.norm_eps,
+        .rotary = {.theta = (float)cfg->model.rope_theta, .kind = (RopeKind)cfg->model.rope_scaling,
+                   .factor = (float)cfg->model.rope_factor, .original = (float)cfg->model.rope_original,
+                   .slow = (float)cfg->model.rope_slow, .fast = (float)cfg->model.rope_fast},
         .swiglu = cfg->model.activation == CONFIG_ACTIVATION_SWIGLU,
         .rope = cfg->model.position == CONFIG_POSITION_ROPE,
         .bias = cfg->model.bias, .tie = cfg->model.tie, .qk_norm = cfg->model.qk_norm,

@@ -27,7 +27,8 @@ typedef struct {
 typedef struct {
     size_t layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
     NormKind norm;
-    float norm_eps, rope_theta;
+    float norm_eps;
+    Rope rotary; // where rope is
     bool swiglu, rope, bias, tie, qk_norm;
     size_t mup_base, mup_base_head; // channels and head size of the base model (mup.h); 0: off, head_size
     ModelCut cut;

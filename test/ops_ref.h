@@ -233,14 +233,14 @@ static inline void ref_norm_back(double *dinp, double *dinp_err, double *dweight
 
 // ---- rope, in place on x (N, heads, D) without gaps. sign +1 forward, -1 backward. cos and sin of an
 // angle taken in double are rounded once (u); two products and an addition follow: 4 u (|a| + |b|) is
-// enough for each output.
+// enough for each output, times what all is multiplied by.
 static inline void ref_rope(double *x, double *err, const int32_t *pos, size_t N, size_t heads, size_t D,
-                            double theta, double sign)
+                            Rope rope, double sign)
 {
     for (size_t i = 0; i < N * heads; i++)
         for (size_t d = 0; d < D / 2; d++) {
-            double angle = sign * pos[i / heads] * pow(theta, -2.0 * (double)d / (double)D);
-            double *lo = x + i * D + d, *hi = lo + D / 2, a = *lo, b = *hi;
+            double angle = sign * pos[i / heads] * rope_frequency(&rope, d, D), amplitude = rope_amplitude(&rope);
+            double *lo = x + i * D + d, *hi = lo + D / 2, a = amplitude * *lo, b = amplitude * *hi;
             *lo = a * cos(angle) - b * sin(angle);
             *hi = b * cos(angle) + a * sin(angle);
             if (err) err[lo - x] = err[hi - x] = 4 * U * (fabs(a) + fabs(b));

@@ -11,7 +11,7 @@
 #include "dev_cpu.h"
 
 #define EPS 1e-5f
-#define THETA 10000.0f
+#define ROTARY ((Rope){.theta = 10000})
 #define XC(ptr) ((const X *)(ptr))
 #define XM(ptr) ((X *)(ptr))
 
@@ -368,9 +368,17 @@ static void rope_row(Run *r, const char *from, const char *to, double sign)
     const int32_t *pos = run_ints(r, "pos", N, 0, 100000);
     double *ref = run_wide(r, gather(r, inp, inp, N, used, ld), n), *err = run_zeros(r, n);
     float *x = run_copy(r, inp, N * ld);
-    (sign > 0 ? r->dev->rope_forward : r->dev->rope_backward)(r->dev, XM(x), pos, N, heads, D, ld, THETA);
-    ref_rope(ref, err, pos, N, heads, D, THETA, sign);
+    (sign > 0 ? r->dev->rope_forward : r->dev->rope_backward)(r->dev, XM(x), pos, N, heads, D, ld, ROTARY);
+    ref_rope(ref, err, pos, N, heads, D, ROTARY, sign);
     expect(r, to, gather(r, x, inp, N, used, ld), ref, err, n);
+    for (int kind = ROPE_LINEAR; kind <= ROPE_LLAMA3; kind++) {
+        Rope rope = {.theta = 500, .kind = (RopeKind)kind, .factor = 4, .original = 300, .slow = 1, .fast = 8};
+        double *stretched = run_wide(r, gather(r, inp, inp, N, used, ld), n);
+        float *y = run_copy(r, inp, N * ld);
+        (sign > 0 ? r->dev->rope_forward : r->dev->rope_backward)(r->dev, XM(y), pos, N, heads, D, ld, rope);
+        ref_rope(stretched, err, pos, N, heads, D, rope, sign);
+        expect_ref(r, "stretched", gather(r, y, inp, N, used, ld), stretched, err, n);
+    }
 }
 
 static void row_rope_forward(Run *r)

@@ -22,7 +22,7 @@ static const ModelShape gpt = {
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
 static const ModelShape llama = { // a row of feed-forward activations is more than one group of 256
     .layers = 5, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 130, .vocab = 31, .context = 10,
-    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope_theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
 
 // ---- one step: micro-batches of random tokens
 

@@ -314,7 +314,7 @@ static void test_golden_versions(void **state)
     // Version 2, as two replicas of two tensor-parallel ranks wrote it with stage 1.
     static const ModelShape tiny = {.layers = 1, .channels = 4, .heads = 2, .kv_heads = 1, .head_size = 2, .ffn = 4,
                                     .vocab = 7, .context = 2, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .swiglu = true,
-                                    .rope = true, .rope_theta = 1e4f, .tie = true};
+                                    .rope = true, .rotary.theta = 1e4f, .tie = true};
     static const Layout layouts[] = {{1, 1, 1, 0, false, false}, {1, 1, 3, 3, false, false}};
     char command[1400], text[2048];
     snprintf(command, sizeof command, "mkdir -p '%s' && cp -r test/fixtures/ckpt_v2 '%s/step_00000009'", path_of(c, ""),

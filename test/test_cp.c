@@ -368,8 +368,8 @@ static void test_rope_by_position(void **state)
         for (size_t i = 0; i < T * WIDTH; i++) whole[i] = (float)rng_normal(rng_make(6, "x", 0), i);
         cp_cut(part, whole, WIDTH * sizeof *whole, 1, CP_ZIGZAG, T, rank, RANKS);
         cp_cut(own, pos, sizeof *pos, 1, CP_ZIGZAG, T, rank, RANKS);
-        dev->rope_forward(dev, XM(part), own, OWN, HEADS, SIZE, WIDTH, 1e4f);
-        dev->rope_forward(dev, XM(whole), pos, T, HEADS, SIZE, WIDTH, 1e4f);
+        dev->rope_forward(dev, XM(part), own, OWN, HEADS, SIZE, WIDTH, (Rope){.theta = 1e4f});
+        dev->rope_forward(dev, XM(whole), pos, T, HEADS, SIZE, WIDTH, (Rope){.theta = 1e4f});
         cp_cut(want, whole, WIDTH * sizeof *whole, 1, CP_ZIGZAG, T, rank, RANKS);
         assert_memory_equal(part, want, sizeof part);
     }

@@ -62,7 +62,7 @@ static void use(Dev *dev, Data *data)
     dev->norm_forward(dev, out, d, data->stat, data->other, a, b, c, c, N, C, NORM_LAYERNORM, 1e-5f);
     dev->norm_backward(dev, out, data->more, data->more + C, b, NULL, d, data->stat, data->other, c, N, C,
                        NORM_LAYERNORM);
-    dev->rope_forward(dev, d, data->pos, N, H, D, H * D + 3, 10000);
+    dev->rope_forward(dev, d, data->pos, N, H, D, H * D + 3, (Rope){.theta = 10000});
     dev->attention_forward(dev, out, data->stat, a, k, v, s);
     dev->attention_backward(dev, d, (X *)((char *)d + k0), (X *)((char *)d + v0), b, out, data->stat, a, k, v, s);
     dev->dropout(dev, out, a, ROOM / 2, drop);
@@ -165,10 +165,10 @@ static void no_mean(Dev *dev, X *dinp, float *dweight, float *dbias, const X *do
     (void)dev, (void)kind;
     right->norm_backward(right, dinp, dweight, dbias, dout, dresid, inp, mean, rstd, weight, n, c, NORM_RMSNORM);
 }
-static void turned_back(Dev *dev, X *x, const int32_t *pos, size_t n, size_t heads, size_t d, size_t ld, float theta)
+static void turned_back(Dev *dev, X *x, const int32_t *pos, size_t n, size_t heads, size_t d, size_t ld, Rope rope)
 {
     (void)dev;
-    right->rope_backward(right, x, pos, n, heads, d, ld, theta);
+    right->rope_backward(right, x, pos, n, heads, d, ld, rope);
 }
 static void documents_mixed(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
 {

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,6 +259,38 @@ static void test_llama(void **state)
     json_decref(j);
 }
 
+// Stretched positions, as Transformers names them; a way that is another theta is that theta.
+static void test_stretched(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *type;
+        double theta, factor, slow;
+    } rows[] = {
+        {"rope_scaling = \"none\"\n", "default", 10000, 0, 0},
+        {"rope_scaling = \"linear\"\nrope_factor = 4\nrope_original = 2\n", "linear", 10000, 4, 0},
+        {"rope_scaling = \"ntk\"\nrope_factor = 4\nrope_original = 2\n", "default", 10000, 0, 0}, // heads of one pair
+        {"rope_scaling = \"yarn\"\nrope_factor = 2.5\nrope_original = 3\nrope_slow = 2\nrope_fast = 32\n", "yarn", 10000,
+         2.5, 2},
+        {"rope_scaling = \"llama3\"\nrope_factor = 8\nrope_original = 1\nrope_slow = 1\nrope_fast = 4\n", "llama3", 10000,
+         8, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char config[2000];
+        snprintf(config, sizeof config, "%s%s", LLAMA, rows[i].keys);
+        save("stretched", true, config);
+        expect_status("stretched --to hf --out stretched_hf", 0);
+        json_t *j = open_json("stretched_hf/config.json"), *rope = json_object_get(j, "rope_parameters");
+        assert_string_equal(json_string_value(json_object_get(rope, "rope_type")), rows[i].type);
+        assert_true(fabs(json_real_value(json_object_get(rope, "rope_theta")) / rows[i].theta - 1) <= 1e-15);
+        assert_true(json_real_value(json_object_get(rope, "factor")) == rows[i].factor); // 0: not there
+        const char *slow = strcmp(rows[i].type, "yarn") ? "low_freq_factor" : "beta_slow";
+        assert_true(json_real_value(json_object_get(rope, slow)) == rows[i].slow);
+        if (rows[i].factor > 0) assert_true(json_equal(json_object_get(j, "rope_scaling"), rope));
+        json_decref(j);
+    }
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -297,6 +330,7 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_safetensors), cmocka_unit_test(test_gpt2),
-                                       cmocka_unit_test(test_llama), cmocka_unit_test(test_refusals)};
+                                       cmocka_unit_test(test_llama), cmocka_unit_test(test_stretched),
+                                       cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

@@ -43,7 +43,7 @@ static ModelShape shape_of(const Fixture *fx)
         .context = whole(fx, "context"),
         .norm = whole(fx, "layernorm") ? NORM_LAYERNORM : NORM_RMSNORM,
         .norm_eps = (float)fixture_number(fx, "norm_eps"),
-        .rope_theta = (float)fixture_number(fx, "rope_theta"),
+        .rotary.theta = (float)fixture_number(fx, "rope_theta"),
         .swiglu = whole(fx, "swiglu"),
         .rope = whole(fx, "rope"),
         .bias = whole(fx, "bias"),

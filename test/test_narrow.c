@@ -174,8 +174,8 @@ static void check_heads(Env *e)
     for (int forward = 0; forward < 2; forward++) {
         float *y = wide(e, inp, n);
         uint16_t *x16 = copy(e, inp, N16(n));
-        (forward ? cpu->rope_forward : cpu->rope_backward)(cpu, XO(y), pos, N, heads, D, ld, 1e4f);
-        (forward ? dev->rope_forward : dev->rope_backward)(dev, XO(x16), pos, N, heads, D, ld, 1e4f);
+        (forward ? cpu->rope_forward : cpu->rope_backward)(cpu, XO(y), pos, N, heads, D, ld, (Rope){.theta = 1e4f});
+        (forward ? dev->rope_forward : dev->rope_backward)(dev, XO(x16), pos, N, heads, D, ld, (Rope){.theta = 1e4f});
         same_bits("rope", x16, rounded(e, y, n), N16(n));
     }
 }

@@ -14,7 +14,7 @@
 #include "ops_run.h"
 
 #define EPS 1e-5f
-#define THETA 10000.0f
+#define ROTARY ((Rope){.theta = 10000})
 #define XC(ptr) ((const X *)(ptr))
 #define XM(ptr) ((X *)(ptr))
 #define STEP 0x1p-12
@@ -286,13 +286,13 @@ typedef struct {
     size_t N, heads, D;
     const int32_t *pos;
     double *x;
-} Rope;
+} Turn;
 
 static void rope(double *out, void *args)
 {
-    Rope *a = args;
+    Turn *a = args;
     memcpy(out, a->x, a->N * a->heads * a->D * sizeof *out);
-    ref_rope(out, NULL, a->pos, a->N, a->heads, a->D, THETA, 1);
+    ref_rope(out, NULL, a->pos, a->N, a->heads, a->D, ROTARY, 1);
 }
 
 static void test_rope(void **state)
@@ -302,12 +302,12 @@ static void test_rope(void **state)
     size_t N = 5, heads = 2, D = 6, n = N * heads * D;
     const int32_t *pos = run_ints(&r, "pos", N, 0, 50);
     const float *dout = run_in(&r, "dout", n);
-    Rope a = {N, heads, D, pos, run_wide(&r, run_in(&r, "x", n), n)};
+    Turn a = {N, heads, D, pos, run_wide(&r, run_in(&r, "x", n), n)};
     Functional l = functional(&r, rope, &a, dout, n);
     float *dx = run_copy(&r, dout, n);
     double *turned = run_wide(&r, dout, n), *err = run_zeros(&r, n);
-    r.dev->rope_backward(r.dev, XM(dx), pos, N, heads, D, heads * D, THETA);
-    ref_rope(turned, err, pos, N, heads, D, THETA, -1);
+    r.dev->rope_backward(r.dev, XM(dx), pos, N, heads, D, heads * D, ROTARY);
+    ref_rope(turned, err, pos, N, heads, D, ROTARY, -1);
     check_input(&r, "rope", &l, a.x, dx, err, n);
     run_end(&r);
 }

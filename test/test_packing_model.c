@@ -27,7 +27,7 @@ static const ModelShape gpt = {
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true};
 static const ModelShape llama = {
     .layers = 2, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 14, .vocab = 197, .context = 96,
-    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope_theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
 
 enum { EOT = 0, B = 2, T = 96, N = B * T, N_DOCS = 5 };
 static const size_t doc_length[N_DOCS] = {5, 70, 21, 33, 63}; // the fourth goes on from a row before

@@ -54,7 +54,7 @@ static ModelShape shape_of(bool llama)
     return (ModelShape){.layers = LAYERS, .channels = 32, .heads = 4, .kv_heads = llama ? 2 : 4,
                         .head_size = 8, .ffn = 96, .vocab = V, .context = T,
                         .norm = llama ? NORM_RMSNORM : NORM_LAYERNORM, .norm_eps = 1e-5f,
-                        .rope_theta = 1e4f, .swiglu = llama, .rope = llama, .bias = !llama, .tie = !llama,
+                        .rotary.theta = 1e4f, .swiglu = llama, .rope = llama, .bias = !llama, .tie = !llama,
                         .qk_norm = llama};
 }
 

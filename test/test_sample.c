@@ -127,7 +127,7 @@ static int setup(void **state)
     if (!c) return -1;
     ModelShape shape = {.layers = 2, .channels = 16, .heads = 4, .kv_heads = 2, .head_size = 4, .ffn = 16,
                         .vocab = N_TOKENS, .context = CONTEXT, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true,
-                        .rope_theta = 100, .swiglu = true};
+                        .rotary.theta = 100, .swiglu = true};
     TokenizerTrainer *trainer = tokenizer_trainer_new("gpt2");
     tokenizer_trainer_add(trainer, "x", 1);
     c->tokenizer = tokenizer_trainer_finish(trainer, N_TOKENS);

@@ -19,7 +19,7 @@ static const ModelShape gpt = {
     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true};
 static const ModelShape llama = {
     .layers = 2, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 14, .vocab = 31, .context = 9,
-    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope_theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
 
 // ---- memory
 
@@ -241,7 +241,7 @@ static void test_chunks_do_not_show(void **state)
 {
     (void)state;
     ModelShape s = {.layers = 1, .channels = C, .heads = 1, .kv_heads = 1, .head_size = C, .ffn = 1, .vocab = V,
-                    .context = 1, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rope_theta = 1e4f};
+                    .context = 1, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f};
     Params params;
     Unit *unit;
     model_describe(&s, &params, &unit);

@@ -81,6 +81,8 @@ def model(p, m, token, broken):
         a = keep(at + "norm1", norm(x, at + "attn_norm"))
         q, k, v = (linear(a, f"{at}attn.{name}").unflatten(-1, (-1, D)) for name in "qkv")
         if m["position"] == "rope":
+            if m.get("rope_scaling", "none") != "none":
+                sys.exit("error: model.rope_scaling: only none is written here")
             q, k = rope(q, m["rope_theta"]), rope(k, m["rope_theta"])
         for name, y in (("q", q), ("k", k), ("v", v)):
             keep(at + name, y.flatten(2))

@@ -298,18 +298,20 @@ static void head_norm_backward(Env &e)
 template <class F> static void rope_case(Env &e, F run)
 {
     const size_t shapes[][3] = {{10, 3, 41}, {64, 2, 160}, {16, 1, 16}};
-    for (auto &s : shapes) run(e.x(7 * s[2]), e.ints(7, 0, 100000), s[1], s[0], s[2]);
+    for (auto &s : shapes)
+        for (int kind = ROPE_NONE; kind <= ROPE_LLAMA3; kind++)
+            run(e.x(7 * s[2]), e.ints(7, 0, 100000), s[1], s[0], s[2], Rope{500, (RopeKind)kind, 4, 300, 1, 8});
 }
 static void rope_forward(Env &e)
 {
-    rope_case(e, [&](X *x, const int32_t *pos, size_t heads, size_t D, size_t ld) {
-        e.dev->rope_forward(e.dev, x, pos, 7, heads, D, ld, 10000);
+    rope_case(e, [&](X *x, const int32_t *pos, size_t heads, size_t D, size_t ld, Rope rope) {
+        e.dev->rope_forward(e.dev, x, pos, 7, heads, D, ld, rope);
     });
 }
 static void rope_backward(Env &e)
 {
-    rope_case(e, [&](X *x, const int32_t *pos, size_t heads, size_t D, size_t ld) {
-        e.dev->rope_backward(e.dev, x, pos, 7, heads, D, ld, 10000);
+    rope_case(e, [&](X *x, const int32_t *pos, size_t heads, size_t D, size_t ld, Rope rope) {
+        e.dev->rope_backward(e.dev, x, pos, 7, heads, D, ld, rope);
     });
 }
 static void compress(Env &e)

@@ -1,0 +1,58 @@
+#!/bin/bash
+# scripts/long_context.sh: a small LLaMA that was trained on short sequences, asked for longer ones (doc/long_context.md).
+#
+#   trained     presets/tiny-llama.toml at a context of 64 tokens, 1200 steps of 4096 tokens, on stories
+#   asked       on the same validation text at 128, 256 and 512 tokens: as it is, and stretched in each way
+#   tuned       at 256, each of them trained on for 60 steps (a twentieth), and trained from nothing for as many steps as
+#               both together
+#
+# It writes runs/long_context.md, the table of the chapter, and runs/long_context/. Everything but the last row has the
+# weights of one run. Some minutes on 2 cores.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export LC_ALL=C
+build=${BUILD:-build} dir=runs/long_context trained=1200 more=60
+rm -rf "$dir"
+mkdir -p "$dir/data"
+"$build/stories" --bytes 12000000 --val-bytes 200000 --seed 1 --out "$dir/data" >"$dir/log"
+"$build/prepare" tokens --train "$dir/data/train.txt" --val-file "$dir/data/val.txt" --vocab 2048 --out "$dir/data" >>"$dir/log"
+
+train() { # NAME STEPS CONTEXT [OPTION...]: the validation loss
+    local name=$1 steps=$2 context=$3
+    shift 3
+    "$build/train" scripts/presets/tiny-llama.toml --run.dir="$dir" --run.name="$name" --run.steps="$steps" \
+        --data.train="$dir/data/train_*.bin" --data.val="$dir/data/val_*.bin" --data.tokenizer="$dir/data" \
+        --model.context="$context" --batch.tokens=4096 --batch.micro=$((4096 / context)) --run.eval_every=0 \
+        --run.log_every=100 --sample.count=0 --eval.tokens=65536 "$@" >>"$dir/log" 2>&1
+    sed -n '/"event":"end"/s/.*"val_loss":\([0-9.]*\).*/\1/p' "$dir/$name/metrics.jsonl"
+}
+stretched() { # KIND
+    [ "$1" = none ] || echo "--model.rope_scaling=$1 --model.rope_original=64"
+}
+asked() { # KIND CONTEXT
+    # shellcheck disable=SC2046
+    train "$1-$2" 1 "$2" --ckpt.init="$dir/short" --optim.lr=0 --optim.warmup=0 $(stretched "$1")
+}
+tuned() { # KIND
+    # shellcheck disable=SC2046
+    train "$1-tuned" $more 256 --ckpt.init="$dir/short" --optim.lr=5e-4 --optim.warmup=6 $(stretched "$1")
+}
+
+echo "training at 64 tokens" >&2
+short=$(train short $trained 64)
+{
+    echo "| nats a token | at 64 | at 128 | at 256 | at 512 | at 256, after $more more steps |"
+    echo "|---|---:|---:|---:|---:|---:|"
+    for kind in none linear ntk yarn llama3; do
+        echo "$kind" >&2
+        printf '| %s | %.3f | %.3f | %.3f | %.3f | %.3f |\n' "$kind" "$short" "$(asked $kind 128)" "$(asked $kind 256)" \
+            "$(asked $kind 512)" "$(tuned $kind)"
+    done
+    echo "trained at 256 from nothing" >&2
+    printf '| trained at 256 from nothing | | | | | %.3f |\n' "$(train long $((trained + more)) 256)"
+    echo
+    echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)," \
+        "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)"
+} >"$dir/table.md"
+mv "$dir/table.md" runs/long_context.md
+cat runs/long_context.md
