@@ -283,8 +283,10 @@ void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, Ckpt
     if (!world || world->rank == 0) run = stat(inner, &info) == 0;
     ckpt_tell(world, &run, sizeof run);
     CkptFailure f = {error, sizeof error};
-    CkptManifest *m = run ? open_newest(world, inner, false, false, &n_seen) : open_one(world, path, false, &verdict, f);
-    if (run && !m) ckpt_fail(f, "%.600s: %s", inner, n_seen ? "none of its checkpoints is usable" : "no checkpoint in it");
+    CkptManifest *m = run ? open_newest(world, inner, false, false, &n_seen)
+                          : open_one(world, path, false, &verdict, f);
+    if (run && !m)
+        ckpt_fail(f, "%.600s: %s", inner, n_seen ? "none of its checkpoints is usable" : "no checkpoint in it");
     if (!m || !ckpt_load_take(m, world, part, state, f)) refuse(world, error);
     ckpt_manifest_free(m);
 }

@@ -205,8 +205,9 @@ static void resolve_rope(Config *cfg)
     if (factor == 0 && original > (double)cfg->model.context)
         die("%s: model.rope_original %ld is longer than model.context %ld (nothing is to be stretched; leave "
             "model.rope_scaling out)", where(cfg, "model.rope_original"), cfg->model.rope_original, cfg->model.context);
-    if (original > 0) derive_number(cfg, "model.rope_factor", &cfg->model.rope_factor, (double)cfg->model.context / original);
-    else derive(cfg, "model.rope_original", &cfg->model.rope_original, lround((double)cfg->model.context / factor));
+    double context = (double)cfg->model.context;
+    if (original > 0) derive_number(cfg, "model.rope_factor", &cfg->model.rope_factor, context / original);
+    else derive(cfg, "model.rope_original", &cfg->model.rope_original, lround(context / factor));
     if (cfg->model.rope_original == 0)
         die("%s: model.rope_factor %g leaves nothing of model.context %ld", where(cfg, "model.rope_factor"), factor,
             cfg->model.context);

@@ -6,8 +6,8 @@
 //
 //   linear   f_i / s                       every position between two that were trained (arXiv 2306.15595)
 //   ntk      theta s^(D/(D-2)) for theta   the fastest pair as it was, the slowest divided by s (arXiv 2309.00071, 3.1)
-//   yarn     between f_i / s and f_i       by a ramp over i, from where a pair makes `slow` turns in L to where it makes
-//                                          `fast`; queries and keys times 0.1 ln s + 1 (arXiv 2309.00071, 3.2 to 3.4)
+//   yarn     between f_i / s and f_i       by a ramp over i, from where a pair makes `slow` turns in L to where it
+//                                          makes `fast`; queries and keys times 0.1 ln s + 1 (the same, 3.2 to 3.4)
 //   llama3   the same                      by a ramp over r_i, from `slow` to `fast` (Llama 3.1; arXiv 2407.21783)
 //
 // YaRN's paper has the ramp over r_i; its code, and everyone's since, over i between whole numbers: so it is here, for
@@ -52,13 +52,14 @@ ROPE_INLINE double rope_frequency(const Rope *r, size_t i, size_t D)
     double f = pow(theta, -2.0 * (double)i / (double)D);
     if (r->kind == ROPE_NONE || r->kind == ROPE_NTK) return f;
     if (r->kind == ROPE_YARN) {
-        double low = fmax(floor(rope_pair(r, r->fast, D)), 0), high = fmin(ceil(rope_pair(r, r->slow, D)), (double)D - 1);
+        double low = fmax(floor(rope_pair(r, r->fast, D)), 0.0);
+        double high = fmin(ceil(rope_pair(r, r->slow, D)), (double)D - 1);
         stretched = ((double)i - low) / fmax(high - low, 1e-3);
     } else if (r->kind == ROPE_LLAMA3) {
         double turns = r->original * f / (2 * ROPE_PI);
         stretched = (r->fast - turns) / ((double)r->fast - r->slow);
     }
-    stretched = fmin(fmax(stretched, 0), 1);
+    stretched = fmin(fmax(stretched, 0.0), 1.0);
     return (1 - stretched) * f + stretched * (f / s);
 }
 

@@ -5,9 +5,9 @@
 
 #define U 0x1p-24
 
-// The package computes base^(2i/D) in float: the exponent, at most 1, is rounded once, which is ln(base) u of the power;
-// power, quotient, and the blending of two frequencies round some times more, and where a pair starts or ends to be
-// stretched is a quotient of rounded logarithms: by a few u, of a difference of the order of f.
+// The package computes base^(2i/D) in float: the exponent, at most 1, is rounded once, which is ln(base) u of the
+// power; power, quotient, and the blending of two frequencies round some times more, and where a pair starts or ends to
+// be stretched is a quotient of rounded logarithms: by a few u, of a difference of the order of f.
 static double bound(const Rope *r, double f)
 {
     return (log((double)r->theta) + 24 * r->factor) * U * f;
