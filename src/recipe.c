@@ -188,6 +188,7 @@ void recipe_free(Recipe *r)
 
 void recipe_run(const Recipe *r, FILE *out)
 {
+    recipe_check_inputs(r);
     RecipeRun *run = recipe_stage_open(r);
     recipe_read_stage(run);
     if (r->dedup_exact) recipe_remove_exact(run);

@@ -54,17 +54,21 @@ typedef struct {
     char what[80];                  // for progress
 } Input;
 
+CorpusOptions recipe_read_options(const CorpusSource *source)
+{
+    CorpusOptions o = {.format = source->format, .field = source->field, .separator = source->separator,
+                       .line = source->line, .log = stderr, .max_bytes = (size_t)1 << 31};
+    if (!source->separator && !source->line) o.separator = TOKENIZER_EOT; // as build/prepare tokens
+    if (source->separator && !*source->separator) o.separator = NULL;
+    return o;
+}
+
 static Input open_input(const CorpusSource *source)
 {
-    Input in = {.source = source};
+    Input in = {.source = source, .options = recipe_read_options(source)};
     snprintf(in.what, sizeof in.what, "read %s", source->name);
-    in.options = (CorpusOptions){.format = source->format, .field = source->field, .separator = source->separator,
-                                 .line = source->line, .log = stderr, .max_bytes = (size_t)1 << 31};
-    if (!source->separator && !source->line) in.options.separator = TOKENIZER_EOT; // as build/prepare tokens
-    if (source->separator && !*source->separator) in.options.separator = NULL;
     CorpusReader *all = corpus_open((const char *const *)&source->path, 1, in.options);
     const CorpusFile *file = corpus_all_files(all, &in.n_files);
-    if (!in.n_files) die("%s: no file in it", source->path);
     in.file = calloc(in.n_files, sizeof *in.file);
     for (size_t i = 0; i < in.n_files; i++)
         if (!in.file || !(in.file[i] = strdup(file[i].path))) die("memory: no room for file names");
@@ -150,18 +154,22 @@ static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *pro
 }
 
 // ---- the filter
+Filter *recipe_read_filter(const Recipe *r)
+{
+    Filter *f = filter_new(r->filter_rules, 0);
+    char set[CONFIG_TEXT], *rest = set;
+    snprintf(set, sizeof set, "%s", r->filter_set);
+    for (char *one; (one = strsep(&rest, ", "));)
+        if (*one) filter_set(f, one);
+    if (*r->filter_bad_words) filter_bad_words(f, r->filter_bad_words);
+    return f;
+}
+
 static Filter **make_filters(const Recipe *r, int n)
 {
     Filter **f = calloc((size_t)n, sizeof(Filter *));
     if (!f) die("memory: no room for filters");
-    for (int t = 0; t < n; t++) {
-        f[t] = filter_new(r->filter_rules, 0);
-        char set[CONFIG_TEXT], *rest = set;
-        snprintf(set, sizeof set, "%s", r->filter_set);
-        for (char *one; (one = strsep(&rest, ", "));)
-            if (*one) filter_set(f[t], one);
-        if (*r->filter_bad_words) filter_bad_words(f[t], r->filter_bad_words);
-    }
+    for (int t = 0; t < n; t++) f[t] = recipe_read_filter(r);
     return f;
 }
 

@@ -2,6 +2,7 @@
 #ifndef RECIPE_STAGE_H
 #define RECIPE_STAGE_H
 #include "documents.h"
+#include "filter.h"
 #include "recipe.h"
 
 #include <jansson.h>
@@ -66,7 +67,10 @@ RecipeProgress recipe_stage_progress(const char *what, uint64_t first, uint64_t 
 void recipe_stage_advance(RecipeProgress *p, uint64_t n_bytes); // from one thread at a time
 
 // ---- the stages, one after another
+void recipe_check_inputs(const Recipe *r);                     // recipe_check.c; before all others
 void recipe_read_stage(RecipeRun *run);                        // recipe_read.c
+CorpusOptions recipe_read_options(const CorpusSource *source); // how a source is read
+Filter *recipe_read_filter(const Recipe *r);                   // filter.rules is not empty; filter_free() it
 void recipe_remove_exact(RecipeRun *run);                      // recipe_remove.c
 void recipe_remove_near(RecipeRun *run);
 void recipe_remove_contaminated(RecipeRun *run);

@@ -1,0 +1,77 @@
+#!/bin/bash
+# test/test_recipe_errors.sh: build/prepare with recipes that are wrong, changed or spelled differently, and with
+# folders that were damaged: what is finished stays, what is wrong is said before any work, and in one line.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+# shellcheck source=test/data_common.sh
+. test/data_common.sh
+
+mkdir "$work/in"
+awk 'BEGIN { srand(5); for (i = 0; i < 300; i++) { printf "{\"text\":\"page%d", i
+    for (k = 0; k < 80; k++) printf " %c%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20), 97 + int(rand() * 9)
+    print "\"}" } }' >"$work/in/a.jsonl"
+awk 'BEGIN { srand(6); for (i = 0; i < 50; i++) { printf "<|endoftext|>book%d", i
+    for (k = 0; k < 60; k++) printf " ver%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20) } }' >"$work/in/b.txt"
+echo 'one two three four five six seven eight nine ten eleven twelve thirteen fourteen' >"$work/test.txt"
+
+# recipe NAME [LINE...]: the file, with more lines at its end.
+recipe() {
+    local file=$work/$1.toml
+    shift
+    cat >"$file" <<END
+[recipe]
+out = "out"
+unit = 0.01
+[source.a]
+path = "in/a.jsonl"
+[source.b]
+path = "in/b.txt"
+[dedup]
+exact = true
+near = true
+[shards]
+val = 0.1
+tokens = 5000
+END
+    printf '%s\n' "$@" >>"$file"
+}
+prepare() { "$BUILD/prepare" "$@" 2>"$work/err"; }
+# refused WORDS ARGUMENT...: status 1, and the last line of stderr is an error with these words.
+refused() {
+    local words=$1 got=0
+    shift
+    prepare "$@" >/dev/null || got=$?
+    cat "$work/err"
+    [ $got = 1 ]
+    tail -n 1 "$work/err" | grep -F "error: " | grep -qF -- "$words"
+}
+# at_once WORDS ARGUMENT...: the same, and it is the only line: no stage has begun.
+at_once() {
+    refused "$@"
+    [ "$(wc -l <"$work/err")" = 1 ]
+}
+whole() { diff -r "$work/out" "$work/want"; }
+
+first_run() {
+    recipe r '[tokenizer]' 'vocab = 400' '[filter]' 'rules = "guide"'
+    prepare "$work/r.toml" >"$work/report"
+    cp -r "$work/out" "$work/want"
+}
+
+# A slip in a value must not empty the folders of what is finished.
+slips_cost_nothing() {
+    at_once "'guide.words.mni=40': no such threshold" "$work/r.toml" --filter.set=guide.words.mni=40
+    at_once "'gudie': no such rule" "$work/r.toml" --filter.rules=gudie
+    at_once "words.txt: cannot read the list" "$work/r.toml" --filter.rules=c4 --filter.bad_words="$work/words.txt"
+    whole
+    sed 's/b.txt"/&\nseparator = "x"\nline = "y"/' "$work/r.toml" >"$work/both.toml"
+    at_once "both a text and a line are given" "$work/both.toml"
+    mkdir "$work/empty"
+    sed 's/in.b.txt"/empty"/' "$work/r.toml" >"$work/none.toml"
+    at_once "empty: no file in it" "$work/none.toml"
+    whole
+}
+
+passes 'a first run' first_run
+passes 'a slip in the recipe costs nothing' slips_cost_nothing
+exit $failed
