@@ -5,6 +5,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=test/data_common.sh
 . test/data_common.sh
+BUILD=$(cd "$BUILD" && pwd) || exit 1
 
 mkdir "$work/in"
 awk 'BEGIN { srand(5); for (i = 0; i < 300; i++) { printf "{\"text\":\"page%d", i
@@ -72,6 +73,24 @@ slips_cost_nothing() {
     whole
 }
 
+# The same files by another name are the same input, and the records speak of them in the same way.
+spelled_differently() {
+    local way
+    for way in "$work/in/../r.toml" "$work/in/.././r.toml" r.toml ./r.toml "$(basename "$work")/r.toml"; do
+        cd "$work"
+        case $way in */r.toml) [ -e "$way" ] || cd .. ;; esac
+        prepare "$way" --recipe.out="$work/out" >/dev/null
+        cat "$work/err"
+        [ "$(grep -c 'done before' "$work/err")" = "$(wc -l <"$work/err")" ]
+    done
+    cd "$work"
+    rm "$work/out/documents/stage.json" "$work"/out/documents/part_00000[1-9].*
+    prepare in/../r.toml >/dev/null
+    grep -q 'documents: going on' "$work/err"
+    whole
+}
+
 passes 'a first run' first_run
+passes 'another spelling of the same paths' spelled_differently
 passes 'a slip in the recipe costs nothing' slips_cost_nothing
 exit $failed
