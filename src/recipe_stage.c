@@ -2,10 +2,10 @@
 //
 //     out/NAME/key           hash of: the key of the stage before, this stage's name and settings. Written first
 //     out/NAME/...           units of work, each there completely or not at all
-//     out/NAME/stage.json    counts, and the key again. Written last
+//     out/NAME/stage.json    counts, the files with their sizes (recipe_results.c), and the key again. Written last
 //
-// Invariant: a stage.json with the key that this recipe gives means that the folder holds, byte for byte, what running
-// the stage would write. A `key` file alone, with that key, means it of the finished units. With any other key the
+// Invariant: a stage.json with the key that this recipe gives, and all files that it lists, mean that the folder holds,
+// byte for byte, what running the stage would write. With files missing the stage is made again. A `key` file alone, with that key, means it of the finished units. With any other key the
 // folder is emptied, stage.json first and `key` last, so a kill in the middle of that leaves a folder that is emptied
 // again. What has no `key` is not ours, and is not touched.
 //
@@ -34,7 +34,7 @@
 #include "clock.h"
 #include "disk.h"
 
-enum { VERSION = 1 }; // of all stages: another one when a stage's files change for the same settings
+enum { VERSION = 2 }; // of all stages: another one when a stage's files change for the same settings
 
 // ---- the run
 // Makes the folder, and those above it.
@@ -176,10 +176,29 @@ static bool has_key(const char *dir, const char *key)
     return same;
 }
 
+// The record of a folder that has the right key; NULL: the stage is not done, or what it says is not there (*amiss says
+// what, free() it).
+static json_t *read_record(const RecipeStage *s, char **amiss)
+{
+    char path[PATH_MAX];
+    json_error_t error;
+    *amiss = NULL;
+    name_file(path, s->dir, "stage.json");
+    if (access(path, F_OK) != 0) return NULL;
+    json_t *about = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    const char *key = json_string_value(json_object_get(about, "key"));
+    json_t *results = json_object_get(about, "results");
+    if (!key || strcmp(key, s->key) != 0 || !json_is_object(results))
+        die("%s: damaged (delete %s to begin again)", path, s->dir);
+    if (!(*amiss = recipe_results_amiss(s->dir, results))) return about;
+    json_decref(about);
+    return NULL;
+}
+
 RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *settings)
 {
     RecipeStage s = {.name = name};
-    char path[PATH_MAX], *all;
+    char *all, *amiss = NULL;
     size_t n;
     snprintf(s.dir, sizeof s.dir, "%s/%s", run->dir, name);
     FILE *f = open_memstream(&all, &n);
@@ -189,20 +208,20 @@ RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *set
     free(all);
     snprintf(s.key, sizeof s.key, "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
     strcpy(run->key, s.key);
-    name_file(path, s.dir, "stage.json");
     if (has_key(s.dir, s.key)) {
-        json_error_t error;
-        json_t *about = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-        const char *key = json_string_value(json_object_get(about, "key"));
-        if (about && (!key || strcmp(key, s.key) != 0)) die("%s: damaged (delete %s to begin again)", path, s.dir);
-        if (!about && access(path, F_OK) == 0) die("%s: damaged (delete %s to begin again)", path, s.dir);
+        json_t *about = read_record(&s, &amiss);
         s.done = about != NULL;
-        fprintf(stderr, "%s: %s\n", name, s.done ? "done before" : "going on");
-        if (about) json_array_append_new(run->stages, about);
-        return s;
+        if (!amiss) {
+            fprintf(stderr, "%s: %s\n", name, s.done ? "done before" : "going on");
+            if (about) json_array_append_new(run->stages, about);
+            return s;
+        }
+        fprintf(stderr, "%s: %s: begins again\n", name, amiss);
+        free(amiss);
+    } else {
+        if (!is_ours(s.dir)) die("%s: not made by this program (choose another recipe.out)", s.dir);
+        if (holds(s.dir, "key")) fprintf(stderr, "%s: made from other settings or input, begins again\n", name);
     }
-    if (!is_ours(s.dir)) die("%s: not made by this program (choose another recipe.out)", s.dir);
-    if (holds(s.dir, "key")) fprintf(stderr, "%s: made from other settings or input, begins again\n", name);
     remove_below(s.dir, 1);
     make_folder(s.dir);
     if (!disk_sync_parent(s.dir)) die("%s: %s", s.dir, strerror(errno));
@@ -212,7 +231,8 @@ RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *set
 
 void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about)
 {
-    json_t *all = json_pack("{s:s, s:s}", "stage", stage->name, "key", stage->key);
+    json_t *all = json_pack("{s:s, s:s, s:o}", "stage", stage->name, "key", stage->key, "results",
+                            recipe_results_list(stage->dir));
     char *text = all && json_object_update(all, about) == 0 ? json_dumps(all, JSON_INDENT(1)) : NULL;
     if (!text) die("%s: stage.json cannot be put together (are all file names UTF-8?)", stage->dir);
     write_file(stage->dir, "stage.json", text);

@@ -42,10 +42,14 @@ typedef struct {
 // The folder of a stage, ready to be filled: with the finished units of an earlier run that had the same settings and
 // input, otherwise empty. settings: everything that the result depends on and that is not in an earlier stage's key.
 RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *settings);
-// Writes stage.json, and with it the stage is done. Takes the reference.
+// Writes stage.json with the list of the folder's files, and with it the stage is done. Takes the reference.
 void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about);
 // Removes a folder of ours below the run's, and what is in it.
 void recipe_stage_remove(const RecipeRun *run, const char *name);
+// {"NAME": {"bytes": n, "xxh3": "..."}, ...} of the files in the folder of a stage; what does not agree with such a
+// list: NULL, or a line to free(). recipe_results.c.
+json_t *recipe_results_list(const char *dir);
+char *recipe_results_amiss(const char *dir, const json_t *list);
 // A line for each file below path: name, bytes, time of the last change. free() it.
 char *recipe_stage_files(const char *path);
 

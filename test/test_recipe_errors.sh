@@ -90,7 +90,39 @@ spelled_differently() {
     whole
 }
 
+# What a record says must be there: what is gone, cut off or changed is named and made again.
+missing_results() {
+    local file
+    for file in shards/a/train_000000.bin tokenizer/tokenizer.json exact/removed.tsv documents/part_000001.text; do
+        rm "$work/out/$file"
+        prepare "$work/r.toml" >/dev/null
+        cat "$work/err"
+        grep -q "^${file%%/*}: ${file#*/}: No such file or directory: begins again" "$work/err"
+        whole
+    done
+    truncate -s 100 "$work/out/shards/b/val_000000.bin"
+    prepare "$work/r.toml" >/dev/null
+    grep -q '^shards: b/val_000000.bin: 100 bytes, but [0-9]* were written: begins again' "$work/err"
+    whole
+    sed -i 's/"vocab": {/"vocab":{ /' "$work/out/tokenizer/tokenizer.json" # the same size
+    prepare "$work/r.toml" >/dev/null
+    grep -q '^tokenizer: tokenizer.json: changed since it was written: begins again' "$work/err"
+    whole
+    rm -r "$work/out"
+    cp -r "$work/want" "$work/out"
+}
+
+# A byte of the documents that changed on the disk, between stages, reaches no tokenizer and no shard.
+changed_text() {
+    printf '#' | dd of="$work/out/documents/part_000001.text" bs=1 seek=1000 conv=notrunc status=none
+    refused 'changed since it was written (delete' "$work/r.toml" --tokenizer.vocab=300
+    refused 'changed since it was written (delete' "$work/r.toml" --dedup.threshold=0.7
+    rm -r "$work/out"
+    cp -r "$work/want" "$work/out"
+}
+
 passes 'a first run' first_run
 passes 'another spelling of the same paths' spelled_differently
 passes 'a slip in the recipe costs nothing' slips_cost_nothing
+passes 'results that are missing or damaged' missing_results
 exit $failed
