@@ -125,4 +125,5 @@ passes 'a first run' first_run
 passes 'another spelling of the same paths' spelled_differently
 passes 'a slip in the recipe costs nothing' slips_cost_nothing
 passes 'results that are missing or damaged' missing_results
+passes 'a text that changed is not read' changed_text
 exit $failed
