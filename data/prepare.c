@@ -11,6 +11,8 @@
 // model that is asked to begin with that token begins a document. The same input and options give the same
 // files, byte for byte: nothing here is random (the order of training is drawn by the loader, see dataset.c).
 //
+// The files of `tokens` are written aside and replace those of an earlier run together (folder.h), with the manifest last.
+//
 // Input is whatever corpus_open reads, standard input and packed files too, and is read once: the documents wait in a
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
 // document) and the words that the tokenizer counts.
@@ -19,20 +21,20 @@
 // or values, 2 with the command line.
 #define _GNU_SOURCE // memmem
 #include <errno.h>
+#include <fnmatch.h>
 #include <jansson.h>
-#include <limits.h>
 #include <omp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "corpus.h"
 #include "disk.h"
+#include "folder.h"
 #include "recipe.h"
 #include "shards.h"
 #include "tokenizer.h"
@@ -186,37 +188,6 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// Makes the folder, and those above it.
-static void make_folder(const char *path)
-{
-    char *part = strdup(path);
-    if (!part) die("memory: no room for a file name");
-    for (char *p = part + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = 0;
-        mkdir(part, 0777); // what fails here fails again below
-        *p = '/';
-    }
-    if (mkdir(part, 0777) != 0 && errno != EEXIST)
-        die("%s: %s (--out is the folder to write to)", path, strerror(errno));
-    struct stat st;
-    if (stat(part, &st) != 0 || !S_ISDIR(st.st_mode))
-        die("%s: not a folder (--out is the folder to write to)", path);
-    if (access(part, W_OK | X_OK) != 0) die("%s: %s (--out must be writable)", path, strerror(errno));
-    free(part);
-}
-
-// Folders are read at any depth: an output folder inside the input would be read by the next run.
-static void check_outside(const char *input, const char *out)
-{
-    char in_path[PATH_MAX], out_path[PATH_MAX];
-    struct stat st;
-    if (stat(input, &st) != 0 || !S_ISDIR(st.st_mode) || !realpath(input, in_path) || !realpath(out, out_path)) return;
-    size_t n = strlen(in_path);
-    if (strncmp(out_path, in_path, n) == 0 && (n == 1 || out_path[n] == '/' || !out_path[n]))
-        die("%s: lies in the input folder %s, and would be read next time (choose another --out)", out, input);
-}
-
 // Reads everything below `path` into the store, and adds its files to `sources`.
 static void read_input(const Options *o, const char *path, CorpusStore *store, json_t *sources)
 {
@@ -224,7 +195,7 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
                              .max_bytes = (size_t)1 << 40}; // nothing is cut: memory holds the longest document
     options.line = o->line;
     if (!o->line && *o->separator) options.separator = o->separator;
-    check_outside(path, o->out);
+    folder_check_outside(path, o->out, "--out");
     CorpusReader *r = corpus_open(&path, 1, options);
     CorpusRecord doc;
     while (corpus_next(r, &doc)) corpus_store_add(store, doc.text, doc.n_bytes);
@@ -267,14 +238,14 @@ typedef struct {
     size_t from, to;
 } Part;
 
-// Encodes and writes a part as out/NAME_000000.bin and up; returns its entry in the manifest.
-static json_t *write_part(const Options *o, Tokenizer *t, Part part)
+// Encodes and writes a part as dir/NAME_000000.bin and up; returns its entry in the manifest.
+static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part part)
 {
     double start = seconds();
     DatasetType type = strcmp(o->dtype, "uint16") == 0   ? DATASET_U16
                        : strcmp(o->dtype, "uint32") == 0 ? DATASET_U32
                                                          : DATASET_AUTO;
-    Shards *shards = shards_open(o->out, part.name, tokenizer_vocab_size(t), type,
+    Shards *shards = shards_open(dir, part.name, tokenizer_vocab_size(t), type,
                                  parse_count("shard-tokens", o->shard_tokens, 1, INT32_MAX));
     uint64_t n_bytes = tokens_write(part.store, part.from, part.to, t, count_threads(o), shards);
     int64_t n_tokens = shards_tokens(shards);
@@ -300,6 +271,17 @@ static void save_manifest(json_t *manifest, const char *dir)
     json_decref(manifest);
 }
 
+// What `tokens` writes: all of it goes when a new one comes, for a pattern would find a shard that is left.
+static bool is_result(const char *name)
+{
+    static const char *const pattern[] = {"train_[0-9][0-9][0-9][0-9][0-9][0-9].bin",
+                                          "val_[0-9][0-9][0-9][0-9][0-9][0-9].bin", "tokenizer.json",
+                                          "tokenizer_config.json", "manifest.json"};
+    for (int i = 0; i < 5; i++)
+        if (fnmatch(pattern[i], name, 0) == 0) return true;
+    return false;
+}
+
 static void print_input(const CorpusStore *store, const json_t *sources)
 {
     fprintf(stderr, "input: %zu files, %zu documents, %llu bytes\n", json_array_size(sources),
@@ -319,7 +301,8 @@ static int do_tokens(const Options *o)
     double fraction = strtod(o->val, &end);
     if (end == o->val || *end || !(fraction >= 0 && fraction < 1))
         die("prepare: --val: '%s' (a number from 0 to below 1)", o->val);
-    make_folder(o->out);
+    folder_make(o->out, "--out");
+    int lock = folder_lock(o->out);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
     if (given) read_input(o, o->train, store, sources);
@@ -336,14 +319,18 @@ static int do_tokens(const Options *o)
     if (strcmp(o->dtype, "uint16") == 0 && vocab > 65535)
         die("prepare: --dtype: a vocabulary of %d tokens does not fit in uint16: at most 65535 (use uint32)",
             vocab);
-    tokenizer_save(t, o->out);
-    json_t *train_json = write_part(o, t, (Part){"train", store, 0, n_train}),
-           *val_json = write_part(o, t, (Part){"val", store, n_train, corpus_store_count(store)});
+    char *dir = folder_begin(o->out);
+    tokenizer_save(t, dir);
+    json_t *train_json = write_part(o, dir, t, (Part){"train", store, 0, n_train}),
+           *val_json = write_part(o, dir, t, (Part){"val", store, n_train, corpus_store_count(store)});
     save_manifest(json_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o}", "version", 1, "vocab_size", vocab,
                             "eot", tokenizer_eot(t), "pattern", tokenizer_pattern(t), "dtype",
                             strcmp(o->dtype, "uint32") == 0 || vocab > 65535 ? "uint32" : "uint16", "train",
                             train_json, "val", val_json, "sources", sources),
-                  o->out);
+                  dir);
+    folder_replace(o->out, is_result);
+    free(dir);
+    close(lock);
     fprintf(stderr, "done: %s, %.1f s in all\n", o->out, seconds() - start);
     tokenizer_free(t);
     corpus_store_close(store);
@@ -353,7 +340,8 @@ static int do_tokens(const Options *o)
 static int do_train_tokenizer(const Options *o)
 {
     if (!o->out || !o->n_inputs) die_usage("prepare train-tokenizer: give --input and --out (see --help)");
-    make_folder(o->out);
+    folder_make(o->out, "--out");
+    int lock = folder_lock(o->out);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
     for (size_t i = 0; i < o->n_inputs; i++) read_input(o, o->input[i], store, sources);
@@ -364,6 +352,7 @@ static int do_train_tokenizer(const Options *o)
     tokenizer_free(t);
     json_decref(sources);
     corpus_store_close(store);
+    close(lock);
     return 0;
 }
 

@@ -20,11 +20,9 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,39 +31,11 @@
 #include "check.h"
 #include "clock.h"
 #include "disk.h"
+#include "folder.h"
 
 enum { VERSION = 2 }; // of all stages: another one when a stage's files change for the same settings
 
 // ---- the run
-// Makes the folder, and those above it.
-static void make_folder(const char *path)
-{
-    char part[PATH_MAX];
-    struct stat st;
-    snprintf(part, sizeof part, "%s", path);
-    for (char *p = part + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = 0;
-        mkdir(part, 0777); // what fails here fails again below
-        *p = '/';
-    }
-    if (mkdir(part, 0777) != 0 && errno != EEXIST) die("%s: %s (recipe.out)", path, strerror(errno));
-    if (stat(part, &st) != 0 || !S_ISDIR(st.st_mode)) die("%s: not a folder (recipe.out)", path);
-    if (access(part, W_OK | X_OK) != 0) die("%s: %s (recipe.out must be writable)", path, strerror(errno));
-}
-
-// A folder that is read and written at once would be read by the next run.
-static void check_outside(const char *input, const char *out)
-{
-    char in_path[PATH_MAX], out_path[PATH_MAX];
-    struct stat st;
-    if (stat(input, &st) != 0) die("%s: cannot read: %s", input, strerror(errno));
-    if (!S_ISDIR(st.st_mode) || !realpath(input, in_path) || !realpath(out, out_path)) return;
-    size_t n = strlen(in_path);
-    if (strncmp(out_path, in_path, n) == 0 && (n == 1 || out_path[n] == '/' || !out_path[n]))
-        die("%s: lies in the input folder %s, and would be read next time (choose another recipe.out)", out, input);
-}
-
 RecipeRun *recipe_stage_open(const Recipe *r)
 {
     RecipeRun *run = calloc(1, sizeof *run);
@@ -75,12 +45,9 @@ RecipeRun *recipe_stage_open(const Recipe *r)
     run->n_sources = r->sources.n;
     run->threads = r->recipe_threads ? (int)r->recipe_threads : omp_get_max_threads();
     snprintf(run->dir, sizeof run->dir, "%s", r->recipe_out);
-    make_folder(run->dir);
-    for (size_t i = 0; i < run->n_sources; i++) check_outside(run->source[i].path, run->dir);
-    run->lock = open(run->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (run->lock < 0 || flock(run->lock, LOCK_EX | LOCK_NB) != 0)
-        die("%s: %s", run->dir, run->lock >= 0 && errno == EWOULDBLOCK ? "another preparation is at work there"
-                                                                       : strerror(errno));
+    folder_make(run->dir, "recipe.out");
+    for (size_t i = 0; i < run->n_sources; i++) folder_check_outside(run->source[i].path, run->dir, "recipe.out");
+    run->lock = folder_lock(run->dir);
     struct rlimit files; // two descriptors for each part of the documents
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -223,7 +190,7 @@ RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *set
         if (holds(s.dir, "key")) fprintf(stderr, "%s: made from other settings or input, begins again\n", name);
     }
     remove_below(s.dir, 1);
-    make_folder(s.dir);
+    folder_make(s.dir, "recipe.out");
     if (!disk_sync_parent(s.dir)) die("%s: %s", s.dir, strerror(errno));
     write_file(s.dir, "key", s.key);
     return s;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <sys/stat.h>
 
 #define main prepare_main
 #include "../data/prepare.c"
