@@ -8,8 +8,13 @@
 // opinion about what is allowed.
 //
 // Rejected: a check in recipe_load (a recipe can be read, and its keys shown, where its files are not).
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
 #include "check.h"
 #include "recipe_stage.h"
+#include "shingle.h"
 
 static void check_source(const CorpusSource *source)
 {
@@ -20,8 +25,34 @@ static void check_source(const CorpusSource *source)
     corpus_close(all);
 }
 
+// Reads the evaluation set, which is small beside a corpus: an example of fewer words than an n-gram has cannot be
+// looked for, and a search for nothing must not look like a clean corpus.
+static void check_evaluation(const Recipe *r)
+{
+    const char *path = r->contamination_evaluation;
+    struct stat st;
+    Shingles words = {0};
+    size_t n = 0, n_found = 0;
+    CorpusRecord example;
+    if (stat(path, &st) != 0) die("contamination.evaluation: %s: cannot read: %s", path, strerror(errno));
+    CorpusOptions options = recipe_remove_options(r);
+    options.log = NULL; // the stage will say it
+    CorpusReader *reader = corpus_open(&path, 1, options);
+    for (; corpus_next(reader, &example); n++) {
+        shingle_normalize(&words, example.text, example.n_bytes);
+        n_found += words.n_words >= (size_t)r->contamination_ngram;
+    }
+    corpus_close(reader);
+    shingle_free(&words);
+    if (!n) die("contamination.evaluation: %s: no text in it", path);
+    if (!n_found)
+        die("contamination.evaluation: %s: all %zu examples are shorter than %ld words, so none can be looked for (a "
+            "smaller contamination.ngram)", path, n, r->contamination_ngram);
+}
+
 void recipe_check_inputs(const Recipe *r)
 {
     for (size_t i = 0; i < r->sources.n; i++) check_source(&r->sources.source[i]);
     if (*r->filter_rules) filter_free(recipe_read_filter(r));
+    if (*r->contamination_evaluation) check_evaluation(r);
 }

@@ -78,6 +78,7 @@ Filter *recipe_read_filter(const Recipe *r);                   // filter.rules i
 void recipe_remove_exact(RecipeRun *run);                      // recipe_remove.c
 void recipe_remove_near(RecipeRun *run);
 void recipe_remove_contaminated(RecipeRun *run);
+CorpusOptions recipe_remove_options(const Recipe *r);          // how the evaluation set is read
 void recipe_encode_tokenizer(RecipeRun *run);                  // recipe_encode.c
 void recipe_merge_stage(RecipeRun *run);                       // recipe_merge.c; begins with the next one
 void recipe_encode_stage(RecipeRun *run, const char *settings);

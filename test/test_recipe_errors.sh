@@ -121,9 +121,34 @@ changed_text() {
     cp -r "$work/want" "$work/out"
 }
 
+# Nothing found because nothing was looked for is no result.
+examples_too_short() {
+    local n=--contamination.evaluation=$work/eval.jsonl
+    printf '{"text":"what is %d and %d"}\n' 1 2 3 4 5 6 >"$work/eval.jsonl"
+    at_once "all 3 examples are shorter than 13 words, so none can be looked for" "$work/r.toml" "$n"
+    whole
+    printf '{"text":" "}\n' >"$work/eval.jsonl"
+    at_once "contamination.evaluation: $work/eval.jsonl: no text in it" "$work/r.toml" "$n"
+    : >"$work/eval.jsonl"
+    at_once "contamination.evaluation: $work/eval.jsonl: no text in it" "$work/r.toml" "$n"
+    printf '{"text":"what is %d and %d"}\n' 1 2 3 4 >"$work/eval.jsonl"
+    sed 's/.*/{"text":"&"}/' "$work/test.txt" >>"$work/eval.jsonl"
+    prepare "$work/r.toml" "$n" >"$work/report"
+    note='2 of 3 evaluation examples are shorter than 13 words and were not looked for.'
+    grep -qxF "$note" "$work/report"
+    grep -qF "<p>$note</p>" "$work/out/report.html"
+    grep -q '"too_short": 2' "$work/out/report.json"
+    sed -i 1,2d "$work/eval.jsonl"
+    prepare "$work/r.toml" "$n" >"$work/report"
+    if grep 'looked for' "$work/report" "$work/out/report.html"; then return 1; fi
+    rm -r "$work/out"
+    cp -r "$work/want" "$work/out"
+}
+
 passes 'a first run' first_run
 passes 'another spelling of the same paths' spelled_differently
 passes 'a slip in the recipe costs nothing' slips_cost_nothing
 passes 'results that are missing or damaged' missing_results
 passes 'a text that changed is not read' changed_text
+passes 'evaluation examples that cannot be looked for' examples_too_short
 exit $failed
