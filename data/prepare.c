@@ -195,7 +195,6 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
                              .max_bytes = (size_t)1 << 40}; // nothing is cut: memory holds the longest document
     options.line = o->line;
     if (!o->line && *o->separator) options.separator = o->separator;
-    folder_check_outside(path, o->out, "--out");
     CorpusReader *r = corpus_open(&path, 1, options);
     CorpusRecord doc;
     while (corpus_next(r, &doc)) corpus_store_add(store, doc.text, doc.n_bytes);
@@ -219,6 +218,35 @@ static int count_threads(const Options *o)
 {
     int n = (int)parse_count("threads", o->threads, 0, 1024);
     return n ? n : omp_get_max_threads();
+}
+
+// What can be known to be wrong before the first input is read, which may take hours.
+static void check_values(const Options *o)
+{
+    if (strcmp(o->pattern, "gpt2") != 0 && strcmp(o->pattern, "cl100k") != 0)
+        die("prepare: --pattern: '%s' (gpt2 or cl100k)", o->pattern);
+    parse_count("vocab", o->vocab, 257, 1 << 24);
+    count_threads(o);
+    const char *more[] = {o->train, o->val_file};
+    for (size_t i = 0; i < o->n_inputs + 2; i++) {
+        const char *path = i < o->n_inputs ? o->input[i] : more[i - o->n_inputs];
+        if (!path) continue;
+        corpus_close(corpus_open(&path, 1, (CorpusOptions){0})); // it is there
+        folder_check_outside(path, o->out, "--out");
+    }
+}
+
+// The tokenizer of `tokens`: NULL when it is to be trained.
+static Tokenizer *given_tokenizer(const Options *o)
+{
+    long long vocab = parse_count("vocab", o->vocab, 257, 1 << 24);
+    Tokenizer *t = o->tokenizer ? tokenizer_load(o->tokenizer) : NULL;
+    if (t && tokenizer_eot(t) < 0)
+        die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", o->tokenizer);
+    if (t) vocab = tokenizer_vocab_size(t);
+    if (strcmp(o->dtype, "uint16") == 0 && vocab > 65535)
+        die("prepare: --dtype: a vocabulary of %lld tokens does not fit in uint16: at most 65535 (use uint32)", vocab);
+    return t;
 }
 
 static Tokenizer *train_tokenizer(const Options *o, const CorpusStore *store, size_t n_docs)
@@ -301,8 +329,11 @@ static int do_tokens(const Options *o)
     double fraction = strtod(o->val, &end);
     if (end == o->val || *end || !(fraction >= 0 && fraction < 1))
         die("prepare: --val: '%s' (a number from 0 to below 1)", o->val);
+    parse_count("shard-tokens", o->shard_tokens, 1, INT32_MAX);
+    Tokenizer *t = given_tokenizer(o);
     folder_make(o->out, "--out");
     int lock = folder_lock(o->out);
+    check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
     if (given) read_input(o, o->train, store, sources);
@@ -312,13 +343,8 @@ static int do_tokens(const Options *o)
     corpus_store_finish(store);
     print_input(store, sources);
     if (!given) n_train = corpus_store_split(store, fraction);
-    Tokenizer *t = o->tokenizer ? tokenizer_load(o->tokenizer) : train_tokenizer(o, store, n_train);
-    if (tokenizer_eot(t) < 0)
-        die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", o->tokenizer);
+    if (!t) t = train_tokenizer(o, store, n_train);
     int vocab = tokenizer_vocab_size(t);
-    if (strcmp(o->dtype, "uint16") == 0 && vocab > 65535)
-        die("prepare: --dtype: a vocabulary of %d tokens does not fit in uint16: at most 65535 (use uint32)",
-            vocab);
     char *dir = folder_begin(o->out);
     tokenizer_save(t, dir);
     json_t *train_json = write_part(o, dir, t, (Part){"train", store, 0, n_train}),
@@ -342,6 +368,7 @@ static int do_train_tokenizer(const Options *o)
     if (!o->out || !o->n_inputs) die_usage("prepare train-tokenizer: give --input and --out (see --help)");
     folder_make(o->out, "--out");
     int lock = folder_lock(o->out);
+    check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
     for (size_t i = 0; i < o->n_inputs; i++) read_input(o, o->input[i], store, sources);

@@ -13,8 +13,10 @@
 #include <sys/stat.h>
 
 #include "check.h"
+#include "dataset.h"
 #include "recipe_stage.h"
 #include "shingle.h"
+#include "tokenizer.h"
 
 static void check_source(const CorpusSource *source)
 {
@@ -50,9 +52,27 @@ static void check_evaluation(const Recipe *r)
             "smaller contamination.ngram)", path, n, r->contamination_ngram);
 }
 
+static void check_tokenizer(const Recipe *r)
+{
+    const char *path = r->tokenizer_path;
+    struct stat st;
+    long vocab = r->tokenizer_vocab;
+    if (*path) {
+        if (stat(path, &st) != 0) die("tokenizer.path: %s: cannot read: %s", path, strerror(errno));
+        Tokenizer *t = tokenizer_load(path);
+        if (tokenizer_eot(t) < 0) die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", path);
+        vocab = tokenizer_vocab_size(t);
+        tokenizer_free(t);
+    }
+    if (r->shards_dtype == DATASET_U16 && vocab > UINT16_MAX)
+        die("shards.dtype: a vocabulary of %ld tokens does not fit in uint16: at most %d (use uint32)", vocab,
+            UINT16_MAX);
+}
+
 void recipe_check_inputs(const Recipe *r)
 {
     for (size_t i = 0; i < r->sources.n; i++) check_source(&r->sources.source[i]);
     if (*r->filter_rules) filter_free(recipe_read_filter(r));
+    check_tokenizer(r);
     if (*r->contamination_evaluation) check_evaluation(r);
 }

@@ -146,8 +146,6 @@ void recipe_encode_tokenizer(RecipeRun *run)
     json_t *about;
     if (*r->tokenizer_path) {
         Tokenizer *t = tokenizer_load(r->tokenizer_path);
-        if (tokenizer_eot(t) < 0) die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)",
-                                      r->tokenizer_path);
         tokenizer_save(t, stage.dir);
         about = json_pack("{s:i, s:s, s:s}", "vocab_size", tokenizer_vocab_size(t), "pattern", tokenizer_pattern(t),
                           "given", r->tokenizer_path);
@@ -304,9 +302,7 @@ void recipe_encode_stage(RecipeRun *run, const char *settings)
     int vocab = tokenizer_vocab_size(t);
     bool narrow = r->shards_dtype == DATASET_U16 || (r->shards_dtype == DATASET_AUTO && vocab <= UINT16_MAX);
     int token_bytes = narrow ? 2 : 4;
-    if (token_bytes == 2 && vocab > UINT16_MAX)
-        die("shards.dtype: a vocabulary of %d tokens does not fit in uint16: at most %d (use uint32)", vocab,
-            UINT16_MAX);
+    check(token_bytes == 4 || vocab <= UINT16_MAX); // recipe_check.c
     recipe_stage_documents(run);
     Place *place = find_places(run);
     size_t n_parts = documents_parts(run->docs);

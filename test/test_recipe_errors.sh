@@ -145,10 +145,24 @@ examples_too_short() {
     cp -r "$work/want" "$work/out"
 }
 
+# What would come after hours is said at once, by its key.
+late_errors_come_early() {
+    sed -i '/vocab = 400/d; /\[tokenizer\]/d' "$work/r.toml"
+    at_once "tokenizer.path: $work/nope: cannot read: No such file" "$work/r.toml" --tokenizer.path="$work/nope"
+    at_once "$work/in: no tokenizer.json" "$work/r.toml" --tokenizer.path="$work/in"
+    recipe r '[tokenizer]' 'vocab = 400' '[filter]' 'rules = "guide"'
+    at_once "contamination.evaluation: $work/nope.jsonl: cannot read: No such file" "$work/r.toml" \
+        --contamination.evaluation="$work/nope.jsonl"
+    at_once "shards.dtype: a vocabulary of 70000 tokens does not fit in uint16" "$work/r.toml" \
+        --shards.dtype=uint16 --tokenizer.vocab=70000
+    whole
+}
+
 passes 'a first run' first_run
 passes 'another spelling of the same paths' spelled_differently
 passes 'a slip in the recipe costs nothing' slips_cost_nothing
 passes 'results that are missing or damaged' missing_results
 passes 'a text that changed is not read' changed_text
 passes 'evaluation examples that cannot be looked for' examples_too_short
+passes 'what would come late is said at once' late_errors_come_early
 exit $failed
