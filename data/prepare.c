@@ -39,6 +39,7 @@
 #include "shards.h"
 #include "tokenizer.h"
 #include "tokens.h"
+#include "utf8.h"
 #include "words.h"
 
 enum { TOKENS = 1, TRAIN = 2, ENCODE = 4, DECODE = 8 }; // commands, as bits: which take an option
@@ -208,8 +209,12 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
         char hex[33];
         snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file[i].hash[0],
                  (unsigned long long)file[i].hash[1]);
-        json_array_append_new(sources, json_pack("{s:s, s:I, s:s}", "path", file[i].path, "bytes",
-                                                 (json_int_t)file[i].n_bytes, "xxh3_128", hex));
+        char *name = utf8_copy(file[i].path);
+        json_t *about = json_pack("{s:s, s:I, s:s}", "path", name, "bytes", (json_int_t)file[i].n_bytes, "xxh3_128",
+                                  hex);
+        if (!about) die("memory: no room for what is known of %s", file[i].path);
+        json_array_append_new(sources, about);
+        free(name);
     }
     corpus_close(r);
 }
@@ -292,7 +297,7 @@ static void save_manifest(json_t *manifest, const char *dir)
     char path[4096];
     snprintf(path, sizeof path, "%s/manifest.json", dir);
     char *text = manifest ? json_dumps(manifest, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
-    if (!text) die("%s: cannot be put together (are all file names UTF-8?)", path);
+    if (!text) die("%s: cannot be put together (no memory)", path);
     if (!disk_replace_file(path, text, strlen(text)))
         die("%s: %s (is the disk full?)", path, strerror(errno));
     free(text);

@@ -80,7 +80,7 @@ void documents_commit(DocumentPart *part, const char *dir, size_t number, size_t
                             "bytes", (json_int_t)part->n_bytes, "rows_xxh3", sum);
     char *text = all && json_object_update(all, about) == 0 ? json_dumps(all, JSON_INDENT(1)) : NULL;
     name_file(path, dir, number, "json");
-    if (!text) die("%s: cannot be put together (are all file names UTF-8?)", path);
+    if (!text) die("%s: cannot be put together (no memory)", path);
     if (!disk_replace_file(path, text, strlen(text))) die("%s: %s (is the disk full?)", path, strerror(errno));
     free(text);
     json_decref(all);

@@ -30,6 +30,7 @@
 #include "recipe_stage.h"
 #include "rng.h"
 #include "tokenizer.h"
+#include "utf8.h"
 #include "words.h"
 
 enum { BATCH_BYTES = 16 << 20 };
@@ -147,8 +148,10 @@ void recipe_encode_tokenizer(RecipeRun *run)
     if (*r->tokenizer_path) {
         Tokenizer *t = tokenizer_load(r->tokenizer_path);
         tokenizer_save(t, stage.dir);
+        char *name = utf8_copy(r->tokenizer_path);
         about = json_pack("{s:i, s:s, s:s}", "vocab_size", tokenizer_vocab_size(t), "pattern", tokenizer_pattern(t),
-                          "given", r->tokenizer_path);
+                          "given", name);
+        free(name);
         tokenizer_free(t);
     } else {
         about = train_tokenizer(run, stage.dir);

@@ -24,6 +24,7 @@
 #include "filter_rules.h"
 #include "recipe_stage.h"
 #include "tokenizer.h"
+#include "utf8.h"
 #include "words.h"
 
 typedef struct {
@@ -46,6 +47,7 @@ typedef struct {
 // Where the reader is in one source.
 typedef struct {
     const CorpusSource *source;
+    size_t number; // of the source
     CorpusOptions options;
     char **file; // (n_files)
     size_t n_files, at_file, taken; // documents given of the open file
@@ -63,9 +65,9 @@ CorpusOptions recipe_read_options(const CorpusSource *source)
     return o;
 }
 
-static Input open_input(const CorpusSource *source)
+static Input open_input(const CorpusSource *source, size_t number)
 {
-    Input in = {.source = source, .options = recipe_read_options(source)};
+    Input in = {.source = source, .number = number, .options = recipe_read_options(source)};
     snprintf(in.what, sizeof in.what, "read %s", source->name);
     CorpusReader *all = corpus_open((const char *const *)&source->path, 1, in.options);
     const CorpusFile *file = corpus_all_files(all, &in.n_files);
@@ -83,17 +85,22 @@ static void close_input(Input *in)
     corpus_close(in->reader);
 }
 
-static json_t *about_file(const CorpusReader *r)
+static json_t *about_file(const CorpusReader *r, size_t source)
 {
     size_t n;
     const CorpusFile *file = corpus_files(r, &n);
     CorpusCounts c = corpus_counts(r);
     char hex[33];
     snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file->hash[0], (unsigned long long)file->hash[1]);
-    return json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "path", file->path, "bytes",
-                     (json_int_t)file->n_bytes, "xxh3_128", hex, "documents", (json_int_t)c.documents, "bad_utf8",
-                     (json_int_t)c.bad_utf8, "nul", (json_int_t)c.nul, "bad_lines", (json_int_t)c.bad_lines, "empty",
-                     (json_int_t)c.empty, "too_long", (json_int_t)c.too_long);
+    char *name = utf8_copy(file->path); // bytes, as the system has it
+    json_t *about = json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "path", name, "source",
+                              (json_int_t)source, "bytes", (json_int_t)file->n_bytes, "xxh3_128", hex, "documents",
+                              (json_int_t)c.documents, "bad_utf8", (json_int_t)c.bad_utf8, "nul", (json_int_t)c.nul,
+                              "bad_lines", (json_int_t)c.bad_lines, "empty", (json_int_t)c.empty, "too_long",
+                              (json_int_t)c.too_long);
+    if (!about) die("memory: no room for what is known of %s", file->path);
+    free(name);
+    return about;
 }
 
 // Opens the next file, if one is to be opened, and moves to where the reader was. False: the source is over.
@@ -132,7 +139,7 @@ static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *pro
     while (u->n_bytes < unit_bytes && ready(in)) {
         any = true;
         if (!corpus_next(in->reader, &doc)) {
-            json_array_append_new(u->files, about_file(in->reader));
+            json_array_append_new(u->files, about_file(in->reader, in->number));
             recipe_stage_advance(progress, in->size - in->shown);
             corpus_close(in->reader);
             in->reader = NULL;
@@ -303,7 +310,7 @@ void recipe_read_stage(RecipeRun *run)
     DocumentPart part = {0};
     size_t number = 0;
     for (size_t s = 0; s < run->n_sources; s++) {
-        Input in = open_input(&run->source[s]);
+        Input in = open_input(&run->source[s], s);
         bool over = find_place(&in, s, stage.dir, &number);
         RecipeProgress progress = recipe_stage_progress(in.what, bytes_on_disk(&in, 0, in.at_file),
                                                         bytes_on_disk(&in, 0, in.n_files));

@@ -158,6 +158,27 @@ late_errors_come_early() {
     whole
 }
 
+# Names are bytes. The first file's text stands again in the others, so each line of the list names two files.
+odd_names() {
+    local bad=$'o\xff.jsonl' odd=$'p\tq\nr\\s.jsonl'
+    mkdir "$work/odd"
+    head -n 3 "$work/in/a.jsonl" >"$work/odd/$bad"
+    { sed -n 2p "$work/in/a.jsonl"; sed -n 10,20p "$work/in/a.jsonl"; } >"$work/odd/$odd"
+    { sed -n 21,30p "$work/in/a.jsonl"; sed -n 3p "$work/in/a.jsonl"; } >"$work/odd/z.jsonl"
+    printf '[recipe]\nout = "odd_out"\n[source.a]\npath = "odd"\n[dedup]\nexact = true\n[shards]\nval = 0\n' \
+        >"$work/odd.toml"
+    prepare "$work/odd.toml" >/dev/null
+    printf '%s\t%s\t%s\t%s\n' 3 1 "$work/odd/p\\tq\\nr\\\\s.jsonl:1" "$work/odd/o"$'\xef\xbf\xbd'.jsonl:2 \
+        25 2 "$work/odd/z.jsonl:11" "$work/odd/o"$'\xef\xbf\xbd'.jsonl:3 >"$work/list"
+    cmp "$work/list" "$work/odd_out/exact/removed.tsv"
+    [ "$(grep -c '"xxh3_128"' "$work/odd_out/documents/stage.json")" = 3 ]
+    prepare "$work/odd.toml" --tokenizer.vocab=300 >/dev/null
+    grep -q 'exact: done before' "$work/err"
+    prepare tokens --input "$work/odd" --out "$work/odd_tokens"
+    [ "$(grep -c '"xxh3_128"' "$work/odd_tokens/manifest.json")" = 3 ]
+    grep -qF $'o\xef\xbf\xbd.jsonl' "$work/odd_tokens/manifest.json"
+}
+
 passes 'a first run' first_run
 passes 'another spelling of the same paths' spelled_differently
 passes 'a slip in the recipe costs nothing' slips_cost_nothing
@@ -165,4 +186,5 @@ passes 'results that are missing or damaged' missing_results
 passes 'a text that changed is not read' changed_text
 passes 'evaluation examples that cannot be looked for' examples_too_short
 passes 'what would come late is said at once' late_errors_come_early
+passes 'files with odd names' odd_names
 exit $failed
