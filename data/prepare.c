@@ -137,6 +137,24 @@ static void add_input(Options *o, const char *path)
     o->input[o->n_inputs++] = path;
 }
 
+static bool is_given(const Options *o, const char *name)
+{
+    const OptionRow *row = find_option(name, strlen(name), o->command);
+    const char *value = row ? *(const char *const *)((const char *)o + row->at) : NULL;
+    return value && value != row->preset;
+}
+
+// An option that another one leaves without effect is a misunderstanding.
+static void refuse_useless(const Options *o, const char *command)
+{
+    static const char *const useless[][2] = {{"vocab", "tokenizer"}, {"pattern", "tokenizer"}, {"val", "val-file"},
+                                             {"separator", "separator-line"}};
+    for (int i = 0; i < 4; i++)
+        if (is_given(o, useless[i][0]) && is_given(o, useless[i][1]))
+            die_usage("prepare %s: --%s has no effect beside --%s (leave one out)", command, useless[i][0],
+                      useless[i][1]);
+}
+
 static Options parse(int argc, char **argv)
 {
     Options o = {0};
@@ -168,6 +186,7 @@ static Options parse(int argc, char **argv)
         if (in_inputs) add_input(&o, value);
         else *(const char **)((char *)&o + row->at) = value;
     }
+    refuse_useless(&o, argv[1]);
     return o;
 }
 

@@ -18,13 +18,27 @@
 #include "shingle.h"
 #include "tokenizer.h"
 
+// How many of the files below a path are JSONL; *n_files: all of them.
+static size_t count_jsonl(const char *path, CorpusOptions options, size_t *n_files)
+{
+    size_t n = 0;
+    CorpusReader *all = corpus_open(&path, 1, options);
+    const CorpusFile *file = corpus_all_files(all, n_files);
+    for (size_t i = 0; i < *n_files; i++)
+        n += options.format == CORPUS_JSONL || (options.format == CORPUS_AUTO && corpus_is_jsonl(file[i].path));
+    corpus_close(all);
+    return n;
+}
+
 static void check_source(const CorpusSource *source)
 {
-    size_t n_files;
-    CorpusReader *all = corpus_open((const char *const *)&source->path, 1, recipe_read_options(source));
-    corpus_all_files(all, &n_files);
+    size_t n_files, n_jsonl = count_jsonl(source->path, recipe_read_options(source), &n_files);
     if (!n_files) die("%s: no file in it ([source.%s])", source->path, source->name);
-    corpus_close(all);
+    if (source->field && !n_jsonl)
+        die("[source.%s]: field has no effect: %s is text, not JSONL (format = jsonl?)", source->name, source->path);
+    if ((source->separator || source->line) && n_jsonl == n_files)
+        die("[source.%s]: %s has no effect: %s is JSONL, a document a line", source->name,
+            source->separator ? "separator" : "line", source->path);
 }
 
 // Reads the evaluation set, which is small beside a corpus: an example of fewer words than an n-gram has cannot be
@@ -38,9 +52,11 @@ static void check_evaluation(const Recipe *r)
     CorpusRecord example;
     if (stat(path, &st) != 0) die("contamination.evaluation: %s: cannot read: %s", path, strerror(errno));
     CorpusOptions options = recipe_remove_options(r);
+    if (strcmp(r->contamination_field, "text") != 0 && !count_jsonl(path, options, &n))
+        die("contamination.field has no effect: %s is text, not JSONL", path);
     options.log = NULL; // the stage will say it
     CorpusReader *reader = corpus_open(&path, 1, options);
-    for (; corpus_next(reader, &example); n++) {
+    for (n = 0; corpus_next(reader, &example); n++) {
         shingle_normalize(&words, example.text, example.n_bytes);
         n_found += words.n_words >= (size_t)r->contamination_ngram;
     }

@@ -296,6 +296,14 @@ static void test_errors(void **state)
     expect_error("prepare tokens --out @/o", 2, "give --out and either");
     expect_error("prepare tokens --out @/o --train @/in.txt", 2, "give --out and either");
     expect_error("prepare encode @/in.txt", 2, "give --tokenizer DIR and a file");
+    expect_error("prepare tokens --out @/o --input @/in.txt --tokenizer @/t --vocab 300", 2,
+                 "prepare tokens: --vocab has no effect beside --tokenizer");
+    expect_error("prepare tokens --out @/o --input @/in.txt --pattern=gpt2 --tokenizer @/t", 2,
+                 "--pattern has no effect beside --tokenizer");
+    expect_error("prepare tokens --out @/o --train @/in.txt --val-file @/in.txt --val 0.1", 2,
+                 "--val has no effect beside --val-file");
+    expect_error("prepare train-tokenizer --out @/o --input @/in.txt --separator x --separator-line y", 2,
+                 "prepare train-tokenizer: --separator has no effect beside --separator-line");
     expect_error("prepare tokens --out @/o --input @/no", 1, "/no: cannot read: No such file");
     expect_error("prepare tokens --out @/o --input @/empty", 1, "/empty: no text in it");
     expect_error("prepare tokens --out @/o --input @/folder", 1, "/folder: no text in it (0 files");

@@ -179,6 +179,21 @@ odd_names() {
     grep -qF $'o\xef\xbf\xbd.jsonl' "$work/odd_tokens/manifest.json"
 }
 
+# What changes nothing is not taken.
+without_effect() {
+    at_once "'gopher.words.min=3': has no effect: gopher.words is not among the rules" "$work/r.toml" \
+        --filter.set=gopher.words.min=3
+    at_once "$work/words.txt: has no effect: c4.bad_words is not among the rules" "$work/r.toml" \
+        --filter.bad_words="$work/words.txt"
+    sed 's/b.txt"/&\nfield = "body"/' "$work/r.toml" >"$work/field.toml"
+    at_once "[source.b]: field has no effect: $work/in/b.txt is text" "$work/field.toml"
+    sed 's/a.jsonl"/&\nseparator = "--"/' "$work/r.toml" >"$work/separator.toml"
+    at_once "[source.a]: separator has no effect: $work/in/a.jsonl is JSONL" "$work/separator.toml"
+    at_once "contamination.field has no effect: $work/test.txt is text" "$work/r.toml" \
+        --contamination.evaluation="$work/test.txt" --contamination.field=body
+    whole
+}
+
 passes 'a first run' first_run
 passes 'another spelling of the same paths' spelled_differently
 passes 'a slip in the recipe costs nothing' slips_cost_nothing
@@ -187,4 +202,5 @@ passes 'a text that changed is not read' changed_text
 passes 'evaluation examples that cannot be looked for' examples_too_short
 passes 'what would come late is said at once' late_errors_come_early
 passes 'files with odd names' odd_names
+passes 'keys without effect' without_effect
 exit $failed
