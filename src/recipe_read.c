@@ -47,6 +47,7 @@ typedef struct {
 // Where the reader is in one source.
 typedef struct {
     const CorpusSource *source;
+    const char *listing; // of all files when the stage began
     size_t number; // of the source
     CorpusOptions options;
     char **file; // (n_files)
@@ -65,9 +66,10 @@ CorpusOptions recipe_read_options(const CorpusSource *source)
     return o;
 }
 
-static Input open_input(const CorpusSource *source, size_t number)
+static Input open_input(const RecipeRun *run, size_t number, const char *listing)
 {
-    Input in = {.source = source, .number = number, .options = recipe_read_options(source)};
+    const CorpusSource *source = &run->source[number];
+    Input in = {.source = source, .listing = listing, .number = number, .options = recipe_read_options(source)};
     snprintf(in.what, sizeof in.what, "read %s", source->name);
     CorpusReader *all = corpus_open((const char *const *)&source->path, 1, in.options);
     const CorpusFile *file = corpus_all_files(all, &in.n_files);
@@ -139,6 +141,7 @@ static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *pro
     while (u->n_bytes < unit_bytes && ready(in)) {
         any = true;
         if (!corpus_next(in->reader, &doc)) {
+            recipe_stage_check_file(in->listing, in->file[in->at_file]);
             json_array_append_new(u->files, about_file(in->reader, in->number));
             recipe_stage_advance(progress, in->size - in->shown);
             corpus_close(in->reader);
@@ -304,13 +307,15 @@ void recipe_read_stage(RecipeRun *run)
 {
     char *settings = settings_of(run);
     RecipeStage stage = recipe_stage_begin(run, "documents", settings);
-    free(settings);
-    if (stage.done) return;
+    if (stage.done) {
+        free(settings);
+        return;
+    }
     Unit u = {0};
     DocumentPart part = {0};
     size_t number = 0;
     for (size_t s = 0; s < run->n_sources; s++) {
-        Input in = open_input(&run->source[s], s);
+        Input in = open_input(run, s, settings);
         bool over = find_place(&in, s, stage.dir, &number);
         RecipeProgress progress = recipe_stage_progress(in.what, bytes_on_disk(&in, 0, in.at_file),
                                                         bytes_on_disk(&in, 0, in.n_files));
@@ -330,6 +335,7 @@ void recipe_read_stage(RecipeRun *run)
         close_input(&in);
     }
     documents_free(&part);
+    free(settings);
     free(u.text);
     free(u.doc);
     recipe_stage_end(run, &stage, add_up(run, stage.dir, number));

@@ -11,7 +11,7 @@
 //
 // The first stage's settings contain the name, the size and the time of the last change of every file of the input (a
 // hash would mean reading a corpus to find out that there is nothing to do). Contents decide what is written; times
-// only whether it is written again.
+// only whether it is written again. When a file has been read it must still be the one that was listed.
 //
 // Keys are chained, so a change in the middle makes every later key another one. Rejected: comparing times of outputs
 // with those of inputs, as make does (settings have none, and clocks of two machines differ), and a journal beside the
@@ -209,6 +209,25 @@ void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about)
     stage->done = true;
 }
 
+static void print_file(const char *path, FILE *f)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) die("%s: cannot read: %s", path, strerror(errno));
+    fprintf(f, "%s %lld %lld.%09ld\n", path, (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+}
+
+void recipe_stage_check_file(const char *listing, const char *path)
+{
+    char *line;
+    size_t n;
+    FILE *f = open_memstream(&line, &n);
+    if (!f) die("memory: no room for a file name");
+    print_file(path, f);
+    if (fclose(f) != 0) die("memory: no room for a file name");
+    if (!strstr(listing, line)) die("%s: changed while the input was read (start again when it is complete)", path);
+    free(line);
+}
+
 char *recipe_stage_files(const char *path)
 {
     char *text;
@@ -217,12 +236,7 @@ char *recipe_stage_files(const char *path)
     if (!f) die("memory: no room for file names");
     CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){0});
     const CorpusFile *file = corpus_all_files(r, &n_files);
-    for (size_t i = 0; i < n_files; i++) {
-        struct stat st;
-        if (stat(file[i].path, &st) != 0) die("%s: cannot read: %s", file[i].path, strerror(errno));
-        fprintf(f, "%s %lld %lld.%09ld\n", file[i].path, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
-                st.st_mtim.tv_nsec);
-    }
+    for (size_t i = 0; i < n_files; i++) print_file(file[i].path, f);
     corpus_close(r);
     if (fclose(f) != 0) die("memory: no room for file names");
     return text;

@@ -194,6 +194,40 @@ without_effect() {
     whole
 }
 
+# cut_while_reading FILE COMMAND...: stops it when it has read some of the file, cuts the file, lets it go on. $status
+cut_while_reading() {
+    local file=$1 n=0 pid
+    shift
+    "$@" >/dev/null 2>"$work/err" &
+    pid=$!
+    while [ "${n:-3000000}" -lt 3000000 ]; do n=$(sed -n 's/^rchar: //p' /proc/$pid/io || true); done
+    kill -STOP $pid || true
+    truncate -s 30000000 "$file"
+    kill -CONT $pid || true
+    status=0
+    wait $pid || status=$?
+}
+
+# A file that changes while it is read gives half of what it was, or of what it will be.
+changing_input() {
+    local i try status
+    if [ ! -r /proc/$$/io ]; then return; fi # nothing to see it by
+    for ((i = 0; i < 400; i++)); do cat "$work/in/a.jsonl"; done >"$work/big.jsonl" # 40 MB
+    mkdir "$work/grow"
+    printf '[recipe]\nout = "big_out"\n[source.a]\npath = "grow"\n' >"$work/big.toml"
+    for i in "$work/big.toml" "tokens --out $work/big_data --input $work/grow"; do
+        for try in 1 2 3 4 5; do # a busy machine may look too late
+            cp "$work/big.jsonl" "$work/grow/big.jsonl"
+            # shellcheck disable=SC2086
+            cut_while_reading "$work/grow/big.jsonl" "$BUILD/prepare" $i
+            if [ $status = 1 ]; then break; fi
+        done
+        cat "$work/err"
+        [ $status = 1 ]
+        tail -n 1 "$work/err" | grep -F "error: $work/grow/big.jsonl: changed while the input was read"
+    done
+}
+
 passes 'a first run' first_run
 passes 'another spelling of the same paths' spelled_differently
 passes 'a slip in the recipe costs nothing' slips_cost_nothing
@@ -203,4 +237,5 @@ passes 'evaluation examples that cannot be looked for' examples_too_short
 passes 'what would come late is said at once' late_errors_come_early
 passes 'files with odd names' odd_names
 passes 'keys without effect' without_effect
+passes 'an input that changes while it is read' changing_input
 exit $failed
