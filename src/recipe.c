@@ -237,6 +237,7 @@ void recipe_run(const Recipe *r, FILE *out)
     if (*r->contamination_evaluation) recipe_remove_contaminated(run);
     recipe_encode_tokenizer(run);
     recipe_merge_stage(run);
+    recipe_stage_say_left(run);
     recipe_report_write(run, out);
     recipe_stage_close(run);
 }

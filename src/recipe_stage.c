@@ -242,6 +242,23 @@ char *recipe_stage_files(const char *path)
     return text;
 }
 
+void recipe_stage_say_left(const RecipeRun *run)
+{
+    static const char *const optional[] = {"exact", "near", "contamination"};
+    for (int k = 0; k < 3; k++) {
+        char dir[PATH_MAX];
+        size_t i;
+        json_t *stage;
+        bool asked = false;
+        json_array_foreach(run->stages, i, stage)
+            asked = asked || strcmp(json_string_value(json_object_get(stage, "stage")), optional[k]) == 0;
+        name_file(dir, run->dir, optional[k]);
+        if (!asked && holds(dir, "key"))
+            fprintf(stderr, "%s: of an earlier recipe, not part of this one (delete %s if it is not wanted again)\n",
+                    optional[k], dir);
+    }
+}
+
 // ---- documents
 void recipe_stage_remove_listed(RecipeRun *run, const char *stage)
 {

@@ -228,6 +228,17 @@ changing_input() {
     done
 }
 
+# The folder of a stage that is not asked for any more is none of the results; it is there when it is asked for again.
+stage_left_out() {
+    sed '/near = true/d' "$work/r.toml" >"$work/less.toml"
+    prepare "$work/less.toml" >/dev/null
+    grep "^near: of an earlier recipe, not part of this one" "$work/err"
+    [ "$(grep -c 'of an earlier recipe' "$work/err")" = 1 ]
+    prepare "$work/r.toml" >/dev/null
+    grep '^near: done before' "$work/err"
+    whole
+}
+
 passes 'a first run' first_run
 passes 'another spelling of the same paths' spelled_differently
 passes 'a slip in the recipe costs nothing' slips_cost_nothing
@@ -238,4 +249,5 @@ passes 'what would come late is said at once' late_errors_come_early
 passes 'files with odd names' odd_names
 passes 'keys without effect' without_effect
 passes 'an input that changes while it is read' changing_input
+passes 'a stage that is left out' stage_left_out
 exit $failed
