@@ -162,6 +162,18 @@ static json_t *read_record(const RecipeStage *s, char **amiss)
     return NULL;
 }
 
+// What speaks of all stages goes before one of them changes: train.toml would lead the trainer to shards that are not
+// there yet, beside another tokenizer.
+static void withdraw_report(const RecipeRun *run)
+{
+    static const char *const names[] = {"train.toml", "report.json", "report.html"};
+    char path[PATH_MAX];
+    for (int i = 0; i < 3; i++) {
+        name_file(path, run->dir, names[i]);
+        if (unlink(path) != 0 && errno != ENOENT) die("%s: cannot be removed: %s", path, strerror(errno));
+    }
+}
+
 RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *settings)
 {
     RecipeStage s = {.name = name};
@@ -178,6 +190,7 @@ RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *set
     if (has_key(s.dir, s.key)) {
         json_t *about = read_record(&s, &amiss);
         s.done = about != NULL;
+        if (!s.done) withdraw_report(run);
         if (!amiss) {
             fprintf(stderr, "%s: %s\n", name, s.done ? "done before" : "going on");
             if (about) json_array_append_new(run->stages, about);
@@ -187,6 +200,7 @@ RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *set
         free(amiss);
     } else {
         if (!is_ours(s.dir)) die("%s: not made by this program (choose another recipe.out)", s.dir);
+        withdraw_report(run);
         if (holds(s.dir, "key")) fprintf(stderr, "%s: made from other settings or input, begins again\n", name);
     }
     remove_below(s.dir, 1);

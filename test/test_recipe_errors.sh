@@ -117,6 +117,9 @@ changed_text() {
     printf '#' | dd of="$work/out/documents/part_000001.text" bs=1 seek=1000 conv=notrunc status=none
     refused 'changed since it was written (delete' "$work/r.toml" --tokenizer.vocab=300
     refused 'changed since it was written (delete' "$work/r.toml" --dedup.threshold=0.7
+    # Stopped in the middle: what the trainer and a reader would open is not there, and not from before.
+    ls "$work/out"
+    if [ -e "$work/out/train.toml" ] || [ -e "$work/out/report.json" ] || [ -e "$work/out/report.html" ]; then return 1; fi
     rm -r "$work/out"
     cp -r "$work/want" "$work/out"
 }
