@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "check.h"
 #include "dataset.h"
@@ -203,11 +204,13 @@ static void write_split(const char *dir, size_t part, int split, const Run *run,
     rows = words_grow(rows, &cap_rows, n_docs + 1, sizeof(RecipeRow));
     *n_tokens = 0;
     for (size_t d = 0; d < n_docs; d++) {
-        const Encoded *e = &run->doc[split][d];
-        memcpy(rows + d * sizeof(RecipeRow), &e->row, sizeof e->row);
+        Encoded *e = &run->doc[split][d];
+        size_t begin = n;
         tokens = words_grow(tokens, &cap, n + e->row.n_tokens * (size_t)token_bytes, 1);
         for (size_t k = 0; k < e->row.n_tokens; k++, n += (size_t)token_bytes) // little-endian, as dataset.c
             memcpy(tokens + n, &run->ids.id[e->at + k], (size_t)token_bytes);
+        e->row.hash = XXH3_64bits(tokens + begin, n - begin);
+        memcpy(rows + d * sizeof(RecipeRow), &e->row, sizeof e->row);
         *n_tokens += e->row.n_tokens;
     }
     snprintf(path, sizeof path, "%s/run_%06zu_%s.tokens", dir, part, recipe_encode_splits[split]);
@@ -242,7 +245,7 @@ static void encode_part(RecipeRun *run, size_t part, Tokenizer *t, const Place *
             int s = recipe_encode_split(r, documents_row(run->docs, b.number[i]).hash);
             out->doc[s] = words_grow(out->doc[s], &out->cap[s], out->n[s] + 1, sizeof *out->doc[s]);
             uint64_t position = rng_permute(rng[s], rank[s]++, place->all[s]);
-            out->doc[s][out->n[s]++] = (Encoded){{position, b.end[i] - at}, at};
+            out->doc[s][out->n[s]++] = (Encoded){{position, b.end[i] - at, 0}, at};
             out->n_bytes[s] += b.text[i].n;
         }
         recipe_stage_advance(p, b.n_bytes);

@@ -94,6 +94,7 @@ void recipe_report_write(RecipeRun *run, FILE *out);           // recipe_report.
 typedef struct {
     uint64_t position;
     uint64_t n_tokens;
+    uint64_t hash; // XXH3 of the tokens' bytes
 } RecipeRow;
 enum { RECIPE_TRAIN, RECIPE_VAL };
 extern const char *const recipe_encode_splits[2]; // "train", "val"
