@@ -11,7 +11,7 @@
 // model that is asked to begin with that token begins a document. The same input and options give the same
 // files, byte for byte: nothing here is random (the order of training is drawn by the loader, see dataset.c).
 //
-// The files of `tokens` are written aside and replace those of an earlier run together (folder.h), with the manifest last.
+// The files of `tokens` are written aside and replace those of an earlier run together (folder.h).
 //
 // Input is whatever corpus_open reads, standard input and packed files too, and is read once: the documents wait in a
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
@@ -28,10 +28,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "clock.h"
 #include "corpus.h"
 #include "disk.h"
 #include "folder.h"
@@ -202,13 +202,6 @@ static long long parse_count(const char *name, const char *text, long long low, 
 }
 
 // ---- the work ----
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 // Reads everything below `path` into the store, and adds its files to `sources`.
 static void read_input(const Options *o, const char *path, CorpusStore *store, json_t *sources)
 {
@@ -280,10 +273,10 @@ static Tokenizer *given_tokenizer(const Options *o)
 
 static Tokenizer *train_tokenizer(const Options *o, const CorpusStore *store, size_t n_docs)
 {
-    double start = seconds();
+    double start = clock_seconds();
     int vocab = (int)parse_count("vocab", o->vocab, 257, 1 << 24);
     Tokenizer *t = tokens_train(store, n_docs, o->pattern, vocab, count_threads(o));
-    fprintf(stderr, "tokenizer: %d tokens trained in %.1f s%s\n", tokenizer_vocab_size(t), seconds() - start,
+    fprintf(stderr, "tokenizer: %d tokens trained in %.1f s%s\n", tokenizer_vocab_size(t), clock_seconds() - start,
             tokenizer_vocab_size(t) < vocab ? " (fewer than asked: no pair is left to merge)" : "");
     return t;
 }
@@ -298,7 +291,7 @@ typedef struct {
 // Encodes and writes a part as dir/NAME_000000.bin and up; returns its entry in the manifest.
 static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part part)
 {
-    double start = seconds();
+    double start = clock_seconds();
     DatasetType type = strcmp(o->dtype, "uint16") == 0   ? DATASET_U16
                        : strcmp(o->dtype, "uint32") == 0 ? DATASET_U32
                                                          : DATASET_AUTO;
@@ -311,7 +304,7 @@ static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part 
     for (int i = 0; i < n_shards; i++) json_array_append_new(files, json_sprintf("%s_%06d.bin", part.name, i));
     double per_token = n_tokens ? (double)n_bytes / (double)n_tokens : 0;
     fprintf(stderr, "%s: %zu documents, %lld bytes, %lld tokens, %.3f bytes/token, %.1f s\n", part.name,
-            part.to - part.from, (long long)n_bytes, (long long)n_tokens, per_token, seconds() - start);
+            part.to - part.from, (long long)n_bytes, (long long)n_tokens, per_token, clock_seconds() - start);
     return json_pack("{s:o, s:I, s:I, s:I, s:f}", "files", files, "documents", (json_int_t)(part.to - part.from),
                      "bytes", (json_int_t)n_bytes, "tokens", (json_int_t)n_tokens, "bytes_per_token", per_token);
 }
@@ -347,7 +340,7 @@ static void print_input(const CorpusStore *store, const json_t *sources)
 
 static int do_tokens(const Options *o)
 {
-    double start = seconds();
+    double start = clock_seconds();
     bool given = o->train && o->val_file;
     if (!o->out || given == (o->n_inputs > 0) || !o->train != !o->val_file)
         die_usage(
@@ -386,7 +379,7 @@ static int do_tokens(const Options *o)
     folder_replace(o->out, is_result);
     free(dir);
     close(lock);
-    fprintf(stderr, "done: %s, %.1f s in all\n", o->out, seconds() - start);
+    fprintf(stderr, "done: %s, %.1f s in all\n", o->out, clock_seconds() - start);
     tokenizer_free(t);
     corpus_store_close(store);
     return 0;

@@ -110,7 +110,8 @@ static void each_new(const char *dir, const char *to)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
         name_file(from, dir, e->d_name);
         int fd = to ? -1 : open(from, O_RDONLY | O_CLOEXEC);
-        if (!to && (fd < 0 || fsync(fd) != 0 || close(fd) != 0)) die("%s: %s (is the disk full?)", from, strerror(errno));
+        if (!to && (fd < 0 || fsync(fd) != 0 || close(fd) != 0))
+            die("%s: %s (is the disk full?)", from, strerror(errno));
         if (!to) continue;
         name_file(new, to, e->d_name);
         if (rename(from, new) != 0) die("%s: %s", new, strerror(errno));

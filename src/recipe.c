@@ -14,8 +14,8 @@
 //
 // Invariant: what a stage does is a function of its settings and of what the stage before left, and both are in its key
 // (recipe_stage.c). So a finished stage is used again exactly when doing it again would give the same files, and a
-// recipe that was changed in the middle is done again from there. How a path was spelled, and from where, is no setting:
-// paths of input are made absolute, without links and "..", when the recipe has been read.
+// recipe that was changed in the middle is done again from there. How a path was spelled, and from where, is no
+// setting: paths of input are made absolute, without ".." and without links to folders, when the recipe has been read.
 //
 // A key of the recipe is a row of the table below, and the parser, the check of values, the options of the command line
 // and the table in the chapter all walk it. Parsing a value is the trainer's (config_table.h), reading sources the

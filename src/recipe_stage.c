@@ -5,9 +5,10 @@
 //     out/NAME/stage.json    counts, the files with their sizes (recipe_results.c), and the key again. Written last
 //
 // Invariant: a stage.json with the key that this recipe gives, and all files that it lists, mean that the folder holds,
-// byte for byte, what running the stage would write. With files missing the stage is made again. A `key` file alone, with that key, means it of the finished units. With any other key the
-// folder is emptied, stage.json first and `key` last, so a kill in the middle of that leaves a folder that is emptied
-// again. What has no `key` is not ours, and is not touched.
+// byte for byte, what running the stage would write. With files missing the stage is made again. A `key` file alone,
+// with that key, means it of the finished units. With any other key the folder is emptied, stage.json first and `key`
+// last, so a kill in the middle of that leaves a folder that is emptied again. What has no `key` is not ours, and is
+// not touched.
 //
 // The first stage's settings contain the name, the size and the time of the last change of every file of the input (a
 // hash would mean reading a corpus to find out that there is nothing to do). Contents decide what is written; times

@@ -213,13 +213,13 @@ cut_while_reading() {
 
 # A file that changes while it is read gives half of what it was, or of what it will be.
 changing_input() {
-    local i try status
+    local i status
     if [ ! -r /proc/$$/io ]; then return; fi # nothing to see it by
     for ((i = 0; i < 400; i++)); do cat "$work/in/a.jsonl"; done >"$work/big.jsonl" # 40 MB
     mkdir "$work/grow"
     printf '[recipe]\nout = "big_out"\n[source.a]\npath = "grow"\n' >"$work/big.toml"
     for i in "$work/big.toml" "tokens --out $work/big_data --input $work/grow"; do
-        for try in 1 2 3 4 5; do # a busy machine may look too late
+        for _ in 1 2 3 4 5; do # a busy machine may look too late
             cp "$work/big.jsonl" "$work/grow/big.jsonl"
             # shellcheck disable=SC2086
             cut_while_reading "$work/grow/big.jsonl" "$BUILD/prepare" $i
