@@ -11,6 +11,8 @@
 // model that is asked to begin with that token begins a document. The same input and options give the same
 // files, byte for byte: nothing here is random (the order of training is drawn by the loader, see dataset.c).
 //
+// The files of `tokens` are written aside and replace those of an earlier run together (folder.h).
+//
 // Input is whatever corpus_open reads, standard input and packed files too, and is read once: the documents wait in a
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
 // document) and the words that the tokenizer counts.
@@ -19,24 +21,26 @@
 // or values, 2 with the command line.
 #define _GNU_SOURCE // memmem
 #include <errno.h>
+#include <fnmatch.h>
 #include <jansson.h>
-#include <limits.h>
 #include <omp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "clock.h"
 #include "corpus.h"
 #include "disk.h"
+#include "folder.h"
 #include "recipe.h"
+#include "recipe_stage.h"
 #include "shards.h"
 #include "tokenizer.h"
 #include "tokens.h"
+#include "utf8.h"
 #include "words.h"
 
 enum { TOKENS = 1, TRAIN = 2, ENCODE = 4, DECODE = 8 }; // commands, as bits: which take an option
@@ -134,6 +138,24 @@ static void add_input(Options *o, const char *path)
     o->input[o->n_inputs++] = path;
 }
 
+static bool is_given(const Options *o, const char *name)
+{
+    const OptionRow *row = find_option(name, strlen(name), o->command);
+    const char *value = row ? *(const char *const *)((const char *)o + row->at) : NULL;
+    return value && value != row->preset;
+}
+
+// An option that another one leaves without effect is a misunderstanding.
+static void refuse_useless(const Options *o, const char *command)
+{
+    static const char *const useless[][2] = {{"vocab", "tokenizer"}, {"pattern", "tokenizer"}, {"val", "val-file"},
+                                             {"separator", "separator-line"}};
+    for (int i = 0; i < 4; i++)
+        if (is_given(o, useless[i][0]) && is_given(o, useless[i][1]))
+            die_usage("prepare %s: --%s has no effect beside --%s (leave one out)", command, useless[i][0],
+                      useless[i][1]);
+}
+
 static Options parse(int argc, char **argv)
 {
     Options o = {0};
@@ -165,6 +187,7 @@ static Options parse(int argc, char **argv)
         if (in_inputs) add_input(&o, value);
         else *(const char **)((char *)&o + row->at) = value;
     }
+    refuse_useless(&o, argv[1]);
     return o;
 }
 
@@ -179,44 +202,6 @@ static long long parse_count(const char *name, const char *text, long long low, 
 }
 
 // ---- the work ----
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-// Makes the folder, and those above it.
-static void make_folder(const char *path)
-{
-    char *part = strdup(path);
-    if (!part) die("memory: no room for a file name");
-    for (char *p = part + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = 0;
-        mkdir(part, 0777); // what fails here fails again below
-        *p = '/';
-    }
-    if (mkdir(part, 0777) != 0 && errno != EEXIST)
-        die("%s: %s (--out is the folder to write to)", path, strerror(errno));
-    struct stat st;
-    if (stat(part, &st) != 0 || !S_ISDIR(st.st_mode))
-        die("%s: not a folder (--out is the folder to write to)", path);
-    if (access(part, W_OK | X_OK) != 0) die("%s: %s (--out must be writable)", path, strerror(errno));
-    free(part);
-}
-
-// Folders are read at any depth: an output folder inside the input would be read by the next run.
-static void check_outside(const char *input, const char *out)
-{
-    char in_path[PATH_MAX], out_path[PATH_MAX];
-    struct stat st;
-    if (stat(input, &st) != 0 || !S_ISDIR(st.st_mode) || !realpath(input, in_path) || !realpath(out, out_path)) return;
-    size_t n = strlen(in_path);
-    if (strncmp(out_path, in_path, n) == 0 && (n == 1 || out_path[n] == '/' || !out_path[n]))
-        die("%s: lies in the input folder %s, and would be read next time (choose another --out)", out, input);
-}
-
 // Reads everything below `path` into the store, and adds its files to `sources`.
 static void read_input(const Options *o, const char *path, CorpusStore *store, json_t *sources)
 {
@@ -224,7 +209,8 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
                              .max_bytes = (size_t)1 << 40}; // nothing is cut: memory holds the longest document
     options.line = o->line;
     if (!o->line && *o->separator) options.separator = o->separator;
-    check_outside(path, o->out);
+    bool is_pipe = strcmp(path, "-") == 0;
+    char *listing = is_pipe ? NULL : recipe_stage_files(path);
     CorpusReader *r = corpus_open(&path, 1, options);
     CorpusRecord doc;
     while (corpus_next(r, &doc)) corpus_store_add(store, doc.text, doc.n_bytes);
@@ -238,10 +224,16 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
         char hex[33];
         snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file[i].hash[0],
                  (unsigned long long)file[i].hash[1]);
-        json_array_append_new(sources, json_pack("{s:s, s:I, s:s}", "path", file[i].path, "bytes",
-                                                 (json_int_t)file[i].n_bytes, "xxh3_128", hex));
+        if (!is_pipe) recipe_stage_check_file(listing, file[i].path);
+        char *name = utf8_copy(file[i].path);
+        json_t *about = json_pack("{s:s, s:I, s:s}", "path", name, "bytes", (json_int_t)file[i].n_bytes, "xxh3_128",
+                                  hex);
+        if (!about) die("memory: no room for what is known of %s", file[i].path);
+        json_array_append_new(sources, about);
+        free(name);
     }
     corpus_close(r);
+    free(listing);
 }
 
 static int count_threads(const Options *o)
@@ -250,12 +242,41 @@ static int count_threads(const Options *o)
     return n ? n : omp_get_max_threads();
 }
 
+// What can be known to be wrong before the first input is read, which may take hours.
+static void check_values(const Options *o)
+{
+    if (strcmp(o->pattern, "gpt2") != 0 && strcmp(o->pattern, "cl100k") != 0)
+        die("prepare: --pattern: '%s' (gpt2 or cl100k)", o->pattern);
+    parse_count("vocab", o->vocab, 257, 1 << 24);
+    count_threads(o);
+    const char *more[] = {o->train, o->val_file};
+    for (size_t i = 0; i < o->n_inputs + 2; i++) {
+        const char *path = i < o->n_inputs ? o->input[i] : more[i - o->n_inputs];
+        if (!path) continue;
+        corpus_close(corpus_open(&path, 1, (CorpusOptions){0})); // it is there
+        folder_check_outside(path, o->out, "--out");
+    }
+}
+
+// The tokenizer of `tokens`: NULL when it is to be trained.
+static Tokenizer *given_tokenizer(const Options *o)
+{
+    long long vocab = parse_count("vocab", o->vocab, 257, 1 << 24);
+    Tokenizer *t = o->tokenizer ? tokenizer_load(o->tokenizer) : NULL;
+    if (t && tokenizer_eot(t) < 0)
+        die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", o->tokenizer);
+    if (t) vocab = tokenizer_vocab_size(t);
+    if (strcmp(o->dtype, "uint16") == 0 && vocab > 65535)
+        die("prepare: --dtype: a vocabulary of %lld tokens does not fit in uint16: at most 65535 (use uint32)", vocab);
+    return t;
+}
+
 static Tokenizer *train_tokenizer(const Options *o, const CorpusStore *store, size_t n_docs)
 {
-    double start = seconds();
+    double start = clock_seconds();
     int vocab = (int)parse_count("vocab", o->vocab, 257, 1 << 24);
     Tokenizer *t = tokens_train(store, n_docs, o->pattern, vocab, count_threads(o));
-    fprintf(stderr, "tokenizer: %d tokens trained in %.1f s%s\n", tokenizer_vocab_size(t), seconds() - start,
+    fprintf(stderr, "tokenizer: %d tokens trained in %.1f s%s\n", tokenizer_vocab_size(t), clock_seconds() - start,
             tokenizer_vocab_size(t) < vocab ? " (fewer than asked: no pair is left to merge)" : "");
     return t;
 }
@@ -267,14 +288,14 @@ typedef struct {
     size_t from, to;
 } Part;
 
-// Encodes and writes a part as out/NAME_000000.bin and up; returns its entry in the manifest.
-static json_t *write_part(const Options *o, Tokenizer *t, Part part)
+// Encodes and writes a part as dir/NAME_000000.bin and up; returns its entry in the manifest.
+static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part part)
 {
-    double start = seconds();
+    double start = clock_seconds();
     DatasetType type = strcmp(o->dtype, "uint16") == 0   ? DATASET_U16
                        : strcmp(o->dtype, "uint32") == 0 ? DATASET_U32
                                                          : DATASET_AUTO;
-    Shards *shards = shards_open(o->out, part.name, tokenizer_vocab_size(t), type,
+    Shards *shards = shards_open(dir, part.name, tokenizer_vocab_size(t), type,
                                  parse_count("shard-tokens", o->shard_tokens, 1, INT32_MAX));
     uint64_t n_bytes = tokens_write(part.store, part.from, part.to, t, count_threads(o), shards);
     int64_t n_tokens = shards_tokens(shards);
@@ -283,7 +304,7 @@ static json_t *write_part(const Options *o, Tokenizer *t, Part part)
     for (int i = 0; i < n_shards; i++) json_array_append_new(files, json_sprintf("%s_%06d.bin", part.name, i));
     double per_token = n_tokens ? (double)n_bytes / (double)n_tokens : 0;
     fprintf(stderr, "%s: %zu documents, %lld bytes, %lld tokens, %.3f bytes/token, %.1f s\n", part.name,
-            part.to - part.from, (long long)n_bytes, (long long)n_tokens, per_token, seconds() - start);
+            part.to - part.from, (long long)n_bytes, (long long)n_tokens, per_token, clock_seconds() - start);
     return json_pack("{s:o, s:I, s:I, s:I, s:f}", "files", files, "documents", (json_int_t)(part.to - part.from),
                      "bytes", (json_int_t)n_bytes, "tokens", (json_int_t)n_tokens, "bytes_per_token", per_token);
 }
@@ -293,11 +314,22 @@ static void save_manifest(json_t *manifest, const char *dir)
     char path[4096];
     snprintf(path, sizeof path, "%s/manifest.json", dir);
     char *text = manifest ? json_dumps(manifest, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
-    if (!text) die("%s: cannot be put together (are all file names UTF-8?)", path);
+    if (!text) die("%s: cannot be put together (no memory)", path);
     if (!disk_replace_file(path, text, strlen(text)))
         die("%s: %s (is the disk full?)", path, strerror(errno));
     free(text);
     json_decref(manifest);
+}
+
+// What `tokens` writes: all of it goes when a new one comes, for a pattern would find a shard that is left.
+static bool is_result(const char *name)
+{
+    static const char *const pattern[] = {"train_[0-9][0-9][0-9][0-9][0-9][0-9].bin",
+                                          "val_[0-9][0-9][0-9][0-9][0-9][0-9].bin", "tokenizer.json",
+                                          "tokenizer_config.json", "manifest.json"};
+    for (int i = 0; i < 5; i++)
+        if (fnmatch(pattern[i], name, 0) == 0) return true;
+    return false;
 }
 
 static void print_input(const CorpusStore *store, const json_t *sources)
@@ -308,7 +340,7 @@ static void print_input(const CorpusStore *store, const json_t *sources)
 
 static int do_tokens(const Options *o)
 {
-    double start = seconds();
+    double start = clock_seconds();
     bool given = o->train && o->val_file;
     if (!o->out || given == (o->n_inputs > 0) || !o->train != !o->val_file)
         die_usage(
@@ -319,7 +351,11 @@ static int do_tokens(const Options *o)
     double fraction = strtod(o->val, &end);
     if (end == o->val || *end || !(fraction >= 0 && fraction < 1))
         die("prepare: --val: '%s' (a number from 0 to below 1)", o->val);
-    make_folder(o->out);
+    parse_count("shard-tokens", o->shard_tokens, 1, INT32_MAX);
+    Tokenizer *t = given_tokenizer(o);
+    folder_make(o->out, "--out");
+    int lock = folder_lock(o->out);
+    check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
     if (given) read_input(o, o->train, store, sources);
@@ -329,22 +365,21 @@ static int do_tokens(const Options *o)
     corpus_store_finish(store);
     print_input(store, sources);
     if (!given) n_train = corpus_store_split(store, fraction);
-    Tokenizer *t = o->tokenizer ? tokenizer_load(o->tokenizer) : train_tokenizer(o, store, n_train);
-    if (tokenizer_eot(t) < 0)
-        die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", o->tokenizer);
+    if (!t) t = train_tokenizer(o, store, n_train);
     int vocab = tokenizer_vocab_size(t);
-    if (strcmp(o->dtype, "uint16") == 0 && vocab > 65535)
-        die("prepare: --dtype: a vocabulary of %d tokens does not fit in uint16: at most 65535 (use uint32)",
-            vocab);
-    tokenizer_save(t, o->out);
-    json_t *train_json = write_part(o, t, (Part){"train", store, 0, n_train}),
-           *val_json = write_part(o, t, (Part){"val", store, n_train, corpus_store_count(store)});
+    char *dir = folder_begin(o->out);
+    tokenizer_save(t, dir);
+    json_t *train_json = write_part(o, dir, t, (Part){"train", store, 0, n_train}),
+           *val_json = write_part(o, dir, t, (Part){"val", store, n_train, corpus_store_count(store)});
     save_manifest(json_pack("{s:i, s:i, s:i, s:s, s:s, s:o, s:o, s:o}", "version", 1, "vocab_size", vocab,
                             "eot", tokenizer_eot(t), "pattern", tokenizer_pattern(t), "dtype",
                             strcmp(o->dtype, "uint32") == 0 || vocab > 65535 ? "uint32" : "uint16", "train",
                             train_json, "val", val_json, "sources", sources),
-                  o->out);
-    fprintf(stderr, "done: %s, %.1f s in all\n", o->out, seconds() - start);
+                  dir);
+    folder_replace(o->out, is_result);
+    free(dir);
+    close(lock);
+    fprintf(stderr, "done: %s, %.1f s in all\n", o->out, clock_seconds() - start);
     tokenizer_free(t);
     corpus_store_close(store);
     return 0;
@@ -353,7 +388,9 @@ static int do_tokens(const Options *o)
 static int do_train_tokenizer(const Options *o)
 {
     if (!o->out || !o->n_inputs) die_usage("prepare train-tokenizer: give --input and --out (see --help)");
-    make_folder(o->out);
+    folder_make(o->out, "--out");
+    int lock = folder_lock(o->out);
+    check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
     for (size_t i = 0; i < o->n_inputs; i++) read_input(o, o->input[i], store, sources);
@@ -364,6 +401,7 @@ static int do_train_tokenizer(const Options *o)
     tokenizer_free(t);
     json_decref(sources);
     corpus_store_close(store);
+    close(lock);
     return 0;
 }
 

@@ -6,10 +6,12 @@
 //
 //     part_000000.text   the documents, one behind the other
 //     part_000000.rows   24 bytes a document: bytes and file, line, hash of the text
-//     part_000000.json   source, documents, bytes, the hash of both files' bytes, and what the reader will want to know
+//     part_000000.json   source, documents, bytes, the hash of the rows, and what the reader will want to know
 //
 // The hash of the text is here because three things ask for it later: the split (a document is for validation or for
-// training whatever stands beside it), the sample that trains a tokenizer, and nobody wants to read all texts for that.
+// training whatever stands beside it), the sample that trains a tokenizer, and nobody wants to read all texts for that;
+// and every reading of a text, so that a byte that changed on the disk reaches no tokenizer and no shard. The rows are
+// checked against their own hash when the folder is opened.
 //
 // Memory: 8 bytes a document, the place of its end. The rest of a row stays on the disk until it is asked for.
 //
@@ -78,7 +80,7 @@ void documents_commit(DocumentPart *part, const char *dir, size_t number, size_t
                             "bytes", (json_int_t)part->n_bytes, "rows_xxh3", sum);
     char *text = all && json_object_update(all, about) == 0 ? json_dumps(all, JSON_INDENT(1)) : NULL;
     name_file(path, dir, number, "json");
-    if (!text) die("%s: cannot be put together (are all file names UTF-8?)", path);
+    if (!text) die("%s: cannot be put together (no memory)", path);
     if (!disk_replace_file(path, text, strlen(text))) die("%s: %s (is the disk full?)", path, strerror(errno));
     free(text);
     json_decref(all);
@@ -234,12 +236,6 @@ size_t documents_size(const Documents *d, size_t i)
     return (size_t)(d->end[i] - (i ? d->end[i - 1] : 0));
 }
 
-bool documents_read(const Documents *d, size_t i, void *out)
-{
-    const Part *p = &d->part[documents_part_of(d, i)];
-    return read_at(p->text, out, documents_size(d, i), (i ? d->end[i - 1] : 0) - p->at);
-}
-
 DocumentRow documents_row(const Documents *d, size_t i)
 {
     DocumentRow row;
@@ -247,4 +243,15 @@ DocumentRow documents_row(const Documents *d, size_t i)
     if (!read_at(p->rows, &row, sizeof row, (i - p->first) * sizeof row))
         die("%s: row of document %zu: %s", d->dir, i, strerror(errno));
     return row;
+}
+
+bool documents_read(const Documents *d, size_t i, void *out)
+{
+    size_t part = documents_part_of(d, i), n = documents_size(d, i);
+    const Part *p = &d->part[part];
+    if (!read_at(p->text, out, n, (i ? d->end[i - 1] : 0) - p->at)) return false;
+    if (XXH3_64bits(out, n) != documents_row(d, i).hash)
+        die("%s/part_%06zu.text: document %zu: changed since it was written (delete %s to begin again)", d->dir, part,
+            i - p->first, d->dir);
+    return true;
 }

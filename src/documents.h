@@ -46,7 +46,8 @@ size_t documents_begin(const Documents *d, size_t part); // its first document; 
 size_t documents_source(const Documents *d, size_t part);
 size_t documents_part_of(const Documents *d, size_t i);
 size_t documents_size(const Documents *d, size_t i); // bytes of the text of document i
-// From any thread. documents_read: false, with errno, when the disk fails; documents_row dies then.
+// From any thread. documents_read: false, with errno, when the disk fails, and dies when the text is not the one that
+// was written; documents_row dies when the disk fails.
 bool documents_read(const Documents *d, size_t i, void *out);
 DocumentRow documents_row(const Documents *d, size_t i);
 

@@ -97,6 +97,8 @@ void filter_set(Filter *f, const char *assignment)
     int rule = low || high ? find_rule(assignment, n - 4) : -1;
     if (rule < 0 || !isfinite(low ? filter_rules[rule].min : filter_rules[rule].max))
         die("filter: '%s': no such threshold (RULE.min=NUMBER or RULE.max=NUMBER; --list shows all)", assignment);
+    if (!f->state[rule].on)
+        die("filter: '%s': has no effect: %s is not among the rules", assignment, filter_rules[rule].name);
     char *end;
     double value = assignment[n] ? strtod(assignment + n + 1, &end) : NAN;
     if (!isfinite(value) || end == assignment + n + 1 || *end) die("filter: '%s': not a number behind =", assignment);
@@ -109,6 +111,8 @@ void filter_set(Filter *f, const char *assignment)
 void filter_bad_words(Filter *f, const char *path)
 {
     size_t n;
+    if (!f->state[find_rule("c4.bad_words", 12)].on)
+        die("filter: %s: has no effect: c4.bad_words is not among the rules", path);
     char *text = disk_read_file(path, &n, 1 << 26);
     if (!text) die("%s: cannot read the list of words: %s", path, strerror(errno));
     for (char *at = text, *next; at < text + n; at = next) {

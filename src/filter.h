@@ -18,9 +18,11 @@ typedef struct Filter Filter;
 // between. `examples`: how many of each rule are kept for the report. Dies on an unknown name.
 Filter *filter_new(const char *rules, int examples);
 void filter_free(Filter *f); // NULL is allowed
-// Sets a threshold, "gopher.words.min=60". A rule has .min, .max, or both: see filter_print_rules. Dies on any other.
+// Sets a threshold, "gopher.words.min=60". A rule has .min, .max, or both: see filter_print_rules. Dies on any other,
+// and on a threshold of a rule that is not selected.
 void filter_set(Filter *f, const char *assignment);
-// The list of c4.bad_words: a word or phrase a line. The rule needs it and does nothing without.
+// The list of c4.bad_words: a word or phrase a line. The rule needs it and does nothing without; dies
+// when it is not selected.
 void filter_bad_words(Filter *f, const char *path);
 
 // Judges text (n bytes of valid UTF-8, at most 4 GiB). True: keep it as *kept (n_kept), `text` itself or an edited copy

@@ -14,7 +14,8 @@
 //
 // Invariant: what a stage does is a function of its settings and of what the stage before left, and both are in its key
 // (recipe_stage.c). So a finished stage is used again exactly when doing it again would give the same files, and a
-// recipe that was changed in the middle is done again from there.
+// recipe that was changed in the middle is done again from there. How a path was spelled, and from where, is no
+// setting: paths of input are made absolute, without ".." and without links to folders, when the recipe has been read.
 //
 // A key of the recipe is a row of the table below, and the parser, the check of values, the options of the command line
 // and the table in the chapter all walk it. Parsing a value is the trainer's (config_table.h), reading sources the
@@ -23,11 +24,13 @@
 // Rejected: a graph of stages that the user wires together (there is one sensible order: cheap before expensive, whole
 // pages before pairs of pages, text before tokens), and a program for each stage that knows of no other (the user would
 // keep the books; they are there for looking: build/filter, build/dedup).
+#define _GNU_SOURCE // asprintf
 #include "recipe.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "check.h"
 #include "config_table.h"
@@ -169,6 +172,43 @@ static void check_settings(const Reader *in)
     }
 }
 
+// The same name for a file or folder however it was spelled and from wherever: free() it. A file's own name stays, even
+// where it is a link, for its ending says what is in it.
+static char *real_name(const char *path)
+{
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("."), *real, *full = NULL;
+    if (!folder) die("memory: no room for a file name");
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) full = realpath(path, NULL);
+    else if ((real = realpath(folder, NULL))) {
+        const char *name = slash ? slash + 1 : path, *between = strcmp(real, "/") == 0 ? "" : "/";
+        if (asprintf(&full, "%s%s%s", real, between, name) < 0) die("memory: no room for a file name");
+        free(real);
+    }
+    free(folder);
+    if (!full && !(full = strdup(path))) die("memory: no room for a file name"); // whoever opens it will say why
+    return full;
+}
+
+static void resolve_paths(Reader *in)
+{
+    static const char *const keys[] = {"bad_words", "evaluation", "path"};
+    Recipe *r = in->r;
+    char *text[] = {r->filter_bad_words, r->contamination_evaluation, r->tokenizer_path};
+    for (int i = 0; i < 3; i++) {
+        char *real = *text[i] ? real_name(text[i]) : NULL;
+        if (real && snprintf(text[i], CONFIG_TEXT, "%s", real) >= CONFIG_TEXT)
+            die("%s: %s: more than %d bytes (%s)", real, keys[i], CONFIG_TEXT - 1, in->path);
+        free(real);
+    }
+    for (size_t i = 0; i < r->sources.n; i++) {
+        char *real = real_name(r->sources.source[i].path);
+        free(r->sources.source[i].path);
+        r->sources.source[i].path = real;
+    }
+}
+
 Recipe *recipe_load(const char *path, char *const *option, int n_options)
 {
     Reader in = {.r = calloc(1, sizeof *in.r), .path = path};
@@ -177,6 +217,7 @@ Recipe *recipe_load(const char *path, char *const *option, int n_options)
     in.r->sources = corpus_sources_and(path, read_setting, &in);
     for (int i = 0; i < n_options; i++) read_option(&in, option[i]);
     check_settings(&in);
+    resolve_paths(&in);
     return in.r;
 }
 
@@ -188,6 +229,7 @@ void recipe_free(Recipe *r)
 
 void recipe_run(const Recipe *r, FILE *out)
 {
+    recipe_check_inputs(r);
     RecipeRun *run = recipe_stage_open(r);
     recipe_read_stage(run);
     if (r->dedup_exact) recipe_remove_exact(run);
@@ -195,6 +237,7 @@ void recipe_run(const Recipe *r, FILE *out)
     if (*r->contamination_evaluation) recipe_remove_contaminated(run);
     recipe_encode_tokenizer(run);
     recipe_merge_stage(run);
+    recipe_stage_say_left(run);
     recipe_report_write(run, out);
     recipe_stage_close(run);
 }

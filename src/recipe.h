@@ -33,8 +33,9 @@ typedef struct {
     CorpusSources sources;
 } Recipe;
 
-// Reads a file; then options "--section.key=value" (n_options), whose paths are as given. Dies with FILE:LINE, or the
-// option, on whatever is unknown, doubled, out of range or without effect.
+// Reads a file; then options "--section.key=value" (n_options), whose paths are relative to the working directory, not
+// to the file. Paths of input come out absolute. Dies with FILE:LINE, or the option, on whatever is unknown, doubled,
+// out of range or without effect.
 Recipe *recipe_load(const char *path, char *const *option, int n_options);
 void recipe_free(Recipe *r);
 // Runs what is not done yet. The report goes to `out` and to report.json and report.html in the recipe's folder;

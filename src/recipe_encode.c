@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "check.h"
 #include "dataset.h"
@@ -30,6 +31,7 @@
 #include "recipe_stage.h"
 #include "rng.h"
 #include "tokenizer.h"
+#include "utf8.h"
 #include "words.h"
 
 enum { BATCH_BYTES = 16 << 20 };
@@ -146,11 +148,11 @@ void recipe_encode_tokenizer(RecipeRun *run)
     json_t *about;
     if (*r->tokenizer_path) {
         Tokenizer *t = tokenizer_load(r->tokenizer_path);
-        if (tokenizer_eot(t) < 0) die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)",
-                                      r->tokenizer_path);
         tokenizer_save(t, stage.dir);
+        char *name = utf8_copy(r->tokenizer_path);
         about = json_pack("{s:i, s:s, s:s}", "vocab_size", tokenizer_vocab_size(t), "pattern", tokenizer_pattern(t),
-                          "given", r->tokenizer_path);
+                          "given", name);
+        free(name);
         tokenizer_free(t);
     } else {
         about = train_tokenizer(run, stage.dir);
@@ -202,11 +204,13 @@ static void write_split(const char *dir, size_t part, int split, const Run *run,
     rows = words_grow(rows, &cap_rows, n_docs + 1, sizeof(RecipeRow));
     *n_tokens = 0;
     for (size_t d = 0; d < n_docs; d++) {
-        const Encoded *e = &run->doc[split][d];
-        memcpy(rows + d * sizeof(RecipeRow), &e->row, sizeof e->row);
+        Encoded *e = &run->doc[split][d];
+        size_t begin = n;
         tokens = words_grow(tokens, &cap, n + e->row.n_tokens * (size_t)token_bytes, 1);
         for (size_t k = 0; k < e->row.n_tokens; k++, n += (size_t)token_bytes) // little-endian, as dataset.c
             memcpy(tokens + n, &run->ids.id[e->at + k], (size_t)token_bytes);
+        e->row.hash = XXH3_64bits(tokens + begin, n - begin);
+        memcpy(rows + d * sizeof(RecipeRow), &e->row, sizeof e->row);
         *n_tokens += e->row.n_tokens;
     }
     snprintf(path, sizeof path, "%s/run_%06zu_%s.tokens", dir, part, recipe_encode_splits[split]);
@@ -241,7 +245,7 @@ static void encode_part(RecipeRun *run, size_t part, Tokenizer *t, const Place *
             int s = recipe_encode_split(r, documents_row(run->docs, b.number[i]).hash);
             out->doc[s] = words_grow(out->doc[s], &out->cap[s], out->n[s] + 1, sizeof *out->doc[s]);
             uint64_t position = rng_permute(rng[s], rank[s]++, place->all[s]);
-            out->doc[s][out->n[s]++] = (Encoded){{position, b.end[i] - at}, at};
+            out->doc[s][out->n[s]++] = (Encoded){{position, b.end[i] - at, 0}, at};
             out->n_bytes[s] += b.text[i].n;
         }
         recipe_stage_advance(p, b.n_bytes);
@@ -304,9 +308,7 @@ void recipe_encode_stage(RecipeRun *run, const char *settings)
     int vocab = tokenizer_vocab_size(t);
     bool narrow = r->shards_dtype == DATASET_U16 || (r->shards_dtype == DATASET_AUTO && vocab <= UINT16_MAX);
     int token_bytes = narrow ? 2 : 4;
-    if (token_bytes == 2 && vocab > UINT16_MAX)
-        die("shards.dtype: a vocabulary of %d tokens does not fit in uint16: at most %d (use uint32)", vocab,
-            UINT16_MAX);
+    check(token_bytes == 4 || vocab <= UINT16_MAX); // recipe_check.c
     recipe_stage_documents(run);
     Place *place = find_places(run);
     size_t n_parts = documents_parts(run->docs);

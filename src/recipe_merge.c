@@ -1,7 +1,8 @@
 // recipe_merge: sorted runs become shards, the second half of the external merge sort (recipe_encode.c is the first).
 //
 // Invariant: places come out as 0, 1, 2, ..., n - 1, each once, because the places of all runs of a source and split
-// are a permutation. This is checked for every document, so a run that is damaged or missing ends the program.
+// are a permutation. This is checked for every document, and so is the hash of its tokens: a run that is damaged or
+// missing ends the program.
 //
 // A shard is a unit of work. After a kill the full ones stay; the rows of the runs say how many tokens lie before any
 // document, so the merge moves on to the first token that is missing without reading one before it.
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "check.h"
 #include "disk.h"
@@ -131,6 +133,9 @@ static void add_document(Merge *m, int32_t eot, uint64_t from, Shards *out)
     m->bytes = words_grow(m->bytes, &m->cap_bytes, n * (size_t)m->token_bytes, 1);
     m->id = words_grow(m->id, &m->cap_ids, n + 1, sizeof *m->id);
     read_at(h, h->tokens, "tokens", m->bytes, n * (size_t)m->token_bytes, h->token_bytes);
+    if (XXH3_64bits(m->bytes, n * (size_t)m->token_bytes) != h->row[h->at].hash)
+        die("%s.tokens: offset %llu: changed since it was written (delete its folder to begin again)", h->path,
+            (unsigned long long)h->token_bytes);
     m->id[0] = eot;
     for (size_t i = 0; i < n; i++)
         m->id[i + 1] = m->token_bytes == 2 ? ((uint16_t *)m->bytes)[i] : ((int32_t *)m->bytes)[i];

@@ -24,6 +24,7 @@
 #include "filter_rules.h"
 #include "recipe_stage.h"
 #include "tokenizer.h"
+#include "utf8.h"
 #include "words.h"
 
 typedef struct {
@@ -46,6 +47,8 @@ typedef struct {
 // Where the reader is in one source.
 typedef struct {
     const CorpusSource *source;
+    const char *listing; // of all files when the stage began
+    size_t number; // of the source
     CorpusOptions options;
     char **file; // (n_files)
     size_t n_files, at_file, taken; // documents given of the open file
@@ -54,17 +57,22 @@ typedef struct {
     char what[80];                  // for progress
 } Input;
 
-static Input open_input(const CorpusSource *source)
+CorpusOptions recipe_read_options(const CorpusSource *source)
 {
-    Input in = {.source = source};
+    CorpusOptions o = {.format = source->format, .field = source->field, .separator = source->separator,
+                       .line = source->line, .log = stderr, .max_bytes = (size_t)1 << 31};
+    if (!source->separator && !source->line) o.separator = TOKENIZER_EOT; // as build/prepare tokens
+    if (source->separator && !*source->separator) o.separator = NULL;
+    return o;
+}
+
+static Input open_input(const RecipeRun *run, size_t number, const char *listing)
+{
+    const CorpusSource *source = &run->source[number];
+    Input in = {.source = source, .listing = listing, .number = number, .options = recipe_read_options(source)};
     snprintf(in.what, sizeof in.what, "read %s", source->name);
-    in.options = (CorpusOptions){.format = source->format, .field = source->field, .separator = source->separator,
-                                 .line = source->line, .log = stderr, .max_bytes = (size_t)1 << 31};
-    if (!source->separator && !source->line) in.options.separator = TOKENIZER_EOT; // as build/prepare tokens
-    if (source->separator && !*source->separator) in.options.separator = NULL;
     CorpusReader *all = corpus_open((const char *const *)&source->path, 1, in.options);
     const CorpusFile *file = corpus_all_files(all, &in.n_files);
-    if (!in.n_files) die("%s: no file in it", source->path);
     in.file = calloc(in.n_files, sizeof *in.file);
     for (size_t i = 0; i < in.n_files; i++)
         if (!in.file || !(in.file[i] = strdup(file[i].path))) die("memory: no room for file names");
@@ -79,17 +87,22 @@ static void close_input(Input *in)
     corpus_close(in->reader);
 }
 
-static json_t *about_file(const CorpusReader *r)
+static json_t *about_file(const CorpusReader *r, size_t source)
 {
     size_t n;
     const CorpusFile *file = corpus_files(r, &n);
     CorpusCounts c = corpus_counts(r);
     char hex[33];
     snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file->hash[0], (unsigned long long)file->hash[1]);
-    return json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "path", file->path, "bytes",
-                     (json_int_t)file->n_bytes, "xxh3_128", hex, "documents", (json_int_t)c.documents, "bad_utf8",
-                     (json_int_t)c.bad_utf8, "nul", (json_int_t)c.nul, "bad_lines", (json_int_t)c.bad_lines, "empty",
-                     (json_int_t)c.empty, "too_long", (json_int_t)c.too_long);
+    char *name = utf8_copy(file->path); // bytes, as the system has it
+    json_t *about = json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "path", name, "source",
+                              (json_int_t)source, "bytes", (json_int_t)file->n_bytes, "xxh3_128", hex, "documents",
+                              (json_int_t)c.documents, "bad_utf8", (json_int_t)c.bad_utf8, "nul", (json_int_t)c.nul,
+                              "bad_lines", (json_int_t)c.bad_lines, "empty", (json_int_t)c.empty, "too_long",
+                              (json_int_t)c.too_long);
+    if (!about) die("memory: no room for what is known of %s", file->path);
+    free(name);
+    return about;
 }
 
 // Opens the next file, if one is to be opened, and moves to where the reader was. False: the source is over.
@@ -128,7 +141,8 @@ static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *pro
     while (u->n_bytes < unit_bytes && ready(in)) {
         any = true;
         if (!corpus_next(in->reader, &doc)) {
-            json_array_append_new(u->files, about_file(in->reader));
+            recipe_stage_check_file(in->listing, in->file[in->at_file]);
+            json_array_append_new(u->files, about_file(in->reader, in->number));
             recipe_stage_advance(progress, in->size - in->shown);
             corpus_close(in->reader);
             in->reader = NULL;
@@ -150,18 +164,22 @@ static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *pro
 }
 
 // ---- the filter
+Filter *recipe_read_filter(const Recipe *r)
+{
+    Filter *f = filter_new(r->filter_rules, 0);
+    char set[CONFIG_TEXT], *rest = set;
+    snprintf(set, sizeof set, "%s", r->filter_set);
+    for (char *one; (one = strsep(&rest, ", "));)
+        if (*one) filter_set(f, one);
+    if (*r->filter_bad_words) filter_bad_words(f, r->filter_bad_words);
+    return f;
+}
+
 static Filter **make_filters(const Recipe *r, int n)
 {
     Filter **f = calloc((size_t)n, sizeof(Filter *));
     if (!f) die("memory: no room for filters");
-    for (int t = 0; t < n; t++) {
-        f[t] = filter_new(r->filter_rules, 0);
-        char set[CONFIG_TEXT], *rest = set;
-        snprintf(set, sizeof set, "%s", r->filter_set);
-        for (char *one; (one = strsep(&rest, ", "));)
-            if (*one) filter_set(f[t], one);
-        if (*r->filter_bad_words) filter_bad_words(f[t], r->filter_bad_words);
-    }
+    for (int t = 0; t < n; t++) f[t] = recipe_read_filter(r);
     return f;
 }
 
@@ -289,13 +307,15 @@ void recipe_read_stage(RecipeRun *run)
 {
     char *settings = settings_of(run);
     RecipeStage stage = recipe_stage_begin(run, "documents", settings);
-    free(settings);
-    if (stage.done) return;
+    if (stage.done) {
+        free(settings);
+        return;
+    }
     Unit u = {0};
     DocumentPart part = {0};
     size_t number = 0;
     for (size_t s = 0; s < run->n_sources; s++) {
-        Input in = open_input(&run->source[s]);
+        Input in = open_input(run, s, settings);
         bool over = find_place(&in, s, stage.dir, &number);
         RecipeProgress progress = recipe_stage_progress(in.what, bytes_on_disk(&in, 0, in.at_file),
                                                         bytes_on_disk(&in, 0, in.n_files));
@@ -315,6 +335,7 @@ void recipe_read_stage(RecipeRun *run)
         close_input(&in);
     }
     documents_free(&part);
+    free(settings);
     free(u.text);
     free(u.doc);
     recipe_stage_end(run, &stage, add_up(run, stage.dir, number));

@@ -4,7 +4,9 @@
 // list. A line says which document, why (the document that is kept instead; the evaluation example), and where both
 // stood, so that every removal can be looked at:
 //
-//     17	3	web/b.jsonl:18	web/a.jsonl:4
+//     17	3	/data/web/b.jsonl:18	/data/web/a.jsonl:4
+//
+// Names are valid UTF-8 (a bad byte is U+FFFD), and \t \n \r \\ in one are written so.
 //
 // A stage sees the documents that the stages before left, under new numbers 0, 1, 2, ...; 4 bytes each. Near duplicates
 // are looked for after exact ones are gone, so the first pass over texts is a cheap one and the second has less to
@@ -81,25 +83,35 @@ static Origins find_origins(const RecipeRun *run)
     o.n = json_array_size(files);
     o.name = calloc(o.n + 1, sizeof *o.name);
     if (!o.first || !o.name) die("memory: no room for file names");
-    for (size_t i = 0; i < o.n; i++)
-        o.name[i] = (char *)json_string_value(json_object_get(json_array_get(files, i), "path"));
-    for (size_t s = 0, i = 0; s < run->n_sources; s++) {
-        size_t n;
-        const char *path = run->source[s].path;
-        CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){0});
-        corpus_all_files(r, &n);
-        corpus_close(r);
-        o.first[s] = i;
-        i += n;
+    for (size_t i = o.n; i-- > 0;) {
+        const json_t *file = json_array_get(files, i);
+        o.name[i] = (char *)json_string_value(json_object_get(file, "path"));
+        size_t source = (size_t)json_integer_value(json_object_get(file, "source"));
+        check(o.name[i] && source < run->n_sources);
+        o.first[source] = i;
     }
     return o;
+}
+
+// A name may hold what ends a field or a line.
+static void print_name(const char *name, FILE *out)
+{
+    static const char special[] = "\t\n\r\\", letter[] = "tnr\\";
+    for (; *name; name++) {
+        const char *found = strchr(special, *name);
+        if (found) fputc('\\', out);
+        fputc(found ? letter[found - special] : *name, out);
+    }
 }
 
 static void print_origin(const Origins *o, size_t i, FILE *out)
 {
     DocumentRow row = documents_row(o->run->docs, i);
     size_t file = o->first[documents_source(o->run->docs, documents_part_of(o->run->docs, i))] + row.file;
-    fprintf(out, "\t%s:%llu", file < o->n && o->name[file] ? o->name[file] : "?", (unsigned long long)row.line);
+    check(file < o->n);
+    fputc('\t', out);
+    print_name(o->name[file], out);
+    fprintf(out, ":%llu", (unsigned long long)row.line);
 }
 
 static FILE *open_list(const RecipeStage *stage)
@@ -196,18 +208,21 @@ __attribute__((noreturn)) static void fail_example(void *arg, size_t i)
     die("contamination: evaluation example %zu cannot be read back: %s", i, strerror(errno));
 }
 
+CorpusOptions recipe_remove_options(const Recipe *r)
+{
+    return (CorpusOptions){.field = r->contamination_field, .log = stderr, .separator = TOKENIZER_EOT,
+                           .max_bytes = (size_t)1 << 31};
+}
+
 static CorpusStore *read_examples(const Recipe *r, const char *folder)
 {
     const char *path = r->contamination_evaluation;
     CorpusRecord doc;
     CorpusStore *store = corpus_store_open(folder);
-    CorpusReader *reader = corpus_open(&path, 1, (CorpusOptions){.field = r->contamination_field, .log = stderr,
-                                                                 .separator = TOKENIZER_EOT,
-                                                                 .max_bytes = (size_t)1 << 31});
+    CorpusReader *reader = corpus_open(&path, 1, recipe_remove_options(r));
     while (corpus_next(reader, &doc)) corpus_store_add(store, doc.text, doc.n_bytes);
     corpus_close(reader);
     corpus_store_finish(store);
-    if (!corpus_store_count(store)) die("%s: no text in it (contamination.evaluation)", path);
     return store;
 }
 

@@ -29,6 +29,8 @@ typedef struct {
 typedef struct {
     Row row[ROWS];
     size_t n;
+    char note[160];  // examples that were not looked for; "": none
+    json_t *examples; // {"all", "too_short", "ngram"} of the evaluation set; NULL: none was asked for
     json_t *sources; // (n_sources) {"name", "weight", "share", "in", "left", "train", "val"}
     double bytes_per_token;
 } Report;
@@ -129,6 +131,20 @@ static json_t *gather_sources(const RecipeRun *run, const json_t *read, const js
     return all;
 }
 
+// What the search for an evaluation set could not look for: silence must not be read as a clean bill.
+static void say_examples(Report *r, const RecipeRun *run)
+{
+    const json_t *stage = find_stage(run, "contamination");
+    uint64_t all = number(stage, "examples"), too_short = number(stage, "too_short");
+    long ngram = run->recipe->contamination_ngram;
+    if (!stage) return;
+    r->examples = json_pack("{s:I, s:I, s:I}", "all", (json_int_t)all, "too_short", (json_int_t)too_short, "ngram",
+                            (json_int_t)ngram);
+    if (too_short)
+        snprintf(r->note, sizeof r->note, "%llu of %llu evaluation examples are shorter than %ld words and were not "
+                 "looked for.", (unsigned long long)too_short, (unsigned long long)all, ngram);
+}
+
 static Report make_report(const RecipeRun *run)
 {
     Report r = {0};
@@ -150,6 +166,7 @@ static Report make_report(const RecipeRun *run)
         add_row(&r, recipe_encode_splits[k], counts);
         json_decref(counts);
     }
+    say_examples(&r, run);
     r.sources = gather_sources(run, read, shards);
     json_decref(both);
     json_decref(faults);
@@ -169,6 +186,7 @@ static void print_text(const Report *r, const RecipeRun *run, FILE *out)
         fprintf(out, "%-14s %12llu %15llu %15s%s%s\n", row->name, (unsigned long long)row->documents,
                 (unsigned long long)row->bytes, tokens, *row->why ? "   " : "", row->why);
     }
+    if (*r->note) fprintf(out, "\n%s\n", r->note);
     fprintf(out, "\n%-14s %12s %12s %15s %15s\n", "source", "share", "documents", "train tokens", "val tokens");
     json_array_foreach(r->sources, i, s)
         fprintf(out, "%-14s %11.2f%% %12llu %15llu %15llu\n", json_string_value(json_object_get(s, "name")),
@@ -193,8 +211,10 @@ static json_t *to_json(const Report *r)
                                                 (json_int_t)row->tokens, "tokens_estimated", row->estimated, "reasons",
                                                 row->why));
     }
-    return json_pack("{s:i, s:o, s:O, s:f}", "version", 1, "stages", stages, "sources", r->sources, "bytes_per_token",
-                     r->bytes_per_token);
+    json_t *all = json_pack("{s:i, s:o, s:O, s:f}", "version", 1, "stages", stages, "sources", r->sources,
+                            "bytes_per_token", r->bytes_per_token);
+    if (r->examples) json_object_set(all, "evaluation_examples", r->examples);
+    return all;
 }
 
 static void print_page(const Report *r, FILE *out)
@@ -217,7 +237,9 @@ static void print_page(const Report *r, FILE *out)
                 row->estimated ? "~" : "", (unsigned long long)row->tokens, row->why, 12 * (double)row->bytes / first,
                 100 * (double)row->bytes / first);
     }
-    fputs("</table>\n<table><tr><th>source<th>share<th>train tokens<th>val tokens<th>share of samples</tr>\n", out);
+    fputs("</table>\n", out);
+    if (*r->note) fprintf(out, "<p>%s</p>\n", r->note);
+    fputs("<table><tr><th>source<th>share<th>train tokens<th>val tokens<th>share of samples</tr>\n", out);
     json_array_foreach(r->sources, i, s) {
         double share = json_real_value(json_object_get(s, "share"));
         fprintf(out, "<tr><td>%s<td>%.2f%%<td>%llu<td>%llu<td><i style=\"width:%.1fem\"></i></tr>\n",
@@ -261,4 +283,5 @@ void recipe_report_write(RecipeRun *run, FILE *out)
     json_decref(json);
     print_text(&r, run, out);
     json_decref(r.sources);
+    json_decref(r.examples);
 }

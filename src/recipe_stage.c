@@ -2,16 +2,17 @@
 //
 //     out/NAME/key           hash of: the key of the stage before, this stage's name and settings. Written first
 //     out/NAME/...           units of work, each there completely or not at all
-//     out/NAME/stage.json    counts, and the key again. Written last
+//     out/NAME/stage.json    counts, the files with their sizes (recipe_results.c), and the key again. Written last
 //
-// Invariant: a stage.json with the key that this recipe gives means that the folder holds, byte for byte, what running
-// the stage would write. A `key` file alone, with that key, means it of the finished units. With any other key the
-// folder is emptied, stage.json first and `key` last, so a kill in the middle of that leaves a folder that is emptied
-// again. What has no `key` is not ours, and is not touched.
+// Invariant: a stage.json with the key that this recipe gives, and all files that it lists, mean that the folder holds,
+// byte for byte, what running the stage would write. With files missing the stage is made again. A `key` file alone,
+// with that key, means it of the finished units. With any other key the folder is emptied, stage.json first and `key`
+// last, so a kill in the middle of that leaves a folder that is emptied again. What has no `key` is not ours, and is
+// not touched.
 //
 // The first stage's settings contain the name, the size and the time of the last change of every file of the input (a
 // hash would mean reading a corpus to find out that there is nothing to do). Contents decide what is written; times
-// only whether it is written again.
+// only whether it is written again. When a file has been read it must still be the one that was listed.
 //
 // Keys are chained, so a change in the middle makes every later key another one. Rejected: comparing times of outputs
 // with those of inputs, as make does (settings have none, and clocks of two machines differ), and a journal beside the
@@ -20,11 +21,9 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,39 +32,11 @@
 #include "check.h"
 #include "clock.h"
 #include "disk.h"
+#include "folder.h"
 
-enum { VERSION = 1 }; // of all stages: another one when a stage's files change for the same settings
+enum { VERSION = 2 }; // of all stages: another one when a stage's files change for the same settings
 
 // ---- the run
-// Makes the folder, and those above it.
-static void make_folder(const char *path)
-{
-    char part[PATH_MAX];
-    struct stat st;
-    snprintf(part, sizeof part, "%s", path);
-    for (char *p = part + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = 0;
-        mkdir(part, 0777); // what fails here fails again below
-        *p = '/';
-    }
-    if (mkdir(part, 0777) != 0 && errno != EEXIST) die("%s: %s (recipe.out)", path, strerror(errno));
-    if (stat(part, &st) != 0 || !S_ISDIR(st.st_mode)) die("%s: not a folder (recipe.out)", path);
-    if (access(part, W_OK | X_OK) != 0) die("%s: %s (recipe.out must be writable)", path, strerror(errno));
-}
-
-// A folder that is read and written at once would be read by the next run.
-static void check_outside(const char *input, const char *out)
-{
-    char in_path[PATH_MAX], out_path[PATH_MAX];
-    struct stat st;
-    if (stat(input, &st) != 0) die("%s: cannot read: %s", input, strerror(errno));
-    if (!S_ISDIR(st.st_mode) || !realpath(input, in_path) || !realpath(out, out_path)) return;
-    size_t n = strlen(in_path);
-    if (strncmp(out_path, in_path, n) == 0 && (n == 1 || out_path[n] == '/' || !out_path[n]))
-        die("%s: lies in the input folder %s, and would be read next time (choose another recipe.out)", out, input);
-}
-
 RecipeRun *recipe_stage_open(const Recipe *r)
 {
     RecipeRun *run = calloc(1, sizeof *run);
@@ -75,12 +46,9 @@ RecipeRun *recipe_stage_open(const Recipe *r)
     run->n_sources = r->sources.n;
     run->threads = r->recipe_threads ? (int)r->recipe_threads : omp_get_max_threads();
     snprintf(run->dir, sizeof run->dir, "%s", r->recipe_out);
-    make_folder(run->dir);
-    for (size_t i = 0; i < run->n_sources; i++) check_outside(run->source[i].path, run->dir);
-    run->lock = open(run->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (run->lock < 0 || flock(run->lock, LOCK_EX | LOCK_NB) != 0)
-        die("%s: %s", run->dir, run->lock >= 0 && errno == EWOULDBLOCK ? "another preparation is at work there"
-                                                                       : strerror(errno));
+    folder_make(run->dir, "recipe.out");
+    for (size_t i = 0; i < run->n_sources; i++) folder_check_outside(run->source[i].path, run->dir, "recipe.out");
+    run->lock = folder_lock(run->dir);
     struct rlimit files; // two descriptors for each part of the documents
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -176,10 +144,41 @@ static bool has_key(const char *dir, const char *key)
     return same;
 }
 
+// The record of a folder that has the right key; NULL: the stage is not done, or what it says is not there (*amiss says
+// what, free() it).
+static json_t *read_record(const RecipeStage *s, char **amiss)
+{
+    char path[PATH_MAX];
+    json_error_t error;
+    *amiss = NULL;
+    name_file(path, s->dir, "stage.json");
+    if (access(path, F_OK) != 0) return NULL;
+    json_t *about = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    const char *key = json_string_value(json_object_get(about, "key"));
+    json_t *results = json_object_get(about, "results");
+    if (!key || strcmp(key, s->key) != 0 || !json_is_object(results))
+        die("%s: damaged (delete %s to begin again)", path, s->dir);
+    if (!(*amiss = recipe_results_amiss(s->dir, results))) return about;
+    json_decref(about);
+    return NULL;
+}
+
+// What speaks of all stages goes before one of them changes: train.toml would lead the trainer to shards that are not
+// there yet, beside another tokenizer.
+static void withdraw_report(const RecipeRun *run)
+{
+    static const char *const names[] = {"train.toml", "report.json", "report.html"};
+    char path[PATH_MAX];
+    for (int i = 0; i < 3; i++) {
+        name_file(path, run->dir, names[i]);
+        if (unlink(path) != 0 && errno != ENOENT) die("%s: cannot be removed: %s", path, strerror(errno));
+    }
+}
+
 RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *settings)
 {
     RecipeStage s = {.name = name};
-    char path[PATH_MAX], *all;
+    char *all, *amiss = NULL;
     size_t n;
     snprintf(s.dir, sizeof s.dir, "%s/%s", run->dir, name);
     FILE *f = open_memstream(&all, &n);
@@ -189,22 +188,24 @@ RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *set
     free(all);
     snprintf(s.key, sizeof s.key, "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
     strcpy(run->key, s.key);
-    name_file(path, s.dir, "stage.json");
     if (has_key(s.dir, s.key)) {
-        json_error_t error;
-        json_t *about = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-        const char *key = json_string_value(json_object_get(about, "key"));
-        if (about && (!key || strcmp(key, s.key) != 0)) die("%s: damaged (delete %s to begin again)", path, s.dir);
-        if (!about && access(path, F_OK) == 0) die("%s: damaged (delete %s to begin again)", path, s.dir);
+        json_t *about = read_record(&s, &amiss);
         s.done = about != NULL;
-        fprintf(stderr, "%s: %s\n", name, s.done ? "done before" : "going on");
-        if (about) json_array_append_new(run->stages, about);
-        return s;
+        if (!s.done) withdraw_report(run);
+        if (!amiss) {
+            fprintf(stderr, "%s: %s\n", name, s.done ? "done before" : "going on");
+            if (about) json_array_append_new(run->stages, about);
+            return s;
+        }
+        fprintf(stderr, "%s: %s: begins again\n", name, amiss);
+        free(amiss);
+    } else {
+        if (!is_ours(s.dir)) die("%s: not made by this program (choose another recipe.out)", s.dir);
+        withdraw_report(run);
+        if (holds(s.dir, "key")) fprintf(stderr, "%s: made from other settings or input, begins again\n", name);
     }
-    if (!is_ours(s.dir)) die("%s: not made by this program (choose another recipe.out)", s.dir);
-    if (holds(s.dir, "key")) fprintf(stderr, "%s: made from other settings or input, begins again\n", name);
     remove_below(s.dir, 1);
-    make_folder(s.dir);
+    folder_make(s.dir, "recipe.out");
     if (!disk_sync_parent(s.dir)) die("%s: %s", s.dir, strerror(errno));
     write_file(s.dir, "key", s.key);
     return s;
@@ -212,14 +213,34 @@ RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *set
 
 void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about)
 {
-    json_t *all = json_pack("{s:s, s:s}", "stage", stage->name, "key", stage->key);
+    json_t *all = json_pack("{s:s, s:s, s:o}", "stage", stage->name, "key", stage->key, "results",
+                            recipe_results_list(stage->dir));
     char *text = all && json_object_update(all, about) == 0 ? json_dumps(all, JSON_INDENT(1)) : NULL;
-    if (!text) die("%s: stage.json cannot be put together (are all file names UTF-8?)", stage->dir);
+    if (!text) die("%s: stage.json cannot be put together (no memory)", stage->dir);
     write_file(stage->dir, "stage.json", text);
     free(text);
     json_decref(about);
     json_array_append_new(run->stages, all);
     stage->done = true;
+}
+
+static void print_file(const char *path, FILE *f)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) die("%s: cannot read: %s", path, strerror(errno));
+    fprintf(f, "%s %lld %lld.%09ld\n", path, (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+}
+
+void recipe_stage_check_file(const char *listing, const char *path)
+{
+    char *line;
+    size_t n;
+    FILE *f = open_memstream(&line, &n);
+    if (!f) die("memory: no room for a file name");
+    print_file(path, f);
+    if (fclose(f) != 0) die("memory: no room for a file name");
+    if (!strstr(listing, line)) die("%s: changed while the input was read (start again when it is complete)", path);
+    free(line);
 }
 
 char *recipe_stage_files(const char *path)
@@ -230,15 +251,27 @@ char *recipe_stage_files(const char *path)
     if (!f) die("memory: no room for file names");
     CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){0});
     const CorpusFile *file = corpus_all_files(r, &n_files);
-    for (size_t i = 0; i < n_files; i++) {
-        struct stat st;
-        if (stat(file[i].path, &st) != 0) die("%s: cannot read: %s", file[i].path, strerror(errno));
-        fprintf(f, "%s %lld %lld.%09ld\n", file[i].path, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
-                st.st_mtim.tv_nsec);
-    }
+    for (size_t i = 0; i < n_files; i++) print_file(file[i].path, f);
     corpus_close(r);
     if (fclose(f) != 0) die("memory: no room for file names");
     return text;
+}
+
+void recipe_stage_say_left(const RecipeRun *run)
+{
+    static const char *const optional[] = {"exact", "near", "contamination"};
+    for (int k = 0; k < 3; k++) {
+        char dir[PATH_MAX];
+        size_t i;
+        json_t *stage;
+        bool asked = false;
+        json_array_foreach(run->stages, i, stage)
+            asked = asked || strcmp(json_string_value(json_object_get(stage, "stage")), optional[k]) == 0;
+        name_file(dir, run->dir, optional[k]);
+        if (!asked && holds(dir, "key"))
+            fprintf(stderr, "%s: of an earlier recipe, not part of this one (delete %s if it is not wanted again)\n",
+                    optional[k], dir);
+    }
 }
 
 // ---- documents

@@ -2,6 +2,7 @@
 #ifndef RECIPE_STAGE_H
 #define RECIPE_STAGE_H
 #include "documents.h"
+#include "filter.h"
 #include "recipe.h"
 
 #include <jansson.h>
@@ -41,12 +42,21 @@ typedef struct {
 // The folder of a stage, ready to be filled: with the finished units of an earlier run that had the same settings and
 // input, otherwise empty. settings: everything that the result depends on and that is not in an earlier stage's key.
 RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *settings);
-// Writes stage.json, and with it the stage is done. Takes the reference.
+// Writes stage.json with the list of the folder's files, and with it the stage is done. Takes the reference.
 void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about);
+// A line for each folder that a stage has left which the recipe does not ask for any more. It stays: should the recipe
+// ask for it again, it is used again.
+void recipe_stage_say_left(const RecipeRun *run);
 // Removes a folder of ours below the run's, and what is in it.
 void recipe_stage_remove(const RecipeRun *run, const char *name);
+// {"NAME": {"bytes": n, "xxh3": "..."}, ...} of the files in the folder of a stage; what does not agree with such a
+// list: NULL, or a line to free(). recipe_results.c.
+json_t *recipe_results_list(const char *dir);
+char *recipe_results_amiss(const char *dir, const json_t *list);
 // A line for each file below path: name, bytes, time of the last change. free() it.
 char *recipe_stage_files(const char *path);
+// Dies when a file is not, or not any more, as its line in a text of such lines says.
+void recipe_stage_check_file(const char *listing, const char *path);
 
 // The documents, of which removed[i] are gone; loaded when first asked for.
 void recipe_stage_documents(RecipeRun *run);
@@ -66,10 +76,14 @@ RecipeProgress recipe_stage_progress(const char *what, uint64_t first, uint64_t 
 void recipe_stage_advance(RecipeProgress *p, uint64_t n_bytes); // from one thread at a time
 
 // ---- the stages, one after another
+void recipe_check_inputs(const Recipe *r);                     // recipe_check.c; before all others
 void recipe_read_stage(RecipeRun *run);                        // recipe_read.c
+CorpusOptions recipe_read_options(const CorpusSource *source); // how a source is read
+Filter *recipe_read_filter(const Recipe *r);                   // filter.rules is not empty; filter_free() it
 void recipe_remove_exact(RecipeRun *run);                      // recipe_remove.c
 void recipe_remove_near(RecipeRun *run);
 void recipe_remove_contaminated(RecipeRun *run);
+CorpusOptions recipe_remove_options(const Recipe *r);          // how the evaluation set is read
 void recipe_encode_tokenizer(RecipeRun *run);                  // recipe_encode.c
 void recipe_merge_stage(RecipeRun *run);                       // recipe_merge.c; begins with the next one
 void recipe_encode_stage(RecipeRun *run, const char *settings);
@@ -80,6 +94,7 @@ void recipe_report_write(RecipeRun *run, FILE *out);           // recipe_report.
 typedef struct {
     uint64_t position;
     uint64_t n_tokens;
+    uint64_t hash; // XXH3 of the tokens' bytes
 } RecipeRow;
 enum { RECIPE_TRAIN, RECIPE_VAL };
 extern const char *const recipe_encode_splits[2]; // "train", "val"

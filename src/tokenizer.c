@@ -24,6 +24,7 @@
 
 #include "bpe.h"
 #include "check.h"
+#include "folder.h"
 #include "pretoken.h"
 #include "seams.h"
 #include "vocab.h"
@@ -124,6 +125,7 @@ static Tokenizer *from_vocab(Vocab vocab)
 
 Tokenizer *tokenizer_load(const char *dir)
 {
+    folder_check(dir);
     return from_vocab(vocab_load(dir));
 }
 

@@ -15,7 +15,10 @@
 // (three for a cut-off euro sign, where every decoder in use gives one).
 #include "utf8.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "check.h"
 
 size_t utf8_length(const char *s, size_t n, bool *valid)
 {
@@ -68,4 +71,21 @@ size_t utf8_border(const char *s, size_t n, size_t at)
 {
     while (at > 0 && at < n && ((uint8_t)s[at] & 0xC0) == 0x80) at--;
     return at;
+}
+
+char *utf8_copy(const char *text)
+{
+    size_t n = strlen(text), length = 0, o = 0;
+    char *copy = malloc(3 * n + 1);
+    if (!copy) die("memory: no room for a text of %zu bytes", n);
+    for (size_t at = 0; at < n; at += length) {
+        size_t bad = utf8_invalid(text, n, at, &length);
+        memcpy(copy + o, text + at, bad - at);
+        o += bad - at;
+        if ((at = bad) == n) break;
+        memcpy(copy + o, "\xEF\xBF\xBD", 3);
+        o += 3;
+    }
+    copy[o] = 0;
+    return copy;
 }

@@ -18,6 +18,8 @@ size_t utf8_invalid(const char *s, size_t n, size_t at, size_t *length);
 uint32_t utf8_code(const char *s, size_t length);
 // The largest border between characters that is not above `at`; s (n) is well-formed, at <= n.
 size_t utf8_border(const char *s, size_t n, size_t at);
+// A copy of a 0-terminated text, a file's name for one, with U+FFFD for every ill-formed sequence; free() it.
+char *utf8_copy(const char *text);
 
 #ifdef __cplusplus
 }

@@ -120,11 +120,11 @@ threads_change_nothing() {
 # More text than prepare takes at a time (16 MiB): the pages 600 times over give their tokens 600 times over.
 large_input_is_read_in_parts() {
     local i
-    tokens --input "$work/good.txt" --val 0 --tokenizer "$work/text" --out "$work/once"
+    "$BUILD/prepare" tokens --input "$work/good.txt" --val 0 --tokenizer "$work/text" --out "$work/once"
     for ((i = 0; i < 600; i++)); do
         cat "$work/good.txt"
         printf '<|endoftext|>'
-    done | tokens --input - --val 0 --tokenizer "$work/text" --out "$work/large"
+    done | "$BUILD/prepare" tokens --input - --val 0 --tokenizer "$work/text" --out "$work/large"
     tail -c +1025 "$work/once/train_000000.bin" >"$work/body"
     for ((i = 0; i < 600; i++)); do cat "$work/body"; done >"$work/bodies"
     tail -c +1025 "$work/large/train_000000.bin" | cmp - "$work/bodies"

@@ -203,7 +203,17 @@ static int bad_rule(void *rules)
 
 static int bad_set(void *assignment)
 {
-    filter_set(any, assignment);
+    Filter *f = filter_new("gopher.words,repeat.spans", 0);
+    filter_set(f, assignment);
+    filter_free(f);
+    return 0;
+}
+
+static int bad_list(void *path)
+{
+    Filter *f = filter_new("gopher", 0);
+    filter_bad_words(f, path);
+    filter_free(f);
     return 0;
 }
 
@@ -215,6 +225,8 @@ static void test_selection(void **state)
     const char *bad[] = {"gopher.words", "gopher.hashes.min=1", "gopher.words.min=x", "gopher.words.min=nan", "x.min=1",
                          "repeat.spans.min=1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect_die(bad_set, (void *)bad[i], bad[i]);
+    expect_die(bad_set, "guide.words.min=3", "'guide.words.min=3': has no effect: guide.words is not among the rules");
+    expect_die(bad_list, "list", "list: has no effect: c4.bad_words is not among the rules");
     // The first rule that objects removes, and the later ones do not see the document: here words, of three.
     const char *kept;
     size_t n;

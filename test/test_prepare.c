@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <sys/stat.h>
 
 #define main prepare_main
 #include "../data/prepare.c"
@@ -257,6 +258,29 @@ static void test_wide_vocabulary(void **state)
     assert_int_equal(st.st_size, 1024 + 4 * (sizeof prose - 1 + 1)); // one token a byte, and end-of-text
 }
 
+// What is known to be wrong is said before the first byte of input is read.
+static void test_errors_at_once(void **state)
+{
+    (void)state;
+    const struct {
+        const char *command, *words;
+    } rows[] = {
+        {"prepare tokens --out @/o --input @/in.txt --tokenizer @/nope", "nope: no tokenizer.json"},
+        {"prepare tokens --out @/o --input @/in.txt --dtype uint16 --vocab 70000",
+         "--dtype: a vocabulary of 70000 tokens does not fit in uint16"},
+        {"prepare tokens --out @/o --input @/in.txt @/no", "/no: cannot read: No such file"},
+        {"prepare tokens --out @/o --train @/in.txt --val-file @/no", "/no: cannot read: No such file"},
+        {"prepare tokens --out @/o --input @/in.txt --vocab 3", "--vocab: '3'"},
+        {"prepare tokens --out @/o --input @/in.txt --pattern gpt3", "--pattern: 'gpt3' (gpt2 or cl100k)"},
+        {"prepare tokens --out @/o --input @/in.txt --shard-tokens 0", "--shard-tokens: '0'"},
+        {"prepare tokens --out @/o --input @/in.txt --threads -1", "--threads: '-1'"},
+        {"prepare train-tokenizer --out @/o --input @/in.txt @/no", "/no: cannot read: No such file"},
+    };
+    write_file("in.txt", prose, sizeof prose - 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect_die(run_words, (void *)rows[i].command, rows[i].words);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -272,6 +296,14 @@ static void test_errors(void **state)
     expect_error("prepare tokens --out @/o", 2, "give --out and either");
     expect_error("prepare tokens --out @/o --train @/in.txt", 2, "give --out and either");
     expect_error("prepare encode @/in.txt", 2, "give --tokenizer DIR and a file");
+    expect_error("prepare tokens --out @/o --input @/in.txt --tokenizer @/t --vocab 300", 2,
+                 "prepare tokens: --vocab has no effect beside --tokenizer");
+    expect_error("prepare tokens --out @/o --input @/in.txt --pattern=gpt2 --tokenizer @/t", 2,
+                 "--pattern has no effect beside --tokenizer");
+    expect_error("prepare tokens --out @/o --train @/in.txt --val-file @/in.txt --val 0.1", 2,
+                 "--val has no effect beside --val-file");
+    expect_error("prepare train-tokenizer --out @/o --input @/in.txt --separator x --separator-line y", 2,
+                 "prepare train-tokenizer: --separator has no effect beside --separator-line");
     expect_error("prepare tokens --out @/o --input @/no", 1, "/no: cannot read: No such file");
     expect_error("prepare tokens --out @/o --input @/empty", 1, "/empty: no text in it");
     expect_error("prepare tokens --out @/o --input @/folder", 1, "/folder: no file in it");
@@ -305,6 +337,7 @@ int main(void)
         IN_DIR(test_given),
         IN_DIR(test_encode_decode),
         IN_DIR(test_wide_vocabulary),
+        IN_DIR(test_errors_at_once),
         IN_DIR(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

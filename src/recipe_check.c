@@ -1,0 +1,94 @@
+// recipe_check: what is wrong with a recipe and can be known before any work begins.
+//
+// Invariant: when recipe_check_inputs returns, no stage will refuse a value of the recipe or a file that it names. It
+// runs before any folder is touched, because a stage whose settings changed empties its folder: a slip of the pen must
+// not cost what hours have made. What the texts themselves say (no document is left, the disk is full) comes later.
+//
+// Everything is asked of the code that will use it: the filter is made, the sources are listed. So there is no second
+// opinion about what is allowed.
+//
+// Rejected: a check in recipe_load (a recipe can be read, and its keys shown, where its files are not).
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "check.h"
+#include "dataset.h"
+#include "recipe_stage.h"
+#include "shingle.h"
+#include "tokenizer.h"
+
+// How many of the files below a path are JSONL; *n_files: all of them.
+static size_t count_jsonl(const char *path, CorpusOptions options, size_t *n_files)
+{
+    size_t n = 0;
+    CorpusReader *all = corpus_open(&path, 1, options);
+    const CorpusFile *file = corpus_all_files(all, n_files);
+    for (size_t i = 0; i < *n_files; i++)
+        n += options.format == CORPUS_JSONL || (options.format == CORPUS_AUTO && corpus_is_jsonl(file[i].path));
+    corpus_close(all);
+    return n;
+}
+
+static void check_source(const CorpusSource *source)
+{
+    size_t n_files, n_jsonl = count_jsonl(source->path, recipe_read_options(source), &n_files);
+    if (!n_files) die("%s: no file in it ([source.%s])", source->path, source->name);
+    if (source->field && !n_jsonl)
+        die("[source.%s]: field has no effect: %s is text, not JSONL (format = jsonl?)", source->name, source->path);
+    if ((source->separator || source->line) && n_jsonl == n_files)
+        die("[source.%s]: %s has no effect: %s is JSONL, a document a line", source->name,
+            source->separator ? "separator" : "line", source->path);
+}
+
+// Reads the evaluation set, which is small beside a corpus: an example of fewer words than an n-gram has cannot be
+// looked for, and a search for nothing must not look like a clean corpus.
+static void check_evaluation(const Recipe *r)
+{
+    const char *path = r->contamination_evaluation;
+    struct stat st;
+    Shingles words = {0};
+    size_t n = 0, n_found = 0;
+    CorpusRecord example;
+    if (stat(path, &st) != 0) die("contamination.evaluation: %s: cannot read: %s", path, strerror(errno));
+    CorpusOptions options = recipe_remove_options(r);
+    if (strcmp(r->contamination_field, "text") != 0 && !count_jsonl(path, options, &n))
+        die("contamination.field has no effect: %s is text, not JSONL", path);
+    options.log = NULL; // the stage will say it
+    CorpusReader *reader = corpus_open(&path, 1, options);
+    for (n = 0; corpus_next(reader, &example); n++) {
+        shingle_normalize(&words, example.text, example.n_bytes);
+        n_found += words.n_words >= (size_t)r->contamination_ngram;
+    }
+    corpus_close(reader);
+    shingle_free(&words);
+    if (!n) die("contamination.evaluation: %s: no text in it", path);
+    if (!n_found)
+        die("contamination.evaluation: %s: all %zu examples are shorter than %ld words, so none can be looked for (a "
+            "smaller contamination.ngram)", path, n, r->contamination_ngram);
+}
+
+static void check_tokenizer(const Recipe *r)
+{
+    const char *path = r->tokenizer_path;
+    struct stat st;
+    long vocab = r->tokenizer_vocab;
+    if (*path) {
+        if (stat(path, &st) != 0) die("tokenizer.path: %s: cannot read: %s", path, strerror(errno));
+        Tokenizer *t = tokenizer_load(path);
+        if (tokenizer_eot(t) < 0) die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", path);
+        vocab = tokenizer_vocab_size(t);
+        tokenizer_free(t);
+    }
+    if (r->shards_dtype == DATASET_U16 && vocab > UINT16_MAX)
+        die("shards.dtype: a vocabulary of %ld tokens does not fit in uint16: at most %d (use uint32)", vocab,
+            UINT16_MAX);
+}
+
+void recipe_check_inputs(const Recipe *r)
+{
+    for (size_t i = 0; i < r->sources.n; i++) check_source(&r->sources.source[i]);
+    if (*r->filter_rules) filter_free(recipe_read_filter(r));
+    check_tokenizer(r);
+    if (*r->contamination_evaluation) check_evaluation(r);
+}

@@ -1,0 +1,101 @@
+#!/bin/bash
+# test/test_prepare_folder.sh: `build/prepare tokens` over a folder that holds an older preparation: killed at random
+# points, started twice at once, and what it leaves is whole or refused.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+# shellcheck source=test/data_common.sh
+. test/data_common.sh
+
+awk 'BEGIN { srand(8); for (i = 0; i < 4000; i++) { printf "page%d", i
+    for (k = 0; k < 60; k++) printf " %c%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20), 97 + int(rand() * 9)
+    print "" } }' >"$work/new.txt"
+head -c 100000 "$work/new.txt" | tr a-j A-J >"$work/old.txt"
+tokens() { "$BUILD/prepare" tokens --shard-tokens 20000 "$@" 2>"$work/err"; }
+new() { tokens --input "$work/new.txt" --vocab 600 --out "$1"; }
+old() { tokens --input "$work/old.txt" --vocab 300 --out "$1"; }
+as_it_was() { # FOLDER: the old one or the new one, whole; what a killed run leaves aside is no part of it
+    diff -r -x new.tmp "$1" "$work/old" >/dev/null || diff -r -x new.tmp "$1" "$work/new"
+}
+
+replaces() {
+    new "$work/new"
+    old "$work/old"
+    cp -r "$work/old" "$work/out"
+    echo keep >"$work/out/notes.txt"
+    printf x >"$work/out/train_000099.bin" # a pattern would find it
+    new "$work/out"
+    [ "$(cat "$work/out/notes.txt")" = keep ]
+    rm "$work/out/notes.txt"
+    diff -r "$work/out" "$work/new"
+}
+
+killed() {
+    local n ms whole from
+    from=$(date +%s%N)
+    new "$work/out"
+    whole=$((($(date +%s%N) - from) / 1000000))
+    for ((n = 0; n < 12; n++)); do
+        rm -r "$work/out"
+        cp -r "$work/old" "$work/out"
+        ms=$((whole / 2 + n * whole / 24)) # the second half of it, where files are written
+        "$BUILD/prepare" tokens --shard-tokens 20000 --input "$work/new.txt" --vocab 600 --out "$work/out" 2>"$work/err" &
+        sleep "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))"
+        kill -KILL $! 2>/dev/null || true
+        wait $! 2>/dev/null || true
+        [ -e "$work/out/unfinished" ] || as_it_was "$work/out"
+    done
+    new "$work/out" # whatever the last one left
+    diff -r "$work/out" "$work/new"
+}
+
+# refused WORDS COMMAND...: status 1, and the last line that it says is an error that begins with these words.
+refused() {
+    local words=$1 got=0
+    shift
+    "$@" >"$work/said" 2>&1 || got=$?
+    tail -n 1 "$work/said"
+    [ $got = 1 ]
+    tail -n 1 "$work/said" | grep "^error: $words"
+}
+
+# Stopped while the files changed places: the trainer says so, and the next run puts it right.
+half_replaced() {
+    local data=$work/out train
+    rm -r "$data"
+    cp -r "$work/new" "$data"
+    touch "$data/unfinished"
+    rm "$data/manifest.json" "$data/tokenizer.json"
+    mkdir "$data/new.tmp"
+    cp "$work/new/tokenizer.json" "$data/new.tmp"
+    printf '[source.a]\npath = "out/train_*.bin"\n' >"$work/mixture.toml"
+    refused "$data: a preparation was stopped" "$BUILD/prepare" encode --tokenizer "$data" "$work/old.txt"
+    for train in "$data/train_*.bin" "$data/train_000000.bin" "$work/mixture.toml"; do
+        refused "$data: a preparation was stopped" "$BUILD/train" --data.tokenizer="$work/new" --data.train="$train" \
+            --data.val="$work/new/val_*.bin" --run.dir="$work/run" --run.steps=1
+    done
+    new "$data"
+    diff -r "$data" "$work/new"
+}
+
+# The second one does not wait, and does not write.
+two_at_once() {
+    mkfifo "$work/pipe"
+    "$BUILD/prepare" tokens --shard-tokens 20000 --input - --vocab 600 --out "$work/out" <"$work/pipe" 2>/dev/null &
+    exec 9>"$work/pipe"
+    cat "$work/old.txt" >&9
+    sleep 0.5
+    refused "$work/out: another preparation is at work there" \
+        "$BUILD/prepare" tokens --input "$work/old.txt" --out "$work/out"
+    refused "$work/out: another preparation is at work there" \
+        "$BUILD/prepare" train-tokenizer --input "$work/old.txt" --out "$work/out"
+    exec 9>&-
+    wait $!
+    old "$work/out"
+    diff -r "$work/out" "$work/old"
+}
+
+passes 'new files replace old ones, others stay' replaces
+passes '12 times kill -9: the old files or the new ones' killed
+passes 'a folder that was left half replaced is refused' half_replaced
+passes 'two at once' two_at_once
+exit $failed

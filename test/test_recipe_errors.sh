@@ -1,0 +1,274 @@
+#!/bin/bash
+# test/test_recipe_errors.sh: build/prepare with recipes that are wrong, changed or spelled differently, and with
+# folders that were damaged: what is finished stays, what is wrong is said before any work, and in one line.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+# shellcheck source=test/data_common.sh
+. test/data_common.sh
+BUILD=$(cd "$BUILD" && pwd) || exit 1
+
+mkdir "$work/in"
+awk 'BEGIN { srand(5); for (i = 0; i < 300; i++) { printf "{\"text\":\"page%d", i
+    for (k = 0; k < 80; k++) printf " %c%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20), 97 + int(rand() * 9)
+    print "\"}" } }' >"$work/in/a.jsonl"
+awk 'BEGIN { srand(6); for (i = 0; i < 50; i++) { printf "<|endoftext|>book%d", i
+    for (k = 0; k < 60; k++) printf " ver%c%c", 97 + int(rand() * 26), 97 + int(rand() * 20) } }' >"$work/in/b.txt"
+echo 'one two three four five six seven eight nine ten eleven twelve thirteen fourteen' >"$work/test.txt"
+
+# recipe NAME [LINE...]: the file, with more lines at its end.
+recipe() {
+    local file=$work/$1.toml
+    shift
+    cat >"$file" <<END
+[recipe]
+out = "out"
+unit = 0.01
+[source.a]
+path = "in/a.jsonl"
+[source.b]
+path = "in/b.txt"
+[dedup]
+exact = true
+near = true
+[shards]
+val = 0.1
+tokens = 5000
+END
+    printf '%s\n' "$@" >>"$file"
+}
+prepare() { "$BUILD/prepare" "$@" 2>"$work/err"; }
+# refused WORDS ARGUMENT...: status 1, and the last line of stderr is an error with these words.
+refused() {
+    local words=$1 got=0
+    shift
+    prepare "$@" >/dev/null || got=$?
+    cat "$work/err"
+    [ $got = 1 ]
+    tail -n 1 "$work/err" | grep -F "error: " | grep -qF -- "$words"
+}
+# at_once WORDS ARGUMENT...: the same, and it is the only line: no stage has begun.
+at_once() {
+    refused "$@"
+    [ "$(wc -l <"$work/err")" = 1 ]
+}
+whole() { diff -r "$work/out" "$work/want"; }
+
+first_run() {
+    recipe r '[tokenizer]' 'vocab = 400' '[filter]' 'rules = "guide"'
+    prepare "$work/r.toml" >"$work/report"
+    cp -r "$work/out" "$work/want"
+}
+
+# A slip in a value must not empty the folders of what is finished.
+slips_cost_nothing() {
+    at_once "'guide.words.mni=40': no such threshold" "$work/r.toml" --filter.set=guide.words.mni=40
+    at_once "'gudie': no such rule" "$work/r.toml" --filter.rules=gudie
+    at_once "words.txt: cannot read the list" "$work/r.toml" --filter.rules=c4 --filter.bad_words="$work/words.txt"
+    whole
+    sed 's/b.txt"/&\nseparator = "x"\nline = "y"/' "$work/r.toml" >"$work/both.toml"
+    at_once "both a text and a line are given" "$work/both.toml"
+    mkdir "$work/empty"
+    sed 's/in.b.txt"/empty"/' "$work/r.toml" >"$work/none.toml"
+    at_once "empty: no file in it" "$work/none.toml"
+    whole
+}
+
+# The same files by another name are the same input, and the records speak of them in the same way.
+spelled_differently() {
+    local way
+    for way in "$work/in/../r.toml" "$work/in/.././r.toml" r.toml ./r.toml "$(basename "$work")/r.toml"; do
+        cd "$work"
+        case $way in */r.toml) [ -e "$way" ] || cd .. ;; esac
+        prepare "$way" --recipe.out="$work/out" >/dev/null
+        cat "$work/err"
+        [ "$(grep -c 'done before' "$work/err")" = "$(wc -l <"$work/err")" ]
+    done
+    cd "$work"
+    rm "$work/out/documents/stage.json" "$work"/out/documents/part_00000[1-9].*
+    prepare in/../r.toml >/dev/null
+    grep -q 'documents: going on' "$work/err"
+    whole
+}
+
+# What a record says must be there: what is gone, cut off or changed is named and made again.
+missing_results() {
+    local file
+    for file in shards/a/train_000000.bin tokenizer/tokenizer.json exact/removed.tsv documents/part_000001.text; do
+        rm "$work/out/$file"
+        prepare "$work/r.toml" >/dev/null
+        cat "$work/err"
+        grep -q "^${file%%/*}: ${file#*/}: No such file or directory: begins again" "$work/err"
+        whole
+    done
+    truncate -s 100 "$work/out/shards/b/val_000000.bin"
+    prepare "$work/r.toml" >/dev/null
+    grep -q '^shards: b/val_000000.bin: 100 bytes, but [0-9]* were written: begins again' "$work/err"
+    whole
+    sed -i 's/"vocab": {/"vocab":{ /' "$work/out/tokenizer/tokenizer.json" # the same size
+    prepare "$work/r.toml" >/dev/null
+    grep -q '^tokenizer: tokenizer.json: changed since it was written: begins again' "$work/err"
+    whole
+    rm -r "$work/out"
+    cp -r "$work/want" "$work/out"
+}
+
+# A byte of the documents that changed on the disk, between stages, reaches no tokenizer and no shard.
+changed_text() {
+    printf '#' | dd of="$work/out/documents/part_000001.text" bs=1 seek=1000 conv=notrunc status=none
+    refused 'changed since it was written (delete' "$work/r.toml" --tokenizer.vocab=300
+    refused 'changed since it was written (delete' "$work/r.toml" --dedup.threshold=0.7
+    # Stopped in the middle: what the trainer and a reader would open is not there, and not from before.
+    ls "$work/out"
+    if [ -e "$work/out/train.toml" ] || [ -e "$work/out/report.json" ] || [ -e "$work/out/report.html" ]; then return 1; fi
+    rm -r "$work/out"
+    cp -r "$work/want" "$work/out"
+}
+
+# Nothing found because nothing was looked for is no result.
+examples_too_short() {
+    local n=--contamination.evaluation=$work/eval.jsonl
+    printf '{"text":"what is %d and %d"}\n' 1 2 3 4 5 6 >"$work/eval.jsonl"
+    at_once "all 3 examples are shorter than 13 words, so none can be looked for" "$work/r.toml" "$n"
+    whole
+    printf '{"text":" "}\n' >"$work/eval.jsonl"
+    at_once "contamination.evaluation: $work/eval.jsonl: no text in it" "$work/r.toml" "$n"
+    : >"$work/eval.jsonl"
+    at_once "contamination.evaluation: $work/eval.jsonl: no text in it" "$work/r.toml" "$n"
+    printf '{"text":"what is %d and %d"}\n' 1 2 3 4 >"$work/eval.jsonl"
+    sed 's/.*/{"text":"&"}/' "$work/test.txt" >>"$work/eval.jsonl"
+    prepare "$work/r.toml" "$n" >"$work/report"
+    note='2 of 3 evaluation examples are shorter than 13 words and were not looked for.'
+    grep -qxF "$note" "$work/report"
+    grep -qF "<p>$note</p>" "$work/out/report.html"
+    grep -q '"too_short": 2' "$work/out/report.json"
+    sed -i 1,2d "$work/eval.jsonl"
+    prepare "$work/r.toml" "$n" >"$work/report"
+    if grep 'looked for' "$work/report" "$work/out/report.html"; then return 1; fi
+    rm -r "$work/out"
+    cp -r "$work/want" "$work/out"
+}
+
+# What would come after hours is said at once, by its key.
+late_errors_come_early() {
+    sed -i '/vocab = 400/d; /\[tokenizer\]/d' "$work/r.toml"
+    at_once "tokenizer.path: $work/nope: cannot read: No such file" "$work/r.toml" --tokenizer.path="$work/nope"
+    at_once "$work/in: no tokenizer.json" "$work/r.toml" --tokenizer.path="$work/in"
+    recipe r '[tokenizer]' 'vocab = 400' '[filter]' 'rules = "guide"'
+    at_once "contamination.evaluation: $work/nope.jsonl: cannot read: No such file" "$work/r.toml" \
+        --contamination.evaluation="$work/nope.jsonl"
+    at_once "shards.dtype: a vocabulary of 70000 tokens does not fit in uint16" "$work/r.toml" \
+        --shards.dtype=uint16 --tokenizer.vocab=70000
+    whole
+}
+
+# Names are bytes. The first file's text stands again in the others, so each line of the list names two files.
+odd_names() {
+    local bad=$'o\xff.jsonl' odd=$'p\tq\nr\\s.jsonl'
+    mkdir "$work/odd"
+    head -n 3 "$work/in/a.jsonl" >"$work/odd/$bad"
+    { sed -n 2p "$work/in/a.jsonl"; sed -n 10,20p "$work/in/a.jsonl"; } >"$work/odd/$odd"
+    { sed -n 21,30p "$work/in/a.jsonl"; sed -n 3p "$work/in/a.jsonl"; } >"$work/odd/z.jsonl"
+    printf '[recipe]\nout = "odd_out"\n[source.a]\npath = "odd"\n[dedup]\nexact = true\n[shards]\nval = 0\n' \
+        >"$work/odd.toml"
+    prepare "$work/odd.toml" >/dev/null
+    printf '%s\t%s\t%s\t%s\n' 3 1 "$work/odd/p\\tq\\nr\\\\s.jsonl:1" "$work/odd/o"$'\xef\xbf\xbd'.jsonl:2 \
+        25 2 "$work/odd/z.jsonl:11" "$work/odd/o"$'\xef\xbf\xbd'.jsonl:3 >"$work/list"
+    cmp "$work/list" "$work/odd_out/exact/removed.tsv"
+    [ "$(grep -c '"xxh3_128"' "$work/odd_out/documents/stage.json")" = 3 ]
+    prepare "$work/odd.toml" --tokenizer.vocab=300 >/dev/null
+    grep -q 'exact: done before' "$work/err"
+    prepare tokens --input "$work/odd" --out "$work/odd_tokens"
+    [ "$(grep -c '"xxh3_128"' "$work/odd_tokens/manifest.json")" = 3 ]
+    grep -qF $'o\xef\xbf\xbd.jsonl' "$work/odd_tokens/manifest.json"
+}
+
+# What changes nothing is not taken.
+without_effect() {
+    at_once "'gopher.words.min=3': has no effect: gopher.words is not among the rules" "$work/r.toml" \
+        --filter.set=gopher.words.min=3
+    at_once "$work/words.txt: has no effect: c4.bad_words is not among the rules" "$work/r.toml" \
+        --filter.bad_words="$work/words.txt"
+    sed 's/b.txt"/&\nfield = "body"/' "$work/r.toml" >"$work/field.toml"
+    at_once "[source.b]: field has no effect: $work/in/b.txt is text" "$work/field.toml"
+    sed 's/a.jsonl"/&\nseparator = "--"/' "$work/r.toml" >"$work/separator.toml"
+    at_once "[source.a]: separator has no effect: $work/in/a.jsonl is JSONL" "$work/separator.toml"
+    at_once "contamination.field has no effect: $work/test.txt is text" "$work/r.toml" \
+        --contamination.evaluation="$work/test.txt" --contamination.field=body
+    whole
+}
+
+# cut_while_reading FILE COMMAND...: stops it when it has read some of the file, cuts the file, lets it go on. $status
+cut_while_reading() {
+    local file=$1 n=0 pid
+    shift
+    "$@" >/dev/null 2>"$work/err" &
+    pid=$!
+    while [ "${n:-3000000}" -lt 3000000 ]; do n=$(sed -n 's/^rchar: //p' /proc/$pid/io || true); done
+    kill -STOP $pid || true
+    truncate -s 30000000 "$file"
+    kill -CONT $pid || true
+    status=0
+    wait $pid || status=$?
+}
+
+# A file that changes while it is read gives half of what it was, or of what it will be.
+changing_input() {
+    local i status
+    if [ ! -r /proc/$$/io ]; then return; fi # nothing to see it by
+    for ((i = 0; i < 400; i++)); do cat "$work/in/a.jsonl"; done >"$work/big.jsonl" # 40 MB
+    mkdir "$work/grow"
+    printf '[recipe]\nout = "big_out"\n[source.a]\npath = "grow"\n' >"$work/big.toml"
+    for i in "$work/big.toml" "tokens --out $work/big_data --input $work/grow"; do
+        for _ in 1 2 3 4 5; do # a busy machine may look too late
+            cp "$work/big.jsonl" "$work/grow/big.jsonl"
+            # shellcheck disable=SC2086
+            cut_while_reading "$work/grow/big.jsonl" "$BUILD/prepare" $i
+            if [ $status = 1 ]; then break; fi
+        done
+        cat "$work/err"
+        [ $status = 1 ]
+        tail -n 1 "$work/err" | grep -F "error: $work/grow/big.jsonl: changed while the input was read"
+    done
+}
+
+# The folder of a stage that is not asked for any more is none of the results; it is there when it is asked for again.
+stage_left_out() {
+    sed '/near = true/d' "$work/r.toml" >"$work/less.toml"
+    prepare "$work/less.toml" >/dev/null
+    grep "^near: of an earlier recipe, not part of this one" "$work/err"
+    [ "$(grep -c 'of an earlier recipe' "$work/err")" = 1 ]
+    prepare "$work/r.toml" >/dev/null
+    grep '^near: done before' "$work/err"
+    whole
+}
+
+# The same for tokens that wait to be shuffled: the merge is stopped by a file where it wants a folder.
+changed_tokens() {
+    rm -r "$work/out/shards/stage.json" "$work/out/shards/a"
+    touch "$work/out/shards/a"
+    refused 'shards/a/' "$work/r.toml"
+    rm "$work/out/shards/a"
+    cp -r "$work/out" "$work/stopped"
+    prepare "$work/r.toml" >/dev/null
+    whole
+    rm -r "$work/out"
+    mv "$work/stopped" "$work/out"
+    printf '\001' | dd of="$work/out/runs/run_000001_train.tokens" bs=1 seek=300 conv=notrunc status=none
+    refused 'run_000001_train.tokens: offset ' "$work/r.toml"
+    rm -r "$work/out"
+    cp -r "$work/want" "$work/out"
+}
+
+passes 'a first run' first_run
+passes 'another spelling of the same paths' spelled_differently
+passes 'a slip in the recipe costs nothing' slips_cost_nothing
+passes 'results that are missing or damaged' missing_results
+passes 'a text that changed is not read' changed_text
+passes 'evaluation examples that cannot be looked for' examples_too_short
+passes 'what would come late is said at once' late_errors_come_early
+passes 'files with odd names' odd_names
+passes 'keys without effect' without_effect
+passes 'an input that changes while it is read' changing_input
+passes 'a stage that is left out' stage_left_out
+passes 'tokens that changed are not shuffled' changed_tokens
+exit $failed
