@@ -253,8 +253,8 @@ static void check_values(const Options *o)
     for (size_t i = 0; i < o->n_inputs + 2; i++) {
         const char *path = i < o->n_inputs ? o->input[i] : more[i - o->n_inputs];
         if (!path) continue;
-        corpus_close(corpus_open(&path, 1, (CorpusOptions){0})); // it is there
         folder_check_outside(path, o->out, "--out");
+        corpus_close(corpus_open(&path, 1, (CorpusOptions){0})); // it is there
     }
 }
 

@@ -86,25 +86,14 @@ static Options parse(int argc, char **argv)
     return o;
 }
 
-static bool named(const char *set, const char *rule)
-{
-    size_t n = strlen(rule);
-    return strncmp(set, rule, n) == 0 && set[n] == '.';
-}
-
-// What would have no effect is not what was meant.
+// What would have no effect, or keep nothing, is not what was meant. (filter_set and filter_bad_words see to the rest.)
 static void check_effect(const Filter *f, const Options *o)
 {
     for (int i = 0; i < filter_n_rules; i++) {
         const char *rule = filter_rules[i].name;
         const FilterState *s = filter_state(f, i);
-        for (size_t k = 0; k < o->n_sets; k++)
-            if (!s->on && named(o->set[k], rule))
-                die_usage("filter: --set %s: the rule is not on (--rules %s)", o->set[k], o->rules);
         if (s->on && s->min > s->max)
             die_usage("filter: --set: %s.min is %g, above its max %g: nothing passes", rule, s->min, s->max);
-        if (o->bad_words && !s->on && strcmp(rule, "c4.bad_words") == 0)
-            die_usage("filter: --bad-words: c4.bad_words is not on (--rules %s)", o->rules);
     }
     if (o->corpus.field && !o->manifest && !corpus_any_jsonl(o->input, o->n_inputs, o->corpus))
         die_usage("filter: --field: no input is JSONL (by its name, or --format jsonl)");

@@ -44,6 +44,7 @@
 
 #include "check.h"
 #include "corpus.h"
+#include "folder.h"
 #include "dataset_file.h"
 #include "disk.h"
 #include "mixture.h"
@@ -99,6 +100,7 @@ static void add_files(Dataset *ds, const char *name)
     ds->shard = words_grow(ds->shard, &ds->cap_shards, ds->n_shards + n, sizeof *ds->shard);
     for (size_t i = 0; i < n; i++) {
         DatasetFile *s = &ds->shard[ds->n_shards++];
+        folder_check_file(is_path ? path : found.gl_pathv[i]);
         *s = dataset_file_open(is_path ? path : found.gl_pathv[i], raw);
         s->first = ds->n_tokens;
         ds->n_tokens += s->n;

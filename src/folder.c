@@ -55,13 +55,19 @@ void folder_make(const char *path, const char *option)
     if (access(part, W_OK | X_OK) != 0) die("%s: %s (%s must be writable)", path, strerror(errno), option);
 }
 
-void folder_check_outside(const char *input, const char *out, const char *option)
+bool folder_inside(const char *out, const char *input)
 {
     char in_path[PATH_MAX], out_path[PATH_MAX];
     struct stat st;
-    if (stat(input, &st) != 0 || !S_ISDIR(st.st_mode) || !realpath(input, in_path) || !realpath(out, out_path)) return;
+    if (stat(input, &st) != 0 || !S_ISDIR(st.st_mode) || !realpath(input, in_path) || !realpath(out, out_path))
+        return false;
     size_t n = strlen(in_path);
-    if (strncmp(out_path, in_path, n) == 0 && (n == 1 || out_path[n] == '/' || !out_path[n]))
+    return strncmp(out_path, in_path, n) == 0 && (n == 1 || out_path[n] == '/' || !out_path[n]);
+}
+
+void folder_check_outside(const char *input, const char *out, const char *option)
+{
+    if (folder_inside(out, input))
         die("%s: lies in the input folder %s, and would be read next time (choose another %s)", out, input, option);
 }
 

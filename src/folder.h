@@ -10,6 +10,8 @@ extern "C" {
 // Makes the folder, and those above it.
 void folder_make(const char *path, const char *option);
 // Refuses an output folder that lies in a folder of input: the next run would read it. Nothing there is not refused.
+// folder_inside: does it? The folder itself, or one in it; false for an input that is no folder.
+bool folder_inside(const char *out, const char *input);
 void folder_check_outside(const char *input, const char *out, const char *option);
 // Locks the folder itself against a second preparation; no file is left. close() gives the lock back, as the end of the
 // process does.

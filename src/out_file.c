@@ -11,10 +11,10 @@
 
 #include "check.h"
 #include "disk.h"
+#include "folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -92,15 +92,10 @@ void out_file_drop(OutFile *out)
 
 void out_file_apart(const char *path, const char *input)
 {
-    struct stat info;
-    char folder[PATH_MAX], place[PATH_MAX];
-    if (stat(input, &info) || !S_ISDIR(info.st_mode) || !realpath(input, folder)) return;
     const char *slash = strrchr(path, '/');
     char *parent = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
     if (!parent) die("%s: no memory", path);
-    bool known = realpath(parent, place) != NULL;
-    free(parent);
-    size_t n = strlen(folder);
-    if (known && !strncmp(place, folder, n) && (place[n] == '/' || !place[n] || n == 1))
+    if (folder_inside(parent, input))
         die("%s: lies in the input folder %s, and would be read next time (write it elsewhere)", path, input);
+    free(parent);
 }

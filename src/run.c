@@ -13,9 +13,7 @@
 #include "blas.h"
 #include "check.h"
 #include "clock.h"
-#include "corpus.h"
 #include "disk.h"
-#include "folder.h"
 #include "lock.h"
 #include "narrow.h"
 
@@ -61,19 +59,6 @@ static void read_floor(Run *run)
     json_decref(root);
 }
 
-// Shards that `prepare tokens` was stopped at: those of a pattern, or of every source of a mixture.
-static void refuse_unfinished(const char *path)
-{
-    size_t n = strlen(path);
-    if (n <= 5 || strcmp(path + n - 5, ".toml") != 0) {
-        folder_check_file(path);
-        return;
-    }
-    CorpusSources list = corpus_sources(path);
-    for (size_t i = 0; i < list.n; i++) folder_check_file(list.source[i].path);
-    corpus_sources_free(&list);
-}
-
 static void open_data(Run *run)
 {
     Config *cfg = &run->cfg;
@@ -91,8 +76,6 @@ static void open_data(Run *run)
             cfg->data.tokenizer);
     if (cfg->model.vocab < vocab)
         die("model.vocab = %ld: the tokenizer has %d tokens (try --model.vocab=0)", cfg->model.vocab, vocab);
-    refuse_unfinished(cfg->data.train);
-    refuse_unfinished(cfg->data.val);
     run->train = dataset_open(cfg->data.train, vocab);
     if (cfg->data.packing == CONFIG_PACKING_BEST_FIT)
         dataset_pack(run->train, (int)cfg->model.context, tokenizer_eot(run->tokenizer));

@@ -235,8 +235,8 @@ filter_options() {
     ends_in_error 2 'choose one' "$filter" "$work/good.txt" --separator x --separator-line y
     ends_in_error 2 '\-\-field: no input is JSONL' "$filter" "$work/good.txt" --field body --out no.jsonl
     ends_in_error 2 'guide.words.min is 100, above its max 50' "$filter" "$work/good.txt" --set guide.words.min=100 --set guide.words.max=50
-    ends_in_error 2 'c4.line_words.min=3: the rule is not on' "$filter" "$work/good.txt" --set c4.line_words.min=3
-    ends_in_error 2 'c4.bad_words is not on' "$filter" "$work/good.txt" --bad-words "$work/good.txt"
+    ends_in_error 1 'c4.line_words.min=3.: has no effect' "$filter" "$work/good.txt" --set c4.line_words.min=3
+    ends_in_error 1 'has no effect: c4.bad_words is not among the rules' "$filter" "$work/good.txt" --bad-words "$work/good.txt"
     [ ! -e no.jsonl.tmp ]
     ends_in_error 1 "'nothing'" "$filter" "$work/good.txt" --rules nothing
     ends_in_error 1 'guide.words.most' "$filter" "$work/good.txt" --set guide.words.most=3
