@@ -211,6 +211,7 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
     if (!o->line && *o->separator) options.separator = o->separator;
     bool is_pipe = strcmp(path, "-") == 0;
     char *listing = is_pipe ? NULL : recipe_stage_files(path);
+    const char *line = listing;
     CorpusReader *r = corpus_open(&path, 1, options);
     CorpusRecord doc;
     while (corpus_next(r, &doc)) corpus_store_add(store, doc.text, doc.n_bytes);
@@ -224,7 +225,7 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
         char hex[33];
         snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file[i].hash[0],
                  (unsigned long long)file[i].hash[1]);
-        if (!is_pipe) recipe_stage_check_file(listing, file[i].path);
+        if (!is_pipe) recipe_stage_check_file(&line, file[i].path);
         char *name = utf8_copy(file[i].path);
         json_t *about = json_pack("{s:s, s:I, s:s}", "path", name, "bytes", (json_int_t)file[i].n_bytes, "xxh3_128",
                                   hex);

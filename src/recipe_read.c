@@ -141,7 +141,7 @@ static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *pro
     while (u->n_bytes < unit_bytes && ready(in)) {
         any = true;
         if (!corpus_next(in->reader, &doc)) {
-            recipe_stage_check_file(in->listing, in->file[in->at_file]);
+            recipe_stage_check_file(&in->listing, in->file[in->at_file]);
             json_array_append_new(u->files, about_file(in->reader, in->number));
             recipe_stage_advance(progress, in->size - in->shown);
             corpus_close(in->reader);

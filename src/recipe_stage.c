@@ -231,7 +231,7 @@ static void print_file(const char *path, FILE *f)
     fprintf(f, "%s %lld %lld.%09ld\n", path, (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 }
 
-void recipe_stage_check_file(const char *listing, const char *path)
+void recipe_stage_check_file(const char **listing, const char *path)
 {
     char *line;
     size_t n;
@@ -239,7 +239,9 @@ void recipe_stage_check_file(const char *listing, const char *path)
     if (!f) die("memory: no room for a file name");
     print_file(path, f);
     if (fclose(f) != 0) die("memory: no room for a file name");
-    if (!strstr(listing, line)) die("%s: changed while the input was read (start again when it is complete)", path);
+    const char *found = strstr(*listing, line);
+    if (!found) die("%s: changed while the input was read (start again when it is complete)", path);
+    *listing = found + n;
     free(line);
 }
 

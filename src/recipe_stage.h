@@ -55,8 +55,9 @@ json_t *recipe_results_list(const char *dir);
 char *recipe_results_amiss(const char *dir, const json_t *list);
 // A line for each file below path: name, bytes, time of the last change. free() it.
 char *recipe_stage_files(const char *path);
-// Dies when a file is not, or not any more, as its line in a text of such lines says.
-void recipe_stage_check_file(const char *listing, const char *path);
+// Dies when a file is not, or not any more, as its line in a text of such lines says. *listing moves behind that line:
+// files are read in the order of their lines, and there may be many.
+void recipe_stage_check_file(const char **listing, const char *path);
 
 // The documents, of which removed[i] are gone; loaded when first asked for.
 void recipe_stage_documents(RecipeRun *run);
