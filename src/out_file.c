@@ -45,9 +45,10 @@ OutFile *out_file_open(const char *path)
     bool link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode), there = stat(path, &info) == 0;
     if (link && !there) die("%s: is a link to nowhere (remove it, or write elsewhere)", path);
     if (there && S_ISDIR(info.st_mode)) die("%s: is a folder (give the name of a file)", path);
-    if (out) out->path = link ? realpath(path, NULL) : strdup(path);
+    bool plain = !there || S_ISREG(info.st_mode); // /dev/stdout is a link, whose end may have no name
+    if (out) out->path = link && plain ? realpath(path, NULL) : strdup(path);
     if (!out || !out->path) die("%s: cannot write: %s", path, strerror(errno));
-    if (there && !S_ISREG(info.st_mode)) {
+    if (!plain) {
         out->f = fopen(path, "wb");
         if (!out->f) die("%s: cannot write: %s", path, strerror(errno));
         return out;

@@ -143,6 +143,10 @@ packed_is_the_same() { # PROGRAM SUFFIX
     same_shards "$dir/data" "$work/run/data"
     [ "$(grep -E '"(bytes|xxh3_128)":' "$dir/data/manifest.json")" = "$(grep -E '"(bytes|xxh3_128)":' "$work/run/data/manifest.json")" ]
     tokens --input - --format jsonl --out "$dir/stdin" <"$dir/unique.jsonl.$end"
+    mkfifo "$dir/pipe.jsonl"
+    cat "$dir/unique.jsonl.$end" >"$dir/pipe.jsonl" &
+    tokens --input "$dir/pipe.jsonl" --out "$dir/piped"
+    same_shards "$dir/piped" "$work/run/data"
     same_shards "$dir/stdin" "$work/run/data"
     # Half of the pages in one file, the others as text further down; in the order of their names.
     head -n 20 "$work/run/unique.jsonl" | "$packer" -c >"$dir/folder/a.jsonl.$end"

@@ -101,6 +101,14 @@ static void test_no_plain_file(void **state)
     struct stat info;
     assert_true(lstat(in_dir("pipe"), &info) == 0 && S_ISFIFO(info.st_mode));
     assert_false(there("pipe.tmp"));
+    int ends[2]; // a link whose end has no name
+    assert_int_equal(pipe(ends), 0);
+    char link[40];
+    snprintf(link, sizeof link, "/dev/fd/%d", ends[1]);
+    open_and_commit(link);
+    assert_int_equal(read(ends[0], got, 5), 5);
+    assert_string_equal(got, "mine\n");
+    close(ends[0]), close(ends[1]);
     expect_die(open_and_commit, dir, ": is a folder (give the name of a file)");
     expect_die(open_and_commit, "/dev/full", "/dev/full: cannot write: No space left on device (is the disk full?)");
 }
