@@ -148,7 +148,7 @@ gen_mutate() {
 
 # What was measured: the files that the commands left behind.
 measured='run|run-text|samples|bench|bench-data|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
-measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader'
+measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context'
 measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }

@@ -103,7 +103,9 @@ void Speed::rows(size_t N, size_t C, size_t F, size_t V)
         dev->norm_forward(dev, y, sum, nullptr, rstd, a, b, weight, nullptr, N, C, NORM_RMSNORM, 1e-5f);
     });
     timed("add bf16", mb * 6, "GB/s", [&] { dev->add(dev, y, a, b, n); });
-    timed("rope bf16", mb * 4, "GB/s", [&] { dev->rope_forward(dev, a, pos, N, C / 64, 64, C, Rope{1e4f}); });
+    Rope rope{};
+    rope.theta = 1e4f;
+    timed("rope bf16", mb * 4, "GB/s", [&] { dev->rope_forward(dev, a, pos, N, C / 64, 64, C, rope); });
     free_all();
     X *wide = x(2 * f), *dwide = out(2 * f), *dact = x(f), *act = out(f);
     timed("gelu bf16", mf * 4, "GB/s", [&] { dev->gelu_forward(dev, act, dact, f); });
