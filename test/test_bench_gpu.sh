@@ -7,6 +7,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
 unset OMP_NUM_THREADS
+export TMPDIR=$work # PyTorch leaves its caches there
 export OMP_WAIT_POLICY=passive
 if nm "$BUILD/libpretrain.a" 2>/dev/null | grep -q __asan_; then
     skip 'bench_gpu.sh (the library is built for a sanitizer)'
