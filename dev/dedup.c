@@ -23,6 +23,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -427,6 +428,7 @@ static void show(Options *o, const DedupSource *source)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     Options o = parse(argc, argv);
     if (o.curve) {
         dedup_print_curve(&o.dedup, stdout);

@@ -5,6 +5,7 @@
 // Without --out it is a dry run. Inputs are files, folders and "-" (see corpus.h), or the sources of a manifest. The
 // output is JSONL with the fields text, source and index, and appears under its name when it is complete.
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,7 @@ static OutFile *open_output(const Options *o, const char *path)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(), 0;
         if (strcmp(argv[i], "--list") == 0) return filter_print_rules(stdout), 0;

@@ -21,6 +21,7 @@
 #include "words.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -350,6 +351,7 @@ static void do_bench(const Options *o, int threads)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     const char *command = argc > 1 ? argv[1] : "";
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(), 0;

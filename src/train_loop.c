@@ -39,6 +39,7 @@ static void on_signal(int number)
 
 static void listen_to_signals(void)
 {
+    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     signal(SIGUSR1, on_signal);

@@ -265,6 +265,14 @@ outputs_stay_apart() {
     ends_in_error 1 'kept.jsonl: lies in the input folder' "$BUILD/dedup" "$o/in" --write "$o/in/deep/kept.jsonl"
     ends_in_error 1 'no/page.html.tmp: cannot write' "$BUILD/filter" "$o/in" --out "$o/kept.jsonl" --report "$o/no/page.html"
     [ ! -e "$o/same.jsonl" ] && [ ! -e "$o/kept.jsonl" ]
+    # A limit on the size of files is an error like a full disk.
+    local program
+    for program in "filter $work/web.jsonl --out $o/limit.jsonl" "dedup $work/run/kept.jsonl --write $o/limit.jsonl" \
+        "prepare tokens --input $work/good.txt --out $o/limit"; do
+        # shellcheck disable=SC2086 # words
+        (ulimit -f 1 && "$BUILD"/$program >/dev/null 2>"$work/err") && return 1
+        tail -n 1 "$work/err" | grep -q '^error: .*File too large'
+    done
     # A file may be mended in place, a pipe stays one.
     cp "$work/run/kept.jsonl" "$o/kept.jsonl"
     dedup "$o/kept.jsonl" --write "$o/kept.jsonl" >/dev/null
