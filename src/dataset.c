@@ -26,6 +26,9 @@
 // 2^17 of them at a time, so that what the packer needs does not grow with the corpus. Then w = permute_e(sample mod
 // rows) is the row, and there is no offset: borders are those of documents.
 //
+// The hash is of all that decides what sample s is, and of nothing else: tokens, names and shares of sources, but not
+// how they are cut into files, what these are called, or how wide a token is in them.
+//
 // dataset_ahead tells the kernel which pages the next samples lie on. It reads them while the step runs, so that no
 // thread, queue or lock of ours stands between a resume and its samples.
 //
@@ -41,6 +44,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "check.h"
 #include "corpus.h"
@@ -78,11 +82,12 @@ struct Dataset {
     int32_t eot;       // of a packed one
     Ring *ring;        // (n_rings), one without a mixture
     Mixture mixture; // of the rings; {0} without
+    uint64_t hash;
 };
 
 // ---- reading
 // Adds the files of a path or glob, and checks every token.
-static void add_files(Dataset *ds, const char *name)
+static void add_files(Dataset *ds, const char *name, XXH3_state_t *hash)
 {
     size_t n_path;
     int raw = dataset_file_suffix(name, &n_path);
@@ -105,23 +110,28 @@ static void add_files(Dataset *ds, const char *name)
         s->first = ds->n_tokens;
         ds->n_tokens += s->n;
         int32_t tokens[CHUNK];
-        for (int64_t at = 0; at < s->n; at += CHUNK)
-            dataset_file_read(s, ds->vocab, at, (size_t)(s->n - at < CHUNK ? s->n - at : CHUNK), tokens);
+        for (int64_t at = 0; at < s->n; at += CHUNK) {
+            size_t n_tokens = (size_t)(s->n - at < CHUNK ? s->n - at : CHUNK);
+            dataset_file_read(s, ds->vocab, at, n_tokens, tokens);
+            XXH3_64bits_update(hash, tokens, n_tokens * sizeof *tokens);
+        }
     }
     globfree(&found);
     free(path);
 }
 
-static void add_ring(Dataset *ds, const char *source, const char *path)
+static void add_ring(Dataset *ds, const char *source, const char *path, XXH3_state_t *hash)
 {
     Ring *ring = &ds->ring[ds->n_rings++];
     snprintf(ring->name, sizeof ring->name, source ? "data.%s" : "data", source);
     ring->first = ds->n_tokens;
-    add_files(ds, path);
+    add_files(ds, path, hash);
     ring->n = ds->n_tokens - ring->first;
+    XXH3_64bits_update(hash, ring->name, strlen(ring->name) + 1);
+    XXH3_64bits_update(hash, &ring->n, sizeof ring->n);
 }
 
-static void add_mixture(Dataset *ds, const char *path)
+static void add_mixture(Dataset *ds, const char *path, XXH3_state_t *hash)
 {
     CorpusSources list = corpus_sources(path);
     double *weight = calloc(list.n, sizeof *weight);
@@ -133,9 +143,10 @@ static void add_mixture(Dataset *ds, const char *path)
             die("%s: [source.%s]: format, separator, line and field are for text; this is about tokens", path, s->name);
         if (strlen(s->name) > 64) die("%s: [source.%s]: the name is too long (64 at most)", path, s->name);
         weight[i] = s->weight;
-        add_ring(ds, s->name, s->path);
+        add_ring(ds, s->name, s->path, hash);
     }
     ds->mixture = mixture_make(weight, list.n);
+    XXH3_64bits_update(hash, ds->mixture.part, list.n * sizeof *ds->mixture.part);
     corpus_sources_free(&list);
     free(weight);
 }
@@ -144,15 +155,19 @@ Dataset *dataset_open(const char *path_or_glob, int vocab)
 {
     if (vocab <= 0) die("dataset: vocabulary of %d tokens (1 or more)", vocab);
     Dataset *ds = calloc(1, sizeof *ds);
-    if (!ds) die("memory: no room for a dataset");
+    XXH3_state_t *hash = XXH3_createState();
+    if (!ds || !hash) die("memory: no room for a dataset");
+    XXH3_64bits_reset(hash);
     ds->vocab = vocab;
     size_t n = strlen(path_or_glob);
     if (n > 5 && strcmp(path_or_glob + n - 5, ".toml") == 0) {
-        add_mixture(ds, path_or_glob);
-        return ds;
+        add_mixture(ds, path_or_glob, hash);
+    } else {
+        if (!(ds->ring = calloc(1, sizeof *ds->ring))) die("memory: no room for a dataset");
+        add_ring(ds, NULL, path_or_glob, hash);
     }
-    if (!(ds->ring = calloc(1, sizeof *ds->ring))) die("memory: no room for a dataset");
-    add_ring(ds, NULL, path_or_glob);
+    ds->hash = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
     return ds;
 }
 
@@ -170,6 +185,11 @@ void dataset_close(Dataset *ds)
 int64_t dataset_tokens(const Dataset *ds)
 {
     return ds->n_tokens;
+}
+
+uint64_t dataset_hash(const Dataset *ds)
+{
+    return ds->hash;
 }
 
 void dataset_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out)

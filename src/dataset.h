@@ -24,6 +24,8 @@ typedef struct Dataset Dataset;
 Dataset *dataset_open(const char *path_or_glob, int vocab);
 void dataset_close(Dataset *ds); // NULL is allowed
 int64_t dataset_tokens(const Dataset *ds);
+// Of the tokens, and of a mixture's sources and weights: the same in other files, or in another format, has the same.
+uint64_t dataset_hash(const Dataset *ds);
 
 // Training: sample number `sample` of the whole run (0, 1, 2, ...; a rank that owns sample s asks for s, so
 // the data do not depend on the layout) is a window of context+1 tokens, inputs (context) and targets

@@ -1,5 +1,5 @@
 // run: builds a training run from its config: device, data, model, optimizer, schedule, a checkpoint to go on
-// from. (run_model.c has what a rank holds, run_step.c the step, run_ranks.c what several ranks
+// from. (run_data.c has the data, run_model.c what a rank holds, run_step.c the step, run_ranks.c what several ranks
 // need, run_report.c evaluation and samples.)
 //
 // The invariant: everything that a person can have got wrong is found here, before step 0: the order is
@@ -18,7 +18,6 @@
 #include "narrow.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,54 +38,6 @@ static void make_dirs(const char *path)
         *p = end;
         if (!end) return;
     }
-}
-
-// The corpus' entropy, where the validation text came from a source that knows it: floor.json of
-// build/stories.
-static void read_floor(Run *run)
-{
-    const char *path = run->cfg.data.floor;
-    if (!path[0]) return;
-    json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!root) die("%s:%d: %s (data.floor: the floor.json of build/stories)", path, error.line, error.text);
-    json_t *val = json_object_get(root, "val");
-    double nats = json_number_value(json_object_get(val, "nats"));
-    double bits_per_byte = json_number_value(json_object_get(val, "bits_per_byte"));
-    if (!(nats > 0) || !(bits_per_byte > 0)) die("%s: val.nats and val.bits_per_byte are not there", path);
-    run->floor_loss = nats / (double)(dataset_tokens(run->val) - 1); // the targets; the first token is given
-    run->floor_bpb = bits_per_byte;
-    json_decref(root);
-}
-
-static void open_data(Run *run)
-{
-    Config *cfg = &run->cfg;
-    if (!cfg->data.train[0] || !cfg->data.val[0] || !cfg->data.tokenizer[0])
-        die("data.train, data.val and data.tokenizer: all three are needed (make them with build/prepare, "
-            "or try: make run)");
-    run->tokenizer = tokenizer_load(cfg->data.tokenizer);
-    int vocab = tokenizer_vocab_size(run->tokenizer);
-    if (!cfg->model.vocab) {
-        config_set_derived(cfg, "model.vocab", vocab);
-        config_resolve(cfg);
-    }
-    if (cfg->data.document_mask && tokenizer_eot(run->tokenizer) < 0)
-        die("data.document_mask: the tokenizer in %s has no <|endoftext|>, which is where documents start",
-            cfg->data.tokenizer);
-    if (cfg->model.vocab < vocab)
-        die("model.vocab = %ld: the tokenizer has %d tokens (try --model.vocab=0)", cfg->model.vocab, vocab);
-    run->train = dataset_open(cfg->data.train, vocab);
-    if (cfg->data.packing == CONFIG_PACKING_BEST_FIT)
-        dataset_pack(run->train, (int)cfg->model.context, tokenizer_eot(run->tokenizer));
-    run->val = dataset_open(cfg->data.val, vocab);
-    if (dataset_windows(run->train, (int)cfg->model.context) < 1)
-        die("%s: %lld tokens are fewer than model.context + 1 = %ld", cfg->data.train,
-            (long long)dataset_tokens(run->train), cfg->model.context + 1);
-    run->token_bytes = calloc((size_t)cfg->model.vocab, sizeof *run->token_bytes);
-    if (!run->token_bytes) die("run: no memory for %ld token lengths", cfg->model.vocab);
-    for (int i = 0; i < vocab; i++) run->token_bytes[i] = (int32_t)tokenizer_text_bytes(run->tokenizer, i);
-    read_floor(run);
 }
 
 // Flops per second of the device's own matmul on these shapes, as blas_peak measures the CPU's.
@@ -247,6 +198,7 @@ int run_extras(Run *run, CkptExtra extra[RUN_EXTRAS])
     int used = 0;
     if (run->cfg.numerics.dtype == CONFIG_DTYPE_FP16) // 1 elsewhere, which fp16 must not go on with
         extra[used++] = (CkptExtra){"loss_scale", 2, run->scaler_state};
+    extra[used++] = run_data_extra(run);
     if (n) extra[used++] = (CkptExtra){"fp8.amax", n, run->fp8_amax};
     extra[used++] = (CkptExtra){"guard", RUN_GUARD, run->guard};
     if (run->monitor.rules.on_plateau)
@@ -264,6 +216,7 @@ static void extras_loaded(Run *run)
 {
     size_t n = 0;
     float *amax = run->fp8 ? fp8_state(run->fp8, &n) : NULL;
+    run_data_loaded(run);
     for (size_t i = 0; i < n; i++) amax[i] = (float)run->fp8_amax[i];
     if (run->cfg.numerics.dtype != CONFIG_DTYPE_FP16) return;
     run->scaler.scale = (float)run->scaler_state[0];
@@ -382,6 +335,10 @@ static void begin_progress(Run *run)
         progress_note(run->progress, "weights: those of %s, step %ld", cfg->ckpt.init, run->init_step);
     progress_note(run->progress, "data: %lld training tokens, %lld validation tokens; %ld tokens a step",
                   (long long)dataset_tokens(run->train), (long long)dataset_tokens(run->val), cfg->batch.tokens);
+    if (run->other_data)
+        progress_event(run->progress, METRICS_WARN, run->first_step,
+                       "other training data than the checkpoint's: other tokens, sources, packing, order or context; "
+                       "goes on from their sample %lld", (long long)run_samples(run, run->first_step).before);
 }
 
 void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
@@ -389,7 +346,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)
     *run = (Run){.cfg = *cfg, .dev = dev, .ranks = world->size, .best_val = INFINITY, .noise = noise_create(0.9),
                  .mem = {.raw_alloc = dev->raw_alloc, .raw_free = dev->raw_free, .device = dev->raw_alloc != NULL}};
     run_ranks(run, world);
-    open_data(run);
+    run_open_data(run);
     int n = snprintf(run->dir, sizeof run->dir, "%s/%s", cfg->run.dir, cfg->run.name);
     if (n < 0 || n >= (int)sizeof run->dir) die("run.dir and run.name: longer than %zu characters", sizeof run->dir);
     if (run->rank == 0) make_dirs(run->dir);

@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-enum { RUN_EXTRAS = 5 };
+enum { RUN_EXTRAS = 6 };
 // What a rollback leaves behind, for checkpoints to keep: samples that were jumped over, in all; how often; the step
 // from which the learning rate is the schedule's again.
 enum { RUN_SKIPPED, RUN_ROLLBACKS, RUN_COOL_UNTIL, RUN_GUARD };
@@ -49,6 +49,8 @@ typedef struct {
     Zero *zero;                    // what of weights, gradients and optimizer this rank has, and their exchange
     Tokenizer *tokenizer;
     Dataset *train, *val;
+    double data[2], saved_data[2]; // a hash of the training data, in halves; as a checkpoint has it
+    bool other_data;               // the run was resumed on other data than it was begun with
     int32_t *token_bytes;          // (V) bytes of text a token stands for
     double floor_loss, floor_bpb;  // 0: not known
     bool floor_is_bound;
@@ -128,6 +130,11 @@ StepResult run_step(Run *run, long step);
 int64_t run_tokens(const Run *run, long step);
 // The scales, for a checkpoint to store or to fill; returns how many of `extra` are used.
 int run_extras(Run *run, CkptExtra extra[RUN_EXTRAS]);
+// Opens tokenizer and tokens (run_data.c), the same on all ranks; what of them a checkpoint keeps, and what follows when
+// that has been filled from one.
+void run_open_data(Run *run);
+CkptExtra run_data_extra(Run *run);
+void run_data_loaded(Run *run);
 // Reports a verdict that is out of the ordinary, for update `step` (from 1).
 void run_verdict(Run *run, long step, StepResult *result);
 // Evaluates and reports.
