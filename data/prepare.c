@@ -456,7 +456,6 @@ static int do_encode_or_decode(const Options *o)
     } else {
         decode_text(t, o->file, text, n);
     }
-    if (fflush(stdout) != 0 || ferror(stdout)) die("standard output: %s", strerror(errno));
     tokenizer_free(t);
     free(text);
     return 0;
@@ -467,7 +466,6 @@ static int do_recipe(int argc, char **argv)
     Recipe *r = recipe_load(argv[1], argv + 2, argc - 2);
     recipe_run(r, stdout);
     recipe_free(r);
-    if (fflush(stdout) != 0 || ferror(stdout)) die("standard output: %s", strerror(errno));
     return 0;
 }
 

@@ -68,12 +68,9 @@ static Options parse(int argc, char **argv)
 {
     Options o = {.seed = 1};
     bool val_given = false;
+    check_help(argc, argv, help);
     for (int i = 1; i < argc; i++) {
         const char *option = argv[i];
-        if (!strcmp(option, "--help") || !strcmp(option, "-h")) {
-            fputs(help, stdout);
-            exit(0);
-        }
         if (!strcmp(option, "--rhymes")) {
             o.rhymes = true;
             continue;

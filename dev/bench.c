@@ -1,7 +1,5 @@
 // bench: how fast is a training step, as a fraction of what the machine's matmul can do?
 //
-//   build/bench [gpt2-1024] [gpt2-64] [demo] [--steps N] [--threads N] [--profile]
-//
 // Measures the machine's sgemm peak over the very matmul shapes of the model (OpenBLAS, its own
 // threading), then times whole training steps (forward, backward, gradient norm, clip, AdamW) on random
 // tokens. The fraction is
@@ -109,8 +107,24 @@ static bool run_apart(const Case *c, int threads, int steps)
     return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+static int number(const char *option, const char *text)
+{
+    char *end = NULL;
+    long n = text ? strtol(text, &end, 10) : 0;
+    if (!text || *end || n < 1 || n > 1000000) die_usage("bench: %s: a number from 1 to 1000000", option);
+    return (int)n;
+}
+
+static const char help[] =
+    "usage: bench [gpt2-1024] [gpt2-64] [demo] [--steps N] [--threads N]\n"
+    "Times training steps of these models on random tokens, beside what the machine's matmul can do on their shapes.\n"
+    "  none named   all three\n"
+    "  --steps N    of each (a few, by the size of the model)\n"
+    "  --threads N  (all cores)\n";
+
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     blas_choose(argv);
     int threads = 0, steps = 0;
     bool chosen = false, wanted[sizeof cases / sizeof *cases] = {false};
@@ -118,9 +132,9 @@ int main(int argc, char **argv)
         bool known = false;
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
             if (!strcmp(argv[i], cases[c].name)) wanted[c] = chosen = known = true;
-        if (!strcmp(argv[i], "--steps") && i + 1 < argc) steps = atoi(argv[++i]), known = true;
-        if (!strcmp(argv[i], "--threads") && i + 1 < argc) threads = atoi(argv[++i]), known = true;
-        if (!known) die_usage("bench: '%s' (try: gpt2-1024 gpt2-64 demo --steps N --threads N)", argv[i]);
+        if (!strcmp(argv[i], "--steps")) steps = number(argv[i], argv[i + 1]), known = true, i++;
+        if (!strcmp(argv[i], "--threads")) threads = number(argv[i], argv[i + 1]), known = true, i++;
+        if (!known) die_usage("bench: '%s' (try --help)", argv[i]);
     }
     printf("OpenBLAS kernels: %s (%s)\n\n", blas_kernel(), blas_reason());
     printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   "

@@ -1,10 +1,5 @@
 // collectives: the steps of a collective, what it costs by formula, and what it does over real ranks.
 //
-//     build/collectives steps ring 4              what every rank sends and adds, step by step, of 4 elements
-//     build/collectives draw ring,halving 4 FILE.svg   who holds how much of each shard, step by step
-//     build/collectives cost 8 5e-6 1e-10         seconds by formula over sizes: 8 ranks, alpha, beta
-//     mpiexec -n 4 build/collectives run 4000000  bytes counted against the formula, and milliseconds a call
-//
 // `run` ends with two ways to wait: sleeping between tests (what comm does where ranks share cores) and spinning.
 #include "blas.h"
 #include "check.h"
@@ -19,9 +14,12 @@
 #include <string.h>
 #include <time.h>
 
-static const char USAGE[] =
-    "usage: collectives steps ALGORITHM RANKS | draw ALGORITHM[,ALGORITHM] RANKS FILE.svg | "
-    "cost RANKS ALPHA BETA | run BYTES";
+static const char help[] =
+    "usage: collectives steps ALGORITHM RANKS                       what every rank sends and adds, step by step\n"
+    "       collectives draw ALGORITHM[,ALGORITHM] RANKS FILE.svg   who holds how much of each shard, step by step\n"
+    "       collectives cost RANKS ALPHA BETA                       seconds by formula over sizes\n"
+    "       mpiexec -n N collectives run BYTES                      bytes counted, milliseconds a call\n"
+    "ALGORITHM: ring, tree, halving, direct. ALPHA: seconds a message; BETA: seconds a byte\n";
 
 static long number(const char *text, long low, long high)
 {
@@ -358,6 +356,7 @@ static void print_run(Comm *world, size_t n_bytes)
 
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     blas_choose(argv);
     if (argc == 4 && !strcmp(argv[1], "steps")) {
         CommAlgorithm a = comm_algorithm_find(argv[2]);
@@ -373,7 +372,7 @@ int main(int argc, char **argv)
         print_run(world, (size_t)number(argv[2], 4 * world->size, INT_MAX));
         comm_mpi_stop(world);
     } else {
-        die_usage("%s", USAGE);
+        die_usage("collectives: steps, draw, cost or run, with what they take (try --help)");
     }
     return 0;
 }

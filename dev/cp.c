@@ -1,10 +1,8 @@
 // cp: which chunks of a sequence each rank has, who computes what in each step of the ring, and what is sent.
 //
-//     build/cp 8192 4 [--heads 32] [--kv-heads 8] [--head-size 128] [--bytes 2] [--svg FILE]
-//
-// 8192 tokens over 4 ranks. Work is counted in query-key pairs of causal attention, one head. Ranks of a ring wait for
-// each other, so a step takes as long as its busiest rank; "ring" adds the busiest of all steps up. The drawing: a cell
-// is one chunk of queries (down) with one of keys (across), its colour the rank, its number the step.
+// Work is counted in query-key pairs of causal attention, one head. Ranks of a ring wait for each other, so a step takes
+// as long as its busiest rank; "ring" adds the busiest of all steps up. The drawing: a cell is one chunk of queries (down)
+// with one of keys (across), its colour the rank, its number the step.
 #include "check.h"
 #include "cp.h"
 #include "svg.h"
@@ -123,20 +121,27 @@ static void draw(FILE *f, void *arg)
         draw_one(f, c, assign, 20 + assign * (2 * c.size * CELL + 80.0), 40);
 }
 
+static const char help[] =
+    "usage: cp TOKENS RANKS [--heads N] [--kv-heads N] [--head-size N] [--bytes N] [--svg FILE]\n"
+    "  TOKENS RANKS  a sequence and those that share it, e.g. 8192 4\n"
+    "  --heads N     query heads (32); --kv-heads N (8); --head-size N (128); --bytes N of an element (2)\n"
+    "  --svg FILE    draws who computes what, and when\n";
+
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     static const char *const option[] = {"--heads", "--kv-heads", "--head-size", "--bytes"};
     size_t value[] = {32, 8, 128, 2};
     const char *svg = NULL;
     if (argc < 3 || argc % 2 == 0)
-        die_usage("usage: cp TOKENS RANKS [--heads N] [--kv-heads N] [--head-size N] [--bytes N] [--svg FILE]");
+        die_usage("cp: TOKENS RANKS and options with values (try --help)");
     Cut c = {.T = number(argv[1], 1u << 30), .size = (int)number(argv[2], MAX_RANKS)};
     for (int i = 3; i < argc; i += 2) {
         int k = 0;
         while (k < 4 && strcmp(argv[i], option[k])) k++;
         if (k < 4) value[k] = number(argv[i + 1], 1u << 20);
         else if (!strcmp(argv[i], "--svg")) svg = argv[i + 1];
-        else die_usage("cp: no option '%s' (--heads, --kv-heads, --head-size, --bytes, --svg)", argv[i]);
+        else die_usage("cp: no option '%s' (try --help)", argv[i]);
     }
     cp_check((CpSettings){0}, c.T, c.size);
     if (svg) {

@@ -334,11 +334,8 @@ static Options parse(int argc, char **argv)
     o.path = calloc((size_t)argc, sizeof *o.path);
     o.given = calloc((size_t)argc, sizeof *o.given);
     if (!o.path || !o.given) die("dedup: no memory for %d names", argc);
+    check_help(argc, argv, help);
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            fputs(help, stdout);
-            exit(0);
-        }
         if (argv[i][0] == '-') o.given[o.n_given++] = argv[i];
         if (argv[i][0] != '-' || !argv[i][1]) o.path[o.n_paths++] = argv[i];
         else if (!strcmp(argv[i], "--exact")) o.dedup.exact_only = true;

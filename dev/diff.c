@@ -412,17 +412,15 @@ static double parse_bound(const char *option, const char *text)
     return x;
 }
 
-static void print_help(void)
-{
-    printf("usage: diff A B [--exact] [--rtol X] [--atol X] [--all]\n"
-           "  A, B     dumps (run.dump), runs (their latest common dump, else their newest checkpoints),\n"
-           "           checkpoints, or safetensors files; B is the reference\n"
-           "  bound    of dumps what rounding may do, of anything else, and with --exact, equal bits;\n"
-           "           with --rtol or --atol |a - b| <= atol + rtol |b|\n"
-           "  --all    a row for every tensor; of dumps, for each unit the one nearest to its bound is shown\n"
-           "  verdict  identical, rounding (within, for a bound that was given), DIFFERENT\n"
-           "  exit     0 identical or within the bound, 1 different, 2 usage\n");
-}
+static const char help[] =
+    "usage: diff A B [--exact] [--rtol X] [--atol X] [--all]\n"
+    "  A, B     dumps (run.dump), runs (their latest common dump, else their newest checkpoints),\n"
+    "           checkpoints, or safetensors files; B is the reference\n"
+    "  bound    of dumps what rounding may do, of anything else, and with --exact, equal bits;\n"
+    "           with --rtol or --atol |a - b| <= atol + rtol |b|\n"
+    "  --all    a row for every tensor; of dumps, for each unit the one nearest to its bound is shown\n"
+    "  verdict  identical, rounding (within, for a bound that was given), DIFFERENT\n"
+    "  exit     0 identical or within the bound, 1 different, 2 usage\n";
 
 static Options terminal(Options o)
 {
@@ -436,6 +434,7 @@ static Options terminal(Options o)
 
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     const char *path[2] = {NULL, NULL};
     Options o = terminal((Options){0});
     int n_paths = 0;
@@ -445,9 +444,6 @@ int main(int argc, char **argv)
             *(rtol ? &o.rtol : &o.atol) = parse_bound(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
             o.given = true;
             i++;
-        } else if (!strcmp(argv[i], "--help")) {
-            print_help();
-            return 0;
         } else if (!strcmp(argv[i], "--exact")) o.exact = true;
         else if (!strcmp(argv[i], "--all")) o.all = true;
         else if (!strncmp(argv[i], "--", 2)) die_usage("unknown option %s (try --help)", argv[i]);

@@ -377,23 +377,23 @@ static void export_safetensors(const Ckpt *c, const char *path)
     free(tensor);
 }
 
+static const char help[] =
+    "usage: export CHECKPOINT_OR_RUN --to safetensors --out FILE\n"
+    "       export CHECKPOINT_OR_RUN --to state --out FILE\n"
+    "       export CHECKPOINT_OR_RUN --to hf --out DIR\n"
+    "  safetensors  the whole weights as one file of named F32 tensors\n"
+    "  state        the same with the optimizer's tensors, whatever layout wrote them\n"
+    "  hf           model.safetensors and config.json for Transformers (GPT-2 or LLaMA)\n";
+
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     const char *from = NULL, *to = NULL, *out = NULL;
     for (int i = 1; i < argc; i++) {
         const char **slot = !strcmp(argv[i], "--to") ? &to : !strcmp(argv[i], "--out") ? &out : NULL;
         if (slot && i + 1 == argc) die_usage("%s needs a value (try --help)", argv[i]);
         if (slot) *slot = argv[++i];
-        else if (!strcmp(argv[i], "--help")) {
-            printf(
-                "usage: export CHECKPOINT_OR_RUN --to safetensors --out FILE\n"
-                "       export CHECKPOINT_OR_RUN --to state --out FILE\n"
-                "       export CHECKPOINT_OR_RUN --to hf --out DIR\n"
-                "  safetensors  the whole weights as one file of named F32 tensors\n"
-                "  state        the same with the optimizer's tensors, whatever layout wrote them\n"
-                "  hf           model.safetensors and config.json for Transformers (GPT-2 or LLaMA)\n");
-            return 0;
-        } else if (!strncmp(argv[i], "--", 2)) die_usage("unknown option %s (try --help)", argv[i]);
+        else if (!strncmp(argv[i], "--", 2)) die_usage("unknown option %s (try --help)", argv[i]);
         else if (from) die_usage("more than one checkpoint: %s (try --help)", argv[i]);
         else from = argv[i];
     }

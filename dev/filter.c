@@ -169,7 +169,6 @@ int main(int argc, char **argv)
     filter_print(f, stdout);
     if (out) out_file_commit(out);
     if (report) filter_html(f, report->f), out_file_commit(report);
-    if (fflush(stdout) != 0) die("standard output: %s", strerror(errno));
     free(o.input);
     free(o.set);
     filter_free(f);

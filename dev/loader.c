@@ -1,8 +1,5 @@
 // loader: how many tokens a second the dataset gives, beside how many training takes.
 //
-//     build/loader             on 64 Mi random tokens in a file of its own, windows of 1,024
-//     build/loader PATH T      on any dataset (a file, a pattern, a mixture), windows of T
-//
 // One thread asks for windows in training's random order, as a rank does between two steps: with the pages of the file
 // dropped from the page cache (where the system does that); the same with each 64 windows fetched ahead, as the next
 // step's are while one runs (here nothing runs meanwhile: the disk's own speed); and from the cache. Training takes
@@ -69,11 +66,17 @@ static double read_windows(const Dataset *ds, int T, int64_t n, bool ahead, bool
     return (double)s * T / seconds;
 }
 
+static const char help[] =
+    "usage: loader [PATH [T]]\n"
+    "  PATH  a dataset: a file, a pattern, a mixture (64 Mi random tokens in a file that is made under TMPDIR)\n"
+    "  T     tokens of a window (1024)\n";
+
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     char own[PATH_MAX] = "";
     const char *path = argc > 1 ? argv[1] : own;
-    if (argc > 3 || (argc > 1 && argv[1][0] == '-')) die_usage("loader: usage: loader [PATH [T]]");
+    if (argc > 3 || (argc > 1 && argv[1][0] == '-')) die_usage("loader: [PATH [T]] is all it takes (try --help)");
     char *end = "";
     long T = argc > 2 ? strtol(argv[2], &end, 10) : 1024;
     if (*end || T < 1 || T > 1 << 24) die("loader: %s: not a length of windows", argv[2]);

@@ -1,7 +1,5 @@
 // mesh: draws the mesh of a job: which rank stands where, and in which groups.
 //
-//     build/mesh 16 --pp 2 --tp 2 --cp 2 --ep 2 [--svg FILE]     dp is what is left
-//
 // The picture: a frame a replica, a row a stage, a column a tp rank of a cp rank. In each rank's box stand the model,
 // of which it holds the blue part (rows: stages; columns: tp slices), and a sequence, of which it sees the orange part.
 #include "check.h"
@@ -168,12 +166,18 @@ static void draw(FILE *f, void *arg)
     draw_legend(f, s);
 }
 
+static const char help[] =
+    "usage: mesh RANKS [--pp N] [--cp N] [--ep N] [--tp N] [--svg FILE]\n"
+    "  RANKS       of the job; dp is what is left: mesh 16 --pp 2 --tp 2 --cp 2 --ep 2\n"
+    "  --svg FILE  draws it: up to 64 ranks\n";
+
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     const char *key[] = {"--pp", "--cp", "--ep", "--tp"};
     int size[] = {1, 1, 1, 1};
     const char *svg = NULL;
-    if (argc < 2 || argc % 2) die_usage("usage: mesh RANKS [--pp N] [--cp N] [--ep N] [--tp N] [--svg FILE]");
+    if (argc < 2 || argc % 2) die_usage("mesh: RANKS and options with values (try --help)");
     for (int i = 2; i < argc; i += 2) {
         int k = 0;
         if (!strcmp(argv[i], "--svg")) {
@@ -181,7 +185,7 @@ int main(int argc, char **argv)
             continue;
         }
         while (k < 4 && strcmp(argv[i], key[k])) k++;
-        if (k == 4) die_usage("mesh: no option '%s' (--pp, --cp, --ep, --tp, --svg)", argv[i]);
+        if (k == 4) die_usage("mesh: no option '%s' (try --help)", argv[i]);
         size[k] = number(argv[i + 1]);
     }
     MeshShape shape = mesh_shape(number(argv[1]), size[0], size[1], size[2], size[3]);

@@ -1,9 +1,5 @@
 // offload: what an offload store moves, how fast it is here, and a picture of who waits for whom.
 //
-//     build/offload need                 bytes a step by optimizer, and the bandwidth that they ask for (formula)
-//     build/offload measure DIRECTORY    AdamW's state in memory, in a host store and in a file there, as a table
-//     build/offload draw OUT.svg DIRECTORY   reads, writes and work of one step over time, with 1 slot and with 2
-//
 // measure and draw make the store's file in DIRECTORY, which must exist; it has no name while they run.
 #include "check.h"
 #include "clock.h"
@@ -292,11 +288,17 @@ static void draw(const char *out, const char *dir)
     bench_close(&b);
 }
 
+static const char help[] =
+    "usage: offload need                    bytes a step by optimizer, and the bandwidth that they ask for (formula)\n"
+    "       offload measure DIRECTORY       AdamW's state in memory, in a host store and in a file there, as a table\n"
+    "       offload draw OUT.svg DIRECTORY  reads, writes and work of one step over time, with 1 slot and with 2\n";
+
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     if (argc == 2 && !strcmp(argv[1], "need")) need();
     else if (argc == 3 && !strcmp(argv[1], "measure")) measure(argv[2]);
     else if (argc == 4 && !strcmp(argv[1], "draw")) draw(argv[2], argv[3]);
-    else die_usage("usage: offload need | offload measure DIRECTORY | offload draw OUT.svg DIRECTORY");
+    else die_usage("offload: need, measure DIRECTORY or draw OUT.svg DIRECTORY (try --help)");
     return 0;
 }

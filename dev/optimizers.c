@@ -211,28 +211,25 @@ static void decay(const Job *job)
     printf("\n");
 }
 
+static const char help[] =
+    "usage: optimizers race|decay [--steps N] [--threads N]\n"
+    "  race         validation loss of each optimizer at several learning rates\n"
+    "  decay        what AdamW's decay and Adam's L2 leave of each kind of matrix\n"
+    "  --steps N    of each (200); --threads N (all cores)\n";
+
 int main(int argc, char **argv)
 {
-    static const char usage[] = "usage: optimizers race|decay [--steps N] [--threads N]\n"
-                                "  race   validation loss of each optimizer at several learning rates\n"
-                                "  decay  what AdamW's decay and Adam's L2 leave of each kind of matrix\n";
+    check_help(argc, argv, help);
     Job job = {.steps = 200};
     const char *what = argc > 1 ? argv[1] : "";
-    if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
-        fputs(usage, stdout);
-        return 0;
-    }
     bool is_race = !strcmp(what, "race");
-    if (!is_race && strcmp(what, "decay")) {
-        fputs(usage, stderr);
-        return 2;
-    }
+    if (!is_race && strcmp(what, "decay")) die_usage("optimizers: race or decay (try --help)");
     for (int i = 2; i < argc; i += 2) {
         int *value = !strcmp(argv[i], "--steps") ? &job.steps : !strcmp(argv[i], "--threads") ? &job.threads : NULL;
         char *end = NULL;
         long number = value && i + 1 < argc ? strtol(argv[i + 1], &end, 10) : 0;
         if (!value || !end || *end || number < 1 || number > 1000000)
-            die_usage("%s: not an option with a number (try: optimizers --help)", argv[i]);
+            die_usage("optimizers: %s: not an option with a number (try --help)", argv[i]);
         *value = (int)number;
     }
     job.train = write_stories(0, STORIES);

@@ -1,8 +1,4 @@
 // overlay: the training losses of several runs in one picture.
-//
-//     build/overlay OUT.svg TITLE RUN_DIRECTORY...      each run is called as its directory
-//
-// Reads RUN_DIRECTORY/metrics.jsonl of 1 to 8 runs; one that is still running, or stopped early, has a shorter curve.
 #include "check.h"
 #include "plot.h"
 
@@ -11,12 +7,18 @@
 
 enum { RUNS = 8 };
 
+static const char help[] =
+    "usage: overlay OUT.svg TITLE RUN_DIRECTORY...\n"
+    "  RUN_DIRECTORY  1 to 8 of them; each curve is called as its directory. One that is still running,\n"
+    "                 or stopped early, has a shorter one\n";
+
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     static char file[RUNS][4096];
     const char *path[RUNS], *name[RUNS];
     int n = argc - 3;
-    if (n < 1 || n > RUNS || argv[1][0] == '-') die_usage("usage: overlay OUT.svg TITLE RUN_DIRECTORY... (1 to 8)");
+    if (n < 1 || n > RUNS || argv[1][0] == '-') die_usage("overlay: OUT.svg TITLE and 1 to 8 run directories (try --help)");
     for (int i = 0; i < n; i++) {
         char *dir = argv[i + 3];
         size_t length = strlen(dir);

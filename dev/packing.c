@@ -1,9 +1,7 @@
 // packing: what packing whole documents into rows saves and costs on a token file, beside cutting the stream of tokens.
 //
-//     build/packing FILE.bin T [WINDOW...]     e.g. build/packing runs/stories/data/train_000000.bin 256 64 1024
-//
 // For each way to make rows of T tokens: how many, how much of them is text, how many documents are cut, and how many
-// keys a query looks at on average, that is, what attention costs. WINDOW: documents packed at a time (all: 0).
+// keys a query looks at on average, that is, what attention costs.
 #include "check.h"
 #include "dataset.h"
 #include "packing.h"
@@ -85,9 +83,16 @@ static void pack(const Documents *d, size_t T, size_t window)
     packing_free(&p);
 }
 
+static const char help[] =
+    "usage: packing FILE.bin T [WINDOW...]\n"
+    "  FILE.bin  a token file: runs/stories/data/train_000000.bin\n"
+    "  T         tokens of a row\n"
+    "  WINDOW    documents packed at a time; 0: all (0)\n";
+
 int main(int argc, char **argv)
 {
-    if (argc < 3 || argv[1][0] == '-') die_usage("usage: packing FILE.bin T [WINDOW...]");
+    check_help(argc, argv, help);
+    if (argc < 3 || argv[1][0] == '-') die_usage("packing: FILE.bin T [WINDOW...] (try --help)");
     size_t T = number(argv[2], 1, "T"), n_cut;
     double keys;
     Documents d = read_documents(argv[1]);

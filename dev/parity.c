@@ -1,7 +1,5 @@
 // parity: trains a small model on every layout and compares every gradient with one rank's.
 //
-//   build/parity DIR [--quick] [--only WORD] [--list]
-//
 // DIR holds gpt.toml and llama.toml (test/parity.sh makes them, with their data). Each layout is a run of build/train
 // under mpiexec: three steps of SGD, the third one dumped. Compared with the run of one rank: the losses and gradient
 // norms of all steps, and every element of the third gradient.
@@ -16,8 +14,6 @@
 // weights: they grow by at most 1 + lr S a step, S the sensitivity |dg| / |dw|, measured on one rank between steps 1
 // and 3 (other samples included, which makes it larger). In 16 bits the bound is four times what rounding moves one
 // rank's gradient.
-//
-// Exit status: 0 all agree, 1 not, 2 wrong command line.
 #include "check.h"
 #include "clock.h"
 #include "parity.h"
@@ -124,8 +120,16 @@ static bool compare(Parity *p, const ParityLayout *layout)
     return ran && v.agrees;
 }
 
+static const char help[] =
+    "usage: parity DIR [--quick] [--only WORD] [--list]\n"
+    "  DIR          holds gpt.toml and llama.toml: test/parity.sh makes them, with their data\n"
+    "  --quick      a few of each kind\n"
+    "  --only WORD  those with the word in their names; --list: names alone\n"
+    "  exit         0 all agree, 1 not, 2 usage\n";
+
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     Parity p = {.build = getenv("BUILD") ? getenv("BUILD") : "build",
                 .launcher = getenv("MPIEXEC") ? getenv("MPIEXEC") : "mpiexec"};
     for (int i = 1; i < argc; i++) {
@@ -133,9 +137,9 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--list")) p.list = true;
         else if (!strcmp(argv[i], "--only") && i + 1 < argc) p.only = argv[++i];
         else if (argv[i][0] != '-' && !p.dir) p.dir = argv[i];
-        else die_usage("usage: parity DIR [--quick] [--only WORD] [--list]");
+        else die_usage("parity: '%s' (try --help)", argv[i]);
     }
-    if (!p.dir && !p.list) die_usage("usage: parity DIR [--quick] [--only WORD] [--list]");
+    if (!p.dir && !p.list) die_usage("parity: no DIR (try --help)");
     int n, n_bad = 0, n_equal = 0, n_run = 0;
     ParityLayout *layout = parity_layouts(p.quick, &n);
     for (int i = 0; i < n; i++) {

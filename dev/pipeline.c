@@ -1,13 +1,4 @@
 // pipeline: draws a pipeline's schedule, proves it, and sets what it costs beside the papers' formulas.
-//
-//     build/pipeline 1f1b --stages 4 --micro 8                        the grid, and one line of summary
-//     build/pipeline zb-v --stages 4 --micro 8 --check                what was proved, stage by stage
-//     build/pipeline interleaved --stages 4 --micro 8 --chunks 4 --csv mine.csv
-//     build/pipeline mine.csv --svg mine.svg --trace mine.json        a table of your own
-//     build/pipeline compare --stages 4 --micro 8 --svg all.svg       all published schedules
-//
-// --times F,B,W,P2P: of a stage's whole share of the layers (1,1,1,0); an action of one of v chunks takes a
-// v-th. A B that is not split lasts B + W.
 #include "check.h"
 #include "pipeline_check.h"
 #include "pipeline_draw.h"
@@ -21,8 +12,16 @@
 
 enum { WIDEST = 400 }; // grid that is still printed
 
-static const char USAGE[] = "usage: pipeline gpipe|1f1b|interleaved|zb-h1|zb-v|compare|FILE.csv [--stages P] "
-                            "[--micro M] [--chunks V] [--times F,B,W,P2P] [--check] [--csv F] [--svg F] [--trace F]";
+static const char help[] =
+    "usage: pipeline SCHEDULE --stages P --micro M [--chunks V] [--times F,B,W,P2P] [--check] [--csv F] [--svg F]\n"
+    "                [--trace F]\n"
+    "       pipeline FILE.csv [--times ...] [--check] [--csv F] [--svg F] [--trace F]   a table of your own\n"
+    "       pipeline compare --stages P --micro M [--svg F]                             all published schedules\n"
+    "  SCHEDULE     gpipe, 1f1b, interleaved (with --chunks V), zb-h1, zb-v: the grid, and one line of summary\n"
+    "  --times T    F,B,W,P2P of a whole stage (1,1,1,0); an action of one of v chunks takes a v-th; a B\n"
+    "               that is not split lasts B + W\n"
+    "  --check      what was proved, stage by stage\n"
+    "  --csv F, --svg F, --trace F   the table, a drawing, a trace for a browser\n";
 
 typedef struct {
     const char *what, *csv, *svg, *trace;
@@ -70,7 +69,7 @@ static PipelineTimes times_of(const char *text)
 static Options read_options(int argc, char **argv)
 {
     Options o = {.times = {1, 1, 1, 0}};
-    if (argc < 2 || argv[1][0] == '-') die_usage("%s", USAGE);
+    if (argc < 2 || argv[1][0] == '-') die_usage("pipeline: which schedule? (try --help)");
     o.what = argv[1];
     for (int i = 2; i < argc; i++) {
         const char *key = argv[i];
@@ -79,7 +78,7 @@ static Options read_options(int argc, char **argv)
             continue;
         }
         const char *value = i + 1 < argc ? argv[++i] : NULL;
-        if (!value) die_usage("pipeline: %s: unknown, or without a value (%s)", key, USAGE);
+        if (!value) die_usage("pipeline: %s: unknown, or without a value (try --help)", key);
         if (!strcmp(key, "--stages")) o.p = number(key, value, PIPELINE_MAX_STAGES);
         else if (!strcmp(key, "--micro")) o.m = number(key, value, PIPELINE_MAX_MICRO);
         else if (!strcmp(key, "--chunks")) o.v = number(key, value, PIPELINE_MAX_CHUNKS);
@@ -87,7 +86,7 @@ static Options read_options(int argc, char **argv)
         else if (!strcmp(key, "--csv")) o.csv = value;
         else if (!strcmp(key, "--svg")) o.svg = value;
         else if (!strcmp(key, "--trace")) o.trace = value;
-        else die_usage("pipeline: no option '%s' (%s)", key, USAGE);
+        else die_usage("pipeline: no option '%s' (try --help)", key);
     }
     return o;
 }
@@ -248,6 +247,7 @@ static void compare(const Options *o)
 
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     Options o = read_options(argc, argv);
     if (!strcmp(o.what, "compare")) compare(&o);
     else one(&o);

@@ -1,16 +1,6 @@
 // scaling: fits a scaling law to a ladder of trained runs, and says what it makes of a larger one.
 //
-//   build/scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] [--svg FILE]
-//                        [--below X] [--delta X] [--resamples N] [--seed S]
-//
-// LADDER has a line a run: NAME PARAMETERS TOKENS LOSS (scripts/scaling.sh writes it). Runs whose names begin with
-// --held-out's word are not fitted; with --below X neither are those above X times the least loss. --floor: the entropy
-// of the validation text, to hold the fitted E against; --measured: the loss of the run of --predict. --svg draws
-// isoFLOP curves: the law's loss over N at 6 N D = C, for the C of the ladder, whose runs are the dots (hollow: not
-// fitted).
-//
-// Intervals hold 90% of the fits to runs drawn with replacement. Exit status: 0, 1 for a ladder that cannot be fitted,
-// 2 for a wrong command line.
+// Intervals hold 90% of the fits to runs drawn with replacement.
 #include "check.h"
 #include "scaling_fit.h"
 #include "svg.h"
@@ -34,8 +24,18 @@ typedef struct {
     ScalingLaw law;
 } Scaling;
 
-static const char usage[] = "usage: scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] "
-                            "[--svg FILE] [--below X] [--delta X] [--resamples N] [--seed S]";
+static const char help[] =
+    "usage: scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] [--svg FILE]\n"
+    "               [--below X] [--delta X] [--resamples N] [--seed S]\n"
+    "  LADDER           a line a run: NAME PARAMETERS TOKENS LOSS (scripts/scaling.sh writes it)\n"
+    "  --floor L        the entropy of the validation text, to hold the fitted E against\n"
+    "  --held-out WORD  runs whose names begin so are not fitted\n"
+    "  --below X        neither are those above X times the least loss\n"
+    "  --predict N D    the loss of N parameters after D tokens; --measured L: what it was\n"
+    "  --svg FILE       isoFLOP curves: the law's loss over N at 6 N D = C, for the C of the ladder, whose runs\n"
+    "                   are the dots (hollow: not fitted)\n"
+    "  --delta X        of Huber's loss, --resamples N and --seed S of the intervals\n"
+    "  exit             0, 1 for a ladder that cannot be fitted, 2 usage\n";
 
 static double number(const char *option, const char *text)
 {
@@ -216,11 +216,12 @@ static void draw(FILE *f, void *arg)
 
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     static Scaling s = {.delta = SCALING_FIT_DELTA, .resamples = 200, .seed = 1};
     for (int i = 1; i < argc; i++) {
         const char *option = argv[i];
         if (option[0] != '-' && !s.path) s.path = option;
-        else if (i + 1 == argc) die_usage("%s", usage);
+        else if (i + 1 == argc) die_usage("scaling: %s: no such option, or its value is missing (try --help)", option);
         else if (!strcmp(option, "--held-out")) s.held_out = argv[++i];
         else if (!strcmp(option, "--svg")) s.svg = argv[++i];
         else if (!strcmp(option, "--floor")) s.floor = number(option, argv[++i]);
@@ -232,9 +233,9 @@ int main(int argc, char **argv)
         else if (!strcmp(option, "--predict")) {
             s.N = number(option, argv[++i]);
             s.D = number(option, i + 1 < argc ? argv[++i] : NULL);
-        } else die_usage("%s: no such option. %s", option, usage);
+        } else die_usage("scaling: %s: no such option (try --help)", option);
     }
-    if (!s.path) die_usage("%s", usage);
+    if (!s.path) die_usage("scaling: of which ladder? (try --help)");
     if (s.measured > 0 && !s.N) die_usage("scaling: --measured: of what? (give --predict N D)");
     read_ladder(&s);
     split(&s);

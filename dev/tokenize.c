@@ -365,6 +365,5 @@ int main(int argc, char **argv)
     else if (strcmp(command, "bench") == 0) do_bench(&o, threads);
     else die_usage("tokenize: '%s': not a command (train, encode, decode, count, convert, bench; --help)", command);
     free(o.input);
-    if (fflush(stdout) != 0 || ferror(stdout)) die("standard output: %s (is the disk full?)", strerror(errno));
     return 0;
 }

@@ -1,7 +1,5 @@
 // tp: what each rank of a tensor-parallel group has of a layer, and what a layer sends.
 //
-//     build/tp CONFIG RANKS [--sp] [--svg FILE]
-//
 // From the parameter table of every rank's part (tp_shape, model_describe): nothing is said here that the trainer does
 // not do. The drawing: a row is a rank, a box a matrix as it is stored (outputs down, inputs across), its coloured part
 // what the rank holds; f and g between them are where ranks talk. Without and with sequence parallelism.
@@ -153,20 +151,26 @@ static void draw(FILE *f, void *arg)
     }
 }
 
+static const char help[] =
+    "usage: tp CONFIG RANKS [--sp] [--svg FILE]\n"
+    "  CONFIG RANKS  a configuration or preset, and those that share its layers: presets/tiny.toml 4\n"
+    "  --sp          with sequence parallelism\n"
+    "  --svg FILE    draws the matrices and who holds what of them\n";
+
 int main(int argc, char **argv)
 {
-    static const char usage[] = "usage: tp CONFIG RANKS [--sp] [--svg FILE]";
+    check_help(argc, argv, help);
     static Config cfg;
     static Layer l;
     const char *svg = NULL;
     char *end = NULL;
-    if (argc < 3) die_usage("%s", usage);
+    if (argc < 3) die_usage("tp: CONFIG RANKS (try --help)");
     long ranks = strtol(argv[2], &end, 10);
     if (*end || ranks < 2 || ranks > MAX_RANKS) die_usage("tp: '%s' ranks (2 to %d)", argv[2], MAX_RANKS);
     for (int i = 3; i < argc; i++) {
         if (!strcmp(argv[i], "--sp")) l.sp = true;
         else if (!strcmp(argv[i], "--svg") && i + 1 < argc) svg = argv[++i];
-        else die_usage("tp: no option '%s' (%s)", argv[i], usage);
+        else die_usage("tp: no option '%s' (try --help)", argv[i]);
     }
     config_defaults(&cfg);
     config_load_file(&cfg, argv[1]);

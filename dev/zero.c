@@ -1,9 +1,5 @@
 // zero: who holds what of a sharded run, and how much of its communication hides behind its work.
 //
-//     build/zero holds presets/tiny.toml --ranks 4 [--svg FILE]     bytes by rank and stage, and a drawing
-//     mpiexec -n 2 build/zero overlap                               with a slow network in front of every rank
-//     mpiexec -n 2 build/zero timeline 3 FILE.svg                   a step of stage 3: units and network, over time
-//
 // overlap: the time of a step's work is measured first, without ranks. Then the network is made so slow that
 // one all_reduce of the gradients takes as long as half of it, and steps of every stage run with and without overlap.
 // The link carries one message after the other (comm_set_slow). "hidden" is the part of the link's time that no rank
@@ -121,7 +117,7 @@ static void holds(int argc, char **argv)
     static Config cfg;
     Holds h = {.ranks = 4};
     const char *svg = NULL;
-    if (argc < 1) die_usage("usage: zero holds CONFIG [--ranks N] [--svg FILE]");
+    if (argc < 1) die_usage("zero: holds: of which CONFIG? (try --help)");
     config_defaults(&cfg);
     config_load_file(&cfg, argv[0]);
     for (int i = 1; i < argc; i++) {
@@ -415,13 +411,18 @@ static void timeline(const char *stage, const char *path)
     comm_mpi_stop(b.world);
 }
 
+static const char help[] =
+    "usage: zero holds CONFIG [--ranks N] [--svg FILE]   bytes by rank and stage, and a drawing (4 ranks)\n"
+    "       mpiexec -n N zero overlap                    with a slow network in front of every rank\n"
+    "       mpiexec -n N zero timeline STAGE FILE.svg    a step of that stage: units and network, over time\n";
+
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     blas_choose(argv);
     if (argc >= 2 && !strcmp(argv[1], "holds")) holds(argc - 2, argv + 2);
     else if (argc == 2 && !strcmp(argv[1], "overlap")) overlap();
     else if (argc == 4 && !strcmp(argv[1], "timeline")) timeline(argv[2], argv[3]);
-    else die_usage("usage: zero holds CONFIG [--ranks N] [--svg FILE] | mpiexec -n N zero overlap | "
-                   "mpiexec -n N zero timeline STAGE FILE");
+    else die_usage("zero: holds, overlap or timeline, with what they take (try --help)");
     return 0;
 }

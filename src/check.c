@@ -1,6 +1,7 @@
 // check: die() and its kin. See check.h for the contract.
 #include "check.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -60,9 +61,9 @@ static void make_plain(char *message)
 
 // Of several threads that fail at once, as they do without memory, one speaks and ends the program; the others wait for
 // that. The one may come here again, from a handler of exit().
+static atomic_bool taken;
 static void take_the_word(void)
 {
-    static atomic_bool taken;
     static _Thread_local bool mine;
     while (!mine && atomic_exchange(&taken, true)) pause();
     mine = true;
@@ -103,4 +104,26 @@ void check_die_usage(const char *fmt, ...)
     va_end(args);
     complain(message);
     exit(2);
+}
+
+void check_help(int argc, char **argv, const char *text)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(text, stdout);
+            exit(0);
+        }
+}
+
+// What a program prints is its work, and often goes to a file. The handler was set before all others, so it is the last.
+static void finish_output(void)
+{
+    const char *why = fflush(stdout) ? strerror(errno) : ferror(stdout) ? "could not be written" : NULL;
+    if (!why) return;
+    if (!atomic_load(&taken)) fprintf(stderr, "error: standard output: %s (is the disk full?)\n", why);
+    _exit(1);
+}
+__attribute__((constructor)) static void watch_output(void)
+{
+    if (atexit(finish_output) != 0) die("memory: no room for what is done at the end");
 }

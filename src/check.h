@@ -1,7 +1,8 @@
 // check: one way to stop. Layer 0.
 //
 // Every error a user can cause ends in die(): one line that says where, what, the value seen and what
-// to try next, then exit status 1. In a job of several ranks the line starts with "rank R: ", and the exit handler
+// to try next, then exit status 1. So does a program that ends well, when what it printed on standard output could not
+// be written. In a job of several ranks the line starts with "rank R: ", and the exit handler
 // of comm_mpi ends the other ranks.
 #ifndef CHECK_H
 #define CHECK_H
@@ -16,6 +17,9 @@ extern "C" {
 #define die_usage(...) check_die_usage(__VA_ARGS__)
 // An invariant of ours (not of the user's) is broken.
 #define check(cond) ((cond) ? (void)0 : check_die(__FILE__, __LINE__, "broken invariant: %s", #cond))
+
+// Prints `text` and ends the program, when -h or --help is among the arguments.
+void check_help(int argc, char **argv, const char *text);
 
 void check_die(const char *file, int line, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));

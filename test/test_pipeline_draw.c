@@ -221,7 +221,7 @@ static void test_program_refuses(void **state)
         int status;
         const char *words;
     } bad[] = {
-        {"", 2, "usage: pipeline"},
+        {"", 2, "which schedule? (try --help)"},
         {"1f1b", 2, "1f1b needs --stages and --micro"},
         {"2f2b --stages 2 --micro 2", 2, "no schedule '2f2b'"},
         {"1f1b --stages 65 --micro 2", 2, "--stages 65 (1 to 64)"},

@@ -1,0 +1,45 @@
+#!/bin/bash
+# test/test_help.sh: every program says what it is for when it is asked, in one line what is wrong with a command line that
+# it does not know, and does not call it a success when its output had nowhere to go.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+BUILD=${BUILD:-build}
+work=$(mktemp -d "${TMPDIR:-/tmp}/help.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0 n=0
+
+ask() { # PROGRAM WORD: sets status; what it says is in $work/out and $work/err
+    status=0
+    timeout 60 "$1" "$2" >"$work/out" 2>"$work/err" </dev/null || status=$?
+}
+helps() { # PROGRAM
+    local word
+    for word in --help -h; do
+        ask "$1" $word
+        [ $status = 0 ] && [ ! -s "$work/err" ] && head -n 1 "$work/out" | grep -q "^usage: .*${1##*/}" || return 1
+        [ "$(wc -l <"$work/out")" -ge 2 ] || return 1
+    done
+}
+refuses() { # PROGRAM: a word that is no option
+    ask "$1" --nonsense
+    [ $status = 2 ] && [ ! -s "$work/out" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q '^error: ' "$work/err"
+}
+misses_its_output() { # PROGRAM
+    status=0
+    timeout 60 "$1" --help >/dev/full 2>"$work/err" </dev/null || status=$?
+    [ $status = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q '^error: standard output: ' "$work/err"
+}
+
+for program in "$BUILD"/*; do
+    [ -f "$program" ] && [ -x "$program" ] || continue
+    n=$((n + 1))
+    for what in helps refuses misses_its_output; do
+        if $what "$program"; then continue; fi
+        echo "not ok ${program##*/} $what"
+        head -n 5 "$work/out" "$work/err" | sed 's/^/  /'
+        failed=1
+    done
+done
+[ $n -ge 20 ] || { echo "not ok there are programs: $n in $BUILD"; exit 1; }
+[ $failed = 1 ] || echo "ok $n programs"
+exit $failed
