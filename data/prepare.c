@@ -17,8 +17,7 @@
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
 // document) and the words that the tokenizer counts.
 //
-// One table of options drives the parser and --help. Exit status: 0 done, 1 something is wrong with the files
-// or values, 2 with the command line.
+// Exit status: 0 done, 1 something is wrong with the files or values, 2 with the command line.
 #define _GNU_SOURCE // memmem
 #include <errno.h>
 #include <fnmatch.h>
@@ -36,175 +35,17 @@
 #include "corpus.h"
 #include "disk.h"
 #include "folder.h"
+#include "prepare_options.h"
 #include "recipe.h"
 #include "recipe_stage.h"
 #include "shards.h"
 #include "tokenizer.h"
 #include "tokens.h"
 #include "utf8.h"
-#include "words.h"
-
-enum { TOKENS = 1, TRAIN = 2, ENCODE = 4, DECODE = 8 }; // commands, as bits: which take an option
-
-typedef struct {
-    int command;
-    const char **input; // (n_inputs)
-    size_t n_inputs, cap_inputs;
-    const char *train, *val_file, *out, *vocab, *pattern, *val, *tokenizer, *separator, *dtype, *shard_tokens,
-        *special, *format, *field, *line, *strict, *threads;
-    const char *file; // encode, decode
-} Options;
-
-typedef struct {
-    const char *name, *value; // --name VALUE; value NULL: a switch
-    int commands;
-    size_t at; // the field of Options, a const char *
-    const char *preset, *help;
-} OptionRow;
-
-static const OptionRow option_rows[] = {
-    {"input", "PATH...", TOKENS | TRAIN, 0, NULL, "text, JSONL, .gz, .zst, folders of them, - (standard input)"},
-    {"train", "FILE", TOKENS, offsetof(Options, train), NULL,
-     "training text, when the split is given: with --val-file"},
-    {"val-file", "FILE", TOKENS, offsetof(Options, val_file), NULL, "validation text"},
-    {"out", "DIR", TOKENS | TRAIN, offsetof(Options, out), NULL,
-     "the folder to write to, made if it is not there"},
-    {"vocab", "N", TOKENS | TRAIN, offsetof(Options, vocab), "4096",
-     "size of the vocabulary to train, 257 or more"},
-    {"pattern", "NAME", TOKENS | TRAIN, offsetof(Options, pattern), "gpt2",
-     "how text is cut into words: gpt2 or cl100k"},
-    {"val", "PART", TOKENS, offsetof(Options, val), "0.1",
-     "the last part of the input, for validation; 0: none"},
-    {"tokenizer", "DIR", TOKENS | ENCODE | DECODE, offsetof(Options, tokenizer), NULL,
-     "the folder of a tokenizer to use (tokens: instead of training one)"},
-    {"format", "NAME", TOKENS | TRAIN, offsetof(Options, format), "auto", "auto (by the file's name), text or jsonl"},
-    {"field", "NAME", TOKENS | TRAIN, offsetof(Options, field), "text", "the field of JSONL that is the document"},
-    {"separator", "TEXT", TOKENS | TRAIN, offsetof(Options, separator), TOKENIZER_EOT,
-     "what stands between documents in a text file; empty: nothing, a file is a document"},
-    {"separator-line", "TEXT", TOKENS | TRAIN, offsetof(Options, line), NULL, "instead: a line that is this alone"},
-    {"strict", NULL, TOKENS | TRAIN, offsetof(Options, strict), NULL, "a bad line of JSONL is an error, not left out"},
-    {"dtype", "NAME", TOKENS, offsetof(Options, dtype), "auto",
-     "of the shards: auto (by the vocabulary), uint16 or uint32"},
-    {"shard-tokens", "N", TOKENS, offsetof(Options, shard_tokens), "100000000",
-     "the most tokens in one shard"},
-    {"threads", "N", TOKENS | TRAIN, offsetof(Options, threads), "0",
-     "to count words and encode with; 0: all; changes no byte of what is written"},
-    {"special", NULL, ENCODE, offsetof(Options, special), NULL,
-     "encode " TOKENIZER_EOT " in the text as that token"},
-};
-enum { N_OPTIONS = sizeof option_rows / sizeof *option_rows };
-
-static const struct {
-    const char *name;
-    int bit;
-    const char *help;
-} commands[] = {
-    {"tokens", TOKENS, "text to a tokenizer and token shards"},
-    {"train-tokenizer", TRAIN, "text to a tokenizer"},
-    {"encode", ENCODE, "FILE: text to ids, separated by spaces, on one line (- reads standard input)"},
-    {"decode", DECODE, "FILE: ids to text (- reads standard input)"},
-};
-
-// ---- the command line ----
-static void print_help(void)
-{
-    printf("usage: prepare COMMAND [--option VALUE]...\n");
-    for (size_t c = 0; c < sizeof commands / sizeof *commands; c++) {
-        printf("\nprepare %s: %s\n", commands[c].name, commands[c].help);
-        for (int i = 0; i < N_OPTIONS; i++) {
-            const OptionRow *row = &option_rows[i];
-            char left[40];
-            if (!(row->commands & commands[c].bit)) continue;
-            snprintf(left, sizeof left, "--%s %s", row->name, row->value ? row->value : "");
-            printf("  %-20s %s%s%s%s\n", left, row->help, row->preset ? " [" : "",
-                   row->preset ? row->preset : "", row->preset ? "]" : "");
-        }
-    }
-    printf("\nprepare RECIPE.toml [--section.key=value]...: what the file says (--keys lists what it may say)\n");
-    printf("\nexample: prepare tokens --input book.txt --out runs/book/data --vocab 1024\n");
-}
-
-static const OptionRow *find_option(const char *name, size_t n, int command)
-{
-    for (int i = 0; i < N_OPTIONS; i++)
-        if (strlen(option_rows[i].name) == n && memcmp(option_rows[i].name, name, n) == 0 &&
-            (option_rows[i].commands & command))
-            return &option_rows[i];
-    return NULL;
-}
-
-static void add_input(Options *o, const char *path)
-{
-    o->input = words_grow(o->input, &o->cap_inputs, o->n_inputs + 1, sizeof *o->input);
-    o->input[o->n_inputs++] = path;
-}
-
-static bool is_given(const Options *o, const char *name)
-{
-    const OptionRow *row = find_option(name, strlen(name), o->command);
-    const char *value = row ? *(const char *const *)((const char *)o + row->at) : NULL;
-    return value && value != row->preset;
-}
-
-// An option that another one leaves without effect is a misunderstanding.
-static void refuse_useless(const Options *o, const char *command)
-{
-    static const char *const useless[][2] = {{"vocab", "tokenizer"}, {"pattern", "tokenizer"}, {"val", "val-file"},
-                                             {"separator", "separator-line"}};
-    for (int i = 0; i < 4; i++)
-        if (is_given(o, useless[i][0]) && is_given(o, useless[i][1]))
-            die_usage("prepare %s: --%s has no effect beside --%s (leave one out)", command, useless[i][0],
-                      useless[i][1]);
-}
-
-static Options parse(int argc, char **argv)
-{
-    Options o = {0};
-    if (argc < 2)
-        die_usage("prepare: no command (tokens, train-tokenizer, encode, decode; --help says more)");
-    for (size_t c = 0; c < sizeof commands / sizeof *commands; c++)
-        if (strcmp(argv[1], commands[c].name) == 0) o.command = commands[c].bit;
-    if (!o.command)
-        die_usage("prepare: '%s': not a command (tokens, train-tokenizer, encode, decode)", argv[1]);
-    for (int i = 0; i < N_OPTIONS; i++)
-        if (option_rows[i].preset) *(const char **)((char *)&o + option_rows[i].at) = option_rows[i].preset;
-    bool in_inputs = false; // --input takes several paths
-    for (int i = 2; i < argc; i++) {
-        if (strncmp(argv[i], "--", 2) != 0) {
-            if (in_inputs) add_input(&o, argv[i]);
-            else if ((o.command & (ENCODE | DECODE)) && !o.file) o.file = argv[i];
-            else
-                die_usage("prepare %s: '%s': what is it? (options start with --, see --help)", argv[1],
-                          argv[i]);
-            continue;
-        }
-        const char *name = argv[i] + 2, *equals = strchr(name, '=');
-        const OptionRow *row = find_option(name, equals ? (size_t)(equals - name) : strlen(name), o.command);
-        if (!row) die_usage("prepare %s: '%s': no such option (see --help)", argv[1], argv[i]);
-        const char *value = row->value ? equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL : "yes";
-        if (!value || (!row->value && equals))
-            die_usage("prepare %s: '%s': takes %s", argv[1], argv[i], row->value ? row->value : "no value");
-        in_inputs = row == &option_rows[0];
-        if (in_inputs) add_input(&o, value);
-        else *(const char **)((char *)&o + row->at) = value;
-    }
-    refuse_useless(&o, argv[1]);
-    return o;
-}
-
-static long long parse_count(const char *name, const char *text, long long low, long long high)
-{
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (errno || end == text || *end || value < low || value > high)
-        die("prepare: --%s: '%s' (a whole number from %lld to %lld)", name, text, low, high);
-    return value;
-}
 
 // ---- the work ----
 // Reads everything below `path` into the store, and adds its files to `sources`.
-static void read_input(const Options *o, const char *path, CorpusStore *store, json_t *sources)
+static void read_input(const PrepareOptions *o, const char *path, CorpusStore *store, json_t *sources)
 {
     CorpusOptions options = {.format = corpus_format(o->format), .field = o->field, .strict = o->strict, .log = stderr,
                              .max_bytes = (size_t)1 << 40}; // nothing is cut: memory holds the longest document
@@ -238,18 +79,18 @@ static void read_input(const Options *o, const char *path, CorpusStore *store, j
     free(listing);
 }
 
-static int count_threads(const Options *o)
+static int count_threads(const PrepareOptions *o)
 {
-    int n = (int)parse_count("threads", o->threads, 0, 1024);
+    int n = (int)prepare_options_count("threads", o->threads, 0, 1024);
     return n ? n : omp_get_max_threads();
 }
 
 // What can be known to be wrong before the first input is read, which may take hours.
-static void check_values(const Options *o)
+static void check_values(const PrepareOptions *o)
 {
     if (strcmp(o->pattern, "gpt2") != 0 && strcmp(o->pattern, "cl100k") != 0)
         die("prepare: --pattern: '%s' (gpt2 or cl100k)", o->pattern);
-    parse_count("vocab", o->vocab, 257, 1 << 24);
+    prepare_options_count("vocab", o->vocab, 257, 1 << 24);
     count_threads(o);
     const char *more[] = {o->train, o->val_file};
     for (size_t i = 0; i < o->n_inputs + 2; i++) {
@@ -261,9 +102,9 @@ static void check_values(const Options *o)
 }
 
 // The tokenizer of `tokens`: NULL when it is to be trained.
-static Tokenizer *given_tokenizer(const Options *o)
+static Tokenizer *given_tokenizer(const PrepareOptions *o)
 {
-    long long vocab = parse_count("vocab", o->vocab, 257, 1 << 24);
+    long long vocab = prepare_options_count("vocab", o->vocab, 257, 1 << 24);
     Tokenizer *t = o->tokenizer ? tokenizer_load(o->tokenizer) : NULL;
     if (t && tokenizer_eot(t) < 0)
         die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", o->tokenizer);
@@ -273,10 +114,10 @@ static Tokenizer *given_tokenizer(const Options *o)
     return t;
 }
 
-static Tokenizer *train_tokenizer(const Options *o, const CorpusStore *store, size_t n_docs)
+static Tokenizer *train_tokenizer(const PrepareOptions *o, const CorpusStore *store, size_t n_docs)
 {
     double start = clock_seconds();
-    int vocab = (int)parse_count("vocab", o->vocab, 257, 1 << 24);
+    int vocab = (int)prepare_options_count("vocab", o->vocab, 257, 1 << 24);
     Tokenizer *t = tokens_train(store, n_docs, o->pattern, vocab, count_threads(o));
     fprintf(stderr, "tokenizer: %d tokens trained in %.1f s%s\n", tokenizer_vocab_size(t), clock_seconds() - start,
             tokenizer_vocab_size(t) < vocab ? " (fewer than asked: no pair is left to merge)" : "");
@@ -291,14 +132,14 @@ typedef struct {
 } Part;
 
 // Encodes and writes a part as dir/NAME_000000.bin and up; returns its entry in the manifest.
-static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part part)
+static json_t *write_part(const PrepareOptions *o, const char *dir, Tokenizer *t, Part part)
 {
     double start = clock_seconds();
     DatasetType type = strcmp(o->dtype, "uint16") == 0   ? DATASET_U16
                        : strcmp(o->dtype, "uint32") == 0 ? DATASET_U32
                                                          : DATASET_AUTO;
     Shards *shards = shards_open(dir, part.name, tokenizer_vocab_size(t), type,
-                                 parse_count("shard-tokens", o->shard_tokens, 1, INT32_MAX));
+                                 prepare_options_count("shard-tokens", o->shard_tokens, 1, INT32_MAX));
     uint64_t n_bytes = tokens_write(part.store, part.from, part.to, t, count_threads(o), shards);
     int64_t n_tokens = shards_tokens(shards);
     int n_shards = shards_close(shards);
@@ -340,7 +181,7 @@ static void print_input(const CorpusStore *store, const json_t *sources)
             corpus_store_count(store), (unsigned long long)corpus_store_bytes(store));
 }
 
-static int do_tokens(const Options *o)
+static int do_tokens(const PrepareOptions *o)
 {
     double start = clock_seconds();
     bool given = o->train && o->val_file;
@@ -353,7 +194,7 @@ static int do_tokens(const Options *o)
     double fraction = strtod(o->val, &end);
     if (end == o->val || *end || !(fraction >= 0 && fraction < 1))
         die("prepare: --val: '%s' (a number from 0 to below 1)", o->val);
-    parse_count("shard-tokens", o->shard_tokens, 1, INT32_MAX);
+    prepare_options_count("shard-tokens", o->shard_tokens, 1, INT32_MAX);
     Tokenizer *t = given_tokenizer(o);
     folder_make(o->out, "--out");
     int lock = folder_lock(o->out);
@@ -387,7 +228,7 @@ static int do_tokens(const Options *o)
     return 0;
 }
 
-static int do_train_tokenizer(const Options *o)
+static int do_train_tokenizer(const PrepareOptions *o)
 {
     if (!o->out || !o->n_inputs) die_usage("prepare train-tokenizer: give --input and --out (see --help)");
     folder_make(o->out, "--out");
@@ -439,9 +280,9 @@ static void decode_text(const Tokenizer *t, const char *path, const char *text, 
     }
 }
 
-static int do_encode_or_decode(const Options *o)
+static int do_encode_or_decode(const PrepareOptions *o)
 {
-    bool encode = o->command == ENCODE;
+    bool encode = o->command == PREPARE_ENCODE;
     if (!o->tokenizer || !o->file)
         die_usage("prepare %s: give --tokenizer DIR and a file (see --help)", encode ? "encode" : "decode");
     size_t n;
@@ -474,7 +315,7 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            print_help();
+            prepare_options_help();
             return 0;
         }
     size_t n_name = argc > 1 ? strlen(argv[1]) : 0;
@@ -483,9 +324,9 @@ int main(int argc, char **argv)
         recipe_print_keys(stdout);
         return 0;
     }
-    Options o = parse(argc, argv);
-    int status = o.command == TOKENS  ? do_tokens(&o)
-                 : o.command == TRAIN ? do_train_tokenizer(&o)
+    PrepareOptions o = prepare_options_read(argc, argv);
+    int status = o.command == PREPARE_TOKENS  ? do_tokens(&o)
+                 : o.command == PREPARE_TRAIN ? do_train_tokenizer(&o)
                                       : do_encode_or_decode(&o);
     free(o.input);
     return status;
