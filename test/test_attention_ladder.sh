@@ -67,6 +67,11 @@ wrong() { # OPTION...: one line, status 2
 }
 step 'a head size that no rung has' wrong --D 48
 step 'an option without a number' wrong --T
+helps() {
+    "$work/plain" --help >"$log" && grep -q '^usage: attention_ladder' "$log" && ! "$work/plain" --help >/dev/full 2>"$log" &&
+        grep -q '^error: standard output: ' "$log"
+}
+step 'help, and nowhere to write it' helps
 without_a_gpu() {
     TMPDIR=$work scripts/attention_ladder.sh 2>"$log" >"$log.out" && [ ! -s "$log.out" ] && grep -q '^no GPU here' "$log" &&
         [ "$(grep -c '^ok ' "$log")" = 6 ]

@@ -30,8 +30,8 @@ misses_its_output() { # PROGRAM
     [ $status = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q '^error: standard output: ' "$work/err"
 }
 
-for program in "$BUILD"/*; do
-    [ -f "$program" ] && [ -x "$program" ] || continue
+for source in train.c data/*.c dev/*.c; do
+    program=$BUILD/$(basename "$source" .c)
     n=$((n + 1))
     for what in helps refuses misses_its_output; do
         if $what "$program"; then continue; fi
@@ -40,6 +40,6 @@ for program in "$BUILD"/*; do
         failed=1
     done
 done
-[ $n -ge 20 ] || { echo "not ok there are programs: $n in $BUILD"; exit 1; }
+[ $n -ge 20 ] || { echo "not ok there are programs: $n"; exit 1; }
 [ $failed = 1 ] || echo "ok $n programs"
 exit $failed

@@ -1,9 +1,6 @@
 // ladder: climbs the rungs of attention's forward pass, from three plain kernels to the one that training uses.
 //
-//   build/attention_ladder [--B N] [--T N] [--H N] [--D 64|128]   (scripts/attention_ladder.sh builds and starts it)
-//   build/attention_ladder check                                  only the first part
-//
-// First every rung is held against sums in double, on lengths with edges everywhere. Then, on a GPU, each is timed
+// (scripts/attention_ladder.sh builds and starts it.) First every rung is held against sums in double, on lengths with edges everywhere. Then, on a GPU, each is timed
 // on one shape, where a few rows are checked again. On the emulation (dev/cuda_on_cpu) times mean nothing: the
 // table comes only when a shape is asked for.
 //
@@ -20,6 +17,7 @@
 #include "../cuda_on_cpu/tests/compare.h"
 #include "ladder.h"
 
+#include <cerrno>
 #include <cstdlib>
 
 struct Step {
@@ -168,8 +166,22 @@ static void climb(LadderShape s)
     GPU_CHECK(cudaFree(score));
 }
 
+static const char help[] =
+    "usage: attention_ladder [--B N] [--T N] [--H N] [--D 64|128]\n"
+    "       attention_ladder check\n"
+    "  checks every rung; then, on a GPU, times each on one shape (2, 4096, 16, 128)\n";
+
+// This program stands alone, without the library's way to end.
+static int end(int status)
+{
+    if (!fflush(stdout) && !ferror(stdout)) return status;
+    fprintf(stderr, "error: standard output: %s (is the disk full?)\n", strerror(errno));
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) return fputs(help, stdout), end(0);
     LadderShape s = {2, 4096, 16, 128};
     bool only_check = argc == 2 && !strcmp(argv[1], "check"), asked = argc > 1 && !only_check;
     for (int i = 1; i < argc && !only_check; i += 2) {
@@ -179,7 +191,7 @@ int main(int argc, char **argv)
         if (value && i + 1 < argc) *value = atoi(argv[i + 1]);
         if (!value || i + 1 >= argc || *value < 1 || *value > 1 << 20 || s.D % 64 || s.D > 128) {
             fprintf(stderr, "error: attention_ladder: '%s' (try: check, or --B N --T N --H N, at least 1, --D 64 or "
-                            "128)\n", a);
+                            "128; --help)\n", a);
             return 2;
         }
     }
@@ -191,5 +203,5 @@ int main(int argc, char **argv)
         printf("\n");
         climb(s);
     }
-    return failures != 0;
+    return end(failures != 0);
 }

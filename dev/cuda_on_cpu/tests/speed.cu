@@ -2,12 +2,11 @@
 // that they must make; first what the machine itself gives: a copy within its memory, a large matmul. For
 // scripts/bench_gpu.sh. It runs on the emulation too, where its times mean nothing.
 //
-// usage: speed [small] [machine]      small: sizes for a test of this program; machine: the two yardsticks alone
-//
 // A line is "NAME|MILLISECONDS|AMOUNT|UNIT", the best of five runs of a number of launches. Bytes: each array once,
 // those that are read and written twice. Products of attention: the causal half, forward 2, backward 5 of them
 // (7 are made, see flash.cu). Arrays are larger than the GPU's cache. They hold noise: on equal numbers a GPU takes
 // less power, and is faster than in training.
+#include "check.h"
 #include "compare.h"
 #include "dev_cuda.h"
 #include "gpu_memory.h"
@@ -161,10 +160,20 @@ void Speed::attention(size_t batch, size_t T, size_t heads, size_t D, bool plain
     free_all();
 }
 
+static const char help[] =
+    "usage: speed [small] [machine]\n"
+    "  small    sizes for a test of this program\n"
+    "  machine  the two yardsticks alone: a copy, a large matmul\n";
+
 int main(int argc, char **argv)
 {
+    check_help(argc, argv, help);
     bool small = false, machine = false;
-    for (int i = 1; i < argc; i++) small |= !strcmp(argv[i], "small"), machine |= !strcmp(argv[i], "machine");
+    for (int i = 1; i < argc; i++) {
+        bool is_small = !strcmp(argv[i], "small"), is_machine = !strcmp(argv[i], "machine");
+        if (!is_small && !is_machine) die_usage("speed: '%s' (small or machine; try --help)", argv[i]);
+        small |= is_small, machine |= is_machine;
+    }
     DevCudaOptions options = {};
     options.x_type = X_BF16;
     Speed speed = {dev_cuda_create(options), small ? 1 : 20, {}};
