@@ -9,21 +9,22 @@
 extern "C" {
 #endif
 
-typedef struct {
+typedef struct OutFile {
     FILE *f;     // to write to
     char *path;  // the name; of a symbolic link what it points to
     char *aside; // NULL: path is a device or a pipe, which is written to as it is
+    struct OutFile *next; // of those that are open
 } OutFile;
 
-// Begins. A file that is being written already, by another process or by this one under any of its names, is refused.
+// Begins. /dev/stdout, /dev/stderr and /dev/fd/N are added to, whatever they are. A file that is being written already, by another process or by this one under any of its names, is refused.
 OutFile *out_file_open(const char *path);
 // The file has its name, and is on the disk. Frees.
 void out_file_commit(OutFile *out);
 // Nothing has happened. Frees.
 void out_file_drop(OutFile *out);
 
-// Dies when path lies in the folder `input`, or in one inside it: a later run would read it as input. Other inputs than
-// folders are fine.
+// Dies when path (or what it links to) lies in the folder `input`, or in one inside it: a later run would read it as
+// input; and when the input is the file that path is written to aside. A file that is its own input is fine.
 void out_file_apart(const char *path, const char *input);
 
 #ifdef __cplusplus

@@ -16,6 +16,7 @@
 #include "disk.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
@@ -25,8 +26,9 @@
 void svg_write(const char *path, int width, int height, const char *title, void (*draw)(FILE *f, void *arg),
                void *arg)
 {
-    char aside[4096];
+    char aside[4096], real[PATH_MAX];
     bool special = disk_is_special(path);
+    if (!special && realpath(path, real)) path = real; // a link is followed
     if (snprintf(aside, sizeof aside, "%s%s", path, special ? "" : ".tmp") >= (int)sizeof aside)
         die("svg: path too long: %s", path);
     if (!special) unlink(aside); // it may be a link to something else

@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void put(const char *name, const char *text)
 {
@@ -63,6 +64,11 @@ static void test_files(void **state)
     assert_int_equal(run("--threshold 0.8 --curve curve.svg"), 0);
     assert_non_null(strstr(output, "9 bands of 13 rows"));
     assert_non_null(strstr(output, "   0.80      0.3988"));
+    char link[300], end[20];
+    snprintf(link, sizeof link, "%s/link.svg", dir);
+    assert_int_equal(symlink("curve.svg", link), 0);
+    assert_int_equal(run("--threshold 0.8 --curve link.svg"), 0); // goes where the link leads
+    assert_int_equal(readlink(link, end, sizeof end), strlen("curve.svg"));
 }
 
 // A text that holds the separator is two documents when it is read back: said, and no matter for lines of JSON.

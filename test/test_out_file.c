@@ -48,6 +48,19 @@ static int open_and_commit(void *path)
     return 0;
 }
 
+// A child that begins an output and ends without it.
+static void begin_and_leave(const char *path)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        fputs("half", out_file_open(path)->f);
+        exit(1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
 static void test_whole_or_not(void **state)
 {
     (void)state;
@@ -64,6 +77,12 @@ static void test_whole_or_not(void **state)
     has("a", "new\n");
     open_and_commit(in_dir("b")); // was not there
     has("b", "mine\n");
+    out = out_file_open(in_dir("c"));
+    begin_and_leave(in_dir("a"));
+    has("a", "new\n");
+    assert_true(there("c.tmp")); // what its parent writes is not the child's
+    out_file_commit(out);
+    expect_die(open_and_commit, "", "an output file has an empty name");
     assert_false(there("a.tmp") || there("b.tmp"));
 }
 
@@ -113,6 +132,39 @@ static void test_no_plain_file(void **state)
     expect_die(open_and_commit, "/dev/full", "/dev/full: cannot write: No space left on device (is the disk full?)");
 }
 
+// Standard output as the shell has opened it: what is in the file stays, what is printed beside it too.
+static int print_and_write(void *path)
+{
+    const char **names = path; // the file behind standard output; the output's name
+    int fd = open(names[0], O_WRONLY | (names[2] ? O_APPEND : O_TRUNC));
+    dup2(fd, STDOUT_FILENO);
+    printf("one ");
+    fflush(stdout);
+    OutFile *out = out_file_open(names[1]);
+    fputs("two ", out->f);
+    out_file_commit(out);
+    printf("three");
+    fflush(stdout);
+    return 0;
+}
+
+static void test_standard_output(void **state)
+{
+    (void)state;
+    char path[400], said[400];
+    snprintf(path, sizeof path, "%s", in_dir("out"));
+    const char *const name[] = {"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"};
+    for (int i = 0; i < 3; i++)
+        for (int append = 0; append < 2; append++) {
+            const char *names[] = {path, name[i], append ? "yes" : NULL};
+            put("out", "old ");
+            assert_int_equal(run_child(print_and_write, names, said, sizeof said), 0);
+            has("out", append ? "old one two three" : "one two three");
+        }
+    const char *names[] = {path, path, NULL};
+    expect_die(print_and_write, names, "out: is where standard output goes too (give another name)");
+}
+
 // Two programs with one name: the second is told; one that was killed does not stand in the way.
 static void test_two_writers(void **state)
 {
@@ -149,6 +201,12 @@ static int apart_from_dir(void *path)
     return 0;
 }
 
+static int apart_from_tmp(void *path)
+{
+    out_file_apart(path, in_dir("b.tmp"));
+    return 0;
+}
+
 static void test_apart(void **state)
 {
     (void)state;
@@ -160,12 +218,20 @@ static void test_apart(void **state)
     apart_from_dir(beside);
     put("a", "old\n");
     out_file_apart(in_dir("a"), in_dir("a")); // a file that is input itself
+    put("b.tmp", "the input\n");
+    expect_die(apart_from_tmp, in_dir("b"), "b.tmp first, which is the input (write it elsewhere)");
+    char link[420];
+    snprintf(link, sizeof link, "%s-link", dir);
+    assert_int_equal(symlink(in_dir("a"), link), 0);
+    expect_die(apart_from_dir, link, "lies in the input folder");
+    unlink(link);
+    unlink(in_dir("b.tmp"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(test_whole_or_not), IN_DIR(test_links),  IN_DIR(test_no_plain_file),
+        IN_DIR(test_whole_or_not), IN_DIR(test_links), IN_DIR(test_standard_output), IN_DIR(test_no_plain_file),
         IN_DIR(test_two_writers),  IN_DIR(test_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
