@@ -58,7 +58,8 @@ bool ckpt_model_key(const char *config, const char *key, char *value, size_t n_v
     return query.found;
 }
 
-// The switches that no shape betrays. Keys that only one of the two knows are not compared.
+// The switches that no shape betrays. Keys that only one of the two knows are not compared; a checkpoint older than
+// rope_scaling was trained without.
 static bool same_switches(const char *dir, const CkptState *own, const char *stored, CkptFailure f)
 {
     const char *ours = own->config;
@@ -68,9 +69,11 @@ static bool same_switches(const char *dir, const CkptState *own, const char *sto
     for (size_t i = 0; i < sizeof keys / sizeof *keys && ours && stored; i++) {
         char a[256], b[256];
         if (own->stretch && !strncmp(keys[i], "rope_", 5)) continue;
-        if (!ckpt_model_key(ours, keys[i], a, sizeof a) ||
-            !ckpt_model_key(stored, keys[i], b, sizeof b))
-            continue;
+        if (!ckpt_model_key(ours, keys[i], a, sizeof a)) continue;
+        if (!ckpt_model_key(stored, keys[i], b, sizeof b)) {
+            if (strcmp(keys[i], "rope_scaling")) continue;
+            strcpy(b, "none");
+        }
         if (strcmp(a, b))
             return ckpt_fail(f, "%s: model.%s: the checkpoint was trained with %s, this run has %s (set it so%s)", dir,
                              keys[i], b, a, own->stretch ? "" : ", or use another run.name");

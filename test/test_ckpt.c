@@ -308,24 +308,30 @@ static void test_other_switches(void **state)
     assert_false(ckpt_model_key(c->state.config, "bias", value, sizeof value));
     assert_true(save_as_is(c, 1, error, sizeof error));
     // The same but for where it came from, and a key that only one knows: loads.
-    CkptState got = {.config = "[model]\nheads = 4\nqk_norm = true\nnorm = \"rmsnorm\"\n"};
+    CkptState got = {.config = "[model]\nheads = 4\nqk_norm = true\nnorm = \"rmsnorm\"\nrope_scaling = \"none\"\n"};
     ckpt_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got);
     assert_int_equal(got.step, 1);
     snprintf(path, sizeof path, "%s/stderr", c->root);
-    pid_t pid = fork();
-    if (pid == 0) {
-        got.config = "[model]\nheads = 8\n";
-        if (freopen(path, "w", stderr)) ckpt_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got);
-        _exit(99);
+    const char *const other[2][2] = { // the checkpoint is older than rope_scaling
+        {"[model]\nheads = 8\n", "model.heads: the checkpoint was trained with 4, this run has 8"},
+        {"[model]\nheads = 4\nrope_scaling = \"yarn\"\n",
+         "model.rope_scaling: the checkpoint was trained with none, this run has yarn"}};
+    for (int i = 0; i < 2; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            got.config = other[i][0];
+            if (freopen(path, "w", stderr)) ckpt_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got);
+            _exit(99);
+        }
+        int status;
+        size_t n;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+        char *said = disk_read_file(path, &n, sizeof text);
+        assert_non_null(strstr(said, other[i][1]));
+        assert_ptr_equal(strchr(said, '\n'), said + n - 1); // one line
+        free(said);
     }
-    int status;
-    size_t n;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    char *said = disk_read_file(path, &n, sizeof text);
-    assert_non_null(strstr(said, "model.heads: the checkpoint was trained with 4, this run has 8"));
-    assert_ptr_equal(strchr(said, '\n'), said + n - 1); // one line
-    free(said);
 }
 
 // The arrays of one optimizer say nothing to another, even where the names are the same (Adam, AdamW).
