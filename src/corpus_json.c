@@ -51,6 +51,26 @@ size_t corpus_json_mend_escapes(char *line, size_t n)
     return mended;
 }
 
+// The length of JSON's number at the start of a text that ends in a 0; 0 when none stands there (RFC 8259, section 6).
+static size_t json_number(const char *text)
+{
+    static const char digits[] = "0123456789";
+    const char *p = text + (*text == '-');
+    size_t n = strspn(p, digits);
+    if (!n || (*p == '0' && n > 1)) return 0;
+    p += n;
+    if (*p == '.') {
+        if (!(n = strspn(p + 1, digits))) return 0;
+        p += 1 + n;
+    }
+    if (*p == 'e' || *p == 'E') {
+        p += 1 + (p[1] == '+' || p[1] == '-');
+        if (!(n = strspn(p, digits))) return 0;
+        p += n;
+    }
+    return (size_t)(p - text);
+}
+
 // The length of a number at line[at] that the parser refuses; 0 when none stands there.
 static size_t foreign_number(const char *line, size_t n, size_t at)
 {
@@ -58,11 +78,8 @@ static size_t foreign_number(const char *line, size_t n, size_t at)
     if (at == 0 || !strchr(" \t\r:,[", line[at - 1])) return 0;
     for (int i = 0; i < 3; i++)
         if (n - at >= strlen(word[i]) && memcmp(line + at, word[i], strlen(word[i])) == 0) return strlen(word[i]);
-    size_t length = strspn(line + at, "+-.0123456789eE");
-    if (!length || line[at] == '+' || line[at] == '.') return 0;
-    char *end;
-    bool too_large = isinf(strtod(line + at, &end));
-    return too_large && end == line + at + length ? length : 0;
+    size_t length = json_number(line + at);
+    return length && strspn(line + at, "+-.0123456789eE") == length && isinf(strtod(line + at, NULL)) ? length : 0;
 }
 
 size_t corpus_json_mend_numbers(char *line, size_t n)

@@ -223,9 +223,11 @@ static void test_nearly_json(void **state)
     const char *bad[] = {"{\"text\": NaN}", "{\"text\": \"a\", NaN: 1}", "{\"text\": \"a\", \"b\": 1NaN}",
                          "{\"text\": \"a\", \"b\": NaN1}", "{\"text\": \"a\", \"b\": 1e999x}",
                          "{\"text\": \"a\", \"b\": nan}", "{\"text\": \"a\", \"b\": +1e999}",
+                         "{\"text\": \"a\", \"b\": 01e999}", "{\"text\": \"a\", \"b\": 1.e999}",
+                         "{\"text\": \"a\", \"b\": .1e999}",
                          "{\"text\": \"\\ud83\"}", "{\"text\": \"\\ud83d}", "NaN", "1e999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        sprintf(want, " utf8=%d nul=0 bom=0 bad=1 empty=0 long=0", i == 8);
+        sprintf(want, " utf8=%d nul=0 bom=0 bad=1 empty=0 long=0", i == 11);
         expect(put("n.jsonl", bad[i], strlen(bad[i])), (CorpusOptions){0}, want);
     }
     // The line comes along with its numbers, and with the half pair replaced.
