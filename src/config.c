@@ -106,19 +106,23 @@ static void set_from_argument(Config *cfg, const char *argument)
     config_set(cfg, name, equals + 1, "command line");
 }
 
+void config_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        bool help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
+        if (help) config_print_help(stdout, argv[0]);
+        else if (!strcmp(argv[i], "--help-markdown")) config_print_reference(stdout);
+        else continue;
+        exit(0);
+    }
+}
+
 void config_parse(Config *cfg, int argc, char **argv)
 {
     const char *program = argc > 0 ? argv[0] : "train", *file = NULL;
+    config_help(argc, argv);
     for (int i = 1; i < argc; i++) {
         bool option = argv[i][0] == '-';
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            config_print_help(stdout, program);
-            exit(0);
-        }
-        if (!strcmp(argv[i], "--help-markdown")) {
-            config_print_reference(stdout);
-            exit(0);
-        }
         if (option && strncmp(argv[i], "--", 2))
             die_usage("%s: unknown option (write --section.key=value; --help lists the keys)", argv[i]);
         if (!option && file)

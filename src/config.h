@@ -178,9 +178,11 @@ typedef struct {
 // Every key at its default.
 void config_defaults(Config *cfg);
 
+// Ends the program, having printed help (--help, -h) or the reference (--help-markdown), where argv asks for it.
+void config_help(int argc, char **argv);
 // Reads `PROGRAM [FILE.toml] [--section.key=value ...]` over what cfg holds; the command line wins over the
-// file wherever it stands. FILE may be the name of a preset (tiny, presets/tiny.toml). --help prints help and
-// --help-markdown the reference, exit status 0; no arguments: usage, status 2. Call config_resolve next.
+// file wherever it stands. FILE may be the name of a preset (tiny, presets/tiny.toml). config_help comes first; no
+// arguments: usage, status 2. Call config_resolve next.
 void config_parse(Config *cfg, int argc, char **argv);
 
 // Reads one file (or preset name). An error ends in "error: FILE:LINE: ...", the line, and a caret; status 1.

@@ -168,6 +168,7 @@ int train_loop_run(int argc, char **argv, const TrainDevice *device)
     blas_choose(argv);
     static Config cfg;
     static Run run;
+    config_help(argc, argv); // before there are ranks, who would miss one that leaves
     Comm *world = launch_start(argv);
     config_defaults(&cfg);
     config_set_derived(&cfg, "parallel.ranks", world->size);

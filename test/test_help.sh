@@ -40,6 +40,12 @@ for source in train.c data/*.c dev/*.c; do
         failed=1
     done
 done
+launcher=$(command -v mpiexec.hydra || command -v mpiexec)
+if ! "$launcher" -n 2 "$BUILD/train" --help >"$work/out" 2>"$work/err" </dev/null || [ -s "$work/err" ]; then
+    echo 'not ok ranks that are asked for help'
+    sed 's/^/  /' "$work/err"
+    failed=1
+fi
 [ $n -ge 20 ] || { echo "not ok there are programs: $n"; exit 1; }
 [ $failed = 1 ] || echo "ok $n programs"
 exit $failed
