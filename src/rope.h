@@ -54,7 +54,7 @@ ROPE_INLINE double rope_frequency(const Rope *r, size_t i, size_t D)
     if (r->kind == ROPE_YARN) {
         double low = fmax(floor(rope_pair(r, r->fast, D)), 0.0);
         double high = fmin(ceil(rope_pair(r, r->slow, D)), (double)D - 1);
-        stretched = ((double)i - low) / fmax(high - low, 1e-3);
+        stretched = ((double)i - low) / (low == high ? 1e-3 : high - low);
     } else if (r->kind == ROPE_LLAMA3) {
         double turns = r->original * f / (2 * ROPE_PI);
         stretched = (r->fast - turns) / ((double)r->fast - r->slow);

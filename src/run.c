@@ -337,8 +337,8 @@ static void begin_progress(Run *run)
                   (long long)dataset_tokens(run->train), (long long)dataset_tokens(run->val), cfg->batch.tokens);
     if (run->other_data)
         progress_event(run->progress, METRICS_WARN, run->first_step,
-                       "other training data than the checkpoint's: other tokens, sources, packing, order or context; "
-                       "goes on from their sample %lld", (long long)run_samples(run, run->first_step).before);
+                       "other training data than the checkpoint's: other tokens, tokenizer, sources, packing, order or "
+                       "context; goes on from their sample %lld", (long long)run_samples(run, run->first_step).before);
 }
 
 void run_open(Run *run, const Config *cfg, Dev *dev, Comm *world)

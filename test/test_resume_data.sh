@@ -51,6 +51,9 @@ other_order() {
     says_so order
     resume packed --data.packing=best_fit --data.document_mask=true
     says_so packed
+    "$BUILD/prepare" train-tokenizer --input "$work/text/val.txt" --vocab 512 --out "$work/other"
+    resume tokenizer --data.tokenizer="$work/other"
+    says_so tokenizer
 }
 
 # A source's weight, and a source's name, from which its order is drawn.
@@ -75,19 +78,23 @@ other_mixture() {
 # Each rank in a folder of its own, with a file of the same name, as on two machines.
 ranks_with_other_files() {
     local which status=0
-    mkdir -p "$work/at0" "$work/at1"
-    for which in train val; do
-        cp "$work/data/train_000000.bin" "$work/data/val_000000.bin" "$work/at0"
-        cp "$work/at0"/* "$work/at1"
-        cp "$work/changed/train_000000.bin" "$work/at1/${which}_000000.bin"
+    "$BUILD/prepare" train-tokenizer --input "$work/text/val.txt" --vocab 512 --out "$work/another"
+    for which in train val tokenizer; do
+        rm -rf "$work/at0" "$work/at1"
+        mkdir "$work/at0"
+        cp "$work/data/"{train_000000.bin,val_000000.bin,tokenizer.json} "$work/at0"
+        cp -r "$work/at0" "$work/at1"
+        if [ $which = tokenizer ]; then cp "$work/another/tokenizer.json" "$work/at1"
+        else cp "$work/changed/train_000000.bin" "$work/at1/${which}_000000.bin"; fi
         # shellcheck disable=SC2016
         "$launcher" -n 2 bash -c 'cd "$1/at$PMI_RANK" && shift && exec "$@"' - "$work" "$(realpath "$BUILD")/train" \
-            "$work/gpt.toml" --run.name=differ --data.train=train_000000.bin --data.val=val_000000.bin \
+            "$work/gpt.toml" --run.name=differ --data.train=train_000000.bin --data.val=val_000000.bin --data.tokenizer=. \
             >"$work/out" 2>"$work/err" </dev/null || status=$?
         cat "$work/err"
         [ $status != 0 ]
         [ "$(grep -c 'error: ' "$work/err")" = 1 ]
-        grep -q "^rank 1: error: ${which}_000000.bin: other tokens than rank 0 reads under that name" "$work/err"
+        if [ $which = tokenizer ]; then grep -q '^rank 1: error: .: another tokenizer than rank 0 reads' "$work/err"
+        else grep -q "^rank 1: error: ${which}_000000.bin: other tokens than rank 0 reads under that name" "$work/err"; fi
     done
     [ ! -e "$runs/differ/metrics.jsonl" ]
 }
@@ -96,7 +103,7 @@ launcher=$(command -v mpiexec.hydra || command -v mpiexec)
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'the same tokens in other files: a straight run' other_files_same_tokens
 passes 'another token: a warning, once' other_tokens
-passes 'another order, another packing' other_order
+passes 'another order, packing, tokenizer' other_order
 passes 'another mixture' other_mixture
 passes 'ranks with other files end the job' ranks_with_other_files
 exit $failed
