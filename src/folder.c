@@ -41,6 +41,7 @@ void folder_make(const char *path, const char *option)
 {
     char part[PATH_MAX];
     struct stat st;
+    if (!*path) die("%s: an empty name (give the folder to write to)", option);
     if (snprintf(part, sizeof part, "%s", path) >= PATH_MAX) die("%s: the name is too long (%s)", path, option);
     for (char *p = part + 1; *p; p++) {
         if (*p != '/') continue;

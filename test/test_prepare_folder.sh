@@ -94,8 +94,16 @@ two_at_once() {
     diff -r "$work/out" "$work/old"
 }
 
+# Nothing is no folder, and not what the memory behind the name happens to hold.
+no_name() {
+    refused "--out: an empty name (give the folder to write to)" "$BUILD/prepare" tokens --input "$work/old.txt" --out ""
+    refused "--out: an empty name" "$BUILD/prepare" train-tokenizer --input "$work/old.txt" --out=
+    [ "$(wc -l <"$work/said")" = 1 ]
+}
+
 passes 'new files replace old ones, others stay' replaces
 passes '12 times kill -9: the old files or the new ones' killed
 passes 'a folder that was left half replaced is refused' half_replaced
 passes 'two at once' two_at_once
+passes 'an empty name' no_name
 exit $failed
