@@ -44,6 +44,17 @@
 #include "utf8.h"
 
 // ---- the work ----
+// What `tokens` writes: all of it goes when a new one comes, for a pattern would find a shard that is left.
+static bool is_result(const char *name)
+{
+    static const char *const pattern[] = {"train_[0-9][0-9][0-9][0-9][0-9][0-9].bin",
+                                          "val_[0-9][0-9][0-9][0-9][0-9][0-9].bin", "tokenizer.json",
+                                          "tokenizer_config.json", "manifest.json"};
+    for (int i = 0; i < 5; i++)
+        if (fnmatch(pattern[i], name, 0) == 0) return true;
+    return false;
+}
+
 // Reads everything below `path` into the store, and adds its files to `sources`.
 static void read_input(const PrepareOptions *o, const char *path, CorpusStore *store, json_t *sources)
 {
@@ -164,17 +175,6 @@ static void save_manifest(json_t *manifest, const char *dir)
     json_decref(manifest);
 }
 
-// What `tokens` writes: all of it goes when a new one comes, for a pattern would find a shard that is left.
-static bool is_result(const char *name)
-{
-    static const char *const pattern[] = {"train_[0-9][0-9][0-9][0-9][0-9][0-9].bin",
-                                          "val_[0-9][0-9][0-9][0-9][0-9][0-9].bin", "tokenizer.json",
-                                          "tokenizer_config.json", "manifest.json"};
-    for (int i = 0; i < 5; i++)
-        if (fnmatch(pattern[i], name, 0) == 0) return true;
-    return false;
-}
-
 static void print_input(const CorpusStore *store, const json_t *sources)
 {
     fprintf(stderr, "input: %zu files, %zu documents, %llu bytes\n", json_array_size(sources),
@@ -198,6 +198,7 @@ static int do_tokens(const PrepareOptions *o)
     Tokenizer *t = given_tokenizer(o);
     folder_make(o->out, "--out");
     int lock = folder_lock(o->out);
+    folder_check_old(o->out, is_result);
     check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();

@@ -10,7 +10,8 @@
 //
 // Invariant: without `unfinished` the files of a folder are those of one run, all of them. The trainer refuses a folder
 // with it (folder_check), and the next run that ends well removes it. The two moves between take milliseconds, so the
-// old files serve until the new ones are there; the price is that the disk holds both.
+// old files serve until the new ones are there; the price is that the disk holds both. What would end the moves in the
+// middle, run after run, is looked for before the mark is made (folder_check_old).
 //
 // The lock is the kernel's, on the folder: it ends with the process, and leaves no file that could be stale.
 //
@@ -94,6 +95,22 @@ char *folder_begin(const char *path)
     return name;
 }
 
+void folder_check_old(const char *path, bool (*is_old)(const char *name))
+{
+    char old[PATH_MAX];
+    struct stat st;
+    DIR *list = opendir(path);
+    if (!list) die("%s: %s", path, strerror(errno));
+    for (struct dirent *e; (e = readdir(list));) {
+        if (!is_old(e->d_name)) continue;
+        name_file(old, path, e->d_name);
+        if (lstat(old, &st) == 0 && S_ISDIR(st.st_mode))
+            die("%s: a folder, where a file is to be written (rename or remove it)", old);
+    }
+    closedir(list);
+    if (access(path, W_OK | X_OK) != 0) die("%s: %s (it must be writable)", path, strerror(errno));
+}
+
 static void remove_old(const char *path, bool (*is_old)(const char *name))
 {
     char old[PATH_MAX];
@@ -132,6 +149,7 @@ void folder_replace(const char *path, bool (*is_old)(const char *name))
     char dir[PATH_MAX], marked[PATH_MAX];
     name_file(dir, path, aside);
     name_file(marked, path, mark);
+    folder_check_old(path, is_old);
     each_new(dir, NULL);
     if (!disk_write_file(marked, words, strlen(words)) || !disk_sync_dir(path)) // that it is there is what counts
         die("%s: %s (is the disk full?)", marked, strerror(errno));

@@ -101,9 +101,36 @@ no_name() {
     [ "$(wc -l <"$work/said")" = 1 ]
 }
 
+# What cannot be removed is named before anything is: the old files stay, and the next run finds them.
+folder_in_the_way() {
+    rm -rf "$work/out"
+    cp -r "$work/old" "$work/out"
+    mkdir "$work/out/train_000077.bin"
+    cp -r "$work/out" "$work/was"
+    refused "$work/out/train_000077.bin: a folder, where a file is to be written (rename or remove it)" \
+        "$BUILD/prepare" tokens --input "$work/new.txt" --out "$work/out"
+    [ "$(wc -l <"$work/said")" = 1 ] # before the input is read
+    diff -r "$work/out" "$work/was"
+    rmdir "$work/out/train_000077.bin"
+    # The same when it comes while the input is read.
+    mkfifo "$work/late"
+    "$BUILD/prepare" tokens --shard-tokens 20000 --input - --vocab 600 --out "$work/out" <"$work/late" 2>"$work/err" &
+    exec 9>"$work/late"
+    cat "$work/new.txt" >&9 # more than a pipe holds
+    mkdir "$work/out/train_000077.bin"
+    exec 9>&-
+    if wait $!; then return 1; fi
+    tail -n 1 "$work/err" | grep 'train_000077.bin: a folder, where a file is to be written'
+    diff -r -x new.tmp "$work/out" "$work/was"
+    rmdir "$work/out/train_000077.bin"
+    new "$work/out"
+    diff -r "$work/out" "$work/new"
+}
+
 passes 'new files replace old ones, others stay' replaces
 passes '12 times kill -9: the old files or the new ones' killed
 passes 'a folder that was left half replaced is refused' half_replaced
 passes 'two at once' two_at_once
 passes 'an empty name' no_name
+passes 'a folder where a file should be' folder_in_the_way
 exit $failed
