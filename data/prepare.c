@@ -11,7 +11,8 @@
 // model that is asked to begin with that token begins a document. The same input and options give the same
 // files, byte for byte: nothing here is random (the order of training is drawn by the loader, see dataset.c).
 //
-// The files of `tokens` are written aside and replace those of an earlier run together (folder.h).
+// The files of `tokens` and `train-tokenizer` are written aside and replace those of an earlier run together (folder.h).
+// A tokenizer never replaces the one that shards beside it were made with.
 //
 // Input is whatever corpus_open reads, standard input and packed files too, and is read once: the documents wait in a
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
@@ -19,6 +20,7 @@
 //
 // Exit status: 0 done, 1 something is wrong with the files or values, 2 with the command line.
 #define _GNU_SOURCE // memmem
+#include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <jansson.h>
@@ -53,6 +55,12 @@ static bool is_result(const char *name)
     for (int i = 0; i < 5; i++)
         if (fnmatch(pattern[i], name, 0) == 0) return true;
     return false;
+}
+
+// What `train-tokenizer` writes.
+static bool is_tokenizer(const char *name)
+{
+    return strcmp(name, "tokenizer.json") == 0 || strcmp(name, "tokenizer_config.json") == 0;
 }
 
 // Reads everything below `path` into the store, and adds its files to `sources`.
@@ -175,6 +183,17 @@ static void save_manifest(json_t *manifest, const char *dir)
     json_decref(manifest);
 }
 
+// The tokenizer of a folder with shards is the one that made them.
+static void refuse_shards(const char *path)
+{
+    DIR *list = opendir(path);
+    if (!list) die("%s: %s", path, strerror(errno));
+    for (struct dirent *e; (e = readdir(list));)
+        if (is_result(e->d_name) && !is_tokenizer(e->d_name))
+            die("%s: holds %s, and the tokenizer there belongs to it (choose another --out)", path, e->d_name);
+    closedir(list);
+}
+
 static void print_input(const CorpusStore *store, const json_t *sources)
 {
     fprintf(stderr, "input: %zu files, %zu documents, %llu bytes\n", json_array_size(sources),
@@ -234,6 +253,8 @@ static int do_train_tokenizer(const PrepareOptions *o)
     if (!o->out || !o->n_inputs) die_usage("prepare train-tokenizer: give --input and --out (see --help)");
     folder_make(o->out, "--out");
     int lock = folder_lock(o->out);
+    refuse_shards(o->out);
+    folder_check_old(o->out, is_tokenizer);
     check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
@@ -241,7 +262,10 @@ static int do_train_tokenizer(const PrepareOptions *o)
     corpus_store_finish(store);
     print_input(store, sources);
     Tokenizer *t = train_tokenizer(o, store, corpus_store_count(store));
-    tokenizer_save(t, o->out);
+    char *dir = folder_begin(o->out);
+    tokenizer_save(t, dir);
+    folder_replace(o->out, is_tokenizer);
+    free(dir);
     tokenizer_free(t);
     json_decref(sources);
     corpus_store_close(store);

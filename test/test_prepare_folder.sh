@@ -127,10 +127,39 @@ folder_in_the_way() {
     diff -r "$work/out" "$work/new"
 }
 
+# A tokenizer alone goes where no shards are, and replaces an older one as a whole.
+tokenizer_alone() {
+    local train=("$BUILD/prepare" train-tokenizer --input "$work/new.txt" --vocab 400 --out) name
+    "${train[@]}" "$work/tok"
+    [ "$(ls "$work/tok")" = "tokenizer.json"$'\n'"tokenizer_config.json" ]
+    rm -rf "$work/out"
+    cp -r "$work/old" "$work/out"
+    refused "$work/out: holds .*, and the tokenizer there belongs to it (choose another --out)" "${train[@]}" "$work/out"
+    [ "$(wc -l <"$work/said")" = 1 ] # before the input is read
+    diff -r "$work/out" "$work/old"
+    for name in train_000003.bin val_000000.bin manifest.json; do
+        mkdir "$work/$name.d"
+        touch "$work/$name.d/$name"
+        refused "$work/$name.d: holds $name" "${train[@]}" "$work/$name.d"
+        [ "$(ls "$work/$name.d")" = "$name" ]
+    done
+    # Left in the middle by a kill: said to the trainer, and put right by the next run.
+    mkdir "$work/half" "$work/half/new.tmp"
+    touch "$work/half/unfinished" "$work/half/new.tmp/val_000000.bin"
+    echo keep >"$work/half/vocab.json"
+    "${train[@]}" "$work/half"
+    [ "$(cat "$work/half/vocab.json")" = keep ]
+    rm "$work/half/vocab.json"
+    diff -r "$work/half" "$work/tok"
+    mkdir "$work/way" "$work/way/tokenizer.json"
+    refused "$work/way/tokenizer.json: a folder, where a file is to be written" "${train[@]}" "$work/way"
+}
+
 passes 'new files replace old ones, others stay' replaces
 passes '12 times kill -9: the old files or the new ones' killed
 passes 'a folder that was left half replaced is refused' half_replaced
 passes 'two at once' two_at_once
 passes 'an empty name' no_name
 passes 'a folder where a file should be' folder_in_the_way
+passes 'a tokenizer alone' tokenizer_alone
 exit $failed
