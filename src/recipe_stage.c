@@ -8,7 +8,8 @@
 // byte for byte, what running the stage would write. With files missing the stage is made again. A `key` file alone,
 // with that key, means it of the finished units. With any other key the folder is emptied, stage.json first and `key`
 // last, so a kill in the middle of that leaves a folder that is emptied again. What has no `key` is not ours, and is
-// not touched.
+// not touched. A stage's folder may be a link to one on another disk: that one is emptied, and the link stays. Links
+// inside go as links.
 //
 // The first stage's settings contain the name, the size and the time of the last change of every file of the input (a
 // hash would mean reading a corpus to find out that there is nothing to do). Contents decide what is written; times
@@ -117,13 +118,19 @@ static bool is_ours(const char *dir)
     return empty;
 }
 
+static bool is_link(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
 void recipe_stage_remove(const RecipeRun *run, const char *name)
 {
     char dir[PATH_MAX];
     name_file(dir, run->dir, name);
     if (!is_ours(dir)) die("%s: not made by this program (choose another recipe.out)", dir);
     remove_below(dir, 1);
-    if (rmdir(dir) != 0 && errno != ENOENT) die("%s: cannot be removed: %s", dir, strerror(errno));
+    if (!is_link(dir) && rmdir(dir) != 0 && errno != ENOENT) die("%s: cannot be removed: %s", dir, strerror(errno));
 }
 
 static void write_file(const char *dir, const char *name, const char *text)

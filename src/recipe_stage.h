@@ -47,7 +47,7 @@ void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about);
 // A line for each folder that a stage has left which the recipe does not ask for any more. It stays: should the recipe
 // ask for it again, it is used again.
 void recipe_stage_say_left(const RecipeRun *run);
-// Removes a folder of ours below the run's, and what is in it.
+// Removes a folder of ours below the run's, and what is in it; of a link to a folder only what is in it.
 void recipe_stage_remove(const RecipeRun *run, const char *name);
 // {"NAME": {"bytes": n, "xxh3": "..."}, ...} of the files in the folder of a stage; what does not agree with such a
 // list: NULL, or a line to free(). recipe_results.c.

@@ -259,6 +259,29 @@ changed_tokens() {
     cp -r "$work/want" "$work/out"
 }
 
+# A stage's folder on another disk, behind a link: it is emptied, and the link stays. What a link inside points to is
+# not touched.
+linked_folder() {
+    mkdir "$work/disk" "$work/disk/runs" "$work/disk/shards" "$work/mine"
+    touch "$work/mine/notes.txt"
+    rm -r "$work/out/shards"
+    ln -s "$work/disk/runs" "$work/out/runs"
+    ln -s "$work/disk/shards" "$work/out/shards"
+    prepare "$work/r.toml" >/dev/null
+    [ -L "$work/out/runs" ] && [ -L "$work/out/shards" ]
+    [ -z "$(ls -A "$work/disk/runs")" ]
+    diff -r -x runs "$work/out" "$work/want"
+    ln -s "$work/mine" "$work/out/shards/mine"
+    prepare "$work/r.toml" --shards.tokens=4000 >/dev/null
+    [ -L "$work/out/runs" ] && [ -L "$work/out/shards" ]
+    [ ! -e "$work/out/shards/mine" ]
+    [ -e "$work/mine/notes.txt" ]
+    prepare "$work/r.toml" >/dev/null
+    diff -r -x runs "$work/out" "$work/want"
+    rm -r "$work/out"
+    cp -r "$work/want" "$work/out"
+}
+
 passes 'a first run' first_run
 passes 'another spelling of the same paths' spelled_differently
 passes 'a slip in the recipe costs nothing' slips_cost_nothing
@@ -271,4 +294,5 @@ passes 'keys without effect' without_effect
 passes 'an input that changes while it is read' changing_input
 passes 'a stage that is left out' stage_left_out
 passes 'tokens that changed are not shuffled' changed_tokens
+passes 'the folder of a stage behind a link' linked_folder
 exit $failed
