@@ -2,7 +2,9 @@
 //
 //     "results": {"removed.tsv": {"bytes": 812, "xxh3": "0f6c..."}, "web/train_000000.bin": {"bytes": 200001024}, ...}
 //
-// Invariant: a stage is done when its record says so and every file of the list is there with its size. Lists and
+// Invariant: a list has the files that stages write, by their names (is_result), in the stage's folder and in those of
+// the sources below it, and nothing else: what an editor, a file system or a person leaves there may come and go. A
+// stage is done when its record says so and every file of the list is there with its size. Lists and
 // records (.tsv, .json: the tokenizer is one) are small, and their bytes are compared too. What is large has its own
 // checks where it is read: a hash for each document (documents.c), sizes and tokens of shards (dataset_file.c).
 //
@@ -46,12 +48,27 @@ static bool hash_file(const char *path, char hex[17])
     return n == 0;
 }
 
+// 000000 and up, then one of the endings, NULL behind the last. More digits come when six are too few.
+static bool is_numbered(const char *name, const char *prefix, const char *const *ending)
+{
+    size_t n = strlen(prefix);
+    if (strncmp(name, prefix, n) != 0 || strspn(name + n, "0123456789") < 6) return false;
+    name += n + strspn(name + n, "0123456789");
+    while (*ending && strcmp(name, *ending) != 0) ending++;
+    return *ending;
+}
+
+// documents.c; recipe_remove.c; tokenizer.h; recipe_encode.c; shards.c
 static int is_result(const struct dirent *e)
 {
-    static const char *const others[] = {".", "..", "key", "stage.json"};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(e->d_name, others[i]) == 0) return 0;
-    return !ends_in(e->d_name, ".tmp");
+    static const char *const single[] = {"removed.tsv", "tokenizer.json", "tokenizer_config.json"};
+    static const char *const part[] = {".text", ".rows", ".json", NULL};
+    static const char *const run[] = {".json", "_train.tokens", "_train.rows", "_val.tokens", "_val.rows", NULL};
+    static const char *const shard[] = {".bin", NULL};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(e->d_name, single[i]) == 0) return 1;
+    return is_numbered(e->d_name, "part_", part) || is_numbered(e->d_name, "run_", run) ||
+           is_numbered(e->d_name, "train_", shard) || is_numbered(e->d_name, "val_", shard);
 }
 
 static int by_bytes(const struct dirent **a, const struct dirent **b)
@@ -59,39 +76,40 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-// below: "", or a folder's name and a slash.
+// below: "", or a folder's name and a slash. A folder that is not there has no files.
 static void add_folder(json_t *list, const char *dir, const char *below)
 {
     struct dirent **entry;
     char path[PATH_MAX], name[600], hex[17];
-    snprintf(path, sizeof path, "%s/%s", dir, below);
+    if (snprintf(path, sizeof path, "%s/%s", dir, below) >= PATH_MAX) die("%s: the name is too long", dir);
     int n = scandir(path, &entry, is_result, by_bytes);
+    if (n < 0 && *below && (errno == ENOENT || errno == ENOTDIR)) return;
     if (n < 0) die("%s: %s", path, strerror(errno));
     for (int i = 0; i < n; i++) {
         struct stat st;
         snprintf(name, sizeof name, "%s%s", below, entry[i]->d_name);
         if (snprintf(path, sizeof path, "%s/%s", dir, name) >= PATH_MAX) die("%s: the name is too long", dir);
-        if (lstat(path, &st) != 0) die("%s: %s", path, strerror(errno));
         free(entry[i]);
-        if (S_ISDIR(st.st_mode) && !*below) {
-            strcat(name, "/");
-            add_folder(list, dir, name);
-        }
-        if (!S_ISREG(st.st_mode)) continue;
+        if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) continue; // no stage has written that
         json_t *about = json_pack("{s:I}", "bytes", (json_int_t)st.st_size);
         if (ends_in(name, ".json") || ends_in(name, ".tsv")) {
             if (!hash_file(path, hex)) die("%s: %s", path, strerror(errno));
             json_object_set_new(about, "xxh3", json_string(hex));
         }
-        if (json_object_set_new(list, name, about) != 0) die("%s: cannot be listed (a name that is not UTF-8?)", path);
+        if (json_object_set_new(list, name, about) != 0) die("%s: cannot be listed (no memory)", path);
     }
     free(entry);
 }
 
-json_t *recipe_results_list(const char *dir)
+json_t *recipe_results_list(const RecipeRun *run, const char *dir)
 {
     json_t *list = json_object();
     add_folder(list, dir, "");
+    for (size_t i = 0; i < run->n_sources; i++) {
+        char below[80]; // recipe.c: a name has 60 letters at most
+        snprintf(below, sizeof below, "%s/", run->source[i].name);
+        add_folder(list, dir, below);
+    }
     return list;
 }
 

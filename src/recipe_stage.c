@@ -221,7 +221,7 @@ RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *set
 void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about)
 {
     json_t *all = json_pack("{s:s, s:s, s:o}", "stage", stage->name, "key", stage->key, "results",
-                            recipe_results_list(stage->dir));
+                            recipe_results_list(run, stage->dir));
     char *text = all && json_object_update(all, about) == 0 ? json_dumps(all, JSON_INDENT(1)) : NULL;
     if (!text) die("%s: stage.json cannot be put together (no memory)", stage->dir);
     write_file(stage->dir, "stage.json", text);

@@ -49,9 +49,9 @@ void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about);
 void recipe_stage_say_left(const RecipeRun *run);
 // Removes a folder of ours below the run's, and what is in it; of a link to a folder only what is in it.
 void recipe_stage_remove(const RecipeRun *run, const char *name);
-// {"NAME": {"bytes": n, "xxh3": "..."}, ...} of the files in the folder of a stage; what does not agree with such a
-// list: NULL, or a line to free(). recipe_results.c.
-json_t *recipe_results_list(const char *dir);
+// {"NAME": {"bytes": n, "xxh3": "..."}, ...} of the files in the folder of a stage that have a name which stages give;
+// what does not agree with such a list: NULL, or a line to free(). recipe_results.c.
+json_t *recipe_results_list(const RecipeRun *run, const char *dir);
 char *recipe_results_amiss(const char *dir, const json_t *list);
 // A line for each file below path: name, bytes, time of the last change. free() it.
 char *recipe_stage_files(const char *path);

@@ -259,6 +259,30 @@ changed_tokens() {
     cp -r "$work/want" "$work/out"
 }
 
+# What an editor, a file system or somebody left in a stage's folder when it ended is none of its results.
+strays() {
+    local odd=$'o\xff.json' file
+    local stray=("documents/.part.swp" "documents/.nfs000000000012" "documents/$odd" "documents/notes.tsv"
+        "documents/part_000001.text~" "shards/a/.nfs000000000013" "shards/notes.json" "shards/backup/train_000000.bin"
+        "shards/b/train_000000.bin.old" "shards/$odd")
+    rm "$work/out/documents/stage.json" "$work/out/shards/stage.json"
+    mkdir "$work/out/shards/backup" "$work/out/documents/part_000000.json.d" "$work/out/documents/removed.tsv"
+    ln -s nowhere "$work/out/documents/tokenizer.json"
+    for file in "${stray[@]}"; do echo x >"$work/out/$file"; done
+    prepare "$work/r.toml" >/dev/null
+    cat "$work/err"
+    grep -q '^documents: going on' "$work/err"
+    grep -q '^shards: going on' "$work/err"
+    cmp "$work/out/documents/stage.json" "$work/want/documents/stage.json"
+    cmp "$work/out/shards/stage.json" "$work/want/shards/stage.json"
+    for file in "${stray[@]}"; do rm "$work/out/$file"; done
+    rm "$work/out/documents/tokenizer.json"
+    rmdir "$work/out/shards/backup" "$work/out/documents/part_000000.json.d" "$work/out/documents/removed.tsv"
+    prepare "$work/r.toml" >/dev/null
+    [ "$(grep -c 'done before' "$work/err")" = "$(wc -l <"$work/err")" ]
+    whole
+}
+
 # A stage's folder on another disk, behind a link: it is emptied, and the link stays. What a link inside points to is
 # not touched.
 linked_folder() {
@@ -294,5 +318,6 @@ passes 'keys without effect' without_effect
 passes 'an input that changes while it is read' changing_input
 passes 'a stage that is left out' stage_left_out
 passes 'tokens that changed are not shuffled' changed_tokens
+passes 'files that no stage has written' strays
 passes 'the folder of a stage behind a link' linked_folder
 exit $failed
