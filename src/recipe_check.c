@@ -9,11 +9,13 @@
 //
 // Rejected: a check in recipe_load (a recipe can be read, and its keys shown, where its files are not).
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "check.h"
 #include "dataset.h"
+#include "folder.h"
 #include "recipe_stage.h"
 #include "shingle.h"
 #include "tokenizer.h"
@@ -85,8 +87,38 @@ static void check_tokenizer(const Recipe *r)
             UINT16_MAX);
 }
 
+// A stage whose settings changed empties its folder. A link that lies there goes, and so does what one elsewhere points
+// to.
+static void check_outside(const Recipe *r, const char *where, const char *path)
+{
+    char *folder = strdup(path), *slash = strrchr(folder ? folder : "", '/');
+    if (!folder) die("memory: no room for a file name");
+    if (slash) slash[slash == folder] = 0;
+    if (folder_inside(path, r->recipe_out) || (slash && folder_inside(folder, r->recipe_out)))
+        die("%s: %s: lies in recipe.out, where folders are emptied (move it, or choose another recipe.out)", where,
+            path);
+    free(folder);
+}
+
+static void check_all_outside(const Recipe *r)
+{
+    const struct {
+        const char *where, *path;
+    } input[] = {{"filter.bad_words", r->filter_bad_words},
+                 {"contamination.evaluation", r->contamination_evaluation},
+                 {"tokenizer.path", r->tokenizer_path}};
+    for (size_t i = 0; i < r->sources.n; i++) {
+        char where[128];
+        snprintf(where, sizeof where, "[source.%s]", r->sources.source[i].name);
+        check_outside(r, where, r->sources.source[i].path);
+    }
+    for (int i = 0; i < 3; i++)
+        if (*input[i].path) check_outside(r, input[i].where, input[i].path);
+}
+
 void recipe_check_inputs(const Recipe *r)
 {
+    check_all_outside(r);
     for (size_t i = 0; i < r->sources.n; i++) check_source(&r->sources.source[i]);
     if (*r->filter_rules) filter_free(recipe_read_filter(r));
     check_tokenizer(r);

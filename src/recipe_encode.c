@@ -135,10 +135,30 @@ static void sync_tokenizer(const char *dir)
     }
 }
 
+// The files that tokenizer_load may read, as recipe_stage_files: what else lies in the folder (the recipe's own output,
+// it may be) has no part in the key.
+static char *list_tokenizer(const char *dir)
+{
+    static const char *const name[] = {"tokenizer.json", "vocab.json", "merges.txt"};
+    char path[PATH_MAX], *text;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) die("memory: no room for file names");
+    for (int i = 0; i < 3; i++) {
+        if (snprintf(path, sizeof path, "%s/%s", dir, name[i]) >= PATH_MAX) die("%s: the name is too long", dir);
+        if (access(path, F_OK) != 0) continue;
+        char *line = recipe_stage_files(path);
+        fputs(line, f);
+        free(line);
+    }
+    if (fclose(f) != 0) die("memory: no room for file names");
+    return text;
+}
+
 void recipe_encode_tokenizer(RecipeRun *run)
 {
     const Recipe *r = run->recipe;
-    char settings[CONFIG_TEXT + 128], *files = *r->tokenizer_path ? recipe_stage_files(r->tokenizer_path) : NULL, *all;
+    char settings[CONFIG_TEXT + 128], *files = *r->tokenizer_path ? list_tokenizer(r->tokenizer_path) : NULL, *all;
     snprintf(settings, sizeof settings, "%s %ld %.17g %.17g", r->tokenizer_pattern, r->tokenizer_vocab,
              r->tokenizer_sample, r->shards_val);
     all = files ? files : settings;

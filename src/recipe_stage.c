@@ -49,6 +49,7 @@ RecipeRun *recipe_stage_open(const Recipe *r)
     snprintf(run->dir, sizeof run->dir, "%s", r->recipe_out);
     folder_make(run->dir, "recipe.out");
     for (size_t i = 0; i < run->n_sources; i++) folder_check_outside(run->source[i].path, run->dir, "recipe.out");
+    if (*r->contamination_evaluation) folder_check_outside(r->contamination_evaluation, run->dir, "recipe.out");
     run->lock = folder_lock(run->dir);
     struct rlimit files; // two descriptors for each part of the documents
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

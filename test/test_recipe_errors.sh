@@ -283,6 +283,44 @@ strays() {
     whole
 }
 
+# Folders of stages are emptied: nothing of the user's may be in one. The other way round, a preparation may lie in the
+# folder of its tokenizer, and is no part of it.
+input_in_output() {
+    local way
+    sed '/\[tokenizer\]/d; /vocab = 400/d' "$work/r.toml" >"$work/given.toml"
+    at_once "tokenizer.path: $work/out/tokenizer: lies in recipe.out" "$work/given.toml" --tokenizer.path="$work/out/tokenizer"
+    ln -s out/tokenizer "$work/tokenizer_link"
+    at_once "tokenizer.path: $work/out/tokenizer: lies in recipe.out" "$work/given.toml" --tokenizer.path="$work/tokenizer_link"
+    whole
+    cp "$work/in/a.jsonl" "$work/out/exact"
+    ln -s ../../in/a.jsonl "$work/out/exact/link.jsonl"
+    ln -s out/exact/a.jsonl "$work/outside.jsonl"
+    for way in out/exact/a.jsonl out/exact/link.jsonl outside.jsonl; do
+        sed "s|in/a.jsonl|$way|" "$work/r.toml" >"$work/inside.toml"
+        at_once "[source.a]: $work/$way: lies in recipe.out" "$work/inside.toml"
+        at_once "contamination.evaluation: $work/$way: lies in recipe.out" "$work/r.toml" \
+            --contamination.evaluation="$work/$way"
+        at_once "filter.bad_words: $work/$way: lies in recipe.out" "$work/r.toml" --filter.rules=c4 \
+            --filter.bad_words="$work/$way"
+    done
+    rm "$work/out/exact/link.jsonl" "$work/out/exact/a.jsonl"
+    whole
+    cp -r "$work/out/tokenizer" "$work/base"
+    rm "$work/base/key" "$work/base/stage.json"
+    mkdir "$work/eval"
+    cp "$work/test.txt" "$work/eval"
+    at_once "$work/eval/data: lies in the input folder $work/eval" "$work/r.toml" \
+        --contamination.evaluation="$work/eval" --recipe.out="$work/eval/data"
+    prepare "$work/given.toml" --tokenizer.path="$work/base" --recipe.out="$work/base/data" >/dev/null
+    touch "$work/base/notes.txt"
+    prepare "$work/given.toml" --tokenizer.path="$work/base" --recipe.out="$work/base/data" >/dev/null
+    cat "$work/err"
+    [ "$(grep -c 'done before' "$work/err")" = "$(wc -l <"$work/err")" ]
+    touch -d 2020-01-01 "$work/base/tokenizer.json"
+    prepare "$work/given.toml" --tokenizer.path="$work/base" --recipe.out="$work/base/data" >/dev/null
+    grep '^tokenizer: made from other settings or input' "$work/err"
+}
+
 # A stage's folder on another disk, behind a link: it is emptied, and the link stays. What a link inside points to is
 # not touched.
 linked_folder() {
@@ -318,6 +356,7 @@ passes 'keys without effect' without_effect
 passes 'an input that changes while it is read' changing_input
 passes 'a stage that is left out' stage_left_out
 passes 'tokens that changed are not shuffled' changed_tokens
+passes 'input that lies in the output' input_in_output
 passes 'files that no stage has written' strays
 passes 'the folder of a stage behind a link' linked_folder
 exit $failed
