@@ -1,8 +1,9 @@
 // recipe_check: what is wrong with a recipe and can be known before any work begins.
 //
-// Invariant: when recipe_check_inputs returns, no stage will refuse a value of the recipe or a file that it names. It
-// runs before any folder is touched, because a stage whose settings changed empties its folder: a slip of the pen must
-// not cost what hours have made. What the texts themselves say (no document is left, the disk is full) comes later.
+// Invariant: when recipe_check_inputs returns, no stage will refuse a value of the recipe or a file that it names, and
+// none of these files is a pipe or lies where a stage empties folders. It runs before any folder is touched, because a
+// stage whose settings changed empties its folder: a slip of the pen must not cost what hours have made. What the texts
+// themselves say (no document is left, the disk is full) comes later.
 //
 // Everything is asked of the code that will use it: the filter is made, the sources are listed. So there is no second
 // opinion about what is allowed.
@@ -100,7 +101,17 @@ static void check_outside(const Recipe *r, const char *where, const char *path)
     free(folder);
 }
 
-static void check_all_outside(const Recipe *r)
+// Whatever is read is read again: by a check and then by a stage, or after a kill; and what a file held the last time is
+// known by its size and time. A folder gives plain files alone (corpus_reader.c).
+static void check_plain(const char *where, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return; // whoever reads it says why
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        die("%s: %s: a pipe or a device, which cannot be read twice (write it to a file)", where, path);
+}
+
+static void check_files(const Recipe *r)
 {
     const struct {
         const char *where, *path;
@@ -110,15 +121,19 @@ static void check_all_outside(const Recipe *r)
     for (size_t i = 0; i < r->sources.n; i++) {
         char where[128];
         snprintf(where, sizeof where, "[source.%s]", r->sources.source[i].name);
+        check_plain(where, r->sources.source[i].path);
         check_outside(r, where, r->sources.source[i].path);
     }
-    for (int i = 0; i < 3; i++)
-        if (*input[i].path) check_outside(r, input[i].where, input[i].path);
+    for (int i = 0; i < 3; i++) {
+        if (!*input[i].path) continue;
+        check_plain(input[i].where, input[i].path);
+        check_outside(r, input[i].where, input[i].path);
+    }
 }
 
 void recipe_check_inputs(const Recipe *r)
 {
-    check_all_outside(r);
+    check_files(r);
     for (size_t i = 0; i < r->sources.n; i++) check_source(&r->sources.source[i]);
     if (*r->filter_rules) filter_free(recipe_read_filter(r));
     check_tokenizer(r);

@@ -321,6 +321,25 @@ input_in_output() {
     grep '^tokenizer: made from other settings or input' "$work/err"
 }
 
+# All that a recipe reads is read again: by a check and then by a stage, or after a kill. What cannot be is refused, and
+# not waited for.
+pipes() {
+    local words="a pipe or a device, which cannot be read twice (write it to a file)"
+    mkfifo "$work/pipe.jsonl"
+    sed 's|in/a.jsonl|/dev/stdin|' "$work/r.toml" >"$work/stdin.toml"
+    sed 's|in/a.jsonl|pipe.jsonl|' "$work/r.toml" >"$work/piped.toml"
+    prepare() { timeout 20 "$BUILD/prepare" "$@" 2>"$work/err"; }
+    at_once "[source.a]: /dev/stdin: $words" "$work/stdin.toml" < <(cat "$work/in/a.jsonl")
+    at_once "[source.a]: $work/pipe.jsonl: $words" "$work/piped.toml"
+    at_once "contamination.evaluation: $work/pipe.jsonl: $words" "$work/r.toml" \
+        --contamination.evaluation="$work/pipe.jsonl"
+    at_once "/fd/" "$work/r.toml" --contamination.evaluation=<(cat "$work/test.txt")
+    grep -F "contamination.evaluation: " "$work/err" | grep -F "$words"
+    at_once "filter.bad_words: $work/pipe.jsonl: $words" "$work/r.toml" --filter.rules=c4 \
+        --filter.bad_words="$work/pipe.jsonl"
+    whole
+}
+
 # A stage's folder on another disk, behind a link: it is emptied, and the link stays. What a link inside points to is
 # not touched.
 linked_folder() {
@@ -356,6 +375,7 @@ passes 'keys without effect' without_effect
 passes 'an input that changes while it is read' changing_input
 passes 'a stage that is left out' stage_left_out
 passes 'tokens that changed are not shuffled' changed_tokens
+passes 'pipes' pipes
 passes 'input that lies in the output' input_in_output
 passes 'files that no stage has written' strays
 passes 'the folder of a stage behind a link' linked_folder
