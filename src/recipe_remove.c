@@ -214,13 +214,17 @@ CorpusOptions recipe_remove_options(const Recipe *r)
                            .max_bytes = (size_t)1 << 31};
 }
 
-static CorpusStore *read_examples(const Recipe *r, const char *folder)
+// files: the lines of the files that are read (recipe_stage_files).
+static CorpusStore *read_examples(const Recipe *r, const char *folder, const char *files)
 {
+    size_t n;
     const char *path = r->contamination_evaluation;
     CorpusRecord doc;
     CorpusStore *store = corpus_store_open(folder);
     CorpusReader *reader = corpus_open(&path, 1, recipe_remove_options(r));
     while (corpus_next(reader, &doc)) corpus_store_add(store, doc.text, doc.n_bytes);
+    const CorpusFile *file = corpus_files(reader, &n);
+    for (size_t i = 0; i < n; i++) recipe_stage_check_file(&files, file[i].path);
     corpus_close(reader);
     corpus_store_finish(store);
     return store;
@@ -237,14 +241,20 @@ void recipe_remove_contaminated(RecipeRun *run)
     if (fclose(f) != 0) die("memory: no room for settings");
     RecipeStage stage = recipe_stage_begin(run, "contamination", settings);
     free(settings);
+    if (stage.done) {
+        free(files);
+        return;
+    }
+    CorpusStore *store = read_examples(r, stage.dir, files);
     free(files);
-    if (stage.done) return;
-    CorpusStore *store = read_examples(r, stage.dir);
     Left left = find_left(run, stage.name);
     DedupSource corpus = {left.n, read_left, fail_left, &left};
     DedupSource evaluation = {corpus_store_count(store), read_example, fail_example, store};
     ContaminationOptions options = {(size_t)r->contamination_ngram, (size_t)r->contamination_min_grams, run->threads};
     Contamination c = contamination_find(&corpus, &evaluation, options);
+    if (c.n_short == c.n_examples) // recipe_check.c has seen others
+        die("contamination.evaluation: %s: no example that can be looked for (%zu, all shorter than %ld words)",
+            r->contamination_evaluation, c.n_examples, r->contamination_ngram);
     Origins origins = find_origins(run);
     FILE *list = open_list(&stage);
     for (size_t i = 0; i < c.n_hits; i++) {

@@ -197,7 +197,8 @@ without_effect() {
     whole
 }
 
-# cut_while_reading FILE COMMAND...: stops it when it has read some of the file, cuts the file, lets it go on. $status
+# cut_while_reading FILE COMMAND...: stops it when it has read some of its input, cuts the file to $size bytes, lets it
+# go on. $status
 cut_while_reading() {
     local file=$1 n=0 pid
     shift
@@ -205,7 +206,7 @@ cut_while_reading() {
     pid=$!
     while [ "${n:-3000000}" -lt 3000000 ]; do n=$(sed -n 's/^rchar: //p' /proc/$pid/io || true); done
     kill -STOP $pid || true
-    truncate -s 30000000 "$file"
+    truncate -s "$size" "$file"
     kill -CONT $pid || true
     status=0
     wait $pid || status=$?
@@ -213,7 +214,7 @@ cut_while_reading() {
 
 # A file that changes while it is read gives half of what it was, or of what it will be.
 changing_input() {
-    local i status
+    local i status size=30000000
     if [ ! -r /proc/$$/io ]; then return; fi # nothing to see it by
     for ((i = 0; i < 400; i++)); do cat "$work/in/a.jsonl"; done >"$work/big.jsonl" # 40 MB
     mkdir "$work/grow"
@@ -340,6 +341,24 @@ pipes() {
     whole
 }
 
+# An evaluation set that loses its text between the check and the stage leaves nothing to look for.
+evaluation_that_goes() {
+    local status size=0
+    if [ ! -r /proc/$$/io ]; then return; fi
+    [ -e "$work/big.jsonl" ]
+    printf '[recipe]\nout = "goes_out"\n[source.a]\npath = "big.jsonl"\n[contamination]\nevaluation = "goes.txt"\n' \
+        >"$work/goes.toml"
+    for _ in 1 2 3 4 5; do # a busy machine may look too late
+        cp "$work/test.txt" "$work/goes.txt"
+        rm -rf "$work/goes_out"
+        cut_while_reading "$work/goes.txt" "$BUILD/prepare" "$work/goes.toml"
+        if [ $status = 1 ]; then break; fi
+    done
+    cat "$work/err"
+    [ $status = 1 ]
+    tail -n 1 "$work/err" | grep -F "error: contamination.evaluation: $work/goes.txt: no example that can be looked for"
+}
+
 # A stage's folder on another disk, behind a link: it is emptied, and the link stays. What a link inside points to is
 # not touched.
 linked_folder() {
@@ -376,6 +395,7 @@ passes 'an input that changes while it is read' changing_input
 passes 'a stage that is left out' stage_left_out
 passes 'tokens that changed are not shuffled' changed_tokens
 passes 'pipes' pipes
+passes 'an evaluation set that goes' evaluation_that_goes
 passes 'input that lies in the output' input_in_output
 passes 'files that no stage has written' strays
 passes 'the folder of a stage behind a link' linked_folder
