@@ -294,7 +294,7 @@ input_in_output() {
     at_once "tokenizer.path: $work/out/tokenizer: lies in recipe.out" "$work/given.toml" --tokenizer.path="$work/tokenizer_link"
     whole
     cp "$work/in/a.jsonl" "$work/out/exact"
-    ln -s ../../in/a.jsonl "$work/out/exact/link.jsonl"
+    ln -s "$work/in/a.jsonl" "$work/out/exact/link.jsonl"
     ln -s out/exact/a.jsonl "$work/outside.jsonl"
     for way in out/exact/a.jsonl out/exact/link.jsonl outside.jsonl; do
         sed "s|in/a.jsonl|$way|" "$work/r.toml" >"$work/inside.toml"
