@@ -11,8 +11,8 @@
 // model that is asked to begin with that token begins a document. The same input and options give the same
 // files, byte for byte: nothing here is random (the order of training is drawn by the loader, see dataset.c).
 //
-// The files of `tokens` and `train-tokenizer` are written aside and replace those of an earlier run together (folder.h).
-// A tokenizer never replaces the one that shards beside it were made with.
+// The files of `tokens` and `train-tokenizer` are written aside and replace those of an earlier run together
+// (folder.h). A tokenizer never replaces the one that shards beside it were made with.
 //
 // Input is whatever corpus_open reads, standard input and packed files too, and is read once: the documents wait in a
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest

@@ -20,10 +20,10 @@ int folder_lock(const char *path);
 // ---- all files at once
 // An empty folder in the folder, for the files that are to come. free() the name.
 char *folder_begin(const char *path);
-// Dies when folder_replace could not remove something that is old by its name (a folder), or may not: nothing is touched.
+// Dies when folder_replace could not remove something that is old by its name (a folder), or may not. Touches nothing.
 void folder_check_old(const char *path, bool (*is_old)(const char *name));
-// Removes the files that are old by their names, and moves the new ones to their place, whose names are such too. Killed
-// before, the old files are all there; killed in it, the folder is marked as unfinished.
+// Removes the files that are old by their names, and moves the new ones, which have such names too, to their place.
+// Killed before, the old files are all there; killed in it, the folder is marked as unfinished.
 void folder_replace(const char *path, bool (*is_old)(const char *name));
 // Dies when the folder of a file (or of a pattern) is marked so; folder_check: when this folder is.
 void folder_check(const char *path);

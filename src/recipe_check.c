@@ -101,8 +101,8 @@ static void check_outside(const Recipe *r, const char *where, const char *path)
     free(folder);
 }
 
-// Whatever is read is read again: by a check and then by a stage, or after a kill; and what a file held the last time is
-// known by its size and time. A folder gives plain files alone (corpus_reader.c).
+// Whatever is read is read again: by a check and then by a stage, or after a kill; and what a file held the last time
+// is known by its size and time. A folder gives plain files alone (corpus_reader.c).
 static void check_plain(const char *where, const char *path)
 {
     struct stat st;

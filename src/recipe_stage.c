@@ -236,7 +236,8 @@ static void print_file(const char *path, FILE *f)
 {
     struct stat st;
     if (stat(path, &st) != 0) die("%s: cannot read: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) fprintf(f, "%s no file\n", path); // a pipe of `prepare tokens`: its time is that of the last write
+    // A pipe, which `prepare tokens` takes, has the time of the last write; no recipe comes here with one.
+    if (!S_ISREG(st.st_mode)) fprintf(f, "%s no file\n", path);
     else fprintf(f, "%s %lld %lld.%09ld\n", path, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
                  st.st_mtim.tv_nsec);
 }

@@ -96,7 +96,8 @@ two_at_once() {
 
 # Nothing is no folder, and not what the memory behind the name happens to hold.
 no_name() {
-    refused "--out: an empty name (give the folder to write to)" "$BUILD/prepare" tokens --input "$work/old.txt" --out ""
+    refused "--out: an empty name (give the folder to write to)" \
+        "$BUILD/prepare" tokens --input "$work/old.txt" --out ""
     refused "--out: an empty name" "$BUILD/prepare" train-tokenizer --input "$work/old.txt" --out=
     [ "$(wc -l <"$work/said")" = 1 ]
 }
@@ -134,7 +135,8 @@ tokenizer_alone() {
     [ "$(ls "$work/tok")" = "tokenizer.json"$'\n'"tokenizer_config.json" ]
     rm -rf "$work/out"
     cp -r "$work/old" "$work/out"
-    refused "$work/out: holds .*, and the tokenizer there belongs to it (choose another --out)" "${train[@]}" "$work/out"
+    refused "$work/out: holds .*, and the tokenizer there belongs to it (choose another --out)" \
+        "${train[@]}" "$work/out"
     [ "$(wc -l <"$work/said")" = 1 ] # before the input is read
     diff -r "$work/out" "$work/old"
     for name in train_000003.bin val_000000.bin manifest.json; do

@@ -289,9 +289,11 @@ strays() {
 input_in_output() {
     local way
     sed '/\[tokenizer\]/d; /vocab = 400/d' "$work/r.toml" >"$work/given.toml"
-    at_once "tokenizer.path: $work/out/tokenizer: lies in recipe.out" "$work/given.toml" --tokenizer.path="$work/out/tokenizer"
     ln -s out/tokenizer "$work/tokenizer_link"
-    at_once "tokenizer.path: $work/out/tokenizer: lies in recipe.out" "$work/given.toml" --tokenizer.path="$work/tokenizer_link"
+    for way in out/tokenizer tokenizer_link; do
+        at_once "tokenizer.path: $work/out/tokenizer: lies in recipe.out" "$work/given.toml" \
+            --tokenizer.path="$work/$way"
+    done
     whole
     cp "$work/in/a.jsonl" "$work/out/exact"
     ln -s "$work/in/a.jsonl" "$work/out/exact/link.jsonl"
