@@ -271,7 +271,8 @@ static void encode_part(RecipeRun *run, size_t part, Tokenizer *t, const Place *
         recipe_stage_advance(p, b.n_bytes);
     }
     free_batch(&b);
-    for (int s = 0; s < 2; s++) qsort(out->doc[s], out->n[s], sizeof *out->doc[s], by_position);
+    for (int s = 0; s < 2; s++)
+        if (out->n[s]) qsort(out->doc[s], out->n[s], sizeof *out->doc[s], by_position); // none: NULL
 }
 
 static void commit_run(const char *dir, size_t part, const Run *out, int token_bytes)
