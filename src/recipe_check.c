@@ -129,6 +129,11 @@ static void check_files(const Recipe *r)
         check_plain(input[i].where, input[i].path);
         check_outside(r, input[i].where, input[i].path);
     }
+    for (int i = 0; *r->tokenizer_path && i < 3; i++) { // which may be links
+        char path[CONFIG_TEXT + 32];
+        snprintf(path, sizeof path, "%s/%s", r->tokenizer_path, recipe_encode_given[i]);
+        check_outside(r, "tokenizer.path", path);
+    }
 }
 
 void recipe_check_inputs(const Recipe *r)

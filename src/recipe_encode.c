@@ -135,11 +135,13 @@ static void sync_tokenizer(const char *dir)
     }
 }
 
+const char *const recipe_encode_given[3] = {"tokenizer.json", "vocab.json", "merges.txt"};
+
 // The files that tokenizer_load may read, as recipe_stage_files: what else lies in the folder (the recipe's own output,
 // it may be) has no part in the key.
 static char *list_tokenizer(const char *dir)
 {
-    static const char *const name[] = {"tokenizer.json", "vocab.json", "merges.txt"};
+    const char *const *name = recipe_encode_given;
     char path[PATH_MAX], *text;
     size_t n;
     FILE *f = open_memstream(&text, &n);

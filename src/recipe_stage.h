@@ -86,6 +86,7 @@ void recipe_remove_near(RecipeRun *run);
 void recipe_remove_contaminated(RecipeRun *run);
 CorpusOptions recipe_remove_options(const Recipe *r);          // how the evaluation set is read
 void recipe_encode_tokenizer(RecipeRun *run);                  // recipe_encode.c
+extern const char *const recipe_encode_given[3];               // the files of a given tokenizer that may be read
 void recipe_merge_stage(RecipeRun *run);                       // recipe_merge.c; begins with the next one
 void recipe_encode_stage(RecipeRun *run, const char *settings);
 void recipe_report_write(RecipeRun *run, FILE *out);           // recipe_report.c

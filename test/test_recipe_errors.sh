@@ -295,6 +295,11 @@ input_in_output() {
             --tokenizer.path="$work/$way"
     done
     whole
+    mkdir "$work/linked"
+    ln -s "$work/out/tokenizer/tokenizer.json" "$work/linked/tokenizer.json"
+    at_once "tokenizer.path: $work/linked/tokenizer.json: lies in recipe.out" "$work/given.toml" \
+        --tokenizer.path="$work/linked"
+    whole
     cp "$work/in/a.jsonl" "$work/out/exact"
     ln -s "$work/in/a.jsonl" "$work/out/exact/link.jsonl"
     ln -s out/exact/a.jsonl "$work/outside.jsonl"
