@@ -88,16 +88,21 @@ static void check_tokenizer(const Recipe *r)
             UINT16_MAX);
 }
 
-// A stage whose settings changed empties its folder. A link that lies there goes, and so does what one elsewhere points
-// to.
+// A stage whose settings changed empties its folder, also one on another disk behind a link. A link of the input that
+// lies there goes, and so does what one elsewhere points to.
 static void check_outside(const Recipe *r, const char *where, const char *path)
 {
-    char *folder = strdup(path), *slash = strrchr(folder ? folder : "", '/');
+    static const char *const stage[] = {"", "documents", "exact", "near", "contamination", "tokenizer", "runs",
+                                        "shards"};
+    char out[CONFIG_TEXT + 32], *folder = strdup(path), *slash = strrchr(folder ? folder : "", '/');
     if (!folder) die("memory: no room for a file name");
     if (slash) slash[slash == folder] = 0;
-    if (folder_inside(path, r->recipe_out) || (slash && folder_inside(folder, r->recipe_out)))
-        die("%s: %s: lies in recipe.out, where folders are emptied (move it, or choose another recipe.out)", where,
-            path);
+    for (int i = 0; i < 8; i++) {
+        snprintf(out, sizeof out, "%s/%s", r->recipe_out, stage[i]);
+        if (folder_inside(path, out) || (slash && folder_inside(folder, out)))
+            die("%s: %s: lies in recipe.out, where folders are emptied (move it, or choose another recipe.out)", where,
+                path);
+    }
     free(folder);
 }
 

@@ -381,6 +381,9 @@ linked_folder() {
     ln -s "$work/mine" "$work/out/shards/mine"
     prepare "$work/r.toml" --shards.tokens=4000 >/dev/null
     [ -L "$work/out/runs" ] && [ -L "$work/out/shards" ]
+    cp "$work/in/b.txt" "$work/disk/shards"
+    sed "s|in/b.txt|disk/shards/b.txt|" "$work/r.toml" >"$work/behind.toml"
+    at_once "[source.b]: $work/disk/shards/b.txt: lies in recipe.out" "$work/behind.toml"
     [ ! -e "$work/out/shards/mine" ]
     [ -e "$work/mine/notes.txt" ]
     prepare "$work/r.toml" >/dev/null
