@@ -24,6 +24,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#define XXH_INLINE_ALL // one call a gram
 #include <xxhash.h>
 
 static void *grow(void *ptr, size_t *cap, size_t need, size_t size)
@@ -35,31 +36,38 @@ static void *grow(void *ptr, size_t *cap, size_t need, size_t size)
     return ptr;
 }
 
-static bool is_blank(unsigned char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-// The text is written through `to` and not through s: a store to a char may be to s itself, for all the compiler knows.
+// Without a branch on what the text says: words end where no processor can foresee it. Whatever a byte is, it is
+// written, and so is the place where a word would begin; then the two ends move on, or they do not.
 void shingle_normalize(Shingles *s, const char *text, size_t n_bytes)
 {
+    enum { CHUNK = 4096 }; // bytes between looks at the room for words, of which it has half as many
     s->text = grow(s->text, &s->cap_text, n_bytes + 1, 1);
-    s->n_words = s->n_grams = 0;
-    char *to = s->text;
+    s->n_grams = 0;
+    size_t n_words = 0, n_text = 0;
+    unsigned after_blank = 1;
+    unsigned char folded[256];
+    for (int c = 0; c < 256; c++)
+        folded[c] = (unsigned char)(c >= '\t' && c <= '\r' ? ' ' : c >= 'A' && c <= 'Z' ? c + 'a' - 'A' : c);
     for (size_t i = 0; i < n_bytes;) {
-        while (i < n_bytes && is_blank((unsigned char)text[i])) i++;
-        if (i == n_bytes) break;
-        s->word = grow(s->word, &s->cap_words, s->n_words + 2, sizeof *s->word);
-        s->word[s->n_words++] = (size_t)(to - s->text);
-        for (; i < n_bytes && !is_blank((unsigned char)text[i]); i++) {
-            char c = text[i];
-            *to++ = c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c;
+        s->word = grow(s->word, &s->cap_words, n_words + CHUNK / 2 + 3, sizeof *s->word);
+        size_t end = n_bytes - i < CHUNK ? n_bytes : i + CHUNK, *word = s->word;
+        char *to = s->text;
+        for (; i < end; i++) {
+            char c = (char)folded[(unsigned char)text[i]];
+            unsigned blank = c == ' ';
+            to[n_text] = c;
+            word[n_words] = n_text;
+            n_words += after_blank & ~blank;
+            n_text += (after_blank & blank) ^ 1;
+            after_blank = blank;
         }
-        *to++ = ' ';
     }
-    s->n_text = (size_t)(to - s->text);
-    if (!s->n_words) return;
-    s->word[s->n_words] = s->n_text--; // the blank behind the last word is none of the text
+    s->n_words = n_words;
+    s->n_text = 0;
+    if (!n_words) return;
+    if (!after_blank) s->text[n_text++] = ' ';
+    s->word[n_words] = n_text; // the blank behind the last word is none of the text
+    s->n_text = n_text - 1;
 }
 
 void shingle_hash(Shingles *s, size_t n)

@@ -50,6 +50,37 @@ static void test_normalize(void **state)
     normalizes_to("\xff\xfe", 2, "\xff\xfe", 1);
 }
 
+// Long texts of all bytes, among them words of one letter as dense as they come: what a twin that cuts at strings' ends
+// makes of them.
+static void test_long_texts(void **state)
+{
+    (void)state;
+    Rng rng = rng_make(1, "normalize", 0);
+    enum { LONGEST = 3 * 4096 };
+    char *text = malloc(LONGEST), *expected = malloc(LONGEST + 2);
+    for (uint64_t k = 0; k < 300; k++) {
+        size_t n = (size_t)(4096 * (1 + k % 3)) - k % 7, n_words = 0, at = 0;
+        for (size_t i = 0; i < n; i++) {
+            uint64_t bits = rng_u64(rng, k * LONGEST + i);
+            bool blank = k % 4 == 0   ? i % 2 == k % 8 / 4
+                         : k % 4 == 1 ? bits % 3 == 0
+                         : k % 4 == 2 ? bits % 40 == 0
+                                      : i > n / 2;
+            bits >>= 32;
+            text[i] = blank ? " \t\n\v\f\r"[bits % 6] : (char)(33 + bits % 223); // no 0, and none of the six
+        }
+        for (size_t i = 0, inside = 0; i < n; i++) {
+            bool blank = strchr(" \t\n\v\f\r", text[i]) != NULL;
+            if (!blank && !inside && n_words++) expected[at++] = ' ';
+            if (!blank) expected[at++] = (char)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] + 32 : text[i]);
+            inside = !blank;
+        }
+        expected[at] = 0;
+        normalizes_to(text, n, expected, n_words);
+    }
+    free(text), free(expected);
+}
+
 static void test_grams(void **state)
 {
     (void)state;
@@ -141,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_normalize),
+        cmocka_unit_test(test_long_texts),
         cmocka_unit_test(test_grams),
         cmocka_unit_test(test_jaccard),
     };
