@@ -115,7 +115,7 @@ void check_help(int argc, char **argv, const char *text)
         }
 }
 
-// What a program prints is its work, and often goes to a file. The handler was set before all others, so it is the last.
+// What a program prints is its work, and often goes to a file. The handler was set before all others: it is the last.
 static void finish_output(void)
 {
     const char *why = fflush(stdout) ? strerror(errno) : ferror(stdout) ? "could not be written" : NULL;

@@ -143,6 +143,7 @@ void out_file_commit(OutFile *out)
 {
     bool ok = !ferror(out->f) && fflush(out->f) == 0;
     if (ok && out->aside) ok = fsync(fileno(out->f)) == 0 && rename(out->aside, out->path) == 0;
+    if (ok) forget(out); // from here on NAME.tmp may be somebody else's
     int why = errno; // fclose gives the lock up, so the rename is before it
     if (fclose(out->f) && ok) ok = false, why = errno;
     if (!ok) die("%s: cannot write: %s (is the disk full?)", out->path, strerror(why));

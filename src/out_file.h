@@ -16,7 +16,8 @@ typedef struct OutFile {
     struct OutFile *next; // of those that are open
 } OutFile;
 
-// Begins. /dev/stdout, /dev/stderr and /dev/fd/N are added to, whatever they are. A file that is being written already, by another process or by this one under any of its names, is refused.
+// Begins. /dev/stdout, /dev/stderr and /dev/fd/N are added to, whatever they are. A file that is being written already,
+// by another process or by this one under any of its names, is refused.
 OutFile *out_file_open(const char *path);
 // The file has its name, and is on the disk. Frees.
 void out_file_commit(OutFile *out);

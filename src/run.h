@@ -130,8 +130,8 @@ StepResult run_step(Run *run, long step);
 int64_t run_tokens(const Run *run, long step);
 // The scales, for a checkpoint to store or to fill; returns how many of `extra` are used.
 int run_extras(Run *run, CkptExtra extra[RUN_EXTRAS]);
-// Opens tokenizer and tokens (run_data.c), the same on all ranks; what of them a checkpoint keeps, and what follows when
-// that has been filled from one.
+// Opens tokenizer and tokens (run_data.c), the same on all ranks; what of them a checkpoint keeps, and what follows
+// when that has been filled from one.
 void run_open_data(Run *run);
 CkptExtra run_data_extra(Run *run);
 void run_data_loaded(Run *run);

@@ -3,9 +3,10 @@
 // The invariant: all ranks, and all parts of a run that was stopped and resumed, train on the same data, or it is said.
 // Each rank opens the files that its machine has under that name. A rank with other tokens would train well on other
 // batches than everybody believes, and no loss would show it; with another tokenizer its documents begin elsewhere, or
-// its model has another shape. Both are errors, found before anything is made from them. A checkpoint keeps a hash of the data,
-// and a run that is resumed on other data says so in a `warn` line and goes on, for the last stage of a training is
-// often on a mixture of its own. What it goes on from is the number of the sample, which means something else there.
+// its model has another shape. Both are errors, found before anything is made from them. A checkpoint keeps a hash of
+// the data, and a run that is resumed on other data says so in a `warn` line and goes on, for the last stage of a
+// training is often on a mixture of its own. What it goes on from is the number of the sample, which means something
+// else there.
 //
 // Rejected: comparing names and sizes of files (a file that is made again with another tokenizer setting may have
 // both), and refusing other data (it would take the optimizer's state away from the last stage).
