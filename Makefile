@@ -38,7 +38,7 @@ else
 ARCH = -march=native
 endif
 # No -ffast-math: NaN must stay NaN. errno after sqrtf and floating-point traps are unused, and block SIMD.
-FLAGS = -std=gnu11 $(CFLAGS) $(ARCH) -fno-math-errno -fno-trapping-math -fopenmp -Wall -Wextra $(WERROR) -Isrc
+FLAGS = -std=gnu11 $(CFLAGS) $(ARCH) -fno-math-errno -fno-trapping-math -fopenmp -Wall -Wextra $(WERROR) -Isrc -I.
 ifneq ($(wildcard /usr/include/openblas),)
 FLAGS += -I/usr/include/openblas
 endif
@@ -63,7 +63,10 @@ ifneq ($(V),1)
 Q = @
 endif
 
-SRC = $(wildcard src/*.c)
+# Rooms (doc/architecture.md): what trains, what makes text, what looks on.
+SRC = $(wildcard src/*/*.c data/*/*.c dev/plan/*.c dev/check/*.c dev/draw/*.c)
+OBJ = $(SRC:%.c=$(B)/%.o)
+HEADERS = $(wildcard src/*/*.h)
 LIB = $(B)/libpretrain.a
 BIN = $(patsubst %.c,$(B)/%,$(notdir $(wildcard train.c data/*.c dev/*.c)))
 FUZZ = $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(filter-out dev/fuzz/fuzz.c dev/fuzz/drive.c,$(wildcard dev/fuzz/*.c)))
@@ -82,11 +85,11 @@ $(B)/setup: scripts/setup.sh $(B)/flags
 	@CC='$(CC)' EXTRA_CFLAGS='$(EXTRA_CFLAGS)' EXTRA_LDFLAGS='$(EXTRA_LDFLAGS)' scripts/setup.sh
 	@touch $@
 
-$(B)/src/%.o: src/%.c $(B)/flags | $(B)/setup
+$(OBJ): $(B)/%.o: %.c $(B)/flags | $(B)/setup
 	@mkdir -p $(@D)
 	@echo "  CC $<"
 	$(Q)$(CC) $(FLAGS) $(if $(filter %_mpi.c,$<),$(MPI_FLAGS)) -MMD -MP -c $< -o $@
-$(LIB): $(SRC:%.c=$(B)/%.o)
+$(LIB): $(OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $^
 define link
@@ -117,39 +120,39 @@ $(FUZZ): $(B)/fuzz/%: $(B)/fuzz/%.o $(B)/fuzz/fuzz.o $(filter %.o,$(FUZZ_DRIVER)
 	$(Q)$(CC) $(FLAGS) $< $(B)/fuzz/fuzz.o $(FUZZ_DRIVER) $(LIB) $(LDLIBS) $(MPI_LIBS) \
 	    -Wl,--wrap=exit,--wrap=fopen,--wrap=fclose -o $@
 
-# ---- GPUs. The library is the same; what differs is the main program and the files src/*.cu.
+# ---- GPUs. The library is the same; what differs is the main program and the files src/*/*.cu.
 NVCC = $(firstword $(wildcard $(shell command -v nvcc) /usr/local/cuda/bin/nvcc) nvcc)
 GPU_ARCH = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | sed 's/[.]//; s/^/sm_/')
 GPU_CODE = $(if $(GPU_ARCH),-arch=$(GPU_ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Isrc $(GPU_CODE) $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp
-KERNELS = $(wildcard src/*.cu)
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Isrc -I. $(GPU_CODE) $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp
+KERNELS = $(wildcard src/*/*.cu)
 GPU_OBJECTS = $(patsubst %.cu,$(B)/gpu/%.o,train_gpu.cu $(KERNELS))
 gpu: $(B)/gpu/nvcc
 	@$(MAKE) --no-print-directory $(B)/train_gpu
 $(B)/gpu/nvcc: FORCE
 	@scripts/need_cuda.sh '$(NVCC)'
-	@mkdir -p $(@D)/src $(@D)/dev/cuda_on_cpu/tests
+	@mkdir -p $(addprefix $(@D)/,$(sort $(dir $(KERNELS)))) $(@D)/dev/cuda_on_cpu/tests
 	@printf '%s\n' '$(NVCC) $(NVCC_FLAGS)' | cmp -s - $@ || printf '%s\n' '$(NVCC) $(NVCC_FLAGS)' >$@
-$(B)/gpu/%.o: %.cu $(B)/gpu/nvcc $(wildcard src/*.h)
+$(B)/gpu/%.o: %.cu $(B)/gpu/nvcc $(HEADERS)
 	@echo "  NVCC $<"
 	$(Q)$(NVCC) $(NVCC_FLAGS) -x cu -c $< -o $@
 $(B)/train_gpu: $(GPU_OBJECTS) $(LIB)
 	@echo "  LD $@"
-	$(Q)nccl=$$(nm $(B)/gpu/src/comm_nccl.o | grep -q 'U nccl' && echo -lnccl); \
+	$(Q)nccl=$$(nm $(B)/gpu/src/comm/comm_nccl.o | grep -q 'U nccl' && echo -lnccl); \
 	    $(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(GPU_OBJECTS) $(LIB) $(filter -L% -l%,$(LDLIBS) $(MPI_LIBS)) \
 	    $(addprefix -Xlinker ,$(subst -Wl$(comma),,$(filter -Wl%,$(MPI_LIBS)))) $$nccl -lcublasLt -lcublas -o $@
 gpu-on-cpu: $(B)/train_gpu_on_cpu
 # Built for a sanitizer when the library is. The script knows what is new.
-$(B)/train_gpu_on_cpu: train_gpu.cu $(KERNELS) $(wildcard src/*.h dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
+$(B)/train_gpu_on_cpu: train_gpu.cu $(KERNELS) $(HEADERS) $(wildcard dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
 	@echo "  EMU $@"
 	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh $(if $(findstring -fsanitize=address,$(EXTRA_CFLAGS)),asan,plain) $@ train_gpu.cu \
 	    $(KERNELS) $(LIB) -- -fopenmp $(LDLIBS) $(MPI_LIBS)
 
-SPEED = dev/cuda_on_cpu/tests/speed.cu $(filter-out src/comm_%,$(KERNELS)) # the ops, timed; for scripts/bench_gpu.sh
+SPEED = dev/cuda_on_cpu/tests/speed.cu $(filter src/ops/%,$(KERNELS)) # the ops, timed; for scripts/bench_gpu.sh
 $(B)/speed: $(B)/gpu/nvcc $(patsubst %.cu,$(B)/gpu/%.o,$(SPEED)) $(LIB)
 	@echo "  LD $@"
 	$(Q)$(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(filter %.o %.a,$^) $(filter -L% -l%,$(LDLIBS)) -lcublasLt -lcublas -o $@
-$(B)/speed_on_cpu: $(SPEED) $(wildcard src/*.h dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
+$(B)/speed_on_cpu: $(SPEED) $(HEADERS) $(wildcard dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
 	@echo "  EMU $@"
 	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh plain $@ $(SPEED) $(LIB) -- -fopenmp $(LDLIBS)
 
@@ -219,7 +222,7 @@ help:
 clean:
 	rm -rf $(B)
 
--include $(wildcard $(B)/*.d $(B)/src/*.d $(B)/test/*.d $(B)/fuzz/*.d)
+-include $(wildcard $(B)/*.d $(OBJ:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d)
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: all run test check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \

@@ -3,7 +3,7 @@
 //   build/train presets/tiny.toml --data.train='DIR/train_*.bin' --data.val='DIR/val_*.bin' --data.tokenizer=DIR
 //
 // The whole program is train_loop.c, on the CPU; train_gpu.cu is the same on a GPU.
-#include "train_loop.h"
+#include "train/train_loop.h"
 
 int main(int argc, char **argv)
 {

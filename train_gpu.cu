@@ -5,12 +5,12 @@
 // The loop is train.c's (train_loop.c); what differs is the device (dev_cuda.h). build/train_gpu_on_cpu is this program
 // in the emulation of dev/cuda_on_cpu. Ranks take this machine's GPUs in turn; there may be more ranks than GPUs. What
 // they exchange goes from GPU to GPU over NCCL where each has its own, else through the host (comm.backend).
-#include "check.h"
-#include "comm_nccl.h"
-#include "comm_staged.h"
-#include "dev_cuda.h"
-#include "launch.h"
-#include "train_loop.h"
+#include "base/check.h"
+#include "comm/comm_nccl.h"
+#include "comm/comm_staged.h"
+#include "ops/dev_cuda.h"
+#include "comm/launch.h"
+#include "train/train_loop.h"
 
 static Dev *open_gpu(const Config *cfg, int device, int threads)
 {

@@ -32,18 +32,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "check.h"
-#include "clock.h"
-#include "corpus.h"
-#include "disk.h"
-#include "folder.h"
-#include "prepare_options.h"
-#include "recipe.h"
-#include "recipe_stage.h"
-#include "shards.h"
-#include "tokenizer.h"
-#include "tokens.h"
-#include "utf8.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "data/prep/corpus.h"
+#include "base/disk.h"
+#include "base/folder.h"
+#include "data/prep/prepare_options.h"
+#include "data/prep/recipe.h"
+#include "data/prep/recipe_stage.h"
+#include "text/shards.h"
+#include "text/tokenizer.h"
+#include "data/prep/tokens.h"
+#include "base/utf8.h"
 
 // ---- the work ----
 // What `tokens` writes: all of it goes when a new one comes, for a pattern would find a shard that is left.
@@ -66,7 +66,7 @@ static bool is_tokenizer(const char *name)
 // Reads everything below `path` into the store, and adds its files to `sources`.
 static void read_input(const PrepareOptions *o, const char *path, CorpusStore *store, json_t *sources)
 {
-    CorpusOptions options = {.format = corpus_format(o->format), .field = o->field, .strict = o->strict, .log = stderr,
+    CorpusOptions options = {.format = sources_format(o->format), .field = o->field, .strict = o->strict, .log = stderr,
                              .max_bytes = (size_t)1 << 40}; // nothing is cut: memory holds the longest document
     options.line = o->line;
     if (!o->line && *o->separator) options.separator = o->separator;

@@ -26,9 +26,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "check.h"
-#include "gossip.h"
-#include "stories.h"
+#include "base/check.h"
+#include "data/stories/gossip.h"
+#include "data/stories/stories.h"
 
 typedef struct {
     uint64_t bytes, primer, val_bytes, seed, count;

@@ -9,12 +9,12 @@
 // Peak and steps are measured in turn in one run, because machines drift. The median of the steps is
 // quoted. Each case runs in a process of its own, so that the peak memory of the process (RSS) is the
 // case's.
-#include "blas.h"
-#include "clock.h"
-#include "check.h"
-#include "model.h"
-#include "optim.h"
-#include "rng.h"
+#include "ops/blas.h"
+#include "base/clock.h"
+#include "base/check.h"
+#include "net/model.h"
+#include "train/optim.h"
+#include "base/rng.h"
 
 #include <stdio.h>
 #include <stdlib.h>

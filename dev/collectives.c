@@ -1,11 +1,11 @@
 // collectives: the steps of a collective, what it costs by formula, and what it does over real ranks.
 //
 // `run` ends with two ways to wait: sleeping between tests (what comm does where ranks share cores) and spinning.
-#include "blas.h"
-#include "check.h"
-#include "collectives.h"
-#include "comm.h"
-#include "svg.h"
+#include "ops/blas.h"
+#include "base/check.h"
+#include "comm/collectives.h"
+#include "comm/comm.h"
+#include "base/svg.h"
 
 #include <limits.h>
 #include <math.h>

@@ -3,9 +3,9 @@
 // Work is counted in query-key pairs of causal attention, one head. Ranks of a ring wait for each other, so a step
 // takes as long as its busiest rank; "ring" adds the busiest of all steps up. The drawing: a cell is one chunk of
 // queries (down) with one of keys (across), its colour the rank, its number the step.
-#include "check.h"
-#include "cp.h"
-#include "svg.h"
+#include "base/check.h"
+#include "parallel/cp.h"
+#include "base/svg.h"
 
 #include <stdio.h>
 #include <stdlib.h>

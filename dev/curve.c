@@ -1,6 +1,6 @@
 // curve: a run's loss in numbers: means by windows, progress, spikes, standstill.
-#include "check.h"
-#include "curve.h"
+#include "base/check.h"
+#include "dev/draw/curve.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,14 +12,14 @@
 // whole lines of JSONL in another. Memory holds no texts: 16 bytes a document for their places (24 with --write), and
 // what --memory says.
 #define _GNU_SOURCE // memmem
-#include "check.h"
-#include "contamination.h"
-#include "corpus.h"
-#include "dedup.h"
-#include "out_file.h"
-#include "svg.h"
-#include "tokenizer.h"
-#include "words.h"
+#include "base/check.h"
+#include "data/prep/contamination.h"
+#include "data/prep/corpus.h"
+#include "data/prep/dedup.h"
+#include "base/out_file.h"
+#include "base/svg.h"
+#include "text/tokenizer.h"
+#include "base/words.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -101,7 +101,7 @@ static void close_documents(Documents *d)
 static OutFile *open_output(const char *path, const char *const *input, size_t n_inputs)
 {
     if (!path) return NULL;
-    if (corpus_is_packed(path))
+    if (sources_is_packed(path))
         die("dedup: %s: what is written is not packed (leave .gz or .zst off, and pack it later)", path);
     for (size_t i = 0; i < n_inputs; i++) out_file_apart(path, input[i]);
     return out_file_open(path);
@@ -142,7 +142,7 @@ static void write_documents(const Documents *d, const bool *removed, OutFile *ke
     DedupText text = {0};
     if (keep) {
         const char *line = d->options.line, *separator = line ? line : d->options.separator;
-        bool json = corpus_is_jsonl(keep->path), ok = true;
+        bool json = sources_is_jsonl(keep->path), ok = true;
         size_t cut = 0;
         for (size_t i = 0, first = 0; ok && i < d->n; i++) {
             if (d->place[i].file != d->place[first].file) first = i;
@@ -283,7 +283,7 @@ static void set(Options *o, const char *name, const char *value)
     else if (!strcmp(name, "--memory")) d->memory_bytes = whole(name, value, 1, most_memory()) << 20;
     else if (!strcmp(name, "--threads")) d->threads = (int)whole(name, value, 1, 1024);
     else if (!strcmp(name, "--folder")) d->folder = value;
-    else if (!strcmp(name, "--format")) o->corpus.options.format = corpus_format(value);
+    else if (!strcmp(name, "--format")) o->corpus.options.format = sources_format(value);
     else if (!strcmp(name, "--field")) o->corpus.options.field = value;
     else if (!strcmp(name, "--separator")) o->corpus.options.separator = value;
     else if (!strcmp(name, "--separator-line")) o->corpus.options.line = value;
@@ -441,7 +441,7 @@ int main(int argc, char **argv)
     DedupSource examples = {0};
     if (o.evaluation && !o.showing) examples = open_examples(&o, &evaluation);
     DedupSource source = open_documents(&o.corpus, o.path, o.n_paths, o.dedup.folder,
-                                        o.write && corpus_is_jsonl(o.write), !o.showing);
+                                        o.write && sources_is_jsonl(o.write), !o.showing);
     bool *removed = calloc(source.n_docs + 1, sizeof *removed);
     if (!removed) die("dedup: no memory for %zu documents", source.n_docs);
     if (o.showing) show(&o, &source);

@@ -15,9 +15,9 @@
 // !(difference <= bound), so that NaN fails it.
 //
 // Exit status: 0 identical, or rounding; 1 different (or a file cannot be read); 2 wrong command line.
-#include "check.h"
-#include "diff_side.h"
-#include "diff_stats.h"
+#include "base/check.h"
+#include "dev/check/diff_side.h"
+#include "dev/check/diff_stats.h"
 
 #include <math.h>
 #include <stdio.h>

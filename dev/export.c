@@ -14,11 +14,11 @@
 //   c_attn.weight (C, 3C) = [q.weight^T | k.weight^T | v.weight^T], c_attn.bias (3C) = [q.bias | k.bias | v.bias]
 // Its dropouts default to 0.1 and are written as 0. A tied head is left out, as Transformers does.
 // A model that neither class can express (QK-norm; a mixture of the two families) is refused.
-#include "check.h"
-#include "ckpt.h"
-#include "disk.h"
-#include "rope.h"
-#include "safetensors.h"
+#include "base/check.h"
+#include "train/ckpt.h"
+#include "base/disk.h"
+#include "ops/rope.h"
+#include "base/safetensors.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
-#include "corpus.h"
-#include "disk.h"
-#include "filter.h"
-#include "filter_rules.h"
-#include "out_file.h"
-#include "tokenizer.h"
-#include "words.h"
+#include "base/check.h"
+#include "data/prep/corpus.h"
+#include "base/disk.h"
+#include "data/prep/filter.h"
+#include "data/prep/filter_rules.h"
+#include "base/out_file.h"
+#include "text/tokenizer.h"
+#include "base/words.h"
 
 typedef struct {
     const char **input; // (n_inputs)
@@ -83,7 +83,7 @@ static Options parse(int argc, char **argv)
     if (!o.n_inputs && !o.manifest) die_usage("filter: no input (files, folders, - or --manifest; see --help)");
     if (o.corpus.separator && o.corpus.line) die_usage("filter: --separator and --separator-line (choose one)");
     if (!o.corpus.separator && !o.corpus.line) o.corpus.separator = TOKENIZER_EOT; // as build/prepare
-    o.corpus.format = corpus_format(format);
+    o.corpus.format = sources_format(format);
     return o;
 }
 
@@ -119,9 +119,9 @@ static void run(Filter *f, const char *const *path, size_t n, CorpusOptions opti
 
 static void run_manifest(Filter *f, const Options *o, OutFile *out)
 {
-    CorpusSources list = corpus_sources(o->manifest);
+    Sources list = sources_read(o->manifest);
     for (size_t i = 0; i < list.n; i++) {
-        const CorpusSource *s = &list.source[i];
+        const Source *s = &list.source[i];
         CorpusOptions options = o->corpus;
         options.format = s->format;
         if (s->field) options.field = s->field;
@@ -129,7 +129,7 @@ static void run_manifest(Filter *f, const Options *o, OutFile *out)
         printf("%s: ", s->name);
         run(f, (const char *const *)&s->path, 1, options, out);
     }
-    corpus_sources_free(&list);
+    sources_free(&list);
 }
 
 // Before the work begins, and kept open: nobody else writes it meanwhile.
@@ -138,9 +138,9 @@ static OutFile *open_output(const Options *o, const char *path)
     if (!path) return NULL;
     for (size_t i = 0; i < o->n_inputs; i++) out_file_apart(path, o->input[i]);
     if (o->manifest) {
-        CorpusSources list = corpus_sources(o->manifest);
+        Sources list = sources_read(o->manifest);
         for (size_t i = 0; i < list.n; i++) out_file_apart(path, list.source[i].path);
-        corpus_sources_free(&list);
+        sources_free(&list);
     }
     return out_file_open(path);
 }
@@ -161,7 +161,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < o.n_sets; i++) filter_set(f, o.set[i]);
     check_effect(f, &o);
     if (o.bad_words) filter_bad_words(f, o.bad_words);
-    if (o.out && (!corpus_is_jsonl(o.out) || corpus_is_packed(o.out)) && !disk_is_special(o.out))
+    if (o.out && (!sources_is_jsonl(o.out) || sources_is_packed(o.out)) && !disk_is_special(o.out))
         die("filter: --out: '%s' (plain JSONL is written: let the name end in .jsonl)", o.out);
     OutFile *out = open_output(&o, o.out), *report = open_output(&o, o.report);
     if (o.n_inputs) run(f, o.input, o.n_inputs, o.corpus, out);

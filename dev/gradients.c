@@ -5,8 +5,8 @@
 // the whole. The last line has the largest error of a matrix (a bias to which the loss is blind has no
 // gradient but rounding, so vectors do not count), the part of all elements that became 0, and the error of
 // the mean loss in nats.
-#include "check.h"
-#include "diff_side.h"
+#include "base/check.h"
+#include "dev/check/diff_side.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,10 +4,10 @@
 // dropped from the page cache (where the system does that); the same with each 64 windows fetched ahead, as the next
 // step's are while one runs (here nothing runs meanwhile: the disk's own speed); and from the cache. Training takes
 // FLOP/s / 6N tokens a second with N parameters (plan.md); a rank is a GPU, and reads its own samples only.
-#include "check.h"
-#include "clock.h"
-#include "dataset.h"
-#include "rng.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "text/dataset.h"
+#include "base/rng.h"
 
 #include <fcntl.h>
 #include <limits.h>

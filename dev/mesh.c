@@ -2,10 +2,10 @@
 //
 // The picture: a frame a replica, a row a stage, a column a tp rank of a cp rank. In each rank's box stand the model,
 // of which it holds the blue part (rows: stages; columns: tp slices), and a sequence, of which it sees the orange part.
-#include "check.h"
-#include "cp.h"
-#include "mesh.h"
-#include "svg.h"
+#include "base/check.h"
+#include "parallel/cp.h"
+#include "comm/mesh.h"
+#include "base/svg.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 // offload: what an offload store moves, how fast it is here, and a picture of who waits for whom.
 //
 // measure and draw make the store's file in DIRECTORY, which must exist; it has no name while they run.
-#include "check.h"
-#include "clock.h"
-#include "model.h"
-#include "offload.h"
-#include "optim.h"
-#include "svg.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "net/model.h"
+#include "parallel/offload.h"
+#include "train/optim.h"
+#include "base/svg.h"
 
 #include <pthread.h>
 #include <stdio.h>

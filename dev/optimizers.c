@@ -13,12 +13,12 @@
 //
 // The model is of the GPT family, on characters of the stories corpus: no files are needed, and what is printed is the
 // same each time on one machine. Exit status: 0, 1 for an error, 2 for a wrong command line.
-#include "check.h"
-#include "model.h"
-#include "optim.h"
-#include "rng.h"
-#include "schedule.h"
-#include "stories.h"
+#include "base/check.h"
+#include "net/model.h"
+#include "train/optim.h"
+#include "base/rng.h"
+#include "train/schedule.h"
+#include "data/stories/stories.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // overlay: the training losses of several runs in one picture.
-#include "check.h"
-#include "plot.h"
+#include "base/check.h"
+#include "train/plot.h"
 
 #include <stdio.h>
 #include <string.h>

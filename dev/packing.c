@@ -2,9 +2,9 @@
 //
 // For each way to make rows of T tokens: how many, how much of them is text, how many documents are cut, and how many
 // keys a query looks at on average, that is, what attention costs.
-#include "check.h"
-#include "dataset.h"
-#include "packing.h"
+#include "base/check.h"
+#include "text/dataset.h"
+#include "text/packing.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -14,10 +14,10 @@
 // weights: they grow by at most 1 + lr S a step, S the sensitivity |dg| / |dw|, measured on one rank between steps 1
 // and 3 (other samples included, which makes it larger). In 16 bits the bound is four times what rounding moves one
 // rank's gradient.
-#include "check.h"
-#include "clock.h"
-#include "parity.h"
-#include "parity_check.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "dev/check/parity.h"
+#include "dev/check/parity_check.h"
 
 #include <errno.h>
 #include <stdio.h>

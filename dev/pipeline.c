@@ -1,9 +1,9 @@
 // pipeline: draws a pipeline's schedule, proves it, and sets what it costs beside the papers' formulas.
-#include "check.h"
-#include "pipeline_check.h"
-#include "pipeline_draw.h"
-#include "pipeline_table.h"
-#include "pipeline_time.h"
+#include "base/check.h"
+#include "parallel/pipeline_check.h"
+#include "dev/draw/pipeline_draw.h"
+#include "parallel/pipeline_table.h"
+#include "parallel/pipeline_time.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -21,12 +21,12 @@
 // itself writes to account.json with --run.account=true.
 //
 // Exit status: 0, 1 for a configuration that cannot be planned, 2 for a wrong command line.
-#include "account.h"
-#include "check.h"
-#include "config_table.h"
-#include "narrow.h"
-#include "plan.h"
-#include "plan_show.h"
+#include "train/account.h"
+#include "base/check.h"
+#include "base/config_table.h"
+#include "ops/narrow.h"
+#include "dev/plan/plan.h"
+#include "dev/plan/plan_show.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // plot: draws the loss picture of a run again, of one that is running, was killed, or came from elsewhere.
 //
 // The trainer draws the same picture at every evaluation; this is the same function.
-#include "check.h"
-#include "plot.h"
+#include "base/check.h"
+#include "train/plot.h"
 
 #include <stdio.h>
 

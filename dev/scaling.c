@@ -1,9 +1,9 @@
 // scaling: fits a scaling law to a ladder of trained runs, and says what it makes of a larger one.
 //
 // Intervals hold 90% of the fits to runs drawn with replacement.
-#include "check.h"
-#include "scaling_fit.h"
-#include "svg.h"
+#include "base/check.h"
+#include "dev/plan/scaling_fit.h"
+#include "base/svg.h"
 
 #include <errno.h>
 #include <math.h>

@@ -13,12 +13,12 @@
 // All is held in memory. With --special the string <|endoftext|> is that token: training leaves it out and starts a new
 // text behind it.
 #define _GNU_SOURCE // memmem
-#include "check.h"
-#include "clock.h"
-#include "corpus.h"
-#include "stream.h"
-#include "tokenizer.h"
-#include "words.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "data/prep/corpus.h"
+#include "data/prep/stream.h"
+#include "text/tokenizer.h"
+#include "base/words.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -146,7 +146,7 @@ static void add_buffer(Input *in, char *at, size_t n, bool special)
     add_text(in, at, n);
 }
 
-static void add_documents(Input *in, const char *path, const Options *o, CorpusFormat format)
+static void add_documents(Input *in, const char *path, const Options *o, SourceFormat format)
 {
     CorpusOptions options = {.format = format, .field = o->field, .max_bytes = (size_t)1 << 40, .log = stderr};
     CorpusReader *r = corpus_open(&path, 1, options);
@@ -168,7 +168,7 @@ static void add_documents(Input *in, const char *path, const Options *o, CorpusF
 static Input read_input(const Options *o)
 {
     Input in = {0};
-    CorpusFormat format = corpus_format(o->format);
+    SourceFormat format = sources_format(o->format);
     if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
     if (o->field && !corpus_any_jsonl(o->input, o->n_inputs, (CorpusOptions){.format = format}))
         die_usage("tokenize: --field: no input is JSONL (by its name, or --format jsonl)");
@@ -176,7 +176,7 @@ static Input read_input(const Options *o)
         struct stat st;
         const char *path = o->input[i];
         bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-        if (folder || format == CORPUS_JSONL || (format == CORPUS_AUTO && corpus_is_jsonl(path))) {
+        if (folder || format == SOURCE_JSONL || (format == SOURCE_AUTO && sources_is_jsonl(path))) {
             add_documents(&in, path, o, format);
             continue;
         }

@@ -3,10 +3,10 @@
 // From the parameter table of every rank's part (tp_shape, model_describe): nothing is said here that the trainer does
 // not do. The drawing: a row is a rank, a box a matrix as it is stored (outputs down, inputs across), its coloured part
 // what the rank holds; f and g between them are where ranks talk. Without and with sequence parallelism.
-#include "check.h"
-#include "config.h"
-#include "run.h"
-#include "svg.h"
+#include "base/check.h"
+#include "base/config.h"
+#include "train/run.h"
+#include "base/svg.h"
 
 #include <stdio.h>
 #include <stdlib.h>

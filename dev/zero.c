@@ -4,13 +4,13 @@
 // one all_reduce of the gradients takes as long as half of it, and steps of every stage run with and without overlap.
 // The link carries one message after the other (comm_set_slow). "hidden" is the part of the link's time that no rank
 // stood still for. timeline: the last of those steps, as rank 0 saw it: naive twin above, overlapped below.
-#include "blas.h"
-#include "check.h"
-#include "clock.h"
-#include "plan.h"
-#include "rng.h"
-#include "svg.h"
-#include "zero.h"
+#include "ops/blas.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "dev/plan/plan.h"
+#include "base/rng.h"
+#include "base/svg.h"
+#include "parallel/zero.h"
 
 #include <math.h>
 #include <stdlib.h>

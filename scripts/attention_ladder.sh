@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
 mkdir -p "$build"
-files=(dev/attention/*.cu src/flash.cu src/attention.cu)
+files=(dev/attention/*.cu src/ops/flash.cu src/ops/attention.cu)
 if ! nvidia-smi -L >/dev/null 2>&1; then
     echo 'no GPU here: every rung is checked in the emulation, none is timed' >&2
     BUILD=$build dev/cuda_on_cpu/build.sh plain "$build/attention_ladder_on_cpu" "${files[@]}"
@@ -19,7 +19,7 @@ fi
 nvcc=$(command -v "${NVCC:-nvcc}" || ls /usr/local/cuda/bin/nvcc 2>/dev/null) ||
     { echo 'error: attention_ladder.sh: no nvcc (install the CUDA toolkit, or set NVCC)' >&2; exit 1; }
 arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
-"$nvcc" -std=c++17 -O3 -lineinfo -Isrc "-arch=$arch" -Werror all-warnings -Xcompiler -Wall,-Wextra \
+"$nvcc" -std=c++17 -O3 -lineinfo -Isrc -I. "-arch=$arch" -Werror all-warnings -Xcompiler -Wall,-Wextra \
     -o "$build/attention_ladder" "${files[@]}"
 "$build/attention_ladder" check >&2
 echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)," \

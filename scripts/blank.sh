@@ -11,7 +11,7 @@ awk -v name="$2" '
     NR == 1 {
         for (i = split("parameter function variable const-variable", kind, " "); i > 0; i--)
             print "#pragma GCC diagnostic ignored \"-Wunused-" kind[i] "\""
-        print "#include \"check.h\""
+        print "#include \"base/check.h\""
     }
     inside { if (/^}/) { inside = 0; print } next }
     /^[A-Za-z].*\(/ { word = $0; sub(/\(.*/, "", word); sub(/.*[ *]/, "", word) }

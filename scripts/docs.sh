@@ -16,37 +16,29 @@ build=${BUILD:-build} check=0
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/docs.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
-layer_of() { sed -n '1,12s/^\/\/.*[Ll]ayer \([0-9]\).*/\1/p' "$1" | head -n 1; }
-
 # The opening sentence of a file: "// name: what it is. Layer 0." gives "what it is".
 about() {
     awk 'NR > 4 || !/^\/\/ / { exit } { if (NR > 1) sub(/^\/\//, ""); printf "%s", $0 } END { print "" }' "$1" |
-        sed -E 's/^\/\/ *[A-Za-z0-9_]+: *//; s/ *Layer [0-9]\..*//; s/ See [a-z_]+\.h.*//; s/\.( .*)?$//; s/\|/\\|/g'
+        sed -E 's/^\/\/ *[A-Za-z0-9_]+: *//; s/ See [a-z_]+\.h.*//; s/\.( .*)?$//; s/\|/\\|/g'
 }
 
-# One row a component. A src/NAME.c without a header of its own implements another one: its layer is that of
-# the highest header it includes.
-component_rows() {
-    local name layer main test chapter included
-    for name in $(for f in src/*.h src/*.c; do basename "${f%.*}"; done | sort -u); do
-        main=src/$name.h
-        [ -f "$main" ] || main=src/$name.c
-        layer=$(layer_of "$main")
-        [ $name != dev_cpu ] && grep -q "^void ${name}_cpu_fill(" "$main" && layer=2 # an op
-        [ -n "$layer" ] || layer=$(sed -n 's/^#include "\([^"]*\)".*/\1/p' "$main" | while read -r included; do
-            [ -f "src/$included" ] && layer_of "src/$included"
-        done | sort -n | tail -n 1)
+# One row a component: a header, or a .c or .cu file that no header of the room is named after.
+component_rows() { # ROOM
+    local name main test chapter
+    for name in $(for f in "$1"/*.[hc] "$1"/*.cu; do [ -f "$f" ] && basename "${f%.*}"; done | sort -u); do
+        for main in "$1/$name".{h,c,cu}; do [ -f "$main" ] && break; done
         test='' chapter=''
         [ -f "test/test_$name.c" ] && test="[test](${up}test/test_$name.c)"
         [ -f "doc/$name.md" ] && chapter="[chapter](${up}doc/$name.md)"
-        echo "| ${layer:-?} | [$name](${up}$main) | $(about "$main") | $test | $chapter |"
-    done | sort -t '|' -k 2,2n -k 3,3
+        echo "| $1 | [$name](${up}$main) | $(about "$main") | $test | $chapter |"
+    done
 }
 
 gen_components() {
-    echo '| layer | component | what it is | test | chapter |'
+    local room
+    echo '| room | component | what it is | test | chapter |'
     echo '|---|---|---|---|---|'
-    component_rows
+    for room in src/{base,text,ops,comm,net,train,parallel} data/{stories,prep} dev/{plan,check,draw}; do component_rows $room; done
 }
 
 gen_programs() {

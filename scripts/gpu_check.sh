@@ -69,7 +69,7 @@ step() { # SECONDS NAME COMMAND...: a step that may take so long
 count() { cat "$out"/*.report | grep -c "^$1"; }
 
 # ---- build. The names of objects in src/ and in tests differ: nvcc calls them after the file.
-flags=(-std=c++17 -O3 -lineinfo -Isrc "-arch=$arch" -Werror all-warnings -Xcompiler -Wall,-Wextra)
+flags=(-std=c++17 -O3 -lineinfo -Isrc -I. "-arch=$arch" -Werror all-warnings -Xcompiler -Wall,-Wextra)
 objects() { for name; do echo "$out/$name.o"; done; }
 link() { # PROGRAM OBJECT...
     step 60 "$1 links" "$nvcc" "-arch=$arch" -o "$out/$1" $(objects "$@") "${libraries[@]}"
@@ -78,16 +78,16 @@ compile_c() { # NAME PREFIX FLAG... -- FILE...: side by side
     local name=$1 prefix=$2 options=()
     shift 2
     while [ "$1" != -- ]; do options+=("$1"); shift; done
-    step 120 "$name" xargs -P "$(nproc)" -I{} ${CC:-gcc} -std=gnu11 "${options[@]}" -Isrc -c src/{}.c \
-        -o "$out/$prefix{}.o" < <(printf '%s\n' "${@:2}")
+    step 120 "$name" xargs -P "$(nproc)" -I{} sh -c "${CC:-gcc} -std=gnu11 ${options[*]} -Isrc -I. \
+        -c \$(ls src/*/{}.c dev/check/{}.c 2>/dev/null) -o '$out/$prefix{}.o'" < <(printf '%s\n' "${@:2}")
 }
 run_build() {
     local twins file device blas libraries=()
-    twins=(norm ffn loss adamw exact_sum rng check clock $(cd src && echo att*.c | sed 's/[.]c//g')) # the CPU's side
+    twins=(norm ffn loss adamw exact_sum rng check clock $(cd src/ops && echo att*.c | sed 's/[.]c//g')) # the CPU's side
     step 300 "all kernels and tests compile for $arch, warnings as errors" xargs -P "$(nproc)" -I{} \
         "$nvcc" "${flags[@]}" -x cu -c {} -odir "$out" < <(
-        printf '%s\n' src/flash.cu $tests/{attention_kernels,unit,conformance,conversions,kernels,table}.cu src/*.cu |
-            awk '!seen[$0]++' | grep -v ^src/comm_
+        printf '%s\n' src/ops/flash.cu $tests/{attention_kernels,unit,conformance,conversions,kernels,table}.cu src/ops/*.cu |
+            awk '!seen[$0]++'
     ) || { broken=1; return; }
     compile_c 'their twins on the CPU compile' twin_ -O1 -fopenmp-simd -- "${twins[@]}" || { broken=1; return; }
     link unit
@@ -106,7 +106,7 @@ run_build() {
         [ -f "$toolkit/include/cublasLt.h" ]; then
         compile_c "the CPU's device compiles" cpu_ -O2 -fopenmp -I$blas -- "${device[@]}" &&
             step 60 'table links' "$nvcc" "-arch=$arch" -Xcompiler -fopenmp -o "$out/table" $(objects table \
-                $(for file in src/*.cu; do basename "$file" .cu; done | grep -v ^comm_) "${device[@]/#/cpu_}") \
+                $(for file in src/ops/*.cu; do basename "$file" .cu; done) "${device[@]/#/cpu_}") \
                 -lopenblas -lcublasLt -lcublas -ljansson -lm
     else report SKIP 0 'the op table against the CPU (OpenBLAS and cuBLAS are needed)'
     fi

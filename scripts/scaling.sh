@@ -2,7 +2,7 @@
 # scripts/scaling.sh: measures a scaling law on this machine: L(N, D) = E + A / N^alpha + B / D^beta of generated
 # gossip, whose entropy is known, so that the fitted E can be held against it. `make scaling`; SMALL=1: some minutes.
 #
-#   text        facts about people who are heard of as often as Zipf's law says (src/gossip.h): what is left to learn is
+#   text        facts about people who are heard of as often as Zipf's law says (data/stories/gossip.h): what is left to learn is
 #               the tail of a power, whether too few facts were seen or too few fit in
 #   ladder      5 widths C of 2 layers, 12 to 105 thousand parameters (N, all of them), each on 5 numbers of tokens (D);
 #               every run has a learning-rate schedule of its own length and reads no token twice

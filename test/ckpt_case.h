@@ -1,9 +1,9 @@
 // A small model in a fresh run directory, for the tests of checkpoints.
 #ifndef CKPT_CASE_H
 #define CKPT_CASE_H
-#include "check.h"
-#include "ckpt.h"
-#include "disk.h"
+#include "base/check.h"
+#include "train/ckpt.h"
+#include "base/disk.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,9 +5,9 @@
 // counts; cmocka's own assertions may not be used off the main thread.
 #ifndef TEST_COMM_CASE_H
 #define TEST_COMM_CASE_H
-#include "collectives.h"
-#include "comm.h"
-#include "formats.h"
+#include "comm/collectives.h"
+#include "comm/comm.h"
+#include "base/formats.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 // arrays to the GPU, call comm there, and copy back behind the wait. comm.cu has them, in C++.
 #ifndef TEST_COMM_DEVICE_H
 #define TEST_COMM_DEVICE_H
-#include "comm.h"
+#include "comm/comm.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "config_table.h"
+#include "base/config.h"
+#include "base/config_table.h"
 #include "temp_dir.h"
 
 enum { OUTPUT = 1 << 16 };

@@ -10,12 +10,12 @@
 // the serial op's out and lse, so it only adds in another order. 2-byte storage: two results may round a spacing apart.
 #ifndef CP_RUN_H
 #define CP_RUN_H
-#include "clock.h"
-#include "cp.h"
-#include "formats.h"
-#include "narrow.h"
+#include "base/clock.h"
+#include "parallel/cp.h"
+#include "base/formats.h"
+#include "ops/narrow.h"
 #include "ops_ref.h"
-#include "rng.h"
+#include "base/rng.h"
 
 #define XC(ptr) ((const X *)(ptr))
 #define XM(ptr) ((X *)(ptr))

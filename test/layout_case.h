@@ -4,10 +4,10 @@
 #define LAYOUT_CASE_H
 #include "ckpt_case.h"
 
-#include "narrow.h"
-#include "rng.h"
-#include "tp.h"
-#include "zero.h"
+#include "ops/narrow.h"
+#include "base/rng.h"
+#include "parallel/tp.h"
+#include "parallel/zero.h"
 
 #include <unistd.h>
 

@@ -3,8 +3,8 @@
 // usage: mpi_comm everything | mesh PP CP EP TP | places | die | all | exit | usage | kill | short | differ | loop
 #include "comm_case.h"
 
-#include "check.h"
-#include "mesh.h"
+#include "base/check.h"
+#include "comm/mesh.h"
 
 #include <setjmp.h>
 #include <signal.h>

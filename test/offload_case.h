@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "offload.h"
+#include "parallel/offload.h"
 #include "temp_dir.h"
 
 #include <errno.h>

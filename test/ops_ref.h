@@ -1,4 +1,4 @@
-// ops_ref: every op of src/dev.h again, in double and in plain loops, each with the error that fp32 may
+// ops_ref: every op of src/ops/dev.h again, in double and in plain loops, each with the error that fp32 may
 // make. Tests only.
 //
 // `err` bounds |fp32 result - true result| element by element, computed from the data, for any order of
@@ -14,8 +14,8 @@
 // are float32 numbers.
 #ifndef OPS_REF_H
 #define OPS_REF_H
-#include "dev.h"
-#include "rng.h"
+#include "ops/dev.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

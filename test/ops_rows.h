@@ -8,7 +8,7 @@
 #define OPS_ROWS_H
 #include "ops_run.h"
 
-#include "dev_cpu.h"
+#include "ops/dev_cpu.h"
 
 #define EPS 1e-5f
 #define ROTARY ((Rope){.theta = 10000})

@@ -10,7 +10,7 @@
 #define OPS_RUN_H
 #include "fixture.h"
 #include "ops_ref.h"
-#include "rng.h"
+#include "base/rng.h"
 
 enum { OPS_DIMS = 7, OPS_POOL = 256 };
 #define UNDERFLOW                                                                                            \

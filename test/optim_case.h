@@ -8,11 +8,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "check.h"
-#include "dev_cpu.h"
-#include "optim.h"
+#include "base/check.h"
+#include "ops/dev_cpu.h"
+#include "train/optim.h"
 #include "optim_ref.h"
-#include "rng.h"
+#include "base/rng.h"
 
 #include <stdio.h>
 

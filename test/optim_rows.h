@@ -2,7 +2,7 @@
 // state. Tests only. Trajectories: test_optim.c; fixtures: test_optim_fixtures.c.
 #ifndef OPTIM_ROWS_H
 #define OPTIM_ROWS_H
-#include "dev_cpu.h"
+#include "ops/dev_cpu.h"
 #include "ops_run.h"
 #include "optim_ref.h"
 

@@ -4,7 +4,7 @@
 // pieces add up to is compared with attention over whole rows in double.
 #ifndef PART_ROWS_H
 #define PART_ROWS_H
-#include "cp.h"
+#include "parallel/cp.h"
 #include "ops_rows.h"
 
 enum { BLOCKS = 4 }; // beside DOCUMENTS and DROPPED

@@ -1,7 +1,7 @@
 // pipeline_case: for the tests of pipelines: every size that is tested, and tables as words. Behind cmocka.h.
 #ifndef PIPELINE_CASE_H
 #define PIPELINE_CASE_H
-#include "pipeline_table.h"
+#include "parallel/pipeline_table.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,10 +8,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "ddp.h"
-#include "narrow.h"
-#include "pipeline.h"
-#include "pipeline_check.h"
+#include "parallel/ddp.h"
+#include "ops/narrow.h"
+#include "parallel/pipeline.h"
+#include "parallel/pipeline_check.h"
 #include "whole_case.h"
 
 #include <float.h>

@@ -4,9 +4,9 @@
 #define REPLICA_RUN_H
 #include "step_run.h"
 
-#include "narrow.h"
+#include "ops/narrow.h"
 #include "whole_case.h"
-#include "zero.h"
+#include "parallel/zero.h"
 
 #include <float.h>
 #include <unistd.h>

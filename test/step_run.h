@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model.h"
-#include "rng.h"
+#include "net/model.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

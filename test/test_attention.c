@@ -10,10 +10,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "dev_cpu.h"
+#include "ops/dev_cpu.h"
 #include "expect_die.h"
 #include "ops_ref.h"
-#include "rng.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
 
-files=(dev/attention/*.cu src/flash.cu src/attention.cu)
+files=(dev/attention/*.cu src/ops/flash.cu src/ops/attention.cu)
 build() { # MODE
     $here/build.sh "$1" "$work/$1" "${files[@]}"
 }
@@ -18,10 +18,10 @@ nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 compiled=$BUILD/cuda_on_cpu/attention_ladder.compiled
 compiles() {
     local rung arch
-    [ -f "$compiled" ] && [ -z "$(find dev/attention src/gpu.h -newer "$compiled")" ] && return
+    [ -f "$compiled" ] && [ -z "$(find dev/attention src/base/gpu.h -newer "$compiled")" ] && return
     for rung in dev/attention/[1-5]_*.cu; do
         for arch in sm_80 sm_90; do
-            "$nvcc" -std=c++17 -O2 -arch=$arch --Werror all-warnings -Xptxas -v -Isrc -cubin "$rung" \
+            "$nvcc" -std=c++17 -O2 -arch=$arch --Werror all-warnings -Xptxas -v -Isrc -I. -cubin "$rung" \
                 -o "$work/rung.cubin" >"$log" 2>&1 || return 1
             ! grep -qi warning "$log" || return 1
             ! grep -E '[1-9][0-9]* bytes spill' "$log" || return 1

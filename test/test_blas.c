@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "blas.h"
+#include "ops/blas.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "bpe.h"
-#include "rng.h"
+#include "text/bpe.h"
+#include "base/rng.h"
 
 enum { MOST = 400 };
 

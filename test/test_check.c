@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "check.h"
+#include "base/check.h"
 #include "expect_die.h"
 
 #include <jansson.h>

@@ -1,6 +1,6 @@
 // Slices of tensors: what two of them share, against a loop over every element; and which sets of them are a tensor.
-#include "ckpt_slice.h"
-#include "rng.h"
+#include "train/ckpt_slice.h"
+#include "base/rng.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 // and by tensors, and the order of the two in an optimizer's step. The op on one matrix: test_ops (clip_rows.h).
 #include "optim_case.h"
 
-#include "clip.h"
+#include "train/clip.h"
 
 #include <math.h>
 

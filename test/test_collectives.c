@@ -1,7 +1,7 @@
 // Tests of collectives: the steps of every rank of groups of 1 to 16, played as data on a clock, without a message.
 // They fit each other (no deadlock, lengths agree), move the bytes of the formulas, and take the seconds of the
 // formulas.
-#include "collectives.h"
+#include "comm/collectives.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -17,10 +17,10 @@ if [ ! -f "$library" ] || nm "$library" 2>/dev/null | grep -q __asan_; then
     ${MAKE:-make} --no-print-directory B="$BUILD/cuda_on_cpu/cpu" EXTRA_CFLAGS= "$library" >"$work/make.log" 2>&1 ||
         { echo 'not ok the library of the CPU builds'; tail -n 20 "$work/make.log"; exit 1; }
 fi
-${CC:-gcc} -std=gnu11 -g -O1 -Wall -Wextra -Isrc -c test/comm_device.c -o "$work/cases.o" ||
+${CC:-gcc} -std=gnu11 -g -O1 -Wall -Wextra -Isrc -I. -c test/comm_device.c -o "$work/cases.o" ||
     { echo 'not ok comm_device.c compiles'; exit 1; }
 build() { # MODE
-    $here/build.sh "$1" "$work/comm-$1" $here/tests/comm.cu src/comm_nccl.cu src/comm_staged.cu "$work/cases.o" "$library" \
+    $here/build.sh "$1" "$work/comm-$1" $here/tests/comm.cu src/comm/comm_nccl.cu src/comm/comm_staged.cu "$work/cases.o" "$library" \
         -- -fopenmp -lm
 }
 for mode in plain asan checker; do step "comm on a GPU's memory builds: $mode" build $mode; done

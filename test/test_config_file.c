@@ -3,7 +3,7 @@
 
 #include <glob.h>
 
-#include "rng.h"
+#include "base/rng.h"
 
 // ---- files
 

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "contamination.h"
-#include "rng.h"
+#include "data/prep/contamination.h"
+#include "base/rng.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -11,11 +11,11 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "corpus.h"
+#include "data/prep/corpus.h"
 #include "expect_die.h"
-#include "rng.h"
+#include "base/rng.h"
 #include "temp_dir.h"
-#include "utf8.h"
+#include "base/utf8.h"
 
 static char *put(const char *name, const void *data, size_t n)
 {
@@ -100,7 +100,7 @@ static void expect(const char *path, CorpusOptions options, const char *want)
     }
 }
 
-#define TEXT(...) (CorpusOptions) { .format = CORPUS_TEXT, __VA_ARGS__ }
+#define TEXT(...) (CorpusOptions) { .format = SOURCE_TEXT, __VA_ARGS__ }
 #define NONE " utf8=0 nul=0 bom=0 bad=0 empty=0 long=0"
 
 static void test_text(void **state)
@@ -284,7 +284,7 @@ static void test_folder(void **state)
     int old = dup(STDIN_FILENO);
     assert_non_null(freopen(put("in", "{\"text\":\"x\"}\n", 13), "rb", stdin));
     char out[1000];
-    size_t n = dump("-", (CorpusOptions){.format = CORPUS_JSONL}, out, sizeof out);
+    size_t n = dump("-", (CorpusOptions){.format = SOURCE_JSONL}, out, sizeof out);
     assert_int_equal(n, strlen("[0 1 0:x]" NONE));
     assert_memory_equal(out, "[0 1 0:x]" NONE, n);
     assert_true(dup2(old, STDIN_FILENO) >= 0);
@@ -306,14 +306,14 @@ static size_t gzip(const void *text, size_t n, uint8_t *out, size_t room)
 static int read_all(void *path)
 {
     static char out[1 << 16];
-    dump(path, (CorpusOptions){.read_bytes = 5, .format = CORPUS_TEXT}, out, sizeof out);
+    dump(path, (CorpusOptions){.read_bytes = 5, .format = SOURCE_TEXT}, out, sizeof out);
     return 0;
 }
 
 static int read_whole(void *path)
 {
     static char out[1 << 16];
-    dump(path, (CorpusOptions){.format = CORPUS_TEXT}, out, sizeof out);
+    dump(path, (CorpusOptions){.format = SOURCE_TEXT}, out, sizeof out);
     return 0;
 }
 
@@ -449,8 +449,8 @@ static void test_random(void **state)
 // ---- manifests
 static int load(void *path)
 {
-    CorpusSources s = corpus_sources(path);
-    corpus_sources_free(&s);
+    Sources s = sources_read(path);
+    sources_free(&s);
     return 0;
 }
 
@@ -459,7 +459,7 @@ static void test_sources(void **state)
     (void)state;
     const char good[] = "# two\n[source.books]\npath = \"b ; c.txt\" # quoted\nweight = 2.5\nline = \"\"\n"
                         "[source.web]\npath=/data/web\nformat = jsonl\nfield='body'\n";
-    CorpusSources s = corpus_sources(put("m.toml", good, sizeof good - 1));
+    Sources s = sources_read(put("m.toml", good, sizeof good - 1));
     assert_int_equal(s.n, 2);
     assert_string_equal(s.source[0].name, "books");
     assert_string_equal(s.source[0].path, in_dir("b ; c.txt"));
@@ -467,9 +467,9 @@ static void test_sources(void **state)
     assert_string_equal(s.source[0].line, "");
     assert_null(s.source[0].separator);
     assert_string_equal(s.source[1].path, "/data/web");
-    assert_true(s.source[1].format == CORPUS_JSONL);
+    assert_true(s.source[1].format == SOURCE_JSONL);
     assert_string_equal(s.source[1].field, "body");
-    corpus_sources_free(&s);
+    sources_free(&s);
     const char *bad[][2] = {{"", "no source in it"}, {"path = a\n", ":1: key 'path' before"},
                             {"[source.a]\nweight = 1\n", "[source.a] has no path"},
                             {"[source.a]\npath = a\nweight = 0\n", ":3: weight: 0"},

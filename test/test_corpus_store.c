@@ -10,9 +10,9 @@
 #include <dirent.h>
 #include <errno.h>
 
-#include "corpus.h"
+#include "data/prep/corpus.h"
 #include "expect_die.h"
-#include "shards.h"
+#include "text/shards.h"
 #include "temp_dir.h"
 
 // Documents come back as they were, in any order; a disk that fails is told.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test/test_cuda_attention.sh: the attention kernels (src/attention.cu, src/flash.cu) on the CUDA emulation: right,
+# test/test_cuda_attention.sh: the attention kernels (src/ops/attention.cu, src/ops/flash.cu) on the CUDA emulation: right,
 # and without a report in every mode. Skipped where there is no C++ compiler; where nvcc is, it compiles the files
 # too, once until one of the sources changes.
 set -u
@@ -7,12 +7,12 @@ cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
 
 twin=()
-for part in $(cd src && echo att*.c | sed 's/[.]c//g') rng check; do
-    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c "src/$part.c" -o "$work/twin_$part.o" || exit 1
+for part in $(cd src/ops && echo att*.c | sed 's/[.]c//g') rng check; do
+    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -I. -c src/*/$part.c -o "$work/twin_$part.o" || exit 1
     twin+=("$work/twin_$part.o")
 done
 build() { # MODE
-    $here/build.sh "$1" "$work/$1" $here/tests/attention_kernels.cu src/attention.cu src/flash.cu "${twin[@]}" \
+    $here/build.sh "$1" "$work/$1" $here/tests/attention_kernels.cu src/ops/attention.cu src/ops/flash.cu "${twin[@]}" \
         -- -ljansson # which check.c guards
 }
 for mode in plain asan checker; do step "the attention kernels build: $mode" build $mode; done
@@ -24,7 +24,7 @@ compiled=$BUILD/cuda_on_cpu/nvcc.compiled
 compiles() {
     [ -f "$compiled" ] && [ -z "$(find src \( -name "*.cu" -o -name "*.h" \) -newer "$compiled")" ] && return
     for part in attention flash; do
-        "$nvcc" -std=c++17 -arch=sm_80 --Werror all-warnings -Xptxas -O0 -Isrc -cubin src/$part.cu \
+        "$nvcc" -std=c++17 -arch=sm_80 --Werror all-warnings -Xptxas -O0 -Isrc -I. -cubin src/ops/$part.cu \
             -o "$work/$part.cubin" >"$log" 2>&1 && [ ! -s "$log" ] || return 1
     done
     touch "$compiled"

@@ -12,10 +12,10 @@ build() { # MODE PROGRAM [FILE...]
 }
 twins=() # the kernels' twins of dev_cpu, and what ops_gpu stands on
 for op in norm ffn loss adamw exact_sum check clock; do
-    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c src/$op.c -o "$work/$op.o" || exit 1
+    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -I. -c src/*/$op.c -o "$work/$op.o" || exit 1
     twins+=("$work/$op.o")
 done
-kernels=(src/norm.cu src/ffn.cu src/loss.cu src/adamw.cu src/sums.cu src/ops_gpu.cu "${twins[@]}")
+kernels=(src/ops/norm.cu src/ops/ffn.cu src/ops/loss.cu src/ops/adamw.cu src/ops/sums.cu src/ops/ops_gpu.cu "${twins[@]}")
 for mode in plain asan checker; do step "unit.cu builds: $mode" build $mode unit; done
 wait
 for mode in plain asan checker; do

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "curve.h"
+#include "dev/draw/curve.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <sys/stat.h>
 
-#include "dataset.h"
+#include "text/dataset.h"
 #include "expect_die.h"
 #include "temp_dir.h"
 

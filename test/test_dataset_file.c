@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "dataset.h"
+#include "text/dataset.h"
 #include "expect_die.h"
 #include "temp_dir.h"
 

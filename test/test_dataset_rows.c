@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dataset.h"
-#include "packing.h"
-#include "rng.h"
+#include "text/dataset.h"
+#include "text/packing.h"
+#include "base/rng.h"
 
 enum { EOT = 0, T = 16, DOCS = 400, MOST = 50, ROOM = DOCS * MOST }; // documents of 1 to MOST tokens
 

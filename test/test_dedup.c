@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "dedup.h"
+#include "data/prep/dedup.h"
 #include "expect_die.h"
-#include "rng.h"
-#include "shingle.h"
+#include "base/rng.h"
+#include "data/prep/shingle.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,11 +9,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "dev_check.h"
+#include "dev/check/dev_check.h"
 
-#include "dev_cpu.h"
-#include "narrow.h"
-#include "rng.h"
+#include "ops/dev_cpu.h"
+#include "ops/narrow.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // build/diff as its user meets it: verdicts, numbers, first tensor, histogram, exit status.
-#include "ckpt.h"
-#include "disk.h"
-#include "safetensors.h"
+#include "train/ckpt.h"
+#include "base/disk.h"
+#include "base/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "diff_stats.h"
-#include "rng.h"
+#include "dev/check/diff_stats.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <string.h>

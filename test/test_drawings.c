@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "disk.h"
+#include "base/disk.h"
 
 #define PROGRAM "collectives"
 #include "program.h"

@@ -4,10 +4,10 @@
 // itself.
 #include "tp_case.h"
 
-#include "diff_side.h"
-#include "dump.h"
+#include "dev/check/diff_side.h"
+#include "train/dump.h"
 #include "expect_die.h"
-#include "pipeline.h"
+#include "parallel/pipeline.h"
 
 #define PROGRAM "diff"
 #define run run_program // tp_case.h has another

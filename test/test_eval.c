@@ -10,9 +10,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "eval.h"
+#include "train/eval.h"
 #include "expect_die.h"
-#include "rng.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exact_sum.h"
-#include "rng.h"
+#include "base/exact_sum.h"
+#include "base/rng.h"
 
 enum { N = 100000 };
 

@@ -1,8 +1,8 @@
 // build/export as its user meets it: what arrives in the file is what the checkpoint holds, under the
 // right names.
-#include "ckpt.h"
-#include "disk.h"
-#include "safetensors.h"
+#include "train/ckpt.h"
+#include "base/disk.h"
+#include "base/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "extsort.h"
-#include "rng.h"
+#include "data/prep/extsort.h"
+#include "base/rng.h"
 
 #include <signal.h>
 #include <stdlib.h>

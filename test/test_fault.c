@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "fault.h"
-#include "lock.h"
+#include "train/fault.h"
+#include "base/lock.h"
 #include "temp_dir.h"
 
 #include <errno.h>

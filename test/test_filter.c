@@ -9,12 +9,12 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "disk.h"
+#include "base/disk.h"
 #include "expect_die.h"
-#include "filter.h"
-#include "rng.h"
+#include "data/prep/filter.h"
+#include "base/rng.h"
 #include "temp_dir.h"
-#include "utf8.h"
+#include "base/utf8.h"
 
 static Filter *any; // for filter_value
 

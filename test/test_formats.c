@@ -3,8 +3,8 @@
 // encoder in plain arithmetic as second opinion, stochastic rounding by its exact thresholds, the arrays
 // against the scalars, the table against the published numbers.
 #include "fixture.h"
-#include "formats.h"
-#include "safetensors.h"
+#include "base/formats.h"
+#include "base/safetensors.h"
 
 #include <float.h>
 #include <math.h>

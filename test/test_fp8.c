@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "fp8.h"
+#include "ops/fp8.h"
 
 #include <float.h>
 #include <math.h>

@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "gemm.h"
-#include "rng.h"
+#include "ops/gemm.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // Gossip: people are heard of as often as Zipf's law says, facts do not change, and every text is read back with
 // exactly the probability that it was written with.
-#include "gossip.h"
-#include "stories.h"
+#include "data/stories/gossip.h"
+#include "data/stories/stories.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -99,7 +99,7 @@ verdict $? 'all parts'
 passed=$(tail -n 1 "$log" | sed 's/.*failed, \([0-9]*\) passed.*/\1/')
 every() { # every kernel file is compiled, with warnings as errors; the tools are called for every program
     local file
-    for file in $(ls src/*.cu | grep -v ^src/comm_) dev/cuda_on_cpu/tests/{unit,kernels,attention_kernels,table}.cu; do
+    for file in src/ops/*.cu dev/cuda_on_cpu/tests/{unit,kernels,attention_kernels,table}.cu; do
         grep -q -- "-arch=sm_90 -Werror all-warnings .*-c $file " "$FAKE_LOG" || { echo "$file" >>"$log"; return 1; }
     done
     [ "$(grep -c '^sanitizer ' "$FAKE_LOG")" = 12 ] && [ "$(grep -c '^bench ' "$FAKE_LOG")" = 4 ] &&
@@ -135,7 +135,7 @@ FAKE_SAYS='not ok' fails 6 '^FAIL .*unit on the GPU' kernels
 verdict $? 'a test that fails'
 check kernels && FAKE_RACE='build/gpu_check/unit' fails 4 'Race reported' sanitizer
 verdict $? 'a race'
-check sanitizer && FAKE_BROKEN=src/norm.cu fails 1 'src/norm.cu: warning' build kernels &&
+check sanitizer && FAKE_BROKEN=src/ops/norm.cu fails 1 'src/ops/norm.cu: warning' build kernels &&
     ! grep -q 'unit on the GPU' "$log"
 verdict $? 'a warning of the compiler ends it'
 check build && GPU_CHECK_LIMIT=0 check kernels && last 0 '[0-9]+' '[1-9]' &&

@@ -1,5 +1,5 @@
 // The grammar engine, on grammars so small that every text and its probability can be written down.
-#include "grammar.h"
+#include "data/stories/grammar.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,17 +8,17 @@
 
 #include <cmocka.h>
 
-#include "ckpt_manifest.h"
-#include "config.h"
-#include "corpus.h"
-#include "dataset.h"
-#include "disk.h"
+#include "train/ckpt_manifest.h"
+#include "base/config.h"
+#include "data/prep/corpus.h"
+#include "text/dataset.h"
+#include "base/disk.h"
 #include "expect_die.h"
-#include "metrics.h"
-#include "part.h"
-#include "svg.h"
+#include "train/metrics.h"
+#include "train/part.h"
+#include "base/svg.h"
 #include "temp_dir.h"
-#include "tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -58,7 +58,7 @@ static char *deep(const char *opening)
 static int read_deep_documents(void *arg)
 {
     const char *path = arg;
-    CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){.format = CORPUS_JSONL});
+    CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){.format = SOURCE_JSONL});
     CorpusRecord doc;
     int n = 0;
     while (corpus_next(r, &doc)) n++;

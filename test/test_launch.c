@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "launch.h"
+#include "comm/launch.h"
 
 // Ranks 0 to 3 of a job take the devices of the list in turn; all of the machine where there is none.
 static void test_device(void **state)

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "layout_search.h"
+#include "dev/plan/layout_search.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 // rank where it is, and what listened to the units before still does.
 #include "step_run.h"
 
-#include "locate.h"
+#include "train/locate.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 // Tests of mem: the accounting by tag (held and peak), alignment and zeroing, the sealed door, and the three
 // ways to die.
-#include "mem.h"
+#include "base/mem.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "minhash.h"
-#include "rng.h"
+#include "data/prep/minhash.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdio.h>

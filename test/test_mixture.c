@@ -8,11 +8,11 @@
 
 #include <cmocka.h>
 
-#include "dataset.h"
-#include "ddp.h"
+#include "text/dataset.h"
+#include "parallel/ddp.h"
 #include "expect_die.h"
-#include "mixture.h"
-#include "rng.h"
+#include "text/mixture.h"
+#include "base/rng.h"
 #include "temp_dir.h"
 
 enum { MOST = 9 };

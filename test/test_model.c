@@ -8,8 +8,8 @@
 // yardsticks away, and the yardsticks are checked to be small.
 #include "fixture.h"
 
-#include "model.h"
-#include "optim.h"
+#include "net/model.h"
+#include "train/optim.h"
 
 #include <math.h>
 

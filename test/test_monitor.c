@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "monitor.h"
-#include "rng.h"
+#include "train/monitor.h"
+#include "base/rng.h"
 
 #include <float.h>
 #include <math.h>

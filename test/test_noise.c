@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "noise.h"
-#include "rng.h"
+#include "train/noise.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "optim_case.h"
 
 #include "expect_die.h"
-#include "norms.h"
+#include "train/norms.h"
 #include "temp_dir.h"
 
 #include <math.h>

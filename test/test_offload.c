@@ -5,7 +5,7 @@
 #define _GNU_SOURCE // fallocate
 #include "offload_case.h"
 
-#include "rng.h"
+#include "base/rng.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -11,7 +11,7 @@
 #include "optim_rows.h"
 #include "part_rows.h"
 
-#include "vmath.h"
+#include "ops/vmath.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

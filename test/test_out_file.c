@@ -1,7 +1,7 @@
 // Tests of out_file: what is there before, during and after; links, pipes, devices; two writers; what a killed one
 // leaves.
-#include "disk.h"
-#include "out_file.h"
+#include "base/disk.h"
+#include "base/out_file.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "dataset.h"
-#include "packing.h"
-#include "rng.h"
+#include "text/dataset.h"
+#include "text/packing.h"
+#include "base/rng.h"
 #define PROGRAM "packing"
 #include "program.h"
 

@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model.h"
+#include "net/model.h"
 #include "ops_ref.h"
-#include "packing.h"
-#include "rng.h"
+#include "text/packing.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

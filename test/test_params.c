@@ -1,8 +1,8 @@
 // Tests of params: the layout (order, offsets, unit ranges), names that are unique, and an initialisation in
 // which every element depends on (seed, tensor name, index) alone.
-#include "params.h"
+#include "base/params.h"
 
-#include "rng.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "part.h"
+#include "train/part.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // pipeline_check: all published tables of up to 8 stages, 32 micro-batches and 4 chunks hold, with the
 // activations and sends that the papers' formulas say; tables that were made wrong are refused with the right
 // reason; peaks in bytes.
-#include "pipeline_check.h"
+#include "parallel/pipeline_check.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

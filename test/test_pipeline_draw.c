@@ -1,7 +1,7 @@
 // pipeline_draw and build/pipeline: the grid, letter by letter; every mark of the picture stands at its time;
 // the trace has the shape that Perfetto opens; the program's summary, files and refusals.
-#include "disk.h"
-#include "pipeline_draw.h"
+#include "base/disk.h"
+#include "dev/draw/pipeline_draw.h"
 
 #include <jansson.h>
 #include <math.h>

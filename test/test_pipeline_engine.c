@@ -1,7 +1,7 @@
 // test_pipeline_engine: what the engine of a pipeline does against what the table says: times, messages, activations;
 // which layers are where, and what is refused.
 #include "expect_die.h"
-#include "pipeline_draw.h"
+#include "dev/draw/pipeline_draw.h"
 #include "pipeline_run.h"
 #include "temp_dir.h"
 

@@ -1,6 +1,6 @@
 // pipeline_table, pipeline_csv: small schedules against ones written by hand; sizes that are refused; files:
 // there and back, and every line that cannot be meant.
-#include "pipeline_table.h"
+#include "parallel/pipeline_table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 // pipeline_time: small timelines by hand, also with sends that wait; every timeline is legal and no action
 // could begin earlier; lengths and bubbles are those of the papers, to the bit; whoever stands still is
 // named.
-#include "pipeline_time.h"
+#include "parallel/pipeline_time.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -9,10 +9,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "account.h"
+#include "train/account.h"
 #include "expect_die.h"
-#include "narrow.h"
-#include "plan.h"
+#include "ops/narrow.h"
+#include "dev/plan/plan.h"
 #include "temp_dir.h"
 
 #include <jansson.h>

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "plan_cluster.h"
-#include "plan_time.h"
+#include "dev/plan/plan_cluster.h"
+#include "dev/plan/plan_time.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,11 +6,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "collectives.h"
-#include "plan_time.h"
-#include "plan_traffic.h"
-#include "replicas.h"
-#include "scaling_laws.h"
+#include "comm/collectives.h"
+#include "dev/plan/plan_time.h"
+#include "dev/plan/plan_traffic.h"
+#include "train/replicas.h"
+#include "dev/plan/scaling_laws.h"
 
 #include <math.h>
 

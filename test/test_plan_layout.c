@@ -5,10 +5,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "pipeline.h"
-#include "plan.h"
-#include "plan_layout.h"
-#include "rng.h"
+#include "parallel/pipeline.h"
+#include "dev/plan/plan.h"
+#include "dev/plan/plan_layout.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 // other groups.)
 #include "replica_run.h"
 
-#include "plan_traffic.h"
+#include "dev/plan/plan_traffic.h"
 
 static PlanJob job_of(const Case *c, size_t micro)
 {

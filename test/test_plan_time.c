@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "plan_time.h"
+#include "dev/plan/plan_time.h"
 
 #include <math.h>
 

@@ -3,12 +3,12 @@
 // modules; and seconds against the alpha-beta model by hand. (test_plan_replicas does the first for data parallelism.)
 #include "tp_case.h"
 
-#include "collectives.h"
-#include "cp.h"
-#include "pipeline_check.h"
-#include "plan_traffic.h"
-#include "rng.h"
-#include "roofline.h"
+#include "comm/collectives.h"
+#include "parallel/cp.h"
+#include "parallel/pipeline_check.h"
+#include "dev/plan/plan_traffic.h"
+#include "base/rng.h"
+#include "dev/plan/roofline.h"
 
 static PlanJob job_of(const ModelShape *shape, size_t tokens, int tp, int pp, int cp, int dp)
 {

@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "metrics.h"
-#include "plot.h"
+#include "train/metrics.h"
+#include "train/plot.h"
 #include "temp_dir.h"
 
 #include <ctype.h>

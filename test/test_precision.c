@@ -29,10 +29,10 @@
 // s^2 / 2, three deviations.
 #include "fixture.h"
 
-#include "model.h"
-#include "narrow.h"
-#include "optim.h"
-#include "scaler.h"
+#include "net/model.h"
+#include "ops/narrow.h"
+#include "train/optim.h"
+#include "train/scaler.h"
 
 #include <math.h>
 

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "pretoken.h"
-#include "rng.h"
+#include "text/pretoken.h"
+#include "base/rng.h"
 
 // Fails unless cutting `text` gives the pieces listed, up to NULL.
 static void expect_pieces(const char *pattern, const char *text, ...)

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "metrics.h"
-#include "progress.h"
+#include "train/metrics.h"
+#include "train/progress.h"
 #include "temp_dir.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "published.h"
+#include "dev/plan/published.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "ramp.h"
+#include "train/ramp.h"
 
 #include <math.h>
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "expect_die.h"
-#include "recipe.h"
+#include "data/prep/recipe.h"
 
 static char dir[200];
 

@@ -2,7 +2,7 @@
 // how often each block runs; activation bytes against the formula; 8-bit copies; dropout against finite differences.
 #include "step_run.h"
 
-#include "narrow.h"
+#include "ops/narrow.h"
 
 static const struct {
     const char *name;

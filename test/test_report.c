@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "report.h"
+#include "dev/plan/report.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 // Tests of rng: Philox's published vectors, the map from (seed, name, step, index) to key and counter, the
 // distributions against bounds derived from their own variances, and rng_permute as a bijection.
-#include "rng.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <setjmp.h>

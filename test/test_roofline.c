@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "model.h"
-#include "roofline.h"
+#include "net/model.h"
+#include "dev/plan/roofline.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 // Tests of rope.h: the frequencies against those of the package transformers (test/fixtures/rope.safetensors), and the
 // properties that each way of stretching is made for. (The op itself, on every device: test_ops, test_dev_check.)
 #include "fixture.h"
-#include "rope.h"
+#include "ops/rope.h"
 
 #define U 0x1p-24
 

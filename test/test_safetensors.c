@@ -1,7 +1,7 @@
 // The reader's verdict on good and bad files, and the writer's bytes.
-#include "check.h"
-#include "disk.h"
-#include "safetensors.h"
+#include "base/check.h"
+#include "base/disk.h"
+#include "base/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "rng.h"
-#include "sample.h"
+#include "base/rng.h"
+#include "train/sample.h"
 
 #include <math.h>
 #include <stdbool.h>

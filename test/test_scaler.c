@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "scaler.h"
+#include "train/scaler.h"
 
 #include <math.h>
 

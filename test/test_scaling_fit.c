@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "rng.h"
-#include "scaling_fit.h"
+#include "base/rng.h"
+#include "dev/plan/scaling_fit.h"
 
 #include <math.h>
 #include <stdlib.h>

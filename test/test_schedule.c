@@ -8,7 +8,7 @@
 
 #include "expect_die.h"
 #include "fixture.h"
-#include "schedule.h"
+#include "train/schedule.h"
 
 #include <math.h>
 

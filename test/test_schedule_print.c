@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "schedule.h"
+#include "train/schedule.h"
 #include "temp_dir.h"
 
 #include <math.h>

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rng.h"
-#include "seams.h"
+#include "base/rng.h"
+#include "text/seams.h"
 
 enum { MOST_MERGES = 400, MOST_BYTES = 100 };
 

@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "rng.h"
-#include "shingle.h"
+#include "base/rng.h"
+#include "data/prep/shingle.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // Tales and rhymes: their probability is exact, they are what they claim to be, build/stories writes what
 // it says.
-#include "stories.h"
-#include "stories_tables.h"
+#include "data/stories/stories.h"
+#include "data/stories/stories_tables.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "supervisor.h"
+#include "comm/supervisor.h"
 
 #include <dirent.h>
 #include <signal.h>

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 
 #include "expect_die.h"
-#include "rng.h"
-#include "tokenizer.h"
+#include "base/rng.h"
+#include "text/tokenizer.h"
 
 static char dir[256]; // of this test, under TMPDIR
 

@@ -8,10 +8,10 @@
 #include <cmocka.h>
 #include <sys/stat.h>
 
-#include "disk.h"
+#include "base/disk.h"
 #include "expect_die.h"
-#include "rng.h"
-#include "tokenizer.h"
+#include "base/rng.h"
+#include "text/tokenizer.h"
 
 static char dir[256], path[512]; // of this test, under TMPDIR; a file there
 

@@ -27,7 +27,7 @@ emulated && step 'train_gpu builds for the emulation' builds
 all_built
 built= # the corpus is asked for by all
 checker() {
-    [ -e "$work/checker" ] || $here/build.sh checker "$work/checker" train_gpu.cu src/*.cu "$bin/libpretrain.a" -- -fopenmp \
+    [ -e "$work/checker" ] || $here/build.sh checker "$work/checker" train_gpu.cu src/*/*.cu "$bin/libpretrain.a" -- -fopenmp \
         $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries)
 }
 
@@ -310,10 +310,10 @@ emulated || finish
 named() { # PATCH OPTION...: of a program with that bug the table blames the op that the patch names, and no other
     local bug=test/mutations/$1.patch at=$work/$1 file words rest
     file=$(sed -n 's/^+++ b\/\([^\t]*\).*/\1/p' "$bug") words=$(sed -n 's/^names: *//p' "$bug")
-    mkdir -p "$at/src" && cp "$file" "$at/src/" || return 1
+    mkdir -p "$at/$(dirname "$file")" && cp "$file" "$at/$file" || return 1
     # In a tree of test/mutate.sh the bug may be there.
-    patch -d "$at" -p1 --force --fuzz=0 <"$bug" >"$log" 2>&1 || cp "$file" "$at/src/" || return 1
-    rest=$(printf '%s\n' src/*.cu | grep -v "^$file\$")
+    patch -d "$at" -p1 --force --fuzz=0 <"$bug" >"$log" 2>&1 || cp "$file" "$at/$file" || return 1
+    rest=$(printf '%s\n' src/*/*.cu | grep -v "^$file\$")
     # shellcheck disable=SC2046,SC2086
     $here/build.sh plain "$at/program" train_gpu.cu $rest "$at/$file" "$bin/libpretrain.a" -- -fopenmp \
         $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries) || return 1

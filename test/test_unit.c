@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model.h"
+#include "net/model.h"
 #include "ops_ref.h"
-#include "rng.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "word_cache.h"
+#include "text/word_cache.h"
 
 enum { MOST_IDS = 30 };
 

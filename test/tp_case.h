@@ -9,10 +9,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "clip.h"
-#include "ddp.h"
-#include "model.h"
-#include "narrow.h"
+#include "train/clip.h"
+#include "parallel/ddp.h"
+#include "net/model.h"
+#include "ops/narrow.h"
 
 #include <float.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "params.h"
+#include "base/params.h"
 
 // Every row of a rank's table, at its places in the whole model's out. What another rank has put there must have the
 // same bits. Counts the ranks that say that an element is theirs.

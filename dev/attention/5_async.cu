@@ -6,7 +6,7 @@
 // tile before, whose place the next copies take. The pieces of a row, 16 bytes each, are swapped by the row's
 // number, number ^ row % 8: the 8 rows that ldmatrix reads at once lie in 8 different groups of 4 banks, and no
 // one waits. (Rows that are 16 bytes longer would do too, for a sixteenth more memory at D = 128, an eighth at
-// 64.) What is left for src/flash.cu: tiles that a warp's queries do not see, the scale and the base 2 within one
+// 64.) What is left for src/ops/flash.cu: tiles that a warp's queries do not see, the scale and the base 2 within one
 // multiply-add, documents, grouped heads, dropout, and backward.
 #include "ladder.h"
 

@@ -1,6 +1,6 @@
-// Rung 6: production: src/flash.cu itself, with the tiles that training takes.
-#include "dev.h"
-#include "kernels.h"
+// Rung 6: production: src/ops/flash.cu itself, with the tiles that training takes.
+#include "ops/dev.h"
+#include "ops/kernels.h"
 
 #include "ladder.h"
 

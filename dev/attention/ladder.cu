@@ -32,7 +32,7 @@ static const Step STEPS[] = {
     {"3 online", "online softmax: one pass over the keys", ladder_online, false, 0, 32},
     {"4 tensor", "tensor cores", ladder_tensor, true, 0, 64},
     {"5 async", "copies beside the products, swizzled tiles", ladder_async, true, 0, 64},
-    {"6 flash", "src/flash.cu", ladder_flash, true, 0, 64},
+    {"6 flash", "src/ops/flash.cu", ladder_flash, true, 0, 64},
 };
 
 struct Problem {

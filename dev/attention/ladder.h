@@ -6,7 +6,7 @@
 // many bytes they fetch for a pair, and which units of the processor multiply. D is 64 or 128, T what it likes.
 #ifndef LADDER_H
 #define LADDER_H
-#include "gpu.h"
+#include "base/gpu.h"
 
 #include <cstring>
 

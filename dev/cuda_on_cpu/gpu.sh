@@ -9,7 +9,7 @@
 #
 # A kernel that spills registers is a failure, and so is an attention kernel that has none in the report: then nobody
 # has looked. The report of all kernels goes to $BUILD/cuda_registers.txt; the attention kernels' is printed, and kept
-# as a table in runs/attention_registers.md where all three files were compiled: ONLY='src/(attention|flash|heads)'.
+# as a table in runs/attention_registers.md where all three files were compiled: ONLY='src/ops/(attention|flash|heads)'.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 here=dev/cuda_on_cpu
@@ -55,7 +55,7 @@ kernels() { # FILE ARCHITECTURE LOG
         }'
 }
 
-flags=(-std=c++17 -O2 -lineinfo -Isrc -Werror all-warnings -Xcompiler -Wall,-Wextra)
+flags=(-std=c++17 -O2 -lineinfo -Isrc -I. -Werror all-warnings -Xcompiler -Wall,-Wextra)
 compile() { # NUMBER FILE ARCHITECTURE
     "$nvcc" "${flags[@]}" -arch="$3" -Xptxas -v -x cu -c "$2" -o "$work/$1.o" >"$work/$1.log" 2>&1
     echo $? >"$work/$1.status"
@@ -63,7 +63,7 @@ compile() { # NUMBER FILE ARCHITECTURE
 }
 n=0 list=()
 for arch; do
-    for file in src/*.cu dev/attention/*.cu \
+    for file in src/*/*.cu dev/attention/*.cu \
         $here/tests/{unit,conformance,conversions,kernels,attention_kernels,table,blas,speed}.cu; do
         grep -qE "${ONLY:-.}" <<<"$file" || continue
         if grep -q '<nccl.h>' "$file" && ! echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1; then
@@ -87,7 +87,7 @@ shown() { # of the report's lines: in columns
     printf '%-52s %-6s %9s %7s %6s\n' kernel arch registers shared spill
     awk -F '\t' '{ printf "%-52s %-6s %9d %7d %6d\n", $3, $2, $4, $5, $6 }'
 }
-attention() { grep -P '^src/(attention|flash|heads)\.cu\t' "$work/report"; }
+attention() { grep -P '^src/ops/(attention|flash|heads)\.cu\t' "$work/report"; }
 shown <"$work/report" >"$build/cuda_registers.txt"
 awk -F '\t' '$6 > 0' "$work/report" | shown >"$work/spilled"
 [ "$(wc -l <"$work/spilled")" = 1 ]
@@ -95,7 +95,7 @@ verdict $? "no kernel spills registers ($(wc -l <"$work/report") kernels: $build
 attention | shown
 for arch; do
     for expected in flash:flash_forward_kernel flash:flash_backward_kernel attention:attention_; do
-        file=src/${expected%:*}.cu
+        file=src/ops/${expected%:*}.cu
         grep -qE "${ONLY:-.}" <<<"$file" || continue
         attention | grep -qP "^\Q$file\E\t$arch\t${expected#*:}" || echo "no ${expected#*:} for $arch" >>"$work/missing"
     done

@@ -6,7 +6,7 @@
 # while nothing is noticed, under the checker and under the sanitizers. A mistake that nobody notices must stand in
 # mutants.txt with the reason why it changes nothing.
 #
-# usage: mutate.sh [FILE...]     src/norm.cu ...; none: all
+# usage: mutate.sh [FILE...]     src/ops/norm.cu ...; none: all
 #        SKIP_LISTED=1: what stands in mutants.txt is not tried
 #        mutate.sh --check       only: does each line of mutants.txt still name a mistake that mutants.awk makes?
 #
@@ -21,13 +21,13 @@ known=$here/mutants.txt
 # Test programs, the files that each tests, and what they are linked with. A file that stands with two is tried with both,
 # in this order.
 programs=(unit attention_kernels table)
-device=$(echo src/*.cu | tr " " "\n" | grep -v "^src/comm_") # of comm_*.cu the mutations are patches (test/mutations)
+device=$(echo src/ops/*.cu | tr " " "\n") # of comm_*.cu the mutations are in test/mutations
 declare -A files=(
-    [unit]=src/gpu.h
-    [attention_kernels]="src/attention.cu src/flash.cu"
+    [unit]=src/base/gpu.h
+    [attention_kernels]="src/ops/attention.cu src/ops/flash.cu"
     [table]="$(echo $device)"
 )
-declare -A twins=([unit]="" [attention_kernels]="$(cd src && echo att*.c | sed 's/[.]c//g') rng check" [table]="")
+declare -A twins=([unit]="" [attention_kernels]="$(cd src/ops && echo att*.c | sed 's/[.]c//g') rng check" [table]="")
 programs_of() { # FILE
     local program found=1
     for program in "${programs[@]}"; do
@@ -42,7 +42,7 @@ sources_of() { # PROGRAM: what is compiled
 mistakes() { # FILE
     # Of gpu.h: the functions that kernels are made of, which stand behind the wrappers.
     local lines=.
-    [ "$1" != src/gpu.h ] || lines='syncthreads|lane < warps'
+    [ "$1" != src/base/gpu.h ] || lines='syncthreads|lane < warps'
     awk -v pick=0 -f $here/mutants.awk "$1" | grep -E "$lines"
 }
 listed() { # FILE WHAT SOURCE: is it in mutants.txt (FILE | WHAT | SOURCE | reason)?
@@ -75,7 +75,7 @@ ulimit -c 0
 library=${BUILD:-build}/cuda_on_cpu/cpu/libpretrain.a # kept from one run to the next
 export BUILD=$work/build EMU_MEMORY=512 EMU_TIMEOUT=60 OMP_NUM_THREADS=1
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
-[ $# != 0 ] || set -- $device src/gpu.h
+[ $# != 0 ] || set -- $device src/base/gpu.h
 
 passes() { # PROGRAM [SETTING...]
     env "${@:2}" timeout 300 "$1" >"$1.log" 2>&1 && ! grep -q -e '^not ok' -e cuda_on_cpu: "$1.log"
@@ -95,7 +95,7 @@ run() { # MODE PREFIX PROGRAM: prints what noticed
 
 # The programs without a mistake: they must pass, and their objects are the mutants' other objects.
 for op in ${twins[*]}; do
-    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -c src/$op.c -o "$work/$op.o" || exit 1
+    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -I. -c src/*/$op.c -o "$work/$op.o" || exit 1
 done
 # The whole table is compared with the whole device of the CPU.
 link() { # PROGRAM: its twins' objects
@@ -129,7 +129,7 @@ try() { # FILE NUMBER LINE WHAT SOURCE: one line to $work/verdict.FILE.NUMBER
     for program in $(programs_of "$file"); do for mode in plain checker asan; do
         objects=()
         for other in $(sources_of "$program"); do
-            if [ "$file" = src/gpu.h ] || [ "$file" = "$other" ]; then objects+=("$tree/$other")
+            if [ "$file" = src/base/gpu.h ] || [ "$file" = "$other" ]; then objects+=("$tree/$other")
             else objects+=("$work/$program-$mode.$(basename "$other").o")
             fi
         done

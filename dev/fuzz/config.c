@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "config.h"
+#include "base/config.h"
 
 void fuzz_seeds(void)
 {

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "corpus.h"
-#include "utf8.h"
+#include "data/prep/corpus.h"
+#include "base/utf8.h"
 
 void fuzz_seeds(void)
 {
@@ -55,7 +55,7 @@ void fuzz_one(const uint8_t *data, size_t n)
     static const char *const separators[] = {"<|endoftext|>", "\n\n", "aa"};
     if (!n) return;
     int kind = data[0] & 7;
-    CorpusOptions o = {.format = kind <= 1 ? CORPUS_JSONL : CORPUS_TEXT, .max_bytes = data[0] & 16 ? 40 : 1 << 20};
+    CorpusOptions o = {.format = kind <= 1 ? SOURCE_JSONL : SOURCE_TEXT, .max_bytes = data[0] & 16 ? 40 : 1 << 20};
     if (kind == 2) o.line = "";
     if (kind == 3) o.line = "***";
     if (kind >= 4 && kind < 7) o.separator = separators[kind - 4];

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rng.h"
+#include "base/rng.h"
 
 enum { MAX_SEEDS = 256 };
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "base/check.h"
 
 void fuzz_seeds(void)
 {

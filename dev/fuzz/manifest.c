@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt_manifest.h"
+#include "train/ckpt_manifest.h"
 
 void fuzz_seeds(void)
 {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "dataset.h"
+#include "text/dataset.h"
 
 enum { VOCAB = 300, SEQUENCES = 3 };
 

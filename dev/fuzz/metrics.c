@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "curve.h"
-#include "metrics.h"
+#include "dev/draw/curve.h"
+#include "train/metrics.h"
 
 enum { RESUMED = 5 };
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "corpus.h"
-#include "mixture.h"
+#include "text/sources.h"
+#include "text/mixture.h"
 
 void fuzz_seeds(void)
 {
@@ -23,7 +23,7 @@ void fuzz_seeds(void)
 void fuzz_one(const uint8_t *data, size_t n)
 {
     enum { SAMPLES = 1000, MOST = 16 };
-    CorpusSources list = corpus_sources(fuzz_file("x.toml", data, n));
+    Sources list = sources_read(fuzz_file("x.toml", data, n));
     double sum = 0, weight[MOST];
     int64_t count[MOST] = {0}, index;
     fuzz_check(list.n > 0);
@@ -39,5 +39,5 @@ void fuzz_one(const uint8_t *data, size_t n)
     for (size_t i = 0; i < k; i++)
         fuzz_check(fabs((double)count[i] - SAMPLES * (weight[i] / MOST / sum)) <= 1 + SAMPLES * 0x1p-20);
     mixture_free(&m);
-    corpus_sources_free(&list);
+    sources_free(&list);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "part.h"
+#include "train/part.h"
 
 void fuzz_seeds(void)
 {

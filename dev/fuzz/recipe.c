@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "recipe.h"
+#include "data/prep/recipe.h"
 
 void fuzz_seeds(void)
 {

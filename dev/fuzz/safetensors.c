@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "safetensors.h"
+#include "base/safetensors.h"
 
 void fuzz_seeds(void)
 {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pipeline_check.h"
-#include "pipeline_table.h"
+#include "parallel/pipeline_check.h"
+#include "parallel/pipeline_table.h"
 
 void fuzz_seeds(void)
 {

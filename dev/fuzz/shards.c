@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dataset.h"
+#include "text/dataset.h"
 
 enum { VOCAB = 300 };
 

@@ -9,7 +9,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "stream.h"
+#include "data/prep/stream.h"
 
 // Bytes that are unpacked of one input; the largest window that zstd takes without being asked, which it allocates at
 // once.

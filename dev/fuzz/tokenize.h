@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "tokenizer.h"
+#include "text/tokenizer.h"
 
 static inline Tokenizer *small_tokenizer(const char *pattern)
 {

@@ -11,12 +11,12 @@
 // OpenBLAS' threads spin for a while after a call and would take a core from ours. Exit status 1 when a rung
 // is out of its bound, or src/gemm does not have the bits of the naive loops.
 #include "ladder.h"
-#include "clock.h"
+#include "base/clock.h"
 
-#include "blas.h"
-#include "check.h"
-#include "gemm.h"
-#include "rng.h"
+#include "ops/blas.h"
+#include "base/check.h"
+#include "ops/gemm.h"
+#include "base/rng.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -42,7 +42,7 @@ static const Step steps[] = {
     {"3 tiled", "a tile of B stays in cache", ladder_tiled, false},
     {"4 packed", "tiles are copied: fixed lengths, no gaps", ladder_packed, false},
     {"5 simd", "sums in vector registers", ladder_simd, false},
-    {"6 threaded", "src/gemm.c", ladder_threaded, true},
+    {"6 threaded", "src/ops/gemm.c", ladder_threaded, true},
 };
 enum { N_STEPS = sizeof steps / sizeof *steps, PAUSE_US = 250000 };
 

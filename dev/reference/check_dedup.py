@@ -3,7 +3,7 @@
 
 datasketch's "affine32" mixes a hash (MurmurHash3's finalizer) before it permutes it. Ours is mixed already, so it is
 handed over unmixed: the hash function here undoes what datasketch will do. The permutations are ours, drawn by a second
-implementation of the counter generator (src/rng.h). So every number of every signature is the same on both sides.
+implementation of the counter generator (src/base/rng.h). So every number of every signature is the same on both sides.
 
 Run: python3 dev/reference/check_dedup.py [BUILD]   (pip install datasketch xxhash; BUILD: build)
 """

@@ -47,7 +47,7 @@ def operations(c, vocab):
 
 
 class Model(torch.nn.Module):
-    """LLaMA family with QK-norm and a tied head, initialised as src/model.c does."""
+    """LLaMA family with QK-norm and a tied head, initialised as src/net/model.c does."""
     def __init__(self, c, vocab):
         super().__init__()
         C, L, Fd = c["channels"], c["layers"], c["ffn"]
@@ -171,7 +171,7 @@ def run(c, corpus):
 
 @torch.no_grad()
 def evaluate(model, val, eot, c, vocab):
-    """Every target once, in windows that overlap by half, as src/eval.c."""
+    """Every target once, in windows that overlap by half, as src/train/eval.c."""
     T, n, total = c["context"], len(val) - 1, 0.0
     starts = torch.arange(0, n, T // 2, device=DEV)
     t = torch.arange(T + 1, device=DEV)

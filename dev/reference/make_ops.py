@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes test/fixtures/ops_*.safetensors: every op of src/dev.h, both passes, as PyTorch computes them.
+"""Writes test/fixtures/ops_*.safetensors: every op of src/ops/dev.h, both passes, as PyTorch computes them.
 
 Inputs are random float32 numbers from fixed seeds. They are widened to float64, PyTorch's own functions and
 its autograd give outputs and gradients in float64, and these are rounded once to float32. So a fixture

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes test/fixtures/rope.safetensors: the frequencies and the amplitude of stretched rotary positions (src/rope.h), as
+"""Writes test/fixtures/rope.safetensors: the frequencies and the amplitude of stretched rotary positions (src/ops/rope.h), as
 the package transformers computes them for a LLaMA that is loaded with such a configuration.
 
 It computes in float32. Names are CASE/frequency (D/2) and CASE/amplitude (1); the case's numbers are metadata:

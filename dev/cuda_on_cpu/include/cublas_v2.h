@@ -5,7 +5,7 @@
 // beta is 0. alpha and beta are of the host and read at the call.
 #ifndef CUDA_ON_CPU_CUBLAS_H
 #define CUDA_ON_CPU_CUBLAS_H
-#include "../../../src/gpu.h"
+#include "base/gpu.h"
 
 typedef enum {
     CUBLAS_STATUS_SUCCESS = 0,

@@ -5,7 +5,7 @@
 // source as default arguments, for reports that show the calls of two ranks.
 #ifndef CUDA_ON_CPU_NCCL_H
 #define CUDA_ON_CPU_NCCL_H
-#include "../../../src/gpu.h"
+#include "base/gpu.h"
 
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 28

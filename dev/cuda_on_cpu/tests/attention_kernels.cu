@@ -12,8 +12,8 @@
 //   dq, dk, dv     sums of dS and P with these errors, and 2 n u
 // X's own rounding of what is stored comes on top. The twin has the same bounds, so twice that lies between the two.
 #include "compare.h"
-#include "dev_cpu.h"
-#include "kernels.h"
+#include "ops/dev_cpu.h"
+#include "ops/kernels.h"
 
 #include <cstring>
 

@@ -1,5 +1,5 @@
 // bench: nanoseconds of one wait, the price of everything here: `EMU_PROF=1` shows how many a kernel has.
-#include "gpu.h"
+#include "base/gpu.h"
 
 #include <chrono>
 

@@ -6,7 +6,7 @@
 // with S = |alpha| * sum |a b|; the few operations behind it, by 4 more roundings of what they hold; TF32 by 2^-11
 // for each of the two factors of a product; GELU (slope at most 1.13, |x gelu''| < 2) by as much again and tanhf's
 // own rounding; the result is rounded to its type, 2^-8 or 2^-11.
-#include "gpu.h"
+#include "base/gpu.h"
 
 #include <cmath>
 #include <cstring>

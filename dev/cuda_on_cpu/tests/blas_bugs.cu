@@ -1,7 +1,7 @@
 // blas_bugs: one short program per mistake that people make with cuBLAS. `blas_bugs list` prints, for each, the
 // kind of the report, the settings, and what else it must say; `blas_bugs NAME` makes the mistake. As in bugs.cu,
 // "wrong-result" is a program that notices for itself.
-#include "gpu.h"
+#include "base/gpu.h"
 
 #include <cstring>
 #include <cublasLt.h>

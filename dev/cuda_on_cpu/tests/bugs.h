@@ -15,7 +15,7 @@
 //   error: TEXT     exit status 1, and this text in the output
 #ifndef BUGS_H
 #define BUGS_H
-#include "gpu.h"
+#include "base/gpu.h"
 
 #include <cmath>
 #include <cstring>

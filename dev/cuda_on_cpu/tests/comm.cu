@@ -7,10 +7,10 @@
 // nobody waits for, so a missing event shows. Fresh memory is NaN.
 #include "../../../test/comm_device.h"
 
-#include "check.h"
-#include "comm_nccl.h"
-#include "comm_staged.h"
-#include "gpu.h"
+#include "base/check.h"
+#include "comm/comm_nccl.h"
+#include "comm/comm_staged.h"
+#include "base/gpu.h"
 
 #include <cstring>
 #include <vector>

@@ -1,7 +1,7 @@
 // compare: what the tests of kernels share: arrays on both sides, numbers to fill them with, and a check that counts.
 #ifndef COMPARE_H
 #define COMPARE_H
-#include "gpu.h"
+#include "base/gpu.h"
 
 #include <cmath>
 #include <vector>

@@ -3,7 +3,7 @@
 //
 // Only what CUDA defines to the bit is here: tensor cores multiply small integers, whose sums are exact in any order.
 // Rounding of sums, approximate functions (rsqrtf, __expf) and what the manual calls undefined are left out.
-#include "gpu.h"
+#include "base/gpu.h"
 
 #include <cstring>
 #include <vector>

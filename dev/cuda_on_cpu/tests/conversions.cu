@@ -2,7 +2,7 @@
 // alone, so that it runs wherever nvcc is installed, GPU or not: the toolkit's checksums are those in the table.
 //
 // usage: conversions [STEP]      every STEP-th of the 2^32 floats (1021); 1: all of them, without the comparison
-#include "gpu.h"
+#include "base/gpu.h"
 
 #include <cmath>
 #include <cstring>

@@ -5,8 +5,8 @@
 // Stability of Numerical Algorithms, 4.2), a stored bf16 by another 2^-8 of its size; what else is added stands
 // with each op. The twin has the same bound, so twice that lies between the two.
 #include "compare.h"
-#include "dev_cpu.h"
-#include "kernels.h"
+#include "ops/dev_cpu.h"
+#include "ops/kernels.h"
 
 #include <cmath>
 #include <cstring>

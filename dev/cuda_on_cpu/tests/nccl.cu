@@ -2,7 +2,7 @@
 // messages in groups, splits. Each rank computes by itself what every other rank holds, so it knows each result;
 // sums of integers and whole-number floats are compared with MPI's own as well. Run under mpiexec; builds with nvcc
 // and NVIDIA's NCCL.
-#include "gpu.h"
+#include "base/gpu.h"
 
 #include <cstring>
 #include <mpi.h>

@@ -6,12 +6,12 @@
 // those that are read and written twice. Products of attention: the causal half, forward 2, backward 5 of them
 // (7 are made, see flash.cu). Arrays are larger than the GPU's cache. They hold noise: on equal numbers a GPU takes
 // less power, and is faster than in training.
-#include "check.h"
+#include "base/check.h"
 #include "compare.h"
-#include "dev_cuda.h"
-#include "gpu_memory.h"
-#include "kernels.h"
-#include "ops_gpu.h"
+#include "ops/dev_cuda.h"
+#include "base/gpu_memory.h"
+#include "ops/kernels.h"
+#include "ops/ops_gpu.h"
 
 #include <cstring>
 

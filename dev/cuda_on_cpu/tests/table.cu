@@ -8,12 +8,12 @@
 // that are not zero before, NULL wherever dev.h allows it. A table entry without a case fails.
 // fp8: its products alone, with scales that are current, delayed but unknown, known, and too small for the tensor.
 #include "compare.h"
-#include "dev_check.h"
-#include "dev_cpu.h"
-#include "dev_cuda.h"
-#include "gpu_memory.h"
-#include "narrow.h"
-#include "rng.h"
+#include "dev/check/dev_check.h"
+#include "ops/dev_cpu.h"
+#include "ops/dev_cuda.h"
+#include "base/gpu_memory.h"
+#include "ops/narrow.h"
+#include "base/rng.h"
 
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // unit: what kernels may rely on, small enough to read: each case launches a kernel and compares with the plain answer.
 // Builds with nvcc unmodified; runs under every EMU_ setting with the same results.
-#include "gpu.h"
+#include "base/gpu.h"
 
 #include <cmath>
 #include <cstring>

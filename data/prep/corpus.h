@@ -1,0 +1,102 @@
+// corpus: documents in files of several formats, one after another, kept on disk, and split.
+//
+// corpus_open and corpus_next read a corpus of any size in bounded memory, as valid UTF-8. What has to be seen twice
+// (a split, duplicates) goes through a CorpusStore.
+#ifndef CORPUS_H
+#define CORPUS_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "text/sources.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- one document after another (corpus_reader.c) ----
+// {0} is a good start: 0 and NULL stand for the values in brackets.
+typedef struct {
+    SourceFormat format;
+    const char *separator; // text: stands between documents, anywhere, e.g. "<|endoftext|>" [none]; or
+    const char *line;      // text: a line that is this and nothing else does; "": an empty line [none]
+    const char *field;     // JSONL ["text"]
+    size_t max_bytes;      // of a document [64 MiB]
+    size_t read_bytes;     // asked for at a time [1 MiB]; never changes what comes out
+    bool strict;           // die on a bad line of JSONL, instead of leaving it out
+    FILE *log;             // the first bad lines are reported here, as FILE:LINE: why [none]
+} CorpusOptions;
+
+typedef struct {
+    const char *text; // (n_bytes) valid UTF-8 without NUL, not 0-terminated; until the next call
+    size_t n_bytes;
+    const char *json; // (n_json) JSONL: its whole line, valid UTF-8, not 0-terminated; text: NULL
+    size_t n_json;
+    const char *path; // the file; until corpus_close
+    uint64_t index;   // of the document in its file, from 0, of those that are given
+    uint64_t line;    // where it starts in the unpacked file, from 1
+    uint64_t offset;  // the same in bytes, from 0
+} CorpusRecord;
+
+typedef struct {
+    uint64_t files, documents;
+    uint64_t bytes_in, bytes_out;  // unpacked; of the documents given
+    uint64_t bad_utf8, nul, bom;   // replaced by U+FFFD; replaced by U+FFFD; byte order marks removed
+    uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space or nothing
+    uint64_t too_long;             // text: cut after max_bytes; JSONL: lines left out
+    uint64_t not_files;            // entries of folders left out: links to folders or to nothing, devices
+} CorpusCounts;
+
+typedef struct {
+    const char *path;
+    uint64_t n_bytes, hash[2]; // unpacked; XXH3, the high half of its 128 bits first
+} CorpusFile;
+
+typedef struct CorpusReader CorpusReader;
+
+// Files, folders (every file inside, at any depth, in the order of the bytes of their names at each level; no names
+// that start with a dot, no linked folders) and "-", standard input. Dies when one cannot be read, and when a folder
+// has no file. The strings must outlive the reader.
+CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options);
+// False after the last document. Dies on a file that cannot be read, is damaged or of a foreign format (see stream.h),
+// and on UTF-16 and UTF-32 with a byte order mark.
+bool corpus_next(CorpusReader *r, CorpusRecord *out);
+CorpusCounts corpus_counts(const CorpusReader *r); // so far
+// The files that have been read to their ends, *n of them; so *n is also the number of the one being read.
+const CorpusFile *corpus_files(const CorpusReader *r, size_t *n);
+const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n); // those to come too, without their hashes
+void corpus_close(CorpusReader *r);                // NULL is allowed
+bool corpus_any_jsonl(const char *const *path, size_t n_paths, CorpusOptions options); // of what corpus_open would read
+void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
+
+// ---- documents kept, and their split (corpus.c) ----
+typedef struct CorpusStore CorpusStore;
+
+// A file without a name in `folder` (NULL: $TMPDIR, else /tmp), as large as what is added; nothing is left of it when
+// the program ends, however it ends. In memory: 8 bytes a document. Adding dies when the disk is full.
+CorpusStore *corpus_store_open(const char *folder);
+void corpus_store_add(CorpusStore *s, const void *bytes, size_t n_bytes);
+// Ends the adding; everything below comes after it.
+void corpus_store_finish(CorpusStore *s);
+size_t corpus_store_count(const CorpusStore *s);
+uint64_t corpus_store_bytes(const CorpusStore *s);          // of all documents
+size_t corpus_store_size(const CorpusStore *s, size_t i);   // of document i
+// Document i, in any order and from any number of threads. False, with errno, when the disk fails.
+bool corpus_store_read(const CorpusStore *s, size_t i, void *out);
+// Cuts off the last `fraction` (0 to 1) of the bytes and returns the number of the first document that lies
+// after the cut. The cut moves to the nearest border between documents when that changes the last part by at
+// most a half of itself; else it goes through a document, which becomes two, before the first byte of a UTF-8
+// character.
+size_t corpus_store_split(CorpusStore *s, double fraction);
+void corpus_store_close(CorpusStore *s); // NULL is allowed
+
+// ---- one file ----
+// The unpacked content of a file ("-": standard input) as it is, with a 0 behind; free() it. Dies as stream_open.
+char *corpus_read(const char *path, size_t *n_bytes);
+// A line of JSONL: text (n bytes of valid UTF-8), source (left out when it is not UTF-8), index. False: errno.
+bool corpus_write_json(FILE *out, const char *text, size_t n, const char *source, uint64_t index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,372 @@
+// dedup: exact and near duplicates, in bounded memory. See dedup.h.
+//
+// Everything is done by sorting records, because sorting is what works on disk as it does in memory (extsort.h):
+//
+//     exact     (128-bit hash of the normalized text, document)      neighbours with one hash are one document
+//     bands     (key of a band, document), b a document              neighbours with one key are a bucket
+//     pairs     (document, document), from buckets                   the same pair from several bands stands together
+//     compare   the pairs in this order, each not yet joined         union-find
+//
+// The invariant: the clusters are the connected components of a graph that is a function of the corpus and the options.
+// Sorting is total, buckets are read in order, and what is left out depends on the bucket alone. Joining in another
+// order, or comparing no pair that is connected already, changes no component. So neither memory nor threads show in
+// the result. Batches of pairs have a fixed size, so that even the number of comparisons does not depend on threads.
+//
+// A bucket of m documents has m (m - 1) / 2 pairs, and a corpus may have one bucket with everything in it: boilerplate,
+// or somebody who wants to see us fail. So a document is paired with the first one of its bucket and with the WINDOW
+// before it: all pairs up to WINDOW + 2 documents, linear beyond. Where a bucket is large because its documents are
+// alike, the chain connects them all. Pairs left out are counted and reported.
+//
+// Union-find with the smaller root on top: a cluster's root is the document that is kept, without a second pass; path
+// halving alone keeps it at O(log n) an operation.
+//
+// Rejected: a hash table from keys to documents (as large as the corpus is long, and random access when it is on
+// disk); comparing signatures instead of texts (at 128 permutations an estimate of 0.8 has a standard deviation of
+// 0.035); comparing with kept documents only (then the result depends on the order of comparisons).
+#include "data/prep/dedup.h"
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "data/prep/extsort.h"
+#include "data/prep/shingle.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { WINDOW = 32, CHUNK = 256, BATCH = 1024 };
+
+typedef struct {
+    DedupText text;
+    Shingles one, two;
+    uint32_t signature[MINHASH_MAX];
+    size_t in_one; // the document whose set is in `one`; SIZE_MAX: none
+} Worker;
+
+typedef struct {
+    const DedupSource *source;
+    DedupResult *r;
+    int n_threads;
+    Worker *worker; // (n_threads)
+    uint32_t *parent;
+    size_t sort_bytes; // memory for sorting
+} Dedup;
+
+static void *room(size_t n, size_t size)
+{
+    void *ptr = calloc(n ? n : 1, size);
+    if (!ptr) die("dedup: no memory for %zu times %zu bytes", n, size);
+    return ptr;
+}
+
+void dedup_text_room(DedupText *text, size_t n_bytes)
+{
+    if (text->bytes && n_bytes <= text->cap) return;
+    text->cap = n_bytes + n_bytes / 4 + 256;
+    free(text->bytes);
+    text->bytes = malloc(text->cap);
+    if (!text->bytes) die("dedup: no memory for a document of %zu bytes", n_bytes);
+}
+
+DedupOptions dedup_defaults(void)
+{
+    return (DedupOptions){.ngram = 13, .n_perm = 128, .threshold = 0.8, .verify = true, .memory_bytes = 256 << 20};
+}
+
+// ---- union-find
+
+static uint32_t find(uint32_t *parent, uint32_t i)
+{
+    for (; parent[i] != i; i = parent[i]) parent[i] = parent[parent[i]];
+    return i;
+}
+
+static void join(uint32_t *parent, uint32_t i, uint32_t j)
+{
+    i = find(parent, i);
+    j = find(parent, j);
+    if (i < j) parent[j] = i;
+    else parent[i] = j;
+}
+
+// ---- exact
+
+typedef struct {
+    XXH128_hash_t hash;
+    size_t n_bytes, n_words;
+    bool failed;
+} ExactDoc;
+
+static void exact_chunk(Dedup *d, size_t begin, size_t n, ExactDoc *out)
+{
+#pragma omp parallel for schedule(dynamic, 8) num_threads(d->n_threads)
+    for (size_t i = 0; i < n; i++) {
+        Worker *w = &d->worker[omp_get_thread_num()];
+        out[i].failed = !d->source->read(d->source->arg, begin + i, &w->text);
+        if (out[i].failed) continue;
+        shingle_normalize(&w->one, w->text.bytes, w->text.n_bytes);
+        out[i].hash = XXH3_128bits(w->one.text, w->one.n_text);
+        out[i].n_bytes = w->text.n_bytes;
+        out[i].n_words = w->one.n_words;
+    }
+}
+
+static void find_exact(Dedup *d)
+{
+    size_t n_docs = d->source->n_docs;
+    Extsort *s = extsort_open(d->r->options.folder, 3, d->sort_bytes);
+    ExactDoc *doc = room(CHUNK, sizeof *doc);
+    for (size_t begin = 0; begin < n_docs; begin += CHUNK) {
+        size_t n = n_docs - begin < CHUNK ? n_docs - begin : CHUNK;
+        exact_chunk(d, begin, n, doc);
+        for (size_t i = 0; i < n; i++) {
+            if (doc[i].failed) d->source->fail(d->source->arg, begin + i);
+            check(!doc[i].failed);
+            d->r->n_bytes += doc[i].n_bytes;
+            d->r->n_empty += doc[i].n_words == 0;
+            extsort_add(s, (uint64_t[]){doc[i].hash.high64, doc[i].hash.low64, begin + i});
+        }
+    }
+    free(doc);
+    extsort_finish(s);
+    uint64_t now[3], first[3] = {0};
+    d->r->n_unique = 0;
+    for (bool any = false; extsort_next(s, now); any = true) {
+        if (any && now[0] == first[0] && now[1] == first[1]) {
+            d->parent[now[2]] = (uint32_t)first[2]; // sorted by document: the first one is the smallest
+            continue;
+        }
+        memcpy(first, now, sizeof now);
+        d->r->n_unique++;
+    }
+    d->r->spilled_bytes += extsort_spilled_bytes(s);
+    extsort_close(s);
+}
+
+// ---- bands and buckets
+
+// The keys of so many documents; has[i] is false where a document has none.
+static void keys_chunk(Dedup *d, const MinHash *m, const uint32_t *doc, size_t n, uint64_t *key, bool *has)
+{
+    const DedupOptions *o = &d->r->options;
+    bool failed[CHUNK] = {false};
+#pragma omp parallel for schedule(dynamic, 8) num_threads(d->n_threads)
+    for (size_t i = 0; i < n; i++) {
+        Worker *w = &d->worker[omp_get_thread_num()];
+        failed[i] = !d->source->read(d->source->arg, doc[i], &w->text);
+        if (failed[i]) continue;
+        shingle_normalize(&w->one, w->text.bytes, w->text.n_bytes);
+        shingle_hash(&w->one, o->ngram);
+        minhash_signature(m, w->one.gram, w->one.n_grams, w->signature);
+        minhash_keys(o->bands, w->signature, key + i * o->bands.bands);
+        has[i] = w->one.n_grams > 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (failed[i]) d->source->fail(d->source->arg, doc[i]);
+        check(!failed[i]);
+    }
+}
+
+static Extsort *sort_bands(Dedup *d)
+{
+    const DedupOptions *o = &d->r->options;
+    size_t bands = o->bands.bands;
+    MinHash m = minhash_make(bands * o->bands.rows, o->seed);
+    Extsort *s = extsort_open(o->folder, 2, d->sort_bytes / 2);
+    uint64_t *key = room(CHUNK * bands, sizeof *key);
+    uint32_t doc[CHUNK];
+    bool has[CHUNK];
+    for (size_t next = 0; next < d->source->n_docs;) {
+        size_t n = 0;
+        for (; next < d->source->n_docs && n < CHUNK; next++)
+            if (d->parent[next] == next) doc[n++] = (uint32_t)next;
+        keys_chunk(d, &m, doc, n, key, has);
+        for (size_t i = 0; i < n; i++)
+            for (size_t k = 0; has[i] && k < bands; k++)
+                extsort_add(s, (uint64_t[]){key[i * bands + k], doc[i]});
+    }
+    free(key);
+    extsort_finish(s);
+    return s;
+}
+
+static void count_bucket(DedupResult *r, uint64_t size)
+{
+    r->n_buckets += size > 1;
+    if (size > 1 && size > r->largest_bucket) r->largest_bucket = size;
+}
+
+// Pairs of documents that share a band: with the first of the bucket, and with the WINDOW before.
+static Extsort *sort_pairs(Dedup *d, Extsort *bands)
+{
+    Extsort *pairs = extsort_open(d->r->options.folder, 2, d->sort_bytes / 2);
+    uint64_t now[2], key = 0, size = 0, first = 0, recent[WINDOW];
+    while (extsort_next(bands, now)) {
+        if (!size || now[0] != key) {
+            count_bucket(d->r, size);
+            key = now[0], first = now[1], size = 0;
+        }
+        uint64_t n = size < WINDOW ? size : WINDOW;
+        for (uint64_t i = size - n; i < size; i++) extsort_add(pairs, (uint64_t[]){recent[i % WINDOW], now[1]});
+        if (size > WINDOW) {
+            extsort_add(pairs, (uint64_t[]){first, now[1]});
+            d->r->n_left_out += size - WINDOW - 1;
+        }
+        recent[size++ % WINDOW] = now[1];
+    }
+    count_bucket(d->r, size);
+    d->r->spilled_bytes += extsort_spilled_bytes(bands);
+    extsort_close(bands);
+    extsort_finish(pairs);
+    return pairs;
+}
+
+// ---- comparing
+
+static bool load(Dedup *d, size_t doc, DedupText *text, Shingles *s)
+{
+    if (!d->source->read(d->source->arg, doc, text)) return false;
+    shingle_make(s, text->bytes, text->n_bytes, d->r->options.ngram);
+    return true;
+}
+
+// Neighbours in a batch share their first document, which a thread therefore keeps.
+static void compare_batch(Dedup *d, DedupPair *pair, size_t n)
+{
+#pragma omp parallel for schedule(dynamic, 4) num_threads(d->n_threads)
+    for (size_t i = 0; i < n; i++) {
+        Worker *w = &d->worker[omp_get_thread_num()];
+        pair[i].jaccard = -1; // a cannot be read
+        if (w->in_one != pair[i].a) {
+            w->in_one = SIZE_MAX;
+            if (!load(d, pair[i].a, &w->text, &w->one)) continue;
+            w->in_one = pair[i].a;
+        }
+        pair[i].jaccard = -2; // b cannot be read
+        if (!load(d, pair[i].b, &w->text, &w->two)) continue;
+        pair[i].jaccard = shingle_jaccard(w->one.gram, w->one.n_grams, w->two.gram, w->two.n_grams);
+    }
+}
+
+static void record(DedupResult *r, DedupPair pair)
+{
+    int bin = (int)(pair.jaccard * DEDUP_BINS);
+    if (r->bin[bin] < DEDUP_EXAMPLES) r->example[bin][r->bin[bin]] = pair;
+    r->bin[bin]++;
+    r->n_compared++;
+}
+
+static void join_batch(Dedup *d, DedupPair *pair, size_t n)
+{
+    if (d->r->options.verify) compare_batch(d, pair, n);
+    for (size_t i = 0; i < n; i++) {
+        if (d->r->options.verify) {
+            if (pair[i].jaccard < 0)
+                d->source->fail(d->source->arg, pair[i].jaccard == -1 ? pair[i].a : pair[i].b);
+            check(pair[i].jaccard >= 0);
+            record(d->r, pair[i]);
+            if (!(pair[i].jaccard >= d->r->options.threshold)) continue;
+        }
+        d->r->n_similar++;
+        join(d->parent, pair[i].a, pair[i].b);
+    }
+}
+
+static void join_pairs(Dedup *d, Extsort *pairs)
+{
+    DedupPair *batch = room(BATCH, sizeof *batch);
+    uint64_t now[2], last[2] = {UINT64_MAX, UINT64_MAX};
+    size_t n = 0;
+    for (int t = 0; t < d->n_threads; t++) d->worker[t].in_one = SIZE_MAX;
+    while (extsort_next(pairs, now)) {
+        if (now[0] == last[0] && now[1] == last[1]) continue; // the same pair, from another band
+        memcpy(last, now, sizeof now);
+        d->r->n_candidates++;
+        uint32_t a = (uint32_t)now[0], b = (uint32_t)now[1];
+        if (find(d->parent, a) == find(d->parent, b)) continue;
+        batch[n++] = (DedupPair){a, b, 0};
+        if (n == BATCH) join_batch(d, batch, n), n = 0;
+    }
+    join_batch(d, batch, n);
+    free(batch);
+    d->r->spilled_bytes += extsort_spilled_bytes(pairs);
+    extsort_close(pairs);
+}
+
+// ---- all of it
+
+// Every document points at the one that is kept. Clusters are counted by sorting too: no array as long as the corpus.
+static void finish(Dedup *d)
+{
+    size_t n_docs = d->source->n_docs;
+    Extsort *s = extsort_open(d->r->options.folder, 1, d->sort_bytes);
+    for (size_t i = 0; i < n_docs; i++) {
+        d->parent[i] = d->parent[d->parent[i]]; // parents are smaller: done before i
+        if (d->parent[i] == i) d->r->n_kept++;
+        else extsort_add(s, (uint64_t[]){d->parent[i]});
+    }
+    extsort_finish(s);
+    d->r->keep = d->parent;
+    d->r->cluster[0] = d->r->n_kept; // then each cluster of several is moved to where it belongs
+    uint64_t now = 0, last = 0, size = 1; // size: of the cluster that is being counted, its kept document included
+    for (bool more = true; more; last = now, size++) {
+        more = extsort_next(s, &now);
+        if (more && (size == 1 || now == last)) continue;
+        d->r->cluster[63 - __builtin_clzll(size)]++;
+        d->r->cluster[0]--;
+        size = 1;
+    }
+    extsort_close(s);
+}
+
+static void open_options(Dedup *d)
+{
+    DedupOptions *o = &d->r->options;
+    if (d->source->n_docs >= UINT32_MAX) die("dedup: %zu documents: more than 2^32 - 2", d->source->n_docs);
+    check(o->ngram > 0 && o->n_perm > 0 && o->n_perm <= MINHASH_MAX && o->threshold > 0 && o->threshold <= 1);
+    if (!o->bands.bands) o->bands = minhash_bands(o->n_perm, o->threshold);
+    if (!o->bands.rows || o->bands.bands * o->bands.rows > o->n_perm)
+        die("dedup: %zu bands of %zu rows: they need more than the %zu permutations there are", o->bands.bands,
+            o->bands.rows, o->n_perm);
+    size_t fixed = d->source->n_docs * sizeof *d->parent + CHUNK * sizeof(ExactDoc) + BATCH * sizeof(DedupPair) +
+                   CHUNK * o->bands.bands * sizeof(uint64_t);
+    if (o->memory_bytes < fixed + 2 * EXTSORT_MIN_BYTES)
+        die("dedup: memory of %zu bytes: %zu documents need at least %zu", o->memory_bytes, d->source->n_docs,
+            fixed + 2 * EXTSORT_MIN_BYTES);
+    d->sort_bytes = o->memory_bytes - fixed;
+    d->n_threads = o->threads > 0 ? o->threads : omp_get_max_threads();
+}
+
+DedupResult dedup_run(const DedupSource *source, DedupOptions options)
+{
+    DedupResult r = {.n_docs = source->n_docs, .options = options};
+    Dedup d = {.source = source, .r = &r};
+    double start = clock_seconds();
+    open_options(&d);
+    d.worker = room((size_t)d.n_threads, sizeof *d.worker);
+    d.parent = room(source->n_docs, sizeof *d.parent);
+    for (size_t i = 0; i < source->n_docs; i++) d.parent[i] = (uint32_t)i;
+    find_exact(&d);
+    r.exact_seconds = clock_seconds() - start;
+    if (!options.exact_only) {
+        Extsort *pairs = sort_pairs(&d, sort_bands(&d));
+        r.bands_seconds = clock_seconds() - start - r.exact_seconds;
+        join_pairs(&d, pairs);
+        r.verify_seconds = clock_seconds() - start - r.exact_seconds - r.bands_seconds;
+    }
+    finish(&d);
+    for (int t = 0; t < d.n_threads; t++) {
+        free(d.worker[t].text.bytes);
+        shingle_free(&d.worker[t].one);
+        shingle_free(&d.worker[t].two);
+    }
+    free(d.worker);
+    return r;
+}
+
+void dedup_free(DedupResult *result)
+{
+    free(result->keep);
+    result->keep = NULL;
+}

@@ -1,0 +1,255 @@
+// recipe: the file that says how a corpus becomes shards, and the order of the stages.
+//
+//     [recipe]
+//     out = "runs/web/data"
+//     [source.web]
+//     path = "web"                   # files, folders, .jsonl, .gz, .zst: see doc/corpus.md
+//     weight = 3
+//     [filter]
+//     rules = "guide,gopher"
+//     [dedup]
+//     near = true
+//     [tokenizer]
+//     vocab = 32_000
+//
+// Invariant: what a stage does is a function of its settings and of what the stage before left, and both are in its key
+// (recipe_stage.c). So a finished stage is used again exactly when doing it again would give the same files, and a
+// recipe that was changed in the middle is done again from there. How a path was spelled, and from where, is no
+// setting: paths of input are made absolute, without ".." and without links to folders, when the recipe has been read.
+//
+// A key of the recipe is a row of the table below, and the parser, the check of values, the options of the command line
+// and the table in the chapter all walk it. Parsing a value is the trainer's (config_table.h), reading sources the
+// corpus manifest's (sources.c): a recipe without its other sections is such a manifest.
+//
+// Rejected: a graph of stages that the user wires together (there is one sensible order: cheap before expensive, whole
+// pages before pairs of pages, text before tokens), and a program for each stage that knows of no other (the user would
+// keep the books; they are there for looking: build/filter, build/dedup).
+#define _GNU_SOURCE // asprintf
+#include "data/prep/recipe.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/check.h"
+#include "base/config_table.h"
+#include "data/prep/recipe_stage.h"
+
+#define ROW(section, key, type, def, allowed, unit, help) \
+    {#section "." #key, CONFIG_##type, offsetof(Recipe, section##_##key), def, allowed, unit, "", help}
+static const ConfigKey rows[] = {
+    ROW(recipe, out, STRING, "", "", "", "the folder to write to"),
+    ROW(recipe, seed, INTEGER, "0", "[0, inf)", "", "of the order of the documents"),
+    ROW(recipe, threads, INTEGER, "0", "[0, 1024]", "", "0: all; changes no byte"),
+    ROW(recipe, unit, NUMBER, "128", "[0.01, 4096]", "MiB", "text read before it is safe from a kill"),
+    ROW(recipe, memory, INTEGER, "256", "[1, 1048576]", "MiB", "for sorting in [dedup]; changes no byte"),
+    ROW(filter, rules, STRING, "", "", "", "rules and sets of build/filter --list; none: no filter"),
+    ROW(filter, set, STRING, "", "", "", "thresholds: \"gopher.words.min=60, gopher.words.max=1e5\""),
+    ROW(filter, bad_words, STRING, "", "", "", "the list of c4.bad_words"),
+    ROW(dedup, exact, BOOL, "false", "", "", "remove documents with the same normalized text"),
+    ROW(dedup, near, BOOL, "false", "", "", "remove near duplicates (MinHash)"),
+    ROW(dedup, threshold, NUMBER, "0.8", "(0, 1]", "", "Jaccard similarity from which on documents are duplicates"),
+    ROW(dedup, ngram, INTEGER, "13", "[1, 1000]", "words", "of an n-gram"),
+    ROW(dedup, permutations, INTEGER, "128", "[1, 1024]", "", "numbers of a signature"),
+    ROW(contamination, evaluation, STRING, "", "", "", "a file or folder: documents that hold pieces of it go"),
+    ROW(contamination, field, STRING, "text", "", "", "of its JSONL"),
+    ROW(contamination, ngram, INTEGER, "13", "[1, 1000]", "words", "of a piece"),
+    ROW(contamination, min_grams, INTEGER, "1", "[1, inf)", "", "pieces that make a hit"),
+    ROW(tokenizer, path, STRING, "", "", "", "the folder of one to use; none: train it"),
+    ROW(tokenizer, vocab, INTEGER, "4096", "[257, 16777216]", "tokens", "of the vocabulary to train"),
+    ROW(tokenizer, pattern, STRING, "gpt2", "", "", "how text is cut into words: gpt2 or cl100k"),
+    ROW(tokenizer, sample, NUMBER, "1", "(0, 1]", "", "part of the training documents that it is trained on"),
+    ROW(shards, val, NUMBER, "0.01", "[0, 1)", "", "part of the documents kept for validation"),
+    ROW(shards, dtype, CHOICE, "auto", "auto|uint16|uint32", "", "of a token"),
+    ROW(shards, tokens, INTEGER, "100000000", "[1, 2147483647]", "tokens", "the most in one file"),
+};
+#undef ROW
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+typedef struct {
+    Recipe *r;
+    const char *path;
+    int seen[N_ROWS]; // line; -1: the command line
+} Reader;
+
+static int find_row(const char *section, size_t n_section, const char *key)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        if (strncmp(rows[i].name, section, n_section) == 0 && rows[i].name[n_section] == '.' &&
+            strcmp(rows[i].name + n_section + 1, key) == 0)
+            return i;
+    return -1;
+}
+
+// Ends with what there is to choose from.
+__attribute__((noreturn)) static void die_unknown(const char *where, const char *section, size_t n_section,
+                                                  const char *key)
+{
+    char known[1024] = "";
+    size_t n = 0;
+    for (int i = 0; i < N_ROWS; i++)
+        if (strncmp(rows[i].name, section, n_section) == 0 && rows[i].name[n_section] == '.')
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", rows[i].name + n_section + 1);
+    if (n) die("%s: unknown key '%.*s.%s' (%s)", where, (int)n_section, section, key, known);
+    die("%s: unknown section [%.*s] (recipe, source.NAME, filter, dedup, contamination, tokenizer, shards)", where,
+        (int)n_section, section);
+}
+
+static void set_value(Reader *in, int row, const char *where, const char *value, bool quoted)
+{
+    char why[512];
+    // The trainer's parser knows types and offsets, nothing of what they are offsets into.
+    if (!config_table_parse(&rows[row], (Config *)(void *)in->r, value, quoted, why, sizeof why))
+        die("%s: %s", where, why);
+}
+
+static void read_setting(void *arg, int line, const char *section, const char *key, const char *value, bool quoted)
+{
+    Reader *in = arg;
+    char where[CONFIG_TEXT + 32];
+    snprintf(where, sizeof where, "%s:%d", in->path, line);
+    int row = find_row(section, strlen(section), key);
+    if (row < 0) die_unknown(where, section, strlen(section), key);
+    if (in->seen[row]) die("%s: %s is already set on line %d", where, rows[row].name, in->seen[row]);
+    in->seen[row] = line;
+    bool is_path = strstr("recipe.out filter.bad_words contamination.evaluation tokenizer.path", rows[row].name);
+    char *behind = is_path && *value ? sources_path(in->path, value) : NULL;
+    set_value(in, row, where, behind ? behind : value, quoted);
+    free(behind);
+}
+
+static void read_option(Reader *in, const char *option)
+{
+    const char *name = option + 2, *equals = strchr(option, '='), *dot = strchr(option, '.');
+    if (strncmp(option, "--", 2) != 0 || !equals || !dot || dot > equals)
+        die_usage("prepare: '%s': not an option of a recipe (--section.key=value)", option);
+    char key[64];
+    snprintf(key, sizeof key, "%.*s", (int)(equals - dot - 1), dot + 1);
+    int row = find_row(name, (size_t)(dot - name), key);
+    if (row < 0) die_unknown(option, name, (size_t)(dot - name), key);
+    set_value(in, row, option, equals + 1, false);
+    in->seen[row] = -1;
+}
+
+// Keys that were set and change nothing, and values that go wrong much later.
+static void check_settings(const Reader *in)
+{
+    const Recipe *r = in->r;
+    static const struct {
+        const char *key, *needs;
+    } pairs[] = {{"filter.set", "filter.rules"},
+                 {"filter.bad_words", "filter.rules"},
+                 {"dedup.threshold", "dedup.near"},
+                 {"dedup.ngram", "dedup.near"},
+                 {"dedup.permutations", "dedup.near"},
+                 {"contamination.field", "contamination.evaluation"},
+                 {"contamination.ngram", "contamination.evaluation"},
+                 {"contamination.min_grams", "contamination.evaluation"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        size_t n_key = strcspn(pairs[i].key, "."), n_needs = strcspn(pairs[i].needs, ".");
+        int key = find_row(pairs[i].key, n_key, pairs[i].key + n_key + 1);
+        int needed = find_row(pairs[i].needs, n_needs, pairs[i].needs + n_needs + 1);
+        if (in->seen[key] && !*((const char *)r + rows[needed].offset)) // an empty string, or false
+            die("%s: %s has no effect: %s is not set", in->path, pairs[i].key, pairs[i].needs);
+    }
+    const char *trained[] = {"vocab", "pattern", "sample"};
+    for (int i = 0; i < 3; i++)
+        if (*r->tokenizer_path && in->seen[find_row("tokenizer", 9, trained[i])])
+            die("%s: tokenizer.%s has no effect: tokenizer.path gives one that is trained", in->path, trained[i]);
+    if (strcmp(r->tokenizer_pattern, "gpt2") != 0 && strcmp(r->tokenizer_pattern, "cl100k") != 0)
+        die("%s: tokenizer.pattern: '%s' (gpt2 or cl100k)", in->path, r->tokenizer_pattern);
+    if (!*r->recipe_out) die("%s: recipe.out is not set (the folder to write to)", in->path);
+    for (size_t i = 0; i < r->sources.n; i++) {
+        const Source *s = &r->sources.source[i];
+        size_t n = strlen(s->name);
+        if (strspn(s->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != n || n > 60)
+            die("%s: [source.%s]: a name is letters, digits, _ and -, 60 at most (it becomes a folder)", in->path,
+                s->name);
+        if (strcmp(s->path, "-") == 0)
+            die("%s: [source.%s]: standard input cannot be read again after a kill (write it to a file)", in->path,
+                s->name);
+    }
+}
+
+// The same name for a file or folder however it was spelled and from wherever: free() it. A file's own name stays, even
+// where it is a link, for its ending says what is in it.
+static char *real_name(const char *path)
+{
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("."), *real, *full = NULL;
+    if (!folder) die("memory: no room for a file name");
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) full = realpath(path, NULL);
+    else if ((real = realpath(folder, NULL))) {
+        const char *name = slash ? slash + 1 : path, *between = strcmp(real, "/") == 0 ? "" : "/";
+        if (asprintf(&full, "%s%s%s", real, between, name) < 0) die("memory: no room for a file name");
+        free(real);
+    }
+    free(folder);
+    if (!full && !(full = strdup(path))) die("memory: no room for a file name"); // whoever opens it will say why
+    return full;
+}
+
+static void resolve_paths(Reader *in)
+{
+    static const char *const keys[] = {"bad_words", "evaluation", "path"};
+    Recipe *r = in->r;
+    char *text[] = {r->filter_bad_words, r->contamination_evaluation, r->tokenizer_path};
+    for (int i = 0; i < 3; i++) {
+        char *real = *text[i] ? real_name(text[i]) : NULL;
+        if (real && snprintf(text[i], CONFIG_TEXT, "%s", real) >= CONFIG_TEXT)
+            die("%s: %s: more than %d bytes (%s)", real, keys[i], CONFIG_TEXT - 1, in->path);
+        free(real);
+    }
+    for (size_t i = 0; i < r->sources.n; i++) {
+        char *real = real_name(r->sources.source[i].path);
+        free(r->sources.source[i].path);
+        r->sources.source[i].path = real;
+    }
+}
+
+Recipe *recipe_load(const char *path, char *const *option, int n_options)
+{
+    Reader in = {.r = calloc(1, sizeof *in.r), .path = path};
+    if (!in.r) die("memory: no room for a recipe");
+    for (int i = 0; i < N_ROWS; i++) set_value(&in, i, rows[i].name, rows[i].def, false);
+    in.r->sources = sources_read_and(path, read_setting, &in);
+    for (int i = 0; i < n_options; i++) read_option(&in, option[i]);
+    check_settings(&in);
+    resolve_paths(&in);
+    return in.r;
+}
+
+void recipe_free(Recipe *r)
+{
+    sources_free(&r->sources);
+    free(r);
+}
+
+void recipe_run(const Recipe *r, FILE *out)
+{
+    recipe_check_inputs(r);
+    RecipeRun *run = recipe_stage_open(r);
+    recipe_read_stage(run);
+    if (r->dedup_exact) recipe_remove_exact(run);
+    if (r->dedup_near) recipe_remove_near(run);
+    if (*r->contamination_evaluation) recipe_remove_contaminated(run);
+    recipe_encode_tokenizer(run);
+    recipe_merge_stage(run);
+    recipe_stage_say_left(run);
+    recipe_report_write(run, out);
+    recipe_stage_close(run);
+}
+
+void recipe_print_keys(FILE *out)
+{
+    fprintf(out, "| key | default | values | what |\n|---|---|---|---|\n");
+    for (int i = 0; i < N_ROWS; i++) {
+        char kind[256], range[64];
+        config_table_describe(&rows[i], kind, sizeof kind);
+        config_table_range(&rows[i], range, sizeof range);
+        fprintf(out, "| %s | %s | %s%s%s%s%s | %s |\n", rows[i].name, *rows[i].def ? rows[i].def : "-", kind,
+                *range ? " " : "", range, *rows[i].unit ? ", " : "", rows[i].unit, rows[i].help);
+    }
+}

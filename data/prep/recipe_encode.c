@@ -1,0 +1,357 @@
+// recipe_encode: the tokenizer, and documents as tokens in the order in which they will be trained on.
+//
+// The order is a permutation of the documents of a source and a split, drawn from the seed. It is applied as an
+// external merge sort by the place of a document:
+//
+//     runs     each part of the documents is encoded and sorted by place in memory       this file
+//     merge    the runs are read side by side, the smallest place first                  recipe_merge.c
+//
+// Invariant: the place of document number r of n is permute(r), a bijection of [0, n) that is computed, not stored
+// (rng.h). r counts what is left of a source and split in the order of the input. So the shuffle is one of the whole
+// corpus, takes no memory for a document, reads and writes every token twice from front to end, and a run depends on
+// its own part and on two numbers: how many documents came before, and n.
+//
+// The split is by hash: a document is for validation when the hash of its text, as a fraction, is below shards.val. The
+// same text then falls on the same side in every recipe, whatever stands beside it: what one corpus validates on, no
+// other that holds it trains on.
+//
+// Rejected: shuffling within a buffer (documents stay near their neighbours in the crawl), drawing a bucket for each
+// document and shuffling each (many files at a time, and their sizes vary), and reading documents in the order of
+// training from the disk (a seek a document).
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "text/dataset.h"
+#include "base/disk.h"
+#include "data/prep/recipe_stage.h"
+#include "base/rng.h"
+#include "text/tokenizer.h"
+#include "base/utf8.h"
+#include "base/words.h"
+
+enum { BATCH_BYTES = 16 << 20 };
+
+const char *const recipe_encode_splits[2] = {"train", "val"};
+
+int recipe_encode_split(const Recipe *r, uint64_t hash)
+{
+    return (double)(hash >> 11) * 0x1p-53 < r->shards_val ? RECIPE_VAL : RECIPE_TRAIN;
+}
+
+// ---- documents in batches
+typedef struct {
+    char *bytes;
+    TokenizerText *text; // (n)
+    size_t *number, *end; // (n) of the document; for tokenizer_encode_texts
+    size_t n, n_bytes, cap, cap_text, cap_number, cap_end;
+} Batch; // starts as {0}
+
+typedef bool (*Wanted)(const RecipeRun *run, size_t i);
+
+// Documents from *next on and before `to`: one, and more up to BATCH_BYTES. False: there is none.
+static bool read_batch(const RecipeRun *run, size_t *next, size_t to, Wanted wanted, Batch *b)
+{
+    b->n = b->n_bytes = 0;
+    for (; *next < to; ++*next) {
+        size_t n = documents_size(run->docs, *next);
+        if (run->removed[*next] || !wanted(run, *next)) continue;
+        if (b->n && b->n_bytes + n > BATCH_BYTES) break;
+        b->bytes = words_grow(b->bytes, &b->cap, b->n_bytes + n, 1);
+        b->text = words_grow(b->text, &b->cap_text, b->n + 1, sizeof *b->text);
+        b->number = words_grow(b->number, &b->cap_number, b->n + 1, sizeof *b->number);
+        b->end = words_grow(b->end, &b->cap_end, b->n + 1, sizeof *b->end);
+        if (!documents_read(run->docs, *next, b->bytes + b->n_bytes))
+            die("%s/documents: document %zu cannot be read: %s", run->dir, *next, strerror(errno));
+        b->number[b->n] = *next;
+        b->text[b->n++].n = n;
+        b->n_bytes += n;
+    }
+    const char *at = b->bytes; // which may have moved
+    for (size_t i = 0; i < b->n; at += b->text[i++].n) b->text[i].bytes = at;
+    return b->n > 0;
+}
+
+static void free_batch(Batch *b)
+{
+    free(b->bytes);
+    free(b->text);
+    free(b->number);
+    free(b->end);
+}
+
+// ---- the tokenizer
+static bool trains_tokenizer(const RecipeRun *run, size_t i)
+{
+    uint64_t hash = documents_row(run->docs, i).hash;
+    return recipe_encode_split(run->recipe, hash) == RECIPE_TRAIN &&
+           (double)(uint32_t)hash * 0x1p-32 < run->recipe->tokenizer_sample;
+}
+
+static json_t *train_tokenizer(RecipeRun *run, const char *dir)
+{
+    const Recipe *r = run->recipe;
+    recipe_stage_documents(run);
+    TokenizerTrainer *trainer = tokenizer_trainer_new(r->tokenizer_pattern);
+    Batch b = {0};
+    size_t n = 0, next = 0, n_docs = documents_count(run->docs);
+    uint64_t n_bytes = 0, all = 0;
+    for (size_t i = 0; i < n_docs; i++) all += run->removed[i] ? 0 : documents_size(run->docs, i);
+    RecipeProgress progress =
+        recipe_stage_progress("tokenizer", 0, (uint64_t)((double)all * r->tokenizer_sample * (1 - r->shards_val)));
+    while (read_batch(run, &next, n_docs, trains_tokenizer, &b)) {
+        tokenizer_trainer_add_texts(trainer, b.text, b.n, run->threads);
+        recipe_stage_advance(&progress, b.n_bytes);
+        n += b.n;
+        n_bytes += b.n_bytes;
+    }
+    free_batch(&b);
+    if (!n)
+        die("%s: no document is left to train the tokenizer on (of %zu; shards.val %g, tokenizer.sample %g)", run->dir,
+            n_docs, r->shards_val, r->tokenizer_sample);
+    Tokenizer *t = tokenizer_trainer_finish(trainer, (int)r->tokenizer_vocab);
+    tokenizer_save(t, dir);
+    json_t *about = json_pack("{s:I, s:I, s:i, s:s}", "documents_used", (json_int_t)n, "bytes_used",
+                              (json_int_t)n_bytes, "vocab_size", tokenizer_vocab_size(t), "pattern",
+                              tokenizer_pattern(t));
+    tokenizer_free(t);
+    return about;
+}
+
+static void sync_tokenizer(const char *dir)
+{
+    const char *name[] = {"tokenizer.json", "tokenizer_config.json"};
+    char path[PATH_MAX];
+    for (int i = 0; i < 2; i++) { // again, by way of the disk: tokenizer_save does not promise it
+        size_t n;
+        snprintf(path, sizeof path, "%s/%s", dir, name[i]);
+        char *text = disk_read_file(path, &n, (size_t)1 << 32);
+        if (!text || !disk_replace_file(path, text, n)) die("%s: %s (is the disk full?)", path, strerror(errno));
+        free(text);
+    }
+}
+
+const char *const recipe_encode_given[3] = {"tokenizer.json", "vocab.json", "merges.txt"};
+
+// The files that tokenizer_load may read, as recipe_stage_files: what else lies in the folder (the recipe's own output,
+// it may be) has no part in the key.
+static char *list_tokenizer(const char *dir)
+{
+    const char *const *name = recipe_encode_given;
+    char path[PATH_MAX], *text;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) die("memory: no room for file names");
+    for (int i = 0; i < 3; i++) {
+        if (snprintf(path, sizeof path, "%s/%s", dir, name[i]) >= PATH_MAX) die("%s: the name is too long", dir);
+        if (access(path, F_OK) != 0) continue;
+        char *line = recipe_stage_files(path);
+        fputs(line, f);
+        free(line);
+    }
+    if (fclose(f) != 0) die("memory: no room for file names");
+    return text;
+}
+
+void recipe_encode_tokenizer(RecipeRun *run)
+{
+    const Recipe *r = run->recipe;
+    char settings[CONFIG_TEXT + 128], *files = *r->tokenizer_path ? list_tokenizer(r->tokenizer_path) : NULL, *all;
+    snprintf(settings, sizeof settings, "%s %ld %.17g %.17g", r->tokenizer_pattern, r->tokenizer_vocab,
+             r->tokenizer_sample, r->shards_val);
+    all = files ? files : settings;
+    RecipeStage stage = recipe_stage_begin(run, "tokenizer", all);
+    free(files);
+    if (stage.done) return;
+    json_t *about;
+    if (*r->tokenizer_path) {
+        Tokenizer *t = tokenizer_load(r->tokenizer_path);
+        tokenizer_save(t, stage.dir);
+        char *name = utf8_copy(r->tokenizer_path);
+        about = json_pack("{s:i, s:s, s:s}", "vocab_size", tokenizer_vocab_size(t), "pattern", tokenizer_pattern(t),
+                          "given", name);
+        free(name);
+        tokenizer_free(t);
+    } else {
+        about = train_tokenizer(run, stage.dir);
+    }
+    sync_tokenizer(stage.dir);
+    recipe_stage_end(run, &stage, about);
+}
+
+// ---- runs
+typedef struct {
+    uint64_t begin[2], all[2]; // documents of the source in each split: before the part; in the whole source
+} Place;
+
+static bool any(const RecipeRun *run, size_t i)
+{
+    (void)run, (void)i;
+    return true;
+}
+
+static void count_splits(const RecipeRun *run, size_t part, uint64_t n[2])
+{
+    for (size_t i = documents_begin(run->docs, part); i < documents_begin(run->docs, part + 1); i++)
+        if (!run->removed[i]) n[recipe_encode_split(run->recipe, documents_row(run->docs, i).hash)]++;
+}
+
+typedef struct {
+    RecipeRow row;
+    size_t at; // of its tokens in Run.id
+} Encoded;
+
+typedef struct {
+    TokenIds ids;
+    Encoded *doc[2]; // (n) each, by split
+    size_t n[2], cap[2];
+    uint64_t n_bytes[2];
+} Run;
+
+static int by_position(const void *a, const void *b)
+{
+    const Encoded *x = a, *y = b;
+    return x->row.position < y->row.position ? -1 : x->row.position > y->row.position;
+}
+
+// Tokens and rows of one split, in order.
+static void write_split(const char *dir, size_t part, int split, const Run *run, int token_bytes, uint64_t *n_tokens)
+{
+    char path[PATH_MAX], *tokens = NULL, *rows = NULL;
+    size_t n = 0, cap = 0, cap_rows = 0, n_docs = run->n[split];
+    rows = words_grow(rows, &cap_rows, n_docs + 1, sizeof(RecipeRow));
+    *n_tokens = 0;
+    for (size_t d = 0; d < n_docs; d++) {
+        Encoded *e = &run->doc[split][d];
+        size_t begin = n;
+        tokens = words_grow(tokens, &cap, n + e->row.n_tokens * (size_t)token_bytes, 1);
+        for (size_t k = 0; k < e->row.n_tokens; k++, n += (size_t)token_bytes) // little-endian, as dataset.c
+            memcpy(tokens + n, &run->ids.id[e->at + k], (size_t)token_bytes);
+        e->row.hash = XXH3_64bits(tokens + begin, n - begin);
+        memcpy(rows + d * sizeof(RecipeRow), &e->row, sizeof e->row);
+        *n_tokens += e->row.n_tokens;
+    }
+    snprintf(path, sizeof path, "%s/run_%06zu_%s.tokens", dir, part, recipe_encode_splits[split]);
+    if (!disk_write_file(path, tokens, n)) die("%s: %s (is the disk full?)", path, strerror(errno));
+    snprintf(path, sizeof path, "%s/run_%06zu_%s.rows", dir, part, recipe_encode_splits[split]);
+    if (!disk_write_file(path, rows, n_docs * sizeof(RecipeRow)))
+        die("%s: %s (is the disk full?)", path, strerror(errno));
+    free(tokens);
+    free(rows);
+}
+
+// Encodes what is left of a part, each document with <|endoftext|> before it.
+static void encode_part(RecipeRun *run, size_t part, Tokenizer *t, const Place *place, Run *out, RecipeProgress *p)
+{
+    const Recipe *r = run->recipe;
+    const char *source = run->source[documents_source(run->docs, part)].name;
+    char name[128];
+    Rng rng[2];
+    uint64_t rank[2] = {place->begin[0], place->begin[1]};
+    Batch b = {0};
+    for (int s = 0; s < 2; s++) {
+        snprintf(name, sizeof name, "shuffle %s %s", recipe_encode_splits[s], source);
+        rng[s] = rng_make((uint64_t)r->recipe_seed, name, 0);
+        out->n[s] = 0, out->n_bytes[s] = 0;
+    }
+    out->ids.n = 0;
+    for (size_t next = documents_begin(run->docs, part); read_batch(run, &next, documents_begin(run->docs, part + 1),
+                                                                    any, &b);) {
+        size_t at = out->ids.n;
+        tokenizer_encode_texts(t, b.text, b.n, run->threads, &out->ids, b.end);
+        for (size_t i = 0; i < b.n; at = b.end[i++]) {
+            int s = recipe_encode_split(r, documents_row(run->docs, b.number[i]).hash);
+            out->doc[s] = words_grow(out->doc[s], &out->cap[s], out->n[s] + 1, sizeof *out->doc[s]);
+            uint64_t position = rng_permute(rng[s], rank[s]++, place->all[s]);
+            out->doc[s][out->n[s]++] = (Encoded){{position, b.end[i] - at, 0}, at};
+            out->n_bytes[s] += b.text[i].n;
+        }
+        recipe_stage_advance(p, b.n_bytes);
+    }
+    free_batch(&b);
+    for (int s = 0; s < 2; s++)
+        if (out->n[s]) qsort(out->doc[s], out->n[s], sizeof *out->doc[s], by_position); // none: NULL
+}
+
+static void commit_run(const char *dir, size_t part, const Run *out, int token_bytes)
+{
+    char path[PATH_MAX];
+    uint64_t n_tokens[2];
+    json_t *about = json_object();
+    for (int s = 0; s < 2; s++) {
+        write_split(dir, part, s, out, token_bytes, &n_tokens[s]);
+        json_object_set_new(about, recipe_encode_splits[s],
+                            json_pack("{s:I, s:I, s:I}", "documents", (json_int_t)out->n[s], "bytes",
+                                      (json_int_t)out->n_bytes[s], "tokens", (json_int_t)n_tokens[s]));
+    }
+    char *text = json_dumps(about, JSON_INDENT(1));
+    snprintf(path, sizeof path, "%s/run_%06zu.json", dir, part);
+    if (!text || !disk_replace_file(path, text, strlen(text))) die("%s: %s (is the disk full?)", path, strerror(errno));
+    free(text);
+    json_decref(about);
+}
+
+// The places of all parts of all sources; dies when no document is for validation, or none for training.
+static Place *find_places(RecipeRun *run)
+{
+    size_t n_parts = documents_parts(run->docs);
+    Place *place = calloc(n_parts + 1, sizeof *place);
+    uint64_t all[2] = {0};
+    if (!place) die("memory: no room for %zu parts", n_parts);
+    for (size_t s = 0; s < run->n_sources; s++) {
+        uint64_t n[2] = {0};
+        for (size_t p = 0; p < n_parts; p++) {
+            if (documents_source(run->docs, p) != s) continue;
+            memcpy(place[p].begin, n, sizeof n);
+            count_splits(run, p, n);
+        }
+        for (size_t p = 0; p < n_parts; p++)
+            if (documents_source(run->docs, p) == s) memcpy(place[p].all, n, sizeof n);
+        if (!n[RECIPE_TRAIN]) die("[source.%s]: no document is left for training", run->source[s].name);
+        all[0] += n[0], all[1] += n[1];
+    }
+    if (run->recipe->shards_val > 0 && !all[RECIPE_VAL])
+        die("shards.val: %g of %llu documents: none fell to validation (give more, or set it to 0)",
+            run->recipe->shards_val, (unsigned long long)all[RECIPE_TRAIN]);
+    return place;
+}
+
+void recipe_encode_stage(RecipeRun *run, const char *settings)
+{
+    const Recipe *r = run->recipe;
+    char dir[PATH_MAX + 16];
+    RecipeStage stage = recipe_stage_begin(run, "runs", settings);
+    if (stage.done) return;
+    snprintf(dir, sizeof dir, "%s/tokenizer", run->dir);
+    Tokenizer *t = tokenizer_load(dir);
+    int vocab = tokenizer_vocab_size(t);
+    bool narrow = r->shards_dtype == DATASET_U16 || (r->shards_dtype == DATASET_AUTO && vocab <= UINT16_MAX);
+    int token_bytes = narrow ? 2 : 4;
+    check(token_bytes == 4 || vocab <= UINT16_MAX); // recipe_check.c
+    recipe_stage_documents(run);
+    Place *place = find_places(run);
+    size_t n_parts = documents_parts(run->docs);
+    Run out = {0};
+    json_t *counts = recipe_stage_counts(run);
+    RecipeProgress progress =
+        recipe_stage_progress("encode", 0, (uint64_t)json_integer_value(json_object_get(counts, "bytes")));
+    json_decref(counts);
+    for (size_t p = 0; p < n_parts; p++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/run_%06zu.json", stage.dir, p);
+        if (access(path, F_OK) == 0) continue; // from before a kill
+        encode_part(run, p, t, &place[p], &out, &progress);
+        commit_run(stage.dir, p, &out, token_bytes);
+    }
+    token_ids_free(&out.ids);
+    free(out.doc[0]);
+    free(out.doc[1]);
+    free(place);
+    recipe_stage_end(run, &stage, json_pack("{s:I, s:i, s:i, s:i}", "parts", (json_int_t)n_parts, "token_bytes",
+                                            token_bytes, "vocab_size", vocab, "eot", tokenizer_eot(t)));
+    tokenizer_free(t);
+}

@@ -1,0 +1,367 @@
+// recipe_stage: folders that say what they were made from, so that what is there can be trusted or done again.
+//
+//     out/NAME/key           hash of: the key of the stage before, this stage's name and settings. Written first
+//     out/NAME/...           units of work, each there completely or not at all
+//     out/NAME/stage.json    counts, the files with their sizes (recipe_results.c), and the key again. Written last
+//
+// Invariant: a stage.json with the key that this recipe gives, and all files that it lists, mean that the folder holds,
+// byte for byte, what running the stage would write. With files missing the stage is made again. A `key` file alone,
+// with that key, means it of the finished units. With any other key the folder is emptied, stage.json first and `key`
+// last, so a kill in the middle of that leaves a folder that is emptied again. What has no `key` is not ours, and is
+// not touched. A stage's folder may be a link to one on another disk: that one is emptied, and the link stays. Links
+// inside go as links.
+//
+// The first stage's settings contain the name, the size and the time of the last change of every file of the input (a
+// hash would mean reading a corpus to find out that there is nothing to do). Contents decide what is written; times
+// only whether it is written again. When a file has been read it must still be the one that was listed.
+//
+// Keys are chained, so a change in the middle makes every later key another one. Rejected: comparing times of outputs
+// with those of inputs, as make does (settings have none, and clocks of two machines differ), and a journal beside the
+// files (a file that has its final name is the record).
+#include "data/prep/recipe_stage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/disk.h"
+#include "base/folder.h"
+
+enum { VERSION = 2 }; // of all stages: another one when a stage's files change for the same settings
+
+// ---- the run
+RecipeRun *recipe_stage_open(const Recipe *r)
+{
+    RecipeRun *run = calloc(1, sizeof *run);
+    if (!run || !(run->stages = json_array())) die("memory: no room for a preparation");
+    run->recipe = r;
+    run->source = r->sources.source;
+    run->n_sources = r->sources.n;
+    run->threads = r->recipe_threads ? (int)r->recipe_threads : omp_get_max_threads();
+    snprintf(run->dir, sizeof run->dir, "%s", r->recipe_out);
+    folder_make(run->dir, "recipe.out");
+    for (size_t i = 0; i < run->n_sources; i++) folder_check_outside(run->source[i].path, run->dir, "recipe.out");
+    if (*r->contamination_evaluation) folder_check_outside(r->contamination_evaluation, run->dir, "recipe.out");
+    run->lock = folder_lock(run->dir);
+    struct rlimit files; // two descriptors for each part of the documents
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files); // if not: the file that is one too many says so
+    }
+    return run;
+}
+
+void recipe_stage_close(RecipeRun *run)
+{
+    documents_close(run->docs);
+    json_decref(run->stages);
+    free(run->removed);
+    close(run->lock);
+    free(run);
+}
+
+// ---- folders
+static void name_file(char path[PATH_MAX], const char *dir, const char *name)
+{
+    if (snprintf(path, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX) die("%s: the name is too long", dir);
+}
+
+static void remove_below(const char *dir, int depth)
+{
+    DIR *list = opendir(dir);
+    if (!list && errno == ENOENT) return;
+    if (!list) die("%s: cannot be emptied: %s", dir, strerror(errno));
+    char path[PATH_MAX];
+    name_file(path, dir, "stage.json");
+    unlink(path); // first: from here on it is not done
+    for (struct dirent *e; (e = readdir(list));) {
+        struct stat st;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || strcmp(e->d_name, "key") == 0) continue;
+        name_file(path, dir, e->d_name);
+        if (lstat(path, &st) != 0) continue;
+        if (S_ISDIR(st.st_mode) && depth > 0) {
+            remove_below(path, depth - 1);
+            if (rmdir(path) != 0) die("%s: cannot be removed: %s", path, strerror(errno));
+        } else if (unlink(path) != 0) {
+            die("%s: cannot be removed: %s", path, strerror(errno));
+        }
+    }
+    closedir(list);
+    name_file(path, dir, "key");
+    unlink(path); // last: until now it was ours
+}
+
+static bool holds(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    name_file(path, dir, name);
+    return access(path, F_OK) == 0;
+}
+
+// Nothing in it that somebody else may have put there.
+static bool is_ours(const char *dir)
+{
+    if (holds(dir, "key")) return true;
+    DIR *list = opendir(dir);
+    bool empty = true;
+    if (!list) return errno == ENOENT;
+    for (struct dirent *e; (e = readdir(list));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "key.tmp")) empty = false;
+    closedir(list);
+    return empty;
+}
+
+static bool is_link(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
+void recipe_stage_remove(const RecipeRun *run, const char *name)
+{
+    char dir[PATH_MAX];
+    name_file(dir, run->dir, name);
+    if (!is_ours(dir)) die("%s: not made by this program (choose another recipe.out)", dir);
+    remove_below(dir, 1);
+    if (!is_link(dir) && rmdir(dir) != 0 && errno != ENOENT) die("%s: cannot be removed: %s", dir, strerror(errno));
+}
+
+static void write_file(const char *dir, const char *name, const char *text)
+{
+    char path[PATH_MAX];
+    name_file(path, dir, name);
+    if (!disk_replace_file(path, text, strlen(text))) die("%s: %s (is the disk full?)", path, strerror(errno));
+}
+
+static bool has_key(const char *dir, const char *key)
+{
+    char path[PATH_MAX];
+    size_t n;
+    name_file(path, dir, "key");
+    char *text = disk_read_file(path, &n, 1024);
+    bool same = text && strncmp(text, key, strlen(key)) == 0;
+    free(text);
+    return same;
+}
+
+// The record of a folder that has the right key; NULL: the stage is not done, or what it says is not there (*amiss says
+// what, free() it).
+static json_t *read_record(const RecipeStage *s, char **amiss)
+{
+    char path[PATH_MAX];
+    json_error_t error;
+    *amiss = NULL;
+    name_file(path, s->dir, "stage.json");
+    if (access(path, F_OK) != 0) return NULL;
+    json_t *about = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    const char *key = json_string_value(json_object_get(about, "key"));
+    json_t *results = json_object_get(about, "results");
+    if (!key || strcmp(key, s->key) != 0 || !json_is_object(results))
+        die("%s: damaged (delete %s to begin again)", path, s->dir);
+    if (!(*amiss = recipe_results_amiss(s->dir, results))) return about;
+    json_decref(about);
+    return NULL;
+}
+
+// What speaks of all stages goes before one of them changes: train.toml would lead the trainer to shards that are not
+// there yet, beside another tokenizer.
+static void withdraw_report(const RecipeRun *run)
+{
+    static const char *const names[] = {"train.toml", "report.json", "report.html"};
+    char path[PATH_MAX];
+    for (int i = 0; i < 3; i++) {
+        name_file(path, run->dir, names[i]);
+        if (unlink(path) != 0 && errno != ENOENT) die("%s: cannot be removed: %s", path, strerror(errno));
+    }
+}
+
+RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *settings)
+{
+    RecipeStage s = {.name = name};
+    char *all, *amiss = NULL;
+    size_t n;
+    snprintf(s.dir, sizeof s.dir, "%s/%s", run->dir, name);
+    FILE *f = open_memstream(&all, &n);
+    if (!f || fprintf(f, "%d\n%s\n%s\n%s", VERSION, run->key, name, settings) < 0 || fclose(f) != 0)
+        die("memory: no room for the settings of %s", name);
+    XXH128_hash_t hash = XXH3_128bits(all, n);
+    free(all);
+    snprintf(s.key, sizeof s.key, "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+    strcpy(run->key, s.key);
+    if (has_key(s.dir, s.key)) {
+        json_t *about = read_record(&s, &amiss);
+        s.done = about != NULL;
+        if (!s.done) withdraw_report(run);
+        if (!amiss) {
+            fprintf(stderr, "%s: %s\n", name, s.done ? "done before" : "going on");
+            if (about) json_array_append_new(run->stages, about);
+            return s;
+        }
+        fprintf(stderr, "%s: %s: begins again\n", name, amiss);
+        free(amiss);
+    } else {
+        if (!is_ours(s.dir)) die("%s: not made by this program (choose another recipe.out)", s.dir);
+        withdraw_report(run);
+        if (holds(s.dir, "key")) fprintf(stderr, "%s: made from other settings or input, begins again\n", name);
+    }
+    remove_below(s.dir, 1);
+    folder_make(s.dir, "recipe.out");
+    if (!disk_sync_parent(s.dir)) die("%s: %s", s.dir, strerror(errno));
+    write_file(s.dir, "key", s.key);
+    return s;
+}
+
+void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about)
+{
+    json_t *all = json_pack("{s:s, s:s, s:o}", "stage", stage->name, "key", stage->key, "results",
+                            recipe_results_list(run, stage->dir));
+    char *text = all && json_object_update(all, about) == 0 ? json_dumps(all, JSON_INDENT(1)) : NULL;
+    if (!text) die("%s: stage.json cannot be put together (no memory)", stage->dir);
+    write_file(stage->dir, "stage.json", text);
+    free(text);
+    json_decref(about);
+    json_array_append_new(run->stages, all);
+    stage->done = true;
+}
+
+static void print_file(const char *path, FILE *f)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) die("%s: cannot read: %s", path, strerror(errno));
+    // A pipe, which `prepare tokens` takes, has the time of the last write; no recipe comes here with one.
+    if (!S_ISREG(st.st_mode)) fprintf(f, "%s no file\n", path);
+    else fprintf(f, "%s %lld %lld.%09ld\n", path, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
+                 st.st_mtim.tv_nsec);
+}
+
+void recipe_stage_check_file(const char **listing, const char *path)
+{
+    char *line;
+    size_t n;
+    FILE *f = open_memstream(&line, &n);
+    if (!f) die("memory: no room for a file name");
+    print_file(path, f);
+    if (fclose(f) != 0) die("memory: no room for a file name");
+    const char *found = strstr(*listing, line);
+    if (!found) die("%s: changed while the input was read (start again when it is complete)", path);
+    *listing = found + n;
+    free(line);
+}
+
+char *recipe_stage_files(const char *path)
+{
+    char *text;
+    size_t n, n_files;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) die("memory: no room for file names");
+    CorpusReader *r = corpus_open(&path, 1, (CorpusOptions){0});
+    const CorpusFile *file = corpus_all_files(r, &n_files);
+    for (size_t i = 0; i < n_files; i++) print_file(file[i].path, f);
+    corpus_close(r);
+    if (fclose(f) != 0) die("memory: no room for file names");
+    return text;
+}
+
+void recipe_stage_say_left(const RecipeRun *run)
+{
+    static const char *const optional[] = {"exact", "near", "contamination"};
+    for (int k = 0; k < 3; k++) {
+        char dir[PATH_MAX];
+        size_t i;
+        json_t *stage;
+        bool asked = false;
+        json_array_foreach(run->stages, i, stage)
+            asked = asked || strcmp(json_string_value(json_object_get(stage, "stage")), optional[k]) == 0;
+        name_file(dir, run->dir, optional[k]);
+        if (!asked && holds(dir, "key"))
+            fprintf(stderr, "%s: of an earlier recipe, not part of this one (delete %s if it is not wanted again)\n",
+                    optional[k], dir);
+    }
+}
+
+// ---- documents
+void recipe_stage_remove_listed(RecipeRun *run, const char *stage)
+{
+    char path[PATH_MAX], *line = NULL;
+    size_t cap = 0;
+    snprintf(path, sizeof path, "%s/%s/removed.tsv", run->dir, stage);
+    FILE *f = fopen(path, "r");
+    if (!f) die("%s: %s (delete its folder to begin again)", path, strerror(errno));
+    while (getline(&line, &cap, f) >= 0) {
+        char *end;
+        unsigned long long i = strtoull(line, &end, 10);
+        if (end == line || *end != '\t' || i >= documents_count(run->docs))
+            die("%s: damaged (delete its folder to begin again)", path);
+        run->removed[i] = 1;
+    }
+    if (!feof(f)) die("%s: %s", path, strerror(errno));
+    free(line);
+    fclose(f);
+}
+
+void recipe_stage_documents(RecipeRun *run)
+{
+    char dir[PATH_MAX];
+    size_t n_parts = (size_t)json_integer_value(json_object_get(json_array_get(run->stages, 0), "parts"));
+    if (run->docs) return;
+    name_file(dir, run->dir, "documents");
+    run->docs = documents_open(dir);
+    if (documents_parts(run->docs) != n_parts)
+        die("%s: %zu parts, but there were %zu (delete it to begin again)", dir, documents_parts(run->docs), n_parts);
+    run->removed = calloc(documents_count(run->docs) + 1, 1);
+    if (!run->removed) die("memory: no room for %zu documents", documents_count(run->docs));
+    for (size_t i = 1; i < json_array_size(run->stages); i++) {
+        const char *name = json_string_value(json_object_get(json_array_get(run->stages, i), "stage"));
+        if (strcmp(name, "exact") == 0 || strcmp(name, "near") == 0 || strcmp(name, "contamination") == 0)
+            recipe_stage_remove_listed(run, name);
+    }
+}
+
+json_t *recipe_stage_counts(RecipeRun *run)
+{
+    recipe_stage_documents(run);
+    json_t *sources = json_array();
+    uint64_t all_docs = 0, all_bytes = 0;
+    for (size_t s = 0; s < run->n_sources; s++) {
+        uint64_t n = 0, bytes = 0;
+        for (size_t p = 0; p < documents_parts(run->docs); p++) {
+            if (documents_source(run->docs, p) != s) continue;
+            for (size_t i = documents_begin(run->docs, p); i < documents_begin(run->docs, p + 1); i++)
+                if (!run->removed[i]) n++, bytes += documents_size(run->docs, i);
+        }
+        json_array_append_new(sources, json_pack("{s:s, s:I, s:I}", "name", run->source[s].name, "documents",
+                                                 (json_int_t)n, "bytes", (json_int_t)bytes));
+        all_docs += n, all_bytes += bytes;
+    }
+    return json_pack("{s:I, s:I, s:o}", "documents", (json_int_t)all_docs, "bytes", (json_int_t)all_bytes, "sources",
+                     sources);
+}
+
+// ---- progress
+RecipeProgress recipe_stage_progress(const char *what, uint64_t first, uint64_t all)
+{
+    double now = clock_seconds();
+    return (RecipeProgress){what, now, now + 2, first, first, all};
+}
+
+void recipe_stage_advance(RecipeProgress *p, uint64_t n_bytes)
+{
+    p->done += n_bytes;
+    double now = clock_seconds(), seconds = now - p->begun;
+    if (now < p->next) return;
+    p->next = now + 5;
+    double rate = (double)(p->done - p->first) / seconds;
+    double left = p->all > p->done ? (double)(p->all - p->done) / rate : 0;
+    fprintf(stderr, "%s: %.0f%%, %.1f of %.1f MB, %.1f MB/s, about %.0f:%02d:%02d left\n", p->what,
+            p->all > p->done ? 100 * (double)p->done / (double)p->all : 100, (double)p->done / 1e6,
+            (double)(p->all > p->done ? p->all : p->done) / 1e6, rate / 1e6, (double)(long)(left / 3600),
+            (int)((long)left / 60 % 60), (int)((long)left % 60));
+}

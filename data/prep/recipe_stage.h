@@ -1,0 +1,109 @@
+// recipe_stage: what the stages of a preparation share: the run, folders with keys, progress.
+#ifndef RECIPE_STAGE_H
+#define RECIPE_STAGE_H
+#include "data/prep/documents.h"
+#include "data/prep/filter.h"
+#include "data/prep/recipe.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    const Recipe *recipe;
+    const Source *source; // (n_sources)
+    size_t n_sources;
+    char dir[PATH_MAX - 256];
+    int threads;
+    int lock;          // a descriptor
+    char key[33];      // of the last stage: that of the next one is made from it
+    json_t *stages;    // what each stage says of itself, in order: array of stage.json
+    Documents *docs;   // NULL until a stage needs it: recipe_stage_documents
+    uint8_t *removed;  // (documents_count) 1: some stage has removed it
+} RecipeRun;
+
+// Makes the folder, and locks it against a second run; loads nothing.
+RecipeRun *recipe_stage_open(const Recipe *r);
+void recipe_stage_close(RecipeRun *run);
+
+typedef struct {
+    const char *name;
+    char dir[PATH_MAX - 128];
+    char key[33];
+    bool done; // run->stages has what it said; there is nothing to do
+} RecipeStage;
+
+// The folder of a stage, ready to be filled: with the finished units of an earlier run that had the same settings and
+// input, otherwise empty. settings: everything that the result depends on and that is not in an earlier stage's key.
+RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *settings);
+// Writes stage.json with the list of the folder's files, and with it the stage is done. Takes the reference.
+void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about);
+// A line for each folder that a stage has left which the recipe does not ask for any more. It stays: should the recipe
+// ask for it again, it is used again.
+void recipe_stage_say_left(const RecipeRun *run);
+// Removes a folder of ours below the run's, and what is in it; of a link to a folder only what is in it.
+void recipe_stage_remove(const RecipeRun *run, const char *name);
+// {"NAME": {"bytes": n, "xxh3": "..."}, ...} of the files in the folder of a stage that have a name which stages give;
+// what does not agree with such a list: NULL, or a line to free(). recipe_results.c.
+json_t *recipe_results_list(const RecipeRun *run, const char *dir);
+char *recipe_results_amiss(const char *dir, const json_t *list);
+// A line for each file below path: name, bytes, time of the last change. free() it.
+char *recipe_stage_files(const char *path);
+// Dies when a file is not, or not any more, as its line in a text of such lines says. *listing moves behind that line:
+// files are read in the order of their lines, and there may be many.
+void recipe_stage_check_file(const char **listing, const char *path);
+
+// The documents, of which removed[i] are gone; loaded when first asked for.
+void recipe_stage_documents(RecipeRun *run);
+// Marks what removed.tsv of a stage lists, a document a line, its number first.
+void recipe_stage_remove_listed(RecipeRun *run, const char *stage);
+// {"documents": n, "bytes": n, "sources": [...]} of the documents that are left.
+json_t *recipe_stage_counts(RecipeRun *run);
+
+// ---- progress, on stderr: at most a line each five seconds
+typedef struct {
+    const char *what;
+    double begun, next;        // seconds
+    uint64_t first, done, all; // bytes; first: done before this run
+} RecipeProgress;
+
+RecipeProgress recipe_stage_progress(const char *what, uint64_t first, uint64_t all);
+void recipe_stage_advance(RecipeProgress *p, uint64_t n_bytes); // from one thread at a time
+
+// ---- the stages, one after another
+void recipe_check_inputs(const Recipe *r);                     // recipe_check.c; before all others
+void recipe_read_stage(RecipeRun *run);                        // recipe_read.c
+CorpusOptions recipe_read_options(const Source *source); // how a source is read
+Filter *recipe_read_filter(const Recipe *r);                   // filter.rules is not empty; filter_free() it
+void recipe_remove_exact(RecipeRun *run);                      // recipe_remove.c
+void recipe_remove_near(RecipeRun *run);
+void recipe_remove_contaminated(RecipeRun *run);
+CorpusOptions recipe_remove_options(const Recipe *r);          // how the evaluation set is read
+void recipe_encode_tokenizer(RecipeRun *run);                  // recipe_encode.c
+extern const char *const recipe_encode_given[3];               // the files of a given tokenizer that may be read
+void recipe_merge_stage(RecipeRun *run);                       // recipe_merge.c; begins with the next one
+void recipe_encode_stage(RecipeRun *run, const char *settings);
+void recipe_report_write(RecipeRun *run, FILE *out);           // recipe_report.c
+
+// ---- runs: what recipe_encode.c writes and recipe_merge.c reads
+// A document's place in the order of its source and split, and its tokens.
+typedef struct {
+    uint64_t position;
+    uint64_t n_tokens;
+    uint64_t hash; // XXH3 of the tokens' bytes
+} RecipeRow;
+enum { RECIPE_TRAIN, RECIPE_VAL };
+extern const char *const recipe_encode_splits[2]; // "train", "val"
+// Of the document whose text has that hash.
+int recipe_encode_split(const Recipe *r, uint64_t hash);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,118 @@
+// shingle: normalization, n-grams of words, exact Jaccard. See shingle.h.
+//
+//     J(A, B) = |A and B| / |A or B|          A, B: the sets of n-grams of two texts (Broder 1997)
+//
+// n decides what counts as similar. One changed word inside a text changes n of its n-grams, so a text of W words
+// with k changes far apart keeps J = (W - n + 1 - kn) / (W - n + 1 + kn): with n = 13 and W = 200, one change is 0.87
+// and two are 0.76. Lee et al. (arXiv 2107.06499) use 5, GPT-3 (2005.14165) about 13, words both.
+//
+// The invariant: a gram is a function of its bytes alone. So the same gram has the same hash in every document, run
+// and machine, and another program finds the same one with any XXH3 at hand.
+//
+// "Exact" is up to hash collisions: two different grams among N share 64 bits with probability N^2 / 2^65, which for
+// two documents of half a million words together is below 1e-8.
+//
+// A text shorter than n words is one gram. It equals another only when it is the same text, so short texts are never
+// called near-duplicates: there is too little of them to tell. Rejected: shorter n-grams for short texts (two
+// thresholds in one), padding (its grams would be shared by everybody); lowering and folding beyond ASCII (tables that
+// change with each Unicode version, so that a corpus would be another one next year); a rolling hash (saves nothing:
+// words are short, and XXH3 of 13 of them takes as long as mixing a rolling one would).
+#include "data/prep/shingle.h"
+
+#include "base/check.h"
+#include "data/prep/extsort.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#define XXH_INLINE_ALL // one call a gram
+#include <xxhash.h>
+
+static void *grow(void *ptr, size_t *cap, size_t need, size_t size)
+{
+    if (need <= *cap) return ptr;
+    *cap = need + need / 2 + 64;
+    ptr = realloc(ptr, *cap * size);
+    if (!ptr) die("shingles: no memory for %zu elements (is a document very long?)", *cap);
+    return ptr;
+}
+
+// Without a branch on what the text says: words end where no processor can foresee it. Whatever a byte is, it is
+// written, and so is the place where a word would begin; then the two ends move on, or they do not.
+void shingle_normalize(Shingles *s, const char *text, size_t n_bytes)
+{
+    enum { CHUNK = 4096 }; // bytes between looks at the room for words, of which it has half as many
+    s->text = grow(s->text, &s->cap_text, n_bytes + 1, 1);
+    s->n_grams = 0;
+    size_t n_words = 0, n_text = 0;
+    unsigned after_blank = 1;
+    unsigned char folded[256];
+    for (int c = 0; c < 256; c++)
+        folded[c] = (unsigned char)(c >= '\t' && c <= '\r' ? ' ' : c >= 'A' && c <= 'Z' ? c + 'a' - 'A' : c);
+    for (size_t i = 0; i < n_bytes;) {
+        s->word = grow(s->word, &s->cap_words, n_words + CHUNK / 2 + 3, sizeof *s->word);
+        size_t end = n_bytes - i < CHUNK ? n_bytes : i + CHUNK, *word = s->word;
+        char *to = s->text;
+        for (; i < end; i++) {
+            char c = (char)folded[(unsigned char)text[i]];
+            unsigned blank = c == ' ';
+            to[n_text] = c;
+            word[n_words] = n_text;
+            n_words += after_blank & ~blank;
+            n_text += (after_blank & blank) ^ 1;
+            after_blank = blank;
+        }
+    }
+    s->n_words = n_words;
+    s->n_text = 0;
+    if (!n_words) return;
+    if (!after_blank) s->text[n_text++] = ' ';
+    s->word[n_words] = n_text; // the blank behind the last word is none of the text
+    s->n_text = n_text - 1;
+}
+
+void shingle_hash(Shingles *s, size_t n)
+{
+    check(n > 0);
+    s->n_grams = !s->n_words ? 0 : s->n_words < n ? 1 : s->n_words - n + 1;
+    size_t length = s->n_words < n ? s->n_words : n;
+    s->gram = grow(s->gram, &s->cap_grams, s->n_grams, sizeof *s->gram);
+    for (size_t i = 0; i < s->n_grams; i++)
+        s->gram[i] = XXH3_64bits(s->text + s->word[i], s->word[i + length] - 1 - s->word[i]);
+}
+
+void shingle_set(Shingles *s)
+{
+    size_t n = 0;
+    extsort_sort(s->gram, s->n_grams, 1);
+    for (size_t i = 0; i < s->n_grams; i++)
+        if (!n || s->gram[n - 1] != s->gram[i]) s->gram[n++] = s->gram[i];
+    s->n_grams = n;
+}
+
+void shingle_make(Shingles *s, const char *text, size_t n_bytes, size_t n)
+{
+    shingle_normalize(s, text, n_bytes);
+    shingle_hash(s, n);
+    shingle_set(s);
+}
+
+void shingle_free(Shingles *s)
+{
+    free(s->text);
+    free(s->word);
+    free(s->gram);
+    *s = (Shingles){0};
+}
+
+double shingle_jaccard(const uint64_t *a, size_t n_a, const uint64_t *b, size_t n_b)
+{
+    size_t both = 0, i = 0, j = 0;
+    if (!n_a && !n_b) return 1;
+    while (i < n_a && j < n_b) {
+        both += a[i] == b[j];
+        size_t next = i + (a[i] <= b[j]);
+        j += b[j] <= a[i];
+        i = next;
+    }
+    return (double)both / (double)(n_a + n_b - both);
+}

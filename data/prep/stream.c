@@ -1,0 +1,221 @@
+// stream: plain, gzip and zstd files through one read call.
+//
+// Invariant: what stream_read has given is a beginning of the content, whatever the sizes asked for, and it returns 0
+// only after a complete last member or frame. A download that broke off is therefore an error and never a shorter
+// corpus: training data that silently lost their second half are the worse fault.
+//
+// gzip (RFC 1952) files may hold several members, zstd (RFC 8878) files several frames; tools that compress in
+// parallel write such files, and their content is that of all of them in a row. Zero bytes behind a gzip member are
+// padding (tapes, tar); anything else there is damage. Checksums are verified by the libraries.
+//
+// Memory is the read buffer and the window of the format: 32 KB for gzip, at most 128 MB for zstd, whose library
+// refuses larger windows (zstd --long=28 and up).
+//
+// The first bytes decide, and a name only promises: a packed file under another name, a pipe and /dev/stdin are
+// unpacked like any other, but a .gz that is none is damaged. What bzip2, xz, zip and Parquet begin with is no text
+// either; read as such it would be a corpus of ill-formed sequences.
+//
+// Rejected: gzread (takes a file that is no gzip for plain text, and says nothing of offsets), a pipe to gzip and
+// zstd (programs that may not be there), and reading ahead in a thread (a later step does that for whole files).
+#include "data/prep/stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "base/check.h"
+
+typedef enum { PLAIN, GZIP, ZSTD } Packing;
+enum { LOOK = 10 }; // bytes that tell a format
+
+struct Stream {
+    int fd;
+    char *path;
+    Packing packing;
+    uint8_t *in; // (cap): packed bytes; [at, n) not yet used
+    size_t cap, at, n;
+    uint64_t n_read; // bytes of the file so far; the offset of in[at] is n_read - (n - at)
+    bool open;       // inside a member or frame
+    bool pending;    // zstd holds content that did not fit
+    z_stream z;
+    ZSTD_DStream *zstd;
+};
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), n_end = strlen(end);
+    return n >= n_end && strcasecmp(text + n - n_end, end) == 0;
+}
+
+static unsigned long long offset(const Stream *s)
+{
+    return s->n_read - (s->n - s->at);
+}
+
+// Reads behind in[n]; false at the end of the file.
+static bool read_more(Stream *s, size_t room)
+{
+    for (;;) {
+        ssize_t k = read(s->fd, s->in + s->n, room);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) die("%s: byte %llu: %s", s->path, (unsigned long long)s->n_read, strerror(errno));
+        s->n += (size_t)k;
+        s->n_read += (uint64_t)k;
+        return k > 0;
+    }
+}
+
+static bool refill(Stream *s)
+{
+    s->at = s->n = 0;
+    return read_more(s, s->cap);
+}
+
+// Do these bytes stand at s->in[at]?
+static bool stands(const Stream *s, size_t at, const char *bytes, size_t n)
+{
+    return s->n >= at + n && memcmp(s->in + at, bytes, n) == 0;
+}
+
+static void refuse_foreign(const Stream *s)
+{
+    const struct {
+        size_t at, n;
+        const char *bytes, *what, *how;
+    } foreign[] = {{4, 6, "1AY&SY", "bzip2", "bzip2 -dc"}, {0, 6, "\xFD" "7zXZ\0", "xz", "xz -dc"},
+                   {0, 4, "PK\3\4", "zip", "unzip -p"}, {0, 5, "PAR1\x15", "Parquet", "write its rows as .jsonl"}};
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (stands(s, foreign[i].at, foreign[i].bytes, foreign[i].n))
+            die("%s: byte 0: a file of %s, which is not read here (unpack it first: %s)", s->path, foreign[i].what,
+                foreign[i].how);
+}
+
+// Reads the first bytes. gzip begins with 1F 8B 08, zstd with 28 B5 2F FD or a frame to skip: no text does.
+static Packing look_at(Stream *s)
+{
+    while (s->n < LOOK && read_more(s, LOOK - s->n)) {}
+    refuse_foreign(s);
+    bool skipped = s->n > 0 && s->in[0] >> 4 == 5 && stands(s, 1, "\x2A\x4D\x18", 3);
+    if (stands(s, 0, "\x1F\x8B\x08", s->n == 2 ? 2 : 3)) return GZIP;
+    if (stands(s, 0, "\x28\xB5\x2F\xFD", 4) || skipped) return ZSTD;
+    return ends_with(s->path, ".gz") ? GZIP : ends_with(s->path, ".zst") ? ZSTD : PLAIN;
+}
+
+Stream *stream_open(const char *path, size_t read_bytes)
+{
+    bool standard = strcmp(path, "-") == 0;
+    Stream *s = calloc(1, sizeof *s);
+    if (!s) die("%s: no memory to read it", path);
+    s->cap = read_bytes < LOOK ? LOOK : read_bytes;
+    s->path = strdup(standard ? "standard input" : path);
+    s->in = malloc(s->cap);
+    if (!s->path || !s->in) die("%s: no memory for a buffer of %zu bytes", path, s->cap);
+    s->fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0) die("%s: cannot read: %s", path, strerror(errno));
+    s->packing = look_at(s);
+    s->cap = read_bytes;
+    if (s->packing == GZIP && inflateInit2(&s->z, 15 + 16) != Z_OK) die("%s: no memory to unpack it", path);
+    if (s->packing == ZSTD && !(s->zstd = ZSTD_createDStream())) die("%s: no memory to unpack it", path);
+    return s;
+}
+
+static void check_end(const Stream *s, const char *format)
+{
+    if (s->n_read == 0) die("%s: byte 0: the file is empty, not %s (fetch it again)", s->path, format);
+    if (s->open) die("%s: byte %llu: the %s data end too early (fetch it again)", s->path, offset(s), format);
+}
+
+static size_t read_gzip(Stream *s, void *out, size_t n)
+{
+    s->z.next_out = out;
+    s->z.avail_out = (uInt)n;
+    while (s->z.avail_out == n) {
+        if (s->at == s->n && !refill(s)) {
+            check_end(s, "gzip");
+            return 0;
+        }
+        if (!s->open && s->n_read > s->n - s->at) { // behind a member: padding, or the next one
+            while (s->at < s->n && s->in[s->at] == 0) s->at++;
+            if (s->at == s->n) continue;
+            inflateReset(&s->z);
+        }
+        s->open = true;
+        uInt room = (uInt)(s->n - s->at);
+        s->z.next_in = s->in + s->at;
+        s->z.avail_in = room;
+        int status = inflate(&s->z, Z_NO_FLUSH);
+        s->at += room - s->z.avail_in;
+        if (status == Z_STREAM_END) s->open = false;
+        else if (status != Z_OK && status != Z_BUF_ERROR)
+            die("%s: byte %llu: damaged gzip data: %s (fetch it again)", s->path, offset(s),
+                s->z.msg ? s->z.msg : "a dictionary is asked for");
+    }
+    return n - s->z.avail_out;
+}
+
+// Four bytes say which format a frame has. Where a library also reads those of before 2016, it sees them only when the
+// four come at once: so the content would depend on how much is read at a time. They are refused.
+static void check_frame(Stream *s)
+{
+    if (s->n - s->at < 4) {
+        memmove(s->in, s->in + s->at, s->n - s->at);
+        s->n -= s->at;
+        s->at = 0;
+        while (s->n < 4 && read_more(s, 4 - s->n)) {}
+    }
+    if (s->n - s->at < 4) return; // the end, too early: check_end says so
+    const uint8_t *b = s->in + s->at;
+    uint32_t magic = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    if (magic != ZSTD_MAGICNUMBER && (magic & ZSTD_MAGIC_SKIPPABLE_MASK) != ZSTD_MAGIC_SKIPPABLE_START)
+        die("%s: byte %llu: damaged zstd data: no frame begins here (fetch it again)", s->path, offset(s));
+}
+
+static size_t read_zstd(Stream *s, void *out, size_t n)
+{
+    ZSTD_outBuffer to = {out, n, 0};
+    while (to.pos == 0) {
+        if (s->at == s->n && !s->pending && !refill(s)) {
+            check_end(s, "zstd");
+            return 0;
+        }
+        if (!s->open) check_frame(s);
+        ZSTD_inBuffer from = {s->in, s->n, s->at};
+        size_t status = ZSTD_decompressStream(s->zstd, &to, &from);
+        if (ZSTD_isError(status))
+            die("%s: byte %llu: damaged zstd data: %s (fetch it again)", s->path, offset(s),
+                ZSTD_getErrorName(status));
+        s->at = from.pos;
+        s->open = status != 0;
+        s->pending = s->open && to.pos == to.size;
+    }
+    return to.pos;
+}
+
+size_t stream_read(Stream *s, void *out, size_t n)
+{
+    if (n > 1u << 30) n = 1u << 30; // zlib counts in 32 bits
+    if (s->packing == GZIP) return read_gzip(s, out, n);
+    if (s->packing == ZSTD) return read_zstd(s, out, n);
+    if (s->at == s->n && !refill(s)) return 0;
+    size_t k = s->n - s->at < n ? s->n - s->at : n;
+    memcpy(out, s->in + s->at, k);
+    s->at += k;
+    return k;
+}
+
+void stream_close(Stream *s)
+{
+    if (!s) return;
+    if (s->packing == GZIP) inflateEnd(&s->z);
+    ZSTD_freeDStream(s->zstd);
+    if (s->fd != STDIN_FILENO) close(s->fd);
+    free(s->in);
+    free(s->path);
+    free(s);
+}

@@ -1,0 +1,50 @@
+// stories: joins a start, tales, plots, rhymes and word lists into one grammar. See stories.h.
+//
+// Everything a text is made of is data: stories_tales.c (how a tale begins and ends),
+// stories_plots_friend.c and stories_plots_hero.c (what happens in it), stories_rhymes.c (the rhymes) and
+// stories_words.c (the words for it all). Everything that happens to that data is in grammar.c. So a new
+// plot or rhyme is a few lines of text, and its entropy is known without a line of code.
+//
+// The two kinds share all rules and differ in the start, so rhymes and tales know the same words. A
+// corpus puts them one after the other, so each is a grammar of its own.
+//
+// The floor: with N texts of self-information s_i nats in b_i bytes, no model's expected loss on the
+// corpus is below sum(s_i) / (number of tokens) nats per token, or sum(s_i) / (ln 2 * sum(b_i)) bits per
+// byte, however it cuts the text into tokens. The separator costs nothing: where a text ends is part of
+// its derivation.
+//
+// Rejected: sampling from a trained model (its entropy is known only to itself), and shuffled real text (no
+// known floor).
+#include "data/stories/stories.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "data/stories/stories_tables.h"
+
+Grammar *stories_load(StoriesKind kind)
+{
+    const GrammarRule start = {"story", kind == STORIES_TALES ? "[tale]" : "[rhyme]"};
+    const struct {
+        const GrammarRule *rules;
+        size_t n;
+    } parts[] = {
+        {&start, 1}, // the first rule is the start
+        {stories_tales, stories_n_tales},
+        {stories_plots_friend, stories_n_plots_friend},
+        {stories_plots_hero, stories_n_plots_hero},
+        {stories_rhymes, stories_n_rhymes},
+        {stories_words, stories_n_words},
+    };
+    enum { N_PARTS = sizeof parts / sizeof *parts };
+    size_t total = 0, n = 0;
+    for (size_t i = 0; i < N_PARTS; i++) total += parts[i].n;
+    GrammarRule *rules = malloc(total * sizeof *rules);
+    if (!rules) die("stories: out of memory");
+    for (size_t i = 0; i < N_PARTS; n += parts[i++].n)
+        memcpy(rules + n, parts[i].rules, parts[i].n * sizeof *rules);
+    Grammar *grammar = grammar_load(rules, total);
+    free(rules);
+    return grammar;
+}

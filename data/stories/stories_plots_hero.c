@@ -1,0 +1,249 @@
+// stories_plots_hero: plots of the hero with grown-ups and animals. See stories_tales.c, grammar.h.
+//
+// A journey, a rescue, learning a skill, lost in the wild, in the kitchen, a garden, a noise in the night,
+// something broken, a stray animal. Each ends in `finale`, about the hero alone, except the last, which has
+// endings of its own about the hero and the animal.
+//
+// The invariant: a part that is written (`kin`, `pal`, `beast`) has been chosen in every wording of the beats
+// before (grammar_write dies at a name that was never chosen). And one text, one derivation.
+#include "data/stories/stories_tables.h"
+
+const GrammarRule stories_plots_hero[] = {
+    // ---- A journey ----
+    {"journey",
+     "[Time], [hero] and [hero.his] [kin=relative] took [a] [vehicle] to the [place=location] in "
+     "[land=country]. [journey_pack] [journey_sights] "
+     "[journey_stop] [journey_there] [journey_home] [finale]"},
+    {"journey_pack",
+     "They packed [x=fruit], [y=fruit] and [a] [looks.clothing] [clothing]."
+     "|In the [container] they had [dish_taste] [dish], [drink] and [a] [looks.paper] [paper]."
+     "|“Do not forget your [clothing]!” [said] [hero.his] [kin]. “It is [weather] in [land].”"},
+    {"journey_sights",
+     "On the way they saw [a] [animal_look] [x=animal] and [a] [animal_look] [y=animal]."
+     "|They passed [number] [dwelling_look] houses, the [x=building] and the [y=building]."
+     "|They sang songs about [x=dream] and [y=dream]."},
+    {"journey_stop",
+     "[Suddenly], [a] [storm] began, and they waited in [a] [dwelling_look] [dwelling] with [a] "
+     "[trait] [job]."
+     "|At the [spot] [a] [animal_look] [x=livestock] was in the way. It [x.moved] off when [hero] "
+     "gave it [vegetable]."
+     "|“Are we there yet?” [asked] [hero] [number] times."},
+    {"journey_there",
+     "[Place.at] the [place], [a] [trait] [job] showed them how to [skill] and gave [hero] [a] "
+     "[a_thing]."
+     "|Everything there was [beautiful], and [hero] found [a] [a_thing] under [a] [tree]."
+     "|[Hero] bought [a] [a_thing] there for [number] coins and some [fruit]."},
+    {"beautiful", "beautiful|wonderful|magnificent|strange|peaceful|exciting|colorful|enormous|"
+                  "mysterious|romantic"},
+    {"journey_home",
+     "Now the [thing] lies beside the [furniture] and reminds [hero] of the [place]."
+     "|“Next [season] I want to go back to [land],” [said] [hero], holding the [look] [thing] "
+     "[adverb]."},
+
+    // ---- A rescue ----
+    {"rescue",
+     "[Time], [hero] heard a strange sound [at_place]. [rescue_find] [rescue_talk] "
+     "[rescue_elder] [rescue_free] [rescue_after] [finale]"},
+    {"rescue_find",
+     "[A] [animal_look] [beast=small_animal] sat in the [hole] and could not get out."
+     "|Near the [spot], [a] [animal_look] [beast=four_legs] was caught in [some_trap]."
+     "|Beside the [spot] lay [a] [animal_look] [beast=livestock] that had hurt its [body] on [a] "
+     "[junk_look] [junk]."},
+    {"some_trap", "a net|a rope|a fence|some wire|a thorn bush|a trap|the mud|an old tire|"
+                  "a hollow log|the ice"},
+    {"rescue_talk",
+     "“Do not be [scared], little [beast],” [said] [hero], and pulled [adverb]."
+     "|“Poor [beast]!” [cried] [hero], and [went] to the [building] for help."
+     "|The [beast] gave [a] [weak] [beast.noise], and [hero] felt [upset]."},
+    {"scared", "afraid|frightened|scared|sad|nervous|worried|shy|alarmed"},
+    {"weak", "weak|soft|sad|small|tired|faint"},
+    {"rescue_elder",
+     "There came [elder=grown_up], the [job], with [a] [a_tool]."
+     "|[Elder=grown_up], [a] [trait] [job], brought [a] [a_tool] and some [material]."},
+    {"rescue_free",
+     "With the [thing] they worked [adverb] for [number] minutes, until the [beast] was free."
+     "|“Hold it [adverb],” [said] [elder], and freed the [beast] with the [look] [thing]."},
+    {"rescue_after",
+     "It gave a happy [beast.noise] and [beast.moved] around [hero] [number] times."
+     "|“Well done, [hero],” [said] [elder]. The [beast] ate some [crop] and [beast.moved] away."
+     "|The next [daytime] the [beast] came to the [house] and left [a] [looks.keepsake] [keepsake] "
+     "for [hero]."},
+
+    // ---- Learning a skill ----
+    {"lesson",
+     "[Time], [hero] asked [elder=grown_up], [a] [trait] [job]: “Will you teach me to [art=skill]?” "
+     "[lesson_answer] [lesson_fail] [lesson_comfort] [lesson_practice] "
+     "[lesson_success] [lesson_prize] [finale]"},
+    {"lesson_answer",
+     "“It takes [x=virtue] and [y=virtue],” [said] [elder]."
+     "|“Come to the [building] on [weekday],” [said] [elder]."
+     "|“First bring me [treat],” [said] [elder]."},
+    {"lesson_fail",
+     "On [x=weekday] [hero] hurt [hero.his] [body]. On [y=weekday] [hero] broke [a] [looks.ware] "
+     "[ware]."
+     "|The [ordinal] time, [hero] fell into the [hole] and landed on [a] [animal_look] [animal]."
+     "|[Hero] tried [number] times and was [upset]."},
+    {"lesson_comfort",
+     "“Even [a] [job] makes mistakes,” [said] [elder]."
+     "|“Try again, [adverb] this time,” [said] [elder]."
+     "|[Hero] [wept], but [elder] only [smiled]."},
+    {"lesson_practice",
+     "So [hero] practiced [at_place], with [a] [animal_look] [animal] watching."
+     "|Every [daypart] [hero] practiced [adverb] [at_place]."},
+    {"lesson_success",
+     "[Suddenly], [hero] could [art] like [a] [job]!"
+     "|One [weather] [daytime], [hero] could [art] at last."},
+    {"lesson_prize",
+     "[Elder] gave [hero] [a] [a_thing]."
+     "|Now [hero] is teaching [friend=hero.other] to [art], too."
+     "|“I am so [pleased], [hero],” [said] [elder]."},
+
+    // ---- Lost in the wild ----
+    {"stranger",
+     "[Time], [hero] followed [a] [animal_look] [animal] into the [place=inland]. [stranger_path] "
+     "[stranger_lost] [stranger_meet] [stranger_help] [stranger_thanks] [finale]"},
+    {"stranger_path",
+     "[Hero] passed the [x=spot] and the [y=spot]."
+     "|First [hero] came to the [x=spot], then to the [y=spot]."},
+    {"stranger_lost",
+     "Soon [hero] did not know the way back and felt [afraid]."
+     "|It grew dark, and every [tree] looked like [a] [animal]. [Hero] [wept]."
+     "|Far away, [a] [animal_look] [animal] made a sound."},
+    {"stranger_meet",
+     "“Are you lost?” [asked] [a] [trait] [who=job] with [a] [a_thing]. “Yes,” [said] [hero]."
+     "|There came [a] [trait] [who=job] with [a] [a_thing]. “Please help me!” [cried] [hero]."
+     "|[Suddenly], [hero] met [a] [trait] [who=job], who carried [a] [a_thing] and [a] [animal_look] "
+     "[bird]."},
+    {"stranger_help",
+     "The [who] gave [hero] [treat] and led [hero] back, past the [y] and the [x]."
+     "|“Follow me,” said the [who]. They [went] back to the [y], and from there to the [x]."
+     "|The [who] drew a map on some [material]: first the [y], then the [x], then the [house]."},
+    {"stranger_thanks",
+     "“Help the next one who is lost,” [said] the [who] [adverb]."
+     "|The next [weekday] [hero] brought the [who] [treat]."
+     "|[Hero] waved until the [who] and the [look] [thing] were out of sight."},
+
+    // ---- In the kitchen ----
+    {"kitchen",
+     "[Time], [hero] and [hero.his] [kin=relative] made [a] [sweet_taste] [cake=sweet] for "
+     "[elder=grown_up], who had [a] [ill=illness]. [kitchen_mix] [kitchen_mishap] "
+     "[kitchen_again] [kitchen_give] [finale]"},
+    {"kitchen_mix",
+     "They mixed [x=flavour], [y=flavour] and [fruit] in [a] [a_ware]."
+     "|[Hero] put [x=flavour] and [y=flavour] into [a] [a_ware] and stirred [adverb]."},
+    {"kitchen_mishap",
+     "“Stop!” [cried] [hero.his] [kin]. “That is not [x], that is [z=flavour]!”"
+     "|[Suddenly], [a] [animal_look] [beast=small_animal] [beast.moved] across the [furniture] and "
+     "knocked over the [thing]."
+     "|The oven smoked, and the first [cake] tasted like [a] [junk_look] [junk]."},
+    {"kitchen_again",
+     "They [laughed] and began again, [adverb]."
+     "|It took [number] minutes to clean the [furniture]."
+     "|[Hero] was [upset]. “Every [job] begins like that,” [said] [hero.his] [kin]."},
+    {"laughed", "laughed|sighed|giggled|shrugged|groaned|chuckled"},
+    {"kitchen_give",
+     "“How [sweet_taste]!” [cried] [elder] at [meal]. “My [ill] is gone!”"
+     "|[Elder] ate [number] pieces and was as [glad] as [a] [animal]."
+     "|They took the [cake] to [elder], along with [a] [a_gift] and some [flower]."},
+
+    // ---- A garden ----
+    {"planting",
+     "In [planting_month], [hero] planted [x=crop] and [y=crop] behind the [house]. "
+     "[planting_care] [planting_thief] [planting_deal] [planting_sell] [finale]"},
+    {"planting_care",
+     "[Hero] watered them [adverb] every [daypart]."
+     "|[Hero] dug with [a] [looks.tool] [tool] until [hero.his] [body] hurt."
+     "|“Grow!” [hero] [said], and played songs on [a] [looks.instrument] [instrument]."},
+    {"planting_thief",
+     "One [hot] morning half of the [x] had been eaten. [Hero] was [cross]. Behind the [spot] stood "
+     "[a] [animal_look] [beast=four_legs]."
+     "|[Suddenly], [hero] saw who stole the [x]: [a] [animal_look] [beast=four_legs]!"
+     "|“Who ate my [x]?” [cried] [hero]. It was [a] [animal_look] [beast=four_legs] with [number] "
+     "children."},
+    {"planting_deal",
+     "So [hero] left the [x] to the [beast] and kept the [y]."
+     "|[Hero] built a fence of [material] around the [y], and gave the [x] to the [beast]."
+     "|“Eat the [x],” [said] [hero], “but the [y] are mine.” The [beast] gave [a] [beast.noise] and "
+     "[beast.moved] away."},
+    {"planting_sell",
+     "In [harvest_month], [hero] sold the [y] to [a] [trait] [job] for [a] [a_thing]."
+     "|In the end there were [number] baskets of [y], and [hero.his] [relative] made [dish_taste] "
+     "[dish]."
+     "|The [y] won [a] [a_thing] at the [contest]."},
+
+    // ---- A noise in the night ----
+    {"night",
+     "One [dark] night there was a noise behind the [den=furniture]. [night_fear] [night_call] "
+     "[night_found] [night_care] [night_name] [finale]"},
+    {"night_fear",
+     "[Hero] thought of [x=dream] and [y=dream] and was [afraid]."
+     "|To [hero] it sounded like [a] [junk_look] [vehicle] with [a] [bird] inside."
+     "|“Is it [a] [animal], or is it [a] [job]?” [asked] [hero], and [wept]."},
+    {"night_call",
+     "[Hero.his] [kin=relative] came with [a] [a_tool] and [adverb] looked behind the [den]."
+     "|[Hero] took [a] [a_tool] and woke [hero.his] [kin=relative]. “Stay close to me!”"},
+    {"night_found",
+     "There sat [a] [animal_look] [beast=small_animal]! It gave [a] [beast.noise] and [beast.moved] "
+     "under the [furniture]."
+     "|“It is only [a] [beast=small_animal]!” [cried] [hero.his] [kin], and dropped the [thing]."
+     "|Between [a] [junk_look] [x=junk] and [a] [junk_look] [y=junk] lay [a] [beast=small_animal]."},
+    {"night_care",
+     "[Hero] gave the [beast] some [dish] and a bed in the [container]."
+     "|“You were more [scared] than I was, little [beast],” [said] [hero]."
+     "|The [beast] had come in from the [storm], and [hero] dried it [adverb]."},
+    {"night_name",
+     "[Hero] named it [pal=petname]. Since then [pal] has slept beside the [furniture]."
+     "|“Let us call it [pal=petname],” [said] [hero.his] [kin]. “[Pal] may stay until [month].”"},
+
+    // ---- Something broken ----
+    {"broken",
+     "[Time], [hero] was playing [pastime] and dropped [a] [a_thing] that belonged to [hero.his] "
+     "[kin=relative]. [broken_crash] [broken_hide] [broken_truth] [broken_mend] [finale]"},
+    {"broken_crash",
+     "It fell on the [furniture] and broke into [number] pieces."
+     "|[Crash]! It lay under the [furniture], broken."
+     "|[A] [animal_look] [pet] ran off with one half of it."},
+    {"crash", "crash|bang|crack|smash|thud|clatter"},
+    {"broken_hide",
+     "[Hero] hid the [thing] in the [container] and felt [upset]."
+     "|That night [hero] dreamed of [x=dream] and [y=dream] who asked for the [thing]."
+     "|[Hero] used [x=material] and [y=material], but the [thing] looked like [a] [junk_look] [junk]."},
+    {"broken_truth",
+     "[Suddenly], [hero] told the truth. [Hero.his] [kin] was [cross] for a moment, and then "
+     "[smiled]."
+     "|“Where is my [thing]?” [asked] [hero.his] [kin] at [meal]. “I broke it,” [said] [hero], and "
+     "[wept]."},
+    {"broken_mend",
+     "They took it to [elder=grown_up], [a] [trait] [job], who mended it in [number] minutes."
+     "|“[Elder=grown_up] can mend any [thing],” said [hero.his] [kin]. By [weekday] it was done."
+     "|Together they mended the [thing] with [x=material] and [y=material] and painted it [colour]."},
+
+    // ---- A stray animal ----
+    {"stray",
+     "[Time], [a] [animal_look] [beast=pet] followed [hero] home from the [place=location]. "
+     "[stray_ask] [stray_search] [stray_name] [stray_deed] [stray_end]"},
+    {"stray_ask",
+     "“May I keep it?” [hero] asked [hero.his] [kin=relative]. “Only if nobody misses it.”"
+     "|“[A] [beast] in the [house]? Never!” [cried] [hero.his] [kin=relative]. But the [beast] gave "
+     "[a] [beast.noise]."},
+    {"stray_search",
+     "They asked the [x=job] and the [y=job], but nobody knew the [beast]."
+     "|They hung posters on the [x=spot] and the [y=spot] for [number] days."
+     "|Only [a] [trait] [job] came, who was looking for [a] [animal_look] [animal]."},
+    {"stray_name",
+     "So [hero] named it [pal=petname], fed it [dish_taste] [dish] and taught it to [trick]."
+     "|“Your name is [pal=petname],” [said] [hero], and gave it [vegetable] with [flavour]."},
+    {"trick", "sit|roll over|shake hands|jump through a hoop|fetch the newspaper|dance|"
+              "stand on its head|ring a bell|open doors|count to three|carry a basket|climb a ladder|"
+              "beg|play dead|bow|sing along"},
+    {"stray_deed",
+     "[Suddenly], [pal] found [a] [a_thing] that [hero.his] [kin] had lost [number] years ago."
+     "|When there was [a] [storm], [pal] woke [a] [trait] [job] just in time."
+     "|Once [pal] ran away with [a] [a_thing], but [hero] was not [cross]."},
+    {"stray_end",
+     "[Hero] and [pal] still go to the [place] every [weekday].\n"
+     "|“[Pal] is the most [trait] [beast] in [country],” says [hero].\n"
+     "|[Pal] sleeps in the [container] and dreams of [dish], and [hero] dreams of [dream].\n"},
+};
+
+const size_t stories_n_plots_hero = sizeof stories_plots_hero / sizeof *stories_plots_hero;

@@ -1,0 +1,287 @@
+// diff_stats: elements, ULPs, and the bound of rounding. See diff_stats.h.
+//
+// The distance in ULPs is the number of representable values between a and b: floats of one sign are ordered as their
+// bits are, so it is a subtraction of integers. +0 and -0 are 0 ULPs apart but not the same bits. Where dtypes differ
+// both are taken as fp32, and the distance is divided by the 2^(23 - m) fp32 values to one of the coarser type, m its
+// bits of mantissa: a bf16 run against an fp32 run is then a few ULPs apart, not 2^17. For integers it is the plain
+// difference.
+//
+// The bound of rounding. Each store and each sum on the way to a tensor adds an error that has nothing to do with the
+// others, so their squares add up: `error` is the root (dump.h: dump_error), relative to the size of what is stored.
+// With S = 4 for maps that are not quite as well conditioned as assumed, and r = rms(b):
+//
+//     rms(a - b)  <=  S error r
+//     |a - b|     <=  S error sqrt(2 ln(2e6 n)) max(|b|, rms of its row, rms of its column, r)      for each of n
+//
+// The second: errors that are sums of many are normal, and of n normal numbers the largest exceeds
+// t = sqrt(2 ln(2e6 n)) deviations with probability 2 n exp(-t^2 / 2) = 1e-6. An element's error follows the size of
+// the sums that it is made of, which its row and its column show, and not its own size, which cancellation may have
+// left small.
+//
+// Weights behind an update: U = step of b, |dU| <= M min(2, S (|dg| / |g| + error)), M the largest |U|. Adam divides
+// the gradient by its size, so what counts is the relative error of an element's own gradient; where that is not small,
+// the step may have the other sign. Where nothing is known of an element (Lion, Muon), 2 M.
+//
+// The invariant: every test reads !(error <= bound), so NaN fails it; two NaN of the same bits are equal.
+#include "dev/check/diff_stats.h"
+
+#include "base/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double SAFETY = 4;
+
+// ---- elements
+
+uint64_t diff_stats_bits(const SafeTensor *t, size_t i)
+{
+    const char *p = (const char *)t->data;
+    switch (safetensors_dtype_bytes(t->dtype)) {
+    case 1: { uint8_t x; memcpy(&x, p + i, 1); return x; }
+    case 2: { uint16_t x; memcpy(&x, p + 2 * i, 2); return x; }
+    case 4: { uint32_t x; memcpy(&x, p + 4 * i, 4); return x; }
+    default: { uint64_t x; memcpy(&x, p + 8 * i, 8); return x; }
+    }
+}
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+static double half_value(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double x = exponent == 31 ? (fraction ? NAN : INFINITY)
+             : exponent       ? ldexp(1024 + fraction, exponent - 25)
+                              : ldexp(fraction, -24);
+    return bits >> 15 ? -x : x;
+}
+
+static double value_of(SafeDtype dtype, uint64_t bits)
+{
+    double x;
+    switch (dtype) {
+    case ST_F32: return float_of((uint32_t)bits);
+    case ST_BF16: return float_of((uint32_t)bits << 16);
+    case ST_F16: return half_value((uint16_t)bits);
+    case ST_F64: memcpy(&x, &bits, 8); return x;
+    case ST_I8: return (int8_t)bits;
+    case ST_I16: return (int16_t)bits;
+    case ST_I32: return (int32_t)bits;
+    case ST_I64: return (double)(int64_t)bits;
+    default: return (double)bits; // BOOL and the unsigned ones
+    }
+}
+
+double diff_stats_value(const SafeTensor *t, size_t i)
+{
+    return value_of(t->dtype, diff_stats_bits(t, i));
+}
+
+// ---- ULPs
+
+static bool is_float(SafeDtype d) { return d == ST_F16 || d == ST_BF16 || d == ST_F32 || d == ST_F64; }
+static bool is_signed(SafeDtype d) { return d == ST_I8 || d == ST_I16 || d == ST_I32 || d == ST_I64; }
+static int mantissa(SafeDtype d) { return d == ST_BF16 ? 7 : d == ST_F16 ? 10 : d == ST_F64 ? 52 : 23; }
+
+SafeDtype diff_stats_coarser(SafeDtype a, SafeDtype b)
+{
+    return mantissa(b) < mantissa(a) ? b : a;
+}
+
+// Floats of n_bits as integers in the order of their values; both zeros give 0.
+static int64_t ordered(uint64_t bits, int n_bits)
+{
+    uint64_t sign = (uint64_t)1 << (n_bits - 1);
+    return bits & sign ? -(int64_t)(bits & (sign - 1)) : (int64_t)bits;
+}
+
+static uint64_t ulps_of(SafeDtype dtype, uint64_t a, uint64_t b)
+{
+    int n_bits = 8 * (int)safetensors_dtype_bytes(dtype);
+    int64_t x = (int64_t)a, y = (int64_t)b;
+    if (is_float(dtype)) {
+        x = ordered(a, n_bits);
+        y = ordered(b, n_bits);
+    } else if (is_signed(dtype)) {
+        x = (int64_t)(a << (64 - n_bits)) >> (64 - n_bits);
+        y = (int64_t)(b << (64 - n_bits)) >> (64 - n_bits);
+    } else return a > b ? a - b : b - a;
+    return x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
+}
+
+static uint32_t fp32_bits(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return bits;
+}
+
+// Of two numbers of types that may differ, in units of a coarser stored type; to the nearest.
+static uint64_t ulps(const SafeTensor *a, const SafeTensor *b, SafeDtype coarser, uint64_t x_bits, uint64_t y_bits)
+{
+    if (a->dtype == b->dtype && (a->dtype == coarser || a->dtype != ST_F32)) return ulps_of(a->dtype, x_bits, y_bits);
+    uint64_t n = ulps_of(ST_F32, fp32_bits(value_of(a->dtype, x_bits)), fp32_bits(value_of(b->dtype, y_bits)));
+    int shift = mantissa(coarser) < 23 ? 23 - mantissa(coarser) : 0;
+    return shift ? (n + (1ull << (shift - 1))) >> shift : n;
+}
+
+static int bucket_of(uint64_t ulp) { return ulp ? 64 - __builtin_clzll(ulp) : 0; }
+
+const char *diff_stats_label(int bucket, char text[48])
+{
+    unsigned long long low = bucket && bucket != DIFF_STATS_NAN ? 1ull << (bucket - 1) : 0;
+    unsigned long long high = bucket > 1 ? low + (low - 1) : low;
+    if (bucket == DIFF_STATS_NAN) snprintf(text, 48, "NaN on one side");
+    else if (low == high) snprintf(text, 48, "%llu", low);
+    else if (bucket < 14) snprintf(text, 48, "%llu-%llu", low, high);
+    else snprintf(text, 48, "2^%d to 2^%d", bucket - 1, bucket);
+    return text;
+}
+
+int diff_stats_median(const DiffStats *s)
+{
+    size_t below = 0;
+    for (int i = 0; i < DIFF_STATS_BUCKETS; i++) {
+        below += s->bucket[i];
+        if (2 * below >= s->n) return i;
+    }
+    return DIFF_STATS_NAN;
+}
+
+// ---- sizes
+
+// Of the matrix that a tensor is: its last axis are the columns.
+typedef struct {
+    size_t width;
+    double *row, *column; // root mean squares; NULL: not needed
+    double whole, tail;   // tail: deviations that not one of so many elements exceeds
+} Sizes;
+
+static Sizes sizes_of(const SafeTensor *t, double floor, bool needed)
+{
+    Sizes s = {.width = t->ndim ? t->shape[t->ndim - 1] : 1, .tail = sqrt(2 * log(2e6 * (double)t->n_elems))};
+    if (!needed || !t->n_elems) return s;
+    size_t rows = t->n_elems / s.width;
+    s.row = calloc(rows, sizeof *s.row);
+    s.column = calloc(s.width, sizeof *s.column);
+    if (!s.row || !s.column) die("diff: no memory for the sizes of %zu rows", rows);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < s.width; c++) {
+            double x = diff_stats_value(t, r * s.width + c);
+            if (!isfinite(x)) continue; // judged by itself
+            s.row[r] += x * x;
+            s.column[c] += x * x;
+        }
+    for (size_t r = 0; r < rows; r++) {
+        s.whole += s.row[r];
+        s.row[r] = sqrt(s.row[r] / (double)s.width);
+    }
+    for (size_t c = 0; c < s.width; c++) s.column[c] = sqrt(s.column[c] / (double)rows);
+    s.whole = fmax(sqrt(s.whole / (double)t->n_elems), floor);
+    return s;
+}
+
+double diff_stats_rms(const SafeTensor *t)
+{
+    Sizes s = sizes_of(t, 0, true);
+    free(s.row);
+    free(s.column);
+    return s.whole;
+}
+
+double diff_stats_most(const SafeTensor *a, const SafeTensor *b)
+{
+    double most = 0;
+    for (size_t i = 0; i < a->n_elems; i++) most = fmax(most, fabs(diff_stats_value(a, i) - diff_stats_value(b, i)));
+    return most;
+}
+
+// ---- one pair of arrays
+
+// The larger one; NaN wins and stays.
+static double worse(double max, double x) { return !isnan(max) && !(x <= max) ? x : max; }
+
+// How far element i, with |a - b| = gap, may be.
+static double allowed(const DiffStatsBound *bound, const Sizes *size, size_t i, double y)
+{
+    if (bound->mode == DIFF_STATS_EXACT) return 0;
+    if (bound->mode == DIFF_STATS_GIVEN) return bound->atol + bound->rtol * fabs(y);
+    if (bound->mode == DIFF_STATS_UPDATE) {
+        if (bound->error == 0) return 2 * bound->most;
+        double g = diff_stats_value(bound->grad_b, i), gap = fabs(diff_stats_value(bound->grad_a, i) - g);
+        double part = SAFETY * ((gap == 0 ? 0 : gap / fabs(g)) + bound->error);
+        return bound->most * (part <= 2 ? part : 2) + fabs(y) * 0x1p-22; // and the weights themselves are rounded
+    }
+    double scale = fmax(fmax(fabs(y), size->whole), fmax(size->row[i / size->width], size->column[i % size->width]));
+    return SAFETY * bound->error * size->tail * scale;
+}
+
+static void keep_worst(DiffStats *s, size_t i, double ratio)
+{
+    int at = s->n_worst;
+    while (at > 0 && !(ratio <= s->worst_ratio[at - 1]) && !isnan(s->worst_ratio[at - 1])) at--;
+    if (at == DIFF_STATS_WORST) return;
+    if (s->n_worst < DIFF_STATS_WORST) s->n_worst++;
+    for (int k = s->n_worst - 1; k > at; k--) {
+        s->worst[k] = s->worst[k - 1];
+        s->worst_ratio[k] = s->worst_ratio[k - 1];
+    }
+    s->worst[at] = i;
+    s->worst_ratio[at] = ratio;
+}
+
+DiffStats diff_stats(const SafeTensor *a, const SafeTensor *b, SafeDtype stored_a, SafeDtype stored_b,
+                     DiffStatsBound bound)
+{
+    DiffStats s = {.n = a->n_elems};
+    Sizes size = sizes_of(b, bound.floor, bound.mode == DIFF_STATS_DERIVED);
+    SafeDtype coarser = diff_stats_coarser(stored_a, stored_b);
+    double squares = 0;
+    for (size_t i = 0; i < s.n; i++) {
+        uint64_t x_bits = diff_stats_bits(a, i), y_bits = diff_stats_bits(b, i);
+        double x = value_of(a->dtype, x_bits), y = value_of(b->dtype, y_bits);
+        bool same = a->dtype == b->dtype ? x_bits == y_bits : x == y && signbit(x) == signbit(y);
+        if (same) {
+            s.bucket[0]++;
+            s.n_both_nan += isnan(x) != 0;
+            continue;
+        }
+        s.n_differ++;
+        bool any_nan = isnan(x) || isnan(y), any_float = is_float(a->dtype) || is_float(b->dtype);
+        uint64_t ulp = ulps(a, b, coarser, x_bits, y_bits);
+        double gap = any_float ? fabs(x - y) : (double)ulp, limit = allowed(&bound, &size, i, y);
+        s.bucket[any_nan ? DIFF_STATS_NAN : bucket_of(ulp)]++;
+        if (!any_nan && ulp > s.max_ulp) s.max_ulp = ulp;
+        s.max_abs = worse(s.max_abs, gap);
+        s.max_rel = worse(s.max_rel, gap == 0 ? 0 : gap / fabs(y));
+        bool within = bound.mode != DIFF_STATS_EXACT && isfinite(x) && isfinite(y) && gap <= limit;
+        double ratio = within ? (gap == 0 ? 0 : gap / limit) : limit > 0 && isfinite(gap) ? gap / limit : INFINITY;
+        if (bound.mode == DIFF_STATS_EXACT) ratio = isfinite(gap) ? 1 + gap : INFINITY; // the largest first
+        s.n_out += !within;
+        s.ratio = worse(s.ratio, within ? ratio : fmax(ratio, nextafter(1, 2)));
+        squares += gap * gap;
+        keep_worst(&s, i, ratio);
+    }
+    if (bound.mode == DIFF_STATS_DERIVED && s.n_differ)
+        s.ratio = worse(s.ratio, sqrt(squares / (double)s.n) / (SAFETY * bound.error * size.whole));
+    free(size.row);
+    free(size.column);
+    return s;
+}
+
+void diff_stats_add(DiffStats *sum, const DiffStats *s)
+{
+    sum->n += s->n;
+    sum->n_differ += s->n_differ;
+    sum->n_out += s->n_out;
+    sum->n_both_nan += s->n_both_nan;
+    for (int i = 0; i < DIFF_STATS_BUCKETS; i++) sum->bucket[i] += s->bucket[i];
+}

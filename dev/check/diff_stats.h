@@ -1,0 +1,64 @@
+// diff_stats: how far one array is from another, and whether rounding explains it.
+#ifndef DIFF_STATS_H
+#define DIFF_STATS_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/safetensors.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// 0, 1, 2-3, 4-7, ..., 2^63 and more ULPs; NaN on one side.
+enum { DIFF_STATS_BUCKETS = 66, DIFF_STATS_NAN = DIFF_STATS_BUCKETS - 1, DIFF_STATS_WORST = 5 };
+
+typedef enum {
+    DIFF_STATS_EXACT,   // equal bits
+    DIFF_STATS_GIVEN,   // |a - b| <= atol + rtol |b|
+    DIFF_STATS_DERIVED, // what rounding may do: see diff_stats.c
+    DIFF_STATS_UPDATE   // weights behind an optimizer's update
+} DiffStatsMode;
+
+typedef struct {
+    DiffStatsMode mode;
+    double rtol, atol;
+    double error;        // DERIVED, UPDATE: expected relative error of a - b; UPDATE: 0 stands for not known
+    double floor;        // DERIVED: the size of b is at least this
+    double most;         // UPDATE: the largest |update| of b; and the gradients that were followed, of a's shape
+    const SafeTensor *grad_a, *grad_b;
+} DiffStatsBound;
+
+typedef struct {
+    size_t n, n_differ, n_out, n_both_nan;
+    double max_abs, max_rel; // NaN once an element's difference is NaN
+    double ratio;            // the largest error, as a part of its bound; not below or equal 1: out of bound
+    uint64_t max_ulp;
+    size_t bucket[DIFF_STATS_BUCKETS];
+    size_t worst[DIFF_STATS_WORST]; // elements, the worst first
+    double worst_ratio[DIFF_STATS_WORST];
+    int n_worst;
+} DiffStats;
+
+// a and b have one shape; b is the reference. ULPs are those of the coarser of the two stored types.
+DiffStats diff_stats(const SafeTensor *a, const SafeTensor *b, SafeDtype stored_a, SafeDtype stored_b,
+                     DiffStatsBound bound);
+void diff_stats_add(DiffStats *sum, const DiffStats *s);
+// The bucket that has the middle element: half of the elements are no further apart.
+int diff_stats_median(const DiffStats *s);
+// "0", "4-7", "2^20 to 2^21"
+const char *diff_stats_label(int bucket, char text[48]);
+
+// Element i as a number, and its bits.
+double diff_stats_value(const SafeTensor *t, size_t i);
+uint64_t diff_stats_bits(const SafeTensor *t, size_t i);
+// Root of the mean square; the largest |a - b| (shapes are equal).
+double diff_stats_rms(const SafeTensor *t);
+double diff_stats_most(const SafeTensor *a, const SafeTensor *b);
+// The coarser of two stored types.
+SafeDtype diff_stats_coarser(SafeDtype a, SafeDtype b);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

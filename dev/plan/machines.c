@@ -1,0 +1,161 @@
+// machines: the device and link tables of the plan. See machines.h.
+//
+// Two rates stand beside each other. `peak` is the data sheet's, and MFU is a share of it. `reachable` is what one
+// large matmul in bf16 was measured to reach ("maximum achievable matmul FLOPS", the table of stas00/ml-engineering,
+// compute/accelerator; random inputs, best of all shapes): 87% of the peak on A100, 80% on H100, 78% on B200, because
+// chips slow down their clocks when all of them multiplies. A planner that starts from `peak` promises an H100 what
+// nobody has seen. Where nobody has published a measurement the row says so, and has the A100's 87%.
+//
+// Links: `inside` a node, `between` nodes, one accelerator's share of each. alpha is the time of a step of a ring that
+// moves no bytes: a microsecond over NVLink, several over a network with its switches.
+//
+// Prices are what one hour on demand cost around 2024; they fall, and contracts have others: --price overrides. The
+// H100's is the one of llm.c's report (8 of them for 24 hours: 672 dollars).
+//
+// The invariant: every rate is of dense matmuls. Data sheets print twice the number in larger type, for matrices half
+// of which is zero.
+//
+// Rejected: a file that users edit. The rows are thirty numbers that change once a year, and a table in a file has no
+// room for the reason of a number.
+#include "dev/plan/machines.h"
+
+#include "ops/blas.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/config_table.h"
+
+#include <ctype.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+static const MachineLink link_table[] = {
+    {"nvlink2", "NVLink 2, V100", 1.5e-6, 150e9, "NVIDIA V100 data sheet: 300 GB/s both ways"},
+    {"nvlink3", "NVLink 3, A100", 1.5e-6, 300e9, "NVIDIA A100 data sheet: 600 GB/s both ways"},
+    {"nvlink4", "NVLink 4, H100", 1.5e-6, 450e9, "NVIDIA H100 data sheet: 900 GB/s both ways"},
+    {"nvlink5", "NVLink 5, B200", 1.5e-6, 900e9, "NVIDIA B200 data sheet: 1.8 TB/s both ways"},
+    {"pcie3", "PCIe 3.0 x16", 5e-6, 15.75e9, "8 GT/s, 16 lanes, 128b/130b"},
+    {"pcie4", "PCIe 4.0 x16", 5e-6, 31.5e9, "16 GT/s, 16 lanes, 128b/130b"},
+    {"pcie5", "PCIe 5.0 x16", 5e-6, 63e9, "32 GT/s, 16 lanes, 128b/130b"},
+    {"edr", "InfiniBand EDR", 5e-6, 12.5e9, "100 Gbit/s"},
+    {"hdr", "InfiniBand HDR", 5e-6, 25e9, "200 Gbit/s"},
+    {"ndr", "InfiniBand NDR, RoCE 400", 5e-6, 50e9, "400 Gbit/s"},
+    {"eth400", "Ethernet, RoCE", 6e-6, 50e9, "400 Gbit/s"},
+    {"eth100", "Ethernet, RoCE", 8e-6, 12.5e9, "100 Gbit/s"},
+    {"eth50", "Ethernet, 8 share 400", 8e-6, 6.25e9, "400 Gbit/s of a node, by 8 accelerators"},
+    {"eth25", "Ethernet, TCP", 30e-6, 3.125e9, "25 Gbit/s"},
+    {"eth10", "Ethernet, TCP", 40e-6, 1.25e9, "10 Gbit/s"},
+    {"eth1", "Ethernet, TCP", 50e-6, 0.125e9, "1 Gbit/s"},
+    {"memory", "memory of one machine", 1e-6, 10e9, "between processes of one CPU; plan time --gpu cpu measures it"},
+};
+enum { LINKS = sizeof link_table / sizeof *link_table };
+
+// Links by name; machines_find puts them in.
+static const struct {
+    Machine m;
+    const char *inside, *between;
+} table[] = {
+    {{.name = "A100-80", .peak = 312e12, .reachable = 271.2e12, .memory = 80e9, .bandwidth = 2.039e12, .cores = 108,
+      .node = 8, .price = 1.8, .source = "A100 80 GB SXM; 271.2 measured"}, "nvlink3", "hdr"},
+    {{.name = "A100-40", .peak = 312e12, .reachable = 271.2e12, .memory = 40e9, .bandwidth = 1.555e12, .cores = 108,
+      .node = 8, .price = 1.3, .source = "A100 40 GB SXM; 271.2 measured (80 GB)"}, "nvlink3", "hdr"},
+    {{.name = "H100", .peak = 989.4e12, .reachable = 794.5e12, .memory = 80e9, .bandwidth = 3.35e12, .cores = 132,
+      .node = 8, .price = 3.5, .source = "H100 SXM; 794.5 measured"}, "nvlink4", "ndr"},
+    {{.name = "H200", .peak = 989.4e12, .reachable = 794.5e12, .memory = 141e9, .bandwidth = 4.8e12, .cores = 132,
+      .node = 8, .price = 4.0, .source = "H200 SXM; 794.5 measured (the same chip)"}, "nvlink4", "ndr"},
+    {{.name = "B200", .peak = 2250e12, .reachable = 1745e12, .memory = 180e9, .bandwidth = 8e12, .cores = 148,
+      .node = 8, .price = 6.0, .source = "B200 SXM; 1745 measured"}, "nvlink5", "ndr"},
+    {{.name = "V100", .peak = 125e12, .reachable = 108.6e12, .memory = 32e9, .bandwidth = 0.9e12, .cores = 80,
+      .node = 8, .price = 0.8, .source = "V100 32 GB SXM2, fp16; reachable as the A100's share"}, "nvlink2", "edr"},
+    {{.name = "A10G", .peak = 70e12, .reachable = 60.8e12, .memory = 24e9, .bandwidth = 0.6e12, .cores = 80,
+      .node = 8, .price = 1.0, .source = "A10G, AWS g5; reachable as the A100's share"}, "pcie4", "eth25"},
+};
+enum { ROWS = sizeof table / sizeof *table };
+
+MachineLink machines_link(const char *name)
+{
+    int best = 0, best_distance = 1000;
+    for (int i = 0; i < LINKS; i++) {
+        if (!strcasecmp(name, link_table[i].name)) return link_table[i];
+        int distance = config_table_distance(name, link_table[i].name);
+        if (distance < best_distance) best = i, best_distance = distance;
+    }
+    die("--link: '%s' is no link of the table (did you mean %s? plan machines lists them)", name,
+        link_table[best].name);
+}
+
+// Is it the row's name, or that without the memory behind the hyphen? "A100" is the first row it fits, A100-80.
+static bool names(const char *name, const char *row)
+{
+    size_t n = strlen(name);
+    return !strncasecmp(name, row, n) && (!row[n] || (n && row[n] == '-'));
+}
+
+Machine machines_find(const char *name)
+{
+    int best = 0, best_distance = 1000;
+    if (!strcasecmp(name, "cpu")) return machines_measure(MACHINES_CPU_SECONDS);
+    for (int i = 0; i < ROWS; i++) {
+        Machine m = table[i].m;
+        int distance = config_table_distance(name, m.name);
+        if (names(name, m.name)) {
+            m.inside = machines_link(table[i].inside), m.between = machines_link(table[i].between);
+            return m;
+        }
+        if (distance < best_distance) best = i, best_distance = distance;
+    }
+    die("--gpu: '%s' is no accelerator of the table (did you mean %s? plan machines lists them)", name,
+        table[best].m.name);
+}
+
+// Bytes read plus written a second by copies of 64 MB.
+static double copy_rate(double seconds)
+{
+    size_t n = 64u << 20, copies = 0;
+    char *from = malloc(n), *to = malloc(n);
+    if (!from || !to) die("plan: no memory to measure copies (64 MB twice)");
+    memset(from, 1, n), memset(to, 0, n);
+    double begin = clock_seconds(), now = begin;
+    for (; now - begin < seconds; now = clock_seconds(), copies++) {
+        from[copies % n] ^= 1; // so that no copy can be left out
+        memcpy(to, from, n);
+    }
+    if (to[0] == 2) die("plan: a copy went wrong");
+    free(from), free(to);
+    return 2 * (double)n * (double)copies / (now - begin);
+}
+
+Machine machines_measure(double seconds)
+{
+    BlasShape square[] = {{1024, 1024, 1024}, {2048, 1024, 1024}};
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    Machine m = {.name = "cpu", .node = 1, .price = 0, .source = "measured: OpenBLAS' sgemm, copies of 64 MB"};
+    m.cores = omp_get_max_threads();
+    m.peak = m.reachable = 1e9 * blas_peak(square, 2, m.cores, seconds);
+    m.bandwidth = copy_rate(seconds / 4);
+    m.memory = (double)pages * (double)page;
+    m.inside = machines_link("memory"), m.between = machines_link("eth1");
+    m.inside.bandwidth = m.bandwidth / 2;
+    return m;
+}
+
+void machines_print(FILE *out)
+{
+    fprintf(out, "| accelerator | peak, TFLOP/s | reachable | memory, GB | GB/s | cores | in the node | GB/s | "
+                 "between nodes | GB/s | $ an hour | from |\n"
+                 "|---|---:|---:|---:|---:|---:|---|---:|---|---:|---:|---|\n");
+    for (int i = 0; i < ROWS; i++) {
+        Machine m = machines_find(table[i].m.name);
+        fprintf(out, "| %s | %.0f | %.1f | %.0f | %.0f | %d | %s | %.0f | %s | %.1f | %.2f | %s |\n", m.name,
+                m.peak / 1e12, m.reachable / 1e12, m.memory / 1e9, m.bandwidth / 1e9, m.cores, m.inside.name,
+                m.inside.bandwidth / 1e9, m.between.name, m.between.bandwidth / 1e9, m.price, m.source);
+    }
+    fprintf(out, "\n| link | what | microseconds a message | GB/s one way | from |\n|---|---|---:|---:|---|\n");
+    for (int i = 0; i < LINKS; i++) {
+        const MachineLink *l = &link_table[i];
+        fprintf(out, "| %s | %s | %.1f | %.2f | %s |\n", l->name, l->what, l->alpha * 1e6, l->bandwidth / 1e9,
+                l->source);
+    }
+}

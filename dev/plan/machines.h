@@ -1,0 +1,44 @@
+// machines: accelerators and links as numbers: peak rates, memory, what connects them, what an hour costs.
+//
+// The plan's only facts about hardware. Each row names where its numbers come from. Rates in FLOP/s of dense bf16 with
+// fp32 sums (fp16 on V100, fp32 on this CPU), sizes in bytes, bandwidths in bytes/s in one direction, prices in US
+// dollars for one hour of one accelerator.
+#ifndef MACHINES_H
+#define MACHINES_H
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    const char *name, *what;
+    double alpha, bandwidth; // seconds a message; bytes/s of one accelerator
+    const char *source;
+} MachineLink;
+
+typedef struct {
+    const char *name;
+    double peak, reachable;   // of the data sheet; the best that one large matmul was measured to reach
+    double memory, bandwidth; // of the accelerator
+    int cores;                // that share a matmul's tiles: streaming multiprocessors
+    int node;                 // accelerators a node
+    MachineLink inside, between;
+    double price;
+    const char *source;
+} Machine;
+
+enum { MACHINES_CPU_SECONDS = 2 };
+
+// A copy of the row of that name, upper or lower case; "A100" is A100-80, the first row that it could be without the
+// memory; "cpu" measures this one (machines_measure). Dies for names that the table does not have, with the nearest one.
+Machine machines_find(const char *name);
+MachineLink machines_link(const char *name);
+// This CPU: the best sgemm (blas_peak of square matrices) and a copy of memory, `seconds` each.
+Machine machines_measure(double seconds);
+// Both tables, as markdown.
+void machines_print(FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

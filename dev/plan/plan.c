@@ -1,0 +1,333 @@
+// plan: memory, parameters and floating-point operations of a run, from its configuration alone. See plan.h.
+//
+// Memory is not estimated here. The plan makes the very calls by which a run gets its memory
+// (run_allocate), with a door whose raw_alloc hands out no memory: the door's table then holds every
+// buffer, with its tag, name and size. So plan and run agree to the byte because they are the same code,
+// and a buffer added to the model tomorrow is in the plan at once. A model of 405 billion parameters is
+// planned in milliseconds on a laptop.
+//
+// Beside the sum of the buffers stand the formulas that the guides teach, for every setting that changes a size.
+// They are texts, and the text that is printed is the one that is evaluated (plan_evaluate). In fp32 with AdamW:
+//
+//     parameters x P    gradients 4 P    optimizer 8 P          x = 4
+//     activations N (L (x (K + E) + R) + x C (L + 2) + 8)       K, E, R: see doc/recompute.md
+//     scratch     x (N (2 C + (2H + 2G) D + F) + J V + 2 L T G D) + N (16 + 8 M)
+//
+// N = B T tokens of a micro-batch, M micro-batches a step, J rows of logits at a time. Where ranks share the model
+// (zero.h), P becomes Ps in what is sharded, this rank's part, and communication is the room for units on their way.
+// The invariant: each formula gives the sum of its buffers exactly, or the program ends. A formula in a table that
+// nobody checks is wrong after the next change.
+//
+// Not in the plan, because it does not come through the door: the devices' own buffers (packing in matmuls, fp32
+// copies of 2-byte chunks, scales of fp8), OpenBLAS' own, the tokenizer, the mapped token files, code and stack.
+// They do not grow with the model's depth.
+//
+// Rejected: a planner with arithmetic of its own, as most are. It is an opinion about the allocator, and
+// the two drift apart. Formulas as C expressions beside formulas as text: the same twice.
+#include "dev/plan/plan.h"
+
+#include "base/check.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+// ---- the door that counts
+
+// The one address that it hands out, never read or written: the table of the door is the result.
+static void *no_memory(size_t n_bytes)
+{
+    static const char nowhere;
+    (void)n_bytes;
+    return (void *)(uintptr_t)&nowhere;
+}
+
+static void free_nothing(void *ptr)
+{
+    (void)ptr;
+}
+
+Mem plan_door(void)
+{
+    return (Mem){.raw_alloc = no_memory, .raw_free = free_nothing};
+}
+
+void plan_vocab(Config *cfg)
+{
+    if (cfg->model.vocab) return;
+    const char *dir = cfg->data.tokenizer;
+    if (!*dir) die("model.vocab is not known (set --model.vocab=N, or --data.tokenizer=DIR)");
+    if (access(dir, R_OK))
+        die("data.tokenizer: %s is not there, so the vocabulary is not known (set --model.vocab=N)", dir);
+    Tokenizer *tokenizer = tokenizer_load(dir);
+    config_set_derived(cfg, "model.vocab", tokenizer_vocab_size(tokenizer));
+    config_resolve(cfg);
+    tokenizer_free(tokenizer);
+}
+
+void plan_open(Run *run, const Config *cfg, Dev *dev, int rank)
+{
+    *run = (Run){.cfg = *cfg, .dev = dev, .mem = plan_door(), .rank = rank};
+    run_allocate(run);
+}
+
+void plan_close(Run *run)
+{
+    run_free(run);
+}
+
+// ---- letters
+
+static PlanLetter *add(PlanLetters *l, const char *name)
+{
+    check(l->n < PLAN_LETTERS);
+    PlanLetter *letter = &l->letter[l->n++];
+    snprintf(letter->name, sizeof letter->name, "%s", name);
+    return letter;
+}
+
+static void size(PlanLetters *l, const char *name, size_t value, const char *means)
+{
+    PlanLetter *letter = add(l, name);
+    letter->value = value;
+    snprintf(letter->means, sizeof letter->means, "%s", means);
+}
+
+__attribute__((format(printf, 3, 4))) static void formula(PlanLetters *l, const char *name, const char *text, ...)
+{
+    char means[sizeof l->letter->means];
+    va_list args;
+    va_start(args, text);
+    int n = vsnprintf(means, sizeof means, text, args);
+    va_end(args);
+    check(n >= 0 && n < (int)sizeof means);
+    size_t value = plan_evaluate(l, means, NULL, 0); // before the letter is there: it cannot mean itself
+    PlanLetter *letter = add(l, name);
+    letter->value = value;
+    letter->is_formula = true;
+    memcpy(letter->means, means, sizeof means);
+}
+
+// A block's saved activations of a token; K and E in elements, R and Z in bytes.
+static void activation_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy policy)
+{
+    bool selective = policy.mode == RECOMPUTE_SELECTIVE;
+    const char *qk = s->qk_norm ? " + (H + 2G) D" : "", *qk_groups = s->qk_norm ? " + ceil((H + 2G) D / 256)" : "";
+    formula(l, "K", "(H + 2G) D + H D + C + %sF", s->swiglu ? "2 " : "");
+    formula(l, "E", "2 C + F%s", qk);
+    formula(l, "R", "4 (H + 4)%s", s->qk_norm ? " + 4 (H + G)" : "");
+    if (policy.compress) // an element has a byte, a group of 256 a scale of 4
+        formula(l, "Z", "K%s + 4 (ceil((H + 2G) D / 256) + ceil(H D / 256) + ceil(C / 256) + ceil(%sF / 256)%s%s)",
+                selective ? "" : " + E", s->swiglu ? "2 " : "", selective ? "" : " + 2 ceil(C / 256) + ceil(F / 256)",
+                selective ? "" : qk_groups);
+}
+
+// What the optimizers tell apart: matrices, matrices of blocks, large tensors.
+static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params *params)
+{
+    size_t large = 0, blocks = 0;
+    for (int r = 0; r < params->n_rows; r++) {
+        size_t n = params->row[r].n_elems;
+        if (n < 4096) continue;
+        large += n;
+        blocks += (n + 2047) / 2048;
+    }
+    size(l, "P8", large, "elements of tensors with 4096 or more");
+    size(l, "b8", blocks, "blocks of 2048 in those");
+    const char *heads = s->tie ? "" : "2 ", *n = s->swiglu ? "3" : "2"; // matrices (V, C), (F, C) or (C, F)
+    formula(l, "Ph", "L (C D (2H + 2G) + %s C F)", n);
+    formula(l, "Pm", "Ph + %sV C%s", heads, s->rope ? "" : " + T C");
+    formula(l, "Qm", "L ((2H + 2G) D + 4 C + %s (F + C)) + %s(V + C)%s", n, heads, s->rope ? "" : " + T + C");
+    formula(l, "W", "max(H D, F)");
+}
+
+// The stage of ZeRO that has any effect.
+static int stage_of(const Config *cfg)
+{
+    return cfg->parallel.dp > 1 ? (int)cfg->parallel.zero : 0;
+}
+
+static size_t unit_elems(const Params *params, int unit)
+{
+    size_t begin, end;
+    params_unit_range(params, unit, &begin, &end);
+    return end - begin;
+}
+
+// What a rank of several has and borrows.
+static void shard_letters(PlanLetters *l, const Run *run)
+{
+    const Params *params = &run->model->params;
+    const Zero *zero = run->zero;
+    size_t state = 0;
+    for (int s = 0; s < run->optim.kind->n_states; s++)
+        for (int u = 0; u < params->n_units; u++)
+            state += safetensors_dtype_bytes(run->optim.state[s].dtype) *
+                     optim_range_elems(&run->optim.state[s], params, zero->range[u].begin, zero->range[u].end);
+    size(l, "Ps", zero->cut.at[params->n_units], "parameters of this rank's shard");
+    size(l, "Os", state, "bytes of optimizer state of these");
+    size(l, "Ue", unit_elems(params, 0), "parameters of the embedding");
+    size(l, "Ub", unit_elems(params, 1), "parameters of a block");
+    size(l, "Uh", unit_elems(params, params->n_units - 1), "parameters of the head and its norm");
+}
+
+// What is in a store (offload.h).
+static void store_letters(PlanLetters *l, const Run *run)
+{
+    const Zero *zero = run->zero;
+    size_t all = 0, most = 0, weights = 0;
+    for (int u = 0; u < run->model->n_units; u++) {
+        size_t item = optim_item_bytes(&run->optim, u), own = zero->cut.at[u + 1] - zero->cut.at[u];
+        all += item;
+        if (item > most) most = item;
+        if (own > weights) weights = own;
+    }
+    size(l, "Oa", all, "bytes of optimizer state that are kept elsewhere");
+    size(l, "Ou", most, "the most of one unit");
+    if (zero->store)
+        size(l, "Uw", weights * run->dev->x_bytes, "bytes of weights that this rank has of a unit, at most");
+}
+
+// The formulas go by the settings, not by what the model made of them.
+static RecomputePolicy policy_of(const Config *cfg)
+{
+    return (RecomputePolicy){.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
+                             .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8};
+}
+
+PlanLetters plan_letters(const Run *run)
+{
+    const Model *m = run->model;
+    const ModelShape *s = &m->shape;
+    RecomputePolicy policy = policy_of(&run->cfg);
+    PlanLetters l = {.n = 0};
+    size_t N = m->max_batch * m->max_tokens;
+    size(&l, "x", run->cfg.numerics.dtype == CONFIG_DTYPE_FP32 ? 4 : 2, "bytes of a weight or an activation");
+    size(&l, "P", m->params.n_elems, "parameters");
+    size(&l, "L", s->layers, "layers");
+    size(&l, "C", s->channels, "channels");
+    size(&l, "H", s->heads, "heads");
+    size(&l, "G", s->kv_heads, "kv_heads");
+    size(&l, "D", s->head_size, "head_size");
+    size(&l, "F", s->ffn, "ffn");
+    size(&l, "V", s->vocab, "vocab");
+    size(&l, "T", s->context, "context");
+    size(&l, "B", m->max_batch, "sequences a micro-batch");
+    size(&l, "N", N, "= B T tokens a micro-batch");
+    size(&l, "M", (size_t)run->cfg.batch.accum, "micro-batches a step");
+    size(&l, "J", unit_head_chunk(s, N), "rows of logits at a time");
+    size_t segment = recompute_segment(policy, s->layers);
+    if (segment) size(&l, "S", segment, "layers of a recomputed segment");
+    activation_letters(&l, s, policy);
+    optimizer_letters(&l, s, &m->params);
+    if (stage_of(&run->cfg)) shard_letters(&l, run);
+    if (run->optim.store) store_letters(&l, run);
+    if (run->ckpt) size(&l, "Cs", ckpt_async_bytes(&run->ckpt_part), "bytes that this rank writes of a checkpoint");
+    return l;
+}
+
+// ---- formulas
+
+static const char *optimizer_state(OptimName name)
+{
+    static const char *const text[OPTIM_NAMES] = {
+        [OPTIM_ADAMW] = "8 P", [OPTIM_ADAM] = "8 P", [OPTIM_SGD] = "0", [OPTIM_MOMENTUM] = "4 P", [OPTIM_LION] = "4 P",
+        [OPTIM_ADAFACTOR] = "4 (P - Pm + Qm)",          // a number for each row and column of a matrix
+        [OPTIM_ADAMW8BIT] = "2 P8 + 8 b8 + 8 (P - P8)", // two bytes, and two scales a block; small tensors in fp32
+        [OPTIM_MUON] = "4 Ph + 8 (P - Ph)",             // a momentum for the blocks' matrices, else AdamW
+    };
+    return text[name];
+}
+
+// The same for a shard: its own elements where each has as much as any other.
+static const char *shard_state(OptimName name)
+{
+    const char *all = optimizer_state(name);
+    return !strcmp(all, "8 P") ? "8 Ps" : !strcmp(all, "4 P") ? "4 Ps" : !strcmp(all, "0") ? "0" : "Os";
+}
+
+// Gathered weights; gradients that are being reduced.
+static void communication(char *out, size_t n_out, const Config *cfg)
+{
+    static const char units[] = "(Ue + min(L, 2) Ub + Uh)";
+    int stage = stage_of(cfg);
+    bool fixed = cfg->numerics.deterministic, grads = stage >= 2 && !fixed;
+    bool rounded = cfg->parallel.dp > 1 && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE;
+    const char *part[3] = {"0", "", ""};
+    if (rounded && !grads) part[0] = "x P";
+    if (grads) part[0] = rounded ? "(4 + x) " : "4 ", part[1] = units;
+    if (stage == 3) part[2] = cfg->parallel.reshard ? units : "P";
+    snprintf(out, n_out, "%s%s%s%s", part[0], part[1], *part[2] ? " + x " : "", part[2]);
+}
+
+static void activations(char *out, size_t n_out, RecomputePolicy policy, bool segments)
+{
+    bool selective = policy.mode == RECOMPUTE_SELECTIVE;
+    const char *kept = policy.compress ? "Z" : selective ? "x K" : "x (K + E)";
+    const char *shared = policy.compress ? " + x (K + E)" : selective ? " + x E" : "";
+    snprintf(out, n_out, "N (%s (%s + R)%s + x C (%s) + 8)", segments ? "S" : "L", kept, shared,
+             segments ? "ceil(L / S) + S + 1" : "L + 2");
+}
+
+static void scratch(char *out, size_t n_out, const ModelShape *s, const Config *cfg)
+{
+    bool documents = cfg->data.document_mask, muon = cfg->optim.name == CONFIG_OPTIM_MUON;
+    snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF) + J V + 2 L T G D) + N (%d + %d M)%s%s%s",
+             s->swiglu ? "3 " : "",
+             documents ? 20 : 16, documents ? 16 : 8, muon ? " + 4 (W C + 2 min(W, C) min(W, C))" : "",
+             cfg->run.norms_every ? " + 4 P" : "", cfg->numerics.deterministic ? " + 12 J + 40 C" : "");
+}
+
+PlanFormula plan_formula(const Run *run, MemTag tag)
+{
+    const Config *cfg = &run->cfg;
+    const ModelShape *shape = &run->model->shape;
+    RecomputePolicy policy = policy_of(cfg);
+    OptimName optim = (OptimName)cfg->optim.name;
+    PlanLetters letters = plan_letters(run);
+    PlanFormula f = {0};
+    char *text = f.symbols;
+    size_t n_text = sizeof f.symbols;
+    int stage = stage_of(cfg);
+    bool away = cfg->memory.offload != CONFIG_OFFLOAD_NONE;
+    const char *state = stage ? shard_state(optim) : optimizer_state(optim), *master = stage ? "4 Ps + " : "4 P + ";
+    switch (tag) {
+    case MEM_PARAMS:
+        snprintf(text, n_text, stage < 3 ? "x P" : away ? "4096 (3 ceil(Uw / 4096) + 1)" : "x Ps");
+        break;
+    case MEM_GRADS:
+        snprintf(text, n_text, "%s",
+                 cfg->numerics.deterministic ? "4 P (2 + floor(log2(M B)))" : stage >= 2 ? "4 Ps" : "4 P");
+        break;
+    case MEM_OPTIM: // beside weights of 2 bytes, their fp32 master copy
+        if (away) snprintf(text, n_text, "4096 (2 ceil(Ou / 4096) + 1)");
+        else snprintf(text, n_text, "%s%s", cfg->numerics.dtype == CONFIG_DTYPE_FP32 ? "" : master, state);
+        break;
+    case MEM_HOST:
+        snprintf(text, n_text, "%s%s", cfg->memory.offload != CONFIG_OFFLOAD_CPU ? "0" : stage < 3 ? "Oa" : "Oa + x Ps",
+                 cfg->ckpt.async ? " + 2 Cs" : "");
+        break;
+    case MEM_ACTS: activations(text, n_text, policy, recompute_segment(policy, shape->layers) > 0); break;
+    case MEM_SCRATCH: scratch(text, n_text, shape, cfg); break;
+    case MEM_COMM: communication(text, n_text, cfg); break;
+    default: snprintf(text, n_text, "0");
+    }
+    f.n_bytes = plan_evaluate(&letters, text, f.numbers, sizeof f.numbers);
+    return f;
+}
+
+// A model that several ranks hold between them: its buffers are counted, the guides' letters do not describe them.
+static bool in_parts(const Config *cfg)
+{
+    return cfg->parallel.tp * cfg->parallel.cp * cfg->parallel.pp > 1;
+}
+
+PlanFormula plan_checked(const Run *run, MemTag tag)
+{
+    if (in_parts(&run->cfg)) return (PlanFormula){.symbols = "-", .numbers = "-", .n_bytes = run->mem.tag_bytes[tag]};
+    PlanFormula f = plan_formula(run, tag);
+    if (f.n_bytes != run->mem.tag_bytes[tag])
+        die("plan: %s: the formula %s gives %zu bytes, the buffers hold %zu (a bug of the program)", mem_tag_name(tag),
+            f.symbols, f.n_bytes, run->mem.tag_bytes[tag]);
+    return f;
+}

@@ -1,0 +1,71 @@
+// plan: what a run will need, without running it.
+#ifndef PLAN_H
+#define PLAN_H
+#include "dev/plan/machines.h"
+#include "train/run.h"
+
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A tag's bytes as a formula, in letters and in this run's numbers.
+typedef struct {
+    size_t n_bytes;
+    char symbols[160], numbers[400];
+} PlanFormula;
+
+// A letter of the formulas: a size of the run (`means` says of what), or short for a formula of the letters
+// before it (`means` is that formula).
+enum { PLAN_LETTERS = 36 };
+typedef struct {
+    char name[4], means[160];
+    size_t value;
+    bool is_formula;
+} PlanLetter;
+
+typedef struct {
+    PlanLetter letter[PLAN_LETTERS];
+    int n;
+} PlanLetters;
+
+// Fills model.vocab from data.tokenizer where it is not set; dies when neither tells.
+void plan_vocab(Config *cfg);
+// A door that counts and hands out nothing: what is asked of it may not be read or written.
+Mem plan_door(void);
+// One rank of a run, whose buffers all exist in run->mem's table and nowhere else: run_allocate with that door.
+// Only sizes may be read. cfg is resolved and has a vocabulary, dev is run_device's; rank is below parallel.dp.
+void plan_open(Run *run, const Config *cfg, Dev *dev, int rank);
+void plan_close(Run *run);
+
+PlanLetters plan_letters(const Run *run);
+// The value of a formula over letters: whole numbers, letters, + and -, products without a sign ("2 L C"), brackets,
+// ceil(a / b), floor(log2(a)), max(a, b), min(a, b). numbers (size) gets the same text with the letters' values; it may
+// be NULL. Dies when the text is none, or its numbers do not fit.
+size_t plan_evaluate(const PlanLetters *letters, const char *text, char *numbers, size_t size);
+PlanFormula plan_formula(const Run *run, MemTag tag);
+// plan_formula; dies when it is not the sum of the tag's buffers to the byte. Of a model in parts (tensor, context,
+// pipeline parallel) that sum alone, and no formula.
+PlanFormula plan_checked(const Run *run, MemTag tag);
+
+// The table of bytes by tag with their formulas, and the buffers they consist of; checked.
+void plan_print_memory(const Run *run, FILE *out);
+// As markdown, for each memory.recompute: the bytes of the fullest rank, whether the accelerator has them, and the
+// largest micro-batch for which it does, with the same sequences in a step.
+void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out);
+// The parameter table and its totals.
+void plan_print_params(const Run *run, FILE *out);
+// The same as JSON.
+void plan_report_params(const Run *run, FILE *out);
+// Floating-point operations per token, term by term; per step; and for run.steps.
+void plan_print_flops(const Run *run, FILE *out);
+// The same with each formula's numbers put in, or as JSON.
+void plan_report_flops(const Run *run, bool json, FILE *out);
+// As markdown: bytes per parameter for every numerics.dtype and optim.name, and bytes of activations per token for
+// every numerics.dtype, memory.recompute and memory.compress. The rest is cfg's. Counted and checked, each of them.
+void plan_print_table(const Config *cfg, FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

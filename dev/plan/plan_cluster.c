@@ -1,0 +1,81 @@
+// plan_cluster: what is left of a predicted step when machines are many. See plan_cluster.h.
+//
+// Two things grow with the number of nodes n. All ranks wait for the slowest in each step: with normal jitter of
+// standard deviation s the expected maximum is about s sqrt(2 ln n), and one node that is always slow slows all of
+// them. And something fails every M / n seconds; what was done since the last checkpoint is lost.
+//
+//     clock: 0 ...... checkpoint ...... checkpoint ... failure -> restart, back to the checkpoint
+//
+// Steps are drawn first: the mean over some hundred steps of the slowest of n nodes. Then time is played from event to
+// event: the next failure comes after -M ln(u), as for anything without memory.
+//
+// The default failure rate and its source are in plan_time.h; jitter 0.5% and one slow node in 1000 by 5% are
+// assumptions for the reader to change.
+//
+// The invariant: useful + waiting + saving + again + restarting is the time played, to rounding.
+//
+// Rejected: simulating every step of every node for weeks (10^10 draws for a mean that a few hundred steps give);
+// correlated failures of racks and switches, of which no published rates exist.
+#include "dev/plan/plan_cluster.h"
+
+#include "base/check.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+enum { SAMPLED_STEPS = 200 };
+
+PlanCluster plan_cluster_default(void)
+{
+    return (PlanCluster){.step = 1, .nodes = 1, .gpus = 8, .jitter = 0.005, .slow_nodes = 0.001, .slow = 0.05,
+                         .mean = INFINITY, .save = 30, .restart = 600, .interval = 3600,
+                         .seconds = 30 * 86400.0, .seed = 1};
+}
+
+// The mean of the slowest node's time, in ideal steps.
+static double slowest(const PlanCluster *c)
+{
+    Rng rng = rng_make(c->seed, "cluster.jitter", 0), which = rng_make(c->seed, "cluster.slow", 0);
+    double sum = 0;
+    for (int step = 0; step < SAMPLED_STEPS; step++) {
+        double most = 0;
+        for (int node = 0; node < c->nodes; node++) {
+            double z = rng_normal(rng, (uint64_t)step * (uint64_t)c->nodes + (uint64_t)node);
+            double slow = rng_uniform(which, (uint64_t)node) < c->slow_nodes ? c->slow : 0;
+            most = fmax(most, 1 + slow + c->jitter * z);
+        }
+        sum += most;
+    }
+    return fmax(1, sum / SAMPLED_STEPS);
+}
+
+PlanClusterResult plan_cluster(const PlanCluster *c)
+{
+    check(c->nodes > 0 && c->step > 0 && c->interval > 0 && c->seconds > 0 && c->save >= 0 && c->restart >= 0);
+    Rng rng = rng_make(c->seed, "cluster.failures", 0);
+    PlanClusterResult r = {.step = c->step * slowest(c)};
+    double done = 0, clock = 0; // seconds of training that a checkpoint holds; at the end, those since the last one too
+    double fails = isfinite(c->mean) ? -c->mean * log(1 - rng_uniform(rng, 0)) : INFINITY;
+    while (clock < c->seconds) {
+        double saved = clock + c->interval + c->save, end = fmin(saved, c->seconds);
+        if (fails < end) { // in work or while it is saved: back to the last checkpoint
+            double worked = fmin(fails - clock, c->interval);
+            r.again += worked, r.saving += fails - clock - worked;
+            r.failures++;
+            double back = fmin(c->restart, c->seconds - fails);
+            r.restarting += back;
+            clock = fails + back;
+            fails = clock - c->mean * log(1 - rng_uniform(rng, (uint64_t)r.failures));
+            continue;
+        }
+        double worked = fmin(end - clock, c->interval);
+        r.saving += end - clock - worked;
+        done += worked, clock = end;
+        r.checkpoints += end == saved;
+    }
+    r.useful = done * c->step / r.step; // the rest of each step waits for the slowest
+    r.waiting = done - r.useful;
+    r.steps = (long)(done / r.step);
+    r.goodput = r.useful / c->seconds;
+    return r;
+}

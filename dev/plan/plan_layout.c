@@ -1,0 +1,328 @@
+// plan_layout: a model cut over tensor, context, pipeline and data parallel ranks, as arithmetic. See plan_layout.h.
+//
+//     gpus = dp pp cp tp          m = batch / (dp b) micro-batches go through each pipeline
+//
+// What a rank holds, in bytes (x: of a weight; P: parameters of its stage and its part of each matrix; N = dp cp):
+//
+//     weights, gradients, AdamW      x P + 4 P + 12 P, divided by N from ZeRO's stage 3, 2 and 1 on (doc/zero.md)
+//     activations                    what a chunk saves for one micro-batch (recompute_slot_bytes) * its slots
+//     slots                          gpipe m; 1f1b p - s; interleaved 2 p or p (below); others as their table says
+//
+// The tables are the trainer's: the parameters of a part come from model_describe on tp_shape, activations from
+// recompute_bytes, sharded state from replicas_memory. What is estimated is scratch: a micro-batch's widest buffers
+// once.
+//
+// Layers: all stages have the same number, but that the first and the last chunk may have one less, to make room
+// for embedding and head (LLaMA-3's 126 layers on 16 stages are 128 less two).
+//
+// The invariant: plan_layout_check looks at everything that another function here divides by or relies on; those are
+// only called behind it.
+//
+// Rejected: any layout with uneven stages. Choosing which stage gets less is a search of its own, and hides a bad
+// choice of p.
+#include "dev/plan/plan_layout.h"
+
+#include "base/check.h"
+#include "parallel/pipeline.h"
+#include "train/replicas.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOGIT_ROWS = 640 }; // the head makes so many rows of logits at a time (doc/plan.md, J)
+
+PlanLayout plan_layout_default(void)
+{
+    return (PlanLayout){.gpus = 1, .dp = 1, .tp = 1, .pp = 1, .cp = 1, .reshard = true, .schedule = PIPELINE_1F1B,
+                        .chunks = 1, .micro = 1, .recompute = RECOMPUTE_SELECTIVE, .fused_attention = true,
+                        .overlap_pp = true, .overlap_dp = true, .grad_bytes = 4};
+}
+
+const char *plan_layout_reason(PlanLayoutReason reason)
+{
+    static const char *const text[PLAN_LAYOUT_REASONS] = {
+        [PLAN_LAYOUT_FITS] = "fits",
+        [PLAN_LAYOUT_RANKS] = "sizes do not multiply to the number of accelerators",
+        [PLAN_LAYOUT_HEADS] = "tp does not divide heads, ffn or kv_heads",
+        [PLAN_LAYOUT_SEQUENCE] = "cp or sp does not divide the sequence",
+        [PLAN_LAYOUT_LAYERS] = "layers do not divide over stages and chunks",
+        [PLAN_LAYOUT_BATCH] = "the batch does not divide over replicas and micro-batches",
+        [PLAN_LAYOUT_SCHEDULE] = "the schedule is not defined for these sizes",
+        [PLAN_LAYOUT_ZERO] = "ZeRO 2 and 3 with a pipeline: gradients would be reduced for each micro-batch",
+        [PLAN_LAYOUT_MEMORY] = "does not fit into memory"};
+    return text[reason];
+}
+
+// ---- cuts
+
+long plan_layout_micros(const PlanJob *job)
+{
+    return job->batch / (job->layout.dp * job->layout.micro);
+}
+
+static size_t pieces(const PlanJob *job)
+{
+    return (size_t)job->layout.pp * (size_t)job->layout.chunks;
+}
+
+size_t plan_layout_chunk(const PlanJob *job)
+{
+    return (job->shape.layers + pieces(job) - 1) / pieces(job);
+}
+
+// How many layers the first and the last chunk lack, together.
+static size_t lacking(const PlanJob *job)
+{
+    return plan_layout_chunk(job) * pieces(job) - job->shape.layers;
+}
+
+size_t plan_layout_layers(const PlanJob *job, int stage)
+{
+    const PlanLayout *l = &job->layout;
+    size_t layers = plan_layout_chunk(job) * (size_t)l->chunks, lack = lacking(job);
+    bool last_piece = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1; // a V ends where it began
+    if (last_piece && lack > 0) layers--;
+    if (stage == 0 && lack > 1) layers--;
+    return layers;
+}
+
+PlanUnits plan_layout_units(const PlanJob *job)
+{
+    ModelShape one = tp_shape(&job->shape, job->layout.tp - 1, job->layout.tp, false); // the last part is the largest
+    one.layers = 1;
+    Params params;
+    Unit *unit;
+    size_t n[3];
+    model_describe(&one, &params, &unit);
+    for (int i = 0; i < 3; i++) {
+        size_t begin, end;
+        params_unit_range(&params, i, &begin, &end);
+        n[i] = end - begin;
+    }
+    free(unit);
+    params_free(&params);
+    return (PlanUnits){.embedding = n[0], .block = n[1], .head = n[2],
+                       .positions = one.rope ? 0 : one.context * one.channels};
+}
+
+size_t plan_layout_params(const PlanJob *job, int stage)
+{
+    PlanUnits u = plan_layout_units(job);
+    const PlanLayout *l = &job->layout;
+    bool first = stage == 0, last = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1;
+    size_t n = plan_layout_layers(job, stage) * u.block;
+    if (first) n += u.embedding;
+    if (last) n += u.head;
+    return n;
+}
+
+size_t plan_layout_guest(const PlanJob *job, int stage)
+{
+    const PlanLayout *l = &job->layout;
+    if (!job->shape.tie || stage == 0 || stage != l->pp - 1 || l->schedule == PIPELINE_ZB_V) return 0;
+    PlanUnits u = plan_layout_units(job);
+    return u.embedding - u.positions;
+}
+
+// ---- bytes
+
+// Interleaved: a chunk is filled in groups of p micro-batches. Early chunks see a second group before the first one
+// comes back, late ones do not; the one in the middle of an odd number, and those of the last stage, a part of it.
+static size_t interleaved_slots(size_t p, size_t v, bool last, size_t chunk)
+{
+    size_t half = v / 2, middle = v % 2 ? half : last ? half - 1 : v;
+    if (last && chunk == v - 1) return 1;
+    if (chunk == middle) return last ? (v % 2 ? p : p + 1) : 2 * p - 1;
+    return chunk < half ? 2 * p : p;
+}
+
+size_t plan_layout_slots(const PlanJob *job, int stage, int chunk)
+{
+    const PlanLayout *l = &job->layout;
+    size_t m = (size_t)plan_layout_micros(job), p = (size_t)l->pp, n = m;
+    check(stage == 0 || stage == l->pp - 1);
+    if (p == 1) return 1;
+    if (l->schedule == PIPELINE_1F1B) n = p - (size_t)stage;
+    if (l->schedule == PIPELINE_INTERLEAVED) n = interleaved_slots(p, (size_t)l->chunks, stage > 0, (size_t)chunk);
+    return n < m ? n : m;
+}
+
+// What a framework without fused kernels saves for one token and block besides: scores, or what loops leave behind.
+static double more_saved(const PlanJob *job, const ModelShape *part)
+{
+    const PlanLayout *l = &job->layout;
+    if (l->recompute != RECOMPUTE_NONE) return 0;
+    size_t own = part->channels / (l->sp ? (size_t)l->tp : 1);
+    size_t turned = (part->heads + part->kv_heads) * part->head_size;
+    double more = 0;
+    if (!l->fused_attention) more += (2 * (double)job->x_bytes + 1) * (double)(job->T * part->heads); // with a mask
+    if (l->eager && part->swiglu) more += (double)(2 * (4 + 4 + 2) * own + 2 * 4 * turned + 2 * part->ffn);
+    return more;
+}
+
+// Slots of all chunks, and what they share; and the streams that go between chunks.
+static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
+{
+    const PlanLayout *l = &job->layout;
+    ModelShape part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp);
+    RecomputePolicy policy = {.mode = l->recompute};
+    Dev dev = {.x_bytes = job->x_bytes}; // those functions ask for nothing else
+    size_t B = (size_t)l->micro, T = job->T / (size_t)l->cp, N = B * T, v = (size_t)l->chunks, all = 0;
+    size_t stream = N / (l->sp ? (size_t)l->tp : 1) * job->x_bytes * part.channels;
+    size_t segment = recompute_segment(policy, plan_layout_chunk(job));
+    bool simple = l->pp == 1 || l->schedule == PIPELINE_1F1B || l->schedule == PIPELINE_INTERLEAVED;
+    for (size_t c = 0; simple && c < v; c++) {
+        bool head = stage == l->pp - 1 && c == v - 1, first = stage == 0 && c == 0;
+        size_t layers = plan_layout_chunk(job) - (head && lacking(job) > 0) - (first && lacking(job) > 1);
+        size_t slots = plan_layout_slots(job, stage, (int)c);
+        all += slots * recompute_slot_bytes(&part, &dev, policy, segment, layers, head, N);
+        b->activations += (double)(slots * layers * N) * more_saved(job, &part);
+        if (l->pp > 1) b->communication += (double)(slots * stream * (head ? 1 : 2));
+    }
+    if (simple) b->activations += (double)(all + recompute_pool_bytes(&part, &dev, policy, segment, N));
+    if (simple) return;
+    int m = (int)plan_layout_micros(job), most = 4 * l->pp; // as many as fill the pipeline
+    PipelineTable *t = pipeline_table_make(l->schedule, l->pp, m < most || l->schedule == PIPELINE_GPIPE ? m : most,
+                                           l->chunks);
+    b->activations = (double)pipeline_bytes(t, stage, NULL, &part, &dev, policy, B, T, NULL);
+    ModelStage s = pipeline_stage(t, stage, job->shape.layers, NULL);
+    for (int c = 0; c < s.n_chunks; c++) {
+        int slots = segment ? s.chunk[c].active : s.chunk[c].held;
+        b->activations += (double)((size_t)slots * s.chunk[c].layers * N) * more_saved(job, &part);
+        b->communication += (double)((size_t)slots * stream) * (s.chunk[c].head ? 1 : 2);
+    }
+    pipeline_table_free(t);
+}
+
+static PlanBytes stage_bytes(const PlanJob *job, int stage)
+{
+    const PlanLayout *l = &job->layout;
+    size_t P = plan_layout_params(job, stage), x = job->x_bytes, N = (size_t)l->dp * (size_t)l->cp;
+    size_t master = x < 4 ? 4 : 0; // beside narrow weights
+    ReplicasCase is = {.ranks = N, .params = P, .stage = N > 1 ? l->zero : 0, .x_bytes = x, .state = (8 + master) * P};
+    PlanBytes b = {.stage = stage};
+    b.parameters = (double)replicas_memory(&is, MEM_PARAMS).all / (double)N;
+    b.gradients = (double)replicas_memory(&is, MEM_GRADS).all / (double)N;
+    b.optimizer = (double)replicas_memory(&is, MEM_OPTIM).all / (double)N;
+    activation_bytes(job, stage, &b);
+    size_t guest = plan_layout_guest(job, stage);
+    b.parameters += (double)(x * guest), b.gradients += (double)(4 * guest);
+    if (stage == 0) b.communication += (double)(4 * plan_layout_guest(job, l->pp - 1)); // where its gradient arrives
+
+    ModelShape part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp);
+    double wide = (double)(2 * part.channels + (2 * part.heads + 2 * part.kv_heads) * part.head_size +
+                           part.ffn * (part.swiglu ? 3 : 1));
+    double rows = (double)l->micro * (double)job->T / l->cp;
+    b.scratch = rows * ((double)x * wide + 16) + (double)(x * LOGIT_ROWS * part.vocab);
+    PlanUnits u = plan_layout_units(job);
+    size_t unit = u.block > u.embedding ? u.block : u.embedding;
+    if (N > 1 && l->zero == 3) b.communication += (double)(4 * x * unit); // slots (doc/zero.md)
+    if (N > 1 && l->zero >= 2) b.communication += (double)(4 * l->grad_bytes * unit);
+    b.total = b.parameters + b.gradients + b.optimizer + b.activations + b.scratch + b.communication;
+    return b;
+}
+
+PlanBytes plan_layout_bytes(const PlanJob *job)
+{
+    PlanBytes first = stage_bytes(job, 0), last = stage_bytes(job, job->layout.pp - 1);
+    return first.total >= last.total ? first : last;
+}
+
+// ---- refusals
+
+__attribute__((format(printf, 4, 5)))
+static PlanLayoutReason refuse(PlanLayoutReason reason, char *why, size_t n, const char *text, ...)
+{
+    va_list args;
+    va_start(args, text);
+    vsnprintf(why, n, text, args);
+    va_end(args);
+    return reason;
+}
+
+static PlanLayoutReason check_model(const PlanJob *job, char *why, size_t n)
+{
+    const PlanLayout *l = &job->layout;
+    const ModelShape *s = &job->shape;
+    size_t tp = (size_t)l->tp, cp = (size_t)l->cp;
+    if (s->heads % tp || s->ffn % tp || (s->kv_heads % tp && tp % s->kv_heads) || s->vocab < tp)
+        return refuse(PLAN_LAYOUT_HEADS, why, n,
+                      "--tp %d: the model has %zu heads, %zu key/value heads and ffn %zu, which "
+                      "it must divide (try a power of two up to %zu)", l->tp, s->heads, s->kv_heads, s->ffn, s->heads);
+    if (job->T % (2 * cp) && cp > 1)
+        return refuse(PLAN_LAYOUT_SEQUENCE, why, n, "--cp %d: sequences of %zu tokens are cut into 2 cp pieces (try a "
+                      "power of two)", l->cp, job->T);
+    if (l->sp && job->T / cp % tp)
+        return refuse(PLAN_LAYOUT_SEQUENCE, why, n,
+                      "--sp: %zu tokens a rank cannot be shared by --tp %d (try a power of "
+                      "two)", job->T / cp, l->tp);
+    if (s->layers < pieces(job) || lacking(job) > 2)
+        return refuse(PLAN_LAYOUT_LAYERS, why, n, "--pp %d --vpp %d: %zu layers do not divide over %zu chunks (at most "
+                      "the first and the last may have one less)", l->pp, l->chunks, s->layers, pieces(job));
+    return PLAN_LAYOUT_FITS;
+}
+
+static PlanLayoutReason check_schedule(const PlanJob *job, char *why, size_t n)
+{
+    const PlanLayout *l = &job->layout;
+    long m = plan_layout_micros(job);
+    bool loops = l->schedule == PIPELINE_INTERLEAVED;
+    if (l->pp > PIPELINE_MAX_STAGES || l->chunks > PIPELINE_MAX_CHUNKS)
+        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--pp %d --vpp %d: at most %d stages of %d chunks", l->pp,
+                      l->chunks,
+                      PIPELINE_MAX_STAGES, PIPELINE_MAX_CHUNKS);
+    if (l->pp == 1 && l->chunks > 1)
+        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: chunks are of a pipeline's stages (set --pp)",
+                      l->chunks);
+    if (loops && (l->chunks < 2 || m % l->pp))
+        return refuse(PLAN_LAYOUT_SCHEDULE, why, n,
+                      "--schedule interleaved: %ld micro-batches and %d chunks on %d stages: "
+                      "it needs a multiple of the stages, and 2 chunks or more", m, l->chunks, l->pp);
+    if (!loops && l->chunks != (l->schedule == PIPELINE_ZB_V ? 2 : 1))
+        return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: only interleaved takes any number of chunks (%s has %d)",
+                      l->chunks, pipeline_table_name(l->schedule), l->schedule == PIPELINE_ZB_V ? 2 : 1);
+    if (l->pp > 1 && l->zero > 1)
+        return refuse(PLAN_LAYOUT_ZERO, why, n, "--zero %d with --pp %d: gradients would be reduced, and weights "
+                      "gathered, for each of %ld micro-batches (try --zero 1)", l->zero, l->pp, m);
+    return PLAN_LAYOUT_FITS;
+}
+
+PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, size_t n)
+{
+    const PlanLayout *l = &job->layout;
+    if (l->dp < 1 || l->tp < 1 || l->pp < 1 || l->cp < 1 || l->gpus != l->dp * l->tp * l->pp * l->cp)
+        return refuse(PLAN_LAYOUT_RANKS, why, n, "--gpus %d: is not dp %d * tp %d * pp %d * cp %d", l->gpus, l->dp,
+                      l->tp,
+                      l->pp, l->cp);
+    PlanLayoutReason reason = check_model(job, why, n);
+    if (reason) return reason;
+    if (l->micro < 1 || job->batch < 1 || job->batch % (l->dp * l->micro))
+        return refuse(PLAN_LAYOUT_BATCH, why, n,
+                      "--batch %ld: sequences cannot be dealt to %d replicas in micro-batches of "
+                      "%ld (try a multiple of %ld)", job->batch, l->dp, l->micro, l->dp * l->micro);
+    reason = check_schedule(job, why, n);
+    if (reason || !memory) return reason;
+    PlanBytes b = plan_layout_bytes(job);
+    if (b.total > PLAN_LAYOUT_USABLE * job->machine.memory)
+        return refuse(PLAN_LAYOUT_MEMORY, why, n,
+                      "memory: %.1f GB on stage %d's ranks, %s has %.0f (try more --tp or --pp, "
+                      "--zero 1, --recompute full)", b.total / 1e9, b.stage, job->machine.name,
+                      job->machine.memory / 1e9);
+    return PLAN_LAYOUT_FITS;
+}
+
+void plan_layout_must(const PlanJob *job, bool memory)
+{
+    char why[400];
+    if (plan_layout_check(job, memory, why, sizeof why) != PLAN_LAYOUT_FITS) die("%s", why);
+}
+
+void plan_layout_text(const PlanJob *job, char *text, size_t n)
+{
+    static const char *const mode[] = {"none", "selective", "sqrt", "every", "full"};
+    const PlanLayout *l = &job->layout;
+    snprintf(text, n, "dp %d tp %d%s pp %d v %d cp %d zero %d micro %ld recompute %s", l->dp, l->tp, l->sp ? " sp" : "",
+             l->pp, l->chunks, l->cp, l->zero, l->micro, mode[l->recompute]);
+}

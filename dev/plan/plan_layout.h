@@ -1,0 +1,85 @@
+// plan_layout: how a model and its batch are cut over accelerators, and what each of them then holds.
+#ifndef PLAN_LAYOUT_H
+#define PLAN_LAYOUT_H
+#include "dev/plan/machines.h"
+#include "comm/mesh.h"
+#include "net/model.h"
+#include "parallel/pipeline_table.h"
+#include "net/recompute.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    int gpus, dp, tp, pp, cp; // gpus = dp tp pp cp
+    bool sp;                  // sequence parallelism, with tp
+    int zero;                 // stage, over the dp cp replicas
+    bool reshard;
+    PipelineSchedule schedule;
+    int chunks;               // of a stage
+    long micro;               // sequences of a micro-batch
+    RecomputeMode recompute;
+    bool fused_attention;     // no T x T matrix
+    bool eager;               // loops are not fused (roofline.h)
+    bool overlap_tp, overlap_pp, overlap_dp;
+    bool scatter;             // without sp, a tp group sends one copy of the stream to the next stage, not tp copies
+    size_t grad_bytes;        // of a gradient on its way
+} PlanLayout;
+
+typedef struct {
+    ModelShape shape;
+    size_t T;      // tokens of a sequence
+    long batch;    // sequences of a step
+    size_t x_bytes;
+    Machine machine;
+    PlanLayout layout;
+} PlanJob;
+
+// Why a layout is refused, for whoever counts.
+typedef enum {
+    PLAN_LAYOUT_FITS, PLAN_LAYOUT_RANKS, PLAN_LAYOUT_HEADS, PLAN_LAYOUT_SEQUENCE, PLAN_LAYOUT_LAYERS, PLAN_LAYOUT_BATCH,
+    PLAN_LAYOUT_SCHEDULE, PLAN_LAYOUT_ZERO, PLAN_LAYOUT_MEMORY, PLAN_LAYOUT_REASONS
+} PlanLayoutReason;
+
+// Parameters that one rank of a tp group (the one with the most) holds of each unit.
+typedef struct {
+    size_t embedding, block, head, positions;
+} PlanUnits;
+
+// Bytes of the rank that needs the most, by what for.
+typedef struct {
+    int stage;
+    double parameters, gradients, optimizer, activations, scratch, communication, total;
+} PlanBytes;
+
+// Of an accelerator's memory what training may use: the rest is context, communication buffers, gaps.
+#define PLAN_LAYOUT_USABLE 0.92
+
+// One accelerator, everything of size 1, bf16, selective recomputation, everything overlapped.
+PlanLayout plan_layout_default(void);
+const char *plan_layout_reason(PlanLayoutReason reason);
+// Whether the layout can be; if not, `why` says so in one line. Memory is looked at last, and only with `memory`.
+PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, size_t n_why);
+// The same; dies.
+void plan_layout_must(const PlanJob *job, bool memory);
+
+long plan_layout_micros(const PlanJob *job);        // micro-batches of a step, on each replica
+size_t plan_layout_layers(const PlanJob *job, int stage);
+size_t plan_layout_chunk(const PlanJob *job);       // layers of the largest chunk
+PlanUnits plan_layout_units(const PlanJob *job);
+size_t plan_layout_params(const PlanJob *job, int stage);
+// Of a tied head on another stage than the embedding: elements of its copy, which has a gradient and no optimizer.
+size_t plan_layout_guest(const PlanJob *job, int stage);
+// Micro-batches whose activations a chunk of the first or the last stage has room for, as pipeline_stage says.
+size_t plan_layout_slots(const PlanJob *job, int stage, int chunk);
+PlanBytes plan_layout_bytes(const PlanJob *job);
+// "dp 64 tp 8 pp 16 v 4 ..."
+void plan_layout_text(const PlanJob *job, char *text, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

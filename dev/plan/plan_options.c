@@ -1,0 +1,296 @@
+// plan_options: reads options like --gpu H100 --gpus 512 --tp 8, and makes a job of them. See plan_options.h.
+//
+// What is not given comes from the configuration: model, context, batch, layout, recomputation, steps. A size
+// that is given is fixed for plan layout, one that is not is searched. Accelerators compute in bf16 with fp32 master
+// weights; the CPU in fp32.
+//
+// Options are a table of names, kinds and places, like the configuration's keys, so that help, parser and range are
+// one.
+//
+// The invariant: nothing is guessed. A text that is no number, a number out of range, a size that does not divide, an
+// unknown accelerator: each ends the program with one line that says what would do.
+//
+// Rejected: more keys in the configuration. A price or a failure rate is no property of a training run.
+#include "dev/plan/plan_options.h"
+
+#include "base/check.h"
+#include "base/config_table.h"
+#include "dev/plan/plan.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const plan_options_help =
+    "  --gpu NAME          accelerator: H100 (default), A100-80, A100-40, H200, B200, V100, A10G, cpu (measured here)\n"
+    "  --gpus N            how many (1)\n"
+    "  --tp --pp --cp --dp N   sizes of the groups; dp is what is left\n"
+    "  --sp                sequence parallelism with --tp (on by default; --no-sp)\n"
+    "  --vpp N             chunks of a stage (1); more: the schedule interleaved\n"
+    "  --schedule NAME     gpipe, 1f1b, interleaved, zb-h1, zb-v\n"
+    "  --micro N           sequences of a micro-batch (batch.micro)\n"
+    "  --batch N           sequences of a step (batch.tokens / model.context)\n"
+    "  --zero N            stage (parallel.zero)\n"
+    "  --recompute MODE    none, selective, full (memory.recompute)\n"
+    "  --attention KIND    fused, plain (all T x T scores in memory)\n"
+    "  --overlap LIST      none, or some of tp,pp,dp (pp,dp)\n"
+    "  --link NAME         between nodes (plan machines lists them)\n"
+    "  --price USD         an accelerator hour (plan machines)\n"
+    "  --tokens N          of the whole run (run.steps * batch.tokens)\n"
+    "  --save S --restart S    seconds that a checkpoint stops training (30), that a restart takes (600)\n"
+    "  --mtbf HOURS        between failures of one accelerator (50677: LLaMA-3)\n"
+    "  --explain           each formula with its numbers;   --json\n";
+
+typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
+
+typedef struct {
+    int gpus, tp, pp, cp, dp, vpp, zero, micro, batch, sp, no_sp, json, explain;
+    double price, tokens, save, restart, mtbf, flops, params, served, loss, jitter, days, seed;
+    const char *gpu, *schedule, *recompute, *attention, *overlap, *link, *write;
+} Given;
+
+static const struct {
+    const char *name;
+    Kind kind;
+    size_t at;
+    double least;
+} option[] = {
+    {"gpus", SIZE, offsetof(Given, gpus), 1},       {"tp", SIZE, offsetof(Given, tp), 1},
+    {"pp", SIZE, offsetof(Given, pp), 1},           {"cp", SIZE, offsetof(Given, cp), 1},
+    {"dp", SIZE, offsetof(Given, dp), 1},           {"vpp", SIZE, offsetof(Given, vpp), 1},
+    {"zero", SIZE, offsetof(Given, zero), 0},       {"micro", SIZE, offsetof(Given, micro), 1},
+    {"batch", SIZE, offsetof(Given, batch), 1},     {"sp", FLAG, offsetof(Given, sp), 0},
+    {"no-sp", FLAG, offsetof(Given, no_sp), 0},     {"json", FLAG, offsetof(Given, json), 0},
+    {"explain", FLAG, offsetof(Given, explain), 0}, {"price", NUMBER, offsetof(Given, price), 0},
+    {"tokens", NUMBER, offsetof(Given, tokens), 1}, {"save", NUMBER, offsetof(Given, save), 0},
+    {"restart", NUMBER, offsetof(Given, restart), 0}, {"mtbf", NUMBER, offsetof(Given, mtbf), 1e-3},
+    {"flops", NUMBER, offsetof(Given, flops), 1},   {"params", NUMBER, offsetof(Given, params), 1},
+    {"served", NUMBER, offsetof(Given, served), 0}, {"loss", NUMBER, offsetof(Given, loss), 0},
+    {"jitter", NUMBER, offsetof(Given, jitter), 0}, {"days", NUMBER, offsetof(Given, days), 1e-3},
+    {"seed", NUMBER, offsetof(Given, seed), 0},     {"gpu", WORD, offsetof(Given, gpu), 0},
+    {"schedule", WORD, offsetof(Given, schedule), 0}, {"recompute", WORD, offsetof(Given, recompute), 0},
+    {"attention", WORD, offsetof(Given, attention), 0}, {"overlap", WORD, offsetof(Given, overlap), 0},
+    {"link", WORD, offsetof(Given, link), 0},       {"write", WORD, offsetof(Given, write), 0}};
+enum { OPTIONS = sizeof option / sizeof *option, NOT_GIVEN = -1 };
+
+// ---- the table against the command line
+
+static double number(const char *name, const char *text, double least, bool whole)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value)) die("--%s: '%s' is no number", name, text);
+    if (value < least || (whole && (value != floor(value) || value > 1e9)))
+        die("--%s: %s (%s of %g or more)", name, text, whole ? "a whole number" : "a number", least);
+    return value;
+}
+
+static void set(Given *g, int i, const char *text)
+{
+    char *place = (char *)g + option[i].at;
+    if (option[i].kind == FLAG) *(int *)place = 1;
+    if (option[i].kind == SIZE) *(int *)place = (int)number(option[i].name, text, option[i].least, true);
+    if (option[i].kind == NUMBER) *(double *)place = number(option[i].name, text, option[i].least, false);
+    if (option[i].kind == WORD) *(const char **)place = text;
+}
+
+static void none_given(Given *g)
+{
+    *g = (Given){.gpus = NOT_GIVEN};
+    for (int i = 0; i < OPTIONS; i++) {
+        if (option[i].kind == SIZE) *(int *)((char *)g + option[i].at) = NOT_GIVEN;
+        if (option[i].kind == NUMBER) *(double *)((char *)g + option[i].at) = NOT_GIVEN;
+    }
+}
+
+// "--tp", "8" and "--tp=8". Returns how many of argv it took, 0: it is none of ours.
+static int take(Given *g, char **argv, int left)
+{
+    const char *word = argv[0] + 2, *equals = strchr(word, '=');
+    size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    for (int i = 0; i < OPTIONS; i++) {
+        if (strlen(option[i].name) != n || strncmp(option[i].name, word, n)) continue;
+        if (option[i].kind == FLAG && equals) die("%s: takes no value", argv[0]);
+        if (option[i].kind == FLAG || equals) {
+            set(g, i, equals ? equals + 1 : "");
+            return 1;
+        }
+        if (left < 2) die("%s: no value (write --%s VALUE)", argv[0], option[i].name);
+        set(g, i, argv[1]);
+        return 2;
+    }
+    return 0;
+}
+
+static void unknown(const char *word)
+{
+    int best = 0, best_distance = 1000;
+    for (int i = 0; i < OPTIONS; i++) {
+        int distance = config_table_distance(word + 2, option[i].name);
+        if (distance < best_distance) best = i, best_distance = distance;
+    }
+    die("%s: no such option (did you mean --%s? plan --help lists them)", word, option[best].name);
+}
+
+// ---- the job
+
+static RecomputeMode recompute_named(const char *text)
+{
+    if (!strcmp(text, "none")) return RECOMPUTE_NONE;
+    if (!strcmp(text, "selective")) return RECOMPUTE_SELECTIVE;
+    if (!strcmp(text, "sqrt")) return RECOMPUTE_SQRT;
+    if (!strcmp(text, "full")) return RECOMPUTE_FULL;
+    die("--recompute: '%s' (none, selective, sqrt or full)", text);
+}
+
+static void set_overlap(PlanLayout *l, const char *list)
+{
+    if (!list) return;
+    char copy[64];
+    snprintf(copy, sizeof copy, "%s", list);
+    l->overlap_tp = l->overlap_pp = l->overlap_dp = false;
+    for (char *word = strtok(copy, ","); word; word = strtok(NULL, ",")) {
+        bool *which = !strcmp(word, "tp") ? &l->overlap_tp : !strcmp(word, "pp") ? &l->overlap_pp :
+                      !strcmp(word, "dp") ? &l->overlap_dp : NULL;
+        if (!which && strcmp(word, "none")) die("--overlap: '%s' (none, or some of tp,pp,dp)", word);
+        if (which) *which = true;
+    }
+}
+
+static int or_one(int given)
+{
+    return given == NOT_GIVEN ? 1 : given;
+}
+
+// What the configuration says of the layout and the command line does not. The keys are then as if nobody had set them:
+// the configuration is resolved for one rank, and the layout is checked here.
+static void take_layout(Config *cfg, Given *g)
+{
+    static const char *const groups[] = {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.schedule"};
+    int n_keys;
+    char why[200];
+    const ConfigKey *key = config_table(&n_keys);
+    if (cfg->parallel.schedule == CONFIG_PIPELINE_USER || *cfg->parallel.layers)
+        die("parallel.table, parallel.layers: not planned for time (plan memory --ranks N takes them)");
+    if (g->tp == NOT_GIVEN && cfg->parallel.tp > 1) {
+        g->tp = (int)cfg->parallel.tp;
+        if (!cfg->parallel.sp && !g->sp) g->no_sp = 1;
+    }
+    if (g->cp == NOT_GIVEN && cfg->parallel.cp > 1) g->cp = (int)cfg->parallel.cp;
+    if (g->pp == NOT_GIVEN && cfg->parallel.pp > 1) {
+        g->pp = (int)cfg->parallel.pp;
+        if (!g->schedule && config_is_set(cfg, "parallel.schedule"))
+            g->schedule = pipeline_table_name((PipelineSchedule)cfg->parallel.schedule);
+        if (g->vpp == NOT_GIVEN && cfg->parallel.chunks) g->vpp = (int)cfg->parallel.chunks;
+    }
+    for (int row = 0; row < n_keys; row++) { // the sizes, and what has an effect only with one of them
+        bool ours = false, quoted = key[row].type == CONFIG_STRING || key[row].type == CONFIG_CHOICE;
+        for (int i = 0; i < 4; i++)
+            ours |= !strcmp(key[row].name, groups[i]) || !strncmp(key[row].needs, groups[i], strlen(groups[i]));
+        if (!ours) continue;
+        if (!config_table_parse(&key[row], cfg, key[row].def, quoted, why, sizeof why))
+            die("%s: %s", key[row].name, why);
+        cfg->origin[row] = (ConfigOrigin){.source = CONFIG_DEFAULT};
+    }
+}
+
+static void set_groups(PlanOptions *o, const Given *g)
+{
+    PlanLayout *l = &o->job.layout;
+    l->tp = or_one(g->tp), l->pp = or_one(g->pp), l->cp = or_one(g->cp);
+    long model = (long)l->tp * l->pp * l->cp;
+    l->gpus = g->gpus != NOT_GIVEN ? g->gpus : (int)(model * or_one(g->dp));
+    if (l->gpus % model || (g->dp != NOT_GIVEN && g->dp * model != l->gpus))
+        die("--gpus %d: is not a multiple of tp %d * pp %d * cp %d, or not dp times it", l->gpus, l->tp, l->pp, l->cp);
+    l->dp = (int)(l->gpus / model);
+    if (g->sp && g->no_sp) die("--sp and --no-sp: one of them");
+    l->sp = l->tp > 1 && !g->no_sp;
+    l->chunks = or_one(g->vpp);
+    l->schedule = l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
+    if (!g->schedule) return;
+    l->schedule = pipeline_table_find(g->schedule);
+    if (l->schedule >= PIPELINE_USER)
+        die("--schedule: '%s' (gpipe, 1f1b, interleaved, zb-h1 or zb-v)", g->schedule);
+    bool two = l->schedule == PIPELINE_ZB_V || l->schedule == PIPELINE_INTERLEAVED;
+    if (two && g->vpp == NOT_GIVEN) l->chunks = 2; // what the schedule needs
+}
+
+static void make_job(PlanOptions *o, const Given *g)
+{
+    PlanJob *job = &o->job;
+    PlanLayout *l = &job->layout;
+    Config *cfg = &o->cfg;
+    plan_vocab(cfg);
+    job->shape = run_shape(cfg);
+    job->T = (size_t)cfg->model.context;
+    job->batch = g->batch != NOT_GIVEN ? g->batch : cfg->batch.tokens / cfg->model.context;
+    l->micro = g->micro != NOT_GIVEN ? g->micro : cfg->batch.micro;
+    l->zero = g->zero != NOT_GIVEN ? g->zero : (int)cfg->parallel.zero;
+    if (l->zero > 3) die("--zero: %d (0, 1, 2 or 3)", l->zero);
+    l->reshard = cfg->parallel.reshard;
+    l->recompute = g->recompute ? recompute_named(g->recompute) : (RecomputeMode)cfg->memory.recompute;
+    if (l->recompute == RECOMPUTE_EVERY)
+        die("memory.recompute: every N is not planned for time (none, selective, sqrt, full)");
+    if (g->attention && strcmp(g->attention, "fused") && strcmp(g->attention, "plain"))
+        die("--attention: '%s' (fused or plain)", g->attention);
+    l->fused_attention = !g->attention || !strcmp(g->attention, "fused");
+    set_overlap(l, g->overlap);
+    o->is_free = (LayoutSearchFree){.tp = g->tp == NOT_GIVEN, .pp = g->pp == NOT_GIVEN, .cp = g->cp == NOT_GIVEN,
+                                    .zero = g->zero == NOT_GIVEN, .chunks = g->vpp == NOT_GIVEN && !g->schedule,
+                                    .micro = g->micro == NOT_GIVEN, .recompute = !g->recompute};
+    o->tokens = g->tokens > 0 ? g->tokens : (double)cfg->run.steps * (double)job->batch * (double)job->T;
+}
+
+static void set_machine(PlanOptions *o, const Given *g)
+{
+    PlanJob *job = &o->job;
+    job->machine = machines_find(g->gpu ? g->gpu : "H100");
+    bool cpu = !strcmp(job->machine.name, "cpu");
+    job->x_bytes = cpu ? 4 : 2;
+    if (g->link) job->machine.between = machines_link(g->link);
+    o->price = g->price >= 0 ? g->price : job->machine.price;
+}
+
+static double or_else(double given, double otherwise)
+{
+    return given == NOT_GIVEN ? otherwise : given;
+}
+
+void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
+{
+    Given g;
+    char *for_config[64] = {argv[0]};
+    int n = 1;
+    none_given(&g);
+    *o = (PlanOptions){.job.layout = plan_layout_default()};
+    for (int i = 2; i < argc;) {
+        bool is_key = strchr(argv[i], '.') && (!strchr(argv[i], '=') || strchr(argv[i], '.') < strchr(argv[i], '='));
+        int taken = !strncmp(argv[i], "--", 2) && !is_key ? take(&g, argv + i, argc - i) : 0;
+        if (!taken && !strncmp(argv[i], "--", 2) && !is_key) unknown(argv[i]);
+        if (!taken) {
+            if (n == 64) die("%s: more than 63 settings", argv[i]);
+            if (strncmp(argv[i], "--", 2)) o->config = argv[i];
+            for_config[n++] = argv[i];
+        }
+        i += taken ? taken : 1;
+    }
+    if (needs_config && !o->config) die("plan %s: no configuration (write a file or a preset, as llama3-8b)", argv[1]);
+    if (!needs_config && n > 1 && !o->config) die("%s: without a configuration there are no keys", for_config[1]);
+    set_machine(o, &g);
+    config_defaults(&o->cfg);
+    if (o->config) {
+        config_parse(&o->cfg, n, for_config);
+        take_layout(&o->cfg, &g);
+        config_resolve(&o->cfg);
+    }
+    set_groups(o, &g);
+    if (needs_config) make_job(o, &g);
+    else o->tokens = or_else(g.tokens, 0);
+    o->json = g.json, o->explain = g.explain, o->write = g.write;
+    o->save = or_else(g.save, 30), o->restart = or_else(g.restart, 600);
+    o->mean = g.mtbf > 0 ? g.mtbf * 3600 / o->job.layout.gpus : plan_time_between_failures(o->job.layout.gpus);
+    o->budget = or_else(g.flops, 0), o->params = or_else(g.params, 0), o->served = or_else(g.served, 0);
+    o->loss = or_else(g.loss, 0), o->jitter = or_else(g.jitter, 0.005), o->days = or_else(g.days, 30);
+    o->seed = (uint64_t)or_else(g.seed, 1);
+}

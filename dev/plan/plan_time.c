@@ -1,0 +1,262 @@
+// plan_time: a step's time from its parts. See plan_time.h.
+//
+//     step = pipeline + exposed gradients + exposed weights + contention + optimizer
+//
+// pipeline   the schedule's table (pipeline_table.h) played by pipeline_time_run: the very code that checks and draws
+//            schedules. An action's time is its chunk's layers times what roofline says of a block, with the
+//            communication inside it that nothing hides: tp's four sums, cp's blocks beyond attention's own time.
+//            Embedding and head make one stage slower: for each micro-batch all wait for it.
+// gradients  with overlap: what is longer than the backward of the last micro-batch, since a rank's gradients are
+// complete
+//            from then on. Without: all of it. ZeRO 2 and 3 exchange in each micro-batch, behind each.
+// contention what is hidden still takes cores and memory from the matmuls it hides behind: a fixed part of its time.
+// weights    ZeRO 1 and 2 gather them after the update, behind the first forward; ZeRO 3 in each micro-batch.
+//
+//     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with what recomputation does again
+//
+// Failures, one in M seconds on average and without memory; checkpoints that cost d, restarts r. A stretch of t and its
+// checkpoint is tried until no failure comes: (M + r) (e^((t + d) / M) - 1) seconds on average, of which t are of
+// use. To first order that loses d / t for saving and t / 2 M for work done again, least at t = sqrt(2 d M) (Young,
+// CACM 1974); Daly (FGCS 2006) solves it with the terms that matter when d is not small beside M.
+//
+// The invariant: with all groups of size 1 the step is the sum of the roofline's operations and the update, nothing
+// else.
+//
+// Rejected: one exponent or factor for "communication overhead". It would have to be fitted anew for each cluster, and
+// does not say what to change.
+#include "dev/plan/plan_time.h"
+
+#include "base/check.h"
+#include "parallel/pipeline_time.h"
+
+#include <math.h>
+#include <string.h>
+
+// Of a tp group's sums, with overlap_tp: matmuls cut into pieces hide this part (Wang et al., ASPLOS 2023: half to two
+// thirds).
+static const double tensor_hidden = 0.5;
+
+static double beyond(double a, double b)
+{
+    return a > b ? a - b : 0;
+}
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+// ---- one block
+
+static RooflineCase rank_case(const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    return (RooflineCase){.machine = &job->machine, .part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp),
+                          .B = (size_t)l->micro, .T = job->T, .cp = (size_t)l->cp, .x_bytes = job->x_bytes,
+                          .fused_attention = l->fused_attention, .eager = l->eager, .recompute = l->recompute};
+}
+
+static double micro_tokens(const PlanJob *job)
+{
+    return (double)job->layout.micro * (double)job->T / job->layout.cp;
+}
+
+static void tensor_times(const PlanJob *job, PlanTime *t)
+{
+    const PlanLayout *l = &job->layout;
+    if (l->tp == 1) return;
+    PlanGroup where = plan_traffic_group(job, MESH_TP);
+    double stream = (double)job->x_bytes * micro_tokens(job) * (double)job->shape.channels;
+    double sum = plan_traffic_seconds(&where, COMM_ALL_REDUCE, stream, NULL);
+    double gather = plan_traffic_seconds(&where, COMM_ALL_GATHER, stream, NULL);
+    double scatter = plan_traffic_seconds(&where, COMM_REDUCE_SCATTER, stream, NULL);
+    double one = l->sp ? gather + scatter : sum;
+    t->tensor[0] = 2 * one;
+    t->tensor[1] = 2 * one;
+    // run again, but for the last sum
+    if (l->recompute >= RECOMPUTE_SQRT) t->tensor[1] += l->sp ? 2 * gather + scatter : sum;
+    if (l->recompute == RECOMPUTE_SELECTIVE && l->sp && l->fused_attention) t->tensor[1] += 2 * gather;
+    for (int i = 0; i < 2; i++) t->tensor[i] *= l->overlap_tp ? 1 - tensor_hidden : 1;
+}
+
+static double attention_seconds(const Roofline *block, RooflineWay way)
+{
+    for (int i = 0; i < block->n; i++)
+        if (!strncmp(block->op[i].name, "attention,", 10)) return block->op[i].seconds[way];
+    check(!"a block has attention");
+    return 0;
+}
+
+// Blocks of keys and values travel while the block before is computed.
+static void context_times(const PlanJob *job, PlanTime *t)
+{
+    const PlanLayout *l = &job->layout;
+    if (l->cp == 1) return;
+    PlanGroup where = plan_traffic_group(job, MESH_CP);
+    ModelShape part = tp_shape(&job->shape, 0, l->tp, l->sp);
+    double kv = 2 * micro_tokens(job) * (double)(part.kv_heads * part.head_size), steps = l->cp - 1;
+    double forward = steps * plan_traffic_seconds(&where, COMM_SEND, kv * (double)job->x_bytes, NULL);
+    double back = steps * plan_traffic_seconds(&where, COMM_SEND, kv * (double)(job->x_bytes + 4), NULL);
+    double part_hidden = steps / l->cp; // the own block has nothing to hide
+    t->context[0] = beyond(forward, part_hidden * attention_seconds(&t->block, ROOFLINE_F));
+    t->context[1] = beyond(back, part_hidden * attention_seconds(&t->block, ROOFLINE_B));
+}
+
+// ---- the pipeline
+
+static double played(const PlanJob *job, const PlanTime *t, bool simulate, double *bubble)
+{
+    const PlanLayout *l = &job->layout;
+    int m = (int)plan_layout_micros(job);
+    PipelineTimes times = {.f = t->chunk[ROOFLINE_F], .b = t->chunk[ROOFLINE_B], .w = t->chunk[ROOFLINE_W],
+                           .p2p = t->send};
+    double stage = (times.f + times.b + times.w) * l->chunks, busy = m * stage, length;
+    if (!simulate) { // 1f1b's and interleaved's length, and the messages of the first micro-batch's way and back
+        length = busy + (l->pp - 1) * (stage / l->chunks + 2 * t->send);
+        *bubble = 1 - busy / length;
+        return length;
+    }
+    int most = PIPELINE_MAX_MICRO / l->pp * l->pp, more = m > most ? m - most : 0; // each more lasts a stage's time
+    PipelineTable *table = pipeline_table_make(l->schedule, l->pp, m - more, l->chunks);
+    PipelineTimeline line;
+    char why[200];
+    if (!pipeline_time_run(&line, table, &times, PIPELINE_BUFFERED, why, sizeof why)) die("plan: %s", why);
+    length = pipeline_time_length(&line) + more * stage;
+    *bubble = 1 - busy / length;
+    pipeline_time_free(&line);
+    pipeline_table_free(table);
+    return length;
+}
+
+static double sum_of(const Roofline *r)
+{
+    return r->seconds[ROOFLINE_F] + r->seconds[ROOFLINE_B] + r->seconds[ROOFLINE_W];
+}
+
+static void pipeline_times(const PlanJob *job, PlanTime *t, bool simulate)
+{
+    const PlanLayout *l = &job->layout;
+    double m = (double)plan_layout_micros(job), layers = (double)plan_layout_chunk(job);
+    for (int way = 0; way < ROOFLINE_WAYS; way++) t->chunk[way] = layers * t->block.seconds[way];
+    t->chunk[ROOFLINE_F] += layers * (t->tensor[0] + t->context[0]);
+    t->chunk[ROOFLINE_B] += layers * (t->tensor[1] + t->context[1]);
+    // What the first and the last stage have beside their blocks, less the blocks that they lack.
+    double block = t->chunk[ROOFLINE_F] + t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W];
+    double whole = layers * l->chunks, one = block / layers;
+    double first = sum_of(&t->embedding) - one * (whole - (double)plan_layout_layers(job, 0));
+    double last = sum_of(&t->head) - one * (whole - (double)plan_layout_layers(job, l->pp - 1));
+    t->ends = l->pp == 1 ? sum_of(&t->embedding) + sum_of(&t->head) : most(0, most(first, last));
+    double compute = sum_of(&t->block) * whole;
+    t->compute = m * (compute + (l->pp == 1 ? t->ends : 0));
+    if (l->pp == 1) {
+        t->pipeline = m * (block + t->ends);
+        return;
+    }
+    PlanGroup where = plan_traffic_group(job, MESH_PP);
+    double stream = (double)job->x_bytes * micro_tokens(job) * (double)job->shape.channels;
+    t->send = plan_traffic_seconds(&where, COMM_SEND, stream / (l->sp || l->scatter ? l->tp : 1), NULL);
+    if (!l->overlap_pp) { // a stage stands still while its output, and the next input, travel
+        t->chunk[ROOFLINE_F] += t->send, t->chunk[ROOFLINE_B] += t->send;
+        t->send = 0;
+    }
+    t->pipeline = played(job, t, simulate, &t->bubble) + m * t->ends;
+}
+
+// ---- replicas
+
+static void replica_times(const PlanJob *job, PlanTime *t)
+{
+    const PlanLayout *l = &job->layout;
+    PlanGroup where = plan_traffic_group(job, MESH_REPLICAS);
+    if (where.size == 1) return;
+    size_t P = 0;
+    for (int stage = 0; stage < l->pp; stage++) {
+        size_t held = plan_layout_params(job, stage);
+        P = held > P ? held : P;
+    }
+    double m = (double)plan_layout_micros(job);
+    double x = (double)job->x_bytes * (double)P, g = (double)l->grad_bytes * (double)P;
+    double reduce = plan_traffic_seconds(&where, l->zero ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE, g, NULL);
+    double gather = plan_traffic_seconds(&where, COMM_ALL_GATHER, x, NULL);
+    double ends = l->pp == 1 ? t->ends / 3 : 0;
+    double forward = t->chunk[ROOFLINE_F] * l->chunks + ends;
+    double back = (t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W]) * l->chunks + 2 * ends;
+    double times = l->zero > 1 ? m : 1, all = 0;
+    t->window = back;
+    if (l->zero == 3) { // both weights and gradients, for each micro-batch
+        double before = l->reshard ? m : 1;
+        t->weights = before * (l->overlap_dp ? beyond(gather, forward) : gather);
+        double both = reduce + (l->reshard ? gather : 0);
+        t->grads = m * (l->overlap_dp ? beyond(both, back) : both);
+        all = before * gather + m * both;
+    } else {
+        t->grads = times * (l->overlap_dp ? beyond(reduce, back) : reduce);
+        if (l->zero) t->weights = l->overlap_dp ? beyond(gather, forward) : gather;
+        all = times * reduce + (l->zero ? gather : 0);
+    }
+    t->hidden = all - t->grads - t->weights;
+}
+
+// A tied head's gradient goes to the embedding's stage, and the new weights come back; nothing is left to hide them.
+static void guest_times(const PlanJob *job, PlanTime *t)
+{
+    PlanGroup where = plan_traffic_group(job, MESH_PP);
+    double guest = (double)plan_layout_guest(job, job->layout.pp - 1);
+    t->grads += plan_traffic_seconds(&where, COMM_SEND, 4 * guest, NULL);
+    t->weights += plan_traffic_seconds(&where, COMM_SEND, (double)job->x_bytes * guest, NULL);
+}
+
+static double again_flops(const PlanJob *job)
+{
+    RecomputePolicy policy = {.mode = job->layout.recompute};
+    return recompute_extra_flops(&job->shape, policy, job->T);
+}
+
+PlanTime plan_time(const PlanJob *job, bool simulate)
+{
+    const PlanLayout *l = &job->layout;
+    RooflineCase c = rank_case(job);
+    PlanTime t = {.block = roofline_block(&c), .embedding = roofline_embedding(&c), .head = roofline_head(&c)};
+    tensor_times(job, &t);
+    context_times(job, &t);
+    pipeline_times(job, &t, simulate);
+    replica_times(job, &t);
+    guest_times(job, &t);
+    double shards = l->zero ? (double)l->dp * l->cp : 1, P = 0;
+    for (int stage = 0; stage < l->pp; stage++) P = most(P, (double)plan_layout_params(job, stage));
+    t.optimizer = roofline_adamw(&job->machine, P / shards, (double)job->x_bytes);
+    t.contention = roofline_constants().contention * t.hidden;
+    t.step = t.pipeline + t.grads + t.weights + t.contention + t.optimizer;
+    double tokens = (double)job->batch * (double)job->T;
+    t.model_flops = tokens * model_flops_per_token(&job->shape, job->T);
+    t.hardware_flops = t.model_flops + tokens * again_flops(job);
+    t.tokens_second = tokens / t.step;
+    t.mfu = t.model_flops / (t.step * l->gpus * job->machine.peak);
+    t.hfu = t.hardware_flops / (t.step * l->gpus * job->machine.peak);
+    return t;
+}
+
+// ---- failures
+
+double plan_time_between_failures(double n)
+{
+    // 419 unexpected interruptions; 54 days * 24 hours * 16,384 accelerators: one in 50,677 accelerator hours.
+    return 54 * 24 * 16384.0 / 419 * 3600 / n;
+}
+
+double plan_time_young(double save, double mean)
+{
+    return sqrt(2 * save * mean);
+}
+
+double plan_time_daly(double save, double mean)
+{
+    if (save >= 2 * mean) return mean;
+    double r = save / (2 * mean);
+    return sqrt(2 * save * mean) * (1 + sqrt(r) / 3 + r / 9) - save;
+}
+
+double plan_time_goodput(double interval, double save, double restart, double mean)
+{
+    return interval / ((mean + restart) * expm1((interval + save) / mean));
+}

@@ -1,0 +1,43 @@
+// plan_time: how long a step of a layout takes, and what follows: utilisation, days, money, lost work.
+#ifndef PLAN_TIME_H
+#define PLAN_TIME_H
+#include "dev/plan/plan_layout.h"
+#include "dev/plan/plan_traffic.h"
+#include "dev/plan/roofline.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    Roofline block, embedding, head;
+    double tensor[2], context[2]; // exposed seconds of a block's communication, forward and back, of a micro-batch
+    double chunk[ROOFLINE_WAYS];  // of one chunk and micro-batch, communication in it: what the pipeline is played with
+    double ends;                  // more that the slowest stage needs for a micro-batch: embedding or head
+    double send;                  // to the next stage
+    double compute;               // the busy time of a stage without communication: m micro-batches
+    double pipeline, bubble;      // from first to last action; the part of it that a stage idles
+    double grads, weights;        // exposed: gradients behind the last backward, weights before the next forward
+    double window, hidden;        // what gradients could hide behind, and what was hidden of them and the weights
+    double contention;            // what hidden communication costs all the same
+    double optimizer;
+    double step;                  // the sum
+    double model_flops, hardware_flops; // of a step, on all accelerators: needed; done
+    double mfu, hfu, tokens_second;
+} PlanTime;
+
+// The layout must have passed plan_layout_check. simulate: plays the schedule's own table; else by its formula.
+PlanTime plan_time(const PlanJob *job, bool simulate);
+
+// Failures: one in `mean` seconds. The interval between checkpoints that loses least, and the share of the time that is
+// left for training, when a checkpoint stops training for `save` seconds and a restart costs `restart`.
+double plan_time_young(double save, double mean); // sqrt(2 save mean), Young 1974
+double plan_time_daly(double save, double mean);  // with Daly's higher-order terms, 2006
+double plan_time_goodput(double interval, double save, double restart, double mean);
+// Seconds between interruptions of n accelerators: LLaMA-3's 419 in 54 days of 16,384 (arXiv 2407.21783, 3.3.4).
+double plan_time_between_failures(double n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,348 @@
+// plan_traffic: the bytes of a step, and the time they take by the alpha-beta model. See plan_traffic.h.
+//
+// Sent by all ranks together, m micro-batches of N = B T / cp tokens on each of R = dp cp replicas, x bytes an
+// activation:
+//
+//     tp   all_reduce      R m 2 (tp-1) ((4 L + 2) x N C + 12 N)   the streams; the loss' three numbers a token
+//          with sp         the same bytes, as all_gather and reduce_scatter; the gradients of norms beside them
+//     cp   send            each block's keys and values past every rank, forward and back (cp_bytes)
+//     pp   send            2 m (p v - 1) x N C from each of R tp ranks; with sp 1/tp of them
+//     ends send            a tied head's gradient and weights: R V C (4 + x)
+//     dp   gradients, weights   replicas_traffic, for each stage's and each tp rank's parameters
+//
+// Seconds, on a group of n ranks of which k are on each node: a ring takes collectives_seconds with the slower of the
+// node's link and k network cards; a tree fewer messages of all bytes; the hierarchical way reduces in the node first,
+// so that each card carries 1 / k of the bytes between n / k nodes. The fastest is taken, as a library would.
+//
+// Where groups lie is mesh.h's order: tp innermost, then cp, pp, dp. So the ranks of a tp group are neighbours, and
+// a dp group has a second rank on the node only where a whole model is smaller than a node.
+//
+// The invariant: sums over all ranks are whole numbers and equal to what the trainer's groups count.
+//
+// Rejected: a bandwidth curve over message sizes. alpha gives small messages their price; the rest is within what two
+// clusters differ.
+#include "dev/plan/plan_traffic.h"
+
+#include "base/check.h"
+#include "comm/collectives.h"
+#include "parallel/cp.h"
+#include "parallel/pipeline_check.h"
+#include "train/replicas.h"
+#include "dev/plan/roofline.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int at_least_one(int a)
+{
+    return a < 1 ? 1 : a;
+}
+
+PlanGroup plan_traffic_group(const PlanJob *job, MeshGroup group)
+{
+    const PlanLayout *l = &job->layout;
+    RooflineConstants k = roofline_constants();
+    PlanGroup g = {.size = 1, .inside = 1, .in = job->machine.inside, .out = job->machine.between};
+    int node = job->machine.node, model = l->tp * l->cp * l->pp;
+    g.in.bandwidth *= k.inside, g.out.bandwidth *= k.between;
+    switch (group) {
+    case MESH_TP: g.size = l->tp, g.inside = least(l->tp, node); break;
+    case MESH_CP: g.size = l->cp, g.inside = least(l->cp, at_least_one(node / l->tp)); break;
+    case MESH_PP: g.size = l->pp, g.inside = model <= node ? l->pp : 1; break;
+    default: // replicas
+        g.size = l->dp * l->cp;
+        g.inside = least(l->cp, at_least_one(node / l->tp));
+        if (g.inside == l->cp) g.inside *= least(l->dp, at_least_one(node / model));
+    }
+    return g;
+}
+
+// ---- seconds
+
+static void try(double *best, const char **name, double seconds, const char *way)
+{
+    if (*best >= 0 && *best <= seconds) return;
+    *best = seconds;
+    if (name) *name = way;
+}
+
+double plan_traffic_seconds(const PlanGroup *w, CommKind kind, double n_bytes, const char **algorithm)
+{
+    size_t n = (size_t)n_bytes;
+    double best = -1, in = 1 / w->in.bandwidth, out = 1 / w->out.bandwidth;
+    if (algorithm) *algorithm = "none";
+    if (w->size == 1 || n == 0) return 0;
+    if (kind == COMM_SEND) {
+        if (algorithm) *algorithm = "direct";
+        bool near = w->inside == w->size;
+        return near ? w->in.alpha + n_bytes * in : w->out.alpha + n_bytes * out;
+    }
+    bool reduce = kind == COMM_ALL_REDUCE;
+    if (w->inside == w->size) {
+        try(&best, algorithm, collectives_seconds(kind, COMM_RING, w->size, n, w->in.alpha, in), "ring");
+        if (reduce) try(&best, algorithm, collectives_seconds(kind, COMM_TREE, w->size, n, w->in.alpha, in), "tree");
+        return best;
+    }
+    double cards = w->inside * w->out.bandwidth, ring = 1 / (cards < w->in.bandwidth ? cards : w->in.bandwidth);
+    int nodes = (w->size + w->inside - 1) / w->inside;
+    try(&best, algorithm, collectives_seconds(kind, COMM_RING, w->size, n, w->out.alpha, ring), "ring");
+    if (reduce) try(&best, algorithm, collectives_seconds(kind, COMM_TREE, w->size, n, w->out.alpha, ring), "tree");
+    if (w->inside > 1) {
+        CommKind part = reduce ? COMM_REDUCE_SCATTER : kind;
+        double local = collectives_seconds(part, COMM_RING, w->inside, n, w->in.alpha, in) * (reduce ? 2 : 1);
+        size_t rest = n / (size_t)w->inside;
+        try(&best, algorithm, local + collectives_seconds(kind, COMM_RING, nodes, rest, w->out.alpha, out),
+            "hierarchical");
+        if (reduce) {
+            double halves = local + collectives_seconds(kind, COMM_HALVING, nodes, rest, w->out.alpha, out);
+            try(&best, algorithm, halves, "hierarchical, halving");
+        }
+    } else if (reduce) {
+        try(&best, algorithm, collectives_seconds(kind, COMM_HALVING, nodes, n, w->out.alpha, out), "halving");
+    }
+    return best;
+}
+
+// ---- flows
+
+__attribute__((format(printf, 7, 8)))
+static PlanFlow *add(PlanTraffic *t, const char *group, const PlanGroup *where, CommKind kind, double calls,
+                     double payload,
+                     const char *formula, ...)
+{
+    check(t->n < PLAN_FLOWS);
+    PlanFlow *f = &t->flow[t->n++];
+    va_list args;
+    va_start(args, formula);
+    vsnprintf(f->formula, sizeof f->formula, formula, args);
+    va_end(args);
+    f->group = group, f->where = *where, f->kind = kind, f->calls = calls, f->payload = payload;
+    f->seconds = calls * plan_traffic_seconds(where, kind, payload, &f->algorithm);
+    return f;
+}
+
+// What a stage does again in a step, all its micro-batches together: blocks forward; of those, ends of segments, which
+// skip their last matmul; blocks whose cheap parts are restored (selective).
+typedef struct {
+    size_t blocks, ends, restored;
+} Again;
+
+// The last segment of a chunk is still there when nothing else ran between its forward and its backward.
+static void add_again(Again *again, const PlanJob *job, size_t layers, size_t segment, bool fresh)
+{
+    size_t segments = segment ? (layers + segment - 1) / segment : 0;
+    if (segments) {
+        again->ends += segments - fresh;
+        again->blocks += fresh ? (segments - 1) * segment : layers;
+    }
+    if (job->layout.recompute == RECOMPUTE_SELECTIVE) again->restored += layers - fresh;
+}
+
+static size_t chunk_layers(const PlanJob *job, int piece)
+{
+    int pieces = job->layout.pp * job->layout.chunks;
+    size_t most = plan_layout_chunk(job), lack = most * (size_t)pieces - job->shape.layers;
+    return most - (piece == pieces - 1 && lack > 0) - (piece == 0 && lack > 1);
+}
+
+// Plays a stage's part of the schedule with recompute.c's `fresh`: the forward that the pool of buffers saw last.
+static void play_again(Again *again, const PlanJob *job, const PipelineTable *t, int stage)
+{
+    int micro = -1, chunk = -1;
+    size_t most = 0;
+    for (int c = 0; c < t->v; c++) {
+        size_t layers = chunk_layers(job, t->piece[stage][c]);
+        most = layers > most ? layers : most;
+    }
+    size_t segment = recompute_segment((RecomputePolicy){.mode = job->layout.recompute}, most);
+    bool selective = job->layout.recompute == RECOMPUTE_SELECTIVE;
+    for (int i = 0; i < t->n[stage]; i++) {
+        const PipelineAction *a = &t->action[stage][i];
+        size_t layers = chunk_layers(job, t->piece[stage][a->chunk]);
+        bool fresh = a->micro == micro && a->chunk == chunk;
+        if (a->op == PIPELINE_F) micro = a->micro, chunk = a->chunk;
+        if (a->op == PIPELINE_B) add_again(again, job, layers, segment, fresh);
+        if (a->op == PIPELINE_W && selective) again->restored += layers;
+        if (a->op == PIPELINE_B ? !fresh : a->op == PIPELINE_W && selective) micro = chunk = -1;
+    }
+}
+
+// Of all stages; free() it.
+static Again *run_again(const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, job->shape.layers);
+    Again *again = calloc((size_t)l->pp, sizeof *again);
+    if (!again) die("plan: no memory for %d stages", l->pp);
+    if (l->recompute == RECOMPUTE_NONE) return again;
+    if (l->pp == 1)
+        for (long m = 0; m < plan_layout_micros(job); m++) add_again(again, job, job->shape.layers, segment, true);
+    if (l->pp == 1) return again;
+    PipelineTable *t = pipeline_table_make(l->schedule, l->pp, (int)plan_layout_micros(job), l->chunks);
+    for (int stage = 0; stage < l->pp; stage++) play_again(&again[stage], job, t, stage);
+    pipeline_table_free(t);
+    return again;
+}
+
+// Elements whose gradients are added over a tp group, and over the copies of a key/value head.
+static void sums_of(const PlanJob *job, size_t *all, size_t *neighbours, int *copies)
+{
+    Params params;
+    Unit *unit;
+    ModelShape part = tp_shape(&job->shape, 0, job->layout.tp, job->layout.sp);
+    *copies = tp_copies(&part), *all = 0, *neighbours = 0;
+    model_describe(&part, &params, &unit);
+    for (int i = 0; i < params.n_rows; i++) {
+        if (params.row[i].sum == PARAM_SUM_ALL) *all += params.row[i].n_elems;
+        if (params.row[i].sum == PARAM_SUM_NEIGHBOURS) *neighbours += params.row[i].n_elems;
+    }
+    free(unit);
+    params_free(&params);
+}
+
+static void tensor_flows(PlanTraffic *t, const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    const ModelShape *s = &job->shape;
+    PlanGroup where = plan_traffic_group(job, MESH_TP);
+    size_t p = (size_t)l->tp, m = (size_t)plan_layout_micros(job), R = (size_t)(l->dp * l->cp), groups = R * m;
+    size_t N = (size_t)l->micro * job->T / (size_t)l->cp, stream = job->x_bytes * N * s->channels, sum, near;
+    int copies;
+    sums_of(job, &sum, &near, &copies);
+    size_t gather = 2 * m, scatter = 2 * m; // the embedding and the head; streams of the whole model for a step
+    size_t busy = 0;                        // blocks' sums on the busiest stage
+    Again *again = run_again(job);
+    for (int stage = 0; stage < l->pp; stage++) {
+        size_t layers = plan_layout_layers(job, stage), forward = 2 * again[stage].blocks - again[stage].ends;
+        size_t norms = l->sp ? 2 * again[stage].blocks : forward;
+        // their outputs are gathered again, but the last block's
+        if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * again[stage].restored;
+        gather += 4 * m * layers + norms, scatter += 4 * m * layers + forward;
+        size_t own = 4 * m * layers + (norms + forward) / 2;
+        busy = own > busy ? own : busy;
+    }
+    free(again);
+    size_t numbers = 3 * 4 * N + 4 * sum; // of a micro-batch: the loss', and gradients that ranks share
+    double calls = (double)busy;
+    if (!l->sp) {
+        PlanFlow *f = add(t, "tp", &where, COMM_ALL_REDUCE, calls, (double)stream,
+                          "R 2 (tp-1) (%zu x N C + m (12 N + 4 s))",
+                          (gather + scatter) / 2);
+        f->all = R * 2 * (p - 1) * ((gather + scatter) / 2 * stream + m * numbers);
+    } else {
+        PlanFlow *f = add(t, "tp", &where, COMM_ALL_GATHER, calls, (double)stream, "R (tp-1) %zu x N C", gather);
+        f->all = R * (p - 1) * gather * stream;
+        f = add(t, "tp", &where, COMM_REDUCE_SCATTER, calls, (double)stream, "R (tp-1) %zu x N C", scatter);
+        f->all = R * (p - 1) * scatter * stream;
+        f = add(t, "tp", &where, COMM_ALL_REDUCE, (double)m, (double)numbers, "R m 2 (tp-1) (12 N + 4 s)");
+        f->all = groups * 2 * (p - 1) * numbers;
+    }
+    if (copies == 1) return;
+    PlanGroup pair = where;
+    pair.size = copies, pair.inside = least(copies, where.inside);
+    PlanFlow *f = add(t, "tp kv", &pair, COMM_ALL_REDUCE, (double)m, 4 * (double)near, "R m tp 2 (k-1) / k 4 s");
+    f->all = groups * (p / (size_t)copies) * 2 * (size_t)(copies - 1) * 4 * near;
+}
+
+static void context_flows(PlanTraffic *t, const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    ModelShape part = tp_shape(&job->shape, 0, l->tp, l->sp);
+    PlanGroup where = plan_traffic_group(job, MESH_CP);
+    size_t m = (size_t)plan_layout_micros(job), L = job->shape.layers, again = 0;
+    Again *of_stage = run_again(job);
+    for (int stage = 0; stage < l->pp; stage++) again += of_stage[stage].blocks;
+    free(of_stage);
+    size_t B = (size_t)l->micro;
+    size_t forward = cp_bytes(l->cp, job->x_bytes, B, job->T, part.kv_heads, part.head_size, false);
+    size_t back = cp_bytes(l->cp, job->x_bytes, B, job->T, part.kv_heads, part.head_size, true);
+    size_t one = m * L * (forward + back) + again * forward; // a rank's, of all stages
+    double stage = (double)one / (double)l->pp / (double)m;
+    double steps = 2 * (double)(l->cp - 1) * (double)plan_layout_layers(job, 0);
+    PlanFlow *f = add(t, "cp", &where, COMM_SEND, (double)m * steps, stage / steps,
+                      "R m tp L (cp-1) 2 B T/cp G D (2 x + 4)");
+    f->where.inside = where.inside == where.size ? where.inside : 1;
+    f->all = (size_t)(l->dp * l->cp * l->tp) * one;
+}
+
+static void stage_flows(PlanTraffic *t, const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    PlanGroup where = plan_traffic_group(job, MESH_PP);
+    size_t m = (size_t)plan_layout_micros(job), N = (size_t)l->micro * job->T / (size_t)l->cp;
+    size_t borders = (size_t)(l->pp * l->chunks) - 1 - (l->schedule == PIPELINE_ZB_V); // the V turns within a stage
+    size_t stream = job->x_bytes * N * job->shape.channels, shared = l->sp || l->scatter ? (size_t)l->tp : 1;
+    double calls = 2 * (double)m * l->chunks;
+    PlanFlow *f = add(t, "pp", &where, COMM_SEND, calls, (double)stream / (double)shared, "R tp/%zu 2 m %zu x N C",
+                      shared,
+                      borders);
+    f->all = (size_t)(l->dp * l->cp) * (size_t)l->tp * 2 * m * borders * (stream / shared);
+}
+
+// A tied head's gradient to the embedding's stage, the new weights back, once a step.
+static void guest_flows(PlanTraffic *t, const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    PlanGroup where = plan_traffic_group(job, MESH_PP);
+    size_t guest = plan_layout_guest(job, l->pp - 1), all = job->shape.vocab * job->shape.channels;
+    if (!guest) return;
+    double payload = (double)(guest * (4 + job->x_bytes)) / 2;
+    PlanFlow *f = add(t, "ends", &where, COMM_SEND, 2, payload, "R V C (4 + x)");
+    f->all = (size_t)(l->dp * l->cp) * all * (4 + job->x_bytes);
+}
+
+static void replica_flows(PlanTraffic *t, const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    PlanGroup where = plan_traffic_group(job, MESH_REPLICAS);
+    ReplicasCase is = {.ranks = (size_t)where.size, .stage = l->zero, .reshard = l->reshard, .x_bytes = job->x_bytes,
+                       .g_bytes = l->grad_bytes, .micro = (size_t)plan_layout_micros(job), .batch = (size_t)l->micro};
+    const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER};
+    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, job->shape.layers);
+    if (l->zero == 3 && l->reshard)
+        is.again = plan_layout_units(job).block * replicas_again(job->shape.layers, segment, l->overlap_dp);
+    for (int k = 0; k < 3; k++) {
+        size_t all = 0, most = 0;
+        ReplicasFormula f = {.all = 0};
+        for (int stage = 0; stage < l->pp; stage++) {
+            size_t largest = plan_layout_params(job, stage);
+            most = largest > most ? largest : most;
+            for (int r = 0; r < l->tp; r++) { // parts of the vocabulary differ by a row
+                ModelShape part = tp_shape(&job->shape, r, l->tp, false);
+                ModelShape last = tp_shape(&job->shape, l->tp - 1, l->tp, false);
+                bool ends = stage == 0, tail = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1;
+                size_t rows = (size_t)ends + (size_t)(tail && !job->shape.tie);
+                is.params = largest - rows * (last.vocab - part.vocab) * job->shape.channels;
+                f = replicas_traffic(&is, kinds[k]);
+                all += f.all;
+            }
+        }
+        if (!all) continue;
+        is.params = most;
+        f = replicas_traffic(&is, kinds[k]);
+        bool gather = kinds[k] == COMM_ALL_GATHER;
+        double payload = (double)(gather ? is.x_bytes : is.g_bytes) * (double)most;
+        double calls = (double)f.all / ((double)(is.ranks - 1) * payload) / (kinds[k] == COMM_ALL_REDUCE ? 2 : 1);
+        PlanFlow *flow = add(t, "dp", &where, kinds[k], calls, payload, "N = %d: %s on each rank", where.size, f.text);
+        flow->all = all;
+    }
+}
+
+PlanTraffic plan_traffic(const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    PlanTraffic t = {.n = 0};
+    if (l->tp > 1) tensor_flows(&t, job);
+    if (l->cp > 1) context_flows(&t, job);
+    if (l->pp > 1) stage_flows(&t, job);
+    if (l->pp > 1) guest_flows(&t, job);
+    if (l->dp * l->cp > 1) replica_flows(&t, job);
+    for (int i = 0; i < t.n; i++) t.all += t.flow[i].all;
+    return t;
+}

@@ -1,0 +1,48 @@
+// plan_traffic: what a layout sends in a step: by group and kind, in bytes and in seconds.
+#ifndef PLAN_TRAFFIC_H
+#define PLAN_TRAFFIC_H
+#include "comm/comm.h"
+#include "dev/plan/plan_layout.h"
+
+#include <stddef.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// How a group lies on the nodes, and the links that its ranks have: bandwidths as collectives reach them.
+typedef struct {
+    int size, inside; // ranks; those of them on one node
+    MachineLink in, out;
+} PlanGroup;
+
+// One kind of call of one group.
+typedef struct {
+    const char *group;
+    CommKind kind;
+    PlanGroup where;
+    double calls, payload; // of a rank of the busiest stage, in a step; bytes of one call
+    size_t all;            // bytes that all ranks together send in a step
+    double seconds;        // of those calls, one after the other
+    const char *algorithm;
+    char formula[120];     // of `all`
+} PlanFlow;
+
+enum { PLAN_FLOWS = 12 };
+
+typedef struct {
+    PlanFlow flow[PLAN_FLOWS];
+    int n;
+    size_t all;
+} PlanTraffic;
+
+PlanGroup plan_traffic_group(const PlanJob *job, MeshGroup group);
+// Seconds of one call by the fastest of ring, tree and hierarchical (in the node, between nodes, in the node); says
+// which. n_bytes as in collectives_seconds: the longer side of the buffers.
+double plan_traffic_seconds(const PlanGroup *where, CommKind kind, double n_bytes, const char **algorithm);
+// All of a step. Bytes are those that the trainer's own modules count (tp.h, cp.h, replicas.h), to the byte.
+PlanTraffic plan_traffic(const PlanJob *job);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,289 @@
+// scaling_fit: fits L(N, D) = E + A / N^alpha + B / D^beta to the losses of a ladder of runs. See scaling_fit.h.
+//
+// The third approach of Hoffmann et al. (arXiv 2203.15556): with e = log E, a = log A, b = log B,
+//
+//     minimise over (e, a, alpha, b, beta)   sum_i Huber_delta(lse(e, a - alpha log N_i, b - beta log D_i) - log L_i)
+//     lse(x, y, z) = log(exp x + exp y + exp z)
+//     Huber_delta(r) = r^2 / 2 for |r| <= delta, else delta (|r| - delta / 2)
+//
+// Logarithms keep E, A and B positive and make errors relative; Huber's loss lets a run that went wrong pull with a
+// bounded force. The gradient has the three terms' shares of the sum as weights: d/de = exp(e - lse), and so on.
+//
+// The search is L-BFGS with a line search for the weak Wolfe conditions by bisection, which also works near the kinks
+// of a small delta. a and alpha are strongly coupled, as all log N are far from 0, so the search moves in
+// a' = a - alpha m with m the mean of log N, and b' likewise: the value of a term in the middle of the ladder. The
+// objective is divided by n delta, so that its numbers are near 1.
+// There are many local minima: one search from each point of a grid, of E between nothing and the least loss and of
+// both exponents; the terms begin with what E leaves of the mean loss, half each. The best end is the fit.
+//
+// The bootstrap draws runs with replacement and fits again, from the fit and the grid's corners. Its quantiles
+// say how far constants are known from these runs; they say nothing of a law of another form.
+//
+// The invariant: exp(a'), not exp(a), is what is bounded, so no intermediate number overflows for ladders of any size.
+//
+// Rejected: least squares on log(L - E) for each E (needs L > E for all runs, and weighs the best ones most); fixing
+// alpha = beta (they differ); a start at the published constants alone (Besiroglu et al., arXiv 2404.10102, show a fit
+// that stopped early).
+#include "dev/plan/scaling_fit.h"
+
+#include "base/check.h"
+#include "base/rng.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { P = SCALING_FIT_SIZE, HISTORY = 6, STEPS = 600, HALVINGS = 60 };
+
+double scaling_fit_objective(const ScalingPoint *run, size_t n, double delta, const double theta[P], double *gradient)
+{
+    double sum = 0;
+    if (gradient) memset(gradient, 0, P * sizeof *gradient);
+    for (size_t i = 0; i < n; i++) {
+        double logN = log(run[i].N), logD = log(run[i].D), e = theta[SCALING_FIT_E];
+        double x = theta[SCALING_FIT_A] - theta[SCALING_FIT_ALPHA] * logN;
+        double y = theta[SCALING_FIT_B] - theta[SCALING_FIT_BETA] * logD;
+        double top = fmax(e, fmax(x, y)), lse = top + log(exp(e - top) + exp(x - top) + exp(y - top));
+        double r = lse - log(run[i].loss), size = fabs(r);
+        sum += size <= delta ? r * r / 2 : delta * (size - delta / 2);
+        if (!gradient) continue;
+        double pull = fmax(-delta, fmin(r, delta)), in_x = pull * exp(x - lse), in_y = pull * exp(y - lse);
+        gradient[SCALING_FIT_E] += pull * exp(e - lse);
+        gradient[SCALING_FIT_A] += in_x, gradient[SCALING_FIT_ALPHA] -= in_x * logN;
+        gradient[SCALING_FIT_B] += in_y, gradient[SCALING_FIT_BETA] -= in_y * logD;
+    }
+    return sum;
+}
+
+// ---- L-BFGS in centred coordinates
+
+typedef struct {
+    const ScalingPoint *run;
+    size_t n;
+    double delta, mid_N, mid_D; // means of log N and log D
+} Problem;
+
+static void from_centre(const Problem *p, double theta[P], const double x[P])
+{
+    memcpy(theta, x, P * sizeof *theta);
+    theta[SCALING_FIT_A] += x[SCALING_FIT_ALPHA] * p->mid_N;
+    theta[SCALING_FIT_B] += x[SCALING_FIT_BETA] * p->mid_D;
+}
+
+static double value_at(const Problem *p, const double x[P], double g[P])
+{
+    double theta[P], scale = 1 / ((double)p->n * p->delta);
+    from_centre(p, theta, x);
+    double f = scaling_fit_objective(p->run, p->n, p->delta, theta, g);
+    g[SCALING_FIT_ALPHA] += g[SCALING_FIT_A] * p->mid_N;
+    g[SCALING_FIT_BETA] += g[SCALING_FIT_B] * p->mid_D;
+    for (int i = 0; i < P; i++) g[i] *= scale;
+    return f * scale;
+}
+
+static double dot(const double a[P], const double b[P])
+{
+    double sum = 0;
+    for (int i = 0; i < P; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+typedef struct {
+    double s[HISTORY][P], y[HISTORY][P]; // steps and changes of the gradient
+    int n;                               // how many there were
+} History;
+
+// d = - H g by the two loops of Nocedal (1980).
+static void direction(const History *h, double d[P], const double g[P])
+{
+    double along[HISTORY];
+    int first = h->n > HISTORY ? h->n - HISTORY : 0;
+    for (int i = 0; i < P; i++) d[i] = -g[i];
+    for (int k = h->n - 1; k >= first; k--) {
+        const double *s = h->s[k % HISTORY], *y = h->y[k % HISTORY];
+        along[k % HISTORY] = dot(s, d) / dot(s, y);
+        for (int i = 0; i < P; i++) d[i] -= along[k % HISTORY] * y[i];
+    }
+    if (h->n) {
+        const double *s = h->s[(h->n - 1) % HISTORY], *y = h->y[(h->n - 1) % HISTORY];
+        for (int i = 0; i < P; i++) d[i] *= dot(s, y) / dot(y, y);
+    }
+    for (int k = first; k < h->n; k++) {
+        const double *s = h->s[k % HISTORY], *y = h->y[k % HISTORY];
+        double back = dot(y, d) / dot(s, y);
+        for (int i = 0; i < P; i++) d[i] += (along[k % HISTORY] - back) * s[i];
+    }
+}
+
+// Moves x, f and g along d to a point of the weak Wolfe conditions; false: there is none that floating point can tell.
+static bool line_search(const Problem *p, double x[P], double *f, double g[P], const double d[P])
+{
+    double slope = dot(g, d), low = 0, high = INFINITY, t = 1;
+    for (int k = 0; k < HALVINGS; k++) {
+        double x1[P], g1[P];
+        for (int i = 0; i < P; i++) x1[i] = x[i] + t * d[i];
+        double f1 = value_at(p, x1, g1);
+        if (!(f1 <= *f + 1e-4 * t * slope)) high = t;
+        else if (dot(g1, d) < 0.9 * slope) low = t;
+        else {
+            memcpy(x, x1, sizeof x1), memcpy(g, g1, sizeof g1);
+            *f = f1;
+            return true;
+        }
+        t = isinf(high) ? 2 * low : (low + high) / 2;
+    }
+    return false;
+}
+
+static double minimise(const Problem *p, double x[P])
+{
+    double g[P], d[P], f = value_at(p, x, g);
+    History h = {.n = 0};
+    for (int step = 0; step < STEPS && dot(g, g) > 1e-20; step++) {
+        double x0[P], g0[P];
+        memcpy(x0, x, sizeof x0), memcpy(g0, g, sizeof g0);
+        direction(&h, d, g);
+        if (!(dot(d, g) < 0)) h.n = 0, direction(&h, d, g);
+        if (!line_search(p, x, &f, g, d)) {
+            if (!h.n) break;
+            h.n = 0; // once more, straight down
+            continue;
+        }
+        double *s = h.s[h.n % HISTORY], *y = h.y[h.n % HISTORY];
+        for (int i = 0; i < P; i++) s[i] = x[i] - x0[i], y[i] = g[i] - g0[i];
+        if (dot(s, y) > 1e-12 * sqrt(dot(s, s) * dot(y, y))) h.n++;
+    }
+    return f;
+}
+
+// ---- the fit
+
+static Problem problem_of(const ScalingPoint *run, size_t n, double delta)
+{
+    Problem p = {.run = run, .n = n, .delta = delta};
+    for (size_t i = 0; i < n; i++) p.mid_N += log(run[i].N) / (double)n, p.mid_D += log(run[i].D) / (double)n;
+    return p;
+}
+
+static void at_start(double x[P], double least, double mean, double part, double alpha, double beta)
+{
+    double rest = log((mean - part * least) / 2); // positive: part is below 1
+    x[SCALING_FIT_E] = log(part * least), x[SCALING_FIT_A] = x[SCALING_FIT_B] = rest;
+    x[SCALING_FIT_ALPHA] = alpha, x[SCALING_FIT_BETA] = beta;
+}
+
+static double fit(const Problem *p, double best[P], const double *other, int stride)
+{
+    static const double part[] = {0.1, 0.5, 0.9}, slope[] = {0.1, 0.3, 0.6, 1, 1.6};
+    double least = INFINITY, mean = 0, best_f = INFINITY, x[P];
+    for (size_t i = 0; i < p->n; i++) {
+        least = fmin(least, p->run[i].loss);
+        mean += p->run[i].loss / (double)p->n;
+    }
+    for (int k = other ? -1 : 0; k < 3 * 5 * 5; k += k < 0 ? 1 : stride) {
+        if (k < 0) memcpy(x, other, sizeof x);
+        else at_start(x, least, mean, part[k % 3], slope[k / 3 % 5], slope[k / 15]);
+        double f = minimise(p, x);
+        if (!(f < best_f)) continue;
+        best_f = f;
+        memcpy(best, x, sizeof x);
+    }
+    return best_f * (double)p->n * p->delta;
+}
+
+static ScalingLaw law_of(const Problem *p, const double x[P])
+{
+    double theta[P];
+    from_centre(p, theta, x);
+    return (ScalingLaw){"fit", "fitted runs", exp(theta[SCALING_FIT_E]), exp(theta[SCALING_FIT_A]),
+                        theta[SCALING_FIT_ALPHA], exp(theta[SCALING_FIT_B]), theta[SCALING_FIT_BETA]};
+}
+
+// Different values of N and of D, the smaller number of the two.
+static size_t different(const ScalingPoint *run, size_t n)
+{
+    size_t n_N = 0, n_D = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool new_N = true, new_D = true;
+        for (size_t k = 0; k < i; k++) {
+            if (run[k].N == run[i].N) new_N = false;
+            if (run[k].D == run[i].D) new_D = false;
+        }
+        n_N += new_N, n_D += new_D;
+    }
+    return n_N < n_D ? n_N : n_D;
+}
+
+size_t scaling_fit_below(const ScalingPoint *run, size_t n, double times, bool *keep)
+{
+    double least = INFINITY;
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) least = fmin(least, run[i].loss);
+    for (size_t i = 0; i < n; i++) {
+        keep[i] = run[i].loss <= times * least;
+        kept += keep[i];
+    }
+    return kept;
+}
+
+static double fit_centred(const ScalingPoint *run, size_t n, double delta, Problem *p, double x[P])
+{
+    check(delta > 0);
+    if (n < P) die("scaling: %zu runs, and 5 constants to fit (train more sizes and numbers of tokens)", n);
+    for (size_t i = 0; i < n; i++)
+        if (!(run[i].N > 0 && run[i].D > 0 && run[i].loss > 0 && isfinite(run[i].N + run[i].D + run[i].loss)))
+            die("scaling: run %zu: N %g, D %g, loss %g must be positive", i + 1, run[i].N, run[i].D, run[i].loss);
+    if (different(run, n) < 3) die("scaling: fewer than 3 different sizes or numbers of tokens (train more of them)");
+    *p = problem_of(run, n, delta);
+    double f = fit(p, x, NULL, 1);
+    if (!isfinite(f)) die("scaling: no fit of these %zu runs", n);
+    return f;
+}
+
+ScalingLaw scaling_fit(const ScalingPoint *run, size_t n, double delta, double *objective)
+{
+    Problem p;
+    double x[P], f = fit_centred(run, n, delta, &p, x);
+    if (objective) *objective = f;
+    return law_of(&p, x);
+}
+
+void scaling_fit_bootstrap(ScalingLaw *law, size_t resamples, const ScalingPoint *run, size_t n, double delta,
+                           uint64_t seed)
+{
+    enum { TRIES = 100 };
+    Problem whole;
+    double x0[P], x[P];
+    fit_centred(run, n, delta, &whole, x0);
+    ScalingPoint *drawn = malloc(n * sizeof *drawn);
+    if (!drawn) die("scaling: no memory for %zu runs", n);
+    for (size_t r = 0; r < resamples; r++) {
+        Rng rng = rng_make(seed, "bootstrap", r);
+        int tries = 0;
+        do {
+            for (size_t i = 0; i < n; i++) drawn[i] = run[rng_below(rng, (uint64_t)tries * n + i, n)];
+        } while (different(drawn, n) < 3 && ++tries < TRIES);
+        Problem p = problem_of(drawn, n, delta);
+        p.mid_N = whole.mid_N, p.mid_D = whole.mid_D; // so that x0 means the same
+        fit(&p, x, x0, 8);
+        law[r] = law_of(&p, x);
+    }
+    free(drawn);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double scaling_fit_quantile(double *value, size_t n, double q)
+{
+    if (!n) return NAN;
+    qsort(value, n, sizeof *value, ascending);
+    double at = q * (double)(n - 1);
+    size_t low = (size_t)at, high = low + 1 < n ? low + 1 : low;
+    return value[low] + (at - (double)low) * (value[high] - value[low]);
+}

@@ -1,0 +1,129 @@
+// check: die() and its kin. See check.h for the contract.
+#include "base/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// A program that was started without one of its standard streams would get its first file under that number,
+// and what is printed would land in a checkpoint or a lock. So each of the three is something before main begins.
+__attribute__((constructor)) static void hold_standard_streams(void)
+{
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
+// A JSON library without memory says "no such value", which looks like a text without it; or, while a value is being
+// put together, leaves a part of it out. Nobody asks after each of its calls, so it is not left to them.
+static void *json_room(size_t n_bytes)
+{
+    void *ptr = malloc(n_bytes ? n_bytes : 1);
+    if (!ptr) die("memory: no room for %zu bytes of a JSON text", n_bytes);
+    return ptr;
+}
+#pragma weak json_set_alloc_funcs // tests of kernels are linked without jansson
+__attribute__((constructor)) static void guard_json(void)
+{
+    if (json_set_alloc_funcs) json_set_alloc_funcs(json_room, free);
+}
+
+typedef struct {
+    const char *rank, *size;
+} Launcher;
+
+// The launcher's rank of a job of several: Hydra, Open MPI, torchrun and SLURM in that order; NULL when alone.
+static const char *launcher_rank(void)
+{
+    const Launcher known[] = {{"PMI_RANK", "PMI_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                              {"RANK", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const char *rank = getenv(known[i].rank), *size = getenv(known[i].size);
+        if (rank && size) return atol(size) > 1 ? rank : NULL;
+    }
+    return NULL;
+}
+
+// Messages quote files and command lines of others: no second line, and nothing that a terminal would obey.
+static void make_plain(char *message)
+{
+    for (char *c = message; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7F) *c = '?';
+}
+
+// Of several threads that fail at once, as they do without memory, one speaks and ends the program; the others wait for
+// that. The one may come here again, from a handler of exit().
+static atomic_bool taken;
+static void take_the_word(void)
+{
+    static _Thread_local bool mine;
+    while (!mine && atomic_exchange(&taken, true)) pause();
+    mine = true;
+}
+
+// One write for the whole line, so that the lines of several ranks do not mix. What is wrong for all ranks is said
+// once: the others give rank 0 the time to say it and to end the job.
+static void complain(char *message)
+{
+    take_the_word();
+    make_plain(message);
+    const char *rank = launcher_rank();
+    fflush(stdout);
+    if (rank && strcmp(rank, "0")) usleep(300000);
+    if (rank) fprintf(stderr, "rank %s: error: %s\n", rank, message);
+    else fprintf(stderr, "error: %s\n", message);
+}
+
+void check_die(const char *file, int line, const char *fmt, ...)
+{
+    char message[2048], whole[2200];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    const char *base = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
+    snprintf(whole, sizeof whole, "%s [%s:%d]", message, base, line);
+    complain(whole);
+    exit(1);
+}
+
+void check_die_usage(const char *fmt, ...)
+{
+    char message[2048];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    complain(message);
+    exit(2);
+}
+
+void check_help(int argc, char **argv, const char *text)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(text, stdout);
+            exit(0);
+        }
+}
+
+// What a program prints is its work, and often goes to a file. The handler was set before all others: it is the last.
+static void finish_output(void)
+{
+    const char *why = fflush(stdout) ? strerror(errno) : ferror(stdout) ? "could not be written" : NULL;
+    if (!why) return;
+    if (!atomic_load(&taken)) fprintf(stderr, "error: standard output: %s (is the disk full?)\n", why);
+    _exit(1);
+}
+__attribute__((constructor)) static void watch_output(void)
+{
+    if (atexit(finish_output) != 0) die("memory: no room for what is done at the end");
+}

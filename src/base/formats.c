@@ -1,0 +1,165 @@
+// formats: conversions of whole arrays, and the table of ranges. The rounding itself is in formats.h.
+//
+// The invariant: a result depends on the element (and for stochastic rounding on its index) alone, never on
+// threads, vector width, block, or on how a tensor was cut into calls. So a run that stores in bf16 is as
+// reproducible as one in fp32.
+//
+// Why rounding is an addition and a shift. Write |x| as an integer with `drop` bits too many. Adding a number
+// r in [0, 2^drop) before the shift carries into the kept bits exactly when the dropped part is at least
+// 2^drop - r:
+//
+//     r = 2^(drop-1) - 1 + (lowest kept bit)     to nearest; a tie carries only when the kept part is odd
+//     r = uniform in [0, 2^drop)                 stochastic: carries with probability dropped / 2^drop
+//     r = 0                                      truncation
+//
+// A carry out of the mantissa runs into the exponent, which sits above it, and gives the next power of two;
+// out of the largest number it gives Inf. Below the smallest normal number the exponent stands still, so one
+// more bit is dropped per power of two, with the leading 1 written out.
+//
+// The mean of the stochastic result is x. So a sum of many small updates is right on average where rounding
+// to nearest loses each of them: an AdamW update is often less than half the way to the next bf16 weight.
+//
+// Rejected: _Float16, __bf16 and the F16C instructions (not on every CPU and compiler, no fp8, no stochastic
+// rounding; the integer code below vectorises and waits for memory on large arrays); adding a large float so
+// that the FPU rounds denormals (depends on the FPU's rounding mode and on flush-to-zero); tables of
+// 2^16 floats (they crowd the cache).
+#include "base/formats.h"
+
+#include "base/check.h"
+
+#include <math.h>
+
+enum { BLOCK = 4096 }; // elements; the random words of a block stay in the first-level cache
+
+static const char *const NAME[FORMAT_COUNT] = {"fp32", "tf32", "bf16", "fp16", "fp8 E4M3", "fp8 E5M2"};
+static const char *const USE[FORMAT_COUNT] = {
+    "master weights, optimizer, sums",
+    "inputs of fp32 matmuls on tensor cores",
+    "weights, activations, gradients",
+    "the same, with loss scaling",
+    "inputs of matmuls: weights, activations",
+    "inputs of matmuls: gradients",
+};
+
+size_t formats_bytes(Format f)
+{
+    check(f >= 0 && f < FORMAT_COUNT);
+    return f == FORMAT_E4M3 || f == FORMAT_E5M2 ? 1 : f == FORMAT_BF16 || f == FORMAT_FP16 ? 2 : 4;
+}
+
+// The loops of one format. A constant format turns formats_encode into a dozen instructions without a branch.
+#define NARROW(format, type, up)                                                                          \
+    static void narrow_##format(void *restrict out, const float *restrict in, size_t n, bool saturate)    \
+    {                                                                                                     \
+        type *restrict to = (type *)out;                                                                  \
+        _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                                \
+            to[i] = (type)(formats_encode(format, in[i], saturate) << up);                                \
+    }                                                                                                     \
+    static void dither_##format(void *restrict out, const float *restrict in,                             \
+                                const uint32_t *restrict random, size_t n, bool saturate)                 \
+    {                                                                                                     \
+        type *restrict to = (type *)out;                                                                  \
+        _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                                \
+            to[i] = (type)(formats_encode_stochastic(format, in[i], random[i], saturate) << up);          \
+    }                                                                                                     \
+    static void widen_##format(float *restrict out, const void *restrict in, size_t n)                    \
+    {                                                                                                     \
+        const type *restrict from = (const type *)in;                                                     \
+        _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                                \
+            out[i] = formats_decode(format, (uint32_t)from[i] >> up);                                     \
+    }
+NARROW(FORMAT_FP32, uint32_t, 0)
+NARROW(FORMAT_TF32, uint32_t, 13)
+NARROW(FORMAT_BF16, uint16_t, 0)
+NARROW(FORMAT_FP16, uint16_t, 0)
+NARROW(FORMAT_E4M3, uint8_t, 0)
+NARROW(FORMAT_E5M2, uint8_t, 0)
+#undef NARROW
+
+static void (*const narrow[FORMAT_COUNT])(void *restrict, const float *restrict, size_t, bool) = {
+    narrow_FORMAT_FP32, narrow_FORMAT_TF32, narrow_FORMAT_BF16,
+    narrow_FORMAT_FP16, narrow_FORMAT_E4M3, narrow_FORMAT_E5M2,
+};
+static void (*const dither[FORMAT_COUNT])(void *restrict, const float *restrict, const uint32_t *restrict,
+                                          size_t, bool) = {
+    dither_FORMAT_FP32, dither_FORMAT_TF32, dither_FORMAT_BF16,
+    dither_FORMAT_FP16, dither_FORMAT_E4M3, dither_FORMAT_E5M2,
+};
+static void (*const widen[FORMAT_COUNT])(float *restrict, const void *restrict, size_t) = {
+    widen_FORMAT_FP32, widen_FORMAT_TF32, widen_FORMAT_BF16,
+    widen_FORMAT_FP16, widen_FORMAT_E4M3, widen_FORMAT_E5M2,
+};
+
+// Block b of n elements: [b BLOCK, b BLOCK + length).
+static size_t block_length(size_t b, size_t n)
+{
+    return n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK;
+}
+
+void formats_from_float(void *out, Format f, const float *in, size_t n, bool saturate)
+{
+    size_t width = formats_bytes(f), n_blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for schedule(static) if (n_blocks > 8)
+    for (size_t b = 0; b < n_blocks; b++)
+        narrow[f]((char *)out + b * BLOCK * width, in + b * BLOCK, block_length(b, n), saturate);
+}
+
+void formats_to_float(float *out, Format f, const void *in, size_t n)
+{
+    size_t width = formats_bytes(f), n_blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for schedule(static) if (n_blocks > 8)
+    for (size_t b = 0; b < n_blocks; b++)
+        widen[f](out + b * BLOCK, (const char *)in + b * BLOCK * width, block_length(b, n));
+}
+
+void formats_from_float_stochastic(void *out, Format f, const float *in, size_t n, bool saturate, Rng rng,
+                                   uint64_t first)
+{
+    size_t width = formats_bytes(f), n_blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for schedule(static) if (n_blocks > 1)
+    for (size_t b = 0; b < n_blocks; b++) {
+        uint32_t word[BLOCK + 8]; // whole counters, from the one that holds the block's first element
+        size_t length = block_length(b, n);
+        uint64_t begin = first + b * BLOCK, counter = begin / 4;
+        size_t skip = begin % 4, n_counters = (skip + length + 3) / 4;
+        for (size_t c = 0; c < n_counters; c++) rng_words(rng, counter + c, word + 4 * c);
+        dither[f]((char *)out + b * BLOCK * width, in + b * BLOCK, word + skip, length, saturate);
+    }
+}
+
+FormatInfo formats_info(Format f)
+{
+    check(f >= 0 && f < FORMAT_COUNT);
+    const FormatLayout l = FORMATS_LAYOUT[f];
+    int bias = formats_bias(f), mantissa = (int)l.mantissa;
+    return (FormatInfo){
+        .name = NAME[f],
+        .use = USE[f],
+        .bits = 1 + (int)l.exponent + mantissa,
+        .exponent = (int)l.exponent,
+        .mantissa = mantissa,
+        .bias = bias,
+        .has_inf = l.has_inf,
+        .max = formats_decode(f, formats_overflow(f) - 1),
+        .min_normal = ldexp(1, 1 - bias),
+        .min_denormal = ldexp(1, 1 - bias - mantissa),
+        .epsilon = ldexp(1, -mantissa),
+        .digits = (mantissa + 1) * log10(2),
+    };
+}
+
+void formats_print(FILE *out)
+{
+    fprintf(out, "%-8s %4s %4s %4s %5s %4s %11s %15s %16s %13s %7s  %s\n", "format", "bits", "exp", "man",
+            "bias", "Inf", "max", "min normal", "min denormal", "epsilon", "digits", "used for");
+    for (int f = 0; f < FORMAT_COUNT; f++) {
+        FormatInfo i = formats_info((Format)f);
+        char normal[32], denormal[32], epsilon[32];
+        snprintf(normal, sizeof normal, "2^%d %.1e", ilogb(i.min_normal), i.min_normal);
+        snprintf(denormal, sizeof denormal, "2^%d %.1e", ilogb(i.min_denormal), i.min_denormal);
+        snprintf(epsilon, sizeof epsilon, "2^%d %.1e", ilogb(i.epsilon), i.epsilon);
+        fprintf(out, "%-8s %4d %4d %4d %5d %4s %11.6g %15s %16s %13s %7.1f  %s\n", i.name, i.bits, i.exponent,
+                i.mantissa, i.bias, i.has_inf ? "yes" : "no", i.max, normal, denormal, epsilon, i.digits,
+                i.use);
+    }
+}

@@ -1,0 +1,184 @@
+// formats: the number formats of training, in software: bf16, fp16, fp8 (E4M3, E5M2), tf32.
+//
+// Each format is sign, `exponent` bits, `mantissa` bits; bias = 2^(exponent-1) - 1:
+//
+//     value = (-1)^s * 2^(E - bias) * (1 + M / 2^mantissa)        E > 0
+//     value = (-1)^s * 2^(1 - bias) * M / 2^mantissa              E = 0: zero and the denormals
+//
+// All ones in E is Inf (M = 0) or NaN (M > 0), but in E4M3 (OCP "OFP8"; PyTorch's float8_e4m3fn), which has
+// no Inf and only M = all ones is NaN. fp32 to format rounds to nearest, ties to even, or stochastically;
+// format to fp32 is exact. Bit for bit what PyTorch gives, NaN payloads aside.
+//
+// The scalar functions are inline and free of branches once `f` is a constant, so that a loop with
+// `#pragma omp simd` over formats_encode(FORMAT_E4M3, x[i] * scale, true) is vectorised.
+#ifndef FORMATS_H
+#define FORMATS_H
+#include "base/rng.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    FORMAT_FP32,
+    FORMAT_TF32,
+    FORMAT_BF16,
+    FORMAT_FP16,
+    FORMAT_E4M3,
+    FORMAT_E5M2,
+    FORMAT_COUNT
+} Format;
+
+// The three numbers that make a format; all else follows from them.
+typedef struct {
+    uint32_t exponent, mantissa; // bits
+    bool has_inf;
+} FormatLayout;
+
+static const FormatLayout FORMATS_LAYOUT[FORMAT_COUNT] = {
+    {8, 23, true}, {8, 10, true}, {8, 7, true}, {5, 10, true}, {4, 3, false}, {5, 2, true},
+};
+
+// ---- patterns: the bits of a number, right-aligned (tf32: 19 bits)
+
+static inline uint32_t formats_sign(Format f) // the sign bit
+{
+    return 1u << (FORMATS_LAYOUT[f].exponent + FORMATS_LAYOUT[f].mantissa);
+}
+
+// The smallest pattern that is not finite: Inf, in E4M3 NaN. The largest finite number is one below.
+static inline uint32_t formats_overflow(Format f)
+{
+    const FormatLayout l = FORMATS_LAYOUT[f];
+    return l.has_inf ? ((1u << l.exponent) - 1) << l.mantissa : formats_sign(f) - 1;
+}
+
+static inline uint32_t formats_nan(Format f) // the quiet NaN that encoding gives
+{
+    return FORMATS_LAYOUT[f].has_inf ? formats_overflow(f) | 1u << (FORMATS_LAYOUT[f].mantissa - 1)
+                                     : formats_overflow(f);
+}
+
+static inline int formats_bias(Format f)
+{
+    return (1 << (FORMATS_LAYOUT[f].exponent - 1)) - 1;
+}
+
+// Sign, overflow and NaN for the rounded magnitude of the float with the bits u. Internal.
+static inline uint32_t formats_finish(Format f, uint32_t u, uint32_t magnitude, bool saturate)
+{
+    uint32_t overflow = formats_overflow(f), limit = saturate ? overflow - 1 : overflow;
+    magnitude = magnitude < limit ? magnitude : limit;
+    magnitude = (u & 0x7fffffffu) > 0x7f800000u ? formats_nan(f) : magnitude;
+    return (u >> 31 ? formats_sign(f) : 0) | magnitude;
+}
+
+// x in format f, rounded to nearest, ties to the even pattern. NaN gives the quiet NaN with its sign. What
+// is beyond the largest number after rounding, Inf included, gives Inf (E4M3: NaN), or with `saturate` the
+// largest number (OCP's SAT mode).
+static inline uint32_t formats_encode(Format f, float x, bool saturate)
+{
+    const FormatLayout l = FORMATS_LAYOUT[f];
+    const uint32_t drop = 23 - l.mantissa; // mantissa bits that go
+    uint32_t u, magnitude;
+    memcpy(&u, &x, sizeof u);
+    uint32_t a = u & 0x7fffffffu;
+    if (f == FORMAT_FP32) return saturate && a == 0x7f800000u ? u - 1 : u;
+    if (l.exponent == 8) { // fp32's own exponents: the pattern is the upper part of the float
+        magnitude = (a + (1u << (drop - 1)) - 1 + (a >> drop & 1)) >> drop;
+    } else {
+        // `whole` 2^(E - 150) is |x|, or more when x is an fp32 denormal: those all round to 0. Below the
+        // smallest normal number more bits go; from 25 on nothing is left.
+        uint32_t E = a >> 23, whole = (a & 0x7fffffu) | 0x800000u, first = (uint32_t)(128 - formats_bias(f));
+        uint32_t shift = E < first ? drop + first - E : drop;
+        shift = shift < 25 ? shift : 25;
+        uint32_t kept = (whole + (1u << (shift - 1)) - 1 + (whole >> shift & 1)) >> shift;
+        magnitude = (E < first ? 0 : (E - first) << l.mantissa) + kept; // kept's bit `mantissa` adds the 1
+    }
+    return formats_finish(f, u, magnitude, saturate);
+}
+
+// Stochastic rounding: |x| goes up to its neighbour with probability (|x| - lower) / (upper - lower), of
+// which the first 32 bits count, and to the lower one otherwise; `random` is a uniform 32-bit word. A number
+// of the format never moves. Above the largest number the upper neighbour is the overflow (see above). fp32
+// is returned as it is.
+static inline uint32_t formats_encode_stochastic(Format f, float x, uint32_t random, bool saturate)
+{
+    const FormatLayout l = FORMATS_LAYOUT[f];
+    const uint32_t drop = 23 - l.mantissa;
+    uint32_t u, magnitude;
+    memcpy(&u, &x, sizeof u);
+    uint32_t a = u & 0x7fffffffu;
+    if (f == FORMAT_FP32) return saturate && a == 0x7f800000u ? u - 1 : u;
+    if (l.exponent == 8) {
+        // Inf stays Inf: nothing goes, so nothing carries. A NaN could run over; it is replaced below.
+        magnitude = (a + (random >> (32 - drop))) >> drop;
+    } else {
+        uint32_t E = a >> 23, whole = (a & 0x7fffffu) | 0x800000u, first = (uint32_t)(128 - formats_bias(f));
+        uint32_t shift = E < first ? drop + first - E : drop;
+        shift = shift < 63 ? shift : 63;
+        uint64_t fixed = ((uint64_t)whole << 32) >> shift; // 32 bits behind the point
+        magnitude = (E < first ? 0 : (E - first) << l.mantissa) + (uint32_t)((fixed + random) >> 32);
+    }
+    return formats_finish(f, u, magnitude, saturate);
+}
+
+// The fp32 number of a pattern: exact. A NaN stays a NaN and keeps sign and payload; higher bits of
+// `pattern` than the format has are ignored.
+static inline float formats_decode(Format f, uint32_t pattern)
+{
+    const FormatLayout l = FORMATS_LAYOUT[f];
+    const uint32_t drop = 23 - l.mantissa, bias = (uint32_t)formats_bias(f);
+    uint32_t a = pattern & (formats_sign(f) - 1), u;
+    if (l.exponent == 8) {
+        u = a << drop;
+    } else {
+        uint32_t step = (128 - bias - l.mantissa) << 23, denormal; // 2^(1 - bias - mantissa), a normal float
+        float small;
+        memcpy(&small, &step, sizeof small);
+        small *= (float)(int32_t)a;
+        memcpy(&denormal, &small, sizeof denormal);
+        u = (a << drop) + ((127 - bias) << 23);
+        u = a >> l.mantissa ? u : denormal;
+        u = a >= formats_overflow(f) ? a << drop | 0x7f800000u : u;
+    }
+    u |= pattern & formats_sign(f) ? 0x80000000u : 0;
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+// ---- arrays. Stored little-endian as the machine has them: uint8_t, uint16_t; tf32 as float with 13 zero
+// bits. Blocks go over the threads of OpenMP; results do not depend on their number. No overlap.
+
+size_t formats_bytes(Format f); // of an element: 4, 4, 2, 2, 1, 1
+// out (n) of format f = round-to-nearest-even of in (n).
+void formats_from_float(void *out, Format f, const float *in, size_t n, bool saturate);
+// Stochastic: element k takes word i % 4 of counter i / 4 of rng, i = first + k. So a tensor may be converted
+// in any pieces, and a name and step of `rng` belong to one tensor.
+void formats_from_float_stochastic(void *out, Format f, const float *in, size_t n, bool saturate, Rng rng,
+                                   uint64_t first);
+void formats_to_float(float *out, Format f, const void *in, size_t n);
+
+// ---- the table
+typedef struct {
+    const char *name, *use; // "bf16"; what it is for
+    int bits, exponent, mantissa, bias;
+    bool has_inf;
+    double max, min_normal, min_denormal;
+    double epsilon; // 2^-mantissa: from 1 to the next number. Rounding errs by at most half of it.
+    double digits;  // decimal: (mantissa + 1) log10(2)
+} FormatInfo;
+
+FormatInfo formats_info(Format f);
+// The range and precision of all formats as a table.
+void formats_print(FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,87 @@
+// rng: Philox4x32-10 behind (seed, name, step, index). See rng.h.
+//
+// The invariant: nothing here has state. Two calls with the same arguments give the same bits, on any
+// rank, thread, machine and in any order, so a run can be cut over ranks, resumed, or replayed on
+// another device without carrying generator state around.
+//
+// Rejected: xorshift or PCG streams (a position in a stream depends on who drew before), and hashing the
+// index with a fast mixer (no published test results; Philox passes BigCrush).
+#include "base/rng.h"
+
+#include <math.h>
+
+static uint32_t fnv1a(const char *s)
+{
+    uint32_t h = 2166136261u;
+    for (; *s; s++) h = (h ^ (unsigned char)*s) * 16777619u;
+    return h;
+}
+
+Rng rng_make(uint64_t seed, const char *name, uint32_t step)
+{
+    return (Rng){.seed = seed, .name = fnv1a(name), .step = step};
+}
+
+void rng_words(Rng rng, uint64_t index, uint32_t out[4])
+{
+    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = rng.step, c3 = rng.name;
+    uint32_t k0 = (uint32_t)rng.seed, k1 = (uint32_t)(rng.seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        c0 = n0;
+        c2 = n2;
+        k0 += 0x9E3779B9u; // the golden ratio and sqrt(3) - 1: Weyl sequences of the key
+        k1 += 0xBB67AE85u;
+    }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+uint64_t rng_u64(Rng rng, uint64_t index)
+{
+    uint32_t w[4];
+    rng_words(rng, index, w);
+    return (uint64_t)w[1] << 32 | w[0];
+}
+
+double rng_uniform(Rng rng, uint64_t index)
+{
+    return (double)(rng_u64(rng, index) >> 11) * 0x1p-53;
+}
+
+uint64_t rng_below(Rng rng, uint64_t index, uint64_t n)
+{
+    return (uint64_t)((unsigned __int128)rng_u64(rng, index) * n >> 64);
+}
+
+double rng_normal(Rng rng, uint64_t index)
+{
+    uint32_t w[4];
+    rng_words(rng, index, w);
+    uint64_t a = (uint64_t)w[1] << 32 | w[0], b = (uint64_t)w[3] << 32 | w[2];
+    double u = ((double)(a >> 11) + 1) * 0x1p-53; // in (0, 1]: log is finite
+    double v = (double)(b >> 11) * 0x1p-53;
+    return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
+}
+
+// A balanced Feistel network on 2k bits, the smallest 2k with 2^2k >= n, is a bijection of [0, 2^2k);
+// walking the cycle until the value falls below n makes it one of [0, n). Fewer than 4 rounds of it are
+// needed on average.
+uint64_t rng_permute(Rng rng, uint64_t i, uint64_t n)
+{
+    int half = 1;
+    while (half < 32 && (1ull << (2 * half)) < n) half++;
+    uint64_t mask = (1ull << half) - 1;
+    do {
+        uint64_t left = i >> half, right = i & mask;
+        for (uint64_t round = 0; round < 6; round++) {
+            uint64_t next = left ^ (rng_u64(rng, round << 32 | right) & mask);
+            left = right;
+            right = next;
+        }
+        i = left << half | right;
+    } while (i >= n);
+    return i;
+}

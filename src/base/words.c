@@ -1,0 +1,108 @@
+// words: a hash table from byte strings to numbers 0, 1, 2, ... in order of first appearance.
+//
+// It counts the unique words of a training text, finds a token by its bytes, and is the cache of words
+// already encoded. All three want the same thing: strings of any bytes (no terminator), a dense number for
+// each so that the caller's data can live in plain arrays, and no allocation per string.
+//
+// Invariant: slot[] is an open-addressing table with linear probing, at most half full, so that a search ends
+// at the right word or at an empty slot; growing reinserts all words. Hash: XXH3, 64 bits; the low bits
+// choose the slot and the high 32 are kept beside the word, so that nearly every comparison of different
+// strings fails at once.
+//
+// Rejected: chained buckets (a pointer chase per lookup) and deletion (nobody needs it; a cache that is full
+// is cleared whole).
+#include "base/words.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+
+void *words_grow(void *array, size_t *cap, size_t need, size_t element_bytes)
+{
+    if (need <= *cap) return array;
+    size_t wide = *cap ? *cap : 16;
+    while (wide < need) wide = wide > SIZE_MAX / 2 ? need : wide * 2;
+    size_t n_bytes;
+    if (__builtin_mul_overflow(wide, element_bytes, &n_bytes) || !(array = realloc(array, n_bytes)))
+        die("memory: no room for %zu elements of %zu bytes (use less text at a time)", wide, element_bytes);
+    *cap = wide;
+    return array;
+}
+
+// The slot that holds the string, or the empty one where it belongs.
+static size_t find_slot(const Words *words, const char *bytes, size_t n_bytes, uint64_t hash)
+{
+    size_t mask = words->n_slots - 1, s = hash & mask;
+    for (;; s = (s + 1) & mask) {
+        if (!words->slot[s]) return s;
+        const Word *w = &words->word[words->slot[s] - 1];
+        if (w->check == (uint32_t)(hash >> 32) && w->n == n_bytes &&
+            memcmp(words->bytes + w->at, bytes, n_bytes) == 0)
+            return s;
+    }
+}
+
+static void resize(Words *words, size_t n_slots)
+{
+    free(words->slot);
+    words->slot = calloc(n_slots, sizeof *words->slot);
+    if (!words->slot) die("memory: no room for a table of %zu words (use less text at a time)", n_slots);
+    words->n_slots = n_slots;
+    for (size_t i = 0; i < words->n; i++) {
+        const Word *w = &words->word[i];
+        size_t s = XXH3_64bits(words->bytes + w->at, w->n) & (n_slots - 1);
+        while (words->slot[s]) s = (s + 1) & (n_slots - 1);
+        words->slot[s] = (uint32_t)i + 1;
+    }
+}
+
+uint32_t words_add(Words *words, const char *bytes, size_t n_bytes)
+{
+    if (2 * (words->n + 1) > words->n_slots) resize(words, words->n_slots ? 2 * words->n_slots : 1024);
+    uint64_t hash = XXH3_64bits(bytes, n_bytes);
+    size_t s = find_slot(words, bytes, n_bytes, hash);
+    if (words->slot[s]) return words->slot[s] - 1;
+    if (words->n >= INT32_MAX || n_bytes > UINT32_MAX)
+        die("words: more than %d different words, or one of 4 GiB (use less text at a time)", INT32_MAX);
+    words->word = words_grow(words->word, &words->cap, words->n + 1, sizeof *words->word);
+    words->bytes = words_grow(words->bytes, &words->cap_bytes, words->n_bytes + n_bytes, 1);
+    words->word[words->n] = (Word){words->n_bytes, (uint32_t)n_bytes, (uint32_t)(hash >> 32)};
+    if (n_bytes) memcpy(words->bytes + words->n_bytes, bytes, n_bytes);
+    words->n_bytes += n_bytes;
+    words->slot[s] = (uint32_t)++words->n;
+    return words->slot[s] - 1;
+}
+
+int64_t words_find_hashed(const Words *words, const char *bytes, size_t n_bytes, uint64_t hash)
+{
+    if (!words->n) return -1;
+    return (int64_t)words->slot[find_slot(words, bytes, n_bytes, hash)] - 1;
+}
+
+int64_t words_find(const Words *words, const char *bytes, size_t n_bytes)
+{
+    return words_find_hashed(words, bytes, n_bytes, XXH3_64bits(bytes, n_bytes));
+}
+
+uint64_t words_prefetch(const Words *words, const char *bytes, size_t n_bytes)
+{
+    uint64_t hash = XXH3_64bits(bytes, n_bytes);
+    if (words->n) __builtin_prefetch(&words->slot[hash & (words->n_slots - 1)]);
+    return hash;
+}
+
+void words_clear(Words *words)
+{
+    words->n = words->n_bytes = 0;
+    if (words->slot) memset(words->slot, 0, words->n_slots * sizeof *words->slot);
+}
+
+void words_free(Words *words)
+{
+    free(words->word);
+    free(words->bytes);
+    free(words->slot);
+    *words = (Words){0};
+}

@@ -1,0 +1,396 @@
+// comm: starts calls, drives them, waits, counts. comm_group.c makes the groups.
+//
+// The invariant: a call moves only inside start, comm_progress and comm_wait, on the caller's thread, and each of the
+// three drives every call of the family that is in flight; the last two also those of its partner, where a device's
+// memory goes through the host's groups. So a rank that waits for one call still carries its part of the others, and
+// waits may come in any order without deadlock; and a rank that computes for long without calling comm_progress holds
+// its neighbours up.
+//
+// A call in flight is a Slot. Slots are reused, lowest first, and each keeps its scratch, which only grows: after the
+// first step of a regular program nothing is allocated, and scratch is the same on every run. A collective
+// written by hand is a list of steps (collectives.c) over the backend's send and receive; its messages carry
+// the call's number as their tag, because two collectives in flight may advance in different order on different ranks.
+//
+// Waiting. A library that spins keeps the core that the rank it waits for needs: four MPI ranks on two cores become a
+// hundred times slower. All waiting here is test, and sleep NAP between tests.
+//
+// The slow link. Each call occupies the link for collectives_seconds(...) from its start or from the end of the
+// call before, whichever is later; comm_wait sleeps until then. The data itself moves as fast as it can, so
+// a result is complete earlier, never later, than the link says. A rank that starts late does not delay the
+// clocks of the others, and a send costs nothing: the receiver pays.
+//
+// Rejected: a progress thread (needs a thread-safe MPI, and a core); completion callbacks (order of sums would depend
+// on arrival); wrappers that count or slow down another Comm (every group would exist twice).
+#include "comm/comm_family.h"
+
+#include "base/clock.h"
+#include "base/check.h"
+#include "comm/collectives.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { NAP = 20000 }; // nanoseconds between tests
+
+struct CommSlot {
+    bool used, done, native; // native: the backend's own call, or a single message
+    unsigned serial;
+    Comm *comm;
+    Collective run;
+    CollectiveStep step;
+    int k, steps;
+    CommTicket sending, receiving; // native: in `receiving`
+    bool sent, received;           // or absent
+    int tag;
+    unsigned number; // of the group's collective calls
+    size_t *numbers; // (4 * size) counts, offsets, in_counts, in_offsets
+    int *work;       // (4 * size) for the backend
+    int room;        // the size they are made for
+    char *scratch;
+    size_t n_scratch;
+    double begin, ready; // seconds; ready: the slow link lets the call end
+};
+typedef struct CommSlot Slot;
+
+static void sleep_s(double seconds)
+{
+    struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    if (seconds > 0) nanosleep(&t, NULL);
+}
+
+void *comm_allocate(size_t n, size_t bytes)
+{
+    void *p = calloc(n ? n : 1, bytes);
+    if (!p) die("comm: no memory for %zu x %zu bytes", n, bytes);
+    return p;
+}
+
+// ---- slots
+
+static Slot *take_slot(Comm *comm)
+{
+    CommFamily *f = comm->family;
+    unsigned i = 0;
+    while (i < f->n_slots && f->slot[i]->used) i++;
+    if (i == f->n_slots) {
+        f->slot = realloc(f->slot, (i + 1) * sizeof *f->slot);
+        if (!f->slot) die("comm: no memory for %u calls in flight", i + 1);
+        f->slot[f->n_slots++] = comm_allocate(1, sizeof(Slot));
+    }
+    Slot *s = f->slot[i];
+    if (s->room < comm->size) {
+        free(s->numbers), free(s->work);
+        s->numbers = comm_allocate((size_t)comm->size, 4 * sizeof *s->numbers);
+        s->work = comm_allocate((size_t)comm->size, 4 * sizeof *s->work);
+        s->room = comm->size;
+    }
+    s->used = true, s->done = s->native = false;
+    if (!++f->serial) f->serial = 1;
+    s->serial = f->serial, s->comm = comm;
+    s->begin = clock_seconds(), s->ready = 0;
+    return s;
+}
+
+static void need_scratch(Slot *s, size_t n_bytes)
+{
+    CommFamily *f = s->comm->family;
+    if (n_bytes > s->n_scratch) {
+        mem_free(f->mem, s->scratch);
+        s->scratch = mem_alloc(f->mem, MEM_COMM, n_bytes, "scratch of a collective");
+        s->n_scratch = n_bytes;
+    }
+    s->run.scratch = s->scratch;
+}
+
+// counts and where each begins, copied, so that the caller's array may go.
+static void copy_counts(Slot *s, int which, const size_t *counts, const size_t **to, const size_t **offsets)
+{
+    size_t N = (size_t)s->comm->size, *own = s->numbers + (size_t)which * 2 * N, at = 0;
+    for (size_t r = 0; r < N; r++) {
+        own[r] = counts[r], own[N + r] = at;
+        at += counts[r];
+    }
+    *to = own, *offsets = own + N;
+}
+
+// ---- one call
+
+static void post(Slot *s)
+{
+    const Collective *c = &s->run;
+    Comm *comm = s->comm;
+    CommCount *count = &comm->count[c->call.kind];
+    s->step = collectives_step(c, s->k);
+    s->sent = s->step.send_to < 0, s->received = s->step.recv_from < 0;
+    size_t n_out = s->step.n_send * c->bytes, n_in = s->step.n_recv * c->bytes;
+    if (!s->received) comm->ops->recv(comm, &s->receiving, s->step.recv, n_in, s->step.recv_from, s->tag, 1);
+    if (!s->sent) comm->ops->send(comm, &s->sending, s->step.send, n_out, s->step.send_to, s->tag, 1);
+    count->sent += n_out, count->received += n_in;
+}
+
+// As far as it goes without blocking; true when done.
+static bool advance(Slot *s)
+{
+    const CommOps *ops = s->comm->ops;
+    if (s->native) return s->done || (s->done = ops->test(s->comm, &s->receiving));
+    while (!s->done) {
+        if (!s->received) s->received = ops->test(s->comm, &s->receiving);
+        if (!s->sent) s->sent = ops->test(s->comm, &s->sending);
+        if (!s->received || !s->sent) return false;
+        collectives_act(&s->run, &s->step);
+        s->done = ++s->k == s->steps;
+        if (!s->done) post(s);
+    }
+    return s->done;
+}
+
+// What calls other calls of this family while it is driven (comm_staged) must not come back to its partner.
+static bool drive(CommFamily *f)
+{
+    bool done = true;
+    for (unsigned i = 0; i < f->n_slots; i++)
+        if (f->slot[i]->used && !advance(f->slot[i])) done = false;
+    for (unsigned i = 0; done && f->beta + f->alpha > 0 && i < f->n_slots; i++)
+        if (f->slot[i]->used && f->slot[i]->ready > clock_seconds()) done = false;
+    return done;
+}
+
+static void watch(const CommFamily *f)
+{
+    if (f->first->ops->watch) f->first->ops->watch(f->first);
+}
+
+bool comm_progress(Comm *comm)
+{
+    CommFamily *f = comm->family;
+    if (f->partner) drive(f->partner), watch(f->partner);
+    watch(f);
+    return drive(f);
+}
+
+static void nap(const CommFamily *f, int *tries)
+{
+    supervisor_pulse(f->beat);
+    if (++*tries > f->spins) sleep_s(1e-9 * NAP);
+}
+
+// What every rank of the group must agree on.
+typedef struct {
+    int64_t kind, type, op, algorithm, n, peer, hash;
+} Signature;
+
+static void describe(char *text, size_t size, const Signature *g)
+{
+    snprintf(text, size, "%s%s of %lld %s%s", comm_kind_name((CommKind)g->kind), g->op == COMM_MAX ? " (max)" : "",
+             (long long)g->n, comm_type_name((CommType)g->type), g->hash ? " in shards" : "");
+}
+
+// Exchanges signatures with every rank. The lowest rank that disagrees with rank 0 says so and ends the job; the
+// others know it too, and give it the time to.
+static void compare(Comm *comm, const CommCall *call, CommAlgorithm algorithm)
+{
+    int N = comm->size, odd = 1;
+    Signature all[N], *mine = &all[comm->rank];
+    *mine = (Signature){call->kind, call->type, call->op, algorithm, (int64_t)call->n, call->peer, 0};
+    bool shards = call->kind == COMM_ALL_GATHER || call->kind == COMM_REDUCE_SCATTER;
+    for (int r = 0; shards && r < N; r++) {
+        mine->n += (int64_t)call->counts[r];
+        mine->hash = (mine->hash * 1000003 + (int64_t)call->counts[r] + 1) & INT32_MAX;
+    }
+    for (int k = 1; k < N; k++) {
+        int to = (comm->rank + k) % N, from = (comm->rank - k + N) % N, tries = 0;
+        CommTicket in, out;
+        comm->ops->recv(comm, &in, &all[from], sizeof *all, from, 0, 2);
+        comm->ops->send(comm, &out, mine, sizeof *mine, to, 0, 2);
+        while (!comm->ops->test(comm, &in)) drive(comm->family), nap(comm->family, &tries);
+        while (!comm->ops->test(comm, &out)) drive(comm->family), nap(comm->family, &tries);
+    }
+    while (odd < N && !memcmp(&all[odd], &all[0], sizeof *all)) odd++;
+    if (odd == N) return;
+    if (comm->rank != odd) sleep_s(1.5);
+    char here[96], there[96];
+    describe(here, sizeof here, &all[odd]), describe(there, sizeof there, &all[0]);
+    die("group %s: %s on rank %d, %s on rank 0 (every rank of a group makes the same calls in the same order)",
+        comm->name, here, odd, there);
+}
+
+// Whether the shard that comes out lies within what goes in, which MPI does not allow.
+static bool in_place(const Comm *comm, const CommCall *call)
+{
+    size_t before = 0;
+    for (int r = 0; r < comm->rank; r++) before += call->counts[r];
+    return call->out == (const char *)call->in + before * comm_type_bytes(call->type);
+}
+
+static void start_native(Slot *s)
+{
+    Comm *comm = s->comm;
+    CommCall *call = &s->run.call;
+    call->algorithm = s->run.algorithm;
+    if (comm->ops->direct && call->algorithm == COMM_DIRECT) {
+        need_scratch(s, collectives_scratch(call, COMM_DIRECT, comm->rank, comm->size));
+        call->scratch = s->scratch;
+    }
+    comm->ops->native(comm, &s->receiving, call, s->work);
+}
+
+// Counts, and starts.
+static CommRequest start(Comm *comm, CommCall call)
+{
+    CommFamily *f = comm->family;
+    CommAlgorithm algorithm = comm_algorithm(comm, call.kind, call.type, call.op);
+    CommCount *count = &comm->count[call.kind];
+    bool message = call.kind == COMM_SEND || call.kind == COMM_RECV;
+    supervisor_call(f->beat, comm->name, comm_kind_name(call.kind), comm->sequence);
+    if (f->checked && comm->size > 1 && !message) compare(comm, &call, algorithm);
+    Slot *s = take_slot(comm);
+    if (algorithm == COMM_NATIVE && call.kind == COMM_REDUCE_SCATTER && !comm->ops->direct && in_place(comm, &call))
+        algorithm = COMM_RING;
+    size_t bytes = comm_type_bytes(call.type), sent, received, n = call.n, n_in = 0, even[comm->size];
+    if (call.kind == COMM_ALL_REDUCE) comm_even(even, call.n, comm->size), call.counts = even;
+    if (call.counts) copy_counts(s, 0, call.counts, &call.counts, &call.offsets);
+    if (call.in_counts) copy_counts(s, 1, call.in_counts, &call.in_counts, &call.in_offsets);
+    for (int r = 0; call.kind != COMM_ALL_REDUCE && call.counts && r < comm->size; r++) n += call.counts[r];
+    for (int r = 0; call.in_counts && r < comm->size; r++) n_in += call.in_counts[r];
+    n = n > n_in ? n : n_in;
+    count->calls++, count->payload += n * bytes;
+    if (f->alpha + f->beta > 0 && comm->size > 1 && call.kind != COMM_SEND) {
+        double from = f->link_free > s->begin ? f->link_free : s->begin;
+        s->ready = f->link_free =
+            from + collectives_seconds(call.kind, algorithm, comm->size, n * bytes, f->alpha, f->beta);
+        if (f->trace) f->trace(f->trace_arg, comm, call.kind, from, s->ready);
+    }
+    s->run = (Collective){.call = call, .algorithm = algorithm, .rank = comm->rank, .size = comm->size, .bytes = bytes};
+    s->native = comm->ops->device || (comm->size > 1 && algorithm == COMM_NATIVE);
+    s->tag = (int)(comm->sequence % (COMM_MAX_TAG + 1u)), s->number = comm->sequence;
+    if (!message) comm->sequence++;
+    if (s->native) {
+        collectives_bytes(&call, algorithm, comm->rank, comm->size, &sent, &received);
+        count->sent += sent, count->received += received;
+        if (call.kind == COMM_SEND)
+            comm->ops->send(comm, &s->receiving, call.in, call.n * bytes, call.peer, call.tag, 0);
+        else if (call.kind == COMM_RECV)
+            comm->ops->recv(comm, &s->receiving, call.out, call.n * bytes, call.peer, call.tag, 0);
+        else start_native(s);
+    } else {
+        need_scratch(s, collectives_scratch(&call, algorithm, comm->rank, comm->size));
+        collectives_begin(&s->run);
+        s->k = 0, s->steps = collectives_steps(&s->run);
+        s->done = s->steps == 0;
+        if (!s->done) post(s);
+    }
+    drive(f);
+    unsigned at = 0;
+    while (f->slot[at] != s) at++;
+    return (CommRequest){.slot = at, .serial = s->serial};
+}
+
+bool comm_done(Comm *comm, const CommRequest *request)
+{
+    CommFamily *f = comm->family;
+    if (!request->serial) return true;
+    Slot *s = request->slot < f->n_slots ? f->slot[request->slot] : NULL;
+    check(s && s->used && s->serial == request->serial);
+    return advance(s) && s->ready <= clock_seconds();
+}
+
+void comm_wait(Comm *comm, CommRequest *request)
+{
+    CommFamily *f = comm->family;
+    if (!request->serial) return;
+    Slot *s = request->slot < f->n_slots ? f->slot[request->slot] : NULL;
+    if (!s || !s->used || s->serial != request->serial || s->comm != comm)
+        die("group %s: a request is waited for twice, or in another group than it was started in", comm->name);
+    double begin = clock_seconds(), end;
+    supervisor_wait(f->beat, comm->name, comm_kind_name(s->run.call.kind), s->number);
+    if (s->native && !s->done && comm->ops->finish) s->done = comm->ops->finish(comm, &s->receiving);
+    for (int tries = 0; !advance(s); nap(f, &tries)) comm_progress(comm);
+    for (end = clock_seconds(); end < s->ready; end = clock_seconds()) {
+        sleep_s(s->ready - end < 1e-3 ? s->ready - end : 1e-3);
+        comm_progress(comm);
+    }
+    supervisor_go_on(f->beat);
+    CommCount *count = &comm->count[s->run.call.kind];
+    count->waited += end - begin, count->seconds += end - s->begin;
+    s->used = false;
+    *request = (CommRequest){0};
+}
+
+// ---- the ten calls
+
+static void check_type(const Comm *comm, CommKind kind, CommType type)
+{
+    if ((kind == COMM_ALL_REDUCE || kind == COMM_REDUCE_SCATTER) && type == COMM_BYTE)
+        die("group %s: %s of bytes: bytes are only moved (name a number type)", comm->name, comm_kind_name(kind));
+}
+
+static void check_peer(const Comm *comm, CommKind kind, int peer, bool other)
+{
+    if (peer < 0 || peer >= comm->size || (other && peer == comm->rank))
+        die("group %s: %s: rank %d with rank %d of %d (another rank of the group)", comm->name, comm_kind_name(kind),
+            comm->rank, peer, comm->size);
+}
+
+CommRequest comm_all_reduce(Comm *comm, void *out, const void *in, size_t n, CommType type, CommOp op)
+{
+    check_type(comm, COMM_ALL_REDUCE, type);
+    return start(comm, (CommCall){.kind = COMM_ALL_REDUCE, .type = type, .op = op, .out = out, .in = in, .n = n});
+}
+
+CommRequest comm_all_gather(Comm *comm, void *out, const void *in, const size_t *counts, CommType type)
+{
+    return start(comm, (CommCall){.kind = COMM_ALL_GATHER, .type = type, .out = out, .in = in, .counts = counts});
+}
+
+CommRequest comm_reduce_scatter(Comm *comm, void *out, const void *in, const size_t *counts, CommType type, CommOp op)
+{
+    check_type(comm, COMM_REDUCE_SCATTER, type);
+    return start(comm, (CommCall){.kind = COMM_REDUCE_SCATTER, .type = type, .op = op, .out = out, .in = in,
+                                  .counts = counts});
+}
+
+CommRequest comm_broadcast(Comm *comm, void *buf, size_t n, CommType type, int root)
+{
+    check_peer(comm, COMM_BROADCAST, root, false);
+    return start(comm, (CommCall){.kind = COMM_BROADCAST, .type = type, .out = buf, .in = buf, .n = n, .peer = root});
+}
+
+CommRequest comm_all_to_all(Comm *comm, void *out, const void *in, const size_t *to, const size_t *from, CommType type)
+{
+    if (to[comm->rank] != from[comm->rank])
+        die("group %s: all_to_all: rank %d sends itself %zu elements and expects %zu", comm->name, comm->rank,
+            to[comm->rank], from[comm->rank]);
+    return start(comm, (CommCall){.kind = COMM_ALL_TO_ALL, .type = type, .out = out, .in = in, .counts = to,
+                                  .in_counts = from});
+}
+
+CommRequest comm_send(Comm *comm, const void *buf, size_t n, CommType type, int to, int tag)
+{
+    check_peer(comm, COMM_SEND, to, true);
+    check(tag >= 0 && tag <= COMM_MAX_TAG);
+    return start(comm, (CommCall){.kind = COMM_SEND, .type = type, .in = buf, .n = n, .peer = to, .tag = tag});
+}
+
+CommRequest comm_recv(Comm *comm, void *buf, size_t n, CommType type, int from, int tag)
+{
+    check_peer(comm, COMM_RECV, from, true);
+    check(tag >= 0 && tag <= COMM_MAX_TAG);
+    return start(comm, (CommCall){.kind = COMM_RECV, .type = type, .out = buf, .n = n, .peer = from, .tag = tag});
+}
+
+CommRequest comm_barrier(Comm *comm)
+{
+    return start(comm, (CommCall){.kind = COMM_BARRIER, .type = COMM_BYTE});
+}
+
+void comm_family_end_calls(CommFamily *f)
+{
+    for (unsigned i = 0; i < f->n_slots; i++) {
+        Slot *s = f->slot[i];
+        if (s->used) die("group %s: freed while a %s is in flight", s->comm->name, comm_kind_name(s->run.call.kind));
+        mem_free(f->mem, s->scratch);
+        free(s->numbers), free(s->work), free(s);
+    }
+    free(f->slot);
+}

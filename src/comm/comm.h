@@ -1,0 +1,253 @@
+// comm: groups of ranks, and the ten things they do together.
+//
+// A Comm is one group of ranks as one of them sees it. comm_self is a group of one and the smallest
+// specification; comm_mpi runs under mpiexec; comm_threads plays every rank in one process, for tests.
+// Rank and size are members, never global, so a program may be in many groups at once.
+//
+// A call *starts* and returns a CommRequest; comm_wait finishes it. Until then its buffers belong to the call: `in`
+// must not be written, `out` neither read nor written (counts are copied). All ranks of a group make the same
+// collective calls in the same order; waits may come in any order. One thread of a rank makes all calls. Memory is
+// the host's, but in the groups of comm_staged.h and comm_nccl.h, which take a GPU's: numbers of the host go over
+// comm_host of a group, whatever its memory is.
+//
+// Sums. fp32, fp64 and integers add in their own type; bf16 and fp16 add in fp32 and round once, at the end.
+// With `ordered`, a floating-point sum is the binary tree over ranks (r0 + r1) + (r2 + r3), built as a binary
+// counter counts (three ranks: (r0 + r1) + r2): the same bits for every algorithm, and those of one process that
+// adds the same leaves in that tree. COMM_MAX is NaN when any input is.
+//
+// Errors end the job with one line: a failing backend, a message of another length than expected, a call on a
+// wrong rank. comm_set_checked(comm, true) also compares each collective call over the ranks before it runs.
+#ifndef COMM_H
+#define COMM_H
+#include "base/mem.h"
+#include "comm/supervisor.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    COMM_FP32, COMM_BF16, COMM_FP16, COMM_FP64, COMM_INT32, COMM_INT64, COMM_BYTE, COMM_TYPES
+} CommType; // COMM_BYTE is only moved, never reduced
+typedef enum { COMM_SUM, COMM_MAX } CommOp;
+typedef enum {
+    COMM_ALL_REDUCE, COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_BROADCAST, COMM_ALL_TO_ALL, COMM_SEND, COMM_RECV,
+    COMM_BARRIER, COMM_KINDS
+} CommKind;
+// How a collective moves its bytes (collectives.h). NATIVE: the backend's own (MPI's), or by hand where it has none.
+typedef enum {
+    COMM_NATIVE, COMM_RING, COMM_TREE, COMM_HALVING, COMM_DIRECT, COMM_ALGORITHMS
+} CommAlgorithm;
+
+enum { COMM_NAME = 16, COMM_MAX_TAG = 32767 };
+
+// Since the group was made. Bytes on the wire are this rank's: exact for what is written by hand; for a native call
+// what the algorithm by hand that moves the fewest bytes would send (ring; tree for a broadcast).
+typedef struct {
+    size_t calls, payload; // payload: bytes of the longer side of the call's buffers on this rank
+    size_t sent, received; // bytes on the wire
+    double waited;         // seconds inside comm_wait
+    double seconds;        // from start to the end of its wait, summed over calls
+} CommCount;
+
+// A call in flight; zero: none. A value: copy it, forget it after comm_wait.
+typedef struct {
+    unsigned slot, serial;
+} CommRequest;
+
+// What a call is, for backends and algorithms. Counts and offsets are in elements.
+typedef struct {
+    CommKind kind;
+    CommType type;
+    CommOp op;
+    void *out;
+    const void *in;
+    size_t n;                            // all_reduce, broadcast, send, recv
+    const size_t *counts, *offsets;      // (size): shards; all_to_all: what goes to each rank
+    const size_t *in_counts, *in_offsets; // (size): all_to_all: what comes from each rank
+    int peer, tag;                       // send, recv; broadcast: the root
+    CommAlgorithm algorithm;             // how: for a backend whose ops are `device`
+    void *scratch;                       // and `direct`: collectives_scratch bytes of COMM_DIRECT's sums
+} CommCall;
+
+// A backend's message or native collective in flight.
+typedef struct {
+    union {
+        void *pointer;
+        int64_t number;
+    } handle;
+    const void *expect; // for a receive: marks that n_bytes must arrive from `peer`
+    size_t n_bytes;
+    int peer;
+} CommTicket;
+
+typedef struct Comm Comm;
+typedef struct CommFamily CommFamily;
+
+// What a backend provides. `send` and `recv` carry the collectives written by hand.
+typedef struct {
+    const char *name;
+    // Fills `child` (rank, size, state) with the ranks that passed the same color, ordered by key. Collective.
+    // False: color is negative and this rank is in no new group.
+    bool (*split)(Comm *comm, Comm *child, int color, int key);
+    // Messages between two ranks on the same channel with the same tag arrive in the order in which they were sent.
+    // Channels: 0 for comm_send, 1 for collectives, 2 for checks.
+    void (*send)(Comm *comm, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel);
+    void (*recv)(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel);
+    bool (*test)(Comm *comm, CommTicket *ticket); // true when finished; drives progress; never blocks
+    // Starts the backend's own collective; NULL: it has none. work: (4 * size) ints that last until it is finished.
+    void (*native)(Comm *comm, CommTicket *ticket, const CommCall *call, int *work);
+    void (*free)(Comm *comm);
+    // Buffers are a device's: every call goes to send, recv and native, of groups of one too, whatever the algorithm.
+    // Channel 2 carries the host's memory all the same.
+    bool device;
+    bool direct; // native does NATIVE and, for sums, DIRECT: no other algorithm is taken
+    void *(*alloc)(size_t n_bytes); // the family's own memory: zeroed; NULL: none left. Both NULL: the host's
+    void (*release)(void *ptr);
+    // NULL, or asked by comm_wait first: true where whatever comes next in the device's own order will find the
+    // result, so that the host need not wait. The ticket is then over.
+    bool (*finish)(Comm *comm, CommTicket *ticket);
+    // NULL, or called with the family's first group whenever its calls, or its partner's, are driven: for errors of
+    // calls that nobody waits for any more, because a device does.
+    void (*watch)(Comm *root);
+} CommOps;
+
+struct Comm {
+    const CommOps *ops;
+    int rank, size;
+    double share;         // the part of a core that this rank has, where there are more ranks than cores; else 1
+    char name[COMM_NAME]; // "world", "dp"
+    CommAlgorithm algorithm[COMM_KINDS];
+    bool ordered;
+    CommCount count[COMM_KINDS];
+    unsigned sequence; // of collective calls: their tag
+    CommFamily *family; // what a group shares with all groups split from it: requests, scratch, the slow link
+    Comm *next;         // the family's groups, in the order in which they were made
+    Comm *host;         // where this group's memory is a device's: the same ranks, for the host's; set by the backend
+    void *state;        // the backend's
+};
+
+// ---- groups
+
+// A group of one: rank 0 of 1.
+Comm *comm_self(void);
+// For backends: a new family's first group. rank, size and state are set by the caller.
+Comm *comm_create(const CommOps *ops, const char *name);
+// Ranks that pass the same color form a group, ordered by key, then by rank; a negative color: NULL. Collective.
+// The group inherits algorithms and `ordered`. Its name appears in reports and errors.
+Comm *comm_split(Comm *comm, int color, int key, const char *name);
+// The group of the same ranks whose memory is the host's: the group itself where it is. For losses, norms, verdicts,
+// clocks and whatever else the host reads or writes. NULL of NULL.
+Comm *comm_host(Comm *comm);
+// The group that all of the family were split from.
+Comm *comm_root(const Comm *comm);
+// Frees the whole family: every group split from this one. Requests must be finished.
+void comm_free(Comm *comm);
+
+// ---- settings of a family or a group; the same on all ranks
+
+// Scratch of collectives comes from `mem`, tagged MEM_COMM (default: a door of its own), which
+// outlives the family. Before the first sum.
+void comm_set_mem(Comm *comm, Mem *mem);
+const Mem *comm_mem(const Comm *comm);
+// Of a group, for groups split from it later too. Dies where the algorithm does not exist for the kind.
+void comm_set_algorithm(Comm *comm, CommKind kind, CommAlgorithm algorithm);
+void comm_set_ordered(Comm *comm, bool ordered);
+// What runs for a call, after `ordered`, the type and what the backend has (see the opening of collectives.c).
+CommAlgorithm comm_algorithm(const Comm *comm, CommKind kind, CommType type, CommOp op);
+// Whole family: compare every collective call over the ranks first. Costs a message round per call.
+void comm_set_checked(Comm *comm, bool checked);
+// Whole family: a slow network in front of this rank. Every call takes at least collectives_seconds(...) on a link
+// that carries one call after the other; the clock runs from the start of the call, and comm_wait sleeps what is left.
+// alpha: seconds a message; beta: seconds a byte. 0, 0: off.
+void comm_set_slow(Comm *comm, double alpha, double beta);
+// Whole family: trace is told, at the start of every call that the slow link carries, of the seconds (clock.h) from
+// which and to which it has the link. For drawings; it must not call comm. NULL: nobody is told.
+typedef void (*CommTrace)(void *arg, const Comm *comm, CommKind kind, double begin, double end);
+void comm_set_trace(Comm *comm, CommTrace trace, void *arg);
+// Whole family: calls and waits are told to this heartbeat (supervisor.h). NULL: to nobody. And which it is.
+void comm_set_heartbeat(Comm *comm, Heartbeat *beat);
+Heartbeat *comm_heartbeat(const Comm *comm);
+// For backends: whoever drives or waits for calls of one of the two families drives the other's too, until one of
+// them is freed.
+void comm_set_partner(Comm *comm, Comm *other);
+// Whole family: a waiting rank tests `spins` times before it sleeps between tests. 0 where ranks share cores.
+void comm_set_spins(Comm *comm, int spins);
+
+// ---- calls. `out` may equal `in` where said; otherwise they must not overlap.
+
+// out (n) = op over ranks of in (n). out may equal in.
+CommRequest comm_all_reduce(Comm *comm, void *out, const void *in, size_t n, CommType type, CommOp op);
+// out = the ranks' shards, one after the other; in (counts[rank]). in may be its own place in out.
+CommRequest comm_all_gather(Comm *comm, void *out, const void *in, const size_t *counts, CommType type);
+// out (counts[rank]) = op over ranks of that shard of in (sum of counts). in is kept; out may be its own place in
+// in, on all ranks or on none.
+CommRequest comm_reduce_scatter(Comm *comm, void *out, const void *in, const size_t *counts, CommType type, CommOp op);
+// buf (n) of rank `root` to all.
+CommRequest comm_broadcast(Comm *comm, void *buf, size_t n, CommType type, int root);
+// in: to[0] elements for rank 0, then to[1] for rank 1 ...; out: from[0] elements of rank 0, ...
+CommRequest comm_all_to_all(Comm *comm, void *out, const void *in, const size_t *to, const size_t *from, CommType type);
+// To and from another rank; tag 0 to COMM_MAX_TAG. Those of one pair and tag match in order.
+CommRequest comm_send(Comm *comm, const void *buf, size_t n, CommType type, int to, int tag);
+CommRequest comm_recv(Comm *comm, void *buf, size_t n, CommType type, int from, int tag);
+CommRequest comm_barrier(Comm *comm);
+
+// Finishes a call and clears *request; a cleared request returns at once.
+void comm_wait(Comm *comm, CommRequest *request);
+// Whether a call is over, without waiting; comm_wait then returns at once. True for a cleared request.
+bool comm_done(Comm *comm, const CommRequest *request);
+// Drives every call of the family that is in flight, without blocking. Long computations that mean to overlap with
+// communication call it now and then. True when all of them are done (not yet waited for).
+bool comm_progress(Comm *comm);
+
+// ---- words
+
+size_t comm_type_bytes(CommType type);
+const char *comm_type_name(CommType type);
+const char *comm_kind_name(CommKind kind);
+const char *comm_algorithm_name(CommAlgorithm algorithm);
+// "ring" gives COMM_RING and so on, "mpi" and "native" COMM_NATIVE; COMM_ALGORITHMS when unknown.
+CommAlgorithm comm_algorithm_find(const char *name);
+// counts[r]: n elements cut over `size` ranks: n / size, and one more for each of the first n % size.
+void comm_even(size_t *counts, size_t n, int size);
+
+// ---- reports
+
+// One row a group of the family and kind that was called.
+void comm_print(const Comm *comm, FILE *out);
+// {"world": {"all_reduce": {"calls": 1, "payload": .., "sent": .., "received": .., "waited": ..}}}, no newline.
+// `lead` is put in front of every line but the first.
+void comm_print_json(const Comm *comm, FILE *out, const char *lead);
+// Zeroes the counters of the family, and of its partner's.
+void comm_reset_counts(Comm *comm);
+
+// ---- MPI (comm_mpi.c)
+
+// Starts MPI; every rank of the job, "world". Works alone too, without mpiexec. From here on a process that ends
+// without comm_mpi_stop ends the job, all ranks, with its exit status. Dies when MPI does not start. Under a launcher
+// it forks first: a supervisor stays above each rank.
+Comm *comm_mpi_start(void);
+// The same without supervisor, for debuggers: a rank that is killed is not named, one that hangs stays.
+Comm *comm_mpi_start_bare(void);
+// How many ranks share this rank's cores (1 under a launcher that binds each to its own), and the threads that
+// this rank may use: those cores / those ranks, 1 at least.
+int comm_mpi_neighbours(const Comm *world);
+int comm_mpi_threads(const Comm *world);
+// One line a rank on rank 0: process and machine. Collective.
+void comm_mpi_places(Comm *world, FILE *out);
+// Frees the family and ends MPI. Collective.
+void comm_mpi_stop(Comm *world);
+
+// ---- ranks as threads of one process (comm_threads.c), for tests
+
+// Runs body(comm, arg) on n threads, each with its own rank of a "world"; returns when all have.
+void comm_threads_run(int n, void (*body)(Comm *comm, void *arg), void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

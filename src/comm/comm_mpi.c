@@ -1,0 +1,365 @@
+// comm_mpi: the ranks of `mpiexec -n N`, on host memory; and one process alone, without a launcher.
+//
+// The invariant: nothing here blocks but start, split and stop. Every wait is comm.c's loop of MPI_Test and short
+// sleeps, because MPI's own waits spin: four ranks on two cores take turns at spinning (see doc/comm.md).
+//
+// A group has three communicators, one a channel: messages of the program and native collectives; messages of
+// collectives by hand, tagged with the call's number; checks. So none can be mistaken for another.
+//
+// Leaving. A process that ends before comm_mpi_stop, by die() or exit() anywhere, would leave the others waiting.
+// An exit handler asks MPI whether it was stopped, and if not ends the job on all ranks with this process' status. It
+// needs no state of ours. Where a supervisor stands above the rank (supervisor.c), it is told, names the rank, and ends
+// the job by its own exit; it does so for a process that dies by a signal too.
+// Alone, or as the last to leave, there is nobody to tell.
+//
+// Threads. Ranks on one machine share its cores, so each may use cores / ranks of them, where only ranks with the
+// same set of allowed cores count (a launcher that binds ranks gives each its own). The wait loop tests a
+// few times before its first sleep only when every rank has a core of its own.
+//
+// Rejected: MPI_THREAD_MULTIPLE (a lock in every call, for nothing); MPI_Comm_spawn; more than 2^31 - 1 elements
+// or bytes in one message (MPI counts in int; refused with a message, the caller cuts the call).
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // sched_getaffinity
+#endif
+#include "comm/comm.h"
+
+#include "base/check.h"
+#include "comm/supervisor.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHANNELS = 3, SPINS = 20, LAST_WORDS = 200000 }; // LAST_WORDS: microseconds
+
+typedef struct {
+    MPI_Comm channel[CHANNELS];
+    int neighbours, cores; // of the world
+} State;
+
+static void must(const Comm *comm, int code, const char *call)
+{
+    if (code == MPI_SUCCESS) return;
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+    MPI_Error_string(code, text, &n);
+    for (char *c = text; *c; c++)
+        if (*c == '\n') *c = ' ';
+    if (comm) die("group %s, rank %d of %d: %s: %s", comm->name, comm->rank, comm->size, call, text);
+    die("%s: %s", call, text);
+}
+
+static int as_int(const Comm *comm, size_t n)
+{
+    if (n > INT_MAX)
+        die("group %s: %zu elements or bytes in one message; MPI takes %d (cut the call into several)", comm->name, n,
+            INT_MAX);
+    return (int)n;
+}
+
+// ---- tickets
+
+static void keep(CommTicket *ticket, MPI_Request request)
+{
+    _Static_assert(sizeof request <= sizeof ticket->handle, "an MPI_Request fits into a ticket");
+    memcpy(&ticket->handle, &request, sizeof request);
+}
+
+static void mpi_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel)
+{
+    const State *state = comm->state;
+    MPI_Request request;
+    must(comm, MPI_Isend(buf, as_int(comm, n_bytes), MPI_BYTE, to, tag, state->channel[channel], &request), "send");
+    *ticket = (CommTicket){0};
+    keep(ticket, request);
+}
+
+static void mpi_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel)
+{
+    const State *state = comm->state;
+    MPI_Request request;
+    must(comm, MPI_Irecv(buf, as_int(comm, n_bytes), MPI_BYTE, from, tag, state->channel[channel], &request), "recv");
+    *ticket = (CommTicket){.expect = state, .n_bytes = n_bytes, .peer = from};
+    keep(ticket, request);
+}
+
+static bool mpi_test(Comm *comm, CommTicket *ticket)
+{
+    MPI_Request request;
+    MPI_Status status;
+    int done = 0, got = 0;
+    memcpy(&request, &ticket->handle, sizeof request);
+    must(comm, MPI_Test(&request, &done, &status), ticket->expect ? "receive" : "collective or send");
+    keep(ticket, request);
+    if (!done || !ticket->expect) return done;
+    must(comm, MPI_Get_count(&status, MPI_BYTE, &got), "receive");
+    if ((size_t)got != ticket->n_bytes)
+        die("group %s: rank %d expected %zu bytes from rank %d and was sent %d", comm->name, comm->rank,
+            ticket->n_bytes, ticket->peer, got);
+    return true;
+}
+
+// ---- MPI's own collectives
+
+static MPI_Datatype mpi_type(CommType type)
+{
+    switch (type) {
+    case COMM_FP32: return MPI_FLOAT;
+    case COMM_FP64: return MPI_DOUBLE;
+    case COMM_INT32: return MPI_INT32_T;
+    case COMM_INT64: return MPI_INT64_T;
+    case COMM_BYTE: return MPI_BYTE;
+    default: return MPI_UINT16_T; // bf16, fp16: only moved
+    }
+}
+
+// counts and offsets as ints, in rows `which` and `which` + 1 of work.
+static int *ints(const Comm *comm, int *work, int which, const size_t *counts, const size_t *offsets)
+{
+    int *row = work + which * comm->size;
+    for (int r = 0; r < comm->size; r++) {
+        row[r] = as_int(comm, counts[r]);
+        row[comm->size + r] = as_int(comm, offsets[r]);
+    }
+    return row;
+}
+
+static void mpi_native(Comm *comm, CommTicket *ticket, const CommCall *call, int *work)
+{
+    const State *state = comm->state;
+    const MPI_Comm group = state->channel[0];
+    const MPI_Datatype type = mpi_type(call->type);
+    const MPI_Op op = call->op == COMM_MAX ? MPI_MAX : MPI_SUM;
+    const void *in = call->in == call->out ? MPI_IN_PLACE : call->in;
+    MPI_Request request = MPI_REQUEST_NULL;
+    int code = MPI_SUCCESS, N = comm->size, *to, *from, n = as_int(comm, call->n);
+    switch (call->kind) {
+    case COMM_ALL_REDUCE: code = MPI_Iallreduce(in, call->out, n, type, op, group, &request); break;
+    case COMM_ALL_GATHER:
+        to = ints(comm, work, 0, call->counts, call->offsets);
+        if ((const char *)call->out + call->offsets[comm->rank] * comm_type_bytes(call->type) == call->in)
+            in = MPI_IN_PLACE;
+        else in = call->in;
+        code = MPI_Iallgatherv(in, to[comm->rank], type, call->out, to, to + N, type, group, &request);
+        break;
+    case COMM_REDUCE_SCATTER:
+        to = ints(comm, work, 0, call->counts, call->offsets);
+        code = MPI_Ireduce_scatter(call->in, call->out, to, type, op, group, &request);
+        break;
+    case COMM_BROADCAST: code = MPI_Ibcast(call->out, n, type, call->peer, group, &request); break;
+    case COMM_ALL_TO_ALL:
+        to = ints(comm, work, 0, call->counts, call->offsets);
+        from = ints(comm, work, 2, call->in_counts, call->in_offsets);
+        code = MPI_Ialltoallv(call->in, to, to + N, type, call->out, from, from + N, type, group, &request);
+        break;
+    case COMM_BARRIER: code = MPI_Ibarrier(group, &request); break;
+    default: die("group %s: %s is no collective", comm->name, comm_kind_name(call->kind));
+    }
+    must(comm, code, comm_kind_name(call->kind));
+    *ticket = (CommTicket){0};
+    keep(ticket, request);
+}
+
+// ---- groups
+
+static void adopt(Comm *comm, MPI_Comm group)
+{
+    State *state = calloc(1, sizeof *state);
+    if (!state) die("comm_mpi: no memory for a group");
+    comm->state = state;
+    state->channel[0] = group;
+    for (int i = 0; i < CHANNELS; i++) {
+        if (i) must(comm, MPI_Comm_dup(group, &state->channel[i]), "MPI_Comm_dup");
+        must(comm, MPI_Comm_set_errhandler(state->channel[i], MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    }
+    must(comm, MPI_Comm_rank(group, &comm->rank), "MPI_Comm_rank");
+    must(comm, MPI_Comm_size(group, &comm->size), "MPI_Comm_size");
+}
+
+static bool mpi_split(Comm *comm, Comm *child, int color, int key)
+{
+    const State *state = comm->state;
+    MPI_Comm group;
+    must(comm, MPI_Comm_split(state->channel[0], color < 0 ? MPI_UNDEFINED : color, key, &group), "MPI_Comm_split");
+    if (group == MPI_COMM_NULL) return false;
+    adopt(child, group);
+    return true;
+}
+
+static void mpi_free(Comm *comm)
+{
+    State *state = comm->state;
+    for (int i = 0; i < CHANNELS; i++) must(comm, MPI_Comm_free(&state->channel[i]), "MPI_Comm_free");
+    free(state);
+}
+
+static const CommOps MPI = {
+    .name = "mpi", .split = mpi_split, .send = mpi_send, .recv = mpi_recv, .test = mpi_test, .native = mpi_native,
+    .free = mpi_free,
+};
+
+// ---- start and stop
+
+static void leave(int status, Heartbeat *beat)
+{
+    int started = 0, stopped = 0, size = 1;
+    MPI_Initialized(&started);
+    MPI_Finalized(&stopped);
+    if (!started || stopped) return;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    supervisor_leaving(beat, status);
+    if (size > 1 || beat) {
+        fflush(NULL);
+        usleep(LAST_WORDS); // Hydra drops what it has not read from a process by the time it aborts
+        MPI_Abort(MPI_COMM_WORLD, status ? status : 1);
+    } else {
+        MPI_Finalize();
+    }
+}
+
+#ifdef __GLIBC__
+static void at_exit(int status, void *arg)
+{
+    leave(status, arg);
+}
+#else
+static void at_exit(void) // the status is not told
+{
+    leave(1, NULL);
+}
+#endif
+
+// The cores that this process may use, as a number that differs when the set does.
+static int cores(uint64_t *set_hash)
+{
+    *set_hash = 0;
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+        for (int i = 0; i < CPU_SETSIZE; i++)
+            if (CPU_ISSET(i, &set)) *set_hash = *set_hash * 1000003 + (uint64_t)i + 1;
+        return CPU_COUNT(&set);
+    }
+#endif
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+// The ranks of this machine that may use the same cores.
+static int neighbours(const Comm *world, uint64_t set_hash)
+{
+    MPI_Comm machine;
+    int size = 1, same = 0;
+    must(world, MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine), "machine");
+    must(world, MPI_Comm_size(machine, &size), "MPI_Comm_size");
+    uint64_t all[size];
+    must(world, MPI_Allgather(&set_hash, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, machine), "MPI_Allgather");
+    must(world, MPI_Comm_free(&machine), "MPI_Comm_free");
+    for (int r = 0; r < size; r++) same += all[r] == set_hash;
+    return same;
+}
+
+// UCX, below MPICH, reads large messages out of the other process' memory (CMA) where the kernel lets it. When that
+// process was just killed, the read fails and UCX aborts the reader: a second rank that died, which may be named in
+// place of the first. So where all ranks are on this machine they are given shared memory alone, unless UCX_TLS is set.
+// (Leaving out CMA and no more brings TCP in between ranks of one machine, and MPI_Finalize was seen to hang on it.)
+static void choose_transport(void)
+{
+    const char *here = getenv("MPI_LOCALNRANKS"), *all = getenv("PMI_SIZE"); // Hydra's
+    if (here && all && !strcmp(here, all)) setenv("UCX_TLS", "posix,sysv,self", 0);
+}
+
+// UCX took these when it was loaded, and prints a backtrace of its own in front of the supervisor's line.
+static void own_crashes(void)
+{
+#ifndef __SANITIZE_ADDRESS__
+    const int crash[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+    for (size_t i = 0; i < sizeof crash / sizeof *crash && !getenv("UCX_ERROR_SIGNALS"); i++) signal(crash[i], SIG_DFL);
+#endif
+}
+
+static Comm *begin(Heartbeat *beat)
+{
+    int level, started = 0;
+    MPI_Initialized(&started);
+    if (started) die("comm_mpi: started twice");
+    // hwloc says on stderr what it misses in a container without /sys, and then works. Kept where asked for.
+    setenv("HWLOC_HIDE_ERRORS", "2", 0);
+    choose_transport();
+    must(NULL, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init");
+    if (beat) own_crashes();
+#ifdef __GLIBC__
+    on_exit(at_exit, beat);
+#else
+    atexit(at_exit);
+#endif
+    Comm *world = comm_create(&MPI, "world");
+    MPI_Comm group;
+    must(world, MPI_Comm_dup(MPI_COMM_WORLD, &group), "MPI_Comm_dup");
+    adopt(world, group);
+    State *state = world->state;
+    uint64_t set_hash;
+    comm_set_heartbeat(world, beat);
+    state->cores = cores(&set_hash);
+    state->neighbours = neighbours(world, set_hash);
+    comm_set_spins(world, state->neighbours <= state->cores ? SPINS : 0);
+    if (state->neighbours > state->cores) world->share = (double)state->cores / state->neighbours;
+    return world;
+}
+
+Comm *comm_mpi_start(void)
+{
+    return begin(supervisor_start());
+}
+
+Comm *comm_mpi_start_bare(void)
+{
+    return begin(NULL);
+}
+
+static const State *world_state(const Comm *world)
+{
+    check(world->ops == &MPI && !strcmp(world->name, "world"));
+    return world->state;
+}
+
+int comm_mpi_neighbours(const Comm *world)
+{
+    return world_state(world)->neighbours;
+}
+
+int comm_mpi_threads(const Comm *world)
+{
+    const State *state = world_state(world);
+    return state->cores > state->neighbours ? state->cores / state->neighbours : 1;
+}
+
+void comm_mpi_places(Comm *world, FILE *out)
+{
+    enum { PLACE = 128 };
+    size_t N = (size_t)world->size, counts[N];
+    char mine[PLACE] = "", host[64] = "", *all = calloc(N, PLACE);
+    if (!all) die("comm_mpi: no memory for %zu names", N);
+    gethostname(host, sizeof host - 1);
+    snprintf(mine, sizeof mine, "process %ld on %s", (long)getpid(), host);
+    for (size_t r = 0; r < N; r++) counts[r] = PLACE;
+    CommRequest gather = comm_all_gather(world, all, mine, counts, COMM_BYTE);
+    comm_wait(world, &gather);
+    for (size_t r = 0; world->rank == 0 && r < N; r++) fprintf(out, "rank %zu: %s\n", r, all + r * PLACE);
+    fflush(out); // a job that is killed later must have said it
+    free(all);
+}
+
+void comm_mpi_stop(Comm *world)
+{
+    CommRequest last = comm_barrier(world);
+    comm_wait(world, &last);
+    Heartbeat *beat = comm_heartbeat(world);
+    comm_free(world);
+    must(NULL, MPI_Finalize(), "MPI_Finalize");
+    supervisor_done(beat);
+}

@@ -1,0 +1,163 @@
+// comm_threads: every rank of a job as a thread of one process, so that tests need no launcher.
+//
+// The invariant: under the post office's lock, no waiting send and waiting receive match. Whoever comes second finds
+// the first in its queue, copies the bytes and marks both done; queues are searched from the oldest, so messages of
+// one pair, group, channel and tag arrive in order. A send is finished only when its receive has come: a program that
+// relies on buffering hangs here, as it would on a full network.
+//
+// There are no native collectives: every call is written by hand, over 5 ranks or 8 as over 2.
+//
+// Rejected: a queue per pair and a condition variable per rank (one lock is enough for tests; waiting is comm.c's).
+#include "comm/comm.h"
+
+#include "base/check.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Letter {
+    const void *from_buf; // a send
+    void *to_buf;         // a receive
+    size_t n_bytes;
+    uint64_t group;
+    int from, to, tag, channel; // ranks of the group
+    bool done;
+    struct Letter *next;
+} Letter;
+
+typedef struct {
+    pthread_mutex_t lock;
+    Letter *waiting; // oldest first
+} Office;
+
+typedef struct {
+    Office *office;
+    uint64_t group; // the same number on all ranks of a group, and of no other group
+} State;
+
+static void *allocate(size_t n_bytes)
+{
+    void *p = calloc(1, n_bytes);
+    if (!p) die("comm_threads: no memory for %zu bytes", n_bytes);
+    return p;
+}
+
+static bool match(const Letter *a, const Letter *b)
+{
+    return a->group == b->group && a->channel == b->channel && a->tag == b->tag && a->from == b->from &&
+           a->to == b->to && !a->from_buf != !b->from_buf;
+}
+
+static void post(Comm *comm, CommTicket *ticket, Letter letter)
+{
+    State *state = comm->state;
+    Letter *mine = allocate(sizeof *mine), **at = &state->office->waiting;
+    *mine = letter;
+    mine->group = state->group;
+    ticket->handle.pointer = mine;
+    pthread_mutex_lock(&state->office->lock);
+    while (*at && !match(*at, mine)) at = &(*at)->next;
+    Letter *other = *at;
+    if (other) {
+        *at = other->next;
+        Letter *out = mine->from_buf ? mine : other, *in = mine->from_buf ? other : mine;
+        if (out->n_bytes != in->n_bytes)
+            die("group %s: rank %d expected %zu bytes from rank %d and was sent %zu", comm->name, in->to, in->n_bytes,
+                in->from, out->n_bytes);
+        if (in->n_bytes) memcpy(in->to_buf, out->from_buf, in->n_bytes);
+        mine->done = other->done = true;
+    } else {
+        *at = mine;
+    }
+    pthread_mutex_unlock(&state->office->lock);
+}
+
+static const char EMPTY[1]; // stands for the buffer of a message without bytes
+
+static void threads_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel)
+{
+    post(comm, ticket, (Letter){.from_buf = buf ? buf : EMPTY, .n_bytes = n_bytes, .from = comm->rank, .to = to,
+                                .tag = tag, .channel = channel});
+}
+
+static void threads_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel)
+{
+    post(comm, ticket, (Letter){.to_buf = buf, .n_bytes = n_bytes, .from = from, .to = comm->rank, .tag = tag,
+                                .channel = channel});
+}
+
+static bool threads_test(Comm *comm, CommTicket *ticket)
+{
+    State *state = comm->state;
+    Letter *letter = ticket->handle.pointer;
+    pthread_mutex_lock(&state->office->lock);
+    bool done = letter->done;
+    pthread_mutex_unlock(&state->office->lock);
+    if (done) free(letter);
+    return done;
+}
+
+static bool threads_split(Comm *comm, Comm *child, int color, int key)
+{
+    const State *parent = comm->state;
+    size_t N = (size_t)comm->size, counts[N];
+    int32_t mine[2] = {color, key}, all[N][2];
+    uint64_t number = parent->group * 1000003 + comm->sequence; // calls so far: the same on all ranks
+    for (size_t r = 0; r < N; r++) counts[r] = 2;
+    CommRequest gather = comm_all_gather(comm, all, mine, counts, COMM_INT32);
+    comm_wait(comm, &gather);
+    if (color < 0) return false;
+    child->rank = 0, child->size = 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (all[r][0] != color) continue;
+        child->size++;
+        if (all[r][1] < key || (all[r][1] == key && r < comm->rank)) child->rank++;
+    }
+    State *state = child->state = allocate(sizeof *state);
+    *state = (State){.office = parent->office, .group = number * 1000003 + (uint64_t)color + 1};
+    return true;
+}
+
+static void threads_free(Comm *comm)
+{
+    free(comm->state);
+}
+
+static const CommOps THREADS = {
+    .name = "threads", .split = threads_split, .send = threads_send, .recv = threads_recv, .test = threads_test,
+    .free = threads_free,
+};
+
+typedef struct {
+    Office *office;
+    int rank, size;
+    void (*body)(Comm *, void *);
+    void *arg;
+} Thread;
+
+static void *run_rank(void *p)
+{
+    Thread *t = p;
+    Comm *comm = comm_create(&THREADS, "world");
+    State *state = allocate(sizeof *state);
+    state->office = t->office;
+    comm->rank = t->rank, comm->size = t->size, comm->state = state;
+    t->body(comm, t->arg);
+    comm_free(comm);
+    return NULL;
+}
+
+void comm_threads_run(int n, void (*body)(Comm *comm, void *arg), void *arg)
+{
+    Office office = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    Thread thread[n];
+    pthread_t id[n];
+    for (int r = 0; r < n; r++) {
+        thread[r] = (Thread){&office, r, n, body, arg};
+        if (pthread_create(&id[r], NULL, run_rank, &thread[r]) != 0)
+            die("comm_threads: cannot start thread %d of %d", r, n);
+    }
+    for (int r = 0; r < n; r++) pthread_join(id[r], NULL);
+    check(!office.waiting); // a message that nobody received
+}

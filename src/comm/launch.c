@@ -1,0 +1,99 @@
+// launch: one process alone, or the ranks of mpiexec, with the same binary.
+//
+// The rule: MPI is started when one of these stands in the environment, each set by the launcher for its processes:
+//
+//     PMI_RANK               Hydra (MPICH's and Intel's mpiexec), srun --mpi=pmi2
+//     PMIX_RANK              srun --mpi=pmix, PRRTE
+//     OMPI_COMM_WORLD_SIZE   Open MPI's mpirun
+//
+// Without them the program is alone, and MPI is not even initialised, which would take time and open sockets.
+// mpiexec -n 1 counts as launched, and gives the same as no launcher.
+//
+// The invariant: copies of the program that belong together know it. srun without MPI starts it N times, and each copy
+// would believe to be alone, in one and the same directory. SLURM says how many tasks the step has; more than one
+// without a rank from MPI is refused.
+//
+// Rejected: MPI_Init always (its cost, and a machine whose MPI is broken could not train on one process either); an
+// option of ours that says "use MPI" (the launcher has said so already, and the two could disagree).
+#include "comm/launch.h"
+
+#include "base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool launched(void)
+{
+    return getenv("PMI_RANK") || getenv("PMIX_RANK") || getenv("OMPI_COMM_WORLD_SIZE");
+}
+
+static bool supervised(char **argv)
+{
+    for (char **arg = argv + 1; *arg; arg++)
+        if (!strcmp(*arg, "--run.supervisor=false")) return false;
+    return true;
+}
+
+Comm *launch_start(char **argv)
+{
+    const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    Comm *world = !launched() ? comm_self() : supervised(argv) ? comm_mpi_start() : comm_mpi_start_bare();
+    if (world->size == 1 && tasks && atol(tasks) > 1)
+        die("launch: srun started %s processes, and none of them knows of the others (try srun --mpi=pmi2, or mpiexec)",
+            tasks);
+    return world;
+}
+
+int launch_threads(const Comm *world, long asked)
+{
+    return asked || world->size == 1 ? (int)asked : comm_mpi_threads(world);
+}
+
+int launch_device(const Comm *world, const char *list, int n)
+{
+    enum { MOST = 64 };
+    int device[MOST], n_devices = 0;
+    char *end;
+    for (const char *p = list; *list; p = end + 1) {
+        long k = strtol(p, &end, 10);
+        if (end == p || k < 0 || k >= n || n_devices == MOST || (*end && *end != ','))
+            die("run.device = %s: wants numbers of devices with commas, from 0; this machine has %d", list, n);
+        device[n_devices++] = (int)k;
+        if (!*end) break;
+    }
+    return n_devices ? device[world->rank % n_devices] : world->rank % n;
+}
+
+bool launch_own_device(Comm *world, int device)
+{
+    typedef struct {
+        char machine[256];
+        int device;
+    } Place;
+    int N = world->size;
+    size_t counts[N];
+    Place mine = {.device = device}, *all = calloc((size_t)N, sizeof *all);
+    if (!all) die("launch: no memory for the places of %d ranks", N);
+    if (gethostname(mine.machine, sizeof mine.machine - 1)) die("launch: this machine has no name (gethostname)");
+    for (int r = 0; r < N; r++) counts[r] = sizeof mine;
+    CommRequest request = comm_all_gather(world, all, &mine, counts, COMM_BYTE);
+    comm_wait(world, &request);
+    bool own = true;
+    for (int a = 0; a < N; a++)
+        for (int b = 0; b < a; b++)
+            if (all[a].device == all[b].device && !strcmp(all[a].machine, all[b].machine)) own = false;
+    free(all);
+    return own;
+}
+
+void launch_places(Comm *world, FILE *out)
+{
+    if (world->size > 1) comm_mpi_places(world, out);
+}
+
+void launch_stop(Comm *world)
+{
+    if (launched()) comm_mpi_stop(world);
+    else comm_free(world);
+}

@@ -1,0 +1,28 @@
+// launch: the ranks of this program: those that a launcher started, or one.
+#ifndef LAUNCH_H
+#define LAUNCH_H
+#include "comm/comm.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The ranks of the job (comm_mpi_start) where a launcher of MPI started this process, else a group of one, which costs
+// nothing. Dies where srun started several processes that MPI knows nothing of. The arguments are looked through for
+// --run.supervisor=false, because a supervisor is there before any setting is read.
+Comm *launch_start(char **argv);
+// Threads of this rank: `asked`, or where that is 0 its part of the machine's cores; 0: all (dev_cpu_create).
+int launch_threads(const Comm *world, long asked);
+// Which of a machine's n devices this rank takes: the entries of `list` ("0,2"; empty: all), in turn. Dies where the
+// list names others.
+int launch_device(const Comm *world, const char *list, int n);
+// Whether every rank has a device of its own: no two on one machine have taken the same. Collective.
+bool launch_own_device(Comm *world, int device);
+// On rank 0 of several one line for each: its process and machine. Collective.
+void launch_places(Comm *world, FILE *out);
+// Ends what launch_start began. Collective.
+void launch_stop(Comm *world);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,177 @@
+// mesh: ranks, coordinates and groups.
+//
+// The invariant: rank -> place -> rank is the identity, and every kind of group cuts the ranks into disjoint sets of
+// equal size (MESH_ENDS: of those it covers). Which coordinates a group changes stands once, in VARIES.
+//
+//     rank = ((dp * PP + pp) * CP + cp) * TP + tp          0 <= dp < DP, ...
+//
+// Where gradients are added. Ranks that differ in dp or cp see other tokens with the same weights: MESH_REPLICAS. An
+// expert's weights exist once per block of EP ranks along dp: MESH_EXPERT_REPLICAS, of DP / EP * CP ranks. Ranks that
+// differ in tp or pp hold other weights: nothing to add, but their squares all belong to one gradient norm: MESH_MODEL.
+//
+// Rejected: ep as a fifth factor of the world (Megatron's first layout: dense layers would idle or be replicated);
+// experts over dp x cp (ep could then exceed dp, but a group would mix ranks that hold pieces of one sequence with
+// ranks that hold others); orders chosen by an option, as Megatron allows: a reader would have to know
+// the option to read a rank.
+#include "comm/mesh.h"
+
+#include "base/check.h"
+
+#include <string.h>
+
+typedef enum { FIXED, ALL, IN_BLOCK, OF_BLOCKS, ENDS } Varies; // IN_BLOCK, OF_BLOCKS: of EP ranks along dp
+
+typedef struct {
+    const char *name;
+    Varies dp, pp, cp, tp;
+} GroupRow;
+
+static const GroupRow VARIES[MESH_GROUPS] = {
+    [MESH_TP] = {"tp", FIXED, FIXED, FIXED, ALL},
+    [MESH_CP] = {"cp", FIXED, FIXED, ALL, FIXED},
+    [MESH_PP] = {"pp", FIXED, ALL, FIXED, FIXED},
+    [MESH_DP] = {"dp", ALL, FIXED, FIXED, FIXED},
+    [MESH_EP] = {"ep", IN_BLOCK, FIXED, FIXED, FIXED},
+    [MESH_REPLICAS] = {"replicas", ALL, FIXED, ALL, FIXED},
+    [MESH_EXPERT_REPLICAS] = {"expert_replicas", OF_BLOCKS, FIXED, ALL, FIXED},
+    [MESH_MODEL] = {"model", FIXED, ALL, FIXED, ALL},
+    [MESH_ENDS] = {"ends", FIXED, ENDS, FIXED, FIXED},
+};
+
+int mesh_size(MeshShape s)
+{
+    return s.dp * s.pp * s.cp * s.tp;
+}
+
+int mesh_rank(MeshShape s, MeshPlace p)
+{
+    return ((p.dp * s.pp + p.pp) * s.cp + p.cp) * s.tp + p.tp;
+}
+
+MeshPlace mesh_place(MeshShape s, int rank)
+{
+    check(rank >= 0 && rank < mesh_size(s));
+    return (MeshPlace){.tp = rank % s.tp, .cp = rank / s.tp % s.cp, .pp = rank / (s.tp * s.cp) % s.pp,
+                       .dp = rank / (s.tp * s.cp * s.pp)};
+}
+
+MeshShape mesh_shape(int world, int pp, int cp, int ep, int tp)
+{
+    const char *key[] = {"pp", "cp", "ep", "tp"};
+    const int size[] = {pp, cp, ep, tp};
+    for (int i = 0; i < 4; i++)
+        if (size[i] < 1 || size[i] > world)
+            die("mesh: parallel.%s = %d on %d ranks (1 to %d)", key[i], size[i], world, world);
+    long copy = (long)pp * cp * tp; // ranks of one copy of the model and of its sequence
+    if (world % copy)
+        die("mesh: %d ranks are not a multiple of pp x cp x tp = %d x %d x %d = %ld (start a multiple of %ld ranks)",
+            world, pp, cp, tp, copy, copy);
+    int dp = world / (int)copy;
+    if (dp % ep)
+        die("mesh: parallel.ep = %d does not divide dp = %d ranks / (pp x cp x tp = %ld) = %d: experts are spread over "
+            "data-parallel ranks", ep, world, copy, dp);
+    return (MeshShape){.dp = dp, .pp = pp, .cp = cp, .ep = ep, .tp = tp};
+}
+
+const char *mesh_group_name(MeshGroup group)
+{
+    return group < MESH_GROUPS ? VARIES[group].name : "?";
+}
+
+// Whether b may stand with a, as far as this coordinate goes.
+static bool together(Varies varies, int a, int b, int block, int last)
+{
+    switch (varies) {
+    case ALL: return true;
+    case IN_BLOCK: return a / block == b / block;
+    case OF_BLOCKS: return a % block == b % block;
+    case ENDS: return (a == 0 || a == last) && (b == 0 || b == last);
+    default: return a == b;
+    }
+}
+
+int mesh_members(MeshShape s, int rank, MeshGroup group, int *members)
+{
+    const GroupRow *g = &VARIES[group];
+    MeshPlace a = mesh_place(s, rank);
+    int n = 0, size = mesh_size(s);
+    for (int r = 0; r < size; r++) {
+        MeshPlace b = mesh_place(s, r);
+        if (!together(g->dp, a.dp, b.dp, s.ep, s.dp - 1) || !together(g->pp, a.pp, b.pp, 1, s.pp - 1) ||
+            !together(g->cp, a.cp, b.cp, 1, s.cp - 1) || !together(g->tp, a.tp, b.tp, 1, s.tp - 1)) continue;
+        if (members) members[n] = r;
+        n++;
+    }
+    return n;
+}
+
+int mesh_color(MeshShape s, int rank, MeshGroup group)
+{
+    int members[mesh_size(s)];
+    return mesh_members(s, rank, group, members) ? members[0] : -1;
+}
+
+Mesh mesh_create(Comm *world, MeshShape shape)
+{
+    check(mesh_size(shape) == world->size);
+    Mesh mesh = {.shape = shape, .world = world, .place = mesh_place(shape, world->rank)};
+    for (int g = 0; g < MESH_GROUPS; g++)
+        mesh.group[g] = comm_split(world, mesh_color(shape, world->rank, (MeshGroup)g), world->rank,
+                                   mesh_group_name((MeshGroup)g));
+    return mesh;
+}
+
+void mesh_must_divide(const char *what, size_t n, const char *key, int size)
+{
+    char fits[256] = "";
+    if (size > 0 && n % (size_t)size == 0) return;
+    for (size_t d = 1, at = 0; d <= n && at < sizeof fits - 24; d++)
+        if (n % d == 0) at += (size_t)snprintf(fits + at, sizeof fits - at, "%s%zu", at ? ", " : "", d);
+    die("mesh: %s = %d does not divide %s = %zu (what does: %s)", key, size, what, n, fits);
+}
+
+// ---- the drawing
+
+// One replica after the other; a row is a stage, a column one tp rank of one cp rank.
+void mesh_print(MeshShape s, FILE *out)
+{
+    int width = 3, wide;
+    for (int n = mesh_size(s); n >= 100; n /= 10) width++;
+    wide = s.tp * (width + 1) > 5 ? s.tp * (width + 1) : 5; // columns of one cp rank
+    fprintf(out, "%d ranks = dp %d x pp %d x cp %d x tp %d, ep %d within dp\n", mesh_size(s), s.dp, s.pp, s.cp, s.tp,
+            s.ep);
+    fprintf(out, "rank = ((dp*%d + pp)*%d + cp)*%d + tp\n", s.pp, s.cp, s.tp);
+    for (int d = 0; d < s.dp; d++) {
+        fprintf(out, "\ndp %d", d);
+        if (s.ep > 1) fprintf(out, "   experts: part %d of %d", d % s.ep, s.ep);
+        fprintf(out, "\n%6s", "");
+        for (int c = 0; c < s.cp; c++) fprintf(out, " | cp %-*d", wide - 4, c);
+        fprintf(out, " |\n");
+        for (int p = 0; p < s.pp; p++) {
+            fprintf(out, "pp %-3d", p);
+            for (int c = 0; c < s.cp; c++) {
+                fprintf(out, " |");
+                for (int t = 0; t < s.tp; t++)
+                    fprintf(out, " %*d", width, mesh_rank(s, (MeshPlace){.dp = d, .pp = p, .cp = c, .tp = t}));
+                fprintf(out, "%*s", wide - s.tp * (width + 1), "");
+            }
+            fprintf(out, " |\n");
+        }
+    }
+    fprintf(out, "\n");
+    enum { SHOWN = 8 };
+    int size = mesh_size(s), members[size];
+    for (int g = 0; g < MESH_GROUPS; g++) {
+        int n_groups = 0, n = 0;
+        fprintf(out, "%-16s", mesh_group_name((MeshGroup)g));
+        for (int r = 0; r < size; r++) {
+            int k = mesh_members(s, r, (MeshGroup)g, members);
+            if (!k || members[0] != r || n_groups++ >= SHOWN) continue;
+            fprintf(out, " {");
+            for (int i = 0; i < k && i < SHOWN; i++) fprintf(out, "%s%d", i ? " " : "", members[i]);
+            fprintf(out, k > SHOWN ? " ..}" : "}");
+            n = k;
+        }
+        fprintf(out, n_groups > SHOWN ? " ..  (%d of %d)\n" : "  (%d of %d)\n", n_groups, n);
+    }
+}

@@ -1,0 +1,75 @@
+// mesh: which rank does what: dp x pp x cp x tp, and the groups that follow from it.
+//
+// The one order: tp is innermost, because it talks most and belongs on one machine; dp outermost, because it talks
+// least:
+//
+//     rank = ((dp * PP + pp) * CP + cp) * TP + tp
+//
+// Experts take ranks of the dp axis: ep divides dp, and the EP neighbours dp = EP b .. EP b + EP - 1 (same pp, cp, tp)
+// hold the experts between them. So a mesh with experts has no more ranks than one without.
+//
+// All but mesh_create are pure functions of a shape and a rank: a test plays every rank of a mesh in one process.
+#ifndef MESH_H
+#define MESH_H
+#include "comm/comm.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    int dp, pp, cp, ep, tp; // sizes, 1 at least
+} MeshShape;
+
+typedef struct {
+    int dp, pp, cp, tp; // coordinates
+} MeshPlace;
+
+// A group is what one gets by changing some coordinates and keeping the others.
+typedef enum {
+    MESH_TP,              // tensor parallel: one layer's matrices
+    MESH_CP,              // context parallel: one sequence
+    MESH_PP,              // pipeline: the stages of one replica
+    MESH_DP,              // data parallel: same weights, other samples
+    MESH_EP,              // expert parallel: the experts between them
+    MESH_REPLICAS,        // dp and cp: gradients of ordinary weights are added over it
+    MESH_EXPERT_REPLICAS, // those that hold the same experts: dp in steps of EP, and cp
+    MESH_MODEL,           // pp and tp: one copy of the model
+    MESH_ENDS,            // first and last stage: what a tied embedding is added over; none in between
+    MESH_GROUPS
+} MeshGroup;
+
+typedef struct {
+    MeshShape shape;
+    MeshPlace place; // of this rank
+    Comm *world;
+    Comm *group[MESH_GROUPS]; // NULL where this rank is in none
+} Mesh;
+
+// dp is what is left: world / (pp cp tp). Dies, with the reason, where a size is below 1 or does not divide.
+MeshShape mesh_shape(int world, int pp, int cp, int ep, int tp);
+int mesh_size(MeshShape shape);
+MeshPlace mesh_place(MeshShape shape, int rank);
+int mesh_rank(MeshShape shape, MeshPlace place);
+const char *mesh_group_name(MeshGroup group);
+// The members of the rank's group in ascending order, and how many; members (mesh_size) may be NULL. 0: in none.
+int mesh_members(MeshShape shape, int rank, MeshGroup group, int *members);
+// Its lowest member, which numbers the group; -1: in none.
+int mesh_color(MeshShape shape, int rank, MeshGroup group);
+
+// Splits world into this rank's groups; they live as long as world's family. Collective. The ranks of a group are those
+// of mesh_members, in that order.
+Mesh mesh_create(Comm *world, MeshShape shape);
+
+// Dies unless size divides n: mesh_must_divide("model.heads", 6, "parallel.tp", 4) says which sizes would.
+void mesh_must_divide(const char *what, size_t n, const char *key, int size);
+
+// Who stands where, and the groups.
+void mesh_print(MeshShape shape, FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

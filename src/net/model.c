@@ -1,0 +1,240 @@
+// model: the memory of a model, of a rank's part of every layer, of a pipeline's stage: weights, gradients, streams.
+//
+// The invariant: this file knows no tensor by number. model_describe (model_table.c) writes every row of the table
+// once, together with the role it plays in its unit, and everything else follows from the table. What runs is in
+// model_run.c.
+//
+// The list of units is cut into chunks, runs of layers that stand together in the network. A whole model is one chunk.
+// A stage of a pipeline may have several, and several micro-batches on their way through each, so a chunk has as many
+// sets of activations, slots, as the pipeline's table says are in flight. Gradients and scratch are one for all.
+//
+// A head that is tied to the embedding of another stage reads a copy of that, and adds its gradient to an array of its
+// own (guest_weight, guest_grad): pipeline.c moves both.
+#include "net/model.h"
+
+#include "base/check.h"
+
+#include <stdlib.h>
+
+// The tree of a deterministic device: one part for each bit that the number of sequences can have.
+static void allocate_parts(Model *m, size_t sequences)
+{
+    while (sequences >> m->n_levels) {
+        check(m->n_levels < MODEL_MAX_LEVELS);
+        m->part[m->n_levels++] = mem_alloc(m->mem, MEM_GRADS, m->params.n_elems * sizeof(float), "parts of gradients");
+    }
+}
+
+// A group of ranks that share sequences, or one rank that keeps the order of sums that they would have.
+static void share_sequences(Model *m, Comm *group, CpSettings set)
+{
+    if (group && group->size == 1) group = NULL;
+    if (!group && !set.blocks) return;
+    m->cp = cp_create(group, m->dev, m->mem, set, m->max_batch, m->max_tokens, m->local.heads, m->local.kv_heads,
+                      m->local.head_size);
+    if (set.blocks && m->dev->deterministic) cp_keep_order(m->cp, &m->local);
+}
+
+// The ranges of the gradients that backward adds to in a chunk (late false), or backward_weight.
+static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
+{
+    bool split = chunk->n_late > 0;
+    ModelTree tree = {.range = calloc((size_t)m->params.n_rows, sizeof *tree.range)};
+    if (!tree.range) die("model: no memory for %d ranges", m->params.n_rows);
+    for (int i = 0; i < m->params.n_rows; i++) {
+        const Param *row = &m->params.row[i];
+        const Unit *unit = &m->unit[row->unit];
+        if (row->unit < chunk->first || row->unit >= chunk->first + chunk->n_units) continue;
+        if ((split && unit->kind->is_late && unit->kind->is_late(unit, i)) != late) continue;
+        size_t *last = tree.n_ranges ? tree.range[tree.n_ranges - 1] : NULL;
+        if (!last || last[1] != row->offset) {
+            last = tree.range[tree.n_ranges++];
+            last[0] = row->offset;
+        }
+        last[1] = row->offset + row->n_elems;
+    }
+    return tree;
+}
+
+// Slots hold what backward needs; where blocks do not run again, what backward_weight needs too.
+static void allocate_chunk(Model *m, ModelChunk *c, int *number)
+{
+    c->n_slots = m->pool.segment ? c->piece.active : c->piece.held;
+    c->n_late = c->piece.late;
+    c->slot = calloc((size_t)c->n_slots, sizeof *c->slot);
+    c->late = calloc((size_t)c->n_late + 1, sizeof *c->late);
+    if (!c->slot || !c->late) die("model: no memory for %d slots", c->n_slots);
+    for (int i = 0; i < c->n_slots; i++)
+        c->slot[i] = recompute_allocate(&m->pool, (*number)++, m->unit + c->first, c->n_units, m->dev, &m->local,
+                                        m->mem, m->max_batch, m->max_tokens / model_sharers(m));
+    for (int i = 0; i < c->n_late; i++)
+        c->late[i] = recompute_allocate_late(&c->slot[0], m->dev, &m->local, m->mem);
+    for (int i = 0; i < 2; i++) c->tree[i] = tree_of(m, c, i);
+}
+
+static void allocate_chunks(Model *m, bool train, ModelOptions options)
+{
+    ModelStage all = {.n_chunks = 1, .chunk = {{.layers = m->shape.layers, .embedding = true, .head = true,
+                                                .active = 1, .held = 1}}};
+    const ModelStage *stage = options.stage ? options.stage : &all;
+    size_t most = 0;
+    int slots = 0;
+    for (int c = 0; c < stage->n_chunks; c++)
+        if (stage->chunk[c].layers > most) most = stage->chunk[c].layers;
+    m->pool = recompute_pool(most, train, options.recompute);
+    m->n_chunks = stage->n_chunks;
+    m->chunk = calloc((size_t)m->n_chunks, sizeof *m->chunk);
+    if (!m->chunk) die("model: no memory for %d chunks", m->n_chunks);
+    for (int c = 0; c < m->n_chunks; c++) {
+        m->chunk[c].piece = stage->chunk[c];
+        m->chunk[c].first = model_chunk_units(stage, c, &m->chunk[c].n_units);
+        allocate_chunk(m, &m->chunk[c], &slots);
+    }
+    m->acts = m->chunk[0].slot[0];
+}
+
+static void allocate_buffers(Model *m, bool train, ModelOptions options)
+{
+    size_t N = model_max_rows(m);
+    BufferList scratch = unit_scratch(m->dev, &m->local, N);
+    for (int i = 0; i < scratch.n; i++)
+        m->scratch[i] = mem_alloc(m->mem, MEM_SCRATCH, scratch.n_bytes[i], scratch.name[i]);
+    allocate_chunks(m, train, options);
+    if (train && !options.stage)
+        m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N / m->acts.sharers * m->acts.stream_row, "stream gradient");
+    m->token = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->token, "tokens");
+    m->pos = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->pos, "positions");
+    m->target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->target, "targets");
+    m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");
+    if (options.documents) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
+    if (m->tp.group || model_sharers(m) > 1) {
+        m->own_token = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_token, "this rank's tokens");
+        m->own_target = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_target, "this rank's targets");
+    }
+    if (model_sharers(m) > 1)
+        m->own_place = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_place, "this rank's positions");
+    if (m->tp.group) {
+        m->tp.stage = mem_alloc(m->mem, MEM_SCRATCH, tp_stage_floats(&m->params) * sizeof(float), "shared gradients");
+    }
+    if (train && m->dev->deterministic) allocate_parts(m, options.sequences ? options.sequences : m->max_batch);
+}
+
+// Weights and gradients, whole or this rank's shard of them.
+static void allocate_flat(Model *m, bool train)
+{
+    bool narrow = m->dev->x_type != X_FP32;
+    check(narrow || (m->shard.weights == m->shard.x_weights && m->shard.stored == m->shard.x_stored)); // one array
+    size_t n = model_weights_held(m), n_x = m->shard.x_weights ? m->shard.n : m->params.n_elems;
+    if (!m->shard.stored)
+        m->weights = mem_alloc(m->mem, narrow ? MEM_OPTIM : MEM_PARAMS, n * sizeof(float),
+                               narrow ? "master weights" : "weights");
+    m->x_weights = (X *)m->weights;
+    if (narrow && !m->shard.x_stored)
+        m->x_weights = (X *)mem_alloc(m->mem, MEM_PARAMS, n_x * m->dev->x_bytes, "weights");
+    if (train) m->grads = mem_alloc(m->mem, MEM_GRADS, model_grads_held(m) * sizeof(float), "gradients");
+}
+
+// A head that stands apart from the embedding that it is tied to. On the same stage it reads the embedding itself.
+static void allocate_guest(Model *m, bool train, const ModelStage *stage)
+{
+    size_t n = m->local.vocab * m->local.channels;
+    bool guest = m->unit[m->n_units - 1].row[W_HEAD] == UNIT_GUEST, apart = guest;
+    for (int c = 0; stage && c < stage->n_chunks && m->shape.tie && m->dev->deterministic; c++)
+        apart |= stage->chunk[c].head && !stage->chunk[c].embedding;
+    if (guest) m->guest_weight = (X *)mem_alloc(m->mem, MEM_PARAMS, n * m->dev->x_bytes, "tied head's weights");
+    if (apart && train) m->guest_grad = mem_alloc(m->mem, MEM_GRADS, n * sizeof(float), "tied head's gradient");
+}
+
+Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train,
+                           ModelOptions options)
+{
+    Model *m = calloc(1, sizeof *m);
+    if (!m) die("model: no memory");
+    check(T <= shape->context || shape->rope);
+    m->shape = m->local = *shape;
+    if (options.tp && options.tp->size > 1) {
+        tp_check(shape, options.tp->size, options.sequence, T / (options.cp ? (size_t)options.cp->size : 1));
+        m->local = tp_shape(shape, options.tp->rank, options.tp->size, options.sequence);
+        m->tp = tp_create(options.tp, &m->local);
+    }
+    m->dev = dev;
+    m->mem = mem;
+    m->max_batch = B;
+    m->max_tokens = T;
+    model_describe_stage(&m->local, options.stage, &m->params, &m->unit);
+    m->n_units = m->params.n_units;
+    m->shard = options.shard;
+    allocate_flat(m, train);
+    allocate_guest(m, train, options.stage);
+
+    size_t n = (size_t)m->n_units;
+    m->unit_weight = calloc(n, sizeof *m->unit_weight);
+    m->unit_grad = calloc(n, sizeof *m->unit_grad);
+    m->unit_begin = calloc(n, sizeof *m->unit_begin);
+    if (!m->unit_weight || !m->unit_grad || !m->unit_begin) die("model: no memory for %zu units", n);
+    for (int u = 0; u < m->n_units; u++) {
+        size_t end;
+        params_unit_range(&m->params, u, &m->unit_begin[u], &end);
+        if (!m->shard.x_weights) m->unit_weight[u] = (X *)((char *)m->x_weights + m->unit_begin[u] * dev->x_bytes);
+        if (!m->shard.grads && train) m->unit_grad[u] = m->grads + m->unit_begin[u];
+    }
+    share_sequences(m, options.cp, options.cp_set);
+    allocate_buffers(m, train, options);
+    return m;
+}
+
+Model *model_allocate(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train)
+{
+    return model_allocate_with(shape, dev, mem, B, T, train, (ModelOptions){0});
+}
+
+Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, uint64_t seed, bool train)
+{
+    Model *m = model_allocate(shape, dev, mem, B, T, train);
+    params_init(&m->params, seed, m->weights);
+    model_weights_changed(m);
+    return m;
+}
+
+size_t model_weights_held(const Model *m)
+{
+    return m->shard.weights ? m->shard.n : m->params.n_elems;
+}
+
+size_t model_grads_held(const Model *m)
+{
+    return m->shard.grads ? m->shard.n : m->params.n_elems;
+}
+
+void model_weights_changed(Model *m)
+{
+    check(m->shard.weights == m->shard.x_weights && m->weights);
+    if ((X *)m->weights != m->x_weights) m->dev->to_x(m->dev, m->x_weights, m->weights, model_weights_held(m));
+}
+
+void model_free(Model *m)
+{
+    if (!m) return;
+    for (int c = 0; c < m->n_chunks; c++) {
+        ModelChunk *chunk = &m->chunk[c];
+        for (int i = 0; i < chunk->n_slots; i++) recompute_free(&chunk->slot[i]);
+        for (int i = 0; i < chunk->n_late; i++) recompute_late_free(&chunk->late[i]);
+        for (int i = 0; i < 2; i++) free(chunk->tree[i].range);
+        free(chunk->slot);
+        free(chunk->late);
+    }
+    recompute_pool_free(&m->pool);
+    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk, m->cp};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
+    params_free(&m->params);
+    free(m); // the buffers belong to the memory door: mem_free_all
+}
+
+KvCache model_cache_create(Model *m)
+{
+    size_t blocks = 0;
+    for (int u = 0; u < m->n_units; u++) blocks += m->unit[u].kind == &unit_block;
+    size_t n = blocks * m->shape.context * m->local.kv_heads * m->shape.head_size * m->dev->x_bytes;
+    return (KvCache){.k = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached keys"),
+                     .v = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached values")};
+}

@@ -1,0 +1,202 @@
+// model: the list of units, their memory, and the two things one does with them.
+//
+// A rank may have a part of it: of every layer (tp), or some of the layers (a stage of a pipeline).
+#ifndef MODEL_H
+#define MODEL_H
+#include "parallel/cp.h"
+#include "base/mem.h"
+#include "net/recompute.h"
+#include "parallel/tp.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Which of the flat arrays hold only this rank's shard of n elements (zero.h). All false: none.
+typedef struct {
+    bool weights, x_weights, grads;
+    // Not allocated at all, since they are in a store (offload.h): `weights`, `x_weights`. In fp32 both or none.
+    bool stored, x_stored;
+    size_t n;
+} ModelShard;
+
+enum { MODEL_MAX_CHUNKS = 16 };
+
+// A run of layers that stands on one rank, and for how many micro-batches at once.
+typedef struct {
+    size_t first, layers; // of the whole model's
+    bool embedding, head; // in front of them, behind them
+    int active;           // micro-batches with forward begun and backward not ended, at most
+    int held;             // the same until backward_weight has ended
+    int late;             // with backward begun and backward_weight not ended; 0: backward does all
+} ModelPiece;
+
+// What a stage of a pipeline has (pipeline_stage makes it).
+typedef struct {
+    int n_chunks;
+    ModelPiece chunk[MODEL_MAX_CHUNKS];
+} ModelStage;
+
+// What a training model is made for, beside its shape. All zero: everything kept, one document a row.
+typedef struct {
+    RecomputePolicy recompute;
+    bool documents;   // model_set_documents will be called (else its first call makes the buffer)
+    size_t sequences; // of a step, at most: sizes the tree of gradients of a deterministic device; 0: B
+    ModelShard shard;
+    Comm *tp;         // tensor-parallel group; NULL or of one rank: none. `shape` is that of the whole model
+    bool sequence;    // with it: the ranks share the rows of the stream
+    // Context-parallel group: its ranks share the tokens of every sequence. NULL or of one rank: none. cp_set.blocks
+    // (cp_blocks) gives attention one order of sums on any number of ranks, one among them.
+    Comm *cp;
+    CpSettings cp_set;
+    const ModelStage *stage; // NULL: all layers
+} ModelOptions;
+
+enum { MODEL_MAX_LEVELS = 40 };
+
+// A deterministic device's sums over sequences, of some ranges of the gradients: see model_run.c.
+typedef struct {
+    size_t (*range)[2]; // begin, end
+    int n_ranges;
+    size_t n_sequences; // of this step so far
+    double part_loss[MODEL_MAX_LEVELS];
+} ModelTree;
+
+// A run of units with its buffers. A whole model is one chunk with one slot.
+typedef struct {
+    ModelPiece piece;
+    int first, n_units; // in the list of units
+    Activations *slot;
+    RecomputeLate *late;
+    int n_slots, n_late;
+    ModelTree tree[2]; // of what backward adds, and of what backward_weight does
+} ModelChunk;
+
+typedef struct {
+    ModelShape shape; // of the whole model
+    ModelShape local; // what this rank has of it: that of the table and of the units
+    Tp tp;            // group NULL: none
+    Cp *cp;           // NULL: whole sequences, their sums in any order
+    Params params;
+    Unit *unit; // n_units: layers + 2, of a stage those that it has
+    int n_units;
+    Dev *dev;
+    Mem *mem;
+    size_t max_batch, max_tokens; // B and T the buffers were made for; of T this rank has T / cp
+
+    float *weights, *grads;       // flat, params.n_elems each, or the shard; grads NULL when made for inference
+    X *x_weights;                 // what the units read: weights in the storage type (fp32: weights itself)
+    X **unit_weight;              // by unit, into x_weights; of a shard: set by whoever gathers the unit
+    float **unit_grad;
+    ModelShard shard;
+    size_t *unit_begin;
+    UnitHooks hooks;              // of whoever wants to know which unit runs (ddp.h, zero.h); none to begin with
+    X *guest_weight;              // of a head that is tied to another stage's embedding, or NULL
+    float *guest_grad;            // its gradient; on a deterministic device also of one tied to another chunk's
+    ModelChunk *chunk;
+    int n_chunks;
+    RecomputePool pool;
+    Activations acts;             // streams and saved buffers: those of chunk 0, slot 0
+    X *dstream;                   // (N, C); NULL of a stage
+    void *scratch[UNIT_MAX_SCRATCH];
+    int32_t *token, *pos, *target; // (N)
+    float *loss;                   // (N)
+    int32_t *first;                // (N) starts of documents; NULL until they are set
+    int32_t *own_token, *own_target; // (N) on the host: as tp_localise makes them; NULL without tp and cp
+    int32_t *own_place;            // (N) on the host: positions, starts of documents; NULL without cp
+    Batch batch;                   // what the model_set_ functions were given, this rank's part of it
+    double step_loss;              // sum since model_step_finish
+
+    float *part[MODEL_MAX_LEVELS]; // deterministic device: gradients of 2^level sequences
+    int n_levels;
+} Model;
+
+// The parameter table and the units of a shape, whole or a rank's part (tp_shape). Costs no memory but the table.
+void model_describe(const ModelShape *shape, Params *params, Unit **unit);
+// The same of a stage: units and rows in the order of the layers. NULL: of all.
+void model_describe_stage(const ModelShape *shape, const ModelStage *stage, Params *params, Unit **unit);
+// Where a chunk's units are in that list, and how many.
+int model_chunk_units(const ModelStage *stage, int chunk, int *n_units);
+// Floating-point operations of one training token in a sequence of T: 6 per matmul parameter (2 forward,
+// 4 backward) and 6 layers H D T for causal attention (half of the T x T products, which is what is
+// needed).
+double model_flops_per_token(const ModelShape *shape, size_t T);
+// Number of parameters that take part in matmuls (all matrices but the embeddings; a tied head counts).
+double model_matmul_params(const ModelShape *shape);
+
+// Buffers for micro-batches of up to B sequences of T tokens, zeroed. train: with gradients. Touches
+// none of them, so with a door that only counts (plan.h) it costs nothing.
+Model *model_allocate(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train);
+Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train,
+                           ModelOptions options);
+// As model_allocate, with the weights initialised from seed.
+Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, uint64_t seed, bool train);
+// Ranks that share the tokens of a sequence; rows that this one has of the largest micro-batch.
+static inline size_t model_sharers(const Model *model)
+{
+    return model->cp ? (size_t)model->cp->size : 1;
+}
+static inline size_t model_max_rows(const Model *model)
+{
+    return model->max_batch * model->max_tokens / model_sharers(model);
+}
+// Elements of `weights` and `grads` that this rank has.
+size_t model_weights_held(const Model *model);
+size_t model_grads_held(const Model *model);
+// After `weights` were written by other means than the optimizer: renews x_weights. Both whole, or both shards.
+void model_weights_changed(Model *model);
+void model_free(Model *model);
+
+// Host arrays of B*T tokens, positions (NULL: 0..T-1 in every row) and targets.
+void model_set_batch(Model *model, const int32_t *token, const int32_t *pos, const int32_t *target, size_t B, size_t T);
+// After model_set_batch, for this batch: host array of B*T indices within the row at which the token's document
+// starts (non-decreasing along a row). A token sees its own document only.
+void model_set_documents(Model *model, const int32_t *first);
+// For the batches that follow: dropout p (0: off) of embedding, attention and branches, in training. The masks are a
+// function of seed, step and of the global index of the sequence: `sample` is that of the batch's first one.
+void model_set_dropout(Model *model, float p, uint64_t seed, uint32_t step, uint64_t sample);
+// Sum of token losses in nats over targets >= 0 of the current batch; adds the gradient of (scale * that
+// sum) to grads.
+double model_forward_backward(Model *model, float scale);
+// Ends the micro-batches of a step: from here on grads holds the whole gradient (a deterministic device keeps it
+// in parts until then). Returns the sum of their losses. Which micro-batches a deterministic step was cut into
+// shows in neither.
+double model_step_finish(Model *model);
+// The same sum, without gradients. Per-token losses stay in model->loss.
+double model_evaluate(Model *model);
+// The sum of N token losses from row n0 on, in double, in order.
+double model_sum_losses(const Model *model, size_t n0, size_t N);
+// With tp or cp all ranks of the group make the same calls with the same arguments, whole arrays. With tp each gets the
+// same losses and logits. With cp each gets the sum of losses of its own tokens, or rank 0 that of all and the others
+// 0 (cp_keep_order: a deterministic device with `blocks`); and `loss` has its own tokens' in the order of cp_position.
+// Sampling is done by every rank by itself.
+// Logits (V) on the host after the last of n more tokens of one sequence whose keys and values are in cache.
+void model_next_logits(Model *model, KvCache *cache, const int32_t *token, size_t n, float *logits);
+KvCache model_cache_create(Model *model);
+// All logits (N, V) of the current batch, on the host; with cp those of its own tokens. For tests.
+void model_logits(Model *model, float *logits);
+
+// ---- in pieces, for who runs a pipeline (pipeline.h). The batch is that of the model_set_ calls before; out, stream
+// and what slots hold are (rows of this rank, C). Each call does what the functions above do, for one chunk.
+
+// Rows of a stream for B whole sequences of T tokens.
+size_t model_stream_rows(const Model *model, size_t B, size_t T);
+// Where a slot wants its chunk's input; NULL where that is the embedding's.
+X *model_chunk_input(Model *model, int chunk, int slot);
+// out NULL where the chunk ends with the head. Returns the sum of losses when not in training, 0 without the head.
+double model_chunk_forward(Model *model, int chunk, int slot, X *out, bool train);
+// A batch goes back in parts: its sequences on a deterministic device, else at once.
+size_t model_parts(const Model *model);
+// stream: of the whole batch; the gradient of out on entry, of the input on return, in the part's rows. late: the set
+// that keeps what model_chunk_weight needs, -1 where the chunk has none. Returns the part's sum of losses.
+double model_chunk_backward(Model *model, int chunk, int slot, int late, X *stream, float scale, size_t part);
+void model_chunk_weight(Model *model, int chunk, int slot, int late, float scale);
+// The next `rows` tokens of a sequence, as model_next_logits has them, at most model_next_rows of them; the caller
+// counts cache->length. Then, where the head is, the logits of the last of them.
+size_t model_next_rows(const Model *model);
+void model_next_forward(Model *model, int chunk, KvCache *cache, const int32_t *token, size_t rows, X *out);
+void model_last_logits(Model *model, size_t rows, float *logits);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,333 @@
+// model_run: runs the list of units forward and back, evaluates, and makes logits: a whole model at once, or a chunk of
+// it for a pipeline's stage.
+//
+// On a deterministic device gradients and losses do not depend on how a step is cut into micro-batches.
+// Backward runs one sequence at a time, and the gradients g0, g1, ... of the step's sequences are added in a fixed
+// binary tree, (g0 + g1) + (g2 + g3), built as a binary counter counts: part[k] holds the sum of 2^k sequences when
+// bit k of the number of sequences so far is set, and is zero when it is not.
+//
+// The invariant: every element of the gradients is in one tree, and every sequence enters each tree once, in order.
+// A whole model has one tree. The chunks of a stage have one each, since one may have had more micro-batches than
+// another; and where weights get their gradients later than the rest (backward_weight), these have another one. Trees
+// share the arrays part[k], each in ranges of its own.
+#include "net/model.h"
+
+#include "base/check.h"
+
+#include <string.h>
+
+enum { AT_ONCE = 256 }; // numbers in a copy to or from the device
+
+static UnitContext context(Model *m, KvCache *cache)
+{
+    return (UnitContext){.dev = m->dev, .shape = &m->local, .tp = m->tp.group ? &m->tp : NULL, .params = &m->params,
+                         .weight = m->unit_weight, .grad = m->unit_grad, .begin = m->unit_begin,
+                         .scratch = m->scratch, .cache = cache, .cp = cache ? NULL : m->cp,
+                         .hooks = &m->hooks, .guest_weight = m->guest_weight, .guest_grad = m->guest_grad};
+}
+
+static Batch current(Model *m, size_t B, size_t T, float scale, bool train)
+{
+    return (Batch){.B = B, .T = T, .N = B * T, .token = m->token, .pos = m->pos, .target = m->target,
+                   .loss = m->loss, .scale = scale, .train = train, .first = m->batch.first,
+                   .dropout = m->batch.dropout, .seed = m->batch.seed, .step = m->batch.step,
+                   .sample = m->batch.sample};
+}
+
+// Sequence b of a batch, as a batch of its own.
+static Batch one_sequence(const Batch *batch, size_t b)
+{
+    Batch one = *batch;
+    size_t row = b * batch->T;
+    one.B = 1, one.N = batch->T, one.sample = batch->sample + b;
+    one.token += row, one.pos += row, one.target += row, one.loss += row;
+    if (one.first) one.first += row;
+    return one;
+}
+
+// To the device, as this rank sees them. target NULL: none.
+static void set_tokens(Model *m, const int32_t *token, const int32_t *target, size_t n)
+{
+    if (m->tp.group) {
+        if (token != m->own_token) memcpy(m->own_token, token, n * sizeof *token);
+        if (target && target != m->own_target) memcpy(m->own_target, target, n * sizeof *target);
+        tp_localise(&m->local, m->own_token, target ? m->own_target : NULL, n);
+        token = m->own_token;
+        if (target) target = m->own_target;
+    }
+    m->dev->to_device(m->dev, m->token, token, n * sizeof *token);
+    if (target) m->dev->to_device(m->dev, m->target, target, n * sizeof *target);
+}
+
+// What this rank has of a host array (B, T), in `own`; or the array, when it has all.
+static const int32_t *cut_tokens(const Model *m, int32_t *own, const int32_t *whole, size_t B, size_t T)
+{
+    if (!whole || model_sharers(m) == 1) return whole;
+    cp_cut(own, whole, sizeof *whole, B, m->cp->set.assign, T, m->cp->rank, m->cp->size);
+    return own;
+}
+
+void model_set_batch(Model *m, const int32_t *token, const int32_t *pos, const int32_t *target, size_t B, size_t T)
+{
+    check(B * T <= m->max_batch * m->max_tokens && T <= m->max_tokens);
+    if (m->cp) cp_check(m->cp->set, T, m->cp->size);
+    size_t rows = T / model_sharers(m), N = B * rows;
+    check(!m->tp.group || rows % m->acts.sharers == 0);
+    set_tokens(m, cut_tokens(m, m->own_token, token, B, T), cut_tokens(m, m->own_target, target, B, T), N);
+    if (pos) {
+        m->dev->to_device(m->dev, m->pos, cut_tokens(m, m->own_place, pos, B, T), N * sizeof *pos);
+    } else {
+        int32_t some[AT_ONCE];
+        for (size_t n = 0; n < N; n++) {
+            size_t i = n % rows, at = n % AT_ONCE;
+            some[at] = (int32_t)(rows < T ? cp_position(m->cp->set.assign, T, m->cp->rank, m->cp->size, i) : i);
+            if (at + 1 == AT_ONCE || n + 1 == N)
+                m->dev->to_device(m->dev, m->pos + (n - at), some, (at + 1) * sizeof *some);
+        }
+    }
+    m->batch.B = B, m->batch.T = rows, m->batch.N = N;
+    m->batch.first = NULL;
+}
+
+void model_set_documents(Model *m, const int32_t *first)
+{
+    size_t T = m->batch.T * model_sharers(m);
+    if (!m->first) m->first = mem_alloc(m->mem, MEM_SCRATCH, model_max_rows(m) * sizeof *m->first, "documents");
+    m->dev->to_device(m->dev, m->first, cut_tokens(m, m->own_place, first, m->batch.B, T), m->batch.N * sizeof *first);
+    m->batch.first = m->first;
+}
+
+void model_set_dropout(Model *m, float p, uint64_t seed, uint32_t step, uint64_t sample)
+{
+    check(p >= 0 && p < 1);
+    m->batch.dropout = p, m->batch.seed = seed, m->batch.step = step, m->batch.sample = sample;
+}
+
+// Sum of the losses of N tokens, whole sequences, from row n0 on, in double, in order.
+static double sum_losses(Model *m, size_t n0, size_t N)
+{
+    if (m->cp && m->cp->ordered) return cp_sum_losses(m->cp, m->loss + n0, N / m->batch.T, m->batch.T);
+    return model_sum_losses(m, n0, N);
+}
+
+double model_sum_losses(const Model *m, size_t n0, size_t N)
+{
+    double sum = 0;
+    float loss[AT_ONCE];
+    for (size_t n = 0; n < N; n++) {
+        size_t left = N - n;
+        if (n % AT_ONCE == 0)
+            m->dev->to_host(m->dev, loss, m->loss + n0 + n, (left < AT_ONCE ? left : AT_ONCE) * sizeof *loss);
+        sum += loss[n % AT_ONCE];
+    }
+    return sum;
+}
+
+// The gradient of one more sequence, in grads, enters the tree: two sums of 2^k make one of 2^(k + 1).
+static void tree_add(Model *m, ModelTree *tree, double loss)
+{
+    size_t count = tree->n_sequences++;
+    float *from = m->grads; // left zero
+    for (int k = 0;; k++) {
+        if (k == m->n_levels) die("model: more than %zu sequences in a step (ModelOptions.sequences)", count);
+        for (int i = 0; i < tree->n_ranges; i++) {
+            size_t begin = tree->range[i][0], n = tree->range[i][1] - begin;
+            m->dev->accumulate(m->dev, m->part[k] + begin, from + begin, n);
+        }
+        loss = tree->part_loss[k] += loss;
+        if (!(count >> k & 1)) return;
+        from = m->part[k];
+        tree->part_loss[k] = 0;
+    }
+}
+
+static double tree_finish(Model *m, ModelTree *tree)
+{
+    double loss = 0;
+    for (int k = 0; k < m->n_levels; k++) {
+        if (!(tree->n_sequences >> k & 1)) continue;
+        for (int i = 0; i < tree->n_ranges; i++) {
+            size_t begin = tree->range[i][0], n = tree->range[i][1] - begin;
+            m->dev->accumulate(m->dev, m->grads + begin, m->part[k] + begin, n);
+        }
+        loss += tree->part_loss[k];
+        tree->part_loss[k] = 0;
+    }
+    tree->n_sequences = 0;
+    return loss;
+}
+
+double model_step_finish(Model *m)
+{
+    double loss = m->dev->deterministic ? 0 : m->step_loss;
+    for (int c = 0; m->dev->deterministic && c < m->n_chunks; c++)
+        for (int i = 0; i < 2; i++) loss += tree_finish(m, &m->chunk[c].tree[i]);
+    m->step_loss = 0;
+    return loss;
+}
+
+// ---- a chunk
+
+size_t model_stream_rows(const Model *m, size_t B, size_t T)
+{
+    return B * T / model_sharers(m) / m->acts.sharers;
+}
+
+X *model_chunk_input(Model *m, int chunk, int slot)
+{
+    return m->chunk[chunk].slot[slot].stream[0];
+}
+
+double model_chunk_forward(Model *m, int chunk, int slot, X *out, bool train)
+{
+    UnitContext ctx = context(m, NULL);
+    Batch batch = current(m, m->batch.B, m->batch.T, 0, train);
+    Activations *acts = &m->chunk[chunk].slot[slot];
+    if (train && m->dev->deterministic && acts->sharers > 1) { // ranks share the rows of each sequence
+        for (size_t b = 0; b < batch.B; b++) {
+            Batch one = one_sequence(&batch, b);
+            recompute_forward(acts, &ctx, out, b * batch.T, &one);
+        }
+    } else {
+        recompute_forward(acts, &ctx, out, 0, &batch);
+    }
+    return train || !m->chunk[chunk].piece.head ? 0 : sum_losses(m, 0, batch.N);
+}
+
+size_t model_parts(const Model *m)
+{
+    return m->dev->deterministic ? m->batch.B : 1;
+}
+
+// Part `part` of the batch, and the row where it begins.
+static Batch part_of_batch(Model *m, float scale, size_t part, size_t *row)
+{
+    Batch batch = current(m, m->batch.B, m->batch.T, scale, true);
+    *row = part * batch.T;
+    return m->dev->deterministic ? one_sequence(&batch, part) : batch;
+}
+
+double model_chunk_backward(Model *m, int chunk, int slot, int late, X *stream, float scale, size_t part)
+{
+    UnitContext ctx = context(m, NULL);
+    ModelChunk *c = &m->chunk[chunk];
+    size_t row;
+    Batch batch = part_of_batch(m, scale, part, &row);
+    X *own = (X *)((char *)stream + row / m->acts.sharers * m->acts.stream_row);
+    recompute_backward(&c->slot[slot], &ctx, own, row, late >= 0 ? &c->late[late] : NULL, &batch);
+    double loss = c->piece.head ? sum_losses(m, row, batch.N) : 0;
+    if (m->dev->deterministic) tree_add(m, &c->tree[0], loss);
+    m->step_loss += loss;
+    return loss;
+}
+
+void model_chunk_weight(Model *m, int chunk, int slot, int late, float scale)
+{
+    UnitContext ctx = context(m, NULL);
+    ModelChunk *c = &m->chunk[chunk];
+    for (size_t part = 0; part < model_parts(m); part++) {
+        size_t row;
+        Batch batch = part_of_batch(m, scale, part, &row);
+        recompute_backward_weight(&c->slot[slot], &ctx, row, &c->late[late], &batch);
+        if (m->dev->deterministic) tree_add(m, &c->tree[1], 0);
+    }
+}
+
+// ---- the whole model
+
+double model_forward_backward(Model *m, float scale)
+{
+    double loss = 0;
+    model_chunk_forward(m, 0, 0, NULL, true);
+    for (size_t part = 0; part < model_parts(m); part++)
+        loss += model_chunk_backward(m, 0, 0, -1, m->dstream, scale, part);
+    return loss;
+}
+
+double model_evaluate(Model *m)
+{
+    return model_chunk_forward(m, 0, 0, NULL, false);
+}
+
+// Logits of rows [first, first + n) of the head's saved norm, to the host.
+static void head_logits(Model *m, UnitContext *ctx, size_t first, size_t n, float *logits)
+{
+    const Unit *head = &m->unit[m->n_units - 1];
+    const ModelChunk *last = m->chunk;
+    while (!last->piece.head) last++;
+    size_t C = m->shape.channels, V = m->local.vocab, chunk = unit_head_chunk(&m->local, model_max_rows(m));
+    size_t whole = m->shape.vocab, own = m->tp.group ? tp_first(whole, m->local.cut.rank, m->local.cut.size) : 0;
+    X *out = (X *)m->scratch[SCRATCH_LOGITS];
+    unit_before(ctx, head, PASS_FORWARD);
+    for (size_t i = 0; i < n; i += chunk) {
+        size_t rows = n - i < chunk ? n - i : chunk;
+        const char *saved = last->slot[0].saved[last->n_units - 1][0];
+        const X *norm = (const X *)(saved + (first + i) * C * m->dev->x_bytes);
+        m->dev->matmul_forward(m->dev, out, norm, unit_weight(ctx, head, W_HEAD), NULL, rows, C, V, head->row[W_HEAD]);
+        for (size_t r = 0; r < rows; r++) {
+            float *row = logits + (i + r) * whole;
+            m->dev->from_x(m->dev, row + own, (X *)((char *)out + r * V * m->dev->x_bytes), V);
+            if (m->tp.group) tp_gather_logits(&m->tp, &m->local, row);
+        }
+    }
+    unit_after(ctx, head, PASS_FORWARD);
+}
+
+void model_logits(Model *m, float *logits)
+{
+    model_evaluate(m);
+    UnitContext ctx = context(m, NULL);
+    head_logits(m, &ctx, 0, m->batch.N, logits);
+}
+
+// ---- sampling
+
+size_t model_next_rows(const Model *m)
+{
+    size_t held = model_max_rows(m) / m->acts.sharers;
+    return held < m->max_tokens ? held : m->max_tokens;
+}
+
+// The shape without sequence parallelism: there may be one row.
+static ModelShape shape_of_one(const Model *m)
+{
+    ModelShape part = m->local;
+    part.cut.rows = part.cut.size > 1;
+    return part;
+}
+
+void model_next_forward(Model *m, int chunk, KvCache *cache, const int32_t *token, size_t rows, X *out)
+{
+    ModelShape part = shape_of_one(m);
+    for (size_t t = 0; t < rows; t++) {
+        int32_t pos = (int32_t)(cache->length + t);
+        m->dev->to_device(m->dev, m->pos + t, &pos, sizeof pos);
+    }
+    set_tokens(m, token, NULL, rows);
+    UnitContext ctx = context(m, cache);
+    ctx.shape = &part;
+    Batch batch = current(m, 1, rows, 0, false);
+    batch.loss = NULL;  // no targets
+    batch.first = NULL; // one document
+    recompute_forward(&m->chunk[chunk].slot[0], &ctx, out, 0, &batch);
+}
+
+void model_last_logits(Model *m, size_t rows, float *logits)
+{
+    ModelShape part = shape_of_one(m);
+    UnitContext ctx = context(m, NULL);
+    ctx.shape = &part;
+    head_logits(m, &ctx, rows - 1, 1, logits);
+}
+
+void model_next_logits(Model *m, KvCache *cache, const int32_t *token, size_t n, float *logits)
+{
+    check(n >= 1 && cache->length + n <= m->shape.context);
+    size_t most = model_next_rows(m);
+    for (size_t i = 0; i < n; i += most) {
+        size_t rows = n - i < most ? n - i : most;
+        model_next_forward(m, 0, cache, token + i, rows, NULL);
+        cache->length += rows;
+        if (i + rows == n) model_last_logits(m, rows, logits);
+    }
+}

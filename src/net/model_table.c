@@ -1,0 +1,205 @@
+// model_table: what tensors a shape has: every row of the parameter table with its role, and the list of units.
+//
+// The invariant: each row is written here once, together with the role it plays in its unit, and everything else
+// follows from the table. The part of a tensor-parallel rank comes from the same lines: a shape that tp_shape has cut
+// says what this rank holds, and a row says where that lies in the whole tensor. A stage of a pipeline has the rows of
+// its own units and no others, under the names that they have in the whole model. So a head that is tied to another
+// stage's embedding has no row here: it is a guest, which norm, optimizer, sharding and checkpoints never see.
+//
+// Order of rows within a block: what one matmul reads stands together (q, k, v; gate, up), weights
+// before their biases. Initialisation is GPT-2's: normal(0, 0.02), the two projections into the residual
+// stream divided by sqrt(2 layers), so that the variance of the stream does not grow with depth; norms
+// 1, biases 0.
+#include "net/model.h"
+
+#include "base/check.h"
+#include "net/mup.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct {
+    Params *params;
+    Unit *unit;
+    const char *prefix;
+} Builder;
+
+// Along a cut axis: what this rank holds of it.
+typedef struct {
+    size_t n, first, whole; // elements; index of the first of them; elements of the whole axis
+    bool owned;             // see Param
+    ParamSum sum;
+} Span;
+
+static Param *add(Builder b, UnitRole role, const char *name, size_t dim0, size_t dim1, float mean, float std)
+{
+    char full[PARAM_NAME];
+    snprintf(full, sizeof full, "%s%s", b.prefix, name);
+    int row = params_add(b.params, b.unit->index, full, dim1 ? 2 : 1, dim0, dim1, mean, std, dim1 != 0, -1);
+    if (role < UNIT_ROLES) b.unit->row[role] = row;
+    return &b.params->row[row];
+}
+
+// A tensor that every rank has whole.
+static void add_copy(Builder b, const ModelShape *s, UnitRole role, const char *name, size_t dim0, size_t dim1,
+                     float mean, float std, ParamSum sum)
+{
+    Param *row = add(b, role, name, dim0, dim1, mean, std);
+    row->owned = s->cut.rank == 0;
+    row->sum = s->cut.size > 1 ? sum : PARAM_COMPLETE;
+}
+
+// A tensor whose axis `cut` is cut into spans; `other`: the other axis, 0 for a vector.
+static void add_cut(Builder b, UnitRole role, const char *name, Span span, size_t other, int cut, float std)
+{
+    Param *row = add(b, role, name, cut == 1 ? other : span.n, cut == 1 ? span.n : other, 0, std);
+    row->cut = cut;
+    row->whole[cut] = span.whole;
+    row->first = span.first;
+    row->owned = span.owned;
+    row->sum = span.sum;
+}
+
+// `n` of `whole` things of `size` elements each.
+static Span span_of(const ModelShape *s, size_t n, size_t whole, size_t size)
+{
+    if (s->cut.size <= 1) return (Span){.n = n * size, .whole = n * size, .owned = true};
+    return (Span){.n = n * size, .first = tp_first(whole, s->cut.rank, s->cut.size) * size, .whole = whole * size,
+                  .owned = true};
+}
+
+// Key/value heads: of those that several ranks share, the first one owns them, and each has only the gradient that its
+// own query heads give.
+static Span span_of_kv(const ModelShape *s)
+{
+    Span span = span_of(s, s->kv_heads, s->cut.kv_heads, s->head_size);
+    int copies = tp_copies(s);
+    if (copies == 1) return span;
+    span.owned = s->cut.rank % copies == 0;
+    span.sum = PARAM_SUM_NEIGHBOURS;
+    return span;
+}
+
+static void add_norm(Builder b, const ModelShape *s, UnitRole w_role, UnitRole b_role, const char *w, const char *bias)
+{
+    ParamSum sum = s->cut.rows > 1 ? PARAM_SUM_ALL : PARAM_COMPLETE; // each rank norms its own rows
+    add_copy(b, s, w_role, w, s->channels, 0, 1, 0, sum);
+    if (s->norm == NORM_LAYERNORM && s->bias) add_copy(b, s, b_role, bias, s->channels, 0, 0, 0, sum);
+}
+
+static void describe_block(Builder b, const ModelShape *s)
+{
+    size_t C = s->channels;
+    Span heads = span_of(s, s->heads, s->cut.heads, s->head_size), kv = span_of_kv(s);
+    Span ffn = span_of(s, s->ffn, s->cut.ffn, 1);
+    float std = 0.02f, std_out = std / sqrtf(2.0f * (float)s->layers);
+    const UnitRole none = UNIT_ROLES;
+    add_norm(b, s, W_ATTN_NORM, B_ATTN_NORM, "attn_norm.weight", "attn_norm.bias");
+    add_cut(b, W_QKV, "attn.q.weight", heads, C, 0, std);
+    add_cut(b, none, "attn.k.weight", kv, C, 0, std);
+    add_cut(b, none, "attn.v.weight", kv, C, 0, std);
+    if (s->bias) {
+        add_cut(b, B_QKV, "attn.q.bias", heads, 0, 0, 0);
+        add_cut(b, none, "attn.k.bias", kv, 0, 0, 0);
+        add_cut(b, none, "attn.v.bias", kv, 0, 0, 0);
+    }
+    if (s->qk_norm) { // one weight for all heads: each rank has the gradient that its own heads give
+        add_copy(b, s, W_Q_NORM, "attn.q_norm.weight", s->head_size, 0, 1, 0, PARAM_SUM_ALL);
+        add_copy(b, s, W_K_NORM, "attn.k_norm.weight", s->head_size, 0, 1, 0, PARAM_SUM_ALL);
+    }
+    add_cut(b, W_ATTN_OUT, "attn.out.weight", heads, C, 1, std_out);
+    if (s->bias) add_copy(b, s, B_ATTN_OUT, "attn.out.bias", C, 0, 0, 0, PARAM_COMPLETE);
+    add_norm(b, s, W_FFN_NORM, B_FFN_NORM, "ffn_norm.weight", "ffn_norm.bias");
+    if (s->swiglu) add_cut(b, W_FFN_IN, "ffn.gate.weight", ffn, C, 0, std);
+    add_cut(b, s->swiglu ? none : W_FFN_IN, "ffn.up.weight", ffn, C, 0, std);
+    if (s->bias && s->swiglu) add_cut(b, B_FFN_IN, "ffn.gate.bias", ffn, 0, 0, 0);
+    if (s->bias) add_cut(b, s->swiglu ? none : B_FFN_IN, "ffn.up.bias", ffn, 0, 0, 0);
+    add_cut(b, W_FFN_DOWN, "ffn.down.weight", ffn, C, 1, std_out);
+    if (s->bias) add_copy(b, s, B_FFN_DOWN, "ffn.down.bias", C, 0, 0, 0, PARAM_COMPLETE);
+}
+
+static int units_of(const ModelPiece *piece)
+{
+    return (int)piece->layers + piece->embedding + piece->head;
+}
+
+int model_chunk_units(const ModelStage *stage, int chunk, int *n_units)
+{
+    int at = 0;
+    for (int c = 0; c < stage->n_chunks; c++)
+        if (stage->chunk[c].first < stage->chunk[chunk].first) at += units_of(&stage->chunk[c]);
+    *n_units = units_of(&stage->chunk[chunk]);
+    return at;
+}
+
+// A unit of a list that stands at `index` there and at `place` in the whole network.
+static void place_unit(Unit *unit, int index, int place, int last)
+{
+    *unit = (Unit){.index = index, .place = place};
+    unit->kind = place == 0 ? &unit_embedding : place == last ? &unit_head : &unit_block;
+    for (int r = 0; r < UNIT_ROLES; r++) unit->row[r] = UNIT_ABSENT;
+}
+
+static Unit *list_units(const ModelShape *s, const ModelStage *stage, int *n_units)
+{
+    int n = 0, last = (int)s->layers + 1, blocks = 0;
+    for (int c = 0; c < stage->n_chunks; c++) n += units_of(&stage->chunk[c]);
+    Unit *unit = calloc((size_t)n, sizeof *unit);
+    if (!unit) die("model: no memory for %d units", n);
+    for (int c = 0; c < stage->n_chunks; c++) {
+        const ModelPiece *p = &stage->chunk[c];
+        int count, at = model_chunk_units(stage, c, &count);
+        for (int i = 0; i < count; i++) place_unit(&unit[at + i], at + i, (int)p->first + i + !p->embedding, last);
+    }
+    for (int i = 0; i < n; i++)
+        if (unit[i].kind == &unit_block) unit[i].cache = blocks++;
+    *n_units = n;
+    return unit;
+}
+
+void model_describe_stage(const ModelShape *s, const ModelStage *stage, Params *params, Unit **units)
+{
+    ModelStage all = {.n_chunks = 1, .chunk = {{.layers = s->layers, .embedding = true, .head = true}}};
+    int n;
+    Unit *unit = list_units(s, stage ? stage : &all, &n);
+    *params = (Params){.no_embedding = unit[0].kind != &unit_embedding, .no_head = unit[n - 1].kind != &unit_head};
+    Span vocab = span_of(s, s->vocab, s->cut.vocab, 1);
+    for (int i = 0; i < n; i++) {
+        char prefix[32] = "";
+        if (unit[i].kind == &unit_embedding) {
+            Builder b = {params, &unit[i], "embed."};
+            add_cut(b, W_TOKENS, "tokens.weight", vocab, s->channels, 0, 0.02f);
+            if (!s->rope)
+                add_copy(b, s, W_POSITIONS, "positions.weight", s->context, s->channels, 0, 0.02f, PARAM_COMPLETE);
+        } else if (unit[i].kind == &unit_block) {
+            snprintf(prefix, sizeof prefix, "layers.%d.", unit[i].place - 1);
+            describe_block((Builder){params, &unit[i], prefix}, s);
+        } else {
+            Builder b = {params, &unit[i], prefix};
+            add_norm(b, s, W_FINAL_NORM, B_FINAL_NORM, "final_norm.weight", "final_norm.bias");
+            if (!s->tie) add_cut(b, W_HEAD, "head.weight", vocab, s->channels, 0, 0.02f);
+            else unit[i].row[W_HEAD] = params->no_embedding ? UNIT_GUEST : unit[0].row[W_TOKENS];
+        }
+    }
+    mup_apply(s, params);
+    *units = unit;
+}
+
+void model_describe(const ModelShape *s, Params *params, Unit **units)
+{
+    model_describe_stage(s, NULL, params, units);
+}
+
+double model_matmul_params(const ModelShape *s)
+{
+    double C = (double)s->channels, D = (double)s->head_size, H = (double)s->heads, G = (double)s->kv_heads;
+    double attn = C * D * (2 * H + 2 * G), ffn = (double)s->ffn * C * (s->swiglu ? 3 : 2);
+    return (double)s->layers * (attn + ffn) + (double)s->vocab * C;
+}
+
+double model_flops_per_token(const ModelShape *s, size_t T)
+{
+    double attention = (double)s->layers * (double)s->heads * (double)s->head_size * (double)T;
+    return 6 * model_matmul_params(s) + 6 * attention;
+}

@@ -1,0 +1,61 @@
+// mup: one learning rate for all widths (Yang et al., arXiv 2203.03466). See mup.h.
+//
+// With r = mup_base / channels, against the model of mup_base channels, for optimizers whose steps have a size of
+// their own (Adam's division by sqrt(v), Lion's sign), table 3 of the paper:
+//
+//                            init std      learning rate     why
+//   embeddings, vectors      as they are   as they are       each element meets one input
+//   matrices of the blocks   * sqrt(r)     * r               an output adds C inputs: independent at the start,
+//                                                            aligned in an update
+//   head                     * r           * r               its outputs, the logits, are not followed by a norm
+//   scores of attention      q k sqrt(D0) / D                trained q and k are aligned: q k grows with D, not sqrt(D)
+//
+// So activations and their changes per step keep their size as C grows, and the best learning rate, found on a small
+// model, is that of the wide one too. At r = 1 nothing changes: the model of mup_base channels is the usual one.
+//
+// The rule for D: D0 is mup_base_head, the head size of the base model. Where width is added as more heads of the
+// same size, D0 = D and 1 / sqrt(D) is right as it is: leave mup_base_head at 0. It matters when the number of heads
+// is fixed.
+//
+// The invariant: everything that muP changes is a number in the parameter table or in AttnShape; no op and no unit
+// knows of it. The fan-in of every matrix of a block is taken to grow like C: keep ffn / C and heads D / C fixed.
+//
+// Rejected: output multipliers (the paper's table 8), which let a tied head take part: two more multiplications in the
+// head's forward and backward for models that would better not be tied. Weight decay: optim.c.
+#include "net/mup.h"
+
+#include "base/check.h"
+
+#include <math.h>
+#include <string.h>
+
+void mup_check(const ModelShape *s, const char *optimizer)
+{
+    static const char *const fits[] = {"adamw", "adamw8bit", "lion"};
+    if (!s->mup_base) return;
+    if (s->tie)
+        die("optim.mup_base = %zu: a tied head cannot have a learning rate of its own (try --model.tie=false)",
+            s->mup_base);
+    for (size_t i = 0; i < sizeof fits / sizeof *fits; i++)
+        if (!strcmp(optimizer, fits[i])) return;
+    die("optim.mup_base = %zu: optim.name = %s scales its steps by another rule (try adamw, adamw8bit or lion)",
+        s->mup_base, optimizer);
+}
+
+void mup_apply(const ModelShape *s, Params *params)
+{
+    if (!s->mup_base) return;
+    float r = (float)s->mup_base / (float)s->channels;
+    for (int i = 0; i < params->n_rows; i++) {
+        Param *row = &params->row[i];
+        ParamPlace place = params_place(params, row);
+        if (row->ndim != 2 || place == PARAM_OF_EMBEDDING) continue;
+        row->init_std *= place == PARAM_OF_HEAD ? r : sqrtf(r);
+        row->lr_scale = r;
+    }
+}
+
+float mup_attention_scale(const ModelShape *s)
+{
+    return s->mup_base && s->mup_base_head ? sqrtf((float)s->mup_base_head) / (float)s->head_size : 0;
+}

@@ -1,0 +1,400 @@
+// recompute: keeps less between forward and backward, and makes the rest again.
+//
+// Of L blocks, each with its input stream (N, C) and its saved buffers:
+//
+//   none        every stream and every saved buffer is kept
+//   selective   outputs of norms and activation functions are one buffer for all blocks; each block's
+//               `restore` fills it again before its backward. Cost: reading and writing, no matmul
+//   segments    of S blocks (full: 1; sqrt: ceil(sqrt L); every: given). Kept are the streams at the starts of
+//               segments; S sets of saved buffers and S - 1 inner streams serve all segments in turn. Before
+//               a segment's backward its blocks run forward again. The last segment has just run: not again
+//
+// The invariant: what backward reads is what forward wrote, to the bit, because it is made from the same inputs
+// by the same calls; dropout masks are functions of (seed, site, step, element) and not of a generator's
+// state. So gradients are the same in all modes, and no mode needs a tolerance.
+//
+// The last block of a segment runs again without its output (forward with out NULL): the next segment's
+// start is kept. That saves a block's down-projection, a third of its matmul in GPT's shape, where the textbook
+// counts a whole forward.
+//
+// Compression is orthogonal: units work in one set of full buffers, and what is kept of each block waits as
+// 8-bit copies. (It is not bit-identical: see compress.c.)
+//
+// Rejected: dropping the attention core, the "selective" of Korthikanti et al. (arXiv 2205.05198): the
+// T x T matrix that it saves is never stored here. Segments that include embedding and head: the embedding keeps
+// nothing, and the head runs back right behind its forward. Choosing buffer by buffer under a memory budget:
+// twelve switches nobody can predict.
+#include "net/recompute.h"
+
+#include "base/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// ---- what a policy means
+
+size_t recompute_segment(RecomputePolicy policy, size_t layers)
+{
+    size_t n = 0;
+    if (policy.mode == RECOMPUTE_FULL) n = 1;
+    if (policy.mode == RECOMPUTE_EVERY) n = policy.every ? policy.every : 1;
+    if (policy.mode == RECOMPUTE_SQRT)
+        while (n * n < layers) n++;
+    return n < layers ? n : layers;
+}
+
+// Groups that share a scale in a row of w elements.
+static size_t groups_of(size_t w)
+{
+    return (w + DEV_GROUP - 1) / DEV_GROUP;
+}
+
+// Widths of a block's saved activations: qkv, attn, resid, pre; then the cheap ones.
+enum { DEAR = 4, WIDTHS = 8 };
+
+static void block_widths(const ModelShape *s, size_t width[WIDTHS])
+{
+    size_t C = s->channels, H = s->heads, D = s->head_size, F = s->ffn, qkv = (H + 2 * s->kv_heads) * D;
+    const size_t all[WIDTHS] = {qkv, H * D, C, F * (s->swiglu ? 2 : 1), C, C, F, s->qk_norm ? qkv : 0};
+    for (int i = 0; i < WIDTHS; i++) width[i] = all[i];
+}
+
+// Of N rows, those of the stream and of resid that this rank has.
+static size_t rows_of(const ModelShape *s, size_t N)
+{
+    return s->cut.rows > 1 ? N / s->cut.rows : N;
+}
+
+// What is kept of a block; and into *work what one block's worth of buffers adds to all of them.
+static size_t block_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t N, size_t *work)
+{
+    size_t H = s->heads, G = s->kv_heads, R = rows_of(s, N), x = dev->x_bytes, width[WIDTHS];
+    size_t kept = 4 * N * (H + (s->qk_norm ? H + G : 0)) + 4 * R * 4; // statistics
+    block_widths(s, width);
+    *work = 0;
+    for (int i = 0; i < WIDTHS; i++) {
+        bool keep = i < DEAR || policy.mode != RECOMPUTE_SELECTIVE;
+        size_t rows = i == 2 ? R : N; // resid
+        if (!keep || policy.compress) *work += rows * x * width[i];
+        if (keep) kept += rows * (policy.compress ? width[i] + 4 * groups_of(width[i]) : x * width[i]);
+    }
+    return kept;
+}
+
+size_t recompute_slot_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t segment, size_t layers,
+                            bool head, size_t N)
+{
+    size_t x = dev->x_bytes, R = rows_of(s, N), C = s->channels, work;
+    size_t blocks = segment ? 0 : layers * block_bytes(s, dev, policy, N, &work);
+    size_t streams = (segment ? (layers + segment - 1) / segment : layers) + head;
+    return blocks + streams * R * x * C + (head ? N * x * C + R * 8 : 0); // the head's norm
+}
+
+size_t recompute_pool_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t segment, size_t N)
+{
+    size_t work, block = block_bytes(s, dev, policy, N, &work);
+    return segment ? segment * block + work + (segment - 1) * rows_of(s, N) * dev->x_bytes * s->channels : work;
+}
+
+size_t recompute_late_bytes(const ModelShape *s, const Dev *dev, size_t segment, size_t layers, size_t N)
+{
+    size_t C = s->channels, F = s->ffn, hd = s->heads * s->head_size, qkv = hd + 2 * s->kv_heads * s->head_size;
+    size_t grads = qkv + C + F * (s->swiglu ? 2 : 1) + C, inputs = C + hd + C + F;
+    return layers * N * dev->x_bytes * (grads + (segment ? inputs : 0));
+}
+
+size_t recompute_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t B, size_t T)
+{
+    size_t L = s->layers, N = B * T, segment = recompute_segment(policy, L);
+    return recompute_slot_bytes(s, dev, policy, segment, L, true, N) + recompute_pool_bytes(s, dev, policy, segment, N);
+}
+
+double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t T)
+{
+    size_t L = s->layers, segment = recompute_segment(policy, L);
+    if (!segment) return 0;
+    double C = (double)s->channels, D = (double)s->head_size, H = (double)s->heads, G = (double)s->kv_heads;
+    double down = 2 * (double)s->ffn * C, attention = 2 * H * D * (double)T;
+    double block = 2 * C * D * (2 * H + 2 * G) + down * (s->swiglu ? 3 : 2) + attention;
+    size_t segments = (L + segment - 1) / segment, again = (segments - 1) * segment; // blocks: all but the last's
+    return (double)again * block - (double)(segments - 1) * down;
+}
+
+// ---- buffers
+
+// Of N rows of a micro-batch, how many buffer i of unit u has.
+static size_t rows_held(const Activations *acts, int u, int i, size_t N)
+{
+    return acts->row[u].shared[i] ? N / acts->sharers : N;
+}
+
+static bool is_block(const Activations *acts, int u)
+{
+    return acts->unit[u].kind == &unit_block;
+}
+
+// A block's number in its list.
+static size_t number_of(const Activations *acts, int u)
+{
+    return (size_t)u - (acts->unit[0].kind == &unit_embedding);
+}
+
+// Whether unit u's input is kept for backward: what segments start from, and the head's. In inference one stream
+// serves all, since a block may write over its input.
+static bool keeps_stream(const Activations *acts, int u)
+{
+    if (!acts->pool->train) return false;
+    return !is_block(acts, u) || !acts->segment || number_of(acts, u) % acts->segment == 0;
+}
+
+// Which of the pool's sets a block works in; -1: it has buffers of its own.
+static int set_of(const Activations *acts, int u)
+{
+    if (!acts->pool->sets || !is_block(acts, u)) return -1;
+    return (int)(number_of(acts, u) % acts->pool->sets);
+}
+
+RecomputePool recompute_pool(size_t layers, bool train, RecomputePolicy policy)
+{
+    RecomputePool pool = {.policy = train ? policy : (RecomputePolicy){0}, .train = train, .fresh = -1};
+    pool.segment = train ? recompute_segment(policy, layers) : 0;
+    pool.sets = train ? pool.segment : 1;
+    size_t n = pool.sets ? pool.sets : 1;
+    pool.inner = calloc(n, sizeof *pool.inner);
+    pool.saved = calloc(n, sizeof *pool.saved);
+    pool.packed = calloc(n, sizeof *pool.packed);
+    pool.scale = calloc(n, sizeof *pool.scale);
+    if (!pool.inner || !pool.saved || !pool.packed || !pool.scale) die("model: no memory for %zu buffer sets", n);
+    return pool;
+}
+
+void recompute_pool_free(RecomputePool *pool)
+{
+    void *own[] = {pool->inner, pool->saved, pool->packed, pool->scale};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
+}
+
+// A buffer that others share: asked for once. shared NULL: it is nobody else's.
+static void *once(void **shared, Mem *mem, size_t n_bytes, const char *what)
+{
+    if (shared && *shared) return *shared;
+    void *buffer = mem_alloc(mem, MEM_ACTS, n_bytes, what);
+    if (shared) *shared = buffer;
+    return buffer;
+}
+
+static void allocate_saved(Activations *acts, int u, Mem *mem)
+{
+    RecomputePolicy policy = acts->policy;
+    RecomputePool *pool = acts->pool;
+    const BufferList *row = &acts->row[u];
+    int set = set_of(acts, u);
+    for (int i = 0; i < row->n; i++) {
+        size_t N = rows_held(acts, u, i, acts->max_rows);
+        bool block = is_block(acts, u), cheap = row->kind[i] == BUFFER_CHEAP;
+        bool dropped = block && cheap && policy.mode == RECOMPUTE_SELECTIVE;
+        bool packed = block && policy.compress && row->kind[i] != BUFFER_STAT && !dropped;
+        void **shared = dropped || packed ? &pool->work[i] : set >= 0 ? &pool->saved[set][i] : NULL;
+        acts->saved[u][i] = once(shared, mem, N * row->n_bytes[i], row->name[i]);
+        if (!packed) continue;
+        size_t width = row->n_bytes[i] / acts->x_bytes, n_bytes = N * groups_of(width) * sizeof(float);
+        acts->scale[u][i] = (float *)once(set >= 0 ? (void **)&pool->scale[set][i] : NULL, mem, n_bytes,
+                                          "8-bit scales");
+        acts->packed[u][i] = (int8_t *)once(set >= 0 ? (void **)&pool->packed[set][i] : NULL, mem, N * width,
+                                            "8-bit copy");
+    }
+}
+
+static X *allocate_stream(Activations *acts, int u, Mem *mem)
+{
+    size_t n_bytes = acts->max_rows / acts->sharers * acts->stream_row;
+    if (acts->unit[u].kind == &unit_embedding) return NULL;
+    int set = acts->pool->train ? set_of(acts, u) : 0;
+    return (X *)once(keeps_stream(acts, u) ? NULL : (void **)&acts->pool->inner[set], mem, n_bytes, "stream");
+}
+
+Activations recompute_allocate(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
+                               const ModelShape *shape, Mem *mem, size_t B, size_t T)
+{
+    size_t n = (size_t)n_units, sharers = shape->cut.rows > 1 ? shape->cut.rows : 1;
+    Activations acts = {.pool = pool, .slot = slot, .policy = pool->policy, .unit = unit, .n_units = n_units,
+                        .segment = pool->segment, .max_rows = B * T, .x_bytes = dev->x_bytes,
+                        .stream_row = shape->channels * dev->x_bytes, .sharers = sharers};
+    acts.row = calloc(n, sizeof *acts.row);
+    acts.stream = calloc(n, sizeof *acts.stream);
+    acts.saved = calloc(n, sizeof *acts.saved);
+    acts.packed = calloc(n, sizeof *acts.packed);
+    acts.scale = calloc(n, sizeof *acts.scale);
+    if (!acts.row || !acts.stream || !acts.saved || !acts.packed || !acts.scale)
+        die("model: no memory for %d units", n_units);
+    for (int u = 0; u < n_units; u++) {
+        acts.stream[u] = allocate_stream(&acts, u, mem);
+        acts.row[u] = unit[u].kind->saved(dev, shape, 1, 1);
+        allocate_saved(&acts, u, mem);
+    }
+    return acts;
+}
+
+void recompute_free(Activations *acts)
+{
+    free(acts->row);
+    free(acts->stream);
+    free(acts->saved);
+    free(acts->packed);
+    free(acts->scale);
+}
+
+RecomputeLate recompute_allocate_late(const Activations *acts, const Dev *dev, const ModelShape *shape, Mem *mem)
+{
+    size_t n = (size_t)acts->n_units, N = acts->max_rows;
+    RecomputeLate late = {.row = calloc(n, sizeof *late.row), .late = calloc(n, sizeof *late.late),
+                          .read = calloc(n, sizeof *late.read)};
+    if (!late.row || !late.late || !late.read) die("model: no memory for %d units", acts->n_units);
+    for (int u = 0; u < acts->n_units; u++) {
+        const UnitKind *kind = acts->unit[u].kind;
+        if (!kind->backward_weight) continue;
+        late.row[u] = kind->late(dev, shape, 1, 1);
+        for (int i = 0; i < late.row[u].n; i++)
+            late.late[u][i] = mem_alloc(mem, MEM_ACTS, N * late.row[u].n_bytes[i], late.row[u].name[i]);
+        for (int i = 0; acts->segment && i < acts->row[u].n; i++)
+            if (kind->late_reads >> i & 1)
+                late.read[u][i] = mem_alloc(mem, MEM_ACTS, N * acts->row[u].n_bytes[i], acts->row[u].name[i]);
+    }
+    return late;
+}
+
+void recompute_late_free(RecomputeLate *late)
+{
+    free(late->row);
+    free(late->late);
+    free(late->read);
+}
+
+// ---- forward and back
+
+// Row `row` of a stream (max_rows, C) of which ranks share the rows; NULL stays NULL.
+static X *stream_row(const Activations *acts, X *stream, size_t row)
+{
+    return stream ? (X *)((char *)stream + row / acts->sharers * acts->stream_row) : NULL;
+}
+
+// The saved buffers of a unit from a row on.
+static void saved_at(const Activations *acts, int u, size_t row, void **saved)
+{
+    for (int i = 0; i < acts->row[u].n; i++)
+        saved[i] = (char *)acts->saved[u][i] + rows_held(acts, u, i, row) * acts->row[u].n_bytes[i];
+}
+
+static void late_at(const RecomputeLate *late, int u, size_t row, void **out)
+{
+    for (int i = 0; i < late->row[u].n; i++) out[i] = (char *)late->late[u][i] + row * late->row[u].n_bytes[i];
+}
+
+// N rows between the full buffers and their 8-bit copies.
+static void convert(const Activations *acts, Dev *dev, int u, size_t row, size_t N, void *const *saved, bool pack)
+{
+    for (int i = 0; i < acts->row[u].n; i++) {
+        if (!acts->packed[u][i]) continue;
+        size_t width = acts->row[u].n_bytes[i] / acts->x_bytes, first = rows_held(acts, u, i, row);
+        size_t n = rows_held(acts, u, i, N);
+        int8_t *q = acts->packed[u][i] + first * width;
+        float *scale = acts->scale[u][i] + first * groups_of(width);
+        if (pack) dev->compress(dev, q, scale, (const X *)saved[i], n, width);
+        else dev->decompress(dev, (X *)saved[i], q, scale, n, width);
+    }
+}
+
+// out NULL: only what is saved is wanted.
+static void run_unit(const Activations *acts, const UnitContext *ctx, int u, UnitPass pass, X *out, size_t row,
+                     const Batch *batch)
+{
+    void *saved[UNIT_MAX_SAVED];
+    X *made = stream_row(acts, out, row);
+    saved_at(acts, u, row, saved);
+    unit_before(ctx, &acts->unit[u], pass);
+    acts->unit[u].kind->forward(ctx, &acts->unit[u], made, stream_row(acts, acts->stream[u], row), saved, batch);
+    unit_after(ctx, &acts->unit[u], pass);
+    unit_saw(ctx, &acts->unit[u], pass, made, saved, batch);
+    if (batch->train) convert(acts, ctx->dev, u, row, batch->N, saved, true);
+}
+
+void recompute_forward(Activations *acts, const UnitContext *ctx, X *out, size_t row, const Batch *batch)
+{
+    for (int u = 0; u < acts->n_units; u++)
+        run_unit(acts, ctx, u, PASS_FORWARD, u + 1 < acts->n_units ? acts->stream[u + 1] : out, row, batch);
+    acts->pool->fresh = acts->slot;
+}
+
+// The segment that ends with block u runs again, if there is one and its buffers have been used since its forward:
+// those of the last segment of the last forward have not.
+static void run_segment(const Activations *acts, const UnitContext *ctx, int u, bool fresh, size_t row,
+                        const Batch *batch)
+{
+    if (!acts->segment || !is_block(acts, u)) return;
+    size_t segment = acts->segment, k = number_of(acts, u);
+    bool last = u + 1 == acts->n_units || !is_block(acts, u + 1);
+    if (last ? fresh : (k + 1) % segment != 0) return;
+    for (int v = u - (int)(k % segment); v <= u; v++)
+        run_unit(acts, ctx, v, PASS_AGAIN, v < u ? acts->stream[v + 1] : NULL, row, batch);
+}
+
+// What backward_weight will read, of a block that will not be run again for it.
+static void keep_reads(const Activations *acts, Dev *dev, int u, const RecomputeLate *late, size_t row, size_t N,
+                       void *const *saved)
+{
+    for (int i = 0; i < acts->row[u].n; i++) {
+        size_t n_bytes = acts->row[u].n_bytes[i];
+        if (!late->read[u][i]) continue;
+        dev->dropout(dev, (X *)((char *)late->read[u][i] + row * n_bytes), (X *)saved[i], N * n_bytes / acts->x_bytes,
+                     (Dropout){.p = 0}); // a copy
+    }
+}
+
+void recompute_backward(Activations *acts, const UnitContext *ctx, X *dstream, size_t row, const RecomputeLate *late,
+                        const Batch *batch)
+{
+    bool drop = acts->policy.mode == RECOMPUTE_SELECTIVE, fresh = acts->pool->fresh == acts->slot;
+    if (!fresh) acts->pool->fresh = -1;
+    for (int u = acts->n_units - 1; u >= 0; u--) {
+        const Unit *unit = &acts->unit[u];
+        const X *inp = stream_row(acts, acts->stream[u], row);
+        bool last = u + 1 == acts->n_units || !is_block(acts, u + 1), split = late && unit->kind->backward_weight;
+        void *saved[UNIT_MAX_SAVED], *kept[UNIT_MAX_SAVED];
+        saved_at(acts, u, row, saved);
+        run_segment(acts, ctx, u, fresh, row, batch);
+        convert(acts, ctx->dev, u, row, batch->N, saved, false);
+        unit_before(ctx, unit, PASS_BACKWARD);
+        // the last block's may still be there, exact ones: not what the 8-bit copies say
+        if (drop && is_block(acts, u) && !(last && fresh && !acts->policy.compress))
+            unit->kind->restore(ctx, unit, inp, saved, batch);
+        if (split) late_at(late, u, row, kept);
+        unit->kind->backward(ctx, unit, dstream, inp, saved, split ? kept : NULL, batch);
+        if (split) keep_reads(acts, ctx->dev, u, late, row, batch->N, saved);
+        unit_after(ctx, unit, PASS_BACKWARD);
+        unit_saw(ctx, unit, PASS_BACKWARD, dstream, saved, batch);
+    }
+}
+
+void recompute_backward_weight(Activations *acts, const UnitContext *ctx, size_t row, const RecomputeLate *late,
+                               const Batch *batch)
+{
+    bool drop = acts->policy.mode == RECOMPUTE_SELECTIVE;
+    if (drop) acts->pool->fresh = -1;
+    for (int u = acts->n_units - 1; u >= 0; u--) {
+        const Unit *unit = &acts->unit[u];
+        void *saved[UNIT_MAX_SAVED], *kept[UNIT_MAX_SAVED];
+        if (!unit->kind->backward_weight) continue;
+        saved_at(acts, u, row, saved);
+        late_at(late, u, row, kept);
+        unit_before(ctx, unit, PASS_BACKWARD);
+        if (acts->segment) {
+            for (int i = 0; i < acts->row[u].n; i++)
+                saved[i] = late->read[u][i] ? (char *)late->read[u][i] + row * acts->row[u].n_bytes[i] : NULL;
+        } else {
+            convert(acts, ctx->dev, u, row, batch->N, saved, false);
+            if (drop) unit->kind->restore(ctx, unit, stream_row(acts, acts->stream[u], row), saved, batch);
+        }
+        unit->kind->backward_weight(ctx, unit, saved, kept, batch);
+        unit_after(ctx, unit, PASS_BACKWARD);
+    }
+}

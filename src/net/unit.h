@@ -1,0 +1,188 @@
+// unit: the interface that embedding, blocks and head share.
+//
+// The network is a list of units. Each reads the residual stream (N, C), writes the stream (N, C), and
+// keeps in its own saved area what its backward needs. A unit is the grain of recomputation, sharding,
+// pipeline cuts, offload and checkpoints: whoever implements one of those needs this file and no other.
+//
+// Weights are found by role, through the parameter table and a base pointer per unit, so that the owner
+// of the weights (the whole flat buffer, or a gathered copy of one unit) is free to put them anywhere.
+#ifndef UNIT_H
+#define UNIT_H
+#include "ops/dev.h"
+#include "base/params.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Of a rank's part of a model that is cut over a tensor-parallel group (tp_shape): which part, and what the whole has.
+// All zero: the whole model.
+typedef struct {
+    int rank, size;
+    size_t rows;                         // sequence parallelism: ranks that share the rows of the stream; 0, 1: none
+    size_t heads, kv_heads, ffn, vocab;  // of the whole
+} ModelCut;
+
+// What the model is: the [model] section of the config, resolved. Of a part: heads, kv_heads, ffn and vocab are those
+// that this rank holds.
+typedef struct {
+    size_t layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
+    NormKind norm;
+    float norm_eps;
+    Rope rotary; // where rope is
+    bool swiglu, rope, bias, tie, qk_norm;
+    size_t mup_base, mup_base_head; // channels and head size of the base model (mup.h); 0: off, head_size
+    ModelCut cut;
+} ModelShape;
+
+// The tensors of a unit by what they are for; absent ones (no bias, no gate) have row -1. A head that is tied to the
+// embedding of another stage has UNIT_GUEST: its weights are not in this rank's table.
+enum { UNIT_ABSENT = -1, UNIT_GUEST = -2 };
+typedef enum {
+    W_TOKENS, W_POSITIONS,                           // embedding
+    W_ATTN_NORM, B_ATTN_NORM, W_QKV, B_QKV,          // block; QKV: the row of q, with k and v right behind it
+    W_Q_NORM, W_K_NORM, W_ATTN_OUT, B_ATTN_OUT,
+    W_FFN_NORM, B_FFN_NORM, W_FFN_IN, B_FFN_IN,      // FFN_IN: gate with up right behind it, or up alone
+    W_FFN_DOWN, B_FFN_DOWN,
+    W_FINAL_NORM, B_FINAL_NORM, W_HEAD,              // head; W_HEAD is W_TOKENS' row when tied
+    UNIT_ROLES
+} UnitRole;
+
+// One micro-batch. Arrays are on the device, N = B*T rows. Where the vocabulary is cut, tokens and targets count from
+// this rank's first one: a token < 0 and a target >= shape->vocab are another rank's (tp_localise).
+typedef struct {
+    size_t B, T, N;
+    const int32_t *token, *pos, *target; // target < 0: not counted
+    float *loss;                         // (N) nats, written by the head
+    float scale;                         // of the gradient: 1 / valid tokens of the global batch
+    bool train;                          // a backward follows
+    const int32_t *first;                // (N) index in its row at which a token's document starts; NULL: 0
+    float dropout;                       // in training; 0: none. The masks follow from:
+    uint64_t seed, sample;               // sample: global index of the first of the B sequences
+    uint32_t step;
+} Batch;
+
+// Keys and values of the tokens so far, for sampling: (layers, context, kv_heads, head_size) each.
+typedef struct {
+    X *k, *v;
+    size_t length;
+} KvCache;
+
+enum { UNIT_MAX_SAVED = 20, UNIT_MAX_SCRATCH = 10 };
+
+// BUFFER_STAT: fp32 numbers of a row. BUFFER_ACT: activations, in the storage type. BUFFER_CHEAP: activations
+// that the unit's `restore` makes again from the others, without a matmul or attention.
+typedef enum { BUFFER_STAT, BUFFER_ACT, BUFFER_CHEAP } BufferKind;
+
+// A buffer's name, kind and size in bytes for N rows; `n` of them. What the planner counts and the model allocates.
+// shared: it holds N / shape->cut.rows of them.
+typedef struct {
+    const char *name[UNIT_MAX_SAVED];
+    BufferKind kind[UNIT_MAX_SAVED];
+    size_t n_bytes[UNIT_MAX_SAVED];
+    bool shared[UNIT_MAX_SAVED];
+    int n;
+} BufferList;
+
+typedef struct Unit Unit;
+typedef struct Tp Tp; // tp.h
+typedef struct Cp Cp; // cp.h
+
+// Why a unit runs: forward, forward again within the backward pass (recomputation), or backward.
+typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD } UnitPass;
+
+// Called at the border of every unit, by whoever runs the list, for whoever sends weights or gradients
+// to other ranks (ddp.h). `before`: the unit is about to read its weights and, in PASS_BACKWARD, to add to its
+// gradients; also those of another unit that it borrows (a tied head). `after`: it has. NULL: nobody listens.
+typedef struct {
+    void *self;
+    void (*before)(void *self, int unit, UnitPass pass);
+    void (*after)(void *self, int unit, UnitPass pass);
+    // Another listener, of what was computed (dump.h): behind a forward (PASS_FORWARD or PASS_AGAIN) `stream` is what
+    // the unit made, NULL where it makes none, and `saved` what it keeps; behind a backward `stream` is the gradient of
+    // its input.
+    void *watcher;
+    void (*saw)(void *watcher, const Unit *unit, UnitPass pass, const X *stream, void *const *saved,
+                const Batch *batch);
+} UnitHooks;
+
+// What a unit is given to work with.
+typedef struct {
+    Dev *dev;
+    const ModelShape *shape;
+    const Params *params;
+    X *const *weight;      // by unit: where its weights start
+    float *const *grad;    // by unit: where its gradients start
+    const size_t *begin;   // by unit: its first element in the flat order
+    void *const *scratch;  // buffers of unit_scratch, shared by all units, dead between calls
+    KvCache *cache;        // NULL unless sampling
+    const UnitHooks *hooks; // NULL: none
+    const Tp *tp;          // the group that `shape` is cut over; NULL: none
+    Cp *cp;                // how attention of whole sequences is done, which may be cut over ranks; NULL: plainly
+    const X *guest_weight; // of UNIT_GUEST: a copy of the embedding
+    float *guest_grad;     // where the gradient of a tied W_HEAD is added; NULL: to the embedding's
+} UnitContext;
+
+typedef struct {
+    const char *name;
+    // What forward keeps for backward, for B sequences of T tokens. The stream below is (N / rows, C) where
+    // sequence parallelism shares its rows.
+    BufferList (*saved)(const Dev *dev, const ModelShape *shape, size_t B, size_t T);
+    // out (N, C) = unit(inp (N, C)); fills `saved`. The embedding ignores inp, the head ignores out. out NULL:
+    // only `saved` is wanted (recomputation).
+    void (*forward)(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
+                    const Batch *batch);
+    // stream (N, C): the gradient of out on entry, of inp on return. Adds to the unit's gradients. late: NULL, or
+    // buffers that it fills for backward_weight, and then leaves those gradients to it.
+    void (*backward)(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
+                     void *const *late, const Batch *batch);
+    // Fills the BUFFER_CHEAP ones of `saved` as forward did, to the bit, from inp and the others. NULL: has none.
+    void (*restore)(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved, const Batch *batch);
+    // The split of a zero-bubble pipeline (arXiv 2401.10241): backward hands on the gradient of the inputs, and the
+    // matmuls' weights get theirs here, later: the same bits, since nothing else adds to them. NULL: backward does all.
+    // Reads, of `saved`, the buffers whose bit is set in late_reads, and what backward left in `late`.
+    void (*backward_weight)(const UnitContext *ctx, const Unit *unit, void *const *saved, void *const *late,
+                            const Batch *batch);
+    BufferList (*late)(const Dev *dev, const ModelShape *shape, size_t B, size_t T);
+    unsigned late_reads;
+    // Whether backward_weight makes the gradient of a row.
+    bool (*is_late)(const Unit *unit, int row);
+} UnitKind;
+
+struct Unit {
+    const UnitKind *kind;
+    int index; // in this rank's list, and in its parameter table
+    int place; // in the whole network: 0 embedding, 1 + i block i, last the head
+    int cache; // of a block: its number among this rank's blocks
+    int row[UNIT_ROLES];
+};
+
+extern const UnitKind unit_embedding, unit_block, unit_head;
+
+// Scratch that any unit may use; the indices below.
+enum { SCRATCH_NORM, SCRATCH_QKV, SCRATCH_ATTN, SCRATCH_WIDE, SCRATCH_LOGITS, SCRATCH_LOSS, SCRATCH_NORM_PARTS };
+BufferList unit_scratch(const Dev *dev, const ModelShape *shape, size_t N);
+// Rows of logits that the head makes at a time.
+size_t unit_head_chunk(const ModelShape *shape, size_t N);
+
+// The tensor of a role; NULL where the unit has none.
+X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role);
+// Where its gradient is added. Of a row that ranks share it is a place of its own, until tp_finish_grads.
+float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role);
+// The hooks' calls; they do nothing where there are none.
+void unit_before(const UnitContext *ctx, const Unit *unit, UnitPass pass);
+void unit_after(const UnitContext *ctx, const Unit *unit, UnitPass pass);
+void unit_saw(const UnitContext *ctx, const Unit *unit, UnitPass pass, const X *stream, void *const *saved,
+              const Batch *batch);
+// Appends a buffer of n_elems elements of `elem_bytes`.
+void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes);
+// The same for a buffer whose rows sequence parallelism shares.
+void unit_list_add_shared(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes);
+// The dropout of one site in this batch: `site` names it within the unit, `each` is the number of elements of a
+// sequence (attention: 1, its index counts sequences). Off in evaluation. It depends on the unit's place, not on
+// where the unit runs, so forward, backward and recomputation get the same mask on every layout.
+Dropout unit_dropout(const Unit *unit, const Batch *batch, const char *site, size_t each);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,135 @@
+// adafactor: Adam's division by the root of the mean square, kept for rows and columns only, on the GPU. The twin of
+// adafactor.c, where the formulas are.
+//
+//   rows      a block a row: g = grad scale, row_i = keep row_i + (1 - keep) (mean_j g^2 + 1e-30)
+//   columns   the same along columns, in P ranges of rows, which are then added in order
+//   divide    a block a row: u = g / sqrt(row_i col_j / mean(row))
+//   apply     w = w shrink - scale u, where scale knows the rms of all of u and w (sums.cu)
+//
+// The invariant: a whole tensor at a time, and nothing goes to the host: what one kernel needs of all elements the one
+// before it has left as a few partial sums, which every block adds up in the same order.
+#include "ops/ops_gpu.h"
+
+#include <cmath>
+
+namespace {
+
+enum { TILE = 32, ROWS = 8, RANGES = 64 };
+constexpr double EPS_SQUARE = 1e-30, EPS_SIZE = 1e-3;
+
+__global__ void adafactor_rows_kernel(float *row, float *grad, size_t C, double keep, float grad_scale)
+{
+    float *g = grad + blockIdx.x * C;
+    double sum = 0;
+    for (size_t j = threadIdx.x; j < C; j += blockDim.x) {
+        g[j] *= grad_scale;
+        sum += (double)g[j] * g[j];
+    }
+    sum = block_sum_double(sum);
+    if (threadIdx.x == 0)
+        row[blockIdx.x] = (float)(keep * row[blockIdx.x] + (1 - keep) * (sum / (double)C + EPS_SQUARE));
+}
+
+// partial (gridDim.y, C)
+__global__ void adafactor_columns_kernel(double *partial, const float *grad, size_t R, size_t C)
+{
+    SHARED(double, parts, [ROWS][TILE]);
+    size_t j = (size_t)blockIdx.x * TILE + threadIdx.x, end = (blockIdx.y + 1) * R / gridDim.y;
+    double sum = 0;
+    for (size_t i = blockIdx.y * R / gridDim.y + threadIdx.y; j < C && i < end; i += ROWS)
+        sum += (double)grad[i * C + j] * grad[i * C + j];
+    parts[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || j >= C) return;
+    for (int i = 1; i < ROWS; i++) sum += parts[i][threadIdx.x];
+    partial[blockIdx.y * C + j] = sum;
+}
+
+__global__ void adafactor_means_kernel(float *col, const double *partial, size_t R, size_t C, size_t ranges,
+                                       double keep)
+{
+    size_t j = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (j >= C) return;
+    double sum = 0;
+    for (size_t i = 0; i < ranges; i++) sum += partial[i * C + j];
+    col[j] = (float)(keep * col[j] + (1 - keep) * (sum / (double)R + EPS_SQUARE));
+}
+
+// The mean of row (R), to *mean. One block.
+__global__ void adafactor_mean_kernel(double *mean, const float *row, size_t R)
+{
+    double sum = 0;
+    for (size_t i = threadIdx.x; i < R; i += blockDim.x) sum += row[i];
+    sum = block_sum_double(sum);
+    if (threadIdx.x == 0) *mean = sum / (double)R;
+}
+
+__global__ void adafactor_divide_kernel(float *grad, const float *row, const float *col, const double *mean, size_t C)
+{
+    float *g = grad + blockIdx.x * C, of_row = sqrtf((float)(row[blockIdx.x] / *mean));
+    for (size_t j = threadIdx.x; j < C; j += blockDim.x) g[j] /= of_row * sqrtf(col[j]);
+}
+
+// Without columns: row is that of each element.
+struct Divide {
+    float *row, *grad;
+    float keep, rest, grad_scale;
+    template <int W> __device__ void run(size_t i) const
+    {
+        float g[W], r[W];
+        load<W>(g, grad + i), load<W>(r, row + i);
+        for (int k = 0; k < W; k++) {
+            g[k] *= grad_scale;
+            r[k] = keep * r[k] + rest * (g[k] * g[k] + (float)EPS_SQUARE);
+            g[k] /= sqrtf(r[k]);
+        }
+        store<W>(row + i, r), store<W>(grad + i, g);
+    }
+};
+
+// of_update, of_weight: partial sums of squares
+__global__ void adafactor_apply_kernel(float *weight, float *grad, const double *of_update, const double *of_weight,
+                                       size_t n, float lr, float weight_decay)
+{
+    double rms_update = sqrt(sums_of_ranges(of_update) / (double)n);
+    double rms_weight = sqrt(sums_of_ranges(of_weight) / (double)n);
+    double step = lr * (rms_weight > EPS_SIZE ? rms_weight : EPS_SIZE);
+    float shrink = (float)(1 - step * weight_decay), scale = (float)(step / (rms_update > 1 ? rms_update : 1));
+    size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x, stride = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = at; i < n; i += stride) {
+        weight[i] = weight[i] * shrink - scale * grad[i];
+        grad[i] = 0;
+    }
+}
+
+void adafactor(Dev *dev, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u)
+{
+    DevCuda *d = ops_gpu(dev);
+    size_t n = R * C, ranges = R < RANGES ? R : (size_t)RANGES;
+    if (n == 0) return;
+    unsigned threads = power_of_two(d->threads);
+    double keep = 1 - pow(u.step, -0.8);
+    size_t n_scratch = ranges * C > 1 ? ranges * C : 1;
+    double *scratch = (double *)ops_gpu_scratch(d, (2 * OPS_RANGES + 1 + n_scratch) * sizeof *scratch);
+    double *of_update = scratch, *of_weight = scratch + OPS_RANGES, *mean = of_weight + OPS_RANGES, *partial = mean + 1;
+    if (col) {
+        LAUNCH(adafactor_rows_kernel, (unsigned)R, threads, 0, d->stream, row, grad, C, keep, u.grad_scale);
+        LAUNCH(adafactor_columns_kernel, dim3((unsigned)((C + TILE - 1) / TILE), (unsigned)ranges), dim3(TILE, ROWS), 0,
+               d->stream, partial, grad, R, C);
+        LAUNCH(adafactor_means_kernel, (unsigned)((C + threads - 1) / threads), threads, 0, d->stream, col, partial, R,
+               C, ranges, keep);
+        LAUNCH(adafactor_mean_kernel, 1, threads, 0, d->stream, mean, row, R);
+        LAUNCH(adafactor_divide_kernel, (unsigned)R, threads, 0, d->stream, grad, row, col, mean, C);
+    } else elements<4>(d, n, aligned(row, grad), Divide{row, grad, (float)keep, (float)(1 - keep), u.grad_scale});
+    sums_squares(d, of_update, grad, n);
+    sums_squares(d, of_weight, weight, n);
+    LAUNCH(adafactor_apply_kernel, blocks_for(d, n, d->threads), (unsigned)d->threads, 0, d->stream, weight, grad,
+           of_update, of_weight, n, u.lr, u.weight_decay);
+}
+
+} // namespace
+
+void adafactor_cuda_fill(Dev *dev)
+{
+    dev->adafactor = adafactor;
+}

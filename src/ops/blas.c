@@ -1,0 +1,109 @@
+// blas: picks OpenBLAS' kernel set, and measures its speed.
+//
+// OpenBLAS chooses kernels when it is loaded, by the processor's name; 0.3.21 takes AVX-512 machines
+// that it does not know by name for Haswell (AVX2) and runs at half speed. OPENBLAS_CORETYPE overrides
+// the choice but is read at load time, so the program replaces itself once, with the variable set.
+// Images and clusters also preset the variable to an old kernel set that runs everywhere; that is
+// overridden too, and said. PRETRAIN_BLAS=keep leaves the choice alone; PRETRAIN_BLAS=ours marks the
+// restart.
+//
+// The same restart makes idle OpenMP threads sleep (OMP_WAIT_POLICY=passive) after a short while of spinning
+// (GOMP_SPINCOUNT, some tens of microseconds) unless the user chose otherwise. The default is to spin at every
+// barrier; as soon as anything else runs on the machine, the spinning thread keeps the core that the thread it
+// waits for needs, and a run becomes many times slower. To sleep at once costs small models a tenth of their
+// speed, in system calls at hundreds of barriers a step.
+//
+// The measured peak is the yardstick of every MFU in this project: the machine's own best sgemm rate
+// over the shapes of the model at hand, with the library's own threading and nothing else running, not a
+// data sheet's number.
+#include "ops/blas.h"
+
+#include "base/clock.h"
+#include "base/check.h"
+
+#include <cblas.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+char *openblas_get_corename(void);
+void openblas_set_num_threads(int threads);
+
+const char *blas_kernel(void)
+{
+    return openblas_get_corename();
+}
+
+const char *blas_reason(void)
+{
+    const char *mode = getenv("PRETRAIN_BLAS");
+    if (mode && !strcmp(mode, "ours"))
+        return "chosen for this processor's AVX-512; PRETRAIN_BLAS=keep to leave the choice alone";
+    return getenv("OPENBLAS_CORETYPE") ? "from OPENBLAS_CORETYPE" : "OpenBLAS' own choice";
+}
+
+#if defined(__x86_64__)
+static const char *wanted_kernel(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) return NULL;
+    const char *now = blas_kernel(), *good[] = {"SkylakeX", "Cooperlake", "SapphireRapids"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (!strcasecmp(now, good[i])) return NULL;
+    return __builtin_cpu_supports("avx512bf16") ? "SAPPHIRERAPIDS" : "SKYLAKEX";
+}
+#else
+static const char *wanted_kernel(void)
+{
+    return NULL; // OpenBLAS knows its Arm and POWER processors
+}
+#endif
+
+void blas_choose(char **argv)
+{
+    if (getenv("PRETRAIN_BLAS")) return; // chosen, or to be kept
+    const char *kernel = wanted_kernel();
+    bool waits = !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT");
+    if (!kernel && !waits) return;
+    int failed = kernel ? setenv("OPENBLAS_CORETYPE", kernel, 1) : 0;
+    if (waits) failed |= setenv("OMP_WAIT_POLICY", "passive", 1) | setenv("GOMP_SPINCOUNT", "3000", 1);
+    failed |= setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1);
+    if (failed) die("memory: no room in the environment"); // without the last one it would restart for ever
+    execv("/proc/self/exe", argv);
+    unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): go on with what there is
+}
+
+// Best time of one product, over as many tries as fit into `seconds` (three at least).
+static double best_time(BlasShape s, double seconds)
+{
+    float *a = malloc(s.M * s.K * sizeof *a), *b = malloc(s.N * s.K * sizeof *b), *c = malloc(s.M * s.N * sizeof *c);
+    if (!a || !b || !c) die("sgemm peak: no memory for %zu x %zu x %zu", s.M, s.N, s.K);
+    for (size_t i = 0; i < s.M * s.K; i++) a[i] = (float)(i % 7) - 3;
+    for (size_t i = 0; i < s.N * s.K; i++) b[i] = (float)(i % 5) - 2;
+    double best = 1e30, begin = clock_seconds();
+    for (int i = 0; i < 3 || (clock_seconds() - begin < seconds && i < 1000); i++) {
+        double t = clock_seconds();
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)s.M, (int)s.N, (int)s.K, 1, a, (int)s.K, b, (int)s.K,
+                    0, c, (int)s.N);
+        t = clock_seconds() - t;
+        if (t < best) best = t;
+    }
+    free(a), free(b), free(c);
+    return best;
+}
+
+double blas_peak(const BlasShape *shape, size_t n, int threads, double seconds)
+{
+    double flops = 0, time = 0;
+    openblas_set_num_threads(threads);
+    for (size_t i = 0; i < n; i++) {
+        flops += 2.0 * (double)shape[i].M * (double)shape[i].N * (double)shape[i].K;
+        time += best_time(shape[i], seconds / (double)n);
+    }
+    openblas_set_num_threads(1);
+    return flops / time / 1e9;
+}

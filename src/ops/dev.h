@@ -1,0 +1,280 @@
+// dev: the op table.
+//
+// Everything that touches large arrays goes through this struct of function pointers. dev_cpu fills every
+// entry in plain C with OpenMP and OpenBLAS, and is the specification; another device fills the same
+// entries with its own kernels, and is checked against this one.
+//
+// Conventions. Outputs first, inputs next, sizes last. Parameter gradients accumulate (+=), activations
+// and their gradients are written (=). `X` is one element of the storage type of activations and weights
+// (dev->x_type); it is opaque, so that the compiler refuses to mix it with the fp32 arrays (float *):
+// gradients, optimizer state, statistics, losses. All arithmetic is fp32 whatever X is.
+//
+// Glossary: B batch, T tokens of a sequence, N = B*T rows, C channels, H query heads, G key/value heads,
+// D head size, F ffn width, V vocabulary, OC output channels.
+#ifndef DEV_H
+#define DEV_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/exact_sum.h"
+#include "base/rng.h"
+#include "ops/rope.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct X X; // opaque element of the storage type
+typedef enum { X_FP32, X_BF16, X_FP16 } XType;
+typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
+enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
+
+// Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. Which
+// is a function of (rng, global index of the element), so the mask is never stored: backward, recomputation
+// and any layout draw it again. Element i has word i % 4 of counter i / 4 and is kept when that word is at least
+// p 2^32.
+typedef struct {
+    float p; // 0: off
+    Rng rng;
+    uint64_t first; // global index of the array's element 0; for attention, of its first sequence
+    // Not NULL: the array's rows, of `width` elements, are not neighbours: row i begins at first + row[i] width.
+    const int32_t *row;
+    size_t width;
+} Dropout;
+
+// Attention over packed rows: q row (b, t) starts at q + (b*Tq + t)*ldq and holds H*D elements; k and v
+// likewise with G*D elements and ldkv. Query t of the block stands at position q_start + t; it sees keys
+// 0 .. q_start + t.
+typedef struct {
+    size_t B, Tq, Tk, H, G, D; // H is a multiple of G: query head h reads key/value head h / (H/G)
+    size_t ldq, ldkv;          // elements from one row to the next
+    size_t q_start;            // 0 in training; the number of cached keys when sampling
+    const int32_t *first;      // (B, Tq) first key that a query sees: where its document starts; NULL: 0
+    float scale;               // of q k; 0: 1 / sqrt(D)
+    Dropout drop;              // of the probabilities; element ((drop.first + b) H + h) Tq + tq) Tk + tk
+    // For attention_part_*: queries and keys are pieces of sequences of T tokens (cp.h), and all positions, `first`
+    // and dropout's tq and tk too, are those of the whole sequence. The other entries want zeros here; but they may be
+    // given `blocks`, with T = Tq = Tk.
+    size_t T;
+    size_t q_cut, q_jump;          // from row q_cut on, a query's position is q_jump more: q_start + t + q_jump
+    size_t k_start, k_cut, k_jump; // key j stands at k_start + j, from k_cut on at k_start + j + k_jump
+    int blocks; // even; 0: any order. So many blocks of the sequence give sums over tokens their order (attention.c)
+} AttnShape;
+
+// A sum in parts: part p adds the terms of its ranges p*each .. p*each + each - 1, each in ascending order, and the
+// parts are added in the binary tree of comm.h, ((0 + 1) + (2 + 3)) + ... So whoever holds a whole subtree of parts
+// can add it alone, and adding what ranks hold in the same tree gives the bits of one rank that holds all (tp.h).
+typedef struct {
+    size_t begin, end;
+} DevRange;
+typedef struct {
+    const DevRange *range;
+    size_t n, each; // n parts of `each` ranges; together they cover every term once
+} DevParts;
+
+// What an optimizer's update is told: one call updates elements that agree in all of these.
+typedef struct {
+    float lr, beta1, beta2, eps, weight_decay;
+    float grad_scale; // multiplies the gradient first (unscaling, clipping)
+    int step;         // 1 for the first update: bias correction
+    bool l2;          // adamw alone: the decay joins the gradient (Adam with L2), and does not act on the weight
+} Update;
+enum { UPDATE_BLOCK = 2048 }; // elements that share one scale in adamw8bit
+
+typedef struct Dev Dev;
+struct Dev {
+    const char *name;
+    XType x_type;
+    size_t x_bytes; // bytes of one X
+    int threads;
+    bool deterministic; // sums in one canonical order, whatever the threads and the number of rows
+    void *state;
+    struct Fp8 *fp8;  // scales of a device whose products run in fp8 (fp8.h); NULL for others
+    double fp8_error; // part of sum |a b| by which sums of 8-bit products may err beyond those of fp32 (matmul.cu)
+    // Called on the caller's thread now and then while attention of pieces runs, so that messages move; NULL: not.
+    void (*meanwhile)(void *arg);
+    void *meanwhile_arg;
+    // The memory door's raw_alloc and raw_free (mem.h); NULL: all arrays are the host's, which reads and
+    // writes them as it likes
+    void *(*raw_alloc)(size_t n_bytes);
+    void (*raw_free)(void *ptr);
+    // Returns when all that was asked for is done, for whoever looks at the arrays without to_host (messages between
+    // ranks); NULL: an op is done when it returns.
+    void (*wait)(Dev *);
+
+    // For a profiler's picture: what is asked for from here on is part of a range by this name, within those that are
+    // open; NULL: the innermost ends. NULL: nobody looks (dev_mark).
+    void (*mark)(const char *name);
+
+    // ---- matmul: weight (OC, C), inp (N, C), out (N, OC)
+    // site: the weight's row in the parameter table, for devices that keep something per weight (scales);
+    // -1: none
+    // out = inp weight^T + bias; bias (OC) may be NULL.
+    void (*matmul_forward)(Dev *, X *out, const X *inp, const X *weight, const X *bias,
+                           size_t N, size_t C, size_t OC, int site);
+    // pre = inp weight^T + bias; out = gelu(pre), the tanh form (Hendrycks & Gimpel, arXiv 1606.08415).
+    // pre may be NULL; where it is not, out is the gelu of pre as it is stored.
+    void (*matmul_gelu_forward)(Dev *, X *out, X *pre, const X *inp, const X *weight, const X *bias,
+                                size_t N, size_t C, size_t OC, int site);
+    // dinp = dout weight
+    void (*matmul_backward_input)(Dev *, X *dinp, const X *dout, const X *weight,
+                                  size_t N, size_t C, size_t OC, int site);
+    // dpre = (dout weight) * gelu'(pre), where pre (N, C) fed the gelu whose output was this matmul's input
+    void (*matmul_gelu_backward_input)(Dev *, X *dpre, const X *dout, const X *weight, const X *pre,
+                                       size_t N, size_t C, size_t OC, int site);
+    // dweight += dout^T inp; dbias += column sums of dout (dbias may be NULL)
+    void (*matmul_backward_weight)(Dev *, float *dweight, float *dbias, const X *dout, const X *inp,
+                                   size_t N, size_t C, size_t OC, int site);
+
+    // out = inp weight^T, the sums over C in parts; bias (may be NULL) joins the first part. A device that does not
+    // keep its bits across layouts may add in any order.
+    void (*matmul_parts_forward)(Dev *, X *out, const X *inp, const X *weight, const X *bias,
+                                 size_t N, size_t C, size_t OC, DevParts parts, int site);
+    // dinp = dout weight, the sums over OC in parts
+    void (*matmul_parts_backward_input)(Dev *, X *dinp, const X *dout, const X *weight,
+                                        size_t N, size_t C, size_t OC, DevParts parts, int site);
+
+    // ---- swiglu (Shazeer, arXiv 2002.05202): gate_up (N, 2F), gate first; out (N, F) = silu(gate) * up
+    void (*swiglu_forward)(Dev *, X *out, const X *gate_up, size_t N, size_t F);
+    void (*swiglu_backward)(Dev *, X *dgate_up, const X *dout, const X *gate_up, size_t N, size_t F);
+
+    // ---- out = gelu(pre), n elements: what matmul_gelu_forward makes of its pre, to the bit
+    void (*gelu_forward)(Dev *, X *out, const X *pre, size_t n);
+
+    // ---- out = a + b over n elements; out may equal a or b
+    void (*add)(Dev *, X *out, const X *a, const X *b, size_t n);
+
+    // ---- out = dropout(inp), n elements; out may equal inp. Its own backward: dinp = dropout(dout).
+    void (*dropout)(Dev *, X *out, const X *inp, size_t n, Dropout drop);
+
+    // ---- embedding: out (N, C) = tokens.weight[token] (+ positions.weight[pos]; wpe may be NULL). A token < 0 is
+    // another rank's: a row of zeros, without its position; backward gives such a row's gradient to the position
+    // alone.
+    void (*embed_forward)(Dev *, X *out, const int32_t *token, const int32_t *pos, const X *wte, const X *wpe,
+                          size_t N, size_t C);
+    void (*embed_backward)(Dev *, float *dwte, float *dwpe, const X *dout, const int32_t *token,
+                           const int32_t *pos, size_t N, size_t C, size_t V);
+
+    // ---- residual + norm: sum = a + b, out = norm(sum as it is stored) * weight + bias. b NULL: out =
+    // norm(a), and sum is not written. mean, rstd (N) fp32 are saved for backward; RMSNorm (arXiv 1910.07467)
+    // leaves mean alone; bias may be NULL.
+    void (*norm_forward)(Dev *, X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight,
+                         const X *bias, size_t N, size_t C, NormKind kind, float eps);
+    // dinp = dresid + d(norm)/d(inp) dout; dresid may be NULL or equal dinp. inp is what was normalised.
+    void (*norm_backward)(Dev *, X *dinp, float *dweight, float *dbias, const X *dout, const X *dresid,
+                          const X *inp, const float *mean, const float *rstd, const X *weight,
+                          size_t N, size_t C, NormKind kind);
+
+    // ---- per-head RMSNorm of queries or keys (QK-norm): rows of `heads` vectors of D elements, ld
+    // elements apart rstd (N, heads). out may equal inp only when no backward follows.
+    void (*head_norm_forward)(Dev *, X *out, float *rstd, const X *inp, const X *weight, size_t N, size_t heads,
+                              size_t D, size_t ld, float eps);
+    // dinp may equal dout.
+    void (*head_norm_backward)(Dev *, X *dinp, float *dweight, const X *dout, const X *inp, const float *rstd,
+                               const X *weight, size_t N, size_t heads, size_t D, size_t ld);
+
+    // ---- rotary positions (Su et al., arXiv 2104.09864), rotate-half: pairs (i, i + D/2), angle pos *
+    // rope_frequency(i), and all times rope_amplitude. In place on rows of `heads` vectors, ld elements apart. backward
+    // turns the gradient back by the same angle.
+    void (*rope_forward)(Dev *, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope);
+    void (*rope_backward)(Dev *, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope);
+
+    // ---- causal attention, tiled with online softmax (Dao et al., arXiv 2205.14135)
+    // out (B, Tq, H, D); lse (B, H, Tq) = log of the softmax denominator, saved for backward (NULL: not
+    // wanted)
+    void (*attention_forward)(Dev *, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape);
+    // dq, dk, dv have the row strides of q, k, v. q_start must be 0.
+    void (*attention_backward)(Dev *, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse,
+                               const X *q, const X *k, const X *v, AttnShape shape);
+
+    // ---- attention of pieces: keys that are a part of those that the queries see. Everything that is not X is fp32.
+    // out (B, Tq, H, D), lse (B, H, Tq) of these keys alone; of a query that sees none of them: 0 and -inf.
+    void (*attention_part_forward)(Dev *, float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape);
+    // out, lse = those of both sets of keys: sum = e^lse + e^part_lse, lse = log sum, out weighted by the two shares
+    void (*attention_merge)(Dev *, float *out, float *lse, const float *part_out, const float *part_lse,
+                            size_t B, size_t T, size_t H, size_t D);
+    // dq (B, Tq, H, D), dk, dv (B, Tk, G, D): what these keys add to each. out and lse are those of all keys.
+    void (*attention_part_backward)(Dev *, float *dq, float *dk, float *dv, const X *dout, const X *out,
+                                    const float *lse, const X *q, const X *k, const X *v, AttnShape shape);
+
+    // ---- softmax + cross-entropy: loss[n] = -log softmax(logits[n])[target[n]] in nats; a target < 0 is not
+    // counted (loss 0, gradient 0). dlogits = scale * (softmax - onehot); NULL: not wanted; may equal logits.
+    void (*softmax_xent)(Dev *, float *loss, X *dlogits, const X *logits, const int32_t *target,
+                         size_t N, size_t V, float scale);
+
+    // ---- the same over a vocabulary that is cut over ranks: logits (N, V) are those of V tokens of it, and what the
+    // three steps give is combined over the ranks in between (tp.h). A target >= V is counted, and is another rank's.
+    // top[n] = max of the row
+    void (*xent_max)(Dev *, float *top, const X *logits, size_t N, size_t V);
+    // total[n] = sum over the row of exp(z - top[n]), in parts; hit[n] = z[target], or 0 where that is not here
+    void (*xent_sum)(Dev *, float *total, float *hit, const X *logits, const int32_t *target, const float *top,
+                     size_t N, size_t V, DevParts parts);
+    // loss = log(total) + top - hit; dlogits = scale (exp(z - top) / total - onehot); NULL: not wanted; may equal
+    // logits
+    void (*xent_loss)(Dev *, float *loss, X *dlogits, const X *logits, const int32_t *target, const float *top,
+                      const float *total, const float *hit, size_t N, size_t V, float scale);
+
+    // ---- optimizer and reductions
+    double (*sum_squares)(Dev *, const float *x, size_t n); // the order of the sum does not depend on the thread count
+    // sum += the squares, exactly (exact_sum.h)
+    void (*sum_squares_exact)(Dev *, ExactSum *sum, const float *x, size_t n);
+    // out = a - b, fp32; b NULL: out = a. out may equal either.
+    void (*subtract)(Dev *, float *out, const float *a, const float *b, size_t n);
+    // Row by row of (R, C), Euclidean norms: grad *= min(1, limit max(|weight|, least) / |grad|) (Brock et al., arXiv
+    // 2102.06171)
+    void (*clip_units)(Dev *, float *grad, const float *weight, size_t R, size_t C, float limit, float least);
+    // Updates: each writes weight and its own state from grad, and zeroes grad. All fp32; nothing is stored
+    // in X here (the caller follows up with to_x). The state is zero before the first update.
+    // d = grad + weight_decay w;  m = beta1 m + d, w -= lr m;  m NULL: w -= lr d
+    void (*sgd)(Dev *, float *weight, float *m, float *grad, size_t n, Update u);
+    // Adam's moments, decay on the weight (Loshchilov & Hutter, arXiv 1711.05101), or through the gradient (l2)
+    void (*adamw)(Dev *, float *weight, float *m, float *v, float *grad, size_t n, Update u);
+    // The same with m and v in 8 bits: codes (n) and one scale for each block of UPDATE_BLOCK from the start
+    // (Dettmers et al., arXiv 2110.02861). l2 is not read.
+    void (*adamw8bit)(Dev *, float *weight, uint8_t *m, float *m_scale, uint8_t *v, float *v_scale, float *grad,
+                      size_t n, Update u);
+    // The sign of a mean (Chen et al., arXiv 2302.06675)
+    void (*lion)(Dev *, float *weight, float *m, float *grad, size_t n, Update u);
+    // weight (R, C); row (R) and col (C) are means of squared gradients; col NULL: row (R, C) is that of each
+    // element (Shazeer & Stern, arXiv 1804.04235). Reads lr, weight_decay, grad_scale and step.
+    void (*adafactor)(Dev *, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u);
+    // weight (R, C): momentum beta1, made orthogonal; scratch: R C + 2 min(R, C)^2 floats (Jordan 2024; the
+    // scale of arXiv 2502.16982)
+    void (*muon)(Dev *, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u);
+
+    // ---- copies between host and device
+    void (*to_device)(Dev *, void *device_dst, const void *host_src, size_t n_bytes);
+    void (*to_host)(Dev *, void *host_dst, const void *device_src, size_t n_bytes);
+    void (*zero)(Dev *, void *device_dst, size_t n_bytes);
+    // ---- between fp32 and the storage type. to_x rounds to nearest even, both on the device; from_x is exact, from
+    // the device to the host or the device
+    void (*to_x)(Dev *, X *out, const float *inp, size_t n);
+    void (*from_x)(Dev *, float *out, const X *inp, size_t n);
+
+    // ---- saved activations in 8 bits. A row of w elements is cut into groups of DEV_GROUP (the last one may be
+    // shorter): scale (N, ceil(w / DEV_GROUP)) = the group's largest |inp| / 127, q (N, w) = inp / scale rounded to
+    // the nearest integer; decompress: out = q scale. A group that holds a NaN or an infinity comes back as NaN,
+    // one whose scale would not be a normal fp32 number as 0.
+    void (*compress)(Dev *, int8_t *q, float *scale, const X *inp, size_t N, size_t w);
+    void (*decompress)(Dev *, X *out, const int8_t *q, const float *scale, size_t N, size_t w);
+
+    // ---- sum += part, part = 0: moves gradients up the tree of sums
+    void (*accumulate)(Dev *, float *sum, float *part, size_t n);
+};
+
+// The CPU device: fp32, OpenMP with `threads` threads (0: all cores). Results do not depend on the
+// thread count.
+Dev *dev_cpu_create(int threads);
+void dev_cpu_free(Dev *dev);
+// Dies, naming the op, when an entry is missing.
+void dev_check_complete(const Dev *dev);
+
+static inline void dev_mark(const Dev *dev, const char *name)
+{
+    if (dev->mark) dev->mark(name);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

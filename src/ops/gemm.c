@@ -1,0 +1,287 @@
+// gemm: matrix product in a fixed order of additions, about as fast as a BLAS.
+//
+// The invariant: an element of C is one chain of fused multiply-adds, k ascending, one rounding a step.
+// Everything that makes the product fast leaves that chain alone:
+//
+//   registers  a tile of (MR, NR) elements of C is in flight at once. They are different chains, so a
+//              processor overlaps them, and vectors hold neighbours in n. No chain is ever split.
+//   packing    copies. A panel is MR rows of op(A) (or NR columns of op(B)), k after k, padded with zeros,
+//              so that the inner loop reads memory from front to back whatever the transposition.
+//   k blocks   after KC steps the chain is parked in C and taken up again from there: an fp32 number
+//              stored and loaded is the same number.
+//   edges      a tile that hangs over the edge is computed whole on a copy. The rows and columns of
+//              padding are thrown away.
+//   threads    share out elements, never the terms of an element.
+//
+// One panel of B (KC x NR) is packed into the first-level cache and used at once by all rows of the block
+// of A (MC x KC), which stays in the second level. The k loop costs MR + NR / LANES loads for
+// MR * NR / LANES multiply-adds, packing B one copy for 2 MC flops.
+//
+// Rejected: a sum in several partial chains (pairs, or lanes along k), the usual way to make a single dot
+// product fast, because its order would depend on the vector width; threads that share packed panels,
+// which saves copies but needs barriers; a scratch buffer given by the caller or kept per thread, because
+// ops would have to pass it down to every tile and the stack does as well. `c += a * b` on vectors is
+// fused or not as -ffp-contract says, so the multiply-add is written with the processor's own intrinsic,
+// and where there is none with fmaf, which is right everywhere and slow.
+#include "ops/gemm.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <string.h>
+
+// What depends on the processor: lanes in a vector, the register tile, and one fused multiply-add a lane.
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define KERNEL "AVX-512, 12 x 32"
+enum { LANES = 16, MR = 12, NR = 32, MC = 264 };
+typedef __m512 Vec;
+static inline Vec fma_lanes(float a, Vec b, Vec c)
+{
+    return _mm512_fmadd_ps(_mm512_set1_ps(a), b, c);
+}
+#elif defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+#define KERNEL "AVX2, 6 x 16"
+enum { LANES = 8, MR = 6, NR = 16, MC = 264 };
+typedef __m256 Vec;
+static inline Vec fma_lanes(float a, Vec b, Vec c)
+{
+    return _mm256_fmadd_ps(_mm256_set1_ps(a), b, c);
+}
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#define KERNEL "NEON, 8 x 12"
+enum { LANES = 4, MR = 8, NR = 12, MC = 264 };
+typedef float32x4_t Vec;
+static inline Vec fma_lanes(float a, Vec b, Vec c)
+{
+    return vfmaq_n_f32(c, b, a);
+}
+#else
+#define KERNEL "no vectors, 4 x 8"
+enum { LANES = 4, MR = 4, NR = 8, MC = 264 };
+typedef float Vec __attribute__((vector_size(16)));
+static inline Vec fma_lanes(float a, Vec b, Vec c)
+{
+    for (int l = 0; l < LANES; l++) c[l] = __builtin_fmaf(a, b[l], c[l]);
+    return c;
+}
+#endif
+enum { KC = 256, NC = 1024, VECS = NR / LANES, COPY = 12, MAX_MORE = 16 };
+static_assert(NR % LANES == 0, "a row of the register tile is whole vectors");
+static_assert(MR % LANES == 0 || MR < LANES, "what pack_along writes beyond a panel is overwritten");
+static_assert(MC % MR == 0, "a block of A is whole panels");
+enum { STACK = (MC * KC + LANES + KC * NR + MR * NR) * sizeof(float) + 4096 };
+static_assert(STACK <= 320 * 1024, "gemm.h promises how much stack");
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+// (a0 b0 a1 b1 ...) from the first halves of two vectors, or from the second halves.
+#ifdef __clang__
+#define ZIP(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int Lanes __attribute__((vector_size(LANES * 4)));
+#define ZIP(a, b, ...) __builtin_shuffle(a, b, (Lanes){__VA_ARGS__})
+#endif
+
+ALWAYS_INLINE Vec zip_low(Vec a, Vec b)
+{
+#if defined(__AVX512F__)
+    return ZIP(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return ZIP(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+#else
+    return ZIP(a, b, 0, 4, 1, 5);
+#endif
+}
+
+ALWAYS_INLINE Vec zip_high(Vec a, Vec b)
+{
+#if defined(__AVX512F__)
+    return ZIP(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return ZIP(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+    return ZIP(a, b, 2, 6, 3, 7);
+#endif
+}
+
+ALWAYS_INLINE Vec load(const float *p)
+{
+    Vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+ALWAYS_INLINE void store(float *p, Vec v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t ceil_div(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+// Panels. dst[k * width + r] = alpha * element (r, k), r < n; 0 for n <= r < width.
+
+// Element (r, k) is src[k * ld + r]: each k is a run of neighbours.
+ALWAYS_INLINE void pack_across(float *dst, size_t width, const float *src, size_t ld, size_t n, size_t kc,
+                               float alpha)
+{
+    for (size_t k = 0; k < kc; k++, dst += width, src += ld) {
+        __builtin_prefetch(src + width); // for the next panel: a hint, which may point anywhere
+        __builtin_prefetch(src + width + 16);
+        if (n == width) {
+            for (size_t r = 0; r < width; r++) dst[r] = alpha * src[r];
+        } else {
+            for (size_t r = 0; r < width; r++) dst[r] = r < n ? alpha * src[r] : 0;
+        }
+    }
+}
+
+// Element (r, k) is src[r * ld + k]: transposes blocks of LANES x LANES. Zipping row i with row i + LANES / 2,
+// log2(LANES) times, is the transposition. Each store writes LANES numbers, for a narrower panel beyond
+// this k, where the next k is written afterwards (after the last one, the next panel, or spare room).
+ALWAYS_INLINE void pack_along(float *dst, size_t width, const float *src, size_t ld, size_t n, size_t kc,
+                              float alpha)
+{
+    for (size_t r0 = 0; r0 < width; r0 += LANES) {
+        size_t k = 0, rows = n > r0 ? min_size(n - r0, LANES) : 0;
+        for (; k + LANES <= kc; k += LANES) {
+            Vec v[LANES], w[LANES];
+#pragma GCC unroll 16
+            for (size_t r = 0; r < LANES; r++) {
+                v[r] = (Vec){0};
+                if (r < rows) v[r] = load(src + (r0 + r) * ld + k) * alpha;
+            }
+#pragma GCC unroll 4
+            for (size_t stage = 1; stage < LANES; stage *= 2) {
+#pragma GCC unroll 16
+                for (size_t r = 0; r < LANES / 2; r++) {
+                    w[2 * r] = zip_low(v[r], v[r + LANES / 2]);
+                    w[2 * r + 1] = zip_high(v[r], v[r + LANES / 2]);
+                }
+                memcpy(v, w, sizeof v);
+            }
+#pragma GCC unroll 16
+            for (size_t r = 0; r < LANES; r++) store(dst + (k + r) * width + r0, v[r]);
+        }
+        for (; k < kc; k++)
+            for (size_t r = r0; r < width && r < r0 + LANES; r++)
+                dst[k * width + r] = r < n ? alpha * src[r * ld + k] : 0;
+    }
+}
+
+// C (MR, NR) = beta * C + a b over kc terms: the chain, MR * NR of them side by side.
+ALWAYS_INLINE void kernel(float *C, size_t ldc, const float *a, const float *b, size_t kc, float beta)
+{
+    Vec c[MR][VECS];
+#pragma GCC unroll 16
+    for (size_t r = 0; r < MR; r++)
+#pragma GCC unroll 4
+        for (size_t v = 0; v < VECS; v++) {
+            if (beta == 0) c[r][v] = (Vec){0};
+            else if (beta == 1) c[r][v] = load(C + r * ldc + v * LANES);
+            else c[r][v] = load(C + r * ldc + v * LANES) * beta;
+        }
+    for (size_t k = 0; k < kc; k++, a += MR, b += NR) {
+        Vec row[VECS];
+#pragma GCC unroll 4
+        for (size_t v = 0; v < VECS; v++) row[v] = load(b + v * LANES);
+#pragma GCC unroll 16
+        for (size_t r = 0; r < MR; r++)
+#pragma GCC unroll 4
+            for (size_t v = 0; v < VECS; v++) c[r][v] = fma_lanes(a[r], row[v], c[r][v]);
+    }
+#pragma GCC unroll 16
+    for (size_t r = 0; r < MR; r++)
+#pragma GCC unroll 4
+        for (size_t v = 0; v < VECS; v++) store(C + r * ldc + v * LANES, c[r][v]);
+}
+
+// A tile of C of which only (rows, cols) exist: the whole kernel on a copy.
+static void kernel_edge(float *C, size_t ldc, const float *a, const float *b, size_t kc, float beta, size_t rows,
+                        size_t cols)
+{
+    float whole[MR * NR] __attribute__((aligned(64))) = {0};
+    for (size_t r = 0; beta != 0 && r < rows; r++) memcpy(whole + r * NR, C + r * ldc, cols * sizeof *C);
+    kernel(whole, NR, a, b, kc, beta);
+    for (size_t r = 0; r < rows; r++) memcpy(C + r * ldc, whole + r * NR, cols * sizeof *C);
+}
+
+// One panel of B, packed, against the block of A, packed: m rows and n <= NR columns of C.
+static void block_times_panel(float *C, size_t ldc, const float *a_pack, const float *b_pack, size_t m, size_t n,
+                              size_t kc, float beta)
+{
+    for (size_t i = 0; i < m; i += MR, a_pack += MR * kc, C += MR * ldc) {
+        if (m - i >= MR && n == NR) kernel(C, ldc, a_pack, b_pack, kc, beta);
+        else kernel_edge(C, ldc, a_pack, b_pack, kc, beta, min_size(m - i, MR), n);
+    }
+}
+
+void gemm_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
+                 const float *B, size_t ldb, float beta, float *C, size_t ldc)
+{
+    float a_pack[MC * KC + LANES] __attribute__((aligned(64))), b_pack[KC * NR] __attribute__((aligned(64)));
+    if (M == 0 || N == 0) return;
+    size_t height = ceil_div(ceil_div(M, ceil_div(M, MC)), MR) * MR; // blocks of about equal height
+    for (size_t i0 = 0; i0 < M; i0 += height) {
+        size_t m = min_size(M - i0, height);
+        for (size_t k0 = 0; k0 == 0 || k0 < K; k0 += KC) { // once for K = 0, too: C = beta C
+            size_t kc = min_size(K - k0, KC);
+            for (size_t i = 0; i < m; i += MR) {
+                size_t n = min_size(m - i, MR);
+                if (trans_a) pack_across(a_pack + i * kc, MR, A + k0 * lda + i0 + i, lda, n, kc, alpha);
+                else pack_along(a_pack + i * kc, MR, A + (i0 + i) * lda + k0, lda, n, kc, alpha);
+            }
+            for (size_t j = 0; j < N; j += NR) {
+                size_t n = min_size(N - j, NR);
+                if (trans_b) pack_along(b_pack, NR, B + j * ldb + k0, ldb, n, kc, 1);
+                else pack_across(b_pack, NR, B + k0 * ldb + j, ldb, n, kc, 1);
+                block_times_panel(C + i0 * ldc + j, ldc, a_pack, b_pack, m, n, kc, k0 == 0 ? beta : 1);
+            }
+        }
+    }
+}
+
+// Cuts C into equal tiles (h, w), at most (MC, NC), such that the slowest thread is done soonest: rounds of
+// h w products and COPY (h + w) copies per k. The grid may depend on the number of threads: the bits do not.
+static void grid_choose(size_t M, size_t N, size_t threads, size_t *h, size_t *w)
+{
+    size_t n_rows = ceil_div(M, MC), n_cols = ceil_div(N, NC), more = min_size(threads, MAX_MORE), best = SIZE_MAX;
+    for (size_t i = n_rows; i <= n_rows + more; i++)
+        for (size_t j = n_cols; j <= n_cols + more; j++) {
+            size_t height = ceil_div(ceil_div(M, i), MR) * MR, width = ceil_div(ceil_div(N, j), NR) * NR;
+            size_t rounds = ceil_div(ceil_div(M, height) * ceil_div(N, width), threads);
+            size_t cost = rounds * (height * width + COPY * (height + width));
+            if (cost < best) best = cost, *h = height, *w = width;
+        }
+}
+
+void gemm(int threads, bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A,
+          size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc)
+{
+    if (M == 0 || N == 0) return;
+    if (threads < 1) threads = 1;
+    size_t h = M, w = N;
+    grid_choose(M, N, (size_t)threads, &h, &w);
+    size_t n_rows = ceil_div(M, h), n_tiles = n_rows * ceil_div(N, w);
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (size_t i = 0; i < n_tiles; i++) {
+        size_t r0 = i % n_rows * h, c0 = i / n_rows * w;
+        const float *a = A + (trans_a ? r0 : r0 * lda), *b = B + (trans_b ? c0 * ldb : c0);
+        gemm_serial(trans_a, trans_b, min_size(M - r0, h), min_size(N - c0, w), K, alpha, a, lda, b, ldb, beta,
+                    C + r0 * ldc + c0, ldc);
+    }
+}
+
+const char *gemm_kernel(void)
+{
+    return KERNEL;
+}

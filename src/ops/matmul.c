@@ -1,0 +1,267 @@
+// matmul: the five matrix products of training, on the CPU.
+//
+//   forward          out    (N, OC) = inp  (N, C)   weight (OC, C)^T + bias      2 N C OC flops
+//   backward_input   dinp   (N, C)  = dout (N, OC)  weight (OC, C)               2 N C OC
+//   backward_weight  dweight(OC, C)+= dout (N, OC)^T inp   (N, C)                2 N C OC
+//
+// The output is cut into tiles, each tile is one single-threaded OpenBLAS sgemm, and the bias or GELU is
+// applied to a tile while it is still in cache. The invariant: the grid of tiles follows from the shape
+// alone, so which thread computes a tile does not matter and the bits of the result do not depend on the
+// number of threads. (OpenBLAS' own threading cuts by the thread count and changes bits with it; it also
+// cannot run the epilogue.)
+//
+// Tiles are large because OpenBLAS copies (packs) both operands of every call: a (m, n) tile packs (m +
+// n) k numbers for 2 m n k flops. There are enough of them to keep threads busy when one is late.
+//
+// A deterministic device uses gemm.c for the tiles: OpenBLAS' order of additions depends on the tile's shape, so
+// a row's bits depend on how many rows the batch has; gemm.c's do not.
+#include "ops/dev_cpu.h"
+
+#include "base/check.h"
+#include "ops/gemm.h"
+#include "ops/vmath.h"
+
+#include <cblas.h>
+#include <omp.h>
+
+enum { TILE_ROWS = 512, TILE_COLS = 1024, MIN_TILES = 8, MIN_SIDE = 96 };
+
+typedef struct {
+    size_t M, N, rows, cols, n_rows, n_cols; // tiles are (rows, cols); n_rows x n_cols of them
+} Grid;
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static Grid grid_make(size_t M, size_t N)
+{
+    Grid g = {.M = M, .N = N, .n_rows = (M + TILE_ROWS - 1) / TILE_ROWS, .n_cols = (N + TILE_COLS - 1) / TILE_COLS};
+    while (g.n_rows * g.n_cols < MIN_TILES) {
+        size_t height = M / g.n_rows, width = N / g.n_cols;
+        if (height >= width && height >= 2 * MIN_SIDE) g.n_rows++;
+        else if (width >= 2 * MIN_SIDE) g.n_cols++;
+        else break;
+    }
+    g.rows = round_up((M + g.n_rows - 1) / g.n_rows, 16);
+    g.cols = round_up((N + g.n_cols - 1) / g.n_cols, 16);
+    g.n_rows = (M + g.rows - 1) / g.rows;
+    g.n_cols = (N + g.cols - 1) / g.cols;
+    return g;
+}
+
+// Tile i covers rows [r0, r0 + h) and columns [c0, c0 + w).
+static void grid_tile(Grid g, size_t i, size_t *r0, size_t *h, size_t *c0, size_t *w)
+{
+    *r0 = i % g.n_rows * g.rows;
+    *c0 = i / g.n_rows * g.cols;
+    *h = g.M - *r0 < g.rows ? g.M - *r0 : g.rows;
+    *w = g.N - *c0 < g.cols ? g.N - *c0 : g.cols;
+}
+
+void matmul_gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
+                 const float *B, size_t ldb, float beta, float *C, size_t ldc)
+{
+    cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans, (int)M, (int)N,
+                (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
+}
+
+typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
+                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
+
+static Gemm *tile_gemm(const Dev *dev)
+{
+    return dev->deterministic ? gemm_serial : matmul_gemm;
+}
+
+// One row of a tile after its gemm: add the bias, keep the pre-activation, apply GELU.
+static void epilogue_row(float *out, float *pre, const float *bias, size_t w, bool gelu)
+{
+    if (bias) {
+#pragma omp simd
+        for (size_t c = 0; c < w; c++) out[c] += bias[c];
+    }
+    if (!gelu) return;
+    if (pre) {
+#pragma omp simd
+        for (size_t c = 0; c < w; c++) {
+            pre[c] = out[c];
+            out[c] = vmath_gelu(out[c]);
+        }
+    } else {
+#pragma omp simd
+        for (size_t c = 0; c < w; c++) out[c] = vmath_gelu(out[c]);
+    }
+}
+
+static void forward(Dev *dev, float *out, float *pre, const float *inp, const float *weight, const float *bias,
+                    size_t N, size_t C, size_t OC, bool gelu)
+{
+    Grid g = grid_make(N, OC);
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
+        size_t r0, h, c0, w;
+        grid_tile(g, i, &r0, &h, &c0, &w);
+        tile_gemm(dev)(false, true, h, w, C, 1, inp + r0 * C, C, weight + c0 * C, C, 0, out + r0 * OC + c0, OC);
+        for (size_t r = r0; r < r0 + h; r++)
+            epilogue_row(out + r * OC + c0, pre ? pre + r * OC + c0 : NULL, bias ? bias + c0 : NULL, w, gelu);
+    }
+}
+
+static void matmul_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias,
+                           size_t N, size_t C, size_t OC, int site)
+{
+    (void)site;
+    forward(dev, (float *)out, NULL, (const float *)inp, (const float *)weight, (const float *)bias, N, C, OC, false);
+}
+
+static void matmul_gelu_forward(Dev *dev, X *out, X *pre, const X *inp, const X *weight, const X *bias,
+                                size_t N, size_t C, size_t OC, int site)
+{
+    (void)site;
+    forward(dev, (float *)out, (float *)pre, (const float *)inp, (const float *)weight, (const float *)bias,
+            N, C, OC, true);
+}
+
+static void backward_input(Dev *dev, float *dinp, const float *dout, const float *weight, const float *pre,
+                           size_t N, size_t C, size_t OC)
+{
+    Grid g = grid_make(N, C);
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
+        size_t r0, h, c0, w;
+        grid_tile(g, i, &r0, &h, &c0, &w);
+        tile_gemm(dev)(false, false, h, w, OC, 1, dout + r0 * OC, OC, weight + c0, C, 0, dinp + r0 * C + c0, C);
+        for (size_t r = r0; pre && r < r0 + h; r++) {
+            float *d = dinp + r * C + c0;
+            const float *p = pre + r * C + c0;
+#pragma omp simd
+            for (size_t c = 0; c < w; c++) d[c] *= vmath_gelu_grad(p[c]);
+        }
+    }
+}
+
+static void matmul_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight,
+                                  size_t N, size_t C, size_t OC, int site)
+{
+    (void)site;
+    backward_input(dev, (float *)dinp, (const float *)dout, (const float *)weight, NULL, N, C, OC);
+}
+
+static void matmul_gelu_backward_input(Dev *dev, X *dpre, const X *dout, const X *weight, const X *pre,
+                                       size_t N, size_t C, size_t OC, int site)
+{
+    (void)site;
+    backward_input(dev, (float *)dpre, (const float *)dout, (const float *)weight, (const float *)pre, N, C, OC);
+}
+
+// ---- sums in parts
+
+enum { MAX_DEPTH = 8 }; // of the tree: 2^8 parts
+
+// What a tile of a product in parts needs: the operands of its terms k begin at a + k * a_step and b + k * b_step.
+typedef struct {
+    DevParts parts;
+    bool trans_b;
+    const float *a, *b, *bias; // of the tile's first row and column; bias may be NULL
+    size_t lda, ldb, b_step, h, w;
+} PartsTile;
+
+// out (h, w; ld) = parts [p, p + n), by their tree. `spare` holds (h, w) a level.
+static void sum_parts(PartsTile t, size_t p, size_t n, float *out, size_t ld, float *spare)
+{
+    if (n == 1) {
+        const DevRange *range = t.parts.range + p * t.parts.each;
+        for (size_t i = 0; i < t.parts.each; i++, range++)
+            gemm_serial(false, t.trans_b, t.h, t.w, range->end - range->begin, 1, t.a + range->begin, t.lda,
+                        t.b + range->begin * t.b_step, t.ldb, i > 0, out, ld);
+        for (size_t r = 0; p == 0 && t.bias && r < t.h; r++) epilogue_row(out + r * ld, NULL, t.bias, t.w, false);
+        return;
+    }
+    size_t left = 1;
+    while (2 * left < n) left *= 2;
+    sum_parts(t, p, left, out, ld, spare);
+    sum_parts(t, p + left, n - left, spare, t.w, spare + t.h * t.w);
+    for (size_t r = 0; r < t.h; r++)
+        for (size_t c = 0; c < t.w; c++) out[r * ld + c] += spare[r * t.w + c];
+}
+
+// out (N, W) = a (N, K) b, with b (W, K) transposed or (K, W).
+static void matmul_parts(Dev *dev, float *out, const float *a, const float *b, bool trans_b, const float *bias,
+                         size_t N, size_t K, size_t W, DevParts parts)
+{
+    check(parts.n >= 1 && parts.n <= (size_t)1 << MAX_DEPTH);
+    Grid g = grid_make(N, W);
+    size_t depth = 0;
+    while ((size_t)1 << depth < parts.n) depth++;
+    size_t room = depth * g.rows * g.cols;
+    float *spare = depth ? dev_cpu_scratch(dev, (size_t)dev->threads * room) : NULL;
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
+        size_t r0, h, c0, w;
+        grid_tile(g, i, &r0, &h, &c0, &w);
+        PartsTile t = {.parts = parts, .trans_b = trans_b, .a = a + r0 * K, .b = trans_b ? b + c0 * K : b + c0,
+                       .bias = bias ? bias + c0 : NULL, .lda = K, .ldb = trans_b ? K : W,
+                       .b_step = trans_b ? 1 : W, .h = h, .w = w};
+        sum_parts(t, 0, parts.n, out + r0 * W + c0, W, depth ? spare + (size_t)omp_get_thread_num() * room : NULL);
+    }
+}
+
+static void matmul_parts_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C,
+                                 size_t OC, DevParts parts, int site)
+{
+    (void)site;
+    matmul_parts(dev, (float *)out, (const float *)inp, (const float *)weight, true, (const float *)bias, N, C, OC,
+                 parts);
+}
+
+static void matmul_parts_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t C,
+                                        size_t OC, DevParts parts, int site)
+{
+    (void)site;
+    matmul_parts(dev, (float *)dinp, (const float *)dout, (const float *)weight, false, NULL, N, OC, C, parts);
+}
+
+// dbias[c] += sum over rows of dout[., c]: a strip of columns a task, rows in ascending order.
+static void bias_backward(Dev *dev, float *dbias, const float *dout, size_t N, size_t OC)
+{
+    enum { STRIP = 64 };
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t c0 = 0; c0 < OC; c0 += STRIP) {
+        size_t w = OC - c0 < STRIP ? OC - c0 : STRIP;
+        float sum[STRIP] = {0};
+        for (size_t n = 0; n < N; n++) {
+            const float *row = dout + n * OC + c0;
+#pragma omp simd
+            for (size_t c = 0; c < w; c++) sum[c] += row[c];
+        }
+        for (size_t c = 0; c < w; c++) dbias[c0 + c] += sum[c];
+    }
+}
+
+static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const X *dout_, const X *inp_,
+                                   size_t N, size_t C, size_t OC, int site)
+{
+    (void)site;
+    const float *dout = (const float *)dout_, *inp = (const float *)inp_;
+    Grid g = grid_make(OC, C);
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
+        size_t r0, h, c0, w;
+        grid_tile(g, i, &r0, &h, &c0, &w);
+        tile_gemm(dev)(true, false, h, w, N, 1, dout + r0, OC, inp + c0, C, 1, dweight + r0 * C + c0, C);
+    }
+    if (dbias) bias_backward(dev, dbias, dout, N, OC);
+}
+
+void matmul_cpu_fill(Dev *dev)
+{
+    dev->matmul_forward = matmul_forward;
+    dev->matmul_gelu_forward = matmul_gelu_forward;
+    dev->matmul_backward_input = matmul_backward_input;
+    dev->matmul_gelu_backward_input = matmul_gelu_backward_input;
+    dev->matmul_backward_weight = matmul_backward_weight;
+    dev->matmul_parts_forward = matmul_parts_forward;
+    dev->matmul_parts_backward_input = matmul_parts_backward_input;
+}

@@ -1,0 +1,357 @@
+// matmul: the matrix products of training on the GPU, by cuBLASLt. The twin of matmul.c.
+//
+//   forward          out    (N, OC) = inp  (N, C)   weight (OC, C)^T + bias      bias: cuBLASLt's epilogue
+//   backward_input   dinp   (N, C)  = dout (N, OC)  weight (OC, C)               gelu'(pre): its DGELU, or a kernel
+//   backward_weight  dweight(OC, C)+= dout (N, OC)^T inp   (N, C)                fp32 sums; dbias: sums.cu
+//
+// cuBLASLt keeps matrices in columns, and a row-major Z = X Y is Z^T = Y^T X^T in columns: so Y is its A, X its B.
+// Sums are fp32. Which algorithm serves a shape is asked once and kept; the question tells how the pointers are aligned
+// (a bias or a slice of a weight may begin anywhere), and forbids partial sums in less than fp32.
+//
+// GELU forward is a kernel of our own behind the product. cuBLASLt has an epilogue for it, which takes the GELU of
+// the sum before it is rounded; ours must be that of `pre` as it is stored, to the bit, because recomputation makes
+// the output again from it (recompute.h). Price: `pre` is read once more, some 1% of a step.
+//
+// fp8: operands are cast and turned by fp8.cu, with k innermost in both, in multiples of 16; cuBLASLt multiplies the
+// sum by 1 / scale of both. Its D scale and amax are not used: D is 16 or 32 bits wide. E5M2 times E5M2, which it has
+// not, does not occur.
+//
+// The invariant: one workspace, used by one stream, so the same call gives the same bits. Where cuBLASLt says that it
+// has no algorithm for an epilogue, the kernel does it, and rounds once more.
+// Rejected: cublasGemmEx (no epilogues, no choice of reduction); fp16 or bf16 sums.
+#include "ops/ops_gpu.h"
+
+#include "base/check.h"
+#include "ops/fp8_gpu.h"
+
+#include <cublasLt.h>
+#include <array>
+#include <map>
+
+typedef std::array<int64_t, 16> Shape;
+struct MatmulCuda {
+    cublasLtHandle_t lt;
+    cublasLtMatmulPreference_t preference;
+    void *workspace;
+    struct Choice {
+        bool found;
+        cublasLtMatmulAlgo_t algo;
+    };
+    std::map<Shape, Choice> *choices;
+};
+static const size_t WORKSPACE = (size_t)32 << 20;
+
+static void blas_check(cublasStatus_t status, const char *what, int line)
+{
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    fprintf(stderr, "error: cuBLASLt: %s: %s [%s:%d]\n", what, cublasGetStatusString(status), __FILE__, line);
+    exit(1);
+}
+#define BLAS_CHECK(call) blas_check((call), #call, __LINE__)
+
+// D (m, n) = epilogue(alpha op(A) op(B) + beta C), in columns, k terms; C lies as D does.
+struct Product {
+    cudaDataType in, in_b, to; // of A, of B; of C and D
+    bool ta, tb;
+    size_t m, n, k;
+    const void *a, *b, *c;
+    void *d;
+    size_t lda, ldb, ldd;
+    float alpha, beta;
+    cublasLtEpilogue_t epilogue;
+    const void *bias, *aux; // aux (m, n), ld m
+    const float *scale_a, *scale_b; // on the GPU, of fp8: what A and B are multiplied by
+};
+
+static int64_t alignment(const void *p)
+{
+    int64_t n = 256;
+    while ((uintptr_t)p % (uintptr_t)n) n /= 2;
+    return n;
+}
+
+struct Description {
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, d;
+};
+
+template <class T> static void set(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t name, T value)
+{
+    BLAS_CHECK(cublasLtMatmulDescSetAttribute(op, name, &value, sizeof value));
+}
+
+static Description describe(const Product &p, bool tf32)
+{
+    Description x;
+    BLAS_CHECK(cublasLtMatmulDescCreate(&x.op, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    set(x.op, CUBLASLT_MATMUL_DESC_TRANSA, (int32_t)(p.ta ? CUBLAS_OP_T : CUBLAS_OP_N));
+    set(x.op, CUBLASLT_MATMUL_DESC_TRANSB, (int32_t)(p.tb ? CUBLAS_OP_T : CUBLAS_OP_N));
+    set(x.op, CUBLASLT_MATMUL_DESC_EPILOGUE, (int32_t)p.epilogue);
+    if (p.bias) set(x.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    if (p.aux) {
+        set(x.op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux);
+        set(x.op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)p.m);
+    }
+    if (p.scale_a) {
+        set(x.op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.scale_a);
+        set(x.op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.scale_b);
+    }
+    BLAS_CHECK(cublasLtMatrixLayoutCreate(&x.a, p.in, p.ta ? p.k : p.m, p.ta ? p.m : p.k, (int64_t)p.lda));
+    BLAS_CHECK(cublasLtMatrixLayoutCreate(&x.b, p.in_b, p.tb ? p.n : p.k, p.tb ? p.k : p.n, (int64_t)p.ldb));
+    BLAS_CHECK(cublasLtMatrixLayoutCreate(&x.d, p.to, p.m, p.n, (int64_t)p.ldd));
+    return x;
+}
+
+static MatmulCuda::Choice choose(MatmulCuda *m, const Description &x, const Shape &shape)
+{
+    const cublasLtMatmulPreferenceAttributes_t names[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    for (int i = 0; i < 4; i++) {
+        uint32_t bytes = (uint32_t)shape[(size_t)i];
+        BLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(m->preference, names[i], &bytes, sizeof bytes));
+    }
+    cublasLtMatmulHeuristicResult_t result;
+    int n = 0;
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(m->lt, x.op, x.a, x.b, x.d, x.d, m->preference, 1, &result,
+                                                           &n);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) BLAS_CHECK(status);
+    MatmulCuda::Choice choice = {};
+    if (status == CUBLAS_STATUS_SUCCESS && n > 0) choice.found = true, choice.algo = result.algo;
+    return choice;
+}
+
+// False, and nothing done, where cuBLASLt has no algorithm.
+static bool product(DevCuda *dev, const Product &p)
+{
+    if (p.m == 0 || p.n == 0) return true;
+    MatmulCuda *m = dev->matmul;
+    bool tf32 = dev->options.tf32 && p.in == CUDA_R_32F;
+    Shape shape = {alignment(p.a), alignment(p.b), alignment(p.beta != 0 ? p.c : p.d), alignment(p.d),
+                   (int64_t)p.m, (int64_t)p.n, (int64_t)p.k, (int64_t)p.lda, (int64_t)p.ldb, (int64_t)p.ldd,
+                   p.in + 100 * p.in_b, p.to, p.ta + 2 * p.tb, p.beta != 0, p.epilogue, 0};
+    // The bias and the matrix beside it are part of the choice too.
+    shape[15] = alignment(p.bias) * 1000 + alignment(p.aux);
+    Description x = describe(p, tf32);
+    auto found = m->choices->find(shape);
+    if (found == m->choices->end()) found = m->choices->emplace(shape, choose(m, x, shape)).first;
+    if (found->second.found)
+        BLAS_CHECK(cublasLtMatmul(m->lt, x.op, &p.alpha, p.a, x.a, p.b, x.b, &p.beta, p.beta != 0 ? p.c : p.d, x.d, p.d,
+                                  x.d, &found->second.algo, m->workspace, WORKSPACE, dev->stream));
+    BLAS_CHECK(cublasLtMatrixLayoutDestroy(x.a));
+    BLAS_CHECK(cublasLtMatrixLayoutDestroy(x.b));
+    BLAS_CHECK(cublasLtMatrixLayoutDestroy(x.d));
+    BLAS_CHECK(cublasLtMatmulDescDestroy(x.op));
+    return found->second.found;
+}
+
+static void product_or_stop(DevCuda *dev, const Product &p)
+{
+    if (product(dev, p)) return;
+    fprintf(stderr, "error: cuBLASLt: no algorithm for a product of %zu x %zu x %zu (N x OC x C)\n", p.n, p.m, p.k);
+    exit(1);
+}
+
+template <class E> static cudaDataType type_of()
+{
+    return sizeof(E) == 4 ? CUDA_R_32F : std::is_same<E, __half>::value ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+static cudaDataType type_of(Fp8Role role)
+{
+    return fp8_format(role) == FORMAT_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
+// The same product in fp8, where the site runs in it: of casts of A and B, in which k is innermost. A and B have no gaps.
+template <class E> static void in_fp8(DevCuda *d, Product &p, int site, Fp8Role role_a, Fp8Role role_b)
+{
+    if constexpr (std::is_same<E, __nv_bfloat16>::value) {
+        if (!fp8_gpu_runs(d, site) || p.n == 0) return;
+        bool turn_a = !p.ta, turn_b = p.tb;
+        if (p.m % 16 || (p.k % 16 && !(turn_a && turn_b))) {
+            fprintf(stderr, "error: cuda: fp8: a matrix of %zu x %zu: both must be multiples of 16 (try "
+                    "numerics.fp8_keep, or other widths in [model])\n", p.m, p.k);
+            exit(1);
+        }
+        size_t k = fp8_gpu_padded(p.k), bytes = (p.m * k + 255) / 256 * 256;
+        char *a = (char *)ops_gpu_scratch(d, bytes + p.n * k), *b = a + bytes;
+        const E *x = (const E *)p.a, *y = (const E *)p.b;
+        p.scale_a = fp8_gpu_operand(d, a, 0, site, role_a, x, turn_a ? p.k : p.m, turn_a ? p.m : p.k, turn_a);
+        p.scale_b = fp8_gpu_operand(d, b, 1, site, role_b, y, turn_b ? p.k : p.n, turn_b ? p.n : p.k, turn_b);
+        p.in = type_of(role_a), p.in_b = type_of(role_b), p.ta = true, p.tb = false, p.a = a, p.b = b;
+        p.lda = p.ldb = p.k = k;
+    }
+}
+
+void matmul_cuda_rows(DevCuda *dev, bool tx, bool ty, size_t M, size_t N, size_t K, float alpha, const float *x,
+                      const float *y, float beta, const float *c, float *z)
+{
+    Product p = {};
+    p.in = p.in_b = p.to = CUDA_R_32F, p.ta = ty, p.tb = tx, p.m = N, p.n = M, p.k = K, p.a = y, p.b = x, p.c = c, p.d = z;
+    p.lda = ty ? K : N, p.ldb = tx ? M : K, p.ldd = N, p.alpha = alpha, p.beta = beta;
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    product_or_stop(dev, p);
+}
+
+namespace {
+
+// dpre = round(dinp) gelu'(pre), where dinp is already there
+template <class E> struct GeluSlope {
+    E *dpre;
+    const E *pre;
+    template <int W> __device__ void run(size_t i) const
+    {
+        float d[W], x[W];
+        load<W>(d, dpre + i), load<W>(x, pre + i);
+        for (int k = 0; k < W; k++) {
+            float t = tanhf(0.7978845608028654f * (x[k] + 0.044715f * x[k] * x[k] * x[k]));
+            d[k] *= 0.5f * (1 + t) + 0.5f * x[k] * (1 - t * t) * 0.7978845608028654f * (1 + 0.134145f * x[k] * x[k]);
+        }
+        store<W>(dpre + i, d);
+    }
+};
+
+// x = x + bias[column], for products without the epilogue
+template <class E> struct AddBias {
+    E *x;
+    const E *bias;
+    size_t width;
+    template <int W> __device__ void run(size_t i) const
+    {
+        float v[W];
+        load<W>(v, x + i);
+        for (int k = 0; k < W; k++) v[k] += (float)bias[(i + (size_t)k) % width];
+        store<W>(x + i, v);
+    }
+};
+
+template <class E>
+void matmul_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC,
+                    int site)
+{
+    DevCuda *d = ops_gpu(dev);
+    Product p = {};
+    p.in = p.in_b = p.to = type_of<E>(), p.ta = true, p.m = OC, p.n = N, p.k = C;
+    p.a = weight, p.b = inp, p.d = out, p.lda = C, p.ldb = C, p.ldd = OC, p.alpha = 1;
+    p.epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT, p.bias = bias;
+    in_fp8<E>(d, p, site, FP8_WEIGHT, FP8_INP);
+    if (product(d, p)) return;
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT, p.bias = nullptr;
+    product_or_stop(d, p);
+    if (bias) elements<WIDE<E>>(d, N * OC, aligned(out), AddBias<E>{ops_as<E>(out), ops_as<E>(bias), OC});
+}
+
+template <class E>
+void matmul_gelu_forward(Dev *dev, X *out, X *pre, const X *inp, const X *weight, const X *bias, size_t N, size_t C,
+                         size_t OC, int site)
+{
+    X *kept = pre ? pre : out;
+    matmul_forward<E>(dev, kept, inp, weight, bias, N, C, OC, site);
+    dev->gelu_forward(dev, out, kept, N * OC);
+}
+
+template <class E> Product backward_product(X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC)
+{
+    Product p = {};
+    p.in = p.in_b = p.to = type_of<E>(), p.m = C, p.n = N, p.k = OC;
+    p.a = weight, p.b = dout, p.d = dinp, p.lda = C, p.ldb = OC, p.ldd = C, p.alpha = 1;
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    return p;
+}
+
+template <class E>
+void matmul_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC, int site)
+{
+    DevCuda *d = ops_gpu(dev);
+    Product p = backward_product<E>(dinp, dout, weight, N, C, OC);
+    in_fp8<E>(d, p, site, FP8_WEIGHT, FP8_DOUT);
+    product_or_stop(d, p);
+}
+
+template <class E>
+void matmul_gelu_backward_input(Dev *dev, X *dpre, const X *dout, const X *weight, const X *pre, size_t N, size_t C,
+                                size_t OC, int site)
+{
+    DevCuda *d = ops_gpu(dev);
+    Product p = backward_product<E>(dpre, dout, weight, N, C, OC);
+    in_fp8<E>(d, p, site, FP8_WEIGHT, FP8_DOUT);
+    p.epilogue = CUBLASLT_EPILOGUE_DGELU, p.aux = pre;
+    if (C % 8 == 0 && aligned(pre) && product(d, p)) return;
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT, p.aux = nullptr;
+    product_or_stop(d, p);
+    elements<WIDE<E>>(d, N * C, aligned(dpre, pre), GeluSlope<E>{ops_as<E>(dpre), ops_as<E>(pre)});
+}
+
+template <class E>
+void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const X *dout, const X *inp, size_t N, size_t C,
+                            size_t OC, int site)
+{
+    DevCuda *d = ops_gpu(dev);
+    if (N == 0) return;
+    Product p = {};
+    p.in = p.in_b = type_of<E>(), p.to = CUDA_R_32F, p.tb = true, p.m = C, p.n = OC, p.k = N;
+    p.a = inp, p.b = dout, p.c = p.d = dweight, p.lda = C, p.ldb = OC, p.ldd = C, p.alpha = p.beta = 1;
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    in_fp8<E>(d, p, site, FP8_INP, FP8_DOUT);
+    product_or_stop(d, p);
+    if (!dbias) return;
+    float *scratch = (float *)ops_gpu_scratch(d, sums_columns_room(N, OC) * sizeof *scratch);
+    sums_columns(d, dbias, ops_as<E>(dout), N, OC, OC, scratch);
+}
+
+// Sums in parts: any order will do (dev.h), and cuBLAS's is one whatever the parts.
+template <class E>
+void matmul_parts_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC,
+                          DevParts, int site)
+{
+    matmul_forward<E>(dev, out, inp, weight, bias, N, C, OC, site);
+}
+
+template <class E>
+void matmul_parts_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC,
+                                 DevParts, int site)
+{
+    matmul_backward_input<E>(dev, dinp, dout, weight, N, C, OC, site);
+}
+
+} // namespace
+
+void matmul_cuda_open(Dev *dev)
+{
+    MatmulCuda *m = new MatmulCuda{};
+    uint64_t bytes = WORKSPACE;
+    uint32_t reduction = 2; // CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums stay fp32
+    BLAS_CHECK(cublasLtCreate(&m->lt));
+    if (cudaMalloc(&m->workspace, WORKSPACE) != cudaSuccess)
+        die("cuda: no %d MiB left on GPU %d for the matmuls' workspace (is another program there? nvidia-smi lists them)",
+            (int)(WORKSPACE >> 20), ops_gpu(dev)->options.device);
+    BLAS_CHECK(cublasLtMatmulPreferenceCreate(&m->preference));
+    BLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(m->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
+                                                    sizeof bytes));
+    BLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(m->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                    &reduction, sizeof reduction));
+    m->choices = new std::map<Shape, MatmulCuda::Choice>;
+    ops_gpu(dev)->matmul = m;
+}
+
+void matmul_cuda_close(Dev *dev)
+{
+    MatmulCuda *m = ops_gpu(dev)->matmul;
+    BLAS_CHECK(cublasLtMatmulPreferenceDestroy(m->preference));
+    BLAS_CHECK(cublasLtDestroy(m->lt));
+    GPU_CHECK(cudaFree(m->workspace));
+    delete m->choices;
+    delete m;
+}
+
+template <class E> void matmul_cuda_fill(Dev *dev)
+{
+    dev->matmul_forward = matmul_forward<E>;
+    dev->matmul_gelu_forward = matmul_gelu_forward<E>;
+    dev->matmul_backward_input = matmul_backward_input<E>;
+    dev->matmul_gelu_backward_input = matmul_gelu_backward_input<E>;
+    dev->matmul_backward_weight = matmul_backward_weight<E>;
+    dev->matmul_parts_forward = matmul_parts_forward<E>;
+    dev->matmul_parts_backward_input = matmul_parts_backward_input<E>;
+}
+OPS_GPU_FILL(matmul)

@@ -1,0 +1,456 @@
+// cp: context parallelism: tokens of a sequence dealt to ranks, and attention over keys that travel.
+//
+// Ring attention (Liu et al., arXiv 2310.01889): N ranks; each keeps its queries, and blocks of keys and values go
+// around. In step j rank r has the block of rank r - j; it sends it on and receives the next one while it computes:
+//
+//   start receive of block r - j - 1, start send of block r - j;  O, lse <- merge with attention(Q, block);  wait
+//
+// Merging two partial softmaxes by their log-sum-exp: attention_tree.c. After N - 1 sends everyone has seen all blocks.
+// Backward sends K and V around once more. dQ is summed here; dK and dV of a block are summed on its way, one step
+// behind it, and come home with the last send. P comes from the lse of the whole row, and dS needs rowsum(dO * O) of
+// the whole row: both are this rank's own, so a block adds its part without knowing the others.
+//
+// Causal masks make the contiguous cut bad: rank 0 has nearly nothing to do, rank N - 1 everything. With chunks r and
+// 2N - 1 - r every rank has the same number of query-key pairs in every step (cp_assign.c): of an earlier rank's block
+// it needs the first chunk; of a later rank's only its own second chunk sees anything, and then everything.
+// (Brandon et al., arXiv 2311.09431, balance by stripes; head and tail is what Llama 3 did, arXiv 2407.21783.)
+//
+// With `blocks` the order of all sums is that of a tree over ranks (Fold), whatever the order of arrival. A sum that
+// travels cannot have that order on all ranks, so dK and dV go straight home instead, where they are joined: N - 1
+// messages of the same size.
+//
+// The invariant: a block's buffer belongs to its send and receive until both are waited for; what is computed in step j
+// reads the block of step j alone, in forward and backward (bugs of the kind "a stale block in backward" live here).
+// Own keys are read where they are.
+//
+// Gather (Llama 3): all K and V at once, N times the memory, the same bytes; dK, dV by reduce_scatter.
+// Rejected: sending on only what later ranks need (with zig-zag the first rank's second chunk alone is needed by
+// nobody: 1 / 2N of the bytes); merging in the storage type (one rounding a step).
+#include "parallel/cp.h"
+
+#include "base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SLOTS = 32, TAG_KV = 0, TAG_DKV = 1 };
+
+// ---- buffers
+
+static int levels(int size)
+{
+    int n = 0;
+    while (1 << n < size) n++;
+    return n;
+}
+
+// Partial results that can wait at once: one sum and the next part; in a tree at most one branch a level on either side
+// of the first leaf, and the next.
+static int slots_of(CpSettings set, int size)
+{
+    int tree = 2 * levels(size) + 1;
+    return size == 1 ? 0 : !set.blocks ? 2 : tree < size ? tree : size;
+}
+
+static size_t slot_floats(size_t B, size_t rows, size_t H, size_t D)
+{
+    return (B * rows * H * (D + 1) + 15) / 16 * 16;
+}
+
+// Blocks of K and V, and of dK and dV, that a rank holds.
+static int kv_blocks(CpSettings set, int size)
+{
+    return size == 1 ? 0 : set.way == CP_GATHER ? size : 2;
+}
+
+static int dkv_blocks(CpSettings set, int size)
+{
+    if (size == 1) return 0;
+    return set.way == CP_GATHER ? size : set.blocks ? slots_of(set, size) + 2 : 4;
+}
+
+size_t cp_memory(CpSettings set, int size, size_t x_bytes, size_t B, size_t T, size_t H, size_t G, size_t D)
+{
+    size_t rows = T / (size_t)size, kv = 2 * B * rows * G * D;
+    return (size_t)kv_blocks(set, size) * kv * x_bytes + (size_t)dkv_blocks(set, size) * kv * sizeof(float) +
+           (size_t)slots_of(set, size) * slot_floats(B, rows, H, D) * sizeof(float) +
+           (size > 1) * B * rows * sizeof(int32_t);
+}
+
+size_t cp_bytes(int size, size_t x_bytes, size_t B, size_t T, size_t G, size_t D, bool backward)
+{
+    size_t kv = 2 * B * (T / (size_t)size) * G * D;
+    return (size_t)(size - 1) * kv * (x_bytes + (backward ? sizeof(float) : 0));
+}
+
+Cp *cp_create(Comm *comm, Dev *dev, Mem *mem, CpSettings set, size_t B, size_t T, size_t H, size_t G, size_t D)
+{
+    int size = comm ? comm->size : 1;
+    cp_check(set, T, size);
+    check(!set.blocks || set.way != CP_GATHER || size == 1 || comm->ordered);
+    Cp *cp = calloc(1, sizeof *cp);
+    if (!cp) die("cp: no memory");
+    size_t rows = T / (size_t)size, kv = 2 * B * rows * G * D;
+    *cp = (Cp){.set = set, .comm = comm, .rank = comm ? comm->rank : 0, .size = size, .dev = dev, .mem = mem, .B = B,
+               .T = T, .H = H, .G = G, .D = D, .n_slots = slots_of(set, size), .n_slot = slot_floats(B, rows, H, D)};
+    if (size == 1) return cp;
+    size_t n_kv = (size_t)kv_blocks(set, size), n_dkv = (size_t)dkv_blocks(set, size), n = (size_t)cp->n_slots;
+    check(cp->n_slots <= MAX_SLOTS);
+    cp->row = mem_alloc(mem, MEM_COMM, B * rows * sizeof *cp->row, "places of rows");
+    if (n_kv) cp->kv = mem_alloc(mem, MEM_COMM, n_kv * kv * dev->x_bytes, "keys and values of other ranks");
+    if (n_dkv) cp->dkv = mem_alloc(mem, MEM_COMM, n_dkv * kv * sizeof(float), "gradients of keys and values");
+    if (n) cp->slots = mem_alloc(mem, MEM_COMM, n * cp->n_slot * sizeof(float), "partial attention");
+    return cp;
+}
+
+void cp_free(Cp *cp)
+{
+    if (!cp) return;
+    void *own[] = {cp->row, cp->kv, cp->dkv, cp->slots, cp->whole[0], cp->stat[0]};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) mem_free(cp->mem, own[i]);
+    free(cp);
+}
+
+// ---- sums of parts: as they come, or in a tree over the owners of the blocks
+
+typedef struct {
+    float *at;
+    int first, n; // owners first .. first + n - 1
+} Branch;
+
+typedef struct {
+    const Cp *cp;
+    float *slots;
+    size_t n_slot, n_out;
+    AttnShape s;
+    bool softmax;
+    int n;
+    Branch branch[MAX_SLOTS];
+} Fold;
+
+// Room for the next part.
+static float *fold_room(const Fold *f)
+{
+    for (int i = 0; i < f->cp->n_slots; i++) {
+        float *slot = f->slots + (size_t)i * f->n_slot;
+        bool used = false;
+        for (int k = 0; k < f->n; k++) used |= f->branch[k].at == slot;
+        if (!used) return slot;
+    }
+    check(!"room for a part");
+    return NULL;
+}
+
+static void fold_join(const Fold *f, float *a, float *b)
+{
+    Dev *dev = f->cp->dev;
+    if (f->softmax) dev->attention_merge(dev, a, a + f->n_out, b, b + f->n_out, f->s.B, f->s.Tq, f->s.H, f->s.D);
+    else dev->accumulate(dev, a, b, f->n_out);
+}
+
+static void fold_add(Fold *f, float *part, int owner)
+{
+    Branch new = {.at = part, .first = owner, .n = 1};
+    bool tree = f->cp->set.blocks > 0;
+    for (int k = 0; k < f->n;) {
+        Branch *old = &f->branch[k];
+        if (tree && (old->n != new.n || old->first != (new.first ^ new.n))) {
+            k++;
+            continue;
+        }
+        bool behind = tree && old->first > new.first; // the old one is the right one
+        fold_join(f, behind ? new.at : old->at, behind ? old->at : new.at);
+        new = (Branch){.at = behind ? new.at : old->at, .first = behind ? new.first : old->first, .n = 2 * new.n};
+        f->branch[k] = f->branch[--f->n];
+        k = tree ? 0 : f->n;
+    }
+    f->branch[f->n++] = new;
+}
+
+static const float *fold_root(const Fold *f)
+{
+    check(f->n == 1);
+    return f->branch[0].at;
+}
+
+// ---- blocks on their way
+
+static const X *at(const Cp *cp, const X *x, size_t i)
+{
+    return (const X *)((const char *)x + i * cp->dev->x_bytes);
+}
+
+static CommType x_type(const Cp *cp)
+{
+    static const CommType type[] = {[X_FP32] = COMM_FP32, [X_BF16] = COMM_BF16, [X_FP16] = COMM_FP16};
+    return type[cp->dev->x_type];
+}
+
+// One call of forward or backward.
+typedef struct {
+    Cp *cp;
+    AttnShape s;
+    const X *q, *k, *v; // this rank's
+    size_t T, n_kv;     // tokens of a whole sequence; elements of K of a block, and of V
+    CommRequest send, recv, send_dkv, recv_dkv; // gather: recv
+} Call;
+
+static int neighbour(const Cp *cp, int distance)
+{
+    return (cp->rank + distance + cp->size) % cp->size;
+}
+
+static X *kv_block(const Call *c, int i)
+{
+    return (X *)(c->cp->kv + (size_t)i * 2 * c->n_kv * c->cp->dev->x_bytes);
+}
+
+static void pack(const Cp *cp, X *out, const X *in, size_t rows, size_t width, size_t ld)
+{
+    size_t n_bytes = width * cp->dev->x_bytes;
+    for (size_t r = 0; r < rows; r++)
+        cp->dev->to_device(cp->dev, (char *)out + r * n_bytes, at(cp, in, r * ld), n_bytes);
+}
+
+static void move_messages(void *comm)
+{
+    comm_progress(comm);
+}
+
+static Call call_begin(Cp *cp, const X *q, const X *k, const X *v, AttnShape s)
+{
+    size_t rows = s.Tq, width = s.G * s.D, T = rows * (size_t)cp->size;
+    check(s.B <= cp->B && T <= cp->T && s.Tk == rows && s.H == cp->H && s.G == cp->G && s.D == cp->D && !s.q_start);
+    check(T % (2 * (size_t)cp->size) == 0 && T >= (size_t)cp->set.blocks);
+    Call c = {.cp = cp, .s = s, .q = q, .k = k, .v = v, .T = T, .n_kv = s.B * rows * width};
+    cp->dev->meanwhile = move_messages, cp->dev->meanwhile_arg = cp->comm;
+    bool gather = cp->set.way == CP_GATHER;
+    X *own = kv_block(&c, gather ? cp->rank : 0);
+    pack(cp, own, k, s.B * rows, width, s.ldkv);
+    pack(cp, (X *)at(cp, own, c.n_kv), v, s.B * rows, width, s.ldkv);
+    if (gather) {
+        size_t counts[cp->size];
+        for (int r = 0; r < cp->size; r++) counts[r] = 2 * c.n_kv;
+        c.recv = comm_all_gather(cp->comm, cp->kv, own, counts, x_type(cp));
+    }
+    return c;
+}
+
+// Before the work of step j: the block of step j + 1 sets out.
+static void start_next(Call *c, int j)
+{
+    Cp *cp = c->cp;
+    if (cp->set.way == CP_GATHER || j + 1 >= cp->size) return;
+    c->recv = comm_recv(cp->comm, kv_block(c, (j + 1) % 2), 2 * c->n_kv, x_type(cp), neighbour(cp, -1), TAG_KV);
+    c->send = comm_send(cp->comm, kv_block(c, j % 2), 2 * c->n_kv, x_type(cp), neighbour(cp, 1), TAG_KV);
+}
+
+// After the work of step j: the block of step j + 1 is here.
+static void finish_next(Call *c)
+{
+    comm_wait(c->cp->comm, &c->recv);
+    comm_wait(c->cp->comm, &c->send);
+}
+
+// This rank's queries and the owner's keys.
+static AttnShape pieces(const Call *c, int owner)
+{
+    const Cp *cp = c->cp;
+    int rank = cp->rank, size = cp->size;
+    size_t length = c->T / (2 * (size_t)size), q[2], k[2];
+    for (int half = 0; half < 2; half++) {
+        q[half] = cp_chunk(cp->set.assign, rank, size, half);
+        k[half] = cp_chunk(cp->set.assign, owner, size, half);
+    }
+    AttnShape s = c->s;
+    s.T = c->T, s.blocks = cp->set.blocks;
+    s.q_start = q[0] * length, s.q_cut = length, s.q_jump = (q[1] - q[0] - 1) * length;
+    s.k_start = k[0] * length, s.k_cut = length, s.k_jump = (k[1] - k[0] - 1) * length;
+    if (owner != rank) s.ldkv = s.G * s.D;
+    return s;
+}
+
+// Step j's keys and values.
+static void keys_of_step(const Call *c, int j, int owner, const X **k, const X **v)
+{
+    *k = c->k, *v = c->v;
+    if (owner == c->cp->rank) return;
+    *k = kv_block(c, c->cp->set.way == CP_GATHER ? owner : j % 2);
+    *v = at(c->cp, *k, c->n_kv);
+}
+
+// Rows of fp32 into rows of X, ld elements apart.
+static void store(const Cp *cp, X *out, const float *in, size_t rows, size_t width, size_t ld)
+{
+    if (ld == width) cp->dev->to_x(cp->dev, out, in, rows * width);
+    else
+        for (size_t r = 0; r < rows; r++) cp->dev->to_x(cp->dev, (X *)at(cp, out, r * ld), in + r * width, width);
+}
+
+// ---- forward
+
+static void part_forward(const Call *c, int j, int owner, float *part)
+{
+    const Cp *cp = c->cp;
+    AttnShape s = pieces(c, owner);
+    const X *k, *v;
+    keys_of_step(c, j, owner, &k, &v);
+    cp->dev->attention_part_forward(cp->dev, part, part + s.B * s.Tq * s.H * s.D, c->q, k, v, s);
+}
+
+void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    int size = cp->size, rank = cp->rank;
+    if (size == 1) {
+        if (cp->set.blocks) s.T = s.Tq, s.blocks = cp->set.blocks;
+        cp->dev->attention_forward(cp->dev, out, lse, q, k, v, s);
+        return;
+    }
+    Call c = call_begin(cp, q, k, v, s);
+    Fold sum = {.cp = cp, .slots = cp->slots, .n_slot = cp->n_slot, .n_out = s.B * s.Tq * s.H * s.D, .s = s,
+                .softmax = true};
+    for (int j = 0; j < size; j++) {
+        int owner = neighbour(cp, -j);
+        start_next(&c, j);
+        if (cp_work(cp->set.assign, c.T, rank, size, owner)) {
+            float *part = fold_room(&sum);
+            part_forward(&c, j, owner, part);
+            fold_add(&sum, part, owner);
+        }
+        finish_next(&c);
+    }
+    cp->dev->meanwhile = NULL;
+    const float *root = fold_root(&sum);
+    cp->dev->to_x(cp->dev, out, root, sum.n_out);
+    if (lse) cp->dev->subtract(cp->dev, lse, root + sum.n_out, NULL, s.B * s.H * s.Tq);
+}
+
+// ---- backward
+
+// dq of the owner's keys; dkv: dK (n_kv) and dV (n_kv) of this rank's queries.
+static void part_backward(const Call *c, int j, int owner, float *dq, float *dkv, const X *dout, const X *out,
+                          const float *lse)
+{
+    const Cp *cp = c->cp;
+    AttnShape s = pieces(c, owner);
+    const X *k, *v;
+    keys_of_step(c, j, owner, &k, &v);
+    cp->dev->attention_part_backward(cp->dev, dq, dkv, dkv + c->n_kv, dout, out, lse, c->q, k, v, s);
+}
+
+// Where dK and dV of all ranks' queries for this rank's keys come together. Travelling: own, two that come and go
+// in turn, and the part in the making. Straight home (fold): slots, and two parts that are sent in turn.
+typedef struct {
+    float *own, *travel[2], *part;
+    Fold fold;
+    float *arriving;
+} Home;
+
+static Home home_begin(Cp *cp, size_t n)
+{
+    Home h = {.own = cp->dkv, .travel = {cp->dkv + n, cp->dkv + 2 * n}, .part = cp->dkv + 3 * n};
+    if (cp->set.way == CP_GATHER) h.own = cp->dkv + (size_t)cp->rank * n;
+    else if (cp->set.blocks) {
+        float *behind = cp->dkv + (size_t)cp->n_slots * n;
+        h.fold = (Fold){.cp = cp, .slots = cp->dkv, .n_slot = n, .n_out = n};
+        h.travel[0] = behind, h.travel[1] = behind + n;
+    }
+    return h;
+}
+
+// Where step j's part is to be written.
+static float *home_room(Home *h, const Cp *cp, int j, int owner, size_t n)
+{
+    if (cp->set.way == CP_GATHER) return cp->dkv + (size_t)owner * n;
+    if (cp->set.blocks) return j ? h->travel[j % 2] : fold_room(&h->fold);
+    return j == 0 ? h->own : j == 1 ? h->travel[1] : h->part;
+}
+
+// The sum of the block that is here has come from the left neighbour, gets this rank's part and goes on.
+static void travel_on(Call *c, Home *h, int j, size_t n)
+{
+    Cp *cp = c->cp;
+    comm_wait(cp->comm, &c->recv_dkv);
+    if (j > 1) cp->dev->accumulate(cp->dev, h->travel[j % 2], h->part, n);
+    comm_wait(cp->comm, &c->send_dkv); // of step j - 1: the other buffer is free
+    c->recv_dkv = comm_recv(cp->comm, h->travel[(j + 1) % 2], n, COMM_FP32, neighbour(cp, -1), TAG_DKV);
+    c->send_dkv = comm_send(cp->comm, h->travel[j % 2], n, COMM_FP32, neighbour(cp, 1), TAG_DKV);
+}
+
+static void arrived(Call *c, Home *h, int from)
+{
+    comm_wait(c->cp->comm, &c->recv_dkv);
+    comm_wait(c->cp->comm, &c->send_dkv);
+    if (h->arriving) fold_add(&h->fold, h->arriving, from);
+    h->arriving = NULL;
+}
+
+// The part goes to the owner, and that of rank + j for this rank's keys comes.
+static void send_home(Call *c, Home *h, int j, int owner, float *part, size_t n)
+{
+    Cp *cp = c->cp;
+    arrived(c, h, neighbour(cp, j - 1));
+    h->arriving = fold_room(&h->fold);
+    c->recv_dkv = comm_recv(cp->comm, h->arriving, n, COMM_FP32, neighbour(cp, j), TAG_DKV);
+    c->send_dkv = comm_send(cp->comm, part, n, COMM_FP32, owner, TAG_DKV);
+}
+
+static const float *home_end(Call *c, Home *h, size_t n)
+{
+    Cp *cp = c->cp;
+    int size = cp->size;
+    if (cp->set.way == CP_GATHER) {
+        size_t counts[size];
+        for (int r = 0; r < size; r++) counts[r] = n;
+        c->recv_dkv = comm_reduce_scatter(cp->comm, h->own, cp->dkv, counts, COMM_FP32, COMM_SUM);
+        comm_wait(cp->comm, &c->recv_dkv);
+        return h->own;
+    }
+    if (cp->set.blocks) {
+        arrived(c, h, neighbour(cp, size - 1));
+        return fold_root(&h->fold);
+    }
+    comm_wait(cp->comm, &c->recv_dkv);
+    comm_wait(cp->comm, &c->send_dkv);
+    cp->dev->accumulate(cp->dev, h->own, h->travel[size % 2], n);
+    return h->own;
+}
+
+void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q, const X *k,
+                 const X *v, AttnShape s)
+{
+    int size = cp->size, rank = cp->rank;
+    if (size == 1) {
+        if (cp->set.blocks) s.T = s.Tq, s.blocks = cp->set.blocks;
+        cp->dev->attention_backward(cp->dev, dq, dk, dv, dout, out, lse, q, k, v, s);
+        return;
+    }
+    Call c = call_begin(cp, q, k, v, s);
+    size_t n = 2 * c.n_kv, width = s.H * s.D;
+    Fold sum = {.cp = cp, .slots = cp->slots, .n_slot = cp->n_slot, .n_out = s.B * s.Tq * width, .s = s};
+    Home home = home_begin(cp, n);
+    for (int j = 0; j < size; j++) {
+        int owner = neighbour(cp, -j);
+        start_next(&c, j);
+        float *dkv = home_room(&home, cp, j, owner, n);
+        if (cp_work(cp->set.assign, c.T, rank, size, owner)) {
+            float *part = fold_room(&sum);
+            part_backward(&c, j, owner, part, dkv, dout, out, lse);
+            fold_add(&sum, part, owner);
+        } else {
+            cp->dev->zero(cp->dev, dkv, n * sizeof *dkv);
+        }
+        if (cp->set.way == CP_RING && cp->set.blocks) {
+            if (j) send_home(&c, &home, j, owner, dkv, n);
+            else fold_add(&home.fold, dkv, rank);
+        } else if (cp->set.way == CP_RING && j) {
+            travel_on(&c, &home, j, n);
+        }
+        finish_next(&c);
+    }
+    cp->dev->meanwhile = NULL;
+    const float *dkv = home_end(&c, &home, n);
+    store(cp, dq, fold_root(&sum), s.B * s.Tq, width, s.ldq);
+    store(cp, dk, dkv, s.B * s.Tk, s.G * s.D, s.ldkv);
+    store(cp, dv, dkv + c.n_kv, s.B * s.Tk, s.G * s.D, s.ldkv);
+}

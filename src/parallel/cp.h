@@ -1,0 +1,122 @@
+// cp: context parallelism: one sequence over several ranks, with ring attention.
+//
+// A sequence of T tokens is cut into 2 N chunks, and each of N ranks has two of them. Everything in the network but
+// attention works on tokens one by one and needs no more than its own; attention needs the keys and values of all
+// earlier tokens, which come around a ring while the rank computes (cp_forward, cp_backward).
+//
+// Positions, `first` of documents and dropout's element numbers are those of the whole sequence on every rank, so RoPE,
+// packed rows and dropout masks do not know how it was cut.
+#ifndef CP_H
+#define CP_H
+#include "comm/comm.h"
+#include "base/mem.h"
+#include "net/unit.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Rank r of N has chunks r and 2N - 1 - r (zig-zag), or 2r and 2r + 1 (contiguous, the naive twin).
+typedef enum { CP_ZIGZAG, CP_CONTIGUOUS } CpAssign;
+// Keys and values come block by block from the left neighbour, or all at once.
+typedef enum { CP_RING, CP_GATHER } CpWay;
+
+typedef struct {
+    CpAssign assign;
+    CpWay way;
+    int blocks; // 0: sums as blocks arrive. Else AttnShape.blocks: the bits do not depend on the number of ranks
+} CpSettings;
+
+// ---- who has what: pure functions of (rank, size)
+
+// Dies with one sentence when T cannot be cut so, or `blocks` not be kept.
+void cp_check(CpSettings set, size_t T, int size);
+// Number of the rank's chunk, half 0 or 1, of T / (2 size) tokens each; the first one comes first in the sequence.
+size_t cp_chunk(CpAssign assign, int rank, int size, int half);
+// Where the rank's token i, of T / size, stands in the sequence; ascending in i.
+size_t cp_position(CpAssign assign, size_t T, int rank, int size, size_t i);
+// The way back: whose token stands there, and which of its tokens it is.
+int cp_rank(CpAssign assign, size_t T, int size, size_t position, size_t *i);
+// out (B, T / size) = the rank's tokens of in (B, T); elements of n_bytes. For tokens, targets, positions, `first`.
+void cp_cut(void *out, const void *in, size_t n_bytes, size_t B, CpAssign assign, size_t T, int rank, int size);
+// Query-key pairs of causal attention between the rank's queries and the owner's keys, of one sequence and head.
+uint64_t cp_work(CpAssign assign, size_t T, int rank, int size, int owner);
+
+// ---- attention
+
+struct Cp {
+    CpSettings set;
+    Comm *comm; // the ranks of one sequence; NULL: one
+    int rank, size;
+    Dev *dev;   // in host memory
+    Mem *mem;
+    size_t B, T, H, G, D;  // most sequences of a call; most tokens of a whole sequence
+    int n_slots;
+    size_t n_slot;         // floats of a slot
+    char *kv;              // ring: blocks in use and on the way; gather: one for each rank
+    float *slots, *dkv;
+    int32_t *row;          // (B, T / size): where the rank's rows stand in B whole sequences of row_T tokens
+    size_t row_T;
+    bool ordered;          // cp_keep_order: with room for one whole sequence, row by row
+    X *whole[3];
+    float *stat[2], *unused;
+};
+
+// Buffers for calls with at most B sequences come from mem (MEM_COMM, cp_memory bytes). Dies as cp_check does. Of comm
+// (NULL: one rank, which needs no buffers) nothing but rank, size and `ordered` is read before the first call.
+Cp *cp_create(Comm *comm, Dev *dev, Mem *mem, CpSettings set, size_t B, size_t T, size_t H, size_t G, size_t D);
+void cp_free(Cp *cp);
+// Bytes that one rank's Cp holds, and those that one rank sends (as many as it receives) in cp_forward or cp_backward
+// of B sequences.
+size_t cp_memory(CpSettings set, int size, size_t x_bytes, size_t B, size_t T, size_t H, size_t G, size_t D);
+size_t cp_bytes(int size, size_t x_bytes, size_t B, size_t T, size_t G, size_t D, bool backward);
+
+// As attention_forward and attention_backward of dev.h, of this rank's tokens: Tq = Tk = T / size rows a sequence (T:
+// that of cp_create, or a shorter one that cp_check takes) in the order of cp_position, `first` (B, T / size) in
+// positions of the whole sequence, gradients of this rank's rows. Collective. lse may be NULL.
+void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape);
+void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q, const X *k,
+                 const X *v, AttnShape shape);
+
+// ---- what else of a unit asks where its rows stand. Without a group of ranks: the plain operation.
+
+// The `blocks` of sequences of T tokens that are to have the same bits on any number of ranks: a power of two that
+// divides T, 16 at most, which 8 ranks can share; 0: T is odd.
+int cp_blocks(size_t T);
+// For Dropout.row: where this rank's rows of B sequences of T tokens stand, (sequence T) + position.
+const int32_t *cp_rows(Cp *cp, size_t T);
+
+// From here on gradients of weights have the bits of one rank too, on a deterministic device: whatever is summed over
+// tokens is summed by rank 0, over all rows of the sequence in their order, and the other ranks add nothing. Room for
+// it comes from mem (MEM_COMM, cp_order_memory bytes). `shape`: this rank's part.
+void cp_keep_order(Cp *cp, const ModelShape *shape);
+size_t cp_order_memory(int size, size_t x_bytes, size_t T, const ModelShape *shape);
+// Gradients are summed so: the functions below are collective, N is the rank's rows of one sequence.
+bool cp_ordered(const UnitContext *ctx);
+
+// The entries of dev.h of that name; gradients of weights are added to on rank 0 alone where cp_ordered.
+void cp_matmul_backward_weight(const UnitContext *ctx, float *dweight, float *dbias, const X *dout, const X *inp,
+                               size_t N, size_t C, size_t OC, int site);
+void cp_embed_backward(const UnitContext *ctx, float *dwte, float *dwpe, const X *dout, const int32_t *token,
+                       const int32_t *pos, size_t N, size_t C, size_t V);
+// In place: dinp is dout.
+void cp_head_norm_backward(const UnitContext *ctx, X *dinp, float *dweight, const X *inp, const float *rstd,
+                           const X *weight, size_t N, size_t heads, size_t D, size_t ld);
+// Where cp_ordered: rank 0's `to` = all ranks' rows, N of each, of n_bytes and `stride` bytes apart, in the order of
+// the sequence. True on rank 0.
+bool cp_collect(Cp *cp, void *to, const void *rows, size_t N, size_t n_bytes, size_t stride);
+// Of the head, chunk by chunk: from row n0 on so many rows, `chunk` at most. dlogits (n, V) of rows [n0, n0 + n) and
+// their inputs (n, C) join the gradient; dlogits is lost.
+size_t cp_head_rows(const UnitContext *ctx, size_t n0, size_t N, size_t chunk);
+void cp_head_backward_weight(const UnitContext *ctx, float *dweight, X *dlogits, const X *inp, size_t n0, size_t n,
+                             size_t chunk, size_t N, size_t C, size_t V, int site);
+// Sum of B sequences' token losses (B, N), in double, in the order of the sequence: on rank 0 of all ranks', else 0.
+double cp_sum_losses(Cp *cp, const float *loss, size_t B, size_t N);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,136 @@
+// ddp: data parallelism.
+//
+//   g = (1 / valid tokens of all ranks) * sum over ranks of (sum over the rank's tokens of dloss/dw)
+//
+// The naive twin computes all of backward, then adds all gradients in one call: the network idles during backward and
+// the processor during the call. But backward is done with the head's gradients first and with the embedding's last.
+// So here gradients are added in buckets: as soon as the units of a bucket are done, its all_reduce starts, and runs
+// while backward goes on with the units below (Li et al., "PyTorch Distributed", arXiv 2006.15704, section 3.2.3).
+// Only the last bucket cannot hide. Buckets exist because a call costs time, whatever its size.
+//
+// Gradients stand in the flat buffer in the order of the units and backward runs down that order, so a bucket is one
+// range [begin, end) of the buffer and nothing is copied. A tied head adds to the embedding's gradient, which is in the
+// last bucket: added once, by whoever owns it.
+//
+// The invariant: every element is in exactly one call of a step, and no call starts before the last addition to its
+// elements: only on the last micro-batch, and behind the unit.
+//
+// Weights of tokens: each rank scales its gradient by the number of valid tokens of *all* ranks, which is
+// added up before the first backward; then the sum needs no division, and a token counts the same wherever it is.
+// Rejected: the mean of the ranks' means, which is what most write first; it is wrong as soon as counts differ.
+//
+// A deterministic device keeps a tree of its sequences' gradients until the step's end (model.c), so all is added
+// there; with `ordered` groups the ranks' sums continue the tree, and N ranks give the bits of one.
+#include "parallel/ddp.h"
+
+#include "base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+CommType ddp_x_type(const Dev *dev)
+{
+    return dev->x_type == X_FP32 ? COMM_FP32 : dev->x_type == X_BF16 ? COMM_BF16 : COMM_FP16;
+}
+
+static X *narrow_at(const Ddp *d, size_t elem)
+{
+    return d->narrow ? (X *)((char *)d->narrow + elem * d->model->dev->x_bytes) : NULL;
+}
+
+// Starts to add [begin, end).
+static void start(Ddp *d)
+{
+    if (d->begin == d->end) return;
+    check(d->n_requests < d->model->n_units); // each call ends at a unit's border
+    float *grads = d->model->grads + d->begin;
+    X *narrow = narrow_at(d, d->begin);
+    size_t n = d->end - d->begin;
+    if (narrow) d->model->dev->to_x(d->model->dev, narrow, grads, n);
+    void *data = narrow ? (void *)narrow : grads;
+    CommType type = narrow ? ddp_x_type(d->model->dev) : COMM_FP32;
+    d->request[d->n_requests++] = comm_all_reduce(d->group, data, data, n, type, COMM_SUM);
+    d->end = d->begin;
+}
+
+static void after(void *self, int unit, UnitPass pass)
+{
+    Ddp *d = self;
+    if (!d->last || !d->overlap || d->model->dev->deterministic) return;
+    if (pass == PASS_BACKWARD) {
+        d->begin = d->model->unit_begin[unit];
+        if (d->end - d->begin >= d->bucket) start(d);
+    }
+    if (d->n_requests) comm_progress(d->group);
+}
+
+Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow)
+{
+    Ddp *d = calloc(1, sizeof *d);
+    CommRequest *request = calloc((size_t)model->n_units, sizeof *request);
+    if (!d || !request) die("ddp: no memory for %d units", model->n_units);
+    *d = (Ddp){.group = group, .model = model, .overlap = overlap, .bucket = bucket_bytes / sizeof(float),
+               .request = request};
+    size_t n_bytes = model->params.n_elems * model->dev->x_bytes;
+    if (narrow) d->narrow = (X *)mem_alloc(model->mem, MEM_COMM, n_bytes, "gradients in 16 bits");
+    model->hooks = (UnitHooks){.self = d, .after = after};
+    return d;
+}
+
+void ddp_free(Ddp *d)
+{
+    if (!d) return;
+    free(d->request);
+    free(d);
+}
+
+void ddp_micro(Ddp *d, bool last)
+{
+    d->last = last;
+    d->begin = d->end = d->model->params.n_elems;
+}
+
+void ddp_finish(Ddp *d)
+{
+    d->begin = 0;
+    start(d); // what the last bucket did not fill; of the naive twin, everything
+    for (int i = 0; i < d->n_requests; i++) comm_wait(d->group, &d->request[i]);
+    if (d->narrow) d->model->dev->from_x(d->model->dev, d->model->grads, d->narrow, d->model->params.n_elems);
+    d->n_requests = 0;
+}
+
+size_t ddp_share(size_t n, int rank, int size, size_t *begin)
+{
+    size_t each = n / (size_t)size;
+    check(each * (size_t)size == n);
+    *begin = each * (size_t)rank;
+    return each;
+}
+
+int64_t ddp_sum_int(Comm *group, int64_t x)
+{
+    CommRequest request = comm_all_reduce(group, &x, &x, 1, COMM_INT64, COMM_SUM);
+    comm_wait(group, &request);
+    return x;
+}
+
+double ddp_sum(Comm *group, double x)
+{
+    CommRequest request = comm_all_reduce(group, &x, &x, 1, COMM_FP64, COMM_SUM);
+    comm_wait(group, &request);
+    return x;
+}
+
+bool ddp_agree(Comm *group, const float *x, size_t n)
+{
+    int64_t hash = 0, largest[2];
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        hash = (int64_t)(((uint64_t)hash ^ bits) * 0x9e3779b97f4a7c15u >> 1);
+    }
+    int64_t both[2] = {hash, -hash}; // the largest and the smallest
+    CommRequest request = comm_all_reduce(group, largest, both, 2, COMM_INT64, COMM_MAX);
+    comm_wait(group, &request);
+    return largest[0] == -largest[1];
+}

@@ -1,0 +1,48 @@
+// ddp: data parallelism: every rank has the whole model and its share of the samples.
+//
+// Each step, rank d of N computes the gradients of its samples, the gradients are added over the ranks, and every
+// rank makes the same update. Weights start equal (they are a function of the seed) and stay equal, bit for bit.
+#ifndef DDP_H
+#define DDP_H
+#include "comm/comm.h"
+#include "net/model.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    Comm *group; // the ranks with the same weights
+    Model *model;
+    bool overlap;        // false: the naive twin, one all_reduce after backward
+    size_t bucket;       // elements of gradient that are added at a time, at least
+    bool last;           // this micro-batch is the last of the step
+    size_t begin, end;   // of the flat order: from begin on, gradients are done; from end on, on their way
+    CommRequest *request; // (n_units)
+    int n_requests;
+    X *narrow;            // (n_elems) gradients on their way in the storage type; NULL: they go in fp32
+} Ddp;
+
+// Adds gradients over `group` in buckets of bucket_bytes or the next unit border after; sets the model's hooks. The
+// group may be NULL in a plan. narrow: gradients are rounded to the storage type on their way, which halves their
+// bytes; sums are in fp32 then, and rounded once. Asks the door for nothing else than its buffer.
+Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow);
+void ddp_free(Ddp *ddp);
+// A device's storage type as messages have it.
+CommType ddp_x_type(const Dev *dev);
+// Before each micro-batch; `last`: the one after which gradients are added. Without communication until then.
+void ddp_micro(Ddp *ddp, bool last);
+// After model_step_finish: every rank's model->grads is the sum over the ranks.
+void ddp_finish(Ddp *ddp);
+
+// Rank's share of n samples: [*begin, *begin + the returned number). n must be a multiple of size.
+size_t ddp_share(size_t n, int rank, int size, size_t *begin);
+// Sums over the ranks, the same bits on each. (What an int64 counts: valid tokens; a double: losses.)
+int64_t ddp_sum_int(Comm *group, int64_t x);
+double ddp_sum(Comm *group, double x);
+// Whether n elements are the same, bit for bit, on all ranks. Collective.
+bool ddp_agree(Comm *group, const float *x, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,493 @@
+// pipeline: the engine: a stage goes through its list of actions, and messages do the rest.
+//
+//   F   take a slot; input from the stage with the piece before, or the embedding; forward; output to the next stage
+//   B   gradient of the output from the next stage, or the loss; backward; gradient of the input to the stage before
+//   W   gradients of the weights, from what B has left
+//
+// The invariant: no action waits for anything but its own input. So what pipeline_check proved of the table, with
+// buffered sends, holds of the engine, and no table that passes can stand still. Why no send is ever waited for:
+//
+//   - an output stays in a buffer of its slot until the slot is used again. That is after B, whose gradient could not
+//     have come before the output was taken.
+//   - a gradient finds its receive posted: the reader posts it when its own F ends, which the writer's F follows. It
+//     goes into a buffer of the reader's slot, backward works in place there, and the result is sent from there.
+//   - gradients of a tied head have as many buffers as micro-batches can be in flight where they go (pipeline_guest.h).
+//
+// Receives of inputs are posted as soon as a slot is free, before the action that needs them.
+//
+// Deterministic: a chunk adds the gradients of its sequences in the tree of model_run.c, in rising order, whatever
+// other chunks do meanwhile. So any table whose chunks keep that order gives the bits of one rank.
+//
+// Rejected: a function for each schedule (none could be proved before it hangs); MPI_Sendrecv pairs, as in Megatron-LM
+// (interleaved and zb-v stand still); a progress thread.
+#include "parallel/pipeline.h"
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "parallel/ddp.h"
+#include "parallel/pipeline_guest.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void *allocate(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size);
+    if (!p) die("pipeline: no memory for %zu entries", n);
+    return p;
+}
+
+// ---- what stands where
+
+static void create_flow(Pipeline *p, int chunk)
+{
+    Model *m = p->model;
+    PipelineFlow *f = &p->flow[chunk];
+    PipelineAction forward = {.op = PIPELINE_F, .chunk = chunk};
+    size_t n = (size_t)m->chunk[chunk].n_slots;
+    size_t n_bytes = model_stream_rows(m, m->max_batch, m->max_tokens) * m->acts.stream_row;
+    f->source = pipeline_table_source(p->table, p->stage, forward);
+    f->reader = pipeline_table_reader(p->table, p->stage, forward);
+    f->n_slots = (int)n, f->n_late = m->chunk[chunk].n_late;
+    f->micro = allocate(n, sizeof *f->micro);
+    f->late = allocate((size_t)f->n_late, sizeof *f->late);
+    f->out = allocate(n, sizeof *f->out), f->grad = allocate(n, sizeof *f->grad);
+    PipelineMail **mail[] = {&f->in_f, &f->out_f, &f->in_b, &f->out_b};
+    for (int i = 0; i < 4; i++) *mail[i] = allocate(n, sizeof **mail[i]);
+    for (size_t i = 0; i < n; i++) {
+        f->micro[i] = -1;
+        if (!m->chunk[chunk].piece.head) f->out[i] = (X *)mem_alloc(m->mem, MEM_COMM, n_bytes, "output of a chunk");
+        f->grad[i] = (X *)mem_alloc(m->mem, MEM_COMM, n_bytes, "gradient of a chunk");
+    }
+    for (int i = 0; i < f->n_late; i++) f->late[i] = -1;
+}
+
+Pipeline *pipeline_create(Model *model, const PipelineTable *table, int stage, Comm *pp, Comm *ends)
+{
+    Pipeline *p = allocate(1, sizeof *p);
+    *p = (Pipeline){.model = model, .table = table, .stage = stage, .pp = pp, .ends = ends};
+    check(model->n_chunks == table->v && (!pp || (pp->size == table->p && pp->rank == stage)));
+    for (int c = 0; c < table->v; c++) create_flow(p, c);
+    pipeline_guest_create(p);
+    return p;
+}
+
+void pipeline_free(Pipeline *p)
+{
+    if (!p) return;
+    for (int c = 0; c < p->table->v; c++) {
+        PipelineFlow *f = &p->flow[c];
+        void *own[] = {f->micro, f->late, f->out, f->grad, f->in_f, f->out_f, f->in_b, f->out_b};
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
+    }
+    free(p->guest_mail);
+    free(p->span);
+    free(p);
+}
+
+void pipeline_set_table(Pipeline *p, const PipelineTable *table)
+{
+    check(table->p == p->table->p && table->v == p->table->v && table->split == p->table->split);
+    ModelStage now = pipeline_stage(table, p->stage, p->model->shape.layers, NULL);
+    for (int c = 0; c < table->v; c++) {
+        const ModelPiece *a = &now.chunk[c], *b = &p->model->chunk[c].piece;
+        check(table->piece[p->stage][c] == p->table->piece[p->stage][c]);
+        if (a->active > b->active || a->held > b->held || a->late > b->late)
+            die("pipeline: %d micro-batches hold %d activations in flight on stage %d, and there is room for %d",
+                table->m, a->held, p->stage, b->held);
+    }
+    p->table = table;
+}
+
+// ---- messages
+
+static size_t elems_of(const Pipeline *p, const PipelineMicro *micro)
+{
+    return model_stream_rows(p->model, micro->B, micro->T) * p->model->shape.channels;
+}
+
+// Names an action among all that may be on their way between two stages.
+static int tag_of(const Pipeline *p, PipelineOp op, int micro, int reader_chunk)
+{
+    _Static_assert(2 * PIPELINE_MAX_CHUNKS * PIPELINE_MAX_MICRO - 1 <= COMM_MAX_TAG, "a tag for each action");
+    return ((op == PIPELINE_B) * p->table->v + reader_chunk) * PIPELINE_MAX_MICRO + micro % PIPELINE_MAX_MICRO;
+}
+
+static void mail_wait(Pipeline *p, PipelineMail *mail)
+{
+    if (!p->pp) return;
+    comm_wait(p->pp, &mail->data);
+    comm_wait(comm_host(p->pp), &mail->time);
+}
+
+static void mail_send(Pipeline *p, PipelineMail *mail, const X *x, size_t n, int to, int tag)
+{
+    mail->data = comm_send(p->pp, x, n, ddp_x_type(p->model->dev), to, tag);
+    mail->sent = p->clock;
+    if (p->recording && p->times) mail->time = comm_send(comm_host(p->pp), &mail->sent, 1, COMM_FP64, to, tag);
+}
+
+static void mail_receive(Pipeline *p, PipelineMail *mail, X *x, size_t n, int from, int tag)
+{
+    mail->data = comm_recv(p->pp, x, n, ddp_x_type(p->model->dev), from, tag);
+    if (p->recording && p->times) mail->time = comm_recv(comm_host(p->pp), &mail->sent, 1, COMM_FP64, from, tag);
+}
+
+static void copy(Pipeline *p, X *out, const X *in, size_t n)
+{
+    p->model->dev->dropout(p->model->dev, out, in, n, (Dropout){.p = 0});
+}
+
+// ---- slots
+
+static int slot_of(const Pipeline *p, int chunk, int micro)
+{
+    const PipelineFlow *f = &p->flow[chunk];
+    for (int i = 0; i < f->n_slots; i++)
+        if (f->micro[i] == micro) return i;
+    return -1;
+}
+
+static bool is_remote(const Pipeline *p, PipelinePlace place)
+{
+    return place.stage >= 0 && place.stage != p->stage;
+}
+
+// Gives a micro-batch a slot, if one is free, and posts the receive of its input.
+static bool open_slot(Pipeline *p, int chunk, int micro, const PipelineMicro *batch)
+{
+    PipelineFlow *f = &p->flow[chunk];
+    int slot = slot_of(p, chunk, -1);
+    if (slot < 0) return false;
+    f->micro[slot] = micro;
+    if (is_remote(p, f->source))
+        mail_receive(p, &f->in_f[slot], model_chunk_input(p->model, chunk, slot), elems_of(p, batch), f->source.stage,
+                     tag_of(p, PIPELINE_F, micro, chunk));
+    return true;
+}
+
+// Posts the receives of the inputs that come next, of each chunk one.
+static void look_ahead(Pipeline *p, int from, const PipelineMicro *batch)
+{
+    const PipelineAction *action = p->table->action[p->stage];
+    bool seen[PIPELINE_MAX_CHUNKS] = {false};
+    for (int i = from, found = 0; i < p->table->n[p->stage] && found < p->table->v; i++) {
+        const PipelineAction *a = &action[i];
+        if (a->op != PIPELINE_F || seen[a->chunk]) continue;
+        seen[a->chunk] = true, found++;
+        if (slot_of(p, a->chunk, a->micro) < 0) open_slot(p, a->chunk, a->micro, &batch[a->micro]);
+    }
+}
+
+static void set_batch(Pipeline *p, const PipelineMicro *b)
+{
+    model_set_batch(p->model, b->token, b->pos, b->target, b->B, b->T);
+    if (b->first) model_set_documents(p->model, b->first);
+    model_set_dropout(p->model, b->dropout, b->seed, b->step, b->sample);
+}
+
+static void keep_losses(Pipeline *p, int chunk, const PipelineMicro *b)
+{
+    Model *m = p->model;
+    if (b->loss && m->chunk[chunk].piece.head)
+        m->dev->to_host(m->dev, b->loss, m->loss, m->batch.N * sizeof *b->loss);
+}
+
+// ---- actions
+
+// The input of a forward is there: from another stage, or from a chunk of this one.
+static void take_input(Pipeline *p, int chunk, int slot, int source_slot, size_t n)
+{
+    PipelineFlow *f = &p->flow[chunk];
+    if (is_remote(p, f->source)) {
+        mail_wait(p, &f->in_f[slot]);
+    } else if (f->source.stage >= 0) {
+        copy(p, model_chunk_input(p->model, chunk, slot), p->flow[f->source.chunk].out[source_slot], n);
+    }
+}
+
+// The output is on its way; `clock` was read when it was made.
+static void give_output(Pipeline *p, int chunk, int slot, int micro, size_t n)
+{
+    PipelineFlow *f = &p->flow[chunk];
+    if (is_remote(p, f->reader))
+        mail_send(p, &f->out_f[slot], f->out[slot], n, f->reader.stage, tag_of(p, PIPELINE_F, micro, f->reader.chunk));
+}
+
+// Begins an action whose input came with `mail` (NULL, or nothing in it: from this stage), in time.
+static double begin(Pipeline *p, const PipelineMail *mail)
+{
+    if (p->recording && p->times) return mail ? fmax(p->clock, mail->sent + p->times->p2p) : p->clock;
+    return p->recording ? clock_seconds() : 0;
+}
+
+static void end(Pipeline *p, int i, double start)
+{
+    if (!p->recording) return;
+    p->clock = p->times ? start + pipeline_time_lasts(p->table, p->times, p->table->action[p->stage][i].op)
+                        : clock_seconds();
+    p->span[2 * i] = start, p->span[2 * i + 1] = p->clock;
+}
+
+static void run_forward(Pipeline *p, int i, PipelineAction a, const PipelineMicro *b)
+{
+    PipelineFlow *f = &p->flow[a.chunk];
+    size_t n = elems_of(p, b);
+    int slot = slot_of(p, a.chunk, a.micro);
+    check(slot >= 0);
+    take_input(p, a.chunk, slot, f->source.stage == p->stage ? slot_of(p, f->source.chunk, a.micro) : -1, n);
+    mail_wait(p, &f->out_f[slot]);
+    double start = begin(p, is_remote(p, f->source) ? &f->in_f[slot] : NULL);
+    if (++p->in_flight > p->most_in_flight) p->most_in_flight = p->in_flight;
+    set_batch(p, b);
+    model_chunk_forward(p->model, a.chunk, slot, f->out[slot], true);
+    end(p, i, start);
+    give_output(p, a.chunk, slot, a.micro, n);
+    mail_wait(p, &f->out_b[slot]); // the buffer's last gradient
+    if (is_remote(p, f->reader))
+        mail_receive(p, &f->in_b[slot], f->grad[slot], n, f->reader.stage, tag_of(p, PIPELINE_B, a.micro, a.chunk));
+}
+
+// The gradient of the input goes to where the input came from.
+static void give_gradient(Pipeline *p, int chunk, int slot, int micro, size_t n)
+{
+    PipelineFlow *f = &p->flow[chunk];
+    if (is_remote(p, f->source)) {
+        mail_send(p, &f->out_b[slot], f->grad[slot], n, f->source.stage, tag_of(p, PIPELINE_B, micro, f->source.chunk));
+    } else if (f->source.stage >= 0) {
+        PipelineFlow *to = &p->flow[f->source.chunk];
+        copy(p, to->grad[slot_of(p, f->source.chunk, micro)], f->grad[slot], n);
+    }
+}
+
+static void run_backward(Pipeline *p, int i, PipelineAction a, const PipelineMicro *b, float scale)
+{
+    Model *m = p->model;
+    PipelineFlow *f = &p->flow[a.chunk];
+    const ModelPiece *piece = &m->chunk[a.chunk].piece;
+    int slot = slot_of(p, a.chunk, a.micro), late = -1;
+    bool each = m->dev->deterministic, home = each && p->guest_home && piece->embedding;
+    bool away = each && p->guest_away && piece->head;
+    if (is_remote(p, f->reader)) mail_wait(p, &f->in_b[slot]);
+    double start = begin(p, is_remote(p, f->reader) ? &f->in_b[slot] : NULL);
+    if (p->table->split) {
+        for (late = 0; f->late[late] >= 0;) late++;
+        f->late[late] = a.micro;
+    }
+    set_batch(p, b);
+    for (size_t part = 0; part < model_parts(m); part++) {
+        if (home) pipeline_guest_receive(p);
+        model_chunk_backward(m, a.chunk, slot, late, f->grad[slot], scale, part);
+        if (away) pipeline_guest_send(p);
+    }
+    end(p, i, start);
+    keep_losses(p, a.chunk, b);
+    give_gradient(p, a.chunk, slot, a.micro, elems_of(p, b));
+    if (!p->table->split) p->in_flight--;
+    if (!p->table->split || m->pool.segment) f->micro[slot] = -1;
+}
+
+static void run_weight(Pipeline *p, int i, PipelineAction a, const PipelineMicro *b, float scale)
+{
+    PipelineFlow *f = &p->flow[a.chunk];
+    bool here = !p->model->pool.segment; // what it reads is still in the slot
+    int slot = here ? slot_of(p, a.chunk, a.micro) : 0, late = 0;
+    while (f->late[late] != a.micro) late++;
+    double start = begin(p, NULL);
+    set_batch(p, b);
+    model_chunk_weight(p->model, a.chunk, slot, late, scale);
+    end(p, i, start);
+    f->late[late] = -1;
+    if (here) f->micro[slot] = -1;
+    p->in_flight--;
+}
+
+// Where the step's times begin. Ranks of one machine read one clock: the first to leave the barrier. Clocks of machines
+// begin anywhere; there it is each rank's own moment, and stages are apart by what a barrier takes.
+static double common_zero(Pipeline *p, double now)
+{
+    double both[2] = {now, -now}, most[2];
+    CommRequest request = comm_all_reduce(comm_host(p->pp), most, both, 2, COMM_FP64, COMM_MAX);
+    comm_wait(comm_host(p->pp), &request);
+    return most[0] + most[1] < 1 ? -most[1] : now;
+}
+
+static void start_clock(Pipeline *p)
+{
+    p->clock = p->zero = 0;
+    if (!p->recording) return;
+    p->span = realloc(p->span, 2 * (size_t)p->table->n[p->stage] * sizeof *p->span);
+    if (!p->span) die("pipeline: no memory for %d spans", p->table->n[p->stage]);
+    CommRequest request = comm_barrier(comm_host(p->pp));
+    comm_wait(comm_host(p->pp), &request);
+    if (!p->times) p->zero = common_zero(p, clock_seconds());
+}
+
+// Between units messages move on.
+static void before_unit(void *self, int unit, UnitPass pass)
+{
+    const Pipeline *p = self;
+    if (p->hooks->before) p->hooks->before(p->hooks->self, unit, pass);
+}
+
+static void after_unit(void *self, int unit, UnitPass pass)
+{
+    const Pipeline *p = self;
+    if (p->hooks->after) p->hooks->after(p->hooks->self, unit, pass);
+    comm_progress(p->pp);
+}
+
+double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
+{
+    const PipelineTable *t = p->table;
+    start_clock(p);
+    p->in_flight = p->most_in_flight = 0;
+    UnitHooks hooks = p->model->hooks;
+    p->hooks = &hooks;
+    p->model->hooks.self = p; // whoever watches goes on
+    p->model->hooks.before = before_unit;
+    p->model->hooks.after = after_unit;
+    for (int i = 0; i < t->n[p->stage]; i++) {
+        PipelineAction a = t->action[p->stage][i];
+        const PipelineMicro *b = &micro[a.micro];
+        look_ahead(p, i, micro);
+        if (a.op == PIPELINE_F) run_forward(p, i, a, b);
+        else if (a.op == PIPELINE_B) run_backward(p, i, a, b, scale);
+        else run_weight(p, i, a, b, scale);
+    }
+    for (int c = 0; c < t->v; c++)
+        for (int i = 0; i < p->flow[c].n_slots; i++) {
+            check(p->flow[c].micro[i] < 0);
+            mail_wait(p, &p->flow[c].out_f[i]);
+            mail_wait(p, &p->flow[c].out_b[i]);
+        }
+    p->model->hooks = hooks;
+    pipeline_guest_finish(p);
+    for (int i = 0; p->recording && i < 2 * t->n[p->stage]; i++) p->span[i] -= p->zero;
+    return model_step_finish(p->model);
+}
+
+// ---- without gradients
+
+// A round goes through all of a stage's chunks before the next begins: as many micro-batches as every chunk that sends
+// has buffers for. Then whatever a stage waits for comes before it in (round, piece, micro-batch), and none stands
+// still.
+static int round_length(const Pipeline *p)
+{
+    const PipelineTable *t = p->table;
+    int least = PIPELINE_MAX_MICRO;
+    for (int s = 0; s < t->p; s++) {
+        ModelStage stage = pipeline_stage(t, s, p->model->shape.layers, NULL);
+        for (int c = 0; c < t->v; c++)
+            if (!stage.chunk[c].head && stage.chunk[c].active < least) least = stage.chunk[c].active;
+    }
+    return least;
+}
+
+static double evaluate_one(Pipeline *p, int chunk, int k, const PipelineMicro *b)
+{
+    PipelineFlow *f = &p->flow[chunk];
+    int slot = k % f->n_slots;
+    size_t n = elems_of(p, b);
+    if (is_remote(p, f->source))
+        mail_receive(p, &f->in_f[slot], model_chunk_input(p->model, chunk, slot), n, f->source.stage,
+                     tag_of(p, PIPELINE_F, k, chunk));
+    take_input(p, chunk, slot, f->source.stage == p->stage ? k % p->flow[f->source.chunk].n_slots : -1, n);
+    mail_wait(p, &f->out_f[slot]);
+    set_batch(p, b);
+    double loss = model_chunk_forward(p->model, chunk, slot, f->out[slot], false);
+    keep_losses(p, chunk, b);
+    give_output(p, chunk, slot, k, n);
+    return loss;
+}
+
+// The chunks of this stage from the first layers to the last.
+static void sort_chunks(const Pipeline *p, int order[PIPELINE_MAX_CHUNKS])
+{
+    const int *piece = p->table->piece[p->stage];
+    for (int c = 0; c < p->table->v; c++) {
+        int i = c;
+        for (; i > 0 && piece[order[i - 1]] > piece[c]; i--) order[i] = order[i - 1];
+        order[i] = c;
+    }
+}
+
+double pipeline_evaluate(Pipeline *p, const PipelineMicro *micro, int n)
+{
+    int order[PIPELINE_MAX_CHUNKS], length = round_length(p), v = p->table->v;
+    bool recording = p->recording;
+    double sum = 0;
+    sort_chunks(p, order);
+    p->recording = false;
+    for (int k0 = 0; k0 < n; k0 += length)
+        for (int c = 0; c < v; c++)
+            for (int k = k0; k < n && k < k0 + length; k++) sum += evaluate_one(p, order[c], k, &micro[k]);
+    for (int c = 0; c < v; c++)
+        for (int i = 0; i < p->flow[c].n_slots; i++) mail_wait(p, &p->flow[c].out_f[i]);
+    p->recording = recording;
+    return sum;
+}
+
+void pipeline_next_logits(Pipeline *p, KvCache *cache, const int32_t *token, size_t n, float *logits)
+{
+    Model *m = p->model;
+    const PipelineTable *t = p->table;
+    check(n >= 1 && cache->length + n <= m->shape.context);
+    int order[PIPELINE_MAX_CHUNKS], last = pipeline_table_place(t, t->p * t->v - 1).stage;
+    size_t most = model_next_rows(m);
+    bool recording = p->recording;
+    sort_chunks(p, order);
+    p->recording = false;
+    for (size_t i = 0, rows; i < n; i += rows) {
+        rows = n - i < most ? n - i : most;
+        for (int c = 0; c < t->v; c++) {
+            PipelineFlow *f = &p->flow[order[c]];
+            size_t elems = rows * m->shape.channels;
+            if (is_remote(p, f->source))
+                mail_receive(p, &f->in_f[0], model_chunk_input(m, order[c], 0), elems, f->source.stage,
+                             tag_of(p, PIPELINE_F, 0, order[c]));
+            take_input(p, order[c], 0, 0, elems);
+            model_next_forward(m, order[c], cache, token + i, rows, f->out[0]);
+            give_output(p, order[c], 0, 0, elems);
+            mail_wait(p, &f->out_f[0]);
+        }
+        cache->length += rows;
+        if (i + rows == n && p->stage == last) model_last_logits(m, rows, logits);
+    }
+    CommRequest request = comm_broadcast(comm_host(p->pp), logits, m->shape.vocab, COMM_FP32, last);
+    comm_wait(comm_host(p->pp), &request);
+    p->recording = recording;
+}
+
+// ---- time
+
+void pipeline_record(Pipeline *p, const PipelineTimes *times)
+{
+    p->recording = true;
+    p->times = times;
+}
+
+PipelineTimeline pipeline_timeline(Pipeline *p)
+{
+    const PipelineTable *t = p->table;
+    PipelineTimeline line = {.p = t->p};
+    size_t counts[PIPELINE_MAX_STAGES];
+    for (int s = 0; s < t->p; s++) {
+        counts[s] = 2 * (size_t)t->n[s];
+        line.begin[s + 1] = line.begin[s] + (size_t)t->n[s];
+    }
+    size_t n = line.begin[t->p];
+    double *all = allocate(2 * n, sizeof *all);
+    line.span = allocate(n, sizeof *line.span);
+    check(p->span);
+    CommRequest request = comm_all_gather(comm_host(p->pp), all, p->span, counts, COMM_FP64);
+    comm_wait(comm_host(p->pp), &request);
+    for (int s = 0; s < t->p; s++)
+        for (int i = 0; i < t->n[s]; i++) {
+            size_t k = line.begin[s] + (size_t)i;
+            line.span[k] = (PipelineSpan){.stage = s, .action = t->action[s][i], .start = all[2 * k],
+                                          .end = all[2 * k + 1]};
+        }
+    free(all);
+    return line;
+}

@@ -1,0 +1,427 @@
+// zero: stages 1, 2 and 3 of ZeRO (Rajbhandari et al., arXiv 1910.02054; stage 3 as in PyTorch's FSDP, arXiv
+// 2304.11277).
+//
+// Data parallelism keeps N copies of what one would do for. A rank needs the state of the elements that it updates; the
+// gradients of those, once they are sums over the ranks; and the weights of a unit while the unit runs. So:
+//
+//   what is sharded   1: optimizer state; 2: gradients too; 3: weights too. By unit, as zero_cut.c says
+//   when gathered     1, 2: after the update, all units. 3: a unit before its forward, and again before its backward
+//   when reduced      1: after the last micro-batch's backward of a unit. 2, 3: after each micro-batch's
+//
+//                       weights   gradients   optimizer's state     sent, in elements of P, times (N - 1) / N
+//   stage 1             P         P           K P / N               reduce_scatter P + all_gather P
+//   stage 2             P         P / N       K P / N               the same; P for each further micro-batch
+//   stage 3             P / N     P / N       K P / N               all_gather 2 P + reduce_scatter P, each micro-batch
+//
+// Gathered weights and gradients on their way live in slots: one for the embedding, two for blocks (at odd and at even
+// places), one for the head. While block i runs, block i + 1 is gathered into the other slot (i - 1 in backward), and
+// the gradients of the block before are being reduced from theirs; so two are enough to overlap both.
+//
+// The invariants. A unit reads weights only between its gather's end and the next update. A gradient slot is written
+// only when the reduction that reads it has ended. Every element of a gradient is in exactly one reduction for each
+// micro-batch (stage 1: for each step).
+//
+// A tied head borrows the embedding's weights, and adds to its gradient. So the embedding's weights stay from its
+// forward to the head's; in backward its gradient is opened by the head and reduced after the embedding's own backward.
+//
+// On a deterministic device gradients stay whole until the step's end (the tree of sequences, model.c) and are reduced
+// then, by `ordered` groups: the bits of one rank. Stages 2 and 3 save no gradient memory there.
+//
+// Recomputation (PASS_AGAIN) gathers what it needs and keeps it for the backward that follows: 3 P still for segments
+// of one or two blocks; longer ones push each other out of the slots, and are gathered once more.
+//
+// Rejected: the head's weights kept from forward to backward, which are needed again at once. It would spare P_head of
+// the 3 P; reshard = false spares P, and all units follow one rule.
+#include "parallel/zero.h"
+
+#include "base/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// ---- what is sharded
+
+static size_t unit_elems(const Zero *z, int unit)
+{
+    size_t begin, end;
+    params_unit_range(&z->model->params, unit, &begin, &end);
+    return end - begin;
+}
+
+static size_t own_elems(const Zero *z, int unit)
+{
+    return z->cut.at[unit + 1] - z->cut.at[unit];
+}
+
+static const size_t *counts(const Zero *z, int unit)
+{
+    return z->cut.count + (size_t)unit * (size_t)z->cut.size;
+}
+
+// Where this rank's range starts within the unit.
+static size_t own_first(const Zero *z, int unit)
+{
+    return z->cut.begin[unit] - z->model->unit_begin[unit];
+}
+
+static X *x_at(const Zero *z, X *array, size_t elem)
+{
+    return (X *)((char *)array + elem * z->model->dev->x_bytes);
+}
+
+static int head_of(const Zero *z)
+{
+    return z->model->n_units - 1;
+}
+
+static int slot_of(const Zero *z, int unit)
+{
+    return unit == 0 ? 0 : unit == head_of(z) ? 3 : 1 + unit % 2;
+}
+
+static ZeroSlot *weight_slot(const Zero *z, int unit)
+{
+    return &z->weights[z->set.reshard ? slot_of(z, unit) : unit];
+}
+
+// This rank's ranges, and where their weights and gradients stand.
+static void make_ranges(Zero *z)
+{
+    Model *m = z->model;
+    for (int u = 0; u < m->n_units; u++) {
+        size_t begin = z->cut.begin[u], at = z->cut.at[u], n = own_elems(z, u);
+        z->range[u] = (OptimRange){
+            .begin = begin, .end = begin + n,
+            .weight = m->weights ? m->weights + (m->shard.weights ? at : begin) : NULL,
+            .grad = m->grads + (m->shard.grads ? at : begin),
+            .x_weight = m->x_weights ? x_at(z, m->x_weights, m->shard.x_weights ? at : begin) : NULL};
+    }
+}
+
+// The largest unit that uses a slot.
+static size_t slot_elems(const Zero *z, int slot)
+{
+    size_t most = 0;
+    for (int u = 0; u < z->model->n_units; u++)
+        if (slot_of(z, u) == slot && unit_elems(z, u) > most) most = unit_elems(z, u);
+    return most;
+}
+
+static X *narrow_room(const Zero *z, size_t n)
+{
+    if (!z->set.narrow) return NULL;
+    return (X *)mem_alloc(z->model->mem, MEM_COMM, n * z->model->dev->x_bytes, "gradients in 16 bits");
+}
+
+static void allocate_slots(Zero *z)
+{
+    Model *m = z->model;
+    int n_weights = z->set.reshard ? ZERO_SLOTS : m->n_units;
+    if (m->shard.x_weights) z->weights = calloc((size_t)n_weights, sizeof *z->weights);
+    if (m->shard.x_weights && !z->weights) die("zero: no memory for %d units", m->n_units);
+    for (int i = 0; m->shard.x_weights && i < n_weights; i++) {
+        size_t n = z->set.reshard ? slot_elems(z, i) : unit_elems(z, i);
+        z->weights[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * m->dev->x_bytes, "gathered weights"), -1, false,
+                                   NULL, {0, 0}};
+    }
+    for (int i = 0; m->shard.grads && i < ZERO_SLOTS; i++) {
+        size_t n = slot_elems(z, i);
+        z->grads[i] = (ZeroSlot){mem_alloc(m->mem, MEM_COMM, n * sizeof(float), "a unit's gradients"), -1, false,
+                                 narrow_room(z, n), {0, 0}};
+    }
+    if (!m->shard.grads) z->narrow = narrow_room(z, m->params.n_elems);
+}
+
+// The store of what this rank owns of the weights.
+static void open_store(Zero *z)
+{
+    OffloadSettings set = *z->set.store;
+    Model *m = z->model;
+    size_t *sizes = calloc((size_t)m->n_units, sizeof *sizes);
+    if (!sizes) die("zero: no memory for %d units", m->n_units);
+    for (int u = 0; u < m->n_units; u++) sizes[u] = own_elems(z, u) * m->dev->x_bytes;
+    set.sizes = sizes, set.n_items = m->n_units;
+    set.n_slots = 3; // one being gathered, a tied embedding's, one on its way
+    set.mem = m->mem, set.tag = MEM_PARAMS, set.what = "weights of the store";
+    z->store = offload_create(&set);
+    free(sizes);
+}
+
+// ---- when gathered
+
+// The gather into a slot ends; what it read goes back to the store.
+static void end_gather(Zero *z, ZeroSlot *slot)
+{
+    comm_wait(z->dp, &slot->request);
+    if (slot->lent) offload_release(z->store, slot->unit, false);
+    slot->lent = false;
+}
+
+// The unit's weights come into its slot.
+static void gather(Zero *z, int unit)
+{
+    ZeroSlot *slot = weight_slot(z, unit);
+    if (slot->unit == unit) return;
+    end_gather(z, slot);
+    slot->unit = unit;
+    slot->lent = z->store != NULL;
+    const X *own = z->store ? offload_wait(z->store, unit) : x_at(z, z->model->x_weights, z->cut.at[unit]);
+    slot->request = comm_all_gather(z->dp, slot->data, own, counts(z, unit), ddp_x_type(z->model->dev));
+}
+
+static void need(Zero *z, int unit)
+{
+    ZeroSlot *slot = weight_slot(z, unit);
+    gather(z, unit);
+    end_gather(z, slot);
+    z->model->unit_weight[unit] = slot->data;
+}
+
+static void drop(Zero *z, int unit)
+{
+    ZeroSlot *slot = weight_slot(z, unit);
+    if (slot->unit != unit) return;
+    end_gather(z, slot);
+    slot->unit = -1;
+    z->model->unit_weight[unit] = NULL;
+}
+
+// Before a unit runs: its weights, and, while it runs, those of the next; from the store, those of the one after it.
+static void weights_before(Zero *z, int unit, UnitPass pass)
+{
+    need(z, unit);
+    if (unit == head_of(z) && z->tied) need(z, 0);
+    int way = pass == PASS_FORWARD ? 1 : -1, next = unit + way;
+    if (!z->set.overlap || pass == PASS_AGAIN || next < 0 || next > head_of(z)) return;
+    gather(z, next);
+    next += way;
+    bool there = next < 0 || next > head_of(z) || weight_slot(z, next)->unit == next;
+    if (z->store && !there) offload_fetch(z->store, next);
+}
+
+static void weights_after(Zero *z, int unit, UnitPass pass)
+{
+    if (!z->set.reshard || pass == PASS_AGAIN) return;
+    bool lent = z->tied && unit == 0 && pass == PASS_FORWARD; // until the head has run
+    if (!lent) drop(z, unit);
+    if (z->tied && unit == head_of(z) && pass == PASS_FORWARD) drop(z, 0);
+}
+
+// All units' weights, from the ranks that have updated them, in place.
+static void gather_all(Zero *z)
+{
+    Model *m = z->model;
+    for (int u = 0; u < m->n_units; u++) {
+        z->reduce[u] = comm_all_gather(z->dp, x_at(z, m->x_weights, m->unit_begin[u]), z->range[u].x_weight,
+                                       counts(z, u), ddp_x_type(m->dev));
+        if (!z->set.overlap) comm_wait(z->dp, &z->reduce[u]);
+    }
+    for (int u = 0; u < m->n_units; u++) comm_wait(z->dp, &z->reduce[u]);
+}
+
+// ---- when reduced
+
+// The sum over the ranks comes to this rank's place in grads; with narrow, in that.
+static CommRequest reduce_scatter(Zero *z, int unit, float *grads, X *narrow)
+{
+    Dev *dev = z->model->dev;
+    size_t first = own_first(z, unit);
+    if (!narrow)
+        return comm_reduce_scatter(z->dp, grads + first, grads, counts(z, unit), COMM_FP32, COMM_SUM);
+    dev->to_x(dev, narrow, grads, unit_elems(z, unit));
+    return comm_reduce_scatter(z->dp, x_at(z, narrow, first), narrow, counts(z, unit), ddp_x_type(dev), COMM_SUM);
+}
+
+// What came in 16 bits is fp32 again.
+static void widen(const Zero *z, int unit, float *grads, X *narrow)
+{
+    Dev *dev = z->model->dev;
+    if (narrow) dev->from_x(dev, grads + own_first(z, unit), x_at(z, narrow, own_first(z, unit)), own_elems(z, unit));
+}
+
+// Stage 1, and deterministic: the whole gradient of a unit, in place.
+static void reduce_whole(Zero *z, int unit)
+{
+    Model *m = z->model;
+    if (z->started[unit]) return;
+    z->started[unit] = true;
+    z->reduce[unit] = reduce_scatter(z, unit, m->grads + m->unit_begin[unit],
+                                     z->narrow ? x_at(z, z->narrow, m->unit_begin[unit]) : NULL);
+    if (!z->set.overlap) comm_wait(z->dp, &z->reduce[unit]);
+}
+
+// The sum over the ranks in a slot, once it is there, enters the shard.
+static void finish_slot(Zero *z, ZeroSlot *slot)
+{
+    if (slot->unit < 0) return;
+    comm_wait(z->dp, &slot->request);
+    widen(z, slot->unit, slot->data, slot->narrow);
+    z->model->dev->accumulate(z->model->dev, z->range[slot->unit].grad,
+                              (float *)slot->data + own_first(z, slot->unit), own_elems(z, slot->unit));
+    z->model->unit_grad[slot->unit] = NULL;
+    slot->unit = -1;
+}
+
+// A unit's gradient begins at zero in its slot.
+static void open_slot(Zero *z, int unit)
+{
+    ZeroSlot *slot = &z->grads[slot_of(z, unit)];
+    if (slot->unit == unit && z->model->unit_grad[unit]) return; // the embedding's, opened by a tied head
+    finish_slot(z, slot);
+    z->model->dev->zero(z->model->dev, slot->data, unit_elems(z, unit) * sizeof(float));
+    slot->unit = unit;
+    z->model->unit_grad[unit] = slot->data;
+}
+
+static void reduce_slot(Zero *z, int unit)
+{
+    ZeroSlot *slot = &z->grads[slot_of(z, unit)];
+    slot->request = reduce_scatter(z, unit, slot->data, slot->narrow);
+    z->model->unit_grad[unit] = NULL;
+    if (!z->set.overlap) finish_slot(z, slot);
+}
+
+static void grads_before(Zero *z, int unit)
+{
+    open_slot(z, unit);
+    if (unit == head_of(z) && z->tied) open_slot(z, 0);
+}
+
+// ---- the borders of units
+
+static void before(void *self, int unit, UnitPass pass)
+{
+    Zero *z = self;
+    Model *m = z->model;
+    if (m->shard.x_weights) weights_before(z, unit, pass);
+    if (m->shard.grads && pass == PASS_BACKWARD) grads_before(z, unit);
+    if (z->set.overlap) comm_progress(z->dp);
+}
+
+static void after(void *self, int unit, UnitPass pass)
+{
+    Zero *z = self;
+    Model *m = z->model;
+    if (m->shard.x_weights) weights_after(z, unit, pass);
+    if (pass == PASS_BACKWARD) {
+        if (m->shard.grads) reduce_slot(z, unit);
+        else if (z->last && z->set.overlap && !m->dev->deterministic) reduce_whole(z, unit);
+    }
+    if (z->set.overlap) comm_progress(z->dp);
+}
+
+void zero_micro(Zero *z, bool last)
+{
+    z->last = last;
+    if (z->ddp) ddp_micro(z->ddp, last);
+}
+
+void zero_reduce(Zero *z)
+{
+    if (z->ddp) ddp_finish(z->ddp);
+    if (z->cut.size == 1) return;
+    for (int i = 0; z->model->shard.grads && i < ZERO_SLOTS; i++) finish_slot(z, &z->grads[i]);
+    for (int u = head_of(z); !z->model->shard.grads && u >= 0; u--) reduce_whole(z, u);
+    for (int u = 0; u < z->model->n_units; u++) {
+        comm_wait(z->dp, &z->reduce[u]);
+        if (z->started[u])
+            widen(z, u, z->model->grads + z->model->unit_begin[u],
+                  z->narrow ? x_at(z, z->narrow, z->model->unit_begin[u]) : NULL);
+        z->started[u] = false;
+    }
+}
+
+void zero_end(Zero *z)
+{
+    Model *m = z->model;
+    if (z->cut.size == 1) return;
+    if (!m->shard.grads) optim_drop(m); // what this rank summed of the others' elements
+    zero_share_weights(z);
+}
+
+void zero_share_weights(Zero *z)
+{
+    for (int u = 0; z->model->shard.x_weights && u < z->model->n_units; u++) drop(z, u);
+    if (!z->model->shard.x_weights && z->cut.size > 1) gather_all(z);
+}
+
+// ---- the norm over the ranks
+
+// What this rank owns, once: a tensor that tensor-parallel ranks hold copies of counts on one of them.
+static void add_own(const Zero *z, ClipSum *sum)
+{
+    const Params *params = &z->model->params;
+    for (int r = 0; r < params->n_rows; r++) {
+        const Param *row = &params->row[r];
+        const OptimRange *range = &z->range[row->unit];
+        size_t from = row->offset > range->begin ? row->offset : range->begin;
+        size_t to = row->offset + row->n_elems < range->end ? row->offset + row->n_elems : range->end;
+        if (row->owned && from < to) clip_add(z->model->dev, sum, range->grad + (from - range->begin), to - from);
+    }
+}
+
+static void sum_over(const Zero *z, ClipSum *sum, Comm *group)
+{
+    CommRequest request;
+    if (z->model->dev->deterministic)
+        request = comm_all_reduce(group, sum->exact.word, sum->exact.word, EXACT_WORDS, COMM_INT64, COMM_SUM);
+    else request = comm_all_reduce(group, &sum->rounded, &sum->rounded, 1, COMM_FP64, COMM_SUM);
+    comm_wait(group, &request);
+}
+
+static double norm(void *self, double grad_scale)
+{
+    Zero *z = self;
+    ClipSum sum = {0};
+    add_own(z, &sum);
+    if (z->cut.size > 1) sum_over(z, &sum, z->control);
+    if (z->parts) sum_over(z, &sum, z->parts);
+    return clip_root(z->model->dev, &sum, grad_scale);
+}
+
+// ---- from beginning to end
+
+Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, ZeroGroups group)
+{
+    Zero *z = calloc(1, sizeof *z);
+    size_t n = (size_t)model->n_units;
+    if (cut.size == 1) set.stage = 0;
+    if (z) *z = (Zero){.set = set, .cut = cut, .model = model, .dp = group.dp, .control = group.control,
+                       .parts = group.parts && group.parts->size > 1 ? group.parts : NULL,
+                       .range = calloc(n, sizeof *z->range), .reduce = calloc(n, sizeof *z->reduce),
+                       .started = calloc(n, sizeof *z->started)};
+    if (!z || !z->range || !z->reduce || !z->started) die("zero: no memory for %d units", model->n_units);
+    z->tied = model->shape.tie;
+    make_ranges(z);
+    if (set.stage == 0) {
+        bool several = z->dp ? z->dp->size > 1 : set.narrow; // in a plan, what asks the door for something
+        if (several) z->ddp = ddp_create(model, z->dp, set.overlap, set.bucket_bytes, set.narrow);
+        return z;
+    }
+    model->hooks = (UnitHooks){.self = z, .before = before, .after = after};
+    allocate_slots(z);
+    if (model->shard.x_stored) open_store(z);
+    return z;
+}
+
+void zero_free(Zero *z)
+{
+    if (!z) return;
+    ddp_free(z->ddp);
+    offload_free(z->store);
+    zero_cut_free(&z->cut);
+    free(z->range);
+    free(z->reduce);
+    free(z->started);
+    free(z->weights);
+    free(z);
+}
+
+Optim zero_optim(Zero *z, OptimSettings set)
+{
+    OptimPlace place = {.range = z->range, .n_ranges = z->model->n_units, .store = z->set.store, .weights = z->store};
+    bool whole = z->set.stage == 0 && !place.store;
+    Optim optim = whole ? optim_create(z->model, set) : optim_create_at(z->model, set, place);
+    if (z->set.stage > 0 || z->parts) optim.norm = norm, optim.self = z;
+    return optim;
+}

@@ -1,0 +1,123 @@
+// zero: data parallelism that does not keep everything N times (ZeRO; stage 3 is also called FSDP).
+//
+//   stage   each of N ranks holds 1/N of                 elements sent by a rank, times (N - 1) / N
+//   0       nothing (ddp.h)                              2 P a step
+//   1       the optimizer's state                        2 P a step
+//   2       that and the gradients                       P a micro-batch and P a step
+//   3       that and the weights                         3 P a micro-batch
+//
+// Sizes and cuts are functions of a table, a rank and a size, so that one process can play every rank.
+#ifndef ZERO_H
+#define ZERO_H
+#include "parallel/ddp.h"
+#include "train/optim.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    int stage;
+    bool overlap;        // false: the naive twin, which waits where it starts
+    bool reshard;        // stage 3: gathered weights go after forward and come again for backward; false: they stay
+                         // until the next update (reshard_after_forward of PyTorch's FSDP)
+    size_t bucket_bytes; // stage 0: gradients that are added in one call, at least
+    bool narrow;         // gradients go to other ranks in the storage type; they are kept and accumulated in fp32
+    const OffloadSettings *store; // of the optimizer's state, in stage 3 of the weights too; NULL: they are in memory
+} ZeroSettings;
+
+// Who owns what: of each unit's elements, in flat order, every rank has one range.
+typedef struct {
+    int rank, size, n_units; // size 1: every rank owns everything
+    size_t *count; // (n_units, size) elements
+    size_t *begin; // (n_units) where this rank's begin, in the flat order of all
+    size_t *at;    // (n_units + 1) and in this rank's shard; the last: elements of the shard
+} ZeroCut;
+
+// Room for one unit's weights, or its gradients.
+typedef struct {
+    void *data;
+    int unit;  // -1: free
+    bool lent; // the store's item of that unit is being sent
+    X *narrow; // gradients on their way in the storage type; NULL: they go in fp32
+    CommRequest request;
+} ZeroSlot;
+
+enum { ZERO_SLOTS = 4 }; // embedding, blocks at odd and at even places, head
+
+typedef struct {
+    ZeroSettings set;
+    ZeroCut cut;
+    Model *model;
+    Comm *dp, *control, *parts; // parts NULL: none
+    Ddp *ddp;          // stage 0
+    OptimRange *range; // (n_units) this rank's; stage 0: whole units
+    bool tied, last;   // last: this micro-batch is the last of the step
+    ZeroSlot *weights; // stage 3: ZERO_SLOTS, or without reshard one for each unit
+    Offload *store;    // stage 3: item u: what this rank owns of the weights that unit u reads; NULL: in memory
+    ZeroSlot grads[ZERO_SLOTS]; // stages 2, 3
+    CommRequest *reduce; // (n_units) stage 1
+    X *narrow;           // (n_elems) stage 1: gradients on their way in the storage type; NULL: in fp32
+    bool *started;       // (n_units) stage 1: of this step
+} Zero;
+
+// How the table is cut over `size` ranks: evenly, then moved to where the optimizer's kind allows a cut. agc: adaptive
+// clipping needs whole tensors. Stage 0 is not cut: the result is that of one rank.
+ZeroCut zero_cut(const Params *params, const OptimKind *kind, bool agc, int stage, int rank, int size);
+void zero_cut_free(ZeroCut *cut);
+// What of the model's flat arrays is to be a shard (ModelOptions.shard).
+ModelShard zero_shard(const ZeroCut *cut, const Dev *dev, int stage, bool store);
+
+// All NULL in a plan, and where there is one rank.
+typedef struct {
+    Comm *dp;      // ranks with the same weights and other tokens
+    Comm *control; // the same ranks again, for what is neither weights nor gradients, so that dp counts these alone
+    Comm *parts;   // ranks that hold one model between them (tensor and pipeline parallel): the norm is over all
+} ZeroGroups;
+
+// For a model that was allocated with that shard; sets its hooks. Takes the cut.
+Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, ZeroGroups group);
+void zero_free(Zero *zero);
+// The optimizer on this rank's part; its norm (optim_norm) is that of the whole model's gradient.
+Optim zero_optim(Zero *zero, OptimSettings set);
+// The table's initial weights (params_init): of them what this rank owns, wherever it is kept. Collective.
+void zero_init_weights(Zero *zero, Optim *optim, uint64_t seed);
+
+// After this rank's part of what units read was written: every rank sees all of it.
+void zero_share_weights(Zero *zero);
+
+// Before each micro-batch; last: of the step.
+void zero_micro(Zero *zero, bool last);
+// After model_step_finish: the gradients that this rank owns are the sums over the ranks.
+void zero_reduce(Zero *zero);
+// After the optimizer's update (or optim_drop): gradients are zero, and every rank sees the new weights.
+void zero_end(Zero *zero);
+
+// What this rank has to do with a checkpoint (ckpt.h): the pieces that it writes, or (writes = false) those it needs.
+// replica of replicas: which of the ranks with the same part of the model it is. They live as long as zero and
+// optim, and their moves are for the thread that trains.
+CkptPart zero_part(Zero *zero, Optim *optim, bool writes, int replica, int replicas);
+void zero_part_free(CkptPart *part);
+// After the weights that this rank owns were written: what the units read is renewed, on all ranks. Collective.
+void zero_renew(Zero *zero, const Optim *optim);
+
+// Weights and state, whole, in table order: on rank 0; on others all NULL. Where one rank has it all in memory
+// (one rank, or stage 0, and no store) these are the model's and the optimizer's own arrays and no copies.
+typedef struct {
+    float *weights; // fp32
+    CkptArray state[OPTIM_STATES];
+    bool own; // to be freed
+} ZeroWhole;
+
+// Room for it (from malloc, not the memory door: it lives while a dump is written). The calls are collective.
+ZeroWhole zero_whole(Zero *zero, const Optim *optim);
+void zero_whole_free(ZeroWhole *whole);
+void zero_gather_whole(Zero *zero, const Optim *optim, ZeroWhole *whole);
+// The other way: rank 0's to all; what the units read is renewed.
+void zero_scatter_whole(Zero *zero, Optim *optim, const ZeroWhole *whole);
+// Whole gradients of the step, between zero_reduce and the update, to rank 0: grads (n_elems), read nowhere else.
+void zero_gather_grads(Zero *zero, float *grads);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

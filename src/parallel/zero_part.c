@@ -1,0 +1,167 @@
+// zero_part: what a rank has to do with a checkpoint: which elements of which tensors, and where it keeps them.
+//
+// A checkpoint speaks of the whole model (ckpt.h); a rank has rows of the table, of a row the part that tensor
+// parallelism gave it, of that the range that ZeRO gave it, and all that in memory or in a store. Here one is put
+// in terms of the other:
+//
+//                writes                                              needs
+//   row          those it owns (Param.owned)                         all it has
+//   elements     stages 1 to 3: its range                            its range; others come with zero_share_weights
+//                stage 0: of what all replicas have the share that   all
+//                a range of stage 1 would be
+//
+// So the ranks write each element of weights and state once, and in equal shares.
+//
+// The invariant: piece (row, elements) of an array of the optimizer is what the update of these elements reads and
+// writes, as optim_range_elems says. Where the array has an element for each weight, it is cut as the weights are.
+// Where it has not (a scale for a block, a mean for a row), it can be cut as ranges are, but says nothing of a part
+// of the matrix: such an optimizer is refused where tensor parallelism cuts the tensor.
+//
+// Rejected: rank 0 alone writing what all replicas have (it would write for as long as all together).
+#include "parallel/zero.h"
+
+#include "base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    Zero *zero;
+    Optim *optim;
+    Params whole;
+} Owner;
+
+static const Params *table(const Zero *z)
+{
+    return &z->model->params;
+}
+
+// Between buf and where this rank keeps the piece.
+static void move_piece(void *self, const CkptPiece *piece, void *buf, bool out)
+{
+    const Owner *o = self;
+    Zero *z = o->zero;
+    Optim *optim = o->optim;
+    Dev *dev = z->model->dev;
+    bool weights = piece->array < 0;
+    int u = piece->unit, s = weights ? optim->kind->n_states : piece->array;
+    size_t n_bytes = (piece->slice.to - piece->slice.from) *
+                     (weights ? sizeof(float) : safetensors_dtype_bytes(optim->state[s].dtype));
+    size_t at = piece->at, unused;
+    char *there = weights ? (char *)z->range[u].weight : optim->store ? NULL : optim->state[s].data;
+    if (there) {
+        if (!weights && optim->at) at += optim_place_of(optim, table(z), u, s, &unused);
+        if (out) dev->to_host(dev, buf, there + at, n_bytes);
+        else dev->to_device(dev, there + at, buf, n_bytes);
+        return;
+    }
+    bool apart = weights && z->store && dev->x_type == X_FP32; // what units read is the weights
+    Offload *store = apart ? z->store : optim->store;
+    if (!apart) at += optim_place_of(optim, table(z), u, s, &unused);
+    if (out) offload_read(store, u, at, buf, n_bytes);
+    else offload_write(store, u, at, buf, n_bytes);
+}
+
+// Elements [begin, end) of a row's unit, of the flat order, that a rank writes or needs.
+typedef struct {
+    size_t *begin, *end; // (n_units)
+} Share;
+
+static Share share_of(const Zero *z, const Optim *optim, bool writes, int replica, int replicas)
+{
+    size_t n = (size_t)z->cut.n_units;
+    Share s = {calloc(n + 1, sizeof *s.begin), calloc(n + 1, sizeof *s.end)};
+    if (!s.begin || !s.end) die("zero: no memory for the shares of %zu units", n);
+    for (size_t u = 0; u < n; u++) s.begin[u] = z->range[u].begin, s.end[u] = z->range[u].end;
+    if (!writes || replicas == 1 || z->cut.size > 1) return s;
+    ZeroCut cut = zero_cut(table(z), optim->kind, false, 1, replica, replicas);
+    for (size_t u = 0; u < n; u++) {
+        s.begin[u] = cut.begin[u];
+        s.end[u] = cut.begin[u] + cut.count[u * (size_t)replicas + (size_t)replica];
+    }
+    zero_cut_free(&cut);
+    return s;
+}
+
+// The part of a row that this rank has; a cut that leaves it whole is none.
+static CkptSlice slice_of_row(const Param *row)
+{
+    bool whole = row->cut < 0 || row->dim[row->cut] == row->whole[row->cut];
+    return (CkptSlice){.cut = whole ? -1 : row->cut, .first = whole ? 0 : row->first,
+                       .dim = {row->dim[0], row->dim[1]}};
+}
+
+// The whole row's shape of an array: its elements, 0 for none.
+static size_t whole_elems(const CkptArray *array, const Params *whole, int row, size_t dim[PARAM_DIMS])
+{
+    int ndim = array->shape(whole, &whole->row[row], dim);
+    for (int d = ndim; d < PARAM_DIMS; d++) dim[d] = 1;
+    return ndim ? dim[0] * dim[1] : 0;
+}
+
+// Elements [low, high), of the flat order, of a row, for an array of the optimizer (-1: the weights). False: there
+// are none.
+static bool make_piece(const Zero *z, const Optim *optim, const Params *whole, CkptPiece *piece, const Param *row,
+                       size_t low, size_t high)
+{
+    const OptimRange *range = &z->range[piece->unit];
+    piece->slice = slice_of_row(row);
+    piece->slice.from = low - row->offset, piece->slice.to = high - row->offset;
+    piece->at = (low - range->begin) * sizeof(float);
+    if (piece->array < 0) return true;
+    const CkptArray *array = &optim->state[piece->array];
+    size_t dim[PARAM_DIMS], own = optim_kind_elems(array, table(z), row);
+    size_t all = whole_elems(array, whole, piece->row, dim);
+    if (!own && !all) return false;
+    piece->at = optim_range_elems(array, table(z), optim->at ? range->begin : 0, low) *
+                safetensors_dtype_bytes(array->dtype);
+    if (own == row->n_elems && all == row->whole[0] * row->whole[1]) return true; // one for each weight
+    if (piece->slice.cut >= 0 || own != all)
+        die("optim.name = %s: its state %s of %s has no meaning for a part of the tensor (try --parallel.tp=1, or "
+            "--optim.name=adamw)", optim->kind->name, array->prefix, row->name);
+    size_t first = optim_range_elems(array, table(z), row->offset, low);
+    piece->slice = (CkptSlice){.cut = -1, .dim = {dim[0], dim[1]}, .from = first,
+                               .to = first + optim_range_elems(array, table(z), low, high)};
+    return piece->slice.to > piece->slice.from;
+}
+
+CkptPart zero_part(Zero *z, Optim *optim, bool writes, int replica, int replicas)
+{
+    const Params *own = table(z);
+    Owner *owner = calloc(1, sizeof *owner);
+    Unit *units;
+    size_t n_most = (size_t)(optim->kind->n_states + 1) * (size_t)own->n_rows + 1;
+    CkptPart part = {.array = optim->state, .n_arrays = optim->kind->n_states, .move = move_piece, .self = owner,
+                     .piece = calloc(n_most, sizeof *part.piece)};
+    if (!owner || !part.piece) die("zero: no memory for the tables of a checkpoint");
+    *owner = (Owner){.zero = z, .optim = optim};
+    model_describe(&z->model->shape, &owner->whole, &units);
+    free(units);
+    part.whole = &owner->whole;
+    Share share = share_of(z, optim, writes, replica, replicas);
+    for (int a = -1; a < part.n_arrays; a++)
+        for (int r = 0; r < own->n_rows; r++) {
+            const Param *row = &own->row[r];
+            if (writes && !row->owned) continue;
+            for (int u = 0; u < z->cut.n_units; u++) {
+                size_t low = row->offset > share.begin[u] ? row->offset : share.begin[u];
+                size_t end = row->offset + row->n_elems, high = end < share.end[u] ? end : share.end[u];
+                if (low >= high) continue;
+                CkptPiece *piece = &part.piece[part.n];
+                *piece = (CkptPiece){.array = a, .row = params_find(part.whole, row->name), .unit = u};
+                check(piece->row >= 0);
+                part.n += make_piece(z, optim, part.whole, piece, row, low, high);
+            }
+        }
+    free(share.begin), free(share.end);
+    return part;
+}
+
+void zero_part_free(CkptPart *part)
+{
+    Owner *owner = part->self;
+    params_free(&owner->whole);
+    free(owner);
+    free(part->piece);
+    *part = (CkptPart){0};
+}

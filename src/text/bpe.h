@@ -1,0 +1,55 @@
+// bpe: byte pair encoding itself: learn merges from counted words, apply merges to one word.
+#ifndef BPE_H
+#define BPE_H
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/words.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Tokens `left` and `right`, side by side, become `result`. Its place in the list is its rank: lower goes
+// first.
+typedef struct {
+    int32_t left, right, result;
+} BpeMerge;
+
+// left and right in one number, and the rank, beside each other: a search touches one place in memory.
+typedef struct {
+    uint64_t pair;
+    uint32_t rank; // BPE_NO_RANK: empty
+} BpeSlot;
+#define BPE_NO_RANK UINT32_MAX
+enum { BPE_LOW = 256 };
+
+// A list of merges that can be searched by pair. `merge` belongs to the caller and must stay.
+typedef struct {
+    const BpeMerge *merge; // (n)
+    size_t n;
+    BpeSlot *slot; // (n_slots, a power of two)
+    size_t n_slots;
+    uint64_t *may; // (n_slots / 8) bits of 64: the pair may have a merge; most have none, and this is small enough to
+                   // stay in the processor's nearest cache
+    uint32_t *low; // (BPE_LOW, BPE_LOW) ranks of the pairs of ids below BPE_LOW: bytes, where every word begins
+} Bpe;
+
+Bpe bpe_index(const BpeMerge *merge, size_t n);
+// The same in steps: an index of none, with room for n_max, and then the next merge of the list.
+Bpe bpe_empty(const BpeMerge *merge, size_t n_max);
+void bpe_add(Bpe *bpe);
+void bpe_free(Bpe *bpe);
+
+// Merges ids (n) in place until no pair of neighbours has a merge; returns how many ids are left. O(n log n).
+size_t bpe_apply(const Bpe *bpe, int32_t *ids, size_t n);
+
+// Learns up to n_merges merges from words (words.n), each seen count[i] times; byte_id (256) is the token of
+// each byte and merge number i makes token first_id + i. Writes to merge (n_merges); returns how many there
+// are: fewer when every word has become one token.
+size_t bpe_train(const Words *words, const int64_t *count, const int32_t *byte_id, int32_t first_id,
+                 size_t n_merges, BpeMerge *merge);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

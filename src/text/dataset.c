@@ -1,0 +1,460 @@
+// dataset: token files as one sequence, the order of training, and the writer of shards.
+//
+// Invariant: a token that leaves this file is in [0, vocab), whatever has happened to the files: every token is checked
+// when the dataset is opened, and again whenever it is read (dataset_file.c).
+//
+// The order of training. The N tokens are a ring. Epoch e cuts it into W = floor(N / T) windows of T targets,
+// from an offset that is random per epoch, and visits them in a random order:
+//
+//   e = sample / W    w = permute_e(sample mod W)    start = (offset_e + w T) mod N
+//   inputs = tokens[start .. start + T - 1],  targets = tokens[start + 1 .. start + T]      (indices mod N)
+//
+// So in an epoch each token is a target once, but for the N mod T after the last window, which differ from
+// epoch to epoch, as do the borders of the windows. offset_e and permute_e come from the counter RNG under
+// the name "data" with step e: any sample can be found without the ones before, on any rank, after any
+// resume, and there is no state to save. A window that goes around the end meets the first document's
+// end-of-text token, as at any other border between documents.
+//
+// Without shuffling, permute_e(w) = w and offset_0 = 0: the first epoch is the text from its first token to
+// its last, for a text whose order matters. Later epochs begin at their random offsets.
+//
+// A mixture has a ring for each source. Which source sample s is of, and that it is the source's sample number j, is
+// said by mixture_source; then the formula above holds with j for the sample, the source's N, and the name
+// "data.SOURCE" for "data". So each source has epochs of its own, and the position is still the one number s.
+//
+// Packed, a source has rows in place of windows (packing.h), found once when the run begins: document after document,
+// 2^17 of them at a time, so that what the packer needs does not grow with the corpus. Then w = permute_e(sample mod
+// rows) is the row, and there is no offset: borders are those of documents.
+//
+// The hash is of all that decides what sample s is, and of nothing else: tokens, names and shares of sources, but not
+// how they are cut into files, what these are called, or how wide a token is in them.
+//
+// dataset_ahead tells the kernel which pages the next samples lie on. It reads them while the step runs, so that no
+// thread, queue or lock of ours stands between a resume and its samples.
+//
+// Rejected: a position per rank that moves on (overlapping or skipped samples as soon as the layout changes);
+// a stored permutation (8 bytes a window, and gone after a crash).
+#include "text/dataset.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "text/sources.h"
+#include "base/folder.h"
+#include "text/dataset_file.h"
+#include "base/disk.h"
+#include "text/mixture.h"
+#include "text/packing.h"
+#include "base/rng.h"
+#include "base/words.h"
+
+enum { HEADER = DATASET_HEADER_BYTES / 4, CHUNK = DATASET_FILE_CHUNK }; // int32s; tokens read or written at a time
+enum { PACK_DOCUMENTS = 1 << 17 };                                      // packed at a time
+
+// A document, or a part of one, in a row: tokens begin .. begin + length - 1 of the ring.
+typedef struct {
+    int64_t begin;
+    int32_t length;
+} Piece;
+
+// Tokens that are gone around in windows: those of a source, or all.
+typedef struct {
+    char name[80]; // of its random numbers
+    int64_t first, n;
+    Piece *piece;      // packed: (row_end[n_rows - 1]) by row
+    size_t *row_end;   // (n_rows) behind the last piece of each row
+    size_t n_rows, cap_rows, cap_pieces;
+} Ring;
+
+struct Dataset {
+    DatasetFile *shard; // (n_shards)
+    size_t n_shards, cap_shards, n_rings;
+    int64_t n_tokens;
+    int vocab, packed; // packed: tokens in a row; 0: windows
+    int32_t eot;       // of a packed one
+    Ring *ring;        // (n_rings), one without a mixture
+    Mixture mixture; // of the rings; {0} without
+    uint64_t hash;
+};
+
+// ---- reading
+// Adds the files of a path or glob, and checks every token.
+static void add_files(Dataset *ds, const char *name, XXH3_state_t *hash)
+{
+    size_t n_path;
+    int raw = dataset_file_suffix(name, &n_path);
+    char *path = strndup(name, n_path);
+    glob_t found = {0};
+    struct stat st;
+    if (!path) die("memory: no room for a file name");
+    bool is_path = stat(path, &st) == 0; // taken as it is, even with * or [ in its name
+    errno = 0;
+    int status = is_path ? 0 : glob(path, 0, NULL, &found);
+    if (status && (status == GLOB_NOSPACE || errno == ENOMEM)) die("memory: no room to look for %s", path);
+    if (status)
+        die("%s: no such file (make shards with 'prepare tokens')", path);
+    size_t n = is_path ? 1 : found.gl_pathc;
+    ds->shard = words_grow(ds->shard, &ds->cap_shards, ds->n_shards + n, sizeof *ds->shard);
+    for (size_t i = 0; i < n; i++) {
+        DatasetFile *s = &ds->shard[ds->n_shards++];
+        folder_check_file(is_path ? path : found.gl_pathv[i]);
+        *s = dataset_file_open(is_path ? path : found.gl_pathv[i], raw);
+        s->first = ds->n_tokens;
+        ds->n_tokens += s->n;
+        int32_t tokens[CHUNK];
+        for (int64_t at = 0; at < s->n; at += CHUNK) {
+            size_t n_tokens = (size_t)(s->n - at < CHUNK ? s->n - at : CHUNK);
+            dataset_file_read(s, ds->vocab, at, n_tokens, tokens);
+            XXH3_64bits_update(hash, tokens, n_tokens * sizeof *tokens);
+        }
+    }
+    globfree(&found);
+    free(path);
+}
+
+static void add_ring(Dataset *ds, const char *source, const char *path, XXH3_state_t *hash)
+{
+    Ring *ring = &ds->ring[ds->n_rings++];
+    snprintf(ring->name, sizeof ring->name, source ? "data.%s" : "data", source);
+    ring->first = ds->n_tokens;
+    add_files(ds, path, hash);
+    ring->n = ds->n_tokens - ring->first;
+    XXH3_64bits_update(hash, ring->name, strlen(ring->name) + 1);
+    XXH3_64bits_update(hash, &ring->n, sizeof ring->n);
+}
+
+static void add_mixture(Dataset *ds, const char *path, XXH3_state_t *hash)
+{
+    Sources list = sources_read(path);
+    double *weight = calloc(list.n, sizeof *weight);
+    ds->ring = calloc(list.n, sizeof *ds->ring);
+    if (!weight || !ds->ring) die("memory: no room for %zu sources", list.n);
+    for (size_t i = 0; i < list.n; i++) {
+        const Source *s = &list.source[i];
+        if (s->format != SOURCE_AUTO || s->separator || s->line || s->field)
+            die("%s: [source.%s]: format, separator, line and field are for text; this is about tokens", path, s->name);
+        if (strlen(s->name) > 64) die("%s: [source.%s]: the name is too long (64 at most)", path, s->name);
+        weight[i] = s->weight;
+        add_ring(ds, s->name, s->path, hash);
+    }
+    ds->mixture = mixture_make(weight, list.n);
+    XXH3_64bits_update(hash, ds->mixture.part, list.n * sizeof *ds->mixture.part);
+    sources_free(&list);
+    free(weight);
+}
+
+Dataset *dataset_open(const char *path_or_glob, int vocab)
+{
+    if (vocab <= 0) die("dataset: vocabulary of %d tokens (1 or more)", vocab);
+    Dataset *ds = calloc(1, sizeof *ds);
+    XXH3_state_t *hash = XXH3_createState();
+    if (!ds || !hash) die("memory: no room for a dataset");
+    XXH3_64bits_reset(hash);
+    ds->vocab = vocab;
+    size_t n = strlen(path_or_glob);
+    if (n > 5 && strcmp(path_or_glob + n - 5, ".toml") == 0) {
+        add_mixture(ds, path_or_glob, hash);
+    } else {
+        if (!(ds->ring = calloc(1, sizeof *ds->ring))) die("memory: no room for a dataset");
+        add_ring(ds, NULL, path_or_glob, hash);
+    }
+    ds->hash = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
+    return ds;
+}
+
+void dataset_close(Dataset *ds)
+{
+    if (!ds) return;
+    for (size_t i = 0; i < ds->n_shards; i++) dataset_file_close(&ds->shard[i]);
+    for (size_t i = 0; i < ds->n_rings; i++) free(ds->ring[i].piece), free(ds->ring[i].row_end);
+    free(ds->shard);
+    free(ds->ring);
+    mixture_free(&ds->mixture);
+    free(ds);
+}
+
+int64_t dataset_tokens(const Dataset *ds)
+{
+    return ds->n_tokens;
+}
+
+uint64_t dataset_hash(const Dataset *ds)
+{
+    return ds->hash;
+}
+
+void dataset_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out)
+{
+    if (first < 0 || n < 0 || first > ds->n_tokens - n)
+        die("dataset: tokens %lld to %lld of %lld (ask for less)", (long long)first, (long long)(first + n),
+            (long long)ds->n_tokens);
+    for (size_t i = 0; i < ds->n_shards && n > 0; i++) {
+        const DatasetFile *s = &ds->shard[i];
+        while (n > 0 && first < s->first + s->n) {
+            int64_t at = first - s->first, take = s->n - at < CHUNK ? s->n - at : CHUNK;
+            if (take > n) take = n;
+            dataset_file_read(s, ds->vocab, at, (size_t)take, out);
+            out += take, first += take, n -= take;
+        }
+    }
+}
+
+int64_t dataset_text_bytes(const Dataset *ds, int64_t first, int64_t n, const int32_t *token_bytes)
+{
+    int64_t bytes = 0;
+    int32_t tokens[CHUNK];
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        int64_t take = n - at < CHUNK ? n - at : CHUNK;
+        dataset_span(ds, first + at, take, tokens);
+        for (int64_t i = 0; i < take; i++) bytes += token_bytes[tokens[i]];
+    }
+    return bytes;
+}
+
+// ---- the order of training ----
+int64_t dataset_windows(const Dataset *ds, int context)
+{
+    check(context > 0);
+    int64_t sum = 0;
+    for (size_t i = 0; i < ds->n_rings; i++) {
+        int64_t n = ds->packed ? (int64_t)ds->ring[i].n_rows : ds->ring[i].n / context;
+        if (!n) return 0;
+        sum += n;
+    }
+    return sum;
+}
+
+// n tokens of a ring from its token `first` on, first in [0, ring->n), n <= ring->n.
+static void ring_span(const Dataset *ds, const Ring *ring, int64_t first, int64_t n, int32_t *out)
+{
+    int64_t before_end = ring->n - first < n ? ring->n - first : n;
+    dataset_span(ds, ring->first + first, before_end, out);
+    dataset_span(ds, ring->first, n - before_end, out + before_end);
+}
+
+// The source of a sample of the run, and in *sample its number there.
+static const Ring *ring_of(const Dataset *ds, int64_t *sample)
+{
+    check(*sample >= 0);
+    return ds->mixture.n_sources ? ds->ring + mixture_source(&ds->mixture, *sample, sample) : ds->ring;
+}
+
+// Which of the n windows or rows of its epoch a source's sample is; the epoch's random numbers.
+static int64_t place_in_epoch(const Ring *ring, int64_t sample, int64_t n, uint64_t seed, bool shuffle, Rng *rng)
+{
+    int64_t epoch = sample / n, i = sample % n;
+    if (epoch > UINT32_MAX) die("dataset: sample %lld: more than 2^32 epochs (more text)", (long long)sample);
+    *rng = rng_make(seed, ring->name, (uint32_t)epoch);
+    return shuffle ? (int64_t)rng_permute(*rng, (uint64_t)i, (uint64_t)n) : i;
+}
+
+// Where in its ring the window of a source's sample starts.
+static int64_t window_start(const Ring *ring, int64_t sample, int context, uint64_t seed, bool shuffle)
+{
+    if (context < 1 || ring->n <= context)
+        die("dataset: %lld tokens%s%s, fewer than a window of %d + 1 (more text, or a shorter context)",
+            (long long)ring->n, ring->name[4] ? " in source " : "", ring->name[4] ? ring->name + 5 : "", context);
+    Rng rng;
+    int64_t n_windows = ring->n / context, window = place_in_epoch(ring, sample, n_windows, seed, shuffle, &rng);
+    // rng_permute uses the indices below 6 * 2^32, the offset the last one.
+    int64_t offset = (int64_t)rng_below(rng, UINT64_MAX, (uint64_t)ring->n);
+    if (!shuffle && sample < n_windows) offset = 0;
+    return (offset + window * context) % ring->n;
+}
+
+void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle,
+                    int32_t *inputs, int32_t *targets)
+{
+    const Ring *ring = ring_of(ds, &sample);
+    int64_t start = window_start(ring, sample, context, seed, shuffle);
+    // Each token is read once: a call of the system costs more than the copy to both places.
+    int32_t token[CHUNK];
+    for (int64_t at = 0, n; at <= context; at += n) {
+        n = context + 1 - at < CHUNK ? context + 1 - at : CHUNK;
+        ring_span(ds, ring, (start + at) % ring->n, n, token);
+        bool first = at == 0, last = at + n > context;
+        memcpy(inputs + at, token, (size_t)(n - last) * sizeof *inputs);
+        memcpy(targets + at - !first, token + first, (size_t)(n - first) * sizeof *targets);
+    }
+}
+
+// ---- rows of whole documents ----
+// Packs n documents that lie back to back from token `first` of the ring on.
+static void add_rows(Ring *ring, const size_t *length, size_t n, int64_t first, int context)
+{
+    Packing p = packing_make(length, n, (size_t)context, 0);
+    size_t n_pieces = ring->n_rows ? ring->row_end[ring->n_rows - 1] : 0, *start = malloc((n + 1) * sizeof *start);
+    if (!start) die("memory: no room for %zu documents", n);
+    start[0] = (size_t)first;
+    for (size_t i = 0; i < n; i++) start[i + 1] = start[i] + length[i];
+    ring->piece = words_grow(ring->piece, &ring->cap_pieces, n_pieces + p.n_pieces, sizeof *ring->piece);
+    ring->row_end = words_grow(ring->row_end, &ring->cap_rows, ring->n_rows + p.n_rows, sizeof *ring->row_end);
+    for (size_t i = 0; i < p.n_pieces; i++)
+        ring->piece[n_pieces + i] = (Piece){(int64_t)(start[p.piece[i].document] + p.piece[i].begin),
+                                            (int32_t)p.piece[i].length};
+    for (size_t r = 0; r < p.n_rows; r++) ring->row_end[ring->n_rows++] = n_pieces + p.row_begin[r + 1];
+    packing_free(&p);
+    free(start);
+}
+
+static void pack_ring(const Dataset *ds, Ring *ring)
+{
+    int32_t tokens[CHUNK];
+    size_t n = 0, *length = malloc(PACK_DOCUMENTS * sizeof *length);
+    int64_t first = 0, begin = 0; // of the documents that wait, of the one that is being read
+    if (!length) die("memory: no room for %d documents", PACK_DOCUMENTS);
+    for (int64_t at = 0; at <= ring->n; at++) {
+        if (at < ring->n && at % CHUNK == 0)
+            dataset_span(ds, ring->first + at, ring->n - at < CHUNK ? ring->n - at : CHUNK, tokens);
+        bool end = at == ring->n;
+        if (at == begin || (!end && tokens[at % CHUNK] != ds->eot)) continue;
+        length[n++] = (size_t)(at - begin);
+        begin = at;
+        if (n < PACK_DOCUMENTS && !end) continue;
+        add_rows(ring, length, n, first, ds->packed);
+        first = at, n = 0;
+    }
+    free(length);
+}
+
+void dataset_pack(Dataset *ds, int context, int32_t eot)
+{
+    check(context > 0 && !ds->packed);
+    ds->packed = context;
+    ds->eot = eot;
+    for (size_t i = 0; i < ds->n_rings; i++) pack_ring(ds, &ds->ring[i]);
+}
+
+// The pieces of the row of a sample.
+static const Piece *row_of(const Dataset *ds, int64_t sample, uint64_t seed, bool shuffle, const Ring **ring, size_t *n)
+{
+    Rng rng;
+    check(ds->packed);
+    *ring = ring_of(ds, &sample);
+    if (!(*ring)->n_rows) die("dataset: no tokens in %s", (*ring)->name);
+    size_t row = (size_t)place_in_epoch(*ring, sample, (int64_t)(*ring)->n_rows, seed, shuffle, &rng);
+    size_t begin = row ? (*ring)->row_end[row - 1] : 0;
+    *n = (*ring)->row_end[row] - begin;
+    return (*ring)->piece + begin;
+}
+
+void dataset_row(const Dataset *ds, int64_t sample, uint64_t seed, bool shuffle, int32_t *inputs, int32_t *targets,
+                 int32_t *pos, int32_t *first)
+{
+    const Ring *ring;
+    size_t n_pieces;
+    int t = 0;
+    const Piece *piece = row_of(ds, sample, seed, shuffle, &ring, &n_pieces);
+    for (size_t i = 0; i < n_pieces; i++) {
+        int begin = t, n = piece[i].length;
+        int64_t behind = piece[i].begin + n; // what follows a document is end-of-text, that of the next one
+        dataset_span(ds, ring->first + piece[i].begin, n, inputs + begin);
+        for (; t < begin + n; t++) pos[t] = t - begin, first[t] = begin;
+        memcpy(targets + begin, inputs + begin + 1, (size_t)(n - 1) * sizeof *targets);
+        targets[t - 1] = ds->eot;
+        if (behind < ring->n) dataset_span(ds, ring->first + behind, 1, targets + t - 1);
+        if (n == 1 && inputs[begin] == ds->eot && targets[begin] == ds->eot) targets[begin] = -1; // no document
+    }
+    for (; t < ds->packed; t++) inputs[t] = ds->eot, targets[t] = -1, pos[t] = 0, first[t] = t;
+}
+
+static void span_ahead(const Dataset *ds, int64_t first, int64_t n)
+{
+    for (size_t i = 0; i < ds->n_shards && n > 0; i++) {
+        const DatasetFile *s = &ds->shard[i];
+        if (first >= s->first + s->n) continue;
+        int64_t at = first - s->first, take = s->n - at < n ? s->n - at : n;
+        dataset_file_ahead(s, at, take);
+        first += take, n -= take;
+    }
+}
+
+void dataset_ahead(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle)
+{
+    const Ring *ring;
+    if (ds->packed) {
+        size_t n;
+        const Piece *piece = row_of(ds, sample, seed, shuffle, &ring, &n);
+        for (size_t i = 0; i < n; i++) span_ahead(ds, ring->first + piece[i].begin, piece[i].length + 1);
+        return;
+    }
+    ring = ring_of(ds, &sample);
+    int64_t start = window_start(ring, sample, context, seed, shuffle), end = start + context + 1;
+    span_ahead(ds, ring->first + start, end < ring->n ? end - start : ring->n - start);
+    if (end > ring->n) span_ahead(ds, ring->first, end - ring->n);
+}
+
+// ---- writing ----
+struct DatasetWriter {
+    FILE *f;
+    char *path, *aside;
+    int vocab, token_bytes;
+    int64_t n;
+};
+
+static void write_all(DatasetWriter *w, const void *data, size_t n_bytes)
+{
+    if (fwrite(data, 1, n_bytes, w->f) != n_bytes)
+        die("%s: %s (is the disk full?)", w->aside, strerror(errno));
+}
+
+DatasetWriter *dataset_writer_open(const char *path, int vocab, DatasetType type)
+{
+    if (type == DATASET_U16 && vocab > UINT16_MAX)
+        die("%s: a vocabulary of %d tokens does not fit in uint16, whose limit is %d (use uint32)", path,
+            vocab, UINT16_MAX);
+    DatasetWriter *w = calloc(1, sizeof *w);
+    if (!w || !(w->path = strdup(path)) || !(w->aside = malloc(strlen(path) + 5)))
+        die("memory: no room for a writer");
+    sprintf(w->aside, "%s.tmp", path);
+    w->vocab = vocab;
+    w->token_bytes = type == DATASET_U16 || (type == DATASET_AUTO && vocab <= UINT16_MAX) ? 2 : 4;
+    unlink(w->aside); // it may be a link to something else
+    w->f = fopen(w->aside, "wb");
+    if (!w->f) die("%s: %s (does the folder exist, may you write there?)", w->aside, strerror(errno));
+    int32_t header[HEADER] = {0}; // no magic before the end: half a file is never taken for a shard
+    write_all(w, header, sizeof header);
+    return w;
+}
+
+void dataset_writer_append(DatasetWriter *w, const int32_t *ids, size_t n)
+{
+    uint16_t narrow[CHUNK];
+    for (size_t at = 0; at < n; at += CHUNK) {
+        size_t take = n - at < CHUNK ? n - at : CHUNK;
+        for (size_t i = 0; i < take; i++) {
+            if (ids[at + i] < 0 || ids[at + i] >= w->vocab)
+                die("%s: token %d, but the vocabulary has %d (another tokenizer?)", w->path, ids[at + i],
+                    w->vocab);
+            narrow[i] = (uint16_t)ids[at + i];
+        }
+        write_all(w, w->token_bytes == 2 ? (const void *)narrow : ids + at, take * (size_t)w->token_bytes);
+    }
+    w->n += (int64_t)n;
+    if (w->n > INT32_MAX) die("%s: more than %d tokens in one shard (write several)", w->path, INT32_MAX);
+}
+
+int64_t dataset_writer_finish(DatasetWriter *w)
+{
+    int32_t header[3] = {w->token_bytes == 2 ? DATASET_MAGIC_U16 : DATASET_MAGIC_U32,
+                         w->token_bytes == 2 ? DATASET_VERSION_U16 : DATASET_VERSION_U32, (int32_t)w->n};
+    if (fseek(w->f, 0, SEEK_SET) != 0) die("%s: %s", w->aside, strerror(errno));
+    write_all(w, header, sizeof header);
+    bool ok = fflush(w->f) == 0 && fsync(fileno(w->f)) == 0;
+    if (fclose(w->f) != 0 || !ok || rename(w->aside, w->path) != 0 || !disk_sync_parent(w->path))
+        die("%s: %s (is the disk full?)", w->path, strerror(errno));
+    int64_t n = w->n;
+    free(w->path);
+    free(w->aside);
+    free(w);
+    return n;
+}

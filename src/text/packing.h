@@ -1,0 +1,55 @@
+// packing: several documents in one row: who sees whom, which positions they have, which rows they go to.
+//
+// A document is what starts with an end-of-text token. A token sees its own document only, positions count from the
+// document's start, and each token's target is what follows it in its document, or end-of-text after the last.
+#ifndef PACKING_H
+#define PACKING_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// For rows cut from a stream of documents, token (B, T):
+//   first (B, T)   index in its row of the first token of a token's document: AttnShape.first
+//   pos (B, T)     t - first: the position within the document
+// A row that begins inside a document counts from its own start. eot: the end-of-text id (below 0: there is none, a
+// row is one document).
+// target (B, T) is changed in one place: end-of-text after end-of-text. An empty document is how a row is filled up,
+// and predicting it would be counted as learning: its target becomes -1 (not counted). Each of pos, first and target
+// may be NULL.
+void packing_positions(const int32_t *token, size_t B, size_t T, int32_t eot, int32_t *pos, int32_t *first,
+                       int32_t *target);
+
+// ---- whole documents into rows
+
+// Tokens begin .. begin + length - 1 of a document stand at column `column` of row `row`.
+typedef struct {
+    size_t document, begin, length, row, column;
+} PackedPiece;
+
+typedef struct {
+    size_t T, n_rows, n_pieces;
+    size_t n_tokens;     // of all documents; the rest of n_rows * T is padding
+    size_t n_cut;        // documents in more than one piece: those longer than T
+    PackedPiece *piece;  // (n_pieces) by row, then column
+    size_t *row_begin;   // (n_rows + 1) first piece of a row
+} Packing;
+
+// Rows of T tokens for n documents of length[i] tokens (end-of-text included), which it never cuts but when they are
+// longer than T: these are cut every T tokens. Best fit decreasing (Ding et al., arXiv 2404.10830): within a window
+// of so many documents (0: all of them), the longest piece first, each into the row where it leaves least room. Rows
+// do not mix windows. The same lengths give the same packing.
+Packing packing_make(const size_t *length, size_t n, size_t T, size_t window);
+void packing_free(Packing *packing);
+// Tokens that are not padding, of all: 0 to 1 (1 when there are no rows).
+double packing_efficiency(const Packing *packing);
+// One row as the model wants it, T each: tokens, positions, document starts, targets (padding: end-of-text tokens,
+// each a document of its own, with target -1). Document i is stream[start[i]] and the tokens behind it.
+void packing_fill(const Packing *packing, size_t row, const int32_t *stream, const size_t *start, const size_t *length,
+                  int32_t eot, int32_t *token, int32_t *pos, int32_t *first, int32_t *target);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,32 @@
+// pretoken: cuts text into the words that BPE works on, with GPT-2's or GPT-4's regular expression.
+#ifndef PRETOKEN_H
+#define PRETOKEN_H
+#include <stdbool.h>
+#include <stddef.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct Pretoken Pretoken;
+
+// `pattern`: "gpt2", "cl100k", or a regular expression as tokenizer.json holds it. Dies when it does not
+// compile.
+Pretoken *pretoken_new(const char *pattern);
+void pretoken_free(Pretoken *p); // NULL is allowed
+// The regular expression behind a name, in the form that goes into tokenizer.json; NULL when `name` is not
+// one.
+const char *pretoken_regex(const char *name);
+
+// Walks over text: begin, then next until it returns false. The pieces are not empty and cover the text
+// without gaps, in order; they point into `text`, which must stay until the walk ends. One walk at a time.
+void pretoken_begin(Pretoken *p, const char *text, size_t n_bytes);
+bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes);
+
+// The first place at or after `at`, and after the first byte, where the text can be cut in two that have, walked over
+// one after the other, the pieces of the whole. n_bytes when there is none, and for all but the named patterns.
+size_t pretoken_cut(const Pretoken *p, const char *text, size_t n_bytes, size_t at);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,137 @@
+// seams: cuts a word where no merge can join what stands on both sides.
+//
+// Languages without spaces make words of whole clauses. Such a word comes once, so no cache knows it, and merging it
+// takes long. But most neighbours in it, two rare ideographs say, are joined by no merge of the vocabulary: there the
+// word falls into parts, and the parts (a character, a syllable) come again and again.
+//
+// Invariant: the ids of a word are those of its parts. The first merge (l, r) that crosses a place joins a token l that
+// ends there with a token r that begins there. So with a the character before the place and f the one behind it,
+//
+//   l ends with a, or is the last 1 to 3 bytes of a        r begins with f, or is the first 1 to 3 bytes of f
+//
+// and where no merge of the list is of that kind, none crosses; each side then merges as if it were alone, because BPE
+// looks at nothing but neighbours and ranks. What a merge joins is written down as a pair (a, f) of whole characters;
+// of a part of a character only its byte next to the place is kept, which stands for all characters that have it. The
+// pairs are bits of a hash: one that two pairs share hides a seam, and never makes one.
+//
+// Only well-formed places are looked at: behind a lead byte and as many continuation bytes as it announces, before
+// another such. Whether these are Unicode (overlong forms, surrogates) does not matter: bytes are compared.
+//
+// Rejected: pairs of bytes instead of characters (in Thai the last byte of a character and the first of the next are
+// joined by some merge nearly always), and a search for the merge itself, which is what is to be avoided.
+#include "text/seams.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+
+enum { BITS_A_MERGE = 16, LEAST_BITS = 1 << 12, NONE = 0 }; // NONE: not a code that may stand beside a seam
+
+// Bytes of a character by its first one; 0: a continuation byte, or none that begins a character.
+static inline size_t length_of(uint8_t lead)
+{
+    return lead < 0x80 ? 1 : lead < 0xC0 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF8 ? 4 : 0;
+}
+
+static inline bool continues(uint8_t byte)
+{
+    return (byte & 0xC0) == 0x80;
+}
+
+// The code of a whole character is its bytes; of a part, the byte beside the place: no character begins with 0xFF.
+static inline uint32_t part_code(uint8_t byte)
+{
+    return 0xFFFFFF00u | byte;
+}
+
+// The character at s (n > 0 bytes), its length in *length; NONE, and one byte, where it is not well-formed. (NUL is
+// NONE too, and never beside a seam.)
+static inline uint32_t char_at(const uint8_t *s, size_t n, size_t *length)
+{
+    size_t need = length_of(s[0]);
+    uint32_t code = s[0];
+    *length = 1;
+    if (need == 0 || need > n) return NONE;
+    for (size_t i = 1; i < need; i++) {
+        if (!continues(s[i])) return NONE;
+        code = code << 8 | s[i];
+    }
+    *length = need;
+    return code;
+}
+
+static inline size_t bit_of(const Seams *seams, uint32_t before, uint32_t behind)
+{
+    uint64_t h = ((uint64_t)before << 32 | behind) * 0x9E3779B97F4A7C15ull;
+    return (h ^ h >> 32) & (seams->n_bits - 1);
+}
+
+static inline bool has(const Seams *seams, uint32_t before, uint32_t behind)
+{
+    size_t bit = bit_of(seams, before, behind);
+    return seams->bit[bit / 64] >> bit % 64 & 1;
+}
+
+// ---- what the merges join
+// What the token, of n bytes, says of the character that it ends: its code, or that of a part; NONE: it ends nowhere
+// that a seam could be.
+static uint32_t end_of(const uint8_t *s, size_t n)
+{
+    size_t k = 0; // continuation bytes at the end
+    while (k < n && k < 4 && continues(s[n - 1 - k])) k++;
+    if (k == n && k < 4) return part_code(s[n - 1]);
+    size_t length;
+    if (k == 4 || length_of(s[n - 1 - k]) != k + 1) return NONE;
+    return char_at(s + n - 1 - k, k + 1, &length);
+}
+
+static uint32_t begin_of(const uint8_t *s, size_t n)
+{
+    size_t length;
+    return n < length_of(s[0]) ? part_code(s[0]) : char_at(s, n, &length);
+}
+
+Seams seams_make(const Words *token, const BpeMerge *merge, size_t n_merges)
+{
+    Seams seams = {.n_bits = LEAST_BITS};
+    while (seams.n_bits < n_merges * BITS_A_MERGE) seams.n_bits *= 2;
+    seams.bit = calloc(seams.n_bits / 64, sizeof *seams.bit);
+    if (!seams.bit) die("memory: no room for %zu merges", n_merges);
+    for (size_t i = 0; i < n_merges; i++) {
+        Word l = token->word[merge[i].left], r = token->word[merge[i].right];
+        uint32_t before = end_of((const uint8_t *)token->bytes + l.at, l.n);
+        uint32_t behind = begin_of((const uint8_t *)token->bytes + r.at, r.n);
+        if (before == NONE || behind == NONE) continue;
+        size_t bit = bit_of(&seams, before, behind);
+        seams.bit[bit / 64] |= 1ull << bit % 64;
+    }
+    return seams;
+}
+
+void seams_free(Seams *seams)
+{
+    free(seams->bit);
+    *seams = (Seams){0};
+}
+
+// ---- looking for a seam
+// Whether a merge may join something that ends with the character `before` and something that begins with `behind`.
+static inline bool may_join(const Seams *seams, uint32_t before, uint32_t behind, uint8_t lead)
+{
+    uint32_t tail = part_code((uint8_t)before), head = part_code(lead);
+    return has(seams, before, behind) || has(seams, tail, behind) || has(seams, before, head) ||
+           has(seams, tail, head);
+}
+
+size_t seams_next(const Seams *seams, const char *word, size_t n, size_t at)
+{
+    const uint8_t *s = (const uint8_t *)word;
+    size_t length;
+    uint32_t before = char_at(s + at, n - at, &length), behind;
+    for (at += length; at < n; at += length, before = behind) {
+        behind = char_at(s + at, n - at, &length);
+        if (before != NONE && behind != NONE && !may_join(seams, before, behind, s[at])) return at;
+    }
+    return n;
+}

@@ -1,0 +1,47 @@
+// sources: what a mixture is made of: the manifest that names its sources, and what the name of a file says of it.
+#ifndef SOURCES_H
+#define SOURCES_H
+#include <stdbool.h>
+#include <stddef.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    SOURCE_AUTO, // by name, in any case, .gz and .zst aside: .jsonl, .ndjson and .json are JSONL, all else text
+    SOURCE_TEXT, // a file is one document, or several with separators between them
+    SOURCE_JSONL // every line an object; one of its fields is the document
+} SourceFormat;
+
+SourceFormat sources_format(const char *name); // "auto", "text", "jsonl"; dies on any other
+bool sources_is_jsonl(const char *path);       // by its name, as SOURCE_AUTO
+bool sources_is_packed(const char *path);      // by its name: .gz or .zst
+
+// A source of a mixture: what to read, and its share.
+typedef struct {
+    char *name, *path; // path: as given, behind the folder of the manifest when it is relative
+    double weight;     // > 0; shares are weight / sum of weights
+    char *separator, *line, *field; // NULL: not set; they live as long as the Sources
+    SourceFormat format;
+} Source;
+
+typedef struct {
+    Source *source; // (n), in the order of the file
+    size_t n, cap;
+} Sources;
+
+// Reads a manifest (sources.c): sections [source.NAME] with path, and weight [1], format, separator, line,
+// field. Dies with FILE:LINE on what it does not know, and on a manifest without a source.
+Sources sources_read(const char *path);
+// A file that holds sources and other sections: called for each of their keys, in the order of the file, with the line.
+typedef void (*SourcesSetting)(void *arg, int line, const char *section, const char *key, const char *value,
+                              bool quoted);
+Sources sources_read_and(const char *path, SourcesSetting set, void *arg);
+// A path of a manifest, behind the manifest's folder when it is relative. free() it.
+char *sources_path(const char *manifest, const char *path);
+void sources_free(Sources *sources);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,82 @@
+// tokenizer: byte-level BPE, from text to token ids and back.
+//
+// Trains a vocabulary from text, encodes, decodes, and reads and writes the files that Hugging Face
+// `tokenizers` uses. Every byte has a token of its own, so any input at all encodes, and decoding the ids
+// gives back the same bytes: decode(encode(x)) == x, valid UTF-8 or not.
+#ifndef TOKENIZER_H
+#define TOKENIZER_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TOKENIZER_EOT "<|endoftext|>"
+
+typedef struct Tokenizer Tokenizer;
+typedef struct TokenizerTrainer TokenizerTrainer;
+
+// A list of token ids that grows; start from {0}.
+typedef struct {
+    int32_t *id; // (n)
+    size_t n, cap;
+} TokenIds;
+
+// Reads a folder with tokenizer.json, or else with vocab.json and merges.txt (GPT-2's layout and pattern).
+// Dies when files are missing or damaged, ask for a feature that would change the ids, or lie in a folder that was left
+// half replaced (folder.h).
+Tokenizer *tokenizer_load(const char *dir);
+// Reads a tiktoken rank file: one line a token, base64 of its bytes, a space, its id; ids from 0 without a hole. The
+// file holds neither the pattern ("gpt2", "cl100k") nor special tokens: <|endoftext|> becomes the id behind the last;
+// for cl100k_base (100,256 ranks of "cl100k") 100257, as in tiktoken, and 100256 a token that no text makes.
+Tokenizer *tokenizer_load_ranks(const char *path, const char *pattern);
+// Writes dir/tokenizer.json and dir/tokenizer_config.json; the folder must exist. Dies on a failed write.
+void tokenizer_save(const Tokenizer *t, const char *dir);
+// The same as dir/vocab.json and dir/merges.txt. They hold no pattern: dies when it is not GPT-2's.
+void tokenizer_save_gpt2(const Tokenizer *t, const char *dir);
+// The same as a rank file. Dies when its order cannot say what the merges say (no tokenizer trained here).
+void tokenizer_save_ranks(const Tokenizer *t, const char *path);
+void tokenizer_free(Tokenizer *t); // NULL is allowed
+
+// A text among several; not 0-terminated.
+typedef struct {
+    const char *bytes; // (n)
+    size_t n;
+} TokenizerText;
+
+// Training: feed documents, then ask for a vocabulary of vocab_size tokens (257 or more): the 256 bytes, the
+// merges, and <|endoftext|> as the last id. Fewer come out when the text has no pair left to merge.
+// `pattern`: "gpt2" or "cl100k", how text is cut into words before merging; dies on any other name.
+TokenizerTrainer *tokenizer_trainer_new(const char *pattern);
+void tokenizer_trainer_add(TokenizerTrainer *trainer, const char *text, size_t n_bytes);
+// Adds several texts on n_threads (1 or more) threads. Texts and threads change the speed and the memory, never the
+// merges. Memory: the different words, and again for each thread.
+void tokenizer_trainer_add_texts(TokenizerTrainer *trainer, const TokenizerText *text, size_t n_texts, int n_threads);
+Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size); // frees the trainer
+
+// Appends the ids of text (n_bytes, any bytes) to `out`. Special tokens are never made from text: the string
+// "<|endoftext|>" in a document encodes as ordinary text. Fills a word cache inside t: one thread at a time.
+void tokenizer_encode(Tokenizer *t, const char *text, size_t n_bytes, TokenIds *out);
+// Several texts on n_threads threads: appends the same ids as one call after another. end (n_texts; NULL is allowed):
+// out->n behind the ids of each.
+void tokenizer_encode_texts(Tokenizer *t, const TokenizerText *text, size_t n_texts, int n_threads, TokenIds *out,
+                            size_t *end);
+// The bytes of one token, *n_bytes of them, not 0-terminated; they live as long as t. Write them out one id
+// after another to stream text: a character may span several tokens. Dies when id is not in [0, vocab).
+const char *tokenizer_decode(const Tokenizer *t, int32_t id, size_t *n_bytes);
+// How many bytes of text a token stands for: as tokenizer_decode, but 0 for special tokens. Summed over the
+// targets of an evaluation it turns nats per token into bits per byte.
+size_t tokenizer_text_bytes(const Tokenizer *t, int32_t id);
+
+int tokenizer_vocab_size(const Tokenizer *t);
+int32_t tokenizer_eot(const Tokenizer *t);         // the id of <|endoftext|>, -1 when the vocabulary has none
+const char *tokenizer_pattern(const Tokenizer *t); // "gpt2", "cl100k" or "custom"
+
+void token_ids_push(TokenIds *ids, int32_t id);
+void token_ids_free(TokenIds *ids); // and start from {0} again
+
+#ifdef __cplusplus
+}
+#endif
+#endif

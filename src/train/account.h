@@ -1,0 +1,42 @@
+// account: what the ranks of a run hold and send, as JSON.
+//
+// The plan (build/plan memory --json) and the run (account.json) write the same object with the same keys,
+// so that the two can be compared by a program.
+//
+//   {"memory": {"0": {"parameters": BYTES, ..., "total": BYTES, "peak": BYTES}, "1": ...},
+//    "traffic": {"0": {"dp": {"all_reduce": {"calls": 1, "payload": BYTES, "sent": BYTES, "received": BYTES, "waited":
+//                SECONDS}}, "control": ...}, "1": ...}}
+#ifndef ACCOUNT_H
+#define ACCOUNT_H
+#include "comm/comm.h"
+#include "base/mem.h"
+#include "comm/mesh.h"
+
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What is sent, by what for: gradients and weights over the replicas (dp, and cp), activations over tp, cp and pp, a
+// tied embedding, and numbers.
+enum { ACCOUNT_DP, ACCOUNT_TP, ACCOUNT_CP, ACCOUNT_PP, ACCOUNT_ENDS, ACCOUNT_CONTROL, ACCOUNT_GROUPS };
+
+// One rank's counters: the bytes held by tag, their sum, and the highest sum so far; and what its groups counted.
+typedef struct {
+    size_t bytes[MEM_TAGS], total, peak;
+    CommCount count[ACCOUNT_GROUPS][COMM_KINDS];
+} AccountRank;
+
+// As they are now. mesh and control may be NULL: no traffic.
+AccountRank account_rank(const Mem *mem, const Mesh *mesh, const Comm *control);
+// Adds what another communicator of a group (ACCOUNT_CONTROL: of numbers) has counted.
+void account_add(AccountRank *rank, int group, const Comm *comm);
+// The object "memory" of n ranks, and a newline.
+void account_print(const AccountRank *rank, int n, FILE *out);
+// Writes memory and traffic to path; dies when that fails.
+void account_write(const AccountRank *rank, int n, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,147 @@
+// ckpt: checkpoints that survive a crash, of any layout, for any layout.
+//
+//   RUN/checkpoints/step_00000100/manifest.json            state, files, tensors, slices, hashes; written last
+//                                 model_00003.safetensors  what rank 3 owns of the weights, by the names of the whole
+//                                                          model's parameter table
+//                                 optim_00003.safetensors  of the optimizer's arrays: exp_avg.NAME, ...
+//   RUN/checkpoints/latest                                 the name of the newest: a hint for people
+//
+// One process alone writes model.safetensors and optim.safetensors: whole tensors. A directory without the suffix
+// .tmp is complete. What is loaded has been hashed first.
+#ifndef CKPT_H
+#define CKPT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "train/ckpt_slice.h"
+#include "comm/comm.h"
+#include "base/params.h"
+#include "base/safetensors.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CKPT_VERSION = 2 }; // of the manifest; a reader refuses a higher one, and reads all lower ones
+
+// An array with something for each row of the parameter table, back to back in table order. Each row's part is
+// stored as the tensor PREFIX.NAME.
+typedef struct {
+    const char *prefix; // at most 30 characters
+    SafeDtype dtype;
+    // Fills dim with the shape of a row's part and returns its number of dimensions; 0: nothing for this row.
+    int (*shape)(const Params *params, const Param *row, size_t dim[PARAM_DIMS]);
+    void *data;
+    size_t n_bytes; // of data
+} CkptArray;
+
+// Numbers by name, for the parts of a run that have little state: scales, counters, windows. They are stored
+// exactly, NaN and infinities too.
+typedef struct {
+    const char *name;
+    size_t n;
+    double *value; // n of them
+} CkptExtra;
+
+// What a run needs beside its tensors to go on as if it had never stopped.
+typedef struct {
+    long step;       // optimizer steps done; names the directory
+    long adam_step;  // updates that the optimizer applied (for its bias correction): step, less the skipped batches
+    uint64_t sample; // samples consumed: where in the data order the next batch begins
+    uint64_t tokens; // tokens trained on
+    uint64_t seed;
+    double seconds;  // of training so far
+    double best_val; // lowest validation loss so far; not finite: none
+    // The resolved configuration as config_write prints it, or NULL. Saving stores it. Loading reads it:
+    // where it is given, the switches of its [model] section that leave no trace in the shapes must equal
+    // the stored ones.
+    const char *config;
+    bool stretch; // loading: of those the rope_ keys may differ (rope.h), and the context with them
+    // The optimizer's name, or NULL. Loading compares it in the same way.
+    const char *optim;
+    // Saving stores the values; loading fills them in. A name that the checkpoint does not have keeps its values;
+    // one of another length is an error.
+    const CkptExtra *extra;
+    int n_extra;
+} CkptState;
+
+// A piece of a tensor on this rank: of the weights, or of one of the optimizer's arrays.
+typedef struct {
+    int array, row; // array: index in CkptPart.array, -1: the weights; row: in CkptPart.whole
+    CkptSlice slice;
+    int unit;       // where it is on this rank: for `move` alone
+    size_t at;
+} CkptPiece;
+
+// What one rank has to do with a checkpoint. The pieces that ranks write must hold each element of each tensor
+// once; the pieces that they read need not.
+typedef struct {
+    const Params *whole;    // the table of the whole model
+    const CkptArray *array; // what the optimizer keeps; the data is not looked at
+    int n_arrays;
+    CkptPiece *piece;       // (n) in ascending order of (array, row)
+    int n;
+    // Copies all of a piece from where it is kept into buf, or (out = false) there.
+    void (*move)(void *self, const CkptPiece *piece, void *buf, bool out);
+    void *self;
+} CkptPart;
+
+// Whose checkpoints, and which of them stay.
+typedef struct {
+    const char *run_dir;
+    Comm *world;    // the ranks that write, or read, one checkpoint between them; NULL: one process alone
+    int keep;       // the newest so many stay, of those up to the step that is saved; >= 1
+    int keep_every; // and each whose step is a multiple of this; 0: no others
+} CkptRun;
+
+// Writes RUN/checkpoints/step_N (N = state->step), replacing one of that step, then deletes what CkptRun does not
+// keep; later ones (of a run that was rolled back) are left alone. False, on all ranks: nothing was committed,
+// earlier checkpoints are untouched, error says what failed and on which rank; the run may go on. Collective; rank
+// 0's state counts.
+bool ckpt_save_part(const CkptRun *run, const CkptState *state, const CkptPart *part, char *error, size_t n_error);
+// Loads the newest checkpoint of a run that is complete and whose hashes are right, whatever layout wrote it, and
+// removes left-overs (*.tmp). One that is damaged is passed over, by all ranks, with one line on stderr. False: the
+// run has none. Dies when all are damaged, and when a sound one does not fit the model (naming the tensor and both
+// shapes). Without arrays: the weights alone. Collective; every rank gets the state.
+bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state);
+
+// The weights alone, of a run's newest checkpoint or of the one at path, for another run: part has no arrays. Dies when
+// there is none, or when it does not fit. Collective; every rank gets the state.
+void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, CkptState *state);
+
+// The same for a process that has everything in memory: weights is a flat buffer laid out by params; array: what the
+// optimizer keeps (none: no optimizer file).
+bool ckpt_save(const char *run_dir, const CkptState *state, const Params *params, const float *weights,
+               const CkptArray *array, int n_arrays, int keep, char *error, size_t n_error);
+bool ckpt_load_newest(const char *run_dir, const Params *params, float *weights, const CkptArray *array,
+                      int n_arrays, CkptState *state);
+// Loads one checkpoint (or a run's newest); dies, saying why, when it cannot. Changes nothing on disk.
+void ckpt_load(const char *dir, const Params *params, float *weights, const CkptArray *array, int n_arrays,
+               CkptState *state);
+
+// The highest step that has a directory, or -1: whether a run that does not resume would walk over
+// another one.
+long ckpt_newest_step(const char *run_dir);
+
+// A checkpoint without a parameter table: for programs that export or compare.
+typedef struct {
+    char *dir;
+    CkptState state;           // config and optim point into the manifest; no extra
+    int n, n_model;            // tensors in the table's order; the first n_model are the weights
+    const SafeTensor **tensor; // whole: in the mapped file, or in memory where several ranks wrote it
+    SafeTensor *joined;        // (n) those in memory
+    void *manifest;
+} Ckpt;
+
+// Opens and verifies a checkpoint, or the newest sound one of a run. optim: with the optimizer's tensors.
+// NULL: error says why. Changes nothing on disk.
+Ckpt *ckpt_open(const char *path, bool optim, char *error, size_t n_error);
+void ckpt_close(Ckpt *ckpt); // NULL is allowed
+
+// The value of a key in the [model] section of a configuration's text. False: not there.
+bool ckpt_model_key(const char *config, const char *key, char *value, size_t n_value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

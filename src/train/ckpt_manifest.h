@@ -1,0 +1,81 @@
+// ckpt_manifest: the page that makes a directory of tensors a checkpoint. Used by ckpt alone.
+#ifndef CKPT_MANIFEST_H
+#define CKPT_MANIFEST_H
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "train/ckpt.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Where the message of a failure goes.
+typedef struct {
+    char *text;
+    size_t n;
+} CkptFailure;
+
+// Writes the message and returns false.
+bool ckpt_fail(CkptFailure f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+// Why a checkpoint was not opened: damaged (another one may do), or sound but not for this program.
+typedef enum { CKPT_SOUND, CKPT_DAMAGED, CKPT_REFUSED } CkptVerdict;
+
+#define CKPT_FORMAT "pretrain.c checkpoint"
+
+typedef struct {
+    const char *name, *hash;
+    bool optim; // holds optimizer state, else weights
+    uint64_t n_bytes;
+    SafeTensors *open; // NULL: not opened (yet)
+} CkptFile;
+
+// A slice of a tensor is the tensor of the same name in one of the files.
+typedef struct {
+    int file;
+    const char *hash;
+} CkptPlace;
+
+typedef struct {
+    const char *name;
+    SafeDtype dtype;
+    bool optim;
+    int ndim;
+    size_t shape[PARAM_DIMS]; // 1 behind the dimensions
+    int n;                    // slices; in ascending order of (first, from)
+    CkptSlice *slice;         // (n)
+    CkptPlace *place;         // (n)
+} CkptTensor;
+
+typedef struct {
+    char *dir;
+    CkptState state; // config and optim point into the JSON; no extra
+    int n_files, n, n_model;
+    CkptFile *file;
+    CkptTensor *tensor;         // (n) in the table's order; the first n_model are the weights
+    const CkptTensor **by_name; // (n)
+    CkptSlice *slices;          // what the tensors point into
+    CkptPlace *places;
+    void *json;                 // owns the strings
+} CkptManifest;
+
+// Writes dir/manifest.json and fsyncs it. Of the tables dir, json, by_name and open are not looked at.
+bool ckpt_manifest_write(const char *dir, const CkptState *state, const CkptManifest *tables, CkptFailure f);
+
+// The bytes of dir/manifest.json, for ckpt_manifest_parse, or NULL. free() them.
+char *ckpt_manifest_load(const char *dir, size_t *n_bytes, CkptFailure f);
+// Checks the manifest's own hash (which it overwrites in text), and that its slices are tensors. Opens no file.
+CkptManifest *ckpt_manifest_parse(const char *dir, char *text, size_t n_bytes, CkptVerdict *verdict, CkptFailure f);
+void ckpt_manifest_free(CkptManifest *manifest); // NULL is allowed
+// Opens a file, where it is not open, and checks its structure and that it holds its slices; with `hash` every byte
+// too.
+bool ckpt_manifest_open(CkptManifest *manifest, int file, bool hash, CkptFailure f);
+// By name, or NULL.
+const CkptTensor *ckpt_manifest_find(const CkptManifest *manifest, const char *name);
+// Fills one extra; leaves it as it is when it is not stored. False: another length, or no numbers.
+bool ckpt_manifest_extra(const CkptManifest *manifest, const CkptExtra *extra, CkptFailure f);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

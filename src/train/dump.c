@@ -1,0 +1,438 @@
+// dump: what one update saw and computed, as named tensors. See dump.h.
+//
+// Two runs that should agree (1 thread and 2, one rank and eight, bf16 and fp32) differ somewhere. A loss curve says so
+// hundreds of steps later; the dump says where. Every tensor has a number that ascends as a step goes:
+//
+//     weight     before the update, in the order of the table (what went in)
+//     forward    unit by unit, in each in the order of its buffers
+//     loss       of every token of the global batch
+//     backward   the gradients of the streams, from the head down
+//     grad       summed over micro-batches and ranks, before clipping, last row first
+//     state, updated   the optimizer's arrays and the weights behind the update
+//
+// so the first tensor that build/diff finds out of bound is the first one that went wrong.
+//
+// The invariant: every element of every whole tensor is in exactly one rank's file. Of what ranks hold alike, the first
+// of them writes: the table says whose rows (Param.owned) and thereby whose heads and columns; rows of a stream that
+// is not shared are tensor-parallel rank 0's. So a missing or a doubled element is a fault of the layout, and
+// build/diff reports it.
+//
+// All micro-batches' rows of an activation become one tensor (samples, context, width): where each row belongs follows
+// from Batch.sample. So a dump does not depend on how the step was cut, and pieces come in any order.
+//
+// Rejected: statistics (mean, rstd, lse) and what units hold in scratch: their mistakes are visible in the buffer
+// behind them. Writing while the step runs: a step's activations fit where a step's did, and ordinary memory has room.
+#include "train/dump.h"
+
+#include "base/check.h"
+#include "base/disk.h"
+#include "base/formats.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { NAME = PARAM_NAME + 48, ARRAYS = 8 };
+
+typedef struct {
+    char name[NAME];
+    Part part;
+    SafeDtype dtype;
+    char *data;
+    size_t n_bytes, room;
+} Entry;
+
+struct Dump {
+    DumpPlace place;
+    Model *model;
+    Entry *entry;
+    int n, held;
+    const char *array[ARRAYS]; // of the optimizer, as they came
+};
+
+// ---- names and numbers
+
+static SafeDtype stored_type(const Dev *dev)
+{
+    return dev->x_type == X_BF16 ? ST_BF16 : dev->x_type == X_FP16 ? ST_F16 : ST_F32;
+}
+
+// Where in the network a row stands: 0 the embedding, 1 + i block i, behind them the head.
+static size_t place_of(const char *row, size_t layers)
+{
+    unsigned long layer;
+    if (sscanf(row, "layers.%lu.", &layer) == 1) return 1 + layer;
+    return strncmp(row, "embed.", 6) ? layers + 1 : 0;
+}
+
+// "embed", "layers.3", "head".
+static void unit_name(const Unit *unit, char name[32])
+{
+    if (unit->kind == &unit_block) snprintf(name, 32, "layers.%d", unit->place - 1);
+    else snprintf(name, 32, "%s", unit->kind == &unit_head ? "head" : "embed");
+}
+
+// Ascends in the order of execution: backward goes down the network.
+static long number_of(DumpKind kind, size_t layers, size_t place, size_t slot)
+{
+    bool back = kind == DUMP_BACKWARD || kind == DUMP_GRAD;
+    return (long)kind * 100000000 + (long)((back ? layers + 1 - place : place) * 1000 + (back ? 999 - slot : slot));
+}
+
+double dump_error(const ModelShape *s, XType type, bool fp8, DumpKind kind, size_t place, size_t step_tokens)
+{
+    const double u32 = 0x1p-24, e4m3 = 0x1p-8, e5m2 = 0x1p-6; // the last two: squares of 2^-4 and 2^-3
+    double u = type == X_BF16 ? 0x1p-8 : type == X_FP16 ? 0x1p-11 : u32;
+    size_t L = s->layers, below = place < L ? place : L, above = L + 1 - place;
+    size_t hd = s->heads * s->head_size, n = s->channels > s->ffn ? s->channels : s->ffn; // terms of the longest sum
+    if (n < hd) n = hd;
+    if (n < s->context) n = s->context;
+    double stores = 4 + 16 * (double)below, casts = 8 * e4m3 * (double)below;
+    if (kind == DUMP_WEIGHT) return 0;
+    if (kind != DUMP_FORWARD) {
+        stores = 6 + 16 * (double)L, casts = 8 * e4m3 * (double)L;
+        if (n < s->vocab) n = s->vocab;
+    }
+    if (kind != DUMP_FORWARD && kind != DUMP_LOSS) {
+        stores += 4 + 17 * (double)above;
+        casts += 8 * (e4m3 + e5m2) * (double)above;
+        if (kind != DUMP_BACKWARD && n < step_tokens) n = step_tokens;
+    }
+    return sqrt((stores * (u * u + (double)n * u32 * u32) + (fp8 ? casts : 0)) / 3);
+}
+
+static double error_of(const Dump *d, DumpKind kind, size_t place)
+{
+    return dump_error(&d->model->shape, d->model->dev->x_type, d->place.fp8, kind, place,
+                      d->place.samples * d->place.context);
+}
+
+// ---- entries
+
+static Entry *entry(Dump *d, const char *name)
+{
+    for (int i = 0; i < d->n; i++)
+        if (!strcmp(d->entry[i].name, name)) return &d->entry[i];
+    return NULL;
+}
+
+static Entry *new_entry(Dump *d, const char *name, Part part, SafeDtype dtype)
+{
+    if (d->n == d->held) {
+        d->held = d->held ? 2 * d->held : 64;
+        d->entry = realloc(d->entry, (size_t)d->held * sizeof *d->entry);
+        if (!d->entry) die("run.dump: no memory for the names of %d tensors", d->held);
+    }
+    Entry *e = &d->entry[d->n++];
+    *e = (Entry){.part = part, .dtype = dtype};
+    check(strlen(name) < sizeof e->name);
+    snprintf(e->name, sizeof e->name, "%s", name);
+    return e;
+}
+
+// Room for n_bytes more.
+static char *extend(Entry *e, size_t n_bytes)
+{
+    if (e->n_bytes + n_bytes > e->room) {
+        e->room = e->n_bytes + n_bytes > 2 * e->room ? e->n_bytes + n_bytes : 2 * e->room;
+        e->data = realloc(e->data, e->room);
+        if (!e->data) die("run.dump: no memory for %zu bytes of %s", e->room, e->name);
+    }
+    char *at = e->data + e->n_bytes;
+    e->n_bytes += n_bytes;
+    return at;
+}
+
+// ---- activations
+
+// An array (rows, ld) of a unit, on the device, and which columns of it are written, as which.
+typedef struct {
+    DumpKind kind;
+    const void *data;
+    SafeDtype dtype;
+    size_t ld, at;             // elements of a row; the first that is taken
+    size_t first, n, width;    // as which columns of the whole
+    size_t row, n_rows;        // rows of the micro-batch that data has
+    size_t place, slot;
+} Source;
+
+// Rows of the whole tensor that rows [row, row + n) of a micro-batch are.
+static void place_rows(const Dump *d, Part *part, const Batch *batch, size_t row, size_t n)
+{
+    const DumpPlace *p = &d->place;
+    const Cp *cp = d->model->cp;
+    size_t sample = (size_t)(batch->sample - p->first), T = p->context;
+    bool cut = model_sharers(d->model) > 1;
+    check(batch->T * model_sharers(d->model) == T && batch->sample >= p->first);
+    for (size_t i = row; i < row + n; i++) {
+        size_t t = i % batch->T, position = cut ? cp_position(cp->set.assign, T, cp->rank, cp->size, t) : t;
+        check(sample + i / batch->T < p->samples);
+        part_rows(part, (sample + i / batch->T) * T + position, 1);
+    }
+}
+
+static void take(Dump *d, const char *name, Source s, const Batch *batch)
+{
+    Dev *dev = d->model->dev;
+    bool scaled = s.kind == DUMP_BACKWARD && d->place.inverse != 1;
+    size_t n_elem = safetensors_dtype_bytes(s.dtype), out = scaled ? sizeof(float) : n_elem;
+    Entry *e = entry(d, name);
+    if (!e) {
+        size_t shape[3] = {d->place.samples, d->place.context, s.width};
+        Part part = part_make(s.kind == DUMP_LOSS ? 2 : 3, shape, s.width);
+        part_columns(&part, s.first, s.n);
+        part.at = number_of(s.kind, d->model->shape.layers, s.place, s.slot);
+        part.error = error_of(d, s.kind, s.place);
+        part.stored = s.dtype;
+        e = new_entry(d, name, part, scaled ? ST_F32 : s.dtype);
+    }
+    place_rows(d, &e->part, batch, s.row, s.n_rows);
+    char *to = extend(e, s.n_rows * s.n * out), *all = malloc(s.n_rows * s.ld * n_elem);
+    if (!all) die("run.dump: no memory for %zu rows of %s", s.n_rows, name);
+    dev->to_host(dev, all, s.data, s.n_rows * s.ld * n_elem);
+    for (size_t i = 0; i < s.n_rows; i++) {
+        const char *from = all + (i * s.ld + s.at) * n_elem;
+        if (!scaled) {
+            memcpy(to + i * s.n * n_elem, from, s.n * n_elem);
+            continue;
+        }
+        float *x = (float *)to + i * s.n;
+        Format format = s.dtype == ST_BF16 ? FORMAT_BF16 : s.dtype == ST_F16 ? FORMAT_FP16 : FORMAT_FP32;
+        formats_to_float(x, format, from, s.n);
+        for (size_t k = 0; k < s.n; k++) x[k] *= (float)d->place.inverse;
+    }
+    free(all);
+}
+
+// Columns of a buffer as those of a row of the table are: heads of q, hidden units of the ffn.
+static Source columns_of(Source s, const Param *row, size_t at)
+{
+    s.at = at;
+    s.first = row->first;
+    s.n = row->owned ? row->dim[0] : 0;
+    s.width = row->whole[0];
+    return s;
+}
+
+// One of a block's saved buffers becomes up to three tensors.
+static void take_buffer(Dump *d, const Unit *unit, const char *unit_text, const char *buffer, Source s,
+                        const Batch *batch)
+{
+    const ModelShape *local = &d->model->local;
+    const Param *row = d->model->params.row;
+    const char *part[3] = {buffer};
+    Source source[3] = {s};
+    int n = 1;
+    if (!strncmp(buffer, "qk", 2)) {
+        bool normed = !strcmp(buffer, "qk_normed"); // its third part is not used
+        size_t at = 0;
+        n = normed ? 2 : 3;
+        for (int i = 0; i < n; i++, at += row[unit->row[W_QKV] + i - 1].dim[0]) {
+            const char *names[2][3] = {{"q", "k", "v"}, {"q_normed", "k_normed"}};
+            source[i] = columns_of(s, &row[unit->row[W_QKV] + i], at);
+            source[i].slot = (normed ? 35 : 30) + (size_t)i; // made before attention, listed behind it
+            part[i] = names[normed][i];
+        }
+    } else if (!strcmp(buffer, "attn")) source[0] = columns_of(s, &row[unit->row[W_QKV]], 0);
+    else if (!strcmp(buffer, "act") || !strcmp(buffer, "pre")) {
+        n = local->swiglu && buffer[0] == 'p' ? 2 : 1;
+        for (int i = 0; i < n; i++) {
+            source[i] = columns_of(s, &row[unit->row[W_FFN_IN] + i], (size_t)i * local->ffn);
+            source[i].slot = s.slot + (size_t)i;
+            if (n == 2) part[i] = i ? "up" : "gate";
+        }
+    } else if (local->cut.size > 1 && local->cut.rank > 0 && s.n_rows == batch->N) return; // rank 0 has the same
+    for (int i = 0; i < n; i++) {
+        char name[NAME];
+        snprintf(name, sizeof name, "forward.%s.%s", unit_text, part[i]);
+        if (source[i].n) take(d, name, source[i], batch);
+    }
+}
+
+static void saw(void *self, const Unit *unit, UnitPass pass, const X *stream, void *const *saved, const Batch *batch)
+{
+    Dump *d = self;
+    const ModelShape *local = &d->model->local;
+    char text[32], name[NAME];
+    if (pass == PASS_AGAIN || !batch->train) return;
+    unit_name(unit, text);
+    size_t place = (size_t)unit->place, C = local->channels, shared = local->cut.rows > 1 ? local->cut.rows : 1;
+    bool first = local->cut.size <= 1 || local->cut.rank == 0;
+    Source own = {.kind = pass == PASS_FORWARD ? DUMP_FORWARD : DUMP_BACKWARD, .data = stream,
+                  .dtype = stored_type(d->model->dev), .ld = C, .n = C, .width = C,
+                  .row = shared > 1 ? (size_t)local->cut.rank * (batch->N / shared) : 0, .n_rows = batch->N / shared,
+                  .place = place, .slot = 900};
+    if (pass == PASS_FORWARD) {
+        BufferList list = unit->kind->saved(d->model->dev, local, 1, 1);
+        for (int i = 0; i < list.n; i++) {
+            Source s = own;
+            s.data = saved[i];
+            s.slot = (size_t)i * 10;
+            s.ld = s.n = s.width = list.n_bytes[i] / d->model->dev->x_bytes;
+            if (!list.shared[i]) s.row = 0, s.n_rows = batch->N;
+            if (list.kind[i] != BUFFER_STAT) take_buffer(d, unit, text, list.name[i], s, batch);
+        }
+    }
+    if (pass == PASS_BACKWARD && unit->kind == &unit_head && first)
+        take(d, "loss", (Source){.kind = DUMP_LOSS, .data = batch->loss, .dtype = ST_F32, .ld = 1, .n = 1, .width = 1,
+                                 .n_rows = batch->N, .place = place}, batch);
+    if (!stream || unit->kind == (pass == PASS_FORWARD ? &unit_head : &unit_embedding) || (shared == 1 && !first))
+        return;
+    snprintf(name, sizeof name, pass == PASS_FORWARD ? "forward.%s.out" : "backward.%s", text);
+    take(d, name, own, batch);
+}
+
+Dump *dump_watch(Model *model, DumpPlace place)
+{
+    Dump *d = calloc(1, sizeof *d);
+    if (!d) die("run.dump: no memory");
+    d->place = place;
+    d->model = model;
+    model->hooks.watcher = d;
+    model->hooks.saw = saw;
+    return d;
+}
+
+void dump_unwatch(Dump *d)
+{
+    d->model->hooks.saw = NULL;
+    d->model->hooks.watcher = NULL;
+}
+
+// ---- rows of the table
+
+// Flat elements [begin, end) of what this rank has of a row.
+static Part part_of_row(const Param *row, size_t begin, size_t end)
+{
+    bool rows = row->cut != 1 || row->whole[1] == row->dim[1]; // then they stand one behind the other
+    size_t ld = row->dim[1];
+    if (!rows && begin == 0 && end == row->n_elems) {
+        Part part = part_make(row->ndim, row->whole, row->whole[1]);
+        part_rows(&part, 0, row->dim[0]);
+        part_columns(&part, row->first, ld);
+        return part;
+    }
+    Part part = part_make(row->ndim, row->whole, 1);
+    part_columns(&part, 0, 1);
+    for (size_t i = begin, n; i < end; i += n) {
+        n = rows || end - i < ld - i % ld ? end - i : ld - i % ld;
+        part_rows(&part, params_whole_index(row, i), n);
+    }
+    return part;
+}
+
+// One array of the optimizer behind the other.
+static long number_of_array(Dump *d, const char *array)
+{
+    int i = 0;
+    if (!array) return 0;
+    while (i < ARRAYS && d->array[i] && strcmp(d->array[i], array)) i++;
+    check(i < ARRAYS);
+    d->array[i] = array;
+    return i;
+}
+
+void dump_row(Dump *d, DumpKind kind, const char *array, const Param *row, size_t begin, size_t end,
+              SafeDtype dtype, const void *data, double scale)
+{
+    static const char *const prefix[] = {[DUMP_WEIGHT] = "weight", [DUMP_GRAD] = "grad", [DUMP_STATE] = "state",
+                                         [DUMP_UPDATED] = "updated"};
+    char name[NAME];
+    size_t place = place_of(row->name, d->model->shape.layers), slot = 0, n_bytes = safetensors_dtype_bytes(dtype);
+    if (begin >= end) return;
+    while (row[-(long)slot].offset > 0 && row[-(long)slot - 1].unit == row->unit) slot++;
+    snprintf(name, sizeof name, "%s.%s%s%s", prefix[kind], array ? array : "", array ? "." : "", row->name);
+    Part part = part_of_row(row, begin, end);
+    part.at = number_of(kind, d->model->shape.layers, place, slot) + 10000000 * number_of_array(d, array);
+    part.error = kind == DUMP_UPDATED && d->place.by_sign ? 0 : error_of(d, kind, place);
+    part.stored = dtype;
+    Entry *e = new_entry(d, name, part, dtype);
+    char *to = memcpy(extend(e, (end - begin) * n_bytes), data, (end - begin) * n_bytes);
+    for (size_t i = 0; dtype == ST_F32 && scale != 1 && i < end - begin; i++) ((float *)to)[i] *= (float)scale;
+}
+
+// ---- the file
+
+static void dir_name(char path[800], const char *run_dir, long update)
+{
+    snprintf(path, 800, "%s/dump/step_%08ld", run_dir, update);
+}
+
+void dump_make_dir(const char *run_dir, long update)
+{
+    char path[800];
+    snprintf(path, sizeof path, "%s/dump", run_dir);
+    if (mkdir(path, 0777) && errno != EEXIST) die("%s: cannot be made: %s", path, strerror(errno));
+    dir_name(path, run_dir, update);
+    if (!disk_remove_dir(path) || mkdir(path, 0777)) die("%s: cannot be made: %s", path, strerror(errno));
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const Entry *x = a, *y = b;
+    return x->part.at != y->part.at ? (x->part.at < y->part.at ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+// A whole tensor has its own shape, so that other programs read it; a part is rows and columns.
+static void set_shape(SafeTensor *t, const Part *part, size_t shape[2])
+{
+    bool whole = part_elems(part) == part_whole_elems(part);
+    shape[0] = part->rows.held;
+    shape[1] = part->columns.held;
+    t->ndim = whole ? part->ndim : 2;
+    t->shape = whole ? part->shape : shape;
+}
+
+void dump_write(Dump *d, const char *run_dir)
+{
+    enum { OWN = 6, KEY = NAME + 8 };
+    size_t n = (size_t)d->n;
+    SafeTensor *tensor = calloc(n + 1, sizeof *tensor);
+    SafeMeta *meta = calloc(n + OWN, sizeof *meta);
+    char (*key)[KEY] = calloc(n + 1, sizeof *key), **text = calloc(n + 1, sizeof *text);
+    size_t (*shape)[2] = calloc(n + 1, sizeof *shape);
+    if (!tensor || !meta || !key || !text || !shape) die("run.dump: no memory for the names of %zu tensors", n);
+    qsort(d->entry, n, sizeof *d->entry, by_number);
+    for (size_t i = 0; i < n; i++) {
+        Entry *e = &d->entry[i];
+        tensor[i] = (SafeTensor){.name = e->name, .dtype = e->dtype, .data = e->data};
+        set_shape(&tensor[i], &e->part, shape[i]);
+        snprintf(key[i], sizeof key[i], "part.%s", e->name);
+        text[i] = part_text(&e->part);
+        meta[i] = (SafeMeta){key[i], text[i]};
+    }
+    char number[OWN - 2][24], path[800], file[840], temporary[850], error[1024];
+    const long value[OWN - 2] = {d->place.update, d->place.rank, d->place.ranks, (long)d->model->shape.head_size};
+    static const char *const name[] = {"update", "rank", "ranks", "head_size"};
+    for (size_t i = 0; i < OWN - 2; i++) {
+        snprintf(number[i], sizeof number[i], "%ld", value[i]);
+        meta[n + i] = (SafeMeta){name[i], number[i]};
+    }
+    meta[n + 4] = (SafeMeta){"dtype", d->place.dtype};
+    meta[n + 5] = (SafeMeta){"layout", d->place.layout};
+    dir_name(path, run_dir, d->place.update);
+    snprintf(file, sizeof file, "%s/rank_%05d.safetensors", path, d->place.rank);
+    snprintf(temporary, sizeof temporary, "%s.tmp", file);
+    if (!safetensors_write(temporary, tensor, (int)n, meta, (int)n + OWN, NULL, NULL, error, sizeof error))
+        die("%s", error);
+    if (rename(temporary, file) || !disk_sync_parent(file)) die("%s: %s", file, strerror(errno));
+    for (size_t i = 0; i < n; i++) free(text[i]);
+    free(tensor);
+    free(meta);
+    free(key);
+    free(text);
+    free(shape);
+}
+
+void dump_free(Dump *d)
+{
+    for (int i = 0; d && i < d->n; i++) {
+        part_free(&d->entry[i].part);
+        free(d->entry[i].data);
+    }
+    if (d) free(d->entry);
+    free(d);
+}

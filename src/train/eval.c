@@ -1,0 +1,112 @@
+// eval: the validation loss.
+//
+// A stream of n + 1 tokens has n targets. Window k ends at target e_k = min(T + k stride, n), starts T
+// tokens before it, and scores the targets after e_{k-1}; the others are masked. With stride = T this is
+// plain chunking, where the first tokens of a window are guessed with hardly any context; a smaller
+// stride costs T / stride times the work and scores every token with context, as a reader would have it
+// (the sliding window of Transformers' perplexity page).
+//
+// The invariant: the scored targets of all windows are disjoint and cover 1..n, so the result is a mean
+// over tokens, and bits per byte can be compared between tokenizers: bits per byte = nats per token / ln
+// 2 x tokens / bytes.
+//
+// Ranks take turns batch by batch (rank r: batches r, r + N, ...), so that a batch is the same on any number of
+// ranks, down to the shapes of its matmuls. Each window's sum goes to its own place of an array that is zero elsewhere;
+// adding these arrays over the ranks is exact, and then windows are added in their order. Where batches do not divide
+// by the ranks, the last ones run an empty one: with sharded weights (zero.h) each forward is a collective call.
+#include "train/eval.h"
+
+#include "base/check.h"
+#include "text/packing.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// Fills one window ending at target `end` with those up to `scored` masked.
+static void fill_window(const Dataset *val, int64_t scored, int64_t end, size_t T, int32_t *token, int32_t *target)
+{
+    int64_t start = end - (int64_t)T;
+    dataset_span(val, start, (int64_t)T, token);
+    dataset_span(val, start + 1, (int64_t)T, target);
+    for (int64_t t = 0; t < scored - start; t++) target[t] = -1;
+}
+
+// Everything about one evaluation.
+typedef struct {
+    const Dataset *val;
+    int64_t n, stride; // targets; from one window to the next
+    size_t B, T, n_windows;
+    int32_t eot;
+    int32_t *token, *target, *pos, *first; // (B * T); the last two NULL without documents
+} Eval;
+
+// Runs windows [first, last) as one batch; without any a window of which no target counts.
+static void run_batch(const Eval *e, Model *model, Pipeline *pipeline, size_t first, size_t last)
+{
+    size_t B = last - first, T = e->T;
+    for (size_t b = 0; b < B; b++) {
+        int64_t k = (int64_t)(first + b), scored = k ? (int64_t)T + (k - 1) * e->stride : 0;
+        int64_t end = k ? scored + e->stride : (int64_t)T;
+        fill_window(e->val, scored, end < e->n ? end : e->n, T, e->token + b * T, e->target + b * T);
+    }
+    if (B == 0) {
+        B = 1;
+        fill_window(e->val, (int64_t)T, (int64_t)T, T, e->token, e->target);
+    }
+    if (e->pos) packing_positions(e->token, B, T, e->eot, e->pos, e->first, NULL);
+    PipelineMicro micro = {.token = e->token, .target = e->target, .pos = e->pos, .first = e->pos ? e->first : NULL,
+                           .B = B, .T = T};
+    if (pipeline) {
+        pipeline_evaluate(pipeline, &micro, 1);
+        return;
+    }
+    model_set_batch(model, micro.token, micro.pos, micro.target, B, T);
+    if (micro.first) model_set_documents(model, micro.first);
+    model_evaluate(model);
+}
+
+static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks)
+{
+    size_t N = ranks ? (size_t)ranks->replicas : 1, rank = ranks ? (size_t)ranks->replica : 0;
+    double *window = calloc(e->n_windows, sizeof *window), sum = 0;
+    if (!window) die("evaluation: no memory for %zu windows", e->n_windows);
+    for (size_t round = 0; round < e->n_windows; round += N * e->B) {
+        size_t first = round + rank * e->B, last = first + e->B;
+        if (first > e->n_windows) first = e->n_windows;
+        if (last > e->n_windows) last = e->n_windows;
+        run_batch(e, model, ranks ? ranks->pipeline : NULL, first, last);
+        supervisor_progress(comm_heartbeat(ranks ? ranks->all : NULL));
+        for (size_t k = first; k < last && (!ranks || ranks->counts); k++)
+            window[k] = model_sum_losses(model, (k - first) * model->batch.T, model->batch.T);
+    }
+    if (ranks) {
+        CommRequest request = comm_all_reduce(ranks->all, window, window, e->n_windows, COMM_FP64, COMM_SUM);
+        comm_wait(ranks->all, &request);
+    }
+    for (size_t k = 0; k < e->n_windows; k++) sum += window[k];
+    free(window);
+    return sum;
+}
+
+EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t stride, size_t B, size_t T,
+                    const int32_t *token_bytes, int32_t eot, const EvalRanks *ranks)
+{
+    int64_t n = dataset_tokens(val) - 1;
+    if (tokens > 0 && tokens < n) n = tokens;
+    if (n < 1) die("validation set: %lld tokens, 2 are the least", (long long)dataset_tokens(val));
+    if ((int64_t)T > n) T = (size_t)n;
+    if (stride < 1 || stride > (int64_t)T) stride = (int64_t)T;
+    int32_t *token = malloc(4 * B * T * sizeof *token);
+    if (!token) die("evaluation: no memory for %zu tokens", B * T);
+    Eval e = {.val = val, .n = n, .stride = stride, .B = B, .T = T, .eot = eot, .token = token,
+              .n_windows = 1 + (size_t)((n - (int64_t)T + stride - 1) / stride),
+              .target = token + B * T, .pos = eot >= 0 ? token + 2 * B * T : NULL, .first = token + 3 * B * T};
+    double sum = sum_windows(&e, model, ranks);
+    free(token);
+    EvalResult result = {.loss = sum / (double)n, .tokens = n};
+    if (token_bytes) {
+        int64_t bytes = dataset_text_bytes(val, 1, n, token_bytes);
+        if (bytes > 0) result.bpb = sum / log(2) / (double)bytes;
+    }
+    return result;
+}

@@ -1,0 +1,71 @@
+// metrics: the run's record, metrics.jsonl.
+//
+// One JSON object a line, flushed line by line, so that a killed run loses at most the line it was
+// writing. One table in metrics.c says which keys an event has; the writer and the reader both walk it.
+//
+//   start, resume  step, name, text (the model in words), params, steps, batch_tokens, floor_loss, floor_bpb,
+//                  floor_is_bound
+//   train          step, tokens, loss, lr, grad_norm, dt_ms, tok_s, mfu
+//   val, end       step, tokens, val_loss, val_bpb, floor_loss, floor_bpb, seconds
+//   sample, save, skip, warn, rollback   step, text (the sample, the checkpoint's path, the reason); rollback: the
+//                  step of the checkpoint; lines behind it are gone
+// and on every line `t`, the Unix time in seconds. `step` counts finished optimizer updates: the first
+// train line is step 1, and a val line of step 0 was measured before training.
+#ifndef METRICS_H
+#define METRICS_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    METRICS_START, METRICS_TRAIN, METRICS_VAL, METRICS_SAMPLE, METRICS_SAVE,
+    METRICS_RESUME, METRICS_SKIP, METRICS_ROLLBACK, METRICS_WARN, METRICS_END, METRICS_EVENTS
+} MetricsEvent;
+
+// One line of the file. Fill in the fields of your event; the others are not written. After reading, a
+// number that the line did not have (or had as null) is NAN, a count 0, a text NULL; an unknown floor
+// is 0.
+typedef struct {
+    MetricsEvent event;
+    int64_t step, tokens;                // tokens: trained on so far
+    double loss, lr, grad_norm;          // nats per token; of this update; before clipping
+    double dt_ms, tok_s, mfu;            // of the step; tokens a second; 0 to 1 of the peak
+    double val_loss, val_bpb;            // nats per token; bits per byte
+    double floor_loss, floor_bpb;        // the corpus' entropy, same units; 0: not known, not written
+    bool floor_is_bound;                 // the floor is a proven upper bound of the entropy
+    double seconds;                      // training time so far, evaluation and saving left out
+    int64_t params, steps, batch_tokens; // of the whole run
+    const char *name, *text;
+} MetricsRow;
+
+typedef struct Metrics Metrics;
+
+// Opens the file for writing. resume_step 0: an empty file, whatever stood there. resume_step n: goes
+// on after update n; what a killed run wrote beyond its last checkpoint (lines with step > n, a cut
+// last line) and `end` lines are dropped first, atomically (written aside, fsync, rename), so that no
+// step appears twice.
+Metrics *metrics_open(const char *path, int64_t resume_step);
+// Appends and flushes one line; dies when the disk is full. A number that is not finite is written as
+// null with a flag: "loss":null,"loss_nan":true, and for an infinity also "loss_inf":1 or -1. The
+// locale does not matter.
+void metrics_write(Metrics *metrics, const MetricsRow *row);
+void metrics_close(Metrics *metrics); // NULL is allowed
+
+typedef struct {
+    MetricsRow *row;
+    size_t n_rows;
+    size_t n_bad; // lines that are no event: 0, or 1 for a cut last line (an event unknown to us is not bad)
+} MetricsLog;
+
+// Reads a file, also while a run writes it. Dies when it cannot be read.
+MetricsLog metrics_read(const char *path);
+void metrics_log_free(MetricsLog *log);
+const char *metrics_event_name(MetricsEvent event);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

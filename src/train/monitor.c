@@ -1,0 +1,246 @@
+// monitor: z-scores and ratios against a window of accepted steps. See monitor.h.
+//
+//   z = (x - mean) / max(std, floor)        mean, std (n - 1) over the last `window` accepted values
+//   skip when z > skip_z                    x = loss, and x = ln |g|
+//
+// Only high values are spikes. A norm varies by factors, so its logarithm is judged: ten times as much is then as far
+// off as a tenth. A steady trend is no spike: the value that follows n values on a straight line up has
+// z = sqrt(3 (n + 1) / n), less than 2 from n = 4 on, however steep the line is.
+//
+// The invariant: a value that was skipped has never been in a window, so it cannot raise the std by which the next
+// spike is measured. (With k spikes of one height among n values, the next such spike has at most
+// z = sqrt((n - k) (n - 1) / (n k)), however high it is: 4 of them among 128 hide all others at skip_z = 6.) Nor does
+// half a step enter: where the loss is a spike, its ordinary norm stays out too.
+//
+// Until a window holds `window` values everything finite is accepted; what stands there by then is taken for usual.
+//
+// After max_skips spikes in a row the batches are not to blame: the data has changed, or the model, and skipping
+// would never end, since nothing new enters the windows. The next spike is accepted as the new level, and both windows
+// begin again with it: what was usual before says nothing now. Numbers that are not finite are outside of this: they
+// are always skipped, and do not count.
+//
+// The guides' rules of thumb are ratios: loss / mean above 1.5, 2, 3, norm / mean above 3. A ratio knows nothing of the
+// noise: it is blind to a spike that is ten std high where the loss is calm, and cries where a norm varies by factors;
+// z is better where there is a window. Both may be on; the heavier action wins. A plateau compares means of blocks:
+//
+//     (mean of the block before - mean of this one) / mean of the block before < plateau
+//
+// A window is a flat array that moves up by one for each value; mean and std are made from it anew, in two passes, in
+// the order of age. So a verdict is a function of the window alone. Rejected: running sums. They carry rounding of
+// values that have left, which a resumed run would have to inherit, and they cancel where std is small beside the mean;
+// the 2 x 128 additions that they save are nothing beside a step. Rejected: a ring with an index, which a damaged
+// checkpoint could point anywhere. Rejected: median and MAD, which survive spikes in the window; here none are in it.
+#include "train/monitor.h"
+
+#include "base/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const signal_name[MONITOR_SIGNALS] = {"loss", "gradient norm"};
+
+// Doubles of a checkpoint's "monitor"; the plateau's stand behind them.
+static size_t state_size(size_t window)
+{
+    return 1 + MONITOR_SIGNALS * window;
+}
+
+Monitor monitor_create(size_t window, double skip_z, long max_skips)
+{
+    check(window >= 2 && skip_z >= 0 && max_skips >= 0);
+    Monitor m = {.window = window, .skip_z = skip_z, .max_skips = max_skips};
+    m.state = calloc(state_size(window) + MONITOR_PROGRESS, sizeof *m.state);
+    if (!m.state) die("monitor.window: no memory for %zu steps", window);
+    m.rules = (MonitorRules){.on_spike = MONITOR_SKIP, .on_not_finite = MONITOR_SKIP};
+    m.skips = m.state, m.progress = m.state + state_size(window);
+    for (int s = 0; s < MONITOR_SIGNALS; s++) m.past[s] = m.state + 1 + (size_t)s * window;
+    monitor_reset(&m);
+    return m;
+}
+
+void monitor_free(Monitor *m)
+{
+    free(m->state);
+    *m = (Monitor){0};
+}
+
+void monitor_set_rules(Monitor *m, MonitorRules rules)
+{
+    m->rules = rules;
+}
+
+bool monitor_active(const Monitor *m)
+{
+    bool active = m->skip_z > 0 || m->rules.on_norm || m->rules.on_plateau;
+    for (int i = 0; i < MONITOR_LEVELS; i++) active = active || m->rules.on_loss[i];
+    return active;
+}
+
+void monitor_reset(Monitor *m)
+{
+    *m->skips = 0;
+    for (int i = 0; i < MONITOR_PROGRESS; i++) m->progress[i] = 0;
+    for (size_t i = 1; i < state_size(m->window); i++) m->state[i] = NAN;
+}
+
+double *monitor_state(Monitor *m, size_t *n)
+{
+    *n = state_size(m->window);
+    return m->state;
+}
+
+double *monitor_progress(Monitor *m)
+{
+    return m->progress;
+}
+
+// The scale on which a signal is judged. A norm of 0 has no logarithm: NAN, which is never a spike.
+static double scaled(MonitorSignal signal, double value)
+{
+    if (signal == MONITOR_LOSS) return value;
+    return value > 0 ? log(value) : NAN;
+}
+
+// Newest last. A norm of 0 says nothing about norms and stays out.
+static void enter(Monitor *m, MonitorSignal signal, double value)
+{
+    double *past = m->past[signal], x = scaled(signal, value);
+    if (isnan(x)) return;
+    memmove(past, past + 1, (m->window - 1) * sizeof *past);
+    past[m->window - 1] = x;
+}
+
+// z of a value, with the mean and std behind it; false: no full window, or no z.
+static bool score(const Monitor *m, MonitorSignal signal, double value, MonitorVerdict *v)
+{
+    const double *past = m->past[signal];
+    double mean = 0, squares = 0, x = scaled(signal, value);
+    for (size_t i = 0; i < m->window; i++) mean += past[i];
+    mean /= (double)m->window;
+    for (size_t i = 0; i < m->window; i++) squares += (past[i] - mean) * (past[i] - mean);
+    double std = sqrt(squares / (double)(m->window - 1)); // NAN while a value is missing
+    if (isnan(std) || isnan(x)) return false;
+    if (std < MONITOR_STD_FLOOR) std = MONITOR_STD_FLOOR;
+    *v = (MonitorVerdict){.reason = MONITOR_USUAL, .signal = signal, .value = value, .z = (x - mean) / std,
+                          .mean = mean, .std = std};
+    return true;
+}
+
+// The mean of a window in the signal's own unit; NAN while it is filling.
+static double plain_mean(const Monitor *m, MonitorSignal signal)
+{
+    double sum = 0;
+    for (size_t i = 0; i < m->window; i++) sum += signal == MONITOR_LOSS ? m->past[signal][i] : exp(m->past[signal][i]);
+    return sum / (double)m->window;
+}
+
+// The heaviest of the ratio rules that apply to one signal, where it is heavier than what is known.
+static void judge_ratio(const Monitor *m, MonitorSignal signal, double value, const double *ratio,
+                        const MonitorAction *action, int n, MonitorVerdict *v)
+{
+    double mean = plain_mean(m, signal);
+    for (int i = 0; i < n; i++) {
+        if (action[i] <= v->action || !(value > ratio[i] * mean)) continue;
+        *v = (MonitorVerdict){.action = action[i], .reason = MONITOR_RATIO, .signal = signal, .value = value,
+                              .z = value / mean, .mean = mean};
+    }
+}
+
+static MonitorVerdict judge(const Monitor *m, const double value[MONITOR_SIGNALS])
+{
+    const MonitorRules *r = &m->rules;
+    MonitorVerdict worst = {.reason = MONITOR_FILLING, .z = -INFINITY}, v;
+    for (int s = 0; s < MONITOR_SIGNALS; s++)
+        if (!isfinite(value[s]))
+            return (MonitorVerdict){.action = r->on_not_finite, .reason = MONITOR_NOT_FINITE,
+                                    .signal = (MonitorSignal)s, .value = value[s]};
+    for (int s = 0; s < MONITOR_SIGNALS && m->skip_z > 0; s++)
+        if (score(m, (MonitorSignal)s, value[s], &v) && v.z > worst.z) worst = v;
+    if (worst.reason == MONITOR_FILLING) worst.z = 0;
+    if (worst.reason == MONITOR_USUAL && worst.z > m->skip_z) worst.reason = MONITOR_SPIKE, worst.action = r->on_spike;
+    judge_ratio(m, MONITOR_LOSS, value[MONITOR_LOSS], r->loss_ratio, r->on_loss, MONITOR_LEVELS, &worst);
+    judge_ratio(m, MONITOR_GRAD_NORM, value[MONITOR_GRAD_NORM], &r->norm_ratio, &r->on_norm, 1, &worst);
+    if (worst.action == MONITOR_SKIP && !(*m->skips < (double)m->max_skips))
+        worst.reason = MONITOR_NEW_LEVEL, worst.action = MONITOR_ACCEPT;
+    return worst;
+}
+
+// One more accepted loss. True when a block is full and no better than the one before; *gain: by how much it is.
+static bool stands_still(Monitor *m, double loss, double *gain)
+{
+    double *sum = &m->progress[0], *n = &m->progress[1], *before = &m->progress[2];
+    if (!m->rules.on_plateau) return false;
+    *sum += loss, *n += 1;
+    if (*n < (double)m->rules.plateau_steps) return false;
+    double mean = *sum / *n, last = *before;
+    *sum = *n = 0, *before = mean;
+    *gain = (last - mean) / last;
+    return last > 0 && *gain < m->rules.plateau;
+}
+
+MonitorVerdict monitor_judge(Monitor *m, double loss, double grad_norm)
+{
+    const double value[MONITOR_SIGNALS] = {[MONITOR_LOSS] = loss, [MONITOR_GRAD_NORM] = grad_norm};
+    MonitorVerdict v = judge(m, value);
+    if (v.reason == MONITOR_NEW_LEVEL) monitor_reset(m);
+    if (v.action < MONITOR_SKIP) {
+        double gain;
+        *m->skips = 0;
+        for (int s = 0; s < MONITOR_SIGNALS; s++) enter(m, (MonitorSignal)s, value[s]);
+        if (stands_still(m, loss, &gain) && m->rules.on_plateau > v.action)
+            v = (MonitorVerdict){.action = m->rules.on_plateau, .reason = MONITOR_PLATEAU, .signal = MONITOR_LOSS,
+                                 .value = gain, .mean = m->progress[2]};
+    } else if (v.action == MONITOR_SKIP && v.reason != MONITOR_NOT_FINITE) {
+        *m->skips += 1;
+    }
+    return v;
+}
+
+const char *monitor_advice(MonitorVerdict v)
+{
+    switch (v.reason) {
+    case MONITOR_NOT_FINITE:
+        return "look at these samples and for an overflow; bf16 has the range that fp16 lacks, and a lower learning "
+               "rate keeps weights small";
+    case MONITOR_SPIKE: case MONITOR_RATIO:
+        return v.signal == MONITOR_LOSS
+            ? "look at these samples; if spikes come back on others, lower the peak learning rate or lengthen the "
+              "warm-up"
+            : "if it comes back, clip lower (optim.clip), lower the peak learning rate or lengthen the warm-up";
+    case MONITOR_PLATEAU:
+        return "if the schedule has not ended, try another learning rate; else more data or a larger model";
+    case MONITOR_NEW_LEVEL:
+        return "if the data has not changed here, go back to a checkpoint before it and lower the learning rate";
+    default: return "";
+    }
+}
+
+void monitor_explain(const Monitor *m, MonitorVerdict v, char *text, size_t n_text)
+{
+    const char *name = signal_name[v.signal];
+    if (v.reason == MONITOR_NOT_FINITE) {
+        snprintf(text, n_text, "%s %g", name, isnan(v.value) ? NAN : v.value); // without a NaN's sign
+        return;
+    }
+    if (v.reason == MONITOR_PLATEAU) {
+        snprintf(text, n_text, "the mean loss of %ld steps, %.4g, is %.2g%% %s that of as many before",
+                 m->rules.plateau_steps, v.mean, 100 * fabs(v.value), v.value < 0 ? "above" : "below");
+        return;
+    }
+    if (v.reason == MONITOR_RATIO) {
+        snprintf(text, n_text, "%s %.4g is %.3g times the mean of the last %zu steps, %.4g", name, v.value, v.z,
+                 m->window, v.mean);
+        return;
+    }
+    if (v.reason == MONITOR_DRILL) {
+        snprintf(text, n_text, "asked for (monitor.rollback_at)");
+        return;
+    }
+    char spread[80];
+    if (v.signal == MONITOR_LOSS) snprintf(spread, sizeof spread, "%.4g (%.2g each)", v.mean, v.std);
+    else snprintf(spread, sizeof spread, "%.4g (a factor of %.3g each)", exp(v.mean), exp(v.std));
+    snprintf(text, n_text, "%s %.4g is %.3g standard deviations above the mean of the last %zu steps, %s%s", name,
+             v.value, v.z, m->window, spread, v.reason == MONITOR_NEW_LEVEL ? ", as were those before it" : "");
+}

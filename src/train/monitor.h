@@ -1,0 +1,88 @@
+// monitor: sees a bad batch before the optimizer does: a spike of the loss or of the gradient norm.
+//
+// A state machine over two numbers a step. It knows nothing of the model; ranks that give it the same numbers (those of
+// the global batch) come to the same verdicts. Rules say what is out of the ordinary, and what is to be done then.
+#ifndef MONITOR_H
+#define MONITOR_H
+#include <stdbool.h>
+#include <stddef.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// In order of weight: of several rules that apply the heaviest action wins. NONE to COOL: the update is made; COOL:
+// with a lower learning rate for a while; SKIP: there is none; ROLLBACK: nor were those since an earlier checkpoint.
+typedef enum { MONITOR_ACCEPT, MONITOR_WARN, MONITOR_COOL, MONITOR_SKIP, MONITOR_ROLLBACK } MonitorAction;
+// Why: nothing unusual; too few values yet, or switched off; a number that is not finite; a spike by its z; max_skips
+// spikes have been skipped in a row and this is one more, so it is the new level: accepted, and the windows begin
+// with it; a multiple of the window's mean; a plateau; asked for (monitor.rollback_at).
+typedef enum {
+    MONITOR_USUAL, MONITOR_FILLING, MONITOR_NOT_FINITE, MONITOR_SPIKE, MONITOR_NEW_LEVEL, MONITOR_RATIO,
+    MONITOR_PLATEAU, MONITOR_DRILL
+} MonitorReason;
+typedef enum { MONITOR_LOSS, MONITOR_GRAD_NORM, MONITOR_SIGNALS } MonitorSignal;
+
+// The verdict on one step. What stands behind `reason` belongs to the signal that decided: the one with the larger z,
+// or the one that is not finite. The gradient norm is judged by its logarithm; mean and std are of that.
+typedef struct {
+    MonitorAction action;
+    MonitorReason reason;
+    MonitorSignal signal;
+    double value;        // as monitor_judge got it; of a plateau the improvement, 0.01: one percent
+    double z, mean, std; // z = (value or its log - mean) / std; all 0 while there is no full window
+} MonitorVerdict;
+
+enum { MONITOR_LEVELS = 3, MONITOR_PROGRESS = 3 };
+
+// What else than z is out of the ordinary, and what is done then. MONITOR_ACCEPT: the rule is off.
+typedef struct {
+    MonitorAction on_spike, on_not_finite;  // SKIP or ROLLBACK for what is not finite
+    double loss_ratio[MONITOR_LEVELS];      // loss above so many times the window's mean, ascending
+    MonitorAction on_loss[MONITOR_LEVELS];
+    double norm_ratio;                      // the same for the gradient norm
+    MonitorAction on_norm;
+    double plateau;                         // the mean loss of so many steps is not lower by this part than that of
+    long plateau_steps;                     // as many before; ACCEPT to COOL
+    MonitorAction on_plateau;
+} MonitorRules;
+
+typedef struct {
+    size_t window;    // accepted values that the next one is compared with
+    double skip_z;    // a spike is a z above this; 0: only numbers that are not finite are skipped
+    long max_skips;   // spikes skipped in a row
+    double *skips;    // so far in a row
+    double *past[MONITOR_SIGNALS]; // (window) each, oldest first; NAN: nothing yet
+    double *state;    // all of the above that changes, in one piece
+    MonitorRules rules;
+    double *progress; // (MONITOR_PROGRESS) sum and number of losses since the last comparison; the mean before
+} Monitor;
+
+#define MONITOR_STD_FLOOR 1e-4 // least std that is believed, in nats of loss or of log norm
+
+// window >= 2, skip_z >= 0, max_skips >= 0. Spikes by z and what is not finite are skipped; no other rule.
+Monitor monitor_create(size_t window, double skip_z, long max_skips);
+void monitor_free(Monitor *monitor);
+// For the steps that follow.
+void monitor_set_rules(Monitor *monitor, MonitorRules rules);
+// Whether any rule needs the windows.
+bool monitor_active(const Monitor *monitor);
+// As created: empty windows.
+void monitor_reset(Monitor *monitor);
+// Judges one step by its loss and its gradient norm before clipping. From MONITOR_SKIP on: make no update from this
+// batch. What is skipped does not enter the windows; what is accepted does. Allocates nothing.
+MonitorVerdict monitor_judge(Monitor *monitor, double loss, double grad_norm);
+// One line of words for any verdict but MONITOR_USUAL and MONITOR_FILLING: "loss 9.31 is 8.4 standard deviations above
+// the mean of the last 128 steps, 3.1 (0.74 each)".
+void monitor_explain(const Monitor *monitor, MonitorVerdict verdict, char *text, size_t n_text);
+// What the guides advise for such a verdict, in one sentence.
+const char *monitor_advice(MonitorVerdict verdict);
+// All that a checkpoint must keep: n doubles, some of them NAN, which may be overwritten in place by saved ones of a
+// monitor with the same window.
+double *monitor_state(Monitor *monitor, size_t *n);
+// The same for the plateau: MONITOR_PROGRESS doubles.
+double *monitor_progress(Monitor *monitor);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,289 @@
+// optim: one optimizer step over the parameter table: norm, clip, update.
+//
+//   norm, adaptive and global clipping as clip.c has them;  g *= grad_scale, and the factor of the global one;
+//   then the update of the optimizer (adamw.c, sgd.c, ...), row by row
+//
+// The invariant: every element is updated exactly once per step with the decay and the lr_scale of its row,
+// however the range is cut. Neighbouring rows that agree in both form one run where the optimizer looks at single
+// elements, so that a step is a few long passes and not a call per tensor.
+//
+// Decay acts on a weight by lr decay, so it would shrink with lr_scale (muP, mup.c). It is divided by lr_scale: the
+// pull towards zero is the same at all widths, as in the muP authors' own code.
+//
+// The factor of clipping is not applied by a pass of its own; each update multiplies by it as it reads g.
+// Where weights are stored in less than fp32, the storage copy is renewed behind each update.
+#include "train/optim.h"
+
+#include "base/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { ALIGN = 16 }; // bytes, of the arrays in an item of the store
+
+// Bytes of array s of a range; s = n_states: of its weights, where the store holds them.
+static size_t part_bytes(const Optim *o, const Params *params, const OptimRange *range, int s)
+{
+    bool in_store = !range->weight && !(o->weights && o->fp32);
+    if (s == o->kind->n_states) return in_store ? (range->end - range->begin) * sizeof(float) : 0;
+    return optim_range_elems(&o->state[s], params, range->begin, range->end) *
+           safetensors_dtype_bytes(o->state[s].dtype);
+}
+
+// Of each range: where its part of each array and of the weights starts, and behind the last where it ends.
+static void place_ranges(Optim *o, const Params *params, bool stored, size_t sum[OPTIM_STATES])
+{
+    int n_states = o->kind->n_states, width = n_states + 2;
+    o->at = calloc((size_t)(o->n_ranges * width + 1), sizeof *o->at);
+    if (!o->at) die("optim: no memory for %d ranges", o->n_ranges);
+    for (int k = 0; k < o->n_ranges; k++) {
+        const OptimRange *range = &o->range[k];
+        size_t *at = o->at + k * width, item = 0;
+        for (int s = 0; s <= n_states; s++) {
+            size_t n = part_bytes(o, params, range, s);
+            at[s] = stored ? item : s < n_states ? sum[s] : 0;
+            item += (n + ALIGN - 1) / ALIGN * ALIGN;
+            if (s < n_states) sum[s] += n;
+        }
+        at[n_states + 1] = item;
+    }
+}
+
+// The store, with an item for each range.
+static void open_store(Optim *o, const Model *model, OffloadSettings set)
+{
+    size_t sum[OPTIM_STATES] = {0}, *sizes = calloc((size_t)o->n_ranges + 1, sizeof *sizes);
+    if (!sizes) die("optim: no memory for %d ranges", o->n_ranges);
+    place_ranges(o, &model->params, true, sum);
+    for (int k = 0; k < o->n_ranges; k++) sizes[k] = optim_item_bytes(o, k);
+    set.sizes = sizes, set.n_items = o->n_ranges;
+    set.mem = model->mem, set.tag = MEM_OPTIM, set.what = "optimizer state";
+    o->store = offload_create(&set);
+    free(sizes);
+}
+
+Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place)
+{
+    const Params *params = &model->params;
+    Optim o = {.set = set, .kind = optim_kind(set.name), .grad_scale = 1, .range = place.range,
+               .n_ranges = place.n_ranges, .weights = place.weights, .fp32 = model->dev->x_type == X_FP32};
+    size_t sum[OPTIM_STATES] = {0};
+    for (int s = 0; s < o.kind->n_states; s++) o.state[s] = o.kind->state[s];
+    if (place.store) open_store(&o, model, *place.store);
+    else if (place.range) place_ranges(&o, params, false, sum);
+    for (int s = 0; s < o.kind->n_states && !place.store; s++) {
+        CkptArray *array = &o.state[s];
+        array->n_bytes = place.range ? sum[s] : optim_range_elems(array, params, 0, params->n_elems) *
+                                                    safetensors_dtype_bytes(array->dtype);
+        if (array->n_bytes) array->data = mem_alloc(model->mem, MEM_OPTIM, array->n_bytes, array->prefix);
+    }
+    size_t n_scratch = optim_scratch_bytes(set.name, params);
+    if (n_scratch) o.scratch = mem_alloc(model->mem, MEM_SCRATCH, n_scratch, "optimizer");
+    return o;
+}
+
+Optim optim_create(const Model *model, OptimSettings set)
+{
+    return optim_create_at(model, set, (OptimPlace){0});
+}
+
+void optim_free(Optim *o)
+{
+    offload_free(o->store);
+    free(o->at);
+    o->store = NULL, o->at = NULL;
+}
+
+size_t optim_place_of(const Optim *o, const Params *params, int k, int s, size_t *n_bytes)
+{
+    check(o->at && s <= o->kind->n_states);
+    *n_bytes = part_bytes(o, params, &o->range[k], s);
+    return o->at[k * (o->kind->n_states + 2) + s];
+}
+
+size_t optim_item_bytes(const Optim *o, int k)
+{
+    return o->at[(k + 1) * (o->kind->n_states + 2) - 1];
+}
+
+// ---- a range in memory: where it is, or lent by the store
+
+typedef struct {
+    OptimRange range;
+    void *state[OPTIM_STATES];
+} Lent;
+
+static int ranges(const Optim *o)
+{
+    return o->range ? o->n_ranges : 1;
+}
+
+// Range k; a model of one rank has one, everything. With a store the next one is on its way.
+static Lent borrow(const Optim *o, const Model *model, int k)
+{
+    Lent lent = {.range = {0, model->params.n_elems, model->weights, model->grads, model->x_weights}};
+    if (o->range) lent.range = o->range[k];
+    char *item = o->store ? offload_wait(o->store, k) : NULL;
+    if (o->store && k + 1 < o->n_ranges) offload_fetch(o->store, k + 1);
+    const size_t *at = o->at ? o->at + k * (o->kind->n_states + 2) : NULL;
+    for (int s = 0; s < o->kind->n_states; s++) {
+        char *start = item ? item : o->state[s].data;
+        lent.state[s] = start && at ? start + at[s] : start;
+    }
+    if (!lent.range.weight && item) lent.range.weight = (float *)(item + at[o->kind->n_states]);
+    if (!o->weights) return lent;
+    lent.range.x_weight = offload_wait(o->weights, k);
+    if (k + 1 < o->n_ranges) offload_fetch(o->weights, k + 1);
+    if (o->fp32) lent.range.weight = (float *)lent.range.x_weight;
+    return lent;
+}
+
+static void give_back(const Optim *o, int k, bool dirty)
+{
+    if (o->store) offload_release(o->store, k, dirty);
+    if (o->weights) offload_release(o->weights, k, dirty);
+}
+
+void optim_reset(Optim *o, Model *model)
+{
+    for (int s = 0; s < o->kind->n_states; s++)
+        if (o->state[s].n_bytes) model->dev->zero(model->dev, o->state[s].data, o->state[s].n_bytes);
+    for (int k = 0; o->store && k < o->n_ranges; k++) {
+        Lent lent = borrow(o, model, k);
+        for (int s = 0; s < o->kind->n_states; s++) {
+            size_t n_bytes;
+            optim_place_of(o, &model->params, k, s, &n_bytes);
+            if (n_bytes) model->dev->zero(model->dev, lent.state[s], n_bytes);
+        }
+        give_back(o, k, true);
+    }
+    o->step = 0;
+}
+
+// Whether an update may begin or end at element `at` of a row.
+static bool may_cut(OptimCut cut, const Param *row, size_t at)
+{
+    if (at == 0 || at == row->n_elems || cut == OPTIM_ELEMENT) return true;
+    return cut == OPTIM_BLOCK && at % UPDATE_BLOCK == 0;
+}
+
+// Whether one call may update both rows.
+static bool alike(const Param *a, const Param *b)
+{
+    return a->decay == b->decay && a->lr_scale == b->lr_scale;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+// The elements of [begin, end) that are in `range`; state: where the range's part of each array starts.
+static void update_range(Optim *o, Model *model, const OptimRange *range, void *const *state, double lr, Update u,
+                         size_t begin, size_t end)
+{
+    const Params *params = &model->params;
+    Dev *dev = model->dev;
+    OptimPiece piece = {0};
+    for (int s = 0; s < o->kind->n_states; s++) piece.state[s] = state[s];
+    for (int i = 0, next; i < params->n_rows; i = next) {
+        const Param *row = &params->row[i], *last = row;
+        next = i + 1;
+        if (o->kind->cut == OPTIM_ELEMENT)
+            for (; next < params->n_rows && alike(row, &params->row[next]); next++) last = &params->row[next];
+        // what this rank has of the rows, and what of that is updated
+        size_t low = larger(row->offset, range->begin), high = smaller(last->offset + last->n_elems, range->end);
+        size_t from = larger(low, begin), to = smaller(high, end);
+        if (low >= high) continue;
+        if (from < to) {
+            check(may_cut(o->kind->cut, row, from - row->offset) && may_cut(o->kind->cut, row, to - row->offset));
+            piece.row = row;
+            piece.first = from - low;
+            piece.n = to - from;
+            piece.weight = range->weight + (from - range->begin);
+            piece.grad = range->grad + (from - range->begin);
+            u.lr = (float)(lr * row->lr_scale);
+            u.weight_decay = row->decay ? o->set.weight_decay / row->lr_scale : 0;
+            o->kind->update(o, dev, params, piece, u);
+            if (dev->x_type != X_FP32)
+                dev->to_x(dev, (X *)((char *)range->x_weight + (from - range->begin) * dev->x_bytes), piece.weight,
+                          piece.n);
+        }
+        for (int s = 0; s < o->kind->n_states; s++)
+            piece.state[s] = (char *)piece.state[s] + optim_range_elems(&o->state[s], params, low, high) *
+                                                          safetensors_dtype_bytes(o->state[s].dtype);
+    }
+}
+
+void optim_update(Optim *o, Model *model, double lr, double grad_scale, size_t begin, size_t end)
+{
+    Update u = {.beta1 = o->set.beta1, .beta2 = o->set.beta2, .eps = o->set.eps,
+                .grad_scale = (float)grad_scale, .step = o->step};
+    for (int k = 0; k < ranges(o); k++) {
+        Lent lent = borrow(o, model, k);
+        update_range(o, model, &lent.range, lent.state, lr, u, begin, end);
+        give_back(o, k, true);
+    }
+}
+
+double optim_norm(const Optim *o, const Model *model)
+{
+    if (o->norm) return o->norm(o->self, o->grad_scale);
+    return clip_norm(model->dev, &model->params, model->grads, o->grad_scale);
+}
+
+void optim_drop(Model *model)
+{
+    model->dev->zero(model->dev, model->grads, model_grads_held(model) * sizeof(float));
+}
+
+void optim_apply(Optim *o, Model *model, double norm, double lr)
+{
+    check(isfinite(norm));
+    if (o->set.agc > 0) {
+        for (int k = 0; k < ranges(o); k++) {
+            OptimRange r = borrow(o, model, k).range;
+            clip_agc_range(model->dev, &model->params, r.weight, r.grad, r.begin, r.end, o->grad_scale, o->set.agc,
+                           o->set.agc_unit);
+            give_back(o, k, false);
+        }
+        norm = optim_norm(o, model);
+    }
+    o->step++;
+    optim_update(o, model, lr, o->grad_scale * clip_factor(norm, o->set.clip), 0, model->params.n_elems);
+}
+
+double optim_step(Optim *o, Model *model, double lr)
+{
+    double norm = optim_norm(o, model);
+    if (isfinite(norm)) optim_apply(o, model, norm, lr);
+    else optim_drop(model);
+    return norm;
+}
+
+void optim_print(FILE *out)
+{
+    static const ModelShape gpt2 = {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64,
+                                    .ffn = 3072, .vocab = 50257, .context = 1024, .norm = NORM_LAYERNORM,
+                                    .norm_eps = 1e-5f, .bias = true, .tie = true};
+    static const char *const cut[] = {"any element", "blocks of 2048", "tensors"};
+    Params params = {0};
+    Unit *unit;
+    model_describe(&gpt2, &params, &unit);
+    fprintf(out, "| `optim.name` | arrays | may be cut at | state, bytes per parameter | the guides' figure |\n"
+                 "|---|---|---|---:|---|\n");
+    for (int i = 0; i < OPTIM_NAMES; i++) {
+        const OptimKind *kind = optim_kind((OptimName)i);
+        fprintf(out, "| `%s` | ", kind->name);
+        for (int s = 0; s < kind->n_states; s++) fprintf(out, "%s%s", s ? ", " : "", kind->state[s].prefix);
+        fprintf(out, "%s | %s | %.4f | %s |\n", kind->n_states ? "" : "none", cut[kind->cut],
+                (double)optim_state_bytes((OptimName)i, &params) / (double)params.n_elems, kind->guide);
+    }
+    free(unit);
+    params_free(&params);
+}

@@ -1,0 +1,138 @@
+// optim: the optimizers over the parameter table: their state, groups, clipping.
+//
+// An optimizer is a row of one table (optim_kinds.c): which arrays it keeps, how large they are for a row
+// of the parameter table, and the call that updates elements. Whatever allocates, counts, saves or cuts
+// optimizer state walks that row.
+#ifndef OPTIM_H
+#define OPTIM_H
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "train/ckpt.h"
+#include "train/clip.h"
+#include "base/mem.h"
+#include "net/model.h"
+#include "parallel/offload.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// In the order of the choices of the key optim.name.
+typedef enum {
+    OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_ADAFACTOR, OPTIM_LION, OPTIM_ADAMW8BIT, OPTIM_MUON,
+    OPTIM_NAMES
+} OptimName;
+
+// Where the flat range of all elements may be cut for an update of a part: anywhere; at multiples of
+// UPDATE_BLOCK from the start of a tensor; between tensors.
+typedef enum { OPTIM_ELEMENT, OPTIM_BLOCK, OPTIM_TENSOR } OptimCut;
+enum { OPTIM_STATES = 6 };
+
+typedef struct {
+    OptimName name;
+    float beta1, beta2, eps, weight_decay; // beta1: also sgd's momentum; each as far as the optimizer has it
+    float momentum;     // of Muon's matrices; its AdamW rows use beta1, beta2, eps
+    float matrix_lr;    // learning rate of Muon's matrices, as a multiple; 0 means 1
+    bool relative_step; // Adafactor: steps of min(0.01, 1 / sqrt(t)), and lr is not read
+    float clip;         // largest global gradient norm; 0: do not clip
+    float agc;          // adaptive clipping (clip.h): largest |gradient| / |weight| of a unit; 0: off
+    ClipUnit agc_unit;
+} OptimSettings;
+
+typedef struct Optim Optim;
+// What one update call gets: elements [first, first + n) of what this rank has of a row, which is all of it but for
+// ranges (OPTIM_ELEMENT: they may run on into the rows behind it, which then decay alike).
+typedef struct {
+    const Param *row;
+    size_t first, n;
+    float *weight, *grad;      // at `first`
+    void *state[OPTIM_STATES]; // at the start of the row's part of each array
+} OptimPiece;
+
+// A part of the flat range of all elements that this rank updates, and where its first element stands.
+typedef struct {
+    size_t begin, end;
+    float *weight, *grad;
+    X *x_weight; // used only where the storage type is not fp32
+} OptimRange;
+
+// Of one rank of several (zero.h), or with its state in a store.
+typedef struct {
+    const OptimRange *range; // in ascending order, cut as kind->cut says; must outlive the optimizer. NULL: everything
+    int n_ranges;
+    // NULL: state is in memory. Else it is in a store, and with it the weights of ranges whose `weight` is NULL
+    // (master weights). Items, sizes, mem and tag are filled in.
+    const OffloadSettings *store;
+    Offload *weights; // NULL, or what units read of range k is item k of this store. In fp32 that is the weights
+} OptimPlace;
+
+typedef struct {
+    const char *name, *guide; // guide: bytes of state per parameter as the guides put it
+    OptimCut cut;
+    int n_states;
+    CkptArray state[OPTIM_STATES]; // without data
+    void (*update)(Optim *optim, Dev *dev, const Params *params, OptimPiece piece, Update u);
+} OptimKind;
+
+struct Optim {
+    OptimSettings set;
+    const OptimKind *kind;
+    CkptArray state[OPTIM_STATES]; // kind->state with data; what a checkpoint stores
+    float *scratch;                // Muon
+    double grad_scale;             // multiplies all gradients first: 1, or what undoes a loss scale
+    int step;                      // updates made
+    const OptimRange *range;       // state holds these alone, one behind the other; NULL: everything
+    int n_ranges;
+    double (*norm)(void *self, double grad_scale); // of all ranks' gradients; NULL: of the model's (clip_norm)
+    void *self;
+    Offload *store; // NULL: state is in memory. Item k: the arrays of range k, then its weights; `state` has no data
+    Offload *weights; // as OptimPlace has it; not owned
+    bool fp32;        // the storage type
+    size_t *at;     // with ranges (n_ranges, n_states + 2): see optim_place_of
+};
+
+// Zero state for all of the model's parameters.
+Optim optim_create(const Model *model, OptimSettings set);
+// The same for a part of them, or in a store.
+Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place);
+// Gives back what is not the memory door's: the store. Nothing to do without one.
+void optim_free(Optim *optim);
+// Back to zero state, as if no update had been made.
+void optim_reset(Optim *optim, Model *model);
+// One update from model->grads, which it leaves zeroed; x_weights are renewed. Matrices decay, vectors do not
+// (the table says which). Returns the global norm of the scaled gradient before clipping (Pascanu et al., arXiv
+// 1211.5063); when it is not finite, nothing is updated, the gradients are zeroed and the norm is returned as
+// it is. That is optim_norm, then optim_apply or optim_drop, for whoever wants to look at the norm in between.
+double optim_step(Optim *optim, Model *model, double lr);
+// The global norm of model->grads times grad_scale.
+double optim_norm(const Optim *optim, const Model *model);
+// Clips and updates; `norm` is what optim_norm returned, and must be finite.
+void optim_apply(Optim *optim, Model *model, double norm, double lr);
+// No update: zeroes the gradients.
+void optim_drop(Model *model);
+// The last part of optim_apply alone, for elements [begin, end) of the flat range, which must be cut as
+// kind->cut says: gradients times grad_scale, update number optim->step. Any cuts give the same bits.
+void optim_update(Optim *optim, Model *model, double lr, double grad_scale, size_t begin, size_t end);
+
+// The row of the table.
+const OptimKind *optim_kind(OptimName name);
+// Elements of one of its arrays for one row.
+size_t optim_kind_elems(const CkptArray *array, const Params *params, const Param *row);
+// The same for elements [begin, end) of the flat range, cut as the optimizer's kind says.
+size_t optim_range_elems(const CkptArray *array, const Params *params, size_t begin, size_t end);
+// Where range k's part of array s starts, in bytes: from the start of item k of the store, or of state[s].data.
+// s = n_states: its weights, in a store that holds them. *n_bytes: its size; 0 where it is not there.
+size_t optim_place_of(const Optim *optim, const Params *params, int k, int s, size_t *n_bytes);
+// Bytes of item k of the store, with the gaps that align its arrays.
+size_t optim_item_bytes(const Optim *optim, int k);
+// Bytes that optim_create asks for: with the tag optimizer, and as scratch.
+size_t optim_state_bytes(OptimName name, const Params *params);
+size_t optim_scratch_bytes(OptimName name, const Params *params);
+// All optimizers as a markdown table: arrays, cut, bytes of state per parameter of a model of GPT-2's size
+// beside the guides' figure.
+void optim_print(FILE *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

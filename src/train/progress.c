@@ -1,0 +1,393 @@
+// progress: the live line, the plain lines, log.txt and the closing summary. See progress.h for the
+// contract.
+//
+// The invariant: what stands on the terminal above the live line is what stands in log.txt, and a file
+// never receives an escape sequence: the live line goes to a terminal only. The numbers shown are those
+// of metrics.jsonl, unsmoothed: the reader can find each one there. One exception, and it says so: the
+// training loss of the summary is the mean over the last steps, because a single batch is too noisy to
+// quote.
+//
+//     ETA            = wall time per step of this process (evaluations and saves included) x steps left
+//     above the floor = 100 (val_loss / floor_loss - 1) percent
+//
+// The line is redrawn at most 5 times a second: faster cannot be read, and over ssh costs more than a
+// small step. The width is asked for at every redraw, which follows a resized window without a signal
+// handler. Rejected: curses (owns the whole screen, nothing left to scroll back to), hiding the cursor
+// (stays hidden after a kill).
+#include "train/progress.h"
+
+#include "base/check.h"
+#include "train/plot.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LAST = 50 }; // steps in the summary's mean loss
+
+struct Progress {
+    ProgressPlan plan; // its strings are our copies
+    Metrics *metrics;
+    FILE *log;
+    bool terminal, utf8, color;
+    bool live;                        // a live line stands on the terminal now
+    ProgressView view;                // what it shows; step 0: none yet
+    bool started;                     // the start or resume line is written
+    double began, drawn, plotted;     // seconds on the monotonic clock; 0: not yet
+    double plot_took;
+    double last_loss[LAST];
+    int64_t n_losses, step, tokens;   // of this process; the latest
+    char *saved;                      // the latest checkpoint
+};
+
+static double now_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+// ---- the terminal
+
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+static void flush_stdout(void)
+{
+    if (fflush(stdout)) die("progress: cannot write standard output: %s", strerror(errno));
+}
+
+static void erase_live(Progress *p)
+{
+    if (p->live) fputs("\r\x1b[K", stdout);
+    p->live = false;
+}
+
+static void draw_live(Progress *p)
+{
+    char line[2048];
+    progress_line(line, sizeof line, &p->view, terminal_columns(), p->utf8, p->color);
+    printf("\r%s\x1b[K", line);
+    flush_stdout();
+    p->live = true;
+    p->drawn = now_seconds();
+}
+
+// ---- lines that stay: on the screen and in log.txt
+
+// Prints whole lines to both. A sample may hold any byte: control characters must not reach the terminal.
+static void say(Progress *p, const char *text)
+{
+    char *clean = strdup(text);
+    if (!clean) die("progress: no memory for a line of %zu bytes", strlen(text));
+    for (char *c = clean; *c; c++)
+        if (((unsigned char)*c < 0x20 && *c != '\n' && *c != '\t') || *c == 0x7f) *c = '?';
+    erase_live(p);
+    puts(clean);
+    flush_stdout();
+    if (fprintf(p->log, "%s\n", clean) < 0 || fflush(p->log))
+        die("progress: cannot write %s/log.txt: %s (is the disk full?)", p->plan.dir, strerror(errno));
+    free(clean);
+    if (p->terminal && p->view.step > 0) draw_live(p); // and below it again what it replaced
+}
+
+static char *format(const char *fmt, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
+    if (!text) die("progress: no memory for a line of %d bytes, or not to be formatted", n);
+    vsnprintf(text, (size_t)n + 1, fmt, args);
+    return text;
+}
+
+void progress_note(Progress *p, const char *fmt, ...)
+{
+    if (!p) return;
+    va_list args;
+    va_start(args, fmt);
+    char *text = format(fmt, args);
+    va_end(args);
+    say(p, text);
+    free(text);
+}
+
+// ---- the run
+
+static char *copy_text(const char *text)
+{
+    char *copy = strdup(text ? text : "");
+    if (!copy) die("progress: no memory");
+    return copy;
+}
+
+// dir/name; the caller frees it.
+static char *path_in(const Progress *p, const char *name)
+{
+    size_t n = strlen(p->plan.dir) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (!path) die("progress: no memory");
+    snprintf(path, n, "%s/%s", p->plan.dir, name);
+    return path;
+}
+
+static bool utf8_locale(void)
+{
+    const char *names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (int i = 0; i < 3; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value) return strstr(value, "UTF-8") || strstr(value, "utf8");
+    }
+    return false;
+}
+
+static void open_files(Progress *p)
+{
+    char *log = path_in(p, "log.txt"), *metrics = path_in(p, "metrics.jsonl");
+    p->log = fopen(log, p->plan.first_step > 0 ? "a" : "w");
+    if (!p->log) die("progress: cannot open %s: %s", log, strerror(errno));
+    p->metrics = metrics_open(metrics, p->plan.first_step);
+    free(log);
+    free(metrics);
+}
+
+static void write_start(Progress *p)
+{
+    const ProgressPlan *plan = &p->plan;
+    p->started = true;
+    metrics_write(p->metrics, &(MetricsRow){
+        .event = plan->first_step > 0 ? METRICS_RESUME : METRICS_START, .step = plan->first_step,
+        .name = plan->name, .text = plan->model, .params = plan->params, .steps = plan->steps,
+        .batch_tokens = plan->batch_tokens, .floor_loss = plan->floor_loss, .floor_bpb = plan->floor_bpb,
+        .floor_is_bound = plan->floor_is_bound});
+}
+
+Progress *progress_begin(const ProgressPlan *plan)
+{
+    Progress *p = calloc(1, sizeof *p);
+    if (!p) die("progress: no memory");
+    p->plan = *plan;
+    p->plan.dir = copy_text(plan->dir);
+    p->plan.name = copy_text(plan->name);
+    p->plan.model = copy_text(plan->model);
+    if (p->plan.log_every < 1) p->plan.log_every = 1;
+    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    p->terminal = isatty(STDOUT_FILENO) && term && strcmp(term, "dumb");
+    p->color = p->terminal && !(no_color && *no_color);
+    p->utf8 = utf8_locale();
+    open_files(p);
+    if (plan->steps > 0) write_start(p); // else the first line of the run waits for progress_set_steps
+    return p;
+}
+
+void progress_set_steps(Progress *p, int64_t steps)
+{
+    if (!p) return;
+    p->plan.steps = steps;
+}
+
+FILE *progress_log(Progress *p)
+{
+    return p ? p->log : NULL;
+}
+
+// A line of metrics.jsonl, behind the start line.
+static void record(Progress *p, const MetricsRow *row)
+{
+    if (!p->started) write_start(p);
+    metrics_write(p->metrics, row);
+}
+
+void progress_event(Progress *p, MetricsEvent event, int64_t step, const char *fmt, ...)
+{
+    if (!p) return;
+    va_list args;
+    va_start(args, fmt);
+    char *text = format(fmt, args);
+    va_end(args);
+    record(p, &(MetricsRow){.event = event, .step = step, .text = text});
+    if (event == METRICS_SAMPLE)
+        progress_note(p, "---- sample at step %lld\n%s\n----", (long long)step, text);
+    else
+        progress_note(p, "%-8s step %lld: %s", metrics_event_name(event), (long long)step, text);
+    if (event == METRICS_SAVE) {
+        free(p->saved);
+        p->saved = text;
+    } else {
+        free(text);
+    }
+}
+
+void progress_rollback(Progress *p, int64_t step, const char *fmt, ...)
+{
+    if (!p) return;
+    va_list args;
+    va_start(args, fmt);
+    char *text = format(fmt, args), *metrics = path_in(p, "metrics.jsonl");
+    va_end(args);
+    metrics_close(p->metrics);
+    p->metrics = metrics_open(metrics, step);
+    p->n_losses = 0; // of the abandoned updates
+    p->began = 0;    // and the steps that are made twice do not belong to the time of one
+    p->plan.first_step = step;
+    progress_event(p, METRICS_ROLLBACK, step, "%s", text);
+    free(metrics);
+    free(text);
+}
+
+static double mean_last_loss(const Progress *p)
+{
+    int64_t n = p->n_losses < LAST ? p->n_losses : LAST;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += p->last_loss[i];
+    return n ? sum / (double)n : NAN;
+}
+
+static void plain_line(Progress *p, const ProgressView *v)
+{
+    char line[512], text[32];
+    int digits = snprintf(NULL, 0, "%lld", (long long)v->steps);
+    snprintf(line, sizeof line, "step %*lld", digits, (long long)v->step);
+    char *end = line + strlen(line);
+#define ADD(...) end += snprintf(end, sizeof line - (size_t)(end - line), __VA_ARGS__)
+    if (v->steps > 0) ADD("/%lld %3lld%%", (long long)v->steps, (long long)(100 * v->step / v->steps));
+    ADD("  loss %.4f", v->loss);
+    if (v->floor > 0) ADD("  floor %.4f", v->floor);
+    ADD("  |g| %.3f  lr %.2e", v->grad_norm, v->lr);
+    progress_count(text, v->tok_s);
+    ADD("  %5s tok/s", text);
+    if (isfinite(v->mfu)) ADD("  mfu %2.0f%%", 100 * v->mfu);
+    progress_time(text, v->eta);
+    if (isfinite(v->eta)) ADD("  ETA %s", text);
+#undef ADD
+    if (!p->terminal) {
+        say(p, line);
+    } else if (fprintf(p->log, "%s\n", line) < 0 || fflush(p->log)) {
+        die("progress: cannot write %s/log.txt: %s (is the disk full?)", p->plan.dir, strerror(errno));
+    }
+}
+
+void progress_step(Progress *p, const MetricsRow *row)
+{
+    if (!p) return;
+    double now = now_seconds();
+    int64_t steps = p->plan.steps, done = row->step - p->plan.first_step;
+    if (!p->began) p->began = now - 1e-3 * row->dt_ms * (double)done;
+    p->step = row->step;
+    p->tokens = row->tokens;
+    p->last_loss[p->n_losses++ % LAST] = row->loss;
+
+    bool finite = isfinite(row->loss) && isfinite(row->grad_norm), last = row->step == steps;
+    if (row->step % p->plan.log_every == 0 || last || !finite) {
+        MetricsRow train = *row;
+        train.event = METRICS_TRAIN;
+        record(p, &train);
+    }
+    double eta = (now - p->began) / (double)done * (double)(steps - row->step);
+    if (steps <= row->step || done <= 0) eta = NAN;
+    ProgressView view = {.step = row->step, .steps = steps, .loss = row->loss, .floor = p->plan.floor_loss,
+                         .grad_norm = row->grad_norm, .lr = row->lr, .tok_s = row->tok_s, .mfu = row->mfu,
+                         .eta = eta};
+    int64_t interval = progress_interval(steps, p->plan.log_every);
+    if (row->step % interval == 0 || done == 1 || last) plain_line(p, &view);
+    p->view = view;
+    if (p->terminal && (now - p->drawn >= 0.2 || last)) draw_live(p);
+}
+
+// Redraws loss.svg, unless reading the file takes too much of the run's time by now (over 2 percent).
+static void plot(Progress *p, bool last)
+{
+    double began = now_seconds();
+    if (!last && began - p->plotted < 50 * p->plot_took) return;
+    char *metrics = path_in(p, "metrics.jsonl"), *svg = path_in(p, "loss.svg");
+    plot_loss_svg(metrics, svg, NULL, 0);
+    free(metrics);
+    free(svg);
+    p->plotted = now_seconds();
+    p->plot_took = p->plotted - began;
+}
+
+static void write_val(Progress *p, MetricsEvent event, const MetricsRow *row)
+{
+    MetricsRow val = *row;
+    val.event = event;
+    val.floor_loss = p->plan.floor_loss;
+    val.floor_bpb = p->plan.floor_bpb;
+    record(p, &val);
+    plot(p, event == METRICS_END);
+}
+
+static void above_floor(const Progress *p, char out[64], double val_loss)
+{
+    const char *what = p->plan.floor_is_bound ? "upper bound of the floor" : "floor";
+    double percent = 100 * (val_loss / p->plan.floor_loss - 1);
+    out[0] = '\0';
+    if (p->plan.floor_loss > 0)
+        snprintf(out, 64, ", %.1f%% %s the %s", fabs(percent), percent < 0 ? "below" : "above", what);
+}
+
+void progress_val(Progress *p, const MetricsRow *row)
+{
+    if (!p) return;
+    char above[64];
+    above_floor(p, above, row->val_loss);
+    progress_note(p, "%-8s step %lld: %.4f nats/token = %.4f bits/byte%s", "val", (long long)row->step,
+                  row->val_loss, row->val_bpb, above);
+    write_val(p, METRICS_VAL, row);
+}
+
+static void say_path(Progress *p, const char *label, const char *name)
+{
+    char *path = path_in(p, name);
+    if (!access(path, R_OK)) progress_note(p, "%-12s%s", label, path);
+    free(path);
+}
+
+void progress_end(Progress *p, const MetricsRow *row)
+{
+    if (!p) return;
+    write_val(p, METRICS_END, row);
+    char count[32], time[32], rate[32], of[40] = "", above[64];
+    progress_count(count, (double)row->tokens);
+    progress_time(time, row->seconds);
+    progress_count(rate, (double)row->tokens / row->seconds);
+    if (row->step < p->plan.steps) snprintf(of, sizeof of, " of %lld", (long long)p->plan.steps);
+    above_floor(p, above, row->val_loss);
+    if (p->terminal && p->view.step > 0) {
+        draw_live(p);
+        putchar('\n'); // the last live line stays
+        p->live = false;
+        p->view.step = 0;
+    }
+    progress_note(p, "trained     %lld%s steps, %s tokens in %s of training (%s tokens/s)",
+                  (long long)row->step, of, count, time, rate);
+    if (p->n_losses)
+        progress_note(p, "train loss  %.4f nats/token (mean of the last %lld steps)", mean_last_loss(p),
+                      (long long)(p->n_losses < LAST ? p->n_losses : LAST));
+    if (isfinite(row->val_loss))
+        progress_note(p, "validation  %.4f nats/token = %.4f bits/byte%s", row->val_loss, row->val_bpb, above);
+    if (p->plan.floor_loss > 0)
+        progress_note(p, "floor       %.4f nats/token = %.4f bits/byte: %s", p->plan.floor_loss,
+                      p->plan.floor_bpb, p->plan.floor_is_bound ? "an upper bound of the corpus' entropy"
+                      : "the corpus' entropy, which no model can beat");
+    say_path(p, "plot", "loss.svg");
+    say_path(p, "samples", "samples.txt");
+    if (p->saved) progress_note(p, "checkpoint  %s", p->saved);
+    metrics_close(p->metrics);
+    if (fclose(p->log)) die("progress: cannot write %s/log.txt: %s", p->plan.dir, strerror(errno));
+    free((char *)p->plan.dir);
+    free((char *)p->plan.name);
+    free((char *)p->plan.model);
+    free(p->saved);
+    free(p);
+}

@@ -1,0 +1,61 @@
+// schedule: the learning rate of each step.
+#ifndef SCHEDULE_H
+#define SCHEDULE_H
+#include <stdio.h>
+
+#include "train/ramp.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What follows the warm-up; and the way down of SCHEDULE_WSD.
+typedef enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_INVSQRT, SCHEDULE_CONSTANT, SCHEDULE_WSD } ScheduleKind;
+typedef enum {
+    SCHEDULE_SHAPE_LINEAR, SCHEDULE_SHAPE_COSINE, SCHEDULE_SHAPE_EXPONENTIAL, SCHEDULE_SHAPE_SQRT
+} ScheduleShape;
+
+typedef struct {
+    ScheduleKind kind;
+    double lr, min_lr; // peak and final
+    long warmup, decay_steps; // steps of linear warm-up; step at which the decay has ended
+    long decay_start; // WSD: the first step of the decay; one within the warm-up counts as the warm-up's end
+    ScheduleShape shape; // WSD
+} Schedule;
+
+// Learning rate of update s, counted from 0, with warm-up W and end of decay E (decay_steps):
+//
+//   s < W      lr (s + 1) / W: the first update is not empty, update W - 1 is the first one at the peak
+//   s >= W
+//   cosine     min_lr + (lr - min_lr) (1 + cos(pi p)) / 2       Loshchilov & Hutter, arXiv 1608.03983,
+//                                                               without restarts
+//   linear     min_lr + (lr - min_lr) (1 - p)
+//   invsqrt    lr sqrt(W / (s + 1)), with 1 for W = 0           Vaswani et al., arXiv 1706.03762, 5.3: no end
+//   constant   lr                                               no end
+//   wsd        lr until the decay starts, then by shape         Hu et al. (MiniCPM), arXiv 2404.06395
+//     linear, cosine: as above
+//     exponential  lr (min_lr / lr)^p                           the same factor each step, as MiniCPM decays
+//     sqrt         min_lr + (lr - min_lr) (1 - sqrt(p))         Haegele et al., arXiv 2405.18392
+//
+// p is 0 at the first step of the decay, where the rate is still lr, 1 at E, and stays 1: min_lr exactly.
+// The decay starts at W, that of WSD at decay_start (never before W). A run of E steps ends with update
+// E - 1, one step before min_lr. E <= W: min_lr right behind the warm-up.
+double schedule_lr(const Schedule *schedule, long step);
+
+// Dies with the name of the setting when the settings make no curve: lr or a step count below 0, min_lr not in
+// [0, lr], or an exponential decay to 0, which would be all in its first step.
+void schedule_check(const Schedule *schedule);
+
+// What is used for update `step` of a run with a batch ramp: schedule_lr times ramp_lr_factor.
+double schedule_lr_ramped(const Schedule *schedule, const Ramp *ramp, long step);
+
+// Prints the first `steps` updates (at least 1): settings, a table of the steps where something begins or
+// ends, and a drawing of the learning rate, and of the batch if it grows.
+void schedule_print(const Schedule *schedule, const Ramp *ramp, long steps, FILE *out);
+// The same as a picture: learning rate and batch over tokens. Written aside, then renamed; dies when it
+// cannot be written.
+void schedule_print_svg(const Schedule *schedule, const Ramp *ramp, long steps, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
