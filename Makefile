@@ -126,7 +126,11 @@ GPU_ARCH = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/d
 GPU_CODE = $(if $(GPU_ARCH),-arch=$(GPU_ARCH),-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -Isrc -I. $(GPU_CODE) $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp
 KERNELS = $(wildcard src/*/*.cu)
-GPU_OBJECTS = $(patsubst %.cu,$(B)/gpu/%.o,train_gpu.cu $(KERNELS))
+GPU_MAIN = $(B)/train_on_gpu.o # train.c, with the device of train_gpu.cu
+GPU_OBJECTS = $(patsubst %.cu,$(B)/gpu/%.o,train_gpu.cu $(KERNELS)) $(GPU_MAIN)
+$(GPU_MAIN): train.c $(B)/flags | $(B)/setup
+	@echo "  CC $< (for GPUs)"
+	$(Q)$(CC) $(FLAGS) -DTRAIN_GPU -MMD -MP -c $< -o $@
 gpu: $(B)/gpu/nvcc
 	@$(MAKE) --no-print-directory $(B)/train_gpu
 $(B)/gpu/nvcc: FORCE
@@ -143,10 +147,10 @@ $(B)/train_gpu: $(GPU_OBJECTS) $(LIB)
 	    $(addprefix -Xlinker ,$(subst -Wl$(comma),,$(filter -Wl%,$(MPI_LIBS)))) $$nccl -lcublasLt -lcublas -o $@
 gpu-on-cpu: $(B)/train_gpu_on_cpu
 # Built for a sanitizer when the library is. The script knows what is new.
-$(B)/train_gpu_on_cpu: train_gpu.cu $(KERNELS) $(HEADERS) $(wildcard dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
+$(B)/train_gpu_on_cpu: train_gpu.cu $(GPU_MAIN) $(KERNELS) $(HEADERS) $(wildcard dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
 	@echo "  EMU $@"
 	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh $(if $(findstring -fsanitize=address,$(EXTRA_CFLAGS)),asan,plain) $@ train_gpu.cu \
-	    $(KERNELS) $(LIB) -- -fopenmp $(LDLIBS) $(MPI_LIBS)
+	    $(GPU_MAIN) $(KERNELS) $(LIB) -- -fopenmp $(LDLIBS) $(MPI_LIBS)
 
 SPEED = dev/cuda_on_cpu/tests/speed.cu $(filter src/ops/%,$(KERNELS)) # the ops, timed; for scripts/bench_gpu.sh
 $(B)/speed: $(B)/gpu/nvcc $(patsubst %.cu,$(B)/gpu/%.o,$(SPEED)) $(LIB)

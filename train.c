@@ -2,10 +2,315 @@
 //
 //   build/train presets/tiny.toml --data.train='DIR/train_*.bin' --data.val='DIR/val_*.bin' --data.tokenizer=DIR
 //
-// The whole program is train_loop.c, on the CPU; train_gpu.cu is the same on a GPU.
-#include "train/train_loop.h"
+// This file is the program from top to bottom: the step, the loop, and what is set up around them. Where to look next:
+//
+//   net/block.c       one transformer layer, forward and backward      ops/dev.h      the operations it is made of
+//   net/model_run.c   the list of layers, forward and backward         train/optim.c  the update
+//   base/config.c     every setting                                    train/run.h    what a run consists of
+//
+// A step is a function of (config, step, weights, optimizer state, scales, the monitor's windows), and nothing else is
+// carried from step to step; so a run that was stopped and resumed goes through the same states, bit for bit, as one that
+// was not.
+//
+// The loss of a step is the sum of token losses over the number of valid tokens of the whole batch. That number is known
+// before the first micro-batch runs, and every micro-batch scales its gradient by it; averaging the averages of
+// micro-batches would weigh tokens unequally when their valid counts differ.
+//
+// With mpiexec -n N in front, N processes run this same loop, each on its share of every batch; what differs is behind
+// replicas.h. On a GPU it is the same program again, with the device of train_gpu.cu (compiled with -DTRAIN_GPU). With
+// numerics.check every op is done twice and compared (dev_check.h): on a GPU against the CPU, on the CPU against a CPU
+// that adds in another order. The run continues with the results that it would have had without.
+//
+// Rejected: a device by its name in the configuration, which would link CUDA into a program that must run without.
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "comm/launch.h"
+#include "dev/check/dev_check.h"
+#include "dev/draw/trace.h"
+#include "ops/blas.h"
+#include "parallel/ranks.h"
+#include "parallel/sharding.h"
+#include "train/device.h"
+#include "train/observers.h"
+
+enum { MAX_SKIPPED = 10 }; // updates in a row that may fail to be finite
+
+// ---- one update: data, micro-batches forward and backward, norm, verdict, clip, update
+
+// Forward and backward of this process' micro-batches. Returns the sum of all token losses; gradients are complete.
+static double forward_backward(Run *run, long step, RampStep mine, float scale)
+{
+    const Config *cfg = &run->cfg;
+    const RunData *data = &run->data;
+    size_t B = (size_t)cfg->batch.micro, T = (size_t)cfg->model.context, rows = (size_t)mine.sequences;
+    for (size_t row = 0; row < rows; row += B) {
+        size_t at = row * T;
+        Micro micro = {.token = data->token + at, .target = data->target + at,
+                       .pos = data->pos ? data->pos + at : NULL, .first = data->first ? data->first + at : NULL,
+                       .B = B, .T = T, .dropout = (float)cfg->model.dropout, .seed = (uint64_t)cfg->run.seed,
+                       .step = (uint32_t)step, .sample = (uint64_t)mine.before + row};
+        replicas_forward_backward(&run->replicas, &micro, scale, row + B >= rows);
+        for (int i = 0; i < run->n_observers; i++)
+            if (run->observer[i].micro) run->observer[i].micro(run->observer[i].self, run, &micro, scale);
+    }
+    return replicas_finish(&run->replicas);
+}
+
+// The global norm of the gradient, by which it is judged and clipped. In fp16 the loss was multiplied by the loss scale
+// S (scaler.h), so the gradient is multiplied by 1 / S first.
+static double grad_norm(Run *run)
+{
+    Fp8 *fp8 = run->scales.fp8;
+    run->optim.grad_scale = 1 / (double)run->scales.scaler.scale;
+    if (fp8) replicas_share_scales(&run->replicas, fp8);
+    if (fp8 && !fp8_step_end(fp8)) run->optim.grad_scale = NAN; // a saturating cast hid an overflow
+    return optim_norm(&run->optim, run->model);
+}
+
+// Update number step + 1.
+static StepResult run_step(Run *run, long step)
+{
+    double begin = clock_seconds();
+    Observer *o = run->observer, *end = o + run->n_observers;
+    replicas_phase(&run->replicas, step, "training");
+    for (; o < end; o++)
+        if (o->before) o->before(o->self, run, step);
+
+    StepResult r = {.lr = schedule_lr_ramped(&run->schedule, &run->ramp, step) * run_cool(run, step),
+                    .tokens = run_samples(run, step).sequences * run->cfg.model.context};
+    RampStep mine = run_load_step(run, step, &r.valid);
+    if (run->scales.fp8) fp8_step_begin(run->scales.fp8);
+    float loss_scale = run->scales.scaler.scale;
+    r.loss = forward_backward(run, step, mine, loss_scale / (float)r.valid) / (double)r.valid;
+    r.grad_norm = grad_norm(run);
+    r.verdict = run_judge(run, step, r.loss, r.grad_norm);
+    for (o = run->observer; o < end; o++)
+        if (o->gradients) o->gradients(o->self, run, step, &r);
+
+    // A batch that is skipped is gone: its samples count as taken, its gradient is zeroed, and neither weights nor moments
+    // nor the optimizer's count of updates change.
+    if (r.verdict.action < MONITOR_SKIP) optim_apply(&run->optim, run->model, r.grad_norm, r.lr);
+    else optim_drop(run->model);
+    replicas_updated(&run->replicas);
+    for (o = run->observer; o < end; o++)
+        if (o->updated) o->updated(o->self, run, step);
+
+    scaler_update(&run->scales.scaler, isfinite(r.grad_norm));
+    r.rescaled = run->scales.scaler.scale < loss_scale;
+    r.seconds = clock_seconds() - begin;
+    run->seconds += r.seconds;
+    return r;
+}
+
+// ---- the loop
+
+// Set by a signal: finish this step, save, and leave. A second one ends the program at once. (SIGUSR1: SLURM's warning.)
+static volatile sig_atomic_t stop_requested;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop_requested = 1;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGUSR1, SIG_DFL);
+}
+
+static void listen_to_signals(void)
+{
+    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    signal(SIGUSR1, on_signal);
+}
+
+static bool due(long every, long step)
+{
+    return every > 0 && step % every == 0;
+}
+
+static void report_step(Run *run, long step, const StepResult *r)
+{
+    const ModelShape *shape = &run->model->shape;
+    double rate = (double)r->tokens / r->seconds;
+    progress_step(run->progress, &(MetricsRow){.step = step, .tokens = run_tokens(run, step), .loss = r->loss,
+                  .lr = r->lr, .grad_norm = r->grad_norm, .dt_ms = 1e3 * r->seconds, .tok_s = rate,
+                  .mfu = model_flops_per_token(shape, shape->context) * rate / run->peak});
+}
+
+// Returns the number of updates made; *stopped: a signal ended it.
+static long loop(Run *run, bool *stopped)
+{
+    long step = run->first_step;
+    int skipped = 0; // updates in a row that were not finite
+    while (step < run->last_step && !(*stopped = replicas_any(&run->replicas, stop_requested))) {
+        StepResult r = run_step(run, step++); // from here on `step` counts finished updates
+        mem_seal(&run->mem);
+
+        run_poll_saves(run);
+        run_verdict(run, step, &r);
+        if (r.verdict.action == MONITOR_ROLLBACK) {
+            long back = run_rollback(run, step, &r);
+            if (back < step) skipped = 0;
+            step = back;
+            continue;
+        }
+        bool finite = r.verdict.reason != MONITOR_NOT_FINITE;
+        skipped = finite || r.rescaled ? 0 : skipped + 1; // the scaler has a limit of its own
+        if (skipped == MAX_SKIPPED)
+            die("step %ld: %d updates in a row had no finite loss and gradient norm (try a lower --optim.lr)", step,
+                skipped);
+        report_step(run, step, &r);
+        if (step == run->last_step) break;
+        if (due(run->cfg.run.eval_every, step)) run_eval(run, step);
+        if (due(run->cfg.run.sample_every, step)) run_sample(run, step);
+        if (due(run->cfg.run.save_every, step)) run_save(run, step);
+    }
+    return step;
+}
+
+// run.minutes: the median time of a few updates of the fresh model, by rank 0's clock.
+static double time_steps(Run *run)
+{
+    enum { TRIES = 50 };
+    double time[TRIES], spent = 0; // in ascending order
+    int n = 0;
+    for (int i = 0; n < TRIES && (n < 1 || spent < 3); i++) {
+        double seconds = run_step(run, i).seconds;
+        replicas_tell(&run->replicas, &seconds, sizeof seconds);
+        spent += seconds;
+        if (i == 0) continue; // it touches the memory
+        int at = n++;
+        for (; at > 0 && time[at - 1] > seconds; at--) time[at] = time[at - 1];
+        time[at] = seconds;
+    }
+    return time[n / 2];
+}
+
+// ---- devices
+
+#ifdef TRAIN_GPU
+static const TrainDevice *const device_kind = &train_device_gpu;
+#else
+static const TrainDevice *const device_kind; // NULL: the CPU
+#endif
+
+typedef struct {
+    Dev *cpu, *own;                 // own: the device that computes; on the CPU it wraps `cpu`
+    Dev *second, *reference, *both; // numerics.check: what it is compared with; the device that does both
+    Comm *ranks;                    // for the memory of `own`
+} Devices;
+
+static Devices open_devices(const Config *cfg, Comm *world)
+{
+    const TrainDevice *kind = device_kind;
+    int threads = launch_threads(world, cfg->run.threads);
+    if (!kind && cfg->run.device[0])
+        die("run.device = %s: this program computes on the CPU (try build/train_gpu)", cfg->run.device);
+    if (!kind && cfg->comm.backend != CONFIG_BACKEND_AUTO)
+        die("comm.backend: this program computes on the CPU, and its ranks talk by MPI (try build/train_gpu)");
+    Devices d = {.cpu = dev_cpu_create(threads), .ranks = world};
+    if (kind) {
+        int number = launch_device(world, cfg->run.device, kind->count());
+        d.own = kind->open(cfg, number, d.cpu->threads);
+        d.own->deterministic = cfg->numerics.deterministic;
+        if (world->size > 1) d.ranks = kind->ranks(cfg, world, number, d.own);
+    } else {
+        d.own = run_device(cfg, d.cpu);
+    }
+    if (!cfg->numerics.check) return d;
+    Config other = *cfg; // the other order of sums
+    if (!kind) other.numerics.deterministic = !cfg->numerics.deterministic;
+    d.second = dev_cpu_create(threads);
+    d.reference = run_device(&other, d.second);
+    d.both = dev_check_create(d.own, d.reference);
+    return d;
+}
+
+static void close_devices(const Devices *d, const Comm *world)
+{
+    if (d->ranks != world) device_kind->part(d->own, d->ranks);
+    dev_check_free(d->both);
+    if (d->second) run_device_free(d->reference, d->second);
+    if (!device_kind) {
+        run_device_free(d->own, d->cpu);
+        return;
+    }
+    device_kind->close(d->own);
+    dev_cpu_free(d->cpu);
+}
+
+// The table of numerics.check: of every rank on which an op left its bound, of rank 0 in any case. Collective; whether
+// all ops of all ranks are within theirs.
+static bool within_bounds(Run *run, const Devices *d)
+{
+    Replicas *all = &run->replicas;
+    if (!d->both) return true;
+    bool within = dev_check_worst(d->both) <= 1;
+    if (all->rank == 0) dev_check_print(d->both, progress_log(run->progress));
+    for (int r = 0; r < all->size; r++) { // one after another
+        if (r == all->rank && (r == 0 || !within)) {
+            if (r) printf("rank %d:\n", r);
+            dev_check_print(d->both, stdout);
+            fflush(stdout);
+        }
+        replicas_wait(all);
+    }
+    if (!within)
+        fprintf(stderr, "error: numerics.check: rank %d: an op left its bound (the table names it and the element)\n",
+                all->rank);
+    return !replicas_any(all, !within);
+}
+
+// ---- the program
+
+static void add_observers(Run *run)
+{
+    const Config *cfg = &run->cfg;
+    if (run->dev->mark) run_observe(run, observers_marks());
+    if (run->faults.n) run_observe(run, observers_faults());
+    if (cfg->monitor.locate) run_observe(run, observers_locate());
+    if (cfg->run.account) run_observe(run, sharding_account());
+    if (cfg->run.trace) run_observe(run, trace_observer());
+    if (cfg->run.dump) run_observe(run, observers_dump());
+    if (cfg->run.noise_every) run_observe(run, observers_noise());
+    if (cfg->run.norms_every) run_observe(run, observers_norms());
+    if (cfg->monitor.agree_every) run_observe(run, observers_agree());
+}
 
 int main(int argc, char **argv)
 {
-    return train_loop_run(argc, argv, NULL);
+    static Config cfg;
+    static Run run;
+    blas_choose(argv);
+    config_help(argc, argv); // before there are ranks, who would miss one that leaves
+    Comm *world = launch_start(argv);
+    config_defaults(&cfg);
+    config_set_derived(&cfg, "parallel.ranks", world->size);
+    config_parse(&cfg, argc, argv);
+    config_resolve(&cfg);
+    Devices devices = open_devices(&cfg, world);
+    run_open(&run, &cfg, devices.both ? devices.both : devices.own, ranks_join(&cfg, devices.ranks, 0));
+    if (run_wants_timing(&run)) run_reset(&run, time_steps(&run));
+    run_begin(&run);
+    add_observers(&run);
+    launch_places(world, stdout);
+    listen_to_signals();
+
+    bool stopped = false;
+    long step = loop(&run, &stopped);
+
+    bool saved = run_saved(&run, step);
+    if (!stopped) run_sample(&run, step);
+    bool right = within_bounds(&run, &devices);
+    run_end(&run, step, stopped);
+    run_close(&run);
+    ranks_part(&run.replicas);
+    close_devices(&devices, world);
+    launch_stop(world);
+    return saved && right ? 0 : 1;
 }

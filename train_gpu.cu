@@ -2,7 +2,8 @@
 //
 //   build/train_gpu presets/tiny.toml --data.train='DIR/train_*.bin' --data.val='DIR/val_*.bin' --data.tokenizer=DIR
 //
-// The loop is train.c's (train_loop.c); what differs is the device (dev_cuda.h). build/train_gpu_on_cpu is this program
+// The program is train.c, compiled with -DTRAIN_GPU; this file has what differs: the device (dev_cuda.h) and what carries
+// messages. build/train_gpu_on_cpu is this program
 // in the emulation of dev/cuda_on_cpu. Ranks take this machine's GPUs in turn; there may be more ranks than GPUs. What
 // they exchange goes from GPU to GPU over NCCL where each has its own, else through the host (comm.backend).
 #include "base/check.h"
@@ -10,7 +11,7 @@
 #include "comm/comm_staged.h"
 #include "ops/dev_cuda.h"
 #include "comm/launch.h"
-#include "train/train_loop.h"
+#include "train/device.h"
 
 static Dev *open_gpu(const Config *cfg, int device, int threads)
 {
@@ -47,8 +48,4 @@ static void part_ranks(Dev *dev, Comm *ranks)
     comm_free(ranks);
 }
 
-int main(int argc, char **argv)
-{
-    const TrainDevice gpu = {"GPU", dev_cuda_count, open_gpu, dev_cuda_free, join_ranks, part_ranks};
-    return train_loop_run(argc, argv, &gpu);
-}
+const TrainDevice train_device_gpu = {"GPU", dev_cuda_count, open_gpu, dev_cuda_free, join_ranks, part_ranks};

@@ -21,8 +21,9 @@
 // itself writes to account.json with --run.account=true.
 //
 // Exit status: 0, 1 for a configuration that cannot be planned, 2 for a wrong command line.
-#include "train/account.h"
+#include "parallel/account.h"
 #include "base/check.h"
+#include "train/noise.h"
 #include "base/config_table.h"
 #include "ops/narrow.h"
 #include "dev/plan/plan.h"

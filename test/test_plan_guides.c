@@ -9,7 +9,7 @@
 #include "comm/collectives.h"
 #include "dev/plan/plan_time.h"
 #include "dev/plan/plan_traffic.h"
-#include "train/replicas.h"
+#include "parallel/sharding.h"
 #include "dev/plan/scaling_laws.h"
 
 #include <math.h>
@@ -31,14 +31,14 @@ static void printed(double a, double b, double half)
 static void test_state_of_70b(void **state)
 {
     (void)state;
-    ReplicasCase is = {.ranks = 1, .params = 70000000000, .stage = 0, .x_bytes = 2, .state = 12 * (size_t)70000000000};
+    ShardingCase is = {.ranks = 1, .params = 70000000000, .stage = 0, .x_bytes = 2, .state = 12 * (size_t)70000000000};
     double held = 0;
-    for (int tag = 0; tag < MEM_TAGS; tag++) held += (double)replicas_memory(&is, (MemTag)tag).all;
+    for (int tag = 0; tag < MEM_TAGS; tag++) held += (double)sharding_memory(&is, (MemTag)tag).all;
     printed(held / 1e9, 1260, 0);
     printed((held - 2 * 70e9) / 1e9, 1120, 0); // the guide's: 2-byte gradients
     is.ranks = 64, is.stage = 3;
     double each = 0;
-    for (int tag = 0; tag < MEM_TAGS; tag++) each += (double)replicas_memory(&is, (MemTag)tag).all / 64;
+    for (int tag = 0; tag < MEM_TAGS; tag++) each += (double)sharding_memory(&is, (MemTag)tag).all / 64;
     printed(each / 1e9, 19.69, 0.005); // ZeRO-3 on 64: not 17.5
 }
 
@@ -49,11 +49,11 @@ static void test_zero_figure(void **state)
     (void)state;
     const double paper[] = {120, 31.4, 16.6, 1.9};
     for (int stage = 0; stage < 4; stage++) {
-        ReplicasCase is = {.ranks = 64, .params = 7500000000, .stage = stage, .x_bytes = 2, .state = 12 *
+        ShardingCase is = {.ranks = 64, .params = 7500000000, .stage = stage, .x_bytes = 2, .state = 12 *
                            (size_t)7500000000};
-        double held = 0, gradients = (double)replicas_memory(&is, MEM_GRADS).all / 64 / 2; // two bytes, not four
-        held = (double)replicas_memory(&is, MEM_PARAMS).all / 64 + gradients;
-        held += (double)replicas_memory(&is, MEM_OPTIM).all / 64;
+        double held = 0, gradients = (double)sharding_memory(&is, MEM_GRADS).all / 64 / 2; // two bytes, not four
+        held = (double)sharding_memory(&is, MEM_PARAMS).all / 64 + gradients;
+        held += (double)sharding_memory(&is, MEM_OPTIM).all / 64;
         printed(held / 1e9, paper[stage], 0.051);
     }
 }
@@ -105,15 +105,15 @@ static void test_bubble(void **state)
 static void test_ring(void **state)
 {
     (void)state;
-    ReplicasCase is = {.ranks = 8, .params = 7000000000, .stage = 0, .x_bytes = 2, .g_bytes = 2, .micro = 1,
+    ShardingCase is = {.ranks = 8, .params = 7000000000, .stage = 0, .x_bytes = 2, .g_bytes = 2, .micro = 1,
                        .batch = 1};
-    printed((double)replicas_traffic(&is, COMM_ALL_REDUCE).all / 8 / 1e9, 24.5, 1e-9);
+    printed((double)sharding_traffic(&is, COMM_ALL_REDUCE).all / 8 / 1e9, 24.5, 1e-9);
     printed(1e3 * collectives_seconds(COMM_ALL_REDUCE, COMM_RING, 8, 14000000000, 0, 1 / 300e9), 81.7, 0.05);
     is.stage = 3, is.ranks = 64, is.reshard = true; // "FSDP is 1.5 times": gathers twice, reduces once
-    double fsdp = (double)replicas_traffic(&is, COMM_ALL_GATHER).all;
-    fsdp += (double)replicas_traffic(&is, COMM_REDUCE_SCATTER).all;
+    double fsdp = (double)sharding_traffic(&is, COMM_ALL_GATHER).all;
+    fsdp += (double)sharding_traffic(&is, COMM_REDUCE_SCATTER).all;
     is.stage = 0;
-    printed(fsdp / (double)replicas_traffic(&is, COMM_ALL_REDUCE).all, 1.5, 0);
+    printed(fsdp / (double)sharding_traffic(&is, COMM_ALL_REDUCE).all, 1.5, 0);
 }
 
 // Tensor parallelism: four all-reduces of B T C a layer and micro-batch.

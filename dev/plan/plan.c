@@ -27,6 +27,7 @@
 #include "dev/plan/plan.h"
 
 #include "base/check.h"
+#include "parallel/ranks.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -67,13 +68,14 @@ void plan_vocab(Config *cfg)
 
 void plan_open(Run *run, const Config *cfg, Dev *dev, int rank)
 {
-    *run = (Run){.cfg = *cfg, .dev = dev, .mem = plan_door(), .rank = rank};
+    *run = (Run){.cfg = *cfg, .dev = dev, .mem = plan_door(), .replicas = ranks_join(cfg, NULL, rank)};
     run_allocate(run);
 }
 
 void plan_close(Run *run)
 {
     run_free(run);
+    ranks_part(&run->replicas);
 }
 
 // ---- letters
@@ -158,7 +160,7 @@ static size_t unit_elems(const Params *params, int unit)
 static void shard_letters(PlanLetters *l, const Run *run)
 {
     const Params *params = &run->model->params;
-    const Zero *zero = run->zero;
+    const Zero *zero = ranks_of(&run->replicas)->zero;
     size_t state = 0;
     for (int s = 0; s < run->optim.kind->n_states; s++)
         for (int u = 0; u < params->n_units; u++)
@@ -174,7 +176,7 @@ static void shard_letters(PlanLetters *l, const Run *run)
 // What is in a store (offload.h).
 static void store_letters(PlanLetters *l, const Run *run)
 {
-    const Zero *zero = run->zero;
+    const Zero *zero = ranks_of(&run->replicas)->zero;
     size_t all = 0, most = 0, weights = 0;
     for (int u = 0; u < run->model->n_units; u++) {
         size_t item = optim_item_bytes(&run->optim, u), own = zero->cut.at[u + 1] - zero->cut.at[u];
@@ -222,7 +224,7 @@ PlanLetters plan_letters(const Run *run)
     optimizer_letters(&l, s, &m->params);
     if (stage_of(&run->cfg)) shard_letters(&l, run);
     if (run->optim.store) store_letters(&l, run);
-    if (run->ckpt) size(&l, "Cs", ckpt_async_bytes(&run->ckpt_part), "bytes that this rank writes of a checkpoint");
+    if (run->saves.async) size(&l, "Cs", ckpt_async_bytes(&run->saves.part), "bytes that this rank writes of a checkpoint");
     return l;
 }
 

@@ -9,7 +9,7 @@
 //     slots                          gpipe m; 1f1b p - s; interleaved 2 p or p (below); others as their table says
 //
 // The tables are the trainer's: the parameters of a part come from model_describe on tp_shape, activations from
-// recompute_bytes, sharded state from replicas_memory. What is estimated is scratch: a micro-batch's widest buffers
+// recompute_bytes, sharded state from sharding_memory. What is estimated is scratch: a micro-batch's widest buffers
 // once.
 //
 // Layers: all stages have the same number, but that the first and the last chunk may have one less, to make room
@@ -24,7 +24,7 @@
 
 #include "base/check.h"
 #include "parallel/pipeline.h"
-#include "train/replicas.h"
+#include "parallel/sharding.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -201,11 +201,11 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     const PlanLayout *l = &job->layout;
     size_t P = plan_layout_params(job, stage), x = job->x_bytes, N = (size_t)l->dp * (size_t)l->cp;
     size_t master = x < 4 ? 4 : 0; // beside narrow weights
-    ReplicasCase is = {.ranks = N, .params = P, .stage = N > 1 ? l->zero : 0, .x_bytes = x, .state = (8 + master) * P};
+    ShardingCase is = {.ranks = N, .params = P, .stage = N > 1 ? l->zero : 0, .x_bytes = x, .state = (8 + master) * P};
     PlanBytes b = {.stage = stage};
-    b.parameters = (double)replicas_memory(&is, MEM_PARAMS).all / (double)N;
-    b.gradients = (double)replicas_memory(&is, MEM_GRADS).all / (double)N;
-    b.optimizer = (double)replicas_memory(&is, MEM_OPTIM).all / (double)N;
+    b.parameters = (double)sharding_memory(&is, MEM_PARAMS).all / (double)N;
+    b.gradients = (double)sharding_memory(&is, MEM_GRADS).all / (double)N;
+    b.optimizer = (double)sharding_memory(&is, MEM_OPTIM).all / (double)N;
     activation_bytes(job, stage, &b);
     size_t guest = plan_layout_guest(job, stage);
     b.parameters += (double)(x * guest), b.gradients += (double)(4 * guest);

@@ -81,7 +81,7 @@ void plan_print_memory(const Run *run, FILE *out)
     const Mem *mem = &run->mem;
     PlanLetters letters = plan_letters(run);
     char text[MEM_TAGS][160];
-    if (run->ranks > 1) fprintf(out, "rank %d of %d\n\n", run->rank, run->ranks);
+    if (run->replicas.size > 1) fprintf(out, "rank %d of %d\n\n", run->replicas.rank, run->replicas.size);
     print_sizes(&letters, out);
     fprintf(out, "%-13s %18s %12s  %s\n", "tag", "bytes", "MB", "formula");
     for (int tag = 0; tag < MEM_TAGS; tag++) {

@@ -8,7 +8,7 @@
 //     cp   send            each block's keys and values past every rank, forward and back (cp_bytes)
 //     pp   send            2 m (p v - 1) x N C from each of R tp ranks; with sp 1/tp of them
 //     ends send            a tied head's gradient and weights: R V C (4 + x)
-//     dp   gradients, weights   replicas_traffic, for each stage's and each tp rank's parameters
+//     dp   gradients, weights   sharding_traffic, for each stage's and each tp rank's parameters
 //
 // Seconds, on a group of n ranks of which k are on each node: a ring takes collectives_seconds with the slower of the
 // node's link and k network cards; a tree fewer messages of all bytes; the hierarchical way reduces in the node first,
@@ -27,7 +27,7 @@
 #include "comm/collectives.h"
 #include "parallel/cp.h"
 #include "parallel/pipeline_check.h"
-#include "train/replicas.h"
+#include "parallel/sharding.h"
 #include "dev/plan/roofline.h"
 
 #include <stdarg.h>
@@ -301,15 +301,15 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
     PlanGroup where = plan_traffic_group(job, MESH_REPLICAS);
-    ReplicasCase is = {.ranks = (size_t)where.size, .stage = l->zero, .reshard = l->reshard, .x_bytes = job->x_bytes,
+    ShardingCase is = {.ranks = (size_t)where.size, .stage = l->zero, .reshard = l->reshard, .x_bytes = job->x_bytes,
                        .g_bytes = l->grad_bytes, .micro = (size_t)plan_layout_micros(job), .batch = (size_t)l->micro};
     const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER};
     size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, job->shape.layers);
     if (l->zero == 3 && l->reshard)
-        is.again = plan_layout_units(job).block * replicas_again(job->shape.layers, segment, l->overlap_dp);
+        is.again = plan_layout_units(job).block * sharding_again(job->shape.layers, segment, l->overlap_dp);
     for (int k = 0; k < 3; k++) {
         size_t all = 0, most = 0;
-        ReplicasFormula f = {.all = 0};
+        ShardingFormula f = {.all = 0};
         for (int stage = 0; stage < l->pp; stage++) {
             size_t largest = plan_layout_params(job, stage);
             most = largest > most ? largest : most;
@@ -319,13 +319,13 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job)
                 bool ends = stage == 0, tail = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1;
                 size_t rows = (size_t)ends + (size_t)(tail && !job->shape.tie);
                 is.params = largest - rows * (last.vocab - part.vocab) * job->shape.channels;
-                f = replicas_traffic(&is, kinds[k]);
+                f = sharding_traffic(&is, kinds[k]);
                 all += f.all;
             }
         }
         if (!all) continue;
         is.params = most;
-        f = replicas_traffic(&is, kinds[k]);
+        f = sharding_traffic(&is, kinds[k]);
         bool gather = kinds[k] == COMM_ALL_GATHER;
         double payload = (double)(gather ? is.x_bytes : is.g_bytes) * (double)most;
         double calls = (double)f.all / ((double)(is.ranks - 1) * payload) / (kinds[k] == COMM_ALL_REDUCE ? 2 : 1);

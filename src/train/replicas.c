@@ -1,189 +1,242 @@
-// replicas: the tables that guides to data parallelism begin with, beside counters.
+// replicas: what a training step asks of the processes that train together, for one process; see replicas.h.
 //
-// Memory of a rank in bytes: x a weight's (4; 2 in bf16 and fp16), k the optimizer's for a parameter (8 for AdamW in
-// fp32; 12 beside 2-byte weights, whose fp32 copy it then holds):
+// Each function is the question, the answer of one process, and the way to the answer of several (r->kind).
 //
-//     stage    weights    gradients    optimizer     fp32, AdamW       bf16, AdamW
-//     0        x P        4 P          k P           16 P              18 P
-//     1        x P        4 P          k P / N       8 P + 8 P / N     6 P + 12 P / N
-//     2        x P        4 P / N      k P / N       4 P + 12 P / N    2 P + 16 P / N
-//     3        x P / N    4 P / N      k P / N       16 P / N          18 P / N
+// The invariant: the answer of one process costs nothing, and is what the general one gives for a group of one.
 //
-// The ZeRO paper has 16 for mixed precision: its gradients are 2 bytes, ours are always sums in 4.
-//
-// Traffic, in elements that a rank sends in a step of M micro-batches, times (N - 1) / N:
-//
-//     0: all_reduce 2 P         1: reduce_scatter P + all_gather P        2: reduce_scatter M P + all_gather P
-//     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P
-//
-// Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
-// a step, and gathers a unit for each sequence's backward: (1 + B) M P.
-//
-// The invariant: shards are not padded (zero_cut.c), so over all ranks the bytes add up to these formulas exactly,
-// however uneven the cut: N P for what everyone has, P for what is sharded, and (N - 1) for (N - 1) / N. A difference
-// in the table is something else, and the lines below it say what.
-//
-// Rejected: formulas for one rank, with P / N rounded up. Which rank has one more element depends on the unit.
+// Rejected: `if (ranks > 1)` at each place of the step, which is what most trainers have: a reader of one process then
+// reads all parallelism with it. A group of one rank everywhere: the same, one level down.
 #include "train/replicas.h"
 
 #include "base/check.h"
+#include "comm/supervisor.h"
+#include "train/run.h"
 
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
 
-// Blocks 1 .. layers between the embedding 0 and the head; a slot for odd blocks, one for even ones.
-typedef struct {
-    size_t in[4], gathers; // 1 + the unit that is there; of blocks
-    size_t layers;
-} Slots;
+#define SEVERAL(r, entry) ((r)->kind && (r)->kind->entry)
 
-static void bring(Slots *s, size_t unit)
+Replicas replicas_alone(Comm *world)
 {
-    size_t slot = unit == 0 ? 0 : unit > s->layers ? 3 : 1 + unit % 2;
-    if (s->in[slot] == unit + 1) return;
-    s->in[slot] = unit + 1;
-    s->gathers += slot == 1 || slot == 2;
+    return (Replicas){.size = 1, .cores = 1, .world = world};
 }
 
-static void leave(Slots *s, size_t unit)
+void replicas_allocate(Replicas *r, Optim *optim, const Config *cfg, Dev *dev, Mem *mem, const char *dir)
 {
-    for (int slot = 0; slot < 4; slot++)
-        if (s->in[slot] == unit + 1) s->in[slot] = 0;
-}
-
-size_t replicas_again(size_t layers, size_t segment, bool overlap)
-{
-    Slots s = {.layers = layers};
-    if (!segment) return 0;
-    for (size_t u = 0; u < layers + 2; u++) {
-        bring(&s, u);
-        if (overlap && u < layers + 1) bring(&s, u + 1);
-        leave(&s, u);
+    r->optim = optim;
+    if (SEVERAL(r, allocate)) {
+        r->kind->allocate(r, cfg, dev, mem, dir);
+        return;
     }
-    for (size_t u = layers + 2; u-- > 0;) {
-        if (u >= 1 && u < layers && u % segment == 0) // a segment's last block; the model's last has just run
-            for (size_t v = u - segment + 1; v <= u; v++) bring(&s, v);
-        bring(&s, u);
-        if (overlap && u > 0) bring(&s, u - 1);
-        leave(&s, u);
+    ModelShape shape = run_shape(cfg);
+    r->model = model_allocate_with(&shape, dev, mem, (size_t)cfg->batch.micro, shape.context, true,
+                                   run_model_options(cfg));
+    *optim = optim_create(r->model, run_optim_settings(cfg));
+}
+
+void replicas_free(Replicas *r)
+{
+    if (SEVERAL(r, free)) r->kind->free(r);
+}
+
+// ---- weights
+
+void replicas_init_weights(Replicas *r, uint64_t seed)
+{
+    Model *m = r->model;
+    if (SEVERAL(r, init_weights)) {
+        r->kind->init_weights(r, seed);
+        return;
     }
-    return s.gathers - 2 * layers;
-}
-
-// Elements of the blocks that come a third time.
-static size_t again_elems(const Run *run)
-{
-    const Config *cfg = &run->cfg;
-    const Model *m = run->model;
-    size_t begin, end, layers = m->shape.layers;
-    if (cfg->parallel.zero < 3 || !cfg->parallel.reshard || cfg->numerics.deterministic) return 0;
-    params_unit_range(&m->params, 1, &begin, &end);
-    RecomputePolicy policy = m->pool.policy;
-    return (end - begin) * replicas_again(layers, recompute_segment(policy, layers), cfg->parallel.overlap);
-}
-
-ReplicasCase replicas_case(const Run *run)
-{
-    const Config *cfg = &run->cfg;
-    const Model *m = run->model;
-    bool narrow = m->dev->x_type != X_FP32;
-    return (ReplicasCase){
-        .ranks = (size_t)(run->shape.dp * run->shape.cp), .params = m->params.n_elems,
-        .stage = run->shape.dp * run->shape.cp > 1 ? (int)cfg->parallel.zero : 0,
-        .reshard = cfg->parallel.reshard, .deterministic = cfg->numerics.deterministic, .x_bytes = m->dev->x_bytes,
-        .g_bytes = cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE ? m->dev->x_bytes : sizeof(float),
-        .state = optim_state_bytes((OptimName)cfg->optim.name, &m->params) + (narrow ? 4 : 0) * m->params.n_elems,
-        .micro = (size_t)cfg->batch.accum, .batch = (size_t)cfg->batch.micro,
-        .again = again_elems(run)};
-}
-
-ReplicasFormula replicas_memory(const ReplicasCase *is, MemTag tag)
-{
-    int sharded_from = tag == MEM_PARAMS ? 3 : tag == MEM_GRADS ? 2 : 1; // the stage
-    size_t bytes = tag == MEM_PARAMS ? is->x_bytes * is->params : tag == MEM_GRADS ? 4 * is->params : 0;
-    if (tag == MEM_OPTIM) bytes = is->state;
-    if (!bytes) return (ReplicasFormula){.text = "0"};
-    bool sharded = is->stage >= sharded_from;
-    ReplicasFormula f = {.all = sharded ? bytes : bytes * is->ranks};
-    snprintf(f.text, sizeof f.text, "%.4g P%s", (double)bytes / (double)is->params, sharded ? " / N" : "");
-    return f;
-}
-
-ReplicasFormula replicas_traffic(const ReplicasCase *is, CommKind kind)
-{
-    size_t times = 0, bytes = is->g_bytes; // P goes around so often, in so many bytes an element
-    bool once = is->stage == 1 || is->deterministic; // gradients are reduced once a step
-    if (kind == COMM_ALL_REDUCE && is->stage == 0) times = 2;
-    if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? 1 : is->micro;
-    if (kind == COMM_ALL_GATHER && is->stage > 0) {
-        times = is->stage < 3 || !is->reshard ? 1 : is->micro * (is->deterministic ? 1 + is->batch : 2);
-        bytes = is->x_bytes;
+    if (m->dev->raw_alloc) { // memory of a device: by way of the host
+        float *host = malloc(m->params.n_elems * sizeof *host);
+        if (!host) die("run: no memory for the initial weights, %zu bytes", m->params.n_elems * sizeof *host);
+        params_init(&m->params, seed, host);
+        m->dev->to_device(m->dev, m->weights, host, m->params.n_elems * sizeof *host);
+        free(host);
+    } else {
+        params_init(&m->params, seed, m->weights);
     }
-    if (!times || is->ranks == 1) return (ReplicasFormula){.text = "0"};
-    bool more = kind == COMM_ALL_GATHER && is->stage == 3 && is->again > 0;
-    size_t again = more ? is->micro * is->again : 0;
-    ReplicasFormula f = {.all = (is->ranks - 1) * bytes * (times * is->params + again)};
-    snprintf(f.text, sizeof f.text, more ? "%zu x (%zu P + again) (N - 1) / N" : "%zu x %zu P (N - 1) / N", bytes,
-             times);
-    return f;
+    model_weights_changed(m);
 }
 
-static void row(FILE *out, const char *name, const ReplicasFormula *f, size_t held, size_t first)
+void replicas_weights_loaded(Replicas *r)
 {
-    fprintf(out, "  %-15s %-24s %18zu %18zu %18lld %18zu\n", name, f->text, f->all, held, (long long)(held - f->all),
-            first);
+    if (SEVERAL(r, weights_loaded)) r->kind->weights_loaded(r);
+    else model_weights_changed(r->model);
 }
 
-static void print_memory(const ReplicasCase *is, const AccountRank *rank, FILE *out)
+// ---- a step
+
+size_t replicas_share(const Replicas *r, size_t sequences, size_t *first)
 {
-    ReplicasFormula whole = {.all = 0};
-    size_t all = 0;
-    double each = 0, shared = 0; // bytes a parameter: on every rank, and once in all
-    fprintf(out, "  %-15s %-24s %18s %18s %18s %18s\n", "bytes held", "formula, a rank", "all ranks", "counted",
-            "difference", "rank 0");
-    for (int tag = 0; tag < MEM_TAGS; tag++) {
-        ReplicasFormula f = replicas_memory(is, (MemTag)tag);
-        size_t held = 0;
-        for (size_t r = 0; r < is->ranks; r++) held += rank[r].bytes[tag];
-        if (!held) continue;
-        if (!f.all) {
-            fprintf(out, "  %-15s %-24s %18s %18zu %18s %18zu\n", mem_tag_name((MemTag)tag), "-", "-", held, "-",
-                    rank[0].bytes[tag]);
-            continue;
+    if (SEVERAL(r, share)) return r->kind->share(r, sequences, first);
+    *first = 0;
+    return sequences;
+}
+
+void replicas_run_micro(Replicas *r, const Micro *micro, float scale)
+{
+    Model *m = r->model;
+    dev_mark(m->dev, "micro-batch");
+    model_set_batch(m, micro->token, micro->pos, micro->target, micro->B, micro->T);
+    if (micro->first) model_set_documents(m, micro->first);
+    model_set_dropout(m, micro->dropout, micro->seed, micro->step, micro->sample);
+    model_forward_backward(m, scale);
+    dev_mark(m->dev, NULL);
+}
+
+void replicas_forward_backward(Replicas *r, const Micro *micro, float scale, bool last)
+{
+    if (SEVERAL(r, forward_backward)) r->kind->forward_backward(r, micro, scale, last);
+    else replicas_run_micro(r, micro, scale);
+    replicas_alive(r);
+}
+
+double replicas_finish(Replicas *r)
+{
+    return SEVERAL(r, finish) ? r->kind->finish(r) : model_step_finish(r->model);
+}
+
+void replicas_updated(Replicas *r)
+{
+    if (SEVERAL(r, updated)) r->kind->updated(r);
+}
+
+void replicas_share_scales(Replicas *r, Fp8 *fp8)
+{
+    if (SEVERAL(r, share_scales)) r->kind->share_scales(r, fp8);
+}
+
+// ---- agreeing
+
+int64_t replicas_sum_targets(Replicas *r, int64_t x)
+{
+    return SEVERAL(r, sum_targets) ? r->kind->sum_targets(r, x) : x;
+}
+
+double replicas_sum(Replicas *r, double x)
+{
+    return SEVERAL(r, sum) ? r->kind->sum(r, x) : x;
+}
+
+bool replicas_any(Replicas *r, bool flag)
+{
+    return SEVERAL(r, any) ? r->kind->any(r, flag) : flag;
+}
+
+void replicas_tell(Replicas *r, void *data, size_t n_bytes)
+{
+    if (SEVERAL(r, tell)) r->kind->tell(r, data, n_bytes);
+}
+
+void replicas_wait(Replicas *r)
+{
+    if (SEVERAL(r, wait)) r->kind->wait(r);
+}
+
+void replicas_agree(Replicas *r, long step)
+{
+    if (SEVERAL(r, agree)) r->kind->agree(r, step);
+}
+
+void replicas_phase(const Replicas *r, long step, const char *phase)
+{
+    if (r->world) supervisor_phase(comm_heartbeat(r->world), step, phase);
+}
+
+void replicas_alive(const Replicas *r)
+{
+    if (r->world) supervisor_progress(comm_heartbeat(r->world));
+}
+
+// ---- for whoever reads the state
+
+// Between buf and where this process keeps a piece: `at` bytes into the weights, or into an array of the optimizer.
+static void move_piece(void *self, const CkptPiece *piece, void *buf, bool out)
+{
+    const Replicas *r = self;
+    const CkptArray *array = piece->array < 0 ? NULL : &r->optim->state[piece->array];
+    size_t n_bytes = (piece->slice.to - piece->slice.from) * (array ? safetensors_dtype_bytes(array->dtype) : sizeof(float));
+    char *at = (array ? (char *)array->data : (char *)r->model->weights) + piece->at;
+    Dev *dev = r->model->dev;
+    if (out) dev->to_host(dev, buf, at, n_bytes);
+    else dev->to_device(dev, at, buf, n_bytes);
+}
+
+// All rows of the table, whole: of the weights, then of each array of the optimizer.
+static CkptPart whole_checkpoint(Replicas *r)
+{
+    const Params *params = &r->model->params;
+    CkptPart part = {.whole = params, .array = r->optim->state, .n_arrays = r->optim->kind->n_states,
+                     .move = move_piece, .self = r};
+    part.piece = calloc((size_t)((part.n_arrays + 1) * params->n_rows), sizeof *part.piece);
+    if (!part.piece) die("run: no memory for the table of a checkpoint");
+    for (int a = -1; a < part.n_arrays; a++) {
+        const CkptArray *array = a < 0 ? NULL : &part.array[a];
+        for (int i = 0; i < params->n_rows; i++) {
+            const Param *row = &params->row[i];
+            CkptPiece piece = {.array = a, .row = i, .unit = row->unit,
+                               .slice = {.cut = -1, .dim = {row->dim[0], row->dim[1]}, .to = row->n_elems},
+                               .at = row->offset * sizeof(float)};
+            if (array) {
+                int n = array->shape(params, row, piece.slice.dim);
+                for (int d = n; d < PARAM_DIMS; d++) piece.slice.dim[d] = 1;
+                piece.slice.to = n ? piece.slice.dim[0] * piece.slice.dim[1] : 0;
+                piece.at = optim_range_elems(array, params, 0, row->offset) * safetensors_dtype_bytes(array->dtype);
+            }
+            if (piece.slice.to) part.piece[part.n++] = piece;
         }
-        row(out, mem_tag_name((MemTag)tag), &f, held, rank[0].bytes[tag]);
-        double bytes = (double)f.all / (double)is->params;
-        *(strstr(f.text, "/ N") ? &shared : &each) += strstr(f.text, "/ N") ? bytes : bytes / (double)is->ranks;
-        whole.all += f.all, all += held;
     }
-    size_t first = rank[0].bytes[MEM_PARAMS] + rank[0].bytes[MEM_GRADS] + rank[0].bytes[MEM_OPTIM];
-    if (shared > 0 && each > 0) snprintf(whole.text, sizeof whole.text, "%.4g P + %.4g P / N", each, shared);
-    else snprintf(whole.text, sizeof whole.text, "%.4g P%s", each + shared, shared > 0 ? " / N" : "");
-    row(out, "model state", &whole, all, first);
+    return part;
 }
 
-static void print_traffic(const ReplicasCase *is, const AccountRank *rank, FILE *out)
+CkptPart replicas_checkpoint(Replicas *r, bool writes)
 {
-    fprintf(out, "  %-15s %-24s %18s %18s %18s %18s\n", "bytes sent", "formula, a rank", "all ranks", "counted",
-            "difference", "rank 0");
-    for (int k = 0; k < COMM_KINDS; k++) {
-        ReplicasFormula f = replicas_traffic(is, (CommKind)k);
-        size_t sent = 0;
-        for (size_t r = 0; r < is->ranks; r++) sent += rank[r].count[ACCOUNT_DP][k].sent;
-        if (sent || f.all) row(out, comm_kind_name((CommKind)k), &f, sent, rank[0].count[ACCOUNT_DP][k].sent);
-    }
-    size_t numbers = 0;
-    for (int k = 0; k < COMM_KINDS; k++) numbers += rank[0].count[ACCOUNT_CONTROL][k].sent;
-    fprintf(out, "  %-15s %-24s %18s %18s %18s %18zu\n", "control", "- loss, counts, norm", "-", "-", "-", numbers);
+    return SEVERAL(r, checkpoint) ? r->kind->checkpoint(r, writes) : whole_checkpoint(r);
 }
 
-void replicas_print(const ReplicasCase *is, const AccountRank *rank, FILE *out)
+void replicas_checkpoint_free(const Replicas *r, CkptPart *part)
 {
-    fprintf(out, "account: stage %d, N = %zu ranks, P = %zu parameters, M = %zu micro-batches of %zu sequences each\n",
-            is->stage, is->ranks, is->params, is->micro, is->batch);
-    print_memory(is, rank, out);
-    if (is->ranks > 1) print_traffic(is, rank, out);
-    if (is->deterministic)
-        fprintf(out, "  numerics.deterministic: gradients are whole on every rank, beside the parts of their tree\n");
-    if (is->stage > 1)
-        fprintf(out, "  communication: room for weights and gradients of a few units on their way\n");
+    if (SEVERAL(r, checkpoint_free)) r->kind->checkpoint_free(part);
+    else free(part->piece);
+}
+
+bool replicas_range(const Replicas *r, int unit, OptimRange *range)
+{
+    const Model *m = r->model;
+    if (SEVERAL(r, range)) return r->kind->range(r, unit, range);
+    *range = (OptimRange){.weight = m->weights, .grad = m->grads};
+    params_unit_range(&m->params, unit, &range->begin, &range->end);
+    range->weight += range->begin, range->grad += range->begin;
+    return true;
+}
+
+void replicas_read_weights(const Replicas *r, int unit, void *copy)
+{
+    OptimRange range;
+    if (SEVERAL(r, read_weights)) {
+        r->kind->read_weights(r, unit, copy);
+        return;
+    }
+    replicas_range(r, unit, &range);
+    r->model->dev->to_host(r->model->dev, copy, range.weight, (range.end - range.begin) * sizeof(float));
+}
+
+const EvalRanks *replicas_evaluation(Replicas *r)
+{
+    return SEVERAL(r, evaluation) ? r->kind->evaluation(r) : NULL;
+}
+
+Pipeline *replicas_sampling(Replicas *r, bool *takes_part)
+{
+    *takes_part = r->rank == 0;
+    return SEVERAL(r, sampling) ? r->kind->sampling(r, takes_part) : NULL;
+}
+
+void replicas_describe(const Replicas *r, char *layout, size_t n)
+{
+    if (SEVERAL(r, describe)) r->kind->describe(r, layout, n);
+    else snprintf(layout, n, "dp 1");
 }

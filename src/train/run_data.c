@@ -1,4 +1,5 @@
-// run_data: what a run reads: tokenizer, training and validation tokens, and what is known of their entropy.
+// run_data: what a run reads: tokenizer, training and validation tokens, what is known of their entropy, and the
+// sequences of each step.
 //
 // The invariant: all ranks, and all parts of a run that was stopped and resumed, train on the same data, or it is said.
 // Each rank opens the files that its machine has under that name. A rank with other tokens would train well on other
@@ -8,11 +9,15 @@
 // training is often on a mixture of its own. What it goes on from is the number of the sample, which means something
 // else there.
 //
+// Sample s of the run always holds the same tokens, and step k always takes the samples after those of step k - 1. So
+// the data order depends on neither the number of processes nor on where a run was stopped.
+//
 // Rejected: comparing names and sizes of files (a file that is made again with another tokenizer setting may have
 // both), and refusing other data (it would take the optimizer's state away from the last stage).
 #include "train/run.h"
 
 #include "base/check.h"
+#include "text/packing.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -32,8 +37,8 @@ static void read_floor(Run *run)
     double nats = json_number_value(json_object_get(val, "nats"));
     double bits_per_byte = json_number_value(json_object_get(val, "bits_per_byte"));
     if (!(nats > 0) || !(bits_per_byte > 0)) die("%s: val.nats and val.bits_per_byte are not there", path);
-    run->floor_loss = nats / (double)(dataset_tokens(run->val) - 1); // the targets; the first token is given
-    run->floor_bpb = bits_per_byte;
+    run->data.floor_loss = nats / (double)(dataset_tokens(run->data.val) - 1); // the targets; the first token is given
+    run->data.floor_bpb = bits_per_byte;
     json_decref(root);
 }
 
@@ -41,7 +46,7 @@ static void read_floor(Run *run)
 static void same_on_all(Run *run, uint64_t hash, const char *path, const char *what)
 {
     uint64_t first = hash;
-    run_tell(run, &first, sizeof first);
+    replicas_tell(&run->replicas, &first, sizeof first);
     if (hash != first)
         die("%s: %s than rank 0 reads under that name (copy it again to this machine)", path, what);
 }
@@ -65,29 +70,16 @@ static uint64_t tokenizer_hash(const Tokenizer *t)
     return hash;
 }
 
-// Sets run->data: what decides which tokens sample s is, and what they mean, apart from the seed. Two numbers of 32
+// Sets run->data.hash: what decides which tokens sample s is, and what they mean, apart from the seed. Two numbers of 32
 // bits, for a double holds 53.
 static void hash_data(Run *run, uint64_t tokenizer)
 {
     const Config *cfg = &run->cfg;
-    uint64_t order[] = {dataset_hash(run->train), tokenizer, (uint64_t)cfg->model.context, (uint64_t)cfg->data.packing,
+    uint64_t order[] = {dataset_hash(run->data.train), tokenizer, (uint64_t)cfg->model.context, (uint64_t)cfg->data.packing,
                         cfg->data.shuffle};
     uint64_t hash = XXH3_64bits(order, sizeof order);
-    run->saved_data[0] = run->data[0] = (double)(hash >> 32);
-    run->saved_data[1] = run->data[1] = (double)(hash & UINT32_MAX);
-}
-
-CkptExtra run_data_extra(Run *run)
-{
-    return (CkptExtra){"data", 2, run->saved_data};
-}
-
-void run_data_loaded(Run *run)
-{
-    for (int i = 0; i < 2; i++) {
-        if (run->saved_data[i] != run->data[i]) run->other_data = true;
-        run->saved_data[i] = run->data[i];
-    }
+    run->data.saved_hash[0] = run->data.hash[0] = (double)(hash >> 32);
+    run->data.saved_hash[1] = run->data.hash[1] = (double)(hash & UINT32_MAX);
 }
 
 void run_open_data(Run *run)
@@ -96,31 +88,101 @@ void run_open_data(Run *run)
     if (!cfg->data.train[0] || !cfg->data.val[0] || !cfg->data.tokenizer[0])
         die("data.train, data.val and data.tokenizer: all three are needed (make them with build/prepare, "
             "or try: make run)");
-    run->tokenizer = tokenizer_load(cfg->data.tokenizer);
-    uint64_t tokenizer = tokenizer_hash(run->tokenizer);
+    run->data.tokenizer = tokenizer_load(cfg->data.tokenizer);
+    uint64_t tokenizer = tokenizer_hash(run->data.tokenizer);
     same_on_all(run, tokenizer, cfg->data.tokenizer, "another tokenizer");
-    int vocab = tokenizer_vocab_size(run->tokenizer);
+    int vocab = tokenizer_vocab_size(run->data.tokenizer);
     if (!cfg->model.vocab) {
         config_set_derived(cfg, "model.vocab", vocab);
         config_resolve(cfg);
     }
-    if (cfg->data.document_mask && tokenizer_eot(run->tokenizer) < 0)
+    if (cfg->data.document_mask && tokenizer_eot(run->data.tokenizer) < 0)
         die("data.document_mask: the tokenizer in %s has no <|endoftext|>, which is where documents start",
             cfg->data.tokenizer);
     if (cfg->model.vocab < vocab)
         die("model.vocab = %ld: the tokenizer has %d tokens (try --model.vocab=0)", cfg->model.vocab, vocab);
-    run->train = dataset_open(cfg->data.train, vocab);
-    same_on_all(run, dataset_hash(run->train), cfg->data.train, "other tokens");
+    run->data.train = dataset_open(cfg->data.train, vocab);
+    same_on_all(run, dataset_hash(run->data.train), cfg->data.train, "other tokens");
     if (cfg->data.packing == CONFIG_PACKING_BEST_FIT)
-        dataset_pack(run->train, (int)cfg->model.context, tokenizer_eot(run->tokenizer));
-    run->val = dataset_open(cfg->data.val, vocab);
-    same_on_all(run, dataset_hash(run->val), cfg->data.val, "other tokens");
+        dataset_pack(run->data.train, (int)cfg->model.context, tokenizer_eot(run->data.tokenizer));
+    run->data.val = dataset_open(cfg->data.val, vocab);
+    same_on_all(run, dataset_hash(run->data.val), cfg->data.val, "other tokens");
     hash_data(run, tokenizer);
-    if (dataset_windows(run->train, (int)cfg->model.context) < 1)
+    if (dataset_windows(run->data.train, (int)cfg->model.context) < 1)
         die("%s: %lld tokens are fewer than model.context + 1 = %ld", cfg->data.train,
-            (long long)dataset_tokens(run->train), cfg->model.context + 1);
-    run->token_bytes = calloc((size_t)cfg->model.vocab, sizeof *run->token_bytes);
-    if (!run->token_bytes) die("run: no memory for %ld token lengths", cfg->model.vocab);
-    for (int i = 0; i < vocab; i++) run->token_bytes[i] = (int32_t)tokenizer_text_bytes(run->tokenizer, i);
+            (long long)dataset_tokens(run->data.train), cfg->model.context + 1);
+    run->data.token_bytes = calloc((size_t)cfg->model.vocab, sizeof *run->data.token_bytes);
+    if (!run->data.token_bytes) die("run: no memory for %ld token lengths", cfg->model.vocab);
+    for (int i = 0; i < vocab; i++) run->data.token_bytes[i] = (int32_t)tokenizer_text_bytes(run->data.tokenizer, i);
     read_floor(run);
+}
+
+void run_close_data(Run *run)
+{
+    free(run->data.token_bytes);
+    dataset_close(run->data.train);
+    dataset_close(run->data.val);
+    tokenizer_free(run->data.tokenizer);
+}
+
+// ---- the sequences of a step
+
+RampStep run_samples(const Run *run, long step)
+{
+    RampStep batch = ramp_at(&run->ramp, step);
+    batch.before += (int64_t)run->saves.guard[RUN_SKIPPED];
+    return batch;
+}
+
+int64_t run_tokens(const Run *run, long step)
+{
+    return ramp_at(&run->ramp, step).before * run->cfg.model.context;
+}
+
+static RampStep share(const Run *run, RampStep batch)
+{
+    size_t first, n = replicas_share(&run->replicas, (size_t)batch.sequences, &first);
+    return (RampStep){.sequences = (int64_t)n, .before = batch.before + (int64_t)first};
+}
+
+// run.fault=spike: random tokens in place of a sample's.
+static void poison(const Run *run, int64_t sample, int32_t *token, int32_t *target)
+{
+    for (int i = 0; i < run->faults.n && run->begun; i++) {
+        const Fault *f = &run->faults.fault[i];
+        if (f->kind != FAULT_SPIKE || sample < ramp_at(&run->ramp, f->step - 1).before ||
+            sample >= ramp_at(&run->ramp, f->step - 1 + f->steps).before)
+            continue;
+        fault_poison(token, target, (size_t)run->cfg.model.context, sample,
+                     tokenizer_vocab_size(run->data.tokenizer));
+    }
+}
+
+static void load_sample(Run *run, int64_t sample, size_t at)
+{
+    const Config *cfg = &run->cfg;
+    RunData *d = &run->data;
+    uint64_t seed = (uint64_t)cfg->run.seed;
+    int32_t *token = d->token + at, *target = d->target + at;
+    if (cfg->data.packing == CONFIG_PACKING_BEST_FIT)
+        dataset_row(d->train, sample, seed, cfg->data.shuffle, token, target, d->pos + at, d->first + at);
+    else dataset_window(d->train, sample, (int)cfg->model.context, seed, cfg->data.shuffle, token, target);
+    poison(run, sample, token, target);
+}
+
+RampStep run_load_step(Run *run, long step, size_t *valid)
+{
+    const Config *cfg = &run->cfg;
+    RunData *d = &run->data;
+    RampStep batch = run_samples(run, step), mine = share(run, batch), next = share(run, run_samples(run, step + 1));
+    size_t T = (size_t)cfg->model.context, rows = (size_t)mine.sequences, counted = 0;
+    for (size_t i = 0; i < rows; i++) load_sample(run, mine.before + (int64_t)i, i * T);
+    for (int64_t i = 0; i < next.sequences; i++)
+        dataset_ahead(d->train, next.before + i, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle);
+    if (d->first && cfg->data.packing == CONFIG_PACKING_CUT)
+        packing_positions(d->token, rows, T, tokenizer_eot(d->tokenizer), d->pos, d->first, d->target);
+    for (size_t i = 0; i < rows * T; i++) counted += d->target[i] >= 0;
+    *valid = (size_t)replicas_sum_targets(&run->replicas, (int64_t)counted);
+    if (!*valid) die("data.train: a step of %zu tokens has no target that counts", (size_t)batch.sequences * T);
+    return mine;
 }

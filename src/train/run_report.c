@@ -1,12 +1,10 @@
-// run_report: what a run tells and keeps: evaluations, samples, the account of its memory, checkpoints.
+// run_report: what a run tells: its settings, unusual steps, evaluations, samples, the end.
 //
-// The invariant: nothing here changes the run. Evaluation and sampling read the weights, a checkpoint that cannot be
-// written is reported and the run goes on.
+// The invariant: nothing here changes the run. Evaluation and sampling read the weights.
 #include "train/run.h"
 
-#include "train/account.h"
 #include "base/check.h"
-#include "train/replicas.h"
+#include "ops/blas.h"
 #include "train/sample.h"
 
 #include <errno.h>
@@ -15,6 +13,66 @@
 #include <stdlib.h>
 #include <string.h>
 
+// ---- the first lines
+
+// Of the whole model, of which this rank may have a part.
+static int64_t parameters(const ModelShape *shape)
+{
+    Params params;
+    Unit *unit;
+    model_describe(shape, &params, &unit);
+    int64_t n = (int64_t)params.n_elems;
+    params_free(&params);
+    free(unit);
+    return n;
+}
+
+void run_announce(Run *run)
+{
+    const Config *cfg = &run->cfg;
+    char text[200];
+    snprintf(text, sizeof text, "%s, %ld layers x %ld channels, %ld heads, vocabulary %ld, context %ld",
+             cfg->model.position == CONFIG_POSITION_ROPE ? "LLaMA family" : "GPT family", cfg->model.layers,
+             cfg->model.channels, cfg->model.heads, cfg->model.vocab, cfg->model.context);
+    ProgressPlan plan = {.dir = run->dir, .name = cfg->run.name, .model = text,
+                         .params = parameters(&run->model->shape), .batch_tokens = cfg->batch.tokens,
+                         .steps = cfg->run.steps, .first_step = run->first_step, .log_every = cfg->run.log_every,
+                         .floor_loss = run->data.floor_loss, .floor_bpb = run->data.floor_bpb,
+                         .floor_is_bound = run->data.floor_is_bound};
+    run->progress = progress_begin(&plan);
+    config_print(cfg, stdout);
+    config_print(cfg, progress_log(run->progress));
+    const char *of = cfg->run.peak > 0 ? "by run.peak" : "on this model's shapes";
+    char ranks[32] = "";
+    if (run->replicas.size > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", run->replicas.size);
+    if (run->dev->raw_alloc)
+        progress_note(run->progress, "matmul: %s, %.0f GFLOP/s %s%s", run->dev->name, run->peak / 1e9, of,
+                      run->replicas.size > 1 ? ", all ranks" : "");
+    else
+        progress_note(run->progress,
+                  "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s %s with %s%d threads",
+                  blas_kernel(), blas_reason(), run->peak / 1e9, of, ranks, run->dev->threads);
+    if (run->replicas.transport)
+        progress_note(run->progress, "ranks: their arrays travel by %s", run->replicas.transport);
+    char line[300] = "";
+    for (int tag = 0; tag < MEM_TAGS; tag++)
+        if (run->mem.tag_bytes[tag])
+            snprintf(line + strlen(line), sizeof line - strlen(line), ", %s %.1f", mem_tag_name((MemTag)tag),
+                     (double)run->mem.tag_bytes[tag] / 1e6);
+    progress_note(run->progress, "memory%s: %.1f MB%s", run->replicas.size > 1 ? " of rank 0" : "",
+                  (double)run->mem.bytes / 1e6, line);
+    if (run->first_step == 0 && *cfg->ckpt.init)
+        progress_note(run->progress, "weights: those of %s, step %ld", cfg->ckpt.init, run->saves.init_step);
+    progress_note(run->progress, "data: %lld training tokens, %lld validation tokens; %ld tokens a step",
+                  (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val), cfg->batch.tokens);
+    if (run->data.other)
+        progress_event(run->progress, METRICS_WARN, run->first_step,
+                       "other training data than the checkpoint's: other tokens, tokenizer, sources, packing, order or "
+                       "context; goes on from their sample %lld", (long long)run_samples(run, run->first_step).before);
+}
+
+// ---- unusual steps
+
 // "loss nan, first in rank 2: the gradient of ...". Collective where it has to ask.
 static void explain(Run *run, const StepResult *r, char *why, size_t n)
 {
@@ -22,7 +80,7 @@ static void explain(Run *run, const StepResult *r, char *why, size_t n)
     monitor_explain(&run->monitor, r->verdict, why, n);
     if (r->verdict.reason != MONITOR_NOT_FINITE || !run->cfg.monitor.locate || r->rescaled) return;
     size_t at = strlen(why);
-    if (locate_first(&run->locate, run->control, first)) snprintf(why + at, n - at, ", first in %s", first);
+    if (locate_first(&run->locate, run->replicas.world, first)) snprintf(why + at, n - at, ", first in %s", first);
     else snprintf(why + at, n - at, ", though every rank's own numbers were finite: their sum overflows");
 }
 
@@ -36,7 +94,7 @@ void run_verdict(Run *run, long step, StepResult *r)
     if (r->rescaled)
         progress_event(run->progress, METRICS_SKIP, step,
                        "gradient overflow: weights left as they were, loss scale lowered to %g",
-                       (double)run->scaler.scale);
+                       (double)run->scales.scaler.scale);
     else if (v.action == MONITOR_SKIP)
         progress_event(run->progress, METRICS_SKIP, step,
                        "%s: weights left as they were, samples %lld to %lld skipped; %s", r->why,
@@ -54,12 +112,10 @@ void run_verdict(Run *run, long step, StepResult *r)
 static MetricsRow evaluate(Run *run, long step)
 {
     const Config *cfg = &run->cfg;
-    EvalRanks ranks = {.all = run->control, .replica = run->place.dp, .replicas = run->shape.dp,
-                       .pipeline = run->pipeline, .counts = run_has_losses(run)};
-    EvalResult result = eval_run(run->model, run->val, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
-                                 (size_t)cfg->model.context, run->token_bytes,
-                                 cfg->data.document_mask ? tokenizer_eot(run->tokenizer) : -1,
-                                 run->ranks > 1 ? &ranks : NULL);
+    EvalResult result = eval_run(run->model, run->data.val, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
+                                 (size_t)cfg->model.context, run->data.token_bytes,
+                                 cfg->data.document_mask ? tokenizer_eot(run->data.tokenizer) : -1,
+                                 replicas_evaluation(&run->replicas));
     if (result.loss < run->best_val) run->best_val = result.loss;
     return (MetricsRow){.step = step, .tokens = run_tokens(run, step), .val_loss = result.loss,
                         .val_bpb = result.bpb, .seconds = run->seconds};
@@ -67,14 +123,14 @@ static MetricsRow evaluate(Run *run, long step)
 
 void run_eval(Run *run, long step)
 {
-    run_phase(run, step, "evaluation");
+    replicas_phase(&run->replicas, step, "evaluation");
     MetricsRow row = evaluate(run, step);
     progress_val(run->progress, &row);
 }
 
 void run_end(Run *run, long step, bool interrupted)
 {
-    run_phase(run, step, "the end");
+    replicas_phase(&run->replicas, step, "the end");
     MetricsRow row = {.step = step, .tokens = run_tokens(run, step), .val_loss = NAN, .val_bpb = NAN,
                       .seconds = run->seconds};
     if (interrupted) progress_note(run->progress, "stopped by a signal after step %ld; to go on, the same command with "
@@ -84,22 +140,24 @@ void run_end(Run *run, long step, bool interrupted)
     run->progress = NULL;
 }
 
-// Where several ranks hold the model all run it, and rank 0 has the file.
+// Where several processes hold the model between them all run it, and rank 0 has the file.
 void run_sample(Run *run, long step)
 {
     const Config *cfg = &run->cfg;
     char path[700];
-    bool together = run->model->shard.x_weights || run->shape.dp < run->ranks;
-    if (run->rank && !together) return;
-    run_phase(run, step, "sampling");
+    bool takes_part;
+    Pipeline *pipeline = replicas_sampling(&run->replicas, &takes_part);
+    int rank = run->replicas.rank;
+    if (!takes_part) return;
+    replicas_phase(&run->replicas, step, "sampling");
     snprintf(path, sizeof path, "%s/samples.txt", run->dir);
-    FILE *out = run->rank ? NULL : fopen(path, "a");
-    if (!out && !run->rank) die("%s: %s", path, strerror(errno));
+    FILE *out = rank ? NULL : fopen(path, "a");
+    if (!out && !rank) die("%s: %s", path, strerror(errno));
     SampleRule rule = {cfg->sample.temperature, cfg->sample.top_k, cfg->sample.top_p};
     for (long i = 0; i < cfg->sample.count; i++) {
         char name[32];
         snprintf(name, sizeof name, "sample %ld", i);
-        char *text = sample_text(run->model, run->pipeline, &run->cache, run->tokenizer, cfg->sample.prompt,
+        char *text = sample_text(run->model, pipeline, &run->cache, run->data.tokenizer, cfg->sample.prompt,
                                  (size_t)cfg->sample.tokens, rule,
                                  rng_make((uint64_t)cfg->run.seed, name, (uint32_t)step));
         if (out) fprintf(out, "== step %ld, sample %ld\n%s\n\n", step, i, text);
@@ -107,37 +165,4 @@ void run_sample(Run *run, long step)
         free(text);
     }
     if (out && fclose(out)) die("%s: %s", path, strerror(errno));
-}
-
-void run_account(Run *run)
-{
-    char path[700], *text, *line, *rest;
-    size_t n_text, counts[run->ranks];
-    AccountRank mine = account_rank(&run->mem, &run->mesh, run->control);
-    account_add(&mine, ACCOUNT_CONTROL, run->replicas);
-    account_add(&mine, ACCOUNT_CONTROL, run->parts);
-    // ranks that share a key/value head are neighbours of a tp group
-    if (run->model->tp.neighbours) account_add(&mine, ACCOUNT_TP, run->model->tp.neighbours);
-    AccountRank *all = calloc((size_t)run->ranks, sizeof *all);
-    if (!all) die("account: no memory for %d ranks", run->ranks);
-    for (int r = 0; r < run->ranks; r++) counts[r] = sizeof mine;
-    CommRequest request = comm_all_gather(run->control, all, &mine, counts, COMM_BYTE);
-    comm_wait(run->control, &request);
-    snprintf(path, sizeof path, "%s/account.json", run->dir);
-    if (run->rank == 0) {
-        account_write(all, run->ranks, path);
-        FILE *out = open_memstream(&text, &n_text);
-        if (!out) die("account: no memory for the table");
-        ReplicasCase is = replicas_case(run);
-        AccountRank replica[is.ranks];
-        int member[run->ranks];
-        int n = mesh_members(run->shape, 0, MESH_REPLICAS, member);
-        for (int i = 0; i < n; i++) replica[i] = all[member[i]];
-        replicas_print(&is, replica, out);
-        if (fclose(out)) die("account: no memory for the table");
-        for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-            progress_note(run->progress, "%s", line);
-        free(text);
-    }
-    free(all);
 }

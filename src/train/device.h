@@ -1,14 +1,13 @@
-// train_loop: the program that trains: the same loop on every device.
-#ifndef TRAIN_LOOP_H
-#define TRAIN_LOOP_H
-#include "comm/comm.h"
+// device: where a training program computes, when that is not the CPU: what train_gpu.cu gives to train.c.
+#ifndef DEVICE_H
+#define DEVICE_H
 #include "base/config.h"
+#include "comm/comm.h"
 #include "ops/dev.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// Where a program computes, when that is not the CPU.
 typedef struct {
     const char *name;
     int (*count)(void); // devices of this machine; dies with a line when there is none
@@ -21,9 +20,7 @@ typedef struct {
     void (*part)(Dev *dev, Comm *ranks); // frees that group, before the device
 } TrainDevice;
 
-// Parses, opens, trains, saves, closes. device NULL: the CPU. Returns the program's exit status: 1 when the last
-// checkpoint was not saved, or with numerics.check when an op left its bound.
-int train_loop_run(int argc, char **argv, const TrainDevice *device);
+extern const TrainDevice train_device_gpu; // of programs that are linked with train_gpu.cu
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,245 @@
+// sharding: the tables that guides to data parallelism begin with, beside counters.
+//
+// Memory of a rank in bytes: x a weight's (4; 2 in bf16 and fp16), k the optimizer's for a parameter (8 for AdamW in
+// fp32; 12 beside 2-byte weights, whose fp32 copy it then holds):
+//
+//     stage    weights    gradients    optimizer     fp32, AdamW       bf16, AdamW
+//     0        x P        4 P          k P           16 P              18 P
+//     1        x P        4 P          k P / N       8 P + 8 P / N     6 P + 12 P / N
+//     2        x P        4 P / N      k P / N       4 P + 12 P / N    2 P + 16 P / N
+//     3        x P / N    4 P / N      k P / N       16 P / N          18 P / N
+//
+// The ZeRO paper has 16 for mixed precision: its gradients are 2 bytes, ours are always sums in 4.
+//
+// Traffic, in elements that a rank sends in a step of M micro-batches, times (N - 1) / N:
+//
+//     0: all_reduce 2 P         1: reduce_scatter P + all_gather P        2: reduce_scatter M P + all_gather P
+//     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P
+//
+// Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
+// a step, and gathers a unit for each sequence's backward: (1 + B) M P.
+//
+// The invariant: shards are not padded (zero_cut.c), so over all ranks the bytes add up to these formulas exactly,
+// however uneven the cut: N P for what everyone has, P for what is sharded, and (N - 1) for (N - 1) / N. A difference
+// in the table is something else, and the lines below it say what.
+//
+// Rejected: formulas for one rank, with P / N rounded up. Which rank has one more element depends on the unit.
+#include "parallel/sharding.h"
+
+#include "base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Blocks 1 .. layers between the embedding 0 and the head; a slot for odd blocks, one for even ones.
+typedef struct {
+    size_t in[4], gathers; // 1 + the unit that is there; of blocks
+    size_t layers;
+} Slots;
+
+static void bring(Slots *s, size_t unit)
+{
+    size_t slot = unit == 0 ? 0 : unit > s->layers ? 3 : 1 + unit % 2;
+    if (s->in[slot] == unit + 1) return;
+    s->in[slot] = unit + 1;
+    s->gathers += slot == 1 || slot == 2;
+}
+
+static void leave(Slots *s, size_t unit)
+{
+    for (int slot = 0; slot < 4; slot++)
+        if (s->in[slot] == unit + 1) s->in[slot] = 0;
+}
+
+size_t sharding_again(size_t layers, size_t segment, bool overlap)
+{
+    Slots s = {.layers = layers};
+    if (!segment) return 0;
+    for (size_t u = 0; u < layers + 2; u++) {
+        bring(&s, u);
+        if (overlap && u < layers + 1) bring(&s, u + 1);
+        leave(&s, u);
+    }
+    for (size_t u = layers + 2; u-- > 0;) {
+        if (u >= 1 && u < layers && u % segment == 0) // a segment's last block; the model's last has just run
+            for (size_t v = u - segment + 1; v <= u; v++) bring(&s, v);
+        bring(&s, u);
+        if (overlap && u > 0) bring(&s, u - 1);
+        leave(&s, u);
+    }
+    return s.gathers - 2 * layers;
+}
+
+// Elements of the blocks that come a third time.
+static size_t again_elems(const Run *run)
+{
+    const Config *cfg = &run->cfg;
+    const Model *m = run->model;
+    size_t begin, end, layers = m->shape.layers;
+    if (cfg->parallel.zero < 3 || !cfg->parallel.reshard || cfg->numerics.deterministic) return 0;
+    params_unit_range(&m->params, 1, &begin, &end);
+    RecomputePolicy policy = m->pool.policy;
+    return (end - begin) * sharding_again(layers, recompute_segment(policy, layers), cfg->parallel.overlap);
+}
+
+ShardingCase sharding_case(const Run *run)
+{
+    const Config *cfg = &run->cfg;
+    const Model *m = run->model;
+    const MeshShape *mesh = &ranks_of(&run->replicas)->shape;
+    bool narrow = m->dev->x_type != X_FP32;
+    return (ShardingCase){
+        .ranks = (size_t)(mesh->dp * mesh->cp), .params = m->params.n_elems,
+        .stage = mesh->dp * mesh->cp > 1 ? (int)cfg->parallel.zero : 0,
+        .reshard = cfg->parallel.reshard, .deterministic = cfg->numerics.deterministic, .x_bytes = m->dev->x_bytes,
+        .g_bytes = cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE ? m->dev->x_bytes : sizeof(float),
+        .state = optim_state_bytes((OptimName)cfg->optim.name, &m->params) + (narrow ? 4 : 0) * m->params.n_elems,
+        .micro = (size_t)cfg->batch.accum, .batch = (size_t)cfg->batch.micro,
+        .again = again_elems(run)};
+}
+
+ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
+{
+    int sharded_from = tag == MEM_PARAMS ? 3 : tag == MEM_GRADS ? 2 : 1; // the stage
+    size_t bytes = tag == MEM_PARAMS ? is->x_bytes * is->params : tag == MEM_GRADS ? 4 * is->params : 0;
+    if (tag == MEM_OPTIM) bytes = is->state;
+    if (!bytes) return (ShardingFormula){.text = "0"};
+    bool sharded = is->stage >= sharded_from;
+    ShardingFormula f = {.all = sharded ? bytes : bytes * is->ranks};
+    snprintf(f.text, sizeof f.text, "%.4g P%s", (double)bytes / (double)is->params, sharded ? " / N" : "");
+    return f;
+}
+
+ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
+{
+    size_t times = 0, bytes = is->g_bytes; // P goes around so often, in so many bytes an element
+    bool once = is->stage == 1 || is->deterministic; // gradients are reduced once a step
+    if (kind == COMM_ALL_REDUCE && is->stage == 0) times = 2;
+    if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? 1 : is->micro;
+    if (kind == COMM_ALL_GATHER && is->stage > 0) {
+        times = is->stage < 3 || !is->reshard ? 1 : is->micro * (is->deterministic ? 1 + is->batch : 2);
+        bytes = is->x_bytes;
+    }
+    if (!times || is->ranks == 1) return (ShardingFormula){.text = "0"};
+    bool more = kind == COMM_ALL_GATHER && is->stage == 3 && is->again > 0;
+    size_t again = more ? is->micro * is->again : 0;
+    ShardingFormula f = {.all = (is->ranks - 1) * bytes * (times * is->params + again)};
+    snprintf(f.text, sizeof f.text, more ? "%zu x (%zu P + again) (N - 1) / N" : "%zu x %zu P (N - 1) / N", bytes,
+             times);
+    return f;
+}
+
+static void row(FILE *out, const char *name, const ShardingFormula *f, size_t held, size_t first)
+{
+    fprintf(out, "  %-15s %-24s %18zu %18zu %18lld %18zu\n", name, f->text, f->all, held, (long long)(held - f->all),
+            first);
+}
+
+static void print_memory(const ShardingCase *is, const AccountRank *rank, FILE *out)
+{
+    ShardingFormula whole = {.all = 0};
+    size_t all = 0;
+    double each = 0, shared = 0; // bytes a parameter: on every rank, and once in all
+    fprintf(out, "  %-15s %-24s %18s %18s %18s %18s\n", "bytes held", "formula, a rank", "all ranks", "counted",
+            "difference", "rank 0");
+    for (int tag = 0; tag < MEM_TAGS; tag++) {
+        ShardingFormula f = sharding_memory(is, (MemTag)tag);
+        size_t held = 0;
+        for (size_t r = 0; r < is->ranks; r++) held += rank[r].bytes[tag];
+        if (!held) continue;
+        if (!f.all) {
+            fprintf(out, "  %-15s %-24s %18s %18zu %18s %18zu\n", mem_tag_name((MemTag)tag), "-", "-", held, "-",
+                    rank[0].bytes[tag]);
+            continue;
+        }
+        row(out, mem_tag_name((MemTag)tag), &f, held, rank[0].bytes[tag]);
+        double bytes = (double)f.all / (double)is->params;
+        *(strstr(f.text, "/ N") ? &shared : &each) += strstr(f.text, "/ N") ? bytes : bytes / (double)is->ranks;
+        whole.all += f.all, all += held;
+    }
+    size_t first = rank[0].bytes[MEM_PARAMS] + rank[0].bytes[MEM_GRADS] + rank[0].bytes[MEM_OPTIM];
+    if (shared > 0 && each > 0) snprintf(whole.text, sizeof whole.text, "%.4g P + %.4g P / N", each, shared);
+    else snprintf(whole.text, sizeof whole.text, "%.4g P%s", each + shared, shared > 0 ? " / N" : "");
+    row(out, "model state", &whole, all, first);
+}
+
+static void print_traffic(const ShardingCase *is, const AccountRank *rank, FILE *out)
+{
+    fprintf(out, "  %-15s %-24s %18s %18s %18s %18s\n", "bytes sent", "formula, a rank", "all ranks", "counted",
+            "difference", "rank 0");
+    for (int k = 0; k < COMM_KINDS; k++) {
+        ShardingFormula f = sharding_traffic(is, (CommKind)k);
+        size_t sent = 0;
+        for (size_t r = 0; r < is->ranks; r++) sent += rank[r].count[ACCOUNT_DP][k].sent;
+        if (sent || f.all) row(out, comm_kind_name((CommKind)k), &f, sent, rank[0].count[ACCOUNT_DP][k].sent);
+    }
+    size_t numbers = 0;
+    for (int k = 0; k < COMM_KINDS; k++) numbers += rank[0].count[ACCOUNT_CONTROL][k].sent;
+    fprintf(out, "  %-15s %-24s %18s %18s %18s %18zu\n", "control", "- loss, counts, norm", "-", "-", "-", numbers);
+}
+
+void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out)
+{
+    fprintf(out, "account: stage %d, N = %zu ranks, P = %zu parameters, M = %zu micro-batches of %zu sequences each\n",
+            is->stage, is->ranks, is->params, is->micro, is->batch);
+    print_memory(is, rank, out);
+    if (is->ranks > 1) print_traffic(is, rank, out);
+    if (is->deterministic)
+        fprintf(out, "  numerics.deterministic: gradients are whole on every rank, beside the parts of their tree\n");
+    if (is->stage > 1)
+        fprintf(out, "  communication: room for weights and gradients of a few units on their way\n");
+}
+
+// ---- run.account: after the first step what every rank holds and has sent, into account.json and beside the formulas
+
+static void write_account(Run *run)
+{
+    const Ranks *r = ranks_of(&run->replicas);
+    const int size = run->replicas.size;
+    char path[700], *text, *line, *rest;
+    size_t n_text, counts[size];
+    AccountRank mine = account_rank(&run->mem, &r->mesh, r->control);
+    account_add(&mine, ACCOUNT_CONTROL, r->replicas);
+    account_add(&mine, ACCOUNT_CONTROL, r->parts);
+    // ranks that share a key/value head are neighbours of a tp group
+    if (run->model->tp.neighbours) account_add(&mine, ACCOUNT_TP, run->model->tp.neighbours);
+    AccountRank *all = calloc((size_t)size, sizeof *all);
+    if (!all) die("account: no memory for %d ranks", size);
+    for (int i = 0; i < size; i++) counts[i] = sizeof mine;
+    CommRequest request = comm_all_gather(r->control, all, &mine, counts, COMM_BYTE);
+    comm_wait(r->control, &request);
+    snprintf(path, sizeof path, "%s/account.json", run->dir);
+    if (run->replicas.rank == 0) {
+        account_write(all, size, path);
+        FILE *out = open_memstream(&text, &n_text);
+        if (!out) die("account: no memory for the table");
+        ShardingCase is = sharding_case(run);
+        AccountRank replica[is.ranks];
+        int member[size];
+        int n = mesh_members(r->shape, 0, MESH_REPLICAS, member);
+        for (int i = 0; i < n; i++) replica[i] = all[member[i]];
+        sharding_print(&is, replica, out);
+        if (fclose(out)) die("account: no memory for the table");
+        for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+            progress_note(run->progress, "%s", line);
+        free(text);
+    }
+    free(all);
+}
+
+static void account_before(void *self, Run *run, long step)
+{
+    (void)self;
+    if (step == run->first_step) comm_reset_counts(comm_root(run->replicas.world));
+}
+
+static void account_updated(void *self, Run *run, long step)
+{
+    (void)self;
+    if (step == run->first_step) write_account(run);
+}
+
+Observer sharding_account(void)
+{
+    return (Observer){.before = account_before, .updated = account_updated};
+}

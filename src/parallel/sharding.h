@@ -1,0 +1,48 @@
+// sharding: what data-parallel ranks hold and send, as the guides' formulas, beside what was counted.
+#ifndef SHARDING_H
+#define SHARDING_H
+#include "parallel/account.h"
+#include "parallel/ranks.h"
+
+#include <stdio.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What the formulas depend on.
+typedef struct {
+    size_t ranks, params; // N, P
+    int stage;            // of ZeRO; 0 with one rank
+    bool reshard, deterministic;
+    size_t x_bytes, g_bytes; // of a weight; of a gradient on its way
+    size_t state;         // bytes of the optimizer's state for all P, master weights among them
+    size_t micro, batch;  // M micro-batches of B sequences on each rank
+    size_t again;         // elements that recomputation gathers a third time in a micro-batch (sharding_again)
+} ShardingCase;
+
+// A number of bytes as a formula in P and N, and its value for all ranks together, which is a whole number however
+// unevenly P is cut.
+typedef struct {
+    char text[64]; // for one rank: "8 P / N"
+    size_t all;
+} ShardingFormula;
+
+ShardingCase sharding_case(const Run *run);
+// Gathers of a block's weights in a micro-batch at stage 3, all blocks together, beside the one before its forward and
+// the one before its backward: segments of blocks that run again push each other out of the slots (zero.c).
+size_t sharding_again(size_t layers, size_t segment, bool overlap);
+// Bytes held of weights, gradients or optimizer state; of other tags none.
+ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag);
+// Bytes sent in one step by a kind of call, with algorithms that send the fewest.
+ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind);
+// Two tables: the formulas beside the sum of what `ranks` ranks counted, the difference, and rank 0's part.
+void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out);
+
+// run.account: after the first step writes account.json, every rank's bytes by tag and the traffic of this one step, and
+// prints them beside the formulas. For runs whose replicas ranks_join made.
+Observer sharding_account(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

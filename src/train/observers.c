@@ -1,0 +1,354 @@
+// observers: what watches a training step: marks, faults, the noise scale, norms, a dump, agreement. See observers.h.
+//
+// The invariant: an observer reads. A run with all of them (but for faults) goes through the same states, bit for bit, as
+// one with none.
+//
+// The dump listens to the model for activations; the rest is read here, where a run keeps it: of each unit the range that
+// this process owns, in memory or in a store (offload.h). Replicas that are not sharded own the same, and the first one
+// writes. Nothing travels between processes: the whole is put together by whoever reads the files. Of the optimizer's
+// arrays those are dumped that have a float for each element. Codes and scales of 8-bit moments and Adafactor's sums of
+// rows are in checkpoints, and mean nothing element by element.
+//
+// Rejected: calls of each of them in the step itself, which is what a trainer grows into: half of its lines then do not
+// train.
+#include "train/observers.h"
+
+#include "base/check.h"
+#include "train/dump.h"
+#include "train/noise.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool due(long every, long update)
+{
+    return every > 0 && update % every == 0;
+}
+
+static void *new_state(size_t n_bytes)
+{
+    void *state = calloc(1, n_bytes);
+    if (!state) die("run: no memory for an observer");
+    return state;
+}
+
+// ---- marks
+
+static void mark_update(void *self, Run *run, long step)
+{
+    (void)self, (void)step;
+    dev_mark(run->dev, "update");
+}
+
+static void mark_optimizer(void *self, Run *run, long step, const StepResult *result)
+{
+    (void)self, (void)step, (void)result;
+    dev_mark(run->dev, "optimizer");
+}
+
+static void mark_end(void *self, Run *run, long step)
+{
+    (void)self, (void)step;
+    dev_mark(run->dev, NULL);
+    dev_mark(run->dev, NULL);
+}
+
+Observer observers_marks(void)
+{
+    return (Observer){.before = mark_update, .gradients = mark_optimizer, .updated = mark_end};
+}
+
+// ---- faults
+
+// A process fault of this update. In a resumed run there are none: it has to get past the place; nor a second time in
+// an update that is made again after a rollback.
+static const Fault *process_fault(const Run *run, FaultKind kind, long step)
+{
+    return run->first_step > 0 ? NULL : fault_at(&run->faults, kind, run->replicas.rank, step + 1);
+}
+
+static const Param *row_of(const Run *run, const Fault *f)
+{
+    const Params *p = &run->model->params;
+    int i = params_find(p, f->tensor);
+    if (i < 0) die("run.fault: no such tensor: %s", f->tensor);
+    if ((size_t)f->index >= p->row[i].n_elems)
+        die("run.fault: %s has %zu elements, index is %ld", f->tensor, p->row[i].n_elems, f->index);
+    return &p->row[i];
+}
+
+// fp32 numbers of one row, with `of` as a fault has it: the weights, the gradients, or an array of the optimizer.
+static float *numbers_of(Run *run, const Fault *f, const Param *row)
+{
+    Model *m = run->model;
+    if (!strcmp(f->of, "weight") && m->weights && !m->shard.weights) return m->weights + row->offset;
+    if (!strcmp(f->of, "gradient") && m->grads && !m->shard.grads && !m->dev->deterministic)
+        return m->grads + row->offset;
+    for (int s = 0; s < run->optim.kind->n_states && !run->optim.range; s++) {
+        const CkptArray *state = &run->optim.state[s];
+        if (!strcmp(f->of, state->prefix) && state->dtype == ST_F32 && state->data &&
+            state->n_bytes == m->params.n_elems * sizeof(float))
+            return (float *)state->data + row->offset;
+    }
+    die("run.fault: of=%s: not here: weight, gradient, or an array of the optimizer, which ranks hold whole "
+        "(parallel.zero=0)", f->of);
+}
+
+static void fault_before(void *self, Run *run, long step)
+{
+    const long *reached = self; // updates made at least once
+    const Fault *f;
+    if (step < *reached) return;
+    if ((f = process_fault(run, FAULT_KILL, step)) || (f = process_fault(run, FAULT_EXIT, step)) ||
+        (f = process_fault(run, FAULT_HANG, step)))
+        fault_end_process(f);
+    if (!(f = process_fault(run, FAULT_NAN, step))) return;
+    const Param *row = row_of(run, f);
+    float bad = NAN;
+    run->dev->to_device(run->dev, numbers_of(run, f, row) + f->index, &bad, sizeof bad);
+    if (!strcmp(f->of, "weight")) model_weights_changed(run->model);
+}
+
+static void fault_after(void *self, Run *run, long step)
+{
+    long *reached = self;
+    const Fault *f = step >= *reached ? process_fault(run, FAULT_FLIP, step) : NULL;
+    if (step >= *reached) *reached = step + 1;
+    if (!f) return;
+    float x, *at = numbers_of(run, f, row_of(run, f)) + f->index;
+    run->dev->to_host(run->dev, &x, at, sizeof x);
+    fault_flip(&x, 0, f->bit);
+    run->dev->to_device(run->dev, at, &x, sizeof x);
+    if (!strcmp(f->of, "weight")) model_weights_changed(run->model);
+}
+
+Observer observers_faults(void)
+{
+    return (Observer){.self = new_state(sizeof(long)), .before = fault_before, .updated = fault_after, .free = free};
+}
+
+// ---- where a number that is not finite came from
+
+static void locate_before(void *self, Run *run, long step)
+{
+    (void)self, (void)step;
+    locate_step(&run->locate);
+}
+
+Observer observers_locate(void)
+{
+    return (Observer){.before = locate_before};
+}
+
+// ---- the gradient noise scale, batches in tokens
+
+typedef struct {
+    Noise noise;
+    bool due;
+    double squares; // |mean gradient of the first micro-batch|^2
+    size_t valid;   // its targets that count; 0: not measured
+} NoiseState;
+
+static void noise_before(void *self, Run *run, long step)
+{
+    NoiseState *s = self;
+    s->due = due(run->cfg.run.noise_every, step + 1) && run->progress &&
+             run_samples(run, step).sequences > run->cfg.batch.micro;
+    s->valid = 0;
+}
+
+static void noise_micro(void *self, Run *run, const Micro *micro, float scale)
+{
+    NoiseState *s = self;
+    if (!s->due || s->valid) return;
+    for (size_t i = 0; i < micro->B * micro->T; i++) s->valid += micro->target[i] >= 0;
+    double norm = clip_norm(run->dev, &run->model->params, run->model->grads, 1 / ((double)scale * (double)s->valid));
+    s->squares = norm * norm;
+}
+
+static void noise_gradients(void *self, Run *run, long step, const StepResult *r)
+{
+    NoiseState *s = self;
+    if (!s->due || !s->valid) return;
+    noise_add(&s->noise, s->squares, (double)s->valid, r->grad_norm * r->grad_norm, (double)r->valid);
+    progress_note(run->progress, "noise    step %ld: B_simple %.4g tokens (tr Sigma %.4g, |G|^2 %.4g; this batch %zu)",
+                  step + 1, noise_scale(&s->noise), noise_trace(&s->noise), noise_signal(&s->noise), r->valid);
+}
+
+Observer observers_noise(void)
+{
+    NoiseState *s = new_state(sizeof *s);
+    s->noise = noise_create(0.9);
+    return (Observer){.self = s, .before = noise_before, .micro = noise_micro, .gradients = noise_gradients,
+                      .free = free};
+}
+
+// ---- norms of each tensor
+
+static bool norms_due(const Run *run, long step)
+{
+    return due(run->cfg.run.norms_every, step + 1) && run->progress;
+}
+
+static void norms_gradients(void *self, Run *run, long step, const StepResult *result)
+{
+    (void)self, (void)result;
+    if (norms_due(run, step)) norms_before(&run->norms, run->model, run->optim.grad_scale);
+}
+
+static void norms_updated(void *self, Run *run, long step)
+{
+    (void)self;
+    if (norms_due(run, step)) norms_after(&run->norms, run->model, step + 1);
+}
+
+Observer observers_norms(void)
+{
+    return (Observer){.gradients = norms_gradients, .updated = norms_updated};
+}
+
+// ---- the dump of one update
+
+typedef struct {
+    Dump *dump; // while that update is made
+    char layout[64];
+} DumpState;
+
+// A copy, on the host, of what this process has of unit u in the optimizer's array s (n_states: the weights). NULL: none.
+static char *piece(Run *run, int u, int s, const OptimRange *range)
+{
+    const Optim *optim = &run->optim;
+    const Params *params = &run->model->params;
+    bool weights = s == optim->kind->n_states;
+    const CkptArray *array = weights ? NULL : &optim->state[s];
+    size_t n_bytes = weights ? (range->end - range->begin) * sizeof(float)
+                             : optim_range_elems(array, params, range->begin, range->end) *
+                                   safetensors_dtype_bytes(array->dtype);
+    if (!n_bytes) return NULL;
+    char *copy = malloc(n_bytes);
+    if (!copy) die("run.dump: no memory for %zu bytes", n_bytes);
+    if (weights) {
+        replicas_read_weights(&run->replicas, u, copy);
+        return copy;
+    }
+    size_t all = n_bytes, at;
+    if (optim->at) at = optim_place_of(optim, params, u, s, &all);
+    else at = optim_range_elems(array, params, 0, range->begin) * safetensors_dtype_bytes(array->dtype);
+    check(all == n_bytes);
+    if (optim->store) offload_read(optim->store, u, at, copy, n_bytes);
+    else run->dev->to_host(run->dev, copy, (const char *)array->data + at, n_bytes);
+    return copy;
+}
+
+// Elements [*from, *to) of the flat order that both the row and the range have.
+static bool meet(const Param *row, const OptimRange *range, size_t *from, size_t *to)
+{
+    *from = row->offset > range->begin ? row->offset : range->begin;
+    *to = row->offset + row->n_elems < range->end ? row->offset + row->n_elems : range->end;
+    return row->owned && *from < *to;
+}
+
+// The rows of a unit, from this process' part of it: weights, gradients or array s.
+static void add_rows(Run *run, Dump *dump, DumpKind kind, int u, int s, const OptimRange *range, const char *part,
+                     double scale)
+{
+    const Params *params = &run->model->params;
+    const CkptArray *array = kind == DUMP_STATE ? &run->optim.state[s] : NULL;
+    SafeDtype dtype = array ? array->dtype : ST_F32;
+    size_t from, to;
+    for (int r = 0; r < params->n_rows; r++) {
+        const Param *row = &params->row[r];
+        if (row->unit != u || !meet(row, range, &from, &to)) continue;
+        if (array && optim_kind_elems(array, params, row) != row->n_elems) continue;
+        size_t at = array ? optim_range_elems(array, params, range->begin, from) : from - range->begin;
+        dump_row(dump, kind, array ? array->prefix : NULL, row, from - row->offset, to - row->offset, dtype,
+                 part + at * safetensors_dtype_bytes(dtype), scale);
+    }
+}
+
+static void add_arrays(Run *run, Dump *dump, DumpKind kind, int s)
+{
+    OptimRange range;
+    for (int u = 0; u < run->model->n_units; u++) {
+        if (!replicas_range(&run->replicas, u, &range)) continue;
+        char *copy = piece(run, u, s, &range);
+        if (copy) add_rows(run, dump, kind, u, s, &range, copy, 1);
+        free(copy);
+    }
+}
+
+static void dump_before(void *self, Run *run, long step)
+{
+    static const char *const dtype[] = {[CONFIG_DTYPE_FP32] = "fp32", [CONFIG_DTYPE_BF16] = "bf16",
+                                        [CONFIG_DTYPE_FP16] = "fp16", [CONFIG_DTYPE_FP8] = "fp8"};
+    DumpState *d = self;
+    const Config *cfg = &run->cfg;
+    OptimName optim = run->optim.set.name;
+    RampStep batch = ramp_at(&run->ramp, step);
+    if (step + 1 != cfg->run.dump) return;
+    replicas_describe(&run->replicas, d->layout, sizeof d->layout);
+    if (cfg->numerics.deterministic) strncat(d->layout, ", deterministic", sizeof d->layout - strlen(d->layout) - 1);
+    if (run->replicas.rank == 0) dump_make_dir(run->dir, step + 1);
+    replicas_wait(&run->replicas);
+    d->dump = dump_watch(run->model, (DumpPlace){
+        .rank = run->replicas.rank, .ranks = run->replicas.size, .update = step + 1, .first = (size_t)batch.before,
+        .samples = (size_t)batch.sequences, .context = (size_t)cfg->model.context, .dtype = dtype[cfg->numerics.dtype],
+        .layout = d->layout, .fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8,
+        .by_sign = optim == OPTIM_LION || optim == OPTIM_MUON || optim == OPTIM_ADAM,
+        .inverse = 1 / (double)run->scales.scaler.scale});
+    add_arrays(run, d->dump, DUMP_WEIGHT, run->optim.kind->n_states);
+}
+
+static void dump_gradients(void *self, Run *run, long step, const StepResult *result)
+{
+    DumpState *d = self;
+    OptimRange range;
+    (void)step, (void)result;
+    if (!d->dump) return;
+    dump_unwatch(d->dump);
+    for (int u = 0; u < run->model->n_units; u++) {
+        if (!replicas_range(&run->replicas, u, &range)) continue;
+        size_t n_bytes = (range.end - range.begin) * sizeof(float);
+        char *copy = malloc(n_bytes ? n_bytes : 1);
+        if (!copy) die("run.dump: no memory for %zu bytes of gradients", n_bytes);
+        run->dev->to_host(run->dev, copy, range.grad, n_bytes);
+        add_rows(run, d->dump, DUMP_GRAD, u, 0, &range, copy, run->optim.grad_scale);
+        free(copy);
+    }
+}
+
+static void dump_updated(void *self, Run *run, long step)
+{
+    DumpState *d = self;
+    const OptimKind *kind = run->optim.kind;
+    (void)step;
+    if (!d->dump) return;
+    for (int s = 0; s < kind->n_states; s++)
+        if (kind->state[s].dtype == ST_F32 || kind->state[s].dtype == ST_BF16)
+            add_arrays(run, d->dump, DUMP_STATE, s);
+    add_arrays(run, d->dump, DUMP_UPDATED, kind->n_states);
+    dump_write(d->dump, run->dir);
+    dump_free(d->dump);
+    d->dump = NULL;
+}
+
+Observer observers_dump(void)
+{
+    return (Observer){.self = new_state(sizeof(DumpState)), .before = dump_before, .gradients = dump_gradients,
+                      .updated = dump_updated, .free = free};
+}
+
+// ---- agreement of replicas
+
+static void agree_updated(void *self, Run *run, long step)
+{
+    (void)self;
+    if (due(run->cfg.monitor.agree_every, step + 1)) replicas_agree(&run->replicas, step + 1);
+}
+
+Observer observers_agree(void)
+{
+    return (Observer){.updated = agree_updated};
+}

@@ -1,0 +1,357 @@
+// run_saves: a run's checkpoints: what goes into them, what is said about them, resuming from one, and going back to one.
+//
+// Saving. A failed save changes nothing but the log. It is the same verdict on all processes, and the run goes on. With
+// ckpt.async a save is begun here and reported by a later step (ckpt_async.c). Whatever needs the files waits for those
+// on their way first: the end of the run, and a rollback.
+//
+// Rolling back. When a loss has spiked and does not come back, skipping the batch is too late: the weights are already
+// somewhere else. PaLM's authors started again from a checkpoint about 100 steps before the spike and left out 200 to
+// 500 batches, those before and around it; the spike did not come back, though the same batches did no harm elsewhere
+// (arXiv 2204.02311, section 5.1). So, at update u:
+//
+//     s        newest checkpoint with s <= u - 1 - rollback_steps
+//     jump     max(rollback_skip, u - s) batches from s on: at least up to the bad one
+//     sample   of update k + 1 from then on:  ramp_at(k).before + skipped,   skipped += samples of the jump
+//
+// What has been jumped over is part of a checkpoint (`guard` in its manifest), so it stays so after any resume. Steps,
+// schedule and tokens count updates that were made: the run gets its full length, and sees other data at the end.
+//
+// The order of a rollback matters, because a kill may come anywhere. Checkpoints after s go first, the newest to begin
+// with: they belong to an abandoned run, and a resume would take one of them. Then s is loaded, metrics.jsonl is cut
+// back and gets its rollback line, and s is saved again with the new count. A run that is killed before that save
+// resumes from the old s, meets the same batch, and rolls back again.
+//
+// The invariant: which checkpoint, how far, and the verdict itself are the same on all processes, and functions of the
+// run's own numbers; so the same rollback twice gives the same bytes.
+//
+// Rejected: a process that gathers the model in order to write it (zero_part.c says what each one writes instead);
+// keeping the abandoned branch under another name (a person can copy it; the text of the event has its numbers); loading
+// weights alone (Adam's moments hold the spike for 1 / (1 - beta2) steps).
+#include "train/run.h"
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { EXTRAS = 6 };
+
+static CkptRun place_of(const Run *run)
+{
+    const Config *cfg = &run->cfg;
+    return (CkptRun){.run_dir = run->dir, .world = run->replicas.world,
+                     .keep = cfg->ckpt.keep ? (int)cfg->ckpt.keep : 1 << 30,
+                     .keep_every = (int)cfg->ckpt.keep_every};
+}
+
+// ---- the numbers beside the tensors
+
+// Names them in extra, to be stored or filled; returns how many there are.
+static int numbers(Run *run, CkptExtra extra[EXTRAS])
+{
+    RunScales *scales = &run->scales;
+    size_t n = 0;
+    float *amax = scales->fp8 ? fp8_state(scales->fp8, &n) : NULL;
+    if (amax && !scales->fp8_amax) scales->fp8_amax = calloc(n, sizeof *scales->fp8_amax);
+    if (amax && !scales->fp8_amax) die("run: no memory for %zu scales", n);
+    for (size_t i = 0; i < n; i++) scales->fp8_amax[i] = amax[i];
+    scales->scaler_state[0] = scales->scaler.scale;
+    scales->scaler_state[1] = scales->scaler.good_steps;
+    int used = 0;
+    if (run->cfg.numerics.dtype == CONFIG_DTYPE_FP16) // 1 elsewhere, which fp16 must not go on with
+        extra[used++] = (CkptExtra){"loss_scale", 2, scales->scaler_state};
+    extra[used++] = (CkptExtra){"data", 2, run->data.saved_hash};
+    if (n) extra[used++] = (CkptExtra){"fp8.amax", n, scales->fp8_amax};
+    extra[used++] = (CkptExtra){"guard", RUN_GUARD, run->saves.guard};
+    if (run->monitor.rules.on_plateau)
+        extra[used++] = (CkptExtra){"plateau", MONITOR_PROGRESS, monitor_progress(&run->monitor)};
+    if (monitor_active(&run->monitor)) {
+        CkptExtra *windows = &extra[used++];
+        windows->name = "monitor";
+        windows->value = monitor_state(&run->monitor, &windows->n);
+    }
+    return used;
+}
+
+// The way back: what they point at has been filled from a checkpoint.
+static void numbers_loaded(Run *run)
+{
+    RunScales *scales = &run->scales;
+    RunData *data = &run->data;
+    size_t n = 0;
+    float *amax = scales->fp8 ? fp8_state(scales->fp8, &n) : NULL;
+    for (int i = 0; i < 2; i++) {
+        if (data->saved_hash[i] != data->hash[i]) data->other = true;
+        data->saved_hash[i] = data->hash[i];
+    }
+    for (size_t i = 0; i < n; i++) amax[i] = (float)scales->fp8_amax[i];
+    if (run->cfg.numerics.dtype != CONFIG_DTYPE_FP16) return;
+    scales->scaler.scale = (float)scales->scaler_state[0];
+    scales->scaler.good_steps = (int)scales->scaler_state[1];
+}
+
+// ---- what is said
+
+// run.fault=enospc and slowdisk: while a checkpoint is saved.
+static void fail_save(Run *run, long step, bool begins)
+{
+    const Faults *faults = &run->faults;
+    int rank = run->replicas.rank;
+    if (rank || !run->begun || run->first_step > 0) return; // a resumed run has to get past the place
+    const Fault *full = fault_at(faults, FAULT_ENOSPC, rank, step), *slow = fault_at(faults, FAULT_SLOWDISK, rank, step);
+    if (full) fault_limit_files(begins ? full->bytes : 0);
+    if (!slow || !begins) return;
+    double whole = floor(slow->seconds);
+    struct timespec t = {.tv_sec = (time_t)whole, .tv_nsec = (long)(1e9 * (slow->seconds - whole))};
+    nanosleep(&t, NULL);
+}
+
+static void report(Run *run, const CkptDone *done)
+{
+    fail_save(run, done->step, false);
+    if (!done->ok) {
+        progress_note(run->progress, "checkpoint of step %ld NOT saved: %s; the run goes on", done->step, done->error);
+        return;
+    }
+    run->saves.last = done->step;
+    progress_event(run->progress, METRICS_SAVE, done->step, "%s/checkpoints/step_%08ld", run->dir, done->step);
+    double mb = (double)done->n_bytes / 1e6;
+    char busy[64] = "";
+    if (run->saves.async) snprintf(busy, sizeof busy, ", the thread computed for %.3f s", done->busy);
+    progress_note(run->progress, "         %.1f MB%s in %.3f s (%.0f MB/s), training stood still for %.3f s%s", mb,
+                  run->replicas.size > 1 ? " of rank 0" : "", done->seconds, mb / done->seconds, done->stalled, busy);
+}
+
+static void poll(Run *run, bool wait)
+{
+    CkptDone done;
+    while (run->saves.async && ckpt_async_poll(run->saves.async, wait, &done)) report(run, &done);
+}
+
+void run_poll_saves(Run *run)
+{
+    poll(run, false);
+}
+
+// ---- load and save
+
+void run_saves_allocate(Run *run)
+{
+    run->saves.last = -1;
+    if (!run->cfg.ckpt.async) return;
+    CkptRun place = place_of(run);
+    run->saves.part = replicas_checkpoint(&run->replicas, true);
+    run->saves.async = ckpt_async_create(&place, &run->saves.part, &run->mem);
+}
+
+void run_saves_free(Run *run)
+{
+    if (!run->saves.async) return;
+    ckpt_async_free(run->saves.async);
+    replicas_checkpoint_free(&run->replicas, &run->saves.part);
+}
+
+void run_init(Run *run)
+{
+    Replicas *r = &run->replicas;
+    CkptPart part = replicas_checkpoint(r, false);
+    while (part.n && part.piece[part.n - 1].array >= 0) part.n--; // the weights' pieces stand first
+    part.n_arrays = 0;
+    CkptState state = {.config = run->config_text, .stretch = true};
+    ckpt_load_weights(r->world, run->cfg.ckpt.init, &part, &state);
+    replicas_weights_loaded(r);
+    replicas_checkpoint_free(r, &part);
+    run->saves.init_step = state.step;
+}
+
+static void save_now(Run *run, const CkptState *state)
+{
+    CkptRun place = place_of(run);
+    CkptDone done = {.step = state->step};
+    double begin = clock_seconds();
+    CkptPart part = replicas_checkpoint(&run->replicas, true);
+    done.ok = ckpt_save_part(&place, state, &part, done.error, sizeof done.error);
+    done.n_bytes = ckpt_async_bytes(&part);
+    replicas_checkpoint_free(&run->replicas, &part);
+    done.seconds = done.stalled = clock_seconds() - begin;
+    report(run, &done);
+}
+
+void run_save(Run *run, long step)
+{
+    CkptAsync *async = run->saves.async;
+    CkptExtra extra[EXTRAS];
+    CkptState state = {.step = step, .adam_step = run->optim.step,
+                       .sample = (uint64_t)run_samples(run, step).before,
+                       .tokens = (uint64_t)run_tokens(run, step), .seed = (uint64_t)run->cfg.run.seed,
+                       .seconds = run->seconds, .best_val = run->best_val, .config = run->config_text,
+                       .optim = run->optim.kind->name, .extra = extra, .n_extra = numbers(run, extra)};
+    replicas_phase(&run->replicas, step, "checkpoint");
+    replicas_agree(&run->replicas, step);
+    if (!async) {
+        fail_save(run, step, true);
+        save_now(run, &state);
+        return;
+    }
+    double begin = clock_seconds();
+    bool full = ckpt_async_full(async, step);
+    CkptDone done;
+    while (ckpt_async_full(async, step) && ckpt_async_poll(async, true, &done)) report(run, &done);
+    if (full)
+        progress_note(run->progress,
+                      "checkpoint of step %ld: waited %.3f s for the one of step %ld (the disk is slower than the "
+                      "saves: try a larger --run.save_every)", step, clock_seconds() - begin, done.step);
+    fail_save(run, step, true);
+    ckpt_async_save(async, &state);
+}
+
+bool run_saved(Run *run, long step)
+{
+    poll(run, true);
+    if (run->saves.last == step) return true;
+    run_save(run, step);
+    poll(run, true);
+    return run->saves.last == step;
+}
+
+// ---- resuming
+
+// The data order goes on only where seed and samples a step are the same.
+static void check_resumed(const Run *run, const CkptState *state)
+{
+    const Config *cfg = &run->cfg;
+    uint64_t sample = (uint64_t)run_samples(run, state->step).before;
+    if (state->seed != (uint64_t)cfg->run.seed)
+        die("%s: run.seed: the checkpoint was trained with %llu, this run has %ld (set it so, or use another run.name)",
+            run->dir, (unsigned long long)state->seed, cfg->run.seed);
+    if (state->sample != sample)
+        die("%s: batch.tokens: the checkpoint of step %ld has seen %llu samples, with %ld tokens a step "
+            "it would be %llu "
+            "(set it as it was, or use another run.name)", run->dir, state->step, (unsigned long long)state->sample,
+            cfg->batch.tokens, (unsigned long long)sample);
+}
+
+long run_restore(Run *run)
+{
+    CkptRun place = place_of(run);
+    CkptExtra extra[EXTRAS];
+    CkptState state = {.config = run->config_text, .optim = run->optim.kind->name, .extra = extra,
+                       .n_extra = numbers(run, extra)};
+    poll(run, true);
+    CkptPart part = replicas_checkpoint(&run->replicas, false);
+    bool loaded = ckpt_load_part(&place, &part, &state);
+    if (loaded) replicas_weights_loaded(&run->replicas);
+    replicas_checkpoint_free(&run->replicas, &part);
+    if (!loaded) return -1;
+    check_resumed(run, &state);
+    run->optim.step = (int)state.adam_step;
+    run->seconds = state.seconds;
+    run->best_val = state.best_val;
+    numbers_loaded(run);
+    return state.step;
+}
+
+// ---- rolling back
+
+double run_cool(const Run *run, long step)
+{
+    return (double)step < run->saves.guard[RUN_COOL_UNTIL] ? run->cfg.monitor.cool : 1;
+}
+
+MonitorVerdict run_judge(Run *run, long step, double loss, double grad_norm)
+{
+    const Config *cfg = &run->cfg;
+    MonitorVerdict v = monitor_judge(&run->monitor, loss, grad_norm);
+    // An overflow is the loss scale's business, as long as the loss itself is finite.
+    if (v.reason == MONITOR_NOT_FINITE && run->scales.scaler.interval && v.signal == MONITOR_GRAD_NORM)
+        v.action = MONITOR_SKIP;
+    if (run->begun && step + 1 == cfg->monitor.rollback_at && run->saves.guard[RUN_ROLLBACKS] == 0)
+        v.action = MONITOR_ROLLBACK, v.reason = MONITOR_DRILL;
+    if (v.action == MONITOR_COOL) run->saves.guard[RUN_COOL_UNTIL] = (double)(step + 1 + cfg->monitor.cool_steps);
+    return v;
+}
+
+// The step of a checkpoint's directory, by its name; -1: none.
+static long step_of(const char *name)
+{
+    char *end;
+    if (strncmp(name, "step_", 5) || !name[5]) return -1;
+    long step = strtol(name + 5, &end, 10);
+    return *end ? -1 : step;
+}
+
+// The highest step of a checkpoint that is at most `limit`; -1: none.
+static long newest_up_to(const Run *run, long limit)
+{
+    char path[700];
+    long newest = -1;
+    snprintf(path, sizeof path, "%s/checkpoints", run->dir);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        long step = step_of(e->d_name);
+        if (step <= limit && step > newest) newest = step;
+    }
+    if (dir) closedir(dir);
+    return newest;
+}
+
+// Gives a checkpoint a name under which nobody loads it, and removes it.
+static void remove_checkpoint(const Run *run, long step)
+{
+    char path[700], aside[720];
+    snprintf(path, sizeof path, "%s/checkpoints/step_%08ld", run->dir, step);
+    snprintf(aside, sizeof aside, "%s.tmp", path);
+    if (rename(path, aside) || !disk_sync_parent(path))
+        die("%s: cannot be set aside for a rollback: %s", path, strerror(errno));
+    if (!disk_remove_dir(aside)) progress_note(run->progress, "%s: cannot be removed: %s", aside, strerror(errno));
+}
+
+static long choose_target(Run *run, long step)
+{
+    long to = -1, newest;
+    if (run->replicas.rank == 0) {
+        to = newest_up_to(run, step - 1 - run->cfg.monitor.rollback_steps);
+        for (newest = newest_up_to(run, step); to >= 1 && newest > to; newest = newest_up_to(run, step))
+            remove_checkpoint(run, newest);
+    }
+    replicas_tell(&run->replicas, &to, sizeof to);
+    return to;
+}
+
+long run_rollback(Run *run, long step, const StepResult *r)
+{
+    const Config *cfg = &run->cfg;
+    const char *advice = monitor_advice(r->verdict);
+    double seconds = run->seconds, rollbacks = run->saves.guard[RUN_ROLLBACKS];
+    if (run->saves.guard[RUN_ROLLBACKS] >= (double)cfg->monitor.max_rollbacks)
+        die("step %ld: %s, and the run has been rolled back %ld times (monitor.max_rollbacks; try a lower optim.lr)",
+            step, r->why, cfg->monitor.max_rollbacks);
+    poll(run, true); // a save that is on its way would be the newest
+    long to = choose_target(run, step);
+    if (to < 1) {
+        progress_event(run->progress, METRICS_SKIP, step,
+                       "%s: no checkpoint to go back to (see run.save_every): weights left as they were", r->why);
+        return step;
+    }
+    replicas_phase(&run->replicas, step, "rollback");
+    if (run_restore(run) != to) die("%s: the checkpoint of step %ld cannot be loaded for a rollback", run->dir, to);
+    run->seconds = seconds; // was spent
+    long jump = step - to > cfg->monitor.rollback_skip ? step - to : cfg->monitor.rollback_skip;
+    int64_t first = ramp_at(&run->ramp, to).before + (int64_t)run->saves.guard[RUN_SKIPPED];
+    int64_t samples = ramp_at(&run->ramp, to + jump).before - ramp_at(&run->ramp, to).before;
+    run->saves.guard[RUN_SKIPPED] += (double)samples;
+    run->saves.guard[RUN_ROLLBACKS] = rollbacks + 1;
+    if (cfg->monitor.rollback_cool) run->saves.guard[RUN_COOL_UNTIL] = (double)(to + cfg->monitor.cool_steps);
+    progress_rollback(run->progress, to, "update %ld: %s: back to the checkpoint of step %ld, samples %lld to %lld "
+                      "skipped%s%s%s", step, r->why, to, (long long)first, (long long)(first + samples - 1),
+                      cfg->monitor.rollback_cool ? ", learning rate lowered" : "", *advice ? "; " : "", advice);
+    run_save(run, to);
+    return to;
+}
