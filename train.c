@@ -9,11 +9,11 @@
 //   base/config.c     every setting                                    train/run.h    what a run consists of
 //
 // A step is a function of (config, step, weights, optimizer state, scales, the monitor's windows), and nothing else is
-// carried from step to step; so a run that was stopped and resumed goes through the same states, bit for bit, as one that
-// was not.
+// carried from step to step; so a run that was stopped and resumed goes through the same states, bit for bit, as one
+// that was not.
 //
-// The loss of a step is the sum of token losses over the number of valid tokens of the whole batch. That number is known
-// before the first micro-batch runs, and every micro-batch scales its gradient by it; averaging the averages of
+// The loss of a step is the sum of token losses over the number of valid tokens of the whole batch. That number is
+// known before the first micro-batch runs, and every micro-batch scales its gradient by it; averaging the averages of
 // micro-batches would weigh tokens unequally when their valid counts differ.
 //
 // With mpiexec -n N in front, N processes run this same loop, each on its share of every batch; what differs is behind
@@ -91,8 +91,8 @@ static StepResult run_step(Run *run, long step)
     for (o = run->observer; o < end; o++)
         if (o->gradients) o->gradients(o->self, run, step, &r);
 
-    // A batch that is skipped is gone: its samples count as taken, its gradient is zeroed, and neither weights nor moments
-    // nor the optimizer's count of updates change.
+    // A batch that is skipped is gone: its samples count as taken, its gradient is zeroed, and neither weights nor
+    // moments nor the optimizer's count of updates change.
     if (r.verdict.action < MONITOR_SKIP) optim_apply(&run->optim, run->model, r.grad_norm, r.lr);
     else optim_drop(run->model);
     replicas_updated(&run->replicas);
@@ -108,7 +108,8 @@ static StepResult run_step(Run *run, long step)
 
 // ---- the loop
 
-// Set by a signal: finish this step, save, and leave. A second one ends the program at once. (SIGUSR1: SLURM's warning.)
+// Set by a signal: finish this step, save, and leave. A second one ends the program at once. (SIGUSR1: SLURM's
+// warning.)
 static volatile sig_atomic_t stop_requested;
 
 static void on_signal(int number)

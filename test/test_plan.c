@@ -13,6 +13,7 @@
 #include "expect_die.h"
 #include "ops/narrow.h"
 #include "dev/plan/plan.h"
+#include "parallel/ranks.h"
 #include "temp_dir.h"
 
 #include <jansson.h>
@@ -76,22 +77,22 @@ static void allocate_really(Dev *dev)
     real.optim = optim_create(real.model, (OptimSettings){.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
                                                           .weight_decay = 0.1f, .clip = 1});
     real.cache = model_cache_create(real.model);
-    size_t n_bytes = 2 * (size_t)cfg.batch.tokens * sizeof *real.token;
-    real.token = mem_alloc(&real.mem, MEM_SCRATCH, n_bytes, "a step's tokens");
-    real.target = real.token + cfg.batch.tokens;
+    size_t n_bytes = 2 * (size_t)cfg.batch.tokens * sizeof *real.data.token;
+    real.data.token = mem_alloc(&real.mem, MEM_SCRATCH, n_bytes, "a step's tokens");
+    real.data.target = real.data.token + cfg.batch.tokens;
 }
 
 static void run_one_step(void)
 {
     size_t B = (size_t)cfg.batch.micro, T = (size_t)cfg.model.context, n = (size_t)cfg.batch.tokens;
     for (size_t i = 0; i < n; i++) {
-        real.token[i] = (int32_t)(i * 7 % (size_t)cfg.model.vocab);
-        real.target[i] = (int32_t)((i + 1) * 7 % (size_t)cfg.model.vocab);
+        real.data.token[i] = (int32_t)(i * 7 % (size_t)cfg.model.vocab);
+        real.data.target[i] = (int32_t)((i + 1) * 7 % (size_t)cfg.model.vocab);
     }
     for (long micro = 0; micro < cfg.batch.accum; micro++) {
         size_t at = (size_t)micro * B * T;
-        model_set_batch(real.model, real.token + at, NULL, real.target + at, B, T);
-        if (real.first) model_set_documents(real.model, real.first + at);
+        model_set_batch(real.model, real.data.token + at, NULL, real.data.target + at, B, T);
+        if (real.data.first) model_set_documents(real.model, real.data.first + at);
         model_forward_backward(real.model, 1 / (float)n);
     }
     model_step_finish(real.model);
@@ -146,7 +147,7 @@ static void test_every_combination(void **state)
         cfg.numerics.deterministic = fixed;
         Dev *cpu = dev_cpu_create(1), *dev = run_device(&cfg, cpu);
         plan_open(&planned, &cfg, dev, 0);
-        real = (Run){.cfg = cfg, .dev = dev};
+        real = (Run){.cfg = cfg, .dev = dev, .replicas = fixed ? ranks_join(&cfg, NULL, 0) : replicas_alone(NULL)};
         run_allocate(&real);
         params_init(&real.model->params, 1, real.model->weights);
         model_weights_changed(real.model);
@@ -157,6 +158,7 @@ static void test_every_combination(void **state)
         for (int tag = 0; tag < MEM_TAGS; tag++) assert_formula((MemTag)tag, &real.mem);
         plan_close(&planned);
         run_free(&real);
+        ranks_part(&real.replicas);
         run_device_free(dev, cpu);
     }
 }
@@ -168,7 +170,7 @@ static void test_run_allocates_what_was_planned(void **state)
     Dev *dev = dev_cpu_create(1);
     configure(cases[5]);
     plan_open(&planned, &cfg, dev, 0);
-    real = (Run){.cfg = cfg, .dev = dev};
+    real = (Run){.cfg = cfg, .dev = dev, .replicas = replicas_alone(NULL)};
     run_allocate(&real);
     assert_int_equal(real.mem.n_blocks, planned.mem.n_blocks);
     for (size_t i = 0; i < real.mem.n_blocks; i++) {

@@ -3,21 +3,22 @@
 //   shape of the model -> this rank's part of every layer (tp) -> its layers (pp) -> a table of parameters
 //   table -> the elements that this rank owns (ZeRO over dp x cp) -> buffers of model, optimizer, messages
 //
-// Every rank runs the same loop on its part of each batch. Rank 0 alone reads and writes files and talks; whatever decides
-// what happens next is made the same on all ranks first.
+// Every rank runs the same loop on its part of each batch. Rank 0 alone reads and writes files and talks; whatever
+// decides what happens next is made the same on all ranks first.
 //
 // The invariant: between two collective calls no rank takes a branch that another does not take. Loss, number of valid
 // tokens and norm are sums over all ranks before anything looks at them; a stop signal, which reaches the ranks at
 // different times, counts when the step is over and all have been asked; clocks and files are rank 0's.
 //
 // Groups come from the mesh. Those of the mesh carry gradients, weights and activations, where the device has them, so
-// their counters are the guides' traffic; numbers go through groups of their own, of the host's memory (comm_host). There
-// sums are always ordered (comm.h): the same bits on every rank. In the mesh's they are where numerics.deterministic is
-// set, and there the losses of ranks continue the tree of their sequences, as gradients do: N ranks give the bits of one.
+// their counters are the guides' traffic; numbers go through groups of their own, of the host's memory (comm_host).
+// There sums are always ordered (comm.h): the same bits on every rank. In the mesh's they are where
+// numerics.deterministic is set, and there the losses of ranks continue the tree of their sequences, as gradients do: N
+// ranks give the bits of one.
 //
-// Agreement (monitor.agree_every). Weights that every rank has are the same by construction: the same gradients, the same
-// update. A bit that flips in one rank's memory, or a processor that errs, breaks that in silence, and from then on the
-// average of gradients belongs to no model at all. So ranks compare hashes, one for each tensor:
+// Agreement (monitor.agree_every). Weights that every rank has are the same by construction: the same gradients, the
+// same update. A bit that flips in one rank's memory, or a processor that errs, breaks that in silence, and from then
+// on the average of gradients belongs to no model at all. So ranks compare hashes, one for each tensor:
 //
 //     XXH3 of each row of the table, in the weights, what units read of them, and the optimizer's state
 //     -> all_gather over the replicas (rows x 8 bytes a rank) -> the first row on which ranks differ

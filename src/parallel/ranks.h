@@ -1,7 +1,7 @@
 // ranks: several processes as a training run sees them (replicas.h): which part of the work each one has.
 //
-// The configuration's sizes of data, tensor, context and pipeline parallelism make a mesh (mesh.h), a rank's place in it
-// says what of the model, the optimizer and each batch it has.
+// The configuration's sizes of data, tensor, context and pipeline parallelism make a mesh (mesh.h), a rank's place in
+// it says what of the model, the optimizer and each batch it has.
 #ifndef RANKS_H
 #define RANKS_H
 #include "comm/mesh.h"

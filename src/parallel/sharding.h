@@ -38,8 +38,8 @@ ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind);
 // Two tables: the formulas beside the sum of what `ranks` ranks counted, the difference, and rank 0's part.
 void sharding_print(const ShardingCase *is, const AccountRank *rank, FILE *out);
 
-// run.account: after the first step writes account.json, every rank's bytes by tag and the traffic of this one step, and
-// prints them beside the formulas. For runs whose replicas ranks_join made.
+// run.account: after the first step writes account.json, every rank's bytes by tag and the traffic of this one step,
+// and prints them beside the formulas. For runs whose replicas ranks_join made.
 Observer sharding_account(void);
 
 #ifdef __cplusplus

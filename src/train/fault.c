@@ -8,7 +8,7 @@
 //
 // The invariant: a fault is a function of (rank, update), or of the sample for `spike`, so a run with a fault is as
 // repeatable as one without. A spike belongs to the data: it is met again by whoever reads the same samples again, and
-// by nobody who skips them. What befalls a process happens once: run_guard.c leaves those out in a resumed run, so
+// by nobody who skips them. What befalls a process happens once: ranks.c leaves those out in a resumed run, so
 // that a run that is started again gets past the place where it was killed.
 //
 // enospc is the kernel's own limit on the size of files, not a layer of ours between: the code under test is the code

@@ -1,13 +1,13 @@
 // observers: what watches a training step: marks, faults, the noise scale, norms, a dump, agreement. See observers.h.
 //
-// The invariant: an observer reads. A run with all of them (but for faults) goes through the same states, bit for bit, as
-// one with none.
+// The invariant: an observer reads. A run with all of them (but for faults) goes through the same states, bit for bit,
+// as one with none.
 //
-// The dump listens to the model for activations; the rest is read here, where a run keeps it: of each unit the range that
-// this process owns, in memory or in a store (offload.h). Replicas that are not sharded own the same, and the first one
-// writes. Nothing travels between processes: the whole is put together by whoever reads the files. Of the optimizer's
-// arrays those are dumped that have a float for each element. Codes and scales of 8-bit moments and Adafactor's sums of
-// rows are in checkpoints, and mean nothing element by element.
+// The dump listens to the model for activations; the rest is read here, where a run keeps it: of each unit the range
+// that this process owns, in memory or in a store (offload.h). Replicas that are not sharded own the same, and the
+// first one writes. Nothing travels between processes: the whole is put together by whoever reads the files. Of the
+// optimizer's arrays those are dumped that have a float for each element. Codes and scales of 8-bit moments and
+// Adafactor's sums of rows are in checkpoints, and mean nothing element by element.
 //
 // Rejected: calls of each of them in the step itself, which is what a trainer grows into: half of its lines then do not
 // train.
@@ -216,7 +216,8 @@ typedef struct {
     char layout[64];
 } DumpState;
 
-// A copy, on the host, of what this process has of unit u in the optimizer's array s (n_states: the weights). NULL: none.
+// A copy, on the host, of what this process has of unit u in the optimizer's array s (n_states: the weights). NULL:
+// none.
 static char *piece(Run *run, int u, int s, const OptimRange *range)
 {
     const Optim *optim = &run->optim;

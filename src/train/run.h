@@ -78,9 +78,9 @@ typedef struct {
 
 typedef struct Run Run;
 
-// What watches a step without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the list of those
-// that the configuration asks for and calls it at four points of every update `step` + 1. An observer changes nothing
-// (faults aside, which are there for that). Any entry may be NULL.
+// What watches a step without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the list of
+// those that the configuration asks for and calls it at four points of every update `step` + 1. An observer changes
+// nothing (faults aside, which are there for that). Any entry may be NULL.
 typedef struct {
     void *self;
     void (*before)(void *self, Run *run, long step);                      // nothing of the step has happened

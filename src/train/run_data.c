@@ -70,8 +70,8 @@ static uint64_t tokenizer_hash(const Tokenizer *t)
     return hash;
 }
 
-// Sets run->data.hash: what decides which tokens sample s is, and what they mean, apart from the seed. Two numbers of 32
-// bits, for a double holds 53.
+// Sets run->data.hash: what decides which tokens sample s is, and what they mean, apart from the seed. Two numbers of
+// 32 bits, for a double holds 53.
 static void hash_data(Run *run, uint64_t tokenizer)
 {
     const Config *cfg = &run->cfg;

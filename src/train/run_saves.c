@@ -1,4 +1,5 @@
-// run_saves: a run's checkpoints: what goes into them, what is said about them, resuming from one, and going back to one.
+// run_saves: a run's checkpoints: what goes into them, what is said about them, resuming from one, and going back to
+// one.
 //
 // Saving. A failed save changes nothing but the log. It is the same verdict on all processes, and the run goes on. With
 // ckpt.async a save is begun here and reported by a later step (ckpt_async.c). Whatever needs the files waits for those
@@ -25,8 +26,8 @@
 // run's own numbers; so the same rollback twice gives the same bytes.
 //
 // Rejected: a process that gathers the model in order to write it (zero_part.c says what each one writes instead);
-// keeping the abandoned branch under another name (a person can copy it; the text of the event has its numbers); loading
-// weights alone (Adam's moments hold the spike for 1 / (1 - beta2) steps).
+// keeping the abandoned branch under another name (a person can copy it; the text of the event has its numbers);
+// loading weights alone (Adam's moments hold the spike for 1 / (1 - beta2) steps).
 #include "train/run.h"
 
 #include "base/check.h"
