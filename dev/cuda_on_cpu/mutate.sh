@@ -21,7 +21,7 @@ known=$here/mutants.txt
 # Test programs, the files that each tests, and what they are linked with. A file that stands with two is tried with both,
 # in this order.
 programs=(unit attention_kernels table)
-device=$(echo src/*.cu | tr " " "\n" | grep -v "^src/comm_") # of comm_*.cu the mutations are patches (test/mutations)
+device=$(echo src/*.cu | tr " " "\n" | grep -v "^src/comm_") # those of comm_*.cu are in test/mutations
 declare -A files=(
     [unit]=src/gpu.h
     [attention_kernels]="src/attention.cu src/flash.cu"
