@@ -127,8 +127,8 @@ fi
 mkdir -p "$work/other/src"
 cp "$work/tree/src/answer.sh" "$work/other/src/"
 { (cd "$work" && tree/test/mutate.sh --apply indented other) && cat "$work/other/src/answer.sh"; } >"$work/log" 2>&1
-"$work/tree/test/mutate.sh" --apply several "$work/other" >"$work/more" 2>&1 && cat "$work/other/src/answer.sh" >>"$work/log"
 {
+    "$work/tree/test/mutate.sh" --apply several "$work/other" && cat "$work/other/src/answer.sh"
     "$work/tree/test/mutate.sh" --apply overlap
     "$work/tree/test/mutate.sh" --apply goo
     cat "$work/tree/src/answer.sh"
