@@ -11,6 +11,7 @@
 ## make parity     train on 400 layouts of ranks and compare every gradient with one rank's
 ## make layouts  memory and traffic of 60 random layouts on real ranks against the plan, to the byte
 ## make scaling  measure a scaling law on generated text, predict a larger run, train it; SMALL=1: minutes
+## make same-bits   OLD=FOLDER: the build in FOLDER and this one train the same bits, on 33 layouts
 ## make mutate      seed known bugs, one at a time, and see the tests catch them
 ## make mutate-cuda  the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
 ## make attention-ladder  attention on a GPU, from the naive kernel to production; without a GPU it is only checked
@@ -205,6 +206,8 @@ layouts: $(BIN)
 	@BUILD=$(B) test/test_plan_layouts.sh 60
 scaling: $(B)/stories $(B)/prepare $(B)/train $(B)/plan $(B)/scaling
 	@BUILD=$(B) SMALL=$(SMALL) scripts/scaling.sh
+same-bits: $(B)/train $(B)/export
+	@test/same_bits.sh '$(OLD)' $(B)
 mutate:
 	@test/mutate.sh
 mutate-cuda:
@@ -230,5 +233,5 @@ clean:
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: all run test check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
-    layouts scaling mutate mutate-cuda fuzz fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs \
+    layouts scaling same-bits mutate mutate-cuda fuzz fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs \
     help clean FORCE

@@ -127,15 +127,9 @@ gen_schedule() {
 }
 
 gen_mutate() {
-    local patch
     echo '| mutation | the bug | seen in | file | tests that must catch it |'
     echo '|---|---|---|---|---|'
-    for patch in test/mutations/*.patch; do
-        awk -v name="$(basename "$patch" .patch)" '
-            /^bug: / && !bug { bug = substr($0, 6) } /^seen: / && !seen { seen = substr($0, 7) }
-            /^tests: / && !tests { tests = substr($0, 8) } /^\+\+\+ b\// { file = file (file ? ", " : "") substr($2, 3) }
-            END { print "| " name " | " bug " | " seen " | " file " | " tests " |" }' "$patch"
-    done
+    test/mutate.sh --list | awk -F '\t' '{ gsub(/ /, ", ", $2); print "| " $1 " | " $4 " | " $5 " | " $2 " | " $3 " |" }'
 }
 
 # What was measured: the files that the commands left behind.

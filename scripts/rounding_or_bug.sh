@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/rounding_or_bug.sh: the question of doc/diff.md, asked of real runs. One update of a small model in fp32 is the
-# reference. `rounding`: the same update in bf16. `bug NAME`: the same update by a program into which the bug
-# test/mutations/NAME.patch was put. Half a minute each. For doc/diff.md:
+# reference. `rounding`: the same update in bf16. `bug NAME`: the same update by a program into which test/mutate.sh
+# put the bug NAME. Half a minute each. For doc/diff.md:
 #
 #     scripts/rounding_or_bug.sh rounding >runs/diff_rounding.txt
 #     scripts/rounding_or_bug.sh bug gelu_grad >runs/diff_bug.txt
@@ -20,12 +20,12 @@ update() { # TRAIN NAME [OPTION...]: the first update of a small model is dumped
         --batch.micro=8 "$@" >"$tmp/$name.out"
 }
 
-# The program with a bug: the tree, the patch, the objects that are there already.
+# The program with a bug: the tree, the bug, the objects that are there already.
 with_bug() { # NAME
     mkdir "$tmp/tree"
     tar --exclude=./build --exclude=./runs --exclude=./.git -cf - . | tar -C "$tmp/tree" -xf -
     cp -a "$build" "$tmp/tree/build"
-    (cd "$tmp/tree" && patch -sp1 <"test/mutations/$1.patch" && make -s -j2 build/train >/dev/null)
+    (cd "$tmp/tree" && test/mutate.sh --apply "$1" && make -s -j2 build/train >/dev/null)
 }
 
 "$build/stories" --bytes 100000 --seed 3 --out "$tmp/text" >"$tmp/log" 2>&1

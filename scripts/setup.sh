@@ -33,7 +33,6 @@ works() {
     command -v "${CC%% *}" >/dev/null 2>&1 || { echo "$CC: not found" >"$tmp/log"; return 1; }
     command -v g++ >/dev/null 2>&1 || command -v clang++ >/dev/null 2>&1 ||
         { echo 'g++: not found (make check-headers compiles each header as C++ too)' >"$tmp/log"; return 1; }
-    command -v patch >/dev/null 2>&1 || { echo 'patch: not found'; return 1; } >"$tmp/log" # make mutate
     mpi=$(mpi_wrapper) || { echo 'mpicc: not found (MPICH)'; return 1; } >"$tmp/log"
     mpi=$("$mpi" -show | tr ' ' '\n' | grep -E '^(-I|-L|-l|-Wl,-rpath)')
     cat >"$tmp/t.c" <<'EOF'
@@ -83,7 +82,7 @@ distribution=unknown
 [ "$(uname -s)" = Darwin ] && distribution=macos
 
 apt_packages='gcc g++ make libc6-dev libopenblas-dev libpcre2-dev libinih-dev libcmocka-dev libjansson-dev libxxhash-dev'
-apt_packages="$apt_packages zlib1g-dev libzstd-dev mpich libmpich-dev patch"
+apt_packages="$apt_packages zlib1g-dev libzstd-dev mpich libmpich-dev"
 case $CC in *clang*) apt_packages="$apt_packages clang libomp-dev" ;; esac
 
 case $distribution in
@@ -97,8 +96,8 @@ esac
 if [ $system != apt ]; then
     say "something is missing: $(head -n 1 "$tmp/log" | sed 's|^.*/t\.c:[0-9:]* *||')"
     case $system in
-    fedora) say 'run:  sudo dnf install gcc gcc-c++ make openblas-devel pcre2-devel inih-devel libcmocka-devel jansson-devel xxhash-devel zlib-devel libzstd-devel mpich-devel patch' ;;
-    arch) say 'run:  sudo pacman -S --needed base-devel openblas pcre2 libinih cmocka jansson xxhash zlib zstd mpich patch' ;;
+    fedora) say 'run:  sudo dnf install gcc gcc-c++ make openblas-devel pcre2-devel inih-devel libcmocka-devel jansson-devel xxhash-devel zlib-devel libzstd-devel mpich-devel' ;;
+    arch) say 'run:  sudo pacman -S --needed base-devel openblas pcre2 libinih cmocka jansson xxhash zlib zstd mpich' ;;
     macos)
         say 'run:  brew install gcc@14 make openblas pcre2 inih cmocka jansson xxhash zlib zstd mpich'
         # shellcheck disable=SC2016

@@ -1,26 +1,41 @@
 #!/bin/bash
 # test/mutate.sh: seeds known bugs, one at a time, and sees that the tests notice. (`make mutate`)
 #
-# A bug is one file test/mutations/NAME.patch: a unified diff, and in front of it three lines
+# The bugs are stanzas of test/mutations/*.txt, with a blank line after each:
 #
-#   bug: what it is, in a line
-#   seen: where it really happened
+#   bug NAME: what it is, in a line
+#   seen: where it really happened; without this line it is a common slip
 #   tests: test_model test_train.sh        the tests that should fail, as they are called in test/
+#   names: attention_forward               the op that numerics.check blames; only where test_train_gpu.sh asks
+#   file: src/model_run.c
+#     a line that stays
+#   - a line that is taken out
+#   + a line that is put in
+#
+# The lines that stay and those that are taken out are a text, which must stand in the file once. White space at the
+# beginning of its lines does not count, and what is put in is moved to the right as the text is. A blank line and a
+# second text may follow, and a second `file:` with its texts. mutate.awk reads the tables.
 #
 # The tree is copied (tracked files and new ones) and built, and all named tests must pass there: a test that fails
-# anyway proves nothing. Then each patch goes into a copy of that copy, which is built, and its tests run until one
-# fails. Verdicts: caught; SURVIVED when all pass; BROKEN when the patch does not apply without fuzz, names no test,
-# or does not build, because a bug that is not there cannot be caught. A test that runs past MUTATE_TIMEOUT seconds
-# (300) has failed. A run of all patches leaves its table in runs/mutate.md.
+# anyway proves nothing. Then each bug goes into a copy of that copy, which is built, and its tests run until one
+# fails. Verdicts: caught; SURVIVED when all pass; BROKEN when a text is not there once, no test is named, or the copy
+# does not build, because a bug that is not there cannot be caught. A test that runs past MUTATE_TIMEOUT seconds
+# (300) has failed. A run of all bugs leaves its table in runs/mutate.md.
 #
-# usage: test/mutate.sh [--check] [NAME...]    NAME: the beginning of a patch's name, M03 or M03_equal; none: all
-#        --check: only look whether the patches are well-formed and still apply; "ok NAME" or "not ok NAME" for each
+# usage: test/mutate.sh [--check | --renew | --list] [NAME...]    NAME: the beginning of a name, M03 or M03_equal;
+#                                                                 none: all
+#        --check: only look whether the bugs are well-formed and apply; "ok NAME" or "not ok NAME" for each
+#        --renew: where a text is gone from its file and one other file has it, that file goes into the table; then as
+#                 --check
+#        --list:  name, file, tests, bug, seen, names, with tabs between; "-" for what the table does not say
+# usage: test/mutate.sh --apply NAME [DIRECTORY]    put the bug NAME into this tree, or into the files of another
 # JOBS mutations run at a time (default: one a core). The exit status is 0 only when there were some and all were
 # caught.
 # shellcheck disable=SC2046,SC2086 # lists of words are meant to be split
 set -u -o pipefail
+here=$PWD
 cd "$(dirname "$0")/.." || exit 1
-tree=$PWD limit=${MUTATE_TIMEOUT:-300} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)} check=
+tree=$PWD limit=${MUTATE_TIMEOUT:-300} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 unset MAKEFLAGS MAKELEVEL BUILD
 work=$(mktemp -d "${TMPDIR:-/tmp}/mutate.XXXXXX") || exit 1
 trap 'jobs -p | xargs -r kill 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -31,35 +46,22 @@ stop() {
     exit 1
 }
 
-name_of() { basename "$1" .patch; }
-field() { sed -n "/^--- /q; s/^$2: *//p" "$1"; } # PATCH KEY
-files_of() { sed -n 's/^+++ b\/\([^\t]*\).*/\1/p' "$1" | paste -sd ' '; }
-apply() { patch -p1 --force --fuzz=0 "$@"; }
+tables=("$tree"/test/mutations/*.txt)
+table() { awk -v mode="$1" -f "$tree/test/mutate.awk" "${@:2}" "${tables[@]}"; } # MODE [-v ...]
+list() { table list -v pick="$*" | LC_ALL=C sort; }                              # NAME...
+put() { table apply -v exact=1 -v pick="$1" -v root="${2:+$2/}"; }               # NAME [DIRECTORY]
 
-copy_tree() { # DIRECTORY
-    mkdir -p "$1" || return 1
+tree_files() { # the files of the tree, tracked and new, with a zero byte after each
     if [ -e .git ] && command -v git >/dev/null; then
         git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
             if [ -e "$file" ]; then printf '%s\0' "$file"; fi # a deleted one is listed until the next commit
-        done | tar --null -T - -cf -
+        done
     else
-        tar --exclude=./build --exclude=./runs -cf - .
-    fi | tar -C "$1" -xf -
+        find . -path ./build -prune -o -path ./runs -prune -o ! -type d -printf '%P\0'
+    fi
 }
-
-# The lines in front of the diff are there, the tests exist, and the diff fits the tree. Says what is wrong.
-inspect() { # PATCH
-    local key test
-    for key in bug seen tests; do
-        [ -n "$(field "$1" $key)" ] || { echo "no line \"$key: ...\" before the diff"; return 1; }
-    done
-    for test in $(field "$1" tests); do
-        [ -f "test/$test" ] || [ -f "test/$test.c" ] || { echo "no such test: $test"; return 1; }
-    done
-    [ -n "$(files_of "$1")" ] || { echo 'no diff (--- a/FILE, +++ b/FILE)'; return 1; }
-    apply --dry-run <"$1" 2>&1 && return 0
-    echo 'the patch does not apply any more: renew it'
-    return 1
+copy_tree() { # DIRECTORY
+    mkdir -p "$1" && tree_files | tar --null -T - -cf - | tar -C "$1" -xf -
 }
 
 # What make has to build for some tests. Scripts, and tests that run our programs, need those too.
@@ -95,13 +97,11 @@ fails() { # TEST LOG
 }
 
 # One mutation, in a directory of its own: its verdict, and a line about it.
-mutate() { # PATCH
-    local name dir test tests what verdict=SURVIVED by='' began=$SECONDS pid=
-    name=$(name_of "$1") dir=$work/$(name_of "$1") tests=$(field "$1" tests)
+mutate() { # NAME FILE TESTS BUG SEEN
+    local name=$1 dir=$work/$1 tests=$3 test verdict=SURVIVED by='' began=$SECONDS pid=
     trap '[ -z "$pid" ] || kill $pid 2>/dev/null; exit 130' TERM
     cp -a "$work/base" "$dir" && cd "$dir" || exit 1
-    if ! inspect "$1" >"$dir.log" 2>&1; then verdict=BROKEN by=$(tail -n 1 "$dir.log")
-    elif ! apply <"$1" >"$dir.log" 2>&1; then verdict=BROKEN by='the patch does not apply'
+    if ! put "$name" >"$dir.log" 2>&1; then verdict=BROKEN by=$(head -n 1 "$dir.log")
     elif ! make -j1 $(targets $tests) >"$dir.log" 2>&1; then verdict=BROKEN by='does not build'
     else
         for test in $tests; do
@@ -111,40 +111,37 @@ mutate() { # PATCH
         done
     fi
     cd "$tree" && rm -rf "$dir"
-    printf '%-8s  %-32s %-22s %4d s  %s\n' "$verdict" "$name" "$(files_of "$1")" $((SECONDS - began)) "${by:-$tests}"
+    printf '%-8s  %-32s %-22s %4d s  %s\n' "$verdict" "$name" "$2" $((SECONDS - began)) "${by:-$tests}"
     [ $verdict = BROKEN ] && sed 's/^/          | /' "$dir.log" | tail -n 20
     echo "$verdict" >"$dir.verdict"
-    echo "| $name | $(field "$1" bug) | $(field "$1" seen) | $(files_of "$1") | ${by:-**survived**} |" >"$dir.row"
+    echo "| $name | $4 | $5 | $2 | ${by:-**survived**} |" >"$dir.row"
 }
 
-select_patches() { # NAME...
-    local name found
-    [ $# = 0 ] && set -- ''
-    for name; do
-        found=$(compgen -G "test/mutations/$name*.patch") || stop "test/mutate.sh: no patch called $name*"
-        echo "$found"
-    done | sort -u
-}
-
-[ "${1:-}" = --check ] && check=1 && shift
-command -v patch >/dev/null || stop 'test/mutate.sh: patch: not found (install it: apt install patch)'
-patches=$(select_patches "$@") || exit 1
-
-if [ $check ]; then
-    status=0
-    for patch in $patches; do
-        if inspect "$patch" >"$work/log" 2>&1; then echo "ok $(name_of "$patch") applies"
-        else
-            echo "not ok $(name_of "$patch") applies"
-            sed 's/^/  /' "$work/log"
-            status=1
-        fi
-    done
-    exit $status
-fi
+option=
+case ${1:-} in
+--check | --renew | --list | --apply) option=${1#--} && shift ;;
+--*) stop "test/mutate.sh: $1: no such option" ;;
+esac
+case $option in
+apply)
+    [ $# -ge 1 ] || stop 'test/mutate.sh: --apply: which bug?'
+    put "$1" "${2:+$(cd "$here" && cd "$2" && pwd)}"
+    exit ;;
+list)
+    list "$@"
+    exit ;;
+check | renew)
+    tree_files | tr '\0' '\n' | grep -E '[.](c|h|cu|cuh|cc|sh|py|awk)$' | grep -v '^test/' >"$work/sources"
+    table $option -v pick="$*" -v sources="$work/sources"
+    exit ;;
+esac
+bugs=$(list "$@") || exit 1
 
 # ---- the copy without a bug: builds, and passes all that is going to be asked
-tests=$(for patch in $patches; do field "$patch" tests; done | tr ' ' '\n' | sort -u)
+tests=$(cut -f 3 <<<"$bugs" | tr ' ' '\n' | sort -u | while read -r test; do
+    if [ -f "test/$test" ] || [ -f "test/$test.c" ]; then echo "$test"; fi # a bug that names another one is BROKEN
+done)
+[ -n "$tests" ] || stop 'test/mutate.sh: no tests are named'
 copy_tree "$work/base" || stop 'test/mutate.sh: the tree cannot be copied'
 cd "$work/base" || exit 1
 if ! make $(targets $tests) >"$work/log" 2>&1; then
@@ -159,13 +156,13 @@ cd "$tree" || exit 1
 echo "without a bug: $(tail -n 1 "$work/log")"
 
 # ---- and each with one
-for patch in $patches; do
+while IFS=$'\t' read -r name file tests bug seen _; do
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
-    mutate "$tree/$patch" &
-done
+    mutate "$name" "$file" "$tests" "$bug" "$seen" &
+done <<<"$bugs"
 wait
 count() { cat "$work"/*.verdict 2>/dev/null | grep -c "^$1$"; }
-caught=$(count caught) survived=$(count SURVIVED) all=$(echo "$patches" | wc -l)
+caught=$(count caught) survived=$(count SURVIVED) all=$(wc -l <<<"$bugs")
 if [ $# = 0 ]; then
     mkdir -p runs && {
         printf '%s\n' '| mutation | the bug | seen in | file | caught by |' '|---|---|---|---|---|'

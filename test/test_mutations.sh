@@ -1,5 +1,5 @@
 #!/bin/bash
-# test/test_mutations.sh: every patch of test/mutations still fits the tree, and test/mutate.sh tells caught from
+# test/test_mutations.sh: every bug of test/mutations still applies to the tree, and test/mutate.sh tells caught from
 # survived from broken. The second part runs it on a project of one file and one test, in a directory of its own.
 # (Whether the mutations are caught is `make mutate`, which builds the tree once per mutation.)
 set -u
@@ -9,12 +9,13 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 failed=0
 unset MAKEFLAGS MAKELEVEL
+export LC_ALL=C # one order of the tables
 
 test/mutate.sh --check || failed=1
 
 # ---- a small project: answer() in src/answer.sh, and a test of it
 mkdir -p "$work/tree/src" "$work/tree/test/mutations"
-cp test/mutate.sh test/run.sh "$work/tree/test/"
+cp test/mutate.sh test/mutate.awk test/run.sh "$work/tree/test/"
 printf 'all: ; @sh -n src/answer.sh && mkdir -p build\n' >"$work/tree/Makefile"
 printf '%s\n' '# What is asked for.' 'answer() {' '    echo 42' '}' >"$work/tree/src/answer.sh"
 cat >"$work/tree/test/test_answer.sh" <<'END'
@@ -24,12 +25,17 @@ if [ "$(answer)" = 42 ]; then echo 'ok the answer'; else echo 'not ok the answer
 END
 chmod +x "$work/tree/test/test_answer.sh"
 
-patch_of() { # NAME LINE OLD NEW: a mutation of one line
-    printf '%s\n' "bug: $1" 'seen: here' 'tests: test_answer.sh' '' '--- a/src/answer.sh' '+++ b/src/answer.sh' \
-        "@@ -$2 +$2 @@" "-$3" "+$4" >"$work/tree/test/mutations/$1.patch"
+bug() { # NAME ROW...: a bug in a table of its own
+    { printf '%s\n' "bug $1: $1" 'seen: here' 'tests: test_answer.sh' 'file: src/answer.sh' && printf '%s\n' "${@:2}"
+    } >"$work/tree/test/mutations/$1.txt"
+}
+complain() { # WHAT FILE: it did not
+    echo "not ok $1"
+    sed 's/^/  /' "$2"
+    failed=1
 }
 
-# gives NAME VERDICT DETAIL STATUS: what the runner says about the patches NAME*
+# gives NAME VERDICT DETAIL STATUS: what the runner says about the bugs NAME*
 gives() {
     local status=0
     MUTATE_TIMEOUT=2 "$work/tree/test/mutate.sh" "$1" >"$work/log" 2>&1 || status=$?
@@ -42,16 +48,16 @@ gives() {
     fi
 }
 
-patch_of wrong 3 '    echo 42' '    echo 41'
-patch_of hangs 3 '    echo 42' '    sleep 30'
-patch_of comment 1 '# What is asked for.' '# What was asked for.'
-patch_of syntax 2 'answer() {' 'answer( {'
-patch_of rotten 3 '    echo 43' '    echo 41'
+bug wrong '- echo 42' '+ echo 41'
+bug hangs '- echo 42' '+ sleep 30'
+bug comment '- # What is asked for.' '+ # What was asked for.'
+bug syntax '- answer() {' '+ answer( {'
+bug rotten '- echo 43' '+ echo 41'
 gives wrong caught 'test_answer.sh: the answer' 0
 gives hangs caught 'test_answer.sh: stopped after 2 s' 0
 gives comment SURVIVED test_answer.sh 1
 gives syntax BROKEN 'does not build' 1
-gives rotten BROKEN 'does not apply' 1
+gives rotten BROKEN 'src/answer.sh does not have this text: echo 43' 1
 
 # All together: the counts, and the table of a whole run.
 MUTATE_TIMEOUT=2 "$work/tree/test/mutate.sh" >"$work/log" 2>&1 && failed=1
@@ -64,19 +70,133 @@ else
     failed=1
 fi
 
-# --check finds a patch that has rotted, and one without its lines; a project whose test fails anyway proves nothing.
-sed -i /^tests:/d "$work/tree/test/mutations/wrong.patch"
+# --check finds what has rotted, what is there twice, and what is not as a table should be.
+rm "$work/tree/test/mutations/"*.txt
+printf '%s\n' '# Two of a kind.' 'twice() {' '    echo 7' '    echo 8' '    echo 7' '}' >"$work/tree/src/twice.sh"
+bug good '- echo 42' '+ echo 41'
+bug indented '  answer() {' '-         echo 42' '+         echo 41' '+             echo 40'
+bug several '- # What is asked for.' '' '  }' '+ # the end'
+bug twice '- echo 7' '+ echo 6'
+bug twice_in_context '  echo 8' '- echo 7' '+ echo 6'
+sed -i '/^file:/s/answer/twice/' "$work/tree/test/mutations/twice"*.txt
+bug rotten '- echo 43' '+ echo 41'
+bug moved '- echo 8' '+ echo 6'
+bug no_tests '- echo 42' '+ echo 41'
+sed -i /^tests:/d "$work/tree/test/mutations/no_tests.txt"
+bug no_such_test '- echo 42' '+ echo 41'
+sed -i 's/^tests:.*/tests: test_question/' "$work/tree/test/mutations/no_such_test.txt"
+bug no_text ''
+bug no_change '  echo 42'
+bug not_a_line '- echo 42' 'echo 41'
+bug overlap '  answer() {' '- echo 42' '' '- echo 42' '+ echo 41'
+cp "$work/tree/test/mutations/good.txt" "$work/tree/test/mutations/more.txt" # a second bug called good
 "$work/tree/test/mutate.sh" --check >"$work/log" 2>&1
-if grep -q '^not ok rotten applies' "$work/log" && grep -q '^not ok wrong applies' "$work/log" &&
-    [ "$(grep -c '^ok ' "$work/log")" = 3 ]; then
-    echo 'ok the check finds what has rotted'
-else
-    echo 'not ok the check finds what has rotted'
-    sed 's/^/  /' "$work/log"
-    failed=1
+cat >"$work/expected" <<'END'
+ok good applies
+ok indented applies
+not ok good applies
+  TREE/test/mutations/more.txt:1: there are two bugs called good
+not ok moved applies
+  src/answer.sh does not have this text: echo 8
+  src/twice.sh has it (test/mutate.sh --renew writes that into the table)
+not ok no_change applies
+  a text needs lines to look for, and lines - or + that change it
+not ok no_such_test applies
+  no such test: test_question
+not ok no_tests applies
+  no line "tests: ..."
+not ok no_text applies
+  no text below file: src/answer.sh
+not ok not_a_line applies
+  TREE/test/mutations/not_a_line.txt:6: not a line of the table: echo 41
+not ok overlap applies
+  two texts overlap in src/answer.sh
+not ok rotten applies
+  src/answer.sh does not have this text: echo 43
+ok several applies
+not ok twice applies
+  src/twice.sh has this text 2 times (add a line beside it): echo 7
+ok twice_in_context applies
+END
+sed -i "s|$work/tree|TREE|" "$work/log"
+if diff "$work/expected" "$work/log" >"$work/diff"; then echo 'ok the check finds what has rotted'
+else complain 'the check finds what has rotted' "$work/diff"
 fi
-sed -i 's/42/40/' "$work/tree/src/answer.sh"
-patch_of comment 1 '# What is asked for.' '# What was asked for.'
+
+# --apply: what is put in stands as far to the right as the text does; a bug that does not apply changes nothing.
+mkdir -p "$work/other/src"
+cp "$work/tree/src/answer.sh" "$work/other/src/"
+{ (cd "$work" && tree/test/mutate.sh --apply indented other) && cat "$work/other/src/answer.sh"; } >"$work/log" 2>&1
+{
+    "$work/tree/test/mutate.sh" --apply several "$work/other" && cat "$work/other/src/answer.sh"
+    "$work/tree/test/mutate.sh" --apply overlap
+    "$work/tree/test/mutate.sh" --apply goo
+    cat "$work/tree/src/answer.sh"
+} >>"$work/log" 2>&1
+cat >"$work/expected" <<'END'
+# What is asked for.
+answer() {
+    echo 41
+        echo 40
+}
+answer() {
+    echo 41
+        echo 40
+}
+# the end
+overlap: two texts overlap in src/answer.sh
+error: test/mutate.sh: no bug called goo
+# What is asked for.
+answer() {
+    echo 42
+}
+END
+if diff "$work/expected" "$work/log" >"$work/diff"; then echo 'ok a bug is put into a file'
+else complain 'a bug is put into a file' "$work/diff"
+fi
+
+# --renew: a file that moved, one that was cut in two, and then a text that two other files have.
+mkdir "$work/tree/src/room"
+mv "$work/tree/src/twice.sh" "$work/tree/src/room/"
+sed -e 1d -e 's/^    /\t/' "$work/tree/src/answer.sh" >"$work/tree/src/room/question.sh"
+sed -i 2,4d "$work/tree/src/answer.sh"
+rm "$work/tree/test/mutations/more.txt"
+"$work/tree/test/mutate.sh" --renew good moved rotten several twice_in >"$work/log" 2>&1
+"$work/tree/test/mutate.sh" --list good indented several twice_in | cut -f 1-2 >>"$work/log" # indented: not asked for
+"$work/tree/test/mutate.sh" --apply good && tail -n 2 "$work/tree/src/room/question.sh" >>"$work/log"
+cp "$work/tree/src/room/twice.sh" "$work/tree/src/room/third.sh"
+sed -i s/room.twice/twice/ "$work/tree/test/mutations/twice_in_context.txt"
+sed -i s/room.twice/gone/ "$work/tree/test/mutations/moved.txt"
+"$work/tree/test/mutate.sh" --renew moved twice_in >>"$work/log" 2>&1
+cat >"$work/expected" <<'END'
+good: src/answer.sh -> src/room/question.sh
+moved: src/answer.sh -> src/room/twice.sh
+twice_in_context: src/twice.sh -> src/room/twice.sh
+ok good applies
+ok moved applies
+not ok rotten applies
+  src/answer.sh does not have this text: echo 43
+not ok several applies
+  src/answer.sh does not have this text: }
+  2 other files have it
+ok twice_in_context applies
+good	src/room/question.sh
+indented	src/answer.sh
+several	src/answer.sh
+twice_in_context	src/room/twice.sh
+	echo 41
+}
+twice_in_context: src/twice.sh -> src/room/twice.sh
+not ok moved applies
+  src/gone.sh (no such file) does not have this text: echo 8
+  2 other files have it
+ok twice_in_context applies
+END
+if diff "$work/expected" "$work/log" >"$work/diff"; then echo 'ok the table follows what has moved'
+else complain 'the table follows what has moved' "$work/diff"
+fi
+printf '%s\n' '# What is asked for.' 'answer() {' '    echo 40' '}' >"$work/tree/src/answer.sh"
+bug comment '- # What is asked for.' '+ # What was asked for.'
 if "$work/tree/test/mutate.sh" comment >"$work/log" 2>&1 || ! grep -q 'without any bug' "$work/log"; then
     echo 'not ok the runner: a test that fails anyway'
     sed 's/^/  /' "$work/log"

@@ -306,13 +306,12 @@ step 'NCCL for build/train' no_backend
 
 emulated || finish
 
-# ---- seeded bugs: the check names the op. The patches of test/mutations that say `names:`, which test/mutate.sh takes too.
-named() { # PATCH OPTION...: of a program with that bug the table blames the op that the patch names, and no other
-    local bug=test/mutations/$1.patch at=$work/$1 file words rest
-    file=$(sed -n 's/^+++ b\/\([^\t]*\).*/\1/p' "$bug") words=$(sed -n 's/^names: *//p' "$bug")
-    mkdir -p "$at/$(dirname "$file")" && cp "$file" "$at/$file" || return 1
-    # In a tree of test/mutate.sh the bug may be there.
-    patch -d "$at" -p1 --force --fuzz=0 <"$bug" >"$log" 2>&1 || cp "$file" "$at/$file" || return 1
+# ---- seeded bugs: the check names the op. Those of test/mutations that say `names:`, which test/mutate.sh takes too.
+named() { # BUG OPTION...: of a program with that bug the table blames the op that the bug names, and no other
+    local at=$work/$1 name file words rest
+    IFS=$'\t' read -r name file _ _ _ words < <(test/mutate.sh --list "$1")
+    [ "$name" = "$1" ] && [ "$words" != - ] && mkdir -p "$at/${file%/*}" && cp "$file" "$at/$file" || return 1
+    test/mutate.sh --apply "$1" "$at" >"$log" 2>&1 || true # in a tree of test/mutate.sh the bug may be there already
     rest=$(printf '%s\n' src/*/*.cu | grep -v "^$file\$")
     # shellcheck disable=SC2046,SC2086
     $here/build.sh plain "$at/program" train_gpu.cu $rest "$at/$file" "$bin/libpretrain.a" -- -fopenmp \
