@@ -110,6 +110,15 @@ clean='function clean(path,   n, part, i, out, k) {
     path = ""
     for (i = 1; i <= k; i++) path = path (i > 1 ? "/" : "") out[i]
     return path ~ /^dev\/cuda_on_cpu\// ? "" : path # the emulator stands for CUDA, which is no file of this tree
+}
+function plain(name) { # without what C++ and the compiler add to a name
+    gsub(/\(anonymous namespace\)::|\[[^][]*\]/, "", name)
+    while (gsub(/<[^<>()]*>|\([^()<>]*\)/, "", name)) { }
+    sub(/[(<].*/, "", name)
+    sub(/\.(_omp_fn|constprop|part|isra|cold).*/, "", name)
+    sub(/ const$/, "", name)
+    sub(/.* /, "", name)
+    return name
 }'
 
 # What runs before main (constructors) does not say where to begin reading: it comes last.
@@ -125,10 +134,10 @@ find_calls() { # PLACE
     awk -F '\t' -v top="$top" "$clean"'
         NR == FNR { called[$1 " " $2] = $3; place[$1 " " $2] = $4; next }
         $0 in called {
-            name = called[$0]; sub(/\(.*/, "", name); sub(/\.(_omp_fn|constprop|part|isra|cold).*/, "", name); sub(/.* /, "", name)
+            name = plain(called[$0])
             at = place[$0]; sub(/ \(discriminator.*/, "", at)
             file = clean(substr(at, 1, match(at, /:[0-9?]*$/) - 1))
-            if (file == "" || (file, name) in known) next
+            if (file == "" || name == "" || (file, name) in known) next
             known[file, name]
             row = file "\t" name "\t" substr(at, RSTART + 1)
             if (name == "main") begun = 1
