@@ -245,6 +245,12 @@ tp.svg|tp tiny 4 --svg
 cp.svg|cp 8192 4 --svg
 pipeline.svg|pipeline compare --stages 4 --micro 8 --svg
 END
+# The rooms of the tree: a picture, and a page in each.
+if ! scripts/house.sh "$tmp/house.svg"; then status=1
+elif cmp -s "$tmp/house.svg" doc/house.svg; then :
+elif [ $check = 1 ]; then echo 'doc/house.svg is out of date (run make docs)'; status=1
+else cp "$tmp/house.svg" doc/house.svg && echo 'doc/house.svg drawn'
+fi
 for file in README.md doc/*.md; do
     [ -f "$file" ] || continue
     up=
