@@ -251,6 +251,9 @@ elif cmp -s "$tmp/house.svg" doc/house.svg; then :
 elif [ $check = 1 ]; then echo 'doc/house.svg is out of date (run make docs)'; status=1
 else cp "$tmp/house.svg" doc/house.svg && echo 'doc/house.svg drawn'
 fi
+if [ $check = 1 ]; then scripts/rooms.sh --check || status=1
+else scripts/rooms.sh || status=1
+fi
 for file in README.md doc/*.md; do
     [ -f "$file" ] || continue
     up=
