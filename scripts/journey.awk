@@ -58,23 +58,36 @@ function print_more(   i, k, n, file, list) {
 }
 function plural(n, word) { return n " " word (n == 1 ? "" : "s") }
 
-END {
-    if (markdown) {
-        printf "```sh\nmake journey RUN=\047%s\047%s\n```\n\n", run, based == "" ? "" : " \\\n    BASE=\047" based "\047"
-        print "| | file | what it is | lines executed, of code | " (functions ? "functions" : "first functions") " |"
-        print "|---:|---|---|---:|---|"
-    } else {
-        print run
-        if (based != "") print "what it adds to: " based
+function print_head(   i) {
+    if (markdown) printf "```sh\nmake journey RUN=\047%s\047%s\n```\n\n", run, based == "" ? "" : " \\\n    BASE=\047" based "\047"
+    else print run (based == "" ? "" : "\nwhat it adds to: " based) "\n"
+    for (i = 1; i <= files; i++) if (lines[path[i]] && !(based != "" && path[i] in known)) any = 1
+    if (!any) return
+    if (!markdown) printf "%3s  %-8s %-24s %12s  %-58s  %s\n", "", "room", "file", "executed", "what it is",
+        functions ? "functions" : "first functions"
+    else print "| | file | what it is | lines executed, of code | " (functions ? "functions" : "first functions") " |\n|---:|---|---|---:|---|"
+}
+
+function print_totals(   i, roots) {
+    if (!any) print "No file more."
+    else {
         print ""
-        printf "%3s  %-8s %-24s %12s  %-58s  %s\n", "", "room", "file", "executed", "what it is", functions ? "functions" : "first functions"
+        if (rooms > 1 && !markdown) for (i = 1; i <= rooms; i++) if (order[i] != ".")
+            printf "%-12s %s, %s\n", order[i], plural(of_room[order[i]], "file"), plural(in_room[order[i]], "executed line")
+        roots = (library ? "src/" : "") (library && mains != "" ? " and " : "") mains
+        printf "%s, %s of %s\n", plural(shown, "file"), plural(total, "executed line"), roots
     }
+    if (lost != "") print "called, but no line was counted (the process may have been killed):" lost
+    if (based == "") return
+    print_more()
+    printf "\nBeside this %s in %s that both run.\n", plural(more + 0, "line"), plural(shared + 0, "file")
+}
+
+END {
+    print_head()
     for (i = 1; i <= files; i++) {
         file = path[i]
-        if (!lines[file]) { # of a .cu: a template of a header, which addr2line puts there
-            if (file ~ /[.]c$/) lost = lost " " file
-            continue
-        }
+        if (!lines[file]) { lost = lost " " file; continue }
         if (based != "" && file in known) { if (fresh[file]) { shared++; more += fresh[file] } continue }
         shown++
         total += lines[file]
@@ -86,14 +99,5 @@ END {
         else mains = mains (mains == "" ? "" : ", ") file
         row(file)
     }
-    print ""
-    if (rooms > 1 && !markdown) {
-        for (i = 1; i <= rooms; i++) if (order[i] != ".")
-            printf "%-12s %s, %s\n", order[i], plural(of_room[order[i]], "file"), plural(in_room[order[i]], "executed line")
-    }
-    roots = (library ? "src/" : "") (library && mains != "" ? " and " : "") mains
-    printf "%s, %s%s\n", plural(shown + 0, "file"), plural(total + 0, "executed line"), roots == "" ? "" : " of " roots
-    if (lost != "") print "called, but by a process that was killed before it could leave its counts:" lost
-    if (based != "") print_more()
-    if (based != "") printf "\nbeside %s in %s that both run\n", plural(more + 0, "line"), plural(shared + 0, "file")
+    print_totals()
 }

@@ -27,7 +27,7 @@ programs=$(printf '%s %s\n' "$RUN" "${BASE:-}" | grep -oE '(^|[^A-Za-z0-9_./-])(
 [ -n "$programs" ] || fail "the command names no program as build/NAME: $RUN"
 gcov=${cc/gcc/gcov}
 command -v "$gcov" >/dev/null || fail "$gcov is missing; it comes with gcc"
-command -v addr2line >/dev/null || fail 'addr2line is missing; it comes with the binutils'
+command -v nm >/dev/null || fail 'nm is missing; it comes with the binutils'
 build=$(realpath -m "${BUILD:-build}")/journey
 mkdir -p "$build"
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/journey.XXXXXX") || exit 1
@@ -127,15 +127,24 @@ find_calls() { # PLACE
     find "$1" -maxdepth 1 -name 'calls.[1-9]*' >"$1/others"
     { sort -n -k 1,1 "$1/calls.0"; [ ! -s "$1/others" ] || xargs -d '\n' sort -n -k 1,1 <"$1/others"; } |
         awk '!(($2, $3) in known) { known[$2, $3]; print $2, $3 }' >"$1/addresses"
+    # nm -l says where a function is written; addr2line mistakes the file of an inline function for its caller's.
     for program in $(cut -d ' ' -f 1 "$1/addresses" | sort -u); do
-        awk -v program="$program" '$1 == program { print $2 }' "$1/addresses" >"$1/offsets"
-        addr2line -f -C -e "$program" <"$1/offsets" | paste - - | paste "$1/offsets" - | sed "s|^|$program\t|"
+        nm -l -C "$program" | awk -v program="$program" '
+            NR == FNR { if ($1 == program) called[$2]; next }
+            $2 ~ /^[tTwWuV]$/ {
+                at = $1; sub(/^0+/, "", at); at = "0x" (at == "" ? "0" : at)
+                if (!(at in called)) next
+                name = $0; sub(/^[^ ]* [^ ]* /, "", name); place = name
+                if (!sub(/.*\t/, "", place)) next
+                sub(/\t.*/, "", name)
+                print program "\t" at "\t" name "\t" place
+            }' "$1/addresses" -
     done >"$1/names"
     awk -F '\t' -v top="$top" "$clean"'
         NR == FNR { called[$1 " " $2] = $3; place[$1 " " $2] = $4; next }
         $0 in called {
             name = plain(called[$0])
-            at = place[$0]; sub(/ \(discriminator.*/, "", at)
+            at = place[$0]
             file = clean(substr(at, 1, match(at, /:[0-9?]*$/) - 1))
             if (file == "" || name == "" || (file, name) in known) next
             known[file, name]

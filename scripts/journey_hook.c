@@ -2,7 +2,7 @@
 //
 // scripts/journey.sh compiles the tree with -finstrument-functions and links this file into the programs. Each call then
 // enters __cyg_profile_func_enter. A first call appends one line to $JOURNEY_CALLS.RANK, "nanoseconds program address",
-// where the address counts from the program's beginning, as addr2line wants it. Every line goes out by itself, so a
+// where the address counts from the program's beginning, as nm prints it. Every line goes out by itself, so a
 // process that forks, replaces itself by exec or is killed loses nothing. Nothing is allocated, and errno stays as it was.
 // gcov writes its counts at exit() and before exec; here also at _exit(), which the linker sends to __wrap__exit.
 //

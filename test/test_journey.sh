@@ -32,7 +32,7 @@ by_hand() {
     table '' B "$work/base" "$work/baselines"
     rows "$work/table" | cmp - <(echo 'b.c|1 of 20')
     grep -qE '^src/a\.c +1  a$' "$work/table" # one line more, and a function that B did not call
-    grep -qx 'beside 1 line in 1 file that both run' "$work/table"
+    grep -qx 'Beside this 1 line in 1 file that both run.' "$work/table"
 }
 
 two_ranks() {
@@ -50,7 +50,7 @@ two_ranks() {
     for name in dedup.c bpe_train.c plan.c stories.c prepare.c scaling_fit.c pipeline_table.c dev_check_rows.c; do
         [ -z "$(place "$work/table" $name)" ]
     done
-    if grep 'killed before' "$work/table" || rows "$work/table" | grep '|0 of'; then return 1; fi
+    if grep 'no line was counted' "$work/table" || rows "$work/table" | grep '|0 of'; then return 1; fi
     rows "$work/table" | sort | uniq -d | cmp - /dev/null
     rows "$work/table" | awk -F '[| ]' '{ n += $2 } END { print NR " files, " n " executed lines of src/ and train.c" }' |
         cmp - <(tail -n 1 "$work/table")
