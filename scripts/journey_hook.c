@@ -1,12 +1,12 @@
 // journey_hook: notes each function of a program once, when it is called for the first time.
 //
-// scripts/journey.sh compiles the tree with -finstrument-functions and links this file into the programs. Each call then
-// enters __cyg_profile_func_enter. A first call appends one line to $JOURNEY_CALLS.RANK, "nanoseconds program address",
-// where the address counts from the program's beginning, as nm prints it. Every line goes out by itself, so a
-// process that forks, replaces itself by exec or is killed loses nothing. Nothing is allocated, and errno stays as it was.
-// gcov writes its counts at exit() and before exec; here also at _exit(), which the linker sends to __wrap__exit.
+// scripts/journey.sh compiles the tree with -finstrument-functions and links this file into the programs. Each call
+// then enters __cyg_profile_func_enter. A first call appends one line to $JOURNEY_CALLS.RANK, "nanoseconds program
+// address", where the address counts from the program's beginning, as nm prints it. Every line goes out by itself, so a
+// process that forks, replaces itself by exec or is killed loses nothing. Nothing is allocated, and errno stays as it
+// was. gcov writes its counts at exit() and before exec; here also at _exit(), which the linker sends to __wrap__exit.
 //
-// Invariant: one line a function and process; the file of rank 0 sorted by its first column is the order of first calls.
+// Invariant: one line a function and process; rank 0's file sorted by its first column is the order of first calls.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
