@@ -150,6 +150,10 @@ gen_mutate() {
 measured='run|run-text|samples|bench|bench-data|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context'
 measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
+measured+='|journey-[a-z]+'
+for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
+    eval "gen_journey-$name() { left_by journeys/$name.md; }"
+done
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
