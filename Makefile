@@ -23,6 +23,7 @@
 ## make gpu        build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, native; NVCC=...)
 ## make gpu-on-cpu  build/train_gpu_on_cpu: the same program in the emulation of dev/cuda_on_cpu
 ## make bench-gpu  tokens a second and MFU on a GPU, and its ops, beside PyTorch's where a python3 has it
+## make journey RUN='COMMAND'   files and functions that a command runs, in order of first call; BASE= FUNCTIONS=1 (doc/journeys.md)
 ## make docs       rewrite the generated tables in README.md and doc/
 ## make clean      remove build/ (runs/ stays)
 #
@@ -222,6 +223,9 @@ bench-save: $(BIN)
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_save.sh | tee runs/bench_save.txt'
 crash-data: $(B)/prepare
 	@BUILD=$(B) test/test_recipe.sh 50
+export RUN BASE FUNCTIONS MARKDOWN KEEP
+journey:
+	+@BUILD=$(B) CC='$(CC)' MAKE='$(MAKE)' scripts/journey.sh
 docs: $(BIN)
 	@BUILD=$(B) scripts/docs.sh
 help:
@@ -232,6 +236,7 @@ clean:
 -include $(wildcard $(B)/*.d $(OBJ:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d)
 FORCE:
 .DELETE_ON_ERROR:
+.PHONY: journey
 .PHONY: all run test check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
     layouts scaling same-bits mutate mutate-cuda fuzz fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs \
     help clean FORCE

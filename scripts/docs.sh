@@ -136,6 +136,10 @@ gen_mutate() {
 measured='run|run-text|samples|bench|bench-data|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context'
 measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
+measured+='|journey-[a-z]+'
+for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
+    eval "gen_journey-$name() { left_by journeys/$name.md; }"
+done
 gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
@@ -231,6 +235,15 @@ tp.svg|tp tiny 4 --svg
 cp.svg|cp 8192 4 --svg
 pipeline.svg|pipeline compare --stages 4 --micro 8 --svg
 END
+# The rooms of the tree: a picture, and a page in each.
+if ! scripts/house.sh "$tmp/house.svg"; then status=1
+elif cmp -s "$tmp/house.svg" doc/house.svg; then :
+elif [ $check = 1 ]; then echo 'doc/house.svg is out of date (run make docs)'; status=1
+else cp "$tmp/house.svg" doc/house.svg && echo 'doc/house.svg drawn'
+fi
+if [ $check = 1 ]; then scripts/rooms.sh --check || status=1
+else scripts/rooms.sh || status=1
+fi
 for file in README.md doc/*.md; do
     [ -f "$file" ] || continue
     up=

@@ -1,0 +1,131 @@
+#!/bin/bash
+# test/test_rooms.sh: the drawing of the rooms (scripts/house.sh) and their pages (scripts/rooms.sh), on a small tree that is
+# made here and of which everything is known.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+work=$(mktemp -d "${TMPDIR:-/tmp}/rooms.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+export TREE=$work/tree
+
+passes() { # NAME FUNCTION
+    if (set -eE; trap 'echo "failed: $BASH_COMMAND (line $LINENO)"' ERR; "$2") >"$work/log" 2>&1; then echo "ok $1"
+    else
+        echo "not ok $1"
+        tail -n 20 "$work/log" | sed 's/^/  /'
+        failed=1
+    fi
+}
+
+# base <- ops <- net, data/prep, dev/plan; programs on top. dev/fuzz is no room.
+mkdir -p "$TREE"/{src/base,src/ops,src/net,data/prep,dev/plan,dev/fuzz}
+cd "$TREE" || exit 1
+printf '// rng: random numbers. Layer 0.\nint rng(void);\n' >src/base/rng.h
+printf '// rng: how. See rng.h.\n#include "base/rng.h"\n\nint rng(void)\n{\n    return 4;\n}\n' >src/base/rng.c
+printf '// dev: the ops | a table. Layer 1.\n#include "base/rng.h"\nint dev(void);\n' >src/ops/dev.h
+printf '// add: adds, on the CPU.\n#include "ops/dev.h"\n#include "base/rng.h"\nint add;\n' >src/ops/add.c
+printf '// add: adds, on a GPU.\nint add_gpu;\n' >src/ops/add.cu
+printf '// unit: a layer. It is large. Layer 3.\n#include "ops/dev.h"\n/* more\n   words */\nint unit(void);\n' >src/net/unit.h
+printf '// mix: mixes texts.\n#include "base/rng.h"\nint mix;\n' >data/prep/mix.c
+printf '// plan: plans. Layer 5.\n#include "net/unit.h"\n#include <stdio.h>\nint plan;\n' >dev/plan/plan.h
+printf '// fuzz: breaks. \n#include "base/rng.h"\nint fuzz;\n' >dev/fuzz/fuzz.c
+printf '// train: trains.\n#include "net/unit.h"\nint main(void);\n' >train.c
+printf '// prepare: prepares.\n#include "data/prep/mix.h"\n#include "base/rng.h"\nint main(void);\n' >data/prepare.c
+printf '// mix: mixes. Layer 0.\nint mixes(void);\n' >data/prep/mix.h
+for room in src/base src/ops src/net data/prep dev/plan; do
+    printf '# %s\n\nWhat %s is for.\n\n<!-- room -->\nold\n<!-- /room -->\n' "$room" "$room" >"$room/README.md"
+done
+cd - >/dev/null || exit 1
+
+arrows() { sed -n 's/.*<title>\(.* includes .*\)<\/title>.*/\1/p' "$1"; }
+
+draws() {
+    scripts/house.sh "$work/house.svg"
+    arrows "$work/house.svg" | sort | cmp - <(printf '%s\n' 'data/prep includes base: 1' 'dev/plan includes net: 1' 'net includes ops: 1' \
+        'ops includes base: 2' 'programs includes base: 1' 'programs includes data/prep: 1' 'programs includes net: 1')
+    grep -q '>2 files, 6 lines of code<' "$work/house.svg" # src/base
+    grep -q '>includes: net 1, data/prep 1, base 1<' "$work/house.svg"
+    [ "$(grep -c '^<rect' "$work/house.svg")" = 7 ] # six rooms and the frame
+    if grep -E 'fuzz|c0392b' "$work/house.svg"; then return 1; fi
+    # From above: every room stands over what it includes.
+    sed -n 's/.*font-size="14"[^>]*>\([^<]*\)<.*/\1/p' "$work/house.svg" | paste -sd ' ' |
+        grep -qE '^programs dev/plan .*src/net.* src/ops .*src/base$'
+    awk '/<svg /, /<\/svg>/ { opened += gsub(/<(svg|title|text|path)[ >]/, "&"); closed += gsub(/<\/(svg|title|text|path)>/, "&") }
+        END { exit opened != closed || !opened }' "$work/house.svg"
+}
+
+# An arrow's width grows with the number of includes; one from below to above is red, and is counted.
+arrows_say_how_many() {
+    scripts/house.sh "$work/house.svg"
+    local one two
+    one=$(grep '>net includes ops' "$work/house.svg" | sed 's/.*stroke-width="\([0-9.]*\)".*/\1/')
+    two=$(grep '>ops includes base' "$work/house.svg" | sed 's/.*stroke-width="\([0-9.]*\)".*/\1/')
+    awk -v a="$one" -v b="$two" 'BEGIN { exit !(b > a) }'
+    echo '#include "net/unit.h"' >>"$TREE/src/base/rng.c"
+    scripts/house.sh "$work/ring.svg"
+    sed -i '$d' "$TREE/src/base/rng.c"
+    grep '<path' "$work/ring.svg" | grep c0392b | sed 's/.*<title>\(.*\)<\/title>.*/\1/' | cmp - <(echo 'base includes net: 1')
+    grep -q '>1 #include line of a room above: red.<' "$work/ring.svg"
+}
+
+flat_tree() { # as long as nothing was moved
+    mkdir -p "$work/flat/src"
+    cp "$TREE/src/base/rng.h" "$work/flat/src"
+    printf '// a: a.\n#include "rng.h"\n' >"$work/flat/train.c"
+    TREE=$work/flat scripts/house.sh "$work/flat.svg"
+    arrows "$work/flat.svg" | cmp - <(echo 'programs includes src: 1')
+    TREE=$work/flat scripts/rooms.sh --check
+}
+
+pages() {
+    if scripts/rooms.sh --check >"$work/said"; then return 1; fi
+    [ "$(grep -c 'README.md is out of date' "$work/said")" = 5 ]
+    grep -q '^old$' "$TREE/src/ops/README.md" # --check wrote nothing
+    scripts/rooms.sh
+    scripts/rooms.sh --check
+    cmp "$TREE/src/ops/README.md" - <<'END'
+# src/ops
+
+What src/ops is for.
+
+<!-- room -->
+| component | what it is | lines of code |
+|---|---|---:|
+| [dev](dev.h) | the ops \| a table | 2 |
+| [add](add.c) | adds, on the CPU | 4 |
+
+2 components, 6 lines of code.
+<!-- /room -->
+END
+    grep -qF '| [unit](unit.h) | a layer | 2 |' "$TREE/src/net/README.md"
+    grep -qF '| [mix](mix.h) | mixes | 3 |' "$TREE/data/prep/README.md"
+    if [ -f "$TREE/dev/fuzz/README.md" ]; then return 1; fi
+}
+
+stale_page() {
+    scripts/rooms.sh
+    echo 'int more;' >>"$TREE/src/net/unit.h"
+    if scripts/rooms.sh --check >"$work/said"; then return 1; fi
+    grep -qx 'src/net/README.md is out of date (run make docs)' "$work/said"
+    echo 'By hand, below.' >>"$TREE/src/net/README.md"
+    scripts/rooms.sh
+    scripts/rooms.sh --check
+    [ "$(tail -n 1 "$TREE/src/net/README.md")" = 'By hand, below.' ]
+}
+
+page_without_words() {
+    printf '# plan\n\n<!-- room -->\n<!-- /room -->\n' >"$TREE/dev/plan/README.md"
+    if scripts/rooms.sh 2>"$work/said"; then return 1; fi
+    grep -q '^error: dev/plan/README.md: write it' "$work/said"
+    rm "$TREE/dev/plan/README.md"
+    if scripts/rooms.sh --check 2>"$work/said"; then return 1; fi
+    grep -q '^error: dev/plan/README.md: write it' "$work/said"
+}
+
+passes 'rooms, files, lines and arrows' draws
+passes 'the width and colour of arrows' arrows_say_how_many
+passes 'a tree without rooms' flat_tree
+passes 'the pages of rooms' pages
+passes 'a page that is out of date' stale_page
+passes 'a page without its first paragraph' page_without_words
+exit $failed
