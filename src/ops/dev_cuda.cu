@@ -12,8 +12,7 @@
 
 #include "base/check.h"
 #include "ops/fp8_gpu.h"
-#include "base/gpu_marks.h"
-#include "base/gpu_memory.h"
+#include "base/gpu.h"
 #include "ops/ops_gpu.h"
 
 // ---- memory

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "compare.h"
 #include "ops/dev_cuda.h"
-#include "base/gpu_memory.h"
 #include "ops/kernels.h"
 #include "ops/ops_gpu.h"
 
