@@ -10,7 +10,7 @@
 // that does not fit is refused.
 #include "train/run.h"
 
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
@@ -40,12 +40,12 @@ static void make_dirs(const char *path)
     }
 }
 
-// Flops per second of the device's own matmul on these shapes, as blas_peak measures the CPU's.
-static double device_peak(Dev *dev, const BlasShape *shape, int n)
+// Flops per second of the device's own matmul on these shapes, as dev_cpu_peak measures the CPU's.
+static double device_peak(Dev *dev, const MatmulShape *shape, int n)
 {
     double flops = 0, seconds = 0;
     for (int i = 0; i < n; i++) {
-        const BlasShape *s = &shape[i];
+        const MatmulShape *s = &shape[i];
         X *inp = dev->raw_alloc(s->M * s->K * dev->x_bytes), *weight = dev->raw_alloc(s->N * s->K * dev->x_bytes);
         X *out = dev->raw_alloc(s->M * s->N * dev->x_bytes);
         if (!inp || !weight || !out)
@@ -68,10 +68,10 @@ static double device_peak(Dev *dev, const BlasShape *shape, int n)
 static double measure_peak(const ModelShape *s, size_t N, Dev *dev)
 {
     size_t C = s->channels, hd = s->heads * s->head_size, qkv = hd + 2 * s->kv_heads * s->head_size;
-    BlasShape shape[] = {{N, qkv, C}, {N, C, hd}, {N, s->ffn, C}, {N, C, s->ffn}, {N < 1024 ? N : 1024, s->vocab, C}};
+    MatmulShape shape[] = {{N, qkv, C}, {N, C, hd}, {N, s->ffn, C}, {N, C, s->ffn}, {N < 1024 ? N : 1024, s->vocab, C}};
     int n = sizeof shape / sizeof *shape;
     if (dev->raw_alloc) return device_peak(dev, shape, n);
-    return 1e9 * blas_peak(shape, (size_t)n, dev->threads, 0.5);
+    return 1e9 * dev_cpu_peak(shape, (size_t)n, dev->threads, 0.5);
 }
 
 // Scales of fp16 and fp8: what the numbers need beside the weights.
@@ -321,7 +321,7 @@ static void begin_progress(Run *run)
     else
         progress_note(run->progress,
                   "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s %s with %s%d threads",
-                  blas_kernel(), blas_reason(), run->peak / 1e9, of, ranks, run->dev->threads);
+                  dev_cpu_blas(), dev_cpu_blas_reason(), run->peak / 1e9, of, ranks, run->dev->threads);
     if (run->mesh.world != run->world)
         progress_note(run->progress, "ranks: their arrays travel by %s", run->mesh.world->ops->name);
     char line[300] = "";

@@ -13,7 +13,7 @@
 // Rejected: a device by its name in the configuration, which would link CUDA into a program that must run without.
 #include "train/train_loop.h"
 
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "dev/check/dev_check.h"
 #include "comm/launch.h"
@@ -165,7 +165,7 @@ static long loop(Run *run, bool *stopped)
 
 int train_loop_run(int argc, char **argv, const TrainDevice *device)
 {
-    blas_choose(argv);
+    dev_cpu_choose_blas(argv);
     static Config cfg;
     static Run run;
     config_help(argc, argv); // before there are ranks, who would miss one that leaves
