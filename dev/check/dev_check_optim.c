@@ -1,6 +1,6 @@
 // dev_check_optim: sums of squares, clipping and the optimizers' updates on two devices, and how far they may be apart.
 //
-// Errors are carried through the formulas of the optimizers (sgd.c, lion.c, ...), with a rounding for each operation:
+// Errors are carried through the formulas of the optimizers (updates.c, updates_matrix.c), with a rounding for each operation:
 //
 //   sums of squares     spans of up to 1024 in fp32, the rest in double: gam(1025); a root of them half of that and 3 u
 //   moments             m = b m + (1 - b) g:  4 u (|b m| + |(1 - b) g|), and what g is off by

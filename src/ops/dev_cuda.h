@@ -73,9 +73,10 @@ inline DevCuda *dev_cuda(Dev *dev)
 {
     return (DevCuda *)dev;
 }
-// Device memory of at least n bytes until the next op asks; it holds what nobody knows.
+// Device memory of at least n_bytes until the next op asks; it holds what nobody knows.
 void *dev_cuda_scratch(DevCuda *d, size_t n_bytes);
 
+// ---- filling the table
 template <class E> void elements_cuda_fill(Dev *dev);
 template <class E> void matmul_cuda_fill(Dev *dev);
 template <class E> void embed_cuda_fill(Dev *dev);
@@ -85,12 +86,7 @@ template <class E> void loss_cuda_fill(Dev *dev);
 void sums_cuda_fill(Dev *dev);
 void updates_cuda_fill(Dev *dev);
 void updates_matrix_cuda_fill(Dev *dev);
-// z (M, N) = alpha op(x) op(y) + beta c, fp32, in rows; tx: x lies as (K, M), ty: y as (N, K).
-void matmul_cuda_rows(DevCuda *dev, bool tx, bool ty, size_t M, size_t N, size_t K, float alpha, const float *x,
-                      const float *y, float beta, const float *c, float *z);
-void matmul_cuda_open(Dev *dev);
-void matmul_cuda_close(Dev *dev);
-#define DEV_CUDA_FILL(name)                                                                                   \
+#define DEV_CUDA_FILL(name)                                                                                  \
     template void name##_cuda_fill<float>(Dev *);                                                            \
     template void name##_cuda_fill<__nv_bfloat16>(Dev *);                                                    \
     template void name##_cuda_fill<__half>(Dev *);
@@ -203,9 +199,10 @@ template <class E>
 void sums_columns(DevCuda *d, float *grad, const E *x, size_t rows, size_t cols, size_t ld, float *scratch);
 
 // ---- random words: rng_words of rng.h on the GPU, the same bits
+
 // Philox4x32-10. The four words of counter `index`.
 __device__ inline void rng_words_cuda(const Rng &rng, uint64_t index, uint32_t &c0, uint32_t &c1, uint32_t &c2,
-                                     uint32_t &c3)
+                                      uint32_t &c3)
 {
     c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = rng.step, c3 = rng.name;
     uint32_t k0 = (uint32_t)rng.seed, k1 = (uint32_t)(rng.seed >> 32);
@@ -224,7 +221,15 @@ inline __host__ __device__ uint32_t dropout_limit_cuda(float p)
     return (uint32_t)((double)p * 4294967296.0);
 }
 
+// ---- matmul.cu
+// z (M, N) = alpha op(x) op(y) + beta c, fp32, in rows; tx: x lies as (K, M), ty: y as (N, K).
+void matmul_cuda_rows(DevCuda *dev, bool tx, bool ty, size_t M, size_t N, size_t K, float alpha, const float *x,
+                      const float *y, float beta, const float *c, float *z);
+void matmul_cuda_open(Dev *dev);
+void matmul_cuda_close(Dev *dev);
+
 // ---- fp8.cu: operands of 8-bit products for matmul.cu; scales and their history are fp8.h's
+
 // Gives the device its scales, dev->fp8; and frees them.
 void fp8_cuda_open(DevCuda *d, Fp8Scaling scaling, int history);
 void fp8_cuda_close(DevCuda *d);
@@ -238,10 +243,11 @@ inline size_t fp8_cuda_padded(size_t n)
 // where zeros follow. `number`: 0 and 1, the two operands of a product. Returns 1 / scale, in device memory until the
 // next product.
 const float *fp8_cuda_operand(DevCuda *d, void *out, int number, int site, Fp8Role role, const __nv_bfloat16 *x,
-                             size_t rows, size_t cols, bool turn);
+                              size_t rows, size_t cols, bool turn);
 
 // ---- attention.cu and flash.cu: where a row lies, which keys a query sees, dropout's mask, which is a function of the
 // element's index (dev.h), so that both devices drop the same elements
+
 // Row (b, t) of head h in q, in out, in k and v; and in the statistics lse and delta (B, H, Tq).
 __device__ inline size_t attention_q(const AttnShape &s, size_t b, size_t h, size_t t)
 {

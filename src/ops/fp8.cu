@@ -13,7 +13,6 @@
 // Tensor cores take 8-bit operands with the inner dimension innermost in both, in multiples of 16. So an operand that
 // lies the other way is turned while it is cast, by tiles of 32 x 32, and zeros fill its rows up to 16.
 // Rejected: weights cast once a step and kept (1 byte more a parameter, and the second layout another one).
-#include "ops/fp8.h"
 #include "ops/dev_cuda.h"
 
 #include "base/check.h"
@@ -189,7 +188,7 @@ static void cast(DevCuda *d, void *out, const E *x, size_t rows, size_t cols, bo
 }
 
 const float *fp8_cuda_operand(DevCuda *d, void *out, int number, int site, Fp8Role role, const __nv_bfloat16 *x,
-                             size_t rows, size_t cols, bool turn)
+                              size_t rows, size_t cols, bool turn)
 {
     Fp8Gpu *g = d->fp8;
     if (g->changes != g->scales->changes) renew(d);

@@ -39,18 +39,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NARROW_ROOMS = 8, NARROW_PIECE = 4096 };
-typedef struct {
-    Dev dev; // first: a Dev * is a Narrow *
-    Dev *inner;
-    Format format;
-    Fp8 *fp8;
-    size_t chunk_floats;
-    float *room[NARROW_ROOMS];
-    size_t n_room[NARROW_ROOMS]; // floats
-    int32_t *count;              // 0, 1, 2, ...
-    size_t n_count;
-} Narrow;
+enum { NARROW_PIECE = 4096 }; // elements that a thread converts at a time
 
 static inline const X *narrow_at(const X *x, size_t i)
 {
@@ -126,9 +115,9 @@ static void narrow_write(Narrow *n, X *out, const float *in, size_t rows, size_t
     }
 }
 
-// The largest magnitude; NaN when there is one. Without the sign the patterns of both formats are ordered as their
+// Without the sign the patterns of both formats are ordered as their
 // numbers are: 0 < finite < Inf < NaN.
-static float narrow_amax(const Narrow *n, const X *in_, size_t n_elems)
+float narrow_amax(const Narrow *n, const X *in_, size_t n_elems)
 {
     const uint16_t *in = (const uint16_t *)in_;
     uint16_t top = 0;

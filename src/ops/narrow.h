@@ -28,6 +28,23 @@ void narrow_free(Dev *dev);
 // The scales of an fp8 device; NULL for others. Give it its sites once the parameter table is known.
 Fp8 *narrow_fp8(Dev *dev);
 
+// ---- for the tests, which look into the scratch
+enum { NARROW_ROOMS = 8 };
+typedef struct {
+    Dev dev; // first: a Dev * is a Narrow *
+    Dev *inner;
+    Format format;
+    Fp8 *fp8;
+    size_t chunk_floats;
+    float *room[NARROW_ROOMS];
+    size_t n_room[NARROW_ROOMS]; // floats
+    int32_t *count;              // 0, 1, 2, ...
+    size_t n_count;
+} Narrow;
+
+// The largest magnitude; NaN when there is one.
+float narrow_amax(const Narrow *n, const X *in, size_t n_elems);
+
 #ifdef __cplusplus
 }
 #endif
