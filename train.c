@@ -31,7 +31,7 @@
 #include "comm/launch.h"
 #include "dev/check/dev_check.h"
 #include "dev/draw/trace.h"
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 #include "parallel/ranks.h"
 #include "parallel/sharding.h"
 #include "train/device.h"
@@ -287,7 +287,7 @@ int main(int argc, char **argv)
 {
     static Config cfg;
     static Run run;
-    blas_choose(argv);
+    dev_cpu_choose_blas(argv);
     config_help(argc, argv); // before there are ranks, who would miss one that leaves
     Comm *world = launch_start(argv);
     config_defaults(&cfg);

@@ -9,7 +9,7 @@
 // Peak and steps are measured in turn in one run, because machines drift. The median of the steps is
 // quoted. Each case runs in a process of its own, so that the peak memory of the process (RSS) is the
 // case's.
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 #include "base/clock.h"
 #include "base/check.h"
 #include "net/model.h"
@@ -52,9 +52,9 @@ static double case_peak(const Case *c, int threads)
     const ModelShape *s = &c->shape;
     size_t N = c->B * c->T, C = s->channels, head = N < 1024 ? N : 1024;
     size_t qkv = (s->heads + 2 * s->kv_heads) * s->head_size;
-    BlasShape shape[] = {{N, qkv, C}, {N, C, s->heads * s->head_size}, {N, s->ffn, C}, {N, C, s->ffn},
+    MatmulShape shape[] = {{N, qkv, C}, {N, C, s->heads * s->head_size}, {N, s->ffn, C}, {N, C, s->ffn},
                          {head, s->vocab, C}, {N, C, qkv}, {qkv, C, N}, {s->ffn, C, N}};
-    return blas_peak(shape, sizeof shape / sizeof *shape, threads, 2.0);
+    return dev_cpu_peak(shape, sizeof shape / sizeof *shape, threads, 2.0);
 }
 
 static void run_case(const Case *c, int threads, int steps)
@@ -125,7 +125,7 @@ static const char help[] =
 int main(int argc, char **argv)
 {
     check_help(argc, argv, help);
-    blas_choose(argv);
+    dev_cpu_choose_blas(argv);
     int threads = 0, steps = 0;
     bool chosen = false, wanted[sizeof cases / sizeof *cases] = {false};
     for (int i = 1; i < argc; i++) {
@@ -136,7 +136,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--threads")) threads = number(argv[i], argv[i + 1]), known = true, i++;
         if (!known) die_usage("bench: '%s' (try --help)", argv[i]);
     }
-    printf("OpenBLAS kernels: %s (%s)\n\n", blas_kernel(), blas_reason());
+    printf("OpenBLAS kernels: %s (%s)\n\n", dev_cpu_blas(), dev_cpu_blas_reason());
     printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   "
            "| loss    |\n");
     printf("|---|---|---|---|---|---|---|---|---|---|\n");

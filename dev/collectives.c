@@ -1,7 +1,7 @@
 // collectives: the steps of a collective, what it costs by formula, and what it does over real ranks.
 //
 // `run` ends with two ways to wait: sleeping between tests (what comm does where ranks share cores) and spinning.
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "comm/collectives.h"
 #include "comm/comm.h"
@@ -357,7 +357,7 @@ static void print_run(Comm *world, size_t n_bytes)
 int main(int argc, char **argv)
 {
     check_help(argc, argv, help);
-    blas_choose(argv);
+    dev_cpu_choose_blas(argv);
     if (argc == 4 && !strcmp(argv[1], "steps")) {
         CommAlgorithm a = comm_algorithm_find(argv[2]);
         if (a == COMM_NATIVE || a == COMM_ALGORITHMS)

@@ -4,7 +4,7 @@
 // one all_reduce of the gradients takes as long as half of it, and steps of every stage run with and without overlap.
 // The link carries one message after the other (comm_set_slow). "hidden" is the part of the link's time that no rank
 // stood still for. timeline: the last of those steps, as rank 0 saw it: naive twin above, overlapped below.
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "dev/plan/plan.h"
@@ -419,7 +419,7 @@ static const char help[] =
 int main(int argc, char **argv)
 {
     check_help(argc, argv, help);
-    blas_choose(argv);
+    dev_cpu_choose_blas(argv);
     if (argc >= 2 && !strcmp(argv[1], "holds")) holds(argc - 2, argv + 2);
     else if (argc == 2 && !strcmp(argv[1], "overlap")) overlap();
     else if (argc == 4 && !strcmp(argv[1], "timeline")) timeline(argv[2], argv[3]);

@@ -9,7 +9,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
 mkdir -p "$build"
-files=(dev/attention/*.cu src/ops/flash.cu src/ops/attention.cu)
+. dev/cuda_on_cpu/twins.sh
+work=$(mktemp -d "${TMPDIR:-/tmp}/ladder.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+compile_twins "$work" ladder
+mapfile -t files < <(printf '%s\n' dev/attention/*.cu; kernels_of ladder; twin_objects "$work" ladder)
 if ! nvidia-smi -L >/dev/null 2>&1; then
     echo 'no GPU here: every rung is checked in the emulation, none is timed' >&2
     BUILD=$build dev/cuda_on_cpu/build.sh plain "$build/attention_ladder_on_cpu" "${files[@]}"

@@ -21,6 +21,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 tests=dev/cuda_on_cpu/tests
+. dev/cuda_on_cpu/twins.sh || exit 1
 stop() { echo "error: gpu_check.sh: $*" >&2; exit 1; }
 all=(build kernels check sanitizer bench)
 [ $# != 0 ] || set -- "${all[@]}"
@@ -71,19 +72,21 @@ count() { cat "$out"/*.report | grep -c "^$1"; }
 # ---- build. The names of objects in src/ and in tests differ: nvcc calls them after the file.
 flags=(-std=c++17 -O3 -lineinfo -Isrc -I. "-arch=$arch" -Werror all-warnings -Xcompiler -Wall,-Wextra)
 objects() { for name; do echo "$out/$name.o"; done; }
-link() { # PROGRAM OBJECT...
-    step 60 "$1 links" "$nvcc" "-arch=$arch" -o "$out/$1" $(objects "$@") "${libraries[@]}"
+link() { # PROGRAM
+    step 60 "$1 links" "$nvcc" "-arch=$arch" -o "$out/$1" $(objects "$1" $(kernels_of "$1" | sed 's|.*/||; s|[.]cu||')) \
+        $(twin_objects "$out" "$1") -ljansson # which check.c guards
 }
-compile_c() { # NAME PREFIX FLAG... -- FILE...: side by side
+compile_c() { # NAME PREFIX FLAG... -- FILE...: side by side, to PREFIXfile.o
     local name=$1 prefix=$2 options=()
     shift 2
     while [ "$1" != -- ]; do options+=("$1"); shift; done
-    step 120 "$name" xargs -P "$(nproc)" -I{} sh -c "${CC:-gcc} -std=gnu11 ${options[*]} -Isrc -I. \
-        -c \$(ls src/*/{}.c dev/check/{}.c 2>/dev/null) -o '$out/$prefix{}.o'" < <(printf '%s\n' "${@:2}")
+    step 120 "$name" xargs -P "$(nproc)" -I{} sh -c "${CC:-gcc} -std=gnu11 ${options[*]} -Isrc -I. -c {} \
+        -o '$out/$prefix'\$(basename {} .c).o" < <(printf '%s\n' "${@:2}")
 }
 run_build() {
-    local twins file device blas libraries=()
-    twins=(norm ffn loss adamw exact_sum rng check clock $(cd src/ops && echo att*.c | sed 's/[.]c//g')) # the CPU's side
+    local twins device blas
+    twins=($({ twins_of kernels; twins_of attention_kernels; } | sort -u)) # the CPU's side
+    device=($(twins_of table))
     step 300 "all kernels and tests compile for $arch, warnings as errors" xargs -P "$(nproc)" -I{} \
         "$nvcc" "${flags[@]}" -x cu -c {} -odir "$out" < <(
         printf '%s\n' src/ops/flash.cu $tests/{attention_kernels,unit,conformance,conversions,kernels,table}.cu src/ops/*.cu |
@@ -93,20 +96,17 @@ run_build() {
     link unit
     link conformance
     link conversions
-    link kernels norm ffn loss adamw sums ops_gpu twin_{norm,ffn,loss,adamw,exact_sum,check,clock}
-    libraries=(-ljansson) # which check.c guards
-    link attention_kernels attention flash "${twins[@]/#/twin_}"
+    link kernels
+    link attention_kernels
     # The whole op table against the whole device of the CPU, which stands on OpenBLAS.
-    device=(adafactor adamw adamw8bit agc attention attention_tree attn check clock compress dev_check{,_attention,_loss,_matmul}
-        dev_check_{optim,rows} dev_cpu embed exact_sum ffn formats fp8 gemm lion loss matmul muon narrow{,_matmul,_ops}
-        norm params rng rope sgd)
     blas=/usr/include/openblas
     if printf '#include <cblas.h>\nint main(void) { return 0; }\n' |
         ${CC:-gcc} -I$blas -x c - -lopenblas -o "$out/openblas" 2>/dev/null &&
         [ -f "$toolkit/include/cublasLt.h" ]; then
         compile_c "the CPU's device compiles" cpu_ -O2 -fopenmp -I$blas -- "${device[@]}" &&
             step 60 'table links' "$nvcc" "-arch=$arch" -Xcompiler -fopenmp -o "$out/table" $(objects table \
-                $(for file in src/ops/*.cu; do basename "$file" .cu; done) "${device[@]/#/cpu_}") \
+                $(for file in src/ops/*.cu; do basename "$file" .cu; done) \
+                $(for file in "${device[@]}"; do echo "cpu_$(basename "$file" .c)"; done)) \
                 -lopenblas -lcublasLt -lcublas -ljansson -lm
     else report SKIP 0 'the op table against the CPU (OpenBLAS and cuBLAS are needed)'
     fi

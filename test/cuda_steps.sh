@@ -4,6 +4,7 @@
 # by side, one a core, and speak in the order in which they were begun: end with `finish`. ONLY, an extended regular
 # expression: of the steps behind the builds, those whose names it finds; ONLY='fp8|named' test/test_train_gpu.sh
 here=dev/cuda_on_cpu
+. $here/twins.sh || exit 1
 cxx=${CXX:-g++}
 command -v "$cxx" >/dev/null 2>&1 || { echo "skip $(basename "$0") (no C++ compiler)"; exit 0; }
 export BUILD=${BUILD:-build}

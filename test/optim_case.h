@@ -132,7 +132,7 @@ static inline RowCopy row_copy(const Case *c, int r)
         copy.s_err[found] = room + state.n[k];
         room += 2 * state.n[k];
         float book[256];
-        adamw8bit_codes(k == 0, book);
+        updates_8bit_codes(k == 0, book);
         for (size_t i = 0; i < state.n[k]; i++)
             copy.s[found][i] = copy.in_8bit ? (double)book[((const uint8_t *)state.at[k])[i]] *
                                                   ((const float *)state.at[k + 1])[i / UPDATE_BLOCK]
@@ -192,7 +192,7 @@ static inline void expect_row(const Case *c, int r, const RowCopy *want)
         if (a < 0) continue;
         if (want->in_8bit) {
             float book[256];
-            adamw8bit_codes(a == 0, book);
+            updates_8bit_codes(a == 0, book);
             size_t n = want->n_s[k];
             size_t bad = ref_codes(state.at[a], state.at[a + 1], want->s[k], want->s_err[k], n, book, a != 0);
             if (bad < n)

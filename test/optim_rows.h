@@ -65,7 +65,7 @@ static void row_adamw8bit(Run *r)
     uint8_t *code[2];
     float *scale[2];
     for (int k = 0; k < 2; k++) {
-        adamw8bit_codes(k == 0, book[k]);
+        updates_8bit_codes(k == 0, book[k]);
         code[k] = run_room(r, n);
         scale[k] = run_copy(r, run_in(r, k ? "v_scale" : "m_scale", blocks), blocks);
         for (size_t b = 0; b < blocks; b++) scale[k][b] = fabsf(scale[k][b]);

@@ -7,9 +7,10 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
 
-files=(dev/attention/*.cu src/ops/flash.cu src/ops/attention.cu)
+compile_twins "$work" ladder || exit 1
+mapfile -t parts < <(kernels_of ladder; twin_objects "$work" ladder)
 build() { # MODE
-    $here/build.sh "$1" "$work/$1" "${files[@]}"
+    $here/build.sh "$1" "$work/$1" dev/attention/*.cu "${parts[@]}"
 }
 for mode in plain asan checker; do step "the ladder builds: $mode" build $mode; done
 all_built

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -97,20 +97,20 @@ static void test_wide_processors_get_wide_kernels(void **state)
 static void test_peak_is_a_rate(void **state)
 {
     (void)state;
-    BlasShape shapes[] = {{64, 48, 32}, {1, 1, 1}, {130, 7, 65}};
+    MatmulShape shapes[] = {{64, 48, 32}, {1, 1, 1}, {130, 7, 65}};
     for (int n = 1; n <= 3; n++) {
-        double rate = blas_peak(shapes, (size_t)n, 1 + n % 2, 0.01);
+        double rate = dev_cpu_peak(shapes, (size_t)n, 1 + n % 2, 0.01);
         assert_true(isfinite(rate) && rate > 0 && rate < 1e9);
         assert_int_equal(openblas_get_num_threads(), 1); // our own threads call it, one each
     }
-    assert_true(strlen(blas_kernel()) > 0);
+    assert_true(strlen(dev_cpu_blas()) > 0);
 }
 
 int main(int argc, char **argv)
 {
     if (argc > 1) {
-        blas_choose(argv);
-        printf("%s\n%s\n", blas_kernel(), blas_reason());
+        dev_cpu_choose_blas(argv);
+        printf("%s\n%s\n", dev_cpu_blas(), dev_cpu_blas_reason());
         for (int i = 1; i < argc; i++) printf("%s|", argv[i]);
         printf("\n");
         return 0;

@@ -10,12 +10,8 @@ cd "$(dirname "$0")/.." || exit 1
 build() { # MODE PROGRAM [FILE...]
     $here/build.sh "$1" "$work/$2-$1" $here/tests/"$2".cu "${@:3}"
 }
-twins=() # the kernels' twins of dev_cpu, and what ops_gpu stands on
-for op in norm ffn loss adamw exact_sum check clock; do
-    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -I. -c src/*/$op.c -o "$work/$op.o" || exit 1
-    twins+=("$work/$op.o")
-done
-kernels=(src/ops/norm.cu src/ops/ffn.cu src/ops/loss.cu src/ops/adamw.cu src/ops/sums.cu src/ops/ops_gpu.cu "${twins[@]}")
+compile_twins "$work" kernels || exit 1
+mapfile -t kernels < <(kernels_of kernels; twin_objects "$work" kernels)
 for mode in plain asan checker; do step "unit.cu builds: $mode" build $mode unit; done
 wait
 for mode in plain asan checker; do

@@ -20,7 +20,7 @@ verdict() { # STATUS NAME
 # ---- a tree and a machine
 tree=$work/tree bin=$work/cuda/bin
 mkdir -p "$tree/build" "$tree/test" "$tree/doc" "$tree/dev" "$bin" "$work/cuda/include"
-cp -r scripts src "$tree/" && cp -r dev/cuda_on_cpu "$tree/dev/" && cp doc/gpu.md "$tree/doc/" || exit 1
+cp -r scripts src "$tree/" && cp -r dev/cuda_on_cpu dev/check "$tree/dev/" && cp doc/gpu.md "$tree/doc/" || exit 1
 rm -f "$tree/dev/cuda_on_cpu/tests/conformance_gpu.txt"
 touch "$work/cuda/include/cublasLt.h"
 tool() { # PATH, its lines on stdin

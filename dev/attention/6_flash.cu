@@ -1,6 +1,6 @@
 // Rung 6: production: src/ops/flash.cu itself, with the tiles that training takes.
 #include "ops/dev.h"
-#include "ops/kernels.h"
+#include "ops/dev_cuda.h"
 
 #include "ladder.h"
 

@@ -1,6 +1,6 @@
 // dev_check_optim: sums of squares, clipping and the optimizers' updates on two devices, and how far they may be apart.
 //
-// Errors are carried through the formulas of the optimizers (sgd.c, lion.c, ...), with a rounding for each operation:
+// Errors are carried through the formulas of the optimizers (updates.c, updates_matrix.c), with a rounding for each operation:
 //
 //   sums of squares     spans of up to 1024 in fp32, the rest in double: gam(1025); a root of them half of that and 3 u
 //   moments             m = b m + (1 - b) g:  4 u (|b m| + |(1 - b) g|), and what g is off by
@@ -180,7 +180,7 @@ static void adamw8bit(Dev *dev, float *weight, uint8_t *m, float *m_scale, uint8
     uint8_t *code[2] = {dev_check_copy(&c, m, n), dev_check_copy(&c, v, n)};
     float *scale[2] = {dev_check_f(&c, m_scale, blocks), dev_check_f(&c, v_scale, blocks)}, book[2][256];
     double *x[2] = {dev_check_d(&c, n), dev_check_d(&c, n)};
-    for (int k = 0; k < 2; k++) adamw8bit_codes(k == 0, book[k]);
+    for (int k = 0; k < 2; k++) updates_8bit_codes(k == 0, book[k]);
     for (size_t i = 0; i < n; i++) {
         double old_m = (double)book[0][code[0][i]] * scale[0][i / UPDATE_BLOCK], g = (double)s.g[i] * u.grad_scale;
         double old_v = (double)book[1][code[1][i]] * scale[1][i / UPDATE_BLOCK], b1 = u.beta1, b2 = u.beta2;

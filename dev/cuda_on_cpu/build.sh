@@ -19,7 +19,7 @@ for flag; do case $flag in -l* | -L* | -Wl,*) ;; *) of_compiler+=("$flag") ;; es
 cxx=${CXX:-g++}
 objects=${BUILD:-build}/cuda_on_cpu/$(basename "$cxx")-$mode
 flags=(-std=gnu++17 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing -fno-omit-frame-pointer
-    "-I$here/../../src" "-I$here/include")
+    "-I$here/../../src" "-I$here/../.." "-I$here/include")
 machine=("${flags[@]}" -O2) kernel=("${flags[@]}" -Og) parts=(fiber block warp memory report stream) link=(-ldl)
 # A kernel with large local arrays must touch the page below its stack, not jump over it.
 case $cxx-$(uname -m) in *clang*-aarch64) ;; *) kernel+=(-fstack-clash-protection) ;; esac

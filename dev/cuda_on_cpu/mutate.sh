@@ -16,6 +16,7 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 here=dev/cuda_on_cpu
+. $here/twins.sh || exit 1
 known=$here/mutants.txt
 
 # Test programs, the files that each tests, and what they are linked with. A file that stands with two is tried with both,
@@ -27,7 +28,6 @@ declare -A files=(
     [attention_kernels]="src/ops/attention.cu src/ops/flash.cu"
     [table]="$(echo $device)"
 )
-declare -A twins=([unit]="" [attention_kernels]="$(cd src/ops && echo att*.c | sed 's/[.]c//g') rng check" [table]="")
 programs_of() { # FILE
     local program found=1
     for program in "${programs[@]}"; do
@@ -37,7 +37,7 @@ programs_of() { # FILE
     return $found
 }
 sources_of() { # PROGRAM: what is compiled
-    echo "$here/tests/$1.cu $([ "$1" = unit ] || echo "${files[$1]}")"
+    echo "$here/tests/$1.cu $(kernels_of "$1" | tr '\n' ' ')"
 }
 mistakes() { # FILE
     # Of gpu.h: the functions that kernels are made of, which stand behind the wrappers.
@@ -94,13 +94,10 @@ run() { # MODE PREFIX PROGRAM: prints what noticed
 }
 
 # The programs without a mistake: they must pass, and their objects are the mutants' other objects.
-for op in ${twins[*]}; do
-    ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -I. -c src/*/$op.c -o "$work/$op.o" || exit 1
-done
+compile_twins "$work" attention_kernels || exit 1
 # The whole table is compared with the whole device of the CPU.
 link() { # PROGRAM: its twins' objects
-    for op in ${twins[$1]}; do echo "$work/$op.o"; done
-    [ "$1" != table ] || echo "$library -- -fopenmp -lm"
+    if [ "$1" = table ]; then echo "$library -- -fopenmp -lm"; else twin_objects "$work" "$1"; fi
 }
 declare -A used=()
 for file; do

@@ -13,7 +13,7 @@
 #include "ladder.h"
 #include "base/clock.h"
 
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "ops/gemm.h"
 #include "base/rng.h"
@@ -197,7 +197,7 @@ static void gpt2(size_t rows, int threads)
 
 int main(int argc, char **argv)
 {
-    blas_choose(argv);
+    dev_cpu_choose_blas(argv);
     int threads = omp_get_num_procs(), rows = 1024;
     for (int i = 1; i < argc; i += 2) {
         int *value = !strcmp(argv[i], "--threads") ? &threads : !strcmp(argv[i], "--rows") ? &rows : NULL;
@@ -205,7 +205,7 @@ int main(int argc, char **argv)
             die_usage("matmul_ladder: '%s' (try: --threads N --rows N, both at least 1)", argv[i]);
     }
     if (!check_all()) die("matmul_ladder: a rung is wrong; see above");
-    printf("OpenBLAS kernels: %s (%s)\n\n", blas_kernel(), blas_reason());
+    printf("OpenBLAS kernels: %s (%s)\n\n", dev_cpu_blas(), dev_cpu_blas_reason());
     bool same = climb(1024, 768, 768, threads);
     gpt2((size_t)rows, threads);
     if (!same) die("matmul_ladder: src/gemm does not give the bits of the naive loops (see gemm.h)");

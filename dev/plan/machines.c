@@ -19,7 +19,7 @@
 // room for the reason of a number.
 #include "dev/plan/machines.h"
 
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/config_table.h"
@@ -129,11 +129,11 @@ static double copy_rate(double seconds)
 
 Machine machines_measure(double seconds)
 {
-    BlasShape square[] = {{1024, 1024, 1024}, {2048, 1024, 1024}};
+    MatmulShape square[] = {{1024, 1024, 1024}, {2048, 1024, 1024}};
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     Machine m = {.name = "cpu", .node = 1, .price = 0, .source = "measured: OpenBLAS' sgemm, copies of 64 MB"};
     m.cores = omp_get_max_threads();
-    m.peak = m.reachable = 1e9 * blas_peak(square, 2, m.cores, seconds);
+    m.peak = m.reachable = 1e9 * dev_cpu_peak(square, 2, m.cores, seconds);
     m.bandwidth = copy_rate(seconds / 4);
     m.memory = (double)pages * (double)page;
     m.inside = machines_link("memory"), m.between = machines_link("eth1");

@@ -33,7 +33,7 @@ enum { MACHINES_CPU_SECONDS = 2 };
 // memory; "cpu" measures this one (machines_measure). Dies for names that the table does not have, with the nearest one.
 Machine machines_find(const char *name);
 MachineLink machines_link(const char *name);
-// This CPU: the best sgemm (blas_peak of square matrices) and a copy of memory, `seconds` each.
+// This CPU: the best sgemm (dev_cpu_peak of square matrices) and a copy of memory, `seconds` each.
 Machine machines_measure(double seconds);
 // Both tables, as markdown.
 void machines_print(FILE *out);

@@ -1,5 +1,5 @@
-// gpu: the one header that kernel files (src/ops/*.cu) include: CUDA's own headers under nvcc, dev/cuda_on_cpu under
-// g++ and clang++.
+// gpu: CUDA for the files src/*/*.cu: its own headers under nvcc, dev/cuda_on_cpu under g++ and clang++; then sums over
+// warps and blocks, memory, and marks for profilers.
 //
 // Each wrapper has both sides next to each other. PTX, __CUDA_ARCH__ and CUDA-only headers are here and nowhere
 // else; so a kernel file compiles unmodified with nvcc (sm_80 and later) and as C++17 without any CUDA.
@@ -23,6 +23,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#endif
 
 #ifdef __CUDACC__
 #include <cooperative_groups.h>
@@ -245,6 +248,44 @@ __device__ inline float block_max(float v GPU_SITE)
     v = warp_max(lane < warps ? parts[lane] : -INFINITY GPU_PASS);
     __syncthreads(GPU_FIRST);
     return v;
+}
+
+// ---- memory of the GPU that was used last, as the memory door takes it (mem.h: raw_alloc, raw_free)
+
+// Zeroed; the zeros are there for every stream when it returns. NULL: none left.
+inline void *gpu_alloc(size_t n_bytes)
+{
+    void *p = nullptr;
+    cudaError_t error = cudaMalloc(&p, n_bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError(); // said by whoever asked
+        return nullptr;
+    }
+    GPU_CHECK(error);
+    GPU_CHECK(cudaMemset(p, 0, n_bytes));
+    GPU_CHECK(cudaDeviceSynchronize()); // no other stream waits for the memset
+    return p;
+}
+
+// Waits for the device first, as cudaFree does.
+inline void gpu_release(void *ptr)
+{
+    GPU_CHECK(cudaFree(ptr));
+}
+
+// ---- marks for profilers (nsys, ncu): names of what the host asks for, which a profiler shows over the kernels that
+// were launched within. NVTX is headers alone: without a profiler a mark costs a few nanoseconds. Where the toolkit has
+// no NVTX there are no marks.
+
+// A range by this name begins within those that are open; NULL: the innermost ends.
+inline void gpu_mark(const char *name)
+{
+#if __has_include(<nvtx3/nvToolsExt.h>)
+    if (name) nvtxRangePushA(name);
+    else nvtxRangePop();
+#else
+    (void)name;
+#endif
 }
 #endif // __cplusplus
 #endif

@@ -33,8 +33,7 @@
 
 #include "base/check.h"
 #include "comm/comm_staged.h"
-#include "base/gpu_marks.h"
-#include "base/gpu_memory.h"
+#include "base/gpu.h"
 
 #if __has_include(<nccl.h>)
 

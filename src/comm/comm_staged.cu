@@ -19,8 +19,7 @@
 #include "comm/comm_staged.h"
 
 #include "base/check.h"
-#include "base/gpu_marks.h"
-#include "base/gpu_memory.h"
+#include "base/gpu.h"
 
 #include <cstring>
 

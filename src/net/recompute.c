@@ -18,7 +18,7 @@
 // counts a whole forward.
 //
 // Compression is orthogonal: units work in one set of full buffers, and what is kept of each block waits as
-// 8-bit copies. (It is not bit-identical: see compress.c.)
+// 8-bit copies. (It is not bit-identical: see elements.c.)
 //
 // Rejected: dropping the attention core, the "selective" of Korthikanti et al. (arXiv 2205.05198): the
 // T x T matrix that it saves is never stored here. Segments that include embedding and head: the embedding keeps

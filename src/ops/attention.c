@@ -26,10 +26,16 @@
 //
 //   top = max(lse_a, lse_b),  w = exp(lse - top),  O = (w_a O_a + w_b O_b) / (w_a + w_b),  lse = top + log(w_a + w_b)
 //
+// No exponent is above 0, so nothing overflows, and w_a + w_b is at least 1. A set without keys (lse = -inf) leaves the
+// other's bits alone; a NaN spreads. Gradients are plain sums.
+//
 // Blocks (AttnShape.blocks, C): sums over keys (O, dQ) and over queries (dK, dV) get an order that does not depend
 // on how the sequence was cut into pieces: leaf i of C / 2 is block i and then block C - 1 - i, and leaves are joined
-// as attention_tree.h says. A rank of a zig-zag ring (cp.h) holds neighbouring leaves, so what it sums is a branch of
+// in a binary tree. A rank of a zig-zag ring (cp.h) holds neighbouring leaves, so what it sums is a branch of
 // the tree. The products are gemm.c's, whose bits depend on no shape.
+//
+// Rejected: running sums in the order of arrival (they differ from rank to rank); O kept unnormalised with its maximum
+// (backward needs lse, not the maximum, and two numbers a row would travel).
 //
 // The invariant: scratch is one (Q_BLOCK, K_TILE) tile or two per thread, whatever T is (and with blocks a few leaves).
 // A tile ends at the last key that the block may see, so the causal half that is never needed is not computed, but for
@@ -37,8 +43,6 @@
 // blocks that start in it; a backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed
 // across threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps the whole
 // matrix, in double; tests compare the two.
-#include "ops/attn.h"
-#include "ops/attention_tree.h"
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
@@ -50,7 +54,214 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q_BLOCK = ATTENTION_ROWS, K_TILE = 256 };
+enum { Q_BLOCK = 64, K_TILE = 256 }; // queries of a block, at most; keys of a tile
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+// ---- where queries and keys stand, and which sees which
+//
+// A row of a piece stands at start + row, and after a cut at start + row + jump: two stretches without gaps. All that
+// follows asks for positions in the sequence and never for rows, so a piece answers as the whole would.
+
+// Queries q0 .. q0 + rows - 1 of head h of sequence b, neighbours, all of one document, one stretch and one of
+// s.blocks, so that the keys that they see begin at one place. pos: where the first one stands; first: the first key
+// of the piece that they may see.
+typedef struct {
+    size_t b, h, q0, rows, pos, first;
+} AttnBlock;
+
+// The first position that row t of sequence b may see.
+static size_t attn_first_key(AttnShape s, size_t b, size_t t)
+{
+    return s.first ? (size_t)s.first[b * s.Tq + t] : 0;
+}
+
+static size_t position(AttnShape s, size_t t)
+{
+    return s.q_start + t + (t >= s.q_cut ? s.q_jump : 0);
+}
+
+// How many of n rows, of which row i stands at start + i, from `cut` on at start + i + jump, stand before pos.
+static size_t before(size_t pos, size_t start, size_t cut, size_t jump, size_t n)
+{
+    size_t i = pos > start ? pos - start : 0;
+    if (jump && i > cut) i = i > cut + jump ? i - jump : cut;
+    return min_size(i, n);
+}
+
+// Keys, and queries, of the piece that stand before a position.
+static size_t attn_keys_before(AttnShape s, size_t pos)
+{
+    return before(pos, s.k_start, s.k_cut, s.k_jump, s.Tk);
+}
+
+static size_t attn_rows_before(AttnShape s, size_t pos)
+{
+    return before(pos, s.q_start, s.q_cut, s.q_jump, s.Tq);
+}
+
+// Where block c of s.blocks begins in the sequence.
+static size_t attn_block_start(AttnShape s, size_t c)
+{
+    return c * s.T / (size_t)s.blocks;
+}
+
+// The first row of the stretch without gaps that row t is in, or of its block of s.blocks.
+static size_t stretch_start(AttnShape s, size_t t)
+{
+    if (!s.blocks) return s.q_jump && t >= s.q_cut ? s.q_cut : 0;
+    size_t pos = position(s, t), c = pos * (size_t)s.blocks / s.T;
+    while (attn_block_start(s, c + 1) <= pos) c++;
+    return t - min_size(t, pos - attn_block_start(s, c));
+}
+
+// Blocks are cut every Q_BLOCK queries from the first query of the stretch or, in it, of the document, and where
+// `first` changes: does row t begin one, and which is it?
+static bool attn_starts_block(AttnShape s, size_t b, size_t t)
+{
+    size_t first = attn_first_key(s, b, t), stretch = stretch_start(s, t), pos = position(s, stretch);
+    size_t start = stretch + (first > pos ? first - pos : 0);
+    return t == stretch || (t - start) % Q_BLOCK == 0 || first != attn_first_key(s, b, t - 1);
+}
+
+static AttnBlock attn_block_at(AttnShape s, size_t b, size_t h, size_t q0)
+{
+    bool cuts = s.first || s.q_jump || s.blocks;
+    size_t most = min_size(Q_BLOCK, s.Tq - q0), rows = cuts ? 1 : most, pos = position(s, q0);
+    while (rows < most && !attn_starts_block(s, b, q0 + rows)) rows++;
+    check(attn_first_key(s, b, q0) <= pos); // a query sees itself
+    size_t first = attn_keys_before(s, attn_first_key(s, b, q0));
+    return (AttnBlock){.b = b, .h = h, .q0 = q0, .rows = rows, .pos = pos, .first = first};
+}
+
+// Where the block's first row starts in q, in out and dout, in lse; and row 0 of its keys.
+static size_t attn_q_offset(AttnShape s, AttnBlock blk)
+{
+    return (blk.b * s.Tq + blk.q0) * s.ldq + blk.h * s.D;
+}
+
+static size_t attn_out_offset(AttnShape s, AttnBlock blk)
+{
+    return ((blk.b * s.Tq + blk.q0) * s.H + blk.h) * s.D;
+}
+
+static size_t attn_lse_offset(AttnShape s, AttnBlock blk)
+{
+    return (blk.b * s.H + blk.h) * s.Tq + blk.q0;
+}
+
+static size_t attn_kv_offset(AttnShape s, size_t b, size_t h)
+{
+    return b * s.Tk * s.ldkv + h / (s.H / s.G) * s.D;
+}
+
+// 1 / sqrt(D), unless the shape says otherwise.
+static float attn_scale_of(AttnShape s)
+{
+    return s.scale > 0 ? s.scale : 1 / sqrtf((float)s.D);
+}
+
+// Number of keys that row r of the block sees within a tile of w keys starting at k0.
+static size_t attn_visible(AttnShape s, AttnBlock blk, size_t r, size_t k0, size_t w)
+{
+    size_t end = attn_keys_before(s, blk.pos + r + 1);
+    return end <= k0 ? 0 : min_size(end - k0, w);
+}
+
+// What dropout multiplies the probabilities of row r and keys k0 .. k0 + n - 1 by: 0 or 1 / (1 - p).
+static void attn_keep_row(float *keep, AttnShape s, AttnBlock blk, size_t r, size_t k0, size_t n)
+{
+    size_t Tq = s.T ? s.T : s.Tq, Tk = s.T ? s.T : s.Tk, row = s.T ? blk.pos + r : blk.q0 + r;
+    uint64_t at = (((s.drop.first + blk.b) * s.H + blk.h) * Tq + row) * Tk + s.k_start;
+    uint32_t word[4], limit = dev_cpu_dropout_limit(s.drop);
+    float kept = 1 / (1 - s.drop.p);
+    for (size_t j = 0; j < n;) { // stretches of keys without gaps
+        bool second = s.k_jump && k0 + j >= s.k_cut;
+        size_t end = second || !s.k_jump ? n : min_size(n, s.k_cut - k0);
+        uint64_t i = at + k0 + j + (second ? s.k_jump : 0);
+        while (j < end) {
+            rng_words(s.drop.rng, i / 4, word);
+            for (size_t w = i % 4; w < 4 && j < end; w++, j++, i++) keep[j] = word[w] >= limit ? kept : 0;
+        }
+    }
+}
+
+// ---- the tree: the order in which partial results are joined, and how two of them are
+//
+// Leaves are joined as a binary counter counts: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). 2^k neighbours that begin
+// at a multiple of 2^k are a branch, so ranks that each join their own branch and then the branches get the bits of
+// one rank that joins all leaves. n leaves wait as branches of the sizes of n's binary digits, the largest first. The
+// left branch is always the one of the earlier leaves: w_a O_a + w_b O_b is rounded once where the compiler fuses it,
+// and then which comes first shows in the last bit.
+
+enum { MOST_BLOCKS = 512, LEAVES = 11 }; // 2^8 leaves: 9 wait, one joins, one is being made
+
+typedef struct {
+    float *at;           // LEAVES of `each` floats
+    size_t each, rows, D;
+    size_t held, n;      // branches that wait; leaves so far
+    void (*join)(float *a, const float *b, size_t rows, size_t D); // a = a with b
+} AttnTree;
+
+// Room for the next leaf; what lies after it is free too.
+static float *tree_leaf(AttnTree *t)
+{
+    return t->at + t->held * t->each;
+}
+
+static void join_last(AttnTree *t)
+{
+    t->held--;
+    t->join(t->at + (t->held - 1) * t->each, t->at + t->held * t->each, t->rows, t->D);
+}
+
+// The leaf is filled: joins what can be joined.
+static void tree_push(AttnTree *t)
+{
+    t->held++;
+    for (size_t bit = t->n++; bit & 1; bit >>= 1) join_last(t);
+}
+
+// All leaves, of which there must be one.
+static const float *tree_root(AttnTree *t)
+{
+    while (t->held > 1) join_last(t);
+    return t->at;
+}
+
+// Joins: a += b over (rows, D).
+static void tree_sum(float *a, const float *b, size_t rows, size_t D)
+{
+    for (size_t i = 0; i < rows * D; i++) a[i] += b[i];
+}
+
+// One row: out (D) and lse of keys a, and of keys b -> of both, in a. lse = -inf: no keys.
+static void tree_merge(float *a, float *lse_a, const float *b, float lse_b, size_t D)
+{
+    if (lse_b == -INFINITY) return;
+    if (*lse_a == -INFINITY) {
+        memcpy(a, b, D * sizeof *a);
+        *lse_a = lse_b;
+        return;
+    }
+    float top = *lse_a > lse_b ? *lse_a : lse_b, w_a = vmath_exp(*lse_a - top), w_b = vmath_exp(lse_b - top);
+    float sum = w_a + w_b;
+    w_a /= sum, w_b /= sum;
+    for (size_t d = 0; d < D; d++) a[d] = w_a * a[d] + w_b * b[d];
+    *lse_a = top + logf(sum);
+}
+
+// (rows, D) of attention's output, then (rows) of its lse: merged row by row.
+static void tree_softmax(float *a, const float *b, size_t rows, size_t D)
+{
+    for (size_t r = 0; r < rows; r++) tree_merge(a + r * D, a + rows * D + r, b + r * D, b[rows * D + r], D);
+}
+
+// ---- a call
+
 typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
                   const float *B, size_t ldb, float beta, float *C, size_t ldc);
 
@@ -66,11 +277,6 @@ typedef struct {
     size_t n_scratch;   // floats, a thread
 } Pass;
 
-static size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 // The calling thread is the first of its team.
 static void let_messages_move(const Pass *p)
 {
@@ -85,7 +291,7 @@ static void attention_merge(Dev *dev, float *out, float *lse, const float *part_
 #pragma omp parallel for schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < B * T * H; i++) {
         size_t stat = (i / H / T * H + i % H) * T + i / H % T;
-        attention_tree_merge(out + i * D, lse + stat, part_out + i * D, part_lse[stat], D);
+        tree_merge(out + i * D, lse + stat, part_out + i * D, part_lse[stat], D);
     }
 }
 
@@ -171,18 +377,18 @@ static void forward_block(const Pass *p, AttnBlock blk)
         return;
     }
     AttnTree t = {.at = p->scratch + (size_t)omp_get_thread_num() * p->n_scratch, .each = blk.rows * (D + 1),
-                  .rows = blk.rows, .D = D, .join = attention_tree_softmax};
+                  .rows = blk.rows, .D = D, .join = tree_softmax};
     for (size_t i = 0, C = (size_t)s.blocks; i < C / 2; i++) {
         if (!has_leaf(s, i, attn_keys_before)) continue;
-        float *leaf = attention_tree_leaf(&t), *other = leaf + t.each;
+        float *leaf = tree_leaf(&t), *other = leaf + t.each;
         keys_of_block(s, i, blk.first, end, &lo, &hi);
         forward_range(p, blk, lo, hi, leaf, D, leaf + blk.rows * D);
         keys_of_block(s, C - 1 - i, blk.first, end, &lo, &hi);
         forward_range(p, blk, lo, hi, other, D, other + blk.rows * D);
-        attention_tree_softmax(leaf, other, blk.rows, D);
-        attention_tree_push(&t);
+        tree_softmax(leaf, other, blk.rows, D);
+        tree_push(&t);
     }
-    const float *root = attention_tree_root(&t);
+    const float *root = tree_root(&t);
     for (size_t r = 0; r < blk.rows; r++) memcpy(out + r * ldo, root + r * D, D * sizeof *out);
     if (lse) memcpy(lse, root + blk.rows * D, blk.rows * sizeof *lse);
 }
@@ -208,9 +414,9 @@ static void forward(const Pass *p)
 // Room for the trees of all threads: `each` floats a leaf.
 static void make_room(Pass *p, size_t each)
 {
-    check((p->s.T || !p->s.blocks) && p->s.blocks >= 0 && p->s.blocks % 2 == 0 && p->s.blocks <= ATTENTION_BLOCKS);
+    check((p->s.T || !p->s.blocks) && p->s.blocks >= 0 && p->s.blocks % 2 == 0 && p->s.blocks <= MOST_BLOCKS);
     p->gemm = p->s.blocks ? gemm_serial : matmul_gemm;
-    p->n_scratch = p->s.blocks ? ATTENTION_LEAVES * each : 0;
+    p->n_scratch = p->s.blocks ? LEAVES * each : 0;
     p->scratch = p->n_scratch ? dev_cpu_scratch(p->dev, (size_t)p->dev->threads * p->n_scratch) : NULL;
 }
 
@@ -312,18 +518,18 @@ static void backward_block(const Pass *p, AttnBlock blk, Grads g, float *room)
         backward_range(p, blk, delta, blk.first, end, g, false);
         return;
     }
-    AttnTree t = {.at = room, .each = rows * D, .rows = rows, .D = D, .join = attention_tree_sum};
+    AttnTree t = {.at = room, .each = rows * D, .rows = rows, .D = D, .join = tree_sum};
     g.ldq = D;
     for (size_t i = 0, C = (size_t)s.blocks; i < C / 2; i++) {
         if (!has_leaf(s, i, attn_keys_before)) continue;
-        g.dq = attention_tree_leaf(&t);
+        g.dq = tree_leaf(&t);
         keys_of_block(s, i, blk.first, end, &lo, &hi);
         backward_range(p, blk, delta, lo, hi, g, false);
         keys_of_block(s, C - 1 - i, blk.first, end, &lo, &hi);
         backward_range(p, blk, delta, lo, hi, g, true);
-        attention_tree_push(&t);
+        tree_push(&t);
     }
-    const float *root = attention_tree_root(&t);
+    const float *root = tree_root(&t);
     for (size_t r = 0; r < rows; r++) memcpy(dq + r * p->lddq, root + r * D, D * sizeof *dq);
 }
 
@@ -344,8 +550,8 @@ static void backward_group(const Pass *p, size_t b, size_t g)
     AttnShape s = p->s;
     size_t D = s.D, n = s.Tk * D, at = b * s.Tk * p->lddkv + g * D;
     float *dk = p->dk + at, *dv = p->dv + at, *room = p->scratch + (size_t)omp_get_thread_num() * p->n_scratch;
-    AttnTree t = {.at = room + ATTENTION_LEAVES * Q_BLOCK * D, .each = 2 * n, .rows = 2 * s.Tk, .D = D,
-                  .join = attention_tree_sum};
+    AttnTree t = {.at = room + LEAVES * Q_BLOCK * D, .each = 2 * n, .rows = 2 * s.Tk, .D = D,
+                  .join = tree_sum};
     for (size_t j = 0; j < s.Tk; j++) {
         memset(dk + j * p->lddkv, 0, D * sizeof *dk);
         memset(dv + j * p->lddkv, 0, D * sizeof *dv);
@@ -356,16 +562,16 @@ static void backward_group(const Pass *p, size_t b, size_t g)
     }
     for (size_t i = 0, C = (size_t)s.blocks; i < C / 2; i++) {
         if (!has_leaf(s, i, attn_rows_before)) continue;
-        float *leaf = attention_tree_leaf(&t);
+        float *leaf = tree_leaf(&t);
         Grads grads = {.dk = leaf, .dv = leaf + n, .ldkv = D};
         memset(leaf, 0, t.each * sizeof *leaf);
         for (int k = 0; k < 2; k++) {
             size_t c = k ? C - 1 - i : i, from = attn_rows_before(s, attn_block_start(s, c));
             backward_rows(p, b, g, from, attn_rows_before(s, attn_block_start(s, c + 1)), grads, room);
         }
-        attention_tree_push(&t);
+        tree_push(&t);
     }
-    const float *root = attention_tree_root(&t);
+    const float *root = tree_root(&t);
     for (size_t j = 0; j < s.Tk; j++) {
         memcpy(dk + j * p->lddkv, root + j * D, D * sizeof *dk);
         memcpy(dv + j * p->lddkv, root + n + j * D, D * sizeof *dv);

@@ -11,10 +11,13 @@
 // queries, and the heads of the group, that see it. Nothing is summed across warps.
 // The invariant: keys that a query does not see are not read.
 // Rejected: atomics on dq or on dk and dv, which would need the scores once only, but give other bits every time.
-#include "ops/attention_gpu.h"
-#include "ops/kernels.h"
+#include "ops/dev_cuda.h"
 
-enum { MOST = 256 / 32 }; // channels of a lane
+#include "base/check.h"
+
+#include <type_traits>
+
+enum { MOST_HEAD = 256, MOST = MOST_HEAD / 32 }; // head size; channels of a lane
 
 template <class X> __device__ inline float dot(const X *a, const X *b, size_t n)
 {
@@ -54,35 +57,35 @@ __global__ void attention_forward_kernel(O *out, float *lse, const X *q, const X
 {
     Place at = place(s.B, s.H, s.Tq);
     if (!at.inside) return; // the whole warp
-    int lane = (int)threadIdx.x, end = attention_gpu_end<PART>(s, at.t), D = (int)s.D;
+    int lane = (int)threadIdx.x, end = attention_end<PART>(s, at.t), D = (int)s.D;
     float m = -INFINITY, l = 0, o[MOST] = {};
-    q += attention_gpu_q(s, at.b, at.h, at.t), k += attention_gpu_kv(s, at.b, at.h, 0),
-        v += attention_gpu_kv(s, at.b, at.h, 0);
-    for (int j0 = attention_gpu_first<PART>(s, at.b, at.t); j0 < end; j0 += 32) {
+    q += attention_q(s, at.b, at.h, at.t), k += attention_kv(s, at.b, at.h, 0),
+        v += attention_kv(s, at.b, at.h, 0);
+    for (int j0 = attention_first<PART>(s, at.b, at.t); j0 < end; j0 += 32) {
         int j = j0 + lane;
         float score = j < end ? s.scale * dot(q, k + (size_t)j * s.ldkv, s.D) : -INFINITY;
         float top = fmaxf(m, warp_max(score)), p = j < end ? expf(score - top) : 0; // fmaxf skips NaN, exp does not
         float shrink = m == -INFINITY ? 0 : expf(m - top);
         m = top, l = l * shrink + warp_sum(p);
-        if (s.drop.p > 0 && j < end) p *= attention_gpu_keep<PART>(s, at.b, at.h, at.t, (size_t)j);
+        if (s.drop.p > 0 && j < end) p *= attention_keep<PART>(s, at.b, at.h, at.t, (size_t)j);
         for (int i = 0; i < MOST; i++) o[i] *= shrink;
         for (int i = 0; i < 32 && j0 + i < end; i++)
             add_row(o, __shfl_sync(0xffffffffu, p, i), v + (size_t)(j0 + i) * s.ldkv, lane, D);
     }
     bool none = m == -INFINITY && l == 0; // of a piece: no key that the query sees
-    store_row(out + attention_gpu_out(s, at.b, at.h, at.t), o, none ? 0 : 1 / l, lane, D);
-    if (lse && lane == 0) lse[attention_gpu_stat(s, at.b, at.h, at.t)] = m + logf(l);
+    store_row(out + attention_out(s, at.b, at.h, at.t), o, none ? 0 : 1 / l, lane, D);
+    if (lse && lane == 0) lse[attention_stat(s, at.b, at.h, at.t)] = m + logf(l);
 }
 
 template <class X> __global__ void attention_delta_kernel(float *delta, const X *dout, const X *out, AttnShape s)
 {
     Place at = place(s.B, s.H, s.Tq);
     if (!at.inside) return;
-    size_t row = attention_gpu_out(s, at.b, at.h, at.t);
+    size_t row = attention_out(s, at.b, at.h, at.t);
     float sum = 0;
     for (size_t d = threadIdx.x; d < s.D; d += 32) sum += (float)dout[row + d] * (float)out[row + d];
     sum = warp_sum(sum);
-    if (threadIdx.x == 0) delta[attention_gpu_stat(s, at.b, at.h, at.t)] = sum;
+    if (threadIdx.x == 0) delta[attention_stat(s, at.b, at.h, at.t)] = sum;
 }
 
 // P (with dropout: P * K) and dS of one pair.
@@ -94,7 +97,7 @@ __device__ inline Pair backward_pair(const X *q, const X *k, const X *v, const X
                                      Place at, size_t j, const AttnShape &s)
 {
     float p = expf(s.scale * dot(q, k, s.D) - lse),
-          keep = s.drop.p > 0 ? attention_gpu_keep<PART>(s, at.b, at.h, at.t, j) : 1;
+          keep = s.drop.p > 0 ? attention_keep<PART>(s, at.b, at.h, at.t, j) : 1;
     return {p * keep, s.scale * p * (keep * dot(dout, v, s.D) - delta)};
 }
 
@@ -105,12 +108,12 @@ __global__ void attention_dq_kernel(O *dq, const X *dout, const float *lse, cons
 {
     Place at = place(s.B, s.H, s.Tq);
     if (!at.inside) return;
-    int lane = (int)threadIdx.x, end = attention_gpu_end<PART>(s, at.t), D = (int)s.D;
-    size_t stat = attention_gpu_stat(s, at.b, at.h, at.t), row = attention_gpu_q(s, at.b, at.h, at.t);
-    k += attention_gpu_kv(s, at.b, at.h, 0), v += attention_gpu_kv(s, at.b, at.h, 0);
-    dout += attention_gpu_out(s, at.b, at.h, at.t);
+    int lane = (int)threadIdx.x, end = attention_end<PART>(s, at.t), D = (int)s.D;
+    size_t stat = attention_stat(s, at.b, at.h, at.t), row = attention_q(s, at.b, at.h, at.t);
+    k += attention_kv(s, at.b, at.h, 0), v += attention_kv(s, at.b, at.h, 0);
+    dout += attention_out(s, at.b, at.h, at.t);
     float sum[MOST] = {};
-    for (int j0 = attention_gpu_first<PART>(s, at.b, at.t); j0 < end; j0 += 32) {
+    for (int j0 = attention_first<PART>(s, at.b, at.t); j0 < end; j0 += 32) {
         size_t j = (size_t)(j0 + lane);
         Pair pair = {0, 0};
         if (j0 + lane < end)
@@ -127,30 +130,42 @@ __global__ void attention_dkv_kernel(O *dk, O *dv, const X *dout, const float *l
 {
     Place key = place(s.B, s.G, s.Tk); // .h is the key/value head, .t the key
     if (!key.inside) return;
-    size_t group = s.H / s.G, b = key.b, j = key.t, row = attention_gpu_kv(s, b, key.h * group, j);
+    size_t group = s.H / s.G, b = key.b, j = key.t, row = attention_kv(s, b, key.h * group, j);
     int lane = (int)threadIdx.x, D = (int)s.D;
     float sum_k[MOST] = {}, sum_v[MOST] = {};
     for (size_t h = key.h * group; h < (key.h + 1) * group; h++)
-        for (size_t t0 = attention_gpu_first_query<PART>(s, j); t0 < s.Tq; t0 += 32) { // earlier ones do not see it
+        for (size_t t0 = attention_first_query<PART>(s, j); t0 < s.Tq; t0 += 32) { // earlier ones do not see it
             size_t t = t0 + (size_t)lane;
             Pair pair = {0, 0};
-            if (t < s.Tq && attention_gpu_first<PART>(s, b, t) <= (int)j) {
-                size_t stat = attention_gpu_stat(s, b, h, t);
-                pair = backward_pair<PART>(q + attention_gpu_q(s, b, h, t), k + row, v + row,
-                                     dout + attention_gpu_out(s, b, h, t), lse[stat], delta[stat], {b, h, t, true}, j,
+            if (t < s.Tq && attention_first<PART>(s, b, t) <= (int)j) {
+                size_t stat = attention_stat(s, b, h, t);
+                pair = backward_pair<PART>(q + attention_q(s, b, h, t), k + row, v + row,
+                                     dout + attention_out(s, b, h, t), lse[stat], delta[stat], {b, h, t, true}, j,
                                      s);
             }
             for (size_t i = 0; i < 32 && t0 + i < s.Tq; i++) {
-                if (attention_gpu_first<PART>(s, b, t0 + i) > (int)j) continue; // the whole warp
-                add_row(sum_k, __shfl_sync(0xffffffffu, pair.ds, (int)i), q + attention_gpu_q(s, b, h, t0 + i), lane,
+                if (attention_first<PART>(s, b, t0 + i) > (int)j) continue; // the whole warp
+                add_row(sum_k, __shfl_sync(0xffffffffu, pair.ds, (int)i), q + attention_q(s, b, h, t0 + i), lane,
                         D);
-                add_row(sum_v, __shfl_sync(0xffffffffu, pair.p, (int)i), dout + attention_gpu_out(s, b, h, t0 + i),
+                add_row(sum_v, __shfl_sync(0xffffffffu, pair.p, (int)i), dout + attention_out(s, b, h, t0 + i),
                         lane, D);
             }
         }
     size_t to = (b * s.Tk + j) * lddkv + key.h * s.D;
     store_row(dk + to, sum_k, 1, lane, D);
     store_row(dv + to, sum_v, 1, lane, D);
+}
+
+AttnShape attention_shape(AttnShape s, bool part)
+{
+    bool good = s.D > 0 && s.G > 0 && s.H % s.G == 0 && s.drop.p >= 0 && s.drop.p < 1;
+    bool whole = s.q_start + s.Tq <= s.Tk && !s.q_jump && !s.k_start && !s.k_jump;
+    bool ordered = !s.T || (s.T == s.Tq && s.T == s.Tk); // by blocks: here every order is the same every time
+    check(good && (part ? s.T > 0 : whole && ordered));
+    if (s.D > MOST_HEAD)
+        die("cuda: attention: head size %zu: at most %d on a GPU (try a smaller model.head_size)", s.D, (int)MOST_HEAD);
+    if (!(s.scale > 0)) s.scale = 1 / sqrtf((float)s.D);
+    return s;
 }
 
 static unsigned blocks_of(size_t rows_in_all, int rows)
@@ -162,8 +177,7 @@ template <class X>
 void attention_forward_cuda(X *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int rows,
                             cudaStream_t stream)
 {
-    AttnShape s = attention_gpu_shape(shape);
-    GPU_CHECK(s.D <= 32 * MOST ? cudaSuccess : cudaErrorInvalidValue);
+    AttnShape s = attention_shape(shape);
     if (s.B * s.Tq == 0) return;
     LAUNCH((attention_forward_kernel<X, X, false>), blocks_of(s.B * s.H * s.Tq, rows), dim3(32, (unsigned)rows), 0,
            stream, out, lse, q, k, v, s);
@@ -181,8 +195,8 @@ template <class X>
 void attention_backward_cuda(X *dq, X *dk, X *dv, float *delta, const X *dout, const X *out, const float *lse,
                              const X *q, const X *k, const X *v, AttnShape shape, int rows, cudaStream_t stream)
 {
-    AttnShape s = attention_gpu_shape(shape);
-    GPU_CHECK(s.D <= 32 * MOST && s.q_start == 0 ? cudaSuccess : cudaErrorInvalidValue);
+    AttnShape s = attention_shape(shape);
+    check(s.q_start == 0);
     if (s.B * s.Tk == 0) return;
     dim3 block(32, (unsigned)rows);
     attention_delta_cuda(delta, dout, out, s, rows, stream);
@@ -198,8 +212,7 @@ template <class X>
 void attention_part_forward_cuda(float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int rows,
                                  cudaStream_t stream)
 {
-    AttnShape s = attention_gpu_shape(shape, true);
-    GPU_CHECK(s.D <= 32 * MOST ? cudaSuccess : cudaErrorInvalidValue);
+    AttnShape s = attention_shape(shape, true);
     if (s.B * s.Tq == 0) return;
     LAUNCH((attention_forward_kernel<X, float, true>), blocks_of(s.B * s.H * s.Tq, rows), dim3(32, (unsigned)rows), 0,
            stream, out, lse, q, k, v, s);
@@ -210,8 +223,7 @@ void attention_part_backward_cuda(float *dq, float *dk, float *dv, float *delta,
                                   const float *lse, const X *q, const X *k, const X *v, AttnShape shape, int rows,
                                   cudaStream_t stream)
 {
-    AttnShape s = attention_gpu_shape(shape, true);
-    GPU_CHECK(s.D <= 32 * MOST ? cudaSuccess : cudaErrorInvalidValue);
+    AttnShape s = attention_shape(shape, true);
     if (s.B == 0) return;
     dim3 block(32, (unsigned)rows);
     attention_delta_cuda(delta, dout, out, s, rows, stream);
@@ -237,3 +249,128 @@ void attention_part_backward_cuda(float *dq, float *dk, float *dv, float *delta,
 INSTANTIATE(float)
 INSTANTIATE(__nv_bfloat16)
 INSTANTIATE(__half)
+
+// ---- the entries of the op table: which kernels serve a call, and the merge of pieces
+namespace {
+
+enum { FLASH_WARPS = 4, FLASH_COLUMNS = 64 };
+
+template <class E> constexpr bool SIXTEEN = sizeof(E) == 2;
+
+// A query or two leave 62 of a tile's 64 rows idle.
+bool takes_flash(const DevCuda *d, const X *q, const X *k, const X *v, const void *to, AttnShape s)
+{
+    return !d->options.plain && s.Tq >= 16 && (uintptr_t)to % 4 == 0 && flash_takes(q, k, v, s);
+}
+
+template <class E>
+void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    DevCuda *d = dev_cuda(dev);
+    E *o = ops_as<E>(out);
+    const E *Q = ops_as<E>(q), *K = ops_as<E>(k), *V = ops_as<E>(v);
+    if constexpr (SIXTEEN<E>)
+        if (takes_flash(d, q, k, v, out, s)) {
+            flash_forward_cuda<E>(o, lse, Q, K, V, s, FLASH_WARPS, FLASH_COLUMNS, d->stream);
+            return;
+        }
+    attention_forward_cuda<E>(o, lse, Q, K, V, s, d->threads / 32, d->stream);
+}
+
+float *delta_room(DevCuda *d, AttnShape s)
+{
+    return (float *)dev_cuda_scratch(d, (s.B * s.H * s.Tq + 1) * sizeof(float));
+}
+
+template <class E>
+void attention_backward(Dev *dev, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q,
+                        const X *k, const X *v, AttnShape s)
+{
+    DevCuda *d = dev_cuda(dev);
+    float *delta = delta_room(d, s);
+    E *gq = ops_as<E>(dq), *gk = ops_as<E>(dk), *gv = ops_as<E>(dv);
+    const E *dO = ops_as<E>(dout), *O = ops_as<E>(out), *Q = ops_as<E>(q), *K = ops_as<E>(k), *V = ops_as<E>(v);
+    if constexpr (SIXTEEN<E>)
+        if (takes_flash(d, q, k, v, dq, s) && aligned(dout) && ((uintptr_t)dk | (uintptr_t)dv) % 4 == 0) {
+            flash_backward_cuda<E>(gq, gk, gv, delta, dO, O, lse, Q, K, V, s, FLASH_WARPS, FLASH_COLUMNS, d->stream);
+            return;
+        }
+    attention_backward_cuda<E>(gq, gk, gv, delta, dO, O, lse, Q, K, V, s, d->threads / 32, d->stream);
+}
+
+void let_messages_move(Dev *dev)
+{
+    if (dev->meanwhile) dev->meanwhile(dev->meanwhile_arg);
+}
+
+template <class E>
+void attention_part_forward(Dev *dev, float *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    DevCuda *d = dev_cuda(dev);
+    const E *Q = ops_as<E>(q), *K = ops_as<E>(k), *V = ops_as<E>(v);
+    bool flash = false;
+    if constexpr (SIXTEEN<E>)
+        if ((flash = takes_flash(d, q, k, v, out, s) && (uintptr_t)out % 8 == 0))
+            flash_part_forward_cuda<E>(out, lse, Q, K, V, s, FLASH_WARPS, d->stream);
+    if (!flash) attention_part_forward_cuda<E>(out, lse, Q, K, V, s, d->threads / 32, d->stream);
+    let_messages_move(dev);
+}
+
+template <class E>
+void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, const X *dout, const X *out, const float *lse,
+                             const X *q, const X *k, const X *v, AttnShape s)
+{
+    DevCuda *d = dev_cuda(dev);
+    float *delta = delta_room(d, s);
+    const E *dO = ops_as<E>(dout), *O = ops_as<E>(out), *Q = ops_as<E>(q), *K = ops_as<E>(k), *V = ops_as<E>(v);
+    bool flash = false;
+    if constexpr (SIXTEEN<E>) {
+        bool eights = ((uintptr_t)dq | (uintptr_t)dk | (uintptr_t)dv) % 8 == 0;
+        if ((flash = takes_flash(d, q, k, v, dq, s) && aligned(dout) && eights))
+            flash_part_backward_cuda<E>(dq, dk, dv, delta, dO, O, lse, Q, K, V, s, FLASH_WARPS, d->stream);
+    }
+    if (!flash)
+        attention_part_backward_cuda<E>(dq, dk, dv, delta, dO, O, lse, Q, K, V, s, d->threads / 32, d->stream);
+    let_messages_move(dev);
+}
+
+// One warp a row (b, t, h) of D elements.
+__global__ void attention_merge_kernel(float *out, float *lse, const float *part_out, const float *part_lse,
+                                       size_t rows, size_t T, size_t H, size_t D)
+{
+    size_t i = (size_t)blockIdx.x * blockDim.y + threadIdx.y;
+    if (i >= rows) return; // the whole warp
+    size_t stat = (i / H / T * H + i % H) * T + i / H % T;
+    float a = lse[stat], b = part_lse[stat];
+    if (b == -INFINITY) return;
+    float top = a != a || a > b ? a : b, wa = a == -INFINITY ? 0 : expf(a - top), wb = expf(b - top);
+    float sum = wa + wb, joined = a == -INFINITY ? b : top + logf(sum);
+    for (size_t c = threadIdx.x; c < D; c += 32) {
+        float other = part_out[i * D + c];
+        out[i * D + c] = a == -INFINITY ? other : (wa * out[i * D + c] + wb * other) / sum;
+    }
+    __syncwarp(); // all lanes have read the old one
+    if (threadIdx.x == 0) lse[stat] = joined;
+}
+
+void attention_merge(Dev *dev, float *out, float *lse, const float *part_out, const float *part_lse, size_t B, size_t T,
+                     size_t H, size_t D)
+{
+    DevCuda *d = dev_cuda(dev);
+    size_t rows = B * T * H, warps = (size_t)d->threads / 32;
+    if (rows == 0) return;
+    LAUNCH(attention_merge_kernel, (unsigned)((rows + warps - 1) / warps), dim3(32, (unsigned)warps), 0, d->stream, out,
+           lse, part_out, part_lse, rows, T, H, D);
+}
+
+} // namespace
+
+template <class E> void attention_cuda_fill(Dev *dev)
+{
+    dev->attention_forward = attention_forward<E>;
+    dev->attention_backward = attention_backward<E>;
+    dev->attention_part_forward = attention_part_forward<E>;
+    dev->attention_part_backward = attention_part_backward<E>;
+    dev->attention_merge = attention_merge;
+}
+DEV_CUDA_FILL(attention)

@@ -1,21 +1,118 @@
-// dev_cpu: the CPU device: creates the op table and fills it from the files that hold the ops.
+// dev_cpu: the CPU device: chooses OpenBLAS' kernels, creates the op table, fills it from the files that hold the
+// ops, and measures the peak that they are compared with.
 //
-// The invariant: every entry is filled, and none gives different bits for different thread counts.
-// OpenBLAS is held to one thread; all parallelism is OpenMP's, over tiles and rows that are cut by shape
-// (see matmul.c).
+// The invariant: every entry is filled, and none gives different bits for different thread counts. OpenBLAS is held
+// to one thread; all parallelism is OpenMP's, over tiles and rows that are cut by shape (see matmul.c).
 //
-// Which sgemm kernels OpenBLAS uses is decided when it is loaded, from the processor's name. A library
-// older than the processor guesses low: 0.3.21 takes several AVX-512 machines for Haswell and runs at
-// half speed. blas.c corrects that.
+// OpenBLAS chooses its kernels when it is loaded, by the processor's name; 0.3.21 takes AVX-512 machines that it does
+// not know by name for Haswell (AVX2) and runs at half speed. OPENBLAS_CORETYPE overrides the choice but is read at
+// load time, so the program replaces itself once, with the variable set. Images and clusters also preset the variable
+// to an old kernel set that runs everywhere; that is overridden too, and said. PRETRAIN_BLAS=keep leaves the choice
+// alone; PRETRAIN_BLAS=ours marks the restart.
+//
+// The same restart makes idle OpenMP threads sleep (OMP_WAIT_POLICY=passive) after a short while of spinning
+// (GOMP_SPINCOUNT, some tens of microseconds) unless the user chose otherwise. The default is to spin at every
+// barrier; as soon as anything else runs on the machine, the spinning thread keeps the core that the thread it waits
+// for needs, and a run becomes many times slower. To sleep at once costs small models a tenth of their speed, in
+// system calls at hundreds of barriers a step.
+//
+// The measured peak is the yardstick of every MFU in this project: the machine's own best sgemm rate over the shapes of
+// the model at hand, with the library's own threading and nothing else running, not a data sheet's number.
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 
+#include <cblas.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
-void openblas_set_num_threads(int threads); // OpenBLAS' own call; not in every cblas.h
+// OpenBLAS' own calls; not in every cblas.h.
+char *openblas_get_corename(void);
+void openblas_set_num_threads(int threads);
+
+// ---- OpenBLAS
+
+const char *dev_cpu_blas(void)
+{
+    return openblas_get_corename();
+}
+
+const char *dev_cpu_blas_reason(void)
+{
+    const char *mode = getenv("PRETRAIN_BLAS");
+    if (mode && !strcmp(mode, "ours"))
+        return "chosen for this processor's AVX-512; PRETRAIN_BLAS=keep to leave the choice alone";
+    return getenv("OPENBLAS_CORETYPE") ? "from OPENBLAS_CORETYPE" : "OpenBLAS' own choice";
+}
+
+#if defined(__x86_64__)
+static const char *wanted_kernel(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) return NULL;
+    const char *now = dev_cpu_blas(), *good[] = {"SkylakeX", "Cooperlake", "SapphireRapids"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (!strcasecmp(now, good[i])) return NULL;
+    return __builtin_cpu_supports("avx512bf16") ? "SAPPHIRERAPIDS" : "SKYLAKEX";
+}
+#else
+static const char *wanted_kernel(void)
+{
+    return NULL; // OpenBLAS knows its Arm and POWER processors
+}
+#endif
+
+void dev_cpu_choose_blas(char **argv)
+{
+    if (getenv("PRETRAIN_BLAS")) return; // chosen, or to be kept
+    const char *kernel = wanted_kernel();
+    bool waits = !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT");
+    if (!kernel && !waits) return;
+    int failed = kernel ? setenv("OPENBLAS_CORETYPE", kernel, 1) : 0;
+    if (waits) failed |= setenv("OMP_WAIT_POLICY", "passive", 1) | setenv("GOMP_SPINCOUNT", "3000", 1);
+    failed |= setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1);
+    if (failed) die("memory: no room in the environment"); // without the last one it would restart for ever
+    execv("/proc/self/exe", argv);
+    unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): go on with what there is
+}
+
+// Best time of one product, over as many tries as fit into `seconds` (three at least).
+static double best_time(MatmulShape s, double seconds)
+{
+    float *a = malloc(s.M * s.K * sizeof *a), *b = malloc(s.N * s.K * sizeof *b), *c = malloc(s.M * s.N * sizeof *c);
+    if (!a || !b || !c) die("sgemm peak: no memory for %zu x %zu x %zu", s.M, s.N, s.K);
+    for (size_t i = 0; i < s.M * s.K; i++) a[i] = (float)(i % 7) - 3;
+    for (size_t i = 0; i < s.N * s.K; i++) b[i] = (float)(i % 5) - 2;
+    double best = 1e30, begin = clock_seconds();
+    for (int i = 0; i < 3 || (clock_seconds() - begin < seconds && i < 1000); i++) {
+        double t = clock_seconds();
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)s.M, (int)s.N, (int)s.K, 1, a, (int)s.K, b, (int)s.K,
+                    0, c, (int)s.N);
+        t = clock_seconds() - t;
+        if (t < best) best = t;
+    }
+    free(a), free(b), free(c);
+    return best;
+}
+
+double dev_cpu_peak(const MatmulShape *shape, size_t n, int threads, double seconds)
+{
+    double flops = 0, time = 0;
+    openblas_set_num_threads(threads);
+    for (size_t i = 0; i < n; i++) {
+        flops += 2.0 * (double)shape[i].M * (double)shape[i].N * (double)shape[i].K;
+        time += best_time(shape[i], seconds / (double)n);
+    }
+    openblas_set_num_threads(1);
+    return flops / time / 1e9;
+}
+
+// ---- the device
 
 typedef struct {
     float *scratch;
@@ -33,90 +130,6 @@ float *dev_cpu_scratch(Dev *dev, size_t n_floats)
         state->n_scratch = n_floats;
     }
     return state->scratch;
-}
-
-static void copy(Dev *dev, void *dst, const void *src, size_t n_bytes)
-{
-    (void)dev;
-    memcpy(dst, src, n_bytes);
-}
-
-static void add(Dev *dev, X *out_, const X *a_, const X *b_, size_t n)
-{
-    float *out = (float *)out_;
-    const float *a = (const float *)a_, *b = (const float *)b_;
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
-}
-
-// Elements [4 g, 4 g + 4) from the one with global index `first` rounded down to a multiple of 4, those of the n that
-// are there.
-static void drop_four(float *out, const float *inp, size_t n, size_t g, uint64_t first, Dropout drop)
-{
-    float scale = 1 / (1 - drop.p);
-    uint32_t word[4], limit = dev_cpu_dropout_limit(drop);
-    rng_words(drop.rng, first / 4 + g, word);
-    for (size_t w = 0; w < 4; w++) {
-        size_t i = 4 * g + w - (size_t)(first % 4); // wraps below 0: then it is not < n
-        if (i < n) out[i] = word[w] >= limit ? inp[i] * scale : 0;
-    }
-}
-
-static size_t fours(uint64_t first, size_t n)
-{
-    return ((size_t)(first % 4) + n + 3) / 4;
-}
-
-static void dropout(Dev *dev, X *out_, const X *inp_, size_t n, Dropout drop)
-{
-    float *out = (float *)out_;
-    const float *inp = (const float *)inp_;
-    size_t w = drop.width, rows = drop.row ? n / w : 0;
-    check(!drop.row || n == rows * w);
-    if (!drop.row) {
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
-        for (size_t g = 0; g < fours(drop.first, n); g++) drop_four(out, inp, n, g, drop.first, drop);
-    }
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
-    for (size_t r = 0; r < rows; r++) {
-        uint64_t first = drop.first + (uint64_t)drop.row[r] * w;
-        for (size_t g = 0; g < fours(first, w); g++) drop_four(out + r * w, inp + r * w, w, g, first, drop);
-    }
-}
-
-static void accumulate(Dev *dev, float *sum, float *part, size_t n)
-{
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n; i++) {
-        sum[i] += part[i];
-        part[i] = 0;
-    }
-}
-
-static void subtract(Dev *dev, float *out, const float *a, const float *b, size_t n)
-{
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n; i++) out[i] = b ? a[i] - b[i] : a[i];
-}
-
-static void to_x(Dev *dev, X *out, const float *inp, size_t n)
-{
-    (void)dev;
-    memcpy(out, inp, n * sizeof *inp);
-}
-
-static void from_x(Dev *dev, float *out, const X *inp, size_t n)
-{
-    (void)dev;
-    memcpy(out, inp, n * sizeof *out);
-}
-
-static void zero(Dev *dev, void *dst, size_t n_bytes)
-{
-    char *bytes = (char *)dst;
-    enum { PAGE = 1 << 20 };
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
-    for (size_t i = 0; i < n_bytes; i += PAGE) memset(bytes + i, 0, n_bytes - i < PAGE ? n_bytes - i : PAGE);
 }
 
 void dev_check_complete(const Dev *dev)
@@ -146,30 +159,14 @@ Dev *dev_cpu_create(int threads)
     dev->x_bytes = sizeof(float);
     dev->threads = threads > 0 ? threads : omp_get_num_procs();
     openblas_set_num_threads(1);
-    dev->add = add;
-    dev->to_device = copy;
-    dev->to_host = copy;
-    dev->zero = zero;
-    dev->dropout = dropout;
-    dev->to_x = to_x;
-    dev->from_x = from_x;
-    dev->accumulate = accumulate;
-    dev->subtract = subtract;
+    elements_cpu_fill(dev);
     matmul_cpu_fill(dev);
     attention_cpu_fill(dev);
     norm_cpu_fill(dev);
-    ffn_cpu_fill(dev);
-    compress_cpu_fill(dev);
-    rope_cpu_fill(dev);
     embed_cpu_fill(dev);
     loss_cpu_fill(dev);
-    sgd_cpu_fill(dev);
-    adamw_cpu_fill(dev);
-    agc_cpu_fill(dev);
-    adamw8bit_cpu_fill(dev);
-    lion_cpu_fill(dev);
-    adafactor_cpu_fill(dev);
-    muon_cpu_fill(dev);
+    updates_cpu_fill(dev);
+    updates_matrix_cpu_fill(dev);
     dev_check_complete(dev);
     return dev;
 }

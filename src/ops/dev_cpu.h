@@ -1,13 +1,33 @@
-// dev_cpu: the CPU's side of the op table, shared by the files that fill it.
+// dev_cpu: the CPU's side of the op table: OpenBLAS' kernels and their speed, and what the files that fill it share.
 //
-// Each op lives in the file of its idea (matmul.c, attention.c, norm.c, ...) and is declared here once;
-// dev_cpu.c puts them into the table. The contracts stand in dev.h. Storage is fp32: X is float.
+// Each op lives in the file of its idea (matmul.c, attention.c, norm.c, ...), which puts it into the table; dev_cpu.c
+// calls them. The contracts stand in dev.h. Storage is fp32: X is float.
 #ifndef DEV_CPU_H
 #define DEV_CPU_H
 #include "ops/dev.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// ---- OpenBLAS: which sgemm kernels it uses, and how fast they are
+
+// Call first thing in main. If OpenBLAS runs kernels below what the processor has (it does not know
+// processors newer than itself, or OPENBLAS_CORETYPE is preset low), starts the program again with
+// OPENBLAS_CORETYPE corrected. Also has idle OpenMP threads sleep instead of spin. PRETRAIN_BLAS=keep in
+// the environment prevents both.
+void dev_cpu_choose_blas(char **argv);
+// The kernel set in use ("SkylakeX"), and who chose it.
+const char *dev_cpu_blas(void);
+const char *dev_cpu_blas_reason(void);
+
+typedef struct {
+    size_t M, N, K;
+} MatmulShape;
+// Best sgemm rate in GFLOP/s over n shapes, each timed a few times with OpenBLAS' own threading: all
+// their flops by the sum of their best times. About `seconds` long.
+double dev_cpu_peak(const MatmulShape *shape, size_t n, int threads, double seconds);
+
+// ---- for the files that fill the table
 
 // Scratch that ops share, at least n floats, 64-byte aligned. It grows on first use and is kept; one op
 // runs at a time.
@@ -24,24 +44,17 @@ static inline uint32_t dev_cpu_dropout_limit(Dropout drop)
     return (uint32_t)((double)drop.p * 4294967296.0);
 }
 
+void elements_cpu_fill(Dev *dev);
 void matmul_cpu_fill(Dev *dev);
 void attention_cpu_fill(Dev *dev);
 void norm_cpu_fill(Dev *dev);
-void ffn_cpu_fill(Dev *dev);
-void compress_cpu_fill(Dev *dev);
-void rope_cpu_fill(Dev *dev);
 void embed_cpu_fill(Dev *dev);
 void loss_cpu_fill(Dev *dev);
-void sgd_cpu_fill(Dev *dev);
-void adamw_cpu_fill(Dev *dev);
-void agc_cpu_fill(Dev *dev);
-void adamw8bit_cpu_fill(Dev *dev);
-void lion_cpu_fill(Dev *dev);
-void adafactor_cpu_fill(Dev *dev);
-void muon_cpu_fill(Dev *dev);
+void updates_cpu_fill(Dev *dev);
+void updates_matrix_cpu_fill(Dev *dev);
 
 // The 256 values, ascending, that a code of adamw8bit stands for; with a sign for m, without for v.
-void adamw8bit_codes(bool with_sign, float code[256]);
+void updates_8bit_codes(bool with_sign, float code[256]);
 
 // The naive twin of attention_forward: the whole (Tq, Tk) matrix, in double. The oracle of the tests.
 void attention_forward_naive(float *out, float *lse, const float *q, const float *k, const float *v, AttnShape shape);

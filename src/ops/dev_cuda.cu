@@ -1,8 +1,8 @@
-// dev_cuda: the CUDA device: opens the GPU, fills the op table from the files that hold the ops, moves memory.
+// dev_cuda: the CUDA device: opens the GPU and fills the op table from the files that hold the ops.
 //
-// The invariant: everything goes through one stream, in the order of the calls. So an op may reuse the scratch that the
-// one before it has used, and no op reads a buffer that another is still writing. Copies to the host wait for the stream,
-// copies from it set their source aside (ops_gpu.cu): a host buffer may be reused when the call returns.
+// The invariant: everything goes through one stream, in the order of the calls. So an op may reuse the scratch that
+// the one before it has used, and no op reads a buffer that another is still writing. Copies to the host wait for the
+// stream, copies from it set their source aside (elements.cu): a host buffer may be reused when the call returns.
 //
 // A copy to the device may come from the device too: a cache of keys is filled from activations, both there.
 //
@@ -11,57 +11,26 @@
 #include "ops/dev_cuda.h"
 
 #include "base/check.h"
-#include "ops/fp8_gpu.h"
-#include "base/gpu_marks.h"
-#include "base/gpu_memory.h"
-#include "ops/ops_gpu.h"
-
-// ---- memory
-
-static void fetch(Dev *dev, void *dst, const void *src, size_t n_bytes)
-{
-    if (n_bytes) ops_gpu_to_host(ops_gpu(dev), dst, src, n_bytes);
-}
-
-static void put(Dev *dev, void *dst, const void *src, size_t n_bytes)
-{
-    if (n_bytes) ops_gpu_to_device(ops_gpu(dev), dst, src, n_bytes);
-}
-
-static void zero(Dev *dev, void *dst, size_t n_bytes)
-{
-    if (n_bytes) GPU_CHECK(cudaMemsetAsync(dst, 0, n_bytes, ops_gpu(dev)->stream));
-}
-
-void dev_cuda_wait(Dev *dev)
-{
-    ops_gpu_wait(ops_gpu(dev));
-}
 
 void dev_cuda_set_watch(Dev *dev, void (*watch)(void *arg), void *arg)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     d->watch = watch, d->watch_arg = arg;
 }
 
 void *dev_cuda_stream(Dev *dev)
 {
-    return ops_gpu(dev)->stream;
+    return dev_cuda(dev)->stream;
 }
-
-// ---- the device
 
 template <class E> static void fill(Dev *dev)
 {
     elements_cuda_fill<E>(dev);
     matmul_cuda_fill<E>(dev);
-    ffn_cuda_fill<E>(dev);
     embed_cuda_fill<E>(dev);
     norm_cuda_fill<E>(dev);
-    rope_cuda_fill<E>(dev);
-    heads_cuda_fill<E>(dev);
+    attention_cuda_fill<E>(dev);
     loss_cuda_fill<E>(dev);
-    compress_cuda_fill<E>(dev);
 }
 
 __global__ void nothing()
@@ -97,7 +66,8 @@ Dev *dev_cuda_create(DevCudaOptions o)
     check_gpu(o.device, o.fp8);
     GPU_CHECK(cudaSetDevice(o.device));
     if (LAUNCH_TRY(nothing, 1, 1, 0, nullptr) != cudaSuccess)
-        die("cuda: GPU %d does not run the kernels that this program was built with (try: make gpu GPU_ARCH=native)", o.device);
+        die("cuda: GPU %d does not run the kernels that this program was built with (try: make gpu GPU_ARCH=native)",
+            o.device);
     DevCuda *d = new DevCuda{};
     Dev *dev = &d->dev;
     d->options = o;
@@ -110,24 +80,16 @@ Dev *dev_cuda_create(DevCudaOptions o)
     dev->threads = o.cpu_threads ? o.cpu_threads : 1;
     dev->state = d;
     matmul_cuda_open(dev);
-    if (o.fp8) fp8_gpu_open(d, o.scaling, o.history);
+    if (o.fp8) fp8_cuda_open(d, o.scaling, o.history);
     dev->fp8_error = GPU_FP8_ERROR;
     dev->raw_alloc = gpu_alloc;
     dev->raw_free = gpu_release;
     dev->wait = dev_cuda_wait;
     dev->mark = gpu_mark;
-    dev->to_device = put;
-    dev->to_host = fetch;
-    dev->zero = zero;
     (o.x_type == X_FP32 ? fill<float> : o.x_type == X_BF16 ? fill<__nv_bfloat16> : fill<__half>)(dev);
     sums_cuda_fill(dev);
-    adamw_cuda_fill(dev);
-    sgd_cuda_fill(dev);
-    lion_cuda_fill(dev);
-    adafactor_cuda_fill(dev);
-    muon_cuda_fill(dev);
-    adamw8bit_cuda_fill(dev);
-    agc_cuda_fill(dev);
+    updates_cuda_fill(dev);
+    updates_matrix_cuda_fill(dev);
     dev_check_complete(dev);
     return dev;
 }
@@ -135,10 +97,10 @@ Dev *dev_cuda_create(DevCudaOptions o)
 void dev_cuda_free(Dev *dev)
 {
     if (!dev) return;
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     GPU_CHECK(cudaStreamSynchronize(d->stream));
     matmul_cuda_close(dev);
-    fp8_gpu_close(d);
+    fp8_cuda_close(d);
     for (Upload &u : d->upload) {
         GPU_CHECK(cudaFreeHost(u.pinned));
         if (u.pinned) GPU_CHECK(cudaEventDestroy(u.over));

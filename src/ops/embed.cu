@@ -1,10 +1,9 @@
-// embed: token and position embedding on the GPU. The twin of embed.c, without an atomic addition of floats.
+// embed: tokens and their positions on the GPU: the table lookup, learned positions, rotary positions. The twin of
+// embed.c, where the formulas are.
 //
-//   out[n] = tokens.weight[token[n]] + positions.weight[pos[n]];  dwte[token[n]] += dout[n],  dwpe[pos[n]] += dout[n]
-//
-// Backward sorts the rows by their index first, and stably: so the rows of one token are neighbours, in ascending
-// order, and one block adds them up, a thread for each of its channels. Sorting, with M buckets, M a power of two of at
-// least N and bucket = index % M:
+// The lookup's backward, without an atomic addition of floats, sorts the rows by their index first, and stably: so the
+// rows of one token are neighbours, in ascending order, and one block adds them up, a thread for each of its channels.
+// Sorting, with M buckets, M a power of two of at least N and bucket = index % M:
 //
 //   count     how many rows fall into each bucket                        (atomics on integers: any order, one result)
 //   start     where each bucket begins: a prefix sum over M, one block
@@ -12,12 +11,17 @@
 //   sort      a row's place in its bucket is how many rows there come before it by (index, row)
 //   add       the first row of each index adds all of them
 //
+// Rotary positions: a thread has pair i of row n in all heads, so an angle's cosine and sine, taken in double as on the
+// CPU, are made once. W > 1: W neighbouring pairs, 16 bytes at a time.
+//
 // The invariant: `sort` makes the order a function of the indices alone, whatever the atomics did: same bits.
 // Rejected: atomicAdd of floats (other bits every time); a block for each row of the table that looks through all
-// tokens (V N reads).
-#include "ops/ops_gpu.h"
+// tokens (V N reads); a table of cosines in memory (as many bytes as a head, read by every layer).
+#include "ops/dev_cuda.h"
 
 namespace {
+
+// ---- the lookup
 
 template <class E> struct Lookup {
     E *out;
@@ -120,7 +124,7 @@ template <class E> void scatter(DevCuda *d, float *grad, const X *dout, const in
 {
     uint32_t M = 1024, threads = power_of_two(d->threads), n = (uint32_t)N;
     while (M < n) M *= 2;
-    uint32_t *count = (uint32_t *)ops_gpu_scratch(d, (2 * (size_t)M + 1 + 2 * N) * sizeof *count);
+    uint32_t *count = (uint32_t *)dev_cuda_scratch(d, (2 * (size_t)M + 1 + 2 * N) * sizeof *count);
     uint32_t *start = count + M, *placed = start + M + 1, *sorted = placed + N;
     unsigned blocks = (n + threads - 1) / threads;
     GPU_CHECK(cudaMemsetAsync(count, 0, M * sizeof *count, d->stream));
@@ -139,7 +143,7 @@ template <class E>
 void embed_forward(Dev *dev, X *out, const int32_t *token, const int32_t *pos, const X *wte, const X *wpe, size_t N,
                    size_t C)
 {
-    elements<WIDE<E>>(ops_gpu(dev), N * C, C % WIDE<E> == 0 && aligned(out, wte, wpe),
+    elements<WIDE<E>>(dev_cuda(dev), N * C, C % WIDE<E> == 0 && aligned(out, wte, wpe),
                       Lookup<E>{ops_as<E>(out), token, pos, ops_as<E>(wte), ops_as<E>(wpe), C});
 }
 
@@ -148,8 +152,57 @@ void embed_backward(Dev *dev, float *dwte, float *dwpe, const X *dout, const int
                     size_t N, size_t C, size_t)
 {
     if (N == 0 || C == 0) return;
-    scatter<E>(ops_gpu(dev), dwte, dout, token, N, C);
-    if (dwpe) scatter<E>(ops_gpu(dev), dwpe, dout, pos, N, C);
+    scatter<E>(dev_cuda(dev), dwte, dout, token, N, C);
+    if (dwpe) scatter<E>(dev_cuda(dev), dwpe, dout, pos, N, C);
+}
+
+// ---- rotary positions
+
+template <class E> struct Turn {
+    E *x;
+    const int32_t *pos;
+    size_t heads, D, ld;
+    Rope rope;
+    double sign;
+    template <int W> __device__ void run(size_t i) const
+    {
+        size_t half = D / 2, n = i / half, first = i % half;
+        float c[W], s[W], a[W], b[W];
+        double amplitude = rope_amplitude(&rope);
+        for (int k = 0; k < W; k++) {
+            double angle = pos[n] * rope_frequency(&rope, first + (size_t)k, D);
+            c[k] = (float)(amplitude * cos(angle)), s[k] = (float)(sign * amplitude * sin(angle));
+        }
+        for (size_t h = 0; h < heads; h++) {
+            E *lo = x + n * ld + h * D + first, *hi = lo + half;
+            load<W>(a, lo), load<W>(b, hi);
+            for (int k = 0; k < W; k++) {
+                float turned = a[k] * c[k] - b[k] * s[k];
+                b[k] = b[k] * c[k] + a[k] * s[k];
+                a[k] = turned;
+            }
+            store<W>(lo, a), store<W>(hi, b);
+        }
+    }
+};
+
+template <class E>
+void rotate(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope, double sign)
+{
+    bool wide = D / 2 % WIDE<E> == 0 && ld % WIDE<E> == 0 && aligned(x);
+    elements<WIDE<E>>(dev_cuda(dev), N * (D / 2), wide, Turn<E>{ops_as<E>(x), pos, heads, D, ld, rope, sign});
+}
+
+template <class E>
+void rope_forward(Dev *dev, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope)
+{
+    rotate<E>(dev, x, pos, N, heads, D, ld, rope, 1);
+}
+
+template <class E>
+void rope_backward(Dev *dev, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope)
+{
+    rotate<E>(dev, dx, pos, N, heads, D, ld, rope, -1);
 }
 
 } // namespace
@@ -158,5 +211,7 @@ template <class E> void embed_cuda_fill(Dev *dev)
 {
     dev->embed_forward = embed_forward<E>;
     dev->embed_backward = embed_backward<E>;
+    dev->rope_forward = rope_forward<E>;
+    dev->rope_backward = rope_backward<E>;
 }
-OPS_GPU_FILL(embed)
+DEV_CUDA_FILL(embed)

@@ -17,8 +17,9 @@
 // The invariant: what a query does not see has P = 0 exactly, and what lies beyond the last key in use comes as zero,
 // so no tail needs code of its own. A row's sums run in one order: same bits every time.
 // Rejected: dQ by atomics in the dk dv kernel (5 products instead of 7, other bits every time).
-#include "ops/attention_gpu.h"
-#include "ops/kernels.h"
+#include "ops/dev_cuda.h"
+
+#include "base/check.h"
 
 #include <cstring>
 
@@ -137,7 +138,7 @@ template <bool PART> __device__ inline int lowest_first(const AttnShape &s, size
 {
     if (!s.first) return 0;
     int low = 0x7fffffff;
-    for (int i = lane; i < n; i += LANES) low = min(low, attention_gpu_first<PART>(s, b, t0 + (size_t)i));
+    for (int i = lane; i < n; i += LANES) low = min(low, attention_first<PART>(s, b, t0 + (size_t)i));
     return __reduce_min_sync(0xffffffffu, low);
 }
 
@@ -189,16 +190,16 @@ __global__ void __launch_bounds__(MOST_THREADS, D == 128 ? 2 : 3)
         g = lane / 4;
     size_t b = blockIdx.z, h = blockIdx.y, t0 = (size_t)(gridDim.x - 1 - blockIdx.x) * (size_t)rows; // long ones first
     int valid = (int)min((size_t)rows, s.Tq - t0), first = lowest_first<PART>(s, b, t0, valid, lane);
-    int end = attention_gpu_end<PART>(s, t0 + (size_t)valid - 1); // of the keys that some row sees
+    int end = attention_end<PART>(s, t0 + (size_t)valid - 1); // of the keys that some row sees
     X *const tile = memory + rows * D;
     int row_first[2], row_end[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) { // a row beyond the last query sees nothing
         int i = row + g + 8 * r;
-        row_first[r] = i < valid ? attention_gpu_first<PART>(s, b, t0 + (size_t)i) : 0;
-        row_end[r] = i < valid ? attention_gpu_end<PART>(s, t0 + (size_t)i) : 0;
+        row_first[r] = i < valid ? attention_first<PART>(s, b, t0 + (size_t)i) : 0;
+        row_end[r] = i < valid ? attention_end<PART>(s, t0 + (size_t)i) : 0;
     }
-    q += attention_gpu_q(s, b, h, t0), k += attention_gpu_kv(s, b, h, 0), v += attention_gpu_kv(s, b, h, 0);
+    q += attention_q(s, b, h, t0), k += attention_kv(s, b, h, 0), v += attention_kv(s, b, h, 0);
     if (first < end) {
         load_tile<D>(memory, q, s.ldq, rows, valid, s.D);
         load_tile<D>(tile, k + (size_t)first * s.ldkv, s.ldkv, N, end - first, s.D);
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(MOST_THREADS, D == 128 ? 2 : 3)
             load_tile<D>(next + N * D, v + behind, s.ldkv, N, end - k0 - N, s.D);
             cp_async_commit();
         }
-        if (k0 >= attention_gpu_end<PART>(s, t0 + (size_t)row + 15)) continue; // the warp sees nothing of this tile
+        if (k0 >= attention_end<PART>(s, t0 + (size_t)row + 15)) continue; // the warp sees nothing of this tile
         float score[N / 8][4] = {};
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
@@ -242,7 +243,7 @@ __global__ void __launch_bounds__(MOST_THREADS, D == 128 ? 2 : 3)
             for (int n = 0; n < N / 8; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    score[n][i] *= attention_gpu_keep<PART>(s, b, h, t0 + (size_t)(row + g + i / 2 * 8),
+                    score[n][i] *= attention_keep<PART>(s, b, h, t0 + (size_t)(row + g + i / 2 * 8),
                                                       (size_t)(k0 + n * 8 + lane % 4 * 2 + i % 2));
 #pragma unroll
         for (int n = 0; n < N / 16; n++) {
@@ -257,8 +258,8 @@ __global__ void __launch_bounds__(MOST_THREADS, D == 128 ? 2 : 3)
         if (i >= valid) continue;
         size_t t = t0 + (size_t)i;
         float factor = PART && l[r] == 0 ? 0 : 1 / l[r];
-        store_half<D>(out + attention_gpu_out(s, b, h, t), sum, r, factor, lane, s.D);
-        if (lse && lane % 4 == 0) lse[attention_gpu_stat(s, b, h, t)] = m[r] * s.scale + LN_2 * log2f(l[r]);
+        store_half<D>(out + attention_out(s, b, h, t), sum, r, factor, lane, s.D);
+        if (lse && lane % 4 == 0) lse[attention_stat(s, b, h, t)] = m[r] * s.scale + LN_2 * log2f(l[r]);
     }
 }
 
@@ -272,13 +273,13 @@ __device__ inline void backward_piece(float p[2][4], float ds[2][4], const AttnS
     for (int i = 0; i < 8; i++) {
         int r = row + i % 4 / 2 * 8, c = column + i / 4 * 8 + i % 2, t = KEYS ? c : r, j = KEYS ? r : c;
         float &pi = p[i / 4][i % 4], &di = ds[i / 4][i % 4];
-        if (t >= (int)s.Tq || j >= attention_gpu_end<PART>(s, (size_t)t) ||
-            j < attention_gpu_first<PART>(s, b, (size_t)t)) {
+        if (t >= (int)s.Tq || j >= attention_end<PART>(s, (size_t)t) ||
+            j < attention_first<PART>(s, b, (size_t)t)) {
             pi = di = 0;
             continue;
         }
-        size_t at = attention_gpu_stat(s, b, h, (size_t)t);
-        float keep = s.drop.p > 0 ? attention_gpu_keep<PART>(s, b, h, (size_t)t, (size_t)j) : 1;
+        size_t at = attention_stat(s, b, h, (size_t)t);
+        float keep = s.drop.p > 0 ? attention_keep<PART>(s, b, h, (size_t)t, (size_t)j) : 1;
         float e = exp2f(LOG2_E * (s.scale * pi - lse[at]));
         pi = e * keep;
         di = s.scale * e * (di * keep - delta[at]);
@@ -298,26 +299,26 @@ __global__ void __launch_bounds__(MOST_THREADS)
     size_t b = blockIdx.z, group = KEYS ? s.H / s.G : 1, h = blockIdx.y * group, ldo = s.H * s.D;
     int r0 = (int)(KEYS ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * rows,
         valid = min(rows, (int)(KEYS ? s.Tk : s.Tq) - r0);
-    int c0 = KEYS ? (int)attention_gpu_first_query<PART>(s, (size_t)r0)
+    int c0 = KEYS ? (int)attention_first_query<PART>(s, (size_t)r0)
                   : lowest_first<PART>(s, b, (size_t)r0, valid, lane); // columns c0 .. c1 - 1
-    int c1 = KEYS ? (int)s.Tq : attention_gpu_end<PART>(s, (size_t)(r0 + valid - 1));
+    int c1 = KEYS ? (int)s.Tq : attention_end<PART>(s, (size_t)(r0 + valid - 1));
     int tiles = max(0, (c1 - c0 + N - 1) / N);
     X *const own[2] = {memory, memory + rows * D}, *const tile = memory + 2 * rows * D;
 
     auto load_columns = [&](X *to, int number) {
         size_t head = h + (size_t)(number / tiles);
         int c = c0 + number % tiles * N, left_over = c1 - c;
-        size_t kv = attention_gpu_kv(s, b, head, (size_t)c), qo = attention_gpu_q(s, b, head, (size_t)c);
+        size_t kv = attention_kv(s, b, head, (size_t)c), qo = attention_q(s, b, head, (size_t)c);
         load_tile<D>(to, KEYS ? q + qo : k + kv, KEYS ? s.ldq : s.ldkv, N, left_over, s.D);
-        load_tile<D>(to + N * D, KEYS ? dout + attention_gpu_out(s, b, head, (size_t)c) : v + kv, KEYS ? ldo : s.ldkv,
+        load_tile<D>(to + N * D, KEYS ? dout + attention_out(s, b, head, (size_t)c) : v + kv, KEYS ? ldo : s.ldkv,
                      N, left_over, s.D);
         cp_async_commit();
     };
-    size_t kv = attention_gpu_kv(s, b, h, (size_t)r0), qo = attention_gpu_q(s, b, h, (size_t)r0);
+    size_t kv = attention_kv(s, b, h, (size_t)r0), qo = attention_q(s, b, h, (size_t)r0);
     int all = tiles * (int)group;
     if (all) { // not so for keys that no query of this call sees: their gradient is 0
         load_tile<D>(own[0], KEYS ? k + kv : q + qo, KEYS ? s.ldkv : s.ldq, rows, valid, s.D);
-        load_tile<D>(own[1], KEYS ? v + kv : dout + attention_gpu_out(s, b, h, (size_t)r0), KEYS ? s.ldkv : ldo, rows,
+        load_tile<D>(own[1], KEYS ? v + kv : dout + attention_out(s, b, h, (size_t)r0), KEYS ? s.ldkv : ldo, rows,
                      valid, s.D);
         load_columns(tile, 0);
     }
@@ -332,8 +333,8 @@ __global__ void __launch_bounds__(MOST_THREADS)
         int c = c0 + number % tiles * N;
         for (int n = 0; n < N; n += 16) {
             // Above the diagonal, for the whole warp.
-            if (KEYS ? c + n + 15 < (int)attention_gpu_first_query<PART>(s, (size_t)(r0 + row))
-                     : c + n >= attention_gpu_end<PART>(s, (size_t)(r0 + row + 15)))
+            if (KEYS ? c + n + 15 < (int)attention_first_query<PART>(s, (size_t)(r0 + row))
+                     : c + n >= attention_end<PART>(s, (size_t)(r0 + row + 15)))
                 continue;
             float p[2][4] = {}, ds[2][4] = {};
 #pragma unroll
@@ -358,8 +359,8 @@ __global__ void __launch_bounds__(MOST_THREADS)
     for (int r = 0; r < 2; r++) {
         int i = row + lane / 4 + 8 * r;
         if (i >= valid) continue;
-        size_t t = (size_t)(r0 + i), at = KEYS ? attention_gpu_kv(s, b, h, t) : attention_gpu_q(s, b, h, t);
-        if (PART) at = KEYS ? ((b * s.Tk + t) * s.G + blockIdx.y) * s.D : attention_gpu_out(s, b, h, t);
+        size_t t = (size_t)(r0 + i), at = KEYS ? attention_kv(s, b, h, t) : attention_q(s, b, h, t);
+        if (PART) at = KEYS ? ((b * s.Tk + t) * s.G + blockIdx.y) * s.D : attention_out(s, b, h, t);
         store_half<D>((KEYS ? dk : dq) + at, sum_s, r, 1, lane, s.D);
         if constexpr (KEYS) store_half<D>(dv + at, sum_p, r, 1, lane, s.D);
     }
@@ -376,8 +377,10 @@ static AttnShape flash_shape(const void *q, const void *k, const void *v, AttnSh
                              bool part = false)
 {
     bool good = flash_takes(q, k, v, s) && warps >= 1 && warps <= MOST_WARPS && (columns == 16 || columns == 64);
-    GPU_CHECK(good ? cudaSuccess : cudaErrorInvalidValue);
-    return attention_gpu_shape(s, part);
+    if (!good)
+        die("cuda: attention: no kernel on tensor cores for head size %zu, rows %zu and %zu apart, %d warps, %d "
+            "columns (try the plain kernels)", s.D, s.ldq, s.ldkv, warps, columns);
+    return attention_shape(s, part);
 }
 
 static dim3 grid_of(size_t n, int warps, size_t heads, size_t B)
@@ -435,7 +438,7 @@ void flash_backward_cuda(X *dq, X *dk, X *dv, float *delta, const X *dout, const
                          const X *k, const X *v, AttnShape shape, int warps, int columns, cudaStream_t stream)
 {
     AttnShape s = flash_shape(q, k, v, shape, warps, columns);
-    GPU_CHECK(s.q_start == 0 && (uintptr_t)dout % 16 == 0 ? cudaSuccess : cudaErrorInvalidValue);
+    check(s.q_start == 0 && (uintptr_t)dout % 16 == 0);
     if (s.B * s.Tk == 0) return;
     attention_delta_cuda(delta, dout, out, s, MOST_WARPS, stream);
     CHOOSE(backward, s.D, columns, dq, dk, dv, delta, dout, lse, q, k, v, s, warps, stream);
@@ -459,7 +462,7 @@ void flash_part_backward_cuda(float *dq, float *dk, float *dv, float *delta, con
                               cudaStream_t stream)
 {
     AttnShape s = flash_shape(q, k, v, shape, warps, PART_COLUMNS, true);
-    GPU_CHECK((uintptr_t)dout % 16 == 0 ? cudaSuccess : cudaErrorInvalidValue);
+    check((uintptr_t)dout % 16 == 0);
     if (s.B == 0) return;
     attention_delta_cuda(delta, dout, out, s, MOST_WARPS, stream);
     CHOOSE_D(backward, float, s.D, PART_COLUMNS, dq, dk, dv, delta, dout, lse, q, k, v, s, warps, stream);

@@ -1,5 +1,5 @@
 // fp8: operands of 8-bit products on the GPU: their largest magnitude, their scale, the cast, and the turn that tensor
-// cores want. The twin of fp8.c (scales) and of the casts in narrow_matmul.c.
+// cores want. The twin of fp8.c (scales) and of the casts in narrow.c.
 //
 //   scale = max(format) / amax          x8 = saturate(round(x scale))          cuBLASLt multiplies sums by 1 / scale
 //
@@ -13,11 +13,9 @@
 // Tensor cores take 8-bit operands with the inner dimension innermost in both, in multiples of 16. So an operand that
 // lies the other way is turned while it is cast, by tiles of 32 x 32, and zeros fill its rows up to 16.
 // Rejected: weights cast once a step and kept (1 byte more a parameter, and the second layout another one).
-#include "ops/fp8.h"
-#include "ops/fp8_gpu.h"
+#include "ops/dev_cuda.h"
 
 #include "base/check.h"
-#include "ops/ops_gpu.h"
 
 #include <cfloat>
 #include <vector>
@@ -114,10 +112,11 @@ __global__ void __launch_bounds__(TILE * TILE_ROWS)
 // ---- the copy of the scales
 static void fetch(Fp8 *scales, void *arg)
 {
-    Fp8Gpu *g = ((DevCuda *)arg)->fp8;
+    Dev *dev = (Dev *)arg;
+    Fp8Gpu *g = dev_cuda(dev)->fp8;
     if (g->changes != scales->changes) return; // nothing was noted since the copy became old
     std::vector<uint32_t> seen(g->n);
-    ops_gpu_to_host((DevCuda *)arg, seen.data(), g->now, g->n * 4);
+    dev->to_host(dev, seen.data(), g->now, g->n * 4);
     for (size_t i = 0; i < g->n; i++) {
         float amax;
         memcpy(&amax, &seen[i], sizeof amax);
@@ -143,18 +142,18 @@ static void renew(DevCuda *d)
     g->changes = g->scales->changes;
 }
 
-void fp8_gpu_open(DevCuda *d, Fp8Scaling scaling, int history)
+void fp8_cuda_open(DevCuda *d, Fp8Scaling scaling, int history)
 {
     Fp8Gpu *g = new Fp8Gpu{};
     g->scales = d->dev.fp8 = fp8_create(scaling, history);
-    g->scales->fetch = fetch, g->scales->fetch_arg = d;
+    g->scales->fetch = fetch, g->scales->fetch_arg = &d->dev;
     g->changes = -1;
     GPU_CHECK(cudaMalloc(&g->own, 2 * sizeof *g->own));
     GPU_CHECK(cudaMalloc(&g->inverse, 2 * sizeof *g->inverse));
     d->fp8 = g;
 }
 
-void fp8_gpu_close(DevCuda *d)
+void fp8_cuda_close(DevCuda *d)
 {
     Fp8Gpu *g = d->fp8;
     if (!g) return;
@@ -166,7 +165,7 @@ void fp8_gpu_close(DevCuda *d)
     delete g;
 }
 
-bool fp8_gpu_runs(const DevCuda *d, int site)
+bool fp8_cuda_runs(const DevCuda *d, int site)
 {
     return d->fp8 && fp8_runs(d->fp8->scales, site);
 }
@@ -179,7 +178,7 @@ static void cast(DevCuda *d, void *out, const E *x, size_t rows, size_t cols, bo
     dim3 tiles((unsigned)((rows + TILE - 1) / TILE), (unsigned)((cols + TILE - 1) / TILE));
     if (turn)
         LAUNCH((fp8_turn_kernel<To, E>), tiles, dim3(TILE, TILE_ROWS), 0, d->stream, (To *)out, x, rows, cols,
-               fp8_gpu_padded(rows), c);
+               fp8_cuda_padded(rows), c);
     else if (aligned(x))
         LAUNCH((fp8_cast_kernel<To, E, 8>), blocks_for(d, n / 8, d->threads), (unsigned)d->threads, 0, d->stream,
                (To *)out, x, n, c);
@@ -188,8 +187,8 @@ static void cast(DevCuda *d, void *out, const E *x, size_t rows, size_t cols, bo
                (To *)out, x, n, c);
 }
 
-const float *fp8_gpu_operand(DevCuda *d, void *out, int number, int site, Fp8Role role, const __nv_bfloat16 *x,
-                             size_t rows, size_t cols, bool turn)
+const float *fp8_cuda_operand(DevCuda *d, void *out, int number, int site, Fp8Role role, const __nv_bfloat16 *x,
+                              size_t rows, size_t cols, bool turn)
 {
     Fp8Gpu *g = d->fp8;
     if (g->changes != g->scales->changes) renew(d);

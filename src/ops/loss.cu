@@ -9,8 +9,7 @@
 // target's logit is read before the first barrier. A target below 0 is not counted. NaN logits give a NaN loss: fmaxf
 // skips them, exp does not.
 // The three xent_ kernels are the same cut in steps, for a vocabulary that lies on several ranks.
-#include "ops/kernels.h"
-#include "ops/ops_gpu.h"
+#include "ops/dev_cuda.h"
 
 #include <type_traits>
 
@@ -158,14 +157,14 @@ template <class E>
 void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V,
                   float scale)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     softmax_xent_cuda<E>(loss, ops_as<E>(dlogits), ops_as<E>(logits), target, (int)N, (int)V, scale, row_threads(d),
                          d->stream);
 }
 
 template <class E> void xent_max(Dev *dev, float *top, const X *logits, size_t N, size_t V)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
     LAUNCH((xent_max_kernel<E>), (unsigned)N, (unsigned)row_threads(d), 0, d->stream, top, ops_as<E>(logits), (int)V);
 }
@@ -175,7 +174,7 @@ template <class E>
 void xent_sum(Dev *dev, float *total, float *hit, const X *logits, const int32_t *target, const float *top, size_t N,
               size_t V, DevParts)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
     LAUNCH((xent_sum_kernel<E>), (unsigned)N, (unsigned)row_threads(d), 0, d->stream, total, hit, ops_as<E>(logits),
            target, top, (int)V);
@@ -185,7 +184,7 @@ template <class E>
 void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, const float *top,
                const float *total, const float *hit, size_t N, size_t V, float scale)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
     LAUNCH((xent_loss_kernel<E>), (unsigned)N, (unsigned)row_threads(d), 0, d->stream, loss, ops_as<E>(dlogits),
            ops_as<E>(logits), target, top, total, hit, (int)V, scale);
@@ -200,4 +199,4 @@ template <class E> void loss_cuda_fill(Dev *dev)
     dev->xent_sum = xent_sum<E>;
     dev->xent_loss = xent_loss<E>;
 }
-OPS_GPU_FILL(loss)
+DEV_CUDA_FILL(loss)

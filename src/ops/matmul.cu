@@ -19,10 +19,9 @@
 // The invariant: one workspace, used by one stream, so the same call gives the same bits. Where cuBLASLt says that it
 // has no algorithm for an epilogue, the kernel does it, and rounds once more.
 // Rejected: cublasGemmEx (no epilogues, no choice of reduction); fp16 or bf16 sums.
-#include "ops/ops_gpu.h"
+#include "ops/dev_cuda.h"
 
 #include "base/check.h"
-#include "ops/fp8_gpu.h"
 
 #include <cublasLt.h>
 #include <array>
@@ -44,8 +43,7 @@ static const size_t WORKSPACE = (size_t)32 << 20;
 static void blas_check(cublasStatus_t status, const char *what, int line)
 {
     if (status == CUBLAS_STATUS_SUCCESS) return;
-    fprintf(stderr, "error: cuBLASLt: %s: %s [%s:%d]\n", what, cublasGetStatusString(status), __FILE__, line);
-    exit(1);
+    check_die(__FILE__, line, "cuBLASLt: %s: %s", what, cublasGetStatusString(status));
 }
 #define BLAS_CHECK(call) blas_check((call), #call, __LINE__)
 
@@ -148,8 +146,8 @@ static bool product(DevCuda *dev, const Product &p)
 static void product_or_stop(DevCuda *dev, const Product &p)
 {
     if (product(dev, p)) return;
-    fprintf(stderr, "error: cuBLASLt: no algorithm for a product of %zu x %zu x %zu (N x OC x C)\n", p.n, p.m, p.k);
-    exit(1);
+    die("cuBLASLt: no algorithm for a product of %zu x %zu x %zu (N x OC x C; try other widths in [model])", p.n, p.m,
+        p.k);
 }
 
 template <class E> static cudaDataType type_of()
@@ -162,22 +160,21 @@ static cudaDataType type_of(Fp8Role role)
     return fp8_format(role) == FORMAT_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }
 
-// The same product in fp8, where the site runs in it: of casts of A and B, in which k is innermost. A and B have no gaps.
+// The same product in fp8, where the site runs in it: of casts of A and B, in which k is innermost. A and B have no
+// gaps.
 template <class E> static void in_fp8(DevCuda *d, Product &p, int site, Fp8Role role_a, Fp8Role role_b)
 {
     if constexpr (std::is_same<E, __nv_bfloat16>::value) {
-        if (!fp8_gpu_runs(d, site) || p.n == 0) return;
+        if (!fp8_cuda_runs(d, site) || p.n == 0) return;
         bool turn_a = !p.ta, turn_b = p.tb;
-        if (p.m % 16 || (p.k % 16 && !(turn_a && turn_b))) {
-            fprintf(stderr, "error: cuda: fp8: a matrix of %zu x %zu: both must be multiples of 16 (try "
-                    "numerics.fp8_keep, or other widths in [model])\n", p.m, p.k);
-            exit(1);
-        }
-        size_t k = fp8_gpu_padded(p.k), bytes = (p.m * k + 255) / 256 * 256;
-        char *a = (char *)ops_gpu_scratch(d, bytes + p.n * k), *b = a + bytes;
+        if (p.m % 16 || (p.k % 16 && !(turn_a && turn_b)))
+            die("cuda: fp8: a matrix of %zu x %zu: both must be multiples of 16 (try numerics.fp8_keep, or other "
+                "widths in [model])", p.m, p.k);
+        size_t k = fp8_cuda_padded(p.k), bytes = (p.m * k + 255) / 256 * 256;
+        char *a = (char *)dev_cuda_scratch(d, bytes + p.n * k), *b = a + bytes;
         const E *x = (const E *)p.a, *y = (const E *)p.b;
-        p.scale_a = fp8_gpu_operand(d, a, 0, site, role_a, x, turn_a ? p.k : p.m, turn_a ? p.m : p.k, turn_a);
-        p.scale_b = fp8_gpu_operand(d, b, 1, site, role_b, y, turn_b ? p.k : p.n, turn_b ? p.n : p.k, turn_b);
+        p.scale_a = fp8_cuda_operand(d, a, 0, site, role_a, x, turn_a ? p.k : p.m, turn_a ? p.m : p.k, turn_a);
+        p.scale_b = fp8_cuda_operand(d, b, 1, site, role_b, y, turn_b ? p.k : p.n, turn_b ? p.n : p.k, turn_b);
         p.in = type_of(role_a), p.in_b = type_of(role_b), p.ta = true, p.tb = false, p.a = a, p.b = b;
         p.lda = p.ldb = p.k = k;
     }
@@ -187,7 +184,8 @@ void matmul_cuda_rows(DevCuda *dev, bool tx, bool ty, size_t M, size_t N, size_t
                       const float *y, float beta, const float *c, float *z)
 {
     Product p = {};
-    p.in = p.in_b = p.to = CUDA_R_32F, p.ta = ty, p.tb = tx, p.m = N, p.n = M, p.k = K, p.a = y, p.b = x, p.c = c, p.d = z;
+    p.in = p.in_b = p.to = CUDA_R_32F, p.ta = ty, p.tb = tx, p.m = N, p.n = M, p.k = K, p.a = y, p.b = x;
+    p.c = c, p.d = z;
     p.lda = ty ? K : N, p.ldb = tx ? M : K, p.ldd = N, p.alpha = alpha, p.beta = beta;
     p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     product_or_stop(dev, p);
@@ -229,7 +227,7 @@ template <class E>
 void matmul_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC,
                     int site)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     Product p = {};
     p.in = p.in_b = p.to = type_of<E>(), p.ta = true, p.m = OC, p.n = N, p.k = C;
     p.a = weight, p.b = inp, p.d = out, p.lda = C, p.ldb = C, p.ldd = OC, p.alpha = 1;
@@ -262,7 +260,7 @@ template <class E> Product backward_product(X *dinp, const X *dout, const X *wei
 template <class E>
 void matmul_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t N, size_t C, size_t OC, int site)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     Product p = backward_product<E>(dinp, dout, weight, N, C, OC);
     in_fp8<E>(d, p, site, FP8_WEIGHT, FP8_DOUT);
     product_or_stop(d, p);
@@ -272,7 +270,7 @@ template <class E>
 void matmul_gelu_backward_input(Dev *dev, X *dpre, const X *dout, const X *weight, const X *pre, size_t N, size_t C,
                                 size_t OC, int site)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     Product p = backward_product<E>(dpre, dout, weight, N, C, OC);
     in_fp8<E>(d, p, site, FP8_WEIGHT, FP8_DOUT);
     p.epilogue = CUBLASLT_EPILOGUE_DGELU, p.aux = pre;
@@ -286,7 +284,7 @@ template <class E>
 void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const X *dout, const X *inp, size_t N, size_t C,
                             size_t OC, int site)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
     Product p = {};
     p.in = p.in_b = type_of<E>(), p.to = CUDA_R_32F, p.tb = true, p.m = C, p.n = OC, p.k = N;
@@ -295,7 +293,7 @@ void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const X *dou
     in_fp8<E>(d, p, site, FP8_INP, FP8_DOUT);
     product_or_stop(d, p);
     if (!dbias) return;
-    float *scratch = (float *)ops_gpu_scratch(d, sums_columns_room(N, OC) * sizeof *scratch);
+    float *scratch = (float *)dev_cuda_scratch(d, sums_columns_room(N, OC) * sizeof *scratch);
     sums_columns(d, dbias, ops_as<E>(dout), N, OC, OC, scratch);
 }
 
@@ -323,20 +321,21 @@ void matmul_cuda_open(Dev *dev)
     uint32_t reduction = 2; // CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums stay fp32
     BLAS_CHECK(cublasLtCreate(&m->lt));
     if (cudaMalloc(&m->workspace, WORKSPACE) != cudaSuccess)
-        die("cuda: no %d MiB left on GPU %d for the matmuls' workspace (is another program there? nvidia-smi lists them)",
-            (int)(WORKSPACE >> 20), ops_gpu(dev)->options.device);
+        die("cuda: no %d MiB left on GPU %d for the matmuls' workspace (is another program there? nvidia-smi "
+            "lists them)",
+            (int)(WORKSPACE >> 20), dev_cuda(dev)->options.device);
     BLAS_CHECK(cublasLtMatmulPreferenceCreate(&m->preference));
     BLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(m->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
                                                     sizeof bytes));
     BLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(m->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                     &reduction, sizeof reduction));
     m->choices = new std::map<Shape, MatmulCuda::Choice>;
-    ops_gpu(dev)->matmul = m;
+    dev_cuda(dev)->matmul = m;
 }
 
 void matmul_cuda_close(Dev *dev)
 {
-    MatmulCuda *m = ops_gpu(dev)->matmul;
+    MatmulCuda *m = dev_cuda(dev)->matmul;
     BLAS_CHECK(cublasLtMatmulPreferenceDestroy(m->preference));
     BLAS_CHECK(cublasLtDestroy(m->lt));
     GPU_CHECK(cudaFree(m->workspace));
@@ -354,4 +353,4 @@ template <class E> void matmul_cuda_fill(Dev *dev)
     dev->matmul_parts_forward = matmul_parts_forward<E>;
     dev->matmul_parts_backward_input = matmul_parts_backward_input<E>;
 }
-OPS_GPU_FILL(matmul)
+DEV_CUDA_FILL(matmul)

@@ -12,8 +12,7 @@
 // the function that forward computed.
 // Rejected: one block a row in forward (a barrier per reduction, and most threads idle at C = 768); one pass with sum
 // and sum of squares (cancels when the mean is large); a second kernel for dweight, which reads everything again.
-#include "ops/kernels.h"
-#include "ops/ops_gpu.h"
+#include "ops/dev_cuda.h"
 
 template <class X, int W>
 __global__ void norm_forward_kernel(X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight,
@@ -183,7 +182,7 @@ template <class E>
 void norm_forward(Dev *dev, X *out, X *sum, float *mean, float *rstd, const X *a, const X *b, const X *weight,
                   const X *bias, size_t N, size_t C, NormKind kind, float eps)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     norm_forward_cuda<E>(ops_as<E>(out), ops_as<E>(sum), mean, rstd, ops_as<E>(a), ops_as<E>(b), ops_as<E>(weight),
                          ops_as<E>(bias), (int)N, (int)C, kind == NORM_LAYERNORM, eps, d->threads / 32, d->stream);
 }
@@ -205,12 +204,12 @@ template <class E>
 void norm_backward(Dev *dev, X *dinp, float *dweight, float *dbias, const X *dout, const X *dresid, const X *inp,
                    const float *mean, const float *rstd, const X *weight, size_t N, size_t C, NormKind kind)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     if (N == 0) return;
     size_t blocks = (size_t)d->processors * 4, n_partial;
     if (blocks > N) blocks = N;
     n_partial = blocks * 2 * C;
-    float *partial = (float *)ops_gpu_scratch(d, (n_partial + sums_columns_room(blocks, C)) * sizeof *partial);
+    float *partial = (float *)dev_cuda_scratch(d, (n_partial + sums_columns_room(blocks, C)) * sizeof *partial);
     auto launch = C % WIDE<E> == 0 && aligned(dinp, dout, dresid, inp, weight) ? norm_backward_launch<E, WIDE<E>>
                                                                                : norm_backward_launch<E, 1>;
     launch(d, (unsigned)blocks, ops_as<E>(dinp), partial, ops_as<E>(dout), ops_as<E>(dresid), ops_as<E>(inp), mean,
@@ -223,7 +222,7 @@ template <class E>
 void head_norm_forward(Dev *dev, X *out, float *rstd, const X *inp, const X *weight, size_t N, size_t heads, size_t D,
                        size_t ld, float eps)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     size_t rows = N * heads, warps = (size_t)d->threads / 32;
     if (rows == 0) return;
     LAUNCH((head_norm_forward_kernel<E>), (unsigned)((rows + warps - 1) / warps), dim3(32, (unsigned)warps), 0,
@@ -234,14 +233,14 @@ template <class E>
 void head_norm_backward(Dev *dev, X *dinp, float *dweight, const X *dout, const X *inp, const float *rstd,
                         const X *weight, size_t N, size_t heads, size_t D, size_t ld)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     size_t rows = N * heads, warps = (size_t)d->threads / 32;
     if (rows == 0) return;
     while (warps > 1 && warps * D * sizeof(float) > 48 << 10) warps /= 2;
     size_t most = (size_t)d->processors * 4, blocks = (rows + warps - 1) / warps;
     if (blocks > most) blocks = most;
     size_t sums = blocks * warps;
-    float *partial = (float *)ops_gpu_scratch(d, (sums * D + sums_columns_room(sums, D)) * sizeof *partial);
+    float *partial = (float *)dev_cuda_scratch(d, (sums * D + sums_columns_room(sums, D)) * sizeof *partial);
     LAUNCH((head_norm_backward_kernel<E>), (unsigned)blocks, dim3(32, (unsigned)warps), warps * D * sizeof(float),
            d->stream, ops_as<E>(dinp), partial, ops_as<E>(dout), ops_as<E>(inp), rstd, ops_as<E>(weight), rows, heads,
            (int)D, ld);
@@ -257,4 +256,4 @@ template <class E> void norm_cuda_fill(Dev *dev)
     dev->head_norm_forward = head_norm_forward<E>;
     dev->head_norm_backward = head_norm_backward<E>;
 }
-OPS_GPU_FILL(norm)
+DEV_CUDA_FILL(norm)

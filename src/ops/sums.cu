@@ -1,4 +1,4 @@
-// sums: sums of squares and sums of columns on the GPU, each in one fixed order. The twin of sum_squares in adamw.c;
+// sums: sums of squares and sums of columns on the GPU, each in one fixed order. The twin of sum_squares in updates.c;
 // the gradients of biases and norms end here.
 //
 //   sum_squares: range i of 256, i n / 256 .. (i + 1) n / 256 - 1, is a block's; a thread adds up to 32 squares in fp32
@@ -8,38 +8,32 @@
 //
 // The invariant: the order follows from the sizes alone, never from who was first: two runs give the same bits.
 // Rejected: atomics, which are one pass instead of two but end in another order each time.
-#include "ops/ops_gpu.h"
+#include "ops/dev_cuda.h"
 
-enum { TILE = 32, ROWS = 16, SPAN = 32 };
+enum { TILE = 32, ROWS = 16 };
 
 __global__ void sums_squares_kernel(double *partial, const float *x, size_t n)
 {
-    size_t end = (blockIdx.x + 1) * n / OPS_RANGES, i = blockIdx.x * n / OPS_RANGES + threadIdx.x;
-    double sum = 0;
-    while (i < end) {
-        float part = 0;
-        for (int k = 0; k < SPAN && i < end; k++, i += blockDim.x) part += x[i] * x[i];
-        sum += part;
-    }
-    sum = block_sum_double(sum);
+    size_t begin = blockIdx.x * n / SUMS_RANGES, end = (blockIdx.x + 1) * n / SUMS_RANGES;
+    double sum = block_sum_double(thread_squares(x, begin, end));
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
 // No more threads than a range has elements: most tensors are small, and barriers cost what threads do.
 void sums_squares(DevCuda *d, double *partial, const float *x, size_t n)
 {
-    size_t range = n / OPS_RANGES + 1;
+    size_t range = n / SUMS_RANGES + 1;
     unsigned threads = power_of_two(range < (size_t)d->threads ? (int)range : d->threads);
-    LAUNCH(sums_squares_kernel, (unsigned)OPS_RANGES, threads, 0, d->stream, partial, x, n);
+    LAUNCH(sums_squares_kernel, (unsigned)SUMS_RANGES, threads, 0, d->stream, partial, x, n);
 }
 
 static double sum_squares(Dev *dev, const float *x, size_t n)
 {
-    DevCuda *d = ops_gpu(dev);
-    double *partial = (double *)ops_gpu_scratch(d, OPS_RANGES * sizeof *partial), on_host[OPS_RANGES], sum = 0;
+    DevCuda *d = dev_cuda(dev);
+    double *partial = (double *)dev_cuda_scratch(d, SUMS_RANGES * sizeof *partial), on_host[SUMS_RANGES], sum = 0;
     sums_squares(d, partial, x, n);
-    ops_gpu_to_host(d, on_host, partial, sizeof on_host);
-    for (int i = 0; i < OPS_RANGES; i++) sum += on_host[i];
+    dev->to_host(dev, on_host, partial, sizeof on_host);
+    for (int i = 0; i < SUMS_RANGES; i++) sum += on_host[i];
     return sum;
 }
 
@@ -92,10 +86,10 @@ __global__ void __launch_bounds__(EXACT_THREADS) sums_exact_kernel(unsigned long
 
 static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     ExactSum part;
     if (n == 0) return;
-    unsigned long long *words = (unsigned long long *)ops_gpu_scratch(d, sizeof part);
+    unsigned long long *words = (unsigned long long *)dev_cuda_scratch(d, sizeof part);
     GPU_CHECK(cudaMemsetAsync(words, 0, sizeof part, d->stream));
     LAUNCH(sums_exact_kernel, blocks_for(d, n, EXACT_THREADS), (unsigned)EXACT_THREADS, 0, d->stream, words, x, n);
     dev->to_host(dev, &part, words, sizeof part);

@@ -5,7 +5,7 @@
 //
 //   start receive of block r - j - 1, start send of block r - j;  O, lse <- merge with attention(Q, block);  wait
 //
-// Merging two partial softmaxes by their log-sum-exp: attention_tree.c. After N - 1 sends everyone has seen all blocks.
+// Merging two partial softmaxes by their log-sum-exp: attention.c. After N - 1 sends everyone has seen all blocks.
 // Backward sends K and V around once more. dQ is summed here; dK and dV of a block are summed on its way, one step
 // behind it, and come home with the last send. P comes from the lse of the whole row, and dS needs rowsum(dO * O) of
 // the whole row: both are this rank's own, so a block adds its part without knowing the others.

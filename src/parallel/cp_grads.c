@@ -19,7 +19,7 @@
 // before it.
 //
 // The price is one rank's time for these products, room for a whole sequence's rows, and activations on the wire. It
-// is a mode for comparing runs. Rejected: a tree over blocks of tokens, as attention has it (attention_tree.c). Each
+// is a mode for comparing runs. Rejected: a tree over blocks of tokens, as attention has it (attention.c). Each
 // rank could do its part; but one rank alone would then hold partial gradients of its largest matrix, one for every
 // level, and norms under sequence parallelism (tp.h), whose rows are dealt out otherwise, would need another tree.
 // Rejected too: longer sums that are rounded once, which give the same bits nearly always, and so hide what is left.

@@ -1,7 +1,7 @@
 // optim: one optimizer step over the parameter table: norm, clip, update.
 //
 //   norm, adaptive and global clipping as clip.c has them;  g *= grad_scale, and the factor of the global one;
-//   then the update of the optimizer (adamw.c, sgd.c, ...), row by row
+//   then the update of the optimizer (updates.c, updates_matrix.c), row by row
 //
 // The invariant: every element is updated exactly once per step with the decay and the lr_scale of its row,
 // however the range is cut. Neighbouring rows that agree in both form one run where the optimizer looks at single

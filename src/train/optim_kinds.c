@@ -1,7 +1,7 @@
 // optim_kinds: the table of optimizers. See optim.h.
 //
 // Which array has how many elements for a row of the parameter table, and which op of the device updates
-// them; the formulas stand in the files of the ops (adamw.c, sgd.c, lion.c, adafactor.c, adamw8bit.c, muon.c).
+// them; the formulas stand in the files of the ops (updates.c, updates_matrix.c).
 //
 // The invariant: an array is laid out in table order, back to back, with as many elements for a row as its
 // `shape` says. For an optimizer with OPTIM_ELEMENT that is the layout of the weights, so element i of the weights

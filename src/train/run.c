@@ -17,7 +17,7 @@
 #include "base/disk.h"
 #include "base/lock.h"
 #include "net/mup.h"
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 #include "ops/narrow.h"
 
 #include <errno.h>
@@ -157,12 +157,12 @@ void run_free(Run *run)
 
 // ---- how fast this machine multiplies
 
-// Flops per second of the device's own matmul on these shapes, as blas_peak measures the CPU's.
-static double device_peak(Dev *dev, const BlasShape *shape, int n)
+// Flops per second of the device's own matmul on these shapes, as dev_cpu_peak measures the CPU's.
+static double device_peak(Dev *dev, const MatmulShape *shape, int n)
 {
     double flops = 0, seconds = 0;
     for (int i = 0; i < n; i++) {
-        const BlasShape *s = &shape[i];
+        const MatmulShape *s = &shape[i];
         X *inp = dev->raw_alloc(s->M * s->K * dev->x_bytes), *weight = dev->raw_alloc(s->N * s->K * dev->x_bytes);
         X *out = dev->raw_alloc(s->M * s->N * dev->x_bytes);
         if (!inp || !weight || !out)
@@ -185,10 +185,10 @@ static double device_peak(Dev *dev, const BlasShape *shape, int n)
 static double measure_peak(const ModelShape *s, size_t N, Dev *dev)
 {
     size_t C = s->channels, hd = s->heads * s->head_size, qkv = hd + 2 * s->kv_heads * s->head_size;
-    BlasShape shape[] = {{N, qkv, C}, {N, C, hd}, {N, s->ffn, C}, {N, C, s->ffn}, {N < 1024 ? N : 1024, s->vocab, C}};
+    MatmulShape shape[] = {{N, qkv, C}, {N, C, hd}, {N, s->ffn, C}, {N, C, s->ffn}, {N < 1024 ? N : 1024, s->vocab, C}};
     int n = sizeof shape / sizeof *shape;
     if (dev->raw_alloc) return device_peak(dev, shape, n);
-    return 1e9 * blas_peak(shape, (size_t)n, dev->threads, 0.5);
+    return 1e9 * dev_cpu_peak(shape, (size_t)n, dev->threads, 0.5);
 }
 
 // Floating-point operations per second of all processes together, of which MFU is the used part.

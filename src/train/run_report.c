@@ -4,7 +4,7 @@
 #include "train/run.h"
 
 #include "base/check.h"
-#include "ops/blas.h"
+#include "ops/dev_cpu.h"
 #include "train/sample.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ void run_announce(Run *run)
     else
         progress_note(run->progress,
                   "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s %s with %s%d threads",
-                  blas_kernel(), blas_reason(), run->peak / 1e9, of, ranks, run->dev->threads);
+                  dev_cpu_blas(), dev_cpu_blas_reason(), run->peak / 1e9, of, ranks, run->dev->threads);
     if (run->replicas.transport)
         progress_note(run->progress, "ranks: their arrays travel by %s", run->replicas.transport);
     char line[300] = "";

@@ -13,7 +13,7 @@
 // X's own rounding of what is stored comes on top. The twin has the same bounds, so twice that lies between the two.
 #include "compare.h"
 #include "ops/dev_cpu.h"
-#include "ops/kernels.h"
+#include "ops/dev_cuda.h"
 
 #include <cstring>
 

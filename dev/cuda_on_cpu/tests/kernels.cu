@@ -6,7 +6,7 @@
 // with each op. The twin has the same bound, so twice that lies between the two.
 #include "compare.h"
 #include "ops/dev_cpu.h"
-#include "ops/kernels.h"
+#include "ops/dev_cuda.h"
 
 #include <cmath>
 #include <cstring>
@@ -25,9 +25,9 @@ static Dev twin()
     memset((void *)&dev, 0, sizeof dev);
     dev.threads = 1;
     norm_cpu_fill(&dev);
-    ffn_cpu_fill(&dev);
+    elements_cpu_fill(&dev);
     loss_cpu_fill(&dev);
-    adamw_cpu_fill(&dev);
+    updates_cpu_fill(&dev);
     return dev;
 }
 

@@ -9,9 +9,6 @@
 #include "base/check.h"
 #include "compare.h"
 #include "ops/dev_cuda.h"
-#include "base/gpu_memory.h"
-#include "ops/kernels.h"
-#include "ops/ops_gpu.h"
 
 #include <cstring>
 
@@ -47,7 +44,7 @@ struct Speed {
     }
     template <class F> void timed(const char *name, double work, const char *unit, F f)
     {
-        cudaStream_t stream = ops_gpu(dev)->stream;
+        cudaStream_t stream = dev_cuda(dev)->stream;
         cudaEvent_t begin, end;
         float best = 1e30f, ms;
         GPU_CHECK(cudaEventCreate(&begin));
@@ -77,7 +74,7 @@ void Speed::machine(size_t bytes, size_t n)
 {
     char *from = room<char>(bytes), *to = room<char>(bytes);
     timed("copy", (double)bytes * 2e-6, "GB/s", [&] {
-        GPU_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, ops_gpu(dev)->stream));
+        GPU_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, dev_cuda(dev)->stream));
     });
     X *inp = x(n * n), *weight = x(n * n), *product = out(n * n);
     timed("matmul bf16", 2e-9 * (double)(n * n) * (double)n, "TFLOP/s",
@@ -154,7 +151,7 @@ void Speed::attention(size_t batch, size_t T, size_t heads, size_t D, bool plain
     launches = 1;
     if (plain)
         timed(named("plain attention forward"), 2 * product, "TFLOP/s", [&] {
-            attention_forward_cuda<B16>(o, lse, qkv, k, v, s, 4, ops_gpu(dev)->stream);
+            attention_forward_cuda<B16>(o, lse, qkv, k, v, s, 4, dev_cuda(dev)->stream);
         });
     launches = all;
     free_all();

@@ -11,7 +11,6 @@
 #include "dev/check/dev_check.h"
 #include "ops/dev_cpu.h"
 #include "ops/dev_cuda.h"
-#include "base/gpu_memory.h"
 #include "ops/narrow.h"
 #include "base/rng.h"
 

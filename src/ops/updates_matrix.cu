@@ -1,18 +1,23 @@
-// adafactor: Adam's division by the root of the mean square, kept for rows and columns only, on the GPU. The twin of
-// adafactor.c, where the formulas are.
+// updates_matrix: optimizers that update a matrix as a whole, Adafactor and Muon, on the GPU. The twin of
+// updates_matrix.c, where the formulas are.
 //
-//   rows      a block a row: g = grad scale, row_i = keep row_i + (1 - keep) (mean_j g^2 + 1e-30)
-//   columns   the same along columns, in P ranges of rows, which are then added in order
-//   divide    a block a row: u = g / sqrt(row_i col_j / mean(row))
-//   apply     w = w shrink - scale u, where scale knows the rms of all of u and w (sums.cu)
+//   adafactor   rows:    a block a row: g = grad scale, row_i = keep row_i + (1 - keep) (mean_j g^2 + 1e-30)
+//               columns: the same along columns, in ranges of rows, which are then added in order
+//               divide:  a block a row: u = g / sqrt(row_i col_j / mean(row))
+//               apply:   w = w shrink - scale u, where scale knows the rms of all of u and w (sums.cu)
+//   muon        five times:  A = X X^T (tall: X^T X),  B = c1 + c3 A + c5 A A,  X = B X (tall: X B)
+//               by matmul.cu, c5 A A + c3 A with cuBLASLt's C; only c1 on the diagonal is a kernel
 //
-// The invariant: a whole tensor at a time, and nothing goes to the host: what one kernel needs of all elements the one
-// before it has left as a few partial sums, which every block adds up in the same order.
-#include "ops/ops_gpu.h"
+// The invariant: a whole tensor at a time, and nothing goes to the host: what one kernel needs of all elements, the
+// one before it has left as a few partial sums, which every block adds up in the same order. Products are fp32 (TF32
+// where the device is told to use it). So the same call gives the same bits.
+#include "ops/dev_cuda.h"
 
 #include <cmath>
 
 namespace {
+
+// ---- Adafactor
 
 enum { TILE = 32, ROWS = 8, RANGES = 64 };
 constexpr double EPS_SQUARE = 1e-30, EPS_SIZE = 1e-3;
@@ -104,14 +109,15 @@ __global__ void adafactor_apply_kernel(float *weight, float *grad, const double 
 
 void adafactor(Dev *dev, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u)
 {
-    DevCuda *d = ops_gpu(dev);
+    DevCuda *d = dev_cuda(dev);
     size_t n = R * C, ranges = R < RANGES ? R : (size_t)RANGES;
     if (n == 0) return;
     unsigned threads = power_of_two(d->threads);
     double keep = 1 - pow(u.step, -0.8);
     size_t n_scratch = ranges * C > 1 ? ranges * C : 1;
-    double *scratch = (double *)ops_gpu_scratch(d, (2 * OPS_RANGES + 1 + n_scratch) * sizeof *scratch);
-    double *of_update = scratch, *of_weight = scratch + OPS_RANGES, *mean = of_weight + OPS_RANGES, *partial = mean + 1;
+    double *scratch = (double *)dev_cuda_scratch(d, (2 * SUMS_RANGES + 1 + n_scratch) * sizeof *scratch);
+    double *of_update = scratch, *of_weight = scratch + SUMS_RANGES, *mean = of_weight + SUMS_RANGES;
+    double *partial = mean + 1;
     if (col) {
         LAUNCH(adafactor_rows_kernel, (unsigned)R, threads, 0, d->stream, row, grad, C, keep, u.grad_scale);
         LAUNCH(adafactor_columns_kernel, dim3((unsigned)((C + TILE - 1) / TILE), (unsigned)ranges), dim3(TILE, ROWS), 0,
@@ -127,9 +133,84 @@ void adafactor(Dev *dev, float *weight, float *row, float *col, float *grad, siz
            of_update, of_weight, n, u.lr, u.weight_decay);
 }
 
+// ---- Muon
+
+enum { STEPS = 5 };
+constexpr float COEF_1 = 3.4445f, COEF_3 = -4.7750f, COEF_5 = 2.0315f;
+
+struct MuonMomentum { // grad becomes Nesterov's look-ahead
+    float *m, *grad;
+    float b, grad_scale;
+    template <int W> __device__ void run(size_t i) const
+    {
+        float mi[W], g[W];
+        load<W>(mi, m + i), load<W>(g, grad + i);
+        for (int k = 0; k < W; k++) {
+            g[k] *= grad_scale;
+            mi[k] = b * mi[k] + (1 - b) * g[k];
+            g[k] = (1 - b) * g[k] + b * mi[k];
+        }
+        store<W>(m + i, mi), store<W>(grad + i, g);
+    }
+};
+
+__global__ void muon_to_one_kernel(float *x, const double *squares, size_t n)
+{
+    float factor = (float)(1 / (sqrt(sums_of_ranges(squares)) + 1e-7));
+    size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x, stride = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = at; i < n; i += stride) x[i] *= factor;
+}
+
+struct MuonDiagonal {
+    float *b;
+    size_t k;
+    template <int W> __device__ void run(size_t i) const
+    {
+        for (int j = 0; j < W; j++) b[(i + (size_t)j) * (k + 1)] += COEF_1;
+    }
+};
+
+struct MuonApply {
+    float *weight, *grad;
+    const float *x;
+    float shrink, scale;
+    template <int W> __device__ void run(size_t i) const
+    {
+        float w[W], v[W];
+        load<W>(w, weight + i), load<W>(v, x + i);
+        for (int k = 0; k < W; k++) w[k] = w[k] * shrink - scale * v[k], v[k] = 0;
+        store<W>(weight + i, w), store<W>(grad + i, v);
+    }
+};
+
+void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u)
+{
+    DevCuda *d = dev_cuda(dev);
+    size_t n = R * C, k = R < C ? R : C;
+    bool tall = R > C;
+    if (n == 0) return;
+    elements<4>(d, n, aligned(m, grad), MuonMomentum{m, grad, u.beta1, u.grad_scale});
+    double *squares = (double *)dev_cuda_scratch(d, SUMS_RANGES * sizeof *squares);
+    sums_squares(d, squares, grad, n);
+    LAUNCH(muon_to_one_kernel, blocks_for(d, n, d->threads), (unsigned)d->threads, 0, d->stream, grad, squares, n);
+    float *from = grad, *to = scratch, *A = scratch + n, *B = A + k * k;
+    for (int i = 0; i < STEPS; i++) {
+        matmul_cuda_rows(d, tall, !tall, k, k, tall ? R : C, 1, from, from, 0, nullptr, A);
+        matmul_cuda_rows(d, false, false, k, k, k, COEF_5, A, A, COEF_3, A, B);
+        elements<1>(d, k, false, MuonDiagonal{B, k});
+        if (tall) matmul_cuda_rows(d, false, false, R, C, k, 1, from, B, 0, nullptr, to);
+        else matmul_cuda_rows(d, false, false, R, C, k, 1, B, from, 0, nullptr, to);
+        float *old = from;
+        from = to, to = old;
+    }
+    float shrink = 1 - u.lr * u.weight_decay, scale = u.lr * 0.2f * sqrtf((float)(R > C ? R : C));
+    elements<4>(d, n, aligned(weight, grad, from), MuonApply{weight, grad, from, shrink, scale});
+}
+
 } // namespace
 
-void adafactor_cuda_fill(Dev *dev)
+void updates_matrix_cuda_fill(Dev *dev)
 {
     dev->adafactor = adafactor;
+    dev->muon = muon;
 }

@@ -1,0 +1,269 @@
+// updates: optimizers that update element by element or block by block, the squared norm of a gradient, and the
+// clipping of rows, on the CPU. The updates of whole matrices are in updates_matrix.c.
+//
+// SGD. The decay goes through the gradient (L2), as PyTorch's SGD has it: nothing divides it afterwards, so L2 does
+// here what it says; in Adam it does not. The step is proportional to the gradient: a tensor whose gradients are a
+// hundred times smaller moves a hundred times less. That is why transformers, whose tensors differ by that much, are
+// not trained so.
+//
+//   d = g + decay w;    w -= lr d                                    (no momentum)
+//   d = g + decay w;    m = b1 m + d;    w -= lr m                   (momentum; PyTorch's, dampening 0)
+//
+// AdamW (Loshchilov & Hutter, arXiv 1711.05101; PyTorch's form). The decay acts on the weight itself: that is the W.
+// With l2 it is g + decay w that takes g's place, and no decay besides (Adam with L2, Kingma & Ba, arXiv 1412.6980):
+// then the pull towards zero is divided by sqrt(vhat) like everything else, and a weight with large gradients is
+// hardly pulled.
+//
+//   m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2,   w -= lr (mhat / (sqrt(vhat) + eps) + decay w)
+//   mhat = m / (1 - b1^t),   vhat = v / (1 - b2^t)
+//
+// AdamW in 8 bits (Dettmers et al., arXiv 2110.02861): the same on m, v = code[m8] m_scale[block], code[v8]
+// v_scale[block], where a block is 2048 elements of one tensor; then m_scale = max |m|, m8 = the code nearest to m /
+// m_scale; v likewise. 2 bytes and 8/2048 a parameter instead of 8. The 256 codes are a dynamic tree: seven decades
+// from 1e-7 to 1, each with twice as many codes as the one below, so that the relative error is about 1% near the
+// block's maximum and grows for what is far below it. Both books hold 0 and 1; that of m holds both signs (not -1),
+// that of v has twice as many codes a decade instead. One outlier spoils the scale of its own block only. What is
+// stored is the nearest code, and the weight moves by the unrounded m and v of its step. One exception: a v above 0
+// is never stored as 0. Rounded to 0 it would leave m / eps at the next small gradient, a step thousands of times too
+// large; rounded up to the smallest code it only shortens the step.
+//
+// Lion (Chen et al., arXiv 2302.06675, algorithm 2; sign(0) = 0): one moment instead of two. The step uses a mean
+// that leans to the newest gradient (b1 = 0.9), the memory is kept longer (b2 = 0.99). Every element moves by exactly
+// lr, so lr is 3 to 10 times smaller than AdamW's and decay as much larger, for the same lr * decay.
+//
+//   c = b1 m + (1 - b1) g;    w -= lr (sign(c) + decay w);    m = b2 m + (1 - b2) g
+//
+// Clipping of units (Brock et al., arXiv 2102.06171, equation 3). What a unit is, and which tensors it applies to, is
+// decided in clip.c; here a unit is a row, and a whole tensor is a matrix of one row. A row that keeps the limit is not
+// written.
+//
+//   grad_i *= min(1, limit max(|weight_i|, least) / |grad_i|)
+//
+// The invariant: updates are element-wise, or by fixed blocks, so ZeRO may cut the range there; one pass over memory,
+// which writes a zero to g, so that the next step starts from clean accumulators. Squares are added in spans of fixed
+// length, in double: a row by one thread, a whole array in fixed ranges in a fixed order. Which of the two is chosen
+// by the shape, so the norm's bits do not depend on threads.
+//
+// Rejected: SGD with Nesterov's variant (Muon has it), and with momentum as a mean, m = b1 m + (1 - b1) d: it only
+// rescales lr, and quoted learning rates are for PyTorch's form. In 8 bits: linear codes (most of v lies below 1/128
+// of its block's maximum, so it would be 0), quantiles of the data as codes (a sort each step), stochastic rounding.
+// For Lion: a sign of m itself (signSGD with momentum): the paper's search found the two betas to matter. For
+// clipping: norms in a pass of their own, into an array of R: the second reading of a row comes out of the cache.
+#include "ops/dev_cpu.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// ---- sums of squares
+
+// Squares of x in spans of a fixed length, which are added in double.
+static double squares_of(const float *x, size_t n)
+{
+    enum { SPAN = 1024 };
+    double sum = 0;
+    for (size_t begin = 0; begin < n; begin += SPAN) {
+        size_t stop = begin + SPAN < n ? begin + SPAN : n;
+        float part = 0;
+#pragma omp simd reduction(+ : part)
+        for (size_t j = begin; j < stop; j++) part += x[j] * x[j];
+        sum += part;
+    }
+    return sum;
+}
+
+static double sum_squares(Dev *dev, const float *x, size_t n)
+{
+    enum { RANGES = 256 };
+    double partial[RANGES], total = 0;
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < RANGES; i++) {
+        size_t begin = i * n / RANGES, end = (i + 1) * n / RANGES;
+        partial[i] = squares_of(x + begin, end - begin);
+    }
+    for (size_t i = 0; i < RANGES; i++) total += partial[i];
+    return total;
+}
+
+static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
+{
+    (void)dev;
+    exact_sum_squares(sum, x, n);
+}
+
+// ---- SGD
+
+static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
+{
+    if (!m) {
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+        for (size_t i = 0; i < n; i++) {
+            weight[i] -= u.lr * (grad[i] * u.grad_scale + u.weight_decay * weight[i]);
+            grad[i] = 0;
+        }
+        return;
+    }
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) {
+        float mi = u.beta1 * m[i] + (grad[i] * u.grad_scale + u.weight_decay * weight[i]);
+        m[i] = mi;
+        weight[i] -= u.lr * mi;
+        grad[i] = 0;
+    }
+}
+
+// ---- AdamW
+
+static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
+{
+    float c1 = (float)(1 / (1 - pow(u.beta1, u.step))), c2 = (float)(1 / (1 - pow(u.beta2, u.step)));
+    float b1 = u.beta1, b2 = u.beta2;
+    float shrink = u.l2 ? 1 : 1 - u.lr * u.weight_decay, pull = u.l2 ? u.weight_decay : 0;
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * u.grad_scale + pull * weight[i];
+        float mi = b1 * m[i] + (1 - b1) * g;
+        float vi = b2 * v[i] + (1 - b2) * g * g;
+        m[i] = mi;
+        v[i] = vi;
+        weight[i] = weight[i] * shrink - u.lr * (mi * c1) / (sqrtf(vi * c2) + u.eps);
+        grad[i] = 0;
+    }
+}
+
+// ---- AdamW in 8 bits
+
+static int ascending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+void updates_8bit_codes(bool with_sign, float code[256])
+{
+    enum { DECADES = 7 };
+    int n = 0;
+    for (int i = 0; i < DECADES; i++) {
+        // 0.1 .. 1 in equal parts; the codes are their middles, times 10^(i - 6)
+        int parts = with_sign ? 1 << i : 2 << i;
+        double decade = pow(10, i - (DECADES - 1));
+        for (int k = 0; k < parts; k++) {
+            float middle = (float)(decade * (0.1 + 0.9 * (k + 0.5) / parts));
+            code[n++] = middle;
+            if (with_sign) code[n++] = -middle;
+        }
+    }
+    code[n++] = 0;
+    code[n++] = 1;
+    qsort(code, 256, sizeof *code, ascending);
+}
+
+typedef struct {
+    float code[256], middle[255]; // middle[i] lies between codes i and i + 1
+} Book;
+
+static void book_make(Book *book, bool with_sign)
+{
+    updates_8bit_codes(with_sign, book->code);
+    for (int i = 0; i < 255; i++) book->middle[i] = (book->code[i] + book->code[i + 1]) / 2;
+}
+
+// Index of the nearest code: how many middles lie below x. Eight halvings, no branch.
+static inline unsigned nearest(const float *middle, float x)
+{
+    unsigned i = 0;
+    for (unsigned step = 128; step; step /= 2) i += x > middle[i + step - 1] ? step : 0;
+    return i;
+}
+
+static float encode(uint8_t *out, const float *x, size_t n, const Book *book)
+{
+    float scale = 0;
+    for (size_t i = 0; i < n; i++) scale = fabsf(x[i]) > scale ? fabsf(x[i]) : scale;
+    bool keep = book->code[0] == 0; // no sign: above 0 stays above 0
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        unsigned c = nearest(book->middle, scale > 0 ? x[i] / scale : 0);
+        out[i] = (uint8_t)(keep && c == 0 && x[i] > 0 ? 1 : c);
+    }
+    return scale;
+}
+
+static void adamw8bit(Dev *dev, float *weight, uint8_t *m8, float *m_scale, uint8_t *v8, float *v_scale, float *grad,
+                      size_t n, Update u)
+{
+    float c1 = (float)(1 / (1 - pow(u.beta1, u.step))), c2 = (float)(1 / (1 - pow(u.beta2, u.step)));
+    float b1 = u.beta1, b2 = u.beta2, shrink = 1 - u.lr * u.weight_decay;
+    Book m_book, v_book;
+    book_make(&m_book, true);
+    book_make(&v_book, false);
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t b = 0; b < (n + UPDATE_BLOCK - 1) / UPDATE_BLOCK; b++) {
+        float m[UPDATE_BLOCK], v[UPDATE_BLOCK];
+        size_t at = b * UPDATE_BLOCK, n_block = n - at < UPDATE_BLOCK ? n - at : UPDATE_BLOCK;
+#pragma omp simd
+        for (size_t j = 0; j < n_block; j++) {
+            size_t i = at + j;
+            float g = grad[i] * u.grad_scale;
+            m[j] = b1 * (m_book.code[m8[i]] * m_scale[b]) + (1 - b1) * g;
+            v[j] = b2 * (v_book.code[v8[i]] * v_scale[b]) + (1 - b2) * g * g;
+            weight[i] = weight[i] * shrink - u.lr * (m[j] * c1) / (sqrtf(v[j] * c2) + u.eps);
+            grad[i] = 0;
+        }
+        m_scale[b] = encode(m8 + at, m, n_block, &m_book);
+        v_scale[b] = encode(v8 + at, v, n_block, &v_book);
+    }
+}
+
+// ---- Lion
+
+static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
+{
+    float b1 = u.beta1, b2 = u.beta2, shrink = 1 - u.lr * u.weight_decay;
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * u.grad_scale;
+        float c = b1 * m[i] + (1 - b1) * g;
+        float sign = (c > 0 ? 1.0f : 0.0f) - (c < 0 ? 1.0f : 0.0f);
+        m[i] = b2 * m[i] + (1 - b2) * g;
+        weight[i] = weight[i] * shrink - u.lr * sign;
+        grad[i] = 0;
+    }
+}
+
+// ---- clipping of rows
+
+// What a row is multiplied by; 1 where its gradient is within the limit, or zero.
+static float factor(double grad_squares, double weight_squares, float limit, float least)
+{
+    double norm = sqrt(grad_squares), most = limit * fmax(sqrt(weight_squares), least);
+    return norm > most ? (float)(most / norm) : 1;
+}
+
+static void clip_units(Dev *dev, float *grad, const float *weight, size_t R, size_t C, float limit, float least)
+{
+    if (R == 1) {
+        float f = factor(dev->sum_squares(dev, grad, C), dev->sum_squares(dev, weight, C), limit, least);
+        if (f == 1) return;
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+        for (size_t j = 0; j < C; j++) grad[j] *= f;
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < R; i++) {
+        float *g = grad + i * C, f = factor(squares_of(g, C), squares_of(weight + i * C, C), limit, least);
+        if (f == 1) continue;
+#pragma omp simd
+        for (size_t j = 0; j < C; j++) g[j] *= f;
+    }
+}
+
+void updates_cpu_fill(Dev *dev)
+{
+    dev->sum_squares = sum_squares;
+    dev->sum_squares_exact = sum_squares_exact;
+    dev->sgd = sgd;
+    dev->adamw = adamw;
+    dev->adamw8bit = adamw8bit;
+    dev->lion = lion;
+    dev->clip_units = clip_units;
+}

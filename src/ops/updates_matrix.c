@@ -1,0 +1,185 @@
+// updates_matrix: optimizers that update a matrix as a whole, Adafactor and Muon, on the CPU.
+//
+// Adafactor (Shazeer & Stern, arXiv 1804.04235; the constants and the order are those of Transformers' Adafactor) is
+// Adam's division by the root of the mean square, with that mean kept for rows and columns only:
+//
+//   s_ij = g_ij^2 + 1e-30;    b = 1 - t^-0.8
+//   row_i = b row_i + (1 - b) mean_j s_ij;    col_j = b col_j + (1 - b) mean_i s_ij
+//   u_ij = g_ij / sqrt(row_i col_j / mean(row));     u /= max(1, rms(u))
+//   w -= a (u + decay w),    a = lr max(1e-3, rms(w))
+//
+// A (R, C) matrix keeps R + C numbers: row_i col_j / mean(row) is the best rank-one guess, in the sense of the
+// I-divergence, of the R C means that Adam would keep. A vector keeps one number an element. There is no first
+// moment. What replaces its calm: updates whose rms is above 1 are shrunk to it, and steps are in proportion to the
+// tensor's own size. b grows with t, so no bias correction is needed: at t = 1 it is 0. grad holds u between the
+// passes, so no scratch is needed.
+//
+// Muon (Jordan 2024, kellerjordan.github.io/posts/muon; scale and decay of Liu et al., arXiv 2502.16982) is momentum,
+// made orthogonal:
+//
+//   m = b m + (1 - b) g;    O = orthogonal((1 - b) g + b m);    w -= lr (0.2 sqrt(max(R, C)) O + decay w)
+//
+// orthogonal(U S V^T) is about U V^T: all singular values of the update become alike, so directions that the gradient
+// shows rarely are learnt as fast as the frequent ones. It is computed without a decomposition, by five steps of an
+// odd polynomial that pulls every singular value in (0, 1] to somewhere in 0.7 .. 1.2:
+//
+//   X = G / (|G| + 1e-7);    five times:  A = X X^T,  X = 3.4445 X - 4.7750 A X + 2.0315 A A X
+//
+// (1 - b) g + b m is Nesterov's look-ahead. Entries of O have an rms of about 1 / sqrt(max(R, C)); with the factor it
+// is 0.2, about that of AdamW's update, so that AdamW's lr and decay may be kept. The method is for matrices that map
+// one hidden space to another; embeddings, head and vectors are left to AdamW (optim_kinds.c). q, k and v are
+// matrices of their own here, whatever the number of matmuls that use them. A is min(R, C) on a side: for a tall
+// matrix X^T X, from the other side.
+//
+// The invariant: a whole tensor at a time; every sum and every tile follows from the shape alone, so bits do not
+// depend on threads.
+//
+// Rejected: Adafactor's optional first moment (4 bytes a parameter, for what the optimizer is there to save); for
+// Muon, bf16 products (Jordan's choice on GPUs; fp32 is as fast here) and an exact decomposition (the convergence of
+// the smallest singular values buys nothing and costs ten times as much).
+#include "ops/dev_cpu.h"
+
+#include <math.h>
+
+// ---- Adafactor
+
+static const double EPS_SQUARE = 1e-30, EPS_SIZE = 1e-3;
+
+// grad becomes the scaled gradient; row takes in the means of its squares along C.
+static void update_rows(Dev *dev, float *row, float *grad, size_t R, size_t C, double keep, float grad_scale)
+{
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < R; i++) {
+        double sum = 0;
+        float *g = grad + i * C;
+#pragma omp simd reduction(+ : sum)
+        for (size_t j = 0; j < C; j++) {
+            g[j] *= grad_scale;
+            sum += (double)g[j] * g[j];
+        }
+        row[i] = (float)(keep * row[i] + (1 - keep) * (sum / (double)C + EPS_SQUARE));
+    }
+}
+
+static void update_cols(Dev *dev, float *col, const float *grad, size_t R, size_t C, double keep)
+{
+    enum { WIDTH = 64 };
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t begin = 0; begin < C; begin += WIDTH) {
+        double sum[WIDTH] = {0};
+        size_t n = C - begin < WIDTH ? C - begin : WIDTH;
+        for (size_t i = 0; i < R; i++) {
+            const float *g = grad + i * C + begin;
+            for (size_t j = 0; j < n; j++) sum[j] += (double)g[j] * g[j];
+        }
+        for (size_t j = 0; j < n; j++)
+            col[begin + j] = (float)(keep * col[begin + j] + (1 - keep) * (sum[j] / (double)R + EPS_SQUARE));
+    }
+}
+
+static void adafactor(Dev *dev, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u)
+{
+    double keep = 1 - pow(u.step, -0.8), n = (double)(R * C), mean = 0;
+    if (col) {
+        update_rows(dev, row, grad, R, C, keep, u.grad_scale);
+        update_cols(dev, col, grad, R, C, keep);
+        for (size_t i = 0; i < R; i++) mean += row[i];
+        mean /= (double)R;
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+        for (size_t i = 0; i < R; i++) {
+            float of_row = (float)(row[i] / mean), *g = grad + i * C;
+#pragma omp simd
+            for (size_t j = 0; j < C; j++) g[j] /= sqrtf(of_row) * sqrtf(col[j]);
+        }
+    } else {
+        float b = (float)keep, rest = (float)(1 - keep);
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+        for (size_t i = 0; i < R * C; i++) {
+            float g = grad[i] * u.grad_scale;
+            row[i] = b * row[i] + rest * (g * g + (float)EPS_SQUARE);
+            grad[i] = g / sqrtf(row[i]);
+        }
+    }
+    double rms_update = sqrt(dev->sum_squares(dev, grad, R * C) / n);
+    double rms_weight = sqrt(dev->sum_squares(dev, weight, R * C) / n);
+    double step = u.lr * (rms_weight > EPS_SIZE ? rms_weight : EPS_SIZE);
+    float shrink = (float)(1 - step * u.weight_decay), scale = (float)(step / (rms_update > 1 ? rms_update : 1));
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < R * C; i++) {
+        weight[i] = weight[i] * shrink - scale * grad[i];
+        grad[i] = 0;
+    }
+}
+
+// ---- Muon
+
+enum { STEPS = 5, TILES = 4, TILE_MIN = 16, TILE_MAX = 64 };
+static const float COEF_1 = 3.4445f, COEF_3 = -4.7750f, COEF_5 = 2.0315f;
+
+// Rows of a tile, from the shape alone: a multiple of 16, and tiles enough that few threads share them evenly.
+static size_t tile_rows(size_t rows)
+{
+    size_t tile = (rows + TILES * TILE_MIN - 1) / (TILES * TILE_MIN) * TILE_MIN;
+    return tile < TILE_MAX ? tile : TILE_MAX;
+}
+
+// One step of the polynomial: Y from X, both (R, C); A and B hold k * k each.
+static void polynomial(Dev *dev, float *Y, const float *X, float *A, float *B, size_t R, size_t C)
+{
+    bool tall = R > C;
+    size_t k = tall ? C : R, tile = tile_rows(k), tall_tile = tile_rows(R);
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t r = 0; r < k; r += tile) {
+        size_t h = k - r < tile ? k - r : tile;
+        if (tall) matmul_gemm(true, false, h, k, R, 1, X + r, C, X, C, 0, A + r * k, k);
+        else matmul_gemm(false, true, h, k, C, 1, X + r * C, C, X, C, 0, A + r * k, k);
+    }
+    // B = c1 + c3 A + c5 A A, so that Y is B X, or X B
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t r = 0; r < k; r += tile) {
+        size_t h = k - r < tile ? k - r : tile;
+        matmul_gemm(false, false, h, k, k, COEF_5, A + r * k, k, A, k, 0, B + r * k, k);
+        for (size_t i = r * k; i < (r + h) * k; i++) B[i] += COEF_3 * A[i];
+        for (size_t i = r; i < r + h; i++) B[i * k + i] += COEF_1;
+    }
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t r = 0; r < R; r += tall_tile) {
+        size_t h = R - r < tall_tile ? R - r : tall_tile;
+        if (tall) matmul_gemm(false, false, h, C, k, 1, X + r * C, C, B, k, 0, Y + r * C, C);
+        else matmul_gemm(false, false, h, C, k, 1, B + r * k, k, X, C, 0, Y + r * C, C);
+    }
+}
+
+static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u)
+{
+    size_t n = R * C, k = R < C ? R : C;
+    float b = u.beta1;
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * u.grad_scale;
+        m[i] = b * m[i] + (1 - b) * g;
+        grad[i] = (1 - b) * g + b * m[i];
+    }
+    float to_one = (float)(1 / (sqrt(dev->sum_squares(dev, grad, n)) + 1e-7));
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) grad[i] *= to_one;
+    float *from = grad, *to = scratch, *A = scratch + n, *B = A + k * k;
+    for (int i = 0; i < STEPS; i++) {
+        polynomial(dev, to, from, A, B, R, C);
+        float *old = from;
+        from = to;
+        to = old;
+    }
+    float shrink = 1 - u.lr * u.weight_decay, scale = u.lr * 0.2f * sqrtf((float)(R > C ? R : C));
+#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+    for (size_t i = 0; i < n; i++) {
+        weight[i] = weight[i] * shrink - scale * from[i];
+        grad[i] = 0;
+    }
+}
+
+void updates_matrix_cpu_fill(Dev *dev)
+{
+    dev->adafactor = adafactor;
+    dev->muon = muon;
+}
