@@ -23,7 +23,7 @@
 // Exit status: 0, 1 for a configuration that cannot be planned, 2 for a wrong command line.
 #include "train/account.h"
 #include "base/check.h"
-#include "base/config_table.h"
+#include "base/config.h"
 #include "ops/narrow.h"
 #include "dev/plan/plan.h"
 #include "dev/plan/plan_show.h"

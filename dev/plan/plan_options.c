@@ -14,7 +14,7 @@
 #include "dev/plan/plan_options.h"
 
 #include "base/check.h"
-#include "base/config_table.h"
+#include "base/config.h"
 #include "dev/plan/plan.h"
 
 #include <math.h>

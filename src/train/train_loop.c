@@ -2,7 +2,7 @@
 //
 // train.c and train_gpu.cu are this loop on two devices. Where to look next: run_step.c for what a step does, model.c
 // and block.c for the network, dev.h for the operations, optim.c and schedule.c for the update. Every setting is a row
-// of config_keys.c. With mpiexec -n N in front every rank runs this loop on its share of each batch (run_ranks.c).
+// of config_table.c. With mpiexec -n N in front every rank runs this loop on its share of each batch (run_ranks.c).
 //
 // With numerics.check every op of the run is done twice, and compared (dev_check.h): on a GPU against the CPU; on the
 // CPU against a CPU that adds in another order, our own matmul against OpenBLAS. The run goes on with the results of
