@@ -43,12 +43,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/check.h"
 #include "text/sources.h"
-#include "base/folder.h"
 #include "text/dataset_file.h"
 #include "base/disk.h"
 #include "text/mixture.h"
@@ -105,7 +103,7 @@ static void add_files(Dataset *ds, const char *name, XXH3_state_t *hash)
     ds->shard = words_grow(ds->shard, &ds->cap_shards, ds->n_shards + n, sizeof *ds->shard);
     for (size_t i = 0; i < n; i++) {
         DatasetFile *s = &ds->shard[ds->n_shards++];
-        folder_check_file(is_path ? path : found.gl_pathv[i]);
+        disk_folder_check_file(is_path ? path : found.gl_pathv[i]);
         *s = dataset_file_open(is_path ? path : found.gl_pathv[i], raw);
         s->first = ds->n_tokens;
         ds->n_tokens += s->n;
@@ -395,16 +393,15 @@ void dataset_ahead(const Dataset *ds, int64_t sample, int context, uint64_t seed
 
 // ---- writing ----
 struct DatasetWriter {
-    FILE *f;
-    char *path, *aside;
+    DiskOut *out;
     int vocab, token_bytes;
     int64_t n;
 };
 
 static void write_all(DatasetWriter *w, const void *data, size_t n_bytes)
 {
-    if (fwrite(data, 1, n_bytes, w->f) != n_bytes)
-        die("%s: %s (is the disk full?)", w->aside, strerror(errno));
+    if (fwrite(data, 1, n_bytes, w->out->f) != n_bytes)
+        die("%s: %s (is the disk full?)", w->out->path, strerror(errno));
 }
 
 DatasetWriter *dataset_writer_open(const char *path, int vocab, DatasetType type)
@@ -413,14 +410,10 @@ DatasetWriter *dataset_writer_open(const char *path, int vocab, DatasetType type
         die("%s: a vocabulary of %d tokens does not fit in uint16, whose limit is %d (use uint32)", path,
             vocab, UINT16_MAX);
     DatasetWriter *w = calloc(1, sizeof *w);
-    if (!w || !(w->path = strdup(path)) || !(w->aside = malloc(strlen(path) + 5)))
-        die("memory: no room for a writer");
-    sprintf(w->aside, "%s.tmp", path);
+    if (!w) die("memory: no room for a writer");
+    w->out = disk_out_open(path);
     w->vocab = vocab;
     w->token_bytes = type == DATASET_U16 || (type == DATASET_AUTO && vocab <= UINT16_MAX) ? 2 : 4;
-    unlink(w->aside); // it may be a link to something else
-    w->f = fopen(w->aside, "wb");
-    if (!w->f) die("%s: %s (does the folder exist, may you write there?)", w->aside, strerror(errno));
     int32_t header[HEADER] = {0}; // no magic before the end: half a file is never taken for a shard
     write_all(w, header, sizeof header);
     return w;
@@ -433,28 +426,24 @@ void dataset_writer_append(DatasetWriter *w, const int32_t *ids, size_t n)
         size_t take = n - at < CHUNK ? n - at : CHUNK;
         for (size_t i = 0; i < take; i++) {
             if (ids[at + i] < 0 || ids[at + i] >= w->vocab)
-                die("%s: token %d, but the vocabulary has %d (another tokenizer?)", w->path, ids[at + i],
+                die("%s: token %d, but the vocabulary has %d (another tokenizer?)", w->out->path, ids[at + i],
                     w->vocab);
             narrow[i] = (uint16_t)ids[at + i];
         }
         write_all(w, w->token_bytes == 2 ? (const void *)narrow : ids + at, take * (size_t)w->token_bytes);
     }
     w->n += (int64_t)n;
-    if (w->n > INT32_MAX) die("%s: more than %d tokens in one shard (write several)", w->path, INT32_MAX);
+    if (w->n > INT32_MAX) die("%s: more than %d tokens in one shard (write several)", w->out->path, INT32_MAX);
 }
 
 int64_t dataset_writer_finish(DatasetWriter *w)
 {
     int32_t header[3] = {w->token_bytes == 2 ? DATASET_MAGIC_U16 : DATASET_MAGIC_U32,
                          w->token_bytes == 2 ? DATASET_VERSION_U16 : DATASET_VERSION_U32, (int32_t)w->n};
-    if (fseek(w->f, 0, SEEK_SET) != 0) die("%s: %s", w->aside, strerror(errno));
+    if (fseek(w->out->f, 0, SEEK_SET) != 0) die("%s: %s", w->out->path, strerror(errno));
     write_all(w, header, sizeof header);
-    bool ok = fflush(w->f) == 0 && fsync(fileno(w->f)) == 0;
-    if (fclose(w->f) != 0 || !ok || rename(w->aside, w->path) != 0 || !disk_sync_parent(w->path))
-        die("%s: %s (is the disk full?)", w->path, strerror(errno));
+    disk_out_commit(w->out);
     int64_t n = w->n;
-    free(w->path);
-    free(w->aside);
     free(w);
     return n;
 }

@@ -24,7 +24,7 @@
 
 #include "text/bpe.h"
 #include "base/check.h"
-#include "base/folder.h"
+#include "base/disk.h"
 #include "text/pretoken.h"
 #include "text/seams.h"
 #include "text/vocab.h"
@@ -125,7 +125,7 @@ static Tokenizer *from_vocab(Vocab vocab)
 
 Tokenizer *tokenizer_load(const char *dir)
 {
-    folder_check(dir);
+    disk_folder_check(dir);
     return from_vocab(vocab_load(dir));
 }
 

@@ -14,7 +14,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
-#include "base/lock.h"
 #include "ops/narrow.h"
 
 #include <errno.h>
@@ -372,7 +371,7 @@ void run_close(Run *run)
     free(run->config_text);
     free(run->token_bytes);
     free(run->fp8_amax);
-    lock_release(run->lock);
+    disk_lock_release(run->lock);
     monitor_free(&run->monitor);
     dataset_close(run->train);
     dataset_close(run->val);

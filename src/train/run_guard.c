@@ -20,7 +20,7 @@
 #include "train/run.h"
 
 #include "base/check.h"
-#include "base/lock.h"
+#include "base/disk.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ _Static_assert((int)MONITOR_ACCEPT == (int)CONFIG_MONITOR_NONE && (int)MONITOR_R
 
 void run_lock(Run *run)
 {
-    run->lock = run->rank == 0 ? lock_take(run->dir) : -1;
+    run->lock = run->rank == 0 ? disk_lock_take(run->dir) : -1;
 }
 
 void run_watched(Run *run)
