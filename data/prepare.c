@@ -39,7 +39,7 @@
 #include "data/prep/prepare_options.h"
 #include "data/prep/recipe.h"
 #include "data/prep/recipe_stage.h"
-#include "text/shards.h"
+#include "data/prep/shards.h"
 #include "text/tokenizer.h"
 #include "data/prep/tokens.h"
 #include "base/utf8.h"
