@@ -1,5 +1,5 @@
-// gpu: the one header that kernel files (src/ops/*.cu) include: CUDA's own headers under nvcc, dev/cuda_on_cpu under g++
-// and clang++.
+// gpu: the one header that kernel files (src/ops/*.cu) include: CUDA's own headers under nvcc, dev/cuda_on_cpu under
+// g++ and clang++.
 //
 // Each wrapper has both sides next to each other. PTX, __CUDA_ARCH__ and CUDA-only headers are here and nowhere
 // else; so a kernel file compiles unmodified with nvcc (sm_80 and later) and as C++17 without any CUDA.

@@ -22,6 +22,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Text into XML: & < > " escaped, control characters left out. Bytes beyond ASCII are UTF-8 from the
+// reader.
+static void put_escaped(FILE *f, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '&') fputs("&amp;", f);
+        else if (*text == '<') fputs("&lt;", f);
+        else if (*text == '>') fputs("&gt;", f);
+        else if (*text == '"') fputs("&quot;", f);
+        else if ((unsigned char)*text >= 0x20) fputc(*text, f);
+    }
+}
+
 void svg_write(const char *path, int width, int height, const char *title, void (*draw)(FILE *f, void *arg),
                void *arg)
 {
@@ -35,7 +48,7 @@ void svg_write(const char *path, int width, int height, const char *title, void 
             "role=\"img\" font-family=\"system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, "
             "sans-serif\">\n", width, height, width, height);
     fputs("<title>", f);
-    svg_escaped(f, title);
+    put_escaped(f, title);
     fputs("</title>\n", f);
     fprintf(f, "<rect x=\"0.5\" y=\"0.5\" width=\"%d\" height=\"%d\" rx=\"8\" fill=\"#ffffff\" "
             "stroke=\"#d7dce1\"/>\n", width - 1, height - 1);
@@ -149,25 +162,12 @@ static void tick_label(char out[32], double v, double step)
     else snprintf(out, 32, "%.*f", v > 0 && decimals > 0 ? decimals : 0, fabs(v));
 }
 
-// Text into XML: & < > " escaped, control characters left out. Bytes beyond ASCII are UTF-8 from the
-// reader.
-void svg_escaped(FILE *f, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '&') fputs("&amp;", f);
-        else if (*text == '<') fputs("&lt;", f);
-        else if (*text == '>') fputs("&gt;", f);
-        else if (*text == '"') fputs("&quot;", f);
-        else if ((unsigned char)*text >= 0x20) fputc(*text, f);
-    }
-}
-
 void svg_text(FILE *f, double x, double y, const char *anchor, double size, const char *color,
                     bool bold, const char *text)
 {
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%g\" fill=\"%s\"%s>", x, y, anchor,
             size, color, bold ? " font-weight=\"600\"" : "");
-    svg_escaped(f, text);
+    put_escaped(f, text);
     fputs("</text>\n", f);
 }
 
