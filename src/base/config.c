@@ -509,7 +509,7 @@ static void derive_number(Config *cfg, const char *section_key, double *member, 
 static void resolve_rope(Config *cfg)
 {
     int kind = cfg->model.rope_scaling;
-    if (cfg->model.position != CONFIG_POSITION_ROPE || kind == CONFIG_ROPE_NONE) return;
+    if (cfg->model.position != CONFIG_POSITION_ROPE || kind == ROPE_NONE) return;
     int row = row_of("model.rope_original");
     bool derived = cfg->origin[row].source == CONFIG_DERIVED; // by an earlier call
     double factor = cfg->model.rope_factor, original = derived ? 0 : (double)cfg->model.rope_original;
@@ -528,8 +528,8 @@ static void resolve_rope(Config *cfg)
     if (cfg->model.rope_original == 0)
         die("%s: model.rope_factor %g leaves nothing of model.context %ld", where(cfg, "model.rope_factor"), factor,
             cfg->model.context);
-    if (kind != CONFIG_ROPE_YARN && kind != CONFIG_ROPE_LLAMA3) return;
-    derive_number(cfg, "model.rope_fast", &cfg->model.rope_fast, kind == CONFIG_ROPE_YARN ? 32 : 4);
+    if (kind != ROPE_YARN && kind != ROPE_LLAMA3) return;
+    derive_number(cfg, "model.rope_fast", &cfg->model.rope_fast, kind == ROPE_YARN ? 32 : 4);
     if (!(cfg->model.rope_slow < cfg->model.rope_fast))
         die("%s: model.rope_slow %g is not less than model.rope_fast %g", where(cfg, "model.rope_slow"),
             cfg->model.rope_slow, cfg->model.rope_fast);
@@ -600,7 +600,7 @@ static void resolve_batch(Config *cfg)
 // What looks at weights that memory.offload keeps elsewhere.
 static void refuse_offloaded(const Config *cfg)
 {
-    if (cfg->memory.offload == CONFIG_OFFLOAD_NONE || !cfg->run.norms_every) return;
+    if (cfg->memory.offload == OFFLOAD_NONE || !cfg->run.norms_every) return;
     if (cfg->numerics.dtype != CONFIG_DTYPE_FP32)
         die("%s: run.norms_every: reads the fp32 weights, which memory.offload sends away beside 16-bit ones (try "
             "--memory.offload=none)", where(cfg, "run.norms_every"));
@@ -635,7 +635,7 @@ static void refuse_in_parts(const Config *cfg)
 {
     long tp = cfg->parallel.tp, pp = cfg->parallel.pp, cp = cfg->parallel.cp;
     int name = cfg->optim.name;
-    bool whole = name == CONFIG_OPTIM_ADAFACTOR || name == CONFIG_OPTIM_ADAMW8BIT || name == CONFIG_OPTIM_MUON;
+    bool whole = name == OPTIM_ADAFACTOR || name == OPTIM_ADAMW8BIT || name == OPTIM_MUON;
     if (tp > 1 && whole)
         die("%s: optim.name: this optimizer looks at whole matrices or blocks of them, which parallel.tp = %ld cuts "
             "(try adamw, lion or momentum, or parallel.tp=1)", where(cfg, "optim.name"), tp);
@@ -659,7 +659,7 @@ static void refuse_in_parts(const Config *cfg)
 
 static void resolve_optim(Config *cfg)
 {
-    if (cfg->optim.schedule == CONFIG_SCHEDULE_INVSQRT || cfg->optim.schedule == CONFIG_SCHEDULE_CONSTANT) return;
+    if (cfg->optim.schedule == SCHEDULE_INVSQRT || cfg->optim.schedule == SCHEDULE_CONSTANT) return;
     int row = row_of("optim.min_lr");
     if (cfg->optim.min_lr == -1 || cfg->origin[row].source == CONFIG_DERIVED) {
         cfg->optim.min_lr = cfg->optim.lr / 10;
@@ -669,7 +669,7 @@ static void resolve_optim(Config *cfg)
         die("%s: optim.min_lr %g is not between 0 and optim.lr %g (-1 gives lr / 10)",
             where(cfg, "optim.min_lr"), cfg->optim.min_lr, cfg->optim.lr);
     if (cfg->run.steps) derive(cfg, "optim.decay_steps", &cfg->optim.decay_steps, cfg->run.steps);
-    if (cfg->optim.schedule == CONFIG_SCHEDULE_WSD && cfg->optim.decay_steps)
+    if (cfg->optim.schedule == SCHEDULE_WSD && cfg->optim.decay_steps)
         derive(cfg, "optim.wsd_decay", &cfg->optim.wsd_decay, (cfg->optim.decay_steps + 9) / 10);
     // A run may be shorter than its warm-up (a quick try), but no decay ends before it begins.
     long decay = config_is_set(cfg, "optim.decay_steps") ? cfg->optim.decay_steps : 0;

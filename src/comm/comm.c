@@ -111,6 +111,11 @@ size_t comm_type_bytes(CommType type)
     return TYPE[type].bytes;
 }
 
+CommType comm_type_of(XType x)
+{
+    return x == X_FP32 ? COMM_FP32 : x == X_BF16 ? COMM_BF16 : COMM_FP16;
+}
+
 const char *comm_type_name(CommType type)
 {
     return type < COMM_TYPES ? TYPE[type].name : "?";

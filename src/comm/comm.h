@@ -19,6 +19,7 @@
 // wrong rank. comm_set_checked(comm, true) also compares each collective call over the ranks before it runs.
 #ifndef COMM_H
 #define COMM_H
+#include "base/config.h"
 #include "base/mem.h"
 #include "comm/supervisor.h"
 
@@ -38,11 +39,6 @@ typedef enum {
     COMM_ALL_REDUCE, COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_BROADCAST, COMM_ALL_TO_ALL, COMM_SEND, COMM_RECV,
     COMM_BARRIER, COMM_KINDS
 } CommKind;
-// How a collective moves its bytes (collectives.h). NATIVE: the backend's own (MPI's), or by hand where it has none.
-typedef enum {
-    COMM_NATIVE, COMM_RING, COMM_TREE, COMM_HALVING, COMM_DIRECT, COMM_ALGORITHMS
-} CommAlgorithm;
-
 enum { COMM_NAME = 16, COMM_MAX_TAG = 32767 };
 
 // Since the group was made. Bytes on the wire are this rank's: exact for what is written by hand; for a native call
@@ -205,6 +201,7 @@ bool comm_progress(Comm *comm);
 // ---- names and sizes
 
 size_t comm_type_bytes(CommType type);
+CommType comm_type_of(XType x); // of what is stored so: weights, activations (dev->x_type)
 const char *comm_type_name(CommType type);
 const char *comm_kind_name(CommKind kind);
 const char *comm_algorithm_name(CommAlgorithm algorithm);

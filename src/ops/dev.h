@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/config.h"
 #include "base/exact_sum.h"
 #include "base/rng.h"
 #include "ops/rope.h"
@@ -25,8 +26,6 @@ extern "C" {
 #endif
 
 typedef struct X X; // opaque element of the storage type
-typedef enum { X_FP32, X_BF16, X_FP16 } XType;
-typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. Which

@@ -2,14 +2,11 @@
 #ifndef CLIP_H
 #define CLIP_H
 #include "ops/dev.h"
+#include "base/config.h"
 #include "base/params.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// What adaptive clipping compares the norms of: rows of a matrix, which are its output units (Brock et al.), or
-// whole tensors. In the order of the choices of the key optim.agc_unit.
-typedef enum { CLIP_ROW, CLIP_TENSOR } ClipUnit;
 
 // |g| over all elements of grad_scale * grads, of a part of a model those that count here (Param.owned): of tensors'
 // sums of squares, by dev->sum_squares, in table order. On a deterministic device it is exact but for its last

@@ -148,10 +148,10 @@ void run_schedule(Run *run)
     const Config *cfg = &run->cfg;
     long decay_start = cfg->optim.decay_steps - cfg->optim.wsd_decay;
     run->schedule = (Schedule){
-        .kind = (ScheduleKind)cfg->optim.schedule, .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr,
+        .kind = cfg->optim.schedule, .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr,
         .warmup = cfg->optim.warmup, .decay_steps = cfg->optim.decay_steps,
         .decay_start = decay_start > cfg->optim.warmup ? decay_start : cfg->optim.warmup,
-        .shape = (ScheduleShape)cfg->optim.wsd_shape};
+        .shape = cfg->optim.wsd_shape};
     run->ramp = ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
                           cfg->batch.micro * cfg->parallel.dp, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
     run->last_step = cfg->run.stop_at && cfg->run.stop_at < cfg->run.steps ? cfg->run.stop_at : cfg->run.steps;

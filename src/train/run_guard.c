@@ -29,9 +29,6 @@
 #include <time.h>
 #include <xxhash.h>
 
-_Static_assert((int)MONITOR_ACCEPT == (int)CONFIG_MONITOR_NONE && (int)MONITOR_ROLLBACK == (int)CONFIG_MONITOR_ROLLBACK,
-               "monitor.on_... is out of step with monitor.h");
-
 // ---- lock, watchdog, rules
 
 void run_lock(Run *run)
@@ -63,14 +60,14 @@ void run_rules(Run *run)
 {
     const Config *cfg = &run->cfg;
     monitor_set_rules(&run->monitor, (MonitorRules){
-        .on_spike = (MonitorAction)cfg->monitor.on_spike,
+        .on_spike = cfg->monitor.on_spike,
         .on_not_finite = cfg->monitor.on_not_finite ? MONITOR_ROLLBACK : MONITOR_SKIP,
         .loss_ratio = {cfg->monitor.ratio_low, cfg->monitor.ratio_mid, cfg->monitor.ratio_high},
-        .on_loss = {(MonitorAction)cfg->monitor.on_ratio_low, (MonitorAction)cfg->monitor.on_ratio_mid,
-                    (MonitorAction)cfg->monitor.on_ratio_high},
-        .norm_ratio = cfg->monitor.ratio_norm, .on_norm = (MonitorAction)cfg->monitor.on_ratio_norm,
+        .on_loss = {cfg->monitor.on_ratio_low, cfg->monitor.on_ratio_mid,
+                    cfg->monitor.on_ratio_high},
+        .norm_ratio = cfg->monitor.ratio_norm, .on_norm = cfg->monitor.on_ratio_norm,
         .plateau = cfg->monitor.plateau, .plateau_steps = cfg->monitor.plateau_steps,
-        .on_plateau = (MonitorAction)cfg->monitor.on_plateau});
+        .on_plateau = cfg->monitor.on_plateau});
     if (cfg->monitor.locate) locate_begin(&run->locate, run->model);
 }
 

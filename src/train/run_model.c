@@ -16,17 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Keys whose choices are another component's enum, in its order.
-_Static_assert((int)SCHEDULE_WSD == (int)CONFIG_SCHEDULE_WSD && (int)SCHEDULE_INVSQRT == (int)CONFIG_SCHEDULE_INVSQRT &&
-               (int)SCHEDULE_SHAPE_SQRT == (int)CONFIG_SHAPE_SQRT && (int)OPTIM_MUON == (int)CONFIG_OPTIM_MUON &&
-               (int)OPTIM_LION == (int)CONFIG_OPTIM_LION && (int)RECOMPUTE_FULL == (int)CONFIG_RECOMPUTE_FULL &&
-               (int)RECOMPUTE_SQRT == (int)CONFIG_RECOMPUTE_SQRT && (int)CLIP_TENSOR == (int)CONFIG_AGC_TENSOR &&
-               (int)OFFLOAD_DISK == (int)CONFIG_OFFLOAD_DISK && (int)CP_CONTIGUOUS == (int)CONFIG_CP_CONTIGUOUS &&
-               (int)CP_GATHER == (int)CONFIG_CP_GATHER && (int)PIPELINE_ZB_V == (int)CONFIG_PIPELINE_ZB_V &&
-               (int)PIPELINE_USER == (int)CONFIG_PIPELINE_USER && (int)ROPE_NTK == (int)CONFIG_ROPE_NTK &&
-               (int)ROPE_LLAMA3 == (int)CONFIG_ROPE_LLAMA3,
-               "an enum of config.h is out of step");
-
 ModelShape run_shape(const Config *cfg)
 {
     return (ModelShape){
@@ -34,9 +23,9 @@ ModelShape run_shape(const Config *cfg)
         .heads = (size_t)cfg->model.heads, .kv_heads = (size_t)cfg->model.kv_heads,
         .head_size = (size_t)cfg->model.head_size, .ffn = (size_t)cfg->model.ffn,
         .vocab = (size_t)cfg->model.vocab, .context = (size_t)cfg->model.context,
-        .norm = cfg->model.norm == CONFIG_NORM_RMSNORM ? NORM_RMSNORM : NORM_LAYERNORM,
+        .norm = cfg->model.norm,
         .norm_eps = (float)cfg->model.norm_eps,
-        .rotary = {.theta = (float)cfg->model.rope_theta, .kind = (RopeKind)cfg->model.rope_scaling,
+        .rotary = {.theta = (float)cfg->model.rope_theta, .kind = cfg->model.rope_scaling,
                    .factor = (float)cfg->model.rope_factor, .original = (float)cfg->model.rope_original,
                    .slow = (float)cfg->model.rope_slow, .fast = (float)cfg->model.rope_fast},
         .swiglu = cfg->model.activation == CONFIG_ACTIVATION_SWIGLU,
@@ -53,7 +42,7 @@ Dev *run_device(const Config *cfg, Dev *cpu)
     return narrow_create(cpu, (NarrowOptions){
         .x_type = cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_BF16,
         .fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8,
-        .scaling = cfg->numerics.fp8_scaling == CONFIG_FP8_CURRENT ? FP8_CURRENT : FP8_DELAYED,
+        .scaling = cfg->numerics.fp8_scaling,
         .history = (int)cfg->numerics.amax_history});
 }
 
@@ -66,11 +55,11 @@ void run_device_free(Dev *dev, Dev *cpu)
 static OptimSettings optim_settings(const Config *cfg)
 {
     return (OptimSettings){
-        .name = (OptimName)cfg->optim.name, .beta1 = (float)cfg->optim.beta1, .beta2 = (float)cfg->optim.beta2,
+        .name = cfg->optim.name, .beta1 = (float)cfg->optim.beta1, .beta2 = (float)cfg->optim.beta2,
         .eps = (float)cfg->optim.eps, .weight_decay = (float)cfg->optim.weight_decay,
         .momentum = (float)cfg->optim.momentum, .matrix_lr = (float)cfg->optim.matrix_lr,
         .relative_step = cfg->optim.relative_step, .clip = (float)cfg->optim.clip,
-        .agc = (float)cfg->optim.agc, .agc_unit = (ClipUnit)cfg->optim.agc_unit};
+        .agc = (float)cfg->optim.agc, .agc_unit = cfg->optim.agc_unit};
 }
 
 // Which elements of its part of the model this rank owns.
@@ -81,7 +70,7 @@ static ZeroCut cut_of(const Run *run, const ModelShape *shape, const ModelStage 
     Params params;
     Unit *unit;
     model_describe_stage(&part, stage, &params, &unit);
-    ZeroCut cut = zero_cut(&params, optim_kind((OptimName)cfg->optim.name), cfg->optim.agc > 0, (int)cfg->parallel.zero,
+    ZeroCut cut = zero_cut(&params, optim_kind(cfg->optim.name), cfg->optim.agc > 0, (int)cfg->parallel.zero,
                            run->place.dp * run->shape.cp + run->place.cp, run->shape.dp * run->shape.cp);
     params_free(&params);
     free(unit);
@@ -126,8 +115,8 @@ static bool choose_stage(Run *run, const ModelShape *shape, ModelStage *stage)
     const Config *cfg = &run->cfg;
     size_t counts[PIPELINE_MAX_PIECES];
     if (run->shape.pp == 1) return false;
-    bool user = cfg->parallel.schedule == CONFIG_PIPELINE_USER;
-    const char *schedule = user ? cfg->parallel.table : pipeline_table_name((PipelineSchedule)cfg->parallel.schedule);
+    bool user = cfg->parallel.schedule == PIPELINE_USER;
+    const char *schedule = user ? cfg->parallel.table : pipeline_table_name(cfg->parallel.schedule);
     if (user && !*schedule)
         die("parallel.schedule = user: parallel.table names no file (build/pipeline writes one to begin with)");
     run->table = pipeline_choose(schedule, run->shape.pp, (int)cfg->batch.accum, (int)cfg->parallel.chunks,
@@ -155,11 +144,11 @@ void run_allocate(Run *run)
 {
     const Config *cfg = &run->cfg;
     ModelShape shape = run_shape(cfg);
-    mup_check(&shape, optim_kind((OptimName)cfg->optim.name)->name);
+    mup_check(&shape, optim_kind(cfg->optim.name)->name);
     run_place(run);
     char path[700];
     snprintf(path, sizeof path, "%s/offload_%d.tmp", run->dir, run->rank);
-    OffloadSettings store = {.mode = (OffloadMode)cfg->memory.offload, .n_slots = 2,
+    OffloadSettings store = {.mode = cfg->memory.offload, .n_slots = 2,
                              .dev = run->dev->raw_alloc ? run->dev : NULL,
                              .path = run->dir[0] ? path : NULL}; // none in a plan
     size_t n = (size_t)(cfg->batch.tokens / cfg->parallel.dp), T = shape.context;
@@ -168,13 +157,13 @@ void run_allocate(Run *run)
     bool staged = choose_stage(run, &shape, &stage);
     ZeroCut cut = cut_of(run, &shape, staged ? &stage : NULL);
     ModelOptions options = {
-        .recompute = {.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
+        .recompute = {.mode = cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
                       .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8},
         .documents = cfg->data.document_mask, .sequences = n / T,
         .shard = zero_shard(&cut, run->dev, zero.stage, zero.store != NULL),
         .stage = staged ? &stage : NULL,
         .tp = group_of(run, MESH_TP), .sequence = cfg->parallel.sp, .cp = group_of(run, MESH_CP),
-        .cp_set = {.assign = (CpAssign)cfg->parallel.cp_assign, .way = (CpWay)cfg->parallel.cp_way,
+        .cp_set = {.assign = cfg->parallel.cp_assign, .way = cfg->parallel.cp_way,
                    .blocks = cfg->numerics.deterministic ? cp_blocks(T) : 0}};
     run->model = model_allocate_with(&shape, run->dev, &run->mem, (size_t)cfg->batch.micro, T, true, options);
     run->zero = zero_create(run->model, zero, cut, (ZeroGroups){.dp = run->mesh.group[MESH_REPLICAS],

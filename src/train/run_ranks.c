@@ -23,10 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert((int)COMM_NATIVE == (int)CONFIG_ALL_REDUCE_MPI && (int)COMM_RING == (int)CONFIG_ALL_REDUCE_RING &&
-               (int)COMM_TREE == (int)CONFIG_ALL_REDUCE_TREE && (int)COMM_HALVING == (int)CONFIG_ALL_REDUCE_HALVING,
-               "comm.all_reduce is out of step with comm.h");
-
 void run_place(Run *run)
 {
     const Config *cfg = &run->cfg;
@@ -56,7 +52,7 @@ void run_ranks(Run *run, Comm *world)
     run->mesh = mesh_create(world, run->shape);
     for (int g = 0; g < MESH_GROUPS; g++)
         if (run->mesh.group[g]) comm_set_ordered(run->mesh.group[g], cfg->numerics.deterministic);
-    comm_set_algorithm(run->mesh.group[MESH_REPLICAS], COMM_ALL_REDUCE, (CommAlgorithm)cfg->comm.all_reduce);
+    comm_set_algorithm(run->mesh.group[MESH_REPLICAS], COMM_ALL_REDUCE, cfg->comm.all_reduce);
     run->control = again(world, "control");
     run->replicas = again(run->mesh.group[MESH_REPLICAS], "control replicas");
     run->parts = again(run->mesh.group[MESH_MODEL], "control parts");
