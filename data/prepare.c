@@ -42,7 +42,7 @@
 #include "data/prep/shards.h"
 #include "text/tokenizer.h"
 #include "data/prep/tokens.h"
-#include "base/utf8.h"
+#include "base/words.h"
 
 // ---- the work ----
 // What `tokens` writes: all of it goes when a new one comes, for a pattern would find a shard that is left.
@@ -86,7 +86,7 @@ static void read_input(const PrepareOptions *o, const char *path, CorpusStore *s
         snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file[i].hash[0],
                  (unsigned long long)file[i].hash[1]);
         if (!is_pipe) recipe_stage_check_file(&line, file[i].path);
-        char *name = utf8_copy(file[i].path);
+        char *name = words_utf8_copy(file[i].path);
         json_t *about = json_pack("{s:s, s:I, s:s}", "path", name, "bytes", (json_int_t)file[i].n_bytes, "xxh3_128",
                                   hex);
         if (!about) die("memory: no room for what is known of %s", file[i].path);

@@ -83,7 +83,7 @@ compile_c() { # NAME PREFIX FLAG... -- FILE...: side by side
 }
 run_build() {
     local twins file device blas libraries=()
-    twins=(norm ffn loss adamw exact_sum rng check clock $(cd src/ops && echo att*.c | sed 's/[.]c//g')) # the CPU's side
+    twins=(norm ffn loss adamw formats rng check clock $(cd src/ops && echo att*.c | sed 's/[.]c//g')) # the CPU's side
     step 300 "all kernels and tests compile for $arch, warnings as errors" xargs -P "$(nproc)" -I{} \
         "$nvcc" "${flags[@]}" -x cu -c {} -odir "$out" < <(
         printf '%s\n' src/ops/flash.cu $tests/{attention_kernels,unit,conformance,conversions,kernels,table}.cu src/ops/*.cu |
@@ -93,12 +93,12 @@ run_build() {
     link unit
     link conformance
     link conversions
-    link kernels norm ffn loss adamw sums ops_gpu twin_{norm,ffn,loss,adamw,exact_sum,check,clock}
+    link kernels norm ffn loss adamw sums ops_gpu twin_{norm,ffn,loss,adamw,formats,rng,check,clock}
     libraries=(-ljansson) # which check.c guards
     link attention_kernels attention flash "${twins[@]/#/twin_}"
     # The whole op table against the whole device of the CPU, which stands on OpenBLAS.
     device=(adafactor adamw adamw8bit agc attention attention_tree attn check clock compress dev_check{,_attention,_loss,_matmul}
-        dev_check_{optim,rows} dev_cpu embed exact_sum ffn formats fp8 gemm lion loss matmul muon narrow{,_matmul,_ops}
+        dev_check_{optim,rows} dev_cpu embed ffn formats fp8 gemm lion loss matmul muon narrow{,_matmul,_ops}
         norm params rng rope sgd)
     blas=/usr/include/openblas
     if printf '#include <cblas.h>\nint main(void) { return 0; }\n' |

@@ -11,7 +11,7 @@ build() { # MODE PROGRAM [FILE...]
     $here/build.sh "$1" "$work/$2-$1" $here/tests/"$2".cu "${@:3}"
 }
 twins=() # the kernels' twins of dev_cpu, and what ops_gpu stands on
-for op in norm ffn loss adamw exact_sum check clock; do
+for op in norm ffn loss adamw formats rng check clock; do
     ${CC:-gcc} -std=gnu11 -O1 -fopenmp-simd -Isrc -I. -c src/*/$op.c -o "$work/$op.o" || exit 1
     twins+=("$work/$op.o")
 done

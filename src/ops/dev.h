@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "base/config.h"
-#include "base/exact_sum.h"
+#include "base/formats.h"
 #include "base/rng.h"
 #include "ops/rope.h"
 #ifdef __cplusplus
@@ -215,7 +215,7 @@ struct Dev {
 
     // ---- optimizer and reductions
     double (*sum_squares)(Dev *, const float *x, size_t n); // the order of the sum does not depend on the thread count
-    // sum += the squares, exactly (exact_sum.h)
+    // sum += the squares, exactly (formats.h)
     void (*sum_squares_exact)(Dev *, ExactSum *sum, const float *x, size_t n);
     // out = a - b, fp32; b NULL: out = a. out may equal either.
     void (*subtract)(Dev *, float *out, const float *a, const float *b, size_t n);

@@ -54,7 +54,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/utf8.h"
 #include "base/words.h"
 
 // ---- the built-in expressions as code
@@ -132,8 +131,8 @@ static void scan_free(Scan *s)
 static uint8_t rare_class(Scan *s, const char *text, size_t left, size_t *length)
 {
     bool valid;
-    *length = utf8_length(text, left, &valid);
-    return valid ? class_of(s, utf8_code(text, *length)) : OTHER;
+    *length = words_utf8_length(text, left, &valid);
+    return valid ? class_of(s, words_utf8_code(text, *length)) : OTHER;
 }
 
 // The class of the character at text (left > 0 bytes) and its length in bytes.
@@ -340,13 +339,13 @@ void pretoken_begin(Pretoken *p, const char *text, size_t n_bytes)
     p->n_bytes = n_bytes;
     p->at = p->gap_end = p->match_end = 0;
     if (p->scan) return;
-    size_t length = 0, at = utf8_invalid(text, n_bytes, 0, &length);
+    size_t length = 0, at = words_utf8_invalid(text, n_bytes, 0, &length);
     if (at == n_bytes) return;
     p->copy = words_grow(p->copy, &p->cap_copy, n_bytes, 1);
     memcpy(p->copy, text, n_bytes);
     while (at < n_bytes) { // U+0001, U+0080, U+FFFD: 1, 2 and 3 bytes, all neither letter, digit nor space
         memcpy(p->copy + at, length == 1 ? "\x01" : length == 2 ? "\xC2\x80" : "\xEF\xBF\xBD", length);
-        at = utf8_invalid(text, n_bytes, at + length, &length);
+        at = words_utf8_invalid(text, n_bytes, at + length, &length);
     }
     p->subject = p->copy;
 }
