@@ -18,7 +18,7 @@ static Dev *open_gpu(const Config *cfg, int device, int threads)
     DevCudaOptions options = {};
     options.device = device;
     options.fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8;
-    options.scaling = cfg->numerics.fp8_scaling == CONFIG_FP8_CURRENT ? FP8_CURRENT : FP8_DELAYED;
+    options.scaling = cfg->numerics.fp8_scaling;
     options.history = (int)cfg->numerics.amax_history;
     options.x_type = cfg->numerics.dtype == CONFIG_DTYPE_BF16 || options.fp8 ? X_BF16
                      : cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_FP32;

@@ -12,7 +12,7 @@
 // files, byte for byte: nothing here is random (the order of training is drawn by the loader, see dataset.c).
 //
 // The files of `tokens` and `train-tokenizer` are written aside and replace those of an earlier run together
-// (folder.h). A tokenizer never replaces the one that shards beside it were made with.
+// (disk.h). A tokenizer never replaces the one that shards beside it were made with.
 //
 // Input is whatever corpus_open reads, standard input and packed files too, and is read once: the documents wait in a
 // file without a name in the output folder. Memory holds 8 bytes a document, a batch of them (16 MiB, or the longest
@@ -36,14 +36,13 @@
 #include "base/clock.h"
 #include "data/prep/corpus.h"
 #include "base/disk.h"
-#include "base/folder.h"
 #include "data/prep/prepare_options.h"
 #include "data/prep/recipe.h"
 #include "data/prep/recipe_stage.h"
-#include "text/shards.h"
+#include "data/prep/shards.h"
 #include "text/tokenizer.h"
 #include "data/prep/tokens.h"
-#include "base/utf8.h"
+#include "base/words.h"
 
 // ---- the work ----
 // What `tokens` writes: all of it goes when a new one comes, for a pattern would find a shard that is left.
@@ -87,7 +86,7 @@ static void read_input(const PrepareOptions *o, const char *path, CorpusStore *s
         snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file[i].hash[0],
                  (unsigned long long)file[i].hash[1]);
         if (!is_pipe) recipe_stage_check_file(&line, file[i].path);
-        char *name = utf8_copy(file[i].path);
+        char *name = words_utf8_copy(file[i].path);
         json_t *about = json_pack("{s:s, s:I, s:s}", "path", name, "bytes", (json_int_t)file[i].n_bytes, "xxh3_128",
                                   hex);
         if (!about) die("memory: no room for what is known of %s", file[i].path);
@@ -115,7 +114,7 @@ static void check_values(const PrepareOptions *o)
     for (size_t i = 0; i < o->n_inputs + 2; i++) {
         const char *path = i < o->n_inputs ? o->input[i] : more[i - o->n_inputs];
         if (!path) continue;
-        folder_check_outside(path, o->out, "--out");
+        disk_folder_check_outside(path, o->out, "--out");
         corpus_close(corpus_open(&path, 1, (CorpusOptions){0})); // it is there
     }
 }
@@ -215,9 +214,9 @@ static int do_tokens(const PrepareOptions *o)
         die("prepare: --val: '%s' (a number from 0 to below 1)", o->val);
     prepare_options_count("shard-tokens", o->shard_tokens, 1, INT32_MAX);
     Tokenizer *t = given_tokenizer(o);
-    folder_make(o->out, "--out");
-    int lock = folder_lock(o->out);
-    folder_check_old(o->out, is_result);
+    disk_folder_make(o->out, "--out");
+    int lock = disk_folder_lock(o->out);
+    disk_folder_check_old(o->out, is_result);
     check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
@@ -230,7 +229,7 @@ static int do_tokens(const PrepareOptions *o)
     if (!given) n_train = corpus_store_split(store, fraction);
     if (!t) t = train_tokenizer(o, store, n_train);
     int vocab = tokenizer_vocab_size(t);
-    char *dir = folder_begin(o->out);
+    char *dir = disk_folder_begin(o->out);
     tokenizer_save(t, dir);
     json_t *train_json = write_part(o, dir, t, (Part){"train", store, 0, n_train}),
            *val_json = write_part(o, dir, t, (Part){"val", store, n_train, corpus_store_count(store)});
@@ -239,7 +238,7 @@ static int do_tokens(const PrepareOptions *o)
                             strcmp(o->dtype, "uint32") == 0 || vocab > 65535 ? "uint32" : "uint16", "train",
                             train_json, "val", val_json, "sources", sources),
                   dir);
-    folder_replace(o->out, is_result);
+    disk_folder_replace(o->out, is_result);
     free(dir);
     close(lock);
     fprintf(stderr, "done: %s, %.1f s in all\n", o->out, clock_seconds() - start);
@@ -251,10 +250,10 @@ static int do_tokens(const PrepareOptions *o)
 static int do_train_tokenizer(const PrepareOptions *o)
 {
     if (!o->out || !o->n_inputs) die_usage("prepare train-tokenizer: give --input and --out (see --help)");
-    folder_make(o->out, "--out");
-    int lock = folder_lock(o->out);
+    disk_folder_make(o->out, "--out");
+    int lock = disk_folder_lock(o->out);
     refuse_shards(o->out);
-    folder_check_old(o->out, is_tokenizer);
+    disk_folder_check_old(o->out, is_tokenizer);
     check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
@@ -262,9 +261,9 @@ static int do_train_tokenizer(const PrepareOptions *o)
     corpus_store_finish(store);
     print_input(store, sources);
     Tokenizer *t = train_tokenizer(o, store, corpus_store_count(store));
-    char *dir = folder_begin(o->out);
+    char *dir = disk_folder_begin(o->out);
     tokenizer_save(t, dir);
-    folder_replace(o->out, is_tokenizer);
+    disk_folder_replace(o->out, is_tokenizer);
     free(dir);
     tokenizer_free(t);
     json_decref(sources);

@@ -16,7 +16,7 @@
 #include "data/prep/contamination.h"
 #include "data/prep/corpus.h"
 #include "data/prep/dedup.h"
-#include "base/out_file.h"
+#include "base/disk.h"
 #include "base/svg.h"
 #include "text/tokenizer.h"
 #include "base/words.h"
@@ -98,13 +98,13 @@ static void close_documents(Documents *d)
 // ---- what is written
 
 // Before the work begins, and kept open: nobody else writes it meanwhile.
-static OutFile *open_output(const char *path, const char *const *input, size_t n_inputs)
+static DiskOut *open_output(const char *path, const char *const *input, size_t n_inputs)
 {
     if (!path) return NULL;
     if (sources_is_packed(path))
         die("dedup: %s: what is written is not packed (leave .gz or .zst off, and pack it later)", path);
-    for (size_t i = 0; i < n_inputs; i++) out_file_apart(path, input[i]);
-    return out_file_open(path);
+    for (size_t i = 0; i < n_inputs; i++) disk_out_apart(path, input[i]);
+    return disk_out_open(path);
 }
 
 // A document that stays, number `index` of its file, as a line of JSON: its own, if it came in one.
@@ -137,7 +137,7 @@ static bool holds_border(const char *text, size_t n, const char *separator, cons
 
 // Documents that stay, in `keep` (JSONL, or text with the separator behind each); and in `list` a line PATH:LINE
 // for each of the others.
-static void write_documents(const Documents *d, const bool *removed, OutFile *keep, OutFile *list)
+static void write_documents(const Documents *d, const bool *removed, DiskOut *keep, DiskOut *list)
 {
     DedupText text = {0};
     if (keep) {
@@ -162,12 +162,12 @@ static void write_documents(const Documents *d, const bool *removed, OutFile *ke
         if (cut)
             fprintf(stderr, "%s: %zu documents hold the separator '%s' themselves and will be read as several (write "
                             ".jsonl instead)\n", keep->path, cut, separator);
-        out_file_commit(keep);
+        disk_out_commit(keep);
     }
     if (list) {
         for (size_t i = 0; i < d->n; i++)
             if (removed[i]) fprintf(list->f, "%s:%" PRIu64 "\n", file_name(d, i), (uint64_t)d->place[i].line);
-        out_file_commit(list);
+        disk_out_commit(list);
     }
     free(text.bytes);
 }
@@ -367,14 +367,14 @@ static void print_speed(const char *stage, double seconds, size_t n_docs, uint64
            (double)n_bytes / seconds / 1e6);
 }
 
-static void find_duplicates(Options *o, const DedupSource *source, bool *removed, OutFile *clusters)
+static void find_duplicates(Options *o, const DedupSource *source, bool *removed, DiskOut *clusters)
 {
     DedupResult r = dedup_run(source, o->dedup);
     dedup_print(&r, stdout);
     for (size_t i = 0; i < r.n_docs; i++) removed[i] = r.keep[i] != i;
     if (clusters) {
         dedup_write_clusters(&r, clusters->f);
-        out_file_commit(clusters);
+        disk_out_commit(clusters);
     }
     if (o->bench) {
         printf("\n%" PRIu64 " bytes written to temporary files\n", r.spilled_bytes);
@@ -435,7 +435,7 @@ int main(int argc, char **argv)
         free(o.path);
         return 0;
     }
-    OutFile *keep = open_output(o.write, o.path, o.n_paths), *list = open_output(o.removed, o.path, o.n_paths),
+    DiskOut *keep = open_output(o.write, o.path, o.n_paths), *list = open_output(o.removed, o.path, o.n_paths),
             *clusters = open_output(o.clusters, o.path, o.n_paths);
     Documents evaluation = {0};
     DedupSource examples = {0};

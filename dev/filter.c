@@ -15,7 +15,6 @@
 #include "base/disk.h"
 #include "data/prep/filter.h"
 #include "data/prep/filter_rules.h"
-#include "base/out_file.h"
 #include "text/tokenizer.h"
 #include "base/words.h"
 
@@ -100,7 +99,7 @@ static void check_effect(const Filter *f, const Options *o)
         die_usage("filter: --field: no input is JSONL (by its name, or --format jsonl)");
 }
 
-static void run(Filter *f, const char *const *path, size_t n, CorpusOptions options, OutFile *out)
+static void run(Filter *f, const char *const *path, size_t n, CorpusOptions options, DiskOut *out)
 {
     CorpusReader *r = corpus_open(path, n, options);
     CorpusRecord doc;
@@ -117,7 +116,7 @@ static void run(Filter *f, const char *const *path, size_t n, CorpusOptions opti
     corpus_close(r);
 }
 
-static void run_manifest(Filter *f, const Options *o, OutFile *out)
+static void run_manifest(Filter *f, const Options *o, DiskOut *out)
 {
     Sources list = sources_read(o->manifest);
     for (size_t i = 0; i < list.n; i++) {
@@ -133,16 +132,16 @@ static void run_manifest(Filter *f, const Options *o, OutFile *out)
 }
 
 // Before the work begins, and kept open: nobody else writes it meanwhile.
-static OutFile *open_output(const Options *o, const char *path)
+static DiskOut *open_output(const Options *o, const char *path)
 {
     if (!path) return NULL;
-    for (size_t i = 0; i < o->n_inputs; i++) out_file_apart(path, o->input[i]);
+    for (size_t i = 0; i < o->n_inputs; i++) disk_out_apart(path, o->input[i]);
     if (o->manifest) {
         Sources list = sources_read(o->manifest);
-        for (size_t i = 0; i < list.n; i++) out_file_apart(path, list.source[i].path);
+        for (size_t i = 0; i < list.n; i++) disk_out_apart(path, list.source[i].path);
         sources_free(&list);
     }
-    return out_file_open(path);
+    return disk_out_open(path);
 }
 
 int main(int argc, char **argv)
@@ -163,12 +162,12 @@ int main(int argc, char **argv)
     if (o.bad_words) filter_bad_words(f, o.bad_words);
     if (o.out && (!sources_is_jsonl(o.out) || sources_is_packed(o.out)) && !disk_is_special(o.out))
         die("filter: --out: '%s' (plain JSONL is written: let the name end in .jsonl)", o.out);
-    OutFile *out = open_output(&o, o.out), *report = open_output(&o, o.report);
+    DiskOut *out = open_output(&o, o.out), *report = open_output(&o, o.report);
     if (o.n_inputs) run(f, o.input, o.n_inputs, o.corpus, out);
     if (o.manifest) run_manifest(f, &o, out);
     filter_print(f, stdout);
-    if (out) out_file_commit(out);
-    if (report) filter_html(f, report->f), out_file_commit(report);
+    if (out) disk_out_commit(out);
+    if (report) filter_html(f, report->f), disk_out_commit(report);
     free(o.input);
     free(o.set);
     filter_free(f);

@@ -24,7 +24,7 @@
 #include "parallel/account.h"
 #include "base/check.h"
 #include "train/noise.h"
-#include "base/config_table.h"
+#include "base/config.h"
 #include "ops/narrow.h"
 #include "dev/plan/plan.h"
 #include "dev/plan/plan_show.h"
@@ -124,7 +124,7 @@ static void uncut(Config *cfg, Run *run, Dev *dev)
     cfg->parallel.ranks = cfg->parallel.dp = cfg->parallel.tp = cfg->parallel.cp = cfg->parallel.pp = 1;
     cfg->parallel.sp = false;
     cfg->parallel.zero = 0, cfg->parallel.chunks = 1;
-    cfg->parallel.schedule = CONFIG_PIPELINE_1F1B;
+    cfg->parallel.schedule = PIPELINE_1F1B;
     cfg->parallel.layers[0] = '\0';
 }
 

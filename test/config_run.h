@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/config.h"
-#include "base/config_table.h"
 #include "temp_dir.h"
 
 enum { OUTPUT = 1 << 16 };

@@ -572,7 +572,7 @@ static void row_sum_squares_exact(Run *r)
     r->dev->sum_squares_exact(r->dev, &sum, x + n / 3, n - n / 3);
     run_record(r, &sum, sizeof sum);
     for (size_t i = 0; i < n; i++) want += (double)x[i] * x[i];
-    double got = exact_sum_value(&sum);
+    double got = formats_sum_value(&sum);
     if (!within(got, want, ((double)n + 1) * 0x1p-52 * want))
         fail_msg("exact sum of squares %.17g, should be %.17g", got, want);
 }

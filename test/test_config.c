@@ -66,30 +66,55 @@ static void test_choices_match_the_enums(void **state)
 {
     (void)state;
     const struct { const char *key, *text; int value; } rows[] = {
-        {"model.norm", "layernorm", CONFIG_NORM_LAYERNORM}, {"model.norm", "rmsnorm", CONFIG_NORM_RMSNORM},
+        {"model.norm", "layernorm", NORM_LAYERNORM}, {"model.norm", "rmsnorm", NORM_RMSNORM},
         {"model.activation", "gelu", CONFIG_ACTIVATION_GELU},
         {"model.activation", "swiglu", CONFIG_ACTIVATION_SWIGLU},
         {"model.position", "learned", CONFIG_POSITION_LEARNED},
         {"model.position", "rope", CONFIG_POSITION_ROPE},
-        {"optim.schedule", "cosine", CONFIG_SCHEDULE_COSINE},
-        {"optim.schedule", "linear", CONFIG_SCHEDULE_LINEAR}, {"optim.schedule", "invsqrt", CONFIG_SCHEDULE_INVSQRT},
-        {"optim.schedule", "constant", CONFIG_SCHEDULE_CONSTANT}, {"optim.schedule", "wsd", CONFIG_SCHEDULE_WSD},
-        {"optim.wsd_shape", "linear", CONFIG_SHAPE_LINEAR}, {"optim.wsd_shape", "cosine", CONFIG_SHAPE_COSINE},
-        {"optim.wsd_shape", "exponential", CONFIG_SHAPE_EXPONENTIAL}, {"optim.wsd_shape", "sqrt", CONFIG_SHAPE_SQRT},
-        {"optim.name", "adamw", CONFIG_OPTIM_ADAMW}, {"optim.name", "adam", CONFIG_OPTIM_ADAM},
-        {"optim.name", "sgd", CONFIG_OPTIM_SGD}, {"optim.name", "momentum", CONFIG_OPTIM_MOMENTUM},
-        {"optim.name", "adafactor", CONFIG_OPTIM_ADAFACTOR}, {"optim.name", "lion", CONFIG_OPTIM_LION},
-        {"optim.name", "adamw8bit", CONFIG_OPTIM_ADAMW8BIT}, {"optim.name", "muon", CONFIG_OPTIM_MUON},
+        {"optim.schedule", "cosine", SCHEDULE_COSINE},
+        {"optim.schedule", "linear", SCHEDULE_LINEAR}, {"optim.schedule", "invsqrt", SCHEDULE_INVSQRT},
+        {"optim.schedule", "constant", SCHEDULE_CONSTANT}, {"optim.schedule", "wsd", SCHEDULE_WSD},
+        {"optim.wsd_shape", "linear", SCHEDULE_SHAPE_LINEAR}, {"optim.wsd_shape", "cosine", SCHEDULE_SHAPE_COSINE},
+        {"optim.wsd_shape", "exponential", SCHEDULE_SHAPE_EXPONENTIAL},
+        {"optim.wsd_shape", "sqrt", SCHEDULE_SHAPE_SQRT},
+        {"optim.name", "adamw", OPTIM_ADAMW}, {"optim.name", "adam", OPTIM_ADAM},
+        {"optim.name", "sgd", OPTIM_SGD}, {"optim.name", "momentum", OPTIM_MOMENTUM},
+        {"optim.name", "adafactor", OPTIM_ADAFACTOR}, {"optim.name", "lion", OPTIM_LION},
+        {"optim.name", "adamw8bit", OPTIM_ADAMW8BIT}, {"optim.name", "muon", OPTIM_MUON},
         {"optim.ramp_lr", "none", CONFIG_RAMP_LR_NONE}, {"optim.ramp_lr", "sqrt", CONFIG_RAMP_LR_SQRT},
-        {"optim.agc_unit", "row", CONFIG_AGC_ROW}, {"optim.agc_unit", "tensor", CONFIG_AGC_TENSOR},
+        {"optim.agc_unit", "row", CLIP_ROW}, {"optim.agc_unit", "tensor", CLIP_TENSOR},
         {"numerics.dtype", "fp32", CONFIG_DTYPE_FP32}, {"numerics.dtype", "bf16", CONFIG_DTYPE_BF16},
         {"numerics.dtype", "fp16", CONFIG_DTYPE_FP16}, {"numerics.dtype", "fp8", CONFIG_DTYPE_FP8},
-        {"numerics.fp8_scaling", "current", CONFIG_FP8_CURRENT},
-        {"numerics.fp8_scaling", "delayed", CONFIG_FP8_DELAYED},
-        {"memory.recompute", "none", CONFIG_RECOMPUTE_NONE}, {"memory.recompute", "sqrt", CONFIG_RECOMPUTE_SQRT},
-        {"memory.recompute", "selective", CONFIG_RECOMPUTE_SELECTIVE},
-        {"memory.recompute", "every", CONFIG_RECOMPUTE_EVERY}, {"memory.recompute", "full", CONFIG_RECOMPUTE_FULL},
+        {"numerics.fp8_scaling", "current", FP8_CURRENT},
+        {"numerics.fp8_scaling", "delayed", FP8_DELAYED},
+        {"memory.recompute", "none", RECOMPUTE_NONE}, {"memory.recompute", "sqrt", RECOMPUTE_SQRT},
+        {"memory.recompute", "selective", RECOMPUTE_SELECTIVE},
+        {"memory.recompute", "every", RECOMPUTE_EVERY}, {"memory.recompute", "full", RECOMPUTE_FULL},
         {"memory.compress", "none", CONFIG_COMPRESS_NONE}, {"memory.compress", "int8", CONFIG_COMPRESS_INT8},
+        {"memory.offload", "none", OFFLOAD_NONE}, {"memory.offload", "cpu", OFFLOAD_CPU},
+        {"memory.offload", "disk", OFFLOAD_DISK},
+        {"model.rope_scaling", "none", ROPE_NONE}, {"model.rope_scaling", "linear", ROPE_LINEAR},
+        {"model.rope_scaling", "ntk", ROPE_NTK}, {"model.rope_scaling", "yarn", ROPE_YARN},
+        {"model.rope_scaling", "llama3", ROPE_LLAMA3},
+        {"data.packing", "cut", CONFIG_PACKING_CUT}, {"data.packing", "best_fit", CONFIG_PACKING_BEST_FIT},
+        {"parallel.cp_assign", "zigzag", CP_ZIGZAG}, {"parallel.cp_assign", "contiguous", CP_CONTIGUOUS},
+        {"parallel.cp_way", "ring", CP_RING}, {"parallel.cp_way", "gather", CP_GATHER},
+        {"parallel.schedule", "gpipe", PIPELINE_GPIPE}, {"parallel.schedule", "1f1b", PIPELINE_1F1B},
+        {"parallel.schedule", "interleaved", PIPELINE_INTERLEAVED}, {"parallel.schedule", "zb-h1", PIPELINE_ZB_H1},
+        {"parallel.schedule", "zb-v", PIPELINE_ZB_V}, {"parallel.schedule", "user", PIPELINE_USER},
+        {"parallel.reduce_dtype", "fp32", CONFIG_REDUCE_FP32},
+        {"parallel.reduce_dtype", "storage", CONFIG_REDUCE_STORAGE},
+        {"comm.backend", "auto", CONFIG_BACKEND_AUTO}, {"comm.backend", "nccl", CONFIG_BACKEND_NCCL},
+        {"comm.backend", "staged", CONFIG_BACKEND_STAGED},
+        {"comm.all_reduce", "mpi", COMM_NATIVE}, {"comm.all_reduce", "ring", COMM_RING},
+        {"comm.all_reduce", "tree", COMM_TREE}, {"comm.all_reduce", "halving", COMM_HALVING},
+        {"monitor.on_spike", "none", MONITOR_ACCEPT}, {"monitor.on_spike", "warn", MONITOR_WARN},
+        {"monitor.on_spike", "cool", MONITOR_COOL}, {"monitor.on_spike", "skip", MONITOR_SKIP},
+        {"monitor.on_spike", "rollback", MONITOR_ROLLBACK},
+        {"monitor.on_plateau", "none", MONITOR_ACCEPT}, {"monitor.on_plateau", "warn", MONITOR_WARN},
+        {"monitor.on_plateau", "cool", MONITOR_COOL},
+        {"monitor.on_not_finite", "skip", CONFIG_NOT_FINITE_SKIP},
+        {"monitor.on_not_finite", "rollback", CONFIG_NOT_FINITE_ROLLBACK},
     };
     int n_keys;
     const ConfigKey *table = config_table(&n_keys);
@@ -291,7 +316,7 @@ static void test_precedence(void **state)
     assert_int_equal(cfg.model.layers, 5);                   // file over preset (4)
     assert_int_equal(cfg.model.channels, 32);                // command line over preset (64)
     assert_int_equal(cfg.model.kv_heads, 2);                 // preset over default
-    assert_int_equal(cfg.model.norm, CONFIG_NORM_RMSNORM);
+    assert_int_equal(cfg.model.norm, NORM_RMSNORM);
     assert_int_equal(cfg.batch.micro, 8);                    // default: only [model] is taken from the preset
     assert_true(cfg.optim.lr == 0.125);                      // the last one on the command line
     assert_string_equal(cfg.sample.prompt, "\"Once\" = #1"); // literally

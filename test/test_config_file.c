@@ -31,7 +31,7 @@ static void test_file_syntax(void **state)
     assert_int_equal(cfg.run.seed, 5);
     assert_int_equal(cfg.model.layers, 3);
     assert_int_equal(cfg.model.channels, 192);
-    assert_int_equal(cfg.model.norm, CONFIG_NORM_RMSNORM);
+    assert_int_equal(cfg.model.norm, NORM_RMSNORM);
     assert_int_equal(cfg.model.activation, CONFIG_ACTIVATION_SWIGLU);
     assert_false(cfg.model.bias);
     assert_string_equal(cfg.sample.prompt, "a ; b # c = \"d\" \\ \t\xC3\xA9\xE4\xB8\xAD\n");
@@ -220,7 +220,7 @@ static void check_arithmetic(const char *path, const char *text)
     double GD = (double)(cfg.model.kv_heads * cfg.model.head_size);
     double F = (double)cfg.model.ffn, V = (double)cfg.model.vocab;
     bool swiglu = cfg.model.activation == CONFIG_ACTIVATION_SWIGLU;
-    bool layernorm = cfg.model.norm == CONFIG_NORM_LAYERNORM;
+    bool layernorm = cfg.model.norm == NORM_LAYERNORM;
     if (!cfg.model.vocab) V = header_number(text, "with a vocabulary of ");
     assert_true(V > 0);
     assert_int_equal(cfg.model.bias, layernorm); // the sum below holds for the two families

@@ -15,7 +15,7 @@
 #include "expect_die.h"
 #include "base/rng.h"
 #include "temp_dir.h"
-#include "base/utf8.h"
+#include "base/words.h"
 
 static char *put(const char *name, const void *data, size_t n)
 {
@@ -429,7 +429,7 @@ static void test_random(void **state)
         if (round % 4 == 2) options.line = round % 8 == 2 ? "" : "a";
         options.read_bytes = 1;
         size_t n_one = dump(path, options, one, sizeof one), length_bad;
-        assert_true(utf8_invalid(one, n_one, 0, &length_bad) == n_one);
+        assert_true(words_utf8_invalid(one, n_one, 0, &length_bad) == n_one);
         for (size_t r = 2; r < 1000; r = r * 3 + 1) {
             options.read_bytes = r;
             size_t n_other = dump(path, options, other, sizeof other);

@@ -12,7 +12,7 @@
 
 #include "data/prep/corpus.h"
 #include "expect_die.h"
-#include "text/shards.h"
+#include "data/prep/shards.h"
 #include "temp_dir.h"
 
 // Documents come back as they were, in any order; a disk that fails is told.

@@ -1,4 +1,4 @@
-// Tests of dataset_file: files of nanoGPT and Megatron, written here byte by byte, and what is refused.
+// Tests of the files of dataset: files of nanoGPT and Megatron, written here byte by byte, and what is refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -14,6 +14,8 @@
 
 #include "text/dataset.h"
 #include "text/packing.h"
+
+#include "packing_fill.h"
 #include "base/rng.h"
 
 enum { EOT = 0, T = 16, DOCS = 400, MOST = 50, ROOM = DOCS * MOST }; // documents of 1 to MOST tokens

@@ -8,7 +8,7 @@
 
 #include "expect_die.h"
 #include "train/fault.h"
-#include "base/lock.h"
+#include "base/disk.h"
 #include "temp_dir.h"
 
 #include <errno.h>
@@ -109,7 +109,7 @@ static void test_full_disk(void **state)
 
 static int take(void *arg)
 {
-    lock_take(arg);
+    disk_lock_take(arg);
     return 0;
 }
 
@@ -127,21 +127,21 @@ static void test_lock(void **state)
     (void)state;
     char words[100], text[200], host[64] = "";
     gethostname(host, sizeof host - 1);
-    int lock = lock_take(dir);
+    int lock = disk_lock_take(dir);
     snprintf(words, sizeof words, "another run is in this directory: %s, process %ld, since 20", host, (long)getpid());
     expect_die(take, dir, words);
-    lock_release(lock);
+    disk_lock_release(lock);
     read_lock(text);
     assert_string_equal(text, "");
     assert_int_equal(run_child(take, dir, text, sizeof text), 0); // free again; and left behind by that child
     read_lock(text);
     assert_non_null(strstr(text, "process"));
-    lock = lock_take(dir); // which is dead
+    lock = disk_lock_take(dir); // which is dead
     read_lock(text);
     snprintf(words, sizeof words, "process %ld,", (long)getpid());
     assert_non_null(strstr(text, words));
-    lock_release(lock);
-    lock_release(-1);
+    disk_lock_release(lock);
+    disk_lock_release(-1);
     expect_die(take, (char *)"/tmp/no/such/directory", "No such file");
 }
 

@@ -14,7 +14,7 @@
 #include "data/prep/filter.h"
 #include "base/rng.h"
 #include "temp_dir.h"
-#include "base/utf8.h"
+#include "base/words.h"
 
 static Filter *any; // for filter_value
 
@@ -338,7 +338,7 @@ static void test_random(void **state)
         if (!filter_document(f, text, n, "x", round, &kept, &n_kept)) continue;
         bytes_kept += n_kept;
         kept_n++;
-        if (!raw) assert_true(utf8_invalid(kept, n_kept, 0, &bad) == n_kept);
+        if (!raw) assert_true(words_utf8_invalid(kept, n_kept, 0, &bad) == n_kept);
     }
     FilterCounts c = filter_counts(f, NULL);
     assert_true(kept_n > 0 && kept_n < 400);

@@ -1,7 +1,6 @@
-// Tests of out_file: what is there before, during and after; links, pipes, devices; two writers; what a killed one
+// Tests of disk.h's DiskOut: what is there before, during and after; links, pipes, devices; two writers; what a killed one
 // leaves.
 #include "base/disk.h"
-#include "base/out_file.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -42,9 +41,9 @@ static bool there(const char *name)
 
 static int open_and_commit(void *path)
 {
-    OutFile *out = out_file_open(path);
+    DiskOut *out = disk_out_open(path);
     fputs("mine\n", out->f);
-    out_file_commit(out);
+    disk_out_commit(out);
     return 0;
 }
 
@@ -54,7 +53,7 @@ static void begin_and_leave(const char *path)
     int status;
     pid_t child = fork();
     if (child == 0) {
-        fputs("half", out_file_open(path)->f);
+        fputs("half", disk_out_open(path)->f);
         exit(1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -65,23 +64,21 @@ static void test_whole_or_not(void **state)
 {
     (void)state;
     put("a", "old\n");
-    OutFile *out = out_file_open(in_dir("a"));
+    DiskOut *out = disk_out_open(in_dir("a"));
     fputs("new\n", out->f);
     fflush(out->f);
     has("a", "old\n");
-    out_file_commit(out);
+    disk_out_commit(out);
     has("a", "new\n");
-    out = out_file_open(in_dir("a"));
-    fputs("dropped\n", out->f);
-    out_file_drop(out);
+    begin_and_leave(in_dir("a"));
     has("a", "new\n");
     open_and_commit(in_dir("b")); // was not there
     has("b", "mine\n");
-    out = out_file_open(in_dir("c"));
+    out = disk_out_open(in_dir("c"));
     begin_and_leave(in_dir("a"));
     has("a", "new\n");
     assert_true(there("c.tmp")); // what its parent writes is not the child's
-    out_file_commit(out);
+    disk_out_commit(out);
     expect_die(open_and_commit, "", "an output file has an empty name");
     assert_false(there("a.tmp") || there("b.tmp"));
 }
@@ -140,9 +137,9 @@ static int print_and_write(void *path)
     dup2(fd, STDOUT_FILENO);
     printf("one ");
     fflush(stdout);
-    OutFile *out = out_file_open(names[1]);
+    DiskOut *out = disk_out_open(names[1]);
     fputs("two ", out->f);
-    out_file_commit(out);
+    disk_out_commit(out);
     printf("three");
     fflush(stdout);
     return 0;
@@ -175,7 +172,7 @@ static void test_two_writers(void **state)
     assert_int_equal(pipe(ready), 0);
     pid_t writer = fork();
     if (writer == 0) {
-        OutFile *out = out_file_open(in_dir("a"));
+        DiskOut *out = disk_out_open(in_dir("a"));
         fputs("half", out->f);
         fflush(out->f);
         if (write(ready[1], "x", 1) == 1) pause();
@@ -189,21 +186,21 @@ static void test_two_writers(void **state)
     has("a", "old\n");
     open_and_commit(in_dir("a"));
     has("a", "mine\n");
-    OutFile *first = out_file_open(in_dir("b"));
+    DiskOut *first = disk_out_open(in_dir("b"));
     expect_die(open_and_commit, in_dir("b"), "b: is being written already");
-    out_file_drop(first);
+    disk_out_commit(first);
     close(ready[0]), close(ready[1]);
 }
 
 static int apart_from_dir(void *path)
 {
-    out_file_apart(path, dir);
+    disk_out_apart(path, dir);
     return 0;
 }
 
 static int apart_from_tmp(void *path)
 {
-    out_file_apart(path, in_dir("b.tmp"));
+    disk_out_apart(path, in_dir("b.tmp"));
     return 0;
 }
 
@@ -217,7 +214,7 @@ static void test_apart(void **state)
     snprintf(beside, sizeof beside, "%s-beside", dir);
     apart_from_dir(beside);
     put("a", "old\n");
-    out_file_apart(in_dir("a"), in_dir("a")); // a file that is input itself
+    disk_out_apart(in_dir("a"), in_dir("a")); // a file that is input itself
     put("b.tmp", "the input\n");
     expect_die(apart_from_tmp, in_dir("b"), "b.tmp first, which is the input (write it elsewhere)");
     char link[420];

@@ -8,6 +8,8 @@
 
 #include "text/dataset.h"
 #include "text/packing.h"
+
+#include "packing_fill.h"
 #include "base/rng.h"
 #define PROGRAM "packing"
 #include "program.h"

@@ -20,7 +20,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/utf8.h"
+#include "base/words.h"
 
 enum { EXCERPT = 240 };
 
@@ -139,7 +139,7 @@ static void keep_example(Filter *f, int rule, const char *text, size_t n, double
 {
     FilterState *s = &f->state[rule];
     if (s->n_examples >= f->max_examples) return;
-    size_t k = n <= EXCERPT ? n : utf8_border(text, n, EXCERPT);
+    size_t k = n <= EXCERPT ? n : words_utf8_border(text, n, EXCERPT);
     FilterExample *e = &s->example[s->n_examples++];
     *e = (FilterExample){.text = malloc(k + 1), .path = strdup(path), .n = k, .line = line, .value = value};
     if (!e->text || !e->path) die("filter: no memory for an example");

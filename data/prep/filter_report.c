@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/utf8.h"
+#include "base/words.h"
 
 // In the terminal's report a rule has this many examples, each a line with so many bytes of the text.
 enum { PRINTED = 2, SHORT = 60 };
@@ -48,7 +48,7 @@ static void print_examples(FILE *out, const FilterRule *r, const FilterState *s)
     fprintf(out, "by %s: %s (%s)\n", r->name, r->what, r->paper);
     for (int i = 0; i < s->n_examples && i < PRINTED; i++) {
         const FilterExample *e = &s->example[i];
-        size_t n = e->n <= SHORT ? e->n : utf8_border(e->text, e->n, SHORT);
+        size_t n = e->n <= SHORT ? e->n : words_utf8_border(e->text, e->n, SHORT);
         fputs("  ", out);
         escaped(out, e->path, strlen(e->path), false);
         fprintf(out, ":%llu: %g", (unsigned long long)e->line, e->value);

@@ -18,7 +18,7 @@
 // setting: paths of input are made absolute, without ".." and without links to folders, when the recipe has been read.
 //
 // A key of the recipe is a row of the table below, and the parser, the check of values, the options of the command line
-// and the table in the chapter all walk it. Parsing a value is the trainer's (config_table.h), reading sources the
+// and the table in the chapter all walk it. Parsing a value is the trainer's (config.h), reading sources the
 // corpus manifest's (sources.c): a recipe without its other sections is such a manifest.
 //
 // Rejected: a graph of stages that the user wires together (there is one sensible order: cheap before expensive, whole
@@ -33,7 +33,7 @@
 #include <sys/stat.h>
 
 #include "base/check.h"
-#include "base/config_table.h"
+#include "base/config.h"
 #include "data/prep/recipe_stage.h"
 
 #define ROW(section, key, type, def, allowed, unit, help) \

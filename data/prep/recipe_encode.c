@@ -31,7 +31,6 @@
 #include "data/prep/recipe_stage.h"
 #include "base/rng.h"
 #include "text/tokenizer.h"
-#include "base/utf8.h"
 #include "base/words.h"
 
 enum { BATCH_BYTES = 16 << 20 };
@@ -171,7 +170,7 @@ void recipe_encode_tokenizer(RecipeRun *run)
     if (*r->tokenizer_path) {
         Tokenizer *t = tokenizer_load(r->tokenizer_path);
         tokenizer_save(t, stage.dir);
-        char *name = utf8_copy(r->tokenizer_path);
+        char *name = words_utf8_copy(r->tokenizer_path);
         about = json_pack("{s:i, s:s, s:s}", "vocab_size", tokenizer_vocab_size(t), "pattern", tokenizer_pattern(t),
                           "given", name);
         free(name);

@@ -23,7 +23,7 @@
 #include "base/check.h"
 #include "base/disk.h"
 #include "data/prep/recipe_stage.h"
-#include "text/shards.h"
+#include "data/prep/shards.h"
 #include "base/words.h"
 
 enum { ROWS = 512 }; // read at a time

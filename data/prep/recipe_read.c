@@ -24,7 +24,6 @@
 #include "data/prep/filter_rules.h"
 #include "data/prep/recipe_stage.h"
 #include "text/tokenizer.h"
-#include "base/utf8.h"
 #include "base/words.h"
 
 typedef struct {
@@ -94,7 +93,7 @@ static json_t *about_file(const CorpusReader *r, size_t source)
     CorpusCounts c = corpus_counts(r);
     char hex[33];
     snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)file->hash[0], (unsigned long long)file->hash[1]);
-    char *name = utf8_copy(file->path); // bytes, as the system has it
+    char *name = words_utf8_copy(file->path); // bytes, as the system has it
     json_t *about = json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "path", name, "source",
                               (json_int_t)source, "bytes", (json_int_t)file->n_bytes, "xxh3_128", hex, "documents",
                               (json_int_t)c.documents, "bad_utf8", (json_int_t)c.bad_utf8, "nul", (json_int_t)c.nul,

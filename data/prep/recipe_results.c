@@ -6,7 +6,7 @@
 // the sources below it, and nothing else: what an editor, a file system or a person leaves there may come and go. A
 // stage is done when its record says so and every file of the list is there with its size. Lists and
 // records (.tsv, .json: the tokenizer is one) are small, and their bytes are compared too. What is large has its own
-// checks where it is read: a hash for each document (documents.c), sizes and tokens of shards (dataset_file.c).
+// checks where it is read: a hash for each document (documents.c), sizes and tokens of shards (dataset.c).
 //
 // Rejected: a hash of everything (to find out that there is nothing to do, a terabyte would be read), and looking for
 // files that are not on the list (a note that somebody left there does no harm).

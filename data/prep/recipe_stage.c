@@ -33,7 +33,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
-#include "base/folder.h"
 
 enum { VERSION = 2 }; // of all stages: another one when a stage's files change for the same settings
 
@@ -47,10 +46,10 @@ RecipeRun *recipe_stage_open(const Recipe *r)
     run->n_sources = r->sources.n;
     run->threads = r->recipe_threads ? (int)r->recipe_threads : omp_get_max_threads();
     snprintf(run->dir, sizeof run->dir, "%s", r->recipe_out);
-    folder_make(run->dir, "recipe.out");
-    for (size_t i = 0; i < run->n_sources; i++) folder_check_outside(run->source[i].path, run->dir, "recipe.out");
-    if (*r->contamination_evaluation) folder_check_outside(r->contamination_evaluation, run->dir, "recipe.out");
-    run->lock = folder_lock(run->dir);
+    disk_folder_make(run->dir, "recipe.out");
+    for (size_t i = 0; i < run->n_sources; i++) disk_folder_check_outside(run->source[i].path, run->dir, "recipe.out");
+    if (*r->contamination_evaluation) disk_folder_check_outside(r->contamination_evaluation, run->dir, "recipe.out");
+    run->lock = disk_folder_lock(run->dir);
     struct rlimit files; // two descriptors for each part of the documents
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -213,7 +212,7 @@ RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *set
         if (holds(s.dir, "key")) fprintf(stderr, "%s: made from other settings or input, begins again\n", name);
     }
     remove_below(s.dir, 1);
-    folder_make(s.dir, "recipe.out");
+    disk_folder_make(s.dir, "recipe.out");
     if (!disk_sync_parent(s.dir)) die("%s: %s", s.dir, strerror(errno));
     write_file(s.dir, "key", s.key);
     return s;

@@ -2,7 +2,7 @@
 #ifndef TOKENS_H
 #define TOKENS_H
 #include "data/prep/corpus.h"
-#include "text/shards.h"
+#include "data/prep/shards.h"
 #include "text/tokenizer.h"
 
 #include <stddef.h>

@@ -15,10 +15,10 @@ kernels_of() { # PROGRAM: CUDA files
 }
 twins_of() { # PROGRAM: C files. Of table only gpu_check.sh compiles them: where the library is, it is linked instead
     case $1 in
-    kernels) ls src/ops/{norm,elements,loss,updates}.c src/base/{exact_sum,rng,check,clock}.c ;;
+    kernels) ls src/ops/{norm,elements,loss,updates}.c src/base/{formats,rng,check,clock}.c ;;
     attention_kernels) ls src/ops/attention.c src/base/{rng,check,clock}.c ;;
     ladder) ls src/base/{check,clock}.c ;;
-    table) ls src/ops/*.c dev/check/dev_check*.c src/base/{check,clock,exact_sum,formats,params,rng}.c ;;
+    table) ls src/ops/*.c dev/check/dev_check*.c src/base/{check,clock,formats,params,rng}.c ;;
     esac
 }
 twin_objects() { # FOLDER PROGRAM: what compile_twins leaves

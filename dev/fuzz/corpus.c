@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "data/prep/corpus.h"
-#include "base/utf8.h"
+#include "base/words.h"
 
 void fuzz_seeds(void)
 {
@@ -37,7 +37,7 @@ static Result read_all(const char *path, CorpusOptions options)
     while (corpus_next(r, &doc)) {
         size_t length;
         fuzz_check(doc.n_bytes > 0 && doc.n_bytes <= options.max_bytes);
-        fuzz_check(utf8_invalid(doc.text, doc.n_bytes, 0, &length) == doc.n_bytes);
+        fuzz_check(words_utf8_invalid(doc.text, doc.n_bytes, 0, &length) == doc.n_bytes);
         fuzz_check(!memchr(doc.text, 0, doc.n_bytes));
         fuzz_check(doc.index == documents++);
         const uint64_t about[] = {out.hash, XXH3_64bits(doc.text, doc.n_bytes), doc.n_bytes, doc.line, doc.offset,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
+#include "base/words.h"
 
 void fuzz_seeds(void)
 {
@@ -37,17 +37,17 @@ void fuzz_one(const uint8_t *data, size_t n)
     size_t first_bad = n, length, at = 0;
     while (at < n) {
         bool valid;
-        size_t k = utf8_length(s + at, n - at, &valid), expected = well_formed(data + at, n - at);
+        size_t k = words_utf8_length(s + at, n - at, &valid), expected = well_formed(data + at, n - at);
         fuzz_check(k >= 1 && k <= 4 && k <= n - at);
         fuzz_check(valid == (expected > 0) && (!valid || k == expected) && (valid || k <= 3));
-        if (valid) fuzz_check(utf8_code(s + at, k) <= 0x10FFFF);
+        if (valid) fuzz_check(words_utf8_code(s + at, k) <= 0x10FFFF);
         if (!valid && first_bad == n) first_bad = at;
         at += k;
     }
-    fuzz_check(utf8_invalid(s, n, 0, &length) == first_bad);
+    fuzz_check(words_utf8_invalid(s, n, 0, &length) == first_bad);
     for (size_t i = 0; i <= first_bad; i++) { // what is before the first fault is well-formed
-        size_t border = utf8_border(s, first_bad, i);
+        size_t border = words_utf8_border(s, first_bad, i);
         fuzz_check(border <= i && i - border <= 3);
-        fuzz_check(utf8_invalid(s, border, 0, &length) == border);
+        fuzz_check(words_utf8_invalid(s, border, 0, &length) == border);
     }
 }

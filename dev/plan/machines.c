@@ -22,7 +22,7 @@
 #include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/config_table.h"
+#include "base/config.h"
 
 #include <ctype.h>
 #include <omp.h>

@@ -193,7 +193,7 @@ static void store_letters(PlanLetters *l, const Run *run)
 // The formulas go by the settings, not by what the model made of them.
 static RecomputePolicy policy_of(const Config *cfg)
 {
-    return (RecomputePolicy){.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
+    return (RecomputePolicy){.mode = cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
                              .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8};
 }
 
@@ -273,7 +273,7 @@ static void activations(char *out, size_t n_out, RecomputePolicy policy, bool se
 
 static void scratch(char *out, size_t n_out, const ModelShape *s, const Config *cfg)
 {
-    bool documents = cfg->data.document_mask, muon = cfg->optim.name == CONFIG_OPTIM_MUON;
+    bool documents = cfg->data.document_mask, muon = cfg->optim.name == OPTIM_MUON;
     snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF) + J V + 2 L T G D) + N (%d + %d M)%s%s%s",
              s->swiglu ? "3 " : "",
              documents ? 20 : 16, documents ? 16 : 8, muon ? " + 4 (W C + 2 min(W, C) min(W, C))" : "",
@@ -285,13 +285,13 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
     const Config *cfg = &run->cfg;
     const ModelShape *shape = &run->model->shape;
     RecomputePolicy policy = policy_of(cfg);
-    OptimName optim = (OptimName)cfg->optim.name;
+    OptimName optim = cfg->optim.name;
     PlanLetters letters = plan_letters(run);
     PlanFormula f = {0};
     char *text = f.symbols;
     size_t n_text = sizeof f.symbols;
     int stage = stage_of(cfg);
-    bool away = cfg->memory.offload != CONFIG_OFFLOAD_NONE;
+    bool away = cfg->memory.offload != OFFLOAD_NONE;
     const char *state = stage ? shard_state(optim) : optimizer_state(optim), *master = stage ? "4 Ps + " : "4 P + ";
     switch (tag) {
     case MEM_PARAMS:
@@ -306,7 +306,7 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
         else snprintf(text, n_text, "%s%s", cfg->numerics.dtype == CONFIG_DTYPE_FP32 ? "" : master, state);
         break;
     case MEM_HOST:
-        snprintf(text, n_text, "%s%s", cfg->memory.offload != CONFIG_OFFLOAD_CPU ? "0" : stage < 3 ? "Oa" : "Oa + x Ps",
+        snprintf(text, n_text, "%s%s", cfg->memory.offload != OFFLOAD_CPU ? "0" : stage < 3 ? "Oa" : "Oa + x Ps",
                  cfg->ckpt.async ? " + 2 Cs" : "");
         break;
     case MEM_ACTS: activations(text, n_text, policy, recompute_segment(policy, shape->layers) > 0); break;

@@ -64,7 +64,7 @@ static Fit largest(Config *cfg, double limit)
 
 void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out)
 {
-    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as CONFIG_RECOMPUTE_*
+    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as RECOMPUTE_*
     double limit = PLAN_LAYOUT_USABLE * machine->memory;
     Config *copy = malloc(sizeof *copy);
     if (!copy) die("plan: no memory for the settings");
@@ -73,8 +73,8 @@ void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out)
             "|---|---:|---|---:|---:|\n",
             machine->name, machine->memory / 1e9, limit / 1e9, cfg->parallel.ranks, cfg->parallel.ranks > 1 ? "s" : "",
             cfg->batch.micro);
-    for (int mode = 0; mode < (int)(sizeof name / sizeof *name); mode++) {
-        if (mode == CONFIG_RECOMPUTE_EVERY && cfg->memory.recompute != mode) continue;
+    for (RecomputeMode mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+        if (mode == RECOMPUTE_EVERY && cfg->memory.recompute != mode) continue;
         *copy = *cfg;
         copy->memory.recompute = mode;
         size_t own = fullest(copy);

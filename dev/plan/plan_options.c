@@ -14,7 +14,7 @@
 #include "dev/plan/plan_options.h"
 
 #include "base/check.h"
-#include "base/config_table.h"
+#include "base/config.h"
 #include "dev/plan/plan.h"
 
 #include <math.h>
@@ -171,7 +171,7 @@ static void take_layout(Config *cfg, Given *g)
     int n_keys;
     char why[200];
     const ConfigKey *key = config_table(&n_keys);
-    if (cfg->parallel.schedule == CONFIG_PIPELINE_USER || *cfg->parallel.layers)
+    if (cfg->parallel.schedule == PIPELINE_USER || *cfg->parallel.layers)
         die("parallel.table, parallel.layers: not planned for time (plan memory --ranks N takes them)");
     if (g->tp == NOT_GIVEN && cfg->parallel.tp > 1) {
         g->tp = (int)cfg->parallel.tp;
@@ -181,7 +181,7 @@ static void take_layout(Config *cfg, Given *g)
     if (g->pp == NOT_GIVEN && cfg->parallel.pp > 1) {
         g->pp = (int)cfg->parallel.pp;
         if (!g->schedule && config_is_set(cfg, "parallel.schedule"))
-            g->schedule = pipeline_table_name((PipelineSchedule)cfg->parallel.schedule);
+            g->schedule = pipeline_table_name(cfg->parallel.schedule);
         if (g->vpp == NOT_GIVEN && cfg->parallel.chunks) g->vpp = (int)cfg->parallel.chunks;
     }
     for (int row = 0; row < n_keys; row++) { // the sizes, and what has an effect only with one of them
@@ -229,7 +229,7 @@ static void make_job(PlanOptions *o, const Given *g)
     l->zero = g->zero != NOT_GIVEN ? g->zero : (int)cfg->parallel.zero;
     if (l->zero > 3) die("--zero: %d (0, 1, 2 or 3)", l->zero);
     l->reshard = cfg->parallel.reshard;
-    l->recompute = g->recompute ? recompute_named(g->recompute) : (RecomputeMode)cfg->memory.recompute;
+    l->recompute = g->recompute ? recompute_named(g->recompute) : cfg->memory.recompute;
     if (l->recompute == RECOMPUTE_EVERY)
         die("memory.recompute: every N is not planned for time (none, selective, sqrt, full)");
     if (g->attention && strcmp(g->attention, "fused") && strcmp(g->attention, "plain"))

@@ -8,7 +8,7 @@
 #include "dev/plan/plan_show.h"
 
 #include "base/check.h"
-#include "base/config_table.h"
+#include "base/config.h"
 #include "dev/plan/plan_cluster.h"
 #include "dev/plan/published.h"
 #include "dev/plan/report.h"

@@ -83,12 +83,12 @@ static void print_optimizers(Config *cfg, FILE *out)
 
 static void print_activations(Config *cfg, FILE *out)
 {
-    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as CONFIG_RECOMPUTE_*
+    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as RECOMPUTE_*
     print_head(out, "`memory.recompute`");
     for (int compress = 0; compress < 2; compress++) {
         for (int mode = 0; mode < 5; mode++) {
             char every[24] = "";
-            if (mode == CONFIG_RECOMPUTE_EVERY) snprintf(every, sizeof every, " %ld", cfg->memory.recompute_every);
+            if (mode == RECOMPUTE_EVERY) snprintf(every, sizeof every, " %ld", cfg->memory.recompute_every);
             fprintf(out, "| `%s`%s%s |", name[mode], every, compress ? ", `memory.compress` = `int8`" : "");
             for (int d = 0; d < DTYPES; d++) {
                 cfg->numerics.dtype = d;

@@ -3,27 +3,47 @@
 // Each key remembers who set it (ConfigOrigin), and that decides everything here:
 //     default < preset < file < command line    a later source overrides an earlier one, in any order
 //     derived                                   computed by config_resolve or by the program, from other keys
-// The invariant after config_resolve: every value is in its range, the sizes divide, and each key that a
-// person set has an effect on this run. A setting that changes nothing is refused: who writes
-// model.rope_theta beside learned positions believes something about the run that is not so. The one
-// exception: the command line may switch off what a file's key depends on (`tiny-llama
-// --model.position=learned`).
+// The invariant after config_resolve: every value is in its range, the sizes divide, and each key that a person set
+// has an effect on this run. A setting that changes nothing is refused: who writes model.rope_theta beside learned
+// positions believes something about the run that is not so. The one exception: the command line may switch off what a
+// file's key depends on (`tiny-llama --model.position=learned`).
+//
+// A file is a small part of TOML 1.0, read completely or not at all:
+//     # comment
+//     [section]
+//     key = 1_000          integers, numbers with exponents, true and false
+//     key = "text\n"       basic strings with \" \\ \b \t \n \f \r \uXXXX, or 'literal' ones
+//     key = rmsnorm        beyond TOML: quotes may be left out around one word
+// The first thing wrong ends the program with
+//     error: tiny.toml:7: unknown key 'optim.lrr' (did you mean optim.lr?)
+//         lrr = 3e-4
+//         ^~~
+// inih finds sections and keys. It takes ' ;' for a comment even inside quotes, joins indented lines and cuts long
+// ones, none of which TOML does: so our reader hands it each line only up to the '=', and takes the value from the
+// whole line. The reader also counts the lines, which Debian's inih does not.
 //
 // Derived sizes, in the symbols of the glossary:
 //     G = H      D = C / H      F = 4C (gelu) or 8C/3 rounded up to a multiple of 64 (swiglu)    unless set
 //     accum = batch.tokens / (dp * micro * context)
 // 8C/3 with swiglu's three matrices weighs as much as 4C with two (Shazeer, arXiv 2002.05202).
 //
-// Rejected: rounding a batch that does not divide, or clamping a value to its range. A run whose settings are
-// not the ones that were asked for is worse than no run.
+// Rejected: rounding a batch that does not divide, or clamping a value to its range (a run whose settings are not the
+// ones that were asked for is worse than no run); a TOML library (the full language has dates, nested tables and
+// arrays, which no key here takes).
 #include "base/config.h"
 
+#include <errno.h>
+#include <glob.h>
+#include <ini.h>
+#include <limits.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/check.h"
-#include "base/config_table.h"
 
 void config_defaults(Config *cfg)
 {
@@ -54,13 +74,13 @@ static void set_origin(Config *cfg, int row, ConfigSource source, const char *wh
         if ((unsigned char)*c < 0x20) *c = '?'; // stands in a comment of config.toml: one line
 }
 
-bool config_table_set(Config *cfg, int row, const char *text, bool quoted, ConfigSource source,
-                      const char *where, char *why, size_t why_size)
+// Parses text into the row's member, unless a stronger source has set it, and notes the origin. False with the reason
+// in why when the value is not allowed.
+static bool set_row(Config *cfg, int row, const char *text, bool quoted, ConfigSource source, const char *where,
+                    char *why, size_t why_size)
 {
-    int n_keys;
-    const ConfigKey *key = &config_table(&n_keys)[row];
     Config parsed = *cfg;
-    if (!config_table_parse(key, &parsed, text, quoted, why, why_size)) return false;
+    if (!config_table_parse(&config_table(NULL)[row], &parsed, text, quoted, why, why_size)) return false;
     ConfigSource held = cfg->origin[row].source;
     bool weaker = held == CONFIG_DERIVED ? source == CONFIG_PRESET : source < held;
     if (weaker) return true; // a good value, and overridden
@@ -71,20 +91,19 @@ bool config_table_set(Config *cfg, int row, const char *text, bool quoted, Confi
 
 void config_set(Config *cfg, const char *section_key, const char *value, const char *where)
 {
-    int n_keys, row = config_table_find(section_key), near = config_table_nearest(section_key);
-    const ConfigKey *table = config_table(&n_keys);
+    int row = config_table_find(section_key), near = config_table_nearest(section_key);
     char why[1024];
     if (row < 0 && near >= 0)
-        die("%s: unknown key '%s' (did you mean %s?)", where, section_key, table[near].name);
+        die("%s: unknown key '%s' (did you mean %s?)", where, section_key, config_table(NULL)[near].name);
     if (row < 0) die("%s: unknown key '%s' (--help lists the keys)", where, section_key);
-    if (!config_table_set(cfg, row, value, false, CONFIG_COMMAND_LINE, where, why, sizeof why))
+    if (!set_row(cfg, row, value, false, CONFIG_COMMAND_LINE, where, why, sizeof why))
         die("%s: %s", where, why);
 }
 
 void config_set_derived(Config *cfg, const char *section_key, long value)
 {
-    int n_keys, row = row_of(section_key);
-    const ConfigKey *key = &config_table(&n_keys)[row];
+    int row = row_of(section_key);
+    const ConfigKey *key = &config_table(NULL)[row];
     check(key->type == CONFIG_INTEGER);
     memcpy((char *)cfg + key->offset, &value, sizeof value);
     set_origin(cfg, row, CONFIG_DERIVED, "derived");
@@ -96,6 +115,312 @@ bool config_is_set(const Config *cfg, const char *section_key)
     return source != CONFIG_DEFAULT && source != CONFIG_DERIVED;
 }
 
+// ---- files
+
+typedef struct {
+    Config *cfg;
+    FILE *file;
+    const char *path;
+    ConfigSource source;
+    const char *only_section;  // a preset gives its [model] alone; NULL: all sections
+    char *line;                // the current line, without its end
+    size_t line_size;
+    int line_number;
+    char section[64];
+    int seen[CONFIG_MAX_KEYS]; // line on which the file sets each row; 0: not yet
+} Reader;
+
+// Shown on a terminal, a file of someone else's must not command it.
+static void make_plain(char *text)
+{
+    for (char *c = text; *c; c++)
+        if (((unsigned char)*c < ' ' && *c != '\t') || *c == 0x7F) *c = '?';
+}
+
+// Reports `n` characters of the current line from `at` on, and ends the program.
+__attribute__((noreturn, format(printf, 4, 5)))
+static void die_at(const Reader *reader, const char *at, size_t n, const char *fmt, ...)
+{
+    char message[1024], marks[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    size_t m = 0;
+    for (const char *c = reader->line; c < at + (n ? n : 1) && m + 1 < sizeof marks; c++) {
+        if (((unsigned char)*c & 0xC0) == 0x80) continue; // inside a UTF-8 character: no column of its own
+        if (c < at) marks[m++] = *c == '\t' ? '\t' : ' ';
+        else marks[m++] = c == at ? '^' : '~';
+    }
+    marks[m] = 0;
+    make_plain(message);
+    make_plain(reader->line);
+    fflush(stdout);
+    fprintf(stderr, "error: %s:%d: %s\n    %s\n    %s\n", reader->path, reader->line_number, message,
+            reader->line, marks);
+    exit(1);
+}
+
+static char *skip_space(char *at)
+{
+    while (*at == ' ' || *at == '\t') at++;
+    return at;
+}
+
+// The length of text at `at` without the spaces at its end.
+static size_t trimmed(const char *at, size_t n)
+{
+    while (n && (at[n - 1] == ' ' || at[n - 1] == '\t')) n--;
+    return n;
+}
+
+// "[section]" must be one that the table knows. Checked here, because inih calls us for keys only.
+static void read_section(Reader *reader, char *at)
+{
+    char name[64], *end = strchr(at, ']');
+    if (!end) die_at(reader, at, strlen(at), "a section without its closing ]");
+    char *after = skip_space(end + 1);
+    if (*after && *after != '#') die_at(reader, after, strlen(after), "text after [section]");
+    at = skip_space(at + 1);
+    size_t n = trimmed(at, (size_t)(end - at));
+    snprintf(name, sizeof name, "%.*s", (int)n, at);
+    int near_length;
+    const char *near = config_table_section(name, &near_length);
+    if ((size_t)near_length == n && !strncmp(near, name, n)) {
+        snprintf(reader->section, sizeof reader->section, "%s", name);
+        return;
+    }
+    die_at(reader, at, n, "unknown section [%s] (did you mean [%.*s]?)", name, near_length, near);
+}
+
+// inih's source of lines: the next line, up to its '='. read_key takes the rest from reader->line.
+static char *next_line(char *out, int size, void *user)
+{
+    Reader *reader = user;
+    errno = 0;
+    ssize_t n = getline(&reader->line, &reader->line_size, reader->file);
+    if (n < 0) {
+        if (!feof(reader->file)) die("%s: cannot read: %s", reader->path, strerror(errno));
+        return NULL;
+    }
+    reader->line_number++;
+    bool has_nul = strlen(reader->line) != (size_t)n;
+    bool has_bom = reader->line_number == 1 && n >= 3 && !memcmp(reader->line, "\xEF\xBB\xBF", 3);
+    if (has_bom) memmove(reader->line, reader->line + 3, (size_t)n - 2);
+    reader->line[strcspn(reader->line, "\r\n")] = 0;
+    char *at = reader->line;
+    if (has_nul) die_at(reader, at, 1, "a NUL byte: this is not a text file");
+    at = skip_space(at);
+    size_t n_key = strcspn(at, "=");
+    if (!*at || *at == '#') {
+        snprintf(out, (size_t)size, "\n");
+    } else if (*at == '[') {
+        read_section(reader, at);
+        snprintf(out, (size_t)size, "[%s]\n", reader->section);
+    } else if (!at[n_key]) {
+        die_at(reader, at, strlen(at), "neither [section], nor key = value, nor # comment");
+    } else {
+        n_key = trimmed(at, n_key);
+        size_t n_good = strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+        if (n_good != n_key || n_key == 0) die_at(reader, at, n_key, "'%.*s' is not a key", (int)n_key, at);
+        if (n_key > 60) die_at(reader, at, n_key, "unknown key '%.*s'", (int)n_key, at);
+        snprintf(out, (size_t)size, "%.*s =\n", (int)n_key, at);
+    }
+    return out;
+}
+
+// Decodes the escape at `at` (a backslash) to out; returns the length read, *n_out the length written.
+static size_t read_escape(const Reader *reader, const char *at, char *out, size_t *n_out)
+{
+    const char *names = "\"\\btnfr", *codes = "\"\\\b\t\n\f\r", *found = at[1] ? strchr(names, at[1]) : NULL;
+    unsigned code = 0;
+    *n_out = 1;
+    if (found) {
+        out[0] = codes[found - names];
+        return 2;
+    }
+    if (at[1] != 'u' || strspn(at + 2, "0123456789abcdefABCDEF") < 4 || sscanf(at + 2, "%4x", &code) != 1)
+        die_at(reader, at, 2, "unknown escape (known: \\\" \\\\ \\b \\t \\n \\f \\r \\uXXXX)");
+    if (code == 0 || (code >= 0xD800 && code < 0xE000))
+        die_at(reader, at, 6, "\\u%04X cannot stand in a string", code);
+    if (code < 0x80) {
+        out[0] = (char)code;
+    } else if (code < 0x800) {
+        out[0] = (char)(0xC0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 63));
+        *n_out = 2;
+    } else {
+        out[0] = (char)(0xE0 | code >> 12);
+        out[1] = (char)(0x80 | (code >> 6 & 63));
+        out[2] = (char)(0x80 | (code & 63));
+        *n_out = 3;
+    }
+    return 6;
+}
+
+// Decodes the value that starts at `at` into out (as long as the line: enough); returns its length there.
+static size_t read_value(const Reader *reader, const char *at, char *out, bool *quoted)
+{
+    size_t n = 0, used = 0, n_out;
+    *quoted = *at == '"' || *at == '\'';
+    if (*at == '[' || *at == '{') die_at(reader, at, strlen(at), "arrays and tables are no values here");
+    if (!*quoted) {
+        used = trimmed(at, strcspn(at, "#"));
+        if (!used) die_at(reader, at, 1, "no value after = (write \"\" for an empty string)");
+        if (strcspn(at, " \t\"'") < used)
+            die_at(reader, at, used, "a string with spaces or quotes needs \"quotes\"");
+        memcpy(out, at, used);
+        out[used] = 0;
+        return used;
+    }
+    for (used = 1; at[used] != *at;) {
+        if (!at[used]) die_at(reader, at, used, "the string has no closing %c", *at);
+        if (*at == '"' && at[used] == '\\') {
+            used += read_escape(reader, at + used, out + n, &n_out);
+            n += n_out;
+        } else {
+            out[n++] = at[used++];
+        }
+    }
+    out[n] = 0;
+    used++;
+    const char *after = at + used + strspn(at + used, " \t");
+    if (*after && *after != '#')
+        die_at(reader, after, strlen(after), "text after the string (\\\" is a quote inside)");
+    return used;
+}
+
+// Some builds of inih pass the line number; Debian's does not.
+#if INI_HANDLER_LINENO
+#define LINE_NUMBER , __attribute__((unused)) int line_number
+#else
+#define LINE_NUMBER
+#endif
+
+// inih's handler: one key of the file.
+static int read_key(void *user, const char *section, const char *name, const char *cut LINE_NUMBER)
+{
+    Reader *reader = user;
+    (void)cut;             // the value is not here: see next_line
+    if (!name) return 1;   // a build of inih may announce sections
+    char full[160], where[PATH_MAX + 16], why[1024];
+    bool dotted = !*section && strchr(name, '.');
+    snprintf(full, sizeof full, "%s%s%s", section, *section ? "." : "", name);
+    const char *at = skip_space(reader->line);
+    size_t n_key = strlen(name);
+    if (!*section && !dotted) die_at(reader, at, n_key, "key '%s' before any [section]", name);
+    if (reader->only_section && strncmp(full, reader->only_section, strlen(reader->only_section))) return 1;
+
+    int row = config_table_find(full), near = config_table_nearest(full);
+    if (row < 0 && near >= 0)
+        die_at(reader, at, n_key, "unknown key '%s' (did you mean %s?)", full, config_table(NULL)[near].name);
+    if (row < 0) die_at(reader, at, n_key, "unknown key '%s' (--help lists the keys)", full);
+    if (reader->seen[row]) die_at(reader, at, n_key, "%s is already set on line %d", full, reader->seen[row]);
+    if (reader->only_section && !strcmp(full, "model.preset"))
+        die_at(reader, at, n_key, "a preset cannot build on another preset");
+    reader->seen[row] = reader->line_number;
+
+    char *start = skip_space(strchr(reader->line, '=') + 1), *value = malloc(strlen(start) + 1);
+    if (!value) die("%s: out of memory", reader->path);
+    bool quoted;
+    size_t n_value = read_value(reader, start, value, &quoted);
+    snprintf(where, sizeof where, "%s:%d", reader->path, reader->line_number);
+    if (!set_row(reader->cfg, row, value, quoted, reader->source, where, why, sizeof why))
+        die_at(reader, start, n_value, "%s", why);
+    free(value);
+    return 1;
+}
+
+static void read_file(Config *cfg, const char *path, ConfigSource source, const char *only_section)
+{
+    Reader reader = {.cfg = cfg, .path = path, .source = source, .only_section = only_section};
+    reader.file = fopen(path, "r");
+    if (!reader.file) die("%s: cannot read: %s", path, strerror(errno));
+    check(ini_parse_stream(next_line, &reader, read_key, &reader) == 0);
+    free(reader.line);
+    fclose(reader.file);
+}
+
+// ---- presets
+
+// The i-th directory that may hold presets: in the current directory, then above the program. False: no more.
+static bool preset_dir(int i, char *dir, size_t size)
+{
+    const char *above[] = {"..", "../..", "../../.."}; // of build/train, build/test/..., build/asan/test/...
+    char program[PATH_MAX];
+    if (i == 0) return snprintf(dir, size, "scripts/presets") > 0;
+    if (i > 3) return false;
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n < 0) return false; // not Linux: presets are found from the repository root only
+    program[n] = 0;
+    char *slash = strrchr(program, '/');
+    *slash = 0;
+    return snprintf(dir, size, "%s/%s/scripts/presets", program, above[i - 1]) < (int)size;
+}
+
+static bool is_file(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+// The path of a preset given as "tiny", "tiny.toml" or "presets/tiny.toml"; false when there is none.
+static bool find_preset(const char *given, char *path, size_t size)
+{
+    char name[PATH_MAX], dir[PATH_MAX];
+    if (!strncmp(given, "presets/", 8)) given += 8;
+    size_t n = strlen(given);
+    if (n > 5 && !strcmp(given + n - 5, ".toml")) n -= 5;
+    if (!n || memchr(given, '/', n) || n > 200) return false;
+    snprintf(name, sizeof name, "%.*s.toml", (int)n, given);
+    for (int i = 0; preset_dir(i, dir, sizeof dir); i++)
+        if (snprintf(path, size, "%s/%s", dir, name) < (int)size && is_file(path)) return true;
+    return false;
+}
+
+void config_list_presets(char *out, size_t size)
+{
+    char pattern[PATH_MAX + 16], dir[PATH_MAX];
+    size_t n = 0;
+    *out = 0;
+    for (int i = 0; !n && preset_dir(i, dir, sizeof dir); i++) {
+        glob_t found;
+        snprintf(pattern, sizeof pattern, "%s/*.toml", dir);
+        if (glob(pattern, 0, NULL, &found)) continue;
+        for (size_t k = 0; k < found.gl_pathc && n + 64 < size; k++) {
+            const char *name = strrchr(found.gl_pathv[k], '/') + 1;
+            n += (size_t)snprintf(out + n, size - n, "%s%.*s", k ? ", " : "", (int)strlen(name) - 5, name);
+        }
+        globfree(&found);
+    }
+    if (!n) snprintf(out, size, "none found");
+}
+
+void config_load_file(Config *cfg, const char *path)
+{
+    char preset[PATH_MAX], all[2048];
+    if (is_file(path)) {
+        read_file(cfg, path, CONFIG_FILE, NULL);
+    } else if (find_preset(path, preset, sizeof preset)) {
+        read_file(cfg, preset, CONFIG_FILE, NULL);
+    } else {
+        config_list_presets(all, sizeof all);
+        die("%s: no such file, and no preset of that name (presets: %s)", path, all);
+    }
+}
+
+static void load_preset(Config *cfg, const char *name)
+{
+    char path[PATH_MAX], all[2048];
+    const char *where = cfg->origin[config_table_find("model.preset")].where;
+    config_list_presets(all, sizeof all);
+    if (!find_preset(name, path, sizeof path))
+        die("%s: model.preset: no preset '%s' (presets: %s)", where, name, all);
+    read_file(cfg, path, CONFIG_PRESET, "model.");
+}
+
+// ---- the command line
+
 // "--section.key=value" without the dashes, split at the first '='.
 static void set_from_argument(Config *cfg, const char *argument)
 {
@@ -104,17 +429,6 @@ static void set_from_argument(Config *cfg, const char *argument)
     if (!equals) die_usage("%s: no value (write %s=VALUE)", argument, argument);
     snprintf(name, sizeof name, "%.*s", (int)(equals - argument - 2), argument + 2);
     config_set(cfg, name, equals + 1, "command line");
-}
-
-void config_help(int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        bool help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
-        if (help) config_print_help(stdout, argv[0]);
-        else if (!strcmp(argv[i], "--help-markdown")) config_print_reference(stdout);
-        else continue;
-        exit(0);
-    }
 }
 
 void config_parse(Config *cfg, int argc, char **argv)
@@ -151,8 +465,7 @@ static const char *where(const Config *cfg, const char *section_key)
 // What key `row` needs and has not got, which may be a need of the key that it needs: "numerics.dtype=fp8".
 static const char *unmet_need(int row, int needed)
 {
-    int n_keys;
-    const ConfigKey *table = config_table(&n_keys);
+    const ConfigKey *table = config_table(NULL);
     size_t n = strlen(table[needed].name);
     while (strncmp(table[row].needs, table[needed].name, n) || !strchr("=>", table[row].needs[n])) {
         char name[64];
@@ -196,7 +509,7 @@ static void derive_number(Config *cfg, const char *section_key, double *member, 
 static void resolve_rope(Config *cfg)
 {
     int kind = cfg->model.rope_scaling;
-    if (cfg->model.position != CONFIG_POSITION_ROPE || kind == CONFIG_ROPE_NONE) return;
+    if (cfg->model.position != CONFIG_POSITION_ROPE || kind == ROPE_NONE) return;
     int row = row_of("model.rope_original");
     bool derived = cfg->origin[row].source == CONFIG_DERIVED; // by an earlier call
     double factor = cfg->model.rope_factor, original = derived ? 0 : (double)cfg->model.rope_original;
@@ -215,8 +528,8 @@ static void resolve_rope(Config *cfg)
     if (cfg->model.rope_original == 0)
         die("%s: model.rope_factor %g leaves nothing of model.context %ld", where(cfg, "model.rope_factor"), factor,
             cfg->model.context);
-    if (kind != CONFIG_ROPE_YARN && kind != CONFIG_ROPE_LLAMA3) return;
-    derive_number(cfg, "model.rope_fast", &cfg->model.rope_fast, kind == CONFIG_ROPE_YARN ? 32 : 4);
+    if (kind != ROPE_YARN && kind != ROPE_LLAMA3) return;
+    derive_number(cfg, "model.rope_fast", &cfg->model.rope_fast, kind == ROPE_YARN ? 32 : 4);
     if (!(cfg->model.rope_slow < cfg->model.rope_fast))
         die("%s: model.rope_slow %g is not less than model.rope_fast %g", where(cfg, "model.rope_slow"),
             cfg->model.rope_slow, cfg->model.rope_fast);
@@ -287,7 +600,7 @@ static void resolve_batch(Config *cfg)
 // What looks at weights that memory.offload keeps elsewhere.
 static void refuse_offloaded(const Config *cfg)
 {
-    if (cfg->memory.offload == CONFIG_OFFLOAD_NONE || !cfg->run.norms_every) return;
+    if (cfg->memory.offload == OFFLOAD_NONE || !cfg->run.norms_every) return;
     if (cfg->numerics.dtype != CONFIG_DTYPE_FP32)
         die("%s: run.norms_every: reads the fp32 weights, which memory.offload sends away beside 16-bit ones (try "
             "--memory.offload=none)", where(cfg, "run.norms_every"));
@@ -322,7 +635,7 @@ static void refuse_in_parts(const Config *cfg)
 {
     long tp = cfg->parallel.tp, pp = cfg->parallel.pp, cp = cfg->parallel.cp;
     int name = cfg->optim.name;
-    bool whole = name == CONFIG_OPTIM_ADAFACTOR || name == CONFIG_OPTIM_ADAMW8BIT || name == CONFIG_OPTIM_MUON;
+    bool whole = name == OPTIM_ADAFACTOR || name == OPTIM_ADAMW8BIT || name == OPTIM_MUON;
     if (tp > 1 && whole)
         die("%s: optim.name: this optimizer looks at whole matrices or blocks of them, which parallel.tp = %ld cuts "
             "(try adamw, lion or momentum, or parallel.tp=1)", where(cfg, "optim.name"), tp);
@@ -346,7 +659,7 @@ static void refuse_in_parts(const Config *cfg)
 
 static void resolve_optim(Config *cfg)
 {
-    if (cfg->optim.schedule == CONFIG_SCHEDULE_INVSQRT || cfg->optim.schedule == CONFIG_SCHEDULE_CONSTANT) return;
+    if (cfg->optim.schedule == SCHEDULE_INVSQRT || cfg->optim.schedule == SCHEDULE_CONSTANT) return;
     int row = row_of("optim.min_lr");
     if (cfg->optim.min_lr == -1 || cfg->origin[row].source == CONFIG_DERIVED) {
         cfg->optim.min_lr = cfg->optim.lr / 10;
@@ -356,7 +669,7 @@ static void resolve_optim(Config *cfg)
         die("%s: optim.min_lr %g is not between 0 and optim.lr %g (-1 gives lr / 10)",
             where(cfg, "optim.min_lr"), cfg->optim.min_lr, cfg->optim.lr);
     if (cfg->run.steps) derive(cfg, "optim.decay_steps", &cfg->optim.decay_steps, cfg->run.steps);
-    if (cfg->optim.schedule == CONFIG_SCHEDULE_WSD && cfg->optim.decay_steps)
+    if (cfg->optim.schedule == SCHEDULE_WSD && cfg->optim.decay_steps)
         derive(cfg, "optim.wsd_decay", &cfg->optim.wsd_decay, (cfg->optim.decay_steps + 9) / 10);
     // A run may be shorter than its warm-up (a quick try), but no decay ends before it begins.
     long decay = config_is_set(cfg, "optim.decay_steps") ? cfg->optim.decay_steps : 0;
@@ -367,7 +680,7 @@ static void resolve_optim(Config *cfg)
 
 void config_resolve(Config *cfg)
 {
-    if (*cfg->model.preset) config_table_load_preset(cfg, cfg->model.preset);
+    if (*cfg->model.preset) load_preset(cfg, cfg->model.preset);
     refuse_keys_without_effect(cfg);
     const char *name = cfg->run.name;
     if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))

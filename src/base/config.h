@@ -1,11 +1,12 @@
 // config: every setting of a run.
 //
-// One table (config_table.c) holds each key's name, type, default, range or choices, unit, help and the
-// condition under which it has any effect. The parser, --help, the start-up table, the written config.toml and
-// the reference in doc/config.md all walk that table; code reads plain members: cfg.batch.tokens.
+// One table (config_table.c) holds each key's name, type, default, range or choices, unit, help and the condition under
+// which it has any effect. The parser, --help, the start-up table, the written config.toml and the reference in
+// doc/config.md all walk that table; code reads plain members: cfg.batch.tokens.
 #ifndef CONFIG_H
 #define CONFIG_H
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #ifdef __cplusplus
 extern "C" {
@@ -13,41 +14,62 @@ extern "C" {
 
 enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
 
-// Values of the keys with choices, in the order in which the table lists the choices.
-enum { CONFIG_NORM_LAYERNORM, CONFIG_NORM_RMSNORM };
-enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU };
-enum { CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE };
-enum { CONFIG_ROPE_NONE, CONFIG_ROPE_LINEAR, CONFIG_ROPE_NTK, CONFIG_ROPE_YARN, CONFIG_ROPE_LLAMA3 };
-enum {
-    CONFIG_OPTIM_ADAMW, CONFIG_OPTIM_ADAM, CONFIG_OPTIM_SGD, CONFIG_OPTIM_MOMENTUM, CONFIG_OPTIM_ADAFACTOR,
-    CONFIG_OPTIM_LION, CONFIG_OPTIM_ADAMW8BIT, CONFIG_OPTIM_MUON
-};
-enum {
-    CONFIG_SCHEDULE_COSINE, CONFIG_SCHEDULE_LINEAR, CONFIG_SCHEDULE_INVSQRT, CONFIG_SCHEDULE_CONSTANT,
-    CONFIG_SCHEDULE_WSD
-};
-enum { CONFIG_SHAPE_LINEAR, CONFIG_SHAPE_COSINE, CONFIG_SHAPE_EXPONENTIAL, CONFIG_SHAPE_SQRT };
-enum { CONFIG_RAMP_LR_NONE, CONFIG_RAMP_LR_SQRT };
-enum { CONFIG_AGC_ROW, CONFIG_AGC_TENSOR };
-enum { CONFIG_DTYPE_FP32, CONFIG_DTYPE_BF16, CONFIG_DTYPE_FP16, CONFIG_DTYPE_FP8 };
-enum { CONFIG_FP8_CURRENT, CONFIG_FP8_DELAYED };
-enum {
-    CONFIG_RECOMPUTE_NONE, CONFIG_RECOMPUTE_SELECTIVE, CONFIG_RECOMPUTE_SQRT, CONFIG_RECOMPUTE_EVERY,
-    CONFIG_RECOMPUTE_FULL
-};
-enum { CONFIG_COMPRESS_NONE, CONFIG_COMPRESS_INT8 };
-enum { CONFIG_OFFLOAD_NONE, CONFIG_OFFLOAD_CPU, CONFIG_OFFLOAD_DISK };
-enum { CONFIG_REDUCE_FP32, CONFIG_REDUCE_STORAGE };
-enum { CONFIG_PACKING_CUT, CONFIG_PACKING_BEST_FIT };
-enum { CONFIG_CP_ZIGZAG, CONFIG_CP_CONTIGUOUS };
-enum { CONFIG_CP_RING, CONFIG_CP_GATHER };
-enum {
-    CONFIG_PIPELINE_GPIPE, CONFIG_PIPELINE_1F1B, CONFIG_PIPELINE_INTERLEAVED, CONFIG_PIPELINE_ZB_H1,
-    CONFIG_PIPELINE_ZB_V, CONFIG_PIPELINE_USER
-};
-enum { CONFIG_MONITOR_NONE, CONFIG_MONITOR_WARN, CONFIG_MONITOR_COOL, CONFIG_MONITOR_SKIP, CONFIG_MONITOR_ROLLBACK };
-enum { CONFIG_BACKEND_AUTO, CONFIG_BACKEND_NCCL, CONFIG_BACKEND_STAGED };
-enum { CONFIG_ALL_REDUCE_MPI, CONFIG_ALL_REDUCE_RING, CONFIG_ALL_REDUCE_TREE, CONFIG_ALL_REDUCE_HALVING };
+// ---- the keys with choices: the one definition of each, which the components that act on them include. Values are in
+// the order in which the key's row in config_table.c lists the names.
+
+typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
+typedef enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU } ConfigActivation;
+typedef enum { CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE } ConfigPosition;
+typedef enum { ROPE_NONE, ROPE_LINEAR, ROPE_NTK, ROPE_YARN, ROPE_LLAMA3 } RopeKind;
+typedef enum {
+    OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_ADAFACTOR, OPTIM_LION, OPTIM_ADAMW8BIT, OPTIM_MUON,
+    OPTIM_NAMES
+} OptimName;
+// What follows the warm-up; and the way down of SCHEDULE_WSD.
+typedef enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_INVSQRT, SCHEDULE_CONSTANT, SCHEDULE_WSD } ScheduleKind;
+typedef enum {
+    SCHEDULE_SHAPE_LINEAR, SCHEDULE_SHAPE_COSINE, SCHEDULE_SHAPE_EXPONENTIAL, SCHEDULE_SHAPE_SQRT
+} ScheduleShape;
+typedef enum { CONFIG_RAMP_LR_NONE, CONFIG_RAMP_LR_SQRT } ConfigRampLr;
+// What adaptive clipping compares the norms of: rows of a matrix, which are its output units (Brock et al.), or whole
+// tensors.
+typedef enum { CLIP_ROW, CLIP_TENSOR } ClipUnit;
+typedef enum { CONFIG_DTYPE_FP32, CONFIG_DTYPE_BF16, CONFIG_DTYPE_FP16, CONFIG_DTYPE_FP8 } ConfigDtype;
+typedef enum { X_FP32, X_BF16, X_FP16 } XType; // what follows from it: how weights and activations are stored
+typedef enum {
+    FP8_CURRENT, // scale from this very tensor: exact, but a pass over it before it can be cast
+    FP8_DELAYED  // scale from the largest element of the last `history` steps: known before the tensor is made
+} Fp8Scaling;
+typedef enum {
+    RECOMPUTE_NONE,      // all is kept
+    RECOMPUTE_SELECTIVE, // norms' and activations' outputs are made again: no matmul, no attention
+    RECOMPUTE_SQRT,      // segments of ceil(sqrt(layers)) blocks (Chen et al., arXiv 1604.06174)
+    RECOMPUTE_EVERY,     // segments of `every` blocks: the stream is kept at their starts, the rest made again
+    RECOMPUTE_FULL       // segments of one block
+} RecomputeMode;
+typedef enum { CONFIG_COMPRESS_NONE, CONFIG_COMPRESS_INT8 } ConfigCompress;
+typedef enum { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_DISK } OffloadMode;
+typedef enum { CONFIG_REDUCE_FP32, CONFIG_REDUCE_STORAGE } ConfigReduce;
+typedef enum { CONFIG_PACKING_CUT, CONFIG_PACKING_BEST_FIT } ConfigPacking;
+// Rank r of N has chunks r and 2N - 1 - r (zig-zag), or 2r and 2r + 1 (contiguous, the naive twin).
+typedef enum { CP_ZIGZAG, CP_CONTIGUOUS } CpAssign;
+// Keys and values come block by block from the left neighbour, or all at once.
+typedef enum { CP_RING, CP_GATHER } CpWay;
+typedef enum {
+    PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_ZB_V,
+    PIPELINE_USER, // read from a file
+    PIPELINE_SCHEDULES
+} PipelineSchedule;
+// In order of weight: of several rules that apply the heaviest action wins. ACCEPT to COOL: the update is made; COOL:
+// with a lower learning rate for a while; SKIP: there is none; ROLLBACK: nor were those since an earlier checkpoint.
+typedef enum { MONITOR_ACCEPT, MONITOR_WARN, MONITOR_COOL, MONITOR_SKIP, MONITOR_ROLLBACK } MonitorAction;
+typedef enum { CONFIG_NOT_FINITE_SKIP, CONFIG_NOT_FINITE_ROLLBACK } ConfigNotFinite;
+typedef enum { CONFIG_BACKEND_AUTO, CONFIG_BACKEND_NCCL, CONFIG_BACKEND_STAGED } ConfigBackend;
+// How a collective moves its bytes (collectives.h). NATIVE: the backend's own (MPI's), or by hand where it has none.
+// DIRECT is no choice of comm.all_reduce: it is what runs where sums are ordered.
+typedef enum {
+    COMM_NATIVE, COMM_RING, COMM_TREE, COMM_HALVING, COMM_DIRECT, COMM_ALGORITHMS
+} CommAlgorithm;
 
 // Who set a key, weakest first: a later one overrides an earlier one. DERIVED: computed from other keys.
 typedef enum {
@@ -74,16 +96,17 @@ typedef struct {
     struct {
         char train[CONFIG_TEXT], val[CONFIG_TEXT], tokenizer[CONFIG_TEXT], floor[CONFIG_TEXT];
         bool shuffle, document_mask;
-        int packing; // CONFIG_PACKING_*
+        ConfigPacking packing;
     } data;
     struct {
         char preset[CONFIG_TEXT];
         long layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
-        int norm; // CONFIG_NORM_*
+        NormKind norm;
         double norm_eps;
-        int activation, position; // CONFIG_ACTIVATION_*, CONFIG_POSITION_*
+        ConfigActivation activation;
+        ConfigPosition position;
         double rope_theta;
-        int rope_scaling; // CONFIG_ROPE_*
+        RopeKind rope_scaling;
         double rope_factor;
         long rope_original;
         double rope_slow, rope_fast;
@@ -96,30 +119,32 @@ typedef struct {
         long ramp_from, ramp_tokens;
     } batch;
     struct {
-        int name; // CONFIG_OPTIM_*
+        OptimName name;
         double lr, min_lr;
         long warmup;
-        int schedule; // CONFIG_SCHEDULE_*
+        ScheduleKind schedule;
         long decay_steps, wsd_decay;
-        int wsd_shape, ramp_lr; // CONFIG_SHAPE_*, CONFIG_RAMP_LR_*
+        ScheduleShape wsd_shape;
+        ConfigRampLr ramp_lr;
         double beta1, beta2, eps, momentum, matrix_lr;
         bool relative_step;
         double weight_decay, clip, agc;
-        int agc_unit; // CONFIG_AGC_*
+        ClipUnit agc_unit;
         long mup_base, mup_base_head;
     } optim;
     struct {
-        int dtype; // CONFIG_DTYPE_*
+        ConfigDtype dtype;
         bool deterministic, check;
         long loss_scale, loss_growth;
-        int fp8_scaling; // CONFIG_FP8_*
+        Fp8Scaling fp8_scaling;
         long amax_history;
         char fp8_keep[CONFIG_TEXT];
     } numerics;
     struct {
-        int recompute; // CONFIG_RECOMPUTE_*
+        RecomputeMode recompute;
         long recompute_every;
-        int compress, offload; // CONFIG_COMPRESS_*, CONFIG_OFFLOAD_*
+        ConfigCompress compress;
+        OffloadMode offload;
     } memory;
     struct {
         long ranks; // of the job: set by the program (config_set_derived), 1 when it does not
@@ -127,17 +152,19 @@ typedef struct {
         long tp;
         bool sp;
         long cp;
-        int cp_assign, cp_way; // CONFIG_CP_*
+        CpAssign cp_assign;
+        CpWay cp_way;
         long pp;
-        int schedule; // CONFIG_PIPELINE_*
+        PipelineSchedule schedule;
         long chunks;
         char table[CONFIG_TEXT], layers[CONFIG_TEXT];
         long zero;
         bool reshard, overlap;
-        int reduce_dtype; // CONFIG_REDUCE_*
+        ConfigReduce reduce_dtype;
     } parallel;
     struct {
-        int backend, all_reduce; // CONFIG_BACKEND_*, CONFIG_ALL_REDUCE_*
+        ConfigBackend backend;
+        CommAlgorithm all_reduce; // one of the first four
         long bucket;
         bool checked;
         double slow_alpha, slow_beta;
@@ -160,12 +187,13 @@ typedef struct {
     struct {
         double skip_z;
         long window, max_skips;
-        int on_spike, on_not_finite;
+        MonitorAction on_spike;
+        ConfigNotFinite on_not_finite;
         double ratio_low, ratio_mid, ratio_high, ratio_norm;
-        int on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm;
+        MonitorAction on_ratio_low, on_ratio_mid, on_ratio_high, on_ratio_norm;
         double plateau;
         long plateau_steps;
-        int on_plateau;
+        MonitorAction on_plateau;
         double cool;
         long cool_steps, rollback_steps, rollback_skip, rollback_at;
         bool rollback_cool;
@@ -211,8 +239,48 @@ void config_print(const Config *cfg, FILE *out);
 void config_write(const Config *cfg, const char *path);
 // The reference of all keys as a markdown table: what stands in doc/config.md.
 void config_print_reference(FILE *out);
-// What --help prints.
-void config_print_help(FILE *out, const char *program);
+// The names of all presets as "tiny, stories, ..."; "none found" when their directory is not there.
+void config_list_presets(char *out, size_t size);
+
+// ---- the rows of the table (config_table.c), for whoever walks them
+
+typedef enum { CONFIG_INTEGER, CONFIG_NUMBER, CONFIG_BOOL, CONFIG_STRING, CONFIG_CHOICE } ConfigType;
+
+typedef struct {
+    const char *name; // "section.key"
+    ConfigType type;
+    size_t offset;        // of the member in Config
+    const char *def;      // default, as text; NULL: always derived, nobody sets it
+    const char *allowed;  // an interval "[0, 1)", or choices "cosine|constant"
+    const char *unit;     // "" when it has none
+    const char *needs;    // "model.position=rope", "sample.temperature>0": otherwise no effect; "" always
+    const char *help;
+} ConfigKey;
+
+// All rows, in the order in which they are printed; the rows of a section stand together. n_keys may be NULL.
+const ConfigKey *config_table(int *n_keys);
+// The row of that name, or -1; the row whose name is nearest by edit distance, or -1 when none is near.
+int config_table_find(const char *name);
+int config_table_nearest(const char *name);
+// The known section nearest to that name (equal to it when it is one); *n its length: it is not terminated.
+const char *config_table_section(const char *name, int *n);
+// Levenshtein distance: the fewest insertions, deletions and replacements that turn a into b.
+int config_table_distance(const char *a, const char *b);
+
+// Reads text into the member and returns true; or returns false with the reason in why, and changes nothing.
+// `quoted` says that a file had the value in quotes.
+bool config_table_parse(const ConfigKey *key, Config *cfg, const char *text, bool quoted,
+                        char *why, size_t why_size);
+// The member as text that config_table_parse reads back to the same value, without quotes.
+void config_table_format(const ConfigKey *key, const Config *cfg, char *out, size_t size);
+// "integer", or "gelu, swiglu": what kind of value the row takes.
+void config_table_describe(const ConfigKey *key, char *out, size_t size);
+
+// ">= 0", "in [0, 1)": the numbers that the row takes; "" when it takes any.
+void config_table_range(const ConfigKey *key, char *out, size_t size);
+
+// True when the key has an effect on this configuration. If not, needed is the row it depends on.
+bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *needed);
 
 #ifdef __cplusplus
 }

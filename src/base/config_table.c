@@ -1,24 +1,329 @@
-// config_table: what can be done with a single row of the table of keys (config_keys.c): read, print, describe it.
+// config_table: the table of all settings, one row a key, and what is done with rows: find, read, write, print.
 //
-// The invariant: config_table_format() and config_table_parse() are inverse to each other for every row,
-// so a written configuration is the configuration that ran.
+// A key exists because it stands in this table, and nowhere else: the parser, --help, the start-up table, the written
+// config.toml and the reference in doc/config.md walk the rows. To add a key: add the member in config.h, add the row
+// here, read the member where it matters (test_config fails while nobody reads it).
 //
-// Rejected: a table of conversion functions by type. Five types in one switch are shorter to read.
-#include "base/config_table.h"
+// Invariants: a row's offset and type are those of its member, since both come from one macro argument; and
+// config_table_format() and config_table_parse() are inverse to each other for every row, so a written configuration
+// is the configuration that ran.
+//
+// The start-up table shows the values that the run uses, derived ones too, each with its origin: file and line, command
+// line, derived or default. Keys that have no effect on this run are left out, except those that a file sets (the
+// command line has switched off what they depend on).
+//
+// Rejected: a macro list that declares member and row at once (X-macros: it saves one line a key, and hides the struct
+// that every other file reads from); a help text kept beside the parser (the two drift apart).
+#include "base/config.h"
+
+#include "base/check.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+// (section, key, default, allowed values, unit, needs, help), as far as the type has them
+#define ROW(s, k, type, def, allowed, unit, needs, help) \
+    {#s "." #k, type, offsetof(Config, s.k), def, allowed, unit, needs, help}
+#define INT(s, k, def, range, unit, needs, help) ROW(s, k, CONFIG_INTEGER, def, range, unit, needs, help)
+#define NUM(s, k, def, range, unit, needs, help) ROW(s, k, CONFIG_NUMBER, def, range, unit, needs, help)
+#define BOOL(s, k, def, help) ROW(s, k, CONFIG_BOOL, def, "", "", "", help)
+#define FLAG(s, k, def, needs, help) ROW(s, k, CONFIG_BOOL, def, "", "", needs, help)
+#define TEXT(s, k, def, help) ROW(s, k, CONFIG_STRING, def, "", "", "", help)
+#define ONE_OF(s, k, def, choices, help) CHOICE(s, k, def, choices, "", help)
+#define CHOICE(s, k, def, choices, needs, help) ROW(s, k, CONFIG_CHOICE, def, choices, "", needs, help)
+
+#define MONITOR_ACTIONS "none|warn|cool|skip|rollback"
+
+static const ConfigKey TABLE[] = {
+    TEXT(run, name, "run", "name of the run; its directory is run.dir/run.name"),
+    TEXT(run, dir, "runs", "directory that holds the runs"),
+    INT(run, seed, "1337", "[0, inf)", "", "", "seed of initial weights, data order and samples"),
+    INT(run, steps, "0", "[0, inf)", "steps", "",
+        "optimizer steps in all; 0: as many as run.minutes allows"),
+    NUM(run, minutes, "0", "[0, inf)", "minutes", "run.steps=0",
+        "training time; run.steps is derived from the measured speed"),
+    INT(run, stop_at, "0", "[0, inf)", "steps", "",
+        "end early at this step, with the schedule unchanged; 0: do not"),
+    INT(run, log_every, "1", "[1, inf)", "steps", "", "steps from one logged step to the next"),
+    INT(run, eval_every, "250", "[0, inf)", "steps", "",
+        "steps from one evaluation to the next; 0: at the end only"),
+    INT(run, save_every, "0", "[0, inf)", "steps", "",
+        "steps from one checkpoint to the next; 0: at the end only"),
+    INT(run, sample_every, "0", "[0, inf)", "steps", "",
+        "steps from one sample to the next; 0: at the end only"),
+    TEXT(run, device, "", "build/train_gpu: numbers of the machine's GPUs that its ranks take in turn, such as 0,2; "
+        "empty: all"),
+    INT(run, threads, "0", "[0, 4096]", "threads", "", "CPU threads; 0: all cores"),
+    NUM(run, peak, "0", "[0, inf)", "GFLOP/s", "",
+        "what MFU is a fraction of, for one rank; a data sheet's number, say; 0: the rate measured at the start"),
+    BOOL(run, account, "false",
+        "write account.json after the first step: the bytes held, by kind; compare build/plan memory"),
+    BOOL(run, supervisor, "true",
+        "under a launcher: a process above each rank that names the one that fails; set it on the command line"),
+    NUM(run, hang_timeout, "600", "[0, inf)", "seconds", "run.supervisor=true",
+        "end the job when a rank gets nowhere for so long; longer than an evaluation or a checkpoint takes; 0: never"),
+    TEXT(run, fault, "",
+        "for exercises and tests: what goes wrong on purpose, such as kill:rank=2,step=30 (doc/fault.md)"),
+    INT(run, norms_every, "0", "[0, inf)", "steps", "",
+        "steps from one line a tensor in norms.csv (weight, gradient and update norms) to the next; 0: none"),
+    INT(run, noise_every, "0", "[0, inf)", "steps", "",
+        "steps from one measurement of the gradient noise scale to the next; 0: none"),
+    INT(run, dump, "0", "[0, inf)", "steps", "",
+        "write what this update (from 1) computes to dump/: weights, activations, losses, gradients, state; for "
+        "build/diff; 0: do not"),
+    INT(run, trace, "0", "[0, inf)", "steps", "parallel.pp>1",
+        "write what every stage does in this update (from 1) to trace.json, for ui.perfetto.dev; 0: do not"),
+
+    TEXT(data, train, "", "token shards to train on; a path or a pattern such as data/train_*.bin"),
+    TEXT(data, val, "", "token shards to evaluate on; a path or a pattern"),
+    TEXT(data, tokenizer, "", "folder of the tokenizer that made the shards"),
+    TEXT(data, floor, "", "floor.json with the entropy of the validation text, where its source knows it"),
+    BOOL(data, shuffle, "true",
+        "windows of the training text in random order, anew each epoch; false: in the order of the files"),
+    BOOL(data, document_mask, "false",
+        "attention stays within documents, and positions count from their start; in training and evaluation"),
+    CHOICE(data, packing, "cut", "cut|best_fit", "data.document_mask=true",
+           "sequences of the training text: cut from the stream of documents, or filled with whole documents"),
+
+    TEXT(model, preset, "", "preset of the model; its [model] section fills the model keys that are not set"),
+    INT(model, layers, "4", "[1, 100000]", "", "", "transformer blocks"),
+    INT(model, channels, "128", "[1, 1000000]", "", "", "width of the residual stream"),
+    INT(model, heads, "4", "[1, 100000]", "", "", "query heads"),
+    INT(model, kv_heads, "0", "[0, 100000]", "", "",
+        "key/value heads; divides model.heads; 0: model.heads"),
+    INT(model, head_size, "0", "[0, 100000]", "", "", "elements of one head; 0: channels / heads"),
+    INT(model, ffn, "0", "[0, 10000000]", "", "",
+        "width of the feed-forward layer; 0: 4 * channels for gelu; for swiglu 8/3 * channels, "
+        "rounded up to a multiple of 64"),
+    INT(model, vocab, "0", "[0, 2147483647]", "tokens", "", "vocabulary size; 0: the tokenizer's"),
+    INT(model, context, "128", "[1, 100000000]", "tokens", "", "sequence length"),
+    ONE_OF(model, norm, "layernorm", "layernorm|rmsnorm",
+        "normalisation before attention, feed-forward and head"),
+    NUM(model, norm_eps, "1e-5", "(0, 1]", "", "",
+        "added to the variance (layernorm) or mean square (rmsnorm)"),
+    ONE_OF(model, activation, "gelu", "gelu|swiglu",
+        "feed-forward: gelu (tanh form), or swiglu with a gate matrix"),
+    ONE_OF(model, position, "learned", "learned|rope",
+        "learned position embedding, or rotary queries and keys"),
+    NUM(model, rope_theta, "10000", "[1, inf)", "", "model.position=rope", "base of the rotary angles"),
+    CHOICE(model, rope_scaling, "none", "none|linear|ntk|yarn|llama3", "model.position=rope",
+        "how the angles are stretched to a context longer than the one of training"),
+    NUM(model, rope_factor, "0", "[0, inf)", "", "model.rope_scaling=linear|ntk|yarn|llama3",
+        "how many times longer; 0: context / rope_original"),
+    INT(model, rope_original, "0", "[0, 100000000]", "tokens", "model.rope_scaling=linear|ntk|yarn|llama3",
+        "context of training; 0: context / rope_factor"),
+    NUM(model, rope_slow, "1", "(0, inf)", "turns", "model.rope_scaling=yarn|llama3",
+        "a pair that makes no more turns in rope_original tokens is stretched by the whole factor"),
+    NUM(model, rope_fast, "0", "[0, inf)", "turns", "model.rope_scaling=yarn|llama3",
+        "one that makes so many is not stretched; 0: 32 for yarn, 4 for llama3"),
+    BOOL(model, bias, "true", "linear layers (and layernorm) have biases"),
+    BOOL(model, tie, "true", "the head shares the token embedding's matrix"),
+    BOOL(model, qk_norm, "false", "RMSNorm on each head's queries and keys"),
+    NUM(model, dropout, "0", "[0, 1)", "", "",
+        "part of the embedding, of attention and of both branches that is dropped in training"),
+
+    INT(batch, tokens, "4096", "[1, inf)", "tokens", "",
+        "tokens of one optimizer step, over all micro-batches"),
+    INT(batch, micro, "8", "[1, 1000000]", "sequences", "",
+        "sequences of one micro-batch on one rank: what is in memory at once; a file's value is lowered to a rank's "
+        "share of the batch"),
+    INT(batch, accum, NULL, "[1, inf)", "micro-batches", "",
+        "gradient accumulation: tokens / (parallel.dp * micro * model.context)"),
+    INT(batch, ramp_from, "0", "[0, inf)", "tokens", "",
+        "the batch grows from so many tokens to batch.tokens; 0: it does not"),
+    INT(batch, ramp_tokens, "0", "[0, inf)", "tokens", "batch.ramp_from>0",
+        "tokens after which it is full"),
+
+    ONE_OF(optim, name, "adamw", "adamw|adam|sgd|momentum|adafactor|lion|adamw8bit|muon",
+        "optimizer; adam: decay through the gradient (L2); muon: for the matrices of blocks, AdamW for the rest"),
+    NUM(optim, lr, "1e-3", "[0, inf)", "", "", "peak learning rate"),
+    NUM(optim, min_lr, "-1", "[-1, inf)", "", "optim.schedule=cosine|linear|wsd",
+        "learning rate at the end; -1: lr / 10"),
+    INT(optim, warmup, "50", "[0, inf)", "steps", "", "steps of linear growth from 0 to lr"),
+    ONE_OF(optim, schedule, "cosine", "cosine|linear|invsqrt|constant|wsd",
+        "learning rate after the warm-up; wsd: constant, then a short decay"),
+    INT(optim, decay_steps, "0", "[0, inf)", "steps", "optim.schedule=cosine|linear|wsd",
+        "step from which on the learning rate is min_lr; 0: run.steps"),
+    INT(optim, wsd_decay, "0", "[0, inf)", "steps", "optim.schedule=wsd",
+        "steps of the decay at the end; 0: a tenth of decay_steps"),
+    CHOICE(optim, wsd_shape, "sqrt", "linear|cosine|exponential|sqrt", "optim.schedule=wsd",
+        "form of that decay; sqrt: 1 - sqrt"),
+    CHOICE(optim, ramp_lr, "none", "none|sqrt", "batch.ramp_from>0",
+        "learning rate while the batch grows; sqrt: times sqrt(batch / batch.tokens)"),
+    NUM(optim, beta1, "0.9", "[0, 1)", "", "optim.name=adamw|adam|momentum|lion|adamw8bit|muon",
+        "decay of the mean of gradients (momentum)"),
+    NUM(optim, beta2, "0.95", "[0, 1)", "", "optim.name=adamw|adam|lion|adamw8bit|muon",
+        "decay of the mean of squared gradients (lion: of the gradients)"),
+    NUM(optim, eps, "1e-8", "(0, 1]", "", "optim.name=adamw|adam|adamw8bit|muon",
+        "added to the root of the second moment"),
+    NUM(optim, momentum, "0.95", "[0, 1)", "", "optim.name=muon", "decay of the momentum of Muon's matrices"),
+    NUM(optim, matrix_lr, "1", "(0, inf)", "", "optim.name=muon", "learning rate of Muon's matrices, in optim.lr"),
+    FLAG(optim, relative_step, "false", "optim.name=adafactor",
+        "Adafactor's own learning rate, min(0.01, 1 / sqrt(step)); optim.lr is not used"),
+    NUM(optim, weight_decay, "0.1", "[0, inf)", "", "",
+        "decoupled decay of the matrices (never of vectors)"),
+    NUM(optim, clip, "1.0", "[0, inf)", "", "", "largest global gradient norm; 0: off"),
+    NUM(optim, agc, "0", "[0, inf)", "", "",
+        "adaptive clipping: largest ratio of gradient to weight norm, for each unit; 0: off"),
+    CHOICE(optim, agc_unit, "row", "row|tensor", "optim.agc>0", "unit of it: a row of a matrix, or a whole tensor"),
+    INT(optim, mup_base, "0", "[0, 1000000]", "", "",
+        "muP: channels of the small model for which lr was chosen; 0: off"),
+    INT(optim, mup_base_head, "0", "[0, 1000000]", "", "optim.mup_base>0",
+        "its head size, where that grows with the width; 0: it does not"),
+
+    ONE_OF(numerics, dtype, "fp32", "fp32|bf16|fp16|fp8",
+        "storage of weights and activations; master weights, gradients and optimizer stay fp32. fp8: bf16, with the "
+        "blocks' matmuls in 8 bits"),
+    BOOL(numerics, deterministic, "false",
+        "one order for every sum: the same bits for any threads, any cut into micro-batches, any layout of ranks "
+        "(fp32)"),
+    BOOL(numerics, check, "false",
+        "do every op on two devices and compare each result with a derived bound: a GPU with the CPU, the CPU with "
+        "other orders of sums; slow"),
+    INT(numerics, loss_scale, "65536", "[1, 16777216]", "", "numerics.dtype=fp16",
+        "first scale of the loss, a power of two"),
+    INT(numerics, loss_growth, "2000", "[0, inf)", "steps", "numerics.dtype=fp16",
+        "finite steps after which the scale doubles; 0: it stays as it is"),
+    CHOICE(numerics, fp8_scaling, "delayed", "current|delayed", "numerics.dtype=fp8",
+        "scales of tensors: from the tensor itself, or from the steps before"),
+    INT(numerics, amax_history, "16", "[1, 10000]", "steps", "numerics.fp8_scaling=delayed",
+        "steps whose largest values make the scale"),
+    ROW(numerics, fp8_keep, CONFIG_STRING, "", "", "", "numerics.dtype=fp8",
+        "matrices that stay bf16: parts of their names, with commas; embedding and head always do"),
+
+    ONE_OF(memory, recompute, "none", "none|selective|sqrt|every|full",
+        "activations that are made again in backward: none; norms and activation functions; segments of "
+        "sqrt(layers), of recompute_every blocks, of one"),
+    INT(memory, recompute_every, "2", "[1, 100000]", "blocks", "memory.recompute=every", "blocks of a segment"),
+    ONE_OF(memory, compress, "none", "none|int8",
+        "activations that wait for backward: as they are, or in 8 bits (which changes gradients a little)"),
+    ONE_OF(memory, offload, "none", "none|cpu|disk",
+        "where the optimizer's state waits between updates, in stage 3 the weights too: beside the rest, in host "
+        "memory, in a file of the run's directory"),
+
+    INT(parallel, ranks, NULL, "[1, inf)", "ranks", "", "ranks of the job, as many as the launcher started"),
+    INT(parallel, dp, NULL, "[1, inf)", "ranks", "",
+        "data parallelism: the ranks that share each batch: parallel.ranks / (tp * cp * pp)"),
+    INT(parallel, tp, "1", "[1, 4096]", "ranks", "",
+        "tensor parallelism: the ranks that hold each layer's matrices between them"),
+    FLAG(parallel, sp, "false", "parallel.tp>1",
+        "sequence parallelism: these ranks share the rows of the residual stream too"),
+    INT(parallel, cp, "1", "[1, 4096]", "ranks", "",
+        "context parallelism: the ranks that hold each sequence between them"),
+    CHOICE(parallel, cp_assign, "zigzag", "zigzag|contiguous", "parallel.cp>1",
+        "which tokens a rank has: one chunk from the front and one from the back, which balances; or neighbours"),
+    CHOICE(parallel, cp_way, "ring", "ring|gather", "parallel.cp>1",
+        "keys and values come block by block around a ring, or all at once"),
+    INT(parallel, pp, "1", "[1, 64]", "ranks", "", "pipeline parallelism: stages that hold the layers between them"),
+    CHOICE(parallel, schedule, "1f1b", "gpipe|1f1b|interleaved|zb-h1|zb-v|user", "parallel.pp>1",
+        "order of the stages' forwards and backwards; build/pipeline draws each"),
+    INT(parallel, chunks, "0", "[0, 16]", "", "parallel.pp>1",
+        "pieces of the model on each stage; 0: what the schedule needs"),
+    ROW(parallel, table, CONFIG_STRING, "", "", "", "parallel.schedule=user",
+        "the schedule, a file as build/pipeline writes it (CSV)"),
+    ROW(parallel, layers, CONFIG_STRING, "", "", "", "parallel.pp>1",
+        "layers of each piece, in the order of the network, with commas; empty: as even as can be"),
+    INT(parallel, zero, "0", "[0, 3]", "", "",
+        "ZeRO stage: what the ranks hold once between them; 1: the optimizer's state; 2: gradients too; 3: weights "
+        "too (FSDP)"),
+    FLAG(parallel, reshard, "true", "parallel.zero=3",
+        "gathered weights go after forward and come again for backward; false: they stay until the next update"),
+    BOOL(parallel, overlap, "true", "communication runs beside computation; false: every call is waited for at once"),
+    CHOICE(parallel, reduce_dtype, "fp32", "fp32|storage", "numerics.dtype=bf16|fp16|fp8",
+        "gradients on their way to other ranks: fp32, or rounded to 16 bits; added and kept in fp32 in any case"),
+
+    ONE_OF(comm, backend, "auto", "auto|nccl|staged",
+        "build/train_gpu: what carries the ranks' arrays: NCCL, or MPI through the host's memory; auto: NCCL where "
+        "each rank has a GPU of its own"),
+    CHOICE(comm, all_reduce, "mpi", "mpi|ring|tree|halving", "parallel.zero=0",
+        "how gradients are added over the ranks: as MPI (or NCCL) does it, or by hand"),
+    INT(comm, bucket, "26214400", "[0, inf)", "bytes", "parallel.zero=0",
+        "gradients that are added in one call, at least"),
+    BOOL(comm, checked, "false", "compare every call over the ranks before it runs; slow"),
+    NUM(comm, slow_alpha, "0", "[0, inf)", "seconds", "",
+        "for experiments: a slow network in front of every rank, so long for a message"),
+    NUM(comm, slow_beta, "0", "[0, inf)", "seconds", "", "and so long for a byte"),
+
+    INT(eval, tokens, "0", "[0, inf)", "tokens", "",
+        "tokens to evaluate on; 0: the whole validation set"),
+    INT(eval, stride, "0", "[0, inf)", "tokens", "",
+        "from one window to the next; 0: model.context, no overlap. Each token is scored once; the smaller "
+        "the stride, the more context it has: at least context - stride tokens"),
+
+    TEXT(sample, prompt, "", "text that the samples continue; empty: start of a document"),
+    INT(sample, tokens, "200", "[1, inf)", "tokens", "", "length of one sample"),
+    INT(sample, count, "1", "[0, 1000000]", "", "", "samples at a time; 0: none"),
+    NUM(sample, temperature, "0.8", "[0, inf)", "", "",
+        "divides the logits; 0: always the likeliest token"),
+    INT(sample, top_k, "0", "[0, inf)", "tokens", "sample.temperature>0",
+        "draw from the k likeliest tokens; 0: all"),
+    NUM(sample, top_p, "1.0", "(0, 1]", "", "sample.temperature>0",
+        "draw from the fewest tokens that hold this probability; 1: all"),
+
+    BOOL(ckpt, resume, "false", "continue from the run's newest complete checkpoint"),
+    TEXT(ckpt, init, "", "run, or one of its checkpoints, whose weights a new run starts with; the rest is its own"),
+    BOOL(ckpt, async, "false",
+        "write checkpoints while training goes on, from a copy in memory; at most two at a time"),
+    INT(ckpt, keep, "2", "[0, inf)", "", "", "newest checkpoints to keep; 0: all"),
+    INT(ckpt, keep_every, "0", "[0, inf)", "steps", "ckpt.keep>0",
+        "keep also each checkpoint whose step is a multiple of this; 0: none"),
+
+    NUM(monitor, skip_z, "0", "[0, inf)", "standard deviations", "",
+        "a spike: a batch whose loss or gradient norm is so far above its window's mean; 0: off"),
+    INT(monitor, window, "128", "[8, 1000000]", "steps", "", "accepted steps that the next one is compared with"),
+    INT(monitor, max_skips, "2", "[1, inf)", "steps", "",
+        "batches skipped in a row; the next is accepted, and the window starts anew"),
+    CHOICE(monitor, on_spike, "skip", MONITOR_ACTIONS, "monitor.skip_z>0",
+        "then: warn; cool: lower the learning rate for a while; skip: make no update; rollback: go back to a "
+        "checkpoint and around the data"),
+    ONE_OF(monitor, on_not_finite, "skip", "skip|rollback", "what is done when loss or gradient is not finite"),
+    NUM(monitor, ratio_low, "1.5", "(1, inf)", "", "",
+        "a loss of so many times the window's mean: the first rule of three"),
+    NUM(monitor, ratio_mid, "2", "(1, inf)", "", "", "the second"),
+    NUM(monitor, ratio_high, "3", "(1, inf)", "", "", "the third"),
+    ONE_OF(monitor, on_ratio_low, "none", MONITOR_ACTIONS, "what is done at the first"),
+    ONE_OF(monitor, on_ratio_mid, "none", MONITOR_ACTIONS, "at the second"),
+    ONE_OF(monitor, on_ratio_high, "none", MONITOR_ACTIONS, "at the third"),
+    NUM(monitor, ratio_norm, "3", "(1, inf)", "", "", "a gradient norm of so many times its window's mean"),
+    ONE_OF(monitor, on_ratio_norm, "none", MONITOR_ACTIONS, "what is done then"),
+    NUM(monitor, plateau, "0.01", "(0, 1)", "", "",
+        "a plateau: the mean loss of plateau_steps is not lower by this part than that of as many before"),
+    INT(monitor, plateau_steps, "1000", "[2, inf)", "steps", "", "its length"),
+    ONE_OF(monitor, on_plateau, "none", "none|warn|cool", "what is done then"),
+    NUM(monitor, cool, "0.5", "(0, 1]", "", "", "cool: the learning rate is multiplied by it"),
+    INT(monitor, cool_steps, "100", "[1, inf)", "steps", "", "for so many steps"),
+    INT(monitor, rollback_steps, "0", "[0, inf)", "steps", "",
+        "a rollback goes to the newest checkpoint at least so many updates before the bad one"),
+    INT(monitor, rollback_skip, "0", "[0, inf)", "batches", "",
+        "and around so many batches behind it; at least up to the bad one"),
+    BOOL(monitor, rollback_cool, "false", "and goes on with a lower learning rate for cool_steps"),
+    INT(monitor, max_rollbacks, "3", "[0, inf)", "", "", "rollbacks of a run; one more ends it"),
+    INT(monitor, rollback_at, "0", "[0, inf)", "steps", "",
+        "a drill: roll back in place of this update (from 1), the first time; 0: do not"),
+    INT(monitor, agree_every, "0", "[0, inf)", "steps", "",
+        "steps from one comparison of what ranks hold alike to the next (also at checkpoints); 0: there alone"),
+    BOOL(monitor, locate, "true", "look for the first tensor that is not finite, as it is computed"),
+};
+enum { N_KEYS = sizeof TABLE / sizeof *TABLE };
+_Static_assert((int)N_KEYS <= (int)CONFIG_MAX_KEYS, "Config.origin has one entry for each row");
+
+const ConfigKey *config_table(int *n_keys)
+{
+    if (n_keys) *n_keys = N_KEYS;
+    return TABLE;
+}
+
+// ---- rows by their names
+
+
 int config_table_find(const char *name)
 {
-    int n_keys;
-    const ConfigKey *table = config_table(&n_keys);
-    for (int i = 0; i < n_keys; i++)
-        if (!strcmp(table[i].name, name)) return i;
+    for (int i = 0; i < N_KEYS; i++)
+        if (!strcmp(TABLE[i].name, name)) return i;
     return -1;
 }
 
@@ -59,15 +364,14 @@ int config_table_distance(const char *a, const char *b)
 const char *config_table_section(const char *name, int *n)
 {
     const char *best = NULL;
-    int n_keys, best_distance = 0;
-    const ConfigKey *table = config_table(&n_keys);
-    for (int i = 0; i < n_keys; i++) {
+    int best_distance = 0;
+    for (int i = 0; i < N_KEYS; i++) {
         char section[32];
-        int length = (int)strcspn(table[i].name, ".");
-        snprintf(section, sizeof section, "%.*s", length, table[i].name);
+        int length = (int)strcspn(TABLE[i].name, ".");
+        snprintf(section, sizeof section, "%.*s", length, TABLE[i].name);
         int distance = config_table_distance(name, section);
         if (best && distance >= best_distance) continue;
-        best = table[i].name;
+        best = TABLE[i].name;
         best_distance = distance;
         *n = length;
     }
@@ -79,12 +383,10 @@ int config_table_nearest(const char *name)
 {
     const char *dot = strchr(name, '.');
     const char *short_name = dot ? dot + 1 : name;
-    int n_keys;
-    const ConfigKey *table = config_table(&n_keys);
     int best = -1, best_distance = (int)strlen(short_name) / 2 + 2;
-    for (int i = 0; i < n_keys; i++) {
-        int whole = distance_below(name, table[i].name, best_distance);
-        int key_only = 2 + distance_below(short_name, strchr(table[i].name, '.') + 1, whole - 2);
+    for (int i = 0; i < N_KEYS; i++) {
+        int whole = distance_below(name, TABLE[i].name, best_distance);
+        int key_only = 2 + distance_below(short_name, strchr(TABLE[i].name, '.') + 1, whole - 2);
         int distance = whole < key_only ? whole : key_only;
         if (distance < best_distance) {
             best = i;
@@ -261,16 +563,198 @@ void config_table_describe(const ConfigKey *key, char *out, size_t size)
 // that has no effect itself has none either.
 bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *needed)
 {
-    int n_keys;
     if (!*key->needs) return true;
     char name[64], value[CONFIG_TEXT];
     size_t n = strcspn(key->needs, "=>");
     snprintf(name, sizeof name, "%.*s", (int)n, key->needs);
     int row = config_table_find(name);
-    const ConfigKey *other = &config_table(&n_keys)[row];
+    const ConfigKey *other = &TABLE[row];
     if (!config_table_has_effect(other, cfg, needed)) return false;
     *needed = row;
     config_table_format(other, cfg, value, sizeof value);
     return key->needs[n] == '>' ? strtod(value, NULL) > strtod(key->needs + n + 1, NULL)
                                : choice_index(key->needs + n + 1, value) >= 0;
+}
+
+// ---- as people read it: --help, the reference, the start-up settings
+
+// Prints text from column `indent` on, broken between words so that no line is longer than 100.
+static void print_wrapped(FILE *out, int column, int indent, const char *text)
+{
+    const int width = 100;
+    while (*text) {
+        int word = (int)strcspn(text, " ");
+        if (column > indent && column + 1 + word > width) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            fputc(' ', out);
+            column++;
+        }
+        fprintf(out, "%.*s", word, text);
+        column += word;
+        text += word + (text[word] == ' ');
+    }
+    fputc('\n', out);
+}
+
+// True at the first row of each section.
+static bool section_starts(int i, int *n)
+{
+    *n = (int)strcspn(TABLE[i].name, ".");
+    return i == 0 || strncmp(TABLE[i].name, TABLE[i - 1].name, (size_t)*n + 1);
+}
+
+// "integer >= 1, steps": type, range or choices, unit.
+static void print_kind(const ConfigKey *key, char *out, size_t size)
+{
+    const char *names[] = {"integer", "number", "true or false", "text"};
+    char choices[256], range[64];
+    config_table_describe(key, choices, sizeof choices);
+    config_table_range(key, range, sizeof range);
+    if (key->type == CONFIG_CHOICE) snprintf(out, size, "%s", choices);
+    else snprintf(out, size, "%s%s%s%s%s", names[key->type], *range ? " " : "", range, *key->unit ? ", " : "",
+                  key->unit);
+}
+
+static void print_help(const char *program)
+{
+    int n;
+    char presets[2048], left[128], kind[320], text[1024];
+    config_list_presets(presets, sizeof presets);
+    printf("usage: %s [FILE.toml or preset] [--section.key=value ...]\n\n", program);
+    print_wrapped(stdout, 0, 0, "The file has lines 'key = value' under '[section]'; what the command line says "
+                             "wins. Each key is listed with its default.");
+    printf("presets: ");
+    print_wrapped(stdout, 9, 9, presets);
+    for (int i = 0; i < N_KEYS; i++) {
+        const ConfigKey *key = &TABLE[i];
+        if (section_starts(i, &n)) printf("\n[%.*s]\n", n, key->name);
+        print_kind(key, kind, sizeof kind);
+        snprintf(left, sizeof left, "--%s=%s", key->name, key->def ? key->def : "");
+        snprintf(text, sizeof text, "%s (%s%s%s%s)", key->help, key->def ? "" : "always derived; ", kind,
+                 *key->needs ? "; only with " : "", key->needs);
+        int column = printf("  %-31s ", key->def ? left : key->name);
+        if (column > 34) column = printf("\n%*s", 34, "") - 1;
+        print_wrapped(stdout, column, 34, text);
+    }
+    printf("\n  --help                          this page\n"
+                 "  --help-markdown                 the same as a table: what stands in doc/config.md\n");
+}
+
+void config_print_reference(FILE *out)
+{
+    int n;
+    char kind[320];
+    for (int i = 0; i < N_KEYS; i++) {
+        const ConfigKey *key = &TABLE[i];
+        if (section_starts(i, &n))
+            fprintf(out, "%s**[%.*s]**\n\n| key | default | takes | meaning |\n|---|---|---|---|\n",
+                    i ? "\n" : "", n, key->name);
+        print_kind(key, kind, sizeof kind);
+        const char *def = !key->def ? "derived" : *key->def ? key->def : "\"\"";
+        fprintf(out, "| `%s` | `%s` | %s | %s", key->name, def, kind, key->help);
+        if (*key->needs) fprintf(out, " (only with `%s`)", key->needs);
+        fprintf(out, " |\n");
+    }
+}
+
+void config_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        bool help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
+        if (help) print_help(argv[0]);
+        else if (!strcmp(argv[i], "--help-markdown")) config_print_reference(stdout);
+        else continue;
+        exit(0);
+    }
+}
+
+// The file's name and line without its directories: the table is narrow.
+static const char *short_where(const ConfigOrigin *origin)
+{
+    const char *slash = strrchr(origin->where, '/');
+    if (origin->source == CONFIG_DEFAULT) return "default";
+    return slash ? slash + 1 : origin->where;
+}
+
+static bool is_shown(const Config *cfg, int row)
+{
+    int needed;
+    return cfg->origin[row].source != CONFIG_DEFAULT || config_table_has_effect(&TABLE[row], cfg, &needed);
+}
+
+// The value as it stands in the start-up table: one line, numbers to six digits (config.toml has all).
+static void shown_value(const ConfigKey *key, const Config *cfg, char *out, size_t size)
+{
+    config_table_format(key, cfg, out, size);
+    if (!*out) snprintf(out, size, "\"\"");
+    if (key->type == CONFIG_NUMBER && strlen(out) > 10)
+        snprintf(out, size, "%.6g", *(const double *)((const char *)cfg + key->offset));
+    for (char *c = out; *c; c++)
+        if ((unsigned char)*c < 0x20) *c = ' ';
+}
+
+void config_print(const Config *cfg, FILE *out)
+{
+    int n, value_width = 8, where_width = 8;
+    const int widest = 32; // a longer value moves its own row only
+    char value[CONFIG_TEXT + 2];
+    for (int i = 0; i < N_KEYS; i++) {
+        if (!is_shown(cfg, i)) continue;
+        shown_value(&TABLE[i], cfg, value, sizeof value);
+        int value_length = (int)strlen(value), where_length = (int)strlen(short_where(&cfg->origin[i]));
+        if (value_length > value_width && value_length <= widest) value_width = value_length;
+        if (where_length > where_width && where_length <= widest) where_width = where_length;
+    }
+    for (int i = 0; i < N_KEYS; i++) {
+        if (section_starts(i, &n) && i) fputc('\n', out);
+        if (!is_shown(cfg, i)) continue;
+        shown_value(&TABLE[i], cfg, value, sizeof value);
+        fprintf(out, "%-19s %-*s  %-*s  %.*s\n", TABLE[i].name, value_width, value, where_width,
+                short_where(&cfg->origin[i]), (int)strcspn(TABLE[i].help, ";"), TABLE[i].help);
+    }
+}
+
+// ---- as a file
+
+static void write_string(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (const char *c = text; *c; c++) {
+        unsigned char byte = (unsigned char)*c;
+        if (byte == '"' || byte == '\\') fprintf(out, "\\%c", byte);
+        else if (byte < 0x20 || byte == 0x7F) fprintf(out, "\\u%04X", byte);
+        else fputc(byte, out);
+    }
+    fputc('"', out);
+}
+
+// One "key = value  # where it came from" line; a comment when the value has no effect or cannot be set.
+static void write_key(FILE *out, const Config *cfg, const ConfigKey *key, const ConfigOrigin *origin)
+{
+    char value[CONFIG_TEXT];
+    int needed;
+    bool is_preset = !strcmp(key->name, "model.preset"); // its values follow: the file depends on no other
+    bool effect = config_table_has_effect(key, cfg, &needed);
+    config_table_format(key, cfg, value, sizeof value);
+    fprintf(out, "%s%s = ", !effect || !key->def || is_preset ? "# " : "", strchr(key->name, '.') + 1);
+    if (key->type == CONFIG_STRING || key->type == CONFIG_CHOICE) write_string(out, value);
+    else fprintf(out, "%s", value);
+    if (!effect) fprintf(out, "  # no effect: needs %s", key->needs);
+    else if (*origin->where) fprintf(out, "  # %s", origin->where);
+    fputc('\n', out);
+}
+
+void config_write(const Config *cfg, const char *path)
+{
+    FILE *out = fopen(path, "w");
+    if (!out) die("%s: cannot write: %s", path, strerror(errno));
+    fprintf(out, "# All settings of this run, resolved; behind a value, where it came from.\n");
+    for (int i = 0, n; i < N_KEYS; i++) {
+        if (section_starts(i, &n)) fprintf(out, "\n[%.*s]\n", n, TABLE[i].name);
+        write_key(out, cfg, &TABLE[i], &cfg->origin[i]);
+    }
+    bool failed = ferror(out);
+    if (fclose(out) || failed) die("%s: cannot write: %s (is the disk full?)", path, strerror(errno));
 }

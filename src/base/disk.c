@@ -1,26 +1,62 @@
-// disk: files that survive a crash. See disk.h.
+// disk: files that survive a crash, and the locks that keep two programs from one file or folder. See disk.h.
 //
-// The invariant: when a function returns true, what it wrote is on the disk, not only in the page cache.
+// The invariant: when a function returns true, what it wrote is on the disk, not only in the page cache; and at every
+// moment NAME is what it was before, or complete.
 //
-// The order that makes a replaced file safe (Pillai et al., "All file systems are not created equal",
-// OSDI 2014):
-//   write path.tmp, fsync it, close it, rename it over path, fsync the directory.
-// Without the first fsync the rename may reach the disk before the bytes; without the last one a power
-// loss may bring the old name back. A failed fsync is final: the kernel may have dropped the dirty pages,
-// and a second fsync on the same file would then report success for bytes that are gone.
+// The order that makes a replaced file safe (Pillai et al., "All file systems are not created equal", OSDI 2014):
+//   write NAME.tmp, fsync it, rename it over NAME, fsync the directory.
+// Without the first fsync the rename may reach the disk before the bytes; without the last one a power loss may bring
+// the old name back. A failed fsync is final: the kernel may have dropped the dirty pages, and a second fsync on the
+// same file would then report success for bytes that are gone. What is no plain file is never renamed over: of
+// /dev/null there is only one.
 //
-// Rejected: stdio (a buffered error shows up late, and fwrite gives up on EINTR), O_DIRECT (nothing to
-// gain: every file is written once, in order).
+// disk_replace_file is for what is in memory, DiskOut for what is written bit by bit. Its NAME.tmp is locked (flock)
+// while it is written, so two programs that were given one name do not write into each other. A program that dies
+// removes what it has aside; one that is killed leaves it, and the next run takes it over. /dev/stdout and its like are
+// where they lead, even to a plain file: what is there already (>>) stays, and what else is printed follows. Any other
+// name of the file that standard output or standard error goes to is a mistake: one of the two texts would be lost.
+//
+// A folder of a preparation. A tokenizer and the shards that it made belong together: each alone is readable beside the
+// other's predecessor, and nothing in them would tell. No file system renames several files at once, so they are
+// written aside and then moved:
+//
+//     out/new.tmp/...        all new files, on the disk
+//     out/unfinished         made
+//     out/...                the old ones removed, the new ones moved here
+//     out/unfinished         removed
+//
+// Invariant: without `unfinished` the files of a folder are those of one run, all of them. The trainer refuses a folder
+// with it, and the next run that ends well removes it. The two moves between take milliseconds, so the old files serve
+// until the new ones are there; the price is that the disk holds both. What would end the moves in the middle, run
+// after run, is looked for before the mark is made (disk_folder_check_old).
+//
+// Locks are flock's, which belongs to the open file and so ends with the process: none is ever stale, and nobody has to
+// guess whether a process number in a file is still the one that wrote it. The lock file of a run is never removed:
+// whoever removed it could remove one that another process has just locked, and a third would lock a new file of the
+// same name. What stands in it is for the message alone, but where the file system has no flock (some network file
+// systems): there it decides. If it names a process of this host that lives, or another host, the lock is refused; a
+// run that was killed on another host has to be declared dead by a person, who empties the file.
+//
+// Rejected: stdio for what must last (a buffered error shows up late, and fwrite gives up on EINTR), O_DIRECT (nothing
+// to gain: every file is written once, in order); a NAME.tmp of its own for each process (what was killed stays for
+// ever, and of two programs the slower one wins in silence); O_EXCL (stale after every kill) and fcntl locks (any close
+// of the file by the same process drops them); a new folder under the old one's name (what else lies in it is not the
+// program's to move), and to require a manifest beside shards (those of other programs have none).
 #include "base/disk.h"
 
+#include "base/check.h"
+
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 bool disk_write(int fd, const void *data, size_t n_bytes)
@@ -146,4 +182,335 @@ bool disk_remove_dir(const char *path)
     closedir(dir);
     errno = saved;
     return ok && rmdir(path) == 0;
+}
+
+// ---- a file that takes its name when it is whole
+static DiskOut *opened; // those that are not finished
+static pid_t owner; // a child that ends does not remove what its parent writes
+
+static void remove_asides(void)
+{
+    for (DiskOut *out = opened; out && owner == getpid(); out = out->next)
+        if (out->aside) unlink(out->aside);
+}
+
+static void remember(DiskOut *out)
+{
+    if (!owner && atexit(remove_asides) != 0) die("%s: no memory", out->path);
+    if (owner != getpid()) opened = NULL; // those of a parent
+    owner = getpid();
+    out->next = opened;
+    opened = out;
+}
+
+static void forget(const DiskOut *out)
+{
+    DiskOut **at = &opened;
+    while (*at && *at != out) at = &(*at)->next;
+    if (*at) *at = out->next;
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+// Opens path.tmp and locks it. -1: somebody renamed or removed it meanwhile.
+static int open_aside(const char *aside, const char *path)
+{
+    struct stat mine, there;
+    int fd = open(aside, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0 && errno == ELOOP && unlink(aside) == 0) return -1; // what it points to is not ours to write
+    if (fd < 0) die("%s: cannot write: %s", aside, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        die("%s: is being written already (by another program, or it was given twice)", path);
+    if (fstat(fd, &mine) || stat(aside, &there) || !same_file(&mine, &there)) {
+        close(fd);
+        return -1;
+    }
+    if (ftruncate(fd, 0)) die("%s: cannot write: %s", aside, strerror(errno));
+    return fd;
+}
+
+// The descriptor that a name of /dev or /proc stands for: 1 of /dev/stdout; -1 of any other name.
+static int descriptor(const char *path)
+{
+    static const char *const name[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
+    static const char *const folder[] = {"/dev/fd/", "/proc/self/fd/"};
+    for (int fd = 0; fd < 3; fd++)
+        if (!strcmp(path, name[fd])) return fd;
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(folder[i]);
+        if (!strncmp(path, folder[i], n) && isdigit((unsigned char)path[n])) return atoi(path + n);
+    }
+    return -1;
+}
+
+static void refuse_streams(const char *path, const struct stat *info)
+{
+    struct stat stream;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fstat(fd, &stream) == 0 && same_file(&stream, info))
+            die("%s: is where standard %s goes too (give another name)", path,
+                fd == STDOUT_FILENO ? "output" : "error");
+}
+
+DiskOut *disk_out_open(const char *path)
+{
+    if (!*path) die("an output file has an empty name (is a variable of the shell not set?)");
+    DiskOut *out = calloc(1, sizeof *out);
+    struct stat info;
+    bool link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode), there = stat(path, &info) == 0;
+    if (link && !there) die("%s: is a link to nowhere (remove it, or write elsewhere)", path);
+    if (there && S_ISDIR(info.st_mode)) die("%s: is a folder (give the name of a file)", path);
+    int own = descriptor(path); // shared, so that both go on where the other one stopped
+    bool plain = own < 0 && (!there || S_ISREG(info.st_mode));
+    if (there && plain) refuse_streams(path, &info);
+    if (out) out->path = link && plain ? realpath(path, NULL) : strdup(path);
+    if (!out || !out->path) die("%s: cannot write: %s", path, strerror(errno));
+    if (!plain) {
+        out->f = own < 0 ? fopen(path, "wb") : fdopen(dup(own), "wb");
+        if (!out->f) die("%s: cannot write: %s", path, strerror(errno));
+        return out;
+    }
+    out->aside = malloc(strlen(out->path) + 5);
+    if (!out->aside) die("%s: no memory", path);
+    sprintf(out->aside, "%s.tmp", out->path);
+    int fd = -1;
+    for (int i = 0; i < 100 && fd < 0; i++) fd = open_aside(out->aside, path);
+    if (fd < 0) die("%s: somebody else writes and removes it (one program at a time)", out->aside);
+    remember(out);
+    out->f = fdopen(fd, "wb");
+    if (!out->f) die("%s: cannot write: %s", out->aside, strerror(errno));
+    return out;
+}
+
+void disk_out_commit(DiskOut *out)
+{
+    bool ok = !ferror(out->f) && fflush(out->f) == 0;
+    if (ok && out->aside) ok = fsync(fileno(out->f)) == 0 && rename(out->aside, out->path) == 0;
+    if (ok) forget(out); // from here on NAME.tmp may be somebody else's
+    int why = errno; // fclose gives the lock up, so the rename is before it
+    if (fclose(out->f) && ok) ok = false, why = errno;
+    if (!ok) die("%s: cannot write: %s (is the disk full?)", out->path, strerror(why));
+    if (out->aside && !disk_sync_parent(out->path)) die("%s: cannot fsync its folder: %s", out->path, strerror(errno));
+    free(out->path);
+    free(out->aside);
+    free(out);
+}
+
+void disk_out_apart(const char *path, const char *input)
+{
+    char *real = realpath(path, NULL), aside[PATH_MAX]; // NULL: not there yet
+    const char *name = real ? real : path, *slash = strrchr(name, '/');
+    char *parent = slash ? strndup(name, (size_t)(slash - name) + 1) : strdup(".");
+    struct stat in, there;
+    if (!parent) die("%s: no memory", path);
+    if (disk_folder_inside(parent, input))
+        die("%s: lies in the input folder %s, and would be read next time (write it elsewhere)", path, input);
+    if (snprintf(aside, sizeof aside, "%s.tmp", name) < PATH_MAX && stat(input, &in) == 0 && stat(aside, &there) == 0 &&
+        same_file(&in, &there))
+        die("%s: would be written as %s.tmp first, which is the input (write it elsewhere)", path, path);
+    free(parent);
+    free(real);
+}
+
+// ---- one run at a time
+
+enum { WORDS = 200 };
+
+// "node1, process 4211, since 2026-03-04 05:06:07"
+static void words_of(char *text, size_t n)
+{
+    char host[64] = "", start[32];
+    time_t now = time(NULL);
+    struct tm at;
+    gethostname(host, sizeof host - 1);
+    strftime(start, sizeof start, "%Y-%m-%d %H:%M:%S", localtime_r(&now, &at));
+    snprintf(text, n, "%s, process %ld, since %s\n", host, (long)getpid(), start);
+}
+
+static void read_words(int fd, char text[WORDS])
+{
+    ssize_t n = pread(fd, text, WORDS - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 0x20) *c = '?';
+}
+
+// Without flock: whether the words name somebody who may be there.
+static bool may_live(const char *text)
+{
+    char host[64] = "", theirs[64];
+    long process = 0;
+    gethostname(host, sizeof host - 1);
+    if (sscanf(text, "%63[^,], process %ld", theirs, &process) != 2) return false;
+    return strcmp(host, theirs) || (process > 0 && (kill((pid_t)process, 0) == 0 || errno == EPERM));
+}
+
+int disk_lock_take(const char *dir)
+{
+    char path[700], text[WORDS];
+    if (snprintf(path, sizeof path, "%s/lock", dir) >= (int)sizeof path) die("lock: path too long: %s", dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) die("%s: %s (another --run.dir?)", path, strerror(errno));
+    bool taken = flock(fd, LOCK_EX | LOCK_NB) != 0;
+    if (taken) {
+        bool unknown = errno != EWOULDBLOCK;
+        read_words(fd, text);
+        taken = !unknown || may_live(text);
+    }
+    if (taken)
+        die("%s: another run is in this directory: %s (end it, or try another --run.name)", path,
+            text[0] ? text : "it has not said which");
+    words_of(text, sizeof text);
+    if (ftruncate(fd, 0) || pwrite(fd, text, strlen(text), 0) != (ssize_t)strlen(text))
+        die("%s: %s (is the disk full?)", path, strerror(errno));
+    return fd;
+}
+
+void disk_lock_release(int fd)
+{
+    if (fd < 0) return;
+    if (ftruncate(fd, 0)) die("lock: cannot be emptied: %s", strerror(errno));
+    close(fd);
+}
+
+// ---- the folder of a preparation
+
+static void name_file(char path[PATH_MAX], const char *dir, const char *name)
+{
+    if (snprintf(path, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX) die("%s: the name is too long", dir);
+}
+
+void disk_folder_make(const char *path, const char *option)
+{
+    char part[PATH_MAX];
+    struct stat st;
+    if (!*path) die("%s: an empty name (give the folder to write to)", option);
+    if (snprintf(part, sizeof part, "%s", path) >= PATH_MAX) die("%s: the name is too long (%s)", path, option);
+    for (char *p = part + 1; *p; p++) {
+        if (*p != '/') continue;
+        *p = 0;
+        mkdir(part, 0777); // what fails here fails again below
+        *p = '/';
+    }
+    if (mkdir(part, 0777) != 0 && errno != EEXIST)
+        die("%s: %s (%s is the folder to write to)", path, strerror(errno), option);
+    if (stat(part, &st) != 0 || !S_ISDIR(st.st_mode))
+        die("%s: not a folder (%s is the folder to write to)", path, option);
+    if (access(part, W_OK | X_OK) != 0) die("%s: %s (%s must be writable)", path, strerror(errno), option);
+}
+
+bool disk_folder_inside(const char *out, const char *input)
+{
+    char in_path[PATH_MAX], out_path[PATH_MAX];
+    struct stat st;
+    if (stat(input, &st) != 0 || !S_ISDIR(st.st_mode) || !realpath(input, in_path) || !realpath(out, out_path))
+        return false;
+    size_t n = strlen(in_path);
+    return strncmp(out_path, in_path, n) == 0 && (n == 1 || out_path[n] == '/' || !out_path[n]);
+}
+
+void disk_folder_check_outside(const char *input, const char *out, const char *option)
+{
+    if (disk_folder_inside(out, input))
+        die("%s: lies in the input folder %s, and would be read next time (choose another %s)", out, input, option);
+}
+
+int disk_folder_lock(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
+        die("%s: %s", path, fd >= 0 && errno == EWOULDBLOCK ? "another preparation is at work there" : strerror(errno));
+    return fd;
+}
+
+static const char aside[] = "new.tmp", mark[] = "unfinished";
+
+char *disk_folder_begin(const char *path)
+{
+    char dir[PATH_MAX];
+    name_file(dir, path, aside);
+    if (!disk_remove_dir(dir) || mkdir(dir, 0777) != 0) // what a killed run has left
+        die("%s: %s (remove it)", dir, strerror(errno));
+    char *name = strdup(dir);
+    if (!name) die("memory: no room for a file name");
+    return name;
+}
+
+// Looks at the files that are old by their names: dies when one could not be removed, or removes them all.
+static void each_old(const char *path, bool (*is_old)(const char *name), bool remove)
+{
+    char old[PATH_MAX];
+    struct stat st;
+    DIR *list = opendir(path);
+    if (!list) die("%s: %s", path, strerror(errno));
+    for (struct dirent *e; (e = readdir(list));) {
+        if (!is_old(e->d_name)) continue;
+        name_file(old, path, e->d_name);
+        if (!remove && lstat(old, &st) == 0 && S_ISDIR(st.st_mode))
+            die("%s: a folder, where a file is to be written (rename or remove it)", old);
+        if (remove && unlink(old) != 0) die("%s: cannot be removed: %s", old, strerror(errno));
+    }
+    closedir(list);
+}
+
+void disk_folder_check_old(const char *path, bool (*is_old)(const char *name))
+{
+    each_old(path, is_old, false);
+    if (access(path, W_OK | X_OK) != 0) die("%s: %s (it must be writable)", path, strerror(errno));
+}
+
+// Each file of the folder `aside` onto the disk (to NULL), or to a folder.
+static void each_new(const char *dir, const char *to)
+{
+    char from[PATH_MAX], new[PATH_MAX];
+    DIR *list = opendir(dir);
+    if (!list) die("%s: %s", dir, strerror(errno));
+    for (struct dirent *e; (e = readdir(list));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        name_file(from, dir, e->d_name);
+        int fd = to ? -1 : open(from, O_RDONLY | O_CLOEXEC);
+        if (!to && (fd < 0 || fsync(fd) != 0 || close(fd) != 0))
+            die("%s: %s (is the disk full?)", from, strerror(errno));
+        if (!to) continue;
+        name_file(new, to, e->d_name);
+        if (rename(from, new) != 0) die("%s: %s", new, strerror(errno));
+    }
+    closedir(list);
+}
+
+void disk_folder_replace(const char *path, bool (*is_old)(const char *name))
+{
+    static const char words[] = "A preparation was stopped while it replaced the files of this folder: run it again.\n";
+    char dir[PATH_MAX], marked[PATH_MAX];
+    name_file(dir, path, aside);
+    name_file(marked, path, mark);
+    disk_folder_check_old(path, is_old);
+    each_new(dir, NULL);
+    if (!disk_write_file(marked, words, strlen(words)) || !disk_sync_dir(path)) // that it is there is what counts
+        die("%s: %s (is the disk full?)", marked, strerror(errno));
+    each_old(path, is_old, true);
+    each_new(dir, path);
+    if (!disk_sync_dir(path) || unlink(marked) != 0 || rmdir(dir) != 0 || !disk_sync_dir(path))
+        die("%s: %s", path, strerror(errno));
+}
+
+void disk_folder_check(const char *path)
+{
+    char marked[PATH_MAX];
+    if (snprintf(marked, sizeof marked, "%s/%s", path, mark) >= PATH_MAX) return; // nothing can be there
+    if (access(marked, F_OK) == 0)
+        die("%s: a preparation was stopped while it replaced the files there (run it again)", path);
+}
+
+void disk_folder_check_file(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    if (!dir) die("memory: no room for a file name");
+    disk_folder_check(dir);
+    free(dir);
 }

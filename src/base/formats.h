@@ -1,4 +1,4 @@
-// formats: the number formats of training, in software: bf16, fp16, fp8 (E4M3, E5M2), tf32.
+// formats: the number formats of training, in software (bf16, fp16, fp8: E4M3 and E5M2, tf32), and sums that are exact.
 //
 // Each format is sign, `exponent` bits, `mantissa` bits; bias = 2^(exponent-1) - 1:
 //
@@ -163,6 +163,25 @@ void formats_from_float(void *out, Format f, const float *in, size_t n, bool sat
 void formats_from_float_stochastic(void *out, Format f, const float *in, size_t n, bool saturate, Rng rng,
                                    uint64_t first);
 void formats_to_float(float *out, Format f, const void *in, size_t n);
+
+// ---- sums of squares without rounding, so that no order of adding matters
+//
+// The bits of the result are a function of the numbers alone: not of their order, of threads, or of which rank has
+// which of them. That is what a gradient norm needs to be the same on every layout (clip.h).
+
+// Limbs of 32 bits, the lowest first; limb 0 begins at 2^-352. The last counts numbers that are not finite.
+enum { EXACT_LIMBS = 22, EXACT_WORDS = EXACT_LIMBS + 1 };
+
+// Zero: the empty sum. Two sums are added word by word (comm.h: COMM_INT64, COMM_SUM), up to 2^30 of them.
+typedef struct {
+    int64_t word[EXACT_WORDS];
+} ExactSum;
+
+// sum += x[i]^2 over n fp32 numbers.
+void formats_sum_squares(ExactSum *sum, const float *x, size_t n);
+void formats_sum_add(ExactSum *sum, const ExactSum *other);
+// As a double, cut off below its last bit; NaN where a number was not finite.
+double formats_sum_value(const ExactSum *sum);
 
 // ---- the table
 typedef struct {

@@ -1,4 +1,4 @@
-// mem: the memory door. See mem.h.
+// mem: the allocator of all large memory. See mem.h.
 //
 // The invariant: tag_bytes is the sum of n_bytes over the rows of `block` with that tag, at every moment.
 // The table is searched linearly: a run has a few dozen large blocks, never thousands.
@@ -86,7 +86,7 @@ void mem_free(Mem *mem, void *ptr)
         release(ptr);
         return;
     }
-    die("memory: mem_free of %p, which this door did not hand out", ptr);
+    die("memory: mem_free of %p, which this allocator did not hand out", ptr);
 }
 
 void mem_seal(Mem *mem)

@@ -1,8 +1,7 @@
-// mem: the memory door.
+// mem: the allocator of all large memory.
 //
-// All large memory comes through here, tagged, so that "how many bytes of what does this rank hold" is a
-// fact and not an estimate. Training seals the door after its warm-up step: an allocation behind a sealed
-// door is a bug and stops the program.
+// Every block has a tag, so that "how many bytes of what does this rank hold" is a fact and not an estimate. Training
+// seals the allocator after its warm-up step: an allocation after that is a bug and stops the program.
 #ifndef MEM_H
 #define MEM_H
 #include <stdbool.h>
@@ -44,10 +43,10 @@ typedef struct {
 
 // Zeroed memory of n_bytes; dies with the tag, `what` and the size when there is none left.
 void *mem_alloc(Mem *mem, MemTag tag, size_t n_bytes, const char *what);
-// The same for what the host alone reads and writes, also where the door's memory is a device's.
+// The same for what the host alone reads and writes, also where raw_alloc's memory is a device's.
 void *mem_alloc_host(Mem *mem, MemTag tag, size_t n_bytes, const char *what);
 void mem_free(Mem *mem, void *ptr); // NULL is allowed
-// From here on mem_alloc dies. mem_free_all gives everything back and opens the door again.
+// From here on mem_alloc dies. mem_free_all gives everything back and ends the seal.
 void mem_seal(Mem *mem);
 void mem_free_all(Mem *mem);
 const char *mem_tag_name(MemTag tag);

@@ -21,27 +21,34 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+// Text into XML: & < > " escaped, control characters left out. Bytes beyond ASCII are UTF-8 from the
+// reader.
+static void put_escaped(FILE *f, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '&') fputs("&amp;", f);
+        else if (*text == '<') fputs("&lt;", f);
+        else if (*text == '>') fputs("&gt;", f);
+        else if (*text == '"') fputs("&quot;", f);
+        else if ((unsigned char)*text >= 0x20) fputc(*text, f);
+    }
+}
 
 void svg_write(const char *path, int width, int height, const char *title, void (*draw)(FILE *f, void *arg),
                void *arg)
 {
-    char aside[4096], real[PATH_MAX];
-    bool special = disk_is_special(path);
-    if (!special && realpath(path, real)) path = real; // a link is followed
-    if (snprintf(aside, sizeof aside, "%s%s", path, special ? "" : ".tmp") >= (int)sizeof aside)
-        die("svg: path too long: %s", path);
-    if (!special) unlink(aside); // it may be a link to something else
-    FILE *f = fopen(aside, "w");
-    if (!f) die("svg: cannot open %s: %s", aside, strerror(errno));
+    char real[PATH_MAX], *text = NULL;
+    size_t n_bytes = 0;
+    FILE *f = open_memstream(&text, &n_bytes);
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); // decimal points, whatever the user's language
-    if (!c) die("svg: no C locale: %s", strerror(errno));
+    if (!f || !c) die("svg: no memory for %s", path);
     locale_t before = uselocale(c);
     fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
             "role=\"img\" font-family=\"system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, "
             "sans-serif\">\n", width, height, width, height);
     fputs("<title>", f);
-    svg_escaped(f, title);
+    put_escaped(f, title);
     fputs("</title>\n", f);
     fprintf(f, "<rect x=\"0.5\" y=\"0.5\" width=\"%d\" height=\"%d\" rx=\"8\" fill=\"#ffffff\" "
             "stroke=\"#d7dce1\"/>\n", width - 1, height - 1);
@@ -49,8 +56,11 @@ void svg_write(const char *path, int width, int height, const char *title, void 
     fputs("</svg>\n", f);
     uselocale(before);
     freelocale(c);
-    if (ferror(f) || fclose(f) || (!special && rename(aside, path)))
+    if (ferror(f) || fclose(f)) die("svg: no memory for %s", path);
+    if (!disk_is_special(path) && realpath(path, real)) path = real; // a link is followed
+    if (!disk_replace_file(path, text, n_bytes))
         die("svg: cannot write %s: %s (is the disk full?)", path, strerror(errno));
+    free(text);
 }
 
 double svg_px(const SvgPanel *p, double x)
@@ -108,7 +118,6 @@ SvgSeries svg_smooth(const SvgSeries *raw)
     return twice;
 }
 
-// Lowest and highest finite value at x >= from, widening *low and *high.
 void svg_range(const SvgSeries *s, double from, double *low, double *high)
 {
     for (size_t i = 0; i < s->n; i++) {
@@ -153,26 +162,12 @@ static void tick_label(char out[32], double v, double step)
     else snprintf(out, 32, "%.*f", v > 0 && decimals > 0 ? decimals : 0, fabs(v));
 }
 
-// Text into XML: & < > " escaped, control characters left out. Bytes beyond ASCII are UTF-8 from the
-// reader.
-void svg_escaped(FILE *f, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '&') fputs("&amp;", f);
-        else if (*text == '<') fputs("&lt;", f);
-        else if (*text == '>') fputs("&gt;", f);
-        else if (*text == '"') fputs("&quot;", f);
-        else if ((unsigned char)*text >= 0x20) fputc(*text, f);
-    }
-}
-
-// anchor: start, middle, end
 void svg_text(FILE *f, double x, double y, const char *anchor, double size, const char *color,
                     bool bold, const char *text)
 {
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%g\" fill=\"%s\"%s>", x, y, anchor,
             size, color, bold ? " font-weight=\"600\"" : "");
-    svg_escaped(f, text);
+    put_escaped(f, text);
     fputs("</text>\n", f);
 }
 
@@ -220,7 +215,6 @@ static double py_near(const SvgPanel *p, double y)
     return fmax(p->y - 4 * p->h, fmin(p->y + 5 * p->h, svg_py(p, y)));
 }
 
-// A gap where the value is not finite or the run went back (a rollback).
 void svg_curve(FILE *f, const SvgPanel *p, const char *clip, const SvgSeries *s, const char *color,
                        double width, double opacity)
 {
@@ -248,8 +242,6 @@ void svg_clip(FILE *f, const SvgPanel *p, const char *id)
             id, p->x, p->y, p->w + 4, p->h);
 }
 
-// Labels at the right edge, beside the end of what they name; pushed apart, half each, where they would
-// overlap.
 void svg_labels(FILE *f, const SvgPanel *p, SvgLabel *label, int n)
 {
     const double space = 34;

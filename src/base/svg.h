@@ -49,8 +49,6 @@ void svg_range(const SvgSeries *s, double from, double *low, double *high);
 double svg_last(const SvgSeries *s); // the last finite value, else NAN
 
 void svg_count(char out[32], double v); // 1.23M
-// Text with & < > " escaped and control characters left out.
-void svg_escaped(FILE *f, const char *text);
 // anchor: start, middle, end
 void svg_text(FILE *f, double x, double y, const char *anchor, double size, const char *color, bool bold,
               const char *text);

@@ -1,6 +1,7 @@
-// words: a table of byte strings, numbered in the order of their first appearance.
+// words: strings of bytes: a table that numbers them in the order of their first appearance, and their characters.
 #ifndef WORDS_H
 #define WORDS_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #ifdef __cplusplus
@@ -36,6 +37,21 @@ void words_free(Words *words);
 // The growth rule of every growable array here: `array` moved to room for at least `need` elements, *cap
 // doubled as needed. Dies when there is no memory.
 void *words_grow(void *array, size_t *cap, size_t need, size_t element_bytes);
+
+// ---- characters of UTF-8, and what is not one
+
+// The bytes of the character at s (n > 0 bytes are there), or, with *valid false, of the maximal subpart of an
+// ill-formed one: 1 to 3 bytes, as the Unicode Standard (section 3.9, U+FFFD substitution) and the W3C's decoders
+// cut them.
+size_t words_utf8_length(const char *s, size_t n, bool *valid);
+// Where the first ill-formed sequence at or after `at` starts, and its *length; n when there is none.
+size_t words_utf8_invalid(const char *s, size_t n, size_t at, size_t *length);
+// The code point of the well-formed character of `length` bytes at s.
+uint32_t words_utf8_code(const char *s, size_t length);
+// The largest border between characters that is not above `at`; s (n) is well-formed, at <= n.
+size_t words_utf8_border(const char *s, size_t n, size_t at);
+// A copy of a 0-terminated text, a file's name for one, with U+FFFD for every ill-formed sequence; free() it.
+char *words_utf8_copy(const char *text);
 
 #ifdef __cplusplus
 }

@@ -367,7 +367,8 @@ static void fold(const Collective *c)
         else for (size_t i = 0; i < n; i++) o[i] = x[i] + y[i];                                               \
     } while (0)
 
-void collectives_reduce(void *out, const void *a, const void *b, size_t n, CommType type, CommOp op)
+// out = a op b; out may equal either. (bf16 and fp16 are added in a fold alone.)
+static void reduce(void *out, const void *a, const void *b, size_t n, CommType type, CommOp op)
 {
     bool maximum = op == COMM_MAX;
     switch (type) {
@@ -383,7 +384,7 @@ void collectives_act(const Collective *c, const CollectiveStep *step)
 {
     if (step->action == COLLECTIVES_FOLD) fold(c);
     if (step->action == COLLECTIVES_ADD && step->n)
-        collectives_reduce(step->sum, step->left, step->right, step->n, c->call.type, c->call.op);
+        reduce(step->sum, step->left, step->right, step->n, c->call.type, c->call.op);
 }
 
 void collectives_begin(const Collective *c)

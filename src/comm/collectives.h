@@ -57,8 +57,6 @@ int collectives_steps(const Collective *c);
 CollectiveStep collectives_step(const Collective *c, int k);
 // Once send and receive of the step are finished.
 void collectives_act(const Collective *c, const CollectiveStep *step);
-// out = a op b; out may equal either. bf16 and fp16 only with COMM_MAX or in a fold.
-void collectives_reduce(void *out, const void *a, const void *b, size_t n, CommType type, CommOp op);
 
 // The formulas. Bytes that this rank sends and receives, without running anything; exact for uneven shards too.
 // COMM_NATIVE counts as the algorithm by hand with the fewest bytes.

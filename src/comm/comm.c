@@ -1,4 +1,8 @@
-// comm: starts calls, drives them, waits, counts. comm_group.c makes the groups.
+// comm: makes groups, starts their calls, drives them, waits, counts. See comm.h.
+//
+// All groups that were split from one world are a family. It owns what calls use (slots, scratch, the clock of the slow
+// link), for a rank that waits for a call of one group carries on those of the others; the world's comm_free ends it. A
+// group owns its counts, its algorithms and what its backend needs.
 //
 // The invariant: a call moves only inside start, comm_progress and comm_wait, on the caller's thread, and each of the
 // three drives every call of the family that is in flight; the last two also those of its partner, where a device's
@@ -21,7 +25,7 @@
 //
 // Rejected: a progress thread (needs a thread-safe MPI, and a core); completion callbacks (order of sums would depend
 // on arrival); wrappers that count or slow down another Comm (every group would exist twice).
-#include "comm/comm_family.h"
+#include "comm/comm.h"
 
 #include "base/clock.h"
 #include "base/check.h"
@@ -33,7 +37,7 @@
 
 enum { NAP = 20000 }; // nanoseconds between tests
 
-struct CommSlot {
+typedef struct {
     bool used, done, native; // native: the backend's own call, or a single message
     unsigned serial;
     Comm *comm;
@@ -50,8 +54,21 @@ struct CommSlot {
     char *scratch;
     size_t n_scratch;
     double begin, ready; // seconds; ready: the slow link lets the call end
+} Slot;
+
+struct CommFamily {
+    Slot **slot; // calls in flight, and those that may be used again
+    unsigned n_slots, serial;
+    Mem mem;    // for their scratch
+    bool checked;
+    double alpha, beta, link_free;
+    CommTrace trace;
+    void *trace_arg;
+    int spins;
+    CommFamily *partner;
+    Heartbeat *beat;
+    Comm *first, *last;
 };
-typedef struct CommSlot Slot;
 
 static void sleep_s(double seconds)
 {
@@ -59,11 +76,236 @@ static void sleep_s(double seconds)
     if (seconds > 0) nanosleep(&t, NULL);
 }
 
-void *comm_allocate(size_t n, size_t bytes)
+// n elements of so many bytes, zeroed, for free(); dies without memory.
+static void *allocate(size_t n, size_t bytes)
 {
     void *p = calloc(n ? n : 1, bytes);
     if (!p) die("comm: no memory for %zu x %zu bytes", n, bytes);
     return p;
+}
+
+// ---- names and sizes
+
+typedef struct {
+    const char *name;
+    size_t bytes;
+} TypeRow;
+
+static const TypeRow TYPE[COMM_TYPES] = {
+    [COMM_FP32] = {"fp32", 4}, [COMM_BF16] = {"bf16", 2}, [COMM_FP16] = {"fp16", 2}, [COMM_FP64] = {"fp64", 8},
+    [COMM_INT32] = {"int32", 4}, [COMM_INT64] = {"int64", 8}, [COMM_BYTE] = {"bytes", 1},
+};
+static const char *const KIND[COMM_KINDS] = {
+    [COMM_ALL_REDUCE] = "all_reduce", [COMM_ALL_GATHER] = "all_gather", [COMM_REDUCE_SCATTER] = "reduce_scatter",
+    [COMM_BROADCAST] = "broadcast", [COMM_ALL_TO_ALL] = "all_to_all", [COMM_SEND] = "send", [COMM_RECV] = "recv",
+    [COMM_BARRIER] = "barrier",
+};
+static const char *const ALGORITHM[COMM_ALGORITHMS] = {
+    [COMM_NATIVE] = "native", [COMM_RING] = "ring", [COMM_TREE] = "tree", [COMM_HALVING] = "halving",
+    [COMM_DIRECT] = "direct",
+};
+
+size_t comm_type_bytes(CommType type)
+{
+    check(type < COMM_TYPES);
+    return TYPE[type].bytes;
+}
+
+CommType comm_type_of(XType x)
+{
+    return x == X_FP32 ? COMM_FP32 : x == X_BF16 ? COMM_BF16 : COMM_FP16;
+}
+
+const char *comm_type_name(CommType type)
+{
+    return type < COMM_TYPES ? TYPE[type].name : "?";
+}
+
+const char *comm_kind_name(CommKind kind)
+{
+    return kind < COMM_KINDS ? KIND[kind] : "?";
+}
+
+const char *comm_algorithm_name(CommAlgorithm algorithm)
+{
+    return algorithm < COMM_ALGORITHMS ? ALGORITHM[algorithm] : "?";
+}
+
+CommAlgorithm comm_algorithm_find(const char *name)
+{
+    if (!strcmp(name, "mpi")) return COMM_NATIVE;
+    int a = 0;
+    while (a < COMM_ALGORITHMS && strcmp(name, ALGORITHM[a])) a++;
+    return (CommAlgorithm)a;
+}
+
+void comm_even(size_t *counts, size_t n, int size)
+{
+    size_t N = (size_t)size;
+    for (size_t r = 0; r < N; r++) counts[r] = n / N + (r < n % N);
+}
+
+// ---- groups
+
+static bool self_split(Comm *comm, Comm *child, int color, int key)
+{
+    (void)key;
+    child->rank = 0, child->size = comm->size;
+    return color >= 0;
+}
+
+// A group of one never reaches its backend: start() copies, and there is no other rank to send to.
+static const CommOps SELF = {.name = "self", .split = self_split};
+
+Comm *comm_self(void)
+{
+    Comm *comm = comm_create(&SELF, "world");
+    comm->size = 1;
+    return comm;
+}
+
+static void join(Comm *comm, CommFamily *f, const char *name)
+{
+    comm->family = f;
+    snprintf(comm->name, sizeof comm->name, "%s", name);
+    if (f->last) f->last->next = comm;
+    else f->first = comm;
+    f->last = comm;
+}
+
+Comm *comm_create(const CommOps *ops, const char *name)
+{
+    Comm *comm = allocate(1, sizeof *comm);
+    CommFamily *f = allocate(1, sizeof *f);
+    comm->ops = ops, comm->share = 1;
+    f->mem = (Mem){.raw_alloc = ops->alloc, .raw_free = ops->release, .device = ops->alloc != NULL};
+    join(comm, f, name);
+    return comm;
+}
+
+Comm *comm_split(Comm *comm, int color, int key, const char *name)
+{
+    Comm *child = allocate(1, sizeof *child);
+    child->ops = comm->ops, child->ordered = comm->ordered, child->share = comm->share;
+    child->family = comm->family; // a backend may die while it splits
+    memcpy(child->algorithm, comm->algorithm, sizeof child->algorithm);
+    if (comm->ops->split(comm, child, color, key)) {
+        join(child, comm->family, name);
+        return child;
+    }
+    free(child);
+    return NULL;
+}
+
+Comm *comm_host(Comm *comm)
+{
+    return comm && comm->host ? comm->host : comm;
+}
+
+Comm *comm_root(const Comm *comm)
+{
+    return comm->family->first;
+}
+
+void comm_free(Comm *comm)
+{
+    if (!comm) return;
+    CommFamily *f = comm->family;
+    for (unsigned i = 0; i < f->n_slots; i++) {
+        Slot *s = f->slot[i];
+        if (s->used) die("group %s: freed while a %s is in flight", s->comm->name, comm_kind_name(s->run.call.kind));
+        free(s->numbers), free(s->work), free(s);
+    }
+    free(f->slot);
+    for (Comm *c = f->first, *next; c; c = next) {
+        next = c->next;
+        if (c->ops->free) c->ops->free(c);
+        free(c);
+    }
+    mem_free_all(&f->mem); // the scratch of the slots
+    if (f->partner) f->partner->partner = NULL;
+    free(f);
+}
+
+// ---- settings
+
+Mem *comm_mem(Comm *comm)
+{
+    return &comm->family->mem;
+}
+
+void comm_set_algorithm(Comm *comm, CommKind kind, CommAlgorithm algorithm)
+{
+    if (!collectives_exists(kind, algorithm))
+        die("group %s: %s has no algorithm '%s'", comm->name, comm_kind_name(kind), comm_algorithm_name(algorithm));
+    if (comm->ops->direct && algorithm != COMM_NATIVE && algorithm != COMM_DIRECT)
+        die("group %s: %s over %s has no algorithm '%s' (native)", comm->name, comm_kind_name(kind), comm->ops->name,
+            comm_algorithm_name(algorithm));
+    comm->algorithm[kind] = algorithm;
+}
+
+void comm_set_ordered(Comm *comm, bool ordered)
+{
+    comm->ordered = ordered;
+}
+
+void comm_set_checked(Comm *comm, bool checked)
+{
+    comm->family->checked = checked;
+}
+
+void comm_set_slow(Comm *comm, double alpha, double beta)
+{
+    comm->family->alpha = alpha, comm->family->beta = beta;
+}
+
+void comm_set_trace(Comm *comm, CommTrace trace, void *arg)
+{
+    comm->family->trace = trace, comm->family->trace_arg = arg;
+}
+
+void comm_set_spins(Comm *comm, int spins)
+{
+    comm->family->spins = spins;
+}
+
+void comm_set_partner(Comm *comm, Comm *other)
+{
+    comm->family->partner = other->family, other->family->partner = comm->family;
+}
+
+void comm_set_heartbeat(Comm *comm, Heartbeat *beat)
+{
+    comm->family->beat = beat;
+}
+
+Heartbeat *comm_heartbeat(const Comm *comm)
+{
+    return comm ? comm->family->beat : NULL;
+}
+
+void comm_reset_counts(Comm *comm)
+{
+    const CommFamily *both[] = {comm->family, comm->family->partner};
+    for (int i = 0; i < 2 && both[i]; i++)
+        for (Comm *c = both[i]->first; c; c = c->next) memset(c->count, 0, sizeof c->count);
+}
+
+CommAlgorithm comm_algorithm(const Comm *comm, CommKind kind, CommType type, CommOp op)
+{
+    CommAlgorithm a = comm->algorithm[kind];
+    bool native = a == COMM_NATIVE, all_reduce = kind == COMM_ALL_REDUCE;
+    bool narrow = type == COMM_BF16 || type == COMM_FP16, real = narrow || type == COMM_FP32 || type == COMM_FP64;
+    if (kind == COMM_SEND || kind == COMM_RECV) return COMM_NATIVE;
+    if ((all_reduce || kind == COMM_REDUCE_SCATTER) && comm->size > 1) {
+        bool power = (comm->size & (comm->size - 1)) == 0, tree = a == COMM_TREE || (a == COMM_HALVING && power);
+        if (narrow) return COMM_DIRECT;
+        if (comm->ordered && real && op == COMM_SUM) return tree ? a : COMM_DIRECT;
+        if (native && real && op == COMM_MAX) return all_reduce && !comm->ops->direct ? COMM_TREE : COMM_DIRECT;
+    }
+    if (!native || (comm->ops->native && comm->size > 1)) return a;
+    if (kind == COMM_BROADCAST || kind == COMM_BARRIER) return COMM_TREE;
+    return kind == COMM_ALL_TO_ALL ? COMM_DIRECT : COMM_RING;
 }
 
 // ---- slots
@@ -76,13 +318,13 @@ static Slot *take_slot(Comm *comm)
     if (i == f->n_slots) {
         f->slot = realloc(f->slot, (i + 1) * sizeof *f->slot);
         if (!f->slot) die("comm: no memory for %u calls in flight", i + 1);
-        f->slot[f->n_slots++] = comm_allocate(1, sizeof(Slot));
+        f->slot[f->n_slots++] = allocate(1, sizeof(Slot));
     }
     Slot *s = f->slot[i];
     if (s->room < comm->size) {
         free(s->numbers), free(s->work);
-        s->numbers = comm_allocate((size_t)comm->size, 4 * sizeof *s->numbers);
-        s->work = comm_allocate((size_t)comm->size, 4 * sizeof *s->work);
+        s->numbers = allocate((size_t)comm->size, 4 * sizeof *s->numbers);
+        s->work = allocate((size_t)comm->size, 4 * sizeof *s->work);
         s->room = comm->size;
     }
     s->used = true, s->done = s->native = false;
@@ -96,8 +338,8 @@ static void need_scratch(Slot *s, size_t n_bytes)
 {
     CommFamily *f = s->comm->family;
     if (n_bytes > s->n_scratch) {
-        mem_free(f->mem, s->scratch);
-        s->scratch = mem_alloc(f->mem, MEM_COMM, n_bytes, "scratch of a collective");
+        mem_free(&f->mem, s->scratch);
+        s->scratch = mem_alloc(&f->mem, MEM_COMM, n_bytes, "scratch of a collective");
         s->n_scratch = n_bytes;
     }
     s->run.scratch = s->scratch;
@@ -382,15 +624,4 @@ CommRequest comm_recv(Comm *comm, void *buf, size_t n, CommType type, int from, 
 CommRequest comm_barrier(Comm *comm)
 {
     return start(comm, (CommCall){.kind = COMM_BARRIER, .type = COMM_BYTE});
-}
-
-void comm_family_end_calls(CommFamily *f)
-{
-    for (unsigned i = 0; i < f->n_slots; i++) {
-        Slot *s = f->slot[i];
-        if (s->used) die("group %s: freed while a %s is in flight", s->comm->name, comm_kind_name(s->run.call.kind));
-        mem_free(f->mem, s->scratch);
-        free(s->numbers), free(s->work), free(s);
-    }
-    free(f->slot);
 }

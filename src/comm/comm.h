@@ -19,6 +19,7 @@
 // wrong rank. comm_set_checked(comm, true) also compares each collective call over the ranks before it runs.
 #ifndef COMM_H
 #define COMM_H
+#include "base/config.h"
 #include "base/mem.h"
 #include "comm/supervisor.h"
 
@@ -38,11 +39,6 @@ typedef enum {
     COMM_ALL_REDUCE, COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_BROADCAST, COMM_ALL_TO_ALL, COMM_SEND, COMM_RECV,
     COMM_BARRIER, COMM_KINDS
 } CommKind;
-// How a collective moves its bytes (collectives.h). NATIVE: the backend's own (MPI's), or by hand where it has none.
-typedef enum {
-    COMM_NATIVE, COMM_RING, COMM_TREE, COMM_HALVING, COMM_DIRECT, COMM_ALGORITHMS
-} CommAlgorithm;
-
 enum { COMM_NAME = 16, COMM_MAX_TAG = 32767 };
 
 // Since the group was made. Bytes on the wire are this rank's: exact for what is written by hand; for a native call
@@ -150,10 +146,8 @@ void comm_free(Comm *comm);
 
 // ---- settings of a family or a group; the same on all ranks
 
-// Scratch of collectives comes from `mem`, tagged MEM_COMM (default: a door of its own), which
-// outlives the family. Before the first sum.
-void comm_set_mem(Comm *comm, Mem *mem);
-const Mem *comm_mem(const Comm *comm);
+// The allocator of the family's scratch, tagged MEM_COMM: of the memory that its backend takes.
+Mem *comm_mem(Comm *comm);
 // Of a group, for groups split from it later too. Dies where the algorithm does not exist for the kind.
 void comm_set_algorithm(Comm *comm, CommKind kind, CommAlgorithm algorithm);
 void comm_set_ordered(Comm *comm, bool ordered);
@@ -204,9 +198,10 @@ bool comm_done(Comm *comm, const CommRequest *request);
 // communication call it now and then. True when all of them are done (not yet waited for).
 bool comm_progress(Comm *comm);
 
-// ---- words
+// ---- names and sizes
 
 size_t comm_type_bytes(CommType type);
+CommType comm_type_of(XType x); // of what is stored so: weights, activations (dev->x_type)
 const char *comm_type_name(CommType type);
 const char *comm_kind_name(CommKind kind);
 const char *comm_algorithm_name(CommAlgorithm algorithm);
@@ -215,13 +210,6 @@ CommAlgorithm comm_algorithm_find(const char *name);
 // counts[r]: n elements cut over `size` ranks: n / size, and one more for each of the first n % size.
 void comm_even(size_t *counts, size_t n, int size);
 
-// ---- reports
-
-// One row a group of the family and kind that was called.
-void comm_print(const Comm *comm, FILE *out);
-// {"world": {"all_reduce": {"calls": 1, "payload": .., "sent": .., "received": .., "waited": ..}}}, no newline.
-// `lead` is put in front of every line but the first.
-void comm_print_json(const Comm *comm, FILE *out, const char *lead);
 // Zeroes the counters of the family, and of its partner's.
 void comm_reset_counts(Comm *comm);
 

@@ -12,7 +12,7 @@
 // Checks of calls (comm_set_checked) are numbers of the host, and go through the host's group as they are.
 //
 // What the host's group moves is counted there too, under the same name. Pinned memory grows to the largest call that
-// was in flight and is not in the door's books: it is the host's, and the caller's door is the GPU's.
+// was in flight and is not in the allocator's table: it is the host's, and the caller's allocator is the GPU's.
 //
 // Rejected: cudaLaunchHostFunc that calls MPI (not on the caller's thread; a call may not block a stream that another
 // call needs); MPI that takes device pointers (comes with few installations, and not where ranks share a GPU).
@@ -23,11 +23,11 @@
 
 #include <cstring>
 
-static const char MARK = 0; // a ticket of ours `expect`s its address
+static const char MARK = 0; // a ticket of this file `expect`s its address
 
 // ---- jobs
 
-bool comm_staged_ours(const CommTicket *ticket)
+static bool is_staged(const CommTicket *ticket)
 {
     return ticket->expect == &MARK;
 }
@@ -156,7 +156,7 @@ static void stage(Comm *comm, CommTicket *ticket, const CommCall *call)
 bool comm_staged_test(Comm *comm, CommTicket *ticket)
 {
     StagedGroup *g = staged_group(comm);
-    if (!comm_staged_ours(ticket)) return g->host->ops->test(g->host, ticket);
+    if (!is_staged(ticket)) return g->host->ops->test(g->host, ticket);
     StagedJob *j = (StagedJob *)ticket->handle.pointer;
     start_queued(g->family);
     if (j->staged && !j->arrived) {

@@ -76,7 +76,6 @@ Comm *comm_staged_world(const CommOps *ops, Comm *host, int device);
 // From here on `stream` comes after what is in the caller's stream now.
 void comm_staged_after(StagedFamily *f, cudaStream_t stream);
 StagedJob *comm_staged_job(Comm *comm, CommTicket *ticket, const CommCall *call);
-bool comm_staged_ours(const CommTicket *ticket);
 bool comm_staged_split(Comm *comm, Comm *child, int color, int key);
 void comm_staged_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel);
 void comm_staged_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel);

@@ -1,6 +1,6 @@
 // comm_threads: every rank of a job as a thread of one process, so that tests need no launcher.
 //
-// The invariant: under the post office's lock, no waiting send and waiting receive match. Whoever comes second finds
+// The invariant: under the network's lock, no waiting send and waiting receive match. Whoever comes second finds
 // the first in its queue, copies the bytes and marks both done; queues are searched from the oldest, so messages of
 // one pair, group, channel and tag arrive in order. A send is finished only when its receive has come: a program that
 // relies on buffering hangs here, as it would on a full network.
@@ -16,23 +16,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Letter {
+typedef struct Message {
     const void *from_buf; // a send
     void *to_buf;         // a receive
     size_t n_bytes;
     uint64_t group;
     int from, to, tag, channel; // ranks of the group
     bool done;
-    struct Letter *next;
-} Letter;
+    struct Message *next;
+} Message;
 
 typedef struct {
     pthread_mutex_t lock;
-    Letter *waiting; // oldest first
-} Office;
+    Message *waiting; // oldest first
+} Network;
 
 typedef struct {
-    Office *office;
+    Network *network;
     uint64_t group; // the same number on all ranks of a group, and of no other group
 } State;
 
@@ -43,25 +43,25 @@ static void *allocate(size_t n_bytes)
     return p;
 }
 
-static bool match(const Letter *a, const Letter *b)
+static bool match(const Message *a, const Message *b)
 {
     return a->group == b->group && a->channel == b->channel && a->tag == b->tag && a->from == b->from &&
            a->to == b->to && !a->from_buf != !b->from_buf;
 }
 
-static void post(Comm *comm, CommTicket *ticket, Letter letter)
+static void post(Comm *comm, CommTicket *ticket, Message message)
 {
     State *state = comm->state;
-    Letter *mine = allocate(sizeof *mine), **at = &state->office->waiting;
-    *mine = letter;
+    Message *mine = allocate(sizeof *mine), **at = &state->network->waiting;
+    *mine = message;
     mine->group = state->group;
     ticket->handle.pointer = mine;
-    pthread_mutex_lock(&state->office->lock);
+    pthread_mutex_lock(&state->network->lock);
     while (*at && !match(*at, mine)) at = &(*at)->next;
-    Letter *other = *at;
+    Message *other = *at;
     if (other) {
         *at = other->next;
-        Letter *out = mine->from_buf ? mine : other, *in = mine->from_buf ? other : mine;
+        Message *out = mine->from_buf ? mine : other, *in = mine->from_buf ? other : mine;
         if (out->n_bytes != in->n_bytes)
             die("group %s: rank %d expected %zu bytes from rank %d and was sent %zu", comm->name, in->to, in->n_bytes,
                 in->from, out->n_bytes);
@@ -70,31 +70,31 @@ static void post(Comm *comm, CommTicket *ticket, Letter letter)
     } else {
         *at = mine;
     }
-    pthread_mutex_unlock(&state->office->lock);
+    pthread_mutex_unlock(&state->network->lock);
 }
 
 static const char EMPTY[1]; // stands for the buffer of a message without bytes
 
 static void threads_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_bytes, int to, int tag, int channel)
 {
-    post(comm, ticket, (Letter){.from_buf = buf ? buf : EMPTY, .n_bytes = n_bytes, .from = comm->rank, .to = to,
+    post(comm, ticket, (Message){.from_buf = buf ? buf : EMPTY, .n_bytes = n_bytes, .from = comm->rank, .to = to,
                                 .tag = tag, .channel = channel});
 }
 
 static void threads_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, int from, int tag, int channel)
 {
-    post(comm, ticket, (Letter){.to_buf = buf, .n_bytes = n_bytes, .from = from, .to = comm->rank, .tag = tag,
+    post(comm, ticket, (Message){.to_buf = buf, .n_bytes = n_bytes, .from = from, .to = comm->rank, .tag = tag,
                                 .channel = channel});
 }
 
 static bool threads_test(Comm *comm, CommTicket *ticket)
 {
     State *state = comm->state;
-    Letter *letter = ticket->handle.pointer;
-    pthread_mutex_lock(&state->office->lock);
-    bool done = letter->done;
-    pthread_mutex_unlock(&state->office->lock);
-    if (done) free(letter);
+    Message *message = ticket->handle.pointer;
+    pthread_mutex_lock(&state->network->lock);
+    bool done = message->done;
+    pthread_mutex_unlock(&state->network->lock);
+    if (done) free(message);
     return done;
 }
 
@@ -115,7 +115,7 @@ static bool threads_split(Comm *comm, Comm *child, int color, int key)
         if (all[r][1] < key || (all[r][1] == key && r < comm->rank)) child->rank++;
     }
     State *state = child->state = allocate(sizeof *state);
-    *state = (State){.office = parent->office, .group = number * 1000003 + (uint64_t)color + 1};
+    *state = (State){.network = parent->network, .group = number * 1000003 + (uint64_t)color + 1};
     return true;
 }
 
@@ -130,7 +130,7 @@ static const CommOps THREADS = {
 };
 
 typedef struct {
-    Office *office;
+    Network *network;
     int rank, size;
     void (*body)(Comm *, void *);
     void *arg;
@@ -141,7 +141,7 @@ static void *run_rank(void *p)
     Thread *t = p;
     Comm *comm = comm_create(&THREADS, "world");
     State *state = allocate(sizeof *state);
-    state->office = t->office;
+    state->network = t->network;
     comm->rank = t->rank, comm->size = t->size, comm->state = state;
     t->body(comm, t->arg);
     comm_free(comm);
@@ -150,14 +150,14 @@ static void *run_rank(void *p)
 
 void comm_threads_run(int n, void (*body)(Comm *comm, void *arg), void *arg)
 {
-    Office office = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    Network network = {.lock = PTHREAD_MUTEX_INITIALIZER};
     Thread thread[n];
     pthread_t id[n];
     for (int r = 0; r < n; r++) {
-        thread[r] = (Thread){&office, r, n, body, arg};
+        thread[r] = (Thread){&network, r, n, body, arg};
         if (pthread_create(&id[r], NULL, run_rank, &thread[r]) != 0)
             die("comm_threads: cannot start thread %d of %d", r, n);
     }
     for (int r = 0; r < n; r++) pthread_join(id[r], NULL);
-    check(!office.waiting); // a message that nobody received
+    check(!network.waiting); // a message that nobody received
 }

@@ -73,11 +73,6 @@ MeshShape mesh_shape(int world, int pp, int cp, int ep, int tp)
     return (MeshShape){.dp = dp, .pp = pp, .cp = cp, .ep = ep, .tp = tp};
 }
 
-const char *mesh_group_name(MeshGroup group)
-{
-    return group < MESH_GROUPS ? VARIES[group].name : "?";
-}
-
 // Whether b may stand with a, as far as this coordinate goes.
 static bool together(Varies varies, int a, int b, int block, int last)
 {
@@ -105,19 +100,15 @@ int mesh_members(MeshShape s, int rank, MeshGroup group, int *members)
     return n;
 }
 
-int mesh_color(MeshShape s, int rank, MeshGroup group)
-{
-    int members[mesh_size(s)];
-    return mesh_members(s, rank, group, members) ? members[0] : -1;
-}
-
 Mesh mesh_create(Comm *world, MeshShape shape)
 {
     check(mesh_size(shape) == world->size);
     Mesh mesh = {.shape = shape, .world = world, .place = mesh_place(shape, world->rank)};
-    for (int g = 0; g < MESH_GROUPS; g++)
-        mesh.group[g] = comm_split(world, mesh_color(shape, world->rank, (MeshGroup)g), world->rank,
-                                   mesh_group_name((MeshGroup)g));
+    int members[world->size]; // the lowest of them numbers the group
+    for (int g = 0; g < MESH_GROUPS; g++) {
+        int n = mesh_members(shape, world->rank, (MeshGroup)g, members);
+        mesh.group[g] = comm_split(world, n ? members[0] : -1, world->rank, VARIES[g].name);
+    }
     return mesh;
 }
 
@@ -163,7 +154,7 @@ void mesh_print(MeshShape s, FILE *out)
     int size = mesh_size(s), members[size];
     for (int g = 0; g < MESH_GROUPS; g++) {
         int n_groups = 0, n = 0;
-        fprintf(out, "%-16s", mesh_group_name((MeshGroup)g));
+        fprintf(out, "%-16s", VARIES[g].name);
         for (int r = 0; r < size; r++) {
             int k = mesh_members(s, r, (MeshGroup)g, members);
             if (!k || members[0] != r || n_groups++ >= SHOWN) continue;

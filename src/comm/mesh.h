@@ -53,11 +53,8 @@ MeshShape mesh_shape(int world, int pp, int cp, int ep, int tp);
 int mesh_size(MeshShape shape);
 MeshPlace mesh_place(MeshShape shape, int rank);
 int mesh_rank(MeshShape shape, MeshPlace place);
-const char *mesh_group_name(MeshGroup group);
 // The members of the rank's group in ascending order, and how many; members (mesh_size) may be NULL. 0: in none.
 int mesh_members(MeshShape shape, int rank, MeshGroup group, int *members);
-// Its lowest member, which numbers the group; -1: in none.
-int mesh_color(MeshShape shape, int rank, MeshGroup group);
 
 // Splits world into this rank's groups; they live as long as world's family. Collective. The ranks of a group are those
 // of mesh_members, in that order.

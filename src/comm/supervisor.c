@@ -125,7 +125,7 @@ void supervisor_done(Heartbeat *b)
     if (b) b->done = true;
 }
 
-// ---- the words
+// ---- the messages
 
 // "at step 31 (save)", or before there is a step "at the start"
 static void when(const Heartbeat *b, char *text, size_t n)

@@ -49,7 +49,7 @@ void supervisor_timeout(Heartbeat *beat, double seconds);
 void supervisor_leaving(Heartbeat *beat, int status);
 void supervisor_done(Heartbeat *beat);
 
-// ---- the words, for tests: pure functions of what is known
+// ---- the messages, for tests: pure functions of what is known
 
 // How rank `beat` ended, by waitpid's status: one line. Empty: it has said so itself (die), or all is well.
 void supervisor_explain(const Heartbeat *beat, int status, const char *host, char *line, int n_line);

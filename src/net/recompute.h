@@ -8,19 +8,12 @@
 #define RECOMPUTE_H
 #include <stdio.h>
 
+#include "base/config.h"
 #include "base/mem.h"
 #include "net/unit.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef enum {
-    RECOMPUTE_NONE,      // all is kept
-    RECOMPUTE_SELECTIVE, // norms' and activations' outputs are made again: no matmul, no attention
-    RECOMPUTE_SQRT,      // segments of ceil(sqrt(layers)) blocks (Chen et al., arXiv 1604.06174)
-    RECOMPUTE_EVERY,     // segments of `every` blocks: the stream is kept at their starts, the rest made again
-    RECOMPUTE_FULL       // segments of one block
-} RecomputeMode;
 
 typedef struct {
     RecomputeMode mode;

@@ -17,7 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/exact_sum.h"
+#include "base/config.h"
+#include "base/formats.h"
 #include "base/rng.h"
 #include "ops/rope.h"
 #ifdef __cplusplus
@@ -25,8 +26,6 @@ extern "C" {
 #endif
 
 typedef struct X X; // opaque element of the storage type
-typedef enum { X_FP32, X_BF16, X_FP16 } XType;
-typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. Which
@@ -216,7 +215,7 @@ struct Dev {
 
     // ---- optimizer and reductions
     double (*sum_squares)(Dev *, const float *x, size_t n); // the order of the sum does not depend on the thread count
-    // sum += the squares, exactly (exact_sum.h)
+    // sum += the squares, exactly (formats.h)
     void (*sum_squares_exact)(Dev *, ExactSum *sum, const float *x, size_t n);
     // out = a - b, fp32; b NULL: out = a. out may equal either.
     void (*subtract)(Dev *, float *out, const float *a, const float *b, size_t n);

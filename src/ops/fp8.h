@@ -7,6 +7,7 @@
 // gradient of the output.
 #ifndef FP8_H
 #define FP8_H
+#include "base/config.h"
 #include "base/formats.h"
 #include "base/params.h"
 
@@ -15,10 +16,6 @@
 extern "C" {
 #endif
 
-typedef enum {
-    FP8_CURRENT, // scale from this very tensor: exact, but a pass over it before it can be cast
-    FP8_DELAYED  // scale from the largest element of the last `history` steps: known before the tensor is made
-} Fp8Scaling;
 typedef enum { FP8_INP, FP8_WEIGHT, FP8_DOUT, FP8_ROLES } Fp8Role;
 
 typedef struct Fp8 {

@@ -14,6 +14,8 @@
 // weights that are to be read elsewhere. It is the host's and the device's code in one, so that both have one formula.
 #ifndef ROPE_H
 #define ROPE_H
+#include "base/config.h"
+
 #include <math.h>
 #include <stddef.h>
 #ifdef __cplusplus
@@ -25,8 +27,6 @@ extern "C" {
 #else
 #define ROPE_INLINE static inline
 #endif
-
-typedef enum { ROPE_NONE, ROPE_LINEAR, ROPE_NTK, ROPE_YARN, ROPE_LLAMA3 } RopeKind;
 
 typedef struct {
     float theta;      // base of the frequencies

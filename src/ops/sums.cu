@@ -3,7 +3,7 @@
 //
 //   sum_squares: range i of 256, i n / 256 .. (i + 1) n / 256 - 1, is a block's; a thread adds up to 32 squares in fp32
 //   and these in double; then the block's threads, in a tree; then the ranges, in order.
-//   exactly: integers of 704 bits (exact_sum.c), whose additions need no order.
+//   exactly: integers of 704 bits (formats.c), whose additions need no order.
 //   columns: P ranges of rows, then the ranges in order, then the gradient.
 //
 // The invariant: the order follows from the sizes alone, never from who was first: two runs give the same bits.
@@ -37,7 +37,7 @@ static double sum_squares(Dev *dev, const float *x, size_t n)
     return sum;
 }
 
-// ---- exactly: words as in exact_sum.c. A thread has an accumulator of its own in shared memory, word i of thread t at
+// ---- exactly: words as in formats.c. A thread has an accumulator of its own in shared memory, word i of thread t at
 // i EXACT_THREADS + t, so no two threads touch one bank in one access, and additions of integers need no order.
 enum { EXACT_THREADS = 128 };
 
@@ -93,7 +93,7 @@ static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
     GPU_CHECK(cudaMemsetAsync(words, 0, sizeof part, d->stream));
     LAUNCH(sums_exact_kernel, blocks_for(d, n, EXACT_THREADS), (unsigned)EXACT_THREADS, 0, d->stream, words, x, n);
     dev->to_host(dev, &part, words, sizeof part);
-    exact_sum_add(sum, &part);
+    formats_sum_add(sum, &part);
 }
 
 // Block (x, y): columns 32 x .., range y of the rows. The sums go to row y of `out`, or are added to it.

@@ -87,7 +87,7 @@ static double sum_squares(Dev *dev, const float *x, size_t n)
 static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
 {
     (void)dev;
-    exact_sum_squares(sum, x, n);
+    formats_sum_squares(sum, x, n);
 }
 
 // ---- SGD

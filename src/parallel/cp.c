@@ -180,12 +180,6 @@ static const X *at(const Cp *cp, const X *x, size_t i)
     return (const X *)((const char *)x + i * cp->dev->x_bytes);
 }
 
-static CommType x_type(const Cp *cp)
-{
-    static const CommType type[] = {[X_FP32] = COMM_FP32, [X_BF16] = COMM_BF16, [X_FP16] = COMM_FP16};
-    return type[cp->dev->x_type];
-}
-
 // One call of forward or backward.
 typedef struct {
     Cp *cp;
@@ -231,7 +225,7 @@ static Call call_begin(Cp *cp, const X *q, const X *k, const X *v, AttnShape s)
     if (gather) {
         size_t counts[cp->size];
         for (int r = 0; r < cp->size; r++) counts[r] = 2 * c.n_kv;
-        c.recv = comm_all_gather(cp->comm, cp->kv, own, counts, x_type(cp));
+        c.recv = comm_all_gather(cp->comm, cp->kv, own, counts, comm_type_of(cp->dev->x_type));
     }
     return c;
 }
@@ -241,8 +235,9 @@ static void start_next(Call *c, int j)
 {
     Cp *cp = c->cp;
     if (cp->set.way == CP_GATHER || j + 1 >= cp->size) return;
-    c->recv = comm_recv(cp->comm, kv_block(c, (j + 1) % 2), 2 * c->n_kv, x_type(cp), neighbour(cp, -1), TAG_KV);
-    c->send = comm_send(cp->comm, kv_block(c, j % 2), 2 * c->n_kv, x_type(cp), neighbour(cp, 1), TAG_KV);
+    CommType type = comm_type_of(cp->dev->x_type);
+    c->recv = comm_recv(cp->comm, kv_block(c, (j + 1) % 2), 2 * c->n_kv, type, neighbour(cp, -1), TAG_KV);
+    c->send = comm_send(cp->comm, kv_block(c, j % 2), 2 * c->n_kv, type, neighbour(cp, 1), TAG_KV);
 }
 
 // After the work of step j: the block of step j + 1 is here.

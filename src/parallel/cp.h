@@ -9,6 +9,7 @@
 #ifndef CP_H
 #define CP_H
 #include "comm/comm.h"
+#include "base/config.h"
 #include "base/mem.h"
 #include "net/unit.h"
 
@@ -18,11 +19,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// Rank r of N has chunks r and 2N - 1 - r (zig-zag), or 2r and 2r + 1 (contiguous, the naive twin).
-typedef enum { CP_ZIGZAG, CP_CONTIGUOUS } CpAssign;
-// Keys and values come block by block from the left neighbour, or all at once.
-typedef enum { CP_RING, CP_GATHER } CpWay;
 
 typedef struct {
     CpAssign assign;

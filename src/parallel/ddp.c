@@ -28,11 +28,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-CommType ddp_x_type(const Dev *dev)
-{
-    return dev->x_type == X_FP32 ? COMM_FP32 : dev->x_type == X_BF16 ? COMM_BF16 : COMM_FP16;
-}
-
 static X *narrow_at(const Ddp *d, size_t elem)
 {
     return d->narrow ? (X *)((char *)d->narrow + elem * d->model->dev->x_bytes) : NULL;
@@ -48,7 +43,7 @@ static void start(Ddp *d)
     size_t n = d->end - d->begin;
     if (narrow) d->model->dev->to_x(d->model->dev, narrow, grads, n);
     void *data = narrow ? (void *)narrow : grads;
-    CommType type = narrow ? ddp_x_type(d->model->dev) : COMM_FP32;
+    CommType type = narrow ? comm_type_of(d->model->dev->x_type) : COMM_FP32;
     d->request[d->n_requests++] = comm_all_reduce(d->group, data, data, n, type, COMM_SUM);
     d->end = d->begin;
 }

@@ -27,8 +27,6 @@ typedef struct {
 // bytes; sums are in fp32 then, and rounded once. Asks the door for nothing else than its buffer.
 Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow);
 void ddp_free(Ddp *ddp);
-// A device's storage type as messages have it.
-CommType ddp_x_type(const Dev *dev);
 // Before each micro-batch; `last`: the one after which gradients are added. Without communication until then.
 void ddp_micro(Ddp *ddp, bool last);
 // After model_step_finish: every rank's model->grads is the sum over the ranks.

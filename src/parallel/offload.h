@@ -20,14 +20,12 @@
 #include <stdint.h>
 
 #include "ops/dev.h"
+#include "base/config.h"
 #include "base/mem.h"
 #include "parallel/offload_file.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// In the order of the choices of the key memory.offload.
-typedef enum { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_DISK } OffloadMode;
 
 enum { OFFLOAD_MAX_SLOTS = 16 };
 

@@ -122,14 +122,14 @@ static void mail_wait(Pipeline *p, PipelineMail *mail)
 
 static void mail_send(Pipeline *p, PipelineMail *mail, const X *x, size_t n, int to, int tag)
 {
-    mail->data = comm_send(p->pp, x, n, ddp_x_type(p->model->dev), to, tag);
+    mail->data = comm_send(p->pp, x, n, comm_type_of(p->model->dev->x_type), to, tag);
     mail->sent = p->clock;
     if (p->recording && p->times) mail->time = comm_send(comm_host(p->pp), &mail->sent, 1, COMM_FP64, to, tag);
 }
 
 static void mail_receive(Pipeline *p, PipelineMail *mail, X *x, size_t n, int from, int tag)
 {
-    mail->data = comm_recv(p->pp, x, n, ddp_x_type(p->model->dev), from, tag);
+    mail->data = comm_recv(p->pp, x, n, comm_type_of(p->model->dev->x_type), from, tag);
     if (p->recording && p->times) mail->time = comm_recv(comm_host(p->pp), &mail->sent, 1, COMM_FP64, from, tag);
 }
 

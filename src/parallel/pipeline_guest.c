@@ -109,7 +109,7 @@ void pipeline_share_guest(Pipeline *p)
 {
     const Model *m = p->model;
     if (p->guest_peer < 0) return;
-    CommType type = ddp_x_type(m->dev);
+    CommType type = comm_type_of(m->dev->x_type);
     size_t n = vocab_elems(p);
     size_t at = p->guest_home ? m->params.row[m->unit[0].row[W_TOKENS]].offset - m->unit_begin[0] : 0;
     CommRequest request =

@@ -5,6 +5,8 @@
 // are not: an action begins when its stage is free and its input is there (pipeline_time.h).
 #ifndef PIPELINE_TABLE_H
 #define PIPELINE_TABLE_H
+#include "base/config.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #ifdef __cplusplus
@@ -21,12 +23,6 @@ enum {
 // F: forward. B: the gradient of the inputs and, in a table that does not split, of the weights. W: the
 // gradient of the weights, in a table that splits.
 typedef enum { PIPELINE_F, PIPELINE_B, PIPELINE_W, PIPELINE_OPS } PipelineOp;
-
-typedef enum {
-    PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_ZB_V,
-    PIPELINE_USER, // read from a file
-    PIPELINE_SCHEDULES
-} PipelineSchedule;
 
 typedef struct {
     PipelineOp op;

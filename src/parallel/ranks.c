@@ -40,12 +40,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-_Static_assert((int)COMM_NATIVE == (int)CONFIG_ALL_REDUCE_MPI && (int)COMM_RING == (int)CONFIG_ALL_REDUCE_RING &&
-               (int)COMM_TREE == (int)CONFIG_ALL_REDUCE_TREE && (int)COMM_HALVING == (int)CONFIG_ALL_REDUCE_HALVING &&
-               (int)OFFLOAD_DISK == (int)CONFIG_OFFLOAD_DISK && (int)CP_CONTIGUOUS == (int)CONFIG_CP_CONTIGUOUS &&
-               (int)CP_GATHER == (int)CONFIG_CP_GATHER && (int)PIPELINE_ZB_V == (int)CONFIG_PIPELINE_ZB_V &&
-               (int)PIPELINE_USER == (int)CONFIG_PIPELINE_USER, "an enum of config.h is out of step");
-
 // ---- allocation: what this rank has
 
 // Which elements of its part of the model this rank owns.
@@ -55,7 +49,7 @@ static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape
     Params params;
     Unit *unit;
     model_describe_stage(&part, stage, &params, &unit);
-    ZeroCut cut = zero_cut(&params, optim_kind((OptimName)cfg->optim.name), cfg->optim.agc > 0, (int)cfg->parallel.zero,
+    ZeroCut cut = zero_cut(&params, optim_kind(cfg->optim.name), cfg->optim.agc > 0, (int)cfg->parallel.zero,
                            r->place.dp * r->shape.cp + r->place.cp, r->shape.dp * r->shape.cp);
     params_free(&params);
     free(unit);
@@ -99,8 +93,8 @@ static bool choose_stage(Ranks *r, const Config *cfg, const ModelShape *shape, M
 {
     size_t counts[PIPELINE_MAX_PIECES];
     if (r->shape.pp == 1) return false;
-    bool user = cfg->parallel.schedule == CONFIG_PIPELINE_USER;
-    const char *schedule = user ? cfg->parallel.table : pipeline_table_name((PipelineSchedule)cfg->parallel.schedule);
+    bool user = cfg->parallel.schedule == PIPELINE_USER;
+    const char *schedule = user ? cfg->parallel.table : pipeline_table_name(cfg->parallel.schedule);
     if (user && !*schedule)
         die("parallel.schedule = user: parallel.table names no file (build/pipeline writes one to begin with)");
     r->table = pipeline_choose(schedule, r->shape.pp, (int)cfg->batch.accum, (int)cfg->parallel.chunks,
@@ -131,7 +125,7 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     r->cfg = *cfg;
     char path[700];
     snprintf(path, sizeof path, "%s/offload_%d.tmp", dir, all->rank);
-    OffloadSettings store = {.mode = (OffloadMode)cfg->memory.offload, .n_slots = 2,
+    OffloadSettings store = {.mode = cfg->memory.offload, .n_slots = 2,
                              .dev = dev->raw_alloc ? dev : NULL,
                              .path = dir[0] ? path : NULL}; // none in a plan
     ZeroSettings zero = zero_settings(cfg, &store);
@@ -143,7 +137,7 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     options.stage = staged ? &stage : NULL;
     options.tp = group_of(r, all, MESH_TP), options.sequence = cfg->parallel.sp;
     options.cp = group_of(r, all, MESH_CP);
-    options.cp_set = (CpSettings){.assign = (CpAssign)cfg->parallel.cp_assign, .way = (CpWay)cfg->parallel.cp_way,
+    options.cp_set = (CpSettings){.assign = cfg->parallel.cp_assign, .way = cfg->parallel.cp_way,
                                   .blocks = cfg->numerics.deterministic ? cp_blocks(shape.context) : 0};
     all->model = model_allocate_with(&shape, dev, mem, (size_t)cfg->batch.micro, shape.context, true, options);
     r->zero = zero_create(all->model, zero, cut, (ZeroGroups){.dp = r->mesh.group[MESH_REPLICAS],
@@ -479,7 +473,7 @@ static void make_groups(Ranks *r, Comm *world)
     r->mesh = mesh_create(world, r->shape);
     for (int g = 0; g < MESH_GROUPS; g++)
         if (r->mesh.group[g]) comm_set_ordered(r->mesh.group[g], cfg->numerics.deterministic);
-    comm_set_algorithm(r->mesh.group[MESH_REPLICAS], COMM_ALL_REDUCE, (CommAlgorithm)cfg->comm.all_reduce);
+    comm_set_algorithm(r->mesh.group[MESH_REPLICAS], COMM_ALL_REDUCE, cfg->comm.all_reduce);
     r->control = again(world, "control");
     r->replicas = again(r->mesh.group[MESH_REPLICAS], "control replicas");
     r->parts = again(r->mesh.group[MESH_MODEL], "control parts");
@@ -487,7 +481,7 @@ static void make_groups(Ranks *r, Comm *world)
 
 Replicas ranks_join(const Config *cfg, Comm *world, int rank)
 {
-    bool plain = cfg->memory.offload == CONFIG_OFFLOAD_NONE && !cfg->numerics.deterministic && !cfg->run.account;
+    bool plain = cfg->memory.offload == OFFLOAD_NONE && !cfg->numerics.deterministic && !cfg->run.account;
     if (world && world->size == 1 && plain) return replicas_alone(comm_host(world));
     Ranks *r = calloc(1, sizeof *r);
     if (!r) die("run: no memory for its groups");

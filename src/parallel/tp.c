@@ -122,11 +122,6 @@ Dropout tp_dropout(const UnitContext *ctx, const Unit *unit, const Batch *batch,
     return drop;
 }
 
-static CommType x_type(const Dev *dev)
-{
-    return dev->x_type == X_BF16 ? COMM_BF16 : dev->x_type == X_FP16 ? COMM_FP16 : COMM_FP32;
-}
-
 // Every rank's share of N rows, in elements.
 static void shares(const UnitContext *ctx, size_t N, size_t *counts)
 {
@@ -140,7 +135,7 @@ static void spread(const UnitContext *ctx, X *x, size_t N)
     if (!ctx->tp || sharers(ctx) == 1) return;
     size_t counts[ctx->tp->group->size];
     shares(ctx, N, counts);
-    CommRequest request = comm_all_gather(ctx->tp->group, x, tp_own(ctx, x, N), counts, x_type(ctx->dev));
+    CommRequest request = comm_all_gather(ctx->tp->group, x, tp_own(ctx, x, N), counts, comm_type_of(ctx->dev->x_type));
     comm_wait(ctx->tp->group, &request);
 }
 
@@ -153,9 +148,9 @@ static void sum_ranks(const UnitContext *ctx, X *x, size_t N)
     size_t counts[group->size];
     if (sharers(ctx) > 1) {
         shares(ctx, N, counts);
-        request = comm_reduce_scatter(group, tp_own(ctx, x, N), x, counts, x_type(ctx->dev), COMM_SUM);
+        request = comm_reduce_scatter(group, tp_own(ctx, x, N), x, counts, comm_type_of(ctx->dev->x_type), COMM_SUM);
     } else {
-        request = comm_all_reduce(group, x, x, N * ctx->shape->channels, x_type(ctx->dev), COMM_SUM);
+        request = comm_all_reduce(group, x, x, N * ctx->shape->channels, comm_type_of(ctx->dev->x_type), COMM_SUM);
     }
     comm_wait(group, &request);
 }

@@ -166,7 +166,7 @@ static void gather(Zero *z, int unit)
     slot->unit = unit;
     slot->lent = z->store != NULL;
     const X *own = z->store ? offload_wait(z->store, unit) : x_at(z, z->model->x_weights, z->cut.at[unit]);
-    slot->request = comm_all_gather(z->dp, slot->data, own, counts(z, unit), ddp_x_type(z->model->dev));
+    slot->request = comm_all_gather(z->dp, slot->data, own, counts(z, unit), comm_type_of(z->model->dev->x_type));
 }
 
 static void need(Zero *z, int unit)
@@ -213,7 +213,7 @@ static void gather_all(Zero *z)
     Model *m = z->model;
     for (int u = 0; u < m->n_units; u++) {
         z->reduce[u] = comm_all_gather(z->dp, x_at(z, m->x_weights, m->unit_begin[u]), z->range[u].x_weight,
-                                       counts(z, u), ddp_x_type(m->dev));
+                                       counts(z, u), comm_type_of(m->dev->x_type));
         if (!z->set.overlap) comm_wait(z->dp, &z->reduce[u]);
     }
     for (int u = 0; u < m->n_units; u++) comm_wait(z->dp, &z->reduce[u]);
@@ -229,7 +229,8 @@ static CommRequest reduce_scatter(Zero *z, int unit, float *grads, X *narrow)
     if (!narrow)
         return comm_reduce_scatter(z->dp, grads + first, grads, counts(z, unit), COMM_FP32, COMM_SUM);
     dev->to_x(dev, narrow, grads, unit_elems(z, unit));
-    return comm_reduce_scatter(z->dp, x_at(z, narrow, first), narrow, counts(z, unit), ddp_x_type(dev), COMM_SUM);
+    return comm_reduce_scatter(z->dp, x_at(z, narrow, first), narrow, counts(z, unit), comm_type_of(dev->x_type),
+                               COMM_SUM);
 }
 
 // What came in 16 bits is fp32 again.

@@ -1,21 +1,29 @@
 // dataset: token files as one sequence, the order of training, and the writer of shards.
 //
-// Invariant: a token that leaves this file is in [0, vocab), whatever has happened to the files: every token is checked
-// when the dataset is opened, and again whenever it is read (dataset_file.c).
+// Invariant: a token that leaves this file is in [0, vocab), whatever has happened to the files on the disk: every
+// token is checked when the dataset is opened, and again whenever it is read. Sizes are compared when a file is opened,
+// and size and time of the last change at every read, so a file that is cut or written over during a run ends it with a
+// line that names file and offset, even where the new tokens are tokens. One that is replaced by rename or removed
+// stays what it was for who has it open. Files are read with pread, not mapped: a page that is gone is then an error
+// code, where a mapping would kill the program (SIGBUS). The page cache makes the two equally fast.
 //
-// The order of training. The N tokens are a ring. Epoch e cuts it into W = floor(N / T) windows of T targets,
-// from an offset that is random per epoch, and visits them in a random order:
+// A file without header could be anything, so it is never guessed: the name must end in :uint16 or :uint32. Megatron's
+// index holds, after MMIDIDX, version and the type of a token, the lengths of its sequences (int32), where they begin
+// (int64, bytes) and which sequences begin a document. Training windows need none of these, only that the sequences lie
+// back to back from the start to the end of the .bin. That is checked, and so the index is a checksum of the size.
+// GPT-NeoX numbers two types of floats the other way round; they are no tokens.
+//
+// The order of training. The N tokens are a ring. Epoch e cuts it into W = floor(N / T) windows of T targets, from an
+// offset that is random per epoch, and visits them in a random order:
 //
 //   e = sample / W    w = permute_e(sample mod W)    start = (offset_e + w T) mod N
 //   inputs = tokens[start .. start + T - 1],  targets = tokens[start + 1 .. start + T]      (indices mod N)
 //
-// So in an epoch each token is a target once, but for the N mod T after the last window, which differ from
-// epoch to epoch, as do the borders of the windows. offset_e and permute_e come from the counter RNG under
-// the name "data" with step e: any sample can be found without the ones before, on any rank, after any
-// resume, and there is no state to save. A window that goes around the end meets the first document's
-// end-of-text token, as at any other border between documents.
-//
-// Without shuffling, permute_e(w) = w and offset_0 = 0: the first epoch is the text from its first token to
+// So in an epoch each token is a target once, but for the N mod T after the last window, which differ from epoch to
+// epoch, as do the borders of the windows. offset_e and permute_e come from the counter RNG under the name "data" with
+// step e: any sample can be found without the ones before, on any rank, after any resume, and there is no state to
+// save. A window that goes around the end meets the first document's end-of-text token, as at any other border between
+// documents. Without shuffling, permute_e(w) = w and offset_0 = 0: the first epoch is the text from its first token to
 // its last, for a text whose order matters. Later epochs begin at their random offsets.
 //
 // A mixture has a ring for each source. Which source sample s is of, and that it is the source's sample number j, is
@@ -30,13 +38,15 @@
 // how they are cut into files, what these are called, or how wide a token is in them.
 //
 // dataset_ahead tells the kernel which pages the next samples lie on. It reads them while the step runs, so that no
-// thread, queue or lock of ours stands between a resume and its samples.
+// thread, queue or lock of this program stands between a resume and its samples.
 //
-// Rejected: a position per rank that moves on (overlapping or skipped samples as soon as the layout changes);
-// a stored permutation (8 bytes a window, and gone after a crash).
+// Rejected: a position per rank that moves on (overlapping or skipped samples as soon as the layout changes); a stored
+// permutation (8 bytes a window, and gone after a crash); writing other formats (llm.c's shards say what they are), and
+// int64 tokens (nobody's vocabulary needs them).
 #include "text/dataset.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -47,17 +57,239 @@
 #include <xxhash.h>
 
 #include "base/check.h"
-#include "text/sources.h"
-#include "base/folder.h"
-#include "text/dataset_file.h"
 #include "base/disk.h"
-#include "text/mixture.h"
-#include "text/packing.h"
 #include "base/rng.h"
 #include "base/words.h"
+#include "text/mixture.h"
+#include "text/packing.h"
+#include "text/sources.h"
 
-enum { HEADER = DATASET_HEADER_BYTES / 4, CHUNK = DATASET_FILE_CHUNK }; // int32s; tokens read or written at a time
-enum { PACK_DOCUMENTS = 1 << 17 };                                      // packed at a time
+enum { HEADER = DATASET_HEADER_BYTES / 4, CHUNK = 4096, MEGATRON_HEADER = 34 }; // int32s; tokens at a time; bytes
+enum { PACK_DOCUMENTS = 1 << 17 };                                              // packed at a time
+
+// ---- files
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "token files are little-endian and are read as they lie"
+#endif
+
+
+// A file that holds tokens.
+typedef struct {
+    char *path;
+    int fd, token_bytes;      // 2 or 4
+    int64_t offset, n, first; // where they begin, how many; first: their place among the tokens of all files
+    int64_t size, changed;    // bytes, and the time of the last change in ns, when it was opened
+} TokenFile;
+
+// The number type after the last ':' of a name, 2 or 4 bytes, and the length of what is before it; 0 when there is
+// none.
+static int file_suffix(const char *name, size_t *n_path)
+{
+    const char *colon = strrchr(name, ':');
+    *n_path = colon ? (size_t)(colon - name) : strlen(name);
+    if (colon && strcmp(colon, ":uint16") == 0) return 2;
+    if (colon && strcmp(colon, ":uint32") == 0) return 4;
+    *n_path = strlen(name);
+    return 0;
+}
+
+static int64_t change_time(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+// What was read behind `offset` is what was there when the file was opened.
+static void check_unchanged(const TokenFile *f, int64_t offset)
+{
+    struct stat st;
+    if (fstat(f->fd, &st) != 0) die("%s: offset %lld: %s", f->path, (long long)offset, strerror(errno));
+    if (st.st_size != f->size)
+        die("%s: offset %lld: the file has %lld bytes, it had %lld when the run began (put it back, and resume)",
+            f->path, (long long)offset, (long long)st.st_size, (long long)f->size);
+    if (change_time(&st) != f->changed)
+        die("%s: offset %lld: somebody wrote to the file during the run (put it back, and resume)", f->path,
+            (long long)offset);
+}
+
+// n bytes at an offset; dies when they are not there.
+static void read_at(const TokenFile *f, void *out, size_t n, int64_t offset)
+{
+    for (size_t got = 0; got < n;) {
+        ssize_t k = pread(f->fd, (char *)out + got, n - got, (off_t)(offset + (int64_t)got));
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) die("%s: offset %lld: %s", f->path, (long long)offset, strerror(errno));
+        if (k == 0) {
+            check_unchanged(f, offset);
+            die("%s: offset %lld: nothing can be read there (is the disk well?)", f->path, (long long)offset);
+        }
+        got += (size_t)k;
+    }
+}
+
+// Tokens at .. at + n - 1 of the file, n at most CHUNK. Dies on a token that is not in [0, vocab), and when somebody
+// has written to the file since it was opened.
+static void file_read(const TokenFile *f, int vocab, int64_t at, size_t n, int32_t *out)
+{
+    uint16_t narrow[CHUNK];
+    uint32_t wide[CHUNK];
+    int64_t offset = f->offset + at * f->token_bytes;
+    read_at(f, f->token_bytes == 2 ? (void *)narrow : wide, n * (size_t)f->token_bytes, offset);
+    check_unchanged(f, offset);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t token = f->token_bytes == 2 ? narrow[i] : wide[i];
+        if (token >= (uint32_t)vocab)
+            die("%s: offset %lld: token %u, but the vocabulary has %d (another tokenizer, or damaged?)", f->path,
+                (long long)(offset + (int64_t)i * f->token_bytes), token, vocab);
+        out[i] = (int32_t)token;
+    }
+}
+
+// Says that n tokens from `at` on will be read soon: the system begins to fetch them and returns.
+static void file_ahead(const TokenFile *f, int64_t at, int64_t n)
+{
+#ifdef POSIX_FADV_WILLNEED // advice: where it is not taken, reading waits as it would have
+    off_t begin = (off_t)(f->offset + at * f->token_bytes);
+    (void)posix_fadvise(f->fd, begin, (off_t)(n * f->token_bytes), POSIX_FADV_WILLNEED);
+#else
+    (void)f, (void)at, (void)n;
+#endif
+}
+
+// *size: bytes of the file.
+static TokenFile open_file(const char *path, int64_t *size)
+{
+    TokenFile f = {.path = strdup(path), .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+    struct stat st;
+    if (!f.path) die("memory: no room for a file name");
+    if (f.fd < 0 || fstat(f.fd, &st) != 0) die("%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        die("%s: not a file (give a .bin shard or a pattern such as '%s/train_*.bin')", path, path);
+    *size = f.size = st.st_size;
+    f.changed = change_time(&st);
+    return f;
+}
+
+static void file_close(TokenFile *f)
+{
+    close(f->fd);
+    free(f->path);
+}
+
+static TokenFile open_shard(const char *path)
+{
+    int64_t size;
+    TokenFile f = open_file(path, &size);
+    int32_t header[DATASET_HEADER_BYTES / 4];
+    if (size < DATASET_HEADER_BYTES)
+        die("%s: %lld bytes, shorter than a shard's header of %d (not a shard, or cut off)", path, (long long)size,
+            DATASET_HEADER_BYTES);
+    read_at(&f, header, sizeof header, 0);
+    if (header[0] != DATASET_MAGIC_U16 && header[0] != DATASET_MAGIC_U32)
+        die("%s: first number %d, a shard has %d or %d (make shards with 'prepare tokens'; for a file of numbers "
+            "alone, as nanoGPT writes, add :uint16 to its name)", path, header[0], DATASET_MAGIC_U16,
+            DATASET_MAGIC_U32);
+    int32_t version = header[0] == DATASET_MAGIC_U16 ? DATASET_VERSION_U16 : DATASET_VERSION_U32;
+    if (header[1] != version) die("%s: version %d, this program reads %d", path, header[1], version);
+    f.token_bytes = header[0] == DATASET_MAGIC_U16 ? 2 : 4;
+    f.offset = DATASET_HEADER_BYTES;
+    f.n = header[2];
+    int64_t expected = DATASET_HEADER_BYTES + f.n * f.token_bytes;
+    if (f.n < 0 || size != expected)
+        die("%s: %lld bytes, but its header says %lld tokens = %lld bytes (cut off or damaged?)", path, (long long)size,
+            (long long)f.n, (long long)expected);
+    return f;
+}
+
+static TokenFile open_raw(const char *path, int token_bytes)
+{
+    int64_t size;
+    TokenFile f = open_file(path, &size);
+    f.token_bytes = token_bytes;
+    f.n = size / token_bytes;
+    if (size % token_bytes)
+        die("%s: %lld bytes, not a multiple of %d (cut off, or tokens of another size?)", path, (long long)size,
+            token_bytes);
+    int32_t first[2];
+    char magic[6];
+    if (size >= (int64_t)sizeof magic) {
+        read_at(&f, magic, sizeof magic, 0);
+        if (memcmp(magic, "\x93NUMPY", sizeof magic) == 0)
+            die("%s: has the header of np.save (write the array with array.tofile, or np.memmap)", path);
+    }
+    if (size >= DATASET_HEADER_BYTES) {
+        read_at(&f, first, sizeof first, 0);
+        if ((first[0] == DATASET_MAGIC_U16 && first[1] == DATASET_VERSION_U16) ||
+            (first[0] == DATASET_MAGIC_U32 && first[1] == DATASET_VERSION_U32))
+            die("%s: has the header of a shard (leave :uint%d off)", path, 8 * token_bytes);
+    }
+    return f;
+}
+
+// ---- Megatron
+// Sequences must follow each other without a gap; returns the bytes of all.
+static int64_t check_sequences(const TokenFile *idx, int64_t n, int token_bytes)
+{
+    int32_t length[CHUNK];
+    int64_t begin[CHUNK], at = 0;
+    for (int64_t s = 0; s < n; s += CHUNK) {
+        size_t take = (size_t)(n - s < CHUNK ? n - s : CHUNK);
+        read_at(idx, length, take * sizeof *length, MEGATRON_HEADER + 4 * s);
+        read_at(idx, begin, take * sizeof *begin, MEGATRON_HEADER + 4 * n + 8 * s);
+        for (size_t i = 0; i < take; at += (int64_t)length[i++] * token_bytes)
+            if (length[i] < 0 || begin[i] != at)
+                die("%s: offset %lld: sequence %lld begins at byte %lld, not %lld (damaged?)", idx->path,
+                    (long long)(MEGATRON_HEADER + 4 * n + 8 * (s + (int64_t)i)), (long long)(s + (int64_t)i),
+                    (long long)begin[i], (long long)at);
+    }
+    return at;
+}
+
+static TokenFile open_megatron(const char *path)
+{
+    int64_t size, size_bin;
+    uint8_t head[MEGATRON_HEADER];
+    uint64_t version, n, n_documents;
+    TokenFile idx = open_file(path, &size);
+    if (size < MEGATRON_HEADER)
+        die("%s: %lld bytes, shorter than an index's header of %d (cut off?)", path, (long long)size, MEGATRON_HEADER);
+    read_at(&idx, head, sizeof head, 0);
+    if (memcmp(head, "MMIDIDX\0\0", 9) != 0) die("%s: offset 0: not an index of Megatron (MMIDIDX)", path);
+    memcpy(&version, head + 9, 8);
+    memcpy(&n, head + 18, 8);
+    memcpy(&n_documents, head + 26, 8);
+    if (version != 1) die("%s: offset 9: version %llu, this program reads 1", path, (unsigned long long)version);
+    int token_bytes = head[17] == 8 ? 2 : head[17] == 4 ? 4 : 0;
+    if (!token_bytes) die("%s: offset 17: type %d of a token (4: int32 and 8: uint16 can be read)", path, head[17]);
+    // n is bounded by the file before it is used; a byte a sequence more where there are modes.
+    uint64_t fixed = MEGATRON_HEADER + 8 * n_documents;
+    bool fits = n <= (uint64_t)size / 12 && n_documents <= (uint64_t)size / 8 &&
+                ((uint64_t)size == fixed + 12 * n || (uint64_t)size == fixed + 13 * n);
+    if (!fits)
+        die("%s: %lld bytes, but its header says %llu sequences and %llu documents (cut off or damaged?)", path,
+            (long long)size, (unsigned long long)n, (unsigned long long)n_documents);
+    int64_t bytes = check_sequences(&idx, (int64_t)n, token_bytes);
+    char bin[PATH_MAX];
+    snprintf(bin, sizeof bin, "%.*s.bin", (int)strlen(path) - 4, path);
+    TokenFile f = open_file(bin, &size_bin);
+    if (size_bin != bytes)
+        die("%s: %lld bytes, but %s says %lld (cut off or damaged?)", bin, (long long)size_bin, path, (long long)bytes);
+    f.token_bytes = token_bytes;
+    f.n = bytes / token_bytes;
+    file_close(&idx);
+    return f;
+}
+
+// raw: bytes of a token of a file without header; 0: the format is what the name and the first bytes say. Dies with
+// file, offset and sizes on whatever is not right.
+static TokenFile file_open(const char *path, int raw)
+{
+    size_t n = strlen(path);
+    if (raw) return open_raw(path, raw);
+    return n > 4 && strcmp(path + n - 4, ".idx") == 0 ? open_megatron(path) : open_shard(path);
+}
+
+// ---- a dataset
 
 // A document, or a part of one, in a row: tokens begin .. begin + length - 1 of the ring.
 typedef struct {
@@ -75,7 +307,7 @@ typedef struct {
 } Ring;
 
 struct Dataset {
-    DatasetFile *shard; // (n_shards)
+    TokenFile *shard; // (n_shards)
     size_t n_shards, cap_shards, n_rings;
     int64_t n_tokens;
     int vocab, packed; // packed: tokens in a row; 0: windows
@@ -90,7 +322,7 @@ struct Dataset {
 static void add_files(Dataset *ds, const char *name, XXH3_state_t *hash)
 {
     size_t n_path;
-    int raw = dataset_file_suffix(name, &n_path);
+    int raw = file_suffix(name, &n_path);
     char *path = strndup(name, n_path);
     glob_t found = {0};
     struct stat st;
@@ -104,15 +336,15 @@ static void add_files(Dataset *ds, const char *name, XXH3_state_t *hash)
     size_t n = is_path ? 1 : found.gl_pathc;
     ds->shard = words_grow(ds->shard, &ds->cap_shards, ds->n_shards + n, sizeof *ds->shard);
     for (size_t i = 0; i < n; i++) {
-        DatasetFile *s = &ds->shard[ds->n_shards++];
-        folder_check_file(is_path ? path : found.gl_pathv[i]);
-        *s = dataset_file_open(is_path ? path : found.gl_pathv[i], raw);
+        TokenFile *s = &ds->shard[ds->n_shards++];
+        disk_folder_check_file(is_path ? path : found.gl_pathv[i]);
+        *s = file_open(is_path ? path : found.gl_pathv[i], raw);
         s->first = ds->n_tokens;
         ds->n_tokens += s->n;
         int32_t tokens[CHUNK];
         for (int64_t at = 0; at < s->n; at += CHUNK) {
             size_t n_tokens = (size_t)(s->n - at < CHUNK ? s->n - at : CHUNK);
-            dataset_file_read(s, ds->vocab, at, n_tokens, tokens);
+            file_read(s, ds->vocab, at, n_tokens, tokens);
             XXH3_64bits_update(hash, tokens, n_tokens * sizeof *tokens);
         }
     }
@@ -174,7 +406,7 @@ Dataset *dataset_open(const char *path_or_glob, int vocab)
 void dataset_close(Dataset *ds)
 {
     if (!ds) return;
-    for (size_t i = 0; i < ds->n_shards; i++) dataset_file_close(&ds->shard[i]);
+    for (size_t i = 0; i < ds->n_shards; i++) file_close(&ds->shard[i]);
     for (size_t i = 0; i < ds->n_rings; i++) free(ds->ring[i].piece), free(ds->ring[i].row_end);
     free(ds->shard);
     free(ds->ring);
@@ -198,11 +430,11 @@ void dataset_span(const Dataset *ds, int64_t first, int64_t n, int32_t *out)
         die("dataset: tokens %lld to %lld of %lld (ask for less)", (long long)first, (long long)(first + n),
             (long long)ds->n_tokens);
     for (size_t i = 0; i < ds->n_shards && n > 0; i++) {
-        const DatasetFile *s = &ds->shard[i];
+        const TokenFile *s = &ds->shard[i];
         while (n > 0 && first < s->first + s->n) {
             int64_t at = first - s->first, take = s->n - at < CHUNK ? s->n - at : CHUNK;
             if (take > n) take = n;
-            dataset_file_read(s, ds->vocab, at, (size_t)take, out);
+            file_read(s, ds->vocab, at, (size_t)take, out);
             out += take, first += take, n -= take;
         }
     }
@@ -370,10 +602,10 @@ void dataset_row(const Dataset *ds, int64_t sample, uint64_t seed, bool shuffle,
 static void span_ahead(const Dataset *ds, int64_t first, int64_t n)
 {
     for (size_t i = 0; i < ds->n_shards && n > 0; i++) {
-        const DatasetFile *s = &ds->shard[i];
+        const TokenFile *s = &ds->shard[i];
         if (first >= s->first + s->n) continue;
         int64_t at = first - s->first, take = s->n - at < n ? s->n - at : n;
-        dataset_file_ahead(s, at, take);
+        file_ahead(s, at, take);
         first += take, n -= take;
     }
 }
@@ -395,16 +627,15 @@ void dataset_ahead(const Dataset *ds, int64_t sample, int context, uint64_t seed
 
 // ---- writing ----
 struct DatasetWriter {
-    FILE *f;
-    char *path, *aside;
+    DiskOut *out;
     int vocab, token_bytes;
     int64_t n;
 };
 
 static void write_all(DatasetWriter *w, const void *data, size_t n_bytes)
 {
-    if (fwrite(data, 1, n_bytes, w->f) != n_bytes)
-        die("%s: %s (is the disk full?)", w->aside, strerror(errno));
+    if (fwrite(data, 1, n_bytes, w->out->f) != n_bytes)
+        die("%s: %s (is the disk full?)", w->out->path, strerror(errno));
 }
 
 DatasetWriter *dataset_writer_open(const char *path, int vocab, DatasetType type)
@@ -413,14 +644,10 @@ DatasetWriter *dataset_writer_open(const char *path, int vocab, DatasetType type
         die("%s: a vocabulary of %d tokens does not fit in uint16, whose limit is %d (use uint32)", path,
             vocab, UINT16_MAX);
     DatasetWriter *w = calloc(1, sizeof *w);
-    if (!w || !(w->path = strdup(path)) || !(w->aside = malloc(strlen(path) + 5)))
-        die("memory: no room for a writer");
-    sprintf(w->aside, "%s.tmp", path);
+    if (!w) die("memory: no room for a writer");
+    w->out = disk_out_open(path);
     w->vocab = vocab;
     w->token_bytes = type == DATASET_U16 || (type == DATASET_AUTO && vocab <= UINT16_MAX) ? 2 : 4;
-    unlink(w->aside); // it may be a link to something else
-    w->f = fopen(w->aside, "wb");
-    if (!w->f) die("%s: %s (does the folder exist, may you write there?)", w->aside, strerror(errno));
     int32_t header[HEADER] = {0}; // no magic before the end: half a file is never taken for a shard
     write_all(w, header, sizeof header);
     return w;
@@ -433,28 +660,24 @@ void dataset_writer_append(DatasetWriter *w, const int32_t *ids, size_t n)
         size_t take = n - at < CHUNK ? n - at : CHUNK;
         for (size_t i = 0; i < take; i++) {
             if (ids[at + i] < 0 || ids[at + i] >= w->vocab)
-                die("%s: token %d, but the vocabulary has %d (another tokenizer?)", w->path, ids[at + i],
+                die("%s: token %d, but the vocabulary has %d (another tokenizer?)", w->out->path, ids[at + i],
                     w->vocab);
             narrow[i] = (uint16_t)ids[at + i];
         }
         write_all(w, w->token_bytes == 2 ? (const void *)narrow : ids + at, take * (size_t)w->token_bytes);
     }
     w->n += (int64_t)n;
-    if (w->n > INT32_MAX) die("%s: more than %d tokens in one shard (write several)", w->path, INT32_MAX);
+    if (w->n > INT32_MAX) die("%s: more than %d tokens in one shard (write several)", w->out->path, INT32_MAX);
 }
 
 int64_t dataset_writer_finish(DatasetWriter *w)
 {
     int32_t header[3] = {w->token_bytes == 2 ? DATASET_MAGIC_U16 : DATASET_MAGIC_U32,
                          w->token_bytes == 2 ? DATASET_VERSION_U16 : DATASET_VERSION_U32, (int32_t)w->n};
-    if (fseek(w->f, 0, SEEK_SET) != 0) die("%s: %s", w->aside, strerror(errno));
+    if (fseek(w->out->f, 0, SEEK_SET) != 0) die("%s: %s", w->out->path, strerror(errno));
     write_all(w, header, sizeof header);
-    bool ok = fflush(w->f) == 0 && fsync(fileno(w->f)) == 0;
-    if (fclose(w->f) != 0 || !ok || rename(w->aside, w->path) != 0 || !disk_sync_parent(w->path))
-        die("%s: %s (is the disk full?)", w->path, strerror(errno));
+    disk_out_commit(w->out);
     int64_t n = w->n;
-    free(w->path);
-    free(w->aside);
     free(w);
     return n;
 }

@@ -1,8 +1,13 @@
 // dataset: token shards on disk: writer, reader, and the order in which training reads them.
 //
-// Files are llm.c's: 256 little-endian int32, of which [0] magic, [1] version, [2] number of tokens, then the
-// tokens: uint16 (magic 20240520, version 1) or uint32 (20240801, version 7). Every document starts with the
-// end-of-text token. A dataset is the tokens of all its shards in a row.
+// Files, by their names:
+//
+//     x.bin            llm.c's: 256 little-endian int32, of which [0] magic, [1] version, [2] number of tokens, then
+//                      the tokens: uint16 (magic 20240520, version 1) or uint32 (20240801, version 7)
+//     x.bin:uint16     no header, as nanoGPT writes; also x.npy:uint32, as OLMo-core does (not what np.save writes)
+//     x.idx            Megatron's indexed dataset: the tokens lie in x.bin beside it
+//
+// Every document starts with the end-of-text token. A dataset is the tokens of all its shards in a row.
 #ifndef DATASET_H
 #define DATASET_H
 #include <stdbool.h>
@@ -15,10 +20,8 @@ extern "C" {
 // ---- reading ----
 typedef struct Dataset Dataset;
 
-// Opens a .bin file or a glob of them (sorted by name) and checks everything, down to every token: dies with
-// the file, and the offset or the sizes, on a wrong magic or version, a size other than 1024 + 2n (4n), or a
-// token not in [0, vocab). Other formats by their names, also with a glob: x.bin:uint16 (numbers alone, nanoGPT),
-// x.idx (Megatron): see dataset_file.h.
+// Opens a file or a glob of them (sorted by name) and checks everything, down to every token: dies with the file, and
+// the offset or the sizes, on a wrong magic or version, a size other than 1024 + 2n (4n), or a token not in [0, vocab).
 // A name that ends in .toml is a mixture: sections [source.NAME] with path, as above, and weight (see corpus_sources).
 // Its tokens are those of its sources, one behind the other.
 Dataset *dataset_open(const char *path_or_glob, int vocab);

@@ -159,22 +159,3 @@ double packing_efficiency(const Packing *p)
 {
     return p->n_rows ? (double)p->n_tokens / (double)(p->n_rows * p->T) : 1;
 }
-
-void packing_fill(const Packing *p, size_t row, const int32_t *stream, const size_t *start, const size_t *length,
-                  int32_t eot, int32_t *token, int32_t *pos, int32_t *first, int32_t *target)
-{
-    check(row < p->n_rows);
-    size_t t = 0;
-    for (size_t i = p->row_begin[row]; i < p->row_begin[row + 1]; i++) {
-        const PackedPiece *piece = &p->piece[i];
-        const int32_t *from = stream + start[piece->document];
-        for (size_t j = 0; j < piece->length; j++, t++) {
-            size_t at = piece->begin + j;
-            token[t] = from[at];
-            target[t] = at + 1 < length[piece->document] ? from[at + 1] : eot;
-            pos[t] = (int32_t)j;
-            first[t] = (int32_t)piece->column;
-        }
-    }
-    for (; t < p->T; t++) token[t] = eot, target[t] = -1, pos[t] = 0, first[t] = (int32_t)t;
-}

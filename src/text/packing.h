@@ -44,10 +44,6 @@ Packing packing_make(const size_t *length, size_t n, size_t T, size_t window);
 void packing_free(Packing *packing);
 // Tokens that are not padding, of all: 0 to 1 (1 when there are no rows).
 double packing_efficiency(const Packing *packing);
-// One row as the model wants it, T each: tokens, positions, document starts, targets (padding: end-of-text tokens,
-// each a document of its own, with target -1). Document i is stream[start[i]] and the tokens behind it.
-void packing_fill(const Packing *packing, size_t row, const int32_t *stream, const size_t *start, const size_t *length,
-                  int32_t eot, int32_t *token, int32_t *pos, int32_t *first, int32_t *target);
 
 #ifdef __cplusplus
 }

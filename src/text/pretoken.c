@@ -1,49 +1,247 @@
 // pretoken: the pre-tokenizer, a regular expression that cuts text into words before BPE merges inside them.
 //
-// Invariant: the pieces of a text, joined, are the text, byte for byte. What the expression leaves out
-// between two matches becomes a piece too.
+// Invariant: the pieces of a text, joined, are the text, byte for byte. What the expression leaves out between two
+// matches becomes a piece too.
 //
 // Two expressions are built in:
 //   gpt2    contractions, letters, digits, other signs, each with at most one space before; runs of space
 //   cl100k  GPT-4's and LLaMA-3's: contractions in any case, numbers of at most 3 digits, line ends apart
-// They are written as tokenizer.json needs them, for the Oniguruma engine of Hugging Face, and translated for
-// PCRE2:
+// They are written as tokenizer.json needs them, for the Oniguruma engine of Hugging Face, and translated for PCRE2:
 //   \s -> \p{White_Space}   PCRE2's \s also takes U+180E, which Unicode took out of White_Space in 2013
 //   $  -> \z                the end of the text, not also the place before a last line end
 // `{1,3}+` is left out on purpose: possessive for PCRE2 and Rust, "repeat the repeat" for Oniguruma.
 //
-// Invalid UTF-8. The expression needs characters, BPE needs only bytes. So the expression sees a copy in
-// which every maximal invalid sequence (1 to 3 bytes, as Unicode's chapter 3.9 cuts them) is one character of
-// the same length and of U+FFFD's class (neither letter, digit nor space), while the pieces point into the
-// original. The cuts are those of the text decoded with replacement characters, and no byte is lost.
-// Rejected: refusing such text (one bad byte in a crawl would stop a run), replacing (decode(encode(x)) would
-// differ from x), and taking the whole rest of the text as one piece, which tiktoken's byte entry does (the
-// words after the bad byte would no longer be words).
+// Invalid UTF-8. The expression needs characters, BPE needs only bytes. So the expression sees a copy in which every
+// maximal invalid sequence (1 to 3 bytes, as Unicode's chapter 3.9 cuts them) is one character of the same length and
+// of U+FFFD's class (neither letter, digit nor space), while the pieces point into the original. The cuts are those of
+// the text decoded with replacement characters, and no byte is lost. Rejected: refusing such text (one bad byte in a
+// crawl would stop a run), replacing (decode(encode(x)) would differ from x), and taking the whole rest of the text as
+// one piece, which tiktoken's byte entry does (the words after the bad byte would no longer be words).
 //
 // Cutting a text, so that threads share it: before a space that follows a visible ASCII character. None of the built-in
 // expressions has a piece that goes on from such a character to a space, none looks back, and the only looks ahead,
 // (?!\S) and $, are about runs of space, which this cut neither shortens nor ends. A line end would not do: cl100k
 // keeps it with the signs before. Of other expressions nothing is known, so they are not cut.
 //
-// The two built-in expressions are walked by pretoken_scan.c, which is written to give the same pieces faster; PCRE2
-// does the others, and is what the scan is tested against.
+// The two built-in expressions are also written out as code, several times as fast (Scan). A regular expression tries
+// its alternatives one after another at every place; all that these two ask of a character is one of four classes,
+// letter (\p{L}), number (\p{N}), space (\s) or other, and a few characters by name. So a piece can be found by looking
+// at each of its characters once:
 //
-// Time: linear. UTF-8 is checked once per text and not at every match, and the built-in expressions
-// backtrack by at most one run of space.
+//   gpt2    ' and s d m t ll ve re | a run of letters, of numbers or of others, with a space (U+0020) before or not
+//   cl100k  the same ends in any case | letters, one character before that is no number and no line end |
+//           1 to 3 numbers | others, a space before or not, line ends after
+//   both    a run of spaces: up to the end of the text whole; cl100k: up to its last line end where it has one;
+//           without its last character, which belongs to the word after it; of one character: that one
+//
+// PCRE2 stays the definition: test_pretoken.c compares the two on random characters of all classes, valid UTF-8 or not,
+// and custom expressions always take that way (a built-in one does when its text is given as custom). Classes of
+// characters are PCRE2's own: the first character of a block of 256 asks it for the whole block, so that both ways
+// always know the same Unicode version. Rejected: a table in the source, which would be another version's than the
+// library's after its next update, and asking for all 1.1 million code points at the start. A byte sequence that is not
+// UTF-8 is one character of class other, 1 to 3 bytes long, so the scan needs no copy of the text. Letters fold to
+// other letters: (?i:s) takes the long s, U+017F, too. The other letters of the endings have no such relative (the
+// Kelvin sign is a k).
+//
+// Time: linear. UTF-8 is checked once per text and not at every match, and the built-in expressions backtrack by at
+// most one run of space.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretoken.h"
 
 #include <pcre2.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "text/pretoken_scan.h"
-#include "base/utf8.h"
 #include "base/words.h"
 
+// ---- the built-in expressions as code
+
+enum { OTHER, LETTER, NUMBER, SPACE, PAGES = 0x110000 / 256 };
+
+typedef struct {
+    bool cl100k;
+    uint8_t *page[PAGES]; // classes of 256 code points each, NULL until one of them is met
+    pcre2_code *code;     // its group 1, 2, 3 takes one character of that class
+    pcre2_match_data *match;
+} Scan;
+
+// Writes a code point that is no surrogate; returns its bytes.
+static size_t put_utf8(uint32_t code, uint8_t *u)
+{
+    if (code < 0x80) return u[0] = (uint8_t)code, 1;
+    size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--, code >>= 6) u[i] = (uint8_t)(0x80 | (code & 0x3F));
+    u[0] = (uint8_t)(0xF00 >> n | code); // n ones and a zero on top: the lower byte of 0xF00 >> n
+    return n;
+}
+
+static const uint8_t *fill_page(Scan *s, uint32_t number)
+{
+    uint8_t *page = s->page[number] = malloc(256);
+    if (!page) die("memory: no room for a pre-tokenizer");
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t code = number * 256 + i;
+        uint8_t u[4];
+        page[i] = OTHER;
+        if (code >= 0xD800 && code < 0xE000) continue; // surrogates are not characters
+        int rc = pcre2_match(s->code, u, put_utf8(code, u), 0, PCRE2_NO_UTF_CHECK, s->match, NULL);
+        if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) die("pre-tokenizer: U+%04X: PCRE2's error %d", (unsigned)code, rc);
+        if (rc > 1) page[i] = (uint8_t)(rc - 1); // one more than the highest group that took part
+    }
+    return page;
+}
+
+static inline uint8_t class_of(Scan *s, uint32_t code)
+{
+    const uint8_t *page = s->page[code >> 8];
+    if (__builtin_expect(!page, 0)) page = fill_page(s, code >> 8);
+    return page[code & 255];
+}
+
+static Scan *scan_new(const char *pattern)
+{
+    bool cl100k = strcmp(pattern, "cl100k") == 0;
+    if (!cl100k && strcmp(pattern, "gpt2") != 0) return NULL;
+    Scan *s = calloc(1, sizeof *s);
+    if (!s) die("memory: no room for a pre-tokenizer");
+    int error;
+    PCRE2_SIZE where;
+    s->cl100k = cl100k;
+    s->code = pcre2_compile((PCRE2_SPTR) "(\\p{L})|(\\p{N})|(\\p{White_Space})", PCRE2_ZERO_TERMINATED,
+                            PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &where, NULL);
+    s->match = s->code ? pcre2_match_data_create_from_pattern(s->code, NULL) : NULL;
+    if (!s->match) die("memory: no room for a pre-tokenizer");
+    pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE);
+    fill_page(s, 0);
+    return s;
+}
+
+static void scan_free(Scan *s)
+{
+    if (!s) return;
+    for (size_t i = 0; i < PAGES; i++) free(s->page[i]);
+    pcre2_match_data_free(s->match);
+    pcre2_code_free(s->code);
+    free(s);
+}
+
+// Characters of 4 bytes, cut off at the end of the text, or not UTF-8.
+static uint8_t rare_class(Scan *s, const char *text, size_t left, size_t *length)
+{
+    bool valid;
+    *length = words_utf8_length(text, left, &valid);
+    return valid ? class_of(s, words_utf8_code(text, *length)) : OTHER;
+}
+
+// The class of the character at text (left > 0 bytes) and its length in bytes.
+static inline uint8_t class_at(Scan *s, const char *text, size_t left, size_t *length)
+{
+    const uint8_t *u = (const uint8_t *)text;
+    *length = 1;
+    if (u[0] < 0x80) return s->page[0][u[0]];
+    if (left < 3 || (u[1] & 0xC0) != 0x80) return rare_class(s, text, left, length);
+    if (u[0] >= 0xC2 && u[0] < 0xE0) {
+        *length = 2;
+        return class_of(s, (u[0] & 0x1Fu) << 6 | (u[1] & 0x3Fu));
+    }
+    uint32_t code = (u[0] & 0x0Fu) << 12 | (u[1] & 0x3Fu) << 6 | (u[2] & 0x3Fu);
+    if ((u[0] & 0xF0) != 0xE0 || (u[2] & 0xC0) != 0x80 || code < 0x800 || (code >= 0xD800 && code < 0xE000))
+        return rare_class(s, text, left, length);
+    *length = 3;
+    return class_of(s, code);
+}
+
+// Where the run of characters of one class that goes on at `at` ends.
+static inline size_t run_end(Scan *s, const char *text, size_t n, size_t at, uint8_t class)
+{
+    for (size_t length; at < n && class_at(s, text + at, n - at, &length) == class;) at += length;
+    return at;
+}
+
+// The bytes of an ending behind an apostrophe: s d m t ll ve re; 0: none.
+static size_t ending(const char *text, size_t left, bool any_case)
+{
+    const int lower = any_case ? 0x20 : 0;
+    int a = left > 0 ? (uint8_t)text[0] : 0, b = left > 1 ? (uint8_t)text[1] : 0;
+    if (any_case && a == 0xC5 && b == 0xBF) return 2; // the long s
+    a |= a < 0x80 ? lower : 0, b |= b < 0x80 ? lower : 0;
+    if (a == 's' || a == 'd' || a == 'm' || a == 't') return 1;
+    return (a == 'l' && b == 'l') || (a == 'v' && b == 'e') || (a == 'r' && b == 'e') ? 2 : 0;
+}
+
+// A run of spaces from `at`; `first`: the length of its first character.
+static size_t spaces_end(Scan *s, const char *text, size_t n, size_t at, size_t first)
+{
+    size_t end = at, last = at, behind_line = 0; // where the last character starts; behind the last line end
+    for (size_t length = first; end < n; end += length) {
+        if (end > at && class_at(s, text + end, n - end, &length) != SPACE) break;
+        last = end;
+        if (text[end] == '\n' || text[end] == '\r') behind_line = end + 1;
+    }
+    if (end == n) return end;
+    if (s->cl100k && behind_line) return behind_line;
+    return last > at ? last : end;
+}
+
+static size_t gpt2_end(Scan *s, const char *text, size_t n, size_t at)
+{
+    size_t length, next;
+    uint8_t class = class_at(s, text + at, n - at, &length), behind;
+    if (class == SPACE) {
+        if (text[at] != ' ' || at + 1 == n) return spaces_end(s, text, n, at, length);
+        behind = class_at(s, text + at + 1, n - at - 1, &next);
+        if (behind == SPACE) return spaces_end(s, text, n, at, length);
+        return run_end(s, text, n, at + 1 + next, behind);
+    }
+    if (text[at] == '\'') {
+        size_t more = ending(text + at + 1, n - at - 1, false);
+        if (more) return at + 1 + more;
+    }
+    return run_end(s, text, n, at + length, class);
+}
+
+// Other signs up to `at`: more of them, and line ends.
+static size_t signs_end(Scan *s, const char *text, size_t n, size_t at)
+{
+    at = run_end(s, text, n, at, OTHER);
+    while (at < n && (text[at] == '\n' || text[at] == '\r')) at++;
+    return at;
+}
+
+static size_t cl100k_end(Scan *s, const char *text, size_t n, size_t at)
+{
+    size_t length, next = 0;
+    uint8_t class = class_at(s, text + at, n - at, &length);
+    if (class == LETTER) return run_end(s, text, n, at + length, LETTER);
+    if (class == NUMBER) {
+        size_t end = at + length;
+        for (int i = 1; i < 3 && end < n && class_at(s, text + end, n - end, &next) == NUMBER; i++) end += next;
+        return end;
+    }
+    if (text[at] == '\'') {
+        size_t more = ending(text + at + 1, n - at - 1, true);
+        if (more) return at + 1 + more;
+    }
+    if (text[at] == '\n' || text[at] == '\r') return spaces_end(s, text, n, at, length);
+    uint8_t behind = at + length < n ? class_at(s, text + at + length, n - at - length, &next) : SPACE;
+    if (behind == LETTER) return run_end(s, text, n, at + length + next, LETTER);
+    if (class == OTHER) return signs_end(s, text, n, at + length);
+    if (text[at] == ' ' && behind == OTHER) return signs_end(s, text, n, at + 1 + next);
+    return spaces_end(s, text, n, at, length);
+}
+
+// Where the piece that starts at `at` (< n) ends: the same place as the expression's match.
+static size_t scan_end(Scan *s, const char *text, size_t n, size_t at)
+{
+    return s->cl100k ? cl100k_end(s, text, n, at) : gpt2_end(s, text, n, at);
+}
+
+// ---- any expression
+
 struct Pretoken {
-    PretokenScan *scan; // of a built-in expression; then what PCRE2 needs is missing
+    Scan *scan; // of a built-in expression; then what PCRE2 needs is missing
     pcre2_code *code;
     pcre2_match_data *match;
     pcre2_match_context *context;
@@ -100,7 +298,7 @@ Pretoken *pretoken_new(const char *pattern)
 {
     Pretoken *p = calloc(1, sizeof *p);
     if (!p) die("memory: no room for a pre-tokenizer");
-    p->scan = pretoken_scan_new(pattern);
+    p->scan = scan_new(pattern);
     if (p->scan) return p;
     char *regex = translate(pattern);
     int error;
@@ -126,7 +324,7 @@ Pretoken *pretoken_new(const char *pattern)
 void pretoken_free(Pretoken *p)
 {
     if (!p) return;
-    pretoken_scan_free(p->scan);
+    scan_free(p->scan);
     pcre2_match_data_free(p->match);
     pcre2_match_context_free(p->context);
     pcre2_jit_stack_free(p->stack);
@@ -141,13 +339,13 @@ void pretoken_begin(Pretoken *p, const char *text, size_t n_bytes)
     p->n_bytes = n_bytes;
     p->at = p->gap_end = p->match_end = 0;
     if (p->scan) return;
-    size_t length = 0, at = utf8_invalid(text, n_bytes, 0, &length);
+    size_t length = 0, at = words_utf8_invalid(text, n_bytes, 0, &length);
     if (at == n_bytes) return;
     p->copy = words_grow(p->copy, &p->cap_copy, n_bytes, 1);
     memcpy(p->copy, text, n_bytes);
     while (at < n_bytes) { // U+0001, U+0080, U+FFFD: 1, 2 and 3 bytes, all neither letter, digit nor space
         memcpy(p->copy + at, length == 1 ? "\x01" : length == 2 ? "\xC2\x80" : "\xEF\xBF\xBD", length);
-        at = utf8_invalid(text, n_bytes, at + length, &length);
+        at = words_utf8_invalid(text, n_bytes, at + length, &length);
     }
     p->subject = p->copy;
 }
@@ -157,7 +355,7 @@ bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes)
     if (p->at >= p->n_bytes) return false;
     if (p->scan) {
         size_t at = p->at;
-        p->at = pretoken_scan_end(p->scan, p->text, p->n_bytes, at);
+        p->at = scan_end(p->scan, p->text, p->n_bytes, at);
         *piece = p->text + at;
         *n_bytes = p->at - at;
         return true;

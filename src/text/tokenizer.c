@@ -6,7 +6,7 @@
 // the text, and a merge joins bytes without changing them.
 //
 // Encoding is fast because text repeats itself: the ids of a word are computed once and then found in a cache
-// (word_cache.c). A long word that is not known falls into parts, which may be (seams.c).
+// (word_cache.c). A long word that is not known falls into parts, which may be (split.c).
 //
 // Threads share a text by blocks that pretoken_cut allows, each thread with an expression and a cache (or a table of
 // counts) of its own, so that none waits for another; blocks are put back together in their order. Counts are sums and
@@ -24,9 +24,9 @@
 
 #include "text/bpe.h"
 #include "base/check.h"
-#include "base/folder.h"
+#include "base/disk.h"
 #include "text/pretoken.h"
-#include "text/seams.h"
+#include "text/split.h"
 #include "text/vocab.h"
 #include "text/word_cache.h"
 #include "base/words.h"
@@ -42,7 +42,7 @@ typedef struct {
 struct Tokenizer {
     Vocab vocab;
     Bpe bpe;
-    Seams seams;
+    Splits splits;
     int32_t byte_id[256];
     Encoder *encoder; // (n_encoders), one a thread
     size_t n_encoders, cap_encoders;
@@ -113,7 +113,7 @@ static Tokenizer *from_vocab(Vocab vocab)
     if (!t) die("memory: no room for a tokenizer");
     t->vocab = vocab;
     t->bpe = bpe_index(t->vocab.merge, t->vocab.n_merges);
-    t->seams = seams_make(&t->vocab.token, t->vocab.merge, t->vocab.n_merges);
+    t->splits = split_make(&t->vocab.token, t->vocab.merge, t->vocab.n_merges);
     add_encoders(t, 1);
     for (int b = 0; b < 256; b++) {
         char byte = (char)b;
@@ -125,7 +125,7 @@ static Tokenizer *from_vocab(Vocab vocab)
 
 Tokenizer *tokenizer_load(const char *dir)
 {
-    folder_check(dir);
+    disk_folder_check(dir);
     return from_vocab(vocab_load(dir));
 }
 
@@ -155,7 +155,7 @@ void tokenizer_free(Tokenizer *t)
     if (!t) return;
     vocab_free(&t->vocab);
     bpe_free(&t->bpe);
-    seams_free(&t->seams);
+    split_free(&t->splits);
     for (size_t i = 0; i < t->n_encoders; i++) {
         pretoken_free(t->encoder[i].pretoken);
         word_cache_free(&t->encoder[i].cache);
@@ -296,7 +296,7 @@ static void encode_parts(const Tokenizer *t, Encoder *e, const char *word, size_
 // token, which merging may not reach.)
 static bool falls_apart(const Tokenizer *t, const char *word, size_t n)
 {
-    return n >= LONG_WORD && !t->vocab.ignore_merges && seams_next(&t->seams, word, n, 0) < n;
+    return n >= LONG_WORD && !t->vocab.ignore_merges && split_next(&t->splits, word, n, 0) < n;
 }
 
 // Appends the ids of words that have been looked at.
@@ -316,13 +316,13 @@ static void encode_words(const Tokenizer *t, Encoder *e, WordLook *look, size_t 
     }
 }
 
-// A word that falls into parts: they are words to the cache, and have no seams of their own.
+// A word that falls into parts: they are words to the cache, and have no split points of their own.
 static void encode_parts(const Tokenizer *t, Encoder *e, const char *word, size_t n, TokenIds *out)
 {
     WordLook look[LOOK_AHEAD];
     size_t n_looks = 0;
     for (size_t at = 0, end; at < n; at = end) {
-        end = seams_next(&t->seams, word, n, at);
+        end = split_next(&t->splits, word, n, at);
         word_cache_look(&e->cache, &look[n_looks++], word + at, end - at, n - at);
         if (n_looks < LOOK_AHEAD && end < n) continue;
         encode_words(t, e, look, n_looks, out);

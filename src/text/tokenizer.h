@@ -25,7 +25,7 @@ typedef struct {
 
 // Reads a folder with tokenizer.json, or else with vocab.json and merges.txt (GPT-2's layout and pattern).
 // Dies when files are missing or damaged, ask for a feature that would change the ids, or lie in a folder that was left
-// half replaced (folder.h).
+// half replaced (disk.h).
 Tokenizer *tokenizer_load(const char *dir);
 // Reads a tiktoken rank file: one line a token, base64 of its bytes, a space, its id; ids from 0 without a hole. The
 // file holds neither the pattern ("gpt2", "cl100k") nor special tokens: <|endoftext|> becomes the id behind the last;

@@ -1,21 +1,32 @@
-// vocab: the files of a byte-level BPE tokenizer.
+// vocab: the files of a byte-level BPE tokenizer: tokenizer.json, vocab.json with merges.txt, tiktoken's rank files.
 //
-// JSON strings hold characters, tokens are bytes. So the files spell every byte as a printable character,
-// GPT-2's alphabet: the 188 bytes that print in Latin-1 (0x21-0x7E, 0xA1-0xAC, 0xAE-0xFF) stand for
-// themselves, the other 68, in order, are U+0100 and up; a space is U+0120. Special tokens are spelled as
-// they are.
+// JSON strings hold characters, tokens are bytes. So the files spell every byte as a printable character, GPT-2's
+// alphabet: the 188 bytes that print in Latin-1 (0x21-0x7E, 0xA1-0xAC, 0xAE-0xFF) stand for themselves, the other 68,
+// in order, are U+0100 and up; a space is U+0120. Special tokens are spelled as they are.
 //
-// Invariant of a loaded vocabulary: ids are 0..n-1 without a hole, every byte has a token, no two tokens have
-// the same bytes, every merge joins two tokens into a third whose bytes are theirs.
+// Invariant of a loaded vocabulary: ids are 0..n-1 without a hole, every byte has a token, no two tokens have the same
+// bytes, every merge joins two tokens into a third whose bytes are theirs.
 //
-// What tokenizer.json may ask for and we do not do (normalizers, prefix spaces, other kinds of tokens, ...)
-// is refused with its name, because to skip it would give other ids than Hugging Face gives. The
-// post-processor is the exception: it adds tokens around a text (a start token, say), which is the caller's
-// business here. Rejected: reading tokenizer_config.json, whose keys repeat what tokenizer.json says or
-// concern chat.
+// What tokenizer.json may ask for and we do not do (normalizers, prefix spaces, other kinds of tokens, ...) is refused
+// with its name, because to skip it would give other ids than Hugging Face gives. The post-processor is the exception:
+// it adds tokens around a text (a start token, say), which is the caller's business here. Rejected: reading
+// tokenizer_config.json, whose keys repeat what tokenizer.json says or concern chat.
+//
+// A rank file has one line a token, sorted by rank: base64(bytes) SPACE rank LF. It lists no merges. tiktoken merges
+// whichever neighbours join to the token of the lowest rank; the rank is the id and the order of merging at once. So
+// the merge that makes a token of several bytes is what is left of its bytes when all merges of lower rank are done:
+// two tokens, or else the token could never come out of merging and the file is refused. Token after token, in the
+// order of ranks, this gives the list of merges, and the same ids (bpe.c says why merging by pair and by joined bytes
+// agree). Where a rank file cannot say what a vocabulary says (merges in another order than their ids, tokens without a
+// merge, special tokens before others) saving is refused, so that load(save(v)) has the tokens, merges and ids of v.
+//
+// Special tokens are not in a rank file; tiktoken keeps them in code. <|endoftext|> is given the id after the last one,
+// which is where GPT-2 has it. cl100k_base, which is known by its pattern and size, has it one higher: the id between
+// is nobody's there, and a special token here that no text makes, because ids have no holes here.
 #include "text/vocab.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +37,10 @@
 #include "base/disk.h"
 #include "text/pretoken.h"
 #include "text/tokenizer.h"
+
+enum { MAX_RANKS_BYTES = 1 << 30, CL100K_BASE_RANKS = 100256 };
+
+static const char base64_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 // ---- the alphabet ----
 static bool prints(int byte)
@@ -54,7 +69,7 @@ int32_t vocab_byte_id(uint8_t byte)
     return byte <= 0x7E ? byte - 0x21 : byte <= 0xAC ? 94 + byte - 0xA1 : 106 + byte - 0xAE;
 }
 
-void vocab_spell(const char *bytes, size_t n, char *spelled)
+static void spell(const char *bytes, size_t n, char *spelled)
 {
     for (size_t i = 0; i < n; i++) {
         int letter = letter_of_byte((uint8_t)bytes[i]);
@@ -350,15 +365,38 @@ Vocab vocab_load(const char *dir)
     return v;
 }
 
-// ---- writing ----
+// ---- writing
+// Text that grows.
+typedef struct {
+    char *bytes;
+    size_t n, cap;
+} Text;
+
+static void append(Text *t, const char *bytes, size_t n)
+{
+    t->bytes = words_grow(t->bytes, &t->cap, t->n + n, 1);
+    memcpy(t->bytes + t->n, bytes, n);
+    t->n += n;
+}
+
+static void replace_file(const char *path, const Text *t)
+{
+    if (!disk_replace_file(path, t->bytes, t->n))
+        die("%s: %s (does the folder exist, may you write there, is the disk full?)", path, strerror(errno));
+}
+
+static const char *token_bytes(const Vocab *v, int32_t id)
+{
+    return v->token.bytes + v->token.word[id].at;
+}
+
 static void save_json(json_t *json, const char *dir, const char *name) // takes `json`
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
     if (!text) die("%s: no memory to write it", path);
-    if (!disk_replace_file(path, text, strlen(text)))
-        die("%s: %s (does the folder exist, may you write there, is the disk full?)", path, strerror(errno));
+    replace_file(path, &(Text){.bytes = text, .n = strlen(text)});
     free(text);
     json_decref(json);
 }
@@ -389,13 +427,13 @@ void vocab_save(const Vocab *v, const char *dir)
             failed |= json_array_append_new(added, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id",
                                                              (int)i, "content", a, "single_word", 0, "lstrip",
                                                              0, "rstrip", 0, "normalized", 0, "special", 1));
-        } else vocab_spell(bytes, v->token.word[i].n, a);
+        } else spell(bytes, v->token.word[i].n, a);
         failed |= json_object_set_new(vocab, a, json_integer((json_int_t)i));
     }
     for (size_t i = 0; i < v->n_merges; i++) {
         Word l = v->token.word[v->merge[i].left], r = v->token.word[v->merge[i].right];
-        vocab_spell(v->token.bytes + l.at, l.n, a);
-        vocab_spell(v->token.bytes + r.at, r.n, b);
+        spell(v->token.bytes + l.at, l.n, a);
+        spell(v->token.bytes + r.at, r.n, b);
         failed |= json_array_append_new(merges, json_pack("[s, s]", a, b));
     }
     free(a);
@@ -419,4 +457,181 @@ void vocab_save(const Vocab *v, const char *dir)
         json_object_set_new(config, "eos_token", json_stringn(v->token.bytes + w.at, w.n));
     }
     save_json(config, dir, "tokenizer_config.json");
+}
+
+// ---- vocab.json and merges.txt
+void vocab_save_gpt2(const Vocab *v, const char *dir)
+{
+    if (strcmp(v->pattern, "gpt2") != 0 || v->ignore_merges)
+        die("%s: vocab.json and merges.txt cannot say the pattern, which is not GPT-2's (write tokenizer.json)", dir);
+    char path[4096], *spelled = malloc(2 * v->token.n_bytes + 1);
+    json_t *tokens = json_object();
+    if (!spelled || !tokens) die("%s: no memory to write the tokenizer", dir);
+    for (size_t i = 0; i < v->token.n; i++) {
+        size_t n = v->token.word[i].n;
+        if (v->special[i]) memcpy(spelled, token_bytes(v, (int32_t)i), n), spelled[n] = 0;
+        else spell(token_bytes(v, (int32_t)i), n, spelled);
+        if (json_object_set_new(tokens, spelled, json_integer((json_int_t)i)) != 0)
+            die("%s: token %zu: cannot be a key of vocab.json (is it UTF-8?)", dir, i);
+    }
+    char *json = json_dumps(tokens, JSON_COMPACT);
+    if (!json) die("%s: no memory to write the tokenizer", dir);
+    snprintf(path, sizeof path, "%s/vocab.json", dir);
+    replace_file(path, &(Text){.bytes = json, .n = strlen(json)});
+    Text merges = {0};
+    append(&merges, "#version: 0.2\n", 14);
+    for (size_t i = 0; i < v->n_merges; i++) {
+        const int32_t side[2] = {v->merge[i].left, v->merge[i].right};
+        for (int k = 0; k < 2; k++) {
+            spell(token_bytes(v, side[k]), v->token.word[side[k]].n, spelled);
+            append(&merges, spelled, strlen(spelled));
+            append(&merges, k ? "\n" : " ", 1);
+        }
+    }
+    snprintf(path, sizeof path, "%s/merges.txt", dir);
+    replace_file(path, &merges);
+    free(merges.bytes);
+    free(json);
+    free(spelled);
+    json_decref(tokens);
+}
+
+// ---- base64
+static void append_base64(Text *t, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t three = 0;
+        for (size_t k = 0; k < 3; k++) three = three << 8 | (i + k < n ? (uint8_t)bytes[i + k] : 0);
+        char four[4];
+        for (int k = 0; k < 4; k++) four[k] = base64_digits[three >> (18 - 6 * k) & 63];
+        for (size_t k = n - i; k < 3; k++) four[k + 1] = '=';
+        append(t, four, 4);
+    }
+}
+
+// Decodes n characters to at most 3n/4 bytes; -1 when they are not base64 (with padding).
+static int64_t decode_base64(const char *s, size_t n, char *bytes)
+{
+    size_t o = 0;
+    if (n % 4) return -1;
+    for (size_t i = 0; i < n; i += 4) {
+        uint32_t three = 0;
+        int n_digits = 0;
+        while (n_digits < 4 && s[i + (size_t)n_digits] != '=') {
+            const char *digit = memchr(base64_digits, s[i + (size_t)n_digits], 64);
+            if (!digit) return -1;
+            three |= (uint32_t)(digit - base64_digits) << (18 - 6 * n_digits++);
+        }
+        if (n_digits < 4 && (i + 4 < n || n_digits < 2 || s[i + 3] != '=')) return -1;
+        if (three & (0xFFFFFFu >> 8 * (n_digits - 1))) return -1; // bits behind the last byte
+        for (int k = 0; k + 1 < n_digits; k++) bytes[o++] = (char)(three >> (16 - 8 * k));
+    }
+    return (int64_t)o;
+}
+
+// ---- rank files
+void vocab_save_ranks(const Vocab *v, const char *path)
+{
+    size_t n_ranks = v->token.n;
+    while (n_ranks > 0 && v->special[n_ranks - 1]) n_ranks--;
+    if (n_ranks != 256 + v->n_merges || v->ignore_merges)
+        die("%s: %zu tokens, but 256 bytes and %zu merges: a rank file cannot say that (write tokenizer.json)", path,
+            n_ranks, v->n_merges);
+    for (size_t i = 1; i < v->n_merges; i++)
+        if (v->merge[i].result <= v->merge[i - 1].result)
+            die("%s: merge %zu makes token %d after token %d: a rank file cannot say that (write tokenizer.json)", path,
+                i, v->merge[i].result, v->merge[i - 1].result);
+    Text t = {0};
+    for (size_t i = 0; i < n_ranks; i++) {
+        char rank[24];
+        check(!v->special[i]);
+        append_base64(&t, token_bytes(v, (int32_t)i), v->token.word[i].n);
+        append(&t, rank, (size_t)snprintf(rank, sizeof rank, " %zu\n", i));
+    }
+    replace_file(path, &t);
+    free(t.bytes);
+}
+
+// One line, without its end: the token, which must be the next.
+static void read_line(Vocab *v, const char *line, size_t n, char *bytes, const char *path)
+{
+    const char *space = memchr(line, ' ', n);
+    size_t expected = v->token.n, rank = 0, at = space ? (size_t)(space - line) + 1 : n;
+    int64_t n_bytes = space ? decode_base64(line, at - 1, bytes) : -1;
+    if (n_bytes <= 0 || at == n || n - at > 9)
+        die("%s:%zu: not base64, a space and a number (is it a tiktoken rank file?)", path, expected + 1);
+    for (; at < n; at++) {
+        if (line[at] < '0' || line[at] > '9')
+            die("%s:%zu: not base64, a space and a number (is it a tiktoken rank file?)", path, expected + 1);
+        rank = 10 * rank + (size_t)(line[at] - '0');
+    }
+    if (rank != expected)
+        die("%s:%zu: rank %zu, expected %zu (ranks must be 0, 1, 2, ... in this order)", path, expected + 1, rank,
+            expected);
+    if (words_add(&v->token, bytes, (size_t)n_bytes) != expected)
+        die("%s:%zu: the same token as an earlier line", path, expected + 1);
+}
+
+// The merges behind the tokens, in the order of ranks.
+static void find_merges(Vocab *v, size_t n_ranks, const char *path)
+{
+    size_t n_longest = 1;
+    int32_t byte_id[256];
+    for (int b = 0; b < 256; b++) {
+        char byte = (char)b;
+        byte_id[b] = (int32_t)words_find(&v->token, &byte, 1);
+        if (byte_id[b] < 0) die("%s: byte 0x%02X has no token (not a byte-level tokenizer?)", path, b);
+    }
+    for (size_t i = 0; i < n_ranks; i++)
+        if (v->token.word[i].n > n_longest) n_longest = v->token.word[i].n;
+    v->merge = malloc(n_ranks * sizeof *v->merge);
+    int32_t *ids = malloc(n_longest * sizeof *ids);
+    if (!v->merge || !ids) die("%s: no memory to read it (is it a tokenizer?)", path);
+    Bpe lower = bpe_empty(v->merge, n_ranks);
+    for (size_t i = 0; i < n_ranks; i++) {
+        size_t n = v->token.word[i].n;
+        if (n == 1) continue;
+        for (size_t k = 0; k < n; k++) ids[k] = byte_id[(uint8_t)v->token.bytes[v->token.word[i].at + k]];
+        size_t n_parts = bpe_apply(&lower, ids, n);
+        if (n_parts != 2)
+            die("%s:%zu: the token is not two tokens of lower rank joined, but %zu (it could never be used)", path,
+                i + 1, n_parts);
+        v->merge[v->n_merges++] = (BpeMerge){ids[0], ids[1], (int32_t)i};
+        bpe_add(&lower);
+    }
+    bpe_free(&lower);
+    free(ids);
+}
+
+// The id of a token behind all others.
+static int32_t add_special(Vocab *v, const char *name, const char *path)
+{
+    size_t n = v->token.n;
+    if (words_add(&v->token, name, strlen(name)) != n) die("%s: holds '%s', which is not a token of text", path, name);
+    return (int32_t)n;
+}
+
+Vocab vocab_load_ranks(const char *path, const char *pattern)
+{
+    Vocab v = {.eot = -1, .pattern = strdup(pattern)};
+    size_t n_text;
+    char *text = disk_read_file(path, &n_text, MAX_RANKS_BYTES);
+    if (!text) die("%s: %s (is it a tiktoken rank file?)", path, strerror(errno));
+    char *bytes = malloc(n_text + 1);
+    if (!bytes || !v.pattern) die("%s: no memory to read it (is it a tokenizer?)", path);
+    for (size_t at = 0, end; at < n_text; at = end + 1) {
+        const char *stop = memchr(text + at, '\n', n_text - at);
+        end = stop ? (size_t)(stop - text) : n_text;
+        read_line(&v, text + at, end - at - (end > at && text[end - 1] == '\r'), bytes, path);
+    }
+    free(bytes);
+    free(text);
+    size_t n_ranks = v.token.n;
+    find_merges(&v, n_ranks, path);
+    if (strcmp(pattern, "cl100k") == 0 && n_ranks == CL100K_BASE_RANKS) add_special(&v, "<|unused|>", path);
+    v.eot = add_special(&v, TOKENIZER_EOT, path);
+    v.special = calloc(v.token.n, sizeof *v.special);
+    if (!v.special) die("%s: no memory to read it (is it a tokenizer?)", path);
+    for (size_t i = n_ranks; i < v.token.n; i++) v.special[i] = true;
+    return v;
 }

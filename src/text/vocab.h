@@ -27,12 +27,10 @@ typedef struct {
 // See tokenizer_load and tokenizer_save for the errors.
 Vocab vocab_load(const char *dir);
 void vocab_save(const Vocab *v, const char *dir);
-// The other formats (vocab_formats.c): vocab.json and merges.txt, which vocab_load reads, and tiktoken's rank files.
+// The other formats: vocab.json and merges.txt, which vocab_load reads, and tiktoken's rank files.
 void vocab_save_gpt2(const Vocab *v, const char *dir);
 Vocab vocab_load_ranks(const char *path, const char *pattern);
 void vocab_save_ranks(const Vocab *v, const char *path);
-// The bytes of a token in GPT-2's alphabet of printable characters, 0-terminated; spelled: 2n + 1 bytes.
-void vocab_spell(const char *bytes, size_t n, char *spelled);
 // GPT-2's 256 byte tokens in their order and no merges: the start of training.
 Vocab vocab_new(const char *pattern);
 void vocab_free(Vocab *v);

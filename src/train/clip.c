@@ -8,7 +8,7 @@
 // that it changes, so lambda is a pure number (the paper: 0.01 for large batches); it bends the direction.
 //
 // The invariant: the norm has the same bits for any number of threads, and on a deterministic device on any layout:
-// there the squares are added without rounding (exact_sum.c), so ranks may hold any parts of any tensor.
+// there the squares are added without rounding (formats.c), so ranks may hold any parts of any tensor.
 //
 // Which unit: a matrix is (out, in), so its rows are output units. In the token embedding, whose input is a one-hot
 // vector, a row is a token's vector: the unit that one token's gradient reaches. Norms' weights and biases are one unit
@@ -30,7 +30,7 @@ void clip_add(Dev *dev, ClipSum *sum, const float *grads, size_t n)
 
 double clip_root(const Dev *dev, const ClipSum *sum, double grad_scale)
 {
-    return grad_scale * sqrt(dev->deterministic ? exact_sum_value(&sum->exact) : sum->rounded);
+    return grad_scale * sqrt(dev->deterministic ? formats_sum_value(&sum->exact) : sum->rounded);
 }
 
 double clip_norm(Dev *dev, const Params *params, const float *grads, double grad_scale)

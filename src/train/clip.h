@@ -2,18 +2,15 @@
 #ifndef CLIP_H
 #define CLIP_H
 #include "ops/dev.h"
+#include "base/config.h"
 #include "base/params.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// What adaptive clipping compares the norms of: rows of a matrix, which are its output units (Brock et al.), or
-// whole tensors. In the order of the choices of the key optim.agc_unit.
-typedef enum { CLIP_ROW, CLIP_TENSOR } ClipUnit;
-
 // |g| over all elements of grad_scale * grads, of a part of a model those that count here (Param.owned): of tensors'
 // sums of squares, by dev->sum_squares, in table order. On a deterministic device it is exact but for its last
-// rounding (exact_sum.h), so neither order nor layout shows in it. Not finite when any element is not, or when the
+// rounding (formats.h), so neither order nor layout shows in it. Not finite when any element is not, or when the
 // sum of the squares is too large for a double.
 double clip_norm(Dev *dev, const Params *params, const float *grads, double grad_scale);
 // What to multiply the gradient by so that its norm is at most `clip` (Pascanu et al., arXiv 1211.5063): clip / norm

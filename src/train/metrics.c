@@ -90,7 +90,7 @@ const char *metrics_event_name(MetricsEvent event)
 // ---- writing
 
 // Length of the valid UTF-8 sequence at s (no overlong forms, no surrogates), or 0.
-static int utf8_length(const unsigned char *s)
+static int words_utf8_length(const unsigned char *s)
 {
     int n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
           : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
@@ -107,7 +107,7 @@ static json_t *json_text(const char *text)
     char *clean = malloc(3 * strlen(text) + 1), *to = clean;
     if (!clean) die("metrics: no memory for a text of %zu bytes", strlen(text));
     for (const unsigned char *s = (const unsigned char *)text; *s;) {
-        int n = utf8_length(s);
+        int n = words_utf8_length(s);
         memcpy(to, n ? (const char *)s : "\xef\xbf\xbd", n ? n : 3);
         to += n ? n : 3;
         s += n ? n : 1;

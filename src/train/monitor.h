@@ -4,15 +4,14 @@
 // the global batch) come to the same verdicts. Rules say what is out of the ordinary, and what is to be done then.
 #ifndef MONITOR_H
 #define MONITOR_H
+#include "base/config.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// In order of weight: of several rules that apply the heaviest action wins. NONE to COOL: the update is made; COOL:
-// with a lower learning rate for a while; SKIP: there is none; ROLLBACK: nor were those since an earlier checkpoint.
-typedef enum { MONITOR_ACCEPT, MONITOR_WARN, MONITOR_COOL, MONITOR_SKIP, MONITOR_ROLLBACK } MonitorAction;
 // Why: nothing unusual; too few values yet, or switched off; a number that is not finite; a spike by its z; max_skips
 // spikes have been skipped in a row and this is one more, so it is the new level: accepted, and the windows begin
 // with it; a multiple of the window's mean; a plateau; asked for (monitor.rollback_at).

@@ -10,18 +10,13 @@
 
 #include "train/ckpt.h"
 #include "train/clip.h"
+#include "base/config.h"
 #include "base/mem.h"
 #include "net/model.h"
 #include "parallel/offload.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// In the order of the choices of the key optim.name.
-typedef enum {
-    OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_ADAFACTOR, OPTIM_LION, OPTIM_ADAMW8BIT, OPTIM_MUON,
-    OPTIM_NAMES
-} OptimName;
 
 // Where the flat range of all elements may be cut for an update of a part: anywhere; at multiples of
 // UPDATE_BLOCK from the start of a tensor; between tensors.

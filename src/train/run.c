@@ -15,7 +15,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
-#include "base/lock.h"
 #include "net/mup.h"
 #include "ops/dev_cpu.h"
 #include "ops/narrow.h"
@@ -30,16 +29,6 @@
 
 // ---- the settings as components take them
 
-// Keys whose choices are another component's enum, in its order.
-_Static_assert((int)SCHEDULE_WSD == (int)CONFIG_SCHEDULE_WSD && (int)SCHEDULE_INVSQRT == (int)CONFIG_SCHEDULE_INVSQRT &&
-               (int)SCHEDULE_SHAPE_SQRT == (int)CONFIG_SHAPE_SQRT && (int)OPTIM_MUON == (int)CONFIG_OPTIM_MUON &&
-               (int)OPTIM_LION == (int)CONFIG_OPTIM_LION && (int)RECOMPUTE_FULL == (int)CONFIG_RECOMPUTE_FULL &&
-               (int)RECOMPUTE_SQRT == (int)CONFIG_RECOMPUTE_SQRT && (int)MONITOR_ACCEPT == (int)CONFIG_MONITOR_NONE &&
-               (int)MONITOR_ROLLBACK == (int)CONFIG_MONITOR_ROLLBACK && (int)CLIP_TENSOR == (int)CONFIG_AGC_TENSOR &&
-               (int)ROPE_NTK == (int)CONFIG_ROPE_NTK &&
-               (int)ROPE_LLAMA3 == (int)CONFIG_ROPE_LLAMA3,
-               "an enum of config.h is out of step");
-
 ModelShape run_shape(const Config *cfg)
 {
     return (ModelShape){
@@ -47,9 +36,9 @@ ModelShape run_shape(const Config *cfg)
         .heads = (size_t)cfg->model.heads, .kv_heads = (size_t)cfg->model.kv_heads,
         .head_size = (size_t)cfg->model.head_size, .ffn = (size_t)cfg->model.ffn,
         .vocab = (size_t)cfg->model.vocab, .context = (size_t)cfg->model.context,
-        .norm = cfg->model.norm == CONFIG_NORM_RMSNORM ? NORM_RMSNORM : NORM_LAYERNORM,
+        .norm = cfg->model.norm,
         .norm_eps = (float)cfg->model.norm_eps,
-        .rotary = {.theta = (float)cfg->model.rope_theta, .kind = (RopeKind)cfg->model.rope_scaling,
+        .rotary = {.theta = (float)cfg->model.rope_theta, .kind = cfg->model.rope_scaling,
                    .factor = (float)cfg->model.rope_factor, .original = (float)cfg->model.rope_original,
                    .slow = (float)cfg->model.rope_slow, .fast = (float)cfg->model.rope_fast},
         .swiglu = cfg->model.activation == CONFIG_ACTIVATION_SWIGLU,
@@ -66,7 +55,7 @@ Dev *run_device(const Config *cfg, Dev *cpu)
     return narrow_create(cpu, (NarrowOptions){
         .x_type = cfg->numerics.dtype == CONFIG_DTYPE_FP16 ? X_FP16 : X_BF16,
         .fp8 = cfg->numerics.dtype == CONFIG_DTYPE_FP8,
-        .scaling = cfg->numerics.fp8_scaling == CONFIG_FP8_CURRENT ? FP8_CURRENT : FP8_DELAYED,
+        .scaling = cfg->numerics.fp8_scaling,
         .history = (int)cfg->numerics.amax_history});
 }
 
@@ -79,17 +68,17 @@ void run_device_free(Dev *dev, Dev *cpu)
 OptimSettings run_optim_settings(const Config *cfg)
 {
     return (OptimSettings){
-        .name = (OptimName)cfg->optim.name, .beta1 = (float)cfg->optim.beta1, .beta2 = (float)cfg->optim.beta2,
+        .name = cfg->optim.name, .beta1 = (float)cfg->optim.beta1, .beta2 = (float)cfg->optim.beta2,
         .eps = (float)cfg->optim.eps, .weight_decay = (float)cfg->optim.weight_decay,
         .momentum = (float)cfg->optim.momentum, .matrix_lr = (float)cfg->optim.matrix_lr,
         .relative_step = cfg->optim.relative_step, .clip = (float)cfg->optim.clip,
-        .agc = (float)cfg->optim.agc, .agc_unit = (ClipUnit)cfg->optim.agc_unit};
+        .agc = (float)cfg->optim.agc, .agc_unit = cfg->optim.agc_unit};
 }
 
 ModelOptions run_model_options(const Config *cfg)
 {
     return (ModelOptions){
-        .recompute = {.mode = (RecomputeMode)cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
+        .recompute = {.mode = cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
                       .compress = cfg->memory.compress == CONFIG_COMPRESS_INT8},
         .documents = cfg->data.document_mask,
         .sequences = (size_t)(cfg->batch.tokens / cfg->parallel.dp / cfg->model.context)};
@@ -99,14 +88,14 @@ static void set_rules(Run *run)
 {
     const Config *cfg = &run->cfg;
     monitor_set_rules(&run->monitor, (MonitorRules){
-        .on_spike = (MonitorAction)cfg->monitor.on_spike,
+        .on_spike = cfg->monitor.on_spike,
         .on_not_finite = cfg->monitor.on_not_finite ? MONITOR_ROLLBACK : MONITOR_SKIP,
         .loss_ratio = {cfg->monitor.ratio_low, cfg->monitor.ratio_mid, cfg->monitor.ratio_high},
-        .on_loss = {(MonitorAction)cfg->monitor.on_ratio_low, (MonitorAction)cfg->monitor.on_ratio_mid,
-                    (MonitorAction)cfg->monitor.on_ratio_high},
-        .norm_ratio = cfg->monitor.ratio_norm, .on_norm = (MonitorAction)cfg->monitor.on_ratio_norm,
+        .on_loss = {cfg->monitor.on_ratio_low, cfg->monitor.on_ratio_mid,
+                    cfg->monitor.on_ratio_high},
+        .norm_ratio = cfg->monitor.ratio_norm, .on_norm = cfg->monitor.on_ratio_norm,
         .plateau = cfg->monitor.plateau, .plateau_steps = cfg->monitor.plateau_steps,
-        .on_plateau = (MonitorAction)cfg->monitor.on_plateau});
+        .on_plateau = cfg->monitor.on_plateau});
     if (cfg->monitor.locate) locate_begin(&run->locate, run->model);
 }
 
@@ -115,10 +104,10 @@ void run_schedule(Run *run)
     const Config *cfg = &run->cfg;
     long decay_start = cfg->optim.decay_steps - cfg->optim.wsd_decay;
     run->schedule = (Schedule){
-        .kind = (ScheduleKind)cfg->optim.schedule, .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr,
+        .kind = cfg->optim.schedule, .lr = cfg->optim.lr, .min_lr = cfg->optim.min_lr,
         .warmup = cfg->optim.warmup, .decay_steps = cfg->optim.decay_steps,
         .decay_start = decay_start > cfg->optim.warmup ? decay_start : cfg->optim.warmup,
-        .shape = (ScheduleShape)cfg->optim.wsd_shape};
+        .shape = cfg->optim.wsd_shape};
     run->ramp = ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
                           cfg->batch.micro * cfg->parallel.dp, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
     run->last_step = cfg->run.stop_at && cfg->run.stop_at < cfg->run.steps ? cfg->run.stop_at : cfg->run.steps;
@@ -130,7 +119,7 @@ void run_allocate(Run *run)
 {
     const Config *cfg = &run->cfg;
     ModelShape shape = run_shape(cfg);
-    mup_check(&shape, optim_kind((OptimName)cfg->optim.name)->name);
+    mup_check(&shape, optim_kind(cfg->optim.name)->name);
     replicas_allocate(&run->replicas, &run->optim, cfg, run->dev, &run->mem, run->dir);
     run->model = run->replicas.model;
     run->cache = model_cache_create(run->model);
@@ -251,7 +240,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
     int n = snprintf(run->dir, sizeof run->dir, "%s/%s", cfg->run.dir, cfg->run.name);
     if (n < 0 || n >= (int)sizeof run->dir) die("run.dir and run.name: longer than %zu characters", sizeof run->dir);
     if (first) make_dirs(run->dir);
-    run->lock = first ? lock_take(run->dir) : -1;
+    run->lock = first ? disk_lock_take(run->dir) : -1;
     replicas_wait(&run->replicas); // memory.offload: each rank puts a file there
     if (cfg->run.noise_every && cfg->batch.accum < 2)
         die("run.noise_every: needs two micro-batches in a step, batch.accum is %ld (try a smaller --batch.micro)",
@@ -267,7 +256,7 @@ void run_close(Run *run)
         if (run->observer[i].free) run->observer[i].free(run->observer[i].self);
     free(run->config_text);
     free(run->scales.fp8_amax);
-    lock_release(run->lock);
+    disk_lock_release(run->lock);
     monitor_free(&run->monitor);
     run_close_data(run);
     run_free(run);

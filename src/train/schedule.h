@@ -3,16 +3,11 @@
 #define SCHEDULE_H
 #include <stdio.h>
 
+#include "base/config.h"
 #include "train/ramp.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// What follows the warm-up; and the way down of SCHEDULE_WSD.
-typedef enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_INVSQRT, SCHEDULE_CONSTANT, SCHEDULE_WSD } ScheduleKind;
-typedef enum {
-    SCHEDULE_SHAPE_LINEAR, SCHEDULE_SHAPE_COSINE, SCHEDULE_SHAPE_EXPONENTIAL, SCHEDULE_SHAPE_SQRT
-} ScheduleShape;
 
 typedef struct {
     ScheduleKind kind;

@@ -523,7 +523,7 @@ static void sum_squares_exact(Env &e)
         ExactSum bad = {};
         if (n > 7) v[7] = NAN;
         e.dev->sum_squares_exact(e.dev, &bad, (float *)e.device(v.data(), n * 4), n);
-        EXPECT(std::isnan(exact_sum_value(&bad)) == (n > 7));
+        EXPECT(std::isnan(formats_sum_value(&bad)) == (n > 7));
     }
 }
 static void clip_units(Env &e)

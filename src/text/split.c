@@ -1,4 +1,4 @@
-// seams: cuts a word where no merge can join what stands on both sides.
+// split: cuts a word where no merge can join what stands on both sides.
 //
 // Languages without spaces make words of whole clauses. Such a word comes once, so no cache knows it, and merging it
 // takes long. But most neighbours in it, two rare ideographs say, are joined by no merge of the vocabulary: there the
@@ -12,21 +12,21 @@
 // and where no merge of the list is of that kind, none crosses; each side then merges as if it were alone, because BPE
 // looks at nothing but neighbours and ranks. What a merge joins is written down as a pair (a, f) of whole characters;
 // of a part of a character only its byte next to the place is kept, which stands for all characters that have it. The
-// pairs are bits of a hash: one that two pairs share hides a seam, and never makes one.
+// pairs are bits of a hash: one that two pairs share hides a split point, and never makes one.
 //
 // Only well-formed places are looked at: behind a lead byte and as many continuation bytes as it announces, before
 // another such. Whether these are Unicode (overlong forms, surrogates) does not matter: bytes are compared.
 //
 // Rejected: pairs of bytes instead of characters (in Thai the last byte of a character and the first of the next are
 // joined by some merge nearly always), and a search for the merge itself, which is what is to be avoided.
-#include "text/seams.h"
+#include "text/split.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/check.h"
 
-enum { BITS_A_MERGE = 16, LEAST_BITS = 1 << 12, NONE = 0 }; // NONE: not a code that may stand beside a seam
+enum { BITS_A_MERGE = 16, LEAST_BITS = 1 << 12, NONE = 0 }; // NONE: not a code that may stand beside a split point
 
 // Bytes of a character by its first one; 0: a continuation byte, or none that begins a character.
 static inline size_t length_of(uint8_t lead)
@@ -46,7 +46,7 @@ static inline uint32_t part_code(uint8_t byte)
 }
 
 // The character at s (n > 0 bytes), its length in *length; NONE, and one byte, where it is not well-formed. (NUL is
-// NONE too, and never beside a seam.)
+// NONE too, and never beside a split point.)
 static inline uint32_t char_at(const uint8_t *s, size_t n, size_t *length)
 {
     size_t need = length_of(s[0]);
@@ -61,21 +61,21 @@ static inline uint32_t char_at(const uint8_t *s, size_t n, size_t *length)
     return code;
 }
 
-static inline size_t bit_of(const Seams *seams, uint32_t before, uint32_t behind)
+static inline size_t bit_of(const Splits *splits, uint32_t before, uint32_t behind)
 {
     uint64_t h = ((uint64_t)before << 32 | behind) * 0x9E3779B97F4A7C15ull;
-    return (h ^ h >> 32) & (seams->n_bits - 1);
+    return (h ^ h >> 32) & (splits->n_bits - 1);
 }
 
-static inline bool has(const Seams *seams, uint32_t before, uint32_t behind)
+static inline bool has(const Splits *splits, uint32_t before, uint32_t behind)
 {
-    size_t bit = bit_of(seams, before, behind);
-    return seams->bit[bit / 64] >> bit % 64 & 1;
+    size_t bit = bit_of(splits, before, behind);
+    return splits->bit[bit / 64] >> bit % 64 & 1;
 }
 
 // ---- what the merges join
 // What the token, of n bytes, says of the character that it ends: its code, or that of a part; NONE: it ends nowhere
-// that a seam could be.
+// that a split point could be.
 static uint32_t end_of(const uint8_t *s, size_t n)
 {
     size_t k = 0; // continuation bytes at the end
@@ -92,46 +92,46 @@ static uint32_t begin_of(const uint8_t *s, size_t n)
     return n < length_of(s[0]) ? part_code(s[0]) : char_at(s, n, &length);
 }
 
-Seams seams_make(const Words *token, const BpeMerge *merge, size_t n_merges)
+Splits split_make(const Words *token, const BpeMerge *merge, size_t n_merges)
 {
-    Seams seams = {.n_bits = LEAST_BITS};
-    while (seams.n_bits < n_merges * BITS_A_MERGE) seams.n_bits *= 2;
-    seams.bit = calloc(seams.n_bits / 64, sizeof *seams.bit);
-    if (!seams.bit) die("memory: no room for %zu merges", n_merges);
+    Splits splits = {.n_bits = LEAST_BITS};
+    while (splits.n_bits < n_merges * BITS_A_MERGE) splits.n_bits *= 2;
+    splits.bit = calloc(splits.n_bits / 64, sizeof *splits.bit);
+    if (!splits.bit) die("memory: no room for %zu merges", n_merges);
     for (size_t i = 0; i < n_merges; i++) {
         Word l = token->word[merge[i].left], r = token->word[merge[i].right];
         uint32_t before = end_of((const uint8_t *)token->bytes + l.at, l.n);
         uint32_t behind = begin_of((const uint8_t *)token->bytes + r.at, r.n);
         if (before == NONE || behind == NONE) continue;
-        size_t bit = bit_of(&seams, before, behind);
-        seams.bit[bit / 64] |= 1ull << bit % 64;
+        size_t bit = bit_of(&splits, before, behind);
+        splits.bit[bit / 64] |= 1ull << bit % 64;
     }
-    return seams;
+    return splits;
 }
 
-void seams_free(Seams *seams)
+void split_free(Splits *splits)
 {
-    free(seams->bit);
-    *seams = (Seams){0};
+    free(splits->bit);
+    *splits = (Splits){0};
 }
 
-// ---- looking for a seam
+// ---- looking for a split point
 // Whether a merge may join something that ends with the character `before` and something that begins with `behind`.
-static inline bool may_join(const Seams *seams, uint32_t before, uint32_t behind, uint8_t lead)
+static inline bool may_join(const Splits *splits, uint32_t before, uint32_t behind, uint8_t lead)
 {
     uint32_t tail = part_code((uint8_t)before), head = part_code(lead);
-    return has(seams, before, behind) || has(seams, tail, behind) || has(seams, before, head) ||
-           has(seams, tail, head);
+    return has(splits, before, behind) || has(splits, tail, behind) || has(splits, before, head) ||
+           has(splits, tail, head);
 }
 
-size_t seams_next(const Seams *seams, const char *word, size_t n, size_t at)
+size_t split_next(const Splits *splits, const char *word, size_t n, size_t at)
 {
     const uint8_t *s = (const uint8_t *)word;
     size_t length;
     uint32_t before = char_at(s + at, n - at, &length), behind;
     for (at += length; at < n; at += length, before = behind) {
         behind = char_at(s + at, n - at, &length);
-        if (before != NONE && behind != NONE && !may_join(seams, before, behind, s[at])) return at;
+        if (before != NONE && behind != NONE && !may_join(splits, before, behind, s[at])) return at;
     }
     return n;
 }

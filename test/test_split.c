@@ -1,5 +1,5 @@
-// Tests of seams: the parts of a word, encoded one by one, give the ids of the word, whatever the merges and the bytes;
-// and what is a seam and what is not, by hand.
+// Tests of split: the parts of a word, encoded one by one, give the ids of the word, whatever the merges and the bytes;
+// and what is a split point and what is not, by hand.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "text/seams.h"
+#include "text/split.h"
 
 enum { MOST_MERGES = 400, MOST_BYTES = 100 };
 
@@ -22,7 +22,7 @@ typedef struct {
     BpeMerge merge[MOST_MERGES];
     size_t n;
     Bpe bpe;
-    Seams seams;
+    Splits splits;
 } Small;
 
 static void begin(Small *v)
@@ -52,14 +52,14 @@ static void join_bytes(Small *v, const char *left, const char *right)
 static void index_all(Small *v)
 {
     v->bpe = bpe_index(v->merge, v->n);
-    v->seams = seams_make(&v->token, v->merge, v->n);
+    v->splits = split_make(&v->token, v->merge, v->n);
 }
 
 static void end(Small *v)
 {
     words_free(&v->token);
     bpe_free(&v->bpe);
-    seams_free(&v->seams);
+    split_free(&v->splits);
 }
 
 static size_t encode(const Small *v, const char *word, size_t n, int32_t *ids)
@@ -75,7 +75,7 @@ static int check_word(const Small *v, const char *word, size_t n)
     size_t n_whole = encode(v, word, n, whole), n_parts = 0;
     int parts = 0;
     for (size_t at = 0, to; at < n; at = to, parts++) {
-        to = seams_next(&v->seams, word, n, at);
+        to = split_next(&v->splits, word, n, at);
         assert_true(to > at && to <= n);
         n_parts += encode(v, word + at, to - at, part + n_parts);
     }
@@ -125,7 +125,7 @@ static void test_random(void **state)
     int words = 0, cut = 0;
     for (uint64_t seed = 0; seed < 60; seed++) {
         static Small v;
-        Rng rng = rng_make(seed, "seams", 0);
+        Rng rng = rng_make(seed, "splits", 0);
         uint64_t at = 0;
         char word[MOST_BYTES];
         begin(&v);
@@ -146,7 +146,7 @@ static void expect(const Small *v, const char *word, const char *parts)
 {
     char got[64] = "";
     for (size_t at = 0, to, n = strlen(word); at < n; at = to) {
-        to = seams_next(&v->seams, word, n, at);
+        to = split_next(&v->splits, word, n, at);
         sprintf(got + strlen(got), "%s%zu", at ? " " : "", to - at);
     }
     assert_string_equal(got, parts);
@@ -163,7 +163,7 @@ static void test_by_hand(void **state)
 
     begin(&v);
     join_bytes(&v, "\xE0", "\xB8");
-    join_bytes(&v, "\xE0\xB8", "\x81"); // within a character: no seam is lost
+    join_bytes(&v, "\xE0\xB8", "\x81"); // within a character: no split point is lost
     join_bytes(&v, "\xE0\xB8", "\x82");
     index_all(&v);
     expect(&v, GA KHA SARA, "3 3 3");

@@ -9,7 +9,7 @@
 //
 // Rejected: one file of any size (the header of the format counts tokens in 31 bits), and shards that end with a
 // document (their sizes would differ, and a document larger than a shard would need an answer).
-#include "text/shards.h"
+#include "data/prep/shards.h"
 
 #include <limits.h>
 #include <stdio.h>
