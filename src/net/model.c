@@ -25,16 +25,6 @@ static void allocate_parts(Model *m, size_t sequences)
     }
 }
 
-// A group of ranks that share sequences, or one rank that keeps the order of sums that they would have.
-static void share_sequences(Model *m, Comm *group, CpSettings set)
-{
-    if (group && group->size == 1) group = NULL;
-    if (!group && !set.blocks) return;
-    m->cp = cp_create(group, m->dev, m->mem, set, m->max_batch, m->max_tokens, m->local.heads, m->local.kv_heads,
-                      m->local.head_size);
-    if (set.blocks && m->dev->deterministic) cp_keep_order(m->cp, &m->local);
-}
-
 // The ranges of the gradients that backward adds to in a chunk (late false), or backward_weight.
 static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
 {
@@ -45,7 +35,7 @@ static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
         const Param *row = &m->params.row[i];
         const Unit *unit = &m->unit[row->unit];
         if (row->unit < chunk->first || row->unit >= chunk->first + chunk->n_units) continue;
-        if ((split && unit->kind->is_late && unit->kind->is_late(unit, i)) != late) continue;
+        if ((split && linear_is_later(unit, &m->local, i)) != late) continue;
         size_t *last = tree.n_ranges ? tree.range[tree.n_ranges - 1] : NULL;
         if (!last || last[1] != row->offset) {
             last = tree.range[tree.n_ranges++];
@@ -107,15 +97,12 @@ static void allocate_buffers(Model *m, bool train, ModelOptions options)
     m->target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->target, "targets");
     m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");
     if (options.documents) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
-    if (m->tp.group || model_sharers(m) > 1) {
+    if (m->parts.localise || model_sharers(m) > 1) {
         m->own_token = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_token, "this rank's tokens");
         m->own_target = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_target, "this rank's targets");
     }
     if (model_sharers(m) > 1)
         m->own_place = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_place, "this rank's positions");
-    if (m->tp.group) {
-        m->tp.stage = mem_alloc(m->mem, MEM_SCRATCH, tp_stage_floats(&m->params) * sizeof(float), "shared gradients");
-    }
     if (train && m->dev->deterministic) allocate_parts(m, options.sequences ? options.sequences : m->max_batch);
 }
 
@@ -152,11 +139,10 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     if (!m) die("model: no memory");
     check(T <= shape->context || shape->rope);
     m->shape = m->local = *shape;
-    if (options.tp && options.tp->size > 1) {
-        tp_check(shape, options.tp->size, options.sequence, T / (options.cp ? (size_t)options.cp->size : 1));
-        m->local = tp_shape(shape, options.tp->rank, options.tp->size, options.sequence);
-        m->tp = tp_create(options.tp, &m->local);
-    }
+    m->parts = options.parts;
+    if (m->parts.shape) m->local = m->parts.shape(m->parts.self, shape, T);
+    m->linear = linear_plain;
+    if (dev->deterministic) linear_keep_order(&m->linear);
     m->dev = dev;
     m->mem = mem;
     m->max_batch = B;
@@ -178,7 +164,7 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
         if (!m->shard.x_weights) m->unit_weight[u] = (X *)((char *)m->x_weights + m->unit_begin[u] * dev->x_bytes);
         if (!m->shard.grads && train) m->unit_grad[u] = m->grads + m->unit_begin[u];
     }
-    share_sequences(m, options.cp, options.cp_set);
+    if (m->parts.fill) m->parts.fill(m->parts.self, m);
     allocate_buffers(m, train, options);
     return m;
 }
@@ -224,8 +210,9 @@ void model_free(Model *m)
         free(chunk->late);
     }
     recompute_pool_free(&m->pool);
-    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk, m->cp};
+    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
+    if (m->parts.release) m->parts.release(m->parts.self);
     params_free(&m->params);
     free(m); // the buffers belong to the memory door: mem_free_all
 }

@@ -24,6 +24,7 @@
 // T x T matrix that it saves is never stored here. Segments that include embedding and head: the embedding keeps
 // nothing, and the head runs back right behind its forward. Choosing buffer by buffer under a memory budget:
 // twelve switches nobody can predict.
+#include "net/linear.h"
 #include "net/recompute.h"
 
 #include "base/check.h"
@@ -252,12 +253,12 @@ RecomputeLate recompute_allocate_late(const Activations *acts, const Dev *dev, c
     if (!late.row || !late.late || !late.read) die("model: no memory for %d units", acts->n_units);
     for (int u = 0; u < acts->n_units; u++) {
         const UnitKind *kind = acts->unit[u].kind;
-        if (!kind->backward_weight) continue;
-        late.row[u] = kind->late(dev, shape, 1, 1);
+        unsigned reads = linear_later_reads(kind, shape);
+        late.row[u] = linear_later(kind, dev, shape, 1);
         for (int i = 0; i < late.row[u].n; i++)
             late.late[u][i] = mem_alloc(mem, MEM_ACTS, N * late.row[u].n_bytes[i], late.row[u].name[i]);
         for (int i = 0; acts->segment && i < acts->row[u].n; i++)
-            if (kind->late_reads >> i & 1)
+            if (reads >> i & 1)
                 late.read[u][i] = mem_alloc(mem, MEM_ACTS, N * acts->row[u].n_bytes[i], acts->row[u].name[i]);
     }
     return late;
@@ -358,7 +359,7 @@ void recompute_backward(Activations *acts, const UnitContext *ctx, X *dstream, s
     for (int u = acts->n_units - 1; u >= 0; u--) {
         const Unit *unit = &acts->unit[u];
         const X *inp = stream_row(acts, acts->stream[u], row);
-        bool last = u + 1 == acts->n_units || !is_block(acts, u + 1), split = late && unit->kind->backward_weight;
+        bool last = u + 1 == acts->n_units || !is_block(acts, u + 1), split = late && late->row[u].n;
         void *saved[UNIT_MAX_SAVED], *kept[UNIT_MAX_SAVED];
         saved_at(acts, u, row, saved);
         run_segment(acts, ctx, u, fresh, row, batch);
@@ -368,7 +369,9 @@ void recompute_backward(Activations *acts, const UnitContext *ctx, X *dstream, s
         if (drop && is_block(acts, u) && !(last && fresh && !acts->policy.compress))
             unit->kind->restore(ctx, unit, inp, saved, batch);
         if (split) late_at(late, u, row, kept);
-        unit->kind->backward(ctx, unit, dstream, inp, saved, split ? kept : NULL, batch);
+        UnitContext own = *ctx;
+        own.later = split ? kept : NULL;
+        unit->kind->backward(&own, unit, dstream, inp, saved, batch);
         if (split) keep_reads(acts, ctx->dev, u, late, row, batch->N, saved);
         unit_after(ctx, unit, PASS_BACKWARD);
         unit_saw(ctx, unit, PASS_BACKWARD, dstream, saved, batch);
@@ -383,7 +386,7 @@ void recompute_backward_weight(Activations *acts, const UnitContext *ctx, size_t
     for (int u = acts->n_units - 1; u >= 0; u--) {
         const Unit *unit = &acts->unit[u];
         void *saved[UNIT_MAX_SAVED], *kept[UNIT_MAX_SAVED];
-        if (!unit->kind->backward_weight) continue;
+        if (!late->row[u].n) continue;
         saved_at(acts, u, row, saved);
         late_at(late, u, row, kept);
         unit_before(ctx, unit, PASS_BACKWARD);
@@ -394,7 +397,7 @@ void recompute_backward_weight(Activations *acts, const UnitContext *ctx, size_t
             convert(acts, ctx->dev, u, row, batch->N, saved, false);
             if (drop) unit->kind->restore(ctx, unit, stream_row(acts, acts->stream[u], row), saved, batch);
         }
-        unit->kind->backward_weight(ctx, unit, saved, kept, batch);
+        linear_backward_later(ctx, unit, saved, kept, batch->N);
         unit_after(ctx, unit, PASS_BACKWARD);
     }
 }

@@ -16,7 +16,6 @@
 #include "base/clock.h"
 #include "base/disk.h"
 #include "base/lock.h"
-#include "net/mup.h"
 #include "ops/blas.h"
 #include "ops/narrow.h"
 
