@@ -25,7 +25,7 @@ static void allocate_parts(Model *m, size_t sequences)
     }
 }
 
-// The ranges of the gradients that backward adds to in a chunk (late false), or backward_weight.
+// The ranges of the gradients that backward adds to in a chunk (late false), or linear_backward_later.
 static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
 {
     bool split = chunk->n_late > 0;
@@ -46,7 +46,46 @@ static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
     return tree;
 }
 
-// Slots hold what backward needs; where blocks do not run again, what backward_weight needs too.
+// Where everything is kept each unit has a stream and saved buffers of its own.
+static void place_own(Activations *acts, int u, Mem *mem)
+{
+    const BufferList *row = &acts->row[u];
+    if (acts->unit[u].kind != &unit_embedding)
+        acts->stream[u] = (X *)mem_alloc(mem, MEM_ACTS, acts->max_rows / acts->sharers * acts->stream_row, "stream");
+    for (int i = 0; i < row->n; i++)
+        acts->saved[u][i] = mem_alloc(mem, MEM_ACTS, model_rows_held(acts, u, i, acts->max_rows) * row->n_bytes[i],
+                                      row->name[i]);
+}
+
+Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
+                              const ModelShape *shape, Mem *mem, size_t B, size_t T)
+{
+    size_t n = (size_t)n_units, sharers = shape->cut.rows > 1 ? shape->cut.rows : 1;
+    Activations acts = {.pool = pool, .slot = slot, .policy = pool->policy, .unit = unit, .n_units = n_units,
+                        .segment = pool->segment, .max_rows = B * T, .x_bytes = dev->x_bytes,
+                        .stream_row = shape->channels * dev->x_bytes, .sharers = sharers};
+    acts.row = calloc(n, sizeof *acts.row);
+    acts.stream = calloc(n, sizeof *acts.stream);
+    acts.saved = calloc(n, sizeof *acts.saved);
+    acts.packed = calloc(n, sizeof *acts.packed);
+    acts.scale = calloc(n, sizeof *acts.scale);
+    if (!acts.row || !acts.stream || !acts.saved || !acts.packed || !acts.scale)
+        die("model: no memory for %d units", n_units);
+    for (int u = 0; u < n_units; u++) {
+        acts.row[u] = unit[u].kind->saved(dev, shape, 1, 1);
+        if (pool->all_kept) place_own(&acts, u, mem);
+        else recompute_place(&acts, u, mem);
+    }
+    return acts;
+}
+
+void model_activations_free(Activations *acts)
+{
+    void *own[] = {acts->row, acts->stream, acts->saved, acts->packed, acts->scale};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
+}
+
+// Slots hold what backward needs; where blocks do not run again, what linear_backward_later needs too.
 static void allocate_chunk(Model *m, ModelChunk *c, int *number)
 {
     c->n_slots = m->pool.segment ? c->piece.active : c->piece.held;
@@ -55,8 +94,8 @@ static void allocate_chunk(Model *m, ModelChunk *c, int *number)
     c->late = calloc((size_t)c->n_late + 1, sizeof *c->late);
     if (!c->slot || !c->late) die("model: no memory for %d slots", c->n_slots);
     for (int i = 0; i < c->n_slots; i++)
-        c->slot[i] = recompute_allocate(&m->pool, (*number)++, m->unit + c->first, c->n_units, m->dev, &m->local,
-                                        m->mem, m->max_batch, m->max_tokens / model_sharers(m));
+        c->slot[i] = model_activations(&m->pool, (*number)++, m->unit + c->first, c->n_units, m->dev, &m->local,
+                                       m->mem, m->max_batch, m->max_tokens / model_sharers(m));
     for (int i = 0; i < c->n_late; i++)
         c->late[i] = recompute_allocate_late(&c->slot[0], m->dev, &m->local, m->mem);
     for (int i = 0; i < 2; i++) c->tree[i] = tree_of(m, c, i);
@@ -71,7 +110,9 @@ static void allocate_chunks(Model *m, bool train, ModelOptions options)
     int slots = 0;
     for (int c = 0; c < stage->n_chunks; c++)
         if (stage->chunk[c].layers > most) most = stage->chunk[c].layers;
-    m->pool = recompute_pool(most, train, options.recompute);
+    bool all_kept = train && options.recompute.mode == RECOMPUTE_NONE && !options.recompute.compress;
+    m->pool = all_kept ? (RecomputePool){.train = true, .all_kept = true} :
+        recompute_pool(most, train, options.recompute);
     m->n_chunks = stage->n_chunks;
     m->chunk = calloc((size_t)m->n_chunks, sizeof *m->chunk);
     if (!m->chunk) die("model: no memory for %d chunks", m->n_chunks);
@@ -203,13 +244,13 @@ void model_free(Model *m)
     if (!m) return;
     for (int c = 0; c < m->n_chunks; c++) {
         ModelChunk *chunk = &m->chunk[c];
-        for (int i = 0; i < chunk->n_slots; i++) recompute_free(&chunk->slot[i]);
+        for (int i = 0; i < chunk->n_slots; i++) model_activations_free(&chunk->slot[i]);
         for (int i = 0; i < chunk->n_late; i++) recompute_late_free(&chunk->late[i]);
         for (int i = 0; i < 2; i++) free(chunk->tree[i].range);
         free(chunk->slot);
         free(chunk->late);
     }
-    recompute_pool_free(&m->pool);
+    if (!m->pool.all_kept) recompute_pool_free(&m->pool);
     void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
     if (m->parts.release) m->parts.release(m->parts.self);

@@ -50,8 +50,8 @@ typedef struct {
     size_t first, layers; // of the whole model's
     bool embedding, head; // in front of them, behind them
     int active;           // micro-batches with forward begun and backward not ended, at most
-    int held;             // the same until backward_weight has ended
-    int late;             // with backward begun and backward_weight not ended; 0: backward does all
+    int held;             // the same until linear_backward_later has ended
+    int late;             // with backward begun and linear_backward_later not ended; 0: backward does all
 } ModelPiece;
 
 // What a stage of a pipeline has (pipeline_stage makes it).
@@ -87,7 +87,7 @@ typedef struct {
     Activations *slot;
     RecomputeLate *late;
     int n_slots, n_late;
-    ModelTree tree[2]; // of what backward adds, and of what backward_weight does
+    ModelTree tree[2]; // of what backward adds, and of what linear_backward_later does
 } ModelChunk;
 
 struct Model {
@@ -159,6 +159,16 @@ static inline size_t model_max_rows(const Model *model)
 {
     return model->max_batch * model->max_tokens / model_sharers(model);
 }
+// The streams between units and what each of them saves, of one micro-batch of B sequences of T tokens. The pool must
+// stay where it is.
+Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
+                              const ModelShape *shape, Mem *mem, size_t B, size_t T);
+void model_activations_free(Activations *acts);
+// Row `row` of a stream (max_rows, C), of which ranks may share the rows; NULL stays NULL.
+X *model_stream_at(const Activations *acts, X *stream, size_t row);
+// Of N rows of a micro-batch, how many buffer i of unit u has; and the unit's saved buffers from row `row` on.
+size_t model_rows_held(const Activations *acts, int u, int i, size_t N);
+void model_saved_at(const Activations *acts, int u, size_t row, void **saved);
 // Elements of `weights` and `grads` that this rank has.
 size_t model_weights_held(const Model *model);
 size_t model_grads_held(const Model *model);

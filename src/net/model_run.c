@@ -8,7 +8,7 @@
 //
 // The invariant: every element of the gradients is in one tree, and every sequence enters each tree once, in order.
 // A whole model has one tree. The chunks of a stage have one each, since one may have had more micro-batches than
-// another; and where weights get their gradients later than the rest (backward_weight), these have another one. Trees
+// another; and where weights get their gradients later than the rest (linear.h), these have another one. Trees
 // share the arrays part[k], each in ranges of its own.
 #include "net/model.h"
 
@@ -159,6 +159,60 @@ double model_step_finish(Model *m)
     return loss;
 }
 
+// ---- all units of a slot, forward and back, for rows [row, row + batch->N)
+
+X *model_stream_at(const Activations *acts, X *stream, size_t row)
+{
+    return stream ? (X *)((char *)stream + row / acts->sharers * acts->stream_row) : NULL;
+}
+
+size_t model_rows_held(const Activations *acts, int u, int i, size_t N)
+{
+    return acts->row[u].shared[i] ? N / acts->sharers : N;
+}
+
+void model_saved_at(const Activations *acts, int u, size_t row, void **saved)
+{
+    for (int i = 0; i < acts->row[u].n; i++)
+        saved[i] = (char *)acts->saved[u][i] + model_rows_held(acts, u, i, row) * acts->row[u].n_bytes[i];
+}
+
+// From acts->stream[0], unless the first unit is the embedding, to out (max_rows, C), unless the last is the head.
+static void run_forward(Activations *acts, const UnitContext *ctx, X *out, size_t row, const Batch *batch)
+{
+    for (int u = 0; u < acts->n_units; u++) {
+        void *saved[UNIT_MAX_SAVED];
+        X *to = u + 1 < acts->n_units ? acts->stream[u + 1] : out;
+        model_saved_at(acts, u, row, saved);
+        unit_forward(ctx, &acts->unit[u], PASS_FORWARD, model_stream_at(acts, to, row),
+                     model_stream_at(acts, acts->stream[u], row), saved, batch);
+        if (batch->train && !acts->pool->all_kept) recompute_keep(acts, ctx->dev, u, row, batch->N, saved);
+    }
+    acts->pool->fresh = acts->slot;
+}
+
+// dstream (batch->N, C): the gradient of the last unit's output on entry (the head's: anything), of the first one's
+// input on return (the embedding's: anything). late: NULL, or where gradients of matrices wait.
+static void run_backward(Activations *acts, const UnitContext *ctx, X *dstream, size_t row, const RecomputeLate *late,
+                         const Batch *batch)
+{
+    bool all_kept = acts->pool->all_kept;
+    for (int u = acts->n_units - 1; u >= 0; u--) {
+        const Unit *unit = &acts->unit[u];
+        UnitContext own = *ctx;
+        void *saved[UNIT_MAX_SAVED], *kept[UNIT_MAX_SAVED];
+        model_saved_at(acts, u, row, saved);
+        if (!all_kept) recompute_again(acts, ctx, u, row, saved, batch);
+        unit_before(ctx, unit, PASS_BACKWARD);
+        if (!all_kept) recompute_restore(acts, ctx, u, row, saved, batch);
+        if (late) own.later = recompute_late_at(late, u, row, kept);
+        unit->kind->backward(&own, unit, dstream, model_stream_at(acts, acts->stream[u], row), saved, batch);
+        if (late) recompute_keep_reads(acts, ctx->dev, u, late, row, batch->N, saved);
+        unit_after(ctx, unit, PASS_BACKWARD);
+        unit_saw(ctx, unit, PASS_BACKWARD, dstream, saved, batch);
+    }
+}
+
 // ---- a chunk
 
 size_t model_stream_rows(const Model *m, size_t B, size_t T)
@@ -179,10 +233,10 @@ double model_chunk_forward(Model *m, int chunk, int slot, X *out, bool train)
     if (train && m->dev->deterministic && acts->sharers > 1) { // ranks share the rows of each sequence
         for (size_t b = 0; b < batch.B; b++) {
             Batch one = one_sequence(&batch, b);
-            recompute_forward(acts, &ctx, out, b * batch.T, &one);
+            run_forward(acts, &ctx, out, b * batch.T, &one);
         }
     } else {
-        recompute_forward(acts, &ctx, out, 0, &batch);
+        run_forward(acts, &ctx, out, 0, &batch);
     }
     return train || !m->chunk[chunk].piece.head ? 0 : sum_losses(m, 0, batch.N);
 }
@@ -207,7 +261,7 @@ double model_chunk_backward(Model *m, int chunk, int slot, int late, X *stream, 
     size_t row;
     Batch batch = part_of_batch(m, scale, part, &row);
     X *own = (X *)((char *)stream + row / m->acts.sharers * m->acts.stream_row);
-    recompute_backward(&c->slot[slot], &ctx, own, row, late >= 0 ? &c->late[late] : NULL, &batch);
+    run_backward(&c->slot[slot], &ctx, own, row, late >= 0 ? &c->late[late] : NULL, &batch);
     double loss = c->piece.head ? sum_losses(m, row, batch.N) : 0;
     if (m->dev->deterministic) tree_add(m, &c->tree[0], loss);
     m->step_loss += loss;
@@ -221,7 +275,7 @@ void model_chunk_weight(Model *m, int chunk, int slot, int late, float scale)
     for (size_t part = 0; part < model_parts(m); part++) {
         size_t row;
         Batch batch = part_of_batch(m, scale, part, &row);
-        recompute_backward_weight(&c->slot[slot], &ctx, row, &c->late[late], &batch);
+        recompute_backward_later(&c->slot[slot], &ctx, row, &c->late[late], &batch);
         if (m->dev->deterministic) tree_add(m, &c->tree[1], 0);
     }
 }
@@ -303,7 +357,7 @@ void model_next_forward(Model *m, int chunk, KvCache *cache, const int32_t *toke
     Batch batch = current(m, 1, rows, 0, false);
     batch.loss = NULL;  // no targets
     batch.first = NULL; // one document
-    recompute_forward(&m->chunk[chunk].slot[0], &ctx, out, 0, &batch);
+    run_forward(&m->chunk[chunk].slot[0], &ctx, out, 0, &batch);
 }
 
 void model_last_logits(Model *m, size_t rows, float *logits)

@@ -61,6 +61,15 @@ void unit_saw(const UnitContext *ctx, const Unit *unit, UnitPass pass, const X *
     if (ctx->hooks && ctx->hooks->saw) ctx->hooks->saw(ctx->hooks->watcher, unit, pass, stream, saved, batch);
 }
 
+void unit_forward(const UnitContext *ctx, const Unit *unit, UnitPass pass, X *out, const X *inp, void *const *saved,
+                  const Batch *batch)
+{
+    unit_before(ctx, unit, pass);
+    unit->kind->forward(ctx, unit, out, inp, saved, batch);
+    unit_after(ctx, unit, pass);
+    unit_saw(ctx, unit, pass, out, saved, batch);
+}
+
 void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes)
 {
     check(list->n < UNIT_MAX_SAVED);

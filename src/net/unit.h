@@ -200,6 +200,9 @@ size_t unit_head_chunk(const ModelShape *shape, size_t N);
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role);
 // Where its gradient is added (Linear.grad).
 float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role);
+// The unit's forward with the hooks' calls around it.
+void unit_forward(const UnitContext *ctx, const Unit *unit, UnitPass pass, X *out, const X *inp, void *const *saved,
+                  const Batch *batch);
 // The hooks' calls; they do nothing where there are none.
 void unit_before(const UnitContext *ctx, const Unit *unit, UnitPass pass);
 void unit_after(const UnitContext *ctx, const Unit *unit, UnitPass pass);
