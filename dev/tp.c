@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/config.h"
 #include "train/run.h"
+#include "parallel/tp.h"
 #include "base/svg.h"
 
 #include <stdio.h>

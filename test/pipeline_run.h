@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "parallel/ddp.h"
+#include "parallel/parts.h"
 #include "ops/narrow.h"
 #include "parallel/pipeline.h"
 #include "parallel/pipeline_check.h"
@@ -146,9 +147,10 @@ static void play(Comm *world, void *arg)
     ModelStage have = {0};
     const PipelineTable *room = c->room ? c->room : out->table;
     if (room) have = pipeline_stage(room, stage, c->shape->layers, NULL);
-    ModelOptions options = {.tp = tp, .sequence = c->sequence, .sequences = SAMPLES, .recompute = c->recompute,
-                            .documents = c->documents, .stage = out->table ? &have : NULL, .cp = cp,
-                            .cp_set = {.blocks = c->blocks ? cp_blocks(T) : 0}};
+    PartsSettings parts = {.tp = tp, .sequence = c->sequence, .cp = cp,
+                           .cp_set = {.blocks = c->blocks ? cp_blocks(T) : 0}};
+    ModelOptions options = {.parts = parts_make(parts), .sequences = SAMPLES, .recompute = c->recompute,
+                            .documents = c->documents, .stage = out->table ? &have : NULL};
     Model *m = model_allocate_with(c->shape, dev, &mem, c->micro, T, true, options);
     params_init(&m->params, 1, m->weights);
     make_lively(m);

@@ -93,7 +93,8 @@ static void shorter_steps(Comm *world, void *arg)
     Dev *dev = dev_cpu_create(1);
     dev->deterministic = true;
     comm_set_ordered(world, true);
-    ModelOptions options = {.cp = world, .cp_set.blocks = 4, .sequences = 2};
+    PartsSettings parts = {.cp = world, .cp_set.blocks = 4};
+    ModelOptions options = {.parts = parts_make(parts), .sequences = 2};
     Model *m = model_allocate_with(&gpt, dev, &mem, 2, T, true, options);
     params_init(&m->params, 1, m->weights);
     make_lively(m);
@@ -261,17 +262,16 @@ static void head_of_a_rank(Comm *world, void *arg)
     Cp *cp = cp_create(world, dev, &mem, set, 1, N_ROWS, 1, 1, 2);
     ModelShape shape = {.channels = IN, .heads = 1, .kv_heads = 1, .head_size = 2, .ffn = OUT};
     cp_keep_order(cp, &shape);
-    UnitContext ctx = {.dev = dev, .cp = cp};
     for (size_t n0 = 0; n0 < N; n0 += n) {
         float part[CHUNK * OUT], rows[CHUNK * IN];
-        n = cp_head_rows(&ctx, n0, N, CHUNK);
+        n = cp_head_rows(cp, n0, N, CHUNK);
         assert_true(n >= 1 && n <= CHUNK && (n0 >= N / 2 || n0 + n <= N / 2));
         for (size_t i = 0; i < n; i++) {
             size_t at = cp_position(CP_ZIGZAG, N_ROWS, world->rank, world->size, n0 + i);
             memcpy(part + i * OUT, dlogits + at * OUT, sizeof *part * OUT);
             memcpy(rows + i * IN, inp + at * IN, sizeof *rows * IN);
         }
-        cp_head_backward_weight(&ctx, grad, (X *)part, (X *)rows, n0, n, CHUNK, N, IN, OUT, -1);
+        cp_head_backward_weight(cp, grad, (X *)part, (X *)rows, n0, n, CHUNK, N, IN, OUT, -1);
     }
     memcpy(sum + (size_t)world->rank * OUT * IN, grad, sizeof grad);
     cp_free(cp);
@@ -311,7 +311,8 @@ static int shorter_batch(void *arg)
     Mem mem = {0};
     Dev *dev = dev_cpu_create(1);
     Comm pair = {.size = 2}; // nothing of it is called
-    Model *m = model_allocate_with(&llama, dev, &mem, 1, T, true, (ModelOptions){.cp = &pair});
+    ModelParts parts = parts_make((PartsSettings){.cp = &pair});
+    Model *m = model_allocate_with(&llama, dev, &mem, 1, T, true, (ModelOptions){.parts = parts});
     int32_t token[T] = {0};
     model_set_batch(m, token, NULL, token, 1, rows);
     model_free(m);

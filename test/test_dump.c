@@ -79,7 +79,7 @@ static void add_rows(Dump *d, const Model *m, DumpKind kind, const float *flat, 
 {
     for (int i = 0; i < m->params.n_rows; i++) {
         const Param *row = &m->params.row[i];
-        size_t begin = tp_first(row->n_elems, part, parts), end = tp_first(row->n_elems, part + 1, parts);
+        size_t begin = unit_cut_first(row->n_elems, part, parts), end = unit_cut_first(row->n_elems, part + 1, parts);
         if (row->owned)
             dump_row(d, kind, NULL, row, begin, end, ST_F32, flat + row->offset + begin, 1);
     }
@@ -144,8 +144,9 @@ static void play_dump(Comm *world, void *arg)
     ModelStage have = {0};
     if (table) have = pipeline_stage(table, pp_at, c->shape->layers, NULL);
     Model *m = model_allocate_with(c->shape, dev, &mem, c->micro, T, true, (ModelOptions){
-        .tp = tp, .sequence = c->sequence, .sequences = SAMPLES, .recompute = c->recompute, .documents = c->documents,
-        .cp = cp, .cp_set = {.blocks = c->deterministic ? cp_blocks(T) : 0}, .stage = table ? &have : NULL});
+        .parts = parts_make((PartsSettings){.tp = tp, .sequence = c->sequence, .cp = cp,
+                                            .cp_set = {.blocks = c->deterministic ? cp_blocks(T) : 0}}),
+        .sequences = SAMPLES, .recompute = c->recompute, .documents = c->documents, .stage = table ? &have : NULL});
     params_init(&m->params, 1, m->weights);
     make_lively(m);
     seed(dev, p->fault, p->fault ? params_find(&m->params, p->where) : -1);

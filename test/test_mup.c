@@ -3,7 +3,7 @@
 #include "optim_case.h"
 
 #include "expect_die.h"
-#include "net/mup.h"
+#include "net/unit.h"
 
 #include <math.h>
 

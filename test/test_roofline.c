@@ -8,6 +8,7 @@
 
 #include "expect_die.h"
 #include "net/model.h"
+#include "parallel/tp.h"
 #include "dev/plan/roofline.h"
 
 #include <math.h>

@@ -176,7 +176,7 @@ static void test_vocabulary_is_cut_whole(void **state)
             size_t next = 0;
             for (int r = 0; r < size; r++) {
                 ModelShape part = tp_shape(&s, r, size, false);
-                assert_int_equal(tp_first(s.vocab, r, size), next);
+                assert_int_equal(unit_cut_first(s.vocab, r, size), next);
                 assert_true(part.vocab >= 1 && part.vocab <= (s.vocab + (size_t)size - 1) / (size_t)size);
                 int32_t token[2] = {(int32_t)next, (int32_t)(next + part.vocab)}, target[3] = {token[0], token[1], -1};
                 if (size > 1) {

@@ -100,7 +100,7 @@ static void test_roles(void **state)
         Dev *dev = dev_cpu_create(1);
         Model *m = model_create(s, dev, &mem, 1, 1, 1, true);
         UnitContext ctx = {.dev = dev, .shape = s, .params = &m->params, .weight = m->unit_weight,
-                           .grad = m->unit_grad, .begin = m->unit_begin};
+                           .grad = m->unit_grad, .begin = m->unit_begin, .linear = &linear_plain};
         const Unit *embed = &m->unit[0], *block = &m->unit[1], *head = &m->unit[m->n_units - 1];
         assert_int_equal(unit_weight(&ctx, block, B_QKV) == NULL, !s->bias);
         assert_int_equal(unit_weight(&ctx, block, W_Q_NORM) == NULL, !s->qk_norm);
@@ -192,12 +192,12 @@ static void run_head(Head *h, const ModelShape *s, const Params *params, const U
     void *scratch[] = {h->scratch, NULL, NULL, NULL, h->logits};
     void *saved[] = {h->norm + first * C, h->mean + first, h->rstd + first};
     UnitContext ctx = {.dev = dev, .shape = s, .params = params, .weight = weight, .grad = grad, .begin = begin,
-                       .scratch = scratch};
+                       .scratch = scratch, .linear = &linear_plain};
     Batch batch = {.B = 1, .T = n, .N = n, .target = h->target + first, .loss = h->loss + first, .scale = 0.125f,
                    .train = train};
     const X *inp = (const X *)(h->x + first * C);
     unit->kind->forward(&ctx, unit, NULL, inp, saved, &batch);
-    if (train) unit->kind->backward(&ctx, unit, (X *)(h->stream + first * C), inp, saved, NULL, &batch);
+    if (train) unit->kind->backward(&ctx, unit, (X *)(h->stream + first * C), inp, saved, &batch);
     dev_cpu_free(dev);
 }
 

@@ -11,7 +11,7 @@
 
 #include "train/clip.h"
 #include "parallel/ddp.h"
-#include "net/model.h"
+#include "parallel/parts.h"
 #include "ops/narrow.h"
 
 #include <float.h>
@@ -147,7 +147,8 @@ static void play(Comm *world, void *arg)
     int group = c->ranks * sharers(c->cp);
     Comm *tp = comm_split(world, rank / c->ranks, rank, "tp"), *dp = comm_split(world, rank % c->ranks, rank, "dp");
     Comm *cp = comm_split(world, rank / group * group + rank % c->ranks, rank, "cp");
-    ModelOptions options = {.tp = tp, .sequence = c->sequence, .cp = cp, .cp_set = c->set, .sequences = SAMPLES,
+    PartsSettings parts = {.tp = tp, .sequence = c->sequence, .cp = cp, .cp_set = c->set};
+    ModelOptions options = {.parts = parts_make(parts), .sequences = SAMPLES,
                             .recompute = c->recompute, .documents = c->documents};
     Model *m = model_allocate_with(c->shape, dev, &mem, c->micro, T, true, options);
     params_init(&m->params, 1, m->weights);

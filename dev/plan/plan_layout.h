@@ -6,6 +6,7 @@
 #include "net/model.h"
 #include "parallel/pipeline_table.h"
 #include "net/recompute.h"
+#include "parallel/tp.h"
 
 #include <stdbool.h>
 #include <stdio.h>

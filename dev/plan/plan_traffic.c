@@ -196,7 +196,7 @@ static void sums_of(const PlanJob *job, size_t *all, size_t *neighbours, int *co
     Params params;
     Unit *unit;
     ModelShape part = tp_shape(&job->shape, 0, job->layout.tp, job->layout.sp);
-    *copies = tp_copies(&part), *all = 0, *neighbours = 0;
+    *copies = unit_cut_copies(&part), *all = 0, *neighbours = 0;
     model_describe(&part, &params, &unit);
     for (int i = 0; i < params.n_rows; i++) {
         if (params.row[i].sum == PARAM_SUM_ALL) *all += params.row[i].n_elems;

@@ -19,7 +19,7 @@ static void print_mode(const ModelShape *s, Dev *dev, Mem door, size_t B, size_t
     Unit *unit;
     model_describe(s, &params, &unit);
     RecomputePool pool = recompute_pool(s->layers, true, policy);
-    Activations acts = recompute_allocate(&pool, 0, unit, params.n_units, dev, s, &door, B, T);
+    Activations acts = model_activations(&pool, 0, unit, params.n_units, dev, s, &door, B, T);
     size_t n_bytes = door.tag_bytes[MEM_ACTS], formula = recompute_bytes(s, dev, policy, B, T), L = s->layers;
     if (n_bytes != formula)
         die("recompute: %s: the buffers hold %zu bytes, the formula says %zu (a bug of the program)", name, n_bytes,
@@ -30,7 +30,7 @@ static void print_mode(const ModelShape *s, Dev *dev, Mem door, size_t B, size_t
             segment ? (L + segment - 1) / segment + segment : L + 1, n_bytes,
             100.0 * (double)n_bytes / (double)none_bytes, again, 100 * extra);
     mem_free_all(&door);
-    recompute_free(&acts);
+    model_activations_free(&acts);
     recompute_pool_free(&pool);
     params_free(&params);
     free(unit);

@@ -25,17 +25,7 @@ static void allocate_parts(Model *m, size_t sequences)
     }
 }
 
-// A group of ranks that share sequences, or one rank that keeps the order of sums that they would have.
-static void share_sequences(Model *m, Comm *group, CpSettings set)
-{
-    if (group && group->size == 1) group = NULL;
-    if (!group && !set.blocks) return;
-    m->cp = cp_create(group, m->dev, m->mem, set, m->max_batch, m->max_tokens, m->local.heads, m->local.kv_heads,
-                      m->local.head_size);
-    if (set.blocks && m->dev->deterministic) cp_keep_order(m->cp, &m->local);
-}
-
-// The ranges of the gradients that backward adds to in a chunk (late false), or backward_weight.
+// The ranges of the gradients that backward adds to in a chunk (late false), or linear_backward_later.
 static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
 {
     bool split = chunk->n_late > 0;
@@ -45,7 +35,7 @@ static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
         const Param *row = &m->params.row[i];
         const Unit *unit = &m->unit[row->unit];
         if (row->unit < chunk->first || row->unit >= chunk->first + chunk->n_units) continue;
-        if ((split && unit->kind->is_late && unit->kind->is_late(unit, i)) != late) continue;
+        if ((split && linear_is_later(unit, &m->local, i)) != late) continue;
         size_t *last = tree.n_ranges ? tree.range[tree.n_ranges - 1] : NULL;
         if (!last || last[1] != row->offset) {
             last = tree.range[tree.n_ranges++];
@@ -56,7 +46,46 @@ static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
     return tree;
 }
 
-// Slots hold what backward needs; where blocks do not run again, what backward_weight needs too.
+// Where everything is kept each unit has a stream and saved buffers of its own.
+static void place_own(Activations *acts, int u, Mem *mem)
+{
+    const BufferList *row = &acts->row[u];
+    if (acts->unit[u].kind != &unit_embedding)
+        acts->stream[u] = (X *)mem_alloc(mem, MEM_ACTS, acts->max_rows / acts->sharers * acts->stream_row, "stream");
+    for (int i = 0; i < row->n; i++)
+        acts->saved[u][i] = mem_alloc(mem, MEM_ACTS, model_rows_held(acts, u, i, acts->max_rows) * row->n_bytes[i],
+                                      row->name[i]);
+}
+
+Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
+                              const ModelShape *shape, Mem *mem, size_t B, size_t T)
+{
+    size_t n = (size_t)n_units, sharers = shape->cut.rows > 1 ? shape->cut.rows : 1;
+    Activations acts = {.pool = pool, .slot = slot, .policy = pool->policy, .unit = unit, .n_units = n_units,
+                        .segment = pool->segment, .max_rows = B * T, .x_bytes = dev->x_bytes,
+                        .stream_row = shape->channels * dev->x_bytes, .sharers = sharers};
+    acts.row = calloc(n, sizeof *acts.row);
+    acts.stream = calloc(n, sizeof *acts.stream);
+    acts.saved = calloc(n, sizeof *acts.saved);
+    acts.packed = calloc(n, sizeof *acts.packed);
+    acts.scale = calloc(n, sizeof *acts.scale);
+    if (!acts.row || !acts.stream || !acts.saved || !acts.packed || !acts.scale)
+        die("model: no memory for %d units", n_units);
+    for (int u = 0; u < n_units; u++) {
+        acts.row[u] = unit[u].kind->saved(dev, shape, 1, 1);
+        if (pool->all_kept) place_own(&acts, u, mem);
+        else recompute_place(&acts, u, mem);
+    }
+    return acts;
+}
+
+void model_activations_free(Activations *acts)
+{
+    void *own[] = {acts->row, acts->stream, acts->saved, acts->packed, acts->scale};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
+}
+
+// Slots hold what backward needs; where blocks do not run again, what linear_backward_later needs too.
 static void allocate_chunk(Model *m, ModelChunk *c, int *number)
 {
     c->n_slots = m->pool.segment ? c->piece.active : c->piece.held;
@@ -65,8 +94,8 @@ static void allocate_chunk(Model *m, ModelChunk *c, int *number)
     c->late = calloc((size_t)c->n_late + 1, sizeof *c->late);
     if (!c->slot || !c->late) die("model: no memory for %d slots", c->n_slots);
     for (int i = 0; i < c->n_slots; i++)
-        c->slot[i] = recompute_allocate(&m->pool, (*number)++, m->unit + c->first, c->n_units, m->dev, &m->local,
-                                        m->mem, m->max_batch, m->max_tokens / model_sharers(m));
+        c->slot[i] = model_activations(&m->pool, (*number)++, m->unit + c->first, c->n_units, m->dev, &m->local,
+                                       m->mem, m->max_batch, m->max_tokens / model_sharers(m));
     for (int i = 0; i < c->n_late; i++)
         c->late[i] = recompute_allocate_late(&c->slot[0], m->dev, &m->local, m->mem);
     for (int i = 0; i < 2; i++) c->tree[i] = tree_of(m, c, i);
@@ -81,7 +110,9 @@ static void allocate_chunks(Model *m, bool train, ModelOptions options)
     int slots = 0;
     for (int c = 0; c < stage->n_chunks; c++)
         if (stage->chunk[c].layers > most) most = stage->chunk[c].layers;
-    m->pool = recompute_pool(most, train, options.recompute);
+    bool all_kept = train && options.recompute.mode == RECOMPUTE_NONE && !options.recompute.compress;
+    m->pool = all_kept ? (RecomputePool){.train = true, .all_kept = true} :
+        recompute_pool(most, train, options.recompute);
     m->n_chunks = stage->n_chunks;
     m->chunk = calloc((size_t)m->n_chunks, sizeof *m->chunk);
     if (!m->chunk) die("model: no memory for %d chunks", m->n_chunks);
@@ -107,15 +138,12 @@ static void allocate_buffers(Model *m, bool train, ModelOptions options)
     m->target = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->target, "targets");
     m->loss = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->loss, "losses");
     if (options.documents) m->first = mem_alloc(m->mem, MEM_SCRATCH, N * sizeof *m->first, "documents");
-    if (m->tp.group || model_sharers(m) > 1) {
+    if (m->parts.localise || model_sharers(m) > 1) {
         m->own_token = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_token, "this rank's tokens");
         m->own_target = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_target, "this rank's targets");
     }
     if (model_sharers(m) > 1)
         m->own_place = mem_alloc_host(m->mem, MEM_SCRATCH, N * sizeof *m->own_place, "this rank's positions");
-    if (m->tp.group) {
-        m->tp.stage = mem_alloc(m->mem, MEM_SCRATCH, tp_stage_floats(&m->params) * sizeof(float), "shared gradients");
-    }
     if (train && m->dev->deterministic) allocate_parts(m, options.sequences ? options.sequences : m->max_batch);
 }
 
@@ -152,11 +180,10 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     if (!m) die("model: no memory");
     check(T <= shape->context || shape->rope);
     m->shape = m->local = *shape;
-    if (options.tp && options.tp->size > 1) {
-        tp_check(shape, options.tp->size, options.sequence, T / (options.cp ? (size_t)options.cp->size : 1));
-        m->local = tp_shape(shape, options.tp->rank, options.tp->size, options.sequence);
-        m->tp = tp_create(options.tp, &m->local);
-    }
+    m->parts = options.parts;
+    if (m->parts.shape) m->local = m->parts.shape(m->parts.self, shape, T);
+    m->linear = linear_plain;
+    if (dev->deterministic) linear_keep_order(&m->linear);
     m->dev = dev;
     m->mem = mem;
     m->max_batch = B;
@@ -178,7 +205,7 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
         if (!m->shard.x_weights) m->unit_weight[u] = (X *)((char *)m->x_weights + m->unit_begin[u] * dev->x_bytes);
         if (!m->shard.grads && train) m->unit_grad[u] = m->grads + m->unit_begin[u];
     }
-    share_sequences(m, options.cp, options.cp_set);
+    if (m->parts.fill) m->parts.fill(m->parts.self, m);
     allocate_buffers(m, train, options);
     return m;
 }
@@ -217,15 +244,16 @@ void model_free(Model *m)
     if (!m) return;
     for (int c = 0; c < m->n_chunks; c++) {
         ModelChunk *chunk = &m->chunk[c];
-        for (int i = 0; i < chunk->n_slots; i++) recompute_free(&chunk->slot[i]);
+        for (int i = 0; i < chunk->n_slots; i++) model_activations_free(&chunk->slot[i]);
         for (int i = 0; i < chunk->n_late; i++) recompute_late_free(&chunk->late[i]);
         for (int i = 0; i < 2; i++) free(chunk->tree[i].range);
         free(chunk->slot);
         free(chunk->late);
     }
-    recompute_pool_free(&m->pool);
-    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk, m->cp};
+    if (!m->pool.all_kept) recompute_pool_free(&m->pool);
+    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
+    if (m->parts.release) m->parts.release(m->parts.self);
     params_free(&m->params);
     free(m); // the buffers belong to the memory door: mem_free_all
 }

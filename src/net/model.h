@@ -1,12 +1,12 @@
 // model: the list of units, their memory, and the two things one does with them.
 //
-// A rank may have a part of it: of every layer (tp), or some of the layers (a stage of a pipeline).
+// A rank may have a part of it: of every layer, or of every sequence (ModelParts), or some of the layers (a stage of a
+// pipeline).
 #ifndef MODEL_H
 #define MODEL_H
-#include "parallel/cp.h"
 #include "base/mem.h"
+#include "net/linear.h"
 #include "net/recompute.h"
-#include "parallel/tp.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -19,6 +19,30 @@ typedef struct {
     size_t n;
 } ModelShard;
 
+typedef struct Model Model;
+
+// How several ranks hold a model between them, for whoever shares every layer or every sequence (parallel/parts.h makes
+// it). All zero: one process has the whole. Of the functions that are NULL nothing is to be done.
+typedef struct {
+    void *self;
+    size_t sharers; // ranks that share the tokens of every sequence; 0, 1: none do
+    struct Comm *neighbours; // ranks with the same key/value heads, once there is a model; NULL: none
+    // What this rank has of a shape, for sequences of T tokens; dies where it cannot be cut so.
+    ModelShape (*shape)(void *self, const ModelShape *whole, size_t T);
+    // Once the table of parameters is there: buffers, and entries of model->linear.
+    void (*fill)(void *self, Model *model);
+    // Dies where sequences of T tokens cannot be shared.
+    void (*check_tokens)(void *self, size_t T);
+    // Host arrays: own (B, T / sharers) = this rank's tokens of whole (B, T); where its token i stands in a sequence.
+    void (*deal)(void *self, int32_t *own, const int32_t *whole, size_t B, size_t T);
+    size_t (*position)(void *self, size_t T, size_t i);
+    // Tokens and targets (n, on the host) counted from this rank's first of the vocabulary (Batch); either may be NULL.
+    void (*localise)(void *self, int32_t *token, int32_t *target, size_t n);
+    // A row of logits, whole vocabulary on the host, in which this rank has filled its own.
+    void (*gather_logits)(void *self, float *row);
+    void (*release)(void *self); // with the model
+} ModelParts;
+
 enum { MODEL_MAX_CHUNKS = 16 };
 
 // A run of layers that stands on one rank, and for how many micro-batches at once.
@@ -26,8 +50,8 @@ typedef struct {
     size_t first, layers; // of the whole model's
     bool embedding, head; // in front of them, behind them
     int active;           // micro-batches with forward begun and backward not ended, at most
-    int held;             // the same until backward_weight has ended
-    int late;             // with backward begun and backward_weight not ended; 0: backward does all
+    int held;             // the same until linear_backward_later has ended
+    int late;             // with backward begun and linear_backward_later not ended; 0: backward does all
 } ModelPiece;
 
 // What a stage of a pipeline has (pipeline_stage makes it).
@@ -42,12 +66,7 @@ typedef struct {
     bool documents;   // model_set_documents will be called (else its first call makes the buffer)
     size_t sequences; // of a step, at most: sizes the tree of gradients of a deterministic device; 0: B
     ModelShard shard;
-    Comm *tp;         // tensor-parallel group; NULL or of one rank: none. `shape` is that of the whole model
-    bool sequence;    // with it: the ranks share the rows of the stream
-    // Context-parallel group: its ranks share the tokens of every sequence. NULL or of one rank: none. cp_set.blocks
-    // (cp_blocks) gives attention one order of sums on any number of ranks, one among them.
-    Comm *cp;
-    CpSettings cp_set;
+    ModelParts parts; // of a model that ranks share; `shape` is that of the whole model
     const ModelStage *stage; // NULL: all layers
 } ModelOptions;
 
@@ -68,20 +87,20 @@ typedef struct {
     Activations *slot;
     RecomputeLate *late;
     int n_slots, n_late;
-    ModelTree tree[2]; // of what backward adds, and of what backward_weight does
+    ModelTree tree[2]; // of what backward adds, and of what linear_backward_later does
 } ModelChunk;
 
-typedef struct {
+struct Model {
     ModelShape shape; // of the whole model
     ModelShape local; // what this rank has of it: that of the table and of the units
-    Tp tp;            // group NULL: none
-    Cp *cp;           // NULL: whole sequences, their sums in any order
+    ModelParts parts;
+    Linear linear;    // what units call
     Params params;
     Unit *unit; // n_units: layers + 2, of a stage those that it has
     int n_units;
     Dev *dev;
     Mem *mem;
-    size_t max_batch, max_tokens; // B and T the buffers were made for; of T this rank has T / cp
+    size_t max_batch, max_tokens; // B and T the buffers were made for; of T this rank has T / sharers
 
     float *weights, *grads;       // flat, params.n_elems each, or the shard; grads NULL when made for inference
     X *x_weights;                 // what the units read: weights in the storage type (fp32: weights itself)
@@ -101,16 +120,17 @@ typedef struct {
     int32_t *token, *pos, *target; // (N)
     float *loss;                   // (N)
     int32_t *first;                // (N) starts of documents; NULL until they are set
-    int32_t *own_token, *own_target; // (N) on the host: as tp_localise makes them; NULL without tp and cp
-    int32_t *own_place;            // (N) on the host: positions, starts of documents; NULL without cp
+    int32_t *own_token, *own_target; // (N) on the host: as parts.localise makes them; NULL of a whole model
+    int32_t *own_place;            // (N) on the host: positions, starts of documents; NULL of whole sequences
     Batch batch;                   // what the model_set_ functions were given, this rank's part of it
     double step_loss;              // sum since model_step_finish
 
     float *part[MODEL_MAX_LEVELS]; // deterministic device: gradients of 2^level sequences
     int n_levels;
-} Model;
+};
 
-// The parameter table and the units of a shape, whole or a rank's part (tp_shape). Costs no memory but the table.
+// The parameter table and the units of a shape, whole or a rank's part (ModelParts.shape). Costs no memory but the
+// table.
 void model_describe(const ModelShape *shape, Params *params, Unit **unit);
 // The same of a stage: units and rows in the order of the layers. NULL: of all.
 void model_describe_stage(const ModelShape *shape, const ModelStage *stage, Params *params, Unit **unit);
@@ -133,12 +153,22 @@ Model *model_create(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_
 // Ranks that share the tokens of a sequence; rows that this one has of the largest micro-batch.
 static inline size_t model_sharers(const Model *model)
 {
-    return model->cp ? (size_t)model->cp->size : 1;
+    return model->parts.sharers > 1 ? model->parts.sharers : 1;
 }
 static inline size_t model_max_rows(const Model *model)
 {
     return model->max_batch * model->max_tokens / model_sharers(model);
 }
+// The streams between units and what each of them saves, of one micro-batch of B sequences of T tokens. The pool must
+// stay where it is.
+Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
+                              const ModelShape *shape, Mem *mem, size_t B, size_t T);
+void model_activations_free(Activations *acts);
+// Row `row` of a stream (max_rows, C), of which ranks may share the rows; NULL stays NULL.
+X *model_stream_at(const Activations *acts, X *stream, size_t row);
+// Of N rows of a micro-batch, how many buffer i of unit u has; and the unit's saved buffers from row `row` on.
+size_t model_rows_held(const Activations *acts, int u, int i, size_t N);
+void model_saved_at(const Activations *acts, int u, size_t row, void **saved);
 // Elements of `weights` and `grads` that this rank has.
 size_t model_weights_held(const Model *model);
 size_t model_grads_held(const Model *model);
@@ -165,14 +195,14 @@ double model_step_finish(Model *model);
 double model_evaluate(Model *model);
 // The sum of N token losses from row n0 on, in double, in order.
 double model_sum_losses(const Model *model, size_t n0, size_t N);
-// With tp or cp all ranks of the group make the same calls with the same arguments, whole arrays. With tp each gets the
-// same losses and logits. With cp each gets the sum of losses of its own tokens, or rank 0 that of all and the others
-// 0 (cp_keep_order: a deterministic device with `blocks`); and `loss` has its own tokens' in the order of cp_position.
-// Sampling is done by every rank by itself.
+// Ranks that share a model all make the same calls with the same arguments, whole arrays. Those that share its layers
+// get the same losses and logits. Those that share sequences each get the sum of losses of their own tokens, or the
+// first that of all and the others 0 (a deterministic device, in one order of sums); and `loss` has their own tokens'
+// in the order of parts.position. Sampling is done by every rank by itself.
 // Logits (V) on the host after the last of n more tokens of one sequence whose keys and values are in cache.
 void model_next_logits(Model *model, KvCache *cache, const int32_t *token, size_t n, float *logits);
 KvCache model_cache_create(Model *model);
-// All logits (N, V) of the current batch, on the host; with cp those of its own tokens. For tests.
+// All logits (N, V) of the current batch, on the host; of shared sequences those of its own tokens. For tests.
 void model_logits(Model *model, float *logits);
 
 // ---- in pieces, for who runs a pipeline (pipeline.h). The batch is that of the model_set_ calls before; out, stream

@@ -8,7 +8,7 @@
 //
 // The invariant: every element of the gradients is in one tree, and every sequence enters each tree once, in order.
 // A whole model has one tree. The chunks of a stage have one each, since one may have had more micro-batches than
-// another; and where weights get their gradients later than the rest (backward_weight), these have another one. Trees
+// another; and where weights get their gradients later than the rest (linear.h), these have another one. Trees
 // share the arrays part[k], each in ranges of its own.
 #include "net/model.h"
 
@@ -20,10 +20,10 @@ enum { AT_ONCE = 256 }; // numbers in a copy to or from the device
 
 static UnitContext context(Model *m, KvCache *cache)
 {
-    return (UnitContext){.dev = m->dev, .shape = &m->local, .tp = m->tp.group ? &m->tp : NULL, .params = &m->params,
-                         .weight = m->unit_weight, .grad = m->unit_grad, .begin = m->unit_begin,
-                         .scratch = m->scratch, .cache = cache, .cp = cache ? NULL : m->cp,
-                         .hooks = &m->hooks, .guest_weight = m->guest_weight, .guest_grad = m->guest_grad};
+    return (UnitContext){.dev = m->dev, .shape = &m->local, .params = &m->params, .weight = m->unit_weight,
+                         .grad = m->unit_grad, .begin = m->unit_begin, .scratch = m->scratch, .cache = cache,
+                         .linear = &m->linear, .hooks = &m->hooks, .guest_weight = m->guest_weight,
+                         .guest_grad = m->guest_grad};
 }
 
 static Batch current(Model *m, size_t B, size_t T, float scale, bool train)
@@ -48,10 +48,10 @@ static Batch one_sequence(const Batch *batch, size_t b)
 // To the device, as this rank sees them. target NULL: none.
 static void set_tokens(Model *m, const int32_t *token, const int32_t *target, size_t n)
 {
-    if (m->tp.group) {
+    if (m->parts.localise) {
         if (token != m->own_token) memcpy(m->own_token, token, n * sizeof *token);
         if (target && target != m->own_target) memcpy(m->own_target, target, n * sizeof *target);
-        tp_localise(&m->local, m->own_token, target ? m->own_target : NULL, n);
+        m->parts.localise(m->parts.self, m->own_token, target ? m->own_target : NULL, n);
         token = m->own_token;
         if (target) target = m->own_target;
     }
@@ -62,17 +62,17 @@ static void set_tokens(Model *m, const int32_t *token, const int32_t *target, si
 // What this rank has of a host array (B, T), in `own`; or the array, when it has all.
 static const int32_t *cut_tokens(const Model *m, int32_t *own, const int32_t *whole, size_t B, size_t T)
 {
-    if (!whole || model_sharers(m) == 1) return whole;
-    cp_cut(own, whole, sizeof *whole, B, m->cp->set.assign, T, m->cp->rank, m->cp->size);
+    if (!whole || !m->parts.deal) return whole;
+    m->parts.deal(m->parts.self, own, whole, B, T);
     return own;
 }
 
 void model_set_batch(Model *m, const int32_t *token, const int32_t *pos, const int32_t *target, size_t B, size_t T)
 {
     check(B * T <= m->max_batch * m->max_tokens && T <= m->max_tokens);
-    if (m->cp) cp_check(m->cp->set, T, m->cp->size);
+    if (m->parts.check_tokens) m->parts.check_tokens(m->parts.self, T);
     size_t rows = T / model_sharers(m), N = B * rows;
-    check(!m->tp.group || rows % m->acts.sharers == 0);
+    check(rows % m->acts.sharers == 0);
     set_tokens(m, cut_tokens(m, m->own_token, token, B, T), cut_tokens(m, m->own_target, target, B, T), N);
     if (pos) {
         m->dev->to_device(m->dev, m->pos, cut_tokens(m, m->own_place, pos, B, T), N * sizeof *pos);
@@ -80,7 +80,7 @@ void model_set_batch(Model *m, const int32_t *token, const int32_t *pos, const i
         int32_t some[AT_ONCE];
         for (size_t n = 0; n < N; n++) {
             size_t i = n % rows, at = n % AT_ONCE;
-            some[at] = (int32_t)(rows < T ? cp_position(m->cp->set.assign, T, m->cp->rank, m->cp->size, i) : i);
+            some[at] = (int32_t)(m->parts.position ? m->parts.position(m->parts.self, T, i) : i);
             if (at + 1 == AT_ONCE || n + 1 == N)
                 m->dev->to_device(m->dev, m->pos + (n - at), some, (at + 1) * sizeof *some);
         }
@@ -106,21 +106,14 @@ void model_set_dropout(Model *m, float p, uint64_t seed, uint32_t step, uint64_t
 // Sum of the losses of N tokens, whole sequences, from row n0 on, in double, in order.
 static double sum_losses(Model *m, size_t n0, size_t N)
 {
-    if (m->cp && m->cp->ordered) return cp_sum_losses(m->cp, m->loss + n0, N / m->batch.T, m->batch.T);
-    return model_sum_losses(m, n0, N);
+    UnitContext ctx = context(m, NULL);
+    return m->linear.sum_losses(&ctx, m->loss + n0, N / m->batch.T, m->batch.T);
 }
 
 double model_sum_losses(const Model *m, size_t n0, size_t N)
 {
-    double sum = 0;
-    float loss[AT_ONCE];
-    for (size_t n = 0; n < N; n++) {
-        size_t left = N - n;
-        if (n % AT_ONCE == 0)
-            m->dev->to_host(m->dev, loss, m->loss + n0 + n, (left < AT_ONCE ? left : AT_ONCE) * sizeof *loss);
-        sum += loss[n % AT_ONCE];
-    }
-    return sum;
+    UnitContext ctx = {.dev = m->dev};
+    return linear_plain.sum_losses(&ctx, m->loss + n0, 1, N);
 }
 
 // The gradient of one more sequence, in grads, enters the tree: two sums of 2^k make one of 2^(k + 1).
@@ -166,6 +159,60 @@ double model_step_finish(Model *m)
     return loss;
 }
 
+// ---- all units of a slot, forward and back, for rows [row, row + batch->N)
+
+X *model_stream_at(const Activations *acts, X *stream, size_t row)
+{
+    return stream ? (X *)((char *)stream + row / acts->sharers * acts->stream_row) : NULL;
+}
+
+size_t model_rows_held(const Activations *acts, int u, int i, size_t N)
+{
+    return acts->row[u].shared[i] ? N / acts->sharers : N;
+}
+
+void model_saved_at(const Activations *acts, int u, size_t row, void **saved)
+{
+    for (int i = 0; i < acts->row[u].n; i++)
+        saved[i] = (char *)acts->saved[u][i] + model_rows_held(acts, u, i, row) * acts->row[u].n_bytes[i];
+}
+
+// From acts->stream[0], unless the first unit is the embedding, to out (max_rows, C), unless the last is the head.
+static void run_forward(Activations *acts, const UnitContext *ctx, X *out, size_t row, const Batch *batch)
+{
+    for (int u = 0; u < acts->n_units; u++) {
+        void *saved[UNIT_MAX_SAVED];
+        X *to = u + 1 < acts->n_units ? acts->stream[u + 1] : out;
+        model_saved_at(acts, u, row, saved);
+        unit_forward(ctx, &acts->unit[u], PASS_FORWARD, model_stream_at(acts, to, row),
+                     model_stream_at(acts, acts->stream[u], row), saved, batch);
+        if (batch->train && !acts->pool->all_kept) recompute_keep(acts, ctx->dev, u, row, batch->N, saved);
+    }
+    acts->pool->fresh = acts->slot;
+}
+
+// dstream (batch->N, C): the gradient of the last unit's output on entry (the head's: anything), of the first one's
+// input on return (the embedding's: anything). late: NULL, or where gradients of matrices wait.
+static void run_backward(Activations *acts, const UnitContext *ctx, X *dstream, size_t row, const RecomputeLate *late,
+                         const Batch *batch)
+{
+    bool all_kept = acts->pool->all_kept;
+    for (int u = acts->n_units - 1; u >= 0; u--) {
+        const Unit *unit = &acts->unit[u];
+        UnitContext own = *ctx;
+        void *saved[UNIT_MAX_SAVED], *kept[UNIT_MAX_SAVED];
+        model_saved_at(acts, u, row, saved);
+        if (!all_kept) recompute_again(acts, ctx, u, row, saved, batch);
+        unit_before(ctx, unit, PASS_BACKWARD);
+        if (!all_kept) recompute_restore(acts, ctx, u, row, saved, batch);
+        if (late) own.later = recompute_late_at(late, u, row, kept);
+        unit->kind->backward(&own, unit, dstream, model_stream_at(acts, acts->stream[u], row), saved, batch);
+        if (late) recompute_keep_reads(acts, ctx->dev, u, late, row, batch->N, saved);
+        unit_after(ctx, unit, PASS_BACKWARD);
+        unit_saw(ctx, unit, PASS_BACKWARD, dstream, saved, batch);
+    }
+}
+
 // ---- a chunk
 
 size_t model_stream_rows(const Model *m, size_t B, size_t T)
@@ -186,10 +233,10 @@ double model_chunk_forward(Model *m, int chunk, int slot, X *out, bool train)
     if (train && m->dev->deterministic && acts->sharers > 1) { // ranks share the rows of each sequence
         for (size_t b = 0; b < batch.B; b++) {
             Batch one = one_sequence(&batch, b);
-            recompute_forward(acts, &ctx, out, b * batch.T, &one);
+            run_forward(acts, &ctx, out, b * batch.T, &one);
         }
     } else {
-        recompute_forward(acts, &ctx, out, 0, &batch);
+        run_forward(acts, &ctx, out, 0, &batch);
     }
     return train || !m->chunk[chunk].piece.head ? 0 : sum_losses(m, 0, batch.N);
 }
@@ -214,7 +261,7 @@ double model_chunk_backward(Model *m, int chunk, int slot, int late, X *stream, 
     size_t row;
     Batch batch = part_of_batch(m, scale, part, &row);
     X *own = (X *)((char *)stream + row / m->acts.sharers * m->acts.stream_row);
-    recompute_backward(&c->slot[slot], &ctx, own, row, late >= 0 ? &c->late[late] : NULL, &batch);
+    run_backward(&c->slot[slot], &ctx, own, row, late >= 0 ? &c->late[late] : NULL, &batch);
     double loss = c->piece.head ? sum_losses(m, row, batch.N) : 0;
     if (m->dev->deterministic) tree_add(m, &c->tree[0], loss);
     m->step_loss += loss;
@@ -228,7 +275,7 @@ void model_chunk_weight(Model *m, int chunk, int slot, int late, float scale)
     for (size_t part = 0; part < model_parts(m); part++) {
         size_t row;
         Batch batch = part_of_batch(m, scale, part, &row);
-        recompute_backward_weight(&c->slot[slot], &ctx, row, &c->late[late], &batch);
+        recompute_backward_later(&c->slot[slot], &ctx, row, &c->late[late], &batch);
         if (m->dev->deterministic) tree_add(m, &c->tree[1], 0);
     }
 }
@@ -256,18 +303,19 @@ static void head_logits(Model *m, UnitContext *ctx, size_t first, size_t n, floa
     const ModelChunk *last = m->chunk;
     while (!last->piece.head) last++;
     size_t C = m->shape.channels, V = m->local.vocab, chunk = unit_head_chunk(&m->local, model_max_rows(m));
-    size_t whole = m->shape.vocab, own = m->tp.group ? tp_first(whole, m->local.cut.rank, m->local.cut.size) : 0;
+    const ModelCut *cut = &m->local.cut;
+    size_t whole = m->shape.vocab, own = cut->size > 1 ? unit_cut_first(whole, cut->rank, cut->size) : 0;
     X *out = (X *)m->scratch[SCRATCH_LOGITS];
     unit_before(ctx, head, PASS_FORWARD);
     for (size_t i = 0; i < n; i += chunk) {
         size_t rows = n - i < chunk ? n - i : chunk;
         const char *saved = last->slot[0].saved[last->n_units - 1][0];
         const X *norm = (const X *)(saved + (first + i) * C * m->dev->x_bytes);
-        m->dev->matmul_forward(m->dev, out, norm, unit_weight(ctx, head, W_HEAD), NULL, rows, C, V, head->row[W_HEAD]);
+        linear_forward(ctx, head, W_HEAD, out, norm, rows);
         for (size_t r = 0; r < rows; r++) {
             float *row = logits + (i + r) * whole;
             m->dev->from_x(m->dev, row + own, (X *)((char *)out + r * V * m->dev->x_bytes), V);
-            if (m->tp.group) tp_gather_logits(&m->tp, &m->local, row);
+            if (m->parts.gather_logits) m->parts.gather_logits(m->parts.self, row);
         }
     }
     unit_after(ctx, head, PASS_FORWARD);
@@ -309,7 +357,7 @@ void model_next_forward(Model *m, int chunk, KvCache *cache, const int32_t *toke
     Batch batch = current(m, 1, rows, 0, false);
     batch.loss = NULL;  // no targets
     batch.first = NULL; // one document
-    recompute_forward(&m->chunk[chunk].slot[0], &ctx, out, 0, &batch);
+    run_forward(&m->chunk[chunk].slot[0], &ctx, out, 0, &batch);
 }
 
 void model_last_logits(Model *m, size_t rows, float *logits)

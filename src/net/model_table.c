@@ -1,7 +1,7 @@
 // model_table: what tensors a shape has: every row of the parameter table with its role, and the list of units.
 //
 // The invariant: each row is written here once, together with the role it plays in its unit, and everything else
-// follows from the table. The part of a tensor-parallel rank comes from the same lines: a shape that tp_shape has cut
+// follows from the table. The part of a rank that shares every layer comes from the same lines: a shape that is cut
 // says what this rank holds, and a row says where that lies in the whole tensor. A stage of a pipeline has the rows of
 // its own units and no others, under the names that they have in the whole model. So a head that is tied to another
 // stage's embedding has no row here: it is a guest, which norm, optimizer, sharding and checkpoints never see.
@@ -13,7 +13,6 @@
 #include "net/model.h"
 
 #include "base/check.h"
-#include "net/mup.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +64,7 @@ static void add_cut(Builder b, UnitRole role, const char *name, Span span, size_
 static Span span_of(const ModelShape *s, size_t n, size_t whole, size_t size)
 {
     if (s->cut.size <= 1) return (Span){.n = n * size, .whole = n * size, .owned = true};
-    return (Span){.n = n * size, .first = tp_first(whole, s->cut.rank, s->cut.size) * size, .whole = whole * size,
+    return (Span){.n = n * size, .first = unit_cut_first(whole, s->cut.rank, s->cut.size) * size, .whole = whole * size,
                   .owned = true};
 }
 
@@ -74,7 +73,7 @@ static Span span_of(const ModelShape *s, size_t n, size_t whole, size_t size)
 static Span span_of_kv(const ModelShape *s)
 {
     Span span = span_of(s, s->kv_heads, s->cut.kv_heads, s->head_size);
-    int copies = tp_copies(s);
+    int copies = unit_cut_copies(s);
     if (copies == 1) return span;
     span.owned = s->cut.rank % copies == 0;
     span.sum = PARAM_SUM_NEIGHBOURS;

@@ -1,4 +1,4 @@
-// mup: one learning rate for all widths (Yang et al., arXiv 2203.03466). See mup.h.
+// mup: one learning rate for all widths (Yang et al., arXiv 2203.03466).
 //
 // With r = mup_base / channels, against the model of mup_base channels, for optimizers whose steps have a size of
 // their own (Adam's division by sqrt(v), Lion's sign), table 3 of the paper:
@@ -22,7 +22,7 @@
 //
 // Rejected: output multipliers (the paper's table 8), which let a tied head take part: two more multiplications in the
 // head's forward and backward for models that would better not be tied. Weight decay: optim.c.
-#include "net/mup.h"
+#include "net/unit.h"
 
 #include "base/check.h"
 

@@ -24,7 +24,7 @@
 // T x T matrix that it saves is never stored here. Segments that include embedding and head: the embedding keeps
 // nothing, and the head runs back right behind its forward. Choosing buffer by buffer under a memory budget:
 // twelve switches nobody can predict.
-#include "net/recompute.h"
+#include "net/model.h"
 
 #include "base/check.h"
 
@@ -122,12 +122,6 @@ double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t
 
 // ---- buffers
 
-// Of N rows of a micro-batch, how many buffer i of unit u has.
-static size_t rows_held(const Activations *acts, int u, int i, size_t N)
-{
-    return acts->row[u].shared[i] ? N / acts->sharers : N;
-}
-
 static bool is_block(const Activations *acts, int u)
 {
     return acts->unit[u].kind == &unit_block;
@@ -158,6 +152,7 @@ RecomputePool recompute_pool(size_t layers, bool train, RecomputePolicy policy)
 {
     RecomputePool pool = {.policy = train ? policy : (RecomputePolicy){0}, .train = train, .fresh = -1};
     pool.segment = train ? recompute_segment(policy, layers) : 0;
+    pool.all_kept = train && policy.mode == RECOMPUTE_NONE && !policy.compress;
     pool.sets = train ? pool.segment : 1;
     size_t n = pool.sets ? pool.sets : 1;
     pool.inner = calloc(n, sizeof *pool.inner);
@@ -183,14 +178,14 @@ static void *once(void **shared, Mem *mem, size_t n_bytes, const char *what)
     return buffer;
 }
 
-static void allocate_saved(Activations *acts, int u, Mem *mem)
+static void place_saved(Activations *acts, int u, Mem *mem)
 {
     RecomputePolicy policy = acts->policy;
     RecomputePool *pool = acts->pool;
     const BufferList *row = &acts->row[u];
     int set = set_of(acts, u);
     for (int i = 0; i < row->n; i++) {
-        size_t N = rows_held(acts, u, i, acts->max_rows);
+        size_t N = model_rows_held(acts, u, i, acts->max_rows);
         bool block = is_block(acts, u), cheap = row->kind[i] == BUFFER_CHEAP;
         bool dropped = block && cheap && policy.mode == RECOMPUTE_SELECTIVE;
         bool packed = block && policy.compress && row->kind[i] != BUFFER_STAT && !dropped;
@@ -205,44 +200,17 @@ static void allocate_saved(Activations *acts, int u, Mem *mem)
     }
 }
 
-static X *allocate_stream(Activations *acts, int u, Mem *mem)
+void recompute_place(Activations *acts, int u, Mem *mem)
 {
     size_t n_bytes = acts->max_rows / acts->sharers * acts->stream_row;
-    if (acts->unit[u].kind == &unit_embedding) return NULL;
     int set = acts->pool->train ? set_of(acts, u) : 0;
-    return (X *)once(keeps_stream(acts, u) ? NULL : (void **)&acts->pool->inner[set], mem, n_bytes, "stream");
+    if (acts->unit[u].kind != &unit_embedding)
+        acts->stream[u] = (X *)once(keeps_stream(acts, u) ? NULL : (void **)&acts->pool->inner[set], mem, n_bytes,
+                                    "stream");
+    place_saved(acts, u, mem);
 }
 
-Activations recompute_allocate(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
-                               const ModelShape *shape, Mem *mem, size_t B, size_t T)
-{
-    size_t n = (size_t)n_units, sharers = shape->cut.rows > 1 ? shape->cut.rows : 1;
-    Activations acts = {.pool = pool, .slot = slot, .policy = pool->policy, .unit = unit, .n_units = n_units,
-                        .segment = pool->segment, .max_rows = B * T, .x_bytes = dev->x_bytes,
-                        .stream_row = shape->channels * dev->x_bytes, .sharers = sharers};
-    acts.row = calloc(n, sizeof *acts.row);
-    acts.stream = calloc(n, sizeof *acts.stream);
-    acts.saved = calloc(n, sizeof *acts.saved);
-    acts.packed = calloc(n, sizeof *acts.packed);
-    acts.scale = calloc(n, sizeof *acts.scale);
-    if (!acts.row || !acts.stream || !acts.saved || !acts.packed || !acts.scale)
-        die("model: no memory for %d units", n_units);
-    for (int u = 0; u < n_units; u++) {
-        acts.stream[u] = allocate_stream(&acts, u, mem);
-        acts.row[u] = unit[u].kind->saved(dev, shape, 1, 1);
-        allocate_saved(&acts, u, mem);
-    }
-    return acts;
-}
-
-void recompute_free(Activations *acts)
-{
-    free(acts->row);
-    free(acts->stream);
-    free(acts->saved);
-    free(acts->packed);
-    free(acts->scale);
-}
+// ---- weights' gradients later
 
 RecomputeLate recompute_allocate_late(const Activations *acts, const Dev *dev, const ModelShape *shape, Mem *mem)
 {
@@ -252,12 +220,12 @@ RecomputeLate recompute_allocate_late(const Activations *acts, const Dev *dev, c
     if (!late.row || !late.late || !late.read) die("model: no memory for %d units", acts->n_units);
     for (int u = 0; u < acts->n_units; u++) {
         const UnitKind *kind = acts->unit[u].kind;
-        if (!kind->backward_weight) continue;
-        late.row[u] = kind->late(dev, shape, 1, 1);
+        unsigned reads = linear_later_reads(kind, shape);
+        late.row[u] = linear_later(kind, dev, shape, 1);
         for (int i = 0; i < late.row[u].n; i++)
             late.late[u][i] = mem_alloc(mem, MEM_ACTS, N * late.row[u].n_bytes[i], late.row[u].name[i]);
         for (int i = 0; acts->segment && i < acts->row[u].n; i++)
-            if (kind->late_reads >> i & 1)
+            if (reads >> i & 1)
                 late.read[u][i] = mem_alloc(mem, MEM_ACTS, N * acts->row[u].n_bytes[i], acts->row[u].name[i]);
     }
     return late;
@@ -270,33 +238,21 @@ void recompute_late_free(RecomputeLate *late)
     free(late->read);
 }
 
-// ---- forward and back
-
-// Row `row` of a stream (max_rows, C) of which ranks share the rows; NULL stays NULL.
-static X *stream_row(const Activations *acts, X *stream, size_t row)
-{
-    return stream ? (X *)((char *)stream + row / acts->sharers * acts->stream_row) : NULL;
-}
-
-// The saved buffers of a unit from a row on.
-static void saved_at(const Activations *acts, int u, size_t row, void **saved)
-{
-    for (int i = 0; i < acts->row[u].n; i++)
-        saved[i] = (char *)acts->saved[u][i] + rows_held(acts, u, i, row) * acts->row[u].n_bytes[i];
-}
-
-static void late_at(const RecomputeLate *late, int u, size_t row, void **out)
+void *const *recompute_late_at(const RecomputeLate *late, int u, size_t row, void **out)
 {
     for (int i = 0; i < late->row[u].n; i++) out[i] = (char *)late->late[u][i] + row * late->row[u].n_bytes[i];
+    return late->row[u].n ? out : NULL;
 }
+
+// ---- forward and back
 
 // N rows between the full buffers and their 8-bit copies.
 static void convert(const Activations *acts, Dev *dev, int u, size_t row, size_t N, void *const *saved, bool pack)
 {
     for (int i = 0; i < acts->row[u].n; i++) {
         if (!acts->packed[u][i]) continue;
-        size_t width = acts->row[u].n_bytes[i] / acts->x_bytes, first = rows_held(acts, u, i, row);
-        size_t n = rows_held(acts, u, i, N);
+        size_t width = acts->row[u].n_bytes[i] / acts->x_bytes, first = model_rows_held(acts, u, i, row);
+        size_t n = model_rows_held(acts, u, i, N);
         int8_t *q = acts->packed[u][i] + first * width;
         float *scale = acts->scale[u][i] + first * groups_of(width);
         if (pack) dev->compress(dev, q, scale, (const X *)saved[i], n, width);
@@ -304,43 +260,51 @@ static void convert(const Activations *acts, Dev *dev, int u, size_t row, size_t
     }
 }
 
-// out NULL: only what is saved is wanted.
-static void run_unit(const Activations *acts, const UnitContext *ctx, int u, UnitPass pass, X *out, size_t row,
-                     const Batch *batch)
+void recompute_keep(const Activations *acts, Dev *dev, int u, size_t row, size_t N, void *const *saved)
 {
-    void *saved[UNIT_MAX_SAVED];
-    X *made = stream_row(acts, out, row);
-    saved_at(acts, u, row, saved);
-    unit_before(ctx, &acts->unit[u], pass);
-    acts->unit[u].kind->forward(ctx, &acts->unit[u], made, stream_row(acts, acts->stream[u], row), saved, batch);
-    unit_after(ctx, &acts->unit[u], pass);
-    unit_saw(ctx, &acts->unit[u], pass, made, saved, batch);
-    if (batch->train) convert(acts, ctx->dev, u, row, batch->N, saved, true);
+    convert(acts, dev, u, row, N, saved, true);
 }
 
-void recompute_forward(Activations *acts, const UnitContext *ctx, X *out, size_t row, const Batch *batch)
+static bool is_last_block(const Activations *acts, int u)
 {
-    for (int u = 0; u < acts->n_units; u++)
-        run_unit(acts, ctx, u, PASS_FORWARD, u + 1 < acts->n_units ? acts->stream[u + 1] : out, row, batch);
-    acts->pool->fresh = acts->slot;
+    return u + 1 == acts->n_units || !is_block(acts, u + 1);
 }
 
 // The segment that ends with block u runs again, if there is one and its buffers have been used since its forward:
 // those of the last segment of the last forward have not.
-static void run_segment(const Activations *acts, const UnitContext *ctx, int u, bool fresh, size_t row,
-                        const Batch *batch)
+static void run_segment(const Activations *acts, const UnitContext *ctx, int u, size_t row, const Batch *batch)
 {
     if (!acts->segment || !is_block(acts, u)) return;
     size_t segment = acts->segment, k = number_of(acts, u);
-    bool last = u + 1 == acts->n_units || !is_block(acts, u + 1);
-    if (last ? fresh : (k + 1) % segment != 0) return;
-    for (int v = u - (int)(k % segment); v <= u; v++)
-        run_unit(acts, ctx, v, PASS_AGAIN, v < u ? acts->stream[v + 1] : NULL, row, batch);
+    if (is_last_block(acts, u) ? acts->pool->fresh == acts->slot : (k + 1) % segment != 0) return;
+    for (int v = u - (int)(k % segment); v <= u; v++) {
+        void *saved[UNIT_MAX_SAVED];
+        model_saved_at(acts, v, row, saved);
+        unit_forward(ctx, &acts->unit[v], PASS_AGAIN, v < u ? model_stream_at(acts, acts->stream[v + 1], row) : NULL,
+                     model_stream_at(acts, acts->stream[v], row), saved, batch);
+        if (batch->train) convert(acts, ctx->dev, v, row, batch->N, saved, true);
+    }
 }
 
-// What backward_weight will read, of a block that will not be run again for it.
-static void keep_reads(const Activations *acts, Dev *dev, int u, const RecomputeLate *late, size_t row, size_t N,
-                       void *const *saved)
+void recompute_again(Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
+                     const Batch *batch)
+{
+    if (acts->pool->fresh != acts->slot) acts->pool->fresh = -1;
+    run_segment(acts, ctx, u, row, batch);
+    convert(acts, ctx->dev, u, row, batch->N, saved, false);
+}
+
+void recompute_restore(const Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
+                       const Batch *batch)
+{
+    if (acts->policy.mode != RECOMPUTE_SELECTIVE || !is_block(acts, u)) return;
+    // the last block's may still be there, exact ones: not what the 8-bit copies say
+    if (is_last_block(acts, u) && acts->pool->fresh == acts->slot && !acts->policy.compress) return;
+    acts->unit[u].kind->restore(ctx, &acts->unit[u], model_stream_at(acts, acts->stream[u], row), saved, batch);
+}
+
+void recompute_keep_reads(const Activations *acts, Dev *dev, int u, const RecomputeLate *late, size_t row, size_t N,
+                          void *const *saved)
 {
     for (int i = 0; i < acts->row[u].n; i++) {
         size_t n_bytes = acts->row[u].n_bytes[i];
@@ -350,51 +314,25 @@ static void keep_reads(const Activations *acts, Dev *dev, int u, const Recompute
     }
 }
 
-void recompute_backward(Activations *acts, const UnitContext *ctx, X *dstream, size_t row, const RecomputeLate *late,
-                        const Batch *batch)
-{
-    bool drop = acts->policy.mode == RECOMPUTE_SELECTIVE, fresh = acts->pool->fresh == acts->slot;
-    if (!fresh) acts->pool->fresh = -1;
-    for (int u = acts->n_units - 1; u >= 0; u--) {
-        const Unit *unit = &acts->unit[u];
-        const X *inp = stream_row(acts, acts->stream[u], row);
-        bool last = u + 1 == acts->n_units || !is_block(acts, u + 1), split = late && unit->kind->backward_weight;
-        void *saved[UNIT_MAX_SAVED], *kept[UNIT_MAX_SAVED];
-        saved_at(acts, u, row, saved);
-        run_segment(acts, ctx, u, fresh, row, batch);
-        convert(acts, ctx->dev, u, row, batch->N, saved, false);
-        unit_before(ctx, unit, PASS_BACKWARD);
-        // the last block's may still be there, exact ones: not what the 8-bit copies say
-        if (drop && is_block(acts, u) && !(last && fresh && !acts->policy.compress))
-            unit->kind->restore(ctx, unit, inp, saved, batch);
-        if (split) late_at(late, u, row, kept);
-        unit->kind->backward(ctx, unit, dstream, inp, saved, split ? kept : NULL, batch);
-        if (split) keep_reads(acts, ctx->dev, u, late, row, batch->N, saved);
-        unit_after(ctx, unit, PASS_BACKWARD);
-        unit_saw(ctx, unit, PASS_BACKWARD, dstream, saved, batch);
-    }
-}
-
-void recompute_backward_weight(Activations *acts, const UnitContext *ctx, size_t row, const RecomputeLate *late,
-                               const Batch *batch)
+void recompute_backward_later(Activations *acts, const UnitContext *ctx, size_t row, const RecomputeLate *late,
+                              const Batch *batch)
 {
     bool drop = acts->policy.mode == RECOMPUTE_SELECTIVE;
     if (drop) acts->pool->fresh = -1;
     for (int u = acts->n_units - 1; u >= 0; u--) {
         const Unit *unit = &acts->unit[u];
         void *saved[UNIT_MAX_SAVED], *kept[UNIT_MAX_SAVED];
-        if (!unit->kind->backward_weight) continue;
-        saved_at(acts, u, row, saved);
-        late_at(late, u, row, kept);
+        if (!recompute_late_at(late, u, row, kept)) continue;
+        model_saved_at(acts, u, row, saved);
         unit_before(ctx, unit, PASS_BACKWARD);
         if (acts->segment) {
             for (int i = 0; i < acts->row[u].n; i++)
                 saved[i] = late->read[u][i] ? (char *)late->read[u][i] + row * acts->row[u].n_bytes[i] : NULL;
         } else {
             convert(acts, ctx->dev, u, row, batch->N, saved, false);
-            if (drop) unit->kind->restore(ctx, unit, stream_row(acts, acts->stream[u], row), saved, batch);
+            if (drop) unit->kind->restore(ctx, unit, model_stream_at(acts, acts->stream[u], row), saved, batch);
         }
-        unit->kind->backward_weight(ctx, unit, saved, kept, batch);
+        linear_backward_later(ctx, unit, saved, kept, batch->N);
         unit_after(ctx, unit, PASS_BACKWARD);
     }
 }

@@ -1,9 +1,9 @@
 // recompute: which activations wait for backward, in what form, and what is made again.
 //
-// It owns the streams between the units and their saved buffers, and runs a list of units forward and
-// back. Units do not know of it: it uses what stands in a UnitKind (unit.h). A list may begin without the embedding
-// and end without the head, and may have several sets of buffers, slots, for several micro-batches in flight: what a
-// stage of a pipeline has.
+// The loops over the units are in model_run.c. Where all is kept (RecomputePool.all_kept) they run alone, and nothing
+// here is called. Else they call the functions below between units, which do not know of it: it uses what stands in a
+// UnitKind (unit.h). A list of units may begin without the embedding and end without the head, and may have several
+// sets of buffers, slots, for several micro-batches in flight: what a stage of a pipeline has.
 #ifndef RECOMPUTE_H
 #define RECOMPUTE_H
 #include <stdio.h>
@@ -25,6 +25,7 @@ typedef struct {
 typedef struct {
     RecomputePolicy policy;
     bool train;
+    bool all_kept;  // for backward, as it is: every unit has buffers of its own, and no other field is used
     size_t segment; // blocks that are run again together; 0: none are
     void *work[UNIT_MAX_SAVED];          // of one block: what is made again (selective), or was compressed
     size_t sets;                         // of a segment's blocks:
@@ -35,7 +36,7 @@ typedef struct {
     int fresh; // the slot whose forward wrote them last, with nothing else in them since; -1: none
 } RecomputePool;
 
-// Buffers of one slot, by unit. Several units may share one: see recompute.c.
+// Buffers of one slot, by unit (model_activations). Several units may share one: see recompute.c.
 typedef struct {
     RecomputePool *pool;
     RecomputePolicy policy;
@@ -52,7 +53,7 @@ typedef struct {
     float *(*scale)[UNIT_MAX_SAVED];
 } Activations;
 
-// What backward leaves for backward_weight, by unit; where blocks run again, copies of what they read beside.
+// What backward leaves for linear_backward_later, by unit; where blocks run again, copies of what they read beside.
 typedef struct {
     BufferList *row; // with the bytes of one row
     void *(*late)[UNIT_MAX_SAVED];
@@ -82,24 +83,29 @@ void recompute_print(const ModelShape *shape, Dev *dev, const Mem *counting, siz
 // Its buffers come with the slots that need them first.
 RecomputePool recompute_pool(size_t layers, bool train, RecomputePolicy policy);
 void recompute_pool_free(RecomputePool *pool); // the lists; the buffers are the door's
-// A slot for B sequences of T tokens. The pool must stay where it is.
-Activations recompute_allocate(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
-                               const ModelShape *shape, Mem *mem, size_t B, size_t T);
-void recompute_free(Activations *acts);
+// Unit u's stream and saved buffers, of which acts->row[u] is known: its own, or the pool's.
+void recompute_place(Activations *acts, int u, Mem *mem);
 RecomputeLate recompute_allocate_late(const Activations *acts, const Dev *dev, const ModelShape *shape, Mem *mem);
 void recompute_late_free(RecomputeLate *late);
 
-// Rows [row, row + batch->N) of a slot's, whole sequences. All units in order: from acts->stream[0], unless that is
-// the embedding's, to out (max_rows, C), which a list that ends with the head has not. batch->train: what backward
-// needs is left behind.
-void recompute_forward(Activations *acts, const UnitContext *ctx, X *out, size_t row, const Batch *batch);
-// All units in reverse, of rows that forward was given. dstream (batch->N, C): the gradient of the last unit's output
-// on entry (the head's: anything), of the first one's input on return (the embedding's: anything). late: NULL, or what
-// recompute_backward_weight needs goes there and the gradients of the blocks' matmuls are left to it.
-void recompute_backward(Activations *acts, const UnitContext *ctx, X *dstream, size_t row, const RecomputeLate *late,
-                        const Batch *batch);
-void recompute_backward_weight(Activations *acts, const UnitContext *ctx, size_t row, const RecomputeLate *late,
-                               const Batch *batch);
+// ---- between the units' calls, for rows [row, row + N) of a slot's, whole sequences; `saved` begins at `row`
+
+// After a forward that a backward follows: what is compressed is packed.
+void recompute_keep(const Activations *acts, Dev *dev, int u, size_t row, size_t N, void *const *saved);
+// Before unit u's backward, and before its weights are there: runs a segment again, unpacks.
+void recompute_again(Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
+                     const Batch *batch);
+// The same, once its weights are there: fills what is made again without a matmul.
+void recompute_restore(const Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
+                       const Batch *batch);
+// UnitContext.later of unit u, in `out`; NULL: none of its matrices can wait.
+void *const *recompute_late_at(const RecomputeLate *late, int u, size_t row, void **out);
+// After its backward: copies of what linear_backward_later will read, of a block that will not run again for it.
+void recompute_keep_reads(const Activations *acts, Dev *dev, int u, const RecomputeLate *late, size_t row, size_t N,
+                          void *const *saved);
+// linear_backward_later of all units in reverse.
+void recompute_backward_later(Activations *acts, const UnitContext *ctx, size_t row, const RecomputeLate *late,
+                              const Batch *batch);
 
 #ifdef __cplusplus
 }

@@ -8,11 +8,9 @@
 //
 // The invariant: the loss of a row and its gradient depend on that row alone, so the chunk size does not
 // matter, but for the order in which the head's weight gradient is summed.
-#include "net/unit.h"
+#include "net/linear.h"
 
 #include "base/check.h"
-#include "parallel/cp.h"
-#include "parallel/tp.h"
 
 #include <stdio.h>
 
@@ -20,6 +18,7 @@ enum { LOGITS_MAX = 1 << 25, CHUNK_MIN = 64, CHUNK_MAX = 1024 }; // logits of a 
 
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
 {
+    if (role == UNIT_ROLES) return NULL;
     if (unit->row[role] == UNIT_GUEST) return (X *)ctx->guest_weight;
     if (unit->row[role] < 0) return NULL;
     const Param *row = &ctx->params->row[unit->row[role]];
@@ -28,11 +27,9 @@ X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
 
 float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role)
 {
+    if (role == UNIT_ROLES) return NULL;
     if (role == W_HEAD && ctx->guest_grad) return ctx->guest_grad;
-    if (unit->row[role] < 0) return NULL;
-    const Param *row = &ctx->params->row[unit->row[role]];
-    float *stage = tp_stage(ctx, unit->row[role]);
-    return stage ? stage : ctx->grad[row->unit] + (row->offset - ctx->begin[row->unit]);
+    return unit->row[role] < 0 ? NULL : ctx->linear->grad(ctx, unit->row[role]);
 }
 
 // For a profiler: a unit's pass without what the hooks ask for.
@@ -64,6 +61,15 @@ void unit_saw(const UnitContext *ctx, const Unit *unit, UnitPass pass, const X *
     if (ctx->hooks && ctx->hooks->saw) ctx->hooks->saw(ctx->hooks->watcher, unit, pass, stream, saved, batch);
 }
 
+void unit_forward(const UnitContext *ctx, const Unit *unit, UnitPass pass, X *out, const X *inp, void *const *saved,
+                  const Batch *batch)
+{
+    unit_before(ctx, unit, pass);
+    unit->kind->forward(ctx, unit, out, inp, saved, batch);
+    unit_after(ctx, unit, pass);
+    unit_saw(ctx, unit, pass, out, saved, batch);
+}
+
 void unit_list_add(BufferList *list, const char *name, BufferKind kind, size_t n_elems, size_t elem_bytes)
 {
     check(list->n < UNIT_MAX_SAVED);
@@ -89,8 +95,8 @@ Dropout unit_dropout(const Unit *unit, const Batch *batch, const char *site, siz
 
 size_t unit_head_chunk(const ModelShape *shape, size_t N)
 {
-    size_t tp = shape->cut.size > 1 ? (size_t)shape->cut.size : 1;
-    size_t vocab = tp > 1 ? (shape->cut.vocab + tp - 1) / tp : shape->vocab; // the largest share: the same on all ranks
+    size_t ranks = shape->cut.size > 1 ? (size_t)shape->cut.size : 1;
+    size_t vocab = ranks > 1 ? (shape->cut.vocab + ranks - 1) / ranks : shape->vocab; // the largest share: on all ranks
     size_t rows = LOGITS_MAX / vocab / CHUNK_MIN * CHUNK_MIN;
     if (rows < CHUNK_MIN) rows = CHUNK_MIN;
     if (rows > CHUNK_MAX) rows = CHUNK_MAX;
@@ -125,29 +131,19 @@ static void embedding_forward(const UnitContext *ctx, const Unit *unit, X *out, 
                               const Batch *batch)
 {
     (void)inp, (void)saved;
-    Dev *dev = ctx->dev;
-    size_t N = batch->N, C = ctx->shape->channels, rows = tp_rows(ctx, N);
-    X *sum = rows < N ? (X *)ctx->scratch[SCRATCH_NORM] : out; // (N, C)
-    dev->embed_forward(dev, sum, batch->token, batch->pos, unit_weight(ctx, unit, W_TOKENS),
-                       unit_weight(ctx, unit, W_POSITIONS), N, C);
-    tp_g_forward(ctx, sum, N);
-    Dropout drop = tp_dropout(ctx, unit, batch, "embed");
-    if (drop.p > 0 || rows < N) dev->dropout(dev, out, tp_own(ctx, sum, N), rows * C, drop);
+    ctx->linear->embed_forward(ctx, out, unit_weight(ctx, unit, W_TOKENS), unit_weight(ctx, unit, W_POSITIONS), batch);
+    Dropout drop = ctx->linear->dropout(ctx, unit, batch, "embed");
+    if (drop.p > 0)
+        ctx->dev->dropout(ctx->dev, out, out, linear_rows(ctx, batch->N) * ctx->shape->channels, drop);
 }
 
 static void embedding_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
-                               void *const *late, const Batch *batch)
+                               const Batch *batch)
 {
-    (void)inp, (void)saved, (void)late;
-    Dev *dev = ctx->dev;
-    size_t N = batch->N, C = ctx->shape->channels, rows = tp_rows(ctx, N);
-    X *dsum = rows < N ? (X *)ctx->scratch[SCRATCH_NORM] : stream; // (N, C)
-    Dropout drop = tp_dropout(ctx, unit, batch, "embed");
-    if (drop.p > 0 || rows < N) dev->dropout(dev, tp_own(ctx, dsum, N), stream, rows * C, drop);
-    tp_g_backward(ctx, dsum, N);
-    cp_embed_backward(ctx, unit_grad(ctx, unit, W_TOKENS), unit_grad(ctx, unit, W_POSITIONS), dsum, batch->token,
-                      batch->pos, N, C, ctx->shape->vocab);
-    tp_finish_grads(ctx, unit);
+    (void)inp, (void)saved;
+    const X *dsum = linear_branch_backward(ctx, unit, batch, "embed", (X *)ctx->scratch[SCRATCH_NORM], stream);
+    ctx->linear->embed_backward(ctx, unit_grad(ctx, unit, W_TOKENS), unit_grad(ctx, unit, W_POSITIONS), dsum, batch);
+    ctx->linear->end_backward(ctx, unit);
 }
 
 const UnitKind unit_embedding = {.name = "embedding", .saved = embedding_saved, .forward = embedding_forward,
@@ -156,6 +152,13 @@ const UnitKind unit_embedding = {.name = "embedding", .saved = embedding_saved, 
 // ---- head: final norm, logits, loss
 
 enum { HEAD_NORM, HEAD_MEAN, HEAD_RSTD };
+
+static int head_matrices(const ModelShape *s, UnitMatrix *list)
+{
+    list[0] = (UnitMatrix){.weight = W_HEAD, .bias = UNIT_ROLES, .way = MATRIX_TO_LOGITS, .input = -1,
+                           .in = s->channels, .out = s->vocab};
+    return 1;
+}
 
 static BufferList head_saved(const Dev *dev, const ModelShape *s, size_t B, size_t T)
 {
@@ -170,47 +173,38 @@ static void head_forward(const UnitContext *ctx, const Unit *unit, X *out, const
                          const Batch *batch)
 {
     (void)out;
-    Dev *dev = ctx->dev;
-    const ModelShape *s = ctx->shape;
     X *norm = (X *)saved[HEAD_NORM], *logits = (X *)ctx->scratch[SCRATCH_LOGITS];
-    dev->norm_forward(dev, tp_own(ctx, norm, batch->N), NULL, (float *)saved[HEAD_MEAN], (float *)saved[HEAD_RSTD], inp,
-                      NULL, unit_weight(ctx, unit, W_FINAL_NORM), unit_weight(ctx, unit, B_FINAL_NORM),
-                      tp_rows(ctx, batch->N), s->channels, s->norm, s->norm_eps);
-    tp_f_forward(ctx, norm, batch->N);
+    linear_norm_forward(ctx, unit, W_FINAL_NORM, norm, NULL, (float *)saved[HEAD_MEAN], (float *)saved[HEAD_RSTD], inp,
+                        NULL, batch->N);
     if (batch->train || !batch->loss) return;
-    size_t chunk = unit_head_chunk(s, batch->N);
+    size_t chunk = unit_head_chunk(ctx->shape, batch->N);
     for (size_t n0 = 0; n0 < batch->N; n0 += chunk) {
         size_t rows = batch->N - n0 < chunk ? batch->N - n0 : chunk;
-        const X *part = (const X *)((char *)norm + n0 * s->channels * dev->x_bytes);
-        dev->matmul_forward(dev, logits, part, unit_weight(ctx, unit, W_HEAD), NULL, rows, s->channels, s->vocab,
-                            unit->row[W_HEAD]);
-        tp_xent(ctx, batch->loss + n0, NULL, logits, batch->target + n0, rows, 0);
+        const X *part = (const X *)((char *)norm + n0 * ctx->shape->channels * ctx->dev->x_bytes);
+        linear_forward(ctx, unit, W_HEAD, logits, part, rows);
+        ctx->linear->xent(ctx, batch->loss + n0, NULL, logits, batch->target + n0, rows, 0);
     }
 }
 
 static void head_backward(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
-                          void *const *late, const Batch *batch)
+                          const Batch *batch)
 {
-    (void)late;
-    Dev *dev = ctx->dev;
-    const ModelShape *s = ctx->shape;
-    const X *weight = unit_weight(ctx, unit, W_HEAD);
     X *norm = (X *)saved[HEAD_NORM], *logits = (X *)ctx->scratch[SCRATCH_LOGITS];
     X *dnorm = (X *)ctx->scratch[SCRATCH_NORM];
-    size_t chunk = unit_head_chunk(s, batch->N), row_bytes = s->channels * dev->x_bytes;
+    size_t chunk = unit_head_chunk(ctx->shape, batch->N), row_bytes = ctx->shape->channels * ctx->dev->x_bytes;
+    LinearMatrix head = linear_matrix(ctx, unit, W_HEAD);
     for (size_t n0 = 0, rows; n0 < batch->N; n0 += rows) {
-        rows = cp_head_rows(ctx, n0, batch->N, chunk);
+        rows = ctx->linear->head_rows(ctx, n0, batch->N, chunk);
         const X *part = (const X *)((char *)norm + n0 * row_bytes);
-        dev->matmul_forward(dev, logits, part, weight, NULL, rows, s->channels, s->vocab, unit->row[W_HEAD]);
-        tp_xent(ctx, batch->loss + n0, logits, logits, batch->target + n0, rows, batch->scale);
-        tp_head_backward_input(ctx, (X *)((char *)dnorm + n0 * row_bytes), logits, weight, rows, unit->row[W_HEAD]);
-        cp_head_backward_weight(ctx, unit_grad(ctx, unit, W_HEAD), logits, part, n0, rows, chunk, batch->N,
-                                s->channels, s->vocab, unit->row[W_HEAD]);
+        ctx->linear->forward(ctx, &head, logits, part, rows);
+        ctx->linear->xent(ctx, batch->loss + n0, logits, logits, batch->target + n0, rows, batch->scale);
+        ctx->linear->backward_input(ctx, &head, (X *)((char *)dnorm + n0 * row_bytes), logits, rows);
+        ctx->linear->head_backward_weight(ctx, &head, logits, part, n0, rows, chunk, batch->N);
     }
-    tp_f_backward(ctx, dnorm, batch->N);
-    tp_norm_backward(ctx, unit, W_FINAL_NORM, B_FINAL_NORM, stream, tp_own(ctx, dnorm, batch->N), NULL, inp,
-                     (const float *)saved[HEAD_MEAN], (const float *)saved[HEAD_RSTD], tp_rows(ctx, batch->N));
-    tp_finish_grads(ctx, unit);
+    linear_norm_backward(ctx, unit, W_FINAL_NORM, stream, dnorm, NULL, inp, (const float *)saved[HEAD_MEAN],
+                         (const float *)saved[HEAD_RSTD], batch->N);
+    ctx->linear->end_backward(ctx, unit);
 }
 
-const UnitKind unit_head = {.name = "head", .saved = head_saved, .forward = head_forward, .backward = head_backward};
+const UnitKind unit_head = {.name = "head", .matrices = head_matrices, .saved = head_saved, .forward = head_forward,
+                            .backward = head_backward};

@@ -14,13 +14,19 @@
 extern "C" {
 #endif
 
-// Of a rank's part of a model that is cut over a tensor-parallel group (tp_shape): which part, and what the whole has.
-// All zero: the whole model.
+// Of a rank's part of a model whose layers are cut over ranks: which part, and what the whole has. All zero: the whole
+// model.
 typedef struct {
     int rank, size;
     size_t rows;                         // sequence parallelism: ranks that share the rows of the stream; 0, 1: none
     size_t heads, kv_heads, ffn, vocab;  // of the whole
 } ModelCut;
+
+// First of `whole` things that a rank has: floor(whole rank / size). It has all up to the next rank's first.
+static inline size_t unit_cut_first(size_t whole, int rank, int size)
+{
+    return whole * (size_t)rank / (size_t)size;
+}
 
 // What the model is: the [model] section of the config, resolved. Of a part: heads, kv_heads, ffn and vocab are those
 // that this rank holds.
@@ -30,9 +36,28 @@ typedef struct {
     float norm_eps;
     Rope rotary; // where rope is
     bool swiglu, rope, bias, tie, qk_norm;
-    size_t mup_base, mup_base_head; // channels and head size of the base model (mup.h); 0: off, head_size
+    size_t mup_base, mup_base_head; // channels and head size of the base model (mup.c); 0: off, head_size
     ModelCut cut;
 } ModelShape;
+
+// Ranks that hold the same key/value heads: 1, but where there are more ranks than such heads.
+static inline int unit_cut_copies(const ModelShape *part)
+{
+    return part->cut.size > (int)part->cut.kv_heads ? part->cut.size / (int)part->cut.kv_heads : 1;
+}
+
+// ---- muP (mup.c): learning rates that stay right as the model gets wider
+
+// Dies where mup_base is set and cannot work: a tied head, or an optimizer (its name, as in optim.name) whose steps
+// mup.c's table is not made for.
+void mup_check(const ModelShape *shape, const char *optimizer);
+// Rewrites init_std and lr_scale of the table's matrices for the shape's width; nothing where mup_base is 0.
+void mup_apply(const ModelShape *shape, Params *params);
+// AttnShape.scale: sqrt(mup_base_head) / head_size; 0, which stands for 1 / sqrt(head_size), where muP is off or
+// mup_base_head is 0.
+float mup_attention_scale(const ModelShape *shape);
+
+// ---- units
 
 // The tensors of a unit by what they are for; absent ones (no bias, no gate) have row -1. A head that is tied to the
 // embedding of another stage has UNIT_GUEST: its weights are not in this rank's table.
@@ -47,8 +72,24 @@ typedef enum {
     UNIT_ROLES
 } UnitRole;
 
+// What a unit says of each of its matrices: one row of a small table (UnitKind.matrices). linear.h has what is done
+// with it.
+// FROM_STREAM: reads all channels of the stream, after a norm; its outputs are heads or columns that do not know of
+// each other. TO_STREAM: reads those, and its output is added to the stream. TO_LOGITS: the head's.
+typedef enum { MATRIX_FROM_STREAM, MATRIX_TO_STREAM, MATRIX_TO_LOGITS } MatrixWay;
+enum { UNIT_MAX_MATRICES = 4, UNIT_MAX_SEGMENTS = 3 };
+typedef struct {
+    UnitRole weight, bias; // bias UNIT_ROLES: none
+    MatrixWay way;
+    int input;             // which buffer of `saved` is its input; -1: none keeps it
+    const char *dout;      // the name of a buffer that keeps the gradient of its output
+    size_t in, out;        // elements of a row of its input, of its output
+    size_t grain;          // heads or columns that the output (FROM_STREAM) or the input (TO_STREAM) consists of
+    size_t n_segments, segment[UNIT_MAX_SEGMENTS]; // FROM_STREAM: widths of the outputs side by side: q, k, v; gate, up
+} UnitMatrix;
+
 // One micro-batch. Arrays are on the device, N = B*T rows. Where the vocabulary is cut, tokens and targets count from
-// this rank's first one: a token < 0 and a target >= shape->vocab are another rank's (tp_localise).
+// this rank's first one: a token < 0 and a target >= shape->vocab are another rank's.
 typedef struct {
     size_t B, T, N;
     const int32_t *token, *pos, *target; // target < 0: not counted
@@ -84,8 +125,7 @@ typedef struct {
 } BufferList;
 
 typedef struct Unit Unit;
-typedef struct Tp Tp; // tp.h
-typedef struct Cp Cp; // cp.h
+typedef struct Linear Linear; // linear.h
 
 // Why a unit runs: forward, forward again within the backward pass (recomputation), or backward.
 typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD } UnitPass;
@@ -116,14 +156,16 @@ typedef struct {
     void *const *scratch;  // buffers of unit_scratch, shared by all units, dead between calls
     KvCache *cache;        // NULL unless sampling
     const UnitHooks *hooks; // NULL: none
-    const Tp *tp;          // the group that `shape` is cut over; NULL: none
-    Cp *cp;                // how attention of whole sequences is done, which may be cut over ranks; NULL: plainly
+    const Linear *linear;  // how matrices, norms, attention, embedding and loss are done
+    void *const *later;    // buffers that keep gradients for linear_backward_later; NULL: weights get theirs at once
     const X *guest_weight; // of UNIT_GUEST: a copy of the embedding
     float *guest_grad;     // where the gradient of a tied W_HEAD is added; NULL: to the embedding's
 } UnitContext;
 
 typedef struct {
     const char *name;
+    // Its matrices, at most UNIT_MAX_MATRICES; returns how many. NULL: it has none.
+    int (*matrices)(const ModelShape *shape, UnitMatrix *list);
     // What forward keeps for backward, for B sequences of T tokens. The stream below is (N / rows, C) where
     // sequence parallelism shares its rows.
     BufferList (*saved)(const Dev *dev, const ModelShape *shape, size_t B, size_t T);
@@ -131,21 +173,11 @@ typedef struct {
     // only `saved` is wanted (recomputation).
     void (*forward)(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
                     const Batch *batch);
-    // stream (N, C): the gradient of out on entry, of inp on return. Adds to the unit's gradients. late: NULL, or
-    // buffers that it fills for backward_weight, and then leaves those gradients to it.
+    // stream (N, C): the gradient of out on entry, of inp on return. Adds to the unit's gradients.
     void (*backward)(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
-                     void *const *late, const Batch *batch);
+                     const Batch *batch);
     // Fills the BUFFER_CHEAP ones of `saved` as forward did, to the bit, from inp and the others. NULL: has none.
     void (*restore)(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved, const Batch *batch);
-    // The split of a zero-bubble pipeline (arXiv 2401.10241): backward hands on the gradient of the inputs, and the
-    // matmuls' weights get theirs here, later: the same bits, since nothing else adds to them. NULL: backward does all.
-    // Reads, of `saved`, the buffers whose bit is set in late_reads, and what backward left in `late`.
-    void (*backward_weight)(const UnitContext *ctx, const Unit *unit, void *const *saved, void *const *late,
-                            const Batch *batch);
-    BufferList (*late)(const Dev *dev, const ModelShape *shape, size_t B, size_t T);
-    unsigned late_reads;
-    // Whether backward_weight makes the gradient of a row.
-    bool (*is_late)(const Unit *unit, int row);
 } UnitKind;
 
 struct Unit {
@@ -166,8 +198,11 @@ size_t unit_head_chunk(const ModelShape *shape, size_t N);
 
 // The tensor of a role; NULL where the unit has none.
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role);
-// Where its gradient is added. Of a row that ranks share it is a place of its own, until tp_finish_grads.
+// Where its gradient is added (Linear.grad).
 float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role);
+// The unit's forward with the hooks' calls around it.
+void unit_forward(const UnitContext *ctx, const Unit *unit, UnitPass pass, X *out, const X *inp, void *const *saved,
+                  const Batch *batch);
 // The hooks' calls; they do nothing where there are none.
 void unit_before(const UnitContext *ctx, const Unit *unit, UnitPass pass);
 void unit_after(const UnitContext *ctx, const Unit *unit, UnitPass pass);

@@ -10,30 +10,119 @@
 // behind it, and come home with the last send. P comes from the lse of the whole row, and dS needs rowsum(dO * O) of
 // the whole row: both are this rank's own, so a block adds its part without knowing the others.
 //
-// Causal masks make the contiguous cut bad: rank 0 has nearly nothing to do, rank N - 1 everything. With chunks r and
-// 2N - 1 - r every rank has the same number of query-key pairs in every step (cp_assign.c): of an earlier rank's block
-// it needs the first chunk; of a later rank's only its own second chunk sees anything, and then everything.
-// (Brandon et al., arXiv 2311.09431, balance by stripes; head and tail is what Llama 3 did, arXiv 2407.21783.)
+// Which tokens a rank has. T tokens are 2 N chunks of T / 2N. Causal attention of chunk a (queries) on chunk c (keys),
+// n tokens each, is n^2 query-key pairs where c < a, n (n + 1) / 2 where c = a, none where c > a. So chunk a costs a
+// n^2 + n (n + 1) / 2, and
+//
+//   contiguous   chunks 2r, 2r + 1       (4r + 1) n^2 + n (n + 1)    from n (2n + 1) to nearly 4N n^2
+//   zig-zag      chunks r, 2N - 1 - r    (2N - 1) n^2 + n (n + 1)    the same on every rank
+//
+// With zig-zag every step of the ring is even too: of another rank's block each rank computes 2 n^2 pairs, where ranks
+// that wait for each other would otherwise all take as long as the slowest. (Brandon et al., arXiv 2311.09431, balance
+// by stripes; head and tail is what Llama 3 did, arXiv 2407.21783.) A rank's tokens are in ascending order, so within
+// its own tokens the causal mask is a plain triangle.
 //
 // With `blocks` the order of all sums is that of a tree over ranks (Fold), whatever the order of arrival. A sum that
 // travels cannot have that order on all ranks, so dK and dV go straight home instead, where they are joined: N - 1
 // messages of the same size.
 //
+// Gradients of weights are sums over tokens, and each rank has tokens of its own. Usually each adds what it has, and
+// the ranks' gradients are added with those of the replicas: another order than one rank's, so other bits. A
+// deterministic device must not show how a sequence was cut. Then (cp_keep_order) rank 0 collects the factors of every
+// such sum, row by row from where they are, and adds in one rank's order by one rank's calls:
+//
+//   dweight += dout^T inp     rows of dout (T, OC) and inp (T, C)
+//   head                      the same, a few rows at a time, since all of dout would be (T, V)
+//   norms, QK-norm            rows of dout and inp, mean, 1 / std
+//   embedding                 rows of dout, tokens, positions
+//   losses                    one number a token
+//
+// The others add nothing, so whoever adds gradients of ranks up needs to know of nothing. The price is one rank's time
+// for these products, room for a whole sequence's rows, and activations on the wire. It is a mode for comparing runs.
+//
+// cp_fill puts all this into the table that units call (linear.h). For what a rank does alone it calls the entries that
+// were there before (under_cp).
+//
 // The invariant: a block's buffer belongs to its send and receive until both are waited for; what is computed in step j
 // reads the block of step j alone, in forward and backward (bugs of the kind "a stale block in backward" live here).
-// Own keys are read where they are.
+// Own keys are read where they are. A row that is collected goes to the place where it stands in the sequence
+// (cp_collect), never after the one that came before it.
 //
 // Gather (Llama 3): all K and V at once, N times the memory, the same bytes; dK, dV by reduce_scatter.
-// Rejected: sending on only what later ranks need (with zig-zag the first rank's second chunk alone is needed by
-// nobody: 1 / 2N of the bytes); merging in the storage type (one rounding a step).
-#include "parallel/cp.h"
+// Rejected: sending on only what later ranks need (with zig-zag the first rank's second chunk alone is needed by nobody: 1 / 2N
+// of the bytes); merging in the storage type (one rounding a step). Tokens dealt out one by one (stripes): as even,
+// but no two neighbours are on one rank: every tile of attention would have a mask, and documents would be cut
+// everywhere. For gradients a tree over blocks of tokens, as attention has it (attention_tree.c): each rank could do
+// its part; but one rank alone would then hold partial gradients of its largest matrix, one for every level, and norms
+// under sequence parallelism (tp.h), whose rows are dealt out otherwise, would need another tree. Longer sums that are
+// rounded once, which give the same bits nearly always, and so hide what is left.
+#include "parallel/parts.h"
 
 #include "base/check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SLOTS = 32, TAG_KV = 0, TAG_DKV = 1 };
+enum { MAX_SLOTS = 32, MAX_BLOCKS = 16, TAG_KV = 0, TAG_DKV = 1, TAG_ROWS = 2 };
+
+// ---- who has what
+
+void cp_check(CpSettings set, size_t T, int size)
+{
+    size_t N = (size_t)size, rest = T % (2 * N);
+    if (T == 0 || rest)
+        die("cp: %zu tokens in 2 x %d equal chunks, two for each rank (%zu tokens would do)", T, size,
+            T - rest ? T - rest : 2 * N);
+    if (set.blocks && (set.blocks < 0 || set.blocks % (2 * size) || set.blocks & (set.blocks - 1)))
+        die("cp: the same bits as one rank over %d ranks: %d blocks of the sequence (a power of two of ranks, half as "
+            "many as blocks at most)", size, set.blocks);
+    if (set.blocks && T < (size_t)set.blocks)
+        die("cp: the same bits as one rank: %zu tokens in %d blocks (as many tokens as blocks at least)", T,
+            set.blocks);
+    if (set.blocks && set.assign != CP_ZIGZAG && size > 1)
+        die("cp: the same bits as one rank with contiguous chunks over %d ranks (zig-zag, or no fixed order of sums)",
+            size);
+}
+
+size_t cp_chunk(CpAssign assign, int rank, int size, int half)
+{
+    if (assign == CP_CONTIGUOUS) return 2 * (size_t)rank + (size_t)half;
+    return (size_t)(half ? 2 * size - 1 - rank : rank);
+}
+
+size_t cp_position(CpAssign assign, size_t T, int rank, int size, size_t i)
+{
+    size_t length = T / (2 * (size_t)size);
+    return cp_chunk(assign, rank, size, i >= length) * length + i % length;
+}
+
+int cp_rank(CpAssign assign, size_t T, int size, size_t position, size_t *i)
+{
+    size_t length = T / (2 * (size_t)size), chunk = position / length, N = (size_t)size;
+    bool second = assign == CP_CONTIGUOUS ? chunk % 2 : chunk >= N;
+    *i = second * length + position % length;
+    return (int)(assign == CP_CONTIGUOUS ? chunk / 2 : second ? 2 * N - 1 - chunk : chunk);
+}
+
+void cp_cut(void *out, const void *in, size_t n_bytes, size_t B, CpAssign assign, size_t T, int rank, int size)
+{
+    size_t length = T / (2 * (size_t)size) * n_bytes;
+    for (size_t b = 0; b < B; b++)
+        for (int half = 0; half < 2; half++)
+            memcpy((char *)out + (2 * b + (size_t)half) * length,
+                   (const char *)in + b * T * n_bytes + cp_chunk(assign, rank, size, half) * length, length);
+}
+
+uint64_t cp_work(CpAssign assign, size_t T, int rank, int size, int owner)
+{
+    uint64_t n = T / (2 * (size_t)size), pairs = 0;
+    for (int half = 0; half < 2; half++)
+        for (int other = 0; other < 2; other++) {
+            size_t queries = cp_chunk(assign, rank, size, half), keys = cp_chunk(assign, owner, size, other);
+            pairs += keys < queries ? n * n : keys == queries ? n * (n + 1) / 2 : 0;
+        }
+    return pairs;
+}
 
 // ---- buffers
 
@@ -448,4 +537,313 @@ void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const
     store(cp, dq, fold_root(&sum), s.B * s.Tq, width, s.ldq);
     store(cp, dk, dkv, s.B * s.Tk, s.G * s.D, s.ldkv);
     store(cp, dv, dkv + c.n_kv, s.B * s.Tk, s.G * s.D, s.ldkv);
+}
+
+// ---- where rows stand
+
+int cp_blocks(size_t T)
+{
+    int n = 1;
+    while (n < MAX_BLOCKS && T % (2 * (size_t)n) == 0) n *= 2;
+    return n > 1 ? n : 0;
+}
+
+const int32_t *cp_rows(Cp *cp, size_t T)
+{
+    size_t rows = T / (size_t)cp->size;
+    check(cp->size > 1 && T <= cp->T && cp->B * T <= INT32_MAX);
+    if (cp->row_T == T) return cp->row;
+    int32_t *row = malloc(cp->B * rows * sizeof *row);
+    if (!row) die("cp: no memory for the places of %zu rows", cp->B * rows);
+    for (size_t b = 0; b < cp->B; b++)
+        for (size_t i = 0; i < rows; i++)
+            row[b * rows + i] = (int32_t)(b * T + cp_position(cp->set.assign, T, cp->rank, cp->size, i));
+    cp->dev->to_device(cp->dev, cp->row, row, cp->B * rows * sizeof *row);
+    free(row);
+    cp->row_T = T;
+    return cp->row;
+}
+
+// ---- room
+
+static size_t largest(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+// Widest row of activations, and floats of statistics of a row.
+static size_t widest(const ModelShape *s)
+{
+    size_t qkv = (s->heads + 2 * s->kv_heads) * s->head_size;
+    return largest(largest(s->channels, qkv), s->ffn * (s->swiglu ? 2 : 1));
+}
+
+static size_t unused_floats(const ModelShape *s)
+{
+    return largest(2 * s->channels, s->head_size);
+}
+
+static size_t whole_bytes(size_t x_bytes, size_t T, const ModelShape *s)
+{
+    return (T * widest(s) * x_bytes + 63) / 64 * 64;
+}
+
+static size_t stat_floats(size_t T, const ModelShape *s)
+{
+    return (T * s->heads + 15) / 16 * 16;
+}
+
+size_t cp_order_memory(int size, size_t x_bytes, size_t T, const ModelShape *s)
+{
+    if (size == 1) return 0;
+    return 3 * whole_bytes(x_bytes, T, s) + (2 * stat_floats(T, s) + unused_floats(s)) * sizeof(float);
+}
+
+void cp_keep_order(Cp *cp, const ModelShape *s)
+{
+    size_t n_bytes = whole_bytes(cp->dev->x_bytes, cp->T, s), n_stat = stat_floats(cp->T, s);
+    check(cp->set.blocks && cp->dev->deterministic && !cp->ordered);
+    if (cp->size == 1) return;
+    cp->ordered = true;
+    char *whole = mem_alloc(cp->mem, MEM_COMM, 3 * n_bytes, "rows of a whole sequence");
+    float *stat = mem_alloc(cp->mem, MEM_COMM, (2 * n_stat + unused_floats(s)) * sizeof *stat, "statistics of rows");
+    if (!whole || !stat) return; // a door that only counts
+    for (int i = 0; i < 3; i++) cp->whole[i] = (X *)(whole + (size_t)i * n_bytes);
+    for (int i = 0; i < 2; i++) cp->stat[i] = stat + (size_t)i * n_stat;
+    cp->unused = stat + 2 * n_stat;
+}
+
+// ---- rows to rank 0
+
+static void copy_rows(Dev *dev, void *to, const void *from, size_t rows, size_t n_bytes, size_t stride)
+{
+    for (size_t r = 0; r < rows; r++)
+        dev->to_device(dev, (char *)to + r * n_bytes, (const char *)from + r * stride, n_bytes);
+}
+
+static void send_bytes(const Cp *cp, const void *from, size_t n)
+{
+    CommRequest request = comm_send(cp->comm, from, n, COMM_BYTE, 0, TAG_ROWS);
+    comm_wait(cp->comm, &request);
+}
+
+static void receive_bytes(const Cp *cp, void *to, size_t n, int owner)
+{
+    CommRequest request = comm_recv(cp->comm, to, n, COMM_BYTE, owner, TAG_ROWS);
+    comm_wait(cp->comm, &request);
+}
+
+bool cp_collect(Cp *cp, void *to, const void *rows, size_t N, size_t n_bytes, size_t stride)
+{
+    size_t half = N / 2 * n_bytes;
+    if (cp->rank > 0) {
+        if (stride != n_bytes) copy_rows(cp->dev, cp->whole[2], rows, N, n_bytes, stride);
+        const char *from = stride != n_bytes ? (const char *)cp->whole[2] : rows;
+        for (size_t k = 0; k < 2; k++) send_bytes(cp, from + k * half, half);
+        return false;
+    }
+    for (int r = 0; r < cp->size; r++)
+        for (int k = 0; k < 2; k++) {
+            char *place = (char *)to + cp_chunk(cp->set.assign, r, cp->size, k) * half;
+            if (r) receive_bytes(cp, place, half, r);
+            else copy_rows(cp->dev, place, (const char *)rows + (size_t)k * (N / 2) * stride, N / 2, n_bytes, stride);
+        }
+    return true;
+}
+
+// Rows without gaps, `width` of X or of 4 bytes each.
+static bool collect_x(Cp *cp, X *to, const X *rows, size_t N, size_t width)
+{
+    return cp_collect(cp, to, rows, N, width * cp->dev->x_bytes, width * cp->dev->x_bytes);
+}
+
+static bool collect_4(Cp *cp, void *to, const void *rows, size_t N, size_t width)
+{
+    return cp_collect(cp, to, rows, N, 4 * width, 4 * width);
+}
+
+// ---- the head, a few rows at a time
+
+size_t cp_head_rows(const Cp *cp, size_t n0, size_t N, size_t chunk)
+{
+    size_t end = cp->ordered && n0 < N / 2 ? N / 2 : N;
+    return end - n0 < chunk ? end - n0 : chunk;
+}
+
+// Rank 0, between its own two stretches: everyone else's, which stand in between.
+static void head_of_others(const Cp *cp, float *dweight, X *dlogits, size_t chunk, size_t N, size_t C, size_t V,
+                           int site)
+{
+    Dev *dev = cp->dev;
+    for (size_t k = 1; k + 1 < 2 * (size_t)cp->size; k++) {
+        size_t own;
+        int owner = cp_rank(CP_ZIGZAG, 2 * (size_t)cp->size, cp->size, k, &own); // of single tokens: of chunks
+        for (size_t i = 0, rows; i < N / 2; i += rows) {
+            rows = cp_head_rows(cp, i, N, chunk);
+            receive_bytes(cp, dlogits, rows * V * dev->x_bytes, owner);
+            receive_bytes(cp, cp->whole[1], rows * C * dev->x_bytes, owner);
+            dev->matmul_backward_weight(dev, dweight, NULL, dlogits, cp->whole[1], rows, C, V, site);
+        }
+    }
+}
+
+void cp_head_backward_weight(const Cp *cp, float *dweight, X *dlogits, const X *inp, size_t n0, size_t n, size_t chunk,
+                             size_t N, size_t C, size_t V, int site)
+{
+    Dev *dev = cp->dev;
+    if (cp->ordered && cp->rank > 0) {
+        send_bytes(cp, dlogits, n * V * dev->x_bytes);
+        send_bytes(cp, inp, n * C * dev->x_bytes);
+        return;
+    }
+    dev->matmul_backward_weight(dev, dweight, NULL, dlogits, inp, n, C, V, site);
+    if (cp->ordered && n0 + n == N / 2) head_of_others(cp, dweight, dlogits, chunk, N, C, V, site);
+}
+
+double cp_sum_losses(Cp *cp, const float *loss, size_t B, size_t N)
+{
+    double sum = 0;
+    size_t T = N * (size_t)cp->size;
+    float *all = malloc(T * sizeof *all);
+    if (!all) die("cp: no memory for %zu losses", T);
+    for (size_t b = 0; b < B; b++) {
+        if (!collect_4(cp, cp->stat[0], loss + b * N, N, 1)) continue;
+        cp->dev->to_host(cp->dev, all, cp->stat[0], T * sizeof *all);
+        for (size_t t = 0; t < T; t++) sum += all[t];
+    }
+    free(all);
+    return sum;
+}
+
+// ---- entries of the table
+
+static Cp *cp_of(const UnitContext *ctx)
+{
+    return ((const Parts *)ctx->linear->parts)->cp;
+}
+
+// The table without cp: what a rank does alone.
+static const Linear *alone(const UnitContext *ctx)
+{
+    return &((const Parts *)ctx->linear->parts)->under_cp;
+}
+
+// Sampling: every rank has the whole sequence, in its cache.
+static void attention_forward(const UnitContext *ctx, X *out, float *lse, const X *q, const X *k, const X *v,
+                              AttnShape s)
+{
+    if (ctx->cache) alone(ctx)->attention_forward(ctx, out, lse, q, k, v, s);
+    else cp_forward(cp_of(ctx), out, lse, q, k, v, s);
+}
+
+static void attention_backward(const UnitContext *ctx, X *dq, X *dk, X *dv, const X *dout, const X *out,
+                               const float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    cp_backward(cp_of(ctx), dq, dk, dv, dout, out, lse, q, k, v, s);
+}
+
+// The mask of a row is that of its place in the whole sequence.
+static Dropout dropout(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site)
+{
+    Cp *cp = cp_of(ctx);
+    size_t C = ctx->shape->channels, T = batch->T * (size_t)cp->size;
+    Dropout drop = unit_dropout(unit, batch, site, T * C);
+    if (drop.p > 0) drop.row = cp_rows(cp, T), drop.width = C;
+    return drop;
+}
+
+// ---- the same, of gradients that rank 0 adds in the order of the sequence
+
+static void backward_weight(const UnitContext *ctx, const LinearMatrix *m, const X *dout, const X *inp, size_t N)
+{
+    Cp *cp = cp_of(ctx);
+    collect_x(cp, cp->whole[0], dout, N, m->is.out);
+    if (!collect_x(cp, cp->whole[1], inp, N, m->is.in)) return;
+    alone(ctx)->backward_weight(ctx, m, cp->whole[0], cp->whole[1], N * (size_t)cp->size);
+}
+
+static void embed_backward(const UnitContext *ctx, float *dwte, float *dwpe, const X *dout, const Batch *batch)
+{
+    Cp *cp = cp_of(ctx);
+    size_t N = batch->N;
+    collect_x(cp, cp->whole[0], dout, N, ctx->shape->channels);
+    collect_4(cp, cp->stat[0], batch->token, N, 1);
+    if (!collect_4(cp, cp->stat[1], batch->pos, N, 1)) return;
+    Batch whole = *batch;
+    whole.N *= (size_t)cp->size;
+    whole.token = (const int32_t *)cp->stat[0], whole.pos = (const int32_t *)cp->stat[1];
+    alone(ctx)->embed_backward(ctx, dwte, dwpe, cp->whole[0], &whole);
+}
+
+static void head_norm_backward(const UnitContext *ctx, const LinearNorm *norm, X *dinp, const X *inp,
+                               const float *rstd, size_t N, size_t heads, size_t ld)
+{
+    Cp *cp = cp_of(ctx);
+    Dev *dev = ctx->dev;
+    size_t D = ctx->shape->head_size, n_bytes = heads * D * dev->x_bytes, stride = ld * dev->x_bytes;
+    cp_collect(cp, cp->whole[0], dinp, N, n_bytes, stride);
+    cp_collect(cp, cp->whole[1], inp, N, n_bytes, stride);
+    bool all = collect_4(cp, cp->stat[0], rstd, N, heads);
+    LinearNorm own = *norm;
+    own.dweight = cp->unused;
+    alone(ctx)->head_norm_backward(ctx, &own, dinp, inp, rstd, N, heads, ld);
+    if (all)
+        alone(ctx)->head_norm_backward(ctx, norm, cp->whole[0], cp->whole[1], cp->stat[0], N * (size_t)cp->size, heads,
+                                       heads * D);
+}
+
+// `rows`: of the stream, which other ranks of a tensor-parallel group may share. Rank 0 sums over all of the sequence.
+static void norm_backward(const UnitContext *ctx, const LinearNorm *norm, X *dinp, X *dout, const X *dresid,
+                          const X *inp, const float *mean, const float *rstd, size_t rows)
+{
+    Cp *cp = cp_of(ctx);
+    const ModelCut *cut = &ctx->shape->cut;
+    size_t C = ctx->shape->channels, shared = cut->rows > 1 ? cut->rows : 1, N = rows * shared;
+    size_t T = N * (size_t)cp->size;
+    const void *own[] = {dout, inp, mean, rstd};
+    void *whole[] = {cp->whole[0], cp->whole[1], cp->stat[0], cp->stat[1]};
+    bool all = false;
+    for (int i = 0; i < 4; i++) {
+        size_t n_bytes = i < 2 ? C * ctx->dev->x_bytes : sizeof(float);
+        all = cp_collect(cp, whole[i], ctx->linear->gather_bytes(ctx, cp->whole[2], own[i], rows, n_bytes), N, n_bytes,
+                         n_bytes);
+    }
+    LinearNorm unused = *norm;
+    unused.dweight = cp->unused, unused.dbias = norm->dbias ? cp->unused + C : NULL;
+    linear_norm_parts(ctx, &unused, dinp, dout, dresid, inp, mean, rstd, rows, 1);
+    if (!all || (shared > 1 && cut->rank)) return;
+    linear_norm_parts(ctx, norm, cp->whole[2], cp->whole[0], NULL, cp->whole[1], cp->stat[0], cp->stat[1], T,
+                      linear_parts(T, 1));
+}
+
+static size_t head_rows(const UnitContext *ctx, size_t n0, size_t N, size_t chunk)
+{
+    return cp_head_rows(cp_of(ctx), n0, N, chunk);
+}
+
+static void head_backward_weight(const UnitContext *ctx, const LinearMatrix *m, X *dlogits, const X *inp, size_t n0,
+                                 size_t n, size_t chunk, size_t N)
+{
+    cp_head_backward_weight(cp_of(ctx), m->dweight, dlogits, inp, n0, n, chunk, N, m->is.in, m->is.out, m->site);
+}
+
+static double sum_losses(const UnitContext *ctx, const float *loss, size_t B, size_t T)
+{
+    return cp_sum_losses(cp_of(ctx), loss, B, T);
+}
+
+void cp_fill(Parts *parts, Linear *linear)
+{
+    parts->under_cp = *linear;
+    linear->attention_forward = attention_forward;
+    linear->attention_backward = attention_backward;
+    linear->dropout = dropout;
+    if (!parts->cp->ordered) return;
+    linear->backward_weight = backward_weight;
+    linear->embed_backward = embed_backward;
+    linear->head_norm_backward = head_norm_backward;
+    linear->norm_backward = norm_backward;
+    linear->head_rows = head_rows;
+    linear->head_backward_weight = head_backward_weight;
+    linear->sum_losses = sum_losses;
 }

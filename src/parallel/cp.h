@@ -11,7 +11,7 @@
 #include "comm/comm.h"
 #include "base/config.h"
 #include "base/mem.h"
-#include "net/unit.h"
+#include "net/linear.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ uint64_t cp_work(CpAssign assign, size_t T, int rank, int size, int owner);
 
 // ---- attention
 
-struct Cp {
+typedef struct Cp {
     CpSettings set;
     Comm *comm; // the ranks of one sequence; NULL: one
     int rank, size;
@@ -59,7 +59,8 @@ struct Cp {
     bool ordered;          // cp_keep_order: with room for one whole sequence, row by row
     X *whole[3];
     float *stat[2], *unused;
-};
+} Cp;
+typedef struct Parts Parts; // parts.h
 
 // Buffers for calls with at most B sequences come from mem (MEM_COMM, cp_memory bytes). Dies as cp_check does. Of comm
 // (NULL: one rank, which needs no buffers) nothing but rank, size and `ordered` is read before the first call.
@@ -77,7 +78,7 @@ void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, 
 void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q, const X *k,
                  const X *v, AttnShape shape);
 
-// ---- what else of a unit asks where its rows stand. Without a group of ranks: the plain operation.
+// ---- what else of a unit asks where its rows stand
 
 // The `blocks` of sequences of T tokens that are to have the same bits on any number of ranks: a power of two that
 // divides T, 16 at most, which 8 ranks can share; 0: T is odd.
@@ -90,27 +91,19 @@ const int32_t *cp_rows(Cp *cp, size_t T);
 // it comes from mem (MEM_COMM, cp_order_memory bytes). `shape`: this rank's part.
 void cp_keep_order(Cp *cp, const ModelShape *shape);
 size_t cp_order_memory(int size, size_t x_bytes, size_t T, const ModelShape *shape);
-// Gradients are summed so: the functions below are collective, N is the rank's rows of one sequence.
-bool cp_ordered(const UnitContext *ctx);
-
-// The entries of dev.h of that name; gradients of weights are added to on rank 0 alone where cp_ordered.
-void cp_matmul_backward_weight(const UnitContext *ctx, float *dweight, float *dbias, const X *dout, const X *inp,
-                               size_t N, size_t C, size_t OC, int site);
-void cp_embed_backward(const UnitContext *ctx, float *dwte, float *dwpe, const X *dout, const int32_t *token,
-                       const int32_t *pos, size_t N, size_t C, size_t V);
-// In place: dinp is dout.
-void cp_head_norm_backward(const UnitContext *ctx, X *dinp, float *dweight, const X *inp, const float *rstd,
-                           const X *weight, size_t N, size_t heads, size_t D, size_t ld);
-// Where cp_ordered: rank 0's `to` = all ranks' rows, N of each, of n_bytes and `stride` bytes apart, in the order of
-// the sequence. True on rank 0.
+// The functions below are collective where cp->ordered; N is the rank's rows of one sequence. Rank 0's `to` = all
+// ranks' rows, N of each, of n_bytes and `stride` bytes apart, in the order of the sequence. True on rank 0.
 bool cp_collect(Cp *cp, void *to, const void *rows, size_t N, size_t n_bytes, size_t stride);
 // Of the head, chunk by chunk: from row n0 on so many rows, `chunk` at most. dlogits (n, V) of rows [n0, n0 + n) and
 // their inputs (n, C) join the gradient; dlogits is lost.
-size_t cp_head_rows(const UnitContext *ctx, size_t n0, size_t N, size_t chunk);
-void cp_head_backward_weight(const UnitContext *ctx, float *dweight, X *dlogits, const X *inp, size_t n0, size_t n,
-                             size_t chunk, size_t N, size_t C, size_t V, int site);
+size_t cp_head_rows(const Cp *cp, size_t n0, size_t N, size_t chunk);
+void cp_head_backward_weight(const Cp *cp, float *dweight, X *dlogits, const X *inp, size_t n0, size_t n, size_t chunk,
+                             size_t N, size_t C, size_t V, int site);
 // Sum of B sequences' token losses (B, N), in double, in the order of the sequence: on rank 0 of all ranks', else 0.
 double cp_sum_losses(Cp *cp, const float *loss, size_t B, size_t N);
+
+// Replaces the entries of *linear that cp changes. parts->cp is set.
+void cp_fill(Parts *parts, Linear *linear);
 
 #ifdef __cplusplus
 }

@@ -34,6 +34,7 @@
 
 #include "base/check.h"
 #include "comm/supervisor.h"
+#include "parallel/parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,10 +136,10 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
     ModelOptions options = run_model_options(cfg);
     options.shard = zero_shard(&cut, dev, zero.stage, zero.store != NULL);
     options.stage = staged ? &stage : NULL;
-    options.tp = group_of(r, all, MESH_TP), options.sequence = cfg->parallel.sp;
-    options.cp = group_of(r, all, MESH_CP);
-    options.cp_set = (CpSettings){.assign = cfg->parallel.cp_assign, .way = cfg->parallel.cp_way,
-                                  .blocks = cfg->numerics.deterministic ? cp_blocks(shape.context) : 0};
+    options.parts = parts_make((PartsSettings){
+        .tp = group_of(r, all, MESH_TP), .sequence = cfg->parallel.sp, .cp = group_of(r, all, MESH_CP),
+        .cp_set = {.assign = cfg->parallel.cp_assign, .way = cfg->parallel.cp_way,
+                   .blocks = cfg->numerics.deterministic ? cp_blocks(shape.context) : 0}});
     all->model = model_allocate_with(&shape, dev, mem, (size_t)cfg->batch.micro, shape.context, true, options);
     r->zero = zero_create(all->model, zero, cut, (ZeroGroups){.dp = r->mesh.group[MESH_REPLICAS],
                                                               .control = r->replicas, .parts = r->parts});

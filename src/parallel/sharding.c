@@ -202,7 +202,7 @@ static void write_account(Run *run)
     account_add(&mine, ACCOUNT_CONTROL, r->replicas);
     account_add(&mine, ACCOUNT_CONTROL, r->parts);
     // ranks that share a key/value head are neighbours of a tp group
-    if (run->model->tp.neighbours) account_add(&mine, ACCOUNT_TP, run->model->tp.neighbours);
+    if (run->model->parts.neighbours) account_add(&mine, ACCOUNT_TP, run->model->parts.neighbours);
     AccountRank *all = calloc((size_t)size, sizeof *all);
     if (!all) die("account: no memory for %d ranks", size);
     for (int i = 0; i < size; i++) counts[i] = sizeof mine;

@@ -11,35 +11,27 @@
 // does an all-reduce as these two, so the bytes are the same. What f gathered is kept for backward (the paper
 // gathers it a second time, which keeps less and sends more).
 //
+// tp_fill puts this into the table that units call (linear.h): f is part of the norms' entries, g of forward and of
+// gather. For what a rank does alone it calls the entries that were there before (under_tp).
+//
 // The invariant: a unit's gradients are complete when its backward returns. Rows whose gradient a rank knows only
 // in part (norms of its own rows, QK-norms of its own heads, key/value heads that neighbours share) are collected
 // apart and added over the ranks before they join the others. So accumulation, data parallelism and ZeRO, which
 // listen at the borders of units, need not know. Loss and the row-parallel biases' gradients are the same on all
 // ranks: adding those would count them tp times.
 //
-// On a deterministic device every sum over something that tp cuts (columns of a row-parallel matmul's input,
-// outputs of a column-parallel one, vocabulary, rows of a norm) is cut into PARTS parts on any number of ranks, one
-// among them, and the parts are added in the tree in which `ordered` groups add ranks. A rank's parts are a
-// subtree, so 1, 2, 4 and 8 ranks give the same bits. Not where parts do not divide: key/value heads that are not a
-// multiple of tp, a rank count that is no power of two.
+// On a deterministic device the ranks' sums are the branches of a tree whose leaves are the parts of linear.c, so any
+// number of ranks gives the same bits.
 //
 // Rejected: padding the vocabulary to a multiple of tp (its rows must then be kept out of every softmax); reducing
 // shared gradients once a step, which sends less, but every owner of gradients would have to know of it; the gathered
 // softmax (N V numbers travel and not 3 N).
-#include "parallel/tp.h"
+#include "parallel/parts.h"
 
 #include "base/check.h"
-#include "parallel/cp.h"
 #include "comm/mesh.h"
 
-enum { PARTS = 8, MAX_SEGMENTS = 3, MAX_LEVELS = 4 };
-
 // ---- who has what
-
-int tp_copies(const ModelShape *s)
-{
-    return s->cut.size > (int)s->cut.kv_heads ? s->cut.size / (int)s->cut.kv_heads : 1;
-}
 
 void tp_check(const ModelShape *s, int size, bool sequence, size_t T)
 {
@@ -66,13 +58,13 @@ ModelShape tp_shape(const ModelShape *whole, int rank, int size, bool sequence)
     s.heads = whole->heads / tp;
     s.kv_heads = whole->kv_heads > tp ? whole->kv_heads / tp : 1;
     s.ffn = whole->ffn / tp;
-    s.vocab = tp_first(whole->vocab, rank + 1, size) - tp_first(whole->vocab, rank, size);
+    s.vocab = unit_cut_first(whole->vocab, rank + 1, size) - unit_cut_first(whole->vocab, rank, size);
     return s;
 }
 
 Tp tp_create(Comm *group, const ModelShape *part)
 {
-    int copies = tp_copies(part);
+    int copies = unit_cut_copies(part);
     check(group->size == part->cut.size && group->rank == part->cut.rank && group->size > 1);
     Tp tp = {.group = group};
     if (copies > 1 && group->ops) tp.neighbours = comm_split(group, group->rank / copies, group->rank, "tp kv");
@@ -82,7 +74,7 @@ Tp tp_create(Comm *group, const ModelShape *part)
 void tp_localise(const ModelShape *s, int32_t *token, int32_t *target, size_t n)
 {
     if (s->cut.size <= 1) return;
-    int32_t first = (int32_t)tp_first(s->cut.vocab, s->cut.rank, s->cut.size), count = (int32_t)s->vocab;
+    int32_t first = (int32_t)unit_cut_first(s->cut.vocab, s->cut.rank, s->cut.size), count = (int32_t)s->vocab;
     for (size_t i = 0; token && i < n; i++) {
         int32_t own = token[i] - first;
         token[i] = own >= 0 && own < count ? own : -1;
@@ -93,228 +85,69 @@ void tp_localise(const ModelShape *s, int32_t *token, int32_t *target, size_t n)
     }
 }
 
-// ---- f and g
+// ---- f and g of Shoeybi et al. (arXiv 1909.08053), in place on whole (N, C). Before a column-parallel matmul f does
+// nothing forward, and adds the ranks' gradients on the way back; after a row-parallel one g adds the ranks' sums
+// forward, and does nothing on the way back. With sequence parallelism (Korthikanti et al., arXiv 2205.05198) nothing
+// becomes an all-gather of the ranks' rows, and the sum a reduce-scatter that leaves this rank's rows at linear_own.
 
-static size_t sharers(const UnitContext *ctx)
+static Parts *parts_of(const UnitContext *ctx)
 {
-    return ctx->shape->cut.rows > 1 ? ctx->shape->cut.rows : 1;
+    return ctx->linear->parts;
 }
 
-size_t tp_rows(const UnitContext *ctx, size_t N)
+static const Tp *tp_of(const UnitContext *ctx)
 {
-    return N / sharers(ctx);
+    return &parts_of(ctx)->tp;
 }
 
-X *tp_own(const UnitContext *ctx, X *whole, size_t N)
+// The table without tp: what a rank does alone.
+static const Linear *alone(const UnitContext *ctx)
 {
-    size_t first = sharers(ctx) > 1 ? (size_t)ctx->shape->cut.rank * tp_rows(ctx, N) : 0;
-    return (X *)((char *)whole + first * ctx->shape->channels * ctx->dev->x_bytes);
+    return &parts_of(ctx)->under_tp;
 }
 
-Dropout tp_dropout(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site)
+static bool rows_are_shared(const UnitContext *ctx)
 {
-    size_t C = ctx->shape->channels, T = batch->T * (ctx->cp ? (size_t)ctx->cp->size : 1);
-    size_t skip = sharers(ctx) > 1 ? (size_t)ctx->shape->cut.rank * tp_rows(ctx, batch->N) : 0;
-    Dropout drop = unit_dropout(unit, batch, site, T * C);
-    if (drop.p == 0) return drop;
-    if (T == batch->T) drop.first += (uint64_t)skip * C;
-    else drop.row = cp_rows(ctx->cp, T) + skip, drop.width = C;
-    return drop;
+    return ctx->shape->cut.rows > 1;
 }
 
 // Every rank's share of N rows, in elements.
 static void shares(const UnitContext *ctx, size_t N, size_t *counts)
 {
-    check(N % sharers(ctx) == 0);
-    for (int r = 0; r < ctx->tp->group->size; r++) counts[r] = tp_rows(ctx, N) * ctx->shape->channels;
+    check(N % ctx->shape->cut.rows == 0);
+    for (int r = 0; r < tp_of(ctx)->group->size; r++) counts[r] = linear_rows(ctx, N) * ctx->shape->channels;
 }
 
 // Every rank's rows become all rows; nothing where all ranks have them.
-static void spread(const UnitContext *ctx, X *x, size_t N)
+static void gather(const UnitContext *ctx, X *x, size_t N)
 {
-    if (!ctx->tp || sharers(ctx) == 1) return;
-    size_t counts[ctx->tp->group->size];
+    if (!rows_are_shared(ctx)) return;
+    Comm *group = tp_of(ctx)->group;
+    size_t counts[group->size];
     shares(ctx, N, counts);
-    CommRequest request = comm_all_gather(ctx->tp->group, x, tp_own(ctx, x, N), counts, comm_type_of(ctx->dev->x_type));
-    comm_wait(ctx->tp->group, &request);
+    CommRequest request = comm_all_gather(group, x, linear_own(ctx, x, N), counts, comm_type_of(ctx->dev->x_type));
+    comm_wait(group, &request);
 }
 
 // The sum over ranks: of this rank's rows, or of all.
 static void sum_ranks(const UnitContext *ctx, X *x, size_t N)
 {
-    if (!ctx->tp) return;
-    Comm *group = ctx->tp->group;
+    Comm *group = tp_of(ctx)->group;
     CommRequest request;
     size_t counts[group->size];
-    if (sharers(ctx) > 1) {
+    if (rows_are_shared(ctx)) {
         shares(ctx, N, counts);
-        request = comm_reduce_scatter(group, tp_own(ctx, x, N), x, counts, comm_type_of(ctx->dev->x_type), COMM_SUM);
+        request = comm_reduce_scatter(group, linear_own(ctx, x, N), x, counts, comm_type_of(ctx->dev->x_type), COMM_SUM);
     } else {
         request = comm_all_reduce(group, x, x, N * ctx->shape->channels, comm_type_of(ctx->dev->x_type), COMM_SUM);
     }
     comm_wait(group, &request);
 }
 
-void tp_f_forward(const UnitContext *ctx, X *x, size_t N)
+static const void *gather_bytes(const UnitContext *ctx, void *to, const void *own, size_t rows, size_t n_bytes)
 {
-    spread(ctx, x, N);
-}
-
-void tp_f_backward(const UnitContext *ctx, X *dx, size_t N)
-{
-    sum_ranks(ctx, dx, N);
-}
-
-void tp_g_forward(const UnitContext *ctx, X *sum, size_t N)
-{
-    sum_ranks(ctx, sum, N);
-}
-
-void tp_g_backward(const UnitContext *ctx, X *dout, size_t N)
-{
-    spread(ctx, dout, N);
-}
-
-// ---- sums in parts
-
-// How many of the parts of `whole` things are on one of `size` ranks.
-static size_t parts_of(size_t whole, size_t size)
-{
-    size_t n = 1;
-    while (n < PARTS && whole % (2 * n) == 0) n *= 2;
-    return n % size == 0 ? n / size : 1;
-}
-
-static size_t group_size(const UnitContext *ctx)
-{
-    return ctx->tp ? (size_t)ctx->tp->group->size : 1;
-}
-
-// n parts, each with its n-th of every segment.
-static DevParts cut_segments(DevRange *range, const size_t *width, size_t n_segments, size_t n)
-{
-    check(n <= PARTS && n_segments <= MAX_SEGMENTS);
-    for (size_t p = 0; p < n; p++) {
-        size_t at = 0;
-        for (size_t i = 0; i < n_segments; at += width[i++])
-            range[p * n_segments + i] = (DevRange){at + width[i] * p / n, at + width[i] * (p + 1) / n};
-    }
-    return (DevParts){.range = range, .n = n, .each = n_segments};
-}
-
-// The vocabulary is cut where PARTS ranks would cut it.
-static DevParts cut_vocab(const UnitContext *ctx, DevRange *range)
-{
-    const ModelShape *s = ctx->shape;
-    size_t size = group_size(ctx), n = PARTS % size == 0 ? PARTS / size : 1;
-    size_t whole = size > 1 ? s->cut.vocab : s->vocab, rank = size > 1 ? (size_t)s->cut.rank : 0;
-    size_t first = whole * rank / size, all = n * size, at = rank * n;
-    for (size_t p = 0; p < n; p++)
-        range[p] = (DevRange){whole * (at + p) / all - first, whole * (at + p + 1) / all - first};
-    return (DevParts){.range = range, .n = n, .each = 1};
-}
-
-void tp_row_parallel(const UnitContext *ctx, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t K,
-                     size_t OC, size_t whole_units, int site)
-{
-    Dev *dev = ctx->dev;
-    DevRange range[PARTS];
-    if (ctx->tp && ctx->tp->group->rank > 0) bias = NULL; // once
-    if (!dev->deterministic) {
-        dev->matmul_forward(dev, out, inp, weight, bias, N, K, OC, site);
-        return;
-    }
-    DevParts parts = cut_segments(range, &K, 1, parts_of(whole_units, group_size(ctx)));
-    dev->matmul_parts_forward(dev, out, inp, weight, bias, N, K, OC, parts, site);
-}
-
-void tp_column_backward_input(const UnitContext *ctx, X *dinp, const X *dout, const X *weight, size_t N, size_t C,
-                              const size_t *width, size_t n, size_t whole_units, int site)
-{
-    Dev *dev = ctx->dev;
-    DevRange range[PARTS * MAX_SEGMENTS];
-    size_t OC = 0;
-    for (size_t i = 0; i < n; i++) OC += width[i];
-    if (!dev->deterministic) {
-        dev->matmul_backward_input(dev, dinp, dout, weight, N, C, OC, site);
-        return;
-    }
-    DevParts parts = cut_segments(range, width, n, parts_of(whole_units, group_size(ctx)));
-    dev->matmul_parts_backward_input(dev, dinp, dout, weight, N, C, OC, parts, site);
-}
-
-void tp_head_backward_input(const UnitContext *ctx, X *dinp, const X *dlogits, const X *weight, size_t N, int site)
-{
-    Dev *dev = ctx->dev;
-    DevRange range[PARTS];
-    size_t C = ctx->shape->channels, V = ctx->shape->vocab;
-    if (!dev->deterministic) dev->matmul_backward_input(dev, dinp, dlogits, weight, N, C, V, site);
-    else dev->matmul_parts_backward_input(dev, dinp, dlogits, weight, N, C, V, cut_vocab(ctx, range), site);
-}
-
-static void reduce_rows(const UnitContext *ctx, float *x, size_t n, CommOp op)
-{
-    if (!ctx->tp) return;
-    CommRequest request = comm_all_reduce(ctx->tp->group, x, x, n, COMM_FP32, op);
-    comm_wait(ctx->tp->group, &request);
-}
-
-void tp_xent(const UnitContext *ctx, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t rows,
-             float scale)
-{
-    Dev *dev = ctx->dev;
-    size_t V = ctx->shape->vocab;
-    if (!ctx->tp && !dev->deterministic) {
-        dev->softmax_xent(dev, loss, dlogits, logits, target, rows, V, scale);
-        return;
-    }
-    DevRange range[PARTS];
-    float *top = (float *)ctx->scratch[SCRATCH_LOSS], *total = top + rows, *hit = total + rows;
-    dev->xent_max(dev, top, logits, rows, V);
-    reduce_rows(ctx, top, rows, COMM_MAX);
-    dev->xent_sum(dev, total, hit, logits, target, top, rows, V, cut_vocab(ctx, range));
-    reduce_rows(ctx, total, rows, COMM_SUM);
-    reduce_rows(ctx, hit, rows, COMM_SUM); // one rank has it
-    dev->xent_loss(dev, loss, dlogits, logits, target, top, total, hit, rows, V, scale);
-}
-
-// ---- gradients of rows that ranks share
-
-// dev->norm_backward in n parts of the rows, whose gradients of weight and bias are added in a tree.
-static void norm_parts(const UnitContext *ctx, float *dw, float *db, X *dinp, const X *dout, const X *dresid,
-                       const X *inp, const float *mean, const float *rstd, const X *weight, size_t rows, size_t n)
-{
-    Dev *dev = ctx->dev;
-    size_t C = ctx->shape->channels, level = 0;
-    if (!dev->deterministic || n == 1) {
-        dev->norm_backward(dev, dinp, dw, db, dout, dresid, inp, mean, rstd, weight, rows, C, ctx->shape->norm);
-        return;
-    }
-    float *spare = (float *)ctx->scratch[SCRATCH_NORM_PARTS], *leaf = spare + 2 * C * MAX_LEVELS; // all zero
-    for (size_t p = 0; p < n; p++) {
-        size_t r0 = rows * p / n, at = r0 * C * dev->x_bytes;
-        const X *dy = (const X *)((const char *)dout + at), *x = (const X *)((const char *)inp + at);
-        dev->norm_backward(dev, (X *)((char *)dinp + at), leaf, db ? leaf + C : NULL, dy,
-                           dresid ? (const X *)((const char *)dresid + at) : NULL, x, mean + r0,
-                           rstd + r0, weight, rows * (p + 1) / n - r0, C, ctx->shape->norm);
-        float *from = leaf;
-        for (level = 0;; level++) { // as a binary counter counts: parts 2^level together
-            float *to = spare + 2 * C * level;
-            dev->accumulate(dev, to, from, 2 * C);
-            if (!(p >> level & 1)) break;
-            from = to;
-        }
-    }
-    float *sum = spare + 2 * C * level; // n is a power of two: all of them
-    dev->accumulate(dev, dw, sum, C);
-    if (db) dev->accumulate(dev, db, sum + C, C);
-}
-
-// The rows of all ranks that share them, in `to`; or where they are, when they are all.
-static const void *all_rows(const UnitContext *ctx, void *to, const void *own, size_t rows, size_t n_bytes)
-{
-    if (sharers(ctx) == 1) return own;
-    Comm *group = ctx->tp->group;
+    if (!rows_are_shared(ctx)) return own;
+    Comm *group = tp_of(ctx)->group;
     size_t counts[group->size];
     for (int r = 0; r < group->size; r++) counts[r] = rows * n_bytes;
     CommRequest request = comm_all_gather(group, to, own, counts, COMM_BYTE);
@@ -322,36 +155,120 @@ static const void *all_rows(const UnitContext *ctx, void *to, const void *own, s
     return to;
 }
 
-// A sequence that is cut over ranks: rank 0 sums over all its rows (cp_keep_order).
-static void norm_ordered(const UnitContext *ctx, float *dw, float *db, X *dinp, const X *dout, const X *dresid,
-                         const X *inp, const float *mean, const float *rstd, const X *weight, size_t rows)
+// ---- entries of the table
+
+// Row-parallel: each rank has the sum over its own columns of inp, and g adds them. The bias joins rank 0's.
+static void forward(const UnitContext *ctx, const LinearMatrix *m, X *out, const X *inp, size_t N)
 {
-    Cp *cp = ctx->cp;
-    size_t C = ctx->shape->channels, x = C * ctx->dev->x_bytes, N = rows * sharers(ctx), T = N * (size_t)cp->size;
-    const void *own[] = {dout, inp, mean, rstd};
-    void *whole[] = {cp->whole[0], cp->whole[1], cp->stat[0], cp->stat[1]};
-    bool all = false;
-    for (int i = 0; i < 4; i++) {
-        size_t n_bytes = i < 2 ? x : sizeof(float);
-        all = cp_collect(cp, whole[i], all_rows(ctx, cp->whole[2], own[i], rows, n_bytes), N, n_bytes, n_bytes);
-    }
-    ctx->dev->norm_backward(ctx->dev, dinp, cp->unused, db ? cp->unused + C : NULL, dout, dresid, inp, mean, rstd,
-                            weight, rows, C, ctx->shape->norm);
-    if (!all || (sharers(ctx) > 1 && ctx->shape->cut.rank)) return;
-    norm_parts(ctx, dw, db, cp->whole[2], cp->whole[0], NULL, cp->whole[1], cp->stat[0], cp->stat[1], weight, T,
-               parts_of(T, 1));
+    LinearMatrix own = *m;
+    bool row_parallel = m->is.way == MATRIX_TO_STREAM;
+    if (row_parallel && tp_of(ctx)->group->rank > 0) own.bias = NULL; // once
+    alone(ctx)->forward(ctx, &own, out, inp, N);
+    if (row_parallel) sum_ranks(ctx, out, N);
 }
 
-void tp_norm_backward(const UnitContext *ctx, const Unit *unit, UnitRole w_role, UnitRole b_role, X *dinp,
-                      const X *dout, const X *dresid, const X *inp, const float *mean, const float *rstd, size_t rows)
+static void norm_forward(const UnitContext *ctx, const LinearNorm *norm, X *out, X *sum, float *mean, float *rstd,
+                         const X *a, const X *b, size_t N)
 {
-    float *dw = unit_grad(ctx, unit, w_role), *db = unit_grad(ctx, unit, b_role);
-    const X *weight = unit_weight(ctx, unit, w_role);
-    if (cp_ordered(ctx)) norm_ordered(ctx, dw, db, dinp, dout, dresid, inp, mean, rstd, weight, rows);
-    else
-        norm_parts(ctx, dw, db, dinp, dout, dresid, inp, mean, rstd, weight, rows,
-                   parts_of(rows * sharers(ctx), sharers(ctx)));
+    alone(ctx)->norm_forward(ctx, norm, linear_own(ctx, out, N), sum, mean, rstd, a, b, linear_rows(ctx, N));
+    gather(ctx, out, N);
 }
+
+static void norm_backward(const UnitContext *ctx, const LinearNorm *norm, X *dinp, X *dout, const X *dresid,
+                          const X *inp, const float *mean, const float *rstd, size_t N)
+{
+    sum_ranks(ctx, dout, N);
+    alone(ctx)->norm_backward(ctx, norm, dinp, linear_own(ctx, dout, N), dresid, inp, mean, rstd, linear_rows(ctx, N));
+}
+
+static const X *at(const UnitContext *ctx, const X *x, size_t i)
+{
+    return (const X *)((const char *)x + i * ctx->dev->x_bytes);
+}
+
+static X *at_mutable(const UnitContext *ctx, X *x, size_t i)
+{
+    return (X *)((char *)x + i * ctx->dev->x_bytes);
+}
+
+// Sequence b alone. A rank numbers its H / tp heads of sequence b as if they were those of sequence b tp + rank of a
+// model that has no others: then dropout's masks, which count (sequence, head), are those of the whole model.
+static AttnShape sequence_of(const UnitContext *ctx, AttnShape s, size_t b)
+{
+    const ModelCut *cut = &ctx->shape->cut;
+    s.B = 1;
+    if (s.first) s.first += b * s.Tq;
+    s.drop.first = (s.drop.first + b) * (uint64_t)cut->size + (uint64_t)cut->rank;
+    return s;
+}
+
+static void attention_forward(const UnitContext *ctx, X *out, float *lse, const X *q, const X *k, const X *v,
+                              AttnShape s)
+{
+    if (s.drop.p == 0) {
+        alone(ctx)->attention_forward(ctx, out, lse, q, k, v, s);
+        return;
+    }
+    for (size_t b = 0; b < s.B; b++) {
+        size_t row = b * s.Tq;
+        alone(ctx)->attention_forward(ctx, at_mutable(ctx, out, row * s.H * s.D), lse + row * s.H,
+                                      at(ctx, q, row * s.ldq), at(ctx, k, row * s.ldkv), at(ctx, v, row * s.ldkv),
+                                      sequence_of(ctx, s, b));
+    }
+}
+
+static void attention_backward(const UnitContext *ctx, X *dq, X *dk, X *dv, const X *dout, const X *out,
+                               const float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    if (s.drop.p == 0) {
+        alone(ctx)->attention_backward(ctx, dq, dk, dv, dout, out, lse, q, k, v, s);
+        return;
+    }
+    for (size_t b = 0; b < s.B; b++) {
+        size_t row = b * s.Tq, hd = row * s.H * s.D, q_at = row * s.ldq, k_at = row * s.ldkv;
+        alone(ctx)->attention_backward(ctx, at_mutable(ctx, dq, q_at), at_mutable(ctx, dk, k_at),
+                                       at_mutable(ctx, dv, k_at), at(ctx, dout, hd), at(ctx, out, hd),
+                                       lse + row * s.H, at(ctx, q, q_at), at(ctx, k, k_at), at(ctx, v, k_at),
+                                       sequence_of(ctx, s, b));
+    }
+}
+
+static void embed_forward(const UnitContext *ctx, X *out, const X *wte, const X *wpe, const Batch *batch)
+{
+    size_t N = batch->N, rows = linear_rows(ctx, N);
+    X *sum = rows < N ? (X *)ctx->scratch[SCRATCH_NORM] : out; // (N, C)
+    alone(ctx)->embed_forward(ctx, sum, wte, wpe, batch);
+    sum_ranks(ctx, sum, N);
+    if (rows < N)
+        ctx->dev->dropout(ctx->dev, out, linear_own(ctx, sum, N), rows * ctx->shape->channels,
+                          (Dropout){.p = 0}); // a copy
+}
+
+// Over this rank's rows of the stream: the mask is a function of a row's place in the data.
+static Dropout dropout(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site)
+{
+    Dropout drop = alone(ctx)->dropout(ctx, unit, batch, site);
+    size_t skip = rows_are_shared(ctx) ? (size_t)ctx->shape->cut.rank * linear_rows(ctx, batch->N) : 0;
+    if (drop.p == 0) return drop;
+    if (drop.row) drop.row += skip;
+    else drop.first += (uint64_t)skip * ctx->shape->channels;
+    return drop;
+}
+
+static void combine(const UnitContext *ctx, float *x, size_t n, bool max)
+{
+    Comm *group = tp_of(ctx)->group;
+    CommRequest request = comm_all_reduce(group, x, x, n, COMM_FP32, max ? COMM_MAX : COMM_SUM);
+    comm_wait(group, &request);
+}
+
+static void xent(const UnitContext *ctx, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t rows,
+                 float scale)
+{
+    linear_xent_steps(ctx, loss, dlogits, logits, target, rows, scale, combine);
+}
+
+// ---- gradients of rows that ranks share
 
 // Rows of a matmul stand together, so q waits where its neighbours k and v do.
 static bool is_staged(const Params *params, int i)
@@ -372,19 +289,26 @@ size_t tp_stage_floats(const Params *params)
     return most;
 }
 
-float *tp_stage(const UnitContext *ctx, int i)
+// Where the gradient of row i waits for end_backward; NULL: it is complete where it is added.
+static float *stage_of(const UnitContext *ctx, int i)
 {
     const Params *params = ctx->params;
-    if (!ctx->tp || !is_staged(params, i)) return NULL;
+    if (!is_staged(params, i)) return NULL;
     size_t at = 0;
     for (int j = i - 1; j >= 0 && params->row[j].unit == params->row[i].unit; j--)
         if (is_staged(params, j)) at += params->row[j].n_elems;
-    return ctx->tp->stage + at;
+    return tp_of(ctx)->stage + at;
 }
 
-void tp_finish_grads(const UnitContext *ctx, const Unit *unit)
+static float *grad(const UnitContext *ctx, int row)
 {
-    if (!ctx->tp) return;
+    float *stage = stage_of(ctx, row);
+    return stage ? stage : alone(ctx)->grad(ctx, row);
+}
+
+// Adds, over the ranks that share them, the gradients of rows that are not complete.
+static void end_backward(const UnitContext *ctx, const Unit *unit)
+{
     const Params *params = ctx->params;
     for (int i = 0, next; i < params->n_rows; i = next) { // a run of rows that wait together for the same ranks
         const Param *row = &params->row[i];
@@ -396,17 +320,33 @@ void tp_finish_grads(const UnitContext *ctx, const Unit *unit)
             if (params->row[next].sum != row->sum) break;
             n += params->row[next].n_elems;
         }
-        float *stage = tp_stage(ctx, i);
-        Comm *over = row->sum == PARAM_SUM_ALL ? ctx->tp->group : ctx->tp->neighbours;
+        float *stage = stage_of(ctx, i);
+        Comm *over = row->sum == PARAM_SUM_ALL ? tp_of(ctx)->group : tp_of(ctx)->neighbours;
         CommRequest request = comm_all_reduce(over, stage, stage, n, COMM_FP32, COMM_SUM);
         comm_wait(over, &request);
     }
     for (int i = 0; i < params->n_rows; i++) {
         const Param *row = &params->row[i];
         if (row->unit != unit->index || !is_staged(params, i)) continue;
-        float *grad = ctx->grad[row->unit] + (row->offset - ctx->begin[row->unit]);
-        ctx->dev->accumulate(ctx->dev, grad, tp_stage(ctx, i), row->n_elems);
+        ctx->dev->accumulate(ctx->dev, alone(ctx)->grad(ctx, i), stage_of(ctx, i), row->n_elems);
     }
+}
+
+void tp_fill(Parts *parts, Linear *linear)
+{
+    parts->under_tp = *linear;
+    linear->forward = forward;
+    linear->norm_forward = norm_forward;
+    linear->norm_backward = norm_backward;
+    linear->attention_forward = attention_forward;
+    linear->attention_backward = attention_backward;
+    linear->embed_forward = embed_forward;
+    linear->dropout = dropout;
+    linear->gather = gather;
+    linear->gather_bytes = gather_bytes;
+    linear->xent = xent;
+    linear->grad = grad;
+    linear->end_backward = end_backward;
 }
 
 // ---- around the model
@@ -415,8 +355,9 @@ void tp_gather_logits(const Tp *tp, const ModelShape *s, float *row)
 {
     int size = s->cut.size;
     size_t counts[size];
-    for (int r = 0; r < size; r++) counts[r] = tp_first(s->cut.vocab, r + 1, size) - tp_first(s->cut.vocab, r, size);
-    float *own = row + tp_first(s->cut.vocab, s->cut.rank, size);
+    for (int r = 0; r < size; r++)
+        counts[r] = unit_cut_first(s->cut.vocab, r + 1, size) - unit_cut_first(s->cut.vocab, r, size);
+    float *own = row + unit_cut_first(s->cut.vocab, s->cut.rank, size);
     CommRequest request = comm_all_gather(comm_host(tp->group), row, own, counts, COMM_FP32);
     comm_wait(comm_host(tp->group), &request);
 }

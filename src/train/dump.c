@@ -163,12 +163,11 @@ typedef struct {
 static void place_rows(const Dump *d, Part *part, const Batch *batch, size_t row, size_t n)
 {
     const DumpPlace *p = &d->place;
-    const Cp *cp = d->model->cp;
+    const ModelParts *parts = &d->model->parts;
     size_t sample = (size_t)(batch->sample - p->first), T = p->context;
-    bool cut = model_sharers(d->model) > 1;
     check(batch->T * model_sharers(d->model) == T && batch->sample >= p->first);
     for (size_t i = row; i < row + n; i++) {
-        size_t t = i % batch->T, position = cut ? cp_position(cp->set.assign, T, cp->rank, cp->size, t) : t;
+        size_t t = i % batch->T, position = parts->position ? parts->position(parts->self, T, t) : t;
         check(sample + i / batch->T < p->samples);
         part_rows(part, (sample + i / batch->T) * T + position, 1);
     }

@@ -15,7 +15,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
-#include "net/mup.h"
 #include "ops/dev_cpu.h"
 #include "ops/narrow.h"
 
