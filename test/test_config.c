@@ -62,67 +62,69 @@ static void test_rows_do_not_overlap(void **state)
     }
 }
 
+// Every choice has the value that its name stands at.
+static const struct { const char *key, *text; int value; } choices[] = {
+    {"model.norm", "layernorm", NORM_LAYERNORM}, {"model.norm", "rmsnorm", NORM_RMSNORM},
+    {"model.activation", "gelu", CONFIG_ACTIVATION_GELU},
+    {"model.activation", "swiglu", CONFIG_ACTIVATION_SWIGLU},
+    {"model.position", "learned", CONFIG_POSITION_LEARNED},
+    {"model.position", "rope", CONFIG_POSITION_ROPE},
+    {"optim.schedule", "cosine", SCHEDULE_COSINE},
+    {"optim.schedule", "linear", SCHEDULE_LINEAR}, {"optim.schedule", "invsqrt", SCHEDULE_INVSQRT},
+    {"optim.schedule", "constant", SCHEDULE_CONSTANT}, {"optim.schedule", "wsd", SCHEDULE_WSD},
+    {"optim.wsd_shape", "linear", SCHEDULE_SHAPE_LINEAR}, {"optim.wsd_shape", "cosine", SCHEDULE_SHAPE_COSINE},
+    {"optim.wsd_shape", "exponential", SCHEDULE_SHAPE_EXPONENTIAL},
+    {"optim.wsd_shape", "sqrt", SCHEDULE_SHAPE_SQRT},
+    {"optim.name", "adamw", OPTIM_ADAMW}, {"optim.name", "adam", OPTIM_ADAM},
+    {"optim.name", "sgd", OPTIM_SGD}, {"optim.name", "momentum", OPTIM_MOMENTUM},
+    {"optim.name", "adafactor", OPTIM_ADAFACTOR}, {"optim.name", "lion", OPTIM_LION},
+    {"optim.name", "adamw8bit", OPTIM_ADAMW8BIT}, {"optim.name", "muon", OPTIM_MUON},
+    {"optim.ramp_lr", "none", CONFIG_RAMP_LR_NONE}, {"optim.ramp_lr", "sqrt", CONFIG_RAMP_LR_SQRT},
+    {"optim.agc_unit", "row", CLIP_ROW}, {"optim.agc_unit", "tensor", CLIP_TENSOR},
+    {"numerics.dtype", "fp32", CONFIG_DTYPE_FP32}, {"numerics.dtype", "bf16", CONFIG_DTYPE_BF16},
+    {"numerics.dtype", "fp16", CONFIG_DTYPE_FP16}, {"numerics.dtype", "fp8", CONFIG_DTYPE_FP8},
+    {"numerics.fp8_scaling", "current", FP8_CURRENT},
+    {"numerics.fp8_scaling", "delayed", FP8_DELAYED},
+    {"memory.recompute", "none", RECOMPUTE_NONE}, {"memory.recompute", "sqrt", RECOMPUTE_SQRT},
+    {"memory.recompute", "selective", RECOMPUTE_SELECTIVE},
+    {"memory.recompute", "every", RECOMPUTE_EVERY}, {"memory.recompute", "full", RECOMPUTE_FULL},
+    {"memory.compress", "none", CONFIG_COMPRESS_NONE}, {"memory.compress", "int8", CONFIG_COMPRESS_INT8},
+    {"memory.offload", "none", OFFLOAD_NONE}, {"memory.offload", "cpu", OFFLOAD_CPU},
+    {"memory.offload", "disk", OFFLOAD_DISK},
+    {"model.rope_scaling", "none", ROPE_NONE}, {"model.rope_scaling", "linear", ROPE_LINEAR},
+    {"model.rope_scaling", "ntk", ROPE_NTK}, {"model.rope_scaling", "yarn", ROPE_YARN},
+    {"model.rope_scaling", "llama3", ROPE_LLAMA3},
+    {"data.packing", "cut", CONFIG_PACKING_CUT}, {"data.packing", "best_fit", CONFIG_PACKING_BEST_FIT},
+    {"parallel.cp_assign", "zigzag", CP_ZIGZAG}, {"parallel.cp_assign", "contiguous", CP_CONTIGUOUS},
+    {"parallel.cp_way", "ring", CP_RING}, {"parallel.cp_way", "gather", CP_GATHER},
+    {"parallel.schedule", "gpipe", PIPELINE_GPIPE}, {"parallel.schedule", "1f1b", PIPELINE_1F1B},
+    {"parallel.schedule", "interleaved", PIPELINE_INTERLEAVED}, {"parallel.schedule", "zb-h1", PIPELINE_ZB_H1},
+    {"parallel.schedule", "zb-v", PIPELINE_ZB_V}, {"parallel.schedule", "user", PIPELINE_USER},
+    {"parallel.reduce_dtype", "fp32", CONFIG_REDUCE_FP32},
+    {"parallel.reduce_dtype", "storage", CONFIG_REDUCE_STORAGE},
+    {"comm.backend", "auto", CONFIG_BACKEND_AUTO}, {"comm.backend", "nccl", CONFIG_BACKEND_NCCL},
+    {"comm.backend", "staged", CONFIG_BACKEND_STAGED},
+    {"comm.all_reduce", "mpi", COMM_NATIVE}, {"comm.all_reduce", "ring", COMM_RING},
+    {"comm.all_reduce", "tree", COMM_TREE}, {"comm.all_reduce", "halving", COMM_HALVING},
+    {"monitor.on_spike", "none", MONITOR_ACCEPT}, {"monitor.on_spike", "warn", MONITOR_WARN},
+    {"monitor.on_spike", "cool", MONITOR_COOL}, {"monitor.on_spike", "skip", MONITOR_SKIP},
+    {"monitor.on_spike", "rollback", MONITOR_ROLLBACK},
+    {"monitor.on_plateau", "none", MONITOR_ACCEPT}, {"monitor.on_plateau", "warn", MONITOR_WARN},
+    {"monitor.on_plateau", "cool", MONITOR_COOL},
+    {"monitor.on_not_finite", "skip", CONFIG_NOT_FINITE_SKIP},
+    {"monitor.on_not_finite", "rollback", CONFIG_NOT_FINITE_ROLLBACK},
+};
+
 static void test_choices_match_the_enums(void **state)
 {
     (void)state;
-    const struct { const char *key, *text; int value; } rows[] = {
-        {"model.norm", "layernorm", NORM_LAYERNORM}, {"model.norm", "rmsnorm", NORM_RMSNORM},
-        {"model.activation", "gelu", CONFIG_ACTIVATION_GELU},
-        {"model.activation", "swiglu", CONFIG_ACTIVATION_SWIGLU},
-        {"model.position", "learned", CONFIG_POSITION_LEARNED},
-        {"model.position", "rope", CONFIG_POSITION_ROPE},
-        {"optim.schedule", "cosine", SCHEDULE_COSINE},
-        {"optim.schedule", "linear", SCHEDULE_LINEAR}, {"optim.schedule", "invsqrt", SCHEDULE_INVSQRT},
-        {"optim.schedule", "constant", SCHEDULE_CONSTANT}, {"optim.schedule", "wsd", SCHEDULE_WSD},
-        {"optim.wsd_shape", "linear", SCHEDULE_SHAPE_LINEAR}, {"optim.wsd_shape", "cosine", SCHEDULE_SHAPE_COSINE},
-        {"optim.wsd_shape", "exponential", SCHEDULE_SHAPE_EXPONENTIAL},
-        {"optim.wsd_shape", "sqrt", SCHEDULE_SHAPE_SQRT},
-        {"optim.name", "adamw", OPTIM_ADAMW}, {"optim.name", "adam", OPTIM_ADAM},
-        {"optim.name", "sgd", OPTIM_SGD}, {"optim.name", "momentum", OPTIM_MOMENTUM},
-        {"optim.name", "adafactor", OPTIM_ADAFACTOR}, {"optim.name", "lion", OPTIM_LION},
-        {"optim.name", "adamw8bit", OPTIM_ADAMW8BIT}, {"optim.name", "muon", OPTIM_MUON},
-        {"optim.ramp_lr", "none", CONFIG_RAMP_LR_NONE}, {"optim.ramp_lr", "sqrt", CONFIG_RAMP_LR_SQRT},
-        {"optim.agc_unit", "row", CLIP_ROW}, {"optim.agc_unit", "tensor", CLIP_TENSOR},
-        {"numerics.dtype", "fp32", CONFIG_DTYPE_FP32}, {"numerics.dtype", "bf16", CONFIG_DTYPE_BF16},
-        {"numerics.dtype", "fp16", CONFIG_DTYPE_FP16}, {"numerics.dtype", "fp8", CONFIG_DTYPE_FP8},
-        {"numerics.fp8_scaling", "current", FP8_CURRENT},
-        {"numerics.fp8_scaling", "delayed", FP8_DELAYED},
-        {"memory.recompute", "none", RECOMPUTE_NONE}, {"memory.recompute", "sqrt", RECOMPUTE_SQRT},
-        {"memory.recompute", "selective", RECOMPUTE_SELECTIVE},
-        {"memory.recompute", "every", RECOMPUTE_EVERY}, {"memory.recompute", "full", RECOMPUTE_FULL},
-        {"memory.compress", "none", CONFIG_COMPRESS_NONE}, {"memory.compress", "int8", CONFIG_COMPRESS_INT8},
-        {"memory.offload", "none", OFFLOAD_NONE}, {"memory.offload", "cpu", OFFLOAD_CPU},
-        {"memory.offload", "disk", OFFLOAD_DISK},
-        {"model.rope_scaling", "none", ROPE_NONE}, {"model.rope_scaling", "linear", ROPE_LINEAR},
-        {"model.rope_scaling", "ntk", ROPE_NTK}, {"model.rope_scaling", "yarn", ROPE_YARN},
-        {"model.rope_scaling", "llama3", ROPE_LLAMA3},
-        {"data.packing", "cut", CONFIG_PACKING_CUT}, {"data.packing", "best_fit", CONFIG_PACKING_BEST_FIT},
-        {"parallel.cp_assign", "zigzag", CP_ZIGZAG}, {"parallel.cp_assign", "contiguous", CP_CONTIGUOUS},
-        {"parallel.cp_way", "ring", CP_RING}, {"parallel.cp_way", "gather", CP_GATHER},
-        {"parallel.schedule", "gpipe", PIPELINE_GPIPE}, {"parallel.schedule", "1f1b", PIPELINE_1F1B},
-        {"parallel.schedule", "interleaved", PIPELINE_INTERLEAVED}, {"parallel.schedule", "zb-h1", PIPELINE_ZB_H1},
-        {"parallel.schedule", "zb-v", PIPELINE_ZB_V}, {"parallel.schedule", "user", PIPELINE_USER},
-        {"parallel.reduce_dtype", "fp32", CONFIG_REDUCE_FP32},
-        {"parallel.reduce_dtype", "storage", CONFIG_REDUCE_STORAGE},
-        {"comm.backend", "auto", CONFIG_BACKEND_AUTO}, {"comm.backend", "nccl", CONFIG_BACKEND_NCCL},
-        {"comm.backend", "staged", CONFIG_BACKEND_STAGED},
-        {"comm.all_reduce", "mpi", COMM_NATIVE}, {"comm.all_reduce", "ring", COMM_RING},
-        {"comm.all_reduce", "tree", COMM_TREE}, {"comm.all_reduce", "halving", COMM_HALVING},
-        {"monitor.on_spike", "none", MONITOR_ACCEPT}, {"monitor.on_spike", "warn", MONITOR_WARN},
-        {"monitor.on_spike", "cool", MONITOR_COOL}, {"monitor.on_spike", "skip", MONITOR_SKIP},
-        {"monitor.on_spike", "rollback", MONITOR_ROLLBACK},
-        {"monitor.on_plateau", "none", MONITOR_ACCEPT}, {"monitor.on_plateau", "warn", MONITOR_WARN},
-        {"monitor.on_plateau", "cool", MONITOR_COOL},
-        {"monitor.on_not_finite", "skip", CONFIG_NOT_FINITE_SKIP},
-        {"monitor.on_not_finite", "rollback", CONFIG_NOT_FINITE_ROLLBACK},
-    };
     int n_keys;
     const ConfigKey *table = config_table(&n_keys);
     config_defaults(&cfg);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        config_set(&cfg, rows[i].key, rows[i].text, "test");
-        const ConfigKey *key = &table[config_table_find(rows[i].key)];
-        assert_int_equal(*(const int *)((const char *)&cfg + key->offset), rows[i].value);
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        config_set(&cfg, choices[i].key, choices[i].text, "test");
+        const ConfigKey *key = &table[config_table_find(choices[i].key)];
+        assert_int_equal(*(const int *)((const char *)&cfg + key->offset), choices[i].value);
     }
 }
 
