@@ -2,7 +2,8 @@
 #
 ## make            build everything that needs no CUDA
 ## make run        corpus, tokenizer, training, samples, plot; TEXT=FILE_OR_FOLDER trains on your own text
-## make test       every test; ends with "N passed, N failed"
+## make test       every component and every acceptance path once; ends with "N passed, N failed"
+## make test-long  what is deeper: more layouts, orders, kills, and the sanitizers
 ## make check-headers   each header alone as C11 and C++17, layers, names, file sizes
 ## make asan       the whole suite again under AddressSanitizer and UBSan, in build/asan
 ## make tsan       what has threads, under ThreadSanitizer (clang and its OpenMP library)
@@ -174,6 +175,11 @@ run: $(B)/stories $(B)/prepare $(B)/train
 test: $(BIN)
 	@$(MAKE) -k --no-print-directory $(TESTS) $(FUZZ) || true
 	@BUILD=$(B) test/run.sh
+# What is deeper: more layouts, every order of the emulation, more kills, and the unit tests under the sanitizers.
+test-long: $(BIN)
+	@$(MAKE) -k --no-print-directory $(TESTS) || true
+	@BUILD=$(B) test/run.sh --long
+	@$(MAKE) --no-print-directory asan-units
 
 # ---- checks and tables
 check-headers:
@@ -183,6 +189,12 @@ check-headers:
 asan:
 	@JOBS=1 $(MAKE) --no-print-directory B=$(B)/asan WERROR= test \
 	    EXTRA_CFLAGS='$(EXTRA_CFLAGS) -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
+# The programs of test/*.c alone.
+asan-units:
+	@$(MAKE) -k --no-print-directory B=$(B)/asan WERROR= asan-programs \
+	    EXTRA_CFLAGS='$(EXTRA_CFLAGS) -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
+asan-programs: $(TESTS)
+	@BUILD=$(B) test/run.sh $(filter test_%,$(notdir $(TESTS)))
 # clang, for its OpenMP library: see test/tsan.sh.
 TSAN_TESTS = test_ckpt_async test_offload test_comm test_collectives test_contamination test_dedup test_dataset \
     test_tokenizer test_bpe test_model test_check
@@ -237,6 +249,6 @@ clean:
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey
-.PHONY: all run test check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
+.PHONY: all run test test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
     layouts scaling same-bits mutate mutate-cuda fuzz fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs \
     help clean FORCE

@@ -2,7 +2,8 @@
 # test/crash.sh [--quick] [PATTERN]: what may happen to a run, and what must hold afterwards. Jobs on several ranks
 # are killed whole at random instants; told to stop; move from layout to layout; meet a full disk, one flipped bit,
 # a clock that jumps, odd surroundings. Whatever happened, the run that goes on is the run that nothing disturbed,
-# bit for bit. (doc/reliability.md: which test answers which failure.) --quick: a few of each, for `make test`.
+# bit for bit. (doc/reliability.md: which test answers which failure.) --quick: a few of each, for
+# `make test-long`; without TEST_LONG one of each, for `make test`.
 # PATTERN: only the tests whose names it matches. SEED=N: other instants. JOBS=N: N of these processes share the
 # tests out; most of a test is waiting. DONE=FILE: what an earlier run printed; what it says "ok" to is not run
 # again.
@@ -313,6 +314,7 @@ passes 'a run that nothing disturbs' undisturbed
 if [ -n "$quick" ]; then
     lots=1 n_kills=3 n_each=3 n_stops=2 n_moves=1 n_flips=2 n_soak=60
     pairs='dp2-tp2-pp2-zero1 dp2-zero3,pp2 tp2,cp2-zero3 one,one tp2-pp2,'
+    [ -n "${TEST_LONG:-}" ] || n_kills=1 n_each=1 n_stops=1 n_flips=1 n_soak=20 pairs='tp2-pp2 dp2-zero3,'
 else
     lots=5 n_kills=10 n_each=5 n_stops=5 n_moves=20 n_flips=20 n_soak=5000
     pairs=$(for a in "${layouts[@]}"; do for b in "${layouts[@]}"; do printf '%s %s,' "$a" "$b"; done; done)

@@ -16,6 +16,11 @@ ulimit -c 0
 export EMU_MEMORY=256 # MiB; address space is scarce in containers
 cores=$(nproc 2>/dev/null || echo 2)
 steps=0
+# With TEST_LONG (make test-long) in all modes of the emulation and in many orders of threads and streams; without it in
+# the plain mode, in order and in one other order.
+modes=(plain)
+[ -z "${TEST_LONG:-}" ] || modes=(plain asan checker)
+deeper() { [ -z "${TEST_LONG:-}" ] || "$@"; }
 
 step() { # NAME COMMAND [ARGUMENT...]: "ok NAME" when the command succeeds, otherwise what it said, and wrote to $log
     local name=$1 out

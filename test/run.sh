@@ -8,7 +8,10 @@
 # program that crashes, runs past TEST_TIMEOUT seconds (900), ends without running its tests, or leaves a file in its
 # own TMPDIR counts as one failed test more. The exit status is 0 only when something ran and nothing failed.
 #
-# usage: test/run.sh [NAME...]     NAME: test_rng, check_headers, ...; none: all
+# A script with a line "# long: ..." in its head runs only with --long, or when it is named; one with "# deeper: ..." does
+# more where TEST_LONG is set. --long sets it, and runs the scripts of both kinds.
+#
+# usage: test/run.sh [--long] [NAME...]     NAME: test_rng, check_headers, ...; none: all
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export BUILD=${BUILD:-build}
@@ -17,6 +20,8 @@ out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
 trap 'jobs -rp | xargs -r kill 2>/dev/null; wait; rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 passed=0 failed=0 skipped=0 begun=0
+long=
+[ "${1:-}" = --long ] && { long=1; shift; export TEST_LONG=1; }
 
 # The sum of the numbers in lines like "[  PASSED  ] 3 test(s)." of one cmocka program (it may run several
 # groups).
@@ -104,13 +109,20 @@ wanted() { # NAME [NAME...]: is the first among the others, or are there no othe
     echo "error: test/run.sh: no such test: $name (they are in test/)" >&2
     exit 1
 done
+# Whether a script belongs to this run: one of those that were named, or of its kind.
+chosen() { # SCRIPT [NAME...]
+    local kind
+    [ $# = 1 ] || { wanted "$(basename "$1" .sh)" "${@:2}"; return; }
+    kind=$(sed -n '2,25s/^# \(long\|deeper\):.*/\1/p' "$1" | head -n 1)
+    if [ -n "$long" ]; then [ -n "$kind" ]; else [ "$kind" != long ]; fi
+}
 for script in test/check_headers.sh test/test_*.sh; do
-    [ -f "$script" ] && wanted "$(basename "$script" .sh)" "$@" && start "$script" script
+    [ -f "$script" ] && chosen "$script" "$@" && start "$script" script
 done
 for source in test/test_*.c; do
     [ -f "$source" ] || continue
     name=$(basename "$source" .c)
-    wanted "$name" "$@" || continue
+    if [ $# = 0 ]; then [ -z "$long" ] || continue; else wanted "$name" "$@" || continue; fi
     if [ -x "$BUILD/test/$name" ]; then start "$BUILD/test/$name" cmocka
     else
         echo "FAIL  $name: $BUILD/test/$name is not built (run make test)"

@@ -3,6 +3,7 @@
 # table has a row a rung; a shape that a rung does not take is said. Where nvcc is, the rungs compile for sm_80 and
 # sm_90 without a warning and without a spilled register, once until a source changes. Skipped where there is no C++
 # compiler.
+# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -12,7 +13,7 @@ mapfile -t parts < <(kernels_of ladder; twin_objects "$work" ladder)
 build() { # MODE
     $here/build.sh "$1" "$work/$1" dev/attention/*.cu "${parts[@]}"
 }
-for mode in plain asan checker; do step "the ladder builds: $mode" build $mode; done
+for mode in "${modes[@]}"; do step "the ladder builds: $mode" build $mode; done
 all_built
 
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
@@ -41,11 +42,11 @@ silent() { # MODE [SETTING...]
     step "the rungs, $1${2:+: ${*:2}}" quiet "$@"
 }
 silent plain
-silent plain EMU_ORDER=reverse EMU_STREAMS=late EMU_GUARD=1
-silent plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=1
-silent asan EMU_ORDER=random EMU_SEED=2
-silent checker EMU_STREAMS=late
-silent checker EMU_ORDER=random EMU_SEED=3
+deeper silent plain EMU_ORDER=reverse EMU_STREAMS=late EMU_GUARD=1
+deeper silent plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=1
+deeper silent asan EMU_ORDER=random EMU_SEED=2
+deeper silent checker EMU_STREAMS=late
+deeper silent checker EMU_ORDER=random EMU_SEED=3
 
 table() { # six rows with numbers; rows of the timed shape are checked too
     "$work/plain" --B 1 --T 40 --H 2 --D 64 >"$log" 2>&1 &&

@@ -3,6 +3,7 @@
 # weights and on the same batches, has the losses of build/train within a derived bound (where a python3 has PyTorch).
 # And the script itself, walked on the CUDA emulation with tiny sizes: each op and a model get their rows, and errors
 # one line.
+# long: a benchmark walked in the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1

@@ -3,6 +3,7 @@
 # and those staged through the host. Every call, type, cut, split and count of comm_case.h, in every order of streams;
 # sums in the bits of comm.h's tree; and every error ends all ranks with one line. Skipped where there is no C++
 # compiler.
+# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -23,7 +24,7 @@ build() { # MODE
     $here/build.sh "$1" "$work/comm-$1" $here/tests/comm.cu src/comm/comm_nccl.cu src/comm/comm_staged.cu "$work/cases.o" "$library" \
         -- -fopenmp -lm
 }
-for mode in plain asan checker; do step "comm on a GPU's memory builds: $mode" build $mode; done
+for mode in "${modes[@]}"; do step "comm on a GPU's memory builds: $mode" build $mode; done
 all_built
 
 # One after the other: the ranks of one run are company enough.
@@ -36,21 +37,21 @@ right() { # RANKS MODE WHICH [SETTING...]
     step "$3, $1 ranks, $2${4:+: ${*:4}}" sound "$@"
     wait
 }
-right 1 plain nccl
-right 1 plain staged
+deeper right 1 plain nccl
+deeper right 1 plain staged
 right 2 plain nccl EMU_STREAMS=late
-right 3 plain nccl
+deeper right 3 plain nccl
 right 4 plain 'nccl ordered' EMU_STREAMS=late
-right 2 plain nccl EMU_GUARD=1
-right 2 plain 'nccl ordered' EMU_STREAMS=random EMU_ORDER=random EMU_SEED=1
-right 2 plain 'nccl ordered' EMU_STREAMS=random EMU_ORDER=random EMU_SEED=2
-right 3 plain staged
+deeper right 2 plain nccl EMU_GUARD=1
+deeper right 2 plain 'nccl ordered' EMU_STREAMS=random EMU_ORDER=random EMU_SEED=1
+deeper right 2 plain 'nccl ordered' EMU_STREAMS=random EMU_ORDER=random EMU_SEED=2
+deeper right 3 plain staged
 right 4 plain 'staged ordered' EMU_STREAMS=late
-right 3 plain 'staged ordered' EMU_STREAMS=random EMU_SEED=3
-right 2 plain staged EMU_GUARD=1
-right 2 asan 'nccl ordered' EMU_STREAMS=late
-right 3 asan 'staged ordered' EMU_STREAMS=random
-right 2 checker 'nccl ordered' EMU_STREAMS=random EMU_ORDER=random
+deeper right 3 plain 'staged ordered' EMU_STREAMS=random EMU_SEED=3
+deeper right 2 plain staged EMU_GUARD=1
+deeper right 2 asan 'nccl ordered' EMU_STREAMS=late
+deeper right 3 asan 'staged ordered' EMU_STREAMS=random
+deeper right 2 checker 'nccl ordered' EMU_STREAMS=random EMU_ORDER=random
 
 # Ends every rank, with one line that says this.
 ends() { # RANKS WHICH SETTING WORDS

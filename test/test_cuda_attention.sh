@@ -2,6 +2,7 @@
 # test/test_cuda_attention.sh: the attention kernels (src/ops/attention.cu, src/ops/flash.cu) on the CUDA emulation: right,
 # and without a report in every mode. Skipped where there is no C++ compiler; where nvcc is, it compiles the files
 # too, once until one of the sources changes.
+# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -11,7 +12,7 @@ mapfile -t parts < <(kernels_of attention_kernels; twin_objects "$work" attentio
 build() { # MODE
     $here/build.sh "$1" "$work/$1" $here/tests/attention_kernels.cu "${parts[@]}" -- -ljansson # which check.c guards
 }
-for mode in plain asan checker; do step "the attention kernels build: $mode" build $mode; done
+for mode in "${modes[@]}"; do step "the attention kernels build: $mode" build $mode; done
 all_built
 
 # -O0: only whether they compile.
@@ -35,12 +36,12 @@ quiet() { # MODE [SETTING...]: all of its tests pass, and nobody reports anythin
 silent() { # MODE [SETTING...]
     step "attention, $1${2:+: ${*:2}}" quiet "$@"
 }
-silent plain
+deeper silent plain
 silent plain EMU_ORDER=reverse EMU_STREAMS=late EMU_GUARD=1
-for seed in 1 2 3; do silent plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=$seed; done
-silent asan EMU_ORDER=random EMU_SEED=4
-silent checker EMU_STREAMS=late
-silent checker EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
+for seed in 1 2 3; do deeper silent plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=$seed; done
+deeper silent asan EMU_ORDER=random EMU_SEED=4
+deeper silent checker EMU_STREAMS=late
+deeper silent checker EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
 
 refused() { # a shape that the tensor-core kernel does not take
     "$work/plain" stops >"$log" 2>&1

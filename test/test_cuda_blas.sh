@@ -2,6 +2,7 @@
 # test/test_cuda_blas.sh: cuBLAS's calls in the CUDA emulation, on OpenBLAS and on loops: right in every order of
 # streams, and every seeded bug of dev/cuda_on_cpu/tests/blas_bugs.cu reported by its kind. Skipped where there is no
 # C++ compiler.
+# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -15,8 +16,8 @@ builds() {
 builds plain plain blas.cu
 wait # its objects are those of loops, and of bugs
 builds loops plain blas.cu OPENBLAS=no
-builds asan asan blas.cu
-builds checker checker blas.cu
+deeper builds asan asan blas.cu
+deeper builds checker checker blas.cu
 builds bugs plain blas_bugs.cu
 wait
 builds bugs-loops plain blas_bugs.cu OPENBLAS=no
@@ -34,11 +35,11 @@ right() { # PROGRAM [SETTING...]
 }
 right plain
 right plain EMU_STREAMS=late
-for seed in 1 2 3; do right plain EMU_STREAMS=random EMU_SEED=$seed; done
-right plain EMU_GUARD=1
+for seed in 1 2 3; do deeper right plain EMU_STREAMS=random EMU_SEED=$seed; done
+deeper right plain EMU_GUARD=1
 right loops EMU_STREAMS=late
-right asan EMU_STREAMS=random
-right checker EMU_STREAMS=late
+deeper right asan EMU_STREAMS=random
+deeper right checker EMU_STREAMS=late
 
 bug() { # PROGRAM NAME KIND SETTINGS SAYS
     # shellcheck disable=SC2086

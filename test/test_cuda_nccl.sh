@@ -2,6 +2,7 @@
 # test/test_cuda_nccl.sh: NCCL's calls in the CUDA emulation, over mpiexec with 1 to 4 ranks: right in every order of
 # streams, and every seeded bug of dev/cuda_on_cpu/tests/nccl_bugs.cu reported by its kind, with the calls of both
 # ranks. Skipped where there is no C++ compiler.
+# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -14,7 +15,7 @@ export LSAN_OPTIONS="suppressions=$PWD/test/lsan.supp:print_suppressions=0"
 build() { # MODE PROGRAM
     $here/build.sh "$1" "$work/$2-$1" "$here/tests/$2.cu" -- "${include[@]}"
 }
-for mode in plain asan checker; do step "nccl.cu builds: $mode" build $mode nccl; done
+for mode in "${modes[@]}"; do step "nccl.cu builds: $mode" build $mode nccl; done
 wait
 step 'nccl_bugs.cu builds' build plain nccl_bugs
 all_built
@@ -28,15 +29,15 @@ right() { # RANKS MODE [SETTING...]
     step "NCCL calls, $1 ranks, $2${3:+: ${*:3}}" sound "$@"
     wait
 }
-right 1 plain
+deeper right 1 plain
 right 2 plain
-right 4 plain
-right 3 plain EMU_STREAMS=late
+deeper right 4 plain
+deeper right 3 plain EMU_STREAMS=late
 right 4 plain EMU_STREAMS=late
-for seed in 1 2 3; do right 2 plain EMU_STREAMS=random EMU_ORDER=random EMU_SEED=$seed; done
-right 2 plain EMU_GUARD=1
-right 2 asan EMU_STREAMS=late
-right 2 checker EMU_STREAMS=random
+for seed in 1 2 3; do deeper right 2 plain EMU_STREAMS=random EMU_ORDER=random EMU_SEED=$seed; done
+deeper right 2 plain EMU_GUARD=1
+deeper right 2 asan EMU_STREAMS=late
+deeper right 2 checker EMU_STREAMS=random
 
 bug() { # NAME KIND SETTINGS SAYS: says are extended regular expressions with & between them
     local status pattern patterns

@@ -2,6 +2,7 @@
 # test/test_cuda_on_cpu.sh: the CUDA emulation runs correct kernels without a report in every mode, and reports every
 # seeded bug of dev/cuda_on_cpu/tests by its kind, with kernel, thread, file and line. Skipped where there is no C++
 # compiler.
+# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -31,13 +32,13 @@ silent() { # PROGRAM [SETTING...]
     step "no false report, $1${2:+: ${*:2}}" quiet "$@"
 }
 for program in unit kernels; do
-    silent $program-plain
+    deeper silent $program-plain
     silent $program-plain EMU_ORDER=reverse EMU_STREAMS=late
-    silent $program-plain EMU_GUARD=1
-    for seed in 1 2 3; do silent $program-plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=$seed; done
+    deeper silent $program-plain EMU_GUARD=1
+    for seed in 1 2 3; do deeper silent $program-plain EMU_ORDER=random EMU_STREAMS=random EMU_SEED=$seed; done
     silent $program-asan EMU_ORDER=random EMU_SEED=4
     silent $program-checker
-    silent $program-checker EMU_ORDER=reverse EMU_STREAMS=late
+    deeper silent $program-checker EMU_ORDER=reverse EMU_STREAMS=late
     silent $program-checker EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
 done
 same_prints() { # two runs with one seed do the same, to the count of waits and switches

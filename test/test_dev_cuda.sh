@@ -2,6 +2,7 @@
 # test/test_dev_cuda.sh: the CUDA device's whole op table on the CUDA emulation: every entry against the CPU's within
 # derived bounds, in fp32, bf16 and fp16, products in fp8 too; twice, for the same bytes; without a report in every mode.
 # Skipped where there is no C++ compiler.
+# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -18,7 +19,7 @@ build() { # MODE
     # shellcheck disable=SC2046
     $here/build.sh "$1" "$work/$1" $here/tests/table.cu src/ops/*.cu "$library" -- -fopenmp -lm
 }
-for mode in plain asan checker; do step "the op table builds: $mode" build $mode; done
+for mode in "${modes[@]}"; do step "the op table builds: $mode" build $mode; done
 all_built
 
 right() { # MODE TYPE [SETTING...]: all cases pass, and nobody reports anything
@@ -32,14 +33,14 @@ table() { # MODE TYPE [SETTING...]
 }
 for type in fp32 bf16 fp16 fp8; do
     table plain $type EMU_ORDER=reverse EMU_STREAMS=late
-    table plain $type EMU_ORDER=random EMU_STREAMS=random EMU_SEED=1
+    deeper table plain $type EMU_ORDER=random EMU_STREAMS=random EMU_SEED=1
 done
-table plain fp32 EMU_GUARD=1 EMU_STREAMS=late
-table plain bf16 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=2
-table asan fp32 EMU_ORDER=random EMU_SEED=4
-table asan bf16 EMU_STREAMS=random
-table checker fp32 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
-table checker bf16 EMU_STREAMS=late
-table asan fp8 EMU_ORDER=random
-table checker fp8 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=6
+deeper table plain fp32 EMU_GUARD=1 EMU_STREAMS=late
+deeper table plain bf16 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=2
+deeper table asan fp32 EMU_ORDER=random EMU_SEED=4
+deeper table asan bf16 EMU_STREAMS=random
+deeper table checker fp32 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=5
+deeper table checker bf16 EMU_STREAMS=late
+deeper table asan fp8 EMU_ORDER=random
+deeper table checker fp8 EMU_ORDER=random EMU_STREAMS=random EMU_SEED=6
 finish

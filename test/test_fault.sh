@@ -3,6 +3,7 @@
 # trace, the same drill twice gives the same bytes, on one rank and on two; what was jumped over stays so in a resumed run;
 # a NaN and a flipped bit are named with tensor and rank; a full disk and a slow one do not stop the run.
 # shellcheck source=test/train_common.sh
+# deeper: more faults
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
 . "$(dirname "$0")/ranks_common.sh"
@@ -181,13 +182,13 @@ prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^
 sed 's/^tokens = 512/tokens = 384/; s/^micro = 8/micro = 4/' "$work/gpt.toml" >"$work/twelve.toml"
 passes 'a spike is rolled back' a_spike_is_rolled_back
 passes 'rollbacks are counted' rollbacks_are_counted
-passes 'the same drill twice' the_same_drill_twice
+deeper passes 'the same drill twice' the_same_drill_twice
 passes 'a drill resumes' a_drill_resumes
-passes 'saves on their way' with_saves_on_their_way
+deeper passes 'saves on their way' with_saves_on_their_way
 passes 'nowhere to go back to' nowhere_to_go
 passes 'a NaN is named' a_nan_is_named
 passes 'a flipped bit is named' a_flipped_bit_is_named
 passes 'a full disk' a_full_disk
-passes 'a slow disk' a_slow_disk
-passes 'again and again' again_and_again
+deeper passes 'a slow disk' a_slow_disk
+deeper passes 'again and again' again_and_again
 exit $failed

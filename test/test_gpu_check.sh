@@ -4,6 +4,7 @@
 # tested elsewhere, on the emulation. Here: every part runs what it should; parts may come one call at a time; a test
 # that fails, a warning, a missing tool and time that is over are said and counted; and doc/gpu.md gets a section a
 # commit and machine, the newest first.
+# long: every kernel compiled twice for a stand-in GPU
 set -u
 cd "$(dirname "$0")/.." || exit 1
 work=$(mktemp -d "${TMPDIR:-/tmp}/gpu_check.XXXXXX") || exit 1

@@ -4,6 +4,7 @@
 # the cut into micro-batches, recomputation, a stop on the way), how far an fp16 gradient is from fp32's,
 # and what is refused.
 # shellcheck source=test/train_common.sh
+# deeper: more number formats and optimizers
 . "$(dirname "$0")/train_common.sh"
 
 # brief CONFIG NAME [OPTION...]: training alone, no evaluation or samples on the way.
@@ -261,25 +262,25 @@ diagnostics() {
 
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'gpt: deterministic: threads and micro-batches do not change a bit' deterministic gpt gpt-same
-passes 'llama, dropout, documents: the same' deterministic llama llama-same --model.dropout=0.1 --data.document_mask=true
-passes 'gpt in bf16: the same' deterministic gpt bf16-same --numerics.dtype=bf16
+deeper passes 'llama, dropout, documents: the same' deterministic llama llama-same --model.dropout=0.1 --data.document_mask=true
+deeper passes 'gpt in bf16: the same' deterministic gpt bf16-same --numerics.dtype=bf16
 passes 'without it micro-batches round' fast_mode_rounds
 passes 'fp16, overflowing and growing: a resumed run is a straight one' fp16_resumes
-passes 'fp16 goes on from fp32 with a scale of its own' fp16_takes_over
+deeper passes 'fp16 goes on from fp32 with a scale of its own' fp16_takes_over
 passes 'fp8, delayed scales: the same' fp8_resumes
-passes 'fp8: the updates that measure the speed are forgotten' fp8_measured
+deeper passes 'fp8: the updates that measure the speed are forgotten' fp8_measured
 passes 'a batch ramp: the same' ramp_resumes
-passes 'dropout and documents: the same' dropout_resumes
-passes 'every optimizer: the same' optimizers_resume
+deeper passes 'dropout and documents: the same' dropout_resumes
+deeper passes 'every optimizer: the same' optimizers_resume
 for family in gpt llama; do
     passes "$family: recomputation changes no bit" recomputed_is_kept $family $family-re
 done
-passes 'llama in bf16: recomputation changes no bit' recomputed_is_kept llama bf16-re --numerics.dtype=bf16
+deeper passes 'llama in bf16: recomputation changes no bit' recomputed_is_kept llama bf16-re --numerics.dtype=bf16
 passes 'compressed activations' compressed
-passes 'the dumped gradient of fp16 is near that of fp32' fp16_dump_is_near
+deeper passes 'the dumped gradient of fp16 is near that of fp32' fp16_dump_is_near
 passes 'norms by tensor and the noise scale' diagnostics
 passes 'wrong settings' mistakes
 passes 'a document mask without documents' no_end_of_text
-passes 'resuming with another optimizer, ramp or history' resume_of_another
-passes 'loss scales that never fit' scales_that_never_fit
+deeper passes 'resuming with another optimizer, ramp or history' resume_of_another
+deeper passes 'loss scales that never fit' scales_that_never_fit
 exit $failed

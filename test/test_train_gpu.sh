@@ -6,6 +6,7 @@
 #
 # TRAIN_GPU=build/train_gpu: the same of a program for GPUs, on one (scripts/gpu_check.sh), without what only the
 # emulation can do.
+# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
@@ -27,7 +28,7 @@ emulated && step 'train_gpu builds for the emulation' builds
 all_built
 built= # the corpus is asked for by all
 checker() {
-    [ -e "$work/checker" ] || $here/build.sh checker "$work/checker" train_gpu.cu src/*/*.cu "$bin/libpretrain.a" -- -fopenmp \
+    [ -e "$work/checker" ] || $here/build.sh checker "$work/checker" train_gpu.cu "$bin/train_on_gpu.o" src/*/*.cu "$bin/libpretrain.a" -- -fopenmp \
         $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries)
 }
 
@@ -101,13 +102,13 @@ checked() { # CONFIG NAME [OPTION...]
 }
 step 'checked: GPT, fp32' checked gpt c1
 step 'checked: LLaMA, bf16' checked llama c2 --numerics.dtype=bf16
-step 'checked: GPT, fp16, dropout' checked gpt c3 --numerics.dtype=fp16 --model.dropout=0.1
-step 'checked: LLaMA, documents, recomputation, 8-bit activations' checked llama c4 --data.document_mask=true \
+deeper step 'checked: GPT, fp16, dropout' checked gpt c3 --numerics.dtype=fp16 --model.dropout=0.1
+deeper step 'checked: LLaMA, documents, recomputation, 8-bit activations' checked llama c4 --data.document_mask=true \
     --memory.recompute=full --memory.compress=int8 --run.steps=1
-step 'checked: GPT, deterministic, muon, clipping by units' checked gpt c5 --numerics.deterministic=true \
+deeper step 'checked: GPT, deterministic, muon, clipping by units' checked gpt c5 --numerics.deterministic=true \
     --optim.name=muon --optim.agc=0.01 --run.steps=1
 step 'checked: GPT, fp8' checked gpt c7 "${fp8[@]}"
-step 'checked: LLaMA, fp8 with current scales, one matrix kept' checked llama c8 "${fp8[@]}" --model.ffn=96 \
+deeper step 'checked: LLaMA, fp8 with current scales, one matrix kept' checked llama c8 "${fp8[@]}" --model.ffn=96 \
     --numerics.fp8_scaling=current --numerics.fp8_keep=ffn.down --run.steps=1
 on_the_cpu() {
     cpu gpt c9 "${fp8[@]}" --numerics.check=true && grep -aqE '[0-9]+ ops, 0 beyond their bound' "$log" &&
@@ -139,10 +140,10 @@ if [ -n "$launcher" ]; then
         [ ${#backends[@]} = 1 ] || cmp <(columns "$name.nccl") <(columns "$name.staged")
     }
     step 'tp = 2: by NCCL as through the host, and as one CPU' layout 2 tp --parallel.tp=2 --parallel.sp=true
-    step 'buckets that travel during backward: the same' layout 2 dp --comm.bucket=4096
-    for stage in 1 2 3; do step "zero = $stage: the same" layout 2 zero$stage --parallel.zero=$stage; done
-    step 'pp = 2: the same' layout 2 pp --parallel.pp=2 --batch.micro=1
-    step 'cp = 2: the same' layout 2 cp --parallel.cp=2
+    deeper step 'buckets that travel during backward: the same' layout 2 dp --comm.bucket=4096
+    for stage in 1 2 3; do deeper step "zero = $stage: the same" layout 2 zero$stage --parallel.zero=$stage; done
+    deeper step 'pp = 2: the same' layout 2 pp --parallel.pp=2 --batch.micro=1
+    deeper step 'cp = 2: the same' layout 2 cp --parallel.cp=2
     step '4 ranks, tp = 2, zero = 3: the same' layout 4 both --parallel.tp=2 --parallel.zero=3
     checked_ranks() {
         ranks 4 r1 --parallel.tp=2 --parallel.zero=3 --run.steps=2 --numerics.check=true --numerics.dtype=bf16 &&
@@ -153,14 +154,14 @@ if [ -n "$launcher" ]; then
         ranks 4 r3 --parallel.tp=2 --parallel.zero=3 --numerics.check=true --run.steps=1 "${fp8[@]}" &&
             grep -aqE '[0-9]+ ops, 0 beyond' "$log"
     }
-    step 'checked: 4 ranks, tp = 2, zero = 3, fp8' checked_ranks_fp8
+    deeper step 'checked: 4 ranks, tp = 2, zero = 3, fp8' checked_ranks_fp8
     nobody_touches() { # BACKEND
         EMU_GUARD=1 ranks 2 "guarded.$1" --comm.backend="$1" --parallel.pp=2 --run.steps=1 --run.trace=1 --run.dump=1 \
             --batch.micro=1 --eval.tokens=8 --numerics.dtype=bf16 && [ -s "$work/guarded.$1/trace.json" ]
     }
     if emulated; then
         step 'no host code touches device memory: 2 stages, NCCL' nobody_touches nccl
-        step 'no host code touches device memory: 2 stages, through the host' nobody_touches staged
+        deeper step 'no host code touches device memory: 2 stages, through the host' nobody_touches staged
     fi
     by_itself() { # GPUS BACKEND: what is chosen where nobody says
         EMU_GPUS=$1 ranks 2 "auto$1" "${few[@]}" --run.steps=1 && travels_by "$2"
@@ -223,17 +224,17 @@ twice() { # NAME [OPTION...]
         bytes "$1.2" && cmp "$work/$1.1.state" "$work/$1.2.state"
 }
 step 'deterministic: the same bytes, in any order of blocks, threads and streams' twice d
-step 'deterministic, bf16: the same bytes' twice db --numerics.dtype=bf16 --model.head_size=32
+deeper step 'deterministic, bf16: the same bytes' twice db --numerics.dtype=bf16 --model.head_size=32
 step 'deterministic, fp8: the same bytes' twice d8 "${fp8[@]}" --model.ffn=96
 resumed_fp8() { # the history of the largest magnitudes comes back to the GPU
     gpu gpt f1 "${fp8[@]}" && bytes f1 && gpu gpt f2 "${fp8[@]}" --run.stop_at=1 &&
         gpu gpt f2 "${fp8[@]}" --ckpt.resume=true && bytes f2 && cmp "$work/f1.state" "$work/f2.state"
 }
-step 'fp8: 1 update, resumed, and 1 more are 2, byte for byte' resumed_fp8
+deeper step 'fp8: 1 update, resumed, and 1 more are 2, byte for byte' resumed_fp8
 if emulated; then
     guarded() { EMU_GUARD=1 gpu "$@"; }
     step 'no host code touches device memory: GPT' guarded gpt g1 --run.steps=1 --run.norms_every=1 --run.dump=1
-    step 'no host code touches device memory: LLaMA, bf16, documents, offload' guarded llama g2 --run.steps=1 \
+    deeper step 'no host code touches device memory: LLaMA, bf16, documents, offload' guarded llama g2 --run.steps=1 \
         --numerics.dtype=bf16 --data.document_mask=true --memory.offload=cpu
 fi
 goes_on() { # a GPU's checkpoint on the CPU
@@ -249,7 +250,7 @@ under_the_checker() {
     checker && looked_at gpt && looked_at llama --numerics.dtype=bf16 &&
         looked_at llama --numerics.dtype=bf16 --memory.offload=cpu --run.name=offloaded
 }
-emulated && step 'steps under the checker: GPT, and LLaMA in bf16' under_the_checker
+emulated && deeper step 'steps under the checker: GPT, and LLaMA in bf16' under_the_checker
 
 # ---- errors: one line, status 1
 refused() { # WORDS OPTION...
@@ -314,7 +315,7 @@ named() { # BUG OPTION...: of a program with that bug the table blames the op th
     test/mutate.sh --apply "$1" "$at" >"$log" 2>&1 || true # in a tree of test/mutate.sh the bug may be there already
     rest=$(printf '%s\n' src/*/*.cu | grep -v "^$file\$")
     # shellcheck disable=SC2046,SC2086
-    $here/build.sh plain "$at/program" train_gpu.cu $rest "$at/$file" "$bin/libpretrain.a" -- -fopenmp \
+    $here/build.sh plain "$at/program" train_gpu.cu $rest "$at/$file" "$bin/train_on_gpu.o" "$bin/libpretrain.a" -- -fopenmp \
         $(${MAKE:-make} -s --no-print-directory B="$bin" print-libraries) || return 1
     ! timeout 600 "$at/program" "$work/gpt.toml" --run.name="bug.$1" --run.steps=1 --numerics.check=true "${@:2}" \
         >"$log" 2>&1 </dev/null && grep -aq 'error: numerics.check' "$log" &&
@@ -323,8 +324,8 @@ named() { # BUG OPTION...: of a program with that bug the table blames the op th
 }
 step 'named: a mask that is missing' named cuda_mask_missing
 step 'named: a mask that is missing, on tensor cores' named cuda_flash_mask_missing --numerics.dtype=bf16 --model.head_size=32
-step 'named: a scale that is wrong' named cuda_scale_wrong
-step 'named: a barrier that is missing' named cuda_barrier_missing
-step 'named: an 8-bit operand whose scale is forgotten' named cuda_fp8_scale_forgotten --numerics.dtype=fp8
-step 'named: a largest magnitude that is not noted' named cuda_fp8_not_noted --numerics.dtype=fp8
+deeper step 'named: a scale that is wrong' named cuda_scale_wrong
+deeper step 'named: a barrier that is missing' named cuda_barrier_missing
+deeper step 'named: an 8-bit operand whose scale is forgotten' named cuda_fp8_scale_forgotten --numerics.dtype=fp8
+deeper step 'named: a largest magnitude that is not noted' named cuda_fp8_not_noted --numerics.dtype=fp8
 finish

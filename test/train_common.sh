@@ -33,6 +33,9 @@ passes() { # NAME FUNCTION [ARGUMENT...]
     fi
 }
 
+# What only `make test-long` runs (it sets TEST_LONG).
+deeper() { [ -z "${TEST_LONG:-}" ] || "$@"; }
+
 # config FAMILY: every switch of the model, and nothing that depends on the machine.
 config() {
     local llama='norm = "rmsnorm"
