@@ -235,7 +235,7 @@ static Devices open_devices(const Config *cfg, Comm *world)
 static void close_devices(const Devices *d, const Comm *world)
 {
     if (d->ranks != world) device_kind->part(d->own, d->ranks);
-    dev_check_free(d->both);
+    if (d->both) dev_check_free(d->both);
     if (d->second) run_device_free(d->reference, d->second);
     if (!device_kind) {
         run_device_free(d->own, d->cpu);

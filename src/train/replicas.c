@@ -143,12 +143,14 @@ void replicas_agree(Replicas *r, long step)
 
 void replicas_phase(const Replicas *r, long step, const char *phase)
 {
-    if (r->world) supervisor_phase(comm_heartbeat(r->world), step, phase);
+    Heartbeat *beat = r->world ? comm_heartbeat(r->world) : NULL;
+    if (beat) supervisor_phase(beat, step, phase);
 }
 
 void replicas_alive(const Replicas *r)
 {
-    if (r->world) supervisor_progress(comm_heartbeat(r->world));
+    Heartbeat *beat = r->world ? comm_heartbeat(r->world) : NULL;
+    if (beat) supervisor_progress(beat);
 }
 
 // ---- for whoever reads the state
@@ -158,8 +160,9 @@ static void move_piece(void *self, const CkptPiece *piece, void *buf, bool out)
 {
     const Replicas *r = self;
     const CkptArray *array = piece->array < 0 ? NULL : &r->optim->state[piece->array];
-    size_t n_bytes = (piece->slice.to - piece->slice.from) * (array ? safetensors_dtype_bytes(array->dtype) : sizeof(float));
+    size_t each = array ? safetensors_dtype_bytes(array->dtype) : sizeof(float);
     char *at = (array ? (char *)array->data : (char *)r->model->weights) + piece->at;
+    size_t n_bytes = (piece->slice.to - piece->slice.from) * each;
     Dev *dev = r->model->dev;
     if (out) dev->to_host(dev, buf, at, n_bytes);
     else dev->to_device(dev, at, buf, n_bytes);

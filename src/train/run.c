@@ -357,7 +357,7 @@ static void watch(Run *run)
         die("run.supervisor = false: in a file it comes too late: the supervisors are there before files are read (try "
             "--run.supervisor=false)");
     if (beat) supervisor_timeout(beat, cfg->run.hang_timeout);
-    run->faults = fault_parse(cfg->run.fault);
+    if (*cfg->run.fault) run->faults = fault_parse(cfg->run.fault);
     for (int i = 0; i < run->faults.n && cfg->ckpt.async; i++)
         if (run->faults.fault[i].kind == FAULT_SLOWDISK)
             die("run.fault: slowdisk: not with ckpt.async, which writes at another time");
