@@ -178,8 +178,7 @@ test: $(BIN)
 # What is deeper: more layouts, every order of the emulation, more kills, and the unit tests under the sanitizers.
 test-long: $(BIN)
 	@$(MAKE) -k --no-print-directory $(TESTS) || true
-	@BUILD=$(B) test/run.sh --long
-	@$(MAKE) --no-print-directory asan-units
+	@status=0; BUILD=$(B) test/run.sh --long || status=1; $(MAKE) --no-print-directory asan-units || status=1; exit $$status
 
 # ---- checks and tables
 check-headers:
