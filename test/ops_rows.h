@@ -181,6 +181,18 @@ static void row_add(Run *r)
     assert_memory_equal(on_b, out, n * sizeof *out);
 }
 
+// What lies between the rows stays as it is.
+static void row_copy(Run *r)
+{
+    size_t rows = r->dim[0], width = r->dim[1], to = r->dim[2], from = r->dim[3], n = rows * to;
+    const float *inp = run_in(r, "inp", rows * from), *before = run_in(r, "before", n);
+    float *out = run_copy(r, before, n);
+    r->dev->copy(r->dev, XM(out), XC(inp), rows, width, to, from);
+    for (size_t i = 0; i < n; i++)
+        assert_true(out[i] == (i % to < width ? inp[i / to * from + i % to] : before[i]));
+    run_record(r, out, n * sizeof *out);
+}
+
 // A token of another rank: zeros, whatever its position; its gradient goes to the position alone.
 static void expect_absent(Run *r, const float *wte, const float *wpe, size_t C)
 {

@@ -17,6 +17,9 @@ static void check_elementwise(Env *e)
     dev->add(dev, XO(in_place), XI(in_place), XI(b), n);
     same_bits("add in place", in_place, out, N16(n));
 
+    dev->copy(dev, XO(out), XI(a), 1, n, n, n); // the same bits
+    assert_memory_equal(out, a, n * 2);
+
     Dropout drop = {.p = 0.3f, .rng = rng_make(3, "drop", 5), .first = 7};
     cpu->dropout(cpu, XO(z), XI(x), n, drop);
     dev->dropout(dev, XO(out), XI(a), n, drop);

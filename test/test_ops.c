@@ -50,6 +50,8 @@ static const Row rows[] = {
     ROW(swiglu_backward, NULL, NULL, 65, 257),
     ROW(add, "ops_matmul", "add", 47), // n
     ROW(add, NULL, NULL, 300007),
+    ROW(copy, NULL, NULL, 7, 13, 17, 19), // rows, width, elements from one row to the next: out, inp
+    ROW(copy, NULL, NULL, 201, 64, 64, 192),
     ROW(dropout, NULL, NULL, 300007), // n
     ROW(gelu_forward, NULL, NULL, 7, 13, 19), // N, C, OC of the matmul before it
     ROW(gelu_forward, NULL, NULL, 201, 97, 333),

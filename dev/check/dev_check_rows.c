@@ -29,6 +29,18 @@ static void *room(DevCheckCall *c, size_t n) // n elements of X
 
 // ---- activations
 
+static void copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp)
+{
+    DevCheckCall c = dev_check_begin(dev, "copy");
+    size_t n_out = rows ? (rows - 1) * ld_out + width : 0, n_inp = rows ? (rows - 1) * ld_inp + width : 0;
+    const X *x = dev_check_x(&c, inp, n_inp);
+    X *want = dev_check_x(&c, out, n_out);
+    c.ref->copy(c.ref, want, x, rows, width, ld_out, ld_inp);
+    c.fast->copy(c.fast, out, inp, rows, width, ld_out, ld_inp);
+    dev_check_expect_x(&c, "out", want, out, 1, n_out, n_out, NULL); // between the rows too
+    dev_check_end(&c);
+}
+
 static void gelu_forward(Dev *dev, X *out, const X *pre, size_t n)
 {
     DevCheckCall c = dev_check_begin(dev, "gelu_forward");
@@ -341,6 +353,7 @@ static void decompress(Dev *dev, X *out, const int8_t *q, const float *scale, si
 
 void dev_check_rows_fill(Dev *dev)
 {
+    dev->copy = copy;
     dev->gelu_forward = gelu_forward;
     dev->swiglu_forward = swiglu_forward;
     dev->swiglu_backward = swiglu_backward;

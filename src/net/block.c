@@ -89,11 +89,9 @@ static void cache_append(const UnitContext *ctx, const Unit *unit, AttnShape *sh
     size_t row = s->kv_heads * s->head_size, x = ctx->dev->x_bytes, layer = (size_t)unit->cache;
     char *cache_k = (char *)ctx->cache->k + layer * s->context * row * x;
     char *cache_v = (char *)ctx->cache->v + layer * s->context * row * x;
-    for (size_t t = 0; t < shape->Tq; t++) {
-        size_t to = (ctx->cache->length + t) * row * x, from = t * shape->ldkv * x;
-        ctx->dev->to_device(ctx->dev, cache_k + to, (char *)*k + from, row * x);
-        ctx->dev->to_device(ctx->dev, cache_v + to, (char *)*v + from, row * x);
-    }
+    size_t to = ctx->cache->length * row * x;
+    ctx->dev->copy(ctx->dev, (X *)(cache_k + to), *k, shape->Tq, row, row, shape->ldkv);
+    ctx->dev->copy(ctx->dev, (X *)(cache_v + to), *v, shape->Tq, row, row, shape->ldkv);
     shape->q_start = ctx->cache->length;
     shape->Tk = shape->q_start + shape->Tq;
     shape->ldkv = row;

@@ -195,7 +195,7 @@ void linear_backward_weight(const UnitContext *ctx, const Unit *unit, UnitRole w
     LinearMatrix m = linear_matrix(ctx, unit, weight);
     X *kept = linear_dout(ctx, unit, weight, NULL);
     if (!kept) ctx->linear->backward_weight(ctx, &m, dout, (X *)saved[m.is.input], N);
-    else if (kept != dout) ctx->dev->dropout(ctx->dev, kept, dout, N * m.is.out, (Dropout){.p = 0}); // a copy
+    else if (kept != dout) ctx->dev->copy(ctx->dev, kept, dout, N, m.is.out, m.is.out, m.is.out);
 }
 
 void linear_norm_forward(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *out, X *sum, float *mean,
@@ -243,8 +243,11 @@ const X *linear_branch_backward(const UnitContext *ctx, const Unit *unit, const 
 {
     size_t N = batch->N, rows = linear_rows(ctx, N);
     Dropout drop = ctx->linear->dropout(ctx, unit, batch, site);
+    size_t C = ctx->shape->channels;
+    X *own = linear_own(ctx, whole, N);
     if (rows == N && drop.p == 0) return stream;
-    ctx->dev->dropout(ctx->dev, linear_own(ctx, whole, N), stream, rows * ctx->shape->channels, drop); // p 0: a copy
+    if (drop.p > 0) ctx->dev->dropout(ctx->dev, own, stream, rows * C, drop);
+    else ctx->dev->copy(ctx->dev, own, stream, rows, C, C, C);
     ctx->linear->gather(ctx, whole, N);
     return whole;
 }

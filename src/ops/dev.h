@@ -143,6 +143,10 @@ struct Dev {
     // ---- out = a + b over n elements; out may equal a or b
     void (*add)(Dev *, X *out, const X *a, const X *b, size_t n);
 
+    // ---- out = inp, the same bits: `rows` rows of `width` elements, ld_out and ld_inp elements apart, that do not
+    // overlap
+    void (*copy)(Dev *, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp);
+
     // ---- out = dropout(inp), n elements; out may equal inp. Its own backward: dinp = dropout(dout).
     void (*dropout)(Dev *, X *out, const X *inp, size_t n, Dropout drop);
 

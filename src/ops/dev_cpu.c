@@ -143,7 +143,7 @@ void dev_check_complete(const Dev *dev)
     OP(sum_squares_exact), OP(adamw);
     OP(attention_part_forward), OP(attention_part_backward), OP(attention_merge);
     OP(sgd), OP(adamw8bit), OP(lion), OP(adafactor), OP(muon);
-    OP(to_device), OP(to_host), OP(zero), OP(dropout), OP(to_x), OP(from_x);
+    OP(to_device), OP(to_host), OP(zero), OP(copy), OP(dropout), OP(to_x), OP(from_x);
     OP(gelu_forward), OP(compress), OP(decompress), OP(accumulate), OP(subtract);
     OP(clip_units);
 #undef OP

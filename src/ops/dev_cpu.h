@@ -44,6 +44,8 @@ static inline uint32_t dev_cpu_dropout_limit(Dropout drop)
     return (uint32_t)((double)drop.p * 4294967296.0);
 }
 
+// dev->copy in the host's memory, whatever an element is.
+void elements_copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp);
 void elements_cpu_fill(Dev *dev);
 void matmul_cpu_fill(Dev *dev);
 void attention_cpu_fill(Dev *dev);

@@ -34,10 +34,18 @@
 
 // ---- copies, sums, dropout
 
-static void copy(Dev *dev, void *dst, const void *src, size_t n_bytes)
+static void copy_bytes(Dev *dev, void *dst, const void *src, size_t n_bytes)
 {
     (void)dev;
     memcpy(dst, src, n_bytes);
+}
+
+void elements_copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp)
+{
+    size_t x = dev->x_bytes;
+#pragma omp parallel for schedule(static) num_threads(dev->threads)
+    for (size_t r = 0; r < rows; r++)
+        memcpy((char *)out + r * ld_out * x, (const char *)inp + r * ld_inp * x, width * x);
 }
 
 static void add(Dev *dev, X *out_, const X *a_, const X *b_, size_t n)
@@ -198,8 +206,9 @@ static void decompress(Dev *dev, X *out_, const int8_t *q, const float *scale, s
 
 void elements_cpu_fill(Dev *dev)
 {
-    dev->to_device = copy;
-    dev->to_host = copy;
+    dev->to_device = copy_bytes;
+    dev->to_host = copy_bytes;
+    dev->copy = elements_copy;
     dev->zero = zero;
     dev->to_x = to_x;
     dev->from_x = from_x;

@@ -174,6 +174,24 @@ template <class To, class From> struct Convert {
     }
 };
 
+template <class E> struct CopyRows {
+    E *out;
+    const E *inp;
+    size_t width, ld_out, ld_inp;
+    template <int W> __device__ void run(size_t i) const
+    {
+        size_t r = i / width, c = i % width;
+        *(Pack<E, W> *)(out + r * ld_out + c) = *(const Pack<E, W> *)(inp + r * ld_inp + c);
+    }
+};
+
+template <class E> void copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp)
+{
+    bool wide = width % WIDE<E> == 0 && ld_out % WIDE<E> == 0 && ld_inp % WIDE<E> == 0 && aligned(out, inp);
+    elements<WIDE<E>>(dev_cuda(dev), rows * width, wide,
+                      CopyRows<E>{ops_as<E>(out), ops_as<E>(inp), width, ld_out, ld_inp});
+}
+
 template <class E> void add(Dev *dev, X *out, const X *a, const X *b, size_t n)
 {
     elements<WIDE<E>>(dev_cuda(dev), n, aligned(out, a, b), Add<E>{ops_as<E>(out), ops_as<E>(a), ops_as<E>(b)});
@@ -348,6 +366,7 @@ template void gelu_forward_cuda<__nv_bfloat16>(__nv_bfloat16 *, const __nv_bfloa
 template <class E> void elements_cuda_fill(Dev *dev)
 {
     dev->add = add<E>;
+    dev->copy = copy<E>;
     dev->dropout = dropout<E>;
     dev->accumulate = accumulate;
     dev->subtract = subtract;

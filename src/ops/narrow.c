@@ -34,6 +34,7 @@
 #include "ops/narrow.h"
 
 #include "base/check.h"
+#include "ops/dev_cpu.h"
 #include "ops/vmath.h"
 
 #include <stdlib.h>
@@ -230,6 +231,11 @@ static void add(Dev *dev, X *out, const X *a, const X *b, size_t n_elems)
         n->inner->add(n->inner, (X *)x, (X *)x, (X *)y, w);
         narrow_write(n, narrow_to(out, i), x, 1, w, w);
     }
+}
+
+static void copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp)
+{
+    elements_copy(dev, out, inp, rows, width, ld_out, ld_inp); // of 2 bytes each
 }
 
 static void dropout(Dev *dev, X *out, const X *inp, size_t n_elems, Dropout drop)
@@ -793,6 +799,7 @@ static void fill(Dev *dev)
     dev->matmul_gelu_backward_input = matmul_gelu_backward_input;
     dev->matmul_backward_weight = matmul_backward_weight;
     dev->add = add;
+    dev->copy = copy;
     dev->dropout = dropout;
     dev->gelu_forward = gelu_forward;
     dev->swiglu_forward = swiglu_forward;

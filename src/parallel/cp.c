@@ -49,13 +49,13 @@
 // (cp_collect), never after the one that came before it.
 //
 // Gather (Llama 3): all K and V at once, N times the memory, the same bytes; dK, dV by reduce_scatter.
-// Rejected: sending on only what later ranks need (with zig-zag the first rank's second chunk alone is needed by nobody: 1 / 2N
-// of the bytes); merging in the storage type (one rounding a step). Tokens dealt out one by one (stripes): as even,
-// but no two neighbours are on one rank: every tile of attention would have a mask, and documents would be cut
-// everywhere. For gradients a tree over blocks of tokens, as attention has it (attention_tree.c): each rank could do
-// its part; but one rank alone would then hold partial gradients of its largest matrix, one for every level, and norms
-// under sequence parallelism (tp.h), whose rows are dealt out otherwise, would need another tree. Longer sums that are
-// rounded once, which give the same bits nearly always, and so hide what is left.
+// Rejected: sending on only what later ranks need (with zig-zag the first rank's second chunk alone is needed by
+// nobody: 1 / 2N of the bytes); merging in the storage type (one rounding a step). Tokens dealt out one by one
+// (stripes): as even, but no two neighbours are on one rank: every tile of attention would have a mask, and documents
+// would be cut everywhere. For gradients a tree over blocks of tokens, as attention has it (attention.c): each rank
+// could do its part; but one rank alone would then hold partial gradients of its largest matrix, one for every level,
+// and norms under sequence parallelism (tp.h), whose rows are dealt out otherwise, would need another tree. Longer sums
+// that are rounded once, which give the same bits nearly always, and so hide what is left.
 #include "parallel/parts.h"
 
 #include "base/check.h"
@@ -288,13 +288,6 @@ static X *kv_block(const Call *c, int i)
     return (X *)(c->cp->kv + (size_t)i * 2 * c->n_kv * c->cp->dev->x_bytes);
 }
 
-static void pack(const Cp *cp, X *out, const X *in, size_t rows, size_t width, size_t ld)
-{
-    size_t n_bytes = width * cp->dev->x_bytes;
-    for (size_t r = 0; r < rows; r++)
-        cp->dev->to_device(cp->dev, (char *)out + r * n_bytes, at(cp, in, r * ld), n_bytes);
-}
-
 static void move_messages(void *comm)
 {
     comm_progress(comm);
@@ -309,8 +302,8 @@ static Call call_begin(Cp *cp, const X *q, const X *k, const X *v, AttnShape s)
     cp->dev->meanwhile = move_messages, cp->dev->meanwhile_arg = cp->comm;
     bool gather = cp->set.way == CP_GATHER;
     X *own = kv_block(&c, gather ? cp->rank : 0);
-    pack(cp, own, k, s.B * rows, width, s.ldkv);
-    pack(cp, (X *)at(cp, own, c.n_kv), v, s.B * rows, width, s.ldkv);
+    cp->dev->copy(cp->dev, own, k, s.B * rows, width, width, s.ldkv);
+    cp->dev->copy(cp->dev, (X *)at(cp, own, c.n_kv), v, s.B * rows, width, width, s.ldkv);
     if (gather) {
         size_t counts[cp->size];
         for (int r = 0; r < cp->size; r++) counts[r] = 2 * c.n_kv;
@@ -615,10 +608,12 @@ void cp_keep_order(Cp *cp, const ModelShape *s)
 
 // ---- rows to rank 0
 
-static void copy_rows(Dev *dev, void *to, const void *from, size_t rows, size_t n_bytes, size_t stride)
+// Rows of n_bytes, `stride` bytes apart, without gaps: of X where there are gaps.
+static void close_up(const Cp *cp, void *to, const void *from, size_t rows, size_t n_bytes, size_t stride)
 {
-    for (size_t r = 0; r < rows; r++)
-        dev->to_device(dev, (char *)to + r * n_bytes, (const char *)from + r * stride, n_bytes);
+    size_t x = cp->dev->x_bytes;
+    if (stride == n_bytes) cp->dev->to_device(cp->dev, to, from, rows * n_bytes);
+    else cp->dev->copy(cp->dev, (X *)to, (const X *)from, rows, n_bytes / x, n_bytes / x, stride / x);
 }
 
 static void send_bytes(const Cp *cp, const void *from, size_t n)
@@ -637,7 +632,7 @@ bool cp_collect(Cp *cp, void *to, const void *rows, size_t N, size_t n_bytes, si
 {
     size_t half = N / 2 * n_bytes;
     if (cp->rank > 0) {
-        if (stride != n_bytes) copy_rows(cp->dev, cp->whole[2], rows, N, n_bytes, stride);
+        if (stride != n_bytes) close_up(cp, cp->whole[2], rows, N, n_bytes, stride);
         const char *from = stride != n_bytes ? (const char *)cp->whole[2] : rows;
         for (size_t k = 0; k < 2; k++) send_bytes(cp, from + k * half, half);
         return false;
@@ -646,7 +641,7 @@ bool cp_collect(Cp *cp, void *to, const void *rows, size_t N, size_t n_bytes, si
         for (int k = 0; k < 2; k++) {
             char *place = (char *)to + cp_chunk(cp->set.assign, r, cp->size, k) * half;
             if (r) receive_bytes(cp, place, half, r);
-            else copy_rows(cp->dev, place, (const char *)rows + (size_t)k * (N / 2) * stride, N / 2, n_bytes, stride);
+            else close_up(cp, place, (const char *)rows + (size_t)k * (N / 2) * stride, N / 2, n_bytes, stride);
         }
     return true;
 }

@@ -187,6 +187,15 @@ static void dropout(Env &e)
         }
     }
 }
+static void copy(Env &e)
+{
+    for (size_t width : {13, 40}) {
+        X *inp = e.x(7 * 48), *out = e.x(7 * 56);
+        e.dev->copy(e.dev, out, inp, 7, width, 56, 48);
+        e.dev->copy(e.dev, e.out_x(7 * width), inp, 7, width, width, 47);
+        e.dev->copy(e.dev, e.out_x(width), inp, 1, width, width, width);
+    }
+}
 static void accumulate(Env &e)
 {
     e.dev->accumulate(e.dev, e.f(1003), e.f(1003), 1003);
@@ -593,6 +602,7 @@ static void empty(Env &e)
     e.cuda->softmax_xent(e.cuda, f, x, x, i, 0, 4, 1);
     e.cuda->adamw(e.cuda, f, f, f, f, 0, update(1));
     e.cuda->accumulate(e.cuda, f, f, 0);
+    e.cuda->copy(e.cuda, x, x, 0, 4, 4, 4);
     e.cuda->zero(e.cuda, f, 0);
     e.cuda->clip_units(e.cuda, f, f, 0, 4, 1, 1);
     AttnShape none = piece(e, 0, 0, false);
@@ -608,7 +618,7 @@ static const struct Case {
 #define CASE(name) {#name, name}
     CASE(matmul_forward), CASE(matmul_gelu_forward), CASE(matmul_backward_input), CASE(matmul_gelu_backward_input),
     CASE(matmul_backward_weight), CASE(matmul_parts_forward), CASE(matmul_parts_backward_input), CASE(swiglu_forward),
-    CASE(swiglu_backward), CASE(gelu_forward), CASE(add), CASE(dropout), CASE(accumulate), CASE(subtract), CASE(to_x),
+    CASE(swiglu_backward), CASE(gelu_forward), CASE(add), CASE(copy), CASE(dropout), CASE(accumulate), CASE(subtract), CASE(to_x),
     CASE(from_x), CASE(memory), CASE(embed_forward), CASE(embed_backward), CASE(norm_forward), CASE(norm_backward),
     CASE(head_norm_forward), CASE(head_norm_backward), CASE(rope_forward), CASE(rope_backward), CASE(compress),
     CASE(decompress), CASE(attention_forward), CASE(attention_backward), CASE(attention_part_forward),
