@@ -2,8 +2,8 @@
 #ifndef CKPT_CASE_H
 #define CKPT_CASE_H
 #include "base/check.h"
-#include "train/ckpt.h"
 #include "base/disk.h"
+#include "ckpt_flat.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,12 +60,12 @@ static inline Arrays arrays(Case *c)
 // The case's checkpoint, with all three arrays.
 static inline bool save_as_is(Case *c, int keep, char *error, size_t n_error)
 {
-    return ckpt_save(c->run, &c->state, &c->params, c->weights, arrays(c).at, N_ARRAYS, keep, error, n_error);
+    return flat_save(c->run, &c->state, &c->params, c->weights, arrays(c).at, N_ARRAYS, keep, error, n_error);
 }
 
 static inline bool load_newest(Case *c)
 {
-    return ckpt_load_newest(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &c->state);
+    return flat_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &c->state);
 }
 
 // Numbers that belong to one step: every buffer differs from every other and from step to step.

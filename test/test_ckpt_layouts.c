@@ -301,7 +301,11 @@ static void test_golden_versions(void **state)
     double scale = 0, amax[3] = {7, 7, 7};
     const CkptExtra extra[] = {{"loss_scale", 1, &scale}, {"amax", 3, amax}};
     c->state = (CkptState){.config = "[model]\nheads = 4\n", .optim = "adam", .extra = extra, .n_extra = 2};
-    ckpt_load("test/fixtures/ckpt_v1", &c->params, c->weights, arrays(c).at, N_ARRAYS, &c->state);
+    char command[1400], text[2048];
+    snprintf(command, sizeof command, "mkdir -p '%s' && cp -r test/fixtures/ckpt_v1 '%s/step_00000007'", path_of(c, ""),
+             path_of(c, ""));
+    assert_int_equal(system(command), 0);
+    assert_true(load_newest(c));
     fill(&want, 7);
     assert_memory_equal(c->weights, want.weights, sizeof want.weights);
     assert_memory_equal(c->m, want.m, sizeof want.m);
@@ -316,9 +320,7 @@ static void test_golden_versions(void **state)
                                     .vocab = 7, .context = 2, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .swiglu = true,
                                     .rope = true, .rotary.theta = 1e4f, .tie = true};
     static const Layout layouts[] = {{1, 1, 1, 0, false, false}, {1, 1, 3, 3, false, false}};
-    char command[1400], text[2048];
-    snprintf(command, sizeof command, "mkdir -p '%s' && cp -r test/fixtures/ckpt_v2 '%s/step_00000009'", path_of(c, ""),
-             path_of(c, ""));
+    snprintf(command, sizeof command, "cp -r test/fixtures/ckpt_v2 '%s/step_00000009'", path_of(c, ""));
     assert_int_equal(system(command), 0);
     for (int i = 0; i < 2; i++) assert_int_equal(load_layout(c, &layouts[i], &tiny, OPTIM_ADAMW, text), 109);
 }

@@ -1,5 +1,5 @@
 // Slices of tensors: what two of them share, against a loop over every element; and which sets of them are a tensor.
-#include "train/ckpt_slice.h"
+#include "train/ckpt.h"
 #include "base/rng.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 // build/diff as its user meets it: verdicts, numbers, first tensor, histogram, exit status.
-#include "train/ckpt.h"
+#include "ckpt_flat.h"
 #include "base/disk.h"
 #include "base/safetensors.h"
 
@@ -221,7 +221,7 @@ static void test_checkpoints(void **state)
                             {"exp_avg_sq", ST_F32, shape_same, v, sizeof v}};
     for (int i = 0; i < 2; i++, v[3] = 1) { // the two runs differ in exp_avg_sq alone
         snprintf(run_dir, sizeof run_dir, "%s/run%d", dir, i);
-        assert_true(ckpt_save(run_dir, &s, &params, w, moments, 2, 1, error, sizeof error));
+        assert_true(flat_save(run_dir, &s, &params, w, moments, 2, 1, error, sizeof error));
     }
     params_free(&params);
     expect_status("run0 run0/checkpoints/step_00000001", 0);

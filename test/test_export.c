@@ -1,6 +1,6 @@
 // build/export as its user meets it: what arrives in the file is what the checkpoint holds, under the
 // right names.
-#include "train/ckpt.h"
+#include "ckpt_flat.h"
 #include "base/disk.h"
 #include "base/safetensors.h"
 
@@ -106,7 +106,7 @@ static void save(const char *run_name, bool llama, const char *config)
     CkptState s = {.step = 12, .config = config};
     snprintf(path, sizeof path, "%s/%s", dir, run_name);
     CkptArray moment = {"exp_avg", ST_F32, shape_same, zero, p.n_elems * sizeof *zero};
-    assert_true(ckpt_save(path, &s, &p, w, &moment, 1, 1, error, sizeof error));
+    assert_true(flat_save(path, &s, &p, w, &moment, 1, 1, error, sizeof error));
     free(zero);
     free(w);
     params_free(&p);

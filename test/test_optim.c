@@ -3,6 +3,7 @@
 // fp32, bytes of state, and a resume. PyTorch and the papers' references: test_optim_fixtures.c.
 #include "optim_case.h"
 
+#include "ckpt_flat.h"
 #include "expect_die.h"
 #include "temp_dir.h"
 
@@ -277,11 +278,11 @@ static void test_resume(void **state)
             optim_step(&c.optim, &c.model, 0.1);
             if (step != 3) continue;
             CkptState s = {.step = 3, .adam_step = c.optim.step, .optim = c.optim.kind->name};
-            if (!ckpt_save(run, &s, &c.model.params, c.model.weights, c.optim.state, c.optim.kind->n_states, 1, error,
+            if (!flat_save(run, &s, &c.model.params, c.model.weights, c.optim.state, c.optim.kind->n_states, 1, error,
                            sizeof error))
                 fail_msg("%s", error);
             s = (CkptState){.optim = back.optim.kind->name};
-            assert_true(ckpt_load_newest(run, &back.model.params, back.model.weights, back.optim.state,
+            assert_true(flat_load(run, &back.model.params, back.model.weights, back.optim.state,
                                          back.optim.kind->n_states, &s));
             back.optim.step = (int)s.adam_step;
             expect_same(&c, &back);

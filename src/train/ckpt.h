@@ -14,13 +14,40 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "train/ckpt_slice.h"
 #include "comm/comm.h"
+#include "base/mem.h"
 #include "base/params.h"
 #include "base/safetensors.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// ---- which elements of a tensor a piece of it holds
+
+// Tensor parallelism cuts a tensor along one axis into parts; sharding cuts a part, as a row-major list of elements,
+// into ranges. A slice says both, so it means the same to every layout.
+typedef struct {
+    int cut;                // axis along which the tensor is cut into parts; -1: the part is the tensor
+    size_t first;           // index along `cut` of the part's first element
+    size_t dim[PARAM_DIMS]; // the part's shape; 1 after the tensor's dimensions
+    size_t from, to;        // elements [from, to) of the part
+} CkptSlice;
+
+// All of a tensor; its shape has 1 after its dimensions.
+CkptSlice ckpt_slice_whole(const size_t shape[PARAM_DIMS]);
+bool ckpt_slice_is_whole(const CkptSlice *slice, const size_t shape[PARAM_DIMS]);
+// Whether a slice can be one of a tensor of this shape (whose number of elements must not overflow).
+bool ckpt_slice_fits(const CkptSlice *slice, const size_t shape[PARAM_DIMS], int ndim);
+// Whether n slices (each fits) in ascending order of (first, from) hold every element of the tensor exactly once.
+bool ckpt_slice_tiles(const CkptSlice *slice, int n, const size_t shape[PARAM_DIMS]);
+// False: they share no element. True: they may.
+bool ckpt_slice_meets(const CkptSlice *a, const CkptSlice *b);
+// Copies the elements that both hold from src, which is all of `have`, to their places in dst, which is all of
+// `want`. Returns how many.
+size_t ckpt_slice_copy(const size_t shape[PARAM_DIMS], const CkptSlice *want, void *dst, const CkptSlice *have,
+                       const void *src, size_t elem_bytes);
+
+// ---- what a checkpoint holds
 
 enum { CKPT_VERSION = 2 }; // of the manifest; a reader refuses a higher one, and reads all lower ones
 
@@ -86,6 +113,10 @@ typedef struct {
     void *self;
 } CkptPart;
 
+size_t ckpt_piece_bytes(const CkptPart *part, const CkptPiece *piece);
+
+// ---- saving
+
 // Whose checkpoints, and which of them stay.
 typedef struct {
     const char *run_dir;
@@ -99,6 +130,49 @@ typedef struct {
 // earlier checkpoints are untouched, error says what failed and on which rank; the run may go on. Collective; rank
 // 0's state counts.
 bool ckpt_save_part(const CkptRun *run, const CkptState *state, const CkptPart *part, char *error, size_t n_error);
+
+// ---- saving while training goes on
+
+// A save copies this rank's pieces into memory of its own and returns; a thread writes them. All calls are collective,
+// for the thread that trains:
+//
+//     while (ckpt_async_full(a, step)) { ckpt_async_poll(a, true, &done); report(done); }
+//     ckpt_async_save(a, &state);
+//     ...                                                              // at every step's end:
+//     while (ckpt_async_poll(a, false, &done)) report(done);
+enum { CKPT_ASYNC_SAVES = 2, CKPT_ERROR = 1024 }; // at a time; bytes of a message
+
+typedef struct CkptAsync CkptAsync;
+
+// A save that has come to an end.
+typedef struct {
+    long step;
+    bool ok;          // committed, on all ranks or on none
+    char error[CKPT_ERROR]; // what failed, and on which rank
+    size_t n_bytes;   // that this rank wrote
+    double seconds;   // that its thread took
+    double busy;      // of these, a processor's: with all cores training it is taken from training
+    double stalled;   // that training stood still for it: the copy, and waiting where all were in use
+} CkptDone;
+
+// Bytes of one snapshot; there are CKPT_ASYNC_SAVES.
+size_t ckpt_async_bytes(const CkptPart *part);
+// Snapshots come from `host`, tag MEM_HOST; the thread starts with the first save. part, and what run points to, must
+// outlive it; run->world may be NULL in a plan.
+CkptAsync *ckpt_async_create(const CkptRun *run, const CkptPart *part, Mem *host);
+// Waits for the thread; what was not polled is not committed. Before mem_free_all. NULL is allowed.
+void ckpt_async_free(CkptAsync *async);
+
+// Whether there is room for no other save, or one of this step is on its way.
+bool ckpt_async_full(const CkptAsync *async, long step);
+// Begins a save of what the run holds now. What the state points to, but for config and optim, is copied.
+void ckpt_async_save(CkptAsync *async, const CkptState *state);
+// True: the oldest save has ended, and *done says how. Without `wait` it costs one small message where a save is on its
+// way, and nothing where none is. False: none has ended (wait: there is none).
+bool ckpt_async_poll(CkptAsync *async, bool wait, CkptDone *done);
+
+// ---- loading
+
 // Loads the newest checkpoint of a run that is complete and whose hashes are right, whatever layout wrote it, and
 // removes left-overs (*.tmp). One that is damaged is passed over, by all ranks, with one line on stderr. False: the
 // run has none. Dies when all are damaged, and when a sound one does not fit the model (naming the tensor and both
@@ -108,16 +182,6 @@ bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state);
 // The weights alone, of a run's newest checkpoint or of the one at path, for another run: part has no arrays. Dies when
 // there is none, or when it does not fit. Collective; every rank gets the state.
 void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, CkptState *state);
-
-// The same for a process that has everything in memory: weights is a flat buffer laid out by params; array: what the
-// optimizer keeps (none: no optimizer file).
-bool ckpt_save(const char *run_dir, const CkptState *state, const Params *params, const float *weights,
-               const CkptArray *array, int n_arrays, int keep, char *error, size_t n_error);
-bool ckpt_load_newest(const char *run_dir, const Params *params, float *weights, const CkptArray *array,
-                      int n_arrays, CkptState *state);
-// Loads one checkpoint (or a run's newest); dies, saying why, when it cannot. Changes nothing on disk.
-void ckpt_load(const char *dir, const Params *params, float *weights, const CkptArray *array, int n_arrays,
-               CkptState *state);
 
 // The highest step that has a directory, or -1: whether a run that does not resume would walk over
 // another one.

@@ -1,26 +1,24 @@
 // ckpt_load: a checkpoint of any layout into a run of any other. See ckpt.h.
 //
-// Rank 0 lists the directory and reads the manifest; every rank gets the bytes of that, so all decide on the same
-// page. The files are dealt out: file i is hashed by rank i mod N, so each is read once to be checked, and the
-// verdict is everybody's: one flipped byte under the eyes of one rank, and all of them take the checkpoint before.
-// Then each rank maps the files that hold what it needs, and copies that (ckpt_slice.c): its rows of the table, of
-// them the elements that it keeps.
+// Rank 0 lists the directory and reads the manifest; every rank gets the bytes of that, so all decide by the same
+// text. The files are divided among them: file i is hashed by rank i mod N, so each is read once to be checked, and the
+// verdict is everybody's: where one rank finds one flipped byte, all of them take the checkpoint before. Then each rank
+// maps the files that hold what it needs, and copies that (ckpt_slice_copy): its rows of the table, of them the
+// elements that it keeps.
 //
 // The invariant: nothing of a run is written before the whole checkpoint, all files of it, has been found sound,
-// and the page has been compared with the whole model's table: every tensor there, with this shape and type, and none
+// and the manifest has been compared with the whole model's table: every tensor there, with this shape and type, and none
 // besides.
 //
-// Loading walks from the newest down to the first that is sound. A checkpoint that is
-// sound but belongs to another model stops the program instead: an older one would not fit either, and
-// starting anew would in time delete it. For the same reason damaged checkpoints alone are an error, and
-// not a fresh start.
+// Loading walks from the newest down to the first that is sound. A checkpoint that is sound but belongs to another
+// model stops the program instead: an older one would not fit either, and starting anew would in time delete it. For
+// the same reason damaged checkpoints alone are an error, and not a fresh start.
 //
 // Rejected: every rank hashing every file (N times the reading); hashing only what a rank copies (a slice's hash
 // needs all of the slice, and the header and what nobody copies would go unseen).
-#include "train/ckpt.h"
+#include "train/ckpt_manifest.h"
 
 #include "base/check.h"
-#include "train/ckpt_job.h"
 
 #include <errno.h>
 #include <ini.h>
@@ -38,7 +36,7 @@ typedef struct {
     bool found;
 } KeyQuery;
 
-// inih calls this for each line `name = value`. Quotes, and a # comment behind the value, are taken off.
+// inih calls this for each line `name = value`. Quotes, and a # comment after the value, are taken off.
 static int on_key(void *user, const char *section, const char *name, const char *value)
 {
     KeyQuery *q = user;
@@ -121,7 +119,7 @@ static bool same_tensors(const CkptManifest *m, const CkptPart *part, CkptFailur
     int found = 0;
     for (int a = -1; a < part->n_arrays; a++)
         for (int r = 0; r < part->whole->n_rows; r++) {
-            CkptTarget target = ckpt_job_target(part, a, r);
+            CkptTarget target = ckpt_target(part, a, r);
             if (target.ndim && !same_tensor(m, &target, a >= 0, f)) return false;
             found += a >= 0 && target.ndim;
         }
@@ -164,7 +162,7 @@ static bool read_pieces(CkptManifest *m, const CkptPart *part, CkptFailure f)
 {
     size_t most = 1;
     for (int i = 0; i < part->n; i++) {
-        size_t n_bytes = ckpt_job_piece_bytes(part, &part->piece[i]);
+        size_t n_bytes = ckpt_piece_bytes(part, &part->piece[i]);
         if (n_bytes > most) most = n_bytes;
     }
     void *buf = malloc(most);
@@ -172,7 +170,7 @@ static bool read_pieces(CkptManifest *m, const CkptPart *part, CkptFailure f)
     bool ok = true;
     for (int i = 0; i < part->n && ok; i++) {
         const CkptPiece *piece = &part->piece[i];
-        CkptTarget target = ckpt_job_target(part, piece->array, piece->row);
+        CkptTarget target = ckpt_target(part, piece->array, piece->row);
         ok = gather(m, ckpt_manifest_find(m, target.name), &piece->slice, buf, f);
         if (ok) part->move(part->self, piece, buf, false);
     }
@@ -180,7 +178,8 @@ static bool read_pieces(CkptManifest *m, const CkptPart *part, CkptFailure f)
     return ok;
 }
 
-bool ckpt_load_take(CkptManifest *m, Comm *world, const CkptPart *part, CkptState *state, CkptFailure f)
+// A verified checkpoint into the run. False, on all ranks: it does not fit. Collective.
+static bool take(CkptManifest *m, Comm *world, const CkptPart *part, CkptState *state, CkptFailure f)
 {
     CkptState own = *state;
     if (!ckpt_agree(world, belongs(m, part, &own, f), f)) return false;
@@ -195,7 +194,7 @@ bool ckpt_load_take(CkptManifest *m, Comm *world, const CkptPart *part, CkptStat
 
 // ---- which one
 
-// Opens one checkpoint: the page is rank 0's, the files are checked by all between them. The verdict is the same on
+// Opens one checkpoint: the manifest is rank 0's, the files are checked by all between them. The verdict is the same on
 // all.
 static CkptManifest *open_one(Comm *world, const char *dir, bool optim, CkptVerdict *verdict, CkptFailure f)
 {
@@ -271,7 +270,7 @@ bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state)
         refuse(run->world, error);
     }
     if (!m) return false;
-    if (!ckpt_load_take(m, run->world, part, state, (CkptFailure){error, sizeof error})) refuse(run->world, error);
+    if (!take(m, run->world, part, state, (CkptFailure){error, sizeof error})) refuse(run->world, error);
     ckpt_manifest_free(m);
     return true;
 }
@@ -290,7 +289,7 @@ void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, Ckpt
                           : open_one(world, path, false, &verdict, f);
     if (run && !m)
         ckpt_fail(f, "%.600s: %s", inner, n_seen ? "none of its checkpoints is usable" : "no checkpoint in it");
-    if (!m || !ckpt_load_take(m, world, part, state, f)) refuse(world, error);
+    if (!m || !take(m, world, part, state, f)) refuse(world, error);
     ckpt_manifest_free(m);
 }
 

@@ -1,4 +1,4 @@
-// ckpt_manifest: the page that makes a directory of tensors a checkpoint. See ckpt_manifest.h.
+// ckpt_manifest: the file that makes a directory of tensors a checkpoint. See ckpt_manifest.h.
 //
 //   {"xxh3_128": "HASH OF THIS FILE, TAKEN WITH THESE 32 DIGITS AS ZEROS",
 //   "format": "pretrain.c checkpoint", "version": 2,
@@ -10,24 +10,46 @@
 //       ...]}, ...]}
 //
 // A tensor is named by its global name, with its global shape. A slice is the tensor of that name in its file:
-// elements `range` of the part [first, first + extent) along axis `cut` (ckpt_slice.h). Without cut the part is the
+// elements `range` of the part [first, first + extent) along axis `cut` (see below). Without cut the part is the
 // whole tensor, without range all of the part; so what one process alone writes has neither.
 //
 // The invariant: every byte of a checkpoint is under a hash, and every element of a tensor in exactly one slice. The
 // manifest is under its own hash, which stands at a fixed place; the files are under the manifest's. So any flipped
 // byte is found, also one in a space or in a hash.
 //
-// The hashes of single slices are there to say which tensor was hit, once a file's hash is wrong, and to
-// compare two checkpoints without reading their data. XXH3 finds accidents, not forgers; so what a
-// manifest says is still checked as if a stranger had written it: file names are plain names, and every
-// type is looked at.
+// The hashes of single slices are there to say which tensor was hit, once a file's hash is wrong, and to compare two
+// checkpoints without reading their data. XXH3 finds accidents, not forgers; so what a manifest says is still checked
+// as if a stranger had written it: file names are plain names, and every type is looked at.
 //
 // Version 1 had whole tensors only: {"name", "file", "dtype", "shape", "offset", "extent", "xxh3_128"}. It is read as
 // well.
 //
-// Rejected: a checksum file beside it (two files can come apart), a hash per file inside the safetensors
-// header (it would have to be known before the data is written), timestamps and host names (equal state,
-// equal bytes).
+// Writing: equal state, equal bytes. No date, no host name, no path; keys in a fixed order, one line a file and a
+// tensor, numbers exact (jansson prints doubles with 17 digits, integers whole). The file carries a hash of itself: it
+// is written with zeros in the hash's place, hashed, and the 32 digits put over the zeros; the reader does the same in
+// reverse.
+//
+// Slices. A tensor (R, W), a part along axis 1, and of that part the elements [from, to):
+//
+//        0     first          W            Of the whole, row-major, a slice is a few runs of neighbours: one where the
+//      +------+---------+------+           part is the tensor, or cut along axis 0; else one for each row of the part.
+//      |      |    #####|      |
+//      |      |#########|      |           What two slices share is found run by run: a run of the one wanted, against
+//      |      |###      |      |           those of the other that can meet it. So a rank copies what it needs, and
+//      +------+---------+------+           nothing is ever put together whole.
+//
+// Element j of a part is element whole_index(j) of the tensor, in the same order as params_whole_index has it. Slices
+// of one tensor tile it when their parts follow each other along the one axis that cuts them, and the ranges of each
+// part do so too. That is stricter than it need be (a mixture of cuts
+// could tile as well), and takes one pass.
+//
+// Rejected for slices: offset and extent along every axis, as other formats have it. A range of a flat buffer, which is
+// what sharding by elements gives, is no box; it would take up to three of them. The row and column ranges of part.h,
+// which a dump's texts have: of a piece that is both cut by columns and sharded they would take a part for its first
+// row, one for its last and one for those between, and tiling would have to be counted element by element.
+//
+// Rejected: a checksum file beside it (two files can come apart), a hash per file inside the safetensors header (it
+// would have to be known before the data is written), timestamps and host names (equal state, equal bytes).
 #include "train/ckpt_manifest.h"
 
 #include "base/check.h"
@@ -45,7 +67,104 @@
 #define ZEROS "00000000000000000000000000000000"
 enum { OPENING_BYTES = sizeof OPENING - 1, MAX_MANIFEST = 1 << 30 };
 
-// ---- the page
+// ---- slices
+
+static size_t elems(const size_t dim[PARAM_DIMS])
+{
+    return dim[0] * dim[1];
+}
+
+CkptSlice ckpt_slice_whole(const size_t shape[PARAM_DIMS])
+{
+    return (CkptSlice){.cut = -1, .dim = {shape[0], shape[1]}, .to = elems(shape)};
+}
+
+bool ckpt_slice_is_whole(const CkptSlice *s, const size_t shape[PARAM_DIMS])
+{
+    return s->from == 0 && s->to == elems(shape) && elems(s->dim) == elems(shape);
+}
+
+bool ckpt_slice_fits(const CkptSlice *s, const size_t shape[PARAM_DIMS], int ndim)
+{
+    if (s->cut < -1 || s->cut >= ndim || (s->cut < 0 && s->first)) return false;
+    for (int d = 0; d < PARAM_DIMS; d++)
+        if (d == s->cut ? s->first > shape[d] || s->dim[d] > shape[d] - s->first : s->dim[d] != shape[d])
+            return false;
+    return s->from <= s->to && s->to <= elems(s->dim);
+}
+
+bool ckpt_slice_tiles(const CkptSlice *s, int n, const size_t shape[PARAM_DIMS])
+{
+    if (elems(shape) == 0) return true;
+    size_t next = 0, at = 0; // along the axis: where the next part begins; of this part: elements so far
+    for (int i = 0; i < n; i++) {
+        bool begins = i == 0 || (at == elems(s[i - 1].dim) && s[i].from == 0 && s[i].first == next);
+        if (s[i].cut != s[0].cut) return false;
+        if (begins) {
+            if (s[i].first != next || s[i].from != 0) return false;
+            next = s[i].cut < 0 ? 0 : next + s[i].dim[s[i].cut];
+            if (s[i].cut < 0 && i > 0) return false;
+        } else if (s[i].first != s[i - 1].first || s[i].from != at || memcmp(s[i].dim, s[i - 1].dim, sizeof s[i].dim))
+            return false;
+        at = s[i].to;
+    }
+    return n > 0 && at == elems(s[n - 1].dim) && (s[0].cut < 0 || next == shape[s[0].cut]);
+}
+
+bool ckpt_slice_meets(const CkptSlice *a, const CkptSlice *b)
+{
+    if (a->cut != b->cut) return true;
+    if (a->first == b->first && !memcmp(a->dim, b->dim, sizeof a->dim)) return a->from < b->to && b->from < a->to;
+    return a->cut < 0 || (a->first < b->first + b->dim[b->cut] && b->first < a->first + a->dim[a->cut]);
+}
+
+// A run of neighbours in the tensor: [begin, begin + n), and where its first element stands in the slice.
+typedef struct {
+    size_t begin, n, at;
+} Run;
+
+static size_t rows(const CkptSlice *s)
+{
+    return s->cut == 1 ? s->dim[0] : 1;
+}
+
+// The run of one row of a part that is cut along axis 1; else of all of it (row 0).
+static Run run_of(const size_t shape[PARAM_DIMS], const CkptSlice *s, size_t row)
+{
+    if (s->cut < 1) return (Run){s->first * shape[1] + s->from, s->to - s->from, 0};
+    size_t begin = row * s->dim[1], end = begin + s->dim[1];
+    if (begin < s->from) begin = s->from;
+    if (end > s->to) end = s->to;
+    if (begin >= end) return (Run){0, 0, 0};
+    return (Run){row * shape[1] + s->first + (begin - row * s->dim[1]), end - begin, begin - s->from};
+}
+
+static size_t copy_run(Run want, char *dst, Run have, const char *src, size_t bytes)
+{
+    size_t begin = want.begin > have.begin ? want.begin : have.begin;
+    size_t end = want.begin + want.n < have.begin + have.n ? want.begin + want.n : have.begin + have.n;
+    if (begin >= end) return 0;
+    memcpy(dst + (want.at + begin - want.begin) * bytes, src + (have.at + begin - have.begin) * bytes,
+           (end - begin) * bytes);
+    return end - begin;
+}
+
+size_t ckpt_slice_copy(const size_t shape[PARAM_DIMS], const CkptSlice *want, void *dst, const CkptSlice *have,
+                       const void *src, size_t bytes)
+{
+    size_t copied = 0;
+    for (size_t r = 0; r < rows(want); r++) {
+        Run run = run_of(shape, want, r);
+        if (!run.n) continue;
+        size_t low = 0, high = rows(have); // rows of `have` that this run can meet
+        if (have->cut == 1) low = run.begin / shape[1], high = (run.begin + run.n - 1) / shape[1] + 1;
+        for (size_t q = low; q < high && q < rows(have); q++)
+            copied += copy_run(run, dst, run_of(shape, have, q), src, bytes);
+    }
+    return copied;
+}
+
+// ---- the file
 
 char *ckpt_manifest_load(const char *dir, size_t *n_bytes, CkptFailure f)
 {
@@ -58,8 +177,8 @@ char *ckpt_manifest_load(const char *dir, size_t *n_bytes, CkptFailure f)
     return text;
 }
 
-// Checks the page's own hash and parses it.
-static json_t *parse_page(const char *dir, char *text, size_t n, CkptFailure f)
+// Checks the manifest's own hash and parses it.
+static json_t *parse_text(const char *dir, char *text, size_t n, CkptFailure f)
 {
     char hash[ST_HASH], stored[ST_HASH] = "";
     if (n <= OPENING_BYTES + sizeof ZEROS || memcmp(text, OPENING, OPENING_BYTES)) {
@@ -216,7 +335,7 @@ static bool is_whole(const json_t *entry, const CkptTensor *t)
 static int find_file(const CkptManifest *m, const char *name, int near)
 {
     for (int i = 0; i < m->n_files; i++) {
-        int at = (near + i) % m->n_files; // the file of the slice before, or the one behind it
+        int at = (near + i) % m->n_files; // the file of the slice before, or the one after it
         if (!strcmp(m->file[at].name, name)) return at;
     }
     return -1;
@@ -292,7 +411,7 @@ CkptManifest *ckpt_manifest_parse(const char *dir, char *text, size_t n_bytes, C
     CkptManifest *m = calloc(1, sizeof *m);
     if (m) m->dir = strdup(dir);
     if (!m || !m->dir) die("%s: no memory", dir);
-    m->json = parse_page(dir, text, n_bytes, f);
+    m->json = parse_text(dir, text, n_bytes, f);
     const char *format = json_string_value(json_object_get(m->json, "format"));
     uint64_t version = 0;
     bool ok = m->json;
@@ -377,4 +496,125 @@ bool ckpt_manifest_open(CkptManifest *m, int i, bool hash, CkptFailure f)
     if (hash) safetensors_hash(found, file->open->map, file->open->n_bytes);
     if (!hash || !strcmp(found, file->hash)) return check_slices(m, i, false, f);
     return check_slices(m, i, true, f) && ckpt_fail(f, "%s: the header's hash is not the manifest's (damaged)", path);
+}
+
+// ---- writing it
+
+// A 64-bit count: JSON integers are signed here, so those above 2^63 - 1 are stored as their two's complement.
+static json_t *count_json(uint64_t value)
+{
+    return json_integer((json_int_t)value);
+}
+
+static json_t *state_json(const CkptState *s)
+{
+    json_t *best = isfinite(s->best_val) ? json_real(s->best_val) : json_null();
+    json_t *optim = s->optim ? json_string(s->optim) : json_null();
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o}", "step", count_json((uint64_t)s->step), "adam_step",
+                     count_json((uint64_t)s->adam_step), "sample", count_json(s->sample), "tokens",
+                     count_json(s->tokens), "seed", count_json(s->seed), "seconds", s->seconds, "best_val", best,
+                     "optim", optim);
+}
+
+// JSON has no NaN and no infinities: those are the strings that strtod reads.
+static json_t *number_json(double x)
+{
+    if (isfinite(x)) return json_real(x);
+    return json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+}
+
+static json_t *extra_json(const CkptState *s)
+{
+    json_t *all = json_object();
+    for (int i = 0; i < s->n_extra; i++) {
+        const CkptExtra *extra = &s->extra[i];
+        json_t *value = extra->n == 1 ? number_json(extra->value[0]) : json_array();
+        for (size_t k = 0; k < extra->n && extra->n != 1; k++)
+            json_array_append_new(value, number_json(extra->value[k]));
+        json_object_set_new(all, extra->name, value);
+    }
+    return all;
+}
+
+static json_t *sizes_json(const size_t *size, int n)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < n; i++) json_array_append_new(array, count_json(size[i]));
+    return array;
+}
+
+// What is the default is left out: the part is the tensor, the range is the part.
+static json_t *slice_json(const CkptTensor *t, int i, const CkptFile *file)
+{
+    const CkptSlice *s = &t->slice[i];
+    json_t *slice = json_pack("{s:s}", "file", file[t->place[i].file].name);
+    if (s->cut >= 0) {
+        json_object_set_new(slice, "cut", json_integer(s->cut));
+        json_object_set_new(slice, "first", count_json(s->first));
+        json_object_set_new(slice, "extent", count_json(s->dim[s->cut]));
+    }
+    if (s->from != 0 || s->to != s->dim[0] * s->dim[1])
+        json_object_set_new(slice, "range", sizes_json((const size_t[]){s->from, s->to}, 2));
+    json_object_set_new(slice, "xxh3_128", json_string(t->place[i].hash));
+    return slice;
+}
+
+static json_t *tensor_json(const CkptTensor *t, const CkptFile *file)
+{
+    json_t *slices = json_array();
+    for (int i = 0; i < t->n; i++) json_array_append_new(slices, slice_json(t, i, file));
+    return json_pack("{s:s, s:s, s:o, s:o}", "name", t->name, "dtype", safetensors_dtype_name(t->dtype), "shape",
+                     sizes_json(t->shape, t->ndim), "slices", slices);
+}
+
+// One line: `prefix`, the value, `suffix`. Takes the value over. False when there is no value.
+static bool put(FILE *out, const char *prefix, json_t *value, const char *suffix)
+{
+    fputs(prefix, out);
+    bool ok = value && json_dumpf(value, out, JSON_COMPACT | JSON_ENCODE_ANY) == 0;
+    fputs(suffix, out);
+    json_decref(value);
+    return ok;
+}
+
+// The manifest as text, with zeros for its own hash.
+static char *compose(const CkptState *state, const CkptManifest *m, size_t *n_text)
+{
+    char *text = NULL;
+    FILE *out = open_memstream(&text, n_text);
+    if (!out) return NULL;
+    fprintf(out, OPENING ZEROS "\",\n\"format\": \"" CKPT_FORMAT "\", \"version\": %d,\n", CKPT_VERSION);
+    bool ok = put(out, "\"state\": ", state_json(state), ",\n");
+    ok = put(out, "\"config\": ", state->config ? json_string(state->config) : json_null(), ",\n") && ok;
+    if (state->n_extra) ok = put(out, "\"extra\": ", extra_json(state), ",\n") && ok;
+    for (int i = 0; i < m->n_files; i++) {
+        const CkptFile *f = &m->file[i];
+        json_t *entry = json_pack("{s:s, s:s, s:o, s:s}", "name", f->name, "kind", f->optim ? "optim" : "model",
+                                  "bytes", count_json(f->n_bytes), "xxh3_128", f->hash);
+        ok = put(out, i ? ",\n" : "\"files\": [\n", entry, "") && ok;
+    }
+    for (int i = 0; i < m->n; i++)
+        ok = put(out, i ? ",\n" : "],\n\"tensors\": [\n", tensor_json(&m->tensor[i], m->file), "") && ok;
+    fputs("]}\n", out);
+    ok = !ferror(out) && ok;
+    if (fclose(out) == 0 && ok) return text;
+    free(text);
+    return NULL;
+}
+
+bool ckpt_manifest_write(const char *dir, const CkptState *state, const CkptManifest *tables, CkptFailure f)
+{
+    char path[PATH_MAX], hash[ST_HASH];
+    if ((size_t)snprintf(path, sizeof path, "%s/manifest.json", dir) >= sizeof path)
+        return ckpt_fail(f, "%s: the path is too long", dir);
+    size_t n = 0;
+    char *text = compose(state, tables, &n);
+    if (!text)
+        return ckpt_fail(f, "%s: the state cannot be written as JSON (not UTF-8, or no memory)", path);
+    safetensors_hash(hash, text, n);
+    memcpy(text + OPENING_BYTES, hash, ST_HASH - 1);
+    bool ok = disk_write_file(path, text, n);
+    if (!ok) ckpt_fail(f, "%s: cannot write: %s", path, strerror(errno));
+    free(text);
+    return ok;
 }

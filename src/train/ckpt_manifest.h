@@ -1,10 +1,10 @@
-// ckpt_manifest: the page that makes a directory of tensors a checkpoint. Used by ckpt alone.
+// ckpt_manifest: the file that makes a directory of tensors a checkpoint, and what saving and loading share. Used by
+// ckpt*.c alone.
 #ifndef CKPT_MANIFEST_H
 #define CKPT_MANIFEST_H
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "train/ckpt.h"
+
+#include <limits.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -41,7 +41,7 @@ typedef struct {
     SafeDtype dtype;
     bool optim;
     int ndim;
-    size_t shape[PARAM_DIMS]; // 1 behind the dimensions
+    size_t shape[PARAM_DIMS]; // 1 after the dimensions
     int n;                    // slices; in ascending order of (first, from)
     CkptSlice *slice;         // (n)
     CkptPlace *place;         // (n)
@@ -74,6 +74,29 @@ bool ckpt_manifest_open(CkptManifest *manifest, int file, bool hash, CkptFailure
 const CkptTensor *ckpt_manifest_find(const CkptManifest *manifest, const char *name);
 // Fills one extra; leaves it as it is when it is not stored. False: another length, or no numbers.
 bool ckpt_manifest_extra(const CkptManifest *manifest, const CkptExtra *extra, CkptFailure f);
+
+// ---- shared by ckpt.c, which has them, and ckpt_load.c
+
+enum { CKPT_TENSOR_NAME = PARAM_NAME + 32 };
+
+// What a piece is a piece of.
+typedef struct {
+    char name[CKPT_TENSOR_NAME];
+    SafeDtype dtype;
+    int ndim;
+    size_t shape[PARAM_DIMS]; // 1 after the dimensions
+} CkptTarget;
+
+CkptTarget ckpt_target(const CkptPart *part, int array, int row);
+// A path made by printf. One that does not fit is the user's error.
+void ckpt_join(char path[PATH_MAX], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// The steps that have a directory step_N, in ascending order, from malloc. remove_tmp: removes left-overs of
+// interrupted saves as well. Returns their number, 0 when there is no such directory.
+int ckpt_list_steps(const char *dir, bool remove_tmp, long **steps);
+// True on all ranks when `ok` on all; else *f is the message of the lowest rank that failed, on all. Collective.
+bool ckpt_agree(Comm *world, bool ok, CkptFailure f);
+// n bytes of rank 0 to all ranks.
+void ckpt_tell(Comm *world, void *data, size_t n);
 
 #ifdef __cplusplus
 }

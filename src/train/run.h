@@ -16,7 +16,7 @@
 #include "net/model.h"
 #include "text/dataset.h"
 #include "text/tokenizer.h"
-#include "train/ckpt_async.h"
+#include "train/ckpt.h"
 #include "train/fault.h"
 #include "train/locate.h"
 #include "train/monitor.h"
