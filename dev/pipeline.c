@@ -108,7 +108,7 @@ static PipelineTable *table_of(const Options *o)
     if (!strchr(o->what, '.') && !strchr(o->what, '/'))
         die_usage("pipeline: no schedule '%s' (gpipe, 1f1b, interleaved, zb-h1, zb-v, compare, or a file FILE.csv)",
                   o->what);
-    PipelineTable *t = pipeline_csv_read(o->what);
+    PipelineTable *t = pipeline_table_read(o->what);
     must_be(o->what, "--stages", o->p, t->p);
     must_be(o->what, "--micro", o->m, t->m);
     must_be(o->what, "--chunks", o->v, t->v);
@@ -206,7 +206,7 @@ static void one(const Options *o)
     else printf("(the grid would be %zu columns wide: --svg FILE draws it)\n", columns);
     if (o->check) print_proof(&s);
     print_summary(o->what, &s);
-    if (o->csv) pipeline_csv_write(t, o->csv);
+    if (o->csv) pipeline_table_write(t, o->csv);
     if (o->svg) pipeline_draw_svg(&(PipelineDrawing){o->what, note, &s.line}, 1, AXIS, o->svg);
     if (o->trace) pipeline_draw_trace(&s.line, 1000, o->trace);
     study_free(&s);

@@ -94,16 +94,15 @@ static inline void rank_open(Rank *r, const Layout *l, int rank, OptimName name,
     z->range = calloc((size_t)m->n_units, sizeof *z->range);
     if (!z->range) abort();
     place_weights(r, l);
-    OptimPlace place = {.range = z->range, .n_ranges = m->n_units, .store = l->store ? &r->store : NULL,
-                        .weights = z->store};
-    OptimSettings set = {.name = name};
-    r->optim = l->zero || l->store ? optim_create_at(m, set, place) : optim_create(m, set);
+    z->set = (ZeroSettings){.stage = l->zero, .store = l->store ? &r->store : NULL};
+    r->optim = zero_optim(z, (OptimSettings){.name = name});
 }
 
 static inline void rank_close(Rank *r)
 {
     optim_free(&r->optim);
     offload_free(r->zero.store);
+    offload_free(r->zero.state);
     if (r->model.dev != r->cpu) narrow_free(r->model.dev);
     zero_cut_free(&r->zero.cut);
     free(r->zero.range);
@@ -161,11 +160,11 @@ static inline void walk_place(Rank *r, int u, int s, bool fill, int *wrong)
     const CkptArray *array = weights ? NULL : &o->state[s];
     size_t n_bytes = 0, at = o->at ? optim_place_of(o, &r->model.params, u, s, &n_bytes) : 0;
     if (weights && range->weight) walk_range(r, NULL, range, (char *)range->weight, fill, wrong);
-    else if (!weights && !o->store && !o->at) {
+    else if (!weights && !r->zero.state && !o->at) {
         if (u == 0) walk_range(r, array, &everything, array->data, fill, wrong);
-    } else if (!weights && !o->store) walk_range(r, array, range, (char *)array->data + at, fill, wrong);
+    } else if (!weights && !r->zero.state) walk_range(r, array, range, (char *)array->data + at, fill, wrong);
     else {
-        Offload *store = weights && r->zero.store ? r->zero.store : o->store;
+        Offload *store = weights && r->zero.store ? r->zero.store : r->zero.state;
         if (store == r->zero.store) at = 0, n_bytes = (range->end - range->begin) * sizeof(float);
         char *buf = calloc(1, n_bytes + 1);
         if (!buf) abort();

@@ -130,6 +130,17 @@ static float *copy_of(const float *x, size_t n)
     return memcpy(copy, x, n * sizeof *copy);
 }
 
+// Bytes that a stage sends for the table's m micro-batches of B sequences of T tokens in a step; a tied head's aside.
+static inline size_t sent_bytes(const PipelineTable *t, int stage, const Model *m, size_t B, size_t T)
+{
+    size_t n = 0, bytes = model_stream_rows(m, B, T) * m->shape.channels * m->dev->x_bytes;
+    for (int i = 0; i < t->n[stage]; i++) {
+        PipelinePlace reader = pipeline_table_reader(t, stage, t->action[stage][i]);
+        n += reader.stage >= 0 && reader.stage != stage;
+    }
+    return n * bytes;
+}
+
 static void play(Comm *world, void *arg)
 {
     Outcome *out = arg;
@@ -159,7 +170,7 @@ static void play(Comm *world, void *arg)
     Pipeline *pipe = room ? pipeline_create(m, room, stage, pp, ends) : NULL;
     if (pipe && c->room) pipeline_set_table(pipe, out->table);
     out->comm[rank] = mem.tag_bytes[MEM_COMM];
-    if (pipe && out->table->p == 1) assert_true(pipe->guest_peer < 0);
+    if (pipe && out->table->p == 1) assert_true(pipe->tied_peer < 0);
     KvCache cache = model_cache_create(m);
     mem_seal(&mem);
     comm_reset_counts(world);
@@ -170,7 +181,7 @@ static void play(Comm *world, void *arg)
     make_data(&data, c, head && rank % inner == 0 && c->cp == 1 ? out->losses : unused);
     int32_t prompt[PROMPT + 1] = {3, 17, 0, 21, 9, 8};
     if (pipe) {
-        pipeline_share_guest(pipe);
+        pipeline_share_tied(pipe);
         comm_reset_counts(world);
         if (c->times || c->clock) pipeline_record(pipe, c->times);
         for (int k = 0; k < c->steps; k++) {
@@ -179,7 +190,7 @@ static void play(Comm *world, void *arg)
         }
         out->sent[rank] = pp->count[COMM_SEND].sent / (size_t)c->steps;
         out->guest_sent[rank] = ends ? ends->count[COMM_SEND].sent / (size_t)c->steps : 0;
-        out->formula_sent[rank] = pipeline_sent_bytes(out->table, stage, m, c->micro, T);
+        out->formula_sent[rank] = sent_bytes(out->table, stage, m, c->micro, T);
         out->in_flight[rank] = pipe->most_in_flight;
         out->rank_loss[rank][1] = pipeline_evaluate(pipe, data.micro, data.m);
         pipeline_next_logits(pipe, &cache, prompt, PROMPT, out->rank_logits[rank][0]);

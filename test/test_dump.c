@@ -152,7 +152,7 @@ static void play_dump(Comm *world, void *arg)
     seed(dev, p->fault, p->fault ? params_find(&m->params, p->where) : -1);
     Ddp *ddp = table ? NULL : ddp_create(m, replicas, !c->deterministic, 400, false);
     Pipeline *pipe = table ? pipeline_create(m, table, pp_at, pp, pp) : NULL; // two stages: both are ends
-    if (pipe) pipeline_share_guest(pipe);
+    if (pipe) pipeline_share_tied(pipe);
     Data data;
     make_data(&data, c, dp_at, dp);
     snprintf(path, sizeof path, "%s/%s", dir, p->name);

@@ -215,7 +215,7 @@ static void test_refusals(void **state)
     expect_die(choose, &c, "parallel.schedule = 1f2b: no such schedule");
     char *path = in_dir("table.csv");
     PipelineTable *t = pipeline_table_make(PIPELINE_GPIPE, 2, 3, 1);
-    pipeline_csv_write(t, path);
+    pipeline_table_write(t, path);
     c = (Choice){path, 2, 3, 0, 8, true};
     assert_int_equal(choose(&c), 0);
     c.p = 3;
@@ -226,13 +226,13 @@ static void test_refusals(void **state)
     expect_die(choose, &c, "the file has 1 chunks, parallel.chunks = 2");
     PipelineAction swap = t->action[1][3]; // B of 0 and of 1
     t->action[1][3].micro = 1, t->action[1][4].micro = 0;
-    pipeline_csv_write(t, path);
+    pipeline_table_write(t, path);
     c = (Choice){path, 2, 3, 0, 8, true};
     expect_die(choose, &c, "stage 1 slot 3: B of micro-batch 1 of chunk 0 does not follow that of 0");
     c.deterministic = false;
     assert_int_equal(choose(&c), 0); // a table that runs
     swap.slot = 4, t->action[1][4] = swap, t->action[1][4].micro = 1; // twice, and not that of 0
-    pipeline_csv_write(t, path);
+    pipeline_table_write(t, path);
     snprintf(words, sizeof words,
              "parallel.table = %s: stage 1 slot 4: B of micro-batch 1, chunk 0: a second time", path);
     expect_die(choose, &c, words);

@@ -158,7 +158,7 @@ static void test_own_tables(void **state)
         for (int k = 0; k < 3; k++) {
             PipelineTable *t = k == 0 ? upside_down(3, 4) : in_turn(4, k == 2);
             c.schedule = in_dir("table.csv"), c.p = t->p;
-            pipeline_csv_write(t, c.schedule);
+            pipeline_table_write(t, c.schedule);
             Outcome r = run(c);
             must_be_same(&c, &r, &one);
             release(&r);

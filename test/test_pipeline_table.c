@@ -1,4 +1,4 @@
-// pipeline_table, pipeline_csv: small schedules against ones written by hand; sizes that are refused; files:
+// pipeline_table: small schedules against ones written by hand; sizes that are refused; files:
 // there and back, and every line that cannot be meant.
 #include "parallel/pipeline_table.h"
 
@@ -150,8 +150,8 @@ static void test_there_and_back(void **state)
             int v = k == PIPELINE_INTERLEAVED ? size[i][2] : 0;
             PipelineTable *t = pipeline_table_make((PipelineSchedule)k, size[i][0], size[i][1], v);
             t->action[0][t->n[0] - 1].slot += 7; // need not be dense
-            pipeline_csv_write(t, in_dir("table.csv"));
-            PipelineTable *back = pipeline_csv_read(in_dir("table.csv"));
+            pipeline_table_write(t, in_dir("table.csv"));
+            PipelineTable *back = pipeline_table_read(in_dir("table.csv"));
             assert_int_equal(back->schedule, PIPELINE_USER);
             same(t, back);
             pipeline_table_free(t), pipeline_table_free(back);
@@ -172,21 +172,21 @@ static void test_by_a_person(void **state)
     (void)state;
     put("# mine\r\n\r\nstage, slot, action, micro, chunk\r\n"
         "1,10,F,0,0\r\n 1 , 20 , B , 0 , 0\r\n0,900,B,0,0\n0,5,F,0,0");
-    PipelineTable *t = pipeline_csv_read(in_dir("table.csv"));
+    PipelineTable *t = pipeline_table_read(in_dir("table.csv"));
     assert_true(t->p == 2 && t->m == 1 && t->v == 1 && !t->split);
     stage_is(t, 0, "F0 B0");
     stage_is(t, 1, "F0 B0");
     assert_true(t->action[0][1].slot == 900 && t->action[1][0].slot == 10);
     pipeline_table_free(t);
     put("stage,slot,action,micro,chunk\n0,0,F,0,0\n0,1,B,0,0\n0,2,W,0,0\n1,0,F,0,0\n1,1,B,0,0\n");
-    t = pipeline_csv_read(in_dir("table.csv")); // one W anywhere: it splits, and the checker will miss the other
+    t = pipeline_table_read(in_dir("table.csv")); // one W anywhere: it splits, and the checker will miss the other
     assert_true(t->split);
     pipeline_table_free(t);
 }
 
 static int read_file(void *arg)
 {
-    pipeline_table_free(pipeline_csv_read(arg));
+    pipeline_table_free(pipeline_table_read(arg));
     return 0;
 }
 

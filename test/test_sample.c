@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "train/sample.h"
+#include "train/eval.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -24,7 +24,7 @@ static int32_t draw(const double *p, size_t V, SampleRule rule, double u)
 {
     float logits[32];
     for (size_t v = 0; v < V; v++) logits[v] = (float)(log(p[v]) - 3); // any constant
-    return sample_token(logits, V, rule, u);
+    return eval_sample_token(logits, V, rule, u);
 }
 
 // With u at the middle of each of DRAWS equal parts, a token of probability p comes p DRAWS times, give or take one at
@@ -180,7 +180,8 @@ static void never(Case *c, int32_t id)
 // products of size 1 or so, 1e-4 is 100 roundings of each.)
 static void expect_greedy(Case *c, const char *prompt, size_t n)
 {
-    char *text = sample_text(c->model, NULL, &c->cache, c->tokenizer, prompt, n, greedy, rng_make(1, "sample", 0));
+    char *text = eval_sample(c->model, (EvalForward){0}, &c->cache, c->tokenizer, prompt, n, greedy,
+                             rng_make(1, "sample", 0));
     size_t n_prompt = strlen(prompt), n_ids = 1 + n_prompt, first = 0;
     int32_t ids[1 + PROMPT_MAX + 4 * CONTEXT] = {tokenizer_eot(c->tokenizer)};
     static float logits[CONTEXT * N_TOKENS];
@@ -229,7 +230,7 @@ static void test_text_is_a_function_of_the_seed(void **state)
     char *text[4];
     const uint64_t seeds[] = {1, 1, 2, 1};
     for (int i = 0; i < 4; i++)
-        text[i] = sample_text(c->model, NULL, &c->cache, c->tokenizer, "ab", 12, (SampleRule){3, 0, 1},
+        text[i] = eval_sample(c->model, (EvalForward){0}, &c->cache, c->tokenizer, "ab", 12, (SampleRule){3, 0, 1},
                               rng_make(seeds[i], "sample", i == 3));
     assert_string_equal(text[0], text[1]);
     assert_string_not_equal(text[0], text[2]);
@@ -246,7 +247,8 @@ static void test_end_of_text_ends(void **state)
     for (int32_t id = 0; id < N_TOKENS; id++) never(c, id);
     for (int sign = -1; sign <= 1; sign += 2) {
         head_row(c, tokenizer_eot(c->tokenizer))[0] = (float)sign;
-        char *text = sample_text(c->model, NULL, &c->cache, c->tokenizer, "ab", 1, greedy, rng_make(1, "sample", 0));
+        char *text = eval_sample(c->model, (EvalForward){0}, &c->cache, c->tokenizer, "ab", 1, greedy,
+                                 rng_make(1, "sample", 0));
         assert_memory_equal(text, "ab", 2);
         if (strlen(text) == 2) ended = true;
         else went_on = strlen(text) == 3;

@@ -57,7 +57,7 @@ static char *home(const Zero *z, const Optim *optim, int unit, int s)
 {
     size_t n_bytes;
     if (s == optim->kind->n_states) return (char *)z->range[unit].weight;
-    if (optim->store) return NULL;
+    if (z->state) return NULL;
     char *data = optim->state[s].data;
     if (!optim->at) return data ? data + piece_of(z, optim, own_rank(z), unit, s).at : NULL;
     return data ? data + optim_place_of(optim, &z->model->params, unit, s, &n_bytes) : NULL;
@@ -75,7 +75,7 @@ static void move(const Zero *z, const Optim *optim, int unit, int s, void *buf, 
         return;
     }
     bool weights = s == optim->kind->n_states && z->store && z->model->dev->x_type == X_FP32;
-    Offload *store = weights ? z->store : optim->store;
+    Offload *store = weights ? z->store : z->state;
     size_t at = weights ? 0 : optim_place_of(optim, &z->model->params, unit, s, &store_bytes);
     check(store_bytes == n_bytes);
     if (out) offload_read(store, unit, at, buf, n_bytes);
@@ -106,9 +106,9 @@ static char *whole_array(const ZeroWhole *whole, const Optim *optim, int s)
     return s == optim->kind->n_states ? (char *)whole->weights : whole->state[s].data;
 }
 
-static bool in_memory(const Zero *z, const Optim *optim)
+static bool in_memory(const Zero *z)
 {
-    return z->cut.size == 1 && !optim->store;
+    return z->cut.size == 1 && !z->state;
 }
 
 ZeroWhole zero_whole(Zero *z, const Optim *optim)
@@ -118,7 +118,7 @@ ZeroWhole zero_whole(Zero *z, const Optim *optim)
     if (own_rank(z) > 0) return whole;
     memcpy(whole.state, optim->state, sizeof whole.state);
     whole.weights = z->model->weights;
-    if (in_memory(z, optim)) return whole;
+    if (in_memory(z)) return whole;
     whole.own = true;
     whole.weights = room(params->n_elems * sizeof *whole.weights);
     for (int s = 0; s < optim->kind->n_states; s++) {
@@ -148,7 +148,7 @@ static void transfer(Zero *z, void *buf, size_t n_bytes, int peer, bool send)
 
 void zero_gather_whole(Zero *z, const Optim *optim, ZeroWhole *whole)
 {
-    if (in_memory(z, optim)) return;
+    if (in_memory(z)) return;
     int n_arrays = optim->kind->n_states + 1, rank = own_rank(z), n_units = z->model->n_units;
     char *buf = rank ? room(largest(z, optim)) : NULL;
     for (int u = 0; u < n_units; u++)
@@ -201,7 +201,7 @@ void zero_scatter_whole(Zero *z, Optim *optim, const ZeroWhole *whole)
                 transfer(z, whole_array(whole, optim, s) + piece.at, piece.n_bytes, r, true);
             }
             char *from = rank ? buf : whole_array(whole, optim, s) + own.at;
-            if (rank || !in_memory(z, optim)) move(z, optim, u, s, from, own.n_bytes, false);
+            if (rank || !in_memory(z)) move(z, optim, u, s, from, own.n_bytes, false);
         }
     free(buf);
     zero_renew(z, optim);

@@ -4,7 +4,7 @@
 // the store's thread does them in that order. That one rule makes the rest simple. The invariant: the bytes of a slot
 // are the caller's from the moment when `n_done` reaches the slot's last job until the next job for it is handed in,
 // and the thread's in between. So a slot may be promised to the next item while it is still being written, and an item
-// that is fetched again behind its own write finds the new bytes. Two slots:
+// that is fetched again after its own write finds the new bytes. Two slots:
 //
 //     caller   wait 0 | work on 0 | work on 1       | work on 2       | work on 3 | flush
 //     thread   read 0 | read 1    | write 0, read 2 | write 1, read 3 | write 2   | write 3
@@ -18,22 +18,37 @@
 // another device's memory are filled through `stage`, host memory of the same layout, by the caller's own copies, so
 // that the thread never touches the device.
 //
-// In the file (offload_file.c) items begin at multiples of OFFLOAD_BLOCK and are moved in whole blocks; what is behind
-// an item's end is never looked at.
+// In the file items begin at multiples of OFFLOAD_BLOCK and are moved in whole blocks; what follows an item's end is
+// never looked at. The file loses its name as soon as it is open. It holds nothing that anyone would look for after the
+// run, a crash leaves nothing there, and no other program can remove, cut or overwrite it by its name. Its blocks are
+// reserved before the first step: "no space left on device" comes at the start of a run and not in its middle.
+//
+// O_DIRECT where the file system can (ext4, XFS, most of them): else every byte would also lie in the page cache, in
+// the memory that was to be spared, and be copied once more. It asks for addresses, offsets and lengths in whole
+// blocks; 4096 bytes suit every disk. Where the flag is refused, when the file is opened or at the first read, the
+// pages are dropped after each transfer by posix_fadvise, which also starts to write those that are dirty. A transfer
+// that returns true has moved every byte: short reads and writes go on where they ended; under O_DIRECT from the last
+// whole block.
 //
 // Rejected: mmap (a failing disk is a SIGBUS, and read-ahead and write-back come when the kernel likes); io_uring and
 // libaio (many requests in flight matter for small ones; items are megabytes); a slot that remembers the item it held
-// (saves reads where all items fit, which is where nobody offloads, and traffic would no longer be a formula).
+// (saves reads where all items fit, which is where nobody offloads, and traffic would no longer be a formula); fsync
+// (the file does not outlive the process, so there is no one to be durable for); a name to see it by (then a crash
+// leaves gigabytes).
+#define _GNU_SOURCE // O_DIRECT, fallocate
 #include "parallel/offload.h"
 
 #include "base/check.h"
 #include "base/clock.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 enum { JOBS = 4 * OFFLOAD_MAX_SLOTS }; // three a slot can wait: its write, a read, and the read that replaces it
@@ -58,6 +73,13 @@ typedef struct {
     bool has_sum;
 } Item;
 
+typedef struct {
+    int fd;
+    bool direct; // O_DIRECT: past the page cache
+    const char *path;
+    OffloadIo io;
+} File;
+
 struct Offload {
     OffloadMode mode;
     int n_items, n_slots;
@@ -68,10 +90,10 @@ struct Offload {
     void *slots, *stage;
     Mem *mem, *host;
     Dev *dev;
-    OffloadFile file;
+    File file;
     bool checked, threaded;
     pthread_t thread;
-    // shared with the thread, behind the lock
+    // shared with the thread; the lock guards it
     pthread_mutex_t lock;
     pthread_cond_t handed_in, finished;
     Job job[JOBS]; // number n is in job[n % JOBS]
@@ -80,6 +102,99 @@ struct Offload {
     char error[1024];
     OffloadCount count;
 };
+
+// ---- the file
+
+static ssize_t plain_read(void *self, int fd, void *data, size_t n_bytes, off_t at)
+{
+    (void)self;
+    return pread(fd, data, n_bytes, at);
+}
+
+static ssize_t plain_write(void *self, int fd, const void *data, size_t n_bytes, off_t at)
+{
+    (void)self;
+    return pwrite(fd, data, n_bytes, at);
+}
+
+// Whole blocks between memory (aligned to OFFLOAD_BLOCK) and the file from `at` on. False: `error` says what is wrong
+// with `item`, the path, and what to try.
+static bool move_blocks(const File *f, bool write, int item, char *data, size_t n_bytes, size_t at,
+                       char *error, size_t n_error)
+{
+    for (size_t n = 0; n < n_bytes;) {
+        size_t part = n_bytes - n < (size_t)1 << 30 ? n_bytes - n : (size_t)1 << 30; // Linux moves 2 GiB at most
+        ssize_t got = write ? f->io.write(f->io.self, f->fd, data + n, part, (off_t)(at + n))
+                            : f->io.read(f->io.self, f->fd, data + n, part, (off_t)(at + n));
+        if (got < 0 && errno == EINTR) continue;
+        if (got > 0 && f->direct) got -= got % OFFLOAD_BLOCK; // go on from a whole block
+        if (got > 0) {
+            n += (size_t)got;
+            continue;
+        }
+        if (got == 0 && !write)
+            snprintf(error, n_error, "offload: %s: item %d ends at byte %zu of the file and not at %zu: the file was "
+                                     "cut short while in use (by something else; start the run again)",
+                     f->path, item, at + n, at + n_bytes);
+        else
+            snprintf(error, n_error, "offload: %s: item %d cannot be %s at byte %zu of the file: %s (%s, put run.dir "
+                                     "on another, or set memory.offload=cpu)", f->path, item,
+                     write ? "written" : "read", at + n, got ? strerror(errno) : "nothing was taken",
+                     write ? "make room on that disk" : "look after that disk");
+        return false;
+    }
+#ifdef POSIX_FADV_DONTNEED
+    if (!f->direct) posix_fadvise(f->fd, (off_t)at, (off_t)n_bytes, POSIX_FADV_DONTNEED); // starts to write dirty pages
+#endif
+    return true;
+}
+
+// Space for n bytes, so that a full disk is found here. File systems that cannot reserve find it when they write.
+static bool reserve(int fd, size_t n_bytes)
+{
+    if (n_bytes == 0) return true;
+#ifdef __linux__
+    int failed;
+    do failed = fallocate(fd, 0, 0, (off_t)n_bytes);
+    while (failed && errno == EINTR);
+    if (!failed) return true;
+    if (errno != EOPNOTSUPP) return false;
+#endif
+    return ftruncate(fd, (off_t)n_bytes) == 0;
+}
+
+// A file of n_bytes, a multiple of OFFLOAD_BLOCK, all zero, whose space is reserved. The path must not exist, and does
+// not when this returns. `block`: OFFLOAD_BLOCK bytes to try a read with; may be NULL where n_bytes is 0.
+static File open_file(const char *path, size_t n_bytes, const OffloadIo *io, void *block)
+{
+    int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
+    File f = {.fd = -1, .path = path, .io = {plain_read, plain_write, NULL}};
+    if (io) f.io = *io;
+#ifdef O_DIRECT
+    f.fd = open(path, flags | O_DIRECT, 0600);
+    f.direct = f.fd >= 0;
+    if (f.fd < 0 && errno == EINVAL) unlink(path); // some file systems make it first and refuse it then
+#endif
+    if (f.fd < 0) f.fd = open(path, flags, 0600);
+    if (f.fd < 0)
+        die("offload: %s: cannot be made: %s (%s)", path, strerror(errno),
+            errno == EEXIST ? "remove it; the store needs a file of its own"
+                            : "choose another run.dir, or set memory.offload=cpu");
+    if (unlink(path) < 0) die("offload: %s: cannot be unlinked: %s (choose another run.dir)", path, strerror(errno));
+    if (!reserve(f.fd, n_bytes))
+        die("offload: %s: no room for %zu bytes: %s (make room on that disk, put run.dir on another, or set "
+            "memory.offload=cpu)", path, n_bytes, strerror(errno));
+#ifdef O_DIRECT
+    // Some file systems take the flag and refuse the reads.
+    if (f.direct && n_bytes && f.io.read(f.io.self, f.fd, block, OFFLOAD_BLOCK, 0) < 0 && errno == EINVAL) {
+        f.direct = false;
+        if (fcntl(f.fd, F_SETFL, 0) < 0) die("offload: %s: fcntl: %s", path, strerror(errno));
+    }
+#endif
+    return f;
+}
+
+// ---- blocks
 
 static size_t in_blocks(size_t n_bytes)
 {
@@ -114,7 +229,7 @@ static void die_if_failed(Offload *o)
 static bool transfer(Offload *o, bool write, int i, char *data, size_t n_bytes, size_t at)
 {
     char error[sizeof o->error];
-    return offload_file_move(&o->file, write, i, data, n_bytes, at, error, sizeof error) || fail(o, error);
+    return move_blocks(&o->file, write, i, data, n_bytes, at, error, sizeof error) || fail(o, error);
 }
 
 // ---- checksums
@@ -307,6 +422,28 @@ void offload_flush(Offload *o)
     wait_for(o, o->n_jobs);
 }
 
+static void *lend(void *self, int item, int next)
+{
+    void *bytes = offload_wait(self, item);
+    if (next >= 0) offload_fetch(self, next);
+    return bytes;
+}
+
+static void give_back(void *self, int item, bool dirty)
+{
+    offload_release(self, item, dirty);
+}
+
+static void read_item(void *self, int item, size_t at, void *host, size_t n_bytes)
+{
+    offload_read(self, item, at, host, n_bytes);
+}
+
+OptimStore offload_lender(Offload *o)
+{
+    return o ? (OptimStore){.lend = lend, .give_back = give_back, .read = read_item, .self = o} : (OptimStore){0};
+}
+
 // ---- parts of items
 
 // Host memory with the blocks [*first, *first + *n) of an item that cover a range of it, or with all of it where a
@@ -462,7 +599,7 @@ Offload *offload_create(const OffloadSettings *set)
         if (o->stage) slot->host = aligned(o->stage) + (size_t)s * o->slot_bytes;
     }
     if (set->mode == OFFLOAD_DISK && set->path) {
-        o->file = offload_file_open(o->path, at, set->io, o->slot[0].host);
+        o->file = open_file(o->path, at, set->io, o->slot[0].host);
         start_thread(o);
     }
     return o;
@@ -478,7 +615,7 @@ void offload_free(Offload *o)
         pthread_mutex_unlock(&o->lock);
         pthread_join(o->thread, NULL);
     }
-    offload_file_close(&o->file);
+    if (o->file.fd >= 0) close(o->file.fd);
     mem_free(o->mem, o->slots);
     mem_free(o->host, o->store);
     mem_free(o->host, o->stage);

@@ -22,12 +22,21 @@
 #include "ops/dev.h"
 #include "base/config.h"
 #include "base/mem.h"
-#include "parallel/offload_file.h"
+#include "train/optim.h"
+
+#include <sys/types.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { OFFLOAD_MAX_SLOTS = 16 };
+enum { OFFLOAD_MAX_SLOTS = 16, OFFLOAD_BLOCK = 4096 };
+
+// How the file is reached: pread and pwrite, but for tests.
+typedef struct {
+    ssize_t (*read)(void *self, int fd, void *data, size_t n_bytes, off_t at);
+    ssize_t (*write)(void *self, int fd, const void *data, size_t n_bytes, off_t at);
+    void *self;
+} OffloadIo;
 
 typedef struct {
     OffloadMode mode;    // OFFLOAD_CPU: host memory, or OFFLOAD_DISK: a file
@@ -40,7 +49,7 @@ typedef struct {
     MemTag tag;          // this tag
     Mem *host;           // where host memory comes from, tag MEM_HOST; NULL: mem. A GPU's hands out pinned memory
     Dev *dev;            // copies between host memory and the slots (to_device, to_host); NULL: slots are host memory
-    const char *what;    // name of the buffers in the door's table; NULL: "offload"
+    const char *what;    // name of the buffers in the allocator's table; NULL: "offload"
     const OffloadIo *io; // NULL: pread and pwrite. Called by the store's own thread, and by the caller's in
                          // offload_create, offload_read and offload_write
 } OffloadSettings;
@@ -55,7 +64,7 @@ typedef struct {
 typedef struct Offload Offload;
 
 // All items are zero. Dies when the file cannot be made, or when there is no room for it: its blocks are reserved
-// here and not in the middle of a run. Nothing is allocated later. offload_free comes before the doors' mem_free_all;
+// here and not in the middle of a run. Nothing is allocated later. offload_free comes before mem_free_all;
 // what was not flushed is lost with the rest. NULL is allowed.
 Offload *offload_create(const OffloadSettings *set);
 void offload_free(Offload *o);
@@ -69,6 +78,8 @@ bool offload_fetch(Offload *o, int item);
 void *offload_wait(Offload *o, int item);
 // dirty: the bytes were changed, and are written back in the background.
 void offload_release(Offload *o, int item, bool dirty);
+// The store as the optimizer takes it (optim.h); none for NULL.
+OptimStore offload_lender(Offload *o);
 // Returns when all that was released is in the store. It is no fsync: the store does not outlive the process.
 void offload_flush(Offload *o);
 

@@ -11,24 +11,267 @@
 //     have come before the output was taken.
 //   - a gradient finds its receive posted: the reader posts it when its own F ends, which the writer's F follows. It
 //     goes into a buffer of the reader's slot, backward works in place there, and the result is sent from there.
-//   - gradients of a tied head have as many buffers as micro-batches can be in flight where they go (pipeline_guest.h).
+//   - gradients of a tied head have as many buffers as micro-batches can be in flight where they go (below).
 //
 // Receives of inputs are posted as soon as a slot is free, before the action that needs them.
 //
 // Deterministic: a chunk adds the gradients of its sequences in the tree of model_run.c, in rising order, whatever
 // other chunks do meanwhile. So any table whose chunks keep that order gives the bits of one rank.
 //
+// What a stage has:
+//
+//   piece q of Q    floor(L / Q) layers; L mod Q of the pieces, in the middle, have one more
+//   bytes           sum over chunks c of peak(c) slot_c + late(c) late_c, and what all share (recompute.h)
+//
+// peak(c) comes from the table alone: the most micro-batches that are between the start of F and the end of B in chunk
+// c, or the end of W where W reads what F left (pipeline_check_peak). Model, plan and engine ask the functions of this
+// file, so none of them can hold another number of buffers than the table needs.
+//
+// A tied head on another stage than its embedding: that stage keeps a copy of the weights, made anew after every
+// update, and an array for the gradient. The gradient is sent to the embedding's stage and added to the embedding's
+// own: once a step; on a deterministic device for every sequence, into the empty gradient, before the embedding adds
+// its own: which is the order in which one rank adds, head first. When a step ends, the whole gradient is in the
+// embedding's row, and the copy's is zero: who owns parameters (norm, optimizer, ZeRO, checkpoints) sees that row and
+// nothing else. The head may also be on the embedding's stage, in another chunk (zb-v). It then reads the embedding
+// itself, and only a deterministic device sends the gradient through a buffer, since the head has been through later
+// sequences already when the embedding comes to the first. How many gradients can be on their way: as many as there are
+// sequences between the embedding's F and B, for that is where a gradient waits that the head has made and the
+// embedding has not taken. So no send finds all buffers taken by messages that wait for this very stage.
+//
 // Rejected: a function for each schedule (none could be proved before it hangs); MPI_Sendrecv pairs, as in Megatron-LM
-// (interleaved and zb-v stand still); a progress thread.
+// (interleaved and zb-v stand still); a progress thread. One pool of slots for all chunks of a stage: it would
+// hold what is in flight at the moment when most is, a little less than the sum of the chunks' own peaks; but chunks
+// differ in size, and which of them holds a buffer would depend on the order of actions. For a tied head an all-reduce
+// over both ends, as in Megatron-LM: each element would have two owners, to be counted once by norm, optimizer and
+// checkpoint, and it adds in another order than one rank.
 #include "parallel/pipeline.h"
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "parallel/ddp.h"
-#include "parallel/pipeline_guest.h"
+#include "parallel/pipeline_check.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+// ---- who has what
+
+size_t pipeline_layers(size_t layers, int pieces, int piece, size_t *first)
+{
+    size_t n = (size_t)pieces, q = (size_t)piece, each = layers / n, rest = layers % n, middle = (n - rest) / 2;
+    size_t before = q > middle ? q - middle : 0; // pieces in front of it that may have one more
+    *first = q * each + (before < rest ? before : rest);
+    return each + (q >= middle && q < middle + rest);
+}
+
+// The most of a chunk's micro-batches at once; full, kept: whether they count until B, and until W.
+static int in_flight(const PipelineTable *t, int stage, int chunk, bool full, bool kept)
+{
+    size_t until_b[PIPELINE_MAX_CHUNKS] = {0}, until_w[PIPELINE_MAX_CHUNKS] = {0};
+    until_b[chunk] = full, until_w[chunk] = kept;
+    return (int)pipeline_check_peak(t, stage, until_b, until_w);
+}
+
+ModelStage pipeline_stage(const PipelineTable *t, int stage, size_t layers, const size_t *counts)
+{
+    _Static_assert((int)MODEL_MAX_CHUNKS == (int)PIPELINE_MAX_CHUNKS, "a stage holds all chunks of a table");
+    ModelStage s = {.n_chunks = t->v};
+    int pieces = t->p * t->v;
+    for (int c = 0; c < t->v; c++) {
+        ModelPiece *p = &s.chunk[c];
+        int q = t->piece[stage][c];
+        p->layers = pipeline_layers(layers, pieces, q, &p->first);
+        if (counts) {
+            p->layers = counts[q], p->first = 0;
+            for (int i = 0; i < q; i++) p->first += counts[i];
+        }
+        check(p->layers > 0 && p->first + p->layers <= layers);
+        p->embedding = q == 0;
+        p->head = q == pieces - 1;
+        check(!p->head || p->first + p->layers == layers);
+        p->active = in_flight(t, stage, c, true, false);
+        p->held = in_flight(t, stage, c, true, true);
+        p->late = t->split ? in_flight(t, stage, c, false, true) : 0;
+    }
+    return s;
+}
+
+static void must_be_in_order(const PipelineTable *t, const char *name)
+{
+    for (int s = 0; s < t->p; s++) {
+        int last[PIPELINE_OPS][PIPELINE_MAX_CHUNKS];
+        memset(last, -1, sizeof last);
+        for (int i = 0; i < t->n[s]; i++) {
+            const PipelineAction *a = &t->action[s][i];
+            if (a->micro != last[a->op][a->chunk] + 1)
+                die("parallel.table = %s: stage %d slot %d: %s of micro-batch %d of chunk %d does not follow that "
+                    "of %d, but numerics.deterministic adds gradients in the order of samples (reorder the file, "
+                    "or set numerics.deterministic = false)", name, s, a->slot,
+                    pipeline_table_op(a->op), a->micro, a->chunk,
+                    a->micro - 1);
+            last[a->op][a->chunk] = a->micro;
+        }
+    }
+}
+
+static PipelineTable *read_table(const char *path, int p, int m, int v)
+{
+    if (!strchr(path, '.') && !strchr(path, '/'))
+        die("parallel.schedule = %s: no such schedule (gpipe, 1f1b, interleaved, zb-h1, zb-v, or a file FILE.csv)",
+            path);
+    PipelineTable *t = pipeline_table_read(path);
+    if (t->p != p) die("parallel.table = %s: the file has %d stages, parallel.pp = %d", path, t->p, p);
+    if (t->m != m)
+        die("parallel.table = %s: the file has %d micro-batches, a step has %d of them on each replica (change "
+            "batch.tokens or batch.micro)", path, t->m, m);
+    if (v && t->v != v) die("parallel.table = %s: the file has %d chunks, parallel.chunks = %d", path, t->v, v);
+    return t;
+}
+
+PipelineTable *pipeline_choose(const char *name, int p, int m, int v, size_t layers, bool deterministic)
+{
+    PipelineSchedule schedule = pipeline_table_find(name);
+    bool user = schedule >= PIPELINE_USER;
+    PipelineTable *t = user ? read_table(name, p, m, v) : pipeline_table_make(schedule, p, m, v);
+    PipelineProof proof;
+    char why[1600];
+    if ((size_t)(t->p * t->v) > layers)
+        die("parallel.pp = %d, chunks = %d: %d pieces, but the model has %zu layers (take fewer stages or chunks)",
+            t->p, t->v, t->p * t->v, layers);
+    if (!pipeline_check(t, &proof, why, sizeof why))
+        die("parallel.%s = %s: %s", user ? "table" : "schedule", name, why);
+    if (deterministic) must_be_in_order(t, name);
+    return t;
+}
+
+// Of a chunk's slot, and of what stays until W.
+static void chunk_bytes(const ModelPiece *c, const ModelShape *part, const Dev *dev, RecomputePolicy policy,
+                        size_t segment, size_t N, size_t *slot, size_t *late)
+{
+    *slot = recompute_slot_bytes(part, dev, policy, segment, c->layers, c->head, N);
+    *late = c->late ? recompute_late_bytes(part, dev, segment, c->layers, N) : 0;
+}
+
+size_t pipeline_bytes(const PipelineTable *t, int stage, const size_t *counts, const ModelShape *part, const Dev *dev,
+                      RecomputePolicy policy, size_t B, size_t T, size_t *in_flight)
+{
+    ModelStage s = pipeline_stage(t, stage, part->layers, counts);
+    size_t full[PIPELINE_MAX_CHUNKS], kept[PIPELINE_MAX_CHUNKS], most = 0, sum = 0;
+    for (int c = 0; c < s.n_chunks; c++)
+        if (s.chunk[c].layers > most) most = s.chunk[c].layers;
+    size_t segment = recompute_segment(policy, most);
+    for (int c = 0; c < s.n_chunks; c++) {
+        size_t slot, late;
+        const ModelPiece *piece = &s.chunk[c];
+        chunk_bytes(piece, part, dev, policy, segment, B * T, &slot, &late);
+        sum += slot * (size_t)(segment ? piece->active : piece->held) + late * (size_t)piece->late;
+        full[c] = slot, kept[c] = late + (segment ? 0 : slot);
+    }
+    if (in_flight) *in_flight = pipeline_check_peak(t, stage, full, kept);
+    return sum + recompute_pool_bytes(part, dev, policy, segment, B * T);
+}
+
+// ---- a tied head apart from its embedding
+
+static size_t vocab_elems(const Pipeline *p)
+{
+    return p->model->local.vocab * p->model->local.channels;
+}
+
+// Who is at the other end, and buffers for what travels.
+static void tied_create(Pipeline *p)
+{
+    Model *m = p->model;
+    const PipelineTable *t = p->table;
+    PipelinePlace home = pipeline_table_place(t, 0), head = pipeline_table_place(t, t->p * t->v - 1);
+    bool each = m->dev->deterministic, together = home.stage == head.stage;
+    p->tied_peer = -1;
+    if (!m->shape.tie || (together && (!each || home.chunk == head.chunk))) return;
+    if (!together && abs(home.stage - head.stage) != t->p - 1)
+        die("parallel.table: the first piece of the model is on stage %d and the last on %d, but model.tie = true "
+            "needs them on the first and the last stage, or on one", home.stage, head.stage);
+    p->tied_embedding = p->stage == home.stage;
+    p->tied_head = p->stage == head.stage;
+    if (!p->tied_embedding && !p->tied_head) return;
+    if (!together) p->tied_peer = p->tied_embedding == (home.stage < head.stage); // of two in the order of stages
+    check(together || !p->pp || (p->ends && p->ends->size == 2));
+    ModelStage of_home = pipeline_stage(t, home.stage, m->shape.layers, NULL);
+    if (each && p->tied_head) p->n_tied = of_home.chunk[home.chunk].active * (int)m->max_batch;
+    if (!each && p->tied_embedding) p->n_tied = 1;
+    size_t n = (size_t)p->n_tied;
+    if (n) p->tied_buffer = mem_alloc(m->mem, MEM_COMM, n * vocab_elems(p) * sizeof(float), "tied head's gradient");
+    p->tied_request = calloc(n + 1, sizeof *p->tied_request);
+    if (!p->tied_request) die("pipeline: no memory for %zu messages", n);
+}
+
+static float *embedding_grad(Pipeline *p)
+{
+    const Model *m = p->model;
+    const Unit *unit = &m->unit[0];
+    const Param *row = &m->params.row[unit->row[W_TOKENS]];
+    return m->unit_grad[unit->index] + (row->offset - m->unit_begin[unit->index]);
+}
+
+// On a deterministic device: before the embedding's backward of a sequence.
+static void tied_receive(Pipeline *p)
+{
+    size_t n = vocab_elems(p);
+    if (p->tied_peer < 0) {
+        size_t at = p->tied_taken++ % (size_t)p->n_tied;
+        p->model->dev->accumulate(p->model->dev, embedding_grad(p), p->tied_buffer + at * n, n);
+        return;
+    }
+    CommRequest request = comm_recv(p->ends, embedding_grad(p), n, COMM_FP32, p->tied_peer, 0);
+    comm_wait(p->ends, &request);
+}
+
+// And after the head's.
+static void tied_send(Pipeline *p)
+{
+    Dev *dev = p->model->dev;
+    size_t n = vocab_elems(p), at = p->tied_sent++ % (size_t)p->n_tied;
+    float *buffer = p->tied_buffer + at * n;
+    if (p->tied_peer >= 0) comm_wait(p->ends, &p->tied_request[at]);
+    dev->zero(dev, buffer, n * sizeof *buffer);
+    dev->accumulate(dev, buffer, p->model->guest_grad, n); // which is left zero
+    if (p->tied_peer < 0) return;
+    p->tied_request[at] = comm_send(p->ends, buffer, n, COMM_FP32, p->tied_peer, 0);
+}
+
+// At a step's end: all has been sent, or on another device is sent now.
+static void tied_finish(Pipeline *p)
+{
+    Model *m = p->model;
+    size_t n = vocab_elems(p);
+    if (p->tied_peer < 0) return;
+    for (int i = 0; i < p->n_tied; i++) comm_wait(p->ends, &p->tied_request[i]);
+    if (m->dev->deterministic) return;
+    if (p->tied_embedding) {
+        CommRequest request = comm_recv(p->ends, p->tied_buffer, n, COMM_FP32, p->tied_peer, 0);
+        comm_wait(p->ends, &request);
+        m->dev->accumulate(m->dev, embedding_grad(p), p->tied_buffer, n);
+    } else {
+        CommRequest request = comm_send(p->ends, m->guest_grad, n, COMM_FP32, p->tied_peer, 0);
+        comm_wait(p->ends, &request);
+        m->dev->zero(m->dev, m->guest_grad, n * sizeof *m->guest_grad);
+    }
+}
+
+void pipeline_share_tied(Pipeline *p)
+{
+    const Model *m = p->model;
+    if (p->tied_peer < 0) return;
+    CommType type = comm_type_of(m->dev->x_type);
+    size_t n = vocab_elems(p);
+    size_t at = p->tied_embedding ? m->params.row[m->unit[0].row[W_TOKENS]].offset - m->unit_begin[0] : 0;
+    const char *embedding = (const char *)m->unit_weight[0] + at * m->dev->x_bytes;
+    CommRequest request = p->tied_embedding ? comm_send(p->ends, embedding, n, type, p->tied_peer, 0)
+                                            : comm_recv(p->ends, m->guest_weight, n, type, p->tied_peer, 0);
+    comm_wait(p->ends, &request);
+}
+
+// ---- buffers
 
 static void *allocate(size_t n, size_t size)
 {
@@ -36,8 +279,6 @@ static void *allocate(size_t n, size_t size)
     if (!p) die("pipeline: no memory for %zu entries", n);
     return p;
 }
-
-// ---- what stands where
 
 static void create_flow(Pipeline *p, int chunk)
 {
@@ -52,8 +293,8 @@ static void create_flow(Pipeline *p, int chunk)
     f->micro = allocate(n, sizeof *f->micro);
     f->late = allocate((size_t)f->n_late, sizeof *f->late);
     f->out = allocate(n, sizeof *f->out), f->grad = allocate(n, sizeof *f->grad);
-    PipelineMail **mail[] = {&f->in_f, &f->out_f, &f->in_b, &f->out_b};
-    for (int i = 0; i < 4; i++) *mail[i] = allocate(n, sizeof **mail[i]);
+    PipelineMessage **message[] = {&f->in_f, &f->out_f, &f->in_b, &f->out_b};
+    for (int i = 0; i < 4; i++) *message[i] = allocate(n, sizeof **message[i]);
     for (size_t i = 0; i < n; i++) {
         f->micro[i] = -1;
         if (!m->chunk[chunk].piece.head) f->out[i] = (X *)mem_alloc(m->mem, MEM_COMM, n_bytes, "output of a chunk");
@@ -68,7 +309,7 @@ Pipeline *pipeline_create(Model *model, const PipelineTable *table, int stage, C
     *p = (Pipeline){.model = model, .table = table, .stage = stage, .pp = pp, .ends = ends};
     check(model->n_chunks == table->v && (!pp || (pp->size == table->p && pp->rank == stage)));
     for (int c = 0; c < table->v; c++) create_flow(p, c);
-    pipeline_guest_create(p);
+    tied_create(p);
     return p;
 }
 
@@ -80,7 +321,7 @@ void pipeline_free(Pipeline *p)
         void *own[] = {f->micro, f->late, f->out, f->grad, f->in_f, f->out_f, f->in_b, f->out_b};
         for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
     }
-    free(p->guest_mail);
+    free(p->tied_request);
     free(p->span);
     free(p);
 }
@@ -113,24 +354,24 @@ static int tag_of(const Pipeline *p, PipelineOp op, int micro, int reader_chunk)
     return ((op == PIPELINE_B) * p->table->v + reader_chunk) * PIPELINE_MAX_MICRO + micro % PIPELINE_MAX_MICRO;
 }
 
-static void mail_wait(Pipeline *p, PipelineMail *mail)
+static void message_wait(Pipeline *p, PipelineMessage *message)
 {
     if (!p->pp) return;
-    comm_wait(p->pp, &mail->data);
-    comm_wait(comm_host(p->pp), &mail->time);
+    comm_wait(p->pp, &message->data);
+    comm_wait(comm_host(p->pp), &message->time);
 }
 
-static void mail_send(Pipeline *p, PipelineMail *mail, const X *x, size_t n, int to, int tag)
+static void message_send(Pipeline *p, PipelineMessage *message, const X *x, size_t n, int to, int tag)
 {
-    mail->data = comm_send(p->pp, x, n, comm_type_of(p->model->dev->x_type), to, tag);
-    mail->sent = p->clock;
-    if (p->recording && p->times) mail->time = comm_send(comm_host(p->pp), &mail->sent, 1, COMM_FP64, to, tag);
+    message->data = comm_send(p->pp, x, n, comm_type_of(p->model->dev->x_type), to, tag);
+    message->sent = p->clock;
+    if (p->recording && p->times) message->time = comm_send(comm_host(p->pp), &message->sent, 1, COMM_FP64, to, tag);
 }
 
-static void mail_receive(Pipeline *p, PipelineMail *mail, X *x, size_t n, int from, int tag)
+static void message_receive(Pipeline *p, PipelineMessage *message, X *x, size_t n, int from, int tag)
 {
-    mail->data = comm_recv(p->pp, x, n, comm_type_of(p->model->dev->x_type), from, tag);
-    if (p->recording && p->times) mail->time = comm_recv(comm_host(p->pp), &mail->sent, 1, COMM_FP64, from, tag);
+    message->data = comm_recv(p->pp, x, n, comm_type_of(p->model->dev->x_type), from, tag);
+    if (p->recording && p->times) message->time = comm_recv(comm_host(p->pp), &message->sent, 1, COMM_FP64, from, tag);
 }
 
 static void copy(Pipeline *p, X *out, const X *in, size_t n)
@@ -161,8 +402,8 @@ static bool open_slot(Pipeline *p, int chunk, int micro, const PipelineMicro *ba
     if (slot < 0) return false;
     f->micro[slot] = micro;
     if (is_remote(p, f->source))
-        mail_receive(p, &f->in_f[slot], model_chunk_input(p->model, chunk, slot), elems_of(p, batch), f->source.stage,
-                     tag_of(p, PIPELINE_F, micro, chunk));
+        message_receive(p, &f->in_f[slot], model_chunk_input(p->model, chunk, slot), elems_of(p, batch),
+                        f->source.stage, tag_of(p, PIPELINE_F, micro, chunk));
     return true;
 }
 
@@ -200,7 +441,7 @@ static void take_input(Pipeline *p, int chunk, int slot, int source_slot, size_t
 {
     PipelineFlow *f = &p->flow[chunk];
     if (is_remote(p, f->source)) {
-        mail_wait(p, &f->in_f[slot]);
+        message_wait(p, &f->in_f[slot]);
     } else if (f->source.stage >= 0) {
         copy(p, model_chunk_input(p->model, chunk, slot), p->flow[f->source.chunk].out[source_slot], n);
     }
@@ -211,13 +452,14 @@ static void give_output(Pipeline *p, int chunk, int slot, int micro, size_t n)
 {
     PipelineFlow *f = &p->flow[chunk];
     if (is_remote(p, f->reader))
-        mail_send(p, &f->out_f[slot], f->out[slot], n, f->reader.stage, tag_of(p, PIPELINE_F, micro, f->reader.chunk));
+        message_send(p, &f->out_f[slot], f->out[slot], n, f->reader.stage,
+                     tag_of(p, PIPELINE_F, micro, f->reader.chunk));
 }
 
-// Begins an action whose input came with `mail` (NULL, or nothing in it: from this stage), in time.
-static double begin(Pipeline *p, const PipelineMail *mail)
+// Begins an action whose input came with `message` (NULL, or nothing in it: from this stage), in time.
+static double begin(Pipeline *p, const PipelineMessage *message)
 {
-    if (p->recording && p->times) return mail ? fmax(p->clock, mail->sent + p->times->p2p) : p->clock;
+    if (p->recording && p->times) return message ? fmax(p->clock, message->sent + p->times->p2p) : p->clock;
     return p->recording ? clock_seconds() : 0;
 }
 
@@ -236,16 +478,16 @@ static void run_forward(Pipeline *p, int i, PipelineAction a, const PipelineMicr
     int slot = slot_of(p, a.chunk, a.micro);
     check(slot >= 0);
     take_input(p, a.chunk, slot, f->source.stage == p->stage ? slot_of(p, f->source.chunk, a.micro) : -1, n);
-    mail_wait(p, &f->out_f[slot]);
+    message_wait(p, &f->out_f[slot]);
     double start = begin(p, is_remote(p, f->source) ? &f->in_f[slot] : NULL);
     if (++p->in_flight > p->most_in_flight) p->most_in_flight = p->in_flight;
     set_batch(p, b);
     model_chunk_forward(p->model, a.chunk, slot, f->out[slot], true);
     end(p, i, start);
     give_output(p, a.chunk, slot, a.micro, n);
-    mail_wait(p, &f->out_b[slot]); // the buffer's last gradient
+    message_wait(p, &f->out_b[slot]); // the buffer's last gradient
     if (is_remote(p, f->reader))
-        mail_receive(p, &f->in_b[slot], f->grad[slot], n, f->reader.stage, tag_of(p, PIPELINE_B, a.micro, a.chunk));
+        message_receive(p, &f->in_b[slot], f->grad[slot], n, f->reader.stage, tag_of(p, PIPELINE_B, a.micro, a.chunk));
 }
 
 // The gradient of the input goes to where the input came from.
@@ -253,7 +495,8 @@ static void give_gradient(Pipeline *p, int chunk, int slot, int micro, size_t n)
 {
     PipelineFlow *f = &p->flow[chunk];
     if (is_remote(p, f->source)) {
-        mail_send(p, &f->out_b[slot], f->grad[slot], n, f->source.stage, tag_of(p, PIPELINE_B, micro, f->source.chunk));
+        message_send(p, &f->out_b[slot], f->grad[slot], n, f->source.stage,
+                     tag_of(p, PIPELINE_B, micro, f->source.chunk));
     } else if (f->source.stage >= 0) {
         PipelineFlow *to = &p->flow[f->source.chunk];
         copy(p, to->grad[slot_of(p, f->source.chunk, micro)], f->grad[slot], n);
@@ -266,9 +509,9 @@ static void run_backward(Pipeline *p, int i, PipelineAction a, const PipelineMic
     PipelineFlow *f = &p->flow[a.chunk];
     const ModelPiece *piece = &m->chunk[a.chunk].piece;
     int slot = slot_of(p, a.chunk, a.micro), late = -1;
-    bool each = m->dev->deterministic, home = each && p->guest_home && piece->embedding;
-    bool away = each && p->guest_away && piece->head;
-    if (is_remote(p, f->reader)) mail_wait(p, &f->in_b[slot]);
+    bool each = m->dev->deterministic, home = each && p->tied_embedding && piece->embedding;
+    bool away = each && p->tied_head && piece->head;
+    if (is_remote(p, f->reader)) message_wait(p, &f->in_b[slot]);
     double start = begin(p, is_remote(p, f->reader) ? &f->in_b[slot] : NULL);
     if (p->table->split) {
         for (late = 0; f->late[late] >= 0;) late++;
@@ -276,9 +519,9 @@ static void run_backward(Pipeline *p, int i, PipelineAction a, const PipelineMic
     }
     set_batch(p, b);
     for (size_t part = 0; part < model_parts(m); part++) {
-        if (home) pipeline_guest_receive(p);
+        if (home) tied_receive(p);
         model_chunk_backward(m, a.chunk, slot, late, f->grad[slot], scale, part);
-        if (away) pipeline_guest_send(p);
+        if (away) tied_send(p);
     }
     end(p, i, start);
     keep_losses(p, a.chunk, b);
@@ -358,11 +601,11 @@ double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
     for (int c = 0; c < t->v; c++)
         for (int i = 0; i < p->flow[c].n_slots; i++) {
             check(p->flow[c].micro[i] < 0);
-            mail_wait(p, &p->flow[c].out_f[i]);
-            mail_wait(p, &p->flow[c].out_b[i]);
+            message_wait(p, &p->flow[c].out_f[i]);
+            message_wait(p, &p->flow[c].out_b[i]);
         }
     p->model->hooks = hooks;
-    pipeline_guest_finish(p);
+    tied_finish(p);
     for (int i = 0; p->recording && i < 2 * t->n[p->stage]; i++) p->span[i] -= p->zero;
     return model_step_finish(p->model);
 }
@@ -390,10 +633,10 @@ static double evaluate_one(Pipeline *p, int chunk, int k, const PipelineMicro *b
     int slot = k % f->n_slots;
     size_t n = elems_of(p, b);
     if (is_remote(p, f->source))
-        mail_receive(p, &f->in_f[slot], model_chunk_input(p->model, chunk, slot), n, f->source.stage,
+        message_receive(p, &f->in_f[slot], model_chunk_input(p->model, chunk, slot), n, f->source.stage,
                      tag_of(p, PIPELINE_F, k, chunk));
     take_input(p, chunk, slot, f->source.stage == p->stage ? k % p->flow[f->source.chunk].n_slots : -1, n);
-    mail_wait(p, &f->out_f[slot]);
+    message_wait(p, &f->out_f[slot]);
     set_batch(p, b);
     double loss = model_chunk_forward(p->model, chunk, slot, f->out[slot], false);
     keep_losses(p, chunk, b);
@@ -423,7 +666,7 @@ double pipeline_evaluate(Pipeline *p, const PipelineMicro *micro, int n)
         for (int c = 0; c < v; c++)
             for (int k = k0; k < n && k < k0 + length; k++) sum += evaluate_one(p, order[c], k, &micro[k]);
     for (int c = 0; c < v; c++)
-        for (int i = 0; i < p->flow[c].n_slots; i++) mail_wait(p, &p->flow[c].out_f[i]);
+        for (int i = 0; i < p->flow[c].n_slots; i++) message_wait(p, &p->flow[c].out_f[i]);
     p->recording = recording;
     return sum;
 }
@@ -444,12 +687,12 @@ void pipeline_next_logits(Pipeline *p, KvCache *cache, const int32_t *token, siz
             PipelineFlow *f = &p->flow[order[c]];
             size_t elems = rows * m->shape.channels;
             if (is_remote(p, f->source))
-                mail_receive(p, &f->in_f[0], model_chunk_input(m, order[c], 0), elems, f->source.stage,
+                message_receive(p, &f->in_f[0], model_chunk_input(m, order[c], 0), elems, f->source.stage,
                              tag_of(p, PIPELINE_F, 0, order[c]));
             take_input(p, order[c], 0, 0, elems);
             model_next_forward(m, order[c], cache, token + i, rows, f->out[0]);
             give_output(p, order[c], 0, 0, elems);
-            mail_wait(p, &f->out_f[0]);
+            message_wait(p, &f->out_f[0]);
         }
         cache->length += rows;
         if (i + rows == n && p->stage == last) model_last_logits(m, rows, logits);
@@ -457,6 +700,22 @@ void pipeline_next_logits(Pipeline *p, KvCache *cache, const int32_t *token, siz
     CommRequest request = comm_broadcast(comm_host(p->pp), logits, m->shape.vocab, COMM_FP32, last);
     comm_wait(comm_host(p->pp), &request);
     p->recording = recording;
+}
+
+static void batch_losses(void *self, const EvalBatch *b)
+{
+    pipeline_evaluate(self, &(PipelineMicro){.token = b->token, .pos = b->pos, .target = b->target, .first = b->first,
+                                             .B = b->B, .T = b->T}, 1);
+}
+
+static void next_logits(void *self, KvCache *cache, const int32_t *token, size_t n, float *logits)
+{
+    pipeline_next_logits(self, cache, token, n, logits);
+}
+
+EvalForward pipeline_forward(Pipeline *p)
+{
+    return p ? (EvalForward){.losses = batch_losses, .next_logits = next_logits, .self = p} : (EvalForward){0};
 }
 
 // ---- time

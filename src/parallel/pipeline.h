@@ -8,6 +8,7 @@
 #include "net/model.h"
 #include "parallel/pipeline_table.h"
 #include "parallel/pipeline_time.h"
+#include "train/eval.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -42,11 +43,11 @@ typedef struct {
     float *loss;
 } PipelineMicro;
 
-// A message, and, where times are made up, the sender's clock behind it.
+// A message, and, where times are made up, the sender's clock after it.
 typedef struct {
     CommRequest data, time;
     double sent; // the sender's clock
-} PipelineMail;
+} PipelineMessage;
 
 // What runs through a chunk. Arrays by slot.
 typedef struct {
@@ -54,7 +55,7 @@ typedef struct {
     int n_slots, n_late;
     int *micro;                   // which has the slot; -1: none
     X **out, **grad;              // (rows, C) output of forward; gradient of it, then of the input. NULL: not needed
-    PipelineMail *in_f, *out_f, *in_b, *out_b;
+    PipelineMessage *in_f, *out_f, *in_b, *out_b;
     int *late; // by late set: which micro-batch has it; -1: none
 } PipelineFlow;
 
@@ -66,12 +67,12 @@ typedef struct {
     PipelineFlow flow[PIPELINE_MAX_CHUNKS];
     // A tied head apart from the embedding: whether this stage has the embedding, the head; the other one's rank in
     // ends, -1: it is this stage.
-    bool guest_home, guest_away;
-    int guest_peer;
-    float *guest_buffer;    // its gradient on the way: (n_guest_mail, vocab, C)
-    CommRequest *guest_mail;
-    int n_guest_mail;
-    size_t guest_sent, guest_taken;
+    bool tied_embedding, tied_head;
+    int tied_peer;
+    float *tied_buffer;    // its gradient on the way: (n_tied, vocab, C)
+    CommRequest *tied_request;
+    int n_tied;
+    size_t tied_sent, tied_taken;
     const UnitHooks *hooks; // the model's, while a step runs
     // The last step's actions in time: see pipeline_record.
     bool recording;
@@ -96,8 +97,10 @@ double pipeline_step(Pipeline *pipeline, const PipelineMicro *micro, float scale
 double pipeline_evaluate(Pipeline *pipeline, const PipelineMicro *micro, int n);
 // As model_next_logits; the logits come to all stages.
 void pipeline_next_logits(Pipeline *pipeline, KvCache *cache, const int32_t *token, size_t n, float *logits);
+// Both for evaluation and sampling (eval.h); all zero for NULL.
+EvalForward pipeline_forward(Pipeline *pipeline);
 // After the weights have changed (made, loaded, updated): a tied head on another stage gets the embedding's.
-void pipeline_share_guest(Pipeline *pipeline);
+void pipeline_share_tied(Pipeline *pipeline);
 
 // From the next step on the actions' times are kept. times NULL: those of the clock, from a barrier at the step's
 // start. Else no clock is read: an action takes what `times` says, and begins when the one before it has ended and its
@@ -105,8 +108,6 @@ void pipeline_share_guest(Pipeline *pipeline);
 void pipeline_record(Pipeline *pipeline, const PipelineTimes *times);
 // The last step's, of all stages. Collective over pp. Freed with pipeline_time_free.
 PipelineTimeline pipeline_timeline(Pipeline *pipeline);
-// Bytes that a stage sends for the table's m micro-batches of B sequences of T tokens in a step; guests aside.
-size_t pipeline_sent_bytes(const PipelineTable *table, int stage, const Model *model, size_t B, size_t T);
 
 #ifdef __cplusplus
 }

@@ -77,8 +77,8 @@ size_t pipeline_table_key(const PipelineTable *t, int stage, PipelineOp op, int 
 // Empty lines and lines that begin with # are skipped. Sizes follow from the largest numbers, split from
 // whether there is a W. Reading dies with FILE:LINE at the first line that cannot be meant; whether the
 // schedule works is for pipeline_check. Writing replaces the file in one step.
-PipelineTable *pipeline_csv_read(const char *path);
-void pipeline_csv_write(const PipelineTable *t, const char *path);
+PipelineTable *pipeline_table_read(const char *path);
+void pipeline_table_write(const PipelineTable *t, const char *path);
 
 #ifdef __cplusplus
 }

@@ -166,7 +166,7 @@ static void give_back(Replicas *all)
 // Stages that hold a copy of the embedding for a tied head get it.
 static void share_copies(Ranks *r)
 {
-    if (r->pipeline) pipeline_share_guest(r->pipeline);
+    if (r->pipeline) pipeline_share_tied(r->pipeline);
 }
 
 static void init_weights(Replicas *all, uint64_t seed)
@@ -306,7 +306,7 @@ static int arrays_of(const Replicas *all, Replica r[OPTIM_STATES + 2])
     if (m->x_weights && !m->shard.x_weights && (const void *)m->x_weights != (const void *)m->weights)
         r[used++] = (Replica){"weights as units read them", (const char *)m->x_weights, m->dev->x_bytes,
                               n * m->dev->x_bytes};
-    for (int s = 0; s < optim->kind->n_states && !optim->range && !optim->store; s++) {
+    for (int s = 0; s < optim->kind->n_states && !optim->range; s++) {
         const CkptArray *state = &optim->state[s];
         bool by_row = state->n_bytes == n * sizeof(float);
         if (state->data) r[used++] = (Replica){state->prefix, state->data, by_row ? 4 : 0, state->n_bytes};
@@ -410,7 +410,7 @@ static void read_weights(const Replicas *all, int unit, void *copy)
         return;
     }
     if (!apart) at = optim_place_of(optim, &all->model->params, unit, optim->kind->n_states, &unused);
-    offload_read(apart ? zero->store : optim->store, unit, at, copy, n_bytes);
+    offload_read(apart ? zero->store : zero->state, unit, at, copy, n_bytes);
 }
 
 static const EvalRanks *evaluation(Replicas *all)
@@ -418,17 +418,18 @@ static const EvalRanks *evaluation(Replicas *all)
     Ranks *r = all->self;
     if (all->size == 1) return NULL;
     // The losses count once: on the last stage, of the ranks that have the same ones on the first.
-    r->eval = (EvalRanks){.all = r->control, .replica = r->place.dp, .replicas = r->shape.dp, .pipeline = r->pipeline,
+    r->eval = (EvalRanks){.all = r->control, .replica = r->place.dp, .replicas = r->shape.dp,
+                          .forward = pipeline_forward(r->pipeline),
                           .counts = r->place.pp == r->loss_stage && r->place.tp == 0};
     return &r->eval;
 }
 
-static Pipeline *sampling(Replicas *all, bool *takes_part)
+static EvalForward sampling(Replicas *all, bool *takes_part)
 {
     const Ranks *r = all->self;
     bool together = all->model->shard.x_weights || r->shape.dp < all->size;
     *takes_part = all->rank == 0 || together;
-    return r->pipeline;
+    return pipeline_forward(r->pipeline);
 }
 
 // What there is of "dp 2, tp 2, ZeRO 1, sp".

@@ -4,7 +4,7 @@
 // Data parallelism keeps N copies of what one would do for. A rank needs the state of the elements that it updates; the
 // gradients of those, once they are sums over the ranks; and the weights of a unit while the unit runs. So:
 //
-//   what is sharded   1: optimizer state; 2: gradients too; 3: weights too. By unit, as zero_cut.c says
+//   what is sharded   1: optimizer state; 2: gradients too; 3: weights too. By unit, as below
 //   when gathered     1, 2: after the update, all units. 3: a unit before its forward, and again before its backward
 //   when reduced      1: after the last micro-batch's backward of a unit. 2, 3: after each micro-batch's
 //
@@ -12,6 +12,14 @@
 //   stage 1             P         P           K P / N               reduce_scatter P + all_gather P
 //   stage 2             P         P / N       K P / N               the same; P for each further micro-batch
 //   stage 3             P / N     P / N       K P / N               all_gather 2 P + reduce_scatter P, each micro-batch
+//
+// The cut. Each unit's elements, in flat order, are cut into N ranges, one a rank, so a unit is gathered by one
+// all_gather of what everybody has, and reduced by one reduce_scatter. A rank's shard is its ranges back to back. The
+// cut would be even, P_u / N and one more for the first P_u % N ranks, if every optimizer were content with any range.
+// Some are not: 8-bit Adam shares a scale in blocks of 2,048 elements, Muon and Adafactor look at whole matrices,
+// adaptive clipping too. So each border is moved to the nearest legal one. Ranges may then be uneven, and empty. The
+// ranges of all ranks cover every element of a unit exactly once, in order, whatever the sizes: the last range ends
+// where the unit ends, however the rest fell out. (DeepSpeed and llm.c each lost a remainder.)
 //
 // Gathered weights and gradients on their way live in slots: one for the embedding, two for blocks (at odd and at even
 // places), one for the head. While block i runs, block i + 1 is gathered into the other slot (i - 1 in backward), and
@@ -31,13 +39,83 @@
 // of one or two blocks; longer ones push each other out of the slots, and are gathered once more.
 //
 // Rejected: the head's weights kept from forward to backward, which are needed again at once. It would spare P_head of
-// the 3 P; reshard = false spares P, and all units follow one rule.
+// the 3 P; reshard = false spares P, and all units follow one rule. Padding every unit to a multiple of N, as
+// FlatParameter of PyTorch's FSDP does: it makes all messages equal, and every reader of the memory table has to know
+// the padding; here the bytes add up to P.
 #include "parallel/zero.h"
 
 #include "base/check.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+// ---- the cut
+
+// The legal border nearest to element `at` of the flat range, of those in [begin, end]; the lower of two as near.
+static size_t legal(const Params *params, OptimCut cut, size_t at, size_t begin, size_t end)
+{
+    if (cut == OPTIM_ELEMENT) return at;
+    size_t best = begin;
+    for (int r = 0; r < params->n_rows; r++) {
+        const Param *row = &params->row[r];
+        size_t last = row->offset + row->n_elems;
+        if (row->offset < begin || row->offset >= end) continue;
+        size_t candidate[3] = {row->offset, last, last};
+        if (cut == OPTIM_BLOCK && at > row->offset && at < last) {
+            candidate[0] = row->offset + (at - row->offset) / UPDATE_BLOCK * UPDATE_BLOCK;
+            candidate[1] = candidate[0] + UPDATE_BLOCK < last ? candidate[0] + UPDATE_BLOCK : last;
+        }
+        for (int i = 0; i < 3; i++) {
+            size_t distance = candidate[i] > at ? candidate[i] - at : at - candidate[i];
+            if (distance < (best > at ? best - at : at - best)) best = candidate[i];
+        }
+    }
+    return best;
+}
+
+ZeroCut zero_cut(const Params *params, const OptimKind *kind, bool agc, int stage, int rank, int size)
+{
+    OptimCut where = kind->cut;
+    if (agc) where = OPTIM_TENSOR;
+    if (stage == 0) rank = 0, size = 1;
+    size_t n = (size_t)params->n_units, N = (size_t)size;
+    ZeroCut cut = {.rank = rank, .size = size, .n_units = params->n_units, .count = calloc(n * N, sizeof *cut.count),
+                   .begin = calloc(n, sizeof *cut.begin), .at = calloc(n + 1, sizeof *cut.at)};
+    if (!cut.count || !cut.begin || !cut.at) die("zero: no memory for the cut of %zu units over %d ranks", n, size);
+    for (size_t u = 0; u < n; u++) {
+        size_t begin, end, *count = cut.count + u * N;
+        params_unit_range(params, (int)u, &begin, &end);
+        comm_even(count, end - begin, size);
+        size_t even = begin, from = begin; // of rank r: where it would begin, where it does
+        for (int r = 0; r < size; r++) {
+            even += count[r];
+            size_t to = r == size - 1 ? end : legal(params, where, even, begin, end);
+            if (to < from) to = from;
+            count[r] = to - from;
+            if (r == rank) cut.begin[u] = from;
+            from = to;
+        }
+        cut.at[u + 1] = cut.at[u] + count[rank];
+    }
+    return cut;
+}
+
+void zero_cut_free(ZeroCut *cut)
+{
+    free(cut->count);
+    free(cut->begin);
+    free(cut->at);
+    *cut = (ZeroCut){0};
+}
+
+ModelShard zero_shard(const ZeroCut *cut, const Dev *dev, int stage, bool store)
+{
+    if (cut->size == 1) stage = 0;
+    bool narrow = dev->x_type != X_FP32;
+    return (ModelShard){.weights = stage >= (narrow ? 1 : 3), .x_weights = stage >= 3,
+                        .grads = stage >= 2 && !dev->deterministic, .n = cut->at[cut->n_units],
+                        .stored = store && (narrow || stage >= 3), .x_stored = store && stage >= 3};
+}
 
 // ---- what is sharded
 
@@ -132,19 +210,22 @@ static void allocate_slots(Zero *z)
     if (!m->shard.grads) z->narrow = narrow_room(z, m->params.n_elems);
 }
 
-// The store of what this rank owns of the weights.
-static void open_store(Zero *z)
+// A store with an item for each unit: optim NULL: what this rank owns of the weights; else what it keeps of them.
+static Offload *open_store(const Zero *z, const Optim *optim)
 {
     OffloadSettings set = *z->set.store;
     Model *m = z->model;
     size_t *sizes = calloc((size_t)m->n_units, sizeof *sizes);
     if (!sizes) die("zero: no memory for %d units", m->n_units);
-    for (int u = 0; u < m->n_units; u++) sizes[u] = own_elems(z, u) * m->dev->x_bytes;
+    for (int u = 0; u < m->n_units; u++)
+        sizes[u] = optim ? optim_item_bytes(optim, u) : own_elems(z, u) * m->dev->x_bytes;
     set.sizes = sizes, set.n_items = m->n_units;
-    set.n_slots = 3; // one being gathered, a tied embedding's, one on its way
-    set.mem = m->mem, set.tag = MEM_PARAMS, set.what = "weights of the store";
-    z->store = offload_create(&set);
+    if (!optim) set.n_slots = 3; // one being gathered, a tied embedding's, one on its way
+    set.mem = m->mem, set.tag = optim ? MEM_OPTIM : MEM_PARAMS;
+    set.what = optim ? "optimizer state" : "weights of the store";
+    Offload *store = offload_create(&set);
     free(sizes);
+    return store;
 }
 
 // ---- when gathered
@@ -395,13 +476,13 @@ Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, ZeroGroups group)
     z->tied = model->shape.tie;
     make_ranges(z);
     if (set.stage == 0) {
-        bool several = z->dp ? z->dp->size > 1 : set.narrow; // in a plan, what asks the door for something
+        bool several = z->dp ? z->dp->size > 1 : set.narrow; // in a plan, what asks the allocator for something
         if (several) z->ddp = ddp_create(model, z->dp, set.overlap, set.bucket_bytes, set.narrow);
         return z;
     }
     model->hooks = (UnitHooks){.self = z, .before = before, .after = after};
     allocate_slots(z);
-    if (model->shard.x_stored) open_store(z);
+    if (model->shard.x_stored) z->store = open_store(z, NULL);
     return z;
 }
 
@@ -410,6 +491,7 @@ void zero_free(Zero *z)
     if (!z) return;
     ddp_free(z->ddp);
     offload_free(z->store);
+    offload_free(z->state);
     zero_cut_free(&z->cut);
     free(z->range);
     free(z->reduce);
@@ -420,9 +502,12 @@ void zero_free(Zero *z)
 
 Optim zero_optim(Zero *z, OptimSettings set)
 {
-    OptimPlace place = {.range = z->range, .n_ranges = z->model->n_units, .store = z->set.store, .weights = z->store};
-    bool whole = z->set.stage == 0 && !place.store;
+    OptimPlace place = {.range = z->range, .n_ranges = z->model->n_units, .stored = z->set.store != NULL,
+                        .weights = offload_lender(z->store)};
+    bool whole = z->set.stage == 0 && !place.stored;
     Optim optim = whole ? optim_create(z->model, set) : optim_create_at(z->model, set, place);
+    if (place.stored) z->state = open_store(z, &optim);
+    optim.store = offload_lender(z->state);
     if (z->set.stage > 0 || z->parts) optim.norm = norm, optim.self = z;
     return optim;
 }

@@ -10,7 +10,7 @@
 #ifndef ZERO_H
 #define ZERO_H
 #include "parallel/ddp.h"
-#include "train/optim.h"
+#include "parallel/offload.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -54,6 +54,7 @@ typedef struct {
     bool tied, last;   // last: this micro-batch is the last of the step
     ZeroSlot *weights; // stage 3: ZERO_SLOTS, or without reshard one for each unit
     Offload *store;    // stage 3: item u: what this rank owns of the weights that unit u reads; NULL: in memory
+    Offload *state;    // item u: the optimizer's arrays of range u, then its weights (optim.h); NULL: in memory
     ZeroSlot grads[ZERO_SLOTS]; // stages 2, 3
     CommRequest *reduce; // (n_units) stage 1
     X *narrow;           // (n_elems) stage 1: gradients on their way in the storage type; NULL: in fp32
@@ -108,7 +109,7 @@ typedef struct {
     bool own; // to be freed
 } ZeroWhole;
 
-// Room for it (from malloc, not the memory door: it lives while a dump is written). The calls are collective.
+// Room for it (from malloc, not the memory allocator: it lives while a dump is written). The calls are collective.
 ZeroWhole zero_whole(Zero *zero, const Optim *optim);
 void zero_whole_free(ZeroWhole *whole);
 void zero_gather_whole(Zero *zero, const Optim *optim, ZeroWhole *whole);

@@ -48,7 +48,7 @@ static void move_piece(void *self, const CkptPiece *piece, void *buf, bool out)
     size_t n_bytes = (piece->slice.to - piece->slice.from) *
                      (weights ? sizeof(float) : safetensors_dtype_bytes(optim->state[s].dtype));
     size_t at = piece->at, unused;
-    char *there = weights ? (char *)z->range[u].weight : optim->store ? NULL : optim->state[s].data;
+    char *there = weights ? (char *)z->range[u].weight : z->state ? NULL : optim->state[s].data;
     if (there) {
         if (!weights && optim->at) at += optim_place_of(optim, table(z), u, s, &unused);
         if (out) dev->to_host(dev, buf, there + at, n_bytes);
@@ -56,7 +56,7 @@ static void move_piece(void *self, const CkptPiece *piece, void *buf, bool out)
         return;
     }
     bool apart = weights && z->store && dev->x_type == X_FP32; // what units read is the weights
-    Offload *store = apart ? z->store : optim->store;
+    Offload *store = apart ? z->store : z->state;
     if (!apart) at += optim_place_of(optim, table(z), u, s, &unused);
     if (out) offload_read(store, u, at, buf, n_bytes);
     else offload_write(store, u, at, buf, n_bytes);

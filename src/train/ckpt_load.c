@@ -7,8 +7,8 @@
 // elements that it keeps.
 //
 // The invariant: nothing of a run is written before the whole checkpoint, all files of it, has been found sound,
-// and the manifest has been compared with the whole model's table: every tensor there, with this shape and type, and none
-// besides.
+// and the manifest has been compared with the whole model's table: every tensor there, with this shape and type, and
+// none besides.
 //
 // Loading walks from the newest down to the first that is sound. A checkpoint that is sound but belongs to another
 // model stops the program instead: an older one would not fit either, and starting anew would in time delete it. For

@@ -238,7 +238,7 @@ static char *piece(Run *run, int u, int s, const OptimRange *range)
     if (optim->at) at = optim_place_of(optim, params, u, s, &all);
     else at = optim_range_elems(array, params, 0, range->begin) * safetensors_dtype_bytes(array->dtype);
     check(all == n_bytes);
-    if (optim->store) offload_read(optim->store, u, at, copy, n_bytes);
+    if (optim->store.read) optim->store.read(optim->store.self, u, at, copy, n_bytes);
     else run->dev->to_host(run->dev, copy, (const char *)array->data + at, n_bytes);
     return copy;
 }

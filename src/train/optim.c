@@ -11,7 +11,7 @@
 // pull towards zero is the same at all widths, as in the muP authors' own code.
 //
 // The factor of clipping is not applied by a pass of its own; each update multiplies by it as it reads g.
-// Where weights are stored in less than fp32, the storage copy is renewed behind each update.
+// Where weights are stored in less than fp32, the storage copy is renewed after each update.
 #include "train/optim.h"
 
 #include "base/check.h"
@@ -24,13 +24,13 @@ enum { ALIGN = 16 }; // bytes, of the arrays in an item of the store
 // Bytes of array s of a range; s = n_states: of its weights, where the store holds them.
 static size_t part_bytes(const Optim *o, const Params *params, const OptimRange *range, int s)
 {
-    bool in_store = !range->weight && !(o->weights && o->fp32);
+    bool in_store = !range->weight && !(o->weights.lend && o->fp32);
     if (s == o->kind->n_states) return in_store ? (range->end - range->begin) * sizeof(float) : 0;
     return optim_range_elems(&o->state[s], params, range->begin, range->end) *
            safetensors_dtype_bytes(o->state[s].dtype);
 }
 
-// Of each range: where its part of each array and of the weights starts, and behind the last where it ends.
+// Of each range: where its part of each array and of the weights starts, and after the last where it ends.
 static void place_ranges(Optim *o, const Params *params, bool stored, size_t sum[OPTIM_STATES])
 {
     int n_states = o->kind->n_states, width = n_states + 2;
@@ -49,19 +49,6 @@ static void place_ranges(Optim *o, const Params *params, bool stored, size_t sum
     }
 }
 
-// The store, with an item for each range.
-static void open_store(Optim *o, const Model *model, OffloadSettings set)
-{
-    size_t sum[OPTIM_STATES] = {0}, *sizes = calloc((size_t)o->n_ranges + 1, sizeof *sizes);
-    if (!sizes) die("optim: no memory for %d ranges", o->n_ranges);
-    place_ranges(o, &model->params, true, sum);
-    for (int k = 0; k < o->n_ranges; k++) sizes[k] = optim_item_bytes(o, k);
-    set.sizes = sizes, set.n_items = o->n_ranges;
-    set.mem = model->mem, set.tag = MEM_OPTIM, set.what = "optimizer state";
-    o->store = offload_create(&set);
-    free(sizes);
-}
-
 Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place)
 {
     const Params *params = &model->params;
@@ -69,9 +56,8 @@ Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place)
                .n_ranges = place.n_ranges, .weights = place.weights, .fp32 = model->dev->x_type == X_FP32};
     size_t sum[OPTIM_STATES] = {0};
     for (int s = 0; s < o.kind->n_states; s++) o.state[s] = o.kind->state[s];
-    if (place.store) open_store(&o, model, *place.store);
-    else if (place.range) place_ranges(&o, params, false, sum);
-    for (int s = 0; s < o.kind->n_states && !place.store; s++) {
+    if (place.range) place_ranges(&o, params, place.stored, sum);
+    for (int s = 0; s < o.kind->n_states && !place.stored; s++) {
         CkptArray *array = &o.state[s];
         array->n_bytes = place.range ? sum[s] : optim_range_elems(array, params, 0, params->n_elems) *
                                                     safetensors_dtype_bytes(array->dtype);
@@ -89,9 +75,8 @@ Optim optim_create(const Model *model, OptimSettings set)
 
 void optim_free(Optim *o)
 {
-    offload_free(o->store);
     free(o->at);
-    o->store = NULL, o->at = NULL;
+    o->at = NULL;
 }
 
 size_t optim_place_of(const Optim *o, const Params *params, int k, int s, size_t *n_bytes)
@@ -118,37 +103,36 @@ static int ranges(const Optim *o)
     return o->range ? o->n_ranges : 1;
 }
 
-// Range k; a model of one rank has one, everything. With a store the next one is on its way.
+// Range k; a model of one rank has one, everything.
 static Lent borrow(const Optim *o, const Model *model, int k)
 {
     Lent lent = {.range = {0, model->params.n_elems, model->weights, model->grads, model->x_weights}};
     if (o->range) lent.range = o->range[k];
-    char *item = o->store ? offload_wait(o->store, k) : NULL;
-    if (o->store && k + 1 < o->n_ranges) offload_fetch(o->store, k + 1);
+    int next = k + 1 < o->n_ranges ? k + 1 : -1;
+    char *item = o->store.lend ? o->store.lend(o->store.self, k, next) : NULL;
     const size_t *at = o->at ? o->at + k * (o->kind->n_states + 2) : NULL;
     for (int s = 0; s < o->kind->n_states; s++) {
         char *start = item ? item : o->state[s].data;
         lent.state[s] = start && at ? start + at[s] : start;
     }
     if (!lent.range.weight && item) lent.range.weight = (float *)(item + at[o->kind->n_states]);
-    if (!o->weights) return lent;
-    lent.range.x_weight = offload_wait(o->weights, k);
-    if (k + 1 < o->n_ranges) offload_fetch(o->weights, k + 1);
+    if (!o->weights.lend) return lent;
+    lent.range.x_weight = o->weights.lend(o->weights.self, k, next);
     if (o->fp32) lent.range.weight = (float *)lent.range.x_weight;
     return lent;
 }
 
 static void give_back(const Optim *o, int k, bool dirty)
 {
-    if (o->store) offload_release(o->store, k, dirty);
-    if (o->weights) offload_release(o->weights, k, dirty);
+    if (o->store.lend) o->store.give_back(o->store.self, k, dirty);
+    if (o->weights.lend) o->weights.give_back(o->weights.self, k, dirty);
 }
 
 void optim_reset(Optim *o, Model *model)
 {
     for (int s = 0; s < o->kind->n_states; s++)
         if (o->state[s].n_bytes) model->dev->zero(model->dev, o->state[s].data, o->state[s].n_bytes);
-    for (int k = 0; o->store && k < o->n_ranges; k++) {
+    for (int k = 0; o->store.lend && k < o->n_ranges; k++) {
         Lent lent = borrow(o, model, k);
         for (int s = 0; s < o->kind->n_states; s++) {
             size_t n_bytes;

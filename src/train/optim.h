@@ -13,7 +13,6 @@
 #include "base/config.h"
 #include "base/mem.h"
 #include "net/model.h"
-#include "parallel/offload.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -36,7 +35,7 @@ typedef struct {
 
 typedef struct Optim Optim;
 // What one update call gets: elements [first, first + n) of what this rank has of a row, which is all of it but for
-// ranges (OPTIM_ELEMENT: they may run on into the rows behind it, which then decay alike).
+// ranges (OPTIM_ELEMENT: they may run on into the rows after it, which then decay alike).
 typedef struct {
     const Param *row;
     size_t first, n;
@@ -51,14 +50,25 @@ typedef struct {
     X *x_weight; // used only where the storage type is not fp32
 } OptimRange;
 
+// A store for what is not in memory: items, one a range, that are lent while they are worked on. (offload_lender of
+// parallel/offload.h makes one.)
+typedef struct {
+    // Item's bytes, until give_back; waits for them. next: the item that will be asked for next, -1: none.
+    void *(*lend)(void *self, int item, int next); // NULL: there is no store
+    void (*give_back)(void *self, int item, bool dirty);
+    // Bytes [at, at + n_bytes) of an item that is not lent, for whoever saves or dumps it: host memory.
+    void (*read)(void *self, int item, size_t at, void *host, size_t n_bytes);
+    void *self;
+} OptimStore;
+
 // Of one rank of several (zero.h), or with its state in a store.
 typedef struct {
     const OptimRange *range; // in ascending order, cut as kind->cut says; must outlive the optimizer. NULL: everything
     int n_ranges;
-    // NULL: state is in memory. Else it is in a store, and with it the weights of ranges whose `weight` is NULL
-    // (master weights). Items, sizes, mem and tag are filled in.
-    const OffloadSettings *store;
-    Offload *weights; // NULL, or what units read of range k is item k of this store. In fp32 that is the weights
+    // State is in a store, and with it the weights of ranges whose `weight` is NULL (master weights). Who asks for that
+    // makes the store, with items of optim_item_bytes that begin at zero, and sets optim.store.
+    bool stored;
+    OptimStore weights; // what units read of range k is item k of this store. In fp32 that is the weights
 } OptimPlace;
 
 typedef struct {
@@ -76,21 +86,21 @@ struct Optim {
     float *scratch;                // Muon
     double grad_scale;             // multiplies all gradients first: 1, or what undoes a loss scale
     int step;                      // updates made
-    const OptimRange *range;       // state holds these alone, one behind the other; NULL: everything
+    const OptimRange *range;       // state holds these alone, back to back; NULL: everything
     int n_ranges;
     double (*norm)(void *self, double grad_scale); // of all ranks' gradients; NULL: of the model's (clip_norm)
     void *self;
-    Offload *store; // NULL: state is in memory. Item k: the arrays of range k, then its weights; `state` has no data
-    Offload *weights; // as OptimPlace has it; not owned
-    bool fp32;        // the storage type
-    size_t *at;     // with ranges (n_ranges, n_states + 2): see optim_place_of
+    OptimStore store;   // item k: the arrays of range k, then its weights; `state` has no data then
+    OptimStore weights; // as OptimPlace has it
+    bool fp32;          // the storage type
+    size_t *at;         // with ranges (n_ranges, n_states + 2): see optim_place_of
 };
 
 // Zero state for all of the model's parameters.
 Optim optim_create(const Model *model, OptimSettings set);
-// The same for a part of them, or in a store.
+// The same for a part of them, or for a store.
 Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place);
-// Gives back what is not the memory door's: the store. Nothing to do without one.
+// Frees the table of ranges; the arrays are the memory allocator's (Mem), the store is its maker's.
 void optim_free(Optim *optim);
 // Back to zero state, as if no update had been made.
 void optim_reset(Optim *optim, Model *model);

@@ -232,10 +232,10 @@ const EvalRanks *replicas_evaluation(Replicas *r)
     return SEVERAL(r, evaluation) ? r->kind->evaluation(r) : NULL;
 }
 
-Pipeline *replicas_sampling(Replicas *r, bool *takes_part)
+EvalForward replicas_sampling(Replicas *r, bool *takes_part)
 {
     *takes_part = r->rank == 0;
-    return SEVERAL(r, sampling) ? r->kind->sampling(r, takes_part) : NULL;
+    return SEVERAL(r, sampling) ? r->kind->sampling(r, takes_part) : (EvalForward){0};
 }
 
 void replicas_describe(const Replicas *r, char *layout, size_t n)

@@ -15,7 +15,6 @@
 #include "ops/fp8.h"
 #include "train/eval.h"
 #include "train/optim.h"
-#include "train/sample.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -54,7 +53,7 @@ typedef struct {
     bool (*range)(const Replicas *, int unit, OptimRange *range);
     void (*read_weights)(const Replicas *, int unit, void *copy);
     const EvalRanks *(*evaluation)(Replicas *);
-    Pipeline *(*sampling)(Replicas *, bool *takes_part);
+    EvalForward (*sampling)(Replicas *, bool *takes_part);
     void (*describe)(const Replicas *, char *layout, size_t n);
 } ReplicasKind;
 
@@ -127,10 +126,10 @@ void replicas_checkpoint_free(const Replicas *r, CkptPart *part);
 bool replicas_range(const Replicas *r, int unit, OptimRange *range);
 // A copy of the fp32 weights of that range, on the host.
 void replicas_read_weights(const Replicas *r, int unit, void *copy);
-// How the whole model is evaluated and sampled from; NULL: by this process alone. takes_part: whether this process has
-// to call sample_text.
+// How the whole model is evaluated and sampled from; NULL, or all zero: by this process alone. takes_part: whether this
+// process has to call eval_sample.
 const EvalRanks *replicas_evaluation(Replicas *r);
-Pipeline *replicas_sampling(Replicas *r, bool *takes_part);
+EvalForward replicas_sampling(Replicas *r, bool *takes_part);
 // "dp 2, tp 2, ZeRO 1"; of one process "dp 1".
 void replicas_describe(const Replicas *r, char *layout, size_t n);
 

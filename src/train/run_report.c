@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "ops/dev_cpu.h"
-#include "train/sample.h"
 
 #include <errno.h>
 #include <math.h>
@@ -146,7 +145,7 @@ void run_sample(Run *run, long step)
     const Config *cfg = &run->cfg;
     char path[700];
     bool takes_part;
-    Pipeline *pipeline = replicas_sampling(&run->replicas, &takes_part);
+    EvalForward forward = replicas_sampling(&run->replicas, &takes_part);
     int rank = run->replicas.rank;
     if (!takes_part) return;
     replicas_phase(&run->replicas, step, "sampling");
@@ -157,7 +156,7 @@ void run_sample(Run *run, long step)
     for (long i = 0; i < cfg->sample.count; i++) {
         char name[32];
         snprintf(name, sizeof name, "sample %ld", i);
-        char *text = sample_text(run->model, pipeline, &run->cache, run->data.tokenizer, cfg->sample.prompt,
+        char *text = eval_sample(run->model, forward, &run->cache, run->data.tokenizer, cfg->sample.prompt,
                                  (size_t)cfg->sample.tokens, rule,
                                  rng_make((uint64_t)cfg->run.seed, name, (uint32_t)step));
         if (out) fprintf(out, "== step %ld, sample %ld\n%s\n\n", step, i, text);
