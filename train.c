@@ -99,7 +99,7 @@ static StepResult run_step(Run *run, long step)
     for (o = run->observer; o < end; o++)
         if (o->updated) o->updated(o->self, run, step);
 
-    scaler_update(&run->scales.scaler, isfinite(r.grad_norm));
+    grads_scaler_update(&run->scales.scaler, isfinite(r.grad_norm));
     r.rescaled = run->scales.scaler.scale < loss_scale;
     r.seconds = clock_seconds() - begin;
     run->seconds += r.seconds;

@@ -1,6 +1,6 @@
 // overlay: the training losses of several runs in one picture.
 #include "base/check.h"
-#include "train/plot.h"
+#include "train/metrics.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@ int main(int argc, char **argv)
         name[i] = slash && slash[1] ? slash + 1 : dir;
         path[i] = file[i];
     }
-    plot_overlay_svg(path, name, n, argv[1], argv[2]);
+    metrics_plot_overlay(path, name, n, argv[1], argv[2]);
     printf("%s\n", argv[1]);
     return 0;
 }

@@ -23,7 +23,7 @@
 // Exit status: 0, 1 for a configuration that cannot be planned, 2 for a wrong command line.
 #include "parallel/account.h"
 #include "base/check.h"
-#include "train/noise.h"
+#include "train/grads.h"
 #include "base/config.h"
 #include "ops/narrow.h"
 #include "dev/plan/plan.h"
@@ -231,7 +231,7 @@ int main(int argc, char **argv)
         config_resolve(&cfg);
     }
     if (plan == FORMATS) formats_print(stdout);
-    else if (plan == NOISE) noise_print(stdout, 1);
+    else if (plan == NOISE) grads_noise_print(stdout, 1);
     else if (plan == OPTIMIZERS) optim_print(stdout);
     else if (plan == SCHEDULE) print_schedule(&cfg, &run, svg);
     else print_counted(plan, &cfg, &run, json, explain, gpu);

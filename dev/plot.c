@@ -2,7 +2,7 @@
 //
 // The trainer draws the same picture at every evaluation; this is the same function.
 #include "base/check.h"
-#include "train/plot.h"
+#include "train/metrics.h"
 
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ int main(int argc, char **argv)
         die("plot: path too long: %s", argv[1]);
     snprintf(svg, sizeof svg, "%s/loss.svg", argv[1]);
     const char *out = argc == 3 ? argv[2] : svg;
-    plot_loss_svg(metrics, out, NULL, 0);
+    metrics_plot_loss(metrics, out, NULL, 0);
     printf("%s\n", out);
     return 0;
 }

@@ -153,6 +153,21 @@ static void keep_whole(Replica *r, Outcome *out)
     zero_whole_free(&whole);
 }
 
+// Whether n elements are the same, bit for bit, on all ranks. Collective.
+static inline bool same_on_all(Comm *group, const float *x, size_t n)
+{
+    int64_t hash = 0, largest[2];
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        hash = (int64_t)(((uint64_t)hash ^ bits) * 0x9e3779b97f4a7c15u >> 1);
+    }
+    int64_t both[2] = {hash, -hash}; // the largest and the smallest
+    CommRequest request = comm_all_reduce(group, largest, both, 2, COMM_INT64, COMM_MAX);
+    comm_wait(group, &request);
+    return largest[0] == -largest[1];
+}
+
 static void play(Comm *world, void *arg)
 {
     Outcome *out = arg;
@@ -178,9 +193,9 @@ static void play(Comm *world, void *arg)
     out->agree[rank] = true;
     if (!r.model->shard.x_weights && c->x_type == X_FP32) { // everyone has all weights
         size_t n = out->n;
-        out->agree[rank] = ddp_agree(r.dp, r.model->weights, n);
+        out->agree[rank] = same_on_all(r.dp, r.model->weights, n);
         if (rank == world->size - 1) r.model->weights[n - 1] = nextafterf(r.model->weights[n - 1], 1e9f);
-        if (world->size > 1) out->agree[rank] &= !ddp_agree(r.dp, r.model->weights, n);
+        if (world->size > 1) out->agree[rank] &= !same_on_all(r.dp, r.model->weights, n);
     }
     replica_close(&r);
 }
@@ -245,7 +260,7 @@ static inline double sample_norms(Case c)
                 model_set_documents(m, first);
                 model_set_dropout(m, c.dropout, 5, 0, i);
                 model_forward_backward(m, 1 / (float)valid);
-                sum += clip_norm(dev, &m->params, m->grads, 1);
+                sum += grads_norm(dev, &m->params, m->grads, 1);
             }
         }
     model_free(m);

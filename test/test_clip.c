@@ -2,7 +2,7 @@
 // and by tensors, and the order of the two in an optimizer's step. The op on one matrix: test_ops (clip_rows.h).
 #include "optim_case.h"
 
-#include "train/clip.h"
+#include "train/grads.h"
 
 #include <math.h>
 
@@ -19,7 +19,7 @@ static void test_norm(void **state)
         for (int r = 0; r < p->n_rows; r++)
             in_order += c.dev->sum_squares(c.dev, c.model.grads + p->row[r].offset, p->row[r].n_elems);
         for (size_t i = 0; i < c.n; i++) exact += (double)c.model.grads[i] * c.model.grads[i];
-        norms[threads - 1] = clip_norm(c.dev, p, c.model.grads, 0.25);
+        norms[threads - 1] = grads_norm(c.dev, p, c.model.grads, 0.25);
         assert_true(norms[threads - 1] == 0.25 * sqrt(in_order)); // the order that ranks can make too
         // spans of 1024 squares are added in floats: gam(1025) of the sum, half of that in its root
         assert_true(fabs(norms[threads - 1] - 0.25 * sqrt(exact)) <= gam(1025) * 0.25 * sqrt(exact));
@@ -27,7 +27,7 @@ static void test_norm(void **state)
         for (int i = 0; i < 3; i++) {
             float *at = &c.model.grads[c.n - 1], was = *at;
             *at = bad[i];
-            assert_false(isfinite(clip_norm(c.dev, p, c.model.grads, 0.25)));
+            assert_false(isfinite(grads_norm(c.dev, p, c.model.grads, 0.25)));
             *at = was;
         }
         case_close(&c);
@@ -38,9 +38,9 @@ static void test_norm(void **state)
 static void test_factor(void **state)
 {
     (void)state;
-    assert_true(clip_factor(8, 2) == 0.25);
-    assert_true(clip_factor(2, 2) == 1 && clip_factor(1, 2) == 1 && clip_factor(0, 2) == 1);
-    assert_true(clip_factor(1e30, 0) == 1); // 0: off
+    assert_true(grads_clip_factor(8, 2) == 0.25);
+    assert_true(grads_clip_factor(2, 2) == 1 && grads_clip_factor(1, 2) == 1 && grads_clip_factor(0, 2) == 1);
+    assert_true(grads_clip_factor(1e30, 0) == 1); // 0: off
 }
 
 static void test_classifier(void **state)
@@ -49,9 +49,9 @@ static void test_classifier(void **state)
     Params p = case_params(), tied = {0}, none = {0};
     params_add(&tied, 0, "embed.tokens.weight", 2, 7, 5, 0, 0, true, 0);
     params_add(&tied, 1, "final_norm.weight", 1, 5, 0, 0, 0, false, -1);
-    assert_string_equal(p.row[clip_classifier(&p)].name, "head.weight");
-    assert_int_equal(clip_classifier(&tied), 0);
-    assert_int_equal(clip_classifier(&none), -1);
+    assert_string_equal(p.row[grads_clip_classifier(&p)].name, "head.weight");
+    assert_int_equal(grads_clip_classifier(&tied), 0);
+    assert_int_equal(grads_clip_classifier(&none), -1);
     params_free(&p), params_free(&tied);
 }
 
@@ -75,7 +75,7 @@ static void expect_agc(bool tie, ClipUnit unit, double lambda, double scale)
     float *before = malloc(c.n * sizeof *before);
     assert_non_null(before);
     memcpy(before, c.model.grads, c.n * sizeof *before);
-    clip_agc(c.dev, p, c.model.weights, c.model.grads, scale, lambda, unit);
+    grads_clip_agc_range(c.dev, p, c.model.weights, c.model.grads, 0, p->n_elems, scale, lambda, unit);
     for (int r = 0; r < p->n_rows; r++) {
         const Param *row = &p->row[r];
         bool exempt = !strcmp(row->name, tie ? "embed.tokens.weight" : "head.weight");
@@ -132,11 +132,11 @@ static void test_step(void **state)
         case_fill(&by_hand, step);
         const Params *p = &c.model.params;
         float *g = by_hand.model.grads;
-        double raw = clip_norm(by_hand.dev, p, g, scale);
-        clip_agc(by_hand.dev, p, by_hand.model.weights, g, scale, 0.02f, CLIP_ROW);
-        double left = clip_norm(by_hand.dev, p, g, scale);
+        double raw = grads_norm(by_hand.dev, p, g, scale);
+        grads_clip_agc_range(by_hand.dev, p, by_hand.model.weights, g, 0, p->n_elems, scale, 0.02f, CLIP_ROW);
+        double left = grads_norm(by_hand.dev, p, g, scale);
         assert_true(left < raw && (step == 1 ? left > clip : left < clip));
-        float by = (float)(scale * clip_factor(left, clip));
+        float by = (float)(scale * grads_clip_factor(left, clip));
         by_hand.optim.step++;
         by_hand.optim.set.weight_decay = 0;
         optim_update(&by_hand.optim, &by_hand.model, 1, by, 0, c.n);

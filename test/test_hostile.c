@@ -15,7 +15,7 @@
 #include "base/disk.h"
 #include "expect_die.h"
 #include "train/metrics.h"
-#include "train/part.h"
+#include "train/dump.h"
 #include "base/svg.h"
 #include "temp_dir.h"
 #include "text/tokenizer.h"
@@ -78,7 +78,7 @@ static int read_deep_metrics(void *arg)
 static int parse_deep_part(void *arg)
 {
     Part part;
-    return part_parse(&part, arg) ? 7 : 0;
+    return dump_part_parse(&part, arg) ? 7 : 0;
 }
 
 static int parse_deep_manifest(void *arg)

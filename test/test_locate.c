@@ -2,7 +2,7 @@
 // rank where it is, and what listened to the units before still does.
 #include "step_run.h"
 
-#include "train/locate.h"
+#include "train/monitor.h"
 
 #include <math.h>
 
@@ -16,10 +16,10 @@ static void test_finite(void **state)
             float x[40] = {0};
             for (size_t i = 0; i < 4; i++) {
                 x[at] = bad[i];
-                assert_true(!locate_finite(x, n) && !locate_finite_x(&fp32, (const X *)x, n));
-                assert_true(locate_finite(x, at)); // and not behind the end
+                assert_true(!monitor_locate_finite(x, n) && !monitor_locate_finite_x(&fp32, (const X *)x, n));
+                assert_true(monitor_locate_finite(x, at)); // and not behind the end
             }
-            for (size_t i = 0; i < 5; i++) x[at] = good[i], assert_true(locate_finite(x, n));
+            for (size_t i = 0; i < 5; i++) x[at] = good[i], assert_true(monitor_locate_finite(x, n));
         }
     const struct { uint16_t bits; bool bf16, fp16; } half[] = {
         {0x7f80, false, false}, {0xff81, false, false}, {0x7f7f, true, false},
@@ -28,8 +28,8 @@ static void test_finite(void **state)
     };
     for (size_t i = 0; i < sizeof half / sizeof *half; i++) {
         uint16_t x[5] = {0, 0, half[i].bits, 0, 0};
-        assert_true(locate_finite_x(&bf16, (const X *)x, 5) == half[i].bf16);
-        assert_true(locate_finite_x(&fp16, (const X *)x, 5) == half[i].fp16);
+        assert_true(monitor_locate_finite_x(&bf16, (const X *)x, 5) == half[i].bf16);
+        assert_true(monitor_locate_finite_x(&fp16, (const X *)x, 5) == half[i].fp16);
     }
 }
 
@@ -83,14 +83,14 @@ static void body(Comm *world, void *arg)
     Step step = {0};
     char text[LOCATE_TEXT] = "";
     Comm *ranks = world->size > 1 ? world : NULL;
-    locate_begin(&locate, m);
+    monitor_locate_begin(&locate, m);
     for (int turn = 0; turn < 2; turn++) { // the second step is clean again
-        locate_step(&locate);
+        monitor_locate_step(&locate);
         memset(m->grads, 0, m->params.n_elems * sizeof *m->grads);
         if (!turn && (world->rank == c->rank || world->rank == c->other)) put(m, c);
         for (size_t i = 0; i < 2; i++) run_batch(m, &step, i * B, B, T);
         model_step_finish(m);
-        bool found = locate_first(&locate, ranks, text);
+        bool found = monitor_locate_first(&locate, ranks, text);
         bool want = c->said && (!turn || !c->gradient);
         if (found != want || (want && strcmp(text, c->said)))
             fail_msg("%s on rank %d, step %d: %s", c->tensor, c->rank, turn, found ? text : "not found");
@@ -135,10 +135,10 @@ static void test_born_in_forward(void **state)
     Locate locate;
     Step step = {0};
     char text[LOCATE_TEXT] = "";
-    locate_begin(&locate, m);
-    locate_step(&locate);
+    monitor_locate_begin(&locate, m);
+    monitor_locate_step(&locate);
     run_batch(m, &step, 0, B, T);
-    assert_true(locate_first(&locate, NULL, text));
+    assert_true(monitor_locate_first(&locate, NULL, text));
     assert_string_equal(text, "the output of block 3");
     model_free(m);
     mem_free_all(&mem);

@@ -6,7 +6,6 @@
 #include <cmocka.h>
 
 #include "train/metrics.h"
-#include "train/plot.h"
 #include "temp_dir.h"
 
 #include <errno.h>
@@ -193,7 +192,7 @@ static void test_comma_locale(void **state)
         write_all(in_dir("metrics.jsonl"), 0, rows, 2);
         MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
         char *text = slurp(in_dir("metrics.jsonl"));
-        plot_loss_svg(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
+        metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
         char *picture = slurp(in_dir("loss.svg"));
         snprintf(number, sizeof number, "%.1f", 0.5);
         assert_string_equal(number, "0,5"); // drawing left the user's locale in place

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "train/noise.h"
+#include "train/grads.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -17,29 +17,31 @@
 static void test_two_equations(void **state)
 {
     (void)state;
-    NoiseEstimate e = noise_estimate(7, 2, 4, 8);
+    NoiseEstimate e = grads_noise_estimate(7, 2, 4, 8);
     assert_true(e.signal == 3 && e.noise == 8);
-    e = noise_estimate(4, 2, 7, 8); // by chance the small one's gradient is shorter: the estimate must be negative
+    e = grads_noise_estimate(4, 2, 7, 8); // by chance the small one's gradient is shorter: the estimate is negative
     assert_true(e.signal == 8 && e.noise == -8);
 }
 
 static void test_running_means(void **state)
 {
     (void)state;
-    Noise n = noise_create(0.5);
-    assert_true(isnan(noise_scale(&n)) && isnan(noise_trace(&n)) && isnan(noise_signal(&n)));
-    noise_add(&n, 7, 2, 4, 8); // 3, 8
-    assert_true(noise_signal(&n) == 3 && noise_trace(&n) == 8);
-    assert_true(noise_scale(&n) == 8.0 / 3);
-    noise_add(&n, 4, 2, 7, 8); // 8, -8: the means have weights 1/3 and 2/3
-    assert_true(fabs(noise_signal(&n) - 19.0 / 3) <= 8 * 0x1p-52 && fabs(noise_trace(&n) + 8.0 / 3) <= 8 * 0x1p-52);
+    Noise n = grads_noise_create(0.5);
+    assert_true(isnan(grads_noise_scale(&n)) && isnan(grads_noise_trace(&n)) && isnan(grads_noise_signal(&n)));
+    grads_noise_add(&n, 7, 2, 4, 8); // 3, 8
+    assert_true(grads_noise_signal(&n) == 3 && grads_noise_trace(&n) == 8);
+    assert_true(grads_noise_scale(&n) == 8.0 / 3);
+    grads_noise_add(&n, 4, 2, 7, 8); // 8, -8: the means have weights 1/3 and 2/3
+    assert_true(fabs(grads_noise_signal(&n) - 19.0 / 3) <= 8 * 0x1p-52);
+    assert_true(fabs(grads_noise_trace(&n) + 8.0 / 3) <= 8 * 0x1p-52);
     Noise before = n;
-    noise_add(&n, NAN, 2, 7, 8);
-    noise_add(&n, 4, 2, INFINITY, 8);
+    grads_noise_add(&n, NAN, 2, 7, 8);
+    grads_noise_add(&n, 4, 2, INFINITY, 8);
     assert_memory_equal(&n, &before, sizeof n);
-    Noise negative = noise_create(0.5);
-    noise_add(&negative, 7, 2, 1, 8); // |G|^2 = -1
-    assert_true(noise_signal(&negative) == -1 && noise_trace(&negative) == 16 && isnan(noise_scale(&negative)));
+    Noise negative = grads_noise_create(0.5);
+    grads_noise_add(&negative, 7, 2, 1, 8); // |G|^2 = -1
+    assert_true(grads_noise_signal(&negative) == -1 && grads_noise_trace(&negative) == 16);
+    assert_true(isnan(grads_noise_scale(&negative)));
 }
 
 // ---- made gradients: G, and noise with another spread in each of the dimensions
@@ -104,7 +106,7 @@ static void test_unbiased_and_short_cut_biased(void **state)
     double signal = 0, noise = 0, all = 0, spread = 0, root = sqrt(TRIALS);
     for (uint32_t i = 0; i < TRIALS; i++) {
         Sample s = draw(&t, i);
-        NoiseEstimate e = noise_estimate(s.first, MICRO, s.all, BIG);
+        NoiseEstimate e = grads_noise_estimate(s.first, MICRO, s.all, BIG);
         signal += e.signal / TRIALS;
         noise += e.noise / TRIALS;
         all += s.all / TRIALS;
@@ -121,7 +123,7 @@ static void test_unbiased_and_short_cut_biased(void **state)
     double all_bound = 5 * big / root, spread_bound = 5 * sqrt(2 * t.cov_squares / (MICROS - 1)) / root;
     assert_true(fabs(spread - t.trace) <= spread_bound);
     assert_true(fabs(all - (t.signal + t.trace / BIG)) <= all_bound);
-    double b_simple = t.trace / t.signal, naive = spread / all, want = noise_naive_expected(b_simple, BIG);
+    double b_simple = t.trace / t.signal, naive = spread / all, want = grads_noise_naive_expected(b_simple, BIG);
     double bound = (spread_bound + want * all_bound) / (t.signal + t.trace / BIG - all_bound);
     assert_true(fabs(want - t.trace / (t.signal + t.trace / BIG)) <= 1e-12 * want);
     assert_true(fabs(naive - want) <= bound);
@@ -131,9 +133,9 @@ static void test_unbiased_and_short_cut_biased(void **state)
 static void test_formula_of_the_short_cut(void **state)
 {
     (void)state;
-    assert_true(noise_naive_expected(4096, 4096) == 2048);
-    assert_true(noise_naive_expected(4096, 1024) < 1024);
-    assert_true(fabs(noise_naive_expected(100, 1e9) - 100) < 1e-4);
+    assert_true(grads_noise_naive_expected(4096, 4096) == 2048);
+    assert_true(grads_noise_naive_expected(4096, 1024) < 1024);
+    assert_true(fabs(grads_noise_naive_expected(100, 1e9) - 100) < 1e-4);
 }
 
 // The table: four rows, and the last column is the formula's. The measured short-cut is the quotient of two means
@@ -146,14 +148,14 @@ static void test_print(void **state)
     size_t n_text = 0;
     FILE *file = open_memstream(&text, &n_text);
     assert_non_null(file);
-    noise_print(file, 1);
+    grads_noise_print(file, 1);
     fclose(file);
     int n = 0;
     for (const char *line = text; (line = strstr(line, "\n| ")); n++) {
         double batch, two, naive, formula;
         line += 3;
         assert_int_equal(sscanf(line, "%lf | %lf | %lf | %lf |", &batch, &two, &naive, &formula), 4);
-        assert_true(formula == round(noise_naive_expected(4096, batch)) && naive < batch && two > formula);
+        assert_true(formula == round(grads_noise_naive_expected(4096, batch)) && naive < batch && two > formula);
         assert_true(fabs(naive - formula) <= 0.1 * formula);
     }
     assert_int_equal(n, 4);

@@ -2,7 +2,7 @@
 #include "optim_case.h"
 
 #include "expect_die.h"
-#include "train/norms.h"
+#include "train/grads.h"
 #include "temp_dir.h"
 
 #include <math.h>
@@ -54,9 +54,9 @@ static void test_two_steps(void **state)
     const Params *p = &c.model.params;
     assert_int_equal(p->n_rows, ROWS);
     for (int step = 0; step < 2; step++) { // opened twice: a run and its resume
-        Norms norms = norms_create(&c.model);
-        norms_open(&norms, dir);
-        scratch += norms_scratch_bytes(p);
+        Norms norms = grads_norms_create(&c.model);
+        grads_norms_open(&norms, dir);
+        scratch += grads_norms_scratch_bytes(p);
         assert_int_equal(c.mem.tag_bytes[MEM_SCRATCH], scratch);
         case_fill(&c, (uint32_t)step + 1);
         memcpy(before, c.model.weights, c.n * sizeof *before);
@@ -64,11 +64,11 @@ static void test_two_steps(void **state)
             want[step][r][0] = norm_of(before, NULL, &p->row[r]);
             want[step][r][1] = 0.25 * norm_of(c.model.grads, NULL, &p->row[r]);
         }
-        norms_before(&norms, &c.model, c.optim.grad_scale);
+        grads_norms_before(&norms, &c.model, c.optim.grad_scale);
         optim_step(&c.optim, &c.model, 0.01);
-        norms_after(&norms, &c.model, 10 * step + 3);
+        grads_norms_after(&norms, &c.model, 10 * step + 3);
         for (int r = 0; r < ROWS; r++) want[step][r][2] = norm_of(c.model.weights, before, &p->row[r]);
-        norms_close(&norms);
+        grads_norms_close(&norms);
     }
     FILE *file = fopen(in_dir("norms.csv"), "r");
     assert_non_null(file);
@@ -86,21 +86,21 @@ static void test_two_steps(void **state)
 static int open_nowhere(void *arg)
 {
     Case *c = arg;
-    Norms norms = norms_create(&c->model);
-    norms_open(&norms, "/nowhere/at/all");
+    Norms norms = grads_norms_create(&c->model);
+    grads_norms_open(&norms, "/nowhere/at/all");
     return 0;
 }
 
-// A full disk, in place of the file that norms_open opened.
+// A full disk, in place of the file that grads_norms_open opened.
 static int write_nothing(void *arg)
 {
     Case *c = arg;
-    Norms norms = norms_create(&c->model);
-    norms_open(&norms, dir);
+    Norms norms = grads_norms_create(&c->model);
+    grads_norms_open(&norms, dir);
     fclose(norms.file);
     norms.file = fopen("/dev/full", "w");
-    norms_before(&norms, &c->model, 1);
-    norms_after(&norms, &c->model, 1);
+    grads_norms_before(&norms, &c->model, 1);
+    grads_norms_after(&norms, &c->model, 1);
     return 0;
 }
 

@@ -283,7 +283,7 @@ static void test_resume(void **state)
                 fail_msg("%s", error);
             s = (CkptState){.optim = back.optim.kind->name};
             assert_true(flat_load(run, &back.model.params, back.model.weights, back.optim.state,
-                                         back.optim.kind->n_states, &s));
+                                  back.optim.kind->n_states, &s));
             back.optim.step = (int)s.adam_step;
             expect_same(&c, &back);
         }

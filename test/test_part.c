@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "train/part.h"
+#include "train/dump.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +15,13 @@
 static Part example(void)
 {
     const size_t shape[] = {2, 3, 4};
-    Part part = part_make(3, shape, 4);
-    part_rows(&part, 1, 1);
-    part_rows(&part, 2, 1); // joins the one before
-    part_rows(&part, 5, 1);
-    part_rows(&part, 4, 0); // nothing
-    part_columns(&part, 1, 1);
-    part_columns(&part, 3, 1);
+    Part part = dump_part_make(3, shape, 4);
+    dump_part_rows(&part, 1, 1);
+    dump_part_rows(&part, 2, 1); // joins the one before
+    dump_part_rows(&part, 5, 1);
+    dump_part_rows(&part, 4, 0); // nothing
+    dump_part_columns(&part, 1, 1);
+    dump_part_columns(&part, 3, 1);
     part.at = 12345678901;
     part.error = 1.0 / 3;
     part.stored = ST_BF16;
@@ -37,24 +37,24 @@ static void test_elements_go_where_they_belong(void **state)
     uint8_t seen[24] = {0};
     const size_t at[] = {5, 7, 9, 11, 21, 23};
     assert_int_equal(part.rows.n, 2);
-    assert_int_equal(part_elems(&part), 6);
-    assert_int_equal(part_whole_elems(&part), 24);
-    assert_true(part_place(&part, whole, seen, data, sizeof *data));
+    assert_int_equal(dump_part_elems(&part), 6);
+    assert_int_equal(dump_part_whole_elems(&part), 24);
+    assert_true(dump_part_place(&part, whole, seen, data, sizeof *data));
     for (int i = 0; i < 6; i++) expected[at[i]] = data[i];
     assert_memory_equal(whole, expected, sizeof whole);
     for (int i = 0; i < 24; i++) assert_int_equal(seen[i], expected[i] != 0);
-    assert_true(part_place(&part, whole, seen, data, sizeof *data)); // again, the same
+    assert_true(dump_part_place(&part, whole, seen, data, sizeof *data)); // again, the same
     assert_int_equal(seen[23], 2);
-    assert_false(part_place(&part, whole, seen, other, sizeof *data));
-    part_free(&part);
+    assert_false(dump_part_place(&part, whole, seen, other, sizeof *data));
+    dump_part_free(&part);
 }
 
 static void test_text_and_back(void **state)
 {
     (void)state;
     Part part = example(), back;
-    char *text = part_text(&part);
-    assert_true(part_parse(&back, text));
+    char *text = dump_part_text(&part);
+    assert_true(dump_part_parse(&back, text));
     assert_int_equal(back.ndim, 3);
     assert_memory_equal(back.shape, part.shape, 3 * sizeof *part.shape);
     assert_int_equal(back.width, 4);
@@ -64,10 +64,10 @@ static void test_text_and_back(void **state)
     assert_int_equal(back.at, part.at);
     assert_true(back.error == part.error);
     assert_int_equal(back.stored, ST_BF16);
-    assert_int_equal(part_elems(&back), 6);
+    assert_int_equal(dump_part_elems(&back), 6);
     free(text);
-    part_free(&part);
-    part_free(&back);
+    dump_part_free(&part);
+    dump_part_free(&back);
 }
 
 static void test_what_is_no_part(void **state)
@@ -97,11 +97,11 @@ static void test_what_is_no_part(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         size_t n = strlen(wrong[i]);
         snprintf(text, sizeof text, "%s%s", wrong[i], n && wrong[i][n - 1] == ',' ? rest : "");
-        if (part_parse(&part, text)) fail_msg("taken for a part: %s", text);
+        if (dump_part_parse(&part, text)) fail_msg("taken for a part: %s", text);
     }
-    assert_true(part_parse(&part, "{\"shape\":[2,4],\"width\":4,\"rows\":[[0,2]],\"columns\":[[0,4]],\"at\":0,"
+    assert_true(dump_part_parse(&part, "{\"shape\":[2,4],\"width\":4,\"rows\":[[0,2]],\"columns\":[[0,4]],\"at\":0,"
                                   "\"error\":0.0,\"stored\":\"F32\"}"));
-    part_free(&part);
+    dump_part_free(&part);
 }
 
 int main(void)

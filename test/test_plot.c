@@ -6,7 +6,6 @@
 #include <cmocka.h>
 
 #include "train/metrics.h"
-#include "train/plot.h"
 #include "temp_dir.h"
 
 #include <ctype.h>
@@ -122,7 +121,7 @@ static void test_marks_stand_at_their_values(void **state)
                                                      .floor_loss = 2.0});
     }
     metrics_close(metrics);
-    plot_loss_svg(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
+    metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
     char *svg = slurp(in_dir("loss.svg"));
     check_xml(svg);
     double y0, slope, pixel;
@@ -175,7 +174,8 @@ static void test_odd_runs(void **state)
             if (kind == 6) break; // a single step
         }
         metrics_close(metrics);
-        plot_loss_svg(in_dir("metrics.jsonl"), in_dir("loss.svg"), kind == 6 ? "titled" : NULL, kind == 2 ? 2.5 : 0);
+        metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), kind == 6 ? "titled" : NULL,
+                          kind == 2 ? 2.5 : 0);
         char *svg = slurp(in_dir("loss.svg"));
         check_xml(svg);
         if (kind <= 1) assert_non_null(strstr(svg, "no training step yet"));
@@ -205,7 +205,7 @@ static void test_size_is_bounded(void **state)
     Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
     for (int i = 1; i <= 20000; i++) write_train(metrics, i, 3 + (i % 7) * 0.1 + (i == 15000));
     metrics_close(metrics);
-    plot_loss_svg(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
+    metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
     char *svg = slurp(in_dir("loss.svg"));
     check_xml(svg);
     assert_true(strlen(svg) < 150000); // 690 columns, at most 4 points each for raw, at most 26 bytes a pair
@@ -234,7 +234,7 @@ static void test_overlay(void **state)
         for (int i = 1; i <= 100 * (k + 1); i++) write_train(metrics, i, 2 + k);
         metrics_close(metrics);
     }
-    plot_overlay_svg(path, name, 3, in_dir("loss.svg"), "a <title>");
+    metrics_plot_overlay(path, name, 3, in_dir("loss.svg"), "a <title>");
     char *svg = slurp(in_dir("loss.svg"));
     check_xml(svg);
     assert_non_null(strstr(svg, ">a &lt;title&gt;<"));
@@ -265,7 +265,7 @@ static void test_errors(void **state)
     pid_t child = fork();
     if (child == 0) {
         dup2(fd[1], 2);
-        plot_loss_svg(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
+        metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
         _exit(0);
     }
     close(fd[1]);

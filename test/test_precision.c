@@ -32,7 +32,7 @@
 #include "net/model.h"
 #include "ops/narrow.h"
 #include "train/optim.h"
-#include "train/scaler.h"
+#include "train/grads.h"
 
 #include <math.h>
 
@@ -188,7 +188,7 @@ static double train(Case *c, int steps, LossScaler *scaler, double *first, int *
         double loss = gradient(c, step, scaler->scale);
         c->optim.grad_scale = 1 / (double)scaler->scale;
         double norm = optim_step(&c->optim, c->m, 3e-3);
-        if (!scaler_update(scaler, isfinite(norm))) ++*skips;
+        if (!grads_scaler_update(scaler, isfinite(norm))) ++*skips;
         if (step == 0) *first = loss;
         if (step >= steps - LAST) sum += loss / LAST;
     }
@@ -203,13 +203,13 @@ static void test_training(void **state)
         Case exact;
         double first, first_d;
         int skips = 0;
-        LossScaler none = scaler_none();
+        LossScaler none = grads_scaler_none();
         open_case(&exact, D_FP32, llama, (RecomputePolicy){0}, NULL);
         double want = train(&exact, STEPS, &none, &first, &skips);
         assert_true(first - want > 1); // it learns, or the comparison says nothing
         for (Dtype d = D_BF16; d < DTYPES; d++) {
             Case c;
-            LossScaler scaler = d == D_FP16 ? scaler_create(65536, 10) : scaler_none();
+            LossScaler scaler = d == D_FP16 ? grads_scaler_create(65536, 10) : grads_scaler_none();
             open_case(&c, d, llama, (RecomputePolicy){0}, NULL);
             double got = train(&c, STEPS, &scaler, &first_d, &skips), eps = eps_bound(d);
             double bound = 2 * eps * (first - want) + loss_error(&exact, eps, LAST * N);
@@ -299,7 +299,7 @@ static void test_fp16_overflow_is_skipped(void **state)
     Case c;
     double first;
     int skips = 0;
-    LossScaler scaler = scaler_create(0x1p24f, 1000);
+    LossScaler scaler = grads_scaler_create(0x1p24f, 1000);
     open_case(&c, D_FP16, false, (RecomputePolicy){0}, NULL);
     size_t n_bytes = c.m->params.n_elems * sizeof(float);
     float *before = malloc(n_bytes);

@@ -316,8 +316,7 @@ static void test_terminal(void **state)
 static void test_log_every(void **state)
 {
     (void)state;
-    Progress *p = progress_begin(&(ProgressPlan){.dir = dir, .name = "r", .log_every = 30});
-    progress_set_steps(p, 100); // known only now
+    Progress *p = progress_begin(&(ProgressPlan){.dir = dir, .name = "r", .steps = 100, .log_every = 30});
     fflush(stdout);
     int keep = dup(STDOUT_FILENO), fd = open(in_dir("stdout"), O_WRONLY | O_CREAT, 0600);
     assert_true(keep >= 0 && fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0);
@@ -340,7 +339,6 @@ static void test_null_is_another_rank(void **state)
 {
     (void)state;
     MetricsRow row = {0};
-    progress_set_steps(NULL, 1);
     progress_step(NULL, &row);
     progress_val(NULL, &row);
     progress_event(NULL, METRICS_SAVE, 1, "x");

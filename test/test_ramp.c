@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "train/ramp.h"
+#include "train/schedule.h"
 
 #include <math.h>
 
@@ -40,7 +40,7 @@ static void compare(const Ramp *r)
     long reached = 0, behind = 0;
     for (long step = 0; behind < 5; step++) {
         assert_true(step < 100000);
-        RampStep at = ramp_at(r, step);
+        RampStep at = schedule_ramp_at(r, step);
         if (at.sequences != machine_size(&m) || at.before != m.sequences)
             fail_msg("%ld to %ld by %ld over %ld tokens, step %ld: %ld sequences behind %ld, not %ld behind %ld",
                      (long)r->from, (long)r->to, (long)r->quantum, (long)r->tokens, step, (long)at.sequences,
@@ -48,14 +48,14 @@ static void compare(const Ramp *r)
         assert_true(at.before == before); // no sample lost, none twice
         before += at.sequences;
         assert_true(at.sequences % r->quantum == 0 && at.sequences >= last && at.sequences <= r->to);
-        for (int64_t size = last + 1; size <= at.sequences; size++) assert_int_equal(ramp_reaches(r, size), step);
+        for (int64_t size = last + 1; size <= at.sequences; size++) assert_int_equal(schedule_reaches(r, size), step);
         if (at.sequences == r->to && behind++ == 0) reached = step;
         last = at.sequences;
         machine_step(&m);
     }
-    assert_true(ramp_at(r, 0).sequences == (r->tokens ? r->from : r->to));
-    assert_true(ramp_at(r, reached).before * r->context >= r->tokens || r->from == r->to);
-    if (reached) assert_true(ramp_at(r, reached - 1).before * r->context < r->tokens);
+    assert_true(schedule_ramp_at(r, 0).sequences == (r->tokens ? r->from : r->to));
+    assert_true(schedule_ramp_at(r, reached).before * r->context >= r->tokens || r->from == r->to);
+    if (reached) assert_true(schedule_ramp_at(r, reached - 1).before * r->context < r->tokens);
 }
 
 static void test_every_step_of_small_ramps(void **state)
@@ -79,42 +79,42 @@ static void test_every_step_of_small_ramps(void **state)
 static void test_by_hand(void **state)
 {
     (void)state;
-    Ramp r = ramp_make(20, 80, 240, 10, 2, false); // t = 0, 20, 40, 60 | 80, 120 | 160, 220 | 280
+    Ramp r = schedule_ramp_make(20, 80, 240, 10, 2, false); // t = 0, 20, 40, 60 | 80, 120 | 160, 220 | 280
     const int64_t want[] = {2, 2, 2, 2, 4, 4, 6, 6, 8, 8}, at[] = {0, 2, 4, 6, 8, 12, 16, 22, 28, 36};
     for (long step = 0; step < 10; step++) {
-        assert_int_equal(ramp_at(&r, step).sequences, want[step]);
-        assert_int_equal(ramp_at(&r, step).before, at[step]);
+        assert_int_equal(schedule_ramp_at(&r, step).sequences, want[step]);
+        assert_int_equal(schedule_ramp_at(&r, step).before, at[step]);
     }
     r.tokens = 280; // step 8 begins exactly at the end of the ramp: full there, not one step later
-    assert_int_equal(ramp_reaches(&r, 8), 9); // rises at 94, 187, 280: 0 .. 80 | 100, 140, 180 | 220 | 280
-    assert_int_equal(ramp_at(&r, 9).before, 28);
-    assert_int_equal(ramp_at(&r, 8).sequences, 6);
-    assert_int_equal(ramp_at(&r, 9).sequences, 8);
+    assert_int_equal(schedule_reaches(&r, 8), 9); // rises at 94, 187, 280: 0 .. 80 | 100, 140, 180 | 220 | 280
+    assert_int_equal(schedule_ramp_at(&r, 9).before, 28);
+    assert_int_equal(schedule_ramp_at(&r, 8).sequences, 6);
+    assert_int_equal(schedule_ramp_at(&r, 9).sequences, 8);
     r.tokens = 281; // one token more, and that step is still a small one
-    assert_int_equal(ramp_at(&r, 9).before, 28);
-    assert_int_equal(ramp_at(&r, 9).sequences, 6);
+    assert_int_equal(schedule_ramp_at(&r, 9).before, 28);
+    assert_int_equal(schedule_ramp_at(&r, 9).sequences, 6);
     r.tokens = 30; // short against the batches: sizes are skipped
-    assert_int_equal(ramp_at(&r, 1).sequences, 6); // t = 20 of 30: two thirds
-    assert_int_equal(ramp_at(&r, 2).sequences, 8);
-    assert_int_equal(ramp_reaches(&r, 3), 1);
+    assert_int_equal(schedule_ramp_at(&r, 1).sequences, 6); // t = 20 of 30: two thirds
+    assert_int_equal(schedule_ramp_at(&r, 2).sequences, 8);
+    assert_int_equal(schedule_reaches(&r, 3), 1);
     r.tokens = 1;
-    assert_int_equal(ramp_at(&r, 0).sequences, 2);
-    assert_int_equal(ramp_at(&r, 1).sequences, 8);
+    assert_int_equal(schedule_ramp_at(&r, 0).sequences, 2);
+    assert_int_equal(schedule_ramp_at(&r, 1).sequences, 8);
 }
 
 static void test_no_ramp(void **state)
 {
     (void)state;
-    Ramp none[] = {ramp_make(0, 80, 240, 10, 2, true), ramp_make(20, 80, 0, 10, 2, true),
-                   ramp_make(80, 80, 240, 10, 2, true), ramp_make(80, 80, 0, 10, 2, true)};
+    Ramp none[] = {schedule_ramp_make(0, 80, 240, 10, 2, true), schedule_ramp_make(20, 80, 0, 10, 2, true),
+                   schedule_ramp_make(80, 80, 240, 10, 2, true), schedule_ramp_make(80, 80, 0, 10, 2, true)};
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(ramp_reaches(&none[i], 8), 0);
+        assert_int_equal(schedule_reaches(&none[i], 8), 0);
         for (long step = 0; step < 20; step++) {
-            assert_int_equal(ramp_at(&none[i], step).sequences, 8);
-            assert_int_equal(ramp_at(&none[i], step).before, 8 * step);
-            assert_true(ramp_lr_factor(&none[i], step) == 1);
+            assert_int_equal(schedule_ramp_at(&none[i], step).sequences, 8);
+            assert_int_equal(schedule_ramp_at(&none[i], step).before, 8 * step);
+            assert_true(schedule_lr_factor(&none[i], step) == 1);
         }
-        assert_int_equal(ramp_at(&none[i], 1000000000).before, 8000000000);
+        assert_int_equal(schedule_ramp_at(&none[i], 1000000000).before, 8000000000);
     }
 }
 
@@ -122,13 +122,13 @@ static void test_no_ramp(void **state)
 static void test_size_of_gpt3(void **state)
 {
     (void)state;
-    Ramp r = ramp_make(16 * 2048, 1600 * 2048, 4000000000, 2048, 1, true);
+    Ramp r = schedule_ramp_make(16 * 2048, 1600 * 2048, 4000000000, 2048, 1, true);
     Machine m = {.ramp = &r};
-    long full = ramp_reaches(&r, 1600);
+    long full = schedule_reaches(&r, 1600);
     for (long step = 0; step < 1000000; step++) {
         if (step % 997 == 0 || labs(step - full) < 3 || step < 10) {
-            assert_true(ramp_at(&r, step).sequences == machine_size(&m));
-            assert_true(ramp_at(&r, step).before == m.sequences);
+            assert_true(schedule_ramp_at(&r, step).sequences == machine_size(&m));
+            assert_true(schedule_ramp_at(&r, step).before == m.sequences);
         }
         if (step == full - 1) assert_true(m.tokens < r.tokens);
         if (step == full) assert_true(m.tokens >= r.tokens);
@@ -140,18 +140,18 @@ static void test_size_of_gpt3(void **state)
 static void test_beyond_64_bits(void **state)
 {
     (void)state;
-    Ramp r = ramp_make(4096, 4096ll * 1000001, 20000000000000, 4096, 1, true);
+    Ramp r = schedule_ramp_make(4096, 4096ll * 1000001, 20000000000000, 4096, 1, true);
     const long step[] = {0, 1, 1000, 9999, 20000, 50000, 70000};
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
-        RampStep now = ramp_at(&r, step[i]), next = ramp_at(&r, step[i] + 1);
+        RampStep now = schedule_ramp_at(&r, step[i]), next = schedule_ramp_at(&r, step[i] + 1);
         assert_true(next.before == now.before + now.sequences);
         __int128 t = (__int128)now.before * 4096, want = 1 + t * 1000000 / r.tokens;
         assert_true(now.sequences == (want < 1000001 ? (int64_t)want : 1000001));
     }
-    assert_true(ramp_at(&r, 70000).sequences > 500 && ramp_at(&r, 70000).sequences < 1000001);
-    long full = ramp_reaches(&r, 1000001);
-    assert_true(ramp_at(&r, full).sequences == 1000001 && ramp_at(&r, full - 1).sequences < 1000001);
-    assert_true(ramp_at(&r, full + 1000000).before == ramp_at(&r, full).before + 1000000ll * 1000001);
+    assert_true(schedule_ramp_at(&r, 70000).sequences > 500 && schedule_ramp_at(&r, 70000).sequences < 1000001);
+    long full = schedule_reaches(&r, 1000001);
+    assert_true(schedule_ramp_at(&r, full).sequences == 1000001 && schedule_ramp_at(&r, full - 1).sequences < 1000001);
+    assert_true(schedule_ramp_at(&r, full + 1000000).before == schedule_ramp_at(&r, full).before + 1000000ll * 1000001);
 }
 
 // A run that stops in the middle of the ramp leaves its step and its samples. One that begins with them, and
@@ -160,22 +160,22 @@ static void test_resume_in_the_middle(void **state)
 {
     (void)state;
     enum { STEPS = 60 };
-    Ramp first = ramp_make(16, 160, 2000, 4, 2, true);
+    Ramp first = schedule_ramp_make(16, 160, 2000, 4, 2, true);
     RampStep whole[STEPS];
     double factor[STEPS];
     for (long step = 0; step < STEPS; step++) {
-        whole[step] = ramp_at(&first, step);
-        factor[step] = ramp_lr_factor(&first, step);
+        whole[step] = schedule_ramp_at(&first, step);
+        factor[step] = schedule_lr_factor(&first, step);
     }
     assert_true(whole[1].sequences < 40 && whole[STEPS - 1].sequences == 40);
     for (long stop = 0; stop < STEPS; stop++) {
-        Ramp again = ramp_make(16, 160, 2000, 4, 2, true);
+        Ramp again = schedule_ramp_make(16, 160, 2000, 4, 2, true);
         Machine m = {.ramp = &again, .sequences = whole[stop].before, .tokens = whole[stop].before * 4};
         for (long step = stop; step < STEPS; step++) {
-            RampStep at = ramp_at(&again, step);
+            RampStep at = schedule_ramp_at(&again, step);
             assert_true(at.sequences == whole[step].sequences && at.before == whole[step].before);
             assert_true(at.sequences == machine_size(&m) && at.before == m.sequences);
-            assert_true(ramp_lr_factor(&again, step) == factor[step]);
+            assert_true(schedule_lr_factor(&again, step) == factor[step]);
             machine_step(&m);
         }
     }
@@ -184,23 +184,24 @@ static void test_resume_in_the_middle(void **state)
 static void test_learning_rate(void **state)
 {
     (void)state;
-    Ramp r = ramp_make(16 * 8, 64 * 8, 4000, 8, 4, true);
-    assert_true(ramp_lr_factor(&r, 0) == 0.5); // sqrt(16 / 64)
-    assert_true(ramp_lr_factor(&r, ramp_reaches(&r, 36)) == 0.75);
-    long full = ramp_reaches(&r, 64);
-    assert_true(ramp_lr_factor(&r, full) == 1 && ramp_lr_factor(&r, full - 1) < 1 && ramp_lr_factor(&r, 100000) == 1);
+    Ramp r = schedule_ramp_make(16 * 8, 64 * 8, 4000, 8, 4, true);
+    assert_true(schedule_lr_factor(&r, 0) == 0.5); // sqrt(16 / 64)
+    assert_true(schedule_lr_factor(&r, schedule_reaches(&r, 36)) == 0.75);
+    long full = schedule_reaches(&r, 64);
+    assert_true(schedule_lr_factor(&r, full) == 1 && schedule_lr_factor(&r, full - 1) < 1);
+    assert_true(schedule_lr_factor(&r, 100000) == 1);
     for (long step = 0; step < full; step++) { // a root: within two roundings
-        double f = ramp_lr_factor(&r, step);
-        assert_true(fabs(f * f - (double)ramp_at(&r, step).sequences / 64) <= 4 * 0x1p-53);
+        double f = schedule_lr_factor(&r, step);
+        assert_true(fabs(f * f - (double)schedule_ramp_at(&r, step).sequences / 64) <= 4 * 0x1p-53);
     }
     r.scale_lr = false;
-    for (long step = 0; step < 100; step++) assert_true(ramp_lr_factor(&r, step) == 1);
+    for (long step = 0; step < 100; step++) assert_true(schedule_lr_factor(&r, step) == 1);
 }
 
 static int make(void *tokens)
 {
     const int64_t *t = tokens;
-    ramp_make(t[0], t[1], t[2], 10, 4, false);
+    schedule_ramp_make(t[0], t[1], t[2], 10, 4, false);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 // test_scaler: the loss scale at the edges of its state machine.
 //
-// Every expected number follows from the rule in scaler.c; all are powers of two, so all comparisons are
+// Every expected number follows from the rule in grads.c; all are powers of two, so all comparisons are
 // exact.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,20 +10,20 @@
 #include <cmocka.h>
 
 #include "expect_die.h"
-#include "train/scaler.h"
+#include "train/grads.h"
 
 #include <math.h>
 
 static void good(LossScaler *s, int steps)
 {
-    for (int i = 0; i < steps; i++) assert_true(scaler_update(s, true));
+    for (int i = 0; i < steps; i++) assert_true(grads_scaler_update(s, true));
 }
 
 static void test_overflow_at_step_0(void **state)
 {
     (void)state;
-    LossScaler s = scaler_create(65536, 3);
-    assert_false(scaler_update(&s, false));
+    LossScaler s = grads_scaler_create(65536, 3);
+    assert_false(grads_scaler_update(&s, false));
     assert_true(s.scale == 32768 && s.good_steps == 0);
     good(&s, 2);
     assert_true(s.scale == 32768 && s.good_steps == 2);
@@ -34,14 +34,14 @@ static void test_overflow_at_step_0(void **state)
 static void test_grows_every_interval(void **state)
 {
     (void)state;
-    LossScaler s = scaler_create(1, 5);
+    LossScaler s = grads_scaler_create(1, 5);
     for (int k = 1; k <= 6; k++) {
         good(&s, 4);
         assert_true(s.scale == ldexpf(1, k - 1));
         good(&s, 1);
         assert_true(s.scale == ldexpf(1, k));
     }
-    LossScaler each = scaler_create(1, 1);
+    LossScaler each = grads_scaler_create(1, 1);
     good(&each, 3);
     assert_true(each.scale == 8);
 }
@@ -50,9 +50,9 @@ static void test_grows_every_interval(void **state)
 static void test_overflow_when_growth_is_due(void **state)
 {
     (void)state;
-    LossScaler s = scaler_create(1024, 4);
+    LossScaler s = grads_scaler_create(1024, 4);
     good(&s, 3);
-    assert_false(scaler_update(&s, false));
+    assert_false(grads_scaler_update(&s, false));
     assert_true(s.scale == 512 && s.good_steps == 0);
     good(&s, 3);
     assert_true(s.scale == 512);
@@ -67,15 +67,16 @@ static void test_resume_mid_interval(void **state)
     enum { STEPS = 40 };
     const char *finite = "yyynyyyyyyynnyyyyyyyyyynyyyyyyyyyyyyynyy";
     for (int stop = 0; stop < STEPS; stop++) {
-        LossScaler whole = scaler_create(256, 4), first = scaler_create(256, 4);
+        LossScaler whole = grads_scaler_create(256, 4), first = grads_scaler_create(256, 4);
         for (int i = 0; i < STEPS; i++) {
             if (i == stop) {
-                LossScaler resumed = scaler_create(256, 4);
+                LossScaler resumed = grads_scaler_create(256, 4);
                 resumed.scale = first.scale;
                 resumed.good_steps = first.good_steps;
                 first = resumed;
             }
-            assert_int_equal(scaler_update(&whole, finite[i] == 'y'), scaler_update(&first, finite[i] == 'y'));
+            assert_int_equal(grads_scaler_update(&whole, finite[i] == 'y'),
+                             grads_scaler_update(&first, finite[i] == 'y'));
             assert_true(whole.scale == first.scale && whole.good_steps == first.good_steps);
         }
     }
@@ -84,16 +85,16 @@ static void test_resume_mid_interval(void **state)
 static int overflow_forever(void *arg)
 {
     LossScaler *s = arg;
-    for (int i = 0; i < 100; i++) scaler_update(s, false);
+    for (int i = 0; i < 100; i++) grads_scaler_update(s, false);
     return 0;
 }
 
 static void test_repeated_overflow_reaches_the_minimum(void **state)
 {
     (void)state;
-    LossScaler s = scaler_create(65536, 2000);
+    LossScaler s = grads_scaler_create(65536, 2000);
     for (int k = 15; k >= 0; k--) { // 2^16 down to 2^0
-        assert_false(scaler_update(&s, false));
+        assert_false(grads_scaler_update(&s, false));
         assert_true(s.scale == ldexpf(1, k));
     }
     LossScaler at_the_end = s;
@@ -105,10 +106,10 @@ static void test_repeated_overflow_reaches_the_minimum(void **state)
 static void test_stops_at_the_maximum(void **state)
 {
     (void)state;
-    LossScaler s = scaler_create(0x1p23f, 1);
+    LossScaler s = grads_scaler_create(0x1p23f, 1);
     good(&s, 5);
     assert_true(s.scale == 0x1p24f && s.good_steps == 0);
-    assert_false(scaler_update(&s, false));
+    assert_false(grads_scaler_update(&s, false));
     assert_true(s.scale == 0x1p23f);
 }
 
@@ -116,10 +117,10 @@ static void test_stops_at_the_maximum(void **state)
 static void test_fixed_scale(void **state)
 {
     (void)state;
-    LossScaler s = scaler_create(128, 0), none = scaler_none();
+    LossScaler s = grads_scaler_create(128, 0), none = grads_scaler_none();
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(scaler_update(&s, i % 3 != 0), i % 3 != 0);
-        assert_false(scaler_update(&none, false));
+        assert_int_equal(grads_scaler_update(&s, i % 3 != 0), i % 3 != 0);
+        assert_false(grads_scaler_update(&none, false));
     }
     assert_true(s.scale == 128 && s.good_steps == 0 && none.scale == 1);
 }
@@ -127,7 +128,7 @@ static void test_fixed_scale(void **state)
 static int create(void *arg)
 {
     const float *settings = arg;
-    scaler_create(settings[0], (int)settings[1]);
+    grads_scaler_create(settings[0], (int)settings[1]);
     return 0;
 }
 

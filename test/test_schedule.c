@@ -225,10 +225,10 @@ static void test_against_pytorch(void **state)
 static void test_ramped(void **state)
 {
     (void)state;
-    Ramp ramp = ramp_make(16, 64, 640, 4, 4, true); // 4 to 16 sequences of 4 tokens, in three rises
-    long full = ramp_reaches(&ramp, 16);
+    Ramp ramp = schedule_ramp_make(16, 64, 640, 4, 4, true); // 4 to 16 sequences of 4 tokens, in three rises
+    long full = schedule_reaches(&ramp, 16);
     for (long step = 0; step < 2 * full; step++)
-        assert_true(schedule_lr_ramped(&wsd, &ramp, step) == schedule_lr(&wsd, step) * ramp_lr_factor(&ramp, step));
+        assert_true(schedule_lr_ramped(&wsd, &ramp, step) == schedule_lr(&wsd, step) * schedule_lr_factor(&ramp, step));
     assert_true(schedule_lr_ramped(&wsd, &ramp, 0) == 1); // a quarter of the batch, half of the rate
     assert_true(full > 4 && schedule_lr_ramped(&wsd, &ramp, full) == schedule_lr(&wsd, full));
     ramp.scale_lr = false;

@@ -17,7 +17,7 @@ static const Schedule wsd = {.kind = SCHEDULE_WSD, .shape = SCHEDULE_SHAPE_SQRT,
 
 static Ramp ramp(void)
 {
-    return ramp_make(4096, 32768, 4000000, 1024, 4, true);
+    return schedule_ramp_make(4096, 32768, 4000000, 1024, 4, true);
 }
 
 static char *print(const Schedule *s, const Ramp *r, long steps)
@@ -47,8 +47,8 @@ static int check_table(const char *text, const Schedule *s, const Ramp *r, char 
         assert_int_equal(sscanf(line, "%ld %lf %lf %lf %n", &step, &tokens, &batch, &lr, &at), 4);
         assert_true(step > last);
         last = step;
-        assert_true(tokens == (double)(ramp_at(r, step).before * r->context));
-        assert_true(batch == (double)(ramp_at(r, step).sequences * r->context));
+        assert_true(tokens == (double)(schedule_ramp_at(r, step).before * r->context));
+        assert_true(batch == (double)(schedule_ramp_at(r, step).sequences * r->context));
         double want = schedule_lr_ramped(s, r, step);
         assert_true(fabs(lr - want) <= 5e-6 * want); // six digits are printed
         size_t n = strlen(notes);
@@ -67,14 +67,15 @@ static void test_table(void **state)
     assert_int_equal(check_table(text, &wsd, &r, notes, sizeof notes), 8);
     // rises at 1/7, ..., 7/7 of 4,000,000 tokens; 4 of 7 is the first size that is at least half way
     snprintf(want, sizeof want, "0 first step\n39 warm-up done\n%ld batch begins to grow\n%ld half of the ramp\n"
-             "%ld batch full\n800 decay begins\n900 half of the decay\n999 last step\n", ramp_reaches(&r, 5),
-             ramp_reaches(&r, 20), ramp_reaches(&r, 32));
+             "%ld batch full\n800 decay begins\n900 half of the decay\n999 last step\n", schedule_reaches(&r, 5),
+             schedule_reaches(&r, 20), schedule_reaches(&r, 32));
     assert_string_equal(notes, want);
     assert_non_null(strstr(text, "learning rate: warm-up over 40 steps to 0.0006, 1-sqrt decay from step 800 to "
                                  "6e-05 at step 1000\n"));
     assert_non_null(strstr(text, "batch: 4096 to 32768 tokens over the first 4000000 tokens, in steps of 4096; "
                                  "learning rate times sqrt(batch / full)\n"));
-    snprintf(want, sizeof want, "run: 1000 steps, %lld tokens\n", (long long)(ramp_at(&r, 1000).before * 1024));
+    snprintf(want, sizeof want, "run: 1000 steps, %lld tokens\n", 
+             (long long)(schedule_ramp_at(&r, 1000).before * 1024));
     assert_non_null(strstr(text, want));
     free(text);
 }
@@ -99,12 +100,12 @@ static void test_drawing(void **state)
 {
     (void)state;
     Schedule s = {.kind = SCHEDULE_LINEAR, .lr = 1, .decay_steps = 50};
-    Ramp r = ramp_make(1, 9, 100, 1, 1, false);
+    Ramp r = schedule_ramp_make(1, 9, 100, 1, 1, false);
     char *text = print(&s, &r, 50);
     int batch[50], lr[50];
     read_drawing(text, "\n\nbatch, tokens\n", batch);
     read_drawing(text, "\n\nlearning rate\n", lr);
-    for (int c = 0; c < 50; c++) assert_int_equal(batch[c], ramp_at(&r, c).sequences);
+    for (int c = 0; c < 50; c++) assert_int_equal(batch[c], schedule_ramp_at(&r, c).sequences);
     for (int c = 0; c < 50; c++) assert_int_equal(lr[c], lround(9 * (1 - c / 50.)));
     free(text);
 }
@@ -114,7 +115,7 @@ static void test_odd_runs(void **state)
     (void)state;
     const ScheduleKind kind[] = {SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_INVSQRT, SCHEDULE_CONSTANT, SCHEDULE_WSD};
     const long steps[] = {1, 2, 3, 30, 71, 72, 73, 5000000};
-    Ramp grows = ramp(), none = ramp_make(0, 32768, 0, 1024, 4, true);
+    Ramp grows = ramp(), none = schedule_ramp_make(0, 32768, 0, 1024, 4, true);
     for (size_t k = 0; k < sizeof kind / sizeof *kind; k++)
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
             for (int warm = 0; warm < 2; warm++) {
@@ -174,10 +175,10 @@ static void test_picture(void **state)
     Ramp r = ramp();
     schedule_print_svg(&wsd, &r, 1000, in_dir("schedule.svg"));
     char *svg = read_svg(in_dir("schedule.svg"));
-    double total = (double)ramp_at(&r, 1000).before;
-    const long step[] = {0, 39, ramp_reaches(&r, 5), ramp_reaches(&r, 32), 800, 900, 999};
+    double total = (double)schedule_ramp_at(&r, 1000).before;
+    const long step[] = {0, 39, schedule_reaches(&r, 5), schedule_reaches(&r, 32), 800, 900, 999};
     for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
-        RampStep at = ramp_at(&r, step[i]);
+        RampStep at = schedule_ramp_at(&r, step[i]);
         double x = 96 + 830 * (double)at.before / total;
         assert_true(passes(svg, "#2563a8", x, 328 - 210 * schedule_lr_ramped(&wsd, &r, step[i]) / 6e-4));
         assert_true(passes(svg, "#d1571b", x, 470 - 90 * (double)at.sequences / 32));

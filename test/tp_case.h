@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "train/clip.h"
+#include "train/grads.h"
 #include "parallel/ddp.h"
 #include "parallel/parts.h"
 #include "ops/narrow.h"
@@ -165,7 +165,7 @@ static void play(Comm *world, void *arg)
         out->rank_loss[rank][0] = run_samples(m, ddp, dp, c, true);
         memcpy(out->rank_count[rank][0], tp->count, sizeof tp->count);
         memcpy(out->rank_count[rank][1], cp->count, sizeof cp->count);
-        double norm = clip_norm(dev, &m->params, m->grads, 1); // of what this rank owns
+        double norm = grads_norm(dev, &m->params, m->grads, 1); // of what this rank owns
         out->rank_loss[rank][2] = ddp_sum(tp, norm * norm);
         out->rank_loss[rank][1] = run_samples(m, ddp, dp, c, false);
         model_next_logits(m, &cache, prompt, PROMPT, out->rank_logits[rank][0]);
@@ -289,7 +289,7 @@ static inline double sum_of_norms(const Case *c)
                 if (c->documents) model_set_documents(m, first);
                 model_set_dropout(m, c->dropout, 5, 0, i);
                 model_forward_backward(m, 1 / (float)valid);
-                sum += clip_norm(dev, &m->params, m->grads, 1);
+                sum += grads_norm(dev, &m->params, m->grads, 1);
             }
         }
     model_free(m);

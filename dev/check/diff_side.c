@@ -1,6 +1,6 @@
 // diff_side: opens what build/diff compares, and puts a dump's pieces together.
 //
-// A dump has a file for each rank, and in it, for each tensor, a piece and a text that says where it belongs (part.h).
+// A dump has a file for each rank, and in it, for each tensor, a piece and a text that says where it belongs (dump.h).
 // Whatever the layout was, the whole follows from the texts alone: so a run on eight ranks is compared with one on one
 // rank, or with another cut, element by element.
 //
@@ -139,7 +139,7 @@ static void make_whole(DiffTensor *own, const Part *part)
 {
     size_t *shape = malloc(sizeof part->shape);
     own->t.ndim = part->ndim;
-    own->t.n_elems = part_whole_elems(part);
+    own->t.n_elems = dump_part_whole_elems(part);
     own->t.n_bytes = own->t.n_elems * safetensors_dtype_bytes(own->t.dtype);
     own->t.data = calloc(own->t.n_elems, safetensors_dtype_bytes(own->t.dtype));
     own->seen = calloc(own->t.n_elems, 1);
@@ -163,16 +163,18 @@ static void add_piece(DiffSide *s, const SafeTensors *file, const SafeTensor *t)
     Part part;
     snprintf(key, sizeof key, "part.%s", t->name);
     const char *text = safetensors_meta(file, key);
-    if (!text || !part_parse(&part, text)) die("%s: %s: no part of a dump: %s", file->path, t->name, text ? text : "");
+    if (!text || !dump_part_parse(&part, text))
+        die("%s: %s: no part of a dump: %s", file->path, t->name, text ? text : "");
     DiffTensor *own = (DiffTensor *)diff_side_find(s, t->name);
     if (!own) {
         own = add(s, t);
         make_whole(own, &part);
     }
-    if (!fits(own, &part, t->dtype) || part_elems(&part) != t->n_elems)
+    if (!fits(own, &part, t->dtype) || dump_part_elems(&part) != t->n_elems)
         die("%s: %s: %s does not fit what other ranks wrote", file->path, t->name, text);
-    own->disagrees |= !part_place(&part, (void *)own->t.data, own->seen, t->data, safetensors_dtype_bytes(t->dtype));
-    part_free(&part);
+    own->disagrees |= !dump_part_place(&part, (void *)own->t.data, own->seen, t->data,
+                                       safetensors_dtype_bytes(t->dtype));
+    dump_part_free(&part);
 }
 
 static void count_seen(DiffTensor *own)

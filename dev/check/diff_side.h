@@ -2,7 +2,7 @@
 #ifndef DIFF_SIDE_H
 #define DIFF_SIDE_H
 #include "train/ckpt.h"
-#include "train/part.h"
+#include "train/dump.h"
 #include "base/safetensors.h"
 #ifdef __cplusplus
 extern "C" {

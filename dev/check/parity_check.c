@@ -16,7 +16,7 @@
 #include "dev/check/parity_check.h"
 
 #include "base/check.h"
-#include "train/clip.h"
+#include "train/grads.h"
 #include "base/config.h"
 #include "dev/check/diff_side.h"
 #include "net/model.h"
@@ -249,7 +249,7 @@ static double sum_of_norms(Probe *p, int step, const float *weights)
             for (size_t s = 0; s < T; s++) p->one[s] = s == t ? p->target[s] : -1;
             clear(p);
             forward_backward(p, p->one);
-            sum += clip_norm(p->m->dev, &p->m->params, p->m->grads, 1);
+            sum += grads_norm(p->m->dev, &p->m->params, p->m->grads, 1);
         }
     }
     return sum;
@@ -275,7 +275,7 @@ static double sensitivity(Probe *p)
     double s = 0, norm = 0;
     gradient(p, p->r->weights);
     memcpy(base, p->m->grads, n * sizeof *base);
-    double e = 1e-3 * clip_norm(p->m->dev, &p->m->params, p->r->weights, 1) / sqrt((double)p->r->shape.layers);
+    double e = 1e-3 * grads_norm(p->m->dev, &p->m->params, p->r->weights, 1) / sqrt((double)p->r->shape.layers);
     for (size_t i = 0; i < n; i++) norm += (double)base[i] * base[i];
     for (size_t i = 0; i < n; i++) moved[i] = base[i] / (float)sqrt(norm); // the first direction: the gradient's
     for (int k = 0; k < ROUNDS; k++) {

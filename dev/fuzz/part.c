@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/part.h"
+#include "train/dump.h"
 
 void fuzz_seeds(void)
 {
@@ -26,24 +26,24 @@ void fuzz_one(const uint8_t *data, size_t n)
     fuzz_check(text);
     memcpy(text, data, n);
     text[n] = 0;
-    if (part_parse(&part, text)) {
-        size_t held = part_elems(&part), whole = part_whole_elems(&part);
+    if (dump_part_parse(&part, text)) {
+        size_t held = dump_part_elems(&part), whole = dump_part_whole_elems(&part);
         fuzz_check(held <= whole);
         if (whole <= MOST) {
             char *to = calloc(whole + 1, 2), *from = calloc(held + 1, 2);
             uint8_t *seen = calloc(whole + 1, 1);
             fuzz_check(to && from && seen);
-            part_place(&part, to, seen, from, 2);
+            dump_part_place(&part, to, seen, from, 2);
             size_t sum = 0;
             for (size_t i = 0; i < whole; i++) sum += seen[i];
             fuzz_check(sum <= held);
             free(to), free(from), free(seen);
         }
-        char *written = part_text(&part);
-        fuzz_check(part_parse(&again, written) && part_elems(&again) == held && again.stored == part.stored);
+        char *written = dump_part_text(&part);
+        fuzz_check(dump_part_parse(&again, written) && dump_part_elems(&again) == held && again.stored == part.stored);
         free(written);
-        part_free(&again);
-        part_free(&part);
+        dump_part_free(&again);
+        dump_part_free(&part);
     }
     free(text);
 }

@@ -39,7 +39,7 @@ PlanGroup plan_traffic_group(const PlanJob *job, MeshGroup group);
 // Seconds of one call by the fastest of ring, tree and hierarchical (in the node, between nodes, in the node); says
 // which. n_bytes as in collectives_seconds: the longer side of the buffers.
 double plan_traffic_seconds(const PlanGroup *where, CommKind kind, double n_bytes, const char **algorithm);
-// All of a step. Bytes are those that the trainer's own modules count (tp.h, cp.h, replicas.h), to the byte.
+// All of a step. Bytes are those that the trainer's own modules count (tp.h, cp.h, account.h), to the byte.
 PlanTraffic plan_traffic(const PlanJob *job);
 
 #ifdef __cplusplus

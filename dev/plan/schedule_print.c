@@ -1,7 +1,7 @@
 // schedule_print: the learning rate and the batch of a whole run, as a table, as a drawing in characters, and
 // as a picture (SVG). What `build/plan schedule` shows.
 //
-// Every value comes from schedule_lr_ramped and ramp_at, the functions that the run itself calls for each
+// Every value comes from schedule_lr_ramped and schedule_ramp_at, the functions that the run itself calls for each
 // step; nothing here knows a formula. So what is drawn is what will be trained.
 //
 // The table has the steps at which something begins or ends (marks), each with what that is: a table of every
@@ -11,7 +11,7 @@
 // The drawing runs over steps, the picture over tokens: while the batch grows they are not the same, and a
 // budget is in tokens.
 //
-// Rejected: the axes of plot.c (round numbers; here the round numbers say nothing, and the peak, the final
+// Rejected: the axes of metrics.c (round numbers; here the round numbers say nothing, and the peak, the final
 // rate and the batch sizes stand at the axis instead).
 #include "train/schedule.h"
 
@@ -46,12 +46,12 @@ static double lr_of(const Sheet *s, long step)
 
 static double batch_of(const Sheet *s, long step)
 {
-    return (double)(ramp_at(s->ramp, step).sequences * s->ramp->context);
+    return (double)(schedule_ramp_at(s->ramp, step).sequences * s->ramp->context);
 }
 
 static double tokens_before(const Sheet *s, long step)
 {
-    return (double)ramp_at(s->ramp, step).before * (double)s->ramp->context;
+    return (double)schedule_ramp_at(s->ramp, step).before * (double)s->ramp->context;
 }
 
 static bool ramps(const Ramp *r)
@@ -103,10 +103,10 @@ static void mark_ramp(Sheet *s)
 {
     const Ramp *r = s->ramp;
     if (!ramps(r)) return;
-    add_mark(s, ramp_reaches(r, r->from + 1), "batch begins to grow");
-    long half = ramp_reaches(r, (r->from + r->to + 1) / 2);
+    add_mark(s, schedule_reaches(r, r->from + 1), "batch begins to grow");
+    long half = schedule_reaches(r, (r->from + r->to + 1) / 2);
     if ((r->to - r->from) / r->quantum > 2) add_mark(s, half, "half of the ramp");
-    add_mark(s, ramp_reaches(r, r->to), "batch full");
+    add_mark(s, schedule_reaches(r, r->to), "batch full");
 }
 
 static Sheet make_sheet(const Schedule *schedule, const Ramp *ramp, long steps)

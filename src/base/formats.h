@@ -167,7 +167,7 @@ void formats_to_float(float *out, Format f, const void *in, size_t n);
 // ---- sums of squares without rounding, so that no order of adding matters
 //
 // The bits of the result are a function of the numbers alone: not of their order, of threads, or of which rank has
-// which of them. That is what a gradient norm needs to be the same on every layout (clip.h).
+// which of them. That is what a gradient norm needs to be the same on every layout (grads.h).
 
 // Limbs of 32 bits, the lowest first; limb 0 begins at 2^-352. The last counts numbers that are not finite.
 enum { EXACT_LIMBS = 22, EXACT_WORDS = EXACT_LIMBS + 1 };

@@ -34,7 +34,7 @@
 //   c = b1 m + (1 - b1) g;    w -= lr (sign(c) + decay w);    m = b2 m + (1 - b2) g
 //
 // Clipping of units (Brock et al., arXiv 2102.06171, equation 3). What a unit is, and which tensors it applies to, is
-// decided in clip.c; here a unit is a row, and a whole tensor is a matrix of one row. A row that keeps the limit is not
+// decided in grads.c; here a unit is a row, and a whole tensor is a matrix of one row. A row that keeps the limit is not
 // written.
 //
 //   grad_i *= min(1, limit max(|weight_i|, least) / |grad_i|)

@@ -27,7 +27,7 @@
 //
 // (1 - b) g + b m is Nesterov's look-ahead. Entries of O have an rms of about 1 / sqrt(max(R, C)); with the factor it
 // is 0.2, about that of AdamW's update, so that AdamW's lr and decay may be kept. The method is for matrices that map
-// one hidden space to another; embeddings, head and vectors are left to AdamW (optim_kinds.c). q, k and v are
+// one hidden space to another; embeddings, head and vectors are left to AdamW (optim.c). q, k and v are
 // matrices of their own here, whatever the number of matmuls that use them. A is min(R, C) on a side: for a tall
 // matrix X^T X, from the other side.
 //

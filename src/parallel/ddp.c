@@ -13,20 +13,19 @@
 // last bucket: added once, by whoever owns it.
 //
 // The invariant: every element is in exactly one call of a step, and no call starts before the last addition to its
-// elements: only on the last micro-batch, and behind the unit.
+// elements: only on the last micro-batch, and after the unit.
 //
 // Weights of tokens: each rank scales its gradient by the number of valid tokens of *all* ranks, which is
 // added up before the first backward; then the sum needs no division, and a token counts the same wherever it is.
 // Rejected: the mean of the ranks' means, which is what most write first; it is wrong as soon as counts differ.
 //
-// A deterministic device keeps a tree of its sequences' gradients until the step's end (model.c), so all is added
+// A deterministic device keeps a tree of its sequences' gradients until the step's end (model_run.c), so all is added
 // there; with `ordered` groups the ranks' sums continue the tree, and N ranks give the bits of one.
 #include "parallel/ddp.h"
 
 #include "base/check.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static X *narrow_at(const Ddp *d, size_t elem)
 {
@@ -114,18 +113,4 @@ double ddp_sum(Comm *group, double x)
     CommRequest request = comm_all_reduce(group, &x, &x, 1, COMM_FP64, COMM_SUM);
     comm_wait(group, &request);
     return x;
-}
-
-bool ddp_agree(Comm *group, const float *x, size_t n)
-{
-    int64_t hash = 0, largest[2];
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        hash = (int64_t)(((uint64_t)hash ^ bits) * 0x9e3779b97f4a7c15u >> 1);
-    }
-    int64_t both[2] = {hash, -hash}; // the largest and the smallest
-    CommRequest request = comm_all_reduce(group, largest, both, 2, COMM_INT64, COMM_MAX);
-    comm_wait(group, &request);
-    return largest[0] == -largest[1];
 }

@@ -24,7 +24,7 @@ typedef struct {
 
 // Adds gradients over `group` in buckets of bucket_bytes or the next unit border after; sets the model's hooks. The
 // group may be NULL in a plan. narrow: gradients are rounded to the storage type on their way, which halves their
-// bytes; sums are in fp32 then, and rounded once. Asks the door for nothing else than its buffer.
+// bytes; sums are in fp32 then, and rounded once. Asks the allocator for nothing else than its buffer.
 Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow);
 void ddp_free(Ddp *ddp);
 // Before each micro-batch; `last`: the one after which gradients are added. Without communication until then.
@@ -37,8 +37,6 @@ size_t ddp_share(size_t n, int rank, int size, size_t *begin);
 // Sums over the ranks, the same bits on each. (What an int64 counts: valid tokens; a double: losses.)
 int64_t ddp_sum_int(Comm *group, int64_t x);
 double ddp_sum(Comm *group, double x);
-// Whether n elements are the same, bit for bit, on all ranks. Collective.
-bool ddp_agree(Comm *group, const float *x, size_t n);
 
 #ifdef __cplusplus
 }

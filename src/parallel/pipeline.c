@@ -634,7 +634,7 @@ static double evaluate_one(Pipeline *p, int chunk, int k, const PipelineMicro *b
     size_t n = elems_of(p, b);
     if (is_remote(p, f->source))
         message_receive(p, &f->in_f[slot], model_chunk_input(p->model, chunk, slot), n, f->source.stage,
-                     tag_of(p, PIPELINE_F, k, chunk));
+                        tag_of(p, PIPELINE_F, k, chunk));
     take_input(p, chunk, slot, f->source.stage == p->stage ? k % p->flow[f->source.chunk].n_slots : -1, n);
     message_wait(p, &f->out_f[slot]);
     set_batch(p, b);
@@ -688,7 +688,7 @@ void pipeline_next_logits(Pipeline *p, KvCache *cache, const int32_t *token, siz
             size_t elems = rows * m->shape.channels;
             if (is_remote(p, f->source))
                 message_receive(p, &f->in_f[0], model_chunk_input(m, order[c], 0), elems, f->source.stage,
-                             tag_of(p, PIPELINE_F, 0, order[c]));
+                                tag_of(p, PIPELINE_F, 0, order[c]));
             take_input(p, order[c], 0, 0, elems);
             model_next_forward(m, order[c], cache, token + i, rows, f->out[0]);
             give_output(p, order[c], 0, 0, elems);

@@ -57,7 +57,7 @@ static void gpipe(PipelineTable *t, int s)
 }
 
 // Warm-up, steady state, cool-down: stage s is p-1-s forwards ahead of its backwards, as many as there are
-// stages behind it, so that it holds p-s activations and never more.
+// stages after it, so that it holds p-s activations and never more.
 static void one_f_one_b(PipelineTable *t, int s)
 {
     int ahead = min(t->p - 1 - s, t->m);
@@ -76,7 +76,7 @@ static void interleaved_add(PipelineTable *t, int s, PipelineOp op, int k)
     pipeline_table_add(t, s, op, micro, op == PIPELINE_F ? chunk : t->v - 1 - chunk);
 }
 
-// Ahead by two forwards for each stage behind it: one would be enough if messages took no time, and would hold fewer
+// Ahead by two forwards for each stage after it: one would be enough if messages took no time, and would hold fewer
 // activations; with two a message may be under way while its reader works on something else.
 static void interleaved(PipelineTable *t, int s)
 {

@@ -11,7 +11,7 @@
 //   interleaved    length (m + (p-1)/v)(F+B+W)                 bubble (p-1) / (v m + p-1)   2104.04473, section 2.2
 //   zb-h1          length m (F+B+W) + (p-1)(F+B-W)             F = B = W: a third of 1f1b   2401.10241, table 1
 //   zb-v           length m (F+B+W) + (p-1) F/2                before a stage's first action and
-//                                                              behind its last; no gap      2401.10241, section 6
+//                                                              after its last; no gap       2401.10241, section 6
 //
 // The papers' (p-1)/m is idle time over ideal time m (F+B+W); the bubble here is idle time over all time.
 // zb-h1 and zb-v are made for F = B = W. Their formulas are given where they hold: zb-h1 for m >= p and W <=

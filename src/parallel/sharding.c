@@ -19,7 +19,7 @@
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
 // a step, and gathers a unit for each sequence's backward: (1 + B) M P.
 //
-// The invariant: shards are not padded (zero_cut.c), so over all ranks the bytes add up to these formulas exactly,
+// The invariant: shards are not padded (zero.c), so over all ranks the bytes add up to these formulas exactly,
 // however uneven the cut: N P for what everyone has, P for what is sharded, and (N - 1) for (N - 1) / N. A difference
 // in the table is something else, and the lines below it say what.
 //

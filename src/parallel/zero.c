@@ -32,8 +32,8 @@
 // A tied head borrows the embedding's weights, and adds to its gradient. So the embedding's weights stay from its
 // forward to the head's; in backward its gradient is opened by the head and reduced after the embedding's own backward.
 //
-// On a deterministic device gradients stay whole until the step's end (the tree of sequences, model.c) and are reduced
-// then, by `ordered` groups: the bits of one rank. Stages 2 and 3 save no gradient memory there.
+// On a deterministic device gradients stay whole until the step's end (the tree of sequences, model_run.c) and are
+// reduced then, by `ordered` groups: the bits of one rank. Stages 2 and 3 save no gradient memory there.
 //
 // Recomputation (PASS_AGAIN) gathers what it needs and keeps it for the backward that follows: 3 P still for segments
 // of one or two blocks; longer ones push each other out of the slots, and are gathered once more.
@@ -438,7 +438,7 @@ static void add_own(const Zero *z, ClipSum *sum)
         const OptimRange *range = &z->range[row->unit];
         size_t from = row->offset > range->begin ? row->offset : range->begin;
         size_t to = row->offset + row->n_elems < range->end ? row->offset + row->n_elems : range->end;
-        if (row->owned && from < to) clip_add(z->model->dev, sum, range->grad + (from - range->begin), to - from);
+        if (row->owned && from < to) grads_clip_add(z->model->dev, sum, range->grad + (from - range->begin), to - from);
     }
 }
 
@@ -458,7 +458,7 @@ static double norm(void *self, double grad_scale)
     add_own(z, &sum);
     if (z->cut.size > 1) sum_over(z, &sum, z->control);
     if (z->parts) sum_over(z, &sum, z->parts);
-    return clip_root(z->model->dev, &sum, grad_scale);
+    return grads_clip_root(z->model->dev, &sum, grad_scale);
 }
 
 // ---- from beginning to end

@@ -44,7 +44,7 @@
 // could tile as well), and takes one pass.
 //
 // Rejected for slices: offset and extent along every axis, as other formats have it. A range of a flat buffer, which is
-// what sharding by elements gives, is no box; it would take up to three of them. The row and column ranges of part.h,
+// what sharding by elements gives, is no box; it would take up to three of them. The row and column ranges of dump.h,
 // which a dump's texts have: of a piece that is both cut by columns and sharded they would take a part for its first
 // row, one for its last and one for those between, and tiling would have to be counted element by element.
 //

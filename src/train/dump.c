@@ -8,7 +8,7 @@
 //     loss       of every token of the global batch
 //     backward   the gradients of the streams, from the head down
 //     grad       summed over micro-batches and ranks, before clipping, last row first
-//     state, updated   the optimizer's arrays and the weights behind the update
+//     state, updated   the optimizer's arrays and the weights after the update
 //
 // so the first tensor that build/diff finds out of bound is the first one that went wrong.
 //
@@ -21,7 +21,7 @@
 // from Batch.sample. So a dump does not depend on how the step was cut, and pieces come in any order.
 //
 // Rejected: statistics (mean, rstd, lse) and what units hold in scratch: their mistakes are visible in the buffer
-// behind them. Writing while the step runs: a step's activations fit where a step's did, and ordinary memory has room.
+// after them. Writing while the step runs: a step's activations fit where a step's did, and ordinary memory has room.
 #include "train/dump.h"
 
 #include "base/check.h"
@@ -29,6 +29,7 @@
 #include "base/formats.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static SafeDtype stored_type(const Dev *dev)
     return dev->x_type == X_BF16 ? ST_BF16 : dev->x_type == X_FP16 ? ST_F16 : ST_F32;
 }
 
-// Where in the network a row stands: 0 the embedding, 1 + i block i, behind them the head.
+// Where in the network a row stands: 0 the embedding, 1 + i block i, after them the head.
 static size_t place_of(const char *row, size_t layers)
 {
     unsigned long layer;
@@ -169,7 +170,7 @@ static void place_rows(const Dump *d, Part *part, const Batch *batch, size_t row
     for (size_t i = row; i < row + n; i++) {
         size_t t = i % batch->T, position = parts->position ? parts->position(parts->self, T, t) : t;
         check(sample + i / batch->T < p->samples);
-        part_rows(part, (sample + i / batch->T) * T + position, 1);
+        dump_part_rows(part, (sample + i / batch->T) * T + position, 1);
     }
 }
 
@@ -181,8 +182,8 @@ static void take(Dump *d, const char *name, Source s, const Batch *batch)
     Entry *e = entry(d, name);
     if (!e) {
         size_t shape[3] = {d->place.samples, d->place.context, s.width};
-        Part part = part_make(s.kind == DUMP_LOSS ? 2 : 3, shape, s.width);
-        part_columns(&part, s.first, s.n);
+        Part part = dump_part_make(s.kind == DUMP_LOSS ? 2 : 3, shape, s.width);
+        dump_part_columns(&part, s.first, s.n);
         part.at = number_of(s.kind, d->model->shape.layers, s.place, s.slot);
         part.error = error_of(d, s.kind, s.place);
         part.stored = s.dtype;
@@ -232,7 +233,7 @@ static void take_buffer(Dump *d, const Unit *unit, const char *unit_text, const 
         for (int i = 0; i < n; i++, at += row[unit->row[W_QKV] + i - 1].dim[0]) {
             const char *names[2][3] = {{"q", "k", "v"}, {"q_normed", "k_normed"}};
             source[i] = columns_of(s, &row[unit->row[W_QKV] + i], at);
-            source[i].slot = (normed ? 35 : 30) + (size_t)i; // made before attention, listed behind it
+            source[i].slot = (normed ? 35 : 30) + (size_t)i; // made before attention, listed after it
             part[i] = names[normed][i];
         }
     } else if (!strcmp(buffer, "attn")) source[0] = columns_of(s, &row[unit->row[W_QKV]], 0);
@@ -306,24 +307,24 @@ void dump_unwatch(Dump *d)
 // Flat elements [begin, end) of what this rank has of a row.
 static Part part_of_row(const Param *row, size_t begin, size_t end)
 {
-    bool rows = row->cut != 1 || row->whole[1] == row->dim[1]; // then they stand one behind the other
+    bool rows = row->cut != 1 || row->whole[1] == row->dim[1]; // then they are back to back
     size_t ld = row->dim[1];
     if (!rows && begin == 0 && end == row->n_elems) {
-        Part part = part_make(row->ndim, row->whole, row->whole[1]);
-        part_rows(&part, 0, row->dim[0]);
-        part_columns(&part, row->first, ld);
+        Part part = dump_part_make(row->ndim, row->whole, row->whole[1]);
+        dump_part_rows(&part, 0, row->dim[0]);
+        dump_part_columns(&part, row->first, ld);
         return part;
     }
-    Part part = part_make(row->ndim, row->whole, 1);
-    part_columns(&part, 0, 1);
+    Part part = dump_part_make(row->ndim, row->whole, 1);
+    dump_part_columns(&part, 0, 1);
     for (size_t i = begin, n; i < end; i += n) {
         n = rows || end - i < ld - i % ld ? end - i : ld - i % ld;
-        part_rows(&part, params_whole_index(row, i), n);
+        dump_part_rows(&part, params_whole_index(row, i), n);
     }
     return part;
 }
 
-// One array of the optimizer behind the other.
+// One array of the optimizer after the other.
 static long number_of_array(Dump *d, const char *array)
 {
     int i = 0;
@@ -378,7 +379,7 @@ static int by_number(const void *a, const void *b)
 // A whole tensor has its own shape, so that other programs read it; a part is rows and columns.
 static void set_shape(SafeTensor *t, const Part *part, size_t shape[2])
 {
-    bool whole = part_elems(part) == part_whole_elems(part);
+    bool whole = dump_part_elems(part) == dump_part_whole_elems(part);
     shape[0] = part->rows.held;
     shape[1] = part->columns.held;
     t->ndim = whole ? part->ndim : 2;
@@ -400,7 +401,7 @@ void dump_write(Dump *d, const char *run_dir)
         tensor[i] = (SafeTensor){.name = e->name, .dtype = e->dtype, .data = e->data};
         set_shape(&tensor[i], &e->part, shape[i]);
         snprintf(key[i], sizeof key[i], "part.%s", e->name);
-        text[i] = part_text(&e->part);
+        text[i] = dump_part_text(&e->part);
         meta[i] = (SafeMeta){key[i], text[i]};
     }
     char number[OWN - 2][24], path[800], file[840], temporary[850], error[1024];
@@ -429,9 +430,185 @@ void dump_write(Dump *d, const char *run_dir)
 void dump_free(Dump *d)
 {
     for (int i = 0; d && i < d->n; i++) {
-        part_free(&d->entry[i].part);
+        dump_part_free(&d->entry[i].part);
         free(d->entry[i].data);
     }
     if (d) free(d->entry);
     free(d);
+}
+
+// ---- parts
+//
+// A dump has one file for each rank, and a rank has a piece of most tensors: some samples, some tokens, some
+// heads, a range of a gradient. Whoever puts the whole together must not need to know which axes the run was cut along,
+// how often, or in which order: a rule for each layout would be as many rules as there are layouts, and each would
+// repeat what the layout's own file says. So the one who cuts writes down what came out, in numbers:
+//
+//     {"shape": [8,32,64], "width": 64, "rows": [[0,16],[48,16]], "columns": [[32,32]], ...}
+//
+// reads: of 8 x 32 rows of 64 columns, rows 0 to 15 and 48 to 63, of each columns 32 to 63.
+//
+// Element k of the array, k = i C + j for C columns held, is row i of the concatenated row ranges,
+// column j of the concatenated column ranges. Parts of one tensor may overlap, as long as they agree.
+//
+// Rejected for parts: a list of flat element ranges. It says everything too, but a quarter of the columns of 10^5 rows
+// would be 10^5 ranges. [axis, first, count] per cut axis: the zig-zag of context parallelism is two stretches of a
+// sequence, and sequence parallelism shares rows that are samples and tokens at once.
+
+Part dump_part_make(int ndim, const size_t *shape, size_t width)
+{
+    check(ndim >= 0 && ndim <= PART_DIMS);
+    Part part = {.ndim = ndim, .width = width, .stored = ST_F32};
+    memcpy(part.shape, shape, (size_t)ndim * sizeof *shape);
+    return part;
+}
+
+static void add_range(PartList *list, size_t first, size_t count)
+{
+    PartRange *last = list->n ? &list->range[list->n - 1] : NULL;
+    list->held += count;
+    if (!count) return;
+    if (last && last->first + last->count == first) {
+        last->count += count;
+        return;
+    }
+    if ((list->n & (list->n - 1)) == 0) { // full: twice as many
+        list->range = realloc(list->range, (list->n ? 2 * list->n : 1) * sizeof *list->range);
+        if (!list->range) die("part: no memory for %zu ranges", list->n);
+    }
+    list->range[list->n++] = (PartRange){first, count};
+}
+
+void dump_part_rows(Part *part, size_t first, size_t count)
+{
+    add_range(&part->rows, first, count);
+}
+
+void dump_part_columns(Part *part, size_t first, size_t count)
+{
+    add_range(&part->columns, first, count);
+}
+
+size_t dump_part_elems(const Part *part)
+{
+    return part->rows.held * part->columns.held;
+}
+
+size_t dump_part_whole_elems(const Part *part)
+{
+    size_t n = 1;
+    for (int d = 0; d < part->ndim; d++) n *= part->shape[d];
+    return n;
+}
+
+void dump_part_free(Part *part)
+{
+    free(part->rows.range);
+    free(part->columns.range);
+    *part = (Part){0};
+}
+
+static json_t *list_json(const PartList *list)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < list->n; i++)
+        json_array_append_new(array, json_pack("[II]", (json_int_t)list->range[i].first,
+                                               (json_int_t)list->range[i].count));
+    return array;
+}
+
+char *dump_part_text(const Part *part)
+{
+    json_t *shape = json_array();
+    for (int d = 0; d < part->ndim; d++) json_array_append_new(shape, json_integer((json_int_t)part->shape[d]));
+    json_t *object = json_pack("{s:o, s:I, s:o, s:o, s:I, s:f, s:s}", "shape", shape, "width", (json_int_t)part->width,
+                               "rows", list_json(&part->rows), "columns", list_json(&part->columns), "at",
+                               (json_int_t)part->at, "error", part->error, "stored",
+                               safetensors_dtype_name(part->stored));
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    if (!text) die("part: no memory for its text");
+    return text;
+}
+
+// Ranges within [0, limit).
+static bool parse_list(PartList *list, const json_t *array, size_t limit)
+{
+    size_t i;
+    json_t *pair;
+    if (!json_is_array(array)) return false;
+    json_array_foreach(array, i, pair) {
+        json_int_t first, count;
+        if (json_array_size(pair) != 2 || !json_is_integer(json_array_get(pair, 0)) ||
+            !json_is_integer(json_array_get(pair, 1)))
+            return false;
+        first = json_integer_value(json_array_get(pair, 0));
+        count = json_integer_value(json_array_get(pair, 1));
+        if (first < 0 || count < 0 || (size_t)first > limit || (size_t)count > limit - (size_t)first) return false;
+        if ((size_t)count > limit - list->held) return false; // more than the whole: some twice
+        add_range(list, (size_t)first, (size_t)count);
+    }
+    return true;
+}
+
+static bool parse_shape(Part *part, const json_t *array)
+{
+    size_t limit = SIZE_MAX / 16;
+    if (!json_is_array(array) || json_array_size(array) > PART_DIMS) return false;
+    part->ndim = (int)json_array_size(array);
+    for (int d = 0; d < part->ndim; d++) {
+        json_int_t n = json_integer_value(json_array_get(array, (size_t)d));
+        if (!json_is_integer(json_array_get(array, (size_t)d)) || n < 1 || (size_t)n > limit) return false;
+        part->shape[d] = (size_t)n;
+        limit /= (size_t)n;
+    }
+    return true;
+}
+
+static bool parse_object(Part *part, const json_t *object)
+{
+    json_int_t width = json_integer_value(json_object_get(object, "width"));
+    const char *stored = json_string_value(json_object_get(object, "stored"));
+    if (!parse_shape(part, json_object_get(object, "shape")) || width < 1) return false;
+    size_t n = dump_part_whole_elems(part);
+    part->width = (size_t)width;
+    part->at = (long)json_integer_value(json_object_get(object, "at"));
+    part->error = json_number_value(json_object_get(object, "error"));
+    if (n % part->width || !(part->error >= 0) || !stored) return false;
+    int dtype = 0;
+    while (dtype < ST_DTYPES && strcmp(stored, safetensors_dtype_name((SafeDtype)dtype))) dtype++;
+    part->stored = (SafeDtype)dtype;
+    return dtype < ST_DTYPES && parse_list(&part->rows, json_object_get(object, "rows"), n / part->width) &&
+           parse_list(&part->columns, json_object_get(object, "columns"), part->width);
+}
+
+bool dump_part_parse(Part *part, const char *text)
+{
+    *part = (Part){0};
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    bool ok = json_is_object(object) && parse_object(part, object);
+    json_decref(object);
+    if (!ok) dump_part_free(part);
+    return ok;
+}
+
+bool dump_part_place(const Part *part, void *whole, uint8_t *seen, const void *data, size_t n_bytes)
+{
+    const char *from = data;
+    bool agrees = true;
+    for (size_t r = 0; r < part->rows.n; r++)
+        for (size_t i = 0; i < part->rows.range[r].count; i++)
+            for (size_t c = 0; c < part->columns.n; c++) {
+                PartRange columns = part->columns.range[c];
+                size_t first = (part->rows.range[r].first + i) * part->width + columns.first;
+                char *to = (char *)whole + first * n_bytes;
+                for (size_t k = 0; k < columns.count; k++) {
+                    uint8_t *times = &seen[first + k];
+                    agrees = agrees && (!*times || !memcmp(to + k * n_bytes, from + k * n_bytes, n_bytes));
+                    *times = (uint8_t)(*times + (*times < UINT8_MAX));
+                }
+                memcpy(to, from, columns.count * n_bytes);
+                from += columns.count * n_bytes;
+            }
+    return agrees;
 }

@@ -1,11 +1,15 @@
 // dump: everything that one update computes, as named tensors, for build/diff.
 //
 // Each rank writes what it has, and of what several have alike, one does. How the pieces fit together stands in the
-// files (part.h).
+// files, as a Part.
 #ifndef DUMP_H
 #define DUMP_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/safetensors.h"
 #include "net/model.h"
-#include "train/part.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -30,7 +34,7 @@ typedef struct Dump Dump;
 // Listens to the model (UnitHooks.saw) from here to dump_unwatch, and keeps in ordinary memory:
 //
 //   forward.UNIT.BUFFER    what the units make and keep, (samples, context, width): norm1, q, k, v, attn, resid, norm2,
-//                          pre or gate and up, act; `out` is the stream behind the unit
+//                          pre or gate and up, act; `out` is the stream after the unit
 //   loss                   of every token in nats, 0 where the target is not counted
 //   backward.UNIT          the gradient of the stream below the unit, without the loss scale
 Dump *dump_watch(Model *model, DumpPlace place);
@@ -40,7 +44,7 @@ void dump_unwatch(Dump *dump);
 void dump_row(Dump *dump, DumpKind kind, const char *array, const Param *row, size_t begin, size_t end,
               SafeDtype dtype, const void *data, double scale);
 // What rounding alone is expected to do to a tensor, relative to its size: the model of doc/diff.md. place: 0 the
-// embedding, 1 + i block i, behind them the head.
+// embedding, 1 + i block i, after them the head.
 double dump_error(const ModelShape *whole, XType type, bool fp8, DumpKind kind, size_t place, size_t step_tokens);
 
 // run_dir/dump/step_NNNNNNNN: made by rank 0, without what was there before; then each rank writes its
@@ -48,6 +52,54 @@ double dump_error(const ModelShape *whole, XType type, bool fp8, DumpKind kind, 
 void dump_make_dir(const char *run_dir, long update);
 void dump_write(Dump *dump, const char *run_dir);
 void dump_free(Dump *dump);
+
+// ---- parts: which elements of a whole tensor an array holds
+
+// Seen as a matrix of `width` columns (its leading axes are the rows), a tensor is cut into ranges of rows and of
+// columns; the part is every chosen row's chosen columns, in the order of the ranges. No layout needs more:
+//
+//   tensor parallelism     columns: heads of q, gate and up
+//   sequence, context      rows: tokens, row sample * T + position
+//   data parallelism       rows: samples
+//   ZeRO                   width 1: elements
+enum { PART_DIMS = 4 };
+
+typedef struct {
+    size_t first, count;
+} PartRange;
+
+typedef struct {
+    PartRange *range;
+    size_t n, held; // ranges, and what they add up to
+} PartList;
+
+typedef struct {
+    int ndim;
+    size_t shape[PART_DIMS], width; // of the whole
+    PartList rows, columns;
+    // Beside where: when it was computed, and how exactly.
+    long at;          // ascends in the order of execution
+    double error;     // what rounding alone is expected to do to it, relative to its size; 0: not known
+    SafeDtype stored; // the type it was rounded to when it was stored, be the file's what it may
+} Part;
+
+// Of `shape`; no rows and no columns yet.
+Part dump_part_make(int ndim, const size_t *shape, size_t width);
+// Appends a range, joining it to the last one where they touch.
+void dump_part_rows(Part *part, size_t first, size_t count);
+void dump_part_columns(Part *part, size_t first, size_t count);
+size_t dump_part_elems(const Part *part);       // that it holds
+size_t dump_part_whole_elems(const Part *part); // of the whole tensor
+void dump_part_free(Part *part);
+
+// As JSON, for a file's metadata. free() it.
+char *dump_part_text(const Part *part);
+// The way back. False: the text is not such a part, or reaches beyond the whole.
+bool dump_part_parse(Part *part, const char *text);
+
+// Puts data (dump_part_elems elements of n_bytes each) where it belongs in whole. seen (dump_part_whole_elems) counts,
+// up to 255, how often each element has come. False: an element that had come before has another value now.
+bool dump_part_place(const Part *part, void *whole, uint8_t *seen, const void *data, size_t n_bytes);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-// metrics: the run's record, metrics.jsonl.
+// metrics: the run's record, metrics.jsonl, and loss.svg, which is drawn from it.
 //
 // One JSON object a line, flushed line by line, so that a killed run loses at most the line it was
 // writing. One table in metrics.c says which keys an event has; the writer and the reader both walk it.
@@ -8,7 +8,7 @@
 //   train          step, tokens, loss, lr, grad_norm, dt_ms, tok_s, mfu
 //   val, end       step, tokens, val_loss, val_bpb, floor_loss, floor_bpb, seconds
 //   sample, save, skip, warn, rollback   step, text (the sample, the checkpoint's path, the reason); rollback: the
-//                  step of the checkpoint; lines behind it are gone
+//                  step of the checkpoint; lines after it are gone
 // and on every line `t`, the Unix time in seconds. `step` counts finished optimizer updates: the first
 // train line is step 1, and a val line of step 0 was measured before training.
 #ifndef METRICS_H
@@ -64,6 +64,21 @@ typedef struct {
 MetricsLog metrics_read(const char *path);
 void metrics_log_free(MetricsLog *log);
 const char *metrics_event_name(MetricsEvent event);
+
+// ---- pictures
+
+// Draws the metrics.jsonl at metrics_path into svg_path (written aside, then renamed: a viewer never
+// sees half a picture): training loss raw and smoothed, validation loss, the floor, and below them the
+// learning rate and the gradient norm, over tokens. title NULL: the run's name; floor in nats per
+// token, 0: what the file says. The picture needs no script, no font and no network, and does not
+// depend on the locale. Dies when a file cannot be read or written; a run without a train line yet
+// gives an empty frame that says so.
+void metrics_plot_loss(const char *metrics_path, const char *svg_path, const char *title, double floor);
+
+// The training losses of n runs (1 to 8) in one picture, raw and smoothed, each with its last values beside it:
+// name[i] for metrics_path[i]. Dies as above.
+void metrics_plot_overlay(const char *const *metrics_path, const char *const *name, int n, const char *svg_path,
+                          const char *title);
 
 #ifdef __cplusplus
 }

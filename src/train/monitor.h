@@ -8,6 +8,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include "comm/comm.h"
+#include "net/model.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -21,7 +23,7 @@ typedef enum {
 } MonitorReason;
 typedef enum { MONITOR_LOSS, MONITOR_GRAD_NORM, MONITOR_SIGNALS } MonitorSignal;
 
-// The verdict on one step. What stands behind `reason` belongs to the signal that decided: the one with the larger z,
+// The verdict on one step. What follows `reason` belongs to the signal that decided: the one with the larger z,
 // or the one that is not finite. The gradient norm is judged by its logarithm; mean and std are of that.
 typedef struct {
     MonitorAction action;
@@ -80,6 +82,32 @@ const char *monitor_advice(MonitorVerdict verdict);
 double *monitor_state(Monitor *monitor, size_t *n);
 // The same for the plateau: MONITOR_PROGRESS doubles.
 double *monitor_progress(Monitor *monitor);
+
+// ---- where the first number that is not finite came from: tensor and rank
+
+enum { LOCATE_TEXT = 160 };
+
+// Looks at what each unit writes, forward and backward, before anything of it goes to other ranks.
+typedef struct {
+    Model *model;
+    UnitHooks inner; // whoever listened before
+    long calls;      // units run in this step so far
+    long found;      // the call after which it was; -1: none
+    char what[LOCATE_TEXT];
+} Locate;
+
+// Puts itself in front of the model's hooks. The struct must stay where it is.
+void monitor_locate_begin(Locate *locate, Model *model);
+// Before each step.
+void monitor_locate_step(Locate *locate);
+// After a step whose loss or gradient was not finite, on all ranks of the group (NULL: one rank): "rank 2: the
+// gradient of layers.1.ffn.up.weight". Weights come before what was computed from them. False: every rank's own
+// numbers were finite, the sum over them was not.
+bool monitor_locate_first(Locate *locate, Comm *ranks, char text[LOCATE_TEXT]);
+
+// Whether all n numbers are finite: fp32, or in the storage type.
+bool monitor_locate_finite(const float *x, size_t n);
+bool monitor_locate_finite_x(const Dev *dev, const X *x, size_t n);
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,7 @@
 
 #include "base/check.h"
 #include "train/dump.h"
-#include "train/noise.h"
+#include "train/grads.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -134,7 +134,7 @@ Observer observers_faults(void)
 static void locate_before(void *self, Run *run, long step)
 {
     (void)self, (void)step;
-    locate_step(&run->locate);
+    monitor_locate_step(&run->locate);
 }
 
 Observer observers_locate(void)
@@ -164,7 +164,7 @@ static void noise_micro(void *self, Run *run, const Micro *micro, float scale)
     NoiseState *s = self;
     if (!s->due || s->valid) return;
     for (size_t i = 0; i < micro->B * micro->T; i++) s->valid += micro->target[i] >= 0;
-    double norm = clip_norm(run->dev, &run->model->params, run->model->grads, 1 / ((double)scale * (double)s->valid));
+    double norm = grads_norm(run->dev, &run->model->params, run->model->grads, 1 / ((double)scale * (double)s->valid));
     s->squares = norm * norm;
 }
 
@@ -172,15 +172,16 @@ static void noise_gradients(void *self, Run *run, long step, const StepResult *r
 {
     NoiseState *s = self;
     if (!s->due || !s->valid) return;
-    noise_add(&s->noise, s->squares, (double)s->valid, r->grad_norm * r->grad_norm, (double)r->valid);
+    grads_noise_add(&s->noise, s->squares, (double)s->valid, r->grad_norm * r->grad_norm, (double)r->valid);
     progress_note(run->progress, "noise    step %ld: B_simple %.4g tokens (tr Sigma %.4g, |G|^2 %.4g; this batch %zu)",
-                  step + 1, noise_scale(&s->noise), noise_trace(&s->noise), noise_signal(&s->noise), r->valid);
+                  step + 1, grads_noise_scale(&s->noise), grads_noise_trace(&s->noise),
+                  grads_noise_signal(&s->noise), r->valid);
 }
 
 Observer observers_noise(void)
 {
     NoiseState *s = new_state(sizeof *s);
-    s->noise = noise_create(0.9);
+    s->noise = grads_noise_create(0.9);
     return (Observer){.self = s, .before = noise_before, .micro = noise_micro, .gradients = noise_gradients,
                       .free = free};
 }
@@ -195,13 +196,13 @@ static bool norms_due(const Run *run, long step)
 static void norms_gradients(void *self, Run *run, long step, const StepResult *result)
 {
     (void)self, (void)result;
-    if (norms_due(run, step)) norms_before(&run->norms, run->model, run->optim.grad_scale);
+    if (norms_due(run, step)) grads_norms_before(&run->norms, run->model, run->optim.grad_scale);
 }
 
 static void norms_updated(void *self, Run *run, long step)
 {
     (void)self;
-    if (norms_due(run, step)) norms_after(&run->norms, run->model, step + 1);
+    if (norms_due(run, step)) grads_norms_after(&run->norms, run->model, step + 1);
 }
 
 Observer observers_norms(void)
@@ -287,7 +288,7 @@ static void dump_before(void *self, Run *run, long step)
     DumpState *d = self;
     const Config *cfg = &run->cfg;
     OptimName optim = run->optim.set.name;
-    RampStep batch = ramp_at(&run->ramp, step);
+    RampStep batch = schedule_ramp_at(&run->ramp, step);
     if (step + 1 != cfg->run.dump) return;
     replicas_describe(&run->replicas, d->layout, sizeof d->layout);
     if (cfg->numerics.deterministic) strncat(d->layout, ", deterministic", sizeof d->layout - strlen(d->layout) - 1);

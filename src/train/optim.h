@@ -1,6 +1,6 @@
 // optim: the optimizers over the parameter table: their state, groups, clipping.
 //
-// An optimizer is a row of one table (optim_kinds.c): which arrays it keeps, how large they are for a row
+// An optimizer is a row of one table (optim.c): which arrays it keeps, how large they are for a row
 // of the parameter table, and the call that updates elements. Whatever allocates, counts, saves or cuts
 // optimizer state walks that row.
 #ifndef OPTIM_H
@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "train/ckpt.h"
-#include "train/clip.h"
+#include "train/grads.h"
 #include "base/config.h"
 #include "base/mem.h"
 #include "net/model.h"
@@ -29,7 +29,7 @@ typedef struct {
     float matrix_lr;    // learning rate of Muon's matrices, as a multiple; 0 means 1
     bool relative_step; // Adafactor: steps of min(0.01, 1 / sqrt(t)), and lr is not read
     float clip;         // largest global gradient norm; 0: do not clip
-    float agc;          // adaptive clipping (clip.h): largest |gradient| / |weight| of a unit; 0: off
+    float agc;          // adaptive clipping (grads.h): largest |gradient| / |weight| of a unit; 0: off
     ClipUnit agc_unit;
 } OptimSettings;
 
@@ -88,7 +88,7 @@ struct Optim {
     int step;                      // updates made
     const OptimRange *range;       // state holds these alone, back to back; NULL: everything
     int n_ranges;
-    double (*norm)(void *self, double grad_scale); // of all ranks' gradients; NULL: of the model's (clip_norm)
+    double (*norm)(void *self, double grad_scale); // of all ranks' gradients; NULL: of the model's (grads_norm)
     void *self;
     OptimStore store;   // item k: the arrays of range k, then its weights; `state` has no data then
     OptimStore weights; // as OptimPlace has it

@@ -17,7 +17,7 @@
 #include "train/progress.h"
 
 #include "base/check.h"
-#include "train/plot.h"
+#include "train/metrics.h"
 
 #include <errno.h>
 #include <math.h>
@@ -28,7 +28,153 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LAST = 50 }; // steps in the summary's mean loss
+enum { LAST = 50, PLAIN_LINES = 50 }; // steps in the summary's mean loss; plain lines of a run, about
+
+// ---- numbers for people
+
+void progress_time(char out[32], double seconds)
+{
+    if (!(seconds >= 0 && seconds < 1e9)) snprintf(out, 32, "?");
+    else if (seconds < 0.9995) snprintf(out, 32, "%.0f ms", seconds * 1000);
+    else if (seconds < 59.5) snprintf(out, 32, "%.0fs", seconds);
+    else {
+        long s = lround(seconds);
+        if (s < 3600) snprintf(out, 32, "%ldm%02lds", s / 60, s % 60);
+        else if (s < 100 * 3600) snprintf(out, 32, "%ldh%02ldm", s / 3600, s / 60 % 60);
+        else snprintf(out, 32, "%ldd%02ldh", s / 86400, s / 3600 % 24);
+    }
+}
+
+void progress_count(char out[32], double count)
+{
+    const char *unit[] = {"", "k", "M", "B", "T"};
+    int u = 0;
+    while (count >= 999.5 && u < 4) count /= 1000, u++;
+    int digits = u == 0 || count >= 99.95 ? 0 : count >= 9.995 ? 1 : 2; // three significant digits
+    snprintf(out, 32, "%.*f%s", digits, count, unit[u]);
+}
+
+int64_t progress_interval(int64_t steps, int64_t log_every)
+{
+    const int64_t nice[] = {1, 2, 5};
+    if (log_every < 1) log_every = 1;
+    for (int64_t scale = 1;; scale *= 10)
+        for (int i = 0; i < 3; i++)
+            if (steps / (nice[i] * scale * log_every) <= PLAIN_LINES) return nice[i] * scale * log_every;
+}
+
+// ---- the live line
+//
+// The live line never takes more columns than it was given minus one, whatever the
+// numbers, because a line that wraps cannot be redrawn with a carriage return (and some terminals wrap
+// already at the last column).
+//
+// It narrows in three steps: all fields in their long form and a bar of 12 to 28 columns; all in a
+// short form (one space between them, fewer digits, a bar of at least 4), which fits 80 columns for runs
+// under 10,000 steps; then fields are dropped by rank, the learning rate first and the step last. No
+// cleverness between those: a line whose fields come and go with each digit cannot be read.
+//
+// Columns are counted as bytes: every value and label is ASCII, and only the bar has wider characters.
+
+typedef struct {
+    const char *label;
+    char value[40];
+    const char *color; // of the value
+    int rank;          // 0 stays longest; -1: not shown
+} Field;
+enum { FIELDS = 8 };
+
+// 3.0e-4, not 3.0e-04: two columns count here.
+static void short_exponent(char out[40], double x)
+{
+    snprintf(out, 40, "%.1e", x);
+    char *e = strstr(out, "e-0");
+    if (e) memmove(e + 2, e + 3, strlen(e + 3) + 1);
+}
+
+// In the order of the line. `tight` takes the short form of each.
+static void fill_fields(Field field[FIELDS], const ProgressView *v, bool tight)
+{
+    const char *red = "\x1b[31m", *bold = "\x1b[1m", *green = "\x1b[32m", *none = "";
+    const Field blank[FIELDS] = {
+        {"step ", "", bold, 0}, {"loss ", "", isfinite(v->loss) ? bold : red, 1},
+        {"floor ", "", green, v->floor > 0 ? 4 : -1}, {"|g| ", "", isfinite(v->grad_norm) ? none : red, 6},
+        {"lr ", "", none, 7}, {"", "", none, 3}, {"mfu ", "", none, isfinite(v->mfu) ? 5 : -1},
+        {"ETA ", "", none, isfinite(v->eta) ? 2 : -1},
+    };
+    memcpy(field, blank, sizeof blank);
+    if (tight) field[0].label = "", field[3].label = "g ";
+    if (v->steps > 0) snprintf(field[0].value, 40, "%lld/%lld", (long long)v->step, (long long)v->steps);
+    else snprintf(field[0].value, 40, "%lld", (long long)v->step);
+    snprintf(field[1].value, 40, "%.*f", tight ? 3 : 4, v->loss);
+    snprintf(field[2].value, 40, "%.*f", tight ? 2 : 4, v->floor);
+    snprintf(field[3].value, 40, "%.2f", v->grad_norm);
+    short_exponent(field[4].value, v->lr);
+    char text[32];
+    progress_count(text, v->tok_s);
+    snprintf(field[5].value, 40, "%s%s", text, tight ? "/s" : " tok/s");
+    snprintf(field[6].value, 40, "%.0f%%", 100 * v->mfu);
+    progress_time(text, v->eta);
+    snprintf(field[7].value, 40, "%s", text);
+}
+
+static int fields_width(const Field field[FIELDS], int gap)
+{
+    int width = 0;
+    for (int f = 0; f < FIELDS; f++)
+        if (field[f].rank >= 0) width += gap + (int)(strlen(field[f].label) + strlen(field[f].value));
+    return width;
+}
+
+// Appends to a string of n_bytes; what does not fit is cut.
+static void append(char *out, size_t n_bytes, const char *text)
+{
+    size_t used = strlen(out);
+    if (used + 1 < n_bytes) snprintf(out + used, n_bytes - used, "%s", text);
+}
+
+static void append_bar(char *out, size_t n_bytes, double done, int width, bool utf8, bool color)
+{
+    int full = (int)(done * width); // whole columns that are done
+    if (color) append(out, n_bytes, "\x1b[36m");
+    for (int i = 0; i < full; i++) append(out, n_bytes, utf8 ? "━" : "#");
+    if (color) append(out, n_bytes, "\x1b[0m\x1b[2m");
+    for (int i = full; i < width; i++) append(out, n_bytes, utf8 ? (color ? "━" : "─") : "-");
+    if (color) append(out, n_bytes, "\x1b[0m");
+}
+
+int progress_line(char *out, size_t n_bytes, const ProgressView *view, int columns, bool utf8, bool color)
+{
+    Field field[FIELDS];
+    int gap = 2, bar = view->steps > 0 ? 12 : 0, room = columns - 1;
+    fill_fields(field, view, false);
+    if (bar + fields_width(field, gap) > room) {
+        gap = 1;
+        bar = view->steps > 0 ? 4 : 0;
+        fill_fields(field, view, true);
+    }
+    for (int rank = FIELDS; rank >= 0 && bar + fields_width(field, gap) > room; rank--)
+        for (int f = 0; f < FIELDS; f++)
+            if (field[f].rank == rank) field[f].rank = -1;
+    int width = fields_width(field, gap);
+    if (bar) bar = room - width < 28 ? room - width : 28;
+    if (bar < 3) bar = 0;
+    out[0] = '\0';
+    double done = view->steps > 0 ? (double)view->step / (double)view->steps : 0;
+    if (bar) append_bar(out, n_bytes, done < 1 ? done : 1, bar, utf8, color);
+    else if (width) width -= gap; // no gap before the first field then
+    for (int f = 0; f < FIELDS; f++) {
+        if (field[f].rank < 0) continue;
+        if (out[0]) append(out, n_bytes, gap == 2 ? "  " : " ");
+        if (color) append(out, n_bytes, "\x1b[2m");
+        append(out, n_bytes, field[f].label);
+        if (color) append(out, n_bytes, "\x1b[0m");
+        if (color) append(out, n_bytes, field[f].color);
+        append(out, n_bytes, field[f].value);
+        if (color) append(out, n_bytes, "\x1b[0m");
+    }
+    return bar + width;
+}
 
 struct Progress {
     ProgressPlan plan; // its strings are our copies
@@ -37,7 +183,6 @@ struct Progress {
     bool terminal, utf8, color;
     bool live;                        // a live line stands on the terminal now
     ProgressView view;                // what it shows; step 0: none yet
-    bool started;                     // the start or resume line is written
     double began, drawn, plotted;     // seconds on the monotonic clock; 0: not yet
     double plot_took;
     double last_loss[LAST];
@@ -164,7 +309,6 @@ static void open_files(Progress *p)
 static void write_start(Progress *p)
 {
     const ProgressPlan *plan = &p->plan;
-    p->started = true;
     metrics_write(p->metrics, &(MetricsRow){
         .event = plan->first_step > 0 ? METRICS_RESUME : METRICS_START, .step = plan->first_step,
         .name = plan->name, .text = plan->model, .params = plan->params, .steps = plan->steps,
@@ -186,26 +330,13 @@ Progress *progress_begin(const ProgressPlan *plan)
     p->color = p->terminal && !(no_color && *no_color);
     p->utf8 = utf8_locale();
     open_files(p);
-    if (plan->steps > 0) write_start(p); // else the first line of the run waits for progress_set_steps
+    write_start(p);
     return p;
-}
-
-void progress_set_steps(Progress *p, int64_t steps)
-{
-    if (!p) return;
-    p->plan.steps = steps;
 }
 
 FILE *progress_log(Progress *p)
 {
     return p ? p->log : NULL;
-}
-
-// A line of metrics.jsonl, behind the start line.
-static void record(Progress *p, const MetricsRow *row)
-{
-    if (!p->started) write_start(p);
-    metrics_write(p->metrics, row);
 }
 
 void progress_event(Progress *p, MetricsEvent event, int64_t step, const char *fmt, ...)
@@ -215,7 +346,7 @@ void progress_event(Progress *p, MetricsEvent event, int64_t step, const char *f
     va_start(args, fmt);
     char *text = format(fmt, args);
     va_end(args);
-    record(p, &(MetricsRow){.event = event, .step = step, .text = text});
+    metrics_write(p->metrics, &(MetricsRow){.event = event, .step = step, .text = text});
     if (event == METRICS_SAMPLE)
         progress_note(p, "---- sample at step %lld\n%s\n----", (long long)step, text);
     else
@@ -291,7 +422,7 @@ void progress_step(Progress *p, const MetricsRow *row)
     if (row->step % p->plan.log_every == 0 || last || !finite) {
         MetricsRow train = *row;
         train.event = METRICS_TRAIN;
-        record(p, &train);
+        metrics_write(p->metrics, &train);
     }
     double eta = (now - p->began) / (double)done * (double)(steps - row->step);
     if (steps <= row->step || done <= 0) eta = NAN;
@@ -310,7 +441,7 @@ static void plot(Progress *p, bool last)
     double began = now_seconds();
     if (!last && began - p->plotted < 50 * p->plot_took) return;
     char *metrics = path_in(p, "metrics.jsonl"), *svg = path_in(p, "loss.svg");
-    plot_loss_svg(metrics, svg, NULL, 0);
+    metrics_plot_loss(metrics, svg, NULL, 0);
     free(metrics);
     free(svg);
     p->plotted = now_seconds();
@@ -323,7 +454,7 @@ static void write_val(Progress *p, MetricsEvent event, const MetricsRow *row)
     val.event = event;
     val.floor_loss = p->plan.floor_loss;
     val.floor_bpb = p->plan.floor_bpb;
-    record(p, &val);
+    metrics_write(p->metrics, &val);
     plot(p, event == METRICS_END);
 }
 

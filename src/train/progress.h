@@ -1,8 +1,8 @@
 // progress: what the person sees of a run, and the one place a training loop reports to.
 //
 // On a terminal: one live line, redrawn in place, and notes above it. Elsewhere (file, pipe, CI): about
-// 50 plain lines. In the run's directory: log.txt (the plain lines), metrics.jsonl (see metrics.h), and
-// loss.svg (see plot.h), redrawn at every evaluation. Rank 0 alone makes one; every function accepts
+// 50 plain lines. In the run's directory: log.txt (the plain lines), metrics.jsonl and loss.svg (see
+// metrics.h), the picture redrawn at every evaluation. Rank 0 alone makes one; every function accepts
 // NULL and does nothing, so all ranks run the same loop.
 #ifndef PROGRESS_H
 #define PROGRESS_H
@@ -20,7 +20,7 @@ typedef struct {
     const char *dir;          // the run's directory, which exists
     const char *name, *model; // the run's name; the model in a few words, "GPT, 6 layers x 192 channels"
     int64_t params, batch_tokens;
-    int64_t steps;      // of the whole run; 0: not known yet (see progress_set_steps)
+    int64_t steps;      // of the whole run; > 0
     int64_t first_step; // updates done before: 0 for a new run, n when resumed from the checkpoint of step n
     int64_t log_every;  // train lines of metrics.jsonl: every so many steps (0 means 1)
     double floor_loss, floor_bpb; // nats per token, bits per byte; 0: not known
@@ -32,8 +32,6 @@ typedef struct Progress Progress;
 // Opens log.txt and metrics.jsonl (appends when first_step > 0) and writes the start or resume line.
 // Copies the plan.
 Progress *progress_begin(const ProgressPlan *plan);
-// The number of steps, when it was measured after progress_begin.
-void progress_set_steps(Progress *progress, int64_t steps);
 // log.txt itself, for a table that the caller prints to both; NULL for NULL.
 FILE *progress_log(Progress *progress);
 
@@ -45,7 +43,7 @@ void progress_val(Progress *progress, const MetricsRow *row);
 // a skip or a rollback (the reason). Printed above the live line.
 void progress_event(Progress *progress, MetricsEvent event, int64_t step, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-// The run goes back to update `step`, and on from there: lines behind it leave metrics.jsonl, then the rollback's own
+// The run goes back to update `step`, and on from there: lines after it leave metrics.jsonl, then the rollback's own
 // is written.
 void progress_rollback(Progress *progress, int64_t step, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 // Any other line above the live line, and in log.txt.

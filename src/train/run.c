@@ -95,7 +95,7 @@ static void set_rules(Run *run)
         .norm_ratio = cfg->monitor.ratio_norm, .on_norm = cfg->monitor.on_ratio_norm,
         .plateau = cfg->monitor.plateau, .plateau_steps = cfg->monitor.plateau_steps,
         .on_plateau = cfg->monitor.on_plateau});
-    if (cfg->monitor.locate) locate_begin(&run->locate, run->model);
+    if (cfg->monitor.locate) monitor_locate_begin(&run->locate, run->model);
 }
 
 void run_schedule(Run *run)
@@ -107,8 +107,8 @@ void run_schedule(Run *run)
         .warmup = cfg->optim.warmup, .decay_steps = cfg->optim.decay_steps,
         .decay_start = decay_start > cfg->optim.warmup ? decay_start : cfg->optim.warmup,
         .shape = cfg->optim.wsd_shape};
-    run->ramp = ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
-                          cfg->batch.micro * cfg->parallel.dp, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
+    run->ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
+                                   cfg->batch.micro * cfg->parallel.dp, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
     run->last_step = cfg->run.stop_at && cfg->run.stop_at < cfg->run.steps ? cfg->run.stop_at : cfg->run.steps;
 }
 
@@ -129,13 +129,13 @@ void run_allocate(Run *run)
     d->target = d->token + n;
     d->pos = mask ? d->token + 2 * n : NULL;
     d->first = mask ? d->token + 3 * n : NULL;
-    if (cfg->run.norms_every) run->norms = norms_create(run->model);
+    if (cfg->run.norms_every) run->norms = grads_norms_create(run->model);
     run_saves_allocate(run);
 }
 
 void run_free(Run *run)
 {
-    if (run->cfg.run.norms_every) norms_close(&run->norms);
+    if (run->cfg.run.norms_every) grads_norms_close(&run->norms);
     run_saves_free(run);
     optim_free(&run->optim);
     replicas_free(&run->replicas);
@@ -213,8 +213,8 @@ static void reset_scaler(Run *run)
 {
     const Config *cfg = &run->cfg;
     bool fp16 = cfg->numerics.dtype == CONFIG_DTYPE_FP16;
-    run->scales.scaler = fp16 ? scaler_create((float)cfg->numerics.loss_scale, (int)cfg->numerics.loss_growth)
-                              : scaler_none();
+    run->scales.scaler = fp16 ? grads_scaler_create((float)cfg->numerics.loss_scale, (int)cfg->numerics.loss_growth)
+                              : grads_scaler_none();
 }
 
 static void build_model(Run *run)
@@ -380,6 +380,6 @@ void run_begin(Run *run)
     if (step >= 0) run->first_step = step;
     watch(run);
     if (run->replicas.rank) return;
-    if (cfg->run.norms_every) norms_open(&run->norms, run->dir);
+    if (cfg->run.norms_every) grads_norms_open(&run->norms, run->dir);
     run_announce(run);
 }

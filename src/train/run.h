@@ -18,14 +18,11 @@
 #include "text/tokenizer.h"
 #include "train/ckpt.h"
 #include "train/fault.h"
-#include "train/locate.h"
 #include "train/monitor.h"
-#include "train/norms.h"
 #include "train/optim.h"
 #include "train/progress.h"
-#include "train/ramp.h"
 #include "train/replicas.h"
-#include "train/scaler.h"
+#include "train/grads.h"
 #include "train/schedule.h"
 #ifdef __cplusplus
 extern "C" {

@@ -129,14 +129,14 @@ void run_close_data(Run *run)
 
 RampStep run_samples(const Run *run, long step)
 {
-    RampStep batch = ramp_at(&run->ramp, step);
+    RampStep batch = schedule_ramp_at(&run->ramp, step);
     batch.before += (int64_t)run->saves.guard[RUN_SKIPPED];
     return batch;
 }
 
 int64_t run_tokens(const Run *run, long step)
 {
-    return ramp_at(&run->ramp, step).before * run->cfg.model.context;
+    return schedule_ramp_at(&run->ramp, step).before * run->cfg.model.context;
 }
 
 static RampStep share(const Run *run, RampStep batch)
@@ -150,8 +150,8 @@ static void poison(const Run *run, int64_t sample, int32_t *token, int32_t *targ
 {
     for (int i = 0; i < run->faults.n && run->begun; i++) {
         const Fault *f = &run->faults.fault[i];
-        if (f->kind != FAULT_SPIKE || sample < ramp_at(&run->ramp, f->step - 1).before ||
-            sample >= ramp_at(&run->ramp, f->step - 1 + f->steps).before)
+        if (f->kind != FAULT_SPIKE || sample < schedule_ramp_at(&run->ramp, f->step - 1).before ||
+            sample >= schedule_ramp_at(&run->ramp, f->step - 1 + f->steps).before)
             continue;
         fault_poison(token, target, (size_t)run->cfg.model.context, sample,
                      tokenizer_vocab_size(run->data.tokenizer));

@@ -79,7 +79,8 @@ static void explain(Run *run, const StepResult *r, char *why, size_t n)
     monitor_explain(&run->monitor, r->verdict, why, n);
     if (r->verdict.reason != MONITOR_NOT_FINITE || !run->cfg.monitor.locate || r->rescaled) return;
     size_t at = strlen(why);
-    if (locate_first(&run->locate, run->replicas.world, first)) snprintf(why + at, n - at, ", first in %s", first);
+    if (monitor_locate_first(&run->locate, run->replicas.world, first))
+        snprintf(why + at, n - at, ", first in %s", first);
     else snprintf(why + at, n - at, ", though every rank's own numbers were finite: their sum overflows");
 }
 

@@ -2,7 +2,7 @@
 // one.
 //
 // Saving. A failed save changes nothing but the log. It is the same verdict on all processes, and the run goes on. With
-// ckpt.async a save is begun here and reported by a later step (ckpt_async.c). Whatever needs the files waits for those
+// ckpt.async a save is begun here and reported by a later step (ckpt.c). Whatever needs the files waits for those
 // on their way first: the end of the run, and a rollback.
 //
 // Rolling back. When a loss has spiked and does not come back, skipping the batch is too late: the weights are already
@@ -12,7 +12,7 @@
 //
 //     s        newest checkpoint with s <= u - 1 - rollback_steps
 //     jump     max(rollback_skip, u - s) batches from s on: at least up to the bad one
-//     sample   of update k + 1 from then on:  ramp_at(k).before + skipped,   skipped += samples of the jump
+//     sample   of update k + 1 from then on:  schedule_ramp_at(k).before + skipped,   skipped += samples of the jump
 //
 // What has been jumped over is part of a checkpoint (`guard` in its manifest), so it stays so after any resume. Steps,
 // schedule and tokens count updates that were made: the run gets its full length, and sees other data at the end.
@@ -345,8 +345,8 @@ long run_rollback(Run *run, long step, const StepResult *r)
     if (run_restore(run) != to) die("%s: the checkpoint of step %ld cannot be loaded for a rollback", run->dir, to);
     run->seconds = seconds; // was spent
     long jump = step - to > cfg->monitor.rollback_skip ? step - to : cfg->monitor.rollback_skip;
-    int64_t first = ramp_at(&run->ramp, to).before + (int64_t)run->saves.guard[RUN_SKIPPED];
-    int64_t samples = ramp_at(&run->ramp, to + jump).before - ramp_at(&run->ramp, to).before;
+    int64_t first = schedule_ramp_at(&run->ramp, to).before + (int64_t)run->saves.guard[RUN_SKIPPED];
+    int64_t samples = schedule_ramp_at(&run->ramp, to + jump).before - schedule_ramp_at(&run->ramp, to).before;
     run->saves.guard[RUN_SKIPPED] += (double)samples;
     run->saves.guard[RUN_ROLLBACKS] = rollbacks + 1;
     if (cfg->monitor.rollback_cool) run->saves.guard[RUN_COOL_UNTIL] = (double)(to + cfg->monitor.cool_steps);

@@ -1,10 +1,11 @@
-// schedule: the learning rate of each step.
+// schedule: the learning rate and the batch size of each step.
 #ifndef SCHEDULE_H
 #define SCHEDULE_H
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/config.h"
-#include "train/ramp.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -33,14 +34,53 @@ typedef struct {
 //
 // p is 0 at the first step of the decay, where the rate is still lr, 1 at E, and stays 1: min_lr exactly.
 // The decay starts at W, that of WSD at decay_start (never before W). A run of E steps ends with update
-// E - 1, one step before min_lr. E <= W: min_lr right behind the warm-up.
+// E - 1, one step before min_lr. E <= W: min_lr right after the warm-up.
 double schedule_lr(const Schedule *schedule, long step);
 
 // Dies with the name of the setting when the settings make no curve: lr or a step count below 0, min_lr not in
 // [0, lr], or an exponential decay to 0, which would be all in its first step.
 void schedule_check(const Schedule *schedule);
 
-// What is used for update `step` of a run with a batch ramp: schedule_lr times ramp_lr_factor.
+// ---- the batch grows
+
+// Sizes are in sequences of `context` tokens. from == to or tokens == 0: no ramp, every batch is full.
+typedef struct {
+    int64_t from, to; // first and full batch, both multiples of quantum; 0 < from <= to
+    int64_t quantum;  // the grain: sequences that one micro-batch of every data rank holds together
+    int64_t context;  // tokens of a sequence
+    int64_t tokens;   // R: the batch is full once this many tokens have been seen
+    bool scale_lr;    // learning rate times sqrt(batch / full batch)
+} Ramp;
+
+typedef struct {
+    int64_t sequences; // that this step takes
+    int64_t before;    // that all earlier steps took: the step takes samples [before, before + sequences)
+} RampStep;
+
+// From the settings, in tokens: batch.ramp_from (0: no ramp), batch.tokens, batch.ramp_tokens. Dies with the
+// name of the setting where they do not fit: ramp_from below 0, above batch.tokens or not a multiple of
+// quantum * context, ramp_tokens below 0. batch.tokens must be such a multiple already.
+Ramp schedule_ramp_make(int64_t from_tokens, int64_t full_tokens, int64_t ramp_tokens, int64_t context, int64_t quantum,
+                        bool scale_lr);
+
+// Update `step`, counted from 0. With J = (to - from) / quantum and t the tokens of all earlier steps,
+//
+//     sequences = from + quantum min(J, floor(J t / R))
+//
+// so the batch is linear in tokens, rounded down to the grain: `from` at t = 0 and `to` from t = R on (Brown
+// et al., GPT-3, arXiv 2005.14165, appendix B). t is worked out exactly, in integers, from the settings
+// alone. Takes time in proportion to the number of different batch sizes, not to step.
+RampStep schedule_ramp_at(const Ramp *ramp, long step);
+
+// The first step whose batch has at least this many sequences; sequences <= to. With `to`: the ramp's length.
+long schedule_reaches(const Ramp *ramp, int64_t sequences);
+
+// What the learning rate of a step is multiplied by: sqrt(sequences / to) with scale_lr, else 1. The noise of
+// a gradient falls with the root of the batch, and Adam's step is the gradient over its own scale (Krizhevsky,
+// arXiv 1404.5997; for Adam: Malladi et al., arXiv 2205.10287).
+double schedule_lr_factor(const Ramp *ramp, long step);
+
+// What is used for update `step` of a run with a batch ramp: schedule_lr times schedule_lr_factor.
 double schedule_lr_ramped(const Schedule *schedule, const Ramp *ramp, long step);
 
 // Prints the first `steps` updates (at least 1): settings, a table of the steps where something begins or

@@ -1,0 +1,318 @@
+// grads: what is measured of a gradient and done to it between backward and update. See grads.h.
+//
+//   clipping      bounds on the gradient before the optimizer reads it
+//   loss scale    fp16's: grow, back off, skip
+//   norms         of weights, gradients and updates, tensor by tensor
+//   noise scale   how noisy the gradient of a batch is
+//
+// The invariant: nothing here changes a weight. Each part below states what else holds of it.
+#include "train/grads.h"
+
+#include "base/check.h"
+#include "base/rng.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- the global norm, clipping by it, and adaptive clipping per output unit
+//
+//   global:    g *= min(1, clip / |g|)                             one number for the whole model
+//   adaptive:  g_i *= min(1, lambda max(|w_i|, eps) / |g_i|)       one for each output unit i of each matrix
+//
+// Global clipping keeps the gradient's direction and needs a threshold that fits the model: the usual norm depends
+// on its size, the batch and the loss. Adaptive clipping asks instead how large a step would be beside the weights
+// that it changes, so lambda is a pure number (the paper: 0.01 for large batches); it bends the direction.
+//
+// The invariant: the norm has the same bits for any number of threads, and on a deterministic device on any layout:
+// there the squares are added without rounding (formats.c), so ranks may hold any parts of any tensor.
+//
+// Which unit: a matrix is (out, in), so its rows are output units. In the token embedding, whose input is a one-hot
+// vector, a row is a token's vector: the unit that one token's gradient reaches. Norms' weights and biases are one unit
+// each, as in the paper's code. The classifier is exempt, as the paper says; a tied embedding is the classifier.
+//
+// Rejected: global clipping as a pass over the gradients. Every update multiplies its gradients by a number anyway
+// (grad_scale), so the factor rides along and costs nothing.
+
+void grads_clip_add(Dev *dev, ClipSum *sum, const float *grads, size_t n)
+{
+    if (dev->deterministic) dev->sum_squares_exact(dev, &sum->exact, grads, n);
+    else sum->rounded += dev->sum_squares(dev, grads, n);
+}
+
+double grads_clip_root(const Dev *dev, const ClipSum *sum, double grad_scale)
+{
+    return grad_scale * sqrt(dev->deterministic ? formats_sum_value(&sum->exact) : sum->rounded);
+}
+
+double grads_norm(Dev *dev, const Params *params, const float *grads, double grad_scale)
+{
+    ClipSum sum = {0};
+    for (int r = 0; r < params->n_rows; r++)
+        if (params->row[r].owned) grads_clip_add(dev, &sum, grads + params->row[r].offset, params->row[r].n_elems);
+    return grads_clip_root(dev, &sum, grad_scale);
+}
+
+double grads_clip_factor(double norm, double clip)
+{
+    return clip > 0 && norm > clip ? clip / norm : 1;
+}
+
+int grads_clip_classifier(const Params *params)
+{
+    int head = params_find(params, "head.weight");
+    return head >= 0 ? head : params_find(params, "embed.tokens.weight");
+}
+
+void grads_clip_agc_range(Dev *dev, const Params *params, const float *weights, float *grads, size_t begin, size_t end,
+                          double grad_scale, double lambda, ClipUnit unit)
+{
+    int classifier = grads_clip_classifier(params);
+    for (int r = 0; r < params->n_rows; r++) {
+        const Param *row = &params->row[r];
+        if (r == classifier || row->offset < begin || row->offset >= end) continue;
+        check(row->offset + row->n_elems <= end);
+        size_t at = row->offset - begin;
+        size_t units = unit == CLIP_ROW && row->ndim == 2 ? row->dim[0] : 1;
+        dev->clip_units(dev, grads + at, weights + at, units, row->n_elems / units,
+                        (float)(lambda / grad_scale), CLIP_AGC_EPS);
+    }
+}
+
+// ---- the dynamic loss scale of fp16 training
+//
+//   not finite            scale = scale * backoff, good_steps = 0, the update is skipped
+//   finite                good_steps + 1; when that reaches `interval`: scale = scale * growth, good_steps = 0
+//
+// The scale so climbs until it overflows, loses one update, and stands for `interval` steps at half of what
+// was too much: about one update in `interval` is lost, and the gradients use the upper end of fp16's range.
+//
+// The invariant: the scale is always a power of two within [min, max]. Scaling and unscaling then only move
+// the exponent, and a run whose gradients neither overflow nor underflow gives the same bits at any scale.
+//
+// Growing past `max` would gain nothing: 2^24 times the smallest denormal, 2^-24, is 1. Below `min`, 1, it is
+// not the scale that overflows but the model, so that is an error and not one more skip.
+//
+// Rejected: looking at the largest gradient and choosing the scale from it (it needs a pass of its own and
+// a margin, and one outlier moves it); counting overflows within a window (two more settings).
+
+static const float SCALE_MIN = 1, SCALE_MAX = 0x1p24f;
+
+LossScaler grads_scaler_create(float initial, int interval)
+{
+    int exponent;
+    if (!(initial >= SCALE_MIN && initial <= SCALE_MAX) || frexpf(initial, &exponent) != 0.5f)
+        die("loss scale: %g is not a power of two from %g to %g (65536 is usual)", (double)initial, (double)SCALE_MIN,
+            (double)SCALE_MAX);
+    if (interval < 0) die("loss scale: growth interval %d is negative (0 keeps the scale fixed)", interval);
+    return (LossScaler){.scale = initial, .interval = interval, .growth = 2, .backoff = 0.5f, .min = SCALE_MIN,
+                        .max = SCALE_MAX};
+}
+
+LossScaler grads_scaler_none(void)
+{
+    return grads_scaler_create(1, 0);
+}
+
+bool grads_scaler_update(LossScaler *s, bool finite)
+{
+    if (s->interval == 0) return finite;
+    if (!finite) {
+        if (s->scale * s->backoff < s->min)
+            die("loss scale: the gradients overflow even at the smallest scale, %g (lower the learning rate, or use "
+                "bf16, whose range is fp32's)", (double)s->scale);
+        s->scale *= s->backoff;
+        s->good_steps = 0;
+        return false;
+    }
+    if (++s->good_steps >= s->interval) {
+        s->good_steps = 0;
+        if (s->scale * s->growth <= s->max) s->scale *= s->growth;
+    }
+    return true;
+}
+
+// ---- norms of weights, gradients and updates, tensor by tensor
+//
+//   weight |w|,   grad |g|,   update |w_after - w_before|,   and update / weight
+//
+// The last one says how fast a tensor turns over: with AdamW it is near lr / rms(w) at the start. A tensor whose
+// ratio is orders of magnitude from its neighbours' has a wrong initialisation, a wrong learning rate or no gradient.
+//
+// The invariant: `update` is what really happened to the weights, decay and clipping and all, because it is taken
+// from the weights and not from the optimizer's formula. It needs a copy of all weights (4 bytes a parameter), whose
+// room is taken at creation or not at all: a run that does not ask for norms pays nothing.
+//
+// Rejected: norms inside the optimizers' loops, eight times the same code; and a line in metrics.jsonl, where a
+// hundred numbers a step would bury the few that everyone reads.
+
+size_t grads_norms_scratch_bytes(const Params *params)
+{
+    return params->n_elems * sizeof(float);
+}
+
+Norms grads_norms_create(const Model *model)
+{
+    Norms n = {0};
+    n.old = mem_alloc(model->mem, MEM_SCRATCH, grads_norms_scratch_bytes(&model->params), "old weights");
+    n.norm = calloc((size_t)model->params.n_rows, 2 * sizeof *n.norm);
+    if (!n.norm) die("norms: no memory for %d tensors", model->params.n_rows);
+    return n;
+}
+
+void grads_norms_open(Norms *n, const char *dir)
+{
+    int length = snprintf(n->path, sizeof n->path, "%s/norms.csv", dir);
+    if (length < 0 || length >= (int)sizeof n->path) die("norms: %s: longer than %zu characters", dir, sizeof n->path);
+    n->file = fopen(n->path, "a");
+    if (!n->file || fseek(n->file, 0, SEEK_END)) die("norms: cannot open %s: %s", n->path, strerror(errno));
+    if (ftell(n->file) == 0 && fputs("step,tensor,weight,grad,update,update/weight\n", n->file) < 0)
+        die("norms: cannot write %s: %s (is the disk full?)", n->path, strerror(errno));
+}
+
+static double norm_of(Dev *dev, const float *x, const Param *row)
+{
+    return sqrt(dev->sum_squares(dev, x + row->offset, row->n_elems));
+}
+
+void grads_norms_before(Norms *n, Model *model, double grad_scale)
+{
+    const Params *params = &model->params;
+    for (int r = 0; r < params->n_rows; r++) {
+        n->norm[2 * r] = norm_of(model->dev, model->weights, &params->row[r]);
+        n->norm[2 * r + 1] = grad_scale * norm_of(model->dev, model->grads, &params->row[r]);
+    }
+    model->dev->subtract(model->dev, n->old, model->weights, NULL, params->n_elems);
+}
+
+void grads_norms_after(Norms *n, Model *model, long step)
+{
+    const Params *params = &model->params;
+    model->dev->subtract(model->dev, n->old, model->weights, n->old, params->n_elems);
+    for (int r = 0; r < params->n_rows; r++) {
+        double update = norm_of(model->dev, n->old, &params->row[r]), weight = n->norm[2 * r];
+        if (fprintf(n->file, "%ld,%s,%.6g,%.6g,%.6g,%.6g\n", step, params->row[r].name, weight, n->norm[2 * r + 1],
+                    update, weight > 0 ? update / weight : NAN) < 0)
+            die("norms: cannot write %s: %s (is the disk full?)", n->path, strerror(errno));
+    }
+    if (fflush(n->file)) die("norms: cannot write %s: %s (is the disk full?)", n->path, strerror(errno));
+}
+
+void grads_norms_close(Norms *n)
+{
+    if (n->file && fclose(n->file)) die("norms: cannot write %s: %s (is the disk full?)", n->path, strerror(errno));
+    free(n->norm);
+    *n = (Norms){0}; // `old` is the memory allocator's
+}
+
+// ---- the gradient noise scale
+//
+// The gradient of a batch of B tokens is G plus noise of covariance Sigma / B, so on average
+//
+//   |g_B|^2 = |G|^2 + tr(Sigma) / B                                       (McCandlish et al., arXiv 1812.06162, A.1)
+//
+// Two batch sizes are two equations for two unknowns:
+//
+//   |G|^2     = (B_big |g_big|^2 - B_small |g_small|^2) / (B_big - B_small)
+//   tr(Sigma) = (|g_small|^2 - |g_big|^2) / (1 / B_small - 1 / B_big)
+//   B_simple  = tr(Sigma) / |G|^2
+//
+// At a batch of B_simple a step makes half the progress that a step without noise would. Beside a training step it
+// costs one norm: the first micro-batch is the small batch, all of them together are the big one.
+//
+// The invariant: both estimates are unbiased, whatever Sigma is and also when the small batch is part of the big one;
+// their quotient is not. So the two are averaged over steps apart, and divided once, at the end.
+//
+// Rejected: the spread of the micro-batches' gradients over |g_big|^2. Its denominator is |G|^2 + tr(Sigma) / B_big, so
+// it says B_simple / (1 + B_simple / B_big): never more than the batch that one has, which is the case one wants to
+// know about. Rejected: a mean of quotients, which the measurements with |G|^2 near zero would decide.
+
+NoiseEstimate grads_noise_estimate(double small_squares, double b_small, double big_squares, double b_big)
+{
+    check(b_small > 0 && b_small < b_big);
+    return (NoiseEstimate){.signal = (b_big * big_squares - b_small * small_squares) / (b_big - b_small),
+                           .noise = (small_squares - big_squares) / (1 / b_small - 1 / b_big)};
+}
+
+Noise grads_noise_create(double keep)
+{
+    check(keep >= 0 && keep < 1);
+    return (Noise){.keep = keep};
+}
+
+void grads_noise_add(Noise *n, double small_squares, double b_small, double big_squares, double b_big)
+{
+    NoiseEstimate e = grads_noise_estimate(small_squares, b_small, big_squares, b_big);
+    if (!isfinite(e.signal) || !isfinite(e.noise)) return;
+    n->signal = n->keep * n->signal + (1 - n->keep) * e.signal;
+    n->noise = n->keep * n->noise + (1 - n->keep) * e.noise;
+    n->weight = n->keep * n->weight + (1 - n->keep);
+    n->n++;
+}
+
+double grads_noise_trace(const Noise *n)
+{
+    return n->n ? n->noise / n->weight : NAN;
+}
+
+double grads_noise_signal(const Noise *n)
+{
+    return n->n ? n->signal / n->weight : NAN;
+}
+
+double grads_noise_scale(const Noise *n)
+{
+    return n->n && n->signal > 0 ? n->noise / n->signal : NAN;
+}
+
+double grads_noise_naive_expected(double b_simple, double b_big)
+{
+    return b_simple / (1 + b_simple / b_big);
+}
+
+// ---- both estimators at work: |G|^2 = 1, so B_simple = tr(Sigma)
+
+enum { DIMS = 500, TRIALS = 50, MICRO = 256, TRACE = 4096 };
+
+typedef struct {
+    double first, all, spread; // |g|^2 of the first micro-batch, of the mean; variance over the micro-batches, summed
+} Made;
+
+// Gradients of b_big / MICRO micro-batches.
+static Made make_gradients(Rng rng, size_t n_micro)
+{
+    Made m = {0};
+    double size = sqrt((double)TRACE / DIMS / MICRO);
+    for (size_t d = 0; d < DIMS; d++) {
+        double sum = 0, squares = 0;
+        for (size_t i = 0; i < n_micro; i++) {
+            double noise = size * rng_normal(rng, d * n_micro + i), g = (d == 0) + noise; // G is the first axis
+            if (i == 0) m.first += g * g;
+            sum += g;
+            squares += noise * noise; // about G, so that little cancels
+        }
+        double mean = sum / (double)n_micro, about = mean - (d == 0);
+        m.all += mean * mean;
+        m.spread += (squares - (double)n_micro * about * about) / (double)(n_micro - 1);
+    }
+    return m;
+}
+
+void grads_noise_print(FILE *out, uint64_t seed)
+{
+    fprintf(out, "| batch | two batches | spread of micro-batches / \\|g\\|^2 | its formula |\n"
+                 "|---:|---:|---:|---:|\n");
+    for (size_t n_micro = 2; n_micro <= 128; n_micro *= 4) {
+        double b_big = (double)(n_micro * MICRO), spread = 0, all = 0;
+        Noise noise = grads_noise_create(1 - 1e-6); // as good as the plain mean
+        for (uint32_t i = 0; i < TRIALS; i++) {
+            Made m = make_gradients(rng_make(seed, "noise", i), n_micro);
+            grads_noise_add(&noise, m.first, MICRO, m.all, b_big);
+            spread += m.spread * MICRO;
+            all += m.all;
+        }
+        fprintf(out, "| %.0f | %.0f | %.0f | %.0f |\n", b_big, grads_noise_scale(&noise), spread / all,
+                grads_noise_naive_expected(TRACE, b_big));
+    }
+}

@@ -1,0 +1,132 @@
+// grads: what is measured of a gradient and done to it between backward and update: the loss scale, the global norm,
+// clipping, and for those who want to look: norms of every tensor, and how noisy a batch's gradient is.
+#ifndef GRADS_H
+#define GRADS_H
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/config.h"
+#include "net/model.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- the global norm, clipping by it, and adaptive clipping per output unit
+
+// |g| over all elements of grad_scale * grads, of a part of a model those that count here (Param.owned): of tensors'
+// sums of squares, by dev->sum_squares, in table order. On a deterministic device it is exact but for its last
+// rounding (formats.h), so neither order nor layout shows in it. Not finite when any element is not, or when the
+// sum of the squares is too large for a double.
+double grads_norm(Dev *dev, const Params *params, const float *grads, double grad_scale);
+// What to multiply the gradient by so that its norm is at most `clip` (Pascanu et al., arXiv 1211.5063): clip / norm
+// where norm > clip > 0, else 1.
+double grads_clip_factor(double norm, double clip);
+// Adaptive clipping (Brock et al., arXiv 2102.06171, section 4.1), in place on grads: for each unit with weights w and
+// gradient g = grad_scale * grads, g *= min(1, lambda max(|w|, CLIP_AGC_EPS) / |g|). Vectors are one unit each; the
+// classifier is left alone. Gradients must be finite.
+// For the tensors in [begin, end) of the flat range, which must be whole; weights and grads start at `begin`.
+void grads_clip_agc_range(Dev *dev, const Params *params, const float *weights, float *grads, size_t begin, size_t end,
+                          double grad_scale, double lambda, ClipUnit unit);
+// The row of the table that makes logits: head.weight, or where it is tied embed.tokens.weight; -1: none.
+int grads_clip_classifier(const Params *params);
+
+// The same piece by piece, for whoever has the gradient in parts: an empty sum is all zero.
+typedef struct {
+    double rounded;
+    ExactSum exact; // on a deterministic device this one
+} ClipSum;
+// sum += the squares of n elements.
+void grads_clip_add(Dev *dev, ClipSum *sum, const float *grads, size_t n);
+// |g| of grad_scale * the gradient whose squares are in sum.
+double grads_clip_root(const Dev *dev, const ClipSum *sum, double grad_scale);
+
+#define CLIP_AGC_EPS 1e-3f // least norm that weights count with: weights that begin at zero can then move
+
+// ---- the dynamic loss scale of fp16 training
+
+// fp16 has no number between 0 and 2^-24, and most gradients of a language model are smaller. The gradient
+// is linear in the loss, so the loss is multiplied by a scale before backward and the gradient divided by it
+// after (Micikevicius et al., arXiv 1710.03740).
+
+// The whole state is in `scale` and `good_steps`: save and restore these two with a checkpoint.
+typedef struct {
+    float scale;           // multiply Batch.scale by it; multiply the gradient by 1 / scale before norm and clip
+    int good_steps;        // finite steps since the scale last changed
+    int interval;          // finite steps in a row before it grows; 0: the scale is fixed
+    float growth, backoff; // factors
+    float min, max;        // it stays within [min, max]
+} LossScaler;
+
+// Growth 2, backoff 1/2, range [1, 2^24]. `initial` is a power of two in that range, or it dies (powers of
+// two make scaling exact).
+LossScaler grads_scaler_create(float initial, int interval);
+// The scale of a run that does not need one: 1, fixed.
+LossScaler grads_scaler_none(void);
+// After a step's gradients are known: `finite` is whether all of them are. True: make the update; false: skip
+// it, the scale has gone down. Dies when gradients overflow at the smallest scale. With interval 0 the scale
+// stays and an overflow is only skipped.
+bool grads_scaler_update(LossScaler *scaler, bool finite);
+
+// ---- norms of weights, gradients and updates, tensor by tensor
+
+typedef struct {
+    char path[800];
+    FILE *file;
+    float *old;    // weights before the update, params.n_elems
+    double *norm;  // weight and gradient of each row of the table
+} Norms;
+
+Norms grads_norms_create(const Model *model); // the buffers
+// Opens `dir`/norms.csv for appending; a new file gets the line of column names.
+void grads_norms_open(Norms *norms, const char *dir);
+// Bytes of scratch that grads_norms_create takes from the memory allocator.
+size_t grads_norms_scratch_bytes(const Params *params);
+// Before the optimizer's step: norms of the weights and of grad_scale * the gradients; keeps the weights.
+void grads_norms_before(Norms *norms, Model *model, double grad_scale);
+// After it: the norm of what the weights changed by, and one line a tensor. The columns: step, tensor, weight, grad,
+// update, update / weight. `weight` is before the update, `grad` before clipping.
+void grads_norms_after(Norms *norms, Model *model, long step);
+void grads_norms_close(Norms *norms);
+
+// ---- the gradient noise scale
+
+// Batch sizes are in tokens here, and gradients are means over a batch's tokens; any unit will do, as long as it is
+// the same throughout: B_simple comes out in it.
+
+// One measurement: unbiased estimates from two batches, any of which may be negative.
+typedef struct {
+    double signal; // of |G|^2, G the gradient of the expected loss
+    double noise;  // of tr(Sigma), Sigma the covariance of the gradient of one token
+} NoiseEstimate;
+
+typedef struct {
+    double keep;          // of the running means: 1 - 1 / (measurements that they look back on)
+    double signal, noise; // running means, not yet divided by `weight`
+    double weight;        // 1 - keep^n
+    long n;               // measurements so far
+} Noise;
+
+// From |g|^2 of the mean gradients of a small and of a big batch; 0 < b_small < b_big. The small batch may be part
+// of the big one. (McCandlish et al., arXiv 1812.06162, appendix A.1)
+NoiseEstimate grads_noise_estimate(double small_squares, double b_small, double big_squares, double b_big);
+
+Noise grads_noise_create(double keep);
+// One more measurement enters the running means. One that is not finite is left out.
+void grads_noise_add(Noise *noise, double small_squares, double b_small, double big_squares, double b_big);
+// The running means: tr(Sigma) and |G|^2, and B_simple = tr(Sigma) / |G|^2. NAN before the first measurement; B_simple
+// is also NAN while the mean of |G|^2 is not positive (not enough measurements yet).
+double grads_noise_trace(const Noise *noise);
+double grads_noise_signal(const Noise *noise);
+double grads_noise_scale(const Noise *noise);
+
+// What the usual short-cut (spread of the micro-batches' gradients over the squared norm of their mean) comes to on
+// average for a model of this B_simple with batches of b_big: B_simple / (1 + B_simple / b_big), less than b_big.
+double grads_noise_naive_expected(double b_simple, double b_big);
+// Markdown table: both estimators on made gradients of known noise, for several batch sizes.
+void grads_noise_print(FILE *out, uint64_t seed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
