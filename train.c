@@ -33,8 +33,8 @@
 #include "dev/draw/trace.h"
 #include "ops/dev_cpu.h"
 #include "parallel/ranks.h"
-#include "parallel/sharding.h"
-#include "train/device.h"
+#include "dev/plan/sharding.h"
+#include "train/run.h"
 #include "train/observers.h"
 
 enum { MAX_SKIPPED = 10 }; // updates in a row that may fail to be finite
@@ -195,9 +195,9 @@ static double time_steps(Run *run)
 // ---- devices
 
 #ifdef TRAIN_GPU
-static const TrainDevice *const device_kind = &train_device_gpu;
+static const RunDevice *const device_kind = &run_device_gpu;
 #else
-static const TrainDevice *const device_kind; // NULL: the CPU
+static const RunDevice *const device_kind; // NULL: the CPU
 #endif
 
 typedef struct {
@@ -208,7 +208,7 @@ typedef struct {
 
 static Devices open_devices(const Config *cfg, Comm *world)
 {
-    const TrainDevice *kind = device_kind;
+    const RunDevice *kind = device_kind;
     int threads = launch_threads(world, cfg->run.threads);
     if (!kind && cfg->run.device[0])
         die("run.device = %s: this program computes on the CPU (try build/train_gpu)", cfg->run.device);

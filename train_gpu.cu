@@ -11,7 +11,7 @@
 #include "comm/comm_staged.h"
 #include "ops/dev_cuda.h"
 #include "comm/launch.h"
-#include "train/device.h"
+#include "train/run.h"
 
 static Dev *open_gpu(const Config *cfg, int device, int threads)
 {
@@ -48,4 +48,4 @@ static void part_ranks(Dev *dev, Comm *ranks)
     comm_free(ranks);
 }
 
-const TrainDevice train_device_gpu = {"GPU", dev_cuda_count, open_gpu, dev_cuda_free, join_ranks, part_ranks};
+const RunDevice run_device_gpu = {"GPU", dev_cuda_count, open_gpu, dev_cuda_free, join_ranks, part_ranks};

@@ -21,7 +21,7 @@
 // itself writes to account.json with --run.account=true.
 //
 // Exit status: 0, 1 for a configuration that cannot be planned, 2 for a wrong command line.
-#include "parallel/account.h"
+#include "dev/plan/account.h"
 #include "base/check.h"
 #include "train/grads.h"
 #include "base/config.h"

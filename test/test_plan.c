@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "parallel/account.h"
+#include "dev/plan/account.h"
 #include "expect_die.h"
 #include "ops/narrow.h"
 #include "dev/plan/plan.h"

@@ -9,7 +9,7 @@
 #include "comm/collectives.h"
 #include "dev/plan/plan_time.h"
 #include "dev/plan/plan_traffic.h"
-#include "parallel/sharding.h"
+#include "dev/plan/sharding.h"
 #include "dev/plan/scaling_laws.h"
 
 #include <math.h>

@@ -24,7 +24,7 @@
 
 #include "base/check.h"
 #include "parallel/pipeline.h"
-#include "parallel/sharding.h"
+#include "dev/plan/sharding.h"
 
 #include <math.h>
 #include <stdarg.h>

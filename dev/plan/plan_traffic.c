@@ -27,7 +27,7 @@
 #include "comm/collectives.h"
 #include "parallel/cp.h"
 #include "parallel/pipeline_check.h"
-#include "parallel/sharding.h"
+#include "dev/plan/sharding.h"
 #include "dev/plan/roofline.h"
 
 #include <stdarg.h>

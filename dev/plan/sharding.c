@@ -24,7 +24,7 @@
 // in the table is something else, and the lines below it say what.
 //
 // Rejected: formulas for one rank, with P / N rounded up. Which rank has one more element depends on the unit.
-#include "parallel/sharding.h"
+#include "dev/plan/sharding.h"
 
 #include "base/check.h"
 
