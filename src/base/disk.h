@@ -6,7 +6,7 @@
 #define DISK_H
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
+#include <stdint.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -22,7 +22,9 @@ bool disk_write_file(const char *path, const void *data, size_t n_bytes);
 bool disk_replace_file(const char *path, const void *data, size_t n_bytes);
 // The whole file, with a 0 byte after it, or NULL (errno EFBIG when it holds more than max_bytes). free() it.
 char *disk_read_file(const char *path, size_t *n_bytes, size_t max_bytes);
-// Is there a device, a pipe or a socket of that name (or where that link leads)? Nothing may be renamed over it.
+// n_bytes from `at` on; false, with errno (EIO: the file ends before), when they cannot be had. From any thread.
+bool disk_read_at(int fd, void *out, size_t n_bytes, uint64_t at);
+// Is there a device, a pipe or a socket of that name (or behind that link)? Nothing may be renamed over it.
 bool disk_is_special(const char *path);
 // Makes the entries of a directory durable; disk_sync_parent does so for the directory that holds path.
 bool disk_sync_dir(const char *path);
