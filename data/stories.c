@@ -53,7 +53,8 @@ static Options parse(int argc, char **argv)
 {
     Options o = {.seed = 1};
     Option row[] = {
-        OPTION(SIZE, "--bytes", "N", "stop the training text at the first story that ends at or after N bytes", &o.bytes),
+        OPTION(SIZE, "--bytes", "N", "stop the training text at the first story that ends at or after N bytes",
+               &o.bytes),
         OPTION(SIZE, "--primer", "N", "begin it with rhymes, until N bytes of it are written (default 0); the rest is "
                "tales", &o.primer),
         OPTION(SIZE, "--val-bytes", "N", "tales to validate on (default: a twentieth of --bytes)", &o.val_bytes),

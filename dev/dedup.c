@@ -326,7 +326,8 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--folder", "DIR", "of these files (default $TMPDIR, else /tmp); they have no names", &d->folder),
         OPTION(INT, "--threads", "N", "1 to 1024 (default: OpenMP's)", &d->threads, .least = 1, .most = 1024),
         OPTION(SWITCH, "--bench", NULL, "seconds and documents a second, per stage", &o.bench, .where = NEAR | EXACT)};
-    OptionSet set = {"dedup", help, row, sizeof row / sizeof *row, .missing = "no such option, or its value is missing"};
+    OptionSet set = {"dedup", help, row, sizeof row / sizeof *row,
+                     .missing = "no such option, or its value is missing"};
     o.n_paths = options_read(&set, argc, argv);
     o.path = (const char *const *)argv + 1;
     d->verify = !no_verify, d->seed = seed, d->memory_bytes = mib << 20;

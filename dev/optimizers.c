@@ -214,8 +214,8 @@ static void decay(const Job *job)
 
 static const char help[] =
     "usage: optimizers race|decay [--steps N] [--threads N]\n"
-    "race: validation loss of each optimizer at several learning rates; decay: what AdamW's decay and Adam's L2 leave of\n"
-    "each kind of matrix\n";
+    "race: validation loss of each optimizer at several learning rates; decay: what AdamW's decay and Adam's L2 leave\n"
+    "of each kind of matrix\n";
 
 int main(int argc, char **argv)
 {

@@ -10,9 +10,9 @@
 // standard replaces it too. A byte order mark goes at the start of a file only: elsewhere it is a character.
 //
 // A line that is no JSON gets a second chance. Python's json writes half a surrogate pair as \ud83d, and NaN, Infinity
-// and -Infinity as such; 1e999 and integers of 400 digits are good JSON that no double holds. A document is not lost for
-// a number in a field that nobody reads. Mending keeps the length of the line and the places of its strings, so nothing
-// moves; what was not JSON for any other reason still is not.
+// and -Infinity as such; 1e999 and integers of 400 digits are good JSON that no double holds. A document is not lost
+// for a number in a field that nobody reads. Mending keeps the length of the line and the places of its strings, so
+// nothing moves; what was not JSON for any other reason still is not.
 //
 // Memory: the buffer holds the current document (or line) up to max_bytes and one read, and doubles as it grows; a
 // document that needs decoding has a copy. Of a longer text max_bytes are kept, back to the start of a character; a
@@ -24,10 +24,10 @@
 //
 // The store keeps documents on disk, so that they can be seen twice: the split needs the sizes of all documents before
 // the first one is used, a tokenizer is trained before anything is encoded, and duplicates are compared long after they
-// were read; standard input cannot be read again, and a packed file not from its middle. What is read back are the bytes
-// that were added, in their order: document i lies between end[i - 1] and end[i] of one file without a name. Rejected:
-// memory (a corpus is larger), reading places of plain files and spooling only the others (two paths to test, and a file
-// that changes meanwhile), and mapping the file (a disk that fails would kill the program).
+// were read; standard input cannot be read again, and a packed file not from its middle. What is read back are the
+// bytes that were added, in their order: document i lies between end[i - 1] and end[i] of one file without a name.
+// Rejected: memory (a corpus is larger), reading places of plain files and spooling only the others (two paths to test,
+// and a file that changes meanwhile), and mapping the file (a disk that fails would kill the program).
 //
 // The split. Training text must not help to predict the validation text, so the validation part is one stretch at the
 // end, not documents drawn at random, and tokenizers are trained on the first part alone. With one document of n bytes

@@ -25,10 +25,10 @@
 // 0.035); comparing with kept documents only (then the result depends on the order of comparisons).
 //
 // The reports answer three questions with three tables. How much went, and at which stage? What can the bands find at
-// all: the S-curve, with the two errors that the choice of bands made least? And where do the compared pairs lie: a heap
-// just below the threshold says that the threshold cuts through something, and the examples say through what. Seconds
-// are on lines of their own, so two reports may be compared by line. Members of a cluster are sorted by what is kept and
-// written as they come, for a cluster may be the whole corpus.
+// all: the S-curve, with the two errors that the choice of bands made least? And where do the compared pairs lie: a
+// heap just below the threshold says that the threshold cuts through something, and the examples say through what.
+// Seconds are on lines of their own, so two reports may be compared by line. Members of a cluster are sorted by what is
+// kept and written as they come, for a cluster may be the whole corpus.
 #include "data/prep/dedup.h"
 
 #include "base/check.h"

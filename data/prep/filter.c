@@ -13,8 +13,9 @@
 // `--rules NAME`), and scores added up over rules (no paper has thresholds for them).
 //
 // Reports. Nothing from a document reaches one unescaped: in the page & < > " ' become entities, and control characters
-// are shown as their pictures (U+2400 and up), which also keeps a terminal's escape sequences out of the table. The page
-// loads nothing: no script, no font, no picture. Rejected: whole documents as examples (a report may be passed on).
+// are shown as their pictures (U+2400 and up), which also keeps a terminal's escape sequences out of the table. The
+// page loads nothing: no script, no font, no picture. Rejected: whole documents as examples (a report may be passed
+// on).
 #include "data/prep/filter_rules.h"
 
 #include <errno.h>

@@ -20,11 +20,11 @@
 //
 // A document is taken apart once, so that every rule is a loop over words or lines: views into the text, in order, and
 // all of them together with white space are the text. White space is Unicode's; a word is a longest run of other
-// characters ("don't," is one); a letter is \p{L} or \p{M} of the installed PCRE2 (the vowel signs of Hindi and Thai are
-// marks, and a text in those languages would otherwise seem to be poor in letters); a line is what stands between line
-// ends, without white space around it, blank ones are none; paragraphs have a blank line between them; lengths are in
-// code points. Rejected: a pre-tokenizer's words (rules of the papers are in words between spaces), iswalpha (follows
-// the locale), and one regular expression a rule (a pass over the text each, and backtracking to think about).
+// characters ("don't," is one); a letter is \p{L} or \p{M} of the installed PCRE2 (the vowel signs of Hindi and Thai
+// are marks, and a text in those languages would otherwise seem to be poor in letters); a line is what stands between
+// line ends, without white space around it, blank ones are none; paragraphs have a blank line between them; lengths are
+// in code points. Rejected: a pre-tokenizer's words (rules of the papers are in words between spaces), iswalpha
+// (follows the locale), and one regular expression a rule (a pass over the text each, and backtracking to think about).
 //
 // Repetition (Gopher, Rae et al., arXiv 2112.11446, table A1; spans: Lee et al., arXiv 2107.06499, within one document)
 // is O(words) or O(lines): n-grams are keys of 64 bits in a table of counts, XXH3 over the n hashes of their words. Two

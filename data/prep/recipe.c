@@ -26,10 +26,10 @@
 // keep the books; they are there for looking: build/filter, build/dedup).
 //
 // Before any work recipe_run checks the inputs: after that no stage will refuse a value of the recipe or a file that it
-// names, and none of these files is a pipe or lies where a stage empties folders. A stage whose settings changed empties
-// its folder, and a slip of the pen must not cost what hours have made. Everything is asked of the code that will use
-// it: the filter is made, the sources are listed. Rejected: a check in recipe_load (a recipe can be read, and its keys
-// shown, where its files are not).
+// names, and none of these files is a pipe or lies where a stage empties folders. A stage whose settings changed
+// empties its folder, and a slip of the pen must not cost what hours have made. Everything is asked of the code that
+// will use it: the filter is made, the sources are listed. Rejected: a check in recipe_load (a recipe can be read, and
+// its keys shown, where its files are not).
 #define _GNU_SOURCE // asprintf
 #include "data/prep/recipe.h"
 

@@ -19,12 +19,12 @@
 // document and shuffling each (many files at a time, and their sizes vary), and reading documents in the order of
 // training from the disk (a seek a document).
 //
-// The merge. Places come out as 0, 1, 2, ..., n - 1, each once, because the places of all runs of a source and split are
-// a permutation. This is checked for every document, and so is the hash of its tokens: a run that is damaged or missing
-// ends the program. A shard is a unit of work: after a kill the full ones stay, and the rows of the runs say how many
-// tokens lie before any document, so the merge moves on to the first token that is missing without reading one before
-// it. At the end the runs go. Rejected: merging in several passes (a run is a part, 128 MiB of text: a terabyte is 8,000
-// runs, which the limit of open files allows), and keeping the runs (as much disk as the shards).
+// The merge. Places come out as 0, 1, 2, ..., n - 1, each once, because the places of all runs of a source and split
+// are a permutation. This is checked for every document, and so is the hash of its tokens: a run that is damaged or
+// missing ends the program. A shard is a unit of work: after a kill the full ones stay, and the rows of the runs say
+// how many tokens lie before any document, so the merge moves on to the first token that is missing without reading one
+// before it. At the end the runs go. Rejected: merging in several passes (a run is a part, 128 MiB of text: a terabyte
+// is 8,000 runs, which the limit of open files allows), and keeping the runs (as much disk as the shards).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 // Tables of other settings, and of what fits into an accelerator, are plans of their own, number by number: the run's
 // allocations with these settings, through the door that counts, each tag compared with its formula. Nothing else of
 // the configuration changes. So the largest micro-batch is the one that a run with exactly these settings could take: a
-// micro-batch divides the sequences that a replica has of a step, a pipeline wants a multiple of its stages of them, and
-// bytes grow with it, so the first that does not fit ends the search. An accelerator has PLAN_LAYOUT_USABLE of its
+// micro-batch divides the sequences that a replica has of a step, a pipeline wants a multiple of its stages of them,
+// and bytes grow with it, so the first that does not fit ends the search. An accelerator has PLAN_LAYOUT_USABLE of its
 // memory for a run. Rejected: dividing what is left by the bytes of a token (scratch has parts that do not grow, and
 // pipelines hold several micro-batches).
 //

@@ -8,8 +8,8 @@
 //
 // The three rules for a budget stand side by side because guides mix them: 20 tokens a parameter, the fit of
 // Chinchilla's third approach (as printed, with all digits, and fitted again), and Kaplan's. Each row has 6 N D = C, so
-// rows of one budget can be compared. Rejected: a recommendation. Which rule to follow depends on what the model is for,
-// and inference often decides.
+// rows of one budget can be compared. Rejected: a recommendation. Which rule to follow depends on what the model is
+// for, and inference often decides.
 
 #include "base/check.h"
 #include "dev/plan/plan_options.h"

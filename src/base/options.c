@@ -45,7 +45,8 @@ void options_print(const OptionSet *set)
             const Option *row = &set->row[i];
             char left[64];
             if (set->where && row->where && !(row->where & set->where)) continue;
-            int n = snprintf(left, sizeof left, "%s%s%s", row->name, row->value ? " " : "", row->value ? row->value : "");
+            int n = snprintf(left, sizeof left, "%s%s%s", row->name, row->value ? " " : "",
+                             row->value ? row->value : "");
             if (pass && !row->help) printf("%s\n", left);
             else if (pass) printf("  %-*s %s\n", width, left, row->help);
             else if (row->help && n > width && n < 28) width = n;
