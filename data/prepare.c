@@ -36,14 +36,12 @@
 #include "base/clock.h"
 #include "data/prep/corpus.h"
 #include "base/disk.h"
-#include "base/folder.h"
 #include "base/options.h"
 #include "data/prep/recipe.h"
 #include "data/prep/recipe_stage.h"
 #include "data/prep/shards.h"
 #include "text/tokenizer.h"
 #include "base/words.h"
-#include "base/utf8.h"
 
 enum { TOKENS = 1, TRAIN = 2, ENCODE = 4, DECODE = 8, BATCH_BYTES = 16 << 20 };
 
@@ -439,8 +437,8 @@ static int do_tokens(const Options *o)
 static int do_train_tokenizer(const Options *o)
 {
     if (!o->out || !o->input.n) die_usage("prepare train-tokenizer: give --input and --out (see --help)");
-    folder_make(o->out, "--out");
-    int lock = folder_lock(o->out);
+    disk_folder_make(o->out, "--out");
+    int lock = disk_folder_lock(o->out);
     refuse_shards(o->out);
     disk_folder_check_old(o->out, is_tokenizer);
     check_values(o);

@@ -26,7 +26,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/folder.h"
+#include "base/disk.h"
 #include "base/options.h"
 #include "data/stories/gossip.h"
 #include "data/stories/stories.h"
@@ -172,7 +172,7 @@ static char *join(const char *folder, const char *name)
 
 static void write_corpus(Options o)
 {
-    folder_make(o.out, "--out");
+    disk_folder_make(o.out, "--out");
     char *train_path = join(o.out, "train.txt"), *val_path = join(o.out, "val.txt");
     char *json_path = join(o.out, "floor.json");
     Source rhymes = open_source(STORIES_RHYMES, false), tales = open_source(STORIES_TALES, o.gossip);

@@ -17,7 +17,7 @@
 #include "data/prep/corpus.h"
 #include "data/prep/dedup.h"
 #include "base/options.h"
-#include "base/out_file.h"
+#include "base/disk.h"
 #include "base/svg.h"
 #include "text/tokenizer.h"
 #include "base/words.h"
@@ -408,7 +408,7 @@ int main(int argc, char **argv)
         svg_write(o.curve, 690, 366, "The S-curve of MinHash bands", draw_curve, &o.dedup);
     }
     if (!o.n_paths) return 0;
-    OutFile *keep = open_output(o.write, o.path, o.n_paths), *list = open_output(o.removed, o.path, o.n_paths),
+    DiskOut *keep = open_output(o.write, o.path, o.n_paths), *list = open_output(o.removed, o.path, o.n_paths),
             *clusters = open_output(o.clusters, o.path, o.n_paths);
     Documents evaluation = {0};
     DedupSource examples = {0};

@@ -16,7 +16,6 @@
 #include "data/prep/filter.h"
 #include "data/prep/filter_rules.h"
 #include "base/options.h"
-#include "base/out_file.h"
 #include "text/tokenizer.h"
 
 typedef struct {
@@ -139,8 +138,8 @@ int main(int argc, char **argv)
     if (o.n_inputs) run(f, o.input, o.n_inputs, o.corpus, out);
     if (o.manifest) run_manifest(f, &o, out);
     filter_print(f, stdout);
-    if (out) out_file_commit(out);
-    if (report) filter_html(f, report->f), out_file_commit(report);
+    if (out) disk_out_commit(out);
+    if (report) filter_html(f, report->f), disk_out_commit(report);
     free(o.set.word);
     filter_free(f);
     return 0;

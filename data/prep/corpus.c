@@ -50,7 +50,6 @@
 #include "base/disk.h"
 #include "data/prep/corpus.h"
 #include "data/prep/stream.h"
-#include "base/utf8.h"
 #include "base/words.h"
 
 enum { LOGGED = 10, DEPTH = 64 };
@@ -126,7 +125,7 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
     const char *given[] = {options.separator, options.line};
     for (int i = 0; i < 2; i++) {
         size_t length, n = given[i] ? strlen(given[i]) : 0;
-        if (n && utf8_invalid(given[i], n, 0, &length) < n) die("separator: '%s': not UTF-8", given[i]);
+        if (n && words_utf8_invalid(given[i], n, 0, &length) < n) die("separator: '%s': not UTF-8", given[i]);
     }
     if (options.separator && !*options.separator) die("separator: an empty one (leave it out)");
     if (options.separator && options.line) die("separator: both a text and a line are given (choose one)");
@@ -365,7 +364,7 @@ static size_t mend_numbers(char *line, size_t n)
 // Ill-formed sequences and NUL become U+FFFD. Returns the text, *n its new length; copies only where it must.
 static const char *decode(CorpusReader *r, Decoded *d, const char *text, size_t *n_bytes)
 {
-    size_t n = *n_bytes, length = 0, o = 0, at = 0, bad = utf8_invalid(text, n, 0, &length);
+    size_t n = *n_bytes, length = 0, o = 0, at = 0, bad = words_utf8_invalid(text, n, 0, &length);
     if (bad == n && !memchr(text, 0, n)) return text;
     while (at < n) {
         const char *nul = memchr(text + at, 0, bad - at);
@@ -378,7 +377,7 @@ static const char *decode(CorpusReader *r, Decoded *d, const char *text, size_t 
         o += 3;
         at += nul ? 1 : length;
         if (nul) r->counts.nul++;
-        else r->counts.bad_utf8++, bad = utf8_invalid(text, n, at, &length);
+        else r->counts.bad_utf8++, bad = words_utf8_invalid(text, n, at, &length);
     }
     *n_bytes = o;
     return d->bytes;
@@ -392,7 +391,7 @@ static size_t whole_characters(const char *text, size_t n)
         uint8_t c = (uint8_t)text[n - back];
         if (c < 0x80) break;
         if (c < 0xC0) continue;
-        utf8_length(text + n - back, back, &valid);
+        words_utf8_length(text + n - back, back, &valid);
         return valid ? n : n - back;
     }
     return n;
@@ -481,7 +480,7 @@ static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
     if (r->jsonl && (too_long || !(text = parse_line(r, text, &n, out)))) return false;
     if (too_long) n = whole_characters(text, r->opt.max_bytes);
     text = decode(r, &r->text_decoded, text, &n);
-    if (n > r->opt.max_bytes) n = utf8_border(text, n, r->opt.max_bytes), too_long = true;
+    if (n > r->opt.max_bytes) n = words_utf8_border(text, n, r->opt.max_bytes), too_long = true;
     if (is_blank(text, n)) {
         r->counts.empty += r->jsonl || n > 0; // two separators in a row are no document
         return false;

@@ -21,7 +21,6 @@
 
 #include "base/check.h"
 #include "base/disk.h"
-#include "base/disk.h"
 
 #include <errno.h>
 #include <limits.h>

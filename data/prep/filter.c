@@ -264,7 +264,7 @@ static void print_examples(FILE *out, const FilterRule *r, const FilterState *s)
     fprintf(out, "by %s: %s (%s)\n", r->name, r->what, r->paper);
     for (int i = 0; i < s->n_examples && i < PRINTED; i++) {
         const FilterExample *e = &s->example[i];
-        size_t n = e->n <= SHORT ? e->n : utf8_border(e->text, e->n, SHORT);
+        size_t n = e->n <= SHORT ? e->n : words_utf8_border(e->text, e->n, SHORT);
         fputs("  ", out);
         escaped(out, e->path, strlen(e->path), false);
         fprintf(out, ":%llu: %g", (unsigned long long)e->line, e->value);

@@ -41,7 +41,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "data/prep/filter_rules.h"
 #include "base/check.h"
-#include "base/utf8.h"
+#include "base/words.h"
 
 #include <math.h>
 #include <pcre2.h>
@@ -84,8 +84,8 @@ uint8_t *filter_rules_letters(void)
             const PCRE2_SIZE *span = pcre2_get_ovector_pointer(match);
             for (at = span[0]; at < span[1];) {
                 bool valid;
-                size_t k = utf8_length(all + at, n - at, &valid);
-                uint32_t c = utf8_code(all + at, k);
+                size_t k = words_utf8_length(all + at, n - at, &valid);
+                uint32_t c = words_utf8_code(all + at, k);
                 bit[c / 8] |= (uint8_t)(1u << c % 8);
                 at += k;
             }
@@ -138,8 +138,8 @@ void filter_rules_split(FilterDoc *d, const char *text, size_t n)
     size_t end_of_text = 0; // of the line, white space at its end aside
     for (size_t at = 0, k; at < n; at += k) {
         bool valid;
-        k = utf8_length(text + at, n - at, &valid);
-        uint32_t c = valid ? utf8_code(text + at, k) : 0xFFFD;
+        k = words_utf8_length(text + at, n - at, &valid);
+        uint32_t c = valid ? words_utf8_code(text + at, k) : 0xFFFD;
         d->chars++;
         if (is_space(c)) {
             if (w.chars) end_word(d, &w, at);

@@ -43,7 +43,7 @@
 #include "base/config.h"
 #include "data/prep/recipe_stage.h"
 #include "text/dataset.h"
-#include "base/folder.h"
+#include "base/disk.h"
 #include "data/prep/shingle.h"
 #include "text/tokenizer.h"
 
@@ -318,7 +318,7 @@ static void check_outside(const Recipe *r, const char *where, const char *path)
     if (slash) slash[slash == folder] = 0;
     for (int i = 0; i < 8; i++) {
         snprintf(out, sizeof out, "%s/%s", r->recipe_out, stage[i]);
-        if (folder_inside(path, out) || (slash && folder_inside(folder, out)))
+        if (disk_folder_inside(path, out) || (slash && disk_folder_inside(folder, out)))
             die("%s: %s: lies in recipe.out, where folders are emptied (move it, or choose another recipe.out)", where,
                 path);
     }

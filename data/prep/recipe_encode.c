@@ -40,7 +40,7 @@
 #include "base/rng.h"
 #include "text/tokenizer.h"
 #include "base/words.h"
-#include "text/shards.h"
+#include "data/prep/shards.h"
 
 enum { BATCH_BYTES = 16 << 20, ROWS = 512 /* of a run, read at a time */ };
 

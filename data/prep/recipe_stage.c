@@ -21,7 +21,7 @@
 //
 // The list has the files that stages write, by their names (is_result), and nothing else: what an editor, a file system
 // or a person leaves there may come and go. Of small files (.tsv, .json) the bytes are compared too; what is large has
-// its own checks where it is read: a hash for each document (documents.c), sizes and tokens of shards (dataset_file.c).
+// its own checks where it is read: a hash for each document (documents.c), sizes and tokens of shards (dataset.c).
 // Rejected: a hash of everything (to find out that there is nothing to do, a terabyte would be read).
 #define _GNU_SOURCE // asprintf
 #include "data/prep/recipe_stage.h"

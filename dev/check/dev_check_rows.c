@@ -485,7 +485,7 @@ static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
     bool finite = !want.word[EXACT_LIMBS] && !sum->word[EXACT_LIMBS];
     for (size_t i = 0; i < EXACT_LIMBS && finite; i++)
         dev_check_expect_one(&c, "word", i, EXACT_LIMBS, (double)sum->word[i], (double)want.word[i], 0);
-    dev_check_expect_one(&c, "value", 0, 1, exact_sum_value(sum), exact_sum_value(&want), 0);
+    dev_check_expect_one(&c, "value", 0, 1, formats_sum_value(sum), formats_sum_value(&want), 0);
     dev_check_end(&c);
 }
 

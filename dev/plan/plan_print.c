@@ -311,12 +311,12 @@ static void print_optimizers(Config *cfg, FILE *out)
 
 static void print_activations(Config *cfg, FILE *out)
 {
-    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as CONFIG_RECOMPUTE_*
+    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as RECOMPUTE_*
     print_head(out, "`memory.recompute`");
     for (int compress = 0; compress < 2; compress++) {
         for (int mode = 0; mode < 5; mode++) {
             char every[24] = "";
-            if (mode == CONFIG_RECOMPUTE_EVERY) snprintf(every, sizeof every, " %ld", cfg->memory.recompute_every);
+            if (mode == RECOMPUTE_EVERY) snprintf(every, sizeof every, " %ld", cfg->memory.recompute_every);
             fprintf(out, "| `%s`%s%s |", name[mode], every, compress ? ", `memory.compress` = `int8`" : "");
             for (int d = 0; d < DTYPES; d++) {
                 cfg->numerics.dtype = d;
@@ -390,7 +390,7 @@ static Fit largest(Config *cfg, double limit)
 
 void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out)
 {
-    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as CONFIG_RECOMPUTE_*
+    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as RECOMPUTE_*
     double limit = PLAN_LAYOUT_USABLE * machine->memory;
     Config *copy = malloc(sizeof *copy);
     if (!copy) die("plan: no memory for the settings");
@@ -399,8 +399,8 @@ void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out)
             "|---|---:|---|---:|---:|\n",
             machine->name, machine->memory / 1e9, limit / 1e9, cfg->parallel.ranks, cfg->parallel.ranks > 1 ? "s" : "",
             cfg->batch.micro);
-    for (int mode = 0; mode < (int)(sizeof name / sizeof *name); mode++) {
-        if (mode == CONFIG_RECOMPUTE_EVERY && cfg->memory.recompute != mode) continue;
+    for (RecomputeMode mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+        if (mode == RECOMPUTE_EVERY && cfg->memory.recompute != mode) continue;
         *copy = *cfg;
         copy->memory.recompute = mode;
         size_t own = fullest(copy);
@@ -421,7 +421,7 @@ static void print_mode(const ModelShape *s, Dev *dev, Mem door, size_t B, size_t
     Unit *unit;
     model_describe(s, &params, &unit);
     RecomputePool pool = recompute_pool(s->layers, true, policy);
-    Activations acts = recompute_allocate(&pool, 0, unit, params.n_units, dev, s, &door, B, T);
+    Activations acts = model_activations(&pool, 0, unit, params.n_units, dev, s, &door, B, T);
     size_t n_bytes = door.tag_bytes[MEM_ACTS], formula = recompute_bytes(s, dev, policy, B, T), L = s->layers;
     if (n_bytes != formula)
         die("recompute: %s: the buffers hold %zu bytes, the formula says %zu (a bug of the program)", name, n_bytes,
@@ -432,7 +432,7 @@ static void print_mode(const ModelShape *s, Dev *dev, Mem door, size_t B, size_t
             segment ? (L + segment - 1) / segment + segment : L + 1, n_bytes,
             100.0 * (double)n_bytes / (double)none_bytes, again, 100 * extra);
     mem_free_all(&door);
-    recompute_free(&acts);
+    model_activations_free(&acts);
     recompute_pool_free(&pool);
     params_free(&params);
     free(unit);

@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 #include "dev/plan/plan_options.h"
-#include "base/config_table.h"
+#include "base/config.h"
 #include "dev/plan/plan.h"
 #include "dev/plan/plan_cluster.h"
 #include "dev/plan/published.h"

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -24,7 +25,7 @@ bool disk_replace_file(const char *path, const void *data, size_t n_bytes);
 char *disk_read_file(const char *path, size_t *n_bytes, size_t max_bytes);
 // n_bytes from `at` on; false, with errno (EIO: the file ends before), when they cannot be had. From any thread.
 bool disk_read_at(int fd, void *out, size_t n_bytes, uint64_t at);
-// Is there a device, a pipe or a socket of that name (or behind that link)? Nothing may be renamed over it.
+// Is there a device, a pipe or a socket of that name (or where that link leads)? Nothing may be renamed over it.
 bool disk_is_special(const char *path);
 // Makes the entries of a directory durable; disk_sync_parent does so for the directory that holds path.
 bool disk_sync_dir(const char *path);
