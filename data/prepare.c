@@ -36,15 +36,202 @@
 #include "base/clock.h"
 #include "data/prep/corpus.h"
 #include "base/disk.h"
-#include "data/prep/prepare_options.h"
+#include "base/options.h"
 #include "data/prep/recipe.h"
 #include "data/prep/recipe_stage.h"
 #include "data/prep/shards.h"
 #include "text/tokenizer.h"
-#include "data/prep/tokens.h"
 #include "base/words.h"
 
-// ---- the work ----
+enum { TOKENS = 1, TRAIN = 2, ENCODE = 4, DECODE = 8, BATCH_BYTES = 16 << 20 };
+
+// ---- the command line
+typedef struct {
+    int command; // TOKENS ...
+    OptionList input;
+    const char *train, *val_file, *out, *vocab, *pattern, *val, *tokenizer, *format, *field, *separator, *line, *dtype;
+    const char *shard_tokens, *threads, *file;
+    bool strict, special;
+} Options;
+
+static const struct {
+    const char *name;
+    int bit;
+    const char *help;
+} commands[] = {
+    {"tokens", TOKENS, "text to a tokenizer and token shards"},
+    {"train-tokenizer", TRAIN, "text to a tokenizer"},
+    {"encode", ENCODE, "FILE: text to ids, separated by spaces, on one line (- reads standard input)"},
+    {"decode", DECODE, "FILE: ids to text (- reads standard input)"},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+// An option that another one leaves without effect is a misunderstanding.
+static void refuse_useless(const OptionSet *set)
+{
+    static const char *const useless[][2] = {{"--vocab", "--tokenizer"}, {"--pattern", "--tokenizer"},
+                                             {"--val", "--val-file"}, {"--separator", "--separator-line"}};
+    for (int i = 0; i < 4; i++)
+        if (options_given(set, useless[i][0]) && options_given(set, useless[i][1]))
+            die_usage("%s: %s has no effect beside %s (leave one out)", set->program, useless[i][0], useless[i][1]);
+}
+
+static void print_help(OptionSet set)
+{
+    printf("usage: prepare COMMAND [--option VALUE]...\n");
+    for (int c = 0; c < COMMANDS; c++) {
+        printf("\nprepare %s: %s\n", commands[c].name, commands[c].help);
+        set.where = commands[c].bit;
+        options_print(&set);
+    }
+    printf("\nprepare RECIPE.toml [--section.key=value]...: what the file says (--keys lists what it may say)\n");
+    printf("\nexample: prepare tokens --input book.txt --out runs/book/data --vocab 1024\n");
+}
+
+static Options read_options(int argc, char **argv)
+{
+    Options o = {.vocab = "4096", .pattern = "gpt2", .val = "0.1", .format = "auto", .field = "text", .dtype = "auto",
+                 .separator = TOKENIZER_EOT, .shard_tokens = "100000000", .threads = "0"};
+    char program[64];
+    Option row[] = {
+        OPTION(WORDS, "--input", "PATH...", "text, JSONL, .gz, .zst, folders of them, - (standard input)", &o.input,
+               .where = TOKENS | TRAIN),
+        OPTION(TEXT, "--train", "FILE", "training text, when the split is given: with --val-file", &o.train,
+               .where = TOKENS),
+        OPTION(TEXT, "--val-file", "FILE", "validation text", &o.val_file, .where = TOKENS),
+        OPTION(TEXT, "--out", "DIR", "the folder to write to, made if it is not there", &o.out,
+               .where = TOKENS | TRAIN),
+        OPTION(TEXT, "--vocab", "N", "size of the vocabulary to train, 257 or more [4096]", &o.vocab,
+               .where = TOKENS | TRAIN),
+        OPTION(TEXT, "--pattern", "NAME", "how text is cut into words: gpt2 or cl100k [gpt2]", &o.pattern,
+               .where = TOKENS | TRAIN),
+        OPTION(TEXT, "--val", "PART", "the last part of the input, for validation; 0: none [0.1]", &o.val,
+               .where = TOKENS),
+        OPTION(TEXT, "--tokenizer", "DIR", "the folder of a tokenizer to use (tokens: instead of training one)",
+               &o.tokenizer, .where = TOKENS | ENCODE | DECODE),
+        OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text or jsonl [auto]", &o.format,
+               .where = TOKENS | TRAIN),
+        OPTION(TEXT, "--field", "NAME", "the field of JSONL that is the document [text]", &o.field,
+               .where = TOKENS | TRAIN),
+        OPTION(TEXT, "--separator", "TEXT", "what stands between documents in a text file; empty: nothing, a file is a "
+               "document [" TOKENIZER_EOT "]", &o.separator, .where = TOKENS | TRAIN),
+        OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that is this alone", &o.line,
+               .where = TOKENS | TRAIN),
+        OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error, not left out", &o.strict,
+               .where = TOKENS | TRAIN),
+        OPTION(TEXT, "--dtype", "NAME", "of the shards: auto (by the vocabulary), uint16 or uint32 [auto]", &o.dtype,
+               .where = TOKENS),
+        OPTION(TEXT, "--shard-tokens", "N", "the most tokens in one shard [100000000]", &o.shard_tokens,
+               .where = TOKENS),
+        OPTION(TEXT, "--threads", "N", "to count words and encode with; 0: all; changes no byte of what is written [0]",
+               &o.threads, .where = TOKENS | TRAIN),
+        OPTION(SWITCH, "--special", NULL, "encode " TOKENIZER_EOT " in the text as that token", &o.special,
+               .where = ENCODE)};
+    OptionSet set = {program, NULL, row, sizeof row / sizeof *row, .quote = "'"};
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            print_help(set);
+            exit(0);
+        }
+    size_t n_name = argc > 1 ? strlen(argv[1]) : 0;
+    if (n_name > 5 && strcmp(argv[1] + n_name - 5, ".toml") == 0) return o; // no command: a recipe
+    if (argc < 2) die_usage("prepare: no command (tokens, train-tokenizer, encode, decode; --help says more)");
+    for (int c = 0; c < COMMANDS; c++)
+        if (strcmp(argv[1], commands[c].name) == 0) o.command = commands[c].bit;
+    if (!o.command) die_usage("prepare: '%s': not a command (tokens, train-tokenizer, encode, decode)", argv[1]);
+    set.where = o.command;
+    snprintf(program, sizeof program, "prepare %s", argv[1]);
+    size_t n_words = options_read(&set, argc - 1, argv + 1);
+    if (o.command & (ENCODE | DECODE) && n_words) o.file = argv[2], n_words--;
+    if (n_words)
+        die_usage("%s: '%s': what is it? (options start with --, see --help)", program, argv[o.file ? 3 : 2]);
+    refuse_useless(&set);
+    return o;
+}
+
+static long long count(const char *name, const char *text, long long low, long long high)
+{
+    return options_count("prepare", name, text, low, high);
+}
+
+// ---- documents through the tokenizer, in batches, each on all threads
+//
+// What is written depends on the documents and the tokenizer alone, not on where a batch ends and not on the threads:
+// the tokenizer promises that for a list of texts (tokenizer_encode_texts), and a list of lists is one.
+
+// Documents of the store, one behind the other.
+typedef struct {
+    char *bytes;
+    TokenizerText *text; // (n)
+    size_t *end;         // (n), for tokenizer_encode_texts
+    size_t n, cap, cap_text, cap_end;
+    uint64_t n_bytes;
+} Batch; // starts as {0}
+
+// Documents from `from` on and before `to`: one, and more up to BATCH_BYTES. Returns the number behind the last.
+static size_t read_batch(const CorpusStore *store, size_t from, size_t to, Batch *b)
+{
+    size_t next = from;
+    for (b->n_bytes = 0; next < to; next++) {
+        if (next > from && b->n_bytes + corpus_store_size(store, next) > BATCH_BYTES) break;
+        b->n_bytes += corpus_store_size(store, next);
+    }
+    b->n = next - from;
+    b->bytes = words_grow(b->bytes, &b->cap, b->n_bytes, 1);
+    b->text = words_grow(b->text, &b->cap_text, b->n, sizeof *b->text);
+    b->end = words_grow(b->end, &b->cap_end, b->n, sizeof *b->end);
+    char *at = b->bytes;
+    for (size_t i = 0; i < b->n; at += b->text[i++].n) {
+        b->text[i] = (TokenizerText){at, corpus_store_size(store, from + i)};
+        if (!corpus_store_read(store, from + i, at))
+            die("tokens: cannot read document %zu back: %s", from + i, strerror(errno));
+    }
+    return next;
+}
+
+static void free_batch(Batch *b)
+{
+    free(b->bytes);
+    free(b->text);
+    free(b->end);
+}
+
+// The first n_docs documents of a finished store make a vocabulary of vocab_size tokens.
+static Tokenizer *train_on(const CorpusStore *store, size_t n_docs, const char *pattern, int vocab_size, int n_threads)
+{
+    TokenizerTrainer *trainer = tokenizer_trainer_new(pattern);
+    Batch b = {0};
+    for (size_t i = 0; i < n_docs;) {
+        i = read_batch(store, i, n_docs, &b);
+        tokenizer_trainer_add_texts(trainer, b.text, b.n, n_threads);
+    }
+    free_batch(&b);
+    return tokenizer_trainer_finish(trainer, vocab_size);
+}
+
+// Documents [from, to), each with <|endoftext|> before it, which t must have. Returns the bytes of their texts.
+static uint64_t write_tokens(const CorpusStore *store, size_t from, size_t to, Tokenizer *t, int n_threads, Shards *out)
+{
+    uint64_t n_bytes = 0;
+    int32_t eot = tokenizer_eot(t);
+    TokenIds ids = {0};
+    Batch b = {0};
+    while (from < to) {
+        from = read_batch(store, from, to, &b);
+        ids.n = 0;
+        tokenizer_encode_texts(t, b.text, b.n, n_threads, &ids, b.end);
+        for (size_t i = 0, at = 0; i < b.n; at = b.end[i++]) {
+            shards_add(out, &eot, 1);
+            shards_add(out, ids.id + at, b.end[i] - at);
+        }
+        n_bytes += b.n_bytes;
+    }
+    token_ids_free(&ids);
+    free_batch(&b);
+    return n_bytes;
+}
+
+// ---- the work
 // What `tokens` writes: all of it goes when a new one comes, for a pattern would find a shard that is left.
 static bool is_result(const char *name)
 {
@@ -63,7 +250,7 @@ static bool is_tokenizer(const char *name)
 }
 
 // Reads everything below `path` into the store, and adds its files to `sources`.
-static void read_input(const PrepareOptions *o, const char *path, CorpusStore *store, json_t *sources)
+static void read_input(const Options *o, const char *path, CorpusStore *store, json_t *sources)
 {
     CorpusOptions options = {.format = sources_format(o->format), .field = o->field, .strict = o->strict, .log = stderr,
                              .max_bytes = (size_t)1 << 40}; // nothing is cut: memory holds the longest document
@@ -97,22 +284,22 @@ static void read_input(const PrepareOptions *o, const char *path, CorpusStore *s
     free(listing);
 }
 
-static int count_threads(const PrepareOptions *o)
+static int count_threads(const Options *o)
 {
-    int n = (int)prepare_options_count("threads", o->threads, 0, 1024);
+    int n = (int)count("threads", o->threads, 0, 1024);
     return n ? n : omp_get_max_threads();
 }
 
 // What can be known to be wrong before the first input is read, which may take hours.
-static void check_values(const PrepareOptions *o)
+static void check_values(const Options *o)
 {
     if (strcmp(o->pattern, "gpt2") != 0 && strcmp(o->pattern, "cl100k") != 0)
         die("prepare: --pattern: '%s' (gpt2 or cl100k)", o->pattern);
-    prepare_options_count("vocab", o->vocab, 257, 1 << 24);
+    count("vocab", o->vocab, 257, 1 << 24);
     count_threads(o);
     const char *more[] = {o->train, o->val_file};
-    for (size_t i = 0; i < o->n_inputs + 2; i++) {
-        const char *path = i < o->n_inputs ? o->input[i] : more[i - o->n_inputs];
+    for (size_t i = 0; i < o->input.n + 2; i++) {
+        const char *path = i < o->input.n ? o->input.word[i] : more[i - o->input.n];
         if (!path) continue;
         disk_folder_check_outside(path, o->out, "--out");
         corpus_close(corpus_open(&path, 1, (CorpusOptions){0})); // it is there
@@ -120,9 +307,9 @@ static void check_values(const PrepareOptions *o)
 }
 
 // The tokenizer of `tokens`: NULL when it is to be trained.
-static Tokenizer *given_tokenizer(const PrepareOptions *o)
+static Tokenizer *given_tokenizer(const Options *o)
 {
-    long long vocab = prepare_options_count("vocab", o->vocab, 257, 1 << 24);
+    long long vocab = count("vocab", o->vocab, 257, 1 << 24);
     Tokenizer *t = o->tokenizer ? tokenizer_load(o->tokenizer) : NULL;
     if (t && tokenizer_eot(t) < 0)
         die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", o->tokenizer);
@@ -132,11 +319,11 @@ static Tokenizer *given_tokenizer(const PrepareOptions *o)
     return t;
 }
 
-static Tokenizer *train_tokenizer(const PrepareOptions *o, const CorpusStore *store, size_t n_docs)
+static Tokenizer *train_tokenizer(const Options *o, const CorpusStore *store, size_t n_docs)
 {
     double start = clock_seconds();
-    int vocab = (int)prepare_options_count("vocab", o->vocab, 257, 1 << 24);
-    Tokenizer *t = tokens_train(store, n_docs, o->pattern, vocab, count_threads(o));
+    int vocab = (int)count("vocab", o->vocab, 257, 1 << 24);
+    Tokenizer *t = train_on(store, n_docs, o->pattern, vocab, count_threads(o));
     fprintf(stderr, "tokenizer: %d tokens trained in %.1f s%s\n", tokenizer_vocab_size(t), clock_seconds() - start,
             tokenizer_vocab_size(t) < vocab ? " (fewer than asked: no pair is left to merge)" : "");
     return t;
@@ -150,15 +337,15 @@ typedef struct {
 } Part;
 
 // Encodes and writes a part as dir/NAME_000000.bin and up; returns its entry in the manifest.
-static json_t *write_part(const PrepareOptions *o, const char *dir, Tokenizer *t, Part part)
+static json_t *write_part(const Options *o, const char *dir, Tokenizer *t, Part part)
 {
     double start = clock_seconds();
     DatasetType type = strcmp(o->dtype, "uint16") == 0   ? DATASET_U16
                        : strcmp(o->dtype, "uint32") == 0 ? DATASET_U32
                                                          : DATASET_AUTO;
     Shards *shards = shards_open(dir, part.name, tokenizer_vocab_size(t), type,
-                                 prepare_options_count("shard-tokens", o->shard_tokens, 1, INT32_MAX));
-    uint64_t n_bytes = tokens_write(part.store, part.from, part.to, t, count_threads(o), shards);
+                                 count("shard-tokens", o->shard_tokens, 1, INT32_MAX));
+    uint64_t n_bytes = write_tokens(part.store, part.from, part.to, t, count_threads(o), shards);
     int64_t n_tokens = shards_tokens(shards);
     int n_shards = shards_close(shards);
     json_t *files = json_array();
@@ -199,11 +386,11 @@ static void print_input(const CorpusStore *store, const json_t *sources)
             corpus_store_count(store), (unsigned long long)corpus_store_bytes(store));
 }
 
-static int do_tokens(const PrepareOptions *o)
+static int do_tokens(const Options *o)
 {
     double start = clock_seconds();
     bool given = o->train && o->val_file;
-    if (!o->out || given == (o->n_inputs > 0) || !o->train != !o->val_file)
+    if (!o->out || given == (o->input.n > 0) || !o->train != !o->val_file)
         die_usage(
             "prepare tokens: give --out and either --input or both --train and --val-file (see --help)");
     if (strcmp(o->dtype, "auto") != 0 && strcmp(o->dtype, "uint16") != 0 && strcmp(o->dtype, "uint32") != 0)
@@ -212,7 +399,7 @@ static int do_tokens(const PrepareOptions *o)
     double fraction = strtod(o->val, &end);
     if (end == o->val || *end || !(fraction >= 0 && fraction < 1))
         die("prepare: --val: '%s' (a number from 0 to below 1)", o->val);
-    prepare_options_count("shard-tokens", o->shard_tokens, 1, INT32_MAX);
+    count("shard-tokens", o->shard_tokens, 1, INT32_MAX);
     Tokenizer *t = given_tokenizer(o);
     disk_folder_make(o->out, "--out");
     int lock = disk_folder_lock(o->out);
@@ -223,7 +410,7 @@ static int do_tokens(const PrepareOptions *o)
     if (given) read_input(o, o->train, store, sources);
     size_t n_train = corpus_store_count(store);
     if (given) read_input(o, o->val_file, store, sources);
-    for (size_t i = 0; i < o->n_inputs; i++) read_input(o, o->input[i], store, sources);
+    for (size_t i = 0; i < o->input.n; i++) read_input(o, o->input.word[i], store, sources);
     corpus_store_finish(store);
     print_input(store, sources);
     if (!given) n_train = corpus_store_split(store, fraction);
@@ -247,9 +434,9 @@ static int do_tokens(const PrepareOptions *o)
     return 0;
 }
 
-static int do_train_tokenizer(const PrepareOptions *o)
+static int do_train_tokenizer(const Options *o)
 {
-    if (!o->out || !o->n_inputs) die_usage("prepare train-tokenizer: give --input and --out (see --help)");
+    if (!o->out || !o->input.n) die_usage("prepare train-tokenizer: give --input and --out (see --help)");
     disk_folder_make(o->out, "--out");
     int lock = disk_folder_lock(o->out);
     refuse_shards(o->out);
@@ -257,7 +444,7 @@ static int do_train_tokenizer(const PrepareOptions *o)
     check_values(o);
     CorpusStore *store = corpus_store_open(o->out);
     json_t *sources = json_array();
-    for (size_t i = 0; i < o->n_inputs; i++) read_input(o, o->input[i], store, sources);
+    for (size_t i = 0; i < o->input.n; i++) read_input(o, o->input.word[i], store, sources);
     corpus_store_finish(store);
     print_input(store, sources);
     Tokenizer *t = train_tokenizer(o, store, corpus_store_count(store));
@@ -304,9 +491,9 @@ static void decode_text(const Tokenizer *t, const char *path, const char *text, 
     }
 }
 
-static int do_encode_or_decode(const PrepareOptions *o)
+static int do_encode_or_decode(const Options *o)
 {
-    bool encode = o->command == PREPARE_ENCODE;
+    bool encode = o->command == ENCODE;
     if (!o->tokenizer || !o->file)
         die_usage("prepare %s: give --tokenizer DIR and a file (see --help)", encode ? "encode" : "decode");
     size_t n;
@@ -337,21 +524,15 @@ static int do_recipe(int argc, char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            prepare_options_help();
-            return 0;
-        }
-    size_t n_name = argc > 1 ? strlen(argv[1]) : 0;
-    if (n_name > 5 && strcmp(argv[1] + n_name - 5, ".toml") == 0) return do_recipe(argc, argv);
     if (argc == 2 && strcmp(argv[1], "--keys") == 0) {
         recipe_print_keys(stdout);
         return 0;
     }
-    PrepareOptions o = prepare_options_read(argc, argv);
-    int status = o.command == PREPARE_TOKENS  ? do_tokens(&o)
-                 : o.command == PREPARE_TRAIN ? do_train_tokenizer(&o)
+    Options o = read_options(argc, argv);
+    if (!o.command) return do_recipe(argc, argv);
+    int status = o.command == TOKENS  ? do_tokens(&o)
+                 : o.command == TRAIN ? do_train_tokenizer(&o)
                                       : do_encode_or_decode(&o);
-    free(o.input);
+    free(o.input.word);
     return status;
 }

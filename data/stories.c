@@ -24,14 +24,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/check.h"
+#include "base/disk.h"
+#include "base/options.h"
 #include "data/stories/gossip.h"
 #include "data/stories/stories.h"
 
 typedef struct {
-    uint64_t bytes, primer, val_bytes, seed, count;
+    size_t bytes, primer, val_bytes, seed, count;
     const char *out, *check;
     bool rhymes, gossip;
 } Options;
@@ -45,56 +46,28 @@ static const char help[] =
     "usage: stories --bytes N [--primer N | --gossip] [--val-bytes N] [--seed S] --out DIR   write a corpus into DIR\n"
     "       stories --count N [--rhymes | --gossip] [--seed S]      print N tales, or rhymes, or texts of gossip\n"
     "       stories --check FILE                         read stories back\n"
-    "  --bytes N      stop the training text at the first story that ends at or after N bytes\n"
-    "  --primer N     begin it with rhymes, until N bytes of it are written (default 0); the rest is tales\n"
-    "  --val-bytes N  tales to validate on (default: a twentieth of --bytes)\n"
-    "  --gossip       not tales but facts about people, some of whom are talked about more than others\n"
-    "  --seed S       which corpus (default 1); the same seed gives the same bytes\n"
-    "  --check FILE   for each text between separators: derivations, nats, words, where it leaves the grammar\n"
     "A story is a tale, a rhyme or gossip on one line. In a file each is followed by <|endoftext|> and nothing else.\n"
     "DIR has train.txt, val.txt and floor.json; in N bytes only the stories' own are counted.\n";
-
-static uint64_t parse_number(const char *option, const char *value)
-{
-    char *end;
-    errno = 0;
-    uint64_t n = strtoull(value, &end, 10);
-    if (!isdigit((unsigned char)*value) || *end || errno)
-        die_usage("stories: %s: %s: not a whole number (try --help)", option, value);
-    return n;
-}
 
 static Options parse(int argc, char **argv)
 {
     Options o = {.seed = 1};
-    bool val_given = false;
-    check_help(argc, argv, help);
-    for (int i = 1; i < argc; i++) {
-        const char *option = argv[i];
-        if (!strcmp(option, "--rhymes")) {
-            o.rhymes = true;
-            continue;
-        }
-        if (!strcmp(option, "--gossip")) {
-            o.gossip = true;
-            continue;
-        }
-        const char *known[] = {"--bytes", "--val-bytes", "--seed", "--count", "--out", "--check", "--primer"};
-        size_t k = 0;
-        while (k < sizeof known / sizeof *known && strcmp(option, known[k])) k++;
-        if (k == sizeof known / sizeof *known) die_usage("stories: %s: no such option (try --help)", option);
-        if (i + 1 == argc) die_usage("stories: %s: needs a value (try --help)", option);
-        const char *value = argv[++i];
-        switch (k) {
-        case 0: o.bytes = parse_number(option, value); break;
-        case 1: o.val_bytes = parse_number(option, value), val_given = true; break;
-        case 2: o.seed = parse_number(option, value); break;
-        case 3: o.count = parse_number(option, value); break;
-        case 4: o.out = value; break;
-        case 5: o.check = value; break;
-        default: o.primer = parse_number(option, value);
-        }
-    }
+    Option row[] = {
+        OPTION(SIZE, "--bytes", "N", "stop the training text at the first story that ends at or after N bytes",
+               &o.bytes),
+        OPTION(SIZE, "--primer", "N", "begin it with rhymes, until N bytes of it are written (default 0); the rest is "
+               "tales", &o.primer),
+        OPTION(SIZE, "--val-bytes", "N", "tales to validate on (default: a twentieth of --bytes)", &o.val_bytes),
+        OPTION(SWITCH, "--gossip", NULL, "not tales but facts about people, some of whom are talked about more than "
+               "others", &o.gossip),
+        OPTION(SIZE, "--seed", "S", "which corpus (default 1); the same seed gives the same bytes", &o.seed),
+        OPTION(TEXT, "--out", "DIR", "where to", &o.out),
+        OPTION(SIZE, "--count", "N", "print so many instead", &o.count),
+        OPTION(SWITCH, "--rhymes", NULL, "rhymes, not tales", &o.rhymes),
+        OPTION(TEXT, "--check", "FILE", "for each text between separators: derivations, nats, words, where it leaves "
+               "the grammar", &o.check)};
+    OptionSet set = {"stories", help, row, sizeof row / sizeof *row, .missing = "needs a value"};
+    if (options_read(&set, argc, argv)) die_usage("stories: %s: no such option (try --help)", argv[1]);
     if ((o.bytes > 0) + (o.count > 0) + (o.check != NULL) != 1)
         die_usage("stories: give one of --bytes N, --count N and --check FILE, N above 0 (try --help)");
     if (!!o.bytes != !!o.out) die_usage("stories: --bytes N and --out DIR go together (try --help)");
@@ -102,9 +75,9 @@ static Options parse(int argc, char **argv)
     if (o.gossip && (o.rhymes || o.primer || o.check))
         die_usage("stories: --gossip: a corpus of its own, without --rhymes, --primer or --check (try --help)");
     if (o.primer > o.bytes)
-        die_usage("stories: --primer %" PRIu64 ": more than --bytes %" PRIu64 " (the primer is a part of it)",
+        die_usage("stories: --primer %zu: more than --bytes %zu (the primer is a part of it)",
                   o.primer, o.bytes);
-    if (!val_given) o.val_bytes = o.bytes / 20;
+    if (!options_given(&set, "--val-bytes")) o.val_bytes = o.bytes / 20;
     return o;
 }
 
@@ -189,22 +162,6 @@ static json_t *totals_json(Totals t)
     return object;
 }
 
-static void make_folder(const char *path)
-{
-    char *copy = strdup(path);
-    if (!copy) die("stories: out of memory");
-    for (char *c = copy + 1;; c++) {
-        if (*c && *c != '/') continue;
-        char was = *c;
-        *c = 0;
-        if (mkdir(copy, 0777) && errno != EEXIST)
-            die("stories: %s: %s (check the path and its permissions)", copy, strerror(errno));
-        *c = was;
-        if (!was) break;
-    }
-    free(copy);
-}
-
 static char *join(const char *folder, const char *name)
 {
     char *path = malloc(strlen(folder) + strlen(name) + 2);
@@ -215,7 +172,7 @@ static char *join(const char *folder, const char *name)
 
 static void write_corpus(Options o)
 {
-    make_folder(o.out);
+    disk_folder_make(o.out, "--out");
     char *train_path = join(o.out, "train.txt"), *val_path = join(o.out, "val.txt");
     char *json_path = join(o.out, "floor.json");
     Source rhymes = open_source(STORIES_RHYMES, false), tales = open_source(STORIES_TALES, o.gossip);

@@ -12,6 +12,7 @@
 #include "ops/dev_cpu.h"
 #include "base/clock.h"
 #include "base/check.h"
+#include "base/options.h"
 #include "net/model.h"
 #include "train/optim.h"
 #include "base/rng.h"
@@ -107,34 +108,25 @@ static bool run_apart(const Case *c, int threads, int steps)
     return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static int number(const char *option, const char *text)
-{
-    char *end = NULL;
-    long n = text ? strtol(text, &end, 10) : 0;
-    if (!text || *end || n < 1 || n > 1000000) die_usage("bench: %s: a number from 1 to 1000000", option);
-    return (int)n;
-}
-
 static const char help[] =
     "usage: bench [gpt2-1024] [gpt2-64] [demo] [--steps N] [--threads N]\n"
     "Times training steps of these models on random tokens, beside what the machine's matmul can do on their shapes.\n"
-    "  none named   all three\n"
-    "  --steps N    of each (a few, by the size of the model)\n"
-    "  --threads N  (all cores)\n";
+    "None named: all three.\n";
 
 int main(int argc, char **argv)
 {
-    check_help(argc, argv, help);
-    dev_cpu_choose_blas(argv);
     int threads = 0, steps = 0;
-    bool chosen = false, wanted[sizeof cases / sizeof *cases] = {false};
-    for (int i = 1; i < argc; i++) {
-        bool known = false;
-        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-            if (!strcmp(argv[i], cases[c].name)) wanted[c] = chosen = known = true;
-        if (!strcmp(argv[i], "--steps")) steps = number(argv[i], argv[i + 1]), known = true, i++;
-        if (!strcmp(argv[i], "--threads")) threads = number(argv[i], argv[i + 1]), known = true, i++;
-        if (!known) die_usage("bench: '%s' (try --help)", argv[i]);
+    Option row[] = {OPTION(INT, "--steps", "N", "of each (a few, by the size of the model)", &steps, .least = 1),
+                    OPTION(INT, "--threads", "N", "(all cores)", &threads, .least = 1, .most = 1024)};
+    OptionSet set = {"bench", help, row, sizeof row / sizeof *row, .where = 0};
+    bool wanted[sizeof cases / sizeof *cases] = {false};
+    dev_cpu_choose_blas(argv); // before the words in it are moved
+    size_t n_words = options_read(&set, argc, argv);
+    for (size_t i = 1; i <= n_words; i++) {
+        size_t c = 0;
+        while (c < sizeof cases / sizeof *cases && strcmp(argv[i], cases[c].name)) c++;
+        if (c == sizeof cases / sizeof *cases) die_usage("bench: '%s' (try --help)", argv[i]);
+        wanted[c] = true;
     }
     printf("OpenBLAS kernels: %s (%s)\n\n", dev_cpu_blas(), dev_cpu_blas_reason());
     printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   "
@@ -142,6 +134,6 @@ int main(int argc, char **argv)
     printf("|---|---|---|---|---|---|---|---|---|---|\n");
     bool ok = true;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-        if (!chosen || wanted[c]) ok = run_apart(&cases[c], threads, steps > 0 ? steps : cases[c].steps) && ok;
+        if (!n_words || wanted[c]) ok = run_apart(&cases[c], threads, steps > 0 ? steps : cases[c].steps) && ok;
     return ok ? 0 : 1;
 }

@@ -4,6 +4,7 @@
 // takes as long as its busiest rank; "ring" adds the busiest of all steps up. The drawing: a cell is one chunk of
 // queries (down) with one of keys (across), its colour the rank, its number the step.
 #include "base/check.h"
+#include "base/options.h"
 #include "parallel/cp.h"
 #include "base/svg.h"
 
@@ -122,27 +123,22 @@ static void draw(FILE *f, void *arg)
 }
 
 static const char help[] =
-    "usage: cp TOKENS RANKS [--heads N] [--kv-heads N] [--head-size N] [--bytes N] [--svg FILE]\n"
-    "  TOKENS RANKS  a sequence and those that share it, e.g. 8192 4\n"
-    "  --heads N     query heads (32); --kv-heads N (8); --head-size N (128); --bytes N of an element (2)\n"
-    "  --svg FILE    draws who computes what, and when\n";
+    "usage: cp TOKENS RANKS [--option VALUE]...\n"
+    "TOKENS RANKS: a sequence and those that share it, e.g. 8192 4\n";
 
 int main(int argc, char **argv)
 {
-    check_help(argc, argv, help);
-    static const char *const option[] = {"--heads", "--kv-heads", "--head-size", "--bytes"};
-    size_t value[] = {32, 8, 128, 2};
+    size_t H = 32, G = 8, D = 128, x_bytes = 2;
     const char *svg = NULL;
-    if (argc < 3 || argc % 2 == 0)
-        die_usage("cp: TOKENS RANKS and options with values (try --help)");
+    enum { MOST = 1 << 20 };
+    Option row[] = {OPTION(SIZE, "--heads", "N", "query heads (32)", &H, .least = 1, .most = MOST),
+                    OPTION(SIZE, "--kv-heads", "N", "(8)", &G, .least = 1, .most = MOST),
+                    OPTION(SIZE, "--head-size", "N", "(128)", &D, .least = 1, .most = MOST),
+                    OPTION(SIZE, "--bytes", "N", "of an element (2)", &x_bytes, .least = 1, .most = MOST),
+                    OPTION(TEXT, "--svg", "FILE", "draws who computes what, and when", &svg)};
+    OptionSet set = {"cp", help, row, sizeof row / sizeof *row, .where = 0};
+    if (options_read(&set, argc, argv) != 2) die_usage("cp: TOKENS RANKS and options with values (try --help)");
     Cut c = {.T = number(argv[1], 1u << 30), .size = (int)number(argv[2], MAX_RANKS)};
-    for (int i = 3; i < argc; i += 2) {
-        int k = 0;
-        while (k < 4 && strcmp(argv[i], option[k])) k++;
-        if (k < 4) value[k] = number(argv[i + 1], 1u << 20);
-        else if (!strcmp(argv[i], "--svg")) svg = argv[i + 1];
-        else die_usage("cp: no option '%s' (try --help)", argv[i]);
-    }
     cp_check((CpSettings){0}, c.T, c.size);
     if (svg) {
         if (c.size > DRAWN) die("cp: a drawing of %d ranks (at most %d)", c.size, DRAWN);
@@ -156,6 +152,6 @@ int main(int argc, char **argv)
         print_work(c, assign);
     }
     printf("\n");
-    print_bytes(c, value[0], value[1], value[2], value[3]);
+    print_bytes(c, H, G, D, x_bytes);
     return 0;
 }

@@ -1,39 +1,23 @@
 // curve: a run's loss in numbers: means by windows, progress, spikes, standstill.
 #include "base/check.h"
+#include "base/options.h"
 #include "dev/draw/curve.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-static double number(const char *option, const char *text, double least)
-{
-    char *end = NULL;
-    double x = text ? strtod(text, &end) : 0;
-    if (!text || end == text || *end || !(x >= least && x <= 1e9))
-        die_usage("curve: %s: a number from %g on", option, least);
-    return x;
-}
 
 static const char help[] =
     "usage: curve METRICS.jsonl [--window N] [--z Z] [--plateau P]\n"
-    "  METRICS.jsonl  of any run, also one that is still going: runs/stories/metrics.jsonl\n"
-    "  --window N     steps of a window (a twentieth of the run)\n"
-    "  --z Z          standard deviations that make a spike (3)\n"
-    "  --plateau P    gain from window to window below which a run stands still (0.01)\n";
+    "METRICS.jsonl: of any run, also one that is still going: runs/stories/metrics.jsonl\n";
 
 int main(int argc, char **argv)
 {
-    check_help(argc, argv, help);
     CurveSettings set = {.spike_z = 3, .plateau = 0.01};
-    const char *path = NULL;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--window")) set.window = (size_t)number(argv[i], argv[i + 1], 2), i++;
-        else if (!strcmp(argv[i], "--z")) set.spike_z = number(argv[i], argv[i + 1], 0.1), i++;
-        else if (!strcmp(argv[i], "--plateau")) set.plateau = number(argv[i], argv[i + 1], 0), i++;
-        else if (argv[i][0] == '-' || path) die_usage("curve: '%s' (try --help)", argv[i]);
-        else path = argv[i];
-    }
-    if (!path) die_usage("curve: of which run? (curve METRICS.jsonl; try --help)");
+    Option row[] = {
+        OPTION(SIZE, "--window", "N", "steps of a window (a twentieth of the run)", &set.window, .least = 2),
+        OPTION(NUMBER, "--z", "Z", "standard deviations that make a spike (3)", &set.spike_z, .least = 0.1),
+        OPTION(NUMBER, "--plateau", "P", "gain from window to window below which a run stands still (0.01)",
+               &set.plateau)};
+    OptionSet options = {"curve", help, row, sizeof row / sizeof *row, .where = 0};
+    if (options_read(&options, argc, argv) != 1) die_usage("curve: of which run? (curve METRICS.jsonl; try --help)");
+    const char *path = argv[1];
     MetricsLog log = metrics_read(path);
     Curve curve = curve_read(&log, set);
     curve_print(&curve, path, stdout);

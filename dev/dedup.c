@@ -16,6 +16,7 @@
 #include "data/prep/contamination.h"
 #include "data/prep/corpus.h"
 #include "data/prep/dedup.h"
+#include "base/options.h"
 #include "base/disk.h"
 #include "base/svg.h"
 #include "text/tokenizer.h"
@@ -211,115 +212,37 @@ typedef struct {
     const char *write, *clusters, *removed, *evaluation, *evaluation_field, *curve;
     size_t min_grams, show;
     bool bench, showing;
-    const char **path, **given; // (n_paths), (n_given): inputs, names of options
-    size_t n_paths, n_given;
+    const char *const *path; // (n_paths)
+    size_t n_paths;
 } Options;
 
 static const char help[] =
     "usage: dedup [options] INPUT...       find duplicates\n"
     "       dedup --curve FILE.svg [options]   bands, rows and the S-curve; draws it\n"
-    "INPUT: text or JSONL files (.gz, .zst), folders, or - (standard input)\n"
-    "what counts as a duplicate\n"
-    "  --exact            only documents whose normalized texts are the same\n"
-    "  --threshold T      Jaccard similarity of the sets of n-grams, 0 to 1 (default 0.8)\n"
-    "  --ngram N          words of an n-gram (default 13)\n"
-    "  --permutations N   numbers of a signature (default 128)\n"
-    "  --bands B --rows R instead of those derived from the threshold\n"
-    "  --no-verify        believe the bands: candidates are not compared\n"
-    "  --seed S           of the permutations (default 0)\n"
-    "contamination\n"
-    "  --evaluation INPUT look for its n-grams instead of duplicates; --write and --removed take the hits out\n"
-    "  --evaluation-field NAME  member of its JSON lines that is looked for (default: that of --field)\n"
-    "  --min-grams N      n-grams that make a hit (default 1)\n"
-    "input and output\n"
-    "  --format NAME      auto (by the file's name), text or jsonl (default auto)\n"
-    "  --field NAME       member of a JSON line that is the text (default text)\n"
-    "  --separator TEXT   what stands between the documents of a text file (default " TOKENIZER_EOT ")\n"
-    "  --separator-line TEXT  instead: a line that is this alone\n"
-    "  --strict           a bad line of JSONL is an error, not left out\n"
-    "  --write FILE       the documents that stay; FILE.jsonl: as lines of JSON, their own where they came in such\n"
-    "  --removed FILE     PATH:LINE of the others\n"
-    "  --clusters FILE    a JSON line for each cluster of several: what is kept, what is removed\n"
-    "  --show N           print the text of document N and nothing else\n"
-    "resources\n"
-    "  --memory MIB       for records, up to what the machine has; the rest is sorted in files (default 256)\n"
-    "  --folder DIR       of these files (default $TMPDIR, else /tmp); they have no names\n"
-    "  --threads N        1 to 1024 (default: OpenMP's)\n"
-    "  --bench            seconds and documents a second, per stage\n";
+    "INPUT: text or JSONL files (.gz, .zst), folders, or - (standard input)\n";
 
-static const size_t ANY = SIZE_MAX >> 21;
+static const double ANY = SIZE_MAX >> 21;
 
 // What --memory may ask for: what the machine has, in MiB.
-static size_t most_memory(void)
+static double most_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (size_t)pages / ((1 << 20) / (size_t)page) : 1 << 24;
+    return pages > 0 && page > 0 ? (double)((size_t)pages / ((1 << 20) / (size_t)page)) : 1 << 24;
 }
 
-static size_t whole(const char *option, const char *value, size_t least, size_t most)
-{
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(value, &end, 10);
-    if (*value < '0' || *value > '9' || *end || errno || n < least || n > most)
-        die_usage("dedup: %s: %s: not a whole number from %zu to %zu (try --help)", option, value, least, most);
-    return (size_t)n;
-}
-
-// Options with a value.
-static void set(Options *o, const char *name, const char *value)
-{
-    DedupOptions *d = &o->dedup;
-    char *end;
-    if (!strcmp(name, "--threshold")) {
-        d->threshold = strtod(value, &end);
-        if (end == value || *end || !(d->threshold > 0 && d->threshold <= 1))
-            die_usage("dedup: %s: %s: not above 0 and up to 1", name, value);
-    } else if (!strcmp(name, "--ngram")) d->ngram = whole(name, value, 1, ANY);
-    else if (!strcmp(name, "--permutations")) d->n_perm = whole(name, value, 1, MINHASH_MAX);
-    else if (!strcmp(name, "--bands")) d->bands.bands = whole(name, value, 1, MINHASH_MAX);
-    else if (!strcmp(name, "--rows")) d->bands.rows = whole(name, value, 1, MINHASH_MAX);
-    else if (!strcmp(name, "--seed")) d->seed = whole(name, value, 0, ANY);
-    else if (!strcmp(name, "--memory")) d->memory_bytes = whole(name, value, 1, most_memory()) << 20;
-    else if (!strcmp(name, "--threads")) d->threads = (int)whole(name, value, 1, 1024);
-    else if (!strcmp(name, "--folder")) d->folder = value;
-    else if (!strcmp(name, "--format")) o->corpus.options.format = sources_format(value);
-    else if (!strcmp(name, "--field")) o->corpus.options.field = value;
-    else if (!strcmp(name, "--separator")) o->corpus.options.separator = value;
-    else if (!strcmp(name, "--separator-line")) o->corpus.options.line = value;
-    else if (!strcmp(name, "--write")) o->write = value;
-    else if (!strcmp(name, "--removed")) o->removed = value;
-    else if (!strcmp(name, "--clusters")) o->clusters = value;
-    else if (!strcmp(name, "--evaluation")) o->evaluation = value;
-    else if (!strcmp(name, "--evaluation-field")) o->evaluation_field = value;
-    else if (!strcmp(name, "--min-grams")) o->min_grams = whole(name, value, 1, ANY);
-    else if (!strcmp(name, "--show")) o->show = whole(name, value, 0, ANY), o->showing = true;
-    else if (!strcmp(name, "--curve")) o->curve = value;
-    else die_usage("dedup: %s: no such option (try --help)", name);
-}
-
+// Where an option does something.
 enum { NEAR = 1, EXACT = 2, EVALUATION = 4, CURVE = 8, SHOW = 16 };
 
 // Options that do nothing in what is asked for.
-static void check_effect(const Options *o)
+static void check_effect(const Options *o, const OptionSet *set)
 {
-    static const struct {
-        const char *name;
-        int where;
-    } table[] = {{"--exact", EXACT}, {"--threshold", NEAR | CURVE}, {"--ngram", NEAR | EVALUATION},
-                 {"--permutations", NEAR | CURVE}, {"--bands", NEAR | CURVE}, {"--rows", NEAR | CURVE},
-                 {"--no-verify", NEAR}, {"--seed", NEAR}, {"--min-grams", EVALUATION},
-                 {"--evaluation-field", EVALUATION}, {"--bench", NEAR | EXACT},
-                 {"--clusters", NEAR | EXACT}, {"--write", NEAR | EXACT | EVALUATION},
-                 {"--removed", NEAR | EXACT | EVALUATION}};
     int run = o->showing ? SHOW : o->evaluation ? EVALUATION : o->dedup.exact_only ? EXACT : o->n_paths ? NEAR : 0;
     const char *with = run == SHOW ? "with --show" : run == EVALUATION ? "with --evaluation"
                      : run == EXACT ? "with --exact" : run == NEAR ? "without --evaluation" : "without an input";
     if (o->curve) run |= CURVE;
-    for (size_t i = 0; i < o->n_given; i++)
-        for (size_t k = 0; k < sizeof table / sizeof *table; k++)
-            if (!strcmp(table[k].name, o->given[i]) && !(table[k].where & run))
-                die_usage("dedup: %s: does nothing %s", o->given[i], with);
+    for (size_t i = 0; i < set->n; i++)
+        if (set->row[i].given && set->row[i].where && !(set->row[i].where & run))
+            die_usage("dedup: %s: does nothing %s", set->row[i].name, with);
     CorpusOptions c = o->corpus.options;
     bool other = o->evaluation && corpus_any_jsonl(&o->evaluation, 1, c);
     if (o->evaluation_field && !other) die_usage("dedup: --evaluation-field: %s is not JSONL", o->evaluation);
@@ -327,37 +250,90 @@ static void check_effect(const Options *o)
         die_usage("dedup: --field: no input is JSONL (by its name, or --format jsonl)");
 }
 
-static Options parse(int argc, char **argv)
+static void check_values(Options *o, const char *threshold, const char *format)
 {
-    Options o = {.dedup = dedup_defaults(), .min_grams = 1};
-    o.corpus.options = (CorpusOptions){.log = stderr, .max_bytes = (size_t)1 << 40}; // nothing is cut
-    o.path = calloc((size_t)argc, sizeof *o.path);
-    o.given = calloc((size_t)argc, sizeof *o.given);
-    if (!o.path || !o.given) die("dedup: no memory for %d names", argc);
-    check_help(argc, argv, help);
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-') o.given[o.n_given++] = argv[i];
-        if (argv[i][0] != '-' || !argv[i][1]) o.path[o.n_paths++] = argv[i];
-        else if (!strcmp(argv[i], "--exact")) o.dedup.exact_only = true;
-        else if (!strcmp(argv[i], "--no-verify")) o.dedup.verify = false;
-        else if (!strcmp(argv[i], "--bench")) o.bench = true;
-        else if (!strcmp(argv[i], "--strict")) o.corpus.options.strict = true;
-        else if (i + 1 < argc) set(&o, argv[i], argv[i + 1]), i++;
-        else die_usage("dedup: %s: no such option, or its value is missing (try --help)", argv[i]);
-    }
-    CorpusOptions *c = &o.corpus.options;
+    DedupOptions *d = &o->dedup;
+    CorpusOptions *c = &o->corpus.options;
+    char *end;
+    if (threshold) d->threshold = strtod(threshold, &end);
+    if (threshold && (end == threshold || *end || !(d->threshold > 0 && d->threshold <= 1)))
+        die_usage("dedup: --threshold: %s: not above 0 and up to 1", threshold);
+    c->format = sources_format(format);
     if (!c->separator && !c->line) c->separator = TOKENIZER_EOT;
     if (c->separator && !*c->separator) die_usage("dedup: --separator: empty");
     if (c->separator && c->line) die_usage("dedup: --separator and --separator-line (choose one)");
-    DedupOptions *d = &o.dedup;
     if (!d->bands.bands != !d->bands.rows) die_usage("dedup: --bands and --rows go together");
     if (d->bands.bands * d->bands.rows > d->n_perm)
         die_usage("dedup: %zu bands of %zu rows: more than the %zu permutations (try --permutations)", d->bands.bands,
                   d->bands.rows, d->n_perm);
-    if (o.evaluation && o.clusters) die_usage("dedup: --clusters does not go with --evaluation");
-    if (!o.n_paths && !o.curve) die_usage("dedup: name at least one file (try --help)");
-    check_effect(&o);
-    free(o.given);
+    if (o->evaluation && o->clusters) die_usage("dedup: --clusters does not go with --evaluation");
+    if (!o->n_paths && !o->curve) die_usage("dedup: name at least one file (try --help)");
+}
+
+static Options parse(int argc, char **argv)
+{
+    Options o = {.dedup = dedup_defaults(), .min_grams = 1};
+    DedupOptions *d = &o.dedup;
+    CorpusOptions *c = &o.corpus.options;
+    const char *threshold = NULL, *format = "auto";
+    bool no_verify = false;
+    size_t seed = d->seed, mib = d->memory_bytes >> 20;
+    *c = (CorpusOptions){.log = stderr, .max_bytes = (size_t)1 << 40}; // nothing is cut
+    Option row[] = {
+        OPTION_HEAD("what counts as a duplicate"),
+        OPTION(SWITCH, "--exact", NULL, "only documents whose normalized texts are the same", &d->exact_only,
+               .where = EXACT),
+        OPTION(TEXT, "--threshold", "T", "Jaccard similarity of the sets of n-grams, 0 to 1 (default 0.8)", &threshold,
+               .where = NEAR | CURVE),
+        OPTION(SIZE, "--ngram", "N", "words of an n-gram (default 13)", &d->ngram, .least = 1, .most = ANY,
+               .where = NEAR | EVALUATION),
+        OPTION(SIZE, "--permutations", "N", "numbers of a signature (default 128)", &d->n_perm, .least = 1,
+               .most = MINHASH_MAX, .where = NEAR | CURVE),
+        OPTION(SIZE, "--bands", "B", "with --rows, instead of those derived from the threshold", &d->bands.bands,
+               .least = 1, .most = MINHASH_MAX, .where = NEAR | CURVE),
+        OPTION(SIZE, "--rows", "R", "of a band", &d->bands.rows, .least = 1, .most = MINHASH_MAX,
+               .where = NEAR | CURVE),
+        OPTION(SWITCH, "--no-verify", NULL, "believe the bands: candidates are not compared", &no_verify,
+               .where = NEAR),
+        OPTION(SIZE, "--seed", "S", "of the permutations (default 0)", &seed, .most = ANY, .where = NEAR),
+        OPTION_HEAD("contamination"),
+        OPTION(TEXT, "--evaluation", "INPUT",
+               "look for its n-grams instead of duplicates; --write and --removed take the hits out", &o.evaluation),
+        OPTION(TEXT, "--evaluation-field", "NAME",
+               "member of its JSON lines that is looked for (default: that of --field)", &o.evaluation_field,
+               .where = EVALUATION),
+        OPTION(SIZE, "--min-grams", "N", "n-grams that make a hit (default 1)", &o.min_grams, .least = 1, .most = ANY,
+               .where = EVALUATION),
+        OPTION_HEAD("input and output"),
+        OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text or jsonl (default auto)", &format),
+        OPTION(TEXT, "--field", "NAME", "member of a JSON line that is the text (default text)", &c->field),
+        OPTION(TEXT, "--separator", "TEXT",
+               "what stands between the documents of a text file (default " TOKENIZER_EOT ")", &c->separator),
+        OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that is this alone", &c->line),
+        OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error, not left out", &c->strict),
+        OPTION(TEXT, "--write", "FILE",
+               "the documents that stay; FILE.jsonl: as lines of JSON, their own where they came in such", &o.write,
+               .where = NEAR | EXACT | EVALUATION),
+        OPTION(TEXT, "--removed", "FILE", "PATH:LINE of the others", &o.removed, .where = NEAR | EXACT | EVALUATION),
+        OPTION(TEXT, "--clusters", "FILE", "a JSON line for each cluster of several: what is kept, what is removed",
+               &o.clusters, .where = NEAR | EXACT),
+        OPTION(SIZE, "--show", "N", "print the text of document N and nothing else", &o.show, .most = ANY),
+        OPTION(TEXT, "--curve", "FILE.svg", "draw the S-curve", &o.curve),
+        OPTION_HEAD("resources"),
+        OPTION(SIZE, "--memory", "MIB",
+               "for records, up to what the machine has; the rest is sorted in files (default 256)", &mib, .least = 1,
+               .most = most_memory()),
+        OPTION(TEXT, "--folder", "DIR", "of these files (default $TMPDIR, else /tmp); they have no names", &d->folder),
+        OPTION(INT, "--threads", "N", "1 to 1024 (default: OpenMP's)", &d->threads, .least = 1, .most = 1024),
+        OPTION(SWITCH, "--bench", NULL, "seconds and documents a second, per stage", &o.bench, .where = NEAR | EXACT)};
+    OptionSet set = {"dedup", help, row, sizeof row / sizeof *row,
+                     .missing = "no such option, or its value is missing"};
+    o.n_paths = options_read(&set, argc, argv);
+    o.path = (const char *const *)argv + 1;
+    d->verify = !no_verify, d->seed = seed, d->memory_bytes = mib << 20;
+    o.showing = options_given(&set, "--show");
+    check_values(&o, threshold, format);
+    check_effect(&o, &set);
     return o;
 }
 
@@ -431,10 +407,7 @@ int main(int argc, char **argv)
         dedup_print_curve(&o.dedup, stdout);
         svg_write(o.curve, 690, 366, "The S-curve of MinHash bands", draw_curve, &o.dedup);
     }
-    if (!o.n_paths) {
-        free(o.path);
-        return 0;
-    }
+    if (!o.n_paths) return 0;
     DiskOut *keep = open_output(o.write, o.path, o.n_paths), *list = open_output(o.removed, o.path, o.n_paths),
             *clusters = open_output(o.clusters, o.path, o.n_paths);
     Documents evaluation = {0};
@@ -449,7 +422,6 @@ int main(int argc, char **argv)
     else find_duplicates(&o, &source, removed, clusters);
     write_documents(&o.corpus, removed, keep, list);
     free(removed);
-    free(o.path);
     close_documents(&o.corpus);
     close_documents(&evaluation);
     if (fflush(stdout) || ferror(stdout)) die("dedup: cannot write to the screen: %s", strerror(errno));

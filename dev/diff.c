@@ -16,8 +16,7 @@
 //
 // Exit status: 0 identical, or rounding; 1 different (or a file cannot be read); 2 wrong command line.
 #include "base/check.h"
-#include "dev/check/diff_side.h"
-#include "dev/check/diff_stats.h"
+#include "dev/check/diff.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -15,69 +15,48 @@
 #include "base/disk.h"
 #include "data/prep/filter.h"
 #include "data/prep/filter_rules.h"
+#include "base/options.h"
 #include "text/tokenizer.h"
-#include "base/words.h"
 
 typedef struct {
-    const char **input; // (n_inputs)
-    size_t n_inputs, cap_inputs;
-    const char **set; // (n_sets)
-    size_t n_sets, cap_sets;
+    const char *const *input; // (n_inputs)
+    size_t n_inputs;
+    OptionList set;
     const char *rules, *report, *out, *manifest, *bad_words, *examples;
     CorpusOptions corpus;
 } Options;
 
-static void print_help(void)
-{
-    printf("usage: filter INPUT... [--option VALUE]...\n\n"
-           "INPUT: text or JSONL files (.gz, .zst), folders, or - (standard input)\n\n"
-           "  --rules LIST          sets and rules: guide, c4, gopher, repeat, gopher.words, ... [guide,gopher]\n"
-           "  --set RULE.min=N      a threshold; also RULE.max\n"
-           "  --bad-words FILE      the list for c4.bad_words\n"
-           "  --report FILE.html    counts and examples as a page\n"
-           "  --examples N          so many of each rule in the page, at most 2 in the table [3]\n"
-           "  --out FILE.jsonl      write what is kept; without it nothing is written\n"
-           "  --manifest FILE       read the sources of a manifest too\n"
-           "  --format NAME         auto (by name), text or jsonl\n"
-           "  --field NAME          of JSONL [text]\n"
-           "  --separator TEXT      between documents of a text file [" TOKENIZER_EOT "]\n"
-           "  --separator-line TEXT instead: a line that is this alone\n"
-           "  --strict              a bad line of JSONL is an error\n"
-           "  --list                print all rules\n\n"
-           "example: filter corpus.jsonl.gz --rules c4,gopher --report filter.html\n");
-}
-
-static void add(const char ***list, size_t *n, size_t *cap, const char *value)
-{
-    *list = words_grow(*list, cap, *n + 1, sizeof **list);
-    (*list)[(*n)++] = value;
-}
+static const char help[] = "usage: filter INPUT... [--option VALUE]...\n\n"
+                           "INPUT: text or JSONL files (.gz, .zst), folders, or - (standard input)\n\n";
 
 static Options parse(int argc, char **argv)
 {
     Options o = {.rules = "guide,gopher", .examples = "3", .corpus = {.log = stderr, .max_bytes = UINT32_MAX}};
-    const char *format = "auto", *set;
-    const struct {
-        const char *name, **to;
-    } table[] = {{"--rules", &o.rules}, {"--report", &o.report}, {"--out", &o.out}, {"--manifest", &o.manifest},
-                 {"--bad-words", &o.bad_words}, {"--examples", &o.examples}, {"--format", &format},
-                 {"--field", &o.corpus.field}, {"--separator", &o.corpus.separator},
-                 {"--separator-line", &o.corpus.line}, {"--set", &set}};
-    for (int i = 1; i < argc; i++) {
-        size_t k = 0;
-        if (strncmp(argv[i], "--", 2) != 0) {
-            add(&o.input, &o.n_inputs, &o.cap_inputs, argv[i]);
-            continue;
-        }
-        if (strcmp(argv[i], "--strict") == 0) {
-            o.corpus.strict = true;
-            continue;
-        }
-        while (k < sizeof table / sizeof *table && strcmp(table[k].name, argv[i]) != 0) k++;
-        if (k == sizeof table / sizeof *table) die_usage("filter: '%s': no such option (see --help)", argv[i]);
-        if (i + 1 == argc) die_usage("filter: %s: takes a value (see --help)", argv[i]);
-        *table[k].to = argv[++i];
-        if (table[k].to == &set) add(&o.set, &o.n_sets, &o.cap_sets, set);
+    const char *format = "auto";
+    bool list = false;
+    Option row[] = {
+        OPTION(TEXT, "--rules", "LIST", "sets and rules: guide, c4, gopher, repeat, gopher.words, ... [guide,gopher]",
+               &o.rules),
+        OPTION(LIST, "--set", "RULE.min=N", "a threshold; also RULE.max", &o.set),
+        OPTION(TEXT, "--bad-words", "FILE", "the list for c4.bad_words", &o.bad_words),
+        OPTION(TEXT, "--report", "FILE.html", "counts and examples as a page", &o.report),
+        OPTION(TEXT, "--examples", "N", "so many of each rule in the page, at most 2 in the table [3]", &o.examples),
+        OPTION(TEXT, "--out", "FILE.jsonl", "write what is kept; without it nothing is written", &o.out),
+        OPTION(TEXT, "--manifest", "FILE", "read the sources of a manifest too", &o.manifest),
+        OPTION(TEXT, "--format", "NAME", "auto (by name), text or jsonl", &format),
+        OPTION(TEXT, "--field", "NAME", "of JSONL [text]", &o.corpus.field),
+        OPTION(TEXT, "--separator", "TEXT", "between documents of a text file [" TOKENIZER_EOT "]",
+               &o.corpus.separator),
+        OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that is this alone", &o.corpus.line),
+        OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error", &o.corpus.strict),
+        OPTION(SWITCH, "--list", NULL, "print all rules", &list),
+        OPTION_HEAD("\nexample: filter corpus.jsonl.gz --rules c4,gopher --report filter.html")};
+    OptionSet set = {"filter", help, row, sizeof row / sizeof *row, .quote = "'", .missing = "takes a value"};
+    o.n_inputs = options_read(&set, argc, argv);
+    o.input = (const char *const *)argv + 1;
+    if (list) {
+        filter_print_rules(stdout);
+        exit(0);
     }
     if (!o.n_inputs && !o.manifest) die_usage("filter: no input (files, folders, - or --manifest; see --help)");
     if (o.corpus.separator && o.corpus.line) die_usage("filter: --separator and --separator-line (choose one)");
@@ -147,17 +126,10 @@ static DiskOut *open_output(const Options *o, const char *path)
 int main(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(), 0;
-        if (strcmp(argv[i], "--list") == 0) return filter_print_rules(stdout), 0;
-    }
     Options o = parse(argc, argv);
-    char *end;
-    long examples = strtol(o.examples, &end, 10);
-    if (*end || end == o.examples || examples < 0 || examples > 1000)
-        die("filter: --examples: '%s' (a whole number from 0 to 1000)", o.examples);
-    Filter *f = filter_new(o.rules, (int)examples);
-    for (size_t i = 0; i < o.n_sets; i++) filter_set(f, o.set[i]);
+    int examples = (int)options_count("filter", "examples", o.examples, 0, 1000);
+    Filter *f = filter_new(o.rules, examples);
+    for (size_t i = 0; i < o.set.n; i++) filter_set(f, o.set.word[i]);
     check_effect(f, &o);
     if (o.bad_words) filter_bad_words(f, o.bad_words);
     if (o.out && (!sources_is_jsonl(o.out) || sources_is_packed(o.out)) && !disk_is_special(o.out))
@@ -168,8 +140,7 @@ int main(int argc, char **argv)
     filter_print(f, stdout);
     if (out) disk_out_commit(out);
     if (report) filter_html(f, report->f), disk_out_commit(report);
-    free(o.input);
-    free(o.set);
+    free(o.set.word);
     filter_free(f);
     return 0;
 }

@@ -6,7 +6,7 @@
 // gradient but rounding, so vectors do not count), the part of all elements that became 0, and the error of
 // the mean loss in nats.
 #include "base/check.h"
-#include "dev/check/diff_side.h"
+#include "dev/check/diff.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,13 +3,13 @@
 // The picture: a frame a replica, a row a stage, a column a tp rank of a cp rank. In each rank's box stand the model,
 // of which it holds the blue part (rows: stages; columns: tp slices), and a sequence, of which it sees the orange part.
 #include "base/check.h"
+#include "base/options.h"
 #include "parallel/cp.h"
 #include "comm/mesh.h"
 #include "base/svg.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int number(const char *text)
 {
@@ -167,28 +167,22 @@ static void draw(FILE *f, void *arg)
 }
 
 static const char help[] =
-    "usage: mesh RANKS [--pp N] [--cp N] [--ep N] [--tp N] [--svg FILE]\n"
-    "  RANKS       of the job; dp is what is left: mesh 16 --pp 2 --tp 2 --cp 2 --ep 2\n"
-    "  --svg FILE  draws it: up to 64 ranks\n";
+    "usage: mesh RANKS [--option VALUE]...\n"
+    "RANKS: of the job; dp is what is left: mesh 16 --pp 2 --tp 2 --cp 2 --ep 2\n";
 
 int main(int argc, char **argv)
 {
-    check_help(argc, argv, help);
-    const char *key[] = {"--pp", "--cp", "--ep", "--tp"};
-    int size[] = {1, 1, 1, 1};
+    int pp = 1, cp = 1, ep = 1, tp = 1;
     const char *svg = NULL;
-    if (argc < 2 || argc % 2) die_usage("mesh: RANKS and options with values (try --help)");
-    for (int i = 2; i < argc; i += 2) {
-        int k = 0;
-        if (!strcmp(argv[i], "--svg")) {
-            svg = argv[i + 1];
-            continue;
-        }
-        while (k < 4 && strcmp(argv[i], key[k])) k++;
-        if (k == 4) die_usage("mesh: no option '%s' (try --help)", argv[i]);
-        size[k] = number(argv[i + 1]);
-    }
-    MeshShape shape = mesh_shape(number(argv[1]), size[0], size[1], size[2], size[3]);
+    enum { MOST = 4096 };
+    Option row[] = {OPTION(INT, "--pp", "N", "stages of a pipeline", &pp, .least = 1, .most = MOST),
+                    OPTION(INT, "--cp", "N", "ranks that share a sequence", &cp, .least = 1, .most = MOST),
+                    OPTION(INT, "--ep", "N", "ranks that share the experts", &ep, .least = 1, .most = MOST),
+                    OPTION(INT, "--tp", "N", "ranks that share a layer", &tp, .least = 1, .most = MOST),
+                    OPTION(TEXT, "--svg", "FILE", "draws it: up to 64 ranks", &svg)};
+    OptionSet set = {"mesh", help, row, sizeof row / sizeof *row, .where = 0};
+    if (options_read(&set, argc, argv) != 1) die_usage("mesh: RANKS and options with values (try --help)");
+    MeshShape shape = mesh_shape(number(argv[1]), pp, cp, ep, tp);
     mesh_print(shape, stdout);
     if (svg && mesh_size(shape) > 64) die_usage("mesh: --svg of %d ranks (64 at most)", mesh_size(shape));
     int width = SIDE + shape.dp * (replica_width(shape) + REPLICA_GAP);

@@ -14,6 +14,7 @@
 // The model is of the GPT family, on characters of the stories corpus: no files are needed, and what is printed is the
 // same each time on one machine. Exit status: 0, 1 for an error, 2 for a wrong command line.
 #include "base/check.h"
+#include "base/options.h"
 #include "net/model.h"
 #include "train/optim.h"
 #include "base/rng.h"
@@ -213,25 +214,17 @@ static void decay(const Job *job)
 
 static const char help[] =
     "usage: optimizers race|decay [--steps N] [--threads N]\n"
-    "  race         validation loss of each optimizer at several learning rates\n"
-    "  decay        what AdamW's decay and Adam's L2 leave of each kind of matrix\n"
-    "  --steps N    of each (200); --threads N (all cores)\n";
+    "race: validation loss of each optimizer at several learning rates; decay: what AdamW's decay and Adam's L2 leave\n"
+    "of each kind of matrix\n";
 
 int main(int argc, char **argv)
 {
-    check_help(argc, argv, help);
     Job job = {.steps = 200};
-    const char *what = argc > 1 ? argv[1] : "";
-    bool is_race = !strcmp(what, "race");
-    if (!is_race && strcmp(what, "decay")) die_usage("optimizers: race or decay (try --help)");
-    for (int i = 2; i < argc; i += 2) {
-        int *value = !strcmp(argv[i], "--steps") ? &job.steps : !strcmp(argv[i], "--threads") ? &job.threads : NULL;
-        char *end = NULL;
-        long number = value && i + 1 < argc ? strtol(argv[i + 1], &end, 10) : 0;
-        if (!value || !end || *end || number < 1 || number > 1000000)
-            die_usage("optimizers: %s: not an option with a number (try --help)", argv[i]);
-        *value = (int)number;
-    }
+    Option row[] = {OPTION(INT, "--steps", "N", "of each (200)", &job.steps, .least = 1, .most = 1000000),
+                    OPTION(INT, "--threads", "N", "(all cores)", &job.threads, .least = 1, .most = 1024)};
+    OptionSet set = {"optimizers", help, row, sizeof row / sizeof *row, .where = 0};
+    bool one = options_read(&set, argc, argv) == 1, is_race = one && !strcmp(argv[1], "race");
+    if (!is_race && !(one && !strcmp(argv[1], "decay"))) die_usage("optimizers: race or decay (try --help)");
     job.train = write_stories(0, STORIES);
     job.val = write_stories(STORIES_VAL_FIRST, VAL_STORIES);
     if (is_race) race(&job);

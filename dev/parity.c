@@ -14,17 +14,626 @@
 // weights: they grow by at most 1 + lr S a step, S the sensitivity |dg| / |dw|, measured on one rank between steps 1
 // and 3 (other samples included, which makes it larger). In 16 bits the bound is four times what rounding moves one
 // rank's gradient.
+//
+// A layout is a value on each of nine axes. Choosing by hand would leave out the pair that is wrong; all combinations
+// would be some thousands. So: every value alone, every pair of values of two axes, and seeded random combinations
+// of three axes or more. That is what finds interactions (most need two switches: Kuhn, Wallace and Gallo, "Software
+// fault interactions", IEEE TSE 30, 2004), and the random ones look for the rest. What is left out is left out by
+// `refused`, with a reason that a reader can check against the chapters. The same list comes out everywhere.
+//
+// In deterministic mode (all but those marked fast) gradients must be equal to the last bit, but where a chapter says
+// that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits tensor-parallel
+// ranks round what they send.
+//
+//   b        2 lambda sqrt(n) u sum over tokens |gradient of the token's loss|    one gradient, added in two orders
+//   a        lr S, S the spectral norm of the loss' Hessian (power iteration on differences of gradients)
+//   step 1   |dg| <= b                          weights are equal
+//   step 2   |dw| <= lr b          |dg| <= b + S lr b = b (1 + a)
+//   step 3   |dw| <= lr b (2 + a)  |dg| <= b (1 + a)^2
+//
+// for plain SGD. n is the longest chain of additions: all tokens of a step, and in each of L + 2 units at most
+// max(F, V) products for each of T rows. lambda = 6: rounding errors of either sign add up like a random walk, and
+// exceed lambda sqrt(n) u with probability 2 exp(-lambda^2 / 2) (Higham and Mary, SIAM J. Sci. Comput. 41, 2019). The
+// certain bound, n u, is as large as the gradient itself here, and would prove nothing. Losses are means over tokens:
+// chain u L of rounding, and |g| |dw| by the weights.
+//
+// The invariant: a check that finds nothing to compare fails. Every tensor of the table must be there, whole, once.
 #include "base/check.h"
 #include "base/clock.h"
-#include "dev/check/parity.h"
-#include "dev/check/parity_check.h"
+#include "base/config.h"
+#include "base/rng.h"
+#include "dev/check/diff.h"
+#include "net/model.h"
+#include "text/packing.h"
+#include "train/grads.h"
+#include "train/run.h"
 
 #include <errno.h>
+#include <float.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+// ---- layouts
+
+// Axes of a layout. The value 0 of each is that of one rank that does nothing special.
+typedef enum {
+    PARITY_DP, PARITY_TP, PARITY_CP, PARITY_PP, PARITY_ZERO, PARITY_RECOMPUTE, PARITY_MICRO, PARITY_DATA, PARITY_DTYPE,
+    PARITY_AXES
+} ParityAxis;
+
+enum { PARITY_RANKS = 8, PARITY_OPTIONS = 16 };
+
+typedef struct {
+    bool llama;                // else GPT
+    bool fast;                 // else numerics.deterministic
+    int value[PARITY_AXES];    // by axis, an index of parity_values
+} ParityLayout;
+
+enum { MAX_VALUES = 11, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 7 };
+
+// A value of an axis. ranks: by which it multiplies; stages and chunks: of a pipeline.
+typedef struct {
+    const char *name, *option[3];
+    int ranks, stages, chunks;
+} Value;
+
+static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
+    [PARITY_DP] = {{"", {0}, 1}, {"dp2", {0}, 2}, {"dp4", {0}, 4}},
+    [PARITY_TP] = {{"", {0}, 1}, {"tp2", {"--parallel.tp=2"}, 2}, {"tp4", {"--parallel.tp=4"}, 4},
+                   {"tp2+sp", {"--parallel.tp=2", "--parallel.sp=true"}, 2},
+                   {"tp4+sp", {"--parallel.tp=4", "--parallel.sp=true"}, 4}},
+    [PARITY_CP] = {{"", {0}, 1}, {"cp2", {"--parallel.cp=2"}, 2}, {"cp4", {"--parallel.cp=4"}, 4},
+                   {"cp2:contiguous", {"--parallel.cp=2", "--parallel.cp_assign=contiguous"}, 2},
+                   {"cp2:gather", {"--parallel.cp=2", "--parallel.cp_way=gather"}, 2}},
+    [PARITY_PP] = {{"", {0}, 1, 1, 1},
+                   {"pp2", {"--parallel.pp=2"}, 2, 2, 1},
+                   {"pp4", {"--parallel.pp=4"}, 4, 4, 1},
+                   {"pp2:gpipe", {"--parallel.pp=2", "--parallel.schedule=gpipe"}, 2, 2, 1},
+                   {"pp2:interleaved", {"--parallel.pp=2", "--parallel.schedule=interleaved"}, 2, 2, 2},
+                   {"pp2:zb-h1", {"--parallel.pp=2", "--parallel.schedule=zb-h1"}, 2, 2, 1},
+                   {"pp2:zb-v", {"--parallel.pp=2", "--parallel.schedule=zb-v"}, 2, 2, 2},
+                   {"pp4:zb-h1", {"--parallel.pp=4", "--parallel.schedule=zb-h1"}, 4, 4, 1}},
+    [PARITY_ZERO] = {{"", {0}, 1}, {"zero1", {"--parallel.zero=1"}, 1}, {"zero2", {"--parallel.zero=2"}, 1},
+                     {"zero3", {"--parallel.zero=3"}, 1},
+                     {"zero3:naive", {"--parallel.zero=3", "--parallel.reshard=false", "--parallel.overlap=false"}, 1}},
+    [PARITY_RECOMPUTE] = {{"", {0}, 1}, {"selective", {"--memory.recompute=selective"}, 1},
+                          {"full", {"--memory.recompute=full"}, 1}},
+    [PARITY_MICRO] = {{"", {"--batch.micro=2"}, 1}, {"micro1", {"--batch.micro=1"}, 1}},
+    [PARITY_DATA] = {{"", {0}, 1}, {"packed", {"--model.dropout=0.1", "--data.document_mask=true"}, 1}},
+    [PARITY_DTYPE] = {{"", {0}, 1}, {"bf16", {"--numerics.dtype=bf16"}, 1}},
+};
+
+static int values_of(ParityAxis axis)
+{
+    int n = 1;
+    while (n < MAX_VALUES && VALUE[axis][n].name) n++;
+    return n;
+}
+
+static const Value *value_of(const ParityLayout *layout, ParityAxis axis)
+{
+    return &VALUE[axis][layout->value[axis]];
+}
+
+static int ranks_of(const ParityLayout *layout)
+{
+    int ranks = 1;
+    for (int a = 0; a < PARITY_AXES; a++) ranks *= value_of(layout, (ParityAxis)a)->ranks;
+    return ranks;
+}
+
+// The run: 16 sequences of 32 tokens a step, 4 layers, 8 heads (llama: 2 key/value heads).
+static const char *refused(const ParityLayout *l)
+{
+    int replicas = value_of(l, PARITY_DP)->ranks * value_of(l, PARITY_CP)->ranks;
+    int stages = value_of(l, PARITY_PP)->stages;
+    const char *zero = value_of(l, PARITY_ZERO)->name;
+    int micro = 16 / value_of(l, PARITY_DP)->ranks / (l->value[PARITY_MICRO] ? 1 : 2);
+    bool parted = false;
+    for (int a = PARITY_DP; a <= PARITY_MICRO; a++) parted |= l->value[a] > 0;
+    if (!parted) return "that is what others are compared with";
+    if (ranks_of(l) > PARITY_RANKS) return "more than 8 ranks";
+    if (*zero && replicas == 1) return "ZeRO needs replicas";
+    if (stages > 1 && *zero && strcmp(zero, "zero1")) return "a pipeline takes ZeRO 0 and 1";
+    if (l->value[PARITY_CP] == 3 && !l->fast) return "neighbouring tokens are no branch of the tree of sums";
+    if (stages > 1 && micro < stages) return "fewer micro-batches than stages";
+    return NULL;
+}
+
+static bool must_be_equal(const ParityLayout *l)
+{
+    bool tp = value_of(l, PARITY_TP)->ranks > 1;
+    bool shared = l->llama && value_of(l, PARITY_TP)->ranks > 2; // two key/value heads
+    return !l->fast && !shared && !(tp && l->value[PARITY_DTYPE]);
+}
+
+static ParityLayout one_rank(const ParityLayout *layout)
+{
+    ParityLayout one = *layout;
+    for (int a = PARITY_DP; a <= PARITY_MICRO; a++) one.value[a] = 0;
+    return one;
+}
+
+static void name_of(const ParityLayout *l, char *name, size_t n_name)
+{
+    int at = snprintf(name, n_name, "%s%s", l->llama ? "llama" : "gpt", l->fast ? " fast" : "");
+    bool any = false;
+    for (int a = 0; a < PARITY_AXES; a++) {
+        const char *text = value_of(l, (ParityAxis)a)->name;
+        any |= *text != 0;
+        if (*text && at < (int)n_name) at += snprintf(name + at, n_name - (size_t)at, " %s", text);
+    }
+    if (!any && at < (int)n_name) snprintf(name + at, n_name - (size_t)at, " one rank");
+}
+
+static int options_of(const ParityLayout *l, const char *option[PARITY_OPTIONS])
+{
+    int n = 0;
+    if (!l->fast) option[n++] = "--numerics.deterministic=true";
+    for (int a = 0; a < PARITY_AXES; a++)
+        for (int i = 0; i < 3 && value_of(l, (ParityAxis)a)->option[i]; i++) {
+            check(n < PARITY_OPTIONS);
+            option[n++] = value_of(l, (ParityAxis)a)->option[i];
+        }
+    return n;
+}
+
+// ---- the list
+
+typedef struct {
+    ParityLayout *layout;
+    int n;
+} List;
+
+static void add(List *list, ParityLayout layout)
+{
+    if (refused(&layout)) return;
+    for (int i = 0; i < list->n; i++)
+        if (list->layout[i].llama == layout.llama && list->layout[i].fast == layout.fast &&
+            !memcmp(list->layout[i].value, layout.value, sizeof layout.value)) return;
+    check(list->n < MAX_LAYOUTS);
+    list->layout[list->n++] = layout;
+}
+
+// ZeRO alone is ZeRO with two replicas.
+static ParityLayout with(ParityLayout layout, ParityAxis axis, int value)
+{
+    layout.value[axis] = value;
+    if (axis == PARITY_ZERO && !layout.value[PARITY_DP]) layout.value[PARITY_DP] = 1;
+    return layout;
+}
+
+static void add_singles(List *list)
+{
+    for (int family = 0; family < 2; family++)
+        for (int fast = 0; fast < 2; fast++)
+            for (int a = 0; a < PARITY_AXES; a++)
+                for (int v = 1; v < values_of((ParityAxis)a); v++) {
+                    ParityLayout none;
+                    memset(&none, 0, sizeof none);
+                    none.llama = family, none.fast = fast;
+                    add(list, with(none, (ParityAxis)a, v));
+                }
+}
+
+// Every pair of values, the families and modes in turn.
+static void add_pairs(List *list)
+{
+    int turn = 0;
+    for (int a = 0; a < PARITY_AXES; a++)
+        for (int b = a + 1; b < PARITY_AXES; b++)
+            for (int v = 1; v < values_of((ParityAxis)a); v++)
+                for (int w = 1; w < values_of((ParityAxis)b); w++, turn++) {
+                    ParityLayout none;
+                    memset(&none, 0, sizeof none);
+                    none.llama = turn % 2, none.fast = turn % 6 == 5;
+                    add(list, with(with(none, (ParityAxis)a, v), (ParityAxis)b, w));
+                }
+}
+
+static void add_random(List *list)
+{
+    Rng rng = rng_make(1, "parity", 0);
+    int wanted = list->n + RANDOM;
+    for (uint64_t i = 0; list->n < wanted; i++) {
+        ParityLayout layout;
+        memset(&layout, 0, sizeof layout);
+        layout.llama = rng_below(rng, 16 * i, 2), layout.fast = rng_below(rng, 16 * i + 1, 4) == 0;
+        int axes = 0;
+        for (int a = 0; a < PARITY_AXES; a++) {
+            int n = values_of((ParityAxis)a);
+            int pick = (int)rng_below(rng, 16 * i + 2 + (uint64_t)a, (uint64_t)(2 * n));
+            layout.value[a] = pick < n ? pick : 0;
+            axes += layout.value[a] > 0;
+        }
+        if (axes > 2) add(list, layout);
+    }
+}
+
+static ParityLayout *make_layouts(bool quick, int *n)
+{
+    List list = {.layout = calloc(MAX_LAYOUTS, sizeof *list.layout)};
+    if (!list.layout) die("parity: no memory for %d layouts", MAX_LAYOUTS);
+    add_singles(&list);
+    add_pairs(&list);
+    add_random(&list);
+    for (int i = 0; quick && i * QUICK < list.n; i++) list.layout[i] = list.layout[i * QUICK];
+    *n = quick ? (list.n + QUICK - 1) / QUICK : list.n;
+    return list.layout;
+}
+
+// ---- one rank, and what is compared with it
+
+typedef struct ParityReference ParityReference;
+
+typedef struct {
+    bool agrees, equal; // equal: all bits
+    int n_tensors;
+    double worst;       // largest |g - g1| / bound of a tensor, in norms
+    char where[80];     // that tensor
+    char why[200];      // where it does not agree: the first thing that is wrong
+} ParityVerdict;
+
+enum { STEPS = 3, ROUNDS = 10, LAMBDA = 6 };
+
+// What a run left behind.
+typedef struct {
+    double loss[STEPS], norm[STEPS];
+    float *grads;  // (n_elems), whole
+    DiffSide dump; // everything else of the last update, where it is open
+    bool open;
+} Outcome;
+
+struct ParityReference {
+    char name[200];
+    Config cfg;
+    ModelShape shape;
+    Params params;
+    Outcome out;
+    float *weights;    // before the last update
+    bool bounded;      // the next three are known
+    double each, a;    // b and a
+    double rounding;   // what 16 bits do to the gradient: |g - g in fp32|; 0 in fp32
+    double chain;
+    const ParityReference *exact;
+};
+
+static bool fail(ParityVerdict *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static bool fail(ParityVerdict *v, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    if (!*v->why) vsnprintf(v->why, sizeof v->why, fmt, args);
+    va_end(args);
+    v->agrees = false;
+    return false;
+}
+
+// ---- what a run left
+
+static bool read_metrics(const char *run_dir, Outcome *out, ParityVerdict *v)
+{
+    char path[600], line[4096];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
+    FILE *f = fopen(path, "r");
+    if (!f) return fail(v, "%s is not there", path);
+    while (fgets(line, sizeof line, f)) {
+        json_t *row = json_loads(line, 0, NULL);
+        const char *event = json_string_value(json_object_get(row, "event"));
+        if (event && !strcmp(event, "train") && n < STEPS) {
+            out->loss[n] = json_number_value(json_object_get(row, "loss"));
+            out->norm[n++] = json_number_value(json_object_get(row, "grad_norm"));
+        }
+        json_decref(row);
+    }
+    fclose(f);
+    return n == STEPS || fail(v, "%s: %d steps, not %d", path, n, STEPS);
+}
+
+static float *room(size_t n)
+{
+    float *x = calloc(n, sizeof *x);
+    if (!x) die("parity: no memory for %zu floats", n);
+    return x;
+}
+
+// The dump of the last update. False: there is none, or a part of it is missing.
+static bool open_dump(const char *run_dir, DiffSide *side, ParityVerdict *v)
+{
+    char dir[700], file[740];
+    snprintf(dir, sizeof dir, "%s/dump/step_%08d", run_dir, STEPS);
+    snprintf(file, sizeof file, "%s/rank_00000.safetensors", dir);
+    if (access(file, R_OK)) return fail(v, "%s is not there", file);
+    *side = diff_side_open(dir);
+    bool good = side->n_absent == 0 || fail(v, "%s: rank %d has no file", dir, side->absent);
+    for (int i = 0; good && i < side->n; i++) {
+        const DiffTensor *t = &side->tensor[i];
+        if (t->n_missing) good = fail(v, "%s: %zu elements are missing", t->t.name, t->n_missing);
+        else if (t->disagrees) good = fail(v, "%s: ranks have written different values", t->t.name);
+    }
+    if (!good) diff_side_close(side);
+    return good;
+}
+
+// All of a kind ("grad", "weight"), whole, in the order of the table.
+static bool read_rows(const DiffSide *side, const Params *params, const char *kind, float *flat, ParityVerdict *v)
+{
+    char name[PARAM_NAME + 16];
+    for (int r = 0; r < params->n_rows; r++) {
+        const Param *row = &params->row[r];
+        snprintf(name, sizeof name, "%s.%s", kind, row->name);
+        const DiffTensor *t = diff_side_find(side, name);
+        if (!t || t->t.dtype != ST_F32 || t->t.n_bytes != row->n_elems * sizeof *flat)
+            return fail(v, "%s: not there, or not %zu floats", name, row->n_elems);
+        memcpy(flat + row->offset, t->t.data, t->t.n_bytes);
+    }
+    return true;
+}
+
+static bool read_outcome(const char *run_dir, const Params *params, Outcome *out, ParityVerdict *v)
+{
+    if (!read_metrics(run_dir, out, v) || !open_dump(run_dir, &out->dump, v)) return false;
+    out->open = true;
+    return read_rows(&out->dump, params, "grad", out->grads, v);
+}
+
+static void close_outcome(Outcome *out)
+{
+    if (out->open) diff_side_close(&out->dump);
+    free(out->grads);
+}
+
+static const char *reference_name(const ParityReference *reference)
+{
+    return reference->name;
+}
+
+static double distance(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return sqrt(sum);
+}
+
+static ParityReference *reference_open(const char *name, const char *run_dir, const char *config,
+                                   const ParityReference *exact)
+{
+    ParityReference *r = calloc(1, sizeof *r);
+    ParityVerdict v = {.agrees = true};
+    Unit *unit;
+    if (!r) die("parity: no memory");
+    snprintf(r->name, sizeof r->name, "%s", name);
+    config_defaults(&r->cfg);
+    config_load_file(&r->cfg, config);
+    config_resolve(&r->cfg);
+    if (r->cfg.run.steps != STEPS) die("%s: run.steps = %ld, not %d", config, r->cfg.run.steps, STEPS);
+    r->shape = run_shape(&r->cfg);
+    model_describe(&r->shape, &r->params, &unit);
+    free(unit);
+    r->out.grads = room(r->params.n_elems);
+    r->weights = room(r->params.n_elems);
+    if (!read_outcome(run_dir, &r->params, &r->out, &v) ||
+        !read_rows(&r->out.dump, &r->params, "weight", r->weights, &v))
+        die("parity: %s: %s", name, v.why);
+    r->exact = exact;
+    if (exact) r->rounding = distance(r->out.grads, exact->out.grads, r->params.n_elems);
+    size_t width = r->shape.ffn > r->shape.vocab ? r->shape.ffn : r->shape.vocab;
+    r->chain = (double)r->cfg.batch.tokens + (double)(r->shape.layers + 2) * (double)(r->shape.context * width);
+    return r;
+}
+
+static void reference_close(ParityReference *r)
+{
+    params_free(&r->params);
+    close_outcome(&r->out);
+    free(r->weights);
+    free(r);
+}
+
+// ---- the bound
+
+// One rank's model, here, to ask for gradients of single tokens.
+typedef struct {
+    const ParityReference *r;
+    Model *m;
+    Dataset *data;
+    int32_t *token, *target, *pos, *first, *one;
+    size_t valid; // of the step
+    int32_t eot;
+} Probe;
+
+static void load(Probe *p, int step, size_t i)
+{
+    const Config *cfg = &p->r->cfg;
+    size_t T = p->r->shape.context, per_step = (size_t)cfg->batch.tokens / T;
+    uint64_t sample = (uint64_t)step * per_step + i;
+    dataset_window(p->data, (int64_t)sample, (int)T, (uint64_t)cfg->run.seed, cfg->data.shuffle, p->token, p->target);
+    if (cfg->data.document_mask) packing_positions(p->token, 1, T, p->eot, p->pos, p->first, p->target);
+    model_set_dropout(p->m, (float)cfg->model.dropout, (uint64_t)cfg->run.seed, (uint32_t)step, sample);
+}
+
+static void forward_backward(Probe *p, const int32_t *target)
+{
+    bool documents = p->r->cfg.data.document_mask;
+    model_set_batch(p->m, p->token, documents ? p->pos : NULL, target, 1, p->r->shape.context);
+    if (documents) model_set_documents(p->m, p->first);
+    model_forward_backward(p->m, 1 / (float)p->valid);
+}
+
+static void clear(Probe *p)
+{
+    p->m->dev->zero(p->m->dev, p->m->grads, p->m->params.n_elems * sizeof(float));
+}
+
+static size_t count_valid(Probe *p, int step)
+{
+    size_t n = 0, T = p->r->shape.context;
+    for (size_t i = 0; i < (size_t)p->r->cfg.batch.tokens / T; i++) {
+        load(p, step, i);
+        for (size_t t = 0; t < T; t++) n += p->target[t] >= 0;
+    }
+    return n;
+}
+
+// Sum over the step's tokens of |gradient of the token's loss|.
+static double sum_of_norms(Probe *p, int step, const float *weights)
+{
+    size_t T = p->r->shape.context;
+    double sum = 0;
+    memcpy(p->m->weights, weights, p->m->params.n_elems * sizeof *weights);
+    p->valid = count_valid(p, step);
+    for (size_t i = 0; i < (size_t)p->r->cfg.batch.tokens / T; i++) {
+        load(p, step, i);
+        for (size_t t = 0; t < T; t++) {
+            if (p->target[t] < 0) continue;
+            for (size_t s = 0; s < T; s++) p->one[s] = s == t ? p->target[s] : -1;
+            clear(p);
+            forward_backward(p, p->one);
+            sum += grads_norm(p->m->dev, &p->m->params, p->m->grads, 1);
+        }
+    }
+    return sum;
+}
+
+// The last step's gradient at these weights, in m->grads.
+static void gradient(Probe *p, const float *weights)
+{
+    memcpy(p->m->weights, weights, p->m->params.n_elems * sizeof *weights);
+    clear(p);
+    for (size_t i = 0; i < (size_t)p->r->cfg.batch.tokens / p->r->shape.context; i++) {
+        load(p, STEPS - 1, i);
+        forward_backward(p, p->target);
+    }
+}
+
+// The spectral norm of the loss' Hessian at the last weights, from |g(w + e v) - g(w)| / e: what v turns to is the
+// next v.
+static double sensitivity(Probe *p)
+{
+    size_t n = p->m->params.n_elems;
+    float *base = room(n), *moved = room(n);
+    double s = 0, norm = 0;
+    gradient(p, p->r->weights);
+    memcpy(base, p->m->grads, n * sizeof *base);
+    double e = 1e-3 * grads_norm(p->m->dev, &p->m->params, p->r->weights, 1) / sqrt((double)p->r->shape.layers);
+    for (size_t i = 0; i < n; i++) norm += (double)base[i] * base[i];
+    for (size_t i = 0; i < n; i++) moved[i] = base[i] / (float)sqrt(norm); // the first direction: the gradient's
+    for (int k = 0; k < ROUNDS; k++) {
+        for (size_t i = 0; i < n; i++) moved[i] = p->r->weights[i] + (float)e * moved[i];
+        gradient(p, moved);
+        double length = distance(p->m->grads, base, n);
+        if (length / e > s) s = length / e;
+        for (size_t i = 0; i < n; i++) moved[i] = (float)((p->m->grads[i] - base[i]) / length);
+    }
+    free(base);
+    free(moved);
+    return s;
+}
+
+static void find_bound(ParityReference *r)
+{
+    size_t T = r->shape.context, n = r->params.n_elems;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(0);
+    Probe p = {.r = r, .m = model_allocate(&r->shape, dev, &mem, 1, T, true)};
+    Tokenizer *tokenizer = tokenizer_load(r->cfg.data.tokenizer);
+    p.eot = tokenizer_eot(tokenizer);
+    p.data = dataset_open(r->cfg.data.train, (int)r->cfg.model.vocab);
+    p.token = calloc(5 * T, sizeof *p.token);
+    if (!p.token) die("parity: no memory for %zu tokens", T);
+    p.target = p.token + T, p.pos = p.target + T, p.first = p.pos + T, p.one = p.first + T;
+    float *start = room(n);
+    params_init(&r->params, (uint64_t)r->cfg.run.seed, start);
+    double begin = sum_of_norms(&p, 0, start), end = sum_of_norms(&p, STEPS - 1, r->weights);
+    r->each = 2 * LAMBDA * sqrt(r->chain) * (FLT_EPSILON / 2) * (begin > end ? begin : end);
+    r->a = r->cfg.optim.lr * sensitivity(&p);
+    r->bounded = true;
+    double norm = r->out.norm[STEPS - 1], bound = r->each * (1 + r->a) * (1 + r->a);
+    if (!(bound <= 0.1 * norm)) // a tensor that is missing would not show
+        die("parity: %s: the bound %.3g is not far below the gradient's norm %.3g (lr S = %.2g: try a lower optim.lr)",
+            r->name, bound, norm, r->a);
+    free(start);
+    free(p.token);
+    dataset_close(p.data);
+    tokenizer_free(tokenizer);
+    model_free(p.m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+}
+
+// ---- the verdict
+
+// Losses and norms; bound: of the last gradient.
+static void check_steps(const ParityReference *r, const Outcome *out, bool exact, double bound, ParityVerdict *v)
+{
+    for (int k = 0; k < STEPS; k++) {
+        double loss = 0, norm = 0, unit = r->exact ? 0x1p-8 : LAMBDA * sqrt(r->chain) * FLT_EPSILON;
+        if (!exact) {
+            loss = unit * r->out.loss[k] + 2 * r->cfg.optim.lr * bound * r->out.norm[k];
+            norm = bound + 1e-8 * r->out.norm[k]; // 9 digits are printed
+        }
+        if (!(fabs(out->loss[k] - r->out.loss[k]) <= loss))
+            fail(v, "step %d: loss %.9g, one rank %.9g, bound %.2g", k + 1, out->loss[k], r->out.loss[k], loss);
+        if (!(fabs(out->norm[k] - r->out.norm[k]) <= norm))
+            fail(v, "step %d: gradient norm %.9g, one rank %.9g, bound %.2g",
+                 k + 1, out->norm[k], r->out.norm[k], norm);
+    }
+}
+
+// Everything that the last update computed: activations, losses, gradients, weights before and after.
+static void check_dump(const ParityReference *r, const Outcome *out, ParityVerdict *v)
+{
+    for (int i = 0; i < r->out.dump.n; i++) {
+        const SafeTensor *one = &r->out.dump.tensor[i].t;
+        const DiffTensor *t = diff_side_find(&out->dump, one->name);
+        bool same = t && t->t.n_bytes == one->n_bytes && !memcmp(t->t.data, one->data, one->n_bytes);
+        v->equal &= same;
+        v->n_tensors++;
+        if (!same) fail(v, "%s is %s", one->name, t ? "not the same" : "not there");
+    }
+}
+
+static void check_grads(const ParityReference *r, const Outcome *out, double bound, ParityVerdict *v)
+{
+    double largest = 0;
+    for (int i = 0; i < r->params.n_rows; i++) {
+        const Param *row = &r->params.row[i];
+        const float *g = out->grads + row->offset, *one = r->out.grads + row->offset;
+        double apart = distance(g, one, row->n_elems);
+        v->equal &= !memcmp(g, one, row->n_elems * sizeof *g);
+        v->n_tensors++;
+        if (!(apart <= largest)) largest = apart, snprintf(v->where, sizeof v->where, "%s", row->name);
+        if (!(apart <= bound))
+            fail(v, "the gradient of %s is %.3g apart in norm, bound %.3g", row->name, apart, bound);
+    }
+    v->worst = bound > 0 ? largest / bound : largest;
+}
+
+static ParityVerdict verdict_of(ParityReference *r, const char *run_dir, bool to_the_bit)
+{
+    ParityVerdict v = {.agrees = true, .equal = true};
+    Outcome out = {.grads = room(r->params.n_elems)};
+    double bound = 0;
+    if (!to_the_bit && !r->exact && !r->bounded) find_bound(r);
+    if (!to_the_bit) bound = r->exact ? 4 * r->rounding : r->each * (1 + r->a) * (1 + r->a);
+    if (read_outcome(run_dir, &r->params, &out, &v)) {
+        check_steps(r, &out, to_the_bit, bound, &v);
+        if (to_the_bit) check_dump(r, &out, &v);
+        else check_grads(r, &out, bound, &v);
+    }
+    close_outcome(&out);
+    return v;
+}
+
+// ---- the runs
 
 enum { SECONDS = 120, NAME = 160, PATH = 1200 };
 
@@ -39,7 +648,7 @@ typedef struct {
 // The name of a run's directory: the layout's, without spaces.
 static void run_name(const ParityLayout *layout, char *name, size_t n_name)
 {
-    parity_name(layout, name, n_name);
+    name_of(layout, name, n_name);
     for (char *p = name; *p; p++)
         if (*p == ' ' || *p == ':' || *p == '+') *p = '_';
 }
@@ -49,13 +658,13 @@ static bool train(const Parity *p, const ParityLayout *layout, const char *name)
 {
     char file[PATH], run[NAME + 12], out[PATH], program[PATH], ranks[16];
     const char *argv[PARITY_OPTIONS + 12], *option[PARITY_OPTIONS];
-    int n = 0, n_options = parity_options(layout, option);
+    int n = 0, n_options = options_of(layout, option);
     snprintf(file, sizeof file, "%s/%s.toml", p->dir, layout->llama ? "llama" : "gpt");
     snprintf(run, sizeof run, "--run.name=%s", name);
     snprintf(out, sizeof out, "%s/%s.out", p->dir, name);
     snprintf(program, sizeof program, "%s/train", p->build);
-    snprintf(ranks, sizeof ranks, "%d", parity_ranks(layout));
-    if (parity_ranks(layout) > 1) argv[n++] = p->launcher, argv[n++] = "-n", argv[n++] = ranks;
+    snprintf(ranks, sizeof ranks, "%d", ranks_of(layout));
+    if (ranks_of(layout) > 1) argv[n++] = p->launcher, argv[n++] = "-n", argv[n++] = ranks;
     argv[n++] = program, argv[n++] = file, argv[n++] = run;
     for (int i = 0; i < n_options; i++) argv[n++] = option[i];
     argv[n] = NULL;
@@ -81,11 +690,11 @@ static void run_dir(const Parity *p, const char *name, char *dir, size_t n_dir)
 // What a layout is compared with: run once.
 static ParityReference *reference_of(Parity *p, const ParityLayout *layout)
 {
-    ParityLayout one = parity_reference(layout);
+    ParityLayout one = one_rank(layout);
     char name[NAME], dir[PATH], file[PATH + 20];
     run_name(&one, name, sizeof name);
     for (int i = 0; i < p->n_references; i++)
-        if (!strcmp(parity_check_name(p->reference[i]), name)) return p->reference[i];
+        if (!strcmp(reference_name(p->reference[i]), name)) return p->reference[i];
     if (!train(p, &one, name)) die("parity: %s, on one rank, failed: see %s/%s.out", name, p->dir, name);
     check(p->n_references < 64);
     const ParityReference *exact = NULL; // of a 16-bit run: the same in fp32
@@ -94,7 +703,7 @@ static ParityReference *reference_of(Parity *p, const ParityLayout *layout)
     if (one.value[PARITY_DTYPE]) exact = reference_of(p, &wide);
     run_dir(p, name, dir, sizeof dir);
     snprintf(file, sizeof file, "%s/config.toml", dir);
-    p->reference[p->n_references] = parity_check_open(name, dir, file, exact);
+    p->reference[p->n_references] = reference_open(name, dir, file, exact);
     return p->reference[p->n_references++];
 }
 
@@ -104,13 +713,13 @@ static bool compare(Parity *p, const ParityLayout *layout)
     char name[NAME], dir[PATH], title[NAME];
     ParityReference *one = reference_of(p, layout);
     run_name(layout, name, sizeof name);
-    parity_name(layout, title, sizeof title);
+    name_of(layout, title, sizeof title);
     run_dir(p, name, dir, sizeof dir);
     double begin = clock_seconds();
     bool ran = train(p, layout, name);
     ParityVerdict v = {0};
-    if (ran) v = parity_check(one, dir, parity_exact(layout));
-    printf("%-6s %-52s %d  ", ran && v.agrees ? "ok" : "not ok", title, parity_ranks(layout));
+    if (ran) v = verdict_of(one, dir, must_be_equal(layout));
+    printf("%-6s %-52s %d  ", ran && v.agrees ? "ok" : "not ok", title, ranks_of(layout));
     if (!ran) printf("the run failed: see %s/%s.out", p->dir, name);
     else if (v.equal) printf("%10s  %d tensors", "==", v.n_tensors);
     else printf("%10.2e  %s", v.worst, v.where);
@@ -141,18 +750,18 @@ int main(int argc, char **argv)
     }
     if (!p.dir && !p.list) die_usage("parity: no DIR (try --help)");
     int n, n_bad = 0, n_equal = 0, n_run = 0;
-    ParityLayout *layout = parity_layouts(p.quick, &n);
+    ParityLayout *layout = make_layouts(p.quick, &n);
     for (int i = 0; i < n; i++) {
         char name[NAME];
-        parity_name(&layout[i], name, sizeof name);
+        name_of(&layout[i], name, sizeof name);
         if (p.only && !strstr(name, p.only)) continue;
         n_run++;
-        n_equal += parity_exact(&layout[i]);
-        if (p.list) printf("%d  %s\n", parity_ranks(&layout[i]), name);
+        n_equal += must_be_equal(&layout[i]);
+        if (p.list) printf("%d  %s\n", ranks_of(&layout[i]), name);
         else n_bad += !compare(&p, &layout[i]);
     }
     printf("%d layouts, %d of them to the last bit; %d do not agree\n", n_run, n_equal, n_bad);
-    for (int i = 0; i < p.n_references; i++) parity_check_close(p.reference[i]);
+    for (int i = 0; i < p.n_references; i++) reference_close(p.reference[i]);
     free(layout);
     return n_bad > 0;
 }

@@ -27,7 +27,7 @@
 #include "base/config.h"
 #include "ops/narrow.h"
 #include "dev/plan/plan.h"
-#include "dev/plan/plan_show.h"
+#include "dev/plan/plan_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 //
 // Intervals hold 90% of the fits to runs drawn with replacement.
 #include "base/check.h"
-#include "dev/plan/scaling_fit.h"
+#include "dev/plan/scaling.h"
 #include "base/svg.h"
 
 #include <errno.h>

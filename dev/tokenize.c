@@ -16,7 +16,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "data/prep/corpus.h"
-#include "data/prep/stream.h"
+#include "base/options.h"
 #include "text/tokenizer.h"
 #include "base/words.h"
 
@@ -31,76 +31,47 @@
 typedef struct {
     const char *tokenizer, *pattern, *out, *to, *vocab, *threads, *format, *field;
     bool special, raw, train_only;
-    const char **input; // (n_inputs)
-    size_t n_inputs, cap_inputs;
+    const char *const *input; // (n_inputs)
+    size_t n_inputs;
 } Options;
 
-typedef struct {
-    const char *name, *value; // value NULL: a switch
-    size_t at;                // in Options
-    const char *commands;     // where it does something; NULL: nearly everywhere
-    const char *help;
-} OptionRow;
-
-static const OptionRow option_rows[] = {
-    {"tokenizer", "PATH", offsetof(Options, tokenizer), "encode decode count convert bench",
-     "a folder, or a tiktoken rank file"},
-    {"pattern", "NAME", offsetof(Options, pattern), NULL, "how text is cut into words: gpt2 or cl100k [gpt2]"},
-    {"vocab", "N", offsetof(Options, vocab), "train bench", "size of the vocabulary, 257 or more [8192]"},
-    {"out", "PATH", offsetof(Options, out), "train convert", "the folder, or the rank file, to write"},
-    {"to", "FORMAT", offsetof(Options, to), "convert", "json (tokenizer.json), gpt2 (vocab.json, merges.txt) or ranks"},
-    {"format", "NAME", offsetof(Options, format), "train encode count bench",
-     "auto (by the name), text (as it is) or jsonl [auto]"},
-    {"field", "NAME", offsetof(Options, field), "train encode count bench", "of a line of JSONL: the text [text]"},
-    {"threads", "N", offsetof(Options, threads), NULL, "never changes the result [2]"},
-    {"special", NULL, offsetof(Options, special), NULL, TOKENIZER_EOT " in the input is that token, and not text"},
-    {"raw", NULL, offsetof(Options, raw), "encode decode", "ids as int32, not as text"},
-    {"train-only", NULL, offsetof(Options, train_only), "bench", "training alone, on --threads alone"},
-};
-enum { N_OPTIONS = sizeof option_rows / sizeof *option_rows };
-
-static void print_help(void)
-{
-    printf("usage: tokenize train|encode|decode|count|convert|bench [--option VALUE]... [FILE]...\n\n"
-           "FILE: text or JSONL (gzip, zstd), a folder, or - (standard input)\n\n");
-    for (int i = 0; i < N_OPTIONS; i++) {
-        char left[40];
-        snprintf(left, sizeof left, "--%s %s", option_rows[i].name, option_rows[i].value ? option_rows[i].value : "");
-        const char *commands = option_rows[i].commands;
-        printf("  %-18s %s%s%s\n", left, commands ? commands : "", commands ? ": " : "", option_rows[i].help);
-    }
-}
+static const char help[] =
+    "usage: tokenize train|encode|decode|count|convert|bench [--option VALUE]... [FILE]...\n\n"
+    "FILE: text or JSONL (gzip, zstd), a folder, or - (standard input)\n\n";
 
 static Options parse(int argc, char **argv)
 {
     Options o = {.pattern = "gpt2", .vocab = "8192", .threads = "2", .format = "auto"};
-    for (int i = 2; i < argc; i++) {
-        const OptionRow *row = NULL;
-        if (strncmp(argv[i], "--", 2) != 0) {
-            o.input = words_grow(o.input, &o.cap_inputs, o.n_inputs + 1, sizeof *o.input);
-            o.input[o.n_inputs++] = argv[i];
-            continue;
-        }
-        for (int k = 0; k < N_OPTIONS; k++)
-            if (strcmp(argv[i] + 2, option_rows[k].name) == 0) row = &option_rows[k];
-        if (!row) die_usage("tokenize: '%s': no such option (see --help)", argv[i]);
-        if (row->commands && !strstr(row->commands, argv[1]))
-            die_usage("tokenize %s: '%s': does nothing here (%s)", argv[1], argv[i], row->commands);
-        if (row->value && i + 1 >= argc) die_usage("tokenize: '%s': takes %s", argv[i], row->value);
-        if (row->value) *(const char **)((char *)&o + row->at) = argv[++i];
-        else *(bool *)((char *)&o + row->at) = true;
+    const char *command = argc > 1 ? argv[1] : "";
+    enum { SOME = 1 }; // .where: the help begins with the commands in which it does something
+    Option row[] = {
+        OPTION(TEXT, "--tokenizer", "PATH", "encode decode count convert bench: a folder, or a tiktoken rank file",
+               &o.tokenizer, .where = SOME),
+        OPTION(TEXT, "--pattern", "NAME", "how text is cut into words: gpt2 or cl100k [gpt2]", &o.pattern),
+        OPTION(TEXT, "--vocab", "N", "train bench: size of the vocabulary, 257 or more [8192]", &o.vocab,
+               .where = SOME),
+        OPTION(TEXT, "--out", "PATH", "train convert: the folder, or the rank file, to write", &o.out, .where = SOME),
+        OPTION(TEXT, "--to", "FORMAT", "convert: json (tokenizer.json), gpt2 (vocab.json, merges.txt) or ranks", &o.to,
+               .where = SOME),
+        OPTION(TEXT, "--format", "NAME",
+               "train encode count bench: auto (by name), text (as it is) or jsonl [auto]", &o.format, .where = SOME),
+        OPTION(TEXT, "--field", "NAME", "train encode count bench: of a line of JSONL: the text [text]", &o.field,
+               .where = SOME),
+        OPTION(TEXT, "--threads", "N", "never changes the result [2]", &o.threads),
+        OPTION(SWITCH, "--special", NULL, TOKENIZER_EOT " in the input is that token, and not text", &o.special),
+        OPTION(SWITCH, "--raw", NULL, "encode decode: ids as int32, not as text", &o.raw, .where = SOME),
+        OPTION(SWITCH, "--train-only", NULL, "bench: training alone, on --threads alone", &o.train_only,
+               .where = SOME)};
+    OptionSet set = {"tokenize", help, row, sizeof row / sizeof *row, .quote = "'"};
+    o.n_inputs = options_read(&set, argc, argv);
+    if (o.n_inputs) o.input = (const char *const *)argv + 2, o.n_inputs--; // behind the command
+    for (size_t i = 0; i < set.n; i++) {
+        int n = (int)strcspn(row[i].help, ":");
+        const char *found = strstr(row[i].help, command);
+        if (row[i].given && row[i].where && *command && !(found && found < row[i].help + n))
+            die_usage("tokenize %s: '%s': does nothing here (%.*s)", command, row[i].name, n, row[i].help);
     }
     return o;
-}
-
-static int parse_count(const char *name, const char *text, long low, long high)
-{
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (errno || end == text || *end || value < low || value > high)
-        die("tokenize: --%s: '%s' (a whole number from %ld to %ld)", name, text, low, high);
-    return (int)value;
 }
 
 // ---- input
@@ -110,21 +81,6 @@ typedef struct {
     TokenizerText *text; // (n), in the buffers
     size_t n, cap, n_bytes;
 } Input;
-
-static char *read_all(const char *path, size_t *n)
-{
-    Stream *s = stream_open(path, 1 << 20);
-    char *buffer = NULL;
-    size_t cap = 0, got;
-    *n = 0;
-    do {
-        buffer = words_grow(buffer, &cap, *n + (1 << 20), 1);
-        *n += got = stream_read(s, buffer + *n, cap - *n - 1);
-    } while (got);
-    buffer[*n] = 0;
-    stream_close(s);
-    return buffer;
-}
 
 static void add_text(Input *in, const char *bytes, size_t n)
 {
@@ -181,7 +137,7 @@ static Input read_input(const Options *o)
             continue;
         }
         size_t n;
-        char *text = read_all(path, &n);
+        char *text = corpus_read(path, &n);
         add_buffer(&in, text, n, o->special);
     }
     return in;
@@ -213,7 +169,7 @@ static Tokenizer *train(const Options *o, const Input *in, int threads)
 {
     TokenizerTrainer *trainer = tokenizer_trainer_new(o->pattern);
     tokenizer_trainer_add_texts(trainer, in->text, in->n, threads);
-    return tokenizer_trainer_finish(trainer, parse_count("vocab", o->vocab, 257, 1 << 24));
+    return tokenizer_trainer_finish(trainer, (int)options_count("tokenize", "vocab", o->vocab, 257, 1 << 24));
 }
 
 static void do_train(const Options *o, int threads)
@@ -272,7 +228,7 @@ static void do_decode(const Options *o)
     if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
     for (size_t i = 0; i < o->n_inputs; i++) {
         size_t n;
-        char *text = read_all(o->input[i], &n), *at = text, *end;
+        char *text = corpus_read(o->input[i], &n), *at = text, *end;
         if (o->raw && n % sizeof(int32_t)) die("%s: %zu bytes: not a list of int32", o->input[i], n);
         for (size_t k = 0; o->raw && k < n / sizeof(int32_t); k++) {
             int32_t id;
@@ -352,11 +308,9 @@ static void do_bench(const Options *o, int threads)
 int main(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
-    const char *command = argc > 1 ? argv[1] : "";
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return print_help(), 0;
+    char *command = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     Options o = parse(argc, argv);
-    int threads = parse_count("threads", o.threads, 1, 1024);
+    int threads = (int)options_count("tokenize", "threads", o.threads, 1, 1024);
     if (strcmp(command, "train") == 0) do_train(&o, threads);
     else if (strcmp(command, "encode") == 0) do_encode(&o, threads);
     else if (strcmp(command, "decode") == 0) do_decode(&o);
@@ -364,6 +318,5 @@ int main(int argc, char **argv)
     else if (strcmp(command, "convert") == 0) do_convert(&o);
     else if (strcmp(command, "bench") == 0) do_bench(&o, threads);
     else die_usage("tokenize: '%s': not a command (train, encode, decode, count, convert, bench; --help)", command);
-    free(o.input);
     return 0;
 }

@@ -121,36 +121,71 @@ static void replica_close(Replica *r)
     dev_cpu_free(r->cpu);
 }
 
-// The weights of make_weights_lively, which wants a whole array.
-static void enliven(Replica *r)
+static void wait_for_all(Replica *r)
 {
-    ZeroWhole whole = zero_whole(r->zero, &r->optim);
-    zero_gather_whole(r->zero, &r->optim, &whole);
-    if (whole.weights) {
+    CommRequest barrier = comm_barrier(r->control);
+    comm_wait(r->control, &barrier);
+}
+
+// A piece of a checkpoint between this rank and whole arrays, where state[s] may be NULL: then it is left out.
+static void move_pieces(Replica *r, bool out, float *weights, void *const *state)
+{
+    const Params *params = &r->model->params;
+    CkptPart part = zero_part(r->zero, &r->optim, out, r->control->rank, r->control->size);
+    for (int i = 0; i < part.n; i++) {
+        const CkptPiece *p = &part.piece[i];
+        size_t row = params->row[p->row].offset, at;
+        if (p->array < 0) {
+            part.move(part.self, p, weights + row + p->slice.from, out);
+            continue;
+        }
+        const CkptArray *array = &r->optim.state[p->array];
+        at = optim_range_elems(array, params, 0, row) + p->slice.from;
+        if (state) part.move(part.self, p, (char *)state[p->array] + at * safetensors_dtype_bytes(array->dtype), out);
+    }
+    zero_part_free(&part);
+}
+
+// The weights of make_weights_lively, which wants a whole array: all ranks put theirs into out->weights.
+static void enliven(Replica *r, Outcome *out)
+{
+    move_pieces(r, true, out->weights, NULL);
+    wait_for_all(r);
+    if (r->control->rank == 0) {
         Model view = *r->model;
-        view.weights = whole.weights;
-        view.x_weights = (X *)whole.weights; // not renewed here
+        view.weights = out->weights;
+        view.x_weights = (X *)out->weights; // not renewed here
         view.shard = (ModelShard){0};
         make_weights_lively(&view);
     }
-    zero_scatter_whole(r->zero, &r->optim, &whole);
-    zero_whole_free(&whole);
+    wait_for_all(r);
+    move_pieces(r, false, out->weights, NULL);
+    zero_renew(r->zero, &r->optim);
 }
 
 static void keep_whole(Replica *r, Outcome *out)
 {
-    ZeroWhole whole = zero_whole(r->zero, &r->optim);
-    zero_gather_whole(r->zero, &r->optim, &whole);
-    if (whole.weights) {
-        memcpy(out->weights, whole.weights, out->n * sizeof(float));
-        for (int s = 0; s < r->optim.kind->n_states; s++) {
-            out->state_bytes[s] = whole.state[s].n_bytes;
-            out->state[s] = malloc(whole.state[s].n_bytes + 1);
-            assert_non_null(out->state[s]);
-            if (whole.state[s].n_bytes) memcpy(out->state[s], whole.state[s].data, whole.state[s].n_bytes);
-        }
+    const Params *params = &r->model->params;
+    for (int s = 0; r->control->rank == 0 && s < r->optim.kind->n_states; s++) {
+        const CkptArray *array = &r->optim.state[s];
+        out->state_bytes[s] = optim_range_elems(array, params, 0, params->n_elems) *
+                              safetensors_dtype_bytes(array->dtype);
+        out->state[s] = malloc(out->state_bytes[s] + 1);
+        assert_non_null(out->state[s]);
     }
-    zero_whole_free(&whole);
+    wait_for_all(r);
+    move_pieces(r, true, out->weights, out->state);
+    wait_for_all(r);
+}
+
+// This rank's gradients of the step, between zero_reduce and the update, to their place in grads.
+static void keep_grads(Replica *r, float *grads)
+{
+    if (r->zero->cut.size == 1 && r->control->rank > 0) return; // rank 0 has the same
+    for (int u = 0; u < r->model->n_units; u++) {
+        const OptimRange *range = &r->zero->range[u];
+        r->dev->to_host(r->dev, grads + range->begin, range->grad, (range->end - range->begin) * sizeof *grads);
+    }
 }
 
 // Whether n elements are the same, bit for bit, on all ranks. Collective.
@@ -174,14 +209,14 @@ static void play(Comm *world, void *arg)
     const Case *c = out->c;
     Replica r;
     replica_open(&r, world, c);
-    enliven(&r);
+    enliven(&r, out);
     int rank = world->rank;
     comm_reset_counts(world);
     if (c->slow > 0) comm_set_slow(world, 0, c->slow);
     for (int k = 0; k < c->steps; k++) {
         double loss = one_step(r.model, r.zero, r.control, c, r.model->max_batch, (size_t)k);
         if (rank == 0 && k == 0) out->loss = loss;
-        if (k == 0) zero_gather_grads(r.zero, out->grads);
+        if (k == 0) keep_grads(&r, out->grads);
         double norm = optim_step(&r.optim, r.model, 0.01);
         zero_end(r.zero);
         if (rank == 0 && k == 0) out->norm = norm;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "dev/check/diff_stats.h"
+#include "dev/check/diff.h"
 #include "base/rng.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 // itself.
 #include "tp_case.h"
 
-#include "dev/check/diff_side.h"
+#include "dev/check/diff.h"
 #include "train/dump.h"
 #include "expect_die.h"
 #include "parallel/pipeline.h"

@@ -10,7 +10,7 @@
 #include "dev/plan/plan_time.h"
 #include "dev/plan/plan_traffic.h"
 #include "dev/plan/sharding.h"
-#include "dev/plan/scaling_laws.h"
+#include "dev/plan/scaling.h"
 
 #include <math.h>
 

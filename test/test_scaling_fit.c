@@ -9,7 +9,7 @@
 
 #include "expect_die.h"
 #include "base/rng.h"
-#include "dev/plan/scaling_fit.h"
+#include "dev/plan/scaling.h"
 
 #include <math.h>
 #include <stdlib.h>

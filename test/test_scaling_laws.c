@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "dev/plan/scaling_laws.h"
+#include "dev/plan/scaling.h"
 
 #include <math.h>
 

@@ -1,31 +1,582 @@
-// corpus: documents kept on disk, so that they can be seen twice; and their split. corpus_reader.c reads them.
+// corpus: documents of any number of files, one after another, in bounded memory and as valid UTF-8.
 //
-// Invariant: what is read back are the bytes that were added, in their order; nothing depends on when or by which
-// thread. Document i lies between end[i - 1] and end[i] of one file without a name.
+// Invariant: the sequence of records depends on the bytes of the files and the options alone, never on how many
+// bytes a read returned. That is why text is cut at separators first, as raw bytes, and only whole documents are
+// decoded: a separator is valid UTF-8, so no ill-formed sequence reaches across its border, and there is no state to
+// carry from one buffer to the next.
 //
-// Why keep them at all: the split needs the sizes of all documents before the first one is used, a tokenizer is
-// trained before anything is encoded, and duplicates are compared long after they were read. Standard input cannot be
-// read again, and a packed file not from its middle. Rejected: memory (a corpus is larger), reading places of plain
-// files and spooling only the others (two paths to test, and a file that changes meanwhile), and mapping the file
-// (a disk that fails would kill the program).
+// Decoding replaces every maximal ill-formed sequence, and every NUL, by U+FFFD, and counts them; nothing here is
+// fatal, for a crawl always has some. NUL is well-formed, but it ends strings in too many programs, and the HTML
+// standard replaces it too. A byte order mark goes at the start of a file only: elsewhere it is a character.
 //
-// The split. Training text must not help to predict the validation text, so the validation part is one
-// stretch at the end, not documents drawn at random, and tokenizers are trained on the first part alone. With
-// one document of n bytes the cut is at byte floor(n (1 - fraction)), moved back to the start of a character.
-#include "data/prep/corpus.h"
-
+// A line that is no JSON gets a second chance. Python's json writes half a surrogate pair as \ud83d, and NaN, Infinity
+// and -Infinity as such; 1e999 and integers of 400 digits are good JSON that no double holds. A document is not lost
+// for a number in a field that nobody reads. Mending keeps the length of the line and the places of its strings, so
+// nothing moves; what was not JSON for any other reason still is not.
+//
+// Memory: the buffer holds the current document (or line) up to max_bytes and one read, and doubles as it grows; a
+// document that needs decoding has a copy. Of a longer text max_bytes are kept, back to the start of a character; a
+// longer line of JSON cannot be read in part, and is left out.
+//
+// Rejected: following links to folders (they can be circular), getline (no bound), parsing JSONL with jansson's own
+// stream reader (it loses its place at the first error, and the next line is good), and skipping the rest of a file
+// after a bad line.
+//
+// The store keeps documents on disk, so that they can be seen twice: the split needs the sizes of all documents before
+// the first one is used, a tokenizer is trained before anything is encoded, and duplicates are compared long after they
+// were read; standard input cannot be read again, and a packed file not from its middle. What is read back are the
+// bytes that were added, in their order: document i lies between end[i - 1] and end[i] of one file without a name.
+// Rejected: memory (a corpus is larger), reading places of plain files and spooling only the others (two paths to test,
+// and a file that changes meanwhile), and mapping the file (a disk that fails would kill the program).
+//
+// The split. Training text must not help to predict the validation text, so the validation part is one stretch at the
+// end, not documents drawn at random, and tokenizers are trained on the first part alone. With one document of n bytes
+// the cut is at byte floor(n (1 - fraction)), moved back to the start of a character.
+#define _GNU_SOURCE // memmem
+#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/check.h"
+#include "base/disk.h"
+#include "data/prep/corpus.h"
 #include "data/prep/stream.h"
 #include "base/words.h"
+
+enum { LOGGED = 10, DEPTH = 64 };
+
+typedef struct {
+    char *bytes;
+    size_t cap;
+} Decoded;
+
+struct CorpusReader {
+    CorpusOptions opt;
+    CorpusCounts counts;
+    CorpusFile *file; // (n_files), of which at_file are read
+    size_t n_files, cap_files, at_file;
+    XXH3_state_t *hash;
+    // The open file. buffer[start, n) is read and not yet given; no separator begins in buffer[start, scanned).
+    Stream *stream;
+    bool jsonl, ended;
+    char *buffer; // (cap)
+    size_t cap, start, scanned, n;
+    uint64_t offset; // of buffer[start] in the unpacked file
+    uint64_t dropped, dropped_lines; // bytes taken out of the current document because it is too long
+    uint64_t line, index;
+    Decoded line_decoded, text_decoded; // back the record when that is not the buffer's
+    json_t *json;
+};
+
+// ---- the files
+static void add_path(CorpusReader *r, const char *path)
+{
+    r->file = words_grow(r->file, &r->cap_files, r->n_files + 1, sizeof *r->file);
+    r->file[r->n_files] = (CorpusFile){.path = strdup(path)};
+    if (!r->file[r->n_files++].path) die("memory: no room for a file name");
+}
+
+static int visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name); // not alphasort, which follows the locale
+}
+
+static void add_folder(CorpusReader *r, const char *path, int depth)
+{
+    struct dirent **entry;
+    if (depth > DEPTH) die("%s: folders more than %d deep (name the one that you mean)", path, DEPTH);
+    int n = scandir(path, &entry, visible, by_bytes);
+    if (n < 0) die("%s: cannot read the folder: %s", path, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        struct stat st;
+        char *inside;
+        if (asprintf(&inside, "%s/%s", path, entry[i]->d_name) < 0) die("memory: no room for a file name");
+        if (lstat(inside, &st) == 0 && S_ISDIR(st.st_mode)) add_folder(r, inside, depth + 1);
+        else if (stat(inside, &st) == 0 && S_ISREG(st.st_mode)) add_path(r, inside);
+        else r->counts.not_files++;
+        free(inside);
+        free(entry[i]);
+    }
+    free(entry);
+}
+
+CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options)
+{
+    CorpusReader *r = calloc(1, sizeof *r);
+    if (!r || !(r->hash = XXH3_createState())) die("memory: no room for a reader");
+    r->opt = options;
+    if (!r->opt.field) r->opt.field = "text";
+    if (!r->opt.max_bytes) r->opt.max_bytes = 64 << 20;
+    if (!r->opt.read_bytes) r->opt.read_bytes = 1 << 20;
+    const char *given[] = {options.separator, options.line};
+    for (int i = 0; i < 2; i++) {
+        size_t length, n = given[i] ? strlen(given[i]) : 0;
+        if (n && words_utf8_invalid(given[i], n, 0, &length) < n) die("separator: '%s': not UTF-8", given[i]);
+    }
+    if (options.separator && !*options.separator) die("separator: an empty one (leave it out)");
+    if (options.separator && options.line) die("separator: both a text and a line are given (choose one)");
+    for (size_t i = 0; i < n_paths; i++) {
+        struct stat st;
+        size_t before = r->n_files;
+        if (strcmp(path[i], "-") == 0) add_path(r, "-");
+        else if (stat(path[i], &st) != 0) die("%s: cannot read: %s", path[i], strerror(errno));
+        else if (S_ISDIR(st.st_mode)) add_folder(r, path[i], 0);
+        else add_path(r, path[i]);
+        if (r->n_files == before) die("%s: no file in it", path[i]);
+    }
+    return r;
+}
+
+// ---- raw documents
+// Reads once behind buffer[n).
+static void fill(CorpusReader *r)
+{
+    size_t want = r->opt.read_bytes;
+    if (r->start > r->cap / 2) {
+        memmove(r->buffer, r->buffer + r->start, r->n - r->start);
+        r->n -= r->start;
+        r->scanned -= r->start;
+        r->start = 0;
+    }
+    r->buffer = words_grow(r->buffer, &r->cap, r->n + want, 1);
+    size_t k = stream_read(r->stream, r->buffer + r->n, want);
+    if (k == 0) r->ended = true;
+    r->n += k;
+    r->counts.bytes_in += k;
+    r->file[r->at_file].n_bytes += k;
+    XXH3_128bits_update(r->hash, r->buffer + r->n - k, k);
+}
+
+// Text of 16 or 32 bits would be read as zeros with letters between.
+static void refuse_utf16(const CorpusReader *r)
+{
+    const char *mark[] = {"\xFF\xFE\0\0", "\0\0\xFE\xFF", "\xFF\xFE", "\xFE\xFF"};
+    for (size_t i = 0; i < 4; i++) {
+        size_t n = i < 2 ? 4 : 2; // bytes of the mark, and of what it stands for
+        if (r->n >= n && memcmp(r->buffer, mark[i], n) == 0)
+            die("%s: byte 0: UTF-%zu, where UTF-8 is read (convert it first: iconv -f UTF-%zu -t UTF-8)",
+                r->file[r->at_file].path, 8 * n, 8 * n);
+    }
+}
+
+static bool is_jsonl(const CorpusReader *r, const char *path)
+{
+    return r->opt.format == SOURCE_JSONL || (r->opt.format == SOURCE_AUTO && sources_is_jsonl(path));
+}
+
+static bool open_next(CorpusReader *r)
+{
+    if (r->at_file == r->n_files) return false;
+    const char *path = r->file[r->at_file].path;
+    r->stream = stream_open(path, r->opt.read_bytes);
+    r->jsonl = is_jsonl(r, path);
+    r->start = r->scanned = r->n = 0;
+    r->offset = r->index = 0;
+    r->line = 1;
+    XXH3_128bits_reset(r->hash);
+    r->ended = false;
+    r->counts.files++;
+    while (r->n < 4 && !r->ended) fill(r);
+    refuse_utf16(r);
+    if (r->n >= 3 && memcmp(r->buffer, "\xEF\xBB\xBF", 3) == 0) {
+        r->start = r->scanned = 3;
+        r->offset = 3;
+        r->counts.bom++;
+    }
+    return true;
+}
+
+static void close_file(CorpusReader *r)
+{
+    XXH128_hash_t h = XXH3_128bits_digest(r->hash);
+    stream_close(r->stream);
+    r->stream = NULL;
+    r->file[r->at_file].hash[0] = h.high64;
+    r->file[r->at_file++].hash[1] = h.low64;
+}
+
+static uint64_t count_lines(const char *text, size_t n)
+{
+    uint64_t lines = 0;
+    for (size_t i = 0; i < n; i++) lines += text[i] == '\n';
+    return lines;
+}
+
+// A line that is `line`, at or after buffer[scanned]; *length with its end. Documents begin where lines do. While the
+// file goes on, only those are seen whose end is in the buffer.
+static char *find_line(const CorpusReader *r, const char *line, size_t *length)
+{
+    const char *at = r->buffer + r->scanned, *end = r->buffer + r->n, *begin = r->buffer + r->start;
+    size_t n = strlen(line);
+    for (;; at++) {
+        at = n ? memmem(at, (size_t)(end - at), line, n) : memchr(at, '\n', (size_t)(end - at));
+        if (!n && at && at > begin && at[-1] == '\r') at--;
+        if (!at || (!r->ended && at + n + 2 > end)) return NULL;
+        const char *after = at + n;
+        if (after < end && *after == '\r') after++;
+        bool ends = after < end ? *after == '\n' : n > 0;
+        if (ends && (at == begin || at[-1] == '\n')) {
+            *length = (size_t)(after - at) + (after < end);
+            return (char *)at;
+        }
+        if (!n && *at == '\r') at++;
+    }
+}
+
+// The next raw document or line: text and length, and *n_used, its bytes and those of its separator in the buffer;
+// false at the end of the file.
+static bool next_raw(CorpusReader *r, char **text, size_t *n_bytes, size_t *n_used)
+{
+    const char *separator = r->jsonl ? "\n" : r->opt.separator, *line = r->jsonl ? NULL : r->opt.line;
+    size_t length = 0, keep = (separator ? strlen(separator) : line ? strlen(line) + 2 : 1) - 1;
+    size_t max = r->opt.max_bytes;
+    for (;;) {
+        char *from = r->buffer + r->scanned, *found = NULL;
+        if (separator && (found = memmem(from, r->n - r->scanned, separator, strlen(separator))))
+            length = strlen(separator);
+        else if (line) found = find_line(r, line, &length);
+        if (found || r->ended) {
+            if (!found) {
+                if (r->start == r->n) return false;
+                found = r->buffer + r->n, length = 0;
+            }
+            *text = r->buffer + r->start;
+            *n_bytes = (size_t)(found - *text);
+            *n_used = *n_bytes + length;
+            r->start = r->scanned = (size_t)(found - r->buffer) + length;
+            return true;
+        }
+        // No separator begins before n - keep. Two bytes more stay, to see whether a line begins there.
+        if (r->n - r->scanned > keep) r->scanned = r->n - keep;
+        size_t before = r->scanned - r->start, last = r->scanned - (before < 2 ? before : 2);
+        if (last > r->start + max) {
+            size_t cut = last - (r->start + max);
+            r->dropped_lines += count_lines(r->buffer + r->start + max, cut);
+            memmove(r->buffer + r->start + max, r->buffer + last, r->n - last);
+            r->n -= cut, r->scanned -= cut, r->dropped += cut;
+        }
+        fill(r);
+    }
+}
+
+// ---- lines that are nearly JSON
+
+// Behind the string that begins at the quote line[at].
+static size_t skip_string(const char *line, size_t n, size_t at)
+{
+    for (at++; at < n && line[at] != '"'; at++)
+        if (line[at] == '\\') at++;
+    return at < n ? at + 1 : n;
+}
+
+// The number of an escape \uXXXX at line[at]; 0 when none stands there.
+static unsigned escape(const char *line, size_t n, size_t at)
+{
+    char digit[5] = "", *end;
+    if (n - at < 6 || line[at] != '\\' || line[at + 1] != 'u') return 0;
+    memcpy(digit, line + at + 2, 4);
+    if (strspn(digit, "0123456789abcdefABCDEF") != 4) return 0;
+    return (unsigned)strtoul(digit, &end, 16);
+}
+
+// Both change line (n bytes, with a 0 behind) in place and return how often; its length stays.
+// Half a surrogate pair in a string: \ufffd.
+static size_t mend_escapes(char *line, size_t n)
+{
+    size_t mended = 0;
+    for (size_t at = 0; at < n; at++) { // a backslash outside of strings is no JSON in any case
+        if (line[at] != '\\') continue;
+        unsigned code = escape(line, n, at);
+        if (code >= 0xD800 && code < 0xDC00 && at + 6 < n && escape(line, n, at + 6) >> 10 == 0xDC00 >> 10) {
+            at += 11;
+        } else if (code >= 0xD800 && code < 0xE000) {
+            memcpy(line + at + 2, "fffd", 4);
+            mended++;
+            at += 5;
+        } else at++;
+    }
+    return mended;
+}
+
+// The length of JSON's number at the start of a text that ends in a 0; 0 when none stands there (RFC 8259, section 6).
+static size_t json_number(const char *text)
+{
+    static const char digits[] = "0123456789";
+    const char *p = text + (*text == '-');
+    size_t n = strspn(p, digits);
+    if (!n || (*p == '0' && n > 1)) return 0;
+    p += n;
+    if (*p == '.') {
+        if (!(n = strspn(p + 1, digits))) return 0;
+        p += 1 + n;
+    }
+    if (*p == 'e' || *p == 'E') {
+        p += 1 + (p[1] == '+' || p[1] == '-');
+        if (!(n = strspn(p, digits))) return 0;
+        p += n;
+    }
+    return (size_t)(p - text);
+}
+
+// The length of a number at line[at] that the parser refuses; 0 when none stands there.
+static size_t foreign_number(const char *line, size_t n, size_t at)
+{
+    const char *word[] = {"NaN", "Infinity", "-Infinity"};
+    if (at == 0 || !strchr(" \t\r:,[", line[at - 1])) return 0;
+    for (int i = 0; i < 3; i++)
+        if (n - at >= strlen(word[i]) && memcmp(line + at, word[i], strlen(word[i])) == 0) return strlen(word[i]);
+    size_t length = json_number(line + at);
+    return length && strspn(line + at, "+-.0123456789eE") == length && isinf(strtod(line + at, NULL)) ? length : 0;
+}
+
+// NaN, Infinity and what no double holds, outside strings: 0.
+static size_t mend_numbers(char *line, size_t n)
+{
+    size_t mended = 0;
+    for (size_t at = 0; at < n;) {
+        size_t length = 0;
+        if (line[at] == '"') at = skip_string(line, n, at);
+        else if (!(length = foreign_number(line, n, at))) at++;
+        if (!length) continue;
+        memset(line + at, ' ', length);
+        line[at] = '0';
+        at += length;
+        mended++;
+    }
+    return mended;
+}
+
+// ---- decoded documents
+// Ill-formed sequences and NUL become U+FFFD. Returns the text, *n its new length; copies only where it must.
+static const char *decode(CorpusReader *r, Decoded *d, const char *text, size_t *n_bytes)
+{
+    size_t n = *n_bytes, length = 0, o = 0, at = 0, bad = words_utf8_invalid(text, n, 0, &length);
+    if (bad == n && !memchr(text, 0, n)) return text;
+    while (at < n) {
+        const char *nul = memchr(text + at, 0, bad - at);
+        size_t stop = nul ? (size_t)(nul - text) : bad;
+        d->bytes = words_grow(d->bytes, &d->cap, o + (n - at) + 3, 1);
+        memcpy(d->bytes + o, text + at, stop - at);
+        o += stop - at;
+        if ((at = stop) == n) break;
+        memcpy(d->bytes + o, "\xEF\xBF\xBD", 3);
+        o += 3;
+        at += nul ? 1 : length;
+        if (nul) r->counts.nul++;
+        else r->counts.bad_utf8++, bad = words_utf8_invalid(text, n, at, &length);
+    }
+    *n_bytes = o;
+    return d->bytes;
+}
+
+// The last character of text (n) may be cut in two: the length without it.
+static size_t whole_characters(const char *text, size_t n)
+{
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        bool valid;
+        uint8_t c = (uint8_t)text[n - back];
+        if (c < 0x80) break;
+        if (c < 0xC0) continue;
+        words_utf8_length(text + n - back, back, &valid);
+        return valid ? n : n - back;
+    }
+    return n;
+}
+
+static void bad_line(CorpusReader *r, const char *why)
+{
+    const char *path = r->file[r->at_file].path;
+    char clean[200];
+    snprintf(clean, sizeof clean, "%s", why);
+    for (char *c = clean; *c; c++)
+        if ((uint8_t)*c < ' ' || *c == 0x7F) *c = '?';
+    if (r->opt.strict)
+        die("%s:%llu: %s (without strict reading it is left out)", path, (unsigned long long)r->line, clean);
+    if (!r->opt.log || r->counts.bad_lines + r->counts.too_long > LOGGED) return;
+    fprintf(r->opt.log, "%s:%llu: left out: %s\n", path, (unsigned long long)r->line, clean);
+    if (r->counts.bad_lines + r->counts.too_long == LOGGED)
+        fprintf(r->opt.log, "(more lines like these are counted, and not shown)\n");
+}
+
+static json_t *load(const char *text, size_t n, json_error_t *error)
+{
+    return json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, error);
+}
+
+// text (n), or what d holds already, in d with a 0 behind.
+static char *copy(Decoded *d, const char *text, size_t n)
+{
+    bool held = text == d->bytes;
+    d->bytes = words_grow(d->bytes, &d->cap, n + 1, 1);
+    if (!held) memcpy(d->bytes, text, n);
+    d->bytes[n] = 0;
+    return d->bytes;
+}
+
+// A line that was no JSON, mended; NULL when it still is none. The record keeps its numbers as they are.
+static json_t *load_mended(CorpusReader *r, const char **text, size_t n, json_error_t *error)
+{
+    char *line = copy(&r->line_decoded, *text, n);
+    size_t escapes = mend_escapes(line, n);
+    char *numbers = copy(&r->text_decoded, line, n);
+    r->counts.bad_utf8 += escapes;
+    *text = line;
+    return escapes + mend_numbers(numbers, n) ? load(numbers, n, error) : NULL;
+}
+
+// The field of a line of JSON; NULL when the line has none to give.
+static const char *parse_line(CorpusReader *r, const char *text, size_t *n_bytes, CorpusRecord *out)
+{
+    char why[200];
+    json_error_t error;
+    text = decode(r, &r->line_decoded, text, n_bytes);
+    json_decref(r->json);
+    if (!(r->json = load(text, *n_bytes, &error))) r->json = load_mended(r, &text, *n_bytes, &error);
+    out->json = text;
+    out->n_json = *n_bytes;
+    json_t *field = json_object_get(r->json, r->opt.field);
+    if (json_is_string(field)) {
+        *n_bytes = json_string_length(field);
+        return json_string_value(field);
+    }
+    if (!r->json) snprintf(why, sizeof why, "not JSON: %s", error.text);
+    else if (!json_is_object(r->json)) snprintf(why, sizeof why, "not an object of JSON");
+    else snprintf(why, sizeof why, field ? "its '%s' is not a string" : "no field '%s'", r->opt.field);
+    r->counts.bad_lines++;
+    bad_line(r, why);
+    return NULL;
+}
+
+static bool is_blank(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strchr(" \t\r\n\f\v", text[i]) || !text[i]) return false;
+    return true;
+}
+
+// Makes a record of raw bytes; false when they are left out.
+static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
+{
+    bool too_long = n > r->opt.max_bytes || r->dropped;
+    if (r->jsonl && !too_long && is_blank(text, n)) return false; // empty lines are no records
+    if (r->jsonl && too_long) {
+        r->counts.too_long++;
+        bad_line(r, "the line is too long to be read");
+    }
+    if (r->jsonl && (too_long || !(text = parse_line(r, text, &n, out)))) return false;
+    if (too_long) n = whole_characters(text, r->opt.max_bytes);
+    text = decode(r, &r->text_decoded, text, &n);
+    if (n > r->opt.max_bytes) n = words_utf8_border(text, n, r->opt.max_bytes), too_long = true;
+    if (is_blank(text, n)) {
+        r->counts.empty += r->jsonl || n > 0; // two separators in a row are no document
+        return false;
+    }
+    if (too_long) r->counts.too_long++;
+    r->counts.documents++;
+    r->counts.bytes_out += n;
+    out->text = text;
+    out->n_bytes = n;
+    return true;
+}
+
+bool corpus_next(CorpusReader *r, CorpusRecord *out)
+{
+    for (;;) {
+        if (!r->stream && !open_next(r)) return false;
+        char *text;
+        size_t n, n_used;
+        r->dropped = r->dropped_lines = 0;
+        if (!next_raw(r, &text, &n, &n_used)) {
+            close_file(r);
+            continue;
+        }
+        const char *path = r->file[r->at_file].path;
+        *out = (CorpusRecord){.path = path, .index = r->index, .line = r->line, .offset = r->offset};
+        r->offset += n_used + r->dropped;
+        bool given = give(r, text, n, out);
+        r->line += count_lines(text, n_used) + r->dropped_lines;
+        if (!given) continue;
+        r->index++;
+        return true;
+    }
+}
+
+const CorpusFile *corpus_all_files(const CorpusReader *r, size_t *n)
+{
+    *n = r->n_files;
+    return r->file;
+}
+
+const CorpusFile *corpus_files(const CorpusReader *r, size_t *n)
+{
+    *n = r->at_file;
+    return r->file;
+}
+
+CorpusCounts corpus_counts(const CorpusReader *r)
+{
+    return r->counts;
+}
+
+void corpus_close(CorpusReader *r)
+{
+    if (!r) return;
+    for (size_t i = 0; i < r->n_files; i++) free((char *)r->file[i].path);
+    free(r->file);
+    XXH3_freeState(r->hash);
+    stream_close(r->stream);
+    json_decref(r->json);
+    free(r->buffer);
+    free(r->line_decoded.bytes);
+    free(r->text_decoded.bytes);
+    free(r);
+}
+
+bool corpus_any_jsonl(const char *const *path, size_t n_paths, CorpusOptions options)
+{
+    CorpusReader *r = corpus_open(path, n_paths, options);
+    bool any = false;
+    for (size_t i = 0; i < r->n_files; i++) any |= is_jsonl(r, r->file[i].path);
+    corpus_close(r);
+    return any;
+}
+
+void corpus_print(const CorpusCounts *counts, FILE *out)
+{
+    const struct {
+        uint64_t n;
+        const char *what;
+    } amiss[] = {{counts->bad_lines, "bad lines left out"}, {counts->too_long, "too long"},
+                 {counts->empty, "empty documents left out"}, {counts->bad_utf8, "ill-formed sequences replaced"},
+                 {counts->nul, "NUL replaced"}, {counts->bom, "byte order marks removed"},
+                 {counts->not_files, "links to folders or to nothing, or devices, left out"}};
+    fprintf(out, "%llu files, %llu documents, %llu bytes of text (%llu read)\n", (unsigned long long)counts->files,
+            (unsigned long long)counts->documents, (unsigned long long)counts->bytes_out,
+            (unsigned long long)counts->bytes_in);
+    const char *between = "";
+    for (size_t i = 0; i < sizeof amiss / sizeof *amiss; i++) {
+        if (!amiss[i].n) continue;
+        fprintf(out, "%s%llu %s", between, (unsigned long long)amiss[i].n, amiss[i].what);
+        between = ", ";
+    }
+    if (*between) fputc('\n', out);
+}
+
+// ---- documents kept on disk, and their split
 
 struct CorpusStore {
     FILE *f;
@@ -84,21 +635,9 @@ size_t corpus_store_size(const CorpusStore *s, size_t i)
     return (size_t)(s->end[i] - start_of(s, i));
 }
 
-static bool read_at(const CorpusStore *s, uint64_t at, char *out, size_t n)
-{
-    for (size_t got = 0; got < n;) {
-        ssize_t k = pread(fileno(s->f), out + got, n - got, (off_t)(at + got));
-        if (k < 0 && errno == EINTR) continue;
-        if (k == 0) errno = EIO; // shorter than what was written
-        if (k <= 0) return false;
-        got += (size_t)k;
-    }
-    return true;
-}
-
 bool corpus_store_read(const CorpusStore *s, size_t i, void *out)
 {
-    return read_at(s, start_of(s, i), out, corpus_store_size(s, i));
+    return disk_read_at(fileno(s->f), out, corpus_store_size(s, i), start_of(s, i));
 }
 
 size_t corpus_store_split(CorpusStore *s, double fraction)
@@ -114,7 +653,7 @@ size_t corpus_store_split(CorpusStore *s, double fraction)
     if (i > 0 && 2 * before <= last) return i;
     char at_cut[4] = {0}; // the bytes up to `cut`, which is one of them
     uint64_t at = before, from = before < 3 ? 0 : before - 3;
-    if (after > 0 && !read_at(s, start + from, at_cut, (size_t)(before - from + 1)))
+    if (after > 0 && !disk_read_at(fileno(s->f), at_cut, (size_t)(before - from + 1), start + from))
         die("%s: temporary file: %s", s->folder, strerror(errno));
     for (int k = 0; k < 3 && at > 0 && ((uint8_t)at_cut[at - from] & 0xC0) == 0x80; k++) at--;
     if (at == 0 || after == 0)

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-// ---- one document after another (corpus_reader.c) ----
+// ---- one document after another ----
 // {0} is a good start: 0 and NULL stand for the values in brackets.
 typedef struct {
     SourceFormat format;
@@ -69,7 +69,7 @@ void corpus_close(CorpusReader *r);                // NULL is allowed
 bool corpus_any_jsonl(const char *const *path, size_t n_paths, CorpusOptions options); // of what corpus_open would read
 void corpus_print(const CorpusCounts *counts, FILE *out); // a line, and one more if anything was amiss
 
-// ---- documents kept, and their split (corpus.c) ----
+// ---- documents kept, and their split ----
 typedef struct CorpusStore CorpusStore;
 
 // A file without a name in `folder` (NULL: $TMPDIR, else /tmp), as large as what is added; nothing is left of it when

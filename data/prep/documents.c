@@ -136,19 +136,6 @@ static int open_file(const char *dir, size_t number, const char *kind)
     return fd;
 }
 
-// False, with errno, when the bytes are not there.
-static bool read_at(int fd, void *out, size_t n, uint64_t at)
-{
-    for (size_t got = 0; got < n;) {
-        ssize_t k = pread(fd, (char *)out + got, n - got, (off_t)(at + got));
-        if (k < 0 && errno == EINTR) continue;
-        if (k == 0) errno = EIO; // shorter than it was
-        if (k <= 0) return false;
-        got += (size_t)k;
-    }
-    return true;
-}
-
 // The rows of a part become ends of documents.
 static void add_part(Documents *d, size_t number, json_t *about)
 {
@@ -240,7 +227,7 @@ DocumentRow documents_row(const Documents *d, size_t i)
 {
     DocumentRow row;
     const Part *p = &d->part[documents_part_of(d, i)];
-    if (!read_at(p->rows, &row, sizeof row, (i - p->first) * sizeof row))
+    if (!disk_read_at(p->rows, &row, sizeof row, (i - p->first) * sizeof row))
         die("%s: row of document %zu: %s", d->dir, i, strerror(errno));
     return row;
 }
@@ -249,7 +236,7 @@ bool documents_read(const Documents *d, size_t i, void *out)
 {
     size_t part = documents_part_of(d, i), n = documents_size(d, i);
     const Part *p = &d->part[part];
-    if (!read_at(p->text, out, n, (i ? d->end[i - 1] : 0) - p->at)) return false;
+    if (!disk_read_at(p->text, out, n, (i ? d->end[i - 1] : 0) - p->at)) return false;
     if (XXH3_64bits(out, n) != documents_row(d, i).hash)
         die("%s/part_%06zu.text: document %zu: changed since it was written (delete %s to begin again)", d->dir, part,
             i - p->first, d->dir);

@@ -192,13 +192,8 @@ void extsort_add(Extsort *s, const uint64_t *record)
 static bool refill(Extsort *s, Lane *lane, size_t cap)
 {
     size_t size = s->n_words * sizeof(uint64_t), want = lane->rest.n < cap ? (size_t)lane->rest.n : cap;
-    char *to = (char *)lane->buffer;
-    for (size_t got = 0; got < want * size;) {
-        ssize_t n = pread(s->fd[s->now], to + got, want * size - got, (off_t)(lane->rest.at * size + got));
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) die("sort: %s: cannot read back: %s", s->folder, n ? strerror(errno) : "the file is too short");
-        got += (size_t)n;
-    }
+    if (!disk_read_at(s->fd[s->now], lane->buffer, want * size, lane->rest.at * size))
+        die("sort: %s: cannot read back: %s", s->folder, strerror(errno));
     lane->next = 0;
     lane->n = want;
     lane->rest.at += want;

@@ -39,7 +39,7 @@ typedef struct {
 } FilterCounts;
 FilterCounts filter_counts(const Filter *f, const char *rule); // NULL: all rules; seen: documents that came in
 
-// ---- reports (filter_report.c)
+// ---- reports
 void filter_print(const Filter *f, FILE *out);      // a table of the rules that are on, and a few examples
 void filter_html(const Filter *f, FILE *out);       // one page without outside parts
 void filter_print_rules(FILE *out);                 // the table of all rules, in Markdown

@@ -17,11 +17,301 @@
 //
 // Rejected: C4's language detection (a model) and its removal of repeated three-sentence spans across pages (that is
 // deduplication); a list of bad words of our own.
+//
+// A document is taken apart once, so that every rule is a loop over words or lines: views into the text, in order, and
+// all of them together with white space are the text. White space is Unicode's; a word is a longest run of other
+// characters ("don't," is one); a letter is \p{L} or \p{M} of the installed PCRE2 (the vowel signs of Hindi and Thai
+// are marks, and a text in those languages would otherwise seem to be poor in letters); a line is what stands between
+// line ends, without white space around it, blank ones are none; paragraphs have a blank line between them; lengths are
+// in code points. Rejected: a pre-tokenizer's words (rules of the papers are in words between spaces), iswalpha
+// (follows the locale), and one regular expression a rule (a pass over the text each, and backtracking to think about).
+//
+// Repetition (Gopher, Rae et al., arXiv 2112.11446, table A1; spans: Lee et al., arXiv 2107.06499, within one document)
+// is O(words) or O(lines): n-grams are keys of 64 bits in a table of counts, XXH3 over the n hashes of their words. Two
+// different n-grams share a key with probability 2^-64; nothing else is approximate.
+//
+//   lines, paragraphs    those that stood above already / all; or characters in those / characters in all
+//   top n-gram           characters in words of the most frequent n-gram / characters in all words; the most
+//                        characters where several are as frequent; 0 when none occurs twice
+//   all n-grams          the same for all n-grams that occur more than once, the first occurrence too, as the paper
+//                        has it ("contained within all duplicate n-grams")
+//
+// A character counts once, however many n-grams lie over it: words are marked, then added up. Rejected: counting only
+// the later copies of n-grams, as some implementations do: it halves the value of a text that is said twice.
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include "data/prep/filter_rules.h"
+#include "base/check.h"
+#include "base/words.h"
 
 #include <math.h>
+#include <pcre2.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <xxhash.h>
+
+// ---- a text taken apart
+
+static size_t put_code(char *out, uint32_t c)
+{
+    if (c < 0x80) return out[0] = (char)c, 1;
+    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)((0xF00u >> n & 0xFF) | c);
+    return n;
+}
+
+// All characters in a row, and where \p{L}\p{M} matches in it.
+uint8_t *filter_rules_letters(void)
+{
+    char *all = malloc(4 * FILTER_CODES);
+    uint8_t *bit = calloc(FILTER_CODES / 8, 1);
+    int error;
+    PCRE2_SIZE where;
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR) "[\\p{L}\\p{M}]++", PCRE2_ZERO_TERMINATED, PCRE2_UTF,
+                                     &error, &where, NULL);
+    if (!all || !bit || !code) die("filter: no memory for the table of letters");
+    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+    pcre2_match_data *match = pcre2_match_data_create(1, NULL);
+    if (!match) die("filter: no memory for the table of letters");
+    // Planes 0 to 3 and 14: the others have no letters, and are left alone for the time it takes.
+    const uint32_t from[] = {1, 0xE000, 0xE0000}, to[] = {0xD800, 0x40000, 0xE1000};
+    for (int part = 0; part < 3; part++) {
+        size_t n = 0, at = 0;
+        for (uint32_t c = from[part]; c < to[part]; c++) n += put_code(all + n, c);
+        uint32_t options = PCRE2_NO_UTF_CHECK;
+        while (pcre2_match(code, (PCRE2_SPTR)all, n, at, options, match, NULL) > 0) {
+            const PCRE2_SIZE *span = pcre2_get_ovector_pointer(match);
+            for (at = span[0]; at < span[1];) {
+                bool valid;
+                size_t k = words_utf8_length(all + at, n - at, &valid);
+                uint32_t c = words_utf8_code(all + at, k);
+                bit[c / 8] |= (uint8_t)(1u << c % 8);
+                at += k;
+            }
+        }
+    }
+    pcre2_match_data_free(match);
+    pcre2_code_free(code);
+    free(all);
+    return bit;
+}
+
+static bool is_space(uint32_t c)
+{
+    if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
+    return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+static void end_word(FilterDoc *d, FilterWord *w, size_t at)
+{
+    w->n = (uint32_t)(at - w->at);
+    w->hash = XXH3_64bits(d->text + w->at, w->n);
+    d->word = words_grow(d->word, &d->cap_words, d->n_words + 1, sizeof *d->word);
+    d->word[d->n_words++] = *w;
+    d->word_chars += w->chars;
+    *w = (FilterWord){0};
+}
+
+static void end_line(FilterDoc *d, FilterLine *l, size_t end, uint32_t *paragraph)
+{
+    if (l->chars == 0) { // blank: the next line begins a paragraph
+        if (d->n_lines && d->line[d->n_lines - 1].paragraph == *paragraph) ++*paragraph;
+        return;
+    }
+    l->n = (uint32_t)(end - l->at);
+    l->paragraph = *paragraph;
+    l->hash = XXH3_64bits(d->text + l->at, l->n);
+    d->line = words_grow(d->line, &d->cap_lines, d->n_lines + 1, sizeof *d->line);
+    d->line[d->n_lines++] = *l;
+}
+
+void filter_rules_split(FilterDoc *d, const char *text, size_t n)
+{
+    d->text = text;
+    d->n = n;
+    d->n_words = d->n_lines = d->chars = d->letters = d->word_chars = 0;
+    FilterWord w = {0};
+    FilterLine l = {0};
+    uint32_t paragraph = 0, chars_in_line = 0;
+    size_t end_of_text = 0; // of the line, white space at its end aside
+    for (size_t at = 0, k; at < n; at += k) {
+        bool valid;
+        k = words_utf8_length(text + at, n - at, &valid);
+        uint32_t c = valid ? words_utf8_code(text + at, k) : 0xFFFD;
+        d->chars++;
+        if (is_space(c)) {
+            if (w.chars) end_word(d, &w, at);
+            if (l.chars) chars_in_line++;
+            if (c != '\n') continue;
+            end_line(d, &l, end_of_text, &paragraph);
+            l = (FilterLine){0};
+            chars_in_line = 0;
+            continue;
+        }
+        bool letter = d->letter[c / 8] >> c % 8 & 1;
+        if (!w.chars) w.at = (uint32_t)at;
+        if (!l.chars) l.at = (uint32_t)at;
+        w.chars++;
+        w.has_letter |= letter;
+        d->letters += letter;
+        l.chars = ++chars_in_line;
+        end_of_text = at + k;
+    }
+    if (w.chars) end_word(d, &w, n);
+    if (l.chars) end_line(d, &l, end_of_text, &paragraph);
+}
+
+void filter_rules_free(FilterDoc *d)
+{
+    free(d->word);
+    free(d->line);
+    free(d->key);
+    free(d->count);
+    free(d->mark);
+}
+
+// Makes room for the counts of n different keys, all at 0.
+static void count_begin(FilterDoc *d, size_t n)
+{
+    size_t n_slots = 64;
+    while (n_slots < 2 * n) n_slots *= 2;
+    d->key = words_grow(d->key, &d->cap_keys, n_slots, sizeof *d->key);
+    d->count = words_grow(d->count, &d->cap_counts, n_slots, sizeof *d->count);
+    d->n_slots = n_slots;
+    memset(d->count, 0, n_slots * sizeof *d->count);
+}
+
+// Adds to the count of a key, and gives the new count; add 0: only look.
+static uint32_t count_key(FilterDoc *d, uint64_t key, uint32_t add)
+{
+    size_t mask = d->n_slots - 1, s = key & mask;
+    while (d->count[s] && d->key[s] != key) s = (s + 1) & mask;
+    if (add) d->key[s] = key;
+    return d->count[s] += add;
+}
+
+// ---- repetition
+
+static uint64_t gram(const FilterDoc *d, size_t i, size_t n)
+{
+    uint64_t hash[16], state = 0;
+    for (size_t from = 0; from < n; from += 15) { // spans are longer than 15: chained
+        size_t k = n - from < 15 ? n - from : 15;
+        for (size_t j = 0; j < k; j++) hash[j] = d->word[i + from + j].hash;
+        hash[k] = state;
+        state = XXH3_64bits(hash, (k + 1) * sizeof *hash);
+    }
+    return state;
+}
+
+static double repeat_lines(FilterDoc *d, int chars)
+{
+    size_t repeated = 0, all = 0;
+    count_begin(d, d->n_lines);
+    for (size_t i = 0; i < d->n_lines; i++) {
+        size_t weight = chars ? d->line[i].chars : 1;
+        all += weight;
+        if (count_key(d, d->line[i].hash, 1) > 1) repeated += weight;
+    }
+    return all ? (double)repeated / (double)all : 0;
+}
+
+static double repeat_paragraphs(FilterDoc *d, int chars)
+{
+    size_t repeated = 0, all = 0;
+    count_begin(d, d->n_lines);
+    for (size_t i = 0, next; i < d->n_lines; i = next) {
+        uint64_t state[2] = {0, 0}; // the hashes of its lines, chained
+        size_t weight = 0;
+        for (next = i; next < d->n_lines && d->line[next].paragraph == d->line[i].paragraph; next++) {
+            state[1] = d->line[next].hash;
+            state[0] = XXH3_64bits(state, sizeof state);
+            weight += d->line[next].chars;
+        }
+        if (!chars) weight = 1;
+        all += weight;
+        if (count_key(d, state[0], 1) > 1) repeated += weight;
+    }
+    return all ? (double)repeated / (double)all : 0;
+}
+
+// The share of characters of words in marked words.
+static double marked_share(const FilterDoc *d)
+{
+    size_t marked = 0;
+    for (size_t i = 0; i < d->n_words; i++)
+        if (d->mark[i]) marked += d->word[i].chars;
+    return d->word_chars ? (double)marked / (double)d->word_chars : 0;
+}
+
+static bool begin_grams(FilterDoc *d, size_t n)
+{
+    if (d->n_words < n) return false;
+    d->mark = words_grow(d->mark, &d->cap_mark, d->n_words, 1);
+    memset(d->mark, 0, d->n_words);
+    count_begin(d, d->n_words);
+    return true;
+}
+
+static double repeat_top(FilterDoc *d, int n_gram)
+{
+    size_t n = (size_t)n_gram, chars, best_chars = 0;
+    uint32_t best = 1;
+    uint64_t best_key = 0;
+    if (!begin_grams(d, n)) return 0;
+    for (size_t i = 0; i + n <= d->n_words; i++) count_key(d, gram(d, i, n), 1);
+    for (size_t i = 0; i + n <= d->n_words; i++) {
+        uint64_t key = gram(d, i, n);
+        uint32_t count = count_key(d, key, 0);
+        if (count < best || count < 2) continue;
+        chars = 0;
+        for (size_t j = 0; j < n; j++) chars += d->word[i + j].chars;
+        if (count > best || chars > best_chars) best = count, best_key = key, best_chars = chars;
+    }
+    if (best < 2) return 0;
+    for (size_t i = 0; i + n <= d->n_words; i++)
+        if (gram(d, i, n) == best_key) memset(d->mark + i, 1, n);
+    return marked_share(d);
+}
+
+static double repeat_all(FilterDoc *d, int n_gram)
+{
+    size_t n = (size_t)n_gram;
+    if (!begin_grams(d, n)) return 0;
+    for (size_t i = 0; i + n <= d->n_words; i++) count_key(d, gram(d, i, n), 1);
+    for (size_t i = 0; i + n <= d->n_words; i++)
+        if (count_key(d, gram(d, i, n), 0) > 1) memset(d->mark + i, 1, n);
+    return marked_share(d);
+}
+
+// From left to right: where the next n words have stood before, beginning at a word that was kept, they go, and the
+// words behind them as long as the last n have stood before too. "a b" a thousand times becomes "a b". n is bounded,
+// so that this stays linear.
+size_t filter_rules_spans(FilterDoc *d, double n_words, char *out, size_t *n_out, FilterWord *first)
+{
+    size_t n = n_words < 2 ? 2 : n_words > 1000 ? 1000 : (size_t)n_words, spans = 0, copied = 0, o = 0;
+    if (!begin_grams(d, n)) return 0;
+    for (size_t i = 0; i + n <= d->n_words;) {
+        if (count_key(d, gram(d, i, n), 0) == 0) {
+            count_key(d, gram(d, i, n), 1);
+            i++;
+            continue;
+        }
+        size_t end = i + n;
+        while (end < d->n_words && count_key(d, gram(d, end + 1 - n, n), 0)) end++;
+        size_t from = d->word[i].at, to = end < d->n_words ? d->word[end].at : d->n;
+        if (spans++ == 0) *first = (FilterWord){.at = (uint32_t)from, .n = (uint32_t)(to - from)};
+        memcpy(out + o, d->text + copied, from - copied);
+        o += from - copied;
+        copied = to;
+        i = end;
+    }
+    memcpy(out + o, d->text + copied, d->n - copied);
+    *n_out = o + d->n - copied;
+    return spans;
+}
 
 static bool is_alnum(unsigned char c)
 {
@@ -219,7 +509,7 @@ static bool no_end(const char *s, size_t n, double threshold, const FilterDoc *d
     return !strchr(".!?\"", s[n - 1]) && !(n >= 3 && !memcmp(s + n - 3, "\xE2\x80\x9D", 3));
 }
 
-// White space as filter_text has it was seen already: words of the line are those of the document that lie in it.
+// White space was seen already: words of the line are those of the document that lie in it.
 static bool few_words(const char *s, size_t n, double threshold, const FilterDoc *d)
 {
     size_t at = (size_t)(s - d->text), low = 0, high = d->n_words, count = 0;
@@ -300,7 +590,7 @@ const FilterRule filter_rules[] = {
     {"c4.line_words", C4, "takes out lines with fewer words", 5, NO, NULL, line_words, 0},
     {"c4.javascript", C4, "takes out lines that speak of javascript", -NO, NO, NULL, javascript, 0},
     {"c4.policy", C4, "takes out lines about terms of use, privacy and cookies", -NO, NO, NULL, policy, 0},
-    {"repeat.spans", LEE, "takes out later copies of spans of so many words", 50, NO, NULL, filter_repeat_spans, 0},
+    {"repeat.spans", LEE, "takes out later copies of spans of so many words", 50, NO, NULL, filter_rules_spans, 0},
     {"c4.sentences", C4, "sentences", 3, NO, sentences, NULL, 0},
     {"gopher.words", GOPHER, "words", 50, 100000, words, NULL, 0},
     {"gopher.word_length", GOPHER, "mean length of a word", 3, 10, word_length, NULL, 0},
@@ -310,21 +600,21 @@ const FilterRule filter_rules[] = {
     {"gopher.ellipsis_lines", GOPHER, "lines that end with an ellipsis / lines", -NO, 0.3, ellipsis_lines, NULL, 0},
     {"gopher.letter_words", GOPHER, "words with a letter / words", 0.8, NO, letter_words, NULL, 0},
     {"gopher.stop_words", GOPHER, "different words of: the be to of and that have with", 2, NO, stop_words, NULL, 0},
-    {"gopher.repeat_lines", GOPHER, "repeated lines / lines", -NO, 0.30, filter_repeat_lines, NULL, 0},
-    {"gopher.repeat_paragraphs", GOPHER, "repeated paragraphs / paragraphs", -NO, 0.30, filter_repeat_paragraphs,
+    {"gopher.repeat_lines", GOPHER, "repeated lines / lines", -NO, 0.30, repeat_lines, NULL, 0},
+    {"gopher.repeat_paragraphs", GOPHER, "repeated paragraphs / paragraphs", -NO, 0.30, repeat_paragraphs,
      NULL, 0},
-    {"gopher.repeat_line_chars", GOPHER, "characters in repeated lines", -NO, 0.20, filter_repeat_lines, NULL, 1},
-    {"gopher.repeat_paragraph_chars", GOPHER, "characters in repeated paragraphs", -NO, 0.20, filter_repeat_paragraphs,
+    {"gopher.repeat_line_chars", GOPHER, "characters in repeated lines", -NO, 0.20, repeat_lines, NULL, 1},
+    {"gopher.repeat_paragraph_chars", GOPHER, "characters in repeated paragraphs", -NO, 0.20, repeat_paragraphs,
      NULL, 1},
-    {"gopher.top_2gram", GOPHER, "characters in the top 2-gram", -NO, 0.20, filter_repeat_top, NULL, 2},
-    {"gopher.top_3gram", GOPHER, "characters in the top 3-gram", -NO, 0.18, filter_repeat_top, NULL, 3},
-    {"gopher.top_4gram", GOPHER, "characters in the top 4-gram", -NO, 0.16, filter_repeat_top, NULL, 4},
-    {"gopher.repeat_5gram", GOPHER, "characters in repeated 5-grams", -NO, 0.15, filter_repeat_all, NULL, 5},
-    {"gopher.repeat_6gram", GOPHER, "characters in repeated 6-grams", -NO, 0.14, filter_repeat_all, NULL, 6},
-    {"gopher.repeat_7gram", GOPHER, "characters in repeated 7-grams", -NO, 0.13, filter_repeat_all, NULL, 7},
-    {"gopher.repeat_8gram", GOPHER, "characters in repeated 8-grams", -NO, 0.12, filter_repeat_all, NULL, 8},
-    {"gopher.repeat_9gram", GOPHER, "characters in repeated 9-grams", -NO, 0.11, filter_repeat_all, NULL, 9},
-    {"gopher.repeat_10gram", GOPHER, "characters in repeated 10-grams", -NO, 0.10, filter_repeat_all, NULL, 10},
+    {"gopher.top_2gram", GOPHER, "characters in the top 2-gram", -NO, 0.20, repeat_top, NULL, 2},
+    {"gopher.top_3gram", GOPHER, "characters in the top 3-gram", -NO, 0.18, repeat_top, NULL, 3},
+    {"gopher.top_4gram", GOPHER, "characters in the top 4-gram", -NO, 0.16, repeat_top, NULL, 4},
+    {"gopher.repeat_5gram", GOPHER, "characters in repeated 5-grams", -NO, 0.15, repeat_all, NULL, 5},
+    {"gopher.repeat_6gram", GOPHER, "characters in repeated 6-grams", -NO, 0.14, repeat_all, NULL, 6},
+    {"gopher.repeat_7gram", GOPHER, "characters in repeated 7-grams", -NO, 0.13, repeat_all, NULL, 7},
+    {"gopher.repeat_8gram", GOPHER, "characters in repeated 8-grams", -NO, 0.12, repeat_all, NULL, 8},
+    {"gopher.repeat_9gram", GOPHER, "characters in repeated 9-grams", -NO, 0.11, repeat_all, NULL, 9},
+    {"gopher.repeat_10gram", GOPHER, "characters in repeated 10-grams", -NO, 0.10, repeat_all, NULL, 10},
     {"guide.words", GUIDE, "words", 50, 100000, words, NULL, 0},
     {"guide.word_length", GUIDE, "mean length of a word", 3, 10, word_length, NULL, 0},
     {"guide.symbols", GUIDE, "# and ellipses a word", -NO, 0.1, symbols, NULL, HASHES | DOTS},

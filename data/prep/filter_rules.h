@@ -57,22 +57,14 @@ typedef struct {
 extern const FilterRule filter_rules[];
 extern const int filter_n_rules;
 
-// Takes a text apart into d, whose arrays are used again. filter_text.c.
-void filter_text_split(FilterDoc *d, const char *text, size_t n);
-void filter_text_free(FilterDoc *d);
+// Takes a text apart into d, whose arrays are used again.
+void filter_rules_split(FilterDoc *d, const char *text, size_t n);
+void filter_rules_free(FilterDoc *d);
 // A table of the code points in \p{L} and \p{M}; free() it.
-uint8_t *filter_text_letters(void);
+uint8_t *filter_rules_letters(void);
 
-// Adds 1 to the count of a key, and gives the new count; begin makes room for n different keys, all at 0.
-void filter_text_count_begin(FilterDoc *d, size_t n);
-uint32_t filter_text_count(FilterDoc *d, uint64_t key, uint32_t add); // add 0: only look
-
-// Repetition (filter_repeat.c): fractions of 0 to 1.
-double filter_repeat_lines(FilterDoc *d, int chars);      // of lines, or of their characters, that stood above
-double filter_repeat_paragraphs(FilterDoc *d, int chars);
-double filter_repeat_top(FilterDoc *d, int n);            // of characters in the most frequent n-gram of words
-double filter_repeat_all(FilterDoc *d, int n);            // of characters in n-grams that occur more than once
-size_t filter_repeat_spans(FilterDoc *d, double n_words, char *out, size_t *n_out, FilterWord *first);
+// Takes out later copies of spans of n_words.
+size_t filter_rules_spans(FilterDoc *d, double n_words, char *out, size_t *n_out, FilterWord *first);
 
 // What the reports read. filter.c.
 typedef struct {

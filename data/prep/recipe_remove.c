@@ -252,7 +252,7 @@ void recipe_remove_contaminated(RecipeRun *run)
     DedupSource evaluation = {corpus_store_count(store), read_example, fail_example, store};
     ContaminationOptions options = {(size_t)r->contamination_ngram, (size_t)r->contamination_min_grams, run->threads};
     Contamination c = contamination_find(&corpus, &evaluation, options);
-    if (c.n_short == c.n_examples) // recipe_check.c has seen others
+    if (c.n_short == c.n_examples) // recipe.c has seen others
         die("contamination.evaluation: %s: no example that can be looked for (%zu, all shorter than %ld words)",
             r->contamination_evaluation, c.n_examples, r->contamination_ngram);
     Origins origins = find_origins(run);

@@ -49,10 +49,6 @@ void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about);
 void recipe_stage_say_left(const RecipeRun *run);
 // Removes a folder of ours below the run's, and what is in it; of a link to a folder only what is in it.
 void recipe_stage_remove(const RecipeRun *run, const char *name);
-// {"NAME": {"bytes": n, "xxh3": "..."}, ...} of the files in the folder of a stage that have a name which stages give;
-// what does not agree with such a list: NULL, or a line to free(). recipe_results.c.
-json_t *recipe_results_list(const RecipeRun *run, const char *dir);
-char *recipe_results_amiss(const char *dir, const json_t *list);
 // A line for each file below path: name, bytes, time of the last change. free() it.
 char *recipe_stage_files(const char *path);
 // Dies when a file is not, or not any more, as its line in a text of such lines says. *listing moves behind that line:
@@ -77,7 +73,6 @@ RecipeProgress recipe_stage_progress(const char *what, uint64_t first, uint64_t 
 void recipe_stage_advance(RecipeProgress *p, uint64_t n_bytes); // from one thread at a time
 
 // ---- the stages, one after another
-void recipe_check_inputs(const Recipe *r);                     // recipe_check.c; before all others
 void recipe_read_stage(RecipeRun *run);                        // recipe_read.c
 CorpusOptions recipe_read_options(const Source *source); // how a source is read
 Filter *recipe_read_filter(const Recipe *r);                   // filter.rules is not empty; filter_free() it
@@ -87,22 +82,10 @@ void recipe_remove_contaminated(RecipeRun *run);
 CorpusOptions recipe_remove_options(const Recipe *r);          // how the evaluation set is read
 void recipe_encode_tokenizer(RecipeRun *run);                  // recipe_encode.c
 extern const char *const recipe_encode_given[3];               // the files of a given tokenizer that may be read
-void recipe_merge_stage(RecipeRun *run);                       // recipe_merge.c; begins with the next one
-void recipe_encode_stage(RecipeRun *run, const char *settings);
+void recipe_encode_shards(RecipeRun *run);
 void recipe_report_write(RecipeRun *run, FILE *out);           // recipe_report.c
 
-// ---- runs: what recipe_encode.c writes and recipe_merge.c reads
-// A document's place in the order of its source and split, and its tokens.
-typedef struct {
-    uint64_t position;
-    uint64_t n_tokens;
-    uint64_t hash; // XXH3 of the tokens' bytes
-} RecipeRow;
-enum { RECIPE_TRAIN, RECIPE_VAL };
 extern const char *const recipe_encode_splits[2]; // "train", "val"
-// Of the document whose text has that hash.
-int recipe_encode_split(const Recipe *r, uint64_t hash);
-
 #ifdef __cplusplus
 }
 #endif

@@ -271,9 +271,6 @@ Dev *dev_check_create(Dev *fast, Dev *reference)
     dev->wait = fast->wait ? wait_for : NULL;
     dev_check_matmul_fill(dev);
     dev_check_rows_fill(dev);
-    dev_check_loss_fill(dev);
-    dev_check_attention_fill(dev);
-    dev_check_optim_fill(dev);
     dev_check_complete(dev);
     return dev;
 }

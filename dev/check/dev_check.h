@@ -68,9 +68,6 @@ void dev_check_expect_one(DevCheckCall *c, const char *name, size_t i, size_t n,
 
 void dev_check_matmul_fill(Dev *dev);
 void dev_check_rows_fill(Dev *dev);
-void dev_check_loss_fill(Dev *dev);
-void dev_check_attention_fill(Dev *dev);
-void dev_check_optim_fill(Dev *dev);
 
 #ifdef __cplusplus
 }

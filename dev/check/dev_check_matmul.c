@@ -1,4 +1,4 @@
-// dev_check_matmul: the matrix products on two devices, and how far they may be apart.
+// dev_check_matmul: the matrix products and attention on two devices, and how far they may be apart.
 //
 // u = 2^-24. A sum of K products in any order errs by at most K u / (1 - K u) sum |a b| (Higham, Accuracy and Stability
 // of Numerical Algorithms, 3.1). A tensor core may cut where fp32 rounds, 2 u a term, so
@@ -12,6 +12,23 @@
 // fp8: sizes are those of the operands as they are quantised. Each is then divided by its scale: by a rounded inverse,
 // and a rounded product (the CPU, before the sum), or the sum by both (a GPU): 6 roundings at most. What a tensor core
 // loses beyond fp32 the fast device says itself (gpu.h).
+//
+// Attention, whole and in pieces:
+//
+// u = 2^-24, r = u_X where a tensor core rounds P and dS (16 bits; else 0), n keys, S the largest size that a row's
+// scores may have: scale |q| max |k|. Sums on tensor cores count 2 u a term.
+//
+//   score            (2 D + 16) u S, and so is p relatively, with FN u for exp
+//   running sums     (S + 8) 2 u each time that the maximum moves, at most once in 16 keys
+//   out              twice that (p and the sum), r, and (6 n + 32) u:  rel times  sum_j p_j |v_j|
+//   dS = c P (dP - delta)     |dP| + |delta| is at most a = |dout| max |v| / (1 - p) + sum |dout out|, so dS errs by
+//                    c P a rel,   rel = that of P, of dP and delta (2 D + 16) u, r, and the sum's 2 u a term
+//
+//   in fp16          P and dS err by 2^-25 as well, where they are rounded
+//   backward         P errs by 2^-126 as well: below, one device's exp gives 0, another's the smallest normal number
+//
+// The sums that remain are attention themselves: sum_j P_j |v_j| is attention over |v|; sum_j P_j |k_j| attention
+// over |k|; sum_t P_tj x_t is what backward gives as dv for dout = x. The CPU's fp32 attention does them.
 #include "dev/check/dev_check.h"
 
 #include "base/formats.h"
@@ -19,6 +36,7 @@
 #include "ops/vmath.h"
 
 #include <math.h>
+#include <string.h>
 
 static const double U = DEV_CHECK_U;
 
@@ -223,6 +241,263 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
     dev_check_end(&c);
 }
 
+// ---- attention
+
+static const double SMALLEST = 0x1p-126;
+
+// The host's side of a call. s has first in host memory; wide arrays lie as the originals do.
+typedef struct {
+    AttnShape s;
+    bool piece;
+    const X *q, *k, *v;
+    float *wide_q, *wide_k, *wide_v;
+    size_t n_q, n_kv, n_out, n_stat; // elements from the first to the last; of out; of lse
+} Args;
+
+static Args arguments(DevCheckCall *c, bool piece, const X *q, const X *k, const X *v, AttnShape s)
+{
+    Args a = {.s = s, .piece = piece, .n_q = (s.B * s.Tq - 1) * s.ldq + s.H * s.D,
+              .n_kv = (s.B * s.Tk - 1) * s.ldkv + s.G * s.D, .n_out = s.B * s.Tq * s.H * s.D,
+              .n_stat = s.B * s.H * s.Tq};
+    a.s.first = dev_check_i(c, s.first, s.B * s.Tq);
+    a.q = dev_check_x(c, q, a.n_q), a.k = dev_check_x(c, k, a.n_kv), a.v = dev_check_x(c, v, a.n_kv);
+    a.wide_q = dev_check_wide(c, a.q, a.n_q, false);
+    a.wide_k = dev_check_wide(c, a.k, a.n_kv, false), a.wide_v = dev_check_wide(c, a.v, a.n_kv, false);
+    return a;
+}
+
+static double norm(const float *x, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
+    return sqrt(sum);
+}
+
+// The largest norm of the rows of key/value head g of sequence b.
+static double largest(const float *x, const AttnShape *s, size_t b, size_t g)
+{
+    double most = 0;
+    for (size_t j = 0; j < s->Tk; j++) most = fmax(most, norm(x + (b * s->Tk + j) * s->ldkv + g * s->D, s->D));
+    return most;
+}
+
+// S of each row (B, H, Tq).
+static double *score_sizes(DevCheckCall *c, const Args *a)
+{
+    const AttnShape *s = &a->s;
+    double *size = dev_check_d(c, a->n_stat), scale = s->scale > 0 ? s->scale : 1 / sqrt((double)s->D);
+    for (size_t i = 0; i < s->B * s->H; i++) {
+        size_t b = i / s->H, h = i % s->H;
+        double most = largest(a->wide_k, s, b, h / (s->H / s->G));
+        for (size_t t = 0; t < s->Tq; t++)
+            size[i * s->Tq + t] = scale * most * norm(a->wide_q + (b * s->Tq + t) * s->ldq + h * s->D, s->D);
+    }
+    return size;
+}
+
+static double score_err(const Args *a, double S)
+{
+    return (2 * (double)a->s.D + 16) * U * S + DEV_CHECK_FN * U;
+}
+
+static double running_err(const Args *a, double S)
+{
+    return (S + 8) * 2 * U * ((double)a->s.Tk / 16 + 1);
+}
+
+// Index of (b, h, t) in statistics for element i of out (B, Tq, H, D).
+static size_t stat_of(const AttnShape *s, size_t i)
+{
+    size_t row = i / s->D, h = row % s->H, t = row / s->H % s->Tq, b = row / s->H / s->Tq;
+    return (b * s->H + h) * s->Tq + t;
+}
+
+// sum_j P_j |x_j| (B, Tq, H, D), with dropout or without; lse: of what P is a part of.
+static float *weighted(DevCheckCall *c, const Args *a, const float *x, bool drop, const float *lse)
+{
+    AttnShape s = a->s;
+    float *out = (float *)dev_check_room(c, a->n_out * sizeof *out), *own = (float *)dev_check_room(c, a->n_stat * 4);
+    const float *size = dev_check_abs(c, x, a->n_kv);
+    if (!drop) s.drop.p = 0;
+    if (a->piece) c->wide->attention_part_forward(c->wide, out, own, (X *)a->wide_q, (X *)a->wide_k, (X *)size, s);
+    else c->wide->attention_forward(c->wide, (X *)out, own, (X *)a->wide_q, (X *)a->wide_k, (X *)size, s);
+    for (size_t i = 0; a->piece && lse && i < a->n_out; i++)
+        out[i] *= (float)exp((double)own[stat_of(&s, i)] - lse[stat_of(&s, i)]);
+    return out;
+}
+
+static void forward_errors(DevCheckCall *c, const Args *a, double *err, double *lse_err, const float *lse)
+{
+    const double *S = score_sizes(c, a), n = (double)a->s.Tk;
+    double tiny = 0;
+    const AttnShape *s = &a->s;
+    const float *size = weighted(c, a, a->wide_v, true, NULL);
+    for (size_t i = 0; i < a->n_out; i++) {
+        double at = S[stat_of(s, i)];
+        size_t h = i / s->D % s->H, b = i / s->D / s->H / s->Tq;
+        err[i] = 1.01 * size[i] * (2 * (score_err(a, at) + running_err(a, at)) + c->ux + (6 * n + 32) * U);
+        if (c->x_type == X_FP16 && i % s->D == 0)
+            tiny = 0x1p-25 * n * largest(a->wide_v, s, b, h / (s->H / s->G)) / (1 - (double)s->drop.p);
+        err[i] += tiny;
+    }
+    for (size_t i = 0; i < a->n_stat; i++)
+        lse_err[i] = score_err(a, S[i]) + running_err(a, S[i]) + (n + 10) * U + 4 * U * (S[i] + fabs((double)lse[i]));
+    for (size_t i = 0; i < a->n_stat; i++)
+        if (lse[i] == -INFINITY) lse_err[i] = 0; // no keys: nothing else will do
+}
+
+static void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    DevCheckCall c = dev_check_begin(dev, "attention_forward");
+    Args a = arguments(&c, false, q, k, v, s);
+    X *want = (X *)dev_check_room(&c, a.n_out * c.fast->x_bytes);
+    float *want_lse = (float *)dev_check_room(&c, a.n_stat * sizeof(float));
+    c.ref->attention_forward(c.ref, want, want_lse, a.q, a.k, a.v, a.s);
+    c.fast->attention_forward(c.fast, out, lse, q, k, v, s);
+    double *err = dev_check_d(&c, a.n_out), *lse_err = dev_check_d(&c, a.n_stat);
+    forward_errors(&c, &a, err, lse_err, want_lse);
+    dev_check_expect_x(&c, "out", want, out, 1, a.n_out, a.n_out, err);
+    if (lse) dev_check_expect_f(&c, "lse", want_lse, lse, a.n_stat, lse_err);
+    dev_check_end(&c);
+}
+
+static void attention_part_forward(Dev *dev, float *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    DevCheckCall c = dev_check_begin(dev, "attention_part_forward");
+    Args a = arguments(&c, true, q, k, v, s);
+    float *want = (float *)dev_check_room(&c, a.n_out * sizeof(float));
+    float *want_lse = (float *)dev_check_room(&c, a.n_stat * sizeof(float));
+    c.ref->attention_part_forward(c.ref, want, want_lse, a.q, a.k, a.v, a.s);
+    c.fast->attention_part_forward(c.fast, out, lse, q, k, v, s);
+    double *err = dev_check_d(&c, a.n_out), *lse_err = dev_check_d(&c, a.n_stat);
+    forward_errors(&c, &a, err, lse_err, want_lse);
+    dev_check_expect_f(&c, "out", want, out, a.n_out, err);
+    dev_check_expect_f(&c, "lse", want_lse, lse, a.n_stat, lse_err);
+    dev_check_end(&c);
+}
+
+// sum over the queries of a group's heads of P_tj x_t: (B, Tk, G, D), rows ldkv apart unless in pieces.
+static float *gathered(DevCheckCall *c, const Args *a, const float *x, bool drop, const float *lse)
+{
+    AttnShape s = a->s;
+    size_t n_kv = a->piece ? s.B * s.Tk * s.G * s.D : a->n_kv, n_q = a->piece ? a->n_out : a->n_q;
+    float *dq = (float *)dev_check_room(c, n_q * sizeof *dq), *dk = (float *)dev_check_room(c, n_kv * sizeof *dk);
+    float *dv = (float *)dev_check_room(c, n_kv * sizeof *dv), *none = (float *)dev_check_room(c, a->n_out * 4);
+    if (!drop) s.drop.p = 0;
+    if (a->piece)
+        c->wide->attention_part_backward(c->wide, dq, dk, dv, (X *)x, (X *)none, lse, (X *)a->wide_q, (X *)a->wide_k,
+                                         (X *)a->wide_v, s);
+    else
+        c->wide->attention_backward(c->wide, (X *)dq, (X *)dk, (X *)dv, (X *)x, (X *)none, lse, (X *)a->wide_q,
+                                    (X *)a->wide_k, (X *)a->wide_v, s);
+    return dv;
+}
+
+// err of dq (B, Tq, H D), of dk and dv (B, Tk, G D), without gaps. dout, out: in fp32.
+static void backward_errors(DevCheckCall *c, const Args *a, double *eq, double *ek, double *ev, const float *dout,
+                            const float *out, const float *lse)
+{
+    AttnShape s = a->s;
+    double *S = score_sizes(c, a), scale = s.scale > 0 ? s.scale : 1 / sqrt((double)s.D), n = (double)s.Tk;
+    double terms = (double)(s.Tq * (s.H / s.G)), keep = 1 / (1 - (double)s.drop.p);
+    float *to_k = (float *)dev_check_room(c, a->n_out * 4), *to_v = (float *)dev_check_room(c, a->n_out * 4);
+    const float *size = weighted(c, a, a->wide_k, false, lse);
+    double *all_k = dev_check_d(c, s.B * s.G * s.D), *all_v = dev_check_d(c, s.B * s.G * s.D); // not relative to P
+    double tiny = c->x_type == X_FP16 ? 0x1p-25 : 0;
+    for (size_t i = 0; i < a->n_out; i += s.D) { // (b, t, h)
+        size_t row = i / s.D, h = row % s.H, b = row / s.H / s.Tq, t = row / s.H % s.Tq, stat = stat_of(&s, i);
+        double most = norm(dout + i, s.D) * largest(a->wide_v, &s, b, h / (s.H / s.G)) * keep;
+        for (size_t d = 0; d < s.D; d++) most += fabs((double)dout[i + d] * out[i + d]);
+        double of_p = score_err(a, S[stat]) + 2 * U * (S[stat] + fabs((double)lse[stat])) + 4 * U;
+        double rel = of_p + (2 * (double)s.D + 16) * U + c->ux;
+        size_t g = h / (s.H / s.G), group = (b * s.G + g) * s.D;
+        double every_k = n * largest(a->wide_k, &s, b, g);
+        for (size_t d = 0; d < s.D; d++) {
+            double q = a->wide_q[(b * s.Tq + t) * s.ldq + h * s.D + d];
+            eq[i + d] = 1.01 * scale * most * (size[i + d] * (rel + 2 * (n + 8) * U) + SMALLEST * every_k);
+            eq[i + d] += tiny * every_k;
+            all_k[group + d] += (SMALLEST * scale * most + tiny) * fabs(q);
+            all_v[group + d] += (SMALLEST * keep + tiny) * fabs((double)dout[i + d]);
+            to_k[i + d] = (float)(1.01 * scale * most * fabs(q) * (rel + 2 * (terms + 8) * U));
+            to_v[i + d] = (float)(1.01 * fabs((double)dout[i + d]) * (of_p + c->ux + 2 * (terms + 8) * U));
+        }
+    }
+    const float *of_k = gathered(c, a, to_k, false, lse), *of_v = gathered(c, a, to_v, true, lse);
+    size_t width = s.G * s.D, ld = a->piece ? width : s.ldkv;
+    for (size_t i = 0; i < s.B * s.Tk * width; i++) {
+        size_t at = i / width * ld + i % width, of_all = i / width / s.Tk * width + i % width;
+        ek[i] = of_k[at] + all_k[of_all];
+        ev[i] = of_v[at] + all_v[of_all];
+    }
+}
+
+static void attention_backward(Dev *dev, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q,
+                               const X *k, const X *v, AttnShape s)
+{
+    DevCheckCall c = dev_check_begin(dev, "attention_backward");
+    Args a = arguments(&c, false, q, k, v, s);
+    size_t rows_q = s.B * s.Tq, rows_k = s.B * s.Tk, hd = s.H * s.D, gd = s.G * s.D, bytes = c.fast->x_bytes;
+    const X *dy = dev_check_x(&c, dout, a.n_out), *y = dev_check_x(&c, out, a.n_out);
+    const float *stat = dev_check_f(&c, lse, a.n_stat);
+    X *want_q = (X *)dev_check_room(&c, a.n_q * bytes), *want_k = (X *)dev_check_room(&c, a.n_kv * bytes),
+      *want_v = (X *)dev_check_room(&c, a.n_kv * bytes);
+    c.ref->attention_backward(c.ref, want_q, want_k, want_v, dy, y, stat, a.q, a.k, a.v, a.s);
+    c.fast->attention_backward(c.fast, dq, dk, dv, dout, out, lse, q, k, v, s);
+    double *eq = dev_check_d(&c, rows_q * hd), *ek = dev_check_d(&c, rows_k * gd), *ev = dev_check_d(&c, rows_k * gd);
+    backward_errors(&c, &a, eq, ek, ev, dev_check_wide(&c, dy, a.n_out, false), dev_check_wide(&c, y, a.n_out, false),
+                    stat);
+    dev_check_expect_x(&c, "dq", want_q, dq, rows_q, hd, s.ldq, eq);
+    dev_check_expect_x(&c, "dk", want_k, dk, rows_k, gd, s.ldkv, ek);
+    dev_check_expect_x(&c, "dv", want_v, dv, rows_k, gd, s.ldkv, ev);
+    dev_check_end(&c);
+}
+
+static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, const X *dout, const X *out,
+                                    const float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    DevCheckCall c = dev_check_begin(dev, "attention_part_backward");
+    Args a = arguments(&c, true, q, k, v, s);
+    size_t n_kv = s.B * s.Tk * s.G * s.D;
+    const X *dy = dev_check_x(&c, dout, a.n_out), *y = dev_check_x(&c, out, a.n_out);
+    const float *stat = dev_check_f(&c, lse, a.n_stat);
+    float *want_q = (float *)dev_check_room(&c, a.n_out * 4), *want_k = (float *)dev_check_room(&c, n_kv * 4),
+          *want_v = (float *)dev_check_room(&c, n_kv * 4);
+    c.ref->attention_part_backward(c.ref, want_q, want_k, want_v, dy, y, stat, a.q, a.k, a.v, a.s);
+    c.fast->attention_part_backward(c.fast, dq, dk, dv, dout, out, lse, q, k, v, s);
+    double *eq = dev_check_d(&c, a.n_out), *ek = dev_check_d(&c, n_kv), *ev = dev_check_d(&c, n_kv);
+    backward_errors(&c, &a, eq, ek, ev, dev_check_wide(&c, dy, a.n_out, false), dev_check_wide(&c, y, a.n_out, false),
+                    stat);
+    dev_check_expect_f(&c, "dq", want_q, dq, a.n_out, eq);
+    dev_check_expect_f(&c, "dk", want_k, dk, n_kv, ek);
+    dev_check_expect_f(&c, "dv", want_v, dv, n_kv, ev);
+    dev_check_end(&c);
+}
+
+// Exponents are rounded once, exp errs by FN u, then an addition, a division, two products and their addition.
+static void attention_merge(Dev *dev, float *out, float *lse, const float *part_out, const float *part_lse, size_t B,
+                            size_t T, size_t H, size_t D)
+{
+    DevCheckCall c = dev_check_begin(dev, "attention_merge");
+    size_t n = B * T * H * D, n_stat = B * H * T;
+    AttnShape s = {.B = B, .Tq = T, .H = H, .D = D};
+    float *want = dev_check_f(&c, out, n), *want_lse = dev_check_f(&c, lse, n_stat);
+    const float *b = dev_check_f(&c, part_out, n), *lb = dev_check_f(&c, part_lse, n_stat);
+    double *err = dev_check_d(&c, n), *lse_err = dev_check_d(&c, n_stat);
+    for (size_t i = 0; i < n; i++) {
+        size_t stat = stat_of(&s, i);
+        double la = want_lse[stat], top = fmax(la, lb[stat]), wa = exp(la - top), wb = exp(lb[stat] - top);
+        if (!(wa > 0) || !(wb > 0)) continue; // one of the two has no keys: the other's bits
+        double e = DEV_CHECK_FN * U + 6 * U + U * fmax(fabs(la - top), fabs(lb[stat] - top));
+        err[i] = 2 * e * (wa * fabs((double)want[i]) + wb * fabs((double)b[i])) / (wa + wb);
+        lse_err[stat] = 2 * e + U * fabs(top + log(wa + wb));
+    }
+    c.ref->attention_merge(c.ref, want, want_lse, b, lb, B, T, H, D);
+    c.fast->attention_merge(c.fast, out, lse, part_out, part_lse, B, T, H, D);
+    dev_check_expect_f(&c, "out", want, out, n, err);
+    dev_check_expect_f(&c, "lse", want_lse, lse, n_stat, lse_err);
+    dev_check_end(&c);
+}
+
 void dev_check_matmul_fill(Dev *dev)
 {
     dev->matmul_forward = matmul_forward;
@@ -232,4 +507,9 @@ void dev_check_matmul_fill(Dev *dev)
     dev->matmul_parts_backward_input = matmul_parts_backward_input;
     dev->matmul_gelu_backward_input = matmul_gelu_backward_input;
     dev->matmul_backward_weight = matmul_backward_weight;
+    dev->attention_forward = attention_forward;
+    dev->attention_backward = attention_backward;
+    dev->attention_part_forward = attention_part_forward;
+    dev->attention_part_backward = attention_part_backward;
+    dev->attention_merge = attention_merge;
 }

@@ -1,5 +1,5 @@
-// dev_check_rows: the ops that work row by row (activations, embedding, norms, rope, losses, compression) on two
-// devices, and how far they may be apart.
+// dev_check_rows: the ops that work row by row or element by element (activations, embedding, norms, rope, losses,
+// compression, optimizers' updates) on two devices, and how far they may be apart.
 //
 // Bounds as in dev_check.c; gam(n) = n u / (1 - n u) for a sum of n terms. Errors of intermediates are carried to the
 // output by the derivative of what follows, products of two errors (u^2) are dropped.
@@ -8,9 +8,32 @@
 //   norm       mean: dm = gam(C + 1) mean|x|; variance: gam(C + 5) var + dm^2 (sum of x - mean is 0); rstd: half of
 //              that relative to var + eps, and 4 u; backward: xhat is off by rstd u (|mean| + |x - mean|) + 3 u |xhat|
 //   rope       cos and sin are rounded once, two products and a sum: 4 u (|a| + |b|), times the amplitude
-//   softmax    an exponent z - top is off by 2 u (|z| + |top|), exp by FN u, the sum by gam(V + 2)
 //   exact      embedding forward (one addition), compression (the same arithmetic), the largest logit
+//
+// Softmax with cross-entropy, whole and in its three steps:
+//
+// An exponent z - top is off by 2 u (|z| + |top|), exp by FN u, the sum by gam(V + 2), so
+//
+//   total      sum_v e_v (2 u (|z_v| + |top|) + FN u) + gam(V + 2) total
+//   loss       that relative to the total, FN u |log total|, and the roundings of top, target and result
+//   dz         scale p times what exp and the total are off by; what the subtraction of scale rounds
+//
+// xent_max is the largest of given numbers, and the target's logit one of them: the same on both devices.
+//
+// Errors are carried through the formulas of the optimizers (updates.c, updates_matrix.c), one rounding an operation:
+//
+//   sums of squares     spans of up to 1024 in fp32, the rest in double: gam(1025); a root of them half of that and 3 u
+//   moments             m = b m + (1 - b) g:  4 u (|b m| + |(1 - b) g|), and what g is off by
+//   AdamW               the root of v: half of v's relative error; a product, a quotient, two sums
+//   Lion                where fp32 cannot know the sign of c, any of the three will do: 2 lr
+//   codes of adamw8bit  may not be farther from the moment than the reference's, but for the moment's own error
+//   Adafactor           means are sums of positive terms: 8 u; u = g / sqrt(row col / mean): half of three such errors,
+//                       two roots, four products, and the two roots of sums of squares
+//   Muon                the polynomial's slope is at most 4.25 on [0, 1.21], so e' = 4.25 e + local, in the Frobenius
+//                       norm; with k singular values of at most 1.21, |X| <= 1.21 sqrt(k), |A| <= 1.47 sqrt(k), |B| <=
+//                       3.45 sqrt(k). A worst case five times over: tight for small matrices, loose for large ones
 #include "dev/check/dev_check.h"
+#include "ops/dev_cpu.h"
 
 #include <math.h>
 
@@ -351,6 +374,333 @@ static void decompress(Dev *dev, X *out, const int8_t *q, const float *scale, si
     dev_check_end(&c);
 }
 
+// ---- losses
+
+static double exp_err(double z, double top)
+{
+    return 2 * U * (fabs(z) + fabs(top)) + FN * U;
+}
+
+// Error of dz = scale (p - hit), where p = exp(z - top) / total and the total is off by total_rel.
+static void gradient_errors(double *err, const float *z, size_t V, double top, double total, double total_rel,
+                            double scale, int32_t target)
+{
+    for (size_t v = 0; v < V; v++) {
+        double p = exp(z[v] - top) / total, hit = target == (int32_t)v;
+        err[v] = fabs(scale) * p * (exp_err(z[v], top) + total_rel + 4 * U) + U * fabs(scale * (p - hit));
+    }
+}
+
+static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t N, size_t V,
+                         float scale)
+{
+    DevCheckCall c = dev_check_begin(dev, "softmax_xent");
+    const X *z = dev_check_x(&c, logits, N * V);
+    const int32_t *y = dev_check_i(&c, target, N);
+    const float *wide = dev_check_wide(&c, z, N * V, false);
+    X *want = dlogits ? (X *)dev_check_room(&c, N * V * c.fast->x_bytes) : NULL;
+    float *want_loss = (float *)dev_check_room(&c, N * sizeof(float));
+    c.ref->softmax_xent(c.ref, want_loss, want, z, y, N, V, scale);
+    c.fast->softmax_xent(c.fast, loss, dlogits, logits, target, N, V, scale);
+    double *err = dev_check_d(&c, N * V), *loss_err = dev_check_d(&c, N);
+    for (size_t n = 0; n < N; n++) {
+        const float *row = wide + n * V;
+        double top = -INFINITY, total = 0, rel = gam(V + 2);
+        if (y[n] < 0) continue; // exactly nothing
+        for (size_t v = 0; v < V; v++) top = row[v] > top ? row[v] : top;
+        for (size_t v = 0; v < V; v++) total += exp(row[v] - top);
+        for (size_t v = 0; v < V; v++) rel += exp(row[v] - top) / total * exp_err(row[v], top);
+        double hit = row[y[n]], value = log(total) + (top - hit);
+        loss_err[n] = rel + FN * U * fabs(log(total)) + 3 * U * (fabs(top) + fabs(hit)) + U * fabs(value);
+        gradient_errors(err + n * V, row, V, top, total, rel, scale, y[n]);
+    }
+    dev_check_expect_f(&c, "loss", want_loss, loss, N, loss_err);
+    if (dlogits) dev_check_expect_x(&c, "dlogits", want, dlogits, N, V, V, err);
+    dev_check_end(&c);
+}
+
+static void xent_max(Dev *dev, float *top, const X *logits, size_t N, size_t V)
+{
+    DevCheckCall c = dev_check_begin(dev, "xent_max");
+    float *want = (float *)dev_check_room(&c, N * sizeof(float));
+    c.ref->xent_max(c.ref, want, dev_check_x(&c, logits, N * V), N, V);
+    c.fast->xent_max(c.fast, top, logits, N, V);
+    dev_check_expect_f(&c, "top", want, top, N, NULL);
+    dev_check_end(&c);
+}
+
+static void xent_sum(Dev *dev, float *total, float *hit, const X *logits, const int32_t *target, const float *top,
+                     size_t N, size_t V, DevParts parts)
+{
+    DevCheckCall c = dev_check_begin(dev, "xent_sum");
+    const X *z = dev_check_x(&c, logits, N * V);
+    const int32_t *y = dev_check_i(&c, target, N);
+    const float *t = dev_check_f(&c, top, N), *wide = dev_check_wide(&c, z, N * V, false);
+    float *want = (float *)dev_check_room(&c, N * sizeof(float)), *want_hit = (float *)dev_check_room(&c, N * 4);
+    c.ref->xent_sum(c.ref, want, want_hit, z, y, t, N, V, parts);
+    c.fast->xent_sum(c.fast, total, hit, logits, target, top, N, V, parts);
+    double *err = dev_check_d(&c, N);
+    for (size_t n = 0; n < N; n++)
+        for (size_t v = 0; v < V; v++)
+            err[n] += exp((double)wide[n * V + v] - t[n]) * (exp_err(wide[n * V + v], t[n]) + gam(V + 2));
+    dev_check_expect_f(&c, "total", want, total, N, err);
+    dev_check_expect_f(&c, "hit", want_hit, hit, N, NULL);
+    dev_check_end(&c);
+}
+
+static void xent_loss(Dev *dev, float *loss, X *dlogits, const X *logits, const int32_t *target, const float *top,
+                      const float *total, const float *hit, size_t N, size_t V, float scale)
+{
+    DevCheckCall c = dev_check_begin(dev, "xent_loss");
+    const X *z = dev_check_x(&c, logits, N * V);
+    const int32_t *y = dev_check_i(&c, target, N);
+    const float *t = dev_check_f(&c, top, N), *sum = dev_check_f(&c, total, N), *h = dev_check_f(&c, hit, N);
+    const float *wide = dev_check_wide(&c, z, N * V, false);
+    X *want = dlogits ? (X *)dev_check_room(&c, N * V * c.fast->x_bytes) : NULL;
+    float *want_loss = (float *)dev_check_room(&c, N * sizeof(float));
+    c.ref->xent_loss(c.ref, want_loss, want, z, y, t, sum, h, N, V, scale);
+    c.fast->xent_loss(c.fast, loss, dlogits, logits, target, top, total, hit, N, V, scale);
+    double *err = dev_check_d(&c, N * V), *loss_err = dev_check_d(&c, N);
+    for (size_t n = 0; n < N; n++) {
+        if (y[n] < 0) continue;
+        loss_err[n] = FN * U * fabs(log((double)sum[n])) + 3 * U * (fabs((double)t[n]) + fabs((double)h[n])) +
+                      2 * U * fabs((double)want_loss[n]);
+        gradient_errors(err + n * V, wide + n * V, V, t[n], sum[n], 0, scale, y[n]);
+    }
+    dev_check_expect_f(&c, "loss", want_loss, loss, N, loss_err);
+    if (dlogits) dev_check_expect_x(&c, "dlogits", want, dlogits, N, V, V, err);
+    dev_check_end(&c);
+}
+
+// ---- optimizers
+
+static double rms_err(size_t n)
+{
+    return gam((n < 1024 ? n : 1024) + 1) / 2 + 3 * U;
+}
+
+static double sum_squares(Dev *dev, const float *x, size_t n)
+{
+    DevCheckCall c = dev_check_begin(dev, "sum_squares");
+    double want = c.ref->sum_squares(c.ref, dev_check_f(&c, x, n), n), got = c.fast->sum_squares(c.fast, x, n);
+    dev_check_expect_one(&c, "sum", 0, 1, got, want, 2 * gam((n < 1024 ? n : 1024) + 1) * want);
+    dev_check_end(&c);
+    return got;
+}
+
+static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
+{
+    DevCheckCall c = dev_check_begin(dev, "sum_squares_exact");
+    ExactSum want = *sum;
+    c.ref->sum_squares_exact(c.ref, &want, dev_check_f(&c, x, n), n);
+    c.fast->sum_squares_exact(c.fast, sum, x, n);
+    bool finite = !want.word[EXACT_LIMBS] && !sum->word[EXACT_LIMBS];
+    for (size_t i = 0; i < EXACT_LIMBS && finite; i++)
+        dev_check_expect_one(&c, "word", i, EXACT_LIMBS, (double)sum->word[i], (double)want.word[i], 0);
+    dev_check_expect_one(&c, "value", 0, 1, formats_sum_value(sum), formats_sum_value(&want), 0);
+    dev_check_end(&c);
+}
+
+static void clip_units(Dev *dev, float *grad, const float *weight, size_t R, size_t C, float limit, float least)
+{
+    DevCheckCall c = dev_check_begin(dev, "clip_units");
+    float *want = dev_check_f(&c, grad, R * C);
+    c.ref->clip_units(c.ref, want, dev_check_f(&c, weight, R * C), R, C, limit, least);
+    c.fast->clip_units(c.fast, grad, weight, R, C, limit, least);
+    double *err = dev_check_d(&c, R * C);
+    for (size_t i = 0; i < R * C; i++) err[i] = (2 * rms_err(C) + 4 * U) * fabs((double)want[i]);
+    dev_check_expect_f(&c, "grad", want, grad, R * C, err);
+    dev_check_end(&c);
+}
+
+// The host's copies of an update, before it; want: the reference's after it.
+typedef struct {
+    float *w, *m, *v, *g; // before
+    float *want_w, *want_m, *want_v, *want_g;
+    double *w_err, *m_err, *v_err;
+} Step;
+
+static Step step_begin(DevCheckCall *c, const float *w, const float *m, const float *v, const float *g, size_t n)
+{
+    return (Step){.w = dev_check_f(c, w, n), .m = dev_check_f(c, m, n), .v = dev_check_f(c, v, n),
+                  .g = dev_check_f(c, g, n), .want_w = dev_check_f(c, w, n), .want_m = dev_check_f(c, m, n),
+                  .want_v = dev_check_f(c, v, n), .want_g = dev_check_f(c, g, n), .w_err = dev_check_d(c, n),
+                  .m_err = dev_check_d(c, n), .v_err = dev_check_d(c, n)};
+}
+
+static void step_end(DevCheckCall *c, const Step *s, const float *w, const float *m, const float *v, const float *g,
+                     size_t n)
+{
+    dev_check_expect_f(c, "weight", s->want_w, w, n, s->w_err);
+    if (m) dev_check_expect_f(c, "m", s->want_m, m, n, s->m_err);
+    if (v) dev_check_expect_f(c, "v", s->want_v, v, n, s->v_err);
+    dev_check_expect_f(c, "grad", s->want_g, g, n, NULL); // zeros
+    dev_check_end(c);
+}
+
+static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
+{
+    DevCheckCall c = dev_check_begin(dev, "sgd");
+    Step s = step_begin(&c, weight, m, NULL, grad, n);
+    c.ref->sgd(c.ref, s.want_w, s.want_m, s.want_g, n, u);
+    c.fast->sgd(c.fast, weight, m, grad, n, u);
+    for (size_t i = 0; i < n; i++) {
+        double g = (double)s.g[i] * u.grad_scale, pull = (double)u.weight_decay * s.w[i];
+        double d = g + pull, d_err = 3 * U * (fabs(g) + fabs(pull));
+        if (m) {
+            double old = (double)u.beta1 * s.m[i];
+            d_err += 2 * U * (fabs(old) + fabs(d)), d += old;
+        }
+        s.m_err[i] = d_err;
+        s.w_err[i] = u.lr * (d_err + U * fabs(d)) + 2 * U * (fabs((double)s.w[i]) + u.lr * fabs(d));
+    }
+    step_end(&c, &s, weight, m, NULL, grad, n);
+}
+
+static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
+{
+    DevCheckCall c = dev_check_begin(dev, "lion");
+    Step s = step_begin(&c, weight, m, NULL, grad, n);
+    c.ref->lion(c.ref, s.want_w, s.want_m, s.want_g, n, u);
+    c.fast->lion(c.fast, weight, m, grad, n, u);
+    for (size_t i = 0; i < n; i++) {
+        double g = (double)s.g[i] * u.grad_scale, old = s.m[i], b1 = u.beta1, b2 = u.beta2;
+        double sum = b1 * old + (1 - b1) * g, sum_err = 4 * U * (fabs(b1 * old) + fabs((1 - b1) * g));
+        s.m_err[i] = 4 * U * (fabs(b2 * old) + fabs((1 - b2) * g));
+        s.w_err[i] = 4 * U * (fabs((double)s.w[i]) + u.lr);
+        if (sum_err > 0 && fabs(sum) <= sum_err) s.w_err[i] += u.lr; // twice that lies between -1 and 1
+    }
+    step_end(&c, &s, weight, m, NULL, grad, n);
+}
+
+// One element of AdamW from m and v: errors of m, v and the weight.
+static void adam_errors(double *w_err, double *m_err, double *v_err, double w, double m, double v, double grad,
+                        Update u)
+{
+    double c1 = 1 / (1 - pow(u.beta1, u.step)), c2 = 1 / (1 - pow(u.beta2, u.step)), b1 = u.beta1, b2 = u.beta2;
+    double pull = u.l2 ? u.weight_decay * w : 0, g = grad * u.grad_scale + pull;
+    double g_err = 3 * U * (fabs(grad * u.grad_scale) + fabs(pull));
+    double new_m = b1 * m + (1 - b1) * g, new_v = b2 * v + (1 - b2) * g * g;
+    *m_err = 4 * U * (fabs(b1 * m) + fabs((1 - b1) * g)) + (1 - b1) * g_err;
+    *v_err = 6 * U * new_v + (1 - b2) * (2 * fabs(g) * g_err + g_err * g_err);
+    double root = sqrt(new_v * c2), below = root + u.eps, move = u.lr * new_m * c1 / below;
+    double root_err = (root > 0 ? c2 * *v_err / (2 * root) : sqrt(c2 * *v_err)) + 3 * U * root;
+    *w_err = 4 * U * (fabs(w) + fabs(move)) + u.lr * c1 * *m_err / below + fabs(move) * (root_err / below + 4 * U);
+}
+
+static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
+{
+    DevCheckCall c = dev_check_begin(dev, "adamw");
+    Step s = step_begin(&c, weight, m, v, grad, n);
+    c.ref->adamw(c.ref, s.want_w, s.want_m, s.want_v, s.want_g, n, u);
+    c.fast->adamw(c.fast, weight, m, v, grad, n, u);
+    for (size_t i = 0; i < n; i++)
+        adam_errors(s.w_err + i, s.m_err + i, s.v_err + i, s.w[i], s.m[i], s.v[i], s.g[i], u);
+    step_end(&c, &s, weight, m, v, grad, n);
+}
+
+// Codes after the update: x is the moment, x_err what it may be off by.
+static void expect_codes(DevCheckCall *c, const char *name, const uint8_t *want, const float *want_scale,
+                         const uint8_t *fast, const float *scale, const double *x, const double *x_err, size_t n,
+                         const float book[256])
+{
+    size_t blocks = (n + UPDATE_BLOCK - 1) / UPDATE_BLOCK;
+    const uint8_t *got = (const uint8_t *)dev_check_copy(c, fast, n);
+    const float *s = dev_check_f(c, scale, blocks);
+    double *err = dev_check_d(c, blocks);
+    for (size_t i = 0; i < n; i++) err[i / UPDATE_BLOCK] = fmax(err[i / UPDATE_BLOCK], x_err[i]);
+    dev_check_expect_f(c, name, want_scale, scale, blocks, err);
+    for (size_t i = 0; i < n; i++) {
+        size_t b = i / UPDATE_BLOCK;
+        double far = fabs((double)book[got[i]] * s[b] - x[i]);
+        double near = fabs((double)book[want[i]] * want_scale[b] - x[i]);
+        double bound = 4 * x_err[i] + 2 * err[b] + 8 * U * fabs(x[i]) + 0x1p-110;
+        if (got[i] != want[i]) dev_check_expect_one(c, name, i, n, fmax(far, near), near, bound);
+    }
+}
+
+static void adamw8bit(Dev *dev, float *weight, uint8_t *m, float *m_scale, uint8_t *v, float *v_scale, float *grad,
+                      size_t n, Update u)
+{
+    DevCheckCall c = dev_check_begin(dev, "adamw8bit");
+    size_t blocks = (n + UPDATE_BLOCK - 1) / UPDATE_BLOCK;
+    Step s = step_begin(&c, weight, NULL, NULL, grad, n);
+    uint8_t *code[2] = {dev_check_copy(&c, m, n), dev_check_copy(&c, v, n)};
+    float *scale[2] = {dev_check_f(&c, m_scale, blocks), dev_check_f(&c, v_scale, blocks)}, book[2][256];
+    double *x[2] = {dev_check_d(&c, n), dev_check_d(&c, n)};
+    for (int k = 0; k < 2; k++) updates_8bit_codes(k == 0, book[k]);
+    for (size_t i = 0; i < n; i++) {
+        double old_m = (double)book[0][code[0][i]] * scale[0][i / UPDATE_BLOCK], g = (double)s.g[i] * u.grad_scale;
+        double old_v = (double)book[1][code[1][i]] * scale[1][i / UPDATE_BLOCK], b1 = u.beta1, b2 = u.beta2;
+        u.l2 = false;
+        adam_errors(s.w_err + i, s.m_err + i, s.v_err + i, s.w[i], old_m, old_v, s.g[i], u);
+        x[0][i] = b1 * old_m + (1 - b1) * g;
+        x[1][i] = b2 * old_v + (1 - b2) * g * g;
+    }
+    c.ref->adamw8bit(c.ref, s.want_w, code[0], scale[0], code[1], scale[1], s.want_g, n, u);
+    c.fast->adamw8bit(c.fast, weight, m, m_scale, v, v_scale, grad, n, u);
+    expect_codes(&c, "m", code[0], scale[0], m, m_scale, x[0], s.m_err, n, book[0]);
+    expect_codes(&c, "v", code[1], scale[1], v, v_scale, x[1], s.v_err, n, book[1]);
+    step_end(&c, &s, weight, NULL, NULL, grad, n);
+}
+
+static void adafactor(Dev *dev, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u)
+{
+    DevCheckCall c = dev_check_begin(dev, "adafactor");
+    size_t n = R * C, n_row = col ? R : n;
+    Step s = step_begin(&c, weight, NULL, NULL, grad, n);
+    float *want_row = dev_check_f(&c, row, n_row), *want_col = dev_check_f(&c, col, C);
+    c.ref->adafactor(c.ref, s.want_w, want_row, want_col, s.want_g, R, C, u);
+    c.fast->adafactor(c.fast, weight, row, col, grad, R, C, u);
+    double *row_err = dev_check_d(&c, n_row), *col_err = dev_check_d(&c, C), rms = 0;
+    for (size_t i = 0; i < n_row; i++) row_err[i] = 8 * U * want_row[i];
+    for (size_t j = 0; col && j < C; j++) col_err[j] = 8 * U * want_col[j];
+    for (size_t i = 0; i < n; i++) rms += (double)s.w[i] * s.w[i] / (double)n;
+    double step = u.lr * fmax(sqrt(rms), 1e-3), decay = step * u.weight_decay;
+    for (size_t i = 0; i < n; i++) {
+        double w = s.w[i], move = fabs(s.want_w[i] - w * (1 - decay));
+        double rel = 2 * (12 + 2 * FN + 4) * U + 2 * rms_err(n) + 8 * U;
+        s.w_err[i] = 4 * U * (fabs(w) + move) + (rms_err(n) + 2 * U) * decay * fabs(w) + move * rel;
+    }
+    dev_check_expect_f(&c, "row", want_row, row, n_row, row_err);
+    if (col) dev_check_expect_f(&c, "col", want_col, col, C, col_err);
+    step_end(&c, &s, weight, NULL, NULL, grad, n);
+}
+
+// What five steps of the polynomial on X (k, L), k <= L, make of an error e at the start.
+static double polynomial_err(double e, size_t k, size_t L)
+{
+    const double top = 1.21, root = sqrt((double)k), a = 1.47 * root, b = 3.45 * root, x = top * root;
+    for (int i = 0; i < 5; i++) {
+        double of_a = 2 * gam(L) * x * x;
+        double of_b = (2 * gam(k) + 3 * U) * 2.0315 * a * a + 3 * U * (4.775 * a + b) +
+                      of_a * (2 * 2.0315 * top * top + 4.775);
+        e = 4.25 * e + 2 * gam(k) * b * x + of_b * top;
+    }
+    return e;
+}
+
+static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u)
+{
+    DevCheckCall c = dev_check_begin(dev, "muon");
+    size_t n = R * C, k = R < C ? R : C, L = R < C ? C : R;
+    Step s = step_begin(&c, weight, m, NULL, grad, n);
+    float *room = (float *)dev_check_room(&c, (n + 2 * k * k) * sizeof *room);
+    c.ref->muon(c.ref, s.want_w, s.want_m, s.want_g, room, R, C, u);
+    c.fast->muon(c.fast, weight, m, grad, scratch, R, C, u);
+    double off = 0, norm = 0, b = u.beta1, scale = u.lr * 0.2 * sqrt((double)L);
+    for (size_t i = 0; i < n; i++) {
+        double g = (double)s.g[i] * u.grad_scale, size = fabs(b * s.m[i]) + fabs((1 - b) * g);
+        double new_m = b * s.m[i] + (1 - b) * g, x = (1 - b) * g + b * new_m;
+        s.m_err[i] = 4 * U * size;
+        double e = 4 * U * (fabs((1 - b) * g) + fabs(b * new_m)) + b * s.m_err[i];
+        off += e * e, norm += x * x;
+    }
+    double e = polynomial_err(norm > 0 ? sqrt(off / norm) + rms_err(n) + 2 * U : 0, k, L);
+    for (size_t i = 0; i < n; i++) s.w_err[i] = 4 * U * (fabs((double)s.w[i]) + scale) + scale * e;
+    step_end(&c, &s, weight, m, NULL, grad, n);
+}
+
 void dev_check_rows_fill(Dev *dev)
 {
     dev->copy = copy;
@@ -367,4 +717,17 @@ void dev_check_rows_fill(Dev *dev)
     dev->rope_backward = rope_backward;
     dev->compress = compress;
     dev->decompress = decompress;
+    dev->softmax_xent = softmax_xent;
+    dev->xent_max = xent_max;
+    dev->xent_sum = xent_sum;
+    dev->xent_loss = xent_loss;
+    dev->sum_squares = sum_squares;
+    dev->sum_squares_exact = sum_squares_exact;
+    dev->clip_units = clip_units;
+    dev->sgd = sgd;
+    dev->adamw = adamw;
+    dev->adamw8bit = adamw8bit;
+    dev->lion = lion;
+    dev->adafactor = adafactor;
+    dev->muon = muon;
 }

@@ -1,4 +1,5 @@
-// cuda_on_cpu: what a kernel file sees in place of CUDA when it is compiled for the CPU. Included by src/base/gpu.h alone.
+// cuda_on_cpu: what a kernel file sees in place of CUDA when it is compiled for the CPU. Included by src/base/gpu.h
+// alone.
 //
 // A CUDA thread runs as a plain call until it waits (README.md). Every function that waits, or that can be wrong,
 // takes the caller's file and line as default arguments, so that reports name the line of the kernel without debug

@@ -30,7 +30,8 @@ typedef struct {
 enum { MACHINES_CPU_SECONDS = 2 };
 
 // A copy of the row of that name, upper or lower case; "A100" is A100-80, the first row that it could be without the
-// memory; "cpu" measures this one (machines_measure). Dies for names that the table does not have, with the nearest one.
+// memory; "cpu" measures this one (machines_measure). Dies for names that the table does not have, with the nearest
+// one.
 Machine machines_find(const char *name);
 MachineLink machines_link(const char *name);
 // This CPU: the best sgemm (dev_cpu_peak of square matrices) and a copy of memory, `seconds` each.

@@ -65,6 +65,10 @@ void plan_report_flops(const Run *run, bool json, FILE *out);
 // every numerics.dtype, memory.recompute and memory.compress. The rest is cfg's. Counted and checked, each of them.
 void plan_print_table(const Config *cfg, FILE *out);
 
+// argv[1] names one of traffic, time, layout, scaling, cluster, recipe, machines and published: runs that plan about
+// accelerators and returns true. False: it is none of them.
+bool plan_show(int argc, char **argv, FILE *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,14 +2,32 @@
 //
 // The invariant: what a table adds up is compared with what the program itself counts (the door's bytes,
 // model_flops_per_token) before it is printed, and the program ends when they differ.
+//
+// Tables of other settings, and of what fits into an accelerator, are plans of their own, number by number: the run's
+// allocations with these settings, through the door that counts, each tag compared with its formula. Nothing else of
+// the configuration changes. So the largest micro-batch is the one that a run with exactly these settings could take: a
+// micro-batch divides the sequences that a replica has of a step, a pipeline wants a multiple of its stages of them,
+// and bytes grow with it, so the first that does not fit ends the search. An accelerator has PLAN_LAYOUT_USABLE of its
+// memory for a run. Rejected: dividing what is left by the bytes of a token (scratch has parts that do not grow, and
+// pipelines hold several micro-batches).
+//
+// The guides' 16 bytes a parameter come out of it once: fp32 with AdamW holds 4 + 4 + 8. Mixed precision holds
+// 2 + 4 + (4 + 8) = 18 here, because gradients are summed in fp32; the guides' 2 + 2 + 12 keeps them in 2 bytes.
+//
+// Modes of recomputation (recompute.h): their bytes are counted the same way; operations come from the formula, which
+// test_recompute compares with those that really run. The textbook: recomputing everything repeats forward, 2 P of the
+// 6 P operations a token, +33%; segments of sqrt(L) layers keep 2 sqrt(L) layers' worth instead of L.
 #include "dev/plan/plan.h"
 
 #include "dev/plan/report.h"
 
 #include "base/check.h"
+#include "dev/plan/plan_layout.h"
+#include "net/model.h"
 
 #include <ctype.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 // The sizes: letters without a digit behind them.
@@ -221,4 +239,233 @@ void plan_report_flops(const Run *run, bool json, FILE *out)
     report_value(r, "a step", total * tokens, "", "%.6g * %.0f tokens", total, tokens);
     if (steps > 0) report_value(r, "the run", total * tokens * steps, "", "%.6g * %.0f steps", total * tokens, steps);
     report_end(r);
+}
+
+// ---- other settings side by side
+
+static const char *const dtype_name[] = {"fp32", "bf16", "fp16", "fp8"}; // in the order of CONFIG_DTYPE_*
+enum { DTYPES = sizeof dtype_name / sizeof *dtype_name };
+
+typedef struct {
+    size_t tag_bytes[MEM_TAGS], n_params, n_tokens;
+} Count;
+
+static Count count(const Config *cfg)
+{
+    Run *run = malloc(sizeof *run); // large: not on the stack
+    if (!run) die("plan: no memory for a run's description");
+    Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
+    plan_open(run, cfg, dev, 0);
+    Count c = {.n_params = run->model->params.n_elems, .n_tokens = run->model->max_batch * run->model->max_tokens};
+    for (int tag = 0; tag < MEM_TAGS; tag++) c.tag_bytes[tag] = plan_checked(run, (MemTag)tag).n_bytes;
+    plan_close(run);
+    run_device_free(dev, cpu);
+    free(run);
+    return c;
+}
+
+// A quotient without decimals where it has none.
+static void print_each(FILE *out, const char *before, size_t n_bytes, size_t n, const char *after)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.2f", (double)n_bytes / (double)n);
+    if (n_bytes % n == 0) *strchr(text, '.') = 0;
+    fprintf(out, "%s%s%s", before, text, after);
+}
+
+static void print_head(FILE *out, const char *first)
+{
+    fprintf(out, "| %s |", first);
+    for (int d = 0; d < DTYPES; d++) fprintf(out, " %s |", dtype_name[d]);
+    fprintf(out, "\n|---|");
+    for (int d = 0; d < DTYPES; d++) fprintf(out, "---:|");
+    fputc('\n', out);
+}
+
+static void print_optimizers(Config *cfg, FILE *out)
+{
+    static const MemTag tags[] = {MEM_PARAMS, MEM_GRADS, MEM_OPTIM};
+    Count c = {.n_params = 0};
+    size_t adamw[DTYPES] = {0};
+    print_head(out, "`optim.name`");
+    for (int name = 0; name < OPTIM_NAMES; name++) {
+        fprintf(out, "| `%s` |", optim_kind((OptimName)name)->name);
+        for (int d = 0; d < DTYPES; d++) {
+            size_t sum = 0;
+            cfg->optim.name = name;
+            cfg->numerics.dtype = d;
+            c = count(cfg);
+            for (int i = 0; i < 3; i++) {
+                print_each(out, i ? "+ " : " ", c.tag_bytes[tags[i]], c.n_params, " ");
+                sum += c.tag_bytes[tags[i]];
+            }
+            print_each(out, "= **", sum, c.n_params, "** |");
+            if (name == OPTIM_ADAMW) adamw[d] = sum;
+        }
+        fputc('\n', out);
+    }
+    if (adamw[0] == 16 * c.n_params && adamw[1] == 18 * c.n_params) // not so with deterministic sums
+        fprintf(out, "\nThe guides' 16 bytes: `adamw` in fp32. In mixed precision they count 2 + 2 + 12, with\n"
+                     "gradients in 2 bytes; here gradients are fp32, so it is 2 + 4 + 12 = 18.\n");
+}
+
+static void print_activations(Config *cfg, FILE *out)
+{
+    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as RECOMPUTE_*
+    print_head(out, "`memory.recompute`");
+    for (int compress = 0; compress < 2; compress++) {
+        for (int mode = 0; mode < 5; mode++) {
+            char every[24] = "";
+            if (mode == RECOMPUTE_EVERY) snprintf(every, sizeof every, " %ld", cfg->memory.recompute_every);
+            fprintf(out, "| `%s`%s%s |", name[mode], every, compress ? ", `memory.compress` = `int8`" : "");
+            for (int d = 0; d < DTYPES; d++) {
+                cfg->numerics.dtype = d;
+                cfg->memory.recompute = mode;
+                cfg->memory.compress = compress ? CONFIG_COMPRESS_INT8 : CONFIG_COMPRESS_NONE;
+                Count c = count(cfg);
+                print_each(out, " ", c.tag_bytes[MEM_ACTS], c.n_tokens, " |");
+            }
+            fputc('\n', out);
+        }
+    }
+}
+
+void plan_print_table(const Config *cfg, FILE *out)
+{
+    Config *copy = malloc(sizeof *copy);
+    if (!copy) die("plan: no memory for the settings");
+    *copy = *cfg;
+    copy->optim.mup_base = 0; // refused with some optimizers, and of no size
+    Count c = count(copy);
+    fprintf(out, "Bytes per parameter, of %zu: weights + gradients + optimizer (with the fp32 master weights).\n\n",
+            c.n_params);
+    print_optimizers(copy, out);
+    copy->optim.name = cfg->optim.name;
+    fprintf(out, "\nBytes of activations per token of a micro-batch, %ld layers of %ld channels.\n\n",
+            cfg->model.layers, cfg->model.channels);
+    print_activations(copy, out);
+    free(copy);
+}
+
+// ---- what fits
+
+typedef struct {
+    long micro;
+    size_t n_bytes; // of the fullest rank, on the device
+} Fit;
+
+static size_t fullest(const Config *cfg)
+{
+    Run *run = malloc(sizeof *run); // large: not on the stack
+    if (!run) die("plan: no memory for a run's description");
+    Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
+    size_t most = 0;
+    for (int r = 0; r < (int)cfg->parallel.ranks; r++) {
+        size_t n_bytes = 0;
+        plan_open(run, cfg, dev, r);
+        for (int tag = 0; tag < MEM_TAGS; tag++)
+            if (tag != MEM_HOST) n_bytes += plan_checked(run, (MemTag)tag).n_bytes;
+        plan_close(run);
+        if (n_bytes > most) most = n_bytes;
+    }
+    run_device_free(dev, cpu);
+    free(run);
+    return most;
+}
+
+// The largest micro-batch within `limit`; 0: none.
+static Fit largest(Config *cfg, double limit)
+{
+    long share = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp, pp = cfg->parallel.pp;
+    Fit best = {0, 0};
+    for (long micro = 1; micro <= share; micro++) {
+        if (share % micro || (pp > 1 && share / micro % pp)) continue;
+        cfg->batch.micro = micro, cfg->batch.accum = share / micro;
+        size_t n_bytes = fullest(cfg);
+        if (!((double)n_bytes <= limit)) break;
+        best = (Fit){micro, n_bytes};
+    }
+    return best;
+}
+
+void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out)
+{
+    static const char *const name[] = {"none", "selective", "sqrt", "every", "full"}; // as RECOMPUTE_*
+    double limit = PLAN_LAYOUT_USABLE * machine->memory;
+    Config *copy = malloc(sizeof *copy);
+    if (!copy) die("plan: no memory for the settings");
+    fprintf(out, "\n%s has %.0f GB, of which a run may use %.1f. Bytes of the fullest of %ld rank%s:\n\n"
+            "| memory.recompute | GB with batch.micro %ld | fits | largest batch.micro | its GB |\n"
+            "|---|---:|---|---:|---:|\n",
+            machine->name, machine->memory / 1e9, limit / 1e9, cfg->parallel.ranks, cfg->parallel.ranks > 1 ? "s" : "",
+            cfg->batch.micro);
+    for (RecomputeMode mode = RECOMPUTE_NONE; mode <= RECOMPUTE_FULL; mode++) {
+        if (mode == RECOMPUTE_EVERY && cfg->memory.recompute != mode) continue;
+        *copy = *cfg;
+        copy->memory.recompute = mode;
+        size_t own = fullest(copy);
+        Fit fit = largest(copy, limit);
+        fprintf(out, "| %s | %.3f | %s |", name[mode], (double)own / 1e9, (double)own <= limit ? "yes" : "no");
+        if (fit.micro) fprintf(out, " %ld | %.3f |\n", fit.micro, (double)fit.n_bytes / 1e9);
+        else fprintf(out, " none | |\n");
+    }
+    free(copy);
+}
+
+// ---- modes of recomputation
+
+static void print_mode(const ModelShape *s, Dev *dev, Mem door, size_t B, size_t T, const char *name,
+                       RecomputePolicy policy, size_t none_bytes, FILE *out)
+{
+    Params params;
+    Unit *unit;
+    model_describe(s, &params, &unit);
+    RecomputePool pool = recompute_pool(s->layers, true, policy);
+    Activations acts = model_activations(&pool, 0, unit, params.n_units, dev, s, &door, B, T);
+    size_t n_bytes = door.tag_bytes[MEM_ACTS], formula = recompute_bytes(s, dev, policy, B, T), L = s->layers;
+    if (n_bytes != formula)
+        die("recompute: %s: the buffers hold %zu bytes, the formula says %zu (a bug of the program)", name, n_bytes,
+            formula);
+    size_t segment = acts.segment, again = segment ? (L + segment - 1) / segment * segment - segment : 0;
+    double extra = recompute_extra_flops(s, policy, T) / model_flops_per_token(s, T);
+    fprintf(out, "%-18s %8zu %8zu %16zu %7.1f%% %7zu %7.1f%%\n", name, segment ? segment : L,
+            segment ? (L + segment - 1) / segment + segment : L + 1, n_bytes,
+            100.0 * (double)n_bytes / (double)none_bytes, again, 100 * extra);
+    mem_free_all(&door);
+    model_activations_free(&acts);
+    recompute_pool_free(&pool);
+    params_free(&params);
+    free(unit);
+}
+
+void recompute_print(const ModelShape *s, Dev *dev, const Mem *counting, size_t B, size_t T, FILE *out)
+{
+    Mem door = {.raw_alloc = counting->raw_alloc, .raw_free = counting->raw_free};
+    size_t L = s->layers, none = recompute_bytes(s, dev, (RecomputePolicy){0}, B, T);
+    RecomputePolicy sqrt_policy = {.mode = RECOMPUTE_SQRT};
+    fprintf(out, "%zu layers, micro-batches of %zu x %zu tokens, %zu bytes an activation\n\n", L, B, T, dev->x_bytes);
+    fprintf(out, "%-18s %8s %8s %16s %8s %7s %8s\n", "mode", "sets", "streams", "bytes", "of none", "again",
+            "+ FLOPs");
+    for (int compress = 0; compress < 2; compress++) {
+        const struct {
+            const char *name[2];
+            RecomputePolicy policy;
+        } row[] = {
+            {{"none", "int8"}, {.mode = RECOMPUTE_NONE}},
+            {{"selective", "selective, int8"}, {.mode = RECOMPUTE_SELECTIVE}},
+            {{"every 2", "every 2, int8"}, {.mode = RECOMPUTE_EVERY, .every = 2}},
+            {{"sqrt", "sqrt, int8"}, sqrt_policy},
+            {{"full", "full, int8"}, {.mode = RECOMPUTE_FULL}},
+        };
+        for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+            RecomputePolicy policy = row[i].policy;
+            policy.compress = compress;
+            print_mode(s, dev, door, B, T, row[i].name[compress], policy, none, out);
+        }
+    }
+    double layers = 2 * sqrt((double)L) / (double)L;
+    fprintf(out, "\nTextbook: sqrt keeps 2 sqrt(L) = %.1f layers of %zu, %.1f%%; running forward twice is +33.3%%.\n",
+            2 * sqrt((double)L), L, 100 * layers);
+    fprintf(out, "Here sqrt is segments of %zu blocks; the last segment is not run again, nor the last projection\n"
+                 "of a block whose output is kept.\n", recompute_segment(sqrt_policy, L));
 }

@@ -116,6 +116,18 @@ bool disk_replace_file(const char *path, const void *data, size_t n_bytes)
     return false;
 }
 
+bool disk_read_at(int fd, void *out, size_t n_bytes, uint64_t at)
+{
+    for (size_t got = 0; got < n_bytes;) {
+        ssize_t n = pread(fd, (char *)out + got, n_bytes - got, (off_t)(at + got));
+        if (n < 0 && errno == EINTR) continue;
+        if (n == 0) errno = EIO;
+        if (n <= 0) return false;
+        got += (size_t)n;
+    }
+    return true;
+}
+
 char *disk_read_file(const char *path, size_t *n_bytes, size_t max_bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe is refused below, not waited for

@@ -6,6 +6,7 @@
 #define DISK_H
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +23,8 @@ bool disk_write_file(const char *path, const void *data, size_t n_bytes);
 bool disk_replace_file(const char *path, const void *data, size_t n_bytes);
 // The whole file, with a 0 byte after it, or NULL (errno EFBIG when it holds more than max_bytes). free() it.
 char *disk_read_file(const char *path, size_t *n_bytes, size_t max_bytes);
+// n_bytes from `at` on; false, with errno (EIO: the file ends before), when they cannot be had. From any thread.
+bool disk_read_at(int fd, void *out, size_t n_bytes, uint64_t at);
 // Is there a device, a pipe or a socket of that name (or where that link leads)? Nothing may be renamed over it.
 bool disk_is_special(const char *path);
 // Makes the entries of a directory durable; disk_sync_parent does so for the directory that holds path.

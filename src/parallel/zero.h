@@ -101,23 +101,6 @@ void zero_part_free(CkptPart *part);
 // After the weights that this rank owns were written: what the units read is renewed, on all ranks. Collective.
 void zero_renew(Zero *zero, const Optim *optim);
 
-// Weights and state, whole, in table order: on rank 0; on others all NULL. Where one rank has it all in memory
-// (one rank, or stage 0, and no store) these are the model's and the optimizer's own arrays and no copies.
-typedef struct {
-    float *weights; // fp32
-    CkptArray state[OPTIM_STATES];
-    bool own; // to be freed
-} ZeroWhole;
-
-// Room for it (from malloc, not the memory allocator: it lives while a dump is written). The calls are collective.
-ZeroWhole zero_whole(Zero *zero, const Optim *optim);
-void zero_whole_free(ZeroWhole *whole);
-void zero_gather_whole(Zero *zero, const Optim *optim, ZeroWhole *whole);
-// The other way: rank 0's to all; what the units read is renewed.
-void zero_scatter_whole(Zero *zero, Optim *optim, const ZeroWhole *whole);
-// Whole gradients of the step, between zero_reduce and the update, to rank 0: grads (n_elems), read nowhere else.
-void zero_gather_grads(Zero *zero, float *grads);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,4 +1,5 @@
-// zero_part: what a rank has to do with a checkpoint: which elements of which tensors, and where it keeps them.
+// zero_part: what a rank has to do with a checkpoint: which elements of which tensors, and where it keeps them; and its
+// first weights.
 //
 // A checkpoint speaks of the whole model (ckpt.h); a rank has rows of the table, of a row the part that tensor
 // parallelism gave it, of that the range that ZeRO gave it, and all that in memory or in a store. Here one is put
@@ -21,13 +22,14 @@
 #include "parallel/zero.h"
 
 #include "base/check.h"
+#include "base/formats.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
     Zero *zero;
-    Optim *optim;
+    const Optim *optim;
     Params whole;
 } Owner;
 
@@ -41,7 +43,7 @@ static void move_piece(void *self, const CkptPiece *piece, void *buf, bool out)
 {
     const Owner *o = self;
     Zero *z = o->zero;
-    Optim *optim = o->optim;
+    const Optim *optim = o->optim;
     Dev *dev = z->model->dev;
     bool weights = piece->array < 0;
     int u = piece->unit, s = weights ? optim->kind->n_states : piece->array;
@@ -164,4 +166,64 @@ void zero_part_free(CkptPart *part)
     free(owner);
     free(part->piece);
     *part = (CkptPart){0};
+}
+
+// ---- first weights, and what the units read
+
+// What this rank owns of a unit's weights, in fp32.
+static void move_weights(Zero *z, const Optim *optim, int unit, float *buf, bool out)
+{
+    const OptimRange *range = &z->range[unit];
+    CkptPiece all = {.array = -1, .unit = unit, .slice = {.cut = -1, .to = range->end - range->begin}};
+    if (all.slice.to) move_piece(&(Owner){.zero = z, .optim = optim}, &all, buf, out);
+}
+
+static float *room_for_unit(const Zero *z)
+{
+    size_t most = 1;
+    for (int u = 0; u < z->model->n_units; u++) {
+        size_t n = z->range[u].end - z->range[u].begin;
+        if (n > most) most = n;
+    }
+    float *buf = malloc(most * sizeof *buf);
+    if (!buf) die("zero: no memory for %zu weights of a unit", most);
+    return buf;
+}
+
+void zero_renew(Zero *z, const Optim *optim)
+{
+    Model *m = z->model;
+    if (m->dev->x_type != X_FP32) {
+        float *buf = room_for_unit(z);
+        X *narrow = (X *)room_for_unit(z);
+        Format format = m->dev->x_type == X_BF16 ? FORMAT_BF16 : FORMAT_FP16;
+        for (int u = 0; u < m->n_units; u++) {
+            const OptimRange *range = &z->range[u];
+            size_t n = range->end - range->begin;
+            move_weights(z, optim, u, buf, true);
+            formats_from_float(narrow, format, buf, n, false); // to_x, in the host's memory
+            if (z->store && n) offload_write(z->store, u, 0, narrow, n * m->dev->x_bytes);
+            else m->dev->to_device(m->dev, range->x_weight, narrow, n * m->dev->x_bytes);
+        }
+        free(narrow);
+        free(buf);
+    }
+    zero_share_weights(z);
+}
+
+void zero_init_weights(Zero *z, Optim *optim, uint64_t seed)
+{
+    Model *m = z->model;
+    if (m->weights && !m->shard.weights && !m->dev->raw_alloc) {
+        params_init(&m->params, seed, m->weights);
+        model_weights_changed(m);
+        return;
+    }
+    float *buf = room_for_unit(z);
+    for (int u = 0; u < m->n_units; u++) {
+        params_init_range(&m->params, seed, z->range[u].begin, z->range[u].end, buf);
+        move_weights(z, optim, u, buf, false);
+    }
+    free(buf);
+    zero_renew(z, optim);
 }

@@ -69,7 +69,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm, EMU_FROM); // what has not run never
 ncclResult_t ncclCommCount(ncclComm_t comm, int *count, EMU_FROM);
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank, EMU_FROM);
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device, EMU_FROM);
-// ncclInProgress for a while after a call that said so; errors: EMU_NCCL_FAIL. Others are reports that stop the program.
+// ncclInProgress for a while after a call that said so; errors: EMU_NCCL_FAIL. Others are reports that stop the
+// program.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error, EMU_FROM);
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,

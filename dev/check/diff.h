@@ -1,14 +1,50 @@
-// diff_stats: how far one array is from another, and whether rounding explains it.
-#ifndef DIFF_STATS_H
-#define DIFF_STATS_H
+// diff: what build/diff compares: two sides, as whole tensors in execution order, and how far two arrays are apart.
+#ifndef DIFF_H
+#define DIFF_H
+#include "train/ckpt.h"
+#include "train/dump.h"
+#include "base/safetensors.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "base/safetensors.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+typedef struct {
+    SafeTensor t;     // whole
+    long at;          // of Part, as are the next two
+    double error;
+    SafeDtype stored;
+    size_t n_missing; // elements that no rank has written; they are 0
+    size_t n_twice;   // that several have
+    bool disagrees;   // and not alike
+    uint8_t *seen;    // while it is put together
+} DiffTensor;
+
+typedef struct {
+    char path[1000], about[200]; // about: "dump of update 2, bf16, 4 ranks (dp 4, ZeRO 2)"
+    bool dump;
+    DiffTensor *tensor;
+    int n;
+    size_t head_size;  // 0: not known
+    int n_absent, absent; // ranks of a dump that have no file, and the first of them
+    SafeTensors **file;
+    int n_files;
+    Ckpt *ckpt;
+} DiffSide;
+
+// What two paths stand for. A file and a directory of a dump (dump/step_NNNNNNNN) or a checkpoint stand for themselves.
+// Of runs, or their dump directories, the latest update is meant that both have dumped; of runs without dumps, the
+// newest checkpoints. Dies when there is no such thing.
+void diff_side_resolve(const char *a, const char *b, char path_a[1000], char path_b[1000]);
+// Dies when it cannot be read.
+DiffSide diff_side_open(const char *path);
+void diff_side_close(DiffSide *side);
+const DiffTensor *diff_side_find(const DiffSide *side, const char *name);
+
+// ---- how far one array is from another, and whether rounding explains it
 
 // 0, 1, 2-3, 4-7, ..., 2^63 and more ULPs; NaN on one side.
 enum { DIFF_STATS_BUCKETS = 66, DIFF_STATS_NAN = DIFF_STATS_BUCKETS - 1, DIFF_STATS_WORST = 5 };
@@ -16,7 +52,7 @@ enum { DIFF_STATS_BUCKETS = 66, DIFF_STATS_NAN = DIFF_STATS_BUCKETS - 1, DIFF_ST
 typedef enum {
     DIFF_STATS_EXACT,   // equal bits
     DIFF_STATS_GIVEN,   // |a - b| <= atol + rtol |b|
-    DIFF_STATS_DERIVED, // what rounding may do: see diff_stats.c
+    DIFF_STATS_DERIVED, // what rounding may do: see diff.c
     DIFF_STATS_UPDATE   // weights behind an optimizer's update
 } DiffStatsMode;
 
