@@ -4,6 +4,7 @@
 // itself.
 #include "tp_case.h"
 
+#include "dev/check/comm_threads.h"
 #include "dev/check/diff.h"
 #include "train/dump.h"
 #include "expect_die.h"

@@ -230,11 +230,6 @@ void comm_mpi_places(Comm *world, FILE *out);
 // Frees the family and ends MPI. Collective.
 void comm_mpi_stop(Comm *world);
 
-// ---- ranks as threads of one process (comm_threads.c), for tests
-
-// Runs body(comm, arg) on n threads, each with its own rank of a "world"; returns when all have.
-void comm_threads_run(int n, void (*body)(Comm *comm, void *arg), void *arg);
-
 #ifdef __cplusplus
 }
 #endif

@@ -8,7 +8,7 @@
 // There are no native collectives: every call is written by hand, over 5 ranks or 8 as over 2.
 //
 // Rejected: a queue per pair and a condition variable per rank (one lock is enough for tests; waiting is comm.c's).
-#include "comm/comm.h"
+#include "dev/check/comm_threads.h"
 
 #include "base/check.h"
 
