@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "dev/check/comm_threads.h"
 #include "cp_run.h"
 
 static bool together(Comm *world, const char *what, float *ours, const float *want, size_t n)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "dev/check/comm_threads.h"
 #include "parallel/ddp.h"
 #include "parallel/parts.h"
 #include "ops/narrow.h"

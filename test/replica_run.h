@@ -2,6 +2,7 @@
 // test_zero.
 #ifndef REPLICA_RUN_H
 #define REPLICA_RUN_H
+#include "dev/check/comm_threads.h"
 #include "step_run.h"
 
 #include "ops/narrow.h"

@@ -1,6 +1,7 @@
 // No failure and no kill at any system call of a save costs the checkpoint before it. The system calls are
 // replaced below, so that the n-th can fail, and so that their order can be read.
 #define _GNU_SOURCE
+#include "dev/check/comm_threads.h"
 #include "layout_case.h"
 
 #include <fcntl.h>

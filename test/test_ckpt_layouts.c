@@ -1,5 +1,6 @@
 // Sharded checkpoints: whatever layout wrote one, every other reads the same bits of weights and optimizer state from
 // it; damage anywhere is seen by all ranks, which then take the one before together.
+#include "dev/check/comm_threads.h"
 #include "layout_case.h"
 
 // Not done here: there is no power to lose, and the real one is slow. test_ckpt_faults.c looks at its place.

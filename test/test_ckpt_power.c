@@ -9,6 +9,7 @@
 //
 // usage: test_ckpt_power [STATES]     1000 for each of the two tests
 #define _GNU_SOURCE
+#include "dev/check/comm_threads.h"
 #include "layout_case.h"
 
 #include <fcntl.h>

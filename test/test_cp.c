@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "dev/check/comm_threads.h"
 #include "cp_run.h"
 #include "expect_die.h"
 

@@ -2,6 +2,7 @@
 // gradient, evaluation and sampling; with tensor and sequence parallelism and replicas around it; bit for bit on a
 // deterministic device, within the bound of the order of sums else. Bytes sent and held against the formulas.
 #define CASE_T 16
+#include "dev/check/comm_threads.h"
 #include "tp_case.h"
 
 #include "expect_die.h"

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "dev/check/comm_threads.h"
 #include "train/eval.h"
 #include "expect_die.h"
 #include "base/rng.h"

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "dev/check/comm_threads.h"
 #include "expect_die.h"
 #include "comm/launch.h"
 

@@ -1,6 +1,7 @@
 // Tests of mesh: every rank of many meshes is played in one process. Ranks and coordinates are inverse to each other,
 // groups are disjoint, of the right sizes and members, and every gradient is added over the right ranks; the drawing;
 // the refusals.
+#include "dev/check/comm_threads.h"
 #include "base/check.h"
 #include "comm/mesh.h"
 

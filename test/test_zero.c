@@ -1,6 +1,7 @@
 // test_zero: every stage of ZeRO on 1 to 4 ranks, played by threads, against one rank: loss, all gradients, weights and
 // optimizer state, bit for bit on a deterministic device; within the bound of the order of sums else. Bytes held and
 // bytes sent against the formulas.
+#include "dev/check/comm_threads.h"
 #include "replica_run.h"
 
 static const ModelShape wide = { // matrices of several blocks of 2048, the last one partial

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "dev/check/comm_threads.h"
 #include "train/grads.h"
 #include "parallel/ddp.h"
 #include "parallel/parts.h"
