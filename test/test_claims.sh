@@ -68,13 +68,19 @@ function check_files(   rest, from, name, before) {
 }
 
 # 2: names in backticks
-function check_names(   rest, from, name, bare) {
+function check_names(   rest, from, name, bare, w) {
     rest = text; from = 0
     while (match(rest, /`[^`]*`/)) {
         name = substr(rest, RSTART + 1, RLENGTH - 2)
         from += RSTART + RLENGTH - 1
         rest = substr(rest, RSTART + RLENGTH)
         bare = name
+        if (name ~ /^[a-z][a-z0-9_]*_\.\.\.$/) { # a_...: something begins so
+            sub(/\.+$/, "", bare)
+            for (w in word) if (index(w, bare) == 1) break
+            if (index(w, bare) != 1) complain(from - 1, "nothing in the code begins with " bare)
+            continue
+        }
         sub(/\([^()]*\)$/, "", bare)
         if (bare !~ /^[A-Za-z_][A-Za-z0-9_]*$/ || bare in other_name) continue
         if (bare != name && bare ~ /_/ && !(bare in call)) complain(from - 1, "no function " bare "() in the code")
@@ -283,6 +289,7 @@ cat >"$work/small/doc/rng.md" <<'MD'
 llm.c has `x_i` and math.
 
 `rng_lost` wrong
+`rng_...` and `rng_lost_...` wrong
 `mix_up()` wrong
 `rng_next`,
 `rng_seed` is in [rng.c](../src/base/rng.c). wrong
