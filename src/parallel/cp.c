@@ -49,13 +49,13 @@
 // (cp_collect), never after the one that came before it.
 //
 // Gather (Llama 3): all K and V at once, N times the memory, the same bytes; dK, dV by reduce_scatter.
-// Rejected: sending on only what later ranks need (with zig-zag the first rank's second chunk alone is needed by
-// nobody: 1 / 2N of the bytes); merging in the storage type (one rounding a step). Tokens dealt out one by one
-// (stripes): as even, but no two neighbours are on one rank: every tile of attention would have a mask, and documents
-// would be cut everywhere. For gradients a tree over blocks of tokens, as attention has it (attention.c): each rank
-// could do its part; but one rank alone would then hold partial gradients of its largest matrix, one for every level,
-// and norms under sequence parallelism (tp.h), whose rows are dealt out otherwise, would need another tree. Longer sums
-// that are rounded once, which give the same bits nearly always, and so hide what is left.
+// Rejected: sending on only what later ranks need (with zig-zag the first rank's second chunk alone is needed by nobody: 1 / 2N
+// of the bytes); merging in the storage type (one rounding a step). Tokens dealt out one by one (stripes): as even,
+// but no two neighbours are on one rank: every tile of attention would have a mask, and documents would be cut
+// everywhere. For gradients a tree over blocks of tokens, as attention has it (attention.c): each rank could do
+// its part; but one rank alone would then hold partial gradients of its largest matrix, one for every level, and norms
+// under sequence parallelism (tp.h), whose rows are dealt out otherwise, would need another tree. Longer sums that are
+// rounded once, which give the same bits nearly always, and so hide what is left.
 #include "parallel/parts.h"
 
 #include "base/check.h"

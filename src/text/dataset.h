@@ -22,7 +22,7 @@ typedef struct Dataset Dataset;
 
 // Opens a file or a glob of them (sorted by name) and checks everything, down to every token: dies with the file, and
 // the offset or the sizes, on a wrong magic or version, a size other than 1024 + 2n (4n), or a token not in [0, vocab).
-// A name that ends in .toml is a mixture: sections [source.NAME] with path, as above, and weight (see corpus_sources).
+// A name that ends in .toml is a mixture: sections [source.NAME] with path, as above, and weight (see sources_read).
 // Its tokens are those of its sources, one behind the other.
 Dataset *dataset_open(const char *path_or_glob, int vocab);
 void dataset_close(Dataset *ds); // NULL is allowed
