@@ -54,7 +54,7 @@ probe() { # FORMAT STEP
     [ "$2" = 0 ] || cp -r "$(printf '%s/fp32/checkpoints/step_%08d' "$dir" "$2")" "$dir/$name/checkpoints/"
     # shellcheck disable=SC2046
     train "$name" --run.steps=$((steps + 1)) --optim.decay_steps=$steps --run.stop_at=$(($2 + 1)) --run.dump=$(($2 + 1)) \
-        --ckpt.resume=true --eval.tokens=64 $(options "$1")
+        --ckpt.resume=auto --eval.tokens=64 $(options "$1")
 }
 
 error_of() { # DIRECTORY REFERENCE UPDATE: the last line of build/gradients

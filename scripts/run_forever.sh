@@ -6,7 +6,7 @@
 #
 # Done is exit status 0 with an `end` line in metrics.jsonl that says so: a run that a signal stopped was stopped by a
 # person, and stays stopped. Status 2, and status 1 before there is a checkpoint, is a mistake in the command: not tried
-# again. Anything else (a killed rank, a hang, a lost machine) is, PAUSE seconds later, with --ckpt.resume=true; but 3
+# again. Anything else (a killed rank, a hang, a lost machine) is, PAUSE seconds later, with --ckpt.resume=auto; but 3
 # attempts in a row without a new checkpoint end it: they would die at the same place for ever. How often to save:
 # sqrt(2 x seconds of a checkpoint x mean seconds between failures) (Young).
 set -u
@@ -48,11 +48,10 @@ trap 'stop INT' INT
 trap 'stop USR1' USR1
 
 while :; do
-    attempt=$((attempt + 1)) before=$(newest_checkpoint) resume=
-    [ -n "$before" ] && resume=--ckpt.resume=true
+    attempt=$((attempt + 1)) before=$(newest_checkpoint)
     [ $attempt -gt 1 ] && echo "run_forever: $dir/$name: attempt $attempt, from ${before:-the start}" >&2
     # shellcheck disable=SC2086 # words of the launcher
-    ${LAUNCH:-} "$@" $resume &
+    ${LAUNCH:-} "$@" --ckpt.resume=auto &
     child=$!
     wait $child
     status=$?

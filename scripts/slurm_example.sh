@@ -20,13 +20,8 @@
 #SBATCH --open-mode=append
 #SBATCH --output=%x_%j.out
 set -u
-name=${RUN_NAME:-slurm} resume=
-for checkpoint in "runs/$name/checkpoints"/step_*[0-9]; do
-    [ -d "$checkpoint" ] && resume=--ckpt.resume=true
-done
-
-srun --mpi=pmi2 --kill-on-bad-exit=1 build/train "${CONFIG:-stories}" --run.name="$name" --run.save_every=200 \
-    --run.hang_timeout=600 $resume &
+srun --mpi=pmi2 --kill-on-bad-exit=1 build/train "${CONFIG:-stories}" --run.name="${RUN_NAME:-slurm}" --run.save_every=200 \
+    --run.hang_timeout=600 --ckpt.resume=auto &
 step=$!
 asked=
 trap 'asked=yes; kill -USR1 $step' USR1

@@ -134,7 +134,7 @@ moves() { # SEQUENCE
         below ${#layouts[@]}
         echo "to step $step on ${layouts[random]}"
         at "${layouts[random]}" "moves-$1" --data.train="$work/short/train_*.bin" --run.steps=$epoch \
-            --run.stop_at=$step --ckpt.resume=true
+            --run.stop_at=$step --ckpt.resume=auto
     done
     same_state "moves-$1" moves-straight $epoch
     cmp <(history "moves-$1" | grep '"train"') <(history moves-straight | grep '"train"')

@@ -74,7 +74,7 @@ begin() {
     shift 2
     layout "$layout"
     (exec "$launcher" -n "$n" "$BUILD/train" "$work/gpt.toml" --run.name="$name" "${common[@]}" "${options[@]}" \
-        --ckpt.resume=true "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null) &
+        --ckpt.resume=auto "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null) &
     job=$!
 }
 
@@ -120,7 +120,7 @@ life() {
         echo "killed after $random ms on ${on[i % ${#on[@]}]}: $(lines "$name") steps; $(ls "$runs/$name/checkpoints" 2>/dev/null | tr '\n' ' ')"
         sound "$name"
     done
-    at "${on[0]}" "$name" "$@" --ckpt.resume=true
+    at "${on[0]}" "$name" "$@" --ckpt.resume=auto
     finished "$name" "$against"
 }
 
@@ -168,6 +168,6 @@ asked() {
         fi
         sound "$name"
     done
-    at "$layout" "$name" "$@" --ckpt.resume=true
+    at "$layout" "$name" "$@" --ckpt.resume=auto
     finished "$name" "$against" '"\(train\|end\)"' # where it stopped, an evaluation was its end, which it drops to go on
 }

@@ -23,7 +23,7 @@ do_prepare() {
 begin_start() { :; }
 do_start() {
     "${bounded[@]}" "$BUILD/train" "$work/gpt.toml" --run.dir="$1" --run.name=r "${tiny[@]}" --run.steps=2 \
-        --ckpt.resume=true
+        --ckpt.resume=auto
 }
 begin_resume() { cp -r "$work/resume-from" "$1"; }
 do_resume() {

@@ -51,6 +51,21 @@ shards() { # N NAME
     [ ! -e "$dir/model.safetensors" ]
 }
 
+# Of a second start all ranks write to the new folder, and to it alone.
+a_name_is_taken() {
+    local kept options=(--run.stop_at=1 --batch.micro=2 --parallel.zero=3 --memory.offload=disk --sample.count=0)
+    ranks 4 gpt taken "${options[@]}"
+    kept=$(find "$runs/taken" -type f -exec cksum {} + | sort)
+    ranks 4 gpt taken "${options[@]}"
+    [ ! -s "$work/taken.err" ]
+    head -n 1 "$work/taken.out" | grep -q "^$runs/taken holds a run already: this new one is $runs/taken-2 "
+    [ "$(find "$runs/taken" -type f -exec cksum {} + | sort)" = "$kept" ]
+    same_state taken taken-2 1
+    ! ranks 2 gpt nothing "${options[@]}" --ckpt.resume=true
+    grep -q 'ckpt.resume = true, but there is no checkpoint' "$work/nothing.err"
+    [ ! -e "$runs/nothing" ]
+}
+
 # 2 ranks, stage 3; one process; 2 stages of 2 tensor-parallel ranks; 4 ranks, stage 1; against one process that never stopped.
 resume_anywhere() {
     local options=("${exact[@]}" --run.steps=6 --run.eval_every=2 --run.dump=0 --sample.count=0)
@@ -213,6 +228,7 @@ done <<'END'
 END
 passes 'offload on one process' offloaded_alone
 passes 'mpiexec -n 1 is one process' launched_alone
+passes 'a second start takes a new folder' a_name_is_taken
 passes 'a run moves from layout to layout' resume_anywhere
 passes 'fp8 on two ranks goes on' fp8_goes_on
 passes 'run.minutes' minutes

@@ -114,11 +114,13 @@ two_runs_in_a_directory() {
     done
     began=${EPOCHREALTIME/./}
     fails_with 1 "locked/lock: another run is in this directory: $host, process $pid, since 20[0-9-]+ [0-9:]+ " \
-        "$BUILD/train" "$work/gpt.toml" --run.name=locked
+        "$BUILD/train" "$work/gpt.toml" --run.name=locked --ckpt.resume=auto
     [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 1000 ]
+    "$BUILD/train" "$work/gpt.toml" --run.name=locked --run.stop_at=1 --sample.count=0 >"$work/beside.out" </dev/null
+    head -n 1 "$work/beside.out" | grep -q "this new one is $runs/locked-2\$"
     kill -KILL "$pid"
     wait "$pid" || true
-    train gpt locked --run.steps=2 --sample.count=0
+    train gpt locked --run.steps=2 --sample.count=0 --ckpt.resume=auto
     [ ! -s "$runs/locked/lock" ]
 }
 

@@ -140,9 +140,45 @@ resume_when_finished() {
     well_formed gpt-half 40
 }
 
+# auto begins where there is nothing; true does not, and leaves nothing.
 resume_of_nothing() {
-    train gpt fresh --ckpt.resume=true
+    local status=0
+    train gpt fresh --ckpt.resume=true || status=$?
+    [ $status = 1 ]
+    grep -q "^error: $runs/fresh: ckpt.resume = true, but there is no checkpoint (try --ckpt.resume=auto" "$work/fresh.err"
+    [ ! -e "$runs/fresh" ]
+    train gpt fresh --ckpt.resume=auto --run.stop_at=20
+    train gpt fresh --ckpt.resume=auto
     same_state gpt fresh 40
+    value resume step "$runs/fresh/metrics.jsonl" | cmp - <(echo 20)
+}
+
+# A second start without a flag is a new run beside the first, says so first, and leaves the first as it is. So does a
+# third, and one after a run that died before its first checkpoint.
+a_name_is_taken() {
+    local kept n
+    train gpt taken --run.stop_at=2
+    kept=$(find "$runs/taken" -type f -exec cksum {} + | sort)
+    for n in 2 3; do
+        train gpt taken --run.stop_at=1
+        head -n 1 "$work/taken.out" | grep -qE "^$runs/taken holds a run already: this new one is $runs/taken-$n \(--ckpt.resume=true"
+        grep -q "^run.name  *taken-$n  *taken is taken" "$work/taken.out"
+        grep -q "^name = \"taken-$n\"" "$runs/taken-$n/config.toml"
+        [ -d "$(checkpoint "taken-$n" 1)" ]
+        well_formed "taken-$n" 1
+    done
+    [ "$(find "$runs/taken" -type f -exec cksum {} + | sort)" = "$kept" ]
+    rm -r "$runs/taken-2/checkpoints" # as a run that died
+    kept=$(find "$runs/taken-2" -type f -exec cksum {} + | sort)
+    train gpt taken-2 --run.stop_at=1
+    head -n 1 "$work/taken-2.out" | grep -qE "^$runs/taken-2 holds a run already: this new one is $runs/taken-2-2$"
+    [ "$(find "$runs/taken-2" -type f -exec cksum {} + | sort)" = "$kept" ]
+    train gpt taken-2 --run.stop_at=1 --ckpt.resume=auto # begins again, in its place
+    [ -d "$(checkpoint taken-2 1)" ]
+    well_formed taken-2 1
+    printf '%s\n' '[ckpt]' 'resume = true' | cat "$work/gpt.toml" - >"$work/resumed.toml" # as a word, without quotes
+    train resumed taken --run.stop_at=3
+    value resume step "$runs/taken/metrics.jsonl" | cmp - <(echo 2)
 }
 
 wait_for_step() { # NAME STEP PID: until metrics.jsonl has that step; fails when the process has ended before
@@ -290,7 +326,8 @@ passes 'data.shuffle = false reads in order' reads_in_order
 passes 'rows of whole documents' packs_documents
 passes 'the best validation loss is carried on' best_is_carried_on
 passes 'resuming a finished run changes nothing' resume_when_finished
-passes 'resuming where nothing was begins' resume_of_nothing
+passes 'resuming where nothing was: refused, or begun' resume_of_nothing
+passes 'a second start takes a new folder' a_name_is_taken
 passes 'SIGINT saves, exit 0, resume' signal_saves gpt INT
 passes 'SIGTERM saves, exit 0, resume' signal_saves llama TERM
 passes 'SIGKILL, resume' kill_is_survived gpt KILL

@@ -104,7 +104,7 @@ run_directories() {
         one_error "$status" "$words" "$work/used.err"
         [ "$(cat "$runs"/used/*.* "$(checkpoint used 2)"/* | cksum)" = "$kept" ]
     }
-    refused_run 'used.*resume'
+    refused_run 'ckpt\.resume.*false, true or auto' --ckpt.resume=yes
     refused_run 'model\.[a-z_]+: the checkpoint' --ckpt.resume=true --model.channels=32
     refused_run 'model\.norm_eps: the checkpoint' --ckpt.resume=true --model.norm_eps=1e-3
     refused_run 'run\.seed: the checkpoint' --ckpt.resume=true --run.seed=8

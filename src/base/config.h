@@ -64,6 +64,8 @@ typedef enum {
 // with a lower learning rate for a while; SKIP: there is none; ROLLBACK: nor were those since an earlier checkpoint.
 typedef enum { MONITOR_ACCEPT, MONITOR_WARN, MONITOR_COOL, MONITOR_SKIP, MONITOR_ROLLBACK } MonitorAction;
 typedef enum { CONFIG_NOT_FINITE_SKIP, CONFIG_NOT_FINITE_ROLLBACK } ConfigNotFinite;
+// A new run; the run's newest checkpoint, which must be there; or that where there is one, else a new run.
+typedef enum { CONFIG_RESUME_FALSE, CONFIG_RESUME_TRUE, CONFIG_RESUME_AUTO } ConfigResume;
 typedef enum { CONFIG_BACKEND_AUTO, CONFIG_BACKEND_NCCL, CONFIG_BACKEND_STAGED } ConfigBackend;
 // How a collective moves its bytes (collectives.h). NATIVE: the backend's own (MPI's), or by hand where it has none.
 // DIRECT is no choice of comm.all_reduce: it is what runs where sums are ordered.
@@ -180,7 +182,8 @@ typedef struct {
         double top_p;
     } sample;
     struct {
-        bool resume, async;
+        ConfigResume resume;
+        bool async;
         char init[CONFIG_TEXT];
         long keep, keep_every;
     } ckpt;

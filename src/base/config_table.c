@@ -264,7 +264,9 @@ static const ConfigKey TABLE[] = {
     NUM(sample, top_p, "1.0", "(0, 1]", "", "sample.temperature>0",
         "draw from the fewest tokens that hold this probability; 1: all"),
 
-    BOOL(ckpt, resume, "false", "continue from the run's newest complete checkpoint"),
+    ONE_OF(ckpt, resume, "false", "false|true|auto",
+        "continue from the run's newest complete checkpoint; auto: where there is one; false: a new run, in NAME-2 where "
+        "NAME is taken"),
     TEXT(ckpt, init, "", "run, or one of its checkpoints, whose weights a new run starts with; the rest is its own"),
     BOOL(ckpt, async, "false",
         "write checkpoints while training goes on, from a copy in memory; at most two at a time"),

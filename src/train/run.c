@@ -192,6 +192,60 @@ static void find_peak(Run *run)
     run->peak = replicas_sum(r, peak * cores);
 }
 
+// ---- the directory
+
+static void set_dir(Run *run, const char *name)
+{
+    int n = snprintf(run->dir, sizeof run->dir, "%s/%s", run->cfg.run.dir, name);
+    if (n < 0 || n >= (int)sizeof run->dir) die("run.dir and run.name: longer than %zu characters", sizeof run->dir);
+}
+
+// Whether a run has trained in this directory: it has a checkpoint, or a training line of a run that died before its
+// first one.
+static bool has_trained(const char *dir)
+{
+    char path[700], line[4096];
+    struct stat st;
+    if (ckpt_newest_step(dir) >= 0) return true;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "r") : NULL;
+    bool found = false;
+    while (f && !found && fgets(line, sizeof line, f)) found = strstr(line, "\"event\":\"train\"") != NULL;
+    if (f) fclose(f);
+    return found;
+}
+
+// The run's directory, the same on all processes. A new run never takes one in which another has trained: it takes
+// NAME-2, NAME-3, ..., and the configuration has that name from here on.
+static void choose_dir(Run *run)
+{
+    Config *cfg = &run->cfg;
+    char name[CONFIG_TEXT + 16], where[CONFIG_WHERE];
+    long number = 1;
+    snprintf(name, sizeof name, "%s", cfg->run.name);
+    set_dir(run, name);
+    if (run->replicas.rank == 0 && cfg->ckpt.resume == CONFIG_RESUME_TRUE && ckpt_newest_step(run->dir) < 0)
+        die("%s: ckpt.resume = true, but there is no checkpoint (try --ckpt.resume=auto to begin where there is none)",
+            run->dir);
+    if (run->replicas.rank == 0 && cfg->ckpt.resume == CONFIG_RESUME_FALSE)
+        while (has_trained(run->dir)) {
+            snprintf(name, sizeof name, "%s-%ld", cfg->run.name, ++number);
+            set_dir(run, name);
+        }
+    replicas_tell(&run->replicas, &number, sizeof number);
+    if (number == 1) return;
+    snprintf(name, sizeof name, "%s-%ld", cfg->run.name, number);
+    snprintf(where, sizeof where, "%.80s is taken", cfg->run.name);
+    if (run->replicas.rank == 0) {
+        set_dir(run, cfg->run.name);
+        printf("%s holds a run already: this new one is %s/%s%s\n", run->dir, cfg->run.dir, name,
+               ckpt_newest_step(run->dir) < 0 ? "" : " (--ckpt.resume=true goes on with the old one)");
+        fflush(stdout);
+    }
+    config_set(cfg, "run.name", name, where);
+    set_dir(run, name);
+}
+
 // ---- open
 
 static void make_dirs(const char *path)
@@ -236,8 +290,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
                  .mem = {.raw_alloc = dev->raw_alloc, .raw_free = dev->raw_free, .device = dev->raw_alloc != NULL}};
     bool first = replicas.rank == 0;
     run_open_data(run);
-    int n = snprintf(run->dir, sizeof run->dir, "%s/%s", cfg->run.dir, cfg->run.name);
-    if (n < 0 || n >= (int)sizeof run->dir) die("run.dir and run.name: longer than %zu characters", sizeof run->dir);
+    choose_dir(run);
     if (first) make_dirs(run->dir);
     run->lock = first ? disk_lock_take(run->dir) : -1;
     replicas_wait(&run->replicas); // memory.offload: each rank puts a file there
@@ -303,9 +356,6 @@ static long newest_step(Run *run)
 {
     long newest = run->replicas.rank == 0 ? ckpt_newest_step(run->dir) : 0;
     replicas_tell(&run->replicas, &newest, sizeof newest);
-    if (!run->cfg.ckpt.resume && newest >= 0)
-        die("%s: holds a run of %ld steps already (try --ckpt.resume=true to go on, another --run.name, or remove it)",
-            run->dir, newest);
     return newest;
 }
 
@@ -368,13 +418,12 @@ void run_begin(Run *run)
 {
     const Config *cfg = &run->cfg;
     char path[700];
-    newest_step(run);
     check_steps(cfg);
     config_path(run, path);
     if (run->replicas.rank == 0) run->config_text = config_text(run);
     run_schedule(run);
     schedule_check(&run->schedule);
-    long step = cfg->ckpt.resume ? run_restore(run) : -1;
+    long step = cfg->ckpt.resume != CONFIG_RESUME_FALSE ? run_restore(run) : -1;
     if (step < 0 && *cfg->ckpt.init) run_init(run);
     if (run->replicas.rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own
     if (step >= 0) run->first_step = step;
