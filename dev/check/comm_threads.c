@@ -1,11 +1,11 @@
 // comm_threads: every rank of a job as a thread of one process, so that tests need no launcher.
 //
-// The invariant: under the network's lock, no waiting send and waiting receive match. Whoever comes second finds
-// the first in its queue, copies the bytes and marks both done; queues are searched from the oldest, so messages of
-// one pair, group, channel and tag arrive in order. A send is finished only when its receive has come: a program that
-// relies on buffering hangs here, as it would on a full network.
+// The invariant: under the network's lock, no waiting send and waiting receive match. Of a send and its receive, the
+// one that is posted second finds the first in the queue, copies the bytes and marks both done. The queue is searched
+// from the oldest, so messages of one pair, group, channel and tag arrive in order. A send is finished only when its
+// receive has been posted: a program that relies on buffering hangs here, as it would on a full network.
 //
-// There are no native collectives: every call is written by hand, over 5 ranks or 8 as over 2.
+// There are no native collectives: every call uses the algorithms of collectives.c, for any number of ranks.
 //
 // Rejected: a queue per pair and a condition variable per rank (one lock is enough for tests; waiting is comm.c's).
 #include "dev/check/comm_threads.h"

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// A program that was started without one of its standard streams would get its first file under that number,
-// and what is printed would land in a checkpoint or a lock. So each of the three is something before main begins.
+// A program that is started with a standard stream closed would open its first file under that descriptor, and its
+// output would land in a checkpoint or a lock. So before main begins each closed one is opened on /dev/null.
 __attribute__((constructor)) static void hold_standard_streams(void)
 {
     int fd;
@@ -22,8 +22,8 @@ __attribute__((constructor)) static void hold_standard_streams(void)
     if (fd >= 0) close(fd);
 }
 
-// A JSON library without memory says "no such value", which looks like a text without it; or, while a value is being
-// put together, leaves a part of it out. Nobody asks after each of its calls, so it is not left to them.
+// When memory runs out, the JSON library returns "no such value", as if the text did not have it, or leaves a part out
+// of a value that it builds. Callers do not check each call, so the library's allocator dies instead.
 static void *json_room(size_t n_bytes)
 {
     void *ptr = malloc(n_bytes ? n_bytes : 1);
@@ -40,7 +40,8 @@ typedef struct {
     const char *rank, *size;
 } Launcher;
 
-// The launcher's rank of a job of several: Hydra, Open MPI, torchrun and SLURM in that order; NULL when alone.
+// The rank in a job of several, from the environment of the launcher: Hydra, Open MPI, torchrun and SLURM are tried in
+// that order. NULL for a single process.
 static const char *launcher_rank(void)
 {
     const Launcher known[] = {{"PMI_RANK", "PMI_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
@@ -52,15 +53,16 @@ static const char *launcher_rank(void)
     return NULL;
 }
 
-// Messages quote files and command lines of others: no second line, and nothing that a terminal would obey.
+// A message may quote a file or command line that we did not write: control characters become '?', so that the message
+// stays on one line and sends the terminal no command.
 static void make_plain(char *message)
 {
     for (char *c = message; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7F) *c = '?';
 }
 
-// Of several threads that fail at once, as they do without memory, one speaks and ends the program; the others wait for
-// that. The one may come here again, from a handler of exit().
+// When several threads fail at once (as they do when memory runs out), one reports and ends the program; the others
+// wait for the end. The reporting thread may come here again, from a handler of exit().
 static atomic_bool taken;
 static void take_the_word(void)
 {
@@ -69,8 +71,8 @@ static void take_the_word(void)
     mine = true;
 }
 
-// One write for the whole line, so that the lines of several ranks do not mix. What is wrong for all ranks is said
-// once: the others give rank 0 the time to say it and to end the job.
+// The whole line is one write, so that the lines of several ranks do not mix. An error that all ranks have is printed
+// once: the other ranks wait 0.3 s, in which rank 0 prints it and ends the job.
 static void complain(char *message)
 {
     take_the_word();
@@ -115,7 +117,8 @@ void check_help(int argc, char **argv, const char *text)
         }
 }
 
-// What a program prints is its work, and often goes to a file. The handler was set before all others: it is the last.
+// What a program prints is often its result, redirected to a file, so a failed write must not pass as success. This
+// exit handler is registered before all others, so it runs last.
 static void finish_output(void)
 {
     const char *why = fflush(stdout) ? strerror(errno) : ferror(stdout) ? "could not be written" : NULL;

@@ -1,24 +1,23 @@
 // check: one way to stop.
 //
-// Every error a user can cause ends in die(): one line that says where, what, the value seen and what
-// to try next, then exit status 1. So does a program that ends well, when what it printed on standard output could not
-// be written. In a job of several ranks the line starts with "rank R: ", and the exit handler
-// of comm_mpi ends the other ranks.
+// Every error a user can cause ends in die(): one line that says where, what, the value seen and what to try next, then
+// exit status 1. A program whose standard output could not be written ends the same way. In a job of several ranks the
+// line starts with "rank R: ", and the exit handler of comm_mpi ends the other ranks.
 #ifndef CHECK_H
 #define CHECK_H
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// Prints "error: MESSAGE [file:line]" as one line on stderr, behind "rank R: " in a job of several, and exits with
-// status 1. Write the message as: where: what: value (what to try).
+// Prints "error: MESSAGE [file:line]" as one line on stderr (in a job of several ranks "rank R: " comes first), and
+// exits with status 1. Write the message as: where: what: value (what to try).
 #define die(...) check_die(__FILE__, __LINE__, __VA_ARGS__)
-// Same, with exit status 2: the command line itself is wrong.
+// The same with exit status 2, for a wrong command line.
 #define die_usage(...) check_die_usage(__VA_ARGS__)
-// An invariant of ours (not of the user's) is broken.
+// Dies when an invariant of the program is broken: a bug, not a mistake of the user.
 #define check(cond) ((cond) ? (void)0 : check_die(__FILE__, __LINE__, "broken invariant: %s", #cond))
 
-// Prints `text` and ends the program, when -h or --help is among the arguments.
+// When -h or --help is among the arguments: prints `text` and exits with status 0.
 void check_help(int argc, char **argv, const char *text);
 
 void check_die(const char *file, int line, const char *fmt, ...)

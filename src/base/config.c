@@ -4,9 +4,9 @@
 //     default < preset < file < command line    a later source overrides an earlier one, in any order
 //     derived                                   computed by config_resolve or by the program, from other keys
 // The invariant after config_resolve: every value is in its range, the sizes divide, and each key that a person set
-// has an effect on this run. A setting that changes nothing is refused: who writes model.rope_theta beside learned
-// positions believes something about the run that is not so. The one exception: the command line may switch off what a
-// file's key depends on (`tiny-llama --model.position=learned`).
+// has an effect on this run. A setting that changes nothing is refused: a person who sets model.rope_theta with learned
+// positions is mistaken about the run. The one exception: the command line may switch off what a file's key depends on
+// (`tiny-llama --model.position=learned`).
 //
 // A file is a small part of TOML 1.0, read completely or not at all:
 //     # comment
@@ -18,18 +18,18 @@
 //     error: tiny.toml:7: unknown key 'optim.lrr' (did you mean optim.lr?)
 //         lrr = 3e-4
 //         ^~~
-// inih finds sections and keys. It takes ' ;' for a comment even inside quotes, joins indented lines and cuts long
-// ones, none of which TOML does: so our reader hands it each line only up to the '=', and takes the value from the
-// whole line. The reader also counts the lines, which Debian's inih does not.
+// The library inih finds sections and keys. It takes ' ;' for a comment even inside quotes, joins indented lines and
+// cuts long ones, none of which TOML does. So the reader here hands it each line only up to the '=', and takes the
+// value from the whole line. The reader also counts the lines, which Debian's inih does not.
 //
 // Derived sizes, in the symbols of the glossary:
 //     G = H      D = C / H      F = 4C (gelu) or 8C/3 rounded up to a multiple of 64 (swiglu)    unless set
 //     accum = batch.tokens / (dp * micro * context)
-// 8C/3 with swiglu's three matrices weighs as much as 4C with two (Shazeer, arXiv 2002.05202).
+// With F = 8C/3 swiglu's three matrices have as many parameters as gelu's two with F = 4C (Shazeer, arXiv 2002.05202).
 //
-// Rejected: rounding a batch that does not divide, or clamping a value to its range (a run whose settings are not the
-// ones that were asked for is worse than no run); a TOML library (the full language has dates, nested tables and
-// arrays, which no key here takes).
+// Rejected: rounding a batch that does not divide, or clamping a value to its range (a run with other settings than
+// those asked for is worse than no run); a TOML library (the full language has dates, nested tables and arrays, which
+// no key here takes).
 #include "base/config.h"
 
 #include <errno.h>
@@ -55,7 +55,7 @@ void config_defaults(Config *cfg)
         if (table[i].def) check(config_table_parse(&table[i], cfg, table[i].def, false, why, sizeof why));
 }
 
-// The row of a key that the code names: it is there, or we have a bug.
+// The row of a key that the code names. A missing row is a bug.
 static int row_of(const char *section_key)
 {
     int row = config_table_find(section_key);
@@ -130,7 +130,8 @@ typedef struct {
     int seen[CONFIG_MAX_KEYS]; // line on which the file sets each row; 0: not yet
 } Reader;
 
-// Shown on a terminal, a file of someone else's must not command it.
+// Lines of a file are shown in error messages: control characters are replaced, so that a file cannot send commands to
+// the terminal.
 static void make_plain(char *text)
 {
     for (char *c = text; *c; c++)
@@ -462,7 +463,8 @@ static const char *where(const Config *cfg, const char *section_key)
     return *origin->where ? origin->where : "config";
 }
 
-// What key `row` needs and has not got, which may be a need of the key that it needs: "numerics.dtype=fp8".
+// The unmet condition of key `row`, such as "numerics.dtype=fp8". It may be the condition of a key that `row` depends
+// on.
 static const char *unmet_need(int row, int needed)
 {
     const ConfigKey *table = config_table(NULL);
@@ -556,7 +558,7 @@ static void resolve_model(Config *cfg)
     derive(cfg, "model.ffn", &cfg->model.ffn, F);
 }
 
-// What is left of the ranks for data parallelism.
+// Data-parallel ranks: dp = ranks / (tp * cp * pp).
 static void resolve_mesh(Config *cfg)
 {
     if (!cfg->parallel.ranks) config_set_derived(cfg, "parallel.ranks", 1);
@@ -570,8 +572,9 @@ static void resolve_mesh(Config *cfg)
     config_set_derived(cfg, "parallel.dp", cfg->parallel.ranks / copy);
 }
 
-// A file's micro-batch may be larger than what a rank has of a batch; then its share is one micro-batch, or one for
-// each stage of a pipeline. (It changes no result but by rounding. Whoever writes it on the command line means it.)
+// batch.micro of a file may be larger than a rank's share of the batch. It is then lowered, so that the share is one
+// micro-batch, or one for each stage of a pipeline; results change by rounding only. A value from the command line is
+// never changed.
 static void fit_micro(Config *cfg)
 {
     long share = cfg->batch.tokens / cfg->model.context / cfg->parallel.dp, pp = cfg->parallel.pp;
@@ -597,7 +600,7 @@ static void resolve_batch(Config *cfg)
     derive(cfg, "batch.accum", &cfg->batch.accum, cfg->batch.tokens / micro_tokens);
 }
 
-// What looks at weights that memory.offload keeps elsewhere.
+// Refuses settings that read weights which memory.offload keeps outside the device's memory.
 static void refuse_offloaded(const Config *cfg)
 {
     if (cfg->memory.offload == OFFLOAD_NONE || !cfg->run.norms_every) return;
@@ -606,8 +609,8 @@ static void refuse_offloaded(const Config *cfg)
             "--memory.offload=none)", where(cfg, "run.norms_every"));
 }
 
-// What several ranks cannot do. A rank's gradient is a whole part of the tree over a step's sequences only where it has
-// a power of two of them (doc/deterministic.md).
+// Refuses settings that do not work on several ranks. In deterministic mode a rank's gradient must be one whole subtree
+// of the tree sum over the step's sequences, so its number of sequences must be a power of two (doc/deterministic.md).
 static void refuse_on_ranks(const Config *cfg)
 {
     long ranks = cfg->parallel.dp, share = cfg->batch.tokens / cfg->model.context / ranks, power = 1;
@@ -630,7 +633,7 @@ static void refuse_on_ranks(const Config *cfg)
             "--parallel.zero=0)", where(cfg, "run.norms_every"), cfg->parallel.zero);
 }
 
-// What a model in parts cannot do.
+// Refuses settings that do not work when tp, cp or pp divides the model or the sequence.
 static void refuse_in_parts(const Config *cfg)
 {
     long tp = cfg->parallel.tp, pp = cfg->parallel.pp, cp = cfg->parallel.cp;

@@ -14,8 +14,8 @@ extern "C" {
 
 enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
 
-// ---- the keys with choices: the one definition of each, which the components that act on them include. Values are in
-// the order in which the key's row in config_table.c lists the names.
+// ---- the keys with choices. Each enum is defined here once; the components that act on it include this header. The
+// values stand in the order in which the key's row in config_table.c lists the names.
 
 typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
 typedef enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU } ConfigActivation;
@@ -25,7 +25,7 @@ typedef enum {
     OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_ADAFACTOR, OPTIM_LION, OPTIM_ADAMW8BIT, OPTIM_MUON,
     OPTIM_NAMES
 } OptimName;
-// What follows the warm-up; and the way down of SCHEDULE_WSD.
+// The learning rate after the warm-up; then the shape of the decay of SCHEDULE_WSD.
 typedef enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_INVSQRT, SCHEDULE_CONSTANT, SCHEDULE_WSD } ScheduleKind;
 typedef enum {
     SCHEDULE_SHAPE_LINEAR, SCHEDULE_SHAPE_COSINE, SCHEDULE_SHAPE_EXPONENTIAL, SCHEDULE_SHAPE_SQRT
@@ -35,16 +35,16 @@ typedef enum { CONFIG_RAMP_LR_NONE, CONFIG_RAMP_LR_SQRT } ConfigRampLr;
 // tensors.
 typedef enum { CLIP_ROW, CLIP_TENSOR } ClipUnit;
 typedef enum { CONFIG_DTYPE_FP32, CONFIG_DTYPE_BF16, CONFIG_DTYPE_FP16, CONFIG_DTYPE_FP8 } ConfigDtype;
-typedef enum { X_FP32, X_BF16, X_FP16 } XType; // what follows from it: how weights and activations are stored
+typedef enum { X_FP32, X_BF16, X_FP16 } XType; // storage of weights and activations, which follows from the dtype
 typedef enum {
-    FP8_CURRENT, // scale from this very tensor: exact, but a pass over it before it can be cast
-    FP8_DELAYED  // scale from the largest element of the last `history` steps: known before the tensor is made
+    FP8_CURRENT, // scale from the tensor itself: exact, but needs a pass over the tensor before the cast
+    FP8_DELAYED  // scale from the largest element of the last `history` steps: known before the tensor is computed
 } Fp8Scaling;
 typedef enum {
-    RECOMPUTE_NONE,      // all is kept
-    RECOMPUTE_SELECTIVE, // norms' and activations' outputs are made again: no matmul, no attention
+    RECOMPUTE_NONE,      // all activations are kept
+    RECOMPUTE_SELECTIVE, // outputs of norms and activation functions are recomputed: no matmul, no attention
     RECOMPUTE_SQRT,      // segments of ceil(sqrt(layers)) blocks (Chen et al., arXiv 1604.06174)
-    RECOMPUTE_EVERY,     // segments of `every` blocks: the stream is kept at their starts, the rest made again
+    RECOMPUTE_EVERY,     // segments of `every` blocks: the residual stream is kept at their starts, the rest recomputed
     RECOMPUTE_FULL       // segments of one block
 } RecomputeMode;
 typedef enum { CONFIG_COMPRESS_NONE, CONFIG_COMPRESS_INT8 } ConfigCompress;
@@ -53,27 +53,29 @@ typedef enum { CONFIG_REDUCE_FP32, CONFIG_REDUCE_STORAGE } ConfigReduce;
 typedef enum { CONFIG_PACKING_CUT, CONFIG_PACKING_BEST_FIT } ConfigPacking;
 // Rank r of N has chunks r and 2N - 1 - r (zig-zag), or 2r and 2r + 1 (contiguous, the naive twin).
 typedef enum { CP_ZIGZAG, CP_CONTIGUOUS } CpAssign;
-// Keys and values come block by block from the left neighbour, or all at once.
+// Keys and values arrive block by block from the left neighbour (ring), or all at once (all-gather).
 typedef enum { CP_RING, CP_GATHER } CpWay;
 typedef enum {
     PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_ZB_V,
     PIPELINE_USER, // read from a file
     PIPELINE_SCHEDULES
 } PipelineSchedule;
-// In order of weight: of several rules that apply the heaviest action wins. ACCEPT to COOL: the update is made; COOL:
-// with a lower learning rate for a while; SKIP: there is none; ROLLBACK: nor were those since an earlier checkpoint.
+// In order of severity: of several rules that apply, the most severe action wins. ACCEPT, WARN and COOL make the
+// update; COOL then lowers the learning rate for a while. SKIP makes no update. ROLLBACK also undoes the updates since
+// an earlier checkpoint.
 typedef enum { MONITOR_ACCEPT, MONITOR_WARN, MONITOR_COOL, MONITOR_SKIP, MONITOR_ROLLBACK } MonitorAction;
 typedef enum { CONFIG_NOT_FINITE_SKIP, CONFIG_NOT_FINITE_ROLLBACK } ConfigNotFinite;
 // A new run; the run's newest checkpoint, which must be there; or that where there is one, else a new run.
 typedef enum { CONFIG_RESUME_FALSE, CONFIG_RESUME_TRUE, CONFIG_RESUME_AUTO } ConfigResume;
 typedef enum { CONFIG_BACKEND_AUTO, CONFIG_BACKEND_NCCL, CONFIG_BACKEND_STAGED } ConfigBackend;
-// How a collective moves its bytes (collectives.h). NATIVE: the backend's own (MPI's), or by hand where it has none.
-// DIRECT is no choice of comm.all_reduce: it is what runs where sums are ordered.
+// The algorithm of a collective (collectives.h). NATIVE: the backend's own (MPI's, NCCL's), or ours where it has none.
+// DIRECT cannot be chosen by comm.all_reduce: it runs where the order of a sum is fixed.
 typedef enum {
     COMM_NATIVE, COMM_RING, COMM_TREE, COMM_HALVING, COMM_DIRECT, COMM_ALGORITHMS
 } CommAlgorithm;
 
-// Who set a key, weakest first: a later one overrides an earlier one. DERIVED: computed from other keys.
+// Where the value of a key comes from, weakest first: a later source overrides an earlier one. DERIVED: computed from
+// other keys.
 typedef enum {
     CONFIG_DEFAULT, CONFIG_PRESET, CONFIG_FILE, CONFIG_COMMAND_LINE, CONFIG_DERIVED
 } ConfigSource;
@@ -209,11 +211,11 @@ typedef struct {
 // Every key at its default.
 void config_defaults(Config *cfg);
 
-// Ends the program, having printed help (--help, -h) or the reference (--help-markdown), where argv asks for it.
+// When argv has --help or -h (--help-markdown): prints the help (the reference) and exits with status 0.
 void config_help(int argc, char **argv);
-// Reads `PROGRAM [FILE.toml] [--section.key=value ...]` over what cfg holds; the command line wins over the
-// file wherever it stands. FILE may be the name of a preset (tiny, presets/tiny.toml). config_help comes first; no
-// arguments: usage, status 2. Call config_resolve next.
+// Reads `PROGRAM [FILE.toml] [--section.key=value ...]` over what cfg holds. Options override the file, in any order of
+// the arguments. FILE may be the name of a preset (tiny, presets/tiny.toml). Calls config_help first. Without arguments
+// it prints the usage and exits with status 2. Call config_resolve next.
 void config_parse(Config *cfg, int argc, char **argv);
 
 // Reads one file (or preset name). An error ends in "error: FILE:LINE: ...", the line, and a caret; status 1.
@@ -223,14 +225,13 @@ void config_load_file(Config *cfg, const char *path);
 // where the text came from, for messages and the start-up table ("command line").
 void config_set(Config *cfg, const char *section_key, const char *value, const char *where);
 
-// The program's own value for an integer key that was left to it (model.vocab from the tokenizer, run.steps
-// from run.minutes, parallel.ranks from the launcher); shown as derived. Call config_resolve again when other keys
-// depend on it.
+// Sets an integer key that the program computes (model.vocab from the tokenizer, run.steps from run.minutes,
+// parallel.ranks from the launcher); it is shown as derived. Call config_resolve again when other keys depend on it.
 void config_set_derived(Config *cfg, const char *section_key, long value);
 
 // Reads the preset's [model] section if model.preset is set, checks that every key that was set has an
 // effect, fills derived values (kv_heads, head_size, ffn, accum, min_lr, decay_steps, stride) and checks what
-// involves several keys (divisibility, order). Dies at the first thing wrong. May be called again.
+// involves several keys (divisibility, order). Dies at the first error. May be called again.
 void config_resolve(Config *cfg);
 
 // True when a preset, a file or the command line set the key.
@@ -240,12 +241,12 @@ bool config_is_set(const Config *cfg, const char *section_key);
 void config_print(const Config *cfg, FILE *out);
 // The same settings as a TOML file that parses back to the same values.
 void config_write(const Config *cfg, const char *path);
-// The reference of all keys as a markdown table: what stands in doc/config.md.
+// The reference of all keys as a markdown table, as in doc/config.md.
 void config_print_reference(FILE *out);
 // The names of all presets as "tiny, stories, ..."; "none found" when their directory is not there.
 void config_list_presets(char *out, size_t size);
 
-// ---- the rows of the table (config_table.c), for whoever walks them
+// ---- the rows of the table (config_table.c), for callers that walk them
 
 typedef enum { CONFIG_INTEGER, CONFIG_NUMBER, CONFIG_BOOL, CONFIG_STRING, CONFIG_CHOICE } ConfigType;
 

@@ -1,12 +1,12 @@
-// config_table: the table of all settings, one row a key, and what is done with rows: find, read, write, print.
+// config_table: the table of all settings, one row per key, and the functions that find, read, write and print rows.
 //
-// A key exists because it stands in this table, and nowhere else: the parser, --help, the start-up table, the written
-// config.toml and the reference in doc/config.md walk the rows. To add a key: add the member in config.h, add the row
-// here, read the member where it matters (test_config fails while nobody reads it).
+// This table is the only list of the keys: the parser, --help, the start-up table, the written config.toml and the
+// reference in doc/config.md walk its rows. To add a key: add the member in config.h, add the row here, and read the
+// member where it matters (test_config fails while no code reads it).
 //
-// Invariants: a row's offset and type are those of its member, since both come from one macro argument; and
-// config_table_format() and config_table_parse() are inverse to each other for every row, so a written configuration
-// is the configuration that ran.
+// Invariants: a row's name and offset belong to one member, since both come from the same macro arguments. For every
+// row config_table_parse() reads back what config_table_format() wrote, so a written config.toml is the configuration
+// that ran.
 //
 // The start-up table shows the values that the run uses, derived ones too, each with its origin: file and line, command
 // line, derived or default. Keys that have no effect on this run are left out, except those that a file sets (the
@@ -196,7 +196,7 @@ static const ConfigKey TABLE[] = {
         "matrices that stay bf16: parts of their names, with commas; embedding and head always do"),
 
     ONE_OF(memory, recompute, "none", "none|selective|sqrt|every|full",
-        "activations that are made again in backward: none; norms and activation functions; segments of "
+        "activations that are recomputed in backward: none; norms and activation functions; segments of "
         "sqrt(layers), of recompute_every blocks, of one"),
     INT(memory, recompute_every, "2", "[1, 100000]", "blocks", "memory.recompute=every", "blocks of a segment"),
     ONE_OF(memory, compress, "none", "none|int8",
@@ -231,7 +231,8 @@ static const ConfigKey TABLE[] = {
         "ZeRO stage: what the ranks hold once between them; 1: the optimizer's state; 2: gradients too; 3: weights "
         "too (FSDP)"),
     FLAG(parallel, reshard, "true", "parallel.zero=3",
-        "gathered weights go after forward and come again for backward; false: they stay until the next update"),
+        "gathered weights are freed after forward and gathered again for backward; false: they stay until the next "
+        "update"),
     BOOL(parallel, overlap, "true", "communication runs beside computation; false: every call is waited for at once"),
     CHOICE(parallel, reduce_dtype, "fp32", "fp32|storage", "numerics.dtype=bf16|fp16|fp8",
         "gradients on their way to other ranks: fp32, or rounded to 16 bits; added and kept in fp32 in any case"),
@@ -301,7 +302,7 @@ static const ConfigKey TABLE[] = {
     INT(monitor, rollback_steps, "0", "[0, inf)", "steps", "",
         "a rollback goes to the newest checkpoint at least so many updates before the bad one"),
     INT(monitor, rollback_skip, "0", "[0, inf)", "batches", "",
-        "and around so many batches behind it; at least up to the bad one"),
+        "and around so many batches after it; at least up to the bad one"),
     BOOL(monitor, rollback_cool, "false", "and goes on with a lower learning rate for cool_steps"),
     INT(monitor, max_rollbacks, "3", "[0, inf)", "", "", "rollbacks of a run; one more ends it"),
     INT(monitor, rollback_at, "0", "[0, inf)", "steps", "",
@@ -329,8 +330,8 @@ int config_table_find(const char *name)
     return -1;
 }
 
-// Edits from a to b, or `limit` when it takes so many or more. A difference in length, and each character of one that
-// the other does not have, takes an edit; most names are settled by that.
+// Edits from a to b, or `limit` when there are that many or more. Two lower bounds settle most pairs without the table
+// of distances: the difference in length, and the number of characters that only one of the two has.
 static int distance_below(const char *a, const char *b, int limit)
 {
     enum { LONGEST = 64 };
@@ -353,7 +354,7 @@ static int distance_below(const char *a, const char *b, int limit)
             if (delete < row[j]) row[j] = delete;
             if (row[j] < least) least = row[j];
         }
-        if (least >= limit) return limit; // no row below has less
+        if (least >= limit) return limit; // no later row has less
     }
     return row[n] < limit ? row[n] : limit;
 }
@@ -561,8 +562,8 @@ void config_table_describe(const ConfigKey *key, char *out, size_t size)
     out[n] = 0;
 }
 
-// `needs` is "section.key=value", "section.key=value|value" or "section.key>NUMBER". A key whose needs are met by one
-// that has no effect itself has none either.
+// `needs` is "section.key=value", "section.key=value|value" or "section.key>NUMBER". A key that depends on one without
+// effect has no effect either.
 bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *needed)
 {
     if (!*key->needs) return true;
@@ -578,7 +579,7 @@ bool config_table_has_effect(const ConfigKey *key, const Config *cfg, int *neede
                                : choice_index(key->needs + n + 1, value) >= 0;
 }
 
-// ---- as people read it: --help, the reference, the start-up settings
+// ---- output for people: --help, the reference, the start-up table
 
 // Prints text from column `indent` on, broken between words so that no line is longer than 100.
 static void print_wrapped(FILE *out, int column, int indent, const char *text)
@@ -752,7 +753,7 @@ void config_write(const Config *cfg, const char *path)
 {
     FILE *out = fopen(path, "w");
     if (!out) die("%s: cannot write: %s", path, strerror(errno));
-    fprintf(out, "# All settings of this run, resolved; behind a value, where it came from.\n");
+    fprintf(out, "# All settings of this run, resolved; after a value, where it came from.\n");
     for (int i = 0, n; i < N_KEYS; i++) {
         if (section_starts(i, &n)) fprintf(out, "\n[%.*s]\n", n, TABLE[i].name);
         write_key(out, cfg, &TABLE[i], &cfg->origin[i]);

@@ -1,47 +1,48 @@
-// disk: files that survive a crash, and the locks that keep two programs from one file or folder. See disk.h.
+// disk: files that survive a crash, and locks that keep two programs from writing one file or folder. See disk.h.
 //
 // The invariant: when a function returns true, what it wrote is on the disk, not only in the page cache; and at every
-// moment NAME is what it was before, or complete.
+// moment NAME is either the old file or the complete new one.
 //
 // The order that makes a replaced file safe (Pillai et al., "All file systems are not created equal", OSDI 2014):
 //   write NAME.tmp, fsync it, rename it over NAME, fsync the directory.
 // Without the first fsync the rename may reach the disk before the bytes; without the last one a power loss may bring
 // the old name back. A failed fsync is final: the kernel may have dropped the dirty pages, and a second fsync on the
-// same file would then report success for bytes that are gone. What is no plain file is never renamed over: of
-// /dev/null there is only one.
+// same file would then report success for bytes that are gone. Only a plain file is ever replaced: a rename over
+// /dev/null would remove the device.
 //
-// disk_replace_file is for what is in memory, DiskOut for what is written bit by bit. Its NAME.tmp is locked (flock)
-// while it is written, so two programs that were given one name do not write into each other. A program that dies
-// removes what it has aside; one that is killed leaves it, and the next run takes it over. /dev/stdout and its like are
-// where they lead, even to a plain file: what is there already (>>) stays, and what else is printed follows. Any other
-// name of the file that standard output or standard error goes to is a mistake: one of the two texts would be lost.
+// disk_replace_file writes bytes that are in memory; DiskOut is for a file that is written piece by piece. Its NAME.tmp
+// is locked (flock) while it is written, so two programs that were given one name do not write into each other. A
+// program that dies removes its NAME.tmp; one that is killed leaves it, and the next run reuses it. /dev/stdout,
+// /dev/stderr and /dev/fd/N are written through the open descriptor, even where that is a plain file: what the file
+// holds (>>) stays, and other output follows. Any other name of the file that standard output or standard error goes to
+// is refused: one of the two texts would be lost.
 //
-// A folder of a preparation. A tokenizer and the shards that it made belong together: each alone is readable beside the
-// other's predecessor, and nothing in them would tell. No file system renames several files at once, so they are
-// written aside and then moved:
+// The output folder of a data preparation. A tokenizer and the shards that it made belong together: either one could be
+// read beside the other's older version, and nothing in the files would show the mistake. No file system renames
+// several files at once, so the new files are written to a separate folder and then moved:
 //
 //     out/new.tmp/...        all new files, on the disk
 //     out/unfinished         made
 //     out/...                the old ones removed, the new ones moved here
 //     out/unfinished         removed
 //
-// Invariant: without `unfinished` the files of a folder are those of one run, all of them. The trainer refuses a folder
-// with it, and the next run that ends well removes it. The two moves between take milliseconds, so the old files serve
-// until the new ones are there; the price is that the disk holds both. What would end the moves in the middle, run
-// after run, is looked for before the mark is made (disk_folder_check_old).
+// Invariant: a folder without the mark `unfinished` holds all files of one run and no file of another. The trainer
+// refuses a folder with the mark; the next run that succeeds removes it. Removing and moving take milliseconds, so the
+// old files can be used until the new ones are complete; the price is that the disk holds both. A cause that would stop
+// the moves in the middle of every run is looked for before the mark is made (disk_folder_check_old).
 //
-// Locks are flock's, which belongs to the open file and so ends with the process: none is ever stale, and nobody has to
-// guess whether a process number in a file is still the one that wrote it. The lock file of a run is never removed:
-// whoever removed it could remove one that another process has just locked, and a third would lock a new file of the
-// same name. What stands in it is for the message alone, but where the file system has no flock (some network file
-// systems): there it decides. If it names a process of this host that lives, or another host, the lock is refused; a
-// run that was killed on another host has to be declared dead by a person, who empties the file.
+// Locks are flock's. Such a lock belongs to the open file and ends with the process, so it is never stale, and no
+// process number in a file has to be trusted. The lock file of a run is never removed: a process that removed it could
+// remove a file that another process has just locked, and a third would then lock a new file of the same name. The
+// words in the file serve the error message only, except on a file system without flock (some network file systems).
+// There the words decide: the lock is refused when they name a live process of this host, or another host. After a run
+// was killed on another host, a person has to empty the file.
 //
-// Rejected: stdio for what must last (a buffered error shows up late, and fwrite gives up on EINTR), O_DIRECT (nothing
-// to gain: every file is written once, in order); a NAME.tmp of its own for each process (what was killed stays for
-// ever, and of two programs the slower one wins in silence); O_EXCL (stale after every kill) and fcntl locks (any close
-// of the file by the same process drops them); a new folder under the old one's name (what else lies in it is not the
-// program's to move), and to require a manifest beside shards (those of other programs have none).
+// Rejected: stdio for durable files (a buffered error shows up late, and fwrite gives up on EINTR); O_DIRECT (no gain:
+// every file is written once, in order); a NAME.tmp of its own for each process (a killed process leaves it for ever,
+// and of two programs the slower one silently wins); O_EXCL (stale after every kill); fcntl locks (any close of the
+// file by the same process drops them); a new folder under the old one's name (other files in it are not ours to move);
+// a required manifest beside shards (shards of other programs have none).
 #include "base/disk.h"
 
 #include "base/check.h"
@@ -75,7 +76,7 @@ bool disk_write(int fd, const void *data, size_t n_bytes)
     return true;
 }
 
-// Closes fd and keeps the errno of what went wrong before.
+// Closes fd and keeps the errno of an earlier failure.
 static bool close_after(int fd, bool ok)
 {
     int saved = errno;
@@ -108,7 +109,7 @@ bool disk_replace_file(const char *path, const void *data, size_t n_bytes)
         errno = ENAMETOOLONG;
         return false;
     }
-    unlink(tmp); // a left-over may be a link: what it points to is not ours to write
+    unlink(tmp); // a left-over may be a link, and its target is not ours to write
     if (disk_write_file(tmp, data, n_bytes) && rename(tmp, path) == 0) return disk_sync_parent(path);
     int saved = errno;
     unlink(tmp);
@@ -144,7 +145,7 @@ char *disk_read_file(const char *path, size_t *n_bytes, size_t max_bytes)
         ssize_t n = read(fd, text + got, (size_t)st.st_size - got);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) goto fail;
-        if (n == 0) break; // it shrank: the caller's own checks see a short file
+        if (n == 0) break; // the file shrank: the caller's own checks see a short file
         got += (size_t)n;
     }
     text[got] = 0;
@@ -162,7 +163,7 @@ bool disk_sync_dir(const char *path)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return false;
     return close_after(fd, fsync(fd) == 0 ||
-                               errno == EINVAL); // EINVAL: this file system cannot, and need not
+                               errno == EINVAL); // EINVAL: this file system cannot sync a directory, nor needs to
 }
 
 bool disk_sync_parent(const char *path)
@@ -197,8 +198,8 @@ bool disk_remove_dir(const char *path)
 }
 
 // ---- a file that takes its name when it is whole
-static DiskOut *opened; // those that are not finished
-static pid_t owner; // a child that ends does not remove what its parent writes
+static DiskOut *opened; // the files that are not committed yet
+static pid_t owner; // the process that opened them: a child that ends must not remove its parent's files
 
 static void remove_asides(void)
 {
@@ -209,7 +210,7 @@ static void remove_asides(void)
 static void remember(DiskOut *out)
 {
     if (!owner && atexit(remove_asides) != 0) die("%s: no memory", out->path);
-    if (owner != getpid()) opened = NULL; // those of a parent
+    if (owner != getpid()) opened = NULL; // the list is a parent's
     owner = getpid();
     out->next = opened;
     opened = out;
@@ -227,12 +228,12 @@ static bool same_file(const struct stat *a, const struct stat *b)
     return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
 
-// Opens path.tmp and locks it. -1: somebody renamed or removed it meanwhile.
+// Opens path.tmp and locks it. -1: another process renamed or removed it meanwhile.
 static int open_aside(const char *aside, const char *path)
 {
     struct stat mine, there;
     int fd = open(aside, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0 && errno == ELOOP && unlink(aside) == 0) return -1; // what it points to is not ours to write
+    if (fd < 0 && errno == ELOOP && unlink(aside) == 0) return -1; // a link's target is not ours to write
     if (fd < 0) die("%s: cannot write: %s", aside, strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
         die("%s: is being written already (by another program, or it was given twice)", path);
@@ -275,7 +276,7 @@ DiskOut *disk_out_open(const char *path)
     bool link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode), there = stat(path, &info) == 0;
     if (link && !there) die("%s: is a link to nowhere (remove it, or write elsewhere)", path);
     if (there && S_ISDIR(info.st_mode)) die("%s: is a folder (give the name of a file)", path);
-    int own = descriptor(path); // shared, so that both go on where the other one stopped
+    int own = descriptor(path); // one shared file position, so that each writer continues where the other one stopped
     bool plain = own < 0 && (!there || S_ISREG(info.st_mode));
     if (there && plain) refuse_streams(path, &info);
     if (out) out->path = link && plain ? realpath(path, NULL) : strdup(path);
@@ -301,8 +302,8 @@ void disk_out_commit(DiskOut *out)
 {
     bool ok = !ferror(out->f) && fflush(out->f) == 0;
     if (ok && out->aside) ok = fsync(fileno(out->f)) == 0 && rename(out->aside, out->path) == 0;
-    if (ok) forget(out); // from here on NAME.tmp may be somebody else's
-    int why = errno; // fclose gives the lock up, so the rename is before it
+    if (ok) forget(out); // from here on NAME.tmp may belong to another process
+    int why = errno; // the rename comes before fclose, which releases the lock
     if (fclose(out->f) && ok) ok = false, why = errno;
     if (!ok) die("%s: cannot write: %s (is the disk full?)", out->path, strerror(why));
     if (out->aside && !disk_sync_parent(out->path)) die("%s: cannot fsync its folder: %s", out->path, strerror(errno));
@@ -351,7 +352,7 @@ static void read_words(int fd, char text[WORDS])
         if ((unsigned char)*c < 0x20) *c = '?';
 }
 
-// Without flock: whether the words name somebody who may be there.
+// Without flock: whether the words name a process that may still run.
 static bool may_live(const char *text)
 {
     char host[64] = "", theirs[64];
@@ -405,7 +406,7 @@ void disk_folder_make(const char *path, const char *option)
     for (char *p = part + 1; *p; p++) {
         if (*p != '/') continue;
         *p = 0;
-        mkdir(part, 0777); // what fails here fails again below
+        mkdir(part, 0777); // an error here shows up again below
         *p = '/';
     }
     if (mkdir(part, 0777) != 0 && errno != EEXIST)
@@ -445,14 +446,14 @@ char *disk_folder_begin(const char *path)
 {
     char dir[PATH_MAX];
     name_file(dir, path, aside);
-    if (!disk_remove_dir(dir) || mkdir(dir, 0777) != 0) // what a killed run has left
+    if (!disk_remove_dir(dir) || mkdir(dir, 0777) != 0) // remove what a killed run left
         die("%s: %s (remove it)", dir, strerror(errno));
     char *name = strdup(dir);
     if (!name) die("memory: no room for a file name");
     return name;
 }
 
-// Looks at the files that are old by their names: dies when one could not be removed, or removes them all.
+// Walks the files whose names is_old() accepts. With `remove` it deletes them; else it dies when one cannot be deleted.
 static void each_old(const char *path, bool (*is_old)(const char *name), bool remove)
 {
     char old[PATH_MAX];
@@ -475,7 +476,7 @@ void disk_folder_check_old(const char *path, bool (*is_old)(const char *name))
     if (access(path, W_OK | X_OK) != 0) die("%s: %s (it must be writable)", path, strerror(errno));
 }
 
-// Each file of the folder `aside` onto the disk (to NULL), or to a folder.
+// Fsyncs each file of the folder `dir` (to NULL), or moves it to the folder `to`.
 static void each_new(const char *dir, const char *to)
 {
     char from[PATH_MAX], new[PATH_MAX];
@@ -502,7 +503,7 @@ void disk_folder_replace(const char *path, bool (*is_old)(const char *name))
     name_file(marked, path, mark);
     disk_folder_check_old(path, is_old);
     each_new(dir, NULL);
-    if (!disk_write_file(marked, words, strlen(words)) || !disk_sync_dir(path)) // that it is there is what counts
+    if (!disk_write_file(marked, words, strlen(words)) || !disk_sync_dir(path)) // only its existence counts
         die("%s: %s (is the disk full?)", marked, strerror(errno));
     each_old(path, is_old, true);
     each_new(dir, path);

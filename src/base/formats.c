@@ -1,8 +1,8 @@
 // formats: conversions of whole arrays, exact sums, and the table of ranges. The rounding itself is in formats.h.
 //
-// The invariant: a result depends on the element (and for stochastic rounding on its index) alone, never on
-// threads, vector width, block, or on how a tensor was cut into calls. So a run that stores in bf16 is as
-// reproducible as one in fp32.
+// The invariant: a result depends only on the element (and for stochastic rounding on its index), never on threads,
+// vector width, block, or how a tensor was split into calls. So a run that stores in bf16 is as reproducible as one in
+// fp32.
 //
 // Why rounding is an addition and a shift. Write |x| as an integer with `drop` bits too many. Adding a number
 // r in [0, 2^drop) before the shift carries into the kept bits exactly when the dropped part is at least
@@ -13,11 +13,11 @@
 //     r = 0                                      truncation
 //
 // A carry out of the mantissa runs into the exponent, which sits above it, and gives the next power of two;
-// out of the largest number it gives Inf. Below the smallest normal number the exponent stands still, so one
-// more bit is dropped per power of two, with the leading 1 written out.
+// out of the largest number it gives Inf. Below the smallest normal number the exponent field stays 0: there the
+// leading 1 is written out, and each power of two drops one more bit.
 //
-// The mean of the stochastic result is x. So a sum of many small updates is right on average where rounding
-// to nearest loses each of them: an AdamW update is often less than half the way to the next bf16 weight.
+// The mean of the stochastic result is x. So a sum of many small updates is right on average, where rounding to nearest
+// loses each of them: an AdamW update is often smaller than half the distance to the next bf16 weight.
 //
 // Rejected: _Float16, __bf16 and the F16C instructions (not on every CPU and compiler, no fp8, no stochastic
 // rounding; the integer code below vectorises and waits for memory on large arrays); adding a large float so
@@ -138,17 +138,18 @@ void formats_from_float_stochastic(void *out, Format f, const float *in, size_t 
 //
 //     sum = sum over limbs of word[i] 2^(32 i - 352)
 //
-// Words have 64 bits and take pieces of 32: carries may wait for 2^30 additions.
+// A word has 64 bits and each addition puts at most 32 into it, so carries need to be propagated only every 2^30
+// additions.
 //
 // The invariant: after every call word[i] < 2^32 for all but the highest limb, so equal sums have equal words, and
-// up to 2^30 of them can be added word by word before carries must move.
+// up to 2^30 of them can be added word by word before carries must be propagated.
 //
-// Rejected: blocks of fixed borders added in table order, which needs every layout to cut at those borders (columns
-// of a matrix over tensor-parallel ranks cannot); double-double sums (smaller errors are still errors).
+// Rejected: sums over fixed blocks, added in table order (every layout would have to split at the same block borders,
+// which the columns of a matrix over tensor-parallel ranks cannot); double-double sums (smaller errors, but not none).
 
 enum { LOWEST = -352, EXTRA = EXACT_LIMBS, SUM_CHUNK = 1 << 14 };
 
-// Carries move up, so that every limb but the highest is below 2^32.
+// Propagates carries, so that every limb but the highest is below 2^32.
 static void carry(ExactSum *s)
 {
     for (int i = 0; i + 1 < EXACT_LIMBS; i++) {

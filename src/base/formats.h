@@ -83,7 +83,7 @@ static inline uint32_t formats_finish(Format f, uint32_t u, uint32_t magnitude, 
 static inline uint32_t formats_encode(Format f, float x, bool saturate)
 {
     const FormatLayout l = FORMATS_LAYOUT[f];
-    const uint32_t drop = 23 - l.mantissa; // mantissa bits that go
+    const uint32_t drop = 23 - l.mantissa; // mantissa bits to drop
     uint32_t u, magnitude;
     memcpy(&u, &x, sizeof u);
     uint32_t a = u & 0x7fffffffu;
@@ -92,7 +92,7 @@ static inline uint32_t formats_encode(Format f, float x, bool saturate)
         magnitude = (a + (1u << (drop - 1)) - 1 + (a >> drop & 1)) >> drop;
     } else {
         // `whole` 2^(E - 150) is |x|, or more when x is an fp32 denormal: those all round to 0. Below the
-        // smallest normal number more bits go; from 25 on nothing is left.
+        // smallest normal number more bits are dropped; from 25 on nothing is left.
         uint32_t E = a >> 23, whole = (a & 0x7fffffu) | 0x800000u, first = (uint32_t)(128 - formats_bias(f));
         uint32_t shift = E < first ? drop + first - E : drop;
         shift = shift < 25 ? shift : 25;
@@ -115,13 +115,13 @@ static inline uint32_t formats_encode_stochastic(Format f, float x, uint32_t ran
     uint32_t a = u & 0x7fffffffu;
     if (f == FORMAT_FP32) return saturate && a == 0x7f800000u ? u - 1 : u;
     if (l.exponent == 8) {
-        // Inf stays Inf: nothing goes, so nothing carries. A NaN could run over; it is replaced below.
+        // Inf stays Inf: its dropped bits are 0, so nothing carries. A NaN could overflow; it is replaced below.
         magnitude = (a + (random >> (32 - drop))) >> drop;
     } else {
         uint32_t E = a >> 23, whole = (a & 0x7fffffu) | 0x800000u, first = (uint32_t)(128 - formats_bias(f));
         uint32_t shift = E < first ? drop + first - E : drop;
         shift = shift < 63 ? shift : 63;
-        uint64_t fixed = ((uint64_t)whole << 32) >> shift; // 32 bits behind the point
+        uint64_t fixed = ((uint64_t)whole << 32) >> shift; // 32 bits after the binary point
         magnitude = (E < first ? 0 : (E - first) << l.mantissa) + (uint32_t)((fixed + random) >> 32);
     }
     return formats_finish(f, u, magnitude, saturate);
@@ -180,7 +180,7 @@ typedef struct {
 // sum += x[i]^2 over n fp32 numbers.
 void formats_sum_squares(ExactSum *sum, const float *x, size_t n);
 void formats_sum_add(ExactSum *sum, const ExactSum *other);
-// As a double, cut off below its last bit; NaN where a number was not finite.
+// The sum as a double, truncated below its last bit; NaN when a number was not finite.
 double formats_sum_value(const ExactSum *sum);
 
 // ---- the table

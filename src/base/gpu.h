@@ -5,14 +5,14 @@
 // else; so a kernel file compiles unmodified with nvcc (sm_80 and later) and as C++17 without any CUDA.
 //
 //   LAUNCH(kernel, grid, block, shared_bytes, stream, args...)
-//                            kernel<<<...>>>(args...); stops on an error of the launch. A template with commas goes in
-//                            parentheses, a null pointer is `nullptr`.
+//                            kernel<<<...>>>(args...); dies when the launch fails. Put a template with commas in
+//                            parentheses; write a null pointer as `nullptr`.
 //   LAUNCH_COOP(...)         the same, with all blocks resident: GRID_SYNC() works
-//   LAUNCH_TRY(...)          LAUNCH that gives the cudaError_t back
+//   LAUNCH_TRY(...)          LAUNCH that returns the cudaError_t
 //   SHARED(float, tile, [32][33]);    __shared__ float tile[32][33]
 //   SHARED16(...)            the same, aligned to 16 bytes: for vector loads, cp_async16 and ldmatrix
 //   DYN_SHARED(float, buffer);        the launch's shared_bytes, as float *
-//   GPU_CHECK(call)          stops with file, line and CUDA's own words unless the call gives cudaSuccess
+//   GPU_CHECK(call)          dies with file, line and CUDA's own message unless the call returns cudaSuccess
 //
 // Rejected: the <<<>>> syntax on both sides (only a rewriting step in the build would give it to g++); plain
 // `static` as shared memory on the CPU (no red zones, no limits, one block at a time).
@@ -98,10 +98,10 @@ inline void gpu_check(cudaError_t error, const char *what, const char *file, int
     gpu_check(LAUNCH_TRY(kernel, grid, block, shared_bytes, stream, ##__VA_ARGS__), "launch of " #kernel, \
               __FILE__, __LINE__)
 
-// Sums of 8-bit products, beyond the errors of fp32 and as a part of sum |a b|. Hopper's tensor cores align the 33
-// terms of an instruction to the largest and keep 13 bits behind it (arXiv 2412.19437, 3.3.2, says about 14 in all);
-// cuBLASLt, unless told to be fast, adds what 4 instructions have summed in fp32. So 4 times 33 terms are each cut by
-// at most 2^-13 of the sum of the sizes. The emulation adds in fp32.
+// Bound on the extra error of a sum of 8-bit products, beyond that of fp32, relative to sum |a b|. Hopper's tensor
+// cores align the 33 terms of an instruction to the largest one and keep 13 bits below it (arXiv 2412.19437, 3.3.2,
+// says about 14 in all). Unless told to be fast, cuBLASLt adds the results of 4 instructions in fp32. So each of 4 * 33
+// terms is truncated by at most 2^-13 of sum |a b|. The emulation adds in fp32 and has no such error.
 #ifdef __CUDACC__
 #define GPU_FP8_ERROR (4 * 33 * 0x1p-13)
 #else
@@ -122,9 +122,9 @@ __device__ inline void named_barrier(int id, int threads GPU_SITE)
 #endif
 }
 
-// ---- asynchronous copies of 16 bytes from device to shared memory, both aligned to 16. The data is there after
-// cp_async_wait<N>, which waits for all but the N newest groups, and for other threads after a barrier besides.
-// Of the 16 bytes from_src are read and the others become zero.
+// ---- asynchronous copies of 16 bytes from device to shared memory, both aligned to 16. The thread that copied sees
+// the data after cp_async_wait<N>, which waits for all but the N newest groups; other threads need a barrier after
+// that. Only from_src of the 16 bytes are read; the others become zero.
 __device__ inline void cp_async16(void *shared_dst, const void *src, unsigned from_src = 16 GPU_SITE)
 {
 #ifdef __CUDACC__
@@ -250,7 +250,7 @@ __device__ inline float block_max(float v GPU_SITE)
     return v;
 }
 
-// ---- memory of the GPU that was used last, as the memory door takes it (mem.h: raw_alloc, raw_free)
+// ---- memory of the current GPU, in the form that the allocator calls (mem.h: raw_alloc, raw_free)
 
 // Zeroed; the zeros are there for every stream when it returns. NULL: none left.
 inline void *gpu_alloc(size_t n_bytes)
@@ -258,7 +258,7 @@ inline void *gpu_alloc(size_t n_bytes)
     void *p = nullptr;
     cudaError_t error = cudaMalloc(&p, n_bytes);
     if (error == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); // said by whoever asked
+        cudaGetLastError(); // clears the error: the caller reports it
         return nullptr;
     }
     GPU_CHECK(error);
@@ -273,11 +273,11 @@ inline void gpu_release(void *ptr)
     GPU_CHECK(cudaFree(ptr));
 }
 
-// ---- marks for profilers (nsys, ncu): names of what the host asks for, which a profiler shows over the kernels that
-// were launched within. NVTX is headers alone: without a profiler a mark costs a few nanoseconds. Where the toolkit has
-// no NVTX there are no marks.
+// ---- marks for profilers (nsys, ncu): named ranges of the host's time, which a profiler shows above the kernels that
+// were launched within them. NVTX is header-only: without a profiler a mark costs a few nanoseconds. Without NVTX in
+// the toolkit there are no marks.
 
-// A range by this name begins within those that are open; NULL: the innermost ends.
+// Opens a nested range of this name; NULL: closes the innermost one.
 inline void gpu_mark(const char *name)
 {
 #if __has_include(<nvtx3/nvToolsExt.h>)

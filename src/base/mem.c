@@ -23,7 +23,7 @@ const char *mem_tag_name(MemTag tag)
     return tag_names[tag];
 }
 
-// 64-byte aligned for SIMD; from 4 MiB on 2 MiB aligned and marked for huge pages, which spares the TLB.
+// Aligned to 64 bytes for SIMD. From 4 MiB on aligned to 2 MiB and marked for huge pages, which need fewer TLB entries.
 static void *host_alloc(size_t n_bytes)
 {
     size_t huge = 2u << 20, align = n_bytes >= 2 * huge ? huge : 64;

@@ -1,7 +1,7 @@
 // mem: the allocator of all large memory.
 //
-// Every block has a tag, so that "how many bytes of what does this rank hold" is a fact and not an estimate. Training
-// seals the allocator after its warm-up step: an allocation after that is a bug and stops the program.
+// Every block has a tag, so the bytes that this rank holds of each kind (weights, gradients, activations, ...) are
+// counted, not estimated. Training seals the allocator after its first step: a later allocation is a bug and dies.
 #ifndef MEM_H
 #define MEM_H
 #include <stdbool.h>
@@ -17,16 +17,16 @@ typedef enum {
     MEM_ACTS,    // activations saved by forward for backward
     MEM_COMM,    // communication buffers
     MEM_SCRATCH, // temporaries of ops, loader and sampler
-    MEM_HOST,    // memory of the host that holds what was moved out of the device's (offload.h)
+    MEM_HOST,    // host memory that holds what was offloaded from the device (offload.h)
     MEM_TAGS
 } MemTag;
 
-// One row an allocation; `tag_bytes` counts what was asked for (not what the allocator rounds it to).
+// One row per allocation. `tag_bytes` counts the bytes requested, before rounding.
 typedef struct {
     void *ptr;
     size_t n_bytes;
     MemTag tag;
-    bool host; // not of raw_alloc
+    bool host; // host memory, although raw_alloc is set
     char what[40];
 } MemBlock;
 
@@ -38,15 +38,15 @@ typedef struct {
     bool sealed;
     void *(*raw_alloc)(size_t n_bytes); // zeroed memory; NULL: 64-byte aligned host memory
     void (*raw_free)(void *ptr);
-    bool device; // raw_alloc's is a device's, which the host does not read: MEM_HOST takes the host's
+    bool device; // raw_alloc gives device memory, which the host cannot read: MEM_HOST then takes host memory
 } Mem;
 
 // Zeroed memory of n_bytes; dies with the tag, `what` and the size when there is none left.
 void *mem_alloc(Mem *mem, MemTag tag, size_t n_bytes, const char *what);
-// The same for what the host alone reads and writes, also where raw_alloc's memory is a device's.
+// The same for memory that only the host reads and writes: host memory, also where raw_alloc gives device memory.
 void *mem_alloc_host(Mem *mem, MemTag tag, size_t n_bytes, const char *what);
 void mem_free(Mem *mem, void *ptr); // NULL is allowed
-// From here on mem_alloc dies. mem_free_all gives everything back and ends the seal.
+// After mem_seal every mem_alloc dies. mem_free_all frees everything and removes the seal.
 void mem_seal(Mem *mem);
 void mem_free_all(Mem *mem);
 const char *mem_tag_name(MemTag tag);

@@ -3,8 +3,8 @@
 // One row per tensor. Initialisation, optimizer groups, tensor-parallel slices, ZeRO ranges, checkpoint names
 // and memory planning all walk this one table; no index literal ever means a parameter. The rows are laid
 // out back to back in one flat fp32 buffer, in table order, which is the order of the units (embedding,
-// blocks, head): so a unit is one contiguous range, and so is any run of rows within it (q, k and v
-// stand next to each other, and their matmul is one).
+// blocks, head). So a unit is one contiguous range, and so is any run of rows within it (q, k and v are neighbours, so
+// one matmul computes all three).
 #ifndef PARAMS_H
 #define PARAMS_H
 #include <stdbool.h>
@@ -16,8 +16,8 @@ extern "C" {
 
 enum { PARAM_NAME = 64, PARAM_DIMS = 2 };
 
-// Over which ranks of the tensor-parallel group a row's gradient still has to be added: none, those that share a
-// key/value head, all.
+// The tensor-parallel ranks over which a row's gradient still has to be summed: none; those that share a key/value
+// head; all.
 typedef enum { PARAM_COMPLETE, PARAM_SUM_NEIGHBOURS, PARAM_SUM_ALL } ParamSum;
 
 typedef struct {
@@ -27,14 +27,14 @@ typedef struct {
     size_t n_elems;
     size_t offset;          // elements from the start of the flat buffer
     float init_mean, init_std; // normal(mean, std); std 0 gives the constant
-    float lr_scale;         // times the learning rate: 1, but for muP
+    float lr_scale;         // factor of the learning rate: 1, except under muP
     bool decay;             // weight decay applies (matrices) or not (vectors)
     int unit;               // in this table's list: 0 embedding, then the blocks, last the head; see Params
     int cut;                // axis that tensor parallelism splits: 0 rows (column-parallel), 1 columns, -1 replicated
-    // Of a rank's part (tp.h). In a whole table: whole is dim, first 0, owned, PARAM_COMPLETE.
+    // The part that this rank holds (tp.h). In an undivided table: whole = dim, first = 0, owned, PARAM_COMPLETE.
     size_t whole[PARAM_DIMS]; // dim of the whole tensor
     size_t first;             // index along `cut` of this part's first element
-    bool owned;               // of the ranks that hold these very elements, this is the one that counts them
+    bool owned;               // of the ranks that hold the same elements, this one counts them
     ParamSum sum;             // what this rank's gradient is a part of
 } Param;
 
@@ -50,7 +50,7 @@ typedef enum { PARAM_OF_EMBEDDING, PARAM_OF_BLOCK, PARAM_OF_HEAD } ParamPlace;
 // Appends a row (returns its index); names are unique, or it dies.
 int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0, size_t dim1,
                float init_mean, float init_std, bool decay, int cut);
-// In what kind of unit a row is.
+// The kind of unit that a row belongs to.
 ParamPlace params_place(const Params *params, const Param *row);
 // The row of that name, or -1.
 int params_find(const Params *params, const char *name);

@@ -1,8 +1,8 @@
-// rng: Philox4x32-10 behind (seed, name, step, index). See rng.h.
+// rng: Philox4x32-10 as a function of (seed, name, step, index). See rng.h.
 //
 // The invariant: nothing here has state. Two calls with the same arguments give the same bits, on any
-// rank, thread, machine and in any order, so a run can be cut over ranks, resumed, or replayed on
-// another device without carrying generator state around.
+// rank, thread and machine and in any order. So a run can be divided over ranks, resumed, or replayed on another
+// device, and no generator state is saved or sent.
 //
 // Rejected: xorshift or PCG streams (a position in a stream depends on who drew before), and hashing the
 // index with a fast mixer (no published test results; Philox passes BigCrush).
@@ -66,9 +66,9 @@ double rng_normal(Rng rng, uint64_t index)
     return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
 }
 
-// A balanced Feistel network on 2k bits, the smallest 2k with 2^2k >= n, is a bijection of [0, 2^2k);
-// walking the cycle until the value falls below n makes it one of [0, n). Fewer than 4 rounds of it are
-// needed on average.
+// A balanced Feistel network on 2k bits, the smallest 2k with 2^2k >= n, is a bijection of [0, 2^2k). Applying it again
+// until the value is below n (cycle walking) makes it a bijection of [0, n). On average that takes fewer than 4
+// applications.
 uint64_t rng_permute(Rng rng, uint64_t i, uint64_t n)
 {
     int half = 1;

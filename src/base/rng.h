@@ -16,7 +16,7 @@ extern "C" {
 
 typedef struct {
     uint64_t seed;
-    uint32_t name; // of the name (rng_make)
+    uint32_t name; // FNV-1a hash of the name
     uint32_t step;
 } Rng;
 

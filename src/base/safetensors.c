@@ -8,18 +8,17 @@
 // file, and each is exactly product(shape) * sizeof(dtype) bytes. So no pointer handed out can leave the
 // mapping.
 //
-// The verdict is that of the reference implementation, and stricter in these: a name that stands twice in
-// the header is refused (jansson's JSON_REJECT_DUPLICATES; the reference keeps one of the two); so are a
-// NUL within a string and an integer above 2^63 - 1; dtypes of less than a byte and 8-bit floats are
-// unknown here.
+// What the reference implementation refuses is refused here too, and also: a name that stands twice in the header
+// (jansson's JSON_REJECT_DUPLICATES; the reference keeps one of the two), a NUL within a string, an integer above
+// 2^63 - 1. Dtypes of less than a byte and 8-bit floats are not supported.
 //
-// Memory: the file is mapped, so a 100 GB file costs its header only; the header is bounded by the file,
-// before it is parsed. The price of mapping: a file that another program shortens while it is open ends
-// in SIGBUS. Files here are written aside and renamed, never in place, so this needs a foreign hand;
-// reading into a buffer was rejected because it doubles the memory of loading a checkpoint.
+// Memory: the file is mapped, so opening a 100 GB file costs memory for its header only; the header's length is checked
+// against the file's before it is parsed. The price of mapping: when another program shortens the file while it is
+// open, reading it raises SIGBUS. Our own programs never do that: they write a temporary file and rename it. Rejected:
+// reading into a buffer, which doubles the memory of loading a checkpoint.
 //
-// "order" in the metadata exists for the diff program: sorting by name puts layers.10 before layers.2,
-// and the first tensor that differs is only useful in the order in which the program computed them.
+// "order" in the metadata exists for the program diff: sorting by name puts layers.10 before layers.2, and the first
+// tensor that differs is informative only in the order in which the tensors were computed.
 #include "base/safetensors.h"
 
 #include "base/check.h"
@@ -52,7 +51,7 @@ static const struct {
 const char *safetensors_dtype_name(SafeDtype dtype) { return dtypes[dtype].name; }
 size_t safetensors_dtype_bytes(SafeDtype dtype) { return dtypes[dtype].n_bytes; }
 
-// Where the message of a failure goes.
+// Where the message of an error is written.
 typedef struct {
     const char *path;
     char *text;
@@ -253,7 +252,7 @@ SafeTensors *safetensors_open(const char *path, char *error, size_t n_error)
     Failure f = {path, error, n_error};
     SafeTensors *st = calloc(1, sizeof *st);
     if (st) st->path = strdup(path);
-    if (!st || !st->path) die("%s: no memory", path); // not damage: the caller must not try an older file instead
+    if (!st || !st->path) die("%s: no memory", path); // no damage: the caller must not try an older file
     if (map_file(&f, st) && parse_file(&f, st)) return st;
     safetensors_close(st);
     return NULL;

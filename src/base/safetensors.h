@@ -64,8 +64,8 @@ void safetensors_close(SafeTensors *st); // NULL is allowed
 // By name, or NULL; the value of a __metadata__ key, or NULL.
 const SafeTensor *safetensors_find(const SafeTensors *st, const char *name);
 const char *safetensors_meta(const SafeTensors *st, const char *key);
-// The tensors in the order of the "order" metadata (see safetensors_write), those not named there behind,
-// in file order: order[i] is an index into st->tensor. order has room for st->n.
+// The tensors in the order of the "order" metadata (see safetensors_write), then those not named there, in file order:
+// order[i] is an index into st->tensor. order has room for st->n.
 void safetensors_order(const SafeTensors *st, int *order);
 
 // Writes n tensors to path (which it truncates: write a temporary and rename it) and fsyncs. The data is
@@ -76,9 +76,9 @@ void safetensors_order(const SafeTensors *st, int *order);
 bool safetensors_write(const char *path, const SafeTensor *tensor, int n, const SafeMeta *meta,
                        int n_meta, char hash[ST_HASH], size_t *n_bytes, char *error, size_t n_error);
 
-// Where the data of tensor i of those given stands until the next call. NULL: it cannot be had.
+// Returns the data of the i-th tensor given, valid until the next call; NULL: it is not available.
 typedef const void *(*SafeSource)(void *self, int i);
-// The same, with the data asked for one tensor at a time, in file order, so that it need never be together in memory.
+// The same, but source(self, i) is asked for one tensor at a time, in file order, so they need not all be in memory.
 // source NULL: each tensor's `data`. hashes, when not NULL, receives the XXH3-128 of each tensor's data.
 bool safetensors_write_from(const char *path, const SafeTensor *tensor, int n, SafeSource source, void *self,
                             char (*hashes)[ST_HASH], char hash[ST_HASH], size_t *n_bytes, char *error, size_t n_error);

@@ -1,9 +1,8 @@
 // svg: draws panels, curves and labels into an SVG file. See svg.h for the contract.
 //
 // The invariant: every mark stands at the value it was given; the one derived curve is the smoothed one, a
-// centred mean over up to 1/80 of the points on each side, taken twice. It never reaches further than the
-// distance to the first point, so a steep start is not smeared, and it is centred, so it does not lag behind
-// as an exponential mean would.
+// centred mean over up to 1/80 of the points on each side, taken twice. Its window never reaches beyond the first
+// point, so a steep start is not smeared; it is centred, so it does not lag as an exponential mean would.
 //
 // A series of any length gives a picture of bounded size: with more points than columns, each column of a
 // curve is drawn from its lowest to its highest value, which looks exactly like the full curve.

@@ -32,7 +32,7 @@ typedef struct {
     double x0, x1, y0, y1; // none of them negative, and x0 is 0
 } SvgPanel;
 
-double svg_px(const SvgPanel *p, double x); // where a value stands
+double svg_px(const SvgPanel *p, double x); // the position of a value
 double svg_py(const SvgPanel *p, double y);
 
 typedef struct {
@@ -55,9 +55,9 @@ void svg_text(FILE *f, double x, double y, const char *anchor, double size, cons
 // dashes: as in stroke-dasharray, or NULL
 void svg_line(FILE *f, double x0, double y0, double x1, double y1, const char *color, double width,
               const char *dashes);
-// Grid, ticks (about so many) and titles of the axes.
+// Grid, titles of the axes, and about x_ticks and y_ticks ticks.
 void svg_frame(FILE *f, const SvgPanel *p, int x_ticks, int y_ticks, const char *x_title, const char *y_title);
-// What is drawn with this clip's name is cut off at the panel's edge.
+// Defines a clip: shapes drawn with its id are cut off at the panel's edge.
 void svg_clip(FILE *f, const SvgPanel *p, const char *id);
 // A gap where the value is not finite or x goes back. With more points than columns, each column is drawn
 // from its lowest to its highest value.

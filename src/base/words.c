@@ -1,16 +1,16 @@
 // words: a hash table from byte strings to numbers 0, 1, 2, ... in order of first appearance.
 //
-// It counts the unique words of a training text, finds a token by its bytes, and is the cache of words
-// already encoded. All three want the same thing: strings of any bytes (no terminator), a dense number for
-// each so that the caller's data can live in plain arrays, and no allocation per string.
+// It counts the unique words of a training text, finds a token by its bytes, and caches words that are already encoded.
+// All three need the same: strings of any bytes (no terminator), a dense number for each, so that the caller's data can
+// be plain arrays, and no allocation per string.
 //
 // Invariant: slot[] is an open-addressing table with linear probing, at most half full, so that a search ends
 // at the right word or at an empty slot; growing reinserts all words. Hash: XXH3, 64 bits; the low bits
-// choose the slot and the high 32 are kept beside the word, so that nearly every comparison of different
-// strings fails at once.
+// choose the slot. The high 32 bits are kept beside the word, so that nearly every comparison of different strings ends
+// without reading them.
 //
-// Rejected: chained buckets (a pointer chase per lookup) and deletion (nobody needs it; a cache that is full
-// is cleared whole).
+// Rejected: chained buckets (one more cache miss per lookup) and deletion (no caller needs it; a full cache is cleared
+// as a whole).
 #include "base/words.h"
 
 #include <stdlib.h>
@@ -107,7 +107,7 @@ void words_free(Words *words)
     *words = (Words){0};
 }
 
-// ---- characters of UTF-8: where they begin and end in bytes that nobody has checked
+// ---- characters of UTF-8: where they begin and end in bytes that may be ill-formed
 //
 // Invariant: the pieces that words_utf8_length cuts tile the bytes, and every piece is either one well-formed character
 // or one maximal subpart, so that replacing each of the latter by U+FFFD gives what a browser or Python's
@@ -117,8 +117,8 @@ void words_free(Words *words)
 //
 //     00..7F | C2..DF T | E0 A0..BF T | E1..EC,EE,EF T T | ED 80..9F T | F0 90..BF T T | F1..F3 T T T | F4 80..8F T T
 //
-// with T = 80..BF. What is left out: overlong forms (C0, C1, E0 80.., F0 80..), surrogates (ED A0..), and what lies
-// above U+10FFFF. A maximal subpart is the longest beginning of such a row that stands there, or else one byte.
+// with T = 80..BF. Excluded are overlong forms (C0, C1, E0 80.., F0 80..), surrogates (ED A0..), and codes above
+// U+10FFFF. A maximal subpart is the longest prefix of such a row that stands there, or else one byte.
 //
 // Rejected: mbrtowc (follows the locale, accepts different sets on different systems) and one U+FFFD per byte
 // (three for a cut-off euro sign, where every decoder in use gives one).

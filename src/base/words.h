@@ -1,4 +1,4 @@
-// words: strings of bytes: a table that numbers them in the order of their first appearance, and their characters.
+// words: a table that numbers byte strings in the order of their first appearance, and functions on UTF-8 characters.
 #ifndef WORDS_H
 #define WORDS_H
 #include <stdbool.h>
@@ -27,7 +27,7 @@ typedef struct {
 uint32_t words_add(Words *words, const char *bytes, size_t n_bytes);
 // The number of the string, -1 when it is not there.
 int64_t words_find(const Words *words, const char *bytes, size_t n_bytes);
-// Begins to fetch what words_find reads first.
+// Prefetches what words_find reads first; returns the hash.
 uint64_t words_prefetch(const Words *words, const char *bytes, size_t n_bytes);
 // words_find with the hash that words_prefetch returned.
 int64_t words_find_hashed(const Words *words, const char *bytes, size_t n_bytes, uint64_t hash);

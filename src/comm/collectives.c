@@ -5,28 +5,28 @@
 //
 // ring, reduce_scatter: a partial sum of shard s starts at rank s + 1 and goes once around: each rank adds its
 //     own part and passes it on; after N - 1 steps it arrives at its owner s. Two shards of scratch; `in` is kept.
-// ring, all_gather: every shard goes once around. ring, all_reduce: one after the other.
+// ring, all_gather: every shard goes once around. ring, all_reduce: reduce_scatter, then all_gather.
 // tree: with distance 1, 2, 4, ... the upper rank of a pair sends its sum to the lower and is done; rank 0 has the
-//     total after L = ceil(log2 N) rounds, which run backwards to hand it out. Few messages, but all n bytes each
-//     time: for short vectors.
+//     total after L = ceil(log2 N) rounds. The same rounds in reverse broadcast it. Few messages, but each has all n
+//     bytes: for short vectors.
 // halving (Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 2005):
 //     with distance 1, 2, 4, ... partners swap halves of what they still hold and add; after log2 N rounds each rank
-//     owns 1/N of the total; the same rounds backwards gather it. Few messages and few bytes, but N must be a
-//     power of two: otherwise with P the power below, N - P ranks first hand their vector to a neighbour and get the
-//     total back at the end: 2 (alpha + n beta) more.
-// direct: everyone sends shard s to its owner s, who adds all N of them: a ring's bytes, N - 1 messages to N - 1
-//     different ranks, N - 1 shards of scratch. The only one that can add bf16 in fp32 with 16 bits on the wire
-//     and one rounding, and add in any order that one likes.
+//     owns 1/N of the total; the same rounds in reverse gather it. Few messages and few bytes, but N must be a power of
+//     two. Otherwise let P be the power of two below N: N - P ranks first send their vector to a neighbour and get the
+//     total back at the end, which costs 2 (alpha + n beta) more.
+// direct: every rank sends shard s to its owner s, which adds all N of them: a ring's bytes, N - 1 messages to N - 1
+//     different ranks, N - 1 shards of scratch. It is the only algorithm that can add in any chosen order, and that can
+//     send bf16 in 16 bits, add in fp32 and round once.
 //
 // Order of sums. tree and, for N a power of two, halving add as (r0 + r1) + (r2 + r3) by construction; direct
-// adds so by choice (fold). A ring adds shard s in the order s+1, s+2, ..., s: another one for each shard. So
+// adds so by choice (fold). A ring adds shard s in the order s+1, s+2, ..., s, which differs from shard to shard. So
 // comm_algorithm() replaces ring and native by direct where the order matters (`ordered`) or where partial
 // sums would have to be rounded (bf16, fp16), and native by tree or direct for the maximum of floats, because MPI
-// says nothing about NaN.
+// does not define it for NaN.
 //
-// Rejected: cutting tree messages into pieces that follow each other (pipelining; halving already covers the long
-// vectors); two rings in opposite directions (same bytes, twice the links of a machine that has them); partial
-// sums of bf16 rings as fp32 on the wire (1.5 times the bytes of direct).
+// Rejected: pipelined trees, with messages cut into pieces (halving already serves long vectors); two rings in opposite
+// directions (same bytes, useful only with twice the links); bf16 rings that send partial sums as fp32 (1.5 times the
+// bytes of direct).
 #include "comm/collectives.h"
 
 #include "base/check.h"
@@ -113,7 +113,7 @@ static void add(CollectiveStep *step, void *sum, const void *left, const void *r
     step->sum = sum, step->left = left, step->right = right, step->n = n;
 }
 
-// Where this rank's reduced shard goes: into its place in out, or for a reduce_scatter out is the shard.
+// Destination of this rank's reduced shard: its place in out; for a reduce_scatter out is the shard.
 static char *own_shard(const Collective *c)
 {
     return c->call.kind == COMM_REDUCE_SCATTER ? c->call.out : out_at(c, c->call.offsets[c->rank]);
@@ -188,14 +188,14 @@ static CollectiveStep tree_spread(const Collective *c, int round, int root)
     return step;
 }
 
-// Dissemination: after round j every rank has heard, directly or not, of the 2^(j+1) - 1 ranks below it.
+// Dissemination barrier: after round j every rank has heard, directly or not, from the 2^(j+1) - 1 ranks below it.
 static CollectiveStep barrier_round(const Collective *c, int round)
 {
     return (CollectiveStep){.send_to = wrap(c, c->rank + (1 << round)), .recv_from = wrap(c, c->rank - (1 << round)),
                             .send = c->scratch, .recv = c->scratch};
 }
 
-// halving: the rank among the P that take part, -1: its vector is with a neighbour.
+// halving: the rank's number among the P that take part; -1: a neighbour has its vector.
 static int halving_id(int rank, int size)
 {
     int extra = size - power_below(size);
@@ -317,7 +317,7 @@ enum { BLOCK = 128 };
 #define LARGER(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define JOIN(a, b) (maximum ? LARGER(a, b) : (a) + (b))
 
-// The input of `rank` to this rank's shard: its own stands in `in`, the others came in direct_reduce's order.
+// The input of `rank` to this rank's shard: its own is in `in`, the others arrived in the order of direct_reduce.
 static const char *contribution(const Collective *c, int rank)
 {
     if (rank == c->rank) return in_at(c, c->call.offsets[rank]);

@@ -1,4 +1,4 @@
-// collectives: ring, tree, halving and direct, written by hand on send and receive.
+// collectives: the algorithms ring, tree, halving and direct, written on send and receive.
 //
 // An algorithm is a list of steps. collectives_step gives step k of a rank as data: what to send where, what to
 // receive from whom, what to add when both are done. It is a pure function, so a test (or a reader) can print
@@ -35,7 +35,7 @@ typedef struct {
 
 typedef enum { COLLECTIVES_NOTHING, COLLECTIVES_ADD, COLLECTIVES_FOLD } CollectiveAction;
 
-// What one step does: a send and a receive at the same time, either of which may be absent (-1), then an action.
+// One step: a send and a receive at the same time, either of which may be absent (-1), then an action.
 typedef struct {
     int send_to, recv_from;
     const void *send;
@@ -51,15 +51,15 @@ typedef struct {
 bool collectives_exists(CommKind kind, CommAlgorithm algorithm);
 // Bytes of scratch that the rank needs.
 size_t collectives_scratch(const CommCall *call, CommAlgorithm algorithm, int rank, int size);
-// What a rank does before its first step: its own data goes to its place in out.
+// Before a rank's first step: copies its own data to its place in out.
 void collectives_begin(const Collective *c);
 int collectives_steps(const Collective *c);
 CollectiveStep collectives_step(const Collective *c, int k);
-// Once send and receive of the step are finished.
+// Does the step's action; call it when the step's send and receive are finished.
 void collectives_act(const Collective *c, const CollectiveStep *step);
 
 // The formulas. Bytes that this rank sends and receives, without running anything; exact for uneven shards too.
-// COMM_NATIVE counts as the algorithm by hand with the fewest bytes.
+// COMM_NATIVE counts as the algorithm of this file with the fewest bytes.
 void collectives_bytes(const CommCall *call, CommAlgorithm algorithm, int rank, int size, size_t *sent,
                        size_t *received);
 // Seconds of the slowest rank by the table above; n_bytes is the whole payload (the longer side of the buffers).

@@ -1,30 +1,30 @@
-// comm: makes groups, starts their calls, drives them, waits, counts. See comm.h.
+// comm: makes groups of ranks, starts their calls, drives them, waits for them and counts. See comm.h.
 //
-// All groups that were split from one world are a family. It owns what calls use (slots, scratch, the clock of the slow
-// link), for a rank that waits for a call of one group carries on those of the others; the world's comm_free ends it. A
-// group owns its counts, its algorithms and what its backend needs.
+// All groups that were split from one world are a family. The family owns what calls use (slots, scratch, the clock of
+// the slow link), because a rank that waits for a call of one group must also drive the calls of the others. comm_free
+// of the world frees the family. A group owns its counts, its algorithms and its backend's state.
 //
-// The invariant: a call moves only inside start, comm_progress and comm_wait, on the caller's thread, and each of the
-// three drives every call of the family that is in flight; the last two also those of its partner, where a device's
-// memory goes through the host's groups. So a rank that waits for one call still carries its part of the others, and
-// waits may come in any order without deadlock; and a rank that computes for long without calling comm_progress holds
-// its neighbours up.
+// The invariant: a call makes progress only inside start, comm_progress and comm_wait, on the caller's thread. Each of
+// the three drives every call of the family that is in flight; the last two also drive those of its partner (where a
+// device's memory goes through the host's groups). So a rank that waits for one call still does its part of the others,
+// and waits may come in any order without deadlock. But a rank that computes for long without calling comm_progress
+// delays its neighbours.
 //
 // A call in flight is a Slot. Slots are reused, lowest first, and each keeps its scratch, which only grows: after the
 // first step of a regular program nothing is allocated, and scratch is the same on every run. A collective
 // written by hand is a list of steps (collectives.c) over the backend's send and receive; its messages carry
 // the call's number as their tag, because two collectives in flight may advance in different order on different ranks.
 //
-// Waiting. A library that spins keeps the core that the rank it waits for needs: four MPI ranks on two cores become a
-// hundred times slower. All waiting here is test, and sleep NAP between tests.
+// Waiting. A library that spins occupies the core that the other rank needs: four MPI ranks on two cores become a
+// hundred times slower. So all waiting here tests, and sleeps NAP between tests.
 //
-// The slow link. Each call occupies the link for collectives_seconds(...) from its start or from the end of the
-// call before, whichever is later; comm_wait sleeps until then. The data itself moves as fast as it can, so
-// a result is complete earlier, never later, than the link says. A rank that starts late does not delay the
-// clocks of the others, and a send costs nothing: the receiver pays.
+// The slow link (a simulated network). Each call occupies the link for collectives_seconds(...) from its start or from
+// the end of the call before, whichever is later; comm_wait sleeps until then. The data itself moves as fast as it can,
+// so a result is complete before the link's time, never after it. A rank that starts late does not delay the clocks of
+// the others, and a send costs nothing: its time is charged to the receiver.
 //
-// Rejected: a progress thread (needs a thread-safe MPI, and a core); completion callbacks (order of sums would depend
-// on arrival); wrappers that count or slow down another Comm (every group would exist twice).
+// Rejected: a progress thread (needs a thread-safe MPI, and a core); completion callbacks (the order of sums would
+// depend on arrival); wrappers that count or slow down another Comm (every group would exist twice).
 #include "comm/comm.h"
 
 #include "base/clock.h"
@@ -53,7 +53,7 @@ typedef struct {
     int room;        // the size they are made for
     char *scratch;
     size_t n_scratch;
-    double begin, ready; // seconds; ready: the slow link lets the call end
+    double begin, ready; // seconds; ready: when the slow link lets the call end
 } Slot;
 
 struct CommFamily {
@@ -371,7 +371,7 @@ static void post(Slot *s)
     count->sent += n_out, count->received += n_in;
 }
 
-// As far as it goes without blocking; true when done.
+// Advances a call as far as it goes without blocking; true when done.
 static bool advance(Slot *s)
 {
     const CommOps *ops = s->comm->ops;
@@ -387,7 +387,8 @@ static bool advance(Slot *s)
     return s->done;
 }
 
-// What calls other calls of this family while it is driven (comm_staged) must not come back to its partner.
+// Drives every call of the family, but not those of its partner: a backend that is driven here may itself make calls
+// (comm_staged), and these must not come back to the partner.
 static bool drive(CommFamily *f)
 {
     bool done = true;
@@ -417,7 +418,7 @@ static void nap(const CommFamily *f, int *tries)
     if (++*tries > f->spins) sleep_s(1e-9 * NAP);
 }
 
-// What every rank of the group must agree on.
+// The signature of a call, on which all ranks of the group must agree.
 typedef struct {
     int64_t kind, type, op, algorithm, n, peer, hash;
 } Signature;
@@ -428,8 +429,8 @@ static void describe(char *text, size_t size, const Signature *g)
              (long long)g->n, comm_type_name((CommType)g->type), g->hash ? " in shards" : "");
 }
 
-// Exchanges signatures with every rank. The lowest rank that disagrees with rank 0 says so and ends the job; the
-// others know it too, and give it the time to.
+// Exchanges signatures with every rank. The lowest rank that disagrees with rank 0 reports it and ends the job; the
+// others see the disagreement too, and wait for that.
 static void compare(Comm *comm, const CommCall *call, CommAlgorithm algorithm)
 {
     int N = comm->size, odd = 1;
@@ -457,7 +458,7 @@ static void compare(Comm *comm, const CommCall *call, CommAlgorithm algorithm)
         comm->name, here, odd, there);
 }
 
-// Whether the shard that comes out lies within what goes in, which MPI does not allow.
+// Whether the output shard overlaps the input, which MPI does not allow.
 static bool in_place(const Comm *comm, const CommCall *call)
 {
     size_t before = 0;

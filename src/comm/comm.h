@@ -1,4 +1,4 @@
-// comm: groups of ranks, and the ten things they do together.
+// comm: groups of ranks, and the ten calls (collectives and messages) that they make.
 //
 // A Comm is one group of ranks as one of them sees it. comm_self is a group of one and the smallest
 // specification; comm_mpi runs under mpiexec; comm_threads plays every rank in one process, for tests.
@@ -6,14 +6,14 @@
 //
 // A call *starts* and returns a CommRequest; comm_wait finishes it. Until then its buffers belong to the call: `in`
 // must not be written, `out` neither read nor written (counts are copied). All ranks of a group make the same
-// collective calls in the same order; waits may come in any order. One thread of a rank makes all calls. Memory is
-// the host's, but in the groups of comm_staged.h and comm_nccl.h, which take a GPU's: numbers of the host go over
-// comm_host of a group, whatever its memory is.
+// collective calls in the same order; waits may come in any order. One thread of a rank makes all calls. Buffers are
+// host memory, except in the groups of comm_staged.h and comm_nccl.h, which take GPU memory; comm_host gives the group
+// of the same ranks for host memory.
 //
-// Sums. fp32, fp64 and integers add in their own type; bf16 and fp16 add in fp32 and round once, at the end.
-// With `ordered`, a floating-point sum is the binary tree over ranks (r0 + r1) + (r2 + r3), built as a binary
-// counter counts (three ranks: (r0 + r1) + r2): the same bits for every algorithm, and those of one process that
-// adds the same leaves in that tree. COMM_MAX is NaN when any input is.
+// Sums. fp32, fp64 and integers add in their own type; bf16 and fp16 add in fp32 and round once, at the end. With
+// `ordered`, a floating-point sum is the binary tree over ranks (r0 + r1) + (r2 + r3), built as a binary counter counts
+// (three ranks: (r0 + r1) + r2). Every algorithm then gives the same bits, equal to those of one process that adds the
+// same leaves in that tree. COMM_MAX is NaN when any input is.
 //
 // Errors end the job with one line: a failing backend, a message of another length than expected, a call on a
 // wrong rank. comm_set_checked(comm, true) also compares each collective call over the ranks before it runs.
@@ -41,8 +41,9 @@ typedef enum {
 } CommKind;
 enum { COMM_NAME = 16, COMM_MAX_TAG = 32767 };
 
-// Since the group was made. Bytes on the wire are this rank's: exact for what is written by hand; for a native call
-// what the algorithm by hand that moves the fewest bytes would send (ring; tree for a broadcast).
+// Counts since the group was made. Bytes on the wire are this rank's. They are exact for the algorithms of
+// collectives.c; for a native call they are those of the collectives.c algorithm with the fewest bytes (ring; tree for
+// a broadcast).
 typedef struct {
     size_t calls, payload; // payload: bytes of the longer side of the call's buffers on this rank
     size_t sent, received; // bytes on the wire
@@ -50,12 +51,12 @@ typedef struct {
     double seconds;        // from start to the end of its wait, summed over calls
 } CommCount;
 
-// A call in flight; zero: none. A value: copy it, forget it after comm_wait.
+// A call in flight; all zero: none. It may be copied, and is no longer valid after comm_wait.
 typedef struct {
     unsigned slot, serial;
 } CommRequest;
 
-// What a call is, for backends and algorithms. Counts and offsets are in elements.
+// The description of a call, for backends and algorithms. Counts and offsets are in elements.
 typedef struct {
     CommKind kind;
     CommType type;
@@ -63,11 +64,11 @@ typedef struct {
     void *out;
     const void *in;
     size_t n;                            // all_reduce, broadcast, send, recv
-    const size_t *counts, *offsets;      // (size): shards; all_to_all: what goes to each rank
-    const size_t *in_counts, *in_offsets; // (size): all_to_all: what comes from each rank
+    const size_t *counts, *offsets;      // (size): shards; all_to_all: elements to each rank
+    const size_t *in_counts, *in_offsets; // (size): all_to_all: elements from each rank
     int peer, tag;                       // send, recv; broadcast: the root
-    CommAlgorithm algorithm;             // how: for a backend whose ops are `device`
-    void *scratch;                       // and `direct`: collectives_scratch bytes of COMM_DIRECT's sums
+    CommAlgorithm algorithm;             // for a backend with CommOps.device
+    void *scratch;                       // and with CommOps.direct: collectives_scratch bytes for COMM_DIRECT's sums
 } CommCall;
 
 // A backend's message or native collective in flight.
@@ -84,7 +85,7 @@ typedef struct {
 typedef struct Comm Comm;
 typedef struct CommFamily CommFamily;
 
-// What a backend provides. `send` and `recv` carry the collectives written by hand.
+// What a backend provides. `send` and `recv` also carry the collectives of collectives.c.
 typedef struct {
     const char *name;
     // Fills `child` (rank, size, state) with the ranks that passed the same color, ordered by key. Collective.
@@ -98,24 +99,24 @@ typedef struct {
     // Starts the backend's own collective; NULL: it has none. work: (4 * size) ints that last until it is finished.
     void (*native)(Comm *comm, CommTicket *ticket, const CommCall *call, int *work);
     void (*free)(Comm *comm);
-    // Buffers are a device's: every call goes to send, recv and native, of groups of one too, whatever the algorithm.
-    // Channel 2 carries the host's memory all the same.
+    // Buffers are device memory: every call goes to send, recv and native, also in groups of one, whatever the
+    // algorithm. Channel 2 carries host memory all the same.
     bool device;
-    bool direct; // native does NATIVE and, for sums, DIRECT: no other algorithm is taken
-    void *(*alloc)(size_t n_bytes); // the family's own memory: zeroed; NULL: none left. Both NULL: the host's
+    bool direct; // native does NATIVE and, for sums, DIRECT: no other algorithm is used
+    void *(*alloc)(size_t n_bytes); // memory for the family: zeroed; returns NULL: none left. Both NULL: host memory
     void (*release)(void *ptr);
-    // NULL, or asked by comm_wait first: true where whatever comes next in the device's own order will find the
-    // result, so that the host need not wait. The ticket is then over.
+    // May be NULL. comm_wait calls it first: true when later work in the device's own order (stream) will find the
+    // result, so that the host need not wait. The ticket is then finished.
     bool (*finish)(Comm *comm, CommTicket *ticket);
-    // NULL, or called with the family's first group whenever its calls, or its partner's, are driven: for errors of
-    // calls that nobody waits for any more, because a device does.
+    // May be NULL. Called with the family's first group whenever its calls, or its partner's, are driven: it reports
+    // errors of calls for which the device waits, not the host.
     void (*watch)(Comm *root);
 } CommOps;
 
 struct Comm {
     const CommOps *ops;
     int rank, size;
-    double share;         // the part of a core that this rank has, where there are more ranks than cores; else 1
+    double share;         // cores per rank where there are more ranks than cores; else 1
     char name[COMM_NAME]; // "world", "dp"
     CommAlgorithm algorithm[COMM_KINDS];
     bool ordered;
@@ -123,7 +124,7 @@ struct Comm {
     unsigned sequence; // of collective calls: their tag
     CommFamily *family; // what a group shares with all groups split from it: requests, scratch, the slow link
     Comm *next;         // the family's groups, in the order in which they were made
-    Comm *host;         // where this group's memory is a device's: the same ranks, for the host's; set by the backend
+    Comm *host;         // of a group for device memory: the same ranks, for host memory; set by the backend
     void *state;        // the backend's
 };
 
@@ -136,8 +137,8 @@ Comm *comm_create(const CommOps *ops, const char *name);
 // Ranks that pass the same color form a group, ordered by key, then by rank; a negative color: NULL. Collective.
 // The group inherits algorithms and `ordered`. Its name appears in reports and errors.
 Comm *comm_split(Comm *comm, int color, int key, const char *name);
-// The group of the same ranks whose memory is the host's: the group itself where it is. For losses, norms, verdicts,
-// clocks and whatever else the host reads or writes. NULL of NULL.
+// The group of the same ranks for host memory (for a group on host memory, the group itself): for losses, norms,
+// decisions, clocks and all else that the host reads or writes. comm_host(NULL) is NULL.
 Comm *comm_host(Comm *comm);
 // The group that all of the family were split from.
 Comm *comm_root(const Comm *comm);
@@ -151,23 +152,23 @@ Mem *comm_mem(Comm *comm);
 // Of a group, for groups split from it later too. Dies where the algorithm does not exist for the kind.
 void comm_set_algorithm(Comm *comm, CommKind kind, CommAlgorithm algorithm);
 void comm_set_ordered(Comm *comm, bool ordered);
-// What runs for a call, after `ordered`, the type and what the backend has (see the opening of collectives.c).
+// The algorithm that runs for a call, which also depends on `ordered`, the type and the backend (see collectives.c).
 CommAlgorithm comm_algorithm(const Comm *comm, CommKind kind, CommType type, CommOp op);
 // Whole family: compare every collective call over the ranks first. Costs a message round per call.
 void comm_set_checked(Comm *comm, bool checked);
-// Whole family: a slow network in front of this rank. Every call takes at least collectives_seconds(...) on a link
-// that carries one call after the other; the clock runs from the start of the call, and comm_wait sleeps what is left.
-// alpha: seconds a message; beta: seconds a byte. 0, 0: off.
+// Whole family: simulates a slow network for this rank. Every call takes at least collectives_seconds(...) on a link
+// that carries one call after another; the clock runs from the start of the call, and comm_wait sleeps the remaining
+// time. alpha: seconds per message; beta: seconds per byte. 0, 0: off.
 void comm_set_slow(Comm *comm, double alpha, double beta);
-// Whole family: trace is told, at the start of every call that the slow link carries, of the seconds (clock.h) from
-// which and to which it has the link. For drawings; it must not call comm. NULL: nobody is told.
+// Whole family: trace is called at the start of every call on the slow link, with the times (clock.h) between which the
+// call has the link. For drawings; it must not call comm. NULL: no trace.
 typedef void (*CommTrace)(void *arg, const Comm *comm, CommKind kind, double begin, double end);
 void comm_set_trace(Comm *comm, CommTrace trace, void *arg);
-// Whole family: calls and waits are told to this heartbeat (supervisor.h). NULL: to nobody. And which it is.
+// Whole family: calls and waits are reported to this heartbeat (supervisor.h); NULL: none. The second returns it.
 void comm_set_heartbeat(Comm *comm, Heartbeat *beat);
 Heartbeat *comm_heartbeat(const Comm *comm);
-// For backends: whoever drives or waits for calls of one of the two families drives the other's too, until one of
-// them is freed.
+// For backends: from here on, driving or waiting for calls of one of the two families also drives the other's, until
+// one of them is freed.
 void comm_set_partner(Comm *comm, Comm *other);
 // Whole family: a waiting rank tests `spins` times before it sleeps between tests. 0 where ranks share cores.
 void comm_set_spins(Comm *comm, int spins);
@@ -194,8 +195,8 @@ CommRequest comm_barrier(Comm *comm);
 void comm_wait(Comm *comm, CommRequest *request);
 // Whether a call is over, without waiting; comm_wait then returns at once. True for a cleared request.
 bool comm_done(Comm *comm, const CommRequest *request);
-// Drives every call of the family that is in flight, without blocking. Long computations that mean to overlap with
-// communication call it now and then. True when all of them are done (not yet waited for).
+// Drives every call of the family that is in flight, without blocking. Long computations call it now and then, so that
+// communication overlaps with them. True when all of the calls are done (they may still have to be waited for).
 bool comm_progress(Comm *comm);
 
 // ---- names and sizes
@@ -207,7 +208,7 @@ const char *comm_kind_name(CommKind kind);
 const char *comm_algorithm_name(CommAlgorithm algorithm);
 // "ring" gives COMM_RING and so on, "mpi" and "native" COMM_NATIVE; COMM_ALGORITHMS when unknown.
 CommAlgorithm comm_algorithm_find(const char *name);
-// counts[r]: n elements cut over `size` ranks: n / size, and one more for each of the first n % size.
+// counts[r]: n elements divided over `size` ranks: n / size, and one more for each of the first n % size.
 void comm_even(size_t *counts, size_t n, int size);
 
 // Zeroes the counters of the family, and of its partner's.
@@ -215,11 +216,11 @@ void comm_reset_counts(Comm *comm);
 
 // ---- MPI (comm_mpi.c)
 
-// Starts MPI; every rank of the job, "world". Works alone too, without mpiexec. From here on a process that ends
-// without comm_mpi_stop ends the job, all ranks, with its exit status. Dies when MPI does not start. Under a launcher
-// it forks first: a supervisor stays above each rank.
+// Starts MPI and returns the group of all ranks of the job, "world". Also works for one process without mpiexec. From
+// here on a process that ends without comm_mpi_stop ends the job, all ranks, with its exit status. Dies when MPI does
+// not start. Under a launcher it forks first: the parent becomes the rank's supervisor.
 Comm *comm_mpi_start(void);
-// The same without supervisor, for debuggers: a rank that is killed is not named, one that hangs stays.
+// The same without supervisor, for debuggers: a killed rank is not named, and a rank that hangs is not ended.
 Comm *comm_mpi_start_bare(void);
 // How many ranks share this rank's cores (1 under a launcher that binds each to its own), and the threads that
 // this rank may use: those cores / those ranks, 1 at least.

@@ -1,20 +1,20 @@
 // comm_mpi: the ranks of `mpiexec -n N`, on host memory; and one process alone, without a launcher.
 //
-// The invariant: nothing here blocks but start, split and stop. Every wait is comm.c's loop of MPI_Test and short
-// sleeps, because MPI's own waits spin: four ranks on two cores take turns at spinning (see doc/comm.md).
+// The invariant: only start, split and stop block. Every wait is comm.c's loop of MPI_Test and short sleeps, because
+// MPI's own waits spin: four ranks on two cores take turns at spinning (see doc/comm.md).
 //
-// A group has three communicators, one a channel: messages of the program and native collectives; messages of
-// collectives by hand, tagged with the call's number; checks. So none can be mistaken for another.
+// A group has three communicators, one for each channel: messages of the program and native collectives; messages of
+// the collectives of collectives.c, tagged with the call's number; checks. So none can be mistaken for another.
 //
-// Leaving. A process that ends before comm_mpi_stop, by die() or exit() anywhere, would leave the others waiting.
-// An exit handler asks MPI whether it was stopped, and if not ends the job on all ranks with this process' status. It
-// needs no state of ours. Where a supervisor stands above the rank (supervisor.c), it is told, names the rank, and ends
-// the job by its own exit; it does so for a process that dies by a signal too.
-// Alone, or as the last to leave, there is nobody to tell.
+// Leaving. A process that ends before comm_mpi_stop, by die() or exit() anywhere, would leave the others waiting. So an
+// exit handler asks MPI whether it was finalized, and if not, ends the job on all ranks with this process' status. It
+// needs no state of ours. When the rank has a supervisor (supervisor.c), the handler tells it; the supervisor names the
+// rank and ends the job by its own exit, as it also does for a process that dies by a signal. A single process, or the
+// last rank to leave, has no other rank to end.
 //
-// Threads. Ranks on one machine share its cores, so each may use cores / ranks of them, where only ranks with the
-// same set of allowed cores count (a launcher that binds ranks gives each its own). The wait loop tests a
-// few times before its first sleep only when every rank has a core of its own.
+// Threads. Ranks on one machine share its cores, so each may use cores / ranks of them. Only ranks with the same set of
+// allowed cores count (a launcher that binds ranks gives each its own). The wait loop tests a few times before its
+// first sleep only when every rank has a core of its own.
 //
 // Rejected: MPI_THREAD_MULTIPLE (a lock in every call, for nothing); MPI_Comm_spawn; more than 2^31 - 1 elements
 // or bytes in one message (MPI counts in int; refused with a message, the caller cuts the call).
@@ -214,7 +214,7 @@ static void leave(int status, Heartbeat *beat)
     supervisor_leaving(beat, status);
     if (size > 1 || beat) {
         fflush(NULL);
-        usleep(LAST_WORDS); // Hydra drops what it has not read from a process by the time it aborts
+        usleep(LAST_WORDS); // when a process aborts, Hydra drops output of it that was not read yet
         MPI_Abort(MPI_COMM_WORLD, status ? status : 1);
     } else {
         MPI_Finalize();
@@ -227,7 +227,7 @@ static void at_exit(int status, void *arg)
     leave(status, arg);
 }
 #else
-static void at_exit(void) // the status is not told
+static void at_exit(void) // atexit does not pass the status
 {
     leave(1, NULL);
 }
@@ -263,17 +263,18 @@ static int neighbours(const Comm *world, uint64_t set_hash)
     return same;
 }
 
-// UCX, below MPICH, reads large messages out of the other process' memory (CMA) where the kernel lets it. When that
-// process was just killed, the read fails and UCX aborts the reader: a second rank that died, which may be named in
-// place of the first. So where all ranks are on this machine they are given shared memory alone, unless UCX_TLS is set.
-// (Leaving out CMA and no more brings TCP in between ranks of one machine, and MPI_Finalize was seen to hang on it.)
+// UCX, which MPICH uses, reads large messages from the other process' memory (CMA) where the kernel allows it. When
+// that process was just killed, the read fails and UCX aborts the reader: a second rank dies, and may be named in place
+// of the first. So when all ranks are on this machine, UCX may use only shared memory, unless UCX_TLS is set.
+// (Excluding only CMA makes UCX use TCP between ranks of one machine, and MPI_Finalize was seen to hang on it.)
 static void choose_transport(void)
 {
     const char *here = getenv("MPI_LOCALNRANKS"), *all = getenv("PMI_SIZE"); // Hydra's
     if (here && all && !strcmp(here, all)) setenv("UCX_TLS", "posix,sysv,self", 0);
 }
 
-// UCX took these when it was loaded, and prints a backtrace of its own in front of the supervisor's line.
+// Restores the default action of signals that UCX handles since it was loaded: its handler would print a backtrace
+// before the supervisor's line.
 static void own_crashes(void)
 {
 #ifndef __SANITIZE_ADDRESS__
@@ -287,7 +288,7 @@ static Comm *begin(Heartbeat *beat)
     int level, started = 0;
     MPI_Initialized(&started);
     if (started) die("comm_mpi: started twice");
-    // hwloc says on stderr what it misses in a container without /sys, and then works. Kept where asked for.
+    // In a container without /sys hwloc prints warnings on stderr, and then works. A value that the user set is kept.
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
     choose_transport();
     must(NULL, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init");
@@ -350,7 +351,7 @@ void comm_mpi_places(Comm *world, FILE *out)
     CommRequest gather = comm_all_gather(world, all, mine, counts, COMM_BYTE);
     comm_wait(world, &gather);
     for (size_t r = 0; world->rank == 0 && r < N; r++) fprintf(out, "rank %zu: %s\n", r, all + r * PLACE);
-    fflush(out); // a job that is killed later must have said it
+    fflush(out); // so that it is printed even if the job is killed later
     free(all);
 }
 

@@ -1,9 +1,9 @@
 // comm_nccl: collectives by NCCL, on GPU memory; each rank has a GPU of its own.
 //
-// Streams. A group has one, where its calls run in the order in which they are made; it waits, by an event, for what is
-// in the caller's stream when the call starts, and the caller's stream waits for it only at comm_wait. In between
-// both work: gradients of a DDP bucket travel while the next layers go backward, an FSDP unit arrives while the one
-// before it computes. The host waits for neither.
+// Streams. A group has a stream, in which its calls run in the order in which they are made. At the start of a call it
+// waits, by an event, for the work that is in the caller's stream; the caller's stream waits for it only at comm_wait.
+// In between both run: the gradients of a DDP bucket are sent during the backward of the next layers, and an FSDP unit
+// is gathered while the unit before it computes. The host waits for neither.
 //
 // The invariant: a sum that comm.h promises bit for bit is never NCCL's. NCCL adds around rings and trees of its own
 // choice, rounds 16-bit numbers after each addition and drops NaN in a maximum. So `ordered` sums, bf16 and fp16, and
@@ -17,18 +17,19 @@
 //     all_to_all      a group of Send and Recv
 //     barrier         the host's group, once the caller's stream has come so far
 //
-// Errors. Communicators do not block: a call returns at once, and what goes wrong, here or on another rank, is asked
-// for whenever a call starts, is tested or waited for, and while the host waits for a message or for the GPU. On any
-// error the communicators are aborted, so that no kernel waits on for a rank that is gone, and the process dies with
-// NCCL's own words, which ends all ranks.
+// Errors. Communicators do not block: a call returns at once. Errors, here or on another rank, are polled whenever a
+// call starts, is tested or waited for, and while the host waits for a message or for the GPU. On any error the
+// communicators are aborted, so that no kernel waits for a rank that is gone, and the process dies with NCCL's own
+// message, which ends all ranks.
 //
-// Scratch of the exchange belongs to a call's slot in comm.c, which another call, of another group too, may take when
-// the wait is over for the host, not for the GPU. It comes after the caller's stream, and that after the wait.
+// The scratch of the exchange belongs to a call's slot in comm.c. Another call, even of another group, may take the
+// slot when the wait is over for the host, although not yet for the GPU. That is safe: the new call's stream waits for
+// the caller's stream, which waits for the end of the old call.
 //
-// Rejected: ncclSend for single messages. NCCL has no tags, and a communicator runs its calls in the order of issue: a
-// stage that has posted a receive early, or sent what its neighbour takes later, would stand still, with both ends
-// of a pipeline blocked. They go through the host instead, which costs a pass over PCIe.
-// Where the compiler finds no nccl.h the program is built without: comm_nccl_start then says so.
+// Rejected: ncclSend for single messages. NCCL has no tags, and a communicator runs its calls in the order of issue. A
+// pipeline stage that posts a receive early, or sends what its neighbour takes later, would block both ends. Such
+// messages go through the host instead, which costs a pass over PCIe.
+// Where the compiler finds no nccl.h the program is built without NCCL, and comm_nccl_start dies with that message.
 #include "comm/comm_nccl.h"
 
 #include "base/check.h"
@@ -70,7 +71,7 @@ static void abort_all(const Comm *comm)
     die("group %s, rank %d of %d: %s: %s (NCCL_DEBUG=WARN says more)", comm->name, comm->rank, comm->size, call, text);
 }
 
-// A call of a communicator that does not block may be still on its way.
+// Dies on an error. A call of a non-blocking communicator may still be in progress: then it polls.
 static void must(Comm *comm, ncclResult_t result, const char *call)
 {
     while (result == ncclInProgress) {
@@ -83,7 +84,7 @@ static void must(Comm *comm, ncclResult_t result, const char *call)
     if (result != ncclSuccess) fail(comm, result, call);
 }
 
-// What went wrong since, on any rank.
+// Dies when the communicator has had an error since, on any rank.
 static void look(Comm *comm)
 {
     ncclResult_t result = ncclSuccess;
@@ -95,7 +96,7 @@ static void look(Comm *comm)
 
 // ---- sums in the order of comm.h
 
-// Rank r's contribution to this rank's shard: its own stands in `own`, the others' came in collectives.c's order.
+// Rank r's contribution to this rank's shard: its own is in `own`, the others arrived in the order of collectives.c.
 template <class T> struct Contributions {
     const T *own, *others;
     int rank, size;
@@ -168,7 +169,7 @@ static ncclDataType_t type_of(CommType type)
     }
 }
 
-// What one call needs again and again.
+// The arguments that the steps of one call share.
 typedef struct {
     Comm *comm;
     const CommCall *call;
@@ -207,7 +208,7 @@ static void group_end(const Talk *t)
     must(t->comm, ncclGroupEnd(), "ncclGroupEnd");
 }
 
-// Every rank's shard, from `own`, to its place in out. Shards of zero elements are sent by nobody.
+// All-gather: every rank's shard, from `own`, to its place in out. Empty shards are not sent.
 static void gather(const Talk *t, const void *own)
 {
     const CommCall *c = t->call;
@@ -226,7 +227,7 @@ static void gather(const Talk *t, const void *own)
     group_end(t);
 }
 
-// Shard r of `in` to rank r, all at once; then the sum of what came, to `out`.
+// Sends shard r of `in` to rank r, all at once; then adds the received shards into `out`.
 static void exchange_and_fold(const Talk *t, void *out)
 {
     const CommCall *c = t->call;
@@ -349,7 +350,7 @@ static bool nccl_finish(Comm *comm, CommTicket *ticket)
     return true;
 }
 
-// A query also tells the driver to get on with what it was given.
+// Polls errors. The query also makes the driver submit pending work.
 static void nccl_watch(Comm *root)
 {
     StagedFamily *f = staged_group(root)->family;
@@ -371,7 +372,7 @@ static void close_nccl(Comm *comm)
     if (!nccl_of(comm)) return;
     must(comm, ncclCommFinalize(nccl_of(comm)), "ncclCommFinalize");
     ncclResult_t result = ncclCommDestroy(nccl_of(comm));
-    staged_group(comm)->nccl = nullptr; // so that nobody asks it again
+    staged_group(comm)->nccl = nullptr; // so that it is not polled again
     if (result != ncclInProgress) must(comm, result, "ncclCommDestroy");
 }
 
@@ -387,7 +388,7 @@ static bool nccl_split(Comm *comm, Comm *child, int color, int key)
     open_group(g);
     g->nccl = made;
     snprintf(child->name, sizeof child->name, "%s", comm->name); // until it has its own
-    if (made) must(child, ncclInProgress, "ncclCommSplit"); // asks until it is there
+    if (made) must(child, ncclInProgress, "ncclCommSplit"); // polls until it is ready
     if (child->size == 1) close_nccl(child); // never used
     return true;
 }

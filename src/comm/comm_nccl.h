@@ -1,8 +1,8 @@
 // comm_nccl: groups of ranks with one GPU each, over NCCL.
 //
-// Collectives are NCCL's and stay on the GPUs; messages of single ranks go as in comm_staged.h, where it also stands
-// when a call runs and when its result may be used. The numbers keep comm.h's contract: `ordered` sums, sums in 16 bits
-// and maxima that keep NaN are not NCCL's own but exchanged by it and added here, in the tree of comm.h.
+// Collectives use NCCL and stay on the GPUs. Messages between two ranks go through the host as in comm_staged.h, which
+// also says when a call runs and when its result may be used. Results keep comm.h's contract: for `ordered` sums,
+// 16-bit sums and floating-point maxima NCCL only moves the data, and a kernel here adds in the tree of comm.h.
 //
 // An error of NCCL, at once or later, ends all ranks with one line.
 #ifndef COMM_NCCL_H

@@ -1,18 +1,19 @@
-// comm_staged: a GPU's memory between ranks, by way of the host.
+// comm_staged: communication of GPU memory between ranks, through host memory.
 //
 //     the caller's stream ──event──> copies: GPU to pinned memory ──event──> the host's call ──> copies: back to the GPU
 //
-// A call in flight is a job. Its host call starts when its copy to the host is there, and not before the host
-// calls of all jobs before it: all ranks of a group must start calls in one order, and which copy is found complete
-// first depends on the clock. The invariant: host calls start in the order of the program.
+// A call in flight is a job. Its host call starts when its copy to the host is complete, but not before the host calls
+// of all earlier jobs: all ranks of a group must start calls in one order, and which copy completes first depends on
+// timing. The invariant: host calls start in the order of the program.
 //
-// Copies have a stream of their own, which waits for the caller's stream and nothing else: a message to a rank that
-// must come before it joins a collective is not held up by that collective.
+// Copies have a stream of their own, which waits only for the caller's stream. So a collective in flight does not delay
+// a message that another rank needs before it joins that collective.
 //
-// Checks of calls (comm_set_checked) are numbers of the host, and go through the host's group as they are.
+// Checks of calls (comm_set_checked) are in host memory, and go through the host's group directly.
 //
-// What the host's group moves is counted there too, under the same name. Pinned memory grows to the largest call that
-// was in flight and is not in the allocator's table: it is the host's, and the caller's allocator is the GPU's.
+// Bytes that the host's group moves are counted there too, under the same name. Pinned memory grows to the largest call
+// that was in flight. It is not in the allocator's table, because it is host memory and the caller's allocator is the
+// GPU's.
 //
 // Rejected: cudaLaunchHostFunc that calls MPI (not on the caller's thread; a call may not block a stream that another
 // call needs); MPI that takes device pointers (comes with few installations, and not where ranks share a GPU).
@@ -23,7 +24,7 @@
 
 #include <cstring>
 
-static const char MARK = 0; // a ticket of this file `expect`s its address
+static const char MARK = 0; // its address in CommTicket.expect marks a ticket of this file
 
 // ---- jobs
 

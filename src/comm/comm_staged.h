@@ -1,15 +1,15 @@
-// comm_staged: groups of ranks whose buffers are a GPU's memory: everything goes through pinned memory of the host and
-// a group of host ranks (comm_mpi).
+// comm_staged: groups of ranks whose buffers are GPU memory: all data goes through pinned host memory and a group of
+// host ranks (comm_mpi).
 //
-// So several ranks may share one GPU, and a machine without NCCL can train on several. Sums are made on the host,
-// by the same code and in the same order as those of host memory: the same bits. comm_nccl.h is the fast way.
+// So several ranks may share one GPU, and a machine without NCCL can train on several. Sums are computed on the host,
+// by the same code and in the same order as those of host memory: the same bits. comm_nccl.h is faster.
 //
 // When a call may run, and when its result may be used:
-//   - without comm_staged_order: what the call reads must be complete when it starts; comm_wait returns when the
+//   - without comm_staged_order: the call's input must be complete when the call starts; comm_wait returns when the
 //     result is in the buffers
-//   - with it: the call comes after all that is in the caller's stream when it starts, and what is put into that stream
-//     behind comm_wait finds the result. comm_wait returns at once where the GPU itself can wait (collectives of
-//     comm_nccl)
+//   - with it: the call runs after all work that is in the caller's stream when it starts, and work that is put into
+//     that stream after comm_wait finds the result. comm_wait returns at once where the GPU itself can wait
+//     (collectives of comm_nccl)
 #ifndef COMM_STAGED_H
 #define COMM_STAGED_H
 #include "comm/comm.h"
@@ -43,11 +43,11 @@ struct StagedJob { // a call in flight
     CommAlgorithm algorithm; // the group's settings when the call was made: its host call starts later
     bool in_order;
     cudaEvent_t event;
-    char *pinned, *out; // the host's copies: what goes in, and behind it what comes out
+    char *pinned, *out; // the host's copies: the input, and after it the output
     size_t room;
     CommRequest request; // of the host's group
     size_t n_in, n_out;  // bytes
-    bool arrived;        // the host's call is over, and its result on its way to the GPU
+    bool arrived;        // the host's call is over, and its result is being copied to the GPU
 };
 
 struct StagedFamily {
@@ -62,7 +62,7 @@ struct StagedFamily {
 
 struct StagedGroup {
     StagedFamily *family;
-    Comm *host;           // for what goes through the host, and for nobody else: its calls start late
+    Comm *host;           // for this backend's own calls only: they start later than the program's
     void *nccl;           // comm_nccl.cu's
     cudaStream_t talk;
 };
@@ -73,7 +73,7 @@ inline StagedGroup *staged_group(const Comm *comm)
 }
 // A family's first group, over the ranks of `host`.
 Comm *comm_staged_world(const CommOps *ops, Comm *host, int device);
-// From here on `stream` comes after what is in the caller's stream now.
+// Makes `stream` wait for the work that is in the caller's stream now.
 void comm_staged_after(StagedFamily *f, cudaStream_t stream);
 StagedJob *comm_staged_job(Comm *comm, CommTicket *ticket, const CommCall *call);
 bool comm_staged_split(Comm *comm, Comm *child, int color, int key);

@@ -1,20 +1,20 @@
-// launch: one process alone, or the ranks of mpiexec, with the same binary.
+// launch: one process, or the ranks of mpiexec, with the same binary.
 //
-// The rule: MPI is started when one of these stands in the environment, each set by the launcher for its processes:
+// The rule: MPI is started when one of these environment variables is set, as launchers do for their processes:
 //
 //     PMI_RANK               Hydra (MPICH's and Intel's mpiexec), srun --mpi=pmi2
 //     PMIX_RANK              srun --mpi=pmix, PRRTE
 //     OMPI_COMM_WORLD_SIZE   Open MPI's mpirun
 //
-// Without them the program is alone, and MPI is not even initialised, which would take time and open sockets.
-// mpiexec -n 1 counts as launched, and gives the same as no launcher.
+// Without them there is one process, and MPI is not initialised, which would take time and open sockets. mpiexec -n 1
+// counts as launched, and gives the same results as no launcher.
 //
-// The invariant: copies of the program that belong together know it. srun without MPI starts it N times, and each copy
-// would believe to be alone, in one and the same directory. SLURM says how many tasks the step has; more than one
-// without a rank from MPI is refused.
+// The invariant: processes that were launched together never run as separate single processes. srun without MPI starts
+// the program N times, and each copy would train alone, all in the same directory. SLURM's environment has the number
+// of tasks; more than one without a rank from MPI is refused.
 //
-// Rejected: MPI_Init always (its cost, and a machine whose MPI is broken could not train on one process either); an
-// option of ours that says "use MPI" (the launcher has said so already, and the two could disagree).
+// Rejected: always calling MPI_Init (its cost; and a machine whose MPI is broken could not train on one process
+// either); an option that says "use MPI" (the environment already shows it, and the two could disagree).
 #include "comm/launch.h"
 
 #include "base/check.h"

@@ -6,9 +6,9 @@
 extern "C" {
 #endif
 
-// The ranks of the job (comm_mpi_start) where a launcher of MPI started this process, else a group of one, which costs
-// nothing. Dies where srun started several processes that MPI knows nothing of. The arguments are looked through for
-// --run.supervisor=false, because a supervisor is there before any setting is read.
+// The ranks of the job (comm_mpi_start) when an MPI launcher started this process, else a group of one, which costs
+// nothing. Dies when srun started several processes without MPI. Searches the arguments for --run.supervisor=false,
+// because the supervisor is forked before any setting is read.
 Comm *launch_start(char **argv);
 // Threads of this rank: `asked`, or where that is 0 its part of the machine's cores; 0: all (dev_cpu_create).
 int launch_threads(const Comm *world, long asked);

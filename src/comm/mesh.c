@@ -1,13 +1,14 @@
 // mesh: ranks, coordinates and groups.
 //
 // The invariant: rank -> place -> rank is the identity, and every kind of group cuts the ranks into disjoint sets of
-// equal size (MESH_ENDS: of those it covers). Which coordinates a group changes stands once, in VARIES.
+// equal size (MESH_ENDS: of those it covers). The table VARIES alone says which coordinates vary within a group.
 //
 //     rank = ((dp * PP + pp) * CP + cp) * TP + tp          0 <= dp < DP, ...
 //
-// Where gradients are added. Ranks that differ in dp or cp see other tokens with the same weights: MESH_REPLICAS. An
-// expert's weights exist once per block of EP ranks along dp: MESH_EXPERT_REPLICAS, of DP / EP * CP ranks. Ranks that
-// differ in tp or pp hold other weights: nothing to add, but their squares all belong to one gradient norm: MESH_MODEL.
+// The groups over which gradients are added. Ranks that differ in dp or cp have the same weights and other tokens:
+// MESH_REPLICAS. An expert's weights exist once per block of EP ranks along dp: MESH_EXPERT_REPLICAS, of DP / EP * CP
+// ranks. Ranks that differ in tp or pp hold other weights, so no gradients are added; but the squares of all of them
+// belong to one gradient norm: MESH_MODEL.
 //
 // Rejected: ep as a fifth factor of the world (Megatron's first layout: dense layers would idle or be replicated);
 // experts over dp x cp (ep could then exceed dp, but a group would mix ranks that hold pieces of one sequence with
@@ -73,7 +74,7 @@ MeshShape mesh_shape(int world, int pp, int cp, int ep, int tp)
     return (MeshShape){.dp = dp, .pp = pp, .cp = cp, .ep = ep, .tp = tp};
 }
 
-// Whether b may stand with a, as far as this coordinate goes.
+// Whether ranks with coordinates a and b may be in one group, judged by this coordinate alone.
 static bool together(Varies varies, int a, int b, int block, int last)
 {
     switch (varies) {
@@ -123,7 +124,7 @@ void mesh_must_divide(const char *what, size_t n, const char *key, int size)
 
 // ---- the drawing
 
-// One replica after the other; a row is a stage, a column one tp rank of one cp rank.
+// Replicas one after another; a row is a stage, a column is one tp rank of one cp rank.
 void mesh_print(MeshShape s, FILE *out)
 {
     int width = 3, wide;

@@ -1,7 +1,7 @@
-// mesh: which rank does what: dp x pp x cp x tp, and the groups that follow from it.
+// mesh: the coordinates of each rank in dp x pp x cp x tp, and the groups that follow from them.
 //
-// The one order: tp is innermost, because it talks most and belongs on one machine; dp outermost, because it talks
-// least:
+// The order is fixed: tp is innermost, because it communicates most and belongs on one machine; dp is outermost,
+// because it communicates least:
 //
 //     rank = ((dp * PP + pp) * CP + cp) * TP + tp
 //
@@ -27,7 +27,7 @@ typedef struct {
     int dp, pp, cp, tp; // coordinates
 } MeshPlace;
 
-// A group is what one gets by changing some coordinates and keeping the others.
+// A group is the set of ranks that differ in some coordinates and agree in the others.
 typedef enum {
     MESH_TP,              // tensor parallel: one layer's matrices
     MESH_CP,              // context parallel: one sequence
@@ -63,7 +63,7 @@ Mesh mesh_create(Comm *world, MeshShape shape);
 // Dies unless size divides n: mesh_must_divide("model.heads", 6, "parallel.tp", 4) says which sizes would.
 void mesh_must_divide(const char *what, size_t n, const char *key, int size);
 
-// Who stands where, and the groups.
+// Prints the place of each rank, and the groups.
 void mesh_print(MeshShape shape, FILE *out);
 
 #ifdef __cplusplus

@@ -1,36 +1,36 @@
 // supervisor: names the rank that failed first, how, where and when; and ends a job that hangs.
 //
-// A process that dies by a signal (out of memory, kill -9, a crash) cannot say so; one that leaves with exit(0) in a
-// library says nothing; one that hangs is not noticed by MPI at all, ever. The launcher knows that something ended, and
-// may name a rank that it killed itself. So each rank is the child of a process that does nothing but wait:
+// A process that dies by a signal (out of memory, kill -9, a crash) cannot report it; one that a library ends with
+// exit(0) reports nothing; one that hangs is never noticed by MPI. The launcher knows only that a process ended, and
+// may name a rank that it killed itself. So each rank is the child of a process that only waits:
 //
 //     launcher -> supervisor (this process, before MPI)  -> rank (MPI, threads, training)
 //
-// The supervisor forks before MPI_Init, since MPI forbids it later. It keeps copies of the rank's pipes and of its
-// socket to the launcher, so the launcher learns of a death by the supervisor's exit alone: after the line is written.
-// The rank dies with its supervisor (PR_SET_PDEATHSIG), which is whom the launcher kills; so nothing is ever left.
-// Signals to the supervisor go to the rank, which is a process group of its own, so that it gets each of them once.
+// The supervisor forks before MPI_Init, because MPI forbids it later. It keeps copies of the rank's pipes and of its
+// socket to the launcher, so the launcher learns of a death only by the supervisor's exit, after the report is written.
+// When the launcher kills a job, it kills the supervisors; the kernel then kills the ranks (PR_SET_PDEATHSIG), so no
+// process is left. Signals to the supervisor are forwarded to the rank, which has a process group of its own, so that
+// it gets each of them once.
 //
-// The board. Supervisors of one machine map one small file in /dev/shm, named after the launcher's process and
-// the time at which that began; whoever comes last removes the name. It holds the heartbeats of the machine's ranks and
-// one word: who speaks for the job. The first to set it prints; others, whose ranks die by the launcher's hand, are
-// silent. Where there is no such place each supervisor knows its own rank only, and on several machines each has a
-// board.
+// The board. The supervisors of one machine map one small file in /dev/shm, named after the launcher's process number
+// and start time; the last to attach removes the name. It holds the heartbeats of the machine's ranks and one word, the
+// speaker: the first supervisor that sets it prints the report; the others, whose ranks the launcher then kills, print
+// nothing. Without /dev/shm each supervisor knows its own rank only. On several machines each machine has a board.
 //
 // A hang, on the monotonic clock:
 //
-//     progress   calls of groups that begin or end, phases of a step          none for T seconds: something is wrong
-//     pulse      the same, and each look of a rank that waits for others      none for a second: this rank is why
+//     progress   calls of groups that begin or end, phases of a step          none for T seconds: the job hangs
+//     pulse      the same, and each test by a rank that waits for others      none for a second: this rank is the cause
 //
-// A rank that waits still has a pulse; one that is stopped, loops or sits in a system call has none. Its own supervisor
-// speaks after T seconds, and names the call that the others wait in. If that one is stopped too, another does, at T
-// + 2.
+// A rank that waits still has a pulse; one that is stopped, loops or blocks in a system call has none. Its own
+// supervisor reports it after T seconds, and names the call in which the others wait. If that supervisor is stopped
+// too, another one reports it after T + 2 seconds.
 //
-// The invariant: nothing is asked of a rank. A supervisor reads memory and the child's status, so no lock, no signal
-// handler and no thread is added to the program that trains.
+// The invariant: a rank never answers requests. A supervisor reads shared memory and the child's status, so the
+// training program gets no additional lock, signal handler or thread.
 //
-// Rejected: the supervisor as the rank's child (it cannot know signal or status); a thread (dies with the process);
-// messages between supervisors (another network that can fail). A torn read of a name prints a wrong name, no more.
+// Rejected: the supervisor as the rank's child (it cannot learn signal or status); a thread (dies with the process);
+// messages between supervisors (another network that can fail). A torn read of a name only prints a wrong name.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -117,7 +117,7 @@ void supervisor_leaving(Heartbeat *b, int status)
 {
     if (!b) return;
     b->leaving = 1 + status;
-    kill(getppid(), SIGCHLD); // it looks, and speaks if need be, before the rank ends the job with its status
+    kill(getppid(), SIGCHLD); // wakes the supervisor, which reports if needed before the rank ends the job
 }
 
 void supervisor_done(Heartbeat *b)
@@ -134,7 +134,7 @@ static void when(const Heartbeat *b, char *text, size_t n)
     else snprintf(text, n, "at the start");
 }
 
-// die() ends with status 1 or 2, and has said why.
+// Whether the rank has reported its end itself: die() ends with status 1 or 2 after its message.
 static bool spoke_itself(const Heartbeat *b)
 {
     return b->leaving == 2 || b->leaving == 3;
@@ -219,7 +219,7 @@ typedef struct {
     double pulse_at[MAX_LOCAL], progress_at, failed_at, looked_at;
     char host[64];
     pid_t child;
-    bool heard; // that the rank leaves
+    bool heard; // the rank has announced its end
 } Watch;
 
 static int number_of(const char *name, int otherwise)
@@ -272,7 +272,7 @@ static bool open_board(Watch *w)
     return w->board != NULL;
 }
 
-// The first of the machine's supervisors to have something to say.
+// True for the first of the machine's supervisors that asks: it is the speaker.
 static bool claim(Watch *w)
 {
     uint32_t nobody = 0, me = 1 + (uint32_t)w->board->beat[w->mine].rank;
@@ -284,10 +284,10 @@ static void say(const char *line)
     size_t n = strlen(line);
     while (n) {
         ssize_t wrote = write(STDERR_FILENO, line, n);
-        if (wrote < 0 && errno != EINTR) return; // nobody listens
+        if (wrote < 0 && errno != EINTR) return; // the reader is gone
         if (wrote > 0) line += wrote, n -= (size_t)wrote;
     }
-    usleep(LAST_WORDS); // the launcher reads what it was sent before it hears of the end
+    usleep(LAST_WORDS); // time for the launcher to read the report before it learns of the end
 }
 
 // Ends this process, and with it the job unless the status is 0.
@@ -297,7 +297,7 @@ static void leave(Watch *w, int status)
     _exit(status);
 }
 
-// The rank has ended, or is about to by exit(): says so if nobody has said anything.
+// The rank has ended, or is about to by exit(): reports it unless another supervisor has.
 static int speak(Watch *w, int status)
 {
     char line[400];
@@ -324,8 +324,8 @@ static void look_after_child(Watch *w)
     if (leaving && !w->heard) w->heard = true, speak(w, W_EXITCODE(leaving - 1, 0));
 }
 
-// Who moved since the last look; then whether it was too long ago. Time in which this process did not run either (the
-// machine slept, or the whole job was stopped) does not count.
+// Notes which ranks made progress since the last look, and then whether the last progress was too long ago. Time in
+// which this process did not run either (the machine slept, or the whole job was stopped) does not count.
 static void look_at_beats(Watch *w)
 {
     double now = clock_seconds(), away = now - w->looked_at > 1 ? now - w->looked_at : 0;
@@ -348,7 +348,7 @@ static void look_at_beats(Watch *w)
         say(line);
         leave(w, SUPERVISOR_HUNG);
     }
-    // Another rank of this machine has failed: where the launcher does not end this one, its supervisor does.
+    // Another rank of this machine has failed: if the launcher does not end this one, its supervisor does.
     if (w->board->speaker && !w->failed_at) w->failed_at = now;
     if (w->failed_at && now - w->failed_at >= 1 && !b->done) leave(w, 1);
 }
@@ -389,7 +389,7 @@ Heartbeat *supervisor_start(void)
     if (child > 0) w->child = child, supervise(w, &set); // never returns
     free(w);
     sigprocmask(SIG_SETMASK, &before, NULL);
-    if (child < 0) return NULL; // the job runs without
+    if (child < 0) return NULL; // the job runs without a supervisor
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != supervisor) _exit(1); // it was killed in between

@@ -1,6 +1,6 @@
-// supervisor: a process above each rank that says how the rank ended, and ends it when it hangs.
+// supervisor: the parent process of each rank, which reports how the rank ended, and ends it when it hangs.
 //
-// The rank tells what it does through a Heartbeat in shared memory; the supervisor only looks. Beats cost a few stores.
+// The rank writes what it does into a Heartbeat in shared memory; the supervisor only reads. A beat costs a few stores.
 #ifndef SUPERVISOR_H
 #define SUPERVISOR_H
 #include <stdbool.h>
@@ -11,15 +11,15 @@ extern "C" {
 
 enum { SUPERVISOR_NAME = 16, SUPERVISOR_HUNG = 124 }; // HUNG: the exit status of a rank that was ended for it
 
-// What a rank tells of itself. Written by the rank; `stopped` and `stale` by its supervisor.
+// The state of a rank. Written by the rank; `stopped` and `stale` by its supervisor.
 typedef struct {
     uint64_t progress;     // grows with every call and phase that begins or ends
     uint64_t pulse;        // grows while the rank waits for others, too
     int64_t step;          // updates finished
-    double timeout;        // seconds without progress that are too many; 0: no limit
+    double timeout;        // the job is ended after this many seconds without progress; 0: never
     int32_t rank, process; // process 0: not there
     int32_t leaving;       // 1 + exit status once the rank ends before its time
-    bool done;             // the program ended as it should
+    bool done;             // the program ended normally
     bool waiting;          // for others, in the call below
     bool stopped;          // by a signal
     bool stale;            // no pulse for a second
@@ -27,20 +27,20 @@ typedef struct {
     unsigned number;       // of the group's collective calls
 } Heartbeat;
 
-// Forks, where a launcher started this process as one of several (before MPI, which forbids it): returns in the child,
-// with its heartbeat; the parent stays here until the child has ended, and ends with it. NULL: no launcher, no Linux,
-// or no memory to share; nothing was forked.
+// Forks when a launcher started this process as one of several (call it before MPI, which forbids forks). Returns in
+// the child, with its heartbeat; the parent stays here until the child has ended, and ends with it. NULL: no launcher,
+// no Linux, or no memory to share; then nothing was forked.
 Heartbeat *supervisor_start(void);
 
 // All of these take NULL and do nothing.
 
-// What the rank is busy with, after `step` updates: progress.
+// The rank enters a phase, after `step` updates: progress.
 void supervisor_phase(Heartbeat *beat, int64_t step, const char *phase);
-// A call of a group begins; the rank waits for it; it goes on: progress.
+// A call of a group begins; the rank waits for it; the rank continues: progress.
 void supervisor_call(Heartbeat *beat, const char *group, const char *kind, unsigned number);
 void supervisor_wait(Heartbeat *beat, const char *group, const char *kind, unsigned number);
 void supervisor_go_on(Heartbeat *beat);
-// A piece of a long computation is done: progress. Alive, but waiting: a pulse, no progress.
+// A piece of a long computation is done: progress. The rank is alive but waits: a pulse, no progress.
 void supervisor_progress(Heartbeat *beat);
 void supervisor_pulse(Heartbeat *beat);
 // Seconds without progress after which the job is ended; 0: never.
@@ -51,7 +51,7 @@ void supervisor_done(Heartbeat *beat);
 
 // ---- the messages, for tests: pure functions of what is known
 
-// How rank `beat` ended, by waitpid's status: one line. Empty: it has said so itself (die), or all is well.
+// How rank `beat` ended, by waitpid's status: one line. Empty: it has reported the end itself (die), or succeeded.
 void supervisor_explain(const Heartbeat *beat, int status, const char *host, char *line, int n_line);
 // The same for a hang: beat[n] are the ranks of this machine, `mine` is the one whose supervisor asks.
 void supervisor_explain_hang(const Heartbeat *beat, int n, int mine, const char *host, double seconds, char *line,

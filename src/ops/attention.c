@@ -10,39 +10,39 @@
 //
 //   delta = rowsum(dO * O),  dV += P^T dO,  dP = dO V^T,  dS = scale P (dP - delta),  dQ += dS K,  dK += dS^T Q
 //
-// Documents (AttnShape.first): a block of queries never crosses from one document into the next, blocks are
-// counted from the start of the document, and so are their key tiles. So a block is the same products of the
-// same numbers wherever its document lies in the row: a packed row gives, bit for bit, what its documents give
-// alone, and keys of other documents are not even read. (Rejected: tiles at fixed places of the row with a mask.
-// It computes what the mask throws away, and where a document lies shows in the bits. It does with blocks, below.)
+// Documents (AttnShape.first): a block of queries never crosses from one document into the next. Blocks and their key
+// tiles are counted from the start of the document. So a block computes the same products of the same numbers wherever
+// its document lies in the row: a packed row gives, bit for bit, what its documents give alone, and keys of other
+// documents are not even read. (Rejected: tiles at fixed positions of the row with a mask. They compute scores that the
+// mask discards, and the bits depend on where a document lies, as they do with blocks, below.)
 //
-// Dropout (AttnShape.drop): with K = 0 or 1 / (1 - p), O = (P * K) V after the softmax of the whole row, so lse
-// does not know of it. Backward: dV += (P * K)^T dO and dP = (dO V^T) * K. The softmax's own term is
-// rowsum(P * dP) = rowsum((P * K) * dO V^T) = rowsum(dO * O): delta stays what it was. K is drawn again from
-// the counter RNG.
+// Dropout (AttnShape.drop): with K = 0 or 1 / (1 - p), O = (P * K) V after the softmax of the whole row, so lse does
+// not depend on K. Backward: dV += (P * K)^T dO and dP = (dO V^T) * K. The softmax's own term is
+// rowsum(P * dP) = rowsum((P * K) * dO V^T) = rowsum(dO * O), so delta does not change. K is drawn again from the
+// counter RNG.
 //
-// Pieces (attention_part_*): queries and keys are rows of two stretches of a longer sequence each, and only where
-// they stand in it says who sees whom. Results over two sets of keys, a and b, merge by
+// Pieces (attention_part_*): queries and keys are rows of a longer sequence, two runs of neighbours each, and the mask
+// follows from their positions in that sequence. Results over two sets of keys, a and b, merge by
 //
 //   top = max(lse_a, lse_b),  w = exp(lse - top),  O = (w_a O_a + w_b O_b) / (w_a + w_b),  lse = top + log(w_a + w_b)
 //
-// No exponent is above 0, so nothing overflows, and w_a + w_b is at least 1. A set without keys (lse = -inf) leaves the
-// other's bits alone; a NaN spreads. Gradients are plain sums.
+// No exponent is above 0, so nothing overflows, and w_a + w_b is at least 1. Merging with a set without keys (lse =
+// -inf) does not change the other's bits; a NaN spreads. Gradients are plain sums.
 //
-// Blocks (AttnShape.blocks, C): sums over keys (O, dQ) and over queries (dK, dV) get an order that does not depend
-// on how the sequence was cut into pieces: leaf i of C / 2 is block i and then block C - 1 - i, and leaves are joined
-// in a binary tree. A rank of a zig-zag ring (cp.h) holds neighbouring leaves, so what it sums is a branch of
-// the tree. The products are gemm.c's, whose bits depend on no shape.
+// Blocks (AttnShape.blocks, C): the sequence is cut into C blocks, and sums over keys (O, dQ) and over queries (dK, dV)
+// get an order that does not depend on how the sequence is divided over ranks. Leaf i of C / 2 is block i and then
+// block C - 1 - i, and leaves are joined in a binary tree. A rank of a zig-zag ring (cp.h) holds neighbouring leaves,
+// so its sum is a branch of the tree. The products are gemm.c's, whose bits do not depend on the shape.
 //
 // Rejected: running sums in the order of arrival (they differ from rank to rank); O kept unnormalised with its maximum
-// (backward needs lse, not the maximum, and two numbers a row would travel).
+// (backward needs lse, not the maximum, and two numbers a row would be sent).
 //
-// The invariant: scratch is one (Q_BLOCK, K_TILE) tile or two per thread, whatever T is (and with blocks a few leaves).
-// A tile ends at the last key that the block may see, so the causal half that is never needed is not computed, but for
-// the triangle on the diagonal. A forward task is a (batch, head, stretch of Q_BLOCK queries) and runs the
-// blocks that start in it; a backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed
-// across threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps the whole
-// matrix, in double; tests compare the two.
+// The invariant: scratch is one or two (Q_BLOCK, K_TILE) tiles per thread, whatever T is (with blocks also a few
+// leaves). A tile ends at the last key that the block may see, so of the causal half that is not needed only the
+// triangle on the diagonal is computed. A forward task is a (batch, head, run of Q_BLOCK queries) and computes the
+// blocks that start in it. A backward task is a (batch, kv head) and owns its dK and dV, so nothing is summed across
+// threads. Tile products are single-threaded sgemm calls. The naive twin at the end keeps the whole matrix, in double;
+// tests compare the two.
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
@@ -61,14 +61,14 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-// ---- where queries and keys stand, and which sees which
+// ---- positions of queries and keys, and the mask
 //
-// A row of a piece stands at start + row, and after a cut at start + row + jump: two stretches without gaps. All that
-// follows asks for positions in the sequence and never for rows, so a piece answers as the whole would.
+// Row r of a piece has position start + r, and from row `cut` on start + r + jump: two runs without gaps. The code
+// below uses positions in the sequence and never rows, so it serves a piece and a whole sequence alike.
 
-// Queries q0 .. q0 + rows - 1 of head h of sequence b, neighbours, all of one document, one stretch and one of
-// s.blocks, so that the keys that they see begin at one place. pos: where the first one stands; first: the first key
-// of the piece that they may see.
+// Queries q0 .. q0 + rows - 1 of head h of sequence b, all of one document, one run and one of s.blocks, so that they
+// see keys from the same first one on. pos: the position of query q0; first: the first key of the piece that they may
+// see.
 typedef struct {
     size_t b, h, q0, rows, pos, first;
 } AttnBlock;
@@ -84,7 +84,7 @@ static size_t position(AttnShape s, size_t t)
     return s.q_start + t + (t >= s.q_cut ? s.q_jump : 0);
 }
 
-// How many of n rows, of which row i stands at start + i, from `cut` on at start + i + jump, stand before pos.
+// How many of n rows have positions before pos. Row i has position start + i, from `cut` on start + i + jump.
 static size_t before(size_t pos, size_t start, size_t cut, size_t jump, size_t n)
 {
     size_t i = pos > start ? pos - start : 0;
@@ -92,7 +92,7 @@ static size_t before(size_t pos, size_t start, size_t cut, size_t jump, size_t n
     return min_size(i, n);
 }
 
-// Keys, and queries, of the piece that stand before a position.
+// The number of keys, and of queries, of the piece that lie before a position.
 static size_t attn_keys_before(AttnShape s, size_t pos)
 {
     return before(pos, s.k_start, s.k_cut, s.k_jump, s.Tk);
@@ -109,7 +109,7 @@ static size_t attn_block_start(AttnShape s, size_t c)
     return c * s.T / (size_t)s.blocks;
 }
 
-// The first row of the stretch without gaps that row t is in, or of its block of s.blocks.
+// The first row of the run without gaps that row t is in, or of its block of s.blocks.
 static size_t stretch_start(AttnShape s, size_t t)
 {
     if (!s.blocks) return s.q_jump && t >= s.q_cut ? s.q_cut : 0;
@@ -118,8 +118,8 @@ static size_t stretch_start(AttnShape s, size_t t)
     return t - min_size(t, pos - attn_block_start(s, c));
 }
 
-// Blocks are cut every Q_BLOCK queries from the first query of the stretch or, in it, of the document, and where
-// `first` changes: does row t begin one, and which is it?
+// Whether row t begins a block of queries. Blocks begin every Q_BLOCK queries, counted from the first query of the run
+// or, within it, of the document, and where `first` changes.
 static bool attn_starts_block(AttnShape s, size_t b, size_t t)
 {
     size_t first = attn_first_key(s, b, t), stretch = stretch_start(s, t), pos = position(s, stretch);
@@ -137,7 +137,7 @@ static AttnBlock attn_block_at(AttnShape s, size_t b, size_t h, size_t q0)
     return (AttnBlock){.b = b, .h = h, .q0 = q0, .rows = rows, .pos = pos, .first = first};
 }
 
-// Where the block's first row starts in q, in out and dout, in lse; and row 0 of its keys.
+// Offsets of the block's first row in q, in out and dout, and in lse; and of row 0 of its keys.
 static size_t attn_q_offset(AttnShape s, AttnBlock blk)
 {
     return (blk.b * s.Tq + blk.q0) * s.ldq + blk.h * s.D;
@@ -178,7 +178,7 @@ static void attn_keep_row(float *keep, AttnShape s, AttnBlock blk, size_t r, siz
     uint64_t at = (((s.drop.first + blk.b) * s.H + blk.h) * Tq + row) * Tk + s.k_start;
     uint32_t word[4], limit = dev_cpu_dropout_limit(s.drop);
     float kept = 1 / (1 - s.drop.p);
-    for (size_t j = 0; j < n;) { // stretches of keys without gaps
+    for (size_t j = 0; j < n;) { // runs of keys without gaps
         bool second = s.k_jump && k0 + j >= s.k_cut;
         size_t end = second || !s.k_jump ? n : min_size(n, s.k_cut - k0);
         uint64_t i = at + k0 + j + (second ? s.k_jump : 0);
@@ -189,15 +189,15 @@ static void attn_keep_row(float *keep, AttnShape s, AttnBlock blk, size_t r, siz
     }
 }
 
-// ---- the tree: the order in which partial results are joined, and how two of them are
+// ---- the tree of sums: the order in which partial results are joined, and how two are joined
 //
-// Leaves are joined as a binary counter counts: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). 2^k neighbours that begin
-// at a multiple of 2^k are a branch, so ranks that each join their own branch and then the branches get the bits of
-// one rank that joins all leaves. n leaves wait as branches of the sizes of n's binary digits, the largest first. The
-// left branch is always the one of the earlier leaves: w_a O_a + w_b O_b is rounded once where the compiler fuses it,
-// and then which comes first shows in the last bit.
+// Leaves are joined as a binary counter counts: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). 2^k neighbours that begin at
+// a multiple of 2^k are a branch. So ranks that each join their own branch, and then join the branches, get the bits of
+// one rank that joins all leaves. After n leaves the branches that wait have the sizes of n's binary digits, the
+// largest first. The left branch always has the earlier leaves: the compiler may fuse w_a O_a + w_b O_b into one
+// rounding less, and then the order of the two operands changes the last bit.
 
-enum { MOST_BLOCKS = 512, LEAVES = 11 }; // 2^8 leaves: 9 wait, one joins, one is being made
+enum { MOST_BLOCKS = 512, LEAVES = 11 }; // 2^8 leaves: 9 wait, one is joined, one is computed
 
 typedef struct {
     float *at;           // LEAVES of `each` floats
@@ -206,7 +206,7 @@ typedef struct {
     void (*join)(float *a, const float *b, size_t rows, size_t D); // a = a with b
 } AttnTree;
 
-// Room for the next leaf; what lies after it is free too.
+// Memory for the next leaf; the memory after it is free too.
 static float *tree_leaf(AttnTree *t)
 {
     return t->at + t->held * t->each;
@@ -218,14 +218,14 @@ static void join_last(AttnTree *t)
     t->join(t->at + (t->held - 1) * t->each, t->at + t->held * t->each, t->rows, t->D);
 }
 
-// The leaf is filled: joins what can be joined.
+// Call it when the leaf is filled: joins all complete pairs of branches.
 static void tree_push(AttnTree *t)
 {
     t->held++;
     for (size_t bit = t->n++; bit & 1; bit >>= 1) join_last(t);
 }
 
-// All leaves, of which there must be one.
+// Joins all leaves and returns the sum; there must be at least one.
 static const float *tree_root(AttnTree *t)
 {
     while (t->held > 1) join_last(t);
@@ -238,7 +238,7 @@ static void tree_sum(float *a, const float *b, size_t rows, size_t D)
     for (size_t i = 0; i < rows * D; i++) a[i] += b[i];
 }
 
-// One row: out (D) and lse of keys a, and of keys b -> of both, in a. lse = -inf: no keys.
+// One row: merges out (D) and lse over keys b into those over keys a. lse = -inf: no keys.
 static void tree_merge(float *a, float *lse_a, const float *b, float lse_b, size_t D)
 {
     if (lse_b == -INFINITY) return;
@@ -265,7 +265,7 @@ static void tree_softmax(float *a, const float *b, size_t rows, size_t D)
 typedef void Gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
                   const float *B, size_t ldb, float beta, float *C, size_t ldc);
 
-// What one call works on: forward writes out and lse, backward reads them.
+// The arrays of one call: forward writes out and lse, backward reads them.
 typedef struct {
     Dev *dev;
     AttnShape s;
@@ -277,7 +277,7 @@ typedef struct {
     size_t n_scratch;   // floats, a thread
 } Pass;
 
-// The calling thread is the first of its team.
+// Only the first thread of the team may drive messages: it is the caller's thread.
 static void let_messages_move(const Pass *p)
 {
     if (p->dev->meanwhile && p->s.T && omp_get_thread_num() == 0) p->dev->meanwhile(p->dev->meanwhile_arg);
@@ -312,7 +312,7 @@ static void keys_of_block(AttnShape s, size_t c, size_t first, size_t end, size_
 
 // ---- forward
 
-// One row of online softmax: S row -> P row; returns the factor by which what was summed so far shrinks.
+// One row of online softmax: S row -> P row; returns the factor e^(m - m') for the sums so far.
 static float softmax_row(float *row, size_t n, size_t w, float *m, float *l)
 {
     float top = *m, sum = 0;
@@ -352,7 +352,7 @@ static void forward_range(const Pass *p, AttnBlock blk, size_t lo, size_t hi, fl
                 attn_keep_row(keep, s, blk, r, k0, n);
                 for (size_t j = 0; j < n; j++) row[j] *= keep[j];
             }
-            if (k0 == lo) continue; // nothing summed yet: the product below writes
+            if (k0 == lo) continue; // no sum yet: the product below writes
             for (size_t d = 0; d < D; d++) out[r * ldo + d] *= shrink;
         }
         p->gemm(false, false, rows, D, w, 1, tile, K_TILE, v + k0 * s.ldkv, s.ldkv, k0 == lo ? 0 : 1, out, ldo);
@@ -466,7 +466,7 @@ static void backward_row(float *p, float *ds, size_t n, size_t w, float lse, flo
     for (size_t j = n; j < w; j++) p[j] = ds[j] = 0;
 }
 
-// Where gradients of a block go: dq (rows, D), ldq apart; dk and dv of the piece's key 0, ldkv apart.
+// Destinations of a block's gradients: dq (rows, D), ldq apart; dk and dv of the piece's key 0, ldkv apart.
 typedef struct {
     float *dq, *dk, *dv;
     size_t ldq, ldkv;
@@ -606,7 +606,7 @@ static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, c
     backward(&p);
 }
 
-// Query t of head h of sequence b with its whole row of scores: what the tiled version must agree with.
+// Query t of head h of sequence b with its whole row of scores: the oracle for the tiled version.
 static void naive_row(float *out, float *lse, const float *q, const float *k, const float *v, AttnShape s, size_t b,
                       size_t h, size_t t)
 {

@@ -1,16 +1,17 @@
-// attention: causal attention with grouped queries on the GPU, plain. The twin of attention.c, where the formulas
-// are; flash.cu does the same on tensor cores.
+// attention: causal attention with grouped queries on the GPU, without tensor cores. The twin of attention.c, which has
+// the formulas; flash.cu does the same on tensor cores.
 //
-// One warp a query, keys 32 at a time. For the scores a lane has a key to itself; for the output it has channels
-// lane, lane + 32, ... to itself, and the 32 probabilities come round by shuffles. So a row needs no shared memory
-// and no barrier, and its sums run in one order, whatever the block size: same bits.
+// One warp per query, keys 32 at a time. For the scores each lane has one key; for the output each lane has channels
+// lane, lane + 32, ..., and receives the 32 probabilities by shuffles. So a row needs no shared memory and no barrier,
+// and its sums run in one order, whatever the block size: same bits.
 //
 //   m' = max(m, scores),  p = exp(score - m'),  l = l e^(m - m') + sum p,  o = o e^(m - m') + p v;  out = o / l
 //
-// Backward twice over the scores: once a warp has a query and sums dq, once it has a key and sums dk and dv over the
-// queries, and the heads of the group, that see it. Nothing is summed across warps.
+// Backward computes the scores twice. In one kernel a warp has a query and sums dq; in the other it has a key and sums
+// dk and dv over the queries (of all heads of the group) that see the key. Nothing is summed across warps.
 // The invariant: keys that a query does not see are not read.
-// Rejected: atomics on dq or on dk and dv, which would need the scores once only, but give other bits every time.
+// Rejected: atomics on dq or on dk and dv: the scores would be computed only once, but the bits would differ from run
+// to run.
 #include "ops/dev_cuda.h"
 
 #include "base/check.h"
@@ -41,7 +42,7 @@ template <class O> __device__ inline void store_row(O *x, const float *o, float 
         if (lane + 32 * i < D) x[lane + 32 * i] = O(o[i] * factor);
 }
 
-// The warp's row of n, which are the innermost index of (B, heads, n).
+// The warp's row: index (b, h, t) of a (B, heads, n) array.
 struct Place {
     size_t b, h, t;
     bool inside;
@@ -101,7 +102,7 @@ __device__ inline Pair backward_pair(const X *q, const X *k, const X *v, const X
     return {p * keep, s.scale * p * (keep * dot(dout, v, s.D) - delta)};
 }
 
-// dq has rows lddq apart, dk and dv lddkv: in a piece they are not where q, k and v are.
+// dq has row stride lddq, dk and dv lddkv: for a piece they differ from the strides of q, k and v.
 template <class X, class O, bool PART>
 __global__ void attention_dq_kernel(O *dq, const X *dout, const float *lse, const float *delta, const X *q,
                                     const X *k, const X *v, AttnShape s, size_t lddq)
@@ -160,7 +161,7 @@ AttnShape attention_shape(AttnShape s, bool part)
 {
     bool good = s.D > 0 && s.G > 0 && s.H % s.G == 0 && s.drop.p >= 0 && s.drop.p < 1;
     bool whole = s.q_start + s.Tq <= s.Tk && !s.q_jump && !s.k_start && !s.k_jump;
-    bool ordered = !s.T || (s.T == s.Tq && s.T == s.Tk); // by blocks: here every order is the same every time
+    bool ordered = !s.T || (s.T == s.Tq && s.T == s.Tk); // `blocks` is ignored here: the order of sums is fixed anyway
     check(good && (part ? s.T > 0 : whole && ordered));
     if (s.D > MOST_HEAD)
         die("cuda: attention: head size %zu: at most %d on a GPU (try a smaller model.head_size)", s.D, (int)MOST_HEAD);
@@ -207,7 +208,7 @@ void attention_backward_cuda(X *dq, X *dk, X *dv, float *delta, const X *dout, c
            delta, q, k, v, s, s.ldkv);
 }
 
-// ---- pieces: the same kernels, where positions follow from the piece and results are fp32
+// ---- pieces: the same kernels with the piece's positions and fp32 results
 template <class X>
 void attention_part_forward_cuda(float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape, int rows,
                                  cudaStream_t stream)
@@ -257,7 +258,7 @@ enum { FLASH_WARPS = 4, FLASH_COLUMNS = 64 };
 
 template <class E> constexpr bool SIXTEEN = sizeof(E) == 2;
 
-// A query or two leave 62 of a tile's 64 rows idle.
+// With one or two queries (sampling) 62 of a tile's 64 rows would be idle.
 bool takes_flash(const DevCuda *d, const X *q, const X *k, const X *v, const void *to, AttnShape s)
 {
     return !d->options.plain && s.Tq >= 16 && (uintptr_t)to % 4 == 0 && flash_takes(q, k, v, s);

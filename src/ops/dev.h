@@ -28,15 +28,14 @@ extern "C" {
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
 
-// Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. Which
-// is a function of (rng, global index of the element), so the mask is never stored: backward, recomputation
-// and any layout draw it again. Element i has word i % 4 of counter i / 4 and is kept when that word is at least
-// p 2^32.
+// Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
+// function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
+// draw it again. Element i uses word i % 4 of counter i / 4 and is kept when that word is at least p 2^32.
 typedef struct {
     float p; // 0: off
     Rng rng;
     uint64_t first; // global index of the array's element 0; for attention, of its first sequence
-    // Not NULL: the array's rows, of `width` elements, are not neighbours: row i begins at first + row[i] width.
+    // Not NULL: the array's rows of `width` elements are not contiguous; row i has global index first + row[i] width.
     const int32_t *row;
     size_t width;
 } Dropout;
@@ -57,12 +56,12 @@ typedef struct {
     size_t T;
     size_t q_cut, q_jump;          // from row q_cut on, a query's position is q_jump more: q_start + t + q_jump
     size_t k_start, k_cut, k_jump; // key j stands at k_start + j, from k_cut on at k_start + j + k_jump
-    int blocks; // even; 0: any order. So many blocks of the sequence give sums over tokens their order (attention.c)
+    int blocks; // even; sums over tokens are split into this many blocks and added in a fixed tree; 0: any order
 } AttnShape;
 
-// A sum in parts: part p adds the terms of its ranges p*each .. p*each + each - 1, each in ascending order, and the
-// parts are added in the binary tree of comm.h, ((0 + 1) + (2 + 3)) + ... So whoever holds a whole subtree of parts
-// can add it alone, and adding what ranks hold in the same tree gives the bits of one rank that holds all (tp.h).
+// A sum in parts: part p adds the terms of its ranges p*each .. p*each + each - 1, each in ascending order. The parts
+// are added in the binary tree of comm.h, ((0 + 1) + (2 + 3)) + ... So a rank that holds a whole subtree of parts can
+// add it alone, and adding the ranks' sums in the same tree gives the bits of one rank that holds all parts (tp.h).
 typedef struct {
     size_t begin, end;
 } DevRange;
@@ -71,7 +70,7 @@ typedef struct {
     size_t n, each; // n parts of `each` ranges; together they cover every term once
 } DevParts;
 
-// What an optimizer's update is told: one call updates elements that agree in all of these.
+// The parameters of an optimizer's update, shared by all elements that one call updates.
 typedef struct {
     float lr, beta1, beta2, eps, weight_decay;
     float grad_scale; // multiplies the gradient first (unscaling, clipping)
@@ -89,20 +88,20 @@ struct Dev {
     bool deterministic; // sums in one canonical order, whatever the threads and the number of rows
     void *state;
     struct Fp8 *fp8;  // scales of a device whose products run in fp8 (fp8.h); NULL for others
-    double fp8_error; // part of sum |a b| by which sums of 8-bit products may err beyond those of fp32 (matmul.cu)
-    // Called on the caller's thread now and then while attention of pieces runs, so that messages move; NULL: not.
+    double fp8_error; // bound on the extra error of a sum of 8-bit products, relative to sum |a b| (GPU_FP8_ERROR)
+    // Called now and then on the caller's thread during attention of pieces, to drive messages; NULL: not called.
     void (*meanwhile)(void *arg);
     void *meanwhile_arg;
-    // The memory door's raw_alloc and raw_free (mem.h); NULL: all arrays are the host's, which reads and
-    // writes them as it likes
+    // The allocator's raw_alloc and raw_free (mem.h); NULL: all arrays are host memory, which the host may read and
+    // write
     void *(*raw_alloc)(size_t n_bytes);
     void (*raw_free)(void *ptr);
-    // Returns when all that was asked for is done, for whoever looks at the arrays without to_host (messages between
+    // Waits until all ops called so far are done, before code reads the arrays without to_host (messages between
     // ranks); NULL: an op is done when it returns.
     void (*wait)(Dev *);
 
-    // For a profiler's picture: what is asked for from here on is part of a range by this name, within those that are
-    // open; NULL: the innermost ends. NULL: nobody looks (dev_mark).
+    // For profilers: opens a nested range of this name around the ops that follow; name NULL closes the innermost one.
+    // The entry may be NULL: no profiler (dev_mark).
     void (*mark)(const char *name);
 
     // ---- matmul: weight (OC, C), inp (N, C), out (N, OC)
@@ -137,7 +136,7 @@ struct Dev {
     void (*swiglu_forward)(Dev *, X *out, const X *gate_up, size_t N, size_t F);
     void (*swiglu_backward)(Dev *, X *dgate_up, const X *dout, const X *gate_up, size_t N, size_t F);
 
-    // ---- out = gelu(pre), n elements: what matmul_gelu_forward makes of its pre, to the bit
+    // ---- out = gelu(pre), n elements: the same bits as matmul_gelu_forward computes from its pre
     void (*gelu_forward)(Dev *, X *out, const X *pre, size_t n);
 
     // ---- out = a + b over n elements; out may equal a or b
@@ -178,7 +177,7 @@ struct Dev {
 
     // ---- rotary positions (Su et al., arXiv 2104.09864), rotate-half: pairs (i, i + D/2), angle pos *
     // rope_frequency(i), and all times rope_amplitude. In place on rows of `heads` vectors, ld elements apart. backward
-    // turns the gradient back by the same angle.
+    // rotates the gradient back by the same angle.
     void (*rope_forward)(Dev *, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope);
     void (*rope_backward)(Dev *, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope);
 
@@ -190,13 +189,14 @@ struct Dev {
     void (*attention_backward)(Dev *, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse,
                                const X *q, const X *k, const X *v, AttnShape shape);
 
-    // ---- attention of pieces: keys that are a part of those that the queries see. Everything that is not X is fp32.
-    // out (B, Tq, H, D), lse (B, H, Tq) of these keys alone; of a query that sees none of them: 0 and -inf.
+    // ---- attention of pieces: the keys are some of those that the queries see. Everything that is not X is fp32.
+    // out (B, Tq, H, D), lse (B, H, Tq) over these keys alone; 0 and -inf for a query that sees none of them.
     void (*attention_part_forward)(Dev *, float *out, float *lse, const X *q, const X *k, const X *v, AttnShape shape);
-    // out, lse = those of both sets of keys: sum = e^lse + e^part_lse, lse = log sum, out weighted by the two shares
+    // out, lse = those over both sets of keys: sum = e^lse + e^part_lse, lse = log sum, out weighted by e^lse / sum and
+    // e^part_lse / sum
     void (*attention_merge)(Dev *, float *out, float *lse, const float *part_out, const float *part_lse,
                             size_t B, size_t T, size_t H, size_t D);
-    // dq (B, Tq, H, D), dk, dv (B, Tk, G, D): what these keys add to each. out and lse are those of all keys.
+    // dq (B, Tq, H, D), dk, dv (B, Tk, G, D): the contributions of these keys. out and lse are those over all keys.
     void (*attention_part_backward)(Dev *, float *dq, float *dk, float *dv, const X *dout, const X *out,
                                     const float *lse, const X *q, const X *k, const X *v, AttnShape shape);
 
@@ -205,11 +205,12 @@ struct Dev {
     void (*softmax_xent)(Dev *, float *loss, X *dlogits, const X *logits, const int32_t *target,
                          size_t N, size_t V, float scale);
 
-    // ---- the same over a vocabulary that is cut over ranks: logits (N, V) are those of V tokens of it, and what the
-    // three steps give is combined over the ranks in between (tp.h). A target >= V is counted, and is another rank's.
+    // ---- the same over a vocabulary that is divided over ranks: logits (N, V) are those of this rank's V tokens. The
+    // results of the three steps are combined over the ranks in between (tp.h). A target >= V is another rank's token;
+    // it is counted.
     // top[n] = max of the row
     void (*xent_max)(Dev *, float *top, const X *logits, size_t N, size_t V);
-    // total[n] = sum over the row of exp(z - top[n]), in parts; hit[n] = z[target], or 0 where that is not here
+    // total[n] = sum over the row of exp(z - top[n]), in parts; hit[n] = z[target], or 0 when another rank has it
     void (*xent_sum)(Dev *, float *total, float *hit, const X *logits, const int32_t *target, const float *top,
                      size_t N, size_t V, DevParts parts);
     // loss = log(total) + top - hit; dlogits = scale (exp(z - top) / total - onehot); NULL: not wanted; may equal
@@ -223,8 +224,8 @@ struct Dev {
     void (*sum_squares_exact)(Dev *, ExactSum *sum, const float *x, size_t n);
     // out = a - b, fp32; b NULL: out = a. out may equal either.
     void (*subtract)(Dev *, float *out, const float *a, const float *b, size_t n);
-    // Row by row of (R, C), Euclidean norms: grad *= min(1, limit max(|weight|, least) / |grad|) (Brock et al., arXiv
-    // 2102.06171)
+    // For each row of (R, C), with Euclidean norms: grad *= min(1, limit max(|weight|, least) / |grad|) (Brock et al.,
+    // arXiv 2102.06171)
     void (*clip_units)(Dev *, float *grad, const float *weight, size_t R, size_t C, float limit, float least);
     // Updates: each writes weight and its own state from grad, and zeroes grad. All fp32; nothing is stored
     // in X here (the caller follows up with to_x). The state is zero before the first update.
@@ -261,7 +262,7 @@ struct Dev {
     void (*compress)(Dev *, int8_t *q, float *scale, const X *inp, size_t N, size_t w);
     void (*decompress)(Dev *, X *out, const int8_t *q, const float *scale, size_t N, size_t w);
 
-    // ---- sum += part, part = 0: moves gradients up the tree of sums
+    // ---- sum += part, part = 0: one addition in the tree of gradient sums
     void (*accumulate)(Dev *, float *sum, float *part, size_t n);
 };
 

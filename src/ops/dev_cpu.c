@@ -6,15 +6,15 @@
 //
 // OpenBLAS chooses its kernels when it is loaded, by the processor's name; 0.3.21 takes AVX-512 machines that it does
 // not know by name for Haswell (AVX2) and runs at half speed. OPENBLAS_CORETYPE overrides the choice but is read at
-// load time, so the program replaces itself once, with the variable set. Images and clusters also preset the variable
-// to an old kernel set that runs everywhere; that is overridden too, and said. PRETRAIN_BLAS=keep leaves the choice
-// alone; PRETRAIN_BLAS=ours marks the restart.
+// load time, so the program executes itself again once, with the variable set. Container images and clusters also
+// preset the variable to an old kernel set that runs everywhere; that is overridden too, and reported.
+// PRETRAIN_BLAS=keep leaves the choice alone; PRETRAIN_BLAS=ours marks the restart.
 //
 // The same restart makes idle OpenMP threads sleep (OMP_WAIT_POLICY=passive) after a short while of spinning
 // (GOMP_SPINCOUNT, some tens of microseconds) unless the user chose otherwise. The default is to spin at every
-// barrier; as soon as anything else runs on the machine, the spinning thread keeps the core that the thread it waits
-// for needs, and a run becomes many times slower. To sleep at once costs small models a tenth of their speed, in
-// system calls at hundreds of barriers a step.
+// barrier: as soon as anything else runs on the machine, the spinning thread occupies the core that the thread it waits
+// for needs, and a run becomes many times slower. Sleeping at once costs small models a tenth of their speed, in system
+// calls at hundreds of barriers per step.
 //
 // The measured peak is the yardstick of every MFU in this project: the machine's own best sgemm rate over the shapes of
 // the model at hand, with the library's own threading and nothing else running, not a data sheet's number.
@@ -63,13 +63,13 @@ static const char *wanted_kernel(void)
 #else
 static const char *wanted_kernel(void)
 {
-    return NULL; // OpenBLAS knows its Arm and POWER processors
+    return NULL; // OpenBLAS recognises Arm and POWER processors
 }
 #endif
 
 void dev_cpu_choose_blas(char **argv)
 {
-    if (getenv("PRETRAIN_BLAS")) return; // chosen, or to be kept
+    if (getenv("PRETRAIN_BLAS")) return; // already restarted, or the user's choice is kept
     const char *kernel = wanted_kernel();
     bool waits = !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT");
     if (!kernel && !waits) return;
@@ -78,7 +78,7 @@ void dev_cpu_choose_blas(char **argv)
     failed |= setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1);
     if (failed) die("memory: no room in the environment"); // without the last one it would restart for ever
     execv("/proc/self/exe", argv);
-    unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): go on with what there is
+    unsetenv("PRETRAIN_BLAS"); // could not restart (no /proc): continue with OpenBLAS' choice
 }
 
 // Best time of one product, over as many tries as fit into `seconds` (three at least).

@@ -1,10 +1,11 @@
 // dev_cuda: the CUDA device: opens the GPU and fills the op table from the files that hold the ops.
 //
-// The invariant: everything goes through one stream, in the order of the calls. So an op may reuse the scratch that
-// the one before it has used, and no op reads a buffer that another is still writing. Copies to the host wait for the
-// stream, copies from it set their source aside (elements.cu): a host buffer may be reused when the call returns.
+// The invariant: everything goes through one stream, in the order of the calls. So an op may reuse the scratch of the
+// op before it, and no op reads a buffer that another is still writing. A copy to the host waits for the stream; a copy
+// from the host first copies its source to pinned memory (elements.cu). So a host buffer may be reused when the call
+// returns.
 //
-// A copy to the device may come from the device too: a cache of keys is filled from activations, both there.
+// The source of a copy to the device may be device memory too: a key/value cache is filled from activations.
 //
 // Rejected: several streams with events inside an op (one op fills the GPU); memory from cudaMallocAsync's pool
 // (training allocates nothing after its first step).

@@ -1,8 +1,8 @@
 // dev_cuda: the op table on one NVIDIA GPU.
 //
-// All arrays of the table's entries are device memory, but where dev.h says host; ops are put into one stream in the
-// order of the calls, and to_host, from_x and sum_squares wait for it. Under dev/cuda_on_cpu the same sources run
-// on the CPU.
+// All arrays of the table's entries are device memory, except where dev.h says host. Ops go into one stream in the
+// order of the calls; to_host, from_x and sum_squares wait for it. With dev/cuda_on_cpu the same sources run on the
+// CPU.
 //
 // Below, for the .cu files alone: the device's state, packs of elements, a kernel for whatever works element by
 // element, sums, what the attention kernels know of positions, and the kernels that may be launched one by one. Each
@@ -22,8 +22,8 @@ typedef struct {
     XType x_type;    // how activations and weights are stored
     bool tf32;       // fp32 only: matmuls on tensor cores, which see 10 bits of mantissa
     bool plain;      // attention by the plain kernels alone, not by tensor cores
-    int threads;     // of a block, where nothing else decides; 0: 256. A multiple of 32
-    int cpu_threads; // what dev->threads says to code that works on the CPU beside the device; 0: one
+    int threads;     // per block, where the op does not decide; 0: 256. A multiple of 32
+    int cpu_threads; // becomes dev->threads, for code that runs on the CPU beside the device; 0: one
     bool fp8;        // X_BF16, with the products that dev->fp8 names in 8 bits (fp8.h)
     Fp8Scaling scaling; // of fp8
     int history;        // steps of amax, for FP8_DELAYED
@@ -37,8 +37,8 @@ void dev_cuda_free(Dev *dev);
 
 // Waits until all ops so far are done.
 void dev_cuda_wait(Dev *dev);
-// watch(arg) is called again and again while the host waits for the GPU: for messages that must move on, and for errors
-// of calls that the GPU waits for. NULL: nothing is.
+// Sets a function that is called repeatedly while the host waits for the GPU: it drives messages, and reports errors of
+// calls that the GPU waits for. NULL: none.
 void dev_cuda_set_watch(Dev *dev, void (*watch)(void *arg), void *arg);
 // The stream (a cudaStream_t) that all ops go into.
 void *dev_cuda_stream(Dev *dev);
@@ -53,13 +53,13 @@ struct Upload {    // pinned memory of the host on its way to the GPU
     char *pinned;
     cudaEvent_t over;
 };
-enum { UPLOADS = 4, UPLOAD_BYTES = 1 << 18 }; // a copy from the host of up to so many bytes does not keep it waiting
+enum { UPLOADS = 4, UPLOAD_BYTES = 1 << 18 }; // for a copy of at most UPLOAD_BYTES the host does not wait
 struct DevCuda {
     Dev dev; // first: a Dev * is a DevCuda *
     DevCudaOptions options;
     cudaStream_t stream;
     int threads, processors; // of a block; multiprocessors
-    void *scratch;           // of one op at a time; the stream keeps the next one from it
+    void *scratch;           // of one op at a time; the next op runs later in the same stream
     size_t scratch_bytes;
     float *books; // adamw8bit, updates.cu
     Upload upload[UPLOADS]; // taken in turn; `uploads` of them so far
@@ -73,7 +73,7 @@ inline DevCuda *dev_cuda(Dev *dev)
 {
     return (DevCuda *)dev;
 }
-// Device memory of at least n_bytes until the next op asks; it holds what nobody knows.
+// Device memory of at least n_bytes, valid until the next op asks for scratch; its contents are undefined.
 void *dev_cuda_scratch(DevCuda *d, size_t n_bytes);
 
 // ---- filling the table
@@ -129,7 +129,7 @@ inline unsigned blocks_for(const DevCuda *d, size_t n_threads, int threads)
 }
 
 // ---- element by element. F is a struct of pointers with  template <int W> __device__ void run(size_t i) const;
-// it does elements i .. i + W - 1. Any cut gives the same bits.
+// it computes elements i .. i + W - 1. Any split of the range gives the same bits.
 template <int W, class F> __global__ void elements_kernel(size_t n, F f)
 {
     size_t step = (size_t)gridDim.x * blockDim.x, first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -239,9 +239,9 @@ inline size_t fp8_cuda_padded(size_t n)
 {
     return (n + 15) / 16 * 16;
 }
-// out = x (rows, cols) in 8 bits, rows as they are (cols a multiple of 16); or, turn: (cols, fp8_cuda_padded(rows)),
-// where zeros follow. `number`: 0 and 1, the two operands of a product. Returns 1 / scale, in device memory until the
-// next product.
+// out = x (rows, cols) in 8 bits, cols a multiple of 16; with `turn` transposed: (cols, fp8_cuda_padded(rows)), padded
+// with zeros. `number`: 0 or 1, the operand of the product. Returns 1 / scale, in device memory, valid until the next
+// product.
 const float *fp8_cuda_operand(DevCuda *d, void *out, int number, int site, Fp8Role role, const __nv_bfloat16 *x,
                               size_t rows, size_t cols, bool turn);
 
@@ -266,7 +266,7 @@ __device__ inline size_t attention_stat(const AttnShape &s, size_t b, size_t h, 
     return (b * s.H + h) * s.Tq + t;
 }
 
-// How many of n rows, of which row i stands at start + i, from `cut` on at start + i + jump, stand before pos.
+// How many of n rows have positions before pos. Row i has position start + i, from `cut` on start + i + jump.
 __device__ inline size_t attention_before(size_t pos, size_t start, size_t cut, size_t jump, size_t n)
 {
     size_t i = pos > start ? pos - start : 0;
@@ -274,7 +274,7 @@ __device__ inline size_t attention_before(size_t pos, size_t start, size_t cut, 
     return i < n ? i : n;
 }
 
-// Where query t and key j stand. PART: in a piece of a sequence.
+// The positions of query t and of key j. PART: they are in a piece of a sequence.
 template <bool PART = false> __device__ inline size_t attention_position(const AttnShape &s, size_t t)
 {
     return s.q_start + t + (PART && t >= s.q_cut ? s.q_jump : 0);
@@ -315,7 +315,7 @@ __device__ inline float attention_keep(const AttnShape &s, size_t b, size_t h, s
     return word >= dropout_limit_cuda(s.drop.p) ? 1 / (1 - s.drop.p) : 0;
 }
 
-// The shape as kernels want it: with its scale. Dies on one that dev.h does not allow. `part`: of a piece.
+// The shape with its scale filled in. Dies on a shape that dev.h does not allow. `part`: of a piece.
 AttnShape attention_shape(AttnShape s, bool part = false);
 
 // ---- kernels one by one, for tests and dev/attention. Pointers are device memory, `stream` orders the work, and

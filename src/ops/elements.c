@@ -1,23 +1,23 @@
-// elements: what the CPU does element by element: additions, dropout, conversions and copies, GELU and SwiGLU, and
-// saved activations in 8 bits.
+// elements: element-wise ops on the CPU: additions, dropout, conversions and copies, GELU and SwiGLU, and the
+// compression of saved activations to 8 bits.
 //
 //   dropout  out = inp / (1 - p) or 0: which of the two is drawn from the element's global index (dev.h)
 //   GELU     out = gelu(pre). In training it is applied within the matmul (matmul.c); alone it serves recomputation,
 //            which must give the same bits: both call vmath_gelu
 //   SwiGLU   (Shazeer, arXiv 2002.05202): out = silu(gate) * up, silu(x) = x sigmoid(x)
 //            dgate = dout * up * s (1 + gate (1 - s)),  dup = dout * gate * s,  with s = sigmoid(gate)
-//            gate and up are the two halves of one row (N, 2F), because one matmul over the adjacent weights makes both
+//            gate and up are the two halves of a row of (N, 2F): one matmul over the adjacent weights computes both
 //   8 bits   scale = max |x| / 127,   q = round(x / scale),   x' = q scale,   |x - x'| <= scale / 2
 //
 // Between forward and backward a saved activation can wait as one byte an element, with one fp32 scale for up to 256
 // elements of a row: 1 + 4/256 bytes an element instead of 4. Forward itself never sees x': losses are exact, only
 // gradients carry the noise. (Training with compressed activations: ActNN, Chen et al., arXiv 2104.14129. Scales by
 // block, so that one outlier coarsens 256 elements and no others: Dettmers et al., arXiv 2110.02861.) NaN and
-// infinities must not vanish in a conversion to integers: the scale of such a group is NaN, and so is all that comes
-// back.
+// infinities must not vanish in a conversion to integers: the scale of such a group is NaN, and so are all of its
+// decompressed elements.
 //
-// The invariant: any cut over elements gives the same bits, and a group of 256 lies within one row, so what an element
-// becomes does not depend on the number of rows, on threads or on how a batch is cut.
+// The invariant: any split over elements gives the same bits, and a group of 256 lies within one row. So the result for
+// an element does not depend on the number of rows, on threads, or on how a batch is split.
 //
 // Rejected for the 8 bits: stochastic rounding, which makes x' exact on average and which ActNN needs at 2 bits; at 8
 // bits it doubles the worst error and the variance, and costs a random number an element. Zero points (asymmetric

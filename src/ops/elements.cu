@@ -1,16 +1,16 @@
-// elements: what the GPU does element by element, and the copies and the scratch that all its ops stand on. The twin of
-// elements.c, where the formulas are.
+// elements: element-wise ops on the GPU, and the copies and the scratch that all ops use. The twin of elements.c, which
+// has the formulas.
 //
-// An op is a struct of pointers with run<W>(i), which makes W neighbours; elements() of dev_cuda.h launches it.
-// Memory is all that counts, so each thread moves 16 bytes at a time; the tail, and arrays that do not start at a
-// multiple of 16, go element by element. Any cut gives the same bits. A thread reads all of its elements before it
-// writes one, so an output may be an input.
+// An op is a struct of pointers with run<W>(i), which computes W neighbours; elements() of dev_cuda.h launches it.
+// These ops are bound by memory bandwidth, so each thread moves 16 bytes at a time; the tail, and arrays that are not
+// aligned to 16 bytes, go element by element. Any split gives the same bits. A thread reads all of its elements before
+// it writes one, so an output may be an input.
 //
 // The invariant: sums, dropout, conversions and compression are one rounding of the exact result, as on the CPU, so
-// both devices give the same bits. Scratch is one buffer, used by one op at a time in the order of the stream; so it
-// needs no lock and no event. It grows when an op asks for more, waits then for those that still use it, and is kept.
-// Rejected: a stored mask of dropout (a byte an element, read again in backward, where ten multiplications make it
-// again).
+// both devices give the same bits. Scratch is one buffer, used by one op at a time in the order of the stream, so it
+// needs no lock and no event. When an op asks for more, it waits for the ops that still use the buffer, grows it, and
+// keeps it.
+// Rejected: a stored dropout mask (one byte per element, read again in backward; ten multiplications recompute it).
 #include "ops/dev_cuda.h"
 
 #include "base/check.h"
@@ -22,8 +22,8 @@
 
 // ---- scratch, copies to and from the host, and how the host waits
 
-// cudaStreamSynchronize would wait for ever for a collective whose other ranks are gone. Short waits are spent asking,
-// as CUDA itself does; longer ones leave the core to others.
+// cudaStreamSynchronize would wait for ever for a collective whose other ranks are gone. So the host polls the stream,
+// as CUDA itself does, and after a short while sleeps between polls.
 void dev_cuda_wait(Dev *dev)
 {
     DevCuda *d = dev_cuda(dev);
@@ -42,8 +42,8 @@ void dev_cuda_wait(Dev *dev)
     GPU_CHECK(error);
 }
 
-// The host's memory is copied aside, into pinned memory that the GPU reads by itself; by when that may be written again
-// an event says. So a micro-batch's tokens can be on their way while the one before still computes.
+// The source is copied into pinned memory, which the GPU reads by DMA; an event tells when that memory may be reused.
+// So the tokens of a micro-batch can be copied while the micro-batch before still computes.
 static void upload(DevCuda *d, void *dst, const void *src, size_t n_bytes)
 {
     Upload *u = &d->upload[d->uploads++ % UPLOADS];
@@ -75,7 +75,7 @@ static void to_device(Dev *dev, void *dst, const void *src, size_t n_bytes)
 static void to_host(Dev *dev, void *dst, const void *src, size_t n_bytes)
 {
     if (n_bytes == 0) return;
-    dev_cuda_wait(dev); // a copy to memory that is not pinned waits within the call, and nobody watches there
+    dev_cuda_wait(dev); // a copy to memory that is not pinned waits inside CUDA, where `watch` is not called
     GPU_CHECK(cudaMemcpyAsync(dst, src, n_bytes, cudaMemcpyDefault, dev_cuda(dev)->stream));
     GPU_CHECK(cudaStreamSynchronize(dev_cuda(dev)->stream));
 }

@@ -2,10 +2,10 @@
 //
 //   out[n] = tokens.weight[token[n]] + positions.weight[pos[n]];  dwte[token[n]] += dout[n],  dwpe[pos[n]] += dout[n]
 //
-// A token below 0 is in another rank's part of the table (tp.h). Its row is zero, with no position, so that the
-// rank that has the token adds both in one place, as one rank alone does, and the sum over ranks only adds zeros.
+// A token below 0 is in another rank's part of the table (tp.h). Its row here is zero, with no position: the rank that
+// has the token adds token and position, as a single rank does, and the sum over ranks only adds zeros.
 //
-// Rotary positions (Su et al., arXiv 2104.09864): pair (i, i + D/2) of each head vector is turned by the angle
+// Rotary positions (Su et al., arXiv 2104.09864): pair (i, i + D/2) of each head vector is rotated by the angle
 // pos * theta^(-2i/D):
 //
 //   x_i' = x_i cos - x_{i+D/2} sin,   x_{i+D/2}' = x_{i+D/2} cos + x_i sin
@@ -17,8 +17,8 @@
 //
 // The invariant: the lookup's backward adds rows in ascending n for every channel. Threads share out channels, not
 // rows, so a token that occurs often needs neither atomics nor sorting, and the bits do not depend on the number of
-// threads. The rotation's backward is the same turn with the angle negated, so it needs nothing saved, and the dot
-// product of a turned query and key depends on the distance of their positions alone.
+// threads. The rotation's backward is the rotation by the negated angle, so nothing is saved for it. The dot product of
+// a rotated query and key depends only on the distance of their positions.
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"

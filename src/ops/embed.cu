@@ -1,5 +1,5 @@
 // embed: tokens and their positions on the GPU: the table lookup, learned positions, rotary positions. The twin of
-// embed.c, where the formulas are.
+// embed.c, which has the formulas.
 //
 // The lookup's backward, without an atomic addition of floats, sorts the rows by their index first, and stably: so the
 // rows of one token are neighbours, in ascending order, and one block adds them up, a thread for each of its channels.
@@ -11,11 +11,11 @@
 //   sort      a row's place in its bucket is how many rows there come before it by (index, row)
 //   add       the first row of each index adds all of them
 //
-// Rotary positions: a thread has pair i of row n in all heads, so an angle's cosine and sine, taken in double as on the
-// CPU, are made once. W > 1: W neighbouring pairs, 16 bytes at a time.
+// Rotary positions: a thread has pair i of row n in all heads, so the cosine and sine of an angle, in double as on the
+// CPU, are computed once. W > 1: W neighbouring pairs, 16 bytes at a time.
 //
-// The invariant: `sort` makes the order a function of the indices alone, whatever the atomics did: same bits.
-// Rejected: atomicAdd of floats (other bits every time); a block for each row of the table that looks through all
+// The invariant: `sort` makes the order a function of the indices alone, whatever order the atomics ran in: same bits.
+// Rejected: atomicAdd of floats (bits differ from run to run); a block for each row of the table that searches all
 // tokens (V N reads); a table of cosines in memory (as many bytes as a head, read by every layer).
 #include "ops/dev_cuda.h"
 
@@ -99,7 +99,7 @@ __global__ void embed_sort_kernel(uint32_t *sorted, const uint32_t *placed, cons
     sorted[rank] = n;
 }
 
-// One block for each place of `sorted`; those that do not begin an index have nothing to do.
+// One block for each position of `sorted`; a block whose row is not the first of its index returns at once.
 template <class E, int W>
 __global__ void embed_add_kernel(float *grad, const E *dout, const uint32_t *sorted, const uint32_t *n_sorted,
                                  const int32_t *index, size_t C)

@@ -1,22 +1,22 @@
 // flash: attention on tensor cores, forward and backward, for bf16 and fp16. The same functions as attention.cu,
 // whose formulas stand in attention.c (Dao et al., arXiv 2205.14135; Dao, arXiv 2307.08691).
 //
-// A block owns 16 rows for each of its warps and passes over the others in tiles of N columns, which lie in shared
-// memory twice: while one is worked on, the next one comes by cp.async. One barrier a tile: behind it the tile has
-// come for all, and the tile before it is free.
+// A block owns 16 rows for each of its warps and passes over the columns in tiles of N. Tiles are double-buffered in
+// shared memory: while one is used, cp.async fetches the next. There is one barrier per tile: after it the tile is
+// complete for all threads, and the buffer of the tile before is free.
 //
 //   forward          rows: queries    S = Q K^T, online softmax, O += P V
 //   backward, dq     rows: queries    S = Q K^T,    dP = dO V^T,    dQ += dS K
 //   backward, dk dv  rows: keys       S^T = K Q^T,  dP^T = V dO^T,  dK += dS^T Q,  dV += P^T dO
 //
-// The two kernels of backward are one template: the roles of the operands change, the arithmetic does not.
-// P and dS go from the accumulators of one product into the operand of the next without leaving their lane: the
-// accumulator's layout is that of the operand (gpu.h). They are rounded to X there; all sums are fp32.
-// A tile's rows are cut into pieces of 8 numbers, 16 bytes, that are swapped by the row's number, so that the 8 rows
-// that ldmatrix reads at once lie in 8 different groups of 4 banks.
-// The invariant: what a query does not see has P = 0 exactly, and what lies beyond the last key in use comes as zero,
-// so no tail needs code of its own. A row's sums run in one order: same bits every time.
-// Rejected: dQ by atomics in the dk dv kernel (5 products instead of 7, other bits every time).
+// The two kernels of backward are one template: the roles of the operands change, the arithmetic does not. P and dS are
+// accumulators of one product and operands of the next. Both have the same layout (gpu.h), so the values stay in their
+// lane; they are rounded to X there, and all sums are fp32.
+// A tile's row is stored in pieces of 8 numbers (16 bytes), permuted by the row's number (a swizzle), so that the 8
+// rows that ldmatrix reads at once lie in 8 different groups of 4 banks.
+// The invariant: P = 0 exactly for keys that a query does not see, and keys beyond the last one in use are zero, so no
+// tail needs code of its own. A row's sums run in one order: same bits every time.
+// Rejected: dQ by atomics in the dk dv kernel (5 products instead of 7, but bits that differ from run to run).
 #include "ops/dev_cuda.h"
 
 #include "base/check.h"
@@ -57,14 +57,14 @@ template <int D> __device__ inline int piece(int row, int number)
     return row * D + (number ^ (row / apart % (pieces < 8 ? pieces : 8))) * 8;
 }
 
-// Piece 2 k + number (0 or 1) of row `row + below`, where row is a multiple of 16: the same as above, but with all
-// that depends on the lane in one number, so that the 64 places of a tile cost few registers.
+// Piece 2 k + number (0 or 1) of row `row + below`, where row is a multiple of 16. The address is that of piece(), with
+// all that depends on the lane in one number, so that the 64 addresses of a tile need few registers.
 template <int D, class X> __device__ inline X *piece_below(X *tile, int row, int below, int k, int number)
 {
     return tile + row * D + (piece<D>(below, number) ^ 16 * k);
 }
 
-// The block copies `rows` rows of `width` numbers, ld apart; what is behind them becomes zero, and so do the rows from
+// The block copies `rows` rows of `width` numbers, ld apart. The rest of each row becomes zero, and so do the rows from
 // `valid` on. The caller commits.
 template <int D, class X>
 __device__ inline void load_tile(X *tile, const X *from, size_t ld, int rows, int valid, size_t width)
@@ -144,8 +144,7 @@ template <bool PART> __device__ inline int lowest_first(const AttnShape &s, size
 
 // ---- forward
 // Row r (0 or 1) of the lane, g + 8 r: scores to probabilities, masked to keys first .. end - 1. m and l are the
-// running maximum and denominator, m in units of S, before the scale. Returns by how much shrinks what has been
-// summed.
+// running maximum and denominator, m in units of S, before the scale. Returns the factor for the sums so far.
 template <int N>
 __device__ inline float softmax_row(float score[N / 8][4], int r, float &m, float &l, float scale, int k0, int first,
                                     int end)
@@ -177,9 +176,9 @@ __device__ inline float softmax_row(float score[N / 8][4], int r, float &m, floa
     return shrink;
 }
 
-// Left to itself, nvcc spills a few registers where that makes room for a block more, which in shared memory has none.
-// DROP: with dropout. Drawing its mask takes registers that the kernel without it does not have to give. O: X, or float
-// for keys that are a piece of a sequence, where a row may see none of them.
+// Without launch bounds nvcc spills registers to fit one more block per multiprocessor, for which shared memory has no
+// space. DROP: with dropout; a template parameter, because drawing the mask needs registers that the kernel without it
+// does not spend. O: X, or float when the keys are a piece of a sequence, where a row may see none of them.
 template <class X, class O, int D, int N, bool DROP>
 __global__ void __launch_bounds__(MOST_THREADS, D == 128 ? 2 : 3)
     flash_forward_kernel(O *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
@@ -316,7 +315,7 @@ __global__ void __launch_bounds__(MOST_THREADS)
     };
     size_t kv = attention_kv(s, b, h, (size_t)r0), qo = attention_q(s, b, h, (size_t)r0);
     int all = tiles * (int)group;
-    if (all) { // not so for keys that no query of this call sees: their gradient is 0
+    if (all) { // false for keys that no query of this call sees: their gradient is 0
         load_tile<D>(own[0], KEYS ? k + kv : q + qo, KEYS ? s.ldkv : s.ldq, rows, valid, s.D);
         load_tile<D>(own[1], KEYS ? v + kv : dout + attention_out(s, b, h, (size_t)r0), KEYS ? s.ldkv : ldo, rows,
                      valid, s.D);
@@ -444,7 +443,7 @@ void flash_backward_cuda(X *dq, X *dk, X *dv, float *delta, const X *dout, const
     CHOOSE(backward, s.D, columns, dq, dk, dv, delta, dout, lse, q, k, v, s, warps, stream);
 }
 
-// ---- pieces: the same kernels, where positions follow from the piece and results are fp32
+// ---- pieces: the same kernels with the piece's positions and fp32 results
 enum { PART_COLUMNS = 64 };
 
 template <class X>

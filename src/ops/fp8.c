@@ -8,15 +8,15 @@
 // or recomputation do, and the current scale is a function of the tensor. So the same tensor is always
 // quantised alike, and with delayed scales the result does not depend on how a batch is cut.
 //
-// A delayed scale can be wrong: an element larger than all of the history saturates at the format's maximum
-// (and from the next step on the scale knows it). An infinite one would saturate as well and so vanish;
-// hence `bad`, by which the step is skipped, as fp16 skips an overflow. Nothing of such a step enters the
-// history: what was on its way to infinity would hold the scales down for `history` steps.
+// A delayed scale can be too large: an element above all of the history saturates at the format's maximum (from the
+// next step on the history contains it). An infinite element would saturate too, and so disappear. Therefore `bad` is
+// set and the step is skipped, as fp16 skips an overflow. No amax of such a step enters the history: values that grow
+// towards infinity would keep the scales too small for `history` steps.
 //
-// In the first step no history exists, and each tensor takes its current scale. Rejected: starting at scale
-// 1, as gradients near 1e-6 would all round to zero in that step. Scales are not rounded to powers of two:
-// that would be exact, and give up to one bit of range away. Rejected too: one scale per row or block of a
-// tensor, which is finer and needs another matmul.
+// In the first step there is no history, and each tensor takes its current scale. Rejected: starting at scale 1
+// (gradients near 1e-6 would all round to zero in that step); scales rounded to powers of two (multiplying by them is
+// exact, but up to one bit of range is lost); one scale per row or block of a tensor (finer, but it needs another
+// matmul).
 #include "ops/fp8.h"
 
 #include "base/check.h"
@@ -102,7 +102,8 @@ Format fp8_format(Fp8Role role)
     return role == FP8_DOUT ? FORMAT_E5M2 : FORMAT_E4M3;
 }
 
-// 0 elements ask for nothing, and tiny ones for no more than a finite scale whose inverse is finite too.
+// An amax that is 0 or not finite gives scale 1. The scale of a tiny amax is limited, so that it and its inverse stay
+// finite.
 float fp8_scale_for(Fp8Role role, float amax)
 {
     float top = (float)formats_info(fp8_format(role)).max;

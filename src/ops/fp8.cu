@@ -1,18 +1,19 @@
-// fp8: operands of 8-bit products on the GPU: their largest magnitude, their scale, the cast, and the turn that tensor
-// cores want. The twin of fp8.c (scales) and of the casts in narrow.c.
+// fp8: operands of 8-bit products on the GPU: their largest magnitude, their scale, the cast, and the transposition
+// that tensor cores need. The twin of fp8.c (scales) and of the casts in narrow.c.
 //
 //   scale = max(format) / amax          x8 = saturate(round(x scale))          cuBLASLt multiplies sums by 1 / scale
 //
-// Nothing of it waits for the GPU. The scale is worked out where the tensor is: the host hands down what it knows (the
-// largest of the history, delayed scaling), the kernels note what they saw, and once a step fp8_collect brings that
-// back. With a known scale an operand takes one pass; otherwise a pass for its maximum comes before.
+// The host never waits for the GPU. The scale is computed on the GPU: the host copies down the largest amax of the
+// history (delayed scaling), the kernels record the amax that they see, and once per step fp8_collect copies those
+// back. With a known scale an operand needs one pass; otherwise a pass for its maximum comes first.
 //
 // The invariant: the same bits as on the CPU. A maximum has no order, so atomics may take it (magnitudes of floats
 // compare as their patterns do, and NaN is above them all); x scale and the cast are one rounding each.
 //
-// Tensor cores take 8-bit operands with the inner dimension innermost in both, in multiples of 16. So an operand that
-// lies the other way is turned while it is cast, by tiles of 32 x 32, and zeros fill its rows up to 16.
-// Rejected: weights cast once a step and kept (1 byte more a parameter, and the second layout another one).
+// Tensor cores take 8-bit operands with the inner dimension innermost in both, in multiples of 16. So an operand with
+// the other layout is transposed during the cast, in tiles of 32 x 32, and its rows are padded with zeros to a multiple
+// of 16.
+// Rejected: weights cast once per step and kept (1 more byte per parameter, and another one for the transposed copy).
 #include "ops/dev_cuda.h"
 
 #include "base/check.h"
@@ -85,7 +86,7 @@ template <class To, class E, int W> __global__ void fp8_cast_kernel(To *out, con
     if (first == 0) *c.inverse = 1 / scale;
 }
 
-// out (cols, ld) = x (rows, cols) turned; from `rows` to ld: zeros.
+// out (cols, ld) = the transpose of x (rows, cols); columns from `rows` to ld are zeros.
 template <class To, class E>
 __global__ void __launch_bounds__(TILE * TILE_ROWS)
     fp8_turn_kernel(To *out, const E *x, size_t rows, size_t cols, size_t ld, Cast c)
@@ -114,7 +115,7 @@ static void fetch(Fp8 *scales, void *arg)
 {
     Dev *dev = (Dev *)arg;
     Fp8Gpu *g = dev_cuda(dev)->fp8;
-    if (g->changes != scales->changes) return; // nothing was noted since the copy became old
+    if (g->changes != scales->changes) return; // out of date: the host has changed the scales
     std::vector<uint32_t> seen(g->n);
     dev->to_host(dev, seen.data(), g->now, g->n * 4);
     for (size_t i = 0; i < g->n; i++) {

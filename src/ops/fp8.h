@@ -27,8 +27,8 @@ typedef struct Fp8 {
     float *now;   // (n_sites, FP8_ROLES) largest magnitude of the step so far
     bool bad;     // something in this step was not finite
     const Params *params; // for names
-    // A GPU has a copy of what is known, and notes there what its tensors hold (fp8.cu).
-    void (*fetch)(struct Fp8 *fp8, void *arg); // notes it here; NULL: there is no such copy
+    // A GPU has a copy of the scales, and records there the amax of its tensors (fp8.cu).
+    void (*fetch)(struct Fp8 *fp8, void *arg); // copies those records to `now` and `bad`; NULL: no such copy
     void *fetch_arg;
     long changes; // how often the host has changed what is known: the copy is renewed
 } Fp8;
@@ -51,17 +51,17 @@ Format fp8_format(Fp8Role role);
 // step_end and step_end, so forward, recomputation and backward quantise alike. Where nothing is known yet,
 // the current scale.
 float fp8_scale(Fp8 *fp8, int site, Fp8Role role, float amax);
-// The same in two halves, for a device that looks at its tensors by itself: the largest magnitude that the scale
-// follows from, where that is known before the tensor is (otherwise 0: it is the tensor's own); and the scale of one.
+// The same in two halves, for a device that finds amax itself: the magnitude that a delayed scale follows from (0: not
+// known, take the tensor's own amax); and the scale for a magnitude.
 float fp8_known(const Fp8 *fp8, int site, Fp8Role role);
 float fp8_scale_for(Fp8Role role, float amax);
-// A magnitude that was seen: not finite makes the step bad.
+// Records a magnitude of the current step; one that is not finite makes the step bad.
 void fp8_note(Fp8 *fp8, int site, Fp8Role role, float amax);
-// Brings to `now` and `bad` what a GPU has noted so far. fp8_step_end does so too.
+// Copies to `now` and `bad` what a GPU has recorded so far. fp8_step_end calls it too.
 void fp8_collect(Fp8 *fp8);
 // Makes `to` what `from` is, so that two devices quantise alike (dev_check.h).
 void fp8_copy(Fp8 *to, const Fp8 *from);
-// Around the micro-batches of a training step. begin forgets what evaluation in between has noted.
+// Around the micro-batches of a training step. begin clears what an evaluation since the last step has recorded.
 void fp8_step_begin(Fp8 *fp8);
 // Moves the step's amax into the history. False when some amax was not finite: a saturating cast hides it, so
 // skip the update; the whole history then stays as it was.

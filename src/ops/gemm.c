@@ -7,10 +7,10 @@
 //              processor overlaps them, and vectors hold neighbours in n. No chain is ever split.
 //   packing    copies. A panel is MR rows of op(A) (or NR columns of op(B)), k after k, padded with zeros,
 //              so that the inner loop reads memory from front to back whatever the transposition.
-//   k blocks   after KC steps the chain is parked in C and taken up again from there: an fp32 number
+//   k blocks   after KC steps the chain is stored in C and later continued from there: an fp32 number that is
 //              stored and loaded is the same number.
-//   edges      a tile that hangs over the edge is computed whole on a copy. The rows and columns of
-//              padding are thrown away.
+//   edges      a tile at the edge is computed as a full tile on a copy. The rows and columns of padding are
+//              discarded.
 //   threads    share out elements, never the terms of an element.
 //
 // One panel of B (KC x NR) is packed into the first-level cache and used at once by all rows of the block

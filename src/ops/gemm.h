@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-// On `threads` threads, each on tiles of C of its own.
+// On `threads` threads; each computes its own tiles of C.
 void gemm(int threads, bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A,
           size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc);
 

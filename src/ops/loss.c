@@ -4,8 +4,8 @@
 //
 // The probabilities are never stored: dz is written over the logits. A target below 0 is not counted:
 // loss 0, gradient 0.
-// Where the vocabulary is cut over ranks the same is done in three steps, and of each row three numbers travel: the
-// largest logit, the sum of exponentials, the target's logit. Those are the xent_ entries; tp.c puts them together.
+// When the vocabulary is divided over ranks, the same takes three steps, and the ranks exchange three numbers per row:
+// the largest logit, the sum of exponentials, the target's logit. These are the xent_ entries; tp.c combines them.
 //
 // The invariant: scale is 1 / (number of valid tokens of the whole global batch), chosen by the caller,
 // so that micro-batches with different numbers of valid tokens weigh by their tokens. NaN and Inf logits
@@ -70,7 +70,8 @@ static void xent_max(Dev *dev, float *top, const X *logits, size_t N, size_t V)
     }
 }
 
-// Sum of exp(z - top), by lanes of our own, so that neither the compiler nor where z begins decides the order.
+// Sum of exp(z - top) in a fixed number of lanes, so that neither the compiler nor the alignment of z decides the
+// order.
 static float sum_exp(const float *z, size_t n, float top)
 {
     float lane[LANES] = {0};

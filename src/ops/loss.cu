@@ -2,13 +2,13 @@
 //
 //   loss = log(sum_v exp(z_v - max)) + max - z_target,   dz_v = scale (softmax_v - [v = target])
 //
-// One block a row, which crosses memory twice: once for maximum and sum together (a thread rescales its sum when its
-// maximum grows), once for dz. Probabilities are never stored. Rows of a vocabulary that is no multiple of 8 begin
-// anywhere, so each row has a head, packs of 16 bytes, and a tail.
+// One block per row. The row is read twice: once for maximum and sum together (a thread rescales its sum when its
+// maximum grows), once for dz. Probabilities are never stored. When the vocabulary is no multiple of 8, rows are not
+// aligned, so each row is processed as a head, packs of 16 bytes, and a tail.
 // The invariant: dz may be the logits themselves. So each thread overwrites only elements that it alone read, and the
 // target's logit is read before the first barrier. A target below 0 is not counted. NaN logits give a NaN loss: fmaxf
 // skips them, exp does not.
-// The three xent_ kernels are the same cut in steps, for a vocabulary that lies on several ranks.
+// The three xent_ kernels do the same in steps, for a vocabulary that is divided over ranks.
 #include "ops/dev_cuda.h"
 
 #include <type_traits>
@@ -169,7 +169,7 @@ template <class E> void xent_max(Dev *dev, float *top, const X *logits, size_t N
     LAUNCH((xent_max_kernel<E>), (unsigned)N, (unsigned)row_threads(d), 0, d->stream, top, ops_as<E>(logits), (int)V);
 }
 
-// The parts together are the row, and any order will do (dev.h).
+// The parts together are the row; the order of the sum is free here (dev.h).
 template <class E>
 void xent_sum(Dev *dev, float *total, float *hit, const X *logits, const int32_t *target, const float *top, size_t N,
               size_t V, DevParts)

@@ -4,20 +4,21 @@
 //   backward_input   dinp   (N, C)  = dout (N, OC)  weight (OC, C)               gelu'(pre): its DGELU, or a kernel
 //   backward_weight  dweight(OC, C)+= dout (N, OC)^T inp   (N, C)                fp32 sums; dbias: sums.cu
 //
-// cuBLASLt keeps matrices in columns, and a row-major Z = X Y is Z^T = Y^T X^T in columns: so Y is its A, X its B.
-// Sums are fp32. Which algorithm serves a shape is asked once and kept; the question tells how the pointers are aligned
-// (a bias or a slice of a weight may begin anywhere), and forbids partial sums in less than fp32.
+// cuBLASLt stores matrices by columns, and a row-major Z = X Y is Z^T = Y^T X^T by columns: so Y is its A, X its B.
+// Sums are fp32. The algorithm for a shape is chosen once (by cuBLASLt's heuristic) and kept. The request states the
+// alignment of the pointers (a bias or a slice of a weight may begin anywhere), and forbids partial sums in less than
+// fp32.
 //
-// GELU forward is a kernel of our own behind the product. cuBLASLt has an epilogue for it, which takes the GELU of
-// the sum before it is rounded; ours must be that of `pre` as it is stored, to the bit, because recomputation makes
-// the output again from it (recompute.h). Price: `pre` is read once more, some 1% of a step.
+// GELU forward is a kernel of our own after the product. cuBLASLt has an epilogue for it, but that applies GELU to the
+// sum before rounding. Ours must be the GELU of `pre` as it is stored, to the bit, because recomputation computes the
+// output from it again (recompute.h). The price: `pre` is read once more, about 1% of a step.
 //
-// fp8: operands are cast and turned by fp8.cu, with k innermost in both, in multiples of 16; cuBLASLt multiplies the
-// sum by 1 / scale of both. Its D scale and amax are not used: D is 16 or 32 bits wide. E5M2 times E5M2, which it has
-// not, does not occur.
+// fp8: fp8.cu casts and transposes the operands, with k innermost in both, in multiples of 16; cuBLASLt multiplies the
+// sum by 1 / scale of both. Its D scale and amax are not used, because D has 16 or 32 bits. cuBLAS has no E5M2 x E5M2
+// product, and backward never needs one.
 //
-// The invariant: one workspace, used by one stream, so the same call gives the same bits. Where cuBLASLt says that it
-// has no algorithm for an epilogue, the kernel does it, and rounds once more.
+// The invariant: one workspace, used by one stream, so the same call gives the same bits. When cuBLASLt has no
+// algorithm for an epilogue, a kernel does it, with one more rounding.
 // Rejected: cublasGemmEx (no epilogues, no choice of reduction); fp16 or bf16 sums.
 #include "ops/dev_cuda.h"
 
@@ -119,7 +120,7 @@ static MatmulCuda::Choice choose(MatmulCuda *m, const Description &x, const Shap
     return choice;
 }
 
-// False, and nothing done, where cuBLASLt has no algorithm.
+// Returns false without doing anything when cuBLASLt has no algorithm.
 static bool product(DevCuda *dev, const Product &p)
 {
     if (p.m == 0 || p.n == 0) return true;
@@ -297,7 +298,7 @@ void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const X *dou
     sums_columns(d, dbias, ops_as<E>(dout), N, OC, OC, scratch);
 }
 
-// Sums in parts: any order will do (dev.h), and cuBLAS's is one whatever the parts.
+// Sums in parts: the order is free here (dev.h), so cuBLAS's own order serves.
 template <class E>
 void matmul_parts_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C, size_t OC,
                           DevParts, int site)

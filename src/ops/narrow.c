@@ -6,23 +6,23 @@
 //
 // The invariant: a stored number is rounded once, from the fp32 result of the op that stores it, and every later
 // reader sees the rounded one. That holds within a fused op too: where the op stores an intermediate (`sum` of the
-// norm, `pre` of the GELU), what follows is computed from the stored number. So backward is the derivative of what
-// forward did, a buffer that was dropped can be made again to the bit from one that was kept, and mean and rstd
-// belong to the `sum` that backward reads. (llm.c's fused residual kernel does the same.)
+// norm, `pre` of the GELU), the rest is computed from the stored number. So backward is the derivative of the function
+// that forward computed, a dropped buffer can be recomputed to the bit from a kept one, and mean and rstd belong to the
+// `sum` that backward reads. (llm.c's fused residual kernel does the same.)
 //
 // Statistics (mean, rstd, lse), losses and all gradients of parameters stay fp32, and so do master weights and
-// optimizer state, whose ops go through to the inner device untouched.
+// optimizer state, whose ops are passed on to the inner device unchanged.
 //
-// Work is cut into chunks of rows, so that the fp32 copies stay small however long the batch is. A chunk reads all
-// that it needs of its rows before it writes any, so whatever may overlap in the op table (an output that is an
-// input, dresid that is dinp) may overlap here. Rows of an activation do not depend on each other, so the chunks
-// leave no mark on them. Gradients of parameters add up over rows in fp32, and there the chunks decide the order of
-// the sum: by the shape alone, so that bits do not depend on threads.
+// Work is done in chunks of rows, so that the fp32 copies stay small however long the batch is. A chunk reads all that
+// it needs of its rows before it writes any, so arrays that may overlap in the op table (an output that is an input,
+// dresid that is dinp) may overlap here. Rows of an activation do not depend on each other, so the chunks do not change
+// their bits. Gradients of parameters are summed over rows in fp32, and there the chunks set the order of the sum; they
+// follow from the shape alone, so bits do not depend on threads.
 //
-// Products are cut into (rows of inp) x (rows of weight), and the cut of weight follows from its shape alone. An
-// output of forward is one inner product, never split; backward_input sums over rows of weight, and its pieces are
-// added in order, whatever N is; a gradient of a weight adds piece by piece in fp32, as it does over micro-batches
-// (adding them up in bf16 would lose what is smaller than 2^-9 of the sum). In fp8 a tensor core would multiply the
+// Products are split into (rows of inp) x (rows of weight), and the split of weight follows from its shape alone. An
+// output of forward is one inner product, never split. backward_input sums over rows of weight, and its pieces are
+// added in order, whatever N is. A gradient of a weight is added piece by piece in fp32, as over micro-batches (a sum
+// in bf16 would lose what is smaller than 2^-9 of it). In fp8 a tensor core would multiply the
 // 8-bit numbers e(x) and divide the sum by both scales; here each operand is divided on its way in, which differs by
 // an fp32 rounding of each operand. Sums are fp32 (cuBLASLt's fp8 kernels keep about 14 bits unless told to promote).
 //
@@ -130,7 +130,7 @@ float narrow_amax(const Narrow *n, const X *in_, size_t n_elems)
     return formats_decode(n->format, top);
 }
 
-// ---- what is fp32, or plain bytes, on any device: through to the inner one
+// ---- ops on fp32 or plain bytes: passed on to the inner device
 
 static Dev *inner_of(Dev *dev)
 {
@@ -756,7 +756,7 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
     }
 }
 
-// Sums in parts keep no bits here, where what travels between ranks is rounded anyway.
+// Sums in parts do not keep the bits across layouts here: what ranks exchange is rounded anyway.
 static void matmul_parts_forward(Dev *dev, X *out, const X *inp, const X *weight, const X *bias, size_t N, size_t C,
                                  size_t OC, DevParts parts, int site)
 {

@@ -1,14 +1,12 @@
-// norm: LayerNorm, RMSNorm, and the per-head RMSNorm of queries and keys, on the CPU
-//
-// Fused with the residual addition.
+// norm: LayerNorm, RMSNorm, and the per-head RMSNorm of queries and keys, on the CPU. The first two are fused with the
+// residual addition.
 //
 //   LayerNorm (Ba et al., arXiv 1607.06450)      y = w (x - mean) rstd + b,  rstd = 1 / sqrt(var + eps)
 //   RMSNorm   (Zhang & Sennrich, arXiv 1910.07467)  y = w x rstd,            rstd = 1 / sqrt(mean(x^2) + eps)
 //
 // With n = the normalised x and g = dy * w, both have  dx = rstd (g - mean(g) - n mean(g n)), where
-// RMSNorm has no mean(g) term. A residual stream passes every norm twice, forward and backward, so the
-// addition before the norm and the addition of the stream's own gradient are part of the op: one pass
-// over memory, as a GPU kernel would do it.
+// RMSNorm has no mean(g) term. The op also does the addition to the residual stream before the norm and, in backward,
+// the addition of the stream's own gradient: one pass over memory, as in a GPU kernel.
 //
 // The invariant: rows are independent; the gradients of w and b, which sum over rows, are summed within
 // BLOCKS fixed ranges of rows and then over the ranges in order, so the bits do not depend on the number

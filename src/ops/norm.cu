@@ -3,11 +3,11 @@
 //
 //   sum = a + b (b may be null),  y = w (x - mean) rstd + bias,  x = sum as it is stored
 //
-// Forward: one warp a row; the row is read twice, and the second time it comes from the cache. blockDim = (32, rows of
-// a block). Backward: a block goes over rows blockIdx.x, blockIdx.x + gridDim.x, ...; a channel belongs to one thread,
-// which keeps the channel's sums for dweight and dbias in shared memory, so they need no barrier and dout and inp
-// cross memory once. The blocks' sums are then added in order (sums.cu). Heads have rows of D, too short for a block:
-// there a warp has a row, and sums of its own.
+// Forward: one warp per row; the row is read twice, the second time from the cache. blockDim = (32, rows of a block).
+// Backward: a block goes over rows blockIdx.x, blockIdx.x + gridDim.x, ...; each channel belongs to one thread, which
+// keeps the channel's sums for dweight and dbias in shared memory. So they need no barrier, and dout and inp are read
+// once. The blocks' sums are then added in order (sums.cu). The rows of heads (D) are too short for a block: there each
+// warp has a row, and its own sums.
 // The invariant: what is normalised is what was stored, so that backward, which reads the stored sum, differentiates
 // the function that forward computed.
 // Rejected: one block a row in forward (a barrier per reduction, and most threads idle at C = 768); one pass with sum
@@ -84,7 +84,7 @@ template void norm_forward_cuda<__half>(__half *, __half *, float *, float *, co
 
 namespace {
 
-// dw[k] += dout xhat, db[k] += dout, and what of g = dout w and of g xhat this pack has.
+// dw[k] += dout xhat, db[k] += dout, and this pack's part of the sums of g = dout w and of g xhat.
 template <int W, class E>
 __device__ inline void row_sums(float &g_sum, float &gn_sum, float *dw, float *db, const E *dout, const E *inp,
                                 const E *weight, float m, float r)

@@ -1,8 +1,8 @@
-// rope: the angles of rotary positions, and their stretching to contexts longer than those of training.
+// rope: the angles of rotary positions, and their scaling to contexts longer than that of training.
 //
-// Pair i of a head of D elements is turned by pos * f_i, where f_i = theta^(-2i/D), so within a context of L tokens it
-// makes r_i = L f_i / 2 pi turns. In a context s times as long, positions come that were never trained; the pairs that
-// make many turns know distances of a few tokens, those that make less than one know where in the context a token is.
+// Pair i of a head of D elements is rotated by pos * f_i, where f_i = theta^(-2i/D), so within a context of L tokens it
+// makes r_i = L f_i / 2 pi turns. A context s times as long has positions that training never saw. Pairs that make many
+// turns encode distances of a few tokens; pairs that make less than one turn encode where in the context a token is.
 //
 //   linear   f_i / s                       every position between two that were trained (arXiv 2306.15595)
 //   ntk      theta s^(D/(D-2)) for theta   the fastest pair as it was, the slowest divided by s (arXiv 2309.00071, 3.1)
@@ -10,8 +10,8 @@
 //                                          makes `fast`; queries and keys times 0.1 ln s + 1 (the same, 3.2 to 3.4)
 //   llama3   the same                      by a ramp over r_i, from `slow` to `fast` (Llama 3.1; arXiv 2407.21783)
 //
-// YaRN's paper has the ramp over r_i; its code, and everyone's since, over i between whole numbers: so it is here, for
-// weights that are to be read elsewhere. It is the host's and the device's code in one, so that both have one formula.
+// YaRN's paper has the ramp over r_i; its code, and all code since, has it over i between whole numbers. It is so here
+// too, because other programs must be able to read the weights. Host and device compile the same code.
 #ifndef ROPE_H
 #define ROPE_H
 #include "base/config.h"
@@ -38,7 +38,7 @@ typedef struct {
 
 #define ROPE_PI 3.14159265358979323846
 
-// The pair, as a number with a fraction, that makes so many turns in L tokens.
+// The (fractional) index of the pair that makes `turns` turns in L tokens.
 ROPE_INLINE double rope_pair(const Rope *r, double turns, size_t D)
 {
     return (double)D * log((double)r->original / (2 * ROPE_PI * turns)) / (2 * log((double)r->theta));

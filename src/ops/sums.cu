@@ -6,8 +6,8 @@
 //   exactly: integers of 704 bits (formats.c), whose additions need no order.
 //   columns: P ranges of rows, then the ranges in order, then the gradient.
 //
-// The invariant: the order follows from the sizes alone, never from who was first: two runs give the same bits.
-// Rejected: atomics, which are one pass instead of two but end in another order each time.
+// The invariant: the order follows from the sizes alone, never from timing: two runs give the same bits.
+// Rejected: atomics, which need one pass instead of two but add in another order each time.
 #include "ops/dev_cuda.h"
 
 enum { TILE = 32, ROWS = 16 };
@@ -19,7 +19,7 @@ __global__ void sums_squares_kernel(double *partial, const float *x, size_t n)
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// No more threads than a range has elements: most tensors are small, and barriers cost what threads do.
+// No more threads than a range has elements: most tensors are small, and a barrier costs more with more threads.
 void sums_squares(DevCuda *d, double *partial, const float *x, size_t n)
 {
     size_t range = n / SUMS_RANGES + 1;
@@ -59,7 +59,7 @@ __device__ inline void exact_add(int64_t *word, float x)
 }
 
 // Adds the block's words to sum. Each thread adds fewer than 2^23 squares, so a word stays below 2^55, the sum of 128
-// threads below 2^62, and behind the carries, below 2^32 again.
+// threads below 2^62, and after the carries below 2^32 again.
 __global__ void __launch_bounds__(EXACT_THREADS) sums_exact_kernel(unsigned long long *sum, const float *x, size_t n)
 {
     SHARED(int64_t, words, [EXACT_WORDS * EXACT_THREADS]);

@@ -1,18 +1,17 @@
 // updates: optimizers that update element by element or block by block, the squared norm of a gradient, and the
 // clipping of rows, on the CPU. The updates of whole matrices are in updates_matrix.c.
 //
-// SGD. The decay goes through the gradient (L2), as PyTorch's SGD has it: nothing divides it afterwards, so L2 does
-// here what it says; in Adam it does not. The step is proportional to the gradient: a tensor whose gradients are a
-// hundred times smaller moves a hundred times less. That is why transformers, whose tensors differ by that much, are
-// not trained so.
+// SGD. The decay is added to the gradient (L2), as in PyTorch's SGD. Nothing divides it afterwards, so here L2 is
+// weight decay, which it is not in Adam. The step is proportional to the gradient: a tensor whose gradients are a
+// hundred times smaller moves a hundred times less. Tensors of a transformer differ by that much, so SGD does not suit
+// it.
 //
 //   d = g + decay w;    w -= lr d                                    (no momentum)
 //   d = g + decay w;    m = b1 m + d;    w -= lr m                   (momentum; PyTorch's, dampening 0)
 //
-// AdamW (Loshchilov & Hutter, arXiv 1711.05101; PyTorch's form). The decay acts on the weight itself: that is the W.
-// With l2 it is g + decay w that takes g's place, and no decay besides (Adam with L2, Kingma & Ba, arXiv 1412.6980):
-// then the pull towards zero is divided by sqrt(vhat) like everything else, and a weight with large gradients is
-// hardly pulled.
+// AdamW (Loshchilov & Hutter, arXiv 1711.05101; PyTorch's form). The decay acts on the weight itself (decoupled weight
+// decay). With l2, g + decay w replaces g and there is no other decay (Adam with L2, Kingma & Ba, arXiv 1412.6980).
+// Then the decay is divided by sqrt(vhat) like the gradient, and a weight with large gradients hardly decays.
 //
 //   m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2,   w -= lr (mhat / (sqrt(vhat) + eps) + decay w)
 //   mhat = m / (1 - b1^t),   vhat = v / (1 - b2^t)
@@ -21,34 +20,33 @@
 // v_scale[block], where a block is 2048 elements of one tensor; then m_scale = max |m|, m8 = the code nearest to m /
 // m_scale; v likewise. 2 bytes and 8/2048 a parameter instead of 8. The 256 codes are a dynamic tree: seven decades
 // from 1e-7 to 1, each with twice as many codes as the one below, so that the relative error is about 1% near the
-// block's maximum and grows for what is far below it. Both books hold 0 and 1; that of m holds both signs (not -1),
-// that of v has twice as many codes a decade instead. One outlier spoils the scale of its own block only. What is
-// stored is the nearest code, and the weight moves by the unrounded m and v of its step. One exception: a v above 0
-// is never stored as 0. Rounded to 0 it would leave m / eps at the next small gradient, a step thousands of times too
-// large; rounded up to the smallest code it only shortens the step.
+// block's maximum and grows for elements far below it. Both code books hold 0 and 1. That of m holds both signs (but
+// not -1); that of v has twice as many codes a decade instead. An outlier affects only the scale of its own block. The
+// nearest code is stored; the weight is updated with the unrounded m and v of the step. One exception: a v above 0 is
+// never stored as 0. Rounded to 0 it would give an update of m / eps at the next small gradient, thousands of times too
+// large; rounded up to the smallest code it only shortens the update.
 //
-// Lion (Chen et al., arXiv 2302.06675, algorithm 2; sign(0) = 0): one moment instead of two. The step uses a mean
-// that leans to the newest gradient (b1 = 0.9), the memory is kept longer (b2 = 0.99). Every element moves by exactly
-// lr, so lr is 3 to 10 times smaller than AdamW's and decay as much larger, for the same lr * decay.
+// Lion (Chen et al., arXiv 2302.06675, algorithm 2; sign(0) = 0): one moment instead of two. The update uses a mean
+// with more weight on the newest gradient (b1 = 0.9); the stored mean decays more slowly (b2 = 0.99). Every element
+// moves by exactly lr, so lr is 3 to 10 times smaller than AdamW's and decay as much larger, for the same lr * decay.
 //
 //   c = b1 m + (1 - b1) g;    w -= lr (sign(c) + decay w);    m = b2 m + (1 - b2) g
 //
-// Clipping of units (Brock et al., arXiv 2102.06171, equation 3). What a unit is, and which tensors it applies to, is
-// decided in grads.c; here a unit is a row, and a whole tensor is a matrix of one row. A row that keeps the limit is not
-// written.
+// Clipping of units (Brock et al., arXiv 2102.06171, equation 3). grads.c decides what a unit is and which tensors are
+// clipped; here a unit is a row, and a whole tensor is a matrix of one row. A row within the limit is not written.
 //
 //   grad_i *= min(1, limit max(|weight_i|, least) / |grad_i|)
 //
-// The invariant: updates are element-wise, or by fixed blocks, so ZeRO may cut the range there; one pass over memory,
-// which writes a zero to g, so that the next step starts from clean accumulators. Squares are added in spans of fixed
-// length, in double: a row by one thread, a whole array in fixed ranges in a fixed order. Which of the two is chosen
-// by the shape, so the norm's bits do not depend on threads.
+// The invariant: updates are element-wise, or by fixed blocks, so ZeRO may split a range at their borders. An update is
+// one pass over memory, which also zeroes g for the next step. Squares are added in spans of fixed length, in double: a
+// row by one thread, a whole array in fixed ranges in a fixed order. The shape decides which, so the bits of the norm
+// do not depend on threads.
 //
 // Rejected: SGD with Nesterov's variant (Muon has it), and with momentum as a mean, m = b1 m + (1 - b1) d: it only
 // rescales lr, and quoted learning rates are for PyTorch's form. In 8 bits: linear codes (most of v lies below 1/128
 // of its block's maximum, so it would be 0), quantiles of the data as codes (a sort each step), stochastic rounding.
-// For Lion: a sign of m itself (signSGD with momentum): the paper's search found the two betas to matter. For
-// clipping: norms in a pass of their own, into an array of R: the second reading of a row comes out of the cache.
+// For Lion: the sign of m itself (signSGD with momentum; the paper's search found that two betas matter). For clipping:
+// a separate pass for the norms, into an array of R (the second read of a row comes from the cache anyway).
 #include "ops/dev_cpu.h"
 
 #include <math.h>
@@ -179,7 +177,7 @@ static float encode(uint8_t *out, const float *x, size_t n, const Book *book)
 {
     float scale = 0;
     for (size_t i = 0; i < n; i++) scale = fabsf(x[i]) > scale ? fabsf(x[i]) : scale;
-    bool keep = book->code[0] == 0; // no sign: above 0 stays above 0
+    bool keep = book->code[0] == 0; // the codes without sign, of v: a value above 0 stays above 0
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
         unsigned c = nearest(book->middle, scale > 0 ? x[i] / scale : 0);
@@ -232,7 +230,7 @@ static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Updat
 
 // ---- clipping of rows
 
-// What a row is multiplied by; 1 where its gradient is within the limit, or zero.
+// The factor of a row's gradient; 1 when it is within the limit, or zero.
 static float factor(double grad_squares, double weight_squares, float limit, float least)
 {
     double norm = sqrt(grad_squares), most = limit * fmax(sqrt(weight_squares), least);

@@ -8,9 +8,9 @@
 //                      rows enough. One kernel sums the squares of each piece; then every block adds its row's pieces
 //                      in order, and scales its piece. So nothing goes to the host
 //
-// The invariant: the same arithmetic as on the CPU where no sum is taken; which code is nearest is asked of the same
-// middles between codes. Sums of squares are fp32 within a thread over at most 32 of them, and double from there on;
-// their order follows from the shape. A row that keeps the limit is not written.
+// The invariant: the same arithmetic as on the CPU where no sum is taken; the nearest code is found with the same
+// middles between codes. Sums of squares are fp32 within a thread over at most 32 of them, and double above that; their
+// order follows from the shape. A row within the limit is not written.
 #include "ops/dev_cpu.h"
 #include "ops/dev_cuda.h"
 
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(THREADS)
     }
     float new_m = encode(m8 + at, m, book, n_block, false);
     float new_v = encode(v8 + at, v, book + BOOK, n_block, book[BOOK] == 0);
-    if (t == 0) m_scale[blockIdx.x] = new_m, v_scale[blockIdx.x] = new_v; // behind barriers: all have read the old
+    if (t == 0) m_scale[blockIdx.x] = new_m, v_scale[blockIdx.x] = new_v; // after a barrier: the old ones were read
 }
 
 void adamw8bit(Dev *dev, float *weight, uint8_t *m, float *m_scale, uint8_t *v, float *v_scale, float *grad, size_t n,

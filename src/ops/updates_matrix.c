@@ -9,34 +9,34 @@
 //   w -= a (u + decay w),    a = lr max(1e-3, rms(w))
 //
 // A (R, C) matrix keeps R + C numbers: row_i col_j / mean(row) is the best rank-one guess, in the sense of the
-// I-divergence, of the R C means that Adam would keep. A vector keeps one number an element. There is no first
-// moment. What replaces its calm: updates whose rms is above 1 are shrunk to it, and steps are in proportion to the
-// tensor's own size. b grows with t, so no bias correction is needed: at t = 1 it is 0. grad holds u between the
-// passes, so no scratch is needed.
+// I-divergence, of the R C means that Adam would keep. A vector keeps one number per element. There is no first moment.
+// For stability, an update whose rms is above 1 is scaled down to 1, and its size is relative to the rms of the
+// tensor's weights. b grows with t and is 0 at t = 1, so no bias correction is needed. grad holds u between the passes,
+// so no scratch is needed.
 //
 // Muon (Jordan 2024, kellerjordan.github.io/posts/muon; scale and decay of Liu et al., arXiv 2502.16982) is momentum,
 // made orthogonal:
 //
 //   m = b m + (1 - b) g;    O = orthogonal((1 - b) g + b m);    w -= lr (0.2 sqrt(max(R, C)) O + decay w)
 //
-// orthogonal(U S V^T) is about U V^T: all singular values of the update become alike, so directions that the gradient
-// shows rarely are learnt as fast as the frequent ones. It is computed without a decomposition, by five steps of an
-// odd polynomial that pulls every singular value in (0, 1] to somewhere in 0.7 .. 1.2:
+// orthogonal(U S V^T) is about U V^T: all singular values of the update become about equal, so rare directions of the
+// gradient are learnt as fast as frequent ones. It is computed without a decomposition, by five steps of an odd
+// polynomial that moves every singular value in (0, 1] to between 0.7 and 1.2:
 //
 //   X = G / (|G| + 1e-7);    five times:  A = X X^T,  X = 3.4445 X - 4.7750 A X + 2.0315 A A X
 //
 // (1 - b) g + b m is Nesterov's look-ahead. Entries of O have an rms of about 1 / sqrt(max(R, C)); with the factor it
 // is 0.2, about that of AdamW's update, so that AdamW's lr and decay may be kept. The method is for matrices that map
-// one hidden space to another; embeddings, head and vectors are left to AdamW (optim.c). q, k and v are
-// matrices of their own here, whatever the number of matmuls that use them. A is min(R, C) on a side: for a tall
-// matrix X^T X, from the other side.
+// one hidden space to another; embeddings, head and vectors are left to AdamW (optim.c). q, k and v are separate
+// matrices here, although one matmul uses all three. A is square with side min(R, C): for a tall matrix it is X^T X,
+// and multiplies from the right.
 //
 // The invariant: a whole tensor at a time; every sum and every tile follows from the shape alone, so bits do not
 // depend on threads.
 //
-// Rejected: Adafactor's optional first moment (4 bytes a parameter, for what the optimizer is there to save); for
-// Muon, bf16 products (Jordan's choice on GPUs; fp32 is as fast here) and an exact decomposition (the convergence of
-// the smallest singular values buys nothing and costs ten times as much).
+// Rejected: Adafactor's optional first moment (4 bytes per parameter, and saving memory is its purpose); for Muon, bf16
+// products (Jordan's choice on GPUs; fp32 is as fast here) and an exact decomposition (ten times the cost, and exact
+// small singular values gain nothing).
 #include "ops/dev_cpu.h"
 
 #include <math.h>

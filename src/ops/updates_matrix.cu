@@ -8,9 +8,9 @@
 //   muon        five times:  A = X X^T (tall: X^T X),  B = c1 + c3 A + c5 A A,  X = B X (tall: X B)
 //               by matmul.cu, c5 A A + c3 A with cuBLASLt's C; only c1 on the diagonal is a kernel
 //
-// The invariant: a whole tensor at a time, and nothing goes to the host: what one kernel needs of all elements, the
-// one before it has left as a few partial sums, which every block adds up in the same order. Products are fp32 (TF32
-// where the device is told to use it). So the same call gives the same bits.
+// The invariant: a whole tensor at a time, and nothing goes to the host. When a kernel needs a sum over all elements,
+// the kernel before it leaves a few partial sums, which every block adds in the same order. Products are fp32 (TF32
+// when the device is told to use it). So the same call gives the same bits.
 #include "ops/dev_cuda.h"
 
 #include <cmath>

@@ -5,21 +5,21 @@
 // one with the smaller left id, then the smaller right id: the order of Hugging Face's BpeTrainer) becomes a
 // new token; replace it everywhere; repeat. Text repeats itself, so the work is done once per different word,
 // weighted by its count. A merge changes only the pairs around the places it merges: every pair keeps the
-// list of words it was seen in, and only those words are walked. Lists may name words that have lost the pair
-// since: nothing is found there. The heap may hold counts that have shrunk since: a count that comes out on
-// top is compared with the true one, and goes back corrected. Pairs never gain after the round that made them
-// (gains always involve the newest token), so a heap entry is never too small, and the top that is true is
-// the maximum.
+// list of the words in which it was seen, and only those words are visited. A list may name words that have lost the
+// pair since; nothing is found there. The heap may hold counts that have shrunk since: the top entry is compared with
+// the true count, and pushed back corrected when it differs. The count of a pair never grows after the round that made
+// the pair (a merge adds only pairs with the newest token). So a heap entry is never too small, and a top entry that
+// equals its true count is the maximum.
 //
-// Applying. Among all neighbours with a merge, the lowest rank goes first, leftmost among equals; until none
-// is left. A heap of (rank, position) over a linked list does it in O(n log n), so that a megabyte of spaces,
-// one single word, takes no longer than other text. Words of up to SHORT ids, nearly all there are, go another way: a
-// look at all ranks before each merge, O(n^2) / 16 numbers a vector, but without memory to allocate and without stale
-// entries to look up again: it pays for text of many different words, which a word cache cannot help.
+// Applying. Of all neighbouring pairs with a merge, the one of the lowest rank is merged first (the leftmost among
+// equals), until no pair has a merge. A heap of (rank, position) over a linked list does this in O(n log n), so a
+// megabyte of spaces, which is a single word, takes no longer than other text. Words of up to SHORT ids, which are
+// nearly all, are merged by a scan of all ranks before each merge: O(n^2), 16 ranks per vector instruction, but with no
+// allocation and no stale heap entries. It pays for text with many different words, where a word cache does not help.
 //
-// Merging by pair, as here, and merging whatever joins to a known token, as tiktoken does, agree on every
-// vocabulary in which each token's bytes encode to that token, which training gives: the state of a span of
-// text that no merge has crossed is the state of the span alone, and it never stops short of the token.
+// BPE here merges listed pairs; tiktoken merges any two neighbours whose joined bytes are a token. Both give the same
+// ids when the bytes of each token encode to that token, as they do after training here: a span of text that no merge
+// has crossed has been merged as if it stood alone, and the merges inside a token's bytes always reach that token.
 #include "text/bpe.h"
 
 #include <stdbool.h>
@@ -118,7 +118,7 @@ void bpe_add(Bpe *bpe)
     }
     size_t bit = may_bit(bpe, pair_hash(key));
     bpe->may[bit / 64] |= 1ull << bit % 64;
-    bpe->n++; // a pair listed twice keeps its first rank
+    bpe->n++; // a pair that is listed twice keeps its first rank
 }
 
 Bpe bpe_index(const BpeMerge *merge, size_t n)
@@ -153,9 +153,9 @@ static inline uint32_t find_key(const Bpe *bpe, const int32_t *ids, size_t at, s
     return rank == BPE_NO_RANK ? NO_KEY : rank * SHORT + (uint32_t)at;
 }
 
-// The short way, for 2 to SHORT ids. Each place has a number: the rank of the pair that starts there, times SHORT, plus
-// the place itself. The smallest of them names the next merge and its leftmost place at once, and a loop that only
-// takes a minimum is one that the compiler turns into a few vector instructions.
+// For 2 to SHORT ids. Each position has the key rank * SHORT + position, with the rank of the pair that starts there.
+// The smallest key gives both the next merge and its leftmost position, and the compiler turns a loop that only takes a
+// minimum into a few vector instructions.
 static size_t apply_short(const Bpe *bpe, int32_t *ids, size_t n)
 {
     uint32_t key[SHORT];               // (n_wide); NO_KEY: no merge, or the token is gone
@@ -213,8 +213,7 @@ size_t bpe_apply(const Bpe *bpe, int32_t *ids, size_t n)
     while (heap.n) {
         Item top = pop(&heap);
         uint32_t at = (uint32_t)top.lo, right = next[at];
-        // Stale: the left token was swallowed (-1), it is the last one now, or the pair is another one by
-        // now.
+        // A stale entry: the left token was merged away (-1), it is now the last one, or the pair has changed.
         if (ids[at] < 0 || right >= n || find_rank(bpe, ids[at], ids[right]) != top.hi) continue;
         ids[at] = bpe->merge[top.hi].result;
         ids[right] = -1;
@@ -363,7 +362,7 @@ size_t bpe_train(const Words *words, const int64_t *count, const int32_t *byte_i
         Item top = pop(&heap);
         BpeMerge m = {(int32_t)(top.lo >> 32), (int32_t)(uint32_t)top.lo, first_id + (int32_t)n};
         Pair *pair = find_pair(&t, m.left, m.right);
-        if (pair->count != (int64_t)~top.hi) { // it lost some since it was pushed
+        if (pair->count != (int64_t)~top.hi) { // the count fell after it was pushed
             if (pair->count > 0) push(&heap, ~(uint64_t)pair->count, pair->key);
             continue;
         }

@@ -9,13 +9,13 @@
 extern "C" {
 #endif
 
-// Tokens `left` and `right`, side by side, become `result`. Its place in the list is its rank: lower goes
-// first.
+// Tokens `left` and `right`, side by side, become `result`. The index in the list is the merge's rank: the lowest rank
+// is merged first.
 typedef struct {
     int32_t left, right, result;
 } BpeMerge;
 
-// left and right in one number, and the rank, beside each other: a search touches one place in memory.
+// The pair (left and right in one number) beside its rank, so that a search touches one cache line.
 typedef struct {
     uint64_t pair;
     uint32_t rank; // BPE_NO_RANK: empty

@@ -1,17 +1,18 @@
 // dataset: token files as one sequence, the order of training, and the writer of shards.
 //
-// Invariant: a token that leaves this file is in [0, vocab), whatever has happened to the files on the disk: every
-// token is checked when the dataset is opened, and again whenever it is read. Sizes are compared when a file is opened,
-// and size and time of the last change at every read, so a file that is cut or written over during a run ends it with a
-// line that names file and offset, even where the new tokens are tokens. One that is replaced by rename or removed
-// stays what it was for who has it open. Files are read with pread, not mapped: a page that is gone is then an error
-// code, where a mapping would kill the program (SIGBUS). The page cache makes the two equally fast.
+// Invariant: every token that these functions return is in [0, vocab), whatever happens to the files on the disk. All
+// tokens are checked when the dataset is opened, and again at each read. The size of a file is checked when it is
+// opened, and its size and modification time at every read. So a file that is truncated or overwritten during a run
+// ends the run with a line that names file and offset, even if the new tokens are valid. A file that is removed, or
+// replaced by a rename, stays readable through the open descriptor. Files are read with pread, not mapped: a missing
+// page is then an error code, where a mapping would kill the program (SIGBUS). With the page cache both are equally
+// fast.
 //
-// A file without header could be anything, so it is never guessed: the name must end in :uint16 or :uint32. Megatron's
+// The type of a file without header is never guessed: its name must end in :uint16 or :uint32. Megatron's
 // index holds, after MMIDIDX, version and the type of a token, the lengths of its sequences (int32), where they begin
 // (int64, bytes) and which sequences begin a document. Training windows need none of these, only that the sequences lie
-// back to back from the start to the end of the .bin. That is checked, and so the index is a checksum of the size.
-// GPT-NeoX numbers two types of floats the other way round; they are no tokens.
+// back to back from the start to the end of the .bin. That is checked, so the index also verifies the size of the .bin.
+// (GPT-NeoX swaps the numbers of two float types, which are no token types.)
 //
 // The order of training. The N tokens are a ring. Epoch e cuts it into W = floor(N / T) windows of T targets, from an
 // offset that is random per epoch, and visits them in a random order:
@@ -19,30 +20,30 @@
 //   e = sample / W    w = permute_e(sample mod W)    start = (offset_e + w T) mod N
 //   inputs = tokens[start .. start + T - 1],  targets = tokens[start + 1 .. start + T]      (indices mod N)
 //
-// So in an epoch each token is a target once, but for the N mod T after the last window, which differ from epoch to
-// epoch, as do the borders of the windows. offset_e and permute_e come from the counter RNG under the name "data" with
-// step e: any sample can be found without the ones before, on any rank, after any resume, and there is no state to
-// save. A window that goes around the end meets the first document's end-of-text token, as at any other border between
-// documents. Without shuffling, permute_e(w) = w and offset_0 = 0: the first epoch is the text from its first token to
-// its last, for a text whose order matters. Later epochs begin at their random offsets.
+// So in an epoch each token is a target once, except the N mod T tokens after the last window; these and the borders of
+// the windows differ from epoch to epoch. offset_e and permute_e come from the counter RNG with name "data" and step e.
+// So any sample can be found without the earlier ones, on any rank, after any resume, and there is no state to save. A
+// window that wraps around the end reaches the first document's end-of-text token, as at any border between documents.
+// Without shuffling, permute_e(w) = w and offset_0 = 0: the first epoch is the text from its first token to its last,
+// for a text whose order matters. Later epochs begin at their random offsets.
 //
-// A mixture has a ring for each source. Which source sample s is of, and that it is the source's sample number j, is
-// said by mixture_source; then the formula above holds with j for the sample, the source's N, and the name
-// "data.SOURCE" for "data". So each source has epochs of its own, and the position is still the one number s.
+// A mixture has a ring for each source. mixture_source maps sample s to a source and to the number j of the sample
+// within it. Then the formula above holds with j for the sample, the source's N, and the name "data.SOURCE" for "data".
+// So each source has epochs of its own, and the position of the run is still the one number s.
 //
-// Packed, a source has rows in place of windows (packing.h), found once when the run begins: document after document,
-// 2^17 of them at a time, so that what the packer needs does not grow with the corpus. Then w = permute_e(sample mod
-// rows) is the row, and there is no offset: borders are those of documents.
+// With packing, a source has rows in place of windows (packing.h). They are found once when the run begins, 2^17
+// documents at a time, so that the packer's memory does not grow with the corpus. Then w = permute_e(sample mod rows)
+// is the row. There is no offset, because the borders are those of documents.
 //
-// The hash is of all that decides what sample s is, and of nothing else: tokens, names and shares of sources, but not
-// how they are cut into files, what these are called, or how wide a token is in them.
+// The hash covers everything that decides what sample s is, and nothing else: the tokens, and the names and shares of
+// the sources; not the division into files, their names, or the width of a token in them.
 //
-// dataset_ahead tells the kernel which pages the next samples lie on. It reads them while the step runs, so that no
-// thread, queue or lock of this program stands between a resume and its samples.
+// dataset_ahead is the prefetch: it tells the kernel which pages the next samples lie on, and the kernel reads them
+// during the step. So the program needs no thread, queue or lock for it, and a resume has no such state to restore.
 //
-// Rejected: a position per rank that moves on (overlapping or skipped samples as soon as the layout changes); a stored
-// permutation (8 bytes a window, and gone after a crash); writing other formats (llm.c's shards say what they are), and
-// int64 tokens (nobody's vocabulary needs them).
+// Rejected: a position per rank that advances (samples overlap or are skipped when the layout changes); a stored
+// permutation (8 bytes a window, and lost after a crash); writing other formats (llm.c's shards have a header that
+// identifies them); int64 tokens (no vocabulary needs them).
 #include "text/dataset.h"
 
 #include <errno.h>
@@ -99,7 +100,7 @@ static int64_t change_time(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-// What was read behind `offset` is what was there when the file was opened.
+// Dies when the file has changed since it was opened; `offset`, where the read began, is for the message.
 static void check_unchanged(const TokenFile *f, int64_t offset)
 {
     struct stat st;
@@ -127,8 +128,8 @@ static void read_at(const TokenFile *f, void *out, size_t n, int64_t offset)
     }
 }
 
-// Tokens at .. at + n - 1 of the file, n at most CHUNK. Dies on a token that is not in [0, vocab), and when somebody
-// has written to the file since it was opened.
+// Tokens at .. at + n - 1 of the file, n at most CHUNK. Dies on a token that is not in [0, vocab), and when the file
+// has changed since it was opened.
 static void file_read(const TokenFile *f, int vocab, int64_t at, size_t n, int32_t *out)
 {
     uint16_t narrow[CHUNK];
@@ -148,7 +149,7 @@ static void file_read(const TokenFile *f, int vocab, int64_t at, size_t n, int32
 // Says that n tokens from `at` on will be read soon: the system begins to fetch them and returns.
 static void file_ahead(const TokenFile *f, int64_t at, int64_t n)
 {
-#ifdef POSIX_FADV_WILLNEED // advice: where it is not taken, reading waits as it would have
+#ifdef POSIX_FADV_WILLNEED // advice: where it is ignored, the later read waits for the disk
     off_t begin = (off_t)(f->offset + at * f->token_bytes);
     (void)posix_fadvise(f->fd, begin, (off_t)(n * f->token_bytes), POSIX_FADV_WILLNEED);
 #else
@@ -261,7 +262,7 @@ static TokenFile open_megatron(const char *path)
     if (version != 1) die("%s: offset 9: version %llu, this program reads 1", path, (unsigned long long)version);
     int token_bytes = head[17] == 8 ? 2 : head[17] == 4 ? 4 : 0;
     if (!token_bytes) die("%s: offset 17: type %d of a token (4: int32 and 8: uint16 can be read)", path, head[17]);
-    // n is bounded by the file before it is used; a byte a sequence more where there are modes.
+    // n is checked against the file's size before it is used. With modes there is one more byte per sequence.
     uint64_t fixed = MEGATRON_HEADER + 8 * n_documents;
     bool fits = n <= (uint64_t)size / 12 && n_documents <= (uint64_t)size / 8 &&
                 ((uint64_t)size == fixed + 12 * n || (uint64_t)size == fixed + 13 * n);
@@ -280,8 +281,8 @@ static TokenFile open_megatron(const char *path)
     return f;
 }
 
-// raw: bytes of a token of a file without header; 0: the format is what the name and the first bytes say. Dies with
-// file, offset and sizes on whatever is not right.
+// raw: bytes of a token in a file without header; 0: the name and the first bytes decide the format. Dies with file,
+// offset and sizes on any error.
 static TokenFile file_open(const char *path, int raw)
 {
     size_t n = strlen(path);
@@ -297,12 +298,12 @@ typedef struct {
     int32_t length;
 } Piece;
 
-// Tokens that are gone around in windows: those of a source, or all.
+// Tokens that windows go around: those of one source, or all.
 typedef struct {
     char name[80]; // of its random numbers
     int64_t first, n;
     Piece *piece;      // packed: (row_end[n_rows - 1]) by row
-    size_t *row_end;   // (n_rows) behind the last piece of each row
+    size_t *row_end;   // (n_rows) index after the last piece of each row
     size_t n_rows, cap_rows, cap_pieces;
 } Ring;
 
@@ -542,7 +543,7 @@ static void pack_ring(const Dataset *ds, Ring *ring)
 {
     int32_t tokens[CHUNK];
     size_t n = 0, *length = malloc(PACK_DOCUMENTS * sizeof *length);
-    int64_t first = 0, begin = 0; // of the documents that wait, of the one that is being read
+    int64_t first = 0, begin = 0; // start of the documents not yet packed; start of the one being read
     if (!length) die("memory: no room for %d documents", PACK_DOCUMENTS);
     for (int64_t at = 0; at <= ring->n; at++) {
         if (at < ring->n && at % CHUNK == 0)
@@ -648,7 +649,7 @@ DatasetWriter *dataset_writer_open(const char *path, int vocab, DatasetType type
     w->out = disk_out_open(path);
     w->vocab = vocab;
     w->token_bytes = type == DATASET_U16 || (type == DATASET_AUTO && vocab <= UINT16_MAX) ? 2 : 4;
-    int32_t header[HEADER] = {0}; // no magic before the end: half a file is never taken for a shard
+    int32_t header[HEADER] = {0}; // the magic is written last: an incomplete file is never taken for a shard
     write_all(w, header, sizeof header);
     return w;
 }

@@ -23,30 +23,31 @@ typedef struct Dataset Dataset;
 // Opens a file or a glob of them (sorted by name) and checks everything, down to every token: dies with the file, and
 // the offset or the sizes, on a wrong magic or version, a size other than 1024 + 2n (4n), or a token not in [0, vocab).
 // A name that ends in .toml is a mixture: sections [source.NAME] with path, as above, and weight (see sources_read).
-// Its tokens are those of its sources, one behind the other.
+// Its tokens are those of its sources, one after another.
 Dataset *dataset_open(const char *path_or_glob, int vocab);
 void dataset_close(Dataset *ds); // NULL is allowed
 int64_t dataset_tokens(const Dataset *ds);
-// Of the tokens, and of a mixture's sources and weights: the same in other files, or in another format, has the same.
+// Hash of the tokens, and of a mixture's sources and weights. The same tokens in other files, or in another format,
+// have the same hash.
 uint64_t dataset_hash(const Dataset *ds);
 
 // Training: sample number `sample` of the whole run (0, 1, 2, ...; a rank that owns sample s asks for s, so
 // the data do not depend on the layout) is a window of context+1 tokens, inputs (context) and targets
-// (context), the inputs moved on by one. shuffle: the windows of an epoch in a random order; otherwise in the
-// order of the tokens, the first epoch from token 0 on. Of a mixture, the samples of each source are in number what
-// mixture_source says, and go through epochs of their own. Dies when there are fewer than context+1 tokens.
+// (context), the inputs shifted by one. shuffle: the windows of an epoch in a random order; otherwise in the order of
+// the tokens, the first epoch from token 0 on. In a mixture, mixture_source decides which source each sample comes
+// from, and each source has epochs of its own. Dies when there are fewer than context+1 tokens.
 void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle,
                     int32_t *inputs, int32_t *targets);
 // Samples in an epoch: tokens / context, rounded down. Of a mixture: the sum over its sources, of which each has an
 // epoch of its own length; 0 when one has less than a sample.
 int64_t dataset_windows(const Dataset *ds, int context);
 
-// Begins to fetch what dataset_window or dataset_row will read for that sample, and does not wait for it.
+// Prefetches what dataset_window or dataset_row will read for that sample, without waiting.
 void dataset_ahead(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle);
 
 // Rows of whole documents instead of windows: finds the documents (from an end-of-text token, eot, to before the next)
 // and packs those of each source into rows of `context` tokens by best fit (packing.h). From then on samples, as above,
-// are rows, read by dataset_row, and dataset_windows counts rows. Takes 16 bytes a document and 8 a row. Once.
+// are rows, read by dataset_row, and dataset_windows counts rows. Takes 16 bytes a document and 8 a row. Call it once.
 void dataset_pack(Dataset *ds, int context, int32_t eot);
 // A row of a packed dataset, `context` each: tokens, targets, positions in the document, and the index in the row at
 // which the document (or the part of one longer than a row) begins. Padding: end-of-text, target -1, each for itself.

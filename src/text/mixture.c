@@ -1,28 +1,28 @@
 // mixture: a fixed order of sources in which each has its share after any number of samples, not only on average.
 //
-// With shares w_i, drawing a source at random for each sample leaves the count of a source off by about
-// sqrt(n w (1 - w)) after n samples: 46 of 10,000 at w = 0.3. A fixed order can do with less than one:
+// If each sample draws its source at random with shares w_i, the count of a source is off by about sqrt(n w (1 - w))
+// after n samples: by 46 of 10,000 at w = 0.3. A fixed order keeps the error below one sample:
 //
 //     | count_i(n) - n w_i | <= 1 - 1 / (2 k - 2) < 1          for k sources, every i and every n
 //
 // by R. Tijdeman's algorithm ("The chairman assignment problem", Discrete Mathematics 32, 1980). For sample number n,
-// counted from 1, with x_i samples given to source i so far: of the sources with n w_i - x_i >= 1 / (2 k - 2), which
-// have a sample coming, take the one that will be late first, by
+// counted from 1, with x_i samples given to source i so far: of the sources that are due a sample, those with
+// n w_i - x_i >= 1 / (2 k - 2), take the one whose deadline comes first, that is, with the smallest
 //
 //     (1 - 1 / (2 k - 2) - (n w_i - x_i)) / w_i          the smaller index when two are equal
 //
 // Invariant: shares are fractions W_i / D, so after D samples every count is exact and the order repeats. The order of
-// one period is made when the mixture is opened, with whole numbers, and any sample is then found in one step, from
+// one period is computed in integers when the mixture is opened. Any sample is then found in one step, from
 //
 //     sample = q D + r:   source = slot[r],   number in its source = q W_source + rank[r]
 //
-// so nothing has to be remembered from one sample to the next: the position of the run is the number of its sample.
+// so no state is kept from one sample to the next: the position of the run is the number of its sample.
 //
-// D is the sum of the weights as whole numbers without a common factor, where that is at most 2^20: 3 : 1 has D = 4.
-// Otherwise shares are rounded to multiples of 2^-20 by largest remainders, which is a share off by less than 2^-20.
+// D is the sum of the weights as integers without a common factor, if that is at most 2^20: 3 : 1 has D = 4. Otherwise
+// shares are rounded to multiples of 2^-20 by largest remainders, so each share is off by less than 2^-20.
 //
-// Rejected: a random draw (see above), the sum of fractional parts that rolls over for one source after the other
-// (errors of several sources add up), and shares of tokens per batch (they depend on the size of a batch).
+// Rejected: a random draw (see above); for each source a running sum of its share, with a sample at each carry (the
+// errors of several sources add up); shares of tokens per batch (they depend on the size of a batch).
 #include "text/mixture.h"
 
 #include <math.h>
@@ -58,14 +58,14 @@ static uint64_t whole_parts(const double *weight, size_t k, uint64_t *part)
     return sum;
 }
 
-// Multiples of 1 / MIXTURE_PERIOD: rounded down, and what is left over goes to the largest remainders.
+// Multiples of 1 / MIXTURE_PERIOD: rounded down; the rest goes to the largest remainders.
 static void rounded_parts(const double *weight, size_t k, uint64_t *part)
 {
     double sum = 0, largest = 0, *rest = calloc(k, sizeof *rest);
     uint64_t given = 0;
     if (!rest) die("memory: no room for a mixture of %zu sources", k);
     for (size_t i = 0; i < k; i++) largest = fmax(largest, weight[i]);
-    for (size_t i = 0; i < k; i++) sum += weight[i] / largest; // at most k: no sum of weights that is infinite
+    for (size_t i = 0; i < k; i++) sum += weight[i] / largest; // at most k, so the sum cannot overflow
     for (size_t i = 0; i < k; i++) {
         double share = weight[i] / largest / sum * MIXTURE_PERIOD;
         part[i] = (uint64_t)share;
@@ -93,7 +93,7 @@ static size_t choose(const Mixture *m, const uint64_t *x, uint64_t n)
     for (size_t i = 0; i < m->n_sources; i++) {
         __int128 W = m->part[i], due = (W * n - D * x[i]) * K;
         if (due < D) continue;
-        __int128 late = D * (K - 1) - due; // over W: when
+        __int128 late = D * (K - 1) - due; // late / W is the deadline
         if (best == SIZE_MAX || late * m->part[best] < best_late * W) best = i, best_late = late;
     }
     check(best != SIZE_MAX); // the sum of all n w - x is 1

@@ -17,9 +17,9 @@ typedef struct {
 
 enum { MIXTURE_PERIOD = 1 << 20 }; // the longest
 
-// Shares proportional to weight (n_sources, each above 0 and finite). Weights that are multiples of a millionth of each
-// other's sum within a period of MIXTURE_PERIOD are exact; other shares are rounded to multiples of 1 / MIXTURE_PERIOD.
-// Dies when a share would round to nothing.
+// Shares proportional to weight (n_sources, each above 0 and finite). Shares are exact when the weights are multiples
+// of 10^-6 and their period is at most MIXTURE_PERIOD; other shares are rounded to multiples of 1 / MIXTURE_PERIOD.
+// Dies when a share would round to 0.
 Mixture mixture_make(const double *weight, size_t n_sources);
 void mixture_free(Mixture *m);
 // The source of sample 0, 1, 2, ... of the run; *index: how many samples of that source come before it. After any

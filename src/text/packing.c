@@ -1,26 +1,27 @@
 // packing: document starts and positions of packed rows, and the packer.
 //
 // Training rows hold T tokens, documents have any length. Cutting a stream of documents every T tokens
-// (dataset_window) wastes nothing, but cuts documents, and a token then sees the tail of another document as if it
-// were its own past. The first is repaired by packing, the second by `first`, the key at which attention starts
-// (AttnShape.first). With both, and positions that count from the document's start, a row is its documents run alone.
+// (dataset_window) wastes nothing, but it splits documents, and a token can then attend to the tail of another
+// document. Packing avoids the first; `first`, the first key that a query sees (AttnShape.first), avoids the second.
+// With both, and with positions that count from the document's start, a row gives the same results as each of its
+// documents alone.
 //
-// Packing is bin packing. Best fit decreasing: pieces in order of falling length, each into the row whose room is the
-// least that holds it. At worst it makes 11/9 of the fewest possible rows, and 4 (Johnson et al., SIAM J. Comput. 3,
-// 1974); with the many short documents of a corpus there is nearly always one that fits. Rows are kept by their room,
+// Packing is bin packing. Best fit decreasing: pieces in order of falling length, each into the fullest row that still
+// has room for it. At worst it makes 11/9 of the fewest possible rows plus 4 (Johnson et al., SIAM J. Comput. 3, 1974);
+// with the many short documents of a corpus there is nearly always one that fits. Rows are kept by their free room,
 // 0 to T: a list of rows for each room and a bit for each list that is not empty, so a search looks through T / 64
 // words. Sorting is by counting. So the time is linear in the documents.
 //
 // The invariant: each token of each document is in exactly one piece, and its target is the token that follows it in
-// its document, end-of-text after the last: a cut loses no target, because the piece knows the document. So a row has
-// T tokens and T targets, and not T + 1 tokens with the last one only predicted.
+// its document, or end-of-text after the last one. A split loses no target, because a piece keeps its place in the
+// document. So a row has T tokens and T targets, not T + 1 tokens of which the last is only predicted.
 //
-// The target that looks like a look across the border, end-of-text after the last token of a document, stays: it is how
-// a model learns to stop, and what it is predicted from lies within the document. (GPT-3, arXiv 2005.14165, appendix B,
-// delimits documents so, and masks nothing.) Only padding is not counted.
+// The target end-of-text after the last token of a document is kept. It teaches the model to stop, and it is predicted
+// from tokens of the document alone. (GPT-3, arXiv 2005.14165, appendix B, delimits documents in this way and masks
+// nothing.) Only padding is not counted.
 //
-// Rejected: the segment tree of Ding et al. over rooms (the bits are enough for T of 100,000), and next fit, which
-// needs no window but wastes half a row now and then.
+// Rejected: the segment tree of Ding et al. over free room (the bits are fast enough for T of 100,000), and next fit,
+// which needs no window but sometimes wastes half a row.
 #include "text/packing.h"
 
 #include "base/check.h"
@@ -66,7 +67,7 @@ static void rooms_put(Rooms *rooms, size_t row, size_t room)
     rooms->present[room / 64] |= 1ull << room % 64;
 }
 
-// Takes out a row with the least room that is at least `length`, or a new one; says how much room it has.
+// Takes out the row with the least room that is at least `length`, or a new row; *room: its room.
 static size_t rooms_take(Rooms *rooms, size_t length, size_t *room)
 {
     size_t word = length / 64, n_words = rooms->T / 64 + 1;

@@ -1,4 +1,4 @@
-// packing: several documents in one row: who sees whom, which positions they have, which rows they go to.
+// packing: several documents in one row: the attention mask, the positions, and which document goes to which row.
 //
 // A document is what starts with an end-of-text token. A token sees its own document only, positions count from the
 // document's start, and each token's target is what follows it in its document, or end-of-text after the last.
@@ -15,9 +15,9 @@ extern "C" {
 //   pos (B, T)     t - first: the position within the document
 // A row that begins inside a document counts from its own start. eot: the end-of-text id (below 0: there is none, a
 // row is one document).
-// target (B, T) is changed in one place: end-of-text after end-of-text. An empty document is how a row is filled up,
-// and predicting it would be counted as learning: its target becomes -1 (not counted). Each of pos, first and target
-// may be NULL.
+// target (B, T) is changed in one case: end-of-text after end-of-text. Rows are padded with end-of-text tokens, each of
+// which looks like an empty document; predicting padding must not count in the loss, so its target becomes -1. Each of
+// pos, first and target may be NULL.
 void packing_positions(const int32_t *token, size_t B, size_t T, int32_t eot, int32_t *pos, int32_t *first,
                        int32_t *target);
 
@@ -36,13 +36,13 @@ typedef struct {
     size_t *row_begin;   // (n_rows + 1) first piece of a row
 } Packing;
 
-// Rows of T tokens for n documents of length[i] tokens (end-of-text included), which it never cuts but when they are
-// longer than T: these are cut every T tokens. Best fit decreasing (Ding et al., arXiv 2404.10830): within a window
-// of so many documents (0: all of them), the longest piece first, each into the row where it leaves least room. Rows
-// do not mix windows. The same lengths give the same packing.
+// Rows of T tokens for n documents of length[i] tokens (end-of-text included). Only documents longer than T are split,
+// every T tokens. Best fit decreasing (Ding et al., arXiv 2404.10830): within each group of `window` documents (0: one
+// group), the longest piece first, each into the row where it leaves the least room. A row holds documents of one
+// group. The same lengths give the same packing.
 Packing packing_make(const size_t *length, size_t n, size_t T, size_t window);
 void packing_free(Packing *packing);
-// Tokens that are not padding, of all: 0 to 1 (1 when there are no rows).
+// The fraction of tokens that are not padding: 0 to 1 (1 when there are no rows).
 double packing_efficiency(const Packing *packing);
 
 #ifdef __cplusplus

@@ -1,7 +1,6 @@
 // pretoken: the pre-tokenizer, a regular expression that cuts text into words before BPE merges inside them.
 //
-// Invariant: the pieces of a text, joined, are the text, byte for byte. What the expression leaves out between two
-// matches becomes a piece too.
+// Invariant: the pieces of a text, joined, are the text, byte for byte. Text between two matches becomes a piece too.
 //
 // Two expressions are built in:
 //   gpt2    contractions, letters, digits, other signs, each with at most one space before; runs of space
@@ -18,15 +17,15 @@
 // crawl would stop a run), replacing (decode(encode(x)) would differ from x), and taking the whole rest of the text as
 // one piece, which tiktoken's byte entry does (the words after the bad byte would no longer be words).
 //
-// Cutting a text, so that threads share it: before a space that follows a visible ASCII character. None of the built-in
-// expressions has a piece that goes on from such a character to a space, none looks back, and the only looks ahead,
-// (?!\S) and $, are about runs of space, which this cut neither shortens nor ends. A line end would not do: cl100k
-// keeps it with the signs before. Of other expressions nothing is known, so they are not cut.
+// Splitting a text over threads: before a space that follows a visible ASCII character. In the built-in expressions no
+// piece continues from such a character to a space, no expression looks back, and the only lookaheads, (?!\S) and $,
+// concern runs of spaces, which this split neither shortens nor ends. A line end would not do: cl100k keeps it with the
+// signs before it. Nothing is known of other expressions, so their text is not split.
 //
-// The two built-in expressions are also written out as code, several times as fast (Scan). A regular expression tries
-// its alternatives one after another at every place; all that these two ask of a character is one of four classes,
-// letter (\p{L}), number (\p{N}), space (\s) or other, and a few characters by name. So a piece can be found by looking
-// at each of its characters once:
+// The two built-in expressions are also written out as code, which is several times as fast (Scan). A regular
+// expression tries its alternatives one after another at every position. These two need only the class of a character,
+// letter (\p{L}), number (\p{N}), space (\s) or other, and compare a few characters directly. So a piece is found by
+// looking at each of its characters once:
 //
 //   gpt2    ' and s d m t ll ve re | a run of letters, of numbers or of others, with a space (U+0020) before or not
 //   cl100k  the same ends in any case | letters, one character before that is no number and no line end |
@@ -34,14 +33,13 @@
 //   both    a run of spaces: up to the end of the text whole; cl100k: up to its last line end where it has one;
 //           without its last character, which belongs to the word after it; of one character: that one
 //
-// PCRE2 stays the definition: test_pretoken.c compares the two on random characters of all classes, valid UTF-8 or not,
-// and custom expressions always take that way (a built-in one does when its text is given as custom). Classes of
-// characters are PCRE2's own: the first character of a block of 256 asks it for the whole block, so that both ways
-// always know the same Unicode version. Rejected: a table in the source, which would be another version's than the
-// library's after its next update, and asking for all 1.1 million code points at the start. A byte sequence that is not
-// UTF-8 is one character of class other, 1 to 3 bytes long, so the scan needs no copy of the text. Letters fold to
-// other letters: (?i:s) takes the long s, U+017F, too. The other letters of the endings have no such relative (the
-// Kelvin sign is a k).
+// PCRE2 stays the definition. test_pretoken.c compares the two on random characters of all classes, valid UTF-8 or not.
+// Custom expressions always use PCRE2 (also a built-in one whose text is given as custom). The classes of characters
+// come from PCRE2: the first character of a block of 256 looks up the whole block, so both always have the same Unicode
+// version. Rejected: a table in the source (of another version after the library's next update), and a lookup of all
+// 1.1 million code points at the start. A byte sequence that is not UTF-8 is one character of class other, 1 to 3 bytes
+// long, so the scan needs no copy of the text. Ignoring case, (?i:s) also matches the long s, U+017F; no other letter
+// of the endings has such a variant (the Kelvin sign is a k).
 //
 // Time: linear. UTF-8 is checked once per text and not at every match, and the built-in expressions backtrack by at
 // most one run of space.
@@ -153,14 +151,14 @@ static inline uint8_t class_at(Scan *s, const char *text, size_t left, size_t *l
     return class_of(s, code);
 }
 
-// Where the run of characters of one class that goes on at `at` ends.
+// The end of the run of characters of one class that continues at `at`.
 static inline size_t run_end(Scan *s, const char *text, size_t n, size_t at, uint8_t class)
 {
     for (size_t length; at < n && class_at(s, text + at, n - at, &length) == class;) at += length;
     return at;
 }
 
-// The bytes of an ending behind an apostrophe: s d m t ll ve re; 0: none.
+// The bytes of an ending after an apostrophe: s d m t ll ve re; 0: none.
 static size_t ending(const char *text, size_t left, bool any_case)
 {
     const int lower = any_case ? 0x20 : 0;
@@ -174,7 +172,7 @@ static size_t ending(const char *text, size_t left, bool any_case)
 // A run of spaces from `at`; `first`: the length of its first character.
 static size_t spaces_end(Scan *s, const char *text, size_t n, size_t at, size_t first)
 {
-    size_t end = at, last = at, behind_line = 0; // where the last character starts; behind the last line end
+    size_t end = at, last = at, behind_line = 0; // start of the last character; end of the last line end
     for (size_t length = first; end < n; end += length) {
         if (end > at && class_at(s, text + end, n - end, &length) != SPACE) break;
         last = end;
@@ -247,7 +245,7 @@ struct Pretoken {
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
     const char *text, *subject;  // the caller's bytes; what the expression sees, of the same length
-    size_t n_bytes, at, gap_end; // at: end of the last piece; gap_end > at: a match that waits behind a gap
+    size_t n_bytes, at, gap_end; // at: end of the last piece; gap_end > at: a match that waits after a gap
     size_t match_end;
     char *copy; // backs `subject` when the text is not valid UTF-8
     size_t cap_copy;
@@ -263,7 +261,7 @@ const char *pretoken_regex(const char *name)
     return NULL;
 }
 
-// The expression in PCRE2's words; the caller frees it.
+// The expression in PCRE2's syntax; the caller frees it.
 static char *translate(const char *regex)
 {
     size_t n = strlen(regex), o = 0;
@@ -361,7 +359,7 @@ bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes)
         return true;
     }
     size_t end = p->match_end;
-    bool waiting = p->gap_end == p->at && end > p->at; // the match found behind the gap that was given last
+    bool waiting = p->gap_end == p->at && end > p->at; // the match found after the gap that was returned last
     if (!waiting) {
         int rc = pcre2_match(p->code, (PCRE2_SPTR)p->subject, p->n_bytes, p->at,
                              PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, p->match, p->context);

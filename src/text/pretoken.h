@@ -13,8 +13,7 @@ typedef struct Pretoken Pretoken;
 // compile.
 Pretoken *pretoken_new(const char *pattern);
 void pretoken_free(Pretoken *p); // NULL is allowed
-// The regular expression behind a name, in the form that goes into tokenizer.json; NULL when `name` is not
-// one.
+// The regular expression of that name, in the form that goes into tokenizer.json; NULL when there is none.
 const char *pretoken_regex(const char *name);
 
 // Walks over text: begin, then next until it returns false. The pieces are not empty and cover the text
@@ -22,8 +21,8 @@ const char *pretoken_regex(const char *name);
 void pretoken_begin(Pretoken *p, const char *text, size_t n_bytes);
 bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes);
 
-// The first place at or after `at`, and after the first byte, where the text can be cut in two that have, walked over
-// one after the other, the pieces of the whole. n_bytes when there is none, and for all but the named patterns.
+// The first position at or after `at` (and not 0) where the text can be split in two without changing its pieces.
+// n_bytes when there is none, and always for patterns other than the named ones.
 size_t pretoken_cut(const Pretoken *p, const char *text, size_t n_bytes, size_t at);
 
 #ifdef __cplusplus

@@ -6,9 +6,9 @@
 //     format = jsonl                  # auto, text, jsonl
 //     field = "content"
 //
-// Invariant: a manifest is read completely or not at all; whatever is unknown, doubled or out of range ends the
-// program with FILE:LINE. inih finds sections and keys; it gets each line up to its '=' only, because it would take
-// " ;" inside quotes for a comment and cut long lines, and the value is read here.
+// Invariant: a manifest is read completely or not at all: an unknown key, one that is set twice, or a value out of
+// range dies with FILE:LINE. inih finds sections and keys. It gets each line only up to its '=', because it would take
+// " ;" inside quotes for a comment and cut long lines; the value is read here.
 //
 // Rejected: one section per file name (names are what reports and mixtures speak of, and two sources may share a
 // file), and weights in percent that must add up to 100.
@@ -37,7 +37,7 @@ typedef struct {
     Sources list;
     SourcesSetting set; // NULL: sources alone
     void *arg;
-    char section[64]; // another one than a source; "": it is a source
+    char section[64]; // the section when it is not a source; "": it is a source
 } Manifest;
 
 // A string that is `"basic"` with \" \\ \n \t, 'literal', or one bare word; the caller frees it.

@@ -1,4 +1,4 @@
-// sources: what a mixture is made of: the manifest that names its sources, and what the name of a file says of it.
+// sources: the manifest that lists the sources of a mixture, and the format of a file by its name.
 #ifndef SOURCES_H
 #define SOURCES_H
 #include <stdbool.h>
@@ -19,7 +19,7 @@ bool sources_is_packed(const char *path);      // by its name: .gz or .zst
 
 // A source of a mixture: what to read, and its share.
 typedef struct {
-    char *name, *path; // path: as given, behind the folder of the manifest when it is relative
+    char *name, *path; // path: as given; a relative one is prefixed with the manifest's folder
     double weight;     // > 0; shares are weight / sum of weights
     char *separator, *line, *field; // NULL: not set; they live as long as the Sources
     SourceFormat format;
@@ -37,7 +37,7 @@ Sources sources_read(const char *path);
 typedef void (*SourcesSetting)(void *arg, int line, const char *section, const char *key, const char *value,
                               bool quoted);
 Sources sources_read_and(const char *path, SourcesSetting set, void *arg);
-// A path of a manifest, behind the manifest's folder when it is relative. free() it.
+// A path of a manifest; a relative one is prefixed with the manifest's folder. free() it.
 char *sources_path(const char *manifest, const char *path);
 void sources_free(Sources *sources);
 

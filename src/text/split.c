@@ -1,24 +1,24 @@
-// split: cuts a word where no merge can join what stands on both sides.
+// split: finds the positions in a word that no merge can cross (split points).
 //
-// Languages without spaces make words of whole clauses. Such a word comes once, so no cache knows it, and merging it
-// takes long. But most neighbours in it, two rare ideographs say, are joined by no merge of the vocabulary: there the
-// word falls into parts, and the parts (a character, a syllable) come again and again.
+// In languages without spaces a word is a whole clause. It occurs once, so no cache has it, and merging it takes long.
+// But for most neighbours in it (two rare ideographs, for example) the vocabulary has no merge. There the word splits
+// into parts, and the parts (a character, a syllable) occur often.
 //
-// Invariant: the ids of a word are those of its parts. The first merge (l, r) that crosses a place joins a token l that
-// ends there with a token r that begins there. So with a the character before the place and f the one behind it,
+// Invariant: the ids of a word are those of its parts. The first merge (l, r) that crosses a position joins a token l
+// that ends there with a token r that begins there. So with a the character before the position and f the one after it,
 //
 //   l ends with a, or is the last 1 to 3 bytes of a        r begins with f, or is the first 1 to 3 bytes of f
 //
-// and where no merge of the list is of that kind, none crosses; each side then merges as if it were alone, because BPE
-// looks at nothing but neighbours and ranks. What a merge joins is written down as a pair (a, f) of whole characters;
-// of a part of a character only its byte next to the place is kept, which stands for all characters that have it. The
-// pairs are bits of a hash: one that two pairs share hides a split point, and never makes one.
+// and if the list has no merge of that kind, none crosses. Each side is then merged as if it stood alone, because BPE
+// looks only at neighbours and ranks. The characters that a merge joins are stored as a pair (a, f). For a part of a
+// character only its byte next to the position is stored; it stands for all characters that have that byte. A pair is a
+// bit at its hash: when two pairs share a bit, a split point may be missed, but none is wrong.
 //
-// Only well-formed places are looked at: behind a lead byte and as many continuation bytes as it announces, before
-// another such. Whether these are Unicode (overlong forms, surrogates) does not matter: bytes are compared.
+// Only positions between well-formed characters are considered: after a lead byte and the continuation bytes that it
+// announces, and before another such sequence. Overlong forms and surrogates do not matter: bytes are compared.
 //
-// Rejected: pairs of bytes instead of characters (in Thai the last byte of a character and the first of the next are
-// joined by some merge nearly always), and a search for the merge itself, which is what is to be avoided.
+// Rejected: pairs of bytes instead of characters (in Thai some merge nearly always joins the last byte of a character
+// to the first of the next), and a search for the merge itself, which is the work to be avoided.
 #include "text/split.h"
 
 #include <stdbool.h>
@@ -39,7 +39,8 @@ static inline bool continues(uint8_t byte)
     return (byte & 0xC0) == 0x80;
 }
 
-// The code of a whole character is its bytes; of a part, the byte beside the place: no character begins with 0xFF.
+// The code of a whole character is its bytes. The code of a part is FF FF FF and the byte beside the position; no
+// character begins with FF.
 static inline uint32_t part_code(uint8_t byte)
 {
     return 0xFFFFFF00u | byte;
@@ -74,8 +75,8 @@ static inline bool has(const Splits *splits, uint32_t before, uint32_t behind)
 }
 
 // ---- what the merges join
-// What the token, of n bytes, says of the character that it ends: its code, or that of a part; NONE: it ends nowhere
-// that a split point could be.
+// The code of the character (or part of one) at the end of a token of n bytes; NONE: the token cannot end at a split
+// point.
 static uint32_t end_of(const uint8_t *s, size_t n)
 {
     size_t k = 0; // continuation bytes at the end
@@ -116,7 +117,7 @@ void split_free(Splits *splits)
 }
 
 // ---- looking for a split point
-// Whether a merge may join something that ends with the character `before` and something that begins with `behind`.
+// Whether a merge may join a token that ends with the character `before` to one that begins with `behind`.
 static inline bool may_join(const Splits *splits, uint32_t before, uint32_t behind, uint8_t lead)
 {
     uint32_t tail = part_code((uint8_t)before), head = part_code(lead);

@@ -17,8 +17,8 @@ typedef struct {
 
 // token: the bytes of each token; merge (n_merges): the bytes of a result are those of left and right.
 Splits split_make(const Words *token, const BpeMerge *merge, size_t n_merges);
-// The first split point after `at` (< n), or n. Any bytes. The ids of the word under bpe_apply are those of its parts,
-// one behind the other.
+// The first split point after `at` (< n), or n. Any bytes. The ids that bpe_apply gives for the word are those of its
+// parts, one after another.
 size_t split_next(const Splits *splits, const char *word, size_t n, size_t at);
 void split_free(Splits *splits);
 

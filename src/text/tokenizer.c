@@ -6,16 +6,15 @@
 // the text, and a merge joins bytes without changing them.
 //
 // Encoding is fast because text repeats itself: the ids of a word are computed once and then found in a cache
-// (word_cache.c). A long word that is not known falls into parts, which may be (split.c).
+// (word_cache.c). A long word that is not cached is split into parts, which may be (split.c).
 //
-// Threads share a text by blocks that pretoken_cut allows, each thread with an expression and a cache (or a table of
-// counts) of its own, so that none waits for another; blocks are put back together in their order. Counts are sums and
-// training looks at nothing else, so it does not matter who counted what. Rejected: one table for all, whose locks cost
-// more than counting; only one text a thread, which leaves a corpus that is one file to one thread.
+// Threads share a text in blocks, split where pretoken_cut allows. Each thread has its own expression and cache (or
+// table of counts), so none waits for another, and the results are joined in the order of the blocks. Training uses
+// only the sums of the counts, so it does not matter which thread counted a word. Rejected: one table for all threads,
+// whose locks cost more than the counting; one text per thread, which leaves a corpus in one file to one thread.
 //
-// Special tokens come from the caller, never from text: a document that contains the string <|endoftext|>
-// must not be able to end itself. Rejected: recognising them in text, as Hugging Face's encode does by
-// default.
+// Special tokens come from the caller, never from text: the string <|endoftext|> inside a document must not end the
+// document. Rejected: recognising them in text, as Hugging Face's encode does by default.
 #include "text/tokenizer.h"
 
 #include <omp.h>
@@ -106,7 +105,7 @@ static void add_encoders(Tokenizer *t, size_t n)
     while (t->n_encoders < n) t->encoder[t->n_encoders++] = (Encoder){.pretoken = pretoken_new(t->vocab.pattern)};
 }
 
-// Takes the tables; they must be complete.
+// Takes ownership of the tables, which must be complete.
 static Tokenizer *from_vocab(Vocab vocab)
 {
     Tokenizer *t = calloc(1, sizeof *t);
@@ -292,8 +291,8 @@ static void merge_word(const Tokenizer *t, const char *word, size_t n, TokenIds 
 
 static void encode_parts(const Tokenizer *t, Encoder *e, const char *word, size_t n, TokenIds *out);
 
-// Whether a word that no cache knows is encoded in parts. (With ignore_merges a part that is a token would be that
-// token, which merging may not reach.)
+// Whether a word that is not cached is encoded in parts. (Not with ignore_merges: there a part that is a token would be
+// encoded as that token, which the merges of the whole word may not reach.)
 static bool falls_apart(const Tokenizer *t, const char *word, size_t n)
 {
     return n >= LONG_WORD && !t->vocab.ignore_merges && split_next(&t->splits, word, n, 0) < n;
@@ -308,7 +307,7 @@ static void encode_words(const Tokenizer *t, Encoder *e, WordLook *look, size_t 
         size_t known = out->n;
         if (falls_apart(t, look[i].bytes, look[i].n)) {
             encode_parts(t, e, look[i].bytes, look[i].n, out);
-            if (look[i].n > WORD_LINE_BYTES) continue; // its parts are known: no room for it
+            if (look[i].n > WORD_LINE_BYTES) continue; // too long for a cache line; its parts are cached
         } else {
             merge_word(t, look[i].bytes, look[i].n, out);
         }
@@ -316,7 +315,7 @@ static void encode_words(const Tokenizer *t, Encoder *e, WordLook *look, size_t 
     }
 }
 
-// A word that falls into parts: they are words to the cache, and have no split points of their own.
+// A word with split points: the cache treats each part as a word of its own.
 static void encode_parts(const Tokenizer *t, Encoder *e, const char *word, size_t n, TokenIds *out)
 {
     WordLook look[LOOK_AHEAD];

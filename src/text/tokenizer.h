@@ -24,18 +24,19 @@ typedef struct {
 } TokenIds;
 
 // Reads a folder with tokenizer.json, or else with vocab.json and merges.txt (GPT-2's layout and pattern).
-// Dies when files are missing or damaged, ask for a feature that would change the ids, or lie in a folder that was left
-// half replaced (disk.h).
+// Dies when files are missing or damaged, when they use a feature that is not supported and would change the ids, and
+// when an interrupted program left the folder half replaced (disk.h).
 Tokenizer *tokenizer_load(const char *dir);
 // Reads a tiktoken rank file: one line a token, base64 of its bytes, a space, its id; ids from 0 without a hole. The
-// file holds neither the pattern ("gpt2", "cl100k") nor special tokens: <|endoftext|> becomes the id behind the last;
-// for cl100k_base (100,256 ranks of "cl100k") 100257, as in tiktoken, and 100256 a token that no text makes.
+// file holds neither the pattern ("gpt2", "cl100k") nor special tokens: <|endoftext|> gets the id after the last one.
+// In cl100k_base (100,256 ranks of "cl100k") it gets 100257, as in tiktoken, and 100256 is a token that no text encodes
+// to.
 Tokenizer *tokenizer_load_ranks(const char *path, const char *pattern);
 // Writes dir/tokenizer.json and dir/tokenizer_config.json; the folder must exist. Dies on a failed write.
 void tokenizer_save(const Tokenizer *t, const char *dir);
 // The same as dir/vocab.json and dir/merges.txt. They hold no pattern: dies when it is not GPT-2's.
 void tokenizer_save_gpt2(const Tokenizer *t, const char *dir);
-// The same as a rank file. Dies when its order cannot say what the merges say (no tokenizer trained here).
+// The same as a rank file. Dies when the order of ids cannot express the merges (never for a tokenizer trained here).
 void tokenizer_save_ranks(const Tokenizer *t, const char *path);
 void tokenizer_free(Tokenizer *t); // NULL is allowed
 
@@ -51,7 +52,7 @@ typedef struct {
 TokenizerTrainer *tokenizer_trainer_new(const char *pattern);
 void tokenizer_trainer_add(TokenizerTrainer *trainer, const char *text, size_t n_bytes);
 // Adds several texts on n_threads (1 or more) threads. Texts and threads change the speed and the memory, never the
-// merges. Memory: the different words, and again for each thread.
+// merges. Memory: a table of the different words for each thread, and one more for all.
 void tokenizer_trainer_add_texts(TokenizerTrainer *trainer, const TokenizerText *text, size_t n_texts, int n_threads);
 Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size); // frees the trainer
 
@@ -59,7 +60,7 @@ Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size); 
 // "<|endoftext|>" in a document encodes as ordinary text. Fills a word cache inside t: one thread at a time.
 void tokenizer_encode(Tokenizer *t, const char *text, size_t n_bytes, TokenIds *out);
 // Several texts on n_threads threads: appends the same ids as one call after another. end (n_texts; NULL is allowed):
-// out->n behind the ids of each.
+// out->n after the ids of each.
 void tokenizer_encode_texts(Tokenizer *t, const TokenizerText *text, size_t n_texts, int n_threads, TokenIds *out,
                             size_t *end);
 // The bytes of one token, *n_bytes of them, not 0-terminated; they live as long as t. Write them out one id

@@ -7,22 +7,22 @@
 // Invariant of a loaded vocabulary: ids are 0..n-1 without a hole, every byte has a token, no two tokens have the same
 // bytes, every merge joins two tokens into a third whose bytes are theirs.
 //
-// What tokenizer.json may ask for and we do not do (normalizers, prefix spaces, other kinds of tokens, ...) is refused
-// with its name, because to skip it would give other ids than Hugging Face gives. The post-processor is the exception:
-// it adds tokens around a text (a start token, say), which is the caller's business here. Rejected: reading
-// tokenizer_config.json, whose keys repeat what tokenizer.json says or concern chat.
+// A feature of tokenizer.json that is not supported here (normalizers, prefix spaces, other kinds of tokens, ...) is
+// refused by name, because ignoring it would give other ids than Hugging Face's. The post-processor is the exception:
+// it adds tokens around a text (a start token, for example), which is the caller's task here. Rejected: reading
+// tokenizer_config.json, whose keys repeat those of tokenizer.json or concern chat.
 //
-// A rank file has one line a token, sorted by rank: base64(bytes) SPACE rank LF. It lists no merges. tiktoken merges
-// whichever neighbours join to the token of the lowest rank; the rank is the id and the order of merging at once. So
-// the merge that makes a token of several bytes is what is left of its bytes when all merges of lower rank are done:
-// two tokens, or else the token could never come out of merging and the file is refused. Token after token, in the
-// order of ranks, this gives the list of merges, and the same ids (bpe.c says why merging by pair and by joined bytes
-// agree). Where a rank file cannot say what a vocabulary says (merges in another order than their ids, tokens without a
-// merge, special tokens before others) saving is refused, so that load(save(v)) has the tokens, merges and ids of v.
+// A rank file has one line per token, sorted by rank: base64(bytes) SPACE rank LF. It lists no merges. tiktoken merges
+// the two neighbours whose joined bytes are the token of the lowest rank; a token's rank is both its id and its place
+// in the order of merging. So apply all merges of lower rank to the bytes of a token: the two tokens that remain are
+// its merge. If more remain, merging could never produce the token, and the file is refused. Doing this in the order of
+// ranks gives the list of merges, with the same ids (bpe.c says why merging by pair and by joined bytes agree). Saving
+// is refused where a rank file cannot express the vocabulary (merges in another order than their ids, tokens without a
+// merge, special tokens before others), so load(save(v)) has the tokens, merges and ids of v.
 //
 // Special tokens are not in a rank file; tiktoken keeps them in code. <|endoftext|> is given the id after the last one,
-// which is where GPT-2 has it. cl100k_base, which is known by its pattern and size, has it one higher: the id between
-// is nobody's there, and a special token here that no text makes, because ids have no holes here.
+// as in GPT-2. cl100k_base, recognised by its pattern and size, has it one higher. The id between is unused there; here
+// it becomes a special token that no text encodes to, because ids have no holes here.
 #include "text/vocab.h"
 
 #include <errno.h>
@@ -293,8 +293,7 @@ static bool is_true(json_t *object, const char *key, bool missing)
     return value ? json_is_true(value) : missing;
 }
 
-// The pattern behind tokenizer.json's pre_tokenizer: ByteLevel with its own expression, or Split and then
-// ByteLevel.
+// The pattern of tokenizer.json's pre_tokenizer: ByteLevel with its own expression, or Split followed by ByteLevel.
 static const char *read_pattern(json_t *pre, const char *path)
 {
     json_t *list = json_object_get(pre, "pretokenizers"), *split = json_array_get(list, 0);
@@ -523,7 +522,7 @@ static int64_t decode_base64(const char *s, size_t n, char *bytes)
             three |= (uint32_t)(digit - base64_digits) << (18 - 6 * n_digits++);
         }
         if (n_digits < 4 && (i + 4 < n || n_digits < 2 || s[i + 3] != '=')) return -1;
-        if (three & (0xFFFFFFu >> 8 * (n_digits - 1))) return -1; // bits behind the last byte
+        if (three & (0xFFFFFFu >> 8 * (n_digits - 1))) return -1; // bits after the last byte
         for (int k = 0; k + 1 < n_digits; k++) bytes[o++] = (char)(three >> (16 - 8 * k));
     }
     return (int64_t)o;
@@ -572,7 +571,7 @@ static void read_line(Vocab *v, const char *line, size_t n, char *bytes, const c
         die("%s:%zu: the same token as an earlier line", path, expected + 1);
 }
 
-// The merges behind the tokens, in the order of ranks.
+// Finds the merge that makes each token, in the order of ranks.
 static void find_merges(Vocab *v, size_t n_ranks, const char *path)
 {
     size_t n_longest = 1;
@@ -603,7 +602,7 @@ static void find_merges(Vocab *v, size_t n_ranks, const char *path)
     free(ids);
 }
 
-// The id of a token behind all others.
+// Appends a token; returns its id, the highest.
 static int32_t add_special(Vocab *v, const char *name, const char *path)
 {
     size_t n = v->token.n;

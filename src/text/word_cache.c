@@ -1,22 +1,22 @@
-// word_cache: makes encoding fast, because text repeats itself: the ids of a word are computed once.
+// word_cache: the ids of words that were encoded before. Text repeats itself, so most words are computed only once.
 //
-// Two levels. The front is an array of lines of 64 bytes, each with one word of at most WORD_LINE_BYTES bytes and
-// its at most WORD_LINE_IDS ids. A word has one line it may be in (direct-mapped), so that a hit reads one line of the
-// processor's cache and compares four numbers; a new word simply takes the line over. The front has at least a line for
-// each word that the table knows, up to 2^18 lines: it begins small, so that a text of few words stays in the nearest
-// cache, and begins anew, empty and four times as large, when they have become too many. Behind it stands a table of
-// all words (words.h), up to CACHE_WORDS of them, none over CACHE_BYTES bytes; when it is full it is emptied whole, and
-// the common words are back at once. A word pushed out of the front is found there and goes back in front.
+// Two levels. The front level is an array of 64-byte lines, each with one word of at most WORD_LINE_BYTES bytes and at
+// most WORD_LINE_IDS ids. It is direct-mapped: a word may be in one line only. So a hit reads one line of the
+// processor's cache and compares four numbers, and a new word replaces the old one. The front level has at least one
+// line for each word of the table, up to 2^18 lines. It starts small, so that a text of few words stays in the
+// first-level cache; when the words become too many, it is replaced by an empty one four times as large. The second
+// level is a table of all words (words.h), up to CACHE_WORDS of them, none over CACHE_BYTES bytes. A full table is
+// emptied, and the common words return soon. A word that lost its line is found in the table and gets its line back.
 //
-// Invariant: what get appends is what put was given for the same bytes. A line holds the whole word, and is compared as
-// a whole: a hash that two words share costs time, never ids.
+// Invariant: word_cache_get appends the ids that word_cache_put was given for the same bytes. A line holds the whole
+// word and is compared as a whole, so two words with the same hash cost time but never give wrong ids.
 //
-// The key of a short word is three numbers of 8 bytes, zeros behind the word; its length tells a word that ends with
-// zero bytes from a shorter one. The 24 bytes are read at once and masked where the text goes on for so long.
+// The key of a short word is three numbers of 8 bytes, padded with zeros; the stored length distinguishes a word that
+// ends with zero bytes from a shorter one. When 24 bytes may be read, they are read at once and masked.
 //
-// A hit is mostly waiting for memory: so the words of a text are looked at some at a time (word_cache_look), which
-// starts the fetching of their lines, before the first of them is asked for; and those that are not in their lines are
-// looked at again, for their places in the table.
+// The time of a hit is mostly memory latency. So the lines of several words are prefetched (word_cache_look) before the
+// first of these words is looked up; for words that are not in their lines the place in the table is prefetched too
+// (word_cache_look_again).
 //
 // Rejected: least-recently-used lists and sets of several lines, which cost more per hit than they save; the table
 // alone, which hashes byte strings of any length and reads three places in memory for each hit.
@@ -47,8 +47,8 @@ static void make_front(WordCache *c, int lines_log2)
     c->lines_log2 = lines_log2;
     c->line = aligned_alloc(n_bytes < HUGE_PAGE ? sizeof *c->line : HUGE_PAGE, n_bytes);
     if (!c->line) die("memory: no room for a cache of words, %zu bytes", n_bytes);
-#ifdef MADV_HUGEPAGE // it is read all over: small pages would be more than the processor knows
-    if (n_bytes >= HUGE_PAGE) madvise(c->line, n_bytes, MADV_HUGEPAGE); // where it is refused, small ones are right too
+#ifdef MADV_HUGEPAGE // random access: small pages would need more TLB entries than the processor has
+    if (n_bytes >= HUGE_PAGE) madvise(c->line, n_bytes, MADV_HUGEPAGE); // if it is refused, small pages work too
 #endif
     memset(c->line, 0, n_bytes);
 }
@@ -66,7 +66,7 @@ void word_cache_look(WordCache *c, WordLook *look, const char *word, size_t n, s
     if (n_readable < WORD_LINE_BYTES) {
         memset(look->key, 0, sizeof look->key);
         memcpy(look->key, word, n);
-    } else { // number by number: what is written in one piece and read in others makes the processor wait
+    } else { // number by number: reading parts of a larger store would stall the processor
         for (int i = 0; i < WORD_LINE_BYTES / 8; i++) {
             uint64_t part, mask;
             memcpy(&part, word + 8 * i, 8);
@@ -88,7 +88,7 @@ static void put_in_front(WordCache *c, const WordLook *look, const int32_t *id, 
     line->n_ids = (uint16_t)n_ids;
 }
 
-// Behind the front.
+// Looks in the second level.
 static bool find_word(WordCache *c, const WordLook *look, uint64_t hash, TokenIds *out)
 {
     if (look->n > CACHE_BYTES) return false;
@@ -120,7 +120,7 @@ bool word_cache_get(WordCache *c, const WordLook *look, TokenIds *out)
 {
     if (!look->in_front) return find_word(c, look, look->hash, out);
     const WordLine *line = &c->line[look->line];
-    if (!holds(line, look)) // a word between has taken the line
+    if (!holds(line, look)) // another word has taken the line meanwhile
         return find_word(c, look, words_prefetch(&c->words, look->bytes, look->n), out);
     if (out->cap - out->n < WORD_LINE_IDS)
         out->id = words_grow(out->id, &out->cap, out->n + WORD_LINE_IDS, sizeof *out->id);
@@ -143,7 +143,7 @@ void word_cache_put(WordCache *c, const WordLook *look, const int32_t *id, size_
     c->ids.id = words_grow(c->ids.id, &c->ids.cap, c->ids.n + n_ids, sizeof *id);
     memcpy(c->ids.id + c->ids.n, id, n_ids * sizeof *id);
     c->at[known + 1] = c->ids.n += n_ids;
-    // Words that were looked at before may then get a line that is not theirs, where they are not found again.
+    // Words that were looked at before this may then be put into a line that is not theirs, where no search finds them.
     if (c->line && c->words.n >> c->lines_log2 && c->lines_log2 < MOST_LINES_LOG2) make_front(c, c->lines_log2 + 2);
     put_in_front(c, look, id, n_ids);
 }

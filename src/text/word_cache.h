@@ -13,9 +13,9 @@ extern "C" {
 
 enum { WORD_LINE_BYTES = 24, WORD_LINE_IDS = 9 };
 
-// One line of the processor's cache: a short word and all that is asked about it.
+// One line of the processor's cache: a short word and its ids.
 typedef struct {
-    uint64_t key[WORD_LINE_BYTES / 8]; // its bytes, zeros behind
+    uint64_t key[WORD_LINE_BYTES / 8]; // its bytes, padded with zeros
     uint16_t n, n_ids;                 // bytes (0: the line is empty) and ids
     int32_t id[WORD_LINE_IDS];         // (n_ids)
 } WordLine;
@@ -29,7 +29,7 @@ typedef struct {
     TokenIds ids;
 } WordCache; // starts as {0}
 
-// A word that is about to be asked for.
+// A word that is about to be looked up.
 typedef struct {
     const char *bytes; // (n)
     size_t n;
@@ -39,15 +39,15 @@ typedef struct {
     bool in_front;
 } WordLook;
 
-// Begins to fetch what belongs to the word (n bytes, n > 0), so that memory works while others are looked at.
-// n_readable >= n: the bytes that may be read from `word` on; it is faster where they are WORD_LINE_BYTES or more.
+// Prefetches the line of the word (n bytes, n > 0), so that the latencies of several words overlap. n_readable >= n:
+// the bytes that may be read from `word` on; it is faster where they are WORD_LINE_BYTES or more.
 void word_cache_look(WordCache *cache, WordLook *look, const char *word, size_t n, size_t n_readable);
-// To be called once the words ahead have been looked at too, and before word_cache_get: sees whether it is in front,
-// and if not, begins to fetch what belongs to it from the table.
+// Call it after word_cache_look of several words, and before word_cache_get: when the word is not in its line,
+// prefetches its place in the table.
 void word_cache_look_again(WordCache *cache, WordLook *look);
 // Appends its ids to `out` when they are known.
 bool word_cache_get(WordCache *cache, const WordLook *look, TokenIds *out);
-// Remembers the ids of a word that word_cache_get did not know; may forget others.
+// Stores the ids of a word that word_cache_get did not find; may drop others.
 void word_cache_put(WordCache *cache, const WordLook *look, const int32_t *id, size_t n_ids);
 void word_cache_free(WordCache *cache);
 
