@@ -1,6 +1,6 @@
 // diff: opens what build/diff compares, puts a dump's pieces together, and says how far two arrays are apart.
 //
-// A dump has a file for each rank, and in it, for each tensor, a piece and a text that says where it belongs (part.h).
+// A dump has a file for each rank, and in it, for each tensor, a piece and a text that says where it belongs (dump.h).
 // Whatever the layout was, the whole follows from the texts alone: so a run on eight ranks is compared with one on one
 // rank, or with another cut, element by element.
 //
@@ -188,7 +188,8 @@ static void add_piece(DiffSide *s, const SafeTensors *file, const SafeTensor *t)
     Part part;
     snprintf(key, sizeof key, "part.%s", t->name);
     const char *text = safetensors_meta(file, key);
-    if (!text || !dump_part_parse(&part, text)) die("%s: %s: no part of a dump: %s", file->path, t->name, text ? text : "");
+    if (!text || !dump_part_parse(&part, text))
+        die("%s: %s: no part of a dump: %s", file->path, t->name, text ? text : "");
     DiffTensor *own = (DiffTensor *)diff_side_find(s, t->name);
     if (!own) {
         own = add(s, t);
@@ -196,7 +197,8 @@ static void add_piece(DiffSide *s, const SafeTensors *file, const SafeTensor *t)
     }
     if (!fits(own, &part, t->dtype) || dump_part_elems(&part) != t->n_elems)
         die("%s: %s: %s does not fit what other ranks wrote", file->path, t->name, text);
-    own->disagrees |= !dump_part_place(&part, (void *)own->t.data, own->seen, t->data, safetensors_dtype_bytes(t->dtype));
+    own->disagrees |= !dump_part_place(&part, (void *)own->t.data, own->seen, t->data,
+                                       safetensors_dtype_bytes(t->dtype));
     dump_part_free(&part);
 }
 
