@@ -61,7 +61,7 @@ static double forward_backward(Run *run, long step, RampStep mine, float scale)
 }
 
 // The global norm of the gradient, by which it is judged and clipped. In fp16 the loss was multiplied by the loss scale
-// S (scaler.h), so the gradient is multiplied by 1 / S first.
+// S (grads.h), so the gradient is multiplied by 1 / S first.
 static double grad_norm(Run *run)
 {
     Fp8 *fp8 = run->scales.fp8;

@@ -10,7 +10,7 @@
 // bound is where to look: what comes later may only inherit its error.
 //
 // The bound, for dumps: what rounding may do to this tensor, from the type it was stored in, its depth and the length
-// of its sums (diff_stats.c, doc/diff.md); weights that went in must be equal. For everything else, and with --exact:
+// of its sums (dev/check/diff.c, doc/diff.md); weights that went in must be equal. For everything else, and with --exact:
 // equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or equal bits. Every test reads
 // !(difference <= bound), so that NaN fails it.
 //

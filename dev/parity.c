@@ -72,7 +72,7 @@ enum { PARITY_RANKS = 8, PARITY_OPTIONS = 16 };
 typedef struct {
     bool llama;                // else GPT
     bool fast;                 // else numerics.deterministic
-    int value[PARITY_AXES];    // by axis, an index of parity_values
+    int value[PARITY_AXES];    // by axis, an index of the axis' values
 } ParityLayout;
 
 enum { MAX_VALUES = 11, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 7 };

@@ -326,7 +326,7 @@ static void check_outside(const Recipe *r, const char *where, const char *path)
 }
 
 // Whatever is read is read again: by a check and then by a stage, or after a kill; and what a file held the last time
-// is known by its size and time. A folder gives plain files alone (corpus_reader.c).
+// is known by its size and time. A folder gives plain files alone (corpus.c).
 static void check_plain(const char *where, const char *path)
 {
     struct stat st;

@@ -348,7 +348,7 @@ static void encode_runs(RecipeRun *run, const char *settings)
     int vocab = tokenizer_vocab_size(t);
     bool narrow = r->shards_dtype == DATASET_U16 || (r->shards_dtype == DATASET_AUTO && vocab <= UINT16_MAX);
     int token_bytes = narrow ? 2 : 4;
-    check(token_bytes == 4 || vocab <= UINT16_MAX); // recipe_check.c
+    check(token_bytes == 4 || vocab <= UINT16_MAX); // recipe.c
     recipe_stage_documents(run);
     Place *place = find_places(run);
     size_t n_parts = documents_parts(run->docs);
