@@ -61,7 +61,7 @@ typedef struct {
     double rank_loss[MAX_RANKS][2];
     float rank_logits[MAX_RANKS][2][32];
     double micro_norms;      // of one rank: sum of the norms of the micro-batches' gradients
-    size_t acts[MAX_RANKS], comm[MAX_RANKS], sent[MAX_RANKS], formula_sent[MAX_RANKS], guest_sent[MAX_RANKS];
+    size_t acts[MAX_RANKS], comm[MAX_RANKS], sent[MAX_RANKS], formula_sent[MAX_RANKS], tied_sent[MAX_RANKS];
     int in_flight[MAX_RANKS];
     PipelineTimeline line;   // of rank 0, when recorded
 } Outcome;
@@ -190,7 +190,7 @@ static void play(Comm *world, void *arg)
             out->rank_loss[rank][0] = pipeline_step(pipe, data.micro, 1 / (float)data.valid);
         }
         out->sent[rank] = pp->count[COMM_SEND].sent / (size_t)c->steps;
-        out->guest_sent[rank] = ends ? ends->count[COMM_SEND].sent / (size_t)c->steps : 0;
+        out->tied_sent[rank] = ends ? ends->count[COMM_SEND].sent / (size_t)c->steps : 0;
         out->formula_sent[rank] = sent_bytes(out->table, stage, m, c->micro, T);
         out->in_flight[rank] = pipe->most_in_flight;
         out->rank_loss[rank][1] = pipeline_evaluate(pipe, data.micro, data.m);

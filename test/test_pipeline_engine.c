@@ -87,7 +87,7 @@ static void test_messages(void **state)
             for (int s = 0; s < t->p; s++) {
                 assert_int_equal(r.sent[s], r.formula_sent[s]);
                 bool last = t->schedule != PIPELINE_ZB_V && t->p > 1 && s == t->p - 1;
-                assert_int_equal(r.guest_sent[s], c.shape->tie && last ? tied : 0);
+                assert_int_equal(r.tied_sent[s], c.shape->tie && last ? tied : 0);
                 sum += r.sent[s];
             }
             assert_int_equal(sum, 2 * borders * (size_t)t->m * stream); // each micro-batch there and back

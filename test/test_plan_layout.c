@@ -63,7 +63,7 @@ static void test_stages_add_up(void **state)
             }
             assert_int_equal(layers, s.layers);
             assert_int_equal(params, whole(&s));
-            assert_int_equal(plan_layout_guest(&job, cases[i].pp - 1), tie ? s.vocab * s.channels : 0);
+            assert_int_equal(plan_layout_tied(&job, cases[i].pp - 1), tie ? s.vocab * s.channels : 0);
         }
     }
     PlanJob one = job_of(&gpt, 1, 1, 1, 1);

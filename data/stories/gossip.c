@@ -1,14 +1,15 @@
 // gossip: facts whose frequencies follow Zipf's law. See gossip.h.
 //
-// The world is a function of one seed, and texts are functions of another: rank k is a pair of a first and a last name
-// (a random bijection of ranks and pairs), and what person k does to verb v is one word of a list, drawn once.
+// The facts are a function of one seed, and the texts of another. Rank k is a pair of a first and a last name (a random
+// bijection of ranks and pairs), and the object of person k and verb v is one word of a list, drawn once.
 //
-// The invariant: a text names its choices. No word stands twice in a list, so a pair of names is one rank, the third
-// word one verb and the fourth one number; the fifth must then be the fact. So every text has one derivation, and
+// The invariant: each word of a text identifies one choice. No word stands twice in a list, so the pair of names is one
+// rank, the third word one verb and the fourth one number; the fifth must then be the fact. So every text has one
+// derivation, and
 //
 //     -log p(text) = log GOSSIP_VERBS + log GOSSIP_NUMBERS - log p(rank)
 //
-// A rank is drawn by bisection of the cumulative weights, with 53 random bits; what that rounds is below 1e-9 of the
+// A rank is drawn by bisection of the cumulative weights, with 53 random bits; the rounding error is below 1e-9 of the
 // smallest probability.
 //
 // Rejected: rules of grammar.h, one alternative a person (its reader tries every alternative, and a fact that goes with
@@ -53,7 +54,7 @@ static void add_words(Words *words, const char *list, size_t skip)
     }
 }
 
-// The words of a list of the stories, without so many bytes at the front of each.
+// The words of a list of the stories, each without its first `skip` bytes.
 static void add_list(Words *words, const char *name, size_t skip)
 {
     for (size_t r = 0; r < stories_n_words; r++) {
@@ -168,7 +169,7 @@ void gossip_write(const Gossip *g, uint64_t seed, uint64_t index, GrammarText *t
 
 // ---- reading
 
-// Which word of the list stands at *at, with a space behind it, and moves behind both; words->n: none.
+// The index of the list's word at *at, which a space must follow; moves *at after both. words->n: none.
 static size_t take_word(const Words *words, const char *text, size_t n, size_t *at)
 {
     size_t i = 0;
@@ -181,7 +182,7 @@ static size_t take_word(const Words *words, const char *text, size_t n, size_t *
     return i;
 }
 
-// The rank of the text's person, its verb, and where the thing must begin; GOSSIP_PEOPLE: nobody does that.
+// The rank of the text's person, its verb, and where the object must begin. GOSSIP_PEOPLE: no text begins like this.
 static size_t take_person(const Gossip *g, const char *text, size_t n, size_t *at, size_t *verb)
 {
     size_t first = take_word(&g->first, text, n, at);

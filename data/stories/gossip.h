@@ -1,17 +1,17 @@
-// gossip: facts that are heard as often as Zipf's law says, with their exact entropy.
+// gossip: sentences about facts whose frequencies follow Zipf's law, with their exact entropy.
 //
 // "Hannah Norton sells nine plums." A text is one such sentence. It is about one of GOSSIP_PEOPLE people, drawn with
 //
 //     p(k) = k^-GOSSIP_ZIPF / sum over all ranks of rank^-GOSSIP_ZIPF
 //
-// and says what they do with one of GOSSIP_VERBS verbs and one of GOSSIP_NUMBERS numbers, all equally likely. Who has
-// which rank, and what goes with a person and a verb, was drawn once and is the same in all texts: facts to be known
-// by heart. How many it is nobody can know. So whoever knows the world pays for
+// with one of GOSSIP_VERBS verbs and one of GOSSIP_NUMBERS numbers, all equally likely. The person of each rank, and
+// the object of each person and verb, were drawn once and are the same in all texts: these are the facts to memorise.
+// The number cannot be known. So for a model that knows all facts
 //
 //     entropy of a text = - sum_k p(k) log p(k) + log GOSSIP_VERBS + log GOSSIP_NUMBERS        nats
 //
-// Scaling laws are measured on it (doc/scaling_fit.md): who knows the people up to a rank has a power of it left to
-// learn.
+// Scaling laws are measured on it (doc/scaling_fit.md): a model that knows the people up to a rank has a remaining loss
+// that is a power of that rank.
 #ifndef GOSSIP_H
 #define GOSSIP_H
 #include "data/stories/grammar.h"
@@ -32,7 +32,7 @@ void gossip_free(Gossip *gossip);
 void gossip_write(const Gossip *gossip, uint64_t seed, uint64_t index, GrammarText *text);
 // Reads a text back. It has one derivation, or none: each word names the choice that wrote it.
 GrammarScore gossip_score(const Gossip *gossip, const char *text, size_t n_bytes);
-// Of a text, in nats.
+// The entropy of a text, in nats.
 double gossip_entropy(const Gossip *gossip);
 
 #ifdef __cplusplus

@@ -1,13 +1,11 @@
 // grammar: a probabilistic grammar with memory. See grammar.h for the notation.
 //
-// One function, walk(), goes through a derivation from left to right. It writes when it takes one
-// alternative drawn at random, and it reads when it takes every alternative in turn and gives up as soon as
-// the text differs. So the writer and the reader cannot disagree about the grammar: they are the same
-// lines.
+// One function, walk(), goes through a derivation from left to right. To write, it takes one alternative drawn at
+// random. To read, it tries every alternative in turn and stops as soon as the text differs. So the writer and the
+// reader cannot disagree about the grammar: they are the same code.
 //
-// The invariant: a Point is a value. It holds all that a derivation has decided so far (where it is in the
-// rules, the remembered words, the position in the text, the probability), so going back is nothing but
-// using the older copy.
+// The invariant: a Point is a value. It holds the whole state of a derivation (the position in the rules, the
+// remembered words, the position in the text, the probability), so backtracking means using the older copy.
 //
 // The formula: p(derivation) = product over its choices of weight / (sum of the weights allowed there), and
 // p(text) = sum of p over the derivations that write it. When there is only one, -log p(text) is the sum of
@@ -119,7 +117,7 @@ static bool held(const Point *p, const Alt *alt)
 
 static void walk(Walk *w, Point p);
 
-// The one place where anything is chosen. p stands behind the item that asked for the rule.
+// The only function that makes a choice. p is after the item that refers to the rule.
 static void choose(Walk *w, const Point *p, int rule)
 {
     const Rule *r = &w->g->rule[rule];

@@ -2,10 +2,10 @@
 //
 // Four passes. Collect the names that remember words (they may be used before the rule that sets them). Cut
 // every body into alternatives and every alternative into items. Find the rule for every form and class
-// ("he" of "girl": he.girl). Then settle: refuse what would never end, and find the word lists.
+// ("he" of "girl": he.girl). Then settle: refuse cycles, and find the word lists.
 //
 // The invariant: what grammar_load returns has no dangling name, no cycle and no word list with a word
-// given twice. So walking it always ends, and a word of a list in a text says which choice wrote it.
+// given twice. So walking it always ends, and a word of a list in a text identifies the choice that wrote it.
 //
 // Rejected: a grammar file read at run time (the programs would have to find it), and rules as C functions.
 #include <ctype.h>
@@ -197,7 +197,7 @@ static int compare_words(const void *a, const void *b)
     return order ? order : (x->n_text > y->n_text) - (x->n_text < y->n_text);
 }
 
-// A word that a list holds twice could have been chosen in two ways: the text would not tell which.
+// A word that a list holds twice could be chosen in two ways, and the text would not show which.
 static void check_distinct(const Grammar *g, int rule)
 {
     const Rule *r = &g->rule[rule];

@@ -1,19 +1,17 @@
 // stories: joins a start, tales, plots, rhymes and word lists into one grammar. See stories.h.
 //
-// Everything a text is made of is data: stories_tales.c (how a tale begins and ends),
-// stories_plots_friend.c and stories_plots_hero.c (what happens in it), stories_rhymes.c (the rhymes) and
-// stories_words.c (the words for it all). Everything that happens to that data is in grammar.c. So a new
-// plot or rhyme is a few lines of text, and its entropy is known without a line of code.
+// All text is data: stories_tales.c (how a tale begins and ends), stories_plots_friend.c and stories_plots_hero.c (the
+// plots), stories_rhymes.c (the rhymes) and stories_words.c (the word lists). All code is in grammar.c. So a new plot
+// or rhyme is a few lines of text, and its entropy is known without new code.
 //
-// The two kinds share all rules and differ in the start, so rhymes and tales know the same words. A
-// corpus puts them one after the other, so each is a grammar of its own.
+// The two kinds share all rules and differ in the start, so rhymes and tales have the same words. Each kind is a
+// grammar of its own; a corpus may contain rhymes and then tales.
 //
 // The floor: with N texts of self-information s_i nats in b_i bytes, no model's expected loss on the
 // corpus is below sum(s_i) / (number of tokens) nats per token, or sum(s_i) / (ln 2 * sum(b_i)) bits per
-// byte, however it cuts the text into tokens. The separator costs nothing: where a text ends is part of
-// its derivation.
+// byte, with any tokenizer. The separator has no entropy: where a text ends is part of its derivation.
 //
-// Rejected: sampling from a trained model (its entropy is known only to itself), and shuffled real text (no
+// Rejected: sampling from a trained model (it would need that model to compute the entropy), and shuffled real text (no
 // known floor).
 #include "data/stories/stories.h"
 

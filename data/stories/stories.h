@@ -10,13 +10,13 @@
 extern "C" {
 #endif
 
-// Tales are what a corpus is about. Rhymes, made of few words that come back, may stand in front of them in
-// the training text (doc/log.md says what is known of their use).
+// A corpus consists of tales. Rhymes, which repeat a few words, may come before them in the training text (doc/log.md
+// has what was measured of their use).
 typedef enum { STORIES_TALES, STORIES_RHYMES } StoriesKind;
 
-// What stands after every story in a corpus file: FILE = (story separator)*, with nothing else between.
+// The separator after every story in a corpus file: FILE = (story separator)*, with nothing else between.
 #define STORIES_SEPARATOR "<|endoftext|>"
-// Tales to train on have numbers from 0, tales to validate on from here, rhymes from there.
+// Tales for training have numbers from 0; tales for validation and rhymes have numbers from these on.
 #define STORIES_VAL_FIRST ((uint64_t)1 << 40)
 #define STORIES_RHYME_FIRST ((uint64_t)1 << 41)
 

@@ -1,21 +1,19 @@
 // stories_rhymes: the rhymes of the training text, and the refrains of the tales. See stories.h.
 //
-// Looking up a word that came before is what a tale asks of a model from its second sentence on, and a
-// model learns it late: until then a remembered name is one of some hundred and fifty equally likely
-// words, and where only a few words in a hundred are remembered ones, each step towards looking them up
-// gains little. A rhyme is made of a handful of words that come back and back ("This is the robin that
-// took the spoon that Eva found"), often behind the words they came with before. There most of the loss
-// goes as soon as a model finds that words come back. The refrains are rhymes of one or two sentences near
-// the beginning and the end of a tale. What was measured of this, and what was not, is in doc/log.md.
+// From its second sentence on a tale requires a model to copy earlier words, and models learn that late. Until then a
+// remembered name is one of some hundred and fifty equally likely words; and when only a few words in a hundred are
+// remembered ones, each step towards copying gains little. A rhyme repeats a handful of words again and again ("This is
+// the robin that took the spoon that Eva found"), often after the same words as before. There most of the loss
+// disappears as soon as a model learns that words repeat. The refrains are rhymes of one or two sentences near the
+// beginning and the end of a tale. What was measured of this, and what was not, is in doc/log.md.
 //
-// A rhyme stays with the same two children for four verses, so that few names in a context are other
-// children's.
+// A rhyme keeps the same two children for four verses, so that few names in a context belong to other children.
 //
 // The invariant is that of the whole grammar: one derivation for each text. The rhymes differ in their
 // first words or in the words around the first choice, and each choice is written out where it is made.
 //
-// Rejected: rhymes that rhyme (sounds are of no use to a model of text); numbers counted down (arithmetic); and
-// random words written twice (nothing of that can be used in a tale).
+// Rejected: rhymes that rhyme (sounds are of no use to a model of text); numbers counted down (arithmetic); random
+// words written twice (a tale has nothing like it).
 #include "data/stories/stories_tables.h"
 
 const GrammarRule stories_rhymes[] = {

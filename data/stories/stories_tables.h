@@ -8,9 +8,9 @@ extern "C" {
 
 extern const GrammarRule stories_tales[]; // the rule tale, and what all tales share
 extern const size_t stories_n_tales;
-extern const GrammarRule stories_plots_friend[]; // what happens to the hero and a friend
+extern const GrammarRule stories_plots_friend[]; // plots with the hero and a friend
 extern const size_t stories_n_plots_friend;
-extern const GrammarRule stories_plots_hero[]; // what happens to the hero with grown-ups and animals
+extern const GrammarRule stories_plots_hero[]; // plots with the hero, grown-ups and animals
 extern const size_t stories_n_plots_hero;
 extern const GrammarRule stories_rhymes[]; // the rule rhyme, and the refrains of the tales
 extern const size_t stories_n_rhymes;

@@ -11,11 +11,12 @@
 //   house, place, where   where the hero lives, where the tale happens, the exact spot
 //   beast, pal, day, ...  as the plot needs; x, y, z: for a sentence or two
 //
-// The invariant: no two derivations give the same text, so that the entropy is exact. The wordings of a
-// beat differ in their fixed words, and a beat that may be missing is followed by something that cannot be
-// taken for it. The test reads texts back and counts derivations.
+// The invariant: no two derivations give the same text, so that the entropy is exact. The wordings of a beat differ in
+// their fixed words, and an optional beat is followed by words that differ from its own. The test reads texts back and
+// counts derivations.
 //
-// Why names where English would say "he" or "she": a name is a word to copy, a pronoun a choice of two.
+// Names are often used where English would say "he" or "she", because a name is a word to copy and a pronoun only a
+// choice of two.
 #include "data/stories/stories_tables.h"
 
 const GrammarRule stories_tales[] = {

@@ -1,9 +1,9 @@
 // stories_words: the word lists of the story grammar. See stories.h and, for the notation, grammar.h.
 //
-// A list holds words that fit the same places in a sentence. The name of the list is the class of its
-// words, and a form such as looks.toy says what fits a word of that class. Words of one list are equally
-// likely, so that each is seen often enough to be learned: what makes a corpus hard to predict should be
-// its many choices, not words that occur three times.
+// A list holds words that fit the same places in a sentence. The name of the list is the class of its words, and a form
+// such as looks.toy lists the words that fit that class. Words of one list are equally likely, so that each is seen
+// often enough to be learned: a corpus should be hard to predict because of its many choices, not because of words that
+// occur three times.
 //
 // The invariant that keeps the entropy exact: no list, and no list of lists, contains a word twice
 // (grammar_load refuses it), so a word in the text names its choice.

@@ -1,16 +1,16 @@
-// account: the memory door's counters and those of the groups, as JSON. See account.h.
+// account: the counters of the allocator and of the groups of ranks, as JSON. See account.h.
 //
-// A run writes them once, after its first step: by then it holds everything that it ever will (the door is
-// sealed from there on), so one number per tag is the whole truth, and needs no sampling over time. Traffic is that of
-// exactly this one step: its micro-batches, its update, and the numbers that ranks agree on within it. The counters are
-// set to zero when it begins, so what came before (initial weights, a checkpoint, measuring) is not in them.
+// A run writes them once, after its first step. By then the allocator is sealed and holds everything that it ever will,
+// so one number per tag is complete, and needs no sampling over time. Traffic is that of exactly this one step: its
+// micro-batches, its update, and the numbers on which ranks agree during it. The counters are reset when the step
+// begins, so earlier traffic (initial weights, a checkpoint, measurements) is not in them.
 //
-// Not in "memory", as in the plan: what collectives by hand need beside their buffers, and what MPI keeps. Neither
-// is asked of the run's door.
+// As in the plan, "memory" does not contain the scratch of collectives.c and the memory of MPI: neither comes from the
+// run's allocator.
 //
-// The invariant: every tag stands in the object under the name that mem_tag_name gives it, those without a
-// byte too, so a reader may subtract two accounts key by key. Bytes are JSON integers, exact up to 2^63. Of traffic,
-// kinds that were not called are left out; one process alone has none at all.
+// The invariant: every tag is in the object under the name that mem_tag_name gives it, also those with 0 bytes, so a
+// reader may subtract two accounts key by key. Bytes are JSON integers, exact up to 2^63. In traffic, kinds that were
+// not called are left out; a single process has none.
 //
 // Rejected: reading the peak from the operating system (VmHWM). It holds libraries, page rounding and
 // whatever the allocator keeps, and no plan can predict it to the byte.
@@ -110,7 +110,7 @@ static json_t *by_rank(const AccountRank *rank, int n, json_t *(*of)(const Accou
     return object;
 }
 
-// As text with a newline behind it; takes the object.
+// As text with a newline at its end; takes ownership of the object.
 static char *text_of(json_t *object)
 {
     char *json = object ? json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;

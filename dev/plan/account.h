@@ -17,17 +17,17 @@
 extern "C" {
 #endif
 
-// What is sent, by what for: gradients and weights over the replicas (dp, and cp), activations over tp, cp and pp, a
-// tied embedding, and numbers.
+// Traffic by purpose: gradients and weights over the replicas (dp, and cp), activations over tp, cp and pp, a tied
+// embedding, and control numbers.
 enum { ACCOUNT_DP, ACCOUNT_TP, ACCOUNT_CP, ACCOUNT_PP, ACCOUNT_ENDS, ACCOUNT_CONTROL, ACCOUNT_GROUPS };
 
-// One rank's counters: the bytes held by tag, their sum, and the highest sum so far; and what its groups counted.
+// One rank's counters: the bytes held by tag, their sum, and the highest sum so far; and the counts of its groups.
 typedef struct {
     size_t bytes[MEM_TAGS], total, peak;
     CommCount count[ACCOUNT_GROUPS][COMM_KINDS];
 } AccountRank;
 
-// As they are now. mesh and control may be NULL: no traffic.
+// The counters now. mesh and control may be NULL: no traffic.
 AccountRank account_rank(const Mem *mem, const Mesh *mesh, const Comm *control);
 // Adds what another communicator of a group (ACCOUNT_CONTROL: of numbers) has counted.
 void account_add(AccountRank *rank, int group, const Comm *comm);

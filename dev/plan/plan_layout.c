@@ -118,7 +118,7 @@ size_t plan_layout_params(const PlanJob *job, int stage)
     return n;
 }
 
-size_t plan_layout_guest(const PlanJob *job, int stage)
+size_t plan_layout_tied(const PlanJob *job, int stage)
 {
     const PlanLayout *l = &job->layout;
     if (!job->shape.tie || stage == 0 || stage != l->pp - 1 || l->schedule == PIPELINE_ZB_V) return 0;
@@ -207,9 +207,9 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
     b.gradients = (double)sharding_memory(&is, MEM_GRADS).all / (double)N;
     b.optimizer = (double)sharding_memory(&is, MEM_OPTIM).all / (double)N;
     activation_bytes(job, stage, &b);
-    size_t guest = plan_layout_guest(job, stage);
-    b.parameters += (double)(x * guest), b.gradients += (double)(4 * guest);
-    if (stage == 0) b.communication += (double)(4 * plan_layout_guest(job, l->pp - 1)); // where its gradient arrives
+    size_t tied = plan_layout_tied(job, stage);
+    b.parameters += (double)(x * tied), b.gradients += (double)(4 * tied);
+    if (stage == 0) b.communication += (double)(4 * plan_layout_tied(job, l->pp - 1)); // where its gradient arrives
 
     ModelShape part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp);
     double wide = (double)(2 * part.channels + (2 * part.heads + 2 * part.kv_heads) * part.head_size +

@@ -73,7 +73,7 @@ size_t plan_layout_chunk(const PlanJob *job);       // layers of the largest chu
 PlanUnits plan_layout_units(const PlanJob *job);
 size_t plan_layout_params(const PlanJob *job, int stage);
 // Of a tied head on another stage than the embedding: elements of its copy, which has a gradient and no optimizer.
-size_t plan_layout_guest(const PlanJob *job, int stage);
+size_t plan_layout_tied(const PlanJob *job, int stage);
 // Micro-batches whose activations a chunk of the first or the last stage has room for, as pipeline_stage says.
 size_t plan_layout_slots(const PlanJob *job, int stage, int chunk);
 PlanBytes plan_layout_bytes(const PlanJob *job);

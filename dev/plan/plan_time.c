@@ -198,12 +198,12 @@ static void replica_times(const PlanJob *job, PlanTime *t)
 }
 
 // A tied head's gradient goes to the embedding's stage, and the new weights come back; nothing is left to hide them.
-static void guest_times(const PlanJob *job, PlanTime *t)
+static void tied_times(const PlanJob *job, PlanTime *t)
 {
     PlanGroup where = plan_traffic_group(job, MESH_PP);
-    double guest = (double)plan_layout_guest(job, job->layout.pp - 1);
-    t->grads += plan_traffic_seconds(&where, COMM_SEND, 4 * guest, NULL);
-    t->weights += plan_traffic_seconds(&where, COMM_SEND, (double)job->x_bytes * guest, NULL);
+    double tied = (double)plan_layout_tied(job, job->layout.pp - 1);
+    t->grads += plan_traffic_seconds(&where, COMM_SEND, 4 * tied, NULL);
+    t->weights += plan_traffic_seconds(&where, COMM_SEND, (double)job->x_bytes * tied, NULL);
 }
 
 static double again_flops(const PlanJob *job)
@@ -221,7 +221,7 @@ PlanTime plan_time(const PlanJob *job, bool simulate)
     context_times(job, &t);
     pipeline_times(job, &t, simulate);
     replica_times(job, &t);
-    guest_times(job, &t);
+    tied_times(job, &t);
     double shards = l->zero ? (double)l->dp * l->cp : 1, P = 0;
     for (int stage = 0; stage < l->pp; stage++) P = most(P, (double)plan_layout_params(job, stage));
     t.optimizer = roofline_adamw(&job->machine, P / shards, (double)job->x_bytes);

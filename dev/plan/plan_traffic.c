@@ -286,13 +286,13 @@ static void stage_flows(PlanTraffic *t, const PlanJob *job)
 }
 
 // A tied head's gradient to the embedding's stage, the new weights back, once a step.
-static void guest_flows(PlanTraffic *t, const PlanJob *job)
+static void tied_flows(PlanTraffic *t, const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
     PlanGroup where = plan_traffic_group(job, MESH_PP);
-    size_t guest = plan_layout_guest(job, l->pp - 1), all = job->shape.vocab * job->shape.channels;
-    if (!guest) return;
-    double payload = (double)(guest * (4 + job->x_bytes)) / 2;
+    size_t tied = plan_layout_tied(job, l->pp - 1), all = job->shape.vocab * job->shape.channels;
+    if (!tied) return;
+    double payload = (double)(tied * (4 + job->x_bytes)) / 2;
     PlanFlow *f = add(t, "ends", &where, COMM_SEND, 2, payload, "R V C (4 + x)");
     f->all = (size_t)(l->dp * l->cp) * all * (4 + job->x_bytes);
 }
@@ -341,7 +341,7 @@ PlanTraffic plan_traffic(const PlanJob *job)
     if (l->tp > 1) tensor_flows(&t, job);
     if (l->cp > 1) context_flows(&t, job);
     if (l->pp > 1) stage_flows(&t, job);
-    if (l->pp > 1) guest_flows(&t, job);
+    if (l->pp > 1) tied_flows(&t, job);
     if (l->dp * l->cp > 1) replica_flows(&t, job);
     for (int i = 0; i < t.n; i++) t.all += t.flow[i].all;
     return t;

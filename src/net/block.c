@@ -8,14 +8,15 @@
 // (grouped queries, arXiv 2305.13245). QK-norm is a per-head RMSNorm with one weight of D elements for
 // all heads (Qwen3's form).
 //
-// Dropout sits where GPT-2 has it: on the attention probabilities and on what either branch adds to the stream.
+// Dropout is where GPT-2 has it: on the attention probabilities and on the output of either branch, before it is added
+// to the residual stream.
 //
-// The invariant: backward reads only `inp`, `saved` and the weights, and undoes forward line by line,
-// last line first; restore makes the cheap part of `saved` again by the very calls that forward used. q, k
-// and v are one matmul because their rows are adjacent in the parameter table, and so are gate and up.
-// RoPE works in place: its backward turns the gradient back and needs nothing saved.
+// The invariant: backward reads only `inp`, `saved` and the weights, and differentiates forward line by line, last line
+// first. restore recomputes the cheap part of `saved` by the same calls as forward. q, k and v are one matmul because
+// their rows are adjacent in the parameter table; so are gate and up. RoPE works in place: its backward rotates the
+// gradient back, and needs nothing saved.
 //
-// What is done with a matrix, a norm or attention is asked of linear.h: in one process an op of the device.
+// Matrices, norms and attention are called through linear.h; in one process each call is one op of the device.
 #include "net/linear.h"
 
 enum { NORM1, MEAN1, RSTD1, QKV, ATTN, LSE, RESID, NORM2, MEAN2, RSTD2, PRE, ACT, QK_NORMED, Q_RSTD, K_RSTD };
@@ -114,7 +115,8 @@ static void ffn_norm(const UnitContext *ctx, const Unit *unit, const X *a, const
                         (float *)saved[RSTD2], a, b, batch->N);
 }
 
-// Queries and keys as attention reads them: normed into a buffer of their own, or where they are; then turned.
+// Queries and keys as attention reads them: normalised into a buffer of their own (QK-norm) or left in place; then
+// rotated (RoPE).
 static X *prepare_qk(const UnitContext *ctx, const Unit *unit, void *const *saved, const Batch *batch)
 {
     Dev *dev = ctx->dev;
@@ -150,7 +152,7 @@ static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, cons
     Dev *dev = ctx->dev;
     const ModelShape *s = ctx->shape;
     size_t N = batch->N;
-    X *sum = (X *)ctx->scratch[SCRATCH_NORM]; // (N, C) what attention, then the ffn, adds to the stream
+    X *sum = (X *)ctx->scratch[SCRATCH_NORM]; // (N, C) output of attention, then of the ffn, to add to the stream
     X *norm2 = (X *)saved[NORM2], *pre = (X *)saved[PRE], *act = (X *)saved[ACT];
 
     attn_norm(ctx, unit, inp, saved, batch);

@@ -1,15 +1,15 @@
-// linear: the plain form of the table (linear.h), and what a deterministic device does instead.
+// linear: the plain entries of the table (linear.h), and those of a deterministic device.
 //
-// The plain form of an entry is one op. The functions that units call look a tensor up by its role and call the entry.
+// A plain entry is one op. The functions that units call look a tensor up by its role and call the entry.
 //
-// The order of sums. On a deterministic device every sum over something that ranks may cut (columns of the input of a
-// TO_STREAM matrix, outputs of a FROM_STREAM one, the vocabulary, the rows of a norm) is cut into PARTS parts on any
-// number of ranks, one among them, and the parts are added in the tree in which `ordered` groups add ranks. A rank's
-// parts are a subtree, so 1, 2, 4 and 8 ranks give the same bits. Not where parts do not divide: key/value heads that
-// are not a multiple of the ranks, a rank count that is no power of two.
+// The order of sums. On a deterministic device every sum over a dimension that ranks may divide (columns of the input
+// of a TO_STREAM matrix, outputs of a FROM_STREAM one, the vocabulary, the rows of a norm) is split into PARTS parts,
+// whatever the number of ranks (also on one), and the parts are added in the same tree as `ordered` groups add ranks. A
+// rank's parts are a subtree, so 1, 2, 4 and 8 ranks give the same bits. This does not hold where parts do not divide:
+// key/value heads that are not a multiple of the ranks, or a number of ranks that is no power of two.
 //
-// The invariant: nothing here sends or waits. What a rank's share of a matrix is follows from shape->cut alone; whoever
-// has a group of ranks adds its messages around these entries.
+// The invariant: no function here sends or waits. A rank's share of a matrix follows from shape->cut alone; tp.c and
+// cp.c add the messages around these entries.
 #include "net/linear.h"
 
 #include "base/check.h"
@@ -55,7 +55,7 @@ static void plain_head_norm_backward(const UnitContext *ctx, const LinearNorm *n
                                  ctx->shape->head_size, ld);
 }
 
-// A cache holds the keys of a single sequence, which come in any pieces: no order of blocks.
+// With a key/value cache (sampling) keys of one sequence arrive in any pieces, so there are no blocks.
 static AttnShape with_blocks(const UnitContext *ctx, AttnShape s)
 {
     if (ctx->linear->blocks && !ctx->cache) s.T = s.Tq, s.blocks = ctx->linear->blocks;
@@ -252,7 +252,7 @@ const X *linear_branch_backward(const UnitContext *ctx, const Unit *unit, const 
     return whole;
 }
 
-// ---- gradients later
+// ---- deferred weight gradients
 
 // The unit's matrices whose inputs are kept; returns how many.
 static int that_can_wait(const UnitKind *kind, const ModelShape *shape, UnitMatrix *list)
@@ -290,7 +290,7 @@ unsigned linear_later_reads(const UnitKind *kind, const ModelShape *shape)
     return reads;
 }
 
-// Rows of a matrix stand together (q, k and v): a row belongs to the last role that begins at it or before.
+// Rows of one matrix are neighbours (q, k and v): a row belongs to the last role that begins at it or before it.
 bool linear_is_later(const Unit *unit, const ModelShape *shape, int row)
 {
     UnitMatrix list[UNIT_MAX_MATRICES];
@@ -328,7 +328,7 @@ size_t linear_parts(size_t whole, size_t size)
     return n % size == 0 ? n / size : 1;
 }
 
-// n parts, each with its n-th of every segment.
+// n parts; part i has the i-th n-th of every segment.
 static DevParts cut_segments(DevRange *range, const size_t *width, size_t n_segments, size_t n)
 {
     check(n <= PARTS && n_segments <= UNIT_MAX_SEGMENTS);
@@ -340,7 +340,7 @@ static DevParts cut_segments(DevRange *range, const size_t *width, size_t n_segm
     return (DevParts){.range = range, .n = n, .each = n_segments};
 }
 
-// The vocabulary is cut where PARTS ranks would cut it.
+// The vocabulary is split where PARTS ranks would divide it.
 static DevParts cut_vocab(const UnitContext *ctx, DevRange *range)
 {
     const ModelShape *s = ctx->shape;
@@ -395,7 +395,7 @@ void linear_norm_parts(const UnitContext *ctx, const LinearNorm *norm, X *dinp, 
                            dresid ? (const X *)((const char *)dresid + at) : NULL, x, mean + r0,
                            rstd + r0, norm->weight, rows * (p + 1) / n - r0, C, ctx->shape->norm);
         float *from = leaf;
-        for (level = 0;; level++) { // as a binary counter counts: parts 2^level together
+        for (level = 0;; level++) { // as a binary counter: sums of 2^level parts
             float *to = spare + 2 * C * level;
             dev->accumulate(dev, to, from, 2 * C);
             if (!(p >> level & 1)) break;

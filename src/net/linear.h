@@ -1,19 +1,18 @@
-// linear: what a unit of the network asks of a matrix, a norm, an attention, an embedding, a loss.
+// linear: the interface through which units call matrices, norms, attention, the embedding and the loss.
 //
-// This is the border between the network and whoever runs it on several ranks. A unit calls the linear_ functions
-// below. They look up the tensors and call an entry of the table `Linear` that the context carries. linear_plain fills
-// every entry with the op of the device: one process that reads unit code reads linear_forward -> dev->matmul_forward,
-// and nothing else is in between.
+// It separates the network from the code that runs it on several ranks. A unit calls the linear_ functions below. They
+// look up the tensors and call an entry of the table `Linear` in the context. linear_plain fills every entry with the
+// op of the device, so in one process linear_forward calls dev->matmul_forward, with nothing in between.
 //
-// Others replace the entries that they must do differently, and call those that they found there for the rest:
+// These replace some of the entries, and call the previous entries for the rest:
 //
 //   linear_keep_order   a deterministic device: sums over columns, rows and the vocabulary in one canonical order
-//   tp.c                every matrix is cut over ranks, and the rows of the stream may be shared
-//   cp.c                the tokens of a sequence are dealt to ranks
+//   tp.c                every matrix is divided over ranks, and so may be the rows of the residual stream
+//   cp.c                the tokens of a sequence are divided over ranks
 //
-// The invariant: an entry gives the whole model's result on every rank that asks. So a unit is written once, for one
-// process; it knows neither ranks nor an order of sums. "All rows" are the N rows of the micro-batch; "rows of the
-// stream" are linear_rows of them, which is N unless ranks share the stream.
+// The invariant: an entry gives the whole model's result on every rank that calls it. So a unit is written once, for
+// one process, and depends neither on ranks nor on an order of sums. "All rows" are the N rows of the micro-batch;
+// "rows of the stream" are the linear_rows of them that this rank has, which is N unless ranks share the stream.
 #ifndef LINEAR_H
 #define LINEAR_H
 #include "net/unit.h"
@@ -34,7 +33,7 @@ typedef struct {
 } LinearNorm;
 
 struct Linear {
-    void *parts; // of whoever replaced entries
+    void *parts; // state of the code that replaced entries
     int blocks;  // AttnShape.blocks of attention over whole sequences; 0: sums in any order
 
     // ---- matrices
@@ -49,7 +48,7 @@ struct Linear {
     // a, b, sum, mean, rstd: rows of the stream; out: all rows.
     void (*norm_forward)(const UnitContext *ctx, const LinearNorm *norm, X *out, X *sum, float *mean, float *rstd,
                          const X *a, const X *b, size_t N);
-    // dout: all rows, as backward_input made it (and lost); the others: rows of the stream.
+    // dout: all rows, as backward_input wrote it (it is overwritten); the others: rows of the stream.
     void (*norm_backward)(const UnitContext *ctx, const LinearNorm *norm, X *dinp, X *dout, const X *dresid,
                           const X *inp, const float *mean, const float *rstd, size_t N);
     // head_norm_backward of dev.h, in place: dinp is dout.
@@ -67,20 +66,20 @@ struct Linear {
     void (*embed_forward)(const UnitContext *ctx, X *out, const X *wte, const X *wpe, const Batch *batch);
     // dout: all rows.
     void (*embed_backward)(const UnitContext *ctx, float *dwte, float *dwpe, const X *dout, const Batch *batch);
-    // The mask of rows of the stream: a function of their place in the data.
+    // The dropout mask of rows of the stream: a function of their place in the data.
     Dropout (*dropout)(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site);
     // x (N, C), of which the rows of the stream are filled at linear_own: all rows.
     void (*gather)(const UnitContext *ctx, X *x, size_t N);
-    // `rows` rows of the stream, of n_bytes each: all rows, in `to` or where they are.
+    // Gathers `rows` rows of the stream, of n_bytes each: returns all rows, in `to` or, when this rank has all, `own`.
     const void *(*gather_bytes)(const UnitContext *ctx, void *to, const void *own, size_t rows, size_t n_bytes);
 
     // ---- the head: logits and loss, a few rows at a time
-    // softmax_xent of dev.h over the whole vocabulary; logits (rows, V) are those of this process's tokens.
+    // softmax_xent of dev.h over the whole vocabulary; logits (rows, V) are those of this rank's part of it.
     void (*xent)(const UnitContext *ctx, float *loss, X *dlogits, const X *logits, const int32_t *target, size_t rows,
                  float scale);
-    // How many of N rows are done together from row n0 on, `chunk` at most.
+    // The number of rows, `chunk` at most, that the head processes together from row n0 of N on.
     size_t (*head_rows)(const UnitContext *ctx, size_t n0, size_t N, size_t chunk);
-    // dweight += dlogits^T inp of rows [n0, n0 + n); dlogits is lost.
+    // dweight += dlogits^T inp of rows [n0, n0 + n); dlogits is overwritten.
     void (*head_backward_weight)(const UnitContext *ctx, const LinearMatrix *m, X *dlogits, const X *inp, size_t n0,
                                  size_t n, size_t chunk, size_t N);
     // Sum of the losses of B sequences of T tokens, in double, in order.
@@ -94,39 +93,40 @@ struct Linear {
 };
 
 extern const Linear linear_plain;
-// Replaces the entries whose sums a deterministic device makes in parts, in the order that any number of ranks has.
+// Replaces the entries whose sums a deterministic device computes in parts, in an order that is the same on any number
+// of ranks.
 void linear_keep_order(Linear *linear);
 
 // ---- what units call
 
 LinearMatrix linear_matrix(const UnitContext *ctx, const Unit *unit, UnitRole weight);
 LinearNorm linear_norm(const UnitContext *ctx, const Unit *unit, UnitRole weight);
-// The entries of that name, of a unit's matrix or norm.
+// These call the entry of the same name for a unit's matrix or norm.
 void linear_forward(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *out, const X *inp, size_t N);
 void linear_backward_input(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *dinp, const X *dout, size_t N);
-// Its input is the buffer of `saved` that the unit's table of matrices names. Where the context keeps gradients for
-// later (ctx->later), dout is kept and nothing is added yet.
+// The matrix' input is the buffer of `saved` that the unit's table of matrices names. When weight gradients are
+// deferred (ctx->later), dout is kept and nothing is added yet.
 void linear_backward_weight(const UnitContext *ctx, const Unit *unit, UnitRole weight, const X *dout,
                             void *const *saved, size_t N);
-// Where to write the gradient of a matrix's output: `scratch`, or where it is kept for later.
+// Where to write the gradient of a matrix's output: `scratch`, or the buffer that keeps it for linear_backward_later.
 X *linear_dout(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *scratch);
 void linear_norm_forward(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *out, X *sum, float *mean,
                          float *rstd, const X *a, const X *b, size_t N);
 void linear_norm_backward(const UnitContext *ctx, const Unit *unit, UnitRole weight, X *dinp, X *dout, const X *dresid,
                           const X *inp, const float *mean, const float *rstd, size_t N);
 
-// Of N rows, how many the stream has here, and where they begin in all rows (N, C).
+// The number of rows of the stream that this rank has of N; and where they begin in all rows (N, C).
 size_t linear_rows(const UnitContext *ctx, size_t N);
 X *linear_own(const UnitContext *ctx, X *whole, size_t N);
-// What a branch ("attn", "ffn", "embed") adds to the stream: the rows of the stream of `sum` (N, C), after dropout.
+// The addend of a branch ("attn", "ffn", "embed") to the stream: the rows of the stream of `sum` (N, C), after dropout.
 X *linear_branch(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site, X *sum);
-// The way back: the gradient of a branch in all rows, from that of the stream. In `whole`, or the stream itself.
+// Its backward: the gradient of a branch in all rows, from that of the stream. In `whole`, or the stream itself.
 const X *linear_branch_backward(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site,
                                 X *whole, X *stream);
 
-// ---- weights' gradients later, for zero-bubble pipelines (arXiv 2401.10241). backward hands on the gradient of a
-// unit's input; the matrices of its table get theirs from linear_backward_later: the same bits, since nothing else adds
-// to them.
+// ---- deferred weight gradients, for zero-bubble pipelines (arXiv 2401.10241). backward computes only the gradient of
+// a unit's input; linear_backward_later computes those of the matrices of the unit's table. The bits are the same,
+// since nothing else adds to them.
 
 // One buffer for each matrix that can wait, for B sequences of T tokens; the bits of `saved` that it will read.
 BufferList linear_later(const UnitKind *kind, const Dev *dev, const ModelShape *shape, size_t N);
@@ -135,12 +135,12 @@ unsigned linear_later_reads(const UnitKind *kind, const ModelShape *shape);
 bool linear_is_later(const Unit *unit, const ModelShape *shape, int row);
 void linear_backward_later(const UnitContext *ctx, const Unit *unit, void *const *saved, void *const *later, size_t N);
 
-// ---- sums in parts, for those who replace entries
+// ---- sums in parts, for code that replaces entries
 
 // dev->norm_backward of `rows` rows in n parts, whose gradients of weight and bias are added in a tree.
 void linear_norm_parts(const UnitContext *ctx, const LinearNorm *norm, X *dinp, const X *dout, const X *dresid,
                        const X *inp, const float *mean, const float *rstd, size_t rows, size_t n);
-// How many of the parts of `whole` things are on one of `size` ranks.
+// The number of parts on one of `size` ranks, when `whole` heads, columns or rows are divided.
 size_t linear_parts(size_t whole, size_t size);
 // The loss in three steps, over ranks in between: combine(ctx, x, n, true) makes x the ranks' maxima, false their sums;
 // NULL: there is one rank.

@@ -1,15 +1,16 @@
-// model: the memory of a model, of a rank's part of every layer, of a pipeline's stage: weights, gradients, streams.
+// model: the memory of a model (or of a rank's part of every layer, or of a pipeline's stage): weights, gradients and
+// activations.
 //
-// The invariant: this file knows no tensor by number. model_describe (model_table.c) writes every row of the table
-// once, together with the role it plays in its unit, and everything else follows from the table. What runs is in
-// model_run.c.
+// The invariant: no code here refers to a tensor by number. model_describe (model_table.c) writes every row of the
+// table once, together with its role in its unit, and everything else follows from the table. Forward and backward are
+// in model_run.c.
 //
-// The list of units is cut into chunks, runs of layers that stand together in the network. A whole model is one chunk.
-// A stage of a pipeline may have several, and several micro-batches on their way through each, so a chunk has as many
-// sets of activations, slots, as the pipeline's table says are in flight. Gradients and scratch are one for all.
+// The list of units is divided into chunks, runs of consecutive layers. A whole model is one chunk. A stage of a
+// pipeline may have several chunks, and several micro-batches in flight in each. So a chunk has as many sets of
+// activations (slots) as the pipeline's table has micro-batches in flight. All share the gradients and the scratch.
 //
-// A head that is tied to the embedding of another stage reads a copy of that, and adds its gradient to an array of its
-// own (guest_weight, guest_grad): pipeline.c moves both.
+// A head that is tied to the embedding of another stage reads a copy of the embedding, and adds its gradient to an
+// array of its own (tied_weight, tied_grad). pipeline.c sends both.
 #include "net/model.h"
 
 #include "base/check.h"
@@ -25,7 +26,7 @@ static void allocate_parts(Model *m, size_t sequences)
     }
 }
 
-// The ranges of the gradients that backward adds to in a chunk (late false), or linear_backward_later.
+// The ranges of the gradients to which a chunk's backward adds; with `late` those to which linear_backward_later adds.
 static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
 {
     bool split = chunk->n_late > 0;
@@ -46,7 +47,7 @@ static ModelTree tree_of(const Model *m, const ModelChunk *chunk, bool late)
     return tree;
 }
 
-// Where everything is kept each unit has a stream and saved buffers of its own.
+// Without recomputation and compression each unit has its own stream and saved buffers.
 static void place_own(Activations *acts, int u, Mem *mem)
 {
     const BufferList *row = &acts->row[u];
@@ -85,7 +86,7 @@ void model_activations_free(Activations *acts)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
 }
 
-// Slots hold what backward needs; where blocks do not run again, what linear_backward_later needs too.
+// Slots hold what backward needs and, unless blocks are recomputed, also what linear_backward_later needs.
 static void allocate_chunk(Model *m, ModelChunk *c, int *number)
 {
     c->n_slots = m->pool.segment ? c->piece.active : c->piece.held;
@@ -162,15 +163,16 @@ static void allocate_flat(Model *m, bool train)
     if (train) m->grads = mem_alloc(m->mem, MEM_GRADS, model_grads_held(m) * sizeof(float), "gradients");
 }
 
-// A head that stands apart from the embedding that it is tied to. On the same stage it reads the embedding itself.
-static void allocate_guest(Model *m, bool train, const ModelStage *stage)
+// Memory for a head in another chunk than the embedding that it is tied to. On the same stage it reads the embedding
+// itself.
+static void allocate_tied(Model *m, bool train, const ModelStage *stage)
 {
     size_t n = m->local.vocab * m->local.channels;
-    bool guest = m->unit[m->n_units - 1].row[W_HEAD] == UNIT_GUEST, apart = guest;
+    bool tied = m->unit[m->n_units - 1].row[W_HEAD] == UNIT_TIED, apart = tied;
     for (int c = 0; stage && c < stage->n_chunks && m->shape.tie && m->dev->deterministic; c++)
         apart |= stage->chunk[c].head && !stage->chunk[c].embedding;
-    if (guest) m->guest_weight = (X *)mem_alloc(m->mem, MEM_PARAMS, n * m->dev->x_bytes, "tied head's weights");
-    if (apart && train) m->guest_grad = mem_alloc(m->mem, MEM_GRADS, n * sizeof(float), "tied head's gradient");
+    if (tied) m->tied_weight = (X *)mem_alloc(m->mem, MEM_PARAMS, n * m->dev->x_bytes, "tied head's weights");
+    if (apart && train) m->tied_grad = mem_alloc(m->mem, MEM_GRADS, n * sizeof(float), "tied head's gradient");
 }
 
 Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train,
@@ -192,7 +194,7 @@ Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B
     m->n_units = m->params.n_units;
     m->shard = options.shard;
     allocate_flat(m, train);
-    allocate_guest(m, train, options.stage);
+    allocate_tied(m, train, options.stage);
 
     size_t n = (size_t)m->n_units;
     m->unit_weight = calloc(n, sizeof *m->unit_weight);
@@ -255,7 +257,7 @@ void model_free(Model *m)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
     if (m->parts.release) m->parts.release(m->parts.self);
     params_free(&m->params);
-    free(m); // the buffers belong to the memory door: mem_free_all
+    free(m); // the buffers belong to the allocator: mem_free_all
 }
 
 KvCache model_cache_create(Model *m)

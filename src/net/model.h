@@ -1,7 +1,7 @@
-// model: the list of units, their memory, and the two things one does with them.
+// model: the list of units, their memory, training (forward and backward) and inference.
 //
-// A rank may have a part of it: of every layer, or of every sequence (ModelParts), or some of the layers (a stage of a
-// pipeline).
+// A rank may have a part of the model: a part of every layer or of every sequence (ModelParts), or some of the layers
+// (a stage of a pipeline).
 #ifndef MODEL_H
 #define MODEL_H
 #include "base/mem.h"
@@ -14,26 +14,26 @@ extern "C" {
 // Which of the flat arrays hold only this rank's shard of n elements (zero.h). All false: none.
 typedef struct {
     bool weights, x_weights, grads;
-    // Not allocated at all, since they are in a store (offload.h): `weights`, `x_weights`. In fp32 both or none.
+    // `weights`, `x_weights` are not allocated, because they are in a store (offload.h). In fp32 both or none.
     bool stored, x_stored;
     size_t n;
 } ModelShard;
 
 typedef struct Model Model;
 
-// How several ranks hold a model between them, for whoever shares every layer or every sequence (parallel/parts.h makes
-// it). All zero: one process has the whole. Of the functions that are NULL nothing is to be done.
+// How several ranks share every layer or every sequence of a model (parallel/parts.h fills it). All zero: one process
+// has the whole model. A function that is NULL is not called.
 typedef struct {
     void *self;
-    size_t sharers; // ranks that share the tokens of every sequence; 0, 1: none do
+    size_t sharers; // ranks that share the tokens of every sequence; 0, 1: not shared
     struct Comm *neighbours; // ranks with the same key/value heads, once there is a model; NULL: none
-    // What this rank has of a shape, for sequences of T tokens; dies where it cannot be cut so.
+    // This rank's part of a shape, for sequences of T tokens; dies when the shape cannot be divided.
     ModelShape (*shape)(void *self, const ModelShape *whole, size_t T);
-    // Once the table of parameters is there: buffers, and entries of model->linear.
+    // Called when the table of parameters is complete: allocates buffers, and replaces entries of model->linear.
     void (*fill)(void *self, Model *model);
     // Dies where sequences of T tokens cannot be shared.
     void (*check_tokens)(void *self, size_t T);
-    // Host arrays: own (B, T / sharers) = this rank's tokens of whole (B, T); where its token i stands in a sequence.
+    // Host arrays: own (B, T / sharers) = this rank's tokens of whole (B, T). Then: the position of its token i.
     void (*deal)(void *self, int32_t *own, const int32_t *whole, size_t B, size_t T);
     size_t (*position)(void *self, size_t T, size_t i);
     // Tokens and targets (n, on the host) counted from this rank's first of the vocabulary (Batch); either may be NULL.
@@ -45,22 +45,22 @@ typedef struct {
 
 enum { MODEL_MAX_CHUNKS = 16 };
 
-// A run of layers that stands on one rank, and for how many micro-batches at once.
+// A run of layers on one rank, and the number of micro-batches in flight in it.
 typedef struct {
     size_t first, layers; // of the whole model's
-    bool embedding, head; // in front of them, behind them
+    bool embedding, head; // before them, after them
     int active;           // micro-batches with forward begun and backward not ended, at most
     int held;             // the same until linear_backward_later has ended
     int late;             // with backward begun and linear_backward_later not ended; 0: backward does all
 } ModelPiece;
 
-// What a stage of a pipeline has (pipeline_stage makes it).
+// The part of the model on a stage of a pipeline (pipeline_stage makes it).
 typedef struct {
     int n_chunks;
     ModelPiece chunk[MODEL_MAX_CHUNKS];
 } ModelStage;
 
-// What a training model is made for, beside its shape. All zero: everything kept, one document a row.
+// Options of a model beside its shape. All zero: all activations are kept, one document per row.
 typedef struct {
     RecomputePolicy recompute;
     bool documents;   // model_set_documents will be called (else its first call makes the buffer)
@@ -87,30 +87,30 @@ typedef struct {
     Activations *slot;
     RecomputeLate *late;
     int n_slots, n_late;
-    ModelTree tree[2]; // of what backward adds, and of what linear_backward_later does
+    ModelTree tree[2]; // of the gradients that backward adds, and of those that linear_backward_later adds
 } ModelChunk;
 
 struct Model {
     ModelShape shape; // of the whole model
-    ModelShape local; // what this rank has of it: that of the table and of the units
+    ModelShape local; // this rank's part of it: the shape of the table and of the units
     ModelParts parts;
     Linear linear;    // what units call
     Params params;
-    Unit *unit; // n_units: layers + 2, of a stage those that it has
+    Unit *unit; // n_units: layers + 2; on a stage, the units that it has
     int n_units;
     Dev *dev;
     Mem *mem;
-    size_t max_batch, max_tokens; // B and T the buffers were made for; of T this rank has T / sharers
+    size_t max_batch, max_tokens; // B and T of the buffers; this rank has T / sharers of T
 
     float *weights, *grads;       // flat, params.n_elems each, or the shard; grads NULL when made for inference
     X *x_weights;                 // what the units read: weights in the storage type (fp32: weights itself)
-    X **unit_weight;              // by unit, into x_weights; of a shard: set by whoever gathers the unit
+    X **unit_weight;              // by unit, into x_weights; of a shard: set when the unit is gathered (zero.h)
     float **unit_grad;
     ModelShard shard;
     size_t *unit_begin;
-    UnitHooks hooks;              // of whoever wants to know which unit runs (ddp.h, zero.h); none to begin with
-    X *guest_weight;              // of a head that is tied to another stage's embedding, or NULL
-    float *guest_grad;            // its gradient; on a deterministic device also of one tied to another chunk's
+    UnitHooks hooks;              // called around each unit, for ddp.h and zero.h; none at first
+    X *tied_weight;              // of a head that is tied to another stage's embedding, or NULL
+    float *tied_grad;            // its gradient; on a deterministic device also of one tied to another chunk's
     ModelChunk *chunk;
     int n_chunks;
     RecomputePool pool;
@@ -120,9 +120,9 @@ struct Model {
     int32_t *token, *pos, *target; // (N)
     float *loss;                   // (N)
     int32_t *first;                // (N) starts of documents; NULL until they are set
-    int32_t *own_token, *own_target; // (N) on the host: as parts.localise makes them; NULL of a whole model
-    int32_t *own_place;            // (N) on the host: positions, starts of documents; NULL of whole sequences
-    Batch batch;                   // what the model_set_ functions were given, this rank's part of it
+    int32_t *own_token, *own_target; // (N) on the host: results of parts.localise; NULL for a whole model
+    int32_t *own_place;            // (N) on the host: positions, starts of documents; NULL for whole sequences
+    Batch batch;                   // this rank's part of the arguments of the model_set_ functions
     double step_loss;              // sum since model_step_finish
 
     float *part[MODEL_MAX_LEVELS]; // deterministic device: gradients of 2^level sequences
@@ -132,7 +132,7 @@ struct Model {
 // The parameter table and the units of a shape, whole or a rank's part (ModelParts.shape). Costs no memory but the
 // table.
 void model_describe(const ModelShape *shape, Params *params, Unit **unit);
-// The same of a stage: units and rows in the order of the layers. NULL: of all.
+// The same for a stage: units and rows in the order of the layers. NULL: the whole model.
 void model_describe_stage(const ModelShape *shape, const ModelStage *stage, Params *params, Unit **unit);
 // Where a chunk's units are in that list, and how many.
 int model_chunk_units(const ModelStage *stage, int chunk, int *n_units);
@@ -143,8 +143,8 @@ double model_flops_per_token(const ModelShape *shape, size_t T);
 // Number of parameters that take part in matmuls (all matrices but the embeddings; a tied head counts).
 double model_matmul_params(const ModelShape *shape);
 
-// Buffers for micro-batches of up to B sequences of T tokens, zeroed. train: with gradients. Touches
-// none of them, so with a door that only counts (plan.h) it costs nothing.
+// Buffers for micro-batches of up to B sequences of T tokens, zeroed. train: with gradients. It does not touch them, so
+// with an allocator that only counts (plan.h) it needs no memory.
 Model *model_allocate(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train);
 Model *model_allocate_with(const ModelShape *shape, Dev *dev, Mem *mem, size_t B, size_t T, bool train,
                            ModelOptions options);
@@ -159,20 +159,20 @@ static inline size_t model_max_rows(const Model *model)
 {
     return model->max_batch * model->max_tokens / model_sharers(model);
 }
-// The streams between units and what each of them saves, of one micro-batch of B sequences of T tokens. The pool must
-// stay where it is.
+// The activations of one micro-batch of B sequences of T tokens: the streams between units, and the saved buffers of
+// each. The pool must not move.
 Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
                               const ModelShape *shape, Mem *mem, size_t B, size_t T);
 void model_activations_free(Activations *acts);
 // Row `row` of a stream (max_rows, C), of which ranks may share the rows; NULL stays NULL.
 X *model_stream_at(const Activations *acts, X *stream, size_t row);
-// Of N rows of a micro-batch, how many buffer i of unit u has; and the unit's saved buffers from row `row` on.
+// The number of rows, of N of a micro-batch, in buffer i of unit u; and the unit's saved buffers from row `row` on.
 size_t model_rows_held(const Activations *acts, int u, int i, size_t N);
 void model_saved_at(const Activations *acts, int u, size_t row, void **saved);
 // Elements of `weights` and `grads` that this rank has.
 size_t model_weights_held(const Model *model);
 size_t model_grads_held(const Model *model);
-// After `weights` were written by other means than the optimizer: renews x_weights. Both whole, or both shards.
+// Call it after `weights` were written by other code than the optimizer: updates x_weights. Both whole, or both shards.
 void model_weights_changed(Model *model);
 void model_free(Model *model);
 
@@ -187,34 +187,34 @@ void model_set_dropout(Model *model, float p, uint64_t seed, uint32_t step, uint
 // Sum of token losses in nats over targets >= 0 of the current batch; adds the gradient of (scale * that
 // sum) to grads.
 double model_forward_backward(Model *model, float scale);
-// Ends the micro-batches of a step: from here on grads holds the whole gradient (a deterministic device keeps it
-// in parts until then). Returns the sum of their losses. Which micro-batches a deterministic step was cut into
-// shows in neither.
+// Ends the micro-batches of a step: from here on grads holds the whole gradient (a deterministic device keeps it in
+// parts until then). Returns the sum of their losses. In deterministic mode neither depends on how the step was split
+// into micro-batches.
 double model_step_finish(Model *model);
 // The same sum, without gradients. Per-token losses stay in model->loss.
 double model_evaluate(Model *model);
 // The sum of N token losses from row n0 on, in double, in order.
 double model_sum_losses(const Model *model, size_t n0, size_t N);
-// Ranks that share a model all make the same calls with the same arguments, whole arrays. Those that share its layers
-// get the same losses and logits. Those that share sequences each get the sum of losses of their own tokens, or the
-// first that of all and the others 0 (a deterministic device, in one order of sums); and `loss` has their own tokens'
-// in the order of parts.position. Sampling is done by every rank by itself.
+// Ranks that share a model all make the same calls with the same arguments (whole arrays). Ranks that share its layers
+// get the same losses and logits. Ranks that share sequences each get the sum of losses of their own tokens; on a
+// deterministic device the first gets the sum of all, in one order, and the others 0. `loss` has the losses of a rank's
+// own tokens in the order of parts.position. Every rank samples by itself.
 // Logits (V) on the host after the last of n more tokens of one sequence whose keys and values are in cache.
 void model_next_logits(Model *model, KvCache *cache, const int32_t *token, size_t n, float *logits);
 KvCache model_cache_create(Model *model);
-// All logits (N, V) of the current batch, on the host; of shared sequences those of its own tokens. For tests.
+// All logits (N, V) of the current batch, on the host; with shared sequences those of this rank's tokens. For tests.
 void model_logits(Model *model, float *logits);
 
-// ---- in pieces, for who runs a pipeline (pipeline.h). The batch is that of the model_set_ calls before; out, stream
-// and what slots hold are (rows of this rank, C). Each call does what the functions above do, for one chunk.
+// ---- by chunk, for pipelines (pipeline.h). The batch is that of the last model_set_ calls; out, stream and the slots'
+// streams are (rows of this rank, C). Each call does the work of a function above for one chunk.
 
 // Rows of a stream for B whole sequences of T tokens.
 size_t model_stream_rows(const Model *model, size_t B, size_t T);
-// Where a slot wants its chunk's input; NULL where that is the embedding's.
+// The buffer for a chunk's input in a slot; NULL when the chunk begins with the embedding.
 X *model_chunk_input(Model *model, int chunk, int slot);
 // out NULL where the chunk ends with the head. Returns the sum of losses when not in training, 0 without the head.
 double model_chunk_forward(Model *model, int chunk, int slot, X *out, bool train);
-// A batch goes back in parts: its sequences on a deterministic device, else at once.
+// The number of parts in which backward takes a batch: its sequences on a deterministic device, else 1.
 size_t model_parts(const Model *model);
 // stream: of the whole batch; the gradient of out on entry, of the input on return, in the part's rows. late: the set
 // that keeps what model_chunk_weight needs, -1 where the chunk has none. Returns the part's sum of losses.

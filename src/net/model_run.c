@@ -1,15 +1,15 @@
-// model_run: runs the list of units forward and back, evaluates, and makes logits: a whole model at once, or a chunk of
-// it for a pipeline's stage.
+// model_run: runs the list of units forward and backward, evaluates, and computes logits: for a whole model, or for a
+// chunk of a pipeline's stage.
 //
-// On a deterministic device gradients and losses do not depend on how a step is cut into micro-batches.
+// On a deterministic device gradients and losses do not depend on how a step is split into micro-batches.
 // Backward runs one sequence at a time, and the gradients g0, g1, ... of the step's sequences are added in a fixed
 // binary tree, (g0 + g1) + (g2 + g3), built as a binary counter counts: part[k] holds the sum of 2^k sequences when
 // bit k of the number of sequences so far is set, and is zero when it is not.
 //
 // The invariant: every element of the gradients is in one tree, and every sequence enters each tree once, in order.
-// A whole model has one tree. The chunks of a stage have one each, since one may have had more micro-batches than
-// another; and where weights get their gradients later than the rest (linear.h), these have another one. Trees
-// share the arrays part[k], each in ranges of its own.
+// A whole model has one tree. Each chunk of a stage has one, because one chunk may have finished more micro-batches
+// than another. With deferred weight gradients (linear.h) these have a tree of their own. The trees share the arrays
+// part[k], each in its own ranges.
 #include "net/model.h"
 
 #include "base/check.h"
@@ -22,8 +22,8 @@ static UnitContext context(Model *m, KvCache *cache)
 {
     return (UnitContext){.dev = m->dev, .shape = &m->local, .params = &m->params, .weight = m->unit_weight,
                          .grad = m->unit_grad, .begin = m->unit_begin, .scratch = m->scratch, .cache = cache,
-                         .linear = &m->linear, .hooks = &m->hooks, .guest_weight = m->guest_weight,
-                         .guest_grad = m->guest_grad};
+                         .linear = &m->linear, .hooks = &m->hooks, .tied_weight = m->tied_weight,
+                         .tied_grad = m->tied_grad};
 }
 
 static Batch current(Model *m, size_t B, size_t T, float scale, bool train)
@@ -45,7 +45,7 @@ static Batch one_sequence(const Batch *batch, size_t b)
     return one;
 }
 
-// To the device, as this rank sees them. target NULL: none.
+// Copies tokens and targets to the device, numbered for this rank's part of the vocabulary. target NULL: none.
 static void set_tokens(Model *m, const int32_t *token, const int32_t *target, size_t n)
 {
     if (m->parts.localise) {
@@ -59,7 +59,7 @@ static void set_tokens(Model *m, const int32_t *token, const int32_t *target, si
     if (target) m->dev->to_device(m->dev, m->target, target, n * sizeof *target);
 }
 
-// What this rank has of a host array (B, T), in `own`; or the array, when it has all.
+// This rank's part of a host array (B, T), in `own`; or the array itself, when the rank has all of it.
 static const int32_t *cut_tokens(const Model *m, int32_t *own, const int32_t *whole, size_t B, size_t T)
 {
     if (!whole || !m->parts.deal) return whole;
@@ -191,8 +191,8 @@ static void run_forward(Activations *acts, const UnitContext *ctx, X *out, size_
     acts->pool->fresh = acts->slot;
 }
 
-// dstream (batch->N, C): the gradient of the last unit's output on entry (the head's: anything), of the first one's
-// input on return (the embedding's: anything). late: NULL, or where gradients of matrices wait.
+// dstream (batch->N, C): the gradient of the last unit's output on entry (undefined for the head), of the first unit's
+// input on return (undefined for the embedding). late: NULL, or the buffers for deferred weight gradients.
 static void run_backward(Activations *acts, const UnitContext *ctx, X *dstream, size_t row, const RecomputeLate *late,
                          const Batch *batch)
 {

@@ -1,15 +1,14 @@
-// model_table: what tensors a shape has: every row of the parameter table with its role, and the list of units.
+// model_table: the tensors of a shape: every row of the parameter table with its role, and the list of units.
 //
-// The invariant: each row is written here once, together with the role it plays in its unit, and everything else
-// follows from the table. The part of a rank that shares every layer comes from the same lines: a shape that is cut
-// says what this rank holds, and a row says where that lies in the whole tensor. A stage of a pipeline has the rows of
-// its own units and no others, under the names that they have in the whole model. So a head that is tied to another
-// stage's embedding has no row here: it is a guest, which norm, optimizer, sharding and checkpoints never see.
+// The invariant: each row is written here once, together with its role in its unit, and everything else follows from
+// the table. The same lines describe a rank's part of every layer: a divided shape says what this rank holds, and a row
+// says where that lies in the whole tensor. A stage of a pipeline has only the rows of its own units, under their names
+// in the whole model. So a head that is tied to another stage's embedding has no row here; it reads a copy, which norm,
+// optimizer, sharding and checkpoints never see.
 //
-// Order of rows within a block: what one matmul reads stands together (q, k, v; gate, up), weights
-// before their biases. Initialisation is GPT-2's: normal(0, 0.02), the two projections into the residual
-// stream divided by sqrt(2 layers), so that the variance of the stream does not grow with depth; norms
-// 1, biases 0.
+// Order of rows within a block: the tensors that one matmul reads are neighbours (q, k, v; gate, up), weights before
+// their biases. Initialisation is GPT-2's: normal(0, 0.02), the two projections into the residual stream divided by
+// sqrt(2 layers), so that the variance of the stream does not grow with depth; norms 1, biases 0.
 #include "net/model.h"
 
 #include "base/check.h"
@@ -24,7 +23,7 @@ typedef struct {
     const char *prefix;
 } Builder;
 
-// Along a cut axis: what this rank holds of it.
+// This rank's part of a divided axis.
 typedef struct {
     size_t n, first, whole; // elements; index of the first of them; elements of the whole axis
     bool owned;             // see Param
@@ -68,8 +67,8 @@ static Span span_of(const ModelShape *s, size_t n, size_t whole, size_t size)
                   .owned = true};
 }
 
-// Key/value heads: of those that several ranks share, the first one owns them, and each has only the gradient that its
-// own query heads give.
+// Key/value heads. When several ranks hold the same ones, the first rank owns them, and each has only the gradient from
+// its own query heads.
 static Span span_of_kv(const ModelShape *s)
 {
     Span span = span_of(s, s->kv_heads, s->cut.kv_heads, s->head_size);
@@ -103,7 +102,7 @@ static void describe_block(Builder b, const ModelShape *s)
         add_cut(b, none, "attn.k.bias", kv, 0, 0, 0);
         add_cut(b, none, "attn.v.bias", kv, 0, 0, 0);
     }
-    if (s->qk_norm) { // one weight for all heads: each rank has the gradient that its own heads give
+    if (s->qk_norm) { // one weight for all heads: each rank has the gradient from its own heads
         add_copy(b, s, W_Q_NORM, "attn.q_norm.weight", s->head_size, 0, 1, 0, PARAM_SUM_ALL);
         add_copy(b, s, W_K_NORM, "attn.k_norm.weight", s->head_size, 0, 1, 0, PARAM_SUM_ALL);
     }
@@ -178,7 +177,7 @@ void model_describe_stage(const ModelShape *s, const ModelStage *stage, Params *
             Builder b = {params, &unit[i], prefix};
             add_norm(b, s, W_FINAL_NORM, B_FINAL_NORM, "final_norm.weight", "final_norm.bias");
             if (!s->tie) add_cut(b, W_HEAD, "head.weight", vocab, s->channels, 0, 0.02f);
-            else unit[i].row[W_HEAD] = params->no_embedding ? UNIT_GUEST : unit[0].row[W_TOKENS];
+            else unit[i].row[W_HEAD] = params->no_embedding ? UNIT_TIED : unit[0].row[W_TOKENS];
         }
     }
     mup_apply(s, params);

@@ -10,18 +10,17 @@
 //   head                     * r           * r               its outputs, the logits, are not followed by a norm
 //   scores of attention      q k sqrt(D0) / D                trained q and k are aligned: q k grows with D, not sqrt(D)
 //
-// So activations and their changes per step keep their size as C grows, and the best learning rate, found on a small
-// model, is that of the wide one too. At r = 1 nothing changes: the model of mup_base channels is the usual one.
+// So activations and their changes per step keep their size as C grows, and the best learning rate of a small model is
+// also that of the wide one. At r = 1 nothing changes: the model of mup_base channels has the usual parameters.
 //
-// The rule for D: D0 is mup_base_head, the head size of the base model. Where width is added as more heads of the
-// same size, D0 = D and 1 / sqrt(D) is right as it is: leave mup_base_head at 0. It matters when the number of heads
-// is fixed.
+// The rule for D: D0 is mup_base_head, the head size of the base model. When width is added as more heads of the same
+// size, D0 = D and 1 / sqrt(D) is right: leave mup_base_head at 0. Set it when the number of heads is fixed.
 //
-// The invariant: everything that muP changes is a number in the parameter table or in AttnShape; no op and no unit
-// knows of it. The fan-in of every matrix of a block is taken to grow like C: keep ffn / C and heads D / C fixed.
+// The invariant: muP changes only numbers in the parameter table and in AttnShape; no op and no unit depends on it. The
+// fan-in of every matrix of a block is assumed to grow like C: keep ffn / C and heads D / C fixed.
 //
-// Rejected: output multipliers (the paper's table 8), which let a tied head take part: two more multiplications in the
-// head's forward and backward for models that would better not be tied. Weight decay: optim.c.
+// Rejected: output multipliers (the paper's table 8), which would allow a tied head: two more multiplications in the
+// head's forward and backward, for models that should rather not be tied. Weight decay: optim.c.
 #include "net/unit.h"
 
 #include "base/check.h"

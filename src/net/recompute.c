@@ -1,29 +1,29 @@
-// recompute: keeps less between forward and backward, and makes the rest again.
+// recompute: keeps fewer activations between forward and backward, and recomputes the rest.
 //
-// Of L blocks, each with its input stream (N, C) and its saved buffers:
+// For L blocks, each with its input stream (N, C) and its saved buffers:
 //
 //   none        every stream and every saved buffer is kept
 //   selective   outputs of norms and activation functions are one buffer for all blocks; each block's
 //               `restore` fills it again before its backward. Cost: reading and writing, no matmul
-//   segments    of S blocks (full: 1; sqrt: ceil(sqrt L); every: given). Kept are the streams at the starts of
-//               segments; S sets of saved buffers and S - 1 inner streams serve all segments in turn. Before
-//               a segment's backward its blocks run forward again. The last segment has just run: not again
+//   segments    of S blocks (full: 1; sqrt: ceil(sqrt L); every: given). The streams at the starts of segments are
+//               kept; S sets of saved buffers and S - 1 inner streams serve all segments in turn. Before a segment's
+//               backward its blocks run forward again, except for the last segment, whose forward has just run
 //
-// The invariant: what backward reads is what forward wrote, to the bit, because it is made from the same inputs
-// by the same calls; dropout masks are functions of (seed, site, step, element) and not of a generator's
-// state. So gradients are the same in all modes, and no mode needs a tolerance.
+// The invariant: backward reads exactly the bits that forward wrote, because they are computed from the same inputs by
+// the same calls; dropout masks are functions of (seed, site, step, element), not of a generator's state. So gradients
+// are the same in all modes, and no mode needs a tolerance.
 //
-// The last block of a segment runs again without its output (forward with out NULL): the next segment's
-// start is kept. That saves a block's down-projection, a third of its matmul in GPT's shape, where the textbook
-// counts a whole forward.
+// The last block of a segment runs again without its output (forward with out NULL), because the start of the next
+// segment was kept. That saves a block's down-projection, a third of its matmul in GPT's shape; the textbook counts a
+// whole forward.
 //
-// Compression is orthogonal: units work in one set of full buffers, and what is kept of each block waits as
-// 8-bit copies. (It is not bit-identical: see elements.c.)
+// Compression is independent of the mode: units work in one set of full buffers, and the kept activations of each block
+// are stored as 8-bit copies. (Gradients are then not bit-identical: see elements.c.)
 //
-// Rejected: dropping the attention core, the "selective" of Korthikanti et al. (arXiv 2205.05198): the
-// T x T matrix that it saves is never stored here. Segments that include embedding and head: the embedding keeps
-// nothing, and the head runs back right behind its forward. Choosing buffer by buffer under a memory budget:
-// twelve switches nobody can predict.
+// Rejected: recomputing the attention core, the "selective" of Korthikanti et al. (arXiv 2205.05198): the T x T matrix
+// that it saves is never stored here. Segments that include embedding and head: the embedding keeps nothing, and the
+// head's backward runs right after its forward. A choice for each buffer under a memory budget: twelve switches whose
+// combinations are hard to predict.
 #include "net/model.h"
 
 #include "base/check.h"
@@ -31,7 +31,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-// ---- what a policy means
+// ---- bytes and operations of a policy
 
 size_t recompute_segment(RecomputePolicy policy, size_t layers)
 {
@@ -59,13 +59,13 @@ static void block_widths(const ModelShape *s, size_t width[WIDTHS])
     for (int i = 0; i < WIDTHS; i++) width[i] = all[i];
 }
 
-// Of N rows, those of the stream and of resid that this rank has.
+// The rows, of N, of the stream and of resid that this rank has.
 static size_t rows_of(const ModelShape *s, size_t N)
 {
     return s->cut.rows > 1 ? N / s->cut.rows : N;
 }
 
-// What is kept of a block; and into *work what one block's worth of buffers adds to all of them.
+// Bytes that are kept of each block; *work: bytes of the one set of buffers that all blocks share.
 static size_t block_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t N, size_t *work)
 {
     size_t H = s->heads, G = s->kv_heads, R = rows_of(s, N), x = dev->x_bytes, width[WIDTHS];
@@ -133,8 +133,8 @@ static size_t number_of(const Activations *acts, int u)
     return (size_t)u - (acts->unit[0].kind == &unit_embedding);
 }
 
-// Whether unit u's input is kept for backward: what segments start from, and the head's. In inference one stream
-// serves all, since a block may write over its input.
+// Whether unit u's input is kept for backward: the inputs of segments, and of the head. In inference one stream serves
+// all units, since a block may overwrite its input.
 static bool keeps_stream(const Activations *acts, int u)
 {
     if (!acts->pool->train) return false;
@@ -169,7 +169,7 @@ void recompute_pool_free(RecomputePool *pool)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
 }
 
-// A buffer that others share: asked for once. shared NULL: it is nobody else's.
+// A shared buffer is allocated by its first user. shared NULL: the buffer is not shared.
 static void *once(void **shared, Mem *mem, size_t n_bytes, const char *what)
 {
     if (shared && *shared) return *shared;
@@ -270,8 +270,8 @@ static bool is_last_block(const Activations *acts, int u)
     return u + 1 == acts->n_units || !is_block(acts, u + 1);
 }
 
-// The segment that ends with block u runs again, if there is one and its buffers have been used since its forward:
-// those of the last segment of the last forward have not.
+// If a segment ends with block u, runs it again, unless its buffers are unchanged since its forward (the last segment
+// of the last forward).
 static void run_segment(const Activations *acts, const UnitContext *ctx, int u, size_t row, const Batch *batch)
 {
     if (!acts->segment || !is_block(acts, u)) return;
@@ -298,7 +298,7 @@ void recompute_restore(const Activations *acts, const UnitContext *ctx, int u, s
                        const Batch *batch)
 {
     if (acts->policy.mode != RECOMPUTE_SELECTIVE || !is_block(acts, u)) return;
-    // the last block's may still be there, exact ones: not what the 8-bit copies say
+    // with compression restore runs anyway: the last block's buffers hold exact values, not the 8-bit ones
     if (is_last_block(acts, u) && acts->pool->fresh == acts->slot && !acts->policy.compress) return;
     acts->unit[u].kind->restore(ctx, &acts->unit[u], model_stream_at(acts, acts->stream[u], row), saved, batch);
 }

@@ -1,9 +1,9 @@
-// recompute: which activations wait for backward, in what form, and what is made again.
+// recompute: which activations are kept for backward, in what form, and which are recomputed.
 //
-// The loops over the units are in model_run.c. Where all is kept (RecomputePool.all_kept) they run alone, and nothing
-// here is called. Else they call the functions below between units, which do not know of it: it uses what stands in a
-// UnitKind (unit.h). A list of units may begin without the embedding and end without the head, and may have several
-// sets of buffers, slots, for several micro-batches in flight: what a stage of a pipeline has.
+// The loops over the units are in model_run.c. When all activations are kept (RecomputePool.all_kept), they call
+// nothing here. Else they call the functions below between units. Units do not depend on it: it uses only the interface
+// in UnitKind (unit.h). On a stage of a pipeline a list of units may begin without the embedding and end without the
+// head, and may have several sets of buffers (slots), for several micro-batches in flight.
 #ifndef RECOMPUTE_H
 #define RECOMPUTE_H
 #include <stdio.h>
@@ -18,16 +18,16 @@ extern "C" {
 typedef struct {
     RecomputeMode mode;
     size_t every;  // RECOMPUTE_EVERY; more than the layers: as many as the layers
-    bool compress; // what is kept of the blocks waits in 8 bits (dev.h, compress); changes gradients a little
+    bool compress; // kept activations of blocks are stored in 8 bits (dev.h, compress); changes gradients a little
 } RecomputePolicy;
 
-// Buffers that hold something only while one micro-batch goes back: one pool serves all slots of a rank.
+// Buffers that are in use only during the backward of one micro-batch: one pool serves all slots of a rank.
 typedef struct {
     RecomputePolicy policy;
     bool train;
-    bool all_kept;  // for backward, as it is: every unit has buffers of its own, and no other field is used
+    bool all_kept;  // nothing is recomputed or compressed: every unit has its own buffers; no other field is used
     size_t segment; // blocks that are run again together; 0: none are
-    void *work[UNIT_MAX_SAVED];          // of one block: what is made again (selective), or was compressed
+    void *work[UNIT_MAX_SAVED];          // of one block: buffers that are recomputed (selective) or compressed
     size_t sets;                         // of a segment's blocks:
     X **inner;                           // their inputs
     void *(*saved)[UNIT_MAX_SAVED];
@@ -53,7 +53,7 @@ typedef struct {
     float *(*scale)[UNIT_MAX_SAVED];
 } Activations;
 
-// What backward leaves for linear_backward_later, by unit; where blocks run again, copies of what they read beside.
+// What backward keeps for linear_backward_later, by unit; with recomputation, also copies of the inputs that it reads.
 typedef struct {
     BufferList *row; // with the bytes of one row
     void *(*late)[UNIT_MAX_SAVED];
@@ -71,34 +71,34 @@ size_t recompute_slot_bytes(const ModelShape *shape, const Dev *dev, RecomputePo
                             size_t layers, bool head, size_t N);
 size_t recompute_pool_bytes(const ModelShape *shape, const Dev *dev, RecomputePolicy policy, size_t segment, size_t N);
 size_t recompute_late_bytes(const ModelShape *shape, const Dev *dev, size_t segment, size_t layers, size_t N);
-// Floating-point operations of matmuls and attention that are done again, per token of a sequence of T;
-// to be compared with model_flops_per_token.
+// Floating-point operations of matmuls and attention that are recomputed, per token of a sequence of T; compare with
+// model_flops_per_token.
 double recompute_extra_flops(const ModelShape *shape, RecomputePolicy policy, size_t T);
 
-// Table of all modes for a model: buffers, bytes, blocks that run again, operations. `counting`: a door whose
-// raw_alloc hands out no memory (plan.h has one); only its functions are used.
+// Table of all modes for a model: buffers, bytes, blocks that run again, operations. `counting`: an allocator whose
+// raw_alloc only counts (plan.h has one); only its functions are used.
 void recompute_print(const ModelShape *shape, Dev *dev, const Mem *counting, size_t B, size_t T, FILE *out);
 
 // For lists with at most `layers` blocks each; train: for a backward pass (else equal units share, policy is ignored).
-// Its buffers come with the slots that need them first.
+// Its buffers are allocated with the slots that need them first.
 RecomputePool recompute_pool(size_t layers, bool train, RecomputePolicy policy);
-void recompute_pool_free(RecomputePool *pool); // the lists; the buffers are the door's
-// Unit u's stream and saved buffers, of which acts->row[u] is known: its own, or the pool's.
+void recompute_pool_free(RecomputePool *pool); // the lists; the buffers belong to the allocator
+// Sets unit u's stream and saved buffers (acts->row[u] is already set): its own, or the pool's.
 void recompute_place(Activations *acts, int u, Mem *mem);
 RecomputeLate recompute_allocate_late(const Activations *acts, const Dev *dev, const ModelShape *shape, Mem *mem);
 void recompute_late_free(RecomputeLate *late);
 
 // ---- between the units' calls, for rows [row, row + N) of a slot's, whole sequences; `saved` begins at `row`
 
-// After a forward that a backward follows: what is compressed is packed.
+// After a forward that a backward follows: compresses what is to be compressed.
 void recompute_keep(const Activations *acts, Dev *dev, int u, size_t row, size_t N, void *const *saved);
-// Before unit u's backward, and before its weights are there: runs a segment again, unpacks.
+// Before unit u's backward, and before its weights are gathered: runs a segment again, decompresses.
 void recompute_again(Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
                      const Batch *batch);
-// The same, once its weights are there: fills what is made again without a matmul.
+// The same, when its weights are available: recomputes the buffers that need no matmul.
 void recompute_restore(const Activations *acts, const UnitContext *ctx, int u, size_t row, void *const *saved,
                        const Batch *batch);
-// UnitContext.later of unit u, in `out`; NULL: none of its matrices can wait.
+// UnitContext.later of unit u, in `out`; NULL: none of its weight gradients can be deferred.
 void *const *recompute_late_at(const RecomputeLate *late, int u, size_t row, void **out);
 // After its backward: copies of what linear_backward_later will read, of a block that will not run again for it.
 void recompute_keep_reads(const Activations *acts, Dev *dev, int u, const RecomputeLate *late, size_t row, size_t N,

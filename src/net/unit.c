@@ -1,13 +1,13 @@
-// unit: what the unit kinds share: finding weights by role, buffer lists, and the two small kinds,
-// embedding and head. (The block has a file of its own, block.c.)
+// unit: code that the unit kinds share (weights by role, buffer lists), and the two small kinds, embedding and head.
+// (The block has a file of its own, block.c.)
 //
-// The head is where memory is saved. Its logits (N, V) would be the largest tensor of the step by far,
-// so they are made a chunk of rows at a time: logits, softmax-cross-entropy in place, both gradient
-// products, next chunk. For that the loss of a training step is computed in backward; forward only
-// normalises. Evaluation computes the loss in forward.
+// The head saves memory. Its logits (N, V) would be the largest tensor of the step by far, so they are computed for a
+// chunk of rows at a time: logits, softmax and cross-entropy in place, both gradient products, next chunk. For that
+// reason the loss of a training step is computed in backward; forward only normalises. Evaluation computes the loss in
+// forward.
 //
-// The invariant: the loss of a row and its gradient depend on that row alone, so the chunk size does not
-// matter, but for the order in which the head's weight gradient is summed.
+// The invariant: the loss of a row and its gradient depend on that row alone. So the chunk size changes nothing except
+// the order in which the head's weight gradient is summed.
 #include "net/linear.h"
 
 #include "base/check.h"
@@ -19,7 +19,7 @@ enum { LOGITS_MAX = 1 << 25, CHUNK_MIN = 64, CHUNK_MAX = 1024 }; // logits of a 
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
 {
     if (role == UNIT_ROLES) return NULL;
-    if (unit->row[role] == UNIT_GUEST) return (X *)ctx->guest_weight;
+    if (unit->row[role] == UNIT_TIED) return (X *)ctx->tied_weight;
     if (unit->row[role] < 0) return NULL;
     const Param *row = &ctx->params->row[unit->row[role]];
     return (X *)((char *)ctx->weight[row->unit] + (row->offset - ctx->begin[row->unit]) * ctx->dev->x_bytes);
@@ -28,11 +28,11 @@ X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
 float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role)
 {
     if (role == UNIT_ROLES) return NULL;
-    if (role == W_HEAD && ctx->guest_grad) return ctx->guest_grad;
+    if (role == W_HEAD && ctx->tied_grad) return ctx->tied_grad;
     return unit->row[role] < 0 ? NULL : ctx->linear->grad(ctx, unit->row[role]);
 }
 
-// For a profiler: a unit's pass without what the hooks ask for.
+// A range for profilers: a unit's pass without the work of the hooks.
 static void mark(const UnitContext *ctx, const Unit *unit, UnitPass pass)
 {
     static const char *const name[] = {[PASS_FORWARD] = "forward", [PASS_AGAIN] = "forward again",

@@ -1,11 +1,11 @@
 // unit: the interface that embedding, blocks and head share.
 //
 // The network is a list of units. Each reads the residual stream (N, C), writes the stream (N, C), and
-// keeps in its own saved area what its backward needs. A unit is the grain of recomputation, sharding,
-// pipeline cuts, offload and checkpoints: whoever implements one of those needs this file and no other.
+// keeps in its own saved buffers what its backward needs. A unit is the granularity of recomputation, sharding,
+// pipeline split points, offload and checkpoints; code for one of those needs only this interface.
 //
-// Weights are found by role, through the parameter table and a base pointer per unit, so that the owner
-// of the weights (the whole flat buffer, or a gathered copy of one unit) is free to put them anywhere.
+// Weights are found by role, through the parameter table and a base pointer per unit. So they may lie anywhere: in the
+// whole flat buffer, or in a gathered copy of one unit.
 #ifndef UNIT_H
 #define UNIT_H
 #include "ops/dev.h"
@@ -14,22 +14,23 @@
 extern "C" {
 #endif
 
-// Of a rank's part of a model whose layers are cut over ranks: which part, and what the whole has. All zero: the whole
-// model.
+// A rank's part of a model whose layers are divided over ranks: which part, and the sizes of the whole. All zero: the
+// whole model.
 typedef struct {
     int rank, size;
     size_t rows;                         // sequence parallelism: ranks that share the rows of the stream; 0, 1: none
     size_t heads, kv_heads, ffn, vocab;  // of the whole
 } ModelCut;
 
-// First of `whole` things that a rank has: floor(whole rank / size). It has all up to the next rank's first.
+// The first of `whole` heads, columns or rows that a rank has: floor(whole rank / size). It has all up to the next
+// rank's first.
 static inline size_t unit_cut_first(size_t whole, int rank, int size)
 {
     return whole * (size_t)rank / (size_t)size;
 }
 
-// What the model is: the [model] section of the config, resolved. Of a part: heads, kv_heads, ffn and vocab are those
-// that this rank holds.
+// The shape of the model: the [model] section of the config, resolved. In a part, heads, kv_heads, ffn and vocab are
+// those that this rank holds.
 typedef struct {
     size_t layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
     NormKind norm;
@@ -40,7 +41,7 @@ typedef struct {
     ModelCut cut;
 } ModelShape;
 
-// Ranks that hold the same key/value heads: 1, but where there are more ranks than such heads.
+// Ranks that hold the same key/value heads: 1, unless there are more ranks than such heads.
 static inline int unit_cut_copies(const ModelShape *part)
 {
     return part->cut.size > (int)part->cut.kv_heads ? part->cut.size / (int)part->cut.kv_heads : 1;
@@ -48,8 +49,8 @@ static inline int unit_cut_copies(const ModelShape *part)
 
 // ---- muP (mup.c): learning rates that stay right as the model gets wider
 
-// Dies where mup_base is set and cannot work: a tied head, or an optimizer (its name, as in optim.name) whose steps
-// mup.c's table is not made for.
+// Dies when mup_base is set and cannot work: with a tied head, or with an optimizer (by its optim.name) for which the
+// table in mup.c does not hold.
 void mup_check(const ModelShape *shape, const char *optimizer);
 // Rewrites init_std and lr_scale of the table's matrices for the shape's width; nothing where mup_base is 0.
 void mup_apply(const ModelShape *shape, Params *params);
@@ -59,23 +60,22 @@ float mup_attention_scale(const ModelShape *shape);
 
 // ---- units
 
-// The tensors of a unit by what they are for; absent ones (no bias, no gate) have row -1. A head that is tied to the
-// embedding of another stage has UNIT_GUEST: its weights are not in this rank's table.
-enum { UNIT_ABSENT = -1, UNIT_GUEST = -2 };
+// The tensors of a unit by role; absent ones (no bias, no gate) have row -1. A head that is tied to the embedding of
+// another stage has UNIT_TIED: its weights are not in this rank's table.
+enum { UNIT_ABSENT = -1, UNIT_TIED = -2 };
 typedef enum {
     W_TOKENS, W_POSITIONS,                           // embedding
-    W_ATTN_NORM, B_ATTN_NORM, W_QKV, B_QKV,          // block; QKV: the row of q, with k and v right behind it
+    W_ATTN_NORM, B_ATTN_NORM, W_QKV, B_QKV,          // block; QKV: the row of q, followed by k and v
     W_Q_NORM, W_K_NORM, W_ATTN_OUT, B_ATTN_OUT,
-    W_FFN_NORM, B_FFN_NORM, W_FFN_IN, B_FFN_IN,      // FFN_IN: gate with up right behind it, or up alone
+    W_FFN_NORM, B_FFN_NORM, W_FFN_IN, B_FFN_IN,      // FFN_IN: gate followed by up, or up alone
     W_FFN_DOWN, B_FFN_DOWN,
     W_FINAL_NORM, B_FINAL_NORM, W_HEAD,              // head; W_HEAD is W_TOKENS' row when tied
     UNIT_ROLES
 } UnitRole;
 
-// What a unit says of each of its matrices: one row of a small table (UnitKind.matrices). linear.h has what is done
-// with it.
-// FROM_STREAM: reads all channels of the stream, after a norm; its outputs are heads or columns that do not know of
-// each other. TO_STREAM: reads those, and its output is added to the stream. TO_LOGITS: the head's.
+// The description of each matrix of a unit: one row of a small table (UnitKind.matrices), which linear.c uses.
+// FROM_STREAM: reads all channels of the stream, after a norm; its outputs are independent heads or columns. TO_STREAM:
+// reads those, and its output is added to the stream. TO_LOGITS: the head's.
 typedef enum { MATRIX_FROM_STREAM, MATRIX_TO_STREAM, MATRIX_TO_LOGITS } MatrixWay;
 enum { UNIT_MAX_MATRICES = 4, UNIT_MAX_SEGMENTS = 3 };
 typedef struct {
@@ -84,7 +84,7 @@ typedef struct {
     int input;             // which buffer of `saved` is its input; -1: none keeps it
     const char *dout;      // the name of a buffer that keeps the gradient of its output
     size_t in, out;        // elements of a row of its input, of its output
-    size_t grain;          // heads or columns that the output (FROM_STREAM) or the input (TO_STREAM) consists of
+    size_t grain;          // number of heads or columns in the output (FROM_STREAM) or the input (TO_STREAM)
     size_t n_segments, segment[UNIT_MAX_SEGMENTS]; // FROM_STREAM: widths of the outputs side by side: q, k, v; gate, up
 } UnitMatrix;
 
@@ -111,11 +111,11 @@ typedef struct {
 enum { UNIT_MAX_SAVED = 20, UNIT_MAX_SCRATCH = 10 };
 
 // BUFFER_STAT: fp32 numbers of a row. BUFFER_ACT: activations, in the storage type. BUFFER_CHEAP: activations
-// that the unit's `restore` makes again from the others, without a matmul or attention.
+// that the unit's `restore` recomputes from the others, without a matmul or attention.
 typedef enum { BUFFER_STAT, BUFFER_ACT, BUFFER_CHEAP } BufferKind;
 
-// A buffer's name, kind and size in bytes for N rows; `n` of them. What the planner counts and the model allocates.
-// shared: it holds N / shape->cut.rows of them.
+// Names, kinds and sizes (bytes for N rows) of n buffers, which the planner counts and the model allocates. shared: the
+// buffer holds N / shape->cut.rows rows.
 typedef struct {
     const char *name[UNIT_MAX_SAVED];
     BufferKind kind[UNIT_MAX_SAVED];
@@ -130,22 +130,22 @@ typedef struct Linear Linear; // linear.h
 // Why a unit runs: forward, forward again within the backward pass (recomputation), or backward.
 typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD } UnitPass;
 
-// Called at the border of every unit, by whoever runs the list, for whoever sends weights or gradients
-// to other ranks (ddp.h). `before`: the unit is about to read its weights and, in PASS_BACKWARD, to add to its
-// gradients; also those of another unit that it borrows (a tied head). `after`: it has. NULL: nobody listens.
+// Called before and after every unit, so that weights and gradients can be sent to other ranks (ddp.h, zero.h).
+// `before`: the unit is about to read its weights and, in PASS_BACKWARD, to add to its gradients; for a tied head also
+// those of the embedding. `after`: it has. NULL: no hook.
 typedef struct {
     void *self;
     void (*before)(void *self, int unit, UnitPass pass);
     void (*after)(void *self, int unit, UnitPass pass);
-    // Another listener, of what was computed (dump.h): behind a forward (PASS_FORWARD or PASS_AGAIN) `stream` is what
-    // the unit made, NULL where it makes none, and `saved` what it keeps; behind a backward `stream` is the gradient of
-    // its input.
+    // A second hook, which sees what was computed (dump.h). After a forward (PASS_FORWARD or PASS_AGAIN) `stream` is
+    // the unit's output (NULL when it has none), and `saved` its saved buffers; after a backward `stream` is the
+    // gradient of its input.
     void *watcher;
     void (*saw)(void *watcher, const Unit *unit, UnitPass pass, const X *stream, void *const *saved,
                 const Batch *batch);
 } UnitHooks;
 
-// What a unit is given to work with.
+// The arguments that all units share.
 typedef struct {
     Dev *dev;
     const ModelShape *shape;
@@ -153,13 +153,13 @@ typedef struct {
     X *const *weight;      // by unit: where its weights start
     float *const *grad;    // by unit: where its gradients start
     const size_t *begin;   // by unit: its first element in the flat order
-    void *const *scratch;  // buffers of unit_scratch, shared by all units, dead between calls
+    void *const *scratch;  // buffers of unit_scratch, shared by all units, undefined between calls
     KvCache *cache;        // NULL unless sampling
     const UnitHooks *hooks; // NULL: none
-    const Linear *linear;  // how matrices, norms, attention, embedding and loss are done
-    void *const *later;    // buffers that keep gradients for linear_backward_later; NULL: weights get theirs at once
-    const X *guest_weight; // of UNIT_GUEST: a copy of the embedding
-    float *guest_grad;     // where the gradient of a tied W_HEAD is added; NULL: to the embedding's
+    const Linear *linear;  // the table for matrices, norms, attention, embedding and loss
+    void *const *later;    // buffers for deferred weight gradients (linear_backward_later); NULL: not deferred
+    const X *tied_weight; // of UNIT_TIED: a copy of the embedding
+    float *tied_grad;     // where the gradient of a tied W_HEAD is added; NULL: to the embedding's
 } UnitContext;
 
 typedef struct {
@@ -176,7 +176,7 @@ typedef struct {
     // stream (N, C): the gradient of out on entry, of inp on return. Adds to the unit's gradients.
     void (*backward)(const UnitContext *ctx, const Unit *unit, X *stream, const X *inp, void *const *saved,
                      const Batch *batch);
-    // Fills the BUFFER_CHEAP ones of `saved` as forward did, to the bit, from inp and the others. NULL: has none.
+    // Recomputes the BUFFER_CHEAP ones of `saved`, to the bit, from inp and the others. NULL: it has none.
     void (*restore)(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved, const Batch *batch);
 } UnitKind;
 
@@ -203,7 +203,7 @@ float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role);
 // The unit's forward with the hooks' calls around it.
 void unit_forward(const UnitContext *ctx, const Unit *unit, UnitPass pass, X *out, const X *inp, void *const *saved,
                   const Batch *batch);
-// The hooks' calls; they do nothing where there are none.
+// Call the hooks, if there are any.
 void unit_before(const UnitContext *ctx, const Unit *unit, UnitPass pass);
 void unit_after(const UnitContext *ctx, const Unit *unit, UnitPass pass);
 void unit_saw(const UnitContext *ctx, const Unit *unit, UnitPass pass, const X *stream, void *const *saved,

@@ -1,14 +1,16 @@
-// cp: context parallelism: tokens of a sequence dealt to ranks, and attention over keys that travel.
+// cp: context parallelism: the tokens of a sequence divided over ranks, and ring attention.
 //
 // Ring attention (Liu et al., arXiv 2310.01889): N ranks; each keeps its queries, and blocks of keys and values go
-// around. In step j rank r has the block of rank r - j; it sends it on and receives the next one while it computes:
+// around a ring. In step j rank r has the block of rank r - j; it sends it on and receives the next one while it
+// computes:
 //
 //   start receive of block r - j - 1, start send of block r - j;  O, lse <- merge with attention(Q, block);  wait
 //
-// Merging two partial softmaxes by their log-sum-exp: attention.c. After N - 1 sends everyone has seen all blocks.
-// Backward sends K and V around once more. dQ is summed here; dK and dV of a block are summed on its way, one step
-// behind it, and come home with the last send. P comes from the lse of the whole row, and dS needs rowsum(dO * O) of
-// the whole row: both are this rank's own, so a block adds its part without knowing the others.
+// attention.c merges two partial softmaxes by their log-sum-exp. After N - 1 sends every rank has seen all blocks.
+// Backward sends K and V around once more. dQ is summed on its own rank. The sums dK and dV of a block go around the
+// ring one step after the block, each rank adds its part, and the last send returns them to the owner. P follows from
+// the lse of the whole row, and dS from rowsum(dO * O) of the whole row. This rank has both, so each block's part can
+// be computed without the others.
 //
 // Which tokens a rank has. T tokens are 2 N chunks of T / 2N. Causal attention of chunk a (queries) on chunk c (keys),
 // n tokens each, is n^2 query-key pairs where c < a, n (n + 1) / 2 where c = a, none where c > a. So chunk a costs a
@@ -17,19 +19,20 @@
 //   contiguous   chunks 2r, 2r + 1       (4r + 1) n^2 + n (n + 1)    from n (2n + 1) to nearly 4N n^2
 //   zig-zag      chunks r, 2N - 1 - r    (2N - 1) n^2 + n (n + 1)    the same on every rank
 //
-// With zig-zag every step of the ring is even too: of another rank's block each rank computes 2 n^2 pairs, where ranks
-// that wait for each other would otherwise all take as long as the slowest. (Brandon et al., arXiv 2311.09431, balance
-// by stripes; head and tail is what Llama 3 did, arXiv 2407.21783.) A rank's tokens are in ascending order, so within
-// its own tokens the causal mask is a plain triangle.
+// With zig-zag every single step of the ring is balanced too: for another rank's block each rank computes 2 n^2 pairs.
+// Otherwise ranks that wait for each other would all take as long as the slowest. (Brandon et al., arXiv 2311.09431,
+// balance by stripes; Llama 3 pairs head and tail as here, arXiv 2407.21783.) A rank's tokens are in ascending order,
+// so within its own tokens the causal mask is a plain triangle.
 //
 // With `blocks` the order of all sums is that of a tree over ranks (Fold), whatever the order of arrival. A sum that
-// travels cannot have that order on all ranks, so dK and dV go straight home instead, where they are joined: N - 1
-// messages of the same size.
+// goes around the ring cannot have that order on all ranks. So dK and dV are sent directly to the owner, which joins
+// them: N - 1 messages of the same size.
 //
-// Gradients of weights are sums over tokens, and each rank has tokens of its own. Usually each adds what it has, and
-// the ranks' gradients are added with those of the replicas: another order than one rank's, so other bits. A
-// deterministic device must not show how a sequence was cut. Then (cp_keep_order) rank 0 collects the factors of every
-// such sum, row by row from where they are, and adds in one rank's order by one rank's calls:
+// Gradients of weights are sums over tokens, and each rank has its own tokens. Usually each rank adds its own, and the
+// ranks' gradients are added with those of the replicas. That order differs from one rank's, and so do the bits. On a
+// deterministic device the bits must not depend on how a sequence was divided. There (cp_keep_order) rank 0 collects
+// the factors of every such sum, puts the rows into the order of the sequence, and makes the calls that a single rank
+// makes:
 //
 //   dweight += dout^T inp     rows of dout (T, OC) and inp (T, C)
 //   head                      the same, a few rows at a time, since all of dout would be (T, V)
@@ -37,25 +40,26 @@
 //   embedding                 rows of dout, tokens, positions
 //   losses                    one number a token
 //
-// The others add nothing, so whoever adds gradients of ranks up needs to know of nothing. The price is one rank's time
-// for these products, room for a whole sequence's rows, and activations on the wire. It is a mode for comparing runs.
+// The other ranks add nothing, so the code that sums gradients over ranks is unchanged. The price is one rank's time
+// for these products, memory for a whole sequence's rows, and the sending of activations. It is a mode for comparing
+// runs.
 //
-// cp_fill puts all this into the table that units call (linear.h). For what a rank does alone it calls the entries that
-// were there before (under_cp).
+// cp_fill puts all this into the table that units call (linear.h). For the local part it calls the entries that were
+// there before (under_cp).
 //
-// The invariant: a block's buffer belongs to its send and receive until both are waited for; what is computed in step j
-// reads the block of step j alone, in forward and backward (bugs of the kind "a stale block in backward" live here).
-// Own keys are read where they are. A row that is collected goes to the place where it stands in the sequence
-// (cp_collect), never after the one that came before it.
+// The invariant: a block's buffer belongs to its send and receive until both are waited for. The computation of step j
+// reads only the block of step j, in forward and backward (a typical bug is a stale block in backward). This rank's own
+// keys are read in place. A collected row goes to its position in the sequence (cp_collect), whatever the order of
+// arrival.
 //
 // Gather (Llama 3): all K and V at once, N times the memory, the same bytes; dK, dV by reduce_scatter.
-// Rejected: sending on only what later ranks need (with zig-zag the first rank's second chunk alone is needed by nobody: 1 / 2N
-// of the bytes); merging in the storage type (one rounding a step). Tokens dealt out one by one (stripes): as even,
-// but no two neighbours are on one rank: every tile of attention would have a mask, and documents would be cut
-// everywhere. For gradients a tree over blocks of tokens, as attention has it (attention.c): each rank could do
-// its part; but one rank alone would then hold partial gradients of its largest matrix, one for every level, and norms
-// under sequence parallelism (tp.h), whose rows are dealt out otherwise, would need another tree. Longer sums that are
-// rounded once, which give the same bits nearly always, and so hide what is left.
+// Rejected: sending only what later ranks need (with zig-zag only the first rank's second chunk is needed by no other
+// rank: 1 / 2N of the bytes); merging in the storage type (one rounding per step). Single tokens dealt out in turn
+// (stripes): as balanced, but no two neighbours are on one rank, so every tile of attention would have a mask, and
+// documents would be split everywhere. For gradients a tree over blocks of tokens, as in attention.c: each rank could
+// do its part, but a single rank would then hold partial gradients of its largest matrix, one for every level; and
+// norms under sequence parallelism (tp.h), whose rows are divided in another way, would need another tree. Longer sums
+// that are rounded once: they nearly always give the same bits, and so hide the remaining differences.
 #include "parallel/parts.h"
 
 #include "base/check.h"
@@ -65,7 +69,7 @@
 
 enum { MAX_SLOTS = 32, MAX_BLOCKS = 16, TAG_KV = 0, TAG_DKV = 1, TAG_ROWS = 2 };
 
-// ---- who has what
+// ---- which rank has which tokens
 
 void cp_check(CpSettings set, size_t T, int size)
 {
@@ -133,8 +137,8 @@ static int levels(int size)
     return n;
 }
 
-// Partial results that can wait at once: one sum and the next part; in a tree at most one branch a level on either side
-// of the first leaf, and the next.
+// The most partial results that wait at once: one sum and the next part; in a tree at most one branch per level on
+// either side of the first leaf, and the next part.
 static int slots_of(CpSettings set, int size)
 {
     int tree = 2 * levels(size) + 1;
@@ -200,7 +204,7 @@ void cp_free(Cp *cp)
     free(cp);
 }
 
-// ---- sums of parts: as they come, or in a tree over the owners of the blocks
+// ---- sums of parts: in the order of arrival, or in a tree over the owners of the blocks
 
 typedef struct {
     float *at;
@@ -217,7 +221,7 @@ typedef struct {
     Branch branch[MAX_SLOTS];
 } Fold;
 
-// Room for the next part.
+// Memory for the next part.
 static float *fold_room(const Fold *f)
 {
     for (int i = 0; i < f->cp->n_slots; i++) {
@@ -247,7 +251,7 @@ static void fold_add(Fold *f, float *part, int owner)
             k++;
             continue;
         }
-        bool behind = tree && old->first > new.first; // the old one is the right one
+        bool behind = tree && old->first > new.first; // the old branch is the right operand
         fold_join(f, behind ? new.at : old->at, behind ? old->at : new.at);
         new = (Branch){.at = behind ? new.at : old->at, .first = behind ? new.first : old->first, .n = 2 * new.n};
         f->branch[k] = f->branch[--f->n];
@@ -262,7 +266,7 @@ static const float *fold_root(const Fold *f)
     return f->branch[0].at;
 }
 
-// ---- blocks on their way
+// ---- blocks in flight
 
 static const X *at(const Cp *cp, const X *x, size_t i)
 {
@@ -312,7 +316,7 @@ static Call call_begin(Cp *cp, const X *q, const X *k, const X *v, AttnShape s)
     return c;
 }
 
-// Before the work of step j: the block of step j + 1 sets out.
+// Before the computation of step j: starts to send and receive for the block of step j + 1.
 static void start_next(Call *c, int j)
 {
     Cp *cp = c->cp;
@@ -322,7 +326,7 @@ static void start_next(Call *c, int j)
     c->send = comm_send(cp->comm, kv_block(c, j % 2), 2 * c->n_kv, type, neighbour(cp, 1), TAG_KV);
 }
 
-// After the work of step j: the block of step j + 1 is here.
+// After the computation of step j: waits for the block of step j + 1.
 static void finish_next(Call *c)
 {
     comm_wait(c->cp->comm, &c->recv);
@@ -415,8 +419,9 @@ static void part_backward(const Call *c, int j, int owner, float *dq, float *dkv
     cp->dev->attention_part_backward(cp->dev, dq, dkv, dkv + c->n_kv, dout, out, lse, c->q, k, v, s);
 }
 
-// Where dK and dV of all ranks' queries for this rank's keys come together. Travelling: own, two that come and go
-// in turn, and the part in the making. Straight home (fold): slots, and two parts that are sent in turn.
+// Buffers in which dK and dV of all ranks' queries for this rank's keys are summed. Around the ring: the own sum, two
+// sums that are received and sent in turn, and the part under computation. Sent directly (fold): slots, and two parts
+// that are sent in turn.
 typedef struct {
     float *own, *travel[2], *part;
     Fold fold;
@@ -443,7 +448,7 @@ static float *home_room(Home *h, const Cp *cp, int j, int owner, size_t n)
     return j == 0 ? h->own : j == 1 ? h->travel[1] : h->part;
 }
 
-// The sum of the block that is here has come from the left neighbour, gets this rank's part and goes on.
+// The sum for the block of this step arrives from the left neighbour; this rank adds its part and sends the sum on.
 static void travel_on(Call *c, Home *h, int j, size_t n)
 {
     Cp *cp = c->cp;
@@ -462,7 +467,7 @@ static void arrived(Call *c, Home *h, int from)
     h->arriving = NULL;
 }
 
-// The part goes to the owner, and that of rank + j for this rank's keys comes.
+// Sends the part to its owner, and receives the part of rank + j for this rank's keys.
 static void send_home(Call *c, Home *h, int j, int owner, float *part, size_t n)
 {
     Cp *cp = c->cp;
@@ -600,7 +605,7 @@ void cp_keep_order(Cp *cp, const ModelShape *s)
     cp->ordered = true;
     char *whole = mem_alloc(cp->mem, MEM_COMM, 3 * n_bytes, "rows of a whole sequence");
     float *stat = mem_alloc(cp->mem, MEM_COMM, (2 * n_stat + unused_floats(s)) * sizeof *stat, "statistics of rows");
-    if (!whole || !stat) return; // a door that only counts
+    if (!whole || !stat) return; // an allocator that only counts
     for (int i = 0; i < 3; i++) cp->whole[i] = (X *)(whole + (size_t)i * n_bytes);
     for (int i = 0; i < 2; i++) cp->stat[i] = stat + (size_t)i * n_stat;
     cp->unused = stat + 2 * n_stat;
@@ -608,7 +613,7 @@ void cp_keep_order(Cp *cp, const ModelShape *s)
 
 // ---- rows to rank 0
 
-// Rows of n_bytes, `stride` bytes apart, without gaps: of X where there are gaps.
+// Copies rows of n_bytes, `stride` bytes apart, to rows without gaps. With gaps the elements are of type X.
 static void close_up(const Cp *cp, void *to, const void *from, size_t rows, size_t n_bytes, size_t stride)
 {
     size_t x = cp->dev->x_bytes;
@@ -665,7 +670,7 @@ size_t cp_head_rows(const Cp *cp, size_t n0, size_t N, size_t chunk)
     return end - n0 < chunk ? end - n0 : chunk;
 }
 
-// Rank 0, between its own two stretches: everyone else's, which stand in between.
+// On rank 0, between its own two chunks: the rows of all other ranks, which lie between them.
 static void head_of_others(const Cp *cp, float *dweight, X *dlogits, size_t chunk, size_t N, size_t C, size_t V,
                            int site)
 {
@@ -717,7 +722,7 @@ static Cp *cp_of(const UnitContext *ctx)
     return ((const Parts *)ctx->linear->parts)->cp;
 }
 
-// The table without cp: what a rank does alone.
+// The table without cp: the local entries.
 static const Linear *alone(const UnitContext *ctx)
 {
     return &((const Parts *)ctx->linear->parts)->under_cp;
@@ -737,7 +742,7 @@ static void attention_backward(const UnitContext *ctx, X *dq, X *dk, X *dv, cons
     cp_backward(cp_of(ctx), dq, dk, dv, dout, out, lse, q, k, v, s);
 }
 
-// The mask of a row is that of its place in the whole sequence.
+// The mask of a row is that of its position in the whole sequence.
 static Dropout dropout(const UnitContext *ctx, const Unit *unit, const Batch *batch, const char *site)
 {
     Cp *cp = cp_of(ctx);

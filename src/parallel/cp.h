@@ -1,11 +1,11 @@
 // cp: context parallelism: one sequence over several ranks, with ring attention.
 //
-// A sequence of T tokens is cut into 2 N chunks, and each of N ranks has two of them. Everything in the network but
-// attention works on tokens one by one and needs no more than its own; attention needs the keys and values of all
-// earlier tokens, which come around a ring while the rank computes (cp_forward, cp_backward).
+// A sequence of T tokens is cut into 2 N chunks, and each of N ranks has two of them. All of the network except
+// attention works on single tokens, and needs only the rank's own. Attention needs the keys and values of all earlier
+// tokens, which arrive around a ring while the rank computes (cp_forward, cp_backward).
 //
 // Positions, `first` of documents and dropout's element numbers are those of the whole sequence on every rank, so RoPE,
-// packed rows and dropout masks do not know how it was cut.
+// packed rows and dropout masks do not depend on how it was divided.
 #ifndef CP_H
 #define CP_H
 #include "comm/comm.h"
@@ -28,13 +28,13 @@ typedef struct {
 
 // ---- who has what: pure functions of (rank, size)
 
-// Dies with one sentence when T cannot be cut so, or `blocks` not be kept.
+// Dies when T cannot be divided like this, or the order of `blocks` cannot be kept.
 void cp_check(CpSettings set, size_t T, int size);
 // Number of the rank's chunk, half 0 or 1, of T / (2 size) tokens each; the first one comes first in the sequence.
 size_t cp_chunk(CpAssign assign, int rank, int size, int half);
-// Where the rank's token i, of T / size, stands in the sequence; ascending in i.
+// The position in the sequence of the rank's token i (of T / size); ascending in i.
 size_t cp_position(CpAssign assign, size_t T, int rank, int size, size_t i);
-// The way back: whose token stands there, and which of its tokens it is.
+// The inverse: the rank that has the token at a position, and the token's index there.
 int cp_rank(CpAssign assign, size_t T, int size, size_t position, size_t *i);
 // out (B, T / size) = the rank's tokens of in (B, T); elements of n_bytes. For tokens, targets, positions, `first`.
 void cp_cut(void *out, const void *in, size_t n_bytes, size_t B, CpAssign assign, size_t T, int rank, int size);
@@ -78,17 +78,17 @@ void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, 
 void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q, const X *k,
                  const X *v, AttnShape shape);
 
-// ---- what else of a unit asks where its rows stand
+// ---- other parts of a unit that need the positions of its rows
 
-// The `blocks` of sequences of T tokens that are to have the same bits on any number of ranks: a power of two that
-// divides T, 16 at most, which 8 ranks can share; 0: T is odd.
+// The value of `blocks` with which sequences of T tokens give the same bits on any number of ranks: a power of two that
+// divides T, at most 16, which 8 ranks can share; 0: T is odd.
 int cp_blocks(size_t T);
 // For Dropout.row: where this rank's rows of B sequences of T tokens stand, (sequence T) + position.
 const int32_t *cp_rows(Cp *cp, size_t T);
 
-// From here on gradients of weights have the bits of one rank too, on a deterministic device: whatever is summed over
-// tokens is summed by rank 0, over all rows of the sequence in their order, and the other ranks add nothing. Room for
-// it comes from mem (MEM_COMM, cp_order_memory bytes). `shape`: this rank's part.
+// From here on gradients of weights have the bits of one rank too, on a deterministic device: rank 0 computes every sum
+// over tokens, over all rows of the sequence in their order, and the other ranks add nothing. The memory for it comes
+// from mem (MEM_COMM, cp_order_memory bytes). `shape`: this rank's part.
 void cp_keep_order(Cp *cp, const ModelShape *shape);
 size_t cp_order_memory(int size, size_t x_bytes, size_t T, const ModelShape *shape);
 // The functions below are collective where cp->ordered; N is the rank's rows of one sequence. Rank 0's `to` = all

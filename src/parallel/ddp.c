@@ -2,15 +2,15 @@
 //
 //   g = (1 / valid tokens of all ranks) * sum over ranks of (sum over the rank's tokens of dloss/dw)
 //
-// The naive twin computes all of backward, then adds all gradients in one call: the network idles during backward and
-// the processor during the call. But backward is done with the head's gradients first and with the embedding's last.
-// So here gradients are added in buckets: as soon as the units of a bucket are done, its all_reduce starts, and runs
-// while backward goes on with the units below (Li et al., "PyTorch Distributed", arXiv 2006.15704, section 3.2.3).
-// Only the last bucket cannot hide. Buckets exist because a call costs time, whatever its size.
+// The naive twin computes all of backward, then adds all gradients in one call: the network is idle during backward and
+// the processor during the call. But backward finishes the head's gradients first and the embedding's last. So here
+// gradients are added in buckets: as soon as the units of a bucket are done, its all_reduce starts, and overlaps with
+// the backward of the units below (Li et al., "PyTorch Distributed", arXiv 2006.15704, section 3.2.3). Only the last
+// bucket is not overlapped. Buckets contain several units because every call has a fixed cost.
 //
-// Gradients stand in the flat buffer in the order of the units and backward runs down that order, so a bucket is one
-// range [begin, end) of the buffer and nothing is copied. A tied head adds to the embedding's gradient, which is in the
-// last bucket: added once, by whoever owns it.
+// The flat buffer has the gradients in the order of the units, and backward runs through that order from its end. So a
+// bucket is one range [begin, end) of the buffer, and nothing is copied. A tied head adds to the embedding's gradient,
+// which is in the last bucket.
 //
 // The invariant: every element is in exactly one call of a step, and no call starts before the last addition to its
 // elements: only on the last micro-batch, and after the unit.
@@ -19,8 +19,8 @@
 // added up before the first backward; then the sum needs no division, and a token counts the same wherever it is.
 // Rejected: the mean of the ranks' means, which is what most write first; it is wrong as soon as counts differ.
 //
-// A deterministic device keeps a tree of its sequences' gradients until the step's end (model_run.c), so all is added
-// there; with `ordered` groups the ranks' sums continue the tree, and N ranks give the bits of one.
+// A deterministic device keeps a tree of its sequences' gradients until the end of the step (model_run.c), so all
+// gradients are added then. With `ordered` groups the ranks' sums continue the tree, and N ranks give the bits of one.
 #include "parallel/ddp.h"
 
 #include "base/check.h"
@@ -87,7 +87,7 @@ void ddp_micro(Ddp *d, bool last)
 void ddp_finish(Ddp *d)
 {
     d->begin = 0;
-    start(d); // what the last bucket did not fill; of the naive twin, everything
+    start(d); // the rest, for which no bucket was filled; in the naive twin, all gradients
     for (int i = 0; i < d->n_requests; i++) comm_wait(d->group, &d->request[i]);
     if (d->narrow) d->model->dev->from_x(d->model->dev, d->model->grads, d->narrow, d->model->params.n_elems);
     d->n_requests = 0;

@@ -16,15 +16,15 @@ typedef struct {
     bool overlap;        // false: the naive twin, one all_reduce after backward
     size_t bucket;       // elements of gradient that are added at a time, at least
     bool last;           // this micro-batch is the last of the step
-    size_t begin, end;   // of the flat order: from begin on, gradients are done; from end on, on their way
+    size_t begin, end;   // in the flat order: from begin on gradients are complete; from end on they are being added
     CommRequest *request; // (n_units)
     int n_requests;
     X *narrow;            // (n_elems) gradients on their way in the storage type; NULL: they go in fp32
 } Ddp;
 
 // Adds gradients over `group` in buckets of bucket_bytes or the next unit border after; sets the model's hooks. The
-// group may be NULL in a plan. narrow: gradients are rounded to the storage type on their way, which halves their
-// bytes; sums are in fp32 then, and rounded once. Asks the allocator for nothing else than its buffer.
+// group may be NULL in a plan. narrow: gradients are rounded to the storage type before they are sent, which halves
+// their bytes; sums are then in fp32, and rounded once. It allocates nothing but its buffer.
 Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow);
 void ddp_free(Ddp *ddp);
 // Before each micro-batch; `last`: the one after which gradients are added. Without communication until then.

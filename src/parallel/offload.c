@@ -1,40 +1,39 @@
-// offload: items in host memory or in a file, lent out through slots. See offload.h.
+// offload: items in host memory or in a file, used through a few slots. See offload.h.
 //
-// Jobs (read an item into a slot, write a slot back) are numbered in the order in which the caller asks for them, and
-// the store's thread does them in that order. That one rule makes the rest simple. The invariant: the bytes of a slot
-// are the caller's from the moment when `n_done` reaches the slot's last job until the next job for it is handed in,
-// and the thread's in between. So a slot may be promised to the next item while it is still being written, and an item
-// that is fetched again after its own write finds the new bytes. Two slots:
+// Jobs (read an item into a slot, write a slot back) are numbered in the order in which the caller requests them, and
+// the store's thread does them in that order. The invariant: the caller owns the bytes of a slot from the moment when
+// `n_done` reaches the slot's last job until it requests the next job for the slot; at other times the thread owns
+// them. So a slot may be assigned to the next item while the old one is still being written, and an item that is
+// fetched again after its own write has the new bytes. With two slots:
 //
 //     caller   wait 0 | work on 0 | work on 1       | work on 2       | work on 3 | flush
 //     thread   read 0 | read 1    | write 0, read 2 | write 1, read 3 | write 2   | write 3
 //     slot A   (  0  )|     0     |(  0  ) (   2   )|        2        |(   2   )  |         |
 //     slot B          | (   1   ) |        1        |(  1  ) (   3   )|     3     |(   3   )|     ( ) the thread's
 //
-// So the first read and the last write are waited for, and between them only what a read and a write of an item take
-// longer than the work on one.
+// So the caller waits for the first read and the last write; between them it waits only where the read and write of an
+// item take longer than the work on one.
 //
-// In host memory a job is a copy, and the caller makes it at once: there is nothing to overlap on a CPU. Slots of
+// In host memory a job is a copy, and the caller makes it at once: there is nothing to overlap on a CPU. Slots in
 // another device's memory are filled through `stage`, host memory of the same layout, by the caller's own copies, so
 // that the thread never touches the device.
 //
-// In the file items begin at multiples of OFFLOAD_BLOCK and are moved in whole blocks; what follows an item's end is
-// never looked at. The file loses its name as soon as it is open. It holds nothing that anyone would look for after the
-// run, a crash leaves nothing there, and no other program can remove, cut or overwrite it by its name. Its blocks are
-// reserved before the first step: "no space left on device" comes at the start of a run and not in its middle.
+// In the file, items begin at multiples of OFFLOAD_BLOCK and are transferred in whole blocks; bytes after an item's end
+// are ignored. The file is unlinked as soon as it is open: its contents are useless after the run, a crash leaves no
+// file, and no other program can remove, truncate or overwrite it by its name. Its blocks are reserved before the first
+// step, so "no space left on device" comes at the start of a run and not in its middle.
 //
-// O_DIRECT where the file system can (ext4, XFS, most of them): else every byte would also lie in the page cache, in
-// the memory that was to be spared, and be copied once more. It asks for addresses, offsets and lengths in whole
-// blocks; 4096 bytes suit every disk. Where the flag is refused, when the file is opened or at the first read, the
-// pages are dropped after each transfer by posix_fadvise, which also starts to write those that are dirty. A transfer
-// that returns true has moved every byte: short reads and writes go on where they ended; under O_DIRECT from the last
+// O_DIRECT is used where the file system allows it (ext4, XFS, most of them). Else every byte would also be in the page
+// cache, in the memory that offloading is to save, and be copied once more. O_DIRECT requires addresses, offsets and
+// lengths in whole blocks; 4096 bytes suit every disk. Where the flag is refused, when the file is opened or at the
+// first read, posix_fadvise drops the pages after each transfer, and starts to write dirty ones. A transfer that
+// returns true has moved every byte: short reads and writes continue where they ended, under O_DIRECT from the last
 // whole block.
 //
-// Rejected: mmap (a failing disk is a SIGBUS, and read-ahead and write-back come when the kernel likes); io_uring and
-// libaio (many requests in flight matter for small ones; items are megabytes); a slot that remembers the item it held
-// (saves reads where all items fit, which is where nobody offloads, and traffic would no longer be a formula); fsync
-// (the file does not outlive the process, so there is no one to be durable for); a name to see it by (then a crash
-// leaves gigabytes).
+// Rejected: mmap (a failing disk is a SIGBUS, and the kernel decides the time of read-ahead and write-back); io_uring
+// and libaio (many requests in flight matter for small ones; items are megabytes); a slot that remembers the item it
+// held (it saves reads only where all items fit, where offloading is pointless, and traffic would no longer be a
+// formula); fsync (the file does not outlive the process); a visible name (a crash would then leave gigabytes).
 #define _GNU_SOURCE // O_DIRECT, fallocate
 #include "parallel/offload.h"
 
@@ -127,7 +126,7 @@ static bool move_blocks(const File *f, bool write, int item, char *data, size_t 
         ssize_t got = write ? f->io.write(f->io.self, f->fd, data + n, part, (off_t)(at + n))
                             : f->io.read(f->io.self, f->fd, data + n, part, (off_t)(at + n));
         if (got < 0 && errno == EINTR) continue;
-        if (got > 0 && f->direct) got -= got % OFFLOAD_BLOCK; // go on from a whole block
+        if (got > 0 && f->direct) got -= got % OFFLOAD_BLOCK; // continue from a whole block
         if (got > 0) {
             n += (size_t)got;
             continue;
@@ -294,7 +293,7 @@ static void do_job(Offload *o, Job job)
     charge(o, job.write, start, o->mode == OFFLOAD_CPU, item->n_bytes, 1);
 }
 
-// After an error the jobs pass unmade: the caller ends the program when it next looks.
+// After an error jobs are skipped: the caller ends the program at its next call.
 static void *work(void *arg)
 {
     Offload *o = arg;
@@ -552,7 +551,7 @@ void offload_describe(const Offload *o, char *text, size_t n_text)
 
 // ---- creation
 
-// The signals of the program are for its main thread. (A write past a limit is then an error, and no SIGXFSZ.)
+// The thread blocks all signals, which are for the main thread. (A write beyond a limit is then an error, not SIGXFSZ.)
 static void start_thread(Offload *o)
 {
     sigset_t all, before;

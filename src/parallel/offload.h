@@ -1,9 +1,9 @@
-// offload: a store for state that does not fit beside the work, lent out item by item.
+// offload: a store for state that does not fit into device memory, used item by item.
 //
-// Items are ranges of bytes, one a unit (its optimizer state, its weights), that live in host memory or in a file.
-// A few slots of device memory, each as large as the largest item, hold the ones in use. Reading the next item and
-// writing the last one back go on while the caller works on the one between (double buffering). For all items in
-// turn, with any number of slots:
+// Items are ranges of bytes, one per unit (its optimizer state, its weights), in host memory or in a file. A few slots
+// of device memory, each as large as the largest item, hold the items in use. While the caller works on one item, the
+// next one is read and the last one is written back (double buffering). For all items in turn, with any number of
+// slots:
 //
 //     for (int i = 0; i < n; i++) {
 //         void *state = offload_wait(o, i);      // reads it now, where nobody fetched it
@@ -12,7 +12,7 @@
 //         offload_release(o, i, true);           // true: it was changed
 //     }
 //
-// One thread calls. Errors of the store end the program in one line: those of the background at the next call.
+// One thread makes all calls. Errors of the store die with one line; those of the background thread at the next call.
 #ifndef OFFLOAD_H
 #define OFFLOAD_H
 #include <stdbool.h>
@@ -63,24 +63,24 @@ typedef struct {
 
 typedef struct Offload Offload;
 
-// All items are zero. Dies when the file cannot be made, or when there is no room for it: its blocks are reserved
-// here and not in the middle of a run. Nothing is allocated later. offload_free comes before mem_free_all;
-// what was not flushed is lost with the rest. NULL is allowed.
+// All items are zero. Dies when the file cannot be made, or when the disk has no space for it: its blocks are reserved
+// here, not in the middle of a run. Nothing is allocated later. Call offload_free before mem_free_all; it discards what
+// was not flushed. offload_free(NULL) is allowed.
 Offload *offload_create(const OffloadSettings *set);
 void offload_free(Offload *o);
 
-// A hint: starts to read the item, where a slot is free or will be when it has been written back. Never waits. True:
-// the item is in a slot, or on its way.
+// A prefetch: starts to read the item, if a slot is free or will be when it has been written back. Never waits. True:
+// the item is in a slot, or is being read.
 bool offload_fetch(Offload *o, int item);
 // The item's bytes in device memory, aligned to OFFLOAD_BLOCK, the caller's until offload_release. Waits for the read,
-// and starts it where there was no fetch; an item that was fetched and not yet waited for gives way to it. Lending an
-// item twice gives the same pointer, and takes two releases. At most n_slots items may be out at a time.
+// and starts it if there was no fetch; it may take the slot of an item that was fetched and not yet waited for. Waiting
+// for an item twice gives the same pointer, and needs two releases. At most n_slots items may be in use at a time.
 void *offload_wait(Offload *o, int item);
 // dirty: the bytes were changed, and are written back in the background.
 void offload_release(Offload *o, int item, bool dirty);
-// The store as the optimizer takes it (optim.h); none for NULL.
+// The store in the form that the optimizer uses (optim.h); an empty one for NULL.
 OptimStore offload_lender(Offload *o);
-// Returns when all that was released is in the store. It is no fsync: the store does not outlive the process.
+// Waits until all released items are in the store. It is no fsync: the store does not outlive the process.
 void offload_flush(Offload *o);
 
 // Bytes [at, at + n_bytes) of an item, for checkpoints and first values: host memory, at once, without lending. The
@@ -93,7 +93,7 @@ void offload_write(Offload *o, int item, size_t at, const void *host_src, size_t
 void offload_set_checked(Offload *o, bool checked);
 
 OffloadCount offload_count(Offload *o);
-// The part of the store's time that the caller did not stand still for, 0 to 1; 0 when there was none.
+// The fraction of the store's time for which the caller did not wait, 0 to 1; 0 when there was none.
 double offload_hidden(const OffloadCount *count);
 // Bytes that offload_create asks for with set->tag: n_slots times the largest item, in whole blocks, + OFFLOAD_BLOCK
 // to align them.

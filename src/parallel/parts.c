@@ -1,8 +1,8 @@
 // parts: fills ModelParts for groups of ranks.
 //
-// The invariant: tokens, targets, positions and starts of documents are cut on the host, before the network sees them;
-// what the network computes is cut by the entries that tp_fill and cp_fill put into its table. cp comes first: it lies
-// under tp, which completes a gradient over its own ranks before cp sees its rows.
+// The invariant: tokens, targets, positions and starts of documents are divided on the host, before the network reads
+// them; the computation is divided by the entries that tp_fill and cp_fill put into its table. cp_fill comes first, so
+// that tp's entries call cp's: tp completes a gradient over its own ranks before cp gets its rows.
 #include "parallel/parts.h"
 
 #include "base/check.h"
@@ -74,7 +74,7 @@ static void gather_logits(void *self, float *row)
 static void release(void *self)
 {
     Parts *p = self;
-    free(p->cp); // its buffers belong to the memory door
+    free(p->cp); // its buffers belong to the allocator
     free(p);
 }
 

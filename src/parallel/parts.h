@@ -1,8 +1,7 @@
-// parts: a rank's part of a model whose layers (tp) or sequences (cp) several ranks share: what model_allocate_with
-// takes.
+// parts: a rank's part of a model whose layers (tp) or sequences (cp) several ranks share, for model_allocate_with.
 //
-// The invariant: the network knows of ranks what is in ModelParts (model.h), and the table of entries that it calls
-// (linear.h); both are filled here, for tp, for cp and for both together.
+// The invariant: the network depends on ranks only through ModelParts (model.h) and the table of entries that it calls
+// (linear.h). Both are filled here, for tp, for cp and for both together.
 #ifndef PARTS_H
 #define PARTS_H
 #include "net/model.h"

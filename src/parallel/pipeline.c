@@ -1,22 +1,22 @@
-// pipeline: the engine: a stage goes through its list of actions, and messages do the rest.
+// pipeline: the engine: a stage executes its list of actions in order; messages connect the stages.
 //
 //   F   take a slot; input from the stage with the piece before, or the embedding; forward; output to the next stage
 //   B   gradient of the output from the next stage, or the loss; backward; gradient of the input to the stage before
 //   W   gradients of the weights, from what B has left
 //
-// The invariant: no action waits for anything but its own input. So what pipeline_check proved of the table, with
-// buffered sends, holds of the engine, and no table that passes can stand still. Why no send is ever waited for:
+// The invariant: an action waits only for its own input. So what pipeline_check proved for the table, with buffered
+// sends, holds for the engine, and no table that passes can deadlock. Why no send is ever waited for:
 //
-//   - an output stays in a buffer of its slot until the slot is used again. That is after B, whose gradient could not
-//     have come before the output was taken.
-//   - a gradient finds its receive posted: the reader posts it when its own F ends, which the writer's F follows. It
-//     goes into a buffer of the reader's slot, backward works in place there, and the result is sent from there.
-//   - gradients of a tied head have as many buffers as micro-batches can be in flight where they go (below).
+//   - an output stays in a buffer of its slot until the slot is used again. That is after B, whose gradient cannot
+//     arrive before the output was received.
+//   - a gradient finds its receive posted: the reader posts it when its own F ends, before the writer's F. It goes into
+//     a buffer of the reader's slot; backward works in place there, and the result is sent from there.
+//   - gradients of a tied head have as many buffers as micro-batches can be in flight on the way (below).
 //
 // Receives of inputs are posted as soon as a slot is free, before the action that needs them.
 //
-// Deterministic: a chunk adds the gradients of its sequences in the tree of model_run.c, in rising order, whatever
-// other chunks do meanwhile. So any table whose chunks keep that order gives the bits of one rank.
+// Deterministic mode: a chunk adds the gradients of its sequences in the tree of model_run.c, in ascending order,
+// whatever other chunks do meanwhile. So any table whose chunks keep that order gives the bits of one rank.
 //
 // What a stage has:
 //
@@ -24,26 +24,26 @@
 //   bytes           sum over chunks c of peak(c) slot_c + late(c) late_c, and what all share (recompute.h)
 //
 // peak(c) comes from the table alone: the most micro-batches that are between the start of F and the end of B in chunk
-// c, or the end of W where W reads what F left (pipeline_check_peak). Model, plan and engine ask the functions of this
-// file, so none of them can hold another number of buffers than the table needs.
+// c, or the end of W where W reads F's activations (pipeline_check_peak). Model, plan and engine all call the functions
+// of this file, so they agree on the number of buffers.
 //
-// A tied head on another stage than its embedding: that stage keeps a copy of the weights, made anew after every
-// update, and an array for the gradient. The gradient is sent to the embedding's stage and added to the embedding's
-// own: once a step; on a deterministic device for every sequence, into the empty gradient, before the embedding adds
-// its own: which is the order in which one rank adds, head first. When a step ends, the whole gradient is in the
-// embedding's row, and the copy's is zero: who owns parameters (norm, optimizer, ZeRO, checkpoints) sees that row and
-// nothing else. The head may also be on the embedding's stage, in another chunk (zb-v). It then reads the embedding
-// itself, and only a deterministic device sends the gradient through a buffer, since the head has been through later
-// sequences already when the embedding comes to the first. How many gradients can be on their way: as many as there are
-// sequences between the embedding's F and B, for that is where a gradient waits that the head has made and the
-// embedding has not taken. So no send finds all buffers taken by messages that wait for this very stage.
+// A tied head on another stage than its embedding: that stage keeps a copy of the weights, renewed after every update,
+// and an array for the gradient. The gradient is sent to the embedding's stage and added to the embedding's own, once
+// per step. On a deterministic device this happens for every sequence, into the zeroed gradient, before the embedding
+// adds its own: the order in which one rank adds, head first. At the end of a step the whole gradient is in the
+// embedding's row, and the copy's is zero, so norm, optimizer, ZeRO and checkpoints use only that row. The head may
+// also be on the embedding's stage, in another chunk (zb-v). It then reads the embedding itself, and only a
+// deterministic device sends the gradient through a buffer, because the head may have processed later sequences before
+// the embedding reaches the first. The number of gradients in flight is at most the number of sequences between the
+// embedding's F and B: a gradient that the head has computed and the embedding has not added belongs to one of them. So
+// a send never waits for a buffer that only this stage could free.
 //
-// Rejected: a function for each schedule (none could be proved before it hangs); MPI_Sendrecv pairs, as in Megatron-LM
-// (interleaved and zb-v stand still); a progress thread. One pool of slots for all chunks of a stage: it would
-// hold what is in flight at the moment when most is, a little less than the sum of the chunks' own peaks; but chunks
-// differ in size, and which of them holds a buffer would depend on the order of actions. For a tied head an all-reduce
-// over both ends, as in Megatron-LM: each element would have two owners, to be counted once by norm, optimizer and
-// checkpoint, and it adds in another order than one rank.
+// Rejected: a function for each schedule (it could not be checked before it hangs); MPI_Sendrecv pairs, as in
+// Megatron-LM (interleaved and zb-v deadlock); a progress thread. One pool of slots for all chunks of a stage: its size
+// would be the peak of all chunks together, a little less than the sum of their own peaks; but chunks differ in size,
+// and the owner of a buffer would depend on the order of actions. For a tied head an all-reduce over both ends, as in
+// Megatron-LM: each element would have two owners, to be counted once by norm, optimizer and checkpoint, and it adds in
+// another order than one rank.
 #include "parallel/pipeline.h"
 
 #include "base/check.h"
@@ -55,7 +55,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- who has what
+// ---- which stage has which layers
 
 size_t pipeline_layers(size_t layers, int pieces, int piece, size_t *first)
 {
@@ -65,7 +65,7 @@ size_t pipeline_layers(size_t layers, int pieces, int piece, size_t *first)
     return each + (q >= middle && q < middle + rest);
 }
 
-// The most of a chunk's micro-batches at once; full, kept: whether they count until B, and until W.
+// The most micro-batches of a chunk in flight at once; full, kept: whether they count until B, and until W.
 static int in_flight(const PipelineTable *t, int stage, int chunk, bool full, bool kept)
 {
     size_t until_b[PIPELINE_MAX_CHUNKS] = {0}, until_w[PIPELINE_MAX_CHUNKS] = {0};
@@ -145,7 +145,7 @@ PipelineTable *pipeline_choose(const char *name, int p, int m, int v, size_t lay
     return t;
 }
 
-// Of a chunk's slot, and of what stays until W.
+// Bytes of a chunk's slot, and of what is kept until W.
 static void chunk_bytes(const ModelPiece *c, const ModelShape *part, const Dev *dev, RecomputePolicy policy,
                         size_t segment, size_t N, size_t *slot, size_t *late)
 {
@@ -179,7 +179,7 @@ static size_t vocab_elems(const Pipeline *p)
     return p->model->local.vocab * p->model->local.channels;
 }
 
-// Who is at the other end, and buffers for what travels.
+// Finds the other end's rank, and allocates buffers for the messages.
 static void tied_create(Pipeline *p)
 {
     Model *m = p->model;
@@ -234,7 +234,7 @@ static void tied_send(Pipeline *p)
     float *buffer = p->tied_buffer + at * n;
     if (p->tied_peer >= 0) comm_wait(p->ends, &p->tied_request[at]);
     dev->zero(dev, buffer, n * sizeof *buffer);
-    dev->accumulate(dev, buffer, p->model->guest_grad, n); // which is left zero
+    dev->accumulate(dev, buffer, p->model->tied_grad, n); // which is left zero
     if (p->tied_peer < 0) return;
     p->tied_request[at] = comm_send(p->ends, buffer, n, COMM_FP32, p->tied_peer, 0);
 }
@@ -252,9 +252,9 @@ static void tied_finish(Pipeline *p)
         comm_wait(p->ends, &request);
         m->dev->accumulate(m->dev, embedding_grad(p), p->tied_buffer, n);
     } else {
-        CommRequest request = comm_send(p->ends, m->guest_grad, n, COMM_FP32, p->tied_peer, 0);
+        CommRequest request = comm_send(p->ends, m->tied_grad, n, COMM_FP32, p->tied_peer, 0);
         comm_wait(p->ends, &request);
-        m->dev->zero(m->dev, m->guest_grad, n * sizeof *m->guest_grad);
+        m->dev->zero(m->dev, m->tied_grad, n * sizeof *m->tied_grad);
     }
 }
 
@@ -267,7 +267,7 @@ void pipeline_share_tied(Pipeline *p)
     size_t at = p->tied_embedding ? m->params.row[m->unit[0].row[W_TOKENS]].offset - m->unit_begin[0] : 0;
     const char *embedding = (const char *)m->unit_weight[0] + at * m->dev->x_bytes;
     CommRequest request = p->tied_embedding ? comm_send(p->ends, embedding, n, type, p->tied_peer, 0)
-                                            : comm_recv(p->ends, m->guest_weight, n, type, p->tied_peer, 0);
+                                            : comm_recv(p->ends, m->tied_weight, n, type, p->tied_peer, 0);
     comm_wait(p->ends, &request);
 }
 
@@ -545,8 +545,9 @@ static void run_weight(Pipeline *p, int i, PipelineAction a, const PipelineMicro
     p->in_flight--;
 }
 
-// Where the step's times begin. Ranks of one machine read one clock: the first to leave the barrier. Clocks of machines
-// begin anywhere; there it is each rank's own moment, and stages are apart by what a barrier takes.
+// Time 0 of the step. Ranks of one machine share a clock: it is the time at which the first left the barrier. Clocks of
+// different machines are not comparable: each rank takes its own time after the barrier, so stages are off by the
+// duration of a barrier.
 static double common_zero(Pipeline *p, double now)
 {
     double both[2] = {now, -now}, most[2];
@@ -566,7 +567,7 @@ static void start_clock(Pipeline *p)
     if (!p->times) p->zero = common_zero(p, clock_seconds());
 }
 
-// Between units messages move on.
+// Drives messages between units.
 static void before_unit(void *self, int unit, UnitPass pass)
 {
     const Pipeline *p = self;
@@ -587,7 +588,7 @@ double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
     p->in_flight = p->most_in_flight = 0;
     UnitHooks hooks = p->model->hooks;
     p->hooks = &hooks;
-    p->model->hooks.self = p; // whoever watches goes on
+    p->model->hooks.self = p; // the watcher of the hooks stays
     p->model->hooks.before = before_unit;
     p->model->hooks.after = after_unit;
     for (int i = 0; i < t->n[p->stage]; i++) {
@@ -612,9 +613,9 @@ double pipeline_step(Pipeline *p, const PipelineMicro *micro, float scale)
 
 // ---- without gradients
 
-// A round goes through all of a stage's chunks before the next begins: as many micro-batches as every chunk that sends
-// has buffers for. Then whatever a stage waits for comes before it in (round, piece, micro-batch), and none stands
-// still.
+// A round takes as many micro-batches as every sending chunk has buffers for, and goes through all of a stage's chunks
+// before the next round begins. Then everything that a stage waits for comes earlier in the order (round, piece,
+// micro-batch), so there is no deadlock.
 static int round_length(const Pipeline *p)
 {
     const PipelineTable *t = p->table;

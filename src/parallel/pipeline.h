@@ -1,7 +1,7 @@
 // pipeline: runs a stage of a model by a schedule's table: receive, forward or backward, send.
 //
-// Every stage is a rank of the group `pp`, its number is its rank there. All stages make the same calls with the same
-// arrays and take what is theirs. tp, sp and cp are inside the units: this file does not know of them.
+// Every stage is a rank of the group `pp`; its number is its rank there. All stages make the same calls with the same
+// arrays, and each uses its part. tp, sp and cp are inside the units; no code here depends on them.
 #ifndef PIPELINE_H
 #define PIPELINE_H
 #include "comm/comm.h"
@@ -13,12 +13,12 @@
 extern "C" {
 #endif
 
-// ---- who has what
+// ---- which stage has which layers
 
 // Layers of one of `pieces` pieces, the first of which is *first: as many as of any other, or one more for those in the
 // middle, since the ends have embedding and head beside.
 size_t pipeline_layers(size_t layers, int pieces, int piece, size_t *first);
-// What a stage of a table has of a model. counts: layers of each piece, one at least, or NULL: pipeline_layers.
+// A stage's part of a model. counts: layers of each piece, at least one, or NULL: pipeline_layers.
 ModelStage pipeline_stage(const PipelineTable *table, int stage, size_t layers, const size_t *counts);
 // The table of a schedule (name, or a file NAME.csv) for p stages, m micro-batches and v chunks (0: what the schedule
 // needs), proved. Dies, with one sentence, where it does not hold or the model has fewer layers than pieces, and where
@@ -102,9 +102,10 @@ EvalForward pipeline_forward(Pipeline *pipeline);
 // After the weights have changed (made, loaded, updated): a tied head on another stage gets the embedding's.
 void pipeline_share_tied(Pipeline *pipeline);
 
-// From the next step on the actions' times are kept. times NULL: those of the clock, from a barrier at the step's
-// start. Else no clock is read: an action takes what `times` says, and begins when the one before it has ended and its
-// input has come, by the times in the messages. So what comes out is exact, and the messages' order alone decides it.
+// From the next step on the actions' times are recorded. times NULL: real times, from a barrier at the start of the
+// step. Else no clock is read: an action has the duration in `times`, and begins when the one before it has ended and
+// its input has arrived, by the times in the messages. So the result is exact, and depends only on the order of
+// messages.
 void pipeline_record(Pipeline *pipeline, const PipelineTimes *times);
 // The last step's, of all stages. Collective over pp. Freed with pipeline_time_free.
 PipelineTimeline pipeline_timeline(Pipeline *pipeline);

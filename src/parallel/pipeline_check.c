@@ -1,13 +1,12 @@
 // pipeline_check: proves a table before anything runs by it. See pipeline_check.h for the contract.
 //
-// The invariant: a table that passes is run to its end by any engine that keeps each stage's order, receives
-// what an action reads before it, and sends what it writes without waiting; every gradient is then made
-// exactly once.
+// The invariant: any engine that keeps each stage's order, receives an action's input before it, and sends its output
+// without waiting, runs a table that passes to its end, and computes every gradient exactly once.
 //
-// Why playing it once is a proof: with buffered sends an action that can begin stays able to begin, whatever
-// else happens first. So all orders of events end in the same place, and one that ends shows that all do.
-// With sends that wait the same holds for each fixed way of waiting; how the table does there is reported,
-// and not demanded: of the published schedules only gpipe always finishes with blocking sends.
+// Why simulating it once is a proof: with buffered sends an action that can begin stays able to begin, whatever else
+// happens first. So all orders of events reach the same state, and one that finishes shows that all do. With sends that
+// wait, the same holds for each fixed way of waiting. Whether the table finishes there is reported, but not required:
+// of the published schedules only gpipe always finishes with blocking sends.
 //
 // Activations in flight, of a stage, in (micro-batch, chunk) pairs; one is 1/(p v) of the model's:
 //
@@ -18,8 +17,8 @@
 //   zb-v         2 p, until W: p of a stage's share                  2401.10241, section 6
 //                min(2 m, m + 1 + s, 2 p) where m < 2p-1 does not fill the V
 //
-// Rejected: proving an order by topological sort (the play does it, and says who waits for whom), and
-// trusting the generators because they are ours (a wrong table trains, and the loss falls).
+// Rejected: proving an order by topological sort (the simulation does that, and reports which stage waits for which);
+// trusting our own generators (training with a wrong table runs, and its loss falls).
 #include "parallel/pipeline_check.h"
 
 #include <stdio.h>

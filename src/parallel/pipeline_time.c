@@ -1,4 +1,4 @@
-// pipeline_time: plays a table against a clock. See pipeline_time.h for the contract.
+// pipeline_time: simulates a table with given times. See pipeline_time.h for the contract.
 //
 // The invariant: an action begins at the latest of three moments: its stage is free, its input has arrived,
 // and what it follows on its own stage (F before B before W) is done. No choice is left, so the timeline is a
@@ -17,10 +17,9 @@
 // zb-h1 and zb-v are made for F = B = W. Their formulas are given where they hold: zb-h1 for m >= p and W <=
 // F <= B (a longer W is in the way of the next B), zb-v for F = B = W and m >= 2p-1, which fills the V.
 //
-// How sends wait (PipelineSends) changes which tables finish. With blocking sends 1f1b stands still: two
-// neighbours want to send to each other first. So engines join the send with the next receive, which is
-// enough for 1f1b and zb-h1 but not for interleaved and zb-v, or send without waiting, which is enough for
-// all.
+// How sends wait (PipelineSends) changes which tables finish. With blocking sends 1f1b deadlocks: two neighbours both
+// send to each other first. So engines combine the send with the next receive, which suffices for 1f1b and zb-h1 but
+// not for interleaved and zb-v, or send without waiting, which suffices for all.
 //
 // Rejected: a table of start times instead of an order (true for one set of times only), and a discrete-event
 // queue (the stages' orders leave nothing to sort).
@@ -94,8 +93,7 @@ static bool follows(Play *y, PipelineSpan *now)
     return wait_for(y, now->stage, own, false);
 }
 
-// Lets a stage go on by one action if it can. True when anything changed, be it only that a receive was
-// opened.
+// Advances a stage by one action if it can. True when anything changed, even if only a receive was opened.
 static bool advance(Play *y, int stage)
 {
     PipelineTimeline *line = y->line;
@@ -125,7 +123,7 @@ static bool advance(Play *y, int stage)
     return true;
 }
 
-// ---- who waits for whom
+// ---- which stage waits for which
 
 static int say(char *text, size_t n, const PipelineSpan *s)
 {
@@ -133,7 +131,7 @@ static int say(char *text, size_t n, const PipelineSpan *s)
                     pipeline_table_op(s->action.op), s->action.micro, s->action.chunk);
 }
 
-// From a stage that stands, along what each waits for, until a stage comes again.
+// Follows, from a stage that waits, the stage that each one waits for, until a stage repeats.
 static void explain(const Play *y, char *why, size_t n_why)
 {
     bool seen[PIPELINE_MAX_STAGES] = {false};

@@ -1,14 +1,14 @@
-// ranks: what several processes add to a run: groups, the share of a batch, exchange, agreeing. See ranks.h.
+// ranks: what several processes add to a run: groups, the share of a batch, exchange, agreement. See ranks.h.
 //
 //   shape of the model -> this rank's part of every layer (tp) -> its layers (pp) -> a table of parameters
 //   table -> the elements that this rank owns (ZeRO over dp x cp) -> buffers of model, optimizer, messages
 //
-// Every rank runs the same loop on its part of each batch. Rank 0 alone reads and writes files and talks; whatever
-// decides what happens next is made the same on all ranks first.
+// Every rank runs the same loop on its part of each batch. Only rank 0 reads and writes files and prints. Values that
+// decide the next action are first made equal on all ranks.
 //
 // The invariant: between two collective calls no rank takes a branch that another does not take. Loss, number of valid
-// tokens and norm are sums over all ranks before anything looks at them; a stop signal, which reaches the ranks at
-// different times, counts when the step is over and all have been asked; clocks and files are rank 0's.
+// tokens and norm are sums over all ranks before any code uses them; a stop signal, which reaches the ranks at
+// different times, takes effect at the end of a step, when all have been asked; clocks and files are rank 0's.
 //
 // Groups come from the mesh. Those of the mesh carry gradients, weights and activations, where the device has them, so
 // their counters are the guides' traffic; numbers go through groups of their own, of the host's memory (comm_host).

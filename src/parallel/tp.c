@@ -5,33 +5,33 @@
 //   embedding        tokens (V / tp, C):  out = g(lookup)                  a token of another rank: a row of zeros
 //   loss             logits (N, V / tp):  log sum exp(z - m) + m - z_t     three all-reduces of N numbers
 //
-// f and g are each other's backward: where one does nothing the other adds over the ranks. A block has two of each,
-// so it costs two all-reduces of (N, C) forward and two back. With sequence parallelism the stream between g and f
-// lives in N / tp rows: norms, dropout and the residual sum run on those, f gathers and g reduce-scatters. A ring
-// does an all-reduce as these two, so the bytes are the same. What f gathered is kept for backward (the paper
-// gathers it a second time, which keeps less and sends more).
+// f and g are each other's backward: where one is the identity, the other sums over the ranks. A block has two of each,
+// so it costs two all-reduces of (N, C) in forward and two in backward. With sequence parallelism the residual stream
+// between g and f has N / tp rows on each rank: norms, dropout and the residual sum run on those, f is an all-gather
+// and g a reduce-scatter. A ring all-reduce consists of these two, so the bytes are the same. The output of f's gather
+// is kept for backward (the paper gathers it a second time, which keeps less and sends more).
 //
 // tp_fill puts this into the table that units call (linear.h): f is part of the norms' entries, g of forward and of
-// gather. For what a rank does alone it calls the entries that were there before (under_tp).
+// gather. For the local part it calls the entries that were there before (under_tp).
 //
-// The invariant: a unit's gradients are complete when its backward returns. Rows whose gradient a rank knows only
-// in part (norms of its own rows, QK-norms of its own heads, key/value heads that neighbours share) are collected
-// apart and added over the ranks before they join the others. So accumulation, data parallelism and ZeRO, which
-// listen at the borders of units, need not know. Loss and the row-parallel biases' gradients are the same on all
-// ranks: adding those would count them tp times.
+// The invariant: a unit's gradients are complete when its backward returns. Rows of which a rank has only a part of the
+// gradient (norms of its own rows, QK-norms of its own heads, key/value heads that neighbours share) are collected
+// separately, and summed over the ranks before they are added to the others. So accumulation, data parallelism and
+// ZeRO, which run between units, do not depend on tp. The loss and the gradients of row-parallel biases are the same on
+// all ranks: summing those would count them tp times.
 //
 // On a deterministic device the ranks' sums are the branches of a tree whose leaves are the parts of linear.c, so any
 // number of ranks gives the same bits.
 //
-// Rejected: padding the vocabulary to a multiple of tp (its rows must then be kept out of every softmax); reducing
-// shared gradients once a step, which sends less, but every owner of gradients would have to know of it; the gathered
-// softmax (N V numbers travel and not 3 N).
+// Rejected: padding the vocabulary to a multiple of tp (the padding must then be excluded from every softmax); reducing
+// shared gradients once a step, which sends less, but all code that uses gradients would have to handle it; gathering
+// the logits for the softmax (N V numbers are sent instead of 3 N).
 #include "parallel/parts.h"
 
 #include "base/check.h"
 #include "comm/mesh.h"
 
-// ---- who has what
+// ---- which rank has which part
 
 void tp_check(const ModelShape *s, int size, bool sequence, size_t T)
 {
@@ -100,7 +100,7 @@ static const Tp *tp_of(const UnitContext *ctx)
     return &parts_of(ctx)->tp;
 }
 
-// The table without tp: what a rank does alone.
+// The table without tp: the local entries.
 static const Linear *alone(const UnitContext *ctx)
 {
     return &parts_of(ctx)->under_tp;

@@ -16,7 +16,7 @@ typedef struct {
 } Tp;
 typedef struct Parts Parts; // parts.h
 
-// ---- who has what
+// ---- which rank has which part
 
 // Dies, with one sentence, where a shape cannot be cut over `size` ranks; sequence: with rows of T tokens shared too.
 void tp_check(const ModelShape *whole, int size, bool sequence, size_t T);

@@ -1,7 +1,7 @@
 // zero: stages 1, 2 and 3 of ZeRO (Rajbhandari et al., arXiv 1910.02054; stage 3 as in PyTorch's FSDP, arXiv
 // 2304.11277).
 //
-// Data parallelism keeps N copies of what one would do for. A rank needs the state of the elements that it updates; the
+// Data parallelism keeps N copies where one would suffice. A rank needs the state of the elements that it updates; the
 // gradients of those, once they are sums over the ranks; and the weights of a unit while the unit runs. So:
 //
 //   what is sharded   1: optimizer state; 2: gradients too; 3: weights too. By unit, as below
@@ -14,16 +14,16 @@
 //   stage 3             P / N     P / N       K P / N               all_gather 2 P + reduce_scatter P, each micro-batch
 //
 // The cut. Each unit's elements, in flat order, are cut into N ranges, one a rank, so a unit is gathered by one
-// all_gather of what everybody has, and reduced by one reduce_scatter. A rank's shard is its ranges back to back. The
-// cut would be even, P_u / N and one more for the first P_u % N ranks, if every optimizer were content with any range.
-// Some are not: 8-bit Adam shares a scale in blocks of 2,048 elements, Muon and Adafactor look at whole matrices,
-// adaptive clipping too. So each border is moved to the nearest legal one. Ranges may then be uneven, and empty. The
-// ranges of all ranks cover every element of a unit exactly once, in order, whatever the sizes: the last range ends
-// where the unit ends, however the rest fell out. (DeepSpeed and llm.c each lost a remainder.)
+// all_gather of the ranks' ranges, and reduced by one reduce_scatter. A rank's shard is its ranges back to back. The
+// cut would be even, P_u / N and one more for the first P_u % N ranks, if every optimizer could update any range. Some
+// cannot: 8-bit Adam shares a scale in blocks of 2,048 elements; Muon, Adafactor and adaptive clipping need whole
+// matrices. So each border is moved to the nearest legal one. Ranges may then be uneven, or empty. The ranges of all
+// ranks cover every element of a unit exactly once, in order, whatever the sizes: the last range ends where the unit
+// ends. (DeepSpeed and llm.c each lost a remainder.)
 //
-// Gathered weights and gradients on their way live in slots: one for the embedding, two for blocks (at odd and at even
-// places), one for the head. While block i runs, block i + 1 is gathered into the other slot (i - 1 in backward), and
-// the gradients of the block before are being reduced from theirs; so two are enough to overlap both.
+// Gathered weights, and gradients during their reduction, are in slots: one for the embedding, two for blocks (odd and
+// even), one for the head. While block i runs, block i + 1 is gathered into the other slot (i - 1 in backward), and the
+// gradients of the previous block are reduced from theirs; so two slots suffice to overlap both.
 //
 // The invariants. A unit reads weights only between its gather's end and the next update. A gradient slot is written
 // only when the reduction that reads it has ended. Every element of a gradient is in exactly one reduction for each
@@ -35,13 +35,14 @@
 // On a deterministic device gradients stay whole until the step's end (the tree of sequences, model_run.c) and are
 // reduced then, by `ordered` groups: the bits of one rank. Stages 2 and 3 save no gradient memory there.
 //
-// Recomputation (PASS_AGAIN) gathers what it needs and keeps it for the backward that follows: 3 P still for segments
-// of one or two blocks; longer ones push each other out of the slots, and are gathered once more.
+// Recomputation (PASS_AGAIN) gathers the weights that it needs and keeps them for the backward that follows: still 3 P
+// for segments of one or two blocks. The blocks of longer segments replace each other in the slots, and are gathered
+// once more.
 //
-// Rejected: the head's weights kept from forward to backward, which are needed again at once. It would spare P_head of
-// the 3 P; reshard = false spares P, and all units follow one rule. Padding every unit to a multiple of N, as
-// FlatParameter of PyTorch's FSDP does: it makes all messages equal, and every reader of the memory table has to know
-// the padding; here the bytes add up to P.
+// Rejected: keeping the head's weights from forward to backward, which needs them at once. It would save P_head of the
+// 3 P; reshard = false saves P, and treats all units alike. Padding every unit to a multiple of N, as FlatParameter of
+// PyTorch's FSDP does: it makes all messages equal, but every reader of the memory table has to know the padding; here
+// the bytes add up to P.
 #include "parallel/zero.h"
 
 #include "base/check.h"

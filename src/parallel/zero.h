@@ -18,7 +18,7 @@ extern "C" {
 typedef struct {
     int stage;
     bool overlap;        // false: the naive twin, which waits where it starts
-    bool reshard;        // stage 3: gathered weights go after forward and come again for backward; false: they stay
+    bool reshard;        // stage 3: gathered weights are freed after forward, and gathered again; false: they stay
                          // until the next update (reshard_after_forward of PyTorch's FSDP)
     size_t bucket_bytes; // stage 0: gradients that are added in one call, at least
     bool narrow;         // gradients go to other ranks in the storage type; they are kept and accumulated in fp32
@@ -93,7 +93,7 @@ void zero_reduce(Zero *zero);
 // After the optimizer's update (or optim_drop): gradients are zero, and every rank sees the new weights.
 void zero_end(Zero *zero);
 
-// What this rank has to do with a checkpoint (ckpt.h): the pieces that it writes, or (writes = false) those it needs.
+// This rank's part of a checkpoint (ckpt.h): the pieces that it writes, or (writes = false) those it needs.
 // replica of replicas: which of the ranks with the same part of the model it is. They live as long as zero and
 // optim, and their moves are for the thread that trains.
 CkptPart zero_part(Zero *zero, Optim *optim, bool writes, int replica, int replicas);

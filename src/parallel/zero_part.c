@@ -1,9 +1,9 @@
-// zero_part: what a rank has to do with a checkpoint: which elements of which tensors, and where it keeps them; and its
-// first weights.
+// zero_part: a rank's part of a checkpoint: which elements of which tensors, and where the rank keeps them; and
+// its initial weights.
 //
-// A checkpoint speaks of the whole model (ckpt.h); a rank has rows of the table, of a row the part that tensor
-// parallelism gave it, of that the range that ZeRO gave it, and all that in memory or in a store. Here one is put
-// in terms of the other:
+// A checkpoint describes the whole model (ckpt.h). A rank has some rows of the table, of each row the part that tensor
+// parallelism gave it, of that the range that ZeRO gave it, all in memory or in a store. This file converts one into
+// the other:
 //
 //                writes                                              needs
 //   row          those it owns (Param.owned)                         all it has
