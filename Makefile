@@ -1,32 +1,32 @@
-# pretrain.c: a bare `make` builds everything that needs no CUDA into build/. `make help` lists the targets.
+# pretrain.c: a bare `make` builds everything that needs no CUDA into build/. `make help` lists targets.
 #
-## make            build everything that needs no CUDA
-## make run        corpus, tokenizer, training, samples, plot; TEXT=FILE_OR_FOLDER trains on your own text
-## make test       every component and every acceptance path once; ends with "N passed, N failed"
-## make test-long  what is deeper: more layouts, orders, kills, and the sanitizers
-## make check-headers   each header alone as C11 and C++17, layers, names, file sizes
-## make asan       the whole suite again under AddressSanitizer and UBSan, in build/asan
-## make tsan       what has threads, under ThreadSanitizer (clang and its OpenMP library)
-## make bench      speed against this machine's own matrix-multiply peak
-## make bench-data  tokenizer, deduplication and loader, beside tiktoken, tokenizers and datasketch where they are installed
-## make parity     train on 400 layouts of ranks and compare every gradient with one rank's
-## make layouts  memory and traffic of 60 random layouts on real ranks against the plan, to the byte
-## make scaling  measure a scaling law on generated text, predict a larger run, train it; SMALL=1: minutes
-## make same-bits   OLD=FOLDER: the build in FOLDER and this one train the same bits, on 33 layouts
-## make mutate      seed known bugs, one at a time, and see the tests catch them
-## make mutate-cuda  the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
-## make attention-ladder  attention on a GPU, from the naive kernel to production; without a GPU it is only checked
-## make bench-cuda  what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
-## make fuzz       libFuzzer under ASan and UBSan on every parser: FUZZ_RUNS inputs each, or FUZZ_SECONDS
-## make crash    kill, stop, move, corrupt and starve runs at random instants: what goes on must be bit for bit the same
-## make bench-save   what saving every 20 steps beside training costs
-## make crash-data   kill -9 a preparation of data at 50 random points: it must end with the same bytes
-## make gpu        build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, native; NVCC=...)
-## make gpu-on-cpu  build/train_gpu_on_cpu: the same program in the emulation of dev/cuda_on_cpu
-## make bench-gpu  tokens a second and MFU on a GPU, and its ops, beside PyTorch's where a python3 has it
-## make journey RUN='COMMAND'   files and functions that a command runs, in order of first call; BASE= FUNCTIONS=1 (doc/journeys.md)
-## make docs       rewrite the generated tables in README.md and doc/
-## make clean      remove build/ (runs/ stays)
+## make                   build everything that needs no CUDA
+## make run               corpus, tokenizer, training, samples, plot; TEXT=FILE_OR_FOLDER trains on your own text
+## make test              every component and every acceptance path once; ends with "N passed, N failed"
+## make test-long         what is deeper: more layouts, orders, kills, and the sanitizers
+### make check-headers     each header alone as C11 and C++17, layers, names, file sizes
+### make asan              the whole suite again under AddressSanitizer and UBSan, in build/asan
+### make tsan              what has threads, under ThreadSanitizer (clang and its OpenMP library)
+## make bench             speed against this machine's own matrix-multiply peak
+### make bench-data        tokenizer, deduplication and loader, beside tiktoken, tokenizers and datasketch where they are installed
+### make parity            train on 400 layouts of ranks and compare every gradient with one rank's
+### make layouts           memory and traffic of 60 random layouts on real ranks against the plan, to the byte
+### make scaling           measure a scaling law on generated text, predict a larger run, train it; SMALL=1: minutes
+### make same-bits         OLD=FOLDER: the build in FOLDER and this one train the same bits, on 33 layouts
+### make mutate            seed known bugs, one at a time, and see the tests catch them
+### make mutate-cuda       the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
+### make attention-ladder  attention on a GPU, from the naive kernel to production; without a GPU it is only checked
+### make bench-cuda        what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
+### make fuzz              libFuzzer under ASan and UBSan on every parser: FUZZ_RUNS inputs each, or FUZZ_SECONDS
+### make crash             kill, stop, move, corrupt and starve runs at random instants: what goes on must be bit for bit the same
+### make bench-save        what saving every 20 steps beside training costs
+### make crash-data        kill -9 a preparation of data at 50 random points: it must end with the same bytes
+## make gpu               build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, native; NVCC=...)
+## make gpu-on-cpu        build/train_gpu_on_cpu: the same program in the emulation of dev/cuda_on_cpu
+### make bench-gpu         tokens a second and MFU on a GPU, and its ops, beside PyTorch's where a python3 has it
+## make journey           RUN='COMMAND': the files and functions that a command runs, in order of first call (doc/journeys.md)
+## make docs              rewrite the generated tables in README.md and doc/
+## make clean             remove build/ (runs/ stays)
 #
 # CC=clang and WERROR= (warnings stay warnings) work; V=1 shows the commands; EXTRA_CFLAGS and EXTRA_LDFLAGS
 # are appended.
@@ -239,8 +239,9 @@ journey:
 	+@BUILD=$(B) CC='$(CC)' MAKE='$(MAKE)' scripts/journey.sh
 docs: $(BIN)
 	@BUILD=$(B) scripts/docs.sh
-help:
-	@sed -n 's/^## //p' Makefile
+help: # with ALL=1 those with three marks too
+	@sed -n 's/^##$(if $(ALL),#\?) //p' Makefile
+	@$(if $(ALL),:,echo 'make help ALL=1  the other targets: checks, sanitizers, benchmarks, fuzzing, crashes, mutations')
 clean:
 	rm -rf $(B)
 

@@ -50,14 +50,27 @@ gen_programs() {
     done
 }
 
-gen_chapters() {
-    local file link
-    for file in doc/*.md; do
-        [ "$file" = doc/README.md ] && continue
-        link=$file
-        [ -n "$up" ] && link=$(basename "$file") # from a chapter, its neighbour
-        echo "- [$(basename "$file")]($link): $(sed -n 's/^# *//p' "$file" | head -n 1)"
-    done
+# What to read first, with the lines that one process executes (doc/journeys.md).
+gen_reading() {
+    local file why lines
+    echo '| file | lines run | what it is |'
+    echo '|---|---:|---|'
+    while IFS='|' read -r file why; do
+        [ -f "$file" ] || { echo "error: scripts/docs.sh: no such file: $file" >&2; continue; }
+        lines=$(awk -v file="[$file]" -F ' *[|] *' '/^<!-- journey-one -->/ { on = 1 } /^<!-- \/journey-one/ { exit }
+            on && index($3, file) == 1 { print $5 }' doc/journeys.md)
+        echo "| [${file#src/}](${up}$file) | $lines | $why |"
+    done <<'END'
+train.c|the step, the loop, and what is set up around them
+src/train/run.c|from the settings to a run that can begin
+src/ops/dev.h|the op table: all that a language model computes
+src/net/unit.h|what a layer is
+src/net/block.c|one transformer layer, forward and backward
+src/net/model_run.c|the list of layers, forward and backward
+src/ops/attention.c|attention, without the T x T matrix
+src/train/optim.c|norm, clipping, update
+src/text/dataset.c|which tokens a step reads
+END
 }
 
 gen_presets() {
@@ -71,7 +84,7 @@ gen_presets() {
 }
 
 gen_config() { "$build/train" --help-markdown; }
-gen_targets() { fenced sed -n 's/^## //p' Makefile; }
+gen_targets() { fenced sed -nE 's/^###? //p' Makefile; }
 
 # What build/plan works out.
 gen_formats() { fenced "$build/plan" formats; }
@@ -140,7 +153,13 @@ measured+='|journey-[a-z]+'
 for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
     eval "gen_journey-$name() { left_by journeys/$name.md; }"
 done
-gen_run() { [ -f runs/stories/log.txt ] && fenced tail -n 40 runs/stories/log.txt; }
+gen_run() { [ -f runs/stories/log.txt ] && fenced run_in_short runs/stories/log.txt; } # make run
+run_in_short() { # LOG: the last steps, an evaluation, a sample and the summary: 15 lines
+    grep '^step ' "$1" | tail -n 4
+    grep '^val ' "$1" | tail -n 1
+    tail -n 60 "$1" | grep -A 1 '^---- sample' | tail -n 2 | cut -c 1-100
+    tail -n 30 "$1" | grep -E '^(save|trained|train loss|validation|floor|plot|samples|checkpoint) '
+}
 gen_run-text() { [ -f runs/text/log.txt ] && fenced tail -n 20 runs/text/log.txt; }
 gen_samples() { [ -f runs/stories/samples.txt ] && fenced tail -n 7 runs/stories/samples.txt; }
 gen_bench() { [ -f runs/bench.txt ] && fenced cat runs/bench.txt; }
@@ -244,7 +263,14 @@ fi
 if [ $check = 1 ]; then scripts/rooms.sh --check || status=1
 else scripts/rooms.sh || status=1
 fi
-for file in README.md doc/*.md; do
+for file in doc/*.md; do
+    name=$(basename "$file")
+    case $name in README.md) continue ;; esac
+    [ "$(grep -c "]($name)" doc/README.md)" -ge 1 ] && continue
+    echo "$file is not in the index, doc/README.md (add it to the list of chapters)"
+    status=1
+done
+for file in doc/*.md README.md; do # README last: it is made from the others
     [ -f "$file" ] || continue
     up=
     case $file in doc/*) up=../ ;; esac

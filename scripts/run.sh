@@ -6,7 +6,8 @@
 #
 # The arithmetic is at the top of scripts/presets/stories.toml and scripts/presets/text.toml. An earlier run
 # is kept as runs/NAME.previous. Each phase is one line with the seconds since the start; an error ends the
-# script with its message. Settings are passed on to build/train.
+# script with its message. Settings are passed on to build/train. RUN_MINUTES in the environment takes the place of the
+# preset's minutes of training.
 set -euo pipefail
 start=${START:-$(date +%s)} # make passes the moment it was called, so that building counts
 text=
@@ -52,8 +53,9 @@ else
     "$build/prepare" tokens --input "$text" --val 0.1 --vocab 1024 --out "$data"
 fi
 phase "3/4 training: presets/$name.toml"
-floor=()
+floor=() minutes=()
+[ -n "${RUN_MINUTES:-}" ] && minutes=(--run.minutes="$RUN_MINUTES")
 [ -f "$data/floor.json" ] && floor=(--data.floor="$data/floor.json")
 "$build/train" "presets/$name.toml" --run.name="$name" --data.tokenizer="$data" \
-    --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" "${floor[@]}" "$@"
+    --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" "${floor[@]}" "${minutes[@]}" "$@"
 phase "4/4 done: everything is in $run"

@@ -1,0 +1,75 @@
+#!/bin/bash
+# test/test_readme.sh: every command of README.md runs as it stands, in the order written, in a copy of the tree, and what its
+# tables name exists. README stays below 10 KB.
+# long: it walks through a newcomer's first hour, make run included
+#
+# RUN_MINUTES shortens the training of make run and nothing else. Commands for a GPU are skipped where there is no nvcc or no GPU.
+# Programs and objects come from $BUILD, which must be a plain build: another one's flags would build everything again.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+BUILD=${BUILD:-build}
+failed=0
+bytes=$(wc -c <README.md)
+if [ "$bytes" -le 10240 ]; then echo 'ok README.md is at most 10 KB'
+else
+    echo "not ok README.md has $bytes bytes, more than 10 KB"
+    failed=1
+fi
+unknown=$(sed -n '/^| technique/,/^$/p' README.md | cut -d '|' -f 3 | grep -o '`[a-z]*\.[a-z_]*[`=]' | tr -d '`=' | sort -u |
+    while IFS= read -r key; do "$BUILD/train" --help | grep -q -- "--${key}\b" || echo "$key"; done)
+if [ -z "$unknown" ]; then echo 'ok the settings of the table exist'
+else
+    echo 'not ok the settings of the table exist'
+    printf '%s\n' "$unknown" | sed 's/^/  no setting: /'
+    failed=1
+fi
+if [ "${BUILD##*/}" != build ]; then
+    echo 'skip the commands of README.md (this build has flags of its own)'
+    exit $failed
+fi
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/readme.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+mkdir "$work/tree"
+{ git ls-files -z 2>/dev/null || find . -type f -not -path './.git/*' -not -path './build/*' -not -path './runs/*' -print0; } |
+    tar -c --null -T - --ignore-failed-read 2>/dev/null | tar -x -C "$work/tree"
+tar -c --exclude='*/test' --exclude='*/fuzz' --exclude='*/asan' --exclude='*/tsan' --exclude='*/journey' -C "$(dirname "$BUILD")" build |
+    tar -x -C "$work/tree"
+case ${MAKEFLAGS:-} in *'-- '*) MAKEFLAGS="-- ${MAKEFLAGS#*-- }" ;; *) unset MAKEFLAGS ;; esac # CC=..., not -j of another make
+unset MAKELEVEL MFLAGS BUILD TEXT
+export RUN_MINUTES=0.05 OMP_WAIT_POLICY=passive
+if ! command -v mpiexec >/dev/null; then mpiexec() { "$(command -v mpiexec.mpich || ls /usr/lib64/mpich/bin/mpiexec)" "$@"; }; fi
+
+runs() { # COMMAND: in the copy
+    (cd "$work/tree" && eval "$1") >"$work/log" 2>&1 </dev/null
+}
+
+n=0
+while IFS= read -r command; do
+    n=$((n + 1)) name=${command%%  *}
+    case $command in
+    'make gpu '* | 'make gpu' | *train_gpu*)
+        if ! { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } >/dev/null; then
+            echo "skip $name (no nvcc)"
+            continue
+        elif [ "${command#make}" = "$command" ] && ! nvidia-smi -L >/dev/null 2>&1; then
+            echo "skip $name (no GPU)"
+            continue
+        fi ;;
+    esac
+    if runs "$command"; then echo "ok $name"
+    else
+        echo "not ok $name"
+        tail -n 15 "$work/log" | sed 's/^/  /'
+        failed=1
+    fi
+done < <(awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on && NF' README.md)
+if [ $n -ge 15 ]; then echo 'ok README.md has commands'; else echo "not ok README.md has commands: $n"; failed=1; fi
+# What its text says of them.
+for folder in stories tiny ddp fsdp grid text b tiny-llama muon; do
+    [ -f "$work/tree/runs/$folder/loss.svg" ] && continue
+    echo "not ok runs/$folder is there"
+    failed=1
+done
+exit $failed
