@@ -3,7 +3,7 @@
 # table has a row a rung; a shape that a rung does not take is said. Where nvcc is, the rungs compile for sm_80 and
 # sm_90 without a warning and without a spilled register, once until a source changes. Skipped where there is no C++
 # compiler.
-# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
+# long: every rung of the ladder, in all modes of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1

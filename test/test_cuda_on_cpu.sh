@@ -2,7 +2,7 @@
 # test/test_cuda_on_cpu.sh: the CUDA emulation runs correct kernels without a report in every mode, and reports every
 # seeded bug of dev/cuda_on_cpu/tests by its kind, with kernel, thread, file and line. Skipped where there is no C++
 # compiler.
-# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
+# long: the emulation itself, in all of its modes and with its seeded bugs
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
