@@ -1,11 +1,11 @@
-// run: what a training run owns, how it is built from its configuration, what it keeps and what it tells.
+// run: the state of a training run, how it is built from its configuration, its checkpoints and its reports.
 //
-// train.c holds the loop and the step. What they call of a run stands here, by file:
+// train.c has the loop and the step. The functions of a run that they call, by file:
 //
 //   run.c         from the configuration to a run that can make its first step
 //   run_data.c    tokenizer, tokens, and the sequences of a step
-//   run_saves.c   checkpoints, resuming, going back
-//   run_report.c  evaluation, samples, what is said of an unusual step, the end
+//   run_saves.c   checkpoints, resuming, rolling back
+//   run_report.c  evaluation, samples, reports of unusual steps, the end
 //
 // All functions of a run are called by all of its processes (replicas.h); rank 0 has the files.
 #ifndef RUN_H
@@ -50,8 +50,8 @@ typedef struct {
     double *fp8_amax;
 } RunScales;
 
-// Going back (run_saves.c): samples that were jumped over, in all; how often; the step from which the learning rate is
-// the schedule's again. A checkpoint keeps them.
+// Rollbacks (run_saves.c): samples skipped in all; number of rollbacks; the step from which the learning rate is the
+// schedule's again. A checkpoint keeps them.
 enum { RUN_SKIPPED, RUN_ROLLBACKS, RUN_COOL_UNTIL, RUN_GUARD };
 
 // The run's checkpoints (run_saves.c).
@@ -75,9 +75,9 @@ typedef struct {
 
 typedef struct Run Run;
 
-// What watches a step without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the list of
-// those that the configuration asks for and calls it at four points of every update `step` + 1. An observer changes
-// nothing (faults aside, which are there for that). Any entry may be NULL.
+// An observer watches a step without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the
+// list of those that the configuration asks for and calls them at four points of every update `step` + 1. An observer
+// changes nothing (except faults, whose purpose it is). Any entry may be NULL.
 typedef struct {
     void *self;
     void (*before)(void *self, Run *run, long step);                      // nothing of the step has happened
@@ -200,7 +200,7 @@ long run_rollback(Run *run, long step, const StepResult *result);
 void run_saves_allocate(Run *run);
 void run_saves_free(Run *run);
 
-// ---- what is told (run_report.c)
+// ---- reports (run_report.c)
 
 // The table of settings, matmul speed, memory and data: the first lines. Opens run->progress on rank 0.
 void run_announce(Run *run);
