@@ -21,7 +21,7 @@ typedef struct {
 
 // What a stage does with an output that another stage reads.
 typedef enum {
-    PIPELINE_BUFFERED, // goes on at once (MPI_Isend that is waited for much later)
+    PIPELINE_BUFFERED, // continues at once (MPI_Isend that is waited for much later)
     PIPELINE_PAIRED,   // waits until it is taken, with its own next receive open meanwhile (MPI_Sendrecv)
     PIPELINE_BLOCKING, // waits until it is taken, then opens the next receive (MPI_Ssend, MPI_Recv)
     PIPELINE_SENDS

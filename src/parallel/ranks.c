@@ -380,7 +380,7 @@ static void agree(Replicas *all, long step)
     free(theirs);
 }
 
-// ---- for whoever reads the state
+// ---- access to the state
 
 static CkptPart checkpoint(Replicas *all, bool writes)
 {

@@ -19,7 +19,7 @@ typedef struct {
     Mesh mesh;                        // groups for the device's memory: replicas carry gradients and weights, tp, cp and
                                       // pp activations. Empty in a plan, and so are those below
     Comm planned[MESH_GROUPS];        // in a plan: size and place
-    Comm *control, *replicas, *parts; // for numbers, on the host: everybody; the groups MESH_REPLICAS and MESH_MODEL
+    Comm *control, *replicas, *parts; // for numbers, on the host: all ranks; the groups MESH_REPLICAS and MESH_MODEL
     Zero *zero;                       // what of weights, gradients and optimizer this rank has, and their exchange
     PipelineTable *table;             // with parallel.pp > 1: the schedule, this rank's stage, a step's micro-batches
     Pipeline *pipeline;

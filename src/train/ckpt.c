@@ -1,4 +1,4 @@
-// ckpt: how a checkpoint is saved, at once or while training goes on. See ckpt.h.
+// ckpt: how a checkpoint is saved, at once or while training continues. See ckpt.h.
 //
 // A checkpoint is a set of named tensors of the whole model, each held in slices by one file or several, and a
 // manifest. A checkpoint does not depend on which rank wrote which slice: a reader asks for the elements that it needs,

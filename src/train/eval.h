@@ -31,7 +31,7 @@ typedef struct {
 
 // How several ranks share the work.
 typedef struct {
-    Comm *all;             // everybody who calls
+    Comm *all;             // all ranks that call
     int replica, replicas; // this rank's copy of the model, of so many
     EvalForward forward;
     bool counts;           // of the ranks that run one copy, one or those with different tokens say what the losses are

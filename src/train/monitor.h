@@ -90,7 +90,7 @@ enum { LOCATE_TEXT = 160 };
 // Looks at what each unit writes, forward and backward, before anything of it goes to other ranks.
 typedef struct {
     Model *model;
-    UnitHooks inner; // whoever listened before
+    UnitHooks inner; // the hooks that were there before
     long calls;      // units run in this step so far
     long found;      // the call after which it was; -1: none
     char what[LOCATE_TEXT];

@@ -64,7 +64,7 @@ Observer observers_marks(void)
 // ---- faults
 
 // A process fault of this update. In a resumed run there are none: it has to get past the place; nor a second time in
-// an update that is made again after a rollback.
+// an update that is repeated after a rollback.
 static const Fault *process_fault(const Run *run, FaultKind kind, long step)
 {
     return run->first_step > 0 ? NULL : fault_at(&run->faults, kind, run->replicas.rank, step + 1);

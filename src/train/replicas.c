@@ -154,7 +154,7 @@ void replicas_alive(const Replicas *r)
     if (beat) supervisor_progress(beat);
 }
 
-// ---- for whoever reads the state
+// ---- access to the state
 
 // Between buf and where this process keeps a piece: `at` bytes into the weights, or into an array of the optimizer.
 static void move_piece(void *self, const CkptPiece *piece, void *buf, bool out)

@@ -69,7 +69,7 @@ struct Replicas {
     Optim *optim;
 };
 
-// One process; world: a group of it alone, for checkpoints and whoever watches over it. NULL in a plan and in tests.
+// One process; world: a group of it alone, for checkpoints and its supervisor. NULL in a plan and in tests.
 Replicas replicas_alone(Comm *world);
 // Model, optimizer and buffers for exchange, from the configuration, through `mem`: nothing is initialised or touched,
 // so that a plan can call it with an allocator that only counts. dir: of the run; "": a plan.

@@ -178,7 +178,7 @@ RampStep run_load_step(Run *run, long step, size_t *valid);
 
 // ---- checkpoints (run_saves.c)
 
-// Saves a checkpoint, or with ckpt.async begins to. A failure is reported, and the run goes on.
+// Saves a checkpoint, or with ckpt.async begins to. A failure is reported, and the run continues.
 void run_save(Run *run, long step);
 // At every step's end: reports the saves that ended meanwhile.
 void run_poll_saves(Run *run);
@@ -193,8 +193,8 @@ MonitorVerdict run_judge(Run *run, long step, double loss, double grad_norm);
 // What the learning rate of that update is multiplied by.
 double run_cool(const Run *run, long step);
 // After a verdict of MONITOR_ROLLBACK on update `step`: goes back to a checkpoint, jumps over the data, saves that, and
-// returns the step from which training goes on. Where there is no such checkpoint the update is skipped, and `step` is
-// returned.
+// returns the step from which training continues. Where there is no such checkpoint the update is skipped, and `step`
+// is returned.
 long run_rollback(Run *run, long step, const StepResult *result);
 // What saves need of the allocator.
 void run_saves_allocate(Run *run);
@@ -211,7 +211,7 @@ void run_eval(Run *run, long step);
 // Writes sample.count samples to samples.txt and to the progress notes.
 void run_sample(Run *run, long step);
 // The last evaluation, the end record, the last plot and the closing summary; after a signal without the
-// evaluation, which may take longer than whoever sent the signal waits.
+// evaluation, which may take longer than the sender of the signal waits.
 void run_end(Run *run, long step, bool interrupted);
 
 #ifdef __cplusplus

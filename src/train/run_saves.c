@@ -303,7 +303,7 @@ static long newest_up_to(const Run *run, long limit)
     return newest;
 }
 
-// Gives a checkpoint a name under which nobody loads it, and removes it.
+// Gives a checkpoint a name under which it is never loaded, and removes it.
 static void remove_checkpoint(const Run *run, long step)
 {
     char path[700], aside[720];
