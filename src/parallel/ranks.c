@@ -41,7 +41,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-// ---- allocation: what this rank has
+// ---- allocation: this rank's part
 
 // Which elements of its part of the model this rank owns.
 static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape, const ModelStage *stage)

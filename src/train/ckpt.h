@@ -25,7 +25,7 @@ extern "C" {
 // ---- which elements of a tensor a piece of it holds
 
 // Tensor parallelism cuts a tensor along one axis into parts; sharding cuts a part, as a row-major list of elements,
-// into ranges. A slice says both, so it means the same to every layout.
+// into ranges. A slice describes both, so its meaning does not depend on the layout.
 typedef struct {
     int cut;                // axis along which the tensor is cut into parts; -1: the part is the tensor
     size_t first;           // index along `cut` of the part's first element
@@ -121,7 +121,7 @@ size_t ckpt_piece_bytes(const CkptPart *part, const CkptPiece *piece);
 typedef struct {
     const char *run_dir;
     Comm *world;    // the ranks that write, or read, one checkpoint between them; NULL: one process alone
-    int keep;       // the newest so many stay, of those up to the step that is saved; >= 1
+    int keep;       // number of the newest checkpoints (up to the saved step) that are kept; >= 1
     int keep_every; // and each whose step is a multiple of this; 0: no others
 } CkptRun;
 

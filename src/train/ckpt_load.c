@@ -218,7 +218,7 @@ static CkptManifest *open_one(Comm *world, const char *dir, bool optim, CkptVerd
     return NULL;
 }
 
-// Ends all ranks with one line, which rank 0 says.
+// Ends all ranks with one line, which rank 0 prints.
 __attribute__((noreturn)) static void refuse(Comm *world, const char *error)
 {
     if (world && world->rank) {

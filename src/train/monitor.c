@@ -104,7 +104,7 @@ static double scaled(MonitorSignal signal, double value)
     return value > 0 ? log(value) : NAN;
 }
 
-// Newest last. A norm of 0 says nothing about norms and stays out.
+// Appends a value. A norm of 0 has no logarithm and is left out.
 static void enter(Monitor *m, MonitorSignal signal, double value)
 {
     double *past = m->past[signal], x = scaled(signal, value);

@@ -227,7 +227,7 @@ size_t optim_state_bytes(OptimName name, const Params *params)
     return n_bytes;
 }
 
-// What the op muon asks for, at its largest row.
+// The scratch of the op muon, for the largest row.
 size_t optim_scratch_bytes(OptimName name, const Params *params)
 {
     size_t most = 0;

@@ -65,7 +65,7 @@ typedef struct {
 typedef struct {
     const OptimRange *range; // in ascending order, cut as kind->cut says; must outlive the optimizer. NULL: everything
     int n_ranges;
-    // State is in a store, and with it the weights of ranges whose `weight` is NULL (master weights). Who asks for that
+    // State is in a store, and with it the weights of ranges whose `weight` is NULL (master weights). The caller
     // makes the store, with items of optim_item_bytes that begin at zero, and sets optim.store.
     bool stored;
     OptimStore weights; // what units read of range k is item k of this store. In fp32 that is the weights

@@ -126,7 +126,7 @@ void run_observe(Run *run, Observer observer);
 typedef struct {
     const char *name;
     int (*count)(void); // devices of this machine; dies with a line when there is none
-    // Device number `device`, from 0, with the storage of numerics.dtype. threads: what dev->threads says.
+    // Device number `device`, from 0, with the storage of numerics.dtype. threads: becomes dev->threads.
     Dev *(*open)(const Config *cfg, int device, int threads);
     void (*close)(Dev *dev);
     // A group of the ranks of `world`, two or more, for the memory of `dev`, which is device number `device`.
@@ -142,7 +142,7 @@ extern const RunDevice run_device_gpu; // of programs that are linked with train
 // The shape that the [model] section describes; its vocabulary must be known.
 ModelShape run_shape(const Config *cfg);
 OptimSettings run_optim_settings(const Config *cfg);
-// Recomputation, documents and sequences of a step, for a model that stands on one process.
+// Recomputation, documents and sequences of a step, for a model on one process.
 ModelOptions run_model_options(const Config *cfg);
 // The device of numerics.dtype over the CPU: `cpu` itself for fp32. Model and optimizer use this one.
 Dev *run_device(const Config *cfg, Dev *cpu);
@@ -188,7 +188,8 @@ bool run_saved(Run *run, long step);
 long run_restore(Run *run);
 // The weights of ckpt.init, which replace the random ones; dies when they do not fit.
 void run_init(Run *run);
-// What the monitor says of update `step` + 1, and what becomes of it: cools, or turns a drill into a rollback.
+// The monitor's verdict on update `step` + 1. Starts a cool-down, or turns a drill (monitor.rollback_at) into a
+// rollback.
 MonitorVerdict run_judge(Run *run, long step, double loss, double grad_norm);
 // What the learning rate of that update is multiplied by.
 double run_cool(const Run *run, long step);
