@@ -157,7 +157,7 @@ static Play play(CommAlgorithm algorithm, int N)
             else if (s->recv_from >= 0) note(&p, memory, k, r, s->recv, s->n_recv);
         }
     }
-    for (int r = 0; r < N; r++) // the collective is right: everyone has everyone's part of everything, once
+    for (int r = 0; r < N; r++) // the collective is right: every rank has every rank's part of all data, once
         for (int s = 0; s < N; s++)
             check(parts_of(memory[0][r].out[s], N) == (1u << N) - 1 && p.seen[p.n_steps][r][s] == (1u << N) - 1);
     return p;

@@ -98,7 +98,7 @@ static void close_documents(Documents *d)
 
 // ---- what is written
 
-// Before the work begins, and kept open: nobody else writes it meanwhile.
+// Before the work begins, and kept open: no other program writes it meanwhile.
 static DiskOut *open_output(const char *path, const char *const *input, size_t n_inputs)
 {
     if (!path) return NULL;
@@ -136,7 +136,7 @@ static bool holds_border(const char *text, size_t n, const char *separator, cons
     return false;
 }
 
-// Documents that stay, in `keep` (JSONL, or text with the separator behind each); and in `list` a line PATH:LINE
+// Documents that stay, in `keep` (JSONL, or text with the separator after each); and in `list` a line PATH:LINE
 // for each of the others.
 static void write_documents(const Documents *d, const bool *removed, DiskOut *keep, DiskOut *list)
 {

@@ -24,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAME = 37, AFTER = 6, BAR = 40 }; // AFTER: rows behind the first one that is out
+enum { NAME = 37, AFTER = 6, BAR = 40 }; // AFTER: rows after the first one out of bound
 
 typedef struct {
     bool exact, given, all, derived; // derived: neither option, and dumps

@@ -110,7 +110,7 @@ static void run_manifest(Filter *f, const Options *o, DiskOut *out)
     sources_free(&list);
 }
 
-// Before the work begins, and kept open: nobody else writes it meanwhile.
+// Before the work begins, and kept open: no other program writes it meanwhile.
 static DiskOut *open_output(const Options *o, const char *path)
 {
     if (!path) return NULL;

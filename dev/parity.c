@@ -282,7 +282,7 @@ typedef struct {
 
 enum { STEPS = 3, ROUNDS = 10, LAMBDA = 6 };
 
-// What a run left behind.
+// The files that a run wrote.
 typedef struct {
     double loss[STEPS], norm[STEPS];
     float *grads;  // (n_elems), whole

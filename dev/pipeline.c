@@ -59,7 +59,7 @@ static PipelineTimes times_of(const char *text)
             if (*at) n = 0;
             break;
         }
-        if (n == 4) n = 0; // a comma behind the fourth
+        if (n == 4) n = 0; // a comma after the fourth
     }
     if (n < 3 || !(x[0] > 0) || !(x[1] > 0))
         die_usage("pipeline: --times %s (F,B,W or F,B,W,P2P: numbers of 0 or more, F and B above 0)", text);

@@ -64,7 +64,7 @@ static void read_ladder(Scaling *s)
     if (ferror(in) || fclose(in)) die("%s: cannot be read", s->path);
 }
 
-// Puts the runs that are not fitted behind the others, and keeps the order otherwise.
+// Puts the runs that are not fitted after the others, and keeps the order otherwise.
 static void split(Scaling *s)
 {
     static ScalingPoint run[MAX_RUNS];
@@ -185,7 +185,7 @@ static SvgLabel draw_curve(FILE *f, const SvgPanel *p, const Scaling *s, double 
     return label;
 }
 
-// x: log10 N from the smallest on, to 0.3 behind the largest.
+// x: log10 N from the smallest on, to 0.3 above the largest.
 static void draw(FILE *f, void *arg)
 {
     static const char *const color[BUDGETS] = {SVG_BLUE, SVG_GREEN, SVG_ORANGE, SVG_RED, SVG_GREY, SVG_INK};

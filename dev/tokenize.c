@@ -11,7 +11,7 @@
 // belongs to. Inputs are files, plain, gzip or zstd; "-" is standard input. A text file is taken as it is, bytes that
 // are not UTF-8 included. Files of JSONL and folders are read as everywhere else (corpus.h): each document is a text.
 // All is held in memory. With --special the string <|endoftext|> is that token: training leaves it out and starts a new
-// text behind it.
+// text after it.
 #define _GNU_SOURCE // memmem
 #include "base/check.h"
 #include "base/clock.h"
@@ -64,7 +64,7 @@ static Options parse(int argc, char **argv)
                .where = SOME)};
     OptionSet set = {"tokenize", help, row, sizeof row / sizeof *row, .quote = "'"};
     o.n_inputs = options_read(&set, argc, argv);
-    if (o.n_inputs) o.input = (const char *const *)argv + 2, o.n_inputs--; // behind the command
+    if (o.n_inputs) o.input = (const char *const *)argv + 2, o.n_inputs--; // after the command
     for (size_t i = 0; i < set.n; i++) {
         int n = (int)strcspn(row[i].help, ":");
         const char *found = strstr(row[i].help, command);

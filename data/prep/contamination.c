@@ -9,7 +9,7 @@
 //
 // n = 13 is GPT-3's choice (arXiv 2005.14165, appendix C): long enough that common phrases do not match. They took
 // shorter n-grams for evaluation sets with short examples (8 at least). Here an example of fewer than n words is
-// counted as one that cannot be looked for, so that nobody reads silence as a clean bill: run again with a smaller n.
+// counted as one that cannot be looked for, because no warning does not mean no problem: run again with a smaller n.
 //
 // The invariant: nothing that is reported depends on the order in which documents are read. A gram belongs to the first
 // example that has it, and a "found" flag only ever goes up.

@@ -11,7 +11,7 @@
 //
 // A line that is no JSON gets a second chance. Python's json writes half a surrogate pair as \ud83d, and NaN, Infinity
 // and -Infinity as such; 1e999 and integers of 400 digits are good JSON that no double holds. A document is not lost
-// for a number in a field that nobody reads. Mending keeps the length of the line and the places of its strings, so
+// for a number in a field that is not read. Mending keeps the length of the line and the places of its strings, so
 // nothing moves; what was not JSON for any other reason still is not.
 //
 // Memory: the buffer holds the current document (or line) up to max_bytes and one read, and doubles as it grows; a
@@ -142,7 +142,7 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
 }
 
 // ---- raw documents
-// Reads once behind buffer[n).
+// Reads once, to the end of buffer[0, n).
 static void fill(CorpusReader *r)
 {
     size_t want = r->opt.read_bytes;
@@ -217,7 +217,7 @@ static uint64_t count_lines(const char *text, size_t n)
 }
 
 // A line that is `line`, at or after buffer[scanned]; *length with its end. Documents begin where lines do. While the
-// file goes on, only those are seen whose end is in the buffer.
+// file continues, only those are seen whose end is in the buffer.
 static char *find_line(const CorpusReader *r, const char *line, size_t *length)
 {
     const char *at = r->buffer + r->scanned, *end = r->buffer + r->n, *begin = r->buffer + r->start;
@@ -293,7 +293,7 @@ static unsigned escape(const char *line, size_t n, size_t at)
     return (unsigned)strtoul(digit, &end, 16);
 }
 
-// Both change line (n bytes, with a 0 behind) in place and return how often; its length stays.
+// Both change line (n bytes, with a 0 after them) in place and return how often; its length stays.
 // Half a surrogate pair in a string: \ufffd.
 static size_t mend_escapes(char *line, size_t n)
 {
@@ -417,7 +417,7 @@ static json_t *load(const char *text, size_t n, json_error_t *error)
     return json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, error);
 }
 
-// text (n), or what d holds already, in d with a 0 behind.
+// text (n), or what d holds already, in d with a 0 after it.
 static char *copy(Decoded *d, const char *text, size_t n)
 {
     bool held = text == d->bytes;

@@ -91,7 +91,7 @@ size_t corpus_store_split(CorpusStore *s, double fraction);
 void corpus_store_close(CorpusStore *s); // NULL is allowed
 
 // ---- one file ----
-// The unpacked content of a file ("-": standard input) as it is, with a 0 behind; free() it. Dies as stream_open.
+// The unpacked content of a file ("-": standard input) as it is, with a 0 after it; free() it. Dies as stream_open.
 char *corpus_read(const char *path, size_t *n_bytes);
 // A line of JSONL: text (n bytes of valid UTF-8), source (left out when it is not UTF-8), index. False: errno.
 bool corpus_write_json(FILE *out, const char *text, size_t n, const char *source, uint64_t index);

@@ -13,7 +13,7 @@
 // the result. Batches of pairs have a fixed size, so that even the number of comparisons does not depend on threads.
 //
 // A bucket of m documents has m (m - 1) / 2 pairs, and a corpus may have one bucket with everything in it: boilerplate,
-// or somebody who wants to see us fail. So a document is paired with the first one of its bucket and with the WINDOW
+// or an attack. So a document is paired with the first one of its bucket and with the WINDOW
 // before it: all pairs up to WINDOW + 2 documents, linear beyond. Where a bucket is large because its documents are
 // alike, the chain connects them all. Pairs left out are counted and reported.
 //

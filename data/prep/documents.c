@@ -4,7 +4,7 @@
 // before the .json gets its name (disk.h), so a program that is killed at any point leaves finished parts, and files
 // that the next run writes again. Nothing is ever added to a finished part.
 //
-//     part_000000.text   the documents, one behind the other
+//     part_000000.text   the documents, one after another
 //     part_000000.rows   24 bytes a document: bytes and file, line, hash of the text
 //     part_000000.json   source, documents, bytes, the hash of the rows, and what the reader will want to know
 //

@@ -21,7 +21,7 @@ typedef struct {
 
 // ---- writing: DIR/part_000000.text, .rows and, last, .json
 typedef struct {
-    char *text;       // (n_bytes) one document behind the other
+    char *text;       // (n_bytes) one document after another
     DocumentRow *row; // (n)
     size_t n_bytes, n, cap_text, cap_rows;
 } DocumentPart; // starts as {0}

@@ -20,12 +20,12 @@ void extsort_sort(uint64_t *record, size_t n, size_t n_words);
 typedef struct Extsort Extsort;
 
 // Holds memory_bytes (EXTSORT_MIN_BYTES at least) until it is closed; what does not fit goes to files in `folder`
-// (NULL: $TMPDIR, else /tmp) that have no name, so nothing is left behind by a program that is killed. Dies when
+// (NULL: $TMPDIR, else /tmp) that have no name, so a program that is killed leaves no file. Dies when
 // a file cannot be made, written or read.
 Extsort *extsort_open(const char *folder, size_t n_words, size_t memory_bytes);
 void extsort_add(Extsort *s, const uint64_t *record); // one record; any number of calls, then:
 void extsort_finish(Extsort *s);
-// The next record in order, false behind the last one.
+// The next record in order, false after the last one.
 bool extsort_next(Extsort *s, uint64_t *record);
 uint64_t extsort_spilled_bytes(const Extsort *s); // written to files so far, every pass counted
 void extsort_close(Extsort *s);                   // NULL is allowed

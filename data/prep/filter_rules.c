@@ -9,7 +9,7 @@
 // Where the papers are loose, the choice here:
 //   symbols      "#", and "..." or its one-character form. Gopher limits each alone, the guides both together
 //   stop words   different ones among the eight, any case of ASCII, signs around them taken off
-//   sentences    . ! ? with quotes or brackets behind, then white space or the end; a run of signs is one end
+//   sentences    . ! ? with quotes or brackets after them, then white space or the end; a run of signs is one end
 //   line end     . ! ? or a closing double quote, straight or curly
 //   curly        either bracket, anywhere: the page goes
 //   citations    [12] and [citation needed], [edit], [note 3] go, the line stays
@@ -287,7 +287,7 @@ static double repeat_all(FilterDoc *d, int n_gram)
 }
 
 // From left to right: where the next n words have stood before, beginning at a word that was kept, they go, and the
-// words behind them as long as the last n have stood before too. "a b" a thousand times becomes "a b". n is bounded,
+// words after them as long as the last n have stood before too. "a b" a thousand times becomes "a b". n is bounded,
 // so that this stays linear.
 size_t filter_rules_spans(FilterDoc *d, double n_words, char *out, size_t *n_out, FilterWord *first)
 {

@@ -10,7 +10,7 @@ extern "C" {
 
 #define MINHASH_MAX 1024 // permutations
 
-// Permutation k sends x to a[k] * x + b[k] modulo 2^32, a odd: what datasketch 2 calls "affine32", behind its mixing.
+// Permutation k sends x to a[k] * x + b[k] modulo 2^32, a odd: what datasketch 2 calls "affine32", after its mixing.
 typedef struct {
     size_t n;
     uint32_t a[MINHASH_MAX], b[MINHASH_MAX];

@@ -198,7 +198,7 @@ static char *real_name(const char *path)
         free(real);
     }
     free(folder);
-    if (!full && !(full = strdup(path))) die("memory: no room for a file name"); // whoever opens it will say why
+    if (!full && !(full = strdup(path))) die("memory: no room for a file name"); // the call that opens it reports why
     return full;
 }
 
@@ -307,7 +307,7 @@ static void check_tokenizer(const Recipe *r)
             UINT16_MAX);
 }
 
-// A stage whose settings changed empties its folder, also one on another disk behind a link. A link of the input that
+// A stage whose settings changed empties its folder, also one on another disk through a link. A link of the input that
 // lies there goes, and so does what one elsewhere points to.
 static void check_outside(const Recipe *r, const char *where, const char *path)
 {
@@ -330,7 +330,7 @@ static void check_outside(const Recipe *r, const char *where, const char *path)
 static void check_plain(const char *where, const char *path)
 {
     struct stat st;
-    if (stat(path, &st) != 0) return; // whoever reads it says why
+    if (stat(path, &st) != 0) return; // the code that reads it reports why
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         die("%s: %s: a pipe or a device, which cannot be read twice (write it to a file)", where, path);
 }

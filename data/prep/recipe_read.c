@@ -1,6 +1,6 @@
 // recipe_read: the first stage: files become documents, and the filter judges each.
 //
-// Invariant: where a part ends depends on the files and recipe.unit alone: behind the first document with which the
+// Invariant: where a part ends depends on the files and recipe.unit alone: after the first document with which the
 // texts read for it, before the filter, reach recipe.unit, or at the end of a source. So the parts are the same
 // whichever of them were made before a kill, and by however many threads.
 //
@@ -12,7 +12,7 @@
 // kept, for which ones came first would depend on threads: build/filter --report shows them.
 //
 // Rejected: threads that read (one unpacks and parses faster than the rules judge on several), and a position in the
-// packed file to go on at (gzip has none).
+// packed file at which to resume (gzip has none).
 #include <errno.h>
 #include <omp.h>
 #include <stdlib.h>
@@ -285,7 +285,7 @@ static uint64_t bytes_on_disk(const Input *in, size_t from, size_t to)
     return n;
 }
 
-// The source of part *number, and behind its parts of an earlier run. True: it is over.
+// The source of part *number, after its parts of an earlier run. True: it is over.
 static bool find_place(Input *in, size_t source, const char *dir, size_t *number)
 {
     bool over = false;

@@ -5,7 +5,7 @@
 //     out/NAME/stage.json    counts, the files with their sizes, and the key again. Written last
 //
 // Invariant: a stage.json with the key that this recipe gives, and all files that it lists, mean that the folder holds,
-// byte for byte, what running the stage would write. With files missing the stage is made again. A `key` file alone,
+// byte for byte, what running the stage would write. With files missing the stage is run again. A `key` file alone,
 // with that key, means it of the finished units. With any other key the folder is emptied, stage.json first and `key`
 // last, so a kill in the middle of that leaves a folder that is emptied again. What has no `key` is not ours, and is
 // not touched. A stage's folder may be a link to one on another disk: that one is emptied, and the link stays. Links
@@ -107,7 +107,7 @@ static bool hash_file(const char *path, char hex[17])
     return n == 0;
 }
 
-// 000000 and up, then one of the endings, NULL behind the last. More digits come when six are too few.
+// 000000 and up, then one of the endings, NULL after the last. More digits come when six are too few.
 static bool is_numbered(const char *name, const char *prefix, const char *const *ending)
 {
     size_t n = strlen(prefix);
@@ -228,7 +228,7 @@ static bool holds(const char *dir, const char *name)
     return access(path, F_OK) == 0;
 }
 
-// Nothing in it that somebody else may have put there.
+// Whether it holds no file of another program.
 static bool is_ours(const char *dir)
 {
     if (holds(dir, "key")) return true;
@@ -293,8 +293,8 @@ static json_t *read_record(const RecipeStage *s, char **amiss)
     return NULL;
 }
 
-// What speaks of all stages goes before one of them changes: train.toml would lead the trainer to shards that are not
-// there yet, beside another tokenizer.
+// Files about all stages are removed before one of them changes: train.toml would lead the trainer to shards that are
+// not there yet, beside another tokenizer.
 static void withdraw_report(const RecipeRun *run)
 {
     static const char *const names[] = {"train.toml", "report.json", "report.html"};

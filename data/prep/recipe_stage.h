@@ -51,7 +51,7 @@ void recipe_stage_say_left(const RecipeRun *run);
 void recipe_stage_remove(const RecipeRun *run, const char *name);
 // A line for each file below path: name, bytes, time of the last change. free() it.
 char *recipe_stage_files(const char *path);
-// Dies when a file is not, or not any more, as its line in a text of such lines says. *listing moves behind that line:
+// Dies when a file is not, or not any more, as its line in a text of such lines says. *listing moves past that line:
 // files are read in the order of their lines, and there may be many.
 void recipe_stage_check_file(const char **listing, const char *path);
 

@@ -1,11 +1,11 @@
 // shards: tokens go into numbered files, and a new one begins when the last is full.
 //
 // Invariant: the files in the order of their names hold the tokens that were added, in their order, and nothing else
-// that a pattern NAME_*.bin would find. A document may go on in the next file: the reader takes all of them as one
+// that a pattern NAME_*.bin would find. A document may continue in the next file: the reader takes all of them as one
 // sequence (dataset.c), so where the borders lie never changes what is trained on.
 //
-// A run with fewer tokens than the one before it leaves fewer files; those behind the last one must go, for a pattern
-// would find them. They are deleted up to the first number that is not there.
+// A run with fewer tokens than the one before it leaves fewer files; those after the last one must be removed, because
+// a pattern would find them. They are deleted up to the first number that is not there.
 //
 // Rejected: one file of any size (the header of the format counts tokens in 31 bits), and shards that end with a
 // document (their sizes would differ, and a document larger than a shard would need an answer).

@@ -14,7 +14,7 @@
 //
 // A text shorter than n words is one gram. It equals another only when it is the same text, so short texts are never
 // called near-duplicates: there is too little of them to tell. Rejected: shorter n-grams for short texts (two
-// thresholds in one), padding (its grams would be shared by everybody); lowering and folding beyond ASCII (tables that
+// thresholds in one), padding (all documents would share its grams); lowering and folding beyond ASCII (tables that
 // change with each Unicode version, so that a corpus would be another one next year); a rolling hash (saves nothing:
 // words are short, and XXH3 of 13 of them takes as long as mixing a rolling one would).
 #include "data/prep/shingle.h"
@@ -66,7 +66,7 @@ void shingle_normalize(Shingles *s, const char *text, size_t n_bytes)
     s->n_text = 0;
     if (!n_words) return;
     if (!after_blank) s->text[n_text++] = ' ';
-    s->word[n_words] = n_text; // the blank behind the last word is none of the text
+    s->word[n_words] = n_text; // the blank after the last word is not part of the text
     s->n_text = n_text - 1;
 }
 

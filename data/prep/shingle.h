@@ -28,7 +28,7 @@ void shingle_normalize(Shingles *s, const char *text, size_t n_bytes);
 void shingle_hash(Shingles *s, size_t n);
 // Makes gram a set: ascending, each once.
 void shingle_set(Shingles *s);
-// The two above behind shingle_normalize.
+// The two above after shingle_normalize.
 void shingle_make(Shingles *s, const char *text, size_t n_bytes, size_t n);
 void shingle_free(Shingles *s);
 

@@ -5,7 +5,7 @@
 // corpus: training data that silently lost their second half are the worse fault.
 //
 // gzip (RFC 1952) files may hold several members, zstd (RFC 8878) files several frames; tools that compress in
-// parallel write such files, and their content is that of all of them in a row. Zero bytes behind a gzip member are
+// parallel write such files, and their content is that of all of them in a row. Zero bytes after a gzip member are
 // padding (tapes, tar); anything else there is damage. Checksums are verified by the libraries.
 //
 // Memory is the read buffer and the window of the format: 32 KB for gzip, at most 128 MB for zstd, whose library
@@ -58,7 +58,7 @@ static unsigned long long offset(const Stream *s)
     return s->n_read - (s->n - s->at);
 }
 
-// Reads behind in[n]; false at the end of the file.
+// Appends to in[n] by a read; false at the end of the file.
 static bool read_more(Stream *s, size_t room)
 {
     for (;;) {
@@ -140,7 +140,7 @@ static size_t read_gzip(Stream *s, void *out, size_t n)
             check_end(s, "gzip");
             return 0;
         }
-        if (!s->open && s->n_read > s->n - s->at) { // behind a member: padding, or the next one
+        if (!s->open && s->n_read > s->n - s->at) { // after a member: padding, or the next one
             while (s->at < s->n && s->in[s->at] == 0) s->at++;
             if (s->at == s->n) continue;
             inflateReset(&s->z);
@@ -169,7 +169,7 @@ static void check_frame(Stream *s)
         s->at = 0;
         while (s->n < 4 && read_more(s, 4 - s->n)) {}
     }
-    if (s->n - s->at < 4) return; // the end, too early: check_end says so
+    if (s->n - s->at < 4) return; // the end, too early: check_end reports it
     const uint8_t *b = s->in + s->at;
     uint32_t magic = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
     if (magic != ZSTD_MAGICNUMBER && (magic & ZSTD_MAGIC_SKIPPABLE_MASK) != ZSTD_MAGIC_SKIPPABLE_START)

@@ -1,8 +1,8 @@
 // Rung 5: copies that run beside the multiplying, and tiles that do not stand in each other's way.
 //
-// cp.async copies 16 bytes from memory to shared memory without a register, and the thread goes on at once. Keys
+// cp.async copies 16 bytes from memory to shared memory without a register, and the thread continues at once. Keys
 // and values have two places: while one tile is multiplied, the next one is on its way to the other. One barrier a
-// tile does for both directions: behind it the copies of all warps have landed, and all warps are done with the
+// tile does for both directions: after it the copies of all warps have landed, and all warps are done with the
 // tile before, whose place the next copies take. The pieces of a row, 16 bytes each, are swapped by the row's
 // number, number ^ row % 8: the 8 rows that ldmatrix reads at once lie in 8 different groups of 4 banks, and no
 // one waits. (Rows that are 16 bytes longer would do too, for a sixteenth more memory at D = 128, an eighth at

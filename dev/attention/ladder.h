@@ -21,7 +21,7 @@ typedef bool Rung(B16 *out, const B16 *q, const B16 *k, const B16 *v, float *sco
                   cudaStream_t stream);
 Rung ladder_naive, ladder_fused, ladder_online, ladder_tensor, ladder_async, ladder_flash;
 
-// Row t of head h of sequence b; the next row of the head is H D numbers behind it.
+// Row t of head h of sequence b; the next row of the head is H D numbers after it.
 __host__ __device__ inline size_t ladder_row(LadderShape s, int b, int h, int t)
 {
     return (((size_t)b * (size_t)s.T + (size_t)t) * (size_t)s.H + (size_t)h) * (size_t)s.D;

@@ -159,5 +159,5 @@ void comm_threads_run(int n, void (*body)(Comm *comm, void *arg), void *arg)
             die("comm_threads: cannot start thread %d of %d", r, n);
     }
     for (int r = 0; r < n; r++) pthread_join(id[r], NULL);
-    check(!network.waiting); // a message that nobody received
+    check(!network.waiting); // a message that was never received
 }

@@ -11,8 +11,8 @@
 // the fast device's results and nothing else changes. So a program takes the same path with and without the check.
 // NaN where the reference has a number leaves every bound; NaN in both is agreement.
 //
-// Rejected: a tolerance per op in a table (nobody would know why 1e-4); comparing whole steps (a wrong element of the
-// first layer is everywhere in the end, and nowhere by itself).
+// Rejected: a tolerance per op in a table (a number like 1e-4 has no derivation); comparing whole steps (a wrong
+// element of the first layer is everywhere in the end, and nowhere by itself).
 #include "dev/check/dev_check.h"
 
 #include "base/check.h"

@@ -28,7 +28,7 @@
 // the sums that it is made of, which its row and its column show, and not its own size, which cancellation may have
 // left small.
 //
-// Weights behind an update: U = step of b, |dU| <= M min(2, S (|dg| / |g| + error)), M the largest |U|. Adam divides
+// Weights after an update: U = step of b, |dU| <= M min(2, S (|dg| / |g| + error)), M the largest |U|. Adam divides
 // the gradient by its size, so what counts is the relative error of an element's own gradient; where that is not small,
 // the step may have the other sign. Where nothing is known of an element (Lion, Muon), 2 M.
 //
@@ -250,7 +250,7 @@ static void open_dump(DiffSide *s)
         struct stat info;
         if (stat(path, &info)) {
             if (!s->n_absent++) s->absent = (int)r;
-            if (!s->n_files && r < 99999) ranks = r + 2; // go on to the first that is there
+            if (!s->n_files && r < 99999) ranks = r + 2; // skip to the first that exists
             continue;
         }
         add_rank(s, path);

@@ -53,7 +53,7 @@ typedef enum {
     DIFF_STATS_EXACT,   // equal bits
     DIFF_STATS_GIVEN,   // |a - b| <= atol + rtol |b|
     DIFF_STATS_DERIVED, // what rounding may do: see diff.c
-    DIFF_STATS_UPDATE   // weights behind an optimizer's update
+    DIFF_STATS_UPDATE   // weights after an optimizer's update
 } DiffStatsMode;
 
 typedef struct {

@@ -1,5 +1,5 @@
 // ranks: what nccl.cc knows of the other processes: calls as they are shown and compared, communicators, and waiting
-// that ends in a report where nobody can come. See ranks.cc.
+// that ends in a report when the others cannot arrive. See ranks.cc.
 #ifndef CUDA_ON_CPU_RANKS_H
 #define CUDA_ON_CPU_RANKS_H
 #define MPICH_SKIP_MPICXX 1

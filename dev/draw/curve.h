@@ -13,7 +13,7 @@ typedef struct {
     size_t window;       // steps of a window; 0: a twentieth of the run, 10 at least
     size_t spike_window; // accepted steps that a spike is compared with; 0: those of a window, 32 at least
     double spike_z;      // standard deviations; 3 is usual
-    double plateau;      // a window whose mean is not lower by this part than that before stands still; 0.01 is usual
+    double plateau;      // plateau: the window's mean is not lower by this part than the one before; 0.01 is usual
 } CurveSettings;
 
 // One window of train lines.
@@ -38,7 +38,7 @@ typedef struct {
 // Reads the train lines of a log. Spikes are those that a monitor with that window and z would have skipped.
 Curve curve_read(const MetricsLog *log, CurveSettings set);
 void curve_free(Curve *curve);
-// The table, the spikes, where it stands still, the run's events.
+// The table, the spikes, the plateaus, the run's events.
 void curve_print(const Curve *curve, const char *name, FILE *out);
 
 #ifdef __cplusplus

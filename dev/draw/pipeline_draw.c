@@ -4,7 +4,7 @@
 // to scale whatever the times. The text has columns: their unit is the greatest common divisor of all starts
 // and ends, found by Euclid's algorithm with a tolerance, because a chunk of three lasts 1/3. Where there is
 // none worth the name (a real run), the unit is the shortest action and marks are rounded to it, each at
-// least one column behind the last.
+// least one column after the last.
 //
 // Rejected: a drawing in colours of the terminal (it does not survive a pipe into a file), and one line per
 // unit of time, as some papers print it (a page holds fewer micro-batches).
@@ -72,7 +72,7 @@ static double column_unit(const PipelineTimeline *l, const Extent *e)
 
 static size_t cell_width(const Extent *e)
 {
-    return (size_t)e->digits + (e->chunks > 1) + 2; // the op in front, a blank behind
+    return (size_t)e->digits + (e->chunks > 1) + 2; // the op before, a blank after
 }
 
 size_t pipeline_draw_columns(const PipelineTimeline *line)

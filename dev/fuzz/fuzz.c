@@ -5,13 +5,13 @@
 // back, out of the parser. Nothing in src/ knows of it. What the parser held at that moment is given back here:
 //
 //   memory    every allocation and release of the process passes by on_malloc and on_free while a parser runs: hooks of
-//             the sanitizer's, or our own malloc in front of the C library's. What is live behind the jump is freed.
+//             the sanitizer's, or our own malloc in front of the C library's. What is live after the jump is freed.
 //   files     -Wl,--wrap=fopen,--wrap=fclose keep a list of what is open; descriptors above the first free one are
 //             closed.
 //
 // The same books make the checks sharper than a crash alone would be. Invariants, for every input of n bytes:
 //   - exit has status 1, and stderr holds "error: ...", with a newline at its end and nowhere else that die() wrote
-//   - an input that is taken leaves no memory and no descriptor behind (tried again a few times: caches may grow)
+//   - an input that is accepted leaks no memory and no descriptor (tried again a few times: caches may grow)
 //   - at no time more than 64 MiB + 100 n are allocated, nor asked for in one piece
 //   - it takes less than a second of processor time, 5 under a sanitizer
 //
@@ -170,7 +170,7 @@ static void describe_live(void)
     }
 }
 
-// Forgets the allocations; behind a jump those that are live are freed. Behind an input that was taken they belong to a
+// Forgets the allocations; after a jump those that are live are freed. After an accepted input they belong to a
 // cache that lives on, or else a later attempt finds them again.
 static void sweep(bool taken)
 {
@@ -302,7 +302,7 @@ static void check_message(void)
     fuzz_check(lines == 1 || (lines == 3 && memmem(guard.text, n, ".toml:", 6)));
 }
 
-// True: taken. False: refused. *left: allocations that are live behind it.
+// True: taken. False: refused. *left: allocations that are live after it.
 static bool attempt(const uint8_t *data, size_t n, size_t *left, bool last)
 {
     FILE *const kept = stderr;

@@ -1,4 +1,4 @@
-// Fuzzes the reader of a checkpoint's manifest. Its hash would stop nearly every mutation at the door, so it is made
+// Fuzzes the reader of a checkpoint's manifest. Its hash would reject nearly every mutation at once, so it is computed
 // right again first: this is the forger's view.
 #include "fuzz.h"
 

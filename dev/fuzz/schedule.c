@@ -1,4 +1,4 @@
-// Fuzzes the reader of pipeline schedules, the checker that proves them, and the way back to a file.
+// Fuzzes the reader of pipeline schedules, the checker that proves them, and the writer of files.
 #include "fuzz.h"
 
 #include <stdio.h>

@@ -34,7 +34,7 @@ void fuzz_seeds(void)
         size_t n = 1;
         out[0] = 0;
         for (int k = 0; k <= twice; k++) n += gzip(out + n, 512, text, sizeof text - 1);
-        fuzz_seed(twice ? "gzip_2" : "gzip", out, n + (twice ? 3 : 0)); // zeros behind: padding
+        fuzz_seed(twice ? "gzip_2" : "gzip", out, n + (twice ? 3 : 0)); // zeros after it: padding
         n = out[0] = 1;
         for (int k = 0; k <= twice; k++) n += ZSTD_compress(out + n, 512, text, sizeof text - 1, 3);
         fuzz_seed(twice ? "zstd_2" : "zstd", out, n);

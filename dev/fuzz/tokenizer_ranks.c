@@ -1,4 +1,4 @@
-// Fuzzes the reader of tiktoken's rank files: base64, ranks, and the merges that have to be found behind them.
+// Fuzzes the reader of tiktoken's rank files: base64, ranks, and the merges that have to be derived from them.
 #include "tokenize.h"
 
 void fuzz_seeds(void)

@@ -1,7 +1,7 @@
 // Rung 3: rung 2 on tiles of B that stay in cache.
 //
 // A tile of (KT, NT) numbers of B, 32 KiB, is used by all rows of A before the next one is touched: memory
-// is read M times less often. The sum of an element is parked in C between two tiles of k and goes on from
+// is read M times less often. The sum of an element is stored in C between two tiles of k and continues from
 // there, so its order and its bits do not change.
 #include "ladder.h"
 

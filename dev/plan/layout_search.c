@@ -91,7 +91,7 @@ static void try_chunks(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
 static void try_zero(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
 {
     int least = is_free.zero ? 0 : job.layout.zero, most = is_free.zero ? 3 : job.layout.zero;
-    if (job.layout.dp * job.layout.cp == 1) most = least; // nobody to share with
+    if (job.layout.dp * job.layout.cp == 1) most = least; // no rank to share with
     for (job.layout.zero = least; job.layout.zero <= most; job.layout.zero++) try_chunks(s, job, is_free);
 }
 

@@ -4,7 +4,7 @@
 // large matmul in bf16 was measured to reach ("maximum achievable matmul FLOPS", the table of stas00/ml-engineering,
 // compute/accelerator; random inputs, best of all shapes): 87% of the peak on A100, 80% on H100, 78% on B200, because
 // chips slow down their clocks when all of them multiplies. A planner that starts from `peak` promises an H100 what
-// nobody has seen. Where nobody has published a measurement the row says so, and has the A100's 87%.
+// is never reached. Where no measurement is published the row says so, and has the A100's 87%.
 //
 // Links: `inside` a node, `between` nodes, one accelerator's share of each. alpha is the time of a step of a ring that
 // moves no bytes: a microsecond over NVLink, several over a network with its switches.
@@ -86,7 +86,7 @@ MachineLink machines_link(const char *name)
         link_table[best].name);
 }
 
-// Is it the row's name, or that without the memory behind the hyphen? "A100" is the first row it fits, A100-80.
+// Is it the row's name, or that without the memory after the hyphen? "A100" is the first row it fits, A100-80.
 static bool names(const char *name, const char *row)
 {
     size_t n = strlen(name);

@@ -1,7 +1,7 @@
 // plan: memory, parameters and floating-point operations of a run, from its configuration alone. See plan.h.
 //
 // Memory is not estimated here. The plan makes the very calls by which a run gets its memory
-// (run_allocate), with a door whose raw_alloc hands out no memory: the door's table then holds every
+// (run_allocate), with an allocator whose raw_alloc only counts: its table then holds every
 // buffer, with its tag, name and size. So plan and run agree to the byte because they are the same code,
 // and a buffer added to the model tomorrow is in the plan at once. A model of 405 billion parameters is
 // planned in milliseconds on a laptop.
@@ -16,9 +16,9 @@
 // N = B T tokens of a micro-batch, M micro-batches a step, J rows of logits at a time. Where ranks share the model
 // (zero.h), P becomes Ps in what is sharded, this rank's part, and communication is the room for units on their way.
 // The invariant: each formula gives the sum of its buffers exactly, or the program ends. A formula in a table that
-// nobody checks is wrong after the next change.
+// is not checked is wrong after the next change.
 //
-// Not in the plan, because it does not come through the door: the devices' own buffers (packing in matmuls, fp32
+// Not in the plan, because it does not come from the allocator: the devices' own buffers (packing in matmuls, fp32
 // copies of 2-byte chunks, scales of fp8), OpenBLAS' own, the tokenizer, the mapped token files, code and stack.
 // They do not grow with the model's depth.
 //
@@ -32,7 +32,7 @@
 //     factor  = number | letter | "(" sum ")"
 //             | ceil(sum / sum) | floor(log2(sum)) | max(sum, sum) | min(sum, sum)
 //
-// A letter is a letter with the letters and digits right behind it: L, Pm, P8. While it reads, it writes the same
+// A letter is a letter with the letters and digits right after it: L, Pm, P8. While it reads, it writes the same
 // formula with numbers in place of letters, and with signs where products have none. A text is read to its end or the
 // program ends; all arithmetic is in whole numbers. Rejected: a library for expressions (they compute in double, want a
 // sign for every product, and know no way to print what they have put in).
@@ -47,9 +47,9 @@
 #include <string.h>
 #include <unistd.h>
 
-// ---- the door that counts
+// ---- the allocator that only counts
 
-// The one address that it hands out, never read or written: the table of the door is the result.
+// The one address that it hands out, never read or written: the allocator's table is the result.
 static void *no_memory(size_t n_bytes)
 {
     static const char nowhere;

@@ -31,9 +31,9 @@ typedef struct {
 
 // Fills model.vocab from data.tokenizer where it is not set; dies when neither tells.
 void plan_vocab(Config *cfg);
-// A door that counts and hands out nothing: what is asked of it may not be read or written.
+// An allocator that only counts: the memory that it returns must not be read or written.
 Mem plan_door(void);
-// One rank of a run, whose buffers all exist in run->mem's table and nowhere else: run_allocate with that door.
+// One rank of a run, whose buffers all exist in run->mem's table and nowhere else: run_allocate with that allocator.
 // Only sizes may be read. cfg is resolved and has a vocabulary, dev is run_device's; rank is below parallel.dp.
 void plan_open(Run *run, const Config *cfg, Dev *dev, int rank);
 void plan_close(Run *run);

@@ -16,7 +16,7 @@
 // for embedding and head (LLaMA-3's 126 layers on 16 stages are 128 less two).
 //
 // The invariant: plan_layout_check looks at everything that another function here divides by or relies on; those are
-// only called behind it.
+// only called after it.
 //
 // Rejected: any layout with uneven stages. Choosing which stage gets less is a search of its own, and hides a bad
 // choice of p.
@@ -149,7 +149,8 @@ size_t plan_layout_slots(const PlanJob *job, int stage, int chunk)
     return n < m ? n : m;
 }
 
-// What a framework without fused kernels saves for one token and block besides: scores, or what loops leave behind.
+// What a framework without fused kernels saves for one token and block besides: scores, or the intermediate results of
+// loops.
 static double more_saved(const PlanJob *job, const ModelShape *part)
 {
     const PlanLayout *l = &job->layout;

@@ -39,7 +39,7 @@ typedef struct {
     PlanLayout layout;
 } PlanJob;
 
-// Why a layout is refused, for whoever counts.
+// Why a layout is refused, for counts of the reasons.
 typedef enum {
     PLAN_LAYOUT_FITS, PLAN_LAYOUT_RANKS, PLAN_LAYOUT_HEADS, PLAN_LAYOUT_SEQUENCE, PLAN_LAYOUT_LAYERS, PLAN_LAYOUT_BATCH,
     PLAN_LAYOUT_SCHEDULE, PLAN_LAYOUT_ZERO, PLAN_LAYOUT_MEMORY, PLAN_LAYOUT_REASONS
@@ -62,7 +62,8 @@ typedef struct {
 // One accelerator, everything of size 1, bf16, selective recomputation, everything overlapped.
 PlanLayout plan_layout_default(void);
 const char *plan_layout_reason(PlanLayoutReason reason);
-// Whether the layout can be; if not, `why` says so in one line. Memory is looked at last, and only with `memory`.
+// Whether the layout can be; if not, `why` gives the reason in one line. Memory is looked at last, and only with
+// `memory`.
 PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, size_t n_why);
 // The same; dies.
 void plan_layout_must(const PlanJob *job, bool memory);

@@ -163,7 +163,7 @@ static int or_one(int given)
     return given == NOT_GIVEN ? 1 : given;
 }
 
-// What the configuration says of the layout and the command line does not. The keys are then as if nobody had set them:
+// What the configuration says of the layout and the command line does not. The keys are then as if they were not set:
 // the configuration is resolved for one rank, and the layout is checked here.
 static void take_layout(Config *cfg, Given *g)
 {

@@ -1,15 +1,15 @@
 // plan_print: the tables of a plan: memory, parameters, operations. See plan.h.
 //
-// The invariant: what a table adds up is compared with what the program itself counts (the door's bytes,
+// The invariant: what a table adds up is compared with what the program itself counts (the allocator's bytes,
 // model_flops_per_token) before it is printed, and the program ends when they differ.
 //
 // Tables of other settings, and of what fits into an accelerator, are plans of their own, number by number: the run's
-// allocations with these settings, through the door that counts, each tag compared with its formula. Nothing else of
-// the configuration changes. So the largest micro-batch is the one that a run with exactly these settings could take: a
-// micro-batch divides the sequences that a replica has of a step, a pipeline wants a multiple of its stages of them,
-// and bytes grow with it, so the first that does not fit ends the search. An accelerator has PLAN_LAYOUT_USABLE of its
-// memory for a run. Rejected: dividing what is left by the bytes of a token (scratch has parts that do not grow, and
-// pipelines hold several micro-batches).
+// allocations with these settings, through the allocator that only counts, each tag compared with its formula. Nothing
+// else of the configuration changes. So the largest micro-batch is the one that a run with exactly these settings could
+// take: a micro-batch divides the sequences that a replica has of a step, a pipeline wants a multiple of its stages of
+// them, and bytes grow with it, so the first that does not fit ends the search. An accelerator has PLAN_LAYOUT_USABLE
+// of its memory for a run. Rejected: dividing what is left by the bytes of a token (scratch has parts that do not grow,
+// and pipelines hold several micro-batches).
 //
 // The guides' 16 bytes a parameter come out of it once: fp32 with AdamW holds 4 + 4 + 8. Mixed precision holds
 // 2 + 4 + (4 + 8) = 18 here, because gradients are summed in fp32; the guides' 2 + 2 + 12 keeps them in 2 bytes.
@@ -30,7 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The sizes: letters without a digit behind them.
+// The sizes: letters without a digit after them.
 static void print_sizes(const PlanLetters *l, FILE *out)
 {
     int column = 0;

@@ -8,9 +8,9 @@
 //            Embedding and head make one stage slower: for each micro-batch all wait for it.
 // gradients  with overlap: what is longer than the backward of the last micro-batch, since a rank's gradients are
 // complete
-//            from then on. Without: all of it. ZeRO 2 and 3 exchange in each micro-batch, behind each.
+//            from then on. Without: all of it. ZeRO 2 and 3 exchange in each micro-batch, after each.
 // contention what is hidden still takes cores and memory from the matmuls it hides behind: a fixed part of its time.
-// weights    ZeRO 1 and 2 gather them after the update, behind the first forward; ZeRO 3 in each micro-batch.
+// weights    ZeRO 1 and 2 gather them after the update, overlapped with the first forward; ZeRO 3 in each micro-batch.
 //
 //     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with what recomputation does again
 //
@@ -155,7 +155,7 @@ static void pipeline_times(const PlanJob *job, PlanTime *t, bool simulate)
     PlanGroup where = plan_traffic_group(job, MESH_PP);
     double stream = (double)job->x_bytes * micro_tokens(job) * (double)job->shape.channels;
     t->send = plan_traffic_seconds(&where, COMM_SEND, stream / (l->sp || l->scatter ? l->tp : 1), NULL);
-    if (!l->overlap_pp) { // a stage stands still while its output, and the next input, travel
+    if (!l->overlap_pp) { // a stage is idle while its output, and the next input, are sent
         t->chunk[ROOFLINE_F] += t->send, t->chunk[ROOFLINE_B] += t->send;
         t->send = 0;
     }

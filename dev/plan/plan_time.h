@@ -17,7 +17,7 @@ typedef struct {
     double send;                  // to the next stage
     double compute;               // the busy time of a stage without communication: m micro-batches
     double pipeline, bubble;      // from first to last action; the part of it that a stage idles
-    double grads, weights;        // exposed: gradients behind the last backward, weights before the next forward
+    double grads, weights;        // exposed: gradients after the last backward, weights before the next forward
     double window, hidden;        // what gradients could hide behind, and what was hidden of them and the weights
     double contention;            // what hidden communication costs all the same
     double optimizer;

@@ -2,7 +2,7 @@
 //
 // Each row is a run from a paper: model, batch, machine, layout, and one reported number. The plan gets the inputs, and
 // predicts the number, in the unit and by the count of operations that the paper uses (they differ: Megatron-LM counts
-// all T x T products of causal attention, half of which nobody needs, and its 2021 paper the second forward too).
+// all T x T products of causal attention, half of which are not needed, and its 2021 paper the second forward too).
 //
 // The invariant: no row has a factor of its own. Rows with held_out were put in when the constants of roofline.c stood,
 // and none was changed for them: they are the test of the others. What a paper leaves out is not chosen by hand but

@@ -31,7 +31,7 @@ typedef struct {
     int cp;           // 0: 1
     long micro;       // 0: not said
     int zero;
-    bool sp, plain, serial; // plain: no fused attention; serial: gradients not behind the backward
+    bool sp, plain, serial; // plain: no fused attention; serial: gradients not overlapped with backward
     bool eager;             // the code published with it has no fused loops
     bool overlap_tp;        // matmuls in pieces, behind which a tp group's sums hide
     RecomputeMode recompute;

@@ -1,7 +1,7 @@
 // report: the same results for a person and for a program. See report.h.
 //
 // A calculator that prints and one that writes JSON drift apart unless they are one. Here each result is handed over
-// once, with a key, a value, a unit and the formula behind it; text is printed as it comes, JSON is collected and
+// once, with a key, a value, a unit and the formula that gives it; text is printed as it comes, JSON is collected and
 // printed at the end. So --json has everything that the text has, under the same names, and --explain only adds.
 //
 // The invariant: a key is printed once in a section (JSON objects cannot have two). Whole numbers up to 2^53 are

@@ -32,7 +32,7 @@
 // and 10.
 //
 // The invariant: sums of flops are those of model_flops_per_token when nothing is done again, so a predicted time and
-// a reported MFU speak of the same work.
+// a reported MFU count the same work.
 //
 // Rejected: an efficiency for each model size or machine, read off the table that one wants to predict. A neural
 // network over shapes: it would fit, and explain nothing.

@@ -177,7 +177,7 @@ static void draw_rows(const Sheet *s, double (*value)(const Sheet *, long), bool
     fprintf(out, "\n%s\n", title);
     for (int r = ROWS - 1; r >= 0; r--) {
         char line[COLUMNS + 1];
-        int end = 0; // behind the last mark of the line
+        int end = 0; // after the last mark of the line
         for (int c = 0; c < n; c++) {
             int before = c ? row[c - 1] : row[c];
             bool here = r == row[c] || (r > before && r < row[c]) || (r < before && r > row[c]);

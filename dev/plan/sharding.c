@@ -20,7 +20,7 @@
 // a step, and gathers a unit for each sequence's backward: (1 + B) M P.
 //
 // The invariant: shards are not padded (zero.c), so over all ranks the bytes add up to these formulas exactly,
-// however uneven the cut: N P for what everyone has, P for what is sharded, and (N - 1) for (N - 1) / N. A difference
+// however uneven the cut: N P for what every rank has, P for what is sharded, and (N - 1) for (N - 1) / N. A difference
 // in the table is something else, and the lines below it say what.
 //
 // Rejected: formulas for one rank, with P / N rounded up. Which rank has one more element depends on the unit.

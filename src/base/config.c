@@ -492,7 +492,7 @@ static void refuse_keys_without_effect(const Config *cfg)
     }
 }
 
-// Fills *member when nobody set it (0), or when an earlier call of config_resolve derived it.
+// Fills *member when it was not set (0), or when an earlier call of config_resolve derived it.
 static void derive(Config *cfg, const char *section_key, long *member, long value)
 {
     if (*member && cfg->origin[row_of(section_key)].source != CONFIG_DERIVED) return;

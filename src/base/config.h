@@ -254,7 +254,7 @@ typedef struct {
     const char *name; // "section.key"
     ConfigType type;
     size_t offset;        // of the member in Config
-    const char *def;      // default, as text; NULL: always derived, nobody sets it
+    const char *def;      // default, as text; NULL: always derived, cannot be set
     const char *allowed;  // an interval "[0, 1)", or choices "cosine|constant"
     const char *unit;     // "" when it has none
     const char *needs;    // "model.position=rope", "sample.temperature>0": otherwise no effect; "" always

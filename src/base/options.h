@@ -12,7 +12,7 @@ typedef enum {
     OPTION_SWITCH, // bool *to
     OPTION_TEXT,   // const char **to
     OPTION_LIST,   // OptionList *to: each value is added
-    OPTION_WORDS,  // the same, and the words behind it, up to the next option, are values too
+    OPTION_WORDS,  // the same, and the words after it, up to the next option, are values too
     OPTION_INT, OPTION_SIZE, OPTION_NUMBER // int *, size_t *, double *to: from `least` to `most` (0: no limit)
 } OptionKind;
 

@@ -12,7 +12,7 @@
 //
 // A call in flight is a Slot. Slots are reused, lowest first, and each keeps its scratch, which only grows: after the
 // first step of a regular program nothing is allocated, and scratch is the same on every run. A collective
-// written by hand is a list of steps (collectives.c) over the backend's send and receive; its messages carry
+// of collectives.c is a list of steps over the backend's send and receive; its messages carry
 // the call's number as their tag, because two collectives in flight may advance in different order on different ranks.
 //
 // Waiting. A library that spins occupies the core that the other rank needs: four MPI ranks on two cores become a

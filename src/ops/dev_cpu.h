@@ -1,7 +1,7 @@
 // dev_cpu: the CPU's side of the op table: OpenBLAS' kernels and their speed, and what the files that fill it share.
 //
-// Each op lives in the file of its idea (matmul.c, attention.c, norm.c, ...), which puts it into the table; dev_cpu.c
-// calls them. The contracts stand in dev.h. Storage is fp32: X is float.
+// Each op is in the file of its kind (matmul.c, attention.c, norm.c, ...), which has a function that fills its entries;
+// dev_cpu.c calls these. The contracts are in dev.h. Storage is fp32: X is float.
 #ifndef DEV_CPU_H
 #define DEV_CPU_H
 #include "ops/dev.h"

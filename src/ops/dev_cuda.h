@@ -64,7 +64,7 @@ struct DevCuda {
     float *books; // adamw8bit, updates.cu
     Upload upload[UPLOADS]; // taken in turn; `uploads` of them so far
     size_t uploads;
-    void (*watch)(void *arg); // called while the host waits; NULL: nobody is
+    void (*watch)(void *arg); // called while the host waits; NULL: none
     void *watch_arg;
     MatmulCuda *matmul;
     Fp8Gpu *fp8; // NULL: no product runs in fp8

@@ -6,7 +6,7 @@
 // slots:
 //
 //     for (int i = 0; i < n; i++) {
-//         void *state = offload_wait(o, i);      // reads it now, where nobody fetched it
+//         void *state = offload_wait(o, i);      // reads it now if it was not fetched
 //         if (i + 1 < n) offload_fetch(o, i + 1);
 //         work(state);
 //         offload_release(o, i, true);           // true: it was changed

@@ -1,4 +1,4 @@
-// pipeline_check: proves a pipeline's table, or says what is wrong with it.
+// pipeline_check: proves that a pipeline's table is correct, or reports the error.
 #ifndef PIPELINE_CHECK_H
 #define PIPELINE_CHECK_H
 #include "parallel/pipeline_table.h"

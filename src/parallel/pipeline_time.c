@@ -192,7 +192,7 @@ void pipeline_time_free(PipelineTimeline *line)
     line->span = NULL;
 }
 
-// ---- what a timeline says
+// ---- measures of a timeline
 
 static double first_start(const PipelineTimeline *l, int s)
 {
@@ -239,7 +239,7 @@ double pipeline_time_gaps(const PipelineTimeline *line)
     return most;
 }
 
-// ---- what the papers say
+// ---- the papers' formulas
 
 double pipeline_time_formula(const PipelineTable *t, const PipelineTimes *times)
 {

@@ -21,7 +21,7 @@ typedef struct {
 
 // What a stage does with an output that another stage reads.
 typedef enum {
-    PIPELINE_BUFFERED, // goes on at once (MPI_Isend that is waited for much later)
+    PIPELINE_BUFFERED, // continues at once (MPI_Isend that is waited for much later)
     PIPELINE_PAIRED,   // waits until it is taken, with its own next receive open meanwhile (MPI_Sendrecv)
     PIPELINE_BLOCKING, // waits until it is taken, then opens the next receive (MPI_Ssend, MPI_Recv)
     PIPELINE_SENDS
@@ -43,7 +43,7 @@ typedef struct {
 // What an action takes of these times.
 double pipeline_time_lasts(const PipelineTable *t, const PipelineTimes *times, PipelineOp op);
 // Plays the table from time 0: every action as early as its stage, its input and `sends` allow. False where
-// nothing moves any more; then `why` says who waits for whom. What the table lacks is waited for in vain:
+// no stage can advance; then `why` says which stage waits for which. An action missing from the table is never found:
 // pipeline_check finds that first. Freed with pipeline_time_free in either case.
 bool pipeline_time_run(PipelineTimeline *out, const PipelineTable *t, const PipelineTimes *times,
                        PipelineSends sends, char *why, size_t n_why);

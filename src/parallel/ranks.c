@@ -41,7 +41,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-// ---- allocation: what this rank has
+// ---- allocation: this rank's part
 
 // Which elements of its part of the model this rank owns.
 static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape, const ModelStage *stage)
@@ -380,7 +380,7 @@ static void agree(Replicas *all, long step)
     free(theirs);
 }
 
-// ---- for whoever reads the state
+// ---- access to the state
 
 static CkptPart checkpoint(Replicas *all, bool writes)
 {

@@ -1,7 +1,7 @@
 // ranks: several processes as a training run sees them (replicas.h): which part of the work each one has.
 //
 // The configuration's sizes of data, tensor, context and pipeline parallelism make a mesh (mesh.h), a rank's place in
-// it says what of the model, the optimizer and each batch it has.
+// it determines the rank's part of the model, of the optimizer's state and of each batch.
 #ifndef RANKS_H
 #define RANKS_H
 #include "comm/mesh.h"
@@ -16,10 +16,10 @@ typedef struct {
     Config cfg;                       // as resolved when the groups were made
     MeshShape shape;                  // how the ranks share the work
     MeshPlace place;                  // this one's part of it
-    Mesh mesh;                        // groups for the device's memory: replicas carry gradients and weights, tp, cp and
-                                      // pp activations. Empty in a plan, and so are those below
+    Mesh mesh;                        // groups for the device's memory: replicas carry gradients and weights; tp, cp
+                                      // and pp activations. Empty in a plan, and so are those below
     Comm planned[MESH_GROUPS];        // in a plan: size and place
-    Comm *control, *replicas, *parts; // for numbers, on the host: everybody; the groups MESH_REPLICAS and MESH_MODEL
+    Comm *control, *replicas, *parts; // for numbers, on the host: all ranks; the groups MESH_REPLICAS and MESH_MODEL
     Zero *zero;                       // what of weights, gradients and optimizer this rank has, and their exchange
     PipelineTable *table;             // with parallel.pp > 1: the schedule, this rank's stage, a step's micro-batches
     Pipeline *pipeline;

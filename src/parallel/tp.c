@@ -86,8 +86,8 @@ void tp_localise(const ModelShape *s, int32_t *token, int32_t *target, size_t n)
 }
 
 // ---- f and g of Shoeybi et al. (arXiv 1909.08053), in place on whole (N, C). Before a column-parallel matmul f does
-// nothing forward, and adds the ranks' gradients on the way back; after a row-parallel one g adds the ranks' sums
-// forward, and does nothing on the way back. With sequence parallelism (Korthikanti et al., arXiv 2205.05198) nothing
+// nothing forward, and adds the ranks' gradients in backward; after a row-parallel one g adds the ranks' sums
+// forward, and does nothing in backward. With sequence parallelism (Korthikanti et al., arXiv 2205.05198) nothing
 // becomes an all-gather of the ranks' rows, and the sum a reduce-scatter that leaves this rank's rows at linear_own.
 
 static Parts *parts_of(const UnitContext *ctx)

@@ -1,6 +1,6 @@
 // tp: tensor and sequence parallelism: one layer's matrices cut over a group of ranks.
 //
-// Units do not know of it: tp_fill replaces entries of the table that they call (linear.h).
+// Units do not depend on it: tp_fill replaces entries of the table that they call (linear.h).
 #ifndef TP_H
 #define TP_H
 #include "comm/comm.h"

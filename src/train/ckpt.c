@@ -1,44 +1,44 @@
-// ckpt: how a checkpoint is saved, at once or while training goes on. See ckpt.h.
+// ckpt: how a checkpoint is saved, at once or while training continues. See ckpt.h.
 //
 // A checkpoint is a set of named tensors of the whole model, each held in slices by one file or several, and a
-// manifest. Which rank wrote what is no part of its meaning: a reader asks for the elements that it needs, by name
-// and place, and takes them from wherever they are. So whatever layout wrote it (data, tensor, context and pipeline
-// parallel, any ZeRO stage), any other goes on from it. This file saves, ckpt_load.c loads, ckpt_manifest.c has the
-// manifest and the arithmetic of slices.
+// manifest. A checkpoint does not depend on which rank wrote which slice: a reader asks for the elements that it needs,
+// by name and place, and takes them from the files that have them. So a checkpoint of any layout (data, tensor, context
+// and pipeline parallel, any ZeRO stage) can be resumed by any other. This file saves, ckpt_load.c loads,
+// ckpt_manifest.c has the manifest and the arithmetic of slices.
 //
-// The invariant: step_N without the suffix .tmp is a complete checkpoint, whatever happened to whoever wrote it; at
-// every instant, also between any two system calls of a save, the run's newest committed checkpoint is whole under
-// its final name. The order that gives it:
+// The invariant: step_N without the suffix .tmp is a complete checkpoint, whatever happened to the processes that wrote
+// it. At every instant, also between any two system calls of a save, the run's newest committed checkpoint is complete
+// under its final name. The order that ensures it:
 //   1. rank 0 makes step_N.tmp/; each rank writes model_RANK and optim_RANK there, fsynced, close() checked
-//   2. every rank tells rank 0 how it fared, and the hashes. Any failure: rank 0 removes step_N.tmp/
+//   2. every rank reports success or failure, and the hashes, to rank 0. On any failure rank 0 removes step_N.tmp/
 //   3. rank 0 writes manifest.json and fsyncs it; fsyncs step_N.tmp/
 //   4. it renames step_N.tmp to step_N; fsyncs checkpoints/.               <- committed here, and nowhere else
 //   5. the hint `latest`; old checkpoints are deleted (renamed to .tmp first: a kill leaves no half-deleted step_M)
-// Where step_N is already there (a run went back before it), step 4 exchanges the two names in one system call. A
-// failed fsync is never tried again (see disk.c). No rank has more than its own pieces: what travels is 200 bytes a
-// piece, not the piece.
+// If step_N already exists (the run was rolled back before it), step 4 exchanges the two names in one system call. A
+// failed fsync is never retried (see disk.c). No rank has more than its own pieces: the ranks send 200 bytes per piece,
+// not the piece.
 //
-// Beside training (ckpt_async_): training stops for a copy in memory, and a thread does what the disk takes part in.
+// Asynchronous saves (ckpt_async_): training stops for a copy in memory, and a thread does all disk operations.
 //
 //     trains      begin | copy |  step  | poll | step | poll: collect | step | poll: end
 //     its thread               | write, fsync         |               | commit (rank 0)
 //
-// The steps are those of any save, so the files are the same bytes. Ranks talk between training steps alone, where
-// all of them are: the thread makes no call of comm, and a poll asks no more than whether everybody has got so far.
-// When rank 0 knows that all have written, its thread commits; the verdict comes with a later poll. A snapshot is
-// written by the training thread while its slot is new, and read by the thread until the slot is idle again; the lock
-// passes it from one to the other. One thread writes, so there are never two writers, and saves are committed in the
-// order in which they were begun. Two saves may be on their way. A third waits for the first, and says for how long:
-// a disk that is slower than the run's saves has to be seen. An error is an error of that save alone.
+// The steps are those of any save, so the files have the same bytes. Ranks communicate only between training steps, at
+// the same point on all ranks: the thread makes no call of comm, and a poll only asks whether all ranks have got so
+// far. When rank 0 knows that all have written, its thread commits; a later poll returns the result. The training
+// thread writes a snapshot while its slot is new, and the save's thread reads it until the slot is idle again; the lock
+// passes it from one to the other. There is one such thread, so there are never two writers, and saves are committed in
+// the order in which they were begun. Two saves may be in progress. A third waits for the first, and the time is
+// reported, because a disk that is slower than the run's saves must be noticed. An error affects that save only.
 //
-// Rejected: a checkpoint in the shape of its layout, to be converted (every pair of layouts is a converter, and a
-// crash does not wait for one); a rank that collects the whole model (it may be larger than its memory); saving in
-// place (a kill during a save loses the only checkpoint); trusting `latest` (it is written after the commit, so it may
-// be one too old); one file per tensor (thousands of fsyncs); one file that all ranks write into (no format of tensors
-// can be hashed that way, and network file systems do it badly). For the thread: a child process that inherits the
-// memory (fork in a process that holds MPI and a GPU is not allowed); writing from the weights themselves while the
-// next forward runs (the update must then wait for the disk); a queue without a bound (it hides a slow disk until
-// memory ends).
+// Rejected: a checkpoint in the form of its layout, to be converted (every pair of layouts needs a converter, and after
+// a crash there is none for the new layout); a rank that collects the whole model (it may not fit into memory); saving
+// in place (a kill during a save loses the only checkpoint); trusting `latest` (it is written after the commit, so it
+// may be out of date); one file per tensor (thousands of fsyncs); one file that all ranks write into (no tensor format
+// can be hashed that way, and network file systems handle it badly). For the thread: a child process that inherits the
+// memory (fork is not allowed in a process that uses MPI and a GPU); writing from the weights themselves during the
+// next forward (the update must then wait for the disk); an unbounded queue (it hides a slow disk until memory runs
+// out).
 #define _GNU_SOURCE // renameat2
 #include "train/ckpt_manifest.h"
 
@@ -146,7 +146,7 @@ bool ckpt_agree(Comm *world, bool ok, CkptFailure f)
     return ckpt_fail(f, "%s", text);
 }
 
-// ---- one save, in the steps that ranks and threads take turns at
+// ---- one save, in steps that ranks and threads execute alternately
 //
 //     begin      all ranks: rank 0 makes step_N.tmp
 //     write      each rank, in any of its threads: its files
@@ -154,16 +154,16 @@ bool ckpt_agree(Comm *world, bool ok, CkptFailure f)
 //     commit     rank 0, in any of its threads: manifest, rename, older checkpoints
 //     end        all ranks: the verdict
 //
-// Where one failed the others do nothing, and the verdict says what it was.
+// When one step fails, the later ones do nothing, and the verdict names the failure.
 
-// A piece that was written. It travels between ranks as it stands here.
+// A piece that was written. This struct is sent between ranks as it is.
 typedef struct {
     int array, row, file; // file: rank * 2, and one more for optimizer state
     CkptSlice slice;
     char hash[ST_HASH];
 } Record;
 
-// How one rank fared.
+// The result of one rank.
 typedef struct {
     int ok, n_records;
     size_t n_bytes[2]; // of its files; 0: it has none
@@ -470,7 +470,7 @@ static void swap_out(const char *tmp, const char *final)
         fprintf(stderr, "warning: %s: cannot take back: %s\n", final, strerror(errno));
 }
 
-// Deletes what CkptRun does not keep of the checkpoints up to this one. That is committed: a failure is a warning.
+// Deletes the checkpoints up to this one that CkptRun does not keep. This one is committed, so a failure is a warning.
 static void prune(const Save *j)
 {
     long *steps;
@@ -532,7 +532,7 @@ bool ckpt_save_part(const CkptRun *run, const CkptState *state, const CkptPart *
     return end_save(&save, error, n_error);
 }
 
-// ---- beside training
+// ---- asynchronous saves
 
 typedef enum { IDLE, WRITE, COMMIT } Task;
 
@@ -625,7 +625,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-// Signals are for the thread that trains.
+// The thread blocks all signals, which are for the thread that trains.
 static void start_thread(CkptAsync *a)
 {
     sigset_t all, before;
@@ -732,7 +732,7 @@ static bool all_idle(CkptAsync *a, const Slot *s, bool wait)
     return ckpt_agree(a->run.world, idle(a, s, wait), (CkptFailure){unused, sizeof unused});
 }
 
-// As far as the oldest save gets now. True: to its end.
+// Advances the oldest save as far as possible now. True: it has ended.
 static bool advance(CkptAsync *a, Slot *s, bool wait, CkptDone *done)
 {
     if (s->phase == WRITING) {

@@ -25,7 +25,7 @@ extern "C" {
 // ---- which elements of a tensor a piece of it holds
 
 // Tensor parallelism cuts a tensor along one axis into parts; sharding cuts a part, as a row-major list of elements,
-// into ranges. A slice says both, so it means the same to every layout.
+// into ranges. A slice describes both, so its meaning does not depend on the layout.
 typedef struct {
     int cut;                // axis along which the tensor is cut into parts; -1: the part is the tensor
     size_t first;           // index along `cut` of the part's first element
@@ -70,7 +70,7 @@ typedef struct {
     double *value; // n of them
 } CkptExtra;
 
-// What a run needs beside its tensors to go on as if it had never stopped.
+// The state beside the tensors with which a run resumes as if it had never stopped.
 typedef struct {
     long step;       // optimizer steps done; names the directory
     long adam_step;  // updates that the optimizer applied (for its bias correction): step, less the skipped batches
@@ -100,8 +100,8 @@ typedef struct {
     size_t at;
 } CkptPiece;
 
-// What one rank has to do with a checkpoint. The pieces that ranks write must hold each element of each tensor
-// once; the pieces that they read need not.
+// One rank's part of a checkpoint. The pieces that all ranks write must hold each element of each tensor exactly once;
+// the pieces that they read need not.
 typedef struct {
     const Params *whole;    // the table of the whole model
     const CkptArray *array; // what the optimizer keeps; the data is not looked at
@@ -117,21 +117,21 @@ size_t ckpt_piece_bytes(const CkptPart *part, const CkptPiece *piece);
 
 // ---- saving
 
-// Whose checkpoints, and which of them stay.
+// The run whose checkpoints these are, and which of them are kept.
 typedef struct {
     const char *run_dir;
     Comm *world;    // the ranks that write, or read, one checkpoint between them; NULL: one process alone
-    int keep;       // the newest so many stay, of those up to the step that is saved; >= 1
+    int keep;       // number of the newest checkpoints (up to the saved step) that are kept; >= 1
     int keep_every; // and each whose step is a multiple of this; 0: no others
 } CkptRun;
 
 // Writes RUN/checkpoints/step_N (N = state->step), replacing one of that step, then deletes what CkptRun does not
-// keep; later ones (of a run that was rolled back) are left alone. False, on all ranks: nothing was committed,
-// earlier checkpoints are untouched, error says what failed and on which rank; the run may go on. Collective; rank
-// 0's state counts.
+// keep; later ones (of a run that was rolled back) are not touched. False, on all ranks: nothing was committed, earlier
+// checkpoints are unchanged, error says what failed and on which rank; the run may continue. Collective; rank 0's state
+// is stored.
 bool ckpt_save_part(const CkptRun *run, const CkptState *state, const CkptPart *part, char *error, size_t n_error);
 
-// ---- saving while training goes on
+// ---- asynchronous saves: writing while training continues
 
 // A save copies this rank's pieces into memory of its own and returns; a thread writes them. All calls are collective,
 // for the thread that trains:
@@ -152,7 +152,7 @@ typedef struct {
     size_t n_bytes;   // that this rank wrote
     double seconds;   // that its thread took
     double busy;      // of these, a processor's: with all cores training it is taken from training
-    double stalled;   // that training stood still for it: the copy, and waiting where all were in use
+    double stalled;   // seconds for which training waited: for the copy, and for a free slot
 } CkptDone;
 
 // Bytes of one snapshot; there are CKPT_ASYNC_SAVES.
@@ -163,20 +163,20 @@ CkptAsync *ckpt_async_create(const CkptRun *run, const CkptPart *part, Mem *host
 // Waits for the thread; what was not polled is not committed. Before mem_free_all. NULL is allowed.
 void ckpt_async_free(CkptAsync *async);
 
-// Whether there is room for no other save, or one of this step is on its way.
+// Whether all slots are in use, or a save of this step is in progress.
 bool ckpt_async_full(const CkptAsync *async, long step);
 // Begins a save of what the run holds now. What the state points to, but for config and optim, is copied.
 void ckpt_async_save(CkptAsync *async, const CkptState *state);
-// True: the oldest save has ended, and *done says how. Without `wait` it costs one small message where a save is on its
-// way, and nothing where none is. False: none has ended (wait: there is none).
+// True: the oldest save has ended, and *done has the result. Without `wait` it costs one small message while a save is
+// in progress, else nothing. False: none has ended (with wait: there is none).
 bool ckpt_async_poll(CkptAsync *async, bool wait, CkptDone *done);
 
 // ---- loading
 
 // Loads the newest checkpoint of a run that is complete and whose hashes are right, whatever layout wrote it, and
-// removes left-overs (*.tmp). One that is damaged is passed over, by all ranks, with one line on stderr. False: the
-// run has none. Dies when all are damaged, and when a sound one does not fit the model (naming the tensor and both
-// shapes). Without arrays: the weights alone. Collective; every rank gets the state.
+// removes left-overs (*.tmp). All ranks skip a damaged one, with one line on stderr. False: the run has none. Dies when
+// all are damaged, and when an undamaged one does not fit the model (naming the tensor and both shapes). Without
+// arrays: only the weights. Collective; every rank gets the state.
 bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state);
 
 // The weights alone, of a run's newest checkpoint or of the one at path, for another run: part has no arrays. Dies when

@@ -1,21 +1,20 @@
 // ckpt_load: a checkpoint of any layout into a run of any other. See ckpt.h.
 //
-// Rank 0 lists the directory and reads the manifest; every rank gets the bytes of that, so all decide by the same
-// text. The files are divided among them: file i is hashed by rank i mod N, so each is read once to be checked, and the
-// verdict is everybody's: where one rank finds one flipped byte, all of them take the checkpoint before. Then each rank
-// maps the files that hold what it needs, and copies that (ckpt_slice_copy): its rows of the table, of them the
-// elements that it keeps.
+// Rank 0 lists the directory and reads the manifest, and broadcasts its bytes, so all ranks decide by the same text.
+// The files are divided among the ranks: rank i mod N hashes file i, so each file is read once for the check. The
+// verdict is shared: when one rank finds one flipped byte, all of them take the previous checkpoint. Then each rank
+// maps the files that hold what it needs, and copies it (ckpt_slice_copy): the elements that it keeps of its rows of
+// the table.
 //
-// The invariant: nothing of a run is written before the whole checkpoint, all files of it, has been found sound,
-// and the manifest has been compared with the whole model's table: every tensor there, with this shape and type, and
-// none besides.
+// The invariant: a run's state is not written before all files of the checkpoint have been verified, and the manifest
+// has been compared with the whole model's table: every tensor is there, with its shape and type, and no other.
 //
-// Loading walks from the newest down to the first that is sound. A checkpoint that is sound but belongs to another
-// model stops the program instead: an older one would not fit either, and starting anew would in time delete it. For
-// the same reason damaged checkpoints alone are an error, and not a fresh start.
+// Loading tries the checkpoints from the newest down to the first undamaged one. An undamaged checkpoint of another
+// model stops the program: an older one would not fit either, and a fresh start would in time delete it. For the same
+// reason it is an error, and not a fresh start, when all checkpoints are damaged.
 //
-// Rejected: every rank hashing every file (N times the reading); hashing only what a rank copies (a slice's hash
-// needs all of the slice, and the header and what nobody copies would go unseen).
+// Rejected: every rank hashing every file (N times the reading); hashing only what a rank copies (a slice's hash needs
+// all of the slice, and damage in the header or in data that no rank copies would not be found).
 #include "train/ckpt_manifest.h"
 
 #include "base/check.h"
@@ -219,7 +218,7 @@ static CkptManifest *open_one(Comm *world, const char *dir, bool optim, CkptVerd
     return NULL;
 }
 
-// Ends all ranks with one line, which rank 0 says.
+// Ends all ranks with one line, which rank 0 prints.
 __attribute__((noreturn)) static void refuse(Comm *world, const char *error)
 {
     if (world && world->rank) {

@@ -17,9 +17,9 @@
 // manifest is under its own hash, which stands at a fixed place; the files are under the manifest's. So any flipped
 // byte is found, also one in a space or in a hash.
 //
-// The hashes of single slices are there to say which tensor was hit, once a file's hash is wrong, and to compare two
-// checkpoints without reading their data. XXH3 finds accidents, not forgers; so what a manifest says is still checked
-// as if a stranger had written it: file names are plain names, and every type is looked at.
+// The hashes of single slices show which tensor is damaged when a file's hash is wrong, and allow comparing two
+// checkpoints without reading their data. XXH3 detects accidents, not attacks; so the contents of a manifest are still
+// checked like untrusted input: file names must be plain names, and every type is checked.
 //
 // Version 1 had whole tensors only: {"name", "file", "dtype", "shape", "offset", "extent", "xxh3_128"}. It is read as
 // well.
@@ -43,10 +43,10 @@
 // part do so too. That is stricter than it need be (a mixture of cuts
 // could tile as well), and takes one pass.
 //
-// Rejected for slices: offset and extent along every axis, as other formats have it. A range of a flat buffer, which is
-// what sharding by elements gives, is no box; it would take up to three of them. The row and column ranges of dump.h,
-// which a dump's texts have: of a piece that is both cut by columns and sharded they would take a part for its first
-// row, one for its last and one for those between, and tiling would have to be counted element by element.
+// Rejected for slices: offset and extent along every axis, as in other formats. A range of a flat buffer, as sharding
+// by elements gives it, is not a box; it would take up to three of them. The row and column ranges of dump.h: a piece
+// that is both cut by columns and sharded would need one part for its first row, one for its last and one for those
+// between, and tiling would have to be checked element by element.
 //
 // Rejected: a checksum file beside it (two files can come apart), a hash per file inside the safetensors header (it
 // would have to be known before the data is written), timestamps and host names (equal state, equal bytes).

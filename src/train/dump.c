@@ -1,7 +1,7 @@
-// dump: what one update saw and computed, as named tensors. See dump.h.
+// dump: the inputs and results of one update, as named tensors. See dump.h.
 //
-// Two runs that should agree (1 thread and 2, one rank and eight, bf16 and fp32) differ somewhere. A loss curve says so
-// hundreds of steps later; the dump says where. Every tensor has a number that ascends as a step goes:
+// When two runs that should agree (1 thread and 2, one rank and eight, bf16 and fp32) differ, the loss curves show it
+// hundreds of steps later; the dump shows where. Every tensor has a number that ascends in the order of the step:
 //
 //     weight     before the update, in the order of the table (what went in)
 //     forward    unit by unit, in each in the order of its buffers
@@ -12,13 +12,13 @@
 //
 // so the first tensor that build/diff finds out of bound is the first one that went wrong.
 //
-// The invariant: every element of every whole tensor is in exactly one rank's file. Of what ranks hold alike, the first
-// of them writes: the table says whose rows (Param.owned) and thereby whose heads and columns; rows of a stream that
-// is not shared are tensor-parallel rank 0's. So a missing or a doubled element is a fault of the layout, and
-// build/diff reports it.
+// The invariant: every element of every whole tensor is in exactly one rank's file. When several ranks hold the same
+// elements, the first of them writes: Param.owned decides for rows of the table, and thereby for heads and columns;
+// rows of a stream that is not shared are written by tensor-parallel rank 0. So a missing or a doubled element is an
+// error of the layout, and build/diff reports it.
 //
-// All micro-batches' rows of an activation become one tensor (samples, context, width): where each row belongs follows
-// from Batch.sample. So a dump does not depend on how the step was cut, and pieces come in any order.
+// All micro-batches' rows of an activation become one tensor (samples, context, width); the place of each row follows
+// from Batch.sample. So a dump does not depend on how the step was split, and pieces may come in any order.
 //
 // Rejected: statistics (mean, rstd, lse) and what units hold in scratch: their mistakes are visible in the buffer
 // after them. Writing while the step runs: a step's activations fit where a step's did, and ordinary memory has room.
@@ -440,9 +440,9 @@ void dump_free(Dump *d)
 // ---- parts
 //
 // A dump has one file for each rank, and a rank has a piece of most tensors: some samples, some tokens, some
-// heads, a range of a gradient. Whoever puts the whole together must not need to know which axes the run was cut along,
-// how often, or in which order: a rule for each layout would be as many rules as there are layouts, and each would
-// repeat what the layout's own file says. So the one who cuts writes down what came out, in numbers:
+// heads, a range of a gradient. The program that joins them must not depend on the axes along which the run was
+// divided, how often, or in which order: that would take a rule for each layout, which repeats the layout's own code.
+// So the writer describes its part in numbers:
 //
 //     {"shape": [8,32,64], "width": 64, "rows": [[0,16],[48,16]], "columns": [[32,32]], ...}
 //

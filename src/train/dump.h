@@ -1,7 +1,7 @@
 // dump: everything that one update computes, as named tensors, for build/diff.
 //
-// Each rank writes what it has, and of what several have alike, one does. How the pieces fit together stands in the
-// files, as a Part.
+// Each rank writes its own elements; of elements that several ranks hold, one rank writes. The files say how the pieces
+// fit together, as a Part.
 #ifndef DUMP_H
 #define DUMP_H
 #include <stdbool.h>

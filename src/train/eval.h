@@ -31,10 +31,10 @@ typedef struct {
 
 // How several ranks share the work.
 typedef struct {
-    Comm *all;             // everybody who calls
+    Comm *all;             // all ranks that call
     int replica, replicas; // this rank's copy of the model, of so many
     EvalForward forward;
-    bool counts;           // of the ranks that run one copy, one or those with different tokens say what the losses are
+    bool counts;           // whether this rank's losses count; of ranks with the same tokens in one copy only one's do
 } EvalRanks;
 
 // Scores the first `tokens` targets of the set (0: all), in windows of T tokens that move on by `stride`

@@ -1,18 +1,18 @@
-// fault: parses run.fault, and does the part of a fault that needs nothing of a run. See fault.h.
+// fault: parses run.fault, and does the part of a fault that does not depend on a run. See fault.h.
 //
-// What a supervisor, a monitor or a checkpoint is worth shows when something breaks, and nothing breaks when one looks.
-// So every failure that this project claims to survive can be ordered: for the tests, and for whoever wants to watch.
+// A supervisor, a monitor or a checkpoint is tested only when something fails, and real failures are rare. So every
+// failure that this project claims to survive can be injected, for the tests and for exercises.
 //
 // One table says which keys a kind takes and their defaults; the parser walks it. A key that a kind does not read is
 // an error, as everywhere in the configuration.
 //
 // The invariant: a fault is a function of (rank, update), or of the sample for `spike`, so a run with a fault is as
-// repeatable as one without. A spike belongs to the data: it is met again by whoever reads the same samples again, and
-// by nobody who skips them. What befalls a process happens once: ranks.c leaves those out in a resumed run, so
-// that a run that is started again gets past the place where it was killed.
+// repeatable as one without. A spike belongs to the data: every run that reads the same samples again has it, and a run
+// that skips them has not. A fault of a process happens once: observers.c leaves it out in a resumed run, so that a run
+// that is started again gets past the place where it was killed.
 //
-// enospc is the kernel's own limit on the size of files, not a layer of ours between: the code under test is the code
-// that runs. The write fails with EFBIG and not ENOSPC; both are a write that fails.
+// enospc uses the kernel's own limit on the size of files, not a layer of ours: the code under test is the code that
+// runs. The write fails with EFBIG, not ENOSPC; both are failed writes.
 //
 // Rejected: faults drawn at random (a failure must be repeatable to be understood); a library between the program and
 // libc (another thing that can be wrong).
@@ -161,7 +161,7 @@ void fault_poison(int32_t *token, int32_t *target, size_t n, int64_t sample, int
 void fault_limit_files(long bytes)
 {
     struct rlimit limit;
-    signal(SIGXFSZ, SIG_IGN); // the write fails, and not the process
+    signal(SIGXFSZ, SIG_IGN); // the write fails instead of ending the process
     if (getrlimit(RLIMIT_FSIZE, &limit)) die("run.fault: enospc: %s", strerror(errno));
     limit.rlim_cur = bytes > 0 ? (rlim_t)bytes : limit.rlim_max;
     if (setrlimit(RLIMIT_FSIZE, &limit)) die("run.fault: enospc: %s", strerror(errno));

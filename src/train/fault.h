@@ -1,11 +1,11 @@
-// fault: things that go wrong on purpose, to see what happens then.
+// fault: failures that are injected on purpose, for tests and exercises.
 //
 //   --run.fault='kill:rank=2,step=30'    several with ';' between them
 //
 //   kill     rank, step, signal=9        that signal, before the update      exit    rank, step, status=0
 //   hang     rank, step                  never comes back
 //   nan      rank, step, tensor=NAME     an element of a weight (of=gradient: of its gradient) becomes NaN; index=0
-//   flip     rank, step, tensor=NAME     after the update a bit of a weight turns round; index=0, bit=20
+//   flip     rank, step, tensor=NAME     after the update a bit of a weight is flipped; index=0, bit=20
 //   enospc   step, bytes=65536, steps=1  rank 0's files cannot grow beyond so many bytes while checkpoints are saved
 //   slowdisk step, seconds=5, steps=1    rank 0's checkpoints take so much longer
 //   spike    step, steps=1               the tokens that these updates would train on are random
@@ -44,7 +44,7 @@ const Fault *fault_at(const Faults *faults, FaultKind kind, long rank, long step
 
 // kill, exit, hang: does it.
 void fault_end_process(const Fault *fault);
-// Turns round a bit of 32-bit number `index`.
+// Flips a bit of 32-bit number `index`.
 void fault_flip(void *numbers, long index, long bit);
 // Random tokens below n_vocab in place of a sample's n + 1: inputs and targets. A function of the sample.
 void fault_poison(int32_t *token, int32_t *target, size_t n, int64_t sample, int32_t n_vocab);

@@ -21,9 +21,9 @@
 //   global:    g *= min(1, clip / |g|)                             one number for the whole model
 //   adaptive:  g_i *= min(1, lambda max(|w_i|, eps) / |g_i|)       one for each output unit i of each matrix
 //
-// Global clipping keeps the gradient's direction and needs a threshold that fits the model: the usual norm depends
-// on its size, the batch and the loss. Adaptive clipping asks instead how large a step would be beside the weights
-// that it changes, so lambda is a pure number (the paper: 0.01 for large batches); it bends the direction.
+// Global clipping keeps the gradient's direction and needs a threshold that fits the model: the usual norm depends on
+// its size, the batch and the loss. Adaptive clipping compares the gradient with the weights that it changes, so lambda
+// is a pure number (the paper: 0.01 for large batches); it changes the direction.
 //
 // The invariant: the norm has the same bits for any number of threads, and on a deterministic device on any layout:
 // there the squares are added without rounding (formats.c), so ranks may hold any parts of any tensor.
@@ -33,7 +33,7 @@
 // each, as in the paper's code. The classifier is exempt, as the paper says; a tied embedding is the classifier.
 //
 // Rejected: global clipping as a pass over the gradients. Every update multiplies its gradients by a number anyway
-// (grad_scale), so the factor rides along and costs nothing.
+// (grad_scale), so the factor is part of that number and costs nothing.
 
 void grads_clip_add(Dev *dev, ClipSum *sum, const float *grads, size_t n)
 {
@@ -85,14 +85,15 @@ void grads_clip_agc_range(Dev *dev, const Params *params, const float *weights, 
 //   not finite            scale = scale * backoff, good_steps = 0, the update is skipped
 //   finite                good_steps + 1; when that reaches `interval`: scale = scale * growth, good_steps = 0
 //
-// The scale so climbs until it overflows, loses one update, and stands for `interval` steps at half of what
-// was too much: about one update in `interval` is lost, and the gradients use the upper end of fp16's range.
+// So the scale grows until a gradient overflows; that update is lost, and the scale stays for `interval` steps at half
+// of the value that overflowed. About one update in `interval` is lost, and the gradients use the upper end of fp16's
+// range.
 //
 // The invariant: the scale is always a power of two within [min, max]. Scaling and unscaling then only move
 // the exponent, and a run whose gradients neither overflow nor underflow gives the same bits at any scale.
 //
-// Growing past `max` would gain nothing: 2^24 times the smallest denormal, 2^-24, is 1. Below `min`, 1, it is
-// not the scale that overflows but the model, so that is an error and not one more skip.
+// Growing past `max` would gain nothing: 2^24 times the smallest denormal, 2^-24, is 1. At `min`, 1, the model's own
+// gradients overflow, so that is an error and not one more skip.
 //
 // Rejected: looking at the largest gradient and choosing the scale from it (it needs a pass of its own and
 // a margin, and one outlier moves it); counting overflows within a window (two more settings).
@@ -137,15 +138,15 @@ bool grads_scaler_update(LossScaler *s, bool finite)
 //
 //   weight |w|,   grad |g|,   update |w_after - w_before|,   and update / weight
 //
-// The last one says how fast a tensor turns over: with AdamW it is near lr / rms(w) at the start. A tensor whose
-// ratio is orders of magnitude from its neighbours' has a wrong initialisation, a wrong learning rate or no gradient.
+// The last one is the relative change per step: with AdamW it is near lr / rms(w) at the start. A tensor whose ratio is
+// orders of magnitude from its neighbours' has a wrong initialisation, a wrong learning rate or no gradient.
 //
-// The invariant: `update` is what really happened to the weights, decay and clipping and all, because it is taken
-// from the weights and not from the optimizer's formula. It needs a copy of all weights (4 bytes a parameter), whose
-// room is taken at creation or not at all: a run that does not ask for norms pays nothing.
+// The invariant: `update` is the actual change of the weights, with decay and clipping, because it is computed from the
+// weights and not from the optimizer's formula. It needs a copy of all weights (4 bytes per parameter), which is
+// allocated at creation; a run without norms needs no memory for it.
 //
-// Rejected: norms inside the optimizers' loops, eight times the same code; and a line in metrics.jsonl, where a
-// hundred numbers a step would bury the few that everyone reads.
+// Rejected: norms inside the optimizers' loops (the same code eight times); a line in metrics.jsonl (a hundred numbers
+// per step would hide the few that matter most).
 
 size_t grads_norms_scratch_bytes(const Params *params)
 {
@@ -225,8 +226,8 @@ void grads_norms_close(Norms *n)
 // their quotient is not. So the two are averaged over steps apart, and divided once, at the end.
 //
 // Rejected: the spread of the micro-batches' gradients over |g_big|^2. Its denominator is |G|^2 + tr(Sigma) / B_big, so
-// it says B_simple / (1 + B_simple / B_big): never more than the batch that one has, which is the case one wants to
-// know about. Rejected: a mean of quotients, which the measurements with |G|^2 near zero would decide.
+// it gives B_simple / (1 + B_simple / B_big): never more than the batch in use, although a larger B_simple is the case
+// of interest. Rejected: a mean of quotients, which measurements with |G|^2 near zero would dominate.
 
 NoiseEstimate grads_noise_estimate(double small_squares, double b_small, double big_squares, double b_big)
 {

@@ -1,5 +1,5 @@
-// grads: what is measured of a gradient and done to it between backward and update: the loss scale, the global norm,
-// clipping, and for those who want to look: norms of every tensor, and how noisy a batch's gradient is.
+// grads: measurements and changes of the gradient between backward and update: the loss scale, the global norm,
+// clipping, and on request the norms of every tensor and the gradient noise scale.
 #ifndef GRADS_H
 #define GRADS_H
 #include <stdbool.h>
@@ -31,7 +31,7 @@ void grads_clip_agc_range(Dev *dev, const Params *params, const float *weights, 
 // The row of the table that makes logits: head.weight, or where it is tied embed.tokens.weight; -1: none.
 int grads_clip_classifier(const Params *params);
 
-// The same piece by piece, for whoever has the gradient in parts: an empty sum is all zero.
+// The same piece by piece, when ranks have the gradient in parts: an empty sum is all zero.
 typedef struct {
     double rounded;
     ExactSum exact; // on a deterministic device this one

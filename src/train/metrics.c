@@ -5,10 +5,10 @@
 // metrics_write returns; a kill can cut only the line being written, and metrics_open drops a cut line
 // before it appends.
 //
-// Resuming drops what lies beyond the checkpoint, because those updates will be done again: after it the
-// file reads as if the run had never stopped, but for a `resume` line where it did. Rejected: keeping
-// both and letting every reader sort out which is valid; each plotting script would have to know. `end`
-// lines go too: a run that goes on has not ended, so a file has at most one, and it is last.
+// Resuming drops the lines after the checkpoint, because those updates will be made again: afterwards the file reads as
+// if the run had never stopped, except for a `resume` line where it did. Rejected: keeping both and letting every
+// reader decide which is valid; each plotting script would have to do it. `end` lines are dropped too: a resumed run
+// has not ended, so a file has at most one, and it is last.
 //
 // The table `fields` is the schema: key, place in MetricsRow, type, events. A key new to the
 // project is one row there. Numbers are written by jansson, which undoes the locale's decimal comma;

@@ -43,10 +43,9 @@ typedef struct {
 
 typedef struct Metrics Metrics;
 
-// Opens the file for writing. resume_step 0: an empty file, whatever stood there. resume_step n: goes
-// on after update n; what a killed run wrote beyond its last checkpoint (lines with step > n, a cut
-// last line) and `end` lines are dropped first, atomically (written aside, fsync, rename), so that no
-// step appears twice.
+// Opens the file for writing. resume_step 0: an empty file, whatever it held. resume_step n: continues after update n;
+// lines that a killed run wrote after its last checkpoint (lines with step > n, a cut last line) and `end` lines are
+// dropped first, atomically (temporary file, fsync, rename), so that no step appears twice.
 Metrics *metrics_open(const char *path, int64_t resume_step);
 // Appends and flushes one line; dies when the disk is full. A number that is not finite is written as
 // null with a flag: "loss":null,"loss_nan":true, and for an infinity also "loss_inf":1 or -1. The

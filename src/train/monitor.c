@@ -12,24 +12,24 @@
 // z = sqrt((n - k) (n - 1) / (n k)), however high it is: 4 of them among 128 hide all others at skip_z = 6.) Nor does
 // half a step enter: where the loss is a spike, its ordinary norm stays out too.
 //
-// Until a window holds `window` values everything finite is accepted; what stands there by then is taken for usual.
+// Until a window holds `window` values, every finite value is accepted, and those values are taken as normal.
 //
-// After max_skips spikes in a row the batches are not to blame: the data has changed, or the model, and skipping
-// would never end, since nothing new enters the windows. The next spike is accepted as the new level, and both windows
-// begin again with it: what was usual before says nothing now. Numbers that are not finite are outside of this: they
-// are always skipped, and do not count.
+// After max_skips spikes in a row single batches are not the cause: the data or the model has changed, and skipping
+// would never end, since no new value enters the windows. The next spike is accepted as the new level, and both windows
+// start again with it, because the old values are no longer normal. Numbers that are not finite are not part of this:
+// they are always skipped, and do not count.
 //
-// The guides' rules of thumb are ratios: loss / mean above 1.5, 2, 3, norm / mean above 3. A ratio knows nothing of the
-// noise: it is blind to a spike that is ten std high where the loss is calm, and cries where a norm varies by factors;
-// z is better where there is a window. Both may be on; the heavier action wins. A plateau compares means of blocks:
+// The guides' rules of thumb are ratios: loss / mean above 1.5, 2, 3, norm / mean above 3. A ratio ignores the noise:
+// it misses a spike of ten std where the loss is steady, and gives false alarms where a norm varies by factors. z is
+// better once there is a full window. Both may be on; the more severe action wins. A plateau compares means of blocks:
 //
 //     (mean of the block before - mean of this one) / mean of the block before < plateau
 //
-// A window is a flat array that moves up by one for each value; mean and std are made from it anew, in two passes, in
-// the order of age. So a verdict is a function of the window alone. Rejected: running sums. They carry rounding of
-// values that have left, which a resumed run would have to inherit, and they cancel where std is small beside the mean;
-// the 2 x 128 additions that they save are nothing beside a step. Rejected: a ring with an index, which a damaged
-// checkpoint could point anywhere. Rejected: median and MAD, which survive spikes in the window; here none are in it.
+// A window is a flat array that is shifted by one for each value; mean and std are recomputed from it in two passes, in
+// the order of age. So a verdict is a function of the window alone. Rejected: running sums (they keep rounding errors
+// of values that have left the window, which a resumed run would have to restore, and they cancel when std is small
+// beside the mean; the 2 x 128 additions that they save are negligible); a ring buffer with an index (a damaged
+// checkpoint could make it invalid); median and MAD (robust against spikes in the window, but here none are in it).
 #include "train/monitor.h"
 
 #include "base/check.h"
@@ -104,7 +104,7 @@ static double scaled(MonitorSignal signal, double value)
     return value > 0 ? log(value) : NAN;
 }
 
-// Newest last. A norm of 0 says nothing about norms and stays out.
+// Appends a value. A norm of 0 has no logarithm and is left out.
 static void enter(Monitor *m, MonitorSignal signal, double value)
 {
     double *past = m->past[signal], x = scaled(signal, value);
@@ -248,10 +248,10 @@ void monitor_explain(const Monitor *m, MonitorVerdict v, char *text, size_t n_te
 
 // ---- where the first number that is not finite came from
 //
-// Where NaN or infinity came from, tensor and rank. One NaN in one gradient is in every gradient after the ranks have
-// added them, and in every weight an update later. By the time the norm is not finite, its origin is gone. So it is
-// caught where it appears: each unit's output is looked at when the unit has run, each unit's gradient when its
-// backward has, and both before anything is sent: this hook stands in front of those of ddp.c and zero.c.
+// Finds the tensor and the rank in which a NaN or infinity first appeared. One NaN in one gradient is in every gradient
+// after the ranks have added them, and in every weight one update later. When the norm is not finite, the origin is no
+// longer visible. So each unit's output is checked after its forward, and each unit's gradient after its backward, both
+// before anything is sent: this hook runs before those of ddp.c and zero.c.
 //
 //     order of events    weights of the table | outputs and gradients in the order in which units ran in this step
 //

@@ -1,7 +1,7 @@
-// monitor: sees a bad batch before the optimizer does: a spike of the loss or of the gradient norm.
+// monitor: detects a bad batch before the optimizer uses it: a spike of the loss or of the gradient norm.
 //
-// A state machine over two numbers a step. It knows nothing of the model; ranks that give it the same numbers (those of
-// the global batch) come to the same verdicts. Rules say what is out of the ordinary, and what is to be done then.
+// A state machine over two numbers per step. It does not depend on the model; ranks that give it the same numbers
+// (those of the global batch) get the same verdicts. Rules define what is unusual, and the action to take.
 #ifndef MONITOR_H
 #define MONITOR_H
 #include "base/config.h"
@@ -35,7 +35,7 @@ typedef struct {
 
 enum { MONITOR_LEVELS = 3, MONITOR_PROGRESS = 3 };
 
-// What else than z is out of the ordinary, and what is done then. MONITOR_ACCEPT: the rule is off.
+// The rules beside z, and their actions. MONITOR_ACCEPT: the rule is off.
 typedef struct {
     MonitorAction on_spike, on_not_finite;  // SKIP or ROLLBACK for what is not finite
     double loss_ratio[MONITOR_LEVELS];      // loss above so many times the window's mean, ascending
@@ -90,13 +90,13 @@ enum { LOCATE_TEXT = 160 };
 // Looks at what each unit writes, forward and backward, before anything of it goes to other ranks.
 typedef struct {
     Model *model;
-    UnitHooks inner; // whoever listened before
+    UnitHooks inner; // the hooks that were there before
     long calls;      // units run in this step so far
     long found;      // the call after which it was; -1: none
     char what[LOCATE_TEXT];
 } Locate;
 
-// Puts itself in front of the model's hooks. The struct must stay where it is.
+// Installs itself before the model's other hooks. The struct must not move.
 void monitor_locate_begin(Locate *locate, Model *model);
 // Before each step.
 void monitor_locate_step(Locate *locate);

@@ -1,16 +1,17 @@
-// observers: what watches a training step: marks, faults, the noise scale, norms, a dump, agreement. See observers.h.
+// observers: code that watches a training step: profiler marks, faults, the noise scale, norms, a dump, agreement. See
+// observers.h.
 //
-// The invariant: an observer reads. A run with all of them (but for faults) goes through the same states, bit for bit,
-// as one with none.
+// The invariant: an observer only reads. A run with all of them (except faults) goes through the same states, bit for
+// bit, as one with none.
 //
-// The dump listens to the model for activations; the rest is read here, where a run keeps it: of each unit the range
-// that this process owns, in memory or in a store (offload.h). Replicas that are not sharded own the same, and the
-// first one writes. Nothing travels between processes: the whole is put together by whoever reads the files. Of the
-// optimizer's arrays those are dumped that have a float for each element. Codes and scales of 8-bit moments and
-// Adafactor's sums of rows are in checkpoints, and mean nothing element by element.
+// The dump gets activations from the model's hooks. The rest is read here from the run's own arrays: of each unit the
+// range that this process owns, in memory or in a store (offload.h). Replicas that are not sharded own the same, and
+// the first one writes. Processes exchange nothing: the reader of the files joins the parts. Of the optimizer's arrays
+// only those with a float for each element are dumped; codes and scales of 8-bit moments and Adafactor's sums of rows,
+// which are in checkpoints, have no meaning for a single element.
 //
-// Rejected: calls of each of them in the step itself, which is what a trainer grows into: half of its lines then do not
-// train.
+// Rejected: calls of each of them in the step itself. Many trainers grow into that, and half of the step's lines then
+// do not train.
 #include "train/observers.h"
 
 #include "base/check.h"
@@ -63,7 +64,7 @@ Observer observers_marks(void)
 // ---- faults
 
 // A process fault of this update. In a resumed run there are none: it has to get past the place; nor a second time in
-// an update that is made again after a rollback.
+// an update that is repeated after a rollback.
 static const Fault *process_fault(const Run *run, FaultKind kind, long step)
 {
     return run->first_step > 0 ? NULL : fault_at(&run->faults, kind, run->replicas.rank, step + 1);

@@ -7,8 +7,8 @@
 // however the range is cut. Neighbouring rows that agree in both form one run where the optimizer looks at single
 // elements, so that a step is a few long passes and not a call per tensor.
 //
-// Decay acts on a weight by lr decay, so it would shrink with lr_scale (muP, mup.c). It is divided by lr_scale: the
-// pull towards zero is the same at all widths, as in the muP authors' own code.
+// A step decays a weight by lr * decay, so decay would shrink with lr_scale (muP, mup.c). It is divided by lr_scale, so
+// that weights decay equally at all widths, as in the muP authors' own code.
 //
 // The factor of clipping is not applied by a pass of its own; each update multiplies by it as it reads g.
 // Where weights are stored in less than fp32, the storage copy is renewed after each update.
@@ -32,7 +32,7 @@
 // that has nothing for a row stores nothing for it, also in the checkpoint.
 //
 // Rejected: a state struct per optimizer with functions of its own to allocate, save and shard it, as in
-// most frameworks: eight times four functions that say the same.
+// most frameworks: eight times four functions that do the same.
 
 // bitsandbytes keeps tensors below 4096 elements in fp32: there is little to save, and norms are delicate.
 enum { SMALLEST_IN_8BIT = 4096 };
@@ -227,7 +227,7 @@ size_t optim_state_bytes(OptimName name, const Params *params)
     return n_bytes;
 }
 
-// What the op muon asks for, at its largest row.
+// The scratch of the op muon, for the largest row.
 size_t optim_scratch_bytes(OptimName name, const Params *params)
 {
     size_t most = 0;

@@ -56,7 +56,7 @@ typedef struct {
     // Item's bytes, until give_back; waits for them. next: the item that will be asked for next, -1: none.
     void *(*lend)(void *self, int item, int next); // NULL: there is no store
     void (*give_back)(void *self, int item, bool dirty);
-    // Bytes [at, at + n_bytes) of an item that is not lent, for whoever saves or dumps it: host memory.
+    // Bytes [at, at + n_bytes) of an item that is not lent, for checkpoints and dumps: host memory.
     void (*read)(void *self, int item, size_t at, void *host, size_t n_bytes);
     void *self;
 } OptimStore;
@@ -65,7 +65,7 @@ typedef struct {
 typedef struct {
     const OptimRange *range; // in ascending order, cut as kind->cut says; must outlive the optimizer. NULL: everything
     int n_ranges;
-    // State is in a store, and with it the weights of ranges whose `weight` is NULL (master weights). Who asks for that
+    // State is in a store, and with it the weights of ranges whose `weight` is NULL (master weights). The caller
     // makes the store, with items of optim_item_bytes that begin at zero, and sets optim.store.
     bool stored;
     OptimStore weights; // what units read of range k is item k of this store. In fp32 that is the weights
@@ -107,7 +107,7 @@ void optim_reset(Optim *optim, Model *model);
 // One update from model->grads, which it leaves zeroed; x_weights are renewed. Matrices decay, vectors do not
 // (the table says which). Returns the global norm of the scaled gradient before clipping (Pascanu et al., arXiv
 // 1211.5063); when it is not finite, nothing is updated, the gradients are zeroed and the norm is returned as
-// it is. That is optim_norm, then optim_apply or optim_drop, for whoever wants to look at the norm in between.
+// it is. That is optim_norm, then optim_apply or optim_drop, for callers that need the norm in between.
 double optim_step(Optim *optim, Model *model, double lr);
 // The global norm of model->grads times grad_scale.
 double optim_norm(const Optim *optim, const Model *model);

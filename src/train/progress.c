@@ -1,19 +1,17 @@
 // progress: the live line, the plain lines, log.txt and the closing summary. See progress.h for the
 // contract.
 //
-// The invariant: what stands on the terminal above the live line is what stands in log.txt, and a file
-// never receives an escape sequence: the live line goes to a terminal only. The numbers shown are those
-// of metrics.jsonl, unsmoothed: the reader can find each one there. One exception, and it says so: the
-// training loss of the summary is the mean over the last steps, because a single batch is too noisy to
-// quote.
+// The invariant: the lines on the terminal above the live line are those of log.txt, and a file never receives an
+// escape sequence: the live line goes to a terminal only. The numbers shown are those of metrics.jsonl, unsmoothed, so
+// each one can be found there. One exception, which is labelled: the training loss of the summary is the mean over the
+// last steps, because a single batch is too noisy.
 //
 //     ETA            = wall time per step of this process (evaluations and saves included) x steps left
 //     above the floor = 100 (val_loss / floor_loss - 1) percent
 //
-// The line is redrawn at most 5 times a second: faster cannot be read, and over ssh costs more than a
-// small step. The width is asked for at every redraw, which follows a resized window without a signal
-// handler. Rejected: curses (owns the whole screen, nothing left to scroll back to), hiding the cursor
-// (stays hidden after a kill).
+// The line is redrawn at most 5 times a second: more cannot be read, and over ssh costs more than a small step. The
+// width is queried at every redraw, so a resized window needs no signal handler. Rejected: curses (it takes the whole
+// screen, without scroll-back), hiding the cursor (it stays hidden after a kill).
 #include "train/progress.h"
 
 #include "base/check.h"
@@ -71,8 +69,8 @@ int64_t progress_interval(int64_t steps, int64_t log_every)
 //
 // It narrows in three steps: all fields in their long form and a bar of 12 to 28 columns; all in a
 // short form (one space between them, fewer digits, a bar of at least 4), which fits 80 columns for runs
-// under 10,000 steps; then fields are dropped by rank, the learning rate first and the step last. No
-// cleverness between those: a line whose fields come and go with each digit cannot be read.
+// under 10,000 steps; then fields are dropped by rank, the learning rate first and the step last. There are no finer
+// steps: a line whose fields appear and disappear with each digit cannot be read.
 //
 // Columns are counted as bytes: every value and label is ASCII, and only the bar has wider characters.
 

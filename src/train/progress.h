@@ -1,4 +1,4 @@
-// progress: what the person sees of a run, and the one place a training loop reports to.
+// progress: the output of a run for people; the training loop reports only here.
 //
 // On a terminal: one live line, redrawn in place, and notes above it. Elsewhere (file, pipe, CI): about
 // 50 plain lines. In the run's directory: log.txt (the plain lines), metrics.jsonl and loss.svg (see
@@ -43,8 +43,8 @@ void progress_val(Progress *progress, const MetricsRow *row);
 // a skip or a rollback (the reason). Printed above the live line.
 void progress_event(Progress *progress, MetricsEvent event, int64_t step, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-// The run goes back to update `step`, and on from there: lines after it leave metrics.jsonl, then the rollback's own
-// is written.
+// The run is rolled back to update `step`, and continues there: lines after it are removed from metrics.jsonl, then the
+// rollback's own line is written.
 void progress_rollback(Progress *progress, int64_t step, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 // Any other line above the live line, and in log.txt.
 void progress_note(Progress *progress, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -1,11 +1,12 @@
-// replicas: what a training step asks of the processes that train together, for one process; see replicas.h.
+// replicas: the operations of a training step that depend on the number of processes, for one process; see replicas.h.
 //
-// Each function is the question, the answer of one process, and the way to the answer of several (r->kind).
+// Each function does the operation for one process, or calls the entry of r->kind for several.
 //
-// The invariant: the answer of one process costs nothing, and is what the general one gives for a group of one.
+// The invariant: for one process the operation costs nothing, and gives the same result as the general one for a group
+// of one.
 //
-// Rejected: `if (ranks > 1)` at each place of the step, which is what most trainers have: a reader of one process then
-// reads all parallelism with it. A group of one rank everywhere: the same, one level down.
+// Rejected: `if (ranks > 1)` at each place of the step, as in most trainers (whoever reads the step for one process
+// then reads all parallelism with it); a group of one rank everywhere (the same, one level down).
 #include "train/replicas.h"
 
 #include "base/check.h"
@@ -109,7 +110,7 @@ void replicas_share_scales(Replicas *r, Fp8 *fp8)
     if (SEVERAL(r, share_scales)) r->kind->share_scales(r, fp8);
 }
 
-// ---- agreeing
+// ---- agreement
 
 int64_t replicas_sum_targets(Replicas *r, int64_t x)
 {
@@ -153,7 +154,7 @@ void replicas_alive(const Replicas *r)
     if (beat) supervisor_progress(beat);
 }
 
-// ---- for whoever reads the state
+// ---- access to the state
 
 // Between buf and where this process keeps a piece: `at` bytes into the weights, or into an array of the optimizer.
 static void move_piece(void *self, const CkptPiece *piece, void *buf, bool out)

@@ -1,12 +1,13 @@
 // replicas: the processes that train one model together, as a training step sees them.
 //
-// A step asks a few things that depend on how many processes there are: which sequences of the batch are mine, what is
-// the sum of the losses, is the gradient complete, does every process have the new weights. It asks them here. With one
-// process the answers stand in replicas.c, a line or a few each. With several, or where state is cut or kept elsewhere,
-// src/parallel/ranks.c fills ReplicasKind: data, tensor, context and pipeline parallelism, ZeRO, offload.
+// A few operations of a step depend on the number of processes: this process' share of the batch, the sum of the
+// losses, the complete gradient, the new weights on every process. They are here. For one process they are in
+// replicas.c, a line or a few each. For several, or when state is sharded or offloaded, src/parallel/ranks.c fills
+// ReplicasKind: data, tensor, context and pipeline parallelism, ZeRO, offload.
 //
-// The invariant: between two collective calls no process takes a branch that another does not take. So whatever decides
-// what happens next (the loss, the norm, a signal, a file) goes through replicas_sum, replicas_any or replicas_tell.
+// The invariant: between two collective calls no process takes a branch that another does not take. So every value that
+// decides the next action (the loss, the norm, a signal, a file) goes through replicas_sum, replicas_any or
+// replicas_tell.
 #ifndef REPLICAS_H
 #define REPLICAS_H
 #include "base/config.h"
@@ -62,13 +63,13 @@ struct Replicas {
     void *self;               // the kind's
     int rank, size;           // of all processes of the job; rank 0 alone reads and writes the run's files
     Comm *world;              // all of them, for checkpoints and reports (the host's memory); NULL: alone
-    double cores;             // part of this machine's speed that is this process' own: 1 when it is alone
-    const char *transport;    // by which device arrays travel where they do not go through the host's MPI; or NULL
+    double cores;             // this process' fraction of the machine's speed: 1 when it is alone
+    const char *transport;    // what carries device arrays when they do not go through the host's MPI; or NULL
     Model *model;             // made by replicas_allocate: this process' part
     Optim *optim;
 };
 
-// One process; world: a group of it alone, for checkpoints and whoever watches over it. NULL in a plan and in tests.
+// One process; world: a group of it alone, for checkpoints and its supervisor. NULL in a plan and in tests.
 Replicas replicas_alone(Comm *world);
 // Model, optimizer and buffers for exchange, from the configuration, through `mem`: nothing is initialised or touched,
 // so that a plan can call it with an allocator that only counts. dir: of the run; "": a plan.
@@ -99,7 +100,7 @@ void replicas_updated(Replicas *r);
 // The largest magnitudes of fp8's tensors, before fp8_step_end.
 void replicas_share_scales(Replicas *r, Fp8 *fp8);
 
-// ---- agreeing
+// ---- agreement
 
 // Sum over the processes that work on different sequences.
 int64_t replicas_sum_targets(Replicas *r, int64_t x);
@@ -107,22 +108,22 @@ int64_t replicas_sum_targets(Replicas *r, int64_t x);
 double replicas_sum(Replicas *r, double x);
 // True everywhere when it is true somewhere.
 bool replicas_any(Replicas *r, bool flag);
-// n bytes of rank 0 to all.
+// Broadcasts n bytes of rank 0 to all.
 void replicas_tell(Replicas *r, void *data, size_t n_bytes);
-// Returns when all have come (a barrier).
+// A barrier.
 void replicas_wait(Replicas *r);
-// Whether the processes hold the same of what they all hold; dies naming the first tensor and rank that do not.
+// Compares the tensors that all processes hold; dies naming the first tensor and rank that differ.
 void replicas_agree(Replicas *r, long step);
-// What this process is busy with, for whoever watches over it (supervisor.h); and that it is alive.
+// Reports to the supervisor (supervisor.h) the phase that this process enters; and that it is alive.
 void replicas_phase(const Replicas *r, long step, const char *phase);
 void replicas_alive(const Replicas *r);
 
-// ---- for whoever reads the state
+// ---- access to the state
 
-// What this process writes of a checkpoint, or (writes false) reads.
+// The part of a checkpoint that this process writes, or (writes false) reads.
 CkptPart replicas_checkpoint(Replicas *r, bool writes);
 void replicas_checkpoint_free(const Replicas *r, CkptPart *part);
-// The elements of a unit that this process owns. False: a process with the same ones speaks for them.
+// The elements of a unit that this process owns. False: another process with the same elements represents them.
 bool replicas_range(const Replicas *r, int unit, OptimRange *range);
 // A copy of the fp32 weights of that range, on the host.
 void replicas_read_weights(const Replicas *r, int unit, void *copy);

@@ -3,13 +3,12 @@
 //   run_open       config, data, directory and lock, memory: model, optimizer and buffers
 //   run_begin      the number of steps, the schedule; the newest checkpoint, or ckpt.init, or the random weights
 //
-// The invariant: everything that a person can have got wrong is found here, before the first step, and each mistake
-// ends the program with one line. All memory that grows with the model is asked for in run_allocate, in this order,
-// from configuration and rank alone; so build/plan calls run_allocate with an allocator that only counts, and is right
-// to the byte.
+// The invariant: every mistake of a user is found here, before the first step, and ends the program with one line. All
+// memory that grows with the model is allocated in run_allocate, in a fixed order that depends only on configuration
+// and rank. So build/plan calls run_allocate with an allocator that only counts, and is exact to the byte.
 //
-// Rejected: a model that is built from the checkpoint's own configuration. The command says what runs; a checkpoint
-// that does not fit is refused.
+// Rejected: building the model from the checkpoint's configuration. The command line decides what runs, and a
+// checkpoint that does not fit is refused.
 #include "train/run.h"
 
 #include "base/check.h"

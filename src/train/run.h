@@ -1,11 +1,11 @@
-// run: what a training run owns, how it is built from its configuration, what it keeps and what it tells.
+// run: the state of a training run, how it is built from its configuration, its checkpoints and its reports.
 //
-// train.c holds the loop and the step. What they call of a run stands here, by file:
+// train.c has the loop and the step. The functions of a run that they call, by file:
 //
 //   run.c         from the configuration to a run that can make its first step
 //   run_data.c    tokenizer, tokens, and the sequences of a step
-//   run_saves.c   checkpoints, resuming, going back
-//   run_report.c  evaluation, samples, what is said of an unusual step, the end
+//   run_saves.c   checkpoints, resuming, rolling back
+//   run_report.c  evaluation, samples, reports of unusual steps, the end
 //
 // All functions of a run are called by all of its processes (replicas.h); rank 0 has the files.
 #ifndef RUN_H
@@ -50,8 +50,8 @@ typedef struct {
     double *fp8_amax;
 } RunScales;
 
-// Going back (run_saves.c): samples that were jumped over, in all; how often; the step from which the learning rate is
-// the schedule's again. A checkpoint keeps them.
+// Rollbacks (run_saves.c): samples skipped in all; number of rollbacks; the step from which the learning rate is the
+// schedule's again. A checkpoint keeps them.
 enum { RUN_SKIPPED, RUN_ROLLBACKS, RUN_COOL_UNTIL, RUN_GUARD };
 
 // The run's checkpoints (run_saves.c).
@@ -75,9 +75,9 @@ typedef struct {
 
 typedef struct Run Run;
 
-// What watches a step without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the list of
-// those that the configuration asks for and calls it at four points of every update `step` + 1. An observer changes
-// nothing (faults aside, which are there for that). Any entry may be NULL.
+// An observer watches a step without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the
+// list of those that the configuration asks for and calls them at four points of every update `step` + 1. An observer
+// changes nothing (except faults, whose purpose it is). Any entry may be NULL.
 typedef struct {
     void *self;
     void (*before)(void *self, Run *run, long step);                      // nothing of the step has happened
@@ -126,7 +126,7 @@ void run_observe(Run *run, Observer observer);
 typedef struct {
     const char *name;
     int (*count)(void); // devices of this machine; dies with a line when there is none
-    // Device number `device`, from 0, with the storage of numerics.dtype. threads: what dev->threads says.
+    // Device number `device`, from 0, with the storage of numerics.dtype. threads: becomes dev->threads.
     Dev *(*open)(const Config *cfg, int device, int threads);
     void (*close)(Dev *dev);
     // A group of the ranks of `world`, two or more, for the memory of `dev`, which is device number `device`.
@@ -142,7 +142,7 @@ extern const RunDevice run_device_gpu; // of programs that are linked with train
 // The shape that the [model] section describes; its vocabulary must be known.
 ModelShape run_shape(const Config *cfg);
 OptimSettings run_optim_settings(const Config *cfg);
-// Recomputation, documents and sequences of a step, for a model that stands on one process.
+// Recomputation, documents and sequences of a step, for a model on one process.
 ModelOptions run_model_options(const Config *cfg);
 // The device of numerics.dtype over the CPU: `cpu` itself for fp32. Model and optimizer use this one.
 Dev *run_device(const Config *cfg, Dev *cpu);
@@ -178,7 +178,7 @@ RampStep run_load_step(Run *run, long step, size_t *valid);
 
 // ---- checkpoints (run_saves.c)
 
-// Saves a checkpoint, or with ckpt.async begins to. A failure is reported, and the run goes on.
+// Saves a checkpoint, or with ckpt.async begins to. A failure is reported, and the run continues.
 void run_save(Run *run, long step);
 // At every step's end: reports the saves that ended meanwhile.
 void run_poll_saves(Run *run);
@@ -188,19 +188,20 @@ bool run_saved(Run *run, long step);
 long run_restore(Run *run);
 // The weights of ckpt.init, which replace the random ones; dies when they do not fit.
 void run_init(Run *run);
-// What the monitor says of update `step` + 1, and what becomes of it: cools, or turns a drill into a rollback.
+// The monitor's verdict on update `step` + 1. Starts a cool-down, or turns a drill (monitor.rollback_at) into a
+// rollback.
 MonitorVerdict run_judge(Run *run, long step, double loss, double grad_norm);
 // What the learning rate of that update is multiplied by.
 double run_cool(const Run *run, long step);
 // After a verdict of MONITOR_ROLLBACK on update `step`: goes back to a checkpoint, jumps over the data, saves that, and
-// returns the step from which training goes on. Where there is no such checkpoint the update is skipped, and `step` is
-// returned.
+// returns the step from which training continues. Where there is no such checkpoint the update is skipped, and `step`
+// is returned.
 long run_rollback(Run *run, long step, const StepResult *result);
 // What saves need of the allocator.
 void run_saves_allocate(Run *run);
 void run_saves_free(Run *run);
 
-// ---- what is told (run_report.c)
+// ---- reports (run_report.c)
 
 // The table of settings, matmul speed, memory and data: the first lines. Opens run->progress on rank 0.
 void run_announce(Run *run);
@@ -211,7 +212,7 @@ void run_eval(Run *run, long step);
 // Writes sample.count samples to samples.txt and to the progress notes.
 void run_sample(Run *run, long step);
 // The last evaluation, the end record, the last plot and the closing summary; after a signal without the
-// evaluation, which may take longer than whoever sent the signal waits.
+// evaluation, which may take longer than the sender of the signal waits.
 void run_end(Run *run, long step, bool interrupted);
 
 #ifdef __cplusplus

@@ -1,19 +1,18 @@
 // run_data: what a run reads: tokenizer, training and validation tokens, what is known of their entropy, and the
 // sequences of each step.
 //
-// The invariant: all ranks, and all parts of a run that was stopped and resumed, train on the same data, or it is said.
-// Each rank opens the files that its machine has under that name. A rank with other tokens would train well on other
-// batches than everybody believes, and no loss would show it; with another tokenizer its documents begin elsewhere, or
-// its model has another shape. Both are errors, found before anything is made from them. A checkpoint keeps a hash of
-// the data, and a run that is resumed on other data says so in a `warn` line and goes on, for the last stage of a
-// training is often on a mixture of its own. What it goes on from is the number of the sample, which means something
-// else there.
+// The invariant: all ranks, and all parts of a run that was stopped and resumed, train on the same data, or a message
+// says otherwise. Each rank opens the files that its machine has under that name. A rank with other tokens would train
+// on wrong batches, and no loss would show it; with another tokenizer its documents begin elsewhere, or its model has
+// another shape. Both are errors, and are found before the data is used. A checkpoint also stores a hash of the data. A
+// run that is resumed on other data prints a `warn` line and continues, because the last stage of a training often uses
+// a mixture of its own. It continues at the stored number of the sample, which is another text in the new data.
 //
 // Sample s of the run always holds the same tokens, and step k always takes the samples after those of step k - 1. So
 // the data order depends on neither the number of processes nor on where a run was stopped.
 //
-// Rejected: comparing names and sizes of files (a file that is made again with another tokenizer setting may have
-// both), and refusing other data (it would take the optimizer's state away from the last stage).
+// Rejected: comparing names and sizes of files (a file that is made again with another tokenizer setting may have the
+// same name and size); refusing other data (the last stage could then not keep the optimizer's state).
 #include "train/run.h"
 
 #include "base/check.h"

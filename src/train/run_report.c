@@ -1,6 +1,6 @@
-// run_report: what a run tells: its settings, unusual steps, evaluations, samples, the end.
+// run_report: the reports of a run: its settings, unusual steps, evaluations, samples, the end.
 //
-// The invariant: nothing here changes the run. Evaluation and sampling read the weights.
+// The invariant: no report changes the weights or the optimizer; evaluation and sampling only read the weights.
 #include "train/run.h"
 
 #include "base/check.h"

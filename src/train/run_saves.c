@@ -1,26 +1,26 @@
-// run_saves: a run's checkpoints: what goes into them, what is said about them, resuming from one, and going back to
-// one.
+// run_saves: a run's checkpoints: their contents, the messages about them, resuming from one, and rolling back to one.
 //
-// Saving. A failed save changes nothing but the log. It is the same verdict on all processes, and the run goes on. With
-// ckpt.async a save is begun here and reported by a later step (ckpt.c). Whatever needs the files waits for those
-// on their way first: the end of the run, and a rollback.
+// Saving. A failed save changes only the log. All processes get the same result, and the run continues. With ckpt.async
+// a save is begun here and reported by a later step (ckpt.c). The end of the run and a rollback need the files, so they
+// first wait for saves in progress.
 //
-// Rolling back. When a loss has spiked and does not come back, skipping the batch is too late: the weights are already
-// somewhere else. PaLM's authors started again from a checkpoint about 100 steps before the spike and left out 200 to
-// 500 batches, those before and around it; the spike did not come back, though the same batches did no harm elsewhere
-// (arXiv 2204.02311, section 5.1). So, at update u:
+// Rolling back. When a loss has spiked and stays high, skipping the batch is too late: the weights have already
+// changed. PaLM's authors restarted from a checkpoint about 100 steps before the spike and skipped 200 to 500 batches,
+// those before and around it; the spike did not return, although the same batches did no harm elsewhere (arXiv
+// 2204.02311, section 5.1). So, at update u:
 //
 //     s        newest checkpoint with s <= u - 1 - rollback_steps
 //     jump     max(rollback_skip, u - s) batches from s on: at least up to the bad one
 //     sample   of update k + 1 from then on:  schedule_ramp_at(k).before + skipped,   skipped += samples of the jump
 //
-// What has been jumped over is part of a checkpoint (`guard` in its manifest), so it stays so after any resume. Steps,
-// schedule and tokens count updates that were made: the run gets its full length, and sees other data at the end.
+// The number of skipped samples is part of a checkpoint (`guard` in its manifest), so every resume keeps it. Steps,
+// schedule and tokens count only the updates that were made: the run keeps its full length, and reads further data at
+// the end.
 //
-// The order of a rollback matters, because a kill may come anywhere. Checkpoints after s go first, the newest to begin
-// with: they belong to an abandoned run, and a resume would take one of them. Then s is loaded, metrics.jsonl is cut
-// back and gets its rollback line, and s is saved again with the new count. A run that is killed before that save
-// resumes from the old s, meets the same batch, and rolls back again.
+// The order of a rollback matters, because a kill may come at any point. Checkpoints after s are removed first, the
+// newest before the others: they belong to the abandoned updates, and a resume would take one of them. Then s is
+// loaded, metrics.jsonl is cut back and gets its rollback line, and s is saved again with the new count. A run that is
+// killed before that save resumes from the old s, meets the same batch, and rolls back again.
 //
 // The invariant: which checkpoint, how far, and the verdict itself are the same on all processes, and functions of the
 // run's own numbers; so the same rollback twice gives the same bytes.
@@ -66,7 +66,7 @@ static int numbers(Run *run, CkptExtra extra[EXTRAS])
     scales->scaler_state[0] = scales->scaler.scale;
     scales->scaler_state[1] = scales->scaler.good_steps;
     int used = 0;
-    if (run->cfg.numerics.dtype == CONFIG_DTYPE_FP16) // 1 elsewhere, which fp16 must not go on with
+    if (run->cfg.numerics.dtype == CONFIG_DTYPE_FP16) // other types have scale 1, which fp16 must not resume with
         extra[used++] = (CkptExtra){"loss_scale", 2, scales->scaler_state};
     extra[used++] = (CkptExtra){"data", 2, run->data.saved_hash};
     if (n) extra[used++] = (CkptExtra){"fp8.amax", n, scales->fp8_amax};
@@ -224,7 +224,7 @@ bool run_saved(Run *run, long step)
 
 // ---- resuming
 
-// The data order goes on only where seed and samples a step are the same.
+// The data order continues only when the seed and the samples per step are the same.
 static void check_resumed(const Run *run, const CkptState *state)
 {
     const Config *cfg = &run->cfg;
@@ -303,7 +303,7 @@ static long newest_up_to(const Run *run, long limit)
     return newest;
 }
 
-// Gives a checkpoint a name under which nobody loads it, and removes it.
+// Gives a checkpoint a name under which it is never loaded, and removes it.
 static void remove_checkpoint(const Run *run, long step)
 {
     char path[700], aside[720];

@@ -5,13 +5,12 @@
 // one that is stopped early follows the same curve. WSD adds: the rate before decay_start does not depend on
 // when the decay begins or ends, so one stable run can be continued, or brought down, from any checkpoint.
 //
-// All decays are one picture: a fall from 1 to 0 between two steps, in one of four shapes. Cosine and linear
-// are WSD without the stable part.
+// All decays are one function: from 1 to 0 between two steps, in one of four shapes. Cosine and linear are WSD without
+// the stable part.
 //
-// Rejected: the rate as a product of the one before (a scheduler object with state: it must be saved, and it
-// drifts by a rounding a step); s / W in the warm-up (its first update would be nothing); steps counted in
-// tokens (the two agree but for the batch ramp, and warm-up is about how many updates Adam's averages have
-// seen).
+// Rejected: computing the rate from the previous one (a scheduler with state must be saved, and adds a rounding error
+// per step); s / W in the warm-up (the first update would be 0); a schedule over tokens instead of steps (the two
+// differ only during the batch ramp, and warm-up depends on the number of updates in Adam's averages).
 #include "train/schedule.h"
 
 #include <math.h>

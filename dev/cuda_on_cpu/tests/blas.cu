@@ -3,7 +3,7 @@
 // NOT_SUPPORTED for an odd size counts as skipped.
 //
 // The bound. Inputs are exact in double. A sum of k products in fp32, in any order, is off by at most k * 2^-24 * S
-// with S = |alpha| * sum |a b|; the few operations behind it, by 4 more roundings of what they hold; TF32 by 2^-11
+// with S = |alpha| * sum |a b|; the few operations after it, by 4 more roundings of what they hold; TF32 by 2^-11
 // for each of the two factors of a product; GELU (slope at most 1.13, |x gelu''| < 2) by as much again and tanhf's
 // own rounding; the result is rounded to its type, 2^-8 or 2^-11.
 #include "base/gpu.h"
@@ -39,7 +39,7 @@ static double rounding(cudaDataType type)
     return type == CUDA_R_32F ? 0x1p-24 : type == CUDA_R_16F ? 0x1p-11 : 0x1p-8;
 }
 
-// A matrix on the device and what it holds, in double; (rows, cols), `gap` unused numbers behind each column (or row).
+// A matrix on the device and what it holds, in double; (rows, cols), `gap` unused numbers after each column (or row).
 struct Matrix {
     cudaDataType type;
     int rows, cols, ld, batch;

@@ -100,7 +100,7 @@ static const Bug BUGS[] = {
     {"leading_dimension_too_small", "cublas-error", "", "CUBLAS_STATUS_INVALID_VALUE",
      [] { product(4, 4, 4, ones(16), 3, ones(16), 4, ones(16), 4); }},
     {"fresh_memory_added", "wrong-result", "", "",
-     [] { // beta 1 on memory that nobody has written
+     [] { // beta 1 on memory that was never written
          float *c, host[16];
          GPU_CHECK(cudaMalloc(&c, sizeof host));
          blas(cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, ones(16), 4, ones(16), 4, &one, c, 4));

@@ -4,7 +4,7 @@
 //
 // ordered: the caller has a stream, where its copies are, and comm is told of it. Otherwise buffers are complete
 // when a call starts, and complete again when its wait is over. In the emulation's late mode nothing runs that
-// nobody waits for, so a missing event shows. Fresh memory is NaN.
+// is never waited for, so a missing event shows. Fresh memory is NaN.
 #include "../../../test/comm_device.h"
 
 #include "base/check.h"
@@ -142,7 +142,7 @@ void device_set_algorithm(Comm *comm, CommKind kind, CommAlgorithm algorithm)
     comm_set_algorithm(comm, kind, refused ? COMM_NATIVE : algorithm);
 }
 
-// Two buckets are reduced while the stream goes on; in between, kernels before and behind.
+// Two buckets are reduced while the stream continues, with kernels before, between and after.
 __global__ static void times(float *x, size_t n, float by)
 {
     for (size_t i = threadIdx.x; i < n; i += blockDim.x) x[i] *= by;

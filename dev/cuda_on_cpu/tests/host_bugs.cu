@@ -81,7 +81,7 @@ static void never_waited()
 static int order_seen;
 __global__ void order_matters(float *x)
 {
-    if (order_seen++ == 0) x[0] = (float)threadIdx.x; // whoever comes first
+    if (order_seen++ == 0) x[0] = (float)threadIdx.x; // the thread that comes first
 }
 static void order_dependent()
 {

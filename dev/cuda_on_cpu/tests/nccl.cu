@@ -226,7 +226,7 @@ static void test_group_of_everything()
     NCCL(ncclAllReduce(a.p, a.p, n, ncclFloat, ncclSum, comm, one));
     NCCL(ncclGroupStart()); // nested: the outer end counts
     NCCL(ncclBroadcast(b.p, b.p, n, ncclFloat, 0, comm, one));
-    for (int r = 0; r < ranks; r++) { // to everybody, the peer's number first in what it gets
+    for (int r = 0; r < ranks; r++) { // to all ranks, the peer's number first in what it gets
         NCCL(ncclSend(c.p + r, 1, ncclFloat, r, comm, two));
         NCCL(ncclRecv(d.p + r, 1, ncclFloat, r, comm, two));
     }
@@ -280,7 +280,7 @@ __global__ static void times(float *x, int n, float by)
     if (i < n) x[i] *= by;
 }
 
-// A kernel before and one behind in the same stream; another stream waits by an event.
+// A kernel before and one after in the same stream; another stream waits by an event.
 static void test_order_in_streams()
 {
     const size_t n = 8;

@@ -1,6 +1,6 @@
 // nccl_bugs: one short program per mistake that people make with NCCL. `nccl_bugs list` prints, for each, the kind
 // of the report it must give, the settings, and what else the report must say; `nccl_bugs NAME` makes the mistake,
-// under `mpiexec -n 2`. On GPUs most of these hang, or go on with wrong numbers.
+// under `mpiexec -n 2`. On GPUs most of these hang, or continue with wrong numbers.
 #include "base/gpu.h"
 
 #include <cstring>

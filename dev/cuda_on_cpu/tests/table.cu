@@ -27,7 +27,7 @@ struct Env {
     };
     std::vector<Block> blocks;
 
-    void *device(const void *from, size_t bytes, size_t skew = 0) // skew: bytes behind a multiple of 256
+    void *device(const void *from, size_t bytes, size_t skew = 0) // skew: bytes after a multiple of 256
     {
         char *p = (char *)gpu_alloc(bytes + skew + 1);
         blocks.push_back({p, bytes + skew});
