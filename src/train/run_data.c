@@ -74,8 +74,8 @@ static uint64_t tokenizer_hash(const Tokenizer *t)
 static void hash_data(Run *run, uint64_t tokenizer)
 {
     const Config *cfg = &run->cfg;
-    uint64_t order[] = {dataset_hash(run->data.train), tokenizer, (uint64_t)cfg->model.context, (uint64_t)cfg->data.packing,
-                        cfg->data.shuffle};
+    uint64_t order[] = {dataset_hash(run->data.train), tokenizer, (uint64_t)cfg->model.context,
+                        (uint64_t)cfg->data.packing, cfg->data.shuffle};
     uint64_t hash = XXH3_64bits(order, sizeof order);
     run->data.saved_hash[0] = run->data.hash[0] = (double)(hash >> 32);
     run->data.saved_hash[1] = run->data.hash[1] = (double)(hash & UINT32_MAX);

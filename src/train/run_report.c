@@ -63,7 +63,8 @@ void run_announce(Run *run)
     if (run->first_step == 0 && *cfg->ckpt.init)
         progress_note(run->progress, "weights: those of %s, step %ld", cfg->ckpt.init, run->saves.init_step);
     progress_note(run->progress, "data: %lld training tokens, %lld validation tokens; %ld tokens a step",
-                  (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val), cfg->batch.tokens);
+                  (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val),
+                  cfg->batch.tokens);
     if (run->data.other)
         progress_event(run->progress, METRICS_WARN, run->first_step,
                        "other training data than the checkpoint's: other tokens, tokenizer, sources, packing, order or "
@@ -112,7 +113,8 @@ void run_verdict(Run *run, long step, StepResult *r)
 static MetricsRow evaluate(Run *run, long step)
 {
     const Config *cfg = &run->cfg;
-    EvalResult result = eval_run(run->model, run->data.val, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
+    EvalResult result = eval_run(run->model, run->data.val, cfg->eval.tokens, cfg->eval.stride,
+                                 (size_t)cfg->batch.micro,
                                  (size_t)cfg->model.context, run->data.token_bytes,
                                  cfg->data.document_mask ? tokenizer_eot(run->data.tokenizer) : -1,
                                  replicas_evaluation(&run->replicas));

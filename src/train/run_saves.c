@@ -106,7 +106,8 @@ static void fail_save(Run *run, long step, bool begins)
     const Faults *faults = &run->faults;
     int rank = run->replicas.rank;
     if (rank || !run->begun || run->first_step > 0) return; // a resumed run has to get past the place
-    const Fault *full = fault_at(faults, FAULT_ENOSPC, rank, step), *slow = fault_at(faults, FAULT_SLOWDISK, rank, step);
+    const Fault *full = fault_at(faults, FAULT_ENOSPC, rank, step);
+    const Fault *slow = fault_at(faults, FAULT_SLOWDISK, rank, step);
     if (full) fault_limit_files(begins ? full->bytes : 0);
     if (!slow || !begins) return;
     double whole = floor(slow->seconds);
