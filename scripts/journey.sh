@@ -57,7 +57,7 @@ build_programs() {
 
 # A small corpus, where the presets look for one. It is made once.
 make_data() {
-    local data=$build/data
+    local data=$build/corpus # build/data has the objects of data/
     [ -f "$data/manifest.json" ] && [ "$data/manifest.json" -nt "$build/stories" ] && return
     rm -rf "$data"
     mkdir -p "$tmp/aside"
@@ -80,7 +80,7 @@ travel() {
         case $entry in build | runs) ;; *) ln -s "$top/$entry" "$place/at/$entry" ;; esac
     done
     ln -s "$build" "$place/at/build"
-    cp -r "$build/data" "$place/at/runs/stories/data"
+    cp -r "$build/corpus" "$place/at/runs/stories/data"
     say "running $2"
     (
         cd "$place/at" || exit 1

@@ -41,7 +41,7 @@ two_ranks() {
     ls -l runs 2>/dev/null | cmp - "$work/before" # nothing was written there
     [ "$(place "$work/table" train.c)" = 1 ]
     local name last=0 now
-    for name in train_loop.c config.c matmul.c run_step.c model_run.c ckpt.c; do
+    for name in config.c matmul.c run.c model.c block.c; do
         now=$(place "$work/table" $name)
         [ "$now" -gt $last ] # in this order
         last=$now

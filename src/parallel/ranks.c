@@ -46,7 +46,8 @@
 // Which elements of its part of the model this rank owns.
 static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape, const ModelStage *stage)
 {
-    ModelShape part = tp_shape(shape, r->place.tp, r->shape.tp, cfg->parallel.sp);
+    ModelShape part = *shape;
+    if (r->shape.tp > 1) part = tp_shape(shape, r->place.tp, r->shape.tp, cfg->parallel.sp);
     Params params;
     Unit *unit;
     model_describe_stage(&part, stage, &params, &unit);
@@ -154,7 +155,7 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
 static void give_back(Replicas *all)
 {
     Ranks *r = all->self;
-    pipeline_free(r->pipeline);
+    if (r->pipeline) pipeline_free(r->pipeline);
     zero_free(r->zero);
     if (r->table) pipeline_table_free(r->table);
     free(r->micro);

@@ -491,8 +491,8 @@ void zero_free(Zero *z)
 {
     if (!z) return;
     ddp_free(z->ddp);
-    offload_free(z->store);
-    offload_free(z->state);
+    if (z->store) offload_free(z->store);
+    if (z->state) offload_free(z->state);
     zero_cut_free(&z->cut);
     free(z->range);
     free(z->reduce);
@@ -503,12 +503,14 @@ void zero_free(Zero *z)
 
 Optim zero_optim(Zero *z, OptimSettings set)
 {
-    OptimPlace place = {.range = z->range, .n_ranges = z->model->n_units, .stored = z->set.store != NULL,
-                        .weights = offload_lender(z->store)};
+    OptimPlace place = {.range = z->range, .n_ranges = z->model->n_units, .stored = z->set.store != NULL};
+    if (z->store) place.weights = offload_lender(z->store);
     bool whole = z->set.stage == 0 && !place.stored;
     Optim optim = whole ? optim_create(z->model, set) : optim_create_at(z->model, set, place);
-    if (place.stored) z->state = open_store(z, &optim);
-    optim.store = offload_lender(z->state);
+    if (place.stored) {
+        z->state = open_store(z, &optim);
+        optim.store = offload_lender(z->state);
+    }
     if (z->set.stage > 0 || z->parts) optim.norm = norm, optim.self = z;
     return optim;
 }
