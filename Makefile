@@ -192,8 +192,8 @@ asan:
 asan-units:
 	@$(MAKE) -k --no-print-directory B=$(B)/asan WERROR= asan-programs \
 	    EXTRA_CFLAGS='$(EXTRA_CFLAGS) -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
-asan-programs: $(TESTS)
-	@BUILD=$(B) test/run.sh $(filter test_%,$(notdir $(TESTS)))
+asan-programs: $(BIN) $(TESTS)
+	@BUILD=$(B) test/run.sh --units
 # clang, for its OpenMP library: see test/tsan.sh.
 TSAN_TESTS = test_ckpt_async test_offload test_comm test_collectives test_contamination test_dedup test_dataset \
     test_tokenizer test_bpe test_model test_check

@@ -9,9 +9,9 @@
 # own TMPDIR counts as one failed test more. The exit status is 0 only when something ran and nothing failed.
 #
 # A script with a line "# long: ..." in its head runs only with --long, or when it is named; one with "# deeper: ..." does
-# more where TEST_LONG is set. --long sets it, and runs the scripts of both kinds.
+# more where TEST_LONG is set. --long sets it, and runs the scripts of both kinds. --units: the programs alone.
 #
-# usage: test/run.sh [--long] [NAME...]     NAME: test_rng, check_headers, ...; none: all
+# usage: test/run.sh [--long | --units] [NAME...]     NAME: test_rng, check_headers, ...; none: all
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export BUILD=${BUILD:-build}
@@ -20,8 +20,9 @@ out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
 trap 'jobs -rp | xargs -r kill 2>/dev/null; wait; rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 passed=0 failed=0 skipped=0 begun=0
-long=
+long='' units=''
 [ "${1:-}" = --long ] && { long=1; shift; export TEST_LONG=1; }
+[ "${1:-}" = --units ] && { units=1; shift; }
 
 # The sum of the numbers in lines like "[  PASSED  ] 3 test(s)." of one cmocka program (it may run several
 # groups).
@@ -112,6 +113,7 @@ done
 # Whether a script belongs to this run: one of those that were named, or of its kind.
 chosen() { # SCRIPT [NAME...]
     local kind
+    [ -z "$units" ] || return 1
     [ $# = 1 ] || { wanted "$(basename "$1" .sh)" "${@:2}"; return; }
     kind=$(sed -n '2,25s/^# \(long\|deeper\):.*/\1/p' "$1" | head -n 1)
     if [ -n "$long" ]; then [ -n "$kind" ]; else [ "$kind" != long ]; fi
