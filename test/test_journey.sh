@@ -75,7 +75,7 @@ what_ranks_add() {
     [ -n "$(place "$work/table" comm_mpi.c)" ]
     [ -z "$(place "$work/table" train.c)" ]
     [ "$(rows "$work/table" | wc -l)" -le 8 ]
-    grep -qE '^[^ ]*ddp\.c +[0-9]+  ' "$work/table"
+    [ -n "$(place "$work/table" ddp.c)" ]
 }
 
 fails() { # WORDS COMMAND
