@@ -231,8 +231,8 @@ int main(int argc, char **argv)
         config_resolve(&cfg);
     }
     if (plan == FORMATS) formats_print(stdout);
-    else if (plan == NOISE) grads_noise_print(stdout, 1);
-    else if (plan == OPTIMIZERS) optim_print(stdout);
+    else if (plan == NOISE) plan_print_noise(stdout, 1);
+    else if (plan == OPTIMIZERS) plan_print_optimizers(stdout);
     else if (plan == SCHEDULE) print_schedule(&cfg, &run, svg);
     else print_counted(plan, &cfg, &run, json, explain, gpu);
     if (fflush(stdout)) die("plan: cannot write the table");

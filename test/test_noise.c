@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "dev/plan/plan.h"
 #include "train/grads.h"
 #include "base/rng.h"
 
@@ -148,7 +149,7 @@ static void test_print(void **state)
     size_t n_text = 0;
     FILE *file = open_memstream(&text, &n_text);
     assert_non_null(file);
-    grads_noise_print(file, 1);
+    plan_print_noise(file, 1);
     fclose(file);
     int n = 0;
     for (const char *line = text; (line = strstr(line, "\n| ")); n++) {

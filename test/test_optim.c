@@ -1,6 +1,7 @@
 // test_optim: every optimizer over a whole parameter table: every element of every row once with its own row's decay,
 // any cut and any number of threads with the same bits, clipping, gradients that are not finite, weights in less than
 // fp32, bytes of state, and a resume. PyTorch and the papers' references: test_optim_fixtures.c.
+#include "dev/plan/plan.h"
 #include "optim_case.h"
 
 #include "ckpt_flat.h"
@@ -250,7 +251,7 @@ static void test_table(void **state)
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
     assert_non_null(out);
-    optim_print(out);
+    plan_print_optimizers(out);
     fclose(out);
     // 124,439,808 parameters, of which 84,934,656 are hidden matrices: (8 P - 4 * 84934656) / P is 5.2699
     const char *const lines[] = {"| `adamw` | exp_avg, exp_avg_sq | any element | 8.0000 | 8 |\n",

@@ -64,6 +64,11 @@ void plan_report_flops(const Run *run, bool json, FILE *out);
 // As markdown: bytes per parameter for every numerics.dtype and optim.name, and bytes of activations per token for
 // every numerics.dtype, memory.recompute and memory.compress. The rest is cfg's. Counted and checked, each of them.
 void plan_print_table(const Config *cfg, FILE *out);
+// All optimizers as a markdown table: arrays, cut, bytes of state per parameter of a model of GPT-2's size beside the
+// guides' figure.
+void plan_print_optimizers(FILE *out);
+// Markdown table: two estimators of the gradient noise scale on made gradients of known noise, for several batch sizes.
+void plan_print_noise(FILE *out, uint64_t seed);
 
 // argv[1] names one of traffic, time, layout, scaling, cluster, recipe, machines and published: runs that plan about
 // accelerators and returns true. False: it is none of them.

@@ -22,8 +22,11 @@
 #include "dev/plan/report.h"
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "dev/plan/plan_layout.h"
 #include "net/model.h"
+#include "train/grads.h"
+#include "train/optim.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -468,4 +471,72 @@ void recompute_print(const ModelShape *s, Dev *dev, const Mem *counting, size_t 
             2 * sqrt((double)L), L, 100 * layers);
     fprintf(out, "Here sqrt is segments of %zu blocks; the last segment is not run again, nor the last projection\n"
                  "of a block whose output is kept.\n", recompute_segment(sqrt_policy, L));
+}
+
+void plan_print_optimizers(FILE *out)
+{
+    static const ModelShape gpt2 = {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64,
+                                    .ffn = 3072, .vocab = 50257, .context = 1024, .norm = NORM_LAYERNORM,
+                                    .norm_eps = 1e-5f, .bias = true, .tie = true};
+    static const char *const cut[] = {"any element", "blocks of 2048", "tensors"};
+    Params params = {0};
+    Unit *unit;
+    model_describe(&gpt2, &params, &unit);
+    fprintf(out, "| `optim.name` | arrays | may be cut at | state, bytes per parameter | the guides' figure |\n"
+                 "|---|---|---|---:|---|\n");
+    for (int i = 0; i < OPTIM_NAMES; i++) {
+        const OptimKind *kind = optim_kind((OptimName)i);
+        fprintf(out, "| `%s` | ", kind->name);
+        for (int s = 0; s < kind->n_states; s++) fprintf(out, "%s%s", s ? ", " : "", kind->state[s].prefix);
+        fprintf(out, "%s | %s | %.4f | %s |\n", kind->n_states ? "" : "none", cut[kind->cut],
+                (double)optim_state_bytes((OptimName)i, &params) / (double)params.n_elems, kind->guide);
+    }
+    free(unit);
+    params_free(&params);
+}
+
+// ---- both estimators at work: |G|^2 = 1, so B_simple = tr(Sigma)
+
+enum { DIMS = 500, TRIALS = 50, MICRO = 256, TRACE = 4096 };
+
+typedef struct {
+    double first, all, spread; // |g|^2 of the first micro-batch, of the mean; variance over the micro-batches, summed
+} Made;
+
+// Gradients of b_big / MICRO micro-batches.
+static Made make_gradients(Rng rng, size_t n_micro)
+{
+    Made m = {0};
+    double size = sqrt((double)TRACE / DIMS / MICRO);
+    for (size_t d = 0; d < DIMS; d++) {
+        double sum = 0, squares = 0;
+        for (size_t i = 0; i < n_micro; i++) {
+            double noise = size * rng_normal(rng, d * n_micro + i), g = (d == 0) + noise; // G is the first axis
+            if (i == 0) m.first += g * g;
+            sum += g;
+            squares += noise * noise; // about G, so that little cancels
+        }
+        double mean = sum / (double)n_micro, about = mean - (d == 0);
+        m.all += mean * mean;
+        m.spread += (squares - (double)n_micro * about * about) / (double)(n_micro - 1);
+    }
+    return m;
+}
+
+void plan_print_noise(FILE *out, uint64_t seed)
+{
+    fprintf(out, "| batch | two batches | spread of micro-batches / \\|g\\|^2 | its formula |\n"
+                 "|---:|---:|---:|---:|\n");
+    for (size_t n_micro = 2; n_micro <= 128; n_micro *= 4) {
+        double b_big = (double)(n_micro * MICRO), spread = 0, all = 0;
+        Noise noise = grads_noise_create(1 - 1e-6); // as good as the plain mean
+        for (uint32_t i = 0; i < TRIALS; i++) {
+            Made m = make_gradients(rng_make(seed, "noise", i), n_micro);
+            grads_noise_add(&noise, m.first, MICRO, m.all, b_big);
+            spread += m.spread * MICRO;
+            all += m.all;
+        }
+        fprintf(out, "| %.0f | %.0f | %.0f | %.0f |\n", b_big, grads_noise_scale(&noise), spread / all,
+                grads_noise_naive_expected(TRACE, b_big));
+    }
 }

@@ -9,7 +9,6 @@
 #include "train/grads.h"
 
 #include "base/check.h"
-#include "base/rng.h"
 
 #include <errno.h>
 #include <math.h>
@@ -270,50 +269,4 @@ double grads_noise_scale(const Noise *n)
 double grads_noise_naive_expected(double b_simple, double b_big)
 {
     return b_simple / (1 + b_simple / b_big);
-}
-
-// ---- both estimators at work: |G|^2 = 1, so B_simple = tr(Sigma)
-
-enum { DIMS = 500, TRIALS = 50, MICRO = 256, TRACE = 4096 };
-
-typedef struct {
-    double first, all, spread; // |g|^2 of the first micro-batch, of the mean; variance over the micro-batches, summed
-} Made;
-
-// Gradients of b_big / MICRO micro-batches.
-static Made make_gradients(Rng rng, size_t n_micro)
-{
-    Made m = {0};
-    double size = sqrt((double)TRACE / DIMS / MICRO);
-    for (size_t d = 0; d < DIMS; d++) {
-        double sum = 0, squares = 0;
-        for (size_t i = 0; i < n_micro; i++) {
-            double noise = size * rng_normal(rng, d * n_micro + i), g = (d == 0) + noise; // G is the first axis
-            if (i == 0) m.first += g * g;
-            sum += g;
-            squares += noise * noise; // about G, so that little cancels
-        }
-        double mean = sum / (double)n_micro, about = mean - (d == 0);
-        m.all += mean * mean;
-        m.spread += (squares - (double)n_micro * about * about) / (double)(n_micro - 1);
-    }
-    return m;
-}
-
-void grads_noise_print(FILE *out, uint64_t seed)
-{
-    fprintf(out, "| batch | two batches | spread of micro-batches / \\|g\\|^2 | its formula |\n"
-                 "|---:|---:|---:|---:|\n");
-    for (size_t n_micro = 2; n_micro <= 128; n_micro *= 4) {
-        double b_big = (double)(n_micro * MICRO), spread = 0, all = 0;
-        Noise noise = grads_noise_create(1 - 1e-6); // as good as the plain mean
-        for (uint32_t i = 0; i < TRIALS; i++) {
-            Made m = make_gradients(rng_make(seed, "noise", i), n_micro);
-            grads_noise_add(&noise, m.first, MICRO, m.all, b_big);
-            spread += m.spread * MICRO;
-            all += m.all;
-        }
-        fprintf(out, "| %.0f | %.0f | %.0f | %.0f |\n", b_big, grads_noise_scale(&noise), spread / all,
-                grads_noise_naive_expected(TRACE, b_big));
-    }
 }

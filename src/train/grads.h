@@ -123,8 +123,6 @@ double grads_noise_scale(const Noise *noise);
 // What the usual short-cut (spread of the micro-batches' gradients over the squared norm of their mean) comes to on
 // average for a model of this B_simple with batches of b_big: B_simple / (1 + B_simple / b_big), less than b_big.
 double grads_noise_naive_expected(double b_simple, double b_big);
-// Markdown table: both estimators on made gradients of known noise, for several batch sizes.
-void grads_noise_print(FILE *out, uint64_t seed);
 
 #ifdef __cplusplus
 }

@@ -471,25 +471,3 @@ double optim_step(Optim *o, Model *model, double lr)
     else optim_drop(model);
     return norm;
 }
-
-void optim_print(FILE *out)
-{
-    static const ModelShape gpt2 = {.layers = 12, .channels = 768, .heads = 12, .kv_heads = 12, .head_size = 64,
-                                    .ffn = 3072, .vocab = 50257, .context = 1024, .norm = NORM_LAYERNORM,
-                                    .norm_eps = 1e-5f, .bias = true, .tie = true};
-    static const char *const cut[] = {"any element", "blocks of 2048", "tensors"};
-    Params params = {0};
-    Unit *unit;
-    model_describe(&gpt2, &params, &unit);
-    fprintf(out, "| `optim.name` | arrays | may be cut at | state, bytes per parameter | the guides' figure |\n"
-                 "|---|---|---|---:|---|\n");
-    for (int i = 0; i < OPTIM_NAMES; i++) {
-        const OptimKind *kind = optim_kind((OptimName)i);
-        fprintf(out, "| `%s` | ", kind->name);
-        for (int s = 0; s < kind->n_states; s++) fprintf(out, "%s%s", s ? ", " : "", kind->state[s].prefix);
-        fprintf(out, "%s | %s | %.4f | %s |\n", kind->n_states ? "" : "none", cut[kind->cut],
-                (double)optim_state_bytes((OptimName)i, &params) / (double)params.n_elems, kind->guide);
-    }
-    free(unit);
-    params_free(&params);
-}

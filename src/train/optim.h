@@ -133,9 +133,6 @@ size_t optim_item_bytes(const Optim *optim, int k);
 // Bytes that optim_create asks for: with the tag optimizer, and as scratch.
 size_t optim_state_bytes(OptimName name, const Params *params);
 size_t optim_scratch_bytes(OptimName name, const Params *params);
-// All optimizers as a markdown table: arrays, cut, bytes of state per parameter of a model of GPT-2's size
-// beside the guides' figure.
-void optim_print(FILE *out);
 
 #ifdef __cplusplus
 }
