@@ -2,7 +2,7 @@
 # test/test_cuda_attention.sh: the attention kernels (src/ops/attention.cu, src/ops/flash.cu) on the CUDA emulation: right,
 # and without a report in every mode. Skipped where there is no C++ compiler; where nvcc is, it compiles the files
 # too, once until one of the sources changes.
-# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
+# long: the attention kernels alone, in all modes of the emulation (test_dev_cuda and test_train_gpu run them too)
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1

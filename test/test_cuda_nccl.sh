@@ -2,7 +2,7 @@
 # test/test_cuda_nccl.sh: NCCL's calls in the CUDA emulation, over mpiexec with 1 to 4 ranks: right in every order of
 # streams, and every seeded bug of dev/cuda_on_cpu/tests/nccl_bugs.cu reported by its kind, with the calls of both
 # ranks. Skipped where there is no C++ compiler.
-# deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
+# long: the emulation of NCCL, with its seeded bugs (test_comm_nccl and test_train_gpu run on it too)
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
