@@ -37,6 +37,7 @@ here=$PWD
 cd "$(dirname "$0")/.." || exit 1
 tree=$PWD limit=${MUTATE_TIMEOUT:-300} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 unset MAKEFLAGS MAKELEVEL BUILD
+export OMP_WAIT_POLICY=passive # as test/run.sh
 export TEST_LONG=1 # a bug may be one that only the deeper part of a test catches
 work=$(mktemp -d "${TMPDIR:-/tmp}/mutate.XXXXXX") || exit 1
 trap 'jobs -p | xargs -r kill 2>/dev/null; wait; rm -rf "$work"' EXIT

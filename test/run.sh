@@ -15,6 +15,9 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export BUILD=${BUILD:-build}
+# Threads that wait sleep: where several programs share the cores, threads that spin keep them from those that work, and
+# a test of a second takes a minute.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 limit=${TEST_TIMEOUT:-900} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
 trap 'jobs -rp | xargs -r kill 2>/dev/null; wait; rm -rf "$out"' EXIT

@@ -3,6 +3,7 @@
 # and those staged through the host. Every call, type, cut, split and count of comm_case.h, in every order of streams;
 # sums in the bits of comm.h's tree; and every error ends all ranks with one line. Skipped where there is no C++
 # compiler.
+# long: the emulated NCCL alone; test_train_gpu.sh trains with it
 # deeper: more orders of threads and streams, AddressSanitizer, the checker of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1

@@ -52,14 +52,17 @@ rollbacks_are_counted() {
 drill=("${brief[@]}" --numerics.deterministic=true --monitor.rollback_at=25 --monitor.rollback_skip=30 --monitor.rollback_cool=true
     --monitor.cool_steps=7 --eval.tokens=200)
 
-the_same_drill_twice() {
+a_drill_on_two_ranks() {
     train gpt drill "${drill[@]}"
     told rollback drill | grep -q '^"update 25: asked for .*: back to the checkpoint of step 20, samples 320 to 799 skipped, learning rate lowered'
+    ranks 2 gpt ranks "${drill[@]}" --parallel.zero=2
+    same_state drill ranks 60
+}
+
+the_same_drill_twice() {
     train gpt again "${drill[@]}"
     same_state drill again 60
     cmp <(history drill) <(history again)
-    ranks 2 gpt ranks "${drill[@]}" --parallel.zero=2
-    same_state drill ranks 60
     train gpt further "${drill[@]}" --monitor.rollback_steps=5 --run.stop_at=25 # 24 updates are in the weights: 19 at most
     told rollback further | grep -q 'back to the checkpoint of step 10, samples 160 to 639 skipped'
     # the schedule goes on where it was, at half of it for 7 steps
@@ -182,7 +185,8 @@ prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^
 sed 's/^tokens = 512/tokens = 384/; s/^micro = 8/micro = 4/' "$work/gpt.toml" >"$work/twelve.toml"
 passes 'a spike is rolled back' a_spike_is_rolled_back
 passes 'rollbacks are counted' rollbacks_are_counted
-passes 'the same drill twice' the_same_drill_twice
+passes 'a drill, and on two ranks' a_drill_on_two_ranks
+deeper passes 'the same drill twice' the_same_drill_twice
 passes 'a drill resumes' a_drill_resumes
 deeper passes 'saves on their way' with_saves_on_their_way
 passes 'nowhere to go back to' nowhere_to_go

@@ -2,6 +2,7 @@
 # test/test_layouts.sh: build/train with a model in parts (tp, sp, cp, pp) on real ranks: it resumes on any other layout,
 # holds what build/plan says, sends what the formulas say, and refuses what cannot be cut. (test_parity.sh: that gradients
 # are one rank's.)
+# deeper: more plans
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -120,19 +121,25 @@ prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^
 uneven_corpus
 passes 'a run moves over layouts' moves
 n=0
-while read -r ranks options; do
-    n=$((n + 1))
-    # shellcheck disable=SC2086
-    passes "planned is held: $ranks ranks $options" held "$ranks" "held$n" $options
-done <<'END'
-2 --parallel.tp=2 --batch.micro=4
+plans() { # of standard input
+    local ranks options
+    while read -r ranks options; do
+        n=$((n + 1))
+        # shellcheck disable=SC2086
+        passes "planned is held: $ranks ranks $options" held "$ranks" "held$n" $options
+    done
+}
+plans <<'END'
 4 --parallel.tp=4 --parallel.sp=true --batch.micro=4
-4 --parallel.tp=2 --parallel.zero=3 --numerics.dtype=bf16 --batch.micro=4
 4 --parallel.cp=2 --parallel.zero=2 --batch.micro=4 --data.document_mask=true
-2 --parallel.cp=2 --parallel.cp_way=gather --batch.micro=4 --numerics.deterministic=true
 2 --parallel.pp=2 --batch.micro=4 --memory.recompute=full
-4 --parallel.pp=2 --parallel.zero=1 --batch.micro=2 --parallel.schedule=zb-h1
 8 --parallel.tp=2 --parallel.pp=2 --parallel.cp=2 --batch.micro=2 --numerics.deterministic=true --model.tie=true
+END
+deeper plans <<'END'
+2 --parallel.tp=2 --batch.micro=4
+4 --parallel.tp=2 --parallel.zero=3 --numerics.dtype=bf16 --batch.micro=4
+2 --parallel.cp=2 --parallel.cp_way=gather --batch.micro=4 --numerics.deterministic=true
+4 --parallel.pp=2 --parallel.zero=1 --batch.micro=2 --parallel.schedule=zb-h1
 END
 passes 'bytes over tp and with sp' tp_bytes
 passes 'bytes between stages' pp_bytes

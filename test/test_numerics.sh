@@ -26,19 +26,20 @@ differ() { # FILE FILE: the comparison can see a difference
 
 # ---- deterministic mode
 
-# 50 steps of 16 sequences as 1, 2, 4, 8 micro-batches on 1, 2, 3, 4 threads, each number of the one with
+# 20 steps (TEST_LONG: 50) of 16 sequences as 1, 2, 4, 8 micro-batches on 1, 2, 3, 4 threads, each number of the one with
 # another of the other.
 deterministic() { # FAMILY NAME [OPTION...]
-    local family=$1 name=$2 cut
+    local family=$1 name=$2 cut steps=20
+    [ -z "${TEST_LONG:-}" ] || steps=50
     shift 2
     for cut in 1:16 2:2 3:8 4:4 1:2; do
-        brief "$family" "$name-$cut" --numerics.deterministic=true --run.steps=50 --optim.decay_steps=50 \
+        brief "$family" "$name-$cut" --numerics.deterministic=true --run.steps=$steps --optim.decay_steps=$steps \
             --run.threads="${cut%:*}" --batch.micro="${cut#*:}" "$@"
-        cmp "$(weights "$name-$cut" 50)" "$(weights "$name-1:16" 50)"
+        cmp "$(weights "$name-$cut" $steps)" "$(weights "$name-1:16" $steps)"
         cmp <(history "$name-$cut" | grep -v '"end"') <(history "$name-1:16" | grep -v '"end"')
     done
-    brief "$family" "$name-other" --numerics.deterministic=true --run.steps=50 --optim.decay_steps=50 --run.seed=2 "$@"
-    differ "$(weights "$name-other" 50)" "$(weights "$name-1:16" 50)"
+    brief "$family" "$name-other" --numerics.deterministic=true --run.steps=$steps --optim.decay_steps=$steps --run.seed=2 "$@"
+    differ "$(weights "$name-other" $steps)" "$(weights "$name-1:16" $steps)"
 }
 
 # Without it the cut into micro-batches shows, so the comparison above is one that can fail.

@@ -2,6 +2,7 @@
 # test/test_parallel.sh: build/train on several ranks (mpiexec) against one process. In deterministic mode weights,
 # optimizer, losses, evaluations, samples and dumps are the same bytes on any layout, and a run goes on from any layout on any
 # other. Errors, signals and killed ranks end the job. (test_parallel_account.sh: bytes held and sent.)
+# deeper: more layouts
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -200,30 +201,36 @@ passes 'one process: fp16, Muon' reference gpt fp16 "${exact[@]}" --numerics.dty
     --numerics.loss_scale=16777216
 passes 'one process: 12 sequences' reference gpt twelve "${exact[@]}" --batch.tokens=384 --batch.micro=4
 # micro 1, 2, 4, 8: 4, 2, 1 micro-batches on 4 ranks, 8, 4, 2, 1 on 2
-while read -r n zero micro file against options; do
-    # shellcheck disable=SC2086
-    passes "$against: the same bytes on $n ranks, stage $zero, micro-batches of $micro $options" \
-        same_bytes "$n" "$file" "$against-$n-$zero-$micro" "$against" "${exact[@]}" --parallel.zero="$zero" \
-        --batch.micro="$micro" $options
-done <<'END'
-2 0 8 gpt gpt
+layouts() { # of standard input
+    local n zero micro file against options
+    while read -r n zero micro file against options; do
+        # shellcheck disable=SC2086
+        passes "$against: the same bytes on $n ranks, stage $zero, micro-batches of $micro $options" \
+            same_bytes "$n" "$file" "$against-$n-$zero-$micro" "$against" "${exact[@]}" --parallel.zero="$zero" \
+            --batch.micro="$micro" $options
+    done
+}
+layouts <<'END'
 4 0 1 gpt gpt --comm.all_reduce=ring --comm.bucket=1000
 2 1 2 gpt gpt --comm.checked=true
-4 1 4 gpt gpt
-2 2 1 gpt gpt
 4 2 4 gpt gpt --parallel.overlap=false
 2 3 2 gpt gpt --memory.recompute=sqrt
-4 3 1 gpt gpt
 4 3 4 gpt gpt --parallel.reshard=false
-4 0 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full
 2 2 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full
+4 3 4 gpt fp16 --numerics.dtype=fp16 --optim.name=muon --numerics.loss_scale=16777216
+3 3 2 gpt twelve --batch.tokens=384
+4 3 2 gpt gpt --memory.offload=cpu
+END
+deeper layouts <<'END'
+2 0 8 gpt gpt
+4 1 4 gpt gpt
+2 2 1 gpt gpt
+4 3 1 gpt gpt
+4 0 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full
 4 3 2 llama bf16 --numerics.dtype=bf16 --memory.recompute=full
 2 1 4 gpt fp16 --numerics.dtype=fp16 --optim.name=muon --numerics.loss_scale=16777216
-4 3 4 gpt fp16 --numerics.dtype=fp16 --optim.name=muon --numerics.loss_scale=16777216
 3 0 4 gpt twelve --batch.tokens=384
-3 3 2 gpt twelve --batch.tokens=384
 2 1 4 gpt gpt --memory.offload=disk
-4 3 2 gpt gpt --memory.offload=cpu
 2 3 4 llama bf16 --numerics.dtype=bf16 --memory.recompute=full --memory.offload=disk
 END
 passes 'offload on one process' offloaded_alone

@@ -2,6 +2,7 @@
 # test/test_parallel_account.sh: what every rank of a run holds, and what it sends in a step, against the plan and against
 # the formulas of the guides, to the byte: ZeRO stages 0 to 3 on 2, 3 and 4 ranks, in fp32 and bf16, with several
 # optimizers. The formulas are written out here once more, in P, N and M.
+# deeper: more stages, more plans
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -119,39 +120,51 @@ large() {
 }
 
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
-while read -r zero n m dtype options; do
-    # shellcheck disable=SC2086
-    passes "stage $zero, $n ranks, $m micro-batches, $dtype $options" stage "$zero" "$n" "$m" "$dtype" $options
-done <<'END'
-0 2 2 fp32
+stages() { # of standard input
+    local zero n m dtype options
+    while read -r zero n m dtype options; do
+        # shellcheck disable=SC2086
+        passes "stage $zero, $n ranks, $m micro-batches, $dtype $options" stage "$zero" "$n" "$m" "$dtype" $options
+    done
+}
+stages <<'END'
 0 3 1 fp32 --comm.all_reduce=ring --comm.bucket=100000
 0 4 4 bf16 --comm.all_reduce=tree
-1 3 2 fp32
 1 4 1 bf16 --parallel.overlap=false
 2 2 4 fp32
+3 3 1 bf16 --memory.recompute=sqrt
+3 4 2 fp32 --parallel.reshard=false
+1 2 2 bf16 --parallel.reduce_dtype=storage
+END
+deeper stages <<'END'
+0 2 2 fp32
+1 3 2 fp32
 2 4 1 bf16
 2 3 2 fp32 --parallel.overlap=false
 3 2 2 fp32 --memory.recompute=full
-3 3 1 bf16 --memory.recompute=sqrt
 3 4 4 fp32
-3 4 2 fp32 --parallel.reshard=false
 0 2 1 bf16 --parallel.reduce_dtype=storage --comm.bucket=50000
-1 2 2 bf16 --parallel.reduce_dtype=storage
 3 4 2 bf16 --parallel.reduce_dtype=storage
 END
 # Cuts that are uneven because of the optimizer, untied heads, masks: planned to the byte, rank by rank.
-while read -r n family options; do
-    # shellcheck disable=SC2086
-    passes "planned is held: $n ranks, $family $options" as_planned "$n" "$family" "planned-$n-$options" $options
-done <<'END'
+plans() { # of standard input
+    local n family options
+    while read -r n family options; do
+        # shellcheck disable=SC2086
+        passes "planned is held: $n ranks, $family $options" as_planned "$n" "$family" "planned-$n-$options" $options
+    done
+}
+plans <<'END'
 2 llama --parallel.zero=3 --optim.name=muon --batch.micro=4 --memory.compress=int8
-4 llama --parallel.zero=1 --optim.name=adafactor --batch.micro=2 --numerics.dtype=bf16
 4 gpt --parallel.zero=2 --optim.name=adamw8bit --batch.micro=4 --data.document_mask=true
 3 gpt --parallel.zero=3 --optim.name=sgd --batch.micro=4 --batch.tokens=384 --optim.agc=0.01 --optim.clip=0
-4 llama --parallel.zero=2 --optim.name=lion --batch.micro=4 --numerics.deterministic=true
 4 gpt --parallel.zero=0 --run.norms_every=1 --batch.micro=4
-2 gpt --parallel.zero=0 --memory.offload=disk --batch.micro=4
 2 llama --parallel.zero=3 --memory.offload=cpu --numerics.dtype=bf16 --batch.micro=4
+END
+deeper plans <<'END'
+4 llama --parallel.zero=1 --optim.name=adafactor --batch.micro=2 --numerics.dtype=bf16
+4 llama --parallel.zero=2 --optim.name=lion --batch.micro=4 --numerics.deterministic=true
+2 gpt --parallel.zero=0 --memory.offload=disk --batch.micro=4
 4 gpt --parallel.zero=1 --memory.offload=cpu --optim.name=adamw8bit --batch.micro=4
 END
 passes 'a deterministic run' deterministic

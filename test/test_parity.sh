@@ -2,4 +2,4 @@
 # test/test_parity.sh: a few of the layouts of `make parity`; one test is one layout. `make test-long`: a seventh of them.
 # deeper: a seventh of all layouts
 [ -n "${TEST_LONG:-}" ] && exec "$(dirname "$0")/parity.sh" --quick
-exec "$(dirname "$0")/parity.sh" --quick --only zero3
+exec "$(dirname "$0")/parity.sh" --quick --only full
