@@ -20,7 +20,7 @@
 # anyway proves nothing. Then each bug goes into a copy of that copy, which is built, and its tests run until one
 # fails. Verdicts: caught; SURVIVED when all pass; BROKEN when a text is not there once, no test is named, or the copy
 # does not build, because a bug that is not there cannot be caught. A test that runs past MUTATE_TIMEOUT seconds
-# (300) has failed. A run of all bugs leaves its table in runs/mutate.md.
+# (900) has failed. A run of all bugs leaves its table in runs/mutate.md.
 #
 # usage: test/mutate.sh [--check | --renew | --list] [NAME...]    NAME: the beginning of a name, M03 or M03_equal;
 #                                                                 none: all
@@ -35,7 +35,7 @@
 set -u -o pipefail
 here=$PWD
 cd "$(dirname "$0")/.." || exit 1
-tree=$PWD limit=${MUTATE_TIMEOUT:-300} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+tree=$PWD limit=${MUTATE_TIMEOUT:-900} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 unset MAKEFLAGS MAKELEVEL BUILD
 export OMP_WAIT_POLICY=passive # as test/run.sh
 export TEST_LONG=1 # a bug may be one that only the deeper part of a test catches
