@@ -146,8 +146,7 @@ static void report_step(Run *run, long step, const StepResult *r)
 // Returns the number of updates made; *stopped: a signal ended it.
 static long loop(Run *run, bool *stopped)
 {
-    long step = run->first_step;
-    int skipped = 0; // updates in a row that were not finite
+    long step = run->first_step, *harmed = &run->saves.harmed;
     while (step < run->last_step && !(*stopped = replicas_any(&run->replicas, stop_requested))) {
         StepResult r = run_step(run, step++); // from here on `step` counts finished updates
         mem_seal(&run->mem);
@@ -156,15 +155,15 @@ static long loop(Run *run, bool *stopped)
         run_verdict(run, step, &r);
         if (r.verdict.action == MONITOR_ROLLBACK) {
             long back = run_rollback(run, step, &r);
-            if (back < step) skipped = 0;
+            if (back < step) *harmed = 0;
             step = back;
             continue;
         }
         bool finite = r.verdict.reason != MONITOR_NOT_FINITE;
-        skipped = finite || r.rescaled ? 0 : skipped + 1; // the scaler has a limit of its own
-        if (skipped == MAX_SKIPPED)
-            die("step %ld: %d updates in a row had no finite loss and gradient norm (try a lower --optim.lr)", step,
-                skipped);
+        *harmed = finite || r.rescaled ? 0 : *harmed + 1; // the scaler has a limit of its own
+        if (*harmed == MAX_SKIPPED)
+            die("step %ld: %ld updates in a row had no finite loss and gradient norm (try a lower --optim.lr)", step,
+                *harmed);
         report_step(run, step, &r);
         if (step == run->last_step) break;
         if (due(run->cfg.run.eval_every, step)) run_eval(run, step);

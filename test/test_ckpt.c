@@ -20,8 +20,8 @@ static void test_round_trip(void **state)
     assert_string_equal(latest, "step_00000100\n");
     free(latest);
     assert_int_equal(ckpt_newest_step(c->run), 100);
-    // NaN payloads, -0 and denormals are bits like others; a state with a finite best_val
-    uint32_t odd[N] = {0x7fc12345, 0xff800001, 0x80000000, 1, 0x7f800000};
+    // -0, denormals and the largest number are bits like others; a state with a finite best_val
+    uint32_t odd[N] = {0x80000000, 1, 0x807fffff, 0x7f7fffff, 0xff7fffff};
     memcpy(c->weights, odd, sizeof odd);
     c->state.step = 101;
     c->state.best_val = 1.0 / 3;
@@ -262,6 +262,52 @@ static void test_forged_manifests(void **state)
     assert_non_null(strstr(text, "format version 3"));
 }
 
+// What is not finite is not saved, in a weight as in what the optimizer keeps, and pushes out no checkpoint that is.
+static void test_not_finite_is_not_saved(void **state)
+{
+    Case *c = *state;
+    char error[1024];
+    assert_true(save(c, 1, 1));
+    float *const harmed[] = {&c->weights[N - 1], &c->m[0], &c->sums[N_ROWS_OF - 1]};
+    static const char *const names[] = {"head.weight", "exp_avg.embed.tokens.weight", "sums.head.weight"};
+    for (int i = 0; i < 3; i++) {
+        fill(c, 2);
+        *harmed[i] = i == 1 ? -INFINITY : NAN;
+        assert_false(save_as_is(c, 1, error, sizeof error));
+        assert_non_null(strstr(error, names[i]));
+        assert_non_null(strstr(error, "is not finite"));
+        assert_false(exists(c, "step_00000002") || exists(c, "step_00000002.tmp"));
+    }
+    assert_int_equal(load(c), 1);
+}
+
+// A checkpoint that holds an infinity, as a program without the check would have written it: a run goes back past it;
+// who asks for it by name may look at it.
+static void test_not_finite_is_passed_over(void **state)
+{
+    Case *c = *state;
+    size_t n;
+    char text[2048], was[2][ST_HASH], is[2][ST_HASH];
+    const float infinity = INFINITY;
+    assert_true(save(c, 0, 2) && save(c, 1, 2));
+    char *bytes = disk_read_file(path_of(c, "step_00000001/model.safetensors"), &n, 1 << 20);
+    assert_non_null(bytes);
+    for (int i = 0; i < 2; i++) { // the last tensor by name has three numbers
+        safetensors_hash(i ? is[0] : was[0], bytes, n);
+        safetensors_hash(i ? is[1] : was[1], bytes + n - 12, 12);
+        memcpy(bytes + n - 4, &infinity, 4);
+    }
+    assert_true(disk_write_file(path_of(c, "step_00000001/model.safetensors"), bytes, n));
+    free(bytes);
+    for (int i = 0; i < 2; i++) forge(c, was[i], is[i]);
+    assert_int_equal(load_in_child(c, text), 100);
+    assert_non_null(strstr(text, "passed over: "));
+    assert_non_null(strstr(text, "step_00000001: tensor layers.0.ffn_norm.bias holds a number that is not finite"));
+    Ckpt *named = ckpt_open(path_of(c, "step_00000001"), true, text, sizeof text);
+    assert_non_null(named);
+    ckpt_close(named);
+}
+
 // Saves step 1 with the case's own model, then loads with another one; the message is in `text`.
 static int load_other_model(Case *c, const char *name, size_t dim0, size_t dim1, char text[2048])
 {
@@ -443,7 +489,7 @@ int main(void)
         TEST(test_damaged_tensor_is_named),
         TEST(test_falls_back),
         TEST(test_removes_left_overs),
-        TEST(test_forged_manifests),
+        TEST(test_forged_manifests), TEST(test_not_finite_is_not_saved), TEST(test_not_finite_is_passed_over),
         TEST(test_other_model),
         TEST(test_other_switches),
         TEST(test_other_optimizer),

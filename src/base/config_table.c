@@ -507,6 +507,12 @@ bool config_table_parse(const ConfigKey *key, Config *cfg, const char *text, boo
             snprintf(why, why_size, "%s is %s, not %s (%s)", key->name, text, range, key->help);
             return false;
         }
+        if (key->type == CONFIG_NUMBER && !in_interval(key->allowed, (float)number)) {
+            config_table_range(key, range, sizeof range);
+            snprintf(why, why_size, "%s is %s, which is %g as a 32-bit number, not %s (%s)", key->name, text,
+                     (double)(float)number, range, key->help);
+            return false;
+        }
         if (key->type == CONFIG_INTEGER) *(long *)member = integer;
         else *(double *)member = number;
         return true;

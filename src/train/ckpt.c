@@ -15,7 +15,8 @@
 //   4. it renames step_N.tmp to step_N; fsyncs checkpoints/.               <- committed here, and nowhere else
 //   5. the hint `latest`; old checkpoints are deleted (renamed to .tmp first: a kill leaves no half-deleted step_M)
 // If step_N already exists (the run was rolled back before it), step 4 exchanges the two names in one system call. A
-// failed fsync is never retried (see disk.c). No rank has more than its own pieces: the ranks send 200 bytes per piece,
+// failed fsync is never retried (see disk.c). Tensors are looked at on their way to the file: where one holds a NaN or an
+// infinity, the save fails, so that it cannot push out an earlier checkpoint that is good. No rank has more than its own pieces: the ranks send 200 bytes per piece,
 // not the piece.
 //
 // Asynchronous saves (ckpt_async_): training stops for a copy in memory, and a thread does all disk operations.
@@ -45,6 +46,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/disk.h"
+#include "train/monitor.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -77,6 +79,11 @@ void ckpt_join(char path[PATH_MAX], const char *fmt, ...)
     int n = vsnprintf(path, PATH_MAX, fmt, args);
     va_end(args);
     if (n >= PATH_MAX) die("%.200s...: the path is too long (use a shorter run.dir)", path);
+}
+
+bool ckpt_finite(SafeDtype dtype, const void *data, size_t n)
+{
+    return dtype != ST_F32 || monitor_locate_finite(data, n);
 }
 
 // ---- the directory
@@ -256,15 +263,19 @@ typedef struct {
     size_t *at;  // (part->n) in the snapshot
     void *buf;   // without a snapshot: room for the largest piece
     int first;   // piece that is tensor 0 of the file
+    int harmed;  // the first piece with a number that is not finite; -1: none
 } Source;
 
 static const void *data_of(void *self, int i)
 {
     Source *s = self;
     int k = s->first + i;
-    if (s->snapshot) return s->snapshot + s->at[k];
-    s->part->move(s->part->self, &s->part->piece[k], s->buf, true);
-    return s->buf;
+    const CkptPiece *piece = &s->part->piece[k];
+    if (!s->snapshot) s->part->move(s->part->self, piece, s->buf, true);
+    const void *data = s->snapshot ? s->snapshot + s->at[k] : s->buf;
+    SafeDtype dtype = piece->array < 0 ? ST_F32 : s->part->array[piece->array].dtype;
+    if (s->harmed < 0 && !ckpt_finite(dtype, data, piece->slice.to - piece->slice.from)) s->harmed = k;
+    return data;
 }
 
 // The file of a rank, without its directory.
@@ -299,6 +310,8 @@ static bool write_file(Save *j, Source *source, int first, int n, bool optim, Ck
     source->first = first;
     bool ok = safetensors_write_from(path, tensor, n, data_of, source, hash, j->own.hash[optim],
                                      &j->own.n_bytes[optim], f.text, f.n);
+    if (ok && source->harmed >= 0)
+        ok = ckpt_fail(f, "tensor %s holds a number that is not finite", target[source->harmed - first].name);
     for (int i = 0; i < n; i++) memcpy(j->record[first + i].hash, hash[i], ST_HASH);
     free(target), free(tensor), free(shape), free(hash);
     return ok;
@@ -310,7 +323,8 @@ static void write_pieces(Save *j, const char *snapshot)
     const CkptPart *part = j->part;
     if (!j->own.ok) return;
     size_t most = 1, at = 0;
-    Source source = {.part = part, .snapshot = snapshot, .at = calloc((size_t)part->n + 1, sizeof *source.at)};
+    Source source = {.part = part, .snapshot = snapshot, .harmed = -1,
+                     .at = calloc((size_t)part->n + 1, sizeof *source.at)};
     if (!source.at) die("%s: no memory for the tables of a checkpoint", j->dir);
     int n_model = 0;
     for (int i = 0; i < part->n; i++) {

@@ -127,8 +127,8 @@ typedef struct {
 
 // Writes RUN/checkpoints/step_N (N = state->step), replacing one of that step, then deletes what CkptRun does not
 // keep; later ones (of a run that was rolled back) are not touched. False, on all ranks: nothing was committed, earlier
-// checkpoints are unchanged, error says what failed and on which rank; the run may continue. Collective; rank 0's state
-// is stored.
+// checkpoints are unchanged, error says what failed and on which rank (a tensor with a number that is not finite, too);
+// the run may continue. Collective; rank 0's state is stored.
 bool ckpt_save_part(const CkptRun *run, const CkptState *state, const CkptPart *part, char *error, size_t n_error);
 
 // ---- asynchronous saves: writing while training continues
@@ -174,7 +174,7 @@ bool ckpt_async_poll(CkptAsync *async, bool wait, CkptDone *done);
 // ---- loading
 
 // Loads the newest checkpoint of a run that is complete and whose hashes are right, whatever layout wrote it, and
-// removes left-overs (*.tmp). All ranks skip a damaged one, with one line on stderr. False: the run has none. Dies when
+// removes left-overs (*.tmp). All ranks skip a damaged one, or one with a NaN, with one line on stderr. False: the run has none. Dies when
 // all are damaged, and when an undamaged one does not fit the model (naming the tensor and both shapes). Without
 // arrays: only the weights. Collective; every rank gets the state.
 bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state);
@@ -198,7 +198,7 @@ typedef struct {
 } Ckpt;
 
 // Opens and verifies a checkpoint, or the newest sound one of a run. optim: with the optimizer's tensors.
-// NULL: error says why. Changes nothing on disk.
+// NULL: error says why. Changes nothing on disk. A checkpoint that is named may hold NaNs: one wants to see them.
 Ckpt *ckpt_open(const char *path, bool optim, char *error, size_t n_error);
 void ckpt_close(Ckpt *ckpt); // NULL is allowed
 

@@ -193,9 +193,19 @@ static bool take(CkptManifest *m, Comm *world, const CkptPart *part, CkptState *
 
 // ---- which one
 
+// A run cannot continue from a NaN: such a checkpoint is no better than a damaged one.
+static bool finite_file(const CkptManifest *m, int file, CkptFailure f)
+{
+    const SafeTensors *st = m->file[file].open;
+    for (int i = 0; i < st->n; i++)
+        if (!ckpt_finite(st->tensor[i].dtype, st->tensor[i].data, st->tensor[i].n_elems))
+            return ckpt_fail(f, "%s: tensor %s holds a number that is not finite", m->dir, st->tensor[i].name);
+    return true;
+}
+
 // Opens one checkpoint: the manifest is rank 0's, the files are checked by all between them. The verdict is the same on
-// all.
-static CkptManifest *open_one(Comm *world, const char *dir, bool optim, CkptVerdict *verdict, CkptFailure f)
+// all. finite: one that holds a NaN or an infinity counts as damaged.
+static CkptManifest *open_one(Comm *world, const char *dir, bool optim, bool finite, CkptVerdict *verdict, CkptFailure f)
 {
     int rank = world ? world->rank : 0, ranks = world ? world->size : 1;
     size_t n = 0;
@@ -211,7 +221,8 @@ static CkptManifest *open_one(Comm *world, const char *dir, bool optim, CkptVerd
     if (!m) return NULL; // on all ranks: they have the same bytes
     bool ok = true;
     for (int i = 0; i < m->n_files && ok; i++)
-        if (i % ranks == rank && (optim || !m->file[i].optim)) ok = ckpt_manifest_open(m, i, true, f);
+        if (i % ranks == rank && (optim || !m->file[i].optim))
+            ok = ckpt_manifest_open(m, i, true, f) && (!finite || finite_file(m, i, f));
     if (ckpt_agree(world, ok, f)) return m;
     *verdict = CKPT_DAMAGED;
     ckpt_manifest_free(m);
@@ -244,7 +255,7 @@ static CkptManifest *open_newest(Comm *world, const char *dir, bool optim, bool 
         char path[PATH_MAX], error[CKPT_ERROR] = "";
         CkptVerdict verdict;
         ckpt_join(path, "%s/step_%08ld", dir, steps[n]);
-        m = open_one(world, path, optim, &verdict, (CkptFailure){error, sizeof error});
+        m = open_one(world, path, optim, true, &verdict, (CkptFailure){error, sizeof error});
         if (verdict == CKPT_REFUSED) refuse(world, error);
         if (m && m->state.step != steps[n]) {
             ckpt_fail((CkptFailure){error, sizeof error}, "%s: holds step %ld (renamed?)", path, m->state.step);
@@ -285,7 +296,7 @@ void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, Ckpt
     ckpt_tell(world, &run, sizeof run);
     CkptFailure f = {error, sizeof error};
     CkptManifest *m = run ? open_newest(world, inner, false, false, &n_seen)
-                          : open_one(world, path, false, &verdict, f);
+                          : open_one(world, path, false, true, &verdict, f);
     if (run && !m)
         ckpt_fail(f, "%.600s: %s", inner, n_seen ? "none of its checkpoints is usable" : "no checkpoint in it");
     if (!m || !take(m, world, part, state, f)) refuse(world, error);
@@ -342,7 +353,7 @@ Ckpt *ckpt_open(const char *path, bool optim, char *error, size_t n_error)
         ckpt_fail(f, "%s: cannot open: %s", path, strerror(errno));
         return NULL;
     }
-    if (stat(inner, &info) < 0) m = open_one(NULL, path, optim, &verdict, f);
+    if (stat(inner, &info) < 0) m = open_one(NULL, path, optim, false, &verdict, f);
     else {
         int n_seen;
         m = open_newest(NULL, inner, optim, false, &n_seen);

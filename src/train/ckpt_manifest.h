@@ -95,6 +95,8 @@ void ckpt_join(char path[PATH_MAX], const char *fmt, ...) __attribute__((format(
 int ckpt_list_steps(const char *dir, bool remove_tmp, long **steps);
 // True on all ranks when `ok` on all; else *f is the message of the lowest rank that failed, on all. Collective.
 bool ckpt_agree(Comm *world, bool ok, CkptFailure f);
+// Whether all numbers are finite, of the types that can hold others (F32: no array of an optimizer has another one).
+bool ckpt_finite(SafeDtype dtype, const void *data, size_t n);
 // n bytes of rank 0 to all ranks.
 void ckpt_tell(Comm *world, void *data, size_t n);
 

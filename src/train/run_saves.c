@@ -2,7 +2,9 @@
 //
 // Saving. A failed save changes only the log. All processes get the same result, and the run continues. With ckpt.async
 // a save is begun here and reported by a later step (ckpt.c). The end of the run and a rollback need the files, so they
-// first wait for saves in progress.
+// first wait for saves in progress. After an update whose loss or gradient norm was not finite nothing is saved, nor is
+// a tensor with such a number (ckpt.c): a run that restarts goes back past the harm, and no good checkpoint is deleted
+// for a bad one. (An fp16 overflow that lowers the loss scale is no harm.) A run that ends so has not succeeded.
 //
 // Rolling back. When a loss has spiked and stays high, skipping the batch is too late: the weights have already
 // changed. PaLM's authors restarted from a checkpoint about 100 steps before the spike and skipped 200 to 500 batches,
@@ -188,6 +190,11 @@ static void save_now(Run *run, const CkptState *state)
 
 void run_save(Run *run, long step)
 {
+    if (run->saves.harmed) {
+        progress_note(run->progress, "checkpoint of step %ld NOT saved: the last %ld update%s had no finite loss and "
+                      "gradient norm; the run goes on", step, run->saves.harmed, run->saves.harmed > 1 ? "s" : "");
+        return;
+    }
     CkptAsync *async = run->saves.async;
     CkptExtra extra[EXTRAS];
     CkptState state = {.step = step, .adam_step = run->optim.step,
@@ -217,10 +224,13 @@ void run_save(Run *run, long step)
 bool run_saved(Run *run, long step)
 {
     poll(run, true);
-    if (run->saves.last == step) return true;
-    run_save(run, step);
+    if (run->saves.last != step) run_save(run, step);
     poll(run, true);
-    return run->saves.last == step;
+    if (run->saves.last == step) return true;
+    if (run->replicas.rank == 0)
+        fprintf(stderr, "error: %s: step %ld is not saved (%s)\n", run->dir, step, run->saves.harmed
+                ? "the run ends without a finite loss and gradient norm" : "the log says why");
+    return false;
 }
 
 // ---- resuming
