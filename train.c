@@ -108,17 +108,17 @@ static StepResult run_step(Run *run, long step)
 
 // ---- the loop
 
-// Set by a signal: finish this step, save, and leave. A second one ends the program at once. (SIGUSR1: SLURM's
-// warning.)
+// Set by a signal: finish this step, save, and leave. (SIGUSR1: SLURM's warning.) A second one ends the program at once,
+// unless it comes within a second of the first: who stops a job often signals all its processes (systemd, some SLURM
+// installations), and then a rank gets the same request from there, from the launcher and from its supervisor.
 static volatile sig_atomic_t stop_requested;
 
 static void on_signal(int number)
 {
-    (void)number;
+    static volatile double first;
+    if (!stop_requested) first = clock_seconds();
+    else if (clock_seconds() - first > 1) signal(number, SIG_DFL), raise(number);
     stop_requested = 1;
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGUSR1, SIG_DFL);
 }
 
 static void listen_to_signals(void)

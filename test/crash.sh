@@ -95,6 +95,9 @@ second_signal() {
     sleep 0.5
     kill -TERM "$pid"
     sleep 0.3
+    kill -TERM "$pid" # within a second: the same request
+    sleep 1
+    kill -0 "$pid"
     kill -TERM "$pid"
     wait "$pid" || status=$?
     [ $status = 143 ]

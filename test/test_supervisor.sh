@@ -91,6 +91,25 @@ asked_to_stop() { # SIGNAL launcher|supervisor
     nobody_left
 }
 
+# systemd, and SLURM with proctrack/linuxproc, signal every process of a job at once: one request all the same. Later a
+# second one ends it at once.
+all_asked_to_stop() { # SIGNAL
+    local name=all-$1 everybody status=0
+    in_the_middle 2 "$name"
+    everybody=$(ps -eo pid=,ppid= | awk -v at="$pid" '{ child[$2] = child[$2] " " $1 }
+        function tree(p,  c, i, n) { printf "%s ", p; n = split(child[p], c); for (i = 1; i <= n; i++) tree(c[i]) }
+        END { tree(at) }')
+    [ "$(wc -w <<<"$everybody")" -ge 6 ] # the launcher, its proxy, two supervisors, two ranks
+    # shellcheck disable=SC2086
+    kill "-$1" $everybody
+    wait "$pid" || status=$?
+    cat "$work/$name.err"
+    echo "status $status"
+    grep -q 'stopped by a signal after step' "$work/$name.out"
+    [ -f "$(checkpoint "$name" "$(value train step "$runs/$name/metrics.jsonl" | tail -n 1)")/manifest.json" ]
+    nobody_left
+}
+
 alone_asked_to_stop() { # SIGNAL: a process without a launcher; a second signal ends it at once
     local status=0 i
     launch gpt "alone-$1" --run.steps=1000000 --optim.decay_steps=1000000 --run.eval_every=0
@@ -136,6 +155,8 @@ passes 'an endless loop' loops
 passes 'SIGSTOP of a rank and its supervisor' stopped_with_its_supervisor
 passes 'SIGTERM to the launcher' asked_to_stop TERM launcher
 passes 'SIGUSR1 to a supervisor' asked_to_stop USR1 supervisor
+passes 'SIGTERM to everybody' all_asked_to_stop TERM
+passes 'SIGINT to everybody' all_asked_to_stop INT
 passes 'SIGUSR1 to a process alone' alone_asked_to_stop USR1
 passes 'no supervisors' without_supervisors
 passes 'two runs in one directory' two_runs_in_a_directory
