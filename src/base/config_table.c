@@ -17,6 +17,7 @@
 #include "base/config.h"
 
 #include "base/check.h"
+#include "base/words.h"
 
 #include <errno.h>
 #include <math.h>
@@ -476,6 +477,7 @@ bool config_table_parse(const ConfigKey *key, Config *cfg, const char *text, boo
     double number = 0;
     long integer = 0;
     int choice = 0;
+    size_t bad, n_bad;
     config_table_describe(key, kind, sizeof kind);
     if (!key->def) {
         snprintf(why, why_size, "%s cannot be set, it is derived (%s)", key->name, key->help);
@@ -486,6 +488,12 @@ bool config_table_parse(const ConfigKey *key, Config *cfg, const char *text, boo
         if (strlen(text) >= CONFIG_TEXT) {
             snprintf(why, why_size, "%s is %zu bytes long (at most %d)", key->name, strlen(text),
                      CONFIG_TEXT - 1);
+            return false;
+        }
+        bad = words_utf8_invalid(text, strlen(text), 0, &n_bad);
+        if (bad < strlen(text)) {
+            snprintf(why, why_size, "%s is not UTF-8: byte 0x%02X after '%.*s' (manifests and logs are; a link with "
+                     "another name will do)", key->name, (unsigned char)text[bad], (int)bad, text);
             return false;
         }
         strcpy(member, text);
