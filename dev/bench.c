@@ -46,8 +46,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// The forward matmuls of one micro-batch; backward has the same shapes with the roles of M, N and K
-// exchanged.
+// The five forward matmuls of one micro-batch, and three of the backward pass, which exchanges the roles of
+// M, N and K.
 static double case_peak(const Case *c, int threads)
 {
     const ModelShape *s = &c->shape;
@@ -110,8 +110,8 @@ static bool run_apart(const Case *c, int threads, int steps)
 
 static const char help[] =
     "usage: bench [gpt2-1024] [gpt2-64] [demo] [--steps N] [--threads N]\n"
-    "Times training steps of these models on random tokens, beside what the machine's matmul can do on their shapes.\n"
-    "None named: all three.\n";
+    "Times training steps of these models on random tokens, and the machine's matmul on their shapes.\n"
+    "Without a name: all three.\n";
 
 int main(int argc, char **argv)
 {
@@ -120,7 +120,7 @@ int main(int argc, char **argv)
                     OPTION(INT, "--threads", "N", "(all cores)", &threads, .least = 1, .most = 1024)};
     OptionSet set = {"bench", help, row, sizeof row / sizeof *row, .where = 0};
     bool wanted[sizeof cases / sizeof *cases] = {false};
-    dev_cpu_choose_blas(argv); // before the words in it are moved
+    dev_cpu_choose_blas(argv); // before options_read reorders argv
     size_t n_words = options_read(&set, argc, argv);
     for (size_t i = 1; i <= n_words; i++) {
         size_t c = 0;

@@ -1,6 +1,6 @@
 // collectives: the steps of a collective, what it costs by formula, and what it does over real ranks.
 //
-// `run` ends with two ways to wait: sleeping between tests (what comm does where ranks share cores) and spinning.
+// `run` ends by timing two ways to wait: sleeping between tests (what comm does where ranks share cores) and spinning.
 #include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "comm/collectives.h"
@@ -17,8 +17,8 @@
 static const char help[] =
     "usage: collectives steps ALGORITHM RANKS                       what every rank sends and adds, step by step\n"
     "       collectives draw ALGORITHM[,ALGORITHM] RANKS FILE.svg   who holds how much of each shard, step by step\n"
-    "       collectives cost RANKS ALPHA BETA                       seconds by formula over sizes\n"
-    "       mpiexec -n N collectives run BYTES                      bytes counted, milliseconds a call\n"
+    "       collectives cost RANKS ALPHA BETA                       seconds by formula, for a range of sizes\n"
+    "       mpiexec -n N collectives run BYTES                      bytes sent and milliseconds, a call\n"
     "ALGORITHM: ring, tree, halving, direct. ALPHA: seconds a message; BETA: seconds a byte\n";
 
 static long number(const char *text, long low, long high)
@@ -31,7 +31,7 @@ static long number(const char *text, long low, long high)
 
 // ---- steps: one element a shard
 
-// Where a pointer points: shard of out (o), of in (i), or scratch (s).
+// Where a pointer points: a shard of out, a shard of in, or an element of scratch.
 static void place(char *text, size_t size, const Collective *c, const void *p)
 {
     const char *at = p, *out = c->call.out, *in = c->call.in;
@@ -71,7 +71,7 @@ static void print_steps(CommAlgorithm algorithm, int N)
 
 // ---- draw: an all_reduce of one element a shard, played by all ranks at once
 
-enum { DRAWN = 8, LANES = 2 }; // ranks at most; of a lane, shards carry contributions, of the other their number
+enum { DRAWN = 8, LANES = 2 }; // at most; lane 0 carries the ranks' contributions, lane 1 the shards' numbers
 typedef struct {
     int64_t in[DRAWN], out[DRAWN], scratch[DRAWN * DRAWN];
 } Memory;
@@ -79,11 +79,11 @@ typedef struct {
 typedef struct {
     int n_ranks, n_steps;
     CommAlgorithm algorithm;
-    unsigned seen[2 * DRAWN][DRAWN][DRAWN]; // after so many steps, by rank and shard: bit r: rank r's part is added
+    unsigned seen[2 * DRAWN][DRAWN][DRAWN]; // [steps done][rank][shard]; bit r: rank r's part is in
     struct {
         int to;
         bool shard[DRAWN];
-    } sent[2 * DRAWN][DRAWN]; // in that step, by sender; to -1: nothing
+    } sent[2 * DRAWN][DRAWN]; // [step][sender]; to -1: nothing is sent
 } Play;
 
 // The contributions in a sum, four bits each; dies when one was added twice.
@@ -98,7 +98,7 @@ static unsigned parts_of(int64_t sum, int n_ranks)
     return parts;
 }
 
-// n elements of rank r's memory have new values: what do they hold? Kept is the fullest sum that the rank has had.
+// Notes what the n new values at `where` in rank r's memory hold. `seen` keeps the fullest sum that the rank has had.
 static void note(Play *p, Memory memory[LANES][DRAWN], int k, int r, const void *where, size_t n)
 {
     size_t at = (size_t)((const int64_t *)where - (const int64_t *)&memory[0][r]);
@@ -157,7 +157,7 @@ static Play play(CommAlgorithm algorithm, int N)
             else if (s->recv_from >= 0) note(&p, memory, k, r, s->recv, s->n_recv);
         }
     }
-    for (int r = 0; r < N; r++) // the collective is right: every rank has every rank's part of all data, once
+    for (int r = 0; r < N; r++) // in the end every rank has every rank's part of every shard, once
         for (int s = 0; s < N; s++)
             check(parts_of(memory[0][r].out[s], N) == (1u << N) - 1 && p.seen[p.n_steps][r][s] == (1u << N) - 1);
     return p;

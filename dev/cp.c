@@ -1,8 +1,8 @@
 // cp: which chunks of a sequence each rank has, who computes what in each step of the ring, and what is sent.
 //
-// Work is counted in query-key pairs of causal attention, one head. Ranks of a ring wait for each other, so a step
-// takes as long as its busiest rank; "ring" adds the busiest of all steps up. The drawing: a cell is one chunk of
-// queries (down) with one of keys (across), its colour the rank, its number the step.
+// Work is counted in query-key pairs of causal attention, for one head. The ranks of a ring wait for each other, so a
+// step takes as long as its busiest rank; "ring" is the sum of these over the steps. In the drawing a cell is one chunk
+// of queries (down) with one chunk of keys (across); its colour is the rank and its number the step.
 #include "base/check.h"
 #include "base/options.h"
 #include "parallel/cp.h"
@@ -47,7 +47,7 @@ static void print_chunks(Cut c)
     }
 }
 
-// Pairs of every rank and step, in millions; then what the ring waits for.
+// The pairs of every rank in every step, in millions; then those of each step's busiest rank, for which the ring waits.
 static void print_work(Cut c, CpAssign assign)
 {
     uint64_t most[MAX_RANKS] = {0}, ring = 0, sum = 0, busiest = 0;
@@ -124,7 +124,7 @@ static void draw(FILE *f, void *arg)
 
 static const char help[] =
     "usage: cp TOKENS RANKS [--option VALUE]...\n"
-    "TOKENS RANKS: a sequence and those that share it, e.g. 8192 4\n";
+    "TOKENS RANKS: the length of a sequence and the number of ranks that share it, e.g. 8192 4\n";
 
 int main(int argc, char **argv)
 {

@@ -5,7 +5,7 @@
 
 static const char help[] =
     "usage: curve METRICS.jsonl [--window N] [--z Z] [--plateau P]\n"
-    "METRICS.jsonl: of any run, also one that is still going: runs/stories/metrics.jsonl\n";
+    "METRICS.jsonl: of any run, even one still in progress: runs/stories/metrics.jsonl\n";
 
 int main(int argc, char **argv)
 {
@@ -16,7 +16,7 @@ int main(int argc, char **argv)
         OPTION(NUMBER, "--plateau", "P", "gain from window to window below which a run stands still (0.01)",
                &set.plateau)};
     OptionSet options = {"curve", help, row, sizeof row / sizeof *row, .where = 0};
-    if (options_read(&options, argc, argv) != 1) die_usage("curve: of which run? (curve METRICS.jsonl; try --help)");
+    if (options_read(&options, argc, argv) != 1) die_usage("curve: name one run (curve METRICS.jsonl; try --help)");
     const char *path = argv[1];
     MetricsLog log = metrics_read(path);
     Curve curve = curve_read(&log, set);

@@ -7,10 +7,10 @@
 //     build/dedup --show 17 corpus.jsonl                       the text of document 17
 //
 // Documents are numbered from 0 in the order of the input, which is whatever corpus_open reads: text and JSONL, packed
-// or not, folders, standard input. It is read once. Documents are compared several times and in any order, which
-// standard input and packed files do not allow, so their texts wait in a file without a name, and with --write the
-// whole lines of JSONL in another. Memory holds no texts: 16 bytes a document for their places (24 with --write), and
-// what --memory says.
+// or not, folders, standard input. The input is read once. But documents are compared several times and in any order,
+// which standard input and packed files do not allow; so their texts are kept in a temporary file without a name, and
+// with --write FILE.jsonl the whole JSON lines in a second one. Memory holds no texts, only 16 bytes a document for its
+// place (24 with FILE.jsonl), and what --memory says.
 #define _GNU_SOURCE // memmem
 #include "base/check.h"
 #include "data/prep/contamination.h"
@@ -38,7 +38,7 @@ typedef struct {
 typedef struct {
     CorpusOptions options;
     CorpusReader *reader; // kept for the names of its files
-    CorpusStore *text, *json; // json: the lines of JSONL, empty for others; NULL without --write
+    CorpusStore *text, *json; // json: the JSON lines, empty for text files; NULL without --write FILE.jsonl
     Place *place;         // (n)
     size_t n, cap;
 } Documents;
@@ -64,7 +64,7 @@ static void fail_doc(void *arg, size_t i)
         (uint64_t)d->place[i].line);
 }
 
-// Reads everything; `counts`: also print what was read.
+// Reads everything; with `counts`, prints what was read.
 static DedupSource open_documents(Documents *d, const char *const *path, size_t n_paths, const char *folder,
                                   bool keep_json, bool counts)
 {
@@ -98,7 +98,7 @@ static void close_documents(Documents *d)
 
 // ---- what is written
 
-// Before the work begins, and kept open: no other program writes it meanwhile.
+// Opened before the work begins and kept open, so that no other program writes the file meanwhile.
 static DiskOut *open_output(const char *path, const char *const *input, size_t n_inputs)
 {
     if (!path) return NULL;
@@ -108,7 +108,7 @@ static DiskOut *open_output(const char *path, const char *const *input, size_t n
     return disk_out_open(path);
 }
 
-// A document that stays, number `index` of its file, as a line of JSON: its own, if it came in one.
+// Writes a document that stays, number `index` of its file, as a line of JSON: the original line, if it came in one.
 static bool write_line(const Documents *d, size_t i, uint64_t index, DedupText *text, FILE *f)
 {
     text->n_bytes = corpus_store_size(d->json, i);
@@ -136,8 +136,8 @@ static bool holds_border(const char *text, size_t n, const char *separator, cons
     return false;
 }
 
-// Documents that stay, in `keep` (JSONL, or text with the separator after each); and in `list` a line PATH:LINE
-// for each of the others.
+// Writes the documents that stay to `keep` (JSONL, or text with the separator after each), and a line PATH:LINE for
+// each of the others to `list`.
 static void write_documents(const Documents *d, const bool *removed, DiskOut *keep, DiskOut *list)
 {
     DedupText text = {0};
@@ -173,7 +173,7 @@ static void write_documents(const Documents *d, const bool *removed, DiskOut *ke
     free(text.bytes);
 }
 
-// The curve that was asked for, last and on top, beside those of other thresholds.
+// Draws the curves of other thresholds, then on top of them the one that was asked for.
 static void draw_curve(FILE *f, void *arg)
 {
     const DedupOptions *o = arg;
@@ -230,10 +230,10 @@ static double most_memory(void)
     return pages > 0 && page > 0 ? (double)((size_t)pages / ((1 << 20) / (size_t)page)) : 1 << 24;
 }
 
-// Where an option does something.
+// The kinds of run in which an option has an effect.
 enum { NEAR = 1, EXACT = 2, EVALUATION = 4, CURVE = 8, SHOW = 16 };
 
-// Options that do nothing in what is asked for.
+// Refuses options that have no effect in this run.
 static void check_effect(const Options *o, const OptionSet *set)
 {
     int run = o->showing ? SHOW : o->evaluation ? EVALUATION : o->dedup.exact_only ? EXACT : o->n_paths ? NEAR : 0;
@@ -309,10 +309,10 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--field", "NAME", "member of a JSON line that is the text (default text)", &c->field),
         OPTION(TEXT, "--separator", "TEXT",
                "what stands between the documents of a text file (default " TOKENIZER_EOT ")", &c->separator),
-        OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that is this alone", &c->line),
+        OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that holds only this", &c->line),
         OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error, not left out", &c->strict),
         OPTION(TEXT, "--write", "FILE",
-               "the documents that stay; FILE.jsonl: as lines of JSON, their own where they came in such", &o.write,
+               "the documents that stay; FILE.jsonl: as JSON lines, the original ones where there were such", &o.write,
                .where = NEAR | EXACT | EVALUATION),
         OPTION(TEXT, "--removed", "FILE", "PATH:LINE of the others", &o.removed, .where = NEAR | EXACT | EVALUATION),
         OPTION(TEXT, "--clusters", "FILE", "a JSON line for each cluster of several: what is kept, what is removed",
@@ -363,7 +363,7 @@ static void find_duplicates(Options *o, const DedupSource *source, bool *removed
     dedup_free(&r);
 }
 
-// Read before the corpus: an evaluation set that has nothing to look for must not call the corpus clean.
+// Read before the corpus, and refused when empty: with nothing to look for, every corpus would seem clean.
 static DedupSource open_examples(const Options *o, Documents *evaluation)
 {
     evaluation->options = o->corpus.options;

@@ -9,10 +9,10 @@
 // The tensors are walked in the order in which A's program computed them, because the first one that leaves the
 // bound is where to look: what comes later may only inherit its error.
 //
-// The bound, for dumps: what rounding may do to this tensor, from the type it was stored in, its depth and the length
-// of its sums (dev/check/diff.c, doc/diff.md); weights that went in must be equal. For everything else, and with --exact:
-// equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or equal bits. Every test reads
-// !(difference <= bound), so that NaN fails it.
+// For dumps, the bound is what rounding may do to the tensor, given the type it was stored in, its depth and the length
+// of its sums (dev/check/diff.c, doc/diff.md); the weights before the update must be equal. For everything else, and
+// with --exact: equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or equal bits. Every
+// test reads !(difference <= bound), so that NaN fails it.
 //
 // Exit status: 0 identical, or rounding; 1 different (or a file cannot be read); 2 wrong command line.
 #include "base/check.h"
@@ -27,9 +27,9 @@
 enum { NAME = 37, AFTER = 6, BAR = 40 }; // AFTER: rows after the first one out of bound
 
 typedef struct {
-    bool exact, given, all, derived; // derived: neither option, and dumps
+    bool exact, given, all, derived; // derived: a dump, and none of these options
     double rtol, atol;
-    const char *red, *green, *dim, *plain; // what a terminal wants for these; else empty
+    const char *red, *green, *dim, *plain; // escape codes for a terminal; else empty
 } Options;
 
 typedef struct {
@@ -39,9 +39,9 @@ typedef struct {
     const DiffTensor *first;  // out of bound; NULL: none
     const DiffTensor *worst;  // nearest to its bound, of those that are within
     double worst_ratio;
-    int n_tensors, n_out, n_differ, n_extra, n_equal, n_hidden; // n_equal: in a row, not printed yet
+    int n_tensors, n_out, n_differ, n_extra, n_equal, n_hidden; // n_equal: successive, not printed yet
     char group[16];
-    // A row that waits: the one nearest to its bound of those of its unit that differ within it.
+    // The row to be printed next: of the unit's tensors that differ within their bounds, the nearest to its bound.
     char unit[80], row[300];
     double row_ratio;
     int n_unit; // tensors of the unit so far
@@ -61,8 +61,9 @@ static const DiffTensor *sibling(const DiffSide *s, const char *prefix, const ch
     return diff_side_find(s, name);
 }
 
-// A bias may have no gradient but rounding, where the loss is blind to it (that of the keys). Then its size is that of
-// what is summed, which its matrix shows: the row of the same kind that ends in .weight. NULL: the name is no bias's.
+// Where the loss does not depend on a bias (that of the keys), the gradient is rounding error alone. Its size is then
+// that of the terms of the sum, which the bias' matrix shows: the row of the same kind that ends in .weight. NULL: the
+// name is no bias's.
 static const DiffTensor *matrix_of(const DiffSide *s, const char *name)
 {
     char weight[400];
@@ -77,7 +78,7 @@ static bool same_shape(const SafeTensor *a, const SafeTensor *b)
     return a->ndim == b->ndim && !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
 }
 
-// The largest |update| of a row of B; 0: it has not both weights.
+// The largest |update| of a row of B; 0 where B lacks the weight before or after.
 static double largest_update(const DiffSide *s, const DiffTensor *updated)
 {
     const DiffTensor *weight = updated ? sibling(s, "weight.", updated->t.name + strlen("updated.")) : NULL;
@@ -121,7 +122,7 @@ static const char *shape_text(char text[80], const SafeTensor *t)
     return text;
 }
 
-// Prints what waits.
+// Prints the rows that wait.
 static void flush_rows(Report *r)
 {
     if (r->n_unit) printf(r->n_unit > 1 ? "%s of %d\n" : "%s\n", r->row, r->n_unit);
@@ -131,7 +132,7 @@ static void flush_rows(Report *r)
     r->n_equal = 0;
 }
 
-// A dump's tensors are grouped by what they are; the name is printed without it.
+// A dump's tensors are grouped by the first word of their names (grad, weight, ...); rows print the rest.
 static const char *group_of(Report *r, const char *name)
 {
     const char *dot = strchr(name, '.');
@@ -161,7 +162,7 @@ static void row_trouble(Report *r, const char *name, const char *shape, const ch
     printf("  %-*s %12s  %s%s%s\n", NAME - 2, name, shape, r->o.red, trouble, r->o.plain);
 }
 
-// What of a name stands for its unit: "grad.layers.3", "forward.head".
+// The part of a name that stands for its unit: "grad.layers.3", "forward.head".
 static void unit_of(const char *name, char unit[80])
 {
     const char *layers = strstr(name, "layers."), *dot = strchr(name, '.');
@@ -326,7 +327,7 @@ static void print_histogram(const Report *r)
     printf("\n");
     for (int i = 0; i < DIFF_STATS_BUCKETS; i++) {
         if (i > top && !(i == DIFF_STATS_NAN && r->all.bucket[i])) continue;
-        if (i > 0 && !r->all.bucket[i] && !r->all.bucket[i - 1]) continue; // of several empty ones the first
+        if (i > 0 && !r->all.bucket[i] && !r->all.bucket[i - 1]) continue; // prints the first of several empty ones
         printf("  %-16s %14zu", diff_stats_label(i, text), r->all.bucket[i]);
         if (t) printf(" %*zu", label > 14 ? (int)label : 14, first->bucket[i]);
         size_t bar = (drawn->bucket[i] * BAR + most - 1) / most;
@@ -347,8 +348,8 @@ static void print_notes(const Report *r)
         if (twice) printf("note: %zu elements of %c are in more than one file\n", twice, "AB"[i]);
     }
     if (r->first && r->o.derived && begins(r->first->t.name, "weight.") && r->first_stats.n)
-        printf("note: the weights that went in differ already, so what follows may be no fault (dump an earlier "
-               "update, or the first)\n");
+        printf("note: the weights that went in differ already, so the rest may be right (dump an earlier update, "
+               "or the first)\n");
 }
 
 static bool print_verdict(const Report *r)
@@ -415,9 +416,9 @@ static const char help[] =
     "usage: diff A B [--exact] [--rtol X] [--atol X] [--all]\n"
     "  A, B     dumps (run.dump), runs (their latest common dump, else their newest checkpoints),\n"
     "           checkpoints, or safetensors files; B is the reference\n"
-    "  bound    of dumps what rounding may do, of anything else, and with --exact, equal bits;\n"
+    "  bound    for dumps what rounding may do; for anything else, and with --exact, equal bits;\n"
     "           with --rtol or --atol |a - b| <= atol + rtol |b|\n"
-    "  --all    a row for every tensor; of dumps, for each unit the one nearest to its bound is shown\n"
+    "  --all    a row for every tensor; without it dumps show each unit's tensor nearest to its bound\n"
     "  verdict  identical, rounding (within, for a bound that was given), DIFFERENT\n"
     "  exit     0 identical or within the bound, 1 different, 2 usage\n";
 

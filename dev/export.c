@@ -5,9 +5,9 @@
 //   build/export CHECKPOINT_OR_RUN --to hf --out DIR             model.safetensors, config.json
 //
 // A run stands for its newest checkpoint. Hashes are checked before anything is written; the output is
-// written aside and renamed.
+// written under a temporary name and renamed.
 //
-// For Transformers the two families have two classes. LlamaForCausalLM keeps our layout: only the names
+// Transformers has a class for each of the two families. LlamaForCausalLM keeps our layout: only the names
 // change (the rotary embedding is rotate-half on both sides, so q and k need no permutation).
 // GPT2LMHeadModel keeps the four matrices of a block as Conv1D, (in, out), so they are transposed; and it
 // fuses q, k and v:
@@ -150,7 +150,7 @@ static Shape read_shape(const Ckpt *c)
     return s;
 }
 
-// Rows of (out, in) matrices become columns: out (in, ld), from column `at`.
+// Transposes t (out, in) into columns `at`, at + 1, ... of out (in, ld).
 static void transpose_into(float *out, size_t ld, size_t at, const SafeTensor *t)
 {
     size_t rows = t->shape[0], cols = t->shape[1];
@@ -187,14 +187,14 @@ static void add_conv1d(List *l, const Ckpt *c, const char *prefix, size_t i, con
     list_add(l, name, 1, out, 0, bias);
 }
 
-// A tensor as it is, under another name.
+// Adds a tensor unchanged, under another name.
 static void add_as(List *l, const Ckpt *c, const char *theirs, const char *ours)
 {
     const SafeTensor *t = find(c, ours);
     list_add(l, theirs, t->ndim, t->shape[0], t->ndim == 2 ? t->shape[1] : 0, t->data);
 }
 
-// The same inside a block.
+// The same for a tensor of block i.
 static void add_block(List *l, const Ckpt *c, const char *theirs, const char *ours, size_t i)
 {
     char a[128], b[128];
@@ -257,7 +257,8 @@ static void set_size(json_t *config, const char *key, size_t value)
     set(config, key, json_integer((json_int_t)value));
 }
 
-// Transformers 5 reads rope_parameters; 4 reads rope_theta and rope_scaling. Stretching by another theta is that theta.
+// Transformers 5 reads rope_parameters; 4 reads rope_theta and rope_scaling. NTK scaling is a larger theta, so it is
+// written as that theta.
 static void set_rope(json_t *config, const Rope *r, size_t head_size)
 {
     static const char *const types[] = {"default", "linear", "default", "yarn", "llama3"};
@@ -320,13 +321,13 @@ static json_t *config_json(const Shape *s)
 
 // ---- output
 
-// Writes path aside and renames it. The metadata says which step it was.
+// Writes a temporary file and renames it to path. The metadata holds the step.
 static void write_tensors(const char *path, const SafeTensor *tensor, int n, long step)
 {
     char tmp[PATH_MAX], number[32], error[1024];
     if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp", path) >= sizeof tmp)
         die("%s: the path is too long", path);
-    if (disk_is_special(path)) die("%s: is a device or a pipe (a safetensors file is to be a plain one)", path);
+    if (disk_is_special(path)) die("%s: is a device or a pipe (safetensors are written to a plain file)", path);
     snprintf(number, sizeof number, "%ld", step);
     SafeMeta meta = {"step", number};
     bool ok = safetensors_write(tmp, tensor, n, &meta, 1, NULL, NULL, error, sizeof error);
@@ -366,7 +367,7 @@ static void export_hf(const Ckpt *c, const char *dir)
     list_free(&l);
 }
 
-// Of what was opened, so with or without the optimizer's tensors.
+// Writes whatever was opened, so with or without the optimizer's tensors.
 static void export_safetensors(const Ckpt *c, const char *path)
 {
     SafeTensor *tensor = calloc((size_t)c->n + 1, sizeof *tensor);

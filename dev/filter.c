@@ -40,14 +40,14 @@ static Options parse(int argc, char **argv)
         OPTION(LIST, "--set", "RULE.min=N", "a threshold; also RULE.max", &o.set),
         OPTION(TEXT, "--bad-words", "FILE", "the list for c4.bad_words", &o.bad_words),
         OPTION(TEXT, "--report", "FILE.html", "counts and examples as a page", &o.report),
-        OPTION(TEXT, "--examples", "N", "so many of each rule in the page, at most 2 in the table [3]", &o.examples),
+        OPTION(TEXT, "--examples", "N", "examples of each rule in the page; in the table at most 2 [3]", &o.examples),
         OPTION(TEXT, "--out", "FILE.jsonl", "write what is kept; without it nothing is written", &o.out),
         OPTION(TEXT, "--manifest", "FILE", "read the sources of a manifest too", &o.manifest),
         OPTION(TEXT, "--format", "NAME", "auto (by name), text or jsonl", &format),
         OPTION(TEXT, "--field", "NAME", "of JSONL [text]", &o.corpus.field),
         OPTION(TEXT, "--separator", "TEXT", "between documents of a text file [" TOKENIZER_EOT "]",
                &o.corpus.separator),
-        OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that is this alone", &o.corpus.line),
+        OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that holds only this", &o.corpus.line),
         OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error", &o.corpus.strict),
         OPTION(SWITCH, "--list", NULL, "print all rules", &list),
         OPTION_HEAD("\nexample: filter corpus.jsonl.gz --rules c4,gopher --report filter.html")};
@@ -65,7 +65,7 @@ static Options parse(int argc, char **argv)
     return o;
 }
 
-// What would have no effect, or keep nothing, is not what was meant. (filter_set and filter_bad_words see to the rest.)
+// Refuses options that would have no effect or keep nothing. (filter_set and filter_bad_words check the rest.)
 static void check_effect(const Filter *f, const Options *o)
 {
     for (int i = 0; i < filter_n_rules; i++) {
@@ -110,7 +110,7 @@ static void run_manifest(Filter *f, const Options *o, DiskOut *out)
     sources_free(&list);
 }
 
-// Before the work begins, and kept open: no other program writes it meanwhile.
+// Opened before the work begins and kept open, so that no other program writes the file meanwhile.
 static DiskOut *open_output(const Options *o, const char *path)
 {
     if (!path) return NULL;

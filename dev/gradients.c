@@ -1,10 +1,10 @@
 // gradients: how far the gradients of one dump are from those of another, in norm.
 //
-// build/diff asks of each element whether it is within a bound. A rounded gradient has elements near 0 that
-// are off by many times their size, and is yet as good as any: what counts is the error of the whole against
-// the whole. The last line has the largest error of a matrix (a bias to which the loss is blind has no
-// gradient but rounding, so vectors do not count), the part of all elements that became 0, and the error of
-// the mean loss in nats.
+// build/diff tests whether each element is within a bound. But a rounded gradient may have elements near 0 that
+// are off by many times their size, and still be as good as any: what counts is the norm of the error relative
+// to the norm of the gradient. The last line has the largest error of a matrix (vectors do not count, because a
+// bias on which the loss does not depend has a gradient of rounding error alone), the share of all elements that
+// became 0, and the error of the mean loss in nats.
 #include "base/check.h"
 #include "dev/check/diff.h"
 
@@ -49,13 +49,13 @@ static const char help[] =
     "usage: gradients A B\n"
     "  A B    two runs that have dumped the same update (run.dump), or the dumps; B is the reference\n"
     "  error  |a - b| / |b| of each gradient\n"
-    "  zero   part of its elements that are 0 in A and not in B: what was too small for A's number format\n"
-    "  exit   0, or 1 when they cannot be compared (a tensor that only one has, another shape)\n";
+    "  zero   share of its elements that are 0 in A and not in B: too small for A's number format\n"
+    "  exit   0, or 1 when they cannot be compared (a tensor missing in one, different shapes)\n";
 
 int main(int argc, char **argv)
 {
     check_help(argc, argv, help);
-    if (argc != 3 || argv[1][0] == '-') die_usage("gradients: of which two? (gradients A B; try --help)");
+    if (argc != 3 || argv[1][0] == '-') die_usage("gradients: name two dumps (gradients A B; try --help)");
     char path_a[1000], path_b[1000];
     diff_side_resolve(argv[1], argv[2], path_a, path_b);
     DiffSide a = diff_side_open(path_a), b = diff_side_open(path_b);

@@ -1,9 +1,10 @@
 // loader: how many tokens a second the dataset gives, beside how many training takes.
 //
-// One thread asks for windows in training's random order, as a rank does between two steps: with the pages of the file
-// dropped from the page cache (where the system does that); the same with each 64 windows fetched ahead, as the next
-// step's are while one runs (here nothing runs meanwhile: the disk's own speed); and from the cache. Training takes
-// FLOP/s / 6N tokens a second with N parameters (plan.md); a rank is a GPU, and reads its own samples only.
+// One thread reads windows in training's random order, as a rank does between two steps. Three cases are timed: with
+// the file's pages dropped from the page cache (where the system does that); the same with 64 windows prefetched at a
+// time, as a rank prefetches the next step's (here nothing runs meanwhile, so this is the disk's own speed); and from
+// the cache. Training takes FLOP/s / 6N tokens a second with N parameters (plan.md); a rank is a GPU, and reads only
+// its own samples.
 #include "base/check.h"
 #include "base/clock.h"
 #include "text/dataset.h"
@@ -18,7 +19,7 @@
 #include <unistd.h>
 
 enum { TOKENS = 64 << 20, VOCAB = 50257 };
-static const double gpu = 4e14; // FLOP/s that training gets out of one: 40% of 989e12, an H100's dense bf16
+static const double gpu = 4e14; // FLOP/s that training reaches on one: 40% of 989e12, an H100's dense bf16
 
 static void make_file(const char *path)
 {
@@ -46,13 +47,13 @@ static void row(const char *what, double tokens, double seconds)
     printf("| %s | %.1f M |\n", what, tokens / seconds / 1e6);
 }
 
-// From the disk the clock counts, from the cache the processor's time, which other work on the machine changes less.
+// Wall-clock time from the disk; processor time from the cache, because other work on the machine changes it less.
 static double seconds_of(bool cached)
 {
     return cached ? (double)clock() / CLOCKS_PER_SEC : clock_seconds();
 }
 
-// Windows for at most about two seconds; tokens a second.
+// Reads windows for at most about two seconds; returns tokens a second.
 static double read_windows(const Dataset *ds, int T, int64_t n, bool ahead, bool cached, int32_t *in, int32_t *target)
 {
     enum { STEP = 64 };
@@ -76,7 +77,7 @@ int main(int argc, char **argv)
     check_help(argc, argv, help);
     char own[PATH_MAX] = "";
     const char *path = argc > 1 ? argv[1] : own;
-    if (argc > 3 || (argc > 1 && argv[1][0] == '-')) die_usage("loader: [PATH [T]] is all it takes (try --help)");
+    if (argc > 3 || (argc > 1 && argv[1][0] == '-')) die_usage("loader: it takes only [PATH [T]] (try --help)");
     char *end = "";
     long T = argc > 2 ? strtol(argv[2], &end, 10) : 1024;
     if (*end || T < 1 || T > 1 << 24) die("loader: %s: not a length of windows", argv[2]);

@@ -1,7 +1,8 @@
 // mesh: draws the mesh of a job: which rank stands where, and in which groups.
 //
-// The picture: a frame a replica, a row a stage, a column a tp rank of a cp rank. In each rank's box stand the model,
-// of which it holds the blue part (rows: stages; columns: tp slices), and a sequence, of which it sees the orange part.
+// In the picture a frame is a replica, a row a stage, and a column a tp rank of a cp rank. Each rank's box shows the
+// model, with the part that the rank holds in blue (rows: stages; columns: tp slices), and a sequence, with the part
+// that it sees in orange.
 #include "base/check.h"
 #include "base/options.h"
 #include "parallel/cp.h"
@@ -55,7 +56,7 @@ static void frame(FILE *f, const char *class, double x, double y, double w, doub
             "stroke=\"%s\" stroke-width=\"1.6\"/>\n", class, x, y, w, h, fill, stroke);
 }
 
-// What a rank holds: of the model its stage's rows and its tp slice's column, of a sequence its cp part.
+// What a rank holds: its stage's rows and its tp slice's column of the model, and its cp part of a sequence.
 static void draw_rank(FILE *f, MeshShape s, int rank)
 {
     MeshPlace p = mesh_place(s, rank);
@@ -75,7 +76,7 @@ static void draw_rank(FILE *f, MeshShape s, int rank)
             (size_t)i == mine[0] || (size_t)i == mine[1] ? SVG_ORANGE : SVG_GRID);
 }
 
-// From a to b around what stands between, `depth` above (negative) or below the boxes.
+// A line from x0 to x1 around the boxes between, `depth` below them (negative: above).
 static void elbow(FILE *f, const char *class, double x0, double x1, double y, double depth, const char *color)
 {
     fprintf(f, "<path class=\"%s\" d=\"M%.1f %.1fv%.1fH%.1fv%.1f\" fill=\"none\" stroke=\"%s\" "
@@ -168,7 +169,7 @@ static void draw(FILE *f, void *arg)
 
 static const char help[] =
     "usage: mesh RANKS [--option VALUE]...\n"
-    "RANKS: of the job; dp is what is left: mesh 16 --pp 2 --tp 2 --cp 2 --ep 2\n";
+    "RANKS: of the job; dp is RANKS / (pp cp tp): mesh 16 --pp 2 --tp 2 --cp 2 --ep 2\n";
 
 int main(int argc, char **argv)
 {

@@ -1,6 +1,6 @@
 // offload: what an offload store moves, how fast it is here, and a picture of who waits for whom.
 //
-// measure and draw make the store's file in DIRECTORY, which must exist; it has no name while they run.
+// measure and draw create the store's file in DIRECTORY, which must exist; the file has no name while they run.
 #include "base/check.h"
 #include "base/clock.h"
 #include "net/model.h"
@@ -177,7 +177,7 @@ static ssize_t logged_write(void *self, int fd, const void *data, size_t n_bytes
     return n;
 }
 
-// Reads and writes all items. Blocks that were never written are read without the disk: a first pass measures nothing.
+// Reads and writes all items. The first pass is not measured, because blocks never written are read without the disk.
 static void one_pass(Offload *o)
 {
     for (int i = 0; i < ITEMS; i++) {
@@ -187,7 +187,7 @@ static void one_pass(Offload *o)
     offload_flush(o);
 }
 
-// How many updates take 1.5 times as long as a read and a write of an item do.
+// How many updates take 1.5 times as long as reading and writing an item.
 static int updates_beside(Bench *b)
 {
     Offload *o = store(b, OFFLOAD_DISK, 1, NULL);

@@ -8,8 +8,8 @@
 // and how much each depends on its learning rate.
 //
 // decay trains it with Adam without decay, with AdamW, and with Adam and L2 at two strengths, and prints what is left
-// of the norm of each kind of matrix, by the size of its gradients. AdamW pulls every weight by lr d w; L2 pulls it by
-// lr d w / sqrt(vhat), so strong where gradients are small and weak where they are large.
+// of the norm of each kind of matrix, sorted by the size of its gradients. AdamW shrinks every weight by lr d w; L2 by
+// lr d w / sqrt(vhat), so more where gradients are small and less where they are large.
 //
 // The model is of the GPT family, on characters of the stories corpus: no files are needed, and what is printed is the
 // same each time on one machine. Exit status: 0, 1 for an error, 2 for a wrong command line.
@@ -73,7 +73,7 @@ static void set_batch(Model *model, const Text *text, const char *stream, uint32
     model_set_batch(model, token, NULL, target, BATCH, CONTEXT);
 }
 
-// The kinds of matrices that are told apart: part of their name, and what to call it.
+// The kinds of matrices in the table: a part of their name, and what to call them.
 static const char *const kinds[][2] = {{"embed.tokens", "token embedding"}, {"embed.positions", "position embedding"},
                                        {"attn.q.w", "attention q"}, {"attn.k.w", "attention k"},
                                        {"attn.v.w", "attention v"}, {"attn.out.w", "attention out"},
@@ -137,8 +137,8 @@ static OptimSettings settings(OptimName name)
 
 // ---- race
 
-// The learning rates differ by a factor of 3, around the one that each optimizer is usually run with; the decay is
-// such that lr * decay is about the same.
+// The learning rates differ by a factor of 3, around each optimizer's usual one; the decay keeps lr * decay about the
+// same.
 static const struct {
     OptimName name;
     float decay;

@@ -9,8 +9,8 @@ enum { RUNS = 8 };
 
 static const char help[] =
     "usage: overlay OUT.svg TITLE RUN_DIRECTORY...\n"
-    "  RUN_DIRECTORY  1 to 8 of them; each curve is called as its directory. One that is still running,\n"
-    "                 or stopped early, has a shorter one\n";
+    "  RUN_DIRECTORY  1 to 8 of them; each curve is named after its directory. A run that is still in\n"
+    "                 progress, or stopped early, has a shorter curve\n";
 
 int main(int argc, char **argv)
 {
@@ -18,7 +18,7 @@ int main(int argc, char **argv)
     static char file[RUNS][4096];
     const char *path[RUNS], *name[RUNS];
     int n = argc - 3;
-    if (n < 1 || n > RUNS || argv[1][0] == '-') die_usage("overlay: OUT.svg TITLE and 1 to 8 run directories (try --help)");
+    if (n < 1 || n > RUNS || argv[1][0] == '-') die_usage("overlay: OUT.svg TITLE and 1 to 8 runs (try --help)");
     for (int i = 0; i < n; i++) {
         char *dir = argv[i + 3];
         size_t length = strlen(dir);

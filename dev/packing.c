@@ -1,7 +1,7 @@
 // packing: what packing whole documents into rows saves and costs on a token file, beside cutting the stream of tokens.
 //
-// For each way to make rows of T tokens: how many, how much of them is text, how many documents are cut, and how many
-// keys a query looks at on average, that is, what attention costs.
+// For each way to make rows of T tokens: how many rows, how much of them is text, how many documents are cut, and how
+// many keys a query attends to on average, which is what attention costs.
 #include "base/check.h"
 #include "text/dataset.h"
 #include "text/packing.h"

@@ -7,23 +7,20 @@
 //   ==       equal to the last bit, losses and norms too
 //   0.012    largest |g - g1| / bound of a tensor, in norms; at most 1
 //
-// The bound. Both runs add the same terms in another order, so a gradient is within lambda sqrt(n) u sum |term| of the
-// exact sum, n the longest chain of additions, u = 2^-24, lambda = 6 (Higham and Mary, SIAM J. Sci. Comput. 41,
-// 2019), and two are twice that apart. In norms sum |term| is at most the sum over tokens of |gradient of the token's
-// loss|, which is computed here, token by token. Errors of the first two steps reach the third gradient through the
-// weights: they grow by at most 1 + lr S a step, S the sensitivity |dg| / |dw|, measured on one rank between steps 1
-// and 3 (other samples included, which makes it larger). In 16 bits the bound is four times what rounding moves one
-// rank's gradient.
+// A layout has a value on each of nine axes. A choice by hand could miss the very pair that is wrong, and all
+// combinations would be thousands of runs. So the list has every value alone, every pair of values of two axes, and
+// seeded random combinations of three axes or more: most faults of interaction need only two switches (Kuhn, Wallace
+// and Gallo, "Software fault interactions", IEEE TSE 30, 2004), and the random ones look for the rest. Only `refused`
+// leaves layouts out, with a reason that a reader can check against the chapters. Every machine makes the same list.
 //
-// A layout is a value on each of nine axes. Choosing by hand would leave out the pair that is wrong; all combinations
-// would be some thousands. So: every value alone, every pair of values of two axes, and seeded random combinations
-// of three axes or more. That is what finds interactions (most need two switches: Kuhn, Wallace and Gallo, "Software
-// fault interactions", IEEE TSE 30, 2004), and the random ones look for the rest. What is left out is left out by
-// `refused`, with a reason that a reader can check against the chapters. The same list comes out everywhere.
+// In deterministic mode (all layouts but those marked fast) gradients must be equal to the last bit, except where a
+// chapter says that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits
+// tensor-parallel ranks round what they send.
 //
-// In deterministic mode (all but those marked fast) gradients must be equal to the last bit, but where a chapter says
-// that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits tensor-parallel
-// ranks round what they send.
+// Elsewhere they may differ by a bound. Both runs add the same terms in different orders, so a gradient is within
+// lambda sqrt(n) u sum |term| of the exact sum, with u = 2^-24, and the two gradients are at most twice that apart. In
+// norms sum |term| is at most the sum over tokens of |gradient of the token's loss|, which is computed here, token by
+// token. Errors of the first two steps reach the third gradient through the weights. For plain SGD:
 //
 //   b        2 lambda sqrt(n) u sum over tokens |gradient of the token's loss|    one gradient, added in two orders
 //   a        lr S, S the spectral norm of the loss' Hessian (power iteration on differences of gradients)
@@ -31,11 +28,12 @@
 //   step 2   |dw| <= lr b          |dg| <= b + S lr b = b (1 + a)
 //   step 3   |dw| <= lr b (2 + a)  |dg| <= b (1 + a)^2
 //
-// for plain SGD. n is the longest chain of additions: all tokens of a step, and in each of L + 2 units at most
-// max(F, V) products for each of T rows. lambda = 6: rounding errors of either sign add up like a random walk, and
-// exceed lambda sqrt(n) u with probability 2 exp(-lambda^2 / 2) (Higham and Mary, SIAM J. Sci. Comput. 41, 2019). The
-// certain bound, n u, is as large as the gradient itself here, and would prove nothing. Losses are means over tokens:
-// chain u L of rounding, and |g| |dw| by the weights.
+// n is the longest chain of additions: all tokens of a step, and in each of L + 2 units at most max(F, V) products for
+// each of T rows. lambda = 6: rounding errors of either sign add up like a random walk, and exceed lambda sqrt(n) u
+// with probability 2 exp(-lambda^2 / 2) (Higham and Mary, SIAM J. Sci. Comput. 41, 2019). The certain bound, n u, is as
+// large as the gradient itself here, and would prove nothing. A loss, a mean over tokens, may differ by
+// 2 lambda sqrt(n) u L from rounding, and by |g| |dw| from the weights. In 16 bits the bound is four times what
+// rounding moves one rank's gradient.
 //
 // The invariant: a check that finds nothing to compare fails. Every tensor of the table must be there, whole, once.
 #include "base/check.h"
@@ -61,7 +59,7 @@
 
 // ---- layouts
 
-// Axes of a layout. The value 0 of each is that of one rank that does nothing special.
+// Axes of a layout. Value 0 of each is the default, so that all zeros are one rank.
 typedef enum {
     PARITY_DP, PARITY_TP, PARITY_CP, PARITY_PP, PARITY_ZERO, PARITY_RECOMPUTE, PARITY_MICRO, PARITY_DATA, PARITY_DTYPE,
     PARITY_AXES
@@ -72,12 +70,12 @@ enum { PARITY_RANKS = 8, PARITY_OPTIONS = 16 };
 typedef struct {
     bool llama;                // else GPT
     bool fast;                 // else numerics.deterministic
-    int value[PARITY_AXES];    // by axis, an index of the axis' values
+    int value[PARITY_AXES];    // by axis, an index into the axis' values
 } ParityLayout;
 
 enum { MAX_VALUES = 11, MAX_LAYOUTS = 1024, RANDOM = 60, QUICK = 7 };
 
-// A value of an axis. ranks: by which it multiplies; stages and chunks: of a pipeline.
+// A value of an axis. ranks: the factor by which it multiplies the ranks; stages and chunks: of a pipeline.
 typedef struct {
     const char *name, *option[3];
     int ranks, stages, chunks;
@@ -128,7 +126,8 @@ static int ranks_of(const ParityLayout *layout)
     return ranks;
 }
 
-// The run: 16 sequences of 32 tokens a step, 4 layers, 8 heads (llama: 2 key/value heads).
+// Why a layout cannot run, or NULL. The run: 16 sequences of 32 tokens a step, 4 layers, 8 heads (llama: 2 key/value
+// heads).
 static const char *refused(const ParityLayout *l)
 {
     int replicas = value_of(l, PARITY_DP)->ranks * value_of(l, PARITY_CP)->ranks;
@@ -137,7 +136,7 @@ static const char *refused(const ParityLayout *l)
     int micro = 16 / value_of(l, PARITY_DP)->ranks / (l->value[PARITY_MICRO] ? 1 : 2);
     bool parted = false;
     for (int a = PARITY_DP; a <= PARITY_MICRO; a++) parted |= l->value[a] > 0;
-    if (!parted) return "that is what others are compared with";
+    if (!parted) return "the others are compared with it";
     if (ranks_of(l) > PARITY_RANKS) return "more than 8 ranks";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
     if (stages > 1 && *zero && strcmp(zero, "zero1")) return "a pipeline takes ZeRO 0 and 1";
@@ -201,7 +200,7 @@ static void add(List *list, ParityLayout layout)
     list->layout[list->n++] = layout;
 }
 
-// ZeRO alone is ZeRO with two replicas.
+// Sets an axis' value. ZeRO alone gets two replicas.
 static ParityLayout with(ParityLayout layout, ParityAxis axis, int value)
 {
     layout.value[axis] = value;
@@ -222,7 +221,7 @@ static void add_singles(List *list)
                 }
 }
 
-// Every pair of values, the families and modes in turn.
+// Every pair of values, with the model families and the modes in turn.
 static void add_pairs(List *list)
 {
     int turn = 0;
@@ -277,7 +276,7 @@ typedef struct {
     int n_tensors;
     double worst;       // largest |g - g1| / bound of a tensor, in norms
     char where[80];     // that tensor
-    char why[200];      // where it does not agree: the first thing that is wrong
+    char why[200];      // the first disagreement
 } ParityVerdict;
 
 enum { STEPS = 3, ROUNDS = 10, LAMBDA = 6 };
@@ -286,7 +285,7 @@ enum { STEPS = 3, ROUNDS = 10, LAMBDA = 6 };
 typedef struct {
     double loss[STEPS], norm[STEPS];
     float *grads;  // (n_elems), whole
-    DiffSide dump; // everything else of the last update, where it is open
+    DiffSide dump; // everything else of the last update; valid if `open`
     bool open;
 } Outcome;
 
@@ -297,9 +296,9 @@ struct ParityReference {
     Params params;
     Outcome out;
     float *weights;    // before the last update
-    bool bounded;      // the next three are known
+    bool bounded;      // each and a are known
     double each, a;    // b and a
-    double rounding;   // what 16 bits do to the gradient: |g - g in fp32|; 0 in fp32
+    double rounding;   // |g - g in fp32|, the effect of 16 bits on the gradient; 0 in fp32
     double chain;
     const ParityReference *exact;
 };
@@ -316,7 +315,7 @@ static bool fail(ParityVerdict *v, const char *fmt, ...)
     return false;
 }
 
-// ---- what a run left
+// ---- a run's files
 
 static bool read_metrics(const char *run_dir, Outcome *out, ParityVerdict *v)
 {
@@ -363,7 +362,7 @@ static bool open_dump(const char *run_dir, DiffSide *side, ParityVerdict *v)
     return good;
 }
 
-// All of a kind ("grad", "weight"), whole, in the order of the table.
+// Reads all tensors of a kind ("grad", "weight"), whole, in the order of the table.
 static bool read_rows(const DiffSide *side, const Params *params, const char *kind, float *flat, ParityVerdict *v)
 {
     char name[PARAM_NAME + 16];
@@ -440,7 +439,7 @@ static void reference_close(ParityReference *r)
 
 // ---- the bound
 
-// One rank's model, here, to ask for gradients of single tokens.
+// One rank's model in this process, which gives the gradients of single tokens.
 typedef struct {
     const ParityReference *r;
     Model *m;
@@ -503,7 +502,7 @@ static double sum_of_norms(Probe *p, int step, const float *weights)
     return sum;
 }
 
-// The last step's gradient at these weights, in m->grads.
+// Computes the last step's gradient at these weights, in m->grads.
 static void gradient(Probe *p, const float *weights)
 {
     memcpy(p->m->weights, weights, p->m->params.n_elems * sizeof *weights);
@@ -514,8 +513,8 @@ static void gradient(Probe *p, const float *weights)
     }
 }
 
-// The spectral norm of the loss' Hessian at the last weights, from |g(w + e v) - g(w)| / e: what v turns to is the
-// next v.
+// The spectral norm of the loss' Hessian at the last weights, by power iteration: |g(w + e v) - g(w)| / e is the
+// estimate, and the normalized difference is the next v.
 static double sensitivity(Probe *p)
 {
     size_t n = p->m->params.n_elems;
@@ -557,7 +556,7 @@ static void find_bound(ParityReference *r)
     r->a = r->cfg.optim.lr * sensitivity(&p);
     r->bounded = true;
     double norm = r->out.norm[STEPS - 1], bound = r->each * (1 + r->a) * (1 + r->a);
-    if (!(bound <= 0.1 * norm)) // a tensor that is missing would not show
+    if (!(bound <= 0.1 * norm)) // or a missing tensor would not be noticed
         die("parity: %s: the bound %.3g is not far below the gradient's norm %.3g (lr S = %.2g: try a lower optim.lr)",
             r->name, bound, norm, r->a);
     free(start);
@@ -571,7 +570,7 @@ static void find_bound(ParityReference *r)
 
 // ---- the verdict
 
-// Losses and norms; bound: of the last gradient.
+// Compares losses and norms; `bound` is that of the last gradient.
 static void check_steps(const ParityReference *r, const Outcome *out, bool exact, double bound, ParityVerdict *v)
 {
     for (int k = 0; k < STEPS; k++) {
@@ -588,7 +587,7 @@ static void check_steps(const ParityReference *r, const Outcome *out, bool exact
     }
 }
 
-// Everything that the last update computed: activations, losses, gradients, weights before and after.
+// Compares everything that the last update computed: activations, losses, gradients, weights before and after.
 static void check_dump(const ParityReference *r, const Outcome *out, ParityVerdict *v)
 {
     for (int i = 0; i < r->out.dump.n; i++) {
@@ -653,7 +652,7 @@ static void run_name(const ParityLayout *layout, char *name, size_t n_name)
         if (*p == ' ' || *p == ':' || *p == '+') *p = '_';
 }
 
-// Runs build/train on so many ranks; false: it failed, and DIR/NAME.out says why.
+// Runs build/train on the layout's ranks; false: it failed, and DIR/NAME.out says why.
 static bool train(const Parity *p, const ParityLayout *layout, const char *name)
 {
     char file[PATH], run[NAME + 12], out[PATH], program[PATH], ranks[16];
@@ -687,7 +686,7 @@ static void run_dir(const Parity *p, const char *name, char *dir, size_t n_dir)
     snprintf(dir, n_dir, "%s/runs/%s", p->dir, name);
 }
 
-// What a layout is compared with: run once.
+// The one-rank run with which a layout is compared; each is run once.
 static ParityReference *reference_of(Parity *p, const ParityLayout *layout)
 {
     ParityLayout one = one_rank(layout);
@@ -732,7 +731,7 @@ static bool compare(Parity *p, const ParityLayout *layout)
 static const char help[] =
     "usage: parity DIR [--quick] [--only WORD] [--list]\n"
     "  DIR          holds gpt.toml and llama.toml: test/parity.sh makes them, with their data\n"
-    "  --quick      a few of each kind\n"
+    "  --quick      every seventh layout\n"
     "  --only WORD  those with the word in their names; --list: names alone\n"
     "  exit         0 all agree, 1 not, 2 usage\n";
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDEST = 400 }; // grid that is still printed
+enum { WIDEST = 400 }; // the widest grid that is printed
 
 static const char help[] =
     "usage: pipeline SCHEDULE --stages P --micro M [--chunks V] [--times F,B,W,P2P] [--check] [--csv F] [--svg F]\n"
@@ -18,8 +18,8 @@ static const char help[] =
     "       pipeline FILE.csv [--times ...] [--check] [--csv F] [--svg F] [--trace F]   a table of your own\n"
     "       pipeline compare --stages P --micro M [--svg F]                             all published schedules\n"
     "  SCHEDULE     gpipe, 1f1b, interleaved (with --chunks V), zb-h1, zb-v: the grid, and one line of summary\n"
-    "  --times T    F,B,W,P2P of a whole stage (1,1,1,0); an action of one of v chunks takes a v-th; a B\n"
-    "               that is not split lasts B + W\n"
+    "  --times T    F,B,W,P2P of a whole stage (1,1,1,0); an action on one of v chunks takes 1/v of it; a\n"
+    "               B that is not split takes B + W\n"
     "  --check      what was proved, stage by stage\n"
     "  --csv F, --svg F, --trace F   the table, a drawing, a trace for a browser\n";
 
@@ -131,7 +131,7 @@ static void study_free(Study *s)
     pipeline_table_free(s->table);
 }
 
-// Activations at most, of the stages that hold most; in shares of a stage.
+// The most activations that any stage holds at a time, in units of one stage's.
 static double most_held(const Study *s)
 {
     int most = 0;

@@ -16,7 +16,7 @@
 //   build/plan formats
 //   build/plan noise
 //
-// CONFIG and the keys are those of build/train, and what train would refuse is refused here. Nothing is
+// CONFIG and the keys are those of build/train, and plan refuses what train would refuse. Nothing is
 // allocated, so any preset can be planned on any machine, for any number of ranks. --json prints what the run
 // itself writes to account.json with --run.account=true.
 //
@@ -36,14 +36,14 @@
 static const char usage[] =
     "usage: plan WHAT CONFIG [--section.key=value ...]\n"
     "  memory      bytes that a training run holds, by tag, with their formulas; --json: as account.json has them;\n"
-    "              --ranks N: of a run on N ranks (mpiexec -n N; or as many as hold the model), rank by rank;\n"
+    "              --ranks N: for a run on N ranks (mpiexec -n N; by default the fewest), rank by rank;\n"
     "              --gpu NAME: whether that fits, and the largest micro-batch that does\n"
     "  table       bytes for every precision and optimizer, and for every precision and recomputation (markdown)\n"
     "  recompute   what each mode of recomputation keeps and does again\n"
     "  params      the parameter table and its totals; --json\n"
     "  flops       floating-point operations per token, step and run; --explain: formulas with their numbers; --json\n"
     "  schedule    learning rate and batch over the run; --svg FILE: as a picture too\n"
-    "  fp8         what each matrix runs in, with --numerics.dtype=fp8\n"
+    "  fp8         the format in which each matrix runs, with --numerics.dtype=fp8\n"
     "  CONFIG      a file or preset, and keys, as for build/train (build/train --help lists them)\n"
     "with CONFIG, on accelerators:\n"
     "  time        a step's time by operation, MFU, days, cost, checkpoint interval\n"
@@ -59,13 +59,13 @@ static const char usage[] =
     "  published   reported runs, predicted (markdown)\n"
     "  optimizers  their arrays and bytes (markdown)\n"
     "  formats     range and precision of the number formats\n"
-    "  noise       two estimators of the gradient noise scale, on made gradients (markdown)\n";
+    "  noise       two estimators of the gradient noise scale, on synthetic gradients (markdown)\n";
 
 // ---- what a configuration alone tells
 
 static void print_schedule(Config *cfg, Run *run, const char *svg)
 {
-    if (!cfg->run.steps) die("run.steps is 0: the run's length is not known before it runs (try --run.steps=1000)");
+    if (!cfg->run.steps) die("run.steps is 0, so the run's length is not known before it runs (try --run.steps=1000)");
     run->cfg = *cfg;
     run_schedule(run);
     schedule_check(&run->schedule);
@@ -77,7 +77,7 @@ static void print_schedule(Config *cfg, Run *run, const char *svg)
 
 // ---- what needs the run's buffers, counted
 
-// Rank 0 in full, the others by tag; each checked against its formulas.
+// Rank 0 in full, the others by tag; every rank is checked against its formulas.
 static void print_memory(const Config *cfg, Run *run, Dev *dev, bool json)
 {
     int n = (int)cfg->parallel.ranks;
@@ -115,8 +115,8 @@ static void print_fp8(const Run *run)
     fp8_print(fp8, stdout);
 }
 
-// How the model is cut over ranks is checked, and then dropped: it changes nothing of what the whole of it is and
-// costs.
+// Checks how the model is cut over ranks, then sets everything to one rank: the cut does not change the whole model
+// or its cost.
 static void uncut(Config *cfg, Run *run, Dev *dev)
 {
     plan_open(run, cfg, dev, 0);

@@ -14,7 +14,7 @@ int main(int argc, char **argv)
 {
     check_help(argc, argv, help);
     char metrics[4096], svg[4096];
-    if (argc < 2 || argc > 3 || argv[1][0] == '-') die_usage("plot: of which run? (plot RUN_DIRECTORY [OUT.svg])");
+    if (argc < 2 || argc > 3 || argv[1][0] == '-') die_usage("plot: name a run (plot RUN_DIRECTORY [OUT.svg])");
     if (snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", argv[1]) >= (int)sizeof metrics)
         die("plot: path too long: %s", argv[1]);
     snprintf(svg, sizeof svg, "%s/loss.svg", argv[1]);

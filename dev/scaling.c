@@ -1,6 +1,6 @@
 // scaling: fits a scaling law to a ladder of trained runs, and says what it makes of a larger one.
 //
-// Intervals hold 90% of the fits to runs drawn with replacement.
+// The intervals hold 90% of the fits to bootstrap samples: runs drawn with replacement.
 #include "base/check.h"
 #include "dev/plan/scaling.h"
 #include "base/svg.h"
@@ -28,9 +28,9 @@ static const char help[] =
     "usage: scaling LADDER [--floor L] [--held-out WORD] [--predict N D [--measured L]] [--svg FILE]\n"
     "               [--below X] [--delta X] [--resamples N] [--seed S]\n"
     "  LADDER           a line a run: NAME PARAMETERS TOKENS LOSS (scripts/scaling.sh writes it)\n"
-    "  --floor L        the entropy of the validation text, to hold the fitted E against\n"
-    "  --held-out WORD  runs whose names begin so are not fitted\n"
-    "  --below X        neither are those above X times the least loss\n"
+    "  --floor L        the entropy of the validation text, to compare with the fitted E\n"
+    "  --held-out WORD  runs whose names begin with WORD are not fitted\n"
+    "  --below X        nor are runs above X times the least loss\n"
     "  --predict N D    the loss of N parameters after D tokens; --measured L: what it was\n"
     "  --svg FILE       isoFLOP curves: the law's loss over N at 6 N D = C, for the C of the ladder, whose runs\n"
     "                   are the dots (hollow: not fitted)\n"
@@ -123,7 +123,7 @@ static void print_law(const Scaling *s, const ScalingLaw *drawn, double *value)
     double a = s->law.beta / (s->law.alpha + s->law.beta);
     printf("  a budget of C: N ~ C^%.3f, D ~ C^%.3f\n", a, 1 - a);
     if (s->floor > 0) {
-        double best = INFINITY; // of the ladder: E could not be guessed worse by taking that
+        double best = INFINITY; // of the ladder: the naive guess of E
         for (size_t i = 0; i < s->n_fitted; i++) best = fmin(best, s->run[i].loss);
         printf("floor      %.4f, exact; fitted E is %+.1f%% from it, the best run %+.1f%%\n", s->floor,
                100 * (s->law.E / s->floor - 1), 100 * (best / s->floor - 1));
@@ -145,7 +145,7 @@ static void print_prediction(const Scaling *s, const ScalingLaw *drawn, double *
 
 // ---- as a picture
 
-// Budgets, evenly over the logarithms of the ladder's.
+// Budgets, evenly spaced in log C over the ladder's range.
 typedef struct {
     double C[BUDGETS], ratio, N0, N1, least, most; // smallest and largest N and loss
 } Budgets;
@@ -235,7 +235,7 @@ int main(int argc, char **argv)
             s.D = number(option, i + 1 < argc ? argv[++i] : NULL);
         } else die_usage("scaling: %s: no such option (try --help)", option);
     }
-    if (!s.path) die_usage("scaling: of which ladder? (try --help)");
+    if (!s.path) die_usage("scaling: name a LADDER (try --help)");
     if (s.measured > 0 && !s.N) die_usage("scaling: --measured: of what? (give --predict N D)");
     read_ladder(&s);
     split(&s);

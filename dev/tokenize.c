@@ -5,13 +5,13 @@
 //     build/tokenize count --tokenizer runs/tok book.txt                 documents, bytes, tokens
 //     build/tokenize convert --tokenizer runs/tok --to ranks --out tok.tiktoken
 //     build/tokenize bench --vocab 8192 book.txt                         MB/s of training and encoding; --tokenizer: of
-//                                                                        encoding with that one; --train-only
+//                                                                        encoding only; --train-only: of training
 //
-// --tokenizer is a folder (tokenizer.json, or vocab.json and merges.txt) or a tiktoken rank file, which --pattern
-// belongs to. Inputs are files, plain, gzip or zstd; "-" is standard input. A text file is taken as it is, bytes that
-// are not UTF-8 included. Files of JSONL and folders are read as everywhere else (corpus.h): each document is a text.
-// All is held in memory. With --special the string <|endoftext|> is that token: training leaves it out and starts a new
-// text after it.
+// --tokenizer is a folder (tokenizer.json, or vocab.json and merges.txt) or a tiktoken rank file, whose pattern is
+// --pattern. Inputs are files, plain, gzip or zstd; "-" is standard input. A text file is taken as it is, with bytes
+// that are not UTF-8. JSONL files and folders are read as everywhere else (corpus.h), and each document is a text.
+// Everything is held in memory. With --special the string <|endoftext|> is that token; training leaves it out and
+// starts a new text after it.
 #define _GNU_SOURCE // memmem
 #include "base/check.h"
 #include "base/clock.h"
@@ -43,7 +43,7 @@ static Options parse(int argc, char **argv)
 {
     Options o = {.pattern = "gpt2", .vocab = "8192", .threads = "2", .format = "auto"};
     const char *command = argc > 1 ? argv[1] : "";
-    enum { SOME = 1 }; // .where: the help begins with the commands in which it does something
+    enum { SOME = 1 }; // .where: the help text begins with the commands in which the option has an effect
     Option row[] = {
         OPTION(TEXT, "--tokenizer", "PATH", "encode decode count convert bench: a folder, or a tiktoken rank file",
                &o.tokenizer, .where = SOME),
@@ -60,7 +60,7 @@ static Options parse(int argc, char **argv)
         OPTION(TEXT, "--threads", "N", "never changes the result [2]", &o.threads),
         OPTION(SWITCH, "--special", NULL, TOKENIZER_EOT " in the input is that token, and not text", &o.special),
         OPTION(SWITCH, "--raw", NULL, "encode decode: ids as int32, not as text", &o.raw, .where = SOME),
-        OPTION(SWITCH, "--train-only", NULL, "bench: training alone, on --threads alone", &o.train_only,
+        OPTION(SWITCH, "--train-only", NULL, "bench: only training, and only with --threads", &o.train_only,
                .where = SOME)};
     OptionSet set = {"tokenize", help, row, sizeof row / sizeof *row, .quote = "'"};
     o.n_inputs = options_read(&set, argc, argv);
@@ -89,7 +89,7 @@ static void add_text(Input *in, const char *bytes, size_t n)
     in->n_bytes += n;
 }
 
-// A text, or the several between special tokens; `at` is freed with the input.
+// Adds a text, or the texts between special tokens; `at` is freed with the input.
 static void add_buffer(Input *in, char *at, size_t n, bool special)
 {
     size_t n_eot = strlen(TOKENIZER_EOT);
@@ -243,7 +243,7 @@ static void do_decode(const Options *o)
             decode_one(t, id, o->input[i], k);
         }
         if (!o->raw && at != text + n)
-            die("%s: byte %zu: a NUL (ids as int32? use --raw)", o->input[i], (size_t)(at - text));
+            die("%s: byte %zu: a NUL (for ids as int32 use --raw)", o->input[i], (size_t)(at - text));
         free(text);
     }
     tokenizer_free(t);
@@ -273,7 +273,7 @@ static void do_convert(const Options *o)
     tokenizer_free(t);
 }
 
-// MB per second of the wall clock, and per second of all threads' work, which others on the machine slow down less.
+// MB per second of wall-clock time, and per second of all threads' processor time, which other processes affect less.
 static void print_speed(double mb, double wall, clock_t work)
 {
     printf(" %14.1f %14.1f", mb / (clock_seconds() - wall), mb * CLOCKS_PER_SEC / (double)(clock() - work + 1));

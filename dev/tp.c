@@ -1,8 +1,8 @@
 // tp: what each rank of a tensor-parallel group has of a layer, and what a layer sends.
 //
-// From the parameter table of every rank's part (tp_shape, model_describe): nothing is said here that the trainer does
-// not do. The drawing: a row is a rank, a box a matrix as it is stored (outputs down, inputs across), its coloured part
-// what the rank holds; f and g between them are where ranks talk. Without and with sequence parallelism.
+// Everything is read from the parameter tables that the trainer itself uses (tp_shape, model_describe). In the drawing
+// a row is a rank and a box a matrix as it is stored (outputs down, inputs across); its coloured part is what the rank
+// holds. f and g between the boxes are the points of communication. It is drawn without and with sequence parallelism.
 #include "base/check.h"
 #include "base/config.h"
 #include "train/run.h"
@@ -72,7 +72,7 @@ static void print_rows(const Layer *l)
 static const char *const color[DRAWN] = {SVG_BLUE, SVG_ORANGE, SVG_GREEN, SVG_RED,
                                          "#7a4fa3", "#9a7b00", "#0b8a8f", SVG_GREY};
 
-// What the rank has of a tensor, within the whole.
+// Draws the rank's part of a tensor within the whole.
 static void draw_tensor(FILE *f, const Layer *l, int rank, const char *name, double x, double y)
 {
     char full[PARAM_NAME];
@@ -92,7 +92,7 @@ static void draw_tensor(FILE *f, const Layer *l, int rank, const char *name, dou
             y + top, wide, high, color[rank], row->cut < 0 ? "0.35" : "0.9");
 }
 
-// The stream between two exchanges: all rows on every rank, or this rank's.
+// Draws the residual stream between two exchanges: all rows on every rank, or only this rank's.
 static void draw_stream(FILE *f, const Layer *l, int rank, double x, double y)
 {
     double high = l->sp ? (double)BOX / l->ranks : BOX, top = l->sp ? rank * high : 0;
@@ -101,7 +101,7 @@ static void draw_stream(FILE *f, const Layer *l, int rank, double x, double y)
     fprintf(f, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"%.1f\" fill=\"%s\"/>\n", x, y + top, high, SVG_INK);
 }
 
-// NULL: the stream; "f", "g": an exchange; else a tensor.
+// In `what` NULL is the residual stream, "f" and "g" are exchanges, and the rest are tensors.
 static void draw_panel(FILE *f, const Layer *l, double y0)
 {
     bool swiglu = l->shape.swiglu;
@@ -154,7 +154,8 @@ static void draw(FILE *f, void *arg)
 
 static const char help[] =
     "usage: tp CONFIG RANKS [--sp] [--svg FILE]\n"
-    "  CONFIG RANKS  a configuration or preset, and those that share its layers: presets/tiny.toml 4\n"
+    "  CONFIG RANKS  a configuration or preset, and the number of ranks that share its layers:\n"
+    "                presets/tiny.toml 4\n"
     "  --sp          with sequence parallelism\n"
     "  --svg FILE    draws the matrices and who holds what of them\n";
 

@@ -1,9 +1,10 @@
 // zero: who holds what of a sharded run, and how much of its communication hides behind its work.
 //
-// overlap: the time of a step's work is measured first, without ranks. Then the network is made so slow that
-// one all_reduce of the gradients takes as long as half of it, and steps of every stage run with and without overlap.
-// The link carries one message after the other (comm_set_slow). "hidden" is the part of the link's time that no rank
-// stood still for. timeline: the last of those steps, as rank 0 saw it: naive twin above, overlapped below.
+// overlap: a step of stage 0 is timed first on the network as it is. Then the network is made so slow that an
+// all_reduce of the gradients takes half that time, and steps of every stage run with and without overlap. The link
+// carries one message after the other (comm_set_slow). "hidden" is the share of the link's time during which no rank
+// waited. timeline: the last of the steps of one stage, as rank 0 saw it: the naive twin above, the overlapped step
+// below.
 #include "ops/dev_cpu.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -31,7 +32,7 @@ typedef struct {
 static const char *const what[] = {"weights", "gradients", "optimizer state"};
 static const double bytes[] = {4, 4, 8}; // fp32 AdamW
 
-// Elements of `what` that a rank holds.
+// Elements of kind k (0: weights, 1: gradients, 2: optimizer state) that a rank holds.
 static size_t held(const Holds *h, int stage, int rank, int k)
 {
     bool shard = stage > 0 && stage >= 3 - k; // state from stage 1 on, gradients from 2, weights from 3
@@ -61,7 +62,7 @@ static void box(FILE *f, double x, double y, double w, double h, const char *fil
     fprintf(f, "<rect x=\"%.1f\" y=\"%.2f\" width=\"%.1f\" height=\"%.2f\" fill=\"%s\"/>\n", x, y, w, h, fill);
 }
 
-// One bar: all parameters from top to bottom, unit by unit; coloured what the rank holds of each.
+// One bar: all parameters from top to bottom, unit by unit; the part that the rank holds is coloured.
 static void draw_bar(FILE *f, const Holds *h, int stage, int rank, int k, double x, double y, double height)
 {
     static const char *const color[] = {SVG_BLUE, SVG_ORANGE, SVG_GREEN};
@@ -117,7 +118,7 @@ static void holds(int argc, char **argv)
     static Config cfg;
     Holds h = {.ranks = 4};
     const char *svg = NULL;
-    if (argc < 1) die_usage("zero: holds: of which CONFIG? (try --help)");
+    if (argc < 1) die_usage("zero: holds: name a CONFIG (try --help)");
     config_defaults(&cfg);
     config_load_file(&cfg, argv[0]);
     for (int i = 1; i < argc; i++) {
@@ -166,7 +167,7 @@ typedef struct {
     bool on;
     double start, end;
     Comm *dp;
-    UnitHooks inner; // whose places the hooks of the timeline took
+    UnitHooks inner; // the model's own hooks, which the timeline's call
     double unit_begin;
 } Timeline;
 
@@ -268,7 +269,7 @@ static double highest(Comm *control, double x)
     return x;
 }
 
-// The job's ranks, and how slow the network is to be.
+// The job's ranks, and the slowness of the network.
 typedef struct {
     Comm *world, *dp, *control;
     int threads;
@@ -326,8 +327,8 @@ typedef struct {
 static const char *const mark_name[] = {"forward", "backward", "update", "link: gradients", "link: weights"};
 static const char *const mark_color[] = {SVG_BLUE, SVG_GREEN, SVG_GREY, SVG_ORANGE, "#7c52a8"};
 
-// The link carries one call after the other, and for as long as its bytes take (but for uneven shards and the clock's
-// steps); naive DDP sends its gradients when all are there.
+// Checks that the link carries one call after the other, each for as long as its bytes take (to within uneven shards
+// and the clock's resolution), and that naive DDP sends its gradients only when all are there.
 static void check_timeline(const Timeline *t, bool naive_ddp, double link)
 {
     double free_at = 0, busy = 0, done = 0;
