@@ -2,16 +2,16 @@
 //
 // The sizes are few: tp a power of two within a node, pp a divisor of the rest up to 64 stages, cp a power of two where
 // sequences are long, ZeRO's stages, chunks, micro-batches, recomputation. Some 10^4 to 10^5 combinations, each a few
-// microseconds of arithmetic: so all are tried, and the answer to "why not that one" is a count or a time, not a
+// microseconds of arithmetic: so all are tried, and the answer to "why not another one?" is a count or a time, not a
 // rule of thumb. Rules that the guides teach (tp inside the node, pp only when needed, smallest tp that fits) are
 // not in here; where the prediction agrees with them, that is a result.
 //
-// Ranking is by 1f1b's or interleaved's formula; the ten best are then played from their tables.
+// Ranking is by 1f1b's or interleaved's formula; the ten best are then simulated from their schedules' tables.
 //
-// The invariant: every combination is either in `refused`, under exactly one reason, or was timed.
+// The invariant: every combination is counted in `refused` under exactly one reason, or was timed.
 //
-// Rejected: simulated annealing, integer programming: for a space this small they only add the doubt whether the
-// optimum was found.
+// Rejected: simulated annealing, integer programming. In so small a space they only add doubt whether the optimum was
+// found.
 #include "dev/plan/layout_search.h"
 
 #include "base/check.h"
@@ -70,7 +70,7 @@ static void try_micro(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
         job.layout.micro = b;
         try_recompute(s, job, is_free);
     }
-    if (share < 1) try_recompute(s, job, is_free); // to be counted: too many replicas
+    if (share < 1) try_recompute(s, job, is_free); // more replicas than sequences: tried only to count the refusal
 }
 
 static void try_chunks(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)

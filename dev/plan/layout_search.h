@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-// What is searched; the rest stays as the job has it. dp is what is left.
+// What is searched; the rest stays as the job has it. dp = gpus / (tp cp pp).
 typedef struct {
     bool tp, pp, cp, zero, chunks, micro, recompute;
     bool any_memory; // what does not fit is not refused
@@ -28,9 +28,9 @@ typedef struct {
 } LayoutSearch;
 
 LayoutSearchFree layout_search_all(void);
-// The best by their schedules' formulas, then ordered by playing their tables. n 0: nothing fits.
+// The best by their schedules' formulas, then ordered by simulating their tables. n 0: nothing fits.
 LayoutSearch layout_search(const PlanJob *base, LayoutSearchFree is_free);
-// A paragraph: what the first one's sizes are for, what limits them, and what the next other one would cost.
+// A paragraph: why the best layout has its sizes, what limits them, and what the next different one would cost.
 void layout_search_explain(const LayoutSearch *s, FILE *out);
 
 #ifdef __cplusplus

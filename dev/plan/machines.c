@@ -1,19 +1,19 @@
 // machines: the device and link tables of the plan. See machines.h.
 //
-// Two rates stand beside each other. `peak` is the data sheet's, and MFU is a share of it. `reachable` is what one
+// Each row has two rates. `peak` is the data sheet's, and MFU is a share of it. `reachable` is what one
 // large matmul in bf16 was measured to reach ("maximum achievable matmul FLOPS", the table of stas00/ml-engineering,
 // compute/accelerator; random inputs, best of all shapes): 87% of the peak on A100, 80% on H100, 78% on B200, because
-// chips slow down their clocks when all of them multiplies. A planner that starts from `peak` promises an H100 what
-// is never reached. Where no measurement is published the row says so, and has the A100's 87%.
+// a chip lowers its clock when all of it multiplies. A plan that starts from `peak` promises of an H100 what is never
+// reached. Where no measurement is published the row says so, and has the A100's 87%.
 //
 // Links: `inside` a node, `between` nodes, one accelerator's share of each. alpha is the time of a step of a ring that
 // moves no bytes: a microsecond over NVLink, several over a network with its switches.
 //
-// Prices are what one hour on demand cost around 2024; they fall, and contracts have others: --price overrides. The
-// H100's is the one of llm.c's report (8 of them for 24 hours: 672 dollars).
+// Prices are those of one hour on demand around 2024. They fall, and contracts differ; --price overrides them. The
+// H100's price is from llm.c's report (8 of them for 24 hours: 672 dollars).
 //
-// The invariant: every rate is of dense matmuls. Data sheets print twice the number in larger type, for matrices half
-// of which is zero.
+// The invariant: every rate is that of dense matmuls. Data sheets also print twice that number, for matrices of which
+// half is zero.
 //
 // Rejected: a file that users edit. The rows are thirty numbers that change once a year, and a table in a file has no
 // room for the reason of a number.
@@ -52,7 +52,7 @@ static const MachineLink link_table[] = {
 };
 enum { LINKS = sizeof link_table / sizeof *link_table };
 
-// Links by name; machines_find puts them in.
+// Machines with the names of their links, which machines_find looks up.
 static const struct {
     Machine m;
     const char *inside, *between;
@@ -86,7 +86,7 @@ MachineLink machines_link(const char *name)
         link_table[best].name);
 }
 
-// Is it the row's name, or that without the memory after the hyphen? "A100" is the first row it fits, A100-80.
+// Is it the row's name, with or without the memory after the hyphen? "A100" is the first row that it fits, A100-80.
 static bool names(const char *name, const char *row)
 {
     size_t n = strlen(name);
@@ -119,7 +119,7 @@ static double copy_rate(double seconds)
     memset(from, 1, n), memset(to, 0, n);
     double begin = clock_seconds(), now = begin;
     for (; now - begin < seconds; now = clock_seconds(), copies++) {
-        from[copies % n] ^= 1; // so that no copy can be left out
+        from[copies % n] ^= 1; // so that the compiler cannot leave out a copy
         memcpy(to, from, n);
     }
     if (to[0] == 2) die("plan: a copy went wrong");

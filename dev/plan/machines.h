@@ -18,7 +18,7 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    double peak, reachable;   // of the data sheet; the best that one large matmul was measured to reach
+    double peak, reachable;   // of the data sheet; the best measured for one large matmul
     double memory, bandwidth; // of the accelerator
     int cores;                // that share a matmul's tiles: streaming multiprocessors
     int node;                 // accelerators a node
@@ -29,9 +29,9 @@ typedef struct {
 
 enum { MACHINES_CPU_SECONDS = 2 };
 
-// A copy of the row of that name, upper or lower case; "A100" is A100-80, the first row that it could be without the
-// memory; "cpu" measures this one (machines_measure). Dies for names that the table does not have, with the nearest
-// one.
+// A copy of the row of that name, in upper or lower case; "A100" is A100-80, the first row with that name before the
+// memory; "cpu" measures this machine (machines_measure). Dies for names that the table does not have, and suggests the
+// nearest one.
 Machine machines_find(const char *name);
 MachineLink machines_link(const char *name);
 // This CPU: the best sgemm (dev_cpu_peak of square matrices) and a copy of memory, `seconds` each.

@@ -6,15 +6,15 @@
 // and a buffer added to the model tomorrow is in the plan at once. A model of 405 billion parameters is
 // planned in milliseconds on a laptop.
 //
-// Beside the sum of the buffers stand the formulas that the guides teach, for every setting that changes a size.
-// They are texts, and the text that is printed is the one that is evaluated (plan_evaluate). In fp32 with AdamW:
+// Beside the sum of the buffers the plan prints the formulas that the guides teach, for every setting that changes a
+// size. They are texts, and the text that is printed is the one that is evaluated (plan_evaluate). In fp32 with AdamW:
 //
 //     parameters x P    gradients 4 P    optimizer 8 P          x = 4
 //     activations N (L (x (K + E) + R) + x C (L + 2) + 8)       K, E, R: see doc/recompute.md
 //     scratch     x (N (2 C + (2H + 2G) D + F) + J V + 2 L T G D) + N (16 + 8 M)
 //
 // N = B T tokens of a micro-batch, M micro-batches a step, J rows of logits at a time. Where ranks share the model
-// (zero.h), P becomes Ps in what is sharded, this rank's part, and communication is the room for units on their way.
+// (zero.h), P becomes Ps, this rank's part, in whatever is sharded; communication holds the units that are being sent.
 // The invariant: each formula gives the sum of its buffers exactly, or the program ends. A formula in a table that
 // is not checked is wrong after the next change.
 //
@@ -23,7 +23,7 @@
 // They do not grow with the model's depth.
 //
 // Rejected: a planner with arithmetic of its own, as most are. It is an opinion about the allocator, and
-// the two drift apart. Formulas as C expressions beside formulas as text: the same twice.
+// the two drift apart. Formulas both as C expressions and as text: each would be written twice.
 //
 // The grammar of a formula:
 //
@@ -247,14 +247,14 @@ __attribute__((format(printf, 3, 4))) static void formula(PlanLetters *l, const 
     int n = vsnprintf(means, sizeof means, text, args);
     va_end(args);
     check(n >= 0 && n < (int)sizeof means);
-    size_t value = plan_evaluate(l, means, NULL, 0); // before the letter is there: it cannot mean itself
+    size_t value = plan_evaluate(l, means, NULL, 0); // before the letter is added, so that it cannot refer to itself
     PlanLetter *letter = add(l, name);
     letter->value = value;
     letter->is_formula = true;
     memcpy(letter->means, means, sizeof means);
 }
 
-// A block's saved activations of a token; K and E in elements, R and Z in bytes.
+// A block's saved activations, per token; K and E in elements, R and Z in bytes.
 static void activation_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy policy)
 {
     bool selective = policy.mode == RECOMPUTE_SELECTIVE;
@@ -262,13 +262,13 @@ static void activation_letters(PlanLetters *l, const ModelShape *s, RecomputePol
     formula(l, "K", "(H + 2G) D + H D + C + %sF", s->swiglu ? "2 " : "");
     formula(l, "E", "2 C + F%s", qk);
     formula(l, "R", "4 (H + 4)%s", s->qk_norm ? " + 4 (H + G)" : "");
-    if (policy.compress) // an element has a byte, a group of 256 a scale of 4
+    if (policy.compress) // 1 byte an element, and a scale of 4 bytes per 256
         formula(l, "Z", "K%s + 4 (ceil((H + 2G) D / 256) + ceil(H D / 256) + ceil(C / 256) + ceil(%sF / 256)%s%s)",
                 selective ? "" : " + E", s->swiglu ? "2 " : "", selective ? "" : " + 2 ceil(C / 256) + ceil(F / 256)",
                 selective ? "" : qk_groups);
 }
 
-// What the optimizers tell apart: matrices, matrices of blocks, large tensors.
+// What the optimizers treat differently: matrices, matrices of blocks, large tensors.
 static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params *params)
 {
     size_t large = 0, blocks = 0;
@@ -287,7 +287,7 @@ static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params 
     formula(l, "W", "max(H D, F)");
 }
 
-// The stage of ZeRO that has any effect.
+// The stage of ZeRO that takes effect.
 static int stage_of(const Config *cfg)
 {
     return cfg->parallel.dp > 1 ? (int)cfg->parallel.zero : 0;
@@ -300,7 +300,7 @@ static size_t unit_elems(const Params *params, int unit)
     return end - begin;
 }
 
-// What a rank of several has and borrows.
+// What one of several ranks keeps, and what it gathers.
 static void shard_letters(PlanLetters *l, const Run *run)
 {
     const Params *params = &run->model->params;
@@ -334,7 +334,7 @@ static void store_letters(PlanLetters *l, const Run *run)
         size(l, "Uw", weights * run->dev->x_bytes, "bytes of weights that this rank has of a unit, at most");
 }
 
-// The formulas go by the settings, not by what the model made of them.
+// The formulas follow the settings, not what the model made of them.
 static RecomputePolicy policy_of(const Config *cfg)
 {
     return (RecomputePolicy){.mode = cfg->memory.recompute, .every = (size_t)cfg->memory.recompute_every,
@@ -385,7 +385,7 @@ static const char *optimizer_state(OptimName name)
     return text[name];
 }
 
-// The same for a shard: its own elements where each has as much as any other.
+// The same for a shard: a formula where every element has equally much state, else the sum.
 static const char *shard_state(OptimName name)
 {
     const char *all = optimizer_state(name);
@@ -462,7 +462,7 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
     return f;
 }
 
-// A model that several ranks hold between them: its buffers are counted, the guides' letters do not describe them.
+// Whether the model is cut over ranks: its buffers are then only counted, as the guides' letters do not describe them.
 static bool in_parts(const Config *cfg)
 {
     return cfg->parallel.tp * cfg->parallel.cp * cfg->parallel.pp > 1;
@@ -473,7 +473,7 @@ PlanFormula plan_checked(const Run *run, MemTag tag)
     if (in_parts(&run->cfg)) return (PlanFormula){.symbols = "-", .numbers = "-", .n_bytes = run->mem.tag_bytes[tag]};
     PlanFormula f = plan_formula(run, tag);
     if (f.n_bytes != run->mem.tag_bytes[tag])
-        die("plan: %s: the formula %s gives %zu bytes, the buffers hold %zu (a bug of the program)", mem_tag_name(tag),
+        die("plan: %s: the formula %s gives %zu bytes, the buffers hold %zu (a bug in the program)", mem_tag_name(tag),
             f.symbols, f.n_bytes, run->mem.tag_bytes[tag]);
     return f;
 }

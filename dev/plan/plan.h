@@ -29,29 +29,29 @@ typedef struct {
     int n;
 } PlanLetters;
 
-// Fills model.vocab from data.tokenizer where it is not set; dies when neither tells.
+// Fills model.vocab from data.tokenizer where it is not set; dies when neither gives it.
 void plan_vocab(Config *cfg);
 // An allocator that only counts: the memory that it returns must not be read or written.
 Mem plan_door(void);
 // One rank of a run, whose buffers all exist in run->mem's table and nowhere else: run_allocate with that allocator.
-// Only sizes may be read. cfg is resolved and has a vocabulary, dev is run_device's; rank is below parallel.dp.
+// Only sizes may be read. cfg is resolved and has a vocabulary, dev is run_device's; rank is below parallel.ranks.
 void plan_open(Run *run, const Config *cfg, Dev *dev, int rank);
 void plan_close(Run *run);
 
 PlanLetters plan_letters(const Run *run);
 // The value of a formula over letters: whole numbers, letters, + and -, products without a sign ("2 L C"), brackets,
 // ceil(a / b), floor(log2(a)), max(a, b), min(a, b). numbers (size) gets the same text with the letters' values; it may
-// be NULL. Dies when the text is none, or its numbers do not fit.
+// be NULL. Dies when the text is not a formula, or its numbers do not fit.
 size_t plan_evaluate(const PlanLetters *letters, const char *text, char *numbers, size_t size);
 PlanFormula plan_formula(const Run *run, MemTag tag);
-// plan_formula; dies when it is not the sum of the tag's buffers to the byte. Of a model in parts (tensor, context,
-// pipeline parallel) that sum alone, and no formula.
+// plan_formula; dies when it is not the sum of the tag's buffers to the byte. For a model cut over ranks (tensor,
+// context, pipeline parallel) it is that sum alone, without a formula.
 PlanFormula plan_checked(const Run *run, MemTag tag);
 
 // The table of bytes by tag with their formulas, and the buffers they consist of; checked.
 void plan_print_memory(const Run *run, FILE *out);
-// As markdown, for each memory.recompute: the bytes of the fullest rank, whether the accelerator has them, and the
-// largest micro-batch for which it does, with the same sequences in a step.
+// As markdown, for each memory.recompute: the bytes of the fullest rank, whether they fit into the accelerator, and the
+// largest micro-batch that fits, with the same number of sequences in a step.
 void plan_print_fits(const Config *cfg, const Machine *machine, FILE *out);
 // The parameter table and its totals.
 void plan_print_params(const Run *run, FILE *out);
@@ -67,7 +67,8 @@ void plan_print_table(const Config *cfg, FILE *out);
 // All optimizers as a markdown table: arrays, cut, bytes of state per parameter of a model of GPT-2's size beside the
 // guides' figure.
 void plan_print_optimizers(FILE *out);
-// Markdown table: two estimators of the gradient noise scale on made gradients of known noise, for several batch sizes.
+// Markdown table: two estimators of the gradient noise scale on synthetic gradients of known noise, for several batch
+// sizes.
 void plan_print_noise(FILE *out, uint64_t seed);
 
 // argv[1] names one of traffic, time, layout, scaling, cluster, recipe, machines and published: runs that plan about

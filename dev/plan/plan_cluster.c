@@ -1,18 +1,19 @@
-// plan_cluster: what is left of a predicted step when machines are many. See plan_cluster.h.
+// plan_cluster: how much of the predicted speed is left on many machines. See plan_cluster.h.
 //
 // Two things grow with the number of nodes n. All ranks wait for the slowest in each step: with normal jitter of
 // standard deviation s the expected maximum is about s sqrt(2 ln n), and one node that is always slow slows all of
-// them. And something fails every M / n seconds; what was done since the last checkpoint is lost.
+// them. And with a failure of a node every M seconds, something fails every M / n; what was done since the last
+// checkpoint is lost.
 //
 //     clock: 0 ...... checkpoint ...... checkpoint ... failure -> restart, back to the checkpoint
 //
-// Steps are drawn first: the mean over some hundred steps of the slowest of n nodes. Then time is played from event to
-// event: the next failure comes after -M ln(u), as for anything without memory.
+// Steps are drawn first: the mean over 200 steps of the slowest of n nodes. Then time is simulated from event to event:
+// the time to the next failure is exponential, -(M / n) ln(u).
 //
 // The default failure rate and its source are in plan_time.h; jitter 0.5% and one slow node in 1000 by 5% are
 // assumptions for the reader to change.
 //
-// The invariant: useful + waiting + saving + again + restarting is the time played, to rounding.
+// The invariant: useful + waiting + saving + again + restarting is the simulated time, to rounding.
 //
 // Rejected: simulating every step of every node for weeks (10^10 draws for a mean that a few hundred steps give);
 // correlated failures of racks and switches, of which no published rates exist.
@@ -54,11 +55,11 @@ PlanClusterResult plan_cluster(const PlanCluster *c)
     check(c->nodes > 0 && c->step > 0 && c->interval > 0 && c->seconds > 0 && c->save >= 0 && c->restart >= 0);
     Rng rng = rng_make(c->seed, "cluster.failures", 0);
     PlanClusterResult r = {.step = c->step * slowest(c)};
-    double done = 0, clock = 0; // seconds of training that a checkpoint holds; at the end, those since the last one too
+    double done = 0, clock = 0; // done: seconds of training that were not lost
     double fails = isfinite(c->mean) ? -c->mean * log(1 - rng_uniform(rng, 0)) : INFINITY;
     while (clock < c->seconds) {
         double saved = clock + c->interval + c->save, end = fmin(saved, c->seconds);
-        if (fails < end) { // in work or while it is saved: back to the last checkpoint
+        if (fails < end) { // while training or saving: back to the last checkpoint
             double worked = fmin(fails - clock, c->interval);
             r.again += worked, r.saving += fails - clock - worked;
             r.failures++;

@@ -8,17 +8,17 @@
 //     activations                    what a chunk saves for one micro-batch (recompute_slot_bytes) * its slots
 //     slots                          gpipe m; 1f1b p - s; interleaved 2 p or p (below); others as their table says
 //
-// The tables are the trainer's: the parameters of a part come from model_describe on tp_shape, activations from
-// recompute_bytes, sharded state from sharding_memory. What is estimated is scratch: a micro-batch's widest buffers
-// once.
+// The sizes are the trainer's: the parameters of a part come from model_describe on tp_shape, activations from
+// recompute_bytes, sharded state from sharding_memory. Only scratch is estimated: one set of a micro-batch's widest
+// buffers.
 //
-// Layers: all stages have the same number, but that the first and the last chunk may have one less, to make room
+// All stages have the same number of layers, except that the first and the last chunk may have one less, to make room
 // for embedding and head (LLaMA-3's 126 layers on 16 stages are 128 less two).
 //
-// The invariant: plan_layout_check looks at everything that another function here divides by or relies on; those are
-// only called after it.
+// The invariant: plan_layout_check checks everything that the other functions here divide by or rely on, and they are
+// called only after it.
 //
-// Rejected: any layout with uneven stages. Choosing which stage gets less is a search of its own, and hides a bad
+// Rejected: layouts with uneven stages. Choosing which stage gets less is a search of its own, and hides a bad
 // choice of p.
 #include "dev/plan/plan_layout.h"
 
@@ -31,7 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOGIT_ROWS = 640 }; // the head makes so many rows of logits at a time (doc/plan.md, J)
+enum { LOGIT_ROWS = 640 }; // rows of logits that the head makes at a time (doc/plan.md, J)
 
 PlanLayout plan_layout_default(void)
 {
@@ -128,8 +128,8 @@ size_t plan_layout_tied(const PlanJob *job, int stage)
 
 // ---- bytes
 
-// Interleaved: a chunk is filled in groups of p micro-batches. Early chunks see a second group before the first one
-// comes back, late ones do not; the one in the middle of an odd number, and those of the last stage, a part of it.
+// Interleaved: a chunk is filled in groups of p micro-batches. Early chunks get a second group before the first one
+// comes back, late ones do not; a middle chunk, where v is odd or the stage is the last, gets part of one.
 static size_t interleaved_slots(size_t p, size_t v, bool last, size_t chunk)
 {
     size_t half = v / 2, middle = v % 2 ? half : last ? half - 1 : v;
@@ -149,8 +149,8 @@ size_t plan_layout_slots(const PlanJob *job, int stage, int chunk)
     return n < m ? n : m;
 }
 
-// What a framework without fused kernels saves for one token and block besides: scores, or the intermediate results of
-// loops.
+// What a framework without fused kernels saves in addition, per token and block: scores, or the intermediate results
+// of loops.
 static double more_saved(const PlanJob *job, const ModelShape *part)
 {
     const PlanLayout *l = &job->layout;
@@ -163,13 +163,13 @@ static double more_saved(const PlanJob *job, const ModelShape *part)
     return more;
 }
 
-// Slots of all chunks, and what they share; and the streams that go between chunks.
+// The slots of all chunks, what the slots share, and the streams between chunks.
 static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
 {
     const PlanLayout *l = &job->layout;
     ModelShape part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp);
     RecomputePolicy policy = {.mode = l->recompute};
-    Dev dev = {.x_bytes = job->x_bytes}; // those functions ask for nothing else
+    Dev dev = {.x_bytes = job->x_bytes}; // the only member that those functions read
     size_t B = (size_t)l->micro, T = job->T / (size_t)l->cp, N = B * T, v = (size_t)l->chunks, all = 0;
     size_t stream = N / (l->sp ? (size_t)l->tp : 1) * job->x_bytes * part.channels;
     size_t segment = recompute_segment(policy, plan_layout_chunk(job));

@@ -27,7 +27,7 @@ typedef struct {
     bool eager;               // loops are not fused (roofline.h)
     bool overlap_tp, overlap_pp, overlap_dp;
     bool scatter;             // without sp, a tp group sends one copy of the stream to the next stage, not tp copies
-    size_t grad_bytes;        // of a gradient on its way
+    size_t grad_bytes;        // of a gradient element when it is sent
 } PlanLayout;
 
 typedef struct {
@@ -50,22 +50,23 @@ typedef struct {
     size_t embedding, block, head, positions;
 } PlanUnits;
 
-// Bytes of the rank that needs the most, by what for.
+// Bytes of the rank that needs the most, by purpose.
 typedef struct {
     int stage;
     double parameters, gradients, optimizer, activations, scratch, communication, total;
 } PlanBytes;
 
-// Of an accelerator's memory what training may use: the rest is context, communication buffers, gaps.
+// The part of an accelerator's memory that training may use; the rest is the driver's context, communication buffers
+// and fragmentation.
 #define PLAN_LAYOUT_USABLE 0.92
 
 // One accelerator, everything of size 1, bf16, selective recomputation, everything overlapped.
 PlanLayout plan_layout_default(void);
 const char *plan_layout_reason(PlanLayoutReason reason);
-// Whether the layout can be; if not, `why` gives the reason in one line. Memory is looked at last, and only with
+// Whether the layout is possible; if not, `why` gives the reason in one line. Memory is checked last, and only with
 // `memory`.
 PlanLayoutReason plan_layout_check(const PlanJob *job, bool memory, char *why, size_t n_why);
-// The same; dies.
+// The same; dies with the reason if it is not.
 void plan_layout_must(const PlanJob *job, bool memory);
 
 long plan_layout_micros(const PlanJob *job);        // micro-batches of a step, on each replica
@@ -73,7 +74,7 @@ size_t plan_layout_layers(const PlanJob *job, int stage);
 size_t plan_layout_chunk(const PlanJob *job);       // layers of the largest chunk
 PlanUnits plan_layout_units(const PlanJob *job);
 size_t plan_layout_params(const PlanJob *job, int stage);
-// Of a tied head on another stage than the embedding: elements of its copy, which has a gradient and no optimizer.
+// Elements of the copy of a tied head on another stage than the embedding; it has a gradient but no optimizer state.
 size_t plan_layout_tied(const PlanJob *job, int stage);
 // Micro-batches whose activations a chunk of the first or the last stage has room for, as pipeline_stage says.
 size_t plan_layout_slots(const PlanJob *job, int stage, int chunk);

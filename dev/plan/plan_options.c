@@ -1,16 +1,15 @@
 // plan_options: reads options like --gpu H100 --gpus 512 --tp 8, and makes a job of them. See plan_options.h.
 //
-// What is not given comes from the configuration: model, context, batch, layout, recomputation, steps. A size
-// that is given is fixed for plan layout, one that is not is searched. Accelerators compute in bf16 with fp32 master
-// weights; the CPU in fp32.
+// What is not given comes from the configuration: model, context, batch, layout, recomputation, steps. For plan layout
+// a size that is given is fixed, and any other is searched. Accelerators compute in bf16 with fp32 master weights; the
+// CPU in fp32.
 //
-// Options are a table of names, kinds and places, like the configuration's keys, so that help, parser and range are
-// one.
+// Options are a table of names, kinds and places, like the configuration's keys; parser and ranges follow from it.
 //
-// The invariant: nothing is guessed. A text that is no number, a number out of range, a size that does not divide, an
-// unknown accelerator: each ends the program with one line that says what would do.
+// The invariant: nothing is guessed. A text that is not a number, a number out of range, a size that does not divide,
+// an unknown accelerator: each ends the program with one line that says what to write instead.
 //
-// Rejected: more keys in the configuration. A price or a failure rate is no property of a training run.
+// Rejected: more keys in the configuration. A price or a failure rate is not a property of a training run.
 #include "dev/plan/plan_options.h"
 
 #include "base/check.h"
@@ -104,7 +103,7 @@ static void none_given(Given *g)
     }
 }
 
-// "--tp", "8" and "--tp=8". Returns how many of argv it took, 0: it is none of ours.
+// "--tp", "8" and "--tp=8". Returns how many of argv it took; 0: not an option of ours.
 static int take(Given *g, char **argv, int left)
 {
     const char *word = argv[0] + 2, *equals = strchr(word, '=');
@@ -163,8 +162,8 @@ static int or_one(int given)
     return given == NOT_GIVEN ? 1 : given;
 }
 
-// What the configuration says of the layout and the command line does not. The keys are then as if they were not set:
-// the configuration is resolved for one rank, and the layout is checked here.
+// Takes from the configuration what the command line leaves open of the layout. The keys are then unset, because the
+// configuration is resolved for one rank, and the layout is checked here.
 static void take_layout(Config *cfg, Given *g)
 {
     static const char *const groups[] = {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.schedule"};
@@ -184,7 +183,7 @@ static void take_layout(Config *cfg, Given *g)
             g->schedule = pipeline_table_name(cfg->parallel.schedule);
         if (g->vpp == NOT_GIVEN && cfg->parallel.chunks) g->vpp = (int)cfg->parallel.chunks;
     }
-    for (int row = 0; row < n_keys; row++) { // the sizes, and what has an effect only with one of them
+    for (int row = 0; row < n_keys; row++) { // the sizes, and the keys that have an effect only with one of them
         bool ours = false, quoted = key[row].type == CONFIG_STRING || key[row].type == CONFIG_CHOICE;
         for (int i = 0; i < 4; i++)
             ours |= !strcmp(key[row].name, groups[i]) || !strncmp(key[row].needs, groups[i], strlen(groups[i]));
@@ -204,7 +203,7 @@ static void set_groups(PlanOptions *o, const Given *g)
     if (l->gpus % model || (g->dp != NOT_GIVEN && g->dp * model != l->gpus))
         die("--gpus %d: is not a multiple of tp %d * pp %d * cp %d, or not dp times it", l->gpus, l->tp, l->pp, l->cp);
     l->dp = (int)(l->gpus / model);
-    if (g->sp && g->no_sp) die("--sp and --no-sp: one of them");
+    if (g->sp && g->no_sp) die("--sp and --no-sp: choose one");
     l->sp = l->tp > 1 && !g->no_sp;
     l->chunks = or_one(g->vpp);
     l->schedule = l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;

@@ -12,7 +12,7 @@ extern "C" {
 
 typedef struct {
     Config cfg;
-    const char *config;          // its file or preset; NULL: none was given
+    const char *config;          // the configuration's file or preset; NULL: none was given
     PlanJob job;
     LayoutSearchFree is_free;    // what the command line leaves open
     bool json, explain;

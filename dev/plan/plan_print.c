@@ -3,15 +3,15 @@
 // The invariant: what a table adds up is compared with what the program itself counts (the allocator's bytes,
 // model_flops_per_token) before it is printed, and the program ends when they differ.
 //
-// Tables of other settings, and of what fits into an accelerator, are plans of their own, number by number: the run's
+// In the tables of other settings, and of what fits into an accelerator, each number is a plan of its own: the run's
 // allocations with these settings, through the allocator that only counts, each tag compared with its formula. Nothing
-// else of the configuration changes. So the largest micro-batch is the one that a run with exactly these settings could
-// take: a micro-batch divides the sequences that a replica has of a step, a pipeline wants a multiple of its stages of
-// them, and bytes grow with it, so the first that does not fit ends the search. An accelerator has PLAN_LAYOUT_USABLE
-// of its memory for a run. Rejected: dividing what is left by the bytes of a token (scratch has parts that do not grow,
-// and pipelines hold several micro-batches).
+// else of the configuration changes. So the largest micro-batch is one that a run with exactly these settings can use:
+// it divides the sequences that a replica has of a step, and a pipeline needs a multiple of its stages of
+// micro-batches. Bytes grow with it, so the first that does not fit ends the search. A run may use PLAN_LAYOUT_USABLE
+// of an accelerator's memory. Rejected: dividing what is left by the bytes of a token (scratch has parts that do not
+// grow, and pipelines hold several micro-batches).
 //
-// The guides' 16 bytes a parameter come out of it once: fp32 with AdamW holds 4 + 4 + 8. Mixed precision holds
+// The guides' 16 bytes a parameter are found in one case: fp32 with AdamW holds 4 + 4 + 8. Mixed precision holds
 // 2 + 4 + (4 + 8) = 18 here, because gradients are summed in fp32; the guides' 2 + 2 + 12 keeps them in 2 bytes.
 //
 // Modes of recomputation (recompute.h): their bytes are counted the same way; operations come from the formula, which
@@ -60,7 +60,7 @@ static bool mentions(const char *text, const char *name)
 static void print_meanings(const PlanLetters *l, char (*text)[160], FILE *out)
 {
     bool used[PLAN_LETTERS] = {false};
-    for (int i = l->n - 1; i >= 0; i--) { // a letter is made of those before it
+    for (int i = l->n - 1; i >= 0; i--) { // a letter's formula has only letters before it
         for (int tag = 0; tag < MEM_TAGS; tag++) used[i] |= mentions(text[tag], l->letter[i].name);
         for (int j = i + 1; j < l->n; j++)
             used[i] |= used[j] && l->letter[j].is_formula && mentions(l->letter[j].means, l->letter[i].name);
@@ -107,7 +107,7 @@ void plan_print_memory(const Run *run, FILE *out)
     fprintf(out, "%-13s %18s %12s  %s\n", "tag", "bytes", "MB", "formula");
     for (int tag = 0; tag < MEM_TAGS; tag++) {
         PlanFormula f = plan_checked(run, (MemTag)tag);
-        bool fits = strlen(f.numbers) < 30; // beside the symbols, or on a line of its own
+        bool fits = strlen(f.numbers) < 30; // beside the symbols; else on a line of its own
         memcpy(text[tag], f.symbols, sizeof text[tag]);
         fprintf(out, "%-13s %18zu %12.1f  %s", mem_tag_name((MemTag)tag), f.n_bytes, (double)f.n_bytes / 1e6,
                 f.symbols);
@@ -176,7 +176,7 @@ typedef struct {
 } Term;
 enum { TERMS = 4 };
 
-// What a token costs, term by term; dies when they are not what the model says of itself.
+// What a token costs, term by term; dies when the sum is not model_flops_per_token.
 static double terms_of(const Run *run, const PlanLetters *l, Term term[TERMS])
 {
     const Model *m = run->model;
@@ -267,7 +267,7 @@ static Count count(const Config *cfg)
     return c;
 }
 
-// A quotient without decimals where it has none.
+// Prints a quotient, without decimals where it is whole.
 static void print_each(FILE *out, const char *before, size_t n_bytes, size_t n, const char *after)
 {
     char text[32];
@@ -307,7 +307,7 @@ static void print_optimizers(Config *cfg, FILE *out)
         }
         fputc('\n', out);
     }
-    if (adamw[0] == 16 * c.n_params && adamw[1] == 18 * c.n_params) // not so with deterministic sums
+    if (adamw[0] == 16 * c.n_params && adamw[1] == 18 * c.n_params) // false with deterministic sums
         fprintf(out, "\nThe guides' 16 bytes: `adamw` in fp32. In mixed precision they count 2 + 2 + 12, with\n"
                      "gradients in 2 bytes; here gradients are fp32, so it is 2 + 4 + 12 = 18.\n");
 }
@@ -338,7 +338,7 @@ void plan_print_table(const Config *cfg, FILE *out)
     Config *copy = malloc(sizeof *copy);
     if (!copy) die("plan: no memory for the settings");
     *copy = *cfg;
-    copy->optim.mup_base = 0; // refused with some optimizers, and of no size
+    copy->optim.mup_base = 0; // refused with some optimizers, and it changes no size
     Count c = count(copy);
     fprintf(out, "Bytes per parameter, of %zu: weights + gradients + optimizer (with the fp32 master weights).\n\n",
             c.n_params);
@@ -495,7 +495,7 @@ void plan_print_optimizers(FILE *out)
     params_free(&params);
 }
 
-// ---- both estimators at work: |G|^2 = 1, so B_simple = tr(Sigma)
+// ---- both estimators on synthetic gradients: |G|^2 = 1, so B_simple = tr(Sigma)
 
 enum { DIMS = 500, TRIALS = 50, MICRO = 256, TRACE = 4096 };
 

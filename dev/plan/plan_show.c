@@ -174,8 +174,8 @@ static void write_key(Config *cfg, const char *key, const char *value)
     if (config_table_find(key) >= 0) config_set(cfg, key, value, "plan layout");
 }
 
-// The configuration with the layout's keys. Those of a size 1 are left out; those that this program's configuration
-// does not have stand in a comment.
+// Writes the configuration with the layout's keys. Keys of a size of 1 are left out; keys that this program's
+// configuration does not have are written in a comment.
 static void write_config(const PlanOptions *o, const PlanJob *job)
 {
     static const char *const mode[] = {"none", "selective", "sqrt", "every", "full"};
@@ -199,7 +199,7 @@ static void write_config(const PlanOptions *o, const PlanJob *job)
     write_key(&cfg, "memory.recompute", mode[l->recompute]);
     write_key(&cfg, "numerics.dtype", job->x_bytes == 2 ? "bf16" : "fp32");
     config_set_derived(&cfg, "parallel.ranks", l->gpus);
-    if (!*absent) config_resolve(&cfg); // what train would refuse is not written
+    if (!*absent) config_resolve(&cfg); // dies, before anything is written, where train would refuse
     config_write(&cfg, o->write);
     if (!*absent) return;
     FILE *file = fopen(o->write, "a");
@@ -240,7 +240,7 @@ static void show_layout(PlanOptions *o, FILE *out)
     if (!s.n) {
         int most = PLAN_LAYOUT_RANKS;
         for (int i = 1; i < PLAN_LAYOUT_REASONS; i++) most = s.refused[i] > s.refused[most] ? i : most;
-        // the others cannot be helped by a better accelerator
+        // only this refusal can be helped by a better accelerator
         if (s.refused[PLAN_LAYOUT_MEMORY]) most = PLAN_LAYOUT_MEMORY;
         die("plan layout: none of %ld layouts on %d %s: %s, in %ld of them (try more accelerators, or others)", s.tried,
             o->job.layout.gpus, o->job.machine.name, plan_layout_reason((PlanLayoutReason)most), s.refused[most]);
@@ -407,7 +407,7 @@ static void show_recipe(const char *name, FILE *out)
 
 // ---- clusters
 
-// How the numbers of the last row came to be; played and by formula differ by the luck of the failures.
+// The formulas of the last row's numbers. Simulation and formula differ because the failures are drawn at random.
 static void explain_cluster(Report *r, const PlanOptions *o, const PlanCluster *c, const PlanClusterResult *played)
 {
     double good = plan_time_goodput(c->interval, c->save, c->restart, c->mean), n = c->nodes;
@@ -427,7 +427,7 @@ static void explain_cluster(Report *r, const PlanOptions *o, const PlanCluster *
                  played->waiting / 86400, played->saving / 86400, played->again / 86400, played->restarting / 86400);
 }
 
-// The same model on 1, 8, 64, ... up to the given number of accelerators, with a batch that is kept.
+// The same model and batch on 1, 8, 64, ... up to the given number of accelerators.
 static void show_cluster(PlanOptions *o, FILE *out)
 {
     static const char *const columns[] = {"accelerators", "layout", "step, s", "MFU", "with stragglers, s",
@@ -476,7 +476,7 @@ static void show_cluster(PlanOptions *o, FILE *out)
     report_end(r);
 }
 
-// ---- which one
+// ---- dispatch
 
 bool plan_show(int argc, char **argv, FILE *out)
 {

@@ -2,22 +2,21 @@
 //
 //     step = pipeline + exposed gradients + exposed weights + contention + optimizer
 //
-// pipeline   the schedule's table (pipeline_table.h) played by pipeline_time_run: the very code that checks and draws
-//            schedules. An action's time is its chunk's layers times what roofline says of a block, with the
-//            communication inside it that nothing hides: tp's four sums, cp's blocks beyond attention's own time.
-//            Embedding and head make one stage slower: for each micro-batch all wait for it.
-// gradients  with overlap: what is longer than the backward of the last micro-batch, since a rank's gradients are
-// complete
-//            from then on. Without: all of it. ZeRO 2 and 3 exchange in each micro-batch, after each.
-// contention what is hidden still takes cores and memory from the matmuls it hides behind: a fixed part of its time.
+// pipeline   the schedule's table (pipeline_table.h) simulated by pipeline_time_run, the very code that checks and
+//            draws schedules. An action's time is its chunk's layers times roofline's time of a block, plus the
+//            communication inside the block that nothing hides: tp's four sums, and cp's exchange where it is longer
+//            than attention. Embedding and head make one stage slower, and all others wait for it in each micro-batch.
+// gradients  with overlap: what is longer than the backward of the last micro-batch, because gradients become complete
+//            only during it. Without: all of it. ZeRO 2 and 3 exchange gradients in each micro-batch.
+// contention hidden communication still takes cores and memory from the matmuls that hide it: a fixed part of its time.
 // weights    ZeRO 1 and 2 gather them after the update, overlapped with the first forward; ZeRO 3 in each micro-batch.
 //
-//     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with what recomputation does again
+//     MFU = needed FLOPs / (step * accelerators * peak)        HFU: with recomputation's FLOPs too
 //
-// Failures, one in M seconds on average and without memory; checkpoints that cost d, restarts r. A stretch of t and its
-// checkpoint is tried until no failure comes: (M + r) (e^((t + d) / M) - 1) seconds on average, of which t are of
-// use. To first order that loses d / t for saving and t / 2 M for work done again, least at t = sqrt(2 d M) (Young,
-// CACM 1974); Daly (FGCS 2006) solves it with the terms that matter when d is not small beside M.
+// Failures are memoryless, one in M seconds on average; a checkpoint costs d, a restart r. A stretch of t and its
+// checkpoint is tried until no failure comes: (M + r) (e^((t + d) / M) - 1) seconds on average, of which t are useful.
+// To first order that loses d / t for saving and t / 2 M for work done again, which is least at t = sqrt(2 d M) (Young,
+// CACM 1974); Daly (FGCS 2006) keeps the terms that matter when d is not small beside M.
 //
 // The invariant: with all groups of size 1 the step is the sum of the roofline's operations and the update, nothing
 // else.
@@ -32,7 +31,7 @@
 #include <math.h>
 #include <string.h>
 
-// Of a tp group's sums, with overlap_tp: matmuls cut into pieces hide this part (Wang et al., ASPLOS 2023: half to two
+// With overlap_tp, matmuls cut into pieces hide this part of a tp group's sums (Wang et al., ASPLOS 2023: half to two
 // thirds).
 static const double tensor_hidden = 0.5;
 
@@ -73,7 +72,7 @@ static void tensor_times(const PlanJob *job, PlanTime *t)
     double one = l->sp ? gather + scatter : sum;
     t->tensor[0] = 2 * one;
     t->tensor[1] = 2 * one;
-    // run again, but for the last sum
+    // recomputation repeats the forward sums except the last
     if (l->recompute >= RECOMPUTE_SQRT) t->tensor[1] += l->sp ? 2 * gather + scatter : sum;
     if (l->recompute == RECOMPUTE_SELECTIVE && l->sp && l->fused_attention) t->tensor[1] += 2 * gather;
     for (int i = 0; i < 2; i++) t->tensor[i] *= l->overlap_tp ? 1 - tensor_hidden : 1;
@@ -87,7 +86,7 @@ static double attention_seconds(const Roofline *block, RooflineWay way)
     return 0;
 }
 
-// Blocks of keys and values travel while the block before is computed.
+// The next block of keys and values is received while attention on the current one is computed.
 static void context_times(const PlanJob *job, PlanTime *t)
 {
     const PlanLayout *l = &job->layout;
@@ -97,7 +96,7 @@ static void context_times(const PlanJob *job, PlanTime *t)
     double kv = 2 * micro_tokens(job) * (double)(part.kv_heads * part.head_size), steps = l->cp - 1;
     double forward = steps * plan_traffic_seconds(&where, COMM_SEND, kv * (double)job->x_bytes, NULL);
     double back = steps * plan_traffic_seconds(&where, COMM_SEND, kv * (double)(job->x_bytes + 4), NULL);
-    double part_hidden = steps / l->cp; // the own block has nothing to hide
+    double part_hidden = steps / l->cp; // a rank's own block is not sent to it, so it hides nothing
     t->context[0] = beyond(forward, part_hidden * attention_seconds(&t->block, ROOFLINE_F));
     t->context[1] = beyond(back, part_hidden * attention_seconds(&t->block, ROOFLINE_B));
 }
@@ -111,12 +110,12 @@ static double played(const PlanJob *job, const PlanTime *t, bool simulate, doubl
     PipelineTimes times = {.f = t->chunk[ROOFLINE_F], .b = t->chunk[ROOFLINE_B], .w = t->chunk[ROOFLINE_W],
                            .p2p = t->send};
     double stage = (times.f + times.b + times.w) * l->chunks, busy = m * stage, length;
-    if (!simulate) { // 1f1b's and interleaved's length, and the messages of the first micro-batch's way and back
+    if (!simulate) { // 1f1b's and interleaved's length, and the sends of one micro-batch's way down and back
         length = busy + (l->pp - 1) * (stage / l->chunks + 2 * t->send);
         *bubble = 1 - busy / length;
         return length;
     }
-    int most = PIPELINE_MAX_MICRO / l->pp * l->pp, more = m > most ? m - most : 0; // each more lasts a stage's time
+    int most = PIPELINE_MAX_MICRO / l->pp * l->pp, more = m > most ? m - most : 0; // each adds a stage's time
     PipelineTable *table = pipeline_table_make(l->schedule, l->pp, m - more, l->chunks);
     PipelineTimeline line;
     char why[200];
@@ -140,7 +139,7 @@ static void pipeline_times(const PlanJob *job, PlanTime *t, bool simulate)
     for (int way = 0; way < ROOFLINE_WAYS; way++) t->chunk[way] = layers * t->block.seconds[way];
     t->chunk[ROOFLINE_F] += layers * (t->tensor[0] + t->context[0]);
     t->chunk[ROOFLINE_B] += layers * (t->tensor[1] + t->context[1]);
-    // What the first and the last stage have beside their blocks, less the blocks that they lack.
+    // The first and the last stage's embedding or head, less the blocks that they lack.
     double block = t->chunk[ROOFLINE_F] + t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W];
     double whole = layers * l->chunks, one = block / layers;
     double first = sum_of(&t->embedding) - one * (whole - (double)plan_layout_layers(job, 0));

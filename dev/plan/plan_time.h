@@ -12,21 +12,21 @@ extern "C" {
 typedef struct {
     Roofline block, embedding, head;
     double tensor[2], context[2]; // exposed seconds of a block's communication, forward and back, of a micro-batch
-    double chunk[ROOFLINE_WAYS];  // of one chunk and micro-batch, communication in it: what the pipeline is played with
-    double ends;                  // more that the slowest stage needs for a micro-batch: embedding or head
+    double chunk[ROOFLINE_WAYS];  // of one chunk and micro-batch with its communication: the pipeline's input
+    double ends;                  // extra for a micro-batch on the slowest stage: embedding or head
     double send;                  // to the next stage
     double compute;               // the busy time of a stage without communication: m micro-batches
     double pipeline, bubble;      // from first to last action; the part of it that a stage idles
     double grads, weights;        // exposed: gradients after the last backward, weights before the next forward
-    double window, hidden;        // what gradients could hide behind, and what was hidden of them and the weights
-    double contention;            // what hidden communication costs all the same
+    double window, hidden;        // the backward that can hide gradients; what was hidden of them and of the weights
+    double contention;            // the cost of hidden communication: it slows the matmuls
     double optimizer;
     double step;                  // the sum
-    double model_flops, hardware_flops; // of a step, on all accelerators: needed; done
+    double model_flops, hardware_flops; // of a step, on all accelerators: needed; executed
     double mfu, hfu, tokens_second;
 } PlanTime;
 
-// The layout must have passed plan_layout_check. simulate: plays the schedule's own table; else by its formula.
+// The layout must have passed plan_layout_check. simulate: from the schedule's own table; else by its formula.
 PlanTime plan_time(const PlanJob *job, bool simulate);
 
 // Failures: one in `mean` seconds. The interval between checkpoints that loses least, and the share of the time that is

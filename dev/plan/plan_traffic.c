@@ -3,7 +3,7 @@
 // Sent by all ranks together, m micro-batches of N = B T / cp tokens on each of R = dp cp replicas, x bytes an
 // activation:
 //
-//     tp   all_reduce      R m 2 (tp-1) ((4 L + 2) x N C + 12 N)   the streams; the loss' three numbers a token
+//     tp   all_reduce      R m 2 (tp-1) ((4 L + 2) x N C + 12 N)   the streams; three numbers a token for the loss
 //          with sp         the same bytes, as all_gather and reduce_scatter; the gradients of norms beside them
 //     cp   send            each block's keys and values past every rank, forward and back (cp_bytes)
 //     pp   send            2 m (p v - 1) x N C from each of R tp ranks; with sp 1/tp of them
@@ -11,16 +11,17 @@
 //     dp   gradients, weights   sharding_traffic, for each stage's and each tp rank's parameters
 //
 // Seconds, on a group of n ranks of which k are on each node: a ring takes collectives_seconds with the slower of the
-// node's link and k network cards; a tree fewer messages of all bytes; the hierarchical way reduces in the node first,
-// so that each card carries 1 / k of the bytes between n / k nodes. The fastest is taken, as a library would.
+// node's link and k network cards; a tree takes fewer messages, each of all bytes; recursive halving takes few messages
+// too; the hierarchical way reduces in the node first, so that each card carries 1 / k of the bytes between n / k
+// nodes. The fastest is taken, as a library would.
 //
-// Where groups lie is mesh.h's order: tp innermost, then cp, pp, dp. So the ranks of a tp group are neighbours, and
+// Groups are placed in mesh.h's order: tp innermost, then cp, pp, dp. So the ranks of a tp group are neighbours, and
 // a dp group has a second rank on the node only where a whole model is smaller than a node.
 //
 // The invariant: sums over all ranks are whole numbers and equal to what the trainer's groups count.
 //
-// Rejected: a bandwidth curve over message sizes. alpha gives small messages their price; the rest is within what two
-// clusters differ.
+// Rejected: a bandwidth curve over message sizes. alpha accounts for small messages; what remains is less than the
+// difference between two clusters.
 #include "dev/plan/plan_traffic.h"
 
 #include "base/check.h"
@@ -127,13 +128,13 @@ static PlanFlow *add(PlanTraffic *t, const char *group, const PlanGroup *where, 
     return f;
 }
 
-// What a stage does again in a step, all its micro-batches together: blocks forward; of those, ends of segments, which
-// skip their last matmul; blocks whose cheap parts are restored (selective).
+// What a stage recomputes in a step, over all its micro-batches: blocks run forward again; of those, ends of segments,
+// which skip their last matmul; blocks whose cheap parts are restored (selective).
 typedef struct {
     size_t blocks, ends, restored;
 } Again;
 
-// The last segment of a chunk is still there when nothing else ran between its forward and its backward.
+// fresh: nothing else ran between the chunk's forward and its backward, so its last segment is still in memory.
 static void add_again(Again *again, const PlanJob *job, size_t layers, size_t segment, bool fresh)
 {
     size_t segments = segment ? (layers + segment - 1) / segment : 0;
@@ -151,7 +152,7 @@ static size_t chunk_layers(const PlanJob *job, int piece)
     return most - (piece == pieces - 1 && lack > 0) - (piece == 0 && lack > 1);
 }
 
-// Plays a stage's part of the schedule with recompute.c's `fresh`: the forward that the pool of buffers saw last.
+// Walks through a stage's schedule, and keeps recompute.c's `fresh`: whose forward used the pool of buffers last.
 static void play_again(Again *again, const PlanJob *job, const PipelineTable *t, int stage)
 {
     int micro = -1, chunk = -1;
@@ -173,7 +174,7 @@ static void play_again(Again *again, const PlanJob *job, const PipelineTable *t,
     }
 }
 
-// Of all stages; free() it.
+// For all stages; free() it.
 static Again *run_again(const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
@@ -221,7 +222,7 @@ static void tensor_flows(PlanTraffic *t, const PlanJob *job)
     for (int stage = 0; stage < l->pp; stage++) {
         size_t layers = plan_layout_layers(job, stage), forward = 2 * again[stage].blocks - again[stage].ends;
         size_t norms = l->sp ? 2 * again[stage].blocks : forward;
-        // their outputs are gathered again, but the last block's
+        // the norms' outputs are gathered again, except a last block's that is still in memory
         if (l->sp && l->recompute == RECOMPUTE_SELECTIVE) norms = 2 * again[stage].restored;
         gather += 4 * m * layers + norms, scatter += 4 * m * layers + forward;
         size_t own = 4 * m * layers + (norms + forward) / 2;

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-// How a group lies on the nodes, and the links that its ranks have: bandwidths as collectives reach them.
+// How a group is placed on the nodes, and its ranks' links, with the bandwidths that collectives reach.
 typedef struct {
     int size, inside; // ranks; those of them on one node
     MachineLink in, out;
@@ -36,8 +36,8 @@ typedef struct {
 } PlanTraffic;
 
 PlanGroup plan_traffic_group(const PlanJob *job, MeshGroup group);
-// Seconds of one call by the fastest of ring, tree and hierarchical (in the node, between nodes, in the node); says
-// which. n_bytes as in collectives_seconds: the longer side of the buffers.
+// Seconds of one call by the fastest of ring, tree, halving and hierarchical (in the node, between nodes, in the node);
+// says which. n_bytes as in collectives_seconds: the longer side of the buffers.
 double plan_traffic_seconds(const PlanGroup *where, CommKind kind, double n_bytes, const char **algorithm);
 // All of a step. Bytes are those that the trainer's own modules count (tp.h, cp.h, account.h), to the byte.
 PlanTraffic plan_traffic(const PlanJob *job);

@@ -1,17 +1,17 @@
 // published: the plan against what others measured. See published.h.
 //
-// Each row is a run from a paper: model, batch, machine, layout, and one reported number. The plan gets the inputs, and
-// predicts the number, in the unit and by the count of operations that the paper uses (they differ: Megatron-LM counts
-// all T x T products of causal attention, half of which are not needed, and its 2021 paper the second forward too).
+// Each row is a run from a paper: model, batch, machine, layout, and one reported number. The plan gets the inputs and
+// predicts the number, in the paper's unit and with the paper's count of operations. Counts differ: Megatron-LM counts
+// all T x T products of causal attention, half of which are not needed, and its 2021 paper the second forward too.
 //
-// The invariant: no row has a factor of its own. Rows with held_out were put in when the constants of roofline.c stood,
-// and none was changed for them: they are the test of the others. What a paper leaves out is not chosen by hand but
-// searched: the micro-batch and the number of chunks, or the whole layout, that the plan predicts to be fastest, as its
-// authors did. `assumed` says so in the table.
+// The invariant: no row has a factor of its own. Rows with held_out were added after the constants of roofline.c were
+// fixed, and no constant was changed for them: they are the held-out test. What a paper leaves out is not chosen by
+// hand but searched: the micro-batch and the number of chunks, or the whole layout, that the plan predicts to be
+// fastest. `assumed` says so in the table.
 //
-// Rejected: rows whose inputs one knows from hearsay. Megatron-LM's README has a table from 2 to 462 billion parameters
-// on H100, as a picture, without text; of it only the sentences around it are used here. Runs in fp8, of which NVIDIA
-// publishes more than of bf16: the plan knows of each machine what a matmul reaches in bf16 only.
+// Rejected: rows whose inputs are known only from hearsay. Megatron-LM's README has a table from 2 to 462 billion
+// parameters on H100, but only as a picture, so only the sentences around it are used here. Runs in fp8, of which
+// NVIDIA publishes more than in bf16: the plan knows what a matmul reaches on each machine only in bf16.
 #include "dev/plan/published.h"
 
 #include "base/check.h"
@@ -216,7 +216,7 @@ PublishedGuess published_guess(const PublishedRun *r)
 {
     PublishedGuess g = {.job = job_of(r)};
     LayoutSearchFree is_free = {.chunks = !r->chunks && r->pp > 1, .micro = !r->micro,
-                                .any_memory = r->micro > 0}; // the paper's word that it fits
+                                .any_memory = r->micro > 0}; // the paper says that it fits
     if (!r->tp) is_free = layout_search_all();
     if (!r->tp || is_free.chunks || is_free.micro) {
         LayoutSearch s = layout_search(&g.job, is_free);
@@ -236,7 +236,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Their median, largest and number within 15%.
+// The median, the largest, and the number within 15%.
 static void print_errors(FILE *out, double *size, int n)
 {
     int within = 0;

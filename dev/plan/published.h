@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-// What the paper reports, and by what count of operations.
+// What the paper reports, and which operations it counts.
 typedef enum {
     PUBLISHED_STEP,       // seconds of a step
     PUBLISHED_HOURS,      // accelerator hours of the whole run
@@ -18,7 +18,7 @@ typedef enum {
     PUBLISHED_MFU_ALL     // percent of the peak, with all of T x T (arXiv 2205.05198, equation 7)
 } PublishedUnit;
 
-// What the paper does not say is searched: the fastest of what the plan can do.
+// What the paper does not say is searched: the plan takes the fastest.
 typedef struct {
     const char *name, *source, *machine, *between; // between: link between nodes; NULL: the machine's
     struct {
@@ -33,12 +33,12 @@ typedef struct {
     int zero;
     bool sp, plain, serial; // plain: no fused attention; serial: gradients not overlapped with backward
     bool eager;             // the code published with it has no fused loops
-    bool overlap_tp;        // matmuls in pieces, behind which a tp group's sums hide
+    bool overlap_tp;        // matmuls in pieces, which hide a tp group's sums
     RecomputeMode recompute;
     double tokens;    // of the whole run, for hours
     PublishedUnit unit;
     double reported;
-    bool held_out;    // came after the constants of roofline.c, which were chosen with the other rows in sight
+    bool held_out;    // added after the constants of roofline.c, which were fitted to the other rows
     const char *assumed; // what is not in the source; NULL: nothing
 } PublishedRun;
 

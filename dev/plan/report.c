@@ -1,6 +1,6 @@
 // report: the same results for a person and for a program. See report.h.
 //
-// A calculator that prints and one that writes JSON drift apart unless they are one. Here each result is handed over
+// Code that prints and code that writes JSON drift apart unless they are the same. Here each result is handed over
 // once, with a key, a value, a unit and the formula that gives it; text is printed as it comes, JSON is collected and
 // printed at the end. So --json has everything that the text has, under the same names, and --explain only adds.
 //
@@ -34,7 +34,7 @@ static json_t *must(json_t *value)
     return value;
 }
 
-// A whole number as one.
+// A whole number becomes a JSON integer.
 static json_t *json_of(double value)
 {
     if (!isfinite(value)) return json_null();

@@ -11,7 +11,7 @@ typedef struct Report Report;
 
 // explain: every value is followed by its formula, in letters and in numbers.
 Report *report_begin(FILE *out, bool json, bool explain);
-// A heading; in JSON an object of that key, in which all that follows stands until the next one.
+// A heading; in JSON an object of that key, which holds all that follows until the next one.
 void report_section(Report *r, const char *key);
 // A number. formula (a printf format, NULL: none) is how it came to be, with the numbers put in.
 void report_value(Report *r, const char *key, double value, const char *unit, const char *formula, ...)

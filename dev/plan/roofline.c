@@ -1,9 +1,9 @@
-// roofline: an operation needs the longer of two times: that of its sums and that of its bytes. See roofline.h.
+// roofline: an operation takes the longer of two times, for its arithmetic and for its bytes. See roofline.h.
 //
 //     matmul      max(2 M N K / (rate q), x (M K + K N + M N) / (memory bandwidth)) + launch
 //     the rest    bytes / (memory bandwidth) + launch
 //
-// rate = sustained * reachable. q is what the shape leaves of it:
+// rate = sustained * reachable. q is the part of it that the shape leaves:
 //
 //   tiles    a matmul is cut into tiles, and `cores` of them run at once. The last wave may be nearly empty: 109 tiles
 //            on 108 cores take as long as 216. As a library does, the best of a few tile sizes is taken (small tiles
@@ -13,12 +13,12 @@
 // So a small model is slow for reasons that are in the formula: few tiles, short K, and loops over activations, which
 // grow as C where matmuls grow as C^2.
 //
-// Attention: fused (FlashAttention) it does half of the T x T products that causality leaves, at a lower rate than a
-// matmul, and in backward the scores again: 5 matmuls where forward has 2. Not fused it is two batched matmuls on all T
-// x T, with a softmax and a dropout that read and write every score: bound by memory.
+// Fused attention (FlashAttention) does the half of the T x T products that causality leaves, at a lower rate than a
+// matmul, and computes the scores again in backward: 5 matmuls where forward has 2. Attention that is not fused is two
+// batched matmuls on all T x T, with a softmax and a dropout that read and write every score: bound by memory.
 //
-// The constants. `sustained` is the one that was fitted, once for all machines and rows of `plan published`; the
-// others are measured by others, and are the same for all rows:
+// The constants. Only `sustained` was fitted, once for all machines and rows of `plan published`; the rest were
+// measured by others, and are the same for all rows:
 //   attention 0.60, 0.50  FlashAttention-2 (arXiv 2307.08691) on A100 with heads of 128, causal, 2k to 8k tokens: about
 //                         170 and 145 TFLOP/s of 271
 //   inside 0.78           NCCL's all-reduce within 8 GPUs: 235 of 300 GB/s on A100, 350 of 450 on H100
@@ -31,11 +31,11 @@
 // residual sum 42 and 86 where fused ones move 8 and 8; rope 20 and 20 for 4 and 4; silu and product 10 and 18 for 6
 // and 10.
 //
-// The invariant: sums of flops are those of model_flops_per_token when nothing is done again, so a predicted time and
-// a reported MFU count the same work.
+// The invariant: without recomputation the flops add up to model_flops_per_token, so a predicted time and a reported
+// MFU count the same work.
 //
-// Rejected: an efficiency for each model size or machine, read off the table that one wants to predict. A neural
-// network over shapes: it would fit, and explain nothing.
+// Rejected: an efficiency for each model size or machine, read off the very table to be predicted. A neural network
+// over shapes: it would fit, and explain nothing.
 #include "dev/plan/roofline.h"
 
 #include "base/check.h"
@@ -66,7 +66,7 @@ double roofline_loop(const Machine *machine, double bytes)
     return bytes > 0 ? bytes / (k.memory * machine->bandwidth) + k.launch : 0;
 }
 
-// A tile's size, and the rate of its inner loop beside that of the largest.
+// A tile's size, and the rate of its inner loop relative to the largest tile's.
 static const struct {
     double m, n, rate;
 } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.8}, {64, 64, 0.6}};
@@ -114,7 +114,7 @@ static void linear(Roofline *r, const RooflineCase *c, const char *name, double 
     op->seconds[ROOFLINE_B] += op->seconds[ROOFLINE_F];
 }
 
-// A loop that moves so many bytes forward and back.
+// A loop that moves these bytes, forward and back.
 static void loop(Roofline *r, const RooflineCase *c, const char *name, double forward, double back, bool again)
 {
     RooflineOp *op = add(r, name);
@@ -133,7 +133,7 @@ static void fused_attention(Roofline *r, const RooflineCase *c, double N, bool a
     double products = 2 * N * (double)c->T * H * D; // two matmuls, half of T x T
     double bytes = x * N * (2 * H + 2 * G) * D, rate = c->machine->reachable;
     op->flops[ROOFLINE_F] = products;
-    op->flops[ROOFLINE_B] = 2 * products + (again ? products : 0); // the scores that it makes again do not count
+    op->flops[ROOFLINE_B] = 2 * products + (again ? products : 0); // recomputed scores do not count
     op->bytes[ROOFLINE_F] = bytes, op->bytes[ROOFLINE_B] = 2 * bytes;
     double forward = most(products / (k.attention[0] * rate), bytes / (k.memory * c->machine->bandwidth)) + k.launch;
     op->seconds[ROOFLINE_F] = forward;
@@ -174,7 +174,7 @@ static double tokens(const RooflineCase *c)
     return (double)c->B * (double)c->T / (double)c->cp;
 }
 
-// Rows of the stream that this rank has between the branches.
+// Rows of the residual stream that this rank has between attention and FFN.
 static double own_rows(const RooflineCase *c)
 {
     return tokens(c) / (c->part.cut.rows > 1 ? (double)c->part.cut.rows : 1);

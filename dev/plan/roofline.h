@@ -1,4 +1,5 @@
-// roofline: how long each operation of a unit takes on an accelerator: the slower of its sums and its bytes.
+// roofline: how long each operation of a unit takes on an accelerator: the longer of the times for its arithmetic and
+// its bytes.
 #ifndef ROOFLINE_H
 #define ROOFLINE_H
 #include "dev/plan/machines.h"
@@ -11,12 +12,12 @@ extern "C" {
 // The constants of the model, the same for every machine, model and layout; see roofline.c for where they come from.
 typedef struct {
     double sustained;      // matmuls of a training run reach this part of the machine's `reachable`
-    double depth;          // a matmul of depth K loses as much time as `depth` more columns would take
+    double depth;          // a matmul of depth K loses the time that `depth` more columns would take
     double memory;         // part of the memory's bandwidth that loops over activations reach
     double attention[2];   // fused attention's part of `reachable`: forward, backward
     double launch;         // seconds between two kernels
     double inside, between; // part of a link's bandwidth that collectives reach: in the node, over the network
-    double contention;     // of a second of communication behind matmuls, so much is paid: it takes cores and memory
+    double contention;     // part of hidden communication's time that is lost all the same: it takes cores and memory
 } RooflineConstants;
 RooflineConstants roofline_constants(void);
 
@@ -31,7 +32,7 @@ typedef struct {
     RecomputeMode recompute;
 } RooflineCase;
 
-// Directions: F forward, B the gradient of the inputs and what recomputation does again, W that of the weights.
+// Directions: F forward, B the gradient of the inputs with recomputation, W the gradient of the weights.
 typedef enum { ROOFLINE_F, ROOFLINE_B, ROOFLINE_W, ROOFLINE_WAYS } RooflineWay;
 
 typedef struct {
@@ -44,12 +45,12 @@ enum { ROOFLINE_OPS = 16 };
 typedef struct {
     RooflineOp op[ROOFLINE_OPS];
     int n;
-    double flops, seconds[ROOFLINE_WAYS]; // sums; flops: those of matmuls and attention, in all directions
+    double flops, seconds[ROOFLINE_WAYS]; // flops: of matmuls and attention, in all directions
 } Roofline;
 
 // out (M, N) += a (M, K) b (K, N), x bytes an element.
 double roofline_matmul(const Machine *machine, double M, double N, double K, double x);
-// A loop that moves so many bytes.
+// A loop that moves this many bytes.
 double roofline_loop(const Machine *machine, double bytes);
 Roofline roofline_block(const RooflineCase *c);
 Roofline roofline_embedding(const RooflineCase *c);

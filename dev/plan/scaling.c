@@ -1,21 +1,22 @@
-// scaling: published fits of loss against parameters and tokens, and fits of one's own runs. See scaling.h.
+// scaling: published fits of loss against parameters and tokens, and fits of your own runs. See scaling.h.
 //
 // Chinchilla's form (Hoffmann et al., arXiv 2203.15556, approach 3), minimised under 6 N D = C by setting the
 // derivative of E + A N^-a + B (6 N / C)^b to zero:
 //
 //     N = G (C / 6)^(b / (a + b))       G = (a A / (b B))^(1 / (a + b))       D = C / (6 N)
 //
-// Three rows of constants. The paper's text rounds its exponents to 0.34 and 0.28, and two digits there move the
-// optimum of a large budget by a third; its TeX source has them in full. Besiroglu et al. (arXiv 2404.10102) read
-// the data off the paper's plot, fitted again, and found that the optimiser had stopped early: with their constants
-// the optimum is near 20 tokens a parameter, which is what the paper's other two approaches, and Chinchilla itself,
-// say. Every point has 6 N D = C.
+// There are three rows of constants. The paper's text rounds its exponents to 0.34 and 0.28, which moves the optimum of
+// a large budget by a third; its TeX source has all digits. Besiroglu et al. (arXiv 2404.10102) read the data off the
+// paper's plot, fitted again, and found that the optimiser had stopped early. With their constants the optimum is near
+// 20 tokens a parameter, in agreement with the paper's other two approaches and with Chinchilla itself. Every point has
+// 6 N D = C.
 //
 // Kaplan et al. (arXiv 2001.08361) have another form, and N ~ C^0.73: they counted parameters without embeddings,
 // at small sizes where embeddings matter, and kept one learning-rate schedule for all lengths of training.
 //
-// Inference (Sardana et al., arXiv 2401.00448): a model that serves S tokens costs 6 N D + 2 N S. For the same loss a
-// smaller N on more tokens pays once S is large; D(N) follows from the law, and the sum has one minimum.
+// Inference (Sardana et al., arXiv 2401.00448): a model that serves S tokens costs 6 N D + 2 N S. When S is large, a
+// smaller N trained on more tokens costs less for the same loss. D(N) follows from the law, and the sum has one
+// minimum.
 //
 // The fit is the paper's third approach again: with e = log E, a = log A, b = log B,
 //
@@ -23,20 +24,20 @@
 //     lse(x, y, z) = log(exp x + exp y + exp z)
 //     Huber_delta(r) = r^2 / 2 for |r| <= delta, else delta (|r| - delta / 2)
 //
-// Logarithms keep E, A and B positive and make errors relative; Huber's loss lets a run that went wrong pull with a
-// bounded force. The gradient has the three terms' shares of the sum as weights: d/de = exp(e - lse), and so on.
+// Logarithms keep E, A and B positive and make errors relative; Huber's loss bounds the influence of a run that
+// went wrong. In the gradient each term is weighted by its share of the sum: d/de = exp(e - lse), and so on.
 //
 // The search is L-BFGS with a line search for the weak Wolfe conditions by bisection, which also works near the kinks
-// of a small delta. a and alpha are strongly coupled, as all log N are far from 0, so the search moves in
-// a' = a - alpha m with m the mean of log N, and b' likewise: the value of a term in the middle of the ladder. The
-// objective is divided by n delta, so that its numbers are near 1.
-// There are many local minima: one search from each point of a grid, of E between nothing and the least loss and of
-// both exponents; the terms begin with what E leaves of the mean loss, half each. The best end is the fit.
+// of a small delta. a and alpha are strongly coupled, as all log N are far from 0, so the search moves in a' = a -
+// alpha m with m the mean of log N, and b' likewise: the value of a term in the middle of the ladder. The objective is
+// divided by n delta, so that its numbers are near 1. There are many local minima, so a search starts from each point
+// of a grid over E (between 0 and the least loss) and both exponents. A and B start so that each term is half of what E
+// leaves of the mean loss. The best result is the fit.
 //
-// The bootstrap draws runs with replacement and fits again, from the fit and the grid's corners. Its quantiles
-// say how far constants are known from these runs; they say nothing of a law of another form.
+// The bootstrap draws runs with replacement and fits again, starting from the fit and the grid's corners. Its quantiles
+// say how well these runs determine the constants; they say nothing about a law of another form.
 //
-// The invariant: exp(a'), not exp(a), is what is bounded, so no intermediate number overflows for ladders of any size.
+// The invariant: the terms are summed relative to the largest of them (lse), so no exponential overflows.
 //
 // Rejected: least squares on log(L - E) for each E (needs L > E for all runs, and weighs the best ones most); fixing
 // alpha = beta (they differ); a start at the published constants alone (Besiroglu et al., arXiv 2404.10102, show a fit
@@ -115,7 +116,7 @@ double scaling_laws_tokens(const ScalingLaw *law, double N, double loss)
 ScalingPoint scaling_laws_served(const ScalingLaw *law, double loss, double served)
 {
     check(loss > law->E);
-    // From the smallest N that could reach the loss on endless data, by thirds of the logarithm.
+    // Ternary search over log N, from the smallest N that could reach the loss on endless data.
     double least = pow(law->A / (loss - law->E), 1 / law->alpha), low = log(least * 1.0001), high = log(least * 1e4);
     for (int i = 0; i < 200; i++) {
         double third = (high - low) / 3, cost[2];
@@ -188,7 +189,7 @@ static double dot(const double a[P], const double b[P])
 }
 
 typedef struct {
-    double s[HISTORY][P], y[HISTORY][P]; // steps and changes of the gradient
+    double s[HISTORY][P], y[HISTORY][P]; // steps, and changes of the gradient
     int n;                               // how many there were
 } History;
 
@@ -214,7 +215,7 @@ static void direction(const History *h, double d[P], const double g[P])
     }
 }
 
-// Moves x, f and g along d to a point of the weak Wolfe conditions; false: there is none that floating point can tell.
+// Moves x, f and g along d to a point that meets the weak Wolfe conditions; false: none can be found in floating point.
 static bool line_search(const Problem *p, double x[P], double *f, double g[P], const double d[P])
 {
     double slope = dot(g, d), low = 0, high = INFINITY, t = 1;
@@ -245,7 +246,7 @@ static double minimise(const Problem *p, double x[P])
         if (!(dot(d, g) < 0)) h.n = 0, direction(&h, d, g);
         if (!line_search(p, x, &f, g, d)) {
             if (!h.n) break;
-            h.n = 0; // once more, straight down
+            h.n = 0; // restart from steepest descent
             continue;
         }
         double *s = h.s[h.n % HISTORY], *y = h.y[h.n % HISTORY];
@@ -298,7 +299,7 @@ static ScalingLaw law_of(const Problem *p, const double x[P])
                         theta[SCALING_FIT_ALPHA], exp(theta[SCALING_FIT_B]), theta[SCALING_FIT_BETA]};
 }
 
-// Different values of N and of D, the smaller number of the two.
+// The number of different values of N or of D, whichever is smaller.
 static size_t different(const ScalingPoint *run, size_t n)
 {
     size_t n_N = 0, n_D = 0;

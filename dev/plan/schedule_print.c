@@ -4,15 +4,15 @@
 // Every value comes from schedule_lr_ramped and schedule_ramp_at, the functions that the run itself calls for each
 // step; nothing here knows a formula. So what is drawn is what will be trained.
 //
-// The table has the steps at which something begins or ends (marks), each with what that is: a table of every
-// hundredth step would miss them all. In the drawing a column stands for one step out of its share; in the
-// picture the marks are points of the curve too, so that its corners are where they belong.
+// The table has the steps at which something begins or ends (marks), each with a note: a table of every hundredth
+// step would miss them all. In the drawing a column shows one step of its share of the run; in the picture the marks
+// are points of the curve too, so that its corners are exact.
 //
 // The drawing runs over steps, the picture over tokens: while the batch grows they are not the same, and a
 // budget is in tokens.
 //
-// Rejected: the axes of metrics.c (round numbers; here the round numbers say nothing, and the peak, the final
-// rate and the batch sizes stand at the axis instead).
+// Rejected: the axes of metrics.c with round numbers. Here the axis shows the peak, the final rate and the batch sizes
+// instead.
 #include "train/schedule.h"
 
 #include <errno.h>
@@ -61,7 +61,7 @@ static bool ramps(const Ramp *r)
 
 // ---- marks
 
-// Puts a note at its place; a step that has one gets both. Steps outside the run have no place.
+// Inserts a note in the order of steps; a step that has one gets both. Steps outside the run are ignored.
 static void add_mark(Sheet *s, long step, const char *note)
 {
     if (step < 0 || step >= s->steps) return;
@@ -159,7 +159,7 @@ static void short_count(char text[32], double v)
 
 // ---- the drawing in characters
 
-// One column per share of the steps; rows from 0 to the highest value. A steep place is drawn in full.
+// One column per share of the steps; rows from 0 to the highest value. A steep rise fills all its rows.
 static void draw_rows(const Sheet *s, double (*value)(const Sheet *, long), bool counts, const char *title,
                       FILE *out)
 {
@@ -247,7 +247,7 @@ static int compare_steps(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// The steps that are drawn: an even choice, and the marks.
+// The steps that are drawn: evenly spaced ones, and the marks.
 static int choose_steps(const Sheet *s, long step[SAMPLES + MAX_MARKS])
 {
     int n = s->steps < SAMPLES ? (int)s->steps : SAMPLES;
@@ -258,7 +258,7 @@ static int choose_steps(const Sheet *s, long step[SAMPLES + MAX_MARKS])
     return n;
 }
 
-// A step is as wide as its tokens: the curve goes to where the step ends.
+// A step is as wide as its tokens: its point is where it begins, and the curve ends where the last step does.
 static void put_curve(FILE *f, const Sheet *s, const Panel *p, double (*value)(const Sheet *, long), bool stairs,
                       const char *color)
 {

@@ -1,4 +1,4 @@
-// sharding: the tables that guides to data parallelism begin with, beside counters.
+// sharding: the tables with which guides to data parallelism begin, beside what was counted. See sharding.h.
 //
 // Memory of a rank in bytes: x a weight's (4; 2 in bf16 and fp16), k the optimizer's for a parameter (8 for AdamW in
 // fp32; 12 beside 2-byte weights, whose fp32 copy it then holds):
@@ -21,9 +21,9 @@
 //
 // The invariant: shards are not padded (zero.c), so over all ranks the bytes add up to these formulas exactly,
 // however uneven the cut: N P for what every rank has, P for what is sharded, and (N - 1) for (N - 1) / N. A difference
-// in the table is something else, and the lines below it say what.
+// in the table has another cause, which the lines below the table name.
 //
-// Rejected: formulas for one rank, with P / N rounded up. Which rank has one more element depends on the unit.
+// Rejected: formulas for one rank, with P / N rounded up. Which rank has one element more depends on the unit.
 #include "dev/plan/sharding.h"
 
 #include "base/check.h"
@@ -33,7 +33,7 @@
 
 // Blocks 1 .. layers between the embedding 0 and the head; a slot for odd blocks, one for even ones.
 typedef struct {
-    size_t in[4], gathers; // 1 + the unit that is there; of blocks
+    size_t in[4], gathers; // in: 1 + the unit that the slot holds; gathers: of blocks
     size_t layers;
 } Slots;
 
@@ -61,7 +61,7 @@ size_t sharding_again(size_t layers, size_t segment, bool overlap)
         leave(&s, u);
     }
     for (size_t u = layers + 2; u-- > 0;) {
-        if (u >= 1 && u < layers && u % segment == 0) // a segment's last block; the model's last has just run
+        if (u >= 1 && u < layers && u % segment == 0) // a segment's last block; the model's last segment has just run
             for (size_t v = u - segment + 1; v <= u; v++) bring(&s, v);
         bring(&s, u);
         if (overlap && u > 0) bring(&s, u - 1);
@@ -70,7 +70,7 @@ size_t sharding_again(size_t layers, size_t segment, bool overlap)
     return s.gathers - 2 * layers;
 }
 
-// Elements of the blocks that come a third time.
+// Elements of the blocks that are gathered a third time.
 static size_t again_elems(const Run *run)
 {
     const Config *cfg = &run->cfg;
@@ -112,7 +112,7 @@ ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
 
 ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
 {
-    size_t times = 0, bytes = is->g_bytes; // P goes around so often, in so many bytes an element
+    size_t times = 0, bytes = is->g_bytes; // how often P is exchanged, in how many bytes an element
     bool once = is->stage == 1 || is->deterministic; // gradients are reduced once a step
     if (kind == COMM_ALL_REDUCE && is->stage == 0) times = 2;
     if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? 1 : is->micro;

@@ -14,7 +14,7 @@ typedef struct {
     size_t ranks, params; // N, P
     int stage;            // of ZeRO; 0 with one rank
     bool reshard, deterministic;
-    size_t x_bytes, g_bytes; // of a weight; of a gradient on its way
+    size_t x_bytes, g_bytes; // of a weight; of a gradient element when it is sent
     size_t state;         // bytes of the optimizer's state for all P, master weights among them
     size_t micro, batch;  // M micro-batches of B sequences on each rank
     size_t again;         // elements that recomputation gathers a third time in a micro-batch (sharding_again)
@@ -28,8 +28,8 @@ typedef struct {
 } ShardingFormula;
 
 ShardingCase sharding_case(const Run *run);
-// Gathers of a block's weights in a micro-batch at stage 3, all blocks together, beside the one before its forward and
-// the one before its backward: segments of blocks that run again push each other out of the slots (zero.c).
+// Additional gathers of blocks' weights in a micro-batch at stage 3, besides the one before each forward and the one
+// before each backward: blocks that are recomputed evict each other from the slots (zero.c).
 size_t sharding_again(size_t layers, size_t segment, bool overlap);
 // Bytes held of weights, gradients or optimizer state; of other tags none.
 ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag);
