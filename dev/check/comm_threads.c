@@ -1,9 +1,10 @@
 // comm_threads: every rank of a job as a thread of one process, so that tests need no launcher.
 //
-// The invariant: under the network's lock, no waiting send and waiting receive match. Of a send and its receive, the
-// one that is posted second finds the first in the queue, copies the bytes and marks both done. The queue is searched
-// from the oldest, so messages of one pair, group, channel and tag arrive in order. A send is finished only when its
-// receive has been posted: a program that relies on buffering hangs here, as it would on a full network.
+// The invariant: whenever the network's lock is free, no waiting send matches a waiting receive. Of a send and its
+// receive, the one posted second finds the first in the queue, copies the bytes and marks both done. The queue is
+// searched from the oldest, so messages of one pair, group, channel and tag arrive in order. A send is finished only
+// when its receive has been posted: a program that relies on buffering hangs here, as it would where a network's
+// buffers are full.
 //
 // There are no native collectives: every call uses the algorithms of collectives.c, for any number of ranks.
 //

@@ -6,7 +6,7 @@
 extern "C" {
 #endif
 
-// Runs body(comm, arg) on n threads, each with its own rank of a "world"; returns when all have.
+// Runs body(comm, arg) on n threads, each with its own rank of a "world"; returns when all have returned.
 void comm_threads_run(int n, void (*body)(Comm *comm, void *arg), void *arg);
 
 #ifdef __cplusplus

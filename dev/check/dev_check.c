@@ -1,18 +1,18 @@
-// dev_check: runs every op on two devices and compares: the device, its table, what is copied or only added.
+// dev_check: runs every op on two devices and compares. Here are the device, its table, and copies and additions.
 //
 //   |fast - reference| <= 2 (err + u_X (|reference| + 2 err)) + 2^-110
 //
-// err is how far a device that keeps the contract may be from the true result before it stores it in X, derived op by
-// op in dev_check_*.c; both devices have it, and both round. Where the contract leaves no freedom (one rounding of
-// the exact result, or a copy) the two must be the same. A bound is never tuned: one that an op of either device leaves
-// is a bug, or the derivation is wrong.
+// err is how far a device that keeps the contract may be from the true result before it stores it in X; dev_check_*.c
+// derive it op by op. Both devices may err by it, and both round. Where the contract leaves no freedom (one rounding of
+// the exact result, or a copy) the two must be equal. A bound is never tuned: where an op exceeds it, the op has a bug
+// or the derivation is wrong.
 //
 // The invariant: inputs are read before the fast device runs, results after, through its to_host; the caller sees
 // the fast device's results and nothing else changes. So a program takes the same path with and without the check.
-// NaN where the reference has a number leaves every bound; NaN in both is agreement.
+// NaN where the reference has a number exceeds every bound; NaN in both is agreement.
 //
-// Rejected: a tolerance per op in a table (a number like 1e-4 has no derivation); comparing whole steps (a wrong
-// element of the first layer is everywhere in the end, and nowhere by itself).
+// Rejected: a tolerance per op in a table (a number like 1e-4 has no derivation); comparing whole steps (an error in
+// the first layer spreads to every result, and cannot be traced back).
 #include "dev/check/dev_check.h"
 
 #include "base/check.h"
@@ -25,7 +25,7 @@
 
 enum { OPS = 64 };
 typedef struct {
-    Dev dev; // first: a Dev * is a DevCheck *
+    Dev dev; // first, so that a Dev * can be cast to a DevCheck *
     Dev *fast, *ref, *wide;
     DevCheckRow row[OPS];
     size_t n_rows;
@@ -150,7 +150,7 @@ void dev_check_expect_bytes(DevCheckCall *c, const char *name, const void *want_
         if (got[i] != want[i]) dev_check_expect_one(c, name, i, n_bytes, got[i], want[i], 0);
 }
 
-// ---- copies, conversions, additions: the same on both, or wrong
+// ---- copies, conversions, additions: equal on both
 
 static void add(Dev *dev, X *out, const X *a, const X *b, size_t n)
 {

@@ -1,6 +1,6 @@
 // dev_check: a device that runs every op on two devices and compares.
 //
-// Wraps a fast device and a reference of the same storage type. Each op reads its inputs down to the host, runs on
+// Wraps a fast device and a reference of the same storage type. Each op copies its inputs to the host, runs on
 // both, and compares every element of every result against a bound derived for the op; the caller gets the fast
 // device's results. So any program that takes a Dev checks itself, at whatever sizes and layout it runs.
 #ifndef DEV_CHECK_H
@@ -19,8 +19,8 @@ typedef struct {
     char where[160]; // that element, the two values, the bound
 } DevCheckRow;
 
-// `fast`: memory anywhere that its to_host reaches; `reference`: host memory, the same x_type. Both stay the caller's
-// and must live longer. What is moved by to_x, from_x, zero, to_device is checked too; to_host is trusted.
+// `fast`: memory anywhere that its to_host reaches; `reference`: host memory, the same x_type. Both still belong to the
+// caller and must live longer. to_x, from_x, zero and to_device are checked too; to_host is trusted.
 Dev *dev_check_create(Dev *fast, Dev *reference);
 void dev_check_free(Dev *dev);
 
@@ -28,12 +28,13 @@ void dev_check_free(Dev *dev);
 size_t dev_check_rows(const Dev *dev, const DevCheckRow **rows);
 // The largest `worst` of all rows; at most 1: everything agrees.
 double dev_check_worst(const Dev *dev);
-// The table: op, calls, worst error over bound; where, for those beyond it. False when an element left its bound.
+// The table: op, calls, worst error / bound, and the place of an error beyond it. False when an element exceeds its
+// bound.
 bool dev_check_print(const Dev *dev, FILE *out);
 
 // ---- for the files that fill the table (dev_check.c, dev_check_*.c)
 #define DEV_CHECK_U 0x1p-24 // unit roundoff of fp32
-enum { DEV_CHECK_ROOMS = 96, DEV_CHECK_FN = 8 }; // exp, log, tanh, sqrt ...: at most so many units off
+enum { DEV_CHECK_ROOMS = 96, DEV_CHECK_FN = 8 }; // FN: exp, log, tanh, sqrt ... err by at most this many units
 typedef struct {
     Dev *fast, *ref, *wide; // wide: fp32 on the CPU, for the sizes of terms
     DevCheckRow *row;
@@ -45,7 +46,7 @@ typedef struct {
 
 DevCheckCall dev_check_begin(Dev *dev, const char *op);
 void dev_check_end(DevCheckCall *c);
-// Memory until the end of the call: zeroed; or a copy of the fast device's (NULL for NULL). Results that are written in
+// Memory until the end of the call: zeros, or a copy of the fast device's (NULL for NULL). Results that are written in
 // part, or added to, start from such a copy.
 void *dev_check_room(DevCheckCall *c, size_t n_bytes);
 void *dev_check_copy(DevCheckCall *c, const void *fast, size_t n_bytes);
@@ -58,7 +59,7 @@ float *dev_check_wide(DevCheckCall *c, const X *host, size_t n, bool absolute);
 float *dev_check_abs(DevCheckCall *c, const float *host, size_t n);
 
 // Compares the fast device's result with `want` (host memory). err: how far each may be from the true result before it
-// is stored; NULL: both must be the same. (rows, used) elements, ld apart; err has no gaps.
+// is stored; NULL: both must be the same. (rows, used) elements, ld apart; err is contiguous.
 void dev_check_expect_x(DevCheckCall *c, const char *name, const X *want, const X *fast, size_t rows, size_t used,
                         size_t ld, const double *err);
 void dev_check_expect_f(DevCheckCall *c, const char *name, const float *want, const float *fast, size_t n,

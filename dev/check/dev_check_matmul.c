@@ -1,31 +1,31 @@
 // dev_check_matmul: the matrix products and attention on two devices, and how far they may be apart.
 //
 // u = 2^-24. A sum of K products in any order errs by at most K u / (1 - K u) sum |a b| (Higham, Accuracy and Stability
-// of Numerical Algorithms, 3.1). A tensor core may cut where fp32 rounds, 2 u a term, so
+// of Numerical Algorithms, 3.1). A tensor core may truncate where fp32 rounds, 2 u a term, so
 //
 //     err = 2 (K + 2) u size,    size = |A| |B| + |start|
 //
-// size is a product too: of the inputs without their signs, by the CPU in fp32; it counts 1% more for its own error.
-// GELU: |gelu'| <= 1.13, and gelu(x) itself errs by 9 u |x| (test/ops_ref.h); its slope by u (8 + 17 |x| slope). The
-// product of backward may be stored before it meets the slope, which rounds once more.
+// size is a product too: of the inputs' absolute values, by the CPU in fp32, plus 1% for its own error. GELU:
+// |gelu'| <= 1.13, and gelu(x) itself errs by 9 u |x| (test/ops_ref.h), its slope by u (8 + 17 |x| slope). The product
+// of backward may be stored before it is multiplied by the slope, which rounds once more.
 //
-// fp8: sizes are those of the operands as they are quantised. Each is then divided by its scale: by a rounded inverse,
-// and a rounded product (the CPU, before the sum), or the sum by both (a GPU): 6 roundings at most. What a tensor core
-// loses beyond fp32 the fast device says itself (gpu.h).
+// fp8: sizes are those of the quantised operands. The scales are divided out with a rounded inverse and a rounded
+// product, from each operand before the sum (the CPU) or from the sum (a GPU): 6 roundings at most. The fast device
+// says itself what a tensor core loses beyond fp32 (gpu.h).
 //
 // Attention, whole and in pieces:
 //
 // u = 2^-24, r = u_X where a tensor core rounds P and dS (16 bits; else 0), n keys, S the largest size that a row's
 // scores may have: scale |q| max |k|. Sums on tensor cores count 2 u a term.
 //
-//   score            (2 D + 16) u S, and so is p relatively, with FN u for exp
+//   score            (2 D + 16) u S; the relative error of p is the same, plus FN u for exp
 //   running sums     (S + 8) 2 u each time that the maximum moves, at most once in 16 keys
 //   out              twice that (p and the sum), r, and (6 n + 32) u:  rel times  sum_j p_j |v_j|
 //   dS = c P (dP - delta)     |dP| + |delta| is at most a = |dout| max |v| / (1 - p) + sum |dout out|, so dS errs by
 //                    c P a rel,   rel = that of P, of dP and delta (2 D + 16) u, r, and the sum's 2 u a term
 //
 //   in fp16          P and dS err by 2^-25 as well, where they are rounded
-//   backward         P errs by 2^-126 as well: below, one device's exp gives 0, another's the smallest normal number
+//   backward         P errs by 2^-126 as well: below that exp may give 0 or the smallest normal number
 //
 // The sums that remain are attention themselves: sum_j P_j |v_j| is attention over |v|; sum_j P_j |k_j| attention
 // over |k|; sum_t P_tj x_t is what backward gives as dv for dout = x. The CPU's fp32 attention does them.
@@ -40,8 +40,8 @@
 
 static const double U = DEV_CHECK_U;
 
-// ---- fp8: both devices quantise with the same scales (fp8.h), the reference's made equal to the fast one's before the
-// call, and must have noted the same magnitudes after it.
+// ---- fp8: both devices quantise with the same scales (fp8.h), which are copied to the reference before the call, and
+// must have noted the same magnitudes after it.
 
 static bool in_fp8(const DevCheckCall *c, int site)
 {
@@ -66,7 +66,7 @@ static void expect_noted(DevCheckCall *c, int site)
                              ref->now[(size_t)site * FP8_ROLES + i], 0);
 }
 
-// Sizes of an operand's elements, n of the host's: as they are quantised, where they are.
+// Sizes of an operand's n elements on the host; quantised where the op quantises them.
 static X *sizes(DevCheckCall *c, const X *host, size_t n, int site, Fp8Role role)
 {
     float *x = dev_check_wide(c, host, n, true), amax = 0;
@@ -231,7 +231,7 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
     float *size = dev_check_abs(&c, want, OC * C), *size_bias = dev_check_abs(&c, want_bias, OC);
     c.wide->matmul_backward_weight(c.wide, size, NULL, sizes(&c, dy, N * OC, site, FP8_DOUT),
                                    sizes(&c, x, N * C, site, FP8_INP), N, C, OC, -1);
-    const float *dy_size = dev_check_wide(&c, dy, N * OC, true); // a bias is no product: never in 8 bits
+    const float *dy_size = dev_check_wide(&c, dy, N * OC, true); // a bias gradient is no product: never in 8 bits
     for (size_t i = 0; dbias && i < N * OC; i++) size_bias[i % OC] += dy_size[i];
     c.ref->matmul_backward_weight(c.ref, want, want_bias, dy, x, N, C, OC, site);
     c.fast->matmul_backward_weight(c.fast, dweight, dbias, dout, inp, N, C, OC, site);
@@ -245,7 +245,7 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
 
 static const double SMALLEST = 0x1p-126;
 
-// The host's side of a call. s has first in host memory; wide arrays lie as the originals do.
+// The host's side of a call. s.first is in host memory; wide arrays have the layout of the originals.
 typedef struct {
     AttnShape s;
     bool piece;
@@ -312,7 +312,7 @@ static size_t stat_of(const AttnShape *s, size_t i)
     return (b * s->H + h) * s->Tq + t;
 }
 
-// sum_j P_j |x_j| (B, Tq, H, D), with dropout or without; lse: of what P is a part of.
+// sum_j P_j |x_j| (B, Tq, H, D), with dropout or without; lse: that of P's softmax.
 static float *weighted(DevCheckCall *c, const Args *a, const float *x, bool drop, const float *lse)
 {
     AttnShape s = a->s;
@@ -343,7 +343,7 @@ static void forward_errors(DevCheckCall *c, const Args *a, double *err, double *
     for (size_t i = 0; i < a->n_stat; i++)
         lse_err[i] = score_err(a, S[i]) + running_err(a, S[i]) + (n + 10) * U + 4 * U * (S[i] + fabs((double)lse[i]));
     for (size_t i = 0; i < a->n_stat; i++)
-        if (lse[i] == -INFINITY) lse_err[i] = 0; // no keys: nothing else will do
+        if (lse[i] == -INFINITY) lse_err[i] = 0; // no keys: the result must be exact
 }
 
 static void attention_forward(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
@@ -486,7 +486,7 @@ static void attention_merge(Dev *dev, float *out, float *lse, const float *part_
     for (size_t i = 0; i < n; i++) {
         size_t stat = stat_of(&s, i);
         double la = want_lse[stat], top = fmax(la, lb[stat]), wa = exp(la - top), wb = exp(lb[stat] - top);
-        if (!(wa > 0) || !(wb > 0)) continue; // one of the two has no keys: the other's bits
+        if (!(wa > 0) || !(wb > 0)) continue; // one of the two has no keys: the result is the other, bit for bit
         double e = DEV_CHECK_FN * U + 6 * U + U * fmax(fabs(la - top), fabs(lb[stat] - top));
         err[i] = 2 * e * (wa * fabs((double)want[i]) + wb * fabs((double)b[i])) / (wa + wb);
         lse_err[stat] = 2 * e + U * fabs(top + log(wa + wb));

@@ -2,7 +2,7 @@
 // compression, optimizers' updates) on two devices, and how far they may be apart.
 //
 // Bounds as in dev_check.c; gam(n) = n u / (1 - n u) for a sum of n terms. Errors of intermediates are carried to the
-// output by the derivative of what follows, products of two errors (u^2) are dropped.
+// output by the derivative of what follows; products of two errors (u^2) are dropped.
 //
 //   swiglu     s = sigmoid(gate) errs by (FN + 2) u relatively, 1 - s by (FN + 3) u absolutely; products follow
 //   norm       mean: dm = gam(C + 1) mean|x|; variance: gam(C + 5) var + dm^2 (sum of x - mean is 0); rstd: half of
@@ -16,17 +16,17 @@
 //
 //   total      sum_v e_v (2 u (|z_v| + |top|) + FN u) + gam(V + 2) total
 //   loss       that relative to the total, FN u |log total|, and the roundings of top, target and result
-//   dz         scale p times what exp and the total are off by; what the subtraction of scale rounds
+//   dz         scale p times the relative errors of exp and the total; the rounding of the subtraction
 //
-// xent_max is the largest of given numbers, and the target's logit one of them: the same on both devices.
+// xent_max is the largest of given numbers, and the target's logit is one of them, so both are equal on both devices.
 //
 // Errors are carried through the formulas of the optimizers (updates.c, updates_matrix.c), one rounding an operation:
 //
-//   sums of squares     spans of up to 1024 in fp32, the rest in double: gam(1025); a root of them half of that and 3 u
-//   moments             m = b m + (1 - b) g:  4 u (|b m| + |(1 - b) g|), and what g is off by
+//   sums of squares     spans of up to 1024 in fp32, the rest in double: gam(1025); their root: half of that and 3 u
+//   moments             m = b m + (1 - b) g:  4 u (|b m| + |(1 - b) g|), and the error of g
 //   AdamW               the root of v: half of v's relative error; a product, a quotient, two sums
-//   Lion                where fp32 cannot know the sign of c, any of the three will do: 2 lr
-//   codes of adamw8bit  may not be farther from the moment than the reference's, but for the moment's own error
+//   Lion                where fp32 cannot determine the sign of c, any of the three signs may result: 2 lr
+//   codes of adamw8bit  may not be farther from the moment than the reference's, except by the moment's own error
 //   Adafactor           means are sums of positive terms: 8 u; u = g / sqrt(row col / mean): half of three such errors,
 //                       two roots, four products, and the two roots of sums of squares
 //   Muon                the polynomial's slope is at most 4.25 on [0, 1.21], so e' = 4.25 e + local, in the Frobenius
@@ -60,7 +60,7 @@ static void copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size
     X *want = dev_check_x(&c, out, n_out);
     c.ref->copy(c.ref, want, x, rows, width, ld_out, ld_inp);
     c.fast->copy(c.fast, out, inp, rows, width, ld_out, ld_inp);
-    dev_check_expect_x(&c, "out", want, out, 1, n_out, n_out, NULL); // between the rows too
+    dev_check_expect_x(&c, "out", want, out, 1, n_out, n_out, NULL); // all elements, also those between the rows
     dev_check_end(&c);
 }
 
@@ -406,7 +406,7 @@ static void softmax_xent(Dev *dev, float *loss, X *dlogits, const X *logits, con
     for (size_t n = 0; n < N; n++) {
         const float *row = wide + n * V;
         double top = -INFINITY, total = 0, rel = gam(V + 2);
-        if (y[n] < 0) continue; // exactly nothing
+        if (y[n] < 0) continue; // exactly 0
         for (size_t v = 0; v < V; v++) top = row[v] > top ? row[v] : top;
         for (size_t v = 0; v < V; v++) total += exp(row[v] - top);
         for (size_t v = 0; v < V; v++) rel += exp(row[v] - top) / total * exp_err(row[v], top);
@@ -599,7 +599,7 @@ static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size
     step_end(&c, &s, weight, m, v, grad, n);
 }
 
-// Codes after the update: x is the moment, x_err what it may be off by.
+// Codes after the update: x is the moment, x_err its error.
 static void expect_codes(DevCheckCall *c, const char *name, const uint8_t *want, const float *want_scale,
                          const uint8_t *fast, const float *scale, const double *x, const double *x_err, size_t n,
                          const float book[256])

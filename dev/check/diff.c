@@ -1,36 +1,36 @@
 // diff: opens what build/diff compares, puts a dump's pieces together, and says how far two arrays are apart.
 //
 // A dump has a file for each rank, and in it, for each tensor, a piece and a text that says where it belongs (dump.h).
-// Whatever the layout was, the whole follows from the texts alone: so a run on eight ranks is compared with one on one
-// rank, or with another cut, element by element.
+// The whole tensor follows from these texts alone, whatever the layout was: so a run on eight ranks can be compared
+// element by element with a run on one rank, or with another layout.
 //
-// The invariant: an element is what a rank wrote, or it is counted as missing. Nothing is guessed: two ranks that
-// write one element are counted too, for exactly one should have.
+// The invariant: an element is what a rank wrote, or it is counted as missing. Nothing is guessed: elements
+// that several ranks wrote are counted too, because exactly one should have.
 //
 // A file without such texts (another program's, a checkpoint's) holds whole tensors, in the order of its "order"
-// metadata, else as they stand.
+// metadata, else in the order of the file.
 //
 // The distance in ULPs is the number of representable values between a and b: floats of one sign are ordered as their
 // bits are, so it is a subtraction of integers. +0 and -0 are 0 ULPs apart but not the same bits. Where dtypes differ
-// both are taken as fp32, and the distance is divided by the 2^(23 - m) fp32 values to one of the coarser type, m its
-// bits of mantissa: a bf16 run against an fp32 run is then a few ULPs apart, not 2^17. For integers it is the plain
-// difference.
+// both are converted to fp32, and the distance is divided by 2^(23 - m), the number of fp32 values per value of the
+// coarser type with m bits of mantissa: a bf16 run against an fp32 run is then a few ULPs apart, not 2^17. For integers
+// it is the plain difference.
 //
-// The bound of rounding. Each store and each sum on the way to a tensor adds an error that has nothing to do with the
-// others, so their squares add up: `error` is the root (dump.h: dump_error), relative to the size of what is stored.
+// The bound of rounding. Each store and each sum on the way to a tensor adds an independent error, so their squares add
+// up: `error` is the root (dump.h: dump_error), relative to the size of what is stored.
 // With S = 4 for maps that are not quite as well conditioned as assumed, and r = rms(b):
 //
 //     rms(a - b)  <=  S error r
 //     |a - b|     <=  S error sqrt(2 ln(2e6 n)) max(|b|, rms of its row, rms of its column, r)      for each of n
 //
-// The second: errors that are sums of many are normal, and of n normal numbers the largest exceeds
-// t = sqrt(2 ln(2e6 n)) deviations with probability 2 n exp(-t^2 / 2) = 1e-6. An element's error follows the size of
-// the sums that it is made of, which its row and its column show, and not its own size, which cancellation may have
-// left small.
+// The second bound: an error that is a sum of many is normal, and the largest of n normal numbers exceeds
+// t = sqrt(2 ln(2e6 n)) deviations with a probability of at most 2 n exp(-t^2 / 2) = 1e-6. An element's error is in
+// proportion to the terms of its sum, whose size its row and its column show, and not to the element itself, which
+// cancellation may have left small.
 //
 // Weights after an update: U = step of b, |dU| <= M min(2, S (|dg| / |g| + error)), M the largest |U|. Adam divides
 // the gradient by its size, so what counts is the relative error of an element's own gradient; where that is not small,
-// the step may have the other sign. Where nothing is known of an element (Lion, Muon), 2 M.
+// the step may have the other sign. Where an element's error is not known (Lion, Muon), the bound is 2 M.
 //
 // The invariant: every test reads !(error <= bound), so NaN fails it; two NaN of the same bits are equal.
 #include "dev/check/diff.h"
@@ -94,7 +94,7 @@ static long latest(const char *dir, const char *other)
     return best;
 }
 
-// Where a path's dumps are, path itself or path/dump. False: it has none, or is one.
+// Where a path's dumps are: path itself or path/dump. False: it has none, or is itself a dump.
 static bool dumps_of(const char *path, char dir[1000])
 {
     snprintf(dir, 1000, "%s", path);
@@ -109,7 +109,7 @@ static void name_update(char path[1000], const char *dir, long update)
     snprintf(path, 1000, "%.900s/step_%08ld", dir, update);
 }
 
-// The update that a dump, or one rank's file of it, is of by its path; 0: it is neither.
+// The update of a dump, or of one rank's file of it, from its path; 0: the path is neither.
 static long update_of(const char *path)
 {
     const char *base = strrchr(path, '/'), *step = NULL;
@@ -159,7 +159,7 @@ static DiffTensor *add(DiffSide *s, const SafeTensor *t)
     return own;
 }
 
-// What is to become the whole of a part, all zero.
+// Makes the whole tensor to which a part belongs, all zero.
 static void make_whole(DiffTensor *own, const Part *part)
 {
     size_t *shape = malloc(sizeof part->shape);
@@ -286,7 +286,7 @@ DiffSide diff_side_open(const char *path)
         snprintf(s.about, sizeof s.about, "checkpoint after update %ld", s.ckpt->state.step);
     } else {
         open_plain(&s);
-        if (safetensors_meta(s.file[0], "ranks")) { // one rank's file of a dump: where its pieces belong counts
+        if (safetensors_meta(s.file[0], "ranks")) { // one rank's file of a dump: its pieces are put in their places
             free(s.tensor);
             safetensors_close(s.file[0]);
             free(s.file);
@@ -407,7 +407,7 @@ static uint32_t fp32_bits(double x)
     return bits;
 }
 
-// Of two numbers of types that may differ, in units of a coarser stored type; to the nearest.
+// The distance of two numbers, whose types may differ, in units of the coarser stored type; rounded to the nearest.
 static uint64_t ulps(const SafeTensor *a, const SafeTensor *b, SafeDtype coarser, uint64_t x_bits, uint64_t y_bits)
 {
     if (a->dtype == b->dtype && (a->dtype == coarser || a->dtype != ST_F32)) return ulps_of(a->dtype, x_bits, y_bits);
@@ -441,11 +441,11 @@ int diff_stats_median(const DiffStats *s)
 
 // ---- sizes
 
-// Of the matrix that a tensor is: its last axis are the columns.
+// Sizes of a tensor's elements, taken as a matrix whose columns are the last axis.
 typedef struct {
     size_t width;
-    double *row, *column; // root mean squares; NULL: not needed
-    double whole, tail;   // tail: deviations that not one of so many elements exceeds
+    double *row, *column; // root mean square of each; NULL: not needed
+    double whole, tail;   // tail: t above, the deviations that no element exceeds
 } Sizes;
 
 static Sizes sizes_of(const SafeTensor *t, double floor, bool needed)
@@ -459,7 +459,7 @@ static Sizes sizes_of(const SafeTensor *t, double floor, bool needed)
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < s.width; c++) {
             double x = diff_stats_value(t, r * s.width + c);
-            if (!isfinite(x)) continue; // judged by itself
+            if (!isfinite(x)) continue; // compared by itself
             s.row[r] += x * x;
             s.column[c] += x * x;
         }
@@ -492,7 +492,7 @@ double diff_stats_most(const SafeTensor *a, const SafeTensor *b)
 // The larger one; NaN wins and stays.
 static double worse(double max, double x) { return !isnan(max) && !(x <= max) ? x : max; }
 
-// How far element i, with |a - b| = gap, may be.
+// The bound of element i's |a - b|, where b is y.
 static double allowed(const DiffStatsBound *bound, const Sizes *size, size_t i, double y)
 {
     if (bound->mode == DIFF_STATS_EXACT) return 0;
@@ -501,7 +501,7 @@ static double allowed(const DiffStatsBound *bound, const Sizes *size, size_t i, 
         if (bound->error == 0) return 2 * bound->most;
         double g = diff_stats_value(bound->grad_b, i), gap = fabs(diff_stats_value(bound->grad_a, i) - g);
         double part = SAFETY * ((gap == 0 ? 0 : gap / fabs(g)) + bound->error);
-        return bound->most * (part <= 2 ? part : 2) + fabs(y) * 0x1p-22; // and the weights themselves are rounded
+        return bound->most * (part <= 2 ? part : 2) + fabs(y) * 0x1p-22; // plus the rounding of the weight itself
     }
     double scale = fmax(fmax(fabs(y), size->whole), fmax(size->row[i / size->width], size->column[i % size->width]));
     return SAFETY * bound->error * size->tail * scale;

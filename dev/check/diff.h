@@ -17,10 +17,10 @@ typedef struct {
     long at;          // of Part, as are the next two
     double error;
     SafeDtype stored;
-    size_t n_missing; // elements that no rank has written; they are 0
-    size_t n_twice;   // that several have
-    bool disagrees;   // and not alike
-    uint8_t *seen;    // while it is put together
+    size_t n_missing; // elements that no rank has written, left 0
+    size_t n_twice;   // elements that several ranks have written
+    bool disagrees;   // whether those differ
+    uint8_t *seen;    // while the pieces are put together
 } DiffTensor;
 
 typedef struct {
@@ -35,9 +35,9 @@ typedef struct {
     Ckpt *ckpt;
 } DiffSide;
 
-// What two paths stand for. A file and a directory of a dump (dump/step_NNNNNNNN) or a checkpoint stand for themselves.
-// Of runs, or their dump directories, the latest update is meant that both have dumped; of runs without dumps, the
-// newest checkpoints. Dies when there is no such thing.
+// What two paths stand for. A file, a dump's directory (dump/step_NNNNNNNN) and a checkpoint stand for themselves.
+// Runs, or their dump directories, stand for the latest update that both have dumped; runs without dumps for their
+// newest checkpoints. Dies when there are none.
 void diff_side_resolve(const char *a, const char *b, char path_a[1000], char path_b[1000]);
 // Dies when it cannot be read.
 DiffSide diff_side_open(const char *path);
@@ -61,14 +61,14 @@ typedef struct {
     double rtol, atol;
     double error;        // DERIVED, UPDATE: expected relative error of a - b; UPDATE: 0 stands for not known
     double floor;        // DERIVED: the size of b is at least this
-    double most;         // UPDATE: the largest |update| of b; and the gradients that were followed, of a's shape
+    double most;         // UPDATE: the largest |update| of b, and the gradients behind the updates, of a's shape
     const SafeTensor *grad_a, *grad_b;
 } DiffStatsBound;
 
 typedef struct {
     size_t n, n_differ, n_out, n_both_nan;
     double max_abs, max_rel; // NaN once an element's difference is NaN
-    double ratio;            // the largest error, as a part of its bound; not below or equal 1: out of bound
+    double ratio;            // the largest error / bound; out of bound unless <= 1
     uint64_t max_ulp;
     size_t bucket[DIFF_STATS_BUCKETS];
     size_t worst[DIFF_STATS_WORST]; // elements, the worst first
@@ -80,7 +80,7 @@ typedef struct {
 DiffStats diff_stats(const SafeTensor *a, const SafeTensor *b, SafeDtype stored_a, SafeDtype stored_b,
                      DiffStatsBound bound);
 void diff_stats_add(DiffStats *sum, const DiffStats *s);
-// The bucket that has the middle element: half of the elements are no further apart.
+// The bucket of the median element: half of the elements are no farther apart.
 int diff_stats_median(const DiffStats *s);
 // "0", "4-7", "2^20 to 2^21"
 const char *diff_stats_label(int bucket, char text[48]);

@@ -4,16 +4,15 @@
 //     still   gain < plateau (0.01): one window may be noise, two in a row are a plateau
 //     spike   z > 3 against the accepted steps before (monitor.h), for loss and gradient norm
 //
-// Spikes come from the monitor itself, run over the file: what is listed is what `monitor.skip_z` with this z would
-// have skipped, and the file of a run without a monitor shows what one would have done. At 3 standard deviations one
-// number in 740 is a spike by chance alone where numbers are normal; that is for looking, a run takes 6.
+// The monitor itself finds the spikes, run over the file: the list is what `monitor.skip_z` with this z would have
+// skipped, even if the run had no monitor. Of normal numbers one in 740 exceeds 3 standard deviations by chance alone;
+// that is good for inspection, but a run should use 6.
 //
-// A gain has noise of its own: two means of n losses with standard deviation s differ by about s sqrt(2 / n) for
-// nothing. The table prints s, so that a reader can tell; the verdict `still` does not, since the guides' rule does
-// not either.
+// A gain is noisy: two means of n losses with standard deviation s differ by about s sqrt(2 / n) by chance. The table
+// prints s, so that a reader can judge; the verdict `still` ignores it, as the guides' rule does.
 //
-// The invariant: a file that a run is writing, that was cut, or that has NaNs gives a table; what is not finite is
-// counted, not averaged.
+// The invariant: a file that is still being written, was truncated, or has NaNs gives a table; numbers that are not
+// finite are counted, not averaged.
 //
 // Rejected: fitting a power law (two parameters from a noisy curve, and an exponent that the schedule bends).
 #include "dev/draw/curve.h"
@@ -77,7 +76,7 @@ Curve curve_read(const MetricsLog *log, CurveSettings set)
     Curve c = {.set = set, .n_steps = n, .n_windows = (n + set.window - 1) / set.window,
                .spike = allocate(n, sizeof *c.spike), .spike_step = allocate(n, sizeof *c.spike_step)};
     size_t rest = n % set.window;
-    if (c.n_windows > 1 && rest && rest < set.window / 2 + 1) c.n_windows--; // it joins the last
+    if (c.n_windows > 1 && rest && rest < set.window / 2 + 1) c.n_windows--; // the rest joins the last window
     c.window = allocate(c.n_windows, sizeof *c.window);
     const MetricsRow **row = allocate(n, sizeof *row);
     for (size_t i = 0; i < log->n_rows; i++) {
@@ -89,7 +88,7 @@ Curve curve_read(const MetricsLog *log, CurveSettings set)
         c.window[w] = measure(row + first, end - first);
         if (!w) continue;
         c.window[w].gain = (c.window[w - 1].mean - c.window[w].mean) / c.window[w - 1].mean;
-        c.window[w].still = !(c.window[w].gain >= set.plateau); // NAN: too
+        c.window[w].still = !(c.window[w].gain >= set.plateau); // true for NAN too
     }
     if (n) find_spikes(&c, row);
     free(row);

@@ -1,4 +1,4 @@
-// curve: what a loss curve says: means by windows, progress, spikes, standstill.
+// curve: what a loss curve says: means over windows, progress, spikes, plateaus.
 #ifndef CURVE_H
 #define CURVE_H
 #include "train/metrics.h"
@@ -11,9 +11,9 @@ extern "C" {
 
 typedef struct {
     size_t window;       // steps of a window; 0: a twentieth of the run, 10 at least
-    size_t spike_window; // accepted steps that a spike is compared with; 0: those of a window, 32 at least
+    size_t spike_window; // accepted steps with which a step is compared; 0: a window's, 32 at least
     double spike_z;      // standard deviations; 3 is usual
-    double plateau;      // plateau: the window's mean is not lower by this part than the one before; 0.01 is usual
+    double plateau;      // a gain below this is a plateau; 0.01 is usual
 } CurveSettings;
 
 // One window of train lines.
@@ -21,12 +21,12 @@ typedef struct {
     int64_t first, last;    // steps
     double mean, std, norm; // of finite losses (n - 1); mean gradient norm
     double gain;            // (mean of the window before - mean) / mean of the window before; NAN: the first
-    int spikes, bad;        // losses or norms that are spikes; that are not finite
+    int spikes, bad;        // losses or norms that are spikes, or not finite
     bool still;
 } CurveWindow;
 
 typedef struct {
-    CurveSettings set; // with the windows that were chosen
+    CurveSettings set; // with the chosen windows filled in
     CurveWindow *window;
     size_t n_windows, n_steps;
     MonitorVerdict *spike; // in order of steps; of the first n_spikes

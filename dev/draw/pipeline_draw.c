@@ -1,10 +1,9 @@
 // pipeline_draw: draws timelines. See pipeline_draw.h for the contract.
 //
-// The invariant: every mark stands where its span does; nothing here knows a schedule. The picture is drawn
-// to scale whatever the times. The text has columns: their unit is the greatest common divisor of all starts
-// and ends, found by Euclid's algorithm with a tolerance, because a chunk of three lasts 1/3. Where there is
-// none worth the name (a real run), the unit is the shortest action and marks are rounded to it, each at
-// least one column after the last.
+// The invariant: every mark is drawn where its span is; nothing here knows a schedule. The picture is to scale for any
+// times. The text has columns, whose unit is the greatest common divisor of all starts and ends, found by Euclid's
+// algorithm with a tolerance, because one of three chunks lasts 1/3. Where the divisor is too small (a real run), the
+// unit is the shortest action, and marks are rounded to it, each at least one column after the last.
 //
 // Rejected: a drawing in colours of the terminal (it does not survive a pipe into a file), and one line per
 // unit of time, as some papers print it (a page holds fewer micro-batches).
@@ -42,7 +41,7 @@ static Extent extent_of(const PipelineTimeline *l)
         e.start = fmin(e.start, s->start), e.end = fmax(e.end, s->end);
     }
     for (; micro >= 10; micro /= 10) e.digits++;
-    if (!(e.end > e.start)) e.start = 0, e.end = 1; // nothing, or nothing that takes time
+    if (!(e.end > e.start)) e.start = 0, e.end = 1; // no action, or none that takes time
     return e;
 }
 
@@ -51,7 +50,7 @@ static Extent extent_of(const PipelineTimeline *l)
 static double divisor(double a, double b, double tolerance)
 {
     while (b > tolerance) {
-        double rest = fabs(remainder(a, b)); // to the nearest multiple: a little less than one counts as one
+        double rest = fabs(remainder(a, b)); // to the nearest multiple, so that slightly less than one counts as one
         a = b, b = rest;
     }
     return a;
@@ -127,7 +126,7 @@ typedef struct {
     bool split;
 } Sheet;
 
-// Chunk 0 in full colour, the last one two fifths of it on white.
+// Chunk 0 has the full colour; the last one has two fifths of it, mixed with white.
 static double strength(int chunk, int chunks)
 {
     return chunks > 1 ? 1 - 0.6 * chunk / (chunks - 1) : 1;

@@ -12,10 +12,10 @@ extern "C" {
 #endif
 
 // One row a stage, time to the right: F3 is the forward of micro-batch 3, F3b that of its second chunk;
-// dashes continue to the action's end; blank is idle. Exact where all times are whole multiples of one unit,
+// dashes continue to the action's end; blanks are idle time. Exact where all times are whole multiples of one unit,
 // else rounded.
 void pipeline_draw_text(const PipelineTimeline *line, FILE *out);
-// How wide that would be, where it is exact.
+// The width of the exact grid.
 size_t pipeline_draw_columns(const PipelineTimeline *line);
 
 typedef struct {

@@ -1,7 +1,7 @@
 // trace: records one update of a pipeline and writes trace.json: the stages of rank 0's copy of the model. See trace.h.
 //
-// The invariant: the schedule that is recorded is the one that runs; recording adds one barrier before the update.
-// (The stages' clocks are those of their machines.)
+// The invariant: the recorded schedule is the one that runs; recording only adds a barrier before the update. (Each
+// stage's times are of its own machine's clock.)
 #include "dev/draw/trace.h"
 
 #include "dev/draw/pipeline_draw.h"

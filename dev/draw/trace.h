@@ -6,7 +6,7 @@
 extern "C" {
 #endif
 
-// Writes RUN/trace.json after that update. For runs with parallel.pp > 1; of others it does nothing.
+// Writes RUN/trace.json after that update. It does nothing in runs with parallel.pp = 1.
 Observer trace_observer(void);
 
 #ifdef __cplusplus
