@@ -15,7 +15,7 @@ extern "C" {
 // dashes continue to the action's end; blanks are idle time. Exact where all times are whole multiples of one unit,
 // else rounded.
 void pipeline_draw_text(const PipelineTimeline *line, FILE *out);
-// The width of the exact grid.
+// The width of that grid; approximate where times are rounded.
 size_t pipeline_draw_columns(const PipelineTimeline *line);
 
 typedef struct {

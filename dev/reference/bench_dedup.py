@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Times build/dedup and datasketch 2 on the same documents, side by side: signatures, bands and candidates.
 
-datasketch gets its fastest way: one batch of n-grams a document, with xxhash as hash function too, and its default
-sha1 beside it. Both sides read, normalize and cut into n-grams what they hash; ours also compares the candidates. Timed
-by the processor, which other work on the machine changes less, in rounds of theirs and ours; the median of the ratios.
+datasketch is used in its fastest way, one batch of n-grams a document, both with its default hash function sha1 and
+with xxhash. Both sides read, normalize and cut into n-grams what they hash; ours also compares the candidates.
+Processor time is measured, because other work on the machine changes it less, in alternating rounds; the median ratio
+is printed.
 
 Run: python3 dev/reference/bench_dedup.py [BUILD] [DOCUMENTS]   (pip install datasketch xxhash; default: build 2000)
 """
@@ -24,11 +25,11 @@ from datasketch.hashfunc import sha1_hash32
 BUILD = sys.argv[1] if len(sys.argv) > 1 else "build"
 DOCUMENTS = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
 SEPARATOR = "<|endoftext|>"
-NGRAM, WORDS, ROUNDS, COPIES = 13, 400, 3, 25  # ours gets COPIES times as many documents: too fast to time otherwise
+NGRAM, WORDS, ROUNDS, COPIES = 13, 400, 3, 25  # ours, which is faster, gets COPIES times as many documents
 
 
 def write(path, n):
-    """Random words; every tenth document is the one before with another first word."""
+    """Random words; every tenth document is the previous one with another first word."""
     rng, words = random.Random(1), ["first"] * WORDS
     with open(path, "w") as file:
         for i in range(n):
@@ -48,9 +49,9 @@ def datasketch(path, hashfunc):
 
 
 def ours(path, threads):
-    """Documents a second of the processor's time, the start of the program included; and of the clock."""
+    """Documents a second of processor time, including the program's start; and of wall-clock time."""
     begun = resource.getrusage(resource.RUSAGE_CHILDREN)
-    env = dict(os.environ, OMP_WAIT_POLICY="passive")  # a thread that waits takes no time from the others
+    env = dict(os.environ, OMP_WAIT_POLICY="passive")  # a waiting thread takes no time from the others
     text = subprocess.run([os.path.join(BUILD, "dedup"), "--bench", "--threads", str(threads), path], check=True,
                           capture_output=True, text=True, env=env).stdout
     end = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -62,7 +63,7 @@ with tempfile.TemporaryDirectory() as folder:
     small, large = os.path.join(folder, "small.txt"), os.path.join(folder, "large.txt")
     write(small, DOCUMENTS)
     write(large, DOCUMENTS * COPIES)
-    ours(large, 1)  # the file is in memory from here on
+    ours(large, 1)  # reads the file into the page cache
     rounds = []
     for _ in range(ROUNDS):
         theirs = [datasketch(small, sha1_hash32), datasketch(small, lambda b: xxhash.xxh3_64_intdigest(b) & 0xFFFFFFFF)]

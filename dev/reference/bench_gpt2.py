@@ -7,10 +7,10 @@ random tokens. One JSON line: the median of --steps timed steps after one warm-u
 PyTorch gets the best settings we know of, found by measuring where they depend on the machine:
 - matmul: aten's sgemm (the system's BLAS) and oneDNN's (as a 1x1 convolution over channels-last rows, which
   copies nothing) are timed on this model's shapes, the former with each OpenBLAS kernel set that this
-  processor can run, because OpenBLAS takes new processors for old ones. The fastest is used. Each is timed
+  processor can run, because OpenBLAS mistakes new processors for old ones. The fastest is used. Each is timed
   in a process of its own: BLAS reads OPENBLAS_CORETYPE when it is loaded.
 - malloc: no mmap and no trimming, so that a freed activation's pages are there for the next one; huge
-  pages. (--malloc default leaves it alone: compare peak memory so.)
+  pages. (--malloc default changes nothing: use it to compare peak memory.)
 - scores: scale and causal mask go into the batched product (baddbmm); q, k, v in one linear; gradients set
   to None.
 
@@ -191,7 +191,7 @@ def measure(args, torch, linear):
 def main():
     args = parse()
     if args.steps < 1 or args.T > args.context or args.channels % args.heads:
-        sys.exit("error: steps >= 1, T <= context and channels divisible by heads, please")
+        sys.exit("error: steps >= 1, T <= context and channels divisible by heads are needed")
     if CHOSEN not in os.environ and not args.probe:
         coretype, route = choose(args)
         env = dict(environment(args, coretype), **{CHOSEN: route})
@@ -199,7 +199,7 @@ def main():
     import torch
     torch.set_num_threads(args.threads)
     routes = {"blas": torch.nn.functional.linear}
-    if args.threads > 1 and hasattr(torch, "mkldnn_convolution"):  # one thread takes another backward
+    if args.threads > 1 and hasattr(torch, "mkldnn_convolution"):  # with one thread PyTorch takes another backward
         routes["onednn"] = onednn_linear(torch)
     if args.probe:
         return probe(args, torch, routes)

@@ -3,7 +3,7 @@
 
 usage: bench_gpu.py      A line is "NAME|MILLISECONDS"; exit status 2 where there is no PyTorch with CUDA.
 
-Element-wise operations go through torch.compile, which makes one kernel of each, where it works.
+Element-wise operations go through torch.compile, where it works; it makes one kernel of each.
 """
 import sys
 
@@ -36,7 +36,7 @@ def noise(*shape, dtype=torch.bfloat16, most=1.0, grad=False):
 
 
 def fused(f):
-    """f by torch.compile, or as it is where that fails (no compiler on the machine)."""
+    """f compiled by torch.compile, or f itself where that fails (no compiler on the machine)."""
     try:
         return torch.compile(f)
     except Exception:
@@ -93,6 +93,6 @@ if __name__ == "__main__":
                  lambda: attention(2, 4096, 16, 128)):
         try:
             part()
-        except Exception as error:  # one part that fails leaves the others
+        except Exception as error:  # a part that fails does not stop the others
             print(f"bench_gpu: {error}", file=sys.stderr)
         torch.cuda.empty_cache()

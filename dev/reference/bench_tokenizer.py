@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times build/tokenize, Hugging Face tokenizers and tiktoken on the same text: MB/s and ratios, as a table.
 
-Training: the text in memory to a vocabulary, on 2 threads, by the wall clock and by the processor's time. Encoding:
-documents in memory to ids, with GPT-2's expression and the vocabulary just trained, on one thread, by the processor's
-time, which other work on the machine changes less. All in rounds, ours, theirs, ours, theirs, and the median of the
-rounds' ratios. Ours fills its cache of words on the way, as theirs do. Ids are compared first.
+Training: from text in memory to a vocabulary, on 2 threads, in wall-clock and in processor time. Encoding: from
+documents in memory to ids, with GPT-2's expression and the vocabulary just trained, on one thread, in processor time,
+which other work on the machine changes less. Rounds alternate (ours, theirs, ours, theirs), and the median of their
+ratios is printed. Every program fills its cache of words within the timing. Ids are compared first.
 
 Run: python3 dev/reference/bench_tokenizer.py [--build build] [--mb 20] [--vocab 8192] [--rounds 5] [--train-mb MB]
      [--train-rounds 1] [FILE]     (pip install tokenizers tiktoken; <|endoftext|> cuts documents)
@@ -31,7 +31,7 @@ args.add_argument("--train-mb", type=float, default=100)
 args.add_argument("--train-rounds", type=int, default=1)
 args.add_argument("--vocab", type=int, default=8192)
 args.add_argument("--rounds", type=int, default=5)
-args.add_argument("--train", action="store_true")  # this program starts itself to time theirs on a number of threads
+args.add_argument("--train", action="store_true")  # for the process in which this program times theirs
 args.add_argument("file", nargs="?")
 args = args.parse_args()
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
@@ -48,7 +48,7 @@ def read(path):
 
 
 def train(path):
-    """Prints the seconds that tokenizers takes, of the clock and of the processor."""
+    """Prints the seconds that tokenizers takes, in wall-clock and in processor time."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     _, texts = read(path)
     t = Tokenizer(models.BPE())

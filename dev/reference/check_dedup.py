@@ -64,7 +64,7 @@ def shingles(text):
 
 
 def corpus(n):
-    """Texts and copies of them with some words changed, in other spelling too, and some short ones."""
+    """Texts, copies of them with some words changed or spelled otherwise, and some short texts."""
     rng, texts = random.Random(1), []
     while len(texts) < n:
         if not texts or rng.random() < 0.4:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Does a run that was exported for Transformers say there what it says here?
+"""Does a run exported for Transformers predict there what it predicts here?
 
 Trains a few steps of a small LLaMA for each way of stretching rotary positions (and a GPT-2), exports it with
 `build/export --to hf`, loads that with AutoModelForCausalLM, and compares the mean loss over the first validation tokens
-with the run's own, both windows end to end. They differ by float32 rounding alone: a part in a million of the loss.
+with the run's own, in both over adjoining windows. They differ only by float32 rounding: a millionth of the loss.
 
-Run: python3 dev/reference/check_export.py   (PyTorch, transformers, NumPy; build/ must be made)
+Run: python3 dev/reference/check_export.py   (PyTorch, transformers, NumPy; build/ must exist)
 """
 import json
 import os

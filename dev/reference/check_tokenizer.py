@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares build/tokenize with Hugging Face tokenizers and tiktoken on the same texts: merges, ids, files.
 
-For every text and both patterns: the merges of BpeTrainer are ours; our tokenizer.json loads there, gives the same ids,
-and is unchanged by saving and loading it there; the rank file that we write gives the same ids in tiktoken, and read
-back here, and so do vocab.json and merges.txt. With --gpt2, GPT-2's own vocabulary: ids against tiktoken's.
+For every text and both patterns, BpeTrainer must find our merges. Our tokenizer.json must load there, give the same
+ids, and be unchanged by loading and saving it. Our rank file must give the same ids in tiktoken, and when it is read
+back here; so must vocab.json and merges.txt. With --gpt2, ids of GPT-2's own vocabulary are compared with tiktoken's.
 
 Run: python3 dev/reference/check_tokenizer.py [--build build] [--mb 5] [--vocab 8192] [--gpt2 FOLDER] [FILE...]
      (pip install tokenizers tiktoken; --gpt2: a folder with GPT-2's vocab.json and merges.txt; --mb 100: minutes)

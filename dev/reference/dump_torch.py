@@ -5,12 +5,12 @@
     /usr/bin/python3 dev/reference/dump_torch.py runs/ours runs/torch
     build/diff runs/torch runs/ours
 
-The model below stands for yours. It gets the weights from RUN's dump and the tokens from its shards, and runs forward,
-backward and AdamW in float32 with PyTorch's own operations. `keep` notes what a unit makes under the name that the
-dump has for it (doc/diff.md). Everything else about a tensor, its shape, its place in the order and how far rounding
-may move it, is taken from RUN's dump, of which this is a copy with other numbers. So RUN has one rank, fp32, no
-dropout, no document masks, no QK-norm, and its dump is of update 1. --break does something wrong, to see what
-build/diff says.
+The model below stands in for your own. It gets the weights from RUN's dump and the tokens from its shards, and runs
+forward, backward and AdamW in float32 with PyTorch's own operations. `keep` records a unit's result under the name that
+the dump has for it (doc/diff.md). Everything else about a tensor (its shape, its place in the order, how far rounding
+may move it) is copied from RUN's dump; only the numbers are new. So RUN must have one rank, fp32, no dropout, no
+document masks and no QK-norm, and its dump is of update 1. --break computes something wrong, to see what build/diff
+says.
 """
 import glob
 import json
@@ -25,7 +25,7 @@ import torch.nn.functional as F
 
 
 def read_dump(path):
-    """The header as it stands, its size in bytes, and {name: tensor}."""
+    """The header unchanged, its size in bytes, and {name: tensor}."""
     with open(path, "rb") as file:
         raw = file.read()
     size = struct.unpack("<Q", raw[:8])[0]
@@ -57,7 +57,7 @@ def rope(x, theta):
 
 
 def model(p, m, token, broken):
-    """Logits, {name: what the dump calls it}, and the stream in front of every unit."""
+    """Logits, {name in the dump: tensor}, and the residual stream before every unit."""
     kept, streams, D = {}, {}, m["head_size"] or m["channels"] // m["heads"]
     groups = m["heads"] // (m["kv_heads"] or m["heads"])
     linear = lambda x, name: F.linear(x, p[name + ".weight"], p.get(name + ".bias"))
@@ -109,7 +109,7 @@ def model(p, m, token, broken):
 
 
 def update(p, o, lr):
-    """AdamW behind clipping, from gradients in p. Returns the optimizer's state and the new weights."""
+    """AdamW after clipping, from gradients in p. Returns the optimizer's state and the new weights."""
     norm = torch.sqrt(sum((x.grad.double() ** 2).sum() for x in p.values()))
     for x in p.values():
         x.grad *= float(min(1.0, o["clip"] / norm)) if o["clip"] else 1.0

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A twin of the stories model in PyTorch, to try settings by the dozen on a GPU before one is run on the CPU.
+"""A PyTorch twin of the stories model, to try dozens of settings on a GPU before one is run on the CPU.
 
     explore_stories.py CORPUS_DIR... [--list experiments.json] [--part I/N]     prints one JSON line a run
 
@@ -7,8 +7,8 @@ CORPUS_DIR is what scripts/run.sh makes (train_000000.bin, val_000000.bin, floor
 a CUDA graph, so a run of 2,000 steps takes seconds; several processes (--part) share a GPU. On a machine
 without a GPU it runs step by step, slowly.
 
-The number of steps of a run is what the CPU program would do in the same time, if time went with the floating-point
-operations: BUDGET of them, Muon's own included. Initial weights and data order come from PyTorch's generator, so
+A run has as many steps as the CPU program would take in a fixed time, if time were proportional to floating-point
+operations: BUDGET of them, including Muon's own. Initial weights and data order come from PyTorch's generator, so
 a run agrees with the C program's in distribution, not in bits. Needs PyTorch >= 2.0.
 """
 import argparse, json, math, time
@@ -89,7 +89,7 @@ class Model(torch.nn.Module):
 
 
 def documents(token, eot, on):
-    """Positions (B, T) and who sees whom (B, T, T)."""
+    """Positions (B, T), and which token attends to which (B, T, T)."""
     T = token.shape[1]
     t = torch.arange(T, device=DEV)
     causal = (t[:, None] >= t)[None]
@@ -171,7 +171,7 @@ def run(c, corpus):
 
 @torch.no_grad()
 def evaluate(model, val, eot, c, vocab):
-    """Every target once, in windows that overlap by half, as src/train/eval.c."""
+    """Every target once, in windows that overlap by half, as in src/train/eval.c."""
     T, n, total = c["context"], len(val) - 1, 0.0
     starts = torch.arange(0, n, T // 2, device=DEV)
     t = torch.arange(T + 1, device=DEV)

@@ -14,7 +14,7 @@ TYPES = {np.dtype("float32"): "F32", np.dtype("int32"): "I32"}
 
 
 def narrow(value):
-    """Any tensor or array as what is stored: float32, or int32 for integers."""
+    """Any tensor or array in the stored type: float32, or int32 for integers."""
     array = np.asarray(value.detach() if hasattr(value, "detach") else value)
     return np.ascontiguousarray(array.astype(np.int32 if array.dtype.kind in "iu" else np.float32))
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Writes test/fixtures/formats.safetensors: what PyTorch converts to and from bf16, fp16, fp8 and (by
-arithmetic in float64, for want of a dtype) tf32.
+"""Writes test/fixtures/formats.safetensors: PyTorch's conversions to and from bf16, fp16, fp8 and (by
+arithmetic in float64, because it has no such dtype) tf32.
 
 fp8 is stored whole; for the larger formats the file has XXH3-128 hashes of the results in its metadata (as
 `xxhsum -H2` prints them), over inputs that test/test_formats.c makes by the same rules, and a sample in full:
 
   decode     every pattern, as float32
-  edges      for every finite pattern p >= 0 with value v, w the next one (above the largest number: as far
-             again) and m = (v + w) / 2: v, the float32 below m, m, the float32 above m; then all negated
+  edges      for every finite pattern p >= 0 with value v, w the next value (beyond the largest number, at the
+             same distance) and m = (v + w) / 2: v, the float32 below m, m, the float32 above m; then all negated
   sweep      the float32 with the bits k * 4099 mod 2^32, k = 0 .. 2^20 - 1
   sample     the sweep's every 4096th
 
-NaN is 0x7fc00000 in float32 and, in a format, one below the sign bit (0x7fff, 0x7f), whatever its payload.
+NaN is 0x7fc00000 in float32; in a format it is the pattern one below the sign bit (0x7fff, 0x7f), for any payload.
 Names end in _sat where the input was first clamped to the largest number.
 
 Needs PyTorch 2.1 or later for fp8, xxhash, NumPy. Run: python3 dev/reference/make_formats.py

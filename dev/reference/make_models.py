@@ -8,10 +8,9 @@ also with QK-norm. Everything is computed in float64 by autograd and torch.optim
 float32.
 
 How far may a float32 implementation be from that? As far as PyTorch's own float32 is. The same computation
-runs in float32 with the channels in ORDERS random orders, which changes the rounding of every sum and
-nothing else. The largest error of any element of a tensor over all of them is that tensor's yardstick
-(metadata "yard.KIND.NAME"), and never less than half a unit in the last place of the tensor's largest
-element. test/test_model.c allows a small multiple of it.
+runs in float32 with the channels in ORDERS random orders, which changes only the rounding of the sums. A
+tensor's yardstick (metadata "yard.KIND.NAME") is the largest error of any of its elements over all orders,
+but at least half a unit in the last place of its largest element. test/test_model.c allows a small multiple of it.
 
 Files: model_FAMILY: param/, grad/, token, target, logits, loss. model_FAMILY_steps: token, target, lr,
 loss, grad_norm, final/.

@@ -21,7 +21,7 @@ EPS = single(1e-5)
 
 
 class Case:
-    """The tensors of one case: random inputs on demand, results put in by name."""
+    """The tensors of one case: random inputs on demand, and results added by name."""
 
     def __init__(self, name, seed):
         self.name, self.rng, self.tensors = name, np.random.default_rng(seed), {}
@@ -104,8 +104,8 @@ def embed(N=21, C=13, V=17, T=9):
 
 
 def uneven_rows(N):
-    """Scales of the rows of a norm's input: one so small that eps counts, one of zeros, where eps is all
-    there is."""
+    """Scales of the rows of a norm's input: one so small that eps matters, and one of zeros, where only eps
+    is left."""
     size = np.ones(N)
     size[2], size[4] = 1e-3, 0
     return size
@@ -139,8 +139,8 @@ def norm(name, seed, N=7, C=37, eps=EPS):
 
 
 def head_norm(N=7, heads=3, D=10, ld=41, eps=EPS):
-    """Rows are ld elements apart; the heads*D first ones are the vectors, the rest belongs to somebody
-    else."""
+    """Rows are ld elements apart; the first heads*D of each are the vectors, and the rest is not the op's
+    to touch."""
     case = Case("head_norm", 7)
     inp = case.normal("inp", N, ld, scale=uneven_rows(N)[:, None])
     weight, dout = case.normal("weight", D, shift=1.0, scale=0.5), case.normal("dout", N, ld).detach()
@@ -171,7 +171,7 @@ def rope(N=7, heads=3, D=10, ld=41, theta=10000.0):
 
 def attention(name, seed, B, Tq, Tk, H, G, D, documents=None):
     """q, k and v are packed: rows of (H + 2G) * D when Tq == Tk; otherwise q apart, k and v in rows of 2G *
-    D. documents: for each row of the batch the lengths of its documents; a query sees its own."""
+    D. documents: for each row of the batch the lengths of its documents; a query attends to its own."""
     case = Case(name, seed)
     if Tq == Tk:
         packed = case.normal("qkv", B, Tq, H + 2 * G, D)

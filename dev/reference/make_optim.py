@@ -178,7 +178,7 @@ def adamw8bit(n=3 * 1400, block=2048, step=4, decay=single(0.1)):
         top = np.array([np.abs(x[b:b + block]).max() for b in range(0, n, block)])
         codes = nearest(books[k], x / np.repeat(top, block)[:n])
         if k == 1:
-            codes = np.maximum(codes, (x > 0).astype(int))  # what is above 0 stays above 0
+            codes = np.maximum(codes, (x > 0).astype(int))  # a code of a number above 0 stays above 0
         out.update({f"code{k}_after": pack(codes), f"scale{k}_after": top})
     return out
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes test/fixtures/rope.safetensors: the frequencies and the amplitude of stretched rotary positions (src/ops/rope.h), as
-the package transformers computes them for a LLaMA that is loaded with such a configuration.
+"""Writes test/fixtures/rope.safetensors: the frequencies and the amplitude of stretched rotary positions (src/ops/rope.h),
+as the package transformers computes them for a LLaMA with such a configuration.
 
 It computes in float32. Names are CASE/frequency (D/2) and CASE/amplitude (1); the case's numbers are metadata:
-CASE = "D theta kind factor original slow fast". There is no `ntk` in the package but as another theta, which is what the
-case has. Run: python3 dev/reference/make_rope.py   (PyTorch, transformers, NumPy)
+CASE = "D theta kind factor original slow fast". The package has no `ntk`; the case gives
+it the equivalent theta. Run: python3 dev/reference/make_rope.py   (PyTorch, transformers, NumPy)
 """
 import numpy as np
 from transformers import LlamaConfig

@@ -2,7 +2,7 @@
 """Writes test/fixtures/schedules.safetensors: learning rates of 70 steps, as PyTorch's schedulers give them.
 
 Warm-up is LinearLR, the decays are CosineAnnealingLR, LinearLR and ExponentialLR, each an object that goes
-from one rate to the next. PyTorch has none for 1/sqrt and 1-sqrt: there LambdaLR has the papers' formulas
+from one rate to the next. PyTorch has no class for 1/sqrt and 1-sqrt; there LambdaLR gets the papers' formulas
 (arXiv 1706.03762, section 5.3; arXiv 2405.18392). Rates are stored as float32.
 
 Run: /usr/bin/python3 dev/reference/make_schedules.py   (PyTorch 1.13 or later, NumPy)

@@ -3,7 +3,7 @@
 
 Run: python3 dev/reference/mixed_text.py MB SEED FILE
 
-Documents of one kind each: words made up from the letters of a script (frequencies as in Zipf's law, 1 / rank), lines
+Each document is of one kind: words made up of the letters of a script (frequencies as in Zipf's law, 1 / rank), lines
 of code, tables of numbers, emoji. Only characters that Unicode has had for ten years: libraries differ on newer ones.
 """
 import itertools

@@ -3,20 +3,20 @@
 
 Run:  train_gpu_torch.py RUN [--weights FILE] [--first N] [--steps N] [--device cuda|cpu] [--no-compile]
 
-RUN is the run's directory: config.toml says what the model and the batch are, metrics.jsonl how large each learning
-rate was. It must have read its text in order (data.shuffle = false). A line of JSON a step (step, loss, ms), and one at
-the end with what was used. Weights are drawn anew, or come from --weights: a file of safetensors with our names, or
-the dump of the run's first update (run.dump=1), which begins where the run began. --first N: begin with the batch of
-update N, for the dump of that one; its loss is comparable, later ones are not, for the moments are zero.
+RUN is the run's directory: config.toml has the model and the batch, metrics.jsonl each learning rate. The run must have
+read its text in order (data.shuffle = false). Prints a line of JSON a step (step, loss, ms), and one at the end with
+what was used. Weights are drawn anew, or come from --weights: a safetensors file with our names, or the dump of the
+run's first update (run.dump=1), which has the run's initial weights. --first N begins with the batch of update N, for
+the dump of that update; only its first loss is comparable, because the moments start at zero.
 
 What PyTorch is given, and where ours differs:
 - bf16: autocast over fp32 weights, fp32 gradients; ours keeps bf16 weights beside its fp32 master weights, and fp32
   gradients. The products see the same numbers.
 - one product for q, k, v, and one for gate and up; attention by SDPA (flash); AdamW in one kernel (fused); gradients
   set to None; clipping by PyTorch's own function.
-- torch.compile: of the whole model up to 24 layers; of each block, and of head and loss, in deeper ones, where
+- torch.compile: of the whole model up to 24 layers; in deeper ones of each block, and of head and loss, because
   compiling the whole takes many minutes.
-An older PyTorch, as on a machine without a GPU, takes the formulas that it lacks from here.
+Where an older PyTorch lacks a function, this file has its formula.
 """
 import argparse
 import glob
@@ -142,7 +142,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Tokens and targets to the mean loss in nats."""
+    """From tokens and targets to the mean loss in nats."""
 
     def __init__(self, m):
         super().__init__()
@@ -226,7 +226,7 @@ def load(net, tensors):
 
 
 def read_tokens(pattern):
-    """All shards in a row: 256 int32 of header, then uint16 or uint32."""
+    """All shards concatenated: each has a header of 256 int32, then uint16 or uint32."""
     parts = []
     for path in sorted(glob.glob(pattern)):
         with open(path, "rb") as file:
