@@ -4,8 +4,8 @@
 #define ACTS_ROWS_H
 #include "ops_rows.h"
 
-// Kept elements are inp / (1 - p) but for three roundings (1 - p, its inverse, the product); which are kept is
-// dev.h's rule; a part of the array, told where it begins, gets its part of the mask; in place is the same.
+// Kept elements are inp / (1 - p) up to three roundings (1 - p, its inverse, the product), and dev.h's rule says which
+// are kept. A part of the array, given where it begins, gets its part of the mask; in place gives the same.
 static void row_dropout(Run *r)
 {
     size_t n = r->dim[0], n_dropped = 0, cut = n / 3 + 1;
@@ -67,7 +67,7 @@ static double group_top(const float *x, size_t i, size_t w)
     return top;
 }
 
-// There and back: |x - x'| <= scale / 2, with scale = top / 127 of the element's own group. Besides: x times the
+// There and back: |x - x'| <= scale / 2, with scale = top / 127 of the element's own group. In addition, x times the
 // rounded 127 / top is off by 3 roundings of at most 127, which may move the nearest integer (3 * 127 u scale), and
 // q times the rounded scale is off by 2 roundings of at most top = 127 scale.
 static void row_compress(Run *r)
@@ -81,7 +81,7 @@ static void row_compress(Run *r)
     r->dev->decompress(r->dev, XM(back), q, scale, N, w);
     expect_ref(r, "there and back", back, ref, err, n);
     run_record(r, q, n);
-    bool full = false; // the range is used: a scale twice too large would pass the bound of twice too small a group
+    bool full = false; // the whole range is used; otherwise a scale twice too large could pass
     for (size_t i = 0; i < n; i++) full = full || q[i] == 127;
     assert_true(full && q[w - 1] == -127);
     x[3] = NAN, x[w + 1] = -INFINITY; // their groups come back as NaN, their neighbours as before

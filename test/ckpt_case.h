@@ -22,7 +22,7 @@
 enum { N = 2 * 3 + 3 + 4, N_ROWS_OF = 2 + 4, N_ARRAYS = 3 };
 
 // The optimizer of these tests keeps m as fp32 like the weights; v as bytes; and one number for each row of a
-// matrix, which vectors have nothing of.
+// matrix, and none for vectors.
 typedef struct {
     char root[256], run[320];
     Params params;
@@ -120,7 +120,7 @@ static inline bool save(Case *c, long step, int keep)
     return ok;
 }
 
-// Loads the newest and checks that every bit is that of the step it says. Returns the step, -1 for none.
+// Loads the newest checkpoint and checks that every bit is that of the step it names. Returns the step, -1 for none.
 static inline long load(Case *c)
 {
     Case want = *c;

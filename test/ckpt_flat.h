@@ -1,5 +1,6 @@
-// A checkpoint of one process that has everything in memory, through the calls of a run: a piece for each tensor, which
-// is all of it. weights is a flat buffer laid out by params; array: what the optimizer keeps (none: no optimizer file).
+// A checkpoint of one process that has everything in memory, made with the calls of a run: one piece for each tensor,
+// which is the whole tensor. weights is a flat buffer laid out by params; array: what the optimizer keeps (none: no
+// optimizer file).
 #ifndef CKPT_FLAT_H
 #define CKPT_FLAT_H
 #include "base/check.h"

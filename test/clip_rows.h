@@ -4,8 +4,8 @@
 #include "ops_run.h"
 
 // The sum of n squares in spans of 1024 errs by gam(1025), so a norm by half of that, and the factor, a quotient of two
-// norms, by gam(1025) and a few roundings. A row within the limit keeps its bits; none is so close that the errors
-// could decide.
+// norms, by gam(1025) and a few roundings. A row within the limit keeps its bits; no norm is so close to the limit that
+// the errors could decide.
 static void row_clip_units(Run *r)
 {
     size_t R = r->dim[0], C = r->dim[1], n = R * C, clipped = 0, kept = 0;

@@ -1,7 +1,7 @@
 // comm_case: tests of comm that every rank runs: on threads (test_comm) and under mpiexec (mpi_comm).
 //
 // All data are small whole numbers, so sums are exact in every type and any order, and results are compared with ==;
-// the order of sums is tested apart, with fractions, bit by bit. A failed expectation prints its rank and line and
+// the order of sums is tested separately, with fractions, bit by bit. A failed expectation prints its rank and line and
 // counts; cmocka's own assertions may not be used off the main thread.
 #ifndef TEST_COMM_CASE_H
 #define TEST_COMM_CASE_H
@@ -251,7 +251,7 @@ static inline float case_fraction(int r, size_t i)
     return r % 3 == 1 ? x * 1e4f : x;
 }
 
-static inline float case_tree(const float *leaf, int n) // written another way than the code under test
+static inline float case_tree(const float *leaf, int n) // written differently from the code under test
 {
     if (n == 1) return leaf[0];
     int half = 1;
@@ -304,7 +304,7 @@ static inline void case_rounded_once(CommCase *cc, Comm *comm)
     }
 }
 
-// Not a number wins the maximum on every rank, wherever it comes from.
+// NaN wins the maximum on every rank, whichever rank it comes from.
 static inline void case_nan(CommCase *cc, Comm *comm)
 {
     for (int from = 0; from < comm->size; from++) {

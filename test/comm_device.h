@@ -1,5 +1,5 @@
 // comm_device: the cases of comm_case.h on a GPU's memory: the same calls under the same names, which copy the host's
-// arrays to the GPU, call comm there, and copy back behind the wait. comm.cu has them, in C++.
+// arrays to the GPU, call comm there, and copy back after the wait. comm.cu has them, in C++.
 #ifndef TEST_COMM_DEVICE_H
 #define TEST_COMM_DEVICE_H
 #include "comm/comm.h"

@@ -106,7 +106,7 @@ static inline void set_all(const char *const (*pairs)[2], size_t n)
     set_all((const char *const[][2]){__VA_ARGS__}, \
             sizeof((const char *const[][2]){__VA_ARGS__}) / sizeof(char *[2]))
 
-// A launcher's rank would stand in every message.
+// Otherwise a launcher's rank would be in every message.
 static inline void forget_the_launcher(void)
 {
     const char *names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK", "SLURM_PROCID"};

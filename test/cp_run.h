@@ -1,13 +1,13 @@
-// cp_run.h: attention over ranks played by threads: a case, one rank's part in it, the serial op on the same numbers,
+// cp_run.h: attention over ranks that are threads: a case, one rank's part in it, the serial op on the same numbers,
 // and how far the two may be apart; for test_cp.
 //
 // Bounds. Serial op and ring add the same terms in different orders, so each is within err (ops_ref.h, for any order)
 // of the exact value. The ring's forward also merges: with L at least every |lse|, a merge takes weights exp(lse - top)
 // of two lse that were rounded (u L each), rounds the difference (2 u L), calls exp (FN u), and divides, multiplies and
-// adds (6 u); lse' is a log (FN u) of a rounded sum, added and rounded (u L). What a part's lse was off by before its
-// first merge (lse_err of ops_ref.h) acts as a relative error of its weight. All of that times two: in the numerator
-// and in the denominator of a convex combination of values of at most max |v|, over 1 - p with dropout. Backward gets
-// the serial op's out and lse, so it only adds in another order. 2-byte storage: two results may round a spacing apart.
+// adds (6 u); lse' is a log (FN u) of a rounded sum, added and rounded (u L). The error of a part's lse before its
+// first merge (lse_err of ops_ref.h) is a relative error of its weight. All of that counts twice, in the numerator and
+// in the denominator of a convex combination of values of at most max |v|, over 1 - p with dropout. Backward gets the
+// serial op's out and lse, so only its order of sums differs. In 2-byte storage two results may round to neighbours.
 #ifndef CP_RUN_H
 #define CP_RUN_H
 #include "base/clock.h"
@@ -117,7 +117,7 @@ static void case_free(Case *c)
     free(c->dout), free(c->out), free(c->lse), free(c->first), free(c);
 }
 
-// Rows of the rank, or back to their place.
+// Copies the rank's rows out of the whole array, or back to their place.
 static void move_rows(const Case *c, int rank, void *local, void *whole, size_t row_bytes, bool back)
 {
     size_t own = c->c.T / (size_t)c->c.ranks;
@@ -141,7 +141,7 @@ static void move_lse(const Case *c, int rank, float *local, float *whole, bool b
         }
 }
 
-// ---- watching: a device whose attention looks at what the ring does meanwhile
+// ---- watching: a device whose attention observes the ring meanwhile
 
 typedef struct {
     const Case *c;

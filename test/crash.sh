@@ -1,12 +1,11 @@
 #!/bin/bash
-# test/crash.sh [--quick] [PATTERN]: what may happen to a run, and what must hold afterwards. Jobs on several ranks
-# are killed whole at random instants; told to stop; move from layout to layout; meet a full disk, one flipped bit,
-# a clock that jumps, odd surroundings. Whatever happened, the run that goes on is the run that nothing disturbed,
-# bit for bit. (doc/reliability.md: which test answers which failure.) --quick: a few of each, for
-# `make test-long`; without TEST_LONG one of each, for `make test`.
-# PATTERN: only the tests whose names it matches. SEED=N: other instants. JOBS=N: N of these processes share the
-# tests out; most of a test is waiting. DONE=FILE: what an earlier run printed; what it says "ok" to is not run
-# again.
+# test/crash.sh [--quick] [PATTERN]: what may happen to a run, and what must hold afterwards. Jobs on several ranks are
+# killed whole at random instants, told to stop, moved from layout to layout; they meet a full disk, a flipped bit, a
+# clock that jumps and an unusual environment. Whatever happened, the resumed run is bit for bit the run that nothing
+# disturbed. (doc/reliability.md: which test answers which failure.) --quick: a few of each, for `make test-long`;
+# without TEST_LONG one of each, for `make test`.
+# PATTERN: only the tests whose names match. SEED=N: other instants. JOBS=N: N of these processes share the tests;
+# most of a test is waiting. DONE=FILE: what an earlier run printed; tests that are "ok" there are not run again.
 if [ "${JOBS:-1}" -gt 1 ]; then
     QUEUE=$(mktemp -d "${TMPDIR:-/tmp}/crash.XXXXXX") && export QUEUE || exit 1
     trap 'jobs -p | xargs -r kill 2>/dev/null; wait; rm -rf "$QUEUE"' EXIT
@@ -26,7 +25,7 @@ quick=
 [ "${1:-}" = --quick ] && { quick=yes; shift; }
 only=${1:-.}
 
-# Tests that begin with the same KEY share files: the process that makes the key's directory in the queue runs them all.
+# Tests with the same KEY share files: the process that makes the key's directory in the queue runs them all.
 try() { # [-k KEY] NAME FUNCTION [ARGUMENT...]
     local began=$SECONDS key=$((number++))
     [ "$1" != -k ] || { key=$2; shift 2; }
@@ -74,7 +73,7 @@ kills() { # WANTED EACH WHAT LAYOUTS [OPTION...]: lives of EACH kills until so m
         life "$name-$i" straight "$span" "$each" "$@"
         rm -rf "$runs/$name-$i"
         sum=$((sum + killed)) i=$((i + 1))
-        [ $killed = "$each" ] || span=$((span * 3 / 4)) # some came too late: it was measured on a busier machine
+        [ $killed = "$each" ] || span=$((span * 3 / 4)) # some kills came too late: the machine was busier
     done
     echo "$sum kills, $i lives"
 }
@@ -87,7 +86,7 @@ stops() { # TIMES NAME LAYOUT [OPTION...]
     rm -rf "${runs:?}/$name"
 }
 
-# In the middle of a step that takes long, a second signal does not wait for its end.
+# In the middle of a long step a second signal ends the run at once.
 second_signal() {
     local status=0
     launch gpt second "${common[@]}" --batch.tokens=1048576 --run.eval_every=0
@@ -124,8 +123,8 @@ pair() { # FROM TO: a third step on another layout is the third step of the run 
     rm -rf "${runs:?}/$name"
 }
 
-# The world changes again and again, through an epoch and into the next: were one sample skipped or seen twice, the
-# weights would not be those of the run that never moved.
+# The number of ranks changes again and again, through an epoch and into the next: if one sample were skipped or seen
+# twice, the weights would differ from those of the run that never moved.
 moves() { # SEQUENCE
     local step=0 random epoch
     [ -s "$work/epoch" ] || short_epoch
@@ -159,8 +158,8 @@ short_epoch() { # so few tokens that the run goes through them once and begins a
 
 # ---- saves
 
-# On four ranks, beside training or not: the same files. A save that fails (the disk is full) is one line in the log,
-# the next one is fine, and the run ends as if nothing had been.
+# On four ranks, in the background or not: the same files. A save that fails (the disk is full) is one line in the log,
+# the next one succeeds, and the run ends as if nothing had happened.
 saves_beside() {
     local file base
     at tp2-pp2 then --run.save_every=4 --ckpt.keep=0
@@ -200,7 +199,7 @@ soak() { # STEPS
     wait "$job"
     most=$(sort -n "$work/files" | tail -n 1) least=$(sort -n "$work/files" | head -n 1)
     echo "$first KB resident, later $last; $least to $most files"
-    [ "$last" -le $((first + first / 100 + 256)) ] # 256: what the allocator of the C library gives and takes
+    [ "$last" -le $((first + first / 100 + 256)) ] # 256: variation of the C library's allocator
     [ $((most - least)) -le 3 ] # the file that is being written, its directory, and the log's plot
     "$BUILD/test/test_schema" "$runs/soak/metrics.jsonl"
 }
@@ -239,7 +238,7 @@ without_memory() {
 
 # ---- surroundings
 
-# A wall clock that jumps by days and years, both ways, at every look.
+# A wall clock that jumps by days and years, both ways, whenever it is read.
 jumping_clock() {
     $CC -shared -fPIC -O1 -o "$work/jumps.so" test/jumping_clock.c -ldl
     LD_PRELOAD=$work/jumps.so at dp2 jumping --run.save_every=3 --ckpt.async=true --run.hang_timeout=10
@@ -274,7 +273,7 @@ other_locale() { # with a decimal comma, where there is one
     finished locale straight
 }
 
-# Without them what is printed must not land in a file of the run, which got their numbers.
+# Without standard streams, files of the run get their descriptors; what is printed must not land in those files.
 closed_streams() {
     "$BUILD/train" "$work/gpt.toml" --run.name=closed "${common[@]}" >&- 2>&- <&-
     : >"$work/closed.err"
@@ -301,7 +300,7 @@ unusable() {
     fails_with 1 '' "$BUILD/train" "$work/empty.toml" --run.name=x --run.dir="$runs"
 }
 
-# A run of one process speaks to nobody; ranks of one machine to their launcher and to each other.
+# A run of one process opens no connection; ranks of one machine connect to their launcher and to each other only.
 connections() {
     strace -f -qq -o "$work/trace" -e trace=connect,bind,sendto \
         "$BUILD/train" "$work/gpt.toml" --run.name=alone "${common[@]}" >/dev/null

@@ -1,7 +1,7 @@
 # test/crash_common.sh: jobs that are killed or told to stop at random instants, and what must hold afterwards. Sourced
-# behind test/train_common.sh and test/ranks_common.sh by test/crash.sh.
+# after test/train_common.sh and test/ranks_common.sh by test/crash.sh.
 
-# The run of all these tests, at any layout the same bits: 4 layers and 4 heads can be cut in 4.
+# The run of all these tests, with the same bits on any layout: 4 layers and 4 heads can be cut in 4.
 steps=14
 common=(--numerics.deterministic=true --model.layers=4 --model.channels=32 --model.context=16 --batch.tokens=256
     --run.steps=$steps --optim.decay_steps=$steps --run.eval_every=5 --eval.tokens=100 --sample.count=0 --run.sample_every=0 --ckpt.keep=2)
@@ -82,13 +82,13 @@ running() {
     kill -0 "$job" 2>/dev/null
 }
 
-# What a kill leaves: every line of metrics.jsonl is whole but perhaps the last, and every checkpoint that has its
-# name loads, with all its hashes right.
+# What a kill leaves: every line of metrics.jsonl is whole, except perhaps the last, and every checkpoint under its
+# final name loads, with all its hashes right.
 sound() { # NAME
     local dir file=$runs/$1/metrics.jsonl
     if [ -s "$file" ]; then
         awk '{ if (NR > 1) print line; line = $0 }' "$file" >"$work/whole"
-        [ -n "$(tail -c 1 "$file")" ] || tail -n 1 "$file" >>"$work/whole" # it ends with its line
+        [ -n "$(tail -c 1 "$file")" ] || tail -n 1 "$file" >>"$work/whole" # where the last line is whole
         [ ! -s "$work/whole" ] || "$BUILD/test/test_schema" "$work/whole"
     fi
     for dir in "$runs/$1"/checkpoints/step_*[0-9]; do
@@ -101,8 +101,9 @@ lines() { # NAME: train lines in the log
 }
 
 # life NAME AGAINST SPAN KILLS LAYOUTS [OPTION...]: the run is killed, all its processes at once, KILLS times at random
-# instants within SPAN milliseconds of its start, resumed each time on the next of the layouts, and at last let run to its
-# end. It is then the run AGAINST, which nothing disturbed. Sets killed to the number of kills that met a running job.
+# instants within SPAN milliseconds of its start, resumed each time on the next of the layouts, and at last allowed to
+# finish. It must then equal the run AGAINST, which nothing disturbed. Sets killed to the number of kills that met a
+# running job.
 life() {
     local name=$1 against=$2 span=$3 kills=$4 i random job tree on
     read -ra on <<<"$5"
@@ -135,7 +136,8 @@ finished() { # NAME AGAINST [EVENTS]: the same weights, state and metrics; nothi
 
 # asked NAME AGAINST SPAN TIMES LAYOUT [OPTION...]: as life, but asked to stop, by SIGTERM, SIGUSR1 or SIGINT to the
 # launcher or to one of the ranks. Once the first step is done that always ends with status 0 within 30 s, and a
-# checkpoint of the last step. Before that nobody may listen yet: the launcher ends the job, or keeps the signal to itself.
+# checkpoint of the last step. Before that no handler may be installed: the launcher ends the job, or ignores the
+# signal.
 asked() {
     local name=$1 against=$2 span=$3 times=$4 layout=$5 i random job tree status signal whom before began trains
     shift 5
@@ -169,5 +171,5 @@ asked() {
         sound "$name"
     done
     at "$layout" "$name" "$@" --ckpt.resume=auto
-    finished "$name" "$against" '"\(train\|end\)"' # where it stopped, an evaluation was its end, which it drops to go on
+    finished "$name" "$against" '"\(train\|end\)"' # a resumed run drops the `end` line of a stop
 }

@@ -1,8 +1,8 @@
 # test/cuda_steps.sh: what the test_cuda_*.sh share; they source it from the repository root.
 #
-# It sets $here, $BUILD, $work (gone at the end), and an environment without settings of the emulation. Steps run side
-# by side, one a core, and speak in the order in which they were begun: end with `finish`. ONLY, an extended regular
-# expression: of the steps behind the builds, those whose names it finds; ONLY='fp8|named' test/test_train_gpu.sh
+# It sets $here, $BUILD, $work (gone at the end), and an environment without settings of the emulation. Steps run in
+# parallel, one a core, and print in the order in which they were begun: end with `finish`. ONLY, an extended regular
+# expression: of the steps after the builds, those whose names match; ONLY='fp8|named' test/test_train_gpu.sh
 here=dev/cuda_on_cpu
 . $here/twins.sh || exit 1
 cxx=${CXX:-g++}

@@ -1,4 +1,5 @@
-# test/data_common.sh: what the end-to-end tests of the data programs share. Sourced behind set -u, in the repository root.
+# test/data_common.sh: what the end-to-end tests of the data programs share. Sourced after set -u, in the repository
+# root.
 BUILD=${BUILD:-build}
 work=$(mktemp -d "${TMPDIR:-/tmp}/data.XXXXXX") || exit 1
 failed=0

@@ -51,7 +51,7 @@ static inline bool ends_with_error(int (*call)(void *), void *arg, int expected,
     size_t n = strlen(text);
     char *last = text;
     if (n && text[n - 1] == '\n') text[n - 1] = 0;
-    else n = 0; // the line is not finished: wrong
+    else n = 0; // an unfinished line is wrong
     if (strrchr(text, '\n')) last = strrchr(text, '\n') + 1;
     bool ok = n && status == expected && strncmp(last, "error: ", 7) == 0 && strstr(last, words) &&
               (!only_line || last == text);

@@ -1,7 +1,7 @@
 // fixture: reads the small safetensors files under test/fixtures that dev/reference/*.py wrote. For tests
 // only.
 //
-// Every getter states how many elements it expects and fails the test with a sentence when the file
+// Every getter states how many elements it expects and fails the test with a message when the file
 // disagrees, so a test never compares against the wrong tensor. Tests run from the root of the repository.
 #ifndef FIXTURE_H
 #define FIXTURE_H

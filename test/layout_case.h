@@ -1,4 +1,4 @@
-// layout_case.h: ranks of any layout, played by threads, with weights and optimizer state that say which element of
+// layout_case.h: ranks of any layout as threads, with weights and optimizer state whose values say which element of
 // which tensor they are. For the tests of sharded checkpoints.
 #ifndef LAYOUT_CASE_H
 #define LAYOUT_CASE_H
@@ -52,7 +52,7 @@ static inline ModelStage stage_of(const ModelShape *shape, int stage, int stages
     return s;
 }
 
-// Where the weights of unit u are, and the store of those that are in none of this rank's arrays.
+// Where the weights of unit u are: in one of this rank's arrays, or in a store.
 static inline void place_weights(Rank *r, const Layout *l)
 {
     Model *m = &r->model;
@@ -111,7 +111,7 @@ static inline void rank_close(Rank *r)
     dev_cpu_free(r->cpu);
 }
 
-// What element i of a row's tensor of an array is: bytes that no other element has.
+// The bytes of element i of a row's tensor in an array; no other element has them.
 static inline void element(const char *prefix, const char *row, size_t i, void *out, size_t n_bytes)
 {
     uint64_t key = 14695981039346656037u, value;

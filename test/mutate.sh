@@ -12,21 +12,21 @@
 #   - a line that is taken out
 #   + a line that is put in
 #
-# The lines that stay and those that are taken out are a text, which must stand in the file once. White space at the
-# beginning of its lines does not count, and what is put in is moved to the right as the text is. A blank line and a
-# second text may follow, and a second `file:` with its texts. mutate.awk reads the tables.
+# The lines that stay and those that are taken out form a text, which must occur in the file exactly once. White space
+# at the beginning of its lines does not count, and what is put in is indented as the text is. A blank line and a second
+# text may follow, and a second `file:` with its texts. mutate.awk reads the tables.
 #
 # The tree is copied (tracked files and new ones) and built, and all named tests must pass there: a test that fails
-# anyway proves nothing. Then each bug goes into a copy of that copy, which is built, and its tests run until one
-# fails. Verdicts: caught; SURVIVED when all pass; BROKEN when a text is not there once, no test is named, or the copy
-# does not build, because a bug that is not there cannot be caught. A test that runs past MUTATE_TIMEOUT seconds
+# anyway proves nothing. Then each bug goes into a copy of that copy, which is built, and its tests run until one fails.
+# Verdicts: caught; SURVIVED when all pass; BROKEN when a text does not occur exactly once, no test is named, or the
+# copy does not build, because a bug that is not there cannot be caught. A test that runs past MUTATE_TIMEOUT seconds
 # (900) has failed. A run of all bugs leaves its table in runs/mutate.md.
 #
 # usage: test/mutate.sh [--check | --renew | --list] [NAME...]    NAME: the beginning of a name, M03 or M03_equal;
 #                                                                 none: all
 #        --check: only look whether the bugs are well-formed and apply; "ok NAME" or "not ok NAME" for each
-#        --renew: where a text is gone from its file and one other file has it, that file goes into the table; then as
-#                 --check
+#        --renew: where a text is gone from its file and exactly one other file has it, writes that file into the table;
+#                 then as --check
 #        --list:  name, file, tests, bug, seen, names, with tabs between; "-" for what the table does not say
 # usage: test/mutate.sh --apply NAME [DIRECTORY]    put the bug NAME into this tree, or into the files of another
 # JOBS mutations run at a time (default: one a core). The exit status is 0 only when there were some and all were
@@ -72,7 +72,7 @@ targets() { # TEST...
     for test; do
         case $test in
         *.sh) echo all && [ -f test/test_schema.c ] && echo build/test/test_schema
-              [ -f "test/${test%.sh}.c" ] && echo "build/test/${test%.sh}" ;; # goes by the same name
+              [ -f "test/${test%.sh}.c" ] && echo "build/test/${test%.sh}" ;; # has the same name
         test_comm | test_cp) echo "build/test/$test" "build/test/mpi_${test#test_}" all ;; # so do test_comm.sh, test_cp.sh
         *) echo "build/test/$test" && grep -q '"program.h"' "test/$test.c" && echo all
            [ -f "test/$test.sh" ] && echo all build/test/test_schema ;;

@@ -1,9 +1,9 @@
 // narrow_env: inputs, outputs and comparisons for tests of the narrow device's ops. Tests only.
 //
-// The device is what a definition says: the fp32 op on widened inputs, rounded. So most comparisons are of
-// bits. Each check runs with scratch that holds everything, and with scratch so small that the device works
+// The device is defined as the fp32 op on widened inputs, rounded. So most comparisons are bit by
+// bit. Each check runs with scratch that holds everything, and with scratch so small that the device works
 // in chunks; with one thread and with two. Where chunks change the order of an fp32 sum (products and
-// gradients of parameters) the witness is the double version of ops_ref.h: the result must lie between the
+// gradients of parameters) the reference is the double version of ops_ref.h: the result must lie between the
 // rounded ends of [true - err, true + err], where err is the bound of fp32.
 #ifndef NARROW_ENV_H
 #define NARROW_ENV_H

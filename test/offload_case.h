@@ -41,7 +41,7 @@ typedef struct {
     size_t item_bytes;
 } Hook;
 
-// Waits for *value >= wanted; the lock is held. Being late is a failure of the test.
+// Waits for *value >= wanted; the lock is held. A timeout fails the test.
 static inline void await(Hook *h, const int *value, int wanted)
 {
     struct timespec until;

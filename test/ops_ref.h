@@ -10,7 +10,7 @@
 //   FN u                             exp, log, sqrt, tanh, sin, cos: at most 4 ULP, that is 8 u, off
 //
 // Errors of intermediates are carried to the output by the derivative of what follows; products of two
-// errors (u^2) are dropped, and the small constants are rounded up to pay for them. Inputs are exact: they
+// errors (u^2) are dropped, and the small constants are rounded up to cover them. Inputs are exact: they
 // are float32 numbers.
 #ifndef OPS_REF_H
 #define OPS_REF_H
@@ -233,7 +233,7 @@ static inline void ref_norm_back(double *dinp, double *dinp_err, double *dweight
 
 // ---- rope, in place on x (N, heads, D) without gaps. sign +1 forward, -1 backward. cos and sin of an
 // angle taken in double are rounded once (u); two products and an addition follow: 4 u (|a| + |b|) is
-// enough for each output, times what all is multiplied by.
+// enough for each output, times the amplitude.
 static inline void ref_rope(double *x, double *err, const int32_t *pos, size_t N, size_t heads, size_t D,
                             Rope rope, double sign)
 {

@@ -181,7 +181,7 @@ static void row_add(Run *r)
     assert_memory_equal(on_b, out, n * sizeof *out);
 }
 
-// What lies between the rows stays as it is.
+// Elements between the rows keep their values.
 static void row_copy(Run *r)
 {
     size_t rows = r->dim[0], width = r->dim[1], to = r->dim[2], from = r->dim[3], n = rows * to;
@@ -193,7 +193,7 @@ static void row_copy(Run *r)
     run_record(r, out, n * sizeof *out);
 }
 
-// A token of another rank: zeros, whatever its position; its gradient goes to the position alone.
+// A token of another rank: zeros, whatever its position; its gradient goes only to the position.
 static void expect_absent(Run *r, const float *wte, const float *wpe, size_t C)
 {
     int32_t token[2] = {-1, 1}, pos[2] = {1, 1};
@@ -485,7 +485,7 @@ static void row_softmax_xent(Run *r)
     ref_xent(loss_ref, loss_err, ref, err, run_wide(r, logits, n), target, N, V, scale);
     expect(r, "loss", loss, loss_ref, loss_err, N);
     expect(r, "dlogits", dlogits, ref, err, n);
-    for (size_t i = 0; i < N; i++) // not counted means exactly nothing
+    for (size_t i = 0; i < N; i++) // what is not counted is exactly 0
         for (size_t v = 0; target[i] < 0 && v < V; v++) assert_true(loss[i] == 0 && dlogits[i * V + v] == 0);
     r->dev->softmax_xent(r->dev, alone, NULL, XC(logits), target, N, V, scale);
     expect(r, "loss", alone, loss_ref, loss_err, N);
@@ -573,7 +573,7 @@ static void row_sum_squares(Run *r)
     assert_true(none == 0);
 }
 
-// Every square is added whole; the double that comes out is cut below its last bit.
+// Every square is added exactly; the resulting double is truncated below its last bit.
 static void row_sum_squares_exact(Run *r)
 {
     size_t n = r->dim[0];

@@ -3,8 +3,8 @@
 //
 // A case reads its inputs from a PyTorch fixture, or makes random ones of a larger size. Each result must
 // lie within its bound of the double version (ops_ref.h); with a fixture, the double version must also be
-// what PyTorch computed, to the half unit in the last place that storing it cost. So an op, the double
-// version and PyTorch are three independent witnesses. The bytes of every result are kept: with another
+// what PyTorch computed, to within the half unit in the last place of its storage. So the op, the double
+// version and PyTorch check each other. The bytes of every result are kept: with another
 // thread count they must be the same.
 #ifndef OPS_RUN_H
 #define OPS_RUN_H
@@ -14,7 +14,7 @@
 
 enum { OPS_DIMS = 7, OPS_POOL = 256 };
 #define UNDERFLOW                                                                                            \
-    0x1p-110 // exp() may flush to, or stop at, the smallest normal numbers; times what multiplies it
+    0x1p-110 // exp() may flush below, or stop at, the smallest normal number; times its factors
 
 typedef struct {
     Dev *dev;
@@ -67,7 +67,7 @@ static inline const int32_t *run_ints(Run *r, const char *name, size_t n, int lo
     return x;
 }
 
-// For each of Tq queries behind q_start cached keys, where its document starts: the fixture's, or documents of 1 to
+// For each of Tq queries after q_start cached keys, where its document starts: the fixture's, or documents of 1 to
 // 90 tokens, the first of which may start in the cache.
 static inline const int32_t *run_documents(Run *r, size_t B, size_t Tq, size_t q_start)
 {
@@ -106,7 +106,7 @@ static inline double *run_zeros(Run *r, size_t n)
     return x;
 }
 
-// An output: full of NaN, so that what an op forgets to write is seen.
+// An output, filled with NaN, so that an element that an op forgets to write is noticed.
 static inline float *run_out(Run *r, size_t n)
 {
     float *x = (float *)run_room(r, n * sizeof *x);
@@ -125,7 +125,7 @@ static inline bool within(double got, double want, double err)
     return fabs(got - want) <= err && err < INFINITY;
 }
 
-// Index of the first element that leaves its bound; n when none does.
+// Index of the first element outside its bound; n when there is none.
 static inline size_t first_bad(const float *got, const double *want, const double *err, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -44,8 +44,8 @@ static inline void case_begin(Case *c, Params params, int threads, OptimSettings
     c->optim = optim_create(&c->model, set);
 }
 
-// Tensors of every kind: matrices wide, tall and square; vectors; one of two blocks of 8-bit codes and a bit, in
-// each place where a rule could forget one.
+// Tensors of every kind: matrices wide, tall and square; vectors; one of a little more than two blocks of 8-bit
+// codes, in each place where a rule could forget one.
 static inline Params case_params(void)
 {
     Params p = {0};

@@ -1,7 +1,7 @@
 // optim_ref: the optimizers again, in double and in plain loops, each with the error that fp32 may make. Tests only.
 //
 // One update from a given state. The letters and the rules of the bounds are those of ops_ref.h; AdamW is there.
-// Whole tensors: w, s0, s1 hold the state before and after, and every array comes with one for its error.
+// Arrays are whole tensors: w, s0, s1 hold the state before and after, and each has a second array for its error.
 #ifndef OPTIM_REF_H
 #define OPTIM_REF_H
 #include "ops_ref.h"
@@ -21,7 +21,7 @@ static inline void ref_sgd(double *w, double *m, double err[2], double grad, Upd
     err[1] = d_err;
 }
 
-// ---- Lion. Where fp32 cannot know the sign of c, any of the three will do.
+// ---- Lion. Where fp32 cannot determine the sign of c, any of the three signs is right.
 static inline void ref_lion(double *w, double *m, double err[2], double grad, Update u)
 {
     double g = grad * u.grad_scale, c = u.beta1 * *m + (1 - (double)u.beta1) * g;

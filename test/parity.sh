@@ -1,12 +1,12 @@
 #!/bin/bash
-# test/parity.sh: build/parity on a corpus and two configurations of its own. `test/parity.sh --quick` is a seventh of the
-# layouts, in `make test`; all of them: `make parity`. --keep DIR leaves everything in DIR.
+# test/parity.sh: build/parity on a corpus and two configurations of its own. `test/parity.sh --quick` runs a seventh of
+# the layouts; `make parity` runs all. --keep DIR leaves everything in DIR.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
 . "$(dirname "$0")/ranks_common.sh"
 
-# A vocabulary, heads and lengths that do not divide by everything; sequences with few targets or none (uneven_corpus).
+# A vocabulary, heads and lengths that few numbers divide; sequences with few targets or none (uneven_corpus).
 parity_config() { # FAMILY
     printf '%s\n' '[run]' "dir = \"$runs\"" 'steps = 3' 'dump = 3' 'threads = 1' 'peak = 100' 'eval_every = 0' \
         '[data]' "train = \"$work/data/train_*.bin\"" "val = \"$work/data/val_*.bin\"" "tokenizer = \"$work/data\"" \

@@ -1,7 +1,7 @@
 // part_rows: what test_ops does with attention of pieces. Tests only.
 //
-// All ranks of a zig-zag cut are played one after the other: every rank's queries with every rank's keys. What the
-// pieces add up to is compared with attention over whole rows in double.
+// All ranks of a zig-zag cut are computed one after the other: every rank's queries with every rank's keys. The sum of
+// the pieces is compared with attention over whole rows in double.
 #ifndef PART_ROWS_H
 #define PART_ROWS_H
 #include "parallel/cp.h"
@@ -59,8 +59,8 @@ static AttnShape piece_shape(Run *r, const Pieces *p, size_t rank, size_t owner)
 
 // One part without a merge must be attention over the keys that it has: the double version of the whole row, with the
 // other keys taken out, is the same sum over fewer terms; their shares are exp(lse of the part - lse of the row). So
-// sum over parts of share * out is the row's out. Both are formed in double here, so that the op's errors alone remain:
-// those of ref_attention, once for each of the parts, and the share's, which is that of the part's lse.
+// sum over parts of share * out is the row's out. Both are formed in double here, so that only the op's errors remain:
+// those of ref_attention, once for each part, and the share's error, which is that of the part's lse.
 static void row_attention_part_forward(Run *r)
 {
     Pieces p = pieces_inputs(r);
@@ -104,7 +104,7 @@ static void row_attention_part_forward(Run *r)
 }
 
 // e^a + e^b: exponents a - top are rounded once (u each), exp errs by FN u, then an addition, a division, two products
-// and their addition. Sets without keys leave the other one's bits alone, and NaN is seen.
+// and their addition. A set without keys leaves the other's bits unchanged, and NaN is kept.
 static void row_attention_merge(Run *r)
 {
     size_t B = r->dim[0], T = r->dim[1], H = r->dim[2], D = r->dim[3], n = B * T * H * D, n_lse = B * H * T;

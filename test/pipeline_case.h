@@ -1,4 +1,4 @@
-// pipeline_case: for the tests of pipelines: every size that is tested, and tables as words. Behind cmocka.h.
+// pipeline_case: for the tests of pipelines: every size that is tested, and tables as words. Include it after cmocka.h.
 #ifndef PIPELINE_CASE_H
 #define PIPELINE_CASE_H
 #include "parallel/pipeline_table.h"

@@ -1,5 +1,5 @@
-// pipeline_run.h: a step, an evaluation and some sampling of a model on the stages of a pipeline, played by threads;
-// what they had in parts is put together by their tables. Tests only.
+// pipeline_run.h: a step, an evaluation and some sampling of a model on the stages of a pipeline, which are threads;
+// their parts are put together by their tables. Tests only.
 #ifndef PIPELINE_RUN_H
 #define PIPELINE_RUN_H
 #include <stdarg.h>
@@ -35,8 +35,8 @@ static const ModelShape *const families[] = {&gpt, &llama};
 typedef struct {
     const ModelShape *shape;
     const char *schedule;       // NULL: one rank, by the model's own functions
-    const PipelineTable *table; // in place of it
-    const PipelineTable *room;  // which model and pipeline are made for, before they get their table; NULL: that
+    const PipelineTable *table; // used instead of `schedule`
+    const PipelineTable *room;  // the table for which model and pipeline are allocated before they get theirs; NULL: the same
     int p, v, cp, tp;           // 0: 1 (v 0: what the schedule needs); rank = (stage cp + cp's) tp + tp's
     bool sequence, deterministic, documents;
     bool blocks;                // the order of sums that any cp has
@@ -231,8 +231,8 @@ static int ranks_of(const Case *c)
     return c->p * c->cp * c->tp;
 }
 
-// What every rank's table says of its part, put together. All elements are there, once but for tp's copies, which are
-// the same bits; and each has one owner.
+// Puts the ranks' parts together by their tables. All elements are there, once except for tp's copies, which have the
+// same bits; and each has one owner.
 static void assemble(const Outcome *o, const Params *whole, float *const *part, float *out)
 {
     const Case *c = o->c;
@@ -305,7 +305,7 @@ static inline bool same(const Outcome *a, const Outcome *b)
            !memcmp(a->grads, b->grads, a->n * sizeof(float)) && !memcmp(a->logits, b->logits, sizeof a->logits);
 }
 
-// ---- what the tests go through
+// ---- the cases
 
 static const struct {
     const char *schedule;

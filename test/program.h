@@ -1,6 +1,6 @@
 // program: runs one of our programs from its test, in a directory of the test's own.
 //
-// Define PROGRAM ("diff") before including this, behind cmocka.h; hand program_set_up and temp_dir_remove to
+// Define PROGRAM ("diff") before including this, after cmocka.h; pass program_set_up and temp_dir_remove to
 // cmocka_run_group_tests.
 #ifndef TEST_PROGRAM_H
 #define TEST_PROGRAM_H
@@ -16,7 +16,7 @@ static char program[600], output[20000];
 
 static int program_set_up(void **state)
 {
-    // The program stands one directory above the test: build/test/test_NAME, build/NAME.
+    // The program is one directory above the test: build/test/test_NAME, build/NAME.
     char self[512];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n < 0) return -1;

@@ -1,4 +1,4 @@
-# test/ranks_common.sh: build/train on several ranks of this machine. Sourced behind test/train_common.sh.
+# test/ranks_common.sh: build/train on several ranks of this machine. Sourced after test/train_common.sh.
 launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich/bin/mpiexec)
 budget=4000 # milliseconds: starting, and failing within 2 s
 # MPICH keeps some memory until the process ends.
@@ -21,7 +21,7 @@ uneven_corpus() {
         # shellcheck disable=SC2059
         printf "\\$(printf %o $((eot % 256)))\\$(printf %o $((eot / 256)))"
     done >"$work/run"
-    for ((i = 0; i < 31; i++)); do # behind the header of 1024 bytes, every 3000 tokens
+    for ((i = 0; i < 31; i++)); do # after the header of 1024 bytes, every 3000 tokens
         dd if="$work/run" of="$shard" bs=8 seek=$((128 + 750 * i)) conv=notrunc status=none
     done
 }
@@ -44,7 +44,7 @@ in_the_middle() {
     [ ${#process[@]} = "$n" ]
 }
 
-# What the launcher killed needs a moment to be gone; one that is dead may wait for init to notice (Z).
+# A process that the launcher killed needs a moment to end; a dead one may wait for init to reap it (Z).
 nobody_left() {
     local p i
     for p in "${process[@]}"; do

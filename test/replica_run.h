@@ -1,4 +1,4 @@
-// replica_run.h: a few training steps on N ranks, played by threads, with any stage of ZeRO; for test_ddp and
+// replica_run.h: a few training steps on N ranks, which are threads, with any stage of ZeRO; for test_ddp and
 // test_zero.
 #ifndef REPLICA_RUN_H
 #define REPLICA_RUN_H
@@ -18,7 +18,7 @@ typedef struct {
     int ranks, stage;
     const ModelShape *shape;
     size_t samples, micro; // sequences of a step, and of a micro-batch (0: a rank's share)
-    bool deterministic, overlap, reshard, narrow; // narrow: gradients travel in 16 bits
+    bool deterministic, overlap, reshard, narrow; // narrow: gradients are sent in 16 bits
     size_t bucket;         // bytes
     OptimName optim;
     float dropout, clip, agc;
@@ -147,7 +147,7 @@ static void move_pieces(Replica *r, bool out, float *weights, void *const *state
     zero_part_free(&part);
 }
 
-// The weights of make_weights_lively, which wants a whole array: all ranks put theirs into out->weights.
+// The weights of make_weights_lively, which needs a whole array: all ranks copy theirs into out->weights.
 static void enliven(Replica *r, Outcome *out)
 {
     move_pieces(r, true, out->weights, NULL);
@@ -305,8 +305,8 @@ static inline double sample_norms(Case c)
     return sum;
 }
 
-// What two runs' gradients may differ by in norm. A token's own gradient is made by sums of at most T rows of
-// max(F, V, C) products each, layer upon layer: its rounding is that of L + 2 units with that many terms each, in both.
+// How far two runs' gradients may be apart in norm. A token's own gradient goes through L + 2 units, in each through
+// sums of at most T rows of max(F, V, C) products: its rounding is that of so many terms, in both runs.
 static inline double fast_terms(const Case *c)
 {
     return SAMPLES * T + (double)(c->shape->layers + 2) * T * 130;

@@ -15,8 +15,8 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export BUILD=${BUILD:-build}
-# Threads that wait sleep: where several programs share the cores, threads that spin keep them from those that work, and
-# a test of a second takes a minute.
+# Waiting threads sleep: where several programs share the cores, threads that spin would keep them from those that work,
+# and a test of a second would take a minute.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 limit=${TEST_TIMEOUT:-900} jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 out=$(mktemp -d "${TMPDIR:-/tmp}/tests.XXXXXX") || exit 1
@@ -69,14 +69,14 @@ run_one() { # PROGRAM KIND: writes its lines, and into the file "count" how many
         grep '^warn ' "$log"
     else
         printf 'FAIL  %-28s %4d passed, %d failed%s\n' "$name" "$p" "$f" "${why:+ ($why)}"
-        # Of a script that ran to its end the failures are enough: "not ok" and the indented lines under it.
+        # For a script that ran to its end, print only the failures: "not ok" and the indented lines under it.
         if [ "$2" = script ] && [ -z "$why" ]; then awk '/^not ok/ { show = 1 } /^(ok|skip|warn) / { show = 0 } show' "$log"
         else cat "$log"
         fi | sed 's/^/      | /' | tail -n 400
     fi
 }
 
-# Lines and counts of what has ended since the last time.
+# Prints and counts what has ended since the last call.
 collect() {
     local done p f s
     for done in "$out"/*/done; do

@@ -1,8 +1,8 @@
 #!/bin/bash
 # test/same_bits.sh: does a change of the source change a bit of what build/train computes? Two builds train a tiny
 # model on the same data in the same layouts. Both must end with the same bytes of weights and optimizer state, and the
-# same losses, gradient norms and scales. For changes that move the source and leave the arithmetic alone; run by hand,
-# or by `make same-bits OLD=FOLDER`.
+# same losses, gradient norms and scales. For changes that move source and leave the arithmetic alone; run by hand, or
+# by `make same-bits OLD=FOLDER`.
 #
 # usage: test/same_bits.sh BUILD_OLD BUILD_NEW [WORD]
 #   BUILD_OLD, BUILD_NEW  folders with train; the old one also with stories and prepare, the new one with export
@@ -76,7 +76,7 @@ dp2 zero3 tp2        |4|gpt  |one rank, GPT|batch.micro=2 parallel.zero=3 parall
 cp2 tp2              |4|llama|one rank, LLaMA|batch.micro=4 parallel.cp=2 parallel.tp=2
 END
 }
-# Here OpenBLAS multiplies and the cut into micro-batches shows, but the same program gives the same bits twice.
+# Here OpenBLAS multiplies, so the cut into micro-batches changes bits, but the same program gives the same bits twice.
 fast_layouts() {
     cat <<'END'
 fast: 2 threads      |1|gpt  |-|batch.micro=4 run.threads=2
@@ -117,7 +117,7 @@ compare() {
     local file found
     found="$(numbers old | grep -c '^loss [0-9]') $(numbers old | grep -c '^val_loss [0-9]')"
     [ "$found" = "$steps 2" ] || { echo "the old build has written other numbers of losses: $found"; return 1; }
-    # the first numbers that differ tell more than a byte of a file does
+    # the first numbers that differ say more than a byte of a file
     found=$(paste <(numbers old) <(numbers new) | awk '
         { n[$1]++ }
         ($1 != $3 || $2 != $4) && !seen[$1]++ { printf "%s%s %d is %s, was %s", sep, $1, n[$1], $4, $2; sep = "; " }')

@@ -1,4 +1,4 @@
-// step_run: one training step of a tiny model of either family, for the tests of what must not show in its gradients:
+// step_run: one training step of a tiny model of either family, for the tests of what must not change its gradients:
 // recomputation, splits, threads. Tests only.
 #ifndef STEP_RUN_H
 #define STEP_RUN_H

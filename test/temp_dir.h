@@ -1,9 +1,9 @@
 // temp_dir: a directory of a test's own, under TMPDIR, and the paths of files in it.
 //
-// Hand temp_dir_make and temp_dir_remove to cmocka, for a group of tests or for each. What a test leaves in `dir` is
-// removed with it. Files are written beside their place, as NAME.tmp, and renamed when they are whole (disk.h): so a
-// name with ".tmp" that is still there at the end is a mistake of the code under test, and fails. A test that means
-// to leave one removes it itself. Include it behind cmocka.h.
+// Pass temp_dir_make and temp_dir_remove to cmocka, for a group of tests or for each. What a test leaves in `dir` is
+// removed with it. Files are written as NAME.tmp and renamed when they are whole (disk.h): so a name with
+// ".tmp" that is left at the end is a mistake of the code under test, and fails. A test that leaves one on purpose
+// removes it itself. Include it after cmocka.h.
 #ifndef TEST_TEMP_DIR_H
 #define TEST_TEMP_DIR_H
 #include <dirent.h>

@@ -45,7 +45,7 @@ table_is_held() {
     [ "$(grep -c '^| `' "$work/table.md")" = 20 ] # 8 + 2 * 5 rows, and the two heads
 }
 
-# The tables that other files make are reached, and are about this configuration.
+# The tables that other files make can be printed, and are about this configuration.
 other_tables() {
     local plan=$BUILD/plan
     "$plan" formats | grep -q '^fp8 E4M3 .* 448 '

@@ -1,8 +1,8 @@
 #!/bin/bash
 # test/test_attention_ladder.sh: every rung of dev/attention is right on the CUDA emulation, in all of its modes; the
-# table has a row a rung; a shape that a rung does not take is said. Where nvcc is, the rungs compile for sm_80 and
-# sm_90 without a warning and without a spilled register, once until a source changes. Skipped where there is no C++
-# compiler.
+# table has a row a rung; a shape that a rung does not take is reported. Where nvcc is installed, the rungs compile for
+# sm_80 and sm_90 without a warning and without a spilled register; this is done again only when a source changes.
+# Skipped where there is no C++ compiler.
 # long: every rung of the ladder, in all modes of the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1

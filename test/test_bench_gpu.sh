@@ -1,8 +1,8 @@
 #!/bin/bash
 # test/test_bench_gpu.sh: what scripts/bench_gpu.sh compares is comparable: PyTorch's twin of a run, from the same
 # weights and on the same batches, has the losses of build/train within a derived bound (where a python3 has PyTorch).
-# And the script itself, walked on the CUDA emulation with tiny sizes: each op and a model get their rows, and errors
-# one line.
+# And the script itself, run on the CUDA emulation with tiny sizes: each op and a model get a row, and each error one
+# line.
 # long: a benchmark walked in the emulation
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -27,12 +27,12 @@ corpus() {
 step 'a corpus' corpus
 all_built
 
-# ---- the twin. What rounding may do: let e be the relative error of a gradient, in norm: 30 ops one behind the other,
+# ---- the twin. What rounding may do: let e be the relative error of a gradient, in norm: 30 ops one after the other,
 # each with sums of up to 300 terms (the vocabulary), whose roundings of 2^-24 add up like a random walk; 6 deviations:
 # e = 30 * 6 * sqrt(300) * 2^-24. Adam's update is lr m / (s + eps) with m a weighted mean of the gradients so far, and
 # s a weighted root mean square of them: both are off by at most the largest error d of a gradient, and |m| <= 1.1 s
 # for these betas, so the update is off by at most 2.1 lr d / eps. Weights are off by the sum of that, and the loss by
-# |g| times the weights' error, and by e of itself. eps is large, so that this says something.
+# |g| times the weights' error, and by e of itself. eps is large, so that the bound is small.
 steps=12 dump=1 e=1.86e-4
 adam=(--optim.lr=0.01 --optim.eps=0.1 --optim.schedule=constant --optim.warmup=0 --optim.clip=1)
 weights() { printf '%s/%s/dump/step_%08d/rank_00000.safetensors' "$work" "$1" $dump; } # before update $dump
@@ -63,8 +63,8 @@ agree() { # NAME OPTION...
 }
 llama=(--model.norm=rmsnorm --model.activation=swiglu --model.position=rope --model.kv_heads=2 --model.bias=false
     --model.tie=false)
-# Fresh weights are small: a SwiGLU hardly knows its two halves apart there, and attention hardly looks at positions.
-# So the loss of a later update too, with the weights of that one.
+# Initial weights are small: the two halves of a SwiGLU then differ little, and attention hardly depends on positions.
+# So the loss of a later update is compared too, with the weights of that update.
 later() { # NAME OPTION...
     local steps=60 dump=60
     ours "$@" --optim.eps=1e-8 && theirs "$1" || return 1
@@ -74,7 +74,7 @@ later() { # NAME OPTION...
             { d = $1 - $2; if (d < 0) d = -d; print "PyTorch " $1 ", ours " $2; good = d <= e * $2 && $2 < 5 }
             END { exit !(good && NR == 1) }'
 }
-off_by_two_percent() { # the bound tells another learning rate
+off_by_two_percent() { # the bound detects another learning rate
     cp -r "$work/gpt" "$work/wrong" && sed -i 's/"lr":0.01,/"lr":0.0102,/' "$work/wrong/metrics.jsonl" &&
         theirs wrong &&
         cp "$work/wrong.torch" "$work/gpt.wrong" && mv "$work/gpt.torch" "$work/gpt.right" &&
@@ -95,7 +95,7 @@ if [ -n "$python" ]; then
 else skip "PyTorch's twin (no python3 with PyTorch)"
 fi
 
-# ---- the script, walked
+# ---- the script
 walked() {
     if ! BENCH_GPU_EMULATE=1 scripts/bench_gpu.sh ops bench-llama-1b >"$work/table" 2>"$log"; then
         cat "$work/table"

@@ -6,8 +6,8 @@
 # 3. "`a` and `b` are in [f.c](path)", "`a` in f.c" and "[f.c](path): `a`, `b`" (or "f.c: `a`") hold: f.c defines or
 #    declares each of them. In comments the same without backticks: "x_y is in f.c", "f.c: x_y", "see x_y in f.c".
 #
-# Code is what is left of a source file without its comments. A name is defined in a file when it stands there on a
-# line that begins at the margin (functions, types, macros) or in a table (enum, struct). Chapters are doc/*.md and
+# Code is a source file without its comments. A name is defined in a file when it occurs there on a line that begins at
+# the margin (functions, types, macros) or in a table (enum, struct). Chapters are doc/*.md and
 # every README, without fenced blocks and generated parts. Other projects' names are listed below.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -21,7 +21,7 @@ other_names='permute_e offset_e reshard_after_forward'   # two formulas, and a n
 cat >"$work/claims.awk" <<'AWK'
 function base(path) { sub(/.*\//, "", path); return path }
 
-# All endings of a path that begin after a slash: net/block.c for src/net/block.c
+# Adds all endings of a path that begin after a slash: net/block.c for src/net/block.c
 function add_path(path,   i) {
     exists[path]
     while ((i = index(path, "/"))) { path = substr(path, i + 1); exists[path] }

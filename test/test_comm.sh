@@ -67,7 +67,7 @@ ends_at_once() { # HOW STATUS WORDS
     grep -qE "^rank 2: error: .*$3" "$work/err"
 }
 
-leaves() { # a plain exit, without a word: the others must not wait for ever, and the supervisor has the word
+leaves() { # a plain exit, without a message: the others must not wait forever, and the supervisor reports it
     ranks 3 exit
     [ $status = 5 ] && [ $took -le $budget ]
     [ "$(grep -c "error: " "$work/err")" = 1 ]
@@ -81,7 +81,7 @@ says_it_once() {
     grep -q '^rank 0: error: test: every rank fails' "$work/err"
 }
 
-is_killed() { # one line names the rank, whichever the launcher believes it was; the list of places has its process
+is_killed() { # one line names the rank, whichever the launcher reports; the list of places has its process
     ranks 3 places kill
     [ $status != 0 ] && [ $took -le $((budget + 300)) ]
     local process

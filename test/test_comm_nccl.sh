@@ -12,7 +12,7 @@ launcher=$(command -v mpiexec.mpich || command -v mpiexec || ls /usr/lib64/mpich
 export EMU_MEMORY=64 OMP_NUM_THREADS=1
 export LSAN_OPTIONS="suppressions=$PWD/test/lsan.supp:print_suppressions=0"
 
-# The CPU's side. A library that was built for a sanitizer cannot go into the other programs.
+# The CPU's side. A library built for a sanitizer cannot be linked into the other programs.
 library=$BUILD/libpretrain.a
 if [ ! -f "$library" ] || nm "$library" 2>/dev/null | grep -q __asan_; then
     library=$BUILD/cuda_on_cpu/cpu/libpretrain.a
@@ -28,7 +28,7 @@ build() { # MODE
 for mode in "${modes[@]}"; do step "comm on a GPU's memory builds: $mode" build $mode; done
 all_built
 
-# One after the other: the ranks of one run are company enough.
+# One after the other, because the ranks of one run already fill the machine.
 sound() { # RANKS MODE WHICH [SETTING...]: nothing failed, and nobody says anything else
     # shellcheck disable=SC2086
     env "${@:4}" timeout 280 "$launcher" -n "$1" "$work/comm-$2" $3 >"$log" 2>&1 &&

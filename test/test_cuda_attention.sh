@@ -1,7 +1,7 @@
 #!/bin/bash
 # test/test_cuda_attention.sh: the attention kernels (src/ops/attention.cu, src/ops/flash.cu) on the CUDA emulation: right,
-# and without a report in every mode. Skipped where there is no C++ compiler; where nvcc is, it compiles the files
-# too, once until one of the sources changes.
+# and without a report in every mode. Skipped where there is no C++ compiler; where nvcc is installed, it compiles
+# the files too, again only when one of the sources changes.
 # long: the attention kernels alone, in all modes of the emulation (test_dev_cuda and test_train_gpu run them too)
 set -u
 cd "$(dirname "$0")/.." || exit 1

@@ -20,7 +20,7 @@ wait
 step 'nccl_bugs.cu builds' build plain nccl_bugs
 all_built
 
-# One after the other: the ranks of one run are company enough.
+# One after the other, because the ranks of one run already fill the machine.
 sound() { # RANKS MODE [SETTING...]: each rank says ok, and nobody says anything else
     env "${@:3}" timeout 600 "$launcher" -n "$1" "$work/nccl-$2" >"$log" 2>&1 &&
         [ "$(grep -c "^ok rank . of $1$" "$log")" = "$1" ] && [ "$(wc -l <"$log")" = "$1" ]

@@ -105,7 +105,7 @@ example_4() {
 example_5() {
     edited five '' && gdb -q -batch -ex 'break reverse if threadIdx.x == 5' -ex run -ex next -ex next -ex next \
         -ex next -ex next -ex 'print threadIdx.x' -ex 'print t' -ex backtrace "$work/five-plain" >"$log" 2>&1 </dev/null
-    # behind the barrier it is still thread 5; and of the emulator there are only the two frames that call the kernel
+    # after the barrier it is still thread 5; of the emulator there are only the two frames that call the kernel
     grep -q '^\$1 = 5$' "$log" && grep -q '^\$2 = 5$' "$log" && grep -q '^#2 .*emu::' "$log" && ! grep -q '^#3 ' "$log"
 }
 step 'the example of doc/cuda_on_cpu.md' example_runs

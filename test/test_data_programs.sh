@@ -1,5 +1,5 @@
 #!/bin/bash
-# test/test_data_programs.sh: build/filter, build/dedup and build/prepare one behind the other, on a corpus that is made
+# test/test_data_programs.sh: build/filter, build/dedup and build/prepare one after the other, on a corpus that is made
 # here, packed and not: the documents that reach the shards are the ones that should, and the counts add up.
 #
 # The corpus is like a crawl: good pages, pages that are too short, pages of signs, copies with other white space, and
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 good=40 short=7 signs=5 copies=9 near=6
 all=$((good + short + signs + copies + near))
 # $1: web.jsonl (every page, as lines of JSON, with a bad line and a blank one in between), good.txt (the good pages
-# alone, as text). A page that is bad or a copy stands behind every good one until they are used up.
+# alone, as text). A page that is bad or a copy follows every good one until they are used up.
 make_corpus() { # FOLDER
     awk -v good=$good -v short=$short -v signs=$signs -v copies=$copies -v near=$near -v folder="$1" '
     function word(  k) { x = (x * 69069 + 1) % 4294967296; return w[int(x / 65536) % n + 1] }
@@ -131,7 +131,7 @@ large_input_is_read_in_parts() {
     grep '"documents": 24000,' "$work/large/manifest.json"
 }
 
-# Packed input, standard input and folders give the same bytes; the manifest tells of the content, not of the packing.
+# Packed input, standard input and folders give the same bytes; the manifest describes the content, not the packing.
 packed_is_the_same() { # PROGRAM SUFFIX
     local packer=$1 end=$2 dir=$work/$2
     mkdir -p "$dir/folder/inner"
@@ -206,7 +206,7 @@ filter_options() {
     "$filter" --rules guide.words --set guide.words.min=49 "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep ', 0 removed'
     "$filter" --rules guide.words --set guide.words.max=100 "$work/web.jsonl" 2>/dev/null | tail -n 1 | grep ", $((all - signs)) removed"
     "$filter" --list | grep '^| gopher.words |'
-    # The page: the rules, an example with its source; nothing from elsewhere.
+    # The page has the rules and an example with its source, and loads nothing from elsewhere.
     "$filter" "$work/web.jsonl" --report page.html --examples 1 >/dev/null 2>&1
     grep -q '<h2 id="gopher.words">' page.html
     grep -q 'web.jsonl:2</small>' page.html
@@ -227,7 +227,7 @@ filter_options() {
     [ "$(awk '$1 == "c4.line_end" { print $(NF - 1), $NF }' edit.out)" = '1 31' ]
     # Sources of a manifest.
     printf '[source.a]\npath = "%s"\n[source.b]\npath = "good.txt"\nseparator = "<|endoftext|>"\n' "$work/web.jsonl" >sources.toml
-    cp "$work/good.txt" good.txt # a path is behind the folder of the manifest
+    cp "$work/good.txt" good.txt # paths are relative to the manifest's folder
     "$filter" --manifest sources.toml >sources.txt 2>/dev/null
     grep -q "^a: 1 files, $all documents" sources.txt
     grep -q "^b: 1 files, $good documents" sources.txt
@@ -273,7 +273,7 @@ outputs_stay_apart() {
         (ulimit -f 1 && "$BUILD"/$program >/dev/null 2>"$work/err") && return 1
         tail -n 1 "$work/err" | grep -q '^error: .*File too large'
     done
-    # A file may be mended in place, a pipe stays one.
+    # A file may be cleaned in place; a pipe stays a pipe.
     cp "$work/run/kept.jsonl" "$o/kept.jsonl"
     dedup "$o/kept.jsonl" --write "$o/kept.jsonl" >/dev/null
     cmp "$o/kept.jsonl" "$work/run/unique.jsonl"

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit 1
 . test/cuda_steps.sh || exit 1
 export EMU_MEMORY=512 OMP_NUM_THREADS=1
 
-# The CPU's side. A library that was built for a sanitizer cannot go into the other programs.
+# The CPU's side. A library built for a sanitizer cannot be linked into the other programs.
 library=$BUILD/libpretrain.a
 if [ ! -f "$library" ] || nm "$library" 2>/dev/null | grep -q __asan_; then
     library=$BUILD/cuda_on_cpu/cpu/libpretrain.a

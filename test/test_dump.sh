@@ -1,6 +1,6 @@
 #!/bin/bash
 # test/test_dump.sh: build/plan against what runs account for, and dumps of two runs through build/diff: threads change no
-# bit of an update, micro-batches and storage types only round, other formulas are found where they act, and neither
+# bit of an update, micro-batches and storage types only round, a changed formula is found where it acts, and neither
 # option changes the run.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
@@ -49,8 +49,8 @@ rounds() { # FAMILY
     done
 }
 
-# What is no rounding: another epsilon in the norms (the first of them is the first tensor that it touches), another mask of
-# dropout, another learning rate, weights that differ already.
+# What is not rounding: another epsilon in the norms (the first norm is the first tensor that differs), another dropout
+# mask, another learning rate, weights that differ already.
 differs() {
     local bug
     for bug in norm_eps=1e-4:forward.layers.0.norm1 dropout=0.1:forward.embed.out; do
@@ -64,7 +64,7 @@ differs() {
     grep -q '^note: the weights that went in differ already' "$work/diff"
 }
 
-# The fp32 numbers of some tensors of a dump, one a line; tensors stand behind 8 bytes of length and the header.
+# The fp32 numbers of some tensors of a dump, one a line; tensors follow 8 bytes of length and the header.
 numbers() { # grad|loss FILE
     local header begin end
     header=$(od -An -tu8 -N8 "$2")
@@ -75,7 +75,7 @@ numbers() { # grad|loss FILE
 }
 
 # The mean of the dumped losses is the step's loss and the norm of the dumped gradients its norm, as metrics.jsonl has them, to the
-# 6 digits that the reading and printing keep; so the dump has all micro-batches, and stands before clipping.
+# 6 digits that reading and printing keep; so the dump has all micro-batches, and is taken before clipping.
 dump_is_the_update() { # FAMILY
     local file=$runs/$1/metrics.jsonl
     [ "$(numbers loss "$(dump "$1")" | wc -l)" = 512 ]
@@ -94,7 +94,7 @@ another_update_is_another_dump() {
     verdict 'DIFFERENT: first at ' "$runs/gpt" "$runs/llama"
 }
 
-# The step again, over more ranks: files of the earlier dump do not stay.
+# The step again, over an earlier dump by more ranks, whose files do not stay.
 dumped_again() {
     mkdir -p "$runs/again/dump/step_00000001"
     echo old >"$runs/again/dump/step_00000001/rank_00007.safetensors"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test/test_fault.sh: build/train with things that go wrong on purpose (run.fault): a spike is rolled back and leaves no
-# trace, the same drill twice gives the same bytes, on one rank and on two; what was jumped over stays so in a resumed run;
+# trace, the same drill twice gives the same bytes, on one rank and on two; a resumed run still skips what was skipped;
 # a NaN and a flipped bit are named with tensor and rank; a full disk and a slow one do not stop the run.
 # shellcheck source=test/train_common.sh
 # deeper: more faults
@@ -39,7 +39,7 @@ a_spike_is_rolled_back() {
     less "$back" "$spiked"
 }
 
-# The jump is too short, the next batch is as bad: a run that goes back again and again ends.
+# The jump is too short and the next batch is as bad: a run that rolls back again and again ends.
 rollbacks_are_counted() {
     local status=0
     train gpt many "${guarded[@]}" --monitor.skip_z=5 --run.fault=spike:step=35,steps=20 --monitor.max_rollbacks=2 || status=$?
@@ -75,7 +75,7 @@ the_same_drill_twice() {
     done
 }
 
-# Stopped before and behind the rollback, and killed in the middle of it: the same bytes; the jump is not forgotten.
+# Stopped before and after the rollback, and killed in the middle of it: the same bytes; the jump is not forgotten.
 a_drill_resumes() {
     local at
     train gpt parts "${drill[@]}" --run.stop_at=15
@@ -90,7 +90,7 @@ a_drill_resumes() {
     same_state drill forgot 60
 }
 
-# The newest checkpoints may still be on their way to the disk when the bad update comes: they are waited for, and go.
+# The newest checkpoints may still be being written when the bad update comes: the run waits for them and deletes them.
 with_saves_on_their_way() {
     train gpt async "${drill[@]}" --ckpt.async=true --run.save_every=1 --monitor.rollback_steps=4
     told rollback async | grep -q 'back to the checkpoint of step 20, samples 320 to 799 skipped'
@@ -106,8 +106,8 @@ nowhere_to_go() {
     [ -z "$(told rollback nowhere)" ]
 }
 
-# A NaN in one rank's gradient: the update is skipped on all, the weights stay; in a weight: gone back, since skipping
-# cannot help. Tensor and rank are named.
+# A NaN in one rank's gradient: the update is skipped on all, and the weights stay. In a weight: the run rolls back,
+# since skipping cannot help. Tensor and rank are named.
 a_nan_is_named() {
     ranks 3 twelve nan "${brief[@]}" --run.fault=nan:rank=1,step=15,tensor=layers.0.ffn.up.weight,of=gradient --run.save_every=1 \
         --run.norms_every=1
@@ -151,7 +151,7 @@ a_full_disk() {
     [ -f "$(checkpoint full 10)/manifest.json" ] && [ -f "$(checkpoint full 30)/manifest.json" ]
     same_state full clean 60
     local status=0
-    train gpt full-end "${brief[@]}" --run.fault=enospc:step=60 || status=$? # the last one: the exit status tells
+    train gpt full-end "${brief[@]}" --run.fault=enospc:step=60 || status=$? # the last one: the exit status shows it
     [ $status = 1 ]
 }
 
@@ -203,7 +203,7 @@ again_and_again() {
         status=$?
     [ $status = 1 ]
     if grep -q 'attempt 2' "$work/wrong.err"; then return 1; fi
-    # nor what gets nowhere
+    # nor what makes no progress
     status=0
     PAUSE=0 scripts/run_forever.sh bash -c 'kill -9 $$' --run.name=none --run.dir="$runs" 2>"$work/stuck.err" || status=$?
     [ $status != 0 ]

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test/test_fuzz.sh: every parser of dev/fuzz gets its seeds and a few thousand inputs made of them: no crash, no leak,
-# bounded memory, an error in one line. Also: what the guard is to see, it sees.
+# bounded memory, an error in one line. Also: the guard sees what it should.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build} runs=${FUZZ_RUNS:-1000} failed=0

@@ -1,9 +1,9 @@
 #!/bin/bash
-# test/test_gpu_check.sh: the way of scripts/gpu_check.sh, walked without a GPU: nvidia-smi, nvcc, compute-sanitizer,
-# gcc and make are scripts that note how they were called and leave a program that says "ok". What the programs do is
-# tested elsewhere, on the emulation. Here: every part runs what it should; parts may come one call at a time; a test
-# that fails, a warning, a missing tool and time that is over are said and counted; and doc/gpu.md gets a section a
-# commit and machine, the newest first.
+# test/test_gpu_check.sh: scripts/gpu_check.sh, run without a GPU: nvidia-smi, nvcc, compute-sanitizer, gcc and make are
+# scripts that note how they were called and leave a program that says "ok". What the programs do is tested elsewhere,
+# on the emulation. Here: every part runs what it should; parts may be run one call at a time; a failed test, a warning,
+# a missing tool and a timeout are reported and counted; and doc/gpu.md gets a section per commit and machine, the
+# newest first.
 # long: every kernel compiled twice for a stand-in GPU
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -82,7 +82,7 @@ check() { # ARGUMENT...: in the tree, with the tools
 sections() { sed -n '/^<!-- gpu-check -->$/,/^<!-- \/gpu-check -->$/s/^### //p' "$tree/doc/gpu.md"; }
 last() { tail -n 1 "$log" | grep -qE "^$1 failed, $2 passed, $3 skipped, [0-9]+ s$"; }
 
-# ---- walks
+# ---- the script
 says() { # STATUS LINE ARGUMENT...: one line
     local status=0
     check "${@:3}" || status=$?

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test/test_help.sh: every program says what it is for when it is asked, in one line what is wrong with a command line that
-# it does not know, and does not call it a success when its output had nowhere to go.
+# test/test_help.sh: every program prints its help on request, says in one line what is wrong with a bad command line,
+# and fails when its output cannot be written.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}

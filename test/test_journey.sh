@@ -11,7 +11,7 @@ rows() { awk '$1 ~ /^[0-9]+$/ && $5 == "of" { print $3 "|" $4 " of " $6 }' "$1";
 place() { rows "$1" | cut -d '|' -f 1 | grep -nxF "$2" | cut -d : -f 1; } # TABLE NAME: its row; "" when it is not listed
 small='build/train tiny --run.steps=2 --run.eval_every=0 --eval.tokens=1000 --sample.count=0 --run.peak=100'
 
-# What awk makes of calls and lines that are written here.
+# What awk makes of calls and lines made up here.
 by_hand() {
     printf 'src/a.c\t10\tthe first\nsrc/net/b.c\t20\tthe second\nmain.c\t5\ta program\nsrc/dead.c\t7\tnever run\n' >"$work/sources"
     printf 'main.c\tmain\t1\nsrc/net/b.c\tb\t2\nsrc/a.c\ta\t3\nsrc/net/b.c\tb2\t9\n' >"$work/calls"

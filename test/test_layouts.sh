@@ -108,7 +108,7 @@ mistakes() {
     refused 'parallel\.sp has no effect' 2 gpt --parallel.sp=true
 }
 
-# Layers as one says; a schedule that one has written.
+# Layers as parallel.layers says; a schedule written by the user.
 by_hand() {
     "$BUILD/pipeline" 1f1b --stages 2 --micro 4 --csv "$work/mine.csv" >/dev/null
     ranks 2 gpt hand --run.stop_at=2 --sample.count=0 --eval.tokens=64 --batch.micro=4 --model.layers=3 --parallel.pp=2 \

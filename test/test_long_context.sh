@@ -27,7 +27,7 @@ longer() {
     less "$(value end val_loss "$runs/went_on/metrics.jsonl")" "$plain"
 }
 
-# A stretched model is one model on every layout: as parity, for the one thing that is new.
+# A stretched model is the same on every layout; test_parity.sh has the rest.
 stretched_layouts_agree() {
     local options=(--run.steps=3 --model.context=64 --model.rope_scaling=yarn --model.rope_factor=2 --batch.micro=4
         --numerics.deterministic=true)

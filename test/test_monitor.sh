@@ -1,7 +1,7 @@
 #!/bin/bash
 # test/test_monitor.sh: build/train on data with a stretch that is not text: the monitored run makes no update from
-# those steps and from no other, ends lower than the one that trained on them, and is the same when it is stopped on
-# the way.
+# those steps and from no other, ends with a lower loss than the run that trained on them, and is the same when it is
+# stopped on the way.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 
@@ -41,7 +41,7 @@ only_the_bad_steps_are_skipped() {
     local step file=$runs/skips/metrics.jsonl
     grep '"step":30,' "$file" | grep -q '"text":"loss .*standard deviations.*samples 464 to 479 skipped; look at these samples'
     grep '"step":40,' "$file" | grep -q '"text":"gradient norm .*samples 624 to 639 skipped; if it comes back, clip'
-    for step in 30 31 32 33 34; do # and left no trace
+    for step in 30 31 32 33 34; do # and they left no trace
         cmp "$(checkpoint skips 29)/model.safetensors" "$(checkpoint skips "$step")/model.safetensors"
         cmp "$(checkpoint skips 29)/optim.safetensors" "$(checkpoint skips "$step")/optim.safetensors"
     done
@@ -68,7 +68,7 @@ unmonitored_run_ends_higher() {
     if grep -q '"monitor"' "$(checkpoint trusting 60)/manifest.json"; then return 1; fi
 }
 
-# Fewer skips in a row than the stretch is long: the next step is taken for the new level, and said to be.
+# Fewer skips in a row are allowed than the stretch has steps: the next step is the new level, and the run says so.
 a_new_level() {
     brief level --monitor.skip_z=6 --monitor.window=16 --monitor.max_skips=3
     skips level

@@ -123,7 +123,7 @@ if diff "$work/expected" "$work/log" >"$work/diff"; then echo 'ok the check find
 else complain 'the check finds what has rotted' "$work/diff"
 fi
 
-# --apply: what is put in stands as far to the right as the text does; a bug that does not apply changes nothing.
+# --apply: what is put in is indented as the text is; a bug that does not apply changes nothing.
 mkdir -p "$work/other/src"
 cp "$work/tree/src/answer.sh" "$work/other/src/"
 { (cd "$work" && tree/test/mutate.sh --apply indented other) && cat "$work/other/src/answer.sh"; } >"$work/log" 2>&1

@@ -1,9 +1,9 @@
 #!/bin/bash
-# test/test_no_memory.sh [--all]: memory that runs out. A program is run once to count what it allocates, then again
-# and again, each time without one of these allocations: it ends with one line and status 1, or gets by without and
-# leaves the same bytes. Never a signal, never a checkpoint that does not load; and the next run, which has memory,
-# ends as if nothing had been. Once for places in the code (and there also with nothing from then on), once for
-# single allocations. --all: every place, and many more of the others. (nth_malloc.c; doc/reliability.md, T7)
+# test/test_no_memory.sh [--all]: memory that runs out. A program is run once to count what it allocates, then again and
+# again, each time with one of these allocations failing: it ends with one line and status 1, or does without the memory
+# and leaves the same bytes. There is never a signal, nor a checkpoint that does not load; and the next run, which has
+# memory, ends as if nothing had happened. This is done by places in the code (once failing once, once failing from then
+# on) and by single allocations. --all: every place, and many more of the others. (nth_malloc.c; doc/reliability.md, T7)
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 : "${CC:=gcc}"
@@ -75,7 +75,7 @@ short() {
         [ "$(wc -l <"$work/errors")" = $status ]
         [ $status = 0 ] || grep -qE '^error: .*memory' "$work/errors"
     fi
-    # prepare says what it does; all else is wrong
+    # prepare prints its progress; any other output is wrong
     if grep -vE '^(error|warning): |^(tokenizer|train|val|input|done|/.*): ' "$work/err"; then return 1; fi
     if [ $status = 0 ] && [ $unsaved ]; then
         newest "$dir" | cmp - "$work/$what.newest"

@@ -26,8 +26,8 @@ differ() { # FILE FILE: the comparison can see a difference
 
 # ---- deterministic mode
 
-# 20 steps (TEST_LONG: 50) of 16 sequences as 1, 2, 4, 8 micro-batches on 1, 2, 3, 4 threads, each number of the one with
-# another of the other.
+# 20 steps (TEST_LONG: 50) of 16 sequences as 1, 2, 4, 8 micro-batches, each with another number of threads (1, 2, 3,
+# 4).
 deterministic() { # FAMILY NAME [OPTION...]
     local family=$1 name=$2 cut steps=20
     [ -z "${TEST_LONG:-}" ] || steps=50
@@ -42,7 +42,7 @@ deterministic() { # FAMILY NAME [OPTION...]
     differ "$(weights "$name-other" $steps)" "$(weights "$name-1:16" $steps)"
 }
 
-# Without it the cut into micro-batches shows, so the comparison above is one that can fail.
+# Without it the cut into micro-batches changes bits, so the comparison above can fail.
 fast_mode_rounds() {
     brief gpt fast-8 --run.stop_at=10 --batch.micro=8
     brief gpt fast-2 --run.stop_at=10 --batch.micro=2
@@ -82,8 +82,8 @@ fp16_resumes() {
     skips fp16 | awk '$1 > 12 { after++ } seen[$2]++ { again++ } END { exit !(after && again) }' # it grew in between
 }
 
-# A run in another format may go on in fp16: with the scale that is asked for, not with the 1 of a format
-# that has none.
+# A run in another format may go on in fp16: with the configured scale, not with the 1 of a format that has no
+# scale.
 fp16_takes_over() {
     brief gpt over --run.stop_at=3
     brief gpt over --run.stop_at=5 --ckpt.resume=true --numerics.dtype=fp16 --numerics.loss_scale=4096
@@ -142,8 +142,8 @@ recomputed_is_kept() { # FAMILY NAME [OPTION...]
     cmp "$(weights "$name-3" 8)" "$(weights "$name-none" 8)"
 }
 
-# Compressed activations change the weights, and whatever recomputation leaves to keep is compressed alike
-# each time.
+# Compressed activations change the weights, and what recomputation keeps is compressed in the same way each
+# time.
 compressed() {
     brief gpt int8 --run.stop_at=8 --memory.compress=int8
     brief gpt int8-again --run.stop_at=8 --memory.compress=int8 --run.threads=2

@@ -52,7 +52,7 @@ shards() { # N NAME
     [ ! -e "$dir/model.safetensors" ]
 }
 
-# Of a second start all ranks write to the new folder, and to it alone.
+# After a second start all ranks write only to the new folder.
 a_name_is_taken() {
     local kept options=(--run.stop_at=1 --batch.micro=2 --parallel.zero=3 --memory.offload=disk --sample.count=0)
     ranks 4 gpt taken "${options[@]}"
@@ -162,7 +162,7 @@ killed() { # STAGE
     nobody_left
 }
 
-# A signal that one rank gets stops all of them behind the same step, saved.
+# A signal to one rank stops all of them after the same step, which is saved.
 stopped() {
     in_the_middle 2 stopped --parallel.zero=2
     kill -TERM "${process[1]}"
@@ -175,14 +175,14 @@ stopped() {
     nobody_left
 }
 
-# The launcher with one rank is no other run than none.
+# A run under the launcher with one rank is the same as a run without it.
 launched_alone() {
     ranks 1 gpt launched "${exact[@]}"
     same_state launched gpt 4
     grep -qE 'with [0-9]+ threads' "$work/launched.out"
 }
 
-# One process with its optimizer elsewhere, and one that moves there and back.
+# One process with its optimizer offloaded, and one that moves there and back.
 offloaded_alone() {
     train gpt offload "${exact[@]}" --memory.offload=disk
     same_state offload gpt 4

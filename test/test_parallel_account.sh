@@ -41,7 +41,7 @@ as_planned() {
 
 # The guides' table: N ranks between them hold N or 1 times the weights (x bytes a parameter), gradients (4) and
 # optimizer state (k, with fp32 weights where x is 2); the dp group sends (N - 1) P elements for each time that all
-# of them go around, M times a step or once. Nothing is padded, so these are equal, not close.
+# of them are exchanged, M times a step or once. Nothing is padded, so these are equal, not close.
 stage() { # STAGE N M DTYPE [OPTION...]
     local zero=$1 n=$2 m=$3 dtype=$4 x=4 k=8 g=4 sequences=16 name kind gathers weights grads state file
     shift 4
@@ -82,7 +82,7 @@ stage() { # STAGE N M DTYPE [OPTION...]
 }
 
 # On a deterministic device gradients are whole, with their tree, and are reduced once a step; a unit is gathered for every
-# sequence's backward. Both are printed as what they are.
+# sequence's backward. Both are printed as such.
 deterministic() {
     as_planned 4 gpt fixed --parallel.zero=3 --numerics.deterministic=true --batch.micro=2
     local file=$runs/fixed/account.json

@@ -7,7 +7,7 @@
 # function of the seed and its number. `make layouts` runs 60; `make test-long` ten of those, in which every group and
 # every way of recomputing is met; `make test` two. NUMBERS, as "3 14": those alone.
 #
-# Only sizes are left out that a chapter refuses: more than 8 ranks, ZeRO 2 and 3 with a pipeline (doc/zero.md), fewer
+# Only sizes that a chapter refuses are left out: more than 8 ranks, ZeRO 2 and 3 with a pipeline (doc/zero.md), fewer
 # micro-batches than stages (doc/pipeline.md), 8 layers that do not fill the chunks.
 # deeper: ten layouts
 if [ $# = 0 ]; then

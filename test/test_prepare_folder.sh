@@ -1,6 +1,6 @@
 #!/bin/bash
 # test/test_prepare_folder.sh: `build/prepare tokens` over a folder that holds an older preparation: killed at random
-# points, started twice at once, and what it leaves is whole or refused.
+# points, started twice at once; what it leaves is whole or refused.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=test/data_common.sh
@@ -13,7 +13,7 @@ head -c 100000 "$work/new.txt" | tr a-j A-J >"$work/old.txt"
 tokens() { "$BUILD/prepare" tokens --shard-tokens 20000 "$@" 2>"$work/err"; }
 new() { tokens --input "$work/new.txt" --vocab 600 --out "$1"; }
 old() { tokens --input "$work/old.txt" --vocab 300 --out "$1"; }
-as_it_was() { # FOLDER: the old one or the new one, whole; what a killed run leaves aside is no part of it
+as_it_was() { # FOLDER: the old one or the new one, whole; what a killed run leaves beside it does not count
     diff -r -x new.tmp "$1" "$work/old" >/dev/null || diff -r -x new.tmp "$1" "$work/new"
 }
 
@@ -94,7 +94,7 @@ two_at_once() {
     diff -r "$work/out" "$work/old"
 }
 
-# Nothing is no folder, and not what the memory behind the name happens to hold.
+# An empty name is refused, and is not taken for whatever is in memory after it.
 no_name() {
     refused "--out: an empty name (give the folder to write to)" \
         "$BUILD/prepare" tokens --input "$work/old.txt" --out ""

@@ -1,6 +1,6 @@
 #!/bin/bash
-# test/test_readme.sh: every command of README.md runs as it stands, in the order written, in a copy of the tree, and what its
-# tables name exists. README stays below 10 KB.
+# test/test_readme.sh: every command of README.md runs as it stands, in the order written, in a copy of the tree, and
+# everything that its tables name exists. README stays below 10 KB.
 # long: it walks through a newcomer's first hour, make run included
 #
 # RUN_MINUTES shortens the training of make run and nothing else. Commands for a GPU are skipped where there is no nvcc or no GPU.

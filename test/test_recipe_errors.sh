@@ -1,6 +1,6 @@
 #!/bin/bash
 # test/test_recipe_errors.sh: build/prepare with recipes that are wrong, changed or spelled differently, and with
-# folders that were damaged: what is finished stays, what is wrong is said before any work, and in one line.
+# folders that were damaged: what is finished stays, and an error is reported before any work, in one line.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=test/data_common.sh
@@ -59,7 +59,7 @@ first_run() {
     cp -r "$work/out" "$work/want"
 }
 
-# A slip in a value must not empty the folders of what is finished.
+# A wrong value must not empty the folders of finished stages.
 slips_cost_nothing() {
     at_once "'guide.words.mni=40': no such threshold" "$work/r.toml" --filter.set=guide.words.mni=40
     at_once "'gudie': no such rule" "$work/r.toml" --filter.rules=gudie
@@ -124,7 +124,7 @@ changed_text() {
     cp -r "$work/want" "$work/out"
 }
 
-# Nothing found because nothing was looked for is no result.
+# An evaluation set in which there is nothing to look for is an error, not a clean result.
 examples_too_short() {
     local n=--contamination.evaluation=$work/eval.jsonl
     printf '{"text":"what is %d and %d"}\n' 1 2 3 4 5 6 >"$work/eval.jsonl"
@@ -148,7 +148,7 @@ examples_too_short() {
     cp -r "$work/want" "$work/out"
 }
 
-# What would come after hours is said at once, by its key.
+# An error that would appear after hours is reported at once, by its key.
 late_errors_come_early() {
     sed -i '/vocab = 400/d; /\[tokenizer\]/d' "$work/r.toml"
     at_once "tokenizer.path: $work/nope: cannot read: No such file" "$work/r.toml" --tokenizer.path="$work/nope"
@@ -161,7 +161,7 @@ late_errors_come_early() {
     whole
 }
 
-# Names are bytes. The first file's text stands again in the others, so each line of the list names two files.
+# Names are bytes. The other files repeat the first one's text, so each line of the list names two files.
 odd_names() {
     local bad=$'o\xff.jsonl' odd=$'p\tq\nr\\s.jsonl'
     mkdir "$work/odd"
@@ -215,7 +215,7 @@ cut_while_reading() {
 # A file that changes while it is read gives half of what it was, or of what it will be.
 changing_input() {
     local i status size=30000000
-    if [ ! -r /proc/$$/io ]; then return; fi # nothing to see it by
+    if [ ! -r /proc/$$/io ]; then return; fi # no way to observe the reading
     for ((i = 0; i < 400; i++)); do cat "$work/in/a.jsonl"; done >"$work/big.jsonl" # 40 MB
     mkdir "$work/grow"
     printf '[recipe]\nout = "big_out"\n[source.a]\npath = "grow"\n' >"$work/big.toml"
@@ -232,7 +232,7 @@ changing_input() {
     done
 }
 
-# The folder of a stage that is not asked for any more is none of the results; it is there when it is asked for again.
+# The folder of a stage that is no longer asked for is not a result; it is used again when the stage is asked for again.
 stage_left_out() {
     sed '/near = true/d' "$work/r.toml" >"$work/less.toml"
     prepare "$work/less.toml" >/dev/null
@@ -260,7 +260,7 @@ changed_tokens() {
     cp -r "$work/want" "$work/out"
 }
 
-# What an editor, a file system or somebody left in a stage's folder when it ended is none of its results.
+# What an editor, a file system or somebody left in a finished stage's folder is not a result.
 strays() {
     local odd=$'o\xff.json' file
     local stray=("documents/.part.swp" "documents/.nfs000000000012" "documents/$odd" "documents/notes.tsv"
@@ -329,8 +329,8 @@ input_in_output() {
     grep '^tokenizer: made from other settings or input' "$work/err"
 }
 
-# All that a recipe reads is read again: by a check and then by a stage, or after a kill. What cannot be is refused, and
-# not waited for.
+# All that a recipe reads is read again: by a check and then by a stage, or after a kill. What can be read only once is
+# refused, not waited for.
 pipes() {
     local words="a pipe or a device, which cannot be read twice (write it to a file)"
     mkfifo "$work/pipe.jsonl"

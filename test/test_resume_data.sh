@@ -1,6 +1,6 @@
 #!/bin/bash
-# test/test_resume_data.sh: build/train that is resumed on other data says so, on the same data in other files does not;
-# ranks whose files differ end the job.
+# test/test_resume_data.sh: a run of build/train that is resumed on other data says so, but not on the same data in
+# other files; ranks whose files differ end the job.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 

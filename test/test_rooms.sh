@@ -1,6 +1,6 @@
 #!/bin/bash
 # test/test_rooms.sh: the drawing of the rooms (scripts/house.sh) and their pages (scripts/rooms.sh), on a small tree that is
-# made here and of which everything is known.
+# made here, so that everything about it is known.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 work=$(mktemp -d "${TMPDIR:-/tmp}/rooms.XXXXXX") || exit 1
@@ -68,7 +68,7 @@ arrows_say_how_many() {
     grep -q '>1 #include line of a room above: red.<' "$work/ring.svg"
 }
 
-flat_tree() { # as long as nothing was moved
+flat_tree() { # before any file was moved
     mkdir -p "$work/flat/src"
     cp "$TREE/src/base/rng.h" "$work/flat/src"
     printf '// a: a.\n#include "rng.h"\n' >"$work/flat/train.c"

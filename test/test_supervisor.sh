@@ -1,7 +1,7 @@
 #!/bin/bash
 # test/test_supervisor.sh: a rank of build/train that is killed, crashes, leaves without a word, or hangs ends the job
-# within 2 seconds (a hang: the limit and 5 s), is named with host, cause and step, and leaves no process behind. Signals
-# that ask a run to stop; two runs in one directory. (test_supervisor.c: the words, and who is to blame.)
+# within 2 seconds (a hang: the limit and 5 s), is named with host, cause and step, and leaves no process running.
+# Signals that ask a run to stop; two runs in one directory. (test_supervisor.c: the words, and who is to blame.)
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 # shellcheck source=test/ranks_common.sh
@@ -40,7 +40,7 @@ leaves() { # FAULT WORDS: by itself, at step 30
     [ "$(value train step "$runs/$name/metrics.jsonl" | tail -n 1)" = 29 ]
 }
 
-# Stopped, it has no pulse; the ranks that wait for it have. Its supervisor speaks when the time is over.
+# A stopped rank sends no heartbeat; the ranks that wait for it do. Its supervisor reports it when the time is over.
 stopped() {
     in_the_middle 4 stopped --run.hang_timeout=2
     began=${EPOCHREALTIME/./}
@@ -60,7 +60,7 @@ loops() {
     grep -qE "^rank 2: error: process [0-9]+ on $host hangs and did not reach all_reduce [0-9]+ of group [a-z ]+, in which rank [01] waits; no progress for 2 s, at step 30 \\(training\\)" "$work/loops.err"
 }
 
-# Rank and supervisor stopped both, as when a machine swaps: another supervisor speaks.
+# Rank and supervisor are both stopped, as when a machine swaps: another supervisor reports it.
 stopped_with_its_supervisor() {
     in_the_middle 3 frozen --run.hang_timeout=1 --batch.tokens=384
     began=${EPOCHREALTIME/./}

@@ -140,7 +140,7 @@ resume_when_finished() {
     well_formed gpt-half 40
 }
 
-# auto begins where there is nothing; true does not, and leaves nothing.
+# Without a checkpoint, auto starts a new run; true refuses, and leaves no files.
 resume_of_nothing() {
     local status=0
     train gpt fresh --ckpt.resume=true || status=$?
@@ -197,7 +197,7 @@ goes_on() { # FAMILY NAME STEP
     well_formed "$2" "$3"
 }
 
-# A signal ends the run after the step it is in, with a checkpoint. The run is long enough for the signal to come, and
+# A signal ends the run after the current step, with a checkpoint. The run is long enough for the signal to come, and
 # short enough to end on its own should this script be killed.
 signal_saves() { # FAMILY SIGNAL
     local run=$1-$2 step pid
@@ -212,7 +212,7 @@ signal_saves() { # FAMILY SIGNAL
     goes_on "$1" "$run" $((step + 5))
 }
 
-# kill -9 leaves what was on disk at that moment, here with the left-overs of the worst moments added.
+# kill -9 leaves what was on disk at that moment; here the left-overs of the worst moments are added.
 kill_is_survived() { # FAMILY NAME [OPTION...]
     local run=$1-$2 pid status=0
     launch "$1" "$run" --run.steps=1000000 --run.stop_at=2000 --run.save_every=5 --run.eval_every=1 "${@:3}"
@@ -242,8 +242,8 @@ failed_save_is_said() {
     same_state gpt full 40
 }
 
-# Saves beside training: the same bytes, committed by the time the run ends; a failure is said by a later step and the run
-# goes on.
+# Saves in the background: the same bytes, committed by the time the run ends; a later step reports a failure, and the
+# run goes on.
 saves_beside_training() {
     local status=0 step
     train gpt beside --ckpt.async=true --run.save_every=1 --ckpt.keep=3 --ckpt.keep_every=10
@@ -282,7 +282,7 @@ minutes() {
 # ---- learning
 
 # No model that ignores context can have a lower loss than the entropy of the scored tokens' own frequencies, so a loss
-# below that was learned from context. The shard's tokens lie behind a header of 1024 bytes, 2 bytes each; the
+# below that was learned from context. The shard's tokens follow a header of 1024 bytes, 2 bytes each; the
 # first one is not scored.
 unigram_entropy() {
     od -An -v -tu2 -w2 -j1026 "$work/data/val_000000.bin" | awk '

@@ -4,7 +4,7 @@
 # before anything is trained, and leaves what was there as it was.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # a program that gives up does not tidy up
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # a program that dies does not free its memory
 
 # refuses WORDS CONFIG [OPTION...]: build/train CONFIG.toml fails with one line that contains WORDS (a regular
 # expression), and no step was trained.

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.." || exit 1
 unset OMP_NUM_THREADS
 export OMP_WAIT_POLICY=passive
 
-# A library that was built for a sanitizer cannot go into the other programs: they are built beside it.
+# A library built for a sanitizer cannot be linked into the other programs: they are built separately.
 bin=$BUILD
 if nm "$BUILD/libpretrain.a" 2>/dev/null | grep -q __asan_; then bin=$BUILD/cuda_on_cpu/cpu; fi
 builds() {
@@ -56,7 +56,7 @@ cpu() {
 
 # ---- losses. The optimizer is sgd, for which rounding can be followed: with e the relative error of a gradient, weights
 # are off by at most e times the sum of lr |g| so far (where the loss descends steadily, steps do not enlarge what is
-# there), and the loss by |g| times that, and by e of itself. e: 30 ops one behind the other, each with sums of up to 300
+# there), and the loss by |g| times that, and by e of itself. e: 30 ops one after the other, each with sums of up to 300
 # terms (the vocabulary), whose roundings of 2^-24 add up like a random walk; 6 deviations: 30 * 6 * sqrt(300) * 2^-24.
 updates=8
 sgd=(--run.steps=$updates --optim.name=sgd --optim.lr=0.1)
@@ -76,12 +76,12 @@ off_by_one_percent() {
 }
 step 'the bound tells a learning rate that is 1% off' off_by_one_percent
 
-# fp8. Both devices cast with the same scales, but what fp32 sums differ by turns roundings to 16 and 8 bits, and where the
-# spacing is 1/8 that soon makes as much as the roundings themselves: the gradients are off by e |g|, e^2 = 2 (34 (2^-8)^2 +
-# 48 / 256) / 3 (doc/precision.md, one block, for each of the two). The errors have any sign. So their mean costs the part
-# e^2 of the descent; the rest is a sum of as many terms as there are weights, 1024 in the smallest matrix, so of
-# deviation e |g| way / 32; and the loss of 64 tokens errs by sqrt(2) e z / 8, where logits deviate by z: 0.02 sqrt(32) as
-# initialised. 6 deviations of each.
+# fp8. Both devices cast with the same scales, but what fp32 sums differ by turns roundings to 16 and 8 bits, and where
+# the spacing is 1/8 that soon makes as much as the roundings themselves: the gradients are off by e |g|, e^2 = 2 (34
+# (2^-8)^2 + 48 / 256) / 3 (doc/precision.md, one block, for each of the two). The errors have either sign. So on
+# average they cost the part e^2 of the descent; the rest is a sum of as many terms as there are weights, 1024 in the
+# smallest matrix, so of deviation e |g| way / 32; and the loss of 64 tokens errs by sqrt(2) e z / 8, where logits
+# deviate by z: 0.02 sqrt(32) as initialised. 6 deviations of each.
 fp8=(--numerics.dtype=fp8)
 within_fp8() { # NAME NAME
     paste -d ' ' <(columns "$1") <(columns "$2") | awk '
@@ -116,7 +116,7 @@ on_the_cpu() {
 }
 step 'checked: the CPU, against another order of sums' on_the_cpu
 
-# ---- ranks. What they exchange goes through NCCL or through the host (comm.backend). A sum of two numbers has no
+# ---- ranks. They exchange through NCCL or through the host (comm.backend). A sum of two numbers has no
 # order: in groups of two both must give the same bits, whatever the streams do; and one CPU's losses within the bound.
 if [ -n "$launcher" ]; then
     ranks() { # RANKS NAME [OPTION...]
@@ -163,7 +163,7 @@ if [ -n "$launcher" ]; then
         step 'no host code touches device memory: 2 stages, NCCL' nobody_touches nccl
         deeper step 'no host code touches device memory: 2 stages, through the host' nobody_touches staged
     fi
-    by_itself() { # GPUS BACKEND: what is chosen where nobody says
+    by_itself() { # GPUS BACKEND: the default choice
         EMU_GPUS=$1 ranks 2 "auto$1" "${few[@]}" --run.steps=1 && travels_by "$2"
     }
     if emulated; then
@@ -176,7 +176,7 @@ if [ -n "$launcher" ]; then
         EMU_LOG=$work/$1.log ranks 2 "$1" --comm.backend=nccl "${few[@]}" --run.steps=1 "${@:2}" &&
             sed -n '/^begin update$/,/^begin optimizer$/p' "$work/$1.log.0" >"$work/$1.asked"
     }
-    before() { # NAME LINE LINE: how often the first line stands before the first of the second kind
+    before() { # NAME LINE LINE: how often the first line comes before the first of the second kind
         awk -v a="$2" -v b="$3" '$0 == b { there = 1; exit } $0 == a { n++ } END { print there ? n + 0 : "no" }' \
             "$work/$1.asked"
     }
@@ -214,7 +214,7 @@ if [ -n "$launcher" ]; then
 else skip 'ranks (no mpiexec)'
 fi
 
-# ---- the same bytes; nobody touches what is not his
+# ---- the same bytes; no host code touches device memory
 bytes() { # NAME: weights and optimizer after update 2
     "$bin/export" "$work/$1/checkpoints/step_00000002" --to state --out "$work/$1.state" >>"$log" 2>&1
 }

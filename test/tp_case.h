@@ -1,5 +1,5 @@
-// tp_case.h: a step, an evaluation and some sampling of a model that is cut over ranks, played by threads; what they
-// had in parts is put together by their tables; and how far two orders of sums may be apart. For test_tp and
+// tp_case.h: a step, an evaluation and some sampling of a model that is cut over ranks, which are threads; their parts
+// are put together by their tables; and how far two orders of sums may be apart. For test_tp and
 // test_cp_model.
 #ifndef TP_CASE_H
 #define TP_CASE_H
@@ -185,7 +185,7 @@ static int world_size(const Case *c)
     return c->ranks * sharers(c->dp) * sharers(c->cp);
 }
 
-// What every rank's table says of its part, put together. All elements are there, and copies are the same bits.
+// Puts the ranks' parts together by their tables. All elements are there, and copies have the same bits.
 static void assemble(const Case *c, const Params *whole, float *const *part, float *out)
 {
     bool *seen = calloc(whole->n_elems, sizeof *seen);

@@ -1,8 +1,8 @@
-# test/train_common.sh: what the end-to-end tests of build/train share. Sourced by test/test_train*.sh.
+# test/train_common.sh: what the end-to-end tests of build/train share. Their scripts source it.
 #
 # prepare_corpus makes a small corpus, its tokens and two configurations in $work; train runs the program; passes NAME
 # FUNCTION runs one test in a subshell under `set -e`: the first command that fails ends it, and is reported under
-# its "not ok" line. Everything lies under one temporary directory that ends with the script; programs in the
+# its "not ok" line. Everything is under one temporary directory, removed at the end of the script; programs in the
 # background end with their test.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -10,7 +10,7 @@ BUILD=${BUILD:-build}
 work=$(mktemp -d "${TMPDIR:-/tmp}/train.XXXXXX") || exit 1
 runs=$work/runs failed=0
 unset OMP_NUM_THREADS
-export OMP_WAIT_POLICY=passive # waiting threads leave the cores to others: the machine may be busy
+export OMP_WAIT_POLICY=passive # waiting threads leave the cores to others, as the machine may be busy
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 

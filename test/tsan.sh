@@ -1,8 +1,8 @@
 #!/bin/bash
-# test/tsan.sh: what has threads, under ThreadSanitizer (make tsan). The programs are built with clang, whose OpenMP
-# library tells the sanitizer of its barriers through libarcher; gcc's does not, and each barrier would be a race.
-# Libraries that are not built for it (BLAS, MPI) are left out of the reports. The first check is that a race is
-# seen at all.
+# test/tsan.sh: the code with threads, under ThreadSanitizer (make tsan). The programs are built with clang, whose
+# OpenMP library reports its barriers to the sanitizer through libarcher; gcc's does not, and each barrier would look
+# like a race. Libraries that are not built for the sanitizer (BLAS, MPI) are left out of the reports. The first check
+# is that a race is detected at all.
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
 : "${CC:=clang}"
@@ -50,7 +50,7 @@ END
     done
 }
 
-# Two threads of OpenMP, a thread that writes checkpoints, one that moves offloaded layers, and a third that is held up.
+# Two threads of OpenMP, a thread that writes checkpoints, one that moves offloaded layers, and a third that is delayed.
 trains() { # NAME [OPTION...]
     train gpt "$@" --run.threads=2 --run.steps=6 --optim.decay_steps=6 --run.save_every=1 --ckpt.async=true \
         --eval.tokens=200 --sample.count=1 --sample.tokens=5 || { cat "$work/$1.err"; return 1; }

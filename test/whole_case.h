@@ -7,8 +7,8 @@
 
 #include "base/params.h"
 
-// Every row of a rank's table, at its places in the whole model's out. What another rank has put there must have the
-// same bits. Counts the ranks that say that an element is theirs.
+// Copies every row of a rank's table to its places in the whole model's `out`. What another rank has copied there must
+// have the same bits. Counts the ranks that own each element.
 static inline void whole_add(const Params *whole, float *out, bool *seen, size_t *owners, const Params *part,
                              const float *from, int rank)
 {
