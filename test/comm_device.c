@@ -1,4 +1,4 @@
-// comm_device: comm_case.h, with its calls turned to the GPU's memory (comm_device.h).
+// comm_device: comm_case.h, with its calls redirected to the GPU's memory (comm_device.h).
 #include "comm_device.h"
 
 #define comm_all_reduce device_all_reduce

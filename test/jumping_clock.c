@@ -1,5 +1,5 @@
-// jumping_clock: a wall clock that nobody should rely on, for LD_PRELOAD. Each look at CLOCK_REALTIME is a day back,
-// a year ahead, or right, in turn; CLOCK_MONOTONIC is left alone. (test/crash.sh)
+// jumping_clock: an unreliable wall clock, for LD_PRELOAD. Successive readings of CLOCK_REALTIME are a day behind, a
+// year ahead, and right, in turn; CLOCK_MONOTONIC is unchanged. (test/crash.sh)
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <sys/syscall.h>

@@ -1,7 +1,7 @@
 // mpi_cp: ring attention over real ranks, run by test_cp.sh: mpiexec -n N build/test/mpi_cp.
 //
-// Each rank plays its part; what the ranks wrote is brought together (everyone's other elements are zero) and compared
-// with one rank played alone, bit for bit.
+// Each rank computes its part. The ranks' results are added (a rank's other elements are zero) and compared bit for bit
+// with those of one rank alone.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // nth_malloc: memory that runs out, for LD_PRELOAD. Of the allocations that a program asks for, number NTH_MALLOC
-// fails (from 1), or with NTH_MALLOC_ON=1 that one and all behind it; 0: none. What is counted is the program's own
-// calls and those made for it by the C library (strdup, fopen) and by the libraries that read and write its files:
-// how an OpenMP, BLAS or MPI library ends without memory is their own affair. With NTH_MALLOC_SITES=1 places in the
+// fails (from 1), or with NTH_MALLOC_ON=1 that one and all after it; 0: none. It counts the program's own calls and
+// those made for it by the C library (strdup, fopen) and by the libraries that read and write its files, but not those
+// of OpenMP, BLAS and MPI, which end in their own ways. With NTH_MALLOC_SITES=1 places in the
 // code are counted, each at its first call: a program of 100,000 allocations has some hundred places.
 // NTH_MALLOC_SAYS names a file that gets "N calls", "N failed at MODULE+OFFSET". (test/test_no_memory.sh)
 #define _GNU_SOURCE

@@ -36,7 +36,7 @@ typedef struct {
     const ModelShape *shape;
     const char *schedule;       // NULL: one rank, by the model's own functions
     const PipelineTable *table; // used instead of `schedule`
-    const PipelineTable *room;  // the table for which model and pipeline are allocated before they get theirs; NULL: the same
+    const PipelineTable *room;  // for which model and pipeline are allocated; NULL: the same
     int p, v, cp, tp;           // 0: 1 (v 0: what the schedule needs); rank = (stage cp + cp's) tp + tp's
     bool sequence, deterministic, documents;
     bool blocks;                // the order of sums that any cp has

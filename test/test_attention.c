@@ -1,6 +1,6 @@
 // test_attention: the tiled attention against its naive twin, on the shapes where tiles go wrong: lengths around
-// the block of 64 queries and the tile of 256 keys, odd head sizes, grouped queries, rows with gaps, a cache in front,
-// several documents in a row, dropout.
+// the block of 64 queries and the tile of 256 keys, odd head sizes, grouped queries, rows with gaps, a cache before the
+// queries, several documents in a row, dropout.
 //
 // The bound is computed from the data by ref_attention (ops_ref.h), for each element; the naive twin works in double
 // and rounds once (u). The double version of ref_attention and the naive twin are compared too.

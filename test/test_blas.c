@@ -1,5 +1,5 @@
-// test_blas: the choice of OpenBLAS' kernels, seen from outside by starting this program again, and the
-// measurement of its peak.
+// test_blas: the choice of OpenBLAS' kernels, observed by starting this program again, and the measurement of the
+// machine's peak.
 //
 //   test_blas            the tests
 //   test_blas show A B   what the tests start: chooses as train does, prints kernel, reason and its arguments

@@ -1,5 +1,5 @@
-// Checkpoints written beside training: the same bytes as those that training waits for; what training changes
-// meanwhile is not in them; at most two at a time, committed in order; an error is that save's alone.
+// Checkpoints written in the background: the same bytes as those that training waits for; what training changes
+// meanwhile is not in them; at most two at a time, committed in order; an error affects only its own save.
 #include "dev/check/comm_threads.h"
 #include "train/ckpt.h"
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 // Sharded checkpoints: whatever layout wrote one, every other reads the same bits of weights and optimizer state from
-// it; damage anywhere is seen by all ranks, which then take the one before together.
+// it; damage anywhere is seen by all ranks, which then all take the checkpoint before.
 #include "dev/check/comm_threads.h"
 #include "layout_case.h"
 

@@ -1,11 +1,11 @@
-// The power goes. What a machine then has on its disk is what was fsynced, and any part of the rest: a file that was
-// written but not synced is there, empty, cut, or full of zeros; a name that was given but whose directory was not
-// synced is the new one or the old one. (POSIX promises no more; "All file systems are not created equal", Pillai et
-// al., OSDI 2014, found file systems that promise no more, and programs that had hoped for it.)
+// A power failure. The disk then holds what was fsynced, and any part of the rest: a file that was written but not
+// synced is whole, empty, truncated, or full of zeros; after a rename whose directory was not synced, the name is the
+// new one or the old one. (POSIX promises no more; "All file systems are not created equal", Pillai et al., OSDI 2014,
+// found file systems that do no more, and programs that relied on more.)
 //
 // The system calls of several saves are recorded. A state is an instant between two of them, and a choice for
-// everything that was not synced by then. It is put on disk, and the run is resumed from it: it must have the newest
-// checkpoint whose save had returned, or the one that was being made; all bits right; and save again.
+// everything that was not synced by then. It is put on disk, and the run is resumed from it: it must find the newest
+// checkpoint whose save had returned, or the one that was being made, with all bits right; and it must save again.
 //
 // usage: test_ckpt_power [STATES]     1000 for each of the two tests
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-// Slices of tensors: what two of them share, against a loop over every element; and which sets of them are a tensor.
+// Slices of tensors: what two of them share, against a loop over every element; and which sets of them form a tensor.
 #include "train/ckpt.h"
 #include "base/rng.h"
 

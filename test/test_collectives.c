@@ -1,6 +1,5 @@
-// Tests of collectives: the steps of every rank of groups of 1 to 16, played as data on a clock, without a message.
-// They fit each other (no deadlock, lengths agree), move the bytes of the formulas, and take the seconds of the
-// formulas.
+// Tests of collectives: the steps of every rank of groups of 1 to 16, simulated with a clock, without messages. They
+// fit together (no deadlock, lengths agree), move the bytes of the formulas, and take the seconds of the formulas.
 #include "comm/collectives.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-// Tests of comm without a launcher: the group of one, all calls and algorithms over 1 to 8 ranks played by threads,
+// Tests of comm without a launcher: the group of one, all calls and algorithms over 1 to 8 ranks that are threads,
 // memory, the slow link, the errors, the reports. (test_collectives.c has the formulas, test_comm.sh real ranks.)
 #include "dev/check/comm_threads.h"
 #include "comm_case.h"

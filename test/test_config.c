@@ -1,4 +1,4 @@
-// test_config: the table, values, the command line, who wins, derived values, and the documented reference.
+// test_config: the table, values, the command line, precedence, derived values, and the documented reference.
 #include "config_run.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
-// Tests of the store of documents: what comes back, where it is split, and what a disk that fails leads to; and of
-// shards, where the tokens of the documents go.
+// Tests of the store of documents: what is read back, where it is split, and what happens when the disk fails; and of
+// the shards that hold the documents' tokens.
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-// test_cp: who has which tokens and how even that is; ring attention and its gather twin against the serial op, forward
-// and backward, on ranks played by threads; the same bits on any number of ranks; bytes on the wire; and that the next
-// block is on its way while this one is computed with.
+// test_cp: which rank has which tokens, and how even that is; ring attention and its gather twin against the serial op,
+// forward and backward, on ranks that are threads; the same bits on any number of ranks; bytes sent; and that the next
+// block is being received while this one is computed.
 //
 // The cases and their bounds: cp_run.h.
 #include <stdarg.h>

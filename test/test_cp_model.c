@@ -1,6 +1,6 @@
-// test_cp_model: models whose sequences are cut over 2 and 4 ranks, played by threads, against one rank: loss, every
-// gradient, evaluation and sampling; with tensor and sequence parallelism and replicas around it; bit for bit on a
-// deterministic device, within the bound of the order of sums else. Bytes sent and held against the formulas.
+// test_cp_model: models whose sequences are cut over 2 and 4 ranks (threads), against one rank: loss, every gradient,
+// evaluation and sampling; also with tensor and sequence parallelism and replicas; bit for bit on a deterministic
+// device, otherwise within the bound for another order of sums. Bytes sent and held against the formulas.
 #define CASE_T 16
 #include "dev/check/comm_threads.h"
 #include "tp_case.h"

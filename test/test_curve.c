@@ -1,5 +1,4 @@
-// test_curve: windows, gains, spikes and standstill of loss curves that are known; exact where sums are exact in
-// binary.
+// test_curve: windows, gains, spikes and plateaus of known loss curves; exact where sums are exact in binary.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 // Tests of packed datasets: an epoch's rows hold every document once, whole where it fits; each token has the target
-// that follows it in its document; and what is fetched ahead changes nothing.
+// that follows it in its document; and prefetching changes nothing.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-// test_ddp: N ranks, played by threads, against one: the same samples give the same loss, gradients and weights. Bit
-// for bit on a deterministic device, within a derived bound else; with the bytes that the formula says.
+// test_ddp: N ranks (threads) against one: the same samples give the same loss, gradients and weights, bit for bit on a
+// deterministic device, otherwise within a derived bound; and the bytes sent are those of the formula.
 #include "replica_run.h"
 
 #include "expect_die.h"

@@ -1,5 +1,5 @@
-// test_dedup: planted duplicates are found as the S-curve says, clusters are what a square of comparisons gives, memory
-// and threads change nothing, hostile corpora stay linear. (The program: test_dedup_program.)
+// test_dedup: planted duplicates are found as the S-curve says, clusters are those of comparing all pairs, memory and
+// threads change nothing, hostile corpora take linear time. (The program: test_dedup_program.)
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-// test_deterministic: on a deterministic device the gradients and the loss of a step do not show how it was cut into
-// micro-batches, on how many threads it ran, or what was recomputed; and the tree in which they are added.
+// test_deterministic: on a deterministic device the gradients and the loss of a step do not depend on the cut into
+// micro-batches, the number of threads, or recomputation; and the tree in which they are added.
 #include "step_run.h"
 
 #include "expect_die.h"

@@ -1,8 +1,8 @@
-// test_dev_check: the device that compares two others agrees with two that are right, and names the op and the element
-// of one that is wrong: a bug at a time in a device that is otherwise the CPU's.
+// test_dev_check: the device that compares two others accepts two correct ones, and names the op and the element of a
+// wrong one: one bug at a time in a device that is otherwise the CPU's.
 //
-// What is right here: OpenBLAS against our own product in ascending order (gemm.h), one thread against two. The CUDA
-// device goes through the same check in test_dev_cuda.sh, with every op.
+// The correct devices are OpenBLAS against our own product in ascending order (gemm.h), one thread against two. The
+// CUDA device goes through the same check in test_dev_cuda.sh, with every op.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-// build/diff as its user meets it: verdicts, numbers, first tensor, histogram, exit status.
+// build/diff as its user runs it: verdicts, numbers, first tensor, histogram, exit status.
 #include "ckpt_flat.h"
 #include "base/disk.h"
 #include "base/safetensors.h"

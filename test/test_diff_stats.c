@@ -1,5 +1,5 @@
 // test_diff_stats: the derived bound at its edges, where errors hide (one element, one row, all a little), NaN, ULPs of
-// types that differ, updates, and what becomes of random rounding.
+// types that differ, updates, and random rounding, which must pass.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-// drawings: what build/collectives, build/mesh and build/zero draw is well-formed and has the marks that it should
-// have: counted by hand for small groups. (That the data are right, the programs check themselves before they draw.)
+// drawings: what build/collectives, build/mesh and build/zero draw is well-formed and has the right marks, counted by
+// hand for small groups. (The programs check their data themselves before they draw.)
 #include <ctype.h>
 #include <math.h>
 #include <setjmp.h>

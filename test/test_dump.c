@@ -1,7 +1,6 @@
-// test_dump: what a dump says of one rank's step against the operations that it names; dumps of ranks played by threads
-// (tensor, sequence, context and pipeline parallel, replicas, micro-batches, recomputation) put together, against one
-// rank's; bugs seeded into the device's operations, which build/diff must find at the right place; and faults of a dump
-// itself.
+// test_dump: a dump of one rank's step against the operations that it names; dumps of ranks that are threads (tensor,
+// sequence, context and pipeline parallel, replicas, micro-batches, recomputation), put together, against one rank's;
+// bugs seeded into the device's operations, which build/diff must find at the right place; and faults of a dump itself.
 #include "tp_case.h"
 
 #include "dev/check/comm_threads.h"

@@ -1,9 +1,9 @@
 // test_eval: that every target of the validation set is scored exactly once, with the context that eval.h promises, and
 // that nats per token and bits per byte are what their names say.
 //
-// Two models tell. One whose logits are the same whatever it reads: its loss of a target depends on the target
-// alone, so the total says which targets were scored. And an ordinary one, whose loss depends on where each
-// window began.
+// Two models are used. The logits of the first are the same whatever it reads, so its loss of a target depends only on
+// the target, and the total shows which targets were scored. The second is an ordinary one, whose loss depends on where
+// each window began.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

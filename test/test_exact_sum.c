@@ -1,4 +1,4 @@
-// test_exact_sum: formats.h's sums of squares that no order changes.
+// test_exact_sum: formats.h's sums of squares, which do not depend on the order.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

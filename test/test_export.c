@@ -1,5 +1,4 @@
-// build/export as its user meets it: what arrives in the file is what the checkpoint holds, under the
-// right names.
+// build/export as its user runs it: the file has what the checkpoint holds, under the right names.
 #include "ckpt_flat.h"
 #include "base/disk.h"
 #include "base/safetensors.h"

@@ -1,4 +1,4 @@
-// test_fault: run.fault's language, when a fault is there, and the parts that need no run; the lock on a directory.
+// test_fault: run.fault's syntax, when a fault acts, and the parts that need no run; the lock on a directory.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 // Tests of formats: every pattern and every rounding edge against what PyTorch gives
-// (test/fixtures/formats.safetensors; dev/reference/make_formats.py states the rules for the inputs), a slow
-// encoder in plain arithmetic as second opinion, stochastic rounding by its exact thresholds, the arrays
+// (test/fixtures/formats.safetensors; dev/reference/make_formats.py states the rules for the inputs), a second,
+// slow encoder in plain arithmetic, stochastic rounding by its exact thresholds, the arrays
 // against the scalars, the table against the published numbers.
 #include "fixture.h"
 #include "base/formats.h"

@@ -1,6 +1,6 @@
 // test_gemm: every element of gemm() against the plain loop of fmaf in gemm.h, bit for bit.
 //
-// Sizes lie on both sides of whatever the code cuts by: register tiles (4 to 32), vectors (4 to 16), blocks of
+// Sizes are on both sides of every size by which the code cuts: register tiles (4 to 32), vectors (4 to 16), blocks of
 // k (256), of rows (264) and of columns (1024). Each product is made by gemm_serial and by gemm() with one to
 // four threads, in all four transpositions, inside larger arrays whose other numbers must stay as they are.
 #include <stdarg.h>

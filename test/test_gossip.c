@@ -1,5 +1,5 @@
-// Gossip: people are heard of as often as Zipf's law says, facts do not change, and every text is read back with
-// exactly the probability that it was written with.
+// Gossip: people are mentioned as often as Zipf's law says, facts do not change, and every text is read back with
+// exactly the probability with which it was written.
 #include "data/stories/gossip.h"
 #include "data/stories/stories.h"
 

@@ -1,6 +1,5 @@
-// Files made to do harm: deep JSON, ids and merges beyond measure, links and pipes under the names that we read or
-// write. They are refused in one line; nothing outside their folder is touched, nobody waits, and memory stays in
-// bounds.
+// Hostile files: deep JSON, huge ids and merges, links and pipes under the names that we read or write. They are
+// refused in one line; nothing outside their folder is touched, nothing blocks, and memory stays bounded.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

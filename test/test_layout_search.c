@@ -1,5 +1,5 @@
-// test_layout_search: the search finds what loops over everything find, counts every refusal once, and respects what is
-// fixed; the guides' layouts are among what it finds, or near it.
+// test_layout_search: the search finds what plain loops over everything find, counts every refusal once, and respects
+// what is fixed; the guides' layouts are among its results, or near them.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 // test_locate: a NaN or an infinity put into a weight or a gradient of a small model is found where it is, on the
-// rank where it is, and what listened to the units before still does.
+// rank where it is, and hooks that were set on the units before still run.
 #include "dev/check/comm_threads.h"
 #include "step_run.h"
 

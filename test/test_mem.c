@@ -1,4 +1,4 @@
-// Tests of mem: the accounting by tag (held and peak), alignment and zeroing, the sealed door, and the three
+// Tests of mem: the accounting by tag (held and peak), alignment and zeroing, the sealed allocator, and the three
 // ways to die.
 #include "base/mem.h"
 

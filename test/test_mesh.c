@@ -1,4 +1,4 @@
-// Tests of mesh: every rank of many meshes is played in one process. Ranks and coordinates are inverse to each other,
+// Tests of mesh: every rank of many meshes, in one process. Ranks and coordinates are inverse to each other,
 // groups are disjoint, of the right sizes and members, and every gradient is added over the right ranks; the drawing;
 // the refusals.
 #include "dev/check/comm_threads.h"

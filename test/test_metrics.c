@@ -1,4 +1,5 @@
-// metrics: the schema line by line, not-finite numbers, a comma locale, resume after a kill, the reader.
+// metrics: the schema line by line, numbers that are not finite, a locale with a decimal comma, resume after a kill,
+// the reader.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

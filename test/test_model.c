@@ -3,8 +3,8 @@
 //
 // The fixtures (dev/reference/make_models.py) hold float64 results, and for each tensor a yardstick: the
 // largest error that PyTorch's own float32 makes in it over 16 orders of summation. Ours may be MULTIPLE
-// times that. Rounding errors of another order are draws from the same distribution; the largest of one
-// more draw exceeding four times the largest of sixteen would be no accident. A wrong term is thousands of
+// times that. Rounding errors of another order are draws from the same distribution; it would be no accident
+// if one more draw exceeded four times the largest of sixteen. A wrong term is thousands of
 // yardsticks away, and the yardsticks are checked to be small.
 #include "fixture.h"
 

@@ -1,8 +1,8 @@
 // test_monitor: the spike detector at the edges of its state machine.
 //
-// Where numbers are exact in binary (1 1 2 3 3 has mean 2 and std 1, n - 1) comparisons are exact too. Else z
-// is held to 1e-12: sums over n <= 128 values, mean, std and logarithms round to within about n 2^-53 = 1.4e-14 of the
-// largest value, which stands within 50 std of the mean throughout.
+// Where numbers are exact in binary (1 1 2 3 3 has mean 2 and std 1, n - 1) comparisons are exact too. Otherwise z is
+// held to 1e-12: sums over n <= 128 values, mean, std and logarithms round to within about n 2^-53 = 1.4e-14 of the
+// largest value, which is always within 50 std of the mean.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// test_narrow: every op of the narrow device but the matmuls, for bf16 and fp16, is the fp32 op on widened
-// inputs, rounded. How that is seen: narrow_env.h. The matmuls: test_narrow_matmul.
+// test_narrow: every op of the narrow device except the matmuls, for bf16 and fp16, is the fp32 op on widened
+// inputs, rounded. How that is checked: narrow_env.h. The matmuls: test_narrow_matmul.
 #include "narrow_env.h"
 
 // ---- element-wise

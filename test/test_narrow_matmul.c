@@ -1,6 +1,6 @@
 // test_narrow_matmul: the matmuls of the narrow device in bf16 and fp16, and in fp8 with current and
 // delayed scales. How results are judged: narrow_env.h. In fp8 the operands of the fp32 op are quantised by
-// a search through all 256 patterns, so that the witness shares no code with the cast.
+// a search through all 256 patterns, so that the reference shares no code with the cast.
 #include "narrow_env.h"
 
 // ---- matmul

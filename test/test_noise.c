@@ -1,5 +1,5 @@
 // test_noise: the two-batch estimator on gradients of known noise: exact where the numbers are, unbiased where they are
-// random; and the usual short-cut, which is off by what its formula says.
+// random; and the usual short-cut, whose error is that of its formula.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-// test_norms: norms.csv of two updates, against norms taken here; its bytes; a second start that goes on.
+// test_norms: norms.csv of two updates, against norms computed here; its bytes; a resumed run that appends.
 #include "optim_case.h"
 
 #include "expect_die.h"

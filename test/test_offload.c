@@ -1,7 +1,7 @@
 // test_offload: the store against a copy in memory over random traffic; who waits for whom; slots, memory and counts.
 //
 // Overlap is not timed: the hook does not finish a transfer before the caller has reached the work that should hide it,
-// so a store that read or wrote in the caller's time would stand still (and fails after PATIENCE seconds).
+// so a store that read or wrote in the caller's thread would block (and fail after PATIENCE seconds).
 #define _GNU_SOURCE // fallocate
 #include "offload_case.h"
 

@@ -1,5 +1,5 @@
-// test_offload_faults: an offload store on a disk that fails, is full or is changed by others, and one that is used
-// wrongly. Each case runs in a child that must end with one line that says what, where and what to try.
+// test_offload_faults: an offload store on a disk that fails, is full or is changed by others, and a store that is
+// used wrongly. Each case runs in a child, which must end with one line that says what, where and what to try.
 #include "expect_die.h"
 #include "offload_case.h"
 

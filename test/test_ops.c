@@ -3,7 +3,7 @@
 //
 // One row per op and size. Rows with a fixture use the inputs and results of dev/reference/make_ops.py;
 // rows without one are larger, so that the work is really cut into tiles, blocks and threads. The bounds
-// stand in ops_ref.h. Every row runs with one, two and three threads and must give the same bits. An op
+// are in ops_ref.h. Every row runs with one, two and three threads and must give the same bits. An op
 // without a row fails the suite.
 #include "ops_rows.h"
 #include "acts_rows.h"

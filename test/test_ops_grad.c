@@ -9,7 +9,7 @@
 // f is the plain double version of ops_ref.h, dx the float32 op. Three things may keep the two sides apart,
 // and the bound is their sum: truncation, at most |D(h) - D(2h)|, which is three times the h^2 term;
 // rounding of L in double, 1e4 * 2^-53 times sum |c_i f_i|, over h; and the op's own error in float32,
-// sum_j |r_j| err_j, from ops_ref.h. Every input is moved alone, in DIRECTIONS directions. A wrong factor,
+// sum_j |r_j| err_j, from ops_ref.h. Every input is varied alone, in DIRECTIONS directions. A wrong factor,
 // sign, index or missing term is of order one.
 #include "ops_run.h"
 

@@ -1,5 +1,5 @@
 // Tests of disk.h's DiskOut: what is there before, during and after; links, pipes, devices; two writers; what a killed
-// one leaves.
+// writer leaves.
 #include "base/disk.h"
 
 #include <fcntl.h>

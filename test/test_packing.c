@@ -1,5 +1,6 @@
-// test_packing: document starts and positions; the packer against a naive twin and against what every packing must be;
-// the program's table. (That a packed row is its documents alone: test_packing_model, and test_attention.)
+// test_packing: document starts and positions; the packer against a naive twin and against what holds for every
+// packing; the program's table. (That documents of a row do not see each other: test_packing_model, and
+// test_attention.)
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

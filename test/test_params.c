@@ -1,5 +1,5 @@
 // Tests of params: the layout (order, offsets, unit ranges), names that are unique, and an initialisation in
-// which every element depends on (seed, tensor name, index) alone.
+// which every element depends only on (seed, tensor name, index).
 #include "base/params.h"
 
 #include "base/rng.h"

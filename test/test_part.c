@@ -1,4 +1,4 @@
-// test_part: parts of tensors: where elements go, text and back, and texts that are no part.
+// test_part: parts of tensors: where elements go, conversion to text and back, and texts that are not parts.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // pipeline_check: all published tables of up to 8 stages, 32 micro-batches and 4 chunks hold, with the
-// activations and sends that the papers' formulas say; tables that were made wrong are refused with the right
-// reason; peaks in bytes.
+// activations and sends of the papers' formulas; tables with planted errors are refused with the right reason;
+// peaks in bytes.
 #include "parallel/pipeline_check.h"
 
 #include <setjmp.h>

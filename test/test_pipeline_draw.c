@@ -1,4 +1,4 @@
-// pipeline_draw and build/pipeline: the grid, letter by letter; every mark of the picture stands at its time;
+// pipeline_draw and build/pipeline: the grid, letter by letter; every mark of the picture is at its time;
 // the trace has the shape that Perfetto opens; the program's summary, files and refusals.
 #include "base/disk.h"
 #include "dev/draw/pipeline_draw.h"

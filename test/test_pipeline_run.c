@@ -1,5 +1,5 @@
-// test_pipeline_run: models on 1 to 4 stages, played by threads, against one rank, for every schedule: loss, every
-// gradient, evaluation and sampling; bit for bit on a deterministic device, within the bound of the order of sums else.
+// test_pipeline_run: models on 1 to 4 stages (threads) against one rank, for every schedule: loss, every gradient,
+// evaluation and sampling; bit for bit on a deterministic device, otherwise within the bound for another order of sums.
 #include "pipeline_run.h"
 #include "temp_dir.h"
 

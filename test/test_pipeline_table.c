@@ -1,5 +1,5 @@
-// pipeline_table: small schedules against ones written by hand; sizes that are refused; files:
-// there and back, and every line that cannot be meant.
+// pipeline_table: small schedules against ones written by hand; sizes that are refused; files that are written and read
+// back, and every kind of invalid line.
 #include "parallel/pipeline_table.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-// pipeline_time: small timelines by hand, also with sends that wait; every timeline is legal and no action
-// could begin earlier; lengths and bubbles are those of the papers, to the bit; whoever stands still is
+// pipeline_time: small timelines by hand, also with sends that wait; every timeline is valid, and no action
+// could begin earlier; lengths and bubbles are those of the papers, to the bit; a stage that waits for ever is
 // named.
 #include "parallel/pipeline_time.h"
 

@@ -1,6 +1,6 @@
-// test_plan: the plan's bytes against what the memory door counts when the buffers are really made, for every
+// test_plan: the plan's bytes against what the allocator counts when the buffers are really made, for every
 // switch of the model, and for every precision with every optimizer and every recomputation; the formulas against the
-// same, and the formulas' reader; what a plan costs; and the account as JSON.
+// same, and the parser of formulas; what a plan costs; and the account as JSON.
 //
 // (test_account.sh and test_dump.sh do the same from outside: build/plan against runs' account.json.)
 #include <stdarg.h>

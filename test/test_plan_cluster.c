@@ -1,5 +1,5 @@
-// test_plan_cluster: time played is accounted for to the second; goodput against the formula; the slowest of n nodes
-// against the normal distribution's maximum; the same seed, the same weeks.
+// test_plan_cluster: simulated time is accounted for to the second; goodput against the formula; the slowest of n nodes
+// against the normal distribution's maximum; the same seed gives the same weeks.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 // test_plan_guides: the numbers that guides to large-scale training work out by hand, from the plan's functions.
-// Where a guide's number is loose, the test has the right one and says how far off the guide is (doc/plan_guides.md).
+// Where a guide's number is inexact, the test has the right one and says how far off the guide is (doc/plan_guides.md).
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-// plot: the picture is well-formed XML, every mark stands at its value, and odd runs give a picture too.
+// plot: the picture is well-formed XML, every mark is at its value, and unusual runs give a picture too.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 //
 // How far may a gradient be off? Every stored array is rounded: its elements move by d x, |d| <= u, and if
 // d is spread evenly the array moves by u / sqrt(3) in norm, relatively. Between the loss and any gradient
-// stand, with L blocks,
+// are, with L blocks,
 //
 //   forward   12 arrays a block (norm, qkv, q and k after norm and after RoPE, attn, branch, sum; norm, pre, act,
 //             branch, sum); embedding 1; head 2 (norm, logits)
@@ -12,15 +12,15 @@
 //
 // that is K = 25 L + 9 at most. Where the map from these arrays to the gradient is well conditioned, as it
 // is at the start of training (norms keep the scale, branches are small against the stream), each moves a
-// gradient by no more than it was moved itself. The signs have nothing to do with each other, so squares
-// add up: |dg| <= eps |g| with
+// gradient by no more than it was moved itself. The errors are independent, so their squares add up:
+// |dg| <= eps |g| with
 //
 //   3 eps^2 = K u^2 + casts          u = 2^-8 in bf16, 2^-11 in fp16
 //   casts   = L (8 u43^2 + 8 (u52^2 + u43^2))     in fp8: of the 4 matmuls of a block, forward casts both operands to
 //             E4M3 (u43 = 2^-4), and the two products of backward one to E5M2 (u52 = 2^-3) and one to E4M3
 //
-// It is asked of each matrix. (Not of vectors: the bias of k, to which softmax is blind, has no gradient
-// but rounding.)
+// It must hold for each matrix. (Not for vectors: softmax does not depend on the bias of k, whose gradient is
+// rounding error alone.)
 //
 // How far may training be off? doc/precision.md derives |loss - loss32| <= 2 eps (loss_0 - loss32) + e,
 // where e is the error of a mean loss over M tokens at given weights: with logits of standard deviation z

@@ -1,4 +1,4 @@
-// test_report: text, formulas and JSON of the same results; numbers that JSON cannot have; a key that comes twice.
+// test_report: text, formulas and JSON of the same results; numbers that JSON cannot have; a repeated key.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-// test_roofline: times of single operations against what tiles, depth and bytes say by hand; sums of operations against
-// model_flops_per_token.
+// test_roofline: times of single operations against tiles, depth and bytes worked out by hand; sums of operations
+// against model_flops_per_token.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

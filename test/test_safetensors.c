@@ -1,4 +1,4 @@
-// The reader's verdict on good and bad files, and the writer's bytes.
+// The reader on good and bad files, and the writer's bytes.
 #include "base/check.h"
 #include "base/disk.h"
 #include "base/safetensors.h"

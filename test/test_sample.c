@@ -1,5 +1,5 @@
-// test_sample: drawing a token follows the stated probabilities and cuts, and drawing text with the cache gives
-// what the model gives without one.
+// test_sample: drawing a token follows the stated probabilities and cuts, and drawing text with the key/value
+// cache gives what the model gives without one.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

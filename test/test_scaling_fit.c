@@ -1,5 +1,5 @@
-// test_scaling_fit: the gradient against finite differences; known constants recovered, exactly without noise and
-// within it with; a run that went wrong; intervals; what cannot be fitted.
+// test_scaling_fit: the gradient against finite differences; known constants recovered, exactly without noise
+// and to within it with noise; a run that went wrong; intervals; what cannot be fitted.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

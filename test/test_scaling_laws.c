@@ -1,5 +1,5 @@
-// test_scaling_laws: the optimum is one; the papers' own numbers come out; the guides' arithmetic of models and
-// budgets.
+// test_scaling_laws: the optimum is a minimum; the papers' own numbers are reproduced; the guides' arithmetic of models
+// and budgets.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 // test_schedule: every kind and shape against values worked out by hand and against PyTorch's schedulers, and
-// what all of them promise: no jump, no rise behind the warm-up, min_lr at the end.
+// what all of them promise: no jump, no rise after the warm-up, min_lr at the end.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

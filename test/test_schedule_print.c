@@ -1,5 +1,5 @@
 // test_schedule_print: the table has the values of the run at the steps that matter, the drawings have their
-// corners where the curves have them, and odd runs (one step, all warm-up) give a table and a picture too.
+// corners where the curves have them, and unusual runs (one step, all warm-up) give a table and a picture too.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

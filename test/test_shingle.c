@@ -1,4 +1,4 @@
-// test_shingle: normalization, n-grams and exact Jaccard, against what can be said by hand and a naive twin on strings.
+// test_shingle: normalization, n-grams and exact Jaccard, against results by hand and a naive twin on strings.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 // Tests of split: the parts of a word, encoded one by one, give the ids of the word, whatever the merges and the bytes;
-// and what is a split point and what is not, by hand.
+// and which points are split points, by hand.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-// Tales and rhymes: their probability is exact, they are what they claim to be, build/stories writes what
-// it says.
+// Tales and rhymes: their probability is exact, they have the form that they claim, and build/stories writes what it
+// says.
 #include "data/stories/stories.h"
 #include "data/stories/stories_tables.h"
 

@@ -1,5 +1,5 @@
 // test_supervisor: the words for every way in which a rank can end, who is to blame for a hang, and real processes
-// under a supervisor: it outlives them, names them once, passes signals on, and never leaves one behind.
+// under a supervisor: it outlives them, names them once, passes signals on, and never leaves one running.
 // (test_supervisor.sh: the same for build/train on several ranks.)
 #include <setjmp.h>
 #include <stdarg.h>

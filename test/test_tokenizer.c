@@ -1,4 +1,4 @@
-// Tests of tokenizer and vocab. The vocabularies are trained here, so that every id can be said by hand: in
+// Tests of tokenizer and vocab. The vocabularies are trained here, so that every id is known by hand: in
 // GPT-2's order 'a' is 64 ('!' is 0), a space is 220, and merges start at 256.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-// Tests of tokenizer by several threads, of its files in other formats (vocab.c), and of all its parsers on
+// Tests of tokenizer with several threads, of its files in other formats (vocab.c), and of all its parsers on
 // damaged input. In GPT-2's order of bytes 'a' is 64, a space 220, and merges start at 256.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-// test_tp: models cut over 2 and 4 ranks, played by threads, against one rank: loss, every gradient, evaluation and
-// sampling, with and without sequence parallelism; bit for bit on a deterministic device, within the bound of the
-// order of sums else. Bytes sent and held against the formulas.
+// test_tp: models cut over 2 and 4 ranks (threads) against one rank: loss, every gradient, evaluation and sampling,
+// with and without sequence parallelism; bit for bit on a deterministic device, otherwise within the bound for another
+// order of sums. Bytes sent and held against the formulas.
 #include "tp_case.h"
 
 #include "expect_die.h"

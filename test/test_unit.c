@@ -1,5 +1,5 @@
-// test_unit: the buffer lists of the units against what the memory door counts and against the formula worked
-// out by hand; roles and their tensors; and the head, whose chunks of rows must not show in its results.
+// test_unit: the buffer lists of the units against what the allocator counts and against the formula worked out by
+// hand; roles and their tensors; and the head, whose results must not depend on its chunks of rows.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-// Tests of word_cache: what comes out is what went in, whatever was forgotten, and nothing comes out for other words.
+// Tests of word_cache: a lookup gives what was stored, or nothing if it was evicted, and nothing for other words.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// test_zero: every stage of ZeRO on 1 to 4 ranks, played by threads, against one rank: loss, all gradients, weights and
-// optimizer state, bit for bit on a deterministic device; within the bound of the order of sums else. Bytes held and
+// test_zero: every stage of ZeRO on 1 to 4 ranks (threads) against one rank: loss, all gradients, weights and optimizer
+// state, bit for bit on a deterministic device, otherwise within the bound for another order of sums. Bytes held and
 // bytes sent against the formulas.
 #include "dev/check/comm_threads.h"
 #include "replica_run.h"
