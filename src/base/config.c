@@ -598,6 +598,9 @@ static void resolve_batch(Config *cfg)
             below && cfg->batch.tokens - below < above - cfg->batch.tokens ? below : above);
     }
     derive(cfg, "batch.accum", &cfg->batch.accum, cfg->batch.tokens / micro_tokens);
+    if (cfg->run.steps > CONFIG_LARGEST / cfg->batch.tokens)
+        die("%s: run.steps %ld * batch.tokens %ld: more than 2^53 tokens", where(cfg, "run.steps"), cfg->run.steps,
+            cfg->batch.tokens);
 }
 
 // Refuses settings that read weights which memory.offload keeps outside the device's memory.

@@ -13,6 +13,7 @@ extern "C" {
 #endif
 
 enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
+#define CONFIG_LARGEST (1L << 53) // of an integer, and of a run's tokens in all: doubles hold it exactly
 
 // ---- the keys with choices. Each enum is defined here once; the components that act on it include this header. The
 // values stand in the order in which the key's row in config_table.c lists the names.

@@ -127,7 +127,7 @@ static const ConfigKey TABLE[] = {
     NUM(model, dropout, "0", "[0, 1)", "", "",
         "part of the embedding, of attention and of both branches that is dropped in training"),
 
-    INT(batch, tokens, "4096", "[1, inf)", "tokens", "",
+    INT(batch, tokens, "4096", "[1, 1000000000000]", "tokens", "",
         "tokens of one optimizer step, over all micro-batches"),
     INT(batch, micro, "8", "[1, 1000000]", "sequences", "",
         "sequences of one micro-batch on one rank: what is in memory at once; a file's value is lowered to a rank's "
@@ -510,6 +510,10 @@ bool config_table_parse(const ConfigKey *key, Config *cfg, const char *text, boo
     case CONFIG_INTEGER:
     case CONFIG_NUMBER:
         if (!parse_number(key, text, quoted, &number, &integer)) break;
+        if (integer > CONFIG_LARGEST || integer < -CONFIG_LARGEST) {
+            snprintf(why, why_size, "%s is %s, beyond 2^53 (JSON holds no larger integers exactly)", key->name, text);
+            return false;
+        }
         if (!in_interval(key->allowed, number)) {
             config_table_range(key, range, sizeof range);
             snprintf(why, why_size, "%s is %s, not %s (%s)", key->name, text, range, key->help);

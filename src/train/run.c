@@ -345,7 +345,8 @@ void run_reset(Run *run, double seconds_a_step)
     reset_scaler(run);
     monitor_reset(&run->monitor);
     run->seconds = 0;
-    long steps = (long)(60 * cfg->run.minutes / seconds_a_step);
+    double most = (double)(CONFIG_LARGEST / cfg->batch.tokens);
+    long steps = (long)fmin(60 * cfg->run.minutes / seconds_a_step, most);
     config_set_derived(cfg, "run.steps", steps > 0 ? steps : 1);
     config_resolve(cfg);
 }
