@@ -2,10 +2,10 @@
 //
 // Everything is done by sorting records, because sorting works on disk as well as in memory (extsort.h):
 //
-//     exact (128-bit hash of the normalized text, document) neighbours with one hash are one document bands (key of a
-//     band, document), b a document neighbours with one key are a bucket pairs (document, document), from buckets
-//     equal pairs from several bands become neighbours compare the pairs in this order, each not yet joined
-//     union-find
+//     exact     (128-bit hash of the normalized text, document)      neighbours with one hash are one document
+//     bands     (key of a band, document), b a document              neighbours with one key are a bucket
+//     pairs     (document, document), from buckets                   equal pairs from several bands become neighbours
+//     compare   the pairs in this order, each not yet joined         union-find
 //
 // The invariant: the clusters are the connected components of a graph that is a function of the corpus and the options.
 // The order of sorting is total, buckets are read in order, and which pairs are left out depends on the bucket alone.

@@ -4,9 +4,9 @@
 // to the disk before the .json gets its name (disk.h), so a program that is killed at any point leaves finished parts,
 // and files that the next run writes again. Nothing is ever added to a finished part.
 //
-//     part_000000.text the documents, one after another part_000000.rows 24 bytes a document: bytes and file,
-//     line, hash of the text part_000000.json source, documents, bytes, the hash of the rows, and what the
-//     writer wants to remember
+//     part_000000.text   the documents, one after another
+//     part_000000.rows   24 bytes a document: bytes and file, line, hash of the text
+//     part_000000.json   source, documents, bytes, the hash of the rows, and what the caller adds (`about`)
 //
 // The hash of the text is here because three later steps need it. The split (a document is for validation or for
 // training whatever other documents there are) and the sample that trains a tokenizer should not have to read all
