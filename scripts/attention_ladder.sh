@@ -1,9 +1,9 @@
 #!/bin/bash
-# scripts/attention_ladder.sh: builds dev/attention and prints its table: attention's forward pass, rung by rung, on the
-# first GPU. Arguments go to the program: --B N --T N --H N --D 64|128. For doc/attention_ladder.md:
+# scripts/attention_ladder.sh: builds dev/attention and prints its table: attention's forward pass, kernel by kernel, on
+# the first GPU. Arguments go to the program: --B N --T N --H N --D 64|128. For doc/attention_ladder.md:
 # scripts/attention_ladder.sh >runs/attention_ladder.txt, then make docs.
 #
-# Where no GPU is, the rungs are built for the emulation (dev/cuda_on_cpu) and checked; their times would mean nothing,
+# Without a GPU the kernels are built for the emulation (dev/cuda_on_cpu) and checked. Their times would mean nothing,
 # so nothing goes to standard output.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -2,9 +2,9 @@
 # scripts/bench_data.sh: the tables of `make bench-data`: the tokenizer beside tiktoken and Hugging Face tokenizers, the
 # search for near-duplicates beside datasketch, and the loader beside what training takes.
 #
-# usage: scripts/bench_data.sh [MB [TRAINING_MB [FILE]]]    size of the texts that are made up [20 500], and one of yours
+# usage: scripts/bench_data.sh [MB [TRAINING_MB [FILE]]]    size of the generated texts [20 500], and one of yours
 #
-# The tables of others need a python3 that has their packages: pip install tiktoken tokenizers datasketch xxhash.
+# The comparisons need a python3 that has these packages: pip install tiktoken tokenizers datasketch xxhash.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} mb=${1:-20} training_mb=${2:-500} file=${3:-}

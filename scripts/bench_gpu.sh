@@ -1,19 +1,19 @@
 #!/bin/bash
-# scripts/bench_gpu.sh: how fast the GPU path is on this machine: its ops beside what the machine's memory and tensor
-# cores give, training beside PyTorch's, and the aims of doc/gpu.md, each reached or missed.
+# scripts/bench_gpu.sh: how fast the GPU path is on this machine: its ops compared with the machine's memory and
+# tensor cores, training compared with PyTorch's, and the aims of doc/gpu.md, each reached or missed.
 #
 # usage: bench_gpu.sh [ops] [PRESET...]     none: ops, bench-gpt2-124m, bench-gpt2-1.5b, bench-llama-1b
 #
 # Ops: dev/cuda_on_cpu/tests/speed.cu; a copy within the GPU's memory and a large bf16 matmul are the yardsticks.
-# Training: build/train_gpu on generated stories; the first steps warm up, the median of the others counts, from the
-# clock of the run itself. MFU: needed FLOPs (build/plan flops: 6 a weight of the matmuls, and causal attention's half)
-# over the measured matmul rate; PyTorch's are counted the same. PyTorch: the first of $PYTHON, python3,
+# Training: build/train_gpu on generated stories. The first steps warm up; the result is the median of the others, by
+# the run's own clock. MFU: needed FLOPs (build/plan flops: 6 a weight of the matmuls, and causal attention's half)
+# over the measured matmul rate; PyTorch's FLOPs are counted in the same way. PyTorch: the first of $PYTHON, python3,
 # /usr/bin/python3 that has it for CUDA; dev/reference/train_gpu_torch.py trains the same model on the same batches,
 # bench_gpu.py times the ops.
 #
-# Tables go to standard output, progress to standard error. The lines below them: PASS and MISS for an aim, OPEN where
-# PyTorch is missing, SKIP for a model that does not fit, FAIL for a program that failed; only the last makes the exit
-# status 1. BENCH_GPU_EMULATE=1 walks the same way on the emulation, with tiny sizes, whose numbers mean nothing.
+# Tables go to standard output, progress to standard error. The lines below the tables: PASS or MISS for an aim, OPEN
+# if PyTorch is missing, SKIP for a model that does not fit, FAIL for a program that failed; only FAIL makes the exit
+# status 1. BENCH_GPU_EMULATE=1 does the same on the emulation, with tiny sizes; the numbers then mean nothing.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build} emulate=${BENCH_GPU_EMULATE:-} failed=0
@@ -133,7 +133,7 @@ row() { # PRESET
         --data.val="$work/data/val_*.bin" --data.tokenizer="$work/data" "${tiny[@]}")
     if [ -n "$emulate" ] && grep -q '^kv_heads' "scripts/presets/$preset.toml"; then options+=(--model.kv_heads=1); fi
     note "$preset: ours"
-    # It leaves behind the last step, without a checkpoint, which would be gigabytes.
+    # The fault ends the run after the last step, so that it saves no checkpoint, which would be gigabytes.
     if ! timeout 240 "$train" "$preset" "${options[@]}" --run.steps=$((steps + 1)) \
         --run.fault="exit:rank=0,step=$((steps + 1))" >"$work/log" 2>&1 </dev/null ||
         [ "$(grep -c '"event":"train"' "$run/metrics.jsonl" 2>/dev/null)" != "$steps" ]; then

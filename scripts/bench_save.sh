@@ -1,14 +1,14 @@
 #!/bin/bash
-# scripts/bench_save.sh [PAIRS [STEPS]]: what saving every 20 steps beside training costs (make bench-save). Pairs of
-# runs of the same STEPS steps, one that saves and one that never does, first the one, then the other, so that a machine
-# that gets slower slows both; both write the checkpoint of their end. The cost of a pair is the ratio of the two times
-# less 1, program start included, and the median of the pairs is the answer.
+# scripts/bench_save.sh [PAIRS [STEPS]]: what saving every 20 steps beside training costs (make bench-save). It makes
+# pairs of runs of the same STEPS steps, one that saves and one that never does. They take turns in being first, so that
+# a machine that becomes slower slows both; both write the checkpoint of their end. The cost of a pair is the ratio of
+# the two times minus 1, program start included, and the result is the median of the pairs.
 #
 # The model is that of presets/stories.toml. What counts is the number of bytes that a rank writes for each second of
-# its training, which the first line gives. With all cores training the thread that writes has none of its own: what it
-# computes (copies to the kernel, hashes) is taken from training. That, and the time for which training stood still,
-# over the time of all steps, is the most that saving can cost ("at most"). It holds on a busy machine too, and so, more
-# or less, does the ratio of the processors' time; the ratio of the times means nothing there.
+# its training, which the first line gives. With all cores training, the writing thread has no core of its own: its work
+# (copies to the kernel, hashes) takes time from training. This time and the time for which training stood still,
+# divided by the time of all steps, are the most that saving can cost ("at most"). This number is also valid on a busy
+# machine, and so, roughly, is the ratio of processor times; the ratio of the times means nothing there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build} pairs=${1:-5} steps=${2:-200}

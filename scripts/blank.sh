@@ -1,8 +1,8 @@
 #!/bin/bash
 # scripts/blank.sh FILE FUNCTION: takes the body out of a function, for someone to write it (doc/course.md).
 #
-# The function then ends the program and says so. Unused parameters and helpers are no errors in FILE any more.
-# git checkout FILE brings the body back.
+# The function then ends the program with a message. Unused parameters and helpers are no longer errors in
+# FILE. git checkout FILE brings the body back.
 set -u
 [ $# = 2 ] && [ -f "$1" ] || { echo 'usage: scripts/blank.sh FILE FUNCTION' >&2; exit 2; }
 new=$(mktemp) || exit 1

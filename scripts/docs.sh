@@ -1,13 +1,12 @@
 #!/bin/bash
-# scripts/docs.sh [--check]: rewrites the generated parts of README.md and doc/*.md. What stands between the
-# lines
+# scripts/docs.sh [--check]: rewrites the generated parts of README.md and doc/*.md. The text between the lines
 #
 #   <!-- NAME -->  and  <!-- /NAME -->
 #
-# is replaced by what the function gen_NAME below prints; where that is something measured and it prints nothing
-# (a run that was not made here) the old text stays. Nothing between markers is written by hand, so no table can disagree with the
-# code, and no number lacks its command. --check changes nothing: it says which files are out of date
-# (measured parts aside) and ends with status 1 if one is.
+# is replaced by what the function gen_NAME below prints. If that is a measurement and the function prints nothing
+# (because the run was not made here), the old text stays. Nothing between markers is written by hand, so no table can
+# disagree with the code, and every number has its command. --check changes nothing: it says which files are out of date
+# (except for measured parts) and ends with status 1 if one is.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export LC_ALL=C
@@ -86,7 +85,7 @@ gen_presets() {
 gen_config() { "$build/train" --help-markdown; }
 gen_targets() { fenced sed -nE 's/^###? //p' Makefile; }
 
-# What build/plan works out.
+# What build/plan computes.
 gen_formats() { fenced "$build/plan" formats; }
 gen_noise() { "$build/plan" noise; }
 gen_optimizers() { "$build/plan" optimizers; }
@@ -145,7 +144,7 @@ gen_mutate() {
     test/mutate.sh --list | awk -F '\t' '{ gsub(/ /, ", ", $2); print "| " $1 " | " $4 " | " $5 " | " $2 " | " $3 " |" }'
 }
 
-# What was measured: the files that the commands left behind.
+# What was measured: the files that the commands wrote.
 measured='run|run-text|samples|bench|bench-data|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context'
 measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
@@ -205,7 +204,7 @@ fenced() {
     return $status
 }
 
-# FILE with its generated parts made anew, on stdout.
+# Prints FILE with its generated parts renewed.
 rewrite() {
     local line name='' skipping=''
     while IFS= read -r line || [ -n "$line" ]; do
@@ -238,7 +237,7 @@ status=0
 for picture in stories/loss precision/precision precision/precision_scale scaling/isoflop; do
     [ $check = 0 ] && [ -f "runs/$picture.svg" ] && cp "runs/$picture.svg" "doc/$(basename "$picture").svg"
 done
-# Drawings that a program works out: the picture, and the command to which its path is added.
+# Drawings that a program makes: the picture, and the command to which its path is added.
 while IFS='|' read -r picture command; do
     # shellcheck disable=SC2086
     "$build/"$command "$tmp/drawn.svg" >/dev/null || { status=1; continue; }

@@ -3,14 +3,14 @@
 #
 #   make fuzz                                  10,000 inputs each
 #   make fuzz FUZZ_RUNS=1000000 FUZZ_CMP=0     a million inputs each, two to four times as many a second: comparisons are
-#                                              not traced. They guide to constants, so begin with a run that traces them
+#                                              not traced. They lead to constants, so begin with a run that traces them
 #   make fuzz FUZZ_SECONDS=60                  a minute each
 #   scripts/fuzz.sh safetensors config         these targets alone
 #
 # Needs clang with libFuzzer (Debian: apt install clang). Without it the blind mutations of dev/fuzz/drive.c take its
-# place, with gcc's sanitizers: the same checks, fewer paths. What was found on the way (inputs that reach new lines) is
-# kept in runs/fuzz/TARGET and is where the next run starts. An input that ends badly is written to
-# runs/fuzz/crash-TARGET-...; look at it again with: build/fuzz/TARGET FILE. Exit status 0: nothing was found.
+# place, with gcc's sanitizers: the same checks, fewer paths. Inputs that reach new lines are kept in runs/fuzz/TARGET,
+# and the next run starts from them. An input that crashes or hangs is written to runs/fuzz/crash-TARGET-...; run it
+# again with: build/fuzz/TARGET FILE. Exit status 0: nothing was found.
 set -u
 TIMEFORMAT='%U %S'
 cd "$(dirname "$0")/.." || exit 1
@@ -44,11 +44,11 @@ else
     echo "no clang with libFuzzer here (Debian: apt install clang): blind mutations under gcc's sanitizers instead"
     flags=(B="$fuzzer" EXTRA_CFLAGS='-O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined')
 fi
-# The plain programs write the seeds, and look at a crash again.
+# The plain programs write the seeds, and run a crash again.
 make --no-print-directory "${targets[@]/#/$build/fuzz/}" || exit 1
 make --no-print-directory WERROR= "${flags[@]}" "${targets[@]/#/$fuzzer/fuzz/}" || exit 1
 
-# Inputs that are taken leave nothing behind, says the guard; what a jump out of a parser leaves is none of LSan's business.
+# The guard checks that accepted inputs leave no memory; LSan must not count what a jump out of a parser leaves.
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0
 mkdir -p runs/fuzz
 for name in "${targets[@]}"; do

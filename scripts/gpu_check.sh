@@ -1,21 +1,21 @@
 #!/bin/bash
-# scripts/gpu_check.sh: the one command for a machine with a GPU: are the kernels right on it, do they mean there what
-# the emulation says, does training agree with the CPU's, and how fast is it? doc/gpu.md explains it.
+# scripts/gpu_check.sh: the one command for a machine with a GPU: are the kernels right on it, do they behave there as
+# in the emulation, does training agree with the CPU's, and how fast is it? doc/gpu.md explains it.
 #
-# usage: gpu_check.sh [PART...]     build kernels check sanitizer bench; none: all, one behind the other
+# usage: gpu_check.sh [PART...]     build kernels check sanitizer bench; none: all, one after another
 #                                   NVCC: the compiler; else nvcc of the PATH, else of /usr/local/cuda*
 #
-#   build      every kernel and every test of one, the CPU's twins, and train_gpu where the CPU's build is there
+#   build      every kernel and its test, the CPU's counterparts, and train_gpu if the CPU's build exists
 #   kernels    the tests that the emulation runs, and its bits
 #   check      train_gpu: losses, every op of live training against the CPU in every precision, ranks, errors
 #   sanitizer  NVIDIA's own checker on the kernels' tests: memcheck, racecheck, initcheck, synccheck
 #   bench      scripts/bench_gpu.sh: ops, GPT-2 124M and 1.5B, a LLaMA of 1.1B, beside PyTorch
 #
-# A part takes less than ten minutes: what has not begun by then is skipped. `build` comes first and forgets what was;
-# the other parts may come in calls of their own, on a machine that is lent for minutes.
-# Each step prints PASS, FAIL or SKIP; the lines of all parts so far come again at the end, and the exit status is 0
-# only when none of them is a FAIL. They are in $BUILD/gpu_check (BUILD is build unless set), with a log for each step,
-# and with date, commit and machine in doc/gpu.md: a section a commit and machine, the newest first.
+# A part takes less than ten minutes: steps that have not begun by then are skipped. `build` comes first and deletes
+# earlier results; the other parts may run in separate calls, on a machine that is available for minutes at a time.
+# Each step prints PASS, FAIL or SKIP; at the end the lines of all parts so far are printed again, and the exit status
+# is 0 only when none of them is a FAIL. They are in $BUILD/gpu_check (BUILD is build unless set), with a log for each
+# step, and with date, commit and machine in doc/gpu.md: one section for each commit and machine, the newest first.
 # It writes dev/cuda_on_cpu/tests/conformance_gpu.txt (commit it: from then on `make test` compares the emulation with
 # it). Without a GPU, or without nvcc: one line, exit status 1.
 set -u

@@ -1,4 +1,4 @@
-# scripts/house.awk: the picture of scripts/house.sh. Inputs behind part=NAME: files (room, path), sources (path, lines of
+# scripts/house.awk: the picture of scripts/house.sh. Inputs after part=NAME: files (room, path), sources (path, lines of
 # code), includes (path, path). Needs scripts/order.awk.
 part == "files" {
     room[$2] = $1

@@ -1,8 +1,9 @@
 #!/bin/bash
 # scripts/house.sh FILE.svg: draws the rooms of the tree and which includes which: doc/house.svg.
 #
-# Each room is a box with its number of files and lines of code. It stands above the rooms that it includes, so arrows
-# point down; one that points up is red. An arrow's width grows with the number of #include lines. TREE draws another tree.
+# Each room is a box with its number of files and lines of code. It is above the rooms that it includes, so arrows point
+# down; an arrow that points up is red. An arrow's width grows with the number of #include lines. TREE draws another
+# tree.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export LC_ALL=C

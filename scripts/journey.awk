@@ -1,4 +1,4 @@
-# scripts/journey.awk: prints the reading list that scripts/journey.sh measured. Its inputs, each behind part=NAME on the
+# scripts/journey.awk: prints the reading list that scripts/journey.sh measured. Its inputs, each after part=NAME on the
 # command line: sources (path, code lines, what it is), base and baselines (calls and lines of BASE), calls (path,
 # function, line, in order) and lines (path, line).
 #

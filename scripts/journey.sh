@@ -4,16 +4,16 @@
 #   make journey RUN='mpiexec -n 2 build/train tiny --parallel.zero=3'
 #
 # RUN        the command; it names its programs as build/NAME
-# BASE       another command: only files that RUN runs and BASE does not are listed
-# FUNCTIONS  1: every function with its line, not the first few
+# BASE       another command: first the files that RUN runs and BASE does not, then those in which RUN runs more lines
+# FUNCTIONS  1: every function with its line, not only the first few
 # MARKDOWN   1: a table with links, for a chapter in doc/
-# KEEP       a folder that is left with what was measured: counts (gcov's files), calls, lines
+# KEEP       a folder to keep what was measured: counts (gcov's files), calls, lines
 #
 # The library and the programs are compiled once more, in $BUILD/journey (BUILD is build unless set), without
-# optimisation, so that a line of C is a line that was counted (gcov), and with scripts/journey_hook.c, which notes each
+# optimisation, so that gcov counts lines of C as they are written, and with scripts/journey_hook.c, which notes each
 # function's first call. The command runs in a temporary folder that looks like this one: build/ is $BUILD/journey, and
-# runs/ is new and holds a small corpus of generated stories, so nothing of yours is read from runs/ or written to.
-# Several ranks: the lines of all of them together, in rank 0's order.
+# runs/ is new and holds a small corpus of generated stories, so nothing in your runs/ is read or written. With several
+# ranks, lines are counted over all ranks, and the order is rank 0's.
 set -euo pipefail
 cd "$(dirname "$0")/.." || exit 1
 export LC_ALL=C

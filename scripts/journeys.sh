@@ -1,6 +1,7 @@
 #!/bin/bash
-# scripts/journeys.sh [NAME...]: makes the journeys of doc/journeys.md: runs/journeys/NAME.md, all of them or those named.
-# They are measured, so that `make docs` can put them in. The one with CUDA compiles the kernels, which takes minutes.
+# scripts/journeys.sh [NAME...]: makes the journeys of doc/journeys.md: runs/journeys/NAME.md, all of them or those
+# named. They are measured here, and `make docs` inserts them. The journey of CUDA compiles the kernels, which takes
+# minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.." || exit 1
 one='build/train tiny --run.steps=2'

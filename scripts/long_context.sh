@@ -1,13 +1,13 @@
 #!/bin/bash
-# scripts/long_context.sh: a small LLaMA that was trained on short sequences, asked for longer ones (doc/long_context.md).
+# scripts/long_context.sh: evaluates a small LLaMA that was trained on short sequences on longer ones (doc/rope.md).
 #
 #   trained     presets/tiny-llama.toml at a context of 64 tokens, 1200 steps of 4096 tokens, on stories
-#   asked       on the same validation text at 128, 256 and 512 tokens: as it is, and stretched in each way
-#   tuned       at 256, each of them trained on for 60 steps (a twentieth), and trained from nothing for as many steps as
-#               both together
+#   asked       evaluated on the same validation text at 128, 256 and 512 tokens: unchanged, and stretched in each way
+#   tuned       at 256, each of them trained for 60 more steps (a twentieth); and a model trained from nothing for as
+#               many steps as both together
 #
-# It writes runs/long_context.md, the table of the chapter, and runs/long_context/. Everything but the last row has the
-# weights of one run. Some minutes on 2 cores.
+# It writes runs/long_context.md, the table of the chapter, and runs/long_context/. All rows but the last use the
+# weights of one run. It takes some minutes on 2 cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C

@@ -1,8 +1,8 @@
 #!/bin/bash
 # scripts/matmul_ladder.sh: builds dev/matmul with the Makefile's own flags and prints its two tables: the
-# rungs of a matrix product, and src/gemm against OpenBLAS on the products of GPT-2 124M. Under a minute on
-# two quiet cores. Arguments go to the program: --threads N, --rows N (4096 takes longer). For doc/gemm.md:
-# scripts/matmul_ladder.sh >runs/matmul_ladder.txt, then make docs.
+# versions of a matrix product, from naive to fast, and src/ops/gemm.c against OpenBLAS on the products of
+# GPT-2 124M. Under a minute on two quiet cores. Arguments go to the program: --threads N, --rows N (4096
+# takes longer). For doc/gemm.md: scripts/matmul_ladder.sh >runs/matmul_ladder.txt, then make docs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}

@@ -1,5 +1,5 @@
 #!/bin/bash
-# scripts/need_cuda.sh NVCC: is there what `make gpu` needs? Otherwise one line says what is missing, exit status 1.
+# scripts/need_cuda.sh NVCC: checks for what `make gpu` needs. If something is missing, one line says so; exit status 1.
 nvcc=$(command -v "$1") || {
     echo "error: make gpu: no nvcc: $1 (install NVIDIA's CUDA toolkit, 12.0 or later, or say make gpu NVCC=/usr/local/cuda/bin/nvcc; build/train needs none)" >&2
     exit 1

@@ -3,14 +3,14 @@
 #
 #   300 steps of 1024 tokens   in fp32, bf16, fp16, fp8, fp16 without a loss scale; fp32 with other seeds
 #   4 gradients                of each format at the fp32 run's weights, before steps 1, 101, 201 and 301
-#   60 steps of 16384 tokens   in fp32, fp16 and fp16 without a loss scale: where it is needed. Learning rate
-#                              1e-3: at the preset's 3e-3 this batch has a spike of the gradient norm, which
+#   60 steps of 16384 tokens   in fp32, fp16 and fp16 without a loss scale, which is needed here. Learning rate
+#                              1e-3: at the preset's 3e-3 this batch causes a spike of the gradient norm, which
 #                              magnifies any difference
 #
 # It writes runs/precision.md (the tables of doc/precision.md), runs/precision/precision.svg and
 # precision_scale.svg. The arithmetic: 8 * 300 * 1024 + 3 * 60 * 16384 = 5.4e6 tokens, times 6 * 466304
-# parameters 1.5e13 FLOPs, and as much again for rounding: some minutes. Exit status 1 when a measured number
-# leaves its bound, or when fp16 does as well without the scale.
+# parameters 1.5e13 FLOPs, and as much again for rounding: some minutes. Exit status 1 if a measured number
+# exceeds its bound, or if fp16 works as well without the scale.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
@@ -47,7 +47,7 @@ for seed in 1 2 3; do train "seed$seed" --run.steps=$steps --run.seed=$seed; don
 
 # ---- gradients at the same weights
 
-# One update of the fp32 run, begun at its checkpoint, in another format; the gradient goes to dump/.
+# One update in another format from a checkpoint of the fp32 run; the gradient goes to dump/.
 probe() { # FORMAT STEP
     local name=probe-$1-$2
     mkdir -p "$dir/$name/checkpoints"

@@ -1,4 +1,4 @@
-# scripts/rooms.awk: the table of a room's README.md. Inputs behind part=NAME: files (room, path), sources (path, lines of
+# scripts/rooms.awk: the table of a room's README.md. Inputs after part=NAME: files (room, path), sources (path, lines of
 # code, what it is), includes (path, path); room is the one to print. Needs scripts/order.awk.
 #
 # A component is all files of one name: NAME.h, NAME.c, NAME.cu. Its row links to the header, where there is one, and says

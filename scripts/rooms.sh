@@ -1,10 +1,11 @@
 #!/bin/bash
 # scripts/rooms.sh [--check]: writes ROOM/README.md for each room of the tree (scripts/rooms_common.sh says what a room is).
 #
-# Written by hand: the title and what the room is, one sentence or a few, above the line <!-- room -->. Made here, down to
-# <!-- /room -->: a table of the room's components in reading order, each after those that it includes, with what it is
-# from its file's opening line and its lines of code. --check changes nothing; it names what is out of date and ends with
-# status 1. A room without a first paragraph is an error. TREE is another tree.
+# Above the line <!-- room --> the page is written by hand: the title, and what the room is in a sentence or a few. The
+# part down to <!-- /room --> is made here: a table of the room's components in reading order, each after those that it
+# includes. A row has what the component is, from its file's opening line, and its lines of code. --check changes
+# nothing; it names the pages that are out of date and ends with status 1. A room without a first paragraph is an error.
+# TREE is another tree.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export LC_ALL=C

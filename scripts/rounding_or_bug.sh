@@ -20,7 +20,7 @@ update() { # TRAIN NAME [OPTION...]: the first update of a small model is dumped
         --batch.micro=8 "$@" >"$tmp/$name.out"
 }
 
-# The program with a bug: the tree, the bug, the objects that are there already.
+# Builds the program with a bug: a copy of the tree with the bug, and the objects that exist already.
 with_bug() { # NAME
     mkdir "$tmp/tree"
     tar --exclude=./build --exclude=./runs --exclude=./.git -cf - . | tar -C "$tmp/tree" -xf -

@@ -4,10 +4,10 @@
 #   without TEXT   28 MB of generated stories, whose entropy is known   -> runs/stories
 #   with TEXT      a file, or a folder of files: your own text   -> runs/text
 #
-# The arithmetic is at the top of scripts/presets/stories.toml and scripts/presets/text.toml. An earlier run
-# is kept as runs/NAME.previous. Each phase is one line with the seconds since the start; an error ends the
-# script with its message. Settings are passed on to build/train. RUN_MINUTES in the environment takes the place of the
-# preset's minutes of training.
+# The arithmetic is at the top of scripts/presets/stories.toml and scripts/presets/text.toml. An earlier run is kept as
+# runs/NAME.previous. Each phase prints one line with the seconds since the start; an error ends the script with its
+# message. Settings are passed on to build/train. RUN_MINUTES in the environment replaces the preset's minutes of
+# training.
 set -euo pipefail
 start=${START:-$(date +%s)} # make passes the moment it was called, so that building counts
 text=
@@ -21,7 +21,7 @@ build=${BUILD:-build}
 
 phase() { printf '[%3d s] %s\n' $(($(date +%s) - start)) "$*"; }
 
-# What does not fit is refused before anything is written.
+# Wrong arguments are refused before anything is written.
 if [ -n "$text" ] && [ ! -e "$text" ]; then
     echo "error: TEXT: no such file or folder: $text" >&2
     exit 1

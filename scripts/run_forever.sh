@@ -1,14 +1,14 @@
 #!/bin/bash
-# scripts/run_forever.sh: runs a training command, and again from its newest checkpoint, until it is done.
+# scripts/run_forever.sh: runs a training command again and again, from its newest checkpoint, until it is done.
 #
 #     scripts/run_forever.sh build/train stories --run.name=long --run.save_every=200
 #     LAUNCH="mpiexec -n 4" scripts/run_forever.sh build/train stories --run.name=long --run.save_every=200
 #
-# Done is exit status 0 with an `end` line in metrics.jsonl that says so: a run that a signal stopped was stopped by a
-# person, and stays stopped. Status 2, and status 1 before there is a checkpoint, is a mistake in the command: not tried
-# again. Anything else (a killed rank, a hang, a lost machine) is, PAUSE seconds later, with --ckpt.resume=auto; but 3
-# attempts in a row without a new checkpoint end it: they would die at the same place for ever. How often to save:
-# sqrt(2 x seconds of a checkpoint x mean seconds between failures) (Young).
+# Done is exit status 0. A run that a signal stopped has it too: a person stopped it, and it stays stopped. Status 2,
+# and status 1 before there is a checkpoint, mean a mistake in the command, which is not tried again. After any other
+# status (a killed rank, a hang, a lost machine) the command runs again after PAUSE seconds, with --ckpt.resume=auto.
+# Three attempts in a row without a new checkpoint end this, because they would die at the same place for ever. How
+# often to save: every sqrt(2 x seconds of a checkpoint x mean seconds between failures) seconds (Young).
 set -u
 [ $# -gt 0 ] || { echo "usage: [LAUNCH='mpiexec -n N'] [PAUSE=10] $0 build/train CONFIG [--key=value ...]" >&2; exit 2; }
 pause=${PAUSE:-10} dir=runs name=run attempt=0 idle=0 newest='' before=
@@ -18,7 +18,7 @@ for argument; do
     case $argument in
     --run.dir=*) dir=${argument#*=} ;;
     --run.name=*) name=${argument#*=} ;;
-    *.toml) # what a file says, unless the command line does
+    *.toml) # what a file sets, unless the command line does
         [ -r "$argument" ] && eval "$(sed -n '/^\[run\]/,/^\[/{
             s/^name *= *"\([A-Za-z0-9_.\/ -]*\)".*/name="\1"/p
             s/^dir *= *"\([A-Za-z0-9_.\/ -]*\)".*/dir="\1"/p

@@ -1,22 +1,21 @@
 #!/bin/bash
 # scripts/scaling.sh: measures a scaling law on this machine: L(N, D) = E + A / N^alpha + B / D^beta of generated
-# gossip, whose entropy is known, so that the fitted E can be held against it. `make scaling`; SMALL=1: some minutes.
-#
-#   text        facts about people who are heard of as often as Zipf's law says (data/stories/gossip.h): what is left to learn is
-#               the tail of a power, whether too few facts were seen or too few fit in
-#   ladder      5 widths C of 2 layers, 12 to 105 thousand parameters (N, all of them), each on 5 numbers of tokens (D);
+# gossip, whose entropy is known, so that the fitted E can be compared with it. `make scaling`; SMALL=1: some
+# minutes.
+#   text        facts about people who appear as often as Zipf's law says (data/stories/gossip.h): the part not yet
+#               learned is the tail of a power law, whether too few facts were seen or too few fit into the parameters
+#   ladder      5 widths C of 2 layers, 13 to 108 thousand parameters (N, all of them), each on 5 numbers of tokens (D);
 #               every run has a learning-rate schedule of its own length and reads no token twice
 #   held out    one larger model on more tokens: its loss is predicted from the ladder, and printed, before the training
 #   rates       1.5 / C for the embeddings, 0.024 for Muon's matrices, at all widths: twice and half as much of either
 #               were tried before the ladder on widths 12 and 48, on a text without numbers, and made little difference
+#   arithmetic  6 N D of all runs: 4e13 FLOPs, and 2e13 held out, which is little, but slow with such small matrices:
+#               some 60 minutes of one core. SMALL: an eighth
 #
-#   arithmetic  6 N D of all runs: 4e13 FLOPs, and 2e13 held out, little for the machine; what takes the time is that
-#               the matrices are small: some 60 minutes of one core. SMALL: an eighth
-#
-# Runs share nothing, so JOBS of them (one for each core) go side by side, a thread each.
-# Everything is in runs/scaling (SMALL: runs/scaling_small): ladder.txt has a line a run, predicted.txt the fit before
-# the held-out run and fit.txt the one with it, isoflop.svg the curves. A run that is in ladder.txt is not trained
-# again, so an interrupted ladder goes on where it was; `rm -r` its directory to start anew.
+# Runs share nothing, so JOBS of them (one for each core) run at the same time, with a thread each. Everything is in
+# runs/scaling (SMALL: runs/scaling_small): ladder.txt has a line for each run, predicted.txt the fit before the
+# held-out run and fit.txt the one with it, isoflop.svg the curves. A run that is in ladder.txt is not trained again,
+# so an interrupted ladder continues; `rm -r` its directory to start anew.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
@@ -71,7 +70,7 @@ for model in "${runs[@]}"; do
 done
 while [ $running -gt 0 ]; do wait -n; running=$((running - 1)); done
 
-# What is known before the held-out run: the ladder, sorted, and the prediction.
+# Before the held-out run: the sorted ladder, and the prediction.
 sort -V -o "$ladder" "$ladder"
 held_steps=$((held_steps / part)) held_tokens=$((held_steps * batch))
 floor=$(value start floor_loss "c$C-$s") # of any run

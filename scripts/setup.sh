@@ -2,10 +2,10 @@
 # setup: installs what the CPU build and its tests need. `make` calls it once per build folder; it is safe to
 # call at any time, and returns within a second, without touching the network, when nothing is missing.
 #
-# What is needed is tried, not looked up: a program that includes every library's header is compiled and
-# linked. That holds on any distribution and catches a half-installed package. Debian and Ubuntu: what is
-# missing is installed by apt (as root, or through sudo). Elsewhere: the exact command is printed and the exit
-# status is 1.
+# The script does not look packages up, but tries them: it compiles, links and runs a program that includes
+# every library's header. That works on any distribution and finds a half-installed package. On Debian and
+# Ubuntu apt installs what is missing (as root, or through sudo). Elsewhere the script prints what to install,
+# with the command where it knows it, and the exit status is 1.
 #
 # usage: scripts/setup.sh          (CC=clang scripts/setup.sh tries clang in place of gcc)
 set -u

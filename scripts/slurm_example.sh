@@ -1,15 +1,15 @@
 #!/bin/bash
-# scripts/slurm_example.sh: a job for SLURM that saves before its time is over, asks for more, and goes on where it was.
+# scripts/slurm_example.sh: a job for SLURM that saves before its time is over, queues itself again, and resumes.
 #
 #     sbatch scripts/slurm_example.sh
 #
-# The arithmetic: 2 nodes x 4 ranks; 8 hours are 28,800 s. SLURM sends SIGUSR1 120 s before the end, to this shell (B:), which
-# passes it on to srun, and so to every rank: the ranks finish their step, save, and end with status 0. A save takes
-# (bytes of the state) / (bytes a second of the file system): 16 bytes a parameter, so 120 s are enough for 1 billion
-# parameters at 200 MB/s. The rest of a lost job is at most run.save_every steps.
+# The arithmetic: 2 nodes x 4 ranks; 8 hours are 28,800 s. SLURM sends SIGUSR1 120 s before the end, to this shell (B:),
+# which passes it on to srun, and so to every rank: the ranks finish their step, save, and end with status 0. A save
+# takes (bytes of the state) / (bytes a second of the file system): 16 bytes a parameter, so 120 s are enough for 1
+# billion parameters at 200 MB/s. A job that fails loses at most run.save_every steps.
 #
-# The same script goes on: it resumes whenever there is a checkpoint. A node that fails ends the step (--kill-on-bad-exit);
-# SLURM puts the job back into the queue (--requeue) and it begins again from the newest checkpoint.
+# The same script resumes whenever there is a checkpoint. If a node fails, the job step ends (--kill-on-bad-exit), SLURM
+# puts the job back into the queue (--requeue), and it starts again from the newest checkpoint.
 #SBATCH --job-name=pretrain
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4
@@ -32,6 +32,6 @@ while [ -n "$asked" ] && kill -0 $step 2>/dev/null; do # the trap ended the firs
     status=$?
 done
 
-# Stopped by the signal, saved, and not at its end: once more.
+# Stopped by the signal and saved: queue the job again. (If the run was at its end, the next job trains nothing.)
 if [ -n "$asked" ] && [ $status = 0 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
 exit $status

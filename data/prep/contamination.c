@@ -5,17 +5,18 @@
 //
 //     share = different n-grams found / different n-grams of the example
 //
-// can be told: an evaluation on examples of share 0 next to one on all of them shows what contamination is worth.
+// is known: comparing the evaluation on examples of share 0 with that on all examples shows the effect of
+// contamination.
 //
 // n = 13 is GPT-3's choice (arXiv 2005.14165, appendix C): long enough that common phrases do not match. They took
 // shorter n-grams for evaluation sets with short examples (8 at least). Here an example of fewer than n words is
-// counted as one that cannot be looked for, because no warning does not mean no problem: run again with a smaller n.
+// counted as one that cannot be looked for, so that nobody takes it for clean: run again with a smaller n.
 //
 // The invariant: nothing that is reported depends on the order in which documents are read. A gram belongs to the first
-// example that has it, and a "found" flag only ever goes up.
+// example that has it, and a "found" flag is set and never cleared.
 //
-// Rejected: a Bloom filter (the evaluation set is small; a false hit would remove a document for nothing), and removing
-// only the passage with some words around it, as GPT-3 did (what is left is a text with a hole).
+// Rejected: a Bloom filter (the evaluation set is small; a false hit would remove a document without reason), and
+// removing only the passage with some words around it, as GPT-3 did (the rest is a text with a gap).
 #include "data/prep/contamination.h"
 
 #include "base/check.h"

@@ -1,7 +1,7 @@
 // contamination: which documents of a corpus hold pieces of an evaluation set.
 //
-// A piece is an n-gram of words (shingle.h). A document that shares one with an evaluation example has seen a part of
-// the question; an example many of whose n-grams stand in the corpus has been seen.
+// A piece is an n-gram of words (shingle.h). A document that shares one with an evaluation example contains a part of
+// the question; a model trained on the corpus has seen an example many of whose n-grams are in it.
 #ifndef CONTAMINATION_H
 #define CONTAMINATION_H
 #include "data/prep/dedup.h"

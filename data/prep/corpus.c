@@ -2,32 +2,33 @@
 //
 // Invariant: the sequence of records depends on the bytes of the files and the options alone, never on how many
 // bytes a read returned. That is why text is cut at separators first, as raw bytes, and only whole documents are
-// decoded: a separator is valid UTF-8, so no ill-formed sequence reaches across its border, and there is no state to
-// carry from one buffer to the next.
+// decoded: a separator is valid UTF-8, so no ill-formed sequence crosses its border, and there is no state to carry
+// from one buffer to the next.
 //
-// Decoding replaces every maximal ill-formed sequence, and every NUL, by U+FFFD, and counts them; nothing here is
-// fatal, for a crawl always has some. NUL is well-formed, but it ends strings in too many programs, and the HTML
-// standard replaces it too. A byte order mark goes at the start of a file only: elsewhere it is a character.
+// Decoding replaces every maximal ill-formed sequence, and every NUL, by U+FFFD, and counts them; none of this is
+// fatal, because every crawl has some. NUL is well-formed, but it ends strings in too many programs, and the HTML
+// standard replaces it too. A byte order mark is removed only at the start of a file: elsewhere it is a
+// character.
 //
-// A line that is no JSON gets a second chance. Python's json writes half a surrogate pair as \ud83d, and NaN, Infinity
-// and -Infinity as such; 1e999 and integers of 400 digits are good JSON that no double holds. A document is not lost
-// for a number in a field that is not read. Mending keeps the length of the line and the places of its strings, so
-// nothing moves; what was not JSON for any other reason still is not.
+// A line that is not JSON is tried again after mending. Python's json writes half a surrogate pair as \ud83d, and NaN,
+// Infinity and -Infinity as such; 1e999 and integers of 400 digits are valid JSON that no double holds. So a document
+// is not lost because of a number in a field that is not read. Mending keeps the length of the line and the places of
+// its strings, so nothing moves; a line that is not JSON for any other reason is still left out.
 //
 // Memory: the buffer holds the current document (or line) up to max_bytes and one read, and doubles as it grows; a
-// document that needs decoding has a copy. Of a longer text max_bytes are kept, back to the start of a character; a
-// longer line of JSON cannot be read in part, and is left out.
+// document that needs decoding has a copy. Of a longer text the first max_bytes are kept, up to the start of a
+// character; a longer line of JSON cannot be read in part, and is left out.
 //
 // Rejected: following links to folders (they can be circular), getline (no bound), parsing JSONL with jansson's own
 // stream reader (it loses its place at the first error, and the next line is good), and skipping the rest of a file
 // after a bad line.
 //
-// The store keeps documents on disk, so that they can be seen twice: the split needs the sizes of all documents before
-// the first one is used, a tokenizer is trained before anything is encoded, and duplicates are compared long after they
-// were read; standard input cannot be read again, and a packed file not from its middle. What is read back are the
-// bytes that were added, in their order: document i lies between end[i - 1] and end[i] of one file without a name.
-// Rejected: memory (a corpus is larger), reading places of plain files and spooling only the others (two paths to test,
-// and a file that changes meanwhile), and mapping the file (a disk that fails would kill the program).
+// The store keeps documents on disk, so that they can be read twice: the split needs the sizes of all documents before
+// the first is used, a tokenizer is trained before anything is encoded, and duplicates are compared long after they
+// were read. Standard input cannot be read again, and a packed file cannot be read from its middle. What is read back
+// are the bytes that were added, in their order: document i is between end[i - 1] and end[i] of one file without a
+// name. Rejected: memory (a corpus is larger), reading plain files again and storing only the others (two paths to
+// test, and a file may change meanwhile), and mapping the file (a disk that fails would kill the program).
 //
 // The split. Training text must not help to predict the validation text, so the validation part is one stretch at the
 // end, not documents drawn at random, and tokenizers are trained on the first part alone. With one document of n bytes
@@ -275,7 +276,7 @@ static bool next_raw(CorpusReader *r, char **text, size_t *n_bytes, size_t *n_us
 
 // ---- lines that are nearly JSON
 
-// Behind the string that begins at the quote line[at].
+// The place after the string that begins at the quote line[at].
 static size_t skip_string(const char *line, size_t n, size_t at)
 {
     for (at++; at < n && line[at] != '"'; at++)
@@ -283,7 +284,7 @@ static size_t skip_string(const char *line, size_t n, size_t at)
     return at < n ? at + 1 : n;
 }
 
-// The number of an escape \uXXXX at line[at]; 0 when none stands there.
+// The number of an escape \uXXXX at line[at]; 0 when there is none.
 static unsigned escape(const char *line, size_t n, size_t at)
 {
     char digit[5] = "", *end;
@@ -298,7 +299,7 @@ static unsigned escape(const char *line, size_t n, size_t at)
 static size_t mend_escapes(char *line, size_t n)
 {
     size_t mended = 0;
-    for (size_t at = 0; at < n; at++) { // a backslash outside of strings is no JSON in any case
+    for (size_t at = 0; at < n; at++) { // a backslash outside of strings is never JSON
         if (line[at] != '\\') continue;
         unsigned code = escape(line, n, at);
         if (code >= 0xD800 && code < 0xDC00 && at + 6 < n && escape(line, n, at + 6) >> 10 == 0xDC00 >> 10) {
@@ -312,7 +313,7 @@ static size_t mend_escapes(char *line, size_t n)
     return mended;
 }
 
-// The length of JSON's number at the start of a text that ends in a 0; 0 when none stands there (RFC 8259, section 6).
+// The length of the JSON number at the start of a text that ends in a 0; 0 when there is none (RFC 8259, section 6).
 static size_t json_number(const char *text)
 {
     static const char digits[] = "0123456789";
@@ -332,7 +333,7 @@ static size_t json_number(const char *text)
     return (size_t)(p - text);
 }
 
-// The length of a number at line[at] that the parser refuses; 0 when none stands there.
+// The length of a number at line[at] that the parser refuses; 0 when there is none.
 static size_t foreign_number(const char *line, size_t n, size_t at)
 {
     const char *word[] = {"NaN", "Infinity", "-Infinity"};
@@ -383,7 +384,7 @@ static const char *decode(CorpusReader *r, Decoded *d, const char *text, size_t 
     return d->bytes;
 }
 
-// The last character of text (n) may be cut in two: the length without it.
+// The length of text (n) without a last character that is cut in two.
 static size_t whole_characters(const char *text, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
@@ -417,7 +418,7 @@ static json_t *load(const char *text, size_t n, json_error_t *error)
     return json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, error);
 }
 
-// text (n), or what d holds already, in d with a 0 after it.
+// Puts text (n) into d with a 0 after it, unless d holds it already.
 static char *copy(Decoded *d, const char *text, size_t n)
 {
     bool held = text == d->bytes;
@@ -427,7 +428,7 @@ static char *copy(Decoded *d, const char *text, size_t n)
     return d->bytes;
 }
 
-// A line that was no JSON, mended; NULL when it still is none. The record keeps its numbers as they are.
+// A line that was not JSON, mended; NULL when it still is not. The record keeps its numbers as they are.
 static json_t *load_mended(CorpusReader *r, const char **text, size_t n, json_error_t *error)
 {
     char *line = copy(&r->line_decoded, *text, n);

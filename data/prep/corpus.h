@@ -1,7 +1,7 @@
 // corpus: documents in files of several formats, one after another, kept on disk, and split.
 //
-// corpus_open and corpus_next read a corpus of any size in bounded memory, as valid UTF-8. What has to be seen twice
-// (a split, duplicates) goes through a CorpusStore.
+// corpus_open and corpus_next read a corpus of any size in bounded memory, as valid UTF-8. Documents that are needed
+// twice (for a split, for duplicates) go through a CorpusStore.
 #ifndef CORPUS_H
 #define CORPUS_H
 #include <stdbool.h>
@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-// ---- one document after another ----
-// {0} is a good start: 0 and NULL stand for the values in brackets.
+// ---- one document after another ---- Starts as {0}: 0 and NULL
+// stand for the values in brackets.
 typedef struct {
     SourceFormat format;
     const char *separator; // text: stands between documents, anywhere, e.g. "<|endoftext|>" [none]; or
@@ -84,8 +84,8 @@ size_t corpus_store_size(const CorpusStore *s, size_t i);   // of document i
 // Document i, in any order and from any number of threads. False, with errno, when the disk fails.
 bool corpus_store_read(const CorpusStore *s, size_t i, void *out);
 // Cuts off the last `fraction` (0 to 1) of the bytes and returns the number of the first document that lies
-// after the cut. The cut moves to the nearest border between documents when that changes the last part by at
-// most a half of itself; else it goes through a document, which becomes two, before the first byte of a UTF-8
+// after the cut. The cut moves to the nearest border between documents if that changes the last part by at
+// most half of its size. Otherwise it divides a document into two, before the first byte of a UTF-8
 // character.
 size_t corpus_store_split(CorpusStore *s, double fraction);
 void corpus_store_close(CorpusStore *s); // NULL is allowed

@@ -1,34 +1,35 @@
 // dedup: exact and near duplicates, in bounded memory. See dedup.h.
 //
-// Everything is done by sorting records, because sorting is what works on disk as it does in memory (extsort.h):
+// Everything is done by sorting records, because sorting works on disk as well as in memory (extsort.h):
 //
 //     exact     (128-bit hash of the normalized text, document)      neighbours with one hash are one document
 //     bands     (key of a band, document), b a document              neighbours with one key are a bucket
-//     pairs     (document, document), from buckets                   the same pair from several bands stands together
+//     pairs     (document, document), from buckets                   equal pairs from several bands become neighbours
 //     compare   the pairs in this order, each not yet joined         union-find
 //
 // The invariant: the clusters are the connected components of a graph that is a function of the corpus and the options.
-// Sorting is total, buckets are read in order, and what is left out depends on the bucket alone. Joining in another
-// order, or comparing no pair that is connected already, changes no component. So neither memory nor threads show in
-// the result. Batches of pairs have a fixed size, so that even the number of comparisons does not depend on threads.
+// The order of sorting is total, buckets are read in order, and which pairs are left out depends on the bucket alone.
+// Joining in another order, or skipping pairs that are already connected, changes no component. So neither memory nor
+// threads affect the result. Batches of pairs have a fixed size, so that even the number of comparisons does not depend
+// on threads.
 //
 // A bucket of m documents has m (m - 1) / 2 pairs, and a corpus may have one bucket with everything in it: boilerplate,
-// or an attack. So a document is paired with the first one of its bucket and with the WINDOW
-// before it: all pairs up to WINDOW + 2 documents, linear beyond. Where a bucket is large because its documents are
-// alike, the chain connects them all. Pairs left out are counted and reported.
+// or an attack. So a document is paired with the first document of its bucket and with the WINDOW documents before it.
+// These are all pairs up to WINDOW + 2 documents, and linearly many beyond. Where a bucket is large because its
+// documents are alike, the chain connects them all. Pairs left out are counted and reported.
 //
-// Union-find with the smaller root on top: a cluster's root is the document that is kept, without a second pass; path
-// halving alone keeps it at O(log n) an operation.
+// Union-find makes the smaller root the parent, so a cluster's root is the document that is kept, without a second
+// pass; path halving alone keeps the cost at O(log n) per operation.
 //
-// Rejected: a hash table from keys to documents (as large as the corpus is long, and random access when it is on
-// disk); comparing signatures instead of texts (at 128 permutations an estimate of 0.8 has a standard deviation of
+// Rejected: a hash table from keys to documents (it grows with the corpus, and on disk it needs random access);
+// comparing signatures instead of texts (at 128 permutations an estimate of 0.8 has a standard deviation of
 // 0.035); comparing with kept documents only (then the result depends on the order of comparisons).
 //
-// The reports answer three questions with three tables. How much went, and at which stage? What can the bands find at
-// all: the S-curve, with the two errors that the choice of bands made least? And where do the compared pairs lie: a
-// heap just below the threshold says that the threshold cuts through something, and the examples say through what.
-// Seconds are on lines of their own, so two reports may be compared by line. Members of a cluster are sorted by what is
-// kept and written as they come, for a cluster may be the whole corpus.
+// The reports answer three questions with three tables. How much was removed, and at which stage? What can the bands
+// find at all (the S-curve, with the two errors that the choice of bands minimises)? And which similarities do the
+// compared pairs have? Many just below the threshold say that it divides a group, and the examples show which. Seconds
+// are on lines of their own, so that two reports can be compared line by line. Members of a cluster are sorted by the
+// document that is kept and written one by one, because a cluster may be the whole corpus.
 #include "data/prep/dedup.h"
 
 #include "base/check.h"

@@ -2,8 +2,8 @@
 //
 // Two stages. Exact: documents with the same normalized text (shingle.h). Near: among what is left, pairs that share a
 // band of their MinHash signatures (minhash.h) are candidates, candidates are compared by the exact Jaccard similarity
-// of their sets of n-grams, and those at or above the threshold are joined. A cluster is what is joined, directly or
-// over others; its document with the smallest number is kept.
+// of their sets of n-grams, and those at or above the threshold are joined. A cluster is a set of documents joined
+// directly or through others; the one with the smallest number is kept.
 #ifndef DEDUP_H
 #define DEDUP_H
 #include "data/prep/minhash.h"
@@ -80,10 +80,10 @@ typedef struct {
     double exact_seconds, bands_seconds, verify_seconds;
 } DedupResult;
 
-// The result is a function of the documents, ngram, n_perm, threshold, bands, verify and seed, and of nothing else:
-// seconds and spilled_bytes aside, not of memory_bytes and threads. memory_bytes bounds what is held for the corpus
-// (4 bytes a document, and the records being sorted); beside that each thread holds two documents and their n-grams.
-// Dies with the least number when it is too small.
+// Apart from seconds and spilled_bytes, the result is a function of the documents, ngram, n_perm, threshold, bands,
+// verify and seed, and not of memory_bytes or threads. memory_bytes bounds what is held for the corpus (4 bytes a
+// document, and the records being sorted); in addition each thread holds two documents and their n-grams. If
+// memory_bytes is too small, it dies and names the least that is enough.
 DedupResult dedup_run(const DedupSource *source, DedupOptions options);
 void dedup_free(DedupResult *result);
 

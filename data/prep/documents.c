@@ -1,22 +1,22 @@
 // documents: the texts that a preparation works on, in parts that are files with names.
 //
-// Invariant: a part is there when its .json is, and then its other files are whole. They are written, and on the disk,
-// before the .json gets its name (disk.h), so a program that is killed at any point leaves finished parts, and files
-// that the next run writes again. Nothing is ever added to a finished part.
+// Invariant: a part exists when its .json exists, and then its other files are complete. They are written and synced
+// to the disk before the .json gets its name (disk.h), so a program that is killed at any point leaves finished parts,
+// and files that the next run writes again. Nothing is ever added to a finished part.
 //
 //     part_000000.text   the documents, one after another
 //     part_000000.rows   24 bytes a document: bytes and file, line, hash of the text
-//     part_000000.json   source, documents, bytes, the hash of the rows, and what the reader will want to know
+//     part_000000.json   source, documents, bytes, the hash of the rows, and what the caller adds (`about`)
 //
-// The hash of the text is here because three things ask for it later: the split (a document is for validation or for
-// training whatever stands beside it), the sample that trains a tokenizer, and nobody wants to read all texts for that;
-// and every reading of a text, so that a byte that changed on the disk reaches no tokenizer and no shard. The rows are
-// checked against their own hash when the folder is opened.
+// The hash of the text is here because three later steps need it. The split (a document is for validation or for
+// training whatever other documents there are) and the sample that trains a tokenizer should not have to read all
+// texts. And each time a text is read, it is checked, so that a byte that changed on the disk reaches no tokenizer and
+// no shard. The rows are checked against their own hash when the folder is opened.
 //
 // Memory: 8 bytes a document, the place of its end. The rest of a row stays on the disk until it is asked for.
 //
-// Rejected: one file that grows (after a kill its end must be found, and believed), a database (one process, one
-// writer, in order), and compressed texts (dedup reads documents in any order).
+// Rejected: one file that grows (after a kill its end must be found, and trusted), a database (only one process
+// writes, in order), and compressed texts (dedup reads documents in any order).
 #include "data/prep/documents.h"
 
 #include <errno.h>

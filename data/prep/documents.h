@@ -1,7 +1,7 @@
 // documents: a corpus on disk in parts, each of which is there completely or not at all.
 //
-// What CorpusStore is for one run of a program, this is for a preparation of days: it has names, survives a kill, and
-// knows of each document where it came from.
+// CorpusStore keeps documents for one run of a program. This keeps them for a preparation that takes days: its files
+// have names, survive a kill, and record where each document came from.
 #ifndef DOCUMENTS_H
 #define DOCUMENTS_H
 
@@ -28,7 +28,8 @@ typedef struct {
 
 void documents_add(DocumentPart *part, const char *text, size_t n_bytes, uint32_t file, uint64_t line);
 // Writes part `number` of source `source` and what `about` says beside "source", "documents" and "bytes" (takes its
-// reference), then empties the part. When it returns, the part is on the disk; killed before, there is no such part.
+// reference), then empties the part. When it returns, the part is on the disk; if the program is killed before,
+// there is no such part.
 void documents_commit(DocumentPart *part, const char *dir, size_t number, size_t source, json_t *about);
 void documents_free(DocumentPart *part);
 // What documents_commit was told about a part, or NULL when there is no such part. Dies when its files are damaged.

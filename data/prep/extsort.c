@@ -2,19 +2,19 @@
 //
 // Records are collected in one buffer. When it is full it is sorted and written to a file: a run. At the end the
 // runs are merged: each has a slice of the same buffer, refilled from the file when it is used up, and a heap says
-// which run has the smallest record. More runs than slices of READ_BYTES fit into the buffer are merged in several
-// passes, from one file into the other, `fan` runs into one, until few enough are left:
+// which run has the smallest record. If there are more runs than slices of READ_BYTES in the buffer, they are
+// merged in several passes, from one file into the other, `fan` runs into one, until few enough are left:
 //
 //     passes over the data = 1 + ceil(log(runs) / log(fan))        runs = bytes / memory, fan = memory / READ_BYTES
 //
-// so 1 GB of memory sorts terabytes with two.
+// so 1 GB of memory sorts terabytes in two passes.
 //
-// The invariant: the buffer is the only memory that grows with what was asked for, it is made once, and the sort in
-// memory needs no second one. That is why it is "American flag sort" (McIlroy, Bostic, McIlroy, "Engineering radix
-// sort", 1993): count the 256 values of the highest byte, swap each record into its part of the buffer, and sort
-// each part by the next byte. Equal keys cost one pass a byte, never a square.
+// The invariant: the buffer is the only memory whose size depends on memory_bytes, it is allocated once, and the
+// sort in memory needs no second one. That is why the sort is "American flag sort" (McIlroy, Bostic, McIlroy,
+// "Engineering radix sort", 1993): count the 256 values of the highest byte, swap each record into its part of the
+// buffer, and sort each part by the next byte. Equal keys cost one pass a byte, never quadratic time.
 //
-// Rejected: qsort (a call for each comparison; glibc's takes a copy of the whole buffer where it can), a least-
+// Rejected: qsort (a call for each comparison; glibc's copies the whole buffer where it can), a least-
 // significant-byte radix sort (fast, but it needs twice the memory), and memory-mapped files (the kernel would
 // decide what stays in memory, and a full disk would be a SIGBUS instead of an error).
 #include "data/prep/extsort.h"
@@ -101,7 +101,7 @@ static void sort_from(uint64_t *record, size_t n, size_t n_words, size_t byte)
     begin[0] = 0;
     for (int v = 0; v < 256; v++) begin[v + 1] = begin[v] + count[v];
     for (int v = 0; v < 256; v++) {
-        while (count[v]) { // count: records of a part that are not in their place yet, the last ones of it
+        while (count[v]) { // count: records of a part that are not in place yet; they are its last
             size_t i = begin[v + 1] - count[v];
             unsigned home = byte_of(record + i * n_words, byte);
             size_t to = begin[home + 1] - count[home]--;

@@ -5,17 +5,17 @@
 //     documents kept = documents in - sum of removed
 //     bytes kept     = bytes in - sum of (bytes removed + bytes edited)
 //
-// A document is removed once, by the first rule that objects, with the size that it has by then. An edit that leaves
-// nothing but white space removes the document. An edited text is taken apart again, so that later rules judge what
+// A document is removed once, by the first rule that rejects it, with the size that it has then. An edit that leaves
+// nothing but white space removes the document. An edited text is analysed again, so that later rules judge what
 // will be written.
 //
-// Rejected: running all rules to count what each would remove alone (the counts would not add up; a rule alone is
-// `--rules NAME`), and scores added up over rules (no paper has thresholds for them).
+// Rejected: running all rules to count what each would remove alone (the counts would not add up; `--rules NAME`
+// runs a rule alone), and scores added up over rules (no paper has thresholds for them).
 //
-// Reports. Nothing from a document reaches one unescaped: in the page & < > " ' become entities, and control characters
-// are shown as their pictures (U+2400 and up), which also keeps a terminal's escape sequences out of the table. The
-// page loads nothing: no script, no font, no picture. Rejected: whole documents as examples (a report may be passed
-// on).
+// Reports. Nothing from a document gets into a report unescaped: in the page & < > " ' become entities, and control
+// characters are shown as their pictures (U+2400 and up), which also keeps a terminal's escape sequences out of the
+// table. The page loads nothing: no script, no font, no picture. Rejected: whole documents as examples (a report may be
+// passed on to others).
 #include "data/prep/filter_rules.h"
 
 #include <errno.h>
@@ -106,7 +106,7 @@ void filter_set(Filter *f, const char *assignment)
         die("filter: '%s': has no effect: %s is not among the rules", assignment, filter_rules[rule].name);
     char *end;
     double value = assignment[n] ? strtod(assignment + n + 1, &end) : NAN;
-    if (!isfinite(value) || end == assignment + n + 1 || *end) die("filter: '%s': not a number behind =", assignment);
+    if (!isfinite(value) || end == assignment + n + 1 || *end) die("filter: '%s': not a number after =", assignment);
     if (filter_rules[rule].edit == filter_rules_spans && !(value >= 2 && value <= 1000))
         die("filter: '%s': spans have 2 to 1000 words", assignment);
     if (low) f->state[rule].min = value;
@@ -232,7 +232,7 @@ const FilterState *filter_state(const Filter *f, int rule)
 
 // ---- reports
 
-// In the terminal's report a rule has this many examples, each a line with so many bytes of the text.
+// The examples of a rule in the terminal's report, each a line, and the bytes of text in each.
 enum { PRINTED = 2, SHORT = 60 };
 
 static void escaped(FILE *out, const char *text, size_t n, bool html)
@@ -255,7 +255,7 @@ static void thresholds(char text[64], const FilterRule *r, double min, double ma
     else snprintf(text, 64, "-");
 }
 
-// What a rule took away: its paper, and examples of one line, "PATH:LINE: value, threshold: text".
+// What a rule removed: its paper, and examples of one line, "PATH:LINE: value, threshold: text".
 static void print_examples(FILE *out, const FilterRule *r, const FilterState *s)
 {
     char limit[64];

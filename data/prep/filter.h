@@ -1,7 +1,7 @@
 // filter: rules that keep a document, shorten it or remove it, and the record of what they did.
 //
-// The rules are rows of one table (filter_rules.c) and run in its order: first rules on whole pages, then those that
-// edit, then those that judge what is left. The first rule that objects removes the document.
+// The rules are rows of one table (filter_rules.c) and run in its order: first the rules on whole pages, then those
+// that edit, then those that judge what is left. The first rule that rejects a document removes it.
 #ifndef FILTER_H
 #define FILTER_H
 #include <stdbool.h>
@@ -21,8 +21,8 @@ void filter_free(Filter *f); // NULL is allowed
 // Sets a threshold, "gopher.words.min=60". A rule has .min, .max, or both: see filter_print_rules. Dies on any other,
 // and on a threshold of a rule that is not selected.
 void filter_set(Filter *f, const char *assignment);
-// The list of c4.bad_words: a word or phrase a line. The rule needs it and does nothing without; dies
-// when it is not selected.
+// The list of c4.bad_words: a word or phrase a line. Without it the rule does nothing. Dies when the
+// rule is not selected.
 void filter_bad_words(Filter *f, const char *path);
 
 // Judges text (n bytes of valid UTF-8, at most 4 GiB). True: keep it as *kept (n_kept), `text` itself or an edited copy

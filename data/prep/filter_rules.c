@@ -1,12 +1,12 @@
 // filter_rules: the table of rules. One row: name, paper, what is measured or taken out, thresholds, function.
 //
-// Invariant: the order of rows is the order of work, whatever the user lists. Rules on whole pages come first (what
-// they look for would be edited away), then the rules that edit, then those that judge what is left, so that a
-// kept text passes every later rule as it is written out.
+// Invariant: the order of rows is the order in which rules run, whatever order the user lists. Rules on whole pages
+// come first (editing would remove what they look for), then the rules that edit, then those that judge what is
+// left, so that a kept text passes every later rule as it is written out.
 //
 //     keep a document  <=>  min <= value <= max     both ends included
 //
-// Where the papers are loose, the choice here:
+// Where the papers are imprecise, the choice here:
 //   symbols      "#", and "..." or its one-character form. Gopher limits each alone, the guides both together
 //   stop words   different ones among the eight, any case of ASCII, signs around them taken off
 //   sentences    . ! ? with quotes or brackets after them, then white space or the end; a run of signs is one end
@@ -18,13 +18,13 @@
 // Rejected: C4's language detection (a model) and its removal of repeated three-sentence spans across pages (that is
 // deduplication); a list of bad words of our own.
 //
-// A document is taken apart once, so that every rule is a loop over words or lines: views into the text, in order, and
-// all of them together with white space are the text. White space is Unicode's; a word is a longest run of other
+// A document is split once, so that every rule is a loop over words or lines. These are views into the text, in order;
+// with the white space between them they are the whole text. White space is Unicode's; a word is a maximal run of other
 // characters ("don't," is one); a letter is \p{L} or \p{M} of the installed PCRE2 (the vowel signs of Hindi and Thai
-// are marks, and a text in those languages would otherwise seem to be poor in letters); a line is what stands between
-// line ends, without white space around it, blank ones are none; paragraphs have a blank line between them; lengths are
-// in code points. Rejected: a pre-tokenizer's words (rules of the papers are in words between spaces), iswalpha
-// (follows the locale), and one regular expression a rule (a pass over the text each, and backtracking to think about).
+// are marks, and a text in those languages would otherwise seem to have few letters); a line is the text between line
+// ends, without white space around it, and blank lines do not count; paragraphs have a blank line between them; lengths
+// are in code points. Rejected: a pre-tokenizer's words (the papers' rules count words between spaces), iswalpha
+// (follows the locale), and a regular expression for each rule (each takes a pass over the text, and may backtrack).
 //
 // Repetition (Gopher, Rae et al., arXiv 2112.11446, table A1; spans: Lee et al., arXiv 2107.06499, within one document)
 // is O(words) or O(lines): n-grams are keys of 64 bits in a table of counts, XXH3 over the n hashes of their words. Two
@@ -37,7 +37,8 @@
 //                        has it ("contained within all duplicate n-grams")
 //
 // A character counts once, however many n-grams lie over it: words are marked, then added up. Rejected: counting only
-// the later copies of n-grams, as some implementations do: it halves the value of a text that is said twice.
+// the later copies of n-grams, as some implementations do: it halves the value of a text that repeats everything
+// once.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "data/prep/filter_rules.h"
 #include "base/check.h"
@@ -74,7 +75,7 @@ uint8_t *filter_rules_letters(void)
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     pcre2_match_data *match = pcre2_match_data_create(1, NULL);
     if (!match) die("filter: no memory for the table of letters");
-    // Planes 0 to 3 and 14: the others have no letters, and are left alone for the time it takes.
+    // Planes 0 to 3 and 14: the others have no letters, and are skipped to save time.
     const uint32_t from[] = {1, 0xE000, 0xE0000}, to[] = {0xD800, 0x40000, 0xE1000};
     for (int part = 0; part < 3; part++) {
         size_t n = 0, at = 0;
@@ -135,7 +136,7 @@ void filter_rules_split(FilterDoc *d, const char *text, size_t n)
     FilterWord w = {0};
     FilterLine l = {0};
     uint32_t paragraph = 0, chars_in_line = 0;
-    size_t end_of_text = 0; // of the line, white space at its end aside
+    size_t end_of_text = 0; // of the line, without white space at its end
     for (size_t at = 0, k; at < n; at += k) {
         bool valid;
         k = words_utf8_length(text + at, n - at, &valid);
@@ -286,9 +287,9 @@ static double repeat_all(FilterDoc *d, int n_gram)
     return marked_share(d);
 }
 
-// From left to right: where the next n words have stood before, beginning at a word that was kept, they go, and the
-// words after them as long as the last n have stood before too. "a b" a thousand times becomes "a b". n is bounded,
-// so that this stays linear.
+// Goes from left to right. If the next n words occurred before, beginning at a word that was kept, they are
+// removed, and so are the words after them as long as the last n words also occurred before. "a b" a thousand times
+// becomes "a b". n is bounded, so this takes linear time.
 size_t filter_rules_spans(FilterDoc *d, double n_words, char *out, size_t *n_out, FilterWord *first)
 {
     size_t n = n_words < 2 ? 2 : n_words > 1000 ? 1000 : (size_t)n_words, spans = 0, copied = 0, o = 0;

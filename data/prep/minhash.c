@@ -10,16 +10,17 @@
 //     P[candidate] = 1 - (1 - J^r)^b                                     the S-curve
 //
 // which is near 0 below and near 1 above about (1/b)^(1/r). More rows make a pair harder to find, more bands easier;
-// b and r are taken such that the two errors, areas under and over the curve, are least together.
+// b and r minimise the sum of the two errors, which are the areas under and over the curve.
 //
-// The invariant: a signature is a function of the set of grams and the seed. Not of their order, nor of threads.
+// The invariant: a signature is a function of the set of grams and the seed, and not of the order of grams or of
+// threads.
 //
-// A permutation is x -> a x + b modulo 2^32 with an odd a, on hashes that are well mixed already. It is a bijection, so
-// it makes no collision of its own, and it is one multiplication, one addition and one minimum, 8 or 16 permutations
-// an instruction. Rejected: a x + b modulo the prime 2^61 - 1, the textbook's universal hashing (a 128-bit product,
-// which no SIMD has, several times slower; datasketch let it overflow 64 bits and gave it up in version 2, since its
-// cut to 32 bits made large sets look alike); one permutation in bins (empty bins in short texts need repair, and
-// then the numbers of a signature are no longer independent); 64-bit signatures (they tell apart sets of billions).
+// A permutation is x -> a x + b modulo 2^32 with an odd a, on hashes that are already well mixed. It is a bijection, so
+// it adds no collisions, and it takes one multiplication, one addition and one minimum, with 8 or 16 permutations per
+// instruction. Rejected: a x + b modulo the prime 2^61 - 1, the textbook's universal hashing (a 128-bit product, which
+// no SIMD has, several times slower; datasketch let it overflow 64 bits and gave it up in version 2, since its cut to
+// 32 bits made large sets look alike); one permutation in bins (empty bins in short texts need repair, and then the
+// numbers of a signature are no longer independent); 64-bit signatures (they tell apart sets of billions).
 #include "data/prep/minhash.h"
 
 #include "base/check.h"

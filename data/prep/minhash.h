@@ -16,7 +16,7 @@ typedef struct {
     uint32_t a[MINHASH_MAX], b[MINHASH_MAX];
 } MinHash;
 
-// n: 1 to MINHASH_MAX. The same seed gives the same permutations, and fewer of them are the first of more.
+// n: 1 to MINHASH_MAX. The same seed gives the same permutations; a smaller n gives the first n of them.
 MinHash minhash_make(size_t n, uint64_t seed);
 
 // signature (n): for each permutation the smallest image of the lower halves of the grams. No grams: all UINT32_MAX.
@@ -27,7 +27,7 @@ typedef struct {
     size_t bands, rows;
 } MinHashBands;
 
-// The bands with bands * rows <= n_perm that make the least error: half the area under the curve below the threshold
+// The bands with bands * rows <= n_perm that have the least error: half the area under the curve below the threshold
 // plus half the area above the curve beyond it. threshold: in (0, 1].
 MinHashBands minhash_bands(size_t n_perm, double threshold);
 // The probability 1 - (1 - s^rows)^bands that two sets of similarity s become candidates; and the two areas.

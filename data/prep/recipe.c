@@ -13,23 +13,23 @@
 //     vocab = 32_000
 //
 // Invariant: what a stage does is a function of its settings and of what the stage before left, and both are in its key
-// (recipe_stage.c). So a finished stage is used again exactly when doing it again would give the same files, and a
-// recipe that was changed in the middle is done again from there. How a path was spelled, and from where, is no
-// setting: paths of input are made absolute, without ".." and without links to folders, when the recipe has been read.
+// (recipe_stage.c). So a finished stage is used again exactly when running it again would give the same files, and if a
+// recipe is changed in the middle, it runs again from there. How a path was spelled, and from which folder, does not
+// matter: paths of input are made absolute, without ".." and without links to folders, when the recipe has been read.
 //
 // A key of the recipe is a row of the table below, and the parser, the check of values, the options of the command line
-// and the table in the chapter all walk it. Parsing a value is the trainer's (config.h), reading sources the
-// corpus manifest's (sources.c): a recipe without its other sections is such a manifest.
+// and the table in the chapter all walk it. The trainer's parser (config.h) parses values, and the corpus manifest's
+// reader (sources.c) reads sources: a recipe without its other sections is such a manifest.
 //
 // Rejected: a graph of stages that the user wires together (there is one sensible order: cheap before expensive, whole
-// pages before pairs of pages, text before tokens), and a program for each stage that knows of no other (the user would
-// keep the books; they are there for looking: build/filter, build/dedup).
+// pages before pairs of pages, text before tokens), and an independent program for each stage (the user would have to
+// keep track of them; build/filter and build/dedup exist for inspection).
 //
 // Before any work recipe_run checks the inputs: after that no stage will refuse a value of the recipe or a file that it
 // names, and none of these files is a pipe or lies where a stage empties folders. A stage whose settings changed
-// empties its folder, and a slip of the pen must not cost what hours have made. Everything is asked of the code that
-// will use it: the filter is made, the sources are listed. Rejected: a check in recipe_load (a recipe can be read, and
-// its keys shown, where its files are not).
+// empties its folder, and a typing error must not destroy the work of hours. Each check uses the code that will use the
+// value: the filter is made, the sources are listed. Rejected: a check in recipe_load (a recipe can be read, and its
+// keys shown, where its files are not).
 #define _GNU_SOURCE // asprintf
 #include "data/prep/recipe.h"
 
@@ -93,7 +93,7 @@ static int find_row(const char *section, size_t n_section, const char *key)
     return -1;
 }
 
-// Ends with what there is to choose from.
+// Dies with a list of the valid names.
 __attribute__((noreturn)) static void die_unknown(const char *where, const char *section, size_t n_section,
                                                   const char *key)
 {
@@ -110,7 +110,7 @@ __attribute__((noreturn)) static void die_unknown(const char *where, const char 
 static void set_value(Reader *in, int row, const char *where, const char *value, bool quoted)
 {
     char why[512];
-    // The trainer's parser knows types and offsets, nothing of what they are offsets into.
+    // The trainer's parser knows types and offsets, but not the struct to which the offsets belong.
     if (!config_table_parse(&rows[row], (Config *)(void *)in->r, value, quoted, why, sizeof why))
         die("%s: %s", where, why);
 }
@@ -143,7 +143,7 @@ static void read_option(Reader *in, const char *option)
     in->seen[row] = -1;
 }
 
-// Keys that were set and change nothing, and values that go wrong much later.
+// Refuses keys that were set and change nothing, and values that would fail much later.
 static void check_settings(const Reader *in)
 {
     const Recipe *r = in->r;
@@ -183,8 +183,8 @@ static void check_settings(const Reader *in)
     }
 }
 
-// The same name for a file or folder however it was spelled and from wherever: free() it. A file's own name stays, even
-// where it is a link, for its ending says what is in it.
+// One name for a file or folder, however it was spelled and from whichever folder: free() it. A file's own name stays,
+// even if it is a link, because its ending says what is in it.
 static char *real_name(const char *path)
 {
     struct stat st;
@@ -263,8 +263,8 @@ static void check_source(const Source *source)
             source->separator ? "separator" : "line", source->path);
 }
 
-// Reads the evaluation set, which is small beside a corpus: an example of fewer words than an n-gram has cannot be
-// looked for, and a search for nothing must not look like a clean corpus.
+// Reads the evaluation set, which is small compared with a corpus. An example of fewer words than an n-gram has
+// cannot be looked for, and a search for nothing must not look like a clean corpus.
 static void check_evaluation(const Recipe *r)
 {
     const char *path = r->contamination_evaluation;
@@ -307,8 +307,8 @@ static void check_tokenizer(const Recipe *r)
             UINT16_MAX);
 }
 
-// A stage whose settings changed empties its folder, also one on another disk through a link. A link of the input that
-// lies there goes, and so does what one elsewhere points to.
+// A stage whose settings changed empties its folder, also one on another disk through a link. So an input that is a
+// link in such a folder would be removed, and so would a file in it to which a link elsewhere points.
 static void check_outside(const Recipe *r, const char *where, const char *path)
 {
     static const char *const stage[] = {"", "documents", "exact", "near", "contamination", "tokenizer", "runs",
@@ -325,8 +325,8 @@ static void check_outside(const Recipe *r, const char *where, const char *path)
     free(folder);
 }
 
-// Whatever is read is read again: by a check and then by a stage, or after a kill; and what a file held the last time
-// is known by its size and time. A folder gives plain files alone (corpus.c).
+// Every input is read more than once: by a check and then by a stage, or after a kill; and size and time say whether
+// a file has changed. A folder gives only plain files (corpus.c).
 static void check_plain(const char *where, const char *path)
 {
     struct stat st;

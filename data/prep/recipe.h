@@ -34,12 +34,12 @@ typedef struct {
 } Recipe;
 
 // Reads a file; then options "--section.key=value" (n_options), whose paths are relative to the working directory, not
-// to the file. Paths of input come out absolute. Dies with FILE:LINE, or the option, on whatever is unknown, doubled,
+// to the file. Paths of input come out absolute. Dies with FILE:LINE, or the option, if a key is unknown, given twice,
 // out of range or without effect.
 Recipe *recipe_load(const char *path, char *const *option, int n_options);
 void recipe_free(Recipe *r);
-// Runs what is not done yet. The report goes to `out` and to report.json and report.html in the recipe's folder;
-// progress to stderr.
+// Runs the stages that are not done yet. The report goes to `out` and to report.json and report.html in the
+// recipe's folder; progress to stderr.
 void recipe_run(const Recipe *r, FILE *out);
 void recipe_print_keys(FILE *out); // a table of all keys, in Markdown
 

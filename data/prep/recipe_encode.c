@@ -7,24 +7,24 @@
 //     merge    the runs are read side by side, the smallest place first, and become shards
 //
 // Invariant: the place of document number r of n is permute(r), a bijection of [0, n) that is computed, not stored
-// (rng.h). r counts what is left of a source and split in the order of the input. So the shuffle is one of the whole
-// corpus, takes no memory for a document, reads and writes every token twice from front to end, and a run depends on
-// its own part and on two numbers: how many documents came before, and n.
+// (rng.h). r counts the remaining documents of a source and split in the order of the input. So the shuffle is over
+// the whole corpus, needs no memory per document, and writes every token twice and reads it once, always
+// sequentially. A run depends only on its own part and on two numbers: how many documents came before, and n.
 //
-// The split is by hash: a document is for validation when the hash of its text, as a fraction, is below shards.val. The
-// same text then falls on the same side in every recipe, whatever stands beside it: what one corpus validates on, no
-// other that holds it trains on.
+// The split is by hash: a document is for validation when the hash of its text, as a fraction, is below shards.val. So
+// the same text is on the same side in every recipe, whatever other documents there are: no corpus trains on a text on
+// which another validates.
 //
 // Rejected: shuffling within a buffer (documents stay near their neighbours in the crawl), drawing a bucket for each
-// document and shuffling each (many files at a time, and their sizes vary), and reading documents in the order of
-// training from the disk (a seek a document).
+// document and shuffling each (many files at a time, and their sizes vary), and reading documents from the disk in
+// the order of training (a seek for each).
 //
 // The merge. Places come out as 0, 1, 2, ..., n - 1, each once, because the places of all runs of a source and split
 // are a permutation. This is checked for every document, and so is the hash of its tokens: a run that is damaged or
-// missing ends the program. A shard is a unit of work: after a kill the full ones stay, and the rows of the runs say
-// how many tokens lie before any document, so the merge moves on to the first token that is missing without reading one
-// before it. At the end the runs go. Rejected: merging in several passes (a run is a part, 128 MiB of text: a terabyte
-// is 8,000 runs, which the limit of open files allows), and keeping the runs (as much disk as the shards).
+// missing ends the program. A shard is a unit of work: after a kill the full ones stay. The rows of the runs say how
+// many tokens come before any document, so the merge skips to the first missing token without reading those before it.
+// At the end the runs are removed. Rejected: merging in several passes (a run is a part, 128 MiB of text: a terabyte is
+// 8,000 runs, which the limit of open files allows), and keeping the runs (as much disk as the shards).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ enum { RECIPE_TRAIN, RECIPE_VAL };
 
 const char *const recipe_encode_splits[2] = {"train", "val"};
 
-// Of the document whose text has that hash.
+// The split of the document whose text has that hash.
 static int split_of(const Recipe *r, uint64_t hash)
 {
     return (double)(hash >> 11) * 0x1p-53 < r->shards_val ? RECIPE_VAL : RECIPE_TRAIN;
@@ -143,7 +143,7 @@ static void sync_tokenizer(const char *dir)
 {
     const char *name[] = {"tokenizer.json", "tokenizer_config.json"};
     char path[PATH_MAX];
-    for (int i = 0; i < 2; i++) { // again, by way of the disk: tokenizer_save does not promise it
+    for (int i = 0; i < 2; i++) { // written again and synced, which tokenizer_save does not promise
         size_t n;
         snprintf(path, sizeof path, "%s/%s", dir, name[i]);
         char *text = disk_read_file(path, &n, (size_t)1 << 32);
@@ -154,8 +154,8 @@ static void sync_tokenizer(const char *dir)
 
 const char *const recipe_encode_given[3] = {"tokenizer.json", "vocab.json", "merges.txt"};
 
-// The files that tokenizer_load may read, as recipe_stage_files: what else lies in the folder (the recipe's own output,
-// it may be) has no part in the key.
+// The files that tokenizer_load may read, as recipe_stage_files: other files in the folder (perhaps the recipe's own
+// output) are not part of the key.
 static char *list_tokenizer(const char *dir)
 {
     const char *const *name = recipe_encode_given;
@@ -580,7 +580,7 @@ void recipe_encode_shards(RecipeRun *run)
 {
     const Recipe *r = run->recipe;
     char settings[160], before[sizeof run->key];
-    // The runs are made only when shards are: the key of the shards does not go over theirs.
+    // The runs are made only when shards are, so the key of the shards does not depend on the key of the runs.
     memcpy(before, run->key, sizeof before);
     snprintf(settings, sizeof settings, "%ld %.17g %d %ld", r->recipe_seed, r->shards_val, r->shards_dtype,
              r->shards_tokens);

@@ -1,15 +1,15 @@
 // recipe_read: the first stage: files become documents, and the filter judges each.
 //
-// Invariant: where a part ends depends on the files and recipe.unit alone: after the first document with which the
-// texts read for it, before the filter, reach recipe.unit, or at the end of a source. So the parts are the same
-// whichever of them were made before a kill, and by however many threads.
+// Invariant: where a part ends depends on the files and recipe.unit alone: after the first document at which the
+// bytes of text read for the part, before the filter, reach recipe.unit, or at the end of a source. So the parts
+// are the same whichever of them were made before a kill, and for any number of threads.
 //
-// A part's record says how far the reader was: files that are finished, and documents taken from the next one. The run
-// after a kill opens that file again and lets so many documents pass by; it unpacks and cuts them, which is a small
-// part of the work, and the counts and the hash of a file come from one reading of it from its start to its end.
+// A part's record says how far the reader was: files that are finished, and documents taken from the next one. After a
+// kill the next run opens that file again and skips so many documents. It still unpacks and cuts them, which is a
+// small part of the work; so the counts and the hash of a file come from one reading of the whole file.
 //
-// Every thread has a filter of its own: rules judge a document by itself, and counts are added up. Examples are not
-// kept, for which ones came first would depend on threads: build/filter --report shows them.
+// Every thread has a filter of its own: rules judge each document independently, and counts are added up. Examples
+// are not kept, because which came first would depend on threads: build/filter --report shows them.
 //
 // Rejected: threads that read (one unpacks and parses faster than the rules judge on several), and a position in the
 // packed file at which to resume (gzip has none).
@@ -120,7 +120,8 @@ static bool ready(Input *in)
     return true;
 }
 
-// Where in the file on the disk a document is, for progress. A packed one does not say: a quarter of what is unpacked.
+// Where in the file on the disk a document is, for progress. For a packed file it is estimated as a quarter of the
+// unpacked bytes.
 static void show(Input *in, const CorpusRecord *doc, RecipeProgress *progress)
 {
     uint64_t at = sources_is_packed(doc->path) ? doc->offset / 4 : doc->offset;
@@ -130,7 +131,7 @@ static void show(Input *in, const CorpusRecord *doc, RecipeProgress *progress)
     in->shown = at;
 }
 
-// Documents up to unit_bytes of text. False: the source was over before.
+// Reads documents up to unit_bytes of text. False: the source had none left.
 static bool read_unit(Input *in, size_t unit_bytes, Unit *u, RecipeProgress *progress)
 {
     CorpusRecord doc;
@@ -182,8 +183,8 @@ static Filter **make_filters(const Recipe *r, int n)
     return f;
 }
 
-// Judges all documents of a unit. Returns the rules that did something, with what they did; frees the filters' books by
-// starting with new ones each time.
+// Judges all documents of a unit. Returns the rules that did something, with what they did; the filters' counts start
+// from 0 because each unit has new filters.
 static json_t *judge(const Recipe *r, Unit *u, int n_threads)
 {
     json_t *rules = json_object();
@@ -243,7 +244,7 @@ static void add_number(json_t *to, const char *key, json_int_t n)
     json_object_set_new(to, key, json_integer(json_integer_value(json_object_get(to, key)) + n));
 }
 
-// Adds up what the parts say of themselves: what came in and went out, all and by source; rules; files.
+// Adds up the records of the parts: what came in and went out, in all and by source; rules; files.
 static json_t *add_up(const RecipeRun *run, const char *dir, size_t n_parts)
 {
     json_t *in = json_object(), *rules = json_object(), *files = json_array(), *sources = json_array();
@@ -285,7 +286,7 @@ static uint64_t bytes_on_disk(const Input *in, size_t from, size_t to)
     return n;
 }
 
-// The source of part *number, after its parts of an earlier run. True: it is over.
+// Moves *number and the reader past the source's parts from an earlier run. True: these are the whole source.
 static bool find_place(Input *in, size_t source, const char *dir, size_t *number)
 {
     bool over = false;

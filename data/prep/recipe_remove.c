@@ -1,20 +1,20 @@
 // recipe_remove: the stages that take documents away: exact and near duplicates, and pieces of an evaluation set.
 //
 // Invariant: no text is moved. A stage leaves a list, removed.tsv, and the documents that are left are those on no
-// list. A line says which document, why (the document that is kept instead; the evaluation example), and where both
-// stood, so that every removal can be looked at:
+// list. A line says which document, why (the document that is kept instead, or the evaluation example), and where
+// both came from, so that every removal can be inspected:
 //
 //     17	3	/data/web/b.jsonl:18	/data/web/a.jsonl:4
 //
-// Names are valid UTF-8 (a bad byte is U+FFFD), and \t \n \r \\ in one are written so.
+// Names are valid UTF-8 (a bad byte is U+FFFD), and tab, line end, return and backslash are written as \t \n \r \\.
 //
 // A stage sees the documents that the stages before left, under new numbers 0, 1, 2, ...; 4 bytes each. Near duplicates
-// are looked for after exact ones are gone, so the first pass over texts is a cheap one and the second has less to
-// read. A stage is one unit of work: after a kill it begins again. Exact takes one reading of the corpus, near two or
-// three.
+// are looked for after exact ones are removed, so the first pass over texts is cheap and the second has less to read. A
+// stage is one unit of work: after a kill it begins again. Exact takes one reading of the corpus, near two or three.
 //
-// Rejected: writing the corpus again after each stage (disk and time, for what a list says), and removing near
-// duplicates source by source (a page is in several crawls; the first source that has it keeps it).
+// Rejected: writing the corpus again after each stage (it takes disk and time, and a list says the same), and
+// removing near duplicates separately in each source (a page is in several crawls; here the first source that
+// has it keeps it).
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +93,7 @@ static Origins find_origins(const RecipeRun *run)
     return o;
 }
 
-// A name may hold what ends a field or a line.
+// A name may contain bytes that end a field or a line.
 static void print_name(const char *name, FILE *out)
 {
     static const char special[] = "\t\n\r\\", letter[] = "tnr\\";
@@ -252,7 +252,7 @@ void recipe_remove_contaminated(RecipeRun *run)
     DedupSource evaluation = {corpus_store_count(store), read_example, fail_example, store};
     ContaminationOptions options = {(size_t)r->contamination_ngram, (size_t)r->contamination_min_grams, run->threads};
     Contamination c = contamination_find(&corpus, &evaluation, options);
-    if (c.n_short == c.n_examples) // recipe.c has seen others
+    if (c.n_short == c.n_examples) // recipe.c saw a longer one: the set has changed
         die("contamination.evaluation: %s: no example that can be looked for (%zu, all shorter than %ld words)",
             r->contamination_evaluation, c.n_examples, r->contamination_ngram);
     Origins origins = find_origins(run);

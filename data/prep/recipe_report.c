@@ -2,13 +2,13 @@
 // trainer opens.
 //
 // Invariant: the report is a function of the stages' records, and those are a function of recipe and input: no times,
-// no machine, no order of threads. So the report, too, is the same bytes after a kill.
+// no machine, no order of threads. So the report, too, has the same bytes after a kill.
 //
-// Tokens are counted where they are made, at the end. For the stages before, where there are none yet, they are
-// estimated from the bytes, at the bytes a token of what was encoded, and marked with ~.
+// Tokens are counted when they are made, at the end. For the stages before the tokenizer they are estimated
+// from the bytes, with the bytes per token of the encoded documents, and marked with ~.
 //
-// Nothing from the input reaches the page but names of sources, which are letters, digits, _ and - (recipe.c), and
-// names of rules. The page loads nothing.
+// Nothing from the input gets into the page except names of sources, which are letters, digits, _ and -
+// (recipe.c), and names of rules. The page loads nothing.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +131,7 @@ static json_t *gather_sources(const RecipeRun *run, const json_t *read, const js
     return all;
 }
 
-// What the search for an evaluation set could not look for: silence must not be read as a clean bill.
+// Examples that could not be looked for: without this note the corpus would seem clean of them.
 static void say_examples(Report *r, const RecipeRun *run)
 {
     const json_t *stage = find_stage(run, "contamination");

@@ -4,25 +4,26 @@
 //     out/NAME/...           units of work, each there completely or not at all
 //     out/NAME/stage.json    counts, the files with their sizes, and the key again. Written last
 //
-// Invariant: a stage.json with the key that this recipe gives, and all files that it lists, mean that the folder holds,
-// byte for byte, what running the stage would write. With files missing the stage is run again. A `key` file alone,
-// with that key, means it of the finished units. With any other key the folder is emptied, stage.json first and `key`
-// last, so a kill in the middle of that leaves a folder that is emptied again. What has no `key` is not ours, and is
-// not touched. A stage's folder may be a link to one on another disk: that one is emptied, and the link stays. Links
-// inside go as links.
+// Invariant: if there is a stage.json with the key that this recipe gives, and all files that it lists, the folder
+// holds, byte for byte, what running the stage would write. If files are missing, the stage runs again. If there is
+// only a `key` file with that key, the same is true of the finished units. With any other key the folder is emptied,
+// stage.json first and `key` last, so a kill in between leaves a folder that is emptied again. A folder without `key`
+// is not ours, and is not touched. A stage's folder may be a link to one on another disk: that one is emptied, and the
+// link stays. Links inside a folder are removed, not what they point to.
 //
 // The first stage's settings contain the name, the size and the time of the last change of every file of the input (a
 // hash would mean reading a corpus to find out that there is nothing to do). Contents decide what is written; times
-// only whether it is written again. When a file has been read it must still be the one that was listed.
+// decide only whether it is written again. After a file has been read, its size and time must still be those that
+// were listed.
 //
-// Keys are chained, so a change in the middle makes every later key another one. Rejected: comparing times of outputs
-// with those of inputs, as make does (settings have none, and clocks of two machines differ), and a journal beside the
-// files (a file that has its final name is the record).
+// Keys are chained, so a change in the middle changes every later key. Rejected: comparing times of outputs with those
+// of inputs, as make does (settings have none, and clocks of two machines differ), and a journal beside the files (a
+// file that has its final name is the record).
 //
-// The list has the files that stages write, by their names (is_result), and nothing else: what an editor, a file system
-// or a person leaves there may come and go. Of small files (.tsv, .json) the bytes are compared too; what is large has
-// its own checks where it is read: a hash for each document (documents.c), sizes and tokens of shards (dataset.c).
-// Rejected: a hash of everything (to find out that there is nothing to do, a terabyte would be read).
+// The list has the files that stages write, by their names (is_result), and nothing else: files that an editor, a file
+// system or a person leaves there do not matter. For small files (.tsv, .json) the bytes are compared too; large files
+// have their own checks where they are read: a hash for each document (documents.c), sizes and tokens of shards
+// (dataset.c). Rejected: a hash of everything (a terabyte would be read to find out that there is nothing to do).
 #define _GNU_SOURCE // asprintf
 #include "data/prep/recipe_stage.h"
 
@@ -41,7 +42,7 @@
 #include "base/clock.h"
 #include "base/disk.h"
 
-enum { VERSION = 2 }; // of all stages: another one when a stage's files change for the same settings
+enum { VERSION = 2 }; // of all stages: changes when a stage writes other files for the same settings
 
 // ---- the run
 RecipeRun *recipe_stage_open(const Recipe *r)
@@ -60,7 +61,7 @@ RecipeRun *recipe_stage_open(const Recipe *r)
     struct rlimit files; // two descriptors for each part of the documents
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files); // if not: the file that is one too many says so
+        setrlimit(RLIMIT_NOFILE, &files); // if it fails: the first file over the limit says so
     }
     return run;
 }
@@ -160,7 +161,7 @@ static void add_folder(json_t *list, const char *dir, const char *below)
     free(entry);
 }
 
-// {"NAME": {"bytes": n, "xxh3": "..."}, ...} of the files in a stage's folder that have a name which stages give.
+// {"NAME": {"bytes": n, "xxh3": "..."}, ...} of the files in a stage's folder whose names are those of results.
 static json_t *list_results(const RecipeRun *run, const char *dir)
 {
     json_t *list = json_object();
@@ -173,7 +174,7 @@ static json_t *list_results(const RecipeRun *run, const char *dir)
     return list;
 }
 
-// What does not agree with such a list: NULL, or a line to free().
+// The first file that disagrees with such a list, as a line to free(); NULL: none.
 static char *results_amiss(const char *dir, const json_t *list)
 {
     const char *name;
@@ -203,7 +204,7 @@ static void remove_below(const char *dir, int depth)
     if (!list) die("%s: cannot be emptied: %s", dir, strerror(errno));
     char path[PATH_MAX];
     name_file(path, dir, "stage.json");
-    unlink(path); // first: from here on it is not done
+    unlink(path); // first: from here on the stage is not done
     for (struct dirent *e; (e = readdir(list));) {
         struct stat st;
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || strcmp(e->d_name, "key") == 0) continue;
@@ -274,8 +275,8 @@ static bool has_key(const char *dir, const char *key)
     return same;
 }
 
-// The record of a folder that has the right key; NULL: the stage is not done, or what it says is not there (*amiss says
-// what, free() it).
+// The record of a folder that has the right key; NULL: the stage is not done, or a file that it lists is missing or
+// changed (*amiss says which; free() it).
 static json_t *read_record(const RecipeStage *s, char **amiss)
 {
     char path[PATH_MAX];
@@ -293,8 +294,8 @@ static json_t *read_record(const RecipeStage *s, char **amiss)
     return NULL;
 }
 
-// Files about all stages are removed before one of them changes: train.toml would lead the trainer to shards that are
-// not there yet, beside another tokenizer.
+// Files about all stages are removed before any stage changes, because train.toml would lead the trainer to shards
+// that do not exist yet, or that another tokenizer made.
 static void withdraw_report(const RecipeRun *run)
 {
     static const char *const names[] = {"train.toml", "report.json", "report.html"};

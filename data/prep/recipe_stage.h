@@ -22,8 +22,8 @@ typedef struct {
     char dir[PATH_MAX - 256];
     int threads;
     int lock;          // a descriptor
-    char key[33];      // of the last stage: that of the next one is made from it
-    json_t *stages;    // what each stage says of itself, in order: array of stage.json
+    char key[33];      // of the last stage; the next stage's key is made from it
+    json_t *stages;    // the record of each stage (its stage.json), in order
     Documents *docs;   // NULL until a stage needs it: recipe_stage_documents
     uint8_t *removed;  // (documents_count) 1: some stage has removed it
 } RecipeRun;
@@ -36,26 +36,26 @@ typedef struct {
     const char *name;
     char dir[PATH_MAX - 128];
     char key[33];
-    bool done; // run->stages has what it said; there is nothing to do
+    bool done; // its record is in run->stages; there is nothing to do
 } RecipeStage;
 
 // The folder of a stage, ready to be filled: with the finished units of an earlier run that had the same settings and
 // input, otherwise empty. settings: everything that the result depends on and that is not in an earlier stage's key.
 RecipeStage recipe_stage_begin(RecipeRun *run, const char *name, const char *settings);
-// Writes stage.json with the list of the folder's files, and with it the stage is done. Takes the reference.
+// Writes stage.json with the list of the folder's files; then the stage is done. Takes the reference.
 void recipe_stage_end(RecipeRun *run, RecipeStage *stage, json_t *about);
-// A line for each folder that a stage has left which the recipe does not ask for any more. It stays: should the recipe
-// ask for it again, it is used again.
+// Prints a line for each folder of a stage that the recipe no longer asks for. The folder stays, and is used again if
+// the recipe asks for it again.
 void recipe_stage_say_left(const RecipeRun *run);
-// Removes a folder of ours below the run's, and what is in it; of a link to a folder only what is in it.
+// Removes one of our folders below the run's, with its content; if it is a link to a folder, only the content.
 void recipe_stage_remove(const RecipeRun *run, const char *name);
 // A line for each file below path: name, bytes, time of the last change. free() it.
 char *recipe_stage_files(const char *path);
-// Dies when a file is not, or not any more, as its line in a text of such lines says. *listing moves past that line:
-// files are read in the order of their lines, and there may be many.
+// Dies when a file is not as its line in such a list says. *listing moves past that line, because files are read in
+// the order of their lines, and there may be many.
 void recipe_stage_check_file(const char **listing, const char *path);
 
-// The documents, of which removed[i] are gone; loaded when first asked for.
+// The documents; removed[i] says which are gone. Loaded when first asked for.
 void recipe_stage_documents(RecipeRun *run);
 // Marks what removed.tsv of a stage lists, a document a line, its number first.
 void recipe_stage_remove_listed(RecipeRun *run, const char *stage);

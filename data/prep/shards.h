@@ -15,7 +15,7 @@ typedef struct Shards Shards;
 // them.
 Shards *shards_open(const char *dir, const char *name, int vocab, DatasetType type, int64_t most);
 // The same, after the full files that an earlier run left: shards_tokens says how many tokens these hold, and the
-// caller continues with the next one. Only right when both runs add the same tokens. token_bytes: 2 or 4.
+// caller continues with the next one. This is right only if both runs add the same tokens. token_bytes: 2 or 4.
 Shards *shards_resume(const char *dir, const char *name, int vocab, int token_bytes, int64_t most);
 // Appends ids (n), each in [0, vocab). Dies when a file cannot be written.
 void shards_add(Shards *s, const int32_t *id, size_t n);

@@ -4,19 +4,19 @@
 //
 // n decides what counts as similar. One changed word inside a text changes n of its n-grams, so a text of W words
 // with k changes far apart keeps J = (W - n + 1 - kn) / (W - n + 1 + kn): with n = 13 and W = 200, one change is 0.87
-// and two are 0.76. Lee et al. (arXiv 2107.06499) use 5, GPT-3 (2005.14165) about 13, words both.
+// and two are 0.76. Lee et al. (arXiv 2107.06499) use 5 words, GPT-3 (2005.14165) about 13.
 //
 // The invariant: a gram is a function of its bytes alone. So the same gram has the same hash in every document, run
-// and machine, and another program finds the same one with any XXH3 at hand.
+// and machine, and another program gets the same hash from any implementation of XXH3.
 //
 // "Exact" is up to hash collisions: two different grams among N share 64 bits with probability N^2 / 2^65, which for
 // two documents of half a million words together is below 1e-8.
 //
 // A text shorter than n words is one gram. It equals another only when it is the same text, so short texts are never
-// called near-duplicates: there is too little of them to tell. Rejected: shorter n-grams for short texts (two
-// thresholds in one), padding (all documents would share its grams); lowering and folding beyond ASCII (tables that
-// change with each Unicode version, so that a corpus would be another one next year); a rolling hash (saves nothing:
-// words are short, and XXH3 of 13 of them takes as long as mixing a rolling one would).
+// called near-duplicates: they are too short to tell. Rejected: shorter n-grams for short texts (two thresholds in
+// one), padding (all documents would share its grams); lower-casing and folding beyond ASCII (the tables change with
+// each Unicode version, so that next year the result would differ); a rolling hash (saves nothing: words are short,
+// and XXH3 of 13 of them takes as long as mixing a rolling one would).
 #include "data/prep/shingle.h"
 
 #include "base/check.h"
@@ -36,8 +36,8 @@ static void *grow(void *ptr, size_t *cap, size_t need, size_t size)
     return ptr;
 }
 
-// Without a branch on what the text says: words end where no processor can foresee it. Whatever a byte is, it is
-// written, and so is the place where a word would begin; then the two ends move on, or they do not.
+// There is no branch on the text's content, because no processor can predict where words end. Each byte is
+// written, and so is the place where a word would begin; then the two ends advance by 0 or 1.
 void shingle_normalize(Shingles *s, const char *text, size_t n_bytes)
 {
     enum { CHUNK = 4096 }; // bytes between looks at the room for words, of which it has half as many

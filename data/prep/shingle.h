@@ -2,8 +2,8 @@
 //
 // The normalized text: A to Z become a to z, each run of white space (blank, \t \n \v \f \r) becomes one blank, and
 // there is none at the ends. Everything else stays as it is, byte for byte: punctuation, and all beyond ASCII. A word
-// is what stands between two blanks, an n-gram is n words and the blanks between them, and it is known by the 64-bit
-// XXH3 of these bytes.
+// is what is between two blanks. An n-gram is n words and the blanks between them; the 64-bit XXH3 of these bytes
+// stands for it.
 #ifndef SHINGLE_H
 #define SHINGLE_H
 #include <stddef.h>

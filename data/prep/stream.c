@@ -1,22 +1,23 @@
 // stream: plain, gzip and zstd files through one read call.
 //
 // Invariant: what stream_read has given is a beginning of the content, whatever the sizes asked for, and it returns 0
-// only after a complete last member or frame. A download that broke off is therefore an error and never a shorter
-// corpus: training data that silently lost their second half are the worse fault.
+// only after a complete last member or frame. So an interrupted download is an error and never a shorter corpus:
+// silently losing the second half of the training data would be worse.
 //
 // gzip (RFC 1952) files may hold several members, zstd (RFC 8878) files several frames; tools that compress in
-// parallel write such files, and their content is that of all of them in a row. Zero bytes after a gzip member are
-// padding (tapes, tar); anything else there is damage. Checksums are verified by the libraries.
+// parallel write such files, and their content is that of all members or frames, concatenated. Zero bytes after a
+// gzip member are padding (tapes, tar); anything else there is damage. Checksums are verified by the libraries.
 //
 // Memory is the read buffer and the window of the format: 32 KB for gzip, at most 128 MB for zstd, whose library
 // refuses larger windows (zstd --long=28 and up).
 //
-// The first bytes decide, and a name only promises: a packed file under another name, a pipe and /dev/stdin are
-// unpacked like any other, but a .gz that is none is damaged. What bzip2, xz, zip and Parquet begin with is no text
-// either; read as such it would be a corpus of ill-formed sequences.
+// The first bytes decide the format, not the name. A packed file under another name, a pipe and /dev/stdin are
+// unpacked like any other; a .gz file that is not gzip is damaged. Files that begin like bzip2, xz, zip or Parquet
+// are refused, because read as text they would be a corpus of ill-formed sequences.
 //
-// Rejected: gzread (takes a file that is no gzip for plain text, and says nothing of offsets), a pipe to gzip and
-// zstd (programs that may not be there), and reading ahead in a thread (a later step does that for whole files).
+// Rejected: gzread (it reads a file that is not gzip as plain text, and gives no offsets), a pipe to gzip and
+// zstd (programs that may not be installed), and prefetching in a thread (a later step does that for whole
+// files).
 #include "data/prep/stream.h"
 
 #include <errno.h>
@@ -77,7 +78,7 @@ static bool refill(Stream *s)
     return read_more(s, s->cap);
 }
 
-// Do these bytes stand at s->in[at]?
+// Are these bytes at s->in[at]?
 static bool stands(const Stream *s, size_t at, const char *bytes, size_t n)
 {
     return s->n >= at + n && memcmp(s->in + at, bytes, n) == 0;
@@ -159,8 +160,9 @@ static size_t read_gzip(Stream *s, void *out, size_t n)
     return n - s->z.avail_out;
 }
 
-// Four bytes say which format a frame has. Where a library also reads those of before 2016, it sees them only when the
-// four come at once: so the content would depend on how much is read at a time. They are refused.
+// Four bytes say which format a frame has. Some libraries also read the formats from before 2016, but recognise them
+// only when the four bytes arrive at once, so the content would depend on how much is read at a time. So these formats
+// are refused.
 static void check_frame(Stream *s)
 {
     if (s->n - s->at < 4) {

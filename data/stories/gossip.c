@@ -3,7 +3,7 @@
 // The facts are a function of one seed, and the texts of another. Rank k is a pair of a first and a last name (a random
 // bijection of ranks and pairs), and the object of person k and verb v is one word of a list, drawn once.
 //
-// The invariant: each word of a text identifies one choice. No word stands twice in a list, so the pair of names is one
+// The invariant: each word of a text identifies one choice. No list contains a word twice, so the pair of names is one
 // rank, the third word one verb and the fourth one number; the fifth must then be the fact. So every text has one
 // derivation, and
 //
@@ -12,8 +12,8 @@
 // A rank is drawn by bisection of the cumulative weights, with 53 random bits; the rounding error is below 1e-9 of the
 // smallest probability.
 //
-// Rejected: rules of grammar.h, one alternative a person (its reader tries every alternative, and a fact that goes with
-// a pair and a verb would need a rule for each pair).
+// Rejected: rules of grammar.h with an alternative for each person (its reader tries every alternative, and a fact of a
+// pair and a verb would need a rule for each pair).
 #include "data/stories/gossip.h"
 
 #include "base/check.h"

@@ -13,9 +13,9 @@
 // grammar it is an unbiased estimate of the entropy, and no model has a lower expected loss (Gibbs'
 // inequality).
 //
-// Rejected: a chart parser (Earley, CYK), because remembered words make the language not context-free, and
-// because with left-to-right matching the plain search already fails within a word; and a story generator
-// in C code, because sentences drown in calls.
+// Rejected: a chart parser (Earley, CYK), because with remembered words the language is not context-free,
+// and because a plain search from left to right rejects a wrong alternative within a word anyway; and a
+// story generator in C code, because its sentences would be hidden among calls.
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ typedef struct {
     const Frame *outer;
     const Item *item, *end;
     const Alt *slot[MAX_SLOTS]; // the remembered words
-    int bind;                   // the slot that waits for the word under way, or -1
+    int bind;                   // the slot that will remember the word being written, or -1
     char article;               // an article waits for the next word: 'a' or 'A', else 0
     bool capital;               // the next letter is a capital
     size_t pos;                 // bytes written or matched
@@ -80,7 +80,7 @@ static bool begins(const char *s, size_t n, const char *with)
     return n >= strlen(with) && !memcmp(s, with, strlen(with));
 }
 
-// By ear, not by eye: an apple, an hour, a uniform.
+// By sound, not by spelling: an apple, an hour, a uniform.
 static bool takes_an(const char *s, size_t n)
 {
     if (begins(s, n, "hour") || begins(s, n, "honest")) return true;

@@ -1,11 +1,12 @@
 // stories_plots_friend: plots of the hero with a friend, a second child. See stories_tales.c, grammar.h.
 //
 // Lost and found, a birthday, a quarrel, a contest, a secret, bad weather, a new child, trading, a visit to a
-// sick friend. Each ends in `finale_friend`, which says both names. The names of the parts are explained in
-// stories_tales.c.
+// sick friend. Each ends in `finale_friend`, which says both names. stories_tales.c explains the remembered
+// words.
 //
-// The invariant: when the finale comes, `hero`, `friend` and `place` have been chosen in every wording, for
-// the finale writes them (grammar_write dies at a name that was never chosen). And one text, one derivation.
+// The invariant: when the finale comes, `hero`, `friend` and `place` have been chosen in every wording,
+// because the finale writes them (grammar_write dies at a name that was never chosen). And each text has one
+// derivation.
 #include "data/stories/stories_tables.h"
 
 const GrammarRule stories_plots_friend[] = {

@@ -4,8 +4,9 @@
 // something broken, a stray animal. Each ends in `finale`, about the hero alone, except the last, which has
 // endings of its own about the hero and the animal.
 //
-// The invariant: a part that is written (`kin`, `pal`, `beast`) has been chosen in every wording of the beats
-// before (grammar_write dies at a name that was never chosen). And one text, one derivation.
+// The invariant: a remembered word that is written (`kin`, `pal`, `beast`) has been chosen in every wording
+// of the beats before it (grammar_write dies at a name that was never chosen). And each text has one
+// derivation.
 #include "data/stories/stories_tables.h"
 
 const GrammarRule stories_plots_hero[] = {

@@ -1,9 +1,9 @@
 // stories_tales: where a tale starts, and what all tales share. See grammar.h for the notation.
 //
 // A tale is an opening that names the hero, a refrain about the hero, a habit and one of the plots. A
-// plot is a row of beats (what happens, what is said, how it ends), each with a few wordings; the
-// wordings are full of word lists, and of words remembered from before: who the hero and the friend are,
-// what was lost, where it lay. Remembered words are what a model has to copy from its context.
+// plot is a sequence of beats (what happens, what is said, how it ends), each with a few wordings. The
+// wordings contain many word lists and many words remembered from before: who the hero and the friend
+// are, what was lost, where it lay. Remembered words are what a model has to copy from its context.
 //
 //   hero, friend    children; the friend is of the other sex, so that "his" and "her" always say whose it is
 //   elder, kin, who a grown-up with a name, a relative, a stranger with a trade
@@ -15,8 +15,8 @@
 // their fixed words, and an optional beat is followed by words that differ from its own. The test reads texts back and
 // counts derivations.
 //
-// Names are often used where English would say "he" or "she", because a name is a word to copy and a pronoun only a
-// choice of two.
+// Names are often used where ordinary English has "he" or "she", because a name is a word to copy and a pronoun is
+// only a choice of two.
 #include "data/stories/stories_tables.h"
 
 const GrammarRule stories_tales[] = {
