@@ -6,6 +6,7 @@
 # on) and by single allocations. --all: every place, and many more of the others. (nth_malloc.c; doc/reliability.md, T7)
 # shellcheck source=test/train_common.sh
 . "$(dirname "$0")/train_common.sh"
+unset OMP_WAIT_POLICY GOMP_SPINCOUNT # so the program sets them, and restarts, on every machine (dev_cpu.c)
 : "${CC:=gcc}"
 all=
 [ "${1:-}" = --all ] && all=yes

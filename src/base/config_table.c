@@ -423,13 +423,15 @@ static bool plain_number(const char *text, char *out, size_t size)
     return n > 0;
 }
 
-// Is x in the interval "[0, 1)"? An empty interval holds everything.
-static bool in_interval(const char *interval, double x)
+// Is x in the interval "[0, 1)", as a double, or with everything rounded to the 32-bit numbers that are computed with?
+// An empty interval holds everything.
+static bool in_interval(const char *interval, double x, bool rounded)
 {
     if (!*interval) return true;
     char *end;
     double low = strtod(interval + 1, &end);
     double high = strtod(end + 1, &end);
+    if (rounded) x = (float)x, low = (float)low, high = (float)high;
     return (interval[0] == '(' ? x > low : x >= low) && (*end == ')' ? x < high : x <= high);
 }
 
@@ -514,12 +516,12 @@ bool config_table_parse(const ConfigKey *key, Config *cfg, const char *text, boo
             snprintf(why, why_size, "%s is %s, beyond 2^53 (JSON holds no larger integers exactly)", key->name, text);
             return false;
         }
-        if (!in_interval(key->allowed, number)) {
+        if (!in_interval(key->allowed, number, false)) {
             config_table_range(key, range, sizeof range);
             snprintf(why, why_size, "%s is %s, not %s (%s)", key->name, text, range, key->help);
             return false;
         }
-        if (key->type == CONFIG_NUMBER && !in_interval(key->allowed, (float)number)) {
+        if (key->type == CONFIG_NUMBER && !in_interval(key->allowed, number, true)) {
             config_table_range(key, range, sizeof range);
             snprintf(why, why_size, "%s is %s, which is %g as a 32-bit number, not %s (%s)", key->name, text,
                      (double)(float)number, range, key->help);
