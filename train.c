@@ -108,9 +108,9 @@ static StepResult run_step(Run *run, long step)
 
 // ---- the loop
 
-// Set by a signal: finish this step, save, and leave. (SIGUSR1: SLURM's warning.) A second one ends the program at once,
-// unless it comes within a second of the first: who stops a job often signals all its processes (systemd, some SLURM
-// installations), and then a rank gets the same request from there, from the launcher and from its supervisor.
+// Set by a signal: finish this step, save, and leave. (SIGUSR1: SLURM's warning.) A second one ends the program at
+// once, unless it comes within a second of the first: who stops a job often signals all its processes (systemd, some
+// SLURM installations), and then a rank gets the same request from there, from the launcher and from its supervisor.
 static volatile sig_atomic_t stop_requested;
 
 static void on_signal(int number)

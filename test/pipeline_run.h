@@ -36,7 +36,6 @@ typedef struct {
     const ModelShape *shape;
     const char *schedule;       // NULL: one rank, by the model's own functions
     const PipelineTable *table; // used instead of `schedule`
-    const PipelineTable *room;  // for which model and pipeline are allocated; NULL: the same
     int p, v, cp, tp;           // 0: 1 (v 0: what the schedule needs); rank = (stage cp + cp's) tp + tp's
     bool sequence, deterministic, documents;
     bool blocks;                // the order of sums that any cp has
@@ -157,8 +156,7 @@ static void play(Comm *world, void *arg)
     Comm *ends = comm_split(world, end ? rank % inner : -1, rank, "ends");
     Comm *cp = comm_split(world, stage * c->tp + rank % c->tp, rank, "cp");
     ModelStage have = {0};
-    const PipelineTable *room = c->room ? c->room : out->table;
-    if (room) have = pipeline_stage(room, stage, c->shape->layers, NULL);
+    if (out->table) have = pipeline_stage(out->table, stage, c->shape->layers, NULL);
     PartsSettings parts = {.tp = tp, .sequence = c->sequence, .cp = cp,
                            .cp_set = {.blocks = c->blocks ? cp_blocks(T) : 0}};
     ModelOptions options = {.parts = parts_make(parts), .sequences = SAMPLES, .recompute = c->recompute,
@@ -168,8 +166,7 @@ static void play(Comm *world, void *arg)
     make_lively(m);
     out->part[0][rank] = copy_of(m->weights, m->params.n_elems);
     out->acts[rank] = mem.tag_bytes[MEM_ACTS];
-    Pipeline *pipe = room ? pipeline_create(m, room, stage, pp, ends) : NULL;
-    if (pipe && c->room) pipeline_set_table(pipe, out->table);
+    Pipeline *pipe = out->table ? pipeline_create(m, out->table, stage, pp, ends) : NULL;
     out->comm[rank] = mem.tag_bytes[MEM_COMM];
     if (pipe && out->table->p == 1) assert_true(pipe->tied_peer < 0);
     KvCache cache = model_cache_create(m);

@@ -239,40 +239,13 @@ static void test_refusals(void **state)
     pipeline_table_free(t);
 }
 
-static int grow(void *arg)
-{
-    const PipelineTable *const *t = arg;
-    Mem door = {.raw_alloc = nowhere, .raw_free = forget};
-    Dev *dev = dev_cpu_create(1);
-    ModelStage have = pipeline_stage(t[0], 0, llama.layers, NULL);
-    Model *m = model_allocate_with(&llama, dev, &door, 1, T, true, (ModelOptions){.stage = &have});
-    Pipeline *p = pipeline_create(m, t[0], 0, NULL, NULL);
-    pipeline_set_table(p, t[1]);
-    pipeline_free(p);
-    model_free(m);
-    mem_free_all(&door);
-    dev_cpu_free(dev);
-    return 0;
-}
-
-static void test_no_room(void **state)
-{
-    (void)state;
-    const PipelineTable *t[2];
-    for (int i = 0; i < 2; i++) t[i] = pipeline_table_make(PIPELINE_GPIPE, 2, 2 + i, 1);
-    expect_die(grow, t, "3 micro-batches hold 3 activations in flight on stage 0, and there is room for 2");
-    const PipelineTable *back[2] = {t[1], t[0]};
-    assert_int_equal(grow(back), 0);
-    for (int i = 0; i < 2; i++) pipeline_table_free((PipelineTable *)t[i]);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_made_up_times), IN_DIR(test_trace),
         cmocka_unit_test(test_messages),      cmocka_unit_test(test_activations),
         cmocka_unit_test(test_layers),        cmocka_unit_test(test_layers_of_ones_own),
-        IN_DIR(test_refusals),      cmocka_unit_test(test_no_room),
+        IN_DIR(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

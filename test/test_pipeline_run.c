@@ -168,23 +168,6 @@ static void test_own_tables(void **state)
     }
 }
 
-// A batch that grows: fewer micro-batches than the pipeline has room for.
-static void test_fewer_micro_batches(void **state)
-{
-    (void)state;
-    for (int k = 0; k < PIPELINE_USER; k++) {
-        Case c = {.shape = &gpt, .micro = 2, .deterministic = true, .dropout = 0.2f};
-        Outcome one = run(c);
-        PipelineTable *room = pipeline_table_make((PipelineSchedule)k, 2, 8, 0);
-        c.room = room, c.schedule = pipeline_table_name((PipelineSchedule)k), c.p = 2;
-        Outcome r = run(c);
-        must_be_same(&c, &r, &one);
-        pipeline_table_free(room);
-        release(&r);
-        release(&one);
-    }
-}
-
 // ---- within the bound
 
 // Sum over the tokens of the norm of their gradients of embedding and head, which are two tensors here.
@@ -298,7 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_deterministic_is_one_rank), cmocka_unit_test(test_tensor_parallel_inside),
         cmocka_unit_test(test_context_parallel_inside),   cmocka_unit_test(test_recomputation),
-        IN_DIR(test_own_tables),                cmocka_unit_test(test_fewer_micro_batches),
+        IN_DIR(test_own_tables),
         cmocka_unit_test(test_fast_is_close),             cmocka_unit_test(test_narrow),
         cmocka_unit_test(test_any_order),
     };

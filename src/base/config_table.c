@@ -516,15 +516,11 @@ bool config_table_parse(const ConfigKey *key, Config *cfg, const char *text, boo
             snprintf(why, why_size, "%s is %s, beyond 2^53 (JSON holds no larger integers exactly)", key->name, text);
             return false;
         }
-        if (!in_interval(key->allowed, number, false)) {
+        bool in = in_interval(key->allowed, number, false);
+        if (!in || (key->type == CONFIG_NUMBER && !in_interval(key->allowed, number, true))) {
             config_table_range(key, range, sizeof range);
-            snprintf(why, why_size, "%s is %s, not %s (%s)", key->name, text, range, key->help);
-            return false;
-        }
-        if (key->type == CONFIG_NUMBER && !in_interval(key->allowed, number, true)) {
-            config_table_range(key, range, sizeof range);
-            snprintf(why, why_size, "%s is %s, which is %g as a 32-bit number, not %s (%s)", key->name, text,
-                     (double)(float)number, range, key->help);
+            snprintf(why, why_size, "%s is %s%s, not %s (%s)", key->name, text, in ? ", rounded to 32 bits" : "", range,
+                     key->help);
             return false;
         }
         if (key->type == CONFIG_INTEGER) *(long *)member = integer;

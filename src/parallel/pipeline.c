@@ -326,20 +326,6 @@ void pipeline_free(Pipeline *p)
     free(p);
 }
 
-void pipeline_set_table(Pipeline *p, const PipelineTable *table)
-{
-    check(table->p == p->table->p && table->v == p->table->v && table->split == p->table->split);
-    ModelStage now = pipeline_stage(table, p->stage, p->model->shape.layers, NULL);
-    for (int c = 0; c < table->v; c++) {
-        const ModelPiece *a = &now.chunk[c], *b = &p->model->chunk[c].piece;
-        check(table->piece[p->stage][c] == p->table->piece[p->stage][c]);
-        if (a->active > b->active || a->held > b->held || a->late > b->late)
-            die("pipeline: %d micro-batches hold %d activations in flight on stage %d, and there is room for %d",
-                table->m, a->held, p->stage, b->held);
-    }
-    p->table = table;
-}
-
 // ---- messages
 
 static size_t elems_of(const Pipeline *p, const PipelineMicro *micro)

@@ -87,9 +87,6 @@ typedef struct {
 // may be NULL in a plan. The table stays the caller's.
 Pipeline *pipeline_create(Model *model, const PipelineTable *table, int stage, Comm *pp, Comm *ends);
 void pipeline_free(Pipeline *pipeline);
-// Another table for the steps that follow, of the same stages and pieces (another number of micro-batches). Dies where
-// it holds more in flight than the first.
-void pipeline_set_table(Pipeline *pipeline, const PipelineTable *table);
 // Forward and backward of the table's m micro-batches; then model->grads has this stage's gradient. As
 // model_forward_backward of each and model_step_finish: returns the sum of losses, 0 on stages without the head.
 double pipeline_step(Pipeline *pipeline, const PipelineMicro *micro, float scale);

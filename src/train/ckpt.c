@@ -15,9 +15,9 @@
 //   4. it renames step_N.tmp to step_N; fsyncs checkpoints/.               <- committed here, and nowhere else
 //   5. the hint `latest`; old checkpoints are deleted (renamed to .tmp first: a kill leaves no half-deleted step_M)
 // If step_N already exists (the run was rolled back before it), step 4 exchanges the two names in one system call. A
-// failed fsync is never retried (see disk.c). Tensors are looked at on their way to the file: where one holds a NaN or an
-// infinity, the save fails, so that it cannot push out an earlier checkpoint that is good. No rank has more than its own pieces: the ranks send 200 bytes per piece,
-// not the piece.
+// failed fsync is never retried (see disk.c). Tensors are looked at on their way to the file: where one holds a NaN or
+// an infinity the save fails, so that it cannot push out an earlier checkpoint that is good. No rank has more than its
+// own pieces: the ranks send 200 bytes per piece, not the piece.
 //
 // Asynchronous saves (ckpt_async_): training stops for a copy in memory, and a thread does all disk operations.
 //

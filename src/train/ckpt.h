@@ -174,9 +174,9 @@ bool ckpt_async_poll(CkptAsync *async, bool wait, CkptDone *done);
 // ---- loading
 
 // Loads the newest checkpoint of a run that is complete and whose hashes are right, whatever layout wrote it, and
-// removes left-overs (*.tmp). All ranks skip a damaged one, or one with a NaN, with one line on stderr. False: the run has none. Dies when
-// all are damaged, and when an undamaged one does not fit the model (naming the tensor and both shapes). Without
-// arrays: only the weights. Collective; every rank gets the state.
+// removes left-overs (*.tmp). All ranks skip a damaged one, or one with a NaN, with one line on stderr. False: the run
+// has none. Dies when all are damaged, and when an undamaged one does not fit the model (naming the tensor and both
+// shapes). Without arrays: only the weights. Collective; every rank gets the state.
 bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state);
 
 // The weights alone, of a run's newest checkpoint or of the one at path, for another run: part has no arrays. Dies when

@@ -205,7 +205,8 @@ static bool finite_file(const CkptManifest *m, int file, CkptFailure f)
 
 // Opens one checkpoint: the manifest is rank 0's, the files are checked by all between them. The verdict is the same on
 // all. finite: one that holds a NaN or an infinity counts as damaged.
-static CkptManifest *open_one(Comm *world, const char *dir, bool optim, bool finite, CkptVerdict *verdict, CkptFailure f)
+static CkptManifest *open_one(Comm *world, const char *dir, bool optim, bool finite, CkptVerdict *verdict,
+                              CkptFailure f)
 {
     int rank = world ? world->rank : 0, ranks = world ? world->size : 1;
     size_t n = 0;

@@ -16,18 +16,16 @@
 #include "train/metrics.h"
 
 #include "base/check.h"
+#include "base/disk.h"
 #include "base/svg.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <libgen.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 static const char *event_names[METRICS_EVENTS] = {
     [METRICS_START] = "start", [METRICS_TRAIN] = "train", [METRICS_VAL] = "val",
@@ -287,39 +285,26 @@ static void copy_kept_lines(FILE *to, FILE *from, int64_t resume_step)
     free(line);
 }
 
-static void sync_directory_of(const char *path)
-{
-    char *copy = copy_text(path);
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY);
-    if (fd < 0 || fsync(fd) || close(fd))
-        die("metrics: cannot sync the directory of %s: %s", path, strerror(errno));
-    free(copy);
-}
-
 static void drop_undone_lines(const char *path, int64_t resume_step)
 {
     FILE *from = fopen(path, "r");
     if (!from && errno == ENOENT) return; // someone deleted it: begin anew
     if (!from) die("metrics: cannot open %s: %s", path, strerror(errno));
-    char aside[4096];
-    if (snprintf(aside, sizeof aside, "%s.tmp", path) >= (int)sizeof aside)
-        die("metrics: path too long: %s", path);
-    unlink(aside); // it may be a link to something else
-    FILE *to = open_file(aside, "w");
-    copy_kept_lines(to, from, resume_step);
+    DiskOut *to = disk_out_open(path);
+    copy_kept_lines(to->f, from, resume_step);
     if (!feof(from)) die("metrics: cannot read %s: %s", path, strerror(errno));
-    if (ferror(to) || fflush(to) || fsync(fileno(to)) || fclose(to) || rename(aside, path))
-        die("metrics: cannot rewrite %s through %s: %s (is the disk full?)", path, aside, strerror(errno));
+    disk_out_commit(to);
     fclose(from);
-    sync_directory_of(path);
 }
 
+// Lines are appended, so that a file which somebody empties during the run gets no gap of zero bytes.
 Metrics *metrics_open(const char *path, int64_t resume_step)
 {
     if (resume_step > 0) drop_undone_lines(path, resume_step);
+    else fclose(open_file(path, "w"));
     Metrics *metrics = malloc(sizeof *metrics);
     if (!metrics) die("metrics: no memory");
-    *metrics = (Metrics){.file = open_file(path, resume_step > 0 ? "a" : "w"), .path = copy_text(path)};
+    *metrics = (Metrics){.file = open_file(path, "a"), .path = copy_text(path)};
     return metrics;
 }
 

@@ -297,7 +297,8 @@ static bool utf8_locale(void)
 static void open_files(Progress *p)
 {
     char *log = path_in(p, "log.txt"), *metrics = path_in(p, "metrics.jsonl");
-    p->log = fopen(log, p->plan.first_step > 0 ? "a" : "w");
+    if (p->plan.first_step == 0) truncate(log, 0); // appended to, as metrics.jsonl
+    p->log = fopen(log, "a");
     if (!p->log) die("progress: cannot open %s: %s", log, strerror(errno));
     p->metrics = metrics_open(metrics, p->plan.first_step);
     free(log);
