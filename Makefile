@@ -46,7 +46,8 @@ ifneq ($(wildcard /usr/include/openblas),)
 FLAGS += -I/usr/include/openblas
 endif
 ifneq ($(findstring clang,$(CC)),)
-FLAGS += -Wno-pass-failed # clang reports each `omp simd` loop it declines to vectorise as a warning
+# clang reports each `omp simd` loop it declines to vectorise as a warning, and {.a = 1, 2} as lacking fields.
+FLAGS += -Wno-pass-failed -Wno-missing-field-initializers
 endif
 FLAGS += $(EXTRA_CFLAGS)
 LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lxxhash -lz -lzstd -lm

@@ -2,7 +2,7 @@
 # test/check_headers.sh: the project's rules that a compiler does not check. Prints "ok NAME", "not ok
 # NAME" and "warn ..." lines.
 #
-# 1. Every header of a room (src/ROOM, data/ROOM, dev/ROOM) compiles alone, as C11 and as C++17, without a warning.
+# 1. Every header of a room (src/ROOM, data/ROOM, dev/ROOM) compiles alone, as C11 (-pedantic) and as C++17, without a warning.
 # 2. An include names its room, and who may include whom is fixed: base <- text, ops, comm <- net <- train <- parallel
 #    <- train.c. data/ uses base and text, dev/ uses anything, and src/ uses neither.
 # 3. A public function is named after its file: NAME_something is declared in NAME.h or defined in
@@ -43,7 +43,7 @@ list= # gcc lists every declaration it saw, with its file: for 3
 # shellcheck disable=SC2086
 for header in $rooms; do
     # shellcheck disable=SC2086
-    $cc -x c -std=c11 ${list:+-aux-info "$tmp/aux/${header##*/}"} $warn $includes "$header" >"$tmp/log" 2>&1 ||
+    $cc -x c -std=c11 -pedantic -include stddef.h ${list:+-aux-info "$tmp/aux/${header##*/}"} $warn $includes "$header" >"$tmp/log" 2>&1 ||
         [ -s "$tmp/log" ] || echo "$cc failed" >"$tmp/log"
     verdict "$header alone as C11" "$tmp/log"
     if [ -n "$cxx" ] && command -v "${cxx%% *}" >/dev/null 2>&1; then

@@ -72,7 +72,7 @@ bool ckpt_fail(CkptFailure f, const char *fmt, ...)
     return false;
 }
 
-void ckpt_join(char path[PATH_MAX], const char *fmt, ...)
+void ckpt_join(char *path, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);

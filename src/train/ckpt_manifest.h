@@ -88,8 +88,8 @@ typedef struct {
 } CkptTarget;
 
 CkptTarget ckpt_target(const CkptPart *part, int array, int row);
-// A path made by printf. One that does not fit is the user's error.
-void ckpt_join(char path[PATH_MAX], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// A path (PATH_MAX) made by printf. One that does not fit is the user's error.
+void ckpt_join(char *path, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // The steps that have a directory step_N, in ascending order, from malloc. remove_tmp: removes left-overs of
 // interrupted saves as well. Returns their number, 0 when there is no such directory.
 int ckpt_list_steps(const char *dir, bool remove_tmp, long **steps);
