@@ -117,6 +117,7 @@ static inline void element(const char *prefix, const char *row, size_t i, void *
     uint64_t key = 14695981039346656037u, value;
     for (const char *c = prefix; *c; c++) key = (key ^ (unsigned char)*c) * 1099511628211u;
     value = (uint64_t)(rng_uniform(rng_make(key, row, 0), i) * 4294967296.0);
+    if (n_bytes == 4) value &= ~(UINT64_C(1) << 23); // a bit of the exponent: a finite number
     memcpy(out, &value, n_bytes);
 }
 

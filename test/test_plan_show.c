@@ -251,7 +251,7 @@ static void test_nonsense(void **state)
         {"time llama3-8b --recompute half", "--recompute: 'half'", 1},
         {"time llama3-8b --schedule best", "--schedule: 'best'", 1},
         {"time llama3-8b --link string", "--link: 'string'", 1},
-        {"time llama3-8b --sp --no-sp", "one of them", 1},
+        {"time llama3-8b --sp --no-sp", "choose one", 1},
         {"time llama3-8b --model.channel=3", "model.channel", 1},
         {"time llama3-405b", "memory: ", 1},
         {"time", "no configuration", 1},
