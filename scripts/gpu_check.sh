@@ -16,8 +16,8 @@
 # Each step prints PASS, FAIL or SKIP; at the end the lines of all parts so far are printed again, and the exit status
 # is 0 only when none of them is a FAIL. They are in $BUILD/gpu_check (BUILD is build unless set), with a log for each
 # step, and with date, commit and machine in doc/gpu.md: one section for each commit and machine, the newest first.
-# It writes dev/cuda_on_cpu/tests/conformance_gpu.txt (commit it: from then on `make test` compares the emulation with
-# it). Without a GPU, or without nvcc: one line, exit status 1.
+# It writes dev/cuda_on_cpu/tests/conformance_gpu.txt (commit it: from then on `make test-long` compares the emulation
+# with it). Without a GPU, or without nvcc: one line, exit status 1.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 tests=dev/cuda_on_cpu/tests

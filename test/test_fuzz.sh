@@ -1,5 +1,5 @@
 #!/bin/bash
-# test/test_fuzz.sh: every parser of dev/fuzz gets its seeds and a few thousand inputs made of them: no crash, no leak,
+# test/test_fuzz.sh: every parser of dev/fuzz gets its seeds and a thousand inputs made of them (FUZZ_RUNS): no crash, no leak,
 # bounded memory, an error in one line. Also: the guard sees what it should.
 set -u
 cd "$(dirname "$0")/.." || exit 1

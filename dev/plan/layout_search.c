@@ -3,8 +3,8 @@
 // The sizes are few: tp a power of two within a node, pp a divisor of the rest up to 64 stages, cp a power of two where
 // sequences are long, ZeRO's stages, chunks, micro-batches, recomputation. Some 10^4 to 10^5 combinations, each a few
 // microseconds of arithmetic: so all are tried, and the answer to "why not another one?" is a count or a time, not a
-// rule of thumb. Rules that the guides teach (tp inside the node, pp only when needed, smallest tp that fits) are
-// not in here; where the prediction agrees with them, that is a result.
+// rule of thumb. Of the rules that the guides teach one is built in, tp within a node; the others (pp only when needed,
+// the smallest tp that fits) are not, and where the prediction agrees with them, that is a result.
 //
 // Ranking is by 1f1b's or interleaved's formula; the ten best are then simulated from their schedules' tables.
 //

@@ -3,8 +3,9 @@
 //   shape of the model -> this rank's part of every layer (tp) -> its layers (pp) -> a table of parameters
 //   table -> the elements that this rank owns (ZeRO over dp x cp) -> buffers of model, optimizer, messages
 //
-// Every rank runs the same loop on its part of each batch. Only rank 0 reads and writes files and prints. Values that
-// decide the next action are first made equal on all ranks.
+// Every rank runs the same loop on its part of each batch. Rank 0 prints and writes the logs; checkpoints, dumps and
+// offloaded state are written by each rank for its part. Values that decide the next action are first made equal on all
+// ranks.
 //
 // The invariant: between two collective calls no rank takes a branch that another does not take. Loss, number of valid
 // tokens and norm are sums over all ranks before any code uses them; a stop signal, which reaches the ranks at
