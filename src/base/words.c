@@ -127,8 +127,8 @@ size_t words_utf8_length(const char *s, size_t n, bool *valid)
 {
     const uint8_t *u = (const uint8_t *)s;
     uint8_t lead = u[0], low = 0x80, high = 0xBF; // the range of the second byte
-    size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
-    *valid = false;
+    if ((*valid = lead < 0x80)) return 1;
+    size_t length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
     if (length == 0) return 1;
     if (lead == 0xE0) low = 0xA0;  // below: overlong
     if (lead == 0xED) high = 0x9F; // above: surrogates
