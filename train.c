@@ -153,17 +153,15 @@ static long loop(Run *run, bool *stopped)
 
         run_poll_saves(run);
         run_verdict(run, step, &r);
-        if (r.verdict.action == MONITOR_ROLLBACK) {
-            long back = run_rollback(run, step, &r);
-            if (back < step) *harmed = 0;
-            step = back;
-            continue;
-        }
         bool finite = r.verdict.reason != MONITOR_NOT_FINITE;
         *harmed = finite || r.rescaled ? 0 : *harmed + 1; // the scaler has a limit of its own
+        long reached = step;
+        if (r.verdict.action == MONITOR_ROLLBACK) step = run_rollback(run, step, &r);
+        if (step < reached) continue;
         if (*harmed == MAX_SKIPPED)
             die("step %ld: %ld updates in a row had no finite loss and gradient norm (try a lower --optim.lr)", step,
                 *harmed);
+        if (r.verdict.action == MONITOR_ROLLBACK) continue; // there was nothing to go back to
         report_step(run, step, &r);
         if (step == run->last_step) break;
         if (due(run->cfg.run.eval_every, step)) run_eval(run, step);

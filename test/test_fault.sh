@@ -183,6 +183,10 @@ harm_is_not_saved() {
         grep -q 'error: .*step 33 is not saved .the run ends without a finite loss' "$work/$name.err"
         [ "$(cd "$runs/$name/checkpoints" && echo step_*)" = step_00000020 ]
     done
+    status=0 # every update asks for a rollback, and there is no checkpoint: counted all the same
+    train gpt nowhere-nan "${brief[@]}" --monitor.on_not_finite=rollback --run.fault=nan:step=2,tensor=layers.0.attn.q.weight || status=$?
+    [ $status = 1 ]
+    grep -q '^error: step 11: 10 updates in a row had no finite loss' "$work/nowhere-nan.err"
     PAUSE=0 scripts/run_forever.sh "$BUILD/train" "$work/gpt.toml" --run.name=past "${brief[@]}" --ckpt.keep=2 \
         --run.fault=nan:step=25,tensor=layers.0.attn.q.weight >"$work/past.out" 2>"$work/past.err"
     grep -q 'run_forever: .*attempt 2, from step_00000020' "$work/past.err"

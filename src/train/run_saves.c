@@ -355,6 +355,7 @@ long run_rollback(Run *run, long step, const StepResult *r)
     replicas_phase(&run->replicas, step, "rollback");
     if (run_restore(run) != to) die("%s: the checkpoint of step %ld cannot be loaded for a rollback", run->dir, to);
     run->seconds = seconds; // was spent
+    run->saves.harmed = 0;
     long jump = step - to > cfg->monitor.rollback_skip ? step - to : cfg->monitor.rollback_skip;
     int64_t first = schedule_ramp_at(&run->ramp, to).before + (int64_t)run->saves.guard[RUN_SKIPPED];
     int64_t samples = schedule_ramp_at(&run->ramp, to + jump).before - schedule_ramp_at(&run->ramp, to).before;
