@@ -108,7 +108,7 @@ mutate() { # NAME FILE TESTS BUG SEEN
     else
         for test in $tests; do
             TEST_LONG='' fails "$test" "$dir.log" >"$dir.what" ||
-                { grep -qs '^# deeper:' "test/$test" && fails "$test" "$dir.log" >"$dir.what"; } || continue
+                { [ "$test" != "${test%.sh}" ] && fails "$test" "$dir.log" >"$dir.what"; } || continue
             verdict=caught by=$(cat "$dir.what")
             break
         done
