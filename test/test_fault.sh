@@ -167,12 +167,12 @@ a_slow_disk() {
 # What starts it again goes back past the harm.
 harm_is_not_saved() {
     local status name option=
-    for name in weight moment async; do
+    for name in weight moment beside; do
         status=0
         case $name in
         weight) ranks 2 gpt weight "${brief[@]}" --ckpt.keep=1 --batch.micro=4 --run.stop_at=33 \
             --run.fault=nan:rank=1,step=25,tensor=layers.0.attn.q.weight || status=$? ;;
-        *)  [ $name = async ] && option=--ckpt.async=true
+        *)  [ $name = beside ] && option=--ckpt.async=true
             # shellcheck disable=SC2086 # none, or one
             train gpt $name "${brief[@]}" --ckpt.keep=1 --run.stop_at=33 $option \
                 --run.fault=nan:step=30,tensor=layers.0.attn.q.weight,of=exp_avg || status=$?
