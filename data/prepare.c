@@ -25,7 +25,6 @@
 #include <fnmatch.h>
 #include <jansson.h>
 #include <omp.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +50,7 @@ typedef struct {
     OptionList input;
     const char *train, *val_file, *out, *vocab, *pattern, *val, *tokenizer, *format, *field, *separator, *line, *dtype;
     const char *shard_tokens, *threads, *file;
+    size_t max_document; // MiB
     bool strict, special;
 } Options;
 
@@ -91,7 +91,7 @@ static void print_help(OptionSet set)
 static Options read_options(int argc, char **argv)
 {
     Options o = {.vocab = "4096", .pattern = "gpt2", .val = "0.1", .format = "auto", .field = "text", .dtype = "auto",
-                 .separator = TOKENIZER_EOT, .shard_tokens = "100000000", .threads = "0"};
+                 .max_document = CORPUS_MIB, .separator = TOKENIZER_EOT, .shard_tokens = "100000000", .threads = "0"};
     char program[64];
     Option row[] = {
         OPTION(WORDS, "--input", "PATH...", "text, JSONL, .gz, .zst, folders of them, - (standard input)", &o.input,
@@ -119,6 +119,8 @@ static Options read_options(int argc, char **argv)
                .where = TOKENS | TRAIN),
         OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error, not left out", &o.strict,
                .where = TOKENS | TRAIN),
+        OPTION(SIZE, "--max-document", "MIB", "a longer line of JSONL is left out, a longer text is an error [64]",
+               &o.max_document, .least = 1, .most = CORPUS_MOST_MIB, .where = TOKENS | TRAIN | ENCODE | DECODE),
         OPTION(TEXT, "--dtype", "NAME", "of the shards: auto (by the vocabulary), uint16 or uint32 [auto]", &o.dtype,
                .where = TOKENS),
         OPTION(TEXT, "--shard-tokens", "N", "the most tokens in one shard [100000000]", &o.shard_tokens,
@@ -253,7 +255,7 @@ static bool is_tokenizer(const char *name)
 static void read_input(const Options *o, const char *path, CorpusStore *store, json_t *sources)
 {
     CorpusOptions options = {.format = sources_format(o->format), .field = o->field, .strict = o->strict, .log = stderr,
-                             .max_bytes = (size_t)1 << 40}; // nothing is cut: memory holds the longest document
+                             .max_bytes = o->max_document << 20, .raise = "--max-document"};
     options.line = o->line;
     if (!o->line && *o->separator) options.separator = o->separator;
     bool is_pipe = strcmp(path, "-") == 0;
@@ -497,7 +499,8 @@ static int do_encode_or_decode(const Options *o)
     if (!o->tokenizer || !o->file)
         die_usage("prepare %s: give --tokenizer DIR and a file (see --help)", encode ? "encode" : "decode");
     size_t n;
-    char *text = corpus_read(o->file, &n);
+    CorpusOptions options = {.max_bytes = o->max_document << 20, .raise = "--max-document"};
+    char *text = corpus_read(o->file, &n, options);
     Tokenizer *t = tokenizer_load(o->tokenizer);
     if (encode) {
         TokenIds ids = {0};
@@ -523,7 +526,6 @@ static int do_recipe(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     if (argc == 2 && strcmp(argv[1], "--keys") == 0) {
         recipe_print_keys(stdout);
         return 0;

@@ -19,7 +19,6 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -296,7 +295,6 @@ static void check_file(const char *path)
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     Options o = parse(argc, argv);
     if (o.check) check_file(o.check);
     else if (o.count) print_stories(o);

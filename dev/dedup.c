@@ -24,7 +24,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -278,7 +277,8 @@ static Options parse(int argc, char **argv)
     const char *threshold = NULL, *format = "auto";
     bool no_verify = false;
     size_t seed = d->seed, mib = d->memory_bytes >> 20;
-    *c = (CorpusOptions){.log = stderr, .max_bytes = (size_t)1 << 40}; // nothing is cut
+    size_t max_document = CORPUS_MIB;
+    *c = (CorpusOptions){.log = stderr, .raise = "--max-document"};
     Option row[] = {
         OPTION_HEAD("what counts as a duplicate"),
         OPTION(SWITCH, "--exact", NULL, "only documents whose normalized texts are the same", &d->exact_only,
@@ -311,6 +311,9 @@ static Options parse(int argc, char **argv)
                "what stands between the documents of a text file (default " TOKENIZER_EOT ")", &c->separator),
         OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that holds only this", &c->line),
         OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error, not left out", &c->strict),
+        OPTION(SIZE, "--max-document", "MIB",
+               "a longer line of JSONL is left out, a longer text is an error (default 64)", &max_document, .least = 1,
+               .most = CORPUS_MOST_MIB),
         OPTION(TEXT, "--write", "FILE",
                "the documents that stay; FILE.jsonl: as JSON lines, the original ones where there were such", &o.write,
                .where = NEAR | EXACT | EVALUATION),
@@ -330,7 +333,7 @@ static Options parse(int argc, char **argv)
                      .missing = "no such option, or its value is missing"};
     o.n_paths = options_read(&set, argc, argv);
     o.path = (const char *const *)argv + 1;
-    d->verify = !no_verify, d->seed = seed, d->memory_bytes = mib << 20;
+    d->verify = !no_verify, d->seed = seed, d->memory_bytes = mib << 20, c->max_bytes = max_document << 20;
     o.showing = options_given(&set, "--show");
     check_values(&o, threshold, format);
     check_effect(&o, &set);
@@ -401,7 +404,6 @@ static void show(Options *o, const DedupSource *source)
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     Options o = parse(argc, argv);
     if (o.curve) {
         dedup_print_curve(&o.dedup, stdout);

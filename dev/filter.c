@@ -5,7 +5,6 @@
 // Without --out it is a dry run. Inputs are files, folders and "-" (see corpus.h), or the sources of a manifest. The
 // output is JSONL with the fields text, source and index, and appears under its name when it is complete.
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +30,9 @@ static const char help[] = "usage: filter INPUT... [--option VALUE]...\n\n"
 
 static Options parse(int argc, char **argv)
 {
-    Options o = {.rules = "guide,gopher", .examples = "3", .corpus = {.log = stderr, .max_bytes = UINT32_MAX}};
+    Options o = {.rules = "guide,gopher", .examples = "3", .corpus = {.log = stderr, .raise = "--max-document"}};
     const char *format = "auto";
+    size_t max_document = CORPUS_MIB;
     bool list = false;
     Option row[] = {
         OPTION(TEXT, "--rules", "LIST", "sets and rules: guide, c4, gopher, repeat, gopher.words, ... [guide,gopher]",
@@ -49,6 +49,8 @@ static Options parse(int argc, char **argv)
                &o.corpus.separator),
         OPTION(TEXT, "--separator-line", "TEXT", "instead: a line that holds only this", &o.corpus.line),
         OPTION(SWITCH, "--strict", NULL, "a bad line of JSONL is an error", &o.corpus.strict),
+        OPTION(SIZE, "--max-document", "MIB", "a longer line of JSONL is left out, a longer text is an error [64]",
+               &max_document, .least = 1, .most = CORPUS_MOST_MIB),
         OPTION(SWITCH, "--list", NULL, "print all rules", &list),
         OPTION_HEAD("\nexample: filter corpus.jsonl.gz --rules c4,gopher --report filter.html")};
     OptionSet set = {"filter", help, row, sizeof row / sizeof *row, .quote = "'", .missing = "takes a value"};
@@ -62,6 +64,7 @@ static Options parse(int argc, char **argv)
     if (o.corpus.separator && o.corpus.line) die_usage("filter: --separator and --separator-line (choose one)");
     if (!o.corpus.separator && !o.corpus.line) o.corpus.separator = TOKENIZER_EOT; // as build/prepare
     o.corpus.format = sources_format(format);
+    o.corpus.max_bytes = max_document << 20;
     return o;
 }
 
@@ -125,7 +128,6 @@ static DiskOut *open_output(const Options *o, const char *path)
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     Options o = parse(argc, argv);
     int examples = (int)options_count("filter", "examples", o.examples, 0, 1000);
     Filter *f = filter_new(o.rules, examples);

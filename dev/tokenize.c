@@ -21,7 +21,6 @@
 #include "base/words.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +31,7 @@ typedef struct {
     const char *tokenizer, *pattern, *out, *to, *vocab, *threads, *format, *field;
     bool special, raw, train_only;
     const char *const *input; // (n_inputs)
-    size_t n_inputs;
+    size_t n_inputs, max_document; // max_document: MiB
 } Options;
 
 static const char help[] =
@@ -41,7 +40,8 @@ static const char help[] =
 
 static Options parse(int argc, char **argv)
 {
-    Options o = {.pattern = "gpt2", .vocab = "8192", .threads = "2", .format = "auto"};
+    Options o = {.pattern = "gpt2", .vocab = "8192", .threads = "2", .format = "auto",
+                 .max_document = CORPUS_MIB};
     const char *command = argc > 1 ? argv[1] : "";
     enum { SOME = 1 }; // .where: the help text begins with the commands in which the option has an effect
     Option row[] = {
@@ -57,6 +57,9 @@ static Options parse(int argc, char **argv)
                "train encode count bench: auto (by name), text (as it is) or jsonl [auto]", &o.format, .where = SOME),
         OPTION(TEXT, "--field", "NAME", "train encode count bench: of a line of JSONL: the text [text]", &o.field,
                .where = SOME),
+        OPTION(SIZE, "--max-document", "MIB",
+               "train encode decode count bench: a longer line of JSONL is left out, a longer text is an error [64]",
+               &o.max_document, .least = 1, .most = CORPUS_MOST_MIB, .where = SOME),
         OPTION(TEXT, "--threads", "N", "never changes the result [2]", &o.threads),
         OPTION(SWITCH, "--special", NULL, TOKENIZER_EOT " in the input is that token, and not text", &o.special),
         OPTION(SWITCH, "--raw", NULL, "encode decode: ids as int32, not as text", &o.raw, .where = SOME),
@@ -102,10 +105,15 @@ static void add_buffer(Input *in, char *at, size_t n, bool special)
     add_text(in, at, n);
 }
 
+static CorpusOptions corpus_options(const Options *o, SourceFormat format)
+{
+    return (CorpusOptions){.format = format, .field = o->field, .max_bytes = o->max_document << 20,
+                           .raise = "--max-document", .log = stderr};
+}
+
 static void add_documents(Input *in, const char *path, const Options *o, SourceFormat format)
 {
-    CorpusOptions options = {.format = format, .field = o->field, .max_bytes = (size_t)1 << 40, .log = stderr};
-    CorpusReader *r = corpus_open(&path, 1, options);
+    CorpusReader *r = corpus_open(&path, 1, corpus_options(o, format));
     CorpusRecord doc;
     while (corpus_next(r, &doc)) {
         char *text = malloc(doc.n_bytes + 1);
@@ -137,7 +145,7 @@ static Input read_input(const Options *o)
             continue;
         }
         size_t n;
-        char *text = corpus_read(path, &n);
+        char *text = corpus_read(path, &n, corpus_options(o, format));
         add_buffer(&in, text, n, o->special);
     }
     return in;
@@ -228,7 +236,7 @@ static void do_decode(const Options *o)
     if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
     for (size_t i = 0; i < o->n_inputs; i++) {
         size_t n;
-        char *text = corpus_read(o->input[i], &n), *at = text, *end;
+        char *text = corpus_read(o->input[i], &n, corpus_options(o, SOURCE_TEXT)), *at = text, *end;
         if (o->raw && n % sizeof(int32_t)) die("%s: %zu bytes: not a list of int32", o->input[i], n);
         for (size_t k = 0; o->raw && k < n / sizeof(int32_t); k++) {
             int32_t id;
@@ -307,7 +315,6 @@ static void do_bench(const Options *o, int threads)
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     char *command = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
     Options o = parse(argc, argv);
     int threads = (int)options_count("tokenize", "threads", o.threads, 1, 1024);

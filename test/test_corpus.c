@@ -117,14 +117,95 @@ static void test_text(void **state)
            "[0 1 3:a\xEF\xBB\xBF] utf8=0 nul=0 bom=1 bad=0 empty=0 long=0");
     expect(put("nul.txt", "a\0b", 3), TEXT(.separator = NULL),
            "[0 1 0:a\xEF\xBF\xBD" "b] utf8=0 nul=1 bom=0 bad=0 empty=0 long=0");
-    // Too long: 5 bytes stay, back to a whole character; the next document is found.
-    expect(put("t.txt", "1234\xC3\xA4" "567890|ab|1234567", 23), TEXT(.separator = "|", .max_bytes = 5),
-           "[0 1 0:1234][1 1 13:ab][2 1 16:12345] utf8=0 nul=0 bom=0 bad=0 empty=0 long=2");
-    expect(put("tl.txt", "123456789\n\nab\n", 14), TEXT(.line = "", .max_bytes = 4),
-           "[0 1 0:1234][1 3 11:ab\n] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
-    // A line end among the bytes that go must not make the next \r\n an empty line.
-    expect(put("tr.txt", "123\n56789\r\nab\r\n\r\ncd", 19), TEXT(.line = "", .max_bytes = 4),
-           "[0 1 0:123\n][1 5 17:cd] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
+    expect(put("t.txt", "12345|123|12345", 15), TEXT(.separator = "|", .max_bytes = 5),
+           "[0 1 0:12345][1 1 6:123][2 1 10:12345]" NONE);
+}
+
+typedef struct {
+    const char *path;
+    CorpusOptions options;
+} Read;
+
+static int read_as(void *arg)
+{
+    Read *read = arg;
+    char out[4096];
+    dump(read->path, read->options, out, sizeof out);
+    return 0;
+}
+
+static int read_raw(void *arg)
+{
+    Read *read = arg;
+    size_t n;
+    free(corpus_read(read->path, &n, read->options));
+    return 0;
+}
+
+// A text one byte too long is an error for any size of a read, with its file, line and number; the same with bytes that
+// are too many only as U+FFFD.
+static void test_long_text(void **state)
+{
+    (void)state;
+    const struct {
+        const char *bytes;
+        CorpusOptions options;
+        const char *want;
+    } row[] = {
+        {"a\nb|123456|", TEXT(.separator = "|", .max_bytes = 5), "l.txt:2: document 2 is longer than 5 bytes"},
+        {"a\nb|123456", TEXT(.separator = "|", .max_bytes = 5, .raise = "--max"), "If it is, raise --max)"},
+        {"a\n\nb\n3456\n\n", TEXT(.line = "", .max_bytes = 6), "l.txt:3: document 2 is longer than 6 bytes"},
+        {"123456", TEXT(.max_bytes = 5), "l.txt:1: document 1 is longer than 5 bytes"},
+        {"\xFF\xFF", TEXT(.max_bytes = 5), "l.txt:1: document 1 is longer than 5 bytes"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (size_t bytes = 1; bytes < 5000; bytes = 3 * bytes + 1) {
+            Read read = {put("l.txt", row[i].bytes, strlen(row[i].bytes)), row[i].options};
+            read.options.read_bytes = bytes;
+            expect_die(read_as, &read, row[i].want);
+        }
+    Read read = {put("l.txt", "12345", 5), {.max_bytes = 5, .raise = "--max"}};
+    size_t n;
+    char *text = corpus_read(read.path, &n, read.options);
+    assert_int_equal(n, 5);
+    free(text);
+    read.path = put("l.txt", "123456", 6);
+    expect_die(read_raw, &read, "l.txt: longer than 5 bytes (raise --max)");
+}
+
+// {"text":"a","a":[[],[],...]}: n empty lists.
+static const char *put_lists(const char *name, size_t n)
+{
+    char *bytes = malloc(3 * n + 64), *at = bytes;
+    assert_non_null(bytes);
+    at = stpcpy(at, "{\"text\":\"a\",\"a\":[0");
+    for (size_t i = 0; i < n; i++) at = stpcpy(at, ",[]");
+    at = stpcpy(at, "]}\n{\"text\":\"b\"}");
+    const char *path = put(name, bytes, (size_t)(at - bytes));
+    free(bytes);
+    return path;
+}
+
+// A line whose parsed tree would need a hundred times its bytes is left out; brackets in a string count nothing.
+static void test_many_values(void **state)
+{
+    (void)state;
+    enum { MANY = 1 << 20 };
+    char out[4096], *bytes = malloc(2 * MANY + 64);
+    size_t n = dump(put_lists("lists.jsonl", MANY), (CorpusOptions){0}, out, sizeof out);
+    out[n] = 0;
+    assert_non_null(strstr(out, ":b] utf8=0 nul=0 bom=0 bad=1 empty=0 long=0"));
+    n = dump(put_lists("lists.jsonl", MANY / 4), (CorpusOptions){0}, out, sizeof out);
+    out[n] = 0;
+    assert_non_null(strstr(out, ":b]" NONE));
+    assert_non_null(bytes);
+    char *at = stpcpy(bytes, "{\"text\":\"a\",\"b\":\"");
+    memset(at, '[', 2 * MANY);
+    at = stpcpy(at + 2 * MANY, "\"}");
+    n = dump(put("brackets.jsonl", bytes, (size_t)(at - bytes)), (CorpusOptions){0}, out, sizeof out);
+    out[n] = 0;
+    assert_string_equal(out, "[0 1 0:a]" NONE);
+    free(bytes);
 }
 
 // Bytes, and how many U+FFFD they become: the maximal subparts of the Unicode Standard, section 3.9.
@@ -184,6 +265,9 @@ static void test_jsonl(void **state)
     expect(path, (CorpusOptions){.field = "body"}, "[0 5 69:x] utf8=1 nul=0 bom=0 bad=8 empty=0 long=0");
     expect(put("long.jsonl", "{\"text\": \"0123456789\"}\n{\"text\":\"a\"}\n", 36), (CorpusOptions){.max_bytes = 12},
            "[0 2 23:a] utf8=0 nul=0 bom=0 bad=0 empty=0 long=1");
+    // Each FF becomes three bytes: then the text is longer than 20.
+    expect(put("long.jsonl", "{\"text\":\"\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\"}\n{\"text\":\"a\"}", 33),
+           (CorpusOptions){.max_bytes = 20}, "[0 2 21:a] utf8=9 nul=0 bom=0 bad=0 empty=0 long=1");
     path = put("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\n", 26);
     expect_die(read_strict, path, "bad.jsonl:2: not JSON");
     // The log names file and line.
@@ -424,7 +508,7 @@ static void test_random(void **state)
         }
         const char *names[] = {"f.txt", "f.jsonl"};
         const char *path = put(names[round % 2], bytes, n);
-        CorpusOptions options = {.max_bytes = round % 3 ? 0 : 20};
+        CorpusOptions options = {.max_bytes = round % 6 == 3 ? 20 : 0}; // of JSONL: a longer text is an error
         if (round % 4 == 0) options.separator = "--";
         if (round % 4 == 2) options.line = round % 8 == 2 ? "" : "a";
         options.read_bytes = 1;
@@ -487,7 +571,8 @@ static void test_sources(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),   cmocka_unit_test(test_utf8),   cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_text),   cmocka_unit_test(test_long_text), cmocka_unit_test(test_many_values),
+        cmocka_unit_test(test_utf8),   cmocka_unit_test(test_jsonl),
         cmocka_unit_test(test_folder), cmocka_unit_test(test_packed), cmocka_unit_test(test_frames),
         cmocka_unit_test(test_random), cmocka_unit_test(test_nearly_json),
         cmocka_unit_test(test_foreign),

@@ -192,6 +192,49 @@ broken_input_is_counted() {
     done
 }
 
+# A few KB that unpack to a document above --max-document: a line of JSON is left out, a text ends every program.
+long_documents_are_bounded() {
+    local dir=$work/long program
+    mkdir -p "$dir"
+    { head -c 1500000 /dev/zero | tr '\0' a; } >"$dir/long.txt"
+    gzip -c "$dir/long.txt" >"$dir/text.gz"
+    { printf '{"text": "'; cat "$dir/long.txt"; printf '"}\n{"text": "short"}\n'; } | gzip >"$dir/lines.jsonl.gz"
+    printf '[recipe]\nout = "recipe"\n[source.a]\npath = "lines.jsonl.gz"\n[shards]\nval = 0\n' >"$dir/lines.toml"
+    sed 's/lines.jsonl/text/' "$dir/lines.toml" >"$dir/text.toml"
+    for program in "filter --max-document @SIZE @INPUT" "dedup --max-document @SIZE @INPUT" \
+        "prepare tokens --out $dir/tokens --vocab 257 --val 0 --max-document @SIZE --input @INPUT" \
+        "prepare train-tokenizer --out $dir/tokenizer --vocab 257 --max-document @SIZE --input @INPUT" \
+        "tokenize count --tokenizer $work/text --max-document @SIZE @INPUT" "prepare @RECIPE --tokenizer.vocab=257 --recipe.max_document=@SIZE"; do
+        long_document "$program" 1 lines.jsonl.gz
+        grep -E '^1 lines too long|too_long 1$' "$dir/log"
+        grep 'jsonl.gz:1: left out: the line is longer than 1048576 bytes (raise .*max.document)' "$dir/log"
+        long_document "$program" 2 lines.jsonl.gz
+        if grep 'too.long' "$dir/log"; then return 1; fi
+        if long_document "$program" 1 text.gz; then return 1; fi
+        tail -n 1 "$dir/log" | grep '^error: .*text.gz:*1*: .*longer than 1048576 bytes (.*raise .*max.document)'
+    done
+    for program in encode decode; do
+        ends_in_error 1 'text.gz: longer than 1048576 bytes (raise --max-document)' \
+            "$BUILD/prepare" $program --tokenizer "$work/text" --max-document 1 "$dir/text.gz"
+    done
+    ends_in_error 1 'longer than 1048576 bytes' "$BUILD/tokenize" decode --tokenizer "$work/text" --max-document 1 "$dir/text.gz"
+    # Without the option: 64 MiB.
+    for ((i = 0; i < 45; i++)); do cat "$dir/text.gz"; done >"$dir/bomb.gz"
+    ends_in_error 1 'bomb.gz:1: document 1 is longer than 67108864 bytes (is the separator right? If it is, raise --max-document)' \
+        "$BUILD/filter" "$dir/bomb.gz"
+}
+
+# The words start with a sign that the name of a temporary folder cannot have.
+long_document() { # PROGRAM SIZE INPUT: the program with the two in it; its output in $work/long/log
+    local command=${1/@INPUT/$work/long/$3} status=0
+    command=${command/@RECIPE/$work/long/${3%%.*}.toml}
+    rm -rf "$work/long/tokens" "$work/long/tokenizer" "$work/long/recipe"
+    # shellcheck disable=SC2086 # words
+    "$BUILD"/${command/@SIZE/$2} >"$work/long/log" 2>&1 || status=$?
+    cat "$work/long/log"
+    return $status
+}
+
 filter_options() {
     cd "$work"
     local filter=$OLDPWD/$BUILD/filter
@@ -298,6 +341,7 @@ for packing in 'gzip gz' 'zstd zst'; do
 done
 passes 'train-tokenizer, encode and decode read the same' tokenizer_reads_the_same
 passes 'broken input is mended and counted' broken_input_is_counted
+passes 'documents above --max-document, plain and packed' long_documents_are_bounded
 passes 'filter: options, reports, errors' filter_options
 passes 'filter, dedup: outputs stay apart' outputs_stay_apart
 exit $failed

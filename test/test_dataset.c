@@ -95,6 +95,17 @@ static void test_spans(void **state)
     dataset_close(ds);
 }
 
+// The targets are one further than the inputs, so a window takes context + 1 tokens.
+static void test_fewest_tokens(void **state)
+{
+    (void)state;
+    write_shard("least.bin", 10, DATASET_AUTO, 0, 10);
+    Dataset *ds = dataset_open(in_dir("least.bin"), 10);
+    assert_int_equal(dataset_windows(ds, 9), 1);
+    assert_int_equal(dataset_windows(ds, 10), 0);
+    dataset_close(ds);
+}
+
 // Token values are positions (vocab > N), so a window tells where it was cut.
 static void test_order(void **state)
 {
@@ -334,7 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_DIR(test_format),
         IN_DIR(test_spans),
-        IN_DIR(test_order),
+        IN_DIR(test_fewest_tokens), IN_DIR(test_order),
         IN_DIR(test_file_order),
         IN_DIR(test_smallest),
         IN_DIR(test_long_windows),

@@ -1,5 +1,5 @@
 // Tests of packed datasets: an epoch's rows hold every document once, whole where it fits; each token has the target
-// that follows it in its document; and prefetching changes nothing.
+// that follows it in its document; and what is prefetched is what is then read.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -7,9 +7,11 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "text/dataset.h"
@@ -42,9 +44,50 @@ static char *in_dir(const char *name)
 static int teardown(void **state)
 {
     (void)state;
-    const char *names[] = {"a_0.bin", "a_1.bin", "b_0.bin", "mix.toml"};
+    const char *names[] = {"a_0.bin", "a_1.bin", "a_2.bin", "b_0.bin", "mix.toml"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_dir(names[i]));
     return rmdir(dir);
+}
+
+// ---- what is announced to the system: how often each token, by its place in all files
+
+static struct {
+    const char *name;
+    off_t first, n, width; // its tokens, and the bytes of one
+} shard[4];
+static int n_shards, announced[ROOM];
+
+static void add_shard(const char *name, size_t n, off_t width)
+{
+    off_t first = n_shards ? shard[n_shards - 1].first + shard[n_shards - 1].n : 0;
+    shard[n_shards].name = name, shard[n_shards].first = first;
+    shard[n_shards].n = (off_t)n, shard[n_shards++].width = width;
+}
+
+#ifdef POSIX_FADV_WILLNEED
+enum { ADVICE = 1 };
+// In place of the system's.
+int posix_fadvise(int fd, off_t offset, off_t n, int advice)
+{
+    struct stat file, named;
+    assert_int_equal(fstat(fd, &file), 0);
+    assert_true(advice == POSIX_FADV_WILLNEED && n > 0); // 0 would be all that is left of the file
+    for (int i = 0; i < n_shards; i++) {
+        if (stat(in_dir(shard[i].name), &named) != 0 || named.st_ino != file.st_ino) continue;
+        off_t width = shard[i].width, from = offset - DATASET_HEADER_BYTES;
+        assert_true(from >= 0 && from % width == 0 && n % width == 0 && from + n <= shard[i].n * width);
+        for (off_t at = from / width; at < (from + n) / width; at++) announced[shard[i].first + at]++;
+    }
+    return 0;
+}
+#else
+enum { ADVICE = 0 };
+#endif
+
+static void expect_announced(const int *want, size_t n)
+{
+    if (ADVICE) assert_memory_equal(announced, want, n * sizeof *want);
+    memset(announced, 0, sizeof announced);
 }
 
 // Documents of random lengths, one in eight longer than a row and one in eight empty. A token is 1 + its place.
@@ -95,23 +138,30 @@ static void test_rows_are_the_packers(void **state)
     size_t cut = text.start[DOCS / 2] + 3; // inside a document
     write_file("a_0.bin", text.stream, cut);
     write_file("a_1.bin", text.stream + cut, text.n - cut);
+    add_shard("a_0.bin", cut, 4), add_shard("a_1.bin", text.n - cut, 4);
     Packing p = packing_make(text.length, DOCS, T, 0);
     Dataset *ds = dataset_open(in_dir("a_*.bin"), 4 * ROOM);
     dataset_pack(ds, T, EOT);
     assert_int_equal(dataset_windows(ds, T), p.n_rows);
     int empty = 0, long_ones = 0;
     for (size_t r = 0; r < p.n_rows; r++) {
+        static int wanted[ROOM + 1];
+        memset(wanted, 0, sizeof wanted);
         Row want, got = read_row(ds, (int64_t)r, false);
         packing_fill(&p, r, text.stream, text.start, text.length, EOT, want.token, want.pos, want.first, want.target);
         for (size_t i = p.row_begin[r]; i < p.row_begin[r + 1]; i++) {
             const PackedPiece *piece = &p.piece[i];
             long_ones += piece->begin > 0;
+            size_t from = text.start[piece->document] + piece->begin; // and what follows, the last target
+            for (size_t at = from; at <= from + piece->length; at++) wanted[at]++;
             if (text.length[piece->document] > 1) continue;
             want.target[piece->column] = -1; // an end-of-text before the next: nothing to learn
             empty++;
         }
         assert_memory_equal(&got, &want, sizeof want);
+        expect_announced(wanted, text.n);
     }
+    n_shards = 0;
     assert_true(empty > 10 && long_ones > 10);
     packing_free(&p);
     dataset_close(ds);
@@ -208,9 +258,50 @@ static void test_many(void **state)
     dataset_close(ds);
 }
 
+// Windows over two and three shards, over the end of the ring, and of the second source of a mixture.
+static void test_windows_ahead(void **state)
+{
+    (void)state;
+    enum { N = 50 + 3 + 20, ALL = N + 40 };
+    int32_t token[ALL], in[T], target[T]; // a token is its place
+    for (int i = 0; i < ALL; i++) token[i] = i;
+    const char *name[] = {"a_0.bin", "a_1.bin", "a_2.bin", "b_0.bin"};
+    const int first[] = {0, 50, 53, N, ALL};
+    for (int i = 0; i < 4; i++) {
+        size_t n = (size_t)(first[i + 1] - first[i]);
+        DatasetWriter *w = dataset_writer_open(in_dir(name[i]), ALL, DATASET_U16);
+        dataset_writer_append(w, token + first[i], n);
+        dataset_writer_finish(w);
+        add_shard(name[i], n, 2);
+    }
+    FILE *f = fopen(in_dir("mix.toml"), "w");
+    assert_non_null(f);
+    fputs("[source.a]\npath = \"a_*.bin\"\nweight = 1\n[source.b]\npath = \"b_0.bin\"\nweight = 1\n", f);
+    assert_int_equal(fclose(f), 0);
+    for (int k = 0; k < 3; k++) { // in the order of the files, shuffled, a mixture
+        Dataset *ds = dataset_open(in_dir(k < 2 ? "a_*.bin" : "mix.toml"), ALL);
+        int three = 0, around = 0, second = 0;
+        for (int64_t sample = 0; sample < 60; sample++) {
+            int wanted[ALL] = {0};
+            dataset_ahead(ds, sample, T, 7, k > 0);
+            dataset_window(ds, sample, T, 7, k > 0, in, target);
+            for (int i = 0; i < T; i++) wanted[in[i]]++;
+            wanted[target[T - 1]]++;
+            expect_announced(wanted, ALL);
+            three += in[0] < 50 && target[T - 1] >= 53;
+            around += target[T - 1] < in[0];
+            second += in[0] >= N;
+        }
+        assert_true(three > 0 && around > 0 && (second > 0) == (k == 2));
+        dataset_close(ds);
+    }
+    n_shards = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_are_the_packers), cmocka_unit_test(test_epochs),
-                                       cmocka_unit_test(test_mixture), cmocka_unit_test(test_many)};
+                                       cmocka_unit_test(test_mixture), cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_windows_ahead)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

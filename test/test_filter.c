@@ -107,6 +107,30 @@ static void test_borders(void **state)
     border("c4.sentences", "One. Two?! \"Three.\"", 3, "One... 3.5 Two! three", 2);
 }
 
+// The signs that doc/filter.md names: what begins a bullet, and what is taken off a word before it is compared.
+static void test_signs(void **state)
+{
+    (void)state;
+    const char *bullet[] = {"-", "*", "\u2022", "\u2023", "\u25E6", "\u25AA", "\u25CF"},
+               *other[] = {"+", "\u2013", "\u00B7", "\u25A0", "1.", "#", "o "};
+    char text[64];
+    for (size_t i = 0; i < 14; i++) {
+        snprintf(text, sizeof text, "one\n \t%sx\n\ntwo\n\u3000%s\n", i < 7 ? bullet[i] : other[i - 7],
+                 i < 7 ? bullet[i] : other[i - 7]);
+        double got = filter_value(any, "gopher.bullets", text, strlen(text));
+        if (got != (i < 7 ? 0.5 : 0)) fail_msg("'%s': %g of the lines begin with a bullet", text, got);
+    }
+    for (int c = 0x21; c < 0x7F; c++) { // THE, then 'be' with the sign on both sides
+        bool sign = strchr("0123456789", c) == NULL && !((c | 32) >= 'a' && (c | 32) <= 'z');
+        snprintf(text, sizeof text, "THE %c%cbe%c", c, c, c);
+        double got = filter_value(any, "gopher.stop_words", text, strlen(text));
+        if (got != 1 + sign) fail_msg("'%s': %g stop words", text, got);
+    }
+    const char *stays[] = {"\u201Cthe\u201D of", "the\u2014of and", "t-he of", "the's of", "the\u2019 of"};
+    for (size_t i = 0; i < 5; i++)
+        if (filter_value(any, "gopher.stop_words", stays[i], strlen(stays[i])) != 1) fail_msg("'%s'", stays[i]);
+}
+
 static void test_repetition(void **state)
 {
     (void)state;
@@ -350,7 +374,8 @@ static void test_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_borders), cmocka_unit_test(test_repetition), cmocka_unit_test(test_edits),
+        cmocka_unit_test(test_borders), cmocka_unit_test(test_signs),
+        cmocka_unit_test(test_repetition), cmocka_unit_test(test_edits),
         cmocka_unit_test(test_spans),   cmocka_unit_test(test_selection),  IN_DIR(test_reports),
         cmocka_unit_test(test_random),
     };

@@ -236,6 +236,13 @@ static int tiny_share(void *arg)
     return 0;
 }
 
+static int make_two(void *weight)
+{
+    Mixture m = mixture_make(weight, 2);
+    mixture_free(&m);
+    return 0;
+}
+
 // Weights whose sum is no double, or nearly nothing: their shares are those of 1 and 3 all the same.
 static void test_far_weights(void **state)
 {
@@ -270,6 +277,8 @@ static void test_errors(void **state)
     expect_die(open_it, in_dir("mix.toml"), "[source.a]: format, separator, line and field are for text");
     expect_die(open_it, in_dir("none.toml"), "none.toml: cannot read");
     expect_die(tiny_share, NULL, "the share is below 1 in 1048576");
+    double bad[][2] = {{0, 1}, {1, 0}, {1, -1}, {1, INFINITY}, {INFINITY, 1}, {1, NAN}};
+    for (int i = 0; i < 6; i++) expect_die(make_two, bad[i], "(a number above 0)");
 }
 
 int main(void)

@@ -180,6 +180,18 @@ static void test_packer_by_hand(void **state)
     check_packing((size_t[]){40, 50, 30, 30, 40, 10}, 6, 100, 0, 2);  // 50 40 10 | 40 30 30
 }
 
+// Equal lengths keep the order of their documents, so that the same text always gives the same rows.
+static void test_equal_lengths_in_order(void **state)
+{
+    (void)state;
+    const size_t length[] = {4, 4, 4, 8, 4, 4};
+    const size_t document[] = {3, 0, 1, 2, 4, 5}, row[] = {0, 1, 1, 2, 2, 3};
+    Packing p = packing_make(length, 6, 8, 0);
+    assert_int_equal(p.n_pieces, 6);
+    for (size_t i = 0; i < 6; i++) assert_true(p.piece[i].document == document[i] && p.piece[i].row == row[i]);
+    packing_free(&p);
+}
+
 static void test_packer_on_random_lengths(void **state)
 {
     (void)state;
@@ -255,7 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_packer_by_hand),
+        cmocka_unit_test(test_packer_by_hand), cmocka_unit_test(test_equal_lengths_in_order),
         cmocka_unit_test(test_packer_on_random_lengths),
         cmocka_unit_test(test_bound),
         cmocka_unit_test(test_program),

@@ -51,7 +51,7 @@ static void expect_stdout(const char *want)
 {
     size_t n = strlen(want);
     size_t n_got;
-    char *got = corpus_read(in_dir("stdout"), &n_got);
+    char *got = corpus_read(in_dir("stdout"), &n_got, (CorpusOptions){0});
     if (n_got != n || memcmp(got, want, n) != 0)
         fail_msg("printed '%.*s', expected '%.*s'", (int)n_got, got, (int)n, want);
     free(got);

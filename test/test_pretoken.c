@@ -94,13 +94,13 @@ static void test_invalid_utf8(void **state)
     G("caf\xC3\xA9 \xFF caf\xC3\xA9", "caf\xC3\xA9", " \xFF", " caf\xC3\xA9");
 }
 
-// What an expression leaves out between matches becomes a piece; $ is the end of the text and not of a line.
+// What an expression leaves out between matches becomes a piece; $ is the end of a line.
 static void test_custom(void **state)
 {
     (void)state;
     expect_pieces("[a-m]+", "xyabcz", "xy", "abc", "z", NULL);
     expect_pieces("[a-m]+", "abcabc", "abcabc", NULL);
-    expect_pieces("a$|b", "ba\n", "b", "a\n", NULL);
+    expect_pieces("a$|b", "ba\n", "b", "a", "\n", NULL);
     expect_pieces("a\\$|b", "a$b", "a$", "b", NULL);
     expect_pieces("[$b]", "a$b", "a", "$", "b", NULL);
 }
@@ -109,7 +109,7 @@ static void test_custom(void **state)
 static void test_cover(void **state)
 {
     (void)state;
-    const char *patterns[] = {"gpt2", "cl100k", "[a-m]+", "x*"}; // the last two leave gaps, or match nothing
+    const char *patterns[] = {"gpt2", "cl100k", "[a-m]+", "xx*"}; // the last two leave gaps
     enum { N = 20000 };
     static char text[N];
     for (int k = 0; k < 4; k++) {
@@ -296,6 +296,85 @@ static void test_cut(void **state)
     pretoken_free(p);
 }
 
+// What Oniguruma reads otherwise than PCRE2, or could: the pieces of Hugging Face's Split(Regex(pattern), "isolated"),
+// tokenizers 0.23, joined with |.
+static void test_oniguruma(void **state)
+{
+    (void)state;
+    const struct {
+        const char *pattern, *text, *want;
+    } row[] = {
+        {"\\h+", "fgBz 09", "f|g|B|z |09"}, {"[\\h_]+", "x_a0", "x|_a0"}, {"\\H+", "az_", "a|z_"},
+        {"\\w+", "a_\302\262\303\251\331\243-b", "a_\302\262\303\251\331\243|-|b"},
+        {"[\\w-]+", "a\302\262-b", "a|\302\262|-b"}, {"\\W", "a-b", "a|-|b"},
+        {"\\d+", "a1\331\243\302\262", "a|1\331\243|\302\262"}, {"\\D+", "a1b", "a|1|b"},
+        {"\\s+", "a \302\205\341\240\216b", "a| \302\205|\341\240\216b"}, {"\\S+", "a b", "a| |b"},
+        {"\\v+", "a\013\012", "a|\013|\012"},
+        {"\\R", "a\015\012\012\342\200\250b", "a|\015\012|\012|\342\200\250|b"},
+        {"\\N+", "a\015b\012c", "a\015b|\012|c"}, {"\\O+", "a\012b", "a\012b"},
+        {".+", "a\015b\012c", "a\015b|\012|c"}, {"^a|b", "aba\012ab", "a|b|a\012|a|b"},
+        {"a$", "a\012aa\012", "a|\012a|a|\012"}, {"a\\Z", "a\012a\012", "a\012|a|\012"},
+        {"a\\z", "a\012a", "a\012|a"}, {"\\Aa", "aa", "a|a"}, {"a{,2}b", "aaab", "a|aab"},
+        {"a{|b}", "a{b}", "a{|b}"}, {"a{1,2}?", "aaa", "a|a|a"}, {"a++b?", "aab", "aab"},
+        {"\\p{^L}+", "a12b", "a|12|b"}, {"\\P{^L}+", "ab1", "ab|1"}, {"[\\P{L}]+", "a12b", "a|12|b"},
+        {"\\p{Han}+", "\346\274\242\343\200\206\343\200\205a", "\346\274\242|\343\200\206|\343\200\205|a"},
+        {"\\p{katakana}+", "\343\203\274\343\202\242a", "\343\203\274|\343\202\242|a"},
+        {"\\x41|\\x{e9}|\\u0661", "aA\303\251\331\243\331\241", "a|A|\303\251|\331\243|\331\241"},
+        {"(?i:k|'s)", "Kk'S'\305\277", "K|k|'S|'\305\277"}, {"[a\\]\\-]+", "a]-b", "a]-|b"},
+        {"(?<=a)b|(?<!a)c", "abbac", "a|b|bac"}, {"(a|b)+", "abc", "ab|c"}, {"(?>a+)a|b", "aab", "aa|b"},
+        {"\\_|\\/", "a_/", "a|_|/"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char got[128] = "";
+        const char *piece;
+        size_t n;
+        Pretoken *p = pretoken_new(row[i].pattern);
+        pretoken_begin(p, row[i].text, strlen(row[i].text));
+        while (pretoken_next(p, &piece, &n)) sprintf(got + strlen(got), "%s%.*s", *got ? "|" : "", (int)n, piece);
+        if (strcmp(got, row[i].want) != 0)
+            fail_msg("%s: text '%s': %s, expected %s", row[i].pattern, row[i].text, got, row[i].want);
+        pretoken_free(p);
+    }
+}
+
+// The expressions of known models load; what would be read otherwise, or not at all, is refused by name.
+static int check_pattern(void *arg)
+{
+    pretoken_check(arg, "tokenizer.json");
+    return 0;
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    const char *known[] = {
+        "gpt2", "cl100k",
+        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+        "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", // LLaMA-3; Qwen's has \p{N} for \p{N}{1,3}
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|"
+        "\\s+", // o200k
+        "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+        " ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", // DeepSeek-V3
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) pretoken_check(known[i], "known");
+    static const char *const refused[][2] = {
+        {"a\\Kb", "'\\K' at byte 1"}, {"\\X", "'\\X' at byte 0"}, {"\\y", "'\\y'"}, {"\\Y", "'\\Y'"},
+        {"[a[bc]]", "'[' at byte 2"}, {"[a&&b]", "'&&' at byte 2"}, {"[[:alpha:]]", "'[' at byte 1"},
+        {"(?~ab)", "'(?~'"}, {"(?m:.)", "'(?m'"}, {"(?i)a", "'(?i'"}, {"(?x)a", "'(?x'"}, {"(?<n>a)", "'(?<'"},
+        {"(a)\\1", "'\\1' at byte 3"}, {"(?(1)a)", "'(?('"}, {"\\g<n>", "'\\g'"}, {"\\k<n>", "'\\k'"},
+        {"(*FAIL)", "'(*'"}, {"a{1,2}+", "'{1,2}+' at byte 1"}, {"a{2}?", "'{2}?'"}, {"\\bx", "'\\b'"},
+        {"\\G", "'\\G'"}, {"\\xC3\\xA9", "'\\x'"}, {"\\q", "'\\q'"}, {"(?i:ss)", "'ss' at byte 4"},
+        {"(?i:\u00DF)", "'\u00DF' at byte 4"}, {"[]a]", "'[]'"}, {"[^]a]", "'[^]'"}, {"\\pL", "'\\p'"},
+        {"[\\W]", "'\\W' at byte 1"}, {"\\p{Alpha}", "unknown property"}, {"x*", "can match nothing"},
+        {"a\\", "'\\' at byte 1"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        expect_die(check_pattern, (void *)refused[i][0], refused[i][1]);
+    expect_die(check_pattern, "\\K", "tokenizer.json: its regular expression has");
+}
+
 static int bad_pattern(void *arg)
 {
     pretoken_free(pretoken_new(arg));
@@ -316,7 +395,7 @@ int main(void)
         cmocka_unit_test(test_cover),  cmocka_unit_test(test_twins), cmocka_unit_test(test_every_character),
         cmocka_unit_test(test_spaces),
         cmocka_unit_test(test_errors), cmocka_unit_test(test_custom),
-        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_cut), cmocka_unit_test(test_oniguruma), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -294,6 +294,15 @@ static void test_rank_errors(void **state)
     }
     write_ranks("YWJj 256\n"); // abc, without ab or bc before
     expect_die(load_ranks, in_dir("ranks"), "ranks:257: the token is not two tokens of lower rank joined, but 3");
+    FILE *out = fopen(in_dir("ranks"), "w"); // the longest token is the first
+    assert_non_null(out);
+    fputs("YWFhYWFhYWE= 0\n", out);
+    for (int b = 0; b < 256; b++) {
+        static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        fprintf(out, "%c%c== %d\n", digit[b >> 2], digit[(b & 3) << 4], b + 1);
+    }
+    assert_int_equal(fclose(out), 0);
+    expect_die(load_ranks, in_dir("ranks"), "ranks:1: the token is not two tokens of lower rank joined, but 8");
     write_ranks("YWI= 256\nYWJj 257\n");
     Tokenizer *t = tokenizer_load_ranks(in_dir("ranks"), "gpt2");
     assert_int_equal(tokenizer_eot(t), 258);
@@ -383,6 +392,33 @@ static void test_refused_conversions(void **state)
     tokenizer_free(t);
 }
 
+// Both tokens of a merge, and the one that they make, must be in the vocabulary.
+static void test_merges_without_tokens(void **state)
+{
+    (void)state;
+    Tokenizer *t = train("aaabdaaabac", 11, 259); // aa 256, ab 257
+    tokenizer_save_gpt2(t, dir);
+    tokenizer_free(t);
+    size_t n;
+    char *json = read_file("vocab.json", &n), *ab = strstr(json, "\"ab\":"), changed[20000];
+    assert_non_null(ab);
+    snprintf(changed, sizeof changed, "%.*s\"abc\":%s", (int)(ab - json), json, ab + 5); // abc, and no ab
+    write_text("vocab.json", changed);
+    free(json);
+    write_text("merges.txt", "#version: 0.2\na b\n");
+    expect_die(load_dir, dir, "merges.txt: merge 2: 'a' and 'b' do not join to a token");
+    write_text("merges.txt", "ab c\n");
+    expect_die(load_dir, dir, "merges.txt: merge 1: 'ab' and 'c' do not join to a token");
+    write_text("merges.txt", "a a\n\na bc");
+    expect_die(load_dir, dir, "merges.txt: merge 3: 'a' and 'bc' do not join to a token");
+    write_text("merges.txt", "a a\nab\n");
+    expect_die(load_dir, dir, "merges.txt:2: not two tokens with a space between: 'ab'");
+    write_text("merges.txt", "a a\n");
+    t = tokenizer_load(dir);
+    assert_int_equal(tokenizer_vocab_size(t), 259);
+    tokenizer_free(t);
+}
+
 // A good file with a few bytes changed, or cut short: loaded or refused in one line, never a crash. Under the
 // sanitizers of `make asan` also: no byte read outside.
 static void damage(const char *name, int (*load)(void *), void *arg, int rounds)
@@ -408,6 +444,21 @@ static void damage(const char *name, int (*load)(void *), void *arg, int rounds)
     free(good);
     free(bad);
     unlink(in_dir(name));
+}
+
+// A tokenizer.json of 129 MiB, of which the disk holds nothing, and one whose expression is not translated: the error
+// names the file.
+static void test_refused_json(void **state)
+{
+    (void)state;
+    write_text("tokenizer.json", "{}");
+    assert_int_equal(truncate(in_dir("tokenizer.json"), 129 << 20), 0);
+    expect_die(load_dir, dir, "at most 128 MiB are read");
+    write_text("tokenizer.json",
+               "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}, \"pre_tokenizer\": {\"type\": "
+               "\"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\\\\Kb\"}, \"behavior\": "
+               "\"Isolated\"}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]}}");
+    expect_die(load_dir, dir, "tokenizer.json: its regular expression has '\\K' at byte 1");
 }
 
 static void test_random_damage(void **state)
@@ -437,7 +488,8 @@ int main(void)
         IN_DIR(test_cl100k_base_end),
         IN_DIR(test_training_threads), cmocka_unit_test(test_encoding_threads), cmocka_unit_test(test_huge_words),
         IN_DIR(test_conversions),      IN_DIR(test_base64_lengths),             IN_DIR(test_rank_errors),
-        IN_DIR(test_refused_conversions), IN_DIR(test_random_damage),
+        IN_DIR(test_refused_conversions), IN_DIR(test_merges_without_tokens), IN_DIR(test_refused_json),
+        IN_DIR(test_random_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,8 +16,13 @@
 // its strings, so nothing moves; a line that is not JSON for any other reason is still left out.
 //
 // Memory: the buffer holds the current document (or line) up to max_bytes and one read, and doubles as it grows; a
-// document that needs decoding has a copy. Of a longer text the first max_bytes are kept, up to the start of a
-// character; a longer line of JSON cannot be read in part, and is left out.
+// document that needs decoding has a copy, and a line of JSON its parsed tree, of at most MAX_VALUES values. So a few
+// KB that unpack to one line of gigabytes cost no more memory than an honest document of max_bytes.
+//
+// What is longer: a line of JSON is left out and counted, like any line that cannot be read, because the next one is
+// as good as ever. A text is an error, because then most of the corpus is in it: its separator is missing or
+// misspelled, or it is one long text, and the user should say so. Cutting it, or leaving it out, would lose it with one
+// line of log.
 //
 // Rejected: following links to folders (they can be circular), getline (no bound), parsing JSONL with jansson's own
 // stream reader (it loses its place at the first error, and the next line is good), and skipping the rest of a file
@@ -54,6 +59,7 @@
 #include "base/words.h"
 
 enum { LOGGED = 10, DEPTH = 64 };
+enum { MAX_VALUES = 1 << 20 }; // of a line of JSON: each takes up to 300 bytes when parsed, and 2 in the line
 
 typedef struct {
     char *bytes;
@@ -72,7 +78,7 @@ struct CorpusReader {
     char *buffer; // (cap)
     size_t cap, start, scanned, n;
     uint64_t offset; // of buffer[start] in the unpacked file
-    uint64_t dropped, dropped_lines; // bytes taken out of the current document because it is too long
+    uint64_t dropped; // bytes taken out of the current line because it is too long
     uint64_t line, index;
     Decoded line_decoded, text_decoded; // back the record when that is not the buffer's
     json_t *json;
@@ -121,7 +127,8 @@ CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions
     if (!r || !(r->hash = XXH3_createState())) die("memory: no room for a reader");
     r->opt = options;
     if (!r->opt.field) r->opt.field = "text";
-    if (!r->opt.max_bytes) r->opt.max_bytes = 64 << 20;
+    if (!r->opt.max_bytes) r->opt.max_bytes = CORPUS_MIB << 20;
+    if (!r->opt.raise) r->opt.raise = "max_bytes";
     if (!r->opt.read_bytes) r->opt.read_bytes = 1 << 20;
     const char *given[] = {options.separator, options.line};
     for (int i = 0; i < 2; i++) {
@@ -238,6 +245,13 @@ static char *find_line(const CorpusReader *r, const char *line, size_t *length)
     }
 }
 
+static void refuse_long(const CorpusReader *r)
+{
+    die("%s:%llu: document %llu is longer than %zu bytes (is the separator right? If it is, raise %s)",
+        r->file[r->at_file].path, (unsigned long long)r->line, (unsigned long long)r->index + 1, r->opt.max_bytes,
+        r->opt.raise);
+}
+
 // The next raw document or line: text and length, and *n_used, its bytes and those of its separator in the buffer;
 // false at the end of the file.
 static bool next_raw(CorpusReader *r, char **text, size_t *n_bytes, size_t *n_used)
@@ -261,14 +275,11 @@ static bool next_raw(CorpusReader *r, char **text, size_t *n_bytes, size_t *n_us
             r->start = r->scanned = (size_t)(found - r->buffer) + length;
             return true;
         }
-        // No separator begins before n - keep. Two bytes more stay, to see whether a line begins there.
-        if (r->n - r->scanned > keep) r->scanned = r->n - keep;
-        size_t before = r->scanned - r->start, last = r->scanned - (before < 2 ? before : 2);
-        if (last > r->start + max) {
-            size_t cut = last - (r->start + max);
-            r->dropped_lines += count_lines(r->buffer + r->start + max, cut);
-            memmove(r->buffer + r->start + max, r->buffer + last, r->n - last);
-            r->n -= cut, r->scanned -= cut, r->dropped += cut;
+        if (r->n - r->scanned > keep) r->scanned = r->n - keep; // no separator begins before that
+        if (r->scanned > r->start + max) {
+            if (!r->jsonl) refuse_long(r);
+            r->dropped += r->scanned - (r->start + max); // keep is 0: all that was read belongs to this line
+            r->n = r->scanned = r->start + max;
         }
         fill(r);
     }
@@ -384,20 +395,6 @@ static const char *decode(CorpusReader *r, Decoded *d, const char *text, size_t 
     return d->bytes;
 }
 
-// The length of text (n) without a last character that is cut in two.
-static size_t whole_characters(const char *text, size_t n)
-{
-    for (size_t back = 1; back <= 3 && back <= n; back++) {
-        bool valid;
-        uint8_t c = (uint8_t)text[n - back];
-        if (c < 0x80) break;
-        if (c < 0xC0) continue;
-        words_utf8_length(text + n - back, back, &valid);
-        return valid ? n : n - back;
-    }
-    return n;
-}
-
 static void bad_line(CorpusReader *r, const char *why)
 {
     const char *path = r->file[r->at_file].path;
@@ -411,6 +408,18 @@ static void bad_line(CorpusReader *r, const char *why)
     fprintf(r->opt.log, "%s:%llu: left out: %s\n", path, (unsigned long long)r->line, clean);
     if (r->counts.bad_lines + r->counts.too_long == LOGGED)
         fprintf(r->opt.log, "(more lines like these are counted, and not shown)\n");
+}
+
+// Are there so many values in a line (n bytes) that its tree would take far more memory than the line? At most as many
+// as there are brackets and commas outside its strings.
+static bool is_bushy(const char *line, size_t n)
+{
+    size_t values = 0;
+    if (n / 2 < MAX_VALUES) return false;
+    for (size_t at = 0; at < n;)
+        if (line[at] == '"') at = skip_string(line, n, at);
+        else values += strchr("[{,", line[at++]) != NULL;
+    return values > MAX_VALUES;
 }
 
 static json_t *load(const char *text, size_t n, json_error_t *error)
@@ -446,7 +455,9 @@ static const char *parse_line(CorpusReader *r, const char *text, size_t *n_bytes
     json_error_t error;
     text = decode(r, &r->line_decoded, text, n_bytes);
     json_decref(r->json);
-    if (!(r->json = load(text, *n_bytes, &error))) r->json = load_mended(r, &text, *n_bytes, &error);
+    bool bushy = is_bushy(text, *n_bytes);
+    r->json = bushy ? NULL : load(text, *n_bytes, &error);
+    if (!r->json && !bushy) r->json = load_mended(r, &text, *n_bytes, &error);
     out->json = text;
     out->n_json = *n_bytes;
     json_t *field = json_object_get(r->json, r->opt.field);
@@ -454,12 +465,23 @@ static const char *parse_line(CorpusReader *r, const char *text, size_t *n_bytes
         *n_bytes = json_string_length(field);
         return json_string_value(field);
     }
-    if (!r->json) snprintf(why, sizeof why, "not JSON: %s", error.text);
+    if (bushy) snprintf(why, sizeof why, "more than %d values in the line", MAX_VALUES);
+    else if (!r->json) snprintf(why, sizeof why, "not JSON: %s", error.text);
     else if (!json_is_object(r->json)) snprintf(why, sizeof why, "not an object of JSON");
     else snprintf(why, sizeof why, field ? "its '%s' is not a string" : "no field '%s'", r->opt.field);
     r->counts.bad_lines++;
     bad_line(r, why);
     return NULL;
+}
+
+static bool too_long(CorpusReader *r)
+{
+    char why[160];
+    if (!r->jsonl) refuse_long(r);
+    r->counts.too_long++;
+    snprintf(why, sizeof why, "the line is longer than %zu bytes (raise %.60s)", r->opt.max_bytes, r->opt.raise);
+    bad_line(r, why);
+    return false;
 }
 
 static bool is_blank(const char *text, size_t n)
@@ -472,21 +494,15 @@ static bool is_blank(const char *text, size_t n)
 // Makes a record of raw bytes; false when they are left out.
 static bool give(CorpusReader *r, const char *text, size_t n, CorpusRecord *out)
 {
-    bool too_long = n > r->opt.max_bytes || r->dropped;
-    if (r->jsonl && !too_long && is_blank(text, n)) return false; // empty lines are no records
-    if (r->jsonl && too_long) {
-        r->counts.too_long++;
-        bad_line(r, "the line is too long to be read");
-    }
-    if (r->jsonl && (too_long || !(text = parse_line(r, text, &n, out)))) return false;
-    if (too_long) n = whole_characters(text, r->opt.max_bytes);
+    if (n > r->opt.max_bytes || r->dropped) return too_long(r);
+    if (r->jsonl && is_blank(text, n)) return false; // empty lines are no records
+    if (r->jsonl && !(text = parse_line(r, text, &n, out))) return false;
     text = decode(r, &r->text_decoded, text, &n);
-    if (n > r->opt.max_bytes) n = words_utf8_border(text, n, r->opt.max_bytes), too_long = true;
+    if (n > r->opt.max_bytes) return too_long(r); // U+FFFD is longer than what it replaces
     if (is_blank(text, n)) {
         r->counts.empty += r->jsonl || n > 0; // two separators in a row are no document
         return false;
     }
-    if (too_long) r->counts.too_long++;
     r->counts.documents++;
     r->counts.bytes_out += n;
     out->text = text;
@@ -500,7 +516,7 @@ bool corpus_next(CorpusReader *r, CorpusRecord *out)
         if (!r->stream && !open_next(r)) return false;
         char *text;
         size_t n, n_used;
-        r->dropped = r->dropped_lines = 0;
+        r->dropped = 0;
         if (!next_raw(r, &text, &n, &n_used)) {
             close_file(r);
             continue;
@@ -509,7 +525,7 @@ bool corpus_next(CorpusReader *r, CorpusRecord *out)
         *out = (CorpusRecord){.path = path, .index = r->index, .line = r->line, .offset = r->offset};
         r->offset += n_used + r->dropped;
         bool given = give(r, text, n, out);
-        r->line += count_lines(text, n_used) + r->dropped_lines;
+        r->line += count_lines(text, n_used);
         if (!given) continue;
         r->index++;
         return true;
@@ -561,7 +577,7 @@ void corpus_print(const CorpusCounts *counts, FILE *out)
     const struct {
         uint64_t n;
         const char *what;
-    } amiss[] = {{counts->bad_lines, "bad lines left out"}, {counts->too_long, "too long"},
+    } amiss[] = {{counts->bad_lines, "bad lines left out"}, {counts->too_long, "lines too long"},
                  {counts->empty, "empty documents left out"}, {counts->bad_utf8, "ill-formed sequences replaced"},
                  {counts->nul, "NUL replaced"}, {counts->bom, "byte order marks removed"},
                  {counts->not_files, "links to folders or to nothing, or devices, left out"}};
@@ -675,16 +691,18 @@ void corpus_store_close(CorpusStore *s)
     free(s);
 }
 
-char *corpus_read(const char *path, size_t *n_bytes)
+char *corpus_read(const char *path, size_t *n_bytes, CorpusOptions options)
 {
     Stream *stream = stream_open(path, 1 << 20);
     char *text = NULL;
-    size_t n = 0, cap = 0;
+    size_t n = 0, cap = 0, max = options.max_bytes ? options.max_bytes : CORPUS_MIB << 20;
     for (;;) {
         text = words_grow(text, &cap, n + (1 << 16), 1);
         size_t k = stream_read(stream, text + n, cap - n - 1);
         if (k == 0) break;
         n += k;
+        if (n > max)
+            die("%s: longer than %zu bytes (raise %s)", path, max, options.raise ? options.raise : "max_bytes");
     }
     stream_close(stream);
     text[n] = 0;

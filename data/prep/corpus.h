@@ -14,6 +14,8 @@
 extern "C" {
 #endif
 
+enum { CORPUS_MIB = 64, CORPUS_MOST_MIB = 4095 }; // of the longest document: unless the user says otherwise; at most
+
 // ---- one document after another ---- Starts as {0}: 0 and NULL
 // stand for the values in brackets.
 typedef struct {
@@ -21,7 +23,8 @@ typedef struct {
     const char *separator; // text: stands between documents, anywhere, e.g. "<|endoftext|>" [none]; or
     const char *line;      // text: a line that is this and nothing else does; "": an empty line [none]
     const char *field;     // JSONL ["text"]
-    size_t max_bytes;      // of a document [64 MiB]
+    size_t max_bytes;      // of a document, of JSONL: of its line [CORPUS_MIB MiB]
+    const char *raise;     // how the user gives a larger max_bytes, for messages ["max_bytes"]
     size_t read_bytes;     // asked for at a time [1 MiB]; never changes what comes out
     bool strict;           // die on a bad line of JSONL, instead of leaving it out
     FILE *log;             // the first bad lines are reported here, as FILE:LINE: why [none]
@@ -43,7 +46,7 @@ typedef struct {
     uint64_t bytes_in, bytes_out;  // unpacked; of the documents given
     uint64_t bad_utf8, nul, bom;   // replaced by U+FFFD; replaced by U+FFFD; byte order marks removed
     uint64_t bad_lines, empty;     // left out: lines that are no such object; documents of white space or nothing
-    uint64_t too_long;             // text: cut after max_bytes; JSONL: lines left out
+    uint64_t too_long;             // lines of JSONL left out
     uint64_t not_files;            // entries of folders left out: links to folders or to nothing, devices
 } CorpusCounts;
 
@@ -59,7 +62,7 @@ typedef struct CorpusReader CorpusReader;
 // has no file. The strings must outlive the reader.
 CorpusReader *corpus_open(const char *const *path, size_t n_paths, CorpusOptions options);
 // False after the last document. Dies on a file that cannot be read, is damaged or of a foreign format (see stream.h),
-// and on UTF-16 and UTF-32 with a byte order mark.
+// on UTF-16 and UTF-32 with a byte order mark, and on a text document longer than max_bytes.
 bool corpus_next(CorpusReader *r, CorpusRecord *out);
 CorpusCounts corpus_counts(const CorpusReader *r); // so far
 // The files that have been read to their ends, *n of them; so *n is also the number of the one being read.
@@ -91,8 +94,9 @@ size_t corpus_store_split(CorpusStore *s, double fraction);
 void corpus_store_close(CorpusStore *s); // NULL is allowed
 
 // ---- one file ----
-// The unpacked content of a file ("-": standard input) as it is, with a 0 after it; free() it. Dies as stream_open.
-char *corpus_read(const char *path, size_t *n_bytes);
+// The unpacked content of a file ("-": standard input) as it is, with a 0 after it; free() it. Dies as stream_open, and
+// when it is longer than options.max_bytes; nothing else in options matters.
+char *corpus_read(const char *path, size_t *n_bytes, CorpusOptions options);
 // A line of JSONL: text (n bytes of valid UTF-8), source (left out when it is not UTF-8), index. False: errno.
 bool corpus_write_json(FILE *out, const char *text, size_t n, const char *source, uint64_t index);
 

@@ -54,6 +54,8 @@ static const ConfigKey rows[] = {
     ROW(recipe, seed, INTEGER, "0", "[0, inf)", "", "of the order of the documents"),
     ROW(recipe, threads, INTEGER, "0", "[0, 1024]", "", "0: all; changes no byte"),
     ROW(recipe, unit, NUMBER, "128", "[0.01, 4096]", "MiB", "text read before it is safe from a kill"),
+    ROW(recipe, max_document, INTEGER, "64", "[1, 4095]", "MiB",
+        "a longer line of JSONL is left out, a longer text is an error"),
     ROW(recipe, memory, INTEGER, "256", "[1, 1048576]", "MiB", "for sorting in [dedup]; changes no byte"),
     ROW(filter, rules, STRING, "", "", "", "rules and sets of build/filter --list; none: no filter"),
     ROW(filter, set, STRING, "", "", "", "thresholds: \"gopher.words.min=60, gopher.words.max=1e5\""),
@@ -252,9 +254,9 @@ static size_t count_jsonl(const char *path, CorpusOptions options, size_t *n_fil
     return n;
 }
 
-static void check_source(const Source *source)
+static void check_source(const Recipe *r, const Source *source)
 {
-    size_t n_files, n_jsonl = count_jsonl(source->path, recipe_read_options(source), &n_files);
+    size_t n_files, n_jsonl = count_jsonl(source->path, recipe_read_options(r, source), &n_files);
     if (!n_files) die("%s: no file in it ([source.%s])", source->path, source->name);
     if (source->field && !n_jsonl)
         die("[source.%s]: field has no effect: %s is text, not JSONL (format = jsonl?)", source->name, source->path);
@@ -363,7 +365,7 @@ static void check_files(const Recipe *r)
 static void check_inputs(const Recipe *r)
 {
     check_files(r);
-    for (size_t i = 0; i < r->sources.n; i++) check_source(&r->sources.source[i]);
+    for (size_t i = 0; i < r->sources.n; i++) check_source(r, &r->sources.source[i]);
     if (*r->filter_rules) filter_free(recipe_read_filter(r));
     check_tokenizer(r);
     if (*r->contamination_evaluation) check_evaluation(r);

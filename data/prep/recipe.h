@@ -17,7 +17,7 @@ extern "C" {
 // The keys of the file (recipe.c): [section] and key are the two halves of a member's name.
 typedef struct {
     char recipe_out[CONFIG_TEXT]; // as given in the file; a relative one is prefixed with the file's folder
-    long recipe_seed, recipe_threads, recipe_memory; // memory, unit: MiB
+    long recipe_seed, recipe_threads, recipe_memory, recipe_max_document; // memory, max_document, unit: MiB
     double recipe_unit;
     char filter_rules[CONFIG_TEXT], filter_set[CONFIG_TEXT], filter_bad_words[CONFIG_TEXT];
     bool dedup_exact, dedup_near;

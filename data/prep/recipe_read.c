@@ -56,10 +56,11 @@ typedef struct {
     char what[80];                  // for progress
 } Input;
 
-CorpusOptions recipe_read_options(const Source *source)
+CorpusOptions recipe_read_options(const Recipe *r, const Source *source)
 {
     CorpusOptions o = {.format = source->format, .field = source->field, .separator = source->separator,
-                       .line = source->line, .log = stderr, .max_bytes = (size_t)1 << 31};
+                       .line = source->line, .log = stderr,
+                       .max_bytes = (size_t)r->recipe_max_document << 20, .raise = "recipe.max_document"};
     if (!source->separator && !source->line) o.separator = TOKENIZER_EOT; // as build/prepare tokens
     if (source->separator && !*source->separator) o.separator = NULL;
     return o;
@@ -68,7 +69,8 @@ CorpusOptions recipe_read_options(const Source *source)
 static Input open_input(const RecipeRun *run, size_t number, const char *listing)
 {
     const Source *source = &run->source[number];
-    Input in = {.source = source, .listing = listing, .number = number, .options = recipe_read_options(source)};
+    Input in = {.source = source, .listing = listing, .number = number,
+                .options = recipe_read_options(run->recipe, source)};
     snprintf(in.what, sizeof in.what, "read %s", source->name);
     CorpusReader *all = corpus_open((const char *const *)&source->path, 1, in.options);
     const CorpusFile *file = corpus_all_files(all, &in.n_files);
@@ -224,7 +226,8 @@ static char *settings_of(const RecipeRun *run)
     size_t n;
     FILE *f = open_memstream(&text, &n);
     if (!f) die("memory: no room for settings");
-    fprintf(f, "unit %.17g\nrules %s\nset %s\n", r->recipe_unit, r->filter_rules, r->filter_set);
+    fprintf(f, "unit %.17g\nmax_document %ld\nrules %s\nset %s\n", r->recipe_unit, r->recipe_max_document,
+            r->filter_rules, r->filter_set);
     for (size_t i = 0; i <= run->n_sources; i++) {
         const Source *s = &run->source[i];
         if (i == run->n_sources && !*r->filter_bad_words) break;

@@ -211,7 +211,7 @@ __attribute__((noreturn)) static void fail_example(void *arg, size_t i)
 CorpusOptions recipe_remove_options(const Recipe *r)
 {
     return (CorpusOptions){.field = r->contamination_field, .log = stderr, .separator = TOKENIZER_EOT,
-                           .max_bytes = (size_t)1 << 31};
+                           .max_bytes = (size_t)r->recipe_max_document << 20, .raise = "recipe.max_document"};
 }
 
 // files: the lines of the files that are read (recipe_stage_files).

@@ -74,7 +74,7 @@ void recipe_stage_advance(RecipeProgress *p, uint64_t n_bytes); // from one thre
 
 // ---- the stages, one after another
 void recipe_read_stage(RecipeRun *run);                        // recipe_read.c
-CorpusOptions recipe_read_options(const Source *source); // how a source is read
+CorpusOptions recipe_read_options(const Recipe *r, const Source *source); // how a source is read
 Filter *recipe_read_filter(const Recipe *r);                   // filter.rules is not empty; filter_free() it
 void recipe_remove_exact(RecipeRun *run);                      // recipe_remove.c
 void recipe_remove_near(RecipeRun *run);

@@ -39,7 +39,8 @@ TOKENIZE = os.path.join(args.build, "tokenize")
 
 
 def tokenize(*arguments):
-    return subprocess.run([TOKENIZE, *map(str, arguments)], check=True, capture_output=True).stdout
+    room = [] if arguments[0] == "convert" else ["--max-document", "4095"]  # texts of any size
+    return subprocess.run([TOKENIZE, *map(str, arguments), *room], check=True, capture_output=True).stdout
 
 
 def read(path):

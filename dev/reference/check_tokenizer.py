@@ -44,7 +44,8 @@ def verdict(what, same):
 
 
 def tokenize(*arguments):
-    command = [os.path.join(args.build, "tokenize"), *map(str, arguments)]
+    room = [] if arguments[0] == "convert" else ["--max-document", "4095"]  # texts of any size
+    command = [os.path.join(args.build, "tokenize"), *map(str, arguments), *room]
     return subprocess.run(command, check=True, capture_output=True).stdout
 
 

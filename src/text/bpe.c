@@ -164,7 +164,7 @@ static size_t apply_short(const Bpe *bpe, int32_t *ids, size_t n)
     for (size_t i = 0; i < n; i++) {
         key[i] = i + 1 < n ? find_key(bpe, ids, i, i + 1) : NO_KEY;
         next[i] = (uint8_t)(i + 1 < n ? i + 1 : i);
-        prev[i] = (uint8_t)(i ? i - 1 : 0);
+        prev[i] = (uint8_t)(i - 1); // prev[0] is not read
     }
     for (size_t i = n; i < n_wide; i++) key[i] = NO_KEY;
     for (;;) {

@@ -459,7 +459,8 @@ int64_t dataset_windows(const Dataset *ds, int context)
     check(context > 0);
     int64_t sum = 0;
     for (size_t i = 0; i < ds->n_rings; i++) {
-        int64_t n = ds->packed ? (int64_t)ds->ring[i].n_rows : ds->ring[i].n / context;
+        const Ring *ring = &ds->ring[i];
+        int64_t n = ds->packed ? (int64_t)ring->n_rows : ring->n > context ? ring->n / context : 0;
         if (!n) return 0;
         sum += n;
     }

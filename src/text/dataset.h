@@ -39,7 +39,7 @@ uint64_t dataset_hash(const Dataset *ds);
 void dataset_window(const Dataset *ds, int64_t sample, int context, uint64_t seed, bool shuffle,
                     int32_t *inputs, int32_t *targets);
 // Samples in an epoch: tokens / context, rounded down. Of a mixture: the sum over its sources, of which each has an
-// epoch of its own length; 0 when one has less than a sample.
+// epoch of its own length; 0 when one has less than a window of context + 1.
 int64_t dataset_windows(const Dataset *ds, int context);
 
 // Prefetches what dataset_window or dataset_row will read for that sample, without waiting.

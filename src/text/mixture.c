@@ -102,8 +102,8 @@ static size_t choose(const Mixture *m, const uint64_t *x, uint64_t n)
 
 Mixture mixture_make(const double *weight, size_t n_sources)
 {
-    Mixture m = {.n_sources = n_sources, .part = calloc(n_sources + 1, sizeof *m.part)};
-    uint64_t *x = calloc(n_sources + 1, sizeof *x);
+    Mixture m = {.n_sources = n_sources, .part = calloc(n_sources, sizeof *m.part)};
+    uint64_t *x = calloc(n_sources, sizeof *x);
     check(n_sources > 0);
     if (!m.part || !x) die("memory: no room for a mixture of %zu sources", n_sources);
     for (size_t i = 0; i < n_sources; i++)

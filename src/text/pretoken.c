@@ -5,9 +5,16 @@
 // Two expressions are built in:
 //   gpt2    contractions, letters, digits, other signs, each with at most one space before; runs of space
 //   cl100k  GPT-4's and LLaMA-3's: contractions in any case, numbers of at most 3 digits, line ends apart
-// They are written as tokenizer.json needs them, for the Oniguruma engine of Hugging Face, and translated for PCRE2:
+// They are written as tokenizer.json needs them, for the Oniguruma engine of Hugging Face (in its own syntax), and
+// translated for PCRE2 where the two read something differently. For example
 //   \s -> \p{White_Space}   PCRE2's \s also takes U+180E, which Unicode took out of White_Space in 2013
-//   $  -> \z                the end of the text, not also the place before a last line end
+//   \h -> [0-9A-Fa-f]       a digit of base 16; PCRE2's is a space
+//   {,3} -> {0,3}           PCRE2 10.42 reads characters
+//   \p{Han} -> \p{sc:Han}   the script alone, without its extensions
+// ^ and $ stand at every line (PCRE2_MULTILINE, lines end with LF alone). What is not known to mean the same is
+// refused by name: back references, nested brackets, (?m: and (?s:, {2}+ (Oniguruma repeats the repetition), and under
+// (?i: what folds to several characters (ss is also U+00DF). An expression that can match nothing is refused too: the
+// engines go on after an empty match in different ways.
 // `{1,3}+` is left out on purpose: possessive for PCRE2 and Rust, "repeat the repeat" for Oniguruma.
 //
 // Invalid UTF-8. The expression needs characters, BPE needs only bytes. So the expression sees a copy in which every
@@ -48,8 +55,10 @@
 
 #include <pcre2.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/check.h"
 #include "base/words.h"
@@ -261,35 +270,115 @@ const char *pretoken_regex(const char *name)
     return NULL;
 }
 
-// The expression in PCRE2's syntax; the caller frees it.
-static char *translate(const char *regex)
+// What follows a backslash, and how PCRE2 writes it outside brackets and inside them; NULL: it cannot.
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define LATIN "\\xB2\\xB3\\xB9\\xBC-\\xBE" // superscripts, fractions: \w in Oniguruma, outside brackets only
+static const struct {
+    char letter;
+    const char *as[2];
+} escapes[] = {
+    {'s', {"\\p{White_Space}", "\\p{White_Space}"}}, {'S', {"\\P{White_Space}", "\\P{White_Space}"}},
+    {'d', {"\\p{Nd}", "\\p{Nd}"}}, {'D', {"\\P{Nd}", "\\P{Nd}"}},
+    {'w', {"[" WORD LATIN "]", WORD}}, {'W', {"[^" WORD LATIN "]"}},
+    {'h', {"[0-9A-Fa-f]", "0-9A-Fa-f"}}, {'H', {"[^0-9A-Fa-f]"}}, {'v', {"\\x0B", "\\x0B"}}, {'N', {"[^\\n]"}},
+    {'O', {"\\p{Any}"}}, {'R', {"(?>\\r\\n|[\\n-\\r\\x{85}\\x{2028}\\x{2029}])"}}, {'A', {"\\A"}}, {'z', {"\\z"}},
+    {'Z', {"\\Z"}}, {'n', {"\\n", "\\n"}}, {'r', {"\\r", "\\r"}}, {'t', {"\\t", "\\t"}}, {'f', {"\\f", "\\f"}},
+};
+
+// Writes the escape at s (a backslash and at least one character) to *out; returns its bytes, 0: not supported.
+static size_t put_escape(const char *s, bool in_class, char **out)
 {
-    size_t n = strlen(regex), o = 0;
-    char *out = malloc(16 * n + 1); // \p{White_Space} has 15 characters for 2
-    if (!out) die("memory: no room for a regular expression of %zu bytes", n);
-    bool in_class = false;
-    for (size_t i = 0; i < n; i++) {
-        char c = regex[i];
-        if (c == '\\' && i + 1 < n) {
-            c = regex[++i];
-            if (c == 's' || c == 'S') {
-                memcpy(out + o, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}", 15);
-                o += 15;
-            } else {
-                out[o++] = '\\';
-                out[o++] = c;
-            }
-        } else if (c == '$' && !in_class) {
-            out[o++] = '\\';
-            out[o++] = 'z';
-        } else {
-            if (c == '[') in_class = true;
-            if (c == ']') in_class = false;
-            out[o++] = c;
-        }
+    static const char hex[] = "0123456789abcdefABCDEF";
+    const char c = s[1], *name = s + 3 + (s[2] == '{' && s[3] == '^');
+    for (size_t i = 0; i < sizeof escapes / sizeof *escapes; i++)
+        if (escapes[i].letter == c && !escapes[i].as[in_class]) return 0;
+        else if (escapes[i].letter == c) return *out = stpcpy(*out, escapes[i].as[in_class]), 2;
+    if (c == 'u' && strspn(s + 2, hex) >= 4) return *out += sprintf(*out, "\\x{%.4s}", s + 2), 6;
+    if (c == 'x' && strspn(s + 2, hex) >= 2 && s[2] < '8') return *out += sprintf(*out, "\\x{%.2s}", s + 2), 4;
+    if (c == 'p' || c == 'P' || c == 'x') { // \p: of one letter or two a category, else a script
+        size_t n = s[2] == '{' ? strcspn(name, "}^=:& -0123456789") : 0;
+        if (c == 'x') n = s[2] == '{' ? strspn(name, hex) : 0;
+        if (!n || name[n] != '}') return 0;
+        char letter = name == s + 3 ? c : (char)('p' + 'P' - c); // \p{^L} is \P{L}, and \P{^L} is \p{L}
+        *out += sprintf(*out, "\\%c{%s%.*s}", letter, c != 'x' && n > 2 ? "sc:" : "", (int)n, name);
+        return (size_t)(name - s) + n + 1;
     }
-    out[o] = 0;
+    if (c < '!' || c == 0x7F || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')) return 0;
+    *out += sprintf(*out, "\\%c", c);
+    return 2;
+}
+
+// The bytes of the interval {n}, {n,}, {,m} or {n,m} at s; 0: none, and the bracket is a character.
+static size_t interval(const char *s)
+{
+    static const char digits[] = "0123456789";
+    size_t low = strspn(s + 1, digits), n = 1 + low, high = s[n] == ',' ? strspn(s + n + 1, digits) : 0;
+    n += s[n] == ',' ? 1 + high : 0;
+    return *s == '{' && s[n] == '}' && low + high ? n + 1 : 0;
+}
+
+// The bytes at s of what has no translation or another meaning in PCRE2; 0: nothing of the kind.
+static size_t foreign(const char *s, bool in_class, bool fold)
+{
+    static const char *const words[] = {"&&", "[", "(*", "ss", "st", "ff", "fi", "fl"}, // ss: folds U+00DF, ...
+                      *const groups[] = {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!", "(?i:", "(?-i:"};
+    for (int i = in_class ? 0 : 2; i < (in_class ? 2 : fold ? 8 : 3); i++)
+        if (strncasecmp(s, words[i], strlen(words[i])) == 0) return strlen(words[i]);
+    size_t n = in_class ? 0 : interval(s);
+    if (n && (s[n] == '+' || s[n] == '*' || (s[n] == '?' && !memchr(s, ',', n)))) return n + 1;
+    if (in_class || strncmp(s, "(?", 2) != 0) return fold && (*s & 0x80) ? words_utf8_length(s, strlen(s), &fold) : 0;
+    for (int i = 0; i < 8; i++)
+        if (strncmp(s, groups[i], strlen(groups[i])) == 0) return 0;
+    return s[2] ? 3 : 2;
+}
+
+// The expression in PCRE2's syntax, for PCRE2_MULTILINE; the caller frees it. `where` is for errors.
+static char *translate(const char *regex, const char *where)
+{
+    char *out = malloc(48 * strlen(regex) + 16), *to = out; // the longest: \W, of 2 characters
+    if (!out) die("memory: no room for a regular expression of %zu bytes", strlen(regex));
+    to = stpcpy(to, "(*LF)"); // what ends a line for ^ and $
+    bool in_class = false, fold = strstr(regex, "(?i");
+    for (const char *s = regex; *s;) {
+        size_t bad = foreign(s, in_class, fold), n = 1, low = interval(s);
+        if (!bad && *s == '\\' && !(n = s[1] ? put_escape(s, in_class, &to) : 0)) bad = s[1] ? 2 : 1;
+        else if (!in_class && *s == '[' && s[1 + (s[1] == '^')] == ']') bad = s[1] == '^' ? 3 : 2;
+        if (bad)
+            die("%s: its regular expression has '%.*s' at byte %zu, which cannot be translated exactly for PCRE2 "
+                "(write it in other words, or use gpt2 or cl100k)", where, (int)bad, s, (size_t)(s - regex));
+        if (!in_class && *s == '{') to += low ? sprintf(to, "{%s", s[1] == ',' ? "0" : "") : sprintf(to, "\\{");
+        else if (!in_class && *s == '.') to = stpcpy(to, "[^\\n]");
+        else if (*s != '\\') *to++ = *s;
+        in_class = in_class ? *s != ']' : *s == '[';
+        s += n;
+    }
+    *to = 0;
     return out;
+}
+
+static pcre2_code *compile(const char *pattern, const char *where)
+{
+    char *regex = translate(pattern, where);
+    int error;
+    PCRE2_SIZE at;
+    uint32_t empty = 0;
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE |
+                                     PCRE2_NEVER_BACKSLASH_C, &error, &at, NULL);
+    if (!code) {
+        PCRE2_UCHAR why[256];
+        pcre2_get_error_message(error, why, sizeof why);
+        die("%s: the pattern does not compile, at character %zu of %s: %s (use gpt2 or cl100k)", where, (size_t)at,
+            regex, (char *)why);
+    }
+    pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &empty);
+    if (empty) die("%s: the pattern can match nothing (use + instead of *): %s", where, pattern);
+    free(regex);
+    return code;
+}
+
+void pretoken_check(const char *pattern, const char *path)
+{
+    if (!pretoken_regex(pattern)) pcre2_code_free(compile(pattern, path));
 }
 
 Pretoken *pretoken_new(const char *pattern)
@@ -298,18 +387,7 @@ Pretoken *pretoken_new(const char *pattern)
     if (!p) die("memory: no room for a pre-tokenizer");
     p->scan = scan_new(pattern);
     if (p->scan) return p;
-    char *regex = translate(pattern);
-    int error;
-    PCRE2_SIZE where;
-    p->code = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED,
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &where, NULL);
-    if (!p->code) {
-        PCRE2_UCHAR why[256];
-        pcre2_get_error_message(error, why, sizeof why);
-        die("pre-tokenizer: the pattern does not compile, at character %zu, %s: %s (use gpt2 or cl100k)",
-            (size_t)where, (char *)why, pattern);
-    }
-    free(regex);
+    p->code = compile(pattern, "pre-tokenizer");
     pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); // where there is no JIT, pcre2_match interprets
     p->match = pcre2_match_data_create_from_pattern(p->code, NULL);
     p->context = pcre2_match_context_create(NULL);
@@ -366,8 +444,7 @@ bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes)
         if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
             PCRE2_UCHAR why[256];
             pcre2_get_error_message(rc, why, sizeof why);
-            die("pre-tokenizer: at byte %zu of the text: %s (use the pattern gpt2 or cl100k)", p->at,
-                (char *)why);
+            die("pre-tokenizer: at byte %zu of the text: %s (use the pattern gpt2 or cl100k)", p->at, (char *)why);
         }
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(p->match);
         size_t start = rc < 0 ? p->n_bytes : span[0];

@@ -10,8 +10,9 @@ extern "C" {
 typedef struct Pretoken Pretoken;
 
 // `pattern`: "gpt2", "cl100k", or a regular expression as tokenizer.json holds it. Dies when it does not
-// compile.
+// compile or has what pretoken.c does not translate.
 Pretoken *pretoken_new(const char *pattern);
+void pretoken_check(const char *pattern, const char *path); // dies, naming the file, where pretoken_new would
 void pretoken_free(Pretoken *p); // NULL is allowed
 // The regular expression of that name, in the form that goes into tokenizer.json; NULL when there is none.
 const char *pretoken_regex(const char *name);

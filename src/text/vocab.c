@@ -38,7 +38,7 @@
 #include "text/pretoken.h"
 #include "text/tokenizer.h"
 
-enum { MAX_RANKS_BYTES = 1 << 30, CL100K_BASE_RANKS = 100256 };
+enum { MAX_JSON_BYTES = 1 << 27, MAX_RANKS_BYTES = 1 << 30, CL100K_BASE_RANKS = 100256 };
 
 static const char base64_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -235,7 +235,11 @@ static void finish(Vocab *v, const char *path)
 static json_t *load_json(const char *path)
 {
     json_error_t error;
-    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    size_t n;
+    char *text = disk_read_file(path, &n, MAX_JSON_BYTES);
+    if (!text) die("%s: %s (is it a tokenizer? at most %d MiB are read)", path, strerror(errno), MAX_JSON_BYTES >> 20);
+    json_t *json = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    free(text);
     if (!json) die("%s:%d: %s", path, error.line, error.text);
     if (!json_is_object(json)) die("%s: not a JSON object (is it a tokenizer?)", path);
     return json;
@@ -309,6 +313,7 @@ static const char *read_pattern(json_t *pre, const char *path)
     if (json_array_size(list) != 2 || !type_is(split, "Split") || is_true(bytes, "use_regex", true) ||
         !regex || !behavior || strcmp(behavior, "Isolated") != 0 || is_true(split, "invert", false))
         die("%s: pre_tokenizer is not [Split by Regex, Isolated; ByteLevel] (not supported)", path);
+    pretoken_check(regex, path);
     return strcmp(regex, pretoken_regex("cl100k")) == 0 ? "cl100k" : regex;
 }
 
