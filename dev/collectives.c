@@ -29,6 +29,14 @@ static long number(const char *text, long low, long high)
     return n;
 }
 
+// Those made of messages: not the backend's own.
+static CommAlgorithm algorithm_of(const char *name)
+{
+    for (int a = 0; a < COMM_ALGORITHMS; a++)
+        if (a != COMM_NATIVE && strcmp(name, comm_algorithm_name((CommAlgorithm)a)) == 0) return (CommAlgorithm)a;
+    die_usage("collectives: '%s' (ring, tree, halving, direct)", name);
+}
+
 // ---- steps: one element a shard
 
 // Where a pointer points: a shard of out, a shard of in, or an element of scratch.
@@ -252,11 +260,8 @@ static void draw(char *names, int N, const char *path)
     Drawing d = {0};
     int width = 0, n_steps = 0;
     for (char *name = strtok(names, ","); name; name = strtok(NULL, ",")) {
-        CommAlgorithm a = comm_algorithm_find(name);
-        if (a == COMM_NATIVE || a == COMM_ALGORITHMS)
-            die_usage("collectives: '%s' (ring, tree, halving, direct)", name);
         if (d.n == 4) die_usage("collectives: more than 4 algorithms in one picture");
-        d.play[d.n] = play(a, N);
+        d.play[d.n] = play(algorithm_of(name), N);
         width += width_of(&d.play[d.n]);
         if (d.play[d.n].n_steps > n_steps) n_steps = d.play[d.n].n_steps;
         d.n++;
@@ -356,13 +361,10 @@ static void print_run(Comm *world, size_t n_bytes)
 
 int main(int argc, char **argv)
 {
-    check_help(argc, argv, help);
     dev_cpu_choose_blas(argv);
+    check_help(argc, argv, help);
     if (argc == 4 && !strcmp(argv[1], "steps")) {
-        CommAlgorithm a = comm_algorithm_find(argv[2]);
-        if (a == COMM_NATIVE || a == COMM_ALGORITHMS)
-            die_usage("collectives: '%s' (ring, tree, halving, direct)", argv[2]);
-        print_steps(a, (int)number(argv[3], 1, 64));
+        print_steps(algorithm_of(argv[2]), (int)number(argv[3], 1, 64));
     } else if (argc == 5 && !strcmp(argv[1], "draw")) {
         draw(argv[2], (int)number(argv[3], 2, DRAWN), argv[4]);
     } else if (argc == 5 && !strcmp(argv[1], "cost")) {

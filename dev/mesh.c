@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "parallel/cp.h"
 #include "comm/mesh.h"
+#include "dev/draw/mesh_print.h"
 #include "base/svg.h"
 
 #include <stdio.h>

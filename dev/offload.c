@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "net/model.h"
+#include "ops/dev_cpu.h"
 #include "parallel/offload.h"
 #include "train/optim.h"
 #include "base/svg.h"
@@ -59,6 +60,7 @@ typedef struct {
 static void bench_open(Bench *b, const char *dir)
 {
     memset(b, 0, sizeof *b);
+    dev_cpu_blas_room(0, false);
     b->dev = dev_cpu_create(0);
     b->grad = mem_alloc(&b->mem, MEM_GRADS, ITEM_ELEMS * sizeof(float), "gradients");
     for (size_t i = 0; i < ITEM_ELEMS; i++) b->grad[i] = 1e-3f;
@@ -295,6 +297,7 @@ static const char help[] =
 
 int main(int argc, char **argv)
 {
+    dev_cpu_choose_blas(argv);
     check_help(argc, argv, help);
     if (argc == 2 && !strcmp(argv[1], "need")) need();
     else if (argc == 3 && !strcmp(argv[1], "measure")) measure(argv[2]);

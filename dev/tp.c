@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/config.h"
 #include "train/run.h"
+#include "ops/dev_cpu.h"
 #include "parallel/tp.h"
 #include "base/svg.h"
 
@@ -161,6 +162,7 @@ static const char help[] =
 
 int main(int argc, char **argv)
 {
+    dev_cpu_choose_blas(argv);
     check_help(argc, argv, help);
     static Config cfg;
     static Layer l;

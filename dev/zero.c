@@ -206,6 +206,7 @@ typedef struct {
 static Measured measure(Comm *dp, Comm *control, int threads, ZeroSettings set, double beta, Timeline *line)
 {
     Mem mem = {0};
+    dev_cpu_blas_room(threads, false);
     Dev *dev = dev_cpu_create(threads);
     Params params;
     Unit *unit;
@@ -419,8 +420,8 @@ static const char help[] =
 
 int main(int argc, char **argv)
 {
-    check_help(argc, argv, help);
     dev_cpu_choose_blas(argv);
+    check_help(argc, argv, help);
     if (argc >= 2 && !strcmp(argv[1], "holds")) holds(argc - 2, argv + 2);
     else if (argc == 2 && !strcmp(argv[1], "overlap")) overlap();
     else if (argc == 4 && !strcmp(argv[1], "timeline")) timeline(argv[2], argv[3]);

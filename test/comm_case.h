@@ -169,7 +169,7 @@ static inline void case_shards(CommCase *cc, Comm *comm, CommType type, int cut,
 static inline void case_exchange(CommCase *cc, Comm *comm, CommType type, bool even)
 {
     int N = comm->size, me = comm->rank;
-    size_t to[N], from[N], at = 0;
+    size_t to[N], from[N], at = 0, got = 0;
     CaseData in = {0}, out;
     memset(to, 0, sizeof to), memset(from, 0, sizeof from);
     for (int r = 0; r < N; r++) {
@@ -181,6 +181,9 @@ static inline void case_exchange(CommCase *cc, Comm *comm, CommType type, bool e
     comm_wait(comm, &q);
     CommCall call = {.kind = COMM_ALL_TO_ALL, .type = type, .counts = to, .in_counts = from};
     if (even) case_bytes(cc, comm, COMM_ALL_TO_ALL, before, &call, COMM_DIRECT);
+    for (int r = 0; r < N; r++) got += from[r];
+    size_t payload = comm->count[COMM_ALL_TO_ALL].payload - before.payload; // of the longer side
+    expect(cc, comm, payload == (at > got ? at : got) * comm_type_bytes(type));
     at = 0;
     for (int r = 0; r < N; r++)
         for (size_t i = 0; i < from[r]; i++)

@@ -50,7 +50,7 @@ typedef struct {
     const void *given_out;  // not NULL: what backward starts from, the serial op's out and lse
     const float *given_lse;
     CommCount count[2][COMM_KINDS]; // of rank 0, forward and backward
-    size_t held[MAX_RANKS], behind[MAX_RANKS];
+    size_t held[MAX_RANKS];
     bool overlapped[MAX_RANKS];
 } Case;
 
@@ -233,8 +233,7 @@ static void play(Comm *world, void *arg)
     if (rank == 0) memcpy(c->count[1], world->count, sizeof world->count);
     for (int i = 0; i < 3; i++) move_rows(c, rank, d[i], c->d[i], c->ld[i] * c->x_bytes, true);
     c->overlapped[rank] = w.overlapped && w.step == (spec.watched ? 2 * spec.ranks : 0);
-    cp_free(cp);
-    c->behind[rank] = mem.bytes;
+    free(cp);
 
     for (int i = 0; i < 3; i++) free(in[i]), free(d[i]);
     free(dout), free(out), free(lse), free(first);
@@ -252,6 +251,13 @@ static inline void run_serial(Case *c)
                             XC(c->in[1]), XC(c->in[2]), c->s);
     if (dev != cpu) narrow_free(dev);
     dev_cpu_free(cpu);
+}
+
+// The same with the sums of all ranks' order, as a model of one rank calls it (linear.c).
+static inline void run_one_rank(Case *c)
+{
+    c->s.T = c->c.T, c->s.blocks = c->c.set.blocks;
+    run_serial(c);
 }
 
 // ---- how far a run may be from the exact values

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "comm/mesh.h"
+#include "dev/draw/mesh_print.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -56,7 +57,8 @@ int main(int argc, char **argv)
 {
     if (argc < 2) die_usage("mpi_comm: what to run?");
     CommCase cc = {0};
-    Comm *world = comm_mpi_start();
+    bool bare = argc > 2 && !strcmp(argv[2], "bare");
+    Comm *world = bare ? comm_mpi_start_bare() : comm_mpi_start();
     bool everything = !strcmp(argv[1], "everything");
     if (everything) {
         case_everything(&cc, world);
@@ -73,6 +75,8 @@ int main(int argc, char **argv)
         comm_mpi_places(world, stdout);
         if (world->rank == 0)
             printf("%d on the same cores, %d threads each\n", comm_mpi_neighbours(world), comm_mpi_threads(world));
+        const char *transport = getenv("UCX_TLS");
+        if (world->rank == 0) printf("transport: %s\n", transport ? transport : "any");
         fflush(stdout);
         if (argc > 2) usleep(300000), fail(world, argv[2]); // the launcher passes the list on first
     } else fail(world, argv[1]);

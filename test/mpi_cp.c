@@ -29,7 +29,7 @@ int main(void)
         Spec spec = {.set = {.way = way, .blocks = 16}, .ranks = 1, .B = 1, .T = 1040, .H = 4, .G = 2, .D = 16,
                      .kind = DOCUMENTS | DROPPED};
         Case *one = case_make(spec);
-        comm_threads_run(1, play, one);
+        run_one_rank(one);
         spec.ranks = world->size;
         Case *c = case_make(spec);
         play(world, c);

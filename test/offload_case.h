@@ -133,7 +133,7 @@ typedef struct {
     Mem mem;
     Hook hook;
     OffloadIo io;
-    size_t each[8];
+    size_t each[OFFLOAD_MAX_SLOTS + 1];
     Offload *o;
 } Bench;
 

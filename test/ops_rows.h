@@ -587,6 +587,14 @@ static void row_sum_squares_exact(Run *r)
     double got = formats_sum_value(&sum);
     if (!within(got, want, ((double)n + 1) * 0x1p-52 * want))
         fail_msg("exact sum of squares %.17g, should be %.17g", got, want);
+    const float not_finite[] = {NAN, copysignf(NAN, -1), INFINITY, -INFINITY};
+    for (int i = 0; i < 4 && n; i++) {
+        float *bad = run_copy(r, x, n);
+        bad[n / 2] = not_finite[i];
+        sum = (ExactSum){{0}};
+        r->dev->sum_squares_exact(r->dev, &sum, bad, n);
+        if (!isnan(formats_sum_value(&sum))) fail_msg("exact sum of squares with %g is not NaN", not_finite[i]);
+    }
 }
 
 static void row_adamw(Run *r)

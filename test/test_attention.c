@@ -387,6 +387,29 @@ static void test_a_document_cannot_start_later(void **state)
     case_free(&c);
 }
 
+// Backward is of whole sequences: queries that follow a cache, and keys that do not begin the sequence, are refused.
+static int call_backward(void *arg)
+{
+    const Case *c = arg;
+    float *dq = room(c->n_q, sizeof *dq), *dk = room(c->n_kv, sizeof *dk), *dv = room(c->n_kv, sizeof *dv);
+    Dev *dev = dev_cpu_create(1);
+    dev->attention_backward(dev, XM(dq), XM(dk), XM(dv), XC(c->out), XC(c->out), c->lse, XC(c->q), XC(c->k), XC(c->v),
+                            c->s);
+    return 0;
+}
+
+static void test_backward_is_of_whole_sequences(void **state)
+{
+    (void)state;
+    Case c = case_make(1, 9, 2, 1, 1, 4, 0, 1);
+    expect_die(call_backward, &c, "broken invariant");
+    case_free(&c);
+    c = case_make(1, 9, 0, 1, 1, 4, 0, 1);
+    c.s.k_start = 1;
+    expect_die(call_backward, &c, "broken invariant");
+    case_free(&c);
+}
+
 // ---- dropout
 
 static void test_dropout_against_the_twin(void **state)
@@ -460,6 +483,7 @@ static void test_dropout_keeps_the_mean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_backward_is_of_whole_sequences), // forks: before OpenMP has threads
         cmocka_unit_test(test_lengths_around_the_tiles),
         cmocka_unit_test(test_head_sizes_and_groups),
         cmocka_unit_test(test_gaps_between_rows_are_not_read),

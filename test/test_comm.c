@@ -121,6 +121,7 @@ static void slow(Comm *comm, void *arg)
     comm_wait(comm, &q);
     expect(cc, comm, clock_seconds() - begin >= cost);
     expect(cc, comm, comm->count[COMM_ALL_GATHER].waited >= 0.5 * cost);
+    expect(cc, comm, comm->count[COMM_ALL_GATHER].seconds >= cost);
     // Two calls share the link: 2 cost after the start, not before, and their order does not matter.
     begin = clock_seconds();
     CommRequest a = comm_all_gather(comm, out, in, counts, COMM_BYTE);
@@ -315,13 +316,41 @@ static void test_counts(void **state)
     comm_free(comm);
 }
 
-static void test_words(void **state)
+// A backend without collectives of its own runs the algorithm that is asked for, or, for "native", a fitting one.
+static void algorithms(Comm *comm, void *arg)
+{
+    CommCase *cc = arg;
+    const CommAlgorithm asked[] = {COMM_RING, COMM_TREE, COMM_HALVING, COMM_DIRECT};
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        comm_set_algorithm(comm, COMM_ALL_REDUCE, asked[i]);
+        expect(cc, comm, comm_algorithm(comm, COMM_ALL_REDUCE, COMM_FP32, COMM_SUM) == asked[i]);
+    }
+    comm_set_algorithm(comm, COMM_ALL_REDUCE, COMM_NATIVE);
+    expect(cc, comm, comm_algorithm(comm, COMM_ALL_REDUCE, COMM_FP32, COMM_SUM) == COMM_RING);
+    expect(cc, comm, comm_algorithm(comm, COMM_BROADCAST, COMM_FP32, COMM_SUM) == COMM_TREE);
+    expect(cc, comm, comm_algorithm(comm, COMM_ALL_TO_ALL, COMM_BYTE, COMM_SUM) == COMM_DIRECT);
+    expect(cc, comm, comm_algorithm(comm, COMM_SEND, COMM_BYTE, COMM_SUM) == COMM_NATIVE);
+}
+
+static void test_algorithms(void **state)
 {
     (void)state;
-    for (int a = 0; a < COMM_ALGORITHMS; a++)
-        assert_int_equal(comm_algorithm_find(comm_algorithm_name((CommAlgorithm)a)), a);
-    assert_int_equal(comm_algorithm_find("mpi"), COMM_NATIVE);
-    assert_int_equal(comm_algorithm_find("butterfly"), COMM_ALGORITHMS);
+    CommCase cc = {0};
+    comm_threads_run(4, algorithms, &cc);
+    assert_int_equal(cc.failed, 0);
+}
+
+static void test_types(void **state)
+{
+    (void)state;
+    assert_int_equal(comm_type_of(X_FP32), COMM_FP32);
+    assert_int_equal(comm_type_of(X_BF16), COMM_BF16);
+    assert_int_equal(comm_type_of(X_FP16), COMM_FP16);
+}
+
+static void test_even(void **state)
+{
+    (void)state;
     size_t counts[4];
     comm_even(counts, 10, 4);
     assert_true(counts[0] == 3 && counts[1] == 3 && counts[2] == 2 && counts[3] == 2);
@@ -332,7 +361,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_self), cmocka_unit_test(test_threads), cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_memory), cmocka_unit_test(test_slow), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_counts), cmocka_unit_test(test_words),
+        cmocka_unit_test(test_counts), cmocka_unit_test(test_algorithms), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

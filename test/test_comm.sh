@@ -59,8 +59,8 @@ alone() { # the same binary without a launcher
 budget=2000
 ranks 3 places >/dev/null && [ "$status" = 0 ] && budget=$((2000 + took))
 
-ends_at_once() { # HOW STATUS WORDS
-    ranks 3 "$1"
+ends_at_once() { # HOW STATUS WORDS [bare]
+    ranks 3 "$1" ${4:+"$4"}
     [ $status = "$2" ]
     [ $took -le $budget ]
     [ "$(grep -c 'error: ' "$work/err")" = 1 ]
@@ -95,6 +95,16 @@ threads_are_shared() { # N ranks on these cores
     grep -q "^2 on the same cores, $((cores > 1 ? cores / 2 : 1)) threads each" "$work/out"
     ranks 1 places
     grep -q "^1 on the same cores, $cores threads each" "$work/out"
+}
+
+# Shared memory alone where all ranks are on this machine, unless the user says; any where some are on another.
+transport() {
+    ranks 2 places
+    grep -q '^transport: posix,sysv,self$' "$work/out"
+    UCX_TLS=all ranks 2 places
+    grep -q '^transport: all$' "$work/out"
+    "$launcher" -n 2 env MPI_LOCALNRANKS=1 "$program" places >"$work/out" 2>&1
+    grep -q '^transport: any$' "$work/out"
 }
 
 # Twice as many ranks as cores must not crawl. 100 all_reduces of 4 KB are some 600 messages one after the other
@@ -133,6 +143,7 @@ passes 'mesh: pp 2 x cp 2' all_is_well 4 mesh 2 2 1 1
 passes 'mesh: dp 4, ep 2' all_is_well 4 mesh 1 1 2 1
 passes 'mesh: pp 3' all_is_well 3 mesh 3 1 1 1
 passes 'a rank that dies ends the job' ends_at_once die 1 'test: the last rank fails: 3'
+passes 'a rank that dies without a supervisor ends the job' ends_at_once die 1 'test: the last rank fails: 3' bare
 passes 'a wrong option ends the job' ends_at_once usage 2 'no such option'
 passes 'a message of another length ends the job' ends_at_once short 1 'expected 32 bytes from rank 0 and was sent 12'
 passes 'calls that differ end the job' ends_at_once differ 1 \
@@ -141,6 +152,7 @@ passes 'a rank that leaves ends the job' leaves
 passes 'what fails on every rank is said once' says_it_once
 passes 'a killed rank ends the job' is_killed
 passes 'ranks share the cores' threads_are_shared
+[ -z "${UCX_TLS:-}" ] && passes 'ranks of one machine use its memory' transport
 [ -r /proc/self/stat ] && passes 'waiting ranks sleep' no_spinning
 passes 'programs without ranks load no MPI' programs_without_mpi
 exit $failed

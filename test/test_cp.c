@@ -160,11 +160,11 @@ static void compare(Spec spec, const int *ranks, int n_ranks)
 static void test_against_the_serial_op(void **state)
 {
     (void)state;
-    const int ranks[] = {1, 2, 4};
+    const int ranks[] = {2, 4};
     for (int kind = 0; kind < 4; kind++)
-        compare((Spec){.B = 2, .T = 72, .H = 4, .G = 2, .D = 6, .gap = 3, .kind = kind}, ranks, 3);
-    compare((Spec){.B = 1, .T = 40, .H = 2, .G = 2, .D = 5, .gap = 0, .kind = DOCUMENTS}, ranks, 3);
-    compare((Spec){.B = 1, .T = 24, .H = 3, .G = 1, .D = 4, .gap = 1, .kind = DROPPED}, ranks, 3);
+        compare((Spec){.B = 2, .T = 72, .H = 4, .G = 2, .D = 6, .gap = 3, .kind = kind}, ranks, 2);
+    compare((Spec){.B = 1, .T = 40, .H = 2, .G = 2, .D = 5, .gap = 0, .kind = DOCUMENTS}, ranks, 2);
+    compare((Spec){.B = 1, .T = 24, .H = 3, .G = 1, .D = 4, .gap = 1, .kind = DROPPED}, ranks, 2);
 }
 
 // Chunks longer than a block of queries, and keys of more than a tile.
@@ -186,9 +186,9 @@ static void test_odd_numbers_of_ranks(void **state)
 static void test_two_bytes(void **state)
 {
     (void)state;
-    const int ranks[] = {1, 2, 4};
+    const int ranks[] = {2, 4};
     compare((Spec){.B = 2, .T = 40, .H = 4, .G = 2, .D = 6, .gap = 3, .kind = DOCUMENTS | DROPPED, .x_type = X_BF16},
-            ranks, 3);
+            ranks, 2);
 }
 
 // A 2-byte device's pieces are those of the fp32 device on the widened numbers, to the bit; also in several chunks.
@@ -249,7 +249,7 @@ static void test_same_bits_on_any_number_of_ranks(void **state)
                          .D = 6, .gap = 2, .kind = kind, .x_type = type};
             if (type == X_BF16 && kind != 3) continue;
             Case *one = case_make(spec);
-            comm_threads_run(1, play, one);
+            run_one_rank(one);
             for (int n = 2; n <= 8; n *= 2)
                 for (CpWay way = CP_RING; way <= CP_GATHER; way++) {
                     spec.ranks = n, spec.set.way = way;
@@ -271,7 +271,7 @@ static void test_same_bits_on_any_number_of_ranks(void **state)
 static void test_bytes(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 8; n *= 2)
+    for (int n = 2; n <= 8; n *= 2)
         for (int way = 0; way < 4; way++) {
             Spec spec = {.ranks = n, .B = 2, .T = 48, .H = 4, .G = 2, .D = 3, .gap = 1,
                          .x_type = n == 4 ? X_BF16 : X_FP32};
@@ -289,13 +289,11 @@ static void test_bytes(void **state)
                 assert_int_equal(bytes, (size_t)(n - 1) * block * (c->x_bytes + (backward ? 4 : 0)));
                 size_t messages = (size_t)(n - 1) * (backward ? 2 : 1);
                 assert_int_equal(count[COMM_SEND].calls, way & 1 ? 0 : messages);
-                assert_int_equal(count[COMM_ALL_GATHER].calls, way & 1 && n > 1);
-                assert_int_equal(count[COMM_REDUCE_SCATTER].calls, way & 1 && n > 1 && backward);
+                assert_int_equal(count[COMM_ALL_GATHER].calls, way & 1);
+                assert_int_equal(count[COMM_REDUCE_SCATTER].calls, way & 1 && backward);
             }
-            for (int r = 0; r < n; r++) {
+            for (int r = 0; r < n; r++)
                 assert_int_equal(c->held[r], cp_memory(spec.set, n, c->x_bytes, 2, 48, 4, 2, 3));
-                assert_int_equal(c->behind[r], 0);
-            }
             case_free(c);
         }
 }

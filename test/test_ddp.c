@@ -79,6 +79,59 @@ static void test_traffic(void **state)
         }
 }
 
+// A bucket is sent as soon as it holds as many bytes as asked for. Head: 24 gradients (it is tied); five blocks of 1184.
+// Blocks a call, the last call with the embedding: 1 2 2 0 when head and block fill a bucket; 2 2 1 when a float more is
+// asked for.
+static void test_buckets(void **state)
+{
+    (void)state;
+    const size_t bucket[] = {4 * 24, 4 * 24 + 4, 4 * (24 + 1184), 4 * (24 + 1184) + 3, 4 * (24 + 1184) + 4},
+                 calls[] = {7, 6, 4, 4, 3};
+    for (int i = 0; i < 5; i++) {
+        Outcome r = run((Case){.ranks = 2, .shape = &gpt, .samples = 4, .overlap = true, .bucket = bucket[i],
+                               .optim = OPTIM_SGD, .steps = 1});
+        assert_int_equal(r.count[0][COMM_ALL_REDUCE].calls, calls[i]);
+        release(&r);
+    }
+}
+
+static void test_narrow_reduction(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) // one bucket, and each unit alone
+        check_narrow_reduction((Case){.ranks = 2, .shape = i % 2 ? &llama : &gpt, .samples = SAMPLES, .micro = 4,
+                                      .overlap = true, .bucket = i / 2 ? 1 : 1 << 30, .x_type = i % 2 ? X_FP16 : X_BF16,
+                                      .optim = OPTIM_SGD, .steps = 1});
+}
+
+typedef struct {
+    int64_t whole[3];
+    double real[3];
+    CommCount count[3];
+} Sums;
+
+static void sum_numbers(Comm *world, void *arg)
+{
+    Sums *s = arg;
+    int rank = world->rank;
+    s->whole[rank] = ddp_sum_int(world, (int64_t)1 << (40 + rank));
+    s->real[rank] = ddp_sum(world, 1 + ldexp(1, -30 - rank));
+    s->count[rank] = world->count[COMM_ALL_REDUCE];
+}
+
+// Valid tokens and losses of a step: a call for each, of one number of 64 bits.
+static void test_sums(void **state)
+{
+    (void)state;
+    Sums s;
+    comm_threads_run(3, sum_numbers, &s);
+    for (int r = 0; r < 3; r++) {
+        assert_true(s.whole[r] == 7ll << 40 && s.real[r] == 3 + ldexp(7, -32));
+        assert_int_equal(s.count[r].calls, 2);
+        assert_int_equal(s.count[r].payload, 2 * 8);
+    }
+}
+
 static int uneven_share(void *arg)
 {
     (void)arg;
@@ -110,6 +163,9 @@ int main(void)
         cmocka_unit_test(test_deterministic_ranks_are_one),
         cmocka_unit_test(test_fast_ranks_are_close),
         cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_narrow_reduction),
+        cmocka_unit_test(test_sums),
     };
     return cmocka_run_group_tests_name("ddp", tests, NULL, NULL);
 }

@@ -267,16 +267,24 @@ static void test_more_threads_than_work(void **state)
         check_product((Product){small[i][0], small[i][1], small[i][2], false, true, 1, 0}, 9);
 }
 
-static void *on_a_small_stack(void *done)
+typedef struct {
+    char *top; // of what gemm_serial and its callees take
+    bool right;
+} OnStack;
+
+static void *multiply(void *arg)
 {
+    OnStack *on = arg;
+    char here = 0;
+    on->top = &here;
     static float a[300 * 300], b[300 * 300], c[300 * 300];
     for (size_t i = 0; i < 300 * 300; i++) a[i] = b[i] = 1;
     gemm_serial(false, true, 299, 299, 300, 1, a, 300, b, 300, 0, c, 300);
-    *(bool *)done = c[0] == 300 && c[298 * 300 + 298] == 300;
+    on->right = c[0] == 300 && c[298 * 300 + 298] == 300;
     return NULL;
 }
 
-// gemm.h promises what gemm_serial needs of the stack.
+// gemm.h promises what gemm_serial needs of the stack: how deep a painted stack is written below its caller's frame.
 static void test_stack_is_what_was_promised(void **state)
 {
     (void)state;
@@ -285,13 +293,20 @@ static void test_stack_is_what_was_promised(void **state)
 #endif
     pthread_attr_t attributes;
     pthread_t thread;
-    bool done = false;
+    enum { SIZE = 4 << 20 };
+    OnStack on = {0};
+    unsigned char *stack = aligned_alloc(4096, SIZE), *deepest = stack;
+    assert_non_null(stack);
+    memset(stack, 0x5A, SIZE);
     assert_int_equal(pthread_attr_init(&attributes), 0);
-    assert_int_equal(pthread_attr_setstacksize(&attributes, (320 + 32) * 1024), 0); // 32 KiB for the thread itself
-    assert_int_equal(pthread_create(&thread, &attributes, on_a_small_stack, &done), 0);
+    assert_int_equal(pthread_attr_setstack(&attributes, stack, SIZE), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, multiply, &on), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(pthread_attr_destroy(&attributes), 0);
-    assert_true(done);
+    assert_true(on.right);
+    while (*deepest == 0x5A) deepest++;
+    assert_in_range((unsigned char *)on.top - deepest, 128 * 1024, 320 * 1024);
+    free(stack);
 }
 
 static void test_the_kernel_has_a_name(void **state)

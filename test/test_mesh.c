@@ -2,6 +2,7 @@
 // groups are disjoint, of the right sizes and members, and every gradient is added over the right ranks; the drawing;
 // the refusals.
 #include "dev/check/comm_threads.h"
+#include "dev/draw/mesh_print.h"
 #include "base/check.h"
 #include "comm/mesh.h"
 

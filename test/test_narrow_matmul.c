@@ -137,23 +137,23 @@ static void test_fp8(void **state)
         params_add(&p, 0, "layers.0.ffn.up.weight", 2, 23, 17, 0, 1, true, 0);
         NarrowOptions o = {.x_type = X_BF16, .fp8 = true, .scaling = (Fp8Scaling)scaling, .history = 3};
         e.dev = narrow_create(e.cpu, o);
-        fp8_set_sites(narrow_fp8(e.dev), &p, NULL);
+        fp8_set_sites(e.dev->fp8, &p, NULL);
         fp8_case(&e, -1, 0); // not a site: bf16
-        fp8_step_begin(narrow_fp8(e.dev));
+        fp8_step_begin(e.dev->fp8);
         uint16_t *small = input(&e, "inp", 31 * 17), *weight = input(&e, "weight", 23 * 17);
         uint16_t *out = output(&e, 31 * 23), eighth = 0x3e00;
         for (size_t i = 0; i < 31 * 17; i++) small[i] = (small[i] & 0x7fff) < eighth ? small[i] : eighth;
         e.dev->matmul_forward(e.dev, XO(out), XI(small), XI(weight), NULL, 31, 17, 23, 0);
-        assert_true(fp8_step_end(narrow_fp8(e.dev)));
+        assert_true(fp8_step_end(e.dev->fp8));
         // Delayed: the scale that 1/8 asked for, so most of this step's elements saturate.
-        fp8_step_begin(narrow_fp8(e.dev));
+        fp8_step_begin(e.dev->fp8);
         fp8_case(&e, 0, scaling == FP8_DELAYED ? 0.125f : 0);
-        assert_true(fp8_step_end(narrow_fp8(e.dev)));
-        fp8_step_begin(narrow_fp8(e.dev)); // and now the history holds them
+        assert_true(fp8_step_end(e.dev->fp8));
+        fp8_step_begin(e.dev->fp8); // and now the history holds them
         fp8_case(&e, 0, 0);
         small[5] = 0xff80; // -Inf
         e.dev->matmul_forward(e.dev, XO(out), XI(small), XI(weight), NULL, 31, 17, 23, 0);
-        assert_false(fp8_step_end(narrow_fp8(e.dev)));
+        assert_false(fp8_step_end(e.dev->fp8));
         close_env(&e);
         params_free(&p);
     }
@@ -167,7 +167,7 @@ static void test_fp8_error_bound(void **state)
     Params p = {0};
     params_add(&p, 0, "layers.0.w", 2, 1, 1, 0, 1, true, 0);
     e.dev = narrow_create(e.cpu, (NarrowOptions){.x_type = X_BF16, .fp8 = true, .history = 1});
-    fp8_set_sites(narrow_fp8(e.dev), &p, NULL);
+    fp8_set_sites(e.dev->fp8, &p, NULL);
     size_t n = 5000; // rows of one element times a weight of 1: the cast alone
     uint16_t *x = input(&e, "cast", n), *out = output(&e, n), one = 0x3f80;
     e.dev->matmul_forward(e.dev, XO(out), XI(x), XI(&one), NULL, n, 1, 1, 0);

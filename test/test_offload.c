@@ -371,6 +371,41 @@ static void test_file(void **state)
     mem_free_all(&mem);
 }
 
+// As many slots as there may be, all lent: the next item is not fetched before one is back.
+static void test_most_slots(void **state)
+{
+    (void)state;
+    static Bench b;
+    for (int back = 0; back < OFFLOAD_MAX_SLOTS; back += OFFLOAD_MAX_SLOTS - 1) { // from the first, and from the last
+        bench_open(&b, OFFLOAD_MAX_SLOTS + 1, 100, OFFLOAD_MAX_SLOTS);
+        for (int i = 0; i < OFFLOAD_MAX_SLOTS; i++) offload_wait(b.o, i);
+        assert_false(offload_fetch(b.o, OFFLOAD_MAX_SLOTS));
+        offload_release(b.o, back, false);
+        assert_true(offload_fetch(b.o, OFFLOAD_MAX_SLOTS));
+        for (int i = 0; i < OFFLOAD_MAX_SLOTS; i++)
+            if (i != back) offload_release(b.o, i, false);
+        bench_close(&b);
+    }
+}
+
+// A store of nothing, as of an optimizer without state.
+static void test_nothing(void **state)
+{
+    (void)state;
+    const size_t none[2] = {0};
+    for (int mode = OFFLOAD_CPU; mode <= OFFLOAD_DISK; mode++)
+        for (int n = 0; n <= 2; n += 2) {
+            Mem mem = {0};
+            OffloadSettings s = {.mode = (OffloadMode)mode, .path = path, .sizes = none, .n_items = n, .n_slots = 1,
+                                 .mem = &mem, .tag = MEM_OPTIM};
+            Offload *o = offload_create(&s);
+            offload_flush(o);
+            assert_int_equal(offload_count(o).bytes_read + offload_count(o).bytes_written, 0);
+            offload_free(o);
+            mem_free_all(&mem);
+        }
+}
+
 // Freed while reads and writes are on their way: the thread ends its transfer and goes.
 static void test_free_in_the_middle(void **state)
 {
@@ -391,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_traffic), cmocka_unit_test(test_short_transfers), cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_counts), cmocka_unit_test(test_standing_still_is_counted), cmocka_unit_test(test_slots),
         cmocka_unit_test(test_memory), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_most_slots), cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_free_in_the_middle),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

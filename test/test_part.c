@@ -66,8 +66,15 @@ static void test_text_and_back(void **state)
     assert_int_equal(back.stored, ST_BF16);
     assert_int_equal(dump_part_elems(&back), 6);
     free(text);
-    dump_part_free(&part);
     dump_part_free(&back);
+    for (int type = 0; type < ST_DTYPES; type++) {
+        part.stored = (SafeDtype)type;
+        text = dump_part_text(&part);
+        assert_true(dump_part_parse(&back, text) && back.stored == part.stored);
+        free(text);
+        dump_part_free(&back);
+    }
+    dump_part_free(&part);
 }
 
 static void test_what_is_no_part(void **state)

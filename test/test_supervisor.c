@@ -117,7 +117,7 @@ static void test_nobody_listens(void **state)
 
 // ---- real processes
 
-typedef enum { WELL, KILLED, LEAVES, DIES, STOPS, LOOPS, WAITS_FOR_TERM, TELLS_ITS_PROCESS } How;
+typedef enum { WELL, KILLED, LEAVES, DIES, STOPS, LOOPS, RESTS, WAITS_FOR_TERM, TELLS_ITS_PROCESS } How;
 
 static volatile sig_atomic_t asked;
 
@@ -134,7 +134,7 @@ static int rank_body(void *arg)
     signal(SIGTERM, on_term); // inherited by the rank, passed over by the supervisor
     Heartbeat *b = supervisor_start();
     if (!b) return 50;
-    supervisor_timeout(b, 1);
+    supervisor_timeout(b, how == RESTS ? 0 : 1);
     supervisor_phase(b, 4, "training");
     if (how == KILLED) raise(SIGKILL);
     if (how == LEAVES) supervisor_leaving(b, 0), _exit(0);
@@ -145,6 +145,7 @@ static int rank_body(void *arg)
     }
     if (how == STOPS) raise(SIGSTOP);
     if (how == LOOPS) for (;;) pause();
+    if (how == RESTS) usleep(1500000);
     if (how == TELLS_ITS_PROCESS) {
         fprintf(stderr, "%ld\n", (long)getpid());
         for (int i = 0; i < 100; i++) supervisor_progress(b), usleep(100000);
@@ -187,6 +188,7 @@ static void test_processes(void **state)
         {DIES, 1, "it was said", 0},
         {STOPS, SUPERVISOR_HUNG, "is stopped by a signal; no progress for 1 s, at step 5 (training)", 1},
         {LOOPS, SUPERVISOR_HUNG, "hangs; no progress for 1 s, at step 5 (training)", 1}, {WAITS_FOR_TERM, 0, NULL, 0},
+        {RESTS, 0, NULL, 1}, // without run.hang_timeout
     };
     launcher_of("2", "0", "1");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

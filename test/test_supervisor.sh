@@ -137,8 +137,14 @@ two_runs_in_a_directory() {
     [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le 1000 ]
     "$BUILD/train" "$work/gpt.toml" --run.name=locked --run.stop_at=1 --sample.count=0 >"$work/beside.out" </dev/null
     head -n 1 "$work/beside.out" | grep -q "this new one is $runs/locked-2\$"
+    rm "$runs/locked/lock" # a person's mistake
+    fails_with 1 'another run is in this directory: it has not said which' \
+        "$BUILD/train" "$work/gpt.toml" --run.name=locked --ckpt.resume=auto
+    : >"$runs/locked/metrics.jsonl" # emptied meanwhile: what follows stands at its beginning
+    until [ -s "$runs/locked/metrics.jsonl" ]; do sleep 0.05; done
     kill -KILL "$pid"
     wait "$pid" || true
+    head -c 1 "$runs/locked/metrics.jsonl" | grep -q '{'
     train gpt locked --run.steps=2 --sample.count=0 --ckpt.resume=auto
     [ ! -s "$runs/locked/lock" ]
 }

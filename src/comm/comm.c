@@ -131,14 +131,6 @@ const char *comm_algorithm_name(CommAlgorithm algorithm)
     return algorithm < COMM_ALGORITHMS ? ALGORITHM[algorithm] : "?";
 }
 
-CommAlgorithm comm_algorithm_find(const char *name)
-{
-    if (!strcmp(name, "mpi")) return COMM_NATIVE;
-    int a = 0;
-    while (a < COMM_ALGORITHMS && strcmp(name, ALGORITHM[a])) a++;
-    return (CommAlgorithm)a;
-}
-
 void comm_even(size_t *counts, size_t n, int size)
 {
     size_t N = (size_t)size;

@@ -206,8 +206,6 @@ CommType comm_type_of(XType x); // of what is stored so: weights, activations (d
 const char *comm_type_name(CommType type);
 const char *comm_kind_name(CommKind kind);
 const char *comm_algorithm_name(CommAlgorithm algorithm);
-// "ring" gives COMM_RING and so on, "mpi" and "native" COMM_NATIVE; COMM_ALGORITHMS when unknown.
-CommAlgorithm comm_algorithm_find(const char *name);
 // counts[r]: n elements divided over `size` ranks: n / size, and one more for each of the first n % size.
 void comm_even(size_t *counts, size_t n, int size);
 

@@ -32,6 +32,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/shm.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { CHANNELS = 3, SPINS = 20, LAST_WORDS = 200000 }; // LAST_WORDS: microseconds
@@ -117,10 +119,9 @@ static MPI_Datatype mpi_type(CommType type)
     }
 }
 
-// counts and offsets as ints, in rows `which` and `which` + 1 of work.
-static int *ints(const Comm *comm, int *work, int which, const size_t *counts, const size_t *offsets)
+// counts and offsets as ints, in two rows of work.
+static int *ints(const Comm *comm, int *row, const size_t *counts, const size_t *offsets)
 {
-    int *row = work + which * comm->size;
     for (int r = 0; r < comm->size; r++) {
         row[r] = as_int(comm, counts[r]);
         row[comm->size + r] = as_int(comm, offsets[r]);
@@ -140,20 +141,20 @@ static void mpi_native(Comm *comm, CommTicket *ticket, const CommCall *call, int
     switch (call->kind) {
     case COMM_ALL_REDUCE: code = MPI_Iallreduce(in, call->out, n, type, op, group, &request); break;
     case COMM_ALL_GATHER:
-        to = ints(comm, work, 0, call->counts, call->offsets);
+        to = ints(comm, work, call->counts, call->offsets);
         if ((const char *)call->out + call->offsets[comm->rank] * comm_type_bytes(call->type) == call->in)
             in = MPI_IN_PLACE;
         else in = call->in;
         code = MPI_Iallgatherv(in, to[comm->rank], type, call->out, to, to + N, type, group, &request);
         break;
     case COMM_REDUCE_SCATTER:
-        to = ints(comm, work, 0, call->counts, call->offsets);
+        to = ints(comm, work, call->counts, call->offsets);
         code = MPI_Ireduce_scatter(call->in, call->out, to, type, op, group, &request);
         break;
     case COMM_BROADCAST: code = MPI_Ibcast(call->out, n, type, call->peer, group, &request); break;
     case COMM_ALL_TO_ALL:
-        to = ints(comm, work, 0, call->counts, call->offsets);
-        from = ints(comm, work, 2, call->in_counts, call->in_offsets);
+        to = ints(comm, work, call->counts, call->offsets);
+        from = ints(comm, work + 2 * N, call->in_counts, call->in_offsets);
         code = MPI_Ialltoallv(call->in, to, to + N, type, call->out, from, from + N, type, group, &request);
         break;
     case COMM_BARRIER: code = MPI_Ibarrier(group, &request); break;
@@ -209,9 +210,9 @@ static void leave(int status, Heartbeat *beat)
     int started = 0, stopped = 0, size = 1;
     MPI_Initialized(&started);
     MPI_Finalized(&stopped);
+    if (!stopped) supervisor_leaving(beat, status);
     if (!started || stopped) return;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    supervisor_leaving(beat, status);
     if (size > 1 || beat) {
         fflush(NULL);
         usleep(LAST_WORDS); // when a process aborts, Hydra drops output of it that was not read yet
@@ -267,10 +268,30 @@ static int neighbours(const Comm *world, uint64_t set_hash)
 // that process was just killed, the read fails and UCX aborts the reader: a second rank dies, and may be named in place
 // of the first. So when all ranks are on this machine, UCX may use only shared memory, unless UCX_TLS is set.
 // (Excluding only CMA makes UCX use TCP between ranks of one machine, and MPI_Finalize was seen to hang on it.)
+//
+// There are two kinds: System V's, and POSIX', which takes room in /dev/shm. That is 64 MB in many containers, and
+// where it is short MPI_Init fails. So System V's is used where a rank's share can be had. MPICH itself has a page a
+// rank in /dev/shm, and dies by a signal when that is full; without /dev/shm, or where it is read-only, it takes a file
+// in /tmp.
+// The machine's first rank asks for the room of all, and reports. The others, some of which may have taken theirs,
+// leave in silence where it must have reported.
 static void choose_transport(void)
 {
-    const char *here = getenv("MPI_LOCALNRANKS"), *all = getenv("PMI_SIZE"); // Hydra's
-    if (here && all && !strcmp(here, all)) setenv("UCX_TLS", "posix,sysv,self", 0);
+    enum { OF_MPICH = 16384, OF_UCX = 4608 << 10 }; // bytes a rank; UCX 1.13 takes 4212 KiB
+    const char *here = getenv("MPI_LOCALNRANKS"), *all = getenv("PMI_SIZE"), *local = getenv("MPI_LOCALRANKID");
+    int segment = shmget(IPC_PRIVATE, OF_UCX, 0600);
+    bool sysv = segment >= 0 && !shmctl(segment, IPC_RMID, NULL), needed = !sysv && !getenv("UCX_TLS"),
+         first = !local || !atoi(local);
+    if (here && all && !strcmp(here, all)) setenv("UCX_TLS", sysv ? "sysv,self" : "posix,self", 0);
+    struct statvfs shm;
+    long long n = here ? atoll(here) : 1, need = n * (!first ? OF_MPICH / 2 : needed ? OF_UCX : OF_MPICH);
+    if (statvfs("/dev/shm", &shm)) return;
+    if (shm.f_flag & ST_RDONLY) shm.f_bavail = 0;
+    long long room = (long long)shm.f_bavail * (long long)shm.f_frsize;
+    if (room >= need || (shm.f_flag & ST_RDONLY && !needed)) return;
+    if (!first) usleep(LAST_WORDS), exit(1);
+    die("/dev/shm: %lld KiB free, and MPI needs %lld KiB for %lld ranks (try a larger one: --shm-size of a container)",
+        room >> 10, need >> 10, n);
 }
 
 // Restores the default action of signals that UCX handles since it was loaded: its handler would print a backtrace
@@ -290,14 +311,14 @@ static Comm *begin(Heartbeat *beat)
     if (started) die("comm_mpi: started twice");
     // In a container without /sys hwloc prints warnings on stderr, and then works. A value that the user set is kept.
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
-    choose_transport();
-    must(NULL, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init");
-    if (beat) own_crashes();
 #ifdef __GLIBC__
     on_exit(at_exit, beat);
 #else
     atexit(at_exit);
 #endif
+    choose_transport();
+    must(NULL, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init");
+    if (beat) own_crashes();
     Comm *world = comm_create(&MPI, "world");
     MPI_Comm group;
     must(world, MPI_Comm_dup(MPI_COMM_WORLD, &group), "MPI_Comm_dup");

@@ -14,7 +14,6 @@
 #include "comm/comm.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -55,6 +54,7 @@ MeshPlace mesh_place(MeshShape shape, int rank);
 int mesh_rank(MeshShape shape, MeshPlace place);
 // The members of the rank's group in ascending order, and how many; members (mesh_size) may be NULL. 0: in none.
 int mesh_members(MeshShape shape, int rank, MeshGroup group, int *members);
+const char *mesh_group_name(MeshGroup group); // "tp"
 
 // Splits world into this rank's groups; they live as long as world's family. Collective. The ranks of a group are those
 // of mesh_members, in that order.
@@ -62,9 +62,6 @@ Mesh mesh_create(Comm *world, MeshShape shape);
 
 // Dies unless size divides n: mesh_must_divide("model.heads", 6, "parallel.tp", 4) says which sizes would.
 void mesh_must_divide(const char *what, size_t n, const char *key, int size);
-
-// Prints the place of each rank, and the groups.
-void mesh_print(MeshShape shape, FILE *out);
 
 #ifdef __cplusplus
 }

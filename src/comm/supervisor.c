@@ -37,6 +37,7 @@
 #include "comm/supervisor.h"
 
 #include "base/clock.h"
+#include "base/disk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -262,7 +263,7 @@ static bool open_board(Watch *w)
         int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
         size_t size = sizeof(Board) + (size_t)w->n * sizeof(Heartbeat);
         bool ours = fd >= 0 && !fstat(fd, &is) && S_ISREG(is.st_mode) && is.st_uid == geteuid();
-        w->board = ours && !ftruncate(fd, (off_t)size) ? map_board(fd, w->n) : NULL;
+        w->board = ours && !posix_fallocate(fd, 0, (off_t)size) ? map_board(fd, w->n) : NULL; // else a full disk kills
         if (fd >= 0) close(fd);
         if (w->board && __atomic_add_fetch(&w->board->attached, 1, __ATOMIC_SEQ_CST) == (uint32_t)w->n) unlink(path);
         if (w->board) return true;
@@ -281,12 +282,7 @@ static bool claim(Watch *w)
 
 static void say(const char *line)
 {
-    size_t n = strlen(line);
-    while (n) {
-        ssize_t wrote = write(STDERR_FILENO, line, n);
-        if (wrote < 0 && errno != EINTR) return; // the reader is gone
-        if (wrote > 0) line += wrote, n -= (size_t)wrote;
-    }
+    if (!disk_write(STDERR_FILENO, line, strlen(line))) return; // the reader is gone
     usleep(LAST_WORDS); // time for the launcher to read the report before it learns of the end
 }
 

@@ -295,11 +295,10 @@ static void attention_merge(Dev *dev, float *out, float *lse, const float *part_
     }
 }
 
+// A piece has both blocks of a leaf or none.
 static bool has_leaf(AttnShape s, size_t i, size_t (*count)(AttnShape, size_t))
 {
-    size_t c = (size_t)s.blocks - 1 - i;
-    return count(s, attn_block_start(s, i + 1)) > count(s, attn_block_start(s, i)) ||
-           count(s, attn_block_start(s, c + 1)) > count(s, attn_block_start(s, c));
+    return count(s, attn_block_start(s, i + 1)) > count(s, attn_block_start(s, i));
 }
 
 // Keys [*lo, *hi) of block c that queries which see keys [first, end) of the piece see.

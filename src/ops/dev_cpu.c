@@ -1,5 +1,5 @@
-// dev_cpu: the CPU device: chooses OpenBLAS' kernels, creates the op table, fills it from the files that hold the
-// ops, and measures the peak that they are compared with.
+// dev_cpu: the CPU device: chooses OpenBLAS' kernels and tries whether it has room, creates the op table, fills it from
+// the files that hold the ops, and measures the peak that they are compared with.
 //
 // The invariant: every entry is filled, and none gives different bits for different thread counts. OpenBLAS is held
 // to one thread; all parallelism is OpenMP's, over tiles and rows that are cut by shape (see matmul.c).
@@ -16,6 +16,9 @@
 // for needs, and a run becomes many times slower. Sleeping at once costs small models a tenth of their speed, in system
 // calls at hundreds of barriers per step.
 //
+// And it starts OpenBLAS with one thread (OPENBLAS_NUM_THREADS=1): from the moment it is loaded each other one asks for
+// a buffer of 128 MiB of addresses, for ever where there is none (ulimit -v), and exit() and fork() wait for it.
+//
 // The measured peak is the yardstick of every MFU in this project: the machine's own best sgemm rate over the shapes of
 // the model at hand, with the library's own threading and nothing else running, not a data sheet's number.
 #include "ops/dev_cpu.h"
@@ -25,13 +28,16 @@
 
 #include <cblas.h>
 #include <omp.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 // OpenBLAS' own calls; not in every cblas.h.
 char *openblas_get_corename(void);
+int openblas_get_num_threads(void);
 void openblas_set_num_threads(int threads);
 
 // ---- OpenBLAS
@@ -72,8 +78,8 @@ void dev_cpu_choose_blas(char **argv)
     if (getenv("PRETRAIN_BLAS")) return; // already restarted, or the user's choice is kept
     const char *kernel = wanted_kernel();
     bool waits = !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT");
-    if (!kernel && !waits) return;
-    int failed = kernel ? setenv("OPENBLAS_CORETYPE", kernel, 1) : 0;
+    if (!kernel && !waits && openblas_get_num_threads() == 1) return;
+    int failed = setenv("OPENBLAS_NUM_THREADS", "1", 1) | (kernel ? setenv("OPENBLAS_CORETYPE", kernel, 1) : 0);
     if (waits) failed |= setenv("OMP_WAIT_POLICY", "passive", 1) | setenv("GOMP_SPINCOUNT", "3000", 1);
     failed |= setenv("PRETRAIN_BLAS", kernel ? "ours" : "waits", 1);
     if (failed) die("memory: no room in the environment"); // without the last one it would restart for ever
@@ -110,6 +116,66 @@ double dev_cpu_peak(const MatmulShape *shape, size_t n, int threads, double seco
     }
     openblas_set_num_threads(1);
     return flops / time / 1e9;
+}
+
+// ---- room for OpenBLAS
+
+// OpenBLAS works in buffers of 128 MiB of addresses, one for each of its threads and for each product that runs at the
+// same time. Where a buffer cannot be had (ulimit -v) it asks again for ever, silently; where a thread cannot be
+// created (ulimit -u) a product waits for that thread for ever. So both are tried before a run begins: a buffer is asked
+// for only when an mmap of its size has just succeeded. All are held at once and then given back; OpenBLAS keeps them,
+// and asks for no more. (A time limit on the first product would be wrong on a slow machine.)
+enum { MOST = 128, BYTES = (128 << 20) + 4096 }; // buffers; of each: OpenBLAS 0.3.21 on x86-64
+
+// OpenBLAS' own calls; a library that does not export them takes its buffers later.
+void *blas_memory_alloc(int position);
+void blas_memory_free(void *buffer);
+#pragma weak blas_memory_alloc
+#pragma weak blas_memory_free
+
+static void hold_buffers(int threads, int n)
+{
+    static int held;
+    void *buffer[MOST];
+    for (int i = 0; i < n; i++) {
+        void *room = i < held ? NULL : mmap(NULL, BYTES, PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (room == MAP_FAILED)
+            die("memory: OpenBLAS needs %d buffers of %d MiB for %d thread%s, and can have %d (try fewer threads, or a "
+                "higher ulimit -v)", n, BYTES >> 20, threads, threads > 1 ? "s" : "", i);
+        if (room) munmap(room, BYTES);
+        buffer[i] = blas_memory_alloc(0);
+    }
+    for (int i = 0; i < n; i++) blas_memory_free(buffer[i]);
+    if (n > held) held = n;
+}
+
+static void *wait_at(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+static void try_threads(int n)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t thread[2 * MOST];
+    int made = 0, error = 0;
+    pthread_mutex_lock(&gate);
+    while (made < n && made < 2 * MOST && !(error = pthread_create(&thread[made], NULL, wait_at, &gate))) made++;
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < made; i++) pthread_join(thread[i], NULL);
+    if (error)
+        die("threads: %s after %d of %d more (try fewer threads, or a higher ulimit -u or -v)", strerror(error), made,
+            n);
+}
+
+void dev_cpu_blas_room(int threads, bool peak)
+{
+    if (threads <= 0) threads = omp_get_num_procs();
+    int n = peak ? 2 * threads - 1 : threads; // those that OpenBLAS starts keep theirs
+    try_threads(n - 1);
+    if (blas_memory_alloc) hold_buffers(threads, n < MOST ? n : MOST);
 }
 
 // ---- the device

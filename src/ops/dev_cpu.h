@@ -1,4 +1,5 @@
-// dev_cpu: the CPU's side of the op table: OpenBLAS' kernels and their speed, and what the files that fill it share.
+// dev_cpu: the CPU's side of the op table: OpenBLAS' kernels, their speed and room, and what the files that fill it
+// share.
 //
 // Each op is in the file of its kind (matmul.c, attention.c, norm.c, ...), which has a function that fills its entries;
 // dev_cpu.c calls these. The contracts are in dev.h. Storage is fp32: X is float.
@@ -16,6 +17,10 @@ extern "C" {
 // OPENBLAS_CORETYPE corrected. Also has idle OpenMP threads sleep instead of spin. PRETRAIN_BLAS=keep in
 // the environment prevents both.
 void dev_cpu_choose_blas(char **argv);
+// Dies when there is no room for what OpenBLAS asks for with `threads` threads of ours (0: one a core): as many more
+// threads (ulimit -u), and the addresses of its buffers (ulimit -v). OpenBLAS has its buffers after the call. Before
+// the first product; with `peak` also before dev_cpu_peak, in which OpenBLAS starts threads of its own.
+void dev_cpu_blas_room(int threads, bool peak);
 // The kernel set in use ("SkylakeX"), and who chose it.
 const char *dev_cpu_blas(void);
 const char *dev_cpu_blas_reason(void);
@@ -44,8 +49,6 @@ static inline uint32_t dev_cpu_dropout_limit(Dropout drop)
     return (uint32_t)((double)drop.p * 4294967296.0);
 }
 
-// dev->copy in the host's memory, whatever an element is.
-void elements_copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp);
 void elements_cpu_fill(Dev *dev);
 void matmul_cpu_fill(Dev *dev);
 void attention_cpu_fill(Dev *dev);

@@ -40,7 +40,7 @@ static void copy_bytes(Dev *dev, void *dst, const void *src, size_t n_bytes)
     memcpy(dst, src, n_bytes);
 }
 
-void elements_copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp)
+static void copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp)
 {
     size_t x = dev->x_bytes;
 #pragma omp parallel for schedule(static) num_threads(dev->threads)
@@ -208,7 +208,7 @@ void elements_cpu_fill(Dev *dev)
 {
     dev->to_device = copy_bytes;
     dev->to_host = copy_bytes;
-    dev->copy = elements_copy;
+    dev->copy = copy;
     dev->zero = zero;
     dev->to_x = to_x;
     dev->from_x = from_x;

@@ -85,13 +85,6 @@ void fp8_set_sites(Fp8 *fp8, const Params *params, const char *keep)
     }
 }
 
-void fp8_print(const Fp8 *fp8, FILE *out)
-{
-    for (int i = 0; i < fp8->n_sites; i++)
-        if (fp8->params->row[i].ndim == 2)
-            fprintf(out, "%-32s %s\n", fp8->params->row[i].name, fp8->on[i] ? "fp8" : "bf16");
-}
-
 bool fp8_runs(const Fp8 *fp8, int site)
 {
     return site >= 0 && site < fp8->n_sites && fp8->on[site];
@@ -106,7 +99,7 @@ Format fp8_format(Fp8Role role)
 // finite.
 float fp8_scale_for(Fp8Role role, float amax)
 {
-    float top = (float)formats_info(fp8_format(role)).max;
+    float top = formats_max(fp8_format(role));
     if (!(amax > 0 && amax <= FLT_MAX)) return 1;
     return amax > top * 0x1p-120f ? top / amax : 0x1p120f;
 }

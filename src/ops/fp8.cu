@@ -194,7 +194,7 @@ const float *fp8_cuda_operand(DevCuda *d, void *out, int number, int site, Fp8Ro
     Fp8Gpu *g = d->fp8;
     if (g->changes != g->scales->changes) renew(d);
     size_t tensor = (size_t)site * FP8_ROLES + role, n = rows * cols;
-    Cast c = {g->known + tensor, g->now + tensor, g->inverse + number, (float)formats_info(fp8_format(role)).max};
+    Cast c = {g->known + tensor, g->now + tensor, g->inverse + number, formats_max(fp8_format(role))};
     if (!(fp8_known(g->scales, site, role) > 0)) {
         uint32_t *own = g->own + number;
         GPU_CHECK(cudaMemsetAsync(own, 0, sizeof *own, d->stream));

@@ -11,7 +11,6 @@
 #include "base/formats.h"
 #include "base/params.h"
 
-#include <stdio.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -41,8 +40,6 @@ void fp8_free(Fp8 *fp8);
 // fits no matrix of a block. q stands for q, k, v, and gate for gate and up: they are one matmul. `params`
 // must outlive fp8.
 void fp8_set_sites(Fp8 *fp8, const Params *params, const char *keep);
-// What each matrix of the table runs in, one line a matrix, by name.
-void fp8_print(const Fp8 *fp8, FILE *out);
 
 bool fp8_runs(const Fp8 *fp8, int site); // false for -1
 // E4M3 for inp and weight, E5M2 for dout.

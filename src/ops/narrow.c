@@ -11,7 +11,7 @@
 // `sum` that backward reads. (llm.c's fused residual kernel does the same.)
 //
 // Statistics (mean, rstd, lse), losses and all gradients of parameters stay fp32, and so do master weights and
-// optimizer state, whose ops are passed on to the inner device unchanged.
+// optimizer state, whose ops are the inner device's own.
 //
 // Work is done in chunks of rows, so that the fp32 copies stay small however long the batch is. A chunk reads all that
 // it needs of its rows before it writes any, so arrays that may overlap in the op table (an output that is an input,
@@ -130,84 +130,6 @@ float narrow_amax(const Narrow *n, const X *in_, size_t n_elems)
     return formats_decode(n->format, top);
 }
 
-// ---- ops on fp32 or plain bytes: passed on to the inner device
-
-static Dev *inner_of(Dev *dev)
-{
-    return ((Narrow *)dev)->inner;
-}
-
-static double sum_squares(Dev *dev, const float *x, size_t n)
-{
-    return inner_of(dev)->sum_squares(inner_of(dev), x, n);
-}
-
-static void sum_squares_exact(Dev *dev, ExactSum *sum, const float *x, size_t n)
-{
-    inner_of(dev)->sum_squares_exact(inner_of(dev), sum, x, n);
-}
-
-static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
-{
-    inner_of(dev)->sgd(inner_of(dev), weight, m, grad, n, u);
-}
-
-static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
-{
-    inner_of(dev)->adamw(inner_of(dev), weight, m, v, grad, n, u);
-}
-
-static void adamw8bit(Dev *dev, float *weight, uint8_t *m, float *m_scale, uint8_t *v, float *v_scale, float *grad,
-                      size_t n, Update u)
-{
-    inner_of(dev)->adamw8bit(inner_of(dev), weight, m, m_scale, v, v_scale, grad, n, u);
-}
-
-static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
-{
-    inner_of(dev)->lion(inner_of(dev), weight, m, grad, n, u);
-}
-
-static void adafactor(Dev *dev, float *weight, float *row, float *col, float *grad, size_t R, size_t C, Update u)
-{
-    inner_of(dev)->adafactor(inner_of(dev), weight, row, col, grad, R, C, u);
-}
-
-static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u)
-{
-    inner_of(dev)->muon(inner_of(dev), weight, m, grad, scratch, R, C, u);
-}
-
-static void accumulate(Dev *dev, float *sum, float *part, size_t n)
-{
-    inner_of(dev)->accumulate(inner_of(dev), sum, part, n);
-}
-
-static void subtract(Dev *dev, float *out, const float *a, const float *b, size_t n)
-{
-    inner_of(dev)->subtract(inner_of(dev), out, a, b, n);
-}
-
-static void clip_units(Dev *dev, float *grad, const float *weight, size_t R, size_t C, float limit, float least)
-{
-    inner_of(dev)->clip_units(inner_of(dev), grad, weight, R, C, limit, least);
-}
-
-static void to_device(Dev *dev, void *dst, const void *src, size_t n_bytes)
-{
-    inner_of(dev)->to_device(inner_of(dev), dst, src, n_bytes);
-}
-
-static void to_host(Dev *dev, void *dst, const void *src, size_t n_bytes)
-{
-    inner_of(dev)->to_host(inner_of(dev), dst, src, n_bytes);
-}
-
-static void zero(Dev *dev, void *dst, size_t n_bytes)
-{
-    inner_of(dev)->zero(inner_of(dev), dst, n_bytes);
-}
-
 // ---- between fp32 and X
 
 static void to_x(Dev *dev, X *out, const float *inp, size_t n)
@@ -231,11 +153,6 @@ static void add(Dev *dev, X *out, const X *a, const X *b, size_t n_elems)
         n->inner->add(n->inner, (X *)x, (X *)x, (X *)y, w);
         narrow_write(n, narrow_to(out, i), x, 1, w, w);
     }
-}
-
-static void copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp)
-{
-    elements_copy(dev, out, inp, rows, width, ld_out, ld_inp); // of 2 bytes each
 }
 
 static void dropout(Dev *dev, X *out, const X *inp, size_t n_elems, Dropout drop)
@@ -507,13 +424,6 @@ static void attention_part_forward(Dev *dev, float *out, float *lse, const X *q,
     }
 }
 
-static void attention_merge(Dev *dev, float *out, float *lse, const float *part_out, const float *part_lse, size_t B,
-                            size_t T, size_t H, size_t D)
-{
-    Narrow *n = (Narrow *)dev;
-    n->inner->attention_merge(n->inner, out, lse, part_out, part_lse, B, T, H, D);
-}
-
 static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, const X *dout, const X *out,
                                     const float *lse, const X *q, const X *k, const X *v, AttnShape s)
 {
@@ -773,22 +683,30 @@ static void matmul_parts_backward_input(Dev *dev, X *dinp, const X *dout, const 
 
 // ---- the device
 
+// What is fp32 on all sides, and what moves bytes: the inner device's own functions. They are called with this device,
+// of which they read `threads` and `x_bytes`, and call no entry that is not among these.
+static void take_over(Dev *dev, const Dev *inner)
+{
+    dev->sum_squares = inner->sum_squares;
+    dev->sum_squares_exact = inner->sum_squares_exact;
+    dev->sgd = inner->sgd;
+    dev->adamw = inner->adamw;
+    dev->adamw8bit = inner->adamw8bit;
+    dev->lion = inner->lion;
+    dev->adafactor = inner->adafactor;
+    dev->muon = inner->muon;
+    dev->accumulate = inner->accumulate;
+    dev->subtract = inner->subtract;
+    dev->clip_units = inner->clip_units;
+    dev->to_device = inner->to_device;
+    dev->to_host = inner->to_host;
+    dev->zero = inner->zero;
+    dev->copy = inner->copy;
+    dev->attention_merge = inner->attention_merge;
+}
+
 static void fill(Dev *dev)
 {
-    dev->sum_squares = sum_squares;
-    dev->sum_squares_exact = sum_squares_exact;
-    dev->sgd = sgd;
-    dev->adamw = adamw;
-    dev->adamw8bit = adamw8bit;
-    dev->lion = lion;
-    dev->adafactor = adafactor;
-    dev->muon = muon;
-    dev->accumulate = accumulate;
-    dev->subtract = subtract;
-    dev->clip_units = clip_units;
-    dev->to_device = to_device;
-    dev->to_host = to_host;
-    dev->zero = zero;
     dev->to_x = to_x;
     dev->from_x = from_x;
     dev->matmul_parts_forward = matmul_parts_forward;
@@ -799,7 +717,6 @@ static void fill(Dev *dev)
     dev->matmul_gelu_backward_input = matmul_gelu_backward_input;
     dev->matmul_backward_weight = matmul_backward_weight;
     dev->add = add;
-    dev->copy = copy;
     dev->dropout = dropout;
     dev->gelu_forward = gelu_forward;
     dev->swiglu_forward = swiglu_forward;
@@ -815,7 +732,6 @@ static void fill(Dev *dev)
     dev->attention_forward = attention_forward;
     dev->attention_backward = attention_backward;
     dev->attention_part_forward = attention_part_forward;
-    dev->attention_merge = attention_merge;
     dev->attention_part_backward = attention_part_backward;
     dev->softmax_xent = softmax_xent;
     dev->xent_max = xent_max;
@@ -842,14 +758,10 @@ Dev *narrow_create(Dev *inner, NarrowOptions o)
     n->dev.deterministic = inner->deterministic;
     n->dev.state = n;
     n->dev.fp8 = n->fp8;
+    take_over(&n->dev, inner);
     fill(&n->dev);
     dev_check_complete(&n->dev);
     return &n->dev;
-}
-
-Fp8 *narrow_fp8(Dev *dev)
-{
-    return ((Narrow *)dev)->fp8;
 }
 
 void narrow_free(Dev *dev)

@@ -20,13 +20,11 @@ typedef struct {
     size_t chunk_floats;   // a scratch buffer's size; 0: 2^21
 } NarrowOptions;
 
-// `inner` is a device in host memory with fp32 storage; it stays the caller's and must live longer. The
+// `inner` is the CPU device (dev_cpu.h), which stores fp32; it stays the caller's and must live longer. The
 // scratch grows on first use and is kept: at most 8 buffers, each of chunk_floats or of one row (attention:
 // one sequence) where that is more.
 Dev *narrow_create(Dev *inner, NarrowOptions options);
 void narrow_free(Dev *dev);
-// The scales of an fp8 device; NULL for others. Give it its sites once the parameter table is known.
-Fp8 *narrow_fp8(Dev *dev);
 
 // ---- for the tests, which look into the scratch
 enum { NARROW_ROOMS = 8 };

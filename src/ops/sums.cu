@@ -45,7 +45,7 @@ __device__ inline void exact_add(int64_t *word, float x)
 {
     double square = (double)x * (double)x;
     uint64_t bits = (uint64_t)__double_as_longlong(square);
-    int exponent = (int)(bits >> 52), at = exponent - 1075 + 352, shift = at & 31;
+    int exponent = (int)(bits >> 52 & 0x7ff), at = exponent - 1075 + 352, shift = at & 31;
     if (exponent == 0) return;
     if (exponent == 0x7ff) {
         word[EXACT_LIMBS * EXACT_THREADS] = 1;

@@ -40,7 +40,8 @@
 // The invariant: updates are element-wise, or by fixed blocks, so ZeRO may split a range at their borders. An update is
 // one pass over memory, which also zeroes g for the next step. Squares are added in spans of fixed length, in double: a
 // row by one thread, a whole array in fixed ranges in a fixed order. The shape decides which, so the bits of the norm
-// do not depend on threads.
+// do not depend on threads. fmaf says which product of a b - c d is fused into the difference: gcc on AArch64 fuses
+// one in vectors and the other in what is left over, and the bits would depend on where a range is cut.
 //
 // Rejected: SGD with Nesterov's variant (Muon has it), and with momentum as a mean, m = b1 m + (1 - b1) d: it only
 // rescales lr, and quoted learning rates are for PyTorch's form. In 8 bits: linear codes (most of v lies below 1/128
@@ -223,7 +224,7 @@ static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Updat
         float c = b1 * m[i] + (1 - b1) * g;
         float sign = (c > 0 ? 1.0f : 0.0f) - (c < 0 ? 1.0f : 0.0f);
         m[i] = b2 * m[i] + (1 - b2) * g;
-        weight[i] = weight[i] * shrink - u.lr * sign;
+        weight[i] = fmaf(weight[i], shrink, -(u.lr * sign));
         grad[i] = 0;
     }
 }

@@ -106,7 +106,7 @@ static void adafactor(Dev *dev, float *weight, float *row, float *col, float *gr
     float shrink = (float)(1 - step * u.weight_decay), scale = (float)(step / (rms_update > 1 ? rms_update : 1));
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < R * C; i++) {
-        weight[i] = weight[i] * shrink - scale * grad[i];
+        weight[i] = fmaf(weight[i], shrink, -(scale * grad[i]));
         grad[i] = 0;
     }
 }
@@ -173,7 +173,7 @@ static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch,
     float shrink = 1 - u.lr * u.weight_decay, scale = u.lr * 0.2f * sqrtf((float)(R > C ? R : C));
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n; i++) {
-        weight[i] = weight[i] * shrink - scale * from[i];
+        weight[i] = fmaf(weight[i], shrink, -(scale * from[i]));
         grad[i] = 0;
     }
 }

@@ -142,7 +142,7 @@ static int levels(int size)
 static int slots_of(CpSettings set, int size)
 {
     int tree = 2 * levels(size) + 1;
-    return size == 1 ? 0 : !set.blocks ? 2 : tree < size ? tree : size;
+    return !set.blocks ? 2 : tree < size ? tree : size;
 }
 
 static size_t slot_floats(size_t B, size_t rows, size_t H, size_t D)
@@ -153,12 +153,11 @@ static size_t slot_floats(size_t B, size_t rows, size_t H, size_t D)
 // Blocks of K and V, and of dK and dV, that a rank holds.
 static int kv_blocks(CpSettings set, int size)
 {
-    return size == 1 ? 0 : set.way == CP_GATHER ? size : 2;
+    return set.way == CP_GATHER ? size : 2;
 }
 
 static int dkv_blocks(CpSettings set, int size)
 {
-    if (size == 1) return 0;
     return set.way == CP_GATHER ? size : set.blocks ? slots_of(set, size) + 2 : 4;
 }
 
@@ -166,8 +165,7 @@ size_t cp_memory(CpSettings set, int size, size_t x_bytes, size_t B, size_t T, s
 {
     size_t rows = T / (size_t)size, kv = 2 * B * rows * G * D;
     return (size_t)kv_blocks(set, size) * kv * x_bytes + (size_t)dkv_blocks(set, size) * kv * sizeof(float) +
-           (size_t)slots_of(set, size) * slot_floats(B, rows, H, D) * sizeof(float) +
-           (size > 1) * B * rows * sizeof(int32_t);
+           (size_t)slots_of(set, size) * slot_floats(B, rows, H, D) * sizeof(float) + B * rows * sizeof(int32_t);
 }
 
 size_t cp_bytes(int size, size_t x_bytes, size_t B, size_t T, size_t G, size_t D, bool backward)
@@ -178,30 +176,21 @@ size_t cp_bytes(int size, size_t x_bytes, size_t B, size_t T, size_t G, size_t D
 
 Cp *cp_create(Comm *comm, Dev *dev, Mem *mem, CpSettings set, size_t B, size_t T, size_t H, size_t G, size_t D)
 {
-    int size = comm ? comm->size : 1;
+    int size = comm->size;
     cp_check(set, T, size);
-    check(!set.blocks || set.way != CP_GATHER || size == 1 || comm->ordered);
+    check(size > 1 && (!set.blocks || set.way != CP_GATHER || comm->ordered));
     Cp *cp = calloc(1, sizeof *cp);
     if (!cp) die("cp: no memory");
     size_t rows = T / (size_t)size, kv = 2 * B * rows * G * D;
-    *cp = (Cp){.set = set, .comm = comm, .rank = comm ? comm->rank : 0, .size = size, .dev = dev, .mem = mem, .B = B,
+    *cp = (Cp){.set = set, .comm = comm, .rank = comm->rank, .size = size, .dev = dev, .mem = mem, .B = B,
                .T = T, .H = H, .G = G, .D = D, .n_slots = slots_of(set, size), .n_slot = slot_floats(B, rows, H, D)};
-    if (size == 1) return cp;
     size_t n_kv = (size_t)kv_blocks(set, size), n_dkv = (size_t)dkv_blocks(set, size), n = (size_t)cp->n_slots;
     check(cp->n_slots <= MAX_SLOTS);
     cp->row = mem_alloc(mem, MEM_COMM, B * rows * sizeof *cp->row, "places of rows");
-    if (n_kv) cp->kv = mem_alloc(mem, MEM_COMM, n_kv * kv * dev->x_bytes, "keys and values of other ranks");
-    if (n_dkv) cp->dkv = mem_alloc(mem, MEM_COMM, n_dkv * kv * sizeof(float), "gradients of keys and values");
-    if (n) cp->slots = mem_alloc(mem, MEM_COMM, n * cp->n_slot * sizeof(float), "partial attention");
+    cp->kv = mem_alloc(mem, MEM_COMM, n_kv * kv * dev->x_bytes, "keys and values of other ranks");
+    cp->dkv = mem_alloc(mem, MEM_COMM, n_dkv * kv * sizeof(float), "gradients of keys and values");
+    cp->slots = mem_alloc(mem, MEM_COMM, n * cp->n_slot * sizeof(float), "partial attention");
     return cp;
-}
-
-void cp_free(Cp *cp)
-{
-    if (!cp) return;
-    void *own[] = {cp->row, cp->kv, cp->dkv, cp->slots, cp->whole[0], cp->stat[0]};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) mem_free(cp->mem, own[i]);
-    free(cp);
 }
 
 // ---- sums of parts: in the order of arrival, or in a tree over the owners of the blocks
@@ -382,11 +371,6 @@ static void part_forward(const Call *c, int j, int owner, float *part)
 void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
 {
     int size = cp->size, rank = cp->rank;
-    if (size == 1) {
-        if (cp->set.blocks) s.T = s.Tq, s.blocks = cp->set.blocks;
-        cp->dev->attention_forward(cp->dev, out, lse, q, k, v, s);
-        return;
-    }
     Call c = call_begin(cp, q, k, v, s);
     Fold sum = {.cp = cp, .slots = cp->slots, .n_slot = cp->n_slot, .n_out = s.B * s.Tq * s.H * s.D, .s = s,
                 .softmax = true};
@@ -502,11 +486,6 @@ void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const
                  const X *v, AttnShape s)
 {
     int size = cp->size, rank = cp->rank;
-    if (size == 1) {
-        if (cp->set.blocks) s.T = s.Tq, s.blocks = cp->set.blocks;
-        cp->dev->attention_backward(cp->dev, dq, dk, dv, dout, out, lse, q, k, v, s);
-        return;
-    }
     Call c = call_begin(cp, q, k, v, s);
     size_t n = 2 * c.n_kv, width = s.H * s.D;
     Fold sum = {.cp = cp, .slots = cp->slots, .n_slot = cp->n_slot, .n_out = s.B * s.Tq * width, .s = s};
@@ -549,7 +528,7 @@ int cp_blocks(size_t T)
 const int32_t *cp_rows(Cp *cp, size_t T)
 {
     size_t rows = T / (size_t)cp->size;
-    check(cp->size > 1 && T <= cp->T && cp->B * T <= INT32_MAX);
+    check(T <= cp->T && cp->B * T <= INT32_MAX);
     if (cp->row_T == T) return cp->row;
     int32_t *row = malloc(cp->B * rows * sizeof *row);
     if (!row) die("cp: no memory for the places of %zu rows", cp->B * rows);
@@ -591,17 +570,10 @@ static size_t stat_floats(size_t T, const ModelShape *s)
     return (T * s->heads + 15) / 16 * 16;
 }
 
-size_t cp_order_memory(int size, size_t x_bytes, size_t T, const ModelShape *s)
-{
-    if (size == 1) return 0;
-    return 3 * whole_bytes(x_bytes, T, s) + (2 * stat_floats(T, s) + unused_floats(s)) * sizeof(float);
-}
-
 void cp_keep_order(Cp *cp, const ModelShape *s)
 {
     size_t n_bytes = whole_bytes(cp->dev->x_bytes, cp->T, s), n_stat = stat_floats(cp->T, s);
     check(cp->set.blocks && cp->dev->deterministic && !cp->ordered);
-    if (cp->size == 1) return;
     cp->ordered = true;
     char *whole = mem_alloc(cp->mem, MEM_COMM, 3 * n_bytes, "rows of a whole sequence");
     float *stat = mem_alloc(cp->mem, MEM_COMM, (2 * n_stat + unused_floats(s)) * sizeof *stat, "statistics of rows");
@@ -798,7 +770,7 @@ static void norm_backward(const UnitContext *ctx, const LinearNorm *norm, X *din
 {
     Cp *cp = cp_of(ctx);
     const ModelCut *cut = &ctx->shape->cut;
-    size_t C = ctx->shape->channels, shared = cut->rows > 1 ? cut->rows : 1, N = rows * shared;
+    size_t C = ctx->shape->channels, shared = unit_sharers(ctx->shape), N = rows * shared;
     size_t T = N * (size_t)cp->size;
     const void *own[] = {dout, inp, mean, rstd};
     void *whole[] = {cp->whole[0], cp->whole[1], cp->stat[0], cp->stat[1]};

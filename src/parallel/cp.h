@@ -45,7 +45,7 @@ uint64_t cp_work(CpAssign assign, size_t T, int rank, int size, int owner);
 
 typedef struct Cp {
     CpSettings set;
-    Comm *comm; // the ranks of one sequence; NULL: one
+    Comm *comm; // the ranks of one sequence, two at least
     int rank, size;
     Dev *dev;   // in host memory
     Mem *mem;
@@ -63,9 +63,9 @@ typedef struct Cp {
 typedef struct Parts Parts; // parts.h
 
 // Buffers for calls with at most B sequences come from mem (MEM_COMM, cp_memory bytes). Dies as cp_check does. Of comm
-// (NULL: one rank, which needs no buffers) nothing but rank, size and `ordered` is read before the first call.
+// (two ranks at least) nothing but rank, size and `ordered` is read before the first call. free() it; the buffers are
+// the allocator's.
 Cp *cp_create(Comm *comm, Dev *dev, Mem *mem, CpSettings set, size_t B, size_t T, size_t H, size_t G, size_t D);
-void cp_free(Cp *cp);
 // Bytes that one rank's Cp holds, and those that one rank sends (as many as it receives) in cp_forward or cp_backward
 // of B sequences.
 size_t cp_memory(CpSettings set, int size, size_t x_bytes, size_t B, size_t T, size_t H, size_t G, size_t D);
@@ -88,9 +88,8 @@ const int32_t *cp_rows(Cp *cp, size_t T);
 
 // From here on gradients of weights have the bits of one rank too, on a deterministic device: rank 0 computes every sum
 // over tokens, over all rows of the sequence in their order, and the other ranks add nothing. The memory for it comes
-// from mem (MEM_COMM, cp_order_memory bytes). `shape`: this rank's part.
+// from mem (MEM_COMM). `shape`: this rank's part.
 void cp_keep_order(Cp *cp, const ModelShape *shape);
-size_t cp_order_memory(int size, size_t x_bytes, size_t T, const ModelShape *shape);
 // The functions below are collective where cp->ordered; N is the rank's rows of one sequence. Rank 0's `to` = all
 // ranks' rows, N of each, of n_bytes and `stride` bytes apart, in the order of the sequence. True on rank 0.
 bool cp_collect(Cp *cp, void *to, const void *rows, size_t N, size_t n_bytes, size_t stride);

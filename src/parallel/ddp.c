@@ -55,7 +55,7 @@ static void after(void *self, int unit, UnitPass pass)
         d->begin = d->model->unit_begin[unit];
         if (d->end - d->begin >= d->bucket) start(d);
     }
-    if (d->n_requests) comm_progress(d->group);
+    comm_progress(d->group);
 }
 
 Ddp *ddp_create(Model *model, Comm *group, bool overlap, size_t bucket_bytes, bool narrow)

@@ -74,7 +74,7 @@ static void gather_logits(void *self, float *row)
 static void release(void *self)
 {
     Parts *p = self;
-    free(p->cp); // its buffers belong to the allocator
+    free(p->cp);
     free(p);
 }
 

@@ -702,7 +702,12 @@ static void next_logits(void *self, KvCache *cache, const int32_t *token, size_t
 
 EvalForward pipeline_forward(Pipeline *p)
 {
-    return p ? (EvalForward){.losses = batch_losses, .next_logits = next_logits, .self = p} : (EvalForward){0};
+    return p ? (EvalForward){.losses = batch_losses, .self = p} : (EvalForward){0};
+}
+
+SampleForward pipeline_sampling(Pipeline *p)
+{
+    return p ? (SampleForward){.next_logits = next_logits, .self = p} : (SampleForward){0};
 }
 
 // ---- time

@@ -6,6 +6,7 @@
 #define PIPELINE_H
 #include "comm/comm.h"
 #include "net/model.h"
+#include "net/sample.h"
 #include "parallel/pipeline_table.h"
 #include "parallel/pipeline_time.h"
 #include "train/eval.h"
@@ -94,8 +95,9 @@ double pipeline_step(Pipeline *pipeline, const PipelineMicro *micro, float scale
 double pipeline_evaluate(Pipeline *pipeline, const PipelineMicro *micro, int n);
 // As model_next_logits; the logits come to all stages.
 void pipeline_next_logits(Pipeline *pipeline, KvCache *cache, const int32_t *token, size_t n, float *logits);
-// Both for evaluation and sampling (eval.h); all zero for NULL.
+// Both for evaluation (eval.h) and sampling (sample.h); all zero for NULL.
 EvalForward pipeline_forward(Pipeline *pipeline);
+SampleForward pipeline_sampling(Pipeline *pipeline);
 // After the weights have changed (made, loaded, updated): a tied head on another stage gets the embedding's.
 void pipeline_share_tied(Pipeline *pipeline);
 

@@ -426,12 +426,12 @@ static const EvalRanks *evaluation(Replicas *all)
     return &r->eval;
 }
 
-static EvalForward sampling(Replicas *all, bool *takes_part)
+static SampleForward sampling(Replicas *all, bool *takes_part)
 {
     const Ranks *r = all->self;
     bool together = all->model->shard.x_weights || r->shape.dp < all->size;
     *takes_part = all->rank == 0 || together;
-    return pipeline_forward(r->pipeline);
+    return pipeline_sampling(r->pipeline);
 }
 
 // What there is of "dp 2, tp 2, ZeRO 1, sp".

@@ -66,21 +66,19 @@ static void move_piece(void *self, const CkptPiece *piece, void *buf, bool out)
 
 // Elements [begin, end) of a row's unit, of the flat order, that a rank writes or needs.
 typedef struct {
-    size_t *begin, *end; // (n_units)
+    size_t begin, end;
 } Share;
 
-static Share share_of(const Zero *z, const Optim *optim, bool writes, int replica, int replicas)
+static Share *share_of(const Zero *z, const Optim *optim, bool writes, int replica, int replicas)
 {
     size_t n = (size_t)z->cut.n_units;
-    Share s = {calloc(n + 1, sizeof *s.begin), calloc(n + 1, sizeof *s.end)};
-    if (!s.begin || !s.end) die("zero: no memory for the shares of %zu units", n);
-    for (size_t u = 0; u < n; u++) s.begin[u] = z->range[u].begin, s.end[u] = z->range[u].end;
+    Share *s = calloc(n, sizeof *s);
+    if (!s) die("zero: no memory for the shares of %zu units", n);
+    for (size_t u = 0; u < n; u++) s[u] = (Share){z->range[u].begin, z->range[u].end};
     if (!writes || replicas == 1 || z->cut.size > 1) return s;
     ZeroCut cut = zero_cut(table(z), optim->kind, false, 1, replica, replicas);
-    for (size_t u = 0; u < n; u++) {
-        s.begin[u] = cut.begin[u];
-        s.end[u] = cut.begin[u] + cut.count[u * (size_t)replicas + (size_t)replica];
-    }
+    for (size_t u = 0; u < n; u++)
+        s[u] = (Share){cut.begin[u], cut.begin[u] + cut.count[u * (size_t)replicas + (size_t)replica]};
     zero_cut_free(&cut);
     return s;
 }
@@ -140,14 +138,14 @@ CkptPart zero_part(Zero *z, Optim *optim, bool writes, int replica, int replicas
     model_describe(&z->model->shape, &owner->whole, &units);
     free(units);
     part.whole = &owner->whole;
-    Share share = share_of(z, optim, writes, replica, replicas);
+    Share *share = share_of(z, optim, writes, replica, replicas);
     for (int a = -1; a < part.n_arrays; a++)
         for (int r = 0; r < own->n_rows; r++) {
             const Param *row = &own->row[r];
             if (writes && !row->owned) continue;
             for (int u = 0; u < z->cut.n_units; u++) {
-                size_t low = row->offset > share.begin[u] ? row->offset : share.begin[u];
-                size_t end = row->offset + row->n_elems, high = end < share.end[u] ? end : share.end[u];
+                size_t low = row->offset > share[u].begin ? row->offset : share[u].begin;
+                size_t end = row->offset + row->n_elems, high = end < share[u].end ? end : share[u].end;
                 if (low >= high) continue;
                 CkptPiece *piece = &part.piece[part.n];
                 *piece = (CkptPiece){.array = a, .row = params_find(part.whole, row->name), .unit = u};
@@ -155,7 +153,7 @@ CkptPart zero_part(Zero *z, Optim *optim, bool writes, int replica, int replicas
                 part.n += make_piece(z, optim, part.whole, piece, row, low, high);
             }
         }
-    free(share.begin), free(share.end);
+    free(share);
     return part;
 }
 
