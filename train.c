@@ -123,7 +123,6 @@ static void on_signal(int number)
 
 static void listen_to_signals(void)
 {
-    signal(SIGXFSZ, SIG_IGN); // past ulimit -f a write fails, and is reported
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     signal(SIGUSR1, on_signal);
@@ -211,6 +210,7 @@ static Devices open_devices(const Config *cfg, Comm *world)
         die("run.device = %s: this program computes on the CPU (try build/train_gpu)", cfg->run.device);
     if (!kind && cfg->comm.backend != CONFIG_BACKEND_AUTO)
         die("comm.backend: this program computes on the CPU, and its ranks talk by MPI (try build/train_gpu)");
+    dev_cpu_blas_room(threads, !kind && !cfg->run.peak);
     Devices d = {.cpu = dev_cpu_create(threads), .ranks = world};
     if (kind) {
         int number = launch_device(world, cfg->run.device, kind->count());

@@ -61,6 +61,7 @@ static double case_peak(const Case *c, int threads)
 static void run_case(const Case *c, int threads, int steps)
 {
     Mem mem = {0};
+    dev_cpu_blas_room(threads, true);
     Dev *dev = dev_cpu_create(threads);
     Model *model = model_create(&c->shape, dev, &mem, c->B, c->T, 1, true);
     Optim optim = optim_create(model, (OptimSettings){.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/options.h"
 #include "net/model.h"
+#include "ops/dev_cpu.h"
 #include "train/optim.h"
 #include "base/rng.h"
 #include "train/schedule.h"
@@ -97,6 +98,7 @@ static double *add_squares(const Model *m, const float *x, double sum[KINDS])
 static Result train(const Job *job, OptimSettings set, double lr)
 {
     Mem mem = {0};
+    dev_cpu_blas_room(job->threads, false);
     Dev *dev = dev_cpu_create(job->threads);
     Model *model = model_create(&SHAPE, dev, &mem, BATCH, CONTEXT, 1, true);
     Optim optim = optim_create(model, set);
@@ -223,6 +225,7 @@ int main(int argc, char **argv)
     Option row[] = {OPTION(INT, "--steps", "N", "of each (200)", &job.steps, .least = 1, .most = 1000000),
                     OPTION(INT, "--threads", "N", "(all cores)", &job.threads, .least = 1, .most = 1024)};
     OptionSet set = {"optimizers", help, row, sizeof row / sizeof *row, .where = 0};
+    dev_cpu_choose_blas(argv);
     bool one = options_read(&set, argc, argv) == 1, is_race = one && !strcmp(argv[1], "race");
     if (!is_race && !(one && !strcmp(argv[1], "decay"))) die_usage("optimizers: race or decay (try --help)");
     job.train = write_stories(0, STORIES);

@@ -42,6 +42,7 @@
 #include "base/rng.h"
 #include "dev/check/diff.h"
 #include "net/model.h"
+#include "ops/dev_cpu.h"
 #include "text/packing.h"
 #include "train/grads.h"
 #include "train/run.h"
@@ -541,6 +542,7 @@ static void find_bound(ParityReference *r)
 {
     size_t T = r->shape.context, n = r->params.n_elems;
     Mem mem = {0};
+    dev_cpu_blas_room(0, false);
     Dev *dev = dev_cpu_create(0);
     Probe p = {.r = r, .m = model_allocate(&r->shape, dev, &mem, 1, T, true)};
     Tokenizer *tokenizer = tokenizer_load(r->cfg.data.tokenizer);
@@ -737,6 +739,7 @@ static const char help[] =
 
 int main(int argc, char **argv)
 {
+    dev_cpu_choose_blas(argv);
     check_help(argc, argv, help);
     Parity p = {.build = getenv("BUILD") ? getenv("BUILD") : "build",
                 .launcher = getenv("MPIEXEC") ? getenv("MPIEXEC") : "mpiexec"};

@@ -25,6 +25,7 @@
 #include "base/check.h"
 #include "train/grads.h"
 #include "base/config.h"
+#include "ops/dev_cpu.h"
 #include "ops/narrow.h"
 #include "dev/plan/plan.h"
 #include "dev/plan/plan_options.h"
@@ -108,11 +109,14 @@ static void print_recompute(const Run *run)
     recompute_print(&run->model->shape, run->dev, &door, run->model->max_batch, run->model->max_tokens, stdout);
 }
 
+// What each matrix of the table runs in.
 static void print_fp8(const Run *run)
 {
     Fp8 *fp8 = run->dev->fp8;
     fp8_set_sites(fp8, &run->model->params, run->cfg.numerics.fp8_keep);
-    fp8_print(fp8, stdout);
+    for (int i = 0; i < fp8->n_sites; i++)
+        if (fp8->params->row[i].ndim == 2)
+            printf("%-32s %s\n", fp8->params->row[i].name, fp8->on[i] ? "fp8" : "bf16");
 }
 
 // Checks how the model is cut over ranks, then sets everything to one rank: the cut does not change the whole model
@@ -141,6 +145,7 @@ static void print_counted(Plan plan, Config *cfg, Run *run, bool json, bool expl
     }
     if (plan == FP8 && cfg->numerics.dtype != CONFIG_DTYPE_FP8)
         die("numerics.dtype is not fp8 (try --numerics.dtype=fp8)");
+    dev_cpu_blas_room(1, false);
     Dev *cpu = dev_cpu_create(1), *dev = run_device(cfg, cpu);
     if (plan == MEMORY) print_memory(cfg, run, dev, json);
     if (gpu) {
@@ -184,6 +189,7 @@ int main(int argc, char **argv)
 {
     static Config cfg;
     static Run run;
+    dev_cpu_choose_blas(argv);
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         fputs(usage, stdout);
         printf("options of time, traffic, layout, cluster and scaling:\n%s", plan_options_help);
@@ -230,7 +236,7 @@ int main(int argc, char **argv)
         if (!ranks) config_set_derived(&cfg, "parallel.ranks", cfg.parallel.tp * cfg.parallel.cp * cfg.parallel.pp);
         config_resolve(&cfg);
     }
-    if (plan == FORMATS) formats_print(stdout);
+    if (plan == FORMATS) formats_table_print(stdout);
     else if (plan == NOISE) plan_print_noise(stdout, 1);
     else if (plan == OPTIMIZERS) plan_print_optimizers(stdout);
     else if (plan == SCHEDULE) print_schedule(&cfg, &run, svg);

@@ -71,7 +71,8 @@ missing_data() {
     refuses 'no_val\.bin' gpt --data.val="$work/data/no_val.bin"
     refuses 'no_folder' gpt --data.tokenizer="$work/no_folder"
     refuses 'no_floor\.json' gpt --data.floor="$work/no_floor.json"
-    refuses 'data\.(train|val|tokenizer)' gpt --data.train=
+    local key
+    for key in train val tokenizer; do refuses 'data\.train, data\.val and data\.tokenizer: all three' gpt --data.$key=; done
     mkdir "$work/empty"
     refuses 'empty' gpt --data.tokenizer="$work/empty"
     echo '{"val": {"nats": 3}}' >"$work/half.json"
@@ -90,6 +91,23 @@ damaged_shards() {
     printf '\377\377' | dd of="$bad" bs=1 seek=3024 conv=notrunc 2>/dev/null # token 1000 is 65535
     refuses 'bad\.bin.*3024.*65535' gpt --data.train="$bad"
     refuses 'model\.vocab.*100' gpt --model.vocab=100
+}
+
+# One window, context + 1 tokens, is the least that a run can be made of.
+least_data() {
+    head -c 150 "$work/text/train.txt" >"$work/least.txt"
+    "$BUILD/prepare" tokens --train "$work/least.txt" --val-file "$work/text/val.txt" --tokenizer "$work/data" \
+        --out "$work/least"
+    local n
+    n=$(grep -m 1 -o '"tokens": *[0-9]*' "$work/least/manifest.json" | grep -o '[0-9]*$')
+    of_one() { # CONTEXT
+        echo "--data.train=$work/least/train_*.bin --batch.micro=1 --model.context=$1 --batch.tokens=$1"
+    }
+    # shellcheck disable=SC2046 # several options
+    train gpt least --run.stop_at=1 $(of_one $((n - 1)))
+    rm -r "$runs/least"
+    # shellcheck disable=SC2046
+    refuses "$n tokens are fewer than model.context \+ 1 = $((n + 1))" gpt $(of_one "$n")
 }
 
 run_directories() {
@@ -138,6 +156,7 @@ passes 'wrong settings on the command line' wrong_settings
 passes 'a wrong configuration file: line and caret' wrong_file
 passes 'missing data' missing_data
 passes 'damaged shards, a vocabulary that is too small' damaged_shards
+passes 'the least data' least_data
 passes 'run directories: unwritable, in use, another model, damaged' run_directories
 passes 'a run that diverges ends' diverges
 exit $failed

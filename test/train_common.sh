@@ -94,6 +94,19 @@ history() { # NAME: what does not depend on the clock: train lines up to the gra
     sed -n '/"event":"\(train\|val\|end\)"/s/,"\(dt_ms\|floor_loss\|seconds\)".*//p' "$runs/$1/metrics.jsonl"
 }
 
+# program_refuses PROGRAM STATUS WORDS ARGUMENT...: it ends with that status, nothing on standard output and one line, an
+# error that has the words (an extended regular expression).
+program_refuses() {
+    local program=$BUILD/$1 want=$2 words=$3 status=0
+    shift 3
+    "$program" "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    cat "$work/err"
+    [ $status = "$want" ]
+    [ ! -s "$work/out" ]
+    [ "$(wc -l <"$work/err")" = 1 ]
+    grep -qE "^error: .*$words" "$work/err"
+}
+
 well_formed() { # NAME LAST: metrics.jsonl follows its schema and has steps 1 to LAST once each, in order
     "$BUILD/test/test_schema" "$runs/$1/metrics.jsonl"
     value train step "$runs/$1/metrics.jsonl" | cmp - <(seq "$2")

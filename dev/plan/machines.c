@@ -133,6 +133,7 @@ Machine machines_measure(double seconds)
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     Machine m = {.name = "cpu", .node = 1, .price = 0, .source = "measured: OpenBLAS' sgemm, copies of 64 MB"};
     m.cores = omp_get_max_threads();
+    dev_cpu_blas_room(m.cores, true);
     m.peak = m.reachable = 1e9 * dev_cpu_peak(square, 2, m.cores, seconds);
     m.bandwidth = copy_rate(seconds / 4);
     m.memory = (double)pages * (double)page;

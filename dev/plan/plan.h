@@ -1,6 +1,7 @@
 // plan: what a run will need, without running it.
 #ifndef PLAN_H
 #define PLAN_H
+#include "base/formats.h"
 #include "dev/plan/machines.h"
 #include "train/run.h"
 
@@ -74,6 +75,21 @@ void plan_print_noise(FILE *out, uint64_t seed);
 // argv[1] names one of traffic, time, layout, scaling, cluster, recipe, machines and published: runs that plan about
 // accelerators and returns true. False: it is none of them.
 bool plan_show(int argc, char **argv, FILE *out);
+
+// ---- the number formats (formats_table.c)
+
+typedef struct {
+    const char *name, *use; // "bf16"; what it is for
+    int bits, exponent, mantissa, bias;
+    bool has_inf;
+    double max, min_normal, min_denormal;
+    double epsilon; // 2^-mantissa: from 1 to the next number. Rounding errs by at most half of it.
+    double digits;  // decimal: (mantissa + 1) log10(2)
+} FormatInfo;
+
+FormatInfo formats_table_info(Format f);
+// The range and precision of all formats as a table.
+void formats_table_print(FILE *out);
 
 #ifdef __cplusplus
 }

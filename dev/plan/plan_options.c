@@ -44,8 +44,8 @@ const char *const plan_options_help =
 typedef enum { FLAG, SIZE, NUMBER, WORD } Kind;
 
 typedef struct {
-    int gpus, tp, pp, cp, dp, vpp, zero, micro, batch, sp, no_sp, json, explain;
-    double price, tokens, save, restart, mtbf, flops, params, served, loss, jitter, days, seed;
+    int gpus, tp, pp, cp, dp, vpp, zero, micro, batch, seed, sp, no_sp, json, explain;
+    double price, tokens, save, restart, mtbf, flops, params, served, loss, jitter, days;
     const char *gpu, *schedule, *recompute, *attention, *overlap, *link, *write;
 } Given;
 
@@ -67,7 +67,7 @@ static const struct {
     {"flops", NUMBER, offsetof(Given, flops), 1},   {"params", NUMBER, offsetof(Given, params), 1},
     {"served", NUMBER, offsetof(Given, served), 0}, {"loss", NUMBER, offsetof(Given, loss), 0},
     {"jitter", NUMBER, offsetof(Given, jitter), 0}, {"days", NUMBER, offsetof(Given, days), 1e-3},
-    {"seed", NUMBER, offsetof(Given, seed), 0},     {"gpu", WORD, offsetof(Given, gpu), 0},
+    {"seed", SIZE, offsetof(Given, seed), 0},       {"gpu", WORD, offsetof(Given, gpu), 0},
     {"schedule", WORD, offsetof(Given, schedule), 0}, {"recompute", WORD, offsetof(Given, recompute), 0},
     {"attention", WORD, offsetof(Given, attention), 0}, {"overlap", WORD, offsetof(Given, overlap), 0},
     {"link", WORD, offsetof(Given, link), 0},       {"write", WORD, offsetof(Given, write), 0}};
@@ -81,7 +81,8 @@ static double number(const char *name, const char *text, double least, bool whol
     double value = strtod(text, &end);
     if (end == text || *end || !isfinite(value)) die("--%s: '%s' is no number", name, text);
     if (value < least || (whole && (value != floor(value) || value > 1e9)))
-        die("--%s: %s (%s of %g or more)", name, text, whole ? "a whole number" : "a number", least);
+        die("--%s: %s (%s of %g or more%s)", name, text, whole ? "a whole number" : "a number", least,
+            whole ? ", at most 1e9" : "");
     return value;
 }
 
@@ -291,5 +292,6 @@ void plan_options_read(PlanOptions *o, int argc, char **argv, bool needs_config)
     o->mean = g.mtbf > 0 ? g.mtbf * 3600 / o->job.layout.gpus : plan_time_between_failures(o->job.layout.gpus);
     o->budget = or_else(g.flops, 0), o->params = or_else(g.params, 0), o->served = or_else(g.served, 0);
     o->loss = or_else(g.loss, 0), o->jitter = or_else(g.jitter, 0.005), o->days = or_else(g.days, 30);
-    o->seed = (uint64_t)or_else(g.seed, 1);
+    o->seed = g.seed == NOT_GIVEN ? 1 : (uint64_t)g.seed;
+    if (o->days > 36525) die("--days: %g (at most 36525, a hundred years: each is played)", o->days);
 }

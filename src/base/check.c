@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <omp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 // A program that is started with a standard stream closed would open its first file under that descriptor, and its
@@ -118,15 +121,53 @@ void check_help(int argc, char **argv, const char *text)
 }
 
 // What a program prints is often its result, redirected to a file, so a failed write must not pass as success. This
-// exit handler is registered before all others, so it runs last.
-static void finish_output(void)
+// exit handler is registered before all others, so it runs last. After an error it ends the process at once: what the
+// libraries do at the end may wait for ever where memory has run out (OpenBLAS joins its threads).
+static void finish_output(int status, void *unused)
 {
+    (void)unused;
     const char *why = fflush(stdout) ? strerror(errno) : ferror(stdout) ? "could not be written" : NULL;
-    if (!why) return;
-    if (!atomic_load(&taken)) fprintf(stderr, "error: standard output: %s (is the disk full?)\n", why);
-    _exit(1);
+    bool reported = atomic_load(&taken);
+    if (!why && !(status && reported)) return;
+    if (!reported) fprintf(stderr, "error: standard output: %s (is the disk full?)\n", why);
+    fflush(NULL);
+    _exit(status ? status : 1);
 }
+#ifndef __GLIBC__
+static void finish_anyhow(void)
+{
+    finish_output(0, NULL);
+}
+#define on_exit(function, unused) atexit(finish_anyhow)
+#endif
 __attribute__((constructor)) static void watch_output(void)
 {
-    if (atexit(finish_output) != 0) die("memory: no room for what is done at the end");
+    if (on_exit(finish_output, NULL) != 0) die("memory: no room for what is done at the end");
+}
+
+// Past `ulimit -f` a write fails, and is reported, instead of ending the process by a signal.
+__attribute__((constructor)) static void outlive_long_files(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+// Stacks and threads that the environment sets. Our deepest call has 300 KB on its stack (gemm.c). The program's own
+// stack grows up to `ulimit -s`, which may be raised until then; a thread's is as large, or as OMP_STACKSIZE says, in
+// KiB when it has no unit. OpenMP puts a list of its threads on the stack, which a million of them overflow.
+#pragma weak omp_get_max_threads // tests of kernels are linked without OpenMP
+#pragma weak omp_set_num_threads
+__attribute__((constructor)) static void bound_stacks_and_threads(void)
+{
+    enum { LEAST = 512, MOST = 1024 }; // KiB, threads
+    char *unit = "", *size = getenv("OMP_STACKSIZE");
+    long long n = size ? strtoll(size, &unit, 10) : 0;
+    if (n > 0 && n < (strpbrk(unit, "bB") ? LEAST << 10 : LEAST) && !strpbrk(unit, "mMgG"))
+        die("OMP_STACKSIZE = %s: a thread needs %d KiB (try OMP_STACKSIZE=2M)", size, LEAST);
+    struct rlimit now;
+    if (!getrlimit(RLIMIT_STACK, &now) && now.rlim_cur < LEAST << 10 &&
+        setrlimit(RLIMIT_STACK, &(struct rlimit){LEAST << 10, now.rlim_max < LEAST << 10 ? LEAST << 10 : now.rlim_max}))
+        die("ulimit -s %llu: the stack needs %d KiB (try ulimit -s 8192)", now.rlim_cur / 1024ull, LEAST);
+    if (!omp_get_max_threads || omp_get_max_threads() <= MOST) return;
+    fprintf(stderr, "warning: OMP_NUM_THREADS = %s: %d threads are used\n", getenv("OMP_NUM_THREADS"), MOST);
+    omp_set_num_threads(MOST), setenv("OMP_NUM_THREADS", "1024", 1); // the latter for a restart (dev_cpu.c)
 }

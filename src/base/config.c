@@ -38,6 +38,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -332,10 +333,10 @@ static int read_key(void *user, const char *section, const char *name, const cha
     return 1;
 }
 
-static void read_file(Config *cfg, const char *path, ConfigSource source, const char *only_section)
+// Reads and closes a file, which is called `path` in messages.
+static void read_stream(Config *cfg, FILE *file, const char *path, ConfigSource source, const char *only_section)
 {
-    Reader reader = {.cfg = cfg, .path = path, .source = source, .only_section = only_section};
-    reader.file = fopen(path, "r");
+    Reader reader = {.cfg = cfg, .path = path, .file = file, .source = source, .only_section = only_section};
     if (!reader.file) die("%s: cannot read: %s", path, strerror(errno));
     check(ini_parse_stream(next_line, &reader, read_key, &reader) == 0);
     free(reader.line);
@@ -397,13 +398,18 @@ void config_list_presets(char *out, size_t size)
     if (!n) snprintf(out, size, "none found");
 }
 
+void config_load_text(Config *cfg, const char *text, const char *name)
+{
+    read_stream(cfg, fmemopen((char *)(uintptr_t)text, strlen(text), "r"), name, CONFIG_FILE, NULL);
+}
+
 void config_load_file(Config *cfg, const char *path)
 {
     char preset[PATH_MAX], all[2048];
     if (is_file(path)) {
-        read_file(cfg, path, CONFIG_FILE, NULL);
+        read_stream(cfg, fopen(path, "r"), path, CONFIG_FILE, NULL);
     } else if (find_preset(path, preset, sizeof preset)) {
-        read_file(cfg, preset, CONFIG_FILE, NULL);
+        read_stream(cfg, fopen(preset, "r"), preset, CONFIG_FILE, NULL);
     } else {
         config_list_presets(all, sizeof all);
         die("%s: no such file, and no preset of that name (presets: %s)", path, all);
@@ -417,7 +423,7 @@ static void load_preset(Config *cfg, const char *name)
     config_list_presets(all, sizeof all);
     if (!find_preset(name, path, sizeof path))
         die("%s: model.preset: no preset '%s' (presets: %s)", where, name, all);
-    read_file(cfg, path, CONFIG_PRESET, "model.");
+    read_stream(cfg, fopen(path, "r"), path, CONFIG_PRESET, "model.");
 }
 
 // ---- the command line

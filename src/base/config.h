@@ -182,7 +182,7 @@ typedef struct {
         long tokens, count;
         double temperature;
         long top_k;
-        double top_p;
+        double top_p, min_p, repetition;
     } sample;
     struct {
         ConfigResume resume;
@@ -221,6 +221,8 @@ void config_parse(Config *cfg, int argc, char **argv);
 
 // Reads one file (or preset name). An error ends in "error: FILE:LINE: ...", the line, and a caret; status 1.
 void config_load_file(Config *cfg, const char *path);
+// The same of a text that config_write has made; it is called `name` in messages.
+void config_load_text(Config *cfg, const char *text, const char *name);
 
 // Sets "section.key" from text, as the command line does: strings are taken literally. `where` says
 // where the text came from, for messages and the start-up table ("command line").

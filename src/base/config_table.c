@@ -265,6 +265,10 @@ static const ConfigKey TABLE[] = {
         "draw from the k likeliest tokens; 0: all"),
     NUM(sample, top_p, "1.0", "(0, 1]", "", "sample.temperature>0",
         "draw from the fewest tokens that hold this probability; 1: all"),
+    NUM(sample, min_p, "0", "[0, 1]", "", "sample.temperature>0",
+        "draw from tokens with at least this part of the likeliest one's probability; 0: all"),
+    NUM(sample, repetition, "1", "[1, inf)", "", "",
+        "divides positive logits of tokens that the text has already, multiplies negative ones; 1: off"),
 
     ONE_OF(ckpt, resume, "false", "false|true|auto",
         "continue from the run's newest complete checkpoint; auto: where there is one; false: a new run, in NAME-2 where "

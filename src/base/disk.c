@@ -33,10 +33,11 @@
 //
 // Locks are flock's. Such a lock belongs to the open file and ends with the process, so it is never stale, and no
 // process number in a file has to be trusted. The lock file of a run is never removed: a process that removed it could
-// remove a file that another process has just locked, and a third would then lock a new file of the same name. The
-// words in the file serve the error message only, except on a file system without flock (some network file systems).
-// There the words decide: the lock is refused when they name a live process of this host, or another host. After a run
-// was killed on another host, a person has to empty the file.
+// remove a file that another process has just locked, and a third would then lock a new file of the same name. Should
+// a person remove it, the folder, which is locked too, is still taken. The words in the file serve the error message
+// only, except on a file system without flock (some network file systems). There the words decide: the lock is refused
+// when they name a live process of this host, or another host. After a run was killed on another host, a person has to
+// empty the file.
 //
 // Rejected: stdio for durable files (a buffered error shows up late, and fwrite gives up on EINTR); O_DIRECT (no gain:
 // every file is written once, in order); a NAME.tmp of its own for each process (a killed process leaves it for ever,
@@ -335,10 +336,10 @@ enum { WORDS = 200 };
 // "node1, process 4211, since 2026-03-04 05:06:07"
 static void words_of(char *text, size_t n)
 {
-    char host[64] = "", start[32];
+    char host[65] = "", start[32];
     time_t now = time(NULL);
     struct tm at;
-    gethostname(host, sizeof host - 1);
+    gethostname(host, sizeof host);
     strftime(start, sizeof start, "%Y-%m-%d %H:%M:%S", localtime_r(&now, &at));
     snprintf(text, n, "%s, process %ld, since %s\n", host, (long)getpid(), start);
 }
@@ -355,39 +356,41 @@ static void read_words(int fd, char text[WORDS])
 // Without flock: whether the words name a process that may still run.
 static bool may_live(const char *text)
 {
-    char host[64] = "", theirs[64];
+    char host[65] = "", theirs[65]; // Linux: 64 characters at most
     long process = 0;
-    gethostname(host, sizeof host - 1);
-    if (sscanf(text, "%63[^,], process %ld", theirs, &process) != 2) return false;
+    gethostname(host, sizeof host);
+    if (sscanf(text, "%64[^,], process %ld", theirs, &process) != 2) return false;
     return strcmp(host, theirs) || (process > 0 && (kill((pid_t)process, 0) == 0 || errno == EPERM));
 }
 
-int disk_lock_take(const char *dir)
+DiskLock disk_lock_take(const char *dir)
 {
     char path[700], text[WORDS];
     if (snprintf(path, sizeof path, "%s/lock", dir) >= (int)sizeof path) die("lock: path too long: %s", dir);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0) die("%s: %s (another --run.dir?)", path, strerror(errno));
-    bool taken = flock(fd, LOCK_EX | LOCK_NB) != 0;
-    if (taken) {
-        bool unknown = errno != EWOULDBLOCK;
-        read_words(fd, text);
+    DiskLock lock = {.dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                     .file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)};
+    if (lock.file < 0) die("%s: %s (another --run.dir?)", path, strerror(errno));
+    bool taken = flock(lock.dir, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    if (taken || flock(lock.file, LOCK_EX | LOCK_NB)) {
+        bool unknown = !taken && errno != EWOULDBLOCK;
+        read_words(lock.file, text);
         taken = !unknown || may_live(text);
     }
     if (taken)
         die("%s: another run is in this directory: %s (end it, or try another --run.name)", path,
             text[0] ? text : "it has not said which");
     words_of(text, sizeof text);
-    if (ftruncate(fd, 0) || pwrite(fd, text, strlen(text), 0) != (ssize_t)strlen(text))
+    if (ftruncate(lock.file, 0) || pwrite(lock.file, text, strlen(text), 0) != (ssize_t)strlen(text))
         die("%s: %s (is the disk full?)", path, strerror(errno));
-    return fd;
+    return lock;
 }
 
-void disk_lock_release(int fd)
+void disk_lock_release(DiskLock lock)
 {
-    if (fd < 0) return;
-    if (ftruncate(fd, 0)) die("lock: cannot be emptied: %s", strerror(errno));
-    close(fd);
+    if (lock.file < 0) return;
+    if (ftruncate(lock.file, 0)) die("lock: cannot be emptied: %s", strerror(errno));
+    close(lock.file);
+    if (lock.dir >= 0) close(lock.dir);
 }
 
 // ---- the folder of a preparation
@@ -522,7 +525,7 @@ void disk_folder_check(const char *path)
 void disk_folder_check_file(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    char *dir = slash ? strndup(path, (size_t)(slash - path)) : strdup("."); // "" is the root
     if (!dir) die("memory: no room for a file name");
     disk_folder_check(dir);
     free(dir);

@@ -55,12 +55,18 @@ void disk_out_apart(const char *path, const char *input);
 
 // ---- one run at a time in a directory
 
-// Makes DIR and DIR/lock if they are missing, locks the file and writes the owner to it: host, process, start. Returns
-// a handle for disk_lock_release. Dies at once when another process has the lock, and names that process. The kernel
-// releases the lock of a process that ended, however it ended, so such a lock can be taken at once.
-int disk_lock_take(const char *dir);
-// Empties the file and releases the lock. -1 is allowed.
-void disk_lock_release(int lock);
+// The folder itself is locked, so that a run goes on alone when its file `lock` is deleted; and the file, because some
+// network file systems lock only files. -1: none.
+typedef struct {
+    int dir, file;
+} DiskLock;
+
+// Makes DIR/lock if it is missing, locks it and DIR, and writes the owner to it: host, process, start. Dies at once
+// when another process has the lock, and names that process. The kernel releases the lock of a process that ended,
+// however it ended, so such a lock can be taken at once.
+DiskLock disk_lock_take(const char *dir);
+// Empties the file and releases the lock. A file of -1 is allowed.
+void disk_lock_release(DiskLock lock);
 
 // ---- the output folder of a data preparation: made, locked, its files replaced together
 

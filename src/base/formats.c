@@ -1,28 +1,24 @@
-// formats: conversions of whole arrays, exact sums, and the table of ranges. The rounding itself is in formats.h.
+// formats: conversions of whole arrays, and exact sums. The rounding itself is in formats.h.
 //
-// The invariant: a result depends only on the element (and for stochastic rounding on its index), never on threads,
-// vector width, block, or how a tensor was split into calls. So a run that stores in bf16 is as reproducible as one in
-// fp32.
+// The invariant: a result depends only on the element, never on threads, vector width, block, or how a tensor was
+// split into calls. So a run that stores in bf16 is as reproducible as one in fp32.
 //
 // Why rounding is an addition and a shift. Write |x| as an integer with `drop` bits too many. Adding a number
 // r in [0, 2^drop) before the shift carries into the kept bits exactly when the dropped part is at least
 // 2^drop - r:
 //
 //     r = 2^(drop-1) - 1 + (lowest kept bit)     to nearest; a tie carries only when the kept part is odd
-//     r = uniform in [0, 2^drop)                 stochastic: carries with probability dropped / 2^drop
 //     r = 0                                      truncation
 //
 // A carry out of the mantissa runs into the exponent, which sits above it, and gives the next power of two;
 // out of the largest number it gives Inf. Below the smallest normal number the exponent field stays 0: there the
 // leading 1 is written out, and each power of two drops one more bit.
 //
-// The mean of the stochastic result is x. So a sum of many small updates is right on average, where rounding to nearest
-// loses each of them: an AdamW update is often smaller than half the distance to the next bf16 weight.
-//
-// Rejected: _Float16, __bf16 and the F16C instructions (not on every CPU and compiler, no fp8, no stochastic
-// rounding; the integer code below vectorises and waits for memory on large arrays); adding a large float so
-// that the FPU rounds denormals (depends on the FPU's rounding mode and on flush-to-zero); tables of
-// 2^16 floats (they crowd the cache).
+// Rejected: stochastic rounding (r uniform in [0, 2^drop): right on average, which bf16 weights without an fp32 master
+// copy need; here every weight has one); _Float16, __bf16 and the F16C instructions (not on every CPU and compiler, no
+// fp8; the integer code below vectorises and waits for memory on large arrays); adding a large float so that the
+// FPU rounds denormals (depends on the FPU's rounding mode and on flush-to-zero); tables of 2^16 floats (they crowd the
+// cache).
 #include "base/formats.h"
 
 #include "base/check.h"
@@ -30,17 +26,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 4096 }; // elements; the random words of a block stay in the first-level cache
-
-static const char *const NAME[FORMAT_COUNT] = {"fp32", "tf32", "bf16", "fp16", "fp8 E4M3", "fp8 E5M2"};
-static const char *const USE[FORMAT_COUNT] = {
-    "master weights, optimizer, sums",
-    "inputs of fp32 matmuls on tensor cores",
-    "weights, activations, gradients",
-    "the same, with loss scaling",
-    "inputs of matmuls: weights, activations",
-    "inputs of matmuls: gradients",
-};
+enum { BLOCK = 4096 }; // elements
 
 size_t formats_bytes(Format f)
 {
@@ -55,13 +41,6 @@ size_t formats_bytes(Format f)
         type *restrict to = (type *)out;                                                                  \
         _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                                \
             to[i] = (type)(formats_encode(format, in[i], saturate) << up);                                \
-    }                                                                                                     \
-    static void dither_##format(void *restrict out, const float *restrict in,                             \
-                                const uint32_t *restrict random, size_t n, bool saturate)                 \
-    {                                                                                                     \
-        type *restrict to = (type *)out;                                                                  \
-        _Pragma("omp simd") for (size_t i = 0; i < n; i++)                                                \
-            to[i] = (type)(formats_encode_stochastic(format, in[i], random[i], saturate) << up);          \
     }                                                                                                     \
     static void widen_##format(float *restrict out, const void *restrict in, size_t n)                    \
     {                                                                                                     \
@@ -80,11 +59,6 @@ NARROW(FORMAT_E5M2, uint8_t, 0)
 static void (*const narrow[FORMAT_COUNT])(void *restrict, const float *restrict, size_t, bool) = {
     narrow_FORMAT_FP32, narrow_FORMAT_TF32, narrow_FORMAT_BF16,
     narrow_FORMAT_FP16, narrow_FORMAT_E4M3, narrow_FORMAT_E5M2,
-};
-static void (*const dither[FORMAT_COUNT])(void *restrict, const float *restrict, const uint32_t *restrict,
-                                          size_t, bool) = {
-    dither_FORMAT_FP32, dither_FORMAT_TF32, dither_FORMAT_BF16,
-    dither_FORMAT_FP16, dither_FORMAT_E4M3, dither_FORMAT_E5M2,
 };
 static void (*const widen[FORMAT_COUNT])(float *restrict, const void *restrict, size_t) = {
     widen_FORMAT_FP32, widen_FORMAT_TF32, widen_FORMAT_BF16,
@@ -111,21 +85,6 @@ void formats_to_float(float *out, Format f, const void *in, size_t n)
 #pragma omp parallel for schedule(static) if (n_blocks > 8)
     for (size_t b = 0; b < n_blocks; b++)
         widen[f](out + b * BLOCK, (const char *)in + b * BLOCK * width, block_length(b, n));
-}
-
-void formats_from_float_stochastic(void *out, Format f, const float *in, size_t n, bool saturate, Rng rng,
-                                   uint64_t first)
-{
-    size_t width = formats_bytes(f), n_blocks = (n + BLOCK - 1) / BLOCK;
-#pragma omp parallel for schedule(static) if (n_blocks > 1)
-    for (size_t b = 0; b < n_blocks; b++) {
-        uint32_t word[BLOCK + 8]; // whole counters, from the one that holds the block's first element
-        size_t length = block_length(b, n);
-        uint64_t begin = first + b * BLOCK, counter = begin / 4;
-        size_t skip = begin % 4, n_counters = (skip + length + 3) / 4;
-        for (size_t c = 0; c < n_counters; c++) rng_words(rng, counter + c, word + 4 * c);
-        dither[f]((char *)out + b * BLOCK * width, in + b * BLOCK, word + skip, length, saturate);
-    }
 }
 
 // ---- exact sums: an integer of 704 bits that holds any sum of squares of fp32 numbers
@@ -163,7 +122,7 @@ static void add_one(ExactSum *s, float x)
     double square = (double)x * (double)x;
     uint64_t bits;
     memcpy(&bits, &square, sizeof bits);
-    int exponent = (int)(bits >> 52);
+    int exponent = (int)(bits >> 52 & 0x7ff); // a NaN may have a sign
     if (exponent == 0) return; // 0: the square of an fp32 number is no subnormal double
     if (exponent == 0x7ff) {
         s->word[EXTRA] = 1;
@@ -218,43 +177,4 @@ double formats_sum_value(const ExactSum *sum)
     int drop = 0;
     while (wide >> (53 + drop)) drop++;
     return ldexp((double)(uint64_t)(wide >> drop), LOWEST + 32 * (top - 2) + drop);
-}
-
-// ---- the table
-
-FormatInfo formats_info(Format f)
-{
-    check(f >= 0 && f < FORMAT_COUNT);
-    const FormatLayout l = FORMATS_LAYOUT[f];
-    int bias = formats_bias(f), mantissa = (int)l.mantissa;
-    return (FormatInfo){
-        .name = NAME[f],
-        .use = USE[f],
-        .bits = 1 + (int)l.exponent + mantissa,
-        .exponent = (int)l.exponent,
-        .mantissa = mantissa,
-        .bias = bias,
-        .has_inf = l.has_inf,
-        .max = formats_decode(f, formats_overflow(f) - 1),
-        .min_normal = ldexp(1, 1 - bias),
-        .min_denormal = ldexp(1, 1 - bias - mantissa),
-        .epsilon = ldexp(1, -mantissa),
-        .digits = (mantissa + 1) * log10(2),
-    };
-}
-
-void formats_print(FILE *out)
-{
-    fprintf(out, "%-8s %4s %4s %4s %5s %4s %11s %15s %16s %13s %7s  %s\n", "format", "bits", "exp", "man",
-            "bias", "Inf", "max", "min normal", "min denormal", "epsilon", "digits", "used for");
-    for (int f = 0; f < FORMAT_COUNT; f++) {
-        FormatInfo i = formats_info((Format)f);
-        char normal[32], denormal[32], epsilon[32];
-        snprintf(normal, sizeof normal, "2^%d %.1e", ilogb(i.min_normal), i.min_normal);
-        snprintf(denormal, sizeof denormal, "2^%d %.1e", ilogb(i.min_denormal), i.min_denormal);
-        snprintf(epsilon, sizeof epsilon, "2^%d %.1e", ilogb(i.epsilon), i.epsilon);
-        fprintf(out, "%-8s %4d %4d %4d %5d %4s %11.6g %15s %16s %13s %7.1f  %s\n", i.name, i.bits, i.exponent,
-                i.mantissa, i.bias, i.has_inf ? "yes" : "no", i.max, normal, denormal, epsilon, i.digits,
-                i.use);
-    }
 }

@@ -6,18 +6,15 @@
 //     value = (-1)^s * 2^(1 - bias) * M / 2^mantissa              E = 0: zero and the denormals
 //
 // All ones in E is Inf (M = 0) or NaN (M > 0), but in E4M3 (OCP "OFP8"; PyTorch's float8_e4m3fn), which has
-// no Inf and only M = all ones is NaN. fp32 to format rounds to nearest, ties to even, or stochastically;
-// format to fp32 is exact. Bit for bit what PyTorch gives, NaN payloads aside.
+// no Inf and only M = all ones is NaN. fp32 to format rounds to nearest, ties to even; format to fp32 is
+// exact. Bit for bit what PyTorch gives, NaN payloads aside.
 //
 // The scalar functions are inline and free of branches once `f` is a constant, so that a loop with
 // `#pragma omp simd` over formats_encode(FORMAT_E4M3, x[i] * scale, true) is vectorised.
 #ifndef FORMATS_H
 #define FORMATS_H
-#include "base/rng.h"
-
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #ifdef __cplusplus
 extern "C" {
@@ -68,15 +65,6 @@ static inline int formats_bias(Format f)
     return (1 << (FORMATS_LAYOUT[f].exponent - 1)) - 1;
 }
 
-// Sign, overflow and NaN for the rounded magnitude of the float with the bits u. Internal.
-static inline uint32_t formats_finish(Format f, uint32_t u, uint32_t magnitude, bool saturate)
-{
-    uint32_t overflow = formats_overflow(f), limit = saturate ? overflow - 1 : overflow;
-    magnitude = magnitude < limit ? magnitude : limit;
-    magnitude = (u & 0x7fffffffu) > 0x7f800000u ? formats_nan(f) : magnitude;
-    return (u >> 31 ? formats_sign(f) : 0) | magnitude;
-}
-
 // x in format f, rounded to nearest, ties to the even pattern. NaN gives the quiet NaN with its sign. What
 // is beyond the largest number after rounding, Inf included, gives Inf (E4M3: NaN), or with `saturate` the
 // largest number (OCP's SAT mode).
@@ -99,32 +87,10 @@ static inline uint32_t formats_encode(Format f, float x, bool saturate)
         uint32_t kept = (whole + (1u << (shift - 1)) - 1 + (whole >> shift & 1)) >> shift;
         magnitude = (E < first ? 0 : (E - first) << l.mantissa) + kept; // kept's bit `mantissa` adds the 1
     }
-    return formats_finish(f, u, magnitude, saturate);
-}
-
-// Stochastic rounding: |x| goes up to its neighbour with probability (|x| - lower) / (upper - lower), of
-// which the first 32 bits count, and to the lower one otherwise; `random` is a uniform 32-bit word. A number
-// of the format never moves. Above the largest number the upper neighbour is the overflow (see above). fp32
-// is returned as it is.
-static inline uint32_t formats_encode_stochastic(Format f, float x, uint32_t random, bool saturate)
-{
-    const FormatLayout l = FORMATS_LAYOUT[f];
-    const uint32_t drop = 23 - l.mantissa;
-    uint32_t u, magnitude;
-    memcpy(&u, &x, sizeof u);
-    uint32_t a = u & 0x7fffffffu;
-    if (f == FORMAT_FP32) return saturate && a == 0x7f800000u ? u - 1 : u;
-    if (l.exponent == 8) {
-        // Inf stays Inf: its dropped bits are 0, so nothing carries. A NaN could overflow; it is replaced below.
-        magnitude = (a + (random >> (32 - drop))) >> drop;
-    } else {
-        uint32_t E = a >> 23, whole = (a & 0x7fffffu) | 0x800000u, first = (uint32_t)(128 - formats_bias(f));
-        uint32_t shift = E < first ? drop + first - E : drop;
-        shift = shift < 63 ? shift : 63;
-        uint64_t fixed = ((uint64_t)whole << 32) >> shift; // 32 bits after the binary point
-        magnitude = (E < first ? 0 : (E - first) << l.mantissa) + (uint32_t)((fixed + random) >> 32);
-    }
-    return formats_finish(f, u, magnitude, saturate);
+    uint32_t overflow = formats_overflow(f), limit = saturate ? overflow - 1 : overflow;
+    magnitude = magnitude < limit ? magnitude : limit;
+    magnitude = a > 0x7f800000u ? formats_nan(f) : magnitude;
+    return (u >> 31 ? formats_sign(f) : 0) | magnitude;
 }
 
 // The fp32 number of a pattern: exact. A NaN stays a NaN and keeps sign and payload; higher bits of
@@ -152,16 +118,17 @@ static inline float formats_decode(Format f, uint32_t pattern)
     return x;
 }
 
+static inline float formats_max(Format f) // the largest finite number
+{
+    return formats_decode(f, formats_overflow(f) - 1);
+}
+
 // ---- arrays. Stored little-endian as the machine has them: uint8_t, uint16_t; tf32 as float with 13 zero
 // bits. Blocks go over the threads of OpenMP; results do not depend on their number. No overlap.
 
 size_t formats_bytes(Format f); // of an element: 4, 4, 2, 2, 1, 1
 // out (n) of format f = round-to-nearest-even of in (n).
 void formats_from_float(void *out, Format f, const float *in, size_t n, bool saturate);
-// Stochastic: element k takes word i % 4 of counter i / 4 of rng, i = first + k. So a tensor may be converted
-// in any pieces, and a name and step of `rng` belong to one tensor.
-void formats_from_float_stochastic(void *out, Format f, const float *in, size_t n, bool saturate, Rng rng,
-                                   uint64_t first);
 void formats_to_float(float *out, Format f, const void *in, size_t n);
 
 // ---- sums of squares without rounding, so that no order of adding matters
@@ -182,20 +149,6 @@ void formats_sum_squares(ExactSum *sum, const float *x, size_t n);
 void formats_sum_add(ExactSum *sum, const ExactSum *other);
 // The sum as a double, truncated below its last bit; NaN when a number was not finite.
 double formats_sum_value(const ExactSum *sum);
-
-// ---- the table
-typedef struct {
-    const char *name, *use; // "bf16"; what it is for
-    int bits, exponent, mantissa, bias;
-    bool has_inf;
-    double max, min_normal, min_denormal;
-    double epsilon; // 2^-mantissa: from 1 to the next number. Rounding errs by at most half of it.
-    double digits;  // decimal: (mantissa + 1) log10(2)
-} FormatInfo;
-
-FormatInfo formats_info(Format f);
-// The range and precision of all formats as a table.
-void formats_print(FILE *out);
 
 #ifdef __cplusplus
 }

@@ -38,7 +38,7 @@ typedef struct {
     bool sealed;
     void *(*raw_alloc)(size_t n_bytes); // zeroed memory; NULL: 64-byte aligned host memory
     void (*raw_free)(void *ptr);
-    bool device; // raw_alloc gives device memory, which the host cannot read: MEM_HOST then takes host memory
+    bool device; // what raw_alloc gives, if there is one, the host cannot read: MEM_HOST then takes host memory
 } Mem;
 
 // Zeroed memory of n_bytes; dies with the tag, `what` and the size when there is none left.

@@ -16,10 +16,11 @@ int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0
 {
     check(ndim == 1 || ndim == 2);
     check(strlen(name) < PARAM_NAME);
-    check(params_find(params, name) < 0);
     check(!params->n_rows || unit >= params->row[params->n_rows - 1].unit);
-    params->row = realloc(params->row, ((size_t)params->n_rows + 1) * sizeof *params->row);
-    if (!params->row) die("parameter table: no memory for row %d", params->n_rows);
+    for (int i = params->n_rows; i-- && params->row[i].unit == unit;) check(strcmp(params->row[i].name, name));
+    size_t n = (size_t)params->n_rows;
+    if ((n & (n - 1)) == 0) params->row = realloc(params->row, (n ? 2 * n : 1) * sizeof *params->row); // 1, 2, 4, ...
+    if (!params->row) die("parameter table: no memory for row %zu", n);
     Param *row = &params->row[params->n_rows];
     *row = (Param){.ndim = ndim, .dim = {dim0, ndim == 2 ? dim1 : 1}, .offset = params->n_elems,
                    .init_mean = init_mean, .init_std = init_std, .lr_scale = 1,
@@ -46,16 +47,16 @@ int params_find(const Params *params, const char *name)
 
 void params_unit_range(const Params *params, int unit, size_t *begin, size_t *end)
 {
-    *begin = *end = 0;
-    bool found = false;
-    for (int i = 0; i < params->n_rows; i++) {
-        const Param *row = &params->row[i];
-        if (row->unit != unit) continue;
-        if (!found) *begin = row->offset;
-        found = true;
-        *end = row->offset + row->n_elems;
+    int first = 0, after = params->n_rows; // bisection: the rows are in unit order
+    while (first < after) {
+        int middle = first + (after - first) / 2;
+        if (params->row[middle].unit < unit) first = middle + 1;
+        else after = middle;
     }
-    check(found);
+    check(first < params->n_rows && params->row[first].unit == unit);
+    *begin = params->row[first].offset;
+    for (; after < params->n_rows && params->row[after].unit == unit; after++)
+        *end = params->row[after].offset + params->row[after].n_elems;
 }
 
 size_t params_whole_index(const Param *row, size_t j)

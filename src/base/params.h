@@ -47,7 +47,7 @@ typedef struct {
 
 typedef enum { PARAM_OF_EMBEDDING, PARAM_OF_BLOCK, PARAM_OF_HEAD } ParamPlace;
 
-// Appends a row (returns its index); names are unique, or it dies.
+// Appends a row (returns its index); names are unique within a unit, or it dies.
 int params_add(Params *params, int unit, const char *name, int ndim, size_t dim0, size_t dim1,
                float init_mean, float init_std, bool decay, int cut);
 // The kind of unit that a row belongs to.

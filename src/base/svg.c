@@ -64,7 +64,7 @@ void svg_write(const char *path, int width, int height, const char *title, void 
 
 double svg_px(const SvgPanel *p, double x)
 {
-    return p->x + (x - p->x0) / (p->x1 - p->x0) * p->w;
+    return p->x + x / p->x1 * p->w;
 }
 
 double svg_py(const SvgPanel *p, double y)
@@ -191,7 +191,7 @@ void svg_frame(FILE *f, const SvgPanel *p, int x_ticks, int y_ticks, const char 
         tick_label(label, k * step, step);
         svg_text(f, p->x - 8, svg_py(p, k * step) + 4, "end", 12, SVG_GREY, false, label);
     }
-    step = nice_step(p->x1 - p->x0, x_ticks);
+    step = nice_step(p->x1, x_ticks);
     for (double k = 0; k * step <= p->x1 + 1e-9 * step; k++) {
         svg_line(f, svg_px(p, k * step), p->y + p->h, svg_px(p, k * step), p->y + p->h + 4, SVG_AXIS, 1, NULL);
         svg_count(label, k * step);

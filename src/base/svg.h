@@ -29,7 +29,7 @@ void svg_write(const char *path, int width, int height, const char *title, void 
 // A rectangle of the picture and the range of values it shows; y grows downwards in SVG.
 typedef struct {
     double x, y, w, h;
-    double x0, x1, y0, y1; // none of them negative, and x0 is 0
+    double x1, y0, y1; // x from 0 on; none of them negative
 } SvgPanel;
 
 double svg_px(const SvgPanel *p, double x); // the position of a value

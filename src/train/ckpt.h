@@ -123,6 +123,7 @@ typedef struct {
     Comm *world;    // the ranks that write, or read, one checkpoint between them; NULL: one process alone
     int keep;       // number of the newest checkpoints (up to the saved step) that are kept; >= 1
     int keep_every; // and each whose step is a multiple of this; 0: no others
+    long up_to;     // none of a later step is loaded; 0: any
 } CkptRun;
 
 // Writes RUN/checkpoints/step_N (N = state->step), replacing one of that step, then deletes what CkptRun does not
@@ -204,6 +205,10 @@ void ckpt_close(Ckpt *ckpt); // NULL is allowed
 
 // The value of a key in the [model] section of a configuration's text. False: not there.
 bool ckpt_model_key(const char *config, const char *key, char *value, size_t n_value);
+
+// The steps that have a directory step_N in dir, in ascending order, from malloc. remove_tmp: removes left-overs of
+// interrupted saves as well. Returns their number, 0 when there is no such directory.
+int ckpt_list_steps(const char *dir, bool remove_tmp, long **steps);
 
 #ifdef __cplusplus
 }

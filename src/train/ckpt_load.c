@@ -240,13 +240,14 @@ __attribute__((noreturn)) static void refuse(Comm *world, const char *error)
     die("%s", error);
 }
 
-// The newest sound checkpoint in a directory of checkpoints; *n_seen: how many there are. Dies on one
-// that is sound but of another version.
-static CkptManifest *open_newest(Comm *world, const char *dir, bool optim, bool remove_tmp, int *n_seen)
+// The newest sound checkpoint in a directory of checkpoints, up to that step (0: any); *n_seen: how many there are.
+// Dies on one that is sound but of another version.
+static CkptManifest *open_newest(Comm *world, const char *dir, long up_to, bool optim, bool remove_tmp, int *n_seen)
 {
     long *steps = NULL;
     bool first = !world || world->rank == 0;
     int n = first ? ckpt_list_steps(dir, remove_tmp, &steps) : 0;
+    while (up_to && n > 0 && steps[n - 1] > up_to) n--;
     ckpt_tell(world, &n, sizeof n);
     *n_seen = n;
     if (!first && !(steps = malloc(((size_t)n + 1) * sizeof *steps))) die("%s: no memory to list checkpoints", dir);
@@ -274,7 +275,7 @@ bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state)
     char dir[PATH_MAX], error[CKPT_ERROR] = "";
     int n_seen;
     ckpt_join(dir, "%s/checkpoints", run->run_dir);
-    CkptManifest *m = open_newest(run->world, dir, part->n_arrays > 0, true, &n_seen);
+    CkptManifest *m = open_newest(run->world, dir, run->up_to, part->n_arrays > 0, true, &n_seen);
     if (!m && n_seen) {
         snprintf(error, sizeof error, "%.600s: none of its %d checkpoints is usable (move them away to start anew)",
                  dir, n_seen);
@@ -296,7 +297,7 @@ void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, Ckpt
     if (!world || world->rank == 0) run = stat(inner, &info) == 0;
     ckpt_tell(world, &run, sizeof run);
     CkptFailure f = {error, sizeof error};
-    CkptManifest *m = run ? open_newest(world, inner, false, false, &n_seen)
+    CkptManifest *m = run ? open_newest(world, inner, 0, false, false, &n_seen)
                           : open_one(world, path, false, true, &verdict, f);
     if (run && !m)
         ckpt_fail(f, "%.600s: %s", inner, n_seen ? "none of its checkpoints is usable" : "no checkpoint in it");
@@ -357,7 +358,7 @@ Ckpt *ckpt_open(const char *path, bool optim, char *error, size_t n_error)
     if (stat(inner, &info) < 0) m = open_one(NULL, path, optim, false, &verdict, f);
     else {
         int n_seen;
-        m = open_newest(NULL, inner, optim, false, &n_seen);
+        m = open_newest(NULL, inner, 0, optim, false, &n_seen);
         if (!m && n_seen) ckpt_fail(f, "%s: none of its %d checkpoints is usable", inner, n_seen);
         else if (!m) ckpt_fail(f, "%s: no checkpoint in it", inner);
     }

@@ -90,9 +90,6 @@ typedef struct {
 CkptTarget ckpt_target(const CkptPart *part, int array, int row);
 // A path (PATH_MAX) made by printf. One that does not fit is the user's error.
 void ckpt_join(char *path, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-// The steps that have a directory step_N, in ascending order, from malloc. remove_tmp: removes left-overs of
-// interrupted saves as well. Returns their number, 0 when there is no such directory.
-int ckpt_list_steps(const char *dir, bool remove_tmp, long **steps);
 // True on all ranks when `ok` on all; else *f is the message of the lowest rank that failed, on all. Collective.
 bool ckpt_agree(Comm *world, bool ok, CkptFailure f);
 // Whether all numbers are finite, of the types that can hold others (F32: no array of an optimizer has another one).

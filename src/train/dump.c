@@ -259,7 +259,7 @@ static void saw(void *self, const Unit *unit, UnitPass pass, const X *stream, vo
     char text[32], name[NAME];
     if (pass == PASS_AGAIN || !batch->train) return;
     unit_name(unit, text);
-    size_t place = (size_t)unit->place, C = local->channels, shared = local->cut.rows > 1 ? local->cut.rows : 1;
+    size_t place = (size_t)unit->place, C = local->channels, shared = unit_sharers(local);
     bool first = local->cut.size <= 1 || local->cut.rank == 0;
     Source own = {.kind = pass == PASS_FORWARD ? DUMP_FORWARD : DUMP_BACKWARD, .data = stream,
                   .dtype = stored_type(d->model->dev), .ld = C, .n = C, .width = C,

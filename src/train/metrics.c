@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/disk.h"
 #include "base/svg.h"
+#include "base/words.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -88,30 +89,10 @@ const char *metrics_event_name(MetricsEvent event)
 
 // ---- writing
 
-// Length of the valid UTF-8 sequence at s (no overlong forms, no surrogates), or 0.
-static int words_utf8_length(const unsigned char *s)
-{
-    int n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
-          : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
-    for (int i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0)) return 0;
-    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] >= 0x90)) return 0;
-    return n;
-}
-
-// A sample may end in the middle of a character: bytes that are not UTF-8 become U+FFFD.
+// A sample may end in the middle of a character.
 static json_t *json_text(const char *text)
 {
-    char *clean = malloc(3 * strlen(text) + 1), *to = clean;
-    if (!clean) die("metrics: no memory for a text of %zu bytes", strlen(text));
-    for (const unsigned char *s = (const unsigned char *)text; *s;) {
-        int n = words_utf8_length(s);
-        memcpy(to, n ? (const char *)s : "\xef\xbf\xbd", n ? n : 3);
-        to += n ? n : 3;
-        s += n ? n : 1;
-    }
-    *to = '\0';
+    char *clean = words_utf8_copy(text);
     json_t *json = json_string(clean);
     free(clean);
     return json;
@@ -381,7 +362,7 @@ static void draw_val_points(FILE *f, const SvgPanel *p, const SvgSeries *val)
 // Where the run was resumed, rolled back, warned of, or had a loss that is not a number.
 static void draw_incidents(FILE *f, const SvgPanel *p, const MetricsLog *log, const Run *run)
 {
-    double x = p->x0; // events carry a step only; they stand where the train line before them stands
+    double x = 0; // events carry a step only; they stand where the train line before them stands
     int bad = 0;
     for (size_t i = 0; i < log->n_rows; i++) {
         const MetricsRow *row = &log->row[i];
@@ -456,7 +437,7 @@ static void draw_loss_labels(FILE *f, const SvgPanel *p, const Run *run)
 
 static void draw_loss(FILE *f, const Run *run, const MetricsLog *log, const char *x_title)
 {
-    SvgPanel p = {.x = 64, .y = 106, .w = 690, .h = 294, .x0 = 0, .x1 = run->x1};
+    SvgPanel p = {.x = 64, .y = 106, .w = 690, .h = 294, .x1 = run->x1};
     loss_range(run, &p.y0, &p.y1);
     svg_clip(f, &p, "loss");
     svg_frame(f, &p, 8, 7, x_title, "loss, nats per token");
@@ -475,7 +456,7 @@ static void draw_loss(FILE *f, const Run *run, const MetricsLog *log, const char
 static void draw_small(FILE *f, const char *clip, double x, double w, const Run *run, const SvgSeries *s,
                        const char *x_title, const char *title)
 {
-    SvgPanel p = {.x = x, .y = 472, .w = w, .h = 76, .x0 = 0, .x1 = run->x1, .y0 = 0};
+    SvgPanel p = {.x = x, .y = 472, .w = w, .h = 76, .x1 = run->x1};
     double low = NAN, early = NAN;
     p.y1 = NAN;
     svg_range(s, s->n < 40 ? 0 : 0.05 * run->x1, &low, &p.y1);

@@ -128,7 +128,7 @@ static int fields_width(const Field field[FIELDS], int gap)
 static void append(char *out, size_t n_bytes, const char *text)
 {
     size_t used = strlen(out);
-    if (used + 1 < n_bytes) snprintf(out + used, n_bytes - used, "%s", text);
+    snprintf(out + used, n_bytes - used, "%s", text);
 }
 
 static void append_bar(char *out, size_t n_bytes, double done, int width, bool utf8, bool color)

@@ -144,14 +144,12 @@ void replicas_agree(Replicas *r, long step)
 
 void replicas_phase(const Replicas *r, long step, const char *phase)
 {
-    Heartbeat *beat = r->world ? comm_heartbeat(r->world) : NULL;
-    if (beat) supervisor_phase(beat, step, phase);
+    supervisor_phase(r->world ? comm_heartbeat(r->world) : NULL, step, phase);
 }
 
 void replicas_alive(const Replicas *r)
 {
-    Heartbeat *beat = r->world ? comm_heartbeat(r->world) : NULL;
-    if (beat) supervisor_progress(beat);
+    supervisor_progress(r->world ? comm_heartbeat(r->world) : NULL);
 }
 
 // ---- access to the state
@@ -233,10 +231,10 @@ const EvalRanks *replicas_evaluation(Replicas *r)
     return SEVERAL(r, evaluation) ? r->kind->evaluation(r) : NULL;
 }
 
-EvalForward replicas_sampling(Replicas *r, bool *takes_part)
+SampleForward replicas_sampling(Replicas *r, bool *takes_part)
 {
     *takes_part = r->rank == 0;
-    return SEVERAL(r, sampling) ? r->kind->sampling(r, takes_part) : (EvalForward){0};
+    return SEVERAL(r, sampling) ? r->kind->sampling(r, takes_part) : (SampleForward){0};
 }
 
 void replicas_describe(const Replicas *r, char *layout, size_t n)

@@ -13,6 +13,7 @@
 #include "base/config.h"
 #include "comm/comm.h"
 #include "net/model.h"
+#include "net/sample.h"
 #include "ops/fp8.h"
 #include "train/eval.h"
 #include "train/optim.h"
@@ -54,7 +55,7 @@ typedef struct {
     bool (*range)(const Replicas *, int unit, OptimRange *range);
     void (*read_weights)(const Replicas *, int unit, void *copy);
     const EvalRanks *(*evaluation)(Replicas *);
-    EvalForward (*sampling)(Replicas *, bool *takes_part);
+    SampleForward (*sampling)(Replicas *, bool *takes_part);
     void (*describe)(const Replicas *, char *layout, size_t n);
 } ReplicasKind;
 
@@ -128,9 +129,9 @@ bool replicas_range(const Replicas *r, int unit, OptimRange *range);
 // A copy of the fp32 weights of that range, on the host.
 void replicas_read_weights(const Replicas *r, int unit, void *copy);
 // How the whole model is evaluated and sampled from; NULL, or all zero: by this process alone. takes_part: whether this
-// process has to call eval_sample.
+// process has to call sample_text.
 const EvalRanks *replicas_evaluation(Replicas *r);
-EvalForward replicas_sampling(Replicas *r, bool *takes_part);
+SampleForward replicas_sampling(Replicas *r, bool *takes_part);
 // "dp 2, tp 2, ZeRO 1"; of one process "dp 1".
 void replicas_describe(const Replicas *r, char *layout, size_t n);
 

@@ -286,12 +286,12 @@ static void build_model(Run *run)
 void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
 {
     *run = (Run){.cfg = *cfg, .dev = dev, .replicas = replicas, .best_val = INFINITY,
-                 .mem = {.raw_alloc = dev->raw_alloc, .raw_free = dev->raw_free, .device = dev->raw_alloc != NULL}};
+                 .mem = {.raw_alloc = dev->raw_alloc, .raw_free = dev->raw_free, .device = true}};
     bool first = replicas.rank == 0;
     run_open_data(run);
     choose_dir(run);
     if (first) make_dirs(run->dir);
-    run->lock = first ? disk_lock_take(run->dir) : -1;
+    run->lock = first ? disk_lock_take(run->dir) : (DiskLock){-1, -1};
     replicas_wait(&run->replicas); // memory.offload: each rank puts a file there
     if (cfg->run.noise_every && cfg->batch.accum < 2)
         die("run.noise_every: needs two micro-batches in a step, batch.accum is %ld (try a smaller --batch.micro)",
@@ -423,7 +423,7 @@ void run_begin(Run *run)
     if (run->replicas.rank == 0) run->config_text = config_text(run);
     run_schedule(run);
     schedule_check(&run->schedule);
-    long step = cfg->ckpt.resume != CONFIG_RESUME_FALSE ? run_restore(run) : -1;
+    long step = cfg->ckpt.resume != CONFIG_RESUME_FALSE ? run_restore(run, 0) : -1;
     if (step < 0 && *cfg->ckpt.init) run_init(run);
     if (run->replicas.rank == 0) config_write(cfg, path); // a resume that is refused leaves the run's own
     if (step >= 0) run->first_step = step;

@@ -11,6 +11,7 @@
 #ifndef RUN_H
 #define RUN_H
 #include "base/config.h"
+#include "base/disk.h"
 #include "base/mem.h"
 #include "ops/fp8.h"
 #include "net/model.h"
@@ -110,7 +111,7 @@ struct Run {
     int n_observers;
     Progress *progress; // rank 0's; NULL on the others
     char dir[600];
-    int lock;          // rank 0's, on the directory; -1 on the others
+    DiskLock lock;     // rank 0's, on the directory; -1 on the others
     char *config_text; // the resolved configuration, as checkpoints keep it
     long first_step, last_step; // this process runs updates [first_step, last_step)
     bool begun;        // the first step is next: faults and drills happen from here on
@@ -185,8 +186,9 @@ void run_save(Run *run, long step);
 void run_poll_saves(Run *run);
 // Waits for those on their way. Whether a checkpoint of this step is committed, after another try where it is not.
 bool run_saved(Run *run, long step);
-// Everything from the newest checkpoint, whatever layout wrote it: its step, or -1: there is none.
-long run_restore(Run *run);
+// Everything from the newest sound checkpoint up to that step (0: any), whatever layout wrote it: its step, or -1:
+// there is none.
+long run_restore(Run *run, long up_to);
 // The weights of ckpt.init, which replace the random ones; dies when they do not fit.
 void run_init(Run *run);
 // The monitor's verdict on update `step` + 1. Starts a cool-down, or turns a drill (monitor.rollback_at) into a

@@ -45,8 +45,7 @@ void run_announce(Run *run)
     char ranks[32] = "";
     if (run->replicas.size > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", run->replicas.size);
     if (run->dev->raw_alloc)
-        progress_note(run->progress, "matmul: %s, %.0f GFLOP/s %s%s", run->dev->name, run->peak / 1e9, of,
-                      run->replicas.size > 1 ? ", all ranks" : "");
+        progress_note(run->progress, "matmul: %s%s, %.0f GFLOP/s %s", ranks, run->dev->name, run->peak / 1e9, of);
     else
         progress_note(run->progress,
                   "matmul: OpenBLAS, %s kernels (%s), %.0f GFLOP/s %s with %s%d threads",
@@ -148,18 +147,19 @@ void run_sample(Run *run, long step)
     const Config *cfg = &run->cfg;
     char path[700];
     bool takes_part;
-    EvalForward forward = replicas_sampling(&run->replicas, &takes_part);
+    SampleForward forward = replicas_sampling(&run->replicas, &takes_part);
     int rank = run->replicas.rank;
     if (!takes_part) return;
     replicas_phase(&run->replicas, step, "sampling");
     snprintf(path, sizeof path, "%s/samples.txt", run->dir);
     FILE *out = rank ? NULL : fopen(path, "a");
     if (!out && !rank) die("%s: %s", path, strerror(errno));
-    SampleRule rule = {cfg->sample.temperature, cfg->sample.top_k, cfg->sample.top_p};
+    SampleRule rule = {.temperature = cfg->sample.temperature, .top_k = cfg->sample.top_k, .top_p = cfg->sample.top_p,
+                       .min_p = cfg->sample.min_p, .repetition = cfg->sample.repetition};
     for (long i = 0; i < cfg->sample.count; i++) {
         char name[32];
         snprintf(name, sizeof name, "sample %ld", i);
-        char *text = eval_sample(run->model, forward, &run->cache, run->data.tokenizer, cfg->sample.prompt,
+        char *text = sample_text(run->model, forward, &run->cache, run->data.tokenizer, cfg->sample.prompt,
                                  (size_t)cfg->sample.tokens, rule,
                                  rng_make((uint64_t)cfg->run.seed, name, (uint32_t)step));
         if (out) fprintf(out, "== step %ld, sample %ld\n%s\n\n", step, i, text);

@@ -19,10 +19,11 @@
 // schedule and tokens count only the updates that were made: the run keeps its full length, and reads further data at
 // the end.
 //
-// The order of a rollback matters, because a kill may come at any point. Checkpoints after s are removed first, the
-// newest before the others: they belong to the abandoned updates, and a resume would take one of them. Then s is
-// loaded, metrics.jsonl is cut back and gets its rollback line, and s is saved again with the new count. A run that is
-// killed before that save resumes from the old s, meets the same batch, and rolls back again.
+// The order of a rollback matters, because a kill may come at any point, and s may be damaged: then the next older one
+// is taken. So s is loaded, and thereby verified, before anything is removed. Then the checkpoints after s are
+// removed, the newest first: they belong to the abandoned updates. metrics.jsonl is cut back and gets its rollback
+// line, and s is saved again with the new count. A run that is killed before that save resumes from s or one of the
+// later ones, meets the same batch, and rolls back again.
 //
 // The invariant: which checkpoint, how far, and the verdict itself are the same on all processes, and functions of the
 // run's own numbers; so the same rollback twice gives the same bytes.
@@ -36,7 +37,6 @@
 #include "base/clock.h"
 #include "base/disk.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -250,9 +250,10 @@ static void check_resumed(const Run *run, const CkptState *state)
             cfg->batch.tokens, (unsigned long long)sample);
 }
 
-long run_restore(Run *run)
+long run_restore(Run *run, long up_to)
 {
     CkptRun place = place_of(run);
+    place.up_to = up_to;
     CkptExtra extra[EXTRAS];
     CkptState state = {.config = run->config_text, .optim = run->optim.kind->name, .extra = extra,
                        .n_extra = numbers(run, extra)};
@@ -290,51 +291,20 @@ MonitorVerdict run_judge(Run *run, long step, double loss, double grad_norm)
     return v;
 }
 
-// The step of a checkpoint's directory, by its name; -1: none.
-static long step_of(const char *name)
+// Removes the checkpoints after `to`, the newest first; before that each gets a name under which it is never loaded.
+static void remove_later(const Run *run, long to)
 {
-    char *end;
-    if (strncmp(name, "step_", 5) || !name[5]) return -1;
-    long step = strtol(name + 5, &end, 10);
-    return *end ? -1 : step;
-}
-
-// The highest step of a checkpoint that is at most `limit`; -1: none.
-static long newest_up_to(const Run *run, long limit)
-{
-    char path[700];
-    long newest = -1;
-    snprintf(path, sizeof path, "%s/checkpoints", run->dir);
-    DIR *dir = opendir(path);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        long step = step_of(e->d_name);
-        if (step <= limit && step > newest) newest = step;
+    char dir[700], path[740], aside[760];
+    long *steps;
+    snprintf(dir, sizeof dir, "%s/checkpoints", run->dir);
+    for (int n = ckpt_list_steps(dir, false, &steps); n > 0 && steps[n - 1] > to; n--) {
+        snprintf(path, sizeof path, "%s/step_%08ld", dir, steps[n - 1]);
+        snprintf(aside, sizeof aside, "%s.tmp", path);
+        if (rename(path, aside) || !disk_sync_parent(path))
+            die("%s: cannot be set aside for a rollback: %s", path, strerror(errno));
+        if (!disk_remove_dir(aside)) progress_note(run->progress, "%s: cannot be removed: %s", aside, strerror(errno));
     }
-    if (dir) closedir(dir);
-    return newest;
-}
-
-// Gives a checkpoint a name under which it is never loaded, and removes it.
-static void remove_checkpoint(const Run *run, long step)
-{
-    char path[700], aside[720];
-    snprintf(path, sizeof path, "%s/checkpoints/step_%08ld", run->dir, step);
-    snprintf(aside, sizeof aside, "%s.tmp", path);
-    if (rename(path, aside) || !disk_sync_parent(path))
-        die("%s: cannot be set aside for a rollback: %s", path, strerror(errno));
-    if (!disk_remove_dir(aside)) progress_note(run->progress, "%s: cannot be removed: %s", aside, strerror(errno));
-}
-
-static long choose_target(Run *run, long step)
-{
-    long to = -1, newest;
-    if (run->replicas.rank == 0) {
-        to = newest_up_to(run, step - 1 - run->cfg.monitor.rollback_steps);
-        for (newest = newest_up_to(run, step); to >= 1 && newest > to; newest = newest_up_to(run, step))
-            remove_checkpoint(run, newest);
-    }
-    replicas_tell(&run->replicas, &to, sizeof to);
-    return to;
+    free(steps);
 }
 
 long run_rollback(Run *run, long step, const StepResult *r)
@@ -346,14 +316,14 @@ long run_rollback(Run *run, long step, const StepResult *r)
         die("step %ld: %s, and the run has been rolled back %ld times (monitor.max_rollbacks; try a lower optim.lr)",
             step, r->why, cfg->monitor.max_rollbacks);
     poll(run, true); // a save that is on its way would be the newest
-    long to = choose_target(run, step);
-    if (to < 1) {
+    replicas_phase(&run->replicas, step, "rollback");
+    long limit = step - 1 - cfg->monitor.rollback_steps, to = limit > 0 ? run_restore(run, limit) : -1;
+    if (to < 0) {
         progress_event(run->progress, METRICS_SKIP, step,
                        "%s: no checkpoint to go back to (see run.save_every): weights left as they were", r->why);
         return step;
     }
-    replicas_phase(&run->replicas, step, "rollback");
-    if (run_restore(run) != to) die("%s: the checkpoint of step %ld cannot be loaded for a rollback", run->dir, to);
+    if (run->replicas.rank == 0) remove_later(run, to);
     run->seconds = seconds; // was spent
     run->saves.harmed = 0;
     long jump = step - to > cfg->monitor.rollback_skip ? step - to : cfg->monitor.rollback_skip;
