@@ -43,6 +43,8 @@ static inline CkptPart *flat_part(Flat *f, const Params *params, const float *we
             at += ckpt_piece_bytes(part, piece);
         }
     }
+    part->piece = realloc(part->piece, (size_t)part->n * sizeof *part->piece); // none to spare: reads past it are seen
+    check(part->piece || !part->n);
     return part;
 }
 

@@ -26,6 +26,7 @@ typedef struct {
 
 static Config cfg;      // large: not on the stack
 static Outcome outcome; // of the last run()
+static int launched;    // ranks of the job that run() plays; 0: no launcher
 
 static inline void write_text(const char *path, const char *text, size_t n)
 {
@@ -75,6 +76,7 @@ static inline void run(int argc, char **argv)
         dup2(fileno(err), STDERR_FILENO);
         config_defaults(&cfg);
         config_parse(&cfg, argc, argv);
+        if (launched) config_set_derived(&cfg, "parallel.ranks", launched);
         config_resolve(&cfg);
         config_print(&cfg, stdout);
         exit(0);

@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { T = 8, SAMPLES = 8, MAX_RANKS = 8, PROMPT = 5 };
+enum { T = 8, SAMPLES = 8, MAX_RANKS = 8, PROMPT = T - 1 };
 
 static const ModelShape gpt = { // layers that no number of pieces divides
     .layers = 9, .channels = 8, .heads = 2, .kv_heads = 2, .head_size = 4, .ffn = 12, .vocab = 23, .context = T,
@@ -177,7 +177,7 @@ static void play(Comm *world, void *arg)
     bool head = !out->table;
     for (int i = 0; i < have.n_chunks; i++) head |= have.chunk[i].head;
     make_data(&data, c, head && rank % inner == 0 && c->cp == 1 ? out->losses : unused);
-    int32_t prompt[PROMPT + 1] = {3, 17, 0, 21, 9, 8};
+    int32_t prompt[PROMPT + 1] = {3, 17, 0, 21, 9, 8, 5, 2}; // fills the context
     if (pipe) {
         pipeline_share_tied(pipe);
         comm_reset_counts(world);

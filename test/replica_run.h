@@ -317,4 +317,22 @@ static inline double fast_bound(Case c)
     return 2 * fast_terms(&c) * (FLT_EPSILON / 2) * sample_norms(c);
 }
 
+// Gradients that travel in 16 bits: each rank's is rounded once, by at most u = 2^-9 (bfloat16; fp16 is finer) of each
+// element, and their fp32 sum once more. So in norm they leave the run with fp32 messages by at most
+// u sum |g_r| + u |sum g_r (1 + u)|, and sum |g_r| is at most the sum of the tokens' norms (twice that, for the
+// rounding of the 16-bit activations in what sample_norms computes in fp32). Half the bytes.
+static inline void check_narrow_reduction(Case c)
+{
+    Outcome wide = run(c);
+    double bound = 0x1p-9 * (2 * sample_norms(c) + 1.01 * wide.norm);
+    c.narrow = true;
+    Outcome r = run(c);
+    CommKind kind = c.stage ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE;
+    assert_int_equal(2 * r.count[0][kind].sent, wide.count[0][kind].sent);
+    double diff = apart(r.grads, wide.grads, r.n);
+    if (!(diff > 0 && diff <= bound))
+        fail_msg("stage %d: gradients %g apart, bound %g, norm %g", c.stage, diff, bound, wide.norm);
+    release(&r), release(&wide);
+}
+
 #endif

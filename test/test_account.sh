@@ -57,6 +57,8 @@ other_tables() {
     "$plan" fp8 "$work/gpt.toml" --numerics.dtype=fp8 --numerics.fp8_keep=layers.1.attn >"$work/out"
     grep -qE '^layers\.0\.attn\.out\.weight +fp8' "$work/out"
     grep -qE '^layers\.1\.attn\.out\.weight +bf16' "$work/out"
+    grep -qE '^embed\.tokens\.weight +bf16' "$work/out"
+    [ "$(grep -c norm "$work/out" || true)" = 0 ]
     "$plan" flops "$work/gpt.toml" --memory.recompute=full | grep -q '^done again'
 }
 

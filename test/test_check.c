@@ -89,9 +89,33 @@ static void test_json_without_memory(void **state)
     expect_die(die_without_memory, NULL, "memory: no room for 9223372036854775807 bytes of a JSON text");
 }
 
+// A rank names itself in a job of several, whichever launcher started it; a process alone does not.
+static void test_ranks(void **state)
+{
+    (void)state;
+    const char *name[][2] = {{"PMI_RANK", "PMI_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                             {"RANK", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+    char text[300];
+    for (int i = 0; i < 4; i++) unsetenv(name[i][0]), unsetenv(name[i][1]);
+    for (int i = 0; i < 4; i++)
+        for (int size = 1; size <= 3; size++) {
+            char number[12];
+            snprintf(number, sizeof number, "%d", size);
+            setenv(name[i][0], "0", 1);
+            setenv(name[i][1], number, 1);
+            assert_int_equal(run_child(die_with, "a", text, sizeof text), 1);
+            assert_true((strstr(text, "rank 0") != NULL) == (size > 1));
+            unsetenv(name[i][1]); // a rank of nothing
+            assert_int_equal(run_child(die_with, "a", text, sizeof text), 1);
+            assert_null(strstr(text, "rank 0"));
+            unsetenv(name[i][0]);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_line), cmocka_unit_test(test_no_control),
-                                       cmocka_unit_test(test_threads), cmocka_unit_test(test_json_without_memory)};
+                                       cmocka_unit_test(test_threads), cmocka_unit_test(test_json_without_memory),
+                                       cmocka_unit_test(test_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,6 +65,8 @@ static void writer_open(Writer *w, Comm *world, const Play *p)
     rank_open(&w->rank, p->layout, world->rank, p->optim, p->shape);
     rank_walk(&w->rank, true);
     w->part = zero_part(&w->rank.zero, &w->rank.optim, true, w->rank.replica, p->layout->replicas);
+    if (w->part.n) w->part.piece = realloc(w->part.piece, (size_t)w->part.n * sizeof *w->part.piece); // none to spare
+    assert_non_null(w->part.piece);
     w->async = ckpt_async_create(&w->run, &w->part, &w->rank.mem);
 }
 
@@ -127,6 +129,7 @@ static long newest(Case *c, const Layout *l)
 
 static void play_one(Comm *world, void *arg)
 {
+    double began = clock_seconds();
     Play *p = arg;
     Writer w;
     CkptDone done;
@@ -135,6 +138,7 @@ static void play_one(Comm *world, void *arg)
     save_async(&w, p->step);
     EXPECT(p, &w, ckpt_async_poll(w.async, true, &done));
     EXPECT(p, &w, done.ok && done.step == p->step && done.n_bytes > 0 && done.seconds > 0 && done.stalled > 0);
+    EXPECT(p, &w, done.seconds < clock_seconds() - began && done.stalled < clock_seconds() - began);
     EXPECT(p, &w, done.busy > 0 && done.busy <= done.seconds + 1e-3); // read one behind the other
     EXPECT(p, &w, !ckpt_async_poll(w.async, false, &done));
     EXPECT(p, &w, w.rank.mem.tag_bytes[MEM_HOST] >= CKPT_ASYNC_SAVES * ckpt_async_bytes(&w.part));

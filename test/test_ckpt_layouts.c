@@ -142,17 +142,23 @@ static void test_each_writes_its_share(void **state)
 static void test_left_out_and_kept(void **state)
 {
     Case *c = *state;
-    for (long step = 1; step <= 7; step++) {
-        char error[1024];
-        fill(c, step);
-        CkptPart none = {.whole = &(Params){0}};
-        CkptRun run = {.run_dir = c->run, .keep = 2, .keep_every = 3};
-        if (!ckpt_save_part(&run, &c->state, &none, error, sizeof error)) fail_msg("%s", error);
-    }
-    for (long step = 1; step <= 7; step++) {
+    for (long every = 1; every <= 3; every += 2) // the second time beside the first one's last two
+        for (long step = 7 * (every == 3) + 1, last = step + 6; step <= last; step++) {
+            char error[1024];
+            fill(c, step);
+            CkptPart none = {.whole = &(Params){0}};
+            CkptRun run = {.run_dir = c->run, .keep = 2, .keep_every = every};
+            if (!ckpt_save_part(&run, &c->state, &none, error, sizeof error)) fail_msg("%s", error);
+            for (long s = 1; every == 1 && s <= step; s++) {
+                char name[64];
+                snprintf(name, sizeof name, "step_%08ld", s);
+                assert_true(exists(c, name));
+            }
+        }
+    for (long step = 1; step <= 14; step++) {
         char name[64];
         snprintf(name, sizeof name, "step_%08ld", step);
-        assert_int_equal(exists(c, name), step % 3 == 0 || step >= 6);
+        assert_int_equal(exists(c, name), step % 3 == 0 || step >= 13);
     }
 }
 

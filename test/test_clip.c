@@ -47,13 +47,16 @@ static void test_factor(void **state)
 static void test_classifier(void **state)
 {
     (void)state;
-    Params p = case_params(), tied = {0}, none = {0};
+    Params p = case_params(), tied = {0}, only = {0}, none = {0};
     params_add(&tied, 0, "embed.tokens.weight", 2, 7, 5, 0, 0, true, 0);
     params_add(&tied, 1, "final_norm.weight", 1, 5, 0, 0, 0, false, -1);
+    params_add(&only, 0, "head.weight", 2, 9, 5, 0, 0, true, 0);
+    params_add(&only, 1, "embed.tokens.weight", 2, 9, 5, 0, 0, true, 0);
     assert_string_equal(p.row[grads_clip_classifier(&p)].name, "head.weight");
     assert_int_equal(grads_clip_classifier(&tied), 0);
+    assert_int_equal(grads_clip_classifier(&only), 0); // wherever it is
     assert_int_equal(grads_clip_classifier(&none), -1);
-    params_free(&p), params_free(&tied);
+    params_free(&p), params_free(&tied), params_free(&only);
 }
 
 // Every element of every row against the formula in double. Weights of every third matrix row and of one bias are zero,
@@ -113,6 +116,32 @@ static void test_agc(void **state)
         }
 }
 
+// Ranges of two rows, each given as a piece of memory of its own, get the bits of one call for all.
+static void test_agc_by_ranges(void **state)
+{
+    (void)state;
+    for (int unit = 0; unit < 2; unit++) {
+        Case whole, parts;
+        case_open(&whole, OPTIM_SGD, 1), case_open(&parts, OPTIM_SGD, 1);
+        case_fill(&whole, 1), case_fill(&parts, 1);
+        const Params *p = &whole.model.params;
+        grads_clip_agc_range(whole.dev, p, whole.model.weights, whole.model.grads, 0, whole.n, 1, 0.5, (ClipUnit)unit);
+        for (int r = 0; r < p->n_rows; r += 2) {
+            const Param *last = &p->row[r + 1 < p->n_rows ? r + 1 : r];
+            size_t begin = p->row[r].offset, end = last->offset + last->n_elems, bytes = (end - begin) * sizeof(float);
+            float *w = malloc(bytes), *g = malloc(bytes);
+            assert_true(w && g);
+            memcpy(w, parts.model.weights + begin, bytes);
+            memcpy(g, parts.model.grads + begin, bytes);
+            grads_clip_agc_range(parts.dev, p, w, g, begin, end, 1, 0.5, (ClipUnit)unit);
+            memcpy(parts.model.grads + begin, g, bytes);
+            free(w), free(g);
+        }
+        assert_memory_equal(parts.model.grads, whole.model.grads, whole.n * sizeof(float));
+        case_close(&whole), case_close(&parts);
+    }
+}
+
 // With sgd, lr 1 and no decay, the update is the gradient that is left: adaptive clipping first, then the global one by
 // the norm of what that left. The norm that is returned is of neither.
 static void test_step(void **state)
@@ -155,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_factor),
         cmocka_unit_test(test_classifier),
         cmocka_unit_test(test_agc),
+        cmocka_unit_test(test_agc_by_ranges),
         cmocka_unit_test(test_step),
     };
     return cmocka_run_group_tests_name("clip", tests, NULL, NULL);

@@ -226,6 +226,16 @@ static void test_command_line_errors(void **state)
     (void)state;
     const struct { const char *words; int status; const char *message; } rows[] = {
         {"", 2, "usage: train [FILE.toml or preset] [--section.key=value ...]"},
+        {"tiny-llama|--model.rope_scaling=yarn", 1,
+         "error: command line: model.rope_scaling needs model.rope_original, the context of training, or"},
+        {"tiny-llama|--model.rope_scaling=ntk|--model.rope_factor=0.5", 1,
+         "error: command line: model.rope_factor 0.5 is below 1"},
+        {"tiny-llama|--model.rope_scaling=linear|--model.rope_original=65", 1,
+         "error: command line: model.rope_original 65 is longer than model.context 64"},
+        {"tiny-llama|--model.rope_scaling=linear|--model.rope_factor=200", 1,
+         "error: command line: model.rope_factor 200 leaves nothing of model.context 64"},
+        {"tiny-llama|--model.rope_scaling=llama3|--model.rope_factor=2|--model.rope_slow=4", 1,
+         "error: command line: model.rope_slow 4 is not less than model.rope_fast 4"},
         {"tiny|x.toml", 2, "error: x.toml: a second file after tiny"},
         {"tiny|--run.steps", 2, "error: --run.steps: no value (write --run.steps=VALUE)"},
         {"tiny|-x", 2, "error: -x: unknown option"},
@@ -393,6 +403,47 @@ static void test_derived_values(void **state)
     assert_int_equal(cfg.eval.stride, 64);
 }
 
+// Of the context in training, that of this run and the factor between them, two give the third; also a second time.
+static void test_rope(void **state)
+{
+    (void)state;
+    const struct { const char *kind, *key, *value; double factor; long original; double fast; } rows[] = {
+        {"linear", "model.rope_original", "16", 4, 16, 0}, {"linear", "model.rope_original", "64", 1, 64, 0},
+        {"ntk", "model.rope_factor", "8", 8, 8, 0},        {"ntk", "model.rope_factor", "1", 1, 64, 0},
+        {"yarn", "model.rope_factor", "3", 3, 21, 32},     {"llama3", "model.rope_original", "32", 2, 32, 4},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        SET({"run.steps", "1"}, {"model.context", "64"}, {"batch.tokens", "512"}, {"model.position", "rope"},
+            {"model.rope_scaling", rows[i].kind}, {rows[i].key, rows[i].value});
+        for (int again = 0; again < 2; again++) {
+            config_resolve(&cfg);
+            assert_true(cfg.model.rope_factor == rows[i].factor && cfg.model.rope_original == rows[i].original);
+            assert_true(cfg.model.rope_fast == rows[i].fast);
+        }
+    }
+    // Both: a factor of one's own, and the context that it is meant for.
+    SET({"run.steps", "1"}, {"model.context", "64"}, {"batch.tokens", "512"}, {"model.position", "rope"},
+        {"model.rope_scaling", "linear"}, {"model.rope_original", "32"}, {"model.rope_factor", "3"});
+    config_resolve(&cfg);
+    assert_true(cfg.model.rope_factor == 3 && cfg.model.rope_original == 32);
+}
+
+// When the decay of a schedule begins and ends.
+static void test_decay(void **state)
+{
+    (void)state;
+    const struct { const char *schedule, *steps; long decay_steps, wsd_decay; } rows[] = {
+        {"cosine", "300", 300, 0}, {"wsd", "300", 300, 30}, {"wsd", "301", 301, 31}, {"constant", "300", 0, 0},
+        {"invsqrt", "300", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        SET({"run.steps", rows[i].steps}, {"optim.schedule", rows[i].schedule});
+        config_resolve(&cfg);
+        assert_int_equal(cfg.optim.decay_steps, rows[i].decay_steps);
+        assert_int_equal(cfg.optim.wsd_decay, rows[i].wsd_decay);
+    }
+}
+
 // The launcher's number of ranks divides the batch, also when the configuration is resolved again.
 static void test_ranks(void **state)
 {
@@ -416,6 +467,85 @@ static void test_ranks(void **state)
     config_resolve(&cfg);
     assert_int_equal(cfg.batch.micro, 2);
     assert_int_equal(cfg.batch.accum, 1);
+    // With a pipeline, one micro-batch for each stage, where the stages divide the share.
+    const struct { const char *pp; int ranks; long micro, accum; } rows[] = {{"2", 4, 2, 2}, {"3", 3, 8, 1}};
+    for (int i = 0; i < 2; i++) {
+        SET({"run.steps", "300"}, {"model.context", "32"}, {"batch.tokens", "256"}, {"parallel.pp", rows[i].pp});
+        config_set_derived(&cfg, "parallel.ranks", rows[i].ranks);
+        config_resolve(&cfg);
+        assert_int_equal(cfg.batch.micro, rows[i].micro);
+        assert_int_equal(cfg.batch.accum, rows[i].accum);
+    }
+}
+
+// What does not work on several ranks is refused there, and only there. NULL: nothing is refused.
+static void test_refused_on_ranks(void **state)
+{
+    (void)state;
+    const struct { int ranks; const char *words, *message; } rows[] = {
+        {3, "--parallel.tp=2", "parallel.tp 2 * cp 1 * pp 1 = 2 ranks hold one copy of the model, but the job has 3 "
+                               "(start a multiple: mpiexec -n 4)"},
+        {6, "--parallel.cp=2|--parallel.pp=2", "parallel.tp 1 * cp 2 * pp 2 = 4 ranks hold one copy of the model, but "
+                                               "the job has 6 (start a multiple: mpiexec -n 8)"},
+        {4, "--parallel.cp=2|--parallel.pp=2", NULL},
+        {2, "--batch.micro=16", "batch.tokens 1024 is not a multiple of 2 ranks * batch.micro 16 * model.context 64 = "
+                                "2048 (nearest: 2048)"},
+        {2, "--batch.micro=8|--batch.tokens=1280", "batch.micro 8 * model.context 64 = 1024 (nearest: 1024)"},
+        {2, "--batch.micro=8|--batch.tokens=1536", "batch.micro 8 * model.context 64 = 1024 (nearest: 2048)"},
+        {2, "--batch.micro=1|--batch.tokens=384|--numerics.deterministic=true",
+         "numerics.deterministic on 2 ranks: each has 3 sequences of a step, which is no power of two (try "
+         "--batch.tokens=256)"},
+        {1, "--batch.micro=1|--batch.tokens=384|--numerics.deterministic=true", NULL},
+        {2, "--batch.micro=1|--batch.tokens=384", NULL},
+        {2, "--batch.micro=1|--batch.tokens=512|--numerics.deterministic=true", NULL},
+        {2, "--batch.micro=1|--batch.ramp_from=256|--numerics.deterministic=true",
+         "batch.ramp_from with numerics.deterministic on 2 ranks"},
+        {1, "--batch.micro=1|--batch.ramp_from=256|--numerics.deterministic=true", NULL},
+        {2, "--numerics.dtype=bf16|--parallel.reduce_dtype=storage|--numerics.deterministic=true",
+         "parallel.reduce_dtype=storage rounds each rank's sum"},
+        {1, "--numerics.dtype=bf16|--parallel.reduce_dtype=storage|--numerics.deterministic=true", NULL},
+        {2, "--numerics.dtype=bf16|--parallel.reduce_dtype=storage", NULL},
+        {2, "--run.noise_every=5", "run.noise_every: measured on one rank only, this job has 2"},
+        {1, "--run.noise_every=5", NULL},
+        {2, "--run.norms_every=5|--parallel.zero=1", "run.norms_every: needs whole gradients on rank 0, which "
+                                                     "parallel.zero=1 has not"},
+        {2, "--run.norms_every=5", NULL},
+        {1, "--run.norms_every=5|--parallel.zero=1", NULL},
+        {2, "--parallel.tp=2|--optim.name=adafactor", "optim.name: this optimizer looks at whole matrices"},
+        {2, "--parallel.tp=2|--optim.name=adamw8bit", "optim.name: this optimizer looks at whole matrices"},
+        {2, "--parallel.tp=2|--optim.name=muon", "optim.name: this optimizer looks at whole matrices"},
+        {2, "--parallel.tp=2|--optim.name=lion", NULL},
+        {2, "--optim.name=muon", NULL},
+        {2, "--parallel.tp=2|--optim.agc=0.01", "optim.agc: needs the norms of whole rows and tensors, which "
+                                                "parallel.tp = 2 cuts"},
+        {2, "--optim.agc=0.01", NULL},
+        {2, "--parallel.tp=2|--run.norms_every=5", "needs every tensor on rank 0, which parallel.tp = 2, pp = 1 "
+                                                   "spread"},
+        {2, "--parallel.pp=2|--run.norms_every=5", "needs every tensor on rank 0, which parallel.tp = 1, pp = 2 "
+                                                   "spread"},
+        {4, "--parallel.pp=2|--parallel.zero=2", "parallel.zero = 2 with parallel.pp = 2: weights and gradients"},
+        {4, "--parallel.pp=2|--parallel.zero=1", NULL},
+        {2, "--parallel.zero=2", NULL},
+        {2, "--parallel.pp=2|--batch.ramp_from=256|--batch.micro=1", "batch.ramp_from: a pipeline's schedule is made"},
+        {2, "--parallel.cp=2|--model.context=62|--batch.tokens=992", "parallel.cp = 2: a sequence is cut into 2 cp = 4 "
+                                                                    "chunks, which does not divide model.context = 62"},
+        {1, "--model.context=62|--batch.tokens=992", NULL},
+        {1, "--memory.offload=cpu|--run.norms_every=5|--numerics.dtype=bf16",
+         "run.norms_every: reads the fp32 weights"},
+        {1, "--memory.offload=cpu|--run.norms_every=5", NULL},
+        {1, "--memory.offload=cpu|--numerics.dtype=bf16", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char words[300];
+        snprintf(words, sizeof words, "tiny|%s", rows[i].words);
+        launched = rows[i].ranks;
+        run_words(words);
+        const char *want = rows[i].message ? rows[i].message : "";
+        if (outcome.status != (*want != 0) || !strstr(outcome.err, want) || (!*want && *outcome.err))
+            fail_msg("%d ranks, %s: status %d:\n%s\nand not\n%s", rows[i].ranks, words, outcome.status,
+                     outcome.err, want);
+    }
+    launched = 0;
 }
 
 // With run.minutes the program finds the number of steps later, and resolves again.
@@ -508,7 +638,10 @@ int main(void)
         IN_DIR(test_precedence),
         IN_DIR(test_switching_off_a_condition),
         cmocka_unit_test(test_derived_values),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_decay),
         cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_refused_on_ranks),
         cmocka_unit_test(test_resolving_again),
         cmocka_unit_test(test_every_key_is_read),
         cmocka_unit_test(test_reference_is_current),

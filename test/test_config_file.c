@@ -54,6 +54,14 @@ static void test_file_long_line(void **state)
     config_load_file(&cfg, in_dir("a.toml"));
     assert_string_equal(cfg.data.val, value);
     assert_string_equal(cfg.data.train, "t");
+    // The marks below a line that is wrong end where their memory does.
+    memset(text, 0x78, sizeof text);
+    memcpy(text, "[run]\n", 6);
+    write_text(in_dir("a.toml"), text, sizeof text);
+    run_words(in_dir("a.toml"));
+    const char *marks = strstr(outcome.err, "    ^");
+    assert_true(outcome.status == 1 && marks);
+    assert_int_equal(strspn(marks, " ^~"), 4 + 511);
 }
 
 static void test_file_errors(void **state)

@@ -1,5 +1,5 @@
 // test_deterministic: on a deterministic device the gradients and the loss of a step do not depend on the cut into
-// micro-batches, the number of threads, or recomputation; and the tree in which they are added.
+// micro-batches, the number of threads, or recomputation; and the trees in which they are added.
 #include "step_run.h"
 
 #include "expect_die.h"
@@ -85,6 +85,34 @@ static void test_tree_order(void **state)
     dev_cpu_free(dev);
 }
 
+// The gradient of the weight that 12 heads share: four ranks with three heads each, whose sums are added in the tree of
+// comm.h, have the bits of one rank with all heads.
+static void test_heads_of_several_ranks(void **state)
+{
+    (void)state;
+    enum { ROWS = 70, HEADS = 12, D = 5, LD = HEADS * D, RANKS = 4 };
+    static float inp[ROWS * LD], dout[ROWS * LD], dinp[2][ROWS * LD], out[ROWS * LD], rstd[ROWS * HEADS];
+    float weight[D], whole[D] = {0}, part[RANKS][D] = {{0}};
+    for (size_t i = 0; i < ROWS * LD; i++) {
+        inp[i] = (float)rng_normal(rng_make(1, "inp", 0), i);
+        dout[i] = (float)rng_normal(rng_make(1, "dout", 0), i);
+    }
+    for (size_t d = 0; d < D; d++) weight[d] = (float)rng_normal(rng_make(1, "weight", 0), d);
+    Dev *dev = dev_cpu_create(2);
+    dev->deterministic = true;
+    dev->head_norm_forward(dev, (X *)out, rstd, (X *)inp, (X *)weight, ROWS, HEADS, D, LD, 1e-5f);
+    dev->head_norm_backward(dev, (X *)dinp[0], whole, (X *)dout, (X *)inp, rstd, (X *)weight, ROWS, HEADS, D, LD);
+    for (int r = 0; r < RANKS; r++) {
+        size_t at = (size_t)r * HEADS / RANKS * D, heads = HEADS / RANKS;
+        dev->head_norm_forward(dev, (X *)(out + at), rstd, (X *)(inp + at), (X *)weight, ROWS, heads, D, LD, 1e-5f);
+        dev->head_norm_backward(dev, (X *)(dinp[1] + at), part[r], (X *)(dout + at), (X *)(inp + at), rstd,
+                                (X *)weight, ROWS, heads, D, LD);
+    }
+    for (size_t d = 0; d < D; d++) assert_true(whole[d] == (part[0][d] + part[1][d]) + (part[2][d] + part[3][d]));
+    assert_memory_equal(dinp[0], dinp[1], sizeof dinp[0]);
+    dev_cpu_free(dev);
+}
+
 static int too_many(void *arg)
 {
     (void)arg;
@@ -108,6 +136,7 @@ int main(void)
         cmocka_unit_test(test_too_many_sequences), // forks: before OpenMP has threads
         cmocka_unit_test(test_splits_agree_bit_for_bit),
         cmocka_unit_test(test_tree_order),
+        cmocka_unit_test(test_heads_of_several_ranks),
     };
     return cmocka_run_group_tests_name("deterministic", tests, NULL, NULL);
 }

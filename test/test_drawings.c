@@ -152,7 +152,7 @@ static void test_timeline(void **state)
         snprintf(command, sizeof command,
                  "cd '%s' && export OMP_NUM_THREADS=1 && launcher=$(command -v mpiexec.mpich || command -v mpiexec || "
                  "ls /usr/lib64/mpich/bin/mpiexec) && "
-                 "timeout 60 $launcher -n 2 '%.*s/zero' timeline %d t.svg </dev/null",
+                 "timeout 300 $launcher -n 2 '%.*s/zero' timeline %d t.svg </dev/null",
                  dir, (int)(strrchr(program, '/') - program), program, stage);
         assert_int_equal(system(command), 0);
         char path[400];

@@ -70,18 +70,19 @@ typedef struct {
     int cp, pp;        // 0: 1
     const char *schedule;
     int chunks;
+    float loss_scale; // 0: 1
 } Play;
 
 static void check_operations(Model *m, const char *path);
 
 // Of each row that this rank has, replica `part` of `parts` writes its range, which may begin anywhere.
-static void add_rows(Dump *d, const Model *m, DumpKind kind, const float *flat, int part, int parts)
+static void add_rows(Dump *d, const Model *m, DumpKind kind, const float *flat, int part, int parts, float scale)
 {
     for (int i = 0; i < m->params.n_rows; i++) {
         const Param *row = &m->params.row[i];
         size_t begin = unit_cut_first(row->n_elems, part, parts), end = unit_cut_first(row->n_elems, part + 1, parts);
         if (row->owned)
-            dump_row(d, kind, NULL, row, begin, end, ST_F32, flat + row->offset + begin, 1);
+            dump_row(d, kind, NULL, row, begin, end, ST_F32, flat + row->offset + begin, scale);
     }
 }
 
@@ -155,17 +156,20 @@ static void play_dump(Comm *world, void *arg)
     if (pipe) pipeline_share_tied(pipe);
     Data data;
     make_data(&data, c, dp_at, dp);
+    float loss_scale = p->loss_scale > 0 ? p->loss_scale : 1;
+    data.scale *= loss_scale;
     snprintf(path, sizeof path, "%s/%s", dir, p->name);
     Dump *d = dump_watch(m, (DumpPlace){.rank = rank, .ranks = world->size, .update = 1, .samples = SAMPLES,
-                                        .context = T, .dtype = "x", .layout = "y", .inverse = 1});
-    add_rows(d, m, DUMP_WEIGHT, m->weights, replicas->rank, replicas->size);
+                                        .context = T, .dtype = "x", .layout = "y",
+                                        .inverse = 1 / loss_scale});
+    add_rows(d, m, DUMP_WEIGHT, m->weights, replicas->rank, replicas->size, 1);
     if (pipe) {
         pipeline_step(pipe, data.micro, data.scale);
         CommRequest sum = comm_all_reduce(replicas, m->grads, m->grads, m->params.n_elems, COMM_FP32, COMM_SUM);
         comm_wait(replicas, &sum);
     } else step(m, ddp, &data);
     dump_unwatch(d);
-    add_rows(d, m, DUMP_GRAD, m->grads, replicas->rank, replicas->size);
+    add_rows(d, m, DUMP_GRAD, m->grads, replicas->rank, replicas->size, 1 / loss_scale);
     dump_write(d, path);
     dump_free(d);
     snprintf(at, sizeof at, "%s/dump/step_00000001", path);
@@ -292,6 +296,31 @@ static void same_dump(const Play *one, const Play *other)
     }
     diff_side_close(&a);
     diff_side_close(&b);
+}
+
+// A dump has the gradients as they are without a loss scale; scaling by a power of two keeps every bit.
+static void test_loss_scale_is_taken_out(void **state)
+{
+    (void)state;
+    Play one = {.c = {.shape = families[1], .ranks = 1, .micro = 2, .deterministic = true}, .name = "one"};
+    Play scaled = one;
+    scaled.name = "scaled", scaled.loss_scale = 1024;
+    dump_of(one);
+    dump_of(scaled);
+    same_dump(&one, &scaled);
+}
+
+// The bound grows with the longest sum: over channels, ffn, context or, where they are most, all heads' channels.
+static void test_bound_follows_the_longest_sum(void **state)
+{
+    (void)state;
+    const ModelShape small = {.layers = 2, .heads = 2, .head_size = 4, .channels = 8, .ffn = 8, .context = 8};
+    double least = dump_error(&small, X_FP32, false, DUMP_FORWARD, 1, 8);
+    for (int k = 0; k < 4; k++) {
+        ModelShape s = small;
+        *(size_t *[]){&s.heads, &s.channels, &s.ffn, &s.context}[k] *= 128;
+        assert_true(dump_error(&s, X_FP32, false, DUMP_FORWARD, 1, 8) > 4 * least);
+    }
 }
 
 static void test_any_layout(void **state)
@@ -427,7 +456,7 @@ static void test_doubled_elements(void **state)
             Dump *d = dump_watch(m, (DumpPlace){.rank = rank, .ranks = 2, .update = 7, .samples = 1, .context = T,
                                                 .dtype = "x", .layout = "y", .inverse = 1});
             m->weights[3] += (float)k;
-            add_rows(d, m, DUMP_WEIGHT, m->weights, 0, 1);
+            add_rows(d, m, DUMP_WEIGHT, m->weights, 0, 1, 1);
             dump_unwatch(d);
             dump_write(d, path);
             dump_free(d);
@@ -457,6 +486,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cannot_be_made),
         cmocka_unit_test(test_names_are_true),
+        cmocka_unit_test(test_loss_scale_is_taken_out),
+        cmocka_unit_test(test_bound_follows_the_longest_sum),
         cmocka_unit_test(test_any_layout),
         cmocka_unit_test(test_shared_heads_round),
         cmocka_unit_test(test_faults_are_found),

@@ -83,6 +83,10 @@ dump_is_the_update() { # FAMILY
     close_to "$(numbers grad "$(dump "$1")" | awk '{ s += $1 * $1 } END { printf "%.9f", sqrt(s) }')" \
         "$(value train grad_norm "$file" | sed -n 2p)" 1e-6
     less 0.1 "$(value train grad_norm "$file" | sed -n 2p)" # it was clipped
+    # A weight is there before and after, with its gradient and with all that the optimizer keeps of it.
+    head -c $((8 + $(od -An -tu8 -N8 "$(dump "$1")"))) "$(dump "$1")" |
+        grep -ao '"[a-z_.]*\.embed\.tokens\.weight"' | grep -v '^"part\.' | LC_ALL=C sort >"$work/names"
+    printf '"%s.embed.tokens.weight"\n' grad state.exp_avg state.exp_avg_sq updated weight | cmp - "$work/names"
 }
 
 another_update_is_another_dump() {

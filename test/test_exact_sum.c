@@ -120,12 +120,14 @@ static void test_near_a_rounded_sum(void **state)
 static void test_not_finite(void **state)
 {
     (void)state;
-    float bad[] = {1, NAN, 2}, worse[] = {1, INFINITY};
-    ExactSum sum = {{0}}, more = {{0}}, fine = {{0}};
+    float bad[] = {1, NAN, 2}, worse[] = {1, INFINITY}, signed_nan[] = {1, copysignf(NAN, -1)}; // 0 * inf on x86
+    ExactSum sum = {{0}}, more = {{0}}, fine = {{0}}, third = {{0}};
     formats_sum_squares(&sum, bad, 3);
     assert_true(isnan(formats_sum_value(&sum)));
     formats_sum_squares(&more, worse, 2);
     assert_true(isnan(formats_sum_value(&more)));
+    formats_sum_squares(&third, signed_nan, 2);
+    assert_true(isnan(formats_sum_value(&third)));
     formats_sum_squares(&fine, bad, 1);
     formats_sum_add(&fine, &sum);
     assert_true(isnan(formats_sum_value(&fine)));

@@ -47,6 +47,12 @@ static void test_language(void **state)
         {"nan:step=1", "nan needs tensor=NAME"}, {"kill:step=0", "step=0 (a whole number >= 1)"},
         {"kill:step=1x", "step=1x (a whole number"}, {"kill:step=99999999999999999999", "a whole number"},
         {"kill:step=1,status=2", "kill does not take status"}, {"exit:step=1,ste=2", "exit does not take ste"},
+        {"kill:step=1,of=x", "kill does not take of"}, {"nan:step=1,tensor=a,ab=x", "nan does not take ab"},
+        {"nan:step=1,tensor=a,off=x", "nan does not take off"}, {"nan:step=1,tensor=a,o=x", "nan does not take o"},
+        {"kill:step=1,tensor=a", "kill does not take tensor"}, {"nan:step=1,tensos=a", "nan does not take tensos"},
+        {"kill:step=1,seconds=1", "kill does not take seconds"}, {"slowdisk:step=1,secondz=1", "not take secondz"},
+        {"slowdisk:step=1,seconds=1x", "seconds=1x (seconds)"},
+        {"slowdisk:step=1,seconds=1e6", "seconds=1e6 (seconds)"},
         {"kill:step=1,step=2", "step=2 is there twice"}, {"kill:step", "step is not key=value"},
         {"kill:step=", "step= is not key=value"}, {"slowdisk:step=1,seconds=nan", "seconds=nan (seconds)"},
         {"flip:step=1,tensor=a,bit=32", "bits go to 31"}, {"kill:step=1,signal=65", "signals to 64"},
@@ -127,12 +133,16 @@ static void test_lock(void **state)
     (void)state;
     char words[100], text[200], host[64] = "";
     gethostname(host, sizeof host - 1);
-    int lock = disk_lock_take(dir);
+    DiskLock lock = disk_lock_take(dir);
     snprintf(words, sizeof words, "another run is in this directory: %s, process %ld, since 20", host, (long)getpid());
     expect_die(take, dir, words);
     disk_lock_release(lock);
     read_lock(text);
     assert_string_equal(text, "");
+    lock = disk_lock_take(dir);
+    assert_int_equal(unlink(in_dir("lock")), 0);
+    expect_die(take, dir, "another run is in this directory: it has not said which"); // the folder itself is locked
+    disk_lock_release(lock);
     assert_int_equal(run_child(take, dir, text, sizeof text), 0); // free again; and left behind by that child
     read_lock(text);
     assert_non_null(strstr(text, "process"));
@@ -141,7 +151,7 @@ static void test_lock(void **state)
     snprintf(words, sizeof words, "process %ld,", (long)getpid());
     assert_non_null(strstr(text, words));
     disk_lock_release(lock);
-    disk_lock_release(-1);
+    disk_lock_release((DiskLock){-1, -1});
     expect_die(take, (char *)"/tmp/no/such/directory", "No such file");
 }
 

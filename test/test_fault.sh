@@ -99,6 +99,23 @@ with_saves_on_their_way() {
         --ckpt.async=true --run.fault=slowdisk:step=3
 }
 
+# A damaged checkpoint is no place to go back to: the one before it is. Where all are damaged, the run ends, and what it
+# had saved since is still there.
+past_a_damaged_one() {
+    local back=(--monitor.rollback_steps=4) status=0
+    train gpt damaged "${drill[@]}" --run.stop_at=22
+    printf '\377\377' | dd of="$(checkpoint damaged 20)/optim.safetensors" bs=1 seek=9000 conv=notrunc status=none
+    cp -r "$runs/damaged" "$runs/ruined"
+    train gpt damaged "${drill[@]}" "${back[@]}" --run.stop_at=30 --ckpt.resume=true
+    told rollback damaged | grep -q 'back to the checkpoint of step 10, samples'
+    [ ! -e "$(checkpoint damaged 22)" ] && [ -e "$(checkpoint damaged 30)" ]
+    printf '\377\377' | dd of="$(checkpoint ruined 10)/optim.safetensors" bs=1 seek=9000 conv=notrunc status=none
+    train gpt ruined "${drill[@]}" "${back[@]}" --ckpt.resume=true || status=$?
+    [ $status = 1 ]
+    grep -q '^error: .*none of its 2 checkpoints is usable' "$work/ruined.err"
+    "$BUILD/export" "$(checkpoint ruined 22)" --to state --out "$work/ruined.export"
+}
+
 nowhere_to_go() {
     train gpt nowhere "${brief[@]}" --run.save_every=0 --run.steps=20 --monitor.rollback_at=5
     told skip nowhere | grep -q '^"asked for .*: no checkpoint to go back to'
@@ -222,6 +239,7 @@ passes 'a drill, and on two ranks' a_drill_on_two_ranks
 deeper passes 'the same drill twice' the_same_drill_twice
 passes 'a drill resumes' a_drill_resumes
 deeper passes 'saves on their way' with_saves_on_their_way
+passes 'past a damaged checkpoint' past_a_damaged_one
 passes 'nowhere to go back to' nowhere_to_go
 passes 'a NaN is named' a_nan_is_named
 passes 'a flipped bit is named' a_flipped_bit_is_named

@@ -112,6 +112,7 @@ static void test_first(void **state)
     const Case cases[] = {
         {0, "layers.2.ffn.up.weight", false, -1, false, 1, "weight layers.2.ffn.up.weight"},
         {0, "layers.2.ffn.up.weight", true, -1, false, 1, "the gradient of layers.2.ffn.up.weight"},
+        {0, "embed.tokens.weight", true, -1, false, 1, "the gradient of embed.tokens.weight"},
         {-1, "embed.tokens.weight", false, -1, false, 1, NULL},
         {1, "layers.4.attn.q.weight", false, -1, false, 3, "rank 1: weight layers.4.attn.q.weight"},
         {2, "layers.4.attn.q.weight", true, -1, false, 3, "rank 2: the gradient of layers.4.attn.q.weight"},
@@ -146,10 +147,45 @@ static void test_born_in_forward(void **state)
     dev_cpu_free(dev);
 }
 
+// Of several, the first in time is named: of outputs that of the embedding, of gradients those of the last unit.
+static void test_first_of_several(void **state)
+{
+    (void)state;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    Model *m = model_create(&gpt, dev, &mem, B, T, 1, true);
+    const Param *row = m->params.row;
+    Locate locate;
+    Step step = {0};
+    char text[LOCATE_TEXT] = "";
+    monitor_locate_begin(&locate, m);
+    monitor_locate_step(&locate);
+    memset(m->grads, 0, m->params.n_elems * sizeof *m->grads);
+    m->grads[row[params_find(&m->params, "layers.1.attn.q.weight")].offset] = INFINITY;
+    m->grads[row[params_find(&m->params, "layers.3.attn.q.weight")].offset] = NAN;
+    run_batch(m, &step, 0, B, T);
+    assert_true(monitor_locate_first(&locate, NULL, text));
+    assert_string_equal(text, "the gradient of layers.3.attn.q.weight");
+    const char *embed[] = {"embed.tokens.weight", "embed.positions.weight"};
+    for (int k = 0; k < 2; k++) {
+        const Param *e = &row[params_find(&m->params, embed[k])];
+        for (size_t i = 0; i < e->n_elems; i++) m->weights[e->offset + i] = 3e38f;
+    }
+    model_weights_changed(m);
+    monitor_locate_step(&locate);
+    run_batch(m, &step, 0, B, T);
+    assert_true(monitor_locate_first(&locate, NULL, text));
+    assert_string_equal(text, "the output of the embedding");
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finite), cmocka_unit_test(test_first), cmocka_unit_test(test_born_in_forward),
+        cmocka_unit_test(test_first_of_several),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

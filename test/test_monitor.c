@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "expect_die.h"
+
 #include "train/monitor.h"
 #include "base/rng.h"
 
@@ -71,6 +73,18 @@ static void test_filling(void **state)
         monitor_free(&m);
         monitor_free(&fresh);
     }
+}
+
+static int window_of_one(void *arg)
+{
+    monitor_create(1, *(const double *)arg, 10);
+    return 0;
+}
+
+static void test_one_value_has_no_spread(void **state)
+{
+    (void)state;
+    expect_die(window_of_one, &(double){6}, "broken invariant: window >= 2");
 }
 
 // Old values leave: a window that has moved on judges by what is in it.
@@ -532,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_a_new_level), cmocka_unit_test(test_an_ordinary_step_ends_the_row),
         cmocka_unit_test(test_ratios), cmocka_unit_test(test_ratios_and_z), cmocka_unit_test(test_plateau),
         cmocka_unit_test(test_words_of_rules),
+        cmocka_unit_test(test_one_value_has_no_spread),
         cmocka_unit_test(test_off), cmocka_unit_test(test_resume), cmocka_unit_test(test_any_state_recovers),
         cmocka_unit_test(test_explain),
     };

@@ -13,6 +13,56 @@ export LC_ALL=C # one order of the tables
 
 test/mutate.sh --check || failed=1
 
+# ---- mutants by chance: the tables of mutate_random.sh; then what a mutant is, on a file of its own
+test/mutate_random.sh --check || failed=1
+mkdir "$work/chance"
+cat >"$work/chance/a.c" <<'EOF'
+static const int table[] = {1, 0};
+static int one(void) { return 7 + 1; }
+int f(const char *text, int *p)
+{
+    // a < b, 0
+    if (p) puts("a < b, 0 */");
+#define SKIPPED 1
+    int n = -3 * (text[4] == '0'); /* 1 */
+    n = n + 1 < *p ? n + 1 : *p;
+    if (n > *p) n = *p;
+    return n - 5;
+}
+EOF
+places() { (cd "$work/chance" && awk -f "$OLDPWD/test/mutate_random.awk" "$@"); }
+places -v seed=7 a.c >"$work/places"
+cut -f 3-6 "$work/places" | tr '\t' ' ' >"$work/log"
+cat >"$work/expected" <<'END2'
+a.c 2 + -
+a.c 2 1 0
+a.c 2 1 2
+a.c 6  !
+a.c 8 * /
+a.c 8 == !=
+a.c 9 + -
+a.c 9 1 0
+a.c 9 1 2
+a.c 9 + -
+a.c 9 1 0
+a.c 9 1 2
+a.c 11 - +
+END2
+if diff "$work/expected" "$work/log" >"$work/diff"; then echo 'ok the places of mutants'
+else complain 'the places of mutants' "$work/diff"
+fi
+id=$(awk -F '\t' '$4 == 8 && $5 == "*" { print $2 }' "$work/places")
+{
+    sed -i '1i // another line' "$work/chance/a.c"
+    places -v seed=7 a.c | cut -f 1,2 | diff - <(cut -f 1,2 "$work/places") # a line above: the same ids and ranks
+    places -v seed=8 a.c | cut -f 1 | cmp -s - <(cut -f 1 "$work/places") && echo 'the seed does not matter'
+    places -v apply="$id" a.c | diff "$work/chance/a.c" - | sed -n 's/^> *//p'
+    places -v apply=0000 a.c >"$work/log" && echo 'an id of no mutant is taken'
+} >"$work/said" 2>&1
+if [ "$(cat "$work/said")" = "int n = -3 / (text[4] == '0'); /* 1 */" ]; then echo 'ok a mutant by chance'
+else complain 'a mutant by chance' "$work/said"
+fi
+
 # ---- a small project: answer() in src/answer.sh, and a test of it
 mkdir -p "$work/tree/src" "$work/tree/test/mutations"
 cp test/mutate.sh test/mutate.awk test/run.sh "$work/tree/test/"

@@ -259,6 +259,10 @@ diagnostics() {
     [ "$(cut -d, -f1 "$runs/seen16/norms.csv" | sort -u | tr '\n' ' ')" = '3 6 step ' ]
     signal='s/.*noise .*step 1:.*|G|^2 \([^;]*\);.*/\1/p'
     close_to "$(sed -n "$signal" "$runs/seen16/log.txt")" "$(sed -n "$signal" "$runs/seen32/log.txt")" 0.02
+    # A batch of the first micro-batch alone has the small norm; |G|^2 is printed with 4 digits.
+    brief gpt alone --run.steps=1 --batch.micro=4 --batch.tokens=128
+    close_to "$(sed -n "$signal" "$runs/seen32/log.txt")" "$(paste <(value train grad_norm "$runs/seen32/metrics.jsonl") \
+        <(value train grad_norm "$runs/alone/metrics.jsonl") | awk '{ print (4 * $1 * $1 - $2 * $2) / 3 }')" 0.001
 }
 
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }

@@ -213,7 +213,7 @@ static void test_missing_op_is_named(void **state)
     for (size_t i = 0; i < N_ROWS; i++) {
         Dev hole = *dev;
         memset((char *)&hole + rows[i].slot, 0, sizeof(void (*)(void)));
-        int ends[2], status;
+        int ends[2], status = 0;
         assert_int_equal(pipe(ends), 0);
         pid_t pid = fork();
         if (pid == 0) {

@@ -1,8 +1,10 @@
 // Tests of disk.h's DiskOut: what is there before, during and after; links, pipes, devices; two writers; what a killed
-// writer leaves.
+// writer leaves. And that calls of the system that do less than was asked are repeated.
 #include "base/disk.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +63,68 @@ static void begin_and_leave(const char *path)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }
 
+// ---- what the next calls of read, pread and write do, a letter each; then they are the system's again
+//   i: interrupted (EINTR)   2: at most two bytes   0: none, and errno is of an earlier call   x: fails (ENXIO)
+static const char *acts = "";
+
+static ssize_t act(long number, int fd, intptr_t data, size_t n, off_t at)
+{
+    char now = *acts ? *acts++ : 'n';
+    if (now == 'i' || now == 'x' || now == '0') {
+        errno = now == 'x' ? ENXIO : EINTR;
+        return now == '0' ? 0 : -1;
+    }
+    return syscall(number, fd, data, now == '2' && n > 2 ? 2 : n, at);
+}
+ssize_t read(int fd, void *data, size_t n)
+{
+    return act(SYS_read, fd, (intptr_t)data, n, 0);
+}
+ssize_t pread(int fd, void *data, size_t n, off_t at)
+{
+    return act(SYS_pread64, fd, (intptr_t)data, n, at);
+}
+ssize_t write(int fd, const void *data, size_t n)
+{
+    return act(SYS_write, fd, (intptr_t)data, n, 0);
+}
+
+static void test_short_calls(void **state)
+{
+    (void)state;
+    char got[7] = "";
+    size_t n = 99;
+    put("a", "abcdef");
+    acts = "i2i2i2";
+    has("a", "abcdef");
+    acts = "i20"; // the file has become shorter
+    has("a", "ab");
+    acts = "2x";
+    assert_null(disk_read_file(in_dir("a"), &n, 1000));
+    assert_true(errno == ENXIO && n == 99);
+    int fd = open(in_dir("a"), O_RDWR);
+    acts = "i2i";
+    assert_true(disk_read_at(fd, got, 4, 1));
+    assert_string_equal(got, "bcde"); // no more than was asked for
+    acts = "20";
+    assert_false(disk_read_at(fd, got, 5, 1));
+    assert_int_equal(errno, EIO);
+    acts = "2x";
+    assert_false(disk_read_at(fd, got, 5, 1));
+    assert_int_equal(errno, ENXIO);
+    assert_false(disk_read_at(fd, got, 5, 2)); // it ends before
+    acts = "i2i2i";
+    assert_true(disk_write(fd, "ghijkl", 6));
+    has("a", "ghijkl");
+    acts = "20";
+    assert_false(disk_write(fd, "mnop", 4));
+    assert_int_equal(errno, EIO);
+    acts = "2x";
+    assert_false(disk_write(fd, "mnop", 4));
+    assert_int_equal(errno, ENXIO);
+    close(fd);
+}
+
 static void test_whole_or_not(void **state)
 {
     (void)state;
@@ -81,6 +146,24 @@ static void test_whole_or_not(void **state)
     disk_out_commit(out);
     expect_die(open_and_commit, "", "an output file has an empty name");
     assert_false(there("a.tmp") || there("b.tmp"));
+}
+
+// A whole file in the place of another, which whoever has it open still reads.
+static void test_replace(void **state)
+{
+    (void)state;
+    char got[9] = "";
+    put("a", "long old");
+    int fd = open(in_dir("a"), O_RDONLY);
+    assert_true(disk_replace_file(in_dir("a"), "new", 3));
+    has("a", "new");
+    assert_true(read(fd, got, 8) == 8 && !strcmp(got, "long old"));
+    close(fd);
+    assert_true(disk_replace_file(in_dir("b"), "first", 5)); // was not there
+    has("b", "first");
+    assert_false(disk_replace_file(dir, "new", 3)); // a folder
+    assert_true(disk_is_special("/dev/null") && !disk_is_special(dir) && !disk_is_special(in_dir("a")));
+    assert_false(disk_is_special(in_dir("nothing")));
 }
 
 static void test_links(void **state)
@@ -225,11 +308,61 @@ static void test_apart(void **state)
     unlink(in_dir("b.tmp"));
 }
 
+static int make_folder(void *path)
+{
+    disk_folder_make(path, "--out");
+    return 0;
+}
+
+static void test_folder(void **state)
+{
+    (void)state;
+    struct stat info;
+    make_folder(in_dir("a/b//c"));
+    assert_true(stat(in_dir("a/b/c"), &info) == 0 && S_ISDIR(info.st_mode));
+    make_folder(in_dir("a/b")); // is there
+    put("file", "x");
+    expect_die(make_folder, "", "--out: an empty name");
+    expect_die(make_folder, in_dir("file"), "file: not a folder (--out is the folder to write to)");
+    expect_die(make_folder, in_dir("file/a"), "file/a: Not a directory (--out is the folder to write to)");
+    char name[PATH_MAX + 1]; // dir/./././.: one character more than there is room for
+    size_t n = (size_t)snprintf(name, sizeof name, "%s", dir);
+    for (; n < PATH_MAX; n++) name[n] = (PATH_MAX - n) % 2 ? '.' : '/';
+    name[n] = 0;
+    if (name[strlen(dir)] == '.') name[strlen(dir)] = '/';
+    assert_true(ends_with_error(make_folder, name, 1, dir, true));
+    name[n - 1] = 0;
+    make_folder(name);
+}
+
+static bool is_text(const char *name)
+{
+    return strstr(name, ".txt") != NULL;
+}
+
+// New files in the place of old ones of their kind; others stay.
+static void test_folder_replaced(void **state)
+{
+    (void)state;
+    put("a.txt", "old"), put("b.txt", "old"), put("other", "stays");
+    char *fresh = disk_folder_begin(dir);
+    assert_true(there("a.txt") && there("new.tmp"));
+    put("new.tmp/a.txt", "new"), put("new.tmp/c.txt", "new");
+    disk_folder_check_old(dir, is_text);
+    disk_folder_replace(dir, is_text);
+    has("a.txt", "new"), has("c.txt", "new"), has("other", "stays");
+    assert_false(there("b.txt") || there("new.tmp") || there("unfinished"));
+    disk_folder_check(dir);
+    disk_folder_check_file(in_dir("a.txt"));
+    free(fresh);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(test_whole_or_not), IN_DIR(test_links), IN_DIR(test_standard_output), IN_DIR(test_no_plain_file),
-        IN_DIR(test_two_writers),  IN_DIR(test_apart),
+        IN_DIR(test_short_calls), IN_DIR(test_whole_or_not), IN_DIR(test_replace), IN_DIR(test_links),
+        IN_DIR(test_standard_output), IN_DIR(test_no_plain_file),
+        IN_DIR(test_two_writers),  IN_DIR(test_apart), IN_DIR(test_folder), IN_DIR(test_folder_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

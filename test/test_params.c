@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +49,8 @@ static void test_layout(void **state)
     size_t offset = 0;
     for (int i = 0; i < params.n_rows; i++) {
         const Param *row = &params.row[i];
+        assert_int_equal(params_place(&params, row),
+                         row->unit == 0 ? PARAM_OF_EMBEDDING : row->unit == 3 ? PARAM_OF_HEAD : PARAM_OF_BLOCK);
         assert_int_equal(row->offset, offset); // back to back
         assert_int_equal(row->n_elems, row->dim[0] * row->dim[1]);
         if (row->ndim == 1) assert_int_equal(row->dim[1], 1);
@@ -56,6 +59,9 @@ static void test_layout(void **state)
     assert_int_equal(params.n_elems, offset);
     assert_int_equal(params.n_elems, 33 * 7 + 2 * (7 * 5 + 7) + 7 + 33 * 7);
     const Param *head = &params.row[ROWS - 1];
+    params.no_embedding = params.no_head = true; // a stage of blocks alone
+    assert_int_equal(params_place(&params, &params.row[0]), PARAM_OF_BLOCK);
+    assert_int_equal(params_place(&params, head), PARAM_OF_BLOCK);
     assert_string_equal(head->name, "head.weight");
     assert_true(head->decay && head->cut == 1 && head->unit == 3 && head->ndim == 2);
     assert_true(head->init_mean == 0.25f && head->init_std == 0.02f);
@@ -93,6 +99,31 @@ static void test_unit_ranges(void **state)
     }
     assert_int_equal(expected, params.n_elems);
     params_free(&params);
+}
+
+// Work grows with the rows, not with their square: the limit is 10 s of this process' own time, and the square of
+// 200,000 takes minutes. The signal ends the program.
+static void test_many_units(void **state)
+{
+    (void)state;
+    enum { UNITS = 20000, ROWS_EACH = 10 };
+    struct itimerval limit = {.it_value.tv_sec = 10};
+    assert_int_equal(setitimer(ITIMER_VIRTUAL, &limit, NULL), 0);
+    Params params = {0};
+    for (int i = 0; i < UNITS * ROWS_EACH; i++) {
+        char name[PARAM_NAME];
+        snprintf(name, sizeof name, "layers.%d.row%d", i / ROWS_EACH, i % ROWS_EACH);
+        params_add(&params, i / ROWS_EACH, name, 1, 3, 1, 0, 0, false, -1);
+    }
+    for (int u = 0; u < UNITS; u++) {
+        size_t begin, end;
+        params_unit_range(&params, u, &begin, &end);
+        assert_int_equal(begin, 3 * ROWS_EACH * (size_t)u);
+        assert_int_equal(end - begin, 3 * ROWS_EACH);
+    }
+    params_free(&params);
+    limit.it_value.tv_sec = 0;
+    assert_int_equal(setitimer(ITIMER_VIRTUAL, &limit, NULL), 0);
 }
 
 static int add_twice(void *arg)
@@ -142,7 +173,7 @@ static int range_of_no_unit(void *arg)
 static void test_dies(void **state)
 {
     (void)state;
-    expect_die(add_twice, NULL, "params_find(params, name) < 0");
+    expect_die(add_twice, NULL, "strcmp(params->row[i].name, name)");
     expect_die(add_to_an_earlier_unit, NULL, "unit >=");
     expect_die(add_long_name, NULL, "PARAM_NAME");
     expect_die(add_three_axes, NULL, "ndim");
@@ -168,6 +199,11 @@ static void test_init_formula(void **state)
             assert_true(flat[row->offset + i] == (float)expected);
         }
     }
+    Params one = {0}; // a deviation of 1 is one too
+    params_add(&one, 0, "one.weight", 2, 3, 5, 2, 1, true, 0);
+    params_init(&one, 42, flat);
+    for (size_t i = 0; i < 15; i++) assert_true(flat[i] == (float)(2 + rng_normal(rng_make(42, "one.weight", 0), i)));
+    params_free(&one);
     free(flat);
     params_free(&params);
 }
@@ -232,7 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout), cmocka_unit_test(test_find), cmocka_unit_test(test_unit_ranges),
-        cmocka_unit_test(test_dies), cmocka_unit_test(test_init_formula),
+        cmocka_unit_test(test_dies), cmocka_unit_test(test_many_units), cmocka_unit_test(test_init_formula),
         cmocka_unit_test(test_init_ignores_order), cmocka_unit_test(test_init_moments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -110,13 +110,14 @@ static void swap(PipelineTable *t, int stage, int i, int j)
     t->action[stage][i].slot = a.slot, t->action[stage][j].slot = b.slot;
 }
 
+// second NULL: the reason is all that is said.
 static void refuse(PipelineTable *t, const char *reason, const char *second)
 {
     char why[1024] = "";
     PipelineProof proof;
     assert_false(pipeline_check(t, &proof, why, sizeof why));
-    if (!strstr(why, reason) || !strstr(why, second))
-        fail_msg("expected '%s' and '%s', got '%s'", reason, second, why);
+    if (second ? !strstr(why, reason) || !strstr(why, second) : strcmp(why, reason))
+        fail_msg("expected '%s' and '%s', got '%s'", reason, second ? second : "nothing else", why);
     assert_null(strchr(why, '\n'));
     pipeline_table_free(t);
 }
@@ -164,7 +165,7 @@ static void test_counts(void **state)
     refuse(t, "stage 3 slot 5: ", "there is no such chunk");
     t = of(PIPELINE_ZB_V); // two stages with the same layers
     t->piece[2][1] = t->piece[1][1];
-    refuse(t, "piece 5 of the model is on no stage", "");
+    refuse(t, "piece 5 of the model is on no stage (4 stages with 2 chunks hold pieces 0 to 7, each once)", "");
 }
 
 static void test_orders(void **state)
@@ -199,7 +200,8 @@ static void test_orders(void **state)
     t = pipeline_table_new(PIPELINE_USER, 1, 1, 2, false); // a stage that waits for itself
     pipeline_table_add(t, 0, PIPELINE_F, 0, 1), pipeline_table_add(t, 0, PIPELINE_F, 0, 0);
     pipeline_table_add(t, 0, PIPELINE_B, 0, 1), pipeline_table_add(t, 0, PIPELINE_B, 0, 0);
-    refuse(t, "stage 0 slot 0 (F of micro-batch 0, chunk 1) waits for stage 0 slot 1", "comes later there");
+    refuse(t, "stage 0 slot 0 (F of micro-batch 0, chunk 1) waits for stage 0 slot 1 (F of micro-batch 0, chunk 0), "
+              "which comes later there", NULL);
 }
 
 // ---- bytes

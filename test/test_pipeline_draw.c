@@ -50,8 +50,7 @@ static void test_text(void **state)
           "stage 1   |   F0 B0--- F1 B1--- F2 B2---       |\n");
     draws(play(PIPELINE_1F1B, 2, 2, 0, &(PipelineTimes){2, 2, 1, 0}), // the unit is 1: no action is so short
           "stage 0   |F0--- F1---          B0------       B1------ |\n"
-          "stage 1   |      F0--- B0------ F1--- B1------          |\n"
-          + 0 * 1);
+          "stage 1   |      F0--- B0------ F1--- B1------          |\n");
     draws(play(PIPELINE_ZB_V, 1, 1, 0, &(PipelineTimes){1, 1, 1, 0}), "stage 0   |F0a F0b B0b W0b B0a W0a |\n");
     draws(play(PIPELINE_ZB_H1, 1, 1, 0, &(PipelineTimes){1, 2, 0, 0}), "stage 0   |F0 B0--- |\n"); // W takes no time
     // A chunk of three lasts 1/3 and 2/3, which no sum of doubles hits; the drawing is that of 1 and 2.

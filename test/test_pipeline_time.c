@@ -46,6 +46,8 @@ static void test_by_hand(void **state)
     assert_true(pipeline_time_span(&line, 0) == 12 && pipeline_time_span(&line, 1) == 9);
     assert_true(pipeline_time_bubble(&line) == 1 - 18.0 / 24);
     assert_true(pipeline_time_gaps(&line) == 1 - 9.0 / 12);
+    for (size_t i = 0; i < line.begin[2]; i++) line.span[i].start += 5, line.span[i].end += 5; // as in a run's clock
+    assert_true(pipeline_time_length(&line) == 12 && pipeline_time_bubble(&line) == 1 - 18.0 / 24);
     pipeline_time_free(&line);
     line = play(t, &(PipelineTimes){1, 1, 1, 0.5}, PIPELINE_BUFFERED);
     STARTS(&line, 0, 0, 1, 5, 7, 8, 12);

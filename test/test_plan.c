@@ -151,7 +151,7 @@ static void test_every_combination(void **state)
         run_allocate(&real);
         params_init(&real.model->params, 1, real.model->weights);
         model_weights_changed(real.model);
-        if (d == CONFIG_DTYPE_FP8) fp8_set_sites(narrow_fp8(dev), &real.model->params, "");
+        if (d == CONFIG_DTYPE_FP8) fp8_set_sites(dev->fp8, &real.model->params, "");
         mem_seal(&real.mem);
         run_one_step();
         assert_true(isfinite(optim_step(&real.optim, real.model, 1e-3)));

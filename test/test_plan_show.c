@@ -205,8 +205,8 @@ static void test_fits(void **state)
     static const char *const mode[] = {"none", "selective", "full"};
     for (int i = 0; i < 3; i++) {
         char row[40];
-        double own, GB;
-        long micro;
+        double own = 0, GB;
+        long micro = 0;
         assert_int_equal(run("memory gpt2-124m --gpu A10G"), 0);
         snprintf(row, sizeof row, "\n| %s |", mode[i]);
         char *at = strstr(output, row);
@@ -263,6 +263,8 @@ static void test_nonsense(void **state)
         {"layout llama3-405b --gpus 8", "does not fit into memory", 1},
         {"layout gpt2-124m --gpus 8 --write /no/such/file", "/no/such/file", 1},
         {"cluster gpt2-124m --days 0", "--days: 0", 1},
+        {"cluster gpt2-124m --days 1e9", "at most 36525", 1},
+        {"cluster gpt2-124m --seed 1e30", "--seed: 1e30 (a whole number of 0 or more, at most 1e9)", 1},
         {"scaling", "no budget", 1},
         {"scaling --flops -1", "--flops: -1", 1},
         {"scaling --flops 1e23 --served 1e12 --loss 1.5", "--loss: 1.5", 1},

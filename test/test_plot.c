@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/svg.h"
 #include "train/metrics.h"
 #include "temp_dir.h"
 
@@ -160,6 +161,38 @@ static void test_marks_stand_at_their_values(void **state)
     free(svg);
 }
 
+// The loss axis is wide enough for the noise of the raw curve: 2.5 times its root mean square around the smoothed one.
+static void test_axis_holds_the_noise(void **state)
+{
+    (void)state;
+    enum { N = 96 };
+    Metrics *metrics = metrics_open(in_dir("metrics.jsonl"), 0);
+    write_start(metrics, "noise", 0);
+    SvgSeries raw = svg_series(N);
+    for (int i = 1; i <= N; i++, raw.n++) {
+        raw.x[raw.n] = i, raw.y[raw.n] = i % 2 ? 2.1 : 1.9;
+        write_train(metrics, i, raw.y[raw.n]);
+    }
+    metrics_close(metrics);
+    metrics_plot_loss(in_dir("metrics.jsonl"), in_dir("loss.svg"), NULL, 0);
+    SvgSeries mean = svg_smooth(&raw);
+    double from = 1 + 0.05 * (N - 1), low = NAN, high = NAN, sum = 0, count = 0, y0, slope;
+    svg_range(&mean, from, &low, &high);
+    for (size_t i = 0; i < raw.n; i++)
+        if (raw.x[i] >= from) sum += pow(raw.y[i] - mean.y[i], 2), count++;
+    double band = 2.5 * sqrt(sum / count);
+    assert_true(band > high - low && band < low); // then the band is the margin on both sides
+    char *svg = slurp(in_dir("loss.svg"));
+    loss_axis(svg, &y0, &slope);
+    // Two labels, each off by 0.05 at most, give the map. An edge of the panel is no further from a label than the
+    // labels are apart, so the map is off by at most 3 * 0.05 there, and a label's own 0.05 comes to it: below 0.3.
+    assert_true(fabs((106 - y0) * slope - (high + band)) <= 0.3 * fabs(slope)); // the panel: y from 106, 294 high
+    assert_true(fabs((400 - y0) * slope - (low - band)) <= 0.3 * fabs(slope));
+    svg_series_free(&raw);
+    svg_series_free(&mean);
+    free(svg);
+}
+
 // Runs that have little or strange to show.
 static void test_odd_runs(void **state)
 {
@@ -178,6 +211,7 @@ static void test_odd_runs(void **state)
                           kind == 2 ? 2.5 : 0);
         char *svg = slurp(in_dir("loss.svg"));
         check_xml(svg);
+        if (kind <= 1) assert_non_null(strstr(svg, "x=\"480.0\" y=\"300.0\" text-anchor=\"middle\"")); // of 960, 600
         if (kind <= 1) assert_non_null(strstr(svg, "no training step yet"));
         // the argument, when the file has none
         if (kind == 2) assert_non_null(strstr(svg, "entropy floor 2.500"));
@@ -280,8 +314,8 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(test_marks_stand_at_their_values), IN_DIR(test_odd_runs), IN_DIR(test_size_is_bounded),
-        IN_DIR(test_overlay), IN_DIR(test_errors),
+        IN_DIR(test_marks_stand_at_their_values), IN_DIR(test_axis_holds_the_noise), IN_DIR(test_odd_runs),
+        IN_DIR(test_size_is_bounded), IN_DIR(test_overlay), IN_DIR(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

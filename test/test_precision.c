@@ -74,7 +74,7 @@ static void open_case(Case *c, Dtype dtype, bool llama, RecomputePolicy recomput
     c->optim = optim_create(c->m, (OptimSettings){.name = OPTIM_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f,
                                                   .eps = 1e-8f, .clip = 1});
     if (dtype < D_FP8_CURRENT) return;
-    c->fp8 = narrow_fp8(c->dev);
+    c->fp8 = c->dev->fp8;
     fp8_set_sites(c->fp8, &c->m->params, keep);
 }
 

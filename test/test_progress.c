@@ -58,6 +58,22 @@ static const ProgressView typical = {.step = 840, .steps = 2000, .loss = 2.3131,
     .grad_norm = 0.52,
                                      .lr = 3e-4, .tok_s = 8930, .mfu = 0.61, .eta = 102};
 
+// The bar is as full as the run is done; of a run of one step too.
+static void test_bar(void **state)
+{
+    (void)state;
+    char line[2048];
+    for (int64_t steps = 1; steps <= 2; steps++)
+        for (int64_t step = 0; step <= steps; step++) {
+            ProgressView view = typical;
+            view.step = step, view.steps = steps;
+            progress_line(line, sizeof line, &view, 120, false, false);
+            size_t full = strspn(line, "#"), width = full + strspn(line + full, "-");
+            assert_true(width >= 12);
+            assert_int_equal(full, width * (size_t)step / (size_t)steps);
+        }
+}
+
 static void test_line_fits_every_width(void **state)
 {
     (void)state;
@@ -96,6 +112,12 @@ static void test_line_says_it_all(void **state)
     progress_line(line, sizeof line, &typical, 80, false, false);
     assert_string_equal(line,
         "##--- 840/2000 loss 2.313 floor 2.10 g 0.52 lr 3.0e-4 8.93k/s mfu 61% ETA 1m42s");
+    char cut[2048]; // where there is less memory
+    for (size_t n_bytes = 1; n_bytes < strlen(line) + 3; n_bytes++) {
+        progress_line(cut, n_bytes, &typical, 80, false, false);
+        assert_int_equal(strlen(cut), n_bytes <= strlen(line) ? n_bytes - 1 : strlen(line));
+        assert_memory_equal(cut, line, strlen(cut));
+    }
 }
 
 static void test_numbers(void **state)
@@ -197,6 +219,8 @@ static void test_plain_output(void **state)
     assert_string_equal(out, log);
     assert_null(strpbrk(out, "\x1b\r"));
     assert_int_equal(count(out, "\nstep "), 51); // every 2nd, and the first
+    assert_int_equal(count(out, "\nstep   4/100 "), 1);
+    assert_int_equal(count(out, "\nstep   5/100 "), 0);
     assert_int_equal(count(out,
         "\nstep   1/100   1%  loss 3.9900  floor 2.0000  |g| 0.500  lr 1.00e-03  6.40k tok/s"), 1);
     assert_int_equal(count(out,
@@ -350,7 +374,7 @@ static void test_null_is_another_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(test_line_fits_every_width), IN_DIR(test_line_says_it_all), IN_DIR(test_numbers),
+        IN_DIR(test_bar), IN_DIR(test_line_fits_every_width), IN_DIR(test_line_says_it_all), IN_DIR(test_numbers),
         IN_DIR(test_interval),
         IN_DIR(test_plain_output), IN_DIR(test_stop_and_resume), IN_DIR(test_terminal), IN_DIR(test_log_every),
         IN_DIR(test_null_is_another_rank),

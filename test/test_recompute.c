@@ -291,7 +291,37 @@ static void test_bytes_are_the_formula(void **state)
                      4 * N * (6 * 12 + (A - 12) + 12 + 2));
     assert_int_equal(recompute_bytes(&gpt, dev, (RecomputePolicy){.mode = RECOMPUTE_SELECTIVE}, B, T),
                      4 * N * (5 * (A - 2 * 12 - 20) + 2 * 12 + 20 + 2 * 12 + 2));
+    // two ranks that share the rows of the stream: streams, resid and the statistics of norms have half the rows
+    ModelShape shared = gpt;
+    shared.cut.rows = 2;
+    assert_int_equal(recompute_bytes(&shared, dev, (RecomputePolicy){0}, B, T),
+                     4 * N * (5 * (A - 2 * 12 - 4) + 12) + 4 * N / 2 * (5 * (2 * 12 + 4) + 12 + 2));
+    assert_int_equal(recompute_bytes(&shared, dev, (RecomputePolicy){.mode = RECOMPUTE_EVERY, .every = 2}, B, T),
+                     4 * N * (2 * (A - 2 * 12 - 4) + 12) + 4 * N / 2 * ((4 + 1) * 12 + 2 * (12 + 4) + 2));
     narrow_free(narrow);
+    dev_cpu_free(dev);
+}
+
+// In numbers, because the allocator asks the same functions: a scale for every begun group of 256 elements; and what is
+// kept for the gradients of weights (doc/pipeline.md): those of the outputs of a block's four matmuls, and with
+// recomputation also their inputs.
+static void test_bytes_in_numbers(void **state)
+{
+    (void)state;
+    Dev *dev = dev_cpu_create(1);
+    ModelShape s = llama;
+    const size_t width[] = {255, 256, 257}, scales[] = {1, 1, 2};
+    for (int i = 0; i < 3; i++) {
+        s.ffn = width[i]; // of pre, two of them: 2, 2 and 3 groups
+        size_t stat = 4 * (4 + 4 + 2 + 4), groups = 1 + 1 + 1 + (i == 2 ? 3 : 2) + 1 + 1 + scales[i] + 1;
+        size_t widths = 48 + 24 + 10 + 2 * s.ffn + 10 + 10 + s.ffn + 48, streams = 6 * 10 * 4, head = 10 * 4 + 8;
+        assert_int_equal(recompute_bytes(&s, dev, (RecomputePolicy){.compress = true}, B, T),
+                         N * (5 * (stat + widths + 4 * groups) + 4 * widths + streams + head));
+    }
+    assert_int_equal(recompute_late_bytes(&gpt, dev, 0, 5, N), 5 * N * 4 * (36 + 12 + 20 + 12));
+    assert_int_equal(recompute_late_bytes(&llama, dev, 0, 3, N), 3 * N * 4 * (48 + 10 + 2 * 130 + 10));
+    assert_int_equal(recompute_late_bytes(&llama, dev, 2, 3, N),
+                     3 * N * 4 * (48 + 10 + 2 * 130 + 10 + 10 + 24 + 10 + 130));
     dev_cpu_free(dev);
 }
 
@@ -418,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_what_runs_again),
         cmocka_unit_test(test_full_costs_at_most_a_third),
         cmocka_unit_test(test_bytes_are_the_formula),
+        cmocka_unit_test(test_bytes_in_numbers),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_compressed_gradients_are_near),
         cmocka_unit_test(test_gradients_with_dropout),

@@ -148,6 +148,28 @@ static void test_dropout_sites(void **state)
     assert_true(unit_dropout(&third, &batch, "attn", 7).p == 0);
 }
 
+// Elements first .. first + n - 1 get the mask that they have in the whole tensor. Dropout and GELU write no others.
+static void test_dropout_of_a_part(void **state)
+{
+    (void)state;
+    float one[16], whole[16], part[18];
+    for (int i = 0; i < 16; i++) one[i] = 1;
+    Dropout drop = {.p = 0.5f, .rng = rng_make(3, "dropout", 0)};
+    Dev *dev = dev_cpu_create(1);
+    dev->dropout(dev, (X *)whole, (X *)one, 16, drop);
+    for (size_t first = 0; first < 8; first++)
+        for (size_t n = 0; n <= 8; n++) {
+            for (int i = 0; i < 18; i++) part[i] = 77;
+            drop.first = first;
+            dev->dropout(dev, (X *)(part + 1), (X *)one, n, drop);
+            assert_memory_equal(part + 1, whole + first, n * sizeof *part);
+            assert_true(part[0] == 77 && part[n + 1] == 77);
+            dev->gelu_forward(dev, (X *)(part + 1), (X *)one, n);
+            assert_true(part[0] == 77 && part[n + 1] == 77);
+        }
+    dev_cpu_free(dev);
+}
+
 // ---- the head
 
 static void test_chunk_size(void **state)
@@ -165,6 +187,10 @@ static void test_chunk_size(void **state)
         }
     ModelShape small = {.vocab = 4096};
     assert_int_equal(unit_head_chunk(&small, 9000), 1024); // not needlessly small either
+    for (int one = 0; one < 2; one++) { // of the rank with the largest share, and the same on all ranks
+        ModelShape part = {.vocab = 32768, .cut = {.size = 3, .vocab = 3 * 32768 + (size_t)one}};
+        assert_int_equal(unit_head_chunk(&part, 9000), one ? 960 : 1024);
+    }
 }
 
 enum { ROWS = 2500, C = 6, V = 29 }; // three chunks: 1024, 1024, 452
@@ -275,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_lists_are_what_is_allocated),
         cmocka_unit_test(test_roles),
         cmocka_unit_test(test_dropout_sites),
+        cmocka_unit_test(test_dropout_of_a_part),
         cmocka_unit_test(test_chunk_size),
         cmocka_unit_test(test_chunks_do_not_show),
     };
