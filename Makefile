@@ -3,10 +3,11 @@
 ## make                   build everything that needs no CUDA
 ## make run               corpus, tokenizer, training, samples, plot; TEXT=FILE_OR_FOLDER trains on your own text
 ## make test              every component and every acceptance path once; ends with "N passed, N failed"
-## make test-long         what is deeper: more layouts, orders, kills, and the sanitizers
+## make test-long         what is deeper: more layouts, orders, kills, compilers, and the sanitizers
 ### make check-headers     each header alone as C11 and C++17, layers, names, file sizes
 ### make asan              the whole suite again under AddressSanitizer and UBSan, in build/asan
 ### make tsan              what has threads, under ThreadSanitizer (clang and its OpenMP library)
+### make test-arm          built for AArch64 and tested in an emulation: gcc-aarch64-linux-gnu and qemu-user (test/arm.sh)
 ## make bench             speed against this machine's own matrix-multiply peak
 ### make bench-data        tokenizer, deduplication and loader, beside tiktoken, tokenizers and datasketch where they are installed
 ### make parity            train on 400 layouts of ranks and compare every gradient with one rank's
@@ -14,11 +15,13 @@
 ### make scaling           measure a scaling law on generated text, predict a larger run, train it; SMALL=1: minutes
 ### make same-bits         OLD=FOLDER: the build in FOLDER and this one train the same bits, on 33 layouts
 ### make mutate            seed known bugs, one at a time, and see the tests catch them
+### make mutate-random     change N=300 operators at random (SEED=7), and count how many of these bugs the tests catch
 ### make mutate-cuda       the same for the CUDA kernels: each barrier, wait and bounds test removed in turn
 ### make attention-ladder  attention on a GPU, from the naive kernel to production; without a GPU it is only checked
 ### make bench-cuda        what a waiting CUDA thread costs on the CPU (dev/cuda_on_cpu)
 ### make fuzz              libFuzzer under ASan and UBSan on every parser: FUZZ_RUNS inputs each, or FUZZ_SECONDS
 ### make crash             kill, stop, move, corrupt and starve runs at random instants: what goes on must be bit for bit the same
+### make campaign          MINUTES=120 SEED=1: harm by chance, under scripts/run_forever.sh: signals, bits, NaN, full disks, damage
 ### make bench-save        what saving every 20 steps beside training costs
 ### make crash-data        kill -9 a preparation of data at 50 random points: it must end with the same bytes
 ## make gpu               build/train_gpu, for NVIDIA GPUs: needs nvcc and cuBLAS (GPU_ARCH=sm_90, native; NVCC=...)
@@ -164,6 +167,22 @@ $(B)/speed_on_cpu: $(SPEED) $(HEADERS) $(wildcard dev/cuda_on_cpu/*.cc dev/cuda_
 	@echo "  EMU $@"
 	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh plain $@ $(SPEED) $(LIB) -- -fopenmp $(LDLIBS)
 
+# ---- what test/mutate_random.sh links and compiles with
+define piece
+@mkdir -p $(@D)
+@echo "  CC $<"
+$(Q)$(CC) $(FLAGS) -MMD -MP -c $< -o $@
+endef
+$(B)/pieces/%.o: %.c $(B)/flags | $(B)/setup
+	$(piece)
+$(B)/pieces/%.o: data/%.c $(B)/flags | $(B)/setup
+	$(piece)
+$(B)/pieces/%.o: dev/%.c $(B)/flags | $(B)/setup
+	$(piece)
+print-compile:
+	@echo '$(CC) $(FLAGS) $(MPI_FLAGS)'
+print-programs:
+	@echo '$(notdir $(BIN))'
 print-libraries: # for scripts that link the library
 	@echo '$(LDLIBS) $(MPI_LIBS)'
 
@@ -203,6 +222,8 @@ tsan:
 	    EXTRA_CFLAGS='-O1 -fno-omit-frame-pointer -fsanitize=thread$(if $(EXTRA_CFLAGS), $(EXTRA_CFLAGS))'
 	@BUILD=$(B)/tsan CC=clang test/tsan.sh $(TSAN_TESTS)
 tsan-programs: $(B)/train $(B)/prepare $(B)/stories $(TSAN_TESTS:%=$(B)/test/%)
+test-arm: $(B)/train $(B)/stories $(B)/prepare $(B)/export
+	@BUILD=$(B) test/arm.sh
 bench: $(B)/bench
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench.sh | tee runs/bench.txt'
 bench-data: $(B)/tokenize $(B)/stories $(B)/dedup $(B)/loader
@@ -223,6 +244,8 @@ same-bits: $(B)/train $(B)/export
 	@test/same_bits.sh '$(OLD)' $(B)
 mutate:
 	@test/mutate.sh
+mutate-random:
+	@test/mutate_random.sh
 mutate-cuda:
 	@dev/cuda_on_cpu/mutate.sh
 fuzz-programs: $(FUZZ)
@@ -231,6 +254,8 @@ fuzz:
 crash: $(BIN) $(B)/test/test_schema $(B)/test/test_ckpt_power
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) CC="$(CC)" JOBS=2 $(if $(AGAIN),DONE=runs/crash.txt) \
 	    test/crash.sh $(if $(ONLY),"$(ONLY)") | tee $(if $(AGAIN),-a) runs/crash.txt'
+campaign: $(BIN) $(B)/test/test_schema
+	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) test/campaign.sh | tee runs/campaign.txt'
 bench-save: $(BIN)
 	@mkdir -p runs && bash -o pipefail -c 'BUILD=$(B) scripts/bench_save.sh | tee runs/bench_save.txt'
 crash-data: $(B)/prepare
@@ -246,10 +271,10 @@ help: # with ALL=1 those with three marks too
 clean:
 	rm -rf $(B)
 
--include $(wildcard $(B)/*.d $(OBJ:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d)
+-include $(wildcard $(B)/*.d $(OBJ:.o=.d) $(B)/test/*.d $(B)/fuzz/*.d $(B)/pieces/*.d $(B)/pieces/test/*.d)
 FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey
 .PHONY: all run test test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
-    layouts scaling same-bits mutate mutate-cuda fuzz fuzz-programs crash crash-data gpu gpu-on-cpu print-libraries docs \
+    layouts scaling same-bits mutate mutate-random print-compile print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs \
     help clean FORCE

@@ -2,23 +2,26 @@
 //
 //   build/export CHECKPOINT_OR_RUN --to safetensors --out FILE   our names, one file of whole tensors
 //   build/export CHECKPOINT_OR_RUN --to state --out FILE         the same with the optimizer's tensors
-//   build/export CHECKPOINT_OR_RUN --to hf --out DIR             model.safetensors, config.json
+//   build/export CHECKPOINT_OR_RUN --to hf --out DIR             a folder for Transformers: model and tokenizer
 //
 // A run stands for its newest checkpoint. Hashes are checked before anything is written; the output is
 // written under a temporary name and renamed.
 //
 // Transformers has a class for each of the two families. LlamaForCausalLM keeps our layout: only the names
-// change (the rotary embedding is rotate-half on both sides, so q and k need no permutation).
+// change (the rotary embedding is rotate-half on both sides, so q and k need no permutation). Qwen3ForCausalLM is the
+// same with a norm of each head's queries and keys before the rotation.
 // GPT2LMHeadModel keeps the four matrices of a block as Conv1D, (in, out), so they are transposed; and it
 // fuses q, k and v:
 //   c_attn.weight (C, 3C) = [q.weight^T | k.weight^T | v.weight^T], c_attn.bias (3C) = [q.bias | k.bias | v.bias]
 // Its dropouts default to 0.1 and are written as 0. A tied head is left out, as Transformers does.
-// A model that neither class can express (QK-norm; a mixture of the two families) is refused.
+// A model that none of them can express (a mixture of the two families, say) is refused.
 #include "base/check.h"
 #include "train/ckpt.h"
 #include "base/disk.h"
+#include "base/config.h"
 #include "ops/rope.h"
 #include "base/safetensors.h"
+#include "text/tokenizer.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -83,8 +86,13 @@ typedef struct {
     size_t layers, channels, heads, kv_heads, head_size, ffn, vocab, context;
     double norm_eps;
     Rope rope;
-    bool llama, bias, tie;
+    bool llama, bias, tie, qk_norm;
 } Shape;
+
+static const char *class_of(const Shape *s)
+{
+    return !s->llama ? "GPT2LMHeadModel" : s->qk_norm ? "Qwen3ForCausalLM" : "LlamaForCausalLM";
+}
 
 static const char *model_key(const Ckpt *c, const char *key, char value[64])
 {
@@ -125,7 +133,7 @@ static Rope read_rope(const Ckpt *c)
     return rope;
 }
 
-// The shape of a model that GPT2LMHeadModel or LlamaForCausalLM can express; dies on any other.
+// The shape of a model that one of the classes can express; dies on any other.
 static Shape read_shape(const Ckpt *c)
 {
     Shape s = {.layers = (size_t)key_number(c, "layers"),
@@ -139,13 +147,14 @@ static Shape read_shape(const Ckpt *c)
                .norm_eps = key_number(c, "norm_eps"),
                .bias = key_is(c, "bias", "true"),
                .tie = key_is(c, "tie", "true"),
+               .qk_norm = key_is(c, "qk_norm", "true"),
                .llama = key_is(c, "position", "rope")};
     bool llama = key_is(c, "norm", "rmsnorm") && key_is(c, "activation", "swiglu") && s.llama;
     bool gpt2 = key_is(c, "norm", "layernorm") && key_is(c, "activation", "gelu") && !s.llama && s.bias &&
                 s.kv_heads == s.heads && s.head_size * s.heads == s.channels;
-    if (key_is(c, "qk_norm", "true") || (!llama && !gpt2))
-        die("%s: neither GPT2LMHeadModel nor LlamaForCausalLM can express this model (norm, activation, "
-            "position, bias and qk_norm must be one family's; use --to safetensors)", c->dir);
+    if ((!llama && !gpt2) || (s.qk_norm && (!llama || s.bias)))
+        die("%s: neither GPT2LMHeadModel nor LlamaForCausalLM nor Qwen3ForCausalLM can express this model (norm, "
+            "activation, position, bias and qk_norm must be one family's; use --to safetensors)", c->dir);
     if (s.llama) s.rope = read_rope(c);
     return s;
 }
@@ -235,6 +244,8 @@ static void add_llama(List *l, const Ckpt *c, const Shape *s)
     for (size_t i = 0; i < s->layers; i++) {
         add_block(l, c, "input_layernorm.weight", "attn_norm.weight", i);
         add_block(l, c, "post_attention_layernorm.weight", "ffn_norm.weight", i);
+        if (s->qk_norm) add_block(l, c, "self_attn.q_norm.weight", "attn.q_norm.weight", i);
+        if (s->qk_norm) add_block(l, c, "self_attn.k_norm.weight", "attn.k_norm.weight", i);
         for (size_t k = 0; k < sizeof names / sizeof *names; k++)
             for (int bias = 0; bias <= (s->bias ? 1 : 0); bias++) {
                 char theirs[64], ours[64];
@@ -304,16 +315,22 @@ static void set_gpt2(json_t *config, const Shape *s)
     set(config, "attn_pdrop", json_real(0));
 }
 
-static json_t *config_json(const Shape *s)
+// eot: the id that begins and ends a document, -1: not known.
+static void set_ends(json_t *config, int32_t eot)
+{
+    set(config, "bos_token_id", eot >= 0 ? json_integer(eot) : json_null());
+    set(config, "eos_token_id", eot >= 0 ? json_integer(eot) : json_null());
+}
+
+static json_t *config_json(const Shape *s, int32_t eot)
 {
     json_t *config = json_object();
-    set(config, "architectures", json_pack("[s]", s->llama ? "LlamaForCausalLM" : "GPT2LMHeadModel"));
-    set(config, "model_type", json_string(s->llama ? "llama" : "gpt2"));
+    set(config, "architectures", json_pack("[s]", class_of(s)));
+    set(config, "model_type", json_string(!s->llama ? "gpt2" : s->qk_norm ? "qwen3" : "llama"));
     set_size(config, "vocab_size", s->vocab);
     set(config, "tie_word_embeddings", json_boolean(s->tie));
     set(config, "torch_dtype", json_string("float32"));
-    set(config, "bos_token_id", json_null()); // the tokenizer's business: a checkpoint does not know it
-    set(config, "eos_token_id", json_null());
+    set_ends(config, eot);
     if (s->llama) set_llama(config, s);
     else set_gpt2(config, s);
     return config;
@@ -342,9 +359,53 @@ static void write_tensors(const char *path, const SafeTensor *tensor, int n, lon
     if (!disk_sync_parent(path)) die("%s: cannot fsync its directory: %s", path, strerror(errno));
 }
 
-static void export_hf(const Ckpt *c, const char *dir)
+static void write_json(json_t *value, const char *dir, const char *name)
+{
+    char path[PATH_MAX], *text = json_dumps(value, JSON_INDENT(2));
+    snprintf(path, sizeof path, "%.4000s/%s", dir, name);
+    if (!text || !disk_replace_file(path, text, strlen(text)))
+        die("%s: cannot write: %s", path, strerror(errno));
+    free(text);
+    json_decref(value);
+}
+
+// The tokenizer's files, and what begins a document and ends it. The folder is that of the run's settings unless the
+// command names one; returns the end-of-text token, -1 without a tokenizer.
+static int32_t write_tokenizer(const Ckpt *c, const Config *cfg, const char *from, size_t vocab, const char *dir)
+{
+    if (!from && access(cfg->data.tokenizer, F_OK) != 0) {
+        fprintf(stderr, "warning: %s: its tokenizer is not at '%s', so the folder has none (try --tokenizer DIR)\n",
+                c->dir, cfg->data.tokenizer);
+        return -1;
+    }
+    Tokenizer *t = tokenizer_load(from ? from : cfg->data.tokenizer);
+    if ((size_t)tokenizer_vocab_size(t) > vocab)
+        die("%s: a vocabulary of %d tokens, and the model has %zu (another --tokenizer?)",
+            from ? from : cfg->data.tokenizer, tokenizer_vocab_size(t), vocab);
+    tokenizer_save(t, dir);
+    int32_t eot = tokenizer_eot(t);
+    if (eot >= 0) {
+        write_json(json_pack("{s:s, s:s}", "bos_token", TOKENIZER_EOT, "eos_token", TOKENIZER_EOT), dir,
+                   "special_tokens_map.json");
+        json_t *generation = json_pack("{s:b, s:f, s:i, s:f}", "do_sample", cfg->sample.temperature > 0, "temperature",
+                                       cfg->sample.temperature > 0 ? cfg->sample.temperature : 1.0, "top_k",
+                                       (int)cfg->sample.top_k, "top_p", cfg->sample.top_p);
+        set_ends(generation, eot);
+        write_json(generation, dir, "generation_config.json");
+    }
+    tokenizer_free(t);
+    return eot;
+}
+
+static void export_hf(const Ckpt *c, const char *tokenizer, const char *dir)
 {
     Shape s = read_shape(c);
+    Config cfg;
+    config_defaults(&cfg);
+    config_load_text(&cfg, c->state.config, c->dir);
+    if (cfg.optim.mup_base && cfg.optim.mup_base_head && (size_t)cfg.optim.mup_base_head != s.head_size)
+        die("%s: optim.mup_base_head = %ld: its attention is scaled as Transformers' classes cannot say (use --to "
+            "safetensors)", c->dir, cfg.optim.mup_base_head);
     List l = list_make(c->n_model + 2);
     if (s.llama) add_llama(&l, c, &s);
     else add_gpt2(&l, c, &s);
@@ -354,16 +415,11 @@ static void export_hf(const Ckpt *c, const char *dir)
         die("%s: cannot create the directory: %s", dir, strerror(errno));
     if ((size_t)snprintf(path, sizeof path, "%s/model.safetensors", dir) >= sizeof path)
         die("%s: the path is too long", dir);
+    int32_t eot = write_tokenizer(c, &cfg, tokenizer, s.vocab, dir);
     write_tensors(path, l.tensor, l.n, c->state.step);
-    json_t *config = config_json(&s);
-    char *text = json_dumps(config, JSON_INDENT(2));
-    snprintf(path, sizeof path, "%.4000s/config.json", dir);
-    if (!text || !disk_replace_file(path, text, strlen(text)))
-        die("%s: cannot write: %s", path, strerror(errno));
-    printf("%s: step %ld, %d tensors for %s in %s\n", c->dir, c->state.step, l.n,
-           s.llama ? "LlamaForCausalLM" : "GPT2LMHeadModel", dir);
-    free(text);
-    json_decref(config);
+    write_json(config_json(&s, eot), dir, "config.json");
+    printf("%s: step %ld, %d tensors for %s%s in %s\n", c->dir, c->state.step, l.n, class_of(&s),
+           eot >= 0 ? ", and the tokenizer," : "", dir);
     list_free(&l);
 }
 
@@ -381,17 +437,19 @@ static void export_safetensors(const Ckpt *c, const char *path)
 static const char help[] =
     "usage: export CHECKPOINT_OR_RUN --to safetensors --out FILE\n"
     "       export CHECKPOINT_OR_RUN --to state --out FILE\n"
-    "       export CHECKPOINT_OR_RUN --to hf --out DIR\n"
+    "       export CHECKPOINT_OR_RUN --to hf --out DIR [--tokenizer DIR]\n"
     "  safetensors  the whole weights as one file of named F32 tensors\n"
     "  state        the same with the optimizer's tensors, whatever layout wrote them\n"
-    "  hf           model.safetensors and config.json for Transformers (GPT-2 or LLaMA)\n";
+    "  hf           a folder for Transformers: model.safetensors, config.json (GPT-2, LLaMA or, with QK-norm, Qwen3),\n"
+    "               and the tokenizer, which is that of the run unless --tokenizer names a folder\n";
 
 int main(int argc, char **argv)
 {
     check_help(argc, argv, help);
-    const char *from = NULL, *to = NULL, *out = NULL;
+    const char *from = NULL, *to = NULL, *out = NULL, *tokenizer = NULL;
     for (int i = 1; i < argc; i++) {
-        const char **slot = !strcmp(argv[i], "--to") ? &to : !strcmp(argv[i], "--out") ? &out : NULL;
+        const char **slot = !strcmp(argv[i], "--to") ? &to : !strcmp(argv[i], "--out") ? &out
+                            : !strcmp(argv[i], "--tokenizer") ? &tokenizer : NULL;
         if (slot && i + 1 == argc) die_usage("%s needs a value (try --help)", argv[i]);
         if (slot) *slot = argv[++i];
         else if (!strncmp(argv[i], "--", 2)) die_usage("unknown option %s (try --help)", argv[i]);
@@ -404,7 +462,8 @@ int main(int argc, char **argv)
     char error[1024];
     Ckpt *c = ckpt_open(from, state, error, sizeof error);
     if (!c) die("%s", error);
-    if (hf) export_hf(c, out);
+    if (tokenizer && !hf) die_usage("--tokenizer: only with --to hf (try --help)");
+    if (hf) export_hf(c, tokenizer, out);
     else export_safetensors(c, out);
     ckpt_close(c);
     return 0;

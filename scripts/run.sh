@@ -5,9 +5,10 @@
 #   with TEXT      a file, or a folder of files: your own text   -> runs/text
 #
 # The arithmetic is at the top of scripts/presets/stories.toml and scripts/presets/text.toml. An earlier run is kept as
-# runs/NAME.previous. Each phase prints one line with the seconds since the start; an error ends the script with its
-# message. Settings are passed on to build/train. RUN_MINUTES in the environment replaces the preset's minutes of
-# training.
+# runs/NAME.previous, in place of the one before; one that saved no checkpoint is removed instead. While a run goes on,
+# another one of its name is refused. Each phase prints one line with the seconds since the start; an error ends the
+# script with its message. Settings are passed on to build/train. RUN_MINUTES in the environment replaces the preset's
+# minutes of training.
 set -euo pipefail
 start=${START:-$(date +%s)} # make passes the moment it was called, so that building counts
 text=
@@ -35,7 +36,14 @@ case $text in "$PWD/$run" | "$PWD/$run"/*)
     exit 1
     ;;
 esac
-if [ -e "$run" ]; then
+if command -v flock >/dev/null && [ -d "$run" ] && ! flock -n "$run" true; then
+    echo "error: $run: a run goes on there: $(cat "$run/lock" 2>/dev/null) (end it first)" >&2
+    exit 1
+fi
+saved=$(find "$run/checkpoints" -name 'step_*[0-9]' 2>/dev/null) || true
+if [ -e "$run" ] && [ -z "$saved" ]; then
+    rm -rf "$run"
+elif [ -e "$run" ]; then
     rm -rf "$run.previous"
     mv "$run" "$run.previous"
     phase "an earlier run was here; it is now $run.previous"
@@ -50,7 +58,7 @@ if [ -z "$text" ]; then
 else
     phase "1/4 corpus: $text"
     phase "2/4 tokens: training a tokenizer on the first 90%"
-    "$build/prepare" tokens --input "$text" --val 0.1 --vocab 1024 --out "$data"
+    "$build/prepare" tokens --input "$text" --val 0.1 --vocab 1024 --max-document 1024 --out "$data"
 fi
 phase "3/4 training: presets/$name.toml"
 floor=() minutes=()
@@ -59,3 +67,4 @@ floor=() minutes=()
 "$build/train" "presets/$name.toml" --run.name="$name" --data.tokenizer="$data" \
     --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" "${floor[@]}" "${minutes[@]}" "$@"
 phase "4/4 done: everything is in $run"
+echo "Text from it: build/sample $run (or --prompt TEXT; build/sample --help)"

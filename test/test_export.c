@@ -53,9 +53,12 @@ static void add_linear(Params *p, const char *name, size_t out, size_t in, bool 
     if (bias) add_vector(p, full, out);
 }
 
-static Params describe(bool llama)
+typedef enum { GPT, LLAMA_LIKE, QWEN_LIKE } Family;
+
+static Params describe(Family family)
 {
     Params p = {0};
+    bool llama = family != GPT;
     size_t kv = llama ? G * D : H * D;
     add_matrix(&p, "embed.tokens.weight", V, C);
     if (!llama) add_matrix(&p, "embed.positions.weight", T, C);
@@ -64,6 +67,8 @@ static Params describe(bool llama)
     add_linear(&p, "layers.0.attn.q", H * D, C, !llama);
     add_linear(&p, "layers.0.attn.k", kv, C, !llama);
     add_linear(&p, "layers.0.attn.v", kv, C, !llama);
+    if (family == QWEN_LIKE) add_vector(&p, "layers.0.attn.q_norm.weight", D);
+    if (family == QWEN_LIKE) add_vector(&p, "layers.0.attn.k_norm.weight", D);
     add_linear(&p, "layers.0.attn.out", C, H * D, !llama);
     add_vector(&p, "layers.0.ffn_norm.weight", C);
     if (!llama) add_vector(&p, "layers.0.ffn_norm.bias", C);
@@ -82,10 +87,11 @@ static Params describe(bool llama)
 #define GPT2 \
     MODEL "kv_heads = 2\nnorm = \"layernorm\"\nactivation = \"gelu\"\nposition = \"learned\"\n" \
           "bias = true\ntie = true\n"
-#define LLAMA                                                                                           \
+#define LLAMA_OF(QK_NORM)                                                                               \
     MODEL                                                                                               \
         "kv_heads = 1\nnorm = \"rmsnorm\"\nactivation = \"swiglu\"\nposition = \"rope\"\n# a comment\n" \
-        "rope_theta = 10000  # default\nbias = false\ntie = false\nqk_norm = false\n"
+        "rope_theta = 10000  # default\nbias = false\ntie = false\nqk_norm = " QK_NORM "\n"
+#define LLAMA LLAMA_OF("false")
 
 static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
 {
@@ -94,10 +100,10 @@ static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_D
     return row->ndim;
 }
 
-static void save(const char *run_name, bool llama, const char *config)
+static void save(const char *run_name, Family family, const char *config)
 {
     char path[400], error[512];
-    Params p = describe(llama);
+    Params p = describe(family);
     float *w = malloc(p.n_elems * sizeof *w), *zero = calloc(p.n_elems, sizeof *zero);
     assert_non_null(w);
     for (int r = 0; r < p.n_rows; r++)
@@ -145,10 +151,10 @@ static json_t *open_json(const char *name)
 static void test_safetensors(void **state)
 {
     (void)state;
-    save("plain", false, NULL);
+    save("plain", GPT, NULL);
     expect_status("plain --to safetensors --out w.safetensors", 0);
     expect("step 12, 20 tensors in w.safetensors");
-    Params p = describe(false);
+    Params p = describe(GPT);
     SafeTensors *st = open_file("w.safetensors");
     assert_int_equal(st->n, p.n_rows); // no optimizer state
     assert_string_equal(safetensors_meta(st, "step"), "12");
@@ -170,12 +176,12 @@ static void test_safetensors(void **state)
     assert_int_equal(system(command), 0);
 }
 
-// Rows of describe(false): 4 q.weight, 5 q.bias, 6 and 7 k, 8 and 9 v, 10 and 11 out, 14 and 15 up, 16
+// Rows of describe(GPT): 4 q.weight, 5 q.bias, 6 and 7 k, 8 and 9 v, 10 and 11 out, 14 and 15 up, 16
 // and 17 down.
 static void test_gpt2(void **state)
 {
     (void)state;
-    save("gpt2", false, GPT2 "qk_norm = false\n");
+    save("gpt2", GPT, GPT2 "qk_norm = false\n");
     expect_status("gpt2 --to hf --out gpt2_hf", 0);
     expect("16 tensors for GPT2LMHeadModel");
     SafeTensors *st = open_file("gpt2_hf/model.safetensors");
@@ -222,14 +228,14 @@ static void test_gpt2(void **state)
 static void test_llama(void **state)
 {
     (void)state;
-    save("llama", true, LLAMA);
+    save("llama", LLAMA_LIKE, LLAMA);
     expect_status("llama --to hf --out llama_hf", 0);
     expect("12 tensors for LlamaForCausalLM");
     SafeTensors *st = open_file("llama_hf/model.safetensors");
     static const struct {
         const char *name;
         size_t dim0, dim1;
-    } rows[] = {// in the order of describe(true)
+    } rows[] = {// in the order of describe(LLAMA_LIKE)
                 {"model.embed_tokens.weight", V, C},
                 {"model.layers.0.input_layernorm.weight", C, 0},
                 {"model.layers.0.self_attn.q_proj.weight", H * D, C},
@@ -258,6 +264,41 @@ static void test_llama(void **state)
     json_decref(j);
 }
 
+// QK-norm: LLaMA's tensors and two more a block, of a vocabulary whose tokenizer comes along.
+static void test_qwen3(void **state)
+{
+    (void)state;
+    char config[900];
+    snprintf(config, sizeof config, "%s[data]\ntokenizer = \"nowhere\"\n", LLAMA_OF("true"));
+    save("qwen", QWEN_LIKE, config);
+    expect_status("qwen --to hf --out qwen_hf", 0);
+    expect("14 tensors for Qwen3ForCausalLM");
+    expect("its tokenizer is not at 'nowhere', so the folder has none");
+    SafeTensors *st = open_file("qwen_hf/model.safetensors");
+    for (size_t i = 0; i < D; i++) { // rows 5 and 6 of describe
+        assert_true(element(st, "model.layers.0.self_attn.q_norm.weight", D, 0, i) == (float)(5000 + (int)i));
+        assert_true(element(st, "model.layers.0.self_attn.k_norm.weight", D, 0, i) == (float)(6000 + (int)i));
+    }
+    safetensors_close(st);
+    json_t *j = open_json("qwen_hf/config.json");
+    assert_string_equal(json_string_value(json_object_get(j, "model_type")), "qwen3");
+    assert_true(json_is_null(json_object_get(j, "eos_token_id")));
+    json_decref(j);
+}
+
+// Attention that muP divides by another number than the square root of the head size.
+static void test_mup(void **state)
+{
+    (void)state;
+    char config[900];
+    for (int head = 0; head <= D; head++) {
+        snprintf(config, sizeof config, "%s[optim]\nmup_base = 2\nmup_base_head = %d\n", LLAMA, head);
+        save("mup", LLAMA_LIKE, config);
+        expect_status("mup --to hf --out mup_hf", head == 1);
+        if (head == 1) expect("optim.mup_base_head = 1");
+    }
+}
+
 // Stretched positions, as Transformers names them; a way that is another theta is that theta.
 static void test_stretched(void **state)
 {
@@ -277,7 +318,7 @@ static void test_stretched(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char config[2000];
         snprintf(config, sizeof config, "%s%s", LLAMA, rows[i].keys);
-        save("stretched", true, config);
+        save("stretched", LLAMA_LIKE, config);
         expect_status("stretched --to hf --out stretched_hf", 0);
         json_t *j = open_json("stretched_hf/config.json"), *rope = json_object_get(j, "rope_parameters");
         assert_string_equal(json_string_value(json_object_get(rope, "rope_type")), rows[i].type);
@@ -293,9 +334,9 @@ static void test_stretched(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    save("plain", false, NULL);
-    save("mixed", false, GPT2 "norm = \"rmsnorm\"\nqk_norm = false\n"); // the last one counts
-    save("qk", false, GPT2 "qk_norm = true\n");
+    save("plain", GPT, NULL);
+    save("mixed", GPT, GPT2 "norm = \"rmsnorm\"\nqk_norm = false\n"); // the last one counts
+    save("qk", GPT, GPT2 "qk_norm = true\n");
     expect_status("plain --to hf --out x", 1);
     expect("holds no configuration");
     expect_status("mixed --to hf --out x", 1);
@@ -328,8 +369,10 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_safetensors), cmocka_unit_test(test_gpt2),
-                                       cmocka_unit_test(test_llama), cmocka_unit_test(test_stretched),
-                                       cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_safetensors), cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_qwen3),       cmocka_unit_test(test_mup),  cmocka_unit_test(test_stretched),
+        cmocka_unit_test(test_refusals),
+    };
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

@@ -6,8 +6,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "expect_die.h"
+
 #include "base/rng.h"
-#include "train/eval.h"
+#include "base/words.h"
+#include "net/sample.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -18,13 +21,14 @@
 // ---- one token
 
 enum { DRAWS = 20000 };
+#define RULE(T, K, P) ((SampleRule){.temperature = T, .top_k = K, .top_p = P})
 static const SampleRule plain = {.temperature = 1, .top_k = 0, .top_p = 1};
 
 static int32_t draw(const double *p, size_t V, SampleRule rule, double u)
 {
     float logits[32];
     for (size_t v = 0; v < V; v++) logits[v] = (float)(log(p[v]) - 3); // any constant
-    return eval_sample_token(logits, V, rule, u);
+    return sample_token(logits, V, rule, u);
 }
 
 // With u at the middle of each of DRAWS equal parts, a token of probability p comes p DRAWS times, give or take one at
@@ -62,20 +66,20 @@ static void test_temperature(void **state)
         double share[5], sum = 0;
         for (int v = 0; v < 5; v++) sum += share[v] = pow(five[v], 1 / temperatures[i]);
         for (int v = 0; v < 5; v++) share[v] /= sum;
-        expect_shares(five, 5, (SampleRule){temperatures[i], 0, 1}, share);
+        expect_shares(five, 5, RULE(temperatures[i], 0, 1), share);
     }
-    for (int i = 0; i < 10; i++) assert_int_equal(draw(five, 5, (SampleRule){0, 0, 1}, i / 10.0), 1);
+    for (int i = 0; i < 10; i++) assert_int_equal(draw(five, 5, RULE(0, 0, 1), i / 10.0), 1);
     const double tie[] = {0.1, 0.3, 0.3, 0.3};
-    assert_int_equal(draw(tie, 4, (SampleRule){0, 0, 1}, 0.9), 1); // the first of equals
+    assert_int_equal(draw(tie, 4, RULE(0, 0, 1), 0.9), 1); // the first of equals
 }
 
 static void test_top_k(void **state)
 {
     (void)state;
-    expect_shares(five, 5, (SampleRule){1, 1, 1}, (double[]){0, 1, 0, 0, 0});
-    expect_shares(five, 5, (SampleRule){1, 3, 1}, (double[]){0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85});
-    expect_shares(five, 5, (SampleRule){1, 5, 1}, five);
-    expect_shares(five, 5, (SampleRule){1, 100, 1}, five);
+    expect_shares(five, 5, RULE(1, 1, 1), (double[]){0, 1, 0, 0, 0});
+    expect_shares(five, 5, RULE(1, 3, 1), (double[]){0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85});
+    expect_shares(five, 5, RULE(1, 5, 1), five);
+    expect_shares(five, 5, RULE(1, 100, 1), five);
 }
 
 // The fewest tokens that hold top_p: 0.4, 0.65, 0.85, 0.95, 1 are the sums.
@@ -83,29 +87,49 @@ static void test_top_p(void **state)
 {
     (void)state;
     const double two[] = {0, 0.4 / 0.65, 0, 0.25 / 0.65, 0}, three[] = {0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85};
-    expect_shares(five, 5, (SampleRule){1, 0, 0.001}, (double[]){0, 1, 0, 0, 0});
-    expect_shares(five, 5, (SampleRule){1, 0, 0.399}, (double[]){0, 1, 0, 0, 0});
-    expect_shares(five, 5, (SampleRule){1, 0, 0.401}, two);
-    expect_shares(five, 5, (SampleRule){1, 0, 0.649}, two);
-    expect_shares(five, 5, (SampleRule){1, 0, 0.651}, three);
-    expect_shares(five, 5, (SampleRule){1, 0, 0.999}, five);
+    expect_shares(five, 5, RULE(1, 0, 0.001), (double[]){0, 1, 0, 0, 0});
+    expect_shares(five, 5, RULE(1, 0, 0.399), (double[]){0, 1, 0, 0, 0});
+    expect_shares(five, 5, RULE(1, 0, 0.401), two);
+    expect_shares(five, 5, RULE(1, 0, 0.649), two);
+    expect_shares(five, 5, RULE(1, 0, 0.651), three);
+    expect_shares(five, 5, RULE(1, 0, 0.999), five);
     // top_k first: of the three likeliest, 0.7 * 0.85 = 0.595 is within the first two
-    expect_shares(five, 5, (SampleRule){1, 3, 0.7}, two);
-    expect_shares(five, 5, (SampleRule){1, 2, 0.99}, two);
+    expect_shares(five, 5, RULE(1, 3, 0.7), two);
+    expect_shares(five, 5, RULE(1, 2, 0.99), two);
+}
+
+static void test_min_p(void **state)
+{
+    (void)state;
+    const double two[] = {0, 0.4 / 0.65, 0, 0.25 / 0.65, 0}, three[] = {0, 0.4 / 0.85, 0, 0.25 / 0.85, 0.2 / 0.85};
+    const struct {
+        double min_p;
+        const double *share;
+    } rows[] = {{1, (double[]){0, 1, 0, 0, 0}}, {0.63, (double[]){0, 1, 0, 0, 0}}, {0.62, two}, {0.51, two},
+                {0.49, three}, {0.12, five}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        SampleRule rule = plain;
+        rule.min_p = rows[i].min_p;
+        expect_shares(five, 5, rule, rows[i].share);
+    }
+    SampleRule after = RULE(2, 0, 1); // of the probabilities after the temperature: sqrt(0.25 / 0.4) = 0.79
+    after.min_p = 0.78;
+    double first = sqrt(0.4) / (sqrt(0.4) + sqrt(0.25));
+    expect_shares(five, 5, after, (double[]){0, first, 0, 1 - first, 0});
 }
 
 static void test_ends_of_the_interval(void **state)
 {
     (void)state;
     const double below_one = 1 - 0x1p-53;
-    const SampleRule rules[] = {plain, {1, 2, 1}, {1, 0, 0.9}, {100, 0, 1}, {0.01, 0, 1}};
+    const SampleRule rules[] = {plain, RULE(1, 2, 1), RULE(1, 0, 0.9), RULE(100, 0, 1), RULE(0.01, 0, 1)};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         assert_in_range(draw(five, 5, rules[i], 0), 0, 4);
         assert_in_range(draw(five, 5, rules[i], below_one), 0, 4);
     }
     assert_int_equal(draw(five, 5, plain, 0), 0);
     assert_int_equal(draw(five, 5, plain, below_one), 4);
-    assert_int_equal(draw(five, 5, (SampleRule){1, 2, 1}, below_one), 3); // the last of those left
+    assert_int_equal(draw(five, 5, RULE(1, 2, 1), below_one), 3); // the last of those left
 }
 
 // ---- text. The tokenizer has the 256 bytes and end-of-text, nothing else: a byte is a token.
@@ -178,9 +202,11 @@ static void never(Case *c, int32_t id)
 // remember at once, without a cache. What it remembers: all since the start, or, each time the context is full, the
 // newer half of it and on. (Within 1e-4 of the largest logit, for the two orders of summation: logits are sums of 16
 // products of size 1 or so, 1e-4 is 100 roundings of each.)
-static void expect_greedy(Case *c, const char *prompt, size_t n)
+static void expect_greedy(Case *c, const char *prompt, size_t n, double repetition)
 {
-    char *text = eval_sample(c->model, (EvalForward){0}, &c->cache, c->tokenizer, prompt, n, greedy,
+    SampleRule rule = greedy;
+    rule.repetition = repetition;
+    char *text = sample_text(c->model, (SampleForward){0}, &c->cache, c->tokenizer, prompt, n, rule,
                              rng_make(1, "sample", 0));
     size_t n_prompt = strlen(prompt), n_ids = 1 + n_prompt, first = 0;
     int32_t ids[1 + PROMPT_MAX + 4 * CONTEXT] = {tokenizer_eot(c->tokenizer)};
@@ -193,7 +219,12 @@ static void expect_greedy(Case *c, const char *prompt, size_t n)
         size_t T = n_ids - first;
         model_set_batch(c->model, ids + first, NULL, ids + first, 1, T);
         model_logits(c->model, logits);
-        const float *last = logits + (T - 1) * N_TOKENS;
+        float *last = logits + (T - 1) * N_TOKENS;
+        bool seen[N_TOKENS] = {false};
+        for (size_t k = 0; k < n_ids; k++) {
+            if (!seen[ids[k]]) last[ids[k]] *= last[ids[k]] < 0 ? (float)repetition : 1 / (float)repetition;
+            seen[ids[k]] = true;
+        }
         float top = last[0];
         for (size_t v = 1; v < N_TOKENS; v++) top = last[v] > top ? last[v] : top;
         int32_t id = token_of(c, (unsigned char)text[n_prompt + i]);
@@ -209,8 +240,8 @@ static void test_cache_is_the_model(void **state)
     Case *c = *state;
     never(c, tokenizer_eot(c->tokenizer));
     never(c, token_of(c, 0)); // would end the string
-    expect_greedy(c, "", 10);
-    expect_greedy(c, "abc", 12);
+    expect_greedy(c, "", 10, 1);
+    expect_greedy(c, "abc", 12, 1);
 }
 
 static void test_beyond_the_context(void **state)
@@ -218,10 +249,101 @@ static void test_beyond_the_context(void **state)
     Case *c = *state;
     never(c, tokenizer_eot(c->tokenizer));
     never(c, token_of(c, 0));
-    expect_greedy(c, "", 3 * CONTEXT);
-    expect_greedy(c, "a prompt of 15 b", CONTEXT);         // with end-of-text: one more than fits
-    expect_greedy(c, "a prompt of 15", 2 * CONTEXT);
-    expect_greedy(c, "a prompt that is longer than the whole context", 20);
+    expect_greedy(c, "", 3 * CONTEXT, 1);
+    expect_greedy(c, "a prompt of 15 b", CONTEXT, 1);         // with end-of-text: one more than fits
+    expect_greedy(c, "a prompt of 15", 2 * CONTEXT, 1);
+    expect_greedy(c, "a prompt that is longer than the whole context", 20, 1);
+}
+
+static void test_repetition(void **state)
+{
+    Case *c = *state;
+    never(c, tokenizer_eot(c->tokenizer));
+    never(c, token_of(c, 0));
+    expect_greedy(c, "abcabc", CONTEXT, 1.3);
+    expect_greedy(c, "", 3 * CONTEXT, 20);
+}
+
+// Logits that are all below 0, and least so for a token of the prompt: the penalty takes it further down.
+static void test_repetition_below_zero(void **state)
+{
+    Case *c = *state;
+    const int32_t a = token_of(c, 'a');
+    int taken = 0;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        for (int32_t id = 0; id < N_TOKENS; id++) {
+            never(c, id);
+            head_row(c, id)[0] = (float)sign * (id == a ? 0.5f : 1); // times the norm's first channel, of either sign
+        }
+        for (int penalty = 1; penalty <= 10; penalty += 9) {
+            SampleRule rule = greedy;
+            rule.repetition = penalty;
+            Sampler s = sample_begin(c->model, (SampleForward){0}, &c->cache, c->tokenizer, "a", 1, rule,
+                                     rng_make(1, "s", 0));
+            bool again = sample_next(&s, NULL) == a;
+            assert_false(again && penalty > 1);
+            taken += again;
+            sample_end(&s);
+        }
+    }
+    assert_int_equal(taken, 1);
+}
+
+// The probability that the model itself gives the token, whatever the rule has made of it.
+static void test_log_probability(void **state)
+{
+    Case *c = *state;
+    static float logits[CONTEXT * N_TOKENS];
+    SampleRule rule = RULE(0.5, 3, 1);
+    rule.repetition = 2;
+    never(c, tokenizer_eot(c->tokenizer));
+    Sampler s = sample_begin(c->model, (SampleForward){0}, &c->cache, c->tokenizer, "ab", 2, rule,
+                             rng_make(1, "s", 0));
+    double given[CONTEXT];
+    for (size_t i = 0; i < CONTEXT - 3; i++) assert_true(sample_next(&s, &given[i]) >= 0);
+    model_set_batch(c->model, s.ids.id, NULL, s.ids.id, 1, s.ids.n);
+    model_logits(c->model, logits);
+    for (size_t i = 0; i < CONTEXT - 3; i++) {
+        const float *z = logits + (2 + i) * N_TOKENS;
+        double sum = 0;
+        for (size_t v = 0; v < N_TOKENS; v++) sum += exp((double)z[v] - z[0]);
+        double want = (double)z[s.ids.id[3 + i]] - z[0] - log(sum);
+        // The same two orders of summation as in expect_greedy, for logits of size 1 or so.
+        if (!(fabs(given[i] - want) <= 1e-4 * (1 + fabs(want)))) fail_msg("token %zu: %g, not %g", i, given[i], want);
+    }
+    sample_end(&s);
+}
+
+// Cut anywhere, a text comes out whole, and no part ends within a character.
+static void test_characters(void **state)
+{
+    (void)state;
+    const char *const rows[][2] = {
+        {"a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z", "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z"},
+        {"a\xFF(", "a\xEF\xBF\xBD("},
+        {"\xE2\x28\xA1", "\xEF\xBF\xBD(\xEF\xBF\xBD"},
+        {"\xED\xA0\x80x", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDx"}, // a surrogate
+        {"a\xF0\x9F\x98", "a\xEF\xBF\xBD"}, // never ends
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *bytes = rows[i][0];
+        size_t n = strlen(bytes);
+        for (size_t cuts = 0; cuts < 1u << (n - 1); cuts++) {
+            SampleText text = {0};
+            char all[200] = "", out[100];
+            size_t total = 0;
+            for (size_t from = 0, to = 1; from < n; from = to, to = from + 1) {
+                while (to < n && !(cuts >> (to - 1) & 1)) to++;
+                size_t k = sample_characters(&text, bytes + from, to - from, out), length;
+                assert_int_equal(words_utf8_invalid(out, k, 0, &length), k);
+                memcpy(all + total, out, k);
+                total += k;
+            }
+            total += sample_characters(&text, NULL, 0, all + total);
+            assert_int_equal(total, strlen(rows[i][1]));
+            assert_memory_equal(all, rows[i][1], total);
+        }
+    }
 }
 
 static void test_text_is_a_function_of_the_seed(void **state)
@@ -230,7 +352,7 @@ static void test_text_is_a_function_of_the_seed(void **state)
     char *text[4];
     const uint64_t seeds[] = {1, 1, 2, 1};
     for (int i = 0; i < 4; i++)
-        text[i] = eval_sample(c->model, (EvalForward){0}, &c->cache, c->tokenizer, "ab", 12, (SampleRule){3, 0, 1},
+        text[i] = sample_text(c->model, (SampleForward){0}, &c->cache, c->tokenizer, "ab", 12, RULE(3, 0, 1),
                               rng_make(seeds[i], "sample", i == 3));
     assert_string_equal(text[0], text[1]);
     assert_string_not_equal(text[0], text[2]);
@@ -247,7 +369,7 @@ static void test_end_of_text_ends(void **state)
     for (int32_t id = 0; id < N_TOKENS; id++) never(c, id);
     for (int sign = -1; sign <= 1; sign += 2) {
         head_row(c, tokenizer_eot(c->tokenizer))[0] = (float)sign;
-        char *text = eval_sample(c->model, (EvalForward){0}, &c->cache, c->tokenizer, "ab", 1, greedy,
+        char *text = sample_text(c->model, (SampleForward){0}, &c->cache, c->tokenizer, "ab", 1, greedy,
                                  rng_make(1, "sample", 0));
         assert_memory_equal(text, "ab", 2);
         if (strlen(text) == 2) ended = true;
@@ -255,6 +377,31 @@ static void test_end_of_text_ends(void **state)
         free(text);
     }
     assert_true(ended && went_on);
+}
+
+static int read_no_token(void *arg)
+{
+    Case *c = arg;
+    float logits[N_TOKENS];
+    model_next_logits(c->model, &c->cache, (const int32_t[1]){0}, 0, logits);
+    return 0;
+}
+
+// One token more than the cache has room for, which is the context.
+static int read_too_many(void *arg)
+{
+    Case *c = arg;
+    float logits[N_TOKENS];
+    const int32_t token[CONTEXT] = {0};
+    model_next_logits(c->model, &c->cache, token, 1, logits);
+    model_next_logits(c->model, &c->cache, token, CONTEXT, logits);
+    return 0;
+}
+
+static void test_cache_has_limits(void **state)
+{
+    expect_die(read_no_token, *state, "broken invariant");
+    expect_die(read_too_many, *state, "broken invariant");
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -266,9 +413,15 @@ int main(void)
         cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_top_k),
         cmocka_unit_test(test_top_p),
+        cmocka_unit_test(test_min_p),
         cmocka_unit_test(test_ends_of_the_interval),
+        cmocka_unit_test(test_characters),
+        TEST(test_cache_has_limits), // forks: before OpenMP has threads
         TEST(test_cache_is_the_model),
         TEST(test_beyond_the_context),
+        TEST(test_repetition),
+        TEST(test_repetition_below_zero),
+        TEST(test_log_probability),
         TEST(test_text_is_a_function_of_the_seed),
         TEST(test_end_of_text_ends),
     };

@@ -12,7 +12,9 @@ fp8 is stored whole; for the larger formats the file has XXH3-128 hashes of the 
   sample     the sweep's every 4096th
 
 NaN is 0x7fc00000 in float32; in a format it is the pattern one below the sign bit (0x7fff, 0x7f), for any payload.
-Names end in _sat where the input was first clamped to the largest number.
+Names end in _sat where the input was first clamped to the largest number (OCP OFP8's saturating mode). The others are
+its non-saturating mode: what is too large, and Inf, becomes NaN in E4M3 and Inf in E5M2. PyTorch 2.5 converts to E4M3 in
+that mode, 2.15 saturates (to E5M2 both give Inf); so too_large puts the NaN there, and every version writes one file.
 
 Needs PyTorch 2.1 or later for fp8, xxhash, NumPy. Run: python3 dev/reference/make_formats.py
 """
@@ -55,6 +57,11 @@ def tf32(x, largest, saturate):
         return (rounded.astype(np.float32).view(np.uint32) >> 13).astype(np.uint32)
 
 
+def too_large(x, largest):
+    """For E4M3: 464, half a step above the largest number, 448, is a tie and rounds to it."""
+    return np.abs(x) > largest + (np.exp2(np.floor(np.log2(largest))) / 8) / 2
+
+
 def encoded(x, name, largest, saturate):
     """The patterns of float32 numbers, NaN as one below the sign bit."""
     if name == "tf32":
@@ -65,6 +72,8 @@ def encoded(x, name, largest, saturate):
         if saturate:
             tensor = tensor.clamp(-largest, largest)
         out, top = tensor.to(dtype).view(VIEW[integer]).numpy().view(integer), np.iinfo(integer).max >> 1
+        if name == "e4m3" and not saturate:
+            out = np.where(too_large(x, largest), top, out).astype(integer)
     return np.where(np.isnan(x), top, np.where(np.isnan(values(out, name)), top, out)).astype(out.dtype)
 
 

@@ -214,19 +214,14 @@ void linear_norm_backward(const UnitContext *ctx, const Unit *unit, UnitRole wei
 
 // ---- branches
 
-static size_t sharers(const UnitContext *ctx)
-{
-    return ctx->shape->cut.rows > 1 ? ctx->shape->cut.rows : 1;
-}
-
 size_t linear_rows(const UnitContext *ctx, size_t N)
 {
-    return N / sharers(ctx);
+    return N / unit_sharers(ctx->shape);
 }
 
 X *linear_own(const UnitContext *ctx, X *whole, size_t N)
 {
-    size_t first = sharers(ctx) > 1 ? (size_t)ctx->shape->cut.rank * linear_rows(ctx, N) : 0;
+    size_t first = unit_sharers(ctx->shape) > 1 ? (size_t)ctx->shape->cut.rank * linear_rows(ctx, N) : 0;
     return (X *)((char *)whole + first * ctx->shape->channels * ctx->dev->x_bytes);
 }
 
@@ -411,8 +406,8 @@ void linear_norm_parts(const UnitContext *ctx, const LinearNorm *norm, X *dinp, 
 static void ordered_norm_backward(const UnitContext *ctx, const LinearNorm *norm, X *dinp, X *dout, const X *dresid,
                                   const X *inp, const float *mean, const float *rstd, size_t rows)
 {
-    linear_norm_parts(ctx, norm, dinp, dout, dresid, inp, mean, rstd, rows,
-                      linear_parts(rows * sharers(ctx), sharers(ctx)));
+    size_t sharers = unit_sharers(ctx->shape);
+    linear_norm_parts(ctx, norm, dinp, dout, dresid, inp, mean, rstd, rows, linear_parts(rows * sharers, sharers));
 }
 
 void linear_xent_steps(const UnitContext *ctx, float *loss, X *dlogits, const X *logits, const int32_t *target,

@@ -61,10 +61,10 @@ static void place_own(Activations *acts, int u, Mem *mem)
 Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
                               const ModelShape *shape, Mem *mem, size_t B, size_t T)
 {
-    size_t n = (size_t)n_units, sharers = shape->cut.rows > 1 ? shape->cut.rows : 1;
+    size_t n = (size_t)n_units;
     Activations acts = {.pool = pool, .slot = slot, .policy = pool->policy, .unit = unit, .n_units = n_units,
                         .segment = pool->segment, .max_rows = B * T, .x_bytes = dev->x_bytes,
-                        .stream_row = shape->channels * dev->x_bytes, .sharers = sharers};
+                        .stream_row = shape->channels * dev->x_bytes, .sharers = unit_sharers(shape)};
     acts.row = calloc(n, sizeof *acts.row);
     acts.stream = calloc(n, sizeof *acts.stream);
     acts.saved = calloc(n, sizeof *acts.saved);

@@ -59,16 +59,11 @@ static void block_widths(const ModelShape *s, size_t width[WIDTHS])
     for (int i = 0; i < WIDTHS; i++) width[i] = all[i];
 }
 
-// The rows, of N, of the stream and of resid that this rank has.
-static size_t rows_of(const ModelShape *s, size_t N)
-{
-    return s->cut.rows > 1 ? N / s->cut.rows : N;
-}
-
-// Bytes that are kept of each block; *work: bytes of the one set of buffers that all blocks share.
+// Bytes that are kept of each block; *work: bytes of the one set of buffers that all blocks share. R: the rows, of N,
+// of the stream and of resid that this rank has.
 static size_t block_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t N, size_t *work)
 {
-    size_t H = s->heads, G = s->kv_heads, R = rows_of(s, N), x = dev->x_bytes, width[WIDTHS];
+    size_t H = s->heads, G = s->kv_heads, R = N / unit_sharers(s), x = dev->x_bytes, width[WIDTHS];
     size_t kept = 4 * N * (H + (s->qk_norm ? H + G : 0)) + 4 * R * 4; // statistics
     block_widths(s, width);
     *work = 0;
@@ -84,7 +79,7 @@ static size_t block_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy p
 size_t recompute_slot_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t segment, size_t layers,
                             bool head, size_t N)
 {
-    size_t x = dev->x_bytes, R = rows_of(s, N), C = s->channels, work;
+    size_t x = dev->x_bytes, R = N / unit_sharers(s), C = s->channels, work;
     size_t blocks = segment ? 0 : layers * block_bytes(s, dev, policy, N, &work);
     size_t streams = (segment ? (layers + segment - 1) / segment : layers) + head;
     return blocks + streams * R * x * C + (head ? N * x * C + R * 8 : 0); // the head's norm
@@ -93,7 +88,7 @@ size_t recompute_slot_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy
 size_t recompute_pool_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t segment, size_t N)
 {
     size_t work, block = block_bytes(s, dev, policy, N, &work);
-    return segment ? segment * block + work + (segment - 1) * rows_of(s, N) * dev->x_bytes * s->channels : work;
+    return segment ? segment * block + work + (segment - 1) * (N / unit_sharers(s)) * dev->x_bytes * s->channels : work;
 }
 
 size_t recompute_late_bytes(const ModelShape *s, const Dev *dev, size_t segment, size_t layers, size_t N)

@@ -47,6 +47,12 @@ static inline int unit_cut_copies(const ModelShape *part)
     return part->cut.size > (int)part->cut.kv_heads ? part->cut.size / (int)part->cut.kv_heads : 1;
 }
 
+// Ranks that share the rows of the stream (sequence parallelism).
+static inline size_t unit_sharers(const ModelShape *part)
+{
+    return part->cut.rows > 1 ? part->cut.rows : 1;
+}
+
 // ---- muP (mup.c): learning rates that stay right as the model gets wider
 
 // Dies when mup_base is set and cannot work: with a tied head, or with an optimizer (by its optim.name) for which the

@@ -1,0 +1,160 @@
+// eval: how well a trained model predicts texts: loss, perplexity and bits per byte, one row for each set.
+//
+//   build/eval runs/stories                                         the run's own validation set
+//   build/eval runs/stories 'other/val_*.bin' book.txt lines.jsonl  token shards; text, JSONL, packed, folders
+//   build/eval runs/stories mix.toml --stride 64 --json             each source of a mixture
+//
+// The figures are those of a run: without options the run's own set gives what its last evaluation in fp32 wrote.
+// Text becomes tokens as build/prepare makes them: an end-of-text token, then the document. They are held in memory,
+// and in a file without a name.
+#include "base/check.h"
+#include "base/options.h"
+#include "data/prep/corpus.h"
+#include "models/trained.h"
+#include "ops/dev_cpu.h"
+#include "train/eval.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *tokenizer_dir;
+static size_t tokens, stride, batch, threads;
+static bool json;
+
+static Option options[] = {
+    OPTION(SIZE, "--tokens", "N", "of a set, the first; 0: all [of the run]", &tokens, .most = 1e15),
+    OPTION(SIZE, "--stride", "N", "from one window to the next; 0: no overlap [of the run]", &stride, .most = 1e9),
+    OPTION(SIZE, "--batch", "N", "windows at a time [of the run]", &batch, .least = 1, .most = 1e6),
+    OPTION(TEXT, "--tokenizer", "DIR", "the tokenizer's folder [of the run]", &tokenizer_dir),
+    OPTION(SIZE, "--threads", "N", "0: one a core [0]", &threads, .most = 1024),
+    OPTION(SWITCH, "--json", NULL, "a line of JSON for each set", &json),
+};
+static OptionSet set = {.program = "eval", .row = options, .n = sizeof options / sizeof *options, .usage =
+    "usage: eval MODEL [SET]... [--option VALUE]...\n"
+    "MODEL: a run, a checkpoint, or a folder of Transformers (config.json, safetensors, tokenizer.json).\n"
+    "SET: token shards (*.bin; a pattern is quoted), a mixture (*.toml), or text: a file, JSONL, a folder,\n"
+    "- (standard input). Without one: the run's validation set.\n\n"};
+
+// What every set is measured with.
+typedef struct {
+    Trained *model;
+    int32_t *token_bytes;
+} Judge;
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
+static void print_head(void)
+{
+    if (!json)
+        printf("%12s %12s %11s %11s %10s  %s\n", "tokens", "bytes", "nats/token", "perplexity", "bits/byte", "set");
+}
+
+static void measure(Judge *j, const char *name, Dataset *ds)
+{
+    const Config *cfg = &j->model->cfg;
+    const Model *m = j->model->model;
+    int32_t eot = cfg->data.document_mask ? tokenizer_eot(j->model->tokenizer) : -1;
+    if (dataset_tokens(ds) < 2) die("%s: %lld tokens, 2 are the least", name, (long long)dataset_tokens(ds));
+    EvalResult r = eval_run(j->model->model, ds, (int64_t)tokens, (int64_t)stride, m->max_batch, m->max_tokens,
+                            j->token_bytes, eot, NULL);
+    int64_t bytes = dataset_text_bytes(ds, 1, r.tokens, j->token_bytes);
+    dataset_close(ds);
+    if (json) {
+        json_t *row = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f}", "set", name, "tokens", (json_int_t)r.tokens, "bytes",
+                                (json_int_t)bytes, "loss", r.loss, "perplexity", exp(r.loss), "bpb", r.bpb);
+        char *line = row ? json_dumps(row, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+        if (!line) die("eval: %s: cannot be written as JSON (a name that is not UTF-8, or a loss that is not finite)",
+                       name);
+        puts(line);
+        free(line);
+        json_decref(row);
+    } else
+        printf("%12lld %12lld %11.4f %11.4g %10.4f  %s\n", (long long)r.tokens, (long long)bytes, r.loss, exp(r.loss),
+               r.bpb, name);
+    fflush(stdout);
+}
+
+// The tokens of a text's documents, each after an end-of-text token.
+static TokenIds encode(const Judge *j, const char *path)
+{
+    Tokenizer *t = j->model->tokenizer;
+    int32_t eot = tokenizer_eot(t);
+    if (eot < 0) die("%s: the tokenizer has no %s, which begins a document", path, TOKENIZER_EOT);
+    CorpusReader *reader = corpus_open(&path, 1, (CorpusOptions){.separator = TOKENIZER_EOT, .log = stderr});
+    TokenIds ids = {0};
+    CorpusRecord doc;
+    while (corpus_next(reader, &doc)) {
+        token_ids_push(&ids, eot);
+        tokenizer_encode(t, doc.text, doc.n_bytes, &ids);
+    }
+    corpus_close(reader);
+    return ids;
+}
+
+// A shard that has no name any more once it is open.
+static Dataset *open_tokens(const Judge *j, const TokenIds *ids)
+{
+    const char *tmp = getenv("TMPDIR");
+    char folder[512], shard[540];
+    int vocab = (int)j->model->model->shape.vocab;
+    if ((size_t)snprintf(folder, sizeof folder, "%s/eval.XXXXXX", tmp && *tmp ? tmp : "/tmp") >= sizeof folder ||
+        !mkdtemp(folder)) die("eval: %s: cannot make a folder for tokens: %s (try another TMPDIR)", folder,
+                              strerror(errno));
+    snprintf(shard, sizeof shard, "%s/tokens.bin", folder);
+    DatasetWriter *w = dataset_writer_open(shard, vocab, DATASET_AUTO);
+    dataset_writer_append(w, ids->id, ids->n);
+    dataset_writer_finish(w);
+    Dataset *ds = dataset_open(shard, vocab);
+    unlink(shard);
+    rmdir(folder);
+    return ds;
+}
+
+static void measure_set(Judge *j, const char *name)
+{
+    int vocab = (int)j->model->model->shape.vocab;
+    if (ends_with(name, ".toml")) {
+        Sources sources = sources_read(name);
+        for (size_t i = 0; i < sources.n; i++)
+            measure(j, sources.source[i].name, dataset_open(sources.source[i].path, vocab));
+        sources_free(&sources);
+    } else if (ends_with(name, ".bin")) measure(j, name, dataset_open(name, vocab));
+    else {
+        TokenIds ids = encode(j, name);
+        measure(j, name, open_tokens(j, &ids));
+        token_ids_free(&ids);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    dev_cpu_choose_blas(argv);
+    size_t n = options_read(&set, argc, argv);
+    if (!n) die_usage("usage: eval MODEL [SET]... (try --help)");
+    dev_cpu_blas_room((int)threads, false);
+    Judge j = {.model = trained_open(argv[1], tokenizer_dir, batch, 0, (int)threads)};
+    const Config *cfg = &j.model->cfg;
+    if (!options_given(&set, "--tokens")) tokens = (size_t)cfg->eval.tokens;
+    if (!options_given(&set, "--stride")) stride = (size_t)cfg->eval.stride;
+    size_t V = j.model->model->shape.vocab, known = (size_t)tokenizer_vocab_size(j.model->tokenizer);
+    j.token_bytes = calloc(V, sizeof *j.token_bytes);
+    if (!j.token_bytes) die("eval: no memory for %zu token lengths", V);
+    for (size_t i = 0; i < known; i++)
+        j.token_bytes[i] = (int32_t)tokenizer_text_bytes(j.model->tokenizer, (int32_t)i);
+    print_head();
+    for (size_t i = 2; i <= n; i++) measure_set(&j, argv[i]);
+    if (n == 1 && !*cfg->data.val) die("%s: names no validation set (try: build/eval MODEL SET...)", argv[1]);
+    if (n == 1) measure_set(&j, cfg->data.val);
+    free(j.token_bytes);
+    trained_close(j.model);
+    return 0;
+}

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Do models that Transformers made predict here what they predict there?
+
+Makes models of each architecture that src/models/hf.c reads, with random weights and odd sizes, saves them with
+save_pretrained (some in shards, some in bfloat16 or float16) beside a tokenizer of ours, and compares the mean loss of
+`build/eval FOLDER` over some tokens with Transformers', in both over adjoining windows in float32. They differ only by
+its rounding: a millionth of the loss.
+
+Run: python3 dev/reference/check_import.py   (PyTorch, transformers, NumPy; build/ must exist)
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen3Config)
+
+T, TOKENS, V = 64, 4096, 512
+SIZES = dict(vocab_size=V, hidden_size=66, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=14,
+             intermediate_size=130, max_position_embeddings=T)
+LLAMA3 = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, original_max_position_embeddings=16, low_freq_factor=1.0,
+              high_freq_factor=4.0)
+YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16)
+CASES = {
+    "gpt2": (GPT2Config(vocab_size=V, n_embd=66, n_layer=3, n_head=6, n_positions=T), torch.float32, "5GB"),
+    "gpt2 f16": (GPT2Config(vocab_size=V, n_embd=66, n_layer=2, n_head=3, n_positions=T, n_inner=100,
+                            tie_word_embeddings=False), torch.float16, "100KB"),
+    "llama": (LlamaConfig(**SIZES), torch.float32, "5GB"),
+    "llama tied": (LlamaConfig(**SIZES, tie_word_embeddings=True, rms_norm_eps=1e-5), torch.bfloat16, "200KB"),
+    "llama biases": (LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True), torch.float32, "200KB"),
+    "llama3": (LlamaConfig(**SIZES, rope_parameters=LLAMA3), torch.float32, "5GB"),
+    "llama yarn": (LlamaConfig(**SIZES, rope_parameters=YARN), torch.float32, "5GB"),
+    "mistral": (MistralConfig(**SIZES, sliding_window=None), torch.bfloat16, "5GB"),
+    "qwen3": (Qwen3Config(**SIZES, tie_word_embeddings=True), torch.float32, "5GB"),
+}
+
+
+def program(*words):
+    done = subprocess.run(["build/" + words[0], *words[1:]], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(words)}\n{done.stdout[-2000:]}{done.stderr}")
+    return done.stdout
+
+
+def random_model(config):
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():  # biases are 0 and norms 1 at first, which would hide what is mixed up
+        for weight in model.parameters():
+            weight.copy_(torch.randn_like(weight) * (0.2 if weight.dim() > 1 else 0.5) + (weight.dim() == 1))
+    return model
+
+
+worst = 0
+with tempfile.TemporaryDirectory() as data:
+    program("stories", "--bytes", "200000", "--val-bytes", "30000", "--out", data)
+    program("prepare", "tokens", "--train", f"{data}/train.txt", "--val-file", f"{data}/val.txt", "--vocab", str(V),
+            "--out", data)
+    tokens = torch.tensor(np.fromfile(f"{data}/val_000000.bin", np.uint16, offset=1024).astype(np.int64))
+    for name, (config, dtype, shard) in CASES.items():
+        folder = f"{data}/{name.replace(' ', '_')}"
+        random_model(config).to(dtype).save_pretrained(folder, max_shard_size=shard)
+        for file in "tokenizer.json", "tokenizer_config.json":
+            shutil.copy(f"{data}/{file}", folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        with torch.no_grad():
+            logits = model(tokens[:TOKENS].view(-1, T)).logits
+        there = float(torch.nn.functional.cross_entropy(logits.double().flatten(0, 1), tokens[1:TOKENS + 1]))
+        here = json.loads(program("eval", folder, f"{data}/val_*.bin", "--tokens", str(TOKENS), "--stride", "0", "--batch",
+                                  "8", "--json"))["loss"]
+        worst = max(worst, abs(here / there - 1))
+        files = len([file for file in os.listdir(folder) if file.endswith(".safetensors")])
+        print(f"{name:13} {here:.8g} here, {there:.8g} in Transformers: {here / there - 1:+.1e} ({dtype}, {files} files)")
+os._exit(0 if worst <= 1e-6 else 1)

@@ -1,0 +1,269 @@
+// sample: text from a trained model, as it is written. It writes no file.
+//
+//   build/sample runs/stories --prompt "Once upon a time"
+//   build/sample runs/stories                                       on a terminal: a prompt a line
+//   echo "Once" | build/sample runs/stories --n 3 --json
+//
+// The samples are those of a run: with its settings sample i of seed s after step k is drawn with the random numbers of
+// (s, "sample i", k), so the last ones in samples.txt come out again.
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/options.h"
+#include "base/words.h"
+#include "models/trained.h"
+#include "net/sample.h"
+#include "ops/dev_cpu.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *prompt, *tokenizer_dir;
+static OptionList stops;
+static size_t count = 1, tokens, top_k, threads;
+static double seed;
+static SampleRule rule;
+static bool logprobs, json;
+
+static Option options[] = {
+    OPTION(TEXT, "--prompt", "TEXT", "what the text begins with; \"\": nothing", &prompt),
+    OPTION(SIZE, "--n", "N", "texts [1]", &count, .least = 1, .most = 1e6),
+    OPTION(SIZE, "--tokens", "N", "of one text, at most [of the run]", &tokens, .least = 1, .most = 1e9),
+    OPTION(NUMBER, "--temperature", "T", "divides the logits; 0: always the likeliest token [of the run]",
+           &rule.temperature),
+    OPTION(SIZE, "--top-k", "K", "draw from the K likeliest tokens; 0: all [of the run]", &top_k, .most = 1e9),
+    OPTION(NUMBER, "--top-p", "P", "draw from the fewest that hold this probability; 1: all [of the run]", &rule.top_p,
+           .least = 1e-9, .most = 1),
+    OPTION(NUMBER, "--min-p", "P", "draw from those with this part of the likeliest one's; 0: all [of the run]",
+           &rule.min_p, .most = 1),
+    OPTION(NUMBER, "--repetition", "R", "weakens tokens that the text has; 1: off [of the run]", &rule.repetition,
+           .least = 1),
+    OPTION(LIST, "--stop", "TEXT", "end before this text; more than one may be given", &stops),
+    OPTION(NUMBER, "--seed", "N", "of the random numbers [of the run]", &seed, .most = 9007199254740992),
+    OPTION(SWITCH, "--logprobs", NULL, "a line for each token: the natural logarithm of its probability, its text",
+           &logprobs),
+    OPTION(SWITCH, "--json", NULL, "a line of JSON for each text", &json),
+    OPTION(TEXT, "--tokenizer", "DIR", "the tokenizer's folder [of the run]", &tokenizer_dir),
+    OPTION(SIZE, "--threads", "N", "0: one a core [0]", &threads, .most = 1024),
+};
+static OptionSet set = {.program = "sample", .row = options, .n = sizeof options / sizeof *options, .usage =
+    "usage: sample MODEL [--option VALUE]...\n"
+    "MODEL: a run, a checkpoint, or a folder of Transformers (config.json, safetensors, tokenizer.json).\n"
+    "Without --prompt a terminal is asked for one, again and again; other input is the prompt.\n\n"};
+
+// ---- what is written
+
+static volatile sig_atomic_t interrupted;
+static size_t n_written;      // tokens of all texts
+static double seconds, first; // from the prompt on, of all texts; until the first token of the first
+
+// The text so far. What may be the beginning of a --stop is not shown yet.
+typedef struct {
+    char *text;
+    size_t n, cap, shown;
+    bool stopped;
+} Output;
+
+static void append(Output *o, const char *bytes, size_t n)
+{
+    o->text = words_grow(o->text, &o->cap, o->n + n + 1, 1);
+    memcpy(o->text + o->n, bytes, n);
+    o->n += n;
+    o->text[o->n] = 0;
+    for (size_t i = 0; i < stops.n; i++) { // the first place of any of them
+        size_t length = strlen(stops.word[i]);
+        for (size_t at = 0; at + length <= o->n; at++)
+            if (memcmp(o->text + at, stops.word[i], length) == 0) o->n = at, o->stopped = true;
+    }
+}
+
+static void show(Output *o, bool all)
+{
+    size_t end = o->n;
+    for (size_t i = 0; i < stops.n && !all; i++)
+        for (size_t part = strlen(stops.word[i]) - 1; part > 0; part--)
+            if (part <= o->n && memcmp(o->text + o->n - part, stops.word[i], part) == 0 && o->n - part < end)
+                end = o->n - part;
+    if (end <= o->shown) return;
+    if (!json && !logprobs) fwrite(o->text + o->shown, 1, end - o->shown, stdout);
+    o->shown = end;
+    fflush(stdout);
+}
+
+static json_t *text_json(const char *bytes, size_t n)
+{
+    char *out = malloc(3 * n + 12);
+    if (!out) die("sample: no memory for %zu bytes", 3 * n);
+    SampleText whole = {0};
+    size_t k = sample_characters(&whole, bytes, n, out);
+    k += sample_characters(&whole, NULL, 0, out + k);
+    json_t *text = json_stringn(out, k);
+    free(out);
+    if (!text) die("sample: no memory for %zu bytes", k);
+    return text;
+}
+
+static void write_json(json_t *value)
+{
+    char *line = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    if (!line) die("sample: no memory for a line of JSON");
+    puts(line);
+    free(line);
+    json_decref(value);
+}
+
+static void write_end(const Output *o, const char *words, size_t n_words, const char *end, json_t *ids, json_t *logs)
+{
+    if (json)
+        write_json(json_pack("{s:o, s:o, s:s, s:o, s:o}", "prompt", text_json(words, n_words), "text",
+                             text_json(o->text ? o->text : "", o->n), "end", end, "ids", ids, "logprobs", logs));
+    else if (!logprobs) puts("");
+    else puts(end);
+    fflush(stdout);
+}
+
+// One text after a prompt of n bytes.
+static void write_text(Trained *t, KvCache *cache, const char *words, size_t n, size_t i)
+{
+    char name[40], *whole = NULL;
+    size_t cap = 0, k;
+    const char *end = "length";
+    SampleText held = {0};
+    Output o = {0};
+    json_t *ids = json ? json_array() : NULL, *logs = json ? json_array() : NULL;
+    snprintf(name, sizeof name, "sample %zu", i);
+    double begin = clock_seconds(), log_probability;
+    Sampler s = sample_begin(t->model, (SampleForward){0}, cache, t->tokenizer, words, n, rule,
+                              rng_make((uint64_t)seed, name, (uint32_t)t->step));
+    if (!json && !logprobs) fwrite(words, 1, n, stdout), fflush(stdout);
+    for (size_t drawn = 0; drawn < tokens && !interrupted && !o.stopped; drawn++) {
+        int32_t id = sample_next(&s, &log_probability);
+        if (!n_written++) first = clock_seconds() - begin;
+        if (id < 0) { end = "end of text"; break; }
+        const char *bytes = tokenizer_decode(t->tokenizer, id, &k);
+        whole = words_grow(whole, &cap, 3 * k + 12, 1);
+        append(&o, whole, sample_characters(&held, bytes, k, whole));
+        show(&o, o.stopped);
+        if (json) json_array_append_new(ids, json_integer(id)), json_array_append_new(logs, json_real(log_probability));
+        if (logprobs && !json) printf("%9.4f  ", log_probability), write_json(text_json(bytes, k));
+    }
+    if (!o.stopped && held.n) append(&o, whole, sample_characters(&held, NULL, 0, whole));
+    show(&o, true);
+    if (o.stopped) end = "stop";
+    seconds += clock_seconds() - begin;
+    write_end(&o, words, n, interrupted ? "interrupted" : end, ids, logs);
+    sample_end(&s);
+    free(whole);
+    free(o.text);
+}
+
+static void write_texts(Trained *t, KvCache *cache, const char *words, size_t n)
+{
+    n_written = 0, seconds = 0;
+    for (size_t i = 0; i < count && !interrupted; i++) {
+        if (count > 1 && !json) printf("%s== sample %zu\n", i ? "\n" : "", i);
+        write_text(t, cache, words, n, i);
+    }
+    fprintf(stderr, "sample: %zu tokens in %.2f s, %.1f a second; the first after %.2f s\n", n_written, seconds,
+            (double)n_written / seconds, first);
+}
+
+// ---- where prompts come from
+
+static char *all_input(size_t *n)
+{
+    char *text = NULL;
+    size_t cap = 0, got;
+    *n = 0;
+    do {
+        text = words_grow(text, &cap, *n + (1 << 16), 1);
+        *n += got = fread(text + *n, 1, 1 << 16, stdin);
+    } while (got);
+    if (ferror(stdin)) die("sample: standard input: %s", strerror(errno));
+    if (*n && text[*n - 1] == '\n') --*n; // the line's, not the prompt's
+    return text;
+}
+
+static void note_interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+// readline or libedit, where one is installed: history and editing of the line.
+typedef struct {
+    char *(*read)(const char *prompt);
+    void (*remember)(const char *line);
+} Editor;
+
+static Editor find_editor(void)
+{
+    static const char *const name[] = {"libreadline.so.8", "libedit.so.2", "libedit.so.0"};
+    Editor e = {0};
+    for (size_t i = 0; i < sizeof name / sizeof *name && !e.read; i++) {
+        void *library = dlopen(name[i], RTLD_NOW);
+        if (!library) continue;
+        *(void **)&e.read = dlsym(library, "readline");
+        *(void **)&e.remember = dlsym(library, "add_history");
+    }
+    return e;
+}
+
+// Ctrl-C ends a text while it is written, and the program while it asks. NULL: the end of the input.
+static char *ask(const Editor *e)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    signal(SIGINT, SIG_DFL);
+    if (e->read) line = e->read("> ");
+    else {
+        fputs("> ", stdout), fflush(stdout);
+        ssize_t n = getline(&line, &cap, stdin);
+        if (n < 0) free(line), line = NULL;
+        else line[strcspn(line, "\n")] = 0;
+    }
+    if (line && *line && e->read && e->remember) e->remember(line);
+    interrupted = 0;
+    signal(SIGINT, note_interrupt);
+    return line;
+}
+
+int main(int argc, char **argv)
+{
+    dev_cpu_choose_blas(argv);
+    if (options_read(&set, argc, argv) != 1)
+        die_usage("usage: sample MODEL [--option VALUE]... (try --help)");
+    for (size_t i = 0; i < stops.n; i++)
+        if (!*stops.word[i]) die("sample: --stop: an empty text");
+    dev_cpu_blas_room((int)threads, false);
+    Trained *t = trained_open(argv[1], tokenizer_dir, 1, 256, (int)threads);
+    const Config *cfg = &t->cfg;
+    if (!options_given(&set, "--tokens")) tokens = (size_t)cfg->sample.tokens;
+    if (!options_given(&set, "--temperature")) rule.temperature = cfg->sample.temperature;
+    rule.top_k = options_given(&set, "--top-k") ? (long)top_k : cfg->sample.top_k;
+    if (!options_given(&set, "--top-p")) rule.top_p = cfg->sample.top_p;
+    if (!options_given(&set, "--min-p")) rule.min_p = cfg->sample.min_p;
+    if (!options_given(&set, "--repetition")) rule.repetition = cfg->sample.repetition;
+    if (!options_given(&set, "--seed")) seed = (double)cfg->run.seed;
+    KvCache cache = model_cache_create(t->model);
+    if (prompt || !isatty(STDIN_FILENO)) {
+        size_t n = prompt ? strlen(prompt) : 0;
+        char *input = prompt ? NULL : all_input(&n);
+        write_texts(t, &cache, prompt ? prompt : input, n);
+        free(input);
+    } else {
+        Editor editor = find_editor();
+        fprintf(stderr, "%s. Type how a text begins; Ctrl-C stops it, Ctrl-D ends.\n", t->dir);
+        for (char *line; (line = ask(&editor)); free(line)) write_texts(t, &cache, line, strlen(line));
+        puts("");
+    }
+    trained_close(t);
+    free(stops.word);
+    return 0;
+}

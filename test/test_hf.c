@@ -1,0 +1,356 @@
+// Tests of hf: folders written here, in GPT-2's and LLaMA's layouts, F32, F16 and BF16, one file and shards, give the
+// weights that they were made of; what our blocks cannot say is refused with the key.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "expect_die.h"
+#include "temp_dir.h"
+
+#include "base/formats.h"
+#include "base/safetensors.h"
+#include "models/hf.h"
+#include "ops/dev_cpu.h"
+#include "train/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { L = 2, C = 6, H = 3, G = 1, D = 4, F = 10, V = 11, T = 8, MOST = 60 };
+
+#define GPT2 "\"model_type\": \"gpt2\", \"vocab_size\": 11, \"n_embd\": 6, \"n_layer\": 2, \"n_head\": 3, " \
+    "\"n_positions\": 8, \"n_inner\": 10"
+#define LIKE(TYPE) "\"model_type\": \"" TYPE "\", \"vocab_size\": 11, \"hidden_size\": 6, \"num_hidden_layers\": 2, " \
+    "\"num_attention_heads\": 3, \"num_key_value_heads\": 1, \"head_dim\": 4, \"intermediate_size\": 10, " \
+    "\"max_position_embeddings\": 8, \"rms_norm_eps\": 1e-6"
+
+// ---- a folder, written from what its names and shapes are in Transformers
+
+typedef struct {
+    SafeTensor tensor[MOST];
+    size_t shape[MOST][2];
+    char name[MOST][100];
+    int n;
+} List;
+
+// Element (i, j) of the matrix that ours calls `ours` of layer l; a number that 16 bits can hold.
+static float element(const char *ours, int l, size_t i, size_t j)
+{
+    unsigned x = 7u * (unsigned)l + 13u * (unsigned)i + 101u * (unsigned)j;
+    for (const char *c = ours; *c; c++) x = x * 31 + (unsigned char)*c;
+    return (float)(int)(x % 200 - 100) / 64;
+}
+
+static void add(List *list, SafeDtype type, const char *name, int l, size_t rows, size_t cols, const float *value)
+{
+    Format format = type == ST_F32 ? FORMAT_FP32 : type == ST_F16 ? FORMAT_FP16 : FORMAT_BF16;
+    size_t n = rows * (cols ? cols : 1), bytes = formats_bytes(format);
+    char *data = malloc(n * bytes);
+    assert_non_null(data);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = formats_encode(format, value[i], false);
+        memcpy(data + i * bytes, &bits, bytes); // little-endian
+    }
+    int k = list->n++;
+    snprintf(list->name[k], sizeof list->name[k], name, l);
+    list->shape[k][0] = rows, list->shape[k][1] = cols;
+    list->tensor[k] = (SafeTensor){.name = list->name[k], .dtype = type, .ndim = cols ? 2 : 1, .shape = list->shape[k],
+                                   .data = data};
+}
+
+// A linear (out, in) and perhaps its bias, as they are, or (GPT-2) transposed.
+static void add_linear(List *list, SafeDtype type, const char *name, int l, size_t out, size_t in, bool turned,
+                       bool bias, const char *const *ours, size_t n_ours)
+{
+    char full[120];
+    float *w = malloc(out * in * n_ours * sizeof *w), *b = malloc(out * n_ours * sizeof *b);
+    assert_true(w && b);
+    for (size_t k = 0; k < n_ours; k++)
+        for (size_t o = 0; o < out; o++) {
+            b[k * out + o] = element(ours[k], l, o, 999);
+            for (size_t i = 0; i < in; i++)
+                w[turned ? i * out * n_ours + k * out + o : (k * out + o) * in + i] = element(ours[k], l, o, i);
+        }
+    snprintf(full, sizeof full, "%s.weight", name);
+    add(list, type, full, l, turned ? in : out * n_ours, turned ? out * n_ours : in, w);
+    snprintf(full, sizeof full, "%s.bias", name);
+    if (bias) add(list, type, full, l, out * n_ours, 0, b);
+    free(w), free(b);
+}
+
+static void add_vector(List *list, SafeDtype type, const char *name, int l, size_t n, const char *ours, size_t j)
+{
+    float v[V * C];
+    for (size_t i = 0; i < n; i++) v[i] = element(ours, l, i, j);
+    add(list, type, name, l, n, 0, v);
+}
+
+#define ONE(NAME) (const char *const[]){NAME}, 1
+
+static void make_gpt2(List *s, SafeDtype t, bool prefix)
+{
+    char name[100];
+#define N(NAME) (snprintf(name, sizeof name, "%s%s", prefix ? "transformer." : "", NAME), name)
+    add_linear(s, t, N("wte"), -1, V, C, false, false, ONE("embed.tokens"));
+    add_linear(s, t, N("wpe"), -1, T, C, false, false, ONE("embed.positions"));
+    for (int l = 0; l < L; l++) {
+        add_vector(s, t, N("h.%d.ln_1.weight"), l, C, "attn_norm", 0);
+        add_vector(s, t, N("h.%d.ln_1.bias"), l, C, "attn_norm", 999);
+        add_vector(s, t, N("h.%d.ln_2.weight"), l, C, "ffn_norm", 0);
+        add_vector(s, t, N("h.%d.ln_2.bias"), l, C, "ffn_norm", 999);
+        add_linear(s, t, N("h.%d.attn.c_attn"), l, C, C, true, true,
+                   (const char *const[]){"attn.q", "attn.k", "attn.v"}, 3);
+        add_linear(s, t, N("h.%d.attn.c_proj"), l, C, C, true, true, ONE("attn.out"));
+        add_linear(s, t, N("h.%d.mlp.c_fc"), l, F, C, true, true, ONE("ffn.up"));
+        add_linear(s, t, N("h.%d.mlp.c_proj"), l, C, F, true, true, ONE("ffn.down"));
+    }
+    add_vector(s, t, N("ln_f.weight"), -1, C, "final_norm", 0);
+    add_vector(s, t, N("ln_f.bias"), -1, C, "final_norm", 999);
+#undef N
+}
+
+static void make_llama(List *s, SafeDtype t, bool tie, bool bias, bool qk)
+{
+    static const char *const linear[][2] = {{"attn.q", "self_attn.q_proj"}, {"attn.k", "self_attn.k_proj"},
+        {"attn.v", "self_attn.v_proj"}, {"attn.out", "self_attn.o_proj"}, {"ffn.gate", "mlp.gate_proj"},
+        {"ffn.up", "mlp.up_proj"}, {"ffn.down", "mlp.down_proj"}};
+    static const size_t out[] = {H * D, G * D, G * D, C, F, F, C}, in[] = {C, C, C, H * D, C, C, F};
+    char name[100];
+    add_linear(s, t, "model.embed_tokens", -1, V, C, false, false, ONE("embed.tokens"));
+    for (int l = 0; l < L; l++) {
+        add_vector(s, t, "model.layers.%d.input_layernorm.weight", l, C, "attn_norm", 0);
+        add_vector(s, t, "model.layers.%d.post_attention_layernorm.weight", l, C, "ffn_norm", 0);
+        for (int k = 0; k < 7; k++) {
+            snprintf(name, sizeof name, "model.layers.%%d.%s", linear[k][1]);
+            add_linear(s, t, name, l, out[k], in[k], false, bias, ONE(linear[k][0]));
+        }
+        if (!qk) continue;
+        add_vector(s, t, "model.layers.%d.self_attn.q_norm.weight", l, D, "attn.q_norm", 0);
+        add_vector(s, t, "model.layers.%d.self_attn.k_norm.weight", l, D, "attn.k_norm", 0);
+    }
+    add_vector(s, t, "model.norm.weight", -1, C, "final_norm", 0);
+    if (!tie) add_linear(s, t, "lm_head", -1, V, C, false, false, ONE("head"));
+}
+
+static void write_config(const char *keys)
+{
+    FILE *f = fopen(in_dir("config.json"), "w");
+    assert_non_null(f);
+    fprintf(f, "{%s}\n", keys);
+    assert_int_equal(fclose(f), 0);
+}
+
+// One file, or, with an index, every `shards`-th tensor in each of them.
+static void write_tensors(List *list, int shards)
+{
+    char error[500];
+    FILE *index = shards > 1 ? fopen(in_dir("model.safetensors.index.json"), "w") : NULL;
+    if (index) fprintf(index, "{\"metadata\": {}, \"weight_map\": {");
+    else unlink(in_dir("model.safetensors.index.json"));
+    for (int k = 0; k < shards; k++) {
+        SafeTensor part[MOST];
+        char name[60] = "model.safetensors";
+        int n = 0;
+        if (shards > 1) snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", k + 1, shards);
+        for (int i = k; i < list->n; i += shards) {
+            part[n++] = list->tensor[i];
+            if (index) fprintf(index, "%s\"%s\": \"%s\"", i ? ", " : "", list->tensor[i].name, name);
+        }
+        if (!safetensors_write(in_dir(name), part, n, NULL, 0, NULL, NULL, error, sizeof error)) fail_msg("%s", error);
+    }
+    if (index) fprintf(index, "}}\n"), assert_int_equal(fclose(index), 0);
+    while (list->n) free((void *)(uintptr_t)list->tensor[--list->n].data);
+}
+
+// ---- what is read
+
+static Model *open_model(Config *cfg, Mem *mem, Dev *dev)
+{
+    config_defaults(cfg);
+    hf_config(dir, cfg);
+    ModelShape shape = run_shape(cfg);
+    Model *m = model_allocate(&shape, dev, mem, 1, T, false);
+    hf_load(dir, m);
+    return m;
+}
+
+static void expect_weights(const char *keys)
+{
+    Config cfg;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    write_config(keys);
+    Model *m = open_model(&cfg, &mem, dev);
+    for (int r = 0; r < m->params.n_rows; r++) {
+        const Param *row = &m->params.row[r];
+        char ours[100];
+        int l = -1, skip = 0;
+        if (sscanf(row->name, "layers.%d.%n", &l, &skip) != 1) l = -1, skip = 0;
+        snprintf(ours, sizeof ours, "%s", row->name + skip);
+        char *kind = strrchr(ours, '.');
+        bool bias = !strcmp(kind, ".bias");
+        *kind = 0;
+        for (size_t i = 0; i < row->n_elems; i++) {
+            size_t o = row->ndim == 2 ? i / row->dim[1] : i, j = row->ndim == 2 ? i % row->dim[1] : bias ? 999 : 0;
+            if (m->weights[row->offset + i] != element(ours, l, o, j))
+                fail_msg("%s[%zu, %zu] is %g, not %g", row->name, o, j, m->weights[row->offset + i],
+                         element(ours, l, o, j));
+        }
+    }
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+}
+
+static void test_gpt2(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 6; k++) {
+        List s = {.n = 0};
+        make_gpt2(&s, k % 3 == 0 ? ST_F32 : k % 3 == 1 ? ST_F16 : ST_BF16, k % 2);
+        write_tensors(&s, k < 3 ? 1 : 3);
+        expect_weights(GPT2);
+    }
+}
+
+static void test_llama(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 8; k++) {
+        List s = {.n = 0};
+        char keys[900];
+        bool tie = k & 1, bias = k & 2, qk = !bias && k & 4;
+        make_llama(&s, k % 3 == 0 ? ST_F32 : k % 3 == 1 ? ST_F16 : ST_BF16, tie, bias, qk);
+        write_tensors(&s, k < 4 ? 2 : 1);
+        snprintf(keys, sizeof keys, "%s, \"tie_word_embeddings\": %s, \"attention_bias\": %s, \"mlp_bias\": %s",
+                 qk ? LIKE("qwen3") : k % 2 ? LIKE("mistral") : LIKE("llama"), tie ? "true" : "false",
+                 bias ? "true" : "false", bias ? "true" : "false");
+        expect_weights(keys);
+    }
+}
+
+// What Transformers 4 and 5 write about positions, and what is left out.
+static void test_settings(void **state)
+{
+    (void)state;
+    const struct {
+        const char *keys;
+        int scaling;
+        double theta, factor, slow, fast;
+        long original;
+    } rows[] = {
+        {"", ROPE_NONE, 10000, 0, 1, 0, 0},
+        {", \"rope_theta\": 5e5", ROPE_NONE, 5e5, 0, 1, 0, 0},
+        {", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7}", ROPE_NONE, 7, 0, 1, 0, 0},
+        {", \"rope_theta\": 9, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}", ROPE_LINEAR, 9, 4, 1, 0,
+         8},
+        {", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"original_max_position_embeddings\": 4, "
+         "\"low_freq_factor\": 1.5, \"high_freq_factor\": 5}", ROPE_LLAMA3, 10000, 8, 1.5, 5, 4},
+        {", \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 3, \"factor\": 2, "
+         "\"original_max_position_embeddings\": 4}", ROPE_YARN, 3, 2, 1, 32, 4},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char keys[900];
+        Config cfg;
+        config_defaults(&cfg);
+        snprintf(keys, sizeof keys, "%s%s, \"sliding_window\": null", LIKE("llama"), rows[i].keys);
+        write_config(keys);
+        hf_config(dir, &cfg);
+        assert_int_equal(cfg.model.rope_scaling, rows[i].scaling);
+        assert_true(cfg.model.rope_theta == rows[i].theta && cfg.model.rope_factor == rows[i].factor);
+        if (rows[i].scaling) assert_int_equal(cfg.model.rope_original, rows[i].original);
+        if (rows[i].fast > 0) assert_true(cfg.model.rope_slow == rows[i].slow && cfg.model.rope_fast == rows[i].fast);
+        assert_true(cfg.model.layers == L && cfg.model.channels == C && cfg.model.heads == H);
+        assert_true(cfg.model.kv_heads == G);
+        assert_true(cfg.model.head_size == D && cfg.model.ffn == F && cfg.model.vocab == V && cfg.model.context == T);
+        assert_true(cfg.model.norm_eps == 1e-6 && !cfg.model.tie && !cfg.model.bias && !cfg.model.qk_norm);
+    }
+    Config cfg;
+    config_defaults(&cfg);
+    write_config("\"model_type\": \"gpt2\", \"vocab_size\": 9, \"n_embd\": 12, \"n_layer\": 1, \"n_head\": 3, "
+                 "\"n_inner\": null");
+    hf_config(dir, &cfg);
+    assert_true(cfg.model.ffn == 48 && cfg.model.head_size == 4 && cfg.model.context == 1024 && cfg.model.tie);
+}
+
+static int read_config(void *keys)
+{
+    Config cfg;
+    write_config(keys);
+    config_defaults(&cfg);
+    hf_config(dir, &cfg);
+    return 0;
+}
+
+static int read_model(void *keys)
+{
+    Config cfg;
+    Mem mem = {0};
+    write_config(keys);
+    open_model(&cfg, &mem, dev_cpu_create(1));
+    return 0;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    const struct {
+        const char *keys, *words;
+    } rows[] = {
+        {"\"vocab_size\": 3", "config.json: model_type = null: a string is needed"},
+        {"\"model_type\": \"mamba\"", "model_type = \"mamba\": not known here (gpt2, llama, mistral, qwen3)"},
+        {"\"model_type\": ", "config.json:1: "},
+        {GPT2 ", \"activation_function\": \"relu\"", "activation_function = \"relu\": only the tanh GELU"},
+        {GPT2 ", \"scale_attn_by_inverse_layer_idx\": true", "scale_attn_by_inverse_layer_idx"},
+        {GPT2 ", \"n_head\": \"3\"", "n_head = \"3\": a number is needed"},
+        {GPT2 ", \"n_layer\": 0", "model.layers"},
+        {LIKE("llama") ", \"hidden_act\": \"gelu\"", "hidden_act = \"gelu\": only silu"},
+        {LIKE("llama") ", \"attention_bias\": true", "attention_bias and mlp_bias"},
+        {LIKE("qwen3") ", \"attention_bias\": true", "attention_bias and mlp_bias"},
+        {LIKE("mistral") ", \"sliding_window\": 4", "sliding_window = 4: windows are not known here"},
+        {LIKE("llama") ", \"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2}",
+         "rope_type = \"dynamic\""},
+        {LIKE("llama") ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}",
+         "original_max_position_embeddings"},
+        {LIKE("llama") ", \"num_key_value_heads\": 0", "3 heads and 0 key/value heads"},
+        {LIKE("llama") ", \"num_key_value_heads\": 2", "3 heads and 2 key/value heads"},
+        {LIKE("llama") ", \"head_dim\": 0", "a head of 0, a feed-forward of 10"},
+        {LIKE("llama") ", \"head_dim\": 5", "a head of 5: RoPE turns pairs"},
+        {LIKE("llama") ", \"intermediate_size\": 0", "a feed-forward of 0"},
+        {LIKE("llama") ", \"vocab_size\": 0", "a vocabulary of 0"},
+        {LIKE("llama") ", \"num_hidden_layers\": 1e9", "model.layers"},
+        {LIKE("llama") ", \"hidden_size\": -66", "model.channels"},
+        {GPT2 ", \"n_head\": 4", "model.head_size"},
+        {GPT2 ", \"n_head\": 0", "model.heads"},
+        {LIKE("llama") ", \"tie_word_embeddings\": 1", "tie_word_embeddings = 1: true or false"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect_die(read_config, (void *)(uintptr_t)rows[i].keys, rows[i].words);
+    List s = {.n = 0};
+    make_llama(&s, ST_F32, true, false, false);
+    write_tensors(&s, 1);
+    expect_die(read_model, LIKE("llama"), "no tensor lm_head.weight"); // not tied
+    expect_die(read_model, LIKE("qwen3") ", \"tie_word_embeddings\": true",
+               "no tensor model.layers.0.self_attn.q_norm");
+    expect_die(read_model, LIKE("llama") ", \"tie_word_embeddings\": true, \"intermediate_size\": 9",
+               "model.layers.0.mlp.gate_proj.weight has another shape than config.json says: 9 x 6 are needed");
+    unlink(in_dir("model.safetensors"));
+    expect_die(read_model, LIKE("llama"), "model.safetensors");
+    FILE *f = fopen(in_dir("model.safetensors.index.json"), "w");
+    assert_non_null(f);
+    fprintf(f, "{\"weight_map\": {\"a\": \"../x\"}}");
+    fclose(f);
+    expect_die(read_model, LIKE("llama"), "a shard called ../x");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {IN_DIR(test_refusals), IN_DIR(test_gpt2), IN_DIR(test_llama),
+                                       IN_DIR(test_settings)};
+    return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
+}

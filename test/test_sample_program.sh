@@ -1,0 +1,137 @@
+#!/bin/bash
+# test/test_sample_program.sh: build/sample writes what the run wrote, from a run, a checkpoint and another layout's, on
+# a pipe and on a terminal; it leaves the run as it is; and it says in one line what is wrong.
+# shellcheck source=test/train_common.sh
+. "$(dirname "$0")/train_common.sh"
+# shellcheck source=test/ranks_common.sh
+. "$(dirname "$0")/ranks_common.sh"
+sample=$BUILD/sample
+
+# The samples of the last step in samples.txt, one line each: these have no line break in them, nor parts of characters.
+last_samples() { # NAME STEP
+    grep -A1 "^== step $2, " "$runs/$1/samples.txt" | grep -v '^\(==\|--\)'
+}
+texts() { "$sample" "$@" --json </dev/null 2>/dev/null; } # MODEL [OPTION...]: lines of JSON
+field() { sed -n "s/.*\"$1\":\"\(\([^\"\\\\]\|\\\\.\)*\)\".*/\1/p" | sed 's/\\"/"/g'; } # NAME: of each line
+state() { find "$runs/$1" -printf '%p %s %T@\n' | sort; }
+
+# The same bytes as the run's own samples, which follow its prompt.
+as_the_run() { # CONFIG NAME [OPTION...]
+    local config=$1 name=$2
+    shift 2
+    train "$config" "$name" --run.steps=20 --sample.count=3 --sample.prompt="Once" "$@"
+    state "$name" >"$work/before"
+    [ "$(last_samples "$name" 20 | wc -l)" = 3 ]
+    texts "$runs/$name" --prompt Once --n 3 >"$work/json"
+    last_samples "$name" 20 >"$work/wanted"
+    paste -d '' <(field prompt <"$work/json") <(field text <"$work/json") | cmp - "$work/wanted"
+    texts "$runs/$name/checkpoints/step_00000020" --prompt Once --n 3 | cmp - "$work/json"
+    printf 'Once\n' | "$sample" "$runs/$name" --n 3 2>/dev/null | grep -v '^\(== .*\|\)$' | cmp - "$work/wanted"
+    state "$name" | cmp - "$work/before" # it writes nothing
+}
+
+other_layouts() {
+    local options=(--run.steps=20 --sample.count=3 --sample.prompt=Once --numerics.deterministic=true)
+    ranks 2 gpt zero3 "${options[@]}" --parallel.zero=3
+    train gpt one "${options[@]}"
+    texts "$runs/zero3" --prompt Once | cmp - <(texts "$runs/one" --prompt Once)
+}
+
+# Each token of --logprobs is one of --json; greedy text is likelier than a drawn one; a run's rule is the default.
+rules() {
+    texts "$runs/gpt" --prompt Once --temperature 0 --tokens 30 >"$work/greedy"
+    texts "$runs/gpt" --prompt Once --temperature 0 --tokens 30 --seed 9 --top-k 3 --top-p 0.5 --min-p 0.1 |
+        cmp - "$work/greedy"
+    texts "$runs/gpt" --prompt Once --top-k 1 --tokens 30 | cmp - "$work/greedy"
+    texts "$runs/gpt" --prompt Once --min-p 1 --tokens 30 | cmp - "$work/greedy"
+    texts "$runs/gpt" --prompt Once --seed 9 --tokens 30 >"$work/nine"
+    if texts "$runs/gpt" --prompt Once --tokens 30 | cmp -s - "$work/nine"; then return 1; fi
+    texts "$runs/gpt" --prompt Once --temperature 0 --tokens 30 --repetition 1e9 | # no token twice
+        grep -o '"ids":\[[^]]*' | grep -oE '[0-9]+' | sort | uniq -d | cmp - /dev/null
+    "$sample" "$runs/gpt" --prompt Once --tokens 30 --seed 9 --logprobs 2>/dev/null </dev/null >"$work/lines"
+    awk '/^ *-[0-9]/ { print $1 + 0 }' "$work/lines" |
+        cmp - <(grep -o '"logprobs":\[[^]]*' "$work/nine" | tr ',[' '\n\n' |
+            awk '/^-/ { printf "%.4f\n", $1 }' | awk '{ print $1 + 0 }')
+    [ "$(grep -cE '^ *-[0-9]' "$work/lines")" -gt 5 ]
+    texts "$runs/gpt" --prompt Once --tokens 7 | grep -q '"end":"length"'
+    [ "$(texts "$runs/gpt" --prompt Once --tokens 7 | grep -o '"ids":\[[^]]*' | tr ',' '\n' | wc -l)" = 7 ]
+}
+
+# The text ends before the first place of any of the words, wherever tokens are cut.
+stops() {
+    local text word
+    text=$(texts "$runs/gpt" --prompt Once --tokens 60 | field text)
+    for word in "${text:9:1}" "${text:13:4}" "${text:20:9}"; do
+        texts "$runs/gpt" --prompt Once --tokens 60 --stop "$word" --stop nothing_like_it >"$work/json"
+        [ "$(field text <"$work/json")" = "${text%%"$word"*}" ]
+        [ "$(field end <"$work/json")" = stop ]
+        "$sample" "$runs/gpt" --prompt Once --tokens 60 --stop "$word" 2>/dev/null </dev/null |
+            cmp - <(echo "Once${text%%"$word"*}")
+    done
+}
+
+# What looks like the beginning of such a text is shown when nothing comes after it.
+held_back() {
+    local text
+    text=$(texts "$runs/gpt" --prompt Once --tokens 60 | field text)
+    "$sample" "$runs/gpt" --prompt Once --tokens 60 --stop "${text: -3}@@" 2>/dev/null </dev/null |
+        cmp - <(echo "Once$text")
+}
+
+# On a terminal: a text for each line, until Ctrl-D.
+on_a_terminal() {
+    printf 'Once\nThe\n\004' | script -qec "$sample $runs/gpt --tokens 9" /dev/null >"$work/said"
+    tr -d '\r' <"$work/said" >"$work/lines"
+    cat "$work/lines"
+    grep -qF "Once$(texts "$runs/gpt" --prompt Once --tokens 9 | field text)" "$work/lines"
+    grep -qF "The$(texts "$runs/gpt" --prompt The --tokens 9 | field text)" "$work/lines"
+    [ "$(grep -c 'tokens in' "$work/lines")" = 2 ]
+}
+
+# A folder for Transformers has the tokenizer too, and the token at which a text ends.
+exported() {
+    local eot
+    eot=$(sed -n 's/.*"eot": *\([0-9]*\).*/\1/p' "$work/data/manifest.json")
+    "$BUILD/export" "$runs/gpt" --to hf --out "$work/hf" 2>"$work/err"
+    [ ! -s "$work/err" ]
+    cmp "$work/hf/tokenizer.json" "$work/data/tokenizer.json"
+    cmp "$work/hf/tokenizer_config.json" "$work/data/tokenizer_config.json"
+    grep -q "\"eos_token_id\": $eot" "$work/hf/config.json"
+    grep -q "\"bos_token_id\": $eot" "$work/hf/generation_config.json"
+    grep -q '"eos_token": "<|endoftext|>"' "$work/hf/special_tokens_map.json"
+    "$BUILD/export" "$runs/gpt" --to hf --out "$work/hf2" --tokenizer "$work/hf" # one that was exported is a tokenizer
+    diff -r "$work/hf" "$work/hf2"
+    texts "$work/hf" --prompt Once --temperature 0 --tokens 20 |
+        cmp - <(texts "$runs/gpt" --prompt Once --temperature 0 --tokens 20)
+}
+
+refuses() { program_refuses sample "$@"; } # STATUS WORDS ARGUMENT...
+
+mistakes() {
+    refuses 2 'usage: sample MODEL'
+    refuses 2 'usage: sample MODEL' "$runs/gpt" more
+    refuses 1 'no_such_run' "$runs/no_such_run" --prompt a
+    refuses 2 'top_p' "$runs/gpt" --top_p 1
+    refuses 2 '--top-p' "$runs/gpt" --top-p 0
+    refuses 2 '--temperature' "$runs/gpt" --temperature -1
+    refuses 2 '--tokens' "$runs/gpt" --tokens 0
+    refuses 1 '--stop' "$runs/gpt" --stop ''
+    refuses 1 'no_tokenizer' "$runs/gpt" --tokenizer "$work/no_tokenizer" --prompt a
+    cp -r "$runs/gpt" "$runs/damaged"
+    local newest=$runs/damaged/checkpoints/step_00000020
+    printf 'x' | dd of="$newest/model.safetensors" bs=1 seek=5000 conv=notrunc 2>/dev/null
+    refuses 1 'model\.safetensors' "$newest" --prompt a
+}
+
+prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
+passes 'gpt: the samples of the run' as_the_run gpt gpt --sample.temperature=0.5
+passes 'llama: the samples of the run' as_the_run llama llama --sample.temperature=0.9 --sample.top_k=20 \
+    --sample.min_p=0.05 --sample.repetition=1.1
+passes 'weights of any layout' other_layouts
+passes 'rules and probabilities' rules
+passes 'stops' stops
+passes 'what is held back comes at the end' held_back
+passes 'on a terminal' on_a_terminal
+passes 'an exported folder' exported
+passes 'mistakes' mistakes
+exit $failed
