@@ -297,24 +297,27 @@ static bool is_true(json_t *object, const char *key, bool missing)
     return value ? json_is_true(value) : missing;
 }
 
-// The pattern of tokenizer.json's pre_tokenizer: ByteLevel with its own expression, or Split followed by ByteLevel.
+// The pattern of tokenizer.json's pre_tokenizer: ByteLevel with its own expression, or after it cut out every digit, or
+// after Split without it.
 static const char *read_pattern(json_t *pre, const char *path)
 {
-    json_t *list = json_object_get(pre, "pretokenizers"), *split = json_array_get(list, 0);
-    json_t *bytes = type_is(pre, "Sequence") ? json_array_get(list, 1) : pre;
+    json_t *list = json_object_get(pre, "pretokenizers"), *first = json_array_get(list, 0);
+    json_t *bytes = type_is(pre, "Sequence") ? json_array_get(list, json_array_size(list) - 1) : pre;
     if (!type_is(bytes, "ByteLevel") || is_true(bytes, "add_prefix_space", true))
         die("%s: pre_tokenizer is not ByteLevel without prefix space (other kinds are not supported)", path);
-    if (bytes == pre) {
-        if (!is_true(pre, "use_regex", true)) die("%s: pre_tokenizer has no pattern (not supported)", path);
-        return "gpt2";
-    }
-    const char *regex = json_string_value(json_object_get(json_object_get(split, "pattern"), "Regex"));
-    const char *behavior = json_string_value(json_object_get(split, "behavior"));
-    if (json_array_size(list) != 2 || !type_is(split, "Split") || is_true(bytes, "use_regex", true) ||
-        !regex || !behavior || strcmp(behavior, "Isolated") != 0 || is_true(split, "invert", false))
-        die("%s: pre_tokenizer is not [Split by Regex, Isolated; ByteLevel] (not supported)", path);
+    bool gpt2 = is_true(bytes, "use_regex", true), one = bytes == pre || json_array_size(list) == 1;
+    if (one && !gpt2) die("%s: pre_tokenizer has no pattern (not supported)", path);
+    if (one) return "gpt2";
+    bool two = json_array_size(list) == 2;
+    if (two && gpt2 && type_is(first, "Digits") && is_true(first, "individual_digits", false)) return "smollm";
+    const char *regex = json_string_value(json_object_get(json_object_get(first, "pattern"), "Regex"));
+    const char *behavior = json_string_value(json_object_get(first, "behavior"));
+    if (!two || !type_is(first, "Split") || gpt2 || !regex || !behavior || strcmp(behavior, "Isolated") != 0 ||
+        is_true(first, "invert", false))
+        die("%s: pre_tokenizer is not [Split by Regex, Isolated; ByteLevel] or [Digits, individual; ByteLevel] (not "
+            "supported)", path);
     pretoken_check(regex, path);
-    return strcmp(regex, pretoken_regex("cl100k")) == 0 ? "cl100k" : regex;
+    return pretoken_name(regex) ? pretoken_name(regex) : regex;
 }
 
 static void refuse(json_t *object, const char *key, const char *path)
@@ -407,13 +410,15 @@ static void save_json(json_t *json, const char *dir, const char *name) // takes 
 
 static json_t *pre_tokenizer_json(const char *pattern)
 {
-    bool gpt2 = strcmp(pattern, "gpt2") == 0;
+    bool smollm = strcmp(pattern, "smollm") == 0, gpt2 = smollm || strcmp(pattern, "gpt2") == 0;
     const char *regex = pretoken_regex(pattern) ? pretoken_regex(pattern) : pattern;
     json_t *bytes = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
                               "trim_offsets", 1, "use_regex", gpt2);
-    if (gpt2) return bytes;
-    return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}", "type", "Sequence", "pretokenizers", "type",
-                     "Split", "pattern", "Regex", regex, "behavior", "Isolated", "invert", 0, bytes);
+    if (gpt2 && !smollm) return bytes;
+    json_t *first = smollm ? json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1)
+                           : json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", regex,
+                                       "behavior", "Isolated", "invert", 0);
+    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first, bytes);
 }
 
 void vocab_save(const Vocab *v, const char *dir)

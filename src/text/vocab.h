@@ -14,6 +14,7 @@
 extern "C" {
 #endif
 
+// Every byte has a token, and every merge joins two tokens, neither of them special, into a third of their bytes.
 typedef struct {
     Words token;     // the bytes of each token; number = id
     bool *special;   // (token.n): never made from text
@@ -21,7 +22,7 @@ typedef struct {
     size_t n_merges;
     int32_t eot;        // <|endoftext|>, or <|end_of_text|> where that is missing; -1: neither
     bool ignore_merges; // a word that is a token as a whole is not merged (LLaMA-3)
-    char *pattern;      // "gpt2", "cl100k" or a regular expression: see pretoken.h
+    char *pattern;      // a name ("gpt2") or a regular expression: see pretoken.h
 } Vocab;
 
 // See tokenizer_load and tokenizer_save for the errors.
