@@ -328,11 +328,10 @@ static void refuse(json_t *object, const char *key, const char *path)
         die("%s: '%s' is set (not supported: ids would differ)", path, key);
 }
 
-static Vocab load_tokenizer_json(const char *path)
+Vocab vocab_from_json(json_t *json, const char *path)
 {
     Vocab v = {.eot = -1};
-    json_t *json = load_json(path), *model = json_object_get(json, "model"),
-           *vocab = json_object_get(model, "vocab");
+    json_t *model = json_object_get(json, "model"), *vocab = json_object_get(model, "vocab");
     json_t *merges = json_object_get(model, "merges"), *added = json_object_get(json, "added_tokens");
     if (!json_is_object(vocab) || !json_is_array(merges) ||
         (json_object_get(model, "type") && !type_is(model, "BPE")))
@@ -349,7 +348,6 @@ static Vocab load_tokenizer_json(const char *path)
     build_tokens(&v, vocab, added, path);
     load_merges_json(&v, merges, path);
     finish(&v, path);
-    json_decref(json);
     return v;
 }
 
@@ -357,7 +355,12 @@ Vocab vocab_load(const char *dir)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-    if (access(path, F_OK) == 0) return load_tokenizer_json(path);
+    if (access(path, F_OK) == 0) {
+        json_t *json = load_json(path);
+        Vocab v = vocab_from_json(json, path);
+        json_decref(json);
+        return v;
+    }
     snprintf(path, sizeof path, "%s/vocab.json", dir);
     if (access(path, F_OK) != 0)
         die("%s: no tokenizer.json and no vocab.json there (give a folder that 'prepare' wrote, or GPT-2's)",
@@ -421,13 +424,13 @@ static json_t *pre_tokenizer_json(const char *pattern)
     return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first, bytes);
 }
 
-void vocab_save(const Vocab *v, const char *dir)
+json_t *vocab_json(const Vocab *v)
 {
     json_t *vocab = json_object(), *merges = json_array(), *added = json_array();
     size_t n_max = 0;
     for (size_t i = 0; i < v->token.n; i++)
         if (v->token.word[i].n > n_max) n_max = v->token.word[i].n;
-    char *a = need(malloc(2 * n_max + 1), dir), *b = need(malloc(2 * n_max + 1), dir);
+    char *a = need(malloc(2 * n_max + 1), "tokenizer"), *b = need(malloc(2 * n_max + 1), "tokenizer");
     int failed = 0;
     for (size_t i = 0; i < v->token.n; i++) {
         const char *bytes = v->token.bytes + v->token.word[i].at;
@@ -447,17 +450,21 @@ void vocab_save(const Vocab *v, const char *dir)
     }
     free(a);
     free(b);
-    if (failed) die("%s: no memory to write the tokenizer", dir);
+    if (failed) die("tokenizer: no memory to write it");
     json_t *model =
         json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout", "unk_token",
                   "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
                   "ignore_merges", v->ignore_merges, "vocab", vocab, "merges", merges);
     json_t *decoder = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 1,
                                 "trim_offsets", 1, "use_regex", 1);
-    save_json(json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation",
-                        "padding", "added_tokens", added, "normalizer", "pre_tokenizer",
-                        pre_tokenizer_json(v->pattern), "post_processor", "decoder", decoder, "model", model),
-              dir, "tokenizer.json");
+    return json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation", "padding",
+                     "added_tokens", added, "normalizer", "pre_tokenizer", pre_tokenizer_json(v->pattern),
+                     "post_processor", "decoder", decoder, "model", model);
+}
+
+void vocab_save(const Vocab *v, const char *dir)
+{
+    save_json(vocab_json(v), dir, "tokenizer.json");
     json_t *config = json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
                                "clean_up_tokenization_spaces", 0);
     if (config && v->eot >= 0) {

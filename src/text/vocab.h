@@ -4,6 +4,7 @@
 // files.
 #ifndef VOCAB_H
 #define VOCAB_H
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,6 +29,9 @@ typedef struct {
 // See tokenizer_load and tokenizer_save for the errors.
 Vocab vocab_load(const char *dir);
 void vocab_save(const Vocab *v, const char *dir);
+// The content of tokenizer.json; `path` is for messages.
+Vocab vocab_from_json(json_t *json, const char *path);
+json_t *vocab_json(const Vocab *v); // NULL: no memory
 // The other formats: vocab.json and merges.txt, which vocab_load reads, and tiktoken's rank files.
 void vocab_save_gpt2(const Vocab *v, const char *dir);
 Vocab vocab_load_ranks(const char *path, const char *pattern);
