@@ -50,8 +50,8 @@ typedef struct {
     int command; // TOKENS ...
     OptionList input;
     const char *train, *val_file, *out, *vocab, *pattern, *val, *tokenizer, *format, *field, *separator, *line, *dtype;
-    const char *shard_tokens, *threads, *file;
-    size_t max_document; // MiB
+    const char *shard_tokens, *threads, *file, *eot;
+    size_t max_document, least; // MiB; times
     bool strict, special;
 } Options;
 
@@ -71,8 +71,9 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static void refuse_useless(const OptionSet *set)
 {
     static const char *const useless[][2] = {{"--vocab", "--tokenizer"}, {"--pattern", "--tokenizer"},
+                                             {"--min-frequency", "--tokenizer"},
                                              {"--val", "--val-file"}, {"--separator", "--separator-line"}};
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (options_given(set, useless[i][0]) && options_given(set, useless[i][1]))
             die_usage("%s: %s has no effect beside %s (leave one out)", set->program, useless[i][0], useless[i][1]);
 }
@@ -89,10 +90,27 @@ static void print_help(OptionSet set)
     printf("\nexample: prepare tokens --input book.txt --out runs/book/data --vocab 1024\n");
 }
 
+// The command's bit; 0: there is none, but a recipe. Prints the help and ends, where that is asked for.
+static int find_command(int argc, char **argv, OptionSet set)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            print_help(set);
+            exit(0);
+        }
+    size_t n_name = argc > 1 ? strlen(argv[1]) : 0;
+    if (n_name > 5 && strcmp(argv[1] + n_name - 5, ".toml") == 0) return 0;
+    if (argc < 2) die_usage("prepare: no command (tokens, train-tokenizer, encode, decode; --help says more)");
+    for (int c = 0; c < COMMANDS; c++)
+        if (strcmp(argv[1], commands[c].name) == 0) return commands[c].bit;
+    die_usage("prepare: '%s': not a command (tokens, train-tokenizer, encode, decode)", argv[1]);
+}
+
 static Options read_options(int argc, char **argv)
 {
     Options o = {.vocab = "4096", .pattern = "gpt2", .val = "0.1", .format = "auto", .field = "text", .dtype = "auto",
-                 .max_document = CORPUS_MIB, .separator = TOKENIZER_EOT, .shard_tokens = "100000000", .threads = "0"};
+                 .max_document = CORPUS_MIB, .separator = TOKENIZER_EOT, .shard_tokens = "100000000", .threads = "0",
+                 .least = 1};
     char program[64];
     Option row[] = {
         OPTION(WORDS, "--input", "PATH...", "text, JSONL, .gz, .zst, folders of them, - (standard input)", &o.input,
@@ -108,8 +126,12 @@ static Options read_options(int argc, char **argv)
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--val", "PART", "the last part of the input, for validation; 0: none [0.1]", &o.val,
                .where = TOKENS),
-        OPTION(TEXT, "--tokenizer", "DIR", "the folder of a tokenizer to use (tokens: instead of training one)",
-               &o.tokenizer, .where = TOKENS | ENCODE | DECODE),
+        OPTION(SIZE, "--min-frequency", "N", "the fewest times that a merged pair is seen [1]", &o.least, .least = 1,
+               .most = 1e15, .where = TOKENS | TRAIN),
+        OPTION(TEXT, "--tokenizer", "PATH", "a tokenizer to use (tokens: instead of training one): its folder, "
+               "tokenizer.json or SentencePiece *.model", &o.tokenizer, .where = TOKENS | ENCODE | DECODE),
+        OPTION(TEXT, "--eot", "TOKEN", "the special token of --tokenizer that documents start with ["
+               TOKENIZER_EOT ", <|end_of_text|> or its eos_token]", &o.eot, .where = TOKENS | ENCODE),
         OPTION(TEXT, "--format", "NAME", "auto (by the file's name), text or jsonl [auto]", &o.format,
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--field", "NAME", "the field of JSONL that is the document [text]", &o.field,
@@ -128,20 +150,11 @@ static Options read_options(int argc, char **argv)
                .where = TOKENS),
         OPTION(TEXT, "--threads", "N", "to count words and encode with; 0: all; changes no byte of what is written [0]",
                &o.threads, .where = TOKENS | TRAIN),
-        OPTION(SWITCH, "--special", NULL, "encode " TOKENIZER_EOT " in the text as that token", &o.special,
+        OPTION(SWITCH, "--special", NULL, "encode the string of --eot in the text as that token", &o.special,
                .where = ENCODE)};
     OptionSet set = {program, NULL, row, sizeof row / sizeof *row, .quote = "'"};
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            print_help(set);
-            exit(0);
-        }
-    size_t n_name = argc > 1 ? strlen(argv[1]) : 0;
-    if (n_name > 5 && strcmp(argv[1] + n_name - 5, ".toml") == 0) return o; // no command: a recipe
-    if (argc < 2) die_usage("prepare: no command (tokens, train-tokenizer, encode, decode; --help says more)");
-    for (int c = 0; c < COMMANDS; c++)
-        if (strcmp(argv[1], commands[c].name) == 0) o.command = commands[c].bit;
-    if (!o.command) die_usage("prepare: '%s': not a command (tokens, train-tokenizer, encode, decode)", argv[1]);
+    o.command = find_command(argc, argv, set);
+    if (!o.command) return o;
     set.where = o.command;
     snprintf(program, sizeof program, "prepare %s", argv[1]);
     size_t n_words = options_read(&set, argc - 1, argv + 1);
@@ -200,9 +213,10 @@ static void free_batch(Batch *b)
 }
 
 // The first n_docs documents of a finished store make a vocabulary of vocab_size tokens.
-static Tokenizer *train_on(const CorpusStore *store, size_t n_docs, const char *pattern, int vocab_size, int n_threads)
+static Tokenizer *train_on(const CorpusStore *store, size_t n_docs, const Options *o, int vocab_size, int n_threads)
 {
-    TokenizerTrainer *trainer = tokenizer_trainer_new(pattern);
+    TokenizerTrainer *trainer = tokenizer_trainer_new(o->pattern);
+    tokenizer_trainer_min_frequency(trainer, (int64_t)o->least);
     Batch b = {0};
     for (size_t i = 0; i < n_docs;) {
         i = read_batch(store, i, n_docs, &b);
@@ -212,7 +226,7 @@ static Tokenizer *train_on(const CorpusStore *store, size_t n_docs, const char *
     return tokenizer_trainer_finish(trainer, vocab_size);
 }
 
-// Documents [from, to), each with <|endoftext|> before it, which t must have. Returns the bytes of their texts.
+// Documents [from, to), each with the end-of-text token before it, which t must have. Returns the bytes of their texts.
 static uint64_t write_tokens(const CorpusStore *store, size_t from, size_t to, Tokenizer *t, int n_threads, Shards *out)
 {
     uint64_t n_bytes = 0;
@@ -313,8 +327,8 @@ static Tokenizer *given_tokenizer(const Options *o)
 {
     long long vocab = count("vocab", o->vocab, 257, 1 << 24);
     Tokenizer *t = o->tokenizer ? tokenizer_load(o->tokenizer) : NULL;
-    if (t && tokenizer_eot(t) < 0)
-        die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", o->tokenizer);
+    if (o->eot && !t) die_usage("prepare: --eot: a tokenizer that is trained has " TOKENIZER_EOT " (give --tokenizer)");
+    if (t) tokenizer_set_eot(t, o->eot, o->tokenizer);
     if (t) vocab = tokenizer_vocab_size(t);
     if (strcmp(o->dtype, "uint16") == 0 && vocab > 65535)
         die("prepare: --dtype: a vocabulary of %lld tokens does not fit in uint16: at most 65535 (use uint32)", vocab);
@@ -325,7 +339,7 @@ static Tokenizer *train_tokenizer(const Options *o, const CorpusStore *store, si
 {
     double start = clock_seconds();
     int vocab = (int)count("vocab", o->vocab, 257, 1 << 24);
-    Tokenizer *t = train_on(store, n_docs, o->pattern, vocab, count_threads(o));
+    Tokenizer *t = train_on(store, n_docs, o, vocab, count_threads(o));
     fprintf(stderr, "tokenizer: %d tokens trained in %.1f s%s\n", tokenizer_vocab_size(t), clock_seconds() - start,
             tokenizer_vocab_size(t) < vocab ? " (fewer than asked: no pair is left to merge)" : "");
     return t;
@@ -461,11 +475,12 @@ static int do_train_tokenizer(const Options *o)
     return 0;
 }
 
+// special: the string of the end-of-text token is that token.
 static void encode_text(Tokenizer *t, const char *text, size_t n, bool special, TokenIds *ids)
 {
-    size_t n_eot = strlen(TOKENIZER_EOT);
-    const char *next;
-    while (special && tokenizer_eot(t) >= 0 && (next = memmem(text, n, TOKENIZER_EOT, n_eot))) {
+    size_t n_eot = 0;
+    const char *next, *eot = special ? tokenizer_decode(t, tokenizer_eot(t), &n_eot) : NULL;
+    while (special && (next = memmem(text, n, eot, n_eot))) {
         tokenizer_encode(t, text, (size_t)(next - text), ids);
         token_ids_push(ids, tokenizer_eot(t));
         n -= (size_t)(next - text) + n_eot;
@@ -477,6 +492,7 @@ static void encode_text(Tokenizer *t, const char *text, size_t n, bool special, 
 static void decode_text(const Tokenizer *t, const char *path, const char *text, size_t n_text)
 {
     const char *at = text; // 0-terminated
+    bool first = true;
     for (long long number = 1;; number++) {
         at += strspn(at, " \t\r\n");
         if (at == text + n_text) break;
@@ -488,8 +504,9 @@ static void decode_text(const Tokenizer *t, const char *path, const char *text, 
                 (int)strcspn(at, " \t\r\n") % 40, at, tokenizer_vocab_size(t) - 1);
         at = end;
         size_t n;
-        const char *bytes = tokenizer_decode(t, (int32_t)id, &n);
+        const char *bytes = (first ? tokenizer_decode_first : tokenizer_decode)(t, (int32_t)id, &n);
         fwrite(bytes, 1, n, stdout);
+        first = tokenizer_is_special(t, (int32_t)id);
     }
 }
 
@@ -502,6 +519,7 @@ static int do_encode_or_decode(const Options *o)
     CorpusOptions options = {.max_bytes = o->max_document << 20, .raise = "--max-document"};
     char *text = corpus_read(o->file, &n, options);
     Tokenizer *t = tokenizer_load(o->tokenizer);
+    if (o->eot || o->special) tokenizer_set_eot(t, o->eot, o->tokenizer);
     if (encode) {
         TokenIds ids = {0};
         encode_text(t, text, n, o->special, &ids);

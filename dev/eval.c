@@ -5,8 +5,8 @@
 //   build/eval runs/stories mix.toml --stride 64 --json             each source of a mixture
 //
 // The figures are those of a run: without options the run's own set gives what its last evaluation in fp32 wrote.
-// Text becomes tokens as build/prepare makes them: an end-of-text token, then the document. They are held in memory,
-// and in a file without a name.
+// Text becomes tokens as build/prepare makes them: the token that a text starts with (of a run: end-of-text), then the
+// document. They are held in memory, and in a file without a name.
 #include "base/check.h"
 #include "base/options.h"
 #include "data/prep/corpus.h"
@@ -58,11 +58,12 @@ static void print_head(void)
         printf("%12s %12s %11s %11s %10s  %s\n", "tokens", "bytes", "nats/token", "perplexity", "bits/byte", "set");
 }
 
-static void measure(Judge *j, const char *name, Dataset *ds)
+// first: the token that begins a document.
+static void measure(Judge *j, const char *name, Dataset *ds, int32_t first)
 {
     const Config *cfg = &j->model->cfg;
     const Model *m = j->model->model;
-    int32_t eot = cfg->data.document_mask ? tokenizer_eot(j->model->tokenizer) : -1;
+    int32_t eot = cfg->data.document_mask ? first : -1;
     if (dataset_tokens(ds) < 2) die("%s: %lld tokens, 2 are the least", name, (long long)dataset_tokens(ds));
     EvalResult r = eval_run(j->model->model, ds, (int64_t)tokens, (int64_t)stride, m->max_batch, m->max_tokens,
                             j->token_bytes, eot, NULL);
@@ -83,17 +84,15 @@ static void measure(Judge *j, const char *name, Dataset *ds)
     fflush(stdout);
 }
 
-// The tokens of a text's documents, each after an end-of-text token.
-static TokenIds encode(const Judge *j, const char *path)
+// The tokens of a text's documents, each after the token `first`.
+static TokenIds encode(const Judge *j, const char *path, int32_t first)
 {
     Tokenizer *t = j->model->tokenizer;
-    int32_t eot = tokenizer_eot(t);
-    if (eot < 0) die("%s: the tokenizer has no %s, which begins a document", path, TOKENIZER_EOT);
     CorpusReader *reader = corpus_open(&path, 1, (CorpusOptions){.separator = TOKENIZER_EOT, .log = stderr});
     TokenIds ids = {0};
     CorpusRecord doc;
     while (corpus_next(reader, &doc)) {
-        token_ids_push(&ids, eot);
+        token_ids_push(&ids, first);
         tokenizer_encode(t, doc.text, doc.n_bytes, &ids);
     }
     corpus_close(reader);
@@ -121,16 +120,18 @@ static Dataset *open_tokens(const Judge *j, const TokenIds *ids)
 
 static void measure_set(Judge *j, const char *name)
 {
+    const Tokenizer *t = j->model->tokenizer;
     int vocab = (int)j->model->model->shape.vocab;
     if (ends_with(name, ".toml")) {
         Sources sources = sources_read(name);
         for (size_t i = 0; i < sources.n; i++)
-            measure(j, sources.source[i].name, dataset_open(sources.source[i].path, vocab));
+            measure(j, sources.source[i].name, dataset_open(sources.source[i].path, vocab), tokenizer_eot(t));
         sources_free(&sources);
-    } else if (ends_with(name, ".bin")) measure(j, name, dataset_open(name, vocab));
+    } else if (ends_with(name, ".bin")) measure(j, name, dataset_open(name, vocab), tokenizer_eot(t));
     else {
-        TokenIds ids = encode(j, name);
-        measure(j, name, open_tokens(j, &ids));
+        int32_t first = tokenizer_bos(t) >= 0 ? tokenizer_bos(t) : tokenizer_need_eot(t, "eval: the tokenizer");
+        TokenIds ids = encode(j, name, first);
+        measure(j, name, open_tokens(j, &ids), first);
         token_ids_free(&ids);
     }
 }

@@ -146,7 +146,7 @@ static void write_text(Trained *t, KvCache *cache, const char *words, size_t n, 
         int32_t id = sample_next(&s, &log_probability);
         if (!n_written++) first = clock_seconds() - begin;
         if (id < 0) { end = "end of text"; break; }
-        const char *bytes = tokenizer_decode(t->tokenizer, id, &k);
+        const char *bytes = (n || drawn ? tokenizer_decode : tokenizer_decode_first)(t->tokenizer, id, &k);
         whole = words_grow(whole, &cap, 3 * k + 12, 1);
         append(&o, whole, sample_characters(&held, bytes, k, whole));
         show(&o, o.stopped);

@@ -7,11 +7,11 @@
 //     build/tokenize bench --vocab 8192 book.txt                         MB/s of training and encoding; --tokenizer: of
 //                                                                        encoding only; --train-only: of training
 //
-// --tokenizer is a folder (tokenizer.json, or vocab.json and merges.txt) or a tiktoken rank file, whose pattern is
-// --pattern. Inputs are files, plain, gzip or zstd; "-" is standard input. A text file is taken as it is, with bytes
-// that are not UTF-8. JSONL files and folders are read as everywhere else (corpus.h), and each document is a text.
-// Everything is held in memory. With --special the string <|endoftext|> is that token; training leaves it out and
-// starts a new text after it.
+// --tokenizer is a folder (tokenizer.json, tokenizer.model, or vocab.json and merges.txt), one of the first two files
+// by its name (*.json, *.model), or a tiktoken rank file, whose pattern is --pattern. Inputs are files, plain, gzip or
+// zstd; "-" is standard input. A text file is taken as it is, with bytes that are not UTF-8. JSONL files and folders
+// are read as everywhere else (corpus.h), and each document is a text. Everything is held in memory. With --special the
+// string <|endoftext|> is that token; training leaves it out and starts a new text after it.
 #define _GNU_SOURCE // memmem
 #include "base/check.h"
 #include "base/clock.h"
@@ -29,10 +29,10 @@
 #include <time.h>
 
 typedef struct {
-    const char *tokenizer, *pattern, *out, *to, *vocab, *threads, *format, *field;
+    const char *tokenizer, *pattern, *out, *to, *vocab, *threads, *format, *field, *eot;
     bool special, raw, train_only;
     const char *const *input; // (n_inputs)
-    size_t n_inputs, max_document; // max_document: MiB
+    size_t n_inputs, max_document, least; // max_document: MiB
 } Options;
 
 static const char help[] =
@@ -42,15 +42,18 @@ static const char help[] =
 static Options parse(int argc, char **argv)
 {
     Options o = {.pattern = "gpt2", .vocab = "8192", .threads = "2", .format = "auto",
-                 .max_document = CORPUS_MIB};
+                 .max_document = CORPUS_MIB, .least = 1};
     const char *command = argc > 1 ? argv[1] : "";
     enum { SOME = 1 }; // .where: the help text begins with the commands in which the option has an effect
     Option row[] = {
-        OPTION(TEXT, "--tokenizer", "PATH", "encode decode count convert bench: a folder, or a tiktoken rank file",
+        OPTION(TEXT, "--tokenizer", "PATH",
+               "encode decode count convert bench: a folder, tokenizer.json, SentencePiece's *.model, ranks",
                &o.tokenizer, .where = SOME),
         OPTION(TEXT, "--pattern", "NAME", "how text is cut into words: " PRETOKEN_NAMES " [gpt2]", &o.pattern),
         OPTION(TEXT, "--vocab", "N", "train bench: size of the vocabulary, 257 or more [8192]", &o.vocab,
                .where = SOME),
+        OPTION(SIZE, "--min-frequency", "N", "train bench: the fewest times that a merged pair is seen [1]", &o.least,
+               .least = 1, .most = 1e15, .where = SOME),
         OPTION(TEXT, "--out", "PATH", "train convert: the folder, or the rank file, to write", &o.out, .where = SOME),
         OPTION(TEXT, "--to", "FORMAT", "convert: json (tokenizer.json), gpt2 (vocab.json, merges.txt) or ranks", &o.to,
                .where = SOME),
@@ -61,8 +64,11 @@ static Options parse(int argc, char **argv)
         OPTION(SIZE, "--max-document", "MIB",
                "train encode decode count bench: a longer line of JSONL is left out, a longer text is an error [64]",
                &o.max_document, .least = 1, .most = CORPUS_MOST_MIB, .where = SOME),
+        OPTION(TEXT, "--eot", "TOKEN", "encode convert: the special token that separates documents [the tokenizer's]",
+               &o.eot, .where = SOME),
         OPTION(TEXT, "--threads", "N", "never changes the result [2]", &o.threads),
-        OPTION(SWITCH, "--special", NULL, TOKENIZER_EOT " in the input is that token, and not text", &o.special),
+        OPTION(SWITCH, "--special", NULL, TOKENIZER_EOT " in the input separates documents: the token, and not text",
+               &o.special),
         OPTION(SWITCH, "--raw", NULL, "encode decode: ids as int32, not as text", &o.raw, .where = SOME),
         OPTION(SWITCH, "--train-only", NULL, "bench: only training, and only with --threads", &o.train_only,
                .where = SOME)};
@@ -162,9 +168,13 @@ static void free_input(Input *in)
 static Tokenizer *load(const Options *o)
 {
     struct stat st;
-    if (!o->tokenizer) die_usage("tokenize: which tokenizer? (--tokenizer, a folder or a tiktoken rank file)");
-    if (stat(o->tokenizer, &st) == 0 && S_ISREG(st.st_mode)) return tokenizer_load_ranks(o->tokenizer, o->pattern);
-    return tokenizer_load(o->tokenizer);
+    if (!o->tokenizer) die_usage("tokenize: which tokenizer? (--tokenizer, a folder or a file)");
+    const char *dot = strrchr(o->tokenizer, '.');
+    bool named = dot && (strcmp(dot, ".json") == 0 || strcmp(dot, ".model") == 0);
+    bool ranks = stat(o->tokenizer, &st) == 0 && S_ISREG(st.st_mode) && !named;
+    Tokenizer *t = ranks ? tokenizer_load_ranks(o->tokenizer, o->pattern) : tokenizer_load(o->tokenizer);
+    if (o->eot) tokenizer_set_eot(t, o->eot, o->tokenizer);
+    return t;
 }
 
 static void make_folder(const char *path)
@@ -177,6 +187,7 @@ static void make_folder(const char *path)
 static Tokenizer *train(const Options *o, const Input *in, int threads)
 {
     TokenizerTrainer *trainer = tokenizer_trainer_new(o->pattern);
+    tokenizer_trainer_min_frequency(trainer, (int64_t)o->least);
     tokenizer_trainer_add_texts(trainer, in->text, in->n, threads);
     return tokenizer_trainer_finish(trainer, (int)options_count("tokenize", "vocab", o->vocab, 257, 1 << 24));
 }
@@ -208,7 +219,7 @@ static void do_encode(const Options *o, int threads)
     int32_t eot = tokenizer_eot(t);
     size_t *end = malloc((in.n + 1) * sizeof *end);
     if (!end) die("tokenize: no memory for %zu texts", in.n);
-    if (o->special && eot < 0) die("tokenize: --special: %s has no " TOKENIZER_EOT, o->tokenizer);
+    if (o->special) tokenizer_need_eot(t, o->tokenizer);
     tokenizer_encode_texts(t, in.text, in.n, threads, &ids, end);
     for (size_t i = 0; i < in.n; i++) {
         if (i && o->special) write_ids(&eot, 1, o->raw);
@@ -222,13 +233,15 @@ static void do_encode(const Options *o, int threads)
     tokenizer_free(t);
 }
 
-static void decode_one(const Tokenizer *t, long id, const char *path, size_t number)
+// *first: the token begins a text.
+static void decode_one(const Tokenizer *t, long id, bool *first, const char *path, size_t number)
 {
     size_t n;
     if (id < 0 || id >= tokenizer_vocab_size(t))
         die("%s: number %zu, %ld: not a token (0 to %d)", path, number, id, tokenizer_vocab_size(t) - 1);
-    const char *bytes = tokenizer_decode(t, (int32_t)id, &n);
+    const char *bytes = (*first ? tokenizer_decode_first : tokenizer_decode)(t, (int32_t)id, &n);
     fwrite(bytes, 1, n, stdout);
+    *first = tokenizer_is_special(t, (int32_t)id);
 }
 
 static void do_decode(const Options *o)
@@ -237,19 +250,20 @@ static void do_decode(const Options *o)
     if (!o->n_inputs) die_usage("tokenize: no input (give files, or - for standard input)");
     for (size_t i = 0; i < o->n_inputs; i++) {
         size_t n;
+        bool first = true;
         char *text = corpus_read(o->input[i], &n, corpus_options(o, SOURCE_TEXT)), *at = text, *end;
         if (o->raw && n % sizeof(int32_t)) die("%s: %zu bytes: not a list of int32", o->input[i], n);
         for (size_t k = 0; o->raw && k < n / sizeof(int32_t); k++) {
             int32_t id;
             memcpy(&id, text + k * sizeof id, sizeof id);
-            decode_one(t, id, o->input[i], k + 1);
+            decode_one(t, id, &first, o->input[i], k + 1);
         }
         for (size_t k = 1; !o->raw && *(at += strspn(at, " \t\r\n")); k++, at = end) {
             long id = strtol(at, &end, 10);
             if (end == at || !strchr(" \t\r\n", *end))
                 die("%s: number %zu, '%.*s': not a token id (numbers with spaces between)", o->input[i], k,
                     (int)strcspn(at, " \t\r\n") % 40, at);
-            decode_one(t, id, o->input[i], k);
+            decode_one(t, id, &first, o->input[i], k);
         }
         if (!o->raw && at != text + n)
             die("%s: byte %zu: a NUL (for ids as int32 use --raw)", o->input[i], (size_t)(at - text));

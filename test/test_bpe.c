@@ -31,12 +31,12 @@ static void test_by_hand(void **state)
     words_add(&words, "aaabdaaabac", 11);
     int64_t count = 1;
     BpeMerge merge[16];
-    assert_int_equal(bpe_train(&words, &count, byte_id, 256, 4, merge), 4);
+    assert_int_equal(bpe_train(&words, &count, byte_id, 256, 4, 1, merge), 4);
     const BpeMerge want[4] = {{'a', 'a', 256}, {'a', 'b', 257}, {256, 257, 258}, {'a', 'c', 259}};
     assert_memory_equal(merge, want, sizeof want);
     // To the end: the word becomes one token and training stops by itself. 11 bytes are merged away by the 4
     // merges above to aaab d aaab ac; three more join them.
-    assert_int_equal(bpe_train(&words, &count, byte_id, 256, 16, merge), 7);
+    assert_int_equal(bpe_train(&words, &count, byte_id, 256, 16, 1, merge), 7);
     words_free(&words);
 }
 
@@ -51,7 +51,7 @@ static void test_counts(void **state)
     words_add(&words, "pq", 2);
     int64_t count[2] = {2, 7};
     BpeMerge merge[2];
-    bpe_train(&words, count, byte_id, 256, 2, merge);
+    bpe_train(&words, count, byte_id, 256, 2, 1, merge);
     assert_int_equal(merge[0].left, 'p');
     assert_int_equal(merge[1].left, 'x');
     words_free(&words);
@@ -116,7 +116,7 @@ static void test_train_against_twin(void **state)
         }
         for (size_t w = 0; w < words.n; w++) slow[w].count = count[w];
         BpeMerge merge[MERGES];
-        size_t n = bpe_train(&words, count, byte_id, 256, MERGES, merge);
+        size_t n = bpe_train(&words, count, byte_id, 256, MERGES, 1, merge);
         assert_true(trial >= 3 || n == MERGES);
         for (size_t i = 0; i < n; i++) {
             BpeMerge want = slow_round(slow, words.n, 256 + (int32_t)i);

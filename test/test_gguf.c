@@ -405,7 +405,7 @@ static void test_refusals(void **state)
     expect_refused("llama.rope.dimension_count", 4, &one, 4, "all of a head is turned");
     expect_refused("general.architecture", 4 + 8, "mamba", 5, "general.architecture = mamba: not known here");
     expect_refused("tokenizer.ggml.pre", 4 + 8, "gpt-9", 5, "tokenizer.ggml.pre = gpt-9: not known here");
-    expect_refused("tokenizer.ggml.model", 4 + 8, "bert", 4, "tokenizer.ggml.model = bert: not known here");
+    expect_refused("tokenizer.ggml.model", 4 + 8, "bert", 4, "tokenizer.ggml.model = bert: not known here (gpt2, llama");
     expect_refused("blk.0.attn_q", 0, ".weighs", 7, "no tensor blk.0.attn_q.weight");
 }
 

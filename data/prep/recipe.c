@@ -70,9 +70,11 @@ static const ConfigKey rows[] = {
     ROW(contamination, field, STRING, "text", "", "", "of its JSONL"),
     ROW(contamination, ngram, INTEGER, "13", "[1, 1000]", "words", "of a piece"),
     ROW(contamination, min_grams, INTEGER, "1", "[1, inf)", "", "pieces that make a hit"),
-    ROW(tokenizer, path, STRING, "", "", "", "the folder of one to use; none: train it"),
+    ROW(tokenizer, path, STRING, "", "", "", "one to use: its folder, tokenizer.json or *.model; none: train it"),
+    ROW(tokenizer, eot, STRING, "", "", "", "the special token of it that documents start with; none: it says"),
     ROW(tokenizer, vocab, INTEGER, "4096", "[257, 16777216]", "tokens", "of the vocabulary to train"),
     ROW(tokenizer, pattern, STRING, "gpt2", "", "", "how text is cut into words: " PRETOKEN_NAMES),
+    ROW(tokenizer, min_frequency, INTEGER, "1", "[1, inf)", "", "the fewest times that a merged pair is seen"),
     ROW(tokenizer, sample, NUMBER, "1", "(0, 1]", "", "part of the training documents that it is trained on"),
     ROW(shards, val, NUMBER, "0.01", "[0, 1)", "", "part of the documents kept for validation"),
     ROW(shards, dtype, CHOICE, "auto", "auto|uint16|uint32", "", "of a token"),
@@ -159,7 +161,8 @@ static void check_settings(const Reader *in)
                  {"dedup.permutations", "dedup.near"},
                  {"contamination.field", "contamination.evaluation"},
                  {"contamination.ngram", "contamination.evaluation"},
-                 {"contamination.min_grams", "contamination.evaluation"}};
+                 {"contamination.min_grams", "contamination.evaluation"},
+                 {"tokenizer.eot", "tokenizer.path"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         size_t n_key = strcspn(pairs[i].key, "."), n_needs = strcspn(pairs[i].needs, ".");
         int key = find_row(pairs[i].key, n_key, pairs[i].key + n_key + 1);
@@ -167,8 +170,8 @@ static void check_settings(const Reader *in)
         if (in->seen[key] && !*((const char *)r + rows[needed].offset)) // an empty string, or false
             die("%s: %s has no effect: %s is not set", in->path, pairs[i].key, pairs[i].needs);
     }
-    const char *trained[] = {"vocab", "pattern", "sample"};
-    for (int i = 0; i < 3; i++)
+    const char *trained[] = {"vocab", "pattern", "min_frequency", "sample"};
+    for (int i = 0; i < 4; i++)
         if (*r->tokenizer_path && in->seen[find_row("tokenizer", 9, trained[i])])
             die("%s: tokenizer.%s has no effect: tokenizer.path gives one that is trained", in->path, trained[i]);
     if (!pretoken_regex(r->tokenizer_pattern))
@@ -301,7 +304,7 @@ static void check_tokenizer(const Recipe *r)
     if (*path) {
         if (stat(path, &st) != 0) die("tokenizer.path: %s: cannot read: %s", path, strerror(errno));
         Tokenizer *t = tokenizer_load(path);
-        if (tokenizer_eot(t) < 0) die("%s: its vocabulary has no " TOKENIZER_EOT " (needed between documents)", path);
+        tokenizer_set_eot(t, *r->tokenizer_eot ? r->tokenizer_eot : NULL, path);
         vocab = tokenizer_vocab_size(t);
         tokenizer_free(t);
     }
@@ -356,7 +359,7 @@ static void check_files(const Recipe *r)
         check_plain(input[i].where, input[i].path);
         check_outside(r, input[i].where, input[i].path);
     }
-    for (int i = 0; *r->tokenizer_path && i < 3; i++) { // which may be links
+    for (int i = 0; *r->tokenizer_path && i < RECIPE_ENCODE_GIVEN; i++) { // which may be links
         char path[CONFIG_TEXT + 32];
         snprintf(path, sizeof path, "%s/%s", r->tokenizer_path, recipe_encode_given[i]);
         check_outside(r, "tokenizer.path", path);

@@ -25,8 +25,8 @@ typedef struct {
     long dedup_ngram, dedup_permutations;
     char contamination_evaluation[CONFIG_TEXT], contamination_field[CONFIG_TEXT];
     long contamination_ngram, contamination_min_grams;
-    char tokenizer_path[CONFIG_TEXT], tokenizer_pattern[CONFIG_TEXT];
-    long tokenizer_vocab;
+    char tokenizer_path[CONFIG_TEXT], tokenizer_eot[CONFIG_TEXT], tokenizer_pattern[CONFIG_TEXT];
+    long tokenizer_vocab, tokenizer_min_frequency;
     double tokenizer_sample, shards_val;
     int shards_dtype; // DatasetType
     long shards_tokens;

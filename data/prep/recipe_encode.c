@@ -114,6 +114,7 @@ static json_t *train_tokenizer(RecipeRun *run, const char *dir)
     const Recipe *r = run->recipe;
     recipe_stage_documents(run);
     TokenizerTrainer *trainer = tokenizer_trainer_new(r->tokenizer_pattern);
+    tokenizer_trainer_min_frequency(trainer, r->tokenizer_min_frequency);
     Batch b = {0};
     size_t n = 0, next = 0, n_docs = documents_count(run->docs);
     uint64_t n_bytes = 0, all = 0;
@@ -152,19 +153,28 @@ static void sync_tokenizer(const char *dir)
     }
 }
 
-const char *const recipe_encode_given[3] = {"tokenizer.json", "vocab.json", "merges.txt"};
+const char *const recipe_encode_given[RECIPE_ENCODE_GIVEN] = {"tokenizer.json", "tokenizer.model", "vocab.json",
+                                                              "merges.txt", "tokenizer_config.json",
+                                                              "special_tokens_map.json"};
 
 // The files that tokenizer_load may read, as recipe_stage_files: other files in the folder (perhaps the recipe's own
-// output) are not part of the key.
-static char *list_tokenizer(const char *dir)
+// output) are not part of the key. dir: the folder, or one of the files.
+static char *list_tokenizer(const char *dir, const char *eot)
 {
     const char *const *name = recipe_encode_given;
     char path[PATH_MAX], *text;
     size_t n;
     FILE *f = open_memstream(&text, &n);
     if (!f) die("memory: no room for file names");
-    for (int i = 0; i < 3; i++) {
-        if (snprintf(path, sizeof path, "%s/%s", dir, name[i]) >= PATH_MAX) die("%s: the name is too long", dir);
+    struct stat st;
+    bool file = stat(dir, &st) == 0 && S_ISREG(st.st_mode);
+    const char *slash = strrchr(dir, '/'); // an absolute path
+    if (*eot) fprintf(f, "eot %s\n", eot);
+    for (int i = file ? -1 : 0; i < RECIPE_ENCODE_GIVEN; i++) {
+        int n = i < 0   ? snprintf(path, sizeof path, "%s", dir)
+                : file ? snprintf(path, sizeof path, "%.*s/%s", (int)(slash - dir), dir, name[i])
+                       : snprintf(path, sizeof path, "%s/%s", dir, name[i]);
+        if (n >= PATH_MAX) die("%s: the name is too long", dir);
         if (access(path, F_OK) != 0) continue;
         char *line = recipe_stage_files(path);
         fputs(line, f);
@@ -177,9 +187,12 @@ static char *list_tokenizer(const char *dir)
 void recipe_encode_tokenizer(RecipeRun *run)
 {
     const Recipe *r = run->recipe;
-    char settings[CONFIG_TEXT + 128], *files = *r->tokenizer_path ? list_tokenizer(r->tokenizer_path) : NULL, *all;
-    snprintf(settings, sizeof settings, "%s %ld %.17g %.17g", r->tokenizer_pattern, r->tokenizer_vocab,
-             r->tokenizer_sample, r->shards_val);
+    char settings[CONFIG_TEXT + 160], *all;
+    char *files = *r->tokenizer_path ? list_tokenizer(r->tokenizer_path, r->tokenizer_eot) : NULL;
+    int n = snprintf(settings, sizeof settings, "%s %ld %.17g %.17g", r->tokenizer_pattern, r->tokenizer_vocab,
+                     r->tokenizer_sample, r->shards_val);
+    if (r->tokenizer_min_frequency > 1)
+        snprintf(settings + n, sizeof settings - (size_t)n, " %ld", r->tokenizer_min_frequency);
     all = files ? files : settings;
     RecipeStage stage = recipe_stage_begin(run, "tokenizer", all);
     free(files);
@@ -187,6 +200,7 @@ void recipe_encode_tokenizer(RecipeRun *run)
     json_t *about;
     if (*r->tokenizer_path) {
         Tokenizer *t = tokenizer_load(r->tokenizer_path);
+        tokenizer_set_eot(t, *r->tokenizer_eot ? r->tokenizer_eot : NULL, r->tokenizer_path);
         tokenizer_save(t, stage.dir);
         char *name = words_utf8_copy(r->tokenizer_path);
         about = json_pack("{s:i, s:s, s:s}", "vocab_size", tokenizer_vocab_size(t), "pattern", tokenizer_pattern(t),

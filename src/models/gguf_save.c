@@ -3,15 +3,11 @@
 
 #include "base/check.h"
 #include "models/weights.h"
-#include "text/vocab.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3, TOKEN_USER = 4, TOKEN_UNUSED = 5 };
 
 static const char *const arch_of[] = {"gpt2", "llama", "qwen3"};
 
@@ -66,79 +62,6 @@ static void put_shape(const Keys *k, const ModelShape *s, double norm_eps, bool 
     put_size(k, "attention.key_length", s->head_size);
     put_size(k, "attention.value_length", s->head_size);
     put_rope(k, s);
-}
-
-// llama.cpp's name of the pattern that cuts text into words.
-static const char *pre_of(const Vocab *v, const char *path)
-{
-    if (!strcmp(v->pattern, "gpt2")) return "gpt-2";
-    if (!strcmp(v->pattern, "smollm")) return "smollm";
-    if (!strcmp(v->pattern, "qwen2")) return "qwen2";
-    if (strcmp(v->pattern, "llama3") && strcmp(v->pattern, "cl100k")) // the last two cut every text alike
-        die("%s: llama.cpp has no name for the pattern of this tokenizer: %.60s", path, v->pattern);
-    return v->ignore_merges ? "llama-bpe" : "dbrx";
-}
-
-// The tokens as tokenizer.json spells them. Rows of the embedding that no token has are filled.
-static void put_tokens(GgufOut *out, json_t *all, size_t V, const char *path)
-{
-    GgufText *text = calloc(V, sizeof *text);
-    int32_t *type = malloc(V * sizeof *type);
-    char (*unused)[24] = calloc(V, sizeof *unused);
-    json_t *vocab = json_object_get(json_object_get(all, "model"), "vocab"), *id, *token;
-    const char *key;
-    size_t i;
-    if (!text || !type || !unused) die("%s: no memory for %zu tokens", path, V);
-    json_object_foreach(vocab, key, id) {
-        check((size_t)json_integer_value(id) < V);
-        text[json_integer_value(id)] = (GgufText){key, strlen(key)};
-    }
-    for (i = 0; i < V; i++) {
-        type[i] = text[i].bytes ? TOKEN_NORMAL : TOKEN_UNUSED;
-        if (!text[i].bytes) text[i] = (GgufText){unused[i], (size_t)snprintf(unused[i], 24, "[PAD%zu]", i)};
-    }
-    json_array_foreach(json_object_get(all, "added_tokens"), i, token) {
-        type[json_integer_value(json_object_get(token, "id"))] =
-            json_is_true(json_object_get(token, "special")) ? TOKEN_CONTROL : TOKEN_USER;
-    }
-    gguf_put_strings(out, "tokenizer.ggml.tokens", text, V);
-    gguf_put_i32s(out, "tokenizer.ggml.token_type", type, V);
-    free(text), free(type), free(unused);
-}
-
-static void put_merges(GgufOut *out, json_t *merges, const char *path)
-{
-    size_t n = json_array_size(merges), i;
-    GgufText *text = calloc(n + 1, sizeof *text);
-    json_t *m;
-    if (!text) die("%s: no memory for %zu merges", path, n);
-    json_array_foreach(merges, i, m) {
-        const char *a = json_string_value(json_array_get(m, 0)), *b = json_string_value(json_array_get(m, 1));
-        char *both = malloc(strlen(a) + strlen(b) + 2);
-        if (!both) die("%s: no memory for %zu merges", path, n);
-        text[i] = (GgufText){both, (size_t)sprintf(both, "%s %s", a, b)};
-    }
-    gguf_put_strings(out, "tokenizer.ggml.merges", text, n);
-    for (i = 0; i < n; i++) free((void *)(uintptr_t)text[i].bytes);
-    free(text);
-}
-
-// A text begins with the end-of-text token there, as it does here.
-static void put_tokenizer(GgufOut *out, const Tokenizer *t, size_t V, const char *path)
-{
-    const Vocab *v = tokenizer_vocab(t);
-    json_t *all = vocab_json(v);
-    if (!all) die("%s: no memory for its tokenizer", path);
-    gguf_put_string(out, "tokenizer.ggml.model", "gpt2");
-    gguf_put_string(out, "tokenizer.ggml.pre", pre_of(v, path));
-    put_tokens(out, all, V, path);
-    put_merges(out, json_object_get(json_object_get(all, "model"), "merges"), path);
-    if (v->eot >= 0) {
-        gguf_put_number(out, "tokenizer.ggml.bos_token_id", GGUF_U32, v->eot);
-        gguf_put_number(out, "tokenizer.ggml.eos_token_id", GGUF_U32, v->eot);
-    }
-    gguf_put_number(out, "tokenizer.ggml.add_bos_token", GGUF_BOOL, v->eot >= 0);
-    json_decref(all);
 }
 
 static GgufType type_of(const Weight *w, GgufType type)
@@ -196,7 +119,7 @@ const char *gguf_model_save(const char *path, const char *name, const Config *cf
     gguf_put_number(k.out, "general.file_type", GGUF_U32, type == GGUF_Q8_0 ? 7 : type == GGUF_BF16 ? 32 : type);
     gguf_put_number(k.out, "general.quantization_version", GGUF_U32, 2);
     put_shape(&k, &m->shape, cfg->model.norm_eps, gpt2);
-    put_tokenizer(k.out, tokenizer, m->shape.vocab, path);
+    gguf_model_put_tokenizer(k.out, tokenizer, m->shape.vocab, path);
     static const WeightsStyle style[] = {WEIGHTS_GGUF_GPT2, WEIGHTS_GGUF_LLAMA, WEIGHTS_GGUF_QWEN}; // by family
     put_tensors(k.out, m, style[family], type, path);
     gguf_finish(k.out);

@@ -91,12 +91,23 @@ void gguf_put_strings(GgufOut *out, const char *key, const GgufText *value, size
     for (size_t i = 0; i < n; i++) put_text(&out->keys, value[i].bytes, value[i].n);
 }
 
-void gguf_put_i32s(GgufOut *out, const char *key, const int32_t *value, size_t n)
+// Of elements of 4 bytes.
+static void put_array(GgufOut *out, const char *key, GgufValue type, const void *value, size_t n)
 {
     put_key(out, key, GGUF_ARRAY);
-    put_u32(&out->keys, GGUF_I32);
+    put_u32(&out->keys, type);
     put_u64(&out->keys, n);
-    put(&out->keys, value, n * sizeof *value);
+    put(&out->keys, value, n * 4);
+}
+
+void gguf_put_i32s(GgufOut *out, const char *key, const int32_t *value, size_t n)
+{
+    put_array(out, key, GGUF_I32, value, n);
+}
+
+void gguf_put_floats(GgufOut *out, const char *key, const float *value, size_t n)
+{
+    put_array(out, key, GGUF_FLOAT, value, n);
 }
 
 void gguf_put_tensor(GgufOut *out, const char *name, GgufType type, int ndim, const size_t *dim)

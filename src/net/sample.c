@@ -89,9 +89,11 @@ Sampler sample_begin(Model *model, SampleForward forward, KvCache *cache, Tokeni
     Sampler s = {.model = model, .forward = forward, .cache = cache, .tokenizer = tokenizer, .rule = rule, .rng = rng,
                  .logits = malloc(model->shape.vocab * sizeof *s.logits)};
     if (!s.logits) die("sample: no memory for %zu logits", model->shape.vocab);
-    int32_t eot = tokenizer_eot(tokenizer);
-    token_ids_push(&s.ids, eot >= 0 ? eot : 0);
+    int32_t bos = tokenizer_bos(tokenizer), eot = tokenizer_eot(tokenizer);
+    if (bos >= 0) token_ids_push(&s.ids, bos);
+    else if (!n && eot >= 0) token_ids_push(&s.ids, eot); // the end of a text before
     tokenizer_encode(tokenizer, prompt, n, &s.ids);
+    if (!s.ids.n) die("sample: an empty prompt, and no token of the tokenizer begins or ends a text (give a prompt)");
     cache->length = 0;
     return s;
 }
@@ -134,7 +136,7 @@ int32_t sample_next(Sampler *s, double *log_probability)
     int32_t id = sample_token(logits, V, s->rule, rng_uniform(s->rng, s->drawn++));
     if (logits != s->logits) free(logits);
     if (log_probability) *log_probability = sample_log_probability(s->logits, V, id);
-    if (id == tokenizer_eot(s->tokenizer)) return -1;
+    if (tokenizer_ends(s->tokenizer, id)) return -1;
     token_ids_push(&s->ids, id);
     return id;
 }
@@ -167,7 +169,8 @@ char *sample_text(Model *model, SampleForward forward, KvCache *cache, Tokenizer
     int32_t id;
     for (size_t i = 0; i < n && (id = sample_next(&s, NULL)) >= 0; i++) {
         size_t n_bytes;
-        const char *bytes = tokenizer_decode(tokenizer, id, &n_bytes);
+        bool first = !i && !*prompt;
+        const char *bytes = (first ? tokenizer_decode_first : tokenizer_decode)(tokenizer, id, &n_bytes);
         append(&out, bytes, n_bytes);
     }
     sample_end(&s);

@@ -38,14 +38,15 @@ typedef struct {
     Tokenizer *tokenizer;
     SampleRule rule;
     Rng rng;
-    TokenIds ids;  // an end-of-text token, the prompt, what was drawn
+    TokenIds ids;  // what a text starts with (tokenizer_bos), the prompt, what was drawn
     size_t fed;    // of them, those that the cache has seen
     size_t drawn;  // token i is drawn with random number i of rng
     float *logits; // (V) of the token after all that was fed
 } Sampler;
 
-// Begins a document with a prompt of n bytes, which follows an end-of-text token, as every document does. Model, cache
-// and tokenizer are the caller's.
+// Begins a document with a prompt of n bytes, which follows the token that a text starts with, if there is one, and in
+// an empty prompt else an end-of-text token. Dies when there is nothing to begin with. Model, cache and tokenizer are
+// the caller's.
 Sampler sample_begin(Model *model, SampleForward forward, KvCache *cache, Tokenizer *tokenizer, const char *prompt,
                       size_t n, SampleRule rule, Rng rng);
 // Draws the next token and appends it; -1 at the end of the text. *log_probability (NULL is allowed): its logarithm, in

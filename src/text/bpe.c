@@ -352,7 +352,7 @@ static void push_pairs(const Train *t, Heap *heap, size_t from)
 }
 
 size_t bpe_train(const Words *words, const int64_t *count, const int32_t *byte_id, int32_t first_id,
-                 size_t n_merges, BpeMerge *merge)
+                 size_t n_merges, int64_t least, BpeMerge *merge)
 {
     Train t = train_start(words, count, byte_id);
     Heap heap = {0};
@@ -366,6 +366,7 @@ size_t bpe_train(const Words *words, const int64_t *count, const int32_t *byte_i
             if (pair->count > 0) push(&heap, ~(uint64_t)pair->count, pair->key);
             continue;
         }
+        if (pair->count < least) break; // it is the most frequent one
         merge[n++] = m;
         uint32_t *seen = pair->word; // `pair` itself may move as new pairs come
         size_t n_seen = pair->n_words, old_pairs = t.n_pairs;

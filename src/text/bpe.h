@@ -45,9 +45,9 @@ size_t bpe_apply(const Bpe *bpe, int32_t *ids, size_t n);
 
 // Learns up to n_merges merges from words (words.n), each seen count[i] times; byte_id (256) is the token of
 // each byte and merge number i makes token first_id + i. Writes to merge (n_merges); returns how many there
-// are: fewer when every word has become one token.
+// are: fewer when no pair is left that is seen least (1 or more) times.
 size_t bpe_train(const Words *words, const int64_t *count, const int32_t *byte_id, int32_t first_id,
-                 size_t n_merges, BpeMerge *merge);
+                 size_t n_merges, int64_t least, BpeMerge *merge);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,9 @@
-// tokenizer: byte-level BPE, from text to token ids and back.
+// tokenizer: BPE on bytes (GPT-2) or characters (SentencePiece), from text to token ids and back.
 //
-// Trains a vocabulary from text, encodes, decodes, and reads and writes the files that Hugging Face
-// `tokenizers` uses. Every byte has a token of its own, so any input at all encodes, and decoding the ids
-// gives back the same bytes: decode(encode(x)) == x, valid UTF-8 or not.
+// Trains a vocabulary from text, encodes, decodes, and reads and writes the files that Hugging Face `tokenizers` uses.
+// In a vocabulary that is trained here every byte has a token of its own, so any input at all encodes, and decoding the
+// ids gives back the same bytes: decode(encode(x)) == x, valid UTF-8 or not. In one from elsewhere a byte may have
+// none, and SentencePiece's changes spaces (doc/tokenizer.md).
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 #include <stdbool.h>
@@ -25,9 +26,10 @@ typedef struct {
     size_t n, cap;
 } TokenIds;
 
-// Reads a folder with tokenizer.json, or else with vocab.json and merges.txt (GPT-2's layout and pattern).
-// Dies when files are missing or damaged, when they use a feature that is not supported and would change the ids, and
-// when an interrupted program left the folder half replaced (disk.h).
+// Reads a folder with tokenizer.json, or else tokenizer.model (SentencePiece, BPE), or else vocab.json and merges.txt
+// (GPT-2's layout and pattern); or one of the first two files, by its name (*.json, *.model). Dies when files are
+// missing or damaged, when they use a feature that is not supported and would change the ids, and when an interrupted
+// program left the folder half replaced (disk.h).
 Tokenizer *tokenizer_load(const char *dir);
 // A tokenizer of tables from elsewhere, which it takes over. They must hold what vocab.h says.
 Tokenizer *tokenizer_new(Vocab vocab);
@@ -55,6 +57,7 @@ typedef struct {
 // merges, and <|endoftext|> as the last id. Fewer come out when the text has no pair left to merge.
 // `pattern`: a name of pretoken.h, how text is cut into words before merging; dies on any other name.
 TokenizerTrainer *tokenizer_trainer_new(const char *pattern);
+void tokenizer_trainer_min_frequency(TokenizerTrainer *trainer, int64_t least); // of a pair that is merged; 1
 void tokenizer_trainer_add(TokenizerTrainer *trainer, const char *text, size_t n_bytes);
 // Adds several texts on n_threads (1 or more) threads. Texts and threads change the speed and the memory, never the
 // merges. Memory: a table of the different words for each thread, and one more for all.
@@ -62,7 +65,8 @@ void tokenizer_trainer_add_texts(TokenizerTrainer *trainer, const TokenizerText 
 Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size); // frees the trainer
 
 // Appends the ids of text (n_bytes, any bytes) to `out`. Special tokens are never made from text: the string
-// "<|endoftext|>" in a document encodes as ordinary text. Fills a word cache inside t: one thread at a time.
+// "<|endoftext|>" in a document encodes as ordinary text. Added tokens that are not special are. Dies on a byte without
+// a token where there is no unknown token. Fills a word cache inside t: one thread at a time.
 void tokenizer_encode(Tokenizer *t, const char *text, size_t n_bytes, TokenIds *out);
 // Several texts on n_threads threads: appends the same ids as one call after another. end (n_texts; NULL is allowed):
 // out->n after the ids of each.
@@ -71,13 +75,25 @@ void tokenizer_encode_texts(Tokenizer *t, const TokenizerText *text, size_t n_te
 // The bytes of one token, *n_bytes of them, not 0-terminated; they live as long as t. Write them out one id
 // after another to stream text: a character may span several tokens. Dies when id is not in [0, vocab).
 const char *tokenizer_decode(const Tokenizer *t, int32_t id, size_t *n_bytes);
+// The same for the first token of a text: without the space that SentencePiece puts before a text.
+const char *tokenizer_decode_first(const Tokenizer *t, int32_t id, size_t *n_bytes);
 // How many bytes of text a token stands for: as tokenizer_decode, but 0 for special tokens. Summed over the
 // targets of an evaluation it turns nats per token into bits per byte.
 size_t tokenizer_text_bytes(const Tokenizer *t, int32_t id);
+bool tokenizer_is_special(const Tokenizer *t, int32_t id);
 
 int tokenizer_vocab_size(const Tokenizer *t);
-int32_t tokenizer_eot(const Tokenizer *t);         // the id of <|endoftext|>, -1 when the vocabulary has none
-const char *tokenizer_pattern(const Tokenizer *t); // its name in pretoken.h, or "custom"
+// What separates documents: every document of the shards starts with it. It is <|endoftext|>, or <|end_of_text|>, or
+// what tokenizer_config.json names as eos_token; -1: none.
+int32_t tokenizer_eot(const Tokenizer *t);
+int32_t tokenizer_need_eot(const Tokenizer *t, const char *path); // dies when there is none, naming path
+// Shards are made with it: every document starts with `token`, a special one (NULL: the eot that there is), and so do
+// the texts of a model that is trained on them: it is bos too. Dies when there is none, naming path.
+void tokenizer_set_eot(Tokenizer *t, const char *token, const char *path);
+// What a text starts with when a model reads it; -1: nothing. GPT-2, and every tokenizer trained here: eot.
+int32_t tokenizer_bos(const Tokenizer *t);
+bool tokenizer_ends(const Tokenizer *t, int32_t id); // whether a model that draws this token has ended its text
+const char *tokenizer_pattern(const Tokenizer *t); // its name in pretoken.h, "custom" or "none"
 
 void token_ids_push(TokenIds *ids, int32_t id);
 void token_ids_free(TokenIds *ids); // and start from {0} again

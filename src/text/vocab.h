@@ -1,10 +1,9 @@
 // vocab: the tables that define a tokenizer, and the files that hold them.
 //
-// Reads and writes tokenizer.json (Hugging Face, byte-level BPE), vocab.json + merges.txt (GPT-2), and tiktoken's rank
-// files.
+// Reads and writes tokenizer.json (Hugging Face, BPE), vocab.json + merges.txt (GPT-2), and tiktoken's rank files;
+// reads SentencePiece's models (BPE).
 #ifndef VOCAB_H
 #define VOCAB_H
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,23 +14,35 @@
 extern "C" {
 #endif
 
-// Every byte has a token, and every merge joins two tokens, neither of them special, into a third of their bytes.
+// The space that SentencePiece puts before a text.
+typedef enum { VOCAB_NO_PREFIX, VOCAB_PREFIX, VOCAB_PREFIX_UNLESS_SPACE } VocabPrefix;
+
+// Merging starts from the bytes of a word, or (chars) from its characters. Every merge joins two tokens into a third of
+// their bytes; none of the three is special or stands for a byte. What a Vocab of {0} leaves out is off.
 typedef struct {
-    Words token;     // the bytes of each token; number = id
+    Words token;     // the bytes of each token; number = id. A byte of byte_fallback: its name, <0x00> to <0xFF>
     bool *special;   // (token.n): never made from text
+    uint8_t *added;  // (token.n) or NULL. Not 0: not special, and found in text before it is cut into words; 1: first,
+                     // 2: in what is between those
     BpeMerge *merge; // (n_merges), by rank
     size_t n_merges;
-    int32_t eot;        // <|endoftext|>, or <|end_of_text|> where that is missing; -1: neither
+    int32_t eot;     // what separates documents; -1: nothing
+    int32_t bos, eos, unk;         // where has_...: what a text starts with, what ends the text of a model as eot does,
+    bool has_bos, has_eos, has_unk; // what stands for a byte (a character) that has no token
+    bool fuse_unk;      // one unk for several neighbours
     bool ignore_merges; // a word that is a token as a whole is not merged (LLaMA-3)
-    char *pattern;      // a name ("gpt2") or a regular expression: see pretoken.h
+    char *pattern;      // a name ("gpt2") or a regular expression: see pretoken.h; "": a text is one word
+    // SentencePiece. A space is a space here, U+2581 in its files.
+    bool chars;
+    bool byte_fallback; // a character without a token becomes its bytes; all 256 have a token
+    bool squeeze;       // spaces at the ends of a text are left out, and all but one of several
+    bool prefix_once;   // the prefix is for the beginning of a text, not for what follows an added token
+    VocabPrefix prefix;
 } Vocab;
 
-// See tokenizer_load and tokenizer_save for the errors.
-Vocab vocab_load(const char *dir);
+// A folder, a tokenizer.json or a SentencePiece model (*.model). See tokenizer_load and tokenizer_save for the errors.
+Vocab vocab_load(const char *path);
 void vocab_save(const Vocab *v, const char *dir);
-// The content of tokenizer.json; `path` is for messages.
-Vocab vocab_from_json(json_t *json, const char *path);
-json_t *vocab_json(const Vocab *v); // NULL: no memory
 // The other formats: vocab.json and merges.txt, which vocab_load reads, and tiktoken's rank files.
 void vocab_save_gpt2(const Vocab *v, const char *dir);
 Vocab vocab_load_ranks(const char *path, const char *pattern);
@@ -41,6 +52,34 @@ Vocab vocab_new(const char *pattern);
 void vocab_free(Vocab *v);
 // GPT-2's id of a byte, 0..255: first the 188 that print in Latin-1, then the others.
 int32_t vocab_byte_id(uint8_t byte);
+
+// ---- for readers and writers of files; `path` is for messages
+
+// A token as files spell it: GPT-2's alphabet (see vocab.c), or SentencePiece's U+2581. spelled has room for 3n + 1.
+void vocab_spell(const Vocab *v, const char *bytes, size_t n, char *spelled);
+// The inverse: writes at most n bytes, returns how many; -1 when a character is not in the alphabet.
+long vocab_unspell(const Vocab *v, const char *spelled, size_t n, char *bytes);
+// The token that merges make of these bytes, or the special token of that name; -1: none.
+int64_t vocab_find(const Vocab *v, const char *bytes, size_t n);
+int64_t vocab_find_special(const Vocab *v, const char *name);
+// The byte that token id stands for under byte_fallback; -1: it stands for its own bytes.
+int vocab_byte_of(const Vocab *v, int32_t id);
+// Adds the merge of two spelled tokens; dies when they, or what they make, are no tokens. `where`: its number.
+void vocab_add_merge(Vocab *v, size_t *cap, const char *left, size_t n_left, const char *right, size_t n_right,
+                     const char *path, size_t where);
+// The merges of tokens with scores (token.n): all pairs that join to a token, the highest score first.
+void vocab_merge_by_score(Vocab *v, const float *score, const char *path);
+// Whether byte_fallback can be had: all of <0x00>..<0xFF> are there; dies when only some are.
+bool vocab_has_bytes(const Vocab *v, const char *path);
+// Sets eot, if it is -1, to <|endoftext|>, <|end_of_text|>, or eos, the first that there is.
+void vocab_find_eot(Vocab *v);
+
+// SentencePiece's model file.
+Vocab vocab_load_sentencepiece(const char *path);
+// GPT-2's two files and tokenizer.json, by the folder; tokenizer_config.json and special_tokens_map.json beside them.
+Vocab vocab_load_json(const char *path);
+Vocab vocab_load_gpt2(const char *dir);
+void vocab_read_config(Vocab *v, const char *dir);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,614 @@
+// vocab_json: tokenizer.json, the tokenizer_config.json beside it, and GPT-2's vocab.json with merges.txt.
+//
+// A feature of tokenizer.json that is not supported here (Unigram and other models, most normalizers, prefix spaces of
+// ByteLevel, ...) is refused by name, because ignoring it would give other ids than Hugging Face's. Two kinds of text
+// are known:
+//
+//   bytes         pre_tokenizer ByteLevel, alone or after Split or Digits; no normalizer
+//   SentencePiece normalizer [Prepend, Replace " " by U+2581] without pre_tokenizer, or pre_tokenizer Metaspace
+//
+// The post-processor adds tokens around a text, which is the caller's task here; its first one is bos. Of the decoder
+// nothing is read, for each kind has its own.
+//
+// Which tokens begin and end: the first one of post_processor's TemplateProcessing, unless add_bos_token of
+// tokenizer_config.json (or special_tokens_map.json) is false; else its bos_token where add_bos_token is true, or where
+// bos_token is what separates documents. Without such a file a text starts with <|endoftext|>, as GPT-2's does. What
+// separates documents is document_token, which no one else writes, else <|endoftext|>, <|end_of_text|> or eos_token.
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/disk.h"
+#include "text/pretoken.h"
+#include "text/tokenizer.h"
+#include "text/vocab.h"
+
+// HIDDEN bytes 0xFF before a token that is only added keep it out of searches: a token of the model may have its bytes.
+enum { MAX_JSON_BYTES = 1 << 27, HIDDEN = 2 };
+
+#define SPACE_SIGN "\xE2\x96\x81" // U+2581
+#define SPACE_WORDS " ?[^ ]+| "   // Metaspace with split, on text in which U+2581 is a space
+
+static void *need(void *memory, const char *path)
+{
+    if (!memory) die("%s: no memory to read it (is it a tokenizer?)", path);
+    return memory;
+}
+
+// ---- tokens
+
+// One token of a file, as its string and id.
+typedef struct {
+    const char *string;
+    size_t n;
+    bool special, listed; // listed: in the model's vocabulary
+    uint8_t added;        // as in Vocab
+} Entry;
+
+static void put_entry(Entry *entries, size_t n, json_t *id, Entry e, const char *path)
+{
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || (size_t)json_integer_value(id) >= n)
+        die("%s: token '%s': its id is not one of 0..%zu (ids must have no holes)", path, e.string, n - 1);
+    Entry *at = &entries[json_integer_value(id)];
+    bool same = at->string && at->n == e.n && memcmp(at->string, e.string, e.n) == 0;
+    if (at->string && !same)
+        die("%s: id %lld belongs to both '%s' and '%s'", path, (long long)json_integer_value(id), at->string,
+            e.string);
+    at->string = e.string;
+    at->n = e.n;
+    at->special |= e.special;
+    if (e.added) at->added = e.added;
+    at->listed |= e.listed;
+}
+
+static bool is_true(json_t *object, const char *key, bool missing)
+{
+    json_t *value = json_object_get(object, key);
+    return value ? json_is_true(value) : missing;
+}
+
+// How an added token is found in text, as Vocab.added; what is found otherwise than the string alone is refused.
+static uint8_t check_added(const Vocab *v, json_t *token, size_t i, const char *path)
+{
+    static const char *const key[] = {"lstrip", "rstrip", "single_word"};
+    const char *content = json_string_value(json_object_get(token, "content"));
+    if (!content || !*content) die("%s: added_tokens[%zu] has no content", path, i);
+    if (is_true(token, "special", false)) return 0;
+    for (int k = 0; k < 3; k++)
+        if (is_true(token, key[k], false))
+            die("%s: added token '%s' is not special and has %s (not supported: ids would differ)", path, content,
+                key[k]);
+    if (v->chars && v->prefix != VOCAB_PREFIX_UNLESS_SPACE && is_true(token, "normalized", true))
+        die("%s: added token '%s' is not special and normalized, with a normalizer (not supported: ids would differ)",
+            path, content);
+    return is_true(token, "normalized", true) ? 2 : 1;
+}
+
+// The tokens of {string: id} and, where there is one, of the list of added tokens, by id; *n: how many.
+static Entry *list_entries(const Vocab *v, json_t *vocab, json_t *added, const char *unk, size_t *n, const char *path)
+{
+    json_t *token, *id;
+    const char *key;
+    size_t i;
+    *n = json_object_size(vocab);
+    json_array_foreach(added, i, token)
+    {
+        check_added(v, token, i, path);
+        *n += !json_object_get(vocab, json_string_value(json_object_get(token, "content")));
+    }
+    Entry *entries = need(calloc(*n + 1, sizeof *entries), path);
+    json_object_foreach(vocab, key, id)
+    { // vocab.json does not say which are special
+        bool special = (!added && strcmp(key, TOKENIZER_EOT) == 0) || (unk && strcmp(key, unk) == 0);
+        put_entry(entries, *n, id, (Entry){key, strlen(key), special, true, 0}, path);
+    }
+    json_array_foreach(added, i, token)
+    {
+        json_t *content = json_object_get(token, "content");
+        uint8_t how = check_added(v, token, i, path);
+        Entry e = {json_string_value(content), json_string_length(content), !how, false, how};
+        put_entry(entries, *n, json_object_get(token, "id"), e, path);
+    }
+    return entries;
+}
+
+// Fills v->token, v->special and v->added.
+static void build_tokens(Vocab *v, json_t *vocab, json_t *added, const char *unk, const char *path)
+{
+    size_t n, cap = 0;
+    Entry *entries = list_entries(v, vocab, added, unk, &n, path);
+    char *bytes = NULL;
+    v->special = need(calloc(n + 1, sizeof *v->special), path);
+    for (size_t i = 0; i < n; i++) {
+        Entry e = entries[i];
+        if (!e.string) die("%s: no token has id %zu (ids must be 0..%zu without holes)", path, i, n - 1);
+        v->special[i] = e.special;
+        if (e.special) e.added = 0;
+        if (e.added && !v->added) v->added = need(calloc(n + 1, sizeof *v->added), path);
+        if (e.added) v->added[i] = e.added;
+        if (e.listed && !e.special) {
+            bytes = words_grow(bytes, &cap, e.n + 1, 1);
+            long n_bytes = vocab_unspell(v, e.string, e.n, bytes);
+            if (n_bytes <= 0)
+                die("%s: token '%s' has a character outside the byte-level alphabet (not byte-level?)", path,
+                    e.string);
+            if (e.added && ((size_t)n_bytes != e.n || memcmp(bytes, e.string, e.n) != 0))
+                die("%s: token '%s' is added as it is, and spelled otherwise in the vocabulary (not supported)", path,
+                    e.string);
+            e.string = bytes;
+            e.n = (size_t)n_bytes;
+        } else if (e.added) { // another token may have its bytes: hidden below
+            bytes = words_grow(bytes, &cap, e.n + HIDDEN, 1);
+            memset(bytes, 0xFF, HIDDEN);
+            memcpy(bytes + HIDDEN, e.string, e.n);
+            e.string = bytes;
+            e.n += HIDDEN;
+        }
+        if (words_add(&v->token, e.string, e.n) != i)
+            die("%s: two tokens have the same bytes, one is id %zu", path, i);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (entries[i].added && !entries[i].listed && !entries[i].special)
+            v->token.word[i].at += HIDDEN, v->token.word[i].n -= HIDDEN;
+    free(bytes);
+    free(entries);
+}
+
+// ---- reading
+static json_t *load_json(const char *path, size_t flags)
+{
+    json_error_t error;
+    size_t n;
+    char *text = disk_read_file(path, &n, MAX_JSON_BYTES);
+    if (!text) die("%s: %s (is it a tokenizer? at most %d MiB are read)", path, strerror(errno), MAX_JSON_BYTES >> 20);
+    json_t *json = json_loadb(text, n, flags, &error);
+    free(text);
+    if (!json) die("%s:%d: %s", path, error.line, error.text);
+    if (!json_is_object(json)) die("%s: not a JSON object (is it a tokenizer?)", path);
+    return json;
+}
+
+static void load_merges_txt(Vocab *v, const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        die("%s: %s (a tokenizer folder has tokenizer.json, or vocab.json and merges.txt)", path,
+            strerror(errno));
+    char *line = NULL;
+    size_t cap_line = 0, cap = 0, number = 0;
+    for (ssize_t n; (n = getline(&line, &cap_line, f)) >= 0;) {
+        number++;
+        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
+        if (n == 0 || (number == 1 && strncmp(line, "#version", 8) == 0)) continue;
+        char *space = memchr(line, ' ', (size_t)n);
+        if (!space) die("%s:%zu: not two tokens with a space between: '%s'", path, number, line);
+        vocab_add_merge(v, &cap, line, (size_t)(space - line), space + 1, (size_t)(line + n - space - 1), path,
+                        number);
+    }
+    if (!feof(f)) die("%s: %s", path, strerror(errno));
+    fclose(f);
+    free(line);
+}
+
+static void load_merges_json(Vocab *v, json_t *merges, const char *path)
+{
+    size_t i, cap = 0;
+    json_t *m;
+    json_array_foreach(merges, i, m)
+    { // ["a", "b"], or "a b" as written before 2024
+        json_t *l = json_array_get(m, 0), *r = json_array_get(m, 1);
+        const char *s = json_string_value(m), *space = s ? strchr(s, ' ') : NULL;
+        if (space)
+            vocab_add_merge(v, &cap, s, (size_t)(space - s), space + 1,
+                            json_string_length(m) - (size_t)(space + 1 - s), path, i);
+        else if (json_is_string(l) && json_is_string(r) && json_array_size(m) == 2)
+            vocab_add_merge(v, &cap, json_string_value(l), json_string_length(l), json_string_value(r),
+                            json_string_length(r), path, i);
+        else die("%s: model.merges[%zu] is neither [\"a\", \"b\"] nor \"a b\"", path, i);
+    }
+}
+
+static const char *text_of(json_t *object, const char *key)
+{
+    const char *s = json_string_value(json_object_get(object, key));
+    return s ? s : "";
+}
+
+static bool type_is(json_t *object, const char *type)
+{
+    return strcmp(text_of(object, "type"), type) == 0;
+}
+
+// {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+static bool replaces(json_t *step, const char *kind, const char *pattern, const char *content)
+{
+    return type_is(step, "Replace") && strcmp(text_of(json_object_get(step, "pattern"), kind), pattern) == 0 &&
+           strcmp(text_of(step, "content"), content) == 0;
+}
+
+#define BEGINNING "\\A +"
+#define SEVERAL " {2,}"
+#define END SPACE_SIGN "+\\z"
+
+// What SentencePiece does to text: [Prepend] Replace; where spaces are squeezed, two steps before and one after.
+static void read_normalizer(Vocab *v, json_t *json, const char *path)
+{
+    json_t *one = json_object_get(json, "normalizer"), *list = json_object_get(one, "normalizers");
+    if (!one || json_is_null(one)) return;
+    size_t i = 0, n = list ? json_array_size(list) : 1;
+#define STEP(k) (list ? json_array_get(list, k) : one)
+    if (n > 3 && replaces(STEP(0), "Regex", BEGINNING, "") && replaces(STEP(1), "Regex", SEVERAL, " ") &&
+        replaces(STEP(n - 1), "Regex", END, "")) v->squeeze = true, i = 2, n--;
+    if (i < n && type_is(STEP(i), "Prepend") && strcmp(text_of(STEP(i), "prepend"), SPACE_SIGN) == 0)
+        v->prefix = VOCAB_PREFIX, i++;
+    if (i + 1 != n || !replaces(STEP(i), "String", " ", SPACE_SIGN))
+        die("%s: normalizer %s is not [Prepend U+2581; Replace \" \" by U+2581] (not supported: ids would differ)",
+            path, i < n ? text_of(STEP(i), "type") : "Sequence");
+#undef STEP
+    v->chars = true;
+}
+
+// The pattern of tokenizer.json's pre_tokenizer: ByteLevel with its own expression, or after it cut out every digit, or
+// after Split without it.
+static const char *byte_pattern(json_t *pre, const char *path)
+{
+    json_t *list = json_object_get(pre, "pretokenizers"), *first = json_array_get(list, 0);
+    json_t *bytes = type_is(pre, "Sequence") ? json_array_get(list, json_array_size(list) - 1) : pre;
+    if (!type_is(bytes, "ByteLevel") || is_true(bytes, "add_prefix_space", true))
+        die("%s: pre_tokenizer is not ByteLevel without prefix space (other kinds are not supported)", path);
+    bool gpt2 = is_true(bytes, "use_regex", true), one = bytes == pre || json_array_size(list) == 1;
+    if (one && !gpt2) die("%s: pre_tokenizer has no pattern (not supported)", path);
+    if (one) return "gpt2";
+    bool two = json_array_size(list) == 2;
+    if (two && gpt2 && type_is(first, "Digits") && is_true(first, "individual_digits", false)) return "smollm";
+    const char *regex = text_of(json_object_get(first, "pattern"), "Regex");
+    if (!two || !type_is(first, "Split") || gpt2 || !*regex || strcmp(text_of(first, "behavior"), "Isolated") != 0 ||
+        is_true(first, "invert", false))
+        die("%s: pre_tokenizer is not [Split by Regex, Isolated; ByteLevel] or [Digits, individual; ByteLevel] (not "
+            "supported)", path);
+    pretoken_check(regex, path);
+    return pretoken_name(regex) ? pretoken_name(regex) : regex;
+}
+
+// Sets what says how SentencePiece's text is cut; returns the pattern.
+static const char *space_pattern(Vocab *v, json_t *pre, const char *path)
+{
+    if (!pre || json_is_null(pre)) return "";
+    const char *scheme = text_of(pre, "prepend_scheme");
+    bool always = strcmp(scheme, "always") == 0 || (!*scheme && is_true(pre, "add_prefix_space", true));
+    bool first = strcmp(scheme, "first") == 0;
+    if (v->chars || strcmp(text_of(pre, "replacement"), SPACE_SIGN) != 0 ||
+        !(always || first || strcmp(scheme, "never") == 0 || !*scheme))
+        die("%s: pre_tokenizer %s is not Metaspace with U+2581 alone (other kinds are not supported)", path,
+            text_of(pre, "type"));
+    v->chars = true;
+    v->prefix = always || first ? VOCAB_PREFIX_UNLESS_SPACE : VOCAB_NO_PREFIX;
+    v->prefix_once = first;
+    return is_true(pre, "split", true) ? SPACE_WORDS : "";
+}
+
+static void refuse(json_t *object, const char *key, const char *path)
+{
+    json_t *value = json_object_get(object, key);
+    bool empty = json_is_string(value) && json_string_length(value) == 0;
+    if (value && !json_is_null(value) && !json_is_false(value) && !empty)
+        die("%s: '%s' is set (not supported: ids would differ)", path, key);
+}
+
+static void check_model(json_t *json, json_t *model, const char *path)
+{
+    if (json_object_get(model, "type") && !type_is(model, "BPE"))
+        die("%s: model is %s (only BPE is supported, not Unigram, WordPiece or WordLevel)", path,
+            text_of(model, "type"));
+    if (!json_is_object(json_object_get(model, "vocab")) || !json_is_array(json_object_get(model, "merges")))
+        die("%s: model is not BPE with vocab and merges", path);
+    refuse(json, "truncation", path);
+    refuse(json, "padding", path);
+    refuse(model, "dropout", path);
+    refuse(model, "continuing_subword_prefix", path);
+    refuse(model, "end_of_word_suffix", path);
+}
+
+static void read_unknown(Vocab *v, json_t *model, const char *path)
+{
+    const char *name = text_of(model, "unk_token");
+    if (!*name) return;
+    int64_t id = vocab_find_special(v, name);
+    if (id < 0) die("%s: unk_token '%s' is not in the vocabulary", path, name);
+    v->has_unk = true;
+    v->unk = (int32_t)id;
+    v->fuse_unk = is_true(model, "fuse_unk", false);
+}
+
+// The token that post_processor puts before a text.
+static void read_template(Vocab *v, json_t *post, const char *path)
+{
+    json_t *list = json_object_get(post, "processors"), *step;
+    size_t i;
+    json_array_foreach(list, i, step) read_template(v, type_is(step, "Sequence") ? NULL : step, path);
+    if (!type_is(post, "TemplateProcessing")) return;
+    json_t *first = json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken");
+    if (!first) return;
+    int64_t id = vocab_find_special(v, text_of(first, "id"));
+    if (id < 0) die("%s: post_processor begins with '%s', which is no special token", path, text_of(first, "id"));
+    v->has_bos = true;
+    v->bos = (int32_t)id;
+}
+
+// The special token that a key names, by its string or as an object; -1: none.
+static int64_t named(const Vocab *v, json_t *config, const char *key)
+{
+    json_t *value = json_object_get(config, key);
+    return vocab_find_special(v, json_is_object(value) ? text_of(value, "content") : text_of(config, key));
+}
+
+void vocab_read_config(Vocab *v, const char *dir)
+{
+    static const char *const name[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    char path[4096];
+    json_t *config = NULL;
+    for (int i = 0; i < 2 && !config; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, name[i]);
+        if (access(path, F_OK) == 0) config = load_json(path, JSON_DECODE_INT_AS_REAL); // 10^30 stands there
+    }
+    int64_t eos = named(v, config, "eos_token"), bos = named(v, config, "bos_token");
+    if (eos >= 0) v->has_eos = true, v->eos = (int32_t)eos;
+    v->eot = (int32_t)named(v, config, "document_token");
+    vocab_find_eot(v);
+    if (!config && v->eot >= 0 && vocab_find_special(v, TOKENIZER_EOT) == v->eot) bos = v->eot;
+    if (json_is_false(json_object_get(config, "add_bos_token")) && v->bos != v->eot) v->has_bos = false;
+    if (!v->has_bos && bos >= 0 && (bos == v->eot || is_true(config, "add_bos_token", false)))
+        v->has_bos = true, v->bos = (int32_t)bos;
+    json_decref(config);
+}
+
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return need(slash ? strndup(path, (size_t)(slash - path)) : strdup("."), path);
+}
+
+Vocab vocab_load_json(const char *path)
+{
+    Vocab v = {.eot = -1};
+    json_t *json = load_json(path, JSON_REJECT_DUPLICATES), *model = json_object_get(json, "model");
+    json_t *pre = json_object_get(json, "pre_tokenizer");
+    check_model(json, model, path);
+    read_normalizer(&v, json, path);
+    bool spaces = v.chars || type_is(pre, "Metaspace");
+    v.pattern = need(strdup(spaces ? space_pattern(&v, pre, path) : byte_pattern(pre, path)), path);
+    v.ignore_merges = is_true(model, "ignore_merges", false);
+    if (!v.chars) refuse(model, "byte_fallback", path);
+    build_tokens(&v, json_object_get(model, "vocab"), json_object_get(json, "added_tokens"),
+                 text_of(model, "unk_token"), path);
+    v.byte_fallback = v.chars && is_true(model, "byte_fallback", false) && vocab_has_bytes(&v, path);
+    load_merges_json(&v, json_object_get(model, "merges"), path);
+    read_unknown(&v, model, path);
+    read_template(&v, json_object_get(json, "post_processor"), path);
+    json_decref(json);
+    char *dir = folder_of(path);
+    vocab_read_config(&v, dir);
+    free(dir);
+    return v;
+}
+
+Vocab vocab_load_gpt2(const char *dir)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/vocab.json", dir);
+    Vocab v = {.eot = -1, .pattern = need(strdup("gpt2"), path)};
+    json_t *json = load_json(path, JSON_REJECT_DUPLICATES);
+    build_tokens(&v, json, NULL, NULL, path);
+    json_decref(json);
+    snprintf(path, sizeof path, "%s/merges.txt", dir);
+    load_merges_txt(&v, path);
+    vocab_read_config(&v, dir);
+    return v;
+}
+
+// ---- writing
+static void replace_file(const char *path, const char *bytes, size_t n)
+{
+    if (!disk_replace_file(path, bytes, n))
+        die("%s: %s (does the folder exist, may you write there, is the disk full?)", path, strerror(errno));
+}
+
+static const char *token_bytes(const Vocab *v, int32_t id)
+{
+    return v->token.bytes + v->token.word[id].at;
+}
+
+static void save_json(json_t *json, const char *dir, const char *name) // takes `json`
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
+    if (!text) die("%s: no memory to write it", path);
+    replace_file(path, text, strlen(text));
+    free(text);
+    json_decref(json);
+}
+
+static json_t *byte_pre_tokenizer(const char *pattern)
+{
+    bool smollm = strcmp(pattern, "smollm") == 0, gpt2 = smollm || strcmp(pattern, "gpt2") == 0;
+    const char *regex = pretoken_regex(pattern) ? pretoken_regex(pattern) : pattern;
+    json_t *bytes = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
+                              "trim_offsets", 1, "use_regex", gpt2);
+    if (gpt2 && !smollm) return bytes;
+    json_t *first = smollm ? json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1)
+                           : json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", regex,
+                                       "behavior", "Isolated", "invert", 0);
+    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first, bytes);
+}
+
+// Whether the spaces are Metaspace's, and not the normalizer's.
+static bool is_metaspace(const Vocab *v)
+{
+    return v->chars && (*v->pattern || v->prefix == VOCAB_PREFIX_UNLESS_SPACE);
+}
+
+static json_t *pre_tokenizer_json(const Vocab *v)
+{
+    if (!v->chars) return byte_pre_tokenizer(v->pattern);
+    if (!is_metaspace(v)) return json_null();
+    return json_pack("{s:s, s:s, s:s, s:b}", "type", "Metaspace", "replacement", SPACE_SIGN, "prepend_scheme",
+                     !v->prefix ? "never" : v->prefix_once ? "first" : "always", "split", *v->pattern != 0);
+}
+
+static json_t *replace_json(const char *kind, const char *pattern, const char *content)
+{
+    return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", kind, pattern, "content", content);
+}
+
+static json_t *normalizer_json(const Vocab *v)
+{
+    if (!v->chars || is_metaspace(v)) return json_null();
+    json_t *list = json_array();
+    if (v->squeeze) {
+        json_array_append_new(list, replace_json("Regex", BEGINNING, ""));
+        json_array_append_new(list, replace_json("Regex", SEVERAL, " "));
+    }
+    if (v->prefix) json_array_append_new(list, json_pack("{s:s, s:s}", "type", "Prepend", "prepend", SPACE_SIGN));
+    json_array_append_new(list, replace_json("String", " ", SPACE_SIGN));
+    if (v->squeeze) json_array_append_new(list, replace_json("Regex", END, ""));
+    return json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", list);
+}
+
+static json_t *decoder_json(const Vocab *v)
+{
+    if (!v->chars)
+        return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 1, "trim_offsets", 1,
+                         "use_regex", 1);
+    json_t *list = json_pack("[o]", replace_json("String", SPACE_SIGN, " "));
+    if (v->byte_fallback) json_array_append_new(list, json_pack("{s:s}", "type", "ByteFallback"));
+    json_array_append_new(list, json_pack("{s:s}", "type", "Fuse"));
+    if (v->prefix)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content", " ", "start", 1,
+                                              "stop", 0));
+    return json_pack("{s:s, s:o}", "type", "Sequence", "decoders", list);
+}
+
+static json_t *name_json(const Vocab *v, bool has, int32_t id)
+{
+    return has ? json_stringn(token_bytes(v, id), v->token.word[id].n) : json_null();
+}
+
+// bos, unless it is what separates documents: that one no other program puts before a text.
+static json_t *post_processor_json(const Vocab *v)
+{
+    if (!v->has_bos || v->bos == v->eot) return json_null();
+    json_t *name = name_json(v, true, v->bos), *tokens = json_object();
+    json_object_set_new(tokens, json_string_value(name), json_pack("{s:O, s:[i], s:[O]}", "id", name, "ids", v->bos,
+                                                                   "tokens", name));
+    return json_pack("{s:s, s:[{s:{s:O, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:o}", "type",
+                     "TemplateProcessing", "single", "SpecialToken", "id", name, "type_id", 0, "Sequence", "id", "A",
+                     "type_id", 0, "pair", "Sequence", "id", "A", "type_id", 0, "Sequence", "id", "B", "type_id", 1,
+                     "special_tokens", tokens);
+}
+
+// The vocabulary, the merges and the added tokens, which must have been made.
+static void fill_tables(const Vocab *v, json_t *vocab, json_t *merges, json_t *added, const char *dir)
+{
+    char *a = need(malloc(3 * v->token.n_bytes + 1), dir), *b = need(malloc(3 * v->token.n_bytes + 1), dir);
+    bool failed = false;
+    for (size_t i = 0; i < v->token.n; i++) {
+        Word w = v->token.word[i];
+        bool special = v->special && v->special[i];
+        int found = v->added ? v->added[i] : 0;
+        if (special || found) {
+            snprintf(a, w.n + 1, "%.*s", (int)w.n, v->token.bytes + w.at);
+            failed |= json_array_append_new(added, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (int)i,
+                                                             "content", a, "single_word", 0, "lstrip", 0, "rstrip",
+                                                             0, "normalized", found == 2, "special", special));
+        } else vocab_spell(v, v->token.bytes + w.at, w.n, a);
+        if (!found || words_find(&v->token, v->token.bytes + w.at, w.n) == (int64_t)i) // else it is only added
+            failed |= json_object_set_new(vocab, a, json_integer((json_int_t)i));
+    }
+    for (size_t i = 0; i < v->n_merges; i++) {
+        Word l = v->token.word[v->merge[i].left], r = v->token.word[v->merge[i].right];
+        vocab_spell(v, v->token.bytes + l.at, l.n, a);
+        vocab_spell(v, v->token.bytes + r.at, r.n, b);
+        failed |= json_array_append_new(merges, json_pack("[s, s]", a, b));
+    }
+    free(a);
+    free(b);
+    if (failed) die("%s: a token cannot be written (is it UTF-8?), or no memory to write the tokenizer", dir);
+}
+
+static void save_config(const Vocab *v, const char *dir)
+{
+    json_t *config = json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
+                               "clean_up_tokenization_spaces", 0);
+    Vocab other = *v;
+    other.eot = -1;
+    vocab_find_eot(&other);
+    if (v->has_bos) json_object_set_new(config, "bos_token", name_json(v, true, v->bos));
+    if (v->has_bos && v->bos != v->eot) json_object_set_new(config, "add_bos_token", json_true());
+    if (v->has_eos || v->eot >= 0)
+        json_object_set_new(config, "eos_token", name_json(v, true, v->has_eos ? v->eos : v->eot));
+    if (v->has_unk) json_object_set_new(config, "unk_token", name_json(v, true, v->unk));
+    if (other.eot != v->eot && v->eot >= 0)
+        json_object_set_new(config, "document_token", name_json(v, true, v->eot));
+    save_json(config, dir, "tokenizer_config.json");
+}
+
+void vocab_save(const Vocab *v, const char *dir)
+{
+    json_t *vocab = json_object(), *merges = json_array(), *added = json_array();
+    fill_tables(v, vocab, merges, added, dir);
+    json_t *model = json_pack("{s:s, s:n, s:o, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout",
+                              "unk_token", name_json(v, v->has_unk, v->unk), "continuing_subword_prefix",
+                              "end_of_word_suffix", "fuse_unk", v->fuse_unk, "byte_fallback", v->byte_fallback,
+                              "ignore_merges", v->ignore_merges, "vocab", vocab, "merges", merges);
+    save_json(json_pack("{s:s, s:n, s:n, s:o, s:o, s:o, s:o, s:o, s:o}", "version", "1.0", "truncation", "padding",
+                        "added_tokens", added, "normalizer", normalizer_json(v), "pre_tokenizer", pre_tokenizer_json(v),
+                        "post_processor", post_processor_json(v), "decoder", decoder_json(v), "model", model),
+              dir, "tokenizer.json");
+    save_config(v, dir);
+}
+
+// Neither holds a pattern, or says of a token that it is special.
+void vocab_save_gpt2(const Vocab *v, const char *dir)
+{
+    if (strcmp(v->pattern, "gpt2") != 0 || v->ignore_merges)
+        die("%s: vocab.json and merges.txt cannot say the pattern, which is not GPT-2's (write tokenizer.json)", dir);
+    if (v->added || v->has_unk)
+        die("%s: vocab.json and merges.txt cannot say which tokens are added or unknown (write tokenizer.json)", dir);
+    char path[4096], *spelled = malloc(3 * v->token.n_bytes + 1), *merges;
+    size_t n_merges;
+    json_t *tokens = json_object();
+    FILE *f = open_memstream(&merges, &n_merges);
+    if (!spelled || !tokens || !f) die("%s: no memory to write the tokenizer", dir);
+    for (size_t i = 0; i < v->token.n; i++) {
+        size_t n = v->token.word[i].n;
+        if (v->special[i]) memcpy(spelled, token_bytes(v, (int32_t)i), n), spelled[n] = 0;
+        else vocab_spell(v, token_bytes(v, (int32_t)i), n, spelled);
+        if (json_object_set_new(tokens, spelled, json_integer((json_int_t)i)) != 0)
+            die("%s: token %zu: cannot be a key of vocab.json (is it UTF-8?)", dir, i);
+    }
+    char *json = json_dumps(tokens, JSON_COMPACT);
+    if (!json) die("%s: no memory to write the tokenizer", dir);
+    snprintf(path, sizeof path, "%s/vocab.json", dir);
+    replace_file(path, json, strlen(json));
+    fputs("#version: 0.2\n", f);
+    for (size_t i = 0; i < v->n_merges; i++) {
+        const int32_t side[2] = {v->merge[i].left, v->merge[i].right};
+        for (int k = 0; k < 2; k++) {
+            vocab_spell(v, token_bytes(v, side[k]), v->token.word[side[k]].n, spelled);
+            fprintf(f, "%s%c", spelled, k ? '\n' : ' ');
+        }
+    }
+    if (fclose(f) != 0) die("%s: no memory to write the tokenizer", dir);
+    snprintf(path, sizeof path, "%s/merges.txt", dir);
+    replace_file(path, merges, n_merges);
+    free(merges);
+    free(json);
+    free(spelled);
+    json_decref(tokens);
+}

@@ -1,0 +1,200 @@
+// vocab_sentencepiece: SentencePiece's model files (tokenizer.model), those of type BPE.
+//
+// The file is one protobuf message: a row of fields, each a number that holds the field's number and how its value is
+// stored (varint, 4 or 8 bytes, or a length and bytes), and the value. What is read:
+//
+//   1 pieces, repeated    1 piece (U+2581 for a space), 2 score (float), 3 type: 1 normal, 2 unknown, 3 control,
+//                         4 user-defined, 5 unused, 6 byte (<0x00> to <0xFF>)
+//   2 trainer_spec        3 model_type (1 Unigram, which is the default, 2 BPE, 3 word, 4 char), 24 spaces as suffix,
+//                         35 byte_fallback, 46 and 47 the pieces that begin and end a text (<s>, </s>)
+//   3 normalizer_spec     1 name, 2 charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces
+//   5 denormalizer_spec   2 charsmap
+//
+// A field that is missing has its default; other fields are passed over. Refused by name: other types, a charsmap (what
+// normalizes letters; "identity" has none), user-defined and unused pieces. Control pieces are the special tokens.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/disk.h"
+#include "text/vocab.h"
+
+enum { MAX_MODEL_BYTES = 1 << 28, MAX_PIECE_BYTES = 1024, BPE = 2 };
+enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
+
+// ---- protobuf
+
+// The rest of a message, and the field that was read last.
+typedef struct {
+    const char *file, *start;  // for errors: the file's name, and its first byte
+    const char *at, *end;
+    uint32_t field;
+    uint64_t number;           // of a varint, or the bits of 4 or 8 bytes
+    const char *bytes;         // (n) of a value with a length
+    size_t n;
+} Message;
+
+static uint64_t read_varint(Message *m)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < 10; i++) {
+        if (m->at == m->end) die("%s: byte %zu: cut short (is it whole?)", m->file, (size_t)(m->at - m->start));
+        uint8_t byte = (uint8_t)*m->at++;
+        value |= (uint64_t)(byte & 0x7F) << 7 * i;
+        if (byte < 0x80) return value;
+    }
+    die("%s: byte %zu: a number of more than 10 bytes (is it a SentencePiece model?)", m->file,
+        (size_t)(m->at - m->start));
+}
+
+static bool next_field(Message *m)
+{
+    if (m->at == m->end) return false;
+    size_t where = (size_t)(m->at - m->start);
+    uint64_t tag = read_varint(m);
+    int kind = (int)(tag & 7);
+    m->field = (uint32_t)(tag >> 3);
+    m->n = 0;
+    if (kind == 0) return m->number = read_varint(m), true;
+    if (kind != 1 && kind != 2 && kind != 5)
+        die("%s: byte %zu: not a field of protobuf (is it a SentencePiece model?)", m->file, where);
+    uint64_t n = kind == 1 ? 8 : kind == 5 ? 4 : read_varint(m);
+    if (n > (uint64_t)(m->end - m->at))
+        die("%s: byte %zu: a field of %llu bytes, and %zu are left (is it whole?)", m->file, where,
+            (unsigned long long)n, (size_t)(m->end - m->at));
+    m->bytes = m->at;
+    m->n = (size_t)n;
+    m->at += n;
+    m->number = 0;
+    if (kind != 2) memcpy(&m->number, m->bytes, m->n); // little-endian, as this machine
+    return true;
+}
+
+static Message inner(const Message *m)
+{
+    return (Message){.file = m->file, .start = m->start, .at = m->bytes, .end = m->bytes + m->n};
+}
+
+// ---- the model
+
+typedef struct {
+    Vocab vocab;
+    float *score; // (vocab.token.n)
+    size_t cap_score, cap_special, n_bytes;
+    int unknown, type;
+    bool byte_fallback;
+    char bos[64], eos[64];
+} Model;
+
+static void add_piece(Model *s, Message m)
+{
+    const char *piece = "", *file = m.file;
+    size_t n = 0, id = s->vocab.token.n, length;
+    uint32_t bits = 0;
+    uint64_t type = NORMAL;
+    char text[MAX_PIECE_BYTES];
+    while (next_field(&m)) {
+        if (m.field == 1) piece = m.bytes, n = m.n;
+        if (m.field == 2) bits = (uint32_t)m.number;
+        if (m.field == 3) type = m.number;
+    }
+    if (!n || n > sizeof text || words_utf8_invalid(piece, n, 0, &length) < n || memchr(piece, 0, n))
+        die("%s: piece %zu is empty, longer than %zu bytes, or not text", file, id, sizeof text);
+    if (type < NORMAL || type > BYTE || type == USER_DEFINED || type == UNUSED)
+        die("%s: piece %zu, '%.*s', is %s (not supported: ids would differ)", file, id, (int)n, piece,
+            type == USER_DEFINED ? "user-defined" : type == UNUSED ? "unused" : "of an unknown type");
+    if (type == UNKNOWN && s->unknown >= 0) die("%s: pieces %d and %zu are both unknown", file, s->unknown, id);
+    if (type == UNKNOWN) s->unknown = (int)id;
+    bool normal = type == NORMAL;
+    if (normal) n = (size_t)vocab_unspell(&s->vocab, piece, n, text), piece = text;
+    if (words_add(&s->vocab.token, piece, n) != id)
+        die("%s: piece %zu, '%.*s', is there twice", file, id, (int)n, piece);
+    s->score = words_grow(s->score, &s->cap_score, id + 1, sizeof *s->score);
+    memcpy(&s->score[id], &bits, sizeof bits);
+    s->vocab.special = words_grow(s->vocab.special, &s->cap_special, id + 1, sizeof *s->vocab.special);
+    s->vocab.special[id] = type == UNKNOWN || type == CONTROL;
+    s->n_bytes += type == BYTE;
+    bool named = vocab_byte_of(&s->vocab, (int32_t)id) >= 0;
+    if (named != (type == BYTE))
+        die("%s: piece %zu, '%.*s': %s", file, id, (int)n, piece,
+            named ? "the name of a byte, and not a byte" : "a byte, and not its name");
+}
+
+static void copy_name(char to[64], const Message *m)
+{
+    if (m->n >= 64) die("%s: byte %zu: a name of %zu bytes", m->file, (size_t)(m->bytes - m->start), m->n);
+    memcpy(to, m->bytes, m->n);
+    to[m->n] = 0;
+}
+
+static void read_trainer(Model *s, Message m)
+{
+    while (next_field(&m)) {
+        if (m.field == 3) s->type = (int)m.number;
+        if (m.field == 24 && m.number) die("%s: spaces are suffixes (treat_whitespace_as_suffix)", m.file);
+        if (m.field == 35) s->byte_fallback = m.number;
+        if (m.field == 46) copy_name(s->bos, &m);
+        if (m.field == 47) copy_name(s->eos, &m);
+    }
+}
+
+static void read_normalizer(Model *s, Message m, bool decoder)
+{
+    char name[64] = "";
+    while (next_field(&m)) {
+        if (m.field == 1) copy_name(name, &m);
+        if (m.field == 2 && m.n)
+            die("%s: %s '%s' with a table of characters (only identity is supported: ids would differ)", m.file,
+                decoder ? "denormalizer" : "normalizer", name);
+        if (decoder) continue;
+        if (m.field == 3) s->vocab.prefix = m.number ? VOCAB_PREFIX : VOCAB_NO_PREFIX;
+        if (m.field == 4) s->vocab.squeeze = m.number;
+        if (m.field == 5 && !m.number) die("%s: spaces are not escaped (escape_whitespaces: not supported)", m.file);
+    }
+}
+
+static void finish(Model *s, const char *path)
+{
+    static const char *const types[] = {"0", "Unigram", "BPE", "word", "char"};
+    Vocab *v = &s->vocab;
+    if (s->type != BPE)
+        die("%s: a model of type %s (only BPE is supported)", path, s->type > 0 && s->type < 5 ? types[s->type] : "?");
+    if (!v->token.n) die("%s: no pieces in it (is it a SentencePiece model?)", path);
+    if (s->unknown < 0) die("%s: no piece is the unknown one", path);
+    if (s->n_bytes && !s->byte_fallback) die("%s: pieces are bytes, and byte_fallback is off (not supported)", path);
+    v->byte_fallback = s->byte_fallback;
+    if (v->byte_fallback && !vocab_has_bytes(v, path)) die("%s: byte_fallback, and no piece is a byte", path);
+    v->has_unk = v->fuse_unk = true;
+    v->unk = s->unknown;
+    vocab_merge_by_score(v, s->score, path);
+    int64_t bos = vocab_find_special(v, s->bos), eos = vocab_find_special(v, s->eos);
+    v->has_bos = bos >= 0 && bos != v->unk;
+    v->has_eos = eos >= 0 && eos != v->unk;
+    v->bos = (int32_t)bos;
+    v->eos = (int32_t)eos;
+}
+
+Vocab vocab_load_sentencepiece(const char *path)
+{
+    size_t n;
+    char *bytes = disk_read_file(path, &n, MAX_MODEL_BYTES), dir[4096];
+    if (!bytes) die("%s: %s (is it a SentencePiece model?)", path, strerror(errno));
+    Model s = {.vocab = {.eot = -1, .chars = true, .prefix = VOCAB_PREFIX, .squeeze = true, .byte_fallback = true,
+                         .pattern = strdup("")}, .unknown = -1, .type = 1, .bos = "<s>", .eos = "</s>"};
+    if (!s.vocab.pattern) die("%s: no memory to read it", path);
+    Message m = {.file = path, .start = bytes, .at = bytes, .end = bytes + n};
+    while (next_field(&m)) {
+        if (m.field == 1) add_piece(&s, inner(&m));
+        if (m.field == 2) read_trainer(&s, inner(&m));
+        if (m.field == 3 || m.field == 5) read_normalizer(&s, inner(&m), m.field == 5);
+    }
+    finish(&s, path);
+    free(bytes);
+    free(s.score);
+    const char *slash = strrchr(path, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    vocab_read_config(&s.vocab, dir);
+    return s.vocab;
+}

@@ -1,0 +1,559 @@
+// Tests of tokenizers from elsewhere: unknown tokens, added tokens, SentencePiece's characters and spaces, its model
+// files, and which tokens begin and end a text. Vocabularies are small and written here, so every id is known by hand;
+// dev/reference/check_tokenizer_kinds.py compares larger ones with the libraries that made them.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "base/disk.h"
+#include "expect_die.h"
+#include "text/tokenizer.h"
+
+static char dir[256], path[512]; // of this test, under TMPDIR; a file there
+
+static char *in_dir(const char *name)
+{
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/tokenizer_kinds.XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return disk_remove_dir(dir) ? 0 : -1;
+}
+
+static void write_text(const char *name, const char *text)
+{
+    assert_true(disk_write_file(in_dir(name), text, strlen(text)));
+}
+
+static void expect_ids(Tokenizer *t, const char *text, size_t n_text, const int32_t *want, size_t n)
+{
+    for (int round = 0; round < 2; round++) { // the second comes from the cache
+        TokenIds ids = {0};
+        tokenizer_encode(t, text, n_text, &ids);
+        if (ids.n != n || (n && memcmp(ids.id, want, n * sizeof *want) != 0)) {
+            for (size_t i = 0; i < ids.n; i++) print_message("%d ", ids.id[i]);
+            fail_msg("'%.*s' gives the ids above, %zu expected", (int)n_text, text, n);
+        }
+        token_ids_free(&ids);
+    }
+}
+
+#define IDS(t, text, ...)                                                                \
+    do {                                                                                 \
+        const int32_t want[] = {0, __VA_ARGS__};                                         \
+        expect_ids(t, text, sizeof text - 1, want + 1, sizeof want / sizeof *want - 1);  \
+    } while (0)
+
+static void expect_text(const Tokenizer *t, const int32_t *id, size_t n, const char *want)
+{
+    char text[256];
+    size_t at = 0, k;
+    for (size_t i = 0; i < n; i++) {
+        const char *bytes = (i ? tokenizer_decode : tokenizer_decode_first)(t, id[i], &k);
+        memcpy(text + at, bytes, k);
+        at += k;
+    }
+    text[at] = 0;
+    assert_string_equal(text, want);
+}
+
+#define TEXT(t, want, ...)                                              \
+    do {                                                                \
+        const int32_t id[] = {__VA_ARGS__};                             \
+        expect_text(t, id, sizeof id / sizeof *id, want);               \
+    } while (0)
+
+static Tokenizer *load_text(const char *json)
+{
+    write_text("tokenizer.json", json);
+    return tokenizer_load(dir);
+}
+
+// Saves and loads.
+static Tokenizer *again(Tokenizer *t)
+{
+    tokenizer_save(t, dir);
+    tokenizer_free(t);
+    return tokenizer_load(dir);
+}
+
+static int load(void *arg)
+{
+    tokenizer_free(tokenizer_load(arg));
+    return 0;
+}
+
+static int load_json(void *arg)
+{
+    tokenizer_free(load_text(arg));
+    return 0;
+}
+
+// ---- byte-level
+
+#define BYTES "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+#define MODEL(more, vocab, merges) \
+    "\"model\": {\"type\": \"BPE\", " more "\"vocab\": {" vocab "}, \"merges\": [" merges "]}}"
+#define ADDED(id, content, more) "{\"id\": " #id ", \"content\": \"" content "\"" more "}"
+#define SPECIAL ", \"special\": true"
+#define RAW ", \"normalized\": false"
+
+#define FEW "\"[UNK]\": 0, \"[BOS]\": 1, \"a\": 2, \"b\": 3, \"ab\": 4, \"\u0120\": 5, \"\u0120a\": 6"
+#define FEW_MERGES "[\"a\", \"b\"], [\"\u0120\", \"a\"]"
+#define FEW_ADDED "\"added_tokens\": [" ADDED(0, "[UNK]", SPECIAL) ", " ADDED(1, "[BOS]", SPECIAL) "], "
+
+static int encode_c(void *t)
+{
+    TokenIds ids = {0};
+    tokenizer_encode(t, "abc", 3, &ids);
+    return 0;
+}
+
+static void test_unknown(void **state)
+{
+    (void)state;
+    Tokenizer *t = load_text("{" FEW_ADDED BYTES MODEL("\"unk_token\": \"[UNK]\", ", FEW, FEW_MERGES));
+    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+        IDS(t, "ab aab", 4, 6, 4);
+        IDS(t, "abc\xC3\xA9 c b", 4, 0, 0, 0, 5, 0, 5, 3);
+        IDS(t, "[UNK][BOS]", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0); // text stays text
+        assert_int_equal(tokenizer_text_bytes(t, 0), 0);
+        assert_int_equal(tokenizer_eot(t), -1);
+    }
+    tokenizer_free(t);
+    t = load_text("{" FEW_ADDED BYTES MODEL("\"unk_token\": \"[UNK]\", \"fuse_unk\": true, ", FEW, FEW_MERGES));
+    t = again(t);
+    IDS(t, "abc\xC3\xA9 c b", 4, 0, 5, 0, 5, 3); // one for each word
+    IDS(t, "cacaca", 0, 2, 0, 2, 0, 2);
+    tokenizer_free(t);
+    t = load_text("{" FEW_ADDED BYTES MODEL("", FEW, FEW_MERGES));
+    IDS(t, "ab a", 4, 6);
+    expect_die(encode_c, t, "byte 0x63 of the text has no token");
+    tokenizer_free(t);
+    expect_die(load_json, "{" FEW_ADDED BYTES MODEL("\"unk_token\": \"<unk>\", ", FEW, FEW_MERGES),
+               "unk_token '<unk>' is not in the vocabulary");
+}
+
+// a, ab and "  " are added; "  " is a token of the model too, of two other tokens.
+#define MORE "\"a\": 0, \"b\": 1, \"c\": 2, \"\u0120\": 3, \"\u0120\u0120\": 4, \"<e>\": 5"
+static void test_added(void **state)
+{
+    (void)state;
+    Tokenizer *t = load_text("{\"added_tokens\": [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "ca", RAW) ", "
+                             ADDED(7, "cab", RAW) ", " ADDED(8, "  ", "") ", " ADDED(9, "bc", "") "], "
+                             BYTES MODEL("\"unk_token\": null, ", MORE, "[\"\u0120\", \"\u0120\"]"));
+    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+        IDS(t, "abca", 0, 1, 6);       // ca is found first, bc in what is left
+        IDS(t, "cabcab", 7, 7);        // the longest
+        IDS(t, "abcabbc", 0, 1, 7, 9);
+        IDS(t, "a  b   c", 0, 8, 1, 8, 3, 2); // the added one
+        IDS(t, "ca", 6);
+        IDS(t, "", );
+        assert_int_equal(tokenizer_vocab_size(t), 10);
+        assert_int_equal(tokenizer_text_bytes(t, 8), 2);
+        assert_int_equal(tokenizer_text_bytes(t, 4), 2);
+        assert_false(tokenizer_is_special(t, 8));
+    }
+    TokenizerText texts[2] = {{"cab", 3}, {"a bc", 4}};
+    TokenIds ids = {0};
+    tokenizer_encode_texts(t, texts, 2, 2, &ids, NULL);
+    assert_int_equal(ids.n, 4);
+    assert_memory_equal(ids.id, ((int32_t[]){7, 0, 3, 9}), 16);
+    token_ids_free(&ids);
+    tokenizer_free(t);
+    static const char *const key[] = {"lstrip", "rstrip", "single_word"};
+    char json[600], words[80];
+    for (int i = 0; i < 3; i++) {
+        snprintf(json, sizeof json, "{\"added_tokens\": [{\"id\": 5, \"content\": \"<e>\", \"%s\": true}], " BYTES
+                 MODEL("", MORE, ""), key[i]);
+        snprintf(words, sizeof words, "added token '<e>' is not special and has %s", key[i]);
+        expect_die(load_json, json, words);
+    }
+}
+
+// ---- where a text begins and ends
+
+#define ENDS "\"<|endoftext|>\": 2, \"<s>\": 3, \"</s>\": 4"
+#define SMALL(first, post)                                                                 \
+    "{\"added_tokens\": [" first ADDED(3, "<s>", SPECIAL) ", " ADDED(4, "</s>", SPECIAL) "], " \
+    "\"post_processor\": " post ", " BYTES MODEL("", "\"a\": 0, \"b\": 1, " ENDS, "")
+#define GPT2 ADDED(2, "<|endoftext|>", SPECIAL) ", "
+#define STARTS(token) "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"" token "\"}}]}"
+#define BEGIN STARTS("<s>")
+
+static void test_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *config;
+        int32_t eot, bos, also; // also: ends a text, as eot does
+    } row[] = {
+        {SMALL(GPT2, "null"), NULL, 2, 2, 2},
+        {SMALL(GPT2, "null"), "{}", 2, -1, 2},
+        {SMALL(GPT2, "null"), "{\"bos_token\": null, \"eos_token\": \"</s>\"}", 2, -1, 4}, // as Qwen
+        {SMALL(GPT2, "null"), "{\"bos_token\": \"<|endoftext|>\", \"add_bos_token\": false}", 2, 2, 2}, // as GPT-2
+        {SMALL(GPT2, "null"), "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}", 2, -1, 4}, // SmolLM2's chat model
+        {SMALL("", "null"), NULL, -1, -1, -1},
+        {SMALL("", "null"), "{\"eos_token\": {\"content\": \"</s>\"}}", 4, -1, 4},
+        {SMALL("", "null"), "{\"eos_token\": \"</s>\", \"bos_token\": \"<s>\"}", 4, -1, 4},
+        {SMALL("", "null"), "{\"eos_token\": \"</s>\", \"bos_token\": \"<s>\", \"add_bos_token\": true, "
+                            "\"model_max_length\": 1000000000000000019884624838656}", 4, 3, 4},
+        {SMALL("", BEGIN), "{\"eos_token\": \"</s>\"}", 4, 3, 4},
+        {SMALL("", BEGIN), "{\"eos_token\": \"</s>\", \"add_bos_token\": false}", 4, -1, 4},
+        {SMALL(GPT2, "{\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, " BEGIN "]}"), NULL,
+         2, 3, 2},
+        {SMALL(GPT2, "null"), "{\"document_token\": \"</s>\", \"bos_token\": \"</s>\"}", 4, 4, 4},
+        {SMALL(GPT2, "null"), "{\"eos_token\": \"a\", \"bos_token\": \"nothing\"}", 2, -1, 2}, // no special tokens
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        unlink(in_dir("tokenizer_config.json"));
+        if (row[i].config) write_text("tokenizer_config.json", row[i].config);
+        Tokenizer *t = load_text(row[i].json);
+        for (int k = 0; k < 2; k++, t = k < 2 ? again(t) : t) {
+            if (tokenizer_eot(t) != row[i].eot || tokenizer_bos(t) != row[i].bos)
+                fail_msg("row %zu, round %d: eot %d, bos %d", i, k, tokenizer_eot(t), tokenizer_bos(t));
+            for (int32_t id = 0; id < 5; id++)
+                assert_int_equal(tokenizer_ends(t, id), id == row[i].eot || id == row[i].also);
+        }
+        tokenizer_free(t);
+    }
+    unlink(in_dir("tokenizer_config.json"));
+    write_text("special_tokens_map.json", "{\"eos_token\": \"</s>\"}");
+    Tokenizer *t = load_text(SMALL("", "null"));
+    assert_int_equal(tokenizer_eot(t), 4);
+    tokenizer_free(t);
+    expect_die(load_json, SMALL("", STARTS("a")), "post_processor begins with 'a', which is no special token");
+}
+
+static int set_eot_a(void *t)
+{
+    tokenizer_set_eot(t, "a", "folder");
+    return 0;
+}
+
+static int set_eot_default(void *t)
+{
+    tokenizer_set_eot(t, NULL, "folder");
+    return 0;
+}
+
+static void test_set_eot(void **state)
+{
+    (void)state;
+    Tokenizer *t = load_text(SMALL("", "null"));
+    expect_die(set_eot_a, t, "folder: 'a' is not one of its special tokens (<s>, </s>)");
+    expect_die(set_eot_default, t, "folder: no token separates documents");
+    tokenizer_set_eot(t, "<s>", "folder");
+    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+        assert_int_equal(tokenizer_eot(t), 3);
+        assert_int_equal(tokenizer_bos(t), 3);
+    }
+    tokenizer_free(t);
+}
+
+// ---- SentencePiece
+
+// Ids 0 to 2: <unk>, <s>, </s>; 3 to 258: the bytes; from 259 on the pieces.
+enum { PIECES = 259 };
+#define B(byte) (3 + (byte))
+static const char *const pieces[] = {"\u2581",   "a",          "b",            "c",      "ab",
+                                     "\u2581a",  "\u2581ab",   "\u2581\u2581", "\u00E9", "bc"};
+enum { SP = PIECES, A, BB, C, AB, _A, _AB, __, E, BC, N_PIECES = BC + 1 };
+static const char merges[] = "[\"a\", \"b\"], [\"\u2581\", \"a\"], [\"\u2581\", \"ab\"], [\"\u2581a\", \"b\"], "
+                             "[\"\u2581\", \"\u2581\"], [\"b\", \"c\"]";
+
+static char *llama_json(const char *head, const char *more)
+{
+    static char text[20000];
+    char *at = text + sprintf(text, "{\"added_tokens\": [" ADDED(0, "<unk>", SPECIAL) ", " ADDED(1, "<s>", SPECIAL) ", "
+                              ADDED(2, "</s>", SPECIAL) "%s], %s, \"model\": {\"type\": \"BPE\", "
+                              "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true, \"vocab\": {\"<unk>\": 0, \"<s>\": 1, "
+                              "\"</s>\": 2", more, head);
+    for (int b = 0; b < 256; b++) at += sprintf(at, ", \"<0x%02X>\": %d", b, B(b));
+    for (int i = 0; i < N_PIECES - PIECES; i++) at += sprintf(at, ", \"%s\": %d", pieces[i], PIECES + i);
+    sprintf(at, "}, \"merges\": [%s]}}", merges);
+    return text;
+}
+
+#define REPLACE "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\u2581\"}"
+#define PREPEND "{\"type\": \"Prepend\", \"prepend\": \"\u2581\"}"
+#define LLAMA "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [" PREPEND ", " REPLACE "]}, " \
+              "\"pre_tokenizer\": null, \"post_processor\": " BEGIN
+
+static void test_characters(void **state)
+{
+    (void)state;
+    Tokenizer *t = load_text(llama_json(LLAMA, ""));
+    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+        IDS(t, "ab", _AB);
+        IDS(t, "ab ab", _AB, _AB);
+        IDS(t, " a  b", SP, _A, __, BB); // a space before the space
+        IDS(t, "\u00E9\u00EA", SP, E, B(0xC3), B(0xAA));
+        IDS(t, "a\u2581\xFF\x00", _A, SP, B(0xFF), B(0)); // U+2581 is a space; bytes that are no text are bytes
+        IDS(t, "<0x41>", SP, B('<'), B('0'), B('x'), B('4'), B('1'), B('>'));
+        IDS(t, "abcabc bcabcab", _AB, C, AB, C, SP, BC, AB, C, AB); // longer than a word that is kept whole
+        IDS(t, "<s>", SP, B('<'), B('s'), B('>'));
+        IDS(t, "", );
+        TEXT(t, "ab ab", _AB, _AB);
+        TEXT(t, " a\u00E9\n", __, A, E, B('\n'));
+        TEXT(t, "<s> a", 1, _A);
+        assert_int_equal(tokenizer_bos(t), 1);
+        assert_int_equal(tokenizer_text_bytes(t, _AB), 3);
+        assert_int_equal(tokenizer_text_bytes(t, B(65)), 1);
+        assert_string_equal(tokenizer_pattern(t), "none");
+    }
+    tokenizer_free(t);
+    char *json = llama_json(LLAMA, ""), *byte = strstr(json, "<0x7F>");
+    byte[1] = 'x';
+    expect_die(load_json, json, "255 of 256 bytes have a token, and <0x7F> is missing");
+    expect_die(load_json, llama_json(LLAMA, ", {\"id\": 269, \"content\": \"x\"}"),
+               "added token 'x' is not special and normalized, with a normalizer");
+    expect_die(load_json, llama_json("\"normalizer\": {\"type\": \"NFC\"}", ""), "normalizer NFC is not [Prepend");
+    json = llama_json(LLAMA, "");
+    memcpy(strstr(json, "\"a\", \"b\"], [\"\u2581\""), "\"<0x41>\"", 8);
+    expect_die(load_json, json, "tokenizer.json"); // a merge of a byte's name
+}
+
+static void test_metaspace(void **state)
+{
+    (void)state;
+#define METASPACE(more) "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\"" more "}"
+    static const char *const scheme[] = {"always", "first", "never"};
+    for (int split = 0; split < 2; split++)
+        for (int k = 0; k < 3; k++) {
+            char head[200];
+            snprintf(head, sizeof head, METASPACE(", \"prepend_scheme\": \"%s\", \"split\": %s"), scheme[k],
+                     split ? "true" : "false");
+            Tokenizer *t = load_text(llama_json(head, ", {\"id\": 269, \"content\": \"<x>\", \"normalized\": false}"));
+            for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+                if (k < 2) IDS(t, "a", _A);
+                else IDS(t, "a", A);
+                IDS(t, " ab", _AB); // there is one
+                if (split) IDS(t, "\u2581  a", SP, SP, _A);
+                else IDS(t, "\u2581  a", __, _A); // no merge of two and one; the left pair first
+                if (k == 0) IDS(t, "a<x>a", _A, 269, _A);
+                if (k == 1) IDS(t, "a<x>a", _A, 269, A);
+                if (k == 2) IDS(t, "a<x>a", A, 269, A);
+                if (k == 1) IDS(t, "<x>a", 269, A);
+                assert_string_equal(tokenizer_pattern(t), split ? "custom" : "none");
+            }
+            tokenizer_free(t);
+        }
+    expect_die(load_json, llama_json(METASPACE(", \"prepend_scheme\": \"last\""), ""),
+               "not Metaspace with U+2581 alone");
+    expect_die(load_json, llama_json(LLAMA ", " METASPACE(""), ""), "duplicate object key");
+}
+
+// ---- SentencePiece's model file
+
+typedef struct {
+    char bytes[16384];
+    size_t n;
+} Proto;
+
+static void put(Proto *p, const void *bytes, size_t n)
+{
+    assert_true(p->n + n <= sizeof p->bytes);
+    memcpy(p->bytes + p->n, bytes, n);
+    p->n += n;
+}
+
+static void put_varint(Proto *p, uint64_t value)
+{
+    for (; value >= 128; value >>= 7) put(p, &(char){(char)(value | 128)}, 1);
+    put(p, &(char){(char)value}, 1);
+}
+
+static void put_number(Proto *p, int field, uint64_t value)
+{
+    put_varint(p, (uint64_t)field << 3);
+    put_varint(p, value);
+}
+
+static void put_bytes(Proto *p, int field, const void *bytes, size_t n)
+{
+    put_varint(p, (uint64_t)field << 3 | 2);
+    put_varint(p, n);
+    put(p, bytes, n);
+}
+
+static void put_piece(Proto *p, const char *piece, float score, int type)
+{
+    Proto m = {0};
+    put_bytes(&m, 1, piece, strlen(piece));
+    put_varint(&m, 2 << 3 | 5);
+    put(&m, &score, 4);
+    if (type != 1) put_number(&m, 3, (uint64_t)type);
+    put_bytes(p, 1, m.bytes, m.n);
+}
+
+// The pieces above, with scores in the order of the merges. prefix, squeeze: of normalizer_spec; -1: not written.
+static Proto model(int type, bool bytes, int prefix, int squeeze)
+{
+    Proto p = {0}, trainer = {0}, normalizer = {0};
+    put_piece(&p, "<unk>", 0, 2);
+    put_piece(&p, "<s>", 0, 3);
+    put_piece(&p, "</s>", 0, 3);
+    for (int b = 0; b < 256; b++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", b);
+        put_piece(&p, bytes ? name : (snprintf(name, sizeof name, "%c%c", 'A' + b / 16, 'A' + b % 16), name),
+                  bytes ? 0 : -1000.f - (float)b, bytes ? 6 : 3);
+    }
+    static const float score[] = {-90, -91, -92, -93, -1, -2, -3, -4, -94, -5};
+    for (int i = 0; i < N_PIECES - PIECES; i++) put_piece(&p, pieces[i], score[i], 1);
+    if (type) put_number(&trainer, 3, (uint64_t)type);
+    put_number(&trainer, 43, UINT64_MAX); // pad_id: -1, in ten bytes
+    if (bytes) put_number(&trainer, 35, 1);
+    put_bytes(&p, 2, trainer.bytes, trainer.n);
+    put_bytes(&normalizer, 1, "identity", 8);
+    if (prefix >= 0) put_number(&normalizer, 3, (uint64_t)prefix);
+    if (squeeze >= 0) put_number(&normalizer, 4, (uint64_t)squeeze);
+    put_bytes(&p, 3, normalizer.bytes, normalizer.n);
+    return p;
+}
+
+static Tokenizer *load_model(const Proto *p)
+{
+    assert_true(disk_write_file(in_dir("tokenizer.model"), p->bytes, p->n));
+    return tokenizer_load(dir);
+}
+
+static void test_model(void **state)
+{
+    (void)state;
+    Proto p = model(2, true, -1, 0);
+    Tokenizer *t = load_model(&p);
+    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) { // then as tokenizer.json, which comes first
+        IDS(t, "abc ab", _AB, C, _AB);
+        IDS(t, " a  b", SP, _A, __, BB);
+        IDS(t, "\u00E9\u00EA", SP, E, B(0xC3), B(0xAA));
+        IDS(t, "bcabc", SP, BC, AB, C); // ab before bc
+        assert_int_equal(tokenizer_eot(t), 2);
+        assert_int_equal(tokenizer_bos(t), 1);
+    }
+    tokenizer_free(t);
+    assert_int_equal(unlink(in_dir("tokenizer.json")), 0);
+    write_text("tokenizer_config.json", "{\"add_bos_token\": false}");
+    t = tokenizer_load(in_dir("tokenizer.model"));
+    assert_int_equal(tokenizer_bos(t), -1);
+    tokenizer_free(t);
+    assert_int_equal(unlink(in_dir("tokenizer_config.json")), 0);
+    p = model(2, true, -1, -1); // the defaults: a prefix, and spaces squeezed
+    t = load_model(&p);
+    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+        IDS(t, "  ab   a  ", _AB, _A);
+        IDS(t, "   ", );
+        IDS(t, "a \u2581", _A); // the sign is a space, but only at the end
+        IDS(t, "\u2581a", SP, _A);
+    }
+    tokenizer_free(t);
+    assert_int_equal(unlink(in_dir("tokenizer.json")), 0);
+    p = model(2, false, 0, 0);
+    t = load_model(&p);
+    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+        IDS(t, "abxxy a zab", AB, 0, _A, SP, 0, AB); // neighbours that are unknown are one
+        IDS(t, "abcabcabcabcabcxyxyxyxy", AB, C, AB, C, AB, C, AB, C, AB, C, 0);
+    }
+    tokenizer_free(t);
+}
+
+static Proto with_piece(const char *piece, float score, int type)
+{
+    Proto p = {0}, rest = model(2, true, 1, 0);
+    put_piece(&p, piece, score, type);
+    put(&p, rest.bytes, rest.n);
+    return p;
+}
+
+static void expect_refused(Proto p, const char *words)
+{
+    assert_true(disk_write_file(in_dir("tokenizer.model"), p.bytes, p.n));
+    expect_die(load, in_dir("tokenizer.model"), words);
+}
+
+static void test_model_errors(void **state)
+{
+    (void)state;
+    expect_refused(model(0, true, 1, 0), "a model of type Unigram (only BPE");
+    expect_refused(model(1, true, 1, 0), "a model of type Unigram (only BPE");
+    expect_refused(model(4, true, 1, 0), "a model of type char (only BPE");
+    expect_refused(with_piece("<x>", 0, 4), "piece 0, '<x>', is user-defined");
+    expect_refused(with_piece("x", 0, 5), "piece 0, 'x', is unused");
+    expect_refused(with_piece("x", 0, 9), "piece 0, 'x', is of an unknown type");
+    expect_refused(with_piece("<u>", 0, 2), "pieces 0 and 1 are both unknown");
+    expect_refused(with_piece("ab", 0, 1), "piece 264, 'ab', is there twice");
+    expect_refused(with_piece("", 0, 1), "piece 0 is empty");
+    expect_refused(with_piece("a\xFF", 0, 1), "or not text");
+    expect_refused(with_piece("xa", 0, 1), "piece 0, 'xa': its character 'x' has no piece");
+    expect_refused(with_piece("ca", -4, 1), "have the same score, -4");
+    expect_refused(with_piece("ca", NAN, 1), "its score is not a number");
+    expect_refused(with_piece("x", 0, 6), "piece 0, 'x': a byte, and not its name");
+    expect_refused(with_piece("<0x41>", 0, 1), "the name of a byte, and not a byte");
+    Proto p = model(2, true, 1, 0), more = {0};
+    put_bytes(&more, 2, "table", 5);
+    put_bytes(&p, 3, more.bytes, more.n);
+    expect_refused(p, "normalizer '' with a table of characters");
+    p = model(2, true, 1, 0);
+    put_bytes(&p, 5, more.bytes, more.n);
+    expect_refused(p, "denormalizer '' with a table of characters");
+    p = model(2, true, 1, 0), more.n = 0;
+    put_number(&more, 5, 0);
+    put_bytes(&p, 3, more.bytes, more.n);
+    expect_refused(p, "spaces are not escaped");
+    p = model(2, true, 1, 0), more.n = 0;
+    put_number(&more, 24, 1);
+    put_bytes(&p, 2, more.bytes, more.n);
+    expect_refused(p, "spaces are suffixes");
+    p = (Proto){0};
+    expect_refused(p, "a model of type Unigram");
+    for (int i = 0; i < 11; i++) put(&p, "\xFF", 1);
+    expect_refused(p, "byte 10: a number of more than 10 bytes");
+    p.n = 4;
+    expect_refused(p, "byte 4: cut short");
+    p.n = 0;
+    put(&p, "\x0A\x7F" "ab", 4);
+    expect_refused(p, "byte 0: a field of 127 bytes, and 2 are left");
+    p.n = 0;
+    put(&p, "\x0B", 1); // a group
+    expect_refused(p, "byte 0: not a field of protobuf");
+    p = model(2, true, 1, 0);
+    for (size_t n = p.n; n > 0; n -= n < 40 ? 1 : 37) { // cut anywhere: taken or refused in a line
+        assert_true(disk_write_file(in_dir("tokenizer.model"), p.bytes, n - 1));
+        pid_t pid = fork();
+        if (pid == 0) {
+            assert_non_null(freopen("/dev/null", "w", stderr));
+            _exit(load(in_dir("tokenizer.model")));
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 1);
+    }
+    write_text("x.txt", "");
+    expect_die(load, in_dir("x.txt"), "not a tokenizer by its name");
+}
+
+int main(void)
+{
+#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        IN_DIR(test_unknown), IN_DIR(test_added), IN_DIR(test_ends), IN_DIR(test_set_eot), IN_DIR(test_characters),
+        IN_DIR(test_metaspace), IN_DIR(test_model), IN_DIR(test_model_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
