@@ -284,22 +284,34 @@ __device__ inline size_t attention_key_position(const AttnShape &s, size_t j)
     return s.k_start + j + (j >= s.k_cut ? s.k_jump : 0);
 }
 
+// The first key in the window of query t, whatever its document.
+template <bool PART = false> __device__ inline int attention_window(const AttnShape &s, size_t t)
+{
+    size_t end = attention_position<PART>(s, t) + 1, pos = s.window && end > s.window ? end - s.window : 0;
+    return (int)(PART ? attention_before(pos, s.k_start, s.k_cut, s.k_jump, s.Tk) : pos);
+}
 // Query t sees keys first .. end - 1.
 template <bool PART = false> __device__ inline int attention_first(const AttnShape &s, size_t b, size_t t)
 {
     int pos = s.first ? s.first[b * s.Tq + t] : 0;
-    return PART ? (int)attention_before((size_t)pos, s.k_start, s.k_cut, s.k_jump, s.Tk) : pos;
+    if (PART) pos = (int)attention_before((size_t)pos, s.k_start, s.k_cut, s.k_jump, s.Tk);
+    return s.window ? max(pos, attention_window<PART>(s, t)) : pos;
 }
 template <bool PART = false> __device__ inline int attention_end(const AttnShape &s, size_t t)
 {
     size_t pos = attention_position<PART>(s, t) + 1;
     return (int)(PART ? attention_before(pos, s.k_start, s.k_cut, s.k_jump, s.Tk) : pos);
 }
-// The first query that may see key j.
+// Queries first .. end - 1 may see key j.
 template <bool PART> __device__ inline size_t attention_first_query(const AttnShape &s, size_t j)
 {
     if (!PART) return j;
     return attention_before(attention_key_position(s, j), s.q_start, s.q_cut, s.q_jump, s.Tq);
+}
+template <bool PART> __device__ inline size_t attention_end_query(const AttnShape &s, size_t j)
+{
+    if (!s.window) return s.Tq;
+    return attention_before(attention_key_position(s, j) + s.window, s.q_start, s.q_cut, s.q_jump, s.Tq);
 }
 
 // What dropout multiplies the probability of query t and key j by: 0 or 1 / (1 - p).
