@@ -353,7 +353,8 @@ struct Shape {
 static const Shape SHAPES[] = {
     {2, 23, 23, 6, 2, 10, false, false}, {1, 150, 150, 2, 1, 64, true, false},  {1, 70, 70, 2, 2, 128, false, true},
     {2, 40, 40, 4, 1, 32, true, true},   {1, 75, 75, 1, 1, 18, true, true},     {1, 70, 70, 2, 1, 80, true, true},
-    {1, 20, 20, 1, 1, 136, false, false},  {1, 75, 75, 2, 1, 18, true, false, 9}, {2, 150, 150, 2, 1, 64, false, true, 70},
+    {1, 20, 20, 1, 1, 136, false, false},  {1, 75, 75, 2, 1, 18, true, false, 9},
+    {2, 150, 150, 2, 1, 64, false, true, 70},
 };
 static AttnShape attn_shape(Env &e, const Shape &s)
 {
