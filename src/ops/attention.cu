@@ -166,6 +166,7 @@ AttnShape attention_shape(AttnShape s, bool part)
     check(good && (part ? s.T > 0 : whole && ordered));
     if (s.D > MOST_HEAD)
         die("cuda: attention: head size %zu: at most %d on a GPU (try a smaller model.head_size)", s.D, (int)MOST_HEAD);
+    if (!s.window || s.window > INT32_MAX) s.window = INT32_MAX; // kernels need not ask
     if (!(s.scale > 0)) s.scale = 1 / sqrtf((float)s.D);
     return s;
 }

@@ -274,8 +274,7 @@ __device__ inline void backward_piece(float p[2][4], float ds[2][4], const AttnS
     for (int i = 0; i < 8; i++) {
         int r = row + i % 4 / 2 * 8, c = column + i / 4 * 8 + i % 2, t = KEYS ? c : r, j = KEYS ? r : c;
         float &pi = p[i / 4][i % 4], &di = ds[i / 4][i % 4];
-        if (t >= (int)s.Tq || j >= attention_end<PART>(s, (size_t)t) ||
-            j < attention_first<PART>(s, b, (size_t)t)) {
+        if (t >= (int)s.Tq || !attention_sees<PART>(s, b, t, j)) {
             pi = di = 0;
             continue;
         }
@@ -334,11 +333,10 @@ __global__ void __launch_bounds__(MOST_THREADS)
         size_t head = h + (size_t)(number / tiles);
         int c = c0 + number % tiles * N;
         for (int n = 0; n < N; n += 16) {
-            // Above the diagonal or outside the window, for the whole warp.
-            size_t top = (size_t)(r0 + row), low = top + 15;
-            if (KEYS ? c + n + 15 < (int)attention_first_query<PART>(s, top) ||
-                           c + n >= (int)attention_end_query<PART>(s, low)
-                     : c + n >= attention_end<PART>(s, low) || c + n + 15 < attention_window<PART>(s, top))
+            // Above the diagonal, for the whole warp. (What a warp alone does not see of the block's window is masked: to
+            // skip it too would take registers that this kernel has not left.)
+            if (KEYS ? c + n + 15 < (int)attention_first_query<PART>(s, (size_t)(r0 + row))
+                     : c + n >= attention_end<PART>(s, (size_t)(r0 + row + 15)))
                 continue;
             float p[2][4] = {}, ds[2][4] = {};
 #pragma unroll
