@@ -38,6 +38,7 @@ typedef struct {
     int kind; // DOCUMENTS | DROPPED
     XType x_type;
     bool watched;
+    size_t window;
 } Spec;
 
 typedef struct {
@@ -52,6 +53,7 @@ typedef struct {
     CommCount count[2][COMM_KINDS]; // of rank 0, forward and backward
     size_t held[MAX_RANKS];
     bool overlapped[MAX_RANKS];
+    int parts[MAX_RANKS]; // watched: calls of attention on pieces
 } Case;
 
 static size_t rows_bytes(const Case *c, int i)
@@ -105,7 +107,7 @@ static Case *case_make(Spec spec)
             c->first[b * spec.T + t] = (int32_t)start;
         }
     c->s = (AttnShape){.B = spec.B, .Tq = spec.T, .Tk = spec.T, .H = spec.H, .G = spec.G, .D = spec.D, .ldq = c->ld[0],
-                       .ldkv = c->ld[1]};
+                       .ldkv = c->ld[1], .window = spec.window};
     if (spec.kind & DOCUMENTS) c->s.first = c->first;
     if (spec.kind & DROPPED) c->s.drop = (Dropout){.p = 0.3f, .rng = rng_make(5, "cp", 1), .first = 7};
     return c;
@@ -158,6 +160,10 @@ static _Thread_local Watch *watch; // one a rank
 static void look(const Dev *dev)
 {
     const Case *c = watch->c;
+    if (c->s.window) { // steps may be skipped
+        watch->step++;
+        return;
+    }
     if (!dev->meanwhile || dev->meanwhile_arg != watch->cp->comm) watch->overlapped = false;
     int size = c->c.ranks, j = watch->step++ % size, owner = (watch->cp->comm->rank - j - 1 + size) % size;
     if (j == size - 1) return;
@@ -232,6 +238,7 @@ static void play(Comm *world, void *arg)
     cp_backward(cp, XM(d[0]), XM(d[1]), XM(d[2]), XC(dout), XC(out), lse, XC(in[0]), XC(in[1]), XC(in[2]), s);
     if (rank == 0) memcpy(c->count[1], world->count, sizeof world->count);
     for (int i = 0; i < 3; i++) move_rows(c, rank, d[i], c->d[i], c->ld[i] * c->x_bytes, true);
+    c->parts[rank] = w.step;
     c->overlapped[rank] = w.overlapped && w.step == (spec.watched ? 2 * spec.ranks : 0);
     free(cp);
 

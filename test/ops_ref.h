@@ -271,6 +271,7 @@ static inline double ref_keep(Dropout drop, uint64_t element)
 static inline void ref_row_keys(RefRow *r, AttnShape s, size_t b, size_t h, size_t t)
 {
     r->first = s.first ? (size_t)s.first[b * s.Tq + t] : 0;
+    if (s.window && r->first + s.window < s.q_start + t + 1) r->first = s.q_start + t + 1 - s.window;
     r->n = s.q_start + t + 1 - r->first;
     r->drop_err = s.drop.p > 0 ? 3 * U : 0;
     uint64_t row = ((s.drop.first + b) * s.H + h) * s.Tq + t;

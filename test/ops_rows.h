@@ -411,13 +411,14 @@ typedef struct {
     size_t n_out, n_packed;
 } Attn;
 
-enum { DOCUMENTS = 1, DROPPED = 2 }; // the last of the sizes
+enum { DOCUMENTS = 1, DROPPED = 2 }; // the last of the sizes but one; the last: the window, or 0
 
 static Attn attention_inputs(Run *r)
 {
     const size_t *d = r->dim;
     AttnShape s = {
-        .B = d[0], .Tq = d[1], .Tk = d[2], .H = d[3], .G = d[4], .D = d[5], .q_start = d[2] - d[1]};
+        .B = d[0], .Tq = d[1], .Tk = d[2], .H = d[3], .G = d[4], .D = d[5], .q_start = d[2] - d[1],
+        .window = d[7]};
     if (d[6] & DOCUMENTS) s.first = run_documents(r, s.B, s.Tq, s.q_start);
     if (d[6] & DROPPED) s.drop = (Dropout){.p = 0.3f, .rng = rng_make(5, "dropped", 9), .first = 11};
     bool packed = s.Tq == s.Tk;

@@ -12,7 +12,7 @@
 #include "ops_ref.h"
 #include "base/rng.h"
 
-enum { OPS_DIMS = 7, OPS_POOL = 256 };
+enum { OPS_DIMS = 8, OPS_POOL = 256 };
 #define UNDERFLOW                                                                                            \
     0x1p-110 // exp() may flush below, or stop at, the smallest normal number; times its factors
 

@@ -14,7 +14,7 @@ parity_config() { # FAMILY
         '[optim]' 'name = "sgd"' 'lr = 0.05' 'warmup = 0' 'schedule = "constant"' 'weight_decay = 0' 'clip = 0' \
         '[eval]' 'tokens = 500' '[sample]' 'count = 0'
     [ "$1" = llama ] && printf '%s\n' '[model]' 'norm = "rmsnorm"' 'activation = "swiglu"' 'position = "rope"' \
-        'kv_heads = 2' 'bias = false' 'tie = false' 'qk_norm = true'
+        'kv_heads = 2' 'bias = false' 'tie = false' 'qk_norm = true' 'window = 11' 'window_pattern = "ssf"'
     return 0
 }
 

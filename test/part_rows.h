@@ -17,14 +17,14 @@ typedef struct {
     size_t width[3];
 } Pieces;
 
-// B, T, H, G, D, ranks, flags
+// B, T, H, G, D, ranks, flags, window
 static Pieces pieces_inputs(Run *r)
 {
     const size_t *d = r->dim;
     static const char *const name[] = {"q", "k", "v"};
     Pieces p = {.size = d[5], .own = d[1] / d[5], .width = {d[2] * d[4], d[3] * d[4], d[3] * d[4]}};
     p.s = (AttnShape){.B = d[0], .Tq = d[1], .Tk = d[1], .H = d[2], .G = d[3], .D = d[4], .ldq = p.width[0],
-                      .ldkv = p.width[1]};
+                      .ldkv = p.width[1], .window = d[7]};
     if (d[6] & DOCUMENTS) p.s.first = run_documents(r, p.s.B, p.s.Tq, 0);
     if (d[6] & DROPPED) p.s.drop = (Dropout){.p = 0.3f, .rng = rng_make(5, "dropped", 9), .first = 11};
     for (int i = 0; i < 3; i++) {

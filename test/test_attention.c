@@ -1,6 +1,6 @@
 // test_attention: the tiled attention against its naive twin, on the shapes where tiles go wrong: lengths around
 // the block of 64 queries and the tile of 256 keys, odd head sizes, grouped queries, rows with gaps, a cache before the
-// queries, several documents in a row, dropout.
+// queries, several documents in a row, windows, dropout.
 //
 // The bound is computed from the data by ref_attention (ops_ref.h), for each element; the naive twin works in double
 // and rounds once (u). The double version of ref_attention and the naive twin are compared too.
@@ -371,6 +371,74 @@ static void test_packed_is_alone_to_the_bit(void **state)
     case_free(&c);
 }
 
+// ---- windows
+
+static const size_t windows[] = {1, 2, 63, 64, 65, 255, 256, 257, 329, 330};
+enum { N_WINDOWS = sizeof windows / sizeof *windows };
+
+static void test_windows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_WINDOWS; i++)
+        for (int kind = 0; kind < 3; kind++) { // whole rows, documents, queries that follow a cache
+            Case c = kind == 2 ? case_make(1, 70, 260, 2, 1, 5, 3, 3) : case_make(1, 330, 0, 2, 1, 5, 3, 3);
+            if (kind == 1) cut(&c, uneven + 1, N_UNEVEN - 1);
+            c.s.window = windows[i];
+            compare(&c);
+            if (kind < 2) compare_backward(&c);
+            case_free(&c);
+        }
+}
+
+// A window of one: every query sees itself alone. One of T or more: the bits of no window.
+static void test_the_narrowest_and_the_widest_window(void **state)
+{
+    (void)state;
+    Case c = case_make(1, 330, 0, 2, 2, 5, 0, 1);
+    float *dout = room(c.n_out, sizeof *dout);
+    fill(dout, "dout", 330, 10, 10, 1);
+    Passes none = run_both(&c, 2, dout);
+    for (size_t window = 330; window <= 100000000; window *= 66) {
+        c.s.window = window;
+        Passes wide = run_both(&c, 2, dout);
+        assert_memory_equal(none.out, wide.out, c.n_out * sizeof(float));
+        assert_memory_equal(none.lse, wide.lse, c.n_lse * sizeof(float));
+        assert_memory_equal(none.d[0], wide.d[0], c.n_q * sizeof(float));
+        for (int i = 1; i < 3; i++) assert_memory_equal(none.d[i], wide.d[i], c.n_kv * sizeof(float));
+        passes_free(&wide);
+    }
+    c.s.window = 1;
+    Passes own = run_both(&c, 2, dout);
+    assert_memory_equal(own.out, c.v, c.n_out * sizeof(float));
+    assert_memory_equal(own.d[2], dout, c.n_out * sizeof(float));
+    passes_free(&none), passes_free(&own);
+    free(dout);
+    case_free(&c);
+}
+
+// A key that is not a number: seen by W queries, all others are as they were, to the bit. Only keys that one of a block
+// of 64 queries sees are read at all.
+static void test_keys_outside_the_window_are_not_read(void **state)
+{
+    (void)state;
+    const size_t T = 400, bad = 200, W = 70;
+    Case c = case_make(1, T, 0, 1, 1, 4, 0, 1);
+    c.s.window = W;
+    run_tiled(&c, 1);
+    float *clean = room(c.n_out, sizeof *clean);
+    memcpy(clean, c.out, c.n_out * sizeof *clean);
+    c.k[bad * 4] = NAN;
+    for (size_t d = 0; d < 4; d++) c.v[d] = NAN; // of key 0, which blocks 0 and 1 read
+    run_tiled(&c, 1);
+    for (size_t t = 0; t < T; t++) {
+        bool reached = (t >= bad && t < bad + W) || t < 128;
+        if (reached) assert_true(isnan(c.out[t * 4]));
+        else assert_memory_equal(c.out + t * 4, clean + t * 4, 4 * sizeof *clean);
+    }
+    free(clean);
+    case_free(&c);
+}
+
 static int call_with_a_future_document(void *arg)
 {
     run_tiled(arg, 1);
@@ -495,6 +563,9 @@ int main(void)
         cmocka_unit_test(test_backward),
         cmocka_unit_test(test_documents),
         cmocka_unit_test(test_packed_is_alone_to_the_bit),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_the_narrowest_and_the_widest_window),
+        cmocka_unit_test(test_keys_outside_the_window_are_not_read),
         cmocka_unit_test(test_a_document_cannot_start_later),
         cmocka_unit_test(test_dropout_against_the_twin),
         cmocka_unit_test(test_the_mask_is_a_function_of_the_place),

@@ -361,11 +361,12 @@ static void test_other_switches(void **state)
     assert_true(flat_load(c->run, &c->params, c->weights, arrays(c).at, N_ARRAYS, &got));
     assert_int_equal(got.step, 1);
     snprintf(path, sizeof path, "%s/stderr", c->root);
-    const char *const other[2][2] = { // the checkpoint is older than rope_scaling
+    const char *const other[3][2] = { // the checkpoint is older than rope_scaling and window
         {"[model]\nheads = 8\n", "model.heads: the checkpoint was trained with 4, this run has 8"},
         {"[model]\nheads = 4\nrope_scaling = \"yarn\"\n",
-         "model.rope_scaling: the checkpoint was trained with none, this run has yarn"}};
-    for (int i = 0; i < 2; i++) {
+         "model.rope_scaling: the checkpoint was trained with none, this run has yarn"},
+        {"[model]\nheads = 4\nwindow = 5\n", "model.window: the checkpoint was trained with 0, this run has 5"}};
+    for (int i = 0; i < 3; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             got.config = other[i][0];

@@ -118,10 +118,11 @@ static void expect(const Case *c, const char *what, const void *got_, const void
         double bound = 2 * err[i];
         if (c->c.x_type != X_FP32) bound += 0x1p-7 * (fabs(want[i]) + bound);
         if (i % ld < width && !(fabs(got[i] - want[i]) <= bound))
-            fail_msg("%s[%zu] on %d ranks, %s, %s, %d blocks, T %zu, heads %zu/%zu of %zu, kind %d: %.9g, serial %.9g, "
-                     "bound %.3g", what, i, c->c.ranks, c->c.set.assign == CP_ZIGZAG ? "zig-zag" : "contiguous",
+            fail_msg("%s[%zu] on %d ranks, %s, %s, %d blocks, T %zu, heads %zu/%zu of %zu, kind %d, window %zu: %.9g, "
+                     "serial %.9g, bound %.3g", what, i, c->c.ranks,
+                     c->c.set.assign == CP_ZIGZAG ? "zig-zag" : "contiguous",
                      c->c.set.way == CP_RING ? "ring" : "gather", c->c.set.blocks, c->c.T, c->c.H, c->c.G, c->c.D,
-                     c->c.kind, got[i], want[i], bound);
+                     c->c.kind, c->c.window, got[i], want[i], bound);
     }
     free(got), free(want);
 }
@@ -174,6 +175,45 @@ static void test_long_chunks(void **state)
     const int ranks[] = {2, 4};
     compare((Spec){.B = 1, .T = 536, .H = 2, .G = 1, .D = 4, .gap = 1, .kind = DROPPED}, ranks, 2);
     compare((Spec){.B = 1, .T = 536, .H = 1, .G = 1, .D = 4, .gap = 0, .kind = DOCUMENTS}, ranks + 1, 1);
+}
+
+// Windows shorter than a chunk, of one, that reach several chunks back, and that reach all.
+static void test_windows(void **state)
+{
+    (void)state;
+    const int ranks[] = {2, 3, 4};
+    const size_t windows[] = {1, 7, 9, 10, 11, 19, 40, 72};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+        compare((Spec){.B = 1, .T = 72, .H = 2, .G = 1, .D = 6, .gap = 3, .window = windows[i]}, ranks, 3);
+    compare((Spec){.B = 2, .T = 72, .H = 2, .G = 2, .D = 5, .gap = 0, .kind = DOCUMENTS | DROPPED, .window = 13}, ranks,
+            3);
+}
+
+// A rank computes the steps of which it sees a key, and no others.
+static void test_steps_outside_the_window_are_skipped(void **state)
+{
+    (void)state;
+    enum { T = 32, RANKS = 4, OWN = T / RANKS };
+    for (int assign = CP_ZIGZAG; assign <= CP_CONTIGUOUS; assign++)
+        for (size_t window = 1; window <= T; window++) {
+            Case *c = case_make((Spec){.set = {.assign = assign}, .ranks = RANKS, .B = 1, .T = T, .H = 1, .G = 1,
+                                       .D = 4, .watched = true, .window = window});
+            comm_threads_run(RANKS, play, c);
+            for (int r = 0; r < RANKS; r++) {
+                int steps = 0;
+                for (int owner = 0; owner < RANKS; owner++) {
+                    bool any = false;
+                    for (size_t i = 0; i < OWN * OWN; i++) {
+                        size_t t = cp_position(assign, T, r, RANKS, i / OWN);
+                        size_t j = cp_position(assign, T, owner, RANKS, i % OWN);
+                        any |= j <= t && t - j < window;
+                    }
+                    steps += any;
+                }
+                assert_int_equal(c->parts[r], 2 * steps); // forward, backward
+            }
+            case_free(c);
+        }
 }
 
 static void test_odd_numbers_of_ranks(void **state)
@@ -243,10 +283,10 @@ static void same(const Case *a, const Case *b, const char *what, const void *x, 
 static void test_same_bits_on_any_number_of_ranks(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < 4; kind++)
+    for (int kind = 0; kind < 5; kind++) // 4: with a window
         for (XType type = X_FP32; type <= X_BF16; type++) {
             Spec spec = {.set = {.blocks = 16}, .ranks = 1, .B = 2, .T = 16 * (kind == 3 ? 21 : 5), .H = 4, .G = 2,
-                         .D = 6, .gap = 2, .kind = kind, .x_type = type};
+                         .D = 6, .gap = 2, .kind = kind % 4, .x_type = type, .window = kind == 4 ? 23 : 0};
             if (type == X_BF16 && kind != 3) continue;
             Case *one = case_make(spec);
             run_one_rank(one);
@@ -384,6 +424,8 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_against_the_serial_op),
         cmocka_unit_test(test_long_chunks),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_steps_outside_the_window_are_skipped),
         cmocka_unit_test(test_odd_numbers_of_ranks),
         cmocka_unit_test(test_two_bytes),
         cmocka_unit_test(test_two_bytes_are_widened),

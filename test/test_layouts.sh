@@ -14,7 +14,7 @@ plan=$BUILD/plan
 moves() {
     local options=(--numerics.deterministic=true --model.dropout=0.1 --data.document_mask=true --optim.clip=0.1
         --run.steps=8 --run.eval_every=2 --eval.tokens=1300 --sample.count=1 --sample.tokens=12 --batch.micro=2
-        --model.layers=4)
+        --model.layers=4 --model.window=9 --model.window_pattern=ssf)
     train gpt straight "${options[@]}" --run.stop_at=8
     ranks 8 gpt moved "${options[@]}" --run.stop_at=3 --parallel.tp=2 --parallel.sp=true --parallel.pp=2 --parallel.zero=1
     ranks 4 gpt moved "${options[@]}" --run.stop_at=5 --ckpt.resume=true --parallel.cp=2 --parallel.zero=3

@@ -85,7 +85,7 @@ static const Row rows[] = {
     ROW(rope_forward, NULL, NULL, 131, 5, 64, 400),
     ROW(rope_backward, "ops_norm", "rope", 7, 3, 10, 41),
     ROW(rope_backward, NULL, NULL, 131, 5, 64, 400),
-    // B, Tq, Tk, H, G, D, DOCUMENTS and DROPPED or none
+    // B, Tq, Tk, H, G, D, DOCUMENTS and DROPPED or none, window or none
     ROW(attention_forward, "ops_attention", "grouped", 2, 7, 7, 6, 2, 10),
     ROW(attention_forward, "ops_attention", "cached", 2, 3, 11, 6, 2, 10),
     ROW(attention_forward, "ops_attention", "one", 1, 1, 75, 2, 1, 10),
@@ -97,6 +97,10 @@ static const Row rows[] = {
     ROW(attention_forward, NULL, NULL, 2, 613, 613, 3, 1, 18, DOCUMENTS),
     ROW(attention_forward, NULL, NULL, 2, 301, 301, 3, 1, 18, DROPPED),
     ROW(attention_forward, NULL, NULL, 3, 133, 301, 4, 2, 9, DOCUMENTS | DROPPED),
+    ROW(attention_forward, NULL, NULL, 1, 23, 23, 4, 2, 6, 0, 1),
+    ROW(attention_forward, NULL, NULL, 2, 301, 301, 3, 1, 18, 0, 64),
+    ROW(attention_forward, NULL, NULL, 2, 613, 613, 3, 1, 18, DOCUMENTS | DROPPED, 257),
+    ROW(attention_forward, NULL, NULL, 3, 67, 600, 4, 2, 32, 0, 100),
     ROW(attention_backward, "ops_attention", "grouped", 2, 7, 7, 6, 2, 10),
     ROW(attention_backward, "ops_attention_long", "long", 1, 150, 150, 2, 1, 6),
     ROW(attention_backward, "ops_attention_wide", "wide", 1, 19, 19, 2, 2, 64),
@@ -105,14 +109,21 @@ static const Row rows[] = {
     ROW(attention_backward, NULL, NULL, 2, 613, 613, 3, 1, 18, DOCUMENTS),
     ROW(attention_backward, NULL, NULL, 2, 301, 301, 3, 1, 18, DROPPED),
     ROW(attention_backward, NULL, NULL, 3, 133, 133, 4, 2, 9, DOCUMENTS | DROPPED),
-    // B, T, H, G, D, ranks, flags; B, T, H, D
+    ROW(attention_backward, NULL, NULL, 1, 23, 23, 4, 2, 6, 0, 1),
+    ROW(attention_backward, NULL, NULL, 2, 301, 301, 3, 1, 18, 0, 64),
+    ROW(attention_backward, NULL, NULL, 2, 613, 613, 3, 1, 18, DOCUMENTS | DROPPED, 257),
+    // B, T, H, G, D, ranks, flags, window or none; B, T, H, D
     ROW(attention_part_forward, NULL, NULL, 2, 72, 4, 2, 6, 2, 0),
     ROW(attention_part_forward, NULL, NULL, 1, 268, 2, 1, 5, 2, DOCUMENTS | DROPPED),
     ROW(attention_part_forward, NULL, NULL, 1, 280, 3, 3, 7, 4, DOCUMENTS | DROPPED | BLOCKS),
+    ROW(attention_part_forward, NULL, NULL, 2, 72, 4, 2, 6, 2, 0, 20),
+    ROW(attention_part_forward, NULL, NULL, 1, 280, 3, 3, 7, 4, DOCUMENTS | DROPPED | BLOCKS, 50),
     ROW(attention_merge, NULL, NULL, 3, 37, 4, 5),
     ROW(attention_part_backward, NULL, NULL, 2, 72, 4, 2, 6, 2, 0),
     ROW(attention_part_backward, NULL, NULL, 1, 268, 2, 1, 5, 2, DOCUMENTS | DROPPED),
     ROW(attention_part_backward, NULL, NULL, 1, 280, 3, 3, 7, 4, DOCUMENTS | DROPPED | BLOCKS),
+    ROW(attention_part_backward, NULL, NULL, 2, 72, 4, 2, 6, 2, 0, 20),
+    ROW(attention_part_backward, NULL, NULL, 1, 280, 3, 3, 7, 4, DOCUMENTS | DROPPED | BLOCKS, 50),
     ROW(softmax_xent, "ops_loss", "xent", 9, 31), // N, V
     ROW(softmax_xent, NULL, NULL, 67, 1031),
     ROW(xent_max, NULL, NULL, 9, 31), // N, V

@@ -324,10 +324,11 @@ static void attention(double *out, void *args)
     ref_attention(out, NULL, NULL, NULL, a->q, a->k, a->v, a->s);
 }
 
-static void attention_case(bool documents, float p)
+static void attention_case(bool documents, float p, size_t window)
 {
     Run r = run_make();
-    AttnShape s = {.B = 2, .Tq = 70, .Tk = 70, .H = 4, .G = 2, .D = 6, .ldq = 24, .ldkv = 12};
+    AttnShape s = {.B = 2, .Tq = 70, .Tk = 70, .H = 4, .G = 2, .D = 6, .ldq = 24, .ldkv = 12,
+                   .window = window};
     if (documents) s.first = run_documents(&r, s.B, s.Tq, 0);
     s.drop = (Dropout){.p = p, .rng = rng_make(6, "dropped", 2), .first = 3};
     size_t n_rows = s.B * s.Tq, n_q = n_rows * s.ldq, n_kv = n_rows * s.ldkv;
@@ -353,20 +354,28 @@ static void attention_case(bool documents, float p)
 static void test_attention(void **state)
 {
     (void)state;
-    attention_case(false, 0);
+    attention_case(false, 0, 0);
 }
 
 static void test_attention_documents(void **state)
 {
     (void)state;
-    attention_case(true, 0);
+    attention_case(true, 0, 0);
 }
 
 static void test_attention_dropout(void **state)
 {
     (void)state;
-    attention_case(false, 0.25f);
-    attention_case(true, 0.1f);
+    attention_case(false, 0.25f, 0);
+    attention_case(true, 0.1f, 0);
+}
+
+static void test_attention_window(void **state)
+{
+    (void)state;
+    attention_case(false, 0, 2);
+    attention_case(false, 0, 65);
+    attention_case(true, 0.1f, 7);
 }
 
 // ---- softmax + cross-entropy: the functional is scale * (sum of the losses)
@@ -463,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_attention_documents),
         cmocka_unit_test(test_attention_dropout),
+        cmocka_unit_test(test_attention_window),
         cmocka_unit_test(test_xent_of_large_logits),
         cmocka_unit_test(test_xent),
     };

@@ -268,6 +268,26 @@ static void activation_letters(PlanLetters *l, const ModelShape *s, RecomputePol
                 selective ? "" : qk_groups);
 }
 
+bool plan_has_windows(const ModelShape *s)
+{
+    size_t layer = 0;
+    while (layer < s->layers && !unit_window(s, layer)) layer++;
+    return layer < s->layers;
+}
+
+// Nothing where all layers see all keys.
+static void window_letters(PlanLetters *l, const ModelShape *s)
+{
+    size_t layers = 0, cached = 0;
+    if (!plan_has_windows(s)) return;
+    for (size_t i = 0; i < s->layers; i++)
+        if (unit_window(s, i)) layers++, cached = unit_window_cache(s, i);
+    size(l, "w", s->window < s->context ? s->window : s->context, "window");
+    size(l, "Lw", layers, "layers with it");
+    formula(l, "Kw", "ceil(w (2 T - w) / T)");
+    size(l, "Tw", cached, "tokens that such a layer caches");
+}
+
 // What the optimizers treat differently: matrices, matrices of blocks, large tensors.
 static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params *params)
 {
@@ -362,6 +382,7 @@ PlanLetters plan_letters(const Run *run)
     size(&l, "N", N, "= B T tokens a micro-batch");
     size(&l, "M", (size_t)run->cfg.batch.accum, "micro-batches a step");
     size(&l, "J", unit_head_chunk(s, N), "rows of logits at a time");
+    window_letters(&l, s);
     size_t segment = recompute_segment(policy, s->layers);
     if (segment) size(&l, "S", segment, "layers of a recomputed segment");
     activation_letters(&l, s, policy);
@@ -417,9 +438,9 @@ static void activations(char *out, size_t n_out, RecomputePolicy policy, bool se
 
 static void scratch(char *out, size_t n_out, const ModelShape *s, const Config *cfg)
 {
-    bool documents = cfg->data.document_mask, muon = cfg->optim.name == OPTIM_MUON;
-    snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF) + J V + 2 L T G D) + N (%d + %d M)%s%s%s",
-             s->swiglu ? "3 " : "",
+    bool documents = cfg->data.document_mask, windows = plan_has_windows(s), muon = cfg->optim.name == OPTIM_MUON;
+    snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF) + J V + 2 %s G D) + N (%d + %d M)%s%s%s",
+             s->swiglu ? "3 " : "", windows ? "((L - Lw) T + Lw Tw)" : "L T",
              documents ? 20 : 16, documents ? 16 : 8, muon ? " + 4 (W C + 2 min(W, C) min(W, C))" : "",
              cfg->run.norms_every ? " + 4 P" : "", cfg->numerics.deterministic ? " + 12 J + 40 C" : "");
 }

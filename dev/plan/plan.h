@@ -39,6 +39,8 @@ Mem plan_door(void);
 void plan_open(Run *run, const Config *cfg, Dev *dev, int rank);
 void plan_close(Run *run);
 
+// Whether any layer has a window.
+bool plan_has_windows(const ModelShape *shape);
 PlanLetters plan_letters(const Run *run);
 // The value of a formula over letters: whole numbers, letters, + and -, products without a sign ("2 L C"), brackets,
 // ceil(a / b), floor(log2(a)), max(a, b), min(a, b). numbers (size) gets the same text with the letters' values; it may

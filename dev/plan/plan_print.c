@@ -174,18 +174,22 @@ typedef struct {
     const char *what, *formula; // in letters
     double flops;
 } Term;
-enum { TERMS = 4 };
+enum { TERMS = 5 };
 
-// What a token costs, term by term; dies when the sum is not model_flops_per_token.
-static double terms_of(const Run *run, const PlanLetters *l, Term term[TERMS])
+// What a token costs, term by term, `n` of them; dies when the sum is not model_flops_per_token.
+static double terms_of(const Run *run, const PlanLetters *l, Term term[TERMS], int *n)
 {
     const Model *m = run->model;
+    bool windows = plan_has_windows(&m->shape);
     double total = model_flops_per_token(&m->shape, m->max_tokens), sum = 0;
     const Term is[TERMS] = {{"q, k, v and output matrices", "6 L C D (2H + 2G)", 0},
                             {"feed-forward", m->shape.swiglu ? "6 L 3 C F" : "6 L 2 C F", 0},
-                            {"head", "6 V C", 0}, {"attention, T x T", "6 L H D T", 0}};
+                            {"head", "6 V C", 0},
+                            {"attention, T x T", windows ? "6 (L - Lw) H D T" : "6 L H D T", 0},
+                            {"attention, windows", "6 Lw H D Kw", 0}};
     memcpy(term, is, sizeof is);
-    for (int i = 0; i < TERMS; i++) sum += term[i].flops = (double)plan_evaluate(l, term[i].formula, NULL, 0);
+    *n = windows ? TERMS : TERMS - 1;
+    for (int i = 0; i < *n; i++) sum += term[i].flops = (double)plan_evaluate(l, term[i].formula, NULL, 0);
     if (!(fabs(sum - total) <= 1e-14 * total)) // both round a few times, by 2^-53 each
         die("plan: the terms add up to %.0f, model_flops_per_token says %.0f (a bug of the program)", sum, total);
     return total;
@@ -202,12 +206,17 @@ void plan_print_flops(const Run *run, FILE *out)
     const Model *m = run->model;
     PlanLetters letters = plan_letters(run);
     Term term[TERMS];
-    double total = terms_of(run, &letters, term), step = total * (double)run->cfg.batch.tokens;
+    int n;
+    double total = terms_of(run, &letters, term, &n), step = total * (double)run->cfg.batch.tokens;
     print_sizes(&letters, out);
     fprintf(out, "A matmul of n parameters costs a token 2 n forward and 4 n backward.\n"
-                 "Causal attention needs half of the T * T products.\n\n");
+                 "Causal attention needs half of the T * T products.\n");
+    if (n == TERMS)
+        fprintf(out, "Lw = %zu layers have a window of w tokens: Kw = ceil(w (2 T - w) / T) = %zu stands for T.\n",
+                plan_evaluate(&letters, "Lw", NULL, 0), plan_evaluate(&letters, "Kw", NULL, 0));
+    fputc('\n', out);
     fprintf(out, "%-28s %-22s %18s\n", "term", "formula", "FLOPs per token");
-    for (int i = 0; i < TERMS; i++) print_term(out, term[i].what, term[i].formula, term[i].flops);
+    for (int i = 0; i < n; i++) print_term(out, term[i].what, term[i].formula, term[i].flops);
     print_term(out, "a token", "", total);
     fprintf(out, "%-28s %-22s %18.3f\n", "", "of 6 P", total / (6 * (double)m->params.n_elems));
     double again = recompute_extra_flops(&m->shape, m->acts.policy, m->max_tokens);
@@ -226,12 +235,13 @@ void plan_report_flops(const Run *run, bool json, FILE *out)
     const Model *m = run->model;
     PlanLetters letters = plan_letters(run);
     Term term[TERMS];
-    double total = terms_of(run, &letters, term), tokens = (double)run->cfg.batch.tokens;
+    int n;
+    double total = terms_of(run, &letters, term, &n), tokens = (double)run->cfg.batch.tokens;
     double P = (double)m->params.n_elems, steps = (double)run->cfg.run.steps;
     double again = recompute_extra_flops(&m->shape, m->acts.policy, m->max_tokens);
     Report *r = report_begin(out, json, true);
     report_section(r, "FLOPs of a token");
-    for (int i = 0; i < TERMS; i++) {
+    for (int i = 0; i < n; i++) {
         char numbers[200];
         plan_evaluate(&letters, term[i].formula, numbers, sizeof numbers);
         report_value(r, term[i].what, term[i].flops, "", "%s = %s", term[i].formula, numbers);

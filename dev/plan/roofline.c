@@ -15,7 +15,8 @@
 //
 // Fused attention (FlashAttention) does the half of the T x T products that causality leaves, at a lower rate than a
 // matmul, and computes the scores again in backward: 5 matmuls where forward has 2. Attention that is not fused is two
-// batched matmuls on all T x T, with a softmax and a dropout that read and write every score: bound by memory.
+// batched matmuls on all T x T, with a softmax and a dropout that read and write every score: bound by memory. Where
+// layers have windows, a block is the mean of them.
 //
 // The constants. Only `sustained` was fitted, once for all machines and rows of `plan published`; the rest were
 // measured by others, and are the same for all rows:
@@ -124,13 +125,21 @@ static void loop(Roofline *r, const RooflineCase *c, const char *name, double fo
     op->seconds[ROOFLINE_B] = roofline_loop(c->machine, back) + (again ? op->seconds[ROOFLINE_F] : 0);
 }
 
+// unit_window_keys, of the mean layer.
+static double mean_keys(const RooflineCase *c)
+{
+    double keys = 0;
+    for (size_t l = 0; l < c->part.layers; l++) keys += unit_window_keys(&c->part, l, c->T);
+    return keys / (double)c->part.layers;
+}
+
 static void fused_attention(Roofline *r, const RooflineCase *c, double N, bool again)
 {
     RooflineConstants k = roofline_constants();
     RooflineOp *op = add(r, "attention, fused");
     double H = (double)c->part.heads, G = (double)c->part.kv_heads, D = (double)c->part.head_size;
     double x = (double)c->x_bytes;
-    double products = 2 * N * (double)c->T * H * D; // two matmuls, half of T x T
+    double products = 2 * N * mean_keys(c) * H * D; // two matmuls, half of T x T
     double bytes = x * N * (2 * H + 2 * G) * D, rate = c->machine->reachable;
     op->flops[ROOFLINE_F] = products;
     op->flops[ROOFLINE_B] = 2 * products + (again ? products : 0); // recomputed scores do not count

@@ -89,6 +89,9 @@ def model(p, m, token, broken):
         q, k, v = (y.repeat_interleave(n, 2).transpose(1, 2) for y, n in ((q, 1), (k, groups), (v, groups)))
         score = q @ k.transpose(2, 3) / D ** 0.5
         future = torch.ones(score.shape[2:]).triu(2 if broken == "mask" else 1).bool()
+        pattern = m.get("window_pattern", "s")
+        if m.get("window") and pattern[int(at.split(".")[1]) % len(pattern)] == "s":
+            future |= torch.ones(score.shape[2:]).tril(-m["window"]).bool()
         mixed = keep(at + "attn", (F.softmax(score.masked_fill(future, -np.inf), -1) @ v).transpose(1, 2).flatten(2))
         x = keep(at + "resid", x + linear(mixed, at + "attn.out"))
         b = keep(at + "norm2", norm(x, at + "ffn_norm"))

@@ -543,6 +543,18 @@ static void resolve_rope(Config *cfg)
             cfg->model.rope_slow, cfg->model.rope_fast);
 }
 
+static void check_windows(const Config *cfg)
+{
+    const char *pattern = cfg->model.window_pattern;
+    if (!cfg->model.window) return;
+    if (!*pattern || pattern[strspn(pattern, "sf")])
+        die("%s: model.window_pattern '%s' is not made of the letters s (sliding) and f (full), such as ssf",
+            where(cfg, "model.window_pattern"), pattern);
+    if (!memchr(pattern, 's', strnlen(pattern, (size_t)cfg->model.layers)))
+        die("%s: model.window_pattern '%s' gives none of the %ld layers a window (set model.window=0)",
+            where(cfg, "model.window_pattern"), pattern, cfg->model.layers);
+}
+
 static void resolve_model(Config *cfg)
 {
     derive(cfg, "model.kv_heads", &cfg->model.kv_heads, cfg->model.heads);
@@ -559,6 +571,7 @@ static void resolve_model(Config *cfg)
         die("%s: model.head_size %ld is odd, but model.position=rope turns pairs of elements (make it even)",
             where(cfg, "model.head_size"), cfg->model.head_size);
     resolve_rope(cfg);
+    check_windows(cfg);
     long F = 4 * C;
     if (cfg->model.activation == CONFIG_ACTIVATION_SWIGLU) F = ((8 * C + 2) / 3 + 63) / 64 * 64;
     derive(cfg, "model.ffn", &cfg->model.ffn, F);

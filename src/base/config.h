@@ -115,6 +115,8 @@ typedef struct {
         double rope_factor;
         long rope_original;
         double rope_slow, rope_fast;
+        long window;
+        char window_pattern[CONFIG_TEXT];
         bool bias, tie, qk_norm;
         double dropout;
     } model;

@@ -79,7 +79,8 @@ static AttnShape attn_shape(const UnitContext *ctx, const Unit *unit, const Batc
     const ModelShape *s = ctx->shape;
     return (AttnShape){.B = batch->B, .Tq = batch->T, .Tk = batch->T, .H = s->heads, .G = s->kv_heads,
                        .D = s->head_size, .ldq = qkv_width(s), .ldkv = qkv_width(s), .scale = mup_attention_scale(s),
-                       .first = batch->first, .drop = unit_dropout(unit, batch, "probs", 1)};
+                       .first = batch->first, .window = unit_window(s, (size_t)unit->place - 1),
+                       .drop = unit_dropout(unit, batch, "probs", 1)};
 }
 
 // Appends this call's keys and values (batch->T rows of one sequence) to the layer's cache; *k and *v
@@ -87,13 +88,12 @@ static AttnShape attn_shape(const UnitContext *ctx, const Unit *unit, const Batc
 static void cache_append(const UnitContext *ctx, const Unit *unit, AttnShape *shape, X **k, X **v)
 {
     const ModelShape *s = ctx->shape;
-    size_t row = s->kv_heads * s->head_size, x = ctx->dev->x_bytes, layer = (size_t)unit->cache;
-    char *cache_k = (char *)ctx->cache->k + layer * s->context * row * x;
-    char *cache_v = (char *)ctx->cache->v + layer * s->context * row * x;
-    size_t to = ctx->cache->length * row * x;
+    size_t row = s->kv_heads * s->head_size, x = ctx->dev->x_bytes, at = unit->cache * row * x;
+    char *cache_k = (char *)ctx->cache->k + at, *cache_v = (char *)ctx->cache->v + at;
+    size_t held = ctx->cache->length - (shape->window ? ctx->cache->start : 0), to = held * row * x;
     ctx->dev->copy(ctx->dev, (X *)(cache_k + to), *k, shape->Tq, row, row, shape->ldkv);
     ctx->dev->copy(ctx->dev, (X *)(cache_v + to), *v, shape->Tq, row, row, shape->ldkv);
-    shape->q_start = ctx->cache->length;
+    shape->q_start = held; // attention counts from the first key in the cache
     shape->Tk = shape->q_start + shape->Tq;
     shape->ldkv = row;
     *k = (X *)cache_k;

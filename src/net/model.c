@@ -262,9 +262,10 @@ void model_free(Model *m)
 
 KvCache model_cache_create(Model *m)
 {
-    size_t blocks = 0;
-    for (int u = 0; u < m->n_units; u++) blocks += m->unit[u].kind == &unit_block;
-    size_t n = blocks * m->shape.context * m->local.kv_heads * m->shape.head_size * m->dev->x_bytes;
+    size_t rows = 0;
+    for (int u = 0; u < m->n_units; u++)
+        if (m->unit[u].kind == &unit_block) rows += unit_window_cache(&m->shape, (size_t)m->unit[u].place - 1);
+    size_t n = rows * m->local.kv_heads * m->shape.head_size * m->dev->x_bytes;
     return (KvCache){.k = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached keys"),
                      .v = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached values")};
 }

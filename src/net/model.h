@@ -137,8 +137,8 @@ void model_describe_stage(const ModelShape *shape, const ModelStage *stage, Para
 // Where a chunk's units are in that list, and how many.
 int model_chunk_units(const ModelStage *stage, int chunk, int *n_units);
 // Floating-point operations of one training token in a sequence of T: 6 per matmul parameter (2 forward,
-// 4 backward) and 6 layers H D T for causal attention (half of the T x T products, which is what is
-// needed).
+// 4 backward) and 6 H D T a layer for causal attention (half of the T x T products, which is what is
+// needed; with a window unit_window_keys for T).
 double model_flops_per_token(const ModelShape *shape, size_t T);
 // Number of parameters that take part in matmuls (all matrices but the embeddings; a tied head counts).
 double model_matmul_params(const ModelShape *shape);
@@ -220,10 +220,11 @@ size_t model_parts(const Model *model);
 // that keeps what model_chunk_weight needs, -1 where the chunk has none. Returns the part's sum of losses.
 double model_chunk_backward(Model *model, int chunk, int slot, int late, X *stream, float scale, size_t part);
 void model_chunk_weight(Model *model, int chunk, int slot, int late, float scale);
-// The next `rows` tokens of a sequence, as model_next_logits has them, at most model_next_rows of them; the caller
-// counts cache->length. Then, where the head is, the logits of the last of them.
+// The next `rows` tokens of a sequence, as model_next_logits has them, at most model_next_rows of them; after all
+// chunks model_cache_advance counts them. Then, where the head is, the logits of the last of them.
 size_t model_next_rows(const Model *model);
 void model_next_forward(Model *model, int chunk, KvCache *cache, const int32_t *token, size_t rows, X *out);
+void model_cache_advance(const Model *model, KvCache *cache, size_t rows);
 void model_last_logits(Model *model, size_t rows, float *logits);
 
 #ifdef __cplusplus

@@ -332,8 +332,28 @@ void model_logits(Model *m, float *logits)
 
 size_t model_next_rows(const Model *m)
 {
-    size_t held = model_max_rows(m) / m->acts.sharers;
-    return held < m->max_tokens ? held : m->max_tokens;
+    size_t most = model_max_rows(m) / m->acts.sharers, step = unit_window_step(&m->shape);
+    if (m->max_tokens < most) most = m->max_tokens;
+    return m->shape.window && step < most ? step : most;
+}
+
+// Where the next step might not fit behind the keys of a layer with a window, the last W - 1 of them, which are all
+// that the next token will see, move to the front. At least 2 W are held then, so they do not overlap.
+void model_cache_advance(const Model *m, KvCache *cache, size_t rows)
+{
+    const ModelShape *s = &m->shape;
+    size_t step = unit_window_step(s), kept = s->window - 1;
+    cache->length += rows;
+    if (!s->window || 3 * step >= s->context || cache->length - cache->start <= 2 * step) return;
+    size_t row = m->local.kv_heads * s->head_size, last = cache->length - kept - cache->start;
+    for (int u = 0; u < m->n_units; u++) {
+        if (m->unit[u].kind != &unit_block || !unit_window(s, (size_t)m->unit[u].place - 1)) continue;
+        size_t at = m->unit[u].cache * row * m->dev->x_bytes, from = at + last * row * m->dev->x_bytes;
+        X *const part[] = {cache->k, cache->v};
+        for (int i = 0; i < 2; i++)
+            m->dev->copy(m->dev, (X *)((char *)part[i] + at), (X *)((char *)part[i] + from), kept, row, row, row);
+    }
+    cache->start = cache->length - kept;
 }
 
 // The shape without sequence parallelism: there may be one row.
@@ -347,6 +367,7 @@ static ModelShape shape_of_one(const Model *m)
 void model_next_forward(Model *m, int chunk, KvCache *cache, const int32_t *token, size_t rows, X *out)
 {
     ModelShape part = shape_of_one(m);
+    if (cache->length == 0) cache->start = 0;
     for (size_t t = 0; t < rows; t++) {
         int32_t pos = (int32_t)(cache->length + t);
         m->dev->to_device(m->dev, m->pos + t, &pos, sizeof pos);
@@ -375,7 +396,7 @@ void model_next_logits(Model *m, KvCache *cache, const int32_t *token, size_t n,
     for (size_t i = 0; i < n; i += most) {
         size_t rows = n - i < most ? n - i : most;
         model_next_forward(m, 0, cache, token + i, rows, NULL);
-        cache->length += rows;
+        model_cache_advance(m, cache, rows);
         if (i + rows == n) model_last_logits(m, rows, logits);
     }
 }

@@ -141,7 +141,8 @@ static void place_unit(Unit *unit, int index, int place, int last)
 
 static Unit *list_units(const ModelShape *s, const ModelStage *stage, int *n_units)
 {
-    int n = 0, last = (int)s->layers + 1, blocks = 0;
+    int n = 0, last = (int)s->layers + 1;
+    size_t cached = 0;
     for (int c = 0; c < stage->n_chunks; c++) n += units_of(&stage->chunk[c]);
     Unit *unit = calloc((size_t)n, sizeof *unit);
     if (!unit) die("model: no memory for %d units", n);
@@ -150,8 +151,11 @@ static Unit *list_units(const ModelShape *s, const ModelStage *stage, int *n_uni
         int count, at = model_chunk_units(stage, c, &count);
         for (int i = 0; i < count; i++) place_unit(&unit[at + i], at + i, (int)p->first + i + !p->embedding, last);
     }
-    for (int i = 0; i < n; i++)
-        if (unit[i].kind == &unit_block) unit[i].cache = blocks++;
+    for (int i = 0; i < n; i++) {
+        if (unit[i].kind != &unit_block) continue;
+        unit[i].cache = cached;
+        cached += unit_window_cache(s, (size_t)unit[i].place - 1);
+    }
     *n_units = n;
     return unit;
 }
@@ -198,6 +202,7 @@ double model_matmul_params(const ModelShape *s)
 
 double model_flops_per_token(const ModelShape *s, size_t T)
 {
-    double attention = (double)s->layers * (double)s->heads * (double)s->head_size * (double)T;
-    return 6 * model_matmul_params(s) + 6 * attention;
+    double keys = 0;
+    for (size_t l = 0; l < s->layers; l++) keys += unit_window_keys(s, l, T);
+    return 6 * model_matmul_params(s) + 6 * (double)s->heads * (double)s->head_size * keys;
 }

@@ -109,10 +109,11 @@ double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t
     size_t L = s->layers, segment = recompute_segment(policy, L);
     if (!segment) return 0;
     double C = (double)s->channels, D = (double)s->head_size, H = (double)s->heads, G = (double)s->kv_heads;
-    double down = 2 * (double)s->ffn * C, attention = 2 * H * D * (double)T;
-    double block = 2 * C * D * (2 * H + 2 * G) + down * (s->swiglu ? 3 : 2) + attention;
+    double down = 2 * (double)s->ffn * C, keys = 0;
+    double block = 2 * C * D * (2 * H + 2 * G) + down * (s->swiglu ? 3 : 2);
     size_t segments = (L + segment - 1) / segment, again = (segments - 1) * segment; // blocks: all but the last's
-    return (double)again * block - (double)(segments - 1) * down;
+    for (size_t l = 0; l < again; l++) keys += unit_window_keys(s, l, T);
+    return (double)again * block + 2 * H * D * keys - (double)(segments - 1) * down;
 }
 
 // ---- buffers

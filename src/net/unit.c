@@ -13,8 +13,34 @@
 #include "base/check.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { LOGITS_MAX = 1 << 25, CHUNK_MIN = 64, CHUNK_MAX = 1024 }; // logits of a chunk: at most 2^25 elements
+
+size_t unit_window(const ModelShape *s, size_t layer)
+{
+    size_t n = strlen(s->window_pattern);
+    return n && s->window_pattern[layer % n] != 's' ? 0 : s->window;
+}
+
+double unit_window_keys(const ModelShape *s, size_t layer, size_t T)
+{
+    size_t W = unit_window(s, layer);
+    return W && W < T ? (double)((W * (2 * T - W) + T - 1) / T) : (double)T;
+}
+
+// Few tokens at once would make a long prompt slow.
+size_t unit_window_step(const ModelShape *s)
+{
+    return s->window > CHUNK_MIN ? s->window : CHUNK_MIN;
+}
+
+// W - 1 tokens before the next ones, as many in front of them to move them to, and one step.
+size_t unit_window_cache(const ModelShape *s, size_t layer)
+{
+    size_t most = 3 * unit_window_step(s);
+    return unit_window(s, layer) && most < s->context ? most : s->context;
+}
 
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
 {

@@ -37,9 +37,23 @@ typedef struct {
     float norm_eps;
     Rope rotary; // where rope is
     bool swiglu, rope, bias, tie, qk_norm;
+    size_t window; // keys that a query of a sliding layer sees, itself the last of them; 0: all
+    char window_pattern[CONFIG_TEXT]; // of the layers, repeated: s sliding, f full; "": all slide
     size_t mup_base, mup_base_head; // channels and head size of the base model (mup.c); 0: off, head_size
     ModelCut cut;
 } ModelShape;
+
+// ---- windows of attention, by layer (0: the first of the network)
+
+// AttnShape.window of that layer; 0: a query sees all keys before it.
+size_t unit_window(const ModelShape *shape, size_t layer);
+// Twice the mean number of keys that a query sees in a sequence of T: T, or rounded up W (2 T - W) / T. (Of a key and
+// its own query half is counted.)
+double unit_window_keys(const ModelShape *shape, size_t layer, size_t T);
+// Sampling: with a window, at most so many tokens go through the network at once; and so many tokens' keys a layer
+// caches (KvCache).
+size_t unit_window_step(const ModelShape *shape);
+size_t unit_window_cache(const ModelShape *shape, size_t layer);
 
 // Ranks that hold the same key/value heads: 1, unless there are more ranks than such heads.
 static inline int unit_cut_copies(const ModelShape *part)
@@ -108,10 +122,11 @@ typedef struct {
     uint32_t step;
 } Batch;
 
-// Keys and values of the tokens so far, for sampling: (layers, context, kv_heads, head_size) each.
+// Keys and values of the tokens so far, for sampling: for each layer (unit_window_cache, kv_heads, head_size), of all
+// tokens, or with a window of those from `start` on (model_cache_advance).
 typedef struct {
     X *k, *v;
-    size_t length;
+    size_t length, start; // tokens so far
 } KvCache;
 
 enum { UNIT_MAX_SAVED = 20, UNIT_MAX_SCRATCH = 10 };
@@ -190,7 +205,7 @@ struct Unit {
     const UnitKind *kind;
     int index; // in this rank's list, and in its parameter table
     int place; // in the whole network: 0 embedding, 1 + i block i, last the head
-    int cache; // of a block: its number among this rank's blocks
+    size_t cache; // of a block: where its rows begin in the cache of this rank's blocks
     int row[UNIT_ROLES];
 };
 

@@ -16,6 +16,10 @@
 // documents are not even read. (Rejected: tiles at fixed positions of the row with a mask. They compute scores that the
 // mask discards, and the bits depend on where a document lies, as they do with blocks, below.)
 //
+// Windows (AttnShape.window, W): the query at position p sees positions p - W + 1 .. p of its document (arXiv
+// 2310.06825). A block reads the tiles from the first key that its first query sees, so the work is O(T W), and masks
+// the corner of that tile that its later queries no longer see.
+//
 // Dropout (AttnShape.drop): with K = 0 or 1 / (1 - p), O = (P * K) V after the softmax of the whole row, so lse does
 // not depend on K. Backward: dV += (P * K)^T dO and dP = (dO V^T) * K. The softmax's own term is
 // rowsum(P * dP) = rowsum((P * K) * dO V^T) = rowsum(dO * O), so delta does not change. K is drawn again from the
@@ -67,13 +71,13 @@ static size_t min_size(size_t a, size_t b)
 // below uses positions in the sequence and never rows, so it serves a piece and a whole sequence alike.
 
 // Queries q0 .. q0 + rows - 1 of head h of sequence b, all of one document, one run and one of s.blocks, so that they
-// see keys from the same first one on. pos: the position of query q0; first: the first key of the piece that they may
-// see.
+// see keys of the same document. pos: the position of query q0; doc: that of the document's first key; first: the first
+// key of the piece that any of them sees.
 typedef struct {
-    size_t b, h, q0, rows, pos, first;
+    size_t b, h, q0, rows, pos, doc, first;
 } AttnBlock;
 
-// The first position that row t of sequence b may see.
+// The first position of the document of row t of sequence b.
 static size_t attn_first_key(AttnShape s, size_t b, size_t t)
 {
     return s.first ? (size_t)s.first[b * s.Tq + t] : 0;
@@ -82,6 +86,13 @@ static size_t attn_first_key(AttnShape s, size_t b, size_t t)
 static size_t position(AttnShape s, size_t t)
 {
     return s.q_start + t + (t >= s.q_cut ? s.q_jump : 0);
+}
+
+// The first position that the query at pos sees; doc: its document's first.
+static size_t attn_lowest(AttnShape s, size_t doc, size_t pos)
+{
+    size_t low = s.window && pos + 1 > s.window ? pos + 1 - s.window : 0;
+    return low > doc ? low : doc;
 }
 
 // How many of n rows have positions before pos. Row i has position start + i, from `cut` on start + i + jump.
@@ -132,9 +143,10 @@ static AttnBlock attn_block_at(AttnShape s, size_t b, size_t h, size_t q0)
     bool cuts = s.first || s.q_jump || s.blocks;
     size_t most = min_size(Q_BLOCK, s.Tq - q0), rows = cuts ? 1 : most, pos = position(s, q0);
     while (rows < most && !attn_starts_block(s, b, q0 + rows)) rows++;
-    check(attn_first_key(s, b, q0) <= pos); // a query sees itself
-    size_t first = attn_keys_before(s, attn_first_key(s, b, q0));
-    return (AttnBlock){.b = b, .h = h, .q0 = q0, .rows = rows, .pos = pos, .first = first};
+    size_t doc = attn_first_key(s, b, q0);
+    check(doc <= pos); // a query sees itself
+    return (AttnBlock){.b = b, .h = h, .q0 = q0, .rows = rows, .pos = pos, .doc = doc,
+                       .first = attn_keys_before(s, attn_lowest(s, doc, pos))};
 }
 
 // Offsets of the block's first row in q, in out and dout, and in lse; and of row 0 of its keys.
@@ -164,11 +176,14 @@ static float attn_scale_of(AttnShape s)
     return s.scale > 0 ? s.scale : 1 / sqrtf((float)s.D);
 }
 
-// Number of keys that row r of the block sees within a tile of w keys starting at k0.
-static size_t attn_visible(AttnShape s, AttnBlock blk, size_t r, size_t k0, size_t w)
+// Row r of the block sees keys [*from, n) of a tile of w keys starting at k0; returns n. None: both are 0.
+static size_t attn_visible(AttnShape s, AttnBlock blk, size_t r, size_t k0, size_t w, size_t *from)
 {
-    size_t end = attn_keys_before(s, blk.pos + r + 1);
-    return end <= k0 ? 0 : min_size(end - k0, w);
+    size_t end = attn_keys_before(s, blk.pos + r + 1), n = end <= k0 ? 0 : min_size(end - k0, w);
+    size_t low = s.window ? attn_keys_before(s, attn_lowest(s, blk.doc, blk.pos + r)) : 0; // else the block's first
+    *from = low > k0 ? low - k0 : 0;
+    if (*from >= n) *from = n = 0;
+    return n;
 }
 
 // What dropout multiplies the probabilities of row r and keys k0 .. k0 + n - 1 by: 0 or 1 / (1 - p).
@@ -344,9 +359,9 @@ static void forward_range(const Pass *p, AttnBlock blk, size_t lo, size_t hi, fl
         size_t w = min_size(K_TILE, hi - k0);
         p->gemm(false, true, rows, w, D, scale, q, s.ldq, k + k0 * s.ldkv, s.ldkv, 0, tile, K_TILE);
         for (size_t r = 0; r < rows; r++) {
-            size_t n = attn_visible(s, blk, r, k0, w);
-            float *row = tile + r * K_TILE, shrink = n ? softmax_row(row, n, w, &m[r], &l[r]) : 1;
-            if (!n) memset(row, 0, w * sizeof *row);
+            size_t from, n = attn_visible(s, blk, r, k0, w, &from);
+            float *row = tile + r * K_TILE, shrink = n ? softmax_row(row + from, n - from, w - from, &m[r], &l[r]) : 1;
+            memset(row, 0, (n ? from : w) * sizeof *row);
             if (s.drop.p > 0) {
                 attn_keep_row(keep, s, blk, r, k0, n);
                 for (size_t j = 0; j < n; j++) row[j] *= keep[j];
@@ -487,9 +502,11 @@ static void backward_range(const Pass *p, AttnBlock blk, const float *delta, siz
         p->gemm(false, true, rows, w, D, scale, q, s.ldq, p->k + kv, s.ldkv, 0, p_tile, K_TILE);
         p->gemm(false, true, rows, w, D, 1, dout, ldo, p->v + kv, s.ldkv, 0, dp, K_TILE);
         for (size_t r = 0; r < rows; r++) {
-            size_t n = attn_visible(s, blk, r, k0, w), at = r * K_TILE;
+            size_t from, n = attn_visible(s, blk, r, k0, w, &from), at = r * K_TILE;
             if (s.drop.p > 0) attn_keep_row(keep, s, blk, r, k0, n);
-            backward_row(p_tile + at, dp + at, n, w, lse[r], delta[r], scale, s.drop.p > 0 ? keep : NULL);
+            memset(p_tile + at, 0, from * sizeof *p_tile), memset(dp + at, 0, from * sizeof *dp);
+            backward_row(p_tile + at + from, dp + at + from, n - from, w - from, lse[r], delta[r], scale,
+                         s.drop.p > 0 ? keep + from : NULL);
         }
         p->gemm(true, false, w, D, rows, 1, p_tile, K_TILE, dout, ldo, 1, dv, g.ldkv);
         p->gemm(true, false, w, D, rows, 1, dp, K_TILE, q, s.ldq, 1, dk, g.ldkv);
@@ -609,7 +626,8 @@ static void attention_part_backward(Dev *dev, float *dq, float *dk, float *dv, c
 static void naive_row(float *out, float *lse, const float *q, const float *k, const float *v, AttnShape s, size_t b,
                       size_t h, size_t t)
 {
-    size_t first = attn_first_key(s, b, t), n_keys = s.q_start + t + 1, stat = (b * s.H + h) * s.Tq + t;
+    size_t n_keys = s.q_start + t + 1, stat = (b * s.H + h) * s.Tq + t, first = attn_first_key(s, b, t);
+    if (s.window && n_keys > first + s.window) first = n_keys - s.window;
     double *score = malloc(n_keys * sizeof *score), top = -INFINITY, sum = 0;
     if (!score) abort();
     out += ((b * s.Tq + t) * s.H + h) * s.D, q += (b * s.Tq + t) * s.ldq + h * s.D;

@@ -134,17 +134,18 @@ __global__ void attention_dkv_kernel(O *dk, O *dv, const X *dout, const float *l
     size_t group = s.H / s.G, b = key.b, j = key.t, row = attention_kv(s, b, key.h * group, j);
     int lane = (int)threadIdx.x, D = (int)s.D;
     float sum_k[MOST] = {}, sum_v[MOST] = {};
+    size_t begin = attention_first_query<PART>(s, j), end = attention_end_query<PART>(s, j);
     for (size_t h = key.h * group; h < (key.h + 1) * group; h++)
-        for (size_t t0 = attention_first_query<PART>(s, j); t0 < s.Tq; t0 += 32) { // earlier ones do not see it
+        for (size_t t0 = begin; t0 < end; t0 += 32) { // the others do not see it
             size_t t = t0 + (size_t)lane;
             Pair pair = {0, 0};
-            if (t < s.Tq && attention_first<PART>(s, b, t) <= (int)j) {
+            if (t < end && attention_first<PART>(s, b, t) <= (int)j) {
                 size_t stat = attention_stat(s, b, h, t);
                 pair = backward_pair<PART>(q + attention_q(s, b, h, t), k + row, v + row,
                                      dout + attention_out(s, b, h, t), lse[stat], delta[stat], {b, h, t, true}, j,
                                      s);
             }
-            for (size_t i = 0; i < 32 && t0 + i < s.Tq; i++) {
+            for (size_t i = 0; i < 32 && t0 + i < end; i++) {
                 if (attention_first<PART>(s, b, t0 + i) > (int)j) continue; // the whole warp
                 add_row(sum_k, __shfl_sync(0xffffffffu, pair.ds, (int)i), q + attention_q(s, b, h, t0 + i), lane,
                         D);
@@ -165,6 +166,7 @@ AttnShape attention_shape(AttnShape s, bool part)
     check(good && (part ? s.T > 0 : whole && ordered));
     if (s.D > MOST_HEAD)
         die("cuda: attention: head size %zu: at most %d on a GPU (try a smaller model.head_size)", s.D, (int)MOST_HEAD);
+    if (!s.window || s.window > INT32_MAX) s.window = INT32_MAX; // kernels need not ask
     if (!(s.scale > 0)) s.scale = 1 / sqrtf((float)s.D);
     return s;
 }

@@ -48,6 +48,7 @@ typedef struct {
     size_t ldq, ldkv;          // elements from one row to the next
     size_t q_start;            // 0 in training; the number of cached keys when sampling
     const int32_t *first;      // (B, Tq) first key that a query sees: where its document starts; NULL: 0
+    size_t window;             // keys that a query sees at most, itself the last of them; 0: all
     float scale;               // of q k; 0: 1 / sqrt(D)
     Dropout drop;              // of the probabilities; element ((drop.first + b) H + h) Tq + tq) Tk + tk
     // For attention_part_*: queries and keys are pieces of sequences of T tokens (cp.h), and all positions, `first`

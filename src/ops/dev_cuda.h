@@ -284,22 +284,40 @@ __device__ inline size_t attention_key_position(const AttnShape &s, size_t j)
     return s.k_start + j + (j >= s.k_cut ? s.k_jump : 0);
 }
 
+// The first key in the window of query t, whatever its document.
+template <bool PART = false> __device__ inline int attention_window(const AttnShape &s, size_t t)
+{
+    size_t end = attention_position<PART>(s, t) + 1, pos = end > s.window ? end - s.window : 0;
+    return (int)(PART ? attention_before(pos, s.k_start, s.k_cut, s.k_jump, s.Tk) : pos);
+}
 // Query t sees keys first .. end - 1.
 template <bool PART = false> __device__ inline int attention_first(const AttnShape &s, size_t b, size_t t)
 {
     int pos = s.first ? s.first[b * s.Tq + t] : 0;
-    return PART ? (int)attention_before((size_t)pos, s.k_start, s.k_cut, s.k_jump, s.Tk) : pos;
+    if (PART) pos = (int)attention_before((size_t)pos, s.k_start, s.k_cut, s.k_jump, s.Tk);
+    return max(pos, attention_window<PART>(s, t));
 }
 template <bool PART = false> __device__ inline int attention_end(const AttnShape &s, size_t t)
 {
     size_t pos = attention_position<PART>(s, t) + 1;
     return (int)(PART ? attention_before(pos, s.k_start, s.k_cut, s.k_jump, s.Tk) : pos);
 }
-// The first query that may see key j.
+// Queries first .. end - 1 may see key j.
 template <bool PART> __device__ inline size_t attention_first_query(const AttnShape &s, size_t j)
 {
     if (!PART) return j;
     return attention_before(attention_key_position(s, j), s.q_start, s.q_cut, s.q_jump, s.Tq);
+}
+template <bool PART> __device__ inline size_t attention_end_query(const AttnShape &s, size_t j)
+{
+    return attention_before(attention_key_position(s, j) + s.window, s.q_start, s.q_cut, s.q_jump, s.Tq);
+}
+
+// Whether query t sees key j. One comparison for the window and for keys after t: as unsigned their distance is large.
+template <bool PART> __device__ inline bool attention_sees(const AttnShape &s, size_t b, int t, int j)
+{
+    if (PART) return j >= attention_first<PART>(s, b, (size_t)t) && j < attention_end<PART>(s, (size_t)t);
+    return (unsigned)((int)s.q_start + t - j) < (unsigned)s.window && !(s.first && j < s.first[b * s.Tq + (size_t)t]);
 }
 
 // What dropout multiplies the probability of query t and key j by: 0 or 1 / (1 - p).
@@ -315,7 +333,7 @@ __device__ inline float attention_keep(const AttnShape &s, size_t b, size_t h, s
     return word >= dropout_limit_cuda(s.drop.p) ? 1 / (1 - s.drop.p) : 0;
 }
 
-// The shape with its scale filled in. Dies on a shape that dev.h does not allow. `part`: of a piece.
+// The shape with its scale filled in, and a window that reaches everywhere where it has none. Dies on a shape that dev.h does not allow. `part`: of a piece.
 AttnShape attention_shape(AttnShape s, bool part = false);
 
 // ---- kernels one by one, for tests and dev/attention. Pointers are device memory, `stream` orders the work, and

@@ -136,7 +136,7 @@ __device__ inline void store_half(O *to, const float sum[D / 8][4], int half, fl
 // First key that any of the queries t0 .. t0 + n - 1 sees.
 template <bool PART> __device__ inline int lowest_first(const AttnShape &s, size_t b, size_t t0, int n, int lane)
 {
-    if (!s.first) return 0;
+    if (!s.first) return attention_window<PART>(s, t0);
     int low = 0x7fffffff;
     for (int i = lane; i < n; i += LANES) low = min(low, attention_first<PART>(s, b, t0 + (size_t)i));
     return __reduce_min_sync(0xffffffffu, low);
@@ -219,7 +219,9 @@ __global__ void __launch_bounds__(MOST_THREADS, D == 128 ? 2 : 3)
             load_tile<D>(next + N * D, v + behind, s.ldkv, N, end - k0 - N, s.D);
             cp_async_commit();
         }
-        if (k0 >= attention_end<PART>(s, t0 + (size_t)row + 15)) continue; // the warp sees nothing of this tile
+        if (k0 >= attention_end<PART>(s, t0 + (size_t)row + 15) ||
+            k0 + N <= attention_window<PART>(s, t0 + (size_t)row))
+            continue; // the warp sees nothing of this tile
         float score[N / 8][4] = {};
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
@@ -272,8 +274,7 @@ __device__ inline void backward_piece(float p[2][4], float ds[2][4], const AttnS
     for (int i = 0; i < 8; i++) {
         int r = row + i % 4 / 2 * 8, c = column + i / 4 * 8 + i % 2, t = KEYS ? c : r, j = KEYS ? r : c;
         float &pi = p[i / 4][i % 4], &di = ds[i / 4][i % 4];
-        if (t >= (int)s.Tq || j >= attention_end<PART>(s, (size_t)t) ||
-            j < attention_first<PART>(s, b, (size_t)t)) {
+        if (t >= (int)s.Tq || !attention_sees<PART>(s, b, t, j)) {
             pi = di = 0;
             continue;
         }
@@ -300,7 +301,8 @@ __global__ void __launch_bounds__(MOST_THREADS)
         valid = min(rows, (int)(KEYS ? s.Tk : s.Tq) - r0);
     int c0 = KEYS ? (int)attention_first_query<PART>(s, (size_t)r0)
                   : lowest_first<PART>(s, b, (size_t)r0, valid, lane); // columns c0 .. c1 - 1
-    int c1 = KEYS ? (int)s.Tq : attention_end<PART>(s, (size_t)(r0 + valid - 1));
+    int c1 = KEYS ? (int)attention_end_query<PART>(s, (size_t)(r0 + valid - 1))
+                  : attention_end<PART>(s, (size_t)(r0 + valid - 1));
     int tiles = max(0, (c1 - c0 + N - 1) / N);
     X *const own[2] = {memory, memory + rows * D}, *const tile = memory + 2 * rows * D;
 
@@ -331,7 +333,8 @@ __global__ void __launch_bounds__(MOST_THREADS)
         size_t head = h + (size_t)(number / tiles);
         int c = c0 + number % tiles * N;
         for (int n = 0; n < N; n += 16) {
-            // Above the diagonal, for the whole warp.
+            // Above the diagonal, for the whole warp. (What a warp alone does not see of the block's window is masked: to
+            // skip it too would take registers that this kernel has not left.)
             if (KEYS ? c + n + 15 < (int)attention_first_query<PART>(s, (size_t)(r0 + row))
                      : c + n >= attention_end<PART>(s, (size_t)(r0 + row + 15)))
                 continue;

@@ -24,6 +24,9 @@
 // balance by stripes; Llama 3 pairs head and tail as here, arXiv 2407.21783.) A rank's tokens are in ascending order,
 // so within its own tokens the causal mask is a plain triangle.
 //
+// With a window of W tokens (AttnShape.window) a chunk needs keys of its own and of the W - 1 positions before it. A
+// rank skips the computation of steps none of whose keys its queries see; blocks go around the ring all the same.
+//
 // With `blocks` the order of all sums is that of a tree over ranks (Fold), whatever the order of arrival. A sum that
 // goes around the ring cannot have that order on all ranks. So dK and dV are sent directly to the owner, which joins
 // them: N - 1 messages of the same size.
@@ -126,6 +129,20 @@ uint64_t cp_work(CpAssign assign, size_t T, int rank, int size, int owner)
             pairs += keys < queries ? n * n : keys == queries ? n * (n + 1) / 2 : 0;
         }
     return pairs;
+}
+
+// Whether the rank has work with the owner's keys. Two positions of chunks a > c are (a - c - 1) n + 1 apart at least.
+// With `blocks` every part must arrive in the tree, an empty one too.
+static bool has_work(CpSettings set, size_t T, int rank, int size, int owner, size_t window)
+{
+    if (!window || set.blocks) return cp_work(set.assign, T, rank, size, owner) > 0;
+    size_t n = T / (2 * (size_t)size);
+    bool any = false;
+    for (int i = 0; i < 4; i++) {
+        size_t a = cp_chunk(set.assign, rank, size, i % 2), c = cp_chunk(set.assign, owner, size, i / 2);
+        any |= a == c || (a > c && (a - c - 1) * n + 1 < window);
+    }
+    return any;
 }
 
 // ---- buffers
@@ -377,7 +394,7 @@ void cp_forward(Cp *cp, X *out, float *lse, const X *q, const X *k, const X *v, 
     for (int j = 0; j < size; j++) {
         int owner = neighbour(cp, -j);
         start_next(&c, j);
-        if (cp_work(cp->set.assign, c.T, rank, size, owner)) {
+        if (has_work(cp->set, c.T, rank, size, owner, s.window)) {
             float *part = fold_room(&sum);
             part_forward(&c, j, owner, part);
             fold_add(&sum, part, owner);
@@ -494,7 +511,7 @@ void cp_backward(Cp *cp, X *dq, X *dk, X *dv, const X *dout, const X *out, const
         int owner = neighbour(cp, -j);
         start_next(&c, j);
         float *dkv = home_room(&home, cp, j, owner, n);
-        if (cp_work(cp->set.assign, c.T, rank, size, owner)) {
+        if (has_work(cp->set, c.T, rank, size, owner, s.window)) {
             float *part = fold_room(&sum);
             part_backward(&c, j, owner, part, dkv, dout, out, lse);
             fold_add(&sum, part, owner);

@@ -681,7 +681,7 @@ void pipeline_next_logits(Pipeline *p, KvCache *cache, const int32_t *token, siz
             give_output(p, order[c], 0, 0, elems);
             message_wait(p, &f->out_f[0]);
         }
-        cache->length += rows;
+        model_cache_advance(m, cache, rows);
         if (i + rows == n && p->stage == last) model_last_logits(m, rows, logits);
     }
     CommRequest request = comm_broadcast(comm_host(p->pp), logits, m->shape.vocab, COMM_FP32, last);

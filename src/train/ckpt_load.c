@@ -56,20 +56,22 @@ bool ckpt_model_key(const char *config, const char *key, char *value, size_t n_v
 }
 
 // The switches that no shape betrays. Keys that only one of the two knows are not compared; a checkpoint older than
-// rope_scaling was trained without.
+// rope_scaling or window was trained without.
 static bool same_switches(const char *dir, const CkptState *own, const char *stored, CkptFailure f)
 {
     const char *ours = own->config;
     static const char *const keys[] = {"heads", "kv_heads", "head_size", "norm", "norm_eps", "activation",
                                        "position", "bias", "tie", "qk_norm", "rope_theta", "rope_scaling",
-                                       "rope_factor", "rope_original", "rope_slow", "rope_fast"};
+                                       "rope_factor", "rope_original", "rope_slow", "rope_fast",
+                                       "window", "window_pattern"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys && ours && stored; i++) {
         char a[256], b[256];
         if (own->stretch && !strncmp(keys[i], "rope_", 5)) continue;
         if (!ckpt_model_key(ours, keys[i], a, sizeof a)) continue;
         if (!ckpt_model_key(stored, keys[i], b, sizeof b)) {
-            if (strcmp(keys[i], "rope_scaling")) continue;
-            strcpy(b, "none");
+            bool scaling = !strcmp(keys[i], "rope_scaling");
+            if (!scaling && strcmp(keys[i], "window")) continue;
+            strcpy(b, scaling ? "none" : "0");
         }
         if (strcmp(a, b))
             return ckpt_fail(f, "%s: model.%s: the checkpoint was trained with %s, this run has %s (set it so%s)", dir,

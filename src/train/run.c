@@ -29,7 +29,7 @@
 
 ModelShape run_shape(const Config *cfg)
 {
-    return (ModelShape){
+    ModelShape s = {
         .layers = (size_t)cfg->model.layers, .channels = (size_t)cfg->model.channels,
         .heads = (size_t)cfg->model.heads, .kv_heads = (size_t)cfg->model.kv_heads,
         .head_size = (size_t)cfg->model.head_size, .ffn = (size_t)cfg->model.ffn,
@@ -42,8 +42,11 @@ ModelShape run_shape(const Config *cfg)
         .swiglu = cfg->model.activation == CONFIG_ACTIVATION_SWIGLU,
         .rope = cfg->model.position == CONFIG_POSITION_ROPE,
         .bias = cfg->model.bias, .tie = cfg->model.tie, .qk_norm = cfg->model.qk_norm,
+        .window = (size_t)cfg->model.window,
         .mup_base = (size_t)cfg->optim.mup_base, .mup_base_head = (size_t)cfg->optim.mup_base_head,
     };
+    memcpy(s.window_pattern, cfg->model.window_pattern, sizeof s.window_pattern);
+    return s;
 }
 
 Dev *run_device(const Config *cfg, Dev *cpu)

@@ -348,16 +348,19 @@ static void decompress(Env &e)
 struct Shape {
     size_t B, Tq, Tk, H, G, D;
     bool documents, drop;
+    size_t window = 0;
 };
 static const Shape SHAPES[] = {
     {2, 23, 23, 6, 2, 10, false, false}, {1, 150, 150, 2, 1, 64, true, false},  {1, 70, 70, 2, 2, 128, false, true},
     {2, 40, 40, 4, 1, 32, true, true},   {1, 75, 75, 1, 1, 18, true, true},     {1, 70, 70, 2, 1, 80, true, true},
-    {1, 20, 20, 1, 1, 136, false, false},
+    {1, 20, 20, 1, 1, 136, false, false},  {1, 75, 75, 2, 1, 18, true, false, 9},
+    {2, 150, 150, 2, 1, 64, false, true, 70},
 };
 static AttnShape attn_shape(Env &e, const Shape &s)
 {
     AttnShape a = {};
     a.B = s.B, a.Tq = s.Tq, a.Tk = s.Tk, a.H = s.H, a.G = s.G, a.D = s.D, a.q_start = s.Tk - s.Tq;
+    a.window = s.window;
     bool packed = s.Tq == s.Tk;
     if (packed && s.D == 32) a.T = s.Tq, a.blocks = 4; // an order that the CPU keeps
     a.ldkv = packed ? (s.H + 2 * s.G) * s.D : 2 * s.G * s.D, a.ldq = packed ? a.ldkv : s.H * s.D;
@@ -376,6 +379,7 @@ static void attention_forward(Env &e)
     shapes.push_back({2, 3, 40, 4, 2, 32, false, false}); // a cache
     shapes.push_back({1, 1, 75, 2, 1, 64, false, false}); // one query
     shapes.push_back({1, 20, 75, 2, 1, 64, false, false});
+    shapes.push_back({1, 20, 75, 2, 1, 64, false, false, 30});
     for (auto &s : shapes) {
         AttnShape a = attn_shape(e, s);
         X *kv = e.x(a.B * a.Tk * a.ldkv), *q = s.Tq == s.Tk ? kv : e.x(a.B * a.Tq * a.ldq);
@@ -400,10 +404,11 @@ static void attention_backward(Env &e)
 }
 // Rank `rank`'s queries and rank `owner`'s keys of two ranks, each with two runs of `half` tokens: one from the front
 // of the sequence, one from its end. In the large case a piece is more than two tiles of the tensor cores' kernels.
-static AttnShape piece(Env &e, int rank, int owner, bool more, bool large = false)
+static AttnShape piece(Env &e, int rank, int owner, bool more, bool large = false, size_t window = 0)
 {
     AttnShape a = {};
     size_t half = large ? 75 : 12;
+    a.window = window;
     a.B = large ? 1 : 2, a.Tq = a.Tk = 2 * half, a.H = 4, a.G = 2, a.D = large ? 40 : 16, a.T = 4 * half;
     a.ldq = a.H * a.D, a.ldkv = a.G * a.D;
     a.q_start = (size_t)rank * half, a.q_cut = half, a.q_jump = 2 * (size_t)(1 - rank) * half;
@@ -420,8 +425,9 @@ static AttnShape piece(Env &e, int rank, int owner, bool more, bool large = fals
 }
 static void attention_part_forward(Env &e)
 {
-    for (int i = 0; i < 10; i++) {
-        AttnShape a = piece(e, i & 1, i >> 1 & 1, i >= 4 && i != 8, i >= 8);
+    for (int i = 0; i < 18; i++) {
+        AttnShape a = i < 10 ? piece(e, i & 1, i >> 1 & 1, i >= 4 && i != 8, i >= 8)
+                             : piece(e, i & 1, i >> 1 & 1, i >= 14, i >= 16, i < 14 ? 7 : 90);
         size_t n = a.B * a.Tq * a.H;
         X *q = e.x(n * a.D), *k = e.x(n * a.D / 2), *v = e.x(n * a.D / 2);
         e.dev->attention_part_forward(e.dev, e.out_f(n * a.D), e.out_f(n), q, k, v, a);
@@ -429,8 +435,9 @@ static void attention_part_forward(Env &e)
 }
 static void attention_part_backward(Env &e)
 {
-    for (int i = 0; i < 10; i++) {
-        AttnShape a = piece(e, i & 1, i >> 1 & 1, i >= 4 && i != 8, i >= 8);
+    for (int i = 0; i < 18; i++) {
+        AttnShape a = i < 10 ? piece(e, i & 1, i >> 1 & 1, i >= 4 && i != 8, i >= 8)
+                             : piece(e, i & 1, i >> 1 & 1, i >= 14, i >= 16, i < 14 ? 7 : 90);
         size_t n = a.B * a.Tq * a.H, n_q = n * a.D, n_kv = n_q / 2;
         X *q = e.x(n_q), *k = e.x(n_kv), *v = e.x(n_kv), *dout = e.x(n_q), *out = e.x(n_q, 0.3f);
         std::vector<float> lse = e.normal(n);
