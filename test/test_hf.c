@@ -335,6 +335,28 @@ static int read_config(void *keys)
     return 0;
 }
 
+// Windows: of all layers, of a list, of Qwen's last layers; where they are switched off there are none.
+static void test_windows(void **state)
+{
+    (void)state;
+    const struct { const char *keys, *pattern; long window; } rows[] = {
+        {LIKE("mistral"), "s", 0}, {LIKE("mistral") ", \"sliding_window\": null", "s", 0},
+        {LIKE("mistral") ", \"sliding_window\": 4", "s", 4},
+        {LIKE("qwen3") ", \"sliding_window\": 4", "s", 0},
+        {LIKE("qwen3") ", \"sliding_window\": 4, \"use_sliding_window\": true, \"max_window_layers\": 1", "fs", 4},
+        {LIKE("qwen2") ", \"sliding_window\": 4, \"use_sliding_window\": true, \"max_window_layers\": 2", "s", 0},
+        {LIKE("qwen3") ", \"sliding_window\": 3, \"use_sliding_window\": true, \"layer_types\": [\"sliding_attention\", "
+         "\"full_attention\"]", "sf", 3}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Config cfg;
+        config_defaults(&cfg);
+        write_config(rows[i].keys);
+        hf_config(dir, &cfg);
+        assert_int_equal(cfg.model.window, rows[i].window);
+        assert_string_equal(cfg.model.window_pattern, rows[i].pattern);
+    }
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -350,7 +372,10 @@ static void test_refusals(void **state)
         {GPT2 ", \"n_layer\": 0", "model.layers"},
         {LIKE("llama") ", \"hidden_act\": \"gelu\"", "hidden_act = \"gelu\": only silu"},
         {LIKE("llama") ", \"mlp_bias\": true", "mlp_bias without attention_bias"},
-        {LIKE("mistral") ", \"sliding_window\": 4", "sliding_window = 4: windows are not known here"},
+        {LIKE("mistral") ", \"sliding_window\": 0", "sliding_window = 0: a number of tokens, 1 or more"},
+        {LIKE("mistral") ", \"sliding_window\": 4, \"layer_types\": [\"full_attention\"]", "layer_types"},
+        {LIKE("mistral") ", \"sliding_window\": 4, \"layer_types\": [\"full_attention\", \"chunked_attention\"]",
+         "layer_types = \"chunked_attention\": not known here"},
         {LIKE("llama") ", \"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2}",
          "rope_type = \"dynamic\""},
         {LIKE("llama") ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}",
@@ -391,6 +416,6 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {IN_DIR(test_refusals), IN_DIR(test_gpt2), IN_DIR(test_llama),
-                                       IN_DIR(test_some_biases), IN_DIR(test_settings)};
+                                       IN_DIR(test_some_biases), IN_DIR(test_windows), IN_DIR(test_settings)};
     return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
 }

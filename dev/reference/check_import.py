@@ -17,7 +17,7 @@ import tempfile
 
 import numpy as np
 import torch
-from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen3Config)
+from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config)
 
 T, TOKENS, V = 64, 4096, 512
 SIZES = dict(vocab_size=V, hidden_size=66, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=14,
@@ -35,6 +35,11 @@ CASES = {
     "llama3": (LlamaConfig(**SIZES, rope_parameters=LLAMA3), torch.float32, "5GB"),
     "llama yarn": (LlamaConfig(**SIZES, rope_parameters=YARN), torch.float32, "5GB"),
     "mistral": (MistralConfig(**SIZES, sliding_window=None), torch.bfloat16, "5GB"),
+    "mistral window": (MistralConfig(**SIZES, sliding_window=11), torch.float32, "5GB"),
+    "qwen2": (Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"} | {"hidden_size": 72}), torch.float32,
+              "200KB"),
+    "qwen3 windows": (Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=9, max_window_layers=1), torch.float32,
+                      "5GB"),
     "qwen3": (Qwen3Config(**SIZES, tie_word_embeddings=True), torch.float32, "5GB"),
 }
 

@@ -134,7 +134,9 @@ static void read_sizes(const Keys *k)
             "divide the first", k->g->path, H, D, G, F);
     expect(k, "attention.value_length", D, "keys and values have one length");
     expect(k, "expert_count", 0, "experts are not known here");
-    expect(k, "attention.sliding_window", 0, "windows are not known here");
+    if (number(k, "attention.sliding_window", 0) > 0 &&
+        number(k, "attention.sliding_window", 0) < number(k, "context_length", -1))
+        die("%s: %s.attention.sliding_window: llama.cpp has no windows in this architecture", k->g->path, k->arch);
     set(k, "channels", C), set(k, "heads", H), set(k, "kv_heads", G), set(k, "head_size", D);
     set(k, "layers", L), set(k, "ffn", F), set(k, "context", number(k, "context_length", -1));
     char last[64];

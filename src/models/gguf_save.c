@@ -113,6 +113,9 @@ const char *gguf_model_save(const char *path, const char *name, const Config *cf
 {
     WeightsFamily family = weights_family(&m->shape, path);
     bool gpt2 = family == WEIGHTS_IS_GPT2;
+    if (m->shape.window && m->shape.window < m->shape.context)
+        die("%s: model.window = %zu: llama.cpp's %s has no windows (use --to hf)", path, m->shape.window,
+            arch_of[family]);
     Keys k = {gguf_create(path), arch_of[family]};
     gguf_put_string(k.out, "general.architecture", k.arch);
     gguf_put_string(k.out, "general.name", name);

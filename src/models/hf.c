@@ -129,6 +129,32 @@ static void read_rope(Folder *f)
     set_number(f, "rope_fast", number(f, rope, yarn ? "beta_fast" : "high_freq_factor", yarn ? 32 : 4));
 }
 
+// Which layers have the window is a list, or (Qwen, in older folders) those from max_window_layers on, or all.
+static void read_window(Folder *f)
+{
+    const json_t *window = value_of(f->all, "sliding_window"), *kinds = value_of(f->all, "layer_types"), *kind;
+    double first = number(f, f->all, "max_window_layers", 0), layers = number(f, f->all, "num_hidden_layers", -1);
+    char pattern[CONFIG_TEXT];
+    size_t n = 0, i;
+    if (!window) return;
+    if (!json_is_integer(window) || json_integer_value(window) < 1)
+        refuse(f, "sliding_window", window, "a number of tokens, 1 or more, is needed");
+    if (!(layers < sizeof pattern)) die("%s: windows of %g layers: %zu are the most", f->path, layers, sizeof pattern - 1);
+    if (kinds && json_array_size(kinds) != (size_t)layers)
+        refuse(f, "layer_types", kinds, "one for each layer is needed");
+    json_array_foreach(kinds, i, kind) {
+        const char *name = json_is_string(kind) ? json_string_value(kind) : "";
+        bool full = !strcmp(name, "full_attention");
+        if (!full && strcmp(name, "sliding_attention")) refuse(f, "layer_types", kind, "not known here");
+        pattern[n++] = full ? 'f' : 's';
+    }
+    while (n < (size_t)layers) pattern[n] = (double)n < first ? 'f' : 's', n++;
+    pattern[n] = 0;
+    if (!strchr(pattern, 's')) return;
+    set_number(f, "window", json_number_value(window));
+    set_text(f, "window_pattern", strchr(pattern, 'f') ? pattern : "s");
+}
+
 // Qwen2 has biases on q, k and v alone, LLaMA's attention_bias adds them to the output; the others are then 0 here.
 static void read_llama(Folder *f, bool qwen2, bool qk_norm)
 {
@@ -139,9 +165,7 @@ static void read_llama(Folder *f, bool qwen2, bool qk_norm)
         die("%s: mlp_bias without attention_bias: either all matrices have biases, or none", f->path);
     double C = number(f, f->all, "hidden_size", -1), H = number(f, f->all, "num_attention_heads", -1);
     double T = number(f, f->all, "max_position_embeddings", 2048);
-    const json_t *window = value_of(f->all, "sliding_window");
-    if (window && flag(f, "use_sliding_window", !qk_norm && !qwen2) && json_number_value(window) < T)
-        refuse(f, "sliding_window", window, "windows are not known here");
+    if (flag(f, "use_sliding_window", !qwen2 && !qk_norm)) read_window(f);
     set_number(f, "channels", C), set_number(f, "heads", H), set_number(f, "context", T);
     set_size(f, "kv_heads", "num_key_value_heads", H);
     set_size(f, "head_size", "head_dim", H > 0 ? C / H : 0);

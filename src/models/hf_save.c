@@ -1,7 +1,8 @@
 // hf_save: a model's folder as Transformers reads it.
 //
 // GPT2LMHeadModel, LlamaForCausalLM, or, for a norm of each head's queries and keys, Qwen3ForCausalLM. GPT-2's dropouts
-// default to 0.1 and are written as 0. A tied head is left out, as Transformers does.
+// default to 0.1 and are written as 0. A tied head is left out, as Transformers does. A window on all layers makes a
+// LLaMA a MistralForCausalLM; Qwen3's class has a list of the layers with one.
 #include "models/hf.h"
 
 #include "base/check.h"
@@ -19,8 +20,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const class_of[] = {"GPT2LMHeadModel", "LlamaForCausalLM", "Qwen3ForCausalLM"};
-static const char *const type_of[] = {"gpt2", "llama", "qwen3"};
+static const char *const class_of[] = {"GPT2LMHeadModel", "LlamaForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"};
+static const char *const type_of[] = {"gpt2", "llama", "qwen3", "mistral"};
+enum { MISTRAL = 3 };
 
 // ---- config.json
 
@@ -70,6 +72,30 @@ static void set_llama(json_t *config, const ModelShape *s, double norm_eps)
     set_rope(config, &s->rotary, s->head_size);
 }
 
+static void set_window(json_t *config, const ModelShape *s)
+{
+    if (!s->window) return;
+    json_t *kinds = json_array();
+    for (size_t i = 0; i < s->layers; i++)
+        json_array_append_new(kinds, json_string(unit_window(s, i) ? "sliding_attention" : "full_attention"));
+    set_size(config, "sliding_window", s->window);
+    set(config, "use_sliding_window", json_true());
+    set(config, "layer_types", kinds);
+}
+
+// The class of a family, with windows.
+static int class_number(WeightsFamily family, const ModelShape *s, const char *path)
+{
+    bool all = true;
+    if (!s->window) return (int)family;
+    for (size_t i = 0; i < s->layers; i++) all &= unit_window(s, i) != 0;
+    if (family == WEIGHTS_IS_QWEN3) return (int)family;
+    if (family == WEIGHTS_IS_GPT2 || s->bias || !all)
+        die("%s: model.window: only LLaMA's family without biases has a class with windows, on all layers, and Qwen3's "
+            "(use --to safetensors)", path);
+    return MISTRAL;
+}
+
 static void set_gpt2(json_t *config, const ModelShape *s, double norm_eps)
 {
     set_size(config, "n_embd", s->channels);
@@ -91,19 +117,19 @@ static void set_ends(json_t *config, int32_t eot)
     set(config, "eos_token_id", eot >= 0 ? json_integer(eot) : json_null());
 }
 
-static json_t *config_json(WeightsFamily family, const Model *m, double norm_eps, Format format, int32_t eot)
+static json_t *config_json(int class, const Model *m, double norm_eps, Format format, int32_t eot)
 {
     const char *dtype = format == FORMAT_FP32 ? "float32" : format == FORMAT_FP16 ? "float16" : "bfloat16";
     json_t *config = json_object();
-    set(config, "architectures", json_pack("[s]", class_of[family]));
-    set(config, "model_type", json_string(type_of[family]));
+    set(config, "architectures", json_pack("[s]", class_of[class]));
+    set(config, "model_type", json_string(type_of[class]));
     set_size(config, "vocab_size", m->shape.vocab);
     set(config, "tie_word_embeddings", json_boolean(m->shape.tie));
     set(config, "torch_dtype", json_string(dtype));
     set(config, "dtype", json_string(dtype));
     set_ends(config, eot);
-    if (family == WEIGHTS_IS_GPT2) set_gpt2(config, &m->shape, norm_eps);
-    else set_llama(config, &m->shape, norm_eps);
+    if (class == WEIGHTS_IS_GPT2) set_gpt2(config, &m->shape, norm_eps);
+    else set_llama(config, &m->shape, norm_eps), set_window(config, &m->shape);
     return config;
 }
 
@@ -209,6 +235,7 @@ const char *hf_save(const char *dir, const Config *cfg, const Model *m, const To
 {
     struct stat info;
     WeightsFamily family = weights_family(&m->shape, dir);
+    int class = class_number(family, &m->shape, dir);
     Weights w = weights_table(m, family == WEIGHTS_IS_GPT2 ? WEIGHTS_GPT2 : WEIGHTS_LLAMA);
     size_t most = 1;
     for (int i = 0; i < w.n; i++)
@@ -221,9 +248,9 @@ const char *hf_save(const char *dir, const Config *cfg, const Model *m, const To
     if (tokenizer) tokenizer_save(tokenizer, dir);
     if (eot >= 0) write_ends(cfg, eot, dir);
     write_tensors(dir, &w, &s, shard);
-    write_json(config_json(family, m, cfg->model.norm_eps, format, eot), dir, "config.json");
+    write_json(config_json(class, m, cfg->model.norm_eps, format, eot), dir, "config.json");
     free(s.theirs);
     free(s.out);
     weights_free(&w);
-    return class_of[family];
+    return class_of[class];
 }

@@ -159,8 +159,8 @@ static void write_kind(const File *f, const Model *m, const Weights *w, int kind
 void llmc_save(const char *path, const Model *m, bool bf16)
 {
     const ModelShape *s = &m->shape;
-    if (weights_family(s, path) != WEIGHTS_IS_GPT2 || !s->tie || s->ffn != 4 * s->channels)
-        die("%s: llm.c's files hold GPT-2 with a tied head and ffn = 4 x channels (try --to hf or gguf)", path);
+    if (weights_family(s, path) != WEIGHTS_IS_GPT2 || !s->tie || s->ffn != 4 * s->channels || s->window)
+        die("%s: llm.c's files hold GPT-2 with a tied head, ffn = 4 x channels and no window (try --to hf)", path);
     File f = {.path = path, .context = s->context, .V = s->vocab, .L = s->layers, .H = s->heads, .C = s->channels,
               .padded = (s->vocab + PAD - 1) / PAD * PAD, .format = bf16 ? FORMAT_BF16 : FORMAT_FP32};
     int32_t header[HEADER] = {MAGIC, bf16 ? BF16 : FP32, (int32_t)f.context, (int32_t)f.V, (int32_t)f.L, (int32_t)f.H,
