@@ -134,12 +134,12 @@ def compare(model, server, prompts, n, bound):
     return worst
 
 
-def transformers_agree(folder, model, prompts, n, bound):
+def transformers_agree(folder, model, server, prompts, n, bound):
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     worst = 0.0
     for prompt in prompts:
         mine, logprobs = ours(model, prompt, n)
-        ids = [int(i) for i in program("tokenize", "encode", "--tokenizer", folder, "-", input=prompt).split()]
+        ids = server.ids(prompt, True)
         whole = torch.tensor([ids + mine])
         with torch.no_grad():
             p = torch.log_softmax(theirs(whole).logits[0].double(), -1)
@@ -181,11 +181,12 @@ def real_model(folder):
     if tensors[0].read_bytes() != tensors[1].read_bytes():
         sys.exit("the weights are others after a way over F32")
     print("  F32 and back: the same bytes", flush=True)
-    compare(f"{folder}/f32.gguf", LlamaCpp(f"{folder}/f32.gguf", 256), REAL, 64, 1e-3)
+    server = LlamaCpp(f"{folder}/f32.gguf", 256)
+    compare(f"{folder}/f32.gguf", server, REAL, 64, 1e-3)
     print(" the file itself, whose activations llama.cpp rounds to 8 bits", flush=True)
     compare(file, LlamaCpp(str(file), 256), REAL, 64, 0.4)
     program("export", f"{folder}/smol", "--to", "hf", "--out", f"{folder}/hf", "--shard", "200")
-    transformers_agree(f"{folder}/hf", f"{folder}/smol", REAL, 64, 1e-3)
+    transformers_agree(f"{folder}/hf", f"{folder}/smol", server, REAL, 64, 1e-3)
     print(" trained on for 20 steps on 2 ranks", flush=True)
     program("stories", "--bytes", "300000", "--val-bytes", "20000", "--out", folder)
     program("prepare", "tokens", "--train", f"{folder}/train.txt", "--val-file", f"{folder}/val.txt", "--tokenizer",
@@ -199,8 +200,9 @@ def real_model(folder):
         sys.exit(done.stdout[-2000:] + done.stderr)
     program("export", f"{folder}/tuned", "--to", "gguf", "--out", f"{folder}/tuned.gguf")
     program("export", f"{folder}/tuned", "--to", "hf", "--out", f"{folder}/tuned_hf")
-    compare(f"{folder}/tuned", LlamaCpp(f"{folder}/tuned.gguf", 64), REAL[:5], 30, 1e-3)
-    transformers_agree(f"{folder}/tuned_hf", f"{folder}/tuned", REAL[:5], 30, 1e-3)
+    server = LlamaCpp(f"{folder}/tuned.gguf", 64)
+    compare(f"{folder}/tuned", server, REAL[:5], 30, 1e-3)
+    transformers_agree(f"{folder}/tuned_hf", f"{folder}/tuned", server, REAL[:5], 30, 1e-3)
 
 
 with tempfile.TemporaryDirectory() as scratch:

@@ -2,9 +2,14 @@
 """Do models that Transformers made predict here what they predict there?
 
 Makes models of each architecture that src/models/hf.c reads, with random weights and odd sizes, saves them with
-save_pretrained (some in shards, some in bfloat16 or float16) beside a tokenizer of ours, and compares the mean loss of
-`build/eval FOLDER` over some tokens with Transformers', in both over adjoining windows in float32. They differ only by
-its rounding: a millionth of the loss.
+save_pretrained (some in shards, some in bfloat16 or float16) beside a tokenizer of ours. Then:
+
+- the mean loss of `build/eval FOLDER` over some tokens is Transformers', in both over adjoining windows in float32; they
+  differ only by its rounding: a millionth of the loss;
+- the gradients of one step are PyTorch's: `build/import` makes a run of the folder, another run begins with it and makes
+  one step of SGD with a learning rate R, and its export says g = (w - w') / R. With R = 1000, w' rounds g by about
+  2^-24. Of each tensor the largest difference is at most 1e-4 of its largest element: sums of 256 to 16,384 products,
+  each rounded by up to 2^-24 of its part sum, through 3 layers and back.
 
 Run: python3 dev/reference/check_import.py   (PyTorch, transformers, NumPy; build/ must exist)
 """
@@ -60,7 +65,28 @@ def random_model(config):
     return model
 
 
-worst = 0
+def gradients(data, folder, model, tokens):
+    """The largest difference of an element of a gradient, as a part of the largest element of its tensor."""
+    n, rate = 4, 1000.0
+    with open(f"{folder}/train.bin", "wb") as file:  # the first window and the target after it are what is trained on
+        file.write(np.fromfile(f"{data}/val_000000.bin", np.uint8, 1024).tobytes())
+        file.write(tokens[:len(tokens)].numpy().astype(np.uint16).tobytes())
+    program("import", folder, "--out", f"{folder}_run")
+    program("train", f"{folder}_run/config.toml", f"--run.dir={data}", f"--run.name={os.path.basename(folder)}_step",
+            f"--ckpt.init={folder}_run", "--run.steps=1", f"--data.train={folder}/train.bin",
+            f"--data.val={data}/val_*.bin", "--data.shuffle=false", f"--batch.micro={n}", f"--batch.tokens={n * T}",
+            "--optim.name=sgd", f"--optim.lr={rate}", "--optim.warmup=0", "--optim.schedule=constant", "--optim.clip=0",
+            "--optim.weight_decay=0", "--eval.tokens=256", "--sample.count=0", "--model.dropout=0")
+    program("export", f"{folder}_step", "--to", "hf", "--out", f"{folder}_after")
+    after = dict(AutoModelForCausalLM.from_pretrained(f"{folder}_after", dtype=torch.float32).named_parameters())
+    logits = model(tokens[:n * T].view(n, T)).logits
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[1:n * T + 1]).backward()
+    difference = [float((((w.detach() - after[name]).double() / rate) - w.grad).abs().max() / w.grad.abs().max())
+                  for name, w in model.named_parameters()]
+    return max(difference)
+
+
+worst = worst_gradient = 0
 with tempfile.TemporaryDirectory() as data:
     program("stories", "--bytes", "200000", "--val-bytes", "30000", "--out", data)
     program("prepare", "tokens", "--train", f"{data}/train.txt", "--val-file", f"{data}/val.txt", "--vocab", str(V),
@@ -79,5 +105,8 @@ with tempfile.TemporaryDirectory() as data:
                                   "8", "--json"))["loss"]
         worst = max(worst, abs(here / there - 1))
         files = len([file for file in os.listdir(folder) if file.endswith(".safetensors")])
-        print(f"{name:13} {here:.8g} here, {there:.8g} in Transformers: {here / there - 1:+.1e} ({dtype}, {files} files)")
-os._exit(0 if worst <= 1e-6 else 1)
+        step = gradients(data, folder, model, tokens)
+        worst_gradient = max(worst_gradient, step)
+        print(f"{name:14} {here:.8g} here, {there:.8g} in Transformers: {here / there - 1:+.1e}; gradients {step:.1e} "
+              f"({dtype}, {files} files)", flush=True)
+os._exit(0 if worst <= 1e-6 and worst_gradient <= 1e-4 else 1)
