@@ -39,6 +39,7 @@
 #include "data/prep/recipe.h"
 #include "data/prep/recipe_stage.h"
 #include "data/prep/shards.h"
+#include "text/pretoken.h"
 #include "text/tokenizer.h"
 #include "base/words.h"
 
@@ -103,7 +104,7 @@ static Options read_options(int argc, char **argv)
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--vocab", "N", "size of the vocabulary to train, 257 or more [4096]", &o.vocab,
                .where = TOKENS | TRAIN),
-        OPTION(TEXT, "--pattern", "NAME", "how text is cut into words: gpt2 or cl100k [gpt2]", &o.pattern,
+        OPTION(TEXT, "--pattern", "NAME", "how text is cut into words: " PRETOKEN_NAMES " [gpt2]", &o.pattern,
                .where = TOKENS | TRAIN),
         OPTION(TEXT, "--val", "PART", "the last part of the input, for validation; 0: none [0.1]", &o.val,
                .where = TOKENS),
@@ -295,8 +296,7 @@ static int count_threads(const Options *o)
 // What can be known to be wrong before the first input is read, which may take hours.
 static void check_values(const Options *o)
 {
-    if (strcmp(o->pattern, "gpt2") != 0 && strcmp(o->pattern, "cl100k") != 0)
-        die("prepare: --pattern: '%s' (gpt2 or cl100k)", o->pattern);
+    if (!pretoken_regex(o->pattern)) die("prepare: --pattern: '%s' (" PRETOKEN_NAMES ")", o->pattern);
     count("vocab", o->vocab, 257, 1 << 24);
     count_threads(o);
     const char *more[] = {o->train, o->val_file};

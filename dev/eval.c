@@ -36,7 +36,7 @@ static Option options[] = {
 };
 static OptionSet set = {.program = "eval", .row = options, .n = sizeof options / sizeof *options, .usage =
     "usage: eval MODEL [SET]... [--option VALUE]...\n"
-    "MODEL: a run, a checkpoint, or a folder of Transformers (config.json, safetensors, tokenizer.json).\n"
+    "MODEL: a run, a checkpoint, a folder of Transformers, a GGUF file, or a model file of llm.c.\n"
     "SET: token shards (*.bin; a pattern is quoted), a mixture (*.toml), or text: a file, JSONL, a folder,\n"
     "- (standard input). Without one: the run's validation set.\n\n"};
 
@@ -142,6 +142,7 @@ int main(int argc, char **argv)
     if (!n) die_usage("usage: eval MODEL [SET]... (try --help)");
     dev_cpu_blas_room((int)threads, false);
     Judge j = {.model = trained_open(argv[1], tokenizer_dir, batch, 0, (int)threads)};
+    trained_tokenizer(j.model);
     const Config *cfg = &j.model->cfg;
     if (!options_given(&set, "--tokens")) tokens = (size_t)cfg->eval.tokens;
     if (!options_given(&set, "--stride")) stride = (size_t)cfg->eval.stride;

@@ -1,15 +1,14 @@
-// import: a model of Transformers as a run of ours, from which others begin.
+// import: another program's model as a run of ours, from which others begin.
 //
-//   build/import FOLDER --out runs/NAME
+//   build/import MODEL --out runs/NAME
 //   build/train runs/NAME/config.toml --run.name=tuned --ckpt.init=runs/NAME --data.train=... --data.val=...
 //
-// The run has no update behind it: a checkpoint of step 0 with the weights alone, and config.toml with the model's
-// shape and its tokenizer. Any layout, precision and optimizer can begin with it; so can build/sample, build/eval and
+// MODEL: a folder of Transformers, a GGUF file, or a model file of llm.c. The run has no update behind it: a checkpoint
+// of step 0 with the weights alone, config.toml with the model's shape, and the tokenizer in a folder of its own. Any layout, precision and optimizer can begin with it; so can build/sample, build/eval and
 // build/export.
 #include "base/check.h"
 #include "base/disk.h"
 #include "base/options.h"
-#include "models/hf.h"
 #include "models/trained.h"
 #include "ops/dev_cpu.h"
 #include "train/ckpt.h"
@@ -30,8 +29,8 @@ static Option options[] = {
     OPTION(TEXT, "--tokenizer", "DIR", "the tokenizer's folder, where it is another", &tokenizer_dir),
 };
 static OptionSet set = {.program = "import", .row = options, .n = sizeof options / sizeof *options, .usage =
-    "usage: import FOLDER --out RUN [--tokenizer DIR]\n"
-    "FOLDER: config.json, model.safetensors or shards, tokenizer.json, as Transformers writes them.\n\n"};
+    "usage: import MODEL --out RUN [--tokenizer DIR]\n"
+    "MODEL: a folder of Transformers (config.json, safetensors, tokenizer.json), a GGUF file, or a model file of llm.c.\n\n"};
 
 static void move_piece(void *self, const CkptPiece *piece, void *buf, bool outward)
 {
@@ -40,13 +39,15 @@ static void move_piece(void *self, const CkptPiece *piece, void *buf, bool outwa
     memcpy(buf, m->weights + piece->at, (piece->slice.to - piece->slice.from) * sizeof *m->weights);
 }
 
-// The settings as a run writes them: the shape, and where the tokenizer is.
-static char *write_settings(Config *cfg, const char *tokenizer)
+// The tokenizer, and the settings as a run writes them: the shape, and where the tokenizer is.
+static char *write_settings(Config *cfg, const Tokenizer *tokenizer)
 {
     char path[PATH_MAX], whole[PATH_MAX];
     size_t n_bytes;
     const char *name = strrchr(out, '/');
-    if (!realpath(tokenizer, whole)) die("%s: %s", tokenizer, strerror(errno));
+    snprintf(path, sizeof path, "%.4000s/tokenizer", out);
+    if (mkdir(path, 0777) < 0 || !realpath(path, whole)) die("%s: %s", path, strerror(errno));
+    tokenizer_save(tokenizer, path);
     config_set(cfg, "data.tokenizer", whole, "build/import");
     config_set(cfg, "run.name", name ? name + 1 : out, "build/import");
     snprintf(path, sizeof path, "%.4000s/config.toml", out);
@@ -60,10 +61,11 @@ int main(int argc, char **argv)
 {
     dev_cpu_choose_blas(argv);
     if (options_read(&set, argc, argv) != 1 || !out || !*out)
-        die_usage("usage: import FOLDER --out RUN [--tokenizer DIR] (try --help)");
+        die_usage("usage: import MODEL --out RUN [--tokenizer DIR] (try --help)");
     const char *from = argv[1];
-    if (!hf_is_folder(from)) die("%s: has no config.json (give a folder that Transformers wrote)", from);
     Trained *t = trained_open(from, tokenizer_dir, 1, 1, 0);
+    if (t->kind == TRAINED_CKPT) die("%s: is a run already (--ckpt.init=%s begins with its weights)", from, from);
+    trained_tokenizer(t);
     if (mkdir(out, 0777) < 0) die("%s: cannot create the run's folder: %s (try a new name)", out, strerror(errno));
     const Params *params = &t->model->params;
     CkptPart part = {.whole = params, .move = move_piece, .self = t->model,
@@ -75,7 +77,7 @@ int main(int argc, char **argv)
             .array = -1, .row = i, .unit = row->unit, .at = row->offset,
             .slice = {.cut = -1, .dim = {row->dim[0], row->dim[1]}, .to = row->n_elems}};
     }
-    char *text = write_settings(&t->cfg, tokenizer_dir ? tokenizer_dir : from), error[CKPT_ERROR];
+    char *text = write_settings(&t->cfg, t->tokenizer), error[CKPT_ERROR];
     CkptState state = {.best_val = INFINITY, .config = text};
     if (!ckpt_save_part(&(CkptRun){.run_dir = out, .keep = 1}, &state, &part, error, sizeof error)) die("%s", error);
     printf("%s: %d tensors, %.4g million parameters, in %s\n", from, part.n, (double)params->n_elems / 1e6, out);

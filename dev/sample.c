@@ -54,7 +54,7 @@ static Option options[] = {
 };
 static OptionSet set = {.program = "sample", .row = options, .n = sizeof options / sizeof *options, .usage =
     "usage: sample MODEL [--option VALUE]...\n"
-    "MODEL: a run, a checkpoint, or a folder of Transformers (config.json, safetensors, tokenizer.json).\n"
+    "MODEL: a run, a checkpoint, a folder of Transformers, a GGUF file, or a model file of llm.c.\n"
     "Without --prompt a terminal is asked for one, again and again; other input is the prompt.\n\n"};
 
 // ---- what is written
@@ -243,6 +243,7 @@ int main(int argc, char **argv)
         if (!*stops.word[i]) die("sample: --stop: an empty text");
     dev_cpu_blas_room((int)threads, false);
     Trained *t = trained_open(argv[1], tokenizer_dir, 1, 256, (int)threads);
+    trained_tokenizer(t);
     const Config *cfg = &t->cfg;
     if (!options_given(&set, "--tokens")) tokens = (size_t)cfg->sample.tokens;
     if (!options_given(&set, "--temperature")) rule.temperature = cfg->sample.temperature;

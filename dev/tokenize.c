@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "data/prep/corpus.h"
 #include "base/options.h"
+#include "text/pretoken.h"
 #include "text/tokenizer.h"
 #include "base/words.h"
 
@@ -47,7 +48,7 @@ static Options parse(int argc, char **argv)
     Option row[] = {
         OPTION(TEXT, "--tokenizer", "PATH", "encode decode count convert bench: a folder, or a tiktoken rank file",
                &o.tokenizer, .where = SOME),
-        OPTION(TEXT, "--pattern", "NAME", "how text is cut into words: gpt2 or cl100k [gpt2]", &o.pattern),
+        OPTION(TEXT, "--pattern", "NAME", "how text is cut into words: " PRETOKEN_NAMES " [gpt2]", &o.pattern),
         OPTION(TEXT, "--vocab", "N", "train bench: size of the vocabulary, 257 or more [8192]", &o.vocab,
                .where = SOME),
         OPTION(TEXT, "--out", "PATH", "train convert: the folder, or the rank file, to write", &o.out, .where = SOME),

@@ -183,7 +183,7 @@ static void test_gpt2(void **state)
     (void)state;
     save("gpt2", GPT, GPT2 "qk_norm = false\n");
     expect_status("gpt2 --to hf --out gpt2_hf", 0);
-    expect("16 tensors for GPT2LMHeadModel");
+    expect("step 12 for GPT2LMHeadModel in gpt2_hf");
     SafeTensors *st = open_file("gpt2_hf/model.safetensors");
     assert_int_equal(st->n, 16); // the tied head is left out
     assert_string_equal(safetensors_meta(st, "format"), "pt");
@@ -230,7 +230,7 @@ static void test_llama(void **state)
     (void)state;
     save("llama", LLAMA_LIKE, LLAMA);
     expect_status("llama --to hf --out llama_hf", 0);
-    expect("12 tensors for LlamaForCausalLM");
+    expect("step 12 for LlamaForCausalLM in llama_hf");
     SafeTensors *st = open_file("llama_hf/model.safetensors");
     static const struct {
         const char *name;
@@ -272,7 +272,7 @@ static void test_qwen3(void **state)
     snprintf(config, sizeof config, "%s[data]\ntokenizer = \"nowhere\"\n", LLAMA_OF("true"));
     save("qwen", QWEN_LIKE, config);
     expect_status("qwen --to hf --out qwen_hf", 0);
-    expect("14 tensors for Qwen3ForCausalLM");
+    expect("step 12 for Qwen3ForCausalLM in qwen_hf");
     expect("its tokenizer is not at 'nowhere', so the folder has none");
     SafeTensors *st = open_file("qwen_hf/model.safetensors");
     for (size_t i = 0; i < D; i++) { // rows 5 and 6 of describe
@@ -335,16 +335,18 @@ static void test_refusals(void **state)
 {
     (void)state;
     save("plain", GPT, NULL);
-    save("mixed", GPT, GPT2 "norm = \"rmsnorm\"\nqk_norm = false\n"); // the last one counts
-    save("qk", GPT, GPT2 "qk_norm = true\n");
+    save("mixed", GPT, MODEL "kv_heads = 2\nnorm = \"rmsnorm\"\nactivation = \"gelu\"\nposition = \"learned\"\n"
+                             "bias = true\ntie = true\n");
     expect_status("plain --to hf --out x", 1);
-    expect("holds no configuration");
+    expect("holds no settings");
     expect_status("mixed --to hf --out x", 1);
-    expect("neither GPT2LMHeadModel nor LlamaForCausalLM");
-    expect_status("qk --to hf --out x", 1);
-    expect("neither GPT2LMHeadModel nor LlamaForCausalLM");
-    expect_status("plain --to gguf --out x", 2);
-    expect("--to gguf: unknown (safetensors, state or hf)");
+    expect("neither GPT-2's family nor LLaMA's");
+    expect_status("plain --to ggml --out x", 2);
+    expect("--to ggml: unknown (hf, gguf, llm.c, safetensors or state)");
+    expect_status("plain --to safetensors --out x --type BF16", 2);
+    expect_status("plain --to hf --out x --type Q8_0", 2);
+    expect_status("plain --to gguf --out x --type Q4_0", 2);
+    expect_status("plain --to gguf --out x --shard 1", 2);
     expect_status("plain --to safetensors", 2);
     expect_status("plain --to safetensors --out", 2);
     expect_status("plain plain --to safetensors --out x", 2);

@@ -15,12 +15,53 @@ there_and_back() { # CONFIG [OPTION...]
     train "$config" "$config" --run.steps=20 --sample.count=0 "$@"
     "$BUILD/export" "$runs/$config" --to hf --out "$work/$config.hf"
     "$BUILD/import" "$work/$config.hf" --out "$runs/$config-back"
-    [ "$(find "$runs/$config-back" -type f | wc -l)" = 4 ] # config.toml, latest, manifest.json, model.safetensors
+    # config.toml, latest, manifest.json, model.safetensors, and two of the tokenizer
+    [ "$(find "$runs/$config-back" -type f | wc -l)" = 6 ]
     "$BUILD/export" "$runs/$config-back" --to hf --out "$work/$config.again"
     [ "$(data_of "$work/$config.hf/model.safetensors" | wc -c)" -gt 100000 ]
     cmp <(data_of "$work/$config.again/model.safetensors") <(data_of "$work/$config.hf/model.safetensors")
     "$BUILD/sample" "$runs/$config-back" --prompt Once --temperature 0 --tokens 20 2>/dev/null </dev/null |
         cmp - <("$BUILD/sample" "$runs/$config" --prompt Once --temperature 0 --tokens 20 2>/dev/null </dev/null)
+}
+
+# A model file keeps everything but the settings: the same weights and ids, and so the same bytes again.
+by_file() { # FORMAT CONFIG FILE [OPTION...]
+    local format=$1 config=$2 file=$work/$3
+    shift 3
+    "$BUILD/export" "$runs/$config" --to "$format" --out "$file"
+    "$BUILD/import" "$file" --out "$runs/$config.$format" "$@"
+    cmp "$runs/$config.$format/checkpoints/step_00000000/model.safetensors" \
+        "$runs/$config-back/checkpoints/step_00000000/model.safetensors"
+    cmp "$runs/$config.$format/tokenizer/tokenizer.json" "$runs/$config-back/tokenizer/tokenizer.json"
+    "$BUILD/export" "$file" --to "$format" --out "$file.again" "$@"
+    cmp "$file" "$file.again" || [ "$format" = gguf ] # whose name is not the run's
+    "$BUILD/sample" "$file" "$@" --prompt Once --temperature 0 --tokens 20 2>/dev/null </dev/null |
+        cmp - <("$BUILD/sample" "$runs/$config" --prompt Once --temperature 0 --tokens 20 2>/dev/null </dev/null)
+}
+
+# As many files as --shard makes necessary, and their index; an index of before does not hide one file.
+shards() {
+    train gpt wide --run.steps=1 --sample.count=0 --model.ffn=2048 --model.layers=2
+    "$BUILD/export" "$runs/wide" --to hf --out "$work/shards" --shard 1
+    [ "$(find "$work/shards" -name 'model-0000?-of-0000*.safetensors' | wc -l)" -gt 1 ]
+    "$BUILD/export" "$work/shards" --to safetensors --out "$work/no" 2>&1 | grep -q '^error: '
+    "$BUILD/export" "$runs/wide" --to hf --out "$work/whole"
+    "$BUILD/export" "$work/shards" --to hf --out "$work/joined"
+    cmp "$work/joined/model.safetensors" "$work/whole/model.safetensors"
+    "$BUILD/export" "$runs/wide" --to hf --out "$work/shards"
+    [ ! -e "$work/shards/model.safetensors.index.json" ]
+}
+
+# Half the bits: what bfloat16 and 8 bits lose of the loss is small, and nothing is of another shape.
+fewer_bits() {
+    local kind loss
+    loss=$("$BUILD/eval" "$runs/llama" "$work/data/val_*.bin" --tokens 4000 --json | sed 's/.*"loss":\([0-9.]*\).*/\1/')
+    for kind in BF16 F16 Q8_0; do
+        "$BUILD/export" "$runs/llama" --to gguf --type $kind --out "$work/$kind.gguf"
+        "$BUILD/eval" "$work/$kind.gguf" "$work/data/val_*.bin" --tokens 4000 --json |
+            awk -v loss="$loss" -F '"loss":' '{ split($2, x, ","); d = x[1] - loss; exit !(d * d < 1e-4 && d != 0) }'
+    done
+    [ "$(wc -c <"$work/Q8_0.gguf")" -lt "$(wc -c <"$work/BF16.gguf")" ]
 }
 
 runs_begin_with_it() {
@@ -45,8 +86,9 @@ settings() {
 refuses() { program_refuses import "$@"; } # STATUS WORDS ARGUMENT...
 
 mistakes() {
-    refuses 2 'usage: import FOLDER' "$work/gpt.hf"
-    refuses 1 'has no config\.json' "$work/data" --out "$runs/no"
+    refuses 2 'usage: import MODEL' "$work/gpt.hf"
+    refuses 1 'data' "$work/data" --out "$runs/no"
+    refuses 1 'is a run already' "$runs/gpt" --out "$runs/no"
     refuses 1 'cannot create' "$work/gpt.hf" --out "$runs/gpt"
     cp -r "$work/gpt.hf" "$work/short"
     head -c 9000 "$work/gpt.hf/model.safetensors" >"$work/short/model.safetensors"
@@ -61,6 +103,11 @@ mistakes() {
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'gpt: there and back' there_and_back gpt
 passes 'llama with QK-norm: there and back' there_and_back llama --model.qk_norm=true
+passes 'GGUF: GPT-2, there and back' by_file gguf gpt gpt.gguf
+passes 'GGUF: QK-norm, there and back' by_file gguf llama llama.gguf
+passes 'llm.c: there and back' by_file llm.c gpt gpt.bin --tokenizer "$work/data"
+passes 'several files' shards
+passes 'fewer bits' fewer_bits
 passes 'runs begin with it, on any layout' runs_begin_with_it
 passes 'its settings are a configuration' settings
 passes 'mistakes' mistakes

@@ -34,6 +34,11 @@ static void expect_pieces(const char *pattern, const char *text, ...)
 #define NEL "\xC2\x85" // U+0085, which C11 does not let one write as \u
 #define G(...) expect_pieces("gpt2", __VA_ARGS__, NULL)
 #define C(...) expect_pieces("cl100k", __VA_ARGS__, NULL)
+#define S(...) expect_pieces("smollm", __VA_ARGS__, NULL)
+#define L(...) expect_pieces("llama3", __VA_ARGS__, NULL)
+#define Q(...) expect_pieces("qwen2", __VA_ARGS__, NULL)
+static const char *const names[] = {"gpt2", "smollm", "cl100k", "llama3", "qwen2"};
+enum { N_NAMES = sizeof names / sizeof *names };
 
 static void test_words(void **state)
 {
@@ -79,6 +84,29 @@ static void test_digits(void **state)
     C("x1234 \u0661\u0662\u0663\u0664", "x", "123", "4", " ", "\u0661\u0662\u0663", "\u0664");
 }
 
+// The pieces are those of tokenizers 0.23: smollm as Sequence[Digits(individual), ByteLevel], the others as Split.
+static void test_family(void **state)
+{
+    (void)state;
+    S("a  12 b  c3", "a", "  ", "1", "2", " b", " ", " c", "3"); // before a digit a run of spaces stays whole
+    S("I'm \u0661\u00B2!7", "I", "'m", " ", "\u0661", "\u00B2", "!", "7");
+    S("x \n\t9 \n y", "x", " \n\t", "9", " \n", " y");
+    S("a1  ", "a", "1", "  ");
+    L("x1234 \u0661", "x", "123", "4", " ", "\u0661");
+    L("a\n  ", "a", "\n", "  "); // cl100k takes all three
+    C("a\n  ", "a", "\n  ");
+    L("a \n\n \n b  ", "a", " \n\n \n", " b", "  ");
+    Q("I'M 12  345\n \n ", "I", "'M", " ", "1", "2", " ", " ", "3", "4", "5", "\n \n", " ");
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_NAMES; k++) assert_string_equal(pretoken_name(pretoken_regex(names[k])), names[k]);
+    assert_null(pretoken_regex("custom"));
+    assert_null(pretoken_name("\\p{N}"));
+}
+
 static void test_invalid_utf8(void **state)
 {
     (void)state;
@@ -109,10 +137,10 @@ static void test_custom(void **state)
 static void test_cover(void **state)
 {
     (void)state;
-    const char *patterns[] = {"gpt2", "cl100k", "[a-m]+", "xx*"}; // the last two leave gaps
+    const char *patterns[] = {"gpt2", "cl100k", "smollm", "qwen2", "[a-m]+", "xx*"}; // the last two leave gaps
     enum { N = 20000 };
     static char text[N];
-    for (int k = 0; k < 4; k++) {
+    for (size_t k = 0; k < sizeof patterns / sizeof *patterns; k++) {
         Rng rng = rng_make(7, "cover", (uint32_t)k);
         for (size_t i = 0; i < N; i++) { // half bytes of any value, half spaces, letters and leads
             uint64_t r = rng_u64(rng, i);
@@ -177,9 +205,8 @@ static void test_twins(void **state)
     enum { N = 1 << 20 };
     char *text = malloc(N + 8);
     assert_non_null(text);
-    for (int k = 0; k < 2; k++) {
-        const char *pattern = k ? "cl100k" : "gpt2";
-        Pretoken *fast = pretoken_new(pattern), *slow = pretoken_new(pretoken_regex(pattern));
+    for (int k = 0; k < N_NAMES; k++) {
+        Pretoken *fast = pretoken_new(names[k]), *slow = pretoken_new(pretoken_regex(names[k]));
         Rng rng = rng_make(11, "twins", (uint32_t)k);
         size_t n = 0;
         for (uint64_t i = 0; n < N; i++) n += put_random(rng, i, text + n);
@@ -213,9 +240,8 @@ static void test_every_character(void **state)
         n += length;
         text[n++] = code % 2 ? 'a' : '1';
     }
-    for (int k = 0; k < 2; k++) {
-        const char *pattern = k ? "cl100k" : "gpt2";
-        Pretoken *fast = pretoken_new(pattern), *slow = pretoken_new(pretoken_regex(pattern));
+    for (int k = 0; k < N_NAMES; k++) {
+        Pretoken *fast = pretoken_new(names[k]), *slow = pretoken_new(pretoken_regex(names[k]));
         expect_twins(fast, slow, text, n);
         pretoken_free(fast);
         pretoken_free(slow);
@@ -232,8 +258,8 @@ static void test_spaces(void **state)
     assert_non_null(text);
     memset(text, ' ', N);
     text[N] = 'a';
-    for (int k = 0; k < 2; k++) {
-        Pretoken *p = pretoken_new(k ? "cl100k" : "gpt2");
+    for (int k = 0; k < N_NAMES; k++) {
+        Pretoken *p = pretoken_new(names[k]);
         const char *piece;
         size_t n;
         pretoken_begin(p, text, N + 1);
@@ -267,8 +293,8 @@ static void test_cut(void **state)
     enum { N = 3000 };
     static size_t whole[N], halves[N];
     char text[N];
-    for (int k = 0; k < 2; k++) {
-        Pretoken *p = pretoken_new(k ? "cl100k" : "gpt2");
+    for (int k = 0; k < N_NAMES; k++) {
+        Pretoken *p = pretoken_new(names[k]);
         Rng rng = rng_make(8, "cut", (uint32_t)k);
         for (size_t i = 0; i < N; i++) {
             uint64_t r = rng_u64(rng, i);
@@ -392,6 +418,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words),  cmocka_unit_test(test_white_space),
         cmocka_unit_test(test_digits), cmocka_unit_test(test_invalid_utf8),
+        cmocka_unit_test(test_family), cmocka_unit_test(test_names),
         cmocka_unit_test(test_cover),  cmocka_unit_test(test_twins), cmocka_unit_test(test_every_character),
         cmocka_unit_test(test_spaces),
         cmocka_unit_test(test_errors), cmocka_unit_test(test_custom),

@@ -208,6 +208,49 @@ static void test_conversions(void **state)
     tokenizer_free(c);
 }
 
+// Every named pattern passes through tokenizer.json, smollm as [Digits; ByteLevel].
+static void test_patterns(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt2", "smollm", "cl100k", "llama3", "qwen2"};
+    for (int i = 0; i < 5; i++) {
+        TokenizerTrainer *trainer = tokenizer_trainer_new(names[i]);
+        tokenizer_trainer_add(trainer, "a 12 12 12 12 b\n\n  ", 19);
+        Tokenizer *a = tokenizer_trainer_finish(trainer, 270);
+        tokenizer_save(a, dir);
+        Tokenizer *b = tokenizer_load(dir);
+        assert_string_equal(tokenizer_pattern(b), names[i]);
+        expect_same(a, b);
+        size_t n;
+        char *json = read_file("tokenizer.json", &n);
+        assert_int_equal(strstr(json, "\"Digits\"") != NULL, i == 1);
+        assert_int_equal(strstr(json, "\"Split\"") != NULL, i > 1);
+        free(json);
+        tokenizer_free(a);
+        tokenizer_free(b);
+    }
+}
+
+// A tokenizer of copied tables is the same one.
+static void test_tables(void **state)
+{
+    (void)state;
+    Tokenizer *a = train("aaabdaaabac", 11, 259);
+    const Vocab *v = tokenizer_vocab(a);
+    Vocab w = {.n_merges = v->n_merges, .eot = v->eot, .pattern = strdup(v->pattern)};
+    for (size_t i = 0; i < v->token.n; i++)
+        words_add(&w.token, v->token.bytes + v->token.word[i].at, v->token.word[i].n);
+    w.special = malloc(v->token.n * sizeof *w.special);
+    w.merge = malloc(v->n_merges * sizeof *w.merge);
+    assert_true(w.pattern && w.special && w.merge);
+    memcpy(w.special, v->special, v->token.n * sizeof *w.special);
+    memcpy(w.merge, v->merge, v->n_merges * sizeof *w.merge);
+    Tokenizer *b = tokenizer_new(w);
+    expect_same(a, b);
+    tokenizer_free(a);
+    tokenizer_free(b);
+}
+
 // Tokens of 1 to 6 bytes, of any value, pass through base64: it has three lengths of padding.
 static void test_base64_lengths(void **state)
 {
@@ -488,6 +531,7 @@ int main(void)
         IN_DIR(test_cl100k_base_end),
         IN_DIR(test_training_threads), cmocka_unit_test(test_encoding_threads), cmocka_unit_test(test_huge_words),
         IN_DIR(test_conversions),      IN_DIR(test_base64_lengths),             IN_DIR(test_rank_errors),
+        IN_DIR(test_patterns),         cmocka_unit_test(test_tables),
         IN_DIR(test_refused_conversions), IN_DIR(test_merges_without_tokens), IN_DIR(test_refused_json),
         IN_DIR(test_random_damage),
     };

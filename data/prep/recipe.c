@@ -45,6 +45,7 @@
 #include "text/dataset.h"
 #include "base/disk.h"
 #include "data/prep/shingle.h"
+#include "text/pretoken.h"
 #include "text/tokenizer.h"
 
 #define ROW(section, key, type, def, allowed, unit, help) \
@@ -71,7 +72,7 @@ static const ConfigKey rows[] = {
     ROW(contamination, min_grams, INTEGER, "1", "[1, inf)", "", "pieces that make a hit"),
     ROW(tokenizer, path, STRING, "", "", "", "the folder of one to use; none: train it"),
     ROW(tokenizer, vocab, INTEGER, "4096", "[257, 16777216]", "tokens", "of the vocabulary to train"),
-    ROW(tokenizer, pattern, STRING, "gpt2", "", "", "how text is cut into words: gpt2 or cl100k"),
+    ROW(tokenizer, pattern, STRING, "gpt2", "", "", "how text is cut into words: " PRETOKEN_NAMES),
     ROW(tokenizer, sample, NUMBER, "1", "(0, 1]", "", "part of the training documents that it is trained on"),
     ROW(shards, val, NUMBER, "0.01", "[0, 1)", "", "part of the documents kept for validation"),
     ROW(shards, dtype, CHOICE, "auto", "auto|uint16|uint32", "", "of a token"),
@@ -170,8 +171,8 @@ static void check_settings(const Reader *in)
     for (int i = 0; i < 3; i++)
         if (*r->tokenizer_path && in->seen[find_row("tokenizer", 9, trained[i])])
             die("%s: tokenizer.%s has no effect: tokenizer.path gives one that is trained", in->path, trained[i]);
-    if (strcmp(r->tokenizer_pattern, "gpt2") != 0 && strcmp(r->tokenizer_pattern, "cl100k") != 0)
-        die("%s: tokenizer.pattern: '%s' (gpt2 or cl100k)", in->path, r->tokenizer_pattern);
+    if (!pretoken_regex(r->tokenizer_pattern))
+        die("%s: tokenizer.pattern: '%s' (" PRETOKEN_NAMES ")", in->path, r->tokenizer_pattern);
     if (!*r->recipe_out) die("%s: recipe.out is not set (the folder to write to)", in->path);
     for (size_t i = 0; i < r->sources.n; i++) {
         const Source *s = &r->sources.source[i];

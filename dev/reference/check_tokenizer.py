@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares build/tokenize with Hugging Face tokenizers and tiktoken on the same texts: merges, ids, files.
 
-For every text and both patterns, BpeTrainer must find our merges. Our tokenizer.json must load there, give the same
+For every text and pattern, BpeTrainer must find our merges. Our tokenizer.json must load there, give the same
 ids, and be unchanged by loading and saving it. Our rank file must give the same ids in tiktoken, and when it is read
 back here; so must vocab.json and merges.txt. With --gpt2, ids of GPT-2's own vocabulary are compared with tiktoken's.
 
@@ -27,6 +27,11 @@ from mixed_text import SEPARATOR, documents
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
           r"|\s+(?!\S)|\s")
+BLANKS_LAST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+PATTERNS = {"gpt2": GPT2, "cl100k": CL100K, "llama3": CONTRACTIONS + r"\p{N}{1,3}" + BLANKS_LAST,
+            "qwen2": CONTRACTIONS + r"\p{N}" + BLANKS_LAST,
+            "smollm": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"}
 args = argparse.ArgumentParser()
 args.add_argument("--build", default="build")
 args.add_argument("--mb", type=float, default=5)
@@ -66,9 +71,12 @@ def their_trainer(pattern, texts):
     t = tokenizers.Tokenizer(models.BPE())
     if pattern == "gpt2":
         t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    elif pattern == "smollm":
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        t.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     else:
         to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(CL100K), "isolated"), to_bytes])
+        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(PATTERNS[pattern]), "isolated"), to_bytes])
     t.decoder = decoders.ByteLevel()
     t.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=args.vocab - 1, show_progress=False,
                                                      initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
@@ -80,13 +88,13 @@ def load_ranks(path):
 
 
 def their_encoding(pattern, ranks):
-    return tiktoken.Encoding("check", pat_str=GPT2 if pattern == "gpt2" else CL100K, mergeable_ranks=ranks,
+    return tiktoken.Encoding("check", pat_str=PATTERNS[pattern], mergeable_ranks=ranks,
                              special_tokens={SEPARATOR: len(ranks)})
 
 
 def check_text(name, path, folder):
     texts = open(path, newline="").read().split(SEPARATOR)
-    for pattern in "gpt2", "cl100k":
+    for pattern in PATTERNS:
         what, out = f"{name}, {pattern}: ", os.path.join(folder, "tok")
         tokenize("train", "--special", "--pattern", pattern, "--vocab", args.vocab, "--out", out, path)
         ours, theirs = json.load(open(out + "/tokenizer.json")), json.loads(their_trainer(pattern, texts).to_str())

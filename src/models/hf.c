@@ -2,13 +2,14 @@
 //
 // LLaMA's class and those like it keep our matrices, (out, in), under other names. GPT-2's class keeps the four
 // matrices of a block transposed, (in, out), and q, k and v as one: c_attn (C, 3C) = [q^T | k^T | v^T]. The rotary
-// embedding turns the halves of a head against each other on both sides, so rows of q and k stay where they are.
-// dev/export.c is the way back. (doc/hf.md)
+// embedding turns the halves of a head against each other on both sides, so rows of q and k stay where they are
+// (weights.h). hf_save.c is the way back. (doc/models.md)
 #include "models/hf.h"
 
 #include "base/check.h"
 #include "base/formats.h"
 #include "base/safetensors.h"
+#include "models/weights.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -128,17 +129,18 @@ static void read_rope(Folder *f)
     set_number(f, "rope_fast", number(f, rope, yarn ? "beta_fast" : "high_freq_factor", yarn ? 32 : 4));
 }
 
-static void read_llama(Folder *f, bool qk_norm)
+// Qwen2 has biases on q, k and v alone, LLaMA's attention_bias adds them to the output; the others are then 0 here.
+static void read_llama(Folder *f, bool qwen2, bool qk_norm)
 {
     if (strcmp(text(f, f->all, "hidden_act", "silu"), "silu"))
         refuse(f, "hidden_act", value_of(f->all, "hidden_act"), "only silu is known");
-    bool bias = flag(f, "attention_bias", false);
-    if (bias != flag(f, "mlp_bias", false))
-        die("%s: attention_bias and mlp_bias: either all matrices have biases, or none", f->path);
+    bool bias = flag(f, "attention_bias", qwen2);
+    if (!bias && flag(f, "mlp_bias", false))
+        die("%s: mlp_bias without attention_bias: either all matrices have biases, or none", f->path);
     double C = number(f, f->all, "hidden_size", -1), H = number(f, f->all, "num_attention_heads", -1);
     double T = number(f, f->all, "max_position_embeddings", 2048);
     const json_t *window = value_of(f->all, "sliding_window");
-    if (window && flag(f, "use_sliding_window", !qk_norm) && json_number_value(window) < T)
+    if (window && flag(f, "use_sliding_window", !qk_norm && !qwen2) && json_number_value(window) < T)
         refuse(f, "sliding_window", window, "windows are not known here");
     set_number(f, "channels", C), set_number(f, "heads", H), set_number(f, "context", T);
     set_size(f, "kv_heads", "num_key_value_heads", H);
@@ -173,10 +175,10 @@ void hf_config(const char *dir, Config *cfg)
     f.all = json_load_file(f.path, 0, &error);
     if (!f.all) die("%s:%d: %s", f.path, error.line, error.text);
     const char *type = text(&f, f.all, "model_type", NULL);
-    bool qwen3 = !strcmp(type, "qwen3");
+    bool qwen2 = !strcmp(type, "qwen2"), qwen3 = !strcmp(type, "qwen3");
     if (!strcmp(type, "gpt2")) read_gpt2(&f);
-    else if (qwen3 || !strcmp(type, "llama") || !strcmp(type, "mistral")) read_llama(&f, qwen3);
-    else refuse(&f, "model_type", value_of(f.all, "model_type"), "not known here (gpt2, llama, mistral, qwen3)");
+    else if (qwen2 || qwen3 || !strcmp(type, "llama") || !strcmp(type, "mistral")) read_llama(&f, qwen2, qwen3);
+    else refuse(&f, "model_type", value_of(f.all, "model_type"), "not known here (gpt2, llama, mistral, qwen2, qwen3)");
     set_size(&f, "vocab", "vocab_size", -1);
     check_shape(&f);
     json_decref(f.all);
@@ -235,89 +237,27 @@ static const SafeTensor *find(const Files *f, const char *name)
     return NULL;
 }
 
-// Our names of a block's parts, or of the whole model's, GPT-2's, and LLaMA's.
-static const struct {
-    const char *ours, *gpt2, *llama;
-    int part; // of a matrix of three
-} names[] = {
-    {"embed.tokens", "wte", "model.embed_tokens", 0}, {"embed.positions", "wpe", NULL, 0},
-    {"final_norm", "ln_f", "model.norm", 0},          {"head", "lm_head", "lm_head", 0},
-    {"attn_norm", "ln_1", "input_layernorm", 0},      {"ffn_norm", "ln_2", "post_attention_layernorm", 0},
-    {"attn.q", "attn.c_attn", "self_attn.q_proj", 0}, {"attn.k", "attn.c_attn", "self_attn.k_proj", 1},
-    {"attn.v", "attn.c_attn", "self_attn.v_proj", 2}, {"attn.out", "attn.c_proj", "self_attn.o_proj", 0},
-    {"attn.q_norm", NULL, "self_attn.q_norm", 0},     {"attn.k_norm", NULL, "self_attn.k_norm", 0},
-    {"ffn.up", "mlp.c_fc", "mlp.up_proj", 0},         {"ffn.gate", NULL, "mlp.gate_proj", 0},
-    {"ffn.down", "mlp.c_proj", "mlp.down_proj", 0},
-};
-
-// Where a row of our table stands: the tensor, and the first of its columns if it is transposed.
-typedef struct {
-    char name[200];
-    bool transposed;
-    int part;
-} Place;
-
-static Place place_of(const char *row, bool gpt2)
-{
-    Place p = {.part = -1};
-    int layer = -1, skip = 0;
-    const char *kind = strrchr(row, '.'); // .weight or .bias
-    if (sscanf(row, "layers.%d.%n", &layer, &skip) == 1) row += skip;
-    for (size_t i = 0; i < sizeof names / sizeof *names && p.part < 0; i++) {
-        const char *theirs = gpt2 ? names[i].gpt2 : names[i].llama;
-        size_t n = (size_t)(kind - row);
-        if (!theirs || strlen(names[i].ours) != n || memcmp(names[i].ours, row, n)) continue;
-        p.part = gpt2 ? names[i].part : 0;
-        if (layer < 0) snprintf(p.name, sizeof p.name, "%s%s", theirs, kind);
-        else snprintf(p.name, sizeof p.name, "%s.%d.%s%s", gpt2 ? "h" : "model.layers", layer, theirs, kind);
-        p.transposed = gpt2 && layer >= 0 && strchr(theirs, '.') != NULL;
-    }
-    check(p.part >= 0);
-    return p;
-}
-
 // GPT-2's files from before it had a head have no "transformer." in their names.
-static const SafeTensor *find_either(const Files *f, const Place *p, bool gpt2)
+static bool read_tensor(void *self, const Weight *w, float *theirs)
 {
-    char longer[240];
-    snprintf(longer, sizeof longer, "transformer.%s", p->name);
-    const SafeTensor *t = find(f, p->name);
-    if (!t && gpt2) t = find(f, longer);
-    if (!t) die("%s: no tensor %s%s", f->dir, gpt2 ? "[transformer.]" : "", p->name);
-    return t;
-}
-
-static void load_row(const Files *f, const Param *row, float *out, bool gpt2)
-{
-    Place p = place_of(row->name, gpt2);
-    const SafeTensor *t = find_either(f, &p, gpt2);
-    size_t n_out = row->dim[0], n_in = row->ndim == 2 ? row->dim[1] : 1;
-    bool fused = gpt2 && strstr(p.name, "c_attn"), turned = p.transposed && row->ndim == 2;
-    size_t ld = fused ? 3 * n_out : n_out, at = (size_t)p.part * n_out;
-    size_t rows = turned ? n_in : ld, cols = turned ? ld : n_in;
-    if (t->ndim != row->ndim || t->shape[0] != rows || (row->ndim == 2 && t->shape[1] != cols))
-        die("%s: %s has another shape than config.json says: %zu x %zu are needed", f->dir, t->name, rows, cols);
+    const Files *f = self;
+    const SafeTensor *t = find(f, w->name);
+    if (!t && !strncmp(w->name, "transformer.", 12)) t = find(f, w->name + 12);
+    if (!t) return false;
+    if (t->ndim != w->ndim || t->shape[0] != w->dim[0] || (w->ndim == 2 && t->shape[1] != w->dim[1]))
+        die("%s: %s has another shape than config.json says: %zu x %zu are needed", f->dir, t->name, w->dim[0],
+            w->dim[1]);
     if (t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
         die("%s: %s is of a type that is not known here (F32, F16, BF16)", f->dir, t->name);
-    Format format = t->dtype == ST_F32 ? FORMAT_FP32 : t->dtype == ST_F16 ? FORMAT_FP16 : FORMAT_BF16;
-    if (!turned) {
-        formats_to_float(out, format, (const char *)t->data + at * formats_bytes(format), row->n_elems);
-        return;
-    }
-    float *line = malloc(ld * sizeof *line);
-    if (!line) die("%s: no memory for %zu numbers", f->dir, ld);
-    for (size_t i = 0; i < n_in; i++) {
-        formats_to_float(line, format, (const char *)t->data + i * ld * formats_bytes(format), ld);
-        for (size_t o = 0; o < n_out; o++) out[o * n_in + i] = line[at + o];
-    }
-    free(line);
+    formats_to_float(theirs, t->dtype == ST_F32 ? FORMAT_FP32 : t->dtype == ST_F16 ? FORMAT_FP16 : FORMAT_BF16,
+                     t->data, t->n_elems);
+    return true;
 }
 
 void hf_load(const char *dir, Model *m)
 {
     Files f = open_files(dir);
-    for (int i = 0; i < m->params.n_rows; i++)
-        load_row(&f, &m->params.row[i], m->weights + m->params.row[i].offset, !m->shape.rope);
-    model_weights_changed(m);
+    weights_load(m, m->shape.rope ? WEIGHTS_LLAMA : WEIGHTS_GPT2,
+                 (WeightsSource){.path = dir, .read = read_tensor, .self = &f});
     while (f.n) safetensors_close(f.file[--f.n]);
 }

@@ -1,4 +1,4 @@
-// trained: a model as a run, a checkpoint or a folder of Transformers holds it, ready to write text or to be measured.
+// trained: a model as a run, a checkpoint or a file of other programs holds it, ready to write text or to be measured.
 //
 // A checkpoint holds its run's settings and whole tensors by name, so nothing else is needed but the tokenizer, which
 // the settings name. Only what the [model] section says is used: the layout of the run, its data and its optimizer do
@@ -6,7 +6,9 @@
 #include "models/trained.h"
 
 #include "base/check.h"
+#include "models/gguf_model.h"
 #include "models/hf.h"
+#include "models/llmc.h"
 #include "ops/dev_cpu.h"
 #include "train/ckpt.h"
 #include "train/run.h"
@@ -37,17 +39,19 @@ static void load_weights(Model *m, const Ckpt *c)
     model_weights_changed(m);
 }
 
-static Tokenizer *load_tokenizer(const Trained *t, const char *dir)
+static void check_vocabulary(const Trained *t, const char *from)
 {
-    if (!dir) dir = t->cfg.data.tokenizer;
-    if (!*dir || access(dir, F_OK) != 0)
+    if ((size_t)tokenizer_vocab_size(t->tokenizer) > t->model->shape.vocab)
+        die("%s: a vocabulary of %d tokens, and the model of %s has %zu (another --tokenizer?)", from,
+            tokenizer_vocab_size(t->tokenizer), t->dir, t->model->shape.vocab);
+}
+
+Tokenizer *trained_tokenizer(Trained *t)
+{
+    if (!t->tokenizer)
         die("%s: its tokenizer is not at '%s' (start from the folder in which it was trained, or try --tokenizer DIR)",
-            t->dir, dir);
-    Tokenizer *tokenizer = tokenizer_load(dir);
-    if ((size_t)tokenizer_vocab_size(tokenizer) > t->model->shape.vocab)
-        die("%s: a vocabulary of %d tokens, and the model of %s has %zu (another --tokenizer?)", dir,
-            tokenizer_vocab_size(tokenizer), t->dir, t->model->shape.vocab);
-    return tokenizer;
+            t->dir, t->cfg.data.tokenizer);
+    return t->tokenizer;
 }
 
 // A run's newest checkpoint, or the one named: settings and weights.
@@ -63,26 +67,49 @@ static Ckpt *open_checkpoint(Trained *t, const char *path)
     return c;
 }
 
+// What a path is, and the settings of its model.
+static TrainedKind read_settings(Trained *t, const char *path, Ckpt **ckpt, Gguf **gguf)
+{
+    TrainedKind kind = hf_is_folder(path) ? TRAINED_HF : gguf_is_file(path) ? TRAINED_GGUF
+                       : llmc_is_file(path) ? TRAINED_LLMC : TRAINED_CKPT;
+    if (kind != TRAINED_CKPT && !(t->dir = strdup(path))) die("%s: no memory", path);
+    if (kind == TRAINED_HF) hf_config(path, &t->cfg);
+    else if (kind == TRAINED_GGUF) gguf_model_config(*gguf = gguf_open(path), &t->cfg);
+    else if (kind == TRAINED_LLMC) llmc_config(path, &t->cfg);
+    else *ckpt = open_checkpoint(t, path);
+    return kind;
+}
+
+// The folder that was named, or where the model has its own; NULL: nowhere.
+static Tokenizer *find_tokenizer(const Trained *t, const char *dir, const Gguf *gguf)
+{
+    if (dir && access(dir, F_OK) != 0) die("%s: no tokenizer is there (--tokenizer)", dir);
+    if (!dir && gguf) return gguf_model_tokenizer(gguf);
+    if (!dir && t->kind == TRAINED_HF) dir = t->dir;
+    if (!dir) dir = t->cfg.data.tokenizer;
+    return *dir && access(dir, F_OK) == 0 ? tokenizer_load(dir) : NULL;
+}
+
 Trained *trained_open(const char *path, const char *tokenizer, size_t B, size_t T, int threads)
 {
     Trained *t = calloc(1, sizeof *t); // the model has the address of its allocator
     if (!t) die("%s: no memory", path);
     config_defaults(&t->cfg);
-    Ckpt *c = NULL;
-    if (hf_is_folder(path)) {
-        if (!(t->dir = strdup(path))) die("%s: no memory", path);
-        hf_config(path, &t->cfg);
-        if (!tokenizer) tokenizer = path;
-    } else c = open_checkpoint(t, path);
+    Ckpt *ckpt = NULL;
+    Gguf *gguf = NULL;
+    t->kind = read_settings(t, path, &ckpt, &gguf);
     ModelShape shape = run_shape(&t->cfg);
     t->dev = dev_cpu_create(threads);
     if (!B) B = (size_t)t->cfg.batch.micro;
     if (!T || T > shape.context) T = shape.context;
     t->model = model_allocate(&shape, t->dev, &t->mem, B, T, false);
-    if (c) load_weights(t->model, c);
+    if (ckpt) load_weights(t->model, ckpt);
+    else if (gguf) gguf_model_load(gguf, t->model);
+    else if (t->kind == TRAINED_LLMC) llmc_load(path, t->model);
     else hf_load(path, t->model);
-    ckpt_close(c);
-    t->tokenizer = load_tokenizer(t, tokenizer);
+    if ((t->tokenizer = find_tokenizer(t, tokenizer, gguf))) check_vocabulary(t, tokenizer ? tokenizer : t->dir);
+    ckpt_close(ckpt);
+    gguf_close(gguf);
     return t;
 }
 

@@ -1,4 +1,4 @@
-// trained: a model as a run, a checkpoint or a folder of Transformers holds it, ready to write text or to be measured.
+// trained: a model as a run, a checkpoint or a file of other programs holds it, ready to write text or to be measured.
 #ifndef TRAINED_H
 #define TRAINED_H
 #include "base/config.h"
@@ -9,21 +9,25 @@
 extern "C" {
 #endif
 
+typedef enum { TRAINED_CKPT, TRAINED_HF, TRAINED_GGUF, TRAINED_LLMC } TrainedKind;
+
 typedef struct {
-    Config cfg; // the settings of the run that it comes from; of a folder of Transformers, the [model] section
+    TrainedKind kind;
+    Config cfg; // the settings of the run that it comes from; of other programs' files, the [model] section
     Mem mem;
     Dev *dev;   // the CPU; weights and arithmetic are fp32, whatever the run's numerics.dtype
     Model *model;
-    Tokenizer *tokenizer;
-    char *dir;  // the checkpoint, or the folder
+    Tokenizer *tokenizer; // NULL: there is none where the settings say (trained_tokenizer)
+    char *dir;  // the checkpoint, the folder, or the file
     long step;  // updates that it has had; 0: not known
 } Trained;
 
-// `path`: a run, which stands for its newest sound checkpoint, a checkpoint, or a folder of Transformers (hf.h).
-// tokenizer: its folder; NULL: the one that the run was trained with, or that folder. Buffers hold B sequences (0: the
-// run's batch.micro) of T tokens (0: its context). threads 0: one a core. Dies with one line when anything is missing,
-// damaged or does not fit. Writes nothing.
+// `path`: a run, which stands for its newest sound checkpoint, a checkpoint, a folder of Transformers (hf.h), a GGUF
+// file (gguf_model.h) or a model file of llm.c (llmc.h). tokenizer: its folder; NULL: the one that the run was trained
+// with, or that the folder or file has. Buffers hold B sequences (0: the run's batch.micro) of T tokens (0: its
+// context). threads 0: one a core. Dies with one line when anything is damaged or does not fit. Writes nothing.
 Trained *trained_open(const char *path, const char *tokenizer, size_t B, size_t T, int threads);
+Tokenizer *trained_tokenizer(Trained *trained); // dies when there is none
 void trained_close(Trained *trained); // NULL is allowed
 
 #ifdef __cplusplus

@@ -2,9 +2,12 @@
 //
 // Invariant: the pieces of a text, joined, are the text, byte for byte. Text between two matches becomes a piece too.
 //
-// Two expressions are built in:
+// Five expressions are built in:
 //   gpt2    contractions, letters, digits, other signs, each with at most one space before; runs of space
-//   cl100k  GPT-4's and LLaMA-3's: contractions in any case, numbers of at most 3 digits, line ends apart
+//   smollm  the same after every digit was cut out: SmolLM, StarCoder (in tokenizer.json [Digits; ByteLevel])
+//   cl100k  GPT-4's: contractions in any case, numbers of at most 3 digits, line ends apart
+//   llama3  the same but for blanks after a line end at the end of a text, which are a word of their own
+//   qwen2   the same as llama3, with numbers of one digit
 // They are written as tokenizer.json needs them, for the Oniguruma engine of Hugging Face (in its own syntax), and
 // translated for PCRE2 where the two read something differently. For example
 //   \s -> \p{White_Space}   PCRE2's \s also takes U+180E, which Unicode took out of White_Space in 2013
@@ -29,16 +32,19 @@
 // concern runs of spaces, which this split neither shortens nor ends. A line end would not do: cl100k keeps it with the
 // signs before it. Nothing is known of other expressions, so their text is not split.
 //
-// The two built-in expressions are also written out as code, which is several times as fast (Scan). A regular
-// expression tries its alternatives one after another at every position. These two need only the class of a character,
+// The built-in expressions are also written out as code, which is several times as fast (Scan). A regular
+// expression tries its alternatives one after another at every position. These need only the class of a character,
 // letter (\p{L}), number (\p{N}), space (\s) or other, and compare a few characters directly. So a piece is found by
 // looking at each of its characters once:
 //
 //   gpt2    ' and s d m t ll ve re | a run of letters, of numbers or of others, with a space (U+0020) before or not
 //   cl100k  the same ends in any case | letters, one character before that is no number and no line end |
 //           1 to 3 numbers | others, a space before or not, line ends after
-//   both    a run of spaces: up to the end of the text whole; cl100k: up to its last line end where it has one;
-//           without its last character, which belongs to the word after it; of one character: that one
+//   smollm  as gpt2, but a number is a piece of its own, without a space before
+//   llama3, qwen2   as cl100k, qwen2 with 1 number
+//   all     a run of spaces: up to the end of the text whole; cl100k: up to its last line end where it has one (llama3,
+//           qwen2: this first); smollm: before a number whole; without its last character, which belongs to the word
+//           after it; of one character: that one
 //
 // PCRE2 stays the definition. test_pretoken.c compares the two on random characters of all classes, valid UTF-8 or not.
 // Custom expressions always use PCRE2 (also a built-in one whose text is given as custom). The classes of characters
@@ -67,8 +73,38 @@
 
 enum { OTHER, LETTER, NUMBER, SPACE, PAGES = 0x110000 / 256 };
 
+// What distinguishes the built-in expressions.
 typedef struct {
-    bool cl100k;
+    const char *name, *regex;
+    bool cl100k;   // of its family, not of GPT-2's
+    bool line_end; // a run of spaces stops after its last line end at the end of the text too
+    int digits;    // the longest number; 0: any
+} Rule;
+
+#define CL100K_HEAD "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
+#define CL100K_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+static const Rule rules[] = {
+    {.name = "gpt2",
+     .regex = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s"},
+    {.name = "smollm", .digits = 1,
+     .regex = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+|\\s+(?![^\\s\\p{N}])|\\s+"},
+    {.name = "cl100k", .cl100k = true, .digits = 3,
+     .regex = "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}"
+              "| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s"},
+    {.name = "llama3", .cl100k = true, .line_end = true, .digits = 3, .regex = CL100K_HEAD "{1,3}" CL100K_TAIL},
+    {.name = "qwen2", .cl100k = true, .line_end = true, .digits = 1, .regex = CL100K_HEAD CL100K_TAIL},
+};
+enum { N_RULES = sizeof rules / sizeof *rules };
+
+static const Rule *find_rule(const char *name)
+{
+    for (int i = 0; i < N_RULES; i++)
+        if (strcmp(rules[i].name, name) == 0) return &rules[i];
+    return NULL;
+}
+
+typedef struct {
+    Rule rule;
     uint8_t *page[PAGES]; // classes of 256 code points each, NULL until one of them is met
     pcre2_code *code;     // its group 1, 2, 3 takes one character of that class
     pcre2_match_data *match;
@@ -109,13 +145,13 @@ static inline uint8_t class_of(Scan *s, uint32_t code)
 
 static Scan *scan_new(const char *pattern)
 {
-    bool cl100k = strcmp(pattern, "cl100k") == 0;
-    if (!cl100k && strcmp(pattern, "gpt2") != 0) return NULL;
+    const Rule *rule = find_rule(pattern);
+    if (!rule) return NULL;
     Scan *s = calloc(1, sizeof *s);
     if (!s) die("memory: no room for a pre-tokenizer");
     int error;
     PCRE2_SIZE where;
-    s->cl100k = cl100k;
+    s->rule = *rule;
     s->code = pcre2_compile((PCRE2_SPTR) "(\\p{L})|(\\p{N})|(\\p{White_Space})", PCRE2_ZERO_TERMINATED,
                             PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &where, NULL);
     s->match = s->code ? pcre2_match_data_create_from_pattern(s->code, NULL) : NULL;
@@ -182,14 +218,15 @@ static size_t ending(const char *text, size_t left, bool any_case)
 static size_t spaces_end(Scan *s, const char *text, size_t n, size_t at, size_t first)
 {
     size_t end = at, last = at, behind_line = 0; // start of the last character; end of the last line end
+    uint8_t behind = SPACE;
     for (size_t length = first; end < n; end += length) {
-        if (end > at && class_at(s, text + end, n - end, &length) != SPACE) break;
+        if (end > at && (behind = class_at(s, text + end, n - end, &length)) != SPACE) break;
         last = end;
         if (text[end] == '\n' || text[end] == '\r') behind_line = end + 1;
     }
-    if (end == n) return end;
-    if (s->cl100k && behind_line) return behind_line;
-    return last > at ? last : end;
+    if (s->rule.cl100k && behind_line && (end < n || s->rule.line_end)) return behind_line;
+    bool whole = end == n || (behind == NUMBER && !s->rule.cl100k && s->rule.digits);
+    return whole || last == at ? end : last;
 }
 
 static size_t gpt2_end(Scan *s, const char *text, size_t n, size_t at)
@@ -199,14 +236,14 @@ static size_t gpt2_end(Scan *s, const char *text, size_t n, size_t at)
     if (class == SPACE) {
         if (text[at] != ' ' || at + 1 == n) return spaces_end(s, text, n, at, length);
         behind = class_at(s, text + at + 1, n - at - 1, &next);
-        if (behind == SPACE) return spaces_end(s, text, n, at, length);
+        if (behind == SPACE || (behind == NUMBER && s->rule.digits)) return spaces_end(s, text, n, at, length);
         return run_end(s, text, n, at + 1 + next, behind);
     }
     if (text[at] == '\'') {
         size_t more = ending(text + at + 1, n - at - 1, false);
         if (more) return at + 1 + more;
     }
-    return run_end(s, text, n, at + length, class);
+    return class == NUMBER && s->rule.digits ? at + length : run_end(s, text, n, at + length, class);
 }
 
 // Other signs up to `at`: more of them, and line ends.
@@ -223,9 +260,10 @@ static size_t cl100k_end(Scan *s, const char *text, size_t n, size_t at)
     uint8_t class = class_at(s, text + at, n - at, &length);
     if (class == LETTER) return run_end(s, text, n, at + length, LETTER);
     if (class == NUMBER) {
-        size_t end = at + length;
-        for (int i = 1; i < 3 && end < n && class_at(s, text + end, n - end, &next) == NUMBER; i++) end += next;
-        return end;
+        at += length;
+        for (int i = 1; i < s->rule.digits && at < n && class_at(s, text + at, n - at, &next) == NUMBER; i++)
+            at += next;
+        return at;
     }
     if (text[at] == '\'') {
         size_t more = ending(text + at + 1, n - at - 1, true);
@@ -242,7 +280,7 @@ static size_t cl100k_end(Scan *s, const char *text, size_t n, size_t at)
 // Where the piece that starts at `at` (< n) ends: the same place as the expression's match.
 static size_t scan_end(Scan *s, const char *text, size_t n, size_t at)
 {
-    return s->cl100k ? cl100k_end(s, text, n, at) : gpt2_end(s, text, n, at);
+    return s->rule.cl100k ? cl100k_end(s, text, n, at) : gpt2_end(s, text, n, at);
 }
 
 // ---- any expression
@@ -262,11 +300,14 @@ struct Pretoken {
 
 const char *pretoken_regex(const char *name)
 {
-    if (strcmp(name, "gpt2") == 0)
-        return "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s";
-    if (strcmp(name, "cl100k") == 0)
-        return "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}"
-               "| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s";
+    const Rule *rule = find_rule(name);
+    return rule ? rule->regex : NULL;
+}
+
+const char *pretoken_name(const char *regex)
+{
+    for (int i = 0; i < N_RULES; i++)
+        if (strcmp(rules[i].regex, regex) == 0) return rules[i].name;
     return NULL;
 }
 
@@ -345,7 +386,7 @@ static char *translate(const char *regex, const char *where)
         else if (!in_class && *s == '[' && s[1 + (s[1] == '^')] == ']') bad = s[1] == '^' ? 3 : 2;
         if (bad)
             die("%s: its regular expression has '%.*s' at byte %zu, which cannot be translated exactly for PCRE2 "
-                "(write it in other words, or use gpt2 or cl100k)", where, (int)bad, s, (size_t)(s - regex));
+                "(write it in other words, or use a built-in one)", where, (int)bad, s, (size_t)(s - regex));
         if (!in_class && *s == '{') to += low ? sprintf(to, "{%s", s[1] == ',' ? "0" : "") : sprintf(to, "\\{");
         else if (!in_class && *s == '.') to = stpcpy(to, "[^\\n]");
         else if (*s != '\\') *to++ = *s;
@@ -367,7 +408,7 @@ static pcre2_code *compile(const char *pattern, const char *where)
     if (!code) {
         PCRE2_UCHAR why[256];
         pcre2_get_error_message(error, why, sizeof why);
-        die("%s: the pattern does not compile, at character %zu of %s: %s (use gpt2 or cl100k)", where, (size_t)at,
+        die("%s: the pattern does not compile, at character %zu of %s: %s (use a built-in one)", where, (size_t)at,
             regex, (char *)why);
     }
     pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &empty);
@@ -444,7 +485,7 @@ bool pretoken_next(Pretoken *p, const char **piece, size_t *n_bytes)
         if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
             PCRE2_UCHAR why[256];
             pcre2_get_error_message(rc, why, sizeof why);
-            die("pre-tokenizer: at byte %zu of the text: %s (use the pattern gpt2 or cl100k)", p->at, (char *)why);
+            die("pre-tokenizer: at byte %zu of the text: %s (use a built-in pattern)", p->at, (char *)why);
         }
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(p->match);
         size_t start = rc < 0 ? p->n_bytes : span[0];

