@@ -5,11 +5,11 @@
 # the start and order of data in every row. A row's FLOPs are those of build/plan flops; its time is that of the
 # processors, which other programs disturb less than the clock's, with evaluation and checkpoint.
 #
-# It writes runs/window.md, the table of the chapter, and runs/window/. It takes some minutes on 2 cores.
+# It writes runs/windows.md, the table of the chapter, and runs/windows/. It takes some minutes on 2 cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
-build=${BUILD:-build} dir=runs/window
+build=${BUILD:-build} dir=runs/windows
 rm -rf "$dir"
 mkdir -p "$dir/data"
 "$build/stories" --bytes 6000000 --val-bytes 200000 --seed 1 --out "$dir/data" >"$dir/log"
@@ -45,5 +45,5 @@ row() { # WINDOW PATTERN REACH: of the four layers together
     echo "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)," \
         "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)"
 } >"$dir/table.md"
-mv "$dir/table.md" runs/window.md
-cat runs/window.md
+mv "$dir/table.md" runs/windows.md
+cat runs/windows.md
