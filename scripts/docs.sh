@@ -172,7 +172,7 @@ gen_diff-bug() { [ -f runs/diff_bug.txt ] && fenced cat runs/diff_bug.txt; } # s
 gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race --steps 300 >runs/optimizers_race.md
 gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md
 gen_long-context() { left_by long_context.md; }         # scripts/long_context.sh
-gen_window() { left_by window.md; }                     # scripts/window.sh
+gen_window() { left_by windows.md; }                    # scripts/window.sh
 gen_precision() { left_by precision.md; }               # scripts/precision.sh
 gen_monitor-curve() { [ -f runs/curve.txt ] && fenced cat runs/curve.txt; } # the drill of doc/monitor.md; build/curve runs/drill/metrics.jsonl >runs/curve.txt
 gen_zero-overlap() { left_by zero_overlap.md; }         # mpiexec -n 2 build/zero overlap >runs/zero_overlap.md

@@ -50,7 +50,8 @@ static void use(Dev *dev, Data *data)
     fill(data);
     X *a = x_of(dev, data->a, data->a, ROOM), *b = x_of(dev, data->b, data->b, ROOM), *out = (X *)data->out;
     X *c = x_of(dev, data->c, data->c, C), *d = x_of(dev, data->d, data->d, ROOM);
-    AttnShape s = {.B = 1, .Tq = N, .Tk = N, .H = H, .G = G, .D = D, .ldq = QKV, .ldkv = QKV, .first = data->first};
+    AttnShape s = {.B = 1, .Tq = N, .Tk = N, .H = H, .G = G, .D = D, .ldq = QKV, .ldkv = QKV, .first = data->first,
+                   .window = 4};
     Dropout drop = {.p = 0.25f, .rng = rng_make(7, "drop", 1), .first = 5};
     Update u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .grad_scale = 1,
                 .step = 2};
@@ -176,6 +177,19 @@ static void documents_mixed(Dev *dev, X *out, float *lse, const X *q, const X *k
     s.first = NULL;
     right->attention_forward(right, out, lse, q, k, v, s);
 }
+static void one_key_more(Dev *dev, X *out, float *lse, const X *q, const X *k, const X *v, AttnShape s)
+{
+    (void)dev;
+    s.window++;
+    right->attention_forward(right, out, lse, q, k, v, s);
+}
+static void one_key_more_back(Dev *dev, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q,
+                              const X *k, const X *v, AttnShape s)
+{
+    (void)dev;
+    s.window++;
+    right->attention_backward(right, dq, dk, dv, dout, out, lse, q, k, v, s);
+}
 static void scaled_twice(Dev *dev, X *dq, X *dk, X *dv, const X *dout, const X *out, const float *lse, const X *q,
                          const X *k, const X *v, AttnShape s)
 {
@@ -237,6 +251,7 @@ static const struct Bug {
     BUG(matmul_forward, no_bias, "out["), BUG(matmul_gelu_forward, gelu_of_gelu, "out"),
     BUG(matmul_backward_weight, rows_lost, "d"), BUG(norm_forward, other_eps, ""), BUG(norm_backward, no_mean, "d"),
     BUG(rope_forward, turned_back, "x["), BUG(attention_forward, documents_mixed, ""),
+    BUG(attention_forward, one_key_more, ""), BUG(attention_backward, one_key_more_back, "d"),
     BUG(attention_backward, scaled_twice, "d"), BUG(dropout, other_mask, "out["),
     BUG(embed_backward, last_row_twice, "dwte["), BUG(softmax_xent, uncounted, "loss[3]"),
     BUG(softmax_xent, nan_loss, "loss[13]"), BUG(adamw, first_step_again, ""), BUG(zero, not_all, "bytes[99]"),
