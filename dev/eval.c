@@ -58,6 +58,7 @@ static OptionSet set = {.program = "eval", .row = options, .n = sizeof options /
 typedef struct {
     Trained *model;
     int32_t *token_bytes;
+    Tasks **task; // (task_list.n)
 } Judge;
 
 static bool ends_with(const char *name, const char *end)
@@ -202,6 +203,18 @@ static void print_task_json(const Tasks *t, const TasksResult *r)
     json_decref(row);
 }
 
+// All of them before anything is measured: what is wrong with a file shows at once.
+static void open_tasks(Judge *j)
+{
+    const Model *m = j->model->model;
+    j->task = calloc(task_list.n + 1, sizeof *j->task);
+    if (!j->task) die("eval: no memory for %zu tasks", task_list.n);
+    for (size_t i = 0; i < task_list.n; i++) {
+        j->task[i] = tasks_open(task_list.word[i], task_options);
+        tasks_encode(j->task[i], j->model->tokenizer, m->shape.vocab, m->max_tokens, bare);
+    }
+}
+
 static void measure_tasks(const Judge *j)
 {
     Model *m = j->model->model;
@@ -210,8 +223,7 @@ static void measure_tasks(const Judge *j)
     DiskOut *items = items_path ? disk_out_open(items_path) : NULL;
     print_tasks_head();
     for (size_t i = 0; i < task_list.n; i++) {
-        Tasks *t = tasks_open(task_list.word[i], task_options);
-        tasks_encode(t, j->model->tokenizer, m->shape.vocab, m->max_tokens, bare);
+        Tasks *t = j->task[i];
         tasks_run(t, m, NULL, (SampleForward){0}, &cache);
         TasksResult r = tasks_result(t);
         if (json) print_task_json(t, &r);
@@ -221,7 +233,6 @@ static void measure_tasks(const Judge *j)
         tasks_free(t);
     }
     if (items) disk_out_commit(items);
-    free(task_list.word);
 }
 
 int main(int argc, char **argv)
@@ -239,12 +250,15 @@ int main(int argc, char **argv)
     if (!j.token_bytes) die("eval: no memory for %zu token lengths", V);
     for (size_t i = 0; i < known; i++)
         j.token_bytes[i] = (int32_t)tokenizer_text_bytes(j.model->tokenizer, (int32_t)i);
+    open_tasks(&j);
     bool own = n == 1 && !task_list.n;
     if (own || n > 1) print_head();
     for (size_t i = 2; i <= n; i++) measure_set(&j, argv[i]);
     if (own && !*cfg->data.val) die("%s: names no validation set (try: build/eval MODEL SET...)", argv[1]);
     if (own) measure_set(&j, cfg->data.val);
     measure_tasks(&j);
+    free(j.task);
+    free(task_list.word);
     free(j.token_bytes);
     trained_close(j.model);
     return 0;
