@@ -175,8 +175,9 @@ static void print_task(const Tasks *t, const TasksResult *r)
     print_number(8, " %*.4f", r->centred);
     print_number(11, " %*.4g", r->perplexity);
     printf("  %s\n", t->name);
-    if (r->cut) fprintf(stderr, "%s: %zu endings with their contexts are longer than --context, and lost their beginning\n",
-                        t->name, r->cut);
+    if (r->cut)
+        fprintf(stderr, "%s: %zu endings with their contexts are longer than --context, and lost their beginning\n",
+                t->name, r->cut);
 }
 
 static void put(json_t *row, const char *name, const char *more, double x)
@@ -188,7 +189,8 @@ static void put(json_t *row, const char *name, const char *more, double x)
 
 static void print_task_json(const Tasks *t, const TasksResult *r)
 {
-    json_t *row = json_pack("{s:s, s:I, s:I}", "task", t->name, "items", (json_int_t)r->items, "cut", (json_int_t)r->cut);
+    json_t *row = json_pack("{s:s, s:I, s:I}", "task", t->name, "items", (json_int_t)r->items, "cut",
+                            (json_int_t)r->cut);
     for (int rule = 0; rule < TASKS_RULES; rule++) {
         put(row, tasks_rule_name((TasksRule)rule), "", r->acc[rule]);
         put(row, tasks_rule_name((TasksRule)rule), "_stderr", tasks_stderr(r, (TasksRule)rule));

@@ -26,9 +26,20 @@ static const char *file(const char *name, const char *text, size_t n)
     return path;
 }
 
+// JSON with ' in place of ".
+static const char *named_file(const char *name, const char *text)
+{
+    char *json = strdup(text);
+    assert_non_null(json);
+    for (char *c = json; (c = strchr(c, '\''));) *c = '"';
+    const char *path = file(name, json, strlen(json));
+    free(json);
+    return path;
+}
+
 static const char *text_file(const char *text)
 {
-    return file("task.jsonl", text, strlen(text));
+    return named_file("task.jsonl", text);
 }
 
 // ---- formats
@@ -52,60 +63,58 @@ static void expect(const char *name, const char *text, size_t gold, size_t n, co
 static void test_wording(void **state)
 {
     (void)state;
-    expect("", "{\"activity_label\": \"Baking\", \"ctx_a\": \"[header] How to bake [title] Mix. [step] Use Flour.\", \"ctx_b\": "
-           "\"the Cook\", \"endings\": [\"[substeps] rests.\", \" bakes it \"], \"label\": \"1\"}\n", 1,
+    expect("", "{'activity_label': 'Baking', 'ctx_a': '[header] How to bake [title] Mix. [step] Use Flour.', 'ctx_b': "
+           "'the Cook', 'endings': ['[substeps] rests.', ' bakes it '], 'label': '1'}\n", 1,
            CHOICES({"Baking: How to bake. Mix. Use Flour. The cook", "  rests."},
                    {"Baking: How to bake. Mix. Use Flour. The cook", " bakes it"}));
-    expect("", "{\"goal\": \"Open it\", \"sol1\": \"pull\", \"sol2\": \"push\", \"label\": 0}", 0,
+    expect("", "{'goal': 'Open it', 'sol1': 'pull', 'sol2': 'push', 'label': 0}", 0,
            CHOICES({"Question: Open it\nAnswer:", " pull"}, {"Question: Open it\nAnswer:", " push"}));
-    expect("", "{\"sentence\": \"Ann met Eve and _ smiled. \", \"option1\": \"Ann\", \"option2\": \"Eve\", \"answer\": \"2\"}", 1,
+    expect("", "{'sentence': 'Ann met Eve and _ smiled. ', 'option1': 'Ann', 'option2': 'Eve', 'answer': '2'}", 1,
            CHOICES({"Ann met Eve and Ann", " smiled."}, {"Ann met Eve and Eve", " smiled."}));
-    expect("", "{\"question\": \"Hot?\", \"choices\": {\"text\": [\"ice\", \"sun\"], \"label\": [\"1\", \"2\"]}, \"answerKey\": "
-           "\"2\"}", 1, CHOICES({"Question: Hot?\nAnswer:", " ice"}, {"Question: Hot?\nAnswer:", " sun"}));
-    expect("", "{\"question_stem\": \"The sun is\", \"choices\": {\"text\": [\"cold\", \"hot\", \"wet\"], \"label\": [\"A\", "
-           "\"B\", \"C\"]}, \"answerKey\": \"B\"}", 1,
+    expect("", "{'question': 'Hot?', 'choices': {'text': ['ice', 'sun'], 'label': ['1', '2']}, 'answerKey': "
+           "'2'}", 1, CHOICES({"Question: Hot?\nAnswer:", " ice"}, {"Question: Hot?\nAnswer:", " sun"}));
+    expect("", "{'question_stem': 'The sun is', 'choices': {'text': ['cold', 'hot', 'wet'], 'label': ['A', "
+           "'B', 'C']}, 'answerKey': 'B'}", 1,
            CHOICES({"The sun is", " cold"}, {"The sun is", " hot"}, {"The sun is", " wet"}));
-    const char *yes = "{\"passage\": \"P.\", \"question\": \"is it\", \"label\": 1}";
+    const char *yes = "{'passage': 'P.', 'question': 'is it', 'label': 1}";
     expect("", yes, 1, CHOICES({"P.\nQuestion: is it?\nAnswer:", " no"}, {"P.\nQuestion: is it?\nAnswer:", " yes"}));
-    expect("", "{\"passage\": \"P.\", \"question\": \"is it\", \"answer\": false}", 0,
+    expect("", "{'passage': 'P.', 'question': 'is it', 'answer': false}", 0,
            CHOICES({"P.\nQuestion: is it?\nAnswer:", " no"}, {"P.\nQuestion: is it?\nAnswer:", " yes"}));
-    expect("", "{\"text\": \"one two  three\"}", 0, CHOICES({"one two ", " three"}));
-    expect("", "{\"text\": \"word\"}", 0, CHOICES({"", " word"}));
-    const char *mmlu = "{\"question\": \" Why? \", \"subject\": \"high_school\", \"choices\": [\"x\", \"y\"], \"answer\": 1}";
+    expect("", "{'text': 'one two  three'}", 0, CHOICES({"one two ", " three"}));
+    expect("", "{'text': 'word'}", 0, CHOICES({"", " word"}));
+    const char *mmlu = "{'question': ' Why? ', 'subject': 'high_school', 'choices': ['x', 'y'], 'answer': 1}";
 #define TOPIC(KIND) "The following are " KIND " (with answers) about high school.\n\n"
     expect("", mmlu, 1, CHOICES({TOPIC("multiple choice questions") "Why?\nA. x\nB. y\nAnswer:", " A"},
                                 {TOPIC("multiple choice questions") "Why?\nA. x\nB. y\nAnswer:", " B"}));
     expect("mmlu_full=", mmlu, 1, CHOICES({TOPIC("questions") "Question: Why?\nAnswer:", " x"},
                                           {TOPIC("questions") "Question: Why?\nAnswer:", " y"}));
-    expect("mmlu=", "{\"question\": \"Why?\", \"choices\": [\"x\", \"y\"], \"answer\": \"B\"}", 1,
+    expect("mmlu=", "{'question': 'Why?', 'choices': ['x', 'y'], 'answer': 'B'}", 1,
            CHOICES({"Why?\nA. x\nB. y\nAnswer:", " A"}, {"Why?\nA. x\nB. y\nAnswer:", " B"}));
 }
 
-#define PIQA(GOAL, LABEL) "{\"goal\": \"" GOAL "\", \"sol1\": \"one\", \"sol2\": \"two\", \"label\": " LABEL "}\n"
+#define PIQA(GOAL, LABEL) "{'goal': '" GOAL "', 'sol1': 'one', 'sol2': 'two', 'label': " LABEL "}\n"
 
 // Solved items are the first of their file that are not the question itself, and on its topic.
 static void test_shots(void **state)
 {
     (void)state;
-    TasksOptions options = {.shots = 2, .from = file("shots.jsonl", PIQA("a", "0") PIQA("b", "1") PIQA("c", "0"),
-                                                     strlen(PIQA("a", "0")) * 3)};
+    TasksOptions options = {.shots = 2, .from = named_file("shots.jsonl", PIQA("a", "0") PIQA("b", "1") PIQA("c", "0"))};
     Tasks *t = tasks_open(text_file(PIQA("b", "1") PIQA("z", "0")), options);
     assert_string_equal(t->item[0].choice[1].context, "Question: a\nAnswer: one\n\nQuestion: c\nAnswer: one\n\n"
                                                       "Question: b\nAnswer:");
     assert_string_equal(t->item[1].choice[0].context, "Question: a\nAnswer: one\n\nQuestion: b\nAnswer: two\n\n"
                                                       "Question: z\nAnswer:");
     tasks_free(t);
-#define MMLU(SUBJECT, QUESTION) "{\"question\": \"" QUESTION "\", \"subject\": \"" SUBJECT "\", \"choices\": [\"x\", \"y\"], \"answer\": 0}\n"
-    const char *dev = MMLU("law", "L") MMLU("art", "M");
-    options = (TasksOptions){.shots = 1, .from = file("dev.jsonl", dev, strlen(dev))};
+#define MMLU(SUBJECT, QUESTION) "{'question': '" QUESTION "', 'subject': '" SUBJECT "', 'choices': ['x', 'y'], 'answer': 0}\n"
+    options = (TasksOptions){.shots = 1, .from = named_file("dev.jsonl", MMLU("law", "L") MMLU("art", "M"))};
     t = tasks_open(text_file(MMLU("art", "Q")), options);
     assert_string_equal(t->item[0].choice[0].context, "The following are multiple choice questions (with answers) about art."
                         "\n\nM\nA. x\nB. y\nAnswer: A\n\nQ\nA. x\nB. y\nAnswer:");
     tasks_free(t);
 }
 
-#define REQUEST(ID, IDX, CONTEXT, ENDING, LABEL) "{\"request_type\": \"loglikelihood\", \"doc_id\": " ID ", \"idx\": " IDX \
-    ", \"label\": " LABEL ", \"request\": {\"context\": \"" CONTEXT "\", \"continuation\": \"" ENDING "\"}}\n"
+#define REQUEST(ID, IDX, CONTEXT, ENDING, LABEL) "{'request_type': 'loglikelihood', 'doc_id': " ID ", 'idx': " IDX \
+    ", 'label': " LABEL ", 'request': {'context': '" CONTEXT "', 'continuation': '" ENDING "'}}\n"
 #define REQUESTS REQUEST("0", "0", "Q", " a", "1") REQUEST("0", "1", "Q", " b\u00e9", "1") \
     REQUEST("7", "0", "R", " c", "0") REQUEST("7", "1", "R", " d", "0") \
     REQUEST("1000000", "0", "Answer:", " a", "1") REQUEST("1000000", "1", "Answer:", " b\u00e9", "1") \
@@ -131,7 +140,7 @@ static void test_requests(void **state)
     assert_int_equal(t->n, 1);
     assert_non_null(t->item[0].plain);
     tasks_free(t);
-    t = tasks_open(text_file(REQUEST("0", "0", "Q", " a", "[\"a\"]") REQUEST("1", "0", "Q", " b", "[\"b\"]")),
+    t = tasks_open(text_file(REQUEST("0", "0", "Q", " a", "['a']") REQUEST("1", "0", "Q", " b", "['b']")),
                    (TasksOptions){0});
     assert_int_equal(t->n, 2);
     assert_int_equal(t->item[1].n, 1);
@@ -435,22 +444,22 @@ static void test_wrong_lines(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
-        {"", "no items"}, {"\n \n", "no items"}, {"{\"goal\": \"a\", \"sol1\":", "task.jsonl:1: not JSON"},
-        {PIQA("a", "0") "{\"goal\"\n", "task.jsonl:2: not JSON"}, {"[1]\n", "not a JSON object"},
-        {"{\"a\": 1}", "no known task"}, {PIQA("a", "0") "{\"goal\": \"b\", \"sol1\": \"c\"}", "task.jsonl:2"},
-        {"{\"goal\": 1, \"sol1\": \"c\", \"sol2\": \"d\", \"label\": 0}", "no text 'goal'"},
+        {"", "no items"}, {"\n \n", "no items"}, {"{'goal': 'a', 'sol1':", "task.jsonl:1: not JSON"},
+        {PIQA("a", "0") "{'goal'\n", "task.jsonl:2: not JSON"}, {"[1]\n", "not a JSON object"},
+        {"{'a': 1}", "no known task"}, {PIQA("a", "0") "{'goal': 'b', 'sol1': 'c'}", "task.jsonl:2"},
+        {"{'goal': 1, 'sol1': 'c', 'sol2': 'd', 'label': 0}", "no text 'goal'"},
         {PIQA("a", "2"), "number 3 of 2"}, {PIQA("a", "-1"), "not the number of an answer"},
-        {PIQA("a", "\"\""), "not the number of an answer"}, {PIQA("a", "1.5"), "not the number of an answer"},
+        {PIQA("a", "''"), "not the number of an answer"}, {PIQA("a", "1.5"), "not the number of an answer"},
         {PIQA("a", "99999999999999999999"), "task.jsonl:1"}, {PIQA("\xff", "0"), "not JSON"},
-        {"{\"goal\": \"a\", \"sol1\": \"c\", \"sol2\": \"d\"}", "no 'label'"},
-        {"{\"ctx_a\": \"a\", \"ctx_b\": \"b\", \"activity_label\": \"c\", \"endings\": [], \"label\": 0}", "0 choices"},
-        {"{\"ctx_a\": \"a\", \"ctx_b\": \"b\", \"activity_label\": \"c\", \"endings\": [1, 2], \"label\": 0}", "endings"},
-        {"{\"sentence\": \"no gap\", \"option1\": \"a\", \"option2\": \"b\", \"answer\": \"1\"}", "no _"},
-        {"{\"question\": \"q\", \"choices\": {\"text\": [\"a\"], \"label\": [\"A\", \"B\"]}, \"answerKey\": \"A\"}", "1 texts"},
-        {"{\"question\": \"q\", \"choices\": {\"text\": [\"a\", \"b\"], \"label\": [\"A\", \"B\"]}, \"answerKey\": \"C\"}",
+        {"{'goal': 'a', 'sol1': 'c', 'sol2': 'd'}", "no 'label'"},
+        {"{'ctx_a': 'a', 'ctx_b': 'b', 'activity_label': 'c', 'endings': [], 'label': 0}", "0 choices"},
+        {"{'ctx_a': 'a', 'ctx_b': 'b', 'activity_label': 'c', 'endings': [1, 2], 'label': 0}", "endings"},
+        {"{'sentence': 'no gap', 'option1': 'a', 'option2': 'b', 'answer': '1'}", "no _"},
+        {"{'question': 'q', 'choices': {'text': ['a'], 'label': ['A', 'B']}, 'answerKey': 'A'}", "1 texts"},
+        {"{'question': 'q', 'choices': {'text': ['a', 'b'], 'label': ['A', 'B']}, 'answerKey': 'C'}",
          "no label"},
-        {PIQA("a", "0") "{\"question\": \"q\", \"choices\": [\"a\"], \"answer\": 0}", "no text"},
-        {"{\"question\": \"q\", \"choices\": [\"a\"], \"answer\": 0}", "1 choices"},
+        {PIQA("a", "0") "{'question': 'q', 'choices': ['a'], 'answer': 0}", "no text"},
+        {"{'question': 'q', 'choices': ['a'], 'answer': 0}", "1 choices"},
         {REQUEST("0", "1", "Q", " a", "0"), "idx 1 after 0"}, {REQUEST("-1", "0", "Q", " a", "0"), "not numbers in range"},
         {REQUEST("0", "0", "Q", " a", "5") REQUEST("0", "1", "Q", " a", "5"), "number 6 of 2"},
         {REQUEST("0", "0", "Q", " a", "0") REQUEST("0", "1", "Q", " b", "0") REQUEST("1", "0", "Q", " a", "0"), "1 choices"},
@@ -459,7 +468,7 @@ static void test_wrong_lines(void **state)
         {REQUEST("0", "0", "Q", " a", "0") REQUEST("0", "1", "Q", " b", "0") REQUEST("1000000", "0", "A", " a", "0"),
          "ends after 1 of 2"},
         {REQUEST("0", "0", "Q", " a", "0") REQUEST("0", "1", "Q", "", "0"), "no token of its own"},
-        {"{\"request_type\": \"generate_until\", \"doc_id\": 0, \"idx\": 0}", "generate_until"},
+        {"{'request_type': 'generate_until', 'doc_id': 0, 'idx': 0}", "generate_until"},
         {"\x1f\x8b\x08", "compressed"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

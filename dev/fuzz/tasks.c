@@ -16,25 +16,30 @@ void fuzz_begin(void)
     tokenizer = small_tokenizer("gpt2");
 }
 
-#define REQUEST(ID, IDX, ENDING) "{\"request_type\": \"loglikelihood\", \"doc_id\": " ID ", \"idx\": " IDX ", \"label\": 1, " \
-    "\"request\": {\"context\": \"Q\", \"continuation\": \"" ENDING "\"}}\n"
+#define REQUEST(ID, IDX, ENDING) "{'request_type': 'loglikelihood', 'doc_id': " ID ", 'idx': " IDX ", 'label': 1, " \
+    "'request': {'context': 'Q', 'continuation': '" ENDING "'}}\n"
 
 void fuzz_seeds(void)
 {
     static const char *const text[] = {
-        "{\"activity_label\": \"A\", \"ctx_a\": \"[header] b [title] c\", \"ctx_b\": \"he\", \"endings\": [\"d\", \"[e] f\"], "
-        "\"label\": \"1\"}\n",
-        "{\"goal\": \"g\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 0}\n{\"goal\": \"h\", \"sol1\": \"a\", \"sol2\": \"b\", "
-        "\"label\": \"1\"}\n",
-        "{\"sentence\": \"a _ b\", \"option1\": \"x\", \"option2\": \"y\", \"answer\": \"2\"}",
-        "{\"question\": \"q\", \"choices\": {\"text\": [\"a\", \"b\"], \"label\": [\"A\", \"B\"]}, \"answerKey\": \"B\"}\n\n",
-        "{\"question_stem\": \"q\", \"choices\": {\"text\": [\"a\", \"b\"], \"label\": [\"1\", \"2\"]}, \"answerKey\": \"2\"}",
-        "{\"passage\": \"p\", \"question\": \"q\", \"answer\": true}",
-        "{\"text\": \"one two\"}\n{\"text\": \"\\u00e9\"}",
-        "{\"question\": \"q\", \"subject\": \"s_t\", \"choices\": [\"a\", \"b\", \"c\"], \"answer\": 2}",
+        "{'activity_label': 'A', 'ctx_a': '[header] b [title] c', 'ctx_b': 'he', 'endings': ['d', '[e] f'], "
+        "'label': '1'}\n",
+        "{'goal': 'g', 'sol1': 'a', 'sol2': 'b', 'label': 0}\n{'goal': 'h', 'sol1': 'a', 'sol2': 'b', "
+        "'label': '1'}\n",
+        "{'sentence': 'a _ b', 'option1': 'x', 'option2': 'y', 'answer': '2'}",
+        "{'question': 'q', 'choices': {'text': ['a', 'b'], 'label': ['A', 'B']}, 'answerKey': 'B'}\n\n",
+        "{'question_stem': 'q', 'choices': {'text': ['a', 'b'], 'label': ['1', '2']}, 'answerKey': '2'}",
+        "{'passage': 'p', 'question': 'q', 'answer': true}",
+        "{'text': 'one two'}\n{'text': '\\u00e9'}",
+        "{'question': 'q', 'subject': 's_t', 'choices': ['a', 'b', 'c'], 'answer': 2}",
         REQUEST("0", "0", " a") REQUEST("0", "1", " b") REQUEST("1000000", "0", " a") REQUEST("1000000", "1", " b")};
-    for (size_t i = 0; i < sizeof text / sizeof *text; i++)
-        fuzz_seed((char[]){'t', (char)('0' + i), 0}, text[i], strlen(text[i]));
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        char json[600];
+        size_t n = (size_t)snprintf(json, sizeof json, "%s", text[i]);
+        for (size_t k = 0; k < n; k++)
+            if (json[k] == '\'') json[k] = '"';
+        fuzz_seed((char[]){'t', (char)('0' + i), 0}, json, n);
+    }
     const int32_t head[4] = {20240522, 1, 2, 26};
     const uint16_t token[] = {65535, 26, 0, 1, 2, 3, 10, 11, 12, 1, 13, 1, 14,
                               65535, 26, 1, 0, 2, 1, 20, 2, 21, 22, 2, 23, 24};

@@ -1,17 +1,17 @@
 // tasks: benchmark tasks, from contexts and endings to accuracies. See tasks.h; tasks_read.c reads their files.
 //
 // The model says how likely an ending is after a context: the sum over the ending's tokens of ln p(token | all before).
-// It never writes the answer itself, so a model that was only pretrained can be judged, and cheaply: one forward a choice.
+// It never writes the answer itself, so a model that was only pretrained can be judged, with one forward a choice.
 //
 // The border between context and ending is where most implementations differ. Here, as in lm-evaluation-harness: the
 // spaces at the end of the context belong to the ending (a token of GPT-2's begins with its space), both are encoded as
 // one text, and the ending's tokens are those beyond the number of tokens of the context alone. What is longer than the
 // model's context loses its first tokens.
 //
-// The invariant: a choice's log-likelihood depends on the choice and the batch it is in, and batches are made of all
-// choices alone, longest first. Ranks take batches in turn, and write into an array that is zero elsewhere; adding these
-// arrays is exact. So the figures have the same bits on any number of copies of the model (eval.c). Padding stands on
-// the right, where no causal model sees it.
+// The invariant: a choice's log-likelihood depends on the choice and the batch it is in, and batches depend on the
+// choices alone: longest first. Ranks take batches in turn, and write into an array that is zero elsewhere; adding
+// these arrays is exact. So the figures have the same bits on any number of copies of the model (eval.c). Padding stands
+// on the right, where no causal model sees it.
 //
 // Rejected: the context's keys and values kept for all its endings (a cache that pipelines and sequence parallelism
 // have to share; batches of whole rows are simple, and full).
@@ -67,8 +67,8 @@ void tasks_encode(Tasks *t, Tokenizer *tokenizer, size_t vocab, size_t T, bool b
             if (c->context) encode(c, tokenizer, eot, bare);
             for (size_t j = 0; j < c->n; j++)
                 if ((size_t)c->token[j] >= vocab)
-                    die("%s: item %zu: token %d, and the model's vocabulary has %zu (another tokenizer's file?)", t->name,
-                        i, c->token[j], vocab);
+                    die("%s: item %zu: token %d, and the model's vocabulary has %zu (another tokenizer's file?)",
+                        t->name, i, c->token[j], vocab);
             if (!c->scored)
                 die("%s: item %zu, choice %zu: its ending has no token of its own", t->name, i, k % item->n);
             t->cut += cut(c, T);

@@ -44,14 +44,14 @@ typedef struct {
 } TasksOptions;
 
 // Reads a task's items: datasets as JSON lines, OLMES' requests, llm.c's file of tokens. `name` is NAME=FILE or FILE.
-// The contents say which format it is, unless NAME begins with a format's name (doc/eval.md). Dies with FILE:LINE on what
-// is cut, missing or wrong.
+// The contents say which format it is, unless NAME begins with a format's name (doc/eval.md). Dies with FILE:LINE on
+// what is cut, missing or wrong.
 Tasks *tasks_open(const char *name, TasksOptions options);
 // Text becomes tokens, after an end-of-text token unless `bare`; of more than T + 1 tokens the first are dropped. Dies
 // when a token of a file of tokens is not below `vocab`.
 void tasks_encode(Tasks *tasks, Tokenizer *tokenizer, size_t vocab, size_t T, bool bare);
 // Sets loglik and greedy of all items: forwards of up to max_batch * max_tokens tokens, T of tasks_encode at most.
-// ranks NULL: alone; else all of them call this and get the same, as in eval_run. forward and cache: as for sample_begin.
+// ranks NULL: alone; else all of them call this and get the same, as in eval_run. forward, cache: as for sample_begin.
 void tasks_run(Tasks *tasks, Model *model, const EvalRanks *ranks, SampleForward forward, KvCache *cache);
 void tasks_free(Tasks *tasks); // NULL is allowed
 

@@ -1,15 +1,15 @@
 // tasks_read: the files of benchmark tasks, from a dataset's own fields to contexts and endings.
 //
-// A dataset's file has one question a line, under its publisher's field names. A row of `formats` says by which fields it is
-// known, and how it becomes n contexts and n endings; most tasks have one context for all endings, WinoGrande one ending
-// for all contexts. The wording is that of lm-evaluation-harness, whose figures most papers quote. The ending follows its
-// context after one space.
+// A dataset's file has one question a line, under its publisher's field names. A row of `formats` says by which fields
+// it is known, and how it becomes n contexts and n endings; most tasks have one context for all endings, WinoGrande one
+// ending for all contexts. The wording is that of lm-evaluation-harness, whose figures most papers quote. The ending
+// follows its context after one space.
 //
-// OLMES' request files have one ending a line, worded already; consecutive lines of one doc_id are an item. Numbers from
-// 1,000,000 on are the same items after "Answer:" alone. llm.c's file (magic number 20240522) has tokens.
+// OLMES' request files have one ending a line, worded already; consecutive lines of one doc_id are an item. Numbers
+// from 1,000,000 on are the same items after "Answer:" alone. llm.c's file (magic number 20240522) has tokens.
 //
-// The invariant: what is accepted has at least two endings an item and an answer among them, or one ending in every item.
-// No count in a file is believed before the bytes that it counts are there.
+// The invariant: what is accepted has at least two endings an item and an answer among them, or one ending in every
+// item. No count in a file is believed before the bytes that it counts are there.
 //
 // Rejected: guessing the format from the file's name (the contents decide, and NAME= settles what they cannot: whether
 // MMLU is asked for letters or for answers).
@@ -82,8 +82,9 @@ static size_t answer_of(Place at, const json_t *object, const char *field, int f
     const json_t *value = json_object_get(object, field);
     const char *text = json_string_value(value);
     char *shown, *end;
+    json_int_t n = json_integer_value(value);
     if (json_is_boolean(value)) return json_is_true(value);
-    if (json_is_integer(value) && json_integer_value(value) >= first) return (size_t)(json_integer_value(value) - first);
+    if (json_is_integer(value) && n >= first) return (size_t)(n - first);
     if (text && isdigit((unsigned char)*text)) {
         long number = strtol(text, &end, 10);
         if (!*end && number >= first && number < PLAIN) return (size_t)(number - first);
@@ -91,7 +92,8 @@ static size_t answer_of(Place at, const json_t *object, const char *field, int f
     if (text && *text >= 'A' && *text <= 'Z' && !text[1]) return (size_t)(*text - 'A');
     if (!value) die("%s:%d: no '%s', which is the answer", at.path, at.line, field);
     if (!(shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT))) die("tasks: no memory");
-    die("%s:%d: %s: %.40s is not the number of an answer (a test set without answers?)", at.path, at.line, field, shown);
+    die("%s:%d: %s: %.40s is not the number of an answer (a test set without answers?)", at.path, at.line, field,
+        shown);
 }
 
 // ---- a question
@@ -177,14 +179,15 @@ static void read_choices(Place at, const json_t *doc, const char *before, const 
     const json_t *choices = json_object_get(doc, "choices"), *text = list_of(at, choices, "text");
     const json_t *label = list_of(at, choices, "label");
     const char *key = text_of(at, doc, "answerKey");
-    if (json_array_size(label) != json_array_size(text))
-        die("%s:%d: choices: %zu texts and %zu labels", at.path, at.line, json_array_size(text), json_array_size(label));
-    q->gold = json_array_size(text);
-    for (size_t i = 0; i < json_array_size(text); i++) {
+    size_t n = json_array_size(text);
+    if (json_array_size(label) != n)
+        die("%s:%d: choices: %zu texts and %zu labels", at.path, at.line, n, json_array_size(label));
+    q->gold = n;
+    for (size_t i = 0; i < n; i++) {
         if (!strcmp(text_at(at, label, i, "label"), key)) q->gold = i;
         add(q, print("%s%s%s", before, question, after), text_at(at, text, i, "text"));
     }
-    if (q->gold == json_array_size(text)) die("%s:%d: answerKey: '%s' is no label", at.path, at.line, key);
+    if (q->gold == n) die("%s:%d: answerKey: '%s' is no label", at.path, at.line, key);
 }
 
 static void read_arc(Place at, const json_t *doc, Question *q)
@@ -241,13 +244,15 @@ static void read_mmlu(Place at, const json_t *doc, Question *q, bool letters)
         free(context);
         context = longer;
     }
-    for (size_t i = 0; i < n; i++)
-        add(q, print("%s\nAnswer:", context), letters ? (char[]){(char)('A' + i), 0} : text_at(at, choices, i, "choices"));
+    for (size_t i = 0; i < n; i++) {
+        const char letter[] = {(char)('A' + i), 0};
+        add(q, print("%s\nAnswer:", context), letters ? letter : text_at(at, choices, i, "choices"));
+    }
     free(context);
     q->gold = answer_of(at, doc, "answer", 0);
     if (!json_is_string(subject)) return;
-    q->topic = replaced(print("The following are %s (with answers) about %s.\n\n",
-                              letters ? "multiple choice questions" : "questions", json_string_value(subject)), "_", " ");
+    q->topic = replaced(print("The following are %squestions (with answers) about %s.\n\n",
+                              letters ? "multiple choice " : "", json_string_value(subject)), "_", " ");
 }
 
 static void read_mmlu_letters(Place at, const json_t *doc, Question *q)
@@ -565,7 +570,8 @@ static void read_example(Tasks *t, Stream *s)
         if (!ending || (size_t)(s->end - s->next) < 2 * ending)
             die("%s: example %d: ending %zu is empty or cut", at.path, at.line, item->n);
         TasksChoice *c = new_choice(&item->choice, item->n++);
-        *c = (TasksChoice){.n = length + ending, .scored = ending, .token = malloc((length + ending) * sizeof *c->token)};
+        *c = (TasksChoice){.n = length + ending, .scored = ending};
+        c->token = malloc(c->n * sizeof *c->token);
         if (!c->token) die("%s: no memory for %zu tokens", at.path, c->n);
         Stream again = *s;
         again.next = context;
