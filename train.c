@@ -164,6 +164,7 @@ static long loop(Run *run, bool *stopped)
         report_step(run, step, &r);
         if (step == run->last_step) break;
         if (due(run->cfg.run.eval_every, step)) run_eval(run, step);
+        if (due(run->cfg.eval.tasks_every, step)) run_tasks(run, step);
         if (due(run->cfg.run.sample_every, step)) run_sample(run, step);
         if (due(run->cfg.run.save_every, step)) run_save(run, step);
     }

@@ -3,16 +3,19 @@
 //   build/eval runs/stories                                         the run's own validation set
 //   build/eval runs/stories 'other/val_*.bin' book.txt lines.jsonl  token shards; text, JSONL, packed, folders
 //   build/eval runs/stories mix.toml --stride 64 --json             each source of a mixture
+//   build/eval runs/stories --task hellaswag.jsonl --task val.bin   benchmark tasks: accuracies
 //
 // The figures are those of a run: without options the run's own set gives what its last evaluation in fp32 wrote.
 // Text becomes tokens as build/prepare makes them: the token that a text starts with (of a run: end-of-text), then the
 // document. They are held in memory, and in a file without a name.
 #include "base/check.h"
+#include "base/disk.h"
 #include "base/options.h"
 #include "data/prep/corpus.h"
 #include "models/trained.h"
 #include "ops/dev_cpu.h"
 #include "train/eval.h"
+#include "train/tasks.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -22,28 +25,40 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *tokenizer_dir;
-static size_t tokens, stride, batch, threads;
-static bool json;
+static const char *tokenizer_dir, *items_path;
+static size_t tokens, stride, batch, context, threads;
+static bool json, bare;
+static OptionList task_list;
+static TasksOptions task_options;
 
 static Option options[] = {
     OPTION(SIZE, "--tokens", "N", "of a set, the first; 0: all [of the run]", &tokens, .most = 1e15),
     OPTION(SIZE, "--stride", "N", "from one window to the next; 0: no overlap [of the run]", &stride, .most = 1e9),
     OPTION(SIZE, "--batch", "N", "windows at a time [of the run]", &batch, .least = 1, .most = 1e6),
+    OPTION(SIZE, "--context", "N", "tokens of a window, at most [of the model]", &context, .least = 2, .most = 1e9),
     OPTION(TEXT, "--tokenizer", "DIR", "the tokenizer's folder [of the run]", &tokenizer_dir),
     OPTION(SIZE, "--threads", "N", "0: one a core [0]", &threads, .most = 1024),
-    OPTION(SWITCH, "--json", NULL, "a line of JSON for each set", &json),
+    OPTION(SWITCH, "--json", NULL, "a line of JSON for each set or task", &json),
+    OPTION_HEAD("tasks"),
+    OPTION(LIST, "--task", "FILE", "of HellaSwag, PIQA, ARC, ...; may be repeated. NAME=FILE names its format",
+           &task_list),
+    OPTION(SIZE, "--limit", "N", "items of a task, the first; 0: all [0]", &task_options.limit, .most = 1e9),
+    OPTION(SIZE, "--shots", "N", "solved items before each [0]", &task_options.shots, .most = 1000),
+    OPTION(TEXT, "--shots-from", "FILE", "their file, the first ones of it", &task_options.from),
+    OPTION(SWITCH, "--bare", NULL, "no end-of-text token before an item", &bare),
+    OPTION(TEXT, "--items", "FILE", "write the log-likelihoods of every item", &items_path),
 };
 static OptionSet set = {.program = "eval", .row = options, .n = sizeof options / sizeof *options, .usage =
     "usage: eval MODEL [SET]... [--option VALUE]...\n"
     "MODEL: a run, a checkpoint, a folder of Transformers, a GGUF file, or a model file of llm.c.\n"
     "SET: token shards (*.bin; a pattern is quoted), a mixture (*.toml), or text: a file, JSONL, a folder,\n"
-    "- (standard input). Without one: the run's validation set.\n\n"};
+    "- (standard input). Without one, and without --task: the run's validation set.\n\n"};
 
 // What every set is measured with.
 typedef struct {
     Trained *model;
     int32_t *token_bytes;
+    Tasks **task; // (task_list.n)
 } Judge;
 
 static bool ends_with(const char *name, const char *end)
@@ -136,13 +151,100 @@ static void measure_set(Judge *j, const char *name)
     }
 }
 
+// ---- tasks
+
+static void print_tasks_head(void)
+{
+    if (json) return;
+    printf("%8s %7s %7s", "items", "acc", "+-");
+    for (int rule = 1; rule < TASKS_RULES; rule++) printf(" %10s", tasks_rule_name((TasksRule)rule));
+    printf(" %8s %11s  %s\n", "centred", "perplexity", "task");
+}
+
+static void print_number(int width, const char *fmt, double x)
+{
+    if (isnan(x)) printf(" %*s", width, "-");
+    else printf(fmt, width, x);
+}
+
+static void print_task(const Tasks *t, const TasksResult *r)
+{
+    printf("%8zu", r->items);
+    print_number(7, " %*.4f", r->acc[TASKS_SUM]);
+    print_number(7, " %*.4f", tasks_stderr(r, TASKS_SUM));
+    for (int rule = 1; rule < TASKS_RULES; rule++) print_number(10, " %*.4f", r->acc[rule]);
+    print_number(8, " %*.4f", r->centred);
+    print_number(11, " %*.4g", r->perplexity);
+    printf("  %s\n", t->name);
+    if (r->cut)
+        fprintf(stderr, "%s: %zu endings with their contexts are longer than --context, and lost their beginning\n",
+                t->name, r->cut);
+}
+
+static void put(json_t *row, const char *name, const char *more, double x)
+{
+    char key[40];
+    snprintf(key, sizeof key, "%s%s", name, more);
+    if (isfinite(x)) json_object_set_new(row, key, json_real(x));
+}
+
+static void print_task_json(const Tasks *t, const TasksResult *r)
+{
+    json_t *row = json_pack("{s:s, s:I, s:I}", "task", t->name, "items", (json_int_t)r->items, "cut",
+                            (json_int_t)r->cut);
+    for (int rule = 0; rule < TASKS_RULES; rule++) {
+        put(row, tasks_rule_name((TasksRule)rule), "", r->acc[rule]);
+        put(row, tasks_rule_name((TasksRule)rule), "_stderr", tasks_stderr(r, (TasksRule)rule));
+    }
+    put(row, "chance", "", r->chance);
+    put(row, "centred", "", r->centred);
+    put(row, "perplexity", "", r->perplexity);
+    char *line = row ? json_dumps(row, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    if (!line) die("eval: %s: cannot be written as JSON", t->name);
+    puts(line);
+    free(line);
+    json_decref(row);
+}
+
+// All of them before anything is measured: what is wrong with a file shows at once.
+static void open_tasks(Judge *j)
+{
+    const Model *m = j->model->model;
+    j->task = calloc(task_list.n + 1, sizeof *j->task);
+    if (!j->task) die("eval: no memory for %zu tasks", task_list.n);
+    for (size_t i = 0; i < task_list.n; i++) {
+        j->task[i] = tasks_open(task_list.word[i], task_options);
+        tasks_encode(j->task[i], j->model->tokenizer, m->shape.vocab, m->max_tokens, bare);
+    }
+}
+
+static void measure_tasks(const Judge *j)
+{
+    Model *m = j->model->model;
+    if (!task_list.n) return;
+    KvCache cache = model_cache_create(m);
+    DiskOut *items = items_path ? disk_out_open(items_path) : NULL;
+    print_tasks_head();
+    for (size_t i = 0; i < task_list.n; i++) {
+        Tasks *t = j->task[i];
+        tasks_run(t, m, NULL, (SampleForward){0}, &cache);
+        TasksResult r = tasks_result(t);
+        if (json) print_task_json(t, &r);
+        else print_task(t, &r);
+        fflush(stdout);
+        if (items) tasks_write_items(t, items->f);
+        tasks_free(t);
+    }
+    if (items) disk_out_commit(items);
+}
+
 int main(int argc, char **argv)
 {
     dev_cpu_choose_blas(argv);
     size_t n = options_read(&set, argc, argv);
     if (!n) die_usage("usage: eval MODEL [SET]... (try --help)");
     dev_cpu_blas_room((int)threads, false);
-    Judge j = {.model = trained_open(argv[1], tokenizer_dir, batch, 0, (int)threads)};
+    Judge j = {.model = trained_open(argv[1], tokenizer_dir, batch, context, (int)threads)};
     trained_tokenizer(j.model);
     const Config *cfg = &j.model->cfg;
     if (!options_given(&set, "--tokens")) tokens = (size_t)cfg->eval.tokens;
@@ -152,10 +254,15 @@ int main(int argc, char **argv)
     if (!j.token_bytes) die("eval: no memory for %zu token lengths", V);
     for (size_t i = 0; i < known; i++)
         j.token_bytes[i] = (int32_t)tokenizer_text_bytes(j.model->tokenizer, (int32_t)i);
-    print_head();
+    open_tasks(&j);
+    bool own = n == 1 && !task_list.n;
+    if (own || n > 1) print_head();
     for (size_t i = 2; i <= n; i++) measure_set(&j, argv[i]);
-    if (n == 1 && !*cfg->data.val) die("%s: names no validation set (try: build/eval MODEL SET...)", argv[1]);
-    if (n == 1) measure_set(&j, cfg->data.val);
+    if (own && !*cfg->data.val) die("%s: names no validation set (try: build/eval MODEL SET...)", argv[1]);
+    if (own) measure_set(&j, cfg->data.val);
+    measure_tasks(&j);
+    free(j.task);
+    free(task_list.word);
     free(j.token_bytes);
     trained_close(j.model);
     return 0;

@@ -32,6 +32,8 @@ static const struct {
     {"skip", "step:i text:s t:i"},
     {"rollback", "step:i text:s t:i"},
     {"warn", "step:i text:s t:i"},
+    {"set", "step:i tokens:i name:s val_loss:n val_bpb:n t:i"},
+    {"task", "step:i tokens:i name:s items:i acc:n acc_norm:n acc_token:n centred:n perplexity:n t:i"},
 };
 enum { EVENTS = sizeof schema / sizeof *schema };
 

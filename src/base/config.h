@@ -178,6 +178,8 @@ typedef struct {
     } comm;
     struct {
         long tokens, stride;
+        char sets[CONFIG_TEXT], tasks[CONFIG_TEXT];
+        long tasks_every, tasks_limit;
     } eval;
     struct {
         char prompt[CONFIG_TEXT];

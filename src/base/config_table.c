@@ -259,6 +259,12 @@ static const ConfigKey TABLE[] = {
     INT(eval, stride, "0", "[0, inf)", "tokens", "",
         "from one window to the next; 0: model.context, no overlap. Each token is scored once; the smaller "
         "the stride, the more context it has: at least context - stride tokens"),
+    TEXT(eval, sets, "",
+        "more validation sets: NAME=SHARDS,NAME=SHARDS or a mixture (*.toml); a loss for each of its sources"),
+    TEXT(eval, tasks, "",
+        "benchmark tasks: NAME=FILE,NAME=FILE or sources in a *.toml (doc/eval.md); after the last step"),
+    INT(eval, tasks_every, "0", "[0, inf)", "steps", "", "and after each so many steps; 0: not"),
+    INT(eval, tasks_limit, "0", "[0, inf)", "items", "", "of each task, the first; 0: all"),
 
     TEXT(sample, prompt, "", "text that the samples continue; empty: start of a document"),
     INT(sample, tokens, "200", "[1, inf)", "tokens", "", "length of one sample"),

@@ -40,6 +40,17 @@ typedef struct {
     int32_t *token, *target, *pos, *first; // (B * T); the last two NULL without documents
 } Eval;
 
+void eval_losses(Model *model, const EvalForward *forward, const EvalBatch *b)
+{
+    if (forward && forward->losses) {
+        forward->losses(forward->self, b);
+        return;
+    }
+    model_set_batch(model, b->token, b->pos, b->target, b->B, b->T);
+    if (b->first) model_set_documents(model, b->first);
+    model_evaluate(model);
+}
+
 // Runs windows [first, last) as one batch; without any a window of which no target counts.
 static void run_batch(const Eval *e, Model *model, const EvalForward *forward, size_t first, size_t last)
 {
@@ -54,13 +65,7 @@ static void run_batch(const Eval *e, Model *model, const EvalForward *forward, s
         fill_window(e->val, (int64_t)T, (int64_t)T, T, e->token, e->target);
     }
     if (e->pos) packing_positions(e->token, B, T, e->eot, e->pos, e->first, NULL);
-    if (forward && forward->losses) {
-        forward->losses(forward->self, &(EvalBatch){e->token, e->pos, e->target, e->pos ? e->first : NULL, B, T});
-        return;
-    }
-    model_set_batch(model, e->token, e->pos, e->target, B, T);
-    if (e->pos) model_set_documents(model, e->first);
-    model_evaluate(model);
+    eval_losses(model, forward, &(EvalBatch){e->token, e->pos, e->target, e->pos ? e->first : NULL, B, T});
 }
 
 static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks)

@@ -34,6 +34,9 @@ typedef struct {
     bool counts;           // whether this rank's losses count; of ranks with the same tokens in one copy only one's do
 } EvalRanks;
 
+// One forward: the losses of a batch, for model_sum_losses. forward NULL, or all zero: by the model itself.
+void eval_losses(Model *model, const EvalForward *forward, const EvalBatch *batch);
+
 // Scores the first `tokens` targets of the set (0: all), in windows of T tokens that move on by `stride`
 // (1..T). Every target is scored exactly once; from the second window on, each has at least T - stride
 // tokens before it. B windows at a time. token_bytes (V) as in dataset_text_bytes; NULL: bits per byte

@@ -33,15 +33,18 @@ static const char *event_names[METRICS_EVENTS] = {
     [METRICS_SAMPLE] = "sample", [METRICS_SAVE] = "save", [METRICS_RESUME] = "resume",
     [METRICS_SKIP] = "skip", [METRICS_ROLLBACK] = "rollback",
     [METRICS_WARN] = "warn", [METRICS_END] = "end",
+    [METRICS_SET] = "set", [METRICS_TASK] = "task",
 };
 
 enum {
     START = 1 << METRICS_START | 1 << METRICS_RESUME,
     TRAIN = 1 << METRICS_TRAIN,
     VAL = 1 << METRICS_VAL | 1 << METRICS_END,
+    SET = 1 << METRICS_SET,
+    TASK = 1 << METRICS_TASK,
     TEXT = 1 << METRICS_SAMPLE | 1 << METRICS_SAVE | 1 << METRICS_SKIP | 1 << METRICS_ROLLBACK |
            1 << METRICS_WARN,
-    ALL = START | TRAIN | VAL | TEXT
+    ALL = START | TRAIN | VAL | SET | TASK | TEXT
 };
 
 // NUMBER is always written; KNOWN only when it is not 0.
@@ -55,24 +58,30 @@ static const struct {
 } fields[] = {
 #define FIELD(name, type, events) {#name, offsetof(MetricsRow, name), type, events}
     FIELD(step, COUNT, ALL),
-    FIELD(name, STRING, START),
+    FIELD(name, STRING, START | SET | TASK),
     FIELD(text, STRING, START | TEXT),
     FIELD(params, COUNT, START),
     FIELD(steps, COUNT, START),
     FIELD(batch_tokens, COUNT, START),
-    FIELD(tokens, COUNT, TRAIN | VAL),
+    FIELD(tokens, COUNT, TRAIN | VAL | SET | TASK),
     FIELD(loss, NUMBER, TRAIN),
     FIELD(lr, NUMBER, TRAIN),
     FIELD(grad_norm, NUMBER, TRAIN),
     FIELD(dt_ms, NUMBER, TRAIN),
     FIELD(tok_s, NUMBER, TRAIN),
     FIELD(mfu, NUMBER, TRAIN),
-    FIELD(val_loss, NUMBER, VAL),
-    FIELD(val_bpb, NUMBER, VAL),
+    FIELD(val_loss, NUMBER, VAL | SET),
+    FIELD(val_bpb, NUMBER, VAL | SET),
     FIELD(floor_loss, KNOWN, START | VAL),
     FIELD(floor_bpb, KNOWN, START | VAL),
     FIELD(floor_is_bound, FLAG, START),
     FIELD(seconds, NUMBER, VAL),
+    FIELD(items, COUNT, TASK),
+    FIELD(acc, NUMBER, TASK),
+    FIELD(acc_norm, NUMBER, TASK),
+    FIELD(acc_token, NUMBER, TASK),
+    FIELD(centred, NUMBER, TASK),
+    FIELD(perplexity, NUMBER, TASK),
 #undef FIELD
 };
 enum { FIELDS = sizeof fields / sizeof *fields };

@@ -7,6 +7,9 @@
 //                  floor_is_bound
 //   train          step, tokens, loss, lr, grad_norm, dt_ms, tok_s, mfu
 //   val, end       step, tokens, val_loss, val_bpb, floor_loss, floor_bpb, seconds
+//   set            step, tokens, name (of eval.sets), val_loss, val_bpb
+//   task           step, tokens, name (of eval.tasks), items, acc, acc_norm, acc_token, centred, perplexity; null: the
+//                  task has none
 //   sample, save, skip, warn, rollback   step, text (the sample, the checkpoint's path, the reason); rollback: the
 //                  step of the checkpoint; lines after it are gone
 // and on every line `t`, the Unix time in seconds. `step` counts finished optimizer updates: the first
@@ -22,7 +25,8 @@ extern "C" {
 
 typedef enum {
     METRICS_START, METRICS_TRAIN, METRICS_VAL, METRICS_SAMPLE, METRICS_SAVE,
-    METRICS_RESUME, METRICS_SKIP, METRICS_ROLLBACK, METRICS_WARN, METRICS_END, METRICS_EVENTS
+    METRICS_RESUME, METRICS_SKIP, METRICS_ROLLBACK, METRICS_WARN, METRICS_END, METRICS_SET, METRICS_TASK,
+    METRICS_EVENTS
 } MetricsEvent;
 
 // One line of the file. Fill in the fields of your event; the others are not written. After reading, a
@@ -39,6 +43,8 @@ typedef struct {
     double seconds;                      // training time so far, evaluation and saving left out
     int64_t params, steps, batch_tokens; // of the whole run
     const char *name, *text;
+    int64_t items;                       // of a benchmark task (tasks.h), and its figures
+    double acc, acc_norm, acc_token, centred, perplexity;
 } MetricsRow;
 
 typedef struct Metrics Metrics;

@@ -476,6 +476,25 @@ void progress_val(Progress *p, const MetricsRow *row)
     write_val(p, METRICS_VAL, row);
 }
 
+void progress_set(Progress *p, const MetricsRow *row)
+{
+    if (!p) return;
+    MetricsRow set = *row;
+    set.event = METRICS_SET;
+    progress_note(p, "%-8s step %lld: %s: %.4f nats/token = %.4f bits/byte", "set", (long long)row->step, row->name,
+                  row->val_loss, row->val_bpb);
+    metrics_write(p->metrics, &set);
+}
+
+void progress_task(Progress *p, const MetricsRow *row, const char *text)
+{
+    if (!p) return;
+    MetricsRow task = *row;
+    task.event = METRICS_TASK;
+    progress_note(p, "%-8s step %lld: %s: %s", "task", (long long)row->step, row->name, text);
+    metrics_write(p->metrics, &task);
+}
+
 static void say_path(Progress *p, const char *label, const char *name)
 {
     char *path = path_in(p, name);

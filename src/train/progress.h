@@ -39,6 +39,10 @@ FILE *progress_log(Progress *progress);
 void progress_step(Progress *progress, const MetricsRow *row);
 // After an evaluation: row's step, tokens, val_loss, val_bpb, seconds. The floor is the plan's.
 void progress_val(Progress *progress, const MetricsRow *row);
+// One more validation set: row's step, tokens, name, val_loss, val_bpb. A task: row's step, tokens, name and figures;
+// `text` says them.
+void progress_set(Progress *progress, const MetricsRow *row);
+void progress_task(Progress *progress, const MetricsRow *row, const char *text);
 // Something else that belongs into metrics.jsonl: a sample (its text), a save (the checkpoint's path),
 // a skip or a rollback (the reason). Printed above the live line.
 void progress_event(Progress *progress, MetricsEvent event, int64_t step, const char *fmt, ...)

@@ -25,14 +25,24 @@
 #include "train/replicas.h"
 #include "train/grads.h"
 #include "train/schedule.h"
+#include "train/tasks.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// One of eval.sets.
+typedef struct {
+    char *name;
+    Dataset *tokens;
+} RunSet;
 
 // What a run reads (run_data.c).
 typedef struct {
     Tokenizer *tokenizer;
     Dataset *train, *val;
+    RunSet *set;                   // (n_sets) eval.sets
+    Tasks **task;                  // (n_tasks) eval.tasks
+    size_t n_sets, n_tasks;
     double hash[2], saved_hash[2]; // of the training data, in halves; as the checkpoint that was resumed has it
     bool other;                    // the run was resumed on other data than it was begun with
     int32_t *token_bytes;          // (V) bytes of text that a token stands for
@@ -210,8 +220,10 @@ void run_saves_free(Run *run);
 void run_announce(Run *run);
 // Reports a verdict that is out of the ordinary, for update `step` (from 1).
 void run_verdict(Run *run, long step, StepResult *result);
-// Evaluates and reports.
+// Evaluates, eval.sets too, and reports.
 void run_eval(Run *run, long step);
+// Runs the tasks of eval.tasks and reports.
+void run_tasks(Run *run, long step);
 // Writes sample.count samples to samples.txt and to the progress notes.
 void run_sample(Run *run, long step);
 // The last evaluation, the end record, the last plot and the closing summary; after a signal without the

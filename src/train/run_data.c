@@ -17,10 +17,12 @@
 
 #include "base/check.h"
 #include "text/packing.h"
+#include "text/sources.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <xxhash.h>
 
 // The corpus' entropy, where the validation text came from a source that knows it: floor.json of
@@ -81,6 +83,57 @@ static void hash_data(Run *run, uint64_t tokenizer)
     run->data.saved_hash[1] = run->data.hash[1] = (double)(hash & UINT32_MAX);
 }
 
+// ---- eval.sets, eval.tasks
+
+static void add_set(Run *run, const char *name, const char *path)
+{
+    RunData *d = &run->data;
+    d->set = realloc(d->set, (d->n_sets + 1) * sizeof *d->set);
+    char *copy = strdup(name);
+    if (!d->set || !copy) die("run: no memory for validation set %s", name);
+    RunSet set = {copy, dataset_open(path, tokenizer_vocab_size(d->tokenizer))};
+    if (dataset_tokens(set.tokens) < 2)
+        die("eval.sets: %s: %lld tokens, 2 are the least", path, (long long)dataset_tokens(set.tokens));
+    same_on_all(run, dataset_hash(set.tokens), path, "other tokens");
+    d->set[d->n_sets++] = set;
+}
+
+static void add_task(Run *run, const char *name, const char *path)
+{
+    RunData *d = &run->data;
+    const Config *cfg = &run->cfg;
+    char text[2 * CONFIG_TEXT + 100];
+    if ((size_t)snprintf(text, sizeof text, "%s=%s", name, path) >= sizeof text)
+        die("eval.tasks: %s: a longer path than can be used", path);
+    d->task = realloc(d->task, (d->n_tasks + 1) * sizeof *d->task);
+    if (!d->task) die("run: no memory for task %s", name);
+    Tasks *t = tasks_open(text, (TasksOptions){.limit = (size_t)cfg->eval.tasks_limit});
+    same_on_all(run, t->hash, path, "other items");
+    tasks_encode(t, d->tokenizer, (size_t)cfg->model.vocab, (size_t)cfg->model.context, false);
+    d->task[d->n_tasks++] = t;
+}
+
+// NAME=PATH,NAME=PATH, or the sources of a *.toml.
+static void each_of(Run *run, const char *key, const char *value, void (*add)(Run *, const char *, const char *))
+{
+    char list[CONFIG_TEXT], *rest = list;
+    size_t n = strlen(value);
+    if (n > 5 && !strcmp(value + n - 5, ".toml") && !strpbrk(value, "=,")) {
+        Sources sources = sources_read(value);
+        for (size_t i = 0; i < sources.n; i++) add(run, sources.source[i].name, sources.source[i].path);
+        sources_free(&sources);
+        return;
+    }
+    snprintf(list, sizeof list, "%s", value);
+    for (char *word; (word = strsep(&rest, ",")) && *value;) {
+        char *equals = strchr(word, '=');
+        if (!equals || equals == word || !equals[1])
+            die("%s: '%s' is not NAME=PATH (try --%s=web=web.bin,books=books.bin or a *.toml)", key, word, key);
+        *equals = 0;
+        add(run, word, equals + 1);
+    }
+}
+
 void run_open_data(Run *run)
 {
     Config *cfg = &run->cfg;
@@ -113,11 +166,20 @@ void run_open_data(Run *run)
     run->data.token_bytes = calloc((size_t)cfg->model.vocab, sizeof *run->data.token_bytes);
     if (!run->data.token_bytes) die("run: no memory for %ld token lengths", cfg->model.vocab);
     for (int i = 0; i < vocab; i++) run->data.token_bytes[i] = (int32_t)tokenizer_text_bytes(run->data.tokenizer, i);
+    each_of(run, "eval.sets", cfg->eval.sets, add_set);
+    each_of(run, "eval.tasks", cfg->eval.tasks, add_task);
     read_floor(run);
 }
 
 void run_close_data(Run *run)
 {
+    for (size_t i = 0; i < run->data.n_sets; i++) {
+        free(run->data.set[i].name);
+        dataset_close(run->data.set[i].tokens);
+    }
+    for (size_t i = 0; i < run->data.n_tasks; i++) tasks_free(run->data.task[i]);
+    free(run->data.set);
+    free(run->data.task);
     free(run->data.token_bytes);
     dataset_close(run->data.train);
     dataset_close(run->data.val);

@@ -109,17 +109,31 @@ void run_verdict(Run *run, long step, StepResult *r)
                        run->cfg.monitor.max_skips, advice);
 }
 
-static MetricsRow evaluate(Run *run, long step)
+static EvalResult evaluate_set(Run *run, const Dataset *set)
 {
     const Config *cfg = &run->cfg;
-    EvalResult result = eval_run(run->model, run->data.val, cfg->eval.tokens, cfg->eval.stride,
-                                 (size_t)cfg->batch.micro,
-                                 (size_t)cfg->model.context, run->data.token_bytes,
-                                 cfg->data.document_mask ? tokenizer_eot(run->data.tokenizer) : -1,
-                                 replicas_evaluation(&run->replicas));
+    return eval_run(run->model, set, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
+                    (size_t)cfg->model.context, run->data.token_bytes,
+                    cfg->data.document_mask ? tokenizer_eot(run->data.tokenizer) : -1,
+                    replicas_evaluation(&run->replicas));
+}
+
+static MetricsRow evaluate(Run *run, long step)
+{
+    EvalResult result = evaluate_set(run, run->data.val);
     if (result.loss < run->best_val) run->best_val = result.loss;
     return (MetricsRow){.step = step, .tokens = run_tokens(run, step), .val_loss = result.loss,
                         .val_bpb = result.bpb, .seconds = run->seconds};
+}
+
+static void evaluate_sets(Run *run, long step)
+{
+    for (size_t i = 0; i < run->data.n_sets; i++) {
+        const RunSet *set = &run->data.set[i];
+        EvalResult r = evaluate_set(run, set->tokens);
+        progress_set(run->progress, &(MetricsRow){.step = step, .tokens = run_tokens(run, step), .name = set->name,
+                                                  .val_loss = r.loss, .val_bpb = r.bpb});
+    }
 }
 
 void run_eval(Run *run, long step)
@@ -127,6 +141,24 @@ void run_eval(Run *run, long step)
     replicas_phase(&run->replicas, step, "evaluation");
     MetricsRow row = evaluate(run, step);
     progress_val(run->progress, &row);
+    evaluate_sets(run, step);
+}
+
+void run_tasks(Run *run, long step)
+{
+    bool writes; // samples; every process takes part in tasks
+    SampleForward forward = replicas_sampling(&run->replicas, &writes);
+    if (run->data.n_tasks) replicas_phase(&run->replicas, step, "tasks");
+    for (size_t i = 0; i < run->data.n_tasks; i++) {
+        Tasks *t = run->data.task[i];
+        char text[300];
+        tasks_run(t, run->model, replicas_evaluation(&run->replicas), forward, &run->cache);
+        TasksResult r = tasks_result(t);
+        tasks_describe(&r, text, sizeof text);
+        progress_task(run->progress, &(MetricsRow){.step = step, .tokens = run_tokens(run, step), .name = t->name,
+                      .items = (int64_t)r.items, .acc = r.acc[TASKS_SUM], .acc_norm = r.acc[TASKS_CHARS],
+                      .acc_token = r.acc[TASKS_TOKENS], .centred = r.centred, .perplexity = r.perplexity}, text);
+    }
 }
 
 void run_end(Run *run, long step, bool interrupted)
@@ -136,7 +168,11 @@ void run_end(Run *run, long step, bool interrupted)
                       .seconds = run->seconds};
     if (interrupted) progress_note(run->progress, "stopped by a signal after step %ld; to go on, the same command with "
                                    "--ckpt.resume=true", step);
-    else row = evaluate(run, step);
+    else {
+        row = evaluate(run, step);
+        evaluate_sets(run, step);
+        run_tasks(run, step);
+    }
     progress_end(run->progress, &row);
     run->progress = NULL;
 }
