@@ -50,10 +50,14 @@ static void test_counts(void **state)
     words_add(&words, "xyxyxy", 6); // (x, y) 3 times
     words_add(&words, "pq", 2);
     int64_t count[2] = {2, 7};
-    BpeMerge merge[2];
+    BpeMerge merge[2], long_list[16];
     bpe_train(&words, count, byte_id, 256, 2, 1, merge);
     assert_int_equal(merge[0].left, 'p');
     assert_int_equal(merge[1].left, 'x');
+    // (p, q) 7 times, (x, y) 6, then (xy, xy) 4.
+    const size_t n_merges[] = {3, 2, 2, 1, 0};
+    for (int64_t least = 4; least <= 8; least++)
+        assert_int_equal(bpe_train(&words, count, byte_id, 256, 16, least, long_list), n_merges[least - 4]);
     words_free(&words);
 }
 

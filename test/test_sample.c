@@ -379,6 +379,49 @@ static void test_end_of_text_ends(void **state)
     assert_true(ended && went_on);
 }
 
+// The bytes alone: nothing begins or ends a text; or the last byte is what separates documents, and nothing begins them.
+static Tokenizer *without_bos(bool has_eot)
+{
+    Vocab v = vocab_new("gpt2");
+    v.special = calloc(256, sizeof *v.special);
+    assert_non_null(v.special);
+    v.eot = has_eot ? 255 : -1;
+    return tokenizer_new(v);
+}
+
+static Sampler begin_with(Case *c, Tokenizer *t, const char *prompt)
+{
+    return sample_begin(c->model, (SampleForward){0}, &c->cache, t, prompt, strlen(prompt), greedy,
+                        rng_make(1, "sample", 0));
+}
+
+static int begin_with_nothing(void *arg)
+{
+    Sampler s = begin_with(arg, without_bos(false), "");
+    sample_end(&s);
+    return 0;
+}
+
+static void test_begins_as_the_tokenizer_says(void **state)
+{
+    Case *c = *state;
+    Tokenizer *t = without_bos(true);
+    Sampler s = begin_with(c, t, "!");
+    assert_int_equal(s.ids.n, 1);
+    assert_int_equal(s.ids.id[0], 0);
+    sample_end(&s);
+    s = begin_with(c, t, ""); // the end of a text before
+    assert_int_equal(s.ids.n, 1);
+    assert_int_equal(s.ids.id[0], 255);
+    sample_end(&s);
+    tokenizer_free(t);
+    s = begin_with(c, c->tokenizer, "!"); // one that was trained here
+    assert_int_equal(s.ids.n, 2);
+    assert_int_equal(s.ids.id[0], tokenizer_eot(c->tokenizer));
+    sample_end(&s);
+    expect_die(begin_with_nothing, c, "an empty prompt, and no token of the tokenizer begins or ends a text");
+}
+
 static int read_no_token(void *arg)
 {
     Case *c = arg;
@@ -417,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_ends_of_the_interval),
         cmocka_unit_test(test_characters),
         TEST(test_cache_has_limits), // forks: before OpenMP has threads
+        TEST(test_begins_as_the_tokenizer_says),
         TEST(test_cache_is_the_model),
         TEST(test_beyond_the_context),
         TEST(test_repetition),

@@ -176,6 +176,18 @@ static void test_added(void **state)
     assert_memory_equal(ids.id, ((int32_t[]){7, 0, 3, 9}), 16);
     token_ids_free(&ids);
     tokenizer_free(t);
+    enum { N = 400000 };
+    char *text = malloc(N); // threads would cut it after the b of "b a"
+    assert_non_null(text);
+    for (size_t i = 0; i < N; i++) text[i] = "b a"[i % 3];
+    t = load_text("{\"added_tokens\": [" ADDED(5, "<e>", SPECIAL) ", " ADDED(6, "b a", RAW) "], "
+                  BYTES MODEL("", MORE, ""));
+    tokenizer_encode_texts(t, &(TokenizerText){text, N - 1}, 1, 2, &ids, NULL);
+    assert_int_equal(ids.n, N / 3);
+    for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], 6);
+    token_ids_free(&ids);
+    tokenizer_free(t);
+    free(text);
     static const char *const key[] = {"lstrip", "rstrip", "single_word"};
     char json[600], words[80];
     for (int i = 0; i < 3; i++) {
@@ -282,8 +294,8 @@ static char *llama_json(const char *head, const char *more)
     static char text[20000];
     char *at = text + sprintf(text, "{\"added_tokens\": [" ADDED(0, "<unk>", SPECIAL) ", " ADDED(1, "<s>", SPECIAL) ", "
                               ADDED(2, "</s>", SPECIAL) "%s], %s, \"model\": {\"type\": \"BPE\", "
-                              "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true, \"vocab\": {\"<unk>\": 0, \"<s>\": 1, "
-                              "\"</s>\": 2", more, head);
+                              "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true, "
+                              "\"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2", more, head);
     for (int b = 0; b < 256; b++) at += sprintf(at, ", \"<0x%02X>\": %d", b, B(b));
     for (int i = 0; i < N_PIECES - PIECES; i++) at += sprintf(at, ", \"%s\": %d", pieces[i], PIECES + i);
     sprintf(at, "}, \"merges\": [%s]}}", merges);

@@ -104,7 +104,7 @@ static Entry *list_entries(const Vocab *v, json_t *vocab, json_t *added, const c
     Entry *entries = need(calloc(*n + 1, sizeof *entries), path);
     json_object_foreach(vocab, key, id)
     { // vocab.json does not say which are special
-        bool special = (!added && strcmp(key, TOKENIZER_EOT) == 0) || (unk && strcmp(key, unk) == 0);
+        bool special = (!added && strcmp(key, TOKENIZER_EOT) == 0) || (*unk && strcmp(key, unk) == 0);
         put_entry(entries, *n, id, (Entry){key, strlen(key), special, true, 0}, path);
     }
     json_array_foreach(added, i, token)
@@ -403,7 +403,7 @@ Vocab vocab_load_gpt2(const char *dir)
     snprintf(path, sizeof path, "%s/vocab.json", dir);
     Vocab v = {.eot = -1, .pattern = need(strdup("gpt2"), path)};
     json_t *json = load_json(path, JSON_REJECT_DUPLICATES);
-    build_tokens(&v, json, NULL, NULL, path);
+    build_tokens(&v, json, NULL, "", path);
     json_decref(json);
     snprintf(path, sizeof path, "%s/merges.txt", dir);
     load_merges_txt(&v, path);
@@ -506,7 +506,7 @@ static json_t *post_processor_json(const Vocab *v)
     json_t *name = name_json(v, true, v->bos), *tokens = json_object();
     json_object_set_new(tokens, json_string_value(name), json_pack("{s:O, s:[i], s:[O]}", "id", name, "ids", v->bos,
                                                                    "tokens", name));
-    return json_pack("{s:s, s:[{s:{s:O, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:o}", "type",
+    return json_pack("{s:s, s:[{s:{s:o, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:o}", "type",
                      "TemplateProcessing", "single", "SpecialToken", "id", name, "type_id", 0, "Sequence", "id", "A",
                      "type_id", 0, "pair", "Sequence", "id", "A", "type_id", 0, "Sequence", "id", "B", "type_id", 1,
                      "special_tokens", tokens);
