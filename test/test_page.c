@@ -1,0 +1,407 @@
+// page: report.html is well-formed and loads nothing, shows the numbers of the run's files, lets no text of them become
+// HTML or script, and stays small. dev/reference/check_page.py looks at it in a browser.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/config.h"
+#include "base/disk.h"
+#include "base/words.h"
+#include "expect_die.h"
+#include "record/page.h"
+#include "temp_dir.h"
+#include "train/metrics.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <math.h>
+#include <sys/stat.h>
+
+// ---- reading a page
+
+static char *page; // the text of the last one
+static json_t *data; // its numbers
+
+static void forget(void)
+{
+    free(page), page = NULL;
+    json_decref(data), data = NULL;
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *s = text; (s = strstr(s, what)); s += strlen(what)) n++;
+    return n;
+}
+
+static bool has(const char *what)
+{
+    return strstr(page, what) != NULL;
+}
+
+// Tags nest; attributes are quoted; < and & stand nowhere else. What is between <style> or <script> and its end is
+// skipped: no "</" may be in it.
+static void check_tags(const char *s)
+{
+    char open[40][16];
+    int depth = 0;
+    assert_true(!strncmp(s, "<!DOCTYPE html>", 15));
+    for (s += 15; *s; s++) {
+        if (*s == '&')
+            assert_true(!strncmp(s, "&amp;", 5) || !strncmp(s, "&lt;", 4) || !strncmp(s, "&gt;", 4) ||
+                        !strncmp(s, "&quot;", 6) || !strncmp(s, "&#39;", 5));
+        assert_true((unsigned char)*s >= 0x20 || *s == '\n' || *s == '\t');
+        if (*s != '<') continue;
+        bool closing = s[1] == '/', quoted = false;
+        char name[16] = "";
+        s += 1 + closing;
+        for (int n = 0; isalnum((unsigned char)*s) && n < 15; s++) name[n++] = *s;
+        assert_true(name[0]);
+        for (; *s && (quoted || *s != '>'); s++) {
+            if (*s == '"') quoted = !quoted;
+            assert_true(*s != '<');
+        }
+        assert_true(*s == '>');
+        if (closing) {
+            assert_true(depth > 0);
+            assert_string_equal(open[--depth], name);
+        } else if (strcmp(name, "meta") && strcmp(name, "input")) {
+            assert_true(depth < 40);
+            strcpy(open[depth++], name);
+        }
+        if (!closing && (!strcmp(name, "style") || !strcmp(name, "script"))) {
+            s = strstr(s, "</") - 1;
+            assert_true(!strncmp(s + 3, name, strlen(name)));
+        }
+    }
+    assert_int_equal(depth, 0);
+}
+
+// Nothing that makes a browser fetch something, and no script but ours.
+static void check_alone(void)
+{
+    static const char *const never[] = {"href", "@import", "url(", "fetch", "XMLHttp", "import(", "<img", "<link",
+                                        "<iframe", "innerHTML", "eval(", "nan,", "inf,"};
+    static const char names[] = "http://www.w3.org/2000/svg"; // a name, which is not loaded
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
+        const char *at = strstr(page, never[i]);
+        if (at && !strncmp(at, "url(#", 5)) at = strstr(at + 1, never[i]);
+        if (at) print_message("the page has %.60s\n", at);
+        assert_null(at);
+    }
+    assert_int_equal(count(page, "http"), count(page, names) + count(page, "http-equiv"));
+    assert_int_equal(count(page, "<script"), 2);
+    assert_true(has("default-src 'none'"));
+}
+
+static void make(void)
+{
+    char path[300];
+    forget();
+    page_write(dir, NULL);
+    snprintf(path, sizeof path, "%s/report.html", dir);
+    page = disk_read_file(path, &(size_t){0}, 1 << 26);
+    assert_non_null(page);
+    check_tags(page);
+    check_alone();
+    const char *json = strstr(page, "id=\"data\">");
+    assert_non_null(json);
+    data = json_loadb(strchr(json, '>') + 1, (size_t)(strstr(json, "</script>") - strchr(json, '>') - 1), 0, NULL);
+    assert_non_null(data);
+}
+
+static double in_series(const char *key, int part, size_t i)
+{
+    const json_t *s = json_object_get(json_object_get(data, "series"), key);
+    const json_t *value = json_array_get(json_array_get(s, (size_t)part), i);
+    return json_is_null(value) ? NAN : json_number_value(value);
+}
+
+static size_t points(const char *key)
+{
+    return json_array_size(json_array_get(json_object_get(json_object_get(data, "series"), key), 0));
+}
+
+static int tear_down(void **state)
+{
+    forget();
+    return temp_dir_remove(state);
+}
+#define PAGE_TEST(test) cmocka_unit_test_setup_teardown(test, temp_dir_make, tear_down)
+
+// ---- runs
+
+static void put(const char *name, const char *text)
+{
+    assert_true(disk_write_file(in_dir(name), text, strlen(text)));
+}
+
+static void write_train(Metrics *m, int64_t step, double loss)
+{
+    metrics_write(m, &(MetricsRow){.event = METRICS_TRAIN, .step = step, .tokens = 64 * step, .loss = loss, .lr = 1e-3,
+                                   .grad_norm = 0.5, .dt_ms = 8, .tok_s = 8000, .mfu = 0.25, .ppl = exp(loss),
+                                   .samples_s = 125, .data_ms = 0.5, .forward_ms = 2, .backward_ms = 4, .comm_ms = 0.25,
+                                   .optim_ms = 1, .save_ms = step == 2 ? 6 : 0});
+}
+
+static Metrics *begin(const char *name, int64_t steps)
+{
+    Metrics *m = metrics_open(in_dir("metrics.jsonl"), 0);
+    metrics_write(m, &(MetricsRow){.event = METRICS_START, .name = name, .text = "GPT, 2 layers", .params = 123456,
+                                   .steps = steps, .batch_tokens = 64, .floor_loss = 1.5,
+                                   .mem = {[MEM_PARAMS] = 4000000, [MEM_ACTS] = 12000000}});
+    return m;
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    static Config cfg;
+    Metrics *m = begin("a run", 3);
+    for (int i = 1; i <= 3; i++) write_train(m, i, 4 - 0.5 * i);
+    metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = 3, .text = "Once upon"});
+    metrics_write(m, &(MetricsRow){.event = METRICS_SAVE, .step = 3, .text = "checkpoints/step_00000003"});
+    metrics_write(m, &(MetricsRow){.event = METRICS_END, .step = 3, .tokens = 192, .val_loss = 3, .val_bpb = 1.25,
+                                   .floor_loss = 1.5, .seconds = 0.024, .val_ppl = exp(3)});
+    metrics_close(m);
+    config_defaults(&cfg);
+    config_set(&cfg, "optim.lr", "0.002", "command line");
+    config_set(&cfg, "optim.warmup", "50", "command line"); // the default
+    config_set(&cfg, "data.train", "a \"b\" # c", "x.toml:3");
+    config_write(&cfg, in_dir("config.toml"));
+    make();
+    assert_true(has("<title>a run</title>") && has("class=\"state finished\"") && has("GPT, 2 layers"));
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(in_series("loss", 0, i) == (double)i + 1 && in_series("loss", 1, i) == 3.5 - 0.5 * (double)i);
+        assert_true(in_series("tok_s", 1, i) == 8000);
+    }
+    assert_int_equal(points("loss"), 3);
+    assert_true(in_series("val_loss", 0, 0) == 3 && in_series("val_loss", 1, 0) == 3);
+    assert_true(json_number_value(json_object_get(data, "floor")) == 1.5);
+    assert_true(has(">3.0000<") && has(">100.0%<small>validation")); // validation loss; above the floor
+    // phases: mean of a step, share; what lies between steps: 6 ms over 3 steps
+    assert_true(has("<td>forward</td><td class=\"n\">2.000</td><td class=\"n\">25.0%</td>"));
+    assert_true(has("<td>communication, waited for</td><td class=\"n\">0.250</td><td class=\"n\">3.1%</td>"));
+    assert_true(has("<td>other</td><td class=\"n\">0.250</td>"));
+    assert_true(has("<td>saving, between steps</td><td class=\"n\">2.000</td>"));
+    assert_true(has("<td>activations</td><td class=\"n\">12.00</td><td class=\"n\">75.0%</td>"));
+    assert_true(has("Once upon") && has("checkpoints/step_00000003"));
+    const char *changed = strstr(page, "Changed from the default"), *rest = strstr(page, "At their default");
+    assert_true(changed && rest && changed < rest);
+    const char *lr = strstr(page, "<code>optim.lr</code></td><td><code>0.002</code></td><td class=\"muted\">1e-3</td>");
+    assert_true(lr && lr > changed && lr < rest);
+    const char *warmup = strstr(page, "<code>optim.warmup</code>");
+    assert_true(warmup && warmup > rest);
+    assert_true(has("a \\&quot;b\\&quot; # c"));
+}
+
+// Names, samples, keys, settings and folders come from anywhere.
+static void test_hostile(void **state)
+{
+    (void)state;
+    Metrics *m = begin("</title><script>alert(1)</script>\"'&\xff\xc3", 9);
+    write_train(m, 1, 3);
+    const char *sample = "</pre></script><img src=x onerror=alert(2)>\x01\x7f\xed\xa0\x80 &amp; \"quotes\" '";
+    metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = 1, .text = sample});
+    metrics_write(m, &(MetricsRow){.event = METRICS_WARN, .step = 1, .text = "</td><script>alert(3)</script>"});
+    metrics_close(m);
+    FILE *f = fopen(in_dir("metrics.jsonl"), "a");
+    assert_non_null(f);
+    fputs("{\"event\":\"train\",\"step\":2,\"</script><script>alert(4)\":7,\"\\\"\\\\,x\":1,\"loss\":2}\n", f);
+    fputs("{\"event\":\"<b>new</b>\",\"step\":2,\"text\":\"<i>\"}\n", f);
+    fputs("{\"event\":\"val\",\"step\":2,\"val_loss\":2,\"val_<u>_loss\":2.5}\n", f);
+    fputs("{\"event\":\"train\",\"step\":3,\"loss\":\"<s>\"}\n[1]\n7\n\n\xff\n", f);
+    fclose(f);
+    put("config.toml", "[run]\nname = \"</code><script>alert(5)</script>\"  # <b>\"'\nx<y>z = 3\nbad\xff = \"\xc3\n"
+                       "[<p>]\nq = \"\n");
+    put("trace.json", "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"<b>\",\"ts\":0,\"dur\":1,\"tid\":0},"
+                      "{\"ph\":\"X\",\"name\":\"\",\"ts\":0,\"dur\":1,\"tid\":0},"
+                      "{\"ph\":\"X\",\"name\":\"F<u>\",\"ts\":0,\"dur\":1,\"tid\":9999999},"
+                      "{\"ph\":\"X\",\"name\":\"F<u>\",\"ts\":\"<\",\"dur\":1e9,\"tid\":1}]}");
+    make(); // check_tags and check_alone
+    assert_true(has("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;\xef\xbf\xbd"));
+    assert_true(has("&lt;/pre&gt;&lt;/script&gt;&lt;img s"));
+    assert_int_equal(points("</script><script>alert(4)"), 1);
+    assert_int_equal(points("val_<u>_loss"), 1);
+    assert_true(has("stage 1") && !has("stage 2"));
+    assert_true(has("4 lines of metrics.jsonl could not be read"));
+    size_t length, n = strlen(page);
+    assert_int_equal(words_utf8_invalid(page, n, 0, &length), n);
+}
+
+static void test_not_finite_and_cut(void **state)
+{
+    (void)state;
+    Metrics *m = begin("r", 9);
+    write_train(m, 1, 3);
+    write_train(m, 2, NAN);
+    write_train(m, 3, INFINITY);
+    write_train(m, 4, 2.5);
+    metrics_close(m);
+    FILE *f = fopen(in_dir("metrics.jsonl"), "a");
+    assert_non_null(f);
+    fputs("{\"event\":\"train\",\"step\":5,\"lo", f);
+    fclose(f);
+    make();
+    assert_int_equal(points("loss"), 4);
+    assert_true(in_series("loss", 1, 0) == 3 && isnan(in_series("loss", 1, 1)) && isnan(in_series("loss", 1, 2)));
+    assert_true(in_series("loss", 1, 3) == 2.5 && in_series("loss", 0, 3) == 4);
+    assert_true(has("The training loss of 2 steps was not finite."));
+    assert_true(has("1 line of metrics.jsonl could not be read"));
+    assert_true(has("step <b>4</b> of <b>9</b>"));
+    assert_int_equal(points("loss_inf"), 0); // a flag
+}
+
+// Whole lines only, but a last one without its newline counts.
+static void test_last_line(void **state)
+{
+    (void)state;
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2,\"loss\":2.75}");
+    make();
+    assert_int_equal(points("loss"), 2);
+    assert_true(in_series("loss", 1, 1) == 2.75);
+}
+
+static void test_few(void **state)
+{
+    (void)state;
+    make(); // no file
+    assert_true(has("class=\"state empty\"") && has("No training step yet."));
+    put("metrics.jsonl", "");
+    make();
+    assert_true(has("class=\"state empty\""));
+    Metrics *m = begin("one", 1);
+    make();
+    assert_true(has("class=\"state failed\"") && has("No training step yet."));
+    write_train(m, 1, 3);
+    metrics_close(m);
+    make();
+    assert_int_equal(points("loss"), 1);
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"tokens\":8,\"loss\":3,\"dt_ms\":4,\"tok_s\":2000}\n");
+    make();
+    assert_true(has("This run has not recorded its phases.") && has("<b>4.000 ms</b>"));
+    assert_false(has("Memory of rank 0"));
+}
+
+static void test_states(void **state)
+{
+    (void)state;
+    Metrics *m = begin("r", 4);
+    for (int i = 1; i <= 2; i++) write_train(m, i, 3);
+    DiskLock lock = disk_lock_take(dir);
+    make();
+    assert_true(has("class=\"state running\"") && has("data-state=\"running\""));
+    assert_true(has("style=\"width:50.00%\""));
+    disk_lock_release(lock);
+    make();
+    assert_true(has("class=\"state failed\""));
+    put("lock", "host, process 1, since then\n"); // a killed run leaves it
+    make();
+    assert_true(has("class=\"state failed\""));
+    metrics_write(m, &(MetricsRow){.event = METRICS_END, .step = 2, .val_loss = NAN, .val_bpb = NAN, .val_ppl = NAN});
+    make();
+    assert_true(has("class=\"state stopped\""));
+    assert_int_equal(points("val_loss"), 0); // it was not evaluated
+    metrics_close(m);
+}
+
+static void test_resumed(void **state)
+{
+    (void)state;
+    Metrics *m = begin("r", 6);
+    for (int i = 1; i <= 4; i++) write_train(m, i, 3);
+    metrics_close(m);
+    m = metrics_open(in_dir("metrics.jsonl"), 3);
+    metrics_write(m, &(MetricsRow){.event = METRICS_RESUME, .step = 3, .name = "r", .steps = 6,
+                                   .mem = {[MEM_PARAMS] = 1000000}});
+    for (int i = 4; i <= 5; i++) write_train(m, i, 2);
+    metrics_write(m, &(MetricsRow){.event = METRICS_SKIP, .step = 5, .text = "loss 9"});
+    metrics_close(m);
+    make();
+    assert_int_equal(points("loss"), 5);
+    json_t *marks = json_object_get(data, "marks");
+    assert_int_equal(json_array_size(marks), 2);
+    assert_int_equal(json_integer_value(json_array_get(json_array_get(marks, 0), 0)), 3);
+    assert_string_equal(json_string_value(json_array_get(json_array_get(marks, 0), 1)), "resume");
+    assert_true(has("<td>parameters</td><td class=\"n\">1.00</td><td class=\"n\">100.0%</td>"));
+    assert_false(has("<td>activations</td>"));
+}
+
+// A run of 100,000 lines: the page is small, and what is kept is a choice of the file's own numbers, with all extremes.
+static void test_long(void **state)
+{
+    enum { N = 100000 };
+    (void)state;
+    FILE *f = fopen(in_dir("metrics.jsonl"), "w");
+    assert_non_null(f);
+    double total = 0;
+    for (int i = 1; i <= N; i++) {
+        double loss = i == 54321 ? 99 : i == 777 ? 0.125 : 2 + 0.25 * ((i * 7) % 5);
+        total += loss;
+        fprintf(f, "{\"event\":\"train\",\"step\":%d,\"tokens\":%d,\"loss\":%.9g,\"lr\":0.001,\"grad_norm\":%.9g,"
+                "\"dt_ms\":8.123456,\"tok_s\":7891.123,\"mfu\":0.123456,\"ppl\":7.123456,\"samples_s\":12.3456,"
+                "\"data_ms\":0.123,\"forward_ms\":2.125,\"backward_ms\":4.125,\"optim_ms\":1.5,\"t\":%d}\n",
+                i, 8 * i, i == 999 ? NAN : loss, 0.5 + i % 97 / 97.0, 1700000000 + i);
+    }
+    fclose(f);
+    char *text = disk_read_file(in_dir("metrics.jsonl"), &(size_t){0}, 1 << 28);
+    char *nan = strstr(text, "\"loss\":nan"); // as metrics_write has it
+    assert_non_null(nan);
+    memcpy(nan, "\"loss\":0.5", 10);
+    put("metrics.jsonl", text);
+    free(text);
+    make();
+    assert_true(strlen(page) < 2000000);
+    size_t n = points("loss");
+    assert_true(n <= 2 * PAGE_BUCKETS && n >= PAGE_BUCKETS / 2);
+    double low = INFINITY, high = -INFINITY, before = 0;
+    for (size_t i = 0; i < n; i++) {
+        double step = in_series("loss", 0, i), value = in_series("loss", 1, i);
+        assert_true(step > before && step <= N);
+        before = step;
+        if (step == 54321) assert_true(value == 99);
+        else if (step == 777) assert_true(value == 0.125);
+        else if (step != 999) assert_true(value == 2 + 0.25 * (double)(((long)step * 7) % 5));
+        low = fmin(low, value), high = fmax(high, value);
+    }
+    assert_true(low == 0.125 && high == 99);
+    PageRun run = page_read(in_dir("metrics.jsonl"));
+    const PageSeries *s = page_find(&run, "loss");
+    assert_true(s && s->count == N && s->last_step == N && s->best == 0.125 && s->best_step == 777);
+    double off = 2 + 0.25 * ((999 * 7) % 5) - 0.5; // step 999
+    assert_true(fabs(s->sum - (total - off)) <= 1e-16 * N * total); // sums of N numbers
+    page_free(&run);
+}
+
+static int write_nowhere(void *arg)
+{
+    page_write(dir, arg);
+    return 0;
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    char a[10];
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    expect_die(write_nowhere, in_dir("missing/a.html"), "page: cannot write");
+    put("elsewhere.html", "x");
+    assert_int_equal(symlink("elsewhere.html", in_dir("report.html")), 0);
+    make();
+    assert_true(readlink(in_dir("report.html"), a, sizeof a) > 0); // a link is followed
+    page_write(dir, in_dir("b.html"));
+    assert_int_equal(access(in_dir("b.html"), R_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAGE_TEST(test_numbers), PAGE_TEST(test_hostile), PAGE_TEST(test_not_finite_and_cut), PAGE_TEST(test_last_line),
+        PAGE_TEST(test_few), PAGE_TEST(test_states), PAGE_TEST(test_resumed), PAGE_TEST(test_long),
+        PAGE_TEST(test_files),
+    };
+    return cmocka_run_group_tests_name("page", tests, NULL, NULL);
+}
