@@ -6,6 +6,7 @@
 #include "record/page.h"
 #include "train/metrics.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,7 +21,8 @@ static int page(const char *dir, const char *out)
 {
     struct stat st;
     if (stat(dir, &st) || !S_ISDIR(st.st_mode)) die("plot: %s: no such folder (name a run's, runs/NAME)", dir);
-    page_write(dir, out);
+    if (!page_write(dir, out))
+        die("plot: cannot write %s: %s (is the disk full?)", out ? out : "report.html", strerror(errno));
     if (out) printf("%s\n", out);
     else printf("%s/report.html\n", dir);
     return 0;

@@ -9,15 +9,16 @@
 #include "base/config.h"
 #include "base/disk.h"
 #include "base/words.h"
-#include "expect_die.h"
 #include "record/page.h"
 #include "temp_dir.h"
 #include "train/metrics.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 // ---- reading a page
 
@@ -101,7 +102,7 @@ static void make(void)
 {
     char path[300];
     forget();
-    page_write(dir, NULL);
+    assert_true(page_write(dir, NULL));
     snprintf(path, sizeof path, "%s/report.html", dir);
     page = disk_read_file(path, &(size_t){0}, 1 << 26);
     assert_non_null(page);
@@ -196,6 +197,17 @@ static void test_numbers(void **state)
     const char *warmup = strstr(page, "<code>optim.warmup</code>");
     assert_true(warmup && warmup > rest);
     assert_true(has("a \\&quot;b\\&quot; # c"));
+}
+
+// 10 ms at 1,000 tokens a second and 30 ms at 200 are 16 tokens in 40 ms.
+static void test_rates(void **state)
+{
+    (void)state;
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":10,\"tok_s\":1000,\"mfu\":0.5}\n"
+                         "{\"event\":\"train\",\"step\":2,\"loss\":3,\"dt_ms\":30,\"tok_s\":200,\"mfu\":0.1}\n");
+    make();
+    assert_true(has("<dd>400<small>tokens a second"));
+    assert_true(has("<dd>20.0%<small>of the peak"));
 }
 
 // Names, samples, keys, settings and folders come from anywhere.
@@ -376,31 +388,26 @@ static void test_long(void **state)
     page_free(&run);
 }
 
-static int write_nowhere(void *arg)
-{
-    page_write(dir, arg);
-    return 0;
-}
-
 static void test_files(void **state)
 {
     (void)state;
     char a[10];
     put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
-    expect_die(write_nowhere, in_dir("missing/a.html"), "page: cannot write");
+    assert_false(page_write(dir, in_dir("missing/a.html")));
+    assert_int_equal(errno, ENOENT);
     put("elsewhere.html", "x");
     assert_int_equal(symlink("elsewhere.html", in_dir("report.html")), 0);
     make();
     assert_true(readlink(in_dir("report.html"), a, sizeof a) > 0); // a link is followed
-    page_write(dir, in_dir("b.html"));
+    assert_true(page_write(dir, in_dir("b.html")));
     assert_int_equal(access(in_dir("b.html"), R_OK), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PAGE_TEST(test_numbers), PAGE_TEST(test_hostile), PAGE_TEST(test_not_finite_and_cut), PAGE_TEST(test_last_line),
-        PAGE_TEST(test_few), PAGE_TEST(test_states), PAGE_TEST(test_resumed), PAGE_TEST(test_long),
+        PAGE_TEST(test_numbers), PAGE_TEST(test_rates), PAGE_TEST(test_hostile), PAGE_TEST(test_not_finite_and_cut),
+        PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_states), PAGE_TEST(test_resumed), PAGE_TEST(test_long),
         PAGE_TEST(test_files),
     };
     return cmocka_run_group_tests_name("page", tests, NULL, NULL);

@@ -646,7 +646,7 @@ static void put_page(FILE *f, const Page *p)
     fprintf(f, "<script>\n%s</script>\n</body>\n</html>\n", page_script);
 }
 
-void page_write(const char *dir, const char *path)
+bool page_write(const char *dir, const char *path)
 {
     char metrics[PATH_MAX], own[PATH_MAX], real[PATH_MAX], *text = NULL;
     size_t n_bytes = 0;
@@ -666,8 +666,10 @@ void page_write(const char *dir, const char *path)
     if (ferror(f) || fclose(f)) die("page: no memory");
     const char *to = path ? path : own;
     if (!disk_is_special(to) && realpath(to, real)) to = real; // a link is followed
-    if (!disk_replace_file(to, text, n_bytes))
-        die("page: cannot write %s: %s (is the disk full?)", to, strerror(errno));
+    bool written = disk_replace_file(to, text, n_bytes);
+    int error = errno;
     free(text);
     page_free(&run);
+    errno = error;
+    return written;
 }

@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 // Writes `path` (NULL: DIR/report.html) from DIR/metrics.jsonl, config.toml and trace.json, as far as they are there;
-// in one step, so a browser never loads half a page. Dies when it cannot be written.
-void page_write(const char *dir, const char *path);
+// in one step, so a browser never loads half a page. False, with errno: it cannot be written.
+bool page_write(const char *dir, const char *path);
 
 // ---- what is read (page_data.c)
 

@@ -183,7 +183,8 @@ struct Progress {
     bool live;                        // a live line stands on the terminal now
     ProgressView view;                // what it shows; step 0: none yet
     double began, drawn, plotted;     // seconds on the monotonic clock; 0: not yet
-    double plot_took, paged, page_took; // of report.html
+    double plot_took, paged, page_took; // of loss.svg; of report.html: when, and how long
+    bool page_failed;                 // it could not be written
     double last_loss[LAST];
     int64_t n_losses, step, tokens;   // of this process; the latest
     int64_t spikes, skips;            // of the run so far
@@ -361,12 +362,15 @@ FILE *progress_log(Progress *p)
     return p ? p->log : NULL;
 }
 
-// Writes report.html again, unless that takes too much of the run's time by now (over 2 percent).
+// Writes report.html again, unless that takes too much of the run's time by now (over 2 percent). A run does not end
+// because its page cannot be written.
 static void page(Progress *p, bool must)
 {
     double began = now_seconds();
     if (!must && began - p->paged < 50 * p->page_took) return;
-    page_write(p->plan.dir, NULL);
+    bool written = page_write(p->plan.dir, NULL), news = !written && !p->page_failed;
+    p->page_failed = !written;
+    if (news) progress_note(p, "report.html NOT written: %s; the run goes on", strerror(errno));
     p->paged = now_seconds();
     p->page_took = p->paged - began;
 }
