@@ -380,10 +380,18 @@ static void test_long(void **state)
         low = fmin(low, value), high = fmax(high, value);
     }
     assert_true(low == 0.125 && high == 99);
+    // The means of the buckets, of equal numbers of steps but for the last, have the mean of all.
+    const json_t *mean = json_array_get(json_object_get(json_object_get(data, "series"), "loss"), 3);
+    size_t buckets = json_array_size(mean), stride = (size_t)in_series("loss", 2, 1) - (size_t)in_series("loss", 2, 0);
+    double sum = 0;
+    for (size_t i = 0; i < buckets; i++)
+        sum += in_series("loss", 3, i) * (double)(i + 1 < buckets ? stride : N - stride * (buckets - 1));
+    double off = 2 + 0.25 * ((999 * 7) % 5) - 0.5; // step 999
+    assert_true(in_series("loss", 2, 0) == (1 + (double)stride) / 2);
+    assert_true(fabs(sum - (total - off)) <= 5e-6 * total); // means of 6 digits
     PageRun run = page_read(in_dir("metrics.jsonl"));
     const PageSeries *s = page_find(&run, "loss");
     assert_true(s && s->count == N && s->last_step == N && s->best == 0.125 && s->best_step == 777);
-    double off = 2 + 0.25 * ((999 * 7) % 5) - 0.5; // step 999
     assert_true(fabs(s->sum - (total - off)) <= 1e-16 * N * total); // sums of N numbers
     page_free(&run);
 }

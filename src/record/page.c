@@ -576,7 +576,7 @@ static void put_number(FILE *f, double x)
     else fputs("null", f);
 }
 
-// "loss":[[steps],[values]]
+// "loss":[[steps],[values]]; where buckets have several numbers also [middle steps],[means]
 static void put_series(FILE *f, const PageSeries *s)
 {
     page_json(f, s->key);
@@ -589,6 +589,15 @@ static void put_series(FILE *f, const PageSeries *s)
                 if (part) put_number(f, b->value[k]);
                 else fprintf(f, "%.0f", b->step[k]);
             }
+        }
+    }
+    for (int part = 0; part < 2 && s->stride > 1; part++) {
+        fputs("],[", f);
+        for (size_t i = 0; i < s->n; i++) {
+            const PageBucket *b = &s->bucket[i];
+            if (i) fputc(',', f);
+            if (part) put_number(f, b->sum / b->count);
+            else fprintf(f, "%.1f", (b->from + b->to) / 2);
         }
     }
     fputs("]]", f);

@@ -21,9 +21,11 @@ bool page_write(const char *dir, const char *path);
 enum { PAGE_KEY = 48, PAGE_BUCKETS = 1500 };
 
 // The numbers of one key, over steps. Of more than PAGE_BUCKETS of them, neighbours share a bucket, which keeps the
-// lowest and the highest.
+// lowest, the highest and the mean.
 typedef struct {
     double step[2], value[2]; // in the order of their steps; NAN: nothing finite
+    double from, to;          // its first and its last step
+    double sum, count;        // of its finite numbers
 } PageBucket;
 
 typedef struct {

@@ -3,7 +3,7 @@
 // Any key of a train, val or end line that has numbers becomes a series, so a new measurement is shown without a change
 // here. Memory does not grow with the length of the run: a series has at most PAGE_BUCKETS buckets, and when it is
 // full, pairs of neighbours are merged and the stride doubles. A bucket keeps the lowest and the highest of its
-// numbers, so no spike disappears from a curve.
+// numbers, so no spike disappears from a curve, and their mean, which the smoothed curve is made from.
 //
 // The invariant: sum, count, last and best are of all numbers, not of those that are kept.
 #include "record/page.h"
@@ -37,7 +37,8 @@ static PageBucket join(PageBucket a, PageBucket b)
         if (!(value[i] <= high)) high = value[i], at_high = i;
     }
     int first = at_low < at_high ? at_low : at_high, second = at_low < at_high ? at_high : at_low;
-    return (PageBucket){{step[first], step[second]}, {value[first], value[second]}};
+    return (PageBucket){{step[first], step[second]}, {value[first], value[second]}, a.from, b.to, a.sum + b.sum,
+                        a.count + b.count};
 }
 
 static void halve(PageSeries *s)
@@ -48,7 +49,8 @@ static void halve(PageSeries *s)
 
 static void add(PageSeries *s, double step, double value, double ms)
 {
-    PageBucket one = {{step, step}, {value, value}};
+    bool finite = !isnan(value);
+    PageBucket one = {{step, step}, {value, value}, step, step, finite ? value : 0, finite};
     if (s->n && s->in_last < s->stride) {
         s->bucket[s->n - 1] = join(s->bucket[s->n - 1], one);
         s->in_last++;
@@ -57,8 +59,8 @@ static void add(PageSeries *s, double step, double value, double ms)
         s->bucket[s->n++] = one;
         s->in_last = 1;
     }
-    s->bad += isnan(value);
-    if (isnan(value)) return;
+    s->bad += !finite;
+    if (!finite) return;
     s->sum += value, s->count++, s->by_time += value * ms;
     s->last = value, s->last_step = step;
     if (!(value >= s->best)) s->best = value, s->best_step = step;
