@@ -300,7 +300,7 @@ static double put_phase(FILE *f, const PageRun *r, const char *name, const char 
 {
     const PageSeries *s = page_find(r, key), *all = page_find(r, "dt_ms");
     double ms = s && all && all->count ? s->sum / all->count : 0;
-    if (!s) return 0;
+    if (!s || !s->sum) return 0; // a process alone waits for nobody
     fprintf(f, "<tr><td>%s</td><td class=\"n\">%.3f</td>", name, ms);
     put_share(f, "a", ms / step_ms);
     return ms;
@@ -310,7 +310,7 @@ static double put_phase(FILE *f, const PageRun *r, const char *name, const char 
 static void put_between(FILE *f, const PageRun *r, const char *name, const char *key, double step_ms)
 {
     const PageSeries *s = page_find(r, key);
-    if (!s || !(r->step > 0)) return;
+    if (!s || !s->sum || !(r->step > 0)) return;
     fprintf(f, "<tr><td>%s</td><td class=\"n\">%.3f</td>", name, s->sum / r->step);
     put_share(f, "b", s->sum / r->step / step_ms);
 }

@@ -45,7 +45,8 @@ enum {
     ALL = START | TRAIN | VAL | TEXT
 };
 
-// COUNT and NUMBER are always written; BYTES, KNOWN and TIME (rounded to microseconds) only when they are not 0.
+// COUNT and NUMBER are always written; BYTES and KNOWN only when they are not 0; TIME, rounded to microseconds, unless it
+// is NAN.
 typedef enum { COUNT, BYTES, NUMBER, KNOWN, TIME, FLAG, STRING } Type;
 
 static const struct {
@@ -149,8 +150,8 @@ static void put_field(json_t *object, int f, const MetricsRow *row)
         put(object, key, "", json_integer(*(const int64_t *)at));
         break;
     case TIME:
-        number = round(1000 * number) / 1000;
-        // fall through
+        if (!isnan(number)) put_number(object, key, round(1000 * number) / 1000);
+        break;
     case KNOWN:
         if (number != 0 && !isnan(number)) put_number(object, key, number);
         break;
@@ -252,9 +253,9 @@ static MetricsRow row_of(const json_t *object, MetricsEvent event)
         switch (fields[f].type) {
         case COUNT:
         case BYTES: *(int64_t *)at = json_integer_value(value); break;
+        case TIME:
         case NUMBER: *(double *)at = json_is_number(value) ? json_number_value(value) : NAN; break;
-        case KNOWN:
-        case TIME: *(double *)at = json_number_value(value); break;
+        case KNOWN: *(double *)at = json_number_value(value); break;
         case FLAG: *(bool *)at = json_is_true(value); break;
         case STRING: *(char **)at = copy_text(json_string_value(value)); break;
         }

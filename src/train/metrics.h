@@ -44,7 +44,7 @@ typedef struct {
     const char *name, *text;
     double ppl, val_ppl;                 // perplexity: e to the loss in nats per token
     double samples_s;                    // sequences a second
-    // Milliseconds of the step by phase (phases.h), and between the line before and this one; written unless 0 or NAN.
+    // Milliseconds of the step by phase (phases.h); of saves and evaluations since the line before. Not written: NAN.
     double data_ms, forward_ms, backward_ms, comm_ms, optim_ms, save_ms, eval_ms;
     double noise_scale;                  // tokens (run.noise_every); 0: not measured
     int64_t spikes, skips;               // steps that were judged a spike, updates that were not made; so far
