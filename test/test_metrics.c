@@ -75,7 +75,8 @@ static void test_schema(void **state)
         "\"steps\":9,\"batch_tokens\":100,\"mem_parameters\":28,\"mem_host\":5,",
         "{\"event\":\"train\",\"step\":1,\"tokens\":100,\"loss\":3.25,\"lr\":0.0006,\"grad_norm\":0.5,"
         "\"dt_ms\":12.5,\"tok_s\":8000.0,\"mfu\":0.625,\"ppl\":25.75,\"samples_s\":125.0,\"data_ms\":0.5,"
-        "\"forward_ms\":4.25,\"comm_ms\":0.0,\"optim_ms\":1.235,\"save_ms\":0.0,\"eval_ms\":0.0,\"spikes\":2,\"skips\":3,",
+        "\"forward_ms\":4.25,\"comm_ms\":0.0,\"optim_ms\":1.235,\"save_ms\":0.0,\"eval_ms\":0.0,\"spikes\":2,"
+        "\"skips\":3,",
         "{\"event\":\"val\",\"step\":1,\"tokens\":100,\"val_loss\":2.5,\"val_bpb\":1.25,\"floor_loss\":2.0,"
         "\"floor_bpb\":1.0,\"seconds\":7.5,\"val_ppl\":12.5,",
         "{\"event\":\"end\",\"step\":1,\"tokens\":100,\"val_loss\":2.5,\"val_bpb\":1.25,\"floor_loss\":2.0,"

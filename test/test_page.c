@@ -415,8 +415,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PAGE_TEST(test_numbers), PAGE_TEST(test_rates), PAGE_TEST(test_hostile), PAGE_TEST(test_not_finite_and_cut),
-        PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_states), PAGE_TEST(test_resumed), PAGE_TEST(test_long),
-        PAGE_TEST(test_files),
+        PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_states), PAGE_TEST(test_resumed),
+        PAGE_TEST(test_long), PAGE_TEST(test_files),
     };
     return cmocka_run_group_tests_name("page", tests, NULL, NULL);
 }

@@ -45,8 +45,8 @@ enum {
     ALL = START | TRAIN | VAL | TEXT
 };
 
-// COUNT and NUMBER are always written; BYTES and KNOWN only when they are not 0; TIME, rounded to microseconds, unless it
-// is NAN.
+// COUNT and NUMBER are always written; BYTES and KNOWN only when they are not 0; TIME, rounded to microseconds, unless
+// it is NAN.
 typedef enum { COUNT, BYTES, NUMBER, KNOWN, TIME, FLAG, STRING } Type;
 
 static const struct {
