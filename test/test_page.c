@@ -182,6 +182,7 @@ static void test_numbers(void **state)
     assert_int_equal(points("loss"), 3);
     assert_true(in_series("val_loss", 0, 0) == 3 && in_series("val_loss", 1, 0) == 3);
     assert_true(json_number_value(json_object_get(data, "floor")) == 1.5);
+    assert_true(has("<tr><td>val_bpb</td><td class=\"n\">1.25</td><td class=\"n\">3</td>"));
     assert_true(has(">3.0000<") && has(">100.0%<small>validation")); // validation loss; above the floor
     // phases: mean of a step, share; what lies between steps: 6 ms over 3 steps
     assert_true(has("<td>forward</td><td class=\"n\">2.000</td><td class=\"n\">25.0%</td>"));
@@ -380,6 +381,7 @@ static void test_long(void **state)
         low = fmin(low, value), high = fmax(high, value);
     }
     assert_true(low == 0.125 && high == 99);
+    assert_true(json_number_value(json_object_get(json_object_get(data, "last"), "loss")) == 2 + 0.25 * ((N * 7) % 5));
     // The means of the buckets, of equal numbers of steps but for the last, have the mean of all.
     const json_t *mean = json_array_get(json_object_get(json_object_get(data, "series"), "loss"), 3);
     size_t buckets = json_array_size(mean), stride = (size_t)in_series("loss", 2, 1) - (size_t)in_series("loss", 2, 0);
@@ -391,7 +393,7 @@ static void test_long(void **state)
     assert_true(fabs(sum - (total - off)) <= 5e-6 * total); // means of 6 digits
     PageRun run = page_read(in_dir("metrics.jsonl"));
     const PageSeries *s = page_find(&run, "loss");
-    assert_true(s && s->count == N && s->last_step == N && s->best == 0.125 && s->best_step == 777);
+    assert_true(s && s->count == N && s->last_step == N && s->low == 0.125 && s->low_step == 777 && s->high == 99);
     assert_true(fabs(s->sum - (total - off)) <= 1e-16 * N * total); // sums of N numbers
     page_free(&run);
 }

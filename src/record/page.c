@@ -186,7 +186,7 @@ static void put_tiles(FILE *f, const PageRun *r)
     fputs("<dl class=\"tiles\">\n", f);
     tile(f, "training loss, last step", loss ? loss->last : NAN, "%.4f", "nats a token");
     tile(f, "validation loss", last, "%.4f", "nats a token");
-    if (val && val->best < last) tile(f, "lowest validation loss", val->best, "%.4f", "nats a token");
+    if (val && val->low < last) tile(f, "lowest validation loss", val->low, "%.4f", "nats a token");
     tile(f, "bits per byte", last_of(r, "val_bpb"), "%.4f", "validation");
     tile(f, "perplexity", exp(last), "%.4g", "validation");
     if (r->floor > 0) tile(f, r->floor_is_bound ? "floor, at most" : "floor", r->floor, "%.4f", "nats a token");
@@ -276,13 +276,15 @@ static void put_evaluations(FILE *f, const PageRun *r)
 {
     if (!page_find(r, "val_loss")) return;
     section(f, "evaluation", "Evaluation");
-    table(f, "measure|#last|#at step|#lowest|#at step");
+    table(f, "measure|#last|#at step|#lowest|#at step|#highest|#at step");
     for (size_t i = 0; i < r->n_series; i++) {
         const PageSeries *s = &r->series[i];
         if (!s->val || !s->count) continue;
         fputs("<tr><td>", f), page_text(f, s->key);
-        fprintf(f, "</td><td class=\"n\">%.6g</td><td class=\"n\">%.0f</td><td class=\"n\">%.6g</td>"
-                "<td class=\"n\">%.0f</td></tr>\n", s->last, s->last_step, s->best, s->best_step);
+        const double cell[][2] = {{s->last, s->last_step}, {s->low, s->low_step}, {s->high, s->high_step}};
+        for (int k = 0; k < 3; k++)
+            fprintf(f, "</td><td class=\"n\">%.6g</td><td class=\"n\">%.0f", cell[k][0], cell[k][1]);
+        fputs("</td></tr>\n", f);
     }
     fputs(TABLE_END "</section>\n", f);
 }
@@ -610,6 +612,11 @@ static void put_data(FILE *f, const PageRun *r)
     put_number(f, r->floor > 0 ? r->floor : NAN);
     fprintf(f, ",\"step\":%.0f,\"series\":{", r->step);
     for (size_t i = 0; i < r->n_series; i++) fputs(i ? ",\n" : "\n", f), put_series(f, &r->series[i]);
+    fputs("},\n\"last\":{", f);
+    for (size_t i = 0; i < r->n_series; i++) {
+        fputs(i ? "," : "", f), page_json(f, r->series[i].key);
+        fputc(':', f), put_number(f, r->series[i].last);
+    }
     fputs("},\n\"val\":[", f);
     for (size_t i = 0, n = 0; i < r->n_series; i++)
         if (r->series[i].val) fputs(n++ ? "," : "", f), page_json(f, r->series[i].key);

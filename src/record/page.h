@@ -35,7 +35,7 @@ typedef struct {
     PageBucket *bucket;
     double sum, count, bad; // of the finite ones; how many; and how many were null
     double by_time;         // sum of each times its line's dt_ms: what a rate was in the mean is by_time / sum of dt_ms
-    double last, last_step, best, best_step; // NAN: none. best: the lowest
+    double last, last_step, low, low_step, high, high_step; // NAN: none
 } PageSeries;
 
 typedef struct {

@@ -5,7 +5,7 @@
 // full, pairs of neighbours are merged and the stride doubles. A bucket keeps the lowest and the highest of its
 // numbers, so no spike disappears from a curve, and their mean, which the smoothed curve is made from.
 //
-// The invariant: sum, count, last and best are of all numbers, not of those that are kept.
+// The invariant: sum, count, last, low and high are of all numbers, not of those that are kept.
 #include "record/page.h"
 
 #include "base/check.h"
@@ -63,7 +63,8 @@ static void add(PageSeries *s, double step, double value, double ms)
     if (!finite) return;
     s->sum += value, s->count++, s->by_time += value * ms;
     s->last = value, s->last_step = step;
-    if (!(value >= s->best)) s->best = value, s->best_step = step;
+    if (!(value >= s->low)) s->low = value, s->low_step = step;
+    if (!(value <= s->high)) s->high = value, s->high_step = step;
 }
 
 const PageSeries *page_find(const PageRun *run, const char *key)
@@ -80,7 +81,7 @@ static PageSeries *series_of(PageRun *run, const char *key, bool val)
     run->series = words_grow(run->series, &run->cap_series, run->n_series + 1, sizeof *run->series);
     s = &run->series[run->n_series++];
     *s = (PageSeries){.val = val, .stride = 1, .bucket = malloc(PAGE_BUCKETS * sizeof *s->bucket),
-                      .last = NAN, .best = NAN};
+                      .last = NAN, .low = NAN, .high = NAN};
     if (!s->bucket) die("page: no memory for %d points", PAGE_BUCKETS);
     strcpy(s->key, key);
     return s;
