@@ -34,6 +34,22 @@ page_of_a_run() {
     cmp <(sed '/data-now=/d; /<footer>/d' "$page") <(sed '/data-now=/d; /<footer>/d' "$work/again.html")
 }
 
+# A file for TensorBoard from each process, where it is asked for, with every line's numbers.
+board_files() {
+    local file
+    train gpt board --run.tensorboard=true --run.stop_at=12
+    file=$(find "$runs/board" -name 'events.out.tfevents.*')
+    grep -qa 'brain.Event:2' "$file"
+    [ "$(grep -ao 'train/loss' "$file" | wc -l)" = 12 ]
+    [ "$(grep -ao 'val/loss' "$file" | wc -l)" = 2 ] # step 10, the end
+    sleep 1 # its name has the second
+    train gpt board --run.tensorboard=true --ckpt.resume=true
+    [ "$(find "$runs/board" -name 'events.out.tfevents.*' | wc -l)" = 2 ]
+    file=$(find "$runs/board" -name 'events.out.tfevents.*' | sort | tail -n 1)
+    [ "$(grep -ao 'train/loss' "$file" | wc -l)" = 28 ]
+    [ -z "$(find "$runs/gpt" -name 'events.out.*')" ]
+}
+
 # The rate that was used is the schedule's: warm-up over 10 steps, then half a cosine down to a tenth at step 40.
 follows_schedule() {
     value train lr "$runs/gpt/metrics.jsonl" | awk '{
@@ -329,6 +345,7 @@ done
 passes 'a run leaves its files' leaves_files
 passes 'the phases of a step add up' phases_add_up gpt data_ms forward_ms backward_ms optim_ms
 passes 'the page of a run' page_of_a_run
+passes 'files for TensorBoard' board_files
 passes 'the learning rate follows the schedule' follows_schedule
 passes 'the written config repeats the run' resolved_config_runs
 passes 'another seed, another run' seed_matters

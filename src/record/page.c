@@ -340,9 +340,10 @@ static void put_phases(FILE *f, const PageRun *r)
     put_between(f, r, "saving, between steps", "save_ms", step_ms);
     put_between(f, r, "evaluation and samples, between steps", "eval_ms", step_ms);
     fputs(TABLE_END, f);
+    const PageSeries *comm = page_find(r, "comm_ms");
     chart(f, "milliseconds of each step, by phase",
-          host ? "dt_ms,data_ms,forward_ms,backward_ms,comm_ms,optim_ms" : "dt_ms,data_ms",
-          " data-zero=\"1\" data-late=\"1\"");
+          !host ? "dt_ms,data_ms" : comm && comm->sum ? "dt_ms,data_ms,forward_ms,backward_ms,comm_ms,optim_ms"
+          : "dt_ms,data_ms,forward_ms,backward_ms,optim_ms", " data-zero=\"1\" data-late=\"1\"");
     fputs("</section>\n", f);
 }
 
