@@ -211,6 +211,155 @@ static void test_rates(void **state)
     assert_true(has("<dd>20.0%<small>of the peak"));
 }
 
+// A duration where the page says "time of training", and a count as that of its tokens.
+static void check_shown(double seconds, double tokens, const char *time, const char *number)
+{
+    char text[300];
+    snprintf(text, sizeof text, "{\"event\":\"val\",\"step\":1,\"tokens\":%.0f,\"val_loss\":2,\"seconds\":%.1f}\n",
+             tokens, seconds);
+    put("metrics.jsonl", text);
+    make();
+    snprintf(text, sizeof text, "<dt>time of training</dt><dd>%s</dd>", time);
+    assert_true(has(text));
+    snprintf(text, sizeof text, "<dt>tokens seen</dt><dd>%s<", number);
+    assert_true(has(text));
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    check_shown(0.4, 999, "0 s", "999");
+    check_shown(59.6, 5, "1 min 00 s", "5");
+    check_shown(3599.7, 5, "1 h 00 min", "5");
+    check_shown(59, 1000, "59 s", "1k");
+    check_shown(60, 1234567, "1 min 00 s", "1.23M");
+    check_shown(3599, 5, "59 min 59 s", "5");
+    check_shown(3600, 5, "1 h 00 min", "5");
+    check_shown(7325, 5, "2 h 02 min", "5");
+    check_shown(86400, 5, "1 d 00 h", "5");
+    check_shown(90000, 5, "1 d 01 h", "5");
+}
+
+// 50 s for 10 of 100 steps: 90 steps take 450 s. Resumed at step 4 at 1030: 20 s for 6 steps.
+static void test_time_left(void **state)
+{
+    static const char begin_line[] = "{\"event\":\"start\",\"step\":0,\"steps\":100,\"t\":1000}\n";
+    static const char resume_line[] = "{\"event\":\"resume\",\"step\":4,\"steps\":100,\"t\":1030}\n";
+    static const char back_line[] = "{\"event\":\"rollback\",\"step\":8,\"t\":1046}\n";
+    static const char train_line[] = "{\"event\":\"train\",\"step\":10,\"loss\":2,\"t\":1050}\n";
+    char text[600];
+    (void)state;
+    DiskLock lock = disk_lock_take(dir);
+    snprintf(text, sizeof text, "%s%s", begin_line, train_line);
+    put("metrics.jsonl", text);
+    make();
+    assert_true(has("about <b>7 min 30 s</b> left") && has("step <b>10</b> of <b>100</b>, 10.0%"));
+    assert_true(has("style=\"width:10.00%\""));
+    snprintf(text, sizeof text, "%s%s%s", begin_line, resume_line, train_line);
+    put("metrics.jsonl", text);
+    make();
+    assert_true(has("about <b>5 min 00 s</b> left"));
+    snprintf(text, sizeof text, "%s%s%s", begin_line, back_line, train_line); // 4 s for 2 steps
+    put("metrics.jsonl", text);
+    make();
+    assert_true(has("about <b>3 min 00 s</b> left"));
+    put("metrics.jsonl", begin_line); // no step yet
+    make();
+    assert_false(has("</b> left"));
+    disk_lock_release(lock);
+}
+
+static void test_samples(void **state)
+{
+    enum { N = 60, SHOWN = 24, BYTES = 6000 };
+    (void)state;
+    Metrics *m = begin("r", N);
+    write_train(m, 1, 2);
+    char *two_bytes = calloc(1, 2 * BYTES + 10);
+    two_bytes[0] = 'x'; // so that no border between characters is at BYTES
+    for (int i = 0; i < BYTES; i++) memcpy(two_bytes + 1 + 2 * i, "é", 2);
+    for (int i = 1; i <= N; i++)
+        metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = i, .text = i == N ? two_bytes : "short"});
+    metrics_close(m);
+    make();
+    assert_true(has("24 of 60, the newest first"));
+    assert_int_equal(count(page, "<summary>step "), SHOWN);
+    assert_int_equal(count(page, "<details open><summary>step 60</summary>"), 1);
+    assert_int_equal(count(page, "<summary>step 1</summary>"), 1);
+    assert_int_equal(count(page, "<pre>short</pre>"), SHOWN - 1);
+    assert_int_equal(count(page, "é"), (BYTES - 1) / 2);
+    assert_int_equal(count(page, " ...</pre>"), 1);
+    free(two_bytes);
+    m = begin("r", N);
+    for (int i = 1; i <= SHOWN; i++)
+        metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = i, .text = "short"});
+    metrics_close(m);
+    make();
+    assert_int_equal(count(page, "<summary>step "), SHOWN);
+    assert_false(has("the newest first") || has(" ...</pre>"));
+}
+
+static void test_events(void **state)
+{
+    (void)state;
+    Metrics *m = begin("r", 400);
+    for (int i = 1; i <= 300; i++) metrics_write(m, &(MetricsRow){.event = METRICS_WARN, .step = i, .text = "slow"});
+    for (int i = 1; i <= 80; i++) metrics_write(m, &(MetricsRow){.event = METRICS_SAVE, .step = i, .text = "at"});
+    metrics_close(m);
+    make();
+    assert_true(has("The newest 50 saves of 80 and 200 other events of 301;"));
+    assert_int_equal(count(page, "<td>warn</td>"), 200);
+    assert_int_equal(count(page, "<tr class=\"bad\">"), 200);
+    assert_int_equal(count(page, "<td>save</td>"), 50);
+    assert_true(has("<td class=\"n\">300</td>") && has("<td class=\"n\">101</td>") && !has("<td class=\"n\">100</td>"));
+    assert_true(strstr(page, "<td class=\"n\">300</td>") < strstr(page, "<td class=\"n\">299</td>"));
+    m = begin("r", 400);
+    for (int i = 1; i <= 50; i++) metrics_write(m, &(MetricsRow){.event = METRICS_SAVE, .step = i, .text = "at"});
+    metrics_close(m);
+    make();
+    assert_int_equal(count(page, "<td>save</td>"), 50);
+    assert_int_equal(count(page, "<td>start</td>"), 1);
+    assert_false(has("The newest"));
+}
+
+// F0 on stage 0 from 100 to 110 us, B0 on stage 1 from 110 to 130: half of two stages' 30 us is idle.
+static void test_pipeline(void **state)
+{
+    (void)state;
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    put("trace.json", "{\"traceEvents\":["
+                      "{\"ph\":\"X\",\"name\":\"F0\",\"ts\":100,\"dur\":10,\"tid\":0,\"args\":{\"micro\":0}},"
+                      "{\"ph\":\"X\",\"name\":\"B3\",\"ts\":110,\"dur\":20,\"tid\":1,\"args\":{\"micro\":3}}]}");
+    make();
+    assert_true(has("0.030 ms; ") && has("50.0% of the stages' time is idle"));
+    assert_true(has("viewBox=\"0 0 1000 52\""));
+    assert_true(has("<rect class=\"F\" x=\"60.00\" y=\"2\" width=\"312.73\" height=\"20\"><title>F0: 0.010 ms<"));
+    assert_true(has("<rect class=\"B\" x=\"373.33\" y=\"26\" width=\"626.07\" height=\"20\"><title>B3: 0.020 ms<"));
+    assert_true(has("<text class=\"in\" x=\"686.67\" y=\"40\">3</text>"));
+    put("trace.json", "{\"traceEvents\":[]}");
+    make();
+    assert_false(has("stages' time"));
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    put("config.toml", "# All settings of this run, resolved; after a value, where it came from.\n\n[run]\n"
+                       "name = \"a # \\\"b\\\"\"  # x.toml:3\nsteps = 0.0\nseed = 1336  # command line\n"
+                       "# trace = 7  # no effect: needs parallel.pp>1\n[optim]\nmin_lr = 0.1  # derived: lr / 10\n"
+                       "[parallel]\n# dp = 2  # derived\n[new]\nkey = 5\n");
+    make();
+    assert_true(has("Changed from the default: 3") && has("Derived from others: 2") && has("At their default: 1"));
+    assert_true(has("<code>a # \\&quot;b\\&quot;</code></td><td class=\"muted\">run</td>"
+                    "<td class=\"muted\">x.toml:3</td>"));
+    assert_true(has("<code>run.seed</code></td><td><code>1336</code></td><td class=\"muted\">1337</td>"
+                    "<td class=\"muted\">command line</td>"));
+    assert_true(has("<code>parallel.dp</code></td><td><code>2</code></td>"));
+    assert_true(has("<code>new.key</code></td><td><code>5</code></td>") && has("not a setting of this version"));
+    assert_false(has("run.trace"));
+}
+
 // Names, samples, keys, settings and folders come from anywhere.
 static void test_hostile(void **state)
 {
@@ -418,7 +567,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PAGE_TEST(test_numbers), PAGE_TEST(test_rates), PAGE_TEST(test_hostile), PAGE_TEST(test_not_finite_and_cut),
         PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_states), PAGE_TEST(test_resumed),
-        PAGE_TEST(test_long), PAGE_TEST(test_files),
+        PAGE_TEST(test_long), PAGE_TEST(test_files), PAGE_TEST(test_words), PAGE_TEST(test_time_left),
+        PAGE_TEST(test_samples), PAGE_TEST(test_events), PAGE_TEST(test_pipeline), PAGE_TEST(test_settings),
     };
     return cmocka_run_group_tests_name("page", tests, NULL, NULL);
 }

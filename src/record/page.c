@@ -68,7 +68,9 @@ static void put_count(FILE *f, double x)
 
 static void put_time(FILE *f, double s)
 {
-    if (!isfinite(s) || s < 0) fputs("?", f);
+    bool known = isfinite(s) && s >= 0;
+    s = round(s);
+    if (!known) fputs("?", f);
     else if (s < 60) fprintf(f, "%.0f s", s);
     else if (s < 3600) fprintf(f, "%.0f min %02.0f s", floor(s / 60), fmod(s, 60));
     else if (s < 86400) fprintf(f, "%.0f h %02.0f min", floor(s / 3600), floor(fmod(s, 3600) / 60));
