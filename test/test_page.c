@@ -198,6 +198,9 @@ static void test_numbers(void **state)
     const char *warmup = strstr(page, "<code>optim.warmup</code>");
     assert_true(warmup && warmup > rest);
     assert_true(has("a \\&quot;b\\&quot; # c"));
+    assert_false(has("Other measurements")); // all have a place of their own
+    static const char *const none[] = {"step", "t", "tokens", "seconds", "floor_loss", "event"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_int_equal(points(none[i]), 0);
 }
 
 // 10 ms at 1,000 tokens a second and 30 ms at 200 are 16 tokens in 40 ms.
@@ -331,11 +334,21 @@ static void test_pipeline(void **state)
                       "{\"ph\":\"X\",\"name\":\"F0\",\"ts\":100,\"dur\":10,\"tid\":0,\"args\":{\"micro\":0}},"
                       "{\"ph\":\"X\",\"name\":\"B3\",\"ts\":110,\"dur\":20,\"tid\":1,\"args\":{\"micro\":3}}]}");
     make();
-    assert_true(has("0.030 ms; ") && has("50.0% of the stages' time is idle"));
+    assert_true(has("0.030 ms; ") && has("micro-batch; 50.0% of the stages' time is idle"));
     assert_true(has("viewBox=\"0 0 1000 52\""));
     assert_true(has("<rect class=\"F\" x=\"60.00\" y=\"2\" width=\"312.73\" height=\"20\"><title>F0: 0.010 ms<"));
     assert_true(has("<rect class=\"B\" x=\"373.33\" y=\"26\" width=\"626.07\" height=\"20\"><title>B3: 0.020 ms<"));
     assert_true(has("<text class=\"in\" x=\"686.67\" y=\"40\">3</text>"));
+    enum { MOST = 4000 }; // more than that are not drawn
+    char *text = malloc(MOST * 60), *at = text + sprintf(text, "{\"traceEvents\":[");
+    assert_non_null(text);
+    for (int i = 0; i < MOST + 2; i++)
+        at += sprintf(at, "%s{\"ph\":\"X\",\"name\":\"F\",\"ts\":%d,\"dur\":1}", i ? "," : "", i);
+    strcpy(at, "]}");
+    put("trace.json", text);
+    free(text);
+    make();
+    assert_int_equal(count(page, "<rect class=\"F\""), MOST);
     put("trace.json", "{\"traceEvents\":[]}");
     make();
     assert_false(has("stages' time"));
@@ -358,6 +371,11 @@ static void test_settings(void **state)
     assert_true(has("<code>parallel.dp</code></td><td><code>2</code></td>"));
     assert_true(has("<code>new.key</code></td><td><code>5</code></td>") && has("not a setting of this version"));
     assert_false(has("run.trace"));
+    assert_true(has("<code>run.steps</code></td><td><code>0.0</code></td><td class=\"muted\">0</td>"
+                    "<td class=\"muted\"></td>"));
+    put("config.toml", "[run]\nname = \"run\"\n"); // the first row of the table
+    make();
+    assert_true(has("At their default: 1") && !has("Changed from the default"));
 }
 
 // Names, samples, keys, settings and folders come from anywhere.
@@ -415,6 +433,9 @@ static void test_not_finite_and_cut(void **state)
     assert_true(has("1 line of metrics.jsonl could not be read"));
     assert_true(has("step <b>4</b> of <b>9</b>"));
     assert_int_equal(points("loss_inf"), 0); // a flag
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":null,\"loss_nan\":true}\n");
+    make();
+    assert_true(has("The training loss of 1 step was not finite."));
 }
 
 // Whole lines only, but a last one without its newline counts.
@@ -446,6 +467,33 @@ static void test_few(void **state)
     make();
     assert_true(has("This run has not recorded its phases.") && has("<b>4.000 ms</b>"));
     assert_false(has("Memory of rank 0"));
+    assert_true(has("style=\"width:0.00%\"")); // of an unknown number of steps
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":4,\"data_ms\":1,\"save_ms\":2}\n");
+    make();
+    assert_true(has("<td>saving, between steps</td><td class=\"n\">2.000</td><td class=\"n\">50.0%</td>"));
+}
+
+// Two numbers a bucket: the second is there too, and so is their mean.
+static void test_pairs(void **state)
+{
+    (void)state;
+    FILE *f = fopen(in_dir("metrics.jsonl"), "w");
+    assert_non_null(f);
+    for (int i = 1; i <= PAGE_BUCKETS; i++) fprintf(f, "{\"event\":\"train\",\"step\":%d,\"loss\":%d}\n", i, i);
+    fclose(f);
+    make();
+    assert_int_equal(points("loss"), PAGE_BUCKETS);
+    assert_true(isnan(in_series("loss", 2, 0)) || in_series("loss", 2, 0) == 0); // no means: there are all numbers
+    f = fopen(in_dir("metrics.jsonl"), "a");
+    assert_non_null(f);
+    for (int i = PAGE_BUCKETS + 1; i <= PAGE_BUCKETS + 2; i++)
+        fprintf(f, "{\"event\":\"train\",\"step\":%d,\"loss\":%d}\n", i, i);
+    fclose(f);
+    make();
+    assert_int_equal(points("loss"), PAGE_BUCKETS + 2);
+    for (size_t i = 0; i < PAGE_BUCKETS + 2; i++) assert_true(in_series("loss", 1, i) == (double)i + 1);
+    for (size_t i = 0; i < PAGE_BUCKETS / 2 + 1; i++) // steps 1 and 2: 1.5
+        assert_true(in_series("loss", 2, i) == 2 * (double)i + 1.5 && in_series("loss", 3, i) == 2 * (double)i + 1.5);
 }
 
 static void test_states(void **state)
@@ -566,9 +614,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PAGE_TEST(test_numbers), PAGE_TEST(test_rates), PAGE_TEST(test_hostile), PAGE_TEST(test_not_finite_and_cut),
-        PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_states), PAGE_TEST(test_resumed),
-        PAGE_TEST(test_long), PAGE_TEST(test_files), PAGE_TEST(test_words), PAGE_TEST(test_time_left),
-        PAGE_TEST(test_samples), PAGE_TEST(test_events), PAGE_TEST(test_pipeline), PAGE_TEST(test_settings),
+        PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_pairs), PAGE_TEST(test_states),
+        PAGE_TEST(test_resumed), PAGE_TEST(test_long), PAGE_TEST(test_files), PAGE_TEST(test_words),
+        PAGE_TEST(test_time_left), PAGE_TEST(test_samples), PAGE_TEST(test_events), PAGE_TEST(test_pipeline),
+        PAGE_TEST(test_settings),
     };
     return cmocka_run_group_tests_name("page", tests, NULL, NULL);
 }
