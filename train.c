@@ -75,27 +75,35 @@ static double grad_norm(Run *run)
 static StepResult run_step(Run *run, long step)
 {
     double begin = clock_seconds();
+    Phases *phases = &run->phases; // the clock that says where the time goes
     Observer *o = run->observer, *end = o + run->n_observers;
     replicas_phase(&run->replicas, step, "training");
+    phases_step(phases);
     for (; o < end; o++)
         if (o->before) o->before(o->self, run, step);
 
     StepResult r = {.lr = schedule_lr_ramped(&run->schedule, &run->ramp, step) * run_cool(run, step),
                     .tokens = run_samples(run, step).sequences * run->cfg.model.context};
+    phases_enter(phases, PHASES_DATA);
     RampStep mine = run_load_step(run, step, &r.valid);
+    phases_enter(phases, PHASES_FORWARD); // the model's units switch to PHASES_BACKWARD and back
     if (run->scales.fp8) fp8_step_begin(run->scales.fp8);
     float loss_scale = run->scales.scaler.scale;
     r.loss = forward_backward(run, step, mine, loss_scale / (float)r.valid) / (double)r.valid;
+    phases_enter(phases, PHASES_OPTIM);
     r.grad_norm = grad_norm(run);
+    phases_enter(phases, PHASES_OTHER);
     r.verdict = run_judge(run, step, r.loss, r.grad_norm);
     for (o = run->observer; o < end; o++)
         if (o->gradients) o->gradients(o->self, run, step, &r);
 
     // A batch that is skipped is gone: its samples count as taken, its gradient is zeroed, and neither weights nor
     // moments nor the optimizer's count of updates change.
+    phases_enter(phases, PHASES_OPTIM);
     if (r.verdict.action < MONITOR_SKIP) optim_apply(&run->optim, run->model, r.grad_norm, r.lr);
     else optim_drop(run->model);
     replicas_updated(&run->replicas);
+    phases_enter(phases, PHASES_OTHER);
     for (o = run->observer; o < end; o++)
         if (o->updated) o->updated(o->self, run, step);
 
@@ -136,10 +144,19 @@ static bool due(long every, long step)
 static void report_step(Run *run, long step, const StepResult *r)
 {
     const ModelShape *shape = &run->model->shape;
+    Phases *phases = &run->phases;
     double rate = (double)r->tokens / r->seconds;
+    phases_enter(phases, PHASES_OTHER);
     progress_step(run->progress, &(MetricsRow){.step = step, .tokens = run_tokens(run, step), .loss = r->loss,
                   .lr = r->lr, .grad_norm = r->grad_norm, .dt_ms = 1e3 * r->seconds, .tok_s = rate,
-                  .mfu = model_flops_per_token(shape, shape->context) * rate / run->peak});
+                  .mfu = model_flops_per_token(shape, shape->context) * rate / run->peak,
+                  .samples_s = rate / (double)shape->context, .data_ms = phases_take(phases, PHASES_DATA),
+                  .forward_ms = phases_take(phases, PHASES_FORWARD),
+                  .backward_ms = phases_take(phases, PHASES_BACKWARD), .comm_ms = phases_take(phases, PHASES_COMM),
+                  .optim_ms = phases_take(phases, PHASES_OPTIM), .save_ms = phases_take(phases, PHASES_SAVE),
+                  .eval_ms = phases_take(phases, PHASES_EVAL), .noise_scale = run->noise_scale,
+                  .spikes = r->verdict.reason >= MONITOR_SPIKE && r->verdict.reason <= MONITOR_RATIO});
+    run->noise_scale = 0;
 }
 
 // Returns the number of updates made; *stopped: a signal ended it.
@@ -150,6 +167,7 @@ static long loop(Run *run, bool *stopped)
         StepResult r = run_step(run, step++); // from here on `step` counts finished updates
         mem_seal(&run->mem);
 
+        phases_enter(&run->phases, PHASES_SAVE);
         run_poll_saves(run);
         run_verdict(run, step, &r);
         bool finite = r.verdict.reason != MONITOR_NOT_FINITE;
@@ -163,9 +181,11 @@ static long loop(Run *run, bool *stopped)
         if (r.verdict.action == MONITOR_ROLLBACK) continue; // there was nothing to go back to
         report_step(run, step, &r);
         if (step == run->last_step) break;
+        phases_enter(&run->phases, PHASES_EVAL);
         if (due(run->cfg.run.eval_every, step)) run_eval(run, step);
         if (due(run->cfg.eval.tasks_every, step)) run_tasks(run, step);
         if (due(run->cfg.run.sample_every, step)) run_sample(run, step);
+        phases_enter(&run->phases, PHASES_SAVE);
         if (due(run->cfg.run.save_every, step)) run_save(run, step);
     }
     return step;

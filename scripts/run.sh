@@ -67,4 +67,5 @@ floor=() minutes=()
 "$build/train" "presets/$name.toml" --run.name="$name" --data.tokenizer="$data" \
     --data.train="$data/train_*.bin" --data.val="$data/val_*.bin" "${floor[@]}" "${minutes[@]}" "$@"
 phase "4/4 done: everything is in $run"
+echo "Look at $run/report.html in a browser: losses, speed, time, memory, samples, settings"
 echo "Text from it: build/sample $run (or --prompt TEXT; build/sample --help)"

@@ -23,13 +23,15 @@
 static MetricsRow train_row(int64_t step)
 {
     return (MetricsRow){.event = METRICS_TRAIN, .step = step, .tokens = step * 100, .loss = 3.25, .lr = 6e-4,
-                        .grad_norm = 0.5, .dt_ms = 12.5, .tok_s = 8000, .mfu = 0.625};
+                        .grad_norm = 0.5, .dt_ms = 12.5, .tok_s = 8000, .mfu = 0.625, .ppl = 25.75, .samples_s = 125,
+                        .data_ms = 0.5, .forward_ms = 4.25, .backward_ms = NAN, .optim_ms = 1.23456, .spikes = 2,
+                        .skips = 3};
 }
 
 static MetricsRow val_row(MetricsEvent event, int64_t step)
 {
     return (MetricsRow){.event = event, .step = step, .tokens = step * 100, .val_loss = 2.5, .val_bpb = 1.25,
-                        .floor_loss = 2, .floor_bpb = 1, .seconds = 7.5};
+                        .floor_loss = 2, .floor_bpb = 1, .seconds = 7.5, .val_ppl = 12.5};
 }
 
 static void write_all(const char *path, int64_t resume_step, const MetricsRow *row, size_t n)
@@ -63,19 +65,22 @@ static void test_schema(void **state)
 {
     (void)state;
     MetricsRow rows[] = {
-        {.event = METRICS_START, .name = "r", .text = "GPT", .params = 7, .steps = 9, .batch_tokens = 100},
+        {.event = METRICS_START, .name = "r", .text = "GPT", .params = 7, .steps = 9, .batch_tokens = 100,
+         .mem = {[MEM_PARAMS] = 28, [MEM_HOST] = 5}},
         train_row(1), val_row(METRICS_VAL, 1), val_row(METRICS_END, 1),
         {.event = METRICS_SAVE, .step = 1, .text = "checkpoints/step_00000001"},
     };
     const char *want[] = {
         "{\"event\":\"start\",\"step\":0,\"name\":\"r\",\"text\":\"GPT\",\"params\":7,"
-        "\"steps\":9,\"batch_tokens\":100,",
+        "\"steps\":9,\"batch_tokens\":100,\"mem_parameters\":28,\"mem_host\":5,",
         "{\"event\":\"train\",\"step\":1,\"tokens\":100,\"loss\":3.25,\"lr\":0.0006,\"grad_norm\":0.5,"
-        "\"dt_ms\":12.5,\"tok_s\":8000.0,\"mfu\":0.625,",
+        "\"dt_ms\":12.5,\"tok_s\":8000.0,\"mfu\":0.625,\"ppl\":25.75,\"samples_s\":125.0,\"data_ms\":0.5,"
+        "\"forward_ms\":4.25,\"comm_ms\":0.0,\"optim_ms\":1.235,\"save_ms\":0.0,\"eval_ms\":0.0,\"spikes\":2,"
+        "\"skips\":3,",
         "{\"event\":\"val\",\"step\":1,\"tokens\":100,\"val_loss\":2.5,\"val_bpb\":1.25,\"floor_loss\":2.0,"
-        "\"floor_bpb\":1.0,\"seconds\":7.5,",
+        "\"floor_bpb\":1.0,\"seconds\":7.5,\"val_ppl\":12.5,",
         "{\"event\":\"end\",\"step\":1,\"tokens\":100,\"val_loss\":2.5,\"val_bpb\":1.25,\"floor_loss\":2.0,"
-        "\"floor_bpb\":1.0,\"seconds\":7.5,",
+        "\"floor_bpb\":1.0,\"seconds\":7.5,\"val_ppl\":12.5,",
         "{\"event\":\"save\",\"step\":1,\"text\":\"checkpoints/step_00000001\",",
     };
     write_all(in_dir("metrics.jsonl"), 0, rows, 5);

@@ -40,7 +40,7 @@ left_by() { # DIRECTORY
     find "$1" -type f | sort | while IFS= read -r file; do
         echo "${file#"$1"}"
         case $file in
-        */log.txt | */samples.txt | */loss.svg | */config.toml | */lock) ;;
+        */log.txt | */samples.txt | */loss.svg | */report.html | */config.toml | */lock) ;;
         */metrics.jsonl) sed -n '/"event":"\(train\|val\|end\)"/s/,"\(dt_ms\|floor_loss\|seconds\)".*//p' "$file" ;;
         */step_*/manifest.json) sed 's/"\(seconds\|xxh3_128\)": *[^,}]*//' "$file" ;;
         *) cksum <"$file" ;;

@@ -194,6 +194,13 @@ offloaded_alone() {
     [ -z "$(find "$runs" -name 'offload_*')" ]
 }
 
+# A slow link: waiting for other ranks is a phase of its own.
+phases_of_ranks() { # NAME [OPTION...]
+    ranks 2 gpt "$@" --run.stop_at=6 --batch.micro=4 --sample.count=0 --eval.tokens=100 --comm.slow_alpha=2e-3
+    phases_add_up "$1" data_ms forward_ms backward_ms comm_ms optim_ms
+    value train comm_ms "$runs/$1/metrics.jsonl" | awk '!($1 >= 2) { exit 1 }'
+}
+
 { prepare_corpus && uneven_corpus; } >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 passes 'one process: gpt' reference gpt gpt "${exact[@]}"
 passes 'one process: llama, bf16' reference llama bf16 "${exact[@]}" --numerics.dtype=bf16 --memory.recompute=full
@@ -236,6 +243,8 @@ END
 passes 'offload on one process' offloaded_alone
 passes 'mpiexec -n 1 is one process' launched_alone
 passes 'a second start takes a new folder' a_name_is_taken
+passes 'phases of two ranks' phases_of_ranks phases
+passes 'phases of two stages' phases_of_ranks stages --parallel.pp=2
 passes 'a run moves from layout to layout' resume_anywhere
 passes 'fp8 on two ranks goes on' fp8_goes_on
 passes 'run.minutes' minutes

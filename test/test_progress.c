@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -235,6 +236,8 @@ static void test_plain_output(void **state)
     assert_int_equal(count(out, "floor       2.0000 nats/token = 1.0000 bits/byte: the corpus' entropy"), 1);
     assert_int_equal(count(out, "checkpoint  ") * count(out, "/checkpoints/step_00000080\n"), 2);
     assert_int_equal(count(out, "/loss.svg\n"), 1);
+    assert_int_equal(count(out, "report      "), 1);
+    assert_int_equal(count(out, "/report.html\n"), 1);
     assert_int_equal(count(out, "samples "), 0); // there is no such file
     free(out);
     free(log);
@@ -244,9 +247,12 @@ static void test_plain_output(void **state)
         && metrics.row[metrics.n_rows - 1].event == METRICS_END);
     assert_true(metrics.row[metrics.n_rows - 1].floor_loss == 2.0);
     metrics_log_free(&metrics);
-    char *svg = slurp("loss.svg");
+    char *svg = slurp("loss.svg"), *page = slurp("report.html");
     assert_non_null(strstr(svg, "</svg>"));
+    assert_non_null(strstr(page, "class=\"state finished\"")); // the last one, after the end line
+    assert_non_null(strstr(page, ">2.5000<"));
     free(svg);
+    free(page);
 }
 
 static void test_stop_and_resume(void **state)
@@ -274,6 +280,57 @@ static void test_stop_and_resume(void **state)
     assert_int_equal(step, 100);
     assert_int_equal(ends, 1);
     metrics_log_free(&metrics);
+}
+
+// A run goes on when its page cannot be written, and says so once.
+static void test_no_page(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(in_dir("report.html"), 0700), 0);
+    run_to_file(0, 100, 100, 0);
+    char *out = slurp("stdout");
+    assert_int_equal(count(out, "report.html NOT written: Is a directory; the run goes on\n"), 1);
+    assert_int_equal(count(out, "trained     100 steps"), 1);
+    free(out);
+}
+
+// What the lines of the file say in all: counts, and the time between two of them.
+static void count_run(int first, int last)
+{
+    Progress *p = progress_begin(&(ProgressPlan){.dir = dir, .name = "c", .model = "m", .steps = 12, .log_every = 3,
+                                                 .first_step = first});
+    for (int i = first + 1; i <= last; i++) {
+        if (i == 2 || i == 8) progress_event(p, METRICS_SKIP, i, "bad");
+        progress_step(p, &(MetricsRow){.step = i, .loss = 1, .dt_ms = 1, .spikes = i % 2, .save_ms = i, .eval_ms = 2});
+    }
+    progress_end(p, &(MetricsRow){.step = last, .val_loss = 2});
+}
+
+static void test_counts(void **state)
+{
+    (void)state;
+    fflush(stdout);
+    int to = dup(STDOUT_FILENO), aside = open("/dev/null", O_WRONLY);
+    assert_true(to >= 0 && aside >= 0 && dup2(aside, STDOUT_FILENO) >= 0);
+    count_run(0, 7);
+    count_run(6, 12); // step 7 is made again
+    fflush(stdout);
+    assert_true(dup2(to, STDOUT_FILENO) >= 0);
+    close(to), close(aside);
+    MetricsLog log = metrics_read(in_dir("metrics.jsonl"));
+    int lines = 0;
+    for (size_t i = 0; i < log.n_rows; i++) {
+        const MetricsRow *row = &log.row[i];
+        if (row->event == METRICS_END) assert_true(fabs(row->val_ppl - exp(2)) <= 1e-8 * exp(2)); // 9 digits
+        if (row->event != METRICS_TRAIN) continue;
+        lines++;
+        assert_int_equal(row->spikes, (row->step + 1) / 2); // odd steps
+        assert_int_equal(row->skips, (row->step >= 2) + (row->step >= 8));
+        assert_true(row->save_ms == (double)(3 * row->step - 3) && row->eval_ms == 6); // of three steps
+        assert_true(fabs(row->ppl - exp(1)) <= 1e-8 * exp(1));
+    }
+    assert_int_equal(lines, 4);
+    metrics_log_free(&log);
 }
 
 // Plays a run on a pseudo terminal and returns what it would have shown.
@@ -376,7 +433,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_DIR(test_bar), IN_DIR(test_line_fits_every_width), IN_DIR(test_line_says_it_all), IN_DIR(test_numbers),
         IN_DIR(test_interval),
-        IN_DIR(test_plain_output), IN_DIR(test_stop_and_resume), IN_DIR(test_terminal), IN_DIR(test_log_every),
+        IN_DIR(test_plain_output), IN_DIR(test_no_page), IN_DIR(test_counts),
+        IN_DIR(test_stop_and_resume), IN_DIR(test_terminal), IN_DIR(test_log_every),
         IN_DIR(test_null_is_another_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

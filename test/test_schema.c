@@ -24,9 +24,10 @@ static const struct {
 } schema[] = {
     {"start", "step:i name:s text:s params:i steps:i batch_tokens:i t:i"},
     {"resume", "step:i name:s text:s params:i steps:i batch_tokens:i t:i"},
-    {"train", "step:i tokens:i loss:n lr:n grad_norm:n dt_ms:n tok_s:n mfu:n t:i"},
-    {"val", "step:i tokens:i val_loss:n val_bpb:n seconds:n t:i"},
-    {"end", "step:i tokens:i val_loss:n val_bpb:n seconds:n t:i"},
+    {"train", "step:i tokens:i loss:n lr:n grad_norm:n dt_ms:n tok_s:n mfu:n ppl:n samples_s:n spikes:i "
+              "skips:i t:i"},
+    {"val", "step:i tokens:i val_loss:n val_bpb:n seconds:n val_ppl:n t:i"},
+    {"end", "step:i tokens:i val_loss:n val_bpb:n seconds:n val_ppl:n t:i"},
     {"sample", "step:i text:s t:i"},
     {"save", "step:i text:s t:i"},
     {"skip", "step:i text:s t:i"},
@@ -87,7 +88,7 @@ static void check_line(Check *c, const char *line)
     if (!object) fault(c, "not JSON:", error.text);
     else if (!event || row == EVENTS) fault(c, "unknown event", event ? event : "(none)");
     else {
-        char keys[128], key[32], type;
+        char keys[256], key[32], type;
         snprintf(keys, sizeof keys, "%s", schema[row].keys);
         for (char *word = strtok(keys, " "); word; word = strtok(NULL, " "))
             if (sscanf(word, "%31[a-z_]:%c", key, &type) == 2) check_key(c, object, key, type);
@@ -117,8 +118,10 @@ static int check_file(const char *path, FILE *file, bool quiet)
 #define START "{\"event\":\"start\",\"step\":0,\"name\":\"a\",\"text\":\"m\",\"params\":9,\"steps\":2," \
     "\"batch_tokens\":8,\"t\":1}\n"
 #define TRAIN(step, tokens, loss) "{\"event\":\"train\",\"step\":" step ",\"tokens\":" tokens ",\"loss\":" loss \
-    ",\"lr\":0.1,\"grad_norm\":1,\"dt_ms\":1,\"tok_s\":1,\"mfu\":0.5,\"t\":1}\n"
-#define END "{\"event\":\"end\",\"step\":2,\"tokens\":16,\"val_loss\":1,\"val_bpb\":1,\"seconds\":2,\"t\":1}\n"
+    ",\"lr\":0.1,\"grad_norm\":1,\"dt_ms\":1,\"tok_s\":1,\"mfu\":0.5,\"ppl\":2,\"samples_s\":1,\"spikes\":0," \
+    "\"skips\":0,\"t\":1}\n"
+#define END "{\"event\":\"end\",\"step\":2,\"tokens\":16,\"val_loss\":1,\"val_bpb\":1,\"seconds\":2,\"val_ppl\":2," \
+    "\"t\":1}\n"
 #define SKIP(step) "{\"event\":\"skip\",\"step\":" step ",\"text\":\"x\",\"t\":1}\n"
 #define SAVE(step) "{\"event\":\"save\",\"step\":" step ",\"text\":\"x\",\"t\":1}\n"
 

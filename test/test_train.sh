@@ -15,7 +15,7 @@ straight() { # FAMILY
 
 leaves_files() {
     local dir=$runs/gpt file
-    for file in config.toml log.txt loss.svg samples.txt metrics.jsonl; do [ -s "$dir/$file" ]; done
+    for file in config.toml log.txt loss.svg samples.txt metrics.jsonl report.html; do [ -s "$dir/$file" ]; done
     grep -q '^steps = 40' "$dir/config.toml"
     grep -q '<svg' "$dir/loss.svg"
     grep -q 'step *40/40' "$dir/log.txt"
@@ -23,6 +23,31 @@ leaves_files() {
     value val step "$dir/metrics.jsonl" | cmp - <(printf '%s\n' 10 20 30)
     value end step "$dir/metrics.jsonl" | cmp - <(echo 40)
     find "$dir/checkpoints" -name 'step_*' -printf '%f\n' | cmp - <(echo step_00000040)
+}
+
+page_of_a_run() {
+    local page=$runs/gpt/report.html last
+    last=$(value end val_loss "$runs/gpt/metrics.jsonl")
+    grep -q 'class="state finished"' "$page"
+    grep -q ">$(printf '%.4f' "$last")<" "$page"
+    "$BUILD/plot" "$runs/gpt" --html "$work/again.html" | grep -qx "$work/again.html"
+    cmp <(sed '/data-now=/d; /<footer>/d' "$page") <(sed '/data-now=/d; /<footer>/d' "$work/again.html")
+}
+
+# A file for TensorBoard from each process, where it is asked for, with every line's numbers.
+board_files() {
+    local file
+    train gpt board --run.tensorboard=true --run.stop_at=12
+    file=$(find "$runs/board" -name 'events.out.tfevents.*')
+    grep -qa 'brain.Event:2' "$file"
+    [ "$(grep -ao 'train/loss' "$file" | wc -l)" = 12 ]
+    [ "$(grep -ao 'val/loss' "$file" | wc -l)" = 2 ] # step 10, the end
+    sleep 1 # its name has the second
+    train gpt board --run.tensorboard=true --ckpt.resume=true
+    [ "$(find "$runs/board" -name 'events.out.tfevents.*' | wc -l)" = 2 ]
+    file=$(find "$runs/board" -name 'events.out.tfevents.*' | sort | tail -n 1)
+    [ "$(grep -ao 'train/loss' "$file" | wc -l)" = 28 ]
+    [ -z "$(find "$runs/gpt" -name 'events.out.*')" ]
 }
 
 # The rate that was used is the schedule's: warm-up over 10 steps, then half a cosine down to a tenth at step 40.
@@ -318,6 +343,9 @@ for family in gpt llama; do
     passes "$family: learns context" learns $family
 done
 passes 'a run leaves its files' leaves_files
+passes 'the phases of a step add up' phases_add_up gpt data_ms forward_ms backward_ms optim_ms
+passes 'the page of a run' page_of_a_run
+passes 'files for TensorBoard' board_files
 passes 'the learning rate follows the schedule' follows_schedule
 passes 'the written config repeats the run' resolved_config_runs
 passes 'another seed, another run' seed_matters

@@ -94,6 +94,21 @@ history() { # NAME: what does not depend on the clock: train lines up to the gra
     sed -n '/"event":"\(train\|val\|end\)"/s/,"\(dt_ms\|floor_loss\|seconds\)".*//p' "$runs/$1/metrics.jsonl"
 }
 
+# The phases of every step are there, and add up to its time but for little: nothing is counted twice.
+phases_add_up() { # RUN KEY...: those that this run must have
+    local file=$runs/$1/metrics.jsonl key
+    shift
+    for key in "$@"; do [ "$(value train "$key" "$file" | grep -c .)" = "$(grep -c '"event":"train"' "$file")" ]; done
+    grep '"event":"train"' "$file" | awk '
+        function of(key) {
+            return match($0, "\"" key "\":[0-9.e-]*") ? substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) : 0
+        }
+        { sum = of("data_ms") + of("forward_ms") + of("backward_ms") + of("comm_ms") + of("optim_ms"); step = of("dt_ms")
+          all += step; known += sum
+          if (!(sum <= step + 0.005)) { print "phases of " sum " ms in a step of " step " ms: " $0; bad = 1 } } # rounded
+        END { if (!(known >= 0.9 * all)) { print known " of " all " ms"; bad = 1 }; exit bad }'
+}
+
 # program_refuses PROGRAM STATUS WORDS ARGUMENT...: it ends with that status, nothing on standard output and one line, an
 # error that has the words (an extended regular expression).
 program_refuses() {

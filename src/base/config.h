@@ -93,7 +93,7 @@ typedef struct {
         long seed, steps;
         double minutes;
         long stop_at, log_every, eval_every, save_every, sample_every, threads;
-        bool account, supervisor;
+        bool account, tensorboard, supervisor;
         double hang_timeout, peak;
         char fault[CONFIG_TEXT], device[CONFIG_TEXT];
         long norms_every, noise_every, dump, trace;

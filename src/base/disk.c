@@ -385,6 +385,20 @@ DiskLock disk_lock_take(const char *dir)
     return lock;
 }
 
+// Trying the lock takes it for a moment, in which a run that starts would be refused. So only a directory whose file
+// names an owner is tried: that of a run that is going on, or was killed.
+bool disk_lock_held(const char *dir)
+{
+    char path[700], text[WORDS];
+    snprintf(path, sizeof path, "%s/lock", dir);
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) return false;
+    read_words(file, text);
+    bool held = text[0] && flock(file, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+    close(file);
+    return held;
+}
+
 void disk_lock_release(DiskLock lock)
 {
     if (lock.file < 0) return;

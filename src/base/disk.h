@@ -65,6 +65,8 @@ typedef struct {
 // when another process has the lock, and names that process. The kernel releases the lock of a process that ended,
 // however it ended, so such a lock can be taken at once.
 DiskLock disk_lock_take(const char *dir);
+// Whether some process has the lock of DIR, this one included.
+bool disk_lock_held(const char *dir);
 // Empties the file and releases the lock. A file of -1 is allowed.
 void disk_lock_release(DiskLock lock);
 

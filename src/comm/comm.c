@@ -61,7 +61,7 @@ struct CommFamily {
     unsigned n_slots, serial;
     Mem mem;    // for their scratch
     bool checked;
-    double alpha, beta, link_free;
+    double alpha, beta, link_free, waited;
     CommTrace trace;
     void *trace_arg;
     int spins;
@@ -274,6 +274,12 @@ void comm_set_heartbeat(Comm *comm, Heartbeat *beat)
 Heartbeat *comm_heartbeat(const Comm *comm)
 {
     return comm ? comm->family->beat : NULL;
+}
+
+double comm_waited(const Comm *comm)
+{
+    const CommFamily *partner = comm->family->partner;
+    return comm->family->waited + (partner ? partner->waited : 0);
 }
 
 void comm_reset_counts(Comm *comm)
@@ -548,6 +554,7 @@ void comm_wait(Comm *comm, CommRequest *request)
     supervisor_go_on(f->beat);
     CommCount *count = &comm->count[s->run.call.kind];
     count->waited += end - begin, count->seconds += end - s->begin;
+    f->waited += end - begin;
     s->used = false;
     *request = (CommRequest){0};
 }

@@ -209,7 +209,9 @@ const char *comm_algorithm_name(CommAlgorithm algorithm);
 // counts[r]: n elements divided over `size` ranks: n / size, and one more for each of the first n % size.
 void comm_even(size_t *counts, size_t n, int size);
 
-// Zeroes the counters of the family, and of its partner's.
+// Seconds that this rank has spent inside comm_wait, in all groups of the family and of its partner's.
+double comm_waited(const Comm *comm);
+// Zeroes the counters of the family, and of its partner's; comm_waited goes on.
 void comm_reset_counts(Comm *comm);
 
 // ---- MPI (comm_mpi.c)

@@ -19,6 +19,7 @@
 #include "base/disk.h"
 #include "base/svg.h"
 #include "base/words.h"
+#include "record/tensorboard.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -47,8 +48,9 @@ enum {
     ALL = START | TRAIN | VAL | SET | TASK | TEXT
 };
 
-// NUMBER is always written; KNOWN only when it is not 0.
-typedef enum { COUNT, NUMBER, KNOWN, FLAG, STRING } Type;
+// COUNT and NUMBER are always written; BYTES and KNOWN only when they are not 0; TIME, rounded to microseconds, unless
+// it is NAN.
+typedef enum { COUNT, BYTES, NUMBER, KNOWN, TIME, FLAG, STRING } Type;
 
 static const struct {
     const char *key;
@@ -82,13 +84,32 @@ static const struct {
     FIELD(acc_token, NUMBER, TASK),
     FIELD(centred, NUMBER, TASK),
     FIELD(perplexity, NUMBER, TASK),
+    FIELD(val_ppl, NUMBER, VAL),
+    FIELD(ppl, NUMBER, TRAIN),
+    FIELD(samples_s, NUMBER, TRAIN),
+    FIELD(data_ms, TIME, TRAIN),
+    FIELD(forward_ms, TIME, TRAIN),
+    FIELD(backward_ms, TIME, TRAIN),
+    FIELD(comm_ms, TIME, TRAIN),
+    FIELD(optim_ms, TIME, TRAIN),
+    FIELD(save_ms, TIME, TRAIN),
+    FIELD(eval_ms, TIME, TRAIN),
+    FIELD(noise_scale, KNOWN, TRAIN),
+    FIELD(spikes, COUNT, TRAIN),
+    FIELD(skips, COUNT, TRAIN),
 #undef FIELD
+#define HELD(tag, name) {"mem_" name, offsetof(MetricsRow, mem[tag]), BYTES, START}
+    HELD(MEM_PARAMS, "parameters"), HELD(MEM_GRADS, "gradients"), HELD(MEM_OPTIM, "optimizer"),
+    HELD(MEM_ACTS, "activations"), HELD(MEM_COMM, "communication"),
+    HELD(MEM_SCRATCH, "scratch"), HELD(MEM_HOST, "host"),
+#undef HELD
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
 struct Metrics {
     FILE *file;
     char *path;
+    TensorBoard *board; // NULL: none
 };
 
 const char *metrics_event_name(MetricsEvent event)
@@ -128,16 +149,23 @@ static void put_number(json_t *object, const char *key, double value)
 static void put_field(json_t *object, int f, const MetricsRow *row)
 {
     const char *at = (const char *)row + fields[f].offset, *key = fields[f].key;
-    double number = fields[f].type == NUMBER || fields[f].type == KNOWN ? *(const double *)at : 0;
+    bool real = fields[f].type == NUMBER || fields[f].type == KNOWN || fields[f].type == TIME;
+    double number = real ? *(const double *)at : NAN;
     switch (fields[f].type) {
+    case BYTES:
+        if (!*(const int64_t *)at) break;
+        // fall through
     case COUNT:
         put(object, key, "", json_integer(*(const int64_t *)at));
         break;
-    case NUMBER:
-        put_number(object, key, number);
+    case TIME:
+        if (!isnan(number)) put_number(object, key, round(1000 * number) / 1000);
         break;
     case KNOWN:
         if (number != 0 && !isnan(number)) put_number(object, key, number);
+        break;
+    case NUMBER:
+        put_number(object, key, number);
         break;
     case FLAG:
         if (*(const bool *)at) put(object, key, "", json_true());
@@ -146,6 +174,25 @@ static void put_field(json_t *object, int f, const MetricsRow *row)
         if (*(char *const *)at) put(object, key, "", json_text(*(char *const *)at));
         break;
     }
+}
+
+// Every number of a line but its step and time, whatever its key: loss becomes train/loss, val_loss val/loss, data_ms
+// time/data_ms. Of a number that is not finite the line has null; TensorBoard marks it.
+static void write_board(TensorBoard *board, const json_t *object, int64_t step)
+{
+    TensorBoardScalar scalar[64];
+    int n = 0;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value) {
+        if (n == 64 || (!json_is_number(value) && !json_is_null(value))) continue;
+        if (!strcmp(key, "step") || !strcmp(key, "t")) continue;
+        bool val = !strncmp(key, "val_", 4), ms = strlen(key) > 3 && !strcmp(key + strlen(key) - 3, "_ms");
+        const char *group = val ? "val/" : ms ? "time/" : !strcmp(key, "loss") ? "train/" : "";
+        snprintf(scalar[n].tag, sizeof scalar[n].tag, "%s%s", group, val ? key + 4 : key);
+        scalar[n++].value = json_is_null(value) ? NAN : json_number_value(value);
+    }
+    tensorboard_write(board, step, (double)json_integer_value(json_object_get(object, "t")), scalar, n);
 }
 
 void metrics_write(Metrics *metrics, const MetricsRow *row)
@@ -162,7 +209,13 @@ void metrics_write(Metrics *metrics, const MetricsRow *row)
     if (fprintf(metrics->file, "%s\n", line) < 0 || fflush(metrics->file))
         die("metrics: cannot write %s: %s (is the disk full?)", metrics->path, strerror(errno));
     free(line);
+    if (metrics->board && 1 << row->event & (TRAIN | VAL)) write_board(metrics->board, object, row->step);
     json_decref(object);
+}
+
+void metrics_tensorboard(Metrics *metrics, const char *dir, int64_t resume_step)
+{
+    metrics->board = tensorboard_open(dir, resume_step);
 }
 
 void metrics_close(Metrics *metrics)
@@ -170,6 +223,7 @@ void metrics_close(Metrics *metrics)
     if (!metrics) return;
     if (fclose(metrics->file))
         die("metrics: cannot write %s: %s (is the disk full?)", metrics->path, strerror(errno));
+    tensorboard_close(metrics->board);
     free(metrics->path);
     free(metrics);
 }
@@ -206,7 +260,9 @@ static MetricsRow row_of(const json_t *object, MetricsEvent event)
         char *at = (char *)&row + fields[f].offset;
         const json_t *value = json_object_get(object, fields[f].key);
         switch (fields[f].type) {
-        case COUNT: *(int64_t *)at = json_integer_value(value); break;
+        case COUNT:
+        case BYTES: *(int64_t *)at = json_integer_value(value); break;
+        case TIME:
         case NUMBER: *(double *)at = json_is_number(value) ? json_number_value(value) : NAN; break;
         case KNOWN: *(double *)at = json_number_value(value); break;
         case FLAG: *(bool *)at = json_is_true(value); break;

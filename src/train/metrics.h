@@ -4,9 +4,10 @@
 // writing. One table in metrics.c says which keys an event has; the writer and the reader both walk it.
 //
 //   start, resume  step, name, text (the model in words), params, steps, batch_tokens, floor_loss, floor_bpb,
-//                  floor_is_bound
-//   train          step, tokens, loss, lr, grad_norm, dt_ms, tok_s, mfu
-//   val, end       step, tokens, val_loss, val_bpb, floor_loss, floor_bpb, seconds
+//                  floor_is_bound, mem_TAG
+//   train          step, tokens, loss, lr, grad_norm, dt_ms, tok_s, mfu, ppl, samples_s, data_ms, forward_ms,
+//                  backward_ms, comm_ms, optim_ms, save_ms, eval_ms, noise_scale, spikes, skips
+//   val, end       step, tokens, val_loss, val_bpb, floor_loss, floor_bpb, seconds, val_ppl
 //   set            step, tokens, name (of eval.sets), val_loss, val_bpb
 //   task           step, tokens, name (of eval.tasks), items, acc, acc_norm, acc_token, centred, perplexity; null: the
 //                  task has none
@@ -16,6 +17,8 @@
 // train line is step 1, and a val line of step 0 was measured before training.
 #ifndef METRICS_H
 #define METRICS_H
+#include "base/mem.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,6 +48,13 @@ typedef struct {
     const char *name, *text;
     int64_t items;                       // of a benchmark task (tasks.h), and its figures
     double acc, acc_norm, acc_token, centred, perplexity;
+    double ppl, val_ppl;                 // perplexity: e to the loss in nats per token
+    double samples_s;                    // sequences a second
+    // Milliseconds of the step by phase (phases.h); of saves and evaluations since the line before. Not written: NAN.
+    double data_ms, forward_ms, backward_ms, comm_ms, optim_ms, save_ms, eval_ms;
+    double noise_scale;                  // tokens (run.noise_every); 0: not measured
+    int64_t spikes, skips;               // steps that were judged a spike, updates that were not made; so far
+    int64_t mem[MEM_TAGS];               // bytes that rank 0 holds of each tag; written unless 0
 } MetricsRow;
 
 typedef struct Metrics Metrics;
@@ -58,6 +68,9 @@ Metrics *metrics_open(const char *path, int64_t resume_step);
 // locale does not matter.
 void metrics_write(Metrics *metrics, const MetricsRow *row);
 void metrics_close(Metrics *metrics); // NULL is allowed
+// From here on the numbers of train, val and end lines go to a new TensorBoard file in `dir` too (tensorboard.h).
+// resume_step: as for metrics_open.
+void metrics_tensorboard(Metrics *metrics, const char *dir, int64_t resume_step);
 
 typedef struct {
     MetricsRow *row;

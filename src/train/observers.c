@@ -174,8 +174,9 @@ static void noise_gradients(void *self, Run *run, long step, const StepResult *r
     NoiseState *s = self;
     if (!s->due || !s->valid) return;
     grads_noise_add(&s->noise, s->squares, (double)s->valid, r->grad_norm * r->grad_norm, (double)r->valid);
+    run->noise_scale = grads_noise_scale(&s->noise);
     progress_note(run->progress, "noise    step %ld: B_simple %.4g tokens (tr Sigma %.4g, |G|^2 %.4g; this batch %zu)",
-                  step + 1, grads_noise_scale(&s->noise), grads_noise_trace(&s->noise),
+                  step + 1, run->noise_scale, grads_noise_trace(&s->noise),
                   grads_noise_signal(&s->noise), r->valid);
 }
 

@@ -15,6 +15,7 @@
 #include "train/progress.h"
 
 #include "base/check.h"
+#include "record/page.h"
 #include "train/metrics.h"
 
 #include <errno.h>
@@ -182,9 +183,12 @@ struct Progress {
     bool live;                        // a live line stands on the terminal now
     ProgressView view;                // what it shows; step 0: none yet
     double began, drawn, plotted;     // seconds on the monotonic clock; 0: not yet
-    double plot_took;
+    double plot_took, paged, page_took; // of loss.svg; of report.html: when, and how long
+    bool page_failed;                 // it could not be written
     double last_loss[LAST];
     int64_t n_losses, step, tokens;   // of this process; the latest
+    int64_t spikes, skips;            // of the run so far
+    double save_ms, eval_ms;          // since the last train line
     char *saved;                      // the latest checkpoint
 };
 
@@ -294,13 +298,31 @@ static bool utf8_locale(void)
     return false;
 }
 
+static void open_metrics(Progress *p, const char *path)
+{
+    p->metrics = metrics_open(path, p->plan.first_step);
+    if (p->plan.tensorboard) metrics_tensorboard(p->metrics, p->plan.dir, p->plan.first_step);
+}
+
+// What the run had counted when it was resumed.
+static void count_again(Progress *p, const char *path)
+{
+    MetricsLog log = metrics_read(path);
+    for (size_t i = 0; i < log.n_rows; i++) {
+        if (log.row[i].event == METRICS_SKIP) p->skips++;
+        if (log.row[i].event == METRICS_TRAIN) p->spikes = log.row[i].spikes;
+    }
+    metrics_log_free(&log);
+}
+
 static void open_files(Progress *p)
 {
     char *log = path_in(p, "log.txt"), *metrics = path_in(p, "metrics.jsonl");
     if (p->plan.first_step == 0) truncate(log, 0); // appended to, as metrics.jsonl
     p->log = fopen(log, "a");
     if (!p->log) die("progress: cannot open %s: %s", log, strerror(errno));
-    p->metrics = metrics_open(metrics, p->plan.first_step);
+    open_metrics(p, metrics);
+    if (p->plan.first_step > 0) count_again(p, metrics);
     free(log);
     free(metrics);
 }
@@ -308,11 +330,13 @@ static void open_files(Progress *p)
 static void write_start(Progress *p)
 {
     const ProgressPlan *plan = &p->plan;
-    metrics_write(p->metrics, &(MetricsRow){
+    MetricsRow row = {
         .event = plan->first_step > 0 ? METRICS_RESUME : METRICS_START, .step = plan->first_step,
         .name = plan->name, .text = plan->model, .params = plan->params, .steps = plan->steps,
         .batch_tokens = plan->batch_tokens, .floor_loss = plan->floor_loss, .floor_bpb = plan->floor_bpb,
-        .floor_is_bound = plan->floor_is_bound});
+        .floor_is_bound = plan->floor_is_bound};
+    memcpy(row.mem, plan->mem, sizeof row.mem);
+    metrics_write(p->metrics, &row);
 }
 
 Progress *progress_begin(const ProgressPlan *plan)
@@ -338,6 +362,19 @@ FILE *progress_log(Progress *p)
     return p ? p->log : NULL;
 }
 
+// Writes report.html again, unless that takes too much of the run's time by now (over 2 percent). A run does not end
+// because its page cannot be written.
+static void page(Progress *p, bool must)
+{
+    double began = now_seconds();
+    if (!must && began - p->paged < 50 * p->page_took) return;
+    bool written = page_write(p->plan.dir, NULL), news = !written && !p->page_failed;
+    p->page_failed = !written;
+    if (news) progress_note(p, "report.html NOT written: %s; the run goes on", strerror(errno));
+    p->paged = now_seconds();
+    p->page_took = p->paged - began;
+}
+
 void progress_event(Progress *p, MetricsEvent event, int64_t step, const char *fmt, ...)
 {
     if (!p) return;
@@ -346,11 +383,13 @@ void progress_event(Progress *p, MetricsEvent event, int64_t step, const char *f
     char *text = format(fmt, args);
     va_end(args);
     metrics_write(p->metrics, &(MetricsRow){.event = event, .step = step, .text = text});
+    if (event == METRICS_SKIP) p->skips++;
     if (event == METRICS_SAMPLE)
         progress_note(p, "---- sample at step %lld\n%s\n----", (long long)step, text);
     else
         progress_note(p, "%-8s step %lld: %s", metrics_event_name(event), (long long)step, text);
     if (event == METRICS_SAVE) {
+        page(p, false);
         free(p->saved);
         p->saved = text;
     } else {
@@ -366,10 +405,10 @@ void progress_rollback(Progress *p, int64_t step, const char *fmt, ...)
     char *text = format(fmt, args), *metrics = path_in(p, "metrics.jsonl");
     va_end(args);
     metrics_close(p->metrics);
-    p->metrics = metrics_open(metrics, step);
+    p->plan.first_step = step;
+    open_metrics(p, metrics);
     p->n_losses = 0; // of the abandoned updates
     p->began = 0;    // and the steps that are made twice do not belong to the time of one
-    p->plan.first_step = step;
     progress_event(p, METRICS_ROLLBACK, step, "%s", text);
     free(metrics);
     free(text);
@@ -416,12 +455,18 @@ void progress_step(Progress *p, const MetricsRow *row)
     p->step = row->step;
     p->tokens = row->tokens;
     p->last_loss[p->n_losses++ % LAST] = row->loss;
+    p->spikes += row->spikes;
+    p->save_ms += row->save_ms, p->eval_ms += row->eval_ms;
 
     bool finite = isfinite(row->loss) && isfinite(row->grad_norm), last = row->step == steps;
     if (row->step % p->plan.log_every == 0 || last || !finite) {
         MetricsRow train = *row;
         train.event = METRICS_TRAIN;
+        train.ppl = exp(row->loss);
+        train.spikes = p->spikes, train.skips = p->skips;
+        train.save_ms = p->save_ms, train.eval_ms = p->eval_ms;
         metrics_write(p->metrics, &train);
+        p->save_ms = p->eval_ms = 0;
     }
     double eta = (now - p->began) / (double)done * (double)(steps - row->step);
     if (steps <= row->step || done <= 0) eta = NAN;
@@ -432,6 +477,7 @@ void progress_step(Progress *p, const MetricsRow *row)
     if (row->step % interval == 0 || done == 1 || last) plain_line(p, &view);
     p->view = view;
     if (p->terminal && (now - p->drawn >= 0.2 || last)) draw_live(p);
+    if (now - p->paged >= 60) page(p, false); // where nothing is evaluated or saved for long
 }
 
 // Redraws loss.svg, unless reading the file takes too much of the run's time by now (over 2 percent).
@@ -451,10 +497,12 @@ static void write_val(Progress *p, MetricsEvent event, const MetricsRow *row)
 {
     MetricsRow val = *row;
     val.event = event;
+    val.val_ppl = exp(row->val_loss);
     val.floor_loss = p->plan.floor_loss;
     val.floor_bpb = p->plan.floor_bpb;
     metrics_write(p->metrics, &val);
     plot(p, event == METRICS_END);
+    page(p, event == METRICS_END);
 }
 
 static void above_floor(const Progress *p, char out[64], double val_loss)
@@ -529,6 +577,7 @@ void progress_end(Progress *p, const MetricsRow *row)
         progress_note(p, "floor       %.4f nats/token = %.4f bits/byte: %s", p->plan.floor_loss,
                       p->plan.floor_bpb, p->plan.floor_is_bound ? "an upper bound of the corpus' entropy"
                       : "the corpus' entropy, which no model can beat");
+    say_path(p, "report", "report.html");
     say_path(p, "plot", "loss.svg");
     say_path(p, "samples", "samples.txt");
     if (p->saved) progress_note(p, "checkpoint  %s", p->saved);

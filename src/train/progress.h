@@ -25,6 +25,8 @@ typedef struct {
     int64_t log_every;  // train lines of metrics.jsonl: every so many steps (0 means 1)
     double floor_loss, floor_bpb; // nats per token, bits per byte; 0: not known
     bool floor_is_bound;          // the floor is an upper bound of the corpus' entropy
+    int64_t mem[MEM_TAGS];        // bytes that rank 0 holds, by tag
+    bool tensorboard;             // event files for TensorBoard too
 } ProgressPlan;
 
 typedef struct Progress Progress;
@@ -35,7 +37,8 @@ Progress *progress_begin(const ProgressPlan *plan);
 // log.txt itself, for a table that the caller prints to both; NULL for NULL.
 FILE *progress_log(Progress *progress);
 
-// After each update: row's step, tokens, loss, lr, grad_norm, dt_ms, tok_s, mfu (NAN: not known).
+// After each update: all that a train line has (NAN: not known). save_ms and eval_ms: since the last call; spikes: 1 or
+// 0, whether this step was one. The counts of the file are summed here.
 void progress_step(Progress *progress, const MetricsRow *row);
 // After an evaluation: row's step, tokens, val_loss, val_bpb, seconds. The floor is the plan's.
 void progress_val(Progress *progress, const MetricsRow *row);

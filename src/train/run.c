@@ -283,6 +283,7 @@ static void build_model(Run *run)
     if (fp8) fp8_set_sites(fp8, &run->model->params, cfg->numerics.fp8_keep);
     run->monitor = monitor_create((size_t)cfg->monitor.window, cfg->monitor.skip_z, cfg->monitor.max_skips);
     set_rules(run);
+    phases_begin(&run->phases, run->model, run->replicas.world);
     find_peak(run);
 }
 

@@ -21,6 +21,7 @@
 #include "train/fault.h"
 #include "train/monitor.h"
 #include "train/optim.h"
+#include "train/phases.h"
 #include "train/progress.h"
 #include "train/replicas.h"
 #include "train/grads.h"
@@ -117,6 +118,8 @@ struct Run {
     RunSaves saves;
     KvCache cache;     // for sampling
     Norms norms;       // run.norms_every
+    double noise_scale; // run.noise_every: the latest that no train line has; 0: none
+    Phases phases;     // where the time goes
     Observer observer[RUN_OBSERVERS]; // what watches the steps, in the order of their calls
     int n_observers;
     Progress *progress; // rank 0's; NULL on the others

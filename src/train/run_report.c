@@ -37,7 +37,8 @@ void run_announce(Run *run)
                          .params = parameters(&run->model->shape), .batch_tokens = cfg->batch.tokens,
                          .steps = cfg->run.steps, .first_step = run->first_step, .log_every = cfg->run.log_every,
                          .floor_loss = run->data.floor_loss, .floor_bpb = run->data.floor_bpb,
-                         .floor_is_bound = run->data.floor_is_bound};
+                         .floor_is_bound = run->data.floor_is_bound, .tensorboard = cfg->run.tensorboard};
+    for (int tag = 0; tag < MEM_TAGS; tag++) plan.mem[tag] = (int64_t)run->mem.tag_bytes[tag];
     run->progress = progress_begin(&plan);
     config_print(cfg, stdout);
     config_print(cfg, progress_log(run->progress));

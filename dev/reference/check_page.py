@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Does a browser show a run's report.html as it should?
+
+Trains a small run (two ranks, with its pipeline's timeline), stops and resumes it, and makes a hostile one by hand: a
+name, a sample and a key that are HTML and scripts. A headless Chromium opens each page, with a script put in front of
+it that counts errors, and one at its end that looks and clicks:
+
+- no error, no message on the console, no load of anything;
+- every section is there, every chart has curves, axis labels and its last number;
+- dragging across the loss chart zooms every chart: the axes change, the curves of the zoomed steps remain, and a double
+  click brings the whole run back; so do the buttons;
+- moving over a chart writes the number of that step, as metrics.jsonl has it;
+- nothing of the hostile run's text runs.
+
+With --shots DIR it also keeps pictures: light, dark, zoomed, narrow.
+
+Run: python3 dev/reference/check_page.py [--shots DIR]   (chromium on PATH, mpiexec; build/ must exist)
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+FIRST = """<script>window.faults = []; window.alerted = 0; window.alert = () => { window.alerted++; };
+addEventListener('error', e => faults.push('error: ' + e.message), true);
+addEventListener('securitypolicyviolation', e => faults.push('load: ' + e.blockedURI));</script>"""
+
+LAST = """<pre id="verdict"></pre><script>{
+const out = { faults, sections: [...document.querySelectorAll('section')].map(s => s.id), charts: {} };
+const svgs = [...document.querySelectorAll('figure svg')];
+const axis = svg => [...svg.querySelectorAll('text')].map(t => t.textContent + '@' + Math.round(t.getAttribute('y'))).join(' ');
+const state = () => svgs.map(axis);
+for (const svg of svgs) {
+  const keys = svg.parentNode.dataset.keys, box = svg.getBoundingClientRect();
+  out.charts[keys] = { paths: svg.querySelectorAll('path[d^="M"]').length, labels: axis(svg), width: box.width, height: box.height,
+    caption: svg.parentNode.querySelector('figcaption').textContent };
+}
+const loss = svgs[0], box = loss.getBoundingClientRect();
+const fire = (kind, x) => loss.dispatchEvent(new PointerEvent(kind, { clientX: box.left + x * box.width, clientY: box.top + 60, pointerId: 1, bubbles: true }));
+loss.setPointerCapture = () => {};
+out.whole = state();
+fire('pointermove', 0.5);
+out.hover = loss.parentNode.querySelector('figcaption').textContent;
+fire('pointerdown', 0.4); fire('pointermove', 0.6); fire('pointerup', 0.6);
+out.zoomed = state();
+out.zoomedPaths = loss.querySelectorAll('path[d^="M"]').length;
+if (!location.hash) {
+  loss.dispatchEvent(new MouseEvent('dblclick', { bubbles: true }));
+  out.back = state();
+  document.querySelector('button[data-span="0.1"]').click();
+  out.tenth = state();
+  document.querySelector('button[data-span="1"]').click();
+  document.getElementById('log').click();
+  out.log = state();
+  document.getElementById('log').click();
+}
+out.alerted = window.alerted;
+out.loads = performance.getEntriesByType('resource').length;
+out.wide = document.documentElement.scrollWidth - innerWidth;
+document.getElementById('verdict').textContent = 'VERDICT' + encodeURIComponent(JSON.stringify(out)) + 'END';
+}</script>"""
+
+
+def program(words, **more):
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", **more)
+    if done.returncode:
+        sys.exit(f"{' '.join(words)}: status {done.returncode}\n{done.stdout[-2000:]}{done.stderr}")
+    return done.stdout
+
+
+def browser(folder, *words):
+    done = subprocess.run([BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                           "--enable-logging=stderr", "--v=0", f"--user-data-dir={folder}/browser", *words],
+                          capture_output=True, text=True, timeout=120)
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return done.stdout, console
+
+
+def look(folder, run, size="1280,900"):
+    """What the page says of itself, after the script at its end has used it."""
+    html = open(f"{run}/report.html", encoding="utf-8").read()
+    html = html.replace('<meta charset="utf-8">', '<meta charset="utf-8">' + FIRST).replace("</body>", LAST + "</body>")
+    path = f"{folder}/looked.html"
+    open(path, "w", encoding="utf-8").write(html)
+    dom, console = browser(folder, f"--window-size={size}", "--dump-dom", f"file://{path}")
+    found = re.search(r"VERDICT(%7B.*?)END", dom)
+    assert found, f"{run}: the script at the end did not end\n{console}"
+    from urllib.parse import unquote
+    out = json.loads(unquote(found.group(1)))
+    assert not out["faults"] and not console, (run, out["faults"], console)
+    assert out["loads"] == 0 and out["alerted"] == 0, out
+    return out
+
+
+def check_charts(out):
+    for keys, chart in out["charts"].items():
+        assert chart["paths"] >= 1 and chart["width"] > 300 and chart["height"] > 100, (keys, chart)
+        assert len(chart["labels"].split()) >= 4, (keys, chart)
+        assert re.search(r"\d", chart["caption"]), (keys, chart)
+    assert out["zoomed"] != out["whole"] and all(a != b for a, b in zip(out["zoomed"], out["whole"])), "zoom"
+    assert out["zoomedPaths"] >= 1
+    assert out["back"] == out["whole"] and out["tenth"] != out["whole"] and out["log"][0] != out["whole"][0]
+    assert out["log"][1:] == out["whole"][1:]
+
+
+def check_real(folder, run):
+    out = look(folder, run)
+    want = ["loss", "evaluation", "speed", "time", "memory", "pipeline", "samples", "events", "settings"]
+    assert out["sections"] == want, out["sections"]
+    check_charts(out)
+    rows = [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
+    loss = {r["step"]: r["loss"] for r in rows if r["event"] == "train"}
+    value, step = re.search(r"training ([\d.]+) at (\d+)", out["hover"]).groups()
+    assert abs(loss[int(step)] - float(value)) <= 0.5e-4 * loss[int(step)], (step, value, loss[int(step)])
+    assert 0.4 * max(loss) < int(step) < 0.6 * max(loss)
+    narrow = look(folder, run, "420,800")
+    assert narrow["wide"] <= 0, f"{narrow['wide']} pixels too wide for a telephone"
+    print(f"{os.path.basename(run)}: {len(out['sections'])} sections, {len(out['charts'])} charts, no error; "
+          f"loss {value} at step {step}; zoom, buttons")
+
+
+def hostile(run):
+    bad = "</title></script><script>alert(1)</script><img src=x onerror=alert(2)>"
+    os.mkdir(run)
+    with open(f"{run}/metrics.jsonl", "w") as f:
+        def put(**row):
+            f.write(json.dumps(row) + "\n")
+        put(event="start", step=0, name=bad, text=bad, steps=9, params=1, batch_tokens=1, t=1)
+        for i in range(1, 9):
+            put(event="train", step=i, loss=3 - i / 8, grad_norm=1, lr=1, dt_ms=1, tok_s=1, mfu=1, t=i, **{bad: i})
+        put(event="val", step=8, val_loss=3, **{"val_loss_" + bad[:20]: 2})
+        put(event="sample", step=8, text=bad + "\u0007\u202e")
+        put(event=bad, step=8, text=bad)
+    with open(f"{run}/config.toml", "w") as f:
+        f.write(f"[run]\nname = \"{bad}\"\n")
+
+
+def shots(folder, run, where):
+    os.makedirs(where, exist_ok=True)
+    page = f"file://{os.path.abspath(run)}/report.html"
+    dark = "--blink-settings=preferredColorScheme=0"
+    for name, size, more in (("light", "1366,768", []), ("dark", "1366,768", [dark]), ("whole", "1280,4200", []),
+                             ("narrow", "420,2000", [])):
+        browser(folder, f"--window-size={size}", *more, f"--screenshot={where}/{name}.png", page)
+    browser(folder, "--window-size=1366,768", f"--screenshot={where}/zoomed.png", f"file://{folder}/looked.html#zoomed")
+    print(f"pictures in {where}")
+
+
+def main():
+    if not BROWSER:
+        sys.exit("check_page: no chromium (apt-get install chromium)")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    with tempfile.TemporaryDirectory() as folder:
+        program(["build/stories", "--bytes", "200000", "--seed", "3", "--out", folder])
+        program(["build/prepare", "tokens", "--train", f"{folder}/train.txt", "--val-file", f"{folder}/val.txt", "--vocab",
+                 "512", "--out", folder])
+        train = ["mpiexec", "-n", "2", "build/train", "tiny", f"--run.dir={folder}", "--run.name=piped", "--run.steps=120",
+                 "--parallel.pp=2", "--batch.micro=2", "--run.trace=9", "--run.eval_every=20", "--run.sample_every=40",
+                 f"--data.train={folder}/train_*.bin", f"--data.val={folder}/val_*.bin", f"--data.tokenizer={folder}",
+                 "--eval.tokens=1000"]
+        program([*train, "--run.stop_at=70"])
+        program([*train, "--ckpt.resume=true"])
+        check_real(folder, f"{folder}/piped")
+        hostile(f"{folder}/hostile")
+        program(["build/plot", f"{folder}/hostile", "--html"])
+        check_charts(look(folder, f"{folder}/hostile"))
+        print("hostile: nothing ran, nothing was loaded")
+        if "--shots" in sys.argv:
+            look(folder, f"{folder}/piped")
+            shots(folder, f"{folder}/piped", sys.argv[sys.argv.index("--shots") + 1])
+    print("ok")
+
+
+main()

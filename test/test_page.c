@@ -1,0 +1,623 @@
+// page: report.html is well-formed and loads nothing, shows the numbers of the run's files, lets no text of them become
+// HTML or script, and stays small. dev/reference/check_page.py looks at it in a browser.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/config.h"
+#include "base/disk.h"
+#include "base/words.h"
+#include "record/page.h"
+#include "temp_dir.h"
+#include "train/metrics.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- reading a page
+
+static char *page; // the text of the last one
+static json_t *data; // its numbers
+
+static void forget(void)
+{
+    free(page), page = NULL;
+    json_decref(data), data = NULL;
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *s = text; (s = strstr(s, what)); s += strlen(what)) n++;
+    return n;
+}
+
+static bool has(const char *what)
+{
+    return strstr(page, what) != NULL;
+}
+
+// Tags nest; attributes are quoted; < and & stand nowhere else. What is between <style> or <script> and its end is
+// skipped: no "</" may be in it.
+static void check_tags(const char *s)
+{
+    char open[40][16];
+    int depth = 0;
+    assert_true(!strncmp(s, "<!DOCTYPE html>", 15));
+    for (s += 15; *s; s++) {
+        if (*s == '&')
+            assert_true(!strncmp(s, "&amp;", 5) || !strncmp(s, "&lt;", 4) || !strncmp(s, "&gt;", 4) ||
+                        !strncmp(s, "&quot;", 6) || !strncmp(s, "&#39;", 5));
+        assert_true((unsigned char)*s >= 0x20 || *s == '\n' || *s == '\t');
+        if (*s != '<') continue;
+        bool closing = s[1] == '/', quoted = false;
+        char name[16] = "";
+        s += 1 + closing;
+        for (int n = 0; isalnum((unsigned char)*s) && n < 15; s++) name[n++] = *s;
+        assert_true(name[0]);
+        for (; *s && (quoted || *s != '>'); s++) {
+            if (*s == '"') quoted = !quoted;
+            assert_true(*s != '<');
+        }
+        assert_true(*s == '>');
+        if (closing) {
+            assert_true(depth > 0);
+            assert_string_equal(open[--depth], name);
+        } else if (strcmp(name, "meta") && strcmp(name, "input")) {
+            assert_true(depth < 40);
+            strcpy(open[depth++], name);
+        }
+        if (!closing && (!strcmp(name, "style") || !strcmp(name, "script"))) {
+            s = strstr(s, "</") - 1;
+            assert_true(!strncmp(s + 3, name, strlen(name)));
+        }
+    }
+    assert_int_equal(depth, 0);
+}
+
+// Nothing that makes a browser fetch something, and no script but ours.
+static void check_alone(void)
+{
+    static const char *const never[] = {"href", "@import", "url(", "fetch", "XMLHttp", "import(", "<img", "<link",
+                                        "<iframe", "innerHTML", "eval(", "nan,", "inf,"};
+    static const char names[] = "http://www.w3.org/2000/svg"; // a name, which is not loaded
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
+        const char *at = strstr(page, never[i]);
+        if (at && !strncmp(at, "url(#", 5)) at = strstr(at + 1, never[i]);
+        if (at) print_message("the page has %.60s\n", at);
+        assert_null(at);
+    }
+    assert_int_equal(count(page, "http"), count(page, names) + count(page, "http-equiv"));
+    assert_int_equal(count(page, "<script"), 2);
+    assert_true(has("default-src 'none'"));
+}
+
+static void make(void)
+{
+    char path[300];
+    forget();
+    assert_true(page_write(dir, NULL));
+    snprintf(path, sizeof path, "%s/report.html", dir);
+    page = disk_read_file(path, &(size_t){0}, 1 << 26);
+    assert_non_null(page);
+    check_tags(page);
+    check_alone();
+    const char *json = strstr(page, "id=\"data\">");
+    assert_non_null(json);
+    data = json_loadb(strchr(json, '>') + 1, (size_t)(strstr(json, "</script>") - strchr(json, '>') - 1), 0, NULL);
+    assert_non_null(data);
+}
+
+static double in_series(const char *key, int part, size_t i)
+{
+    const json_t *s = json_object_get(json_object_get(data, "series"), key);
+    const json_t *value = json_array_get(json_array_get(s, (size_t)part), i);
+    return json_is_null(value) ? NAN : json_number_value(value);
+}
+
+static size_t points(const char *key)
+{
+    return json_array_size(json_array_get(json_object_get(json_object_get(data, "series"), key), 0));
+}
+
+static int tear_down(void **state)
+{
+    forget();
+    return temp_dir_remove(state);
+}
+#define PAGE_TEST(test) cmocka_unit_test_setup_teardown(test, temp_dir_make, tear_down)
+
+// ---- runs
+
+static void put(const char *name, const char *text)
+{
+    assert_true(disk_write_file(in_dir(name), text, strlen(text)));
+}
+
+static void write_train(Metrics *m, int64_t step, double loss)
+{
+    metrics_write(m, &(MetricsRow){.event = METRICS_TRAIN, .step = step, .tokens = 64 * step, .loss = loss, .lr = 1e-3,
+                                   .grad_norm = 0.5, .dt_ms = 8, .tok_s = 8000, .mfu = 0.25, .ppl = exp(loss),
+                                   .samples_s = 125, .data_ms = 0.5, .forward_ms = 2, .backward_ms = 4, .comm_ms = 0.25,
+                                   .optim_ms = 1, .save_ms = step == 2 ? 6 : 0});
+}
+
+static Metrics *begin(const char *name, int64_t steps)
+{
+    Metrics *m = metrics_open(in_dir("metrics.jsonl"), 0);
+    metrics_write(m, &(MetricsRow){.event = METRICS_START, .name = name, .text = "GPT, 2 layers", .params = 123456,
+                                   .steps = steps, .batch_tokens = 64, .floor_loss = 1.5,
+                                   .mem = {[MEM_PARAMS] = 4000000, [MEM_ACTS] = 12000000}});
+    return m;
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    static Config cfg;
+    Metrics *m = begin("a run", 3);
+    for (int i = 1; i <= 3; i++) write_train(m, i, 4 - 0.5 * i);
+    metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = 3, .text = "Once upon"});
+    metrics_write(m, &(MetricsRow){.event = METRICS_SAVE, .step = 3, .text = "checkpoints/step_00000003"});
+    metrics_write(m, &(MetricsRow){.event = METRICS_END, .step = 3, .tokens = 192, .val_loss = 3, .val_bpb = 1.25,
+                                   .floor_loss = 1.5, .seconds = 0.024, .val_ppl = exp(3)});
+    metrics_close(m);
+    config_defaults(&cfg);
+    config_set(&cfg, "optim.lr", "0.002", "command line");
+    config_set(&cfg, "optim.warmup", "50", "command line"); // the default
+    config_set(&cfg, "data.train", "a \"b\" # c", "x.toml:3");
+    config_write(&cfg, in_dir("config.toml"));
+    make();
+    assert_true(has("<title>a run</title>") && has("class=\"state finished\"") && has("GPT, 2 layers"));
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(in_series("loss", 0, i) == (double)i + 1 && in_series("loss", 1, i) == 3.5 - 0.5 * (double)i);
+        assert_true(in_series("tok_s", 1, i) == 8000);
+    }
+    assert_int_equal(points("loss"), 3);
+    assert_true(in_series("val_loss", 0, 0) == 3 && in_series("val_loss", 1, 0) == 3);
+    assert_true(json_number_value(json_object_get(data, "floor")) == 1.5);
+    assert_true(has("<tr><td>val_bpb</td><td class=\"n\">1.25</td><td class=\"n\">3</td>"));
+    assert_true(has(">3.0000<") && has(">100.0%<small>validation")); // validation loss; above the floor
+    // phases: mean of a step, share; what lies between steps: 6 ms over 3 steps
+    assert_true(has("<td>forward</td><td class=\"n\">2.000</td><td class=\"n\">25.0%</td>"));
+    assert_true(has("<td>communication, waited for</td><td class=\"n\">0.250</td><td class=\"n\">3.1%</td>"));
+    assert_true(has("<td>other</td><td class=\"n\">0.250</td>"));
+    assert_true(has("<td>saving, between steps</td><td class=\"n\">2.000</td>"));
+    assert_true(has("<td>activations</td><td class=\"n\">12.00</td><td class=\"n\">75.0%</td>"));
+    assert_true(has("Once upon") && has("checkpoints/step_00000003"));
+    const char *changed = strstr(page, "Changed from the default"), *rest = strstr(page, "At their default");
+    assert_true(changed && rest && changed < rest);
+    const char *lr = strstr(page, "<code>optim.lr</code></td><td><code>0.002</code></td><td class=\"muted\">1e-3</td>");
+    assert_true(lr && lr > changed && lr < rest);
+    const char *warmup = strstr(page, "<code>optim.warmup</code>");
+    assert_true(warmup && warmup > rest);
+    assert_true(has("a \\&quot;b\\&quot; # c"));
+    assert_false(has("Other measurements")); // all have a place of their own
+    static const char *const none[] = {"step", "t", "tokens", "seconds", "floor_loss", "event"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_int_equal(points(none[i]), 0);
+}
+
+// 10 ms at 1,000 tokens a second and 30 ms at 200 are 16 tokens in 40 ms.
+static void test_rates(void **state)
+{
+    (void)state;
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":10,\"tok_s\":1000,\"mfu\":0.5}\n"
+                         "{\"event\":\"train\",\"step\":2,\"loss\":3,\"dt_ms\":30,\"tok_s\":200,\"mfu\":0.1}\n");
+    make();
+    assert_true(has("<dd>400<small>tokens a second"));
+    assert_true(has("<dd>20.0%<small>of the peak"));
+}
+
+// A duration where the page says "time of training", and a count as that of its tokens.
+static void check_shown(double seconds, double tokens, const char *time, const char *number)
+{
+    char text[300];
+    snprintf(text, sizeof text, "{\"event\":\"val\",\"step\":1,\"tokens\":%.0f,\"val_loss\":2,\"seconds\":%.1f}\n",
+             tokens, seconds);
+    put("metrics.jsonl", text);
+    make();
+    snprintf(text, sizeof text, "<dt>time of training</dt><dd>%s</dd>", time);
+    assert_true(has(text));
+    snprintf(text, sizeof text, "<dt>tokens seen</dt><dd>%s<", number);
+    assert_true(has(text));
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    check_shown(0.4, 999, "0 s", "999");
+    check_shown(59.6, 5, "1 min 00 s", "5");
+    check_shown(3599.7, 5, "1 h 00 min", "5");
+    check_shown(59, 1000, "59 s", "1k");
+    check_shown(60, 1234567, "1 min 00 s", "1.23M");
+    check_shown(3599, 5, "59 min 59 s", "5");
+    check_shown(3600, 5, "1 h 00 min", "5");
+    check_shown(7325, 5, "2 h 02 min", "5");
+    check_shown(86400, 5, "1 d 00 h", "5");
+    check_shown(90000, 5, "1 d 01 h", "5");
+}
+
+// 50 s for 10 of 100 steps: 90 steps take 450 s. Resumed at step 4 at 1030: 20 s for 6 steps.
+static void test_time_left(void **state)
+{
+    static const char begin_line[] = "{\"event\":\"start\",\"step\":0,\"steps\":100,\"t\":1000}\n";
+    static const char resume_line[] = "{\"event\":\"resume\",\"step\":4,\"steps\":100,\"t\":1030}\n";
+    static const char back_line[] = "{\"event\":\"rollback\",\"step\":8,\"t\":1046}\n";
+    static const char train_line[] = "{\"event\":\"train\",\"step\":10,\"loss\":2,\"t\":1050}\n";
+    char text[600];
+    (void)state;
+    DiskLock lock = disk_lock_take(dir);
+    snprintf(text, sizeof text, "%s%s", begin_line, train_line);
+    put("metrics.jsonl", text);
+    make();
+    assert_true(has("about <b>7 min 30 s</b> left") && has("step <b>10</b> of <b>100</b>, 10.0%"));
+    assert_true(has("style=\"width:10.00%\""));
+    snprintf(text, sizeof text, "%s%s%s", begin_line, resume_line, train_line);
+    put("metrics.jsonl", text);
+    make();
+    assert_true(has("about <b>5 min 00 s</b> left"));
+    snprintf(text, sizeof text, "%s%s%s", begin_line, back_line, train_line); // 4 s for 2 steps
+    put("metrics.jsonl", text);
+    make();
+    assert_true(has("about <b>3 min 00 s</b> left"));
+    put("metrics.jsonl", begin_line); // no step yet
+    make();
+    assert_false(has("</b> left"));
+    disk_lock_release(lock);
+}
+
+static void test_samples(void **state)
+{
+    enum { N = 60, SHOWN = 24, BYTES = 6000 };
+    (void)state;
+    Metrics *m = begin("r", N);
+    write_train(m, 1, 2);
+    char *two_bytes = calloc(1, 2 * BYTES + 10);
+    two_bytes[0] = 'x'; // so that no border between characters is at BYTES
+    for (int i = 0; i < BYTES; i++) memcpy(two_bytes + 1 + 2 * i, "é", 2);
+    for (int i = 1; i <= N; i++)
+        metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = i, .text = i == N ? two_bytes : "short"});
+    metrics_close(m);
+    make();
+    assert_true(has("24 of 60, the newest first"));
+    assert_int_equal(count(page, "<summary>step "), SHOWN);
+    assert_int_equal(count(page, "<details open><summary>step 60</summary>"), 1);
+    assert_int_equal(count(page, "<summary>step 1</summary>"), 1);
+    assert_int_equal(count(page, "<pre>short</pre>"), SHOWN - 1);
+    assert_int_equal(count(page, "é"), (BYTES - 1) / 2);
+    assert_int_equal(count(page, " ...</pre>"), 1);
+    free(two_bytes);
+    m = begin("r", N);
+    for (int i = 1; i <= SHOWN; i++)
+        metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = i, .text = "short"});
+    metrics_close(m);
+    make();
+    assert_int_equal(count(page, "<summary>step "), SHOWN);
+    assert_false(has("the newest first") || has(" ...</pre>"));
+}
+
+static void test_events(void **state)
+{
+    (void)state;
+    Metrics *m = begin("r", 400);
+    for (int i = 1; i <= 300; i++) metrics_write(m, &(MetricsRow){.event = METRICS_WARN, .step = i, .text = "slow"});
+    for (int i = 1; i <= 80; i++) metrics_write(m, &(MetricsRow){.event = METRICS_SAVE, .step = i, .text = "at"});
+    metrics_close(m);
+    make();
+    assert_true(has("The newest 50 saves of 80 and 200 other events of 301;"));
+    assert_int_equal(count(page, "<td>warn</td>"), 200);
+    assert_int_equal(count(page, "<tr class=\"bad\">"), 200);
+    assert_int_equal(count(page, "<td>save</td>"), 50);
+    assert_true(has("<td class=\"n\">300</td>") && has("<td class=\"n\">101</td>") && !has("<td class=\"n\">100</td>"));
+    assert_true(strstr(page, "<td class=\"n\">300</td>") < strstr(page, "<td class=\"n\">299</td>"));
+    m = begin("r", 400);
+    for (int i = 1; i <= 50; i++) metrics_write(m, &(MetricsRow){.event = METRICS_SAVE, .step = i, .text = "at"});
+    metrics_close(m);
+    make();
+    assert_int_equal(count(page, "<td>save</td>"), 50);
+    assert_int_equal(count(page, "<td>start</td>"), 1);
+    assert_false(has("The newest"));
+}
+
+// F0 on stage 0 from 100 to 110 us, B0 on stage 1 from 110 to 130: half of two stages' 30 us is idle.
+static void test_pipeline(void **state)
+{
+    (void)state;
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    put("trace.json", "{\"traceEvents\":["
+                      "{\"ph\":\"X\",\"name\":\"F0\",\"ts\":100,\"dur\":10,\"tid\":0,\"args\":{\"micro\":0}},"
+                      "{\"ph\":\"X\",\"name\":\"B3\",\"ts\":110,\"dur\":20,\"tid\":1,\"args\":{\"micro\":3}}]}");
+    make();
+    assert_true(has("0.030 ms; ") && has("micro-batch; 50.0% of the stages' time is idle"));
+    assert_true(has("viewBox=\"0 0 1000 52\""));
+    assert_true(has("<rect class=\"F\" x=\"60.00\" y=\"2\" width=\"312.73\" height=\"20\"><title>F0: 0.010 ms<"));
+    assert_true(has("<rect class=\"B\" x=\"373.33\" y=\"26\" width=\"626.07\" height=\"20\"><title>B3: 0.020 ms<"));
+    assert_true(has("<text class=\"in\" x=\"686.67\" y=\"40\">3</text>"));
+    enum { MOST = 4000 }; // more than that are not drawn
+    char *text = malloc(MOST * 60), *at = text + sprintf(text, "{\"traceEvents\":[");
+    assert_non_null(text);
+    for (int i = 0; i < MOST + 2; i++)
+        at += sprintf(at, "%s{\"ph\":\"X\",\"name\":\"F\",\"ts\":%d,\"dur\":1}", i ? "," : "", i);
+    strcpy(at, "]}");
+    put("trace.json", text);
+    free(text);
+    make();
+    assert_int_equal(count(page, "<rect class=\"F\""), MOST);
+    put("trace.json", "{\"traceEvents\":[]}");
+    make();
+    assert_false(has("stages' time"));
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    put("config.toml", "# All settings of this run, resolved; after a value, where it came from.\n\n[run]\n"
+                       "name = \"a # \\\"b\\\"\"  # x.toml:3\nsteps = 0.0\nseed = 1336  # command line\n"
+                       "# trace = 7  # no effect: needs parallel.pp>1\n[optim]\nmin_lr = 0.1  # derived: lr / 10\n"
+                       "[parallel]\n# dp = 2  # derived\n[new]\nkey = 5\n");
+    make();
+    assert_true(has("Changed from the default: 3") && has("Derived from others: 2") && has("At their default: 1"));
+    assert_true(has("<code>a # \\&quot;b\\&quot;</code></td><td class=\"muted\">run</td>"
+                    "<td class=\"muted\">x.toml:3</td>"));
+    assert_true(has("<code>run.seed</code></td><td><code>1336</code></td><td class=\"muted\">1337</td>"
+                    "<td class=\"muted\">command line</td>"));
+    assert_true(has("<code>parallel.dp</code></td><td><code>2</code></td>"));
+    assert_true(has("<code>new.key</code></td><td><code>5</code></td>") && has("not a setting of this version"));
+    assert_false(has("run.trace"));
+    assert_true(has("<code>run.steps</code></td><td><code>0.0</code></td><td class=\"muted\">0</td>"
+                    "<td class=\"muted\"></td>"));
+    put("config.toml", "[run]\nname = \"run\"\n"); // the first row of the table
+    make();
+    assert_true(has("At their default: 1") && !has("Changed from the default"));
+}
+
+// Names, samples, keys, settings and folders come from anywhere.
+static void test_hostile(void **state)
+{
+    (void)state;
+    Metrics *m = begin("</title><script>alert(1)</script>\"'&\xff\xc3", 9);
+    write_train(m, 1, 3);
+    const char *sample = "</pre></script><img src=x onerror=alert(2)>\x01\x7f\xed\xa0\x80 &amp; \"quotes\" '";
+    metrics_write(m, &(MetricsRow){.event = METRICS_SAMPLE, .step = 1, .text = sample});
+    metrics_write(m, &(MetricsRow){.event = METRICS_WARN, .step = 1, .text = "</td><script>alert(3)</script>"});
+    metrics_close(m);
+    FILE *f = fopen(in_dir("metrics.jsonl"), "a");
+    assert_non_null(f);
+    fputs("{\"event\":\"train\",\"step\":2,\"</script><script>alert(4)\":7,\"\\\"\\\\,x\":1,\"loss\":2}\n", f);
+    fputs("{\"event\":\"<b>new</b>\",\"step\":2,\"text\":\"<i>\"}\n", f);
+    fputs("{\"event\":\"val\",\"step\":2,\"val_loss\":2,\"val_<u>_loss\":2.5}\n", f);
+    fputs("{\"event\":\"train\",\"step\":3,\"loss\":\"<s>\"}\n[1]\n7\n\n\xff\n", f);
+    fclose(f);
+    put("config.toml", "[run]\nname = \"</code><script>alert(5)</script>\"  # <b>\"'\nx<y>z = 3\nbad\xff = \"\xc3\n"
+                       "[<p>]\nq = \"\n");
+    put("trace.json", "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"<b>\",\"ts\":0,\"dur\":1,\"tid\":0},"
+                      "{\"ph\":\"X\",\"name\":\"\",\"ts\":0,\"dur\":1,\"tid\":0},"
+                      "{\"ph\":\"X\",\"name\":\"F<u>\",\"ts\":0,\"dur\":1,\"tid\":9999999},"
+                      "{\"ph\":\"X\",\"name\":\"F<u>\",\"ts\":\"<\",\"dur\":1e9,\"tid\":1}]}");
+    make(); // check_tags and check_alone
+    assert_true(has("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;\xef\xbf\xbd"));
+    assert_true(has("&lt;/pre&gt;&lt;/script&gt;&lt;img s"));
+    assert_int_equal(points("</script><script>alert(4)"), 1);
+    assert_int_equal(points("val_<u>_loss"), 1);
+    assert_true(has("stage 1") && !has("stage 2"));
+    assert_true(has("4 lines of metrics.jsonl could not be read"));
+    size_t length, n = strlen(page);
+    assert_int_equal(words_utf8_invalid(page, n, 0, &length), n);
+}
+
+static void test_not_finite_and_cut(void **state)
+{
+    (void)state;
+    Metrics *m = begin("r", 9);
+    write_train(m, 1, 3);
+    write_train(m, 2, NAN);
+    write_train(m, 3, INFINITY);
+    write_train(m, 4, 2.5);
+    metrics_close(m);
+    FILE *f = fopen(in_dir("metrics.jsonl"), "a");
+    assert_non_null(f);
+    fputs("{\"event\":\"train\",\"step\":5,\"lo", f);
+    fclose(f);
+    make();
+    assert_int_equal(points("loss"), 4);
+    assert_true(in_series("loss", 1, 0) == 3 && isnan(in_series("loss", 1, 1)) && isnan(in_series("loss", 1, 2)));
+    assert_true(in_series("loss", 1, 3) == 2.5 && in_series("loss", 0, 3) == 4);
+    assert_true(has("The training loss of 2 steps was not finite."));
+    assert_true(has("1 line of metrics.jsonl could not be read"));
+    assert_true(has("step <b>4</b> of <b>9</b>"));
+    assert_int_equal(points("loss_inf"), 0); // a flag
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":null,\"loss_nan\":true}\n");
+    make();
+    assert_true(has("The training loss of 1 step was not finite."));
+}
+
+// Whole lines only, but a last one without its newline counts.
+static void test_last_line(void **state)
+{
+    (void)state;
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n{\"event\":\"train\",\"step\":2,\"loss\":2.75}");
+    make();
+    assert_int_equal(points("loss"), 2);
+    assert_true(in_series("loss", 1, 1) == 2.75);
+}
+
+static void test_few(void **state)
+{
+    (void)state;
+    make(); // no file
+    assert_true(has("class=\"state empty\"") && has("No training step yet."));
+    put("metrics.jsonl", "");
+    make();
+    assert_true(has("class=\"state empty\""));
+    Metrics *m = begin("one", 1);
+    make();
+    assert_true(has("class=\"state failed\"") && has("No training step yet."));
+    write_train(m, 1, 3);
+    metrics_close(m);
+    make();
+    assert_int_equal(points("loss"), 1);
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"tokens\":8,\"loss\":3,\"dt_ms\":4,\"tok_s\":2000}\n");
+    make();
+    assert_true(has("This run has not recorded its phases.") && has("<b>4.000 ms</b>"));
+    assert_false(has("Memory of rank 0"));
+    assert_true(has("style=\"width:0.00%\"")); // of an unknown number of steps
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3,\"dt_ms\":4,\"data_ms\":1,\"save_ms\":2}\n");
+    make();
+    assert_true(has("<td>saving, between steps</td><td class=\"n\">2.000</td><td class=\"n\">50.0%</td>"));
+}
+
+// Two numbers a bucket: the second is there too, and so is their mean.
+static void test_pairs(void **state)
+{
+    (void)state;
+    FILE *f = fopen(in_dir("metrics.jsonl"), "w");
+    assert_non_null(f);
+    for (int i = 1; i <= PAGE_BUCKETS; i++) fprintf(f, "{\"event\":\"train\",\"step\":%d,\"loss\":%d}\n", i, i);
+    fclose(f);
+    make();
+    assert_int_equal(points("loss"), PAGE_BUCKETS);
+    assert_true(isnan(in_series("loss", 2, 0)) || in_series("loss", 2, 0) == 0); // no means: there are all numbers
+    f = fopen(in_dir("metrics.jsonl"), "a");
+    assert_non_null(f);
+    for (int i = PAGE_BUCKETS + 1; i <= PAGE_BUCKETS + 2; i++)
+        fprintf(f, "{\"event\":\"train\",\"step\":%d,\"loss\":%d}\n", i, i);
+    fclose(f);
+    make();
+    assert_int_equal(points("loss"), PAGE_BUCKETS + 2);
+    for (size_t i = 0; i < PAGE_BUCKETS + 2; i++) assert_true(in_series("loss", 1, i) == (double)i + 1);
+    for (size_t i = 0; i < PAGE_BUCKETS / 2 + 1; i++) // steps 1 and 2: 1.5
+        assert_true(in_series("loss", 2, i) == 2 * (double)i + 1.5 && in_series("loss", 3, i) == 2 * (double)i + 1.5);
+}
+
+static void test_states(void **state)
+{
+    (void)state;
+    Metrics *m = begin("r", 4);
+    for (int i = 1; i <= 2; i++) write_train(m, i, 3);
+    DiskLock lock = disk_lock_take(dir);
+    make();
+    assert_true(has("class=\"state running\"") && has("data-state=\"running\""));
+    assert_true(has("style=\"width:50.00%\""));
+    disk_lock_release(lock);
+    make();
+    assert_true(has("class=\"state failed\""));
+    put("lock", "host, process 1, since then\n"); // a killed run leaves it
+    make();
+    assert_true(has("class=\"state failed\""));
+    metrics_write(m, &(MetricsRow){.event = METRICS_END, .step = 2, .val_loss = NAN, .val_bpb = NAN, .val_ppl = NAN});
+    make();
+    assert_true(has("class=\"state stopped\""));
+    assert_int_equal(points("val_loss"), 0); // it was not evaluated
+    metrics_close(m);
+}
+
+static void test_resumed(void **state)
+{
+    (void)state;
+    Metrics *m = begin("r", 6);
+    for (int i = 1; i <= 4; i++) write_train(m, i, 3);
+    metrics_close(m);
+    m = metrics_open(in_dir("metrics.jsonl"), 3);
+    metrics_write(m, &(MetricsRow){.event = METRICS_RESUME, .step = 3, .name = "r", .steps = 6,
+                                   .mem = {[MEM_PARAMS] = 1000000}});
+    for (int i = 4; i <= 5; i++) write_train(m, i, 2);
+    metrics_write(m, &(MetricsRow){.event = METRICS_SKIP, .step = 5, .text = "loss 9"});
+    metrics_close(m);
+    make();
+    assert_int_equal(points("loss"), 5);
+    json_t *marks = json_object_get(data, "marks");
+    assert_int_equal(json_array_size(marks), 2);
+    assert_int_equal(json_integer_value(json_array_get(json_array_get(marks, 0), 0)), 3);
+    assert_string_equal(json_string_value(json_array_get(json_array_get(marks, 0), 1)), "resume");
+    assert_true(has("<td>parameters</td><td class=\"n\">1.00</td><td class=\"n\">100.0%</td>"));
+    assert_false(has("<td>activations</td>"));
+}
+
+// A run of 100,000 lines: the page is small, and what is kept is a choice of the file's own numbers, with all extremes.
+static void test_long(void **state)
+{
+    enum { N = 100000 };
+    (void)state;
+    FILE *f = fopen(in_dir("metrics.jsonl"), "w");
+    assert_non_null(f);
+    double total = 0;
+    for (int i = 1; i <= N; i++) {
+        double loss = i == 54321 ? 99 : i == 777 ? 0.125 : 2 + 0.25 * ((i * 7) % 5);
+        total += loss;
+        fprintf(f, "{\"event\":\"train\",\"step\":%d,\"tokens\":%d,\"loss\":%.9g,\"lr\":0.001,\"grad_norm\":%.9g,"
+                "\"dt_ms\":8.123456,\"tok_s\":7891.123,\"mfu\":0.123456,\"ppl\":7.123456,\"samples_s\":12.3456,"
+                "\"data_ms\":0.123,\"forward_ms\":2.125,\"backward_ms\":4.125,\"optim_ms\":1.5,\"t\":%d}\n",
+                i, 8 * i, i == 999 ? NAN : loss, 0.5 + i % 97 / 97.0, 1700000000 + i);
+    }
+    fclose(f);
+    char *text = disk_read_file(in_dir("metrics.jsonl"), &(size_t){0}, 1 << 28);
+    char *nan = strstr(text, "\"loss\":nan"); // as metrics_write has it
+    assert_non_null(nan);
+    memcpy(nan, "\"loss\":0.5", 10);
+    put("metrics.jsonl", text);
+    free(text);
+    make();
+    assert_true(strlen(page) < 2000000);
+    size_t n = points("loss");
+    assert_true(n <= 2 * PAGE_BUCKETS && n >= PAGE_BUCKETS / 2);
+    double low = INFINITY, high = -INFINITY, before = 0;
+    for (size_t i = 0; i < n; i++) {
+        double step = in_series("loss", 0, i), value = in_series("loss", 1, i);
+        assert_true(step > before && step <= N);
+        before = step;
+        if (step == 54321) assert_true(value == 99);
+        else if (step == 777) assert_true(value == 0.125);
+        else if (step != 999) assert_true(value == 2 + 0.25 * (double)(((long)step * 7) % 5));
+        low = fmin(low, value), high = fmax(high, value);
+    }
+    assert_true(low == 0.125 && high == 99);
+    assert_true(json_number_value(json_object_get(json_object_get(data, "last"), "loss")) == 2 + 0.25 * ((N * 7) % 5));
+    // The means of the buckets, of equal numbers of steps but for the last, have the mean of all.
+    const json_t *mean = json_array_get(json_object_get(json_object_get(data, "series"), "loss"), 3);
+    size_t buckets = json_array_size(mean), stride = (size_t)in_series("loss", 2, 1) - (size_t)in_series("loss", 2, 0);
+    double sum = 0;
+    for (size_t i = 0; i < buckets; i++)
+        sum += in_series("loss", 3, i) * (double)(i + 1 < buckets ? stride : N - stride * (buckets - 1));
+    double off = 2 + 0.25 * ((999 * 7) % 5) - 0.5; // step 999
+    assert_true(in_series("loss", 2, 0) == (1 + (double)stride) / 2);
+    assert_true(fabs(sum - (total - off)) <= 5e-6 * total); // means of 6 digits
+    PageRun run = page_read(in_dir("metrics.jsonl"));
+    const PageSeries *s = page_find(&run, "loss");
+    assert_true(s && s->count == N && s->last_step == N && s->low == 0.125 && s->low_step == 777 && s->high == 99);
+    assert_true(fabs(s->sum - (total - off)) <= 1e-16 * N * total); // sums of N numbers
+    page_free(&run);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    char a[10];
+    put("metrics.jsonl", "{\"event\":\"train\",\"step\":1,\"loss\":3}\n");
+    assert_false(page_write(dir, in_dir("missing/a.html")));
+    assert_int_equal(errno, ENOENT);
+    put("elsewhere.html", "x");
+    assert_int_equal(symlink("elsewhere.html", in_dir("report.html")), 0);
+    make();
+    assert_true(readlink(in_dir("report.html"), a, sizeof a) > 0); // a link is followed
+    assert_true(page_write(dir, in_dir("b.html")));
+    assert_int_equal(access(in_dir("b.html"), R_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAGE_TEST(test_numbers), PAGE_TEST(test_rates), PAGE_TEST(test_hostile), PAGE_TEST(test_not_finite_and_cut),
+        PAGE_TEST(test_last_line), PAGE_TEST(test_few), PAGE_TEST(test_pairs), PAGE_TEST(test_states),
+        PAGE_TEST(test_resumed), PAGE_TEST(test_long), PAGE_TEST(test_files), PAGE_TEST(test_words),
+        PAGE_TEST(test_time_left), PAGE_TEST(test_samples), PAGE_TEST(test_events), PAGE_TEST(test_pipeline),
+        PAGE_TEST(test_settings),
+    };
+    return cmocka_run_group_tests_name("page", tests, NULL, NULL);
+}
