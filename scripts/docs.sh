@@ -154,7 +154,7 @@ for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
 done
 gen_run() { [ -f runs/stories/log.txt ] && fenced run_in_short runs/stories/log.txt; } # make run
 run_in_short() { # LOG: the last steps, an evaluation, a sample and the summary: 15 lines
-    grep '^step ' "$1" | tail -n 4
+    grep '^step ' "$1" | tail -n 2
     grep '^val ' "$1" | tail -n 1
     tail -n 60 "$1" | grep -A 1 '^---- sample' | tail -n 2 | cut -c 1-100
     tail -n 30 "$1" | grep -E '^(save|trained|train loss|validation|floor|plot|samples|checkpoint) '

@@ -208,6 +208,7 @@ no_end_of_text() {
     rm -rf "$runs/wrong"
     cp -r "$work/data" "$work/other"
     sed -i 's/<|endoftext|>/<|somewhere|>/g' "$work"/other/tokenizer*.json
+    rm "$work/other/tokenizer_config.json" # which would name it as the end
     refuses 'endoftext' gpt --data.document_mask=true --data.tokenizer="$work/other"
 }
 

@@ -11,7 +11,7 @@ extern "C" {
 
 // Whether a folder is one: it holds a config.json.
 bool hf_is_folder(const char *path);
-// Sets cfg->model from DIR/config.json: model_type gpt2, llama, mistral, qwen2 or qwen3. Dies with the file, the key and
+// Sets cfg->model from DIR/config.json: model_type gpt2, llama, mistral, qwen2, qwen3. Dies with the file, the key and
 // its value where our blocks cannot say what it says.
 void hf_config(const char *dir, Config *cfg);
 // Fills the weights of a model of that shape from F32, F16 or BF16 tensors. Dies on a tensor that is missing or has

@@ -110,14 +110,25 @@ static void set_gpt2(json_t *config, const ModelShape *s, double norm_eps)
     set(config, "attn_pdrop", json_real(0));
 }
 
-// eot: the id that begins and ends a document, -1: not known.
-static void set_ends(json_t *config, int32_t eot)
+// The tokens that a text begins with and ends with; -1: not known.
+typedef struct {
+    int32_t bos, eos;
+} Ends;
+
+static Ends ends_of(const Tokenizer *t)
 {
-    set(config, "bos_token_id", eot >= 0 ? json_integer(eot) : json_null());
-    set(config, "eos_token_id", eot >= 0 ? json_integer(eot) : json_null());
+    if (!t) return (Ends){-1, -1};
+    const Vocab *v = tokenizer_vocab(t);
+    return (Ends){tokenizer_bos(t), v->has_eos ? v->eos : tokenizer_eot(t)};
 }
 
-static json_t *config_json(int class, const Model *m, double norm_eps, Format format, int32_t eot)
+static void set_ends(json_t *config, Ends ends)
+{
+    set(config, "bos_token_id", ends.bos >= 0 ? json_integer(ends.bos) : json_null());
+    set(config, "eos_token_id", ends.eos >= 0 ? json_integer(ends.eos) : json_null());
+}
+
+static json_t *config_json(int class, const Model *m, double norm_eps, Format format, Ends ends)
 {
     const char *dtype = format == FORMAT_FP32 ? "float32" : format == FORMAT_FP16 ? "float16" : "bfloat16";
     json_t *config = json_object();
@@ -127,7 +138,7 @@ static json_t *config_json(int class, const Model *m, double norm_eps, Format fo
     set(config, "tie_word_embeddings", json_boolean(m->shape.tie));
     set(config, "torch_dtype", json_string(dtype));
     set(config, "dtype", json_string(dtype));
-    set_ends(config, eot);
+    set_ends(config, ends);
     if (class == WEIGHTS_IS_GPT2) set_gpt2(config, &m->shape, norm_eps);
     else set_llama(config, &m->shape, norm_eps), set_window(config, &m->shape);
     return config;
@@ -144,15 +155,22 @@ static void write_json(json_t *value, const char *dir, const char *name)
 }
 
 // What begins a document and ends it, and how text is drawn.
-static void write_ends(const Config *cfg, int32_t eot, const char *dir)
+static void write_ends(const Config *cfg, const Tokenizer *t, Ends ends, const char *dir)
 {
-    write_json(json_pack("{s:s, s:s}", "bos_token", TOKENIZER_EOT, "eos_token", TOKENIZER_EOT), dir,
-               "special_tokens_map.json");
+    const char *const key[] = {"bos_token", "eos_token"};
+    const int32_t id[] = {ends.bos, ends.eos};
+    json_t *map = json_object();
+    for (int i = 0; i < 2; i++) {
+        size_t n = 0;
+        const char *name = id[i] >= 0 ? tokenizer_decode(t, id[i], &n) : NULL;
+        if (name) set(map, key[i], json_stringn(name, n));
+    }
+    write_json(map, dir, "special_tokens_map.json");
     bool draw = cfg->sample.temperature > 0;
     json_t *generation = json_pack("{s:b, s:f, s:i, s:f}", "do_sample", draw, "temperature",
                                    draw ? cfg->sample.temperature : 1.0, "top_k", (int)cfg->sample.top_k, "top_p",
                                    cfg->sample.top_p);
-    set_ends(generation, eot);
+    set_ends(generation, ends);
     write_json(generation, dir, "generation_config.json");
 }
 
@@ -244,11 +262,11 @@ const char *hf_save(const char *dir, const Config *cfg, const Model *m, const To
     if (!s.theirs || !s.out) die("%s: no memory for a tensor of %zu elements", dir, most);
     if (mkdir(dir, 0777) < 0 && (errno != EEXIST || stat(dir, &info) < 0 || !S_ISDIR(info.st_mode)))
         die("%s: cannot create the directory: %s", dir, strerror(errno));
-    int32_t eot = tokenizer ? tokenizer_eot(tokenizer) : -1;
+    Ends ends = ends_of(tokenizer);
     if (tokenizer) tokenizer_save(tokenizer, dir);
-    if (eot >= 0) write_ends(cfg, eot, dir);
+    if (tokenizer) write_ends(cfg, tokenizer, ends, dir);
     write_tensors(dir, &w, &s, shard);
-    write_json(config_json(class, m, cfg->model.norm_eps, format, eot), dir, "config.json");
+    write_json(config_json(class, m, cfg->model.norm_eps, format, ends), dir, "config.json");
     free(s.theirs);
     free(s.out);
     weights_free(&w);

@@ -1,4 +1,4 @@
-// llmc: the model files of llm.c (train_gpt2.c, train_gpt2.cu): a header of 256 int32 and GPT-2's tensors in its order.
+// llmc: the model files of llm.c: a header of 256 int32 and GPT-2's tensors in its order.
 //
 //   magic 20240326, version (3: fp32, 5: bf16), context, V, layers, heads, C, V padded; the rest 0
 //

@@ -36,7 +36,7 @@ typedef struct {
 } Weights;
 
 // Every tensor of a whole model, in the order of its units; a tied head has none. In `style` there must be a name for
-// each (weights_style finds one).
+// each (weights_family).
 Weights weights_table(const Model *m, WeightsStyle style);
 void weights_free(Weights *w);
 const Weight *weights_find(const Weights *w, const char *name); // NULL: none
