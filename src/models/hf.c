@@ -139,7 +139,8 @@ static void read_window(Folder *f)
     if (!window) return;
     if (!json_is_integer(window) || json_integer_value(window) < 1)
         refuse(f, "sliding_window", window, "a number of tokens, 1 or more, is needed");
-    if (!(layers < sizeof pattern)) die("%s: windows of %g layers: %zu are the most", f->path, layers, sizeof pattern - 1);
+    if (!(layers < sizeof pattern))
+        die("%s: windows of %g layers: %zu are the most", f->path, layers, sizeof pattern - 1);
     if (kinds && json_array_size(kinds) != (size_t)layers)
         refuse(f, "layer_types", kinds, "one for each layer is needed");
     json_array_foreach(kinds, i, kind) {
