@@ -53,7 +53,7 @@ ifneq ($(findstring clang,$(CC)),)
 FLAGS += -Wno-pass-failed -Wno-missing-field-initializers
 endif
 FLAGS += $(EXTRA_CFLAGS)
-LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lxxhash -lz -lzstd -lm
+LDLIBS = $(EXTRA_LDFLAGS) -lopenblas -linih -ljansson -lpcre2-8 -lutf8proc -lxxhash -lz -lzstd -lm
 # MPI: the flags that its own compiler wrapper would pass. Asked for when a recipe runs, after setup.sh. A program that
 # uses no call of MPI does not get linked to it.
 MPICC = $(shell for m in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $$m && break; done)
@@ -104,6 +104,7 @@ define link
 @echo "  LD $@"
 $(Q)$(CC) $(FLAGS) -MMD -MP -MT $@ -MF $@.d $< $(LIB) $(LDLIBS) $(MPI_LIBS) -o $@
 endef
+$(B)/train: private LDLIBS += -ldl -Wl,--export-dynamic # libraries of numerics.override call the program's functions
 $(B)/%: %.c $(LIB)
 	$(link)
 $(B)/%: data/%.c $(LIB)
@@ -125,7 +126,7 @@ $(FUZZ): $(B)/fuzz/%: $(B)/fuzz/%.o $(B)/fuzz/fuzz.o $(filter %.o,$(FUZZ_DRIVER)
 	@rm -f $@
 	@echo "  LD $@"
 	$(Q)$(CC) $(FLAGS) $< $(B)/fuzz/fuzz.o $(FUZZ_DRIVER) $(LIB) $(LDLIBS) $(MPI_LIBS) \
-	    -Wl,--wrap=exit,--wrap=fopen,--wrap=fclose -o $@
+	    -Wl,--wrap=exit,--wrap=fopen,--wrap=fclose,--wrap=mmap,--wrap=munmap -o $@
 
 # ---- GPUs. The library is the same; what differs is the main program and the files src/*/*.cu.
 NVCC = $(firstword $(wildcard $(shell command -v nvcc) /usr/local/cuda/bin/nvcc) nvcc)
@@ -151,12 +152,12 @@ $(B)/train_gpu: $(GPU_OBJECTS) $(LIB)
 	@echo "  LD $@"
 	$(Q)nccl=$$(nm $(B)/gpu/src/comm/comm_nccl.o | grep -q 'U nccl' && echo -lnccl); \
 	    $(NVCC) $(GPU_CODE) -Xcompiler -fopenmp $(GPU_OBJECTS) $(LIB) $(filter -L% -l%,$(LDLIBS) $(MPI_LIBS)) \
-	    $(addprefix -Xlinker ,$(subst -Wl$(comma),,$(filter -Wl%,$(MPI_LIBS)))) $$nccl -lcublasLt -lcublas -o $@
+	    $(addprefix -Xlinker ,$(subst -Wl$(comma),,$(filter -Wl%,$(MPI_LIBS)))) $$nccl -lcublasLt -lcublas -Xlinker --export-dynamic -o $@
 gpu-on-cpu: $(B)/train_gpu_on_cpu
-# Built for a sanitizer when the library is. The script knows what is new.
-$(B)/train_gpu_on_cpu: train_gpu.cu $(GPU_MAIN) $(KERNELS) $(HEADERS) $(wildcard dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
+# Built for a sanitizer when the library is. train_gpu_checked looks for races. The script knows what is new.
+$(B)/train_gpu_on_cpu $(B)/train_gpu_checked: train_gpu.cu $(GPU_MAIN) $(KERNELS) $(HEADERS) $(wildcard dev/cuda_on_cpu/*.cc dev/cuda_on_cpu/*.h) $(LIB)
 	@echo "  EMU $@"
-	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh $(if $(findstring -fsanitize=address,$(EXTRA_CFLAGS)),asan,plain) $@ train_gpu.cu \
+	$(Q)BUILD=$(B) dev/cuda_on_cpu/build.sh $(if $(filter %checked,$@),checker,$(if $(findstring -fsanitize=address,$(EXTRA_CFLAGS)),asan,plain)) $@ train_gpu.cu \
 	    $(GPU_MAIN) $(KERNELS) $(LIB) -- -fopenmp $(LDLIBS) $(MPI_LIBS)
 
 SPEED = dev/cuda_on_cpu/tests/speed.cu $(filter src/ops/%,$(KERNELS)) # the ops, timed; for scripts/bench_gpu.sh
@@ -181,6 +182,8 @@ $(B)/pieces/%.o: dev/%.c $(B)/flags | $(B)/setup
 	$(piece)
 print-compile:
 	@echo '$(CC) $(FLAGS) $(MPI_FLAGS)'
+print-nvcc:
+	@echo '$(NVCC) $(NVCC_FLAGS) -x cu'
 print-programs:
 	@echo '$(notdir $(BIN))'
 print-libraries: # for scripts that link the library
@@ -276,5 +279,5 @@ FORCE:
 .DELETE_ON_ERROR:
 .PHONY: journey
 .PHONY: all run test test-long asan-units asan-programs check-headers asan tsan tsan-programs bench bench-data bench-cuda bench-gpu attention-ladder bench-save parity \
-    layouts scaling same-bits mutate mutate-random print-compile print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs \
+    layouts scaling same-bits mutate mutate-random print-compile print-nvcc print-programs mutate-cuda fuzz fuzz-programs crash crash-data campaign gpu gpu-on-cpu print-libraries docs \
     help clean FORCE

@@ -30,6 +30,7 @@
 #include "base/clock.h"
 #include "comm/launch.h"
 #include "dev/check/dev_check.h"
+#include "dev/check/override.h"
 #include "dev/draw/trace.h"
 #include "ops/dev_cpu.h"
 #include "parallel/ranks.h"
@@ -241,6 +242,7 @@ static Devices open_devices(const Config *cfg, Comm *world)
     } else {
         d.own = run_device(cfg, d.cpu);
     }
+    override_apply(d.own, cfg->numerics.override, kind ? kind->target : OVERRIDE_TARGET);
     if (!cfg->numerics.check) return d;
     Config other = *cfg; // the other order of sums
     if (!kind) other.numerics.deterministic = !cfg->numerics.deterministic;
@@ -264,7 +266,7 @@ static void close_devices(const Devices *d, const Comm *world)
 }
 
 // The table of numerics.check: of every rank on which an op left its bound, of rank 0 in any case. Collective; whether
-// all ops of all ranks are within theirs.
+// all ops of all ranks are within theirs, and those of numerics.override were called.
 static bool within_bounds(Run *run, const Devices *d)
 {
     Replicas *all = &run->replicas;
@@ -282,7 +284,8 @@ static bool within_bounds(Run *run, const Devices *d)
     if (!within)
         fprintf(stderr, "error: numerics.check: rank %d: an op left its bound (the table names it and the element)\n",
                 all->rank);
-    return !replicas_any(all, !within);
+    bool judged = override_judged(d->both, run->cfg.numerics.override, all);
+    return !replicas_any(all, !within) && judged;
 }
 
 // ---- the program

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "comm/comm_nccl.h"
 #include "comm/comm_staged.h"
+#include "dev/check/override.h"
 #include "ops/dev_cuda.h"
 #include "comm/launch.h"
 #include "train/run.h"
@@ -48,4 +49,4 @@ static void part_ranks(Dev *dev, Comm *ranks)
     comm_free(ranks);
 }
 
-const RunDevice run_device_gpu = {"GPU", dev_cuda_count, open_gpu, dev_cuda_free, join_ranks, part_ranks};
+const RunDevice run_device_gpu = {OVERRIDE_TARGET, dev_cuda_count, open_gpu, dev_cuda_free, join_ranks, part_ranks};

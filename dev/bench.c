@@ -9,14 +9,21 @@
 // Peak and steps are measured in turn in one run, because machines drift. The median of the steps is
 // quoted. Each case runs in a process of its own, so that the peak memory of the process (RSS) is the
 // case's.
+//
+// Then text is written, a token at a time, by a model of SmolLM2-135M's shape. A token reads every weight once, so its
+// limit is not the matmul but the memory:
+//
+//   bytes of the weights x tokens per second / bytes per second of a sum over the same array, the medians of both
 #include "ops/dev_cpu.h"
 #include "base/clock.h"
 #include "base/check.h"
 #include "base/options.h"
 #include "net/model.h"
 #include "train/optim.h"
+#include "train/run.h"
 #include "base/rng.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +102,61 @@ static void run_case(const Case *c, int threads, int steps)
     dev_cpu_free(dev);
 }
 
+// ---- writing text
+
+static const ModelShape writer = {.layers = 30, .channels = 576, .heads = 9, .kv_heads = 3, .head_size = 64,
+                                  .ffn = 1536, .vocab = 49152, .context = 512, .norm_eps = 1e-5f, .norm = NORM_RMSNORM,
+                                  .swiglu = true, .rope = true, .rotary = {.theta = 1e5f}, .tie = true};
+
+// Seconds in which `threads` read an array.
+static double read_time(const float *a, size_t n, int threads)
+{
+    float sum = 0;
+    double t = clock_seconds();
+#pragma omp parallel for simd schedule(static) reduction(+ : sum) num_threads(threads)
+    for (size_t k = 0; k < n; k++) sum += a[k];
+    if (!(sum < INFINITY)) die("bench: the sum of the weights is not finite");
+    return clock_seconds() - t;
+}
+
+static void run_decode(ConfigDtype dtype, int threads, int tokens)
+{
+    enum { PROMPT = 16 };
+    Mem mem = {0};
+    Config numerics = {.numerics.dtype = dtype};
+    Dev *cpu = dev_cpu_create(threads), *dev = run_device(&numerics, cpu);
+    Model *model = model_create(&writer, dev, &mem, 1, PROMPT, 1, false);
+    KvCache cache = model_cache_create(model);
+    int32_t token[PROMPT] = {0};
+    float *logits = malloc(writer.vocab * sizeof *logits);
+    double *time = malloc(2 * (size_t)tokens * sizeof *time), *memory = time + tokens;
+    if (!logits || !time) die("bench: no memory for %zu logits", writer.vocab);
+    model_next_logits(model, &cache, token, PROMPT, logits);
+    for (int i = 0; i < tokens; i++) { // in turn, because machines drift
+        double t = clock_seconds();
+        model_next_logits(model, &cache, token + i % PROMPT, 1, logits);
+        time[i] = clock_seconds() - t;
+        memory[i] = read_time(model->weights, model->params.n_elems, cpu->threads);
+    }
+    qsort(time, (size_t)tokens, sizeof *time, by_value);
+    qsort(memory, (size_t)tokens, sizeof *memory, by_value);
+    double median = time[tokens / 2], bytes = (double)(model->params.n_elems * dev->x_bytes);
+    double rate = (double)(model->params.n_elems * sizeof *model->weights) / memory[tokens / 2];
+    printf("| %-8s | %8.2f | %9.1f | %4.0f | %9.1f | %11.1f | %8.1f%% |\n", dev->name, median * 1e3, 1 / median,
+           bytes / 1e6, bytes / median / 1e9, rate / 1e9, 100 * bytes / median / rate);
+    free(logits), free(time);
+    mem_free_all(&mem);
+    model_free(model);
+    run_device_free(dev, cpu);
+}
+
+static void decode_table(int threads, int tokens)
+{
+    printf("\n| dtype    | ms/token | tokens/s  |  MB  | GB/s read | memory GB/s | of memory |\n|---|---|---|---|---|---|---|\n");
+    run_decode(CONFIG_DTYPE_FP32, threads, tokens);
+    run_decode(CONFIG_DTYPE_BF16, threads, tokens);
+}
+
 // Runs a case in a child process; returns whether it succeeded.
 static bool run_apart(const Case *c, int threads, int steps)
 {
@@ -110,9 +172,9 @@ static bool run_apart(const Case *c, int threads, int steps)
 }
 
 static const char help[] =
-    "usage: bench [gpt2-1024] [gpt2-64] [demo] [--steps N] [--threads N]\n"
-    "Times training steps of these models on random tokens, and the machine's matmul on their shapes.\n"
-    "Without a name: all three.\n";
+    "usage: bench [gpt2-1024] [gpt2-64] [demo] [decode] [--steps N] [--threads N]\n"
+    "Times training steps of these models on random tokens, and the machine's matmul on their shapes; decode: the\n"
+    "writing of text, and the machine's memory. Without a name: all four.\n";
 
 int main(int argc, char **argv)
 {
@@ -120,21 +182,26 @@ int main(int argc, char **argv)
     Option row[] = {OPTION(INT, "--steps", "N", "of each (a few, by the size of the model)", &steps, .least = 1),
                     OPTION(INT, "--threads", "N", "(all cores)", &threads, .least = 1, .most = 1024)};
     OptionSet set = {"bench", help, row, sizeof row / sizeof *row, .where = 0};
-    bool wanted[sizeof cases / sizeof *cases] = {false};
+    bool wanted[sizeof cases / sizeof *cases] = {false}, decode = false, ok = true;
     dev_cpu_choose_blas(argv); // before options_read reorders argv
     size_t n_words = options_read(&set, argc, argv);
     for (size_t i = 1; i <= n_words; i++) {
         size_t c = 0;
+        if (strcmp(argv[i], "decode") == 0) { decode = true; continue; }
         while (c < sizeof cases / sizeof *cases && strcmp(argv[i], cases[c].name)) c++;
         if (c == sizeof cases / sizeof *cases) die_usage("bench: '%s' (try --help)", argv[i]);
         wanted[c] = true;
     }
     printf("OpenBLAS kernels: %s (%s)\n\n", dev_cpu_blas(), dev_cpu_blas_reason());
+    if (decode && n_words == 1) {
+        decode_table(threads, steps > 0 ? steps : 100);
+        return 0;
+    }
     printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   "
            "| loss    |\n");
     printf("|---|---|---|---|---|---|---|---|---|---|\n");
-    bool ok = true;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         if (!n_words || wanted[c]) ok = run_apart(&cases[c], threads, steps > 0 ? steps : cases[c].steps) && ok;
+    if (!n_words || decode) decode_table(threads, steps > 0 ? steps : 100);
     return ok ? 0 : 1;
 }

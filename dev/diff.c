@@ -1,6 +1,6 @@
 // diff: is this difference rounding or a bug? Compares two sets of named tensors, element by element.
 //
-//   build/diff A B [--exact] [--rtol X] [--atol X] [--all]
+//   build/diff A B [--only PATTERN] [--exact] [--rtol X] [--atol X] [--a-dtype TYPE] [--b-dtype TYPE] [--all] [--json]
 //
 // A and B are dumps of an update (run.dump), runs (their latest common dump, else their newest checkpoints),
 // checkpoints, or safetensors files. B is the reference. A dump's pieces are put together whatever the layout that
@@ -9,15 +9,21 @@
 // The tensors are walked in the order in which A's program computed them, because the first one that leaves the
 // bound is where to look: what comes later may only inherit its error.
 //
-// For dumps, the bound is what rounding may do to the tensor, given the type it was stored in, its depth and the length
-// of its sums (dev/check/diff.c, doc/diff.md); the weights before the update must be equal. For everything else, and
-// with --exact: equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or equal bits. Every
+// For dumps, and files of other programs whose tensors have a dump's names, the bound is what rounding may do to the
+// tensor, given the type it was stored in, its depth and the length of its sums (dev/check/diff.c, doc/diff.md), and the
+// difference must not be systematic (dev/check/systematic.c); the weights before the update must be equal. For
+// everything else, and with --exact: equal bits. With --rtol or --atol: |a - b| <= atol + rtol |b|, and both finite or equal bits. Every
 // test reads !(difference <= bound), so that NaN fails it.
 //
-// Exit status: 0 identical, or rounding; 1 different (or a file cannot be read); 2 wrong command line.
+// Exit status: 0 identical, or rounding; 1 different (or a file cannot be read); 2 wrong command line; 3 cannot tell.
 #include "base/check.h"
-#include "dev/check/diff.h"
+#include "base/options.h"
+#include "dev/check/curves.h"
+#include "dev/check/judge.h"
+#include "dev/check/twice.h"
 
+#include <fnmatch.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,19 +33,25 @@
 enum { NAME = 37, AFTER = 6, BAR = 40 }; // AFTER: rows after the first one out of bound
 
 typedef struct {
-    bool exact, given, all, derived; // derived: a dump, and none of these options
-    double rtol, atol;
+    bool all, json, quiet;                 // quiet: the verdict is all that is asked for
+    OptionList only;                       // patterns of names; none: all
     const char *red, *green, *dim, *plain; // escape codes for a terminal; else empty
 } Options;
 
 typedef struct {
-    const DiffSide *a, *b;
+    Judge judge;
     Options o;
-    DiffStats all, first_stats;
+    DiffStats all;
+    Judgement first_judged;
     const DiffTensor *first;  // out of bound; NULL: none
     const DiffTensor *worst;  // nearest to its bound, of those that are within
     double worst_ratio;
-    int n_tensors, n_out, n_differ, n_extra, n_equal, n_hidden; // n_equal: successive, not printed yet
+    double *seen;             // of the tensors that differ: from which factor on an error would have been seen
+    int n_seen;
+    const DiffTensor *blind;  // of these, the one with the largest
+    double blind_seen;
+    int n_tensors, n_out, n_differ, n_equal, n_hidden; // n_equal: successive, not printed yet
+    int n_apart;              // on one side only, or lacking something: not compared
     char group[16];
     // The row to be printed next: of the unit's tensors that differ within their bounds, the nearest to its bound.
     char unit[80], row[300];
@@ -47,68 +59,14 @@ typedef struct {
     int n_unit; // tensors of the unit so far
 } Report;
 
-// ---- which bound
-
 static bool begins(const char *name, const char *prefix)
 {
     return !strncmp(name, prefix, strlen(prefix));
 }
 
-static const DiffTensor *sibling(const DiffSide *s, const char *prefix, const char *rest)
-{
-    char name[400];
-    snprintf(name, sizeof name, "%s%s", prefix, rest);
-    return diff_side_find(s, name);
-}
-
-// Where the loss does not depend on a bias (that of the keys), the gradient is rounding error alone. Its size is then
-// that of the terms of the sum, which the bias' matrix shows: the row of the same kind that ends in .weight. NULL: the
-// name is no bias's.
-static const DiffTensor *matrix_of(const DiffSide *s, const char *name)
-{
-    char weight[400];
-    size_t n = strlen(name);
-    if (n < 5 || strcmp(name + n - 5, ".bias")) return NULL;
-    snprintf(weight, sizeof weight, "%.*s.weight", (int)(n - 5), name);
-    return diff_side_find(s, weight);
-}
-
 static bool same_shape(const SafeTensor *a, const SafeTensor *b)
 {
     return a->ndim == b->ndim && !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
-}
-
-// The largest |update| of a row of B; 0 where B lacks the weight before or after.
-static double largest_update(const DiffSide *s, const DiffTensor *updated)
-{
-    const DiffTensor *weight = updated ? sibling(s, "weight.", updated->t.name + strlen("updated.")) : NULL;
-    return weight && same_shape(&weight->t, &updated->t) ? diff_stats_most(&updated->t, &weight->t) : 0;
-}
-
-static DiffStatsBound bound_of_update(const Report *r, const DiffTensor *b, double error)
-{
-    const char *row = b->t.name + strlen("updated.");
-    const DiffTensor *grad_a = sibling(r->a, "grad.", row), *grad_b = sibling(r->b, "grad.", row);
-    if (!grad_a || !grad_b || !same_shape(&grad_a->t, &b->t) || !same_shape(&grad_b->t, &b->t))
-        return (DiffStatsBound){.mode = DIFF_STATS_EXACT};
-    double most = fmax(largest_update(r->b, b), largest_update(r->b, matrix_of(r->b, b->t.name)));
-    return (DiffStatsBound){.mode = DIFF_STATS_UPDATE, .error = error, .most = most, .grad_a = &grad_a->t,
-                            .grad_b = &grad_b->t};
-}
-
-static DiffStatsBound bound_of(const Report *r, const DiffTensor *a, const DiffTensor *b)
-{
-    const char *name = a->t.name;
-    if (r->o.given) return (DiffStatsBound){.mode = DIFF_STATS_GIVEN, .rtol = r->o.rtol, .atol = r->o.atol};
-    double error_a = a->error > 0 ? a->error : b->error, error_b = b->error > 0 ? b->error : a->error;
-    double error = hypot(error_a, error_b);
-    if (r->o.derived && begins(name, "updated.")) return bound_of_update(r, b, error);
-    if (!r->o.derived || begins(name, "weight.") || error == 0) return (DiffStatsBound){.mode = DIFF_STATS_EXACT};
-    bool summed = begins(name, "grad.") || begins(name, "state.");
-    const DiffTensor *matrix = summed ? matrix_of(r->b, name) : NULL;
-    if (begins(name, "state.") && strstr(name, "_sq.")) error *= 2; // of a square
-    return (DiffStatsBound){.mode = DIFF_STATS_DERIVED, .error = error,
-                            .floor = matrix ? diff_stats_rms(&matrix->t) : 0};
 }
 
 // ---- the table
@@ -137,7 +95,7 @@ static const char *group_of(Report *r, const char *name)
 {
     const char *dot = strchr(name, '.');
     size_t n = dot ? (size_t)(dot - name) : strlen(name);
-    if (!r->a->dump || n >= sizeof r->group) return name;
+    if (!r->judge.a->dump || n >= sizeof r->group) return name;
     if (strncmp(r->group, name, n) || r->group[n]) {
         flush_rows(r);
         snprintf(r->group, sizeof r->group, "%.*s", (int)n, name);
@@ -156,6 +114,7 @@ static bool hides(Report *r)
 
 static void row_trouble(Report *r, const char *name, const char *shape, const char *trouble)
 {
+    if (r->o.json || r->o.quiet) return;
     name = group_of(r, name);
     if (hides(r)) return;
     flush_rows(r);
@@ -170,51 +129,78 @@ static void unit_of(const char *name, char unit[80])
     snprintf(unit, 80, "%.*s", end ? (int)(end - name) : 79, name);
 }
 
-static void row_numbers(Report *r, const DiffTensor *a, const DiffStats *s, bool out)
+// A number in 8 columns, or what stands for it.
+static const char *short_number(char text[24], bool known, double x)
 {
-    char shape[80], median[48], part[24], row[300], unit[80];
-    const char *name = group_of(r, a->t.name);
+    if (!known) snprintf(text, 24, "%s", "");
+    else if (isfinite(x)) snprintf(text, 24, "%.2g", x);
+    else snprintf(text, 24, "-");
+    return text;
+}
+
+static void write_row(char row[300], const Report *r, const DiffTensor *a, const char *name, const Judgement *j)
+{
+    const DiffStats *s = &j->stats;
+    char shape[80], median[48], part[24], scale[24], seen[24], power[64] = "";
     int middle = diff_stats_median(s);
-    bool brief = r->a->dump && !r->o.all && !out;
+    diff_stats_label(middle, median);
+    if (middle > 13 && middle != DIFF_STATS_NAN) snprintf(median, sizeof median, "~2^%d", middle - 1);
+    if (r->judge.rule == JUDGE_EXACT) snprintf(part, sizeof part, "%zu", s->n_differ);
+    else short_number(part, true, s->ratio);
+    bool fitted = j->tested && s->n_differ && j->systematic.test[0].limit < INFINITY;
+    if (r->judge.rule == JUDGE_ROUNDING)
+        snprintf(power, sizeof power, " %8s %8s", short_number(scale, fitted, j->systematic.test[0].x),
+                 short_number(seen, j->tested, j->systematic.seen));
+    snprintf(row, 300, "  %-*s %12s %8.2g %8.2g %8s %10llu %8s%s %s%s%s%s%s", NAME - 2, name, shape_text(shape, &a->t),
+             s->max_abs, s->max_rel, median, (unsigned long long)s->max_ulp, part, power,
+             j->out ? r->o.red : s->n_differ ? "" : r->o.green, j->out ? "OUT" : s->n_differ ? "~" : "=", r->o.plain,
+             j->kind >= 0 ? " " : "", systematic_name(j->kind));
+}
+
+static void row_numbers(Report *r, const DiffTensor *a, const Judgement *j)
+{
+    char unit[80];
+    if (r->o.json || r->o.quiet) return;
+    const char *name = group_of(r, a->t.name);
+    bool brief = r->judge.a->dump && !r->o.all && !j->out;
     unit_of(a->t.name, unit);
     bool same_unit = brief && r->n_unit && !strcmp(unit, r->unit);
     if (same_unit) r->n_unit++;
-    if (!out && !s->n_differ && !r->o.all) {
+    if (!j->out && !j->stats.n_differ && !r->o.all) {
         r->n_equal += !same_unit;
         return;
     }
-    if (hides(r)) return;
-    diff_stats_label(middle, median);
-    if (middle > 13 && middle != DIFF_STATS_NAN) snprintf(median, sizeof median, "~2^%d", middle - 1);
-    if (r->o.exact) snprintf(part, sizeof part, "%zu", s->n_differ);
-    else if (isfinite(s->ratio)) snprintf(part, sizeof part, "%.2g", s->ratio);
-    else snprintf(part, sizeof part, "-");
-    snprintf(row, sizeof row, "  %-*s %12s %8.2g %8.2g %8s %10llu %8s %s%s%s", NAME - 2, name,
-             shape_text(shape, &a->t), s->max_abs, s->max_rel, median, (unsigned long long)s->max_ulp, part,
-             out ? r->o.red : s->n_differ ? "" : r->o.green, out ? "OUT" : s->n_differ ? "~" : "=", r->o.plain);
-    if (same_unit && s->ratio <= r->row_ratio) return;
+    if (hides(r) || (same_unit && j->stats.ratio <= r->row_ratio)) return;
     if (!same_unit) {
         flush_rows(r);
         r->n_unit = 1;
         snprintf(r->unit, sizeof r->unit, "%s", unit);
     }
-    snprintf(r->row, sizeof r->row, "%s", row);
-    r->row_ratio = s->ratio;
+    write_row(r->row, r, a, name, j);
+    r->row_ratio = j->stats.ratio;
     if (!brief) flush_rows(r);
 }
 
-static void note_out(Report *r, const DiffTensor *a, const DiffStats *s)
+static void note_out(Report *r, const DiffTensor *a, const Judgement *j)
 {
     if (r->n_out++) return;
     r->first = a;
-    if (s) r->first_stats = *s;
+    if (j) r->first_judged = *j;
+}
+
+static void note_seen(Report *r, const DiffTensor *a, const Judgement *j)
+{
+    if (!j->tested || !j->stats.n_differ) return; // of equal bits all would be seen
+    r->seen = realloc(r->seen, ((size_t)r->n_seen + 1) * sizeof *r->seen);
+    if (!r->seen) die("diff: no memory for %d tensors", r->n_seen);
+    r->seen[r->n_seen++] = j->systematic.seen;
+    if (!r->blind || j->systematic.seen > r->blind_seen) r->blind = a, r->blind_seen = j->systematic.seen;
 }
 
 // What is wrong with a pair before its numbers are looked at; NULL: nothing.
 static const char *trouble_of(const Report *r, const DiffTensor *a, const DiffTensor *b, char text[200])
 {
     char other[80];
-    if (!b) return "not in B";
     const DiffTensor *side[2] = {a, b};
     if (!same_shape(&a->t, &b->t)) {
         snprintf(text, 200, "shape is %s in B", shape_text(other, &b->t));
@@ -230,7 +216,7 @@ static const char *trouble_of(const Report *r, const DiffTensor *a, const DiffTe
         else continue;
         return text;
     }
-    if (r->o.exact && a->t.dtype != b->t.dtype) {
+    if (r->judge.rule == JUDGE_EXACT && a->t.dtype != b->t.dtype) {
         snprintf(text, 200, "dtype is %s, %s in B", safetensors_dtype_name(a->t.dtype),
                  safetensors_dtype_name(b->t.dtype));
         return text;
@@ -238,10 +224,32 @@ static const char *trouble_of(const Report *r, const DiffTensor *a, const DiffTe
     return NULL;
 }
 
+static bool wanted(const Report *r, const char *name)
+{
+    for (size_t i = 0; i < r->o.only.n; i++)
+        if (fnmatch(r->o.only.word[i], name, 0) == 0) return true;
+    return !r->o.only.n;
+}
+
+// A tensor that cannot be compared: of a whole dump each should be there; another program's file has what it has.
+static void row_apart(Report *r, const DiffTensor *t, const char *why)
+{
+    char shape[80];
+    bool whole = (r->judge.a->header && r->judge.b->header) || r->judge.rule != JUDGE_ROUNDING;
+    if (whole) note_out(r, t, NULL), r->n_tensors++;
+    else r->n_apart++;
+    if (whole || r->o.all) row_trouble(r, t->t.name, shape_text(shape, &t->t), why);
+}
+
 static void compare(Report *r, const DiffTensor *a)
 {
     char text[200], shape[80];
-    const DiffTensor *b = diff_side_find(r->b, a->t.name);
+    const DiffTensor *b = diff_side_find(r->judge.b, a->t.name);
+    const char *lacks = b ? judge_lacks(&r->judge, a) : "not in B";
+    if (lacks) {
+        row_apart(r, a, lacks);
+        return;
+    }
     const char *trouble = trouble_of(r, a, b, text);
     r->n_tensors++;
     if (trouble) {
@@ -249,16 +257,16 @@ static void compare(Report *r, const DiffTensor *a)
         row_trouble(r, a->t.name, shape_text(shape, &a->t), trouble);
         return;
     }
-    DiffStats s = diff_stats(&a->t, &b->t, a->stored, b->stored, bound_of(r, a, b));
-    bool out = s.n_out || !(s.ratio <= 1);
-    diff_stats_add(&r->all, &s);
-    r->n_differ += s.n_differ > 0;
-    if (out) note_out(r, a, &s);
-    else if (s.ratio > r->worst_ratio) {
-        r->worst_ratio = s.ratio;
+    Judgement j = judge(&r->judge, a, b);
+    diff_stats_add(&r->all, &j.stats);
+    r->n_differ += j.stats.n_differ > 0;
+    note_seen(r, a, &j);
+    if (j.out) note_out(r, a, &j);
+    else if (j.stats.ratio > r->worst_ratio) {
+        r->worst_ratio = j.stats.ratio;
         r->worst = a;
     }
-    row_numbers(r, a, &s, out);
+    row_numbers(r, a, &j);
 }
 
 // ---- below the table
@@ -267,13 +275,13 @@ static void compare(Report *r, const DiffTensor *a)
 static void place_text(char text[120], const Report *r, const DiffTensor *t, size_t i)
 {
     const char *name = t->t.name, *last = strrchr(name, '.');
-    size_t index[PART_DIMS] = {0}, D = r->a->head_size;
+    size_t index[PART_DIMS] = {0}, D = r->judge.a->head_size;
     int ndim = t->t.ndim <= PART_DIMS ? t->t.ndim : 0, at = 0;
     for (int d = ndim - 1; d >= 0; d--) {
         index[d] = i % t->t.shape[d];
         i /= t->t.shape[d];
     }
-    if (r->a->dump && (begins(name, "forward.") || begins(name, "backward.") || begins(name, "loss"))) {
+    if (r->judge.a->dump && (begins(name, "forward.") || begins(name, "backward.") || begins(name, "loss"))) {
         at = snprintf(text, 120, "sample %zu, token %zu", index[0], index[1]);
         if (ndim < 3) return;
         bool heads = D && last && begins(name, "forward.layers.") &&
@@ -287,32 +295,48 @@ static void place_text(char text[120], const Report *r, const DiffTensor *t, siz
     snprintf(text + at, 120 - (size_t)at, "]");
 }
 
+// What is systematic about the first tensor out of bound, in words.
+static void print_systematic(const Report *r, const Judgement *j)
+{
+    static const char *const words[] = {
+        "each number of A is that of B times 1 %+.2g", "A has %+.2g rms(B) more everywhere",
+        "A is %+.2g |B| above B", "A over B changes by %+.2g from the middle to the last row (token)",
+        "A over B changes by %+.2g from the middle to the last column"};
+    const Systematic *s = &j->systematic;
+    if (j->kind < 0) return;
+    const SystematicTest *t = &s->test[j->kind];
+    printf("  systematic (%s%s%s): ", r->o.red, systematic_name(j->kind), r->o.plain);
+    printf(words[j->kind], t->x);
+    printf(", known to %.1g; rounding may do %.2g\n", t->error, t->limit);
+}
+
 static void print_first(const Report *r)
 {
     char shape[80], place[120], ratio[24];
-    const DiffTensor *a = r->first, *b = diff_side_find(r->b, a->t.name);
-    const DiffStats *s = &r->first_stats;
+    const DiffTensor *a = r->first, *b = diff_side_find(r->judge.b, a->t.name);
+    const DiffStats *s = &r->first_judged.stats;
     printf("\n%sfirst out of bound: %s%s %s", r->o.red, a->t.name, r->o.plain, shape_text(shape, &a->t));
     if (!s->n) { // not compared
         printf("\n");
         return;
     }
     printf(", %zu of %zu elements\n", s->n_out, s->n);
-    printf("  %-34s %15s %15s %10s  %s\n", "worst elements", "A", "B", r->o.exact ? "" : "of bound", "bits");
+    print_systematic(r, &r->first_judged);
+    printf("  %-34s %15s %15s %10s  %s\n", "worst elements", "A", "B", r->judge.rule == JUDGE_EXACT ? "" : "of bound", "bits");
     for (int k = 0; k < s->n_worst; k++) {
         size_t i = s->worst[k];
         snprintf(ratio, sizeof ratio, "%.3g", s->worst_ratio[k]);
         place_text(place, r, a, i);
         int n_a = 2 * (int)safetensors_dtype_bytes(a->t.dtype), n_b = 2 * (int)safetensors_dtype_bytes(b->t.dtype);
         printf("  %-34s %15.9g %15.9g %10s  %0*llx %0*llx\n", place, diff_stats_value(&a->t, i),
-               diff_stats_value(&b->t, i), r->o.exact ? "" : ratio, n_a, (unsigned long long)diff_stats_bits(&a->t, i),
+               diff_stats_value(&b->t, i), r->judge.rule == JUDGE_EXACT ? "" : ratio, n_a, (unsigned long long)diff_stats_bits(&a->t, i),
                n_b, (unsigned long long)diff_stats_bits(&b->t, i));
     }
 }
 
 static void print_histogram(const Report *r)
 {
-    const DiffStats *first = r->first && r->first_stats.n ? &r->first_stats : NULL, *drawn = first ? first : &r->all;
+    const DiffStats *first = r->first && r->first_judged.stats.n ? &r->first_judged.stats : NULL, *drawn = first ? first : &r->all;
     const SafeTensor *t = first ? &r->first->t : NULL;
     size_t most = 1, label = 0;
     int top = 0;
@@ -337,7 +361,7 @@ static void print_histogram(const Report *r)
 
 static void print_notes(const Report *r)
 {
-    const DiffSide *side[2] = {r->a, r->b};
+    const DiffSide *side[2] = {r->judge.a, r->judge.b};
     if (r->all.n_both_nan) printf("note: %zu elements are the same NaN on both sides\n", r->all.n_both_nan);
     for (int i = 0; i < 2; i++) {
         size_t twice = 0;
@@ -347,120 +371,290 @@ static void print_notes(const Report *r)
                    side[i]->n_absent > 1 ? "s" : "", side[i]->absent);
         if (twice) printf("note: %zu elements of %c are in more than one file\n", twice, "AB"[i]);
     }
-    if (r->first && r->o.derived && begins(r->first->t.name, "weight.") && r->first_stats.n)
+    if (r->n_apart)
+        printf("note: %d tensors were not compared: one side does not have them, or lacks what their bound needs (--all "
+               "names them)\n", r->n_apart);
+    if (r->first && r->judge.rule == JUDGE_ROUNDING && begins(r->first->t.name, "weight.") &&
+        r->first_judged.stats.n)
         printf("note: the weights that went in differ already, so the rest may be right (dump an earlier update, "
                "or the first)\n");
 }
 
-static bool print_verdict(const Report *r)
+typedef enum { ALIKE, DIFFERENT, CANNOT_TELL = 3 } Verdict; // the exit status
+
+static Verdict verdict_of(const Report *r)
 {
-    bool ok = !r->n_out && !r->n_extra;
-    if (!ok) {
-        printf("\n%sDIFFERENT%s: first at %s; %d of %d tensors out of bound\n", r->o.red, r->o.plain,
-               r->first ? r->first->t.name : "what A does not have", r->n_out + r->n_extra, r->n_tensors + r->n_extra);
-    } else if (!r->n_differ) {
-        printf("\n%sidentical%s: %d tensors, %zu elements\n", r->o.green, r->o.plain, r->n_tensors, r->all.n);
-    } else {
-        printf("\n%s%s%s: %d of %d tensors differ, %zu of %zu elements", r->o.green,
-               r->o.derived ? "rounding" : "within", r->o.plain, r->n_differ, r->n_tensors, r->all.n_differ, r->all.n);
+    return r->n_out ? DIFFERENT : r->n_tensors ? ALIKE : CANNOT_TELL;
+}
+
+static const char *verdict_word(const Report *r)
+{
+    Verdict v = verdict_of(r);
+    return v == DIFFERENT ? "DIFFERENT" : v == CANNOT_TELL ? "cannot tell" : !r->n_differ ? "identical"
+           : r->judge.rule == JUDGE_ROUNDING ? "rounding" : "within";
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The factor that would have been seen in half of the tensors that were tested; -1: none was.
+static double median_seen(const Report *r)
+{
+    if (!r->n_seen) return -1;
+    qsort(r->seen, (size_t)r->n_seen, sizeof *r->seen, by_size);
+    return r->seen[r->n_seen / 2];
+}
+
+// What "rounding" may hide.
+static void print_power(const Report *r)
+{
+    double median = median_seen(r);
+    int weak = 0;
+    if (median < 0) return;
+    for (int i = 0; i < r->n_seen; i++) weak += r->seen[i] > 1e-3;
+    printf("\nIn half of the tensors that differ, a factor of 1 +- %.1g on all of the tensor would have been seen", median);
+    if (weak) printf(";\nin %d of %d none below 1 +- 1e-3 would have been", weak, r->n_seen);
+    if (r->blind_seen < INFINITY) printf(" (%s: 1 +- %.1g).\n", r->blind->t.name, r->blind_seen);
+    else printf(" (%s: none at all).\n", r->blind->t.name);
+}
+
+static void print_verdict(const Report *r)
+{
+    Verdict v = verdict_of(r);
+    if (v == ALIKE) print_power(r);
+    printf("\n%s%s%s: ", v == ALIKE ? r->o.green : r->o.red, verdict_word(r), r->o.plain);
+    if (v == CANNOT_TELL)
+        printf("no tensor that both have and whose bound is known%s (tensors are compared by name: weight., forward., "
+               "loss, backward., grad., state., updated.)\n", r->o.only.n ? ", of those that --only names" : "");
+    else if (v == DIFFERENT)
+        printf("first at %s; %d of %d tensors out of bound\n", r->first->t.name, r->n_out, r->n_tensors);
+    else if (!r->n_differ) printf("%d tensors, %zu elements\n", r->n_tensors, r->all.n);
+    else {
+        printf("%d of %d tensors differ, %zu of %zu elements", r->n_differ, r->n_tensors, r->all.n_differ, r->all.n);
         if (r->worst) printf("; at most %.2g of the bound, at %s", r->worst_ratio, r->worst->t.name);
         printf("\n");
     }
-    return ok;
+}
+
+// One line for programs.
+static void print_json(const Report *r)
+{
+    double median = median_seen(r);
+    const char *kind = systematic_name(r->first ? r->first_judged.kind : -1);
+    json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:s?, s:s}", "verdict", verdict_word(r), "compared", r->n_tensors,
+                          "apart", r->n_apart, "differ", r->n_differ, "out", r->n_out, "first",
+                          r->first ? r->first->t.name : NULL, "systematic", kind);
+    if (!o) die("diff: no memory for a line of JSON");
+    if (median >= 0 && isfinite(median)) json_object_set_new(o, "seen_median", json_real(median));
+    if (r->blind && isfinite(r->blind_seen)) json_object_set_new(o, "seen_weakest", json_real(r->blind_seen));
+    char *line = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(4));
+    if (!line) die("diff: no memory for a line of JSON");
+    puts(line);
+    free(line);
+    json_decref(o);
 }
 
 static void print_head(const Report *r)
 {
-    printf("A  %s%s%s\nB  %s%s%s  (the reference)\n", r->a->path, *r->a->about ? "  " : "", r->a->about, r->b->path,
-           *r->b->about ? "  " : "", r->b->about);
-    if (r->o.derived) printf("bound: what rounding may do to each tensor, from its type, depth and sums\n");
-    else if (r->o.exact) printf("bound: equal bits\n");
-    else printf("bound: |a - b| <= %g + %g |b|\n", r->o.atol, r->o.rtol);
-    printf("\n  %-*s %12s %8s %8s %8s %10s %8s\n", NAME - 2, "", "", "max abs", "max rel", "ULPs", "max", "");
-    printf("  %-*s %12s %8s %8s %8s %10s %8s\n", NAME - 2, "tensor", "shape", "", "", "(median)", "ULPs",
-           r->o.exact ? "differ" : "of bound");
+    const Judge *j = &r->judge;
+    printf("A  %s%s%s\nB  %s%s%s  (the reference)\n", j->a->path, *j->a->about ? "  " : "", j->a->about, j->b->path,
+           *j->b->about ? "  " : "", j->b->about);
+    if (j->rule == JUDGE_ROUNDING)
+        printf("bound: what rounding may do to each tensor, from its type, depth and sums (A %s, B %s)\n", j->a->dtype,
+               j->b->dtype);
+    else if (j->rule == JUDGE_EXACT) printf("bound: equal bits\n");
+    else printf("bound: |a - b| <= %g + %g |b|\n", j->atol, j->rtol);
+    bool power = j->rule == JUDGE_ROUNDING;
+    printf("\n  %-*s %12s %8s %8s %8s %10s %8s%s\n", NAME - 2, "", "", "max abs", "max rel", "ULPs", "max", "",
+           power ? "   factor     seen" : "");
+    printf("  %-*s %12s %8s %8s %8s %10s %8s%s\n", NAME - 2, "tensor", "shape", "", "", "(median)", "ULPs",
+           j->rule == JUDGE_EXACT ? "differ" : "of bound", power ? "      - 1     from" : "");
 }
 
-// Prints everything; true when all of it is within the bound.
-static bool report(const DiffSide *a, const DiffSide *b, Options o)
+// Prints everything.
+static Verdict report(Judge j, Options o)
 {
-    Report r = {.a = a, .b = b, .o = o};
-    char shape[80];
-    print_head(&r);
-    for (int i = 0; i < a->n; i++) compare(&r, &a->tensor[i]);
-    for (int i = 0; i < b->n; i++) {
-        if (diff_side_find(a, b->tensor[i].t.name)) continue;
-        r.n_extra++;
-        row_trouble(&r, b->tensor[i].t.name, shape_text(shape, &b->tensor[i].t), "not in A");
+    Report r = {.judge = j, .o = o};
+    if (!o.json && !o.quiet) print_head(&r);
+    for (int i = 0; i < j.a->n; i++)
+        if (wanted(&r, j.a->tensor[i].t.name)) compare(&r, &j.a->tensor[i]);
+    for (int i = 0; i < j.b->n; i++)
+        if (wanted(&r, j.b->tensor[i].t.name) && !diff_side_find(j.a, j.b->tensor[i].t.name))
+            row_apart(&r, &j.b->tensor[i], "not in A");
+    if (o.json) print_json(&r);
+    else if (!o.quiet) {
+        flush_rows(&r);
+        if (r.n_hidden) printf("  ... and %d more (--all prints them)\n", r.n_hidden);
+        if (r.first) print_first(&r);
+        if (r.n_differ) print_histogram(&r);
+        print_notes(&r);
+        print_verdict(&r);
     }
-    flush_rows(&r);
-    if (r.n_hidden) printf("  ... and %d more (--all prints them)\n", r.n_hidden);
-    if (r.first) print_first(&r);
-    if (r.n_differ) print_histogram(&r);
-    print_notes(&r);
-    return print_verdict(&r);
+    free(r.seen);
+    return verdict_of(&r);
+}
+
+// ---- runs: their losses, and one update of two commands
+
+// Rows at steps 1, 2, 4, ... and the last.
+static void print_curves(const Curve *a, const Curve *b, const Curve *c, const Curves *r)
+{
+    printf("%8s %12s %12s %10s %10s\n", "update", "loss of A", "of B", "|A - B|", c ? "|C - B|" : "");
+    for (long t = 1; t <= r->both; t = t < r->both && 2 * t > r->both ? r->both : 2 * t) {
+        printf("%8ld %12.9g %12.9g %10.2g", t, a->loss[t - 1], b->loss[t - 1], fabs(a->loss[t - 1] - b->loss[t - 1]));
+        if (c) printf(" %10.2g", fabs(c->loss[t - 1] - b->loss[t - 1]));
+        printf("\n");
+    }
+}
+
+static Verdict curves_verdict(const char *run_a, const char *run_b, const char *run_c)
+{
+    Curve a = curves_read(run_a), b = curves_read(run_b), c = run_c ? curves_read(run_c) : (Curve){.n = 0};
+    Curves r = curves_compare(&a, &b, run_c ? &c : NULL);
+    Verdict v = !r.first ? ALIKE : !run_c ? CANNOT_TELL : r.out ? DIFFERENT : ALIKE;
+    if (!r.both) die("%s, %s: no update that all have logged", run_a, run_b);
+    print_curves(&a, &b, run_c ? &c : NULL, &r);
+    if (!r.first) printf("\nidentical: the losses of %ld updates\n", r.both);
+    else if (v == CANNOT_TELL)
+        printf("\ncannot tell: the losses part at update %ld. How fast rounding makes them part shows a third run: that of "
+               "B with another --batch.micro or --run.threads, as --third RUN\n", r.first);
+    else if (v == ALIKE)
+        printf("\nrounding: the losses part at update %ld, and at most %.2g times as far as A and C may (%g |C - B|)\n",
+               r.first, r.largest, CURVES_FACTOR);
+    else
+        printf("\nDIFFERENT: from update %ld on A is more than %g |C - B| from B. Which update goes wrong, and where in it: "
+               "build/diff --twice 'COMMAND OF A' 'COMMAND OF B' --first %ld\n", r.out, CURVES_FACTOR, r.out);
+    curves_free(&a), curves_free(&b), curves_free(&c);
+    return v;
+}
+
+static Verdict compare_paths(const char *a_name, const char *b_name, Options how);
+
+// The first update up to `last` that is different, by bisection; 0: none of those that were tried.
+static long first_different(Twice *t, long last, Options how)
+{
+    char a[1000], b[1000];
+    long same = 0, different = last + 1;
+    how.quiet = true;
+    while (different - same > 1) {
+        long middle = different > last ? last : (same + different) / 2;
+        twice_run(t, middle, a, b);
+        Verdict v = compare_paths(a, b, how);
+        fprintf(stderr, "diff: update %ld: %s\n", middle, v == DIFFERENT ? "different" : "alike");
+        if (v == DIFFERENT) different = middle;
+        else if (middle == last) return 0;
+        else same = middle;
+    }
+    return different;
+}
+
+static Verdict twice_verdict(const char *a, const char *b, size_t update, size_t first, bool keep, Options how)
+{
+    char path_a[1000], path_b[1000];
+    Verdict v = ALIKE;
+    Twice t = twice_begin(a, b);
+    twice_base(&t, (long)(first ? first : update) - 1);
+    if (first) update = (size_t)first_different(&t, (long)first, how);
+    if (update) {
+        twice_run(&t, (long)update, path_a, path_b);
+        if (first && !how.json) printf("update %zu is the first that is different, if all after it are\n\n", update);
+        v = compare_paths(path_a, path_b, how);
+    } else printf("rounding: update %zu, from the same state (--update K asks for another one)\n", first);
+    twice_end(&t, keep);
+    return v;
 }
 
 // ---- the command line
 
-static double parse_bound(const char *option, const char *text)
-{
-    char *end;
-    double x = text ? strtod(text, &end) : -1;
-    if (!text || end == text || *end || !isfinite(x) || x < 0)
-        die_usage("%s: %s: not a number >= 0 (try %s 1e-5)", option, text ? text : "nothing", option);
-    return x;
-}
+static Options o;
+static bool twice, curves, keep;
+static size_t update, first_of;
+static const char *third;
+static double rtol, atol_given;
+static bool exact;
+static const char *a_dtype, *b_dtype;
 
-static const char help[] =
-    "usage: diff A B [--exact] [--rtol X] [--atol X] [--all]\n"
-    "  A, B     dumps (run.dump), runs (their latest common dump, else their newest checkpoints),\n"
-    "           checkpoints, or safetensors files; B is the reference\n"
-    "  bound    for dumps what rounding may do; for anything else, and with --exact, equal bits;\n"
-    "           with --rtol or --atol |a - b| <= atol + rtol |b|\n"
-    "  --all    a row for every tensor; without it dumps show each unit's tensor nearest to its bound\n"
-    "  verdict  identical, rounding (within, for a bound that was given), DIFFERENT\n"
-    "  exit     0 identical or within the bound, 1 different, 2 usage\n";
+static Option options[] = {
+    OPTION(LIST, "--only", "PATTERN", "compare the tensors whose names match, as 'grad.*'; more than one may be given",
+           &o.only),
+    OPTION(TEXT, "--a-dtype", "TYPE", "A's arithmetic: fp32, tf32, bf16, bf16-autocast, fp16, fp8 [what its file says]",
+           &a_dtype),
+    OPTION(TEXT, "--b-dtype", "TYPE", "B's", &b_dtype),
+    OPTION(SWITCH, "--exact", NULL, "ask for equal bits", &exact),
+    OPTION(NUMBER, "--rtol", "X", "ask for |a - b| <= atol + rtol |b|", &rtol),
+    OPTION(NUMBER, "--atol", "X", "the same", &atol_given),
+    OPTION(SWITCH, "--all", NULL, "a row for every tensor; without it dumps show each unit's nearest to its bound", &o.all),
+    OPTION(SWITCH, "--json", NULL, "one line of JSON and nothing else", &o.json),
+    OPTION(SWITCH, "--twice", NULL, "A and B are commands that train; both do one update from the same state, of B", &twice),
+    OPTION(SIZE, "--update", "N", "with --twice: which update [1]", &update, .least = 1, .most = 1e9),
+    OPTION(SIZE, "--first", "N", "with --twice: find the first of N updates that is different", &first_of, .least = 1,
+           .most = 1e6),
+    OPTION(SWITCH, "--keep", NULL, "with --twice: leave the runs where they are", &keep),
+    OPTION(SWITCH, "--curves", NULL, "compare the losses of two runs, update by update", &curves),
+    OPTION(TEXT, "--third", "RUN", "with --curves: B with another order of sums, which shows what rounding does", &third),
+};
+static OptionSet set = {.program = "diff", .row = options, .n = sizeof options / sizeof *options, .usage =
+    "usage: diff A B [--option VALUE]...\n"
+    "       diff --twice 'COMMAND A' 'COMMAND B' [--update N | --first N]\n"
+    "       diff --curves RUN_A RUN_B [--third RUN]\n"
+    "A, B: dumps (run.dump), runs (their latest common dump, else their newest checkpoints), checkpoints, or\n"
+    "safetensors files; B is the reference. Dumps, and files whose tensors have a dump's names, may differ by what\n"
+    "rounding does; anything else must have equal bits.\n"
+    "The last line: identical, rounding (within, for a bound that was given), DIFFERENT, or cannot tell.\n"
+    "Exit status: 0 identical or within the bound, 1 different, 2 usage, 3 cannot tell.\n\n"};
 
-static Options terminal(Options o)
+static void choose_colours(void)
 {
     bool colour = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
     o.red = colour ? "\033[1;31m" : "";
     o.green = colour ? "\033[32m" : "";
     o.dim = colour ? "\033[2m" : "";
     o.plain = colour ? "\033[0m" : "";
-    return o;
+}
+
+static void declare(DiffSide *side, const char *option, const char *dtype)
+{
+    if (dtype && !diff_side_declare(side, dtype))
+        die_usage("diff: %s '%s' (fp32, fp64, tf32, bf16, bf16-autocast, fp16 or fp8)", option, dtype);
+}
+
+static Verdict compare_paths(const char *a_name, const char *b_name, Options how)
+{
+    bool given = options_given(&set, "--rtol") || options_given(&set, "--atol");
+    char path_a[1000], path_b[1000];
+    diff_side_resolve(a_name, b_name, path_a, path_b);
+    DiffSide a = diff_side_open(path_a), b = diff_side_open(path_b);
+    diff_side_complete(&a, &b);
+    diff_side_complete(&b, &a);
+    if (!a.n && !b.n) die("%s, %s: no tensor in either (nothing to compare)", a_name, b_name);
+    declare(&a, "--a-dtype", a_dtype);
+    declare(&b, "--b-dtype", b_dtype);
+    judge_prepare(&a, &b);
+    Judge j = {.a = &a, .b = &b, .rtol = rtol, .atol = atol_given, .tests = SYSTEMATIC_KINDS * (double)(a.n ? a.n : 1),
+               .rule = given ? JUDGE_GIVEN : !exact && a.dump && b.dump ? JUDGE_ROUNDING : JUDGE_EXACT};
+    Verdict verdict = report(j, how);
+    diff_side_close(&a);
+    diff_side_close(&b);
+    return verdict;
 }
 
 int main(int argc, char **argv)
 {
-    check_help(argc, argv, help);
-    const char *path[2] = {NULL, NULL};
-    Options o = terminal((Options){0});
-    int n_paths = 0;
-    for (int i = 1; i < argc; i++) {
-        bool rtol = !strcmp(argv[i], "--rtol"), atol_given = !strcmp(argv[i], "--atol");
-        if (rtol || atol_given) {
-            *(rtol ? &o.rtol : &o.atol) = parse_bound(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
-            o.given = true;
-            i++;
-        } else if (!strcmp(argv[i], "--exact")) o.exact = true;
-        else if (!strcmp(argv[i], "--all")) o.all = true;
-        else if (!strncmp(argv[i], "--", 2)) die_usage("unknown option %s (try --help)", argv[i]);
-        else if (n_paths == 2) die_usage("more than two things to compare: %s (try --help)", argv[i]);
-        else path[n_paths++] = argv[i];
-    }
-    if (n_paths < 2) die_usage("usage: diff A B [--exact] [--rtol X] [--atol X] [--all]");
-    if (o.exact && o.given) die_usage("--exact with --rtol or --atol: which of them?");
-    char path_a[1000], path_b[1000];
-    diff_side_resolve(path[0], path[1], path_a, path_b);
-    DiffSide a = diff_side_open(path_a), b = diff_side_open(path_b);
-    if (!a.n && !b.n) die("%s, %s: no tensor in either (nothing to compare)", path[0], path[1]);
-    o.derived = !o.exact && !o.given && (a.dump || b.dump);
-    o.exact = !o.derived && !o.given;
-    bool ok = report(&a, &b, o);
+    if (options_read(&set, argc, argv) != 2) die_usage("usage: diff A B [--option VALUE]... (try --help)");
+    if (exact && (options_given(&set, "--rtol") || options_given(&set, "--atol")))
+        die_usage("--exact with --rtol or --atol: which of them?");
+    if (twice && curves) die_usage("diff: --twice with --curves: which of them?");
+    if ((update || first_of || keep) && !twice) die_usage("diff: --update, --first, --keep: only with --twice");
+    if (update && first_of) die_usage("diff: --update with --first: which of them?");
+    if (third && !curves) die_usage("diff: --third: only with --curves");
+    choose_colours();
+    Verdict verdict = curves  ? curves_verdict(argv[1], argv[2], third)
+                      : twice ? twice_verdict(argv[1], argv[2], update ? update : 1, first_of, keep, o)
+                              : compare_paths(argv[1], argv[2], o);
     if (fflush(stdout) != 0) die("cannot write the report");
-    diff_side_close(&a);
-    diff_side_close(&b);
-    return ok ? 0 : 1;
+    free(o.only.word);
+    return (int)verdict;
 }

@@ -45,7 +45,7 @@ static Option options[] = {
     OPTION(SIZE, "--limit", "N", "items of a task, the first; 0: all [0]", &task_options.limit, .most = 1e9),
     OPTION(SIZE, "--shots", "N", "solved items before each [0]", &task_options.shots, .most = 1000),
     OPTION(TEXT, "--shots-from", "FILE", "their file, the first ones of it", &task_options.from),
-    OPTION(SWITCH, "--bare", NULL, "no end-of-text token before an item", &bare),
+    OPTION(SWITCH, "--bare", NULL, "nothing before an item but a BOS token that the tokenizer itself adds", &bare),
     OPTION(TEXT, "--items", "FILE", "write the log-likelihoods of every item", &items_path),
 };
 static OptionSet set = {.program = "eval", .row = options, .n = sizeof options / sizeof *options, .usage =
@@ -70,7 +70,16 @@ static bool ends_with(const char *name, const char *end)
 static void print_head(void)
 {
     if (!json)
-        printf("%12s %12s %11s %11s %10s  %s\n", "tokens", "bytes", "nats/token", "perplexity", "bits/byte", "set");
+        printf("%12s %12s %11s %7s %11s %10s  %s\n", "tokens", "bytes", "nats/token", "+-", "perplexity", "bits/byte",
+               "set");
+}
+
+// Of numbers that JSON can say.
+static void put(json_t *row, const char *name, const char *more, double x)
+{
+    char key[40];
+    snprintf(key, sizeof key, "%s%s", name, more);
+    if (isfinite(x)) json_object_set_new(row, key, json_real(x));
 }
 
 // first: the token that begins a document.
@@ -87,15 +96,19 @@ static void measure(Judge *j, const char *name, Dataset *ds, int32_t first)
     if (json) {
         json_t *row = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f}", "set", name, "tokens", (json_int_t)r.tokens, "bytes",
                                 (json_int_t)bytes, "loss", r.loss, "perplexity", exp(r.loss), "bpb", r.bpb);
+        put(row, "loss_stderr", "", r.error);
         char *line = row ? json_dumps(row, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
         if (!line) die("eval: %s: cannot be written as JSON (a name that is not UTF-8, or a loss that is not finite)",
                        name);
         puts(line);
         free(line);
         json_decref(row);
-    } else
-        printf("%12lld %12lld %11.4f %11.4g %10.4f  %s\n", (long long)r.tokens, (long long)bytes, r.loss, exp(r.loss),
-               r.bpb, name);
+    } else {
+        char error[20] = "-";
+        if (isfinite(r.error)) snprintf(error, sizeof error, "%.4f", r.error);
+        printf("%12lld %12lld %11.4f %7s %11.4g %10.4f  %s\n", (long long)r.tokens, (long long)bytes, r.loss, error,
+               exp(r.loss), r.bpb, name);
+    }
     fflush(stdout);
 }
 
@@ -167,28 +180,45 @@ static void print_number(int width, const char *fmt, double x)
     else printf(fmt, width, x);
 }
 
-static void print_task(const Tasks *t, const TasksResult *r)
+// error: the standard error of acc.
+static void print_row(const TasksResult *r, double error, const char *name, const char *part)
 {
     printf("%8zu", r->items);
     print_number(7, " %*.4f", r->acc[TASKS_SUM]);
-    print_number(7, " %*.4f", tasks_stderr(r, TASKS_SUM));
+    print_number(7, " %*.4f", error);
     for (int rule = 1; rule < TASKS_RULES; rule++) print_number(10, " %*.4f", r->acc[rule]);
     print_number(8, " %*.4f", r->centred);
     print_number(11, " %*.4g", r->perplexity);
-    printf("  %s\n", t->name);
+    printf("  %s%s%s\n", name, *part ? ": " : "", part);
+}
+
+static void print_task(const Tasks *t, const TasksResult *r, const TasksSubject *subject, size_t subjects)
+{
+    print_row(r, tasks_stderr(r, TASKS_SUM), t->name, "");
+    if (subjects) {
+        TasksResult mean = {.items = r->items, .centred = NAN, .perplexity = NAN};
+        double error[TASKS_RULES];
+        for (int rule = 0; rule < TASKS_RULES; rule++)
+            mean.acc[rule] = tasks_macro(subject, subjects, (TasksRule)rule, &error[rule]);
+        print_row(&mean, error[TASKS_SUM], t->name, "mean of subjects");
+    }
+    for (size_t s = 0; s < subjects; s++)
+        print_row(&subject[s].result, tasks_stderr(&subject[s].result, TASKS_SUM), t->name, subject[s].name);
     if (r->cut)
         fprintf(stderr, "%s: %zu endings with their contexts are longer than --context, and lost their beginning\n",
                 t->name, r->cut);
 }
 
-static void put(json_t *row, const char *name, const char *more, double x)
+static void print_line(json_t *row, const char *name) // takes row
 {
-    char key[40];
-    snprintf(key, sizeof key, "%s%s", name, more);
-    if (isfinite(x)) json_object_set_new(row, key, json_real(x));
+    char *line = row ? json_dumps(row, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    if (!line) die("eval: %s: cannot be written as JSON", name);
+    puts(line);
+    free(line);
+    json_decref(row);
 }
 
-static void print_task_json(const Tasks *t, const TasksResult *r)
+static json_t *json_row(const Tasks *t, const TasksResult *r)
 {
     json_t *row = json_pack("{s:s, s:I, s:I}", "task", t->name, "items", (json_int_t)r->items, "cut",
                             (json_int_t)r->cut);
@@ -199,11 +229,23 @@ static void print_task_json(const Tasks *t, const TasksResult *r)
     put(row, "chance", "", r->chance);
     put(row, "centred", "", r->centred);
     put(row, "perplexity", "", r->perplexity);
-    char *line = row ? json_dumps(row, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    if (!line) die("eval: %s: cannot be written as JSON", t->name);
-    puts(line);
-    free(line);
-    json_decref(row);
+    return row;
+}
+
+static void print_task_json(const Tasks *t, const TasksResult *r, const TasksSubject *subject, size_t subjects)
+{
+    json_t *row = json_row(t, r);
+    for (int rule = 0; rule < TASKS_RULES && subjects; rule++) {
+        double error, mean = tasks_macro(subject, subjects, (TasksRule)rule, &error);
+        put(row, tasks_rule_name((TasksRule)rule), "_macro", mean);
+        put(row, tasks_rule_name((TasksRule)rule), "_macro_stderr", error);
+    }
+    print_line(row, t->name);
+    for (size_t s = 0; s < subjects; s++) {
+        row = json_row(t, &subject[s].result);
+        json_object_set_new(row, "subject", json_string(subject[s].name));
+        print_line(row, t->name);
+    }
 }
 
 // All of them before anything is measured: what is wrong with a file shows at once.
@@ -229,8 +271,11 @@ static void measure_tasks(const Judge *j)
         Tasks *t = j->task[i];
         tasks_run(t, m, NULL, (SampleForward){0}, &cache);
         TasksResult r = tasks_result(t);
-        if (json) print_task_json(t, &r);
-        else print_task(t, &r);
+        TasksSubject *subject;
+        size_t subjects = tasks_subjects(t, &subject);
+        if (json) print_task_json(t, &r, subject, subjects);
+        else print_task(t, &r, subject, subjects);
+        free(subject);
         fflush(stdout);
         if (items) tasks_write_items(t, items->f);
         tasks_free(t);
@@ -244,7 +289,7 @@ int main(int argc, char **argv)
     size_t n = options_read(&set, argc, argv);
     if (!n) die_usage("usage: eval MODEL [SET]... (try --help)");
     dev_cpu_blas_room((int)threads, false);
-    Judge j = {.model = trained_open(argv[1], tokenizer_dir, batch, context, (int)threads)};
+    Judge j = {.model = trained_open(argv[1], (TrainedOptions){tokenizer_dir, batch, context, (int)threads, 0})};
     trained_tokenizer(j.model);
     const Config *cfg = &j.model->cfg;
     if (!options_given(&set, "--tokens")) tokens = (size_t)cfg->eval.tokens;

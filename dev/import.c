@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     if (options_read(&set, argc, argv) != 1 || !out || !*out)
         die_usage("usage: import MODEL --out RUN [--tokenizer DIR] (try --help)");
     const char *from = argv[1];
-    Trained *t = trained_open(from, tokenizer_dir, 1, 1, 0);
+    Trained *t = trained_open(from, (TrainedOptions){tokenizer_dir, .B = 1, .T = 1});
     if (t->kind == TRAINED_CKPT) die("%s: is a run already (--ckpt.init=%s begins with its weights)", from, from);
     trained_tokenizer(t);
     if (mkdir(out, 0777) < 0) die("%s: cannot create the run's folder: %s (try a new name)", out, strerror(errno));

@@ -13,6 +13,7 @@
 #include "models/trained.h"
 #include "net/sample.h"
 #include "ops/dev_cpu.h"
+#include "ops/few_rows.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *prompt, *tokenizer_dir;
+static const char *prompt, *tokenizer_dir, *dtype = "fp32";
 static OptionList stops;
 static size_t count = 1, tokens, top_k, threads;
 static double seed;
@@ -33,7 +34,7 @@ static bool logprobs, json;
 
 static Option options[] = {
     OPTION(TEXT, "--prompt", "TEXT", "what the text begins with; \"\": nothing", &prompt),
-    OPTION(SIZE, "--n", "N", "texts [1]", &count, .least = 1, .most = 1e6),
+    OPTION(SIZE, "--n", "N", "texts, up to 8 side by side [1]", &count, .least = 1, .most = 1e6),
     OPTION(SIZE, "--tokens", "N", "of one text, at most [of the run]", &tokens, .least = 1, .most = 1e9),
     OPTION(NUMBER, "--temperature", "T", "divides the logits; 0: always the likeliest token [of the run]",
            &rule.temperature),
@@ -50,6 +51,8 @@ static Option options[] = {
            &logprobs),
     OPTION(SWITCH, "--json", NULL, "a line of JSON for each text", &json),
     OPTION(TEXT, "--tokenizer", "DIR", "the tokenizer's folder [of the run]", &tokenizer_dir),
+    OPTION(TEXT, "--dtype", "TYPE", "of weights and activations: fp32 or bf16, which reads half the bytes [fp32]",
+           &dtype),
     OPTION(SIZE, "--threads", "N", "0: one a core [0]", &threads, .most = 1024),
 };
 static OptionSet set = {.program = "sample", .row = options, .n = sizeof options / sizeof *options, .usage =
@@ -63,14 +66,24 @@ static volatile sig_atomic_t interrupted;
 static size_t n_written;      // tokens of all texts
 static double seconds, first; // from the prompt on, of all texts; until the first token of the first
 
-// The text so far. What may be the beginning of a --stop is not shown yet.
+// A text that is being written. Texts are drawn side by side and shown one after another: what one writes before its
+// turn waits in memory.
 typedef struct {
-    char *text;
-    size_t n, cap, shown;
-    bool stopped;
-} Output;
+    Sampler sampler;
+    KvCache cache;
+    const char *words;         // the prompt
+    size_t n_words, drawn;     // drawn: tokens
+    char *text;                // so far, without the prompt
+    size_t n, cap, shown;      // what may be the beginning of a --stop is not shown yet
+    SampleText held;
+    const char *end;           // why it has ended; NULL: it has not
+    json_t *ids, *logs;        // --json
+    FILE *to;                  // standard output, or `waiting`
+    char *waiting;
+    size_t n_waiting;
+} Text;
 
-static void append(Output *o, const char *bytes, size_t n)
+static void append(Text *o, const char *bytes, size_t n)
 {
     o->text = words_grow(o->text, &o->cap, o->n + n + 1, 1);
     memcpy(o->text + o->n, bytes, n);
@@ -79,21 +92,21 @@ static void append(Output *o, const char *bytes, size_t n)
     for (size_t i = 0; i < stops.n; i++) { // the first place of any of them
         size_t length = strlen(stops.word[i]);
         for (size_t at = 0; at + length <= o->n; at++)
-            if (memcmp(o->text + at, stops.word[i], length) == 0) o->n = at, o->stopped = true;
+            if (memcmp(o->text + at, stops.word[i], length) == 0) o->n = at, o->end = "stop";
     }
 }
 
-static void show(Output *o, bool all)
+static void show(Text *o)
 {
     size_t end = o->n;
-    for (size_t i = 0; i < stops.n && !all; i++)
+    for (size_t i = 0; i < stops.n && !o->end; i++)
         for (size_t part = strlen(stops.word[i]) - 1; part > 0; part--)
             if (part <= o->n && memcmp(o->text + o->n - part, stops.word[i], part) == 0 && o->n - part < end)
                 end = o->n - part;
     if (end <= o->shown) return;
-    if (!json && !logprobs) fwrite(o->text + o->shown, 1, end - o->shown, stdout);
+    if (!json && !logprobs) fwrite(o->text + o->shown, 1, end - o->shown, o->to);
     o->shown = end;
-    fflush(stdout);
+    fflush(o->to);
 }
 
 static json_t *text_json(const char *bytes, size_t n)
@@ -109,68 +122,117 @@ static json_t *text_json(const char *bytes, size_t n)
     return text;
 }
 
-static void write_json(json_t *value)
+static void write_json(FILE *to, json_t *value)
 {
     char *line = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
     if (!line) die("sample: no memory for a line of JSON");
-    puts(line);
+    fprintf(to, "%s\n", line);
     free(line);
     json_decref(value);
 }
 
-static void write_end(const Output *o, const char *words, size_t n_words, const char *end, json_t *ids, json_t *logs)
+static void text_begin(Text *o, Trained *t, const char *words, size_t n, size_t i)
 {
-    if (json)
-        write_json(json_pack("{s:o, s:o, s:s, s:o, s:o}", "prompt", text_json(words, n_words), "text",
-                             text_json(o->text ? o->text : "", o->n), "end", end, "ids", ids, "logprobs", logs));
-    else if (!logprobs) puts("");
-    else puts(end);
-    fflush(stdout);
-}
-
-// One text after a prompt of n bytes.
-static void write_text(Trained *t, KvCache *cache, const char *words, size_t n, size_t i)
-{
-    char name[40], *whole = NULL;
-    size_t cap = 0, k;
-    const char *end = "length";
-    SampleText held = {0};
-    Output o = {0};
-    json_t *ids = json ? json_array() : NULL, *logs = json ? json_array() : NULL;
+    char name[40];
     snprintf(name, sizeof name, "sample %zu", i);
-    double begin = clock_seconds(), log_probability;
-    Sampler s = sample_begin(t->model, (SampleForward){0}, cache, t->tokenizer, words, n, rule,
+    *o = (Text){.words = words, .n_words = n, .ids = json ? json_array() : NULL, .logs = json ? json_array() : NULL};
+    o->to = open_memstream(&o->waiting, &o->n_waiting);
+    if (!o->to) die("sample: no memory for a text");
+    o->sampler = sample_begin(t->model, (SampleForward){0}, &o->cache, t->tokenizer, words, n, rule,
                               rng_make((uint64_t)seed, name, (uint32_t)t->step));
-    if (!json && !logprobs) fwrite(words, 1, n, stdout), fflush(stdout);
-    for (size_t drawn = 0; drawn < tokens && !interrupted && !o.stopped; drawn++) {
-        int32_t id = sample_next(&s, &log_probability);
-        if (!n_written++) first = clock_seconds() - begin;
-        if (id < 0) { end = "end of text"; break; }
-        const char *bytes = (n || drawn ? tokenizer_decode : tokenizer_decode_first)(t->tokenizer, id, &k);
-        whole = words_grow(whole, &cap, 3 * k + 12, 1);
-        append(&o, whole, sample_characters(&held, bytes, k, whole));
-        show(&o, o.stopped);
-        if (json) json_array_append_new(ids, json_integer(id)), json_array_append_new(logs, json_real(log_probability));
-        if (logprobs && !json) printf("%9.4f  ", log_probability), write_json(text_json(bytes, k));
-    }
-    if (!o.stopped && held.n) append(&o, whole, sample_characters(&held, NULL, 0, whole));
-    show(&o, true);
-    if (o.stopped) end = "stop";
-    seconds += clock_seconds() - begin;
-    write_end(&o, words, n, interrupted ? "interrupted" : end, ids, logs);
-    sample_end(&s);
-    free(whole);
-    free(o.text);
+    o->cache = model_cache_for(t->model, o->sampler.ids.n + tokens);
+    if (count > 1 && !json) fprintf(o->to, "%s== sample %zu\n", i ? "\n" : "", i);
+    if (!json && !logprobs) fwrite(words, 1, n, o->to);
 }
 
-static void write_texts(Trained *t, KvCache *cache, const char *words, size_t n)
+// Its turn to be shown.
+static void text_turn(Text *o)
 {
-    n_written = 0, seconds = 0;
-    for (size_t i = 0; i < count && !interrupted; i++) {
-        if (count > 1 && !json) printf("%s== sample %zu\n", i ? "\n" : "", i);
-        write_text(t, cache, words, n, i);
+    fclose(o->to);
+    fwrite(o->waiting, 1, o->n_waiting, stdout);
+    o->to = stdout;
+    fflush(o->to);
+}
+
+static void text_end(Text *o, const char *end)
+{
+    char rest[12];
+    if (!o->end) append(o, rest, sample_characters(&o->held, NULL, 0, rest)); // may complete a --stop
+    if (!o->end) o->end = end;
+    show(o);
+    if (json)
+        write_json(o->to, json_pack("{s:o, s:o, s:s, s:o, s:o}", "prompt", text_json(o->words, o->n_words), "text",
+                                    text_json(o->text, o->n), "end", o->end, "ids", o->ids, "logprobs", o->logs));
+    else fprintf(o->to, "%s\n", logprobs ? o->end : "");
+    fflush(o->to);
+}
+
+// One more token; id < 0: the text's end.
+static void text_add(Text *o, Tokenizer *tokenizer, int32_t id, double log_probability)
+{
+    n_written++;
+    if (id < 0) {
+        text_end(o, "end of text");
+        return;
     }
-    fprintf(stderr, "sample: %zu tokens in %.2f s, %.1f a second; the first after %.2f s\n", n_written, seconds,
+    size_t k;
+    const char *bytes = (o->n_words || o->drawn ? tokenizer_decode : tokenizer_decode_first)(tokenizer, id, &k);
+    char *whole = words_grow(NULL, &(size_t){0}, 3 * k + 12, 1);
+    append(o, whole, sample_characters(&o->held, bytes, k, whole));
+    free(whole);
+    if (json) {
+        json_array_append_new(o->ids, json_integer(id));
+        json_array_append_new(o->logs, json_real(log_probability));
+    } else if (logprobs) fprintf(o->to, "%9.4f  ", log_probability), write_json(o->to, text_json(bytes, k));
+    if (o->end || ++o->drawn == tokens) text_end(o, "length");
+    else show(o);
+}
+
+static void text_free(Text *o, Model *model)
+{
+    sample_end(&o->sampler);
+    model_cache_free(model, &o->cache);
+    free(o->text);
+    free(o->waiting);
+}
+
+// Texts i .. i + n_texts - 1 after a prompt of n bytes, side by side.
+static void write_batch(Trained *t, const char *words, size_t n, size_t i, size_t n_texts)
+{
+    Text text[FEW_ROWS];
+    size_t turn = 0;
+    double begin = clock_seconds();
+    for (size_t k = 0; k < n_texts; k++) text_begin(&text[k], t, words, n, i + k);
+    text_turn(&text[0]);
+    while (!interrupted) {
+        Text *at[FEW_ROWS];
+        Sampler *sampler[FEW_ROWS];
+        int32_t id[FEW_ROWS];
+        double log_probability[FEW_ROWS] = {0};
+        size_t live = 0;
+        for (size_t k = 0; k < n_texts; k++)
+            if (!text[k].end) at[live] = &text[k], sampler[live++] = &text[k].sampler;
+        if (!live) break;
+        sample_next_each(sampler, live, id, json || logprobs ? log_probability : NULL);
+        if (!n_written) first = clock_seconds() - begin;
+        for (size_t k = 0; k < live; k++) text_add(at[k], t->tokenizer, id[k], log_probability[k]);
+        while (text[turn].end && turn + 1 < n_texts) text_turn(&text[++turn]);
+    }
+    for (size_t k = 0; k < n_texts; k++) {
+        if (k > turn) text_turn(&text[k]);
+        if (!text[k].end) text_end(&text[k], "interrupted");
+        text_free(&text[k], t->model);
+    }
+    seconds += clock_seconds() - begin;
+}
+
+static void write_texts(Trained *t, const char *words, size_t n)
+{
+    size_t most = sample_batch(t->model);
+    n_written = 0, seconds = 0;
+    for (size_t i = 0; i < count && !interrupted; i += most)
+        write_batch(t, words, n, i, count - i < most ? count - i : most);
+    fprintf(stderr, "sample: %zu tokens in %.3f s, %.1f a second; the first after %.3f s\n", n_written, seconds,
             (double)n_written / seconds, first);
 }
 
@@ -242,7 +304,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < stops.n; i++)
         if (!*stops.word[i]) die("sample: --stop: an empty text");
     dev_cpu_blas_room((int)threads, false);
-    Trained *t = trained_open(argv[1], tokenizer_dir, 1, 256, (int)threads);
+    if (strcmp(dtype, "fp32") && strcmp(dtype, "bf16")) die_usage("sample: --dtype '%s' (fp32 or bf16)", dtype);
+    Trained *t = trained_open(argv[1], (TrainedOptions){tokenizer_dir, .B = 1, .T = 256, (int)threads,
+                                                        strcmp(dtype, "bf16") ? CONFIG_DTYPE_FP32 : CONFIG_DTYPE_BF16});
     trained_tokenizer(t);
     const Config *cfg = &t->cfg;
     if (!options_given(&set, "--tokens")) tokens = (size_t)cfg->sample.tokens;
@@ -252,16 +316,15 @@ int main(int argc, char **argv)
     if (!options_given(&set, "--min-p")) rule.min_p = cfg->sample.min_p;
     if (!options_given(&set, "--repetition")) rule.repetition = cfg->sample.repetition;
     if (!options_given(&set, "--seed")) seed = (double)cfg->run.seed;
-    KvCache cache = model_cache_create(t->model);
     if (prompt || !isatty(STDIN_FILENO)) {
         size_t n = prompt ? strlen(prompt) : 0;
         char *input = prompt ? NULL : all_input(&n);
-        write_texts(t, &cache, prompt ? prompt : input, n);
+        write_texts(t, prompt ? prompt : input, n);
         free(input);
     } else {
         Editor editor = find_editor();
         fprintf(stderr, "%s. Type how a text begins; Ctrl-C stops it, Ctrl-D ends.\n", t->dir);
-        for (char *line; (line = ask(&editor)); free(line)) write_texts(t, &cache, line, strlen(line));
+        for (char *line; (line = ask(&editor)); free(line)) write_texts(t, line, strlen(line));
         puts("");
     }
     trained_close(t);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/bench.sh: the tables of `make bench`: our training step as a fraction of this machine's own sgemm peak, what a
 # waiting CUDA thread costs on the CPU, and, where a python3 with PyTorch is found, PyTorch's eager step on the same
-# models in the same run.
+# models in the same run; where build/venv has llama.cpp, its rate of writing text beside ours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -15,6 +15,12 @@ if command -v "${CXX:-g++}" >/dev/null 2>&1; then
     BUILD=$build dev/cuda_on_cpu/build.sh plain "$build/cuda_bench" dev/cuda_on_cpu/tests/bench.cu
     echo "CUDA on the CPU: $("$build/cuda_bench" | paste -sd ';' | sed 's/;/; /')"
 else echo 'no C++ compiler: no CUDA on the CPU'
+fi
+
+if [ $# = 0 ] && [ -f build/venv/ready ] && build/venv/bin/python -c 'import xllamacpp' 2>/dev/null; then
+    echo
+    build/venv/bin/python dev/reference/bench_sample.py
+elif [ $# = 0 ]; then echo 'no build/venv with xllamacpp: no llama.cpp (dev/reference/check_gguf.py makes one)'
 fi
 
 python=

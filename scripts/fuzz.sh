@@ -7,6 +7,8 @@
 #   make fuzz FUZZ_SECONDS=60                  a minute each
 #   scripts/fuzz.sh safetensors config         these targets alone
 #
+# FUZZ_SEED=7 draws other inputs than FUZZ_SEED=1, the default. The same seed on the same files in runs/fuzz draws the same.
+#
 # Needs clang with libFuzzer (Debian: apt install clang). Without it the blind mutations of dev/fuzz/drive.c take its
 # place, with gcc's sanitizers: the same checks, fewer paths. Inputs that reach new lines are kept in runs/fuzz/TARGET,
 # and the next run starts from them. An input that crashes or hangs is written to runs/fuzz/crash-TARGET-...; run it
@@ -49,6 +51,7 @@ make --no-print-directory "${targets[@]/#/$build/fuzz/}" || exit 1
 make --no-print-directory WERROR= "${flags[@]}" "${targets[@]/#/$fuzzer/fuzz/}" || exit 1
 
 # The guard checks that accepted inputs leave no memory; LSan must not count what a jump out of a parser leaves.
+export OMP_NUM_THREADS=1
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0
 mkdir -p runs/fuzz
 for name in "${targets[@]}"; do
@@ -67,7 +70,7 @@ for name in "${targets[@]}"; do
     limit=(-runs="$runs")
     [ "$seconds" = 0 ] || limit=(-max_total_time="$seconds")
     # The rate is per second of processor time: it does not depend on what else the machine does.
-    if { time "$fuzzer/fuzz/$name" "${limit[@]}" -timeout=25 -rss_limit_mb=2048 -max_len=16384 -detect_leaks=0 \
+    if { time "$fuzzer/fuzz/$name" "${limit[@]}" -seed="${FUZZ_SEED:-1}" -timeout=300 -rss_limit_mb=2048 -max_len=16384 -detect_leaks=0 \
         -print_final_stats=1 -artifact_prefix="runs/fuzz/crash-$name-" "runs/fuzz/$name" "$probe/seeds/$name" >"$probe/$name.log" 2>&1
     } 2>"$probe/time"; then
         word=ok

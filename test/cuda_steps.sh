@@ -31,7 +31,8 @@ step() { # NAME COMMAND [ARGUMENT...]: "ok NAME" when the command succeeds, othe
         if (log=$out.run; "$@" >"$out.said" 2>&1) 2>/dev/null; then echo "ok $name"
         else
             echo "not ok $name"
-            cat "$out".{said,run} 2>/dev/null | sed 's/^/  /' | head -n 20
+            { grep -a 'error' "$out.run" 2>/dev/null | head -n 10 # what a run prints first are its settings
+                cat "$out".{said,run} 2>/dev/null; } | sed 's/^/  /' | head -n 30
         fi >"$out"
     } &
     [ "$(jobs -rp | wc -l)" -lt "$cores" ] || wait -n

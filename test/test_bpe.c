@@ -179,6 +179,9 @@ static void test_words(void **state)
     (void)state;
     Words words = {0};
     assert_int_equal(words_find(&words, "a", 1), -1);
+    assert_int_equal(words_add(&words, "", 0), 0); // before there are any bytes
+    assert_int_equal(words_add(&words, "", 0), 0);
+    words_free(&words);
     for (int round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < 20000; i++) {
             assert_int_equal(words_add(&words, (const char *)&i, sizeof i), i);

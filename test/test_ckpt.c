@@ -1,6 +1,8 @@
 // Checkpoints: what is saved comes back bit for bit, damage is always seen and passed over, and a checkpoint of
 // another model is refused by name.
 #include "ckpt_case.h"
+#include "dev/check/comm_threads.h"
+#include "expect_die.h"
 
 // Not done here: there is no power to lose, and the real one is slow. test_ckpt_faults.c looks at its place.
 int fsync(int fd)
@@ -308,6 +310,76 @@ static void test_not_finite_is_passed_over(void **state)
     ckpt_close(named);
 }
 
+// Writes the case's weights as a safetensors file, weight.NAME when `prefix`, beside a tensor that is none.
+static void write_file(const Case *c, const char *path, bool prefix)
+{
+    char name[4][80], error[1024];
+    const size_t n_loss = 1;
+    const float loss = NAN;
+    SafeTensor t[4] = {{.name = "loss", .dtype = ST_F32, .ndim = 1, .shape = &n_loss, .data = &loss}};
+    int n = prefix ? 1 : 0;
+    for (int i = 0; i < c->params.n_rows; i++, n++) {
+        const Param *row = &c->params.row[i];
+        snprintf(name[i], sizeof name[i], "%s%s", prefix ? "weight." : "", row->name);
+        t[n] = (SafeTensor){.name = name[i], .dtype = ST_F32, .ndim = row->ndim, .shape = row->dim,
+                            .data = c->weights + row->offset};
+    }
+    assert_true(safetensors_write(path, t, n, NULL, 0, NULL, NULL, error, sizeof error));
+}
+
+typedef struct {
+    Case *c;
+    char path[2][600]; // of each rank
+    float weights[2][N];
+} Files;
+
+static void load_file(Comm *world, void *arg)
+{
+    Files *f = arg;
+    Flat flat;
+    CkptState state = {0};
+    CkptPart *part = flat_part(&flat, &f->c->params, f->weights[world->rank], NULL, 0);
+    ckpt_load_weights(world, f->path[world->rank], part, &state);
+    free(part->piece);
+    check(state.step == 0);
+}
+
+static int load_files(void *arg)
+{
+    alarm(20); // a rank that waits for one that does not come
+    comm_threads_run(2, load_file, arg);
+    return 0;
+}
+
+// Weights from a file, with names as they are or as a dump has them, beside which anything may stand; on ranks, which
+// must read the same file.
+static void test_file_of_weights(void **state)
+{
+    Case *c = *state;
+    Files f = {.c = c};
+    for (int prefix = 0; prefix < 2; prefix++) {
+        for (int r = 0; r < 2; r++) snprintf(f.path[r], sizeof f.path[r], "%s/weights%d", c->root, prefix);
+        write_file(c, f.path[0], prefix);
+        memset(f.weights, 0, sizeof f.weights);
+        load_files(&f);
+        for (int r = 0; r < 2; r++) assert_memory_equal(f.weights[r], c->weights, sizeof c->weights);
+    }
+    snprintf(f.path[1], sizeof f.path[1], "%s/weights0", c->root);
+    expect_die(load_files, &f, "rank 1: ");
+    expect_die(load_files, &f, "weights0: is another file than rank 0's");
+    c->weights[N - 1] = NAN;
+    snprintf(f.path[1], sizeof f.path[1], "%s", f.path[0]);
+    write_file(c, f.path[0], true);
+    expect_die(load_files, &f, "holds a number that is not finite");
+    c->weights[N - 1] = 1;
+    write_file(c, f.path[0], true);
+    c->params.row[0].whole[0]++; // the model is another one
+    expect_die(load_files, &f, "tensor embed.tokens.weight: stored with shape (2,3), this run's model has (3,3)");
+    c->params.row[0].whole[0]--;
+    assert_true(disk_write_file(f.path[0], "short", 5));
+    expect_die(load_files, &f, "weights1: ");
+}
+
 // Saves step 1 with the case's own model, then loads with another one; the message is in `text`.
 static int load_other_model(Case *c, const char *name, size_t dim0, size_t dim1, char text[2048])
 {
@@ -491,6 +563,7 @@ int main(void)
         TEST(test_falls_back),
         TEST(test_removes_left_overs),
         TEST(test_forged_manifests), TEST(test_not_finite_is_not_saved), TEST(test_not_finite_is_passed_over),
+        TEST(test_file_of_weights),
         TEST(test_other_model),
         TEST(test_other_switches),
         TEST(test_other_optimizer),

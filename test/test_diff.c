@@ -1,6 +1,7 @@
 // build/diff as its user runs it: verdicts, numbers, first tensor, histogram, exit status.
 #include "ckpt_flat.h"
 #include "base/disk.h"
+#include "base/rng.h"
 #include "base/safetensors.h"
 
 #include <setjmp.h>
@@ -235,6 +236,108 @@ static void test_checkpoints(void **state)
     expect("run2: cannot open");
 }
 
+// ---- another program's file, whose tensors have a dump's names
+
+enum { TOKENS = 64, WIDTH = 32 };
+
+typedef struct {
+    const char *name;
+    float factor, noise; // of a: b times the factor, and random errors of this size
+    float size;          // of b; 0: 1
+    size_t last;         // b is 0 after the first `last` tokens; 0: it is not
+} Theirs;
+
+// Files a and b of the tensors, (1, TOKENS, WIDTH) each; b has those before `only_a` only.
+static void put_theirs(const Theirs *theirs, int n, int only_a, const char *dtype)
+{
+    enum { N = TOKENS * WIDTH };
+    static const size_t shape[] = {1, TOKENS, WIDTH};
+    SafeMeta meta = {"dtype", dtype};
+    float *a = malloc((size_t)n * N * sizeof *a), *b = malloc((size_t)n * N * sizeof *b);
+    SafeTensor at[8], bt[8];
+    assert_true(a && b && n <= 8);
+    for (int k = 0; k < n; k++) {
+        float *x = a + k * N, *y = b + k * N;
+        for (size_t i = 0; i < N; i++) {
+            float size = theirs[k].last && i >= theirs[k].last * WIDTH ? 0 : theirs[k].size > 0 ? theirs[k].size : 1;
+            y[i] = size * (float)rng_normal(rng_make(1, theirs[k].name, 0), i);
+            x[i] = y[i] * theirs[k].factor + theirs[k].noise * (float)rng_normal(rng_make(2, theirs[k].name, 0), i);
+        }
+        at[k] = bt[k] = (SafeTensor){.name = theirs[k].name, .dtype = ST_F32, .ndim = 3, .shape = shape, .data = x};
+        bt[k].data = y;
+    }
+    char path[300];
+    snprintf(path, sizeof path, "%s/a", dir);
+    assert_true(safetensors_write(path, at, n, &meta, dtype != NULL, NULL, NULL, NULL, 0));
+    snprintf(path, sizeof path, "%s/b", dir);
+    assert_true(safetensors_write(path, bt, only_a, NULL, 0, NULL, NULL, NULL, 0));
+    free(a);
+    free(b);
+}
+
+static void test_files_of_others(void **state)
+{
+    (void)state;
+    const Theirs sound[] = {{"forward.layers.0.out", 1, 1e-7f, 0, 0}, {"grad.layers.0.q", 1, 2e-7f, 0, 0},
+                            {"other", 5, 0, 0, 0}};
+    put_theirs(sound, 3, 2, NULL);
+    expect_status("a b", 0);
+    expect("(A fp32, B fp32)");
+    expect("rounding: 2 of 2 tensors differ");
+    expect("would have been seen (");
+    expect("note: 1 tensors were not compared");
+    expect_status("a b --json", 0);
+    expect("{\"verdict\":\"rounding\",\"compared\":2,\"apart\":1,");
+    expect_status("a b --only 'weight.*'", 3);
+    expect("cannot tell: no tensor that both have");
+    const Theirs scaled[] = {{"forward.layers.0.out", 1, 1e-7f, 0, 0}, {"grad.layers.0.q", 1.00001f, 1e-7f, 0, 0}};
+    put_theirs(scaled, 2, 2, NULL); // well within the bound of each element
+    expect_status("a b", 1);
+    expect("OUT scale");
+    expect("DIFFERENT: first at grad.layers.0.q; 1 of 2");
+    expect("each number of A is that of B times 1 +1e-05");
+    expect_status("a b --only 'forward.*'", 0);
+    const Theirs narrow[] = {{"forward.layers.0.out", 1, 3e-3f, 0, 0}};
+    put_theirs(narrow, 1, 1, "bf16-autocast");
+    expect_status("a b", 0);
+    expect("(A bf16-autocast, B fp32)");
+    expect_status("a b --a-dtype fp32", 1);
+    const Theirs foreign[] = {{"x", 1, 0, 0, 0}, {"y", 1, 0, 0, 0}};
+    put_theirs(foreign, 2, 2, NULL);
+    expect_status("a b", 0);
+    expect("bound: equal bits");
+}
+
+// Of honest pairs that were once called different, what they had in common.
+static void test_rounding_that_elements_share(void **state)
+{
+    (void)state;
+    // A gradient that is the sum of a few tokens has their errors; one of many tokens has not.
+    const Theirs few[] = {{"backward.head", 1, 1e-7f, 1, 4}, {"grad.final_norm.weight", 1 - 4e-6f, 1e-7f, 0, 0}};
+    put_theirs(few, 2, 2, NULL);
+    expect_status("a b", 0);
+    const Theirs many[] = {{"backward.head", 1, 1e-7f, 1, 0}, {"grad.final_norm.weight", 1 - 4e-6f, 1e-7f, 0, 0}};
+    put_theirs(many, 2, 2, NULL);
+    expect_status("a b", 1);
+    expect("DIFFERENT: first at grad.final_norm.weight");
+    // Clipping divides every gradient by the norm of all of them, which is rounded, too.
+    const Theirs clipped[] = {{"grad.head.weight", 1.001f, 0.02f, 0, 0},
+                              {"state.exp_avg.x.weight", 1 / 1.001f, 0, 1e-3f, 0}};
+    put_theirs(clipped, 2, 2, "bf16-autocast");
+    expect_status("a b", 0);
+    expect_status("a b --only 'state.*'", 0);
+    const Theirs slow[] = {{"grad.head.weight", 1, 0.02f, 0, 0}, {"state.exp_avg.x.weight", 1 / 1.04f, 0, 1e-3f, 0}};
+    put_theirs(slow, 2, 2, "bf16-autocast");
+    expect_status("a b", 1);
+    expect("DIFFERENT: first at state.exp_avg.x.weight");
+    // A bias whose gradient is rounding error alone; another optimizer has its matrix.
+    const Theirs noise[] = {{"grad.x.weight", 1, 1e-7f, 0, 0}, {"grad.x.bias", 1, 1e-7f, 1e-7f, 0},
+                            {"state.exp_avg.x.bias", 1, 1e-9f, 1e-9f, 0}};
+    put_theirs(noise, 3, 3, NULL);
+    expect_status("a b", 0);
+    expect_status("a b --only 'state.*'", 0);
+}
+
 static void test_command_line(void **state)
 {
     (void)state;
@@ -251,7 +354,9 @@ static void test_command_line(void **state)
     expect_status("a a --atol inf", 2);
     expect_status("a a --exact --rtol 1", 2);
     expect_status("a a --bound 3", 2);
-    expect("unknown option --bound");
+    expect("--bound: no such option");
+    expect_status("a a --a-dtype int8", 2);
+    expect("--a-dtype 'int8' (fp32, ");
     expect_status("--help", 0);
     expect_status("a nothing", 1);
     expect("error: nothing: cannot open: No such file");
@@ -263,6 +368,7 @@ int main(void)
         cmocka_unit_test(test_identical),   cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_histogram),   cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_names_shapes_order), cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_files_of_others), cmocka_unit_test(test_rounding_that_elements_share),
         cmocka_unit_test(test_command_line),
     };
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);

@@ -134,6 +134,30 @@ static void test_every_target_once(void **state)
     }
 }
 
+// By hand from the losses of the targets: of equal windows the standard deviation of their means over sqrt(N), and with
+// a shorter last one that of a ratio. If each loss is wrong by e, a window's distance from the mean is by 2 CONTEXT e at
+// most, and the standard error by sqrt(4 4/3) 2 CONTEXT e / n: less than 2 e of more than 3 CONTEXT targets.
+static void test_standard_error(void **state)
+{
+    Case *c = *state;
+    double logit[V], cost[V];
+    ignore_context(c, logit);
+    costs(logit, cost);
+    open_tokens(c, TOKENS);
+    assert_true(isnan(eval_run(c->model, c->val, CONTEXT, 0, 2, CONTEXT, NULL, -1, NULL).error));
+    for (int64_t n = 4 * CONTEXT; n > 3 * CONTEXT; n -= 5) {
+        double sum[4] = {0}, all = 0, squares = 0;
+        for (int64_t t = 1; t <= n; t++) sum[(t - 1) / CONTEXT] += cost[c->token[t]], all += cost[c->token[t]];
+        for (int k = 0; k < 4; k++) {
+            int64_t size = k < 3 ? CONTEXT : n - 3 * CONTEXT;
+            squares += pow(sum[k] - all / (double)n * (double)size, 2);
+        }
+        double want = n == 4 * CONTEXT ? sqrt(squares / CONTEXT / CONTEXT / 3 / 4) : sqrt(squares * 4 / 3) / (double)n;
+        EvalResult r = eval_run(c->model, c->val, n, 0, 2, CONTEXT, NULL, -1, NULL);
+        if (!(fabs(r.error - want) <= 2 * COST_ERR && want > 0.05)) fail_msg("%ld: %g, not %g", (long)n, r.error, want);
+    }
+}
+
 // The loss of target j of n when the window that scores it starts where eval.h says: the first T targets at 0; then
 // windows end every `stride` targets, and start T before their end.
 static double loss_in_context(Case *c, int64_t j, int64_t n, int64_t stride)
@@ -265,6 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_every_target_once),
+        TEST(test_standard_error),
         TEST(test_context_is_what_was_promised),
         TEST(test_bits_per_byte),
         TEST(test_ranks_share_the_work),

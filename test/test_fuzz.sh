@@ -9,16 +9,16 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/fuzz.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
 
-# What the guard must see: leaks, too much memory at once and step by step, a file left open, a wrong status, two
+# What the guard must see: leaks, too much memory at once and step by step, a file or a mapping left open, a wrong status, two
 # lines, a control character, no line, no end, a refusal where none is allowed, a broken check, a crash.
 seen=''
-for letter in l m g f e 2 t q s w c z; do
+for letter in l m g f a e 2 t q s w c z; do
     printf %s "$letter" >"$tmp/input"
     { (cd "$tmp" && timeout 600 "$programs/fuzz/guard" input) >"$tmp/log" 2>&1 && seen="$seen $letter"; } 2>/dev/null
 done
 for letter in k d; do
     printf %s "$letter" >"$tmp/input"
-    (cd "$tmp" && "$programs/fuzz/guard" input) >"$tmp/log" 2>&1 || seen="$seen $letter"
+    (cd "$tmp" && "$programs/fuzz/guard" input input) >"$tmp/log" 2>&1 || seen="$seen $letter"
 done
 if [ -z "$seen" ]; then echo 'ok the guard sees what it must'
 else

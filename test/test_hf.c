@@ -327,6 +327,38 @@ static void test_settings(void **state)
     assert_true(cfg.model.ffn == 48 && cfg.model.head_size == 4 && cfg.model.context == 1024 && cfg.model.tie);
 }
 
+// The index decides which shard a tensor is read from: another one may have an old tensor of that name.
+static void test_index(void **state)
+{
+    (void)state;
+    static const float zeros[F * C];
+    char error[500];
+    List s = {.n = 0};
+    make_llama(&s, ST_F32, true, false, false);
+    const int half = s.n / 2;
+    SafeTensor first[MOST];
+    memcpy(first, s.tensor, (size_t)(half + 1) * sizeof *first);
+    first[half].data = zeros; // the old one
+    if (!safetensors_write(in_dir("a.safetensors"), first, half + 1, NULL, 0, NULL, NULL, error, sizeof error) ||
+        !safetensors_write(in_dir("b.safetensors"), s.tensor + half, s.n - half, NULL, 0, NULL, NULL, error,
+                           sizeof error))
+        fail_msg("%s", error);
+    for (int wrong = 0; wrong < 2; wrong++) { // wrong: it names a for the one after, which only b has
+        FILE *index = fopen(in_dir("model.safetensors.index.json"), "w");
+        assert_non_null(index);
+        for (int i = 0; i < s.n; i++)
+            fprintf(index, "%s\"%s\": \"%c.safetensors\"", i ? ", " : "{\"weight_map\": {", s.name[i],
+                    i < half || (wrong && i == half + 1) ? 'a' : 'b');
+        fprintf(index, "}}");
+        assert_int_equal(fclose(index), 0);
+        char keys[] = LIKE("llama") ", \"tie_word_embeddings\": true";
+        if (!wrong) expect_weights(keys);
+        else expect_die(read_model, keys, "a.safetensors: no tensor model.layers.");
+    }
+    while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
+    unlink(in_dir("model.safetensors.index.json"));
+}
+
 static int read_config(void *keys)
 {
     Config cfg;
@@ -367,6 +399,15 @@ static void test_refusals(void **state)
         {"\"vocab_size\": 3", "config.json: model_type = null: a string is needed"},
         {"\"model_type\": \"mamba\"", "model_type = \"mamba\": not known here (gpt2, llama, mistral, qwen2, qwen3)"},
         {"\"model_type\": ", "config.json:1: "},
+        {LIKE("olmo2"), "config.json: model_type = \"olmo2\": its blocks normalise what attention and the feed-forward "
+         "give, not what they get"},
+        {LIKE("gemma2"), "model_type = \"gemma2\": its blocks scale the embedding"},
+        {LIKE("phi3"), "model_type = \"phi3\": its q, k and v are one matrix"},
+        {LIKE("mixtral"), "model_type = \"mixtral\": its feed-forward is a choice of experts"},
+        {LIKE("qwen3_moe"), "model_type = \"qwen3_moe\": its feed-forward is a choice of experts"},
+        {LIKE("gpt_neox"), "model_type = \"gpt_neox\": its attention and feed-forward read the same input"},
+        {LIKE("deepseek_v3"), "model_type = \"deepseek_v3\": its keys and values come from a smaller latent"},
+        {LIKE("olmo"), "model_type = \"olmo\": not known here"},
         {GPT2 ", \"activation_function\": \"relu\"", "activation_function = \"relu\": only the tanh GELU"},
         {GPT2 ", \"scale_attn_by_inverse_layer_idx\": true", "scale_attn_by_inverse_layer_idx"},
         {GPT2 ", \"n_head\": \"3\"", "n_head = \"3\": a number is needed"},
@@ -411,12 +452,13 @@ static void test_refusals(void **state)
     assert_non_null(f);
     fprintf(f, "{\"weight_map\": {\"a\": \"../x\"}}");
     fclose(f);
-    expect_die(read_model, LIKE("llama"), "a shard called ../x");
+    expect_die(read_model, LIKE("llama"), "a shard called '../x'");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {IN_DIR(test_refusals), IN_DIR(test_gpt2), IN_DIR(test_llama),
-                                       IN_DIR(test_some_biases), IN_DIR(test_windows), IN_DIR(test_settings)};
+                                       IN_DIR(test_some_biases), IN_DIR(test_index), IN_DIR(test_windows),
+                                       IN_DIR(test_settings)};
     return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
 }

@@ -35,6 +35,34 @@ on_any_layout() {
     done
 }
 
+# A file of weights, as build/export writes it, or a dump, whose weights are those before its update.
+from_a_file() {
+    local loss file=$work/llama.safetensors
+    loss=$(value end val_loss "$runs/llama/metrics.jsonl")
+    "$BUILD/export" "$runs/llama" --to safetensors --out "$file"
+    [ "$(says llama file --ckpt.init="$file")" = "$loss" ]
+    train llama dumped --run.steps=1 --run.dump=1 --ckpt.init="$runs/llama"
+    [ "$(says llama dump --ckpt.init="$runs/dumped/dump/step_00000001/rank_00000.safetensors")" = "$loss" ]
+    "$launcher" -n 4 "$BUILD/train" "$work/llama.toml" --run.name=file-grid --run.steps=3 --batch.micro=4 \
+        --ckpt.init="$file" --numerics.deterministic=true --parallel.tp=2 --parallel.pp=2 >"$work/grid.out" 2>&1 </dev/null
+    same_state one file-grid 3
+    fails_with 1 'llama.safetensors: holds tensor head.weight, which this run.s model lacks' "$BUILD/train" "$work/gpt.toml" --run.name=r \
+        --ckpt.init="$file"
+}
+
+# Without a tokenizer: the same losses, and no bits per byte; what needs one says so.
+without_a_tokenizer() {
+    local options=(--data.tokenizer= --model.vocab=512)
+    train llama mute --run.steps=3 --numerics.deterministic=true --ckpt.init="$runs/llama" --sample.count=0 "${options[@]}"
+    same_state one mute 3
+    [ "$(value end val_bpb "$runs/mute/metrics.jsonl")" = null ]
+    fails_with 1 'sample.count needs it' "$BUILD/train" "$work/llama.toml" --run.name=r "${options[@]}"
+    fails_with 1 'data.document_mask needs it' "$BUILD/train" "$work/llama.toml" --run.name=r --sample.count=0 \
+        --data.document_mask=true "${options[@]}"
+    fails_with 1 'token 511, but the vocabulary has 100' "$BUILD/train" "$work/llama.toml" --run.name=r \
+        --sample.count=0 --data.tokenizer= --model.vocab=100
+}
+
 # The new run is a run: what was stopped goes on from its own checkpoint, not from the other run's weights.
 resumes_as_itself() {
     train llama straight --run.steps=8 --ckpt.init="$runs/llama" --run.save_every=4
@@ -61,6 +89,8 @@ prepare_corpus
 passes 'a run begins with the weights of another: GPT' begins_where_the_other_ended gpt
 passes 'a run begins with the weights of another: LLaMA' begins_where_the_other_ended llama
 passes 'any optimizer and any layout take them' on_any_layout
+passes 'from a file of weights, too' from_a_file
+passes 'a run without a tokenizer' without_a_tokenizer
 passes 'and is resumed as a run of its own' resumes_as_itself
 passes 'what is refused' refusals
 exit $failed

@@ -2,6 +2,7 @@
 // delayed scales. How results are judged: narrow_env.h. In fp8 the operands of the fp32 op are quantised by
 // a search through all 256 patterns, so that the reference shares no code with the cast.
 #include "narrow_env.h"
+#include "ops/few_rows.h"
 
 // ---- matmul
 
@@ -68,6 +69,34 @@ static void test_matmul(void **state)
     (void)state;
     run_check(check_matmul, X_BF16);
     run_check(check_matmul, X_FP16);
+}
+
+// Few rows take a way of their own (few_rows.h), where the bits of a row do not depend on how many there are.
+static void check_few_rows(Env *e)
+{
+    size_t C = 131, OC = 37;
+    for (size_t N = 1; N <= 9; N++) {
+        size_t n = N * OC;
+        uint16_t *inp = input(e, "inp", N * C), *weight = input(e, "weight", OC * C), *bias = input(e, "bias", OC);
+        uint16_t *out = output(e, n), *alone = output(e, n);
+        float *x = wide(e, inp, N * C), *w = wide(e, weight, OC * C), *b = wide(e, bias, OC), *z = room(e, n * 4);
+        double *ref = room(e, n * 8), *err = room(e, n * 8);
+        ref_matmul(ref, err, wider(e, inp, N * C), wider(e, weight, OC * C), wider(e, bias, OC), N, C, OC);
+        e->dev->matmul_forward(e->dev, XO(out), XI(inp), XI(weight), XI(bias), N, C, OC, -1);
+        between(e, "matmul of few rows", out, ref, err, n);
+        e->cpu->matmul_forward(e->cpu, XO(z), XI(x), XI(w), XI(b), N, C, OC, -1);
+        near_float("matmul of few rows, fp32", z, ref, err, n);
+        for (size_t r = 0; r < N; r++)
+            e->dev->matmul_forward(e->dev, XO(alone + r * OC), XI(inp + r * C), XI(weight), XI(bias), 1, C, OC, -1);
+        if (N <= FEW_ROWS && e->dev->x_type == X_BF16) same_bits("each row alone", alone, out, N16(n));
+    }
+}
+
+static void test_few_rows(void **state)
+{
+    (void)state;
+    run_check(check_few_rows, X_BF16);
+    run_check(check_few_rows, X_FP16);
 }
 
 // ---- fp8
@@ -184,7 +213,7 @@ static void test_fp8_error_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_matmul), cmocka_unit_test(test_few_rows),
         cmocka_unit_test(test_fp8),
         cmocka_unit_test(test_fp8_error_bound),
     };

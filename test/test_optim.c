@@ -298,9 +298,23 @@ static void test_resume(void **state)
     }
 }
 
+// 1 - 0.999 of 32-bit numbers is 1.3e-5 too small, in every element alike.
+static void test_one_less_beta(void **state)
+{
+    (void)state;
+    Dev *dev = dev_cpu_create(1);
+    float w = 1, m = 0, v = 0, grad = 3;
+    Update u = {.lr = 1e-3f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f, .grad_scale = 1, .step = 1};
+    dev->adamw(dev, &w, &m, &v, &grad, 1, u);
+    assert_true(fabs(m - 0.1 * 3) <= 2 * 0x1p-24 * 0.3);
+    assert_true(fabs(v - 0.001 * 9) <= 3 * 0x1p-24 * 0.009);
+    dev_cpu_free(dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_less_beta),
         cmocka_unit_test(test_every_row_gets_its_update),
         cmocka_unit_test(test_clipping),
         cmocka_unit_test(test_not_finite_changes_nothing),

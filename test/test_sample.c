@@ -11,6 +11,8 @@
 #include "base/rng.h"
 #include "base/words.h"
 #include "net/sample.h"
+#include "ops/few_rows.h"
+#include "ops/narrow.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -379,6 +381,129 @@ static void test_end_of_text_ends(void **state)
     assert_true(ended && went_on);
 }
 
+// ---- several documents side by side
+
+// Sizes that are no multiples of what the processor computes at once: where an element lies in a register depends on
+// how many rows come before its own.
+static const ModelShape odd[] = {
+    {.layers = 2, .channels = 21, .heads = 3, .kv_heads = 3, .head_size = 7, .ffn = 37, .vocab = 131, .context = 40,
+     .norm = NORM_LAYERNORM, .norm_eps = 1e-5f, .bias = true, .tie = true},
+    {.layers = 3, .channels = 195, .heads = 5, .kv_heads = 1, .head_size = 6, .ffn = 83, .vocab = 257, .context = 40,
+     .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 100, .swiglu = true, .qk_norm = true,
+     .window = 5, .window_pattern = "sf"},
+};
+
+// Sequence b has 2 b + 1 tokens before the batch. Its logits must have the bits that it gets alone, whatever the others
+// are; in the second step of a batch, too, which reads what the first has cached.
+static void each_as_alone(const ModelShape *shape, bool bf16, int threads, bool deterministic)
+{
+    Mem mem = {0};
+    Dev *cpu = dev_cpu_create(threads);
+    cpu->deterministic = deterministic;
+    Dev *dev = bf16 ? narrow_create(cpu, (NarrowOptions){.x_type = X_BF16}) : cpu;
+    Model *m = model_create(shape, dev, &mem, 1, 20, 1, false);
+    size_t V = shape->vocab;
+    for (size_t i = 0; i < m->params.n_elems; i++)
+        m->weights[i] = (float)(0.3 * rng_normal(rng_make(5, "weights", 0), i));
+    if (bf16) model_weights_changed(m);
+    KvCache cache[FEW_ROWS], *list[FEW_ROWS];
+    int32_t token[FEW_ROWS][20];
+    float *alone = malloc(2 * FEW_ROWS * V * sizeof *alone), *each = malloc(FEW_ROWS * V * sizeof *each);
+    assert_true(alone && each);
+    for (size_t b = 0; b < FEW_ROWS; b++) {
+        cache[b] = model_cache_for(m, 20);
+        list[b] = &cache[b];
+        for (size_t t = 0; t < 20; t++)
+            token[b][t] = (int32_t)(rng_uniform(rng_make(6, "token", 0), 20 * b + t) * (double)V);
+        model_next_logits(m, &cache[b], token[b], 2 * b + 1, alone);
+    }
+    for (size_t b = 0; b < FEW_ROWS; b++)
+        for (size_t k = 0; k < 2; k++)
+            model_next_logits(m, &cache[b], token[b] + 2 * b + 1 + k, 1, alone + (k * FEW_ROWS + b) * V);
+    for (size_t B = 1; B <= FEW_ROWS; B++) {
+        for (size_t b = 0; b < B; b++) {
+            cache[b].length = 0;
+            model_next_logits(m, &cache[b], token[b], 2 * b + 1, each);
+        }
+        for (size_t k = 0; k < 2; k++) {
+            int32_t next[FEW_ROWS];
+            for (size_t b = 0; b < B; b++) next[b] = token[b][2 * b + 1 + k];
+            model_next_logits_each(m, list, next, B, each);
+            for (size_t b = 0; b < B; b++)
+                if (memcmp(each + b * V, alone + (k * FEW_ROWS + b) * V, V * sizeof *each))
+                    fail_msg("%s, %d threads: step %zu, sequence %zu of %zu has other logits than alone", dev->name,
+                             threads, k, b, B);
+        }
+    }
+    free(alone), free(each);
+    model_free(m);
+    mem_free_all(&mem);
+    if (bf16) narrow_free(dev);
+    dev_cpu_free(cpu);
+}
+
+static void test_logits_of_each(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+        for (int threads = 1; threads <= 2; threads++) {
+            each_as_alone(&odd[i], false, threads, false);
+            each_as_alone(&odd[i], true, threads, false);
+            each_as_alone(&odd[i], false, threads, true);
+        }
+}
+
+// Documents with prompts and random numbers of their own, which end at different times and start their caches again at
+// different times, are the same tokens with the same log-probabilities as alone.
+static void test_documents_side_by_side(void **state)
+{
+    Case *c = *state;
+    enum { TOKENS = 3 * CONTEXT };
+    const char *const prompt[FEW_ROWS] = {"ab", "", "a prompt of 15", "ab", "x", "xyz", "q",
+                                          "a prompt that is longer than the whole context"};
+    static int32_t alone[FEW_ROWS][TOKENS + 1];
+    static double given[FEW_ROWS][TOKENS + 1];
+    size_t n_alone[FEW_ROWS], most = 0, n_ended = 0;
+    SampleRule rule = RULE(1.5, 0, 1);
+    rule.repetition = 1.2;
+    for (size_t k = 0; k < c->model->shape.channels; k++) head_row(c, tokenizer_eot(c->tokenizer))[k] *= 2; // some end
+    for (size_t b = 0; b < FEW_ROWS; b++) {
+        Sampler s = sample_begin(c->model, (SampleForward){0}, &c->cache, c->tokenizer, prompt[b], strlen(prompt[b]),
+                                 rule, rng_make(b, "s", 0));
+        size_t *n = &n_alone[b];
+        for (*n = 0; *n < TOKENS && (alone[b][*n] = sample_next(&s, &given[b][*n])) >= 0;) ++*n;
+        n_ended += *n < TOKENS;
+        most = *n > most ? *n : most;
+        sample_end(&s);
+    }
+    if (most < TOKENS || n_ended < 2) fail_msg("%zu documents end, the longest has %zu tokens", n_ended, most);
+    KvCache cache[FEW_ROWS];
+    Sampler all[FEW_ROWS], *live[FEW_ROWS];
+    size_t n_live = FEW_ROWS, which[FEW_ROWS];
+    for (size_t b = 0; b < FEW_ROWS; b++) {
+        cache[b] = model_cache_create(c->model);
+        all[b] = sample_begin(c->model, (SampleForward){0}, &cache[b], c->tokenizer, prompt[b], strlen(prompt[b]), rule,
+                              rng_make(b, "s", 0));
+        live[b] = &all[b], which[b] = b;
+    }
+    assert_int_equal(sample_batch(c->model), FEW_ROWS);
+    for (size_t i = 0; i < TOKENS && n_live; i++) {
+        int32_t id[FEW_ROWS];
+        double log_probability[FEW_ROWS];
+        size_t left = 0;
+        sample_next_each(live, n_live, id, log_probability);
+        for (size_t k = 0; k < n_live; k++) {
+            size_t b = which[k];
+            assert_int_equal(id[k], alone[b][i]);
+            assert_true(log_probability[k] == given[b][i]);
+            if (id[k] >= 0) live[left] = live[k], which[left++] = b;
+        }
+        n_live = left;
+    }
+    assert_int_equal(n_live, FEW_ROWS - n_ended);
+    for (size_t b = 0; b < FEW_ROWS; b++) sample_end(&all[b]);
+}
+
 // The bytes alone: nothing begins or ends a text; or the last byte is what separates documents, and nothing begins them.
 static Tokenizer *without_bos(bool has_eot)
 {
@@ -441,8 +566,33 @@ static int read_too_many(void *arg)
     return 0;
 }
 
+static int read_more_than_room(void *arg)
+{
+    Case *c = arg;
+    float logits[N_TOKENS];
+    KvCache cache = model_cache_for(c->model, 3), *list = &cache;
+    const int32_t token[3] = {0};
+    model_next_logits(c->model, &cache, token, 3, logits);
+    model_next_logits_each(c->model, &list, token, 1, logits);
+    return 0;
+}
+
+// A small cache takes the memory of its tokens, and gives it back.
+static void test_room(void **state)
+{
+    Case *c = *state;
+    size_t before = c->mem.bytes, scratch = c->mem.tag_bytes[MEM_SCRATCH];
+    KvCache small = model_cache_for(c->model, 3), large = model_cache_for(c->model, 1000);
+    const size_t row = 2 * 2 * 2 * 4 * sizeof(float); // k and v, 2 layers, 2 heads of 4
+    assert_int_equal(c->mem.tag_bytes[MEM_SCRATCH], scratch + (3 + CONTEXT) * row);
+    model_cache_free(c->model, &large);
+    model_cache_free(c->model, &small);
+    assert_int_equal(c->mem.bytes, before);
+}
+
 static void test_cache_has_limits(void **state)
 {
+    expect_die(read_more_than_room, *state, "broken invariant");
     expect_die(read_no_token, *state, "broken invariant");
     expect_die(read_too_many, *state, "broken invariant");
 }
@@ -468,6 +618,9 @@ int main(void)
         TEST(test_log_probability),
         TEST(test_text_is_a_function_of_the_seed),
         TEST(test_end_of_text_ends),
+        TEST(test_room),
+        TEST(test_documents_side_by_side),
+        cmocka_unit_test(test_logits_of_each),
     };
     return cmocka_run_group_tests_name("sample", tests, NULL, NULL);
 }

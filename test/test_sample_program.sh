@@ -7,26 +7,24 @@
 . "$(dirname "$0")/ranks_common.sh"
 sample=$BUILD/sample
 
-# The samples of the last step in samples.txt, one line each: these have no line break in them, nor parts of characters.
-last_samples() { # NAME STEP
-    grep -A1 "^== step $2, " "$runs/$1/samples.txt" | grep -v '^\(==\|--\)'
-}
 texts() { "$sample" "$@" --json </dev/null 2>/dev/null; } # MODEL [OPTION...]: lines of JSON
 field() { sed -n "s/.*\"$1\":\"\(\([^\"\\\\]\|\\\\.\)*\)\".*/\1/p" | sed 's/\\"/"/g'; } # NAME: of each line
 state() { find "$runs/$1" -printf '%p %s %T@\n' | sort; }
 
-# The same bytes as the run's own samples, which follow its prompt.
+# The same bytes as the run's own samples, which follow its prompt. The run draws them one after another, the program up
+# to 8 side by side; they are longer than the context.
 as_the_run() { # CONFIG NAME [OPTION...]
     local config=$1 name=$2
     shift 2
-    train "$config" "$name" --run.steps=20 --sample.count=3 --sample.prompt="Once" "$@"
+    train "$config" "$name" --run.steps=20 --sample.count=10 --sample.tokens=50 --sample.prompt="Once" "$@"
     state "$name" >"$work/before"
-    [ "$(last_samples "$name" 20 | wc -l)" = 3 ]
-    texts "$runs/$name" --prompt Once --n 3 >"$work/json"
-    last_samples "$name" 20 >"$work/wanted"
-    paste -d '' <(field prompt <"$work/json") <(field text <"$work/json") | cmp - "$work/wanted"
-    texts "$runs/$name/checkpoints/step_00000020" --prompt Once --n 3 | cmp - "$work/json"
-    printf 'Once\n' | "$sample" "$runs/$name" --n 3 2>/dev/null | grep -v '^\(== .*\|\)$' | cmp - "$work/wanted"
+    sed -n '/^== step 20, /,$p' "$runs/$name/samples.txt" | sed 's/^== step 20, /== /' >"$work/wanted"
+    [ "$(grep -c '^== ' "$work/wanted")" = 10 ]
+    printf 'Once\n' | "$sample" "$runs/$name" --n 10 2>/dev/null >"$work/got"
+    cmp "$work/got" <(sed '$d' "$work/wanted")
+    texts "$runs/$name" --prompt Once --n 10 >"$work/json"
+    texts "$runs/$name/checkpoints/step_00000020" --prompt Once --n 10 | cmp - "$work/json"
+    [ "$(grep -c '"prompt":"Once","text":".*\(length\|end of text\)' "$work/json")" = 10 ]
     state "$name" | cmp - "$work/before" # it writes nothing
 }
 
@@ -76,6 +74,54 @@ held_back() {
     text=$(texts "$runs/gpt" --prompt Once --tokens 60 | field text)
     "$sample" "$runs/gpt" --prompt Once --tokens 60 --stop "${text: -3}@@" 2>/dev/null </dev/null |
         cmp - <(echo "Once$text")
+}
+
+# Texts that are drawn side by side end each where its own --stop is. Their order and their --logprobs are theirs.
+side_by_side() {
+    local n=0 line text word options=(--prompt Once --n 3 --tokens 40)
+    texts "$runs/gpt" "${options[@]}" | field text >"$work/free"
+    text=$(sed -n 2p "$work/free")
+    word=${text:9:5}
+    texts "$runs/gpt" "${options[@]}" --stop "$word" >"$work/json"
+    while read -r line; do echo "Once${line%%"$word"*}"; done <"$work/free" >"$work/wanted"
+    sed 's/^/Once/' <(field text <"$work/json") | cmp - "$work/wanted"
+    [ "$(sed -n 2p "$work/json" | field end)" = stop ]
+    [ "$(field end <"$work/json" | sort -u | wc -l)" = 2 ] # others go on
+    "$sample" "$runs/gpt" "${options[@]}" --stop "$word" 2>/dev/null </dev/null | grep -v '^\(== .*\|\)$' |
+        cmp - "$work/wanted"
+    "$sample" "$runs/gpt" "${options[@]}" --stop "$word" --logprobs 2>/dev/null </dev/null >"$work/lines"
+    grep -v '^$' "$work/lines" | awk '/^ *-[0-9]/ { n++; next } { print n + 0 " " $0; n = 0 }' |
+        cmp - <(while read -r line; do
+            echo "0 == sample $((n++))"
+            echo "$(grep -o '"ids":\[[^]]*' <<<"$line" | tr ',' '\n' | wc -l) $(field end <<<"$line")"
+        done <"$work/json")
+}
+
+# Waits until a file has a line.
+until_said() { # PATTERN
+    local i
+    for ((i = 0; i < 300; i++)); do
+        grep -q "$1" "$work/said" && return
+        sleep 0.1
+    done
+    cat "$work/said"
+    return 1
+}
+
+# Ctrl-C ends all texts that are being written, and the next prompt is asked for.
+interrupted() {
+    mkfifo "$work/keys"
+    script -qec "$sample $runs/gpt --n 3 --tokens 100000000 --temperature 0 --logprobs" /dev/null \
+        <"$work/keys" >"$work/said" &
+    exec 3>"$work/keys"
+    printf 'Once\n' >&3
+    until_said '^ *-[0-9]'
+    printf '\003' >&3
+    until_said 'tokens in'
+    printf '\004' >&3
+    exec 3>&-
+    wait $!
+    tr -d '\r' <"$work/said" | grep -c '^interrupted$' | cmp - <(echo 3)
 }
 
 # On a terminal: a text for each line, until Ctrl-D.
@@ -131,7 +177,9 @@ passes 'weights of any layout' other_layouts
 passes 'rules and probabilities' rules
 passes 'stops' stops
 passes 'what is held back comes at the end' held_back
+passes 'side by side' side_by_side
 passes 'on a terminal' on_a_terminal
+passes 'Ctrl-C' interrupted
 passes 'an exported folder' exported
 passes 'mistakes' mistakes
 exit $failed

@@ -90,9 +90,34 @@ static void test_wording(void **state)
                                           {TOPIC("questions") "Question: Why?\nAnswer:", " y"}));
     expect("mmlu=", "{'question': 'Why?', 'choices': ['x', 'y'], 'answer': 'B'}", 1,
            CHOICES({"Why?\nA. x\nB. y\nAnswer:", " A"}, {"Why?\nA. x\nB. y\nAnswer:", " B"}));
+    expect("", "{'question': 'Two?', 'choices': {'text': ['x', 'y'], 'label': ['A', 'A']}, 'answerKey': 'A'}", 0,
+           CHOICES({"Question: Two?\nAnswer:", " x"}, {"Question: Two?\nAnswer:", " y"}));
 }
 
 #define PIQA(GOAL, LABEL) "{'goal': '" GOAL "', 'sol1': 'one', 'sol2': 'two', 'label': " LABEL "}\n"
+
+// A byte order mark, lines that end as in Windows, empty ones, and a last one that does not end change nothing. The
+// file's own name does not say how it is read, and of NAME= only the first word does.
+static void test_same_items(void **state)
+{
+    (void)state;
+    static const char *const text[] = {
+        PIQA("a", "0") PIQA("b", "1"), "\xEF\xBB\xBF" PIQA("a", "0") PIQA("b", "1"),
+        "\n{'goal': 'a', 'sol1': 'one', 'sol2': 'two', 'label': '0'}\r\n \t\r\n"
+        "{'label': 'B', 'goal': 'b', 'sol1': 'one', 'sol2': 'two'}"};
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        char named[900];
+        snprintf(named, sizeof named, "%s%s", i ? "arcs=" : "", named_file("arc easy.jsonl", text[i]));
+        Tasks *t = tasks_open(named, (TasksOptions){0});
+        assert_string_equal(t->name, i ? "arcs" : "arc_easy");
+        assert_int_equal(t->n, 2);
+        assert_int_equal(t->item[0].gold, 0);
+        assert_int_equal(t->item[1].gold, 1);
+        assert_int_equal(t->item[1].line, i == 2 ? 4 : 2);
+        assert_string_equal(t->item[1].choice[1].context, "Question: b\nAnswer:");
+        tasks_free(t);
+    }
+}
 
 // Solved items are the first of their file that are not the question itself, and on its topic.
 static void test_shots(void **state)
@@ -196,12 +221,13 @@ static Tokenizer *train_tokenizer(void)
     return tokenizer_trainer_finish(trainer, V);
 }
 
-static void check_tokens(const TasksChoice *c, Tokenizer *tokenizer, bool eot, const char *before, const char *after)
+// first: the token before the text; -1: none.
+static void check_tokens(const TasksChoice *c, Tokenizer *tokenizer, int32_t first, const char *before, const char *after)
 {
     TokenIds want = {0}, context = {0};
     char text[200];
     snprintf(text, sizeof text, "%s%s", before, after);
-    if (eot) token_ids_push(&want, tokenizer_eot(tokenizer)), token_ids_push(&context, tokenizer_eot(tokenizer));
+    if (first >= 0) token_ids_push(&want, first), token_ids_push(&context, first);
     tokenizer_encode(tokenizer, text, strlen(text), &want);
     tokenizer_encode(tokenizer, before, strlen(before), &context);
     assert_int_equal(c->n, want.n);
@@ -211,25 +237,33 @@ static void check_tokens(const TasksChoice *c, Tokenizer *tokenizer, bool eot, c
     token_ids_free(&context);
 }
 
-// Spaces that end the context are the ending's. What begins a document comes first, also of an empty context.
+// Spaces that end the context are the ending's. What begins a document comes first: the tokenizer's own BOS always, else
+// end-of-text, which --bare leaves out of all but an empty context.
 static void test_border(void **state)
 {
     (void)state;
-    Tokenizer *tokenizer = train_tokenizer();
+    Tokenizer *plain = train_tokenizer();
+    Vocab vocab = *tokenizer_vocab(plain);
+    enum { BOS = 7 };
     const char *text = REQUEST("0", "0", "the cook \\n", "bakes", "0") REQUEST("0", "1", "the", " cake", "0")
         REQUEST("0", "2", "", " cake", "0") REQUEST("0", "3", "  ", "cake", "0");
-    for (int bare = 0; bare < 2; bare++) {
-        Tasks *t = tasks_open(text_file(text), (TasksOptions){0});
-        tasks_encode(t, tokenizer, V, 50, bare);
-        const TasksChoice *c = t->item[0].choice;
-        check_tokens(&c[0], tokenizer, !bare, "the cook", " \nbakes");
-        check_tokens(&c[1], tokenizer, !bare, "the", " cake");
-        check_tokens(&c[2], tokenizer, true, "", " cake");
-        check_tokens(&c[3], tokenizer, true, "", "  cake");
-        assert_int_equal(t->cut, 0);
-        tasks_free(t);
-    }
-    tokenizer_free(tokenizer);
+    for (int kind = 0; kind < 3; kind++) // BOS is end-of-text; there is none; another token
+        for (int bare = 0; bare < 2; bare++) {
+            Vocab *changed = (Vocab *)tokenizer_vocab(plain); // which it only reads
+            changed->has_bos = kind != 1;
+            changed->bos = kind == 2 ? BOS : vocab.eot;
+            int32_t always = kind == 2 ? BOS : vocab.eot, first = bare && kind < 2 ? -1 : always;
+            Tasks *t = tasks_open(text_file(text), (TasksOptions){0});
+            tasks_encode(t, plain, V, 50, bare);
+            const TasksChoice *c = t->item[0].choice;
+            check_tokens(&c[0], plain, first, "the cook", " \nbakes");
+            check_tokens(&c[1], plain, first, "the", " cake");
+            check_tokens(&c[2], plain, always, "", " cake");
+            check_tokens(&c[3], plain, always, "", "  cake");
+            assert_int_equal(t->cut, 0);
+            tasks_free(t);
+        }
+    tokenizer_free(plain);
 }
 
 // T tokens are read, and one more is predicted: the first are dropped, then those of the ending too.
@@ -417,11 +451,43 @@ static void test_figures(void **state)
     r = tasks_result(&t);
     assert_true(fabs(tasks_stderr(&r, TASKS_SUM) - 0.5) < 1e-15); // sqrt(0.25 / 1)
     assert_true(fabs(r.centred - 1.0 / 7) < 1e-15);               // (1/2 - 5/12) / (7/12)
+    a[2].chars = 0, b[1].bytes = 0; // an empty ending is the worst
+    item[0].gold = item[1].gold = 1;
+    r = tasks_result(&t);
+    assert_true(r.acc[TASKS_CHARS] == 0.5 && r.acc[TASKS_BYTES] == 0.5);
+    item[0].gold = 0;
     b[1].loglik = NAN;
     item[1].plain = NULL;
     item[1].gold = 0;
     r = tasks_result(&t);
     assert_true(r.acc[TASKS_TOKENS] == 0 && isnan(r.acc[TASKS_UNCONDITIONAL]));
+}
+
+// By hand: of subject b 2 of 3 are right, of c 0 of 2. Micro 2/5, macro (2/3 + 0) / 2, its error that of b / 2.
+static void test_subjects(void **state)
+{
+    (void)state;
+    TasksChoice right[] = {{.loglik = -1, .scored = 1}, {.loglik = -2, .scored = 1}};
+    TasksChoice wrong[] = {{.loglik = -2, .scored = 1}, {.loglik = -1, .scored = 1}};
+    char b[] = "b", c[] = "c", again[] = "b";
+    TasksItem item[] = {{.choice = right, .n = 2, .subject = b}, {.choice = wrong, .n = 2, .subject = c},
+                        {.choice = wrong, .n = 2, .subject = b}, {.choice = right, .n = 2, .subject = again},
+                        {.choice = wrong, .n = 2, .subject = c}};
+    Tasks t = {.item = item, .n = 5};
+    TasksSubject *list;
+    double error;
+    assert_int_equal(tasks_subjects(&t, &list), 2);
+    assert_string_equal(list[0].name, "b");
+    assert_string_equal(list[1].name, "c");
+    assert_int_equal(list[0].result.items, 3);
+    assert_true(fabs(list[0].result.acc[TASKS_SUM] - 2.0 / 3) < 1e-15 && list[1].result.acc[TASKS_SUM] == 0);
+    assert_true(fabs(tasks_result(&t).acc[TASKS_SUM] - 0.4) < 1e-15);
+    assert_true(fabs(tasks_macro(list, 2, TASKS_SUM, &error) - 1.0 / 3) < 1e-15);
+    assert_true(fabs(error - sqrt(2.0 / 9 / 2) / 2) < 1e-15);
+    free(list);
+    item[4].subject = NULL;
+    assert_int_equal(tasks_subjects(&t, &list), 0);
+    free(list);
 }
 
 // ---- what is refused
@@ -438,6 +504,32 @@ static int open_with_shots(void *arg)
 {
     tasks_open(arg, (TasksOptions){.shots = 3, .from = arg});
     return 0;
+}
+
+static int open_without_shots(void *arg)
+{
+    tasks_open(arg, (TasksOptions){.from = arg});
+    return 0;
+}
+
+// 1,000 endings are the most, and brackets within brackets end somewhere.
+static void test_too_much(void **state)
+{
+    (void)state;
+    enum { DEEP = 100000 };
+    static char text[4 * DEEP];
+    memset(text, '[', DEEP);
+    expect_die(open_file, (void *)file("task.jsonl", text, DEEP), "task.jsonl:1: not JSON: maximum parsing depth");
+    for (int n = 1000; n <= 1001; n++) {
+        char *to = stpcpy(text, "{'ctx_a': 'a', 'ctx_b': 'b', 'activity_label': 'c', 'label': 0, 'endings': ['x'");
+        for (int i = 1; i < n; i++) to = stpcpy(to, ", 'x'");
+        strcpy(to, "]}");
+        if (n > 1000) expect_die(open_file, (void *)text_file(text), "task.jsonl:1: more than 1000 endings");
+        else tasks_free(tasks_open(text_file(text), (TasksOptions){0}));
+    }
+    memset(text, ' ', sizeof text - 1);
+    memcpy(text, PIQA("a", "0"), strlen(PIQA("a", "0")));
+    tasks_free(tasks_open(text_file(text), (TasksOptions){0}));
 }
 
 static void test_wrong_lines(void **state)
@@ -470,12 +562,21 @@ static void test_wrong_lines(void **state)
         {REQUEST("0", "0", "Q", " a", "0") REQUEST("0", "1", "Q", "", "0"), "no token of its own"},
         {"{'request_type': 'generate_until', 'doc_id': 0, 'idx': 0}", "generate_until"},
         {"\x1f\x8b\x08", "compressed"},
+        {REQUEST("0", "0", "Q", " a", "'1'") REQUEST("0", "1", "Q", " b", "'1'"), "task.jsonl:1: label"},
+        {PIQA("a", "0") REQUEST("0", "0", "Q", " a", "0"), "task.jsonl:2: no text"},
+        {REQUEST("0", "0", "Q", " a", "0") REQUEST("0", "1", "Q", " b", "1"), "task.jsonl:2: doc_id 0: another label"},
+        {REQUEST("0", "0", "Q", " a", "0") "\n" REQUEST("0", "1", "Q", "", "0"), "task.jsonl:1: choice 2"},
+        {"{'sentence': 'a _', 'option1': 'a', 'option2': 'b', 'answer': true}", "not the number of an answer"},
+        {"{'goal': 'a', 'goal': 'b', 'sol1': 'c', 'sol2': 'd', 'label': 0}", "task.jsonl:1: not JSON: duplicate"},
+        {PIQA("a\\u0000", "0"), "task.jsonl:1: not JSON"}, {PIQA("a", "1e999"), "task.jsonl:1: not JSON"},
+        {PIQA("a", "9223372036854775807"), "of 2 choices"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         expect_die(open_file, (void *)text_file(bad[i][0]), bad[i][1]);
     }
     expect_die(open_file, (void *)"nonesuch.jsonl", "nonesuch");
     expect_die(open_with_shots, (void *)text_file(PIQA("a", "0") PIQA("b", "0")), "too few");
+    expect_die(open_without_shots, (void *)text_file(PIQA("a", "0")), "--shots 5");
     expect_die(open_with_shots, (void *)text_file(REQUESTS), "--shots");
 }
 
@@ -486,7 +587,7 @@ static void test_wrong_tokens(void **state)
         size_t at, value;
         const char *words;
     } bad[] = {{0, 1, "does not begin"}, {2, 5, "does not begin"}, {3, 2, "fewer than 2"}, {4, 1, "fewer than 2"},
-               {4, 60000, "is empty or cut"}, {5, 60000, "is cut"}, {9, 0, "is empty"}, {9, 60000, "cut"}, {1, 24, "26 bytes"},
+               {4, 1001, "more than 1000"}, {4, 1000, "is empty or cut"}, {5, 60000, "is cut"}, {9, 0, "is empty"}, {9, 60000, "cut"}, {1, 24, "26 bytes"},
                {6, 300, "token 300"}};
     char bytes[2000];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -511,8 +612,8 @@ static void test_wrong_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(test_wording), IN_DIR(test_shots), IN_DIR(test_requests), IN_DIR(test_llmc), IN_DIR(test_border),
+        IN_DIR(test_wording), IN_DIR(test_same_items), IN_DIR(test_shots), IN_DIR(test_requests), IN_DIR(test_llmc), IN_DIR(test_border),
         IN_DIR(test_cut), IN_DIR(test_loglik), IN_DIR(test_greedy), IN_DIR(test_ranks), IN_DIR(test_figures),
-        IN_DIR(test_wrong_lines), IN_DIR(test_wrong_tokens)};
+        IN_DIR(test_subjects), IN_DIR(test_too_much), IN_DIR(test_wrong_lines), IN_DIR(test_wrong_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,6 +104,12 @@ static int load_json(void *arg)
     return 0;
 }
 
+static int save_gpt2(void *t)
+{
+    tokenizer_save_gpt2(t, dir);
+    return 0;
+}
+
 // ---- byte-level
 
 #define BYTES "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
@@ -196,6 +202,122 @@ static void test_added(void **state)
         snprintf(words, sizeof words, "added token '<e>' is not special and has %s", key[i]);
         expect_die(load_json, json, words);
     }
+}
+
+// ---- files of people who mean harm, or of programs that mean something else
+
+#define ANY(more) "{" FEW_ADDED more BYTES MODEL("", FEW, FEW_MERGES)
+#define VOCAB(vocab) "{" BYTES MODEL("", vocab, "")
+
+static void test_hostile(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *words;
+    } row[] = {
+        {"{" FEW_ADDED BYTES MODEL("", FEW, FEW_MERGES ", [\"a\", \"b\"]"), "merges 0 and 2 join the same tokens"},
+        {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"a\", \"x\"]"), "merge 0: 'a' and 'x' do not join to a token"},
+        {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"b\", \"a\"]"), "merge 0: 'b' and 'a' do not join to a token"},
+        {"{" FEW_ADDED BYTES MODEL("", FEW, "[\"ab\", \"\"]"), "merge 0: 'ab' and '' do not join to a token"},
+        {"{" FEW_ADDED BYTES MODEL("", FEW, "\"a b ab\""), "merge 0: 'a' and 'b ab' do not join to a token"},
+        {"{" FEW_ADDED BYTES MODEL("", FEW, "5"), "model.merges[0] is neither"},
+        {VOCAB("\"a\": 0, \"b\": 2"), "token 'b': its id is not one of 0..1 (ids must have no holes)"},
+        {VOCAB("\"a\": 0, \"b\": -1"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("\"a\": 0, \"b\": 2147483648"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("\"a\": 0, \"b\": 4294967297"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("\"a\": 0, \"b\": 9223372036854775808"), "too big integer"},
+        {VOCAB("\"a\": 0, \"b\": 1.0"), "token 'b': its id is not one of 0..1"},
+        {VOCAB("\"a\": 0, \"b\": 0"), "id 0 belongs to both 'a' and 'b'"},
+        {VOCAB("\"a\": 0, \"a\": 1"), "duplicate object key"},
+        {VOCAB("\"a\": 0, \"\\ud800\": 1"), "invalid Unicode '\\uD800'"},
+        {VOCAB("\"a\": 0, \"\\udc00\\ud800\": 1"), "invalid Unicode '\\uDC00'"},
+        {VOCAB("\"a\": 0, \"b\\u0000\": 1"), "NUL byte in object key"},
+        {VOCAB(""), "no tokens in it"},
+        {"{\"added_tokens\": {\"a\": 1}, " BYTES MODEL("", "\"a\": 0", ""), "added_tokens is not a list"},
+        {"{\"added_tokens\": [\"a\"], " BYTES MODEL("", "\"a\": 0", ""), "added_tokens[0] has no content"},
+        {"{\"added_tokens\": [" ADDED(0, "a", ", \"special\": \"true\"") "], " BYTES MODEL("", "\"a\": 0", ""),
+         "'special' is neither true nor false"},
+        {"{\"added_tokens\": [" ADDED(1, "b", SPECIAL) ", " ADDED(1, "b", SPECIAL) "], "
+         BYTES MODEL("", "\"a\": 0", ""), "no token has id 2"},
+        {"{" BYTES MODEL("\"unk_token\": 5, ", "\"a\": 0", ""), "unk_token is no string"},
+        {"{" BYTES MODEL("\"ignore_merges\": 1, ", "\"a\": 0", ""), "'ignore_merges' is neither true nor false"},
+        {"{" BYTES MODEL("\"dropout\": 0.1, ", "\"a\": 0", ""), "'dropout' is set"},
+        {ANY("\"version\": \"2.0\", "), "version is not \"1.0\""},
+        {ANY("\"post_processor\": {\"type\": \"x\"}, "), "post_processor x is not known here"},
+        {ANY("\"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [5]}, "), "post_processor begins with ''"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        expect_die(load_json, (void *)(uintptr_t)row[i].json, row[i].words);
+    enum { DEEP = 100000 };
+    char *deep = malloc(DEEP + 1);
+    assert_non_null(deep);
+    memset(deep, '[', DEEP);
+    deep[DEEP] = 0;
+    expect_die(load_json, deep, "maximum parsing depth");
+    free(deep);
+    Tokenizer *t = load_text(ANY("\"post_processor\": {\"type\": \"RobertaProcessing\", \"cls\": [\"[BOS]\", 1]}, "));
+    assert_int_equal(tokenizer_bos(t), 1);
+    tokenizer_free(t);
+    t = load_text("{\"version\": \"1.0\", " FEW_ADDED BYTES MODEL("\"dropout\": 0.0, ", FEW, FEW_MERGES));
+    IDS(t, "ab", 4);
+    tokenizer_free(t);
+    assert_int_equal(unlink(in_dir("tokenizer.json")), 0);
+    write_text("vocab.json", "{\"a\": 0, \"b\": 1, \"ab\": 2}");
+    write_text("merges.txt", "#version: 0.2\na b\na b\n");
+    expect_die(load, dir, "merges 0 and 1 join the same tokens");
+}
+
+// ---- form C
+
+// é is one token of two bytes, the letter e and the accent's bytes CC and 81 are tokens too. <e> and <f> are added.
+#define ACCENT "\"e\": 0, \"\u00C3\": 1, \"\u00A9\": 2, \"\u00C3\u00A9\": 3, \"\u00CC\": 4, \"\u0123\": 5, " \
+    "\"\u0120\": 6"
+#define NORMAL(kind, more) \
+    "{\"normalizer\": " kind ", \"added_tokens\": [" ADDED(7, "<e>", RAW) ", " ADDED(8, "\u00E9\u00E9", "") more "], " \
+    BYTES MODEL("", ACCENT, "[\"\u00C3\", \"\u00A9\"]")
+
+static void test_form_c(void **state)
+{
+    (void)state;
+    Tokenizer *t = load_text(NORMAL("null", ""));
+    IDS(t, "e\u0301\u00E9", 0, 4, 5, 3);
+    tokenizer_free(t);
+    t = load_text(NORMAL("{\"type\": \"NFC\"}", ""));
+    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+        IDS(t, "e\u0301 \u00E9", 3, 6, 3);
+        IDS(t, "e\u0301\u00E9 e", 8, 6, 0);         // found in the form C
+        IDS(t, "e<e>\u0301e\u0301", 0, 7, 4, 5, 3); // each side has a form C of its own
+        IDS(t, "\u0301", 4, 5);
+        TEXT(t, "e\u0301\u00E9", 0, 4, 5, 3);        // decoding leaves the bytes
+    }
+    expect_die(save_gpt2, t, "cannot say which tokens are added or unknown, or NFC");
+    tokenizer_free(t);
+    expect_die(load_json, NORMAL("{\"type\": \"NFC\"}", ", " ADDED(9, "e\u0301", "")),
+               "added token 'e\u0301' is normalized, and not in form C");
+    expect_die(load_json, NORMAL("{\"type\": \"NFKC\"}", ""), "normalizer NFKC is not NFC, or [Prepend");
+    t = load_text(NORMAL("{\"type\": \"NFC\"}", ", " ADDED(9, "e\u0301", RAW)));
+    IDS(t, "ee\u0301", 0, 9);
+    tokenizer_free(t);
+}
+
+// A text in blocks for threads has the ids of the whole.
+static void test_form_c_threads(void **state)
+{
+    (void)state;
+    enum { N = 300000, BYTES_EACH = 5 };
+    static const char piece[BYTES_EACH + 1] = "ee\u0301 ";
+    char *text = malloc((size_t)N * BYTES_EACH);
+    assert_non_null(text);
+    for (size_t i = 0; i < N; i++) memcpy(text + i * BYTES_EACH, piece, BYTES_EACH);
+    Tokenizer *t = load_text("{\"normalizer\": {\"type\": \"NFC\"}, \"added_tokens\": [], "
+                             BYTES MODEL("", ACCENT, "[\"\u00C3\", \"\u00A9\"]"));
+    TokenIds ids = {0};
+    tokenizer_encode_texts(t, &(TokenizerText){text, (size_t)N * BYTES_EACH}, 1, 2, &ids, NULL);
+    assert_int_equal(ids.n, 3 * N);
+    for (size_t i = 0; i < ids.n; i++) assert_int_equal(ids.id[i], ((int32_t[]){0, 3, 6})[i % 3]);
+    token_ids_free(&ids);
+    tokenizer_free(t);
+    free(text);
 }
 
 // ---- where a text begins and ends
@@ -335,7 +457,8 @@ static void test_characters(void **state)
     expect_die(load_json, json, "255 of 256 bytes have a token, and <0x7F> is missing");
     expect_die(load_json, llama_json(LLAMA, ", {\"id\": 269, \"content\": \"x\"}"),
                "added token 'x' is not special and normalized, with a normalizer");
-    expect_die(load_json, llama_json("\"normalizer\": {\"type\": \"NFC\"}", ""), "normalizer NFC is not [Prepend");
+    expect_die(load_json, llama_json("\"normalizer\": {\"type\": \"NFD\"}", ""),
+               "normalizer NFD is not NFC, or [Prepend");
     json = llama_json(LLAMA, "");
     memcpy(strstr(json, "\"a\", \"b\"], [\"\u2581\""), "\"<0x41>\"", 8);
     expect_die(load_json, json, "tokenizer.json"); // a merge of a byte's name
@@ -485,11 +608,57 @@ static void test_model(void **state)
     tokenizer_free(t);
 }
 
+// User-defined pieces: the longest at each place, and no merge crosses them.
+static void test_user_defined(void **state)
+{
+    (void)state;
+    Proto p = model(2, true, 0, 0);
+    put_piece(&p, "<x>", 0, 4);   // 269; all have the same score, which says nothing
+    put_piece(&p, "<x>a", 0, 4);  // 270
+    put_piece(&p, "cab", 0, 4);   // 271
+    Tokenizer *t = load_model(&p);
+    for (int i = 0; i < 2; i++, t = i < 2 ? again(t) : t) {
+        IDS(t, "ab<x>ab", AB, 270, BB);
+        IDS(t, "<x>b<x", 269, BB, B('<'), B('x'));
+        IDS(t, "abcab ab", AB, 271, _AB);
+        TEXT(t, "<x>ab", 270, BB);
+        assert_int_equal(tokenizer_text_bytes(t, 269), 3);
+    }
+    tokenizer_free(t);
+}
+
+static int save_json(void *t)
+{
+    tokenizer_save(t, dir);
+    return 0;
+}
+
+// A control piece is no space, whatever it looks like; a file of another kind would spell it like the piece of a space.
+static void test_spelled_alike(void **state)
+{
+    (void)state;
+    Proto p = model(2, true, 0, 0);
+    put_piece(&p, "\u2581", 0, 3);
+    Tokenizer *t = load_model(&p);
+    IDS(t, "a b", A, SP, BB);
+    expect_die(save_json, t, "tokens 259 and 269 are both spelled '\u2581'");
+    tokenizer_free(t);
+}
+
 static Proto with_piece(const char *piece, float score, int type)
 {
     Proto p = {0}, rest = model(2, true, 1, 0);
     put_piece(&p, piece, score, type);
     put(&p, rest.bytes, rest.n);
+    return p;
+}
+
+// A message of one field.
+static Proto wrong_kind(uint64_t field, int kind, const void *bytes, size_t n)
+{
+    Proto p = {0};
+    put_varint(&p, field << 3 | (uint64_t)kind);
+    put(&p, bytes, n);
     return p;
 }
 
@@ -505,7 +674,9 @@ static void test_model_errors(void **state)
     expect_refused(model(0, true, 1, 0), "a model of type Unigram (only BPE");
     expect_refused(model(1, true, 1, 0), "a model of type Unigram (only BPE");
     expect_refused(model(4, true, 1, 0), "a model of type char (only BPE");
-    expect_refused(with_piece("<x>", 0, 4), "piece 0, '<x>', is user-defined");
+    expect_refused(with_piece("<x>", 0, 4), "piece 0 is user-defined, with add_dummy_prefix (not supported together");
+    expect_refused(with_piece("\u2581\u2581", 0, 4), "piece 0, '\u2581\u2581', is user-defined and has a space");
+    expect_refused(with_piece("x y", 0, 4), "piece 0, 'x y', is user-defined and has a space");
     expect_refused(with_piece("x", 0, 5), "piece 0, 'x', is unused");
     expect_refused(with_piece("x", 0, 9), "piece 0, 'x', is of an unknown type");
     expect_refused(with_piece("<u>", 0, 2), "pieces 0 and 1 are both unknown");
@@ -517,6 +688,12 @@ static void test_model_errors(void **state)
     expect_refused(with_piece("ca", NAN, 1), "its score is not a number");
     expect_refused(with_piece("x", 0, 6), "piece 0, 'x': a byte, and not its name");
     expect_refused(with_piece("<0x41>", 0, 1), "the name of a byte, and not a byte");
+}
+
+// Fields that are refused, and bytes that are no fields.
+static void test_model_fields(void **state)
+{
+    (void)state;
     Proto p = model(2, true, 1, 0), more = {0};
     put_bytes(&more, 2, "table", 5);
     put_bytes(&p, 3, more.bytes, more.n);
@@ -532,6 +709,26 @@ static void test_model_errors(void **state)
     put_number(&more, 24, 1);
     put_bytes(&p, 2, more.bytes, more.n);
     expect_refused(p, "spaces are suffixes");
+    p = model(2, true, 0, 1);
+    put_piece(&p, "<x>", 0, 4);
+    expect_refused(p, "piece 269 is user-defined, with remove_extra_whitespaces");
+    expect_refused(wrong_kind(1, 0, "\x05", 1), "field 1 holds a number, not bytes");
+    expect_refused(wrong_kind(2, 0, "\x05", 1), "field 2 holds a number, not bytes");
+    p = (Proto){0}, more.n = 0;
+    put_bytes(&more, 1, "a", 1);
+    put_number(&more, 2, 7);
+    put_bytes(&p, 1, more.bytes, more.n);
+    expect_refused(p, "byte 5: field 2 holds a number, not 4 bytes");
+    p = (Proto){0}, more.n = 0;
+    put_bytes(&more, 3, "a", 1);
+    put_bytes(&p, 1, more.bytes, more.n);
+    expect_refused(p, "field 3 holds bytes, not a number");
+    p = model(2, true, 1, 0), more.n = 0;
+    put_number(&more, 3, ((uint64_t)1 << 32) + 2); // BPE in its low half
+    put_bytes(&p, 2, more.bytes, more.n);
+    expect_refused(p, "a model of type ?");
+    expect_refused(wrong_kind(0, 0, "\x05", 1), "byte 0: field 0, which protobuf has not");
+    expect_refused(wrong_kind((uint64_t)1 << 29, 0, "\x05", 1), "byte 0: field 536870912, which protobuf has not");
     p = (Proto){0};
     expect_refused(p, "a model of type Unigram");
     for (int i = 0; i < 11; i++) put(&p, "\xFF", 1);
@@ -564,8 +761,11 @@ int main(void)
 {
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        IN_DIR(test_unknown), IN_DIR(test_added), IN_DIR(test_ends), IN_DIR(test_set_eot), IN_DIR(test_characters),
-        IN_DIR(test_metaspace), IN_DIR(test_model), IN_DIR(test_model_errors),
+        IN_DIR(test_unknown), IN_DIR(test_added), IN_DIR(test_hostile), IN_DIR(test_form_c),
+        IN_DIR(test_form_c_threads), IN_DIR(test_ends),
+        IN_DIR(test_set_eot), IN_DIR(test_characters), IN_DIR(test_metaspace), IN_DIR(test_model),
+        IN_DIR(test_user_defined), IN_DIR(test_model_errors),
+        IN_DIR(test_model_fields), IN_DIR(test_spelled_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

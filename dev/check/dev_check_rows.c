@@ -549,7 +549,7 @@ static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update
         double d = g + pull, d_err = 3 * U * (fabs(g) + fabs(pull));
         if (m) {
             double old = (double)u.beta1 * s.m[i];
-            d_err += 2 * U * (fabs(old) + fabs(d)), d += old;
+            d_err += 3 * U * (fabs(old) + fabs(d)), d += old;
         }
         s.m_err[i] = d_err;
         s.w_err[i] = u.lr * (d_err + U * fabs(d)) + 2 * U * (fabs((double)s.w[i]) + u.lr * fabs(d));
@@ -565,8 +565,8 @@ static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Updat
     c.fast->lion(c.fast, weight, m, grad, n, u);
     for (size_t i = 0; i < n; i++) {
         double g = (double)s.g[i] * u.grad_scale, old = s.m[i], b1 = u.beta1, b2 = u.beta2;
-        double sum = b1 * old + (1 - b1) * g, sum_err = 4 * U * (fabs(b1 * old) + fabs((1 - b1) * g));
-        s.m_err[i] = 4 * U * (fabs(b2 * old) + fabs((1 - b2) * g));
+        double sum = b1 * old + (1 - b1) * g, sum_err = 6 * U * (fabs(b1 * old) + fabs((1 - b1) * g));
+        s.m_err[i] = 6 * U * (fabs(b2 * old) + fabs((1 - b2) * g));
         s.w_err[i] = 4 * U * (fabs((double)s.w[i]) + u.lr);
         if (sum_err > 0 && fabs(sum) <= sum_err) s.w_err[i] += u.lr; // twice that lies between -1 and 1
     }
@@ -581,8 +581,8 @@ static void adam_errors(double *w_err, double *m_err, double *v_err, double w, d
     double pull = u.l2 ? u.weight_decay * w : 0, g = grad * u.grad_scale + pull;
     double g_err = 3 * U * (fabs(grad * u.grad_scale) + fabs(pull));
     double new_m = b1 * m + (1 - b1) * g, new_v = b2 * v + (1 - b2) * g * g;
-    *m_err = 4 * U * (fabs(b1 * m) + fabs((1 - b1) * g)) + (1 - b1) * g_err;
-    *v_err = 6 * U * new_v + (1 - b2) * (2 * fabs(g) * g_err + g_err * g_err);
+    *m_err = 6 * U * (fabs(b1 * m) + fabs((1 - b1) * g)) + (1 - b1) * g_err; // both factors are rounded
+    *v_err = 8 * U * new_v + (1 - b2) * (2 * fabs(g) * g_err + g_err * g_err);
     double root = sqrt(new_v * c2), below = root + u.eps, move = u.lr * new_m * c1 / below;
     double root_err = (root > 0 ? c2 * *v_err / (2 * root) : sqrt(c2 * *v_err)) + 3 * U * root;
     *w_err = 4 * U * (fabs(w) + fabs(move)) + u.lr * c1 * *m_err / below + fabs(move) * (root_err / below + 4 * U);
@@ -692,8 +692,8 @@ static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch,
     for (size_t i = 0; i < n; i++) {
         double g = (double)s.g[i] * u.grad_scale, size = fabs(b * s.m[i]) + fabs((1 - b) * g);
         double new_m = b * s.m[i] + (1 - b) * g, x = (1 - b) * g + b * new_m;
-        s.m_err[i] = 4 * U * size;
-        double e = 4 * U * (fabs((1 - b) * g) + fabs(b * new_m)) + b * s.m_err[i];
+        s.m_err[i] = 6 * U * size;
+        double e = 6 * U * (fabs((1 - b) * g) + fabs(b * new_m)) + b * s.m_err[i];
         off += e * e, norm += x * x;
     }
     double e = polynomial_err(norm > 0 ? sqrt(off / norm) + rms_err(n) + 2 * U : 0, k, L);

@@ -8,7 +8,7 @@
 // that several ranks wrote are counted too, because exactly one should have.
 //
 // A file without such texts (another program's, a checkpoint's) holds whole tensors, in the order of its "order"
-// metadata, else in the order of the file.
+// metadata, else in the order of the file. Where their names are a dump's, it is compared like one (judge.c).
 //
 // The distance in ULPs is the number of representable values between a and b: floats of one sign are ordered as their
 // bits are, so it is a subtraction of integers. +0 and -0 are 0 ULPs apart but not the same bits. Where dtypes differ
@@ -36,6 +36,8 @@
 #include "dev/check/diff.h"
 
 #include "base/check.h"
+#include "base/disk.h"
+#include "dev/check/llmc_state.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -43,6 +45,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 // ---- what a path stands for
 
@@ -118,6 +121,19 @@ static long update_of(const char *path)
     return step ? strtol(step + strlen("step_"), NULL, 10) : 0;
 }
 
+// Whether a file of another program has what a dump has.
+static bool has_dump_names(const char *path)
+{
+    DumpKind kind;
+    bool found = false;
+    if (disk_is_special(path) || access(path, R_OK)) return false;
+    if (llmc_state_is(path)) return true;
+    SafeTensors *file = safetensors_open(path, NULL, 0);
+    for (int i = 0; i < file->n; i++) found |= diff_kind(file->tensor[i].name, &kind);
+    safetensors_close(file);
+    return found;
+}
+
 void diff_side_resolve(const char *a, const char *b, char path_a[1000], char path_b[1000])
 {
     char dir_a[1000], dir_b[1000];
@@ -136,10 +152,14 @@ void diff_side_resolve(const char *a, const char *b, char path_a[1000], char pat
         if (!has_update(many_a ? dir_a : dir_b, update))
             die("%s: no dump of update %ld, as %s is", many_a ? a : b, update, many_a ? b : a);
         name_update(many_a ? path_a : path_b, many_a ? dir_a : dir_b, update);
+    } else if ((many_a || many_b) && !is_dir(many_a ? b : a) && has_dump_names(many_a ? b : a)) {
+        name_update(many_a ? path_a : path_b, many_a ? dir_a : dir_b, latest(many_a ? dir_a : dir_b, NULL));
     }
 }
 
 // ---- tensors
+
+static bool is_float(SafeDtype d) { return d == ST_F16 || d == ST_BF16 || d == ST_F32 || d == ST_F64; }
 
 const DiffTensor *diff_side_find(const DiffSide *s, const char *name)
 {
@@ -148,7 +168,7 @@ const DiffTensor *diff_side_find(const DiffSide *s, const char *name)
     return NULL;
 }
 
-static DiffTensor *add(DiffSide *s, const SafeTensor *t)
+DiffTensor *diff_side_add(DiffSide *s, const SafeTensor *t)
 {
     if ((s->n & (s->n - 1)) == 0) {
         s->tensor = realloc(s->tensor, (size_t)(s->n ? 2 * s->n : 1) * sizeof *s->tensor);
@@ -192,7 +212,7 @@ static void add_piece(DiffSide *s, const SafeTensors *file, const SafeTensor *t)
         die("%s: %s: no part of a dump: %s", file->path, t->name, text ? text : "");
     DiffTensor *own = (DiffTensor *)diff_side_find(s, t->name);
     if (!own) {
-        own = add(s, t);
+        own = diff_side_add(s, t);
         make_whole(own, &part);
     }
     if (!fits(own, &part, t->dtype) || dump_part_elems(&part) != t->n_elems)
@@ -233,9 +253,53 @@ static const char *meta_of(const SafeTensors *file, const char *key)
     return value ? value : "?";
 }
 
+bool diff_kind(const char *name, DumpKind *kind)
+{
+    static const char *const word[] = {"weight.", "forward.", "loss", "backward.", "grad.", "state.", "updated."};
+    for (int k = 0; k < 7; k++)
+        if (k == DUMP_LOSS ? !strcmp(name, word[k]) : !strncmp(name, word[k], strlen(word[k]))) {
+            *kind = (DumpKind)k;
+            return true;
+        }
+    return false;
+}
+
+static bool set_dtype(DiffSide *s, const char *dtype)
+{
+    static const char *const known[] = {"fp32", "fp64", "tf32", "bf16", "bf16-autocast", "fp16", "fp8"};
+    snprintf(s->dtype, sizeof s->dtype, "%s", dtype);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(dtype, known[i])) {
+            s->low = i > 1;
+            return true;
+        }
+    return false;
+}
+
+bool diff_side_declare(DiffSide *s, const char *dtype)
+{
+    s->declared = true;
+    return set_dtype(s, dtype);
+}
+
+void diff_side_sort(DiffSide *s)
+{
+    if (s->n) qsort(s->tensor, (size_t)s->n, sizeof *s->tensor, by_number);
+}
+
+static void free_tensor(const DiffSide *s, DiffTensor *t)
+{
+    if (!s->pieces) return;
+    free((void *)t->t.data);
+    free((void *)t->t.shape);
+    if (s->foreign) free((void *)t->t.name);
+}
+
 static void add_rank(DiffSide *s, const char *path)
 {
     SafeTensors *file = open_file(s, path);
+    s->dump = s->header = s->pieces = true;
+    if (!set_dtype(s, meta_of(file, "dtype"))) set_dtype(s, "fp32");
     for (int i = 0; i < file->n; i++) add_piece(s, file, &file->tensor[i]);
     s->head_size = (size_t)strtoul(meta_of(file, "head_size"), NULL, 10);
 }
@@ -244,7 +308,6 @@ static void open_dump(DiffSide *s)
 {
     char path[1100];
     long ranks = 1;
-    s->dump = true;
     for (long r = 0; r < ranks; r++) {
         snprintf(path, sizeof path, "%s/rank_%05ld.safetensors", s->path, r);
         struct stat info;
@@ -260,7 +323,21 @@ static void open_dump(DiffSide *s)
                  meta_of(file, "dtype"), ranks, ranks == 1 ? "" : "s", meta_of(file, "layout"));
     }
     for (int i = 0; i < s->n; i++) count_seen(&s->tensor[i]);
-    qsort(s->tensor, (size_t)s->n, sizeof *s->tensor, by_number);
+    diff_side_sort(s);
+}
+
+// The arithmetic that the file names, or else that of the narrowest type in it.
+static void guess_dtype(DiffSide *s)
+{
+    const char *dtype = safetensors_meta(s->file[0], "dtype");
+    SafeDtype narrowest = ST_F32;
+    DumpKind kind;
+    for (int i = 0; i < s->n; i++) {
+        s->dump |= diff_kind(s->tensor[i].t.name, &kind);
+        if (is_float(s->tensor[i].t.dtype)) narrowest = diff_stats_coarser(narrowest, s->tensor[i].t.dtype);
+    }
+    if (dtype && set_dtype(s, dtype)) snprintf(s->about, sizeof s->about, "%s", dtype);
+    else set_dtype(s, narrowest == ST_BF16 ? "bf16" : narrowest == ST_F16 ? "fp16" : "fp32");
 }
 
 static void open_plain(DiffSide *s)
@@ -269,8 +346,9 @@ static void open_plain(DiffSide *s)
     int *order = malloc((size_t)(file->n + 1) * sizeof *order);
     if (!order) die("diff: no memory for %d tensors", file->n);
     safetensors_order(file, order);
-    for (int i = 0; i < file->n; i++) add(s, &file->tensor[order[i]]);
+    for (int i = 0; i < file->n; i++) diff_side_add(s, &file->tensor[order[i]]);
     free(order);
+    guess_dtype(s);
 }
 
 DiffSide diff_side_open(const char *path)
@@ -279,10 +357,11 @@ DiffSide diff_side_open(const char *path)
     char error[1024];
     snprintf(s.path, sizeof s.path, "%s", path);
     if (is_dump(path)) open_dump(&s);
+    else if (llmc_state_is(path)) s.dump = s.foreign = s.pieces = set_dtype(&s, "fp32");
     else if (is_dir(path)) {
         s.ckpt = ckpt_open(path, true, error, sizeof error);
         if (!s.ckpt) die("%s", error);
-        for (int i = 0; i < s.ckpt->n; i++) add(&s, s.ckpt->tensor[i]);
+        for (int i = 0; i < s.ckpt->n; i++) diff_side_add(&s, s.ckpt->tensor[i]);
         snprintf(s.about, sizeof s.about, "checkpoint after update %ld", s.ckpt->state.step);
     } else {
         open_plain(&s);
@@ -291,21 +370,22 @@ DiffSide diff_side_open(const char *path)
             safetensors_close(s.file[0]);
             free(s.file);
             s.file = NULL, s.tensor = NULL, s.n = s.n_files = 0;
-            s.dump = true;
             add_rank(&s, path);
             for (int i = 0; i < s.n; i++) count_seen(&s.tensor[i]);
-            qsort(s.tensor, (size_t)s.n, sizeof *s.tensor, by_number);
+            diff_side_sort(&s);
         }
     }
     return s;
 }
 
+void diff_side_complete(DiffSide *s, const DiffSide *other)
+{
+    if (s->foreign) llmc_state_read(s, s->path, other);
+}
+
 void diff_side_close(DiffSide *s)
 {
-    for (int i = 0; s->dump && i < s->n; i++) {
-        free((void *)s->tensor[i].t.data);
-        free((void *)s->tensor[i].t.shape);
-    }
+    for (int i = 0; i < s->n; i++) free_tensor(s, &s->tensor[i]);
     free(s->tensor);
     for (int i = 0; i < s->n_files; i++) safetensors_close(s->file[i]);
     free(s->file);
@@ -314,8 +394,6 @@ void diff_side_close(DiffSide *s)
 }
 
 // ---- how far two arrays are apart
-
-static const double SAFETY = 4;
 
 // ---- elements
 
@@ -369,7 +447,6 @@ double diff_stats_value(const SafeTensor *t, size_t i)
 
 // ---- ULPs
 
-static bool is_float(SafeDtype d) { return d == ST_F16 || d == ST_BF16 || d == ST_F32 || d == ST_F64; }
 static bool is_signed(SafeDtype d) { return d == ST_I8 || d == ST_I16 || d == ST_I32 || d == ST_I64; }
 static int mantissa(SafeDtype d) { return d == ST_BF16 ? 7 : d == ST_F16 ? 10 : d == ST_F64 ? 52 : 23; }
 
@@ -500,11 +577,11 @@ static double allowed(const DiffStatsBound *bound, const Sizes *size, size_t i, 
     if (bound->mode == DIFF_STATS_UPDATE) {
         if (bound->error == 0) return 2 * bound->most;
         double g = diff_stats_value(bound->grad_b, i), gap = fabs(diff_stats_value(bound->grad_a, i) - g);
-        double part = SAFETY * ((gap == 0 ? 0 : gap / fabs(g)) + bound->error);
+        double part = DIFF_STATS_SAFETY * ((gap == 0 ? 0 : gap / fabs(g)) + bound->error);
         return bound->most * (part <= 2 ? part : 2) + fabs(y) * 0x1p-22; // plus the rounding of the weight itself
     }
     double scale = fmax(fmax(fabs(y), size->whole), fmax(size->row[i / size->width], size->column[i % size->width]));
-    return SAFETY * bound->error * size->tail * scale;
+    return DIFF_STATS_SAFETY * bound->error * size->tail * scale;
 }
 
 static void keep_worst(DiffStats *s, size_t i, double ratio)
@@ -554,7 +631,7 @@ DiffStats diff_stats(const SafeTensor *a, const SafeTensor *b, SafeDtype stored_
         keep_worst(&s, i, ratio);
     }
     if (bound.mode == DIFF_STATS_DERIVED && s.n_differ)
-        s.ratio = worse(s.ratio, sqrt(squares / (double)s.n) / (SAFETY * bound.error * size.whole));
+        s.ratio = worse(s.ratio, sqrt(squares / (double)s.n) / (DIFF_STATS_SAFETY * bound.error * size.whole));
     free(size.row);
     free(size.column);
     return s;

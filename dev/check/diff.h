@@ -21,14 +21,21 @@ typedef struct {
     size_t n_twice;   // elements that several ranks have written
     bool disagrees;   // whether those differ
     uint8_t *seen;    // while the pieces are put together
+    double tokens;    // backward.UNIT: their effective number; else 0
 } DiffTensor;
 
 typedef struct {
     char path[1000], about[200]; // about: "dump of update 2, bf16, 4 ranks (dp 4, ZeRO 2)"
-    bool dump;
+    bool dump;         // the tensors have a dump's names
+    bool header;       // of run.dump, which says how exact each tensor is, and that all of them are there
+    bool pieces;       // the tensors are the side's own memory: put together, or read from another format
+    bool foreign;      // of llm.c: the tensors' names are its own memory, too
+    char dtype[24];    // its arithmetic: fp32, tf32, bf16, bf16-autocast, fp16, fp8
+    bool low, declared; // fewer bits than fp32; dtype was given on the command line
     DiffTensor *tensor;
     int n;
     size_t head_size;  // 0: not known
+    double norm[2];    // of all gradients, and of the classifier's, which adaptive clipping leaves alone
     int n_absent, absent; // ranks of a dump that have no file, and the first of them
     SafeTensors **file;
     int n_files;
@@ -36,11 +43,19 @@ typedef struct {
 } DiffSide;
 
 // What two paths stand for. A file, a dump's directory (dump/step_NNNNNNNN) and a checkpoint stand for themselves.
-// Runs, or their dump directories, stand for the latest update that both have dumped; runs without dumps for their
-// newest checkpoints. Dies when there are none.
+// Runs, or their dump directories, stand for the latest update that both have dumped, beside a file of another program
+// for the latest; runs without dumps for their newest checkpoints. Dies when there are none.
 void diff_side_resolve(const char *a, const char *b, char path_a[1000], char path_b[1000]);
-// Dies when it cannot be read.
+// Dies when it cannot be read. A debug state of llm.c is empty until diff_side_complete.
 DiffSide diff_side_open(const char *path);
+// What can only be read with the other side's shapes known. Call for both sides, after both are open.
+void diff_side_complete(DiffSide *side, const DiffSide *other);
+DiffTensor *diff_side_add(DiffSide *side, const SafeTensor *tensor);
+// How the side computed, whatever its file says. False: no such dtype.
+bool diff_side_declare(DiffSide *side, const char *dtype);
+void diff_side_sort(DiffSide *side); // by `at`
+// Whether a name is one of a dump's: *kind.
+bool diff_kind(const char *name, DumpKind *kind);
 void diff_side_close(DiffSide *side);
 const DiffTensor *diff_side_find(const DiffSide *side, const char *name);
 
@@ -55,6 +70,8 @@ typedef enum {
     DIFF_STATS_DERIVED, // what rounding may do: see diff.c
     DIFF_STATS_UPDATE   // weights after an optimizer's update
 } DiffStatsMode;
+
+#define DIFF_STATS_SAFETY 4.0 // times what is expected
 
 typedef struct {
     DiffStatsMode mode;

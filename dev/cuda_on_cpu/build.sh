@@ -5,8 +5,9 @@
 #
 # plain: -Og -g, for gdb. asan: the same under AddressSanitizer and UBSan. checker: every load and store is looked at.
 # Objects are kept in $BUILD/cuda_on_cpu/ (BUILD is build unless set): the emulator's own, and those of files that are
-# given by a relative path, until a file that they were made of changes. CXX is g++ unless set, 12 or later (clang++:
-# 14). A cross compiler such as aarch64-linux-gnu-g++ will do.
+# given by a relative path, until a file that they were made of changes. A PROGRAM that ends in .so becomes a shared
+# library for a program that was built in the same mode: it has no emulator of its own. CXX is g++ unless set, 12 or
+# later (clang++: 14). A cross compiler such as aarch64-linux-gnu-g++ will do.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mode=$1 program=$2
@@ -20,7 +21,7 @@ cxx=${CXX:-g++}
 objects=${BUILD:-build}/cuda_on_cpu/$(basename "$cxx")-$mode
 flags=(-std=gnu++17 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -fno-strict-aliasing -fno-omit-frame-pointer
     "-I$here/../../src" "-I$here/../.." "-I$here/include")
-machine=("${flags[@]}" -O2) kernel=("${flags[@]}" -Og) parts=(fiber block warp memory report stream) link=(-ldl)
+machine=("${flags[@]}" -O2) kernel=("${flags[@]}" -Og) parts=(fiber block warp memory report stream) link=(-ldl -Wl,--export-dynamic)
 # A kernel with large local arrays must touch the page below its stack, not jump over it.
 case $cxx-$(uname -m) in *clang*-aarch64) ;; *) kernel+=(-fstack-clash-protection) ;; esac
 case $mode in
@@ -36,6 +37,8 @@ checker)
     ;;
 *) echo "error: build.sh: $mode: one of plain, asan, checker" >&2; exit 2 ;;
 esac
+# -Bsymbolic: a function of the library that has the name of one in the program is the library's own.
+case $program in *.so) kernel+=(-fPIC) parts=() link+=(-shared -Wl,-Bsymbolic) ;; esac
 
 mkdir -p "$objects"
 list=()
@@ -73,7 +76,7 @@ for file in "${files[@]}"; do
     [ "$kept" = "$object" ] || ln -f "$kept" "$object" 2>/dev/null || cp "$kept" "$object"
     sources+=("$object")
 done
-calls() { nm -Cu "${sources[@]}" | grep -q "U $1[A-Z]"; }
+calls() { [ ${#parts[@]} != 0 ] && nm -Cu "${sources[@]}" | grep -q "U $1[A-Z]"; }
 words() { printf '%s\n' "$@"; } # one a line
 if calls nccl; then # on MPI, with the flags that its compiler wrapper would pass
     mpi=$(for m in mpicc.mpich mpicc /usr/lib64/mpich/bin/mpicc; do command -v $m && break; done) ||

@@ -26,7 +26,8 @@ namespace emu {
 
 namespace {
 struct Stamp { // who accessed
-    uint32_t launch, block, epoch, clock, pc; // pc: within the program, or the line of a wrapper when file is set
+    uint32_t launch, block, epoch, clock;
+    uintptr_t pc; // or the line of a wrapper when file is set
     const char *file;
     uint16_t thread;
     uint8_t bytes; // mask of the cell's four
@@ -50,9 +51,9 @@ Checker &checker = *new Checker();
 } // namespace
 
 // pc is a return address: the line is that of the call.
-static Site line_of(uint32_t pc, const char *file)
+static Site line_of(uintptr_t pc, const char *file)
 {
-    return file ? Site{file, (int)pc} : line_of(&__executable_start + pc - 1);
+    return file ? Site{file, (int)pc} : line_of((const char *)pc - 1);
 }
 
 static const char *kind_of(bool write, bool atomic)
@@ -201,7 +202,7 @@ static void one_cell(Cell *c, const char *address, const Stamp &now, bool write,
     c->written |= now.bytes;
 }
 
-static void access(const void *address, size_t bytes, bool write, bool atomic, uint32_t pc, const char *file)
+static void access(const void *address, size_t bytes, bool write, bool atomic, uintptr_t pc, const char *file)
 {
     Thread *t = thread_now();
     const char *p = (const char *)address;
@@ -234,7 +235,7 @@ static void access(const void *address, size_t bytes, bool write, bool atomic, u
 
 static void on_access(const void *p, size_t bytes, bool write, Site site)
 {
-    access(p, bytes, write, false, (uint32_t)site.line, site.file);
+    access(p, bytes, write, false, (uintptr_t)site.line, site.file);
 }
 
 static void on_forget(const void *p, size_t bytes)
@@ -245,7 +246,7 @@ static void on_forget(const void *p, size_t bytes)
 
 static void on_atomic(Thread *t, const void *p, size_t bytes, Site site)
 {
-    access(p, bytes, true, true, (uint32_t)site.line, site.file);
+    access(p, bytes, true, true, (uintptr_t)site.line, site.file);
     Released &r = checker.released[p];
     if (r.launch != t->block->launch->id) r.launch = t->block->launch->id, r.known.clear();
     merge(t->known, r.known);
@@ -313,7 +314,7 @@ void checker_attach(Machine *m)
 static void seen(const void *p, size_t bytes, bool write, bool aligned, const void *caller)
 {
     if (!machine_now || !bytes) return; // before main
-    uint32_t pc = (uint32_t)((const char *)caller - &__executable_start);
+    uintptr_t pc = (uintptr_t)caller;
     if (aligned && (uintptr_t)p % bytes && thread_now() && memory_in_arena(p))
         report("misaligned", line_of(pc, nullptr), "%s of %zu bytes at %p, %s", kind_of(write, false), bytes, p,
                memory_describe(p).c_str());

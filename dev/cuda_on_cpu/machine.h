@@ -192,7 +192,8 @@ struct Prof { unsigned long launches, threads, waits, switches; };
 std::string format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 std::string where(const Thread *t); // "block (0,0,0) thread (3,0,0)"
 extern "C" char __executable_start, end; // of the program, from the linker
-// The line of an instruction of the program, where addr2line can tell it; otherwise "?". Good for two calls.
+// The line of an instruction of the program or of a library, where addr2line can tell it; otherwise "?". Good for two
+// calls.
 Site line_of(const void *instruction);
 void watch(bool on);   // EMU_TIMEOUT: a launch begins, or has ended
 void watch_look();     // called where it is safe to report: has the launch run for too long?

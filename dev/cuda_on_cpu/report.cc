@@ -7,6 +7,8 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -66,17 +68,23 @@ Site line_of(const void *instruction)
 {
     static char names[2][512];
     static int turn;
-    char *name = names[turn++ % 2], command[128];
-    snprintf(name, sizeof names[0], "?");
-    if (instruction < &__executable_start || instruction >= &end) return {name, 0};
-    snprintf(command, sizeof command, "addr2line -e /proc/%d/exe %#zx 2>/dev/null", (int)getpid(),
-             (size_t)((const char *)instruction - &__executable_start));
+    char *name = names[turn++ % 2], program[32], command[640];
+    Dl_info info;
+    Site unknown = {"?", 0};
+    snprintf(program, sizeof program, "/proc/%d/exe", (int)getpid());
+    if (instruction >= &__executable_start && instruction < &end)
+        info.dli_fname = program, info.dli_fbase = &__executable_start;
+    else if (!dladdr(instruction, &info) || strchr(info.dli_fname, '\'')) // the shell's quote
+        return unknown;
+    snprintf(command, sizeof command, "addr2line -e '%.512s' %#zx 2>/dev/null", info.dli_fname,
+             (size_t)((const char *)instruction - (const char *)info.dli_fbase));
     FILE *pipe = popen(command, "r");
-    if (pipe && !fgets(name, sizeof names[0], pipe)) snprintf(name, sizeof names[0], "?");
+    bool told = pipe && fgets(name, sizeof names[0], pipe);
     if (pipe) pclose(pipe);
-    char *colon = strrchr(name, ':');
+    char *colon = told ? strrchr(name, ':') : nullptr;
     int line = colon ? atoi(colon + 1) : 0;
-    if (colon) *colon = 0;
+    if (!line) return unknown; // a library without debug information, for one
+    *colon = 0;
     return {name, line};
 }
 

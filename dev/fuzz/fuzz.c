@@ -8,10 +8,12 @@
 //             the sanitizer's, or our own malloc in front of the C library's. What is live after the jump is freed.
 //   files     -Wl,--wrap=fopen,--wrap=fclose keep a list of what is open; descriptors above the first free one are
 //             closed.
+//   mappings  -Wl,--wrap=mmap,--wrap=munmap, likewise. A process may have 65,530 of them; after so many refusals every
+//             later input would be refused too, for that reason alone.
 //
 // The same books make the checks sharper than a crash alone would be. Invariants, for every input of n bytes:
 //   - exit has status 1, and stderr holds "error: ...", with a newline at its end and nowhere else that die() wrote
-//   - an input that is accepted leaks no memory and no descriptor (tried again a few times: caches may grow)
+//   - an input that is accepted leaks no memory, descriptor or mapping (tried again a few times: caches may grow)
 //   - at no time more than 64 MiB + 100 n are allocated, nor asked for in one piece
 //   - it takes less than a second of processor time, 5 under a sanitizer
 //
@@ -27,6 +29,7 @@
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,7 +42,7 @@
 #define SANITIZED 1
 #endif
 
-enum { ATTEMPTS = 4, SLOTS = 1 << 20, FILES = 64, ALLOWED = 64 << 20, TEXT = 1 << 16 };
+enum { ATTEMPTS = 4, SLOTS = 1 << 20, FILES = 64, MAPS = 1024, ALLOWED = 64 << 20, TEXT = 1 << 16 };
 #ifdef SANITIZED
 static const double seconds_allowed = 5;
 #else
@@ -55,7 +58,11 @@ static struct {
     uint32_t order[SLOTS];   // slots in use
     size_t n_order, live, bytes, limit;
     FILE *file[FILES];
-    int n_files, first_fd;
+    int n_files, first_fd, n_maps;
+    struct {
+        void *at;
+        size_t n;
+    } map[MAPS];
     FILE *sink;       // stands in for stderr
     char text[TEXT];  // what was written to it
     char dir[256];
@@ -202,6 +209,27 @@ int __wrap_fclose(FILE *f)
     return __real_fclose(f);
 }
 
+void *__real_mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset);
+int __real_munmap(void *at, size_t n);
+
+void *__wrap_mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
+{
+    if (guard.active && parsing_thread && guard.n_maps == MAPS) fuzz_fail("a thousand mappings for one input");
+    void *map = __real_mmap(at, n, protection, flags, fd, offset);
+    if (guard.active && parsing_thread && map != MAP_FAILED) {
+        guard.map[guard.n_maps].at = map;
+        guard.map[guard.n_maps++].n = n;
+    }
+    return map;
+}
+
+int __wrap_munmap(void *at, size_t n)
+{
+    for (int i = 0; i < guard.n_maps; i++)
+        if (guard.map[i].at == at) guard.map[i] = guard.map[--guard.n_maps];
+    return __real_munmap(at, n);
+}
+
 void __wrap_exit(int status)
 {
     if (!guard.active) __real_exit(status);
@@ -266,6 +294,10 @@ static void get_ready(void)
     if (!mkdtemp(guard.dir)) fuzz_fail("no scratch folder");
     atexit(remove_dir);
     watch_memory();
+    // The threads of OpenMP are made by the first parallel loop, and are not an input's.
+#pragma omp parallel
+    {
+    }
     if (fuzz_begin) fuzz_begin();
 }
 
@@ -321,6 +353,7 @@ static bool attempt(const uint8_t *data, size_t n, size_t *left, bool last)
     *left = guard.live;
     if (!taken) check_message();
     if (taken && (guard.n_files || free_fd() != guard.first_fd)) fuzz_fail("a file is left open");
+    if (taken && guard.n_maps) fuzz_fail("a mapping is left");
     if (taken && last && guard.live) {
         describe_live();
         fuzz_fail("memory is left behind by an input that was taken");
@@ -329,6 +362,7 @@ static bool attempt(const uint8_t *data, size_t n, size_t *left, bool last)
     guard.active = true; // fclose releases memory that is in the books
     while (guard.n_files) __real_fclose(guard.file[--guard.n_files]);
     guard.active = false;
+    for (; guard.n_maps; guard.n_maps--) __real_munmap(guard.map[guard.n_maps - 1].at, guard.map[guard.n_maps - 1].n);
     if (!taken) close_range((unsigned)guard.first_fd, ~0u, 0);
     sweep(taken);
     return taken;

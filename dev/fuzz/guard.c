@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -22,9 +23,14 @@ static void spin(void)
 
 void fuzz_one(const uint8_t *data, size_t n)
 {
+    static void *map;
+    unsigned char resident;
     char *volatile held = malloc(100);
     switch (n ? data[0] : 0) {
-    case 'd': // refused, with memory and two files in hand: as it should be
+    case 'd': // refused, with memory, two files and a mapping in hand: as it should be
+        if (map && mincore(map, 4096, &resident) == 0) abort(); // the one of the refusal before
+        map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (map == MAP_FAILED) abort();
         die("x: refused: %d %d", open("/dev/null", O_RDONLY) < 0, fopen("/dev/null", "r") == NULL);
     case 'l': held = malloc(50); break; // leaks the first
     case 'm': free(held), held = malloc((size_t)1 << 30); break;
@@ -32,6 +38,7 @@ void fuzz_one(const uint8_t *data, size_t n)
         for (size_t i = 1; i < 300; i++) held = realloc(held, i << 20);
         break;
     case 'f': if (open("/dev/null", O_RDONLY) < 0) abort(); break;
+    case 'a': if (mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) abort(); break;
     case 'e': exit(3);
     case '2':
         fputs("error: a line before the line\n", stderr);

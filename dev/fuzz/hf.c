@@ -1,9 +1,12 @@
-// Fuzzes the reader of Transformers' folders: config.json, and the tensors that it asks for.
+// Fuzzes the reader of Transformers' folders: config.json, and the tensors that it asks for. An input is up to four
+// files, with a line of four dashes between them: config.json, model.safetensors, model.safetensors.index.json, and the
+// other shard, b.safetensors.
 #include "fuzz.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/safetensors.h"
 #include "models/hf.h"
@@ -17,21 +20,39 @@ void fuzz_begin(void)
     dev = dev_cpu_create(1);
 }
 
-// A model of one block, of zeros.
+static const char divider[] = "\n----\n";
+
+// Appends a file of n tensors, and removes it.
+static size_t put_file(char *all, size_t most, const char *file, const SafeTensor *tensor, int n)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", fuzz_dir(), file);
+    FILE *f = safetensors_write(path, tensor, n, NULL, 0, NULL, NULL, NULL, 0) ? fopen(path, "rb") : NULL;
+    size_t k = f ? fread(all, 1, most, f) : 0;
+    if (f) fclose(f), unlink(path);
+    return k;
+}
+
+// A model of one block, of zeros; in shards: the first half of its tensors, the index, the second half.
 static void seed(const char *name, const char *config, const char *const *tensor, size_t (*shape)[2], int n)
 {
     static const float zeros[200];
     SafeTensor t[20];
-    char path[300], all[6000];
-    snprintf(path, sizeof path, "%s/good.safetensors", fuzz_dir());
+    char all[8000], sharded[16];
     for (int i = 0; i < n; i++)
         t[i] = (SafeTensor){.name = tensor[i], .dtype = i % 2 ? ST_F32 : ST_BF16, .ndim = shape[i][1] ? 2 : 1,
                             .shape = shape[i], .data = zeros};
-    if (!safetensors_write(path, t, n, NULL, 0, NULL, NULL, NULL, 0)) return;
-    FILE *f = fopen(path, "rb");
-    size_t k = (size_t)snprintf(all, sizeof all, "%s\n----\n", config);
-    if (f) k += fread(all + k, 1, sizeof all - k, f), fclose(f);
-    fuzz_seed(name, all, k);
+    const size_t begin = (size_t)snprintf(all, sizeof all, "%s%s", config, divider);
+    fuzz_seed(name, all, begin + put_file(all + begin, sizeof all - begin, "whole", t, n));
+    size_t k = begin + put_file(all + begin, sizeof all - begin, "half", t, n / 2);
+    k += (size_t)snprintf(all + k, sizeof all - k, "%s{\"metadata\": {\"total_size\": 1}, \"weight_map\": {", divider);
+    for (int i = 0; i < n; i++)
+        k += (size_t)snprintf(all + k, sizeof all - k, "%s\"%s\": \"%s.safetensors\"", i ? ", " : "", tensor[i],
+                              i < n / 2 ? "model" : "b");
+    k += (size_t)snprintf(all + k, sizeof all - k, "}}%s", divider);
+    k += put_file(all + k, sizeof all - k, "half", t + n / 2, n - n / 2);
+    snprintf(sharded, sizeof sharded, "%s_shards", name);
+    fuzz_seed(sharded, all, k);
 }
 
 void fuzz_seeds(void)
@@ -61,11 +82,16 @@ void fuzz_seeds(void)
 
 void fuzz_one(const uint8_t *data, size_t n)
 {
-    size_t second, k = fuzz_cut(data, n, &second);
-    char folder[300];
-    fuzz_file("config.json", data, k);
-    fuzz_file("model.safetensors", data + second, n - second);
+    static const char *const file[] = {"config.json", "model.safetensors", "model.safetensors.index.json",
+                                       "b.safetensors"};
+    char folder[300], path[340];
     snprintf(folder, sizeof folder, "%s", fuzz_dir());
+    for (size_t i = 0, second; i < 4; i++, data += second, n -= second) {
+        size_t k = fuzz_cut(data, n, &second);
+        snprintf(path, sizeof path, "%s/%s", folder, file[i]);
+        if (i < 2 || n) fuzz_file(file[i], data, i < 3 ? k : n);
+        else unlink(path);
+    }
     Config cfg;
     config_defaults(&cfg);
     fuzz_check(hf_is_folder(folder));

@@ -54,7 +54,7 @@ void fuzz_one(const uint8_t *data, size_t n)
     char name[400];
     const char *path = fuzz_file("x.jsonl", data, n);
     snprintf(name, sizeof name, "%s%s", n % 3 == 0 ? "mmlu_full=" : "x=", path);
-    Tasks *t = tasks_open(name, (TasksOptions){.shots = n % 4 == 0, .from = path, .limit = n % 5});
+    Tasks *t = tasks_open(name, (TasksOptions){.shots = n % 4 == 0, .from = n % 4 ? NULL : path, .limit = n % 5});
     size_t vocab = (size_t)tokenizer_vocab_size(tokenizer);
     tasks_encode(t, tokenizer, vocab, CONTEXT, n % 2);
     fuzz_check(t->n > 0 && (n % 5 == 0 || t->n <= n % 5));

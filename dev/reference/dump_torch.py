@@ -9,8 +9,8 @@ The model below stands in for your own. It gets the weights from RUN's dump and 
 forward, backward and AdamW in float32 with PyTorch's own operations. `keep` records a unit's result under the name that
 the dump has for it (doc/diff.md). Everything else about a tensor (its shape, its place in the order, how far rounding
 may move it) is copied from RUN's dump; only the numbers are new. So RUN must have one rank, fp32, no dropout, no
-document masks and no QK-norm, and its dump is of update 1. --break computes something wrong, to see what build/diff
-says.
+document masks and no QK-norm, and its dump is of update 1. --break plants an error of planted.py, to see what
+build/diff says; check_planted.py does that for all of them.
 """
 import glob
 import json
@@ -47,127 +47,203 @@ def read_tokens(pattern, n):
     return torch.tensor(np.concatenate(tokens)[:n])
 
 
-def rope(x, theta):
-    """Turns the pairs (i, i + D/2) of x (S, T, heads, D)."""
-    T, D = x.shape[1], x.shape[3]
-    angle = torch.arange(T).double()[:, None] * theta ** (-torch.arange(0, D, 2).double() / D)
-    angle = torch.cat((angle, angle), 1)[:, None, :]
-    half = torch.cat((-x[..., D // 2:], x[..., :D // 2]), -1)
-    return x * angle.cos().float() + half * angle.sin().float()
+class Program:
+    """The model and the update, an operation a method; `at` names the unit or the layer that asks for it. Another
+    program's operation, or an error (planted.py), takes a method's place."""
 
+    def __init__(self, weights, config, lr, dtype=torch.float32, micros=1):
+        self.p = {name: torch.nn.Parameter(x.to(dtype, copy=True)) for name, x in weights.items()}
+        self.m, self.o, self.lr, self.micros = config["model"], config["optim"], lr, micros
+        self.D = self.m["head_size"] or self.m["channels"] // self.m["heads"]
 
-def model(p, m, token, broken):
-    """Logits, {name in the dump: tensor}, and the residual stream before every unit."""
-    kept, streams, D = {}, {}, m["head_size"] or m["channels"] // m["heads"]
-    groups = m["heads"] // (m["kv_heads"] or m["heads"])
-    linear = lambda x, name: F.linear(x, p[name + ".weight"], p.get(name + ".bias"))
-
-    def keep(name, x):
-        kept["forward." + name] = x
+    def keep(self, name, x):
+        self.kept["forward." + name] = x
         return x
 
-    def stream(unit, x):
+    def stream(self, unit, x):
         x.retain_grad()
-        streams["backward." + unit] = x
+        self.streams["backward." + unit] = x
         return x
 
-    def norm(x, name):
-        w = p[name + ".weight"]
-        if m["norm"] == "layernorm":
-            return F.layer_norm(x, w.shape, w, p.get(name + ".bias"), m["norm_eps"])
-        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + m["norm_eps"]) * w
+    # ---- the model
 
-    def block(at, x):
-        a = keep(at + "norm1", norm(x, at + "attn_norm"))
-        q, k, v = (linear(a, f"{at}attn.{name}").unflatten(-1, (-1, D)) for name in "qkv")
+    def linear(self, x, at):
+        return F.linear(x, self.p[at + ".weight"], self.p.get(at + ".bias"))
+
+    def norm(self, x, at):
+        w, eps = self.p[at + ".weight"], self.m["norm_eps"]
+        if self.m["norm"] == "layernorm":
+            return F.layer_norm(x, w.shape, w, self.p.get(at + ".bias"), eps)
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * w
+
+    def rotate(self, x, theta, at):
+        """Turns the pairs (i, i + D/2) of x (S, T, heads, D)."""
+        T, D = x.shape[1], x.shape[3]
+        angle = torch.arange(T).double()[:, None] * theta ** (-torch.arange(0, D, 2).double() / D)
+        angle = torch.cat((angle, angle), 1)[:, None, :]
+        half = torch.cat((-x[..., D // 2:], x[..., :D // 2]), -1)
+        return x * angle.cos().to(x.dtype) + half * angle.sin().to(x.dtype)
+
+    def hidden(self, T, window, at):
+        """True where a query (row) does not see a key (column)."""
+        mask = torch.ones(T, T).triu(1).bool()
+        return mask | torch.ones(T, T).tril(-window).bool() if window else mask
+
+    def spread(self, y, at):
+        """Keys or values (S, T, kv_heads, D) for every query head."""
+        return y.repeat_interleave(self.m["heads"] // y.shape[2], 2)
+
+    def softmax(self, score, at):
+        return F.softmax(score, -1)
+
+    def attention(self, q, k, v, mask, at):
+        q, k, v = q.transpose(1, 2), self.spread(k, at).transpose(1, 2), self.spread(v, at).transpose(1, 2)
+        score = q @ k.transpose(2, 3) / self.D ** 0.5
+        return (self.softmax(score.masked_fill(mask, -np.inf), at) @ v).transpose(1, 2).flatten(2)
+
+    def gelu(self, x, at):
+        return F.gelu(x, approximate="tanh")
+
+    def swiglu(self, gate, up, at):
+        return F.silu(gate) * up
+
+    def dropped(self, x, at):
+        return x
+
+    def block(self, i, x):
+        m, at, keep = self.m, f"layers.{i}.", self.keep
+        a = keep(at + "norm1", self.norm(x, at + "attn_norm"))
+        q, k, v = (self.linear(a, f"{at}attn.{name}").unflatten(-1, (-1, self.D)) for name in "qkv")
         if m["position"] == "rope":
-            if m.get("rope_scaling", "none") != "none":
-                sys.exit("error: model.rope_scaling: only none is written here")
-            q, k = rope(q, m["rope_theta"]), rope(k, m["rope_theta"])
+            q, k = self.rotate(q, m["rope_theta"], at), self.rotate(k, m["rope_theta"], at)
         for name, y in (("q", q), ("k", k), ("v", v)):
             keep(at + name, y.flatten(2))
-        q, k, v = (y.repeat_interleave(n, 2).transpose(1, 2) for y, n in ((q, 1), (k, groups), (v, groups)))
-        score = q @ k.transpose(2, 3) / D ** 0.5
-        future = torch.ones(score.shape[2:]).triu(2 if broken == "mask" else 1).bool()
         pattern = m.get("window_pattern", "s")
-        if m.get("window") and pattern[int(at.split(".")[1]) % len(pattern)] == "s":
-            future |= torch.ones(score.shape[2:]).tril(-m["window"]).bool()
-        mixed = keep(at + "attn", (F.softmax(score.masked_fill(future, -np.inf), -1) @ v).transpose(1, 2).flatten(2))
-        x = keep(at + "resid", x + linear(mixed, at + "attn.out"))
-        b = keep(at + "norm2", norm(x, at + "ffn_norm"))
+        window = m.get("window", 0) if pattern[i % len(pattern)] == "s" else 0
+        mixed = keep(at + "attn", self.attention(q, k, v, self.hidden(x.shape[1], window, at), at))
+        x = keep(at + "resid", x + self.dropped(self.linear(mixed, at + "attn.out"), at))
+        b = keep(at + "norm2", self.norm(x, at + "ffn_norm"))
+        up = keep(at + ("up" if m["activation"] == "swiglu" else "pre"), self.linear(b, at + "ffn.up"))
         if m["activation"] == "swiglu":
-            act = F.silu(keep(at + "gate", linear(b, at + "ffn.gate"))) * keep(at + "up", linear(b, at + "ffn.up"))
+            act = self.swiglu(keep(at + "gate", self.linear(b, at + "ffn.gate")), up, at)
         else:
-            act = F.gelu(keep(at + "pre", linear(b, at + "ffn.up")), approximate="none" if broken == "gelu" else "tanh")
-        return keep(at + "out", x + linear(keep(at + "act", act), at + "ffn.down"))
+            act = self.gelu(up, at)
+        return keep(at + "out", x + self.dropped(self.linear(keep(at + "act", act), at + "ffn.down"), at))
 
-    x = p["embed.tokens.weight"][token]
-    if m["position"] == "learned":
-        x = x + p["embed.positions.weight"][:token.shape[1]]
-    x = keep("embed.out", x)
-    for i in range(m["layers"]):
-        x = block(f"layers.{i}.", stream(f"layers.{i}", x))
-    x = keep("head.norm", norm(stream("head", x), "final_norm"))
-    return F.linear(x, p["embed.tokens.weight" if m["tie"] else "head.weight"]), kept, streams
+    def positions(self, T, at):
+        return self.p["embed.positions.weight"][:T]
+
+    def logits(self, token):
+        x = self.p["embed.tokens.weight"][token]
+        if self.m["position"] == "learned":
+            x = x + self.positions(token.shape[1], "embed")
+        x = self.keep("embed.out", self.dropped(x, "embed"))
+        for i in range(self.m["layers"]):
+            x = self.block(i, self.stream(f"layers.{i}", x))
+        x = self.keep("head.norm", self.norm(self.stream("head", x), "final_norm"))
+        return F.linear(x, self.p["embed.tokens.weight" if self.m["tie"] else "head.weight"])
+
+    # ---- the update
+
+    def losses(self, logits, target):
+        return F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none").view(target.shape)
+
+    def total(self, loss, counted, all_counted):
+        """What backward starts from, of one micro-batch: its part of the mean over all targets that count."""
+        return (loss * counted).sum() / all_counted.sum()
+
+    def accumulated(self, k):
+        """After backward of micro-batch k: the gradients are in p."""
+
+    def clip_factor(self):
+        norm = torch.sqrt(sum((x.grad.double() ** 2).sum() for x in self.p.values()))
+        return float(min(1.0, self.o["clip"] / norm)) if self.o["clip"] else 1.0
+
+    def optimizer(self):
+        groups = [{"params": [x for x in self.p.values() if (x.ndim == 2) == matrices],
+                   "weight_decay": self.o["weight_decay"] * matrices} for matrices in (True, False)]
+        return torch.optim.AdamW(groups, lr=self.lr, betas=(self.o["beta1"], self.o["beta2"]), eps=self.o["eps"])
+
+    def run(self, token, target, counted, autocast=None):
+        """{name in the dump: tensor} of one update; counted: 1 for the targets that count, else 0."""
+        parts, made = [], {"weight." + name: x.detach().clone() for name, x in self.p.items()}
+        for k, at in enumerate(torch.arange(len(token)).chunk(self.micros)):
+            self.kept, self.streams = {}, {}
+            with torch.autocast("cpu", autocast, enabled=autocast is not None):
+                loss = self.losses(self.logits(token[at]), target[at])
+            self.total(loss, counted[at], counted).backward()
+            self.accumulated(k)
+            parts.append(self.kept | {name: x.grad for name, x in self.streams.items()} | {"loss": loss * counted[at]})
+        made.update({name: torch.cat([part[name].detach() for part in parts]) for name in parts[0]})
+        made.update({f"grad.{name}": x.grad.clone() for name, x in self.p.items()})
+        factor = self.clip_factor()
+        for x in self.p.values():
+            x.grad *= factor
+        optim = self.optimizer()
+        optim.step()
+        for name, x in self.p.items():
+            made[f"updated.{name}"] = x.detach()
+            for array in ("exp_avg", "exp_avg_sq"):
+                made[f"state.{array}.{name}"] = optim.state[x][array]
+        return made
 
 
-def update(p, o, lr):
-    """AdamW after clipping, from gradients in p. Returns the optimizer's state and the new weights."""
-    norm = torch.sqrt(sum((x.grad.double() ** 2).sum() for x in p.values()))
-    for x in p.values():
-        x.grad *= float(min(1.0, o["clip"] / norm)) if o["clip"] else 1.0
-    groups = [{"params": [x for x in p.values() if (x.ndim == 2) == matrices],
-               "weight_decay": o["weight_decay"] * matrices} for matrices in (True, False)]
-    optim = torch.optim.AdamW(groups, lr=lr, betas=(o["beta1"], o["beta2"]), eps=o["eps"])
-    optim.step()
-    made = {f"updated.{name}": x for name, x in p.items()}
-    for name, x in p.items():
-        for array in ("exp_avg", "exp_avg_sq"):
-            made[f"state.{array}.{name}"] = optim.state[x][array]
-    return made
+DUMP = os.path.join("dump", "step_00000001", "rank_00000.safetensors")
 
 
-def main(run, out, broken):
-    step = os.path.join("dump", "step_00000001", "rank_00000.safetensors")
-    if not os.path.exists(os.path.join(run, step)):
-        sys.exit(f"error: {run}: no dump of update 1 (train with --run.dump=1)")
-    head, header, ours = read_dump(os.path.join(run, step))
-    with open(os.path.join(run, "config.toml"), "rb") as file:
-        config = tomllib.load(file)
-    for section, key, want in (("data", "shuffle", False), ("data", "document_mask", False), ("model", "qk_norm", False),
-                               ("model", "dropout", 0), ("numerics", "dtype", "fp32"), ("optim", "name", "adamw")):
-        if config[section].get(key, want) != want:
-            sys.exit(f"error: {run}: {section}.{key} = {config[section][key]} (train with --{section}.{key}="
-                     f"{json.dumps(want).strip(chr(34))})")
-    if header["__metadata__"]["ranks"] != "1":
-        sys.exit(f"error: {run}: a dump of {header['__metadata__']['ranks']} ranks (train on one)")
-    with open(os.path.join(run, "metrics.jsonl")) as file:
-        lr = next(line["lr"] for line in map(json.loads, file) if line["event"] == "train")
-    p = {name[7:]: torch.nn.Parameter(x.clone()) for name, x in ours.items() if name.startswith("weight.")}
-    S, T = ours["loss"].shape
-    text = read_tokens(config["data"]["train"], S * T + 1)
-    logits, made, streams = model(p, config["model"], text[:-1].view(S, T), broken)
-    loss = F.cross_entropy(logits.flatten(0, 1), text[1:], reduction="none")
-    loss.mean().backward()
-    made.update({"weight." + name: ours["weight." + name] for name in p}, loss=loss.view(S, T))
-    made.update({f"grad.{name}": x.grad.clone() for name, x in p.items()})
-    made.update({name: x.grad for name, x in streams.items()})
-    made.update(update(p, config["optim"], lr))
-    os.makedirs(os.path.dirname(os.path.join(out, step)), exist_ok=True)
-    with open(os.path.join(out, step), "wb") as file:
-        file.write(head)
-        for name, t in header.items():
-            if name == "__metadata__":
-                continue
-            x = made[name].detach().reshape(t["shape"]).numpy()
-            file.seek(len(head) + t["data_offsets"][0])
-            file.write(x.astype("<f4").tobytes())
-    print(f"{out}: update 1 by PyTorch {torch.__version__}, {len(made)} tensors; now: build/diff {out} {run}")
+class Run:
+    """A run of build/train that has dumped its first update: its settings, weights and tokens."""
+
+    def __init__(self, path):
+        if not os.path.exists(os.path.join(path, DUMP)):
+            sys.exit(f"error: {path}: no dump of update 1 (train with --run.dump=1)")
+        self.head, self.header, self.made = read_dump(os.path.join(path, DUMP))
+        with open(os.path.join(path, "config.toml"), "rb") as file:
+            self.config = tomllib.load(file)
+        for section, key, want in (("data", "shuffle", False), ("data", "document_mask", False),
+                                   ("model", "qk_norm", False),
+                                   ("model", "dropout", 0), ("optim", "name", "adamw"), ("optim", "agc", 0),
+                                   ("model", "rope_scaling", "none")):
+            if self.config[section].get(key, want) != want:
+                sys.exit(f"error: {path}: {section}.{key} = {self.config[section][key]} (train with --{section}.{key}="
+                         f"{json.dumps(want).strip(chr(34))})")
+        if self.header["__metadata__"]["ranks"] != "1":
+            sys.exit(f"error: {path}: a dump of {self.header['__metadata__']['ranks']} ranks (train on one)")
+        with open(os.path.join(path, "metrics.jsonl")) as file:
+            self.lr = next(line["lr"] for line in map(json.loads, file) if line["event"] == "train")
+        self.weights = {name[7:]: x for name, x in self.made.items() if name.startswith("weight.")}
+        S, T = self.made["loss"].shape
+        text = read_tokens(self.config["data"]["train"], S * T + 1)
+        counted = (self.made["loss"] != 0).to(torch.float32)  # between documents there is nothing to predict
+        self.batch = text[:-1].view(S, T), text[1:].view(S, T), counted
+
+    def program(self, **how):
+        return Program(self.weights, self.config, self.lr, **how)
+
+    def write(self, out, made):
+        """Writes `made` as a dump, whose header is the run's."""
+        os.makedirs(os.path.dirname(os.path.join(out, DUMP)), exist_ok=True)
+        with open(os.path.join(out, DUMP), "wb") as file:
+            file.write(self.head)
+            for name, t in self.header.items():
+                if name != "__metadata__":
+                    file.seek(len(self.head) + t["data_offsets"][0])
+                    file.write(made[name].reshape(t["shape"]).float().numpy().astype("<f4").tobytes())
+
+
+def main(path, out, error):
+    run = Run(path)
+    program = run.program()
+    if error:
+        import planted
+        program = planted.plant(run, error)
+    run.write(out, program.run(*run.batch))
+    print(f"{out}: update 1 by PyTorch {torch.__version__}; now: build/diff {out} {path}")
 
 
 if __name__ == "__main__":
     arguments = [a for a in sys.argv[1:] if not a.startswith("--break=")]
-    breaks = [a[8:] for a in sys.argv[1:] if a.startswith("--break=")]
-    if len(arguments) != 2 or any(b not in ("mask", "gelu") for b in breaks):
-        sys.exit("usage: dump_torch.py RUN OUT [--break=mask|gelu]")
-    main(*arguments, breaks[0] if breaks else None)
+    errors = [a[8:] for a in sys.argv[1:] if a.startswith("--break=")]
+    if len(arguments) != 2 or len(errors) > 1:
+        sys.exit("usage: dump_torch.py RUN OUT [--break=ERROR[@UNIT]]   (the beginning of a name in planted.py)")
+    main(*arguments, errors[0] if errors else None)

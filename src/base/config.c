@@ -92,7 +92,7 @@ static bool set_row(Config *cfg, int row, const char *text, bool quoted, ConfigS
 
 void config_set(Config *cfg, const char *section_key, const char *value, const char *where)
 {
-    int row = config_table_find(section_key), near = config_table_nearest(section_key);
+    int row = config_table_find(section_key), near = row < 0 ? config_table_nearest(section_key) : -1;
     char why[1024];
     if (row < 0 && near >= 0)
         die("%s: unknown key '%s' (did you mean %s?)", where, section_key, config_table(NULL)[near].name);
@@ -313,7 +313,7 @@ static int read_key(void *user, const char *section, const char *name, const cha
     if (!*section && !dotted) die_at(reader, at, n_key, "key '%s' before any [section]", name);
     if (reader->only_section && strncmp(full, reader->only_section, strlen(reader->only_section))) return 1;
 
-    int row = config_table_find(full), near = config_table_nearest(full);
+    int row = config_table_find(full), near = row < 0 ? config_table_nearest(full) : -1;
     if (row < 0 && near >= 0)
         die_at(reader, at, n_key, "unknown key '%s' (did you mean %s?)", full, config_table(NULL)[near].name);
     if (row < 0) die_at(reader, at, n_key, "unknown key '%s' (--help lists the keys)", full);

@@ -145,7 +145,7 @@ typedef struct {
         long loss_scale, loss_growth;
         Fp8Scaling fp8_scaling;
         long amax_history;
-        char fp8_keep[CONFIG_TEXT];
+        char fp8_keep[CONFIG_TEXT], override[CONFIG_TEXT];
     } numerics;
     struct {
         RecomputeMode recompute;

@@ -82,7 +82,7 @@ static const ConfigKey TABLE[] = {
 
     TEXT(data, train, "", "token shards to train on; a path or a pattern such as data/train_*.bin"),
     TEXT(data, val, "", "token shards to evaluate on; a path or a pattern"),
-    TEXT(data, tokenizer, "", "folder of the tokenizer that made the shards"),
+    TEXT(data, tokenizer, "", "folder of the tokenizer that made the shards; empty: none, for a run without samples"),
     TEXT(data, floor, "", "floor.json with the entropy of the validation text, where its source knows it"),
     BOOL(data, shuffle, "true",
         "windows of the training text in random order, anew each epoch; false: in the order of the files"),
@@ -190,6 +190,8 @@ static const ConfigKey TABLE[] = {
     BOOL(numerics, check, "false",
         "do every op on two devices and compare each result with a derived bound: a GPU with the CPU, the CPU with "
         "other orders of sums; slow"),
+    TEXT(numerics, override, "",
+        "ops of your own, from shared libraries: OP:FILE,OP:FILE, such as norm_forward:./mine.so (doc/override.md)"),
     INT(numerics, loss_scale, "65536", "[1, 16777216]", "", "numerics.dtype=fp16",
         "first scale of the loss, a power of two"),
     INT(numerics, loss_growth, "2000", "[0, inf)", "steps", "numerics.dtype=fp16",
@@ -284,7 +286,8 @@ static const ConfigKey TABLE[] = {
     ONE_OF(ckpt, resume, "false", "false|true|auto",
         "continue from the run's newest complete checkpoint; auto: where there is one; false: a new run, in NAME-2 where "
         "NAME is taken"),
-    TEXT(ckpt, init, "", "run, or one of its checkpoints, whose weights a new run starts with; the rest is its own"),
+    TEXT(ckpt, init, "",
+        "run, one of its checkpoints, or a safetensors file with our names, whose weights a new run starts with"),
     BOOL(ckpt, async, "false",
         "write checkpoints while training goes on, from a copy in memory; at most two at a time"),
     INT(ckpt, keep, "2", "[0, inf)", "", "", "newest checkpoints to keep; 0: all"),

@@ -67,7 +67,7 @@ uint32_t words_add(Words *words, const char *bytes, size_t n_bytes)
     if (words->n >= INT32_MAX || n_bytes > UINT32_MAX)
         die("words: more than %d different words, or one of 4 GiB (use less text at a time)", INT32_MAX);
     words->word = words_grow(words->word, &words->cap, words->n + 1, sizeof *words->word);
-    words->bytes = words_grow(words->bytes, &words->cap_bytes, words->n_bytes + n_bytes, 1);
+    words->bytes = words_grow(words->bytes, &words->cap_bytes, words->n_bytes + n_bytes + 1, 1);
     words->word[words->n] = (Word){words->n_bytes, (uint32_t)n_bytes, (uint32_t)(hash >> 32)};
     if (n_bytes) memcpy(words->bytes + words->n_bytes, bytes, n_bytes);
     words->n_bytes += n_bytes;

@@ -5,6 +5,7 @@
 //   tokenizer.ggml.tokens, token_type    1 normal, 2 unknown, 3 control, 4 added, 5 unused, 6 byte
 //   tokenizer.ggml.merges     of gpt2: "left right", by rank
 //   tokenizer.ggml.scores     of llama: the pair whose token has the highest score is merged first
+//   (no normalization: where a tokenizer.json asks for form C, llama.cpp leaves text as it is, and so do we)
 //   bos_token_id, eos_token_id, unknown_token_id, add_bos_token, add_space_prefix, remove_extra_whitespaces
 #include "models/gguf_model.h"
 

@@ -7,16 +7,32 @@
 #include "models/hf.h"
 
 #include "base/check.h"
+#include "base/disk.h"
 #include "base/formats.h"
 #include "base/safetensors.h"
 #include "models/weights.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum { MAX_JSON_BYTES = 1 << 26 }; // an index of a thousand layers of a hundred experts is a quarter of that
+
+static json_t *read_json(const char *path)
+{
+    size_t n;
+    json_error_t error;
+    char *text = disk_read_file(path, &n, MAX_JSON_BYTES);
+    if (!text) die("%s: %s (at most %d MiB are read)", path, strerror(errno), MAX_JSON_BYTES >> 20);
+    json_t *json = json_loadb(text, n, 0, &error);
+    free(text);
+    if (!json) die("%s:%d: %s", path, error.line, error.text);
+    return json;
+}
 
 // ---- config.json
 
@@ -192,18 +208,33 @@ static void check_shape(const Folder *f)
         die("%s: a head of %ld: RoPE turns pairs, so it must be even", f->path, D);
 }
 
+// What blocks of other types have, and ours have not. The first name that a type begins with counts.
+static const char *why_not(const char *type)
+{
+    static const char *const known[][2] = {
+        {"olmo2", "its blocks normalise what attention and the feed-forward give, not what they get"},
+        {"gemma", "its blocks scale the embedding and add 1 to the weights of a norm; later ones also cap the logits"},
+        {"phi3", "its q, k and v are one matrix, and so are gate and up"},
+        {"mixtral", "its feed-forward is a choice of experts"},
+        {"qwen2_moe", "its feed-forward is a choice of experts"},
+        {"qwen3_moe", "its feed-forward is a choice of experts"},
+        {"gpt_neox", "its attention and feed-forward read the same input, and RoPE turns a part of a head"},
+        {"deepseek", "its keys and values come from a smaller latent vector, and experts are chosen"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strncmp(type, known[i][0], strlen(known[i][0]))) return known[i][1];
+    return "not known here (gpt2, llama, mistral, qwen2, qwen3)";
+}
+
 void hf_config(const char *dir, Config *cfg)
 {
     Folder f = {.cfg = cfg};
-    json_error_t error;
     if (snprintf(f.path, sizeof f.path, "%s/config.json", dir) >= (int)sizeof f.path) die("%s: too long a name", dir);
-    f.all = json_load_file(f.path, 0, &error);
-    if (!f.all) die("%s:%d: %s", f.path, error.line, error.text);
+    f.all = read_json(f.path);
     const char *type = text(&f, f.all, "model_type", NULL);
     bool qwen2 = !strcmp(type, "qwen2"), qwen3 = !strcmp(type, "qwen3");
     if (!strcmp(type, "gpt2")) read_gpt2(&f);
     else if (qwen2 || qwen3 || !strcmp(type, "llama") || !strcmp(type, "mistral")) read_llama(&f, qwen2, qwen3);
-    else refuse(&f, "model_type", value_of(f.all, "model_type"), "not known here (gpt2, llama, mistral, qwen2, qwen3)");
+    else refuse(&f, "model_type", value_of(f.all, "model_type"), why_not(type));
     set_size(&f, "vocab", "vocab_size", -1);
     check_shape(&f);
     json_decref(f.all);
@@ -214,17 +245,24 @@ void hf_config(const char *dir, Config *cfg)
 enum { MAX_FILES = 1000 };
 typedef struct {
     const char *dir;
+    json_t *index, *map; // map: which file holds a tensor; NULL: there is one file
     SafeTensors *file[MAX_FILES];
     int n;
 } Files;
 
+static SafeTensors *file_called(const Files *f, const char *name)
+{
+    for (int i = 0; i < f->n; i++)
+        if (!strcmp(strrchr(f->file[i]->path, '/') + 1, name)) return f->file[i];
+    return NULL;
+}
+
 static void open_file(Files *f, const char *name)
 {
     char path[PATH_MAX], error[600];
-    for (int i = 0; i < f->n; i++)
-        if (!strcmp(strrchr(f->file[i]->path, '/') + 1, name)) return;
-    if (strchr(name, '/') || snprintf(path, sizeof path, "%s/%s", f->dir, name) >= (int)sizeof path)
-        die("%s: a shard called %s", f->dir, name);
+    if (file_called(f, name)) return;
+    if (!*name || strchr(name, '/') || snprintf(path, sizeof path, "%s/%s", f->dir, name) >= (int)sizeof path)
+        die("%s: a shard called '%s'", f->dir, name);
     if (f->n == MAX_FILES) die("%s: more than %d shards", f->dir, MAX_FILES);
     f->file[f->n] = safetensors_open(path, error, sizeof error);
     if (!f->file[f->n++]) die("%s", error);
@@ -234,7 +272,6 @@ static Files open_files(const char *dir)
 {
     Files f = {.dir = dir};
     char path[PATH_MAX];
-    json_error_t error;
     struct stat info;
     if (snprintf(path, sizeof path, "%s/model.safetensors.index.json", dir) >= (int)sizeof path)
         die("%s: too long a name", dir);
@@ -242,24 +279,26 @@ static Files open_files(const char *dir)
         open_file(&f, "model.safetensors");
         return f;
     }
-    json_t *index = json_load_file(path, 0, &error), *map = json_object_get(index, "weight_map"), *file;
-    if (!json_is_object(map)) die("%s:%d: %s", path, index ? 0 : error.line, index ? "no weight_map" : error.text);
+    json_t *file;
     const char *name;
-    json_object_foreach(map, name, file) {
+    f.index = read_json(path);
+    f.map = json_object_get(f.index, "weight_map");
+    if (!json_is_object(f.map)) die("%s: no weight_map", path);
+    json_object_foreach(f.map, name, file) {
         if (!json_is_string(file)) die("%s: %s: the name of a file is needed", path, name);
         open_file(&f, json_string_value(file));
     }
-    json_decref(index);
     return f;
 }
 
+// The index decides which file holds a tensor: another one may have an old tensor of that name.
 static const SafeTensor *find(const Files *f, const char *name)
 {
-    for (int i = 0; i < f->n; i++) {
-        const SafeTensor *t = safetensors_find(f->file[i], name);
-        if (t) return t;
-    }
-    return NULL;
+    if (!f->map) return safetensors_find(f->file[0], name);
+    const char *file = json_string_value(json_object_get(f->map, name));
+    const SafeTensor *t = file ? safetensors_find(file_called(f, file), name) : NULL;
+    if (file && !t) die("%s/%s: no tensor %s, which the index says is there", f->dir, file, name);
+    return t;
 }
 
 // GPT-2's files from before it had a head have no "transformer." in their names.
@@ -285,4 +324,5 @@ void hf_load(const char *dir, Model *m)
     weights_load(m, m->shape.rope ? WEIGHTS_LLAMA : WEIGHTS_GPT2,
                  (WeightsSource){.path = dir, .read = read_tensor, .self = &f});
     while (f.n) safetensors_close(f.file[--f.n]);
+    json_decref(f.index);
 }

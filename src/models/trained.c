@@ -90,7 +90,7 @@ static Tokenizer *find_tokenizer(const Trained *t, const char *dir, const Gguf *
     return *dir && access(dir, F_OK) == 0 ? tokenizer_load(dir) : NULL;
 }
 
-Trained *trained_open(const char *path, const char *tokenizer, size_t B, size_t T, int threads)
+Trained *trained_open(const char *path, TrainedOptions o)
 {
     Trained *t = calloc(1, sizeof *t); // the model has the address of its allocator
     if (!t) die("%s: no memory", path);
@@ -99,15 +99,17 @@ Trained *trained_open(const char *path, const char *tokenizer, size_t B, size_t 
     Gguf *gguf = NULL;
     t->kind = read_settings(t, path, &ckpt, &gguf);
     ModelShape shape = run_shape(&t->cfg);
-    t->dev = dev_cpu_create(threads);
-    if (!B) B = (size_t)t->cfg.batch.micro;
-    if (!T || T > shape.context) T = shape.context;
-    t->model = model_allocate(&shape, t->dev, &t->mem, B, T, false);
+    Config numerics = {.numerics.dtype = o.dtype};
+    t->cpu = dev_cpu_create(o.threads);
+    t->dev = run_device(&numerics, t->cpu);
+    if (!o.B) o.B = (size_t)t->cfg.batch.micro;
+    if (!o.T || o.T > shape.context) o.T = shape.context;
+    t->model = model_allocate(&shape, t->dev, &t->mem, o.B, o.T, false);
     if (ckpt) load_weights(t->model, ckpt);
     else if (gguf) gguf_model_load(gguf, t->model);
     else if (t->kind == TRAINED_LLMC) llmc_load(path, t->model);
     else hf_load(path, t->model);
-    if ((t->tokenizer = find_tokenizer(t, tokenizer, gguf))) check_vocabulary(t, tokenizer ? tokenizer : t->dir);
+    if ((t->tokenizer = find_tokenizer(t, o.tokenizer, gguf))) check_vocabulary(t, o.tokenizer ? o.tokenizer : t->dir);
     ckpt_close(ckpt);
     gguf_close(gguf);
     return t;
@@ -119,7 +121,7 @@ void trained_close(Trained *t)
     tokenizer_free(t->tokenizer);
     model_free(t->model);
     mem_free_all(&t->mem);
-    dev_cpu_free(t->dev);
+    run_device_free(t->dev, t->cpu);
     free(t->dir);
     free(t);
 }

@@ -74,6 +74,12 @@ static X *part_of(const UnitContext *ctx, X *qkv, char which)
     return (X *)((char *)qkv + heads * s->head_size * ctx->dev->x_bytes);
 }
 
+// Row `row` of x (N, width).
+static X *at_row(const UnitContext *ctx, X *x, size_t row, size_t width)
+{
+    return (X *)((char *)x + row * width * ctx->dev->x_bytes);
+}
+
 static AttnShape attn_shape(const UnitContext *ctx, const Unit *unit, const Batch *batch)
 {
     const ModelShape *s = ctx->shape;
@@ -83,14 +89,15 @@ static AttnShape attn_shape(const UnitContext *ctx, const Unit *unit, const Batc
                        .drop = unit_dropout(unit, batch, "probs", 1)};
 }
 
-// Appends this call's keys and values (batch->T rows of one sequence) to the layer's cache; *k and *v
+// Appends this call's keys and values (shape->Tq rows of one sequence) to the layer's part of its cache; *k and *v
 // become the cache.
-static void cache_append(const UnitContext *ctx, const Unit *unit, AttnShape *shape, X **k, X **v)
+static void cache_append(const UnitContext *ctx, const Unit *unit, const KvCache *cache, AttnShape *shape, X **k, X **v)
 {
     const ModelShape *s = ctx->shape;
-    size_t row = s->kv_heads * s->head_size, x = ctx->dev->x_bytes, at = unit->cache * row * x;
-    char *cache_k = (char *)ctx->cache->k + at, *cache_v = (char *)ctx->cache->v + at;
-    size_t held = ctx->cache->length - (shape->window ? ctx->cache->start : 0), to = held * row * x;
+    size_t row = s->kv_heads * s->head_size, x = ctx->dev->x_bytes;
+    size_t at = unit_cache_first(s, unit, cache->room) * row * x;
+    char *cache_k = (char *)cache->k + at, *cache_v = (char *)cache->v + at;
+    size_t held = cache->length - (shape->window ? cache->start : 0), to = held * row * x;
     ctx->dev->copy(ctx->dev, (X *)(cache_k + to), *k, shape->Tq, row, row, shape->ldkv);
     ctx->dev->copy(ctx->dev, (X *)(cache_v + to), *v, shape->Tq, row, row, shape->ldkv);
     shape->q_start = held; // attention counts from the first key in the cache
@@ -140,10 +147,21 @@ static void attention_part_forward(const UnitContext *ctx, const Unit *unit, voi
     X *qkv = (X *)saved[QKV];
     linear_forward(ctx, unit, W_QKV, qkv, (X *)saved[NORM1], batch->N);
     X *qk = prepare_qk(ctx, unit, saved, batch);
-    X *q = part_of(ctx, qk, 'q'), *k = part_of(ctx, qk, 'k'), *v = part_of(ctx, qkv, 'v');
+    X *q = part_of(ctx, qk, 'q'), *k = part_of(ctx, qk, 'k'), *v = part_of(ctx, qkv, 'v'), *out = (X *)saved[ATTN];
     AttnShape shape = attn_shape(ctx, unit, batch);
-    if (ctx->cache) cache_append(ctx, unit, &shape, &k, &v);
-    ctx->linear->attention_forward(ctx, (X *)saved[ATTN], (float *)saved[LSE], q, k, v, shape);
+    if (!ctx->cache) {
+        ctx->linear->attention_forward(ctx, out, (float *)saved[LSE], q, k, v, shape);
+        return;
+    }
+    shape.B = 1; // one by one: the caches of the sequences have different lengths
+    for (size_t b = 0; b < batch->B; b++) {
+        AttnShape one = shape;
+        size_t row = b * batch->T;
+        X *keys = at_row(ctx, k, row, shape.ldkv), *values = at_row(ctx, v, row, shape.ldkv);
+        cache_append(ctx, unit, ctx->cache[b], &one, &keys, &values);
+        X *own = at_row(ctx, out, row, shape.H * shape.D), *queries = at_row(ctx, q, row, shape.ldq);
+        ctx->linear->attention_forward(ctx, own, (float *)saved[LSE] + row * shape.H, queries, keys, values, one);
+    }
 }
 
 static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,

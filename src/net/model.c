@@ -262,10 +262,22 @@ void model_free(Model *m)
 
 KvCache model_cache_create(Model *m)
 {
+    return model_cache_for(m, m->shape.context);
+}
+
+KvCache model_cache_for(Model *m, size_t room)
+{
     size_t rows = 0;
+    if (room > m->shape.context) room = m->shape.context;
     for (int u = 0; u < m->n_units; u++)
-        if (m->unit[u].kind == &unit_block) rows += unit_window_cache(&m->shape, (size_t)m->unit[u].place - 1);
+        if (m->unit[u].kind == &unit_block) rows += unit_cache_rows(&m->shape, &m->unit[u], room);
     size_t n = rows * m->local.kv_heads * m->shape.head_size * m->dev->x_bytes;
     return (KvCache){.k = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached keys"),
-                     .v = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached values")};
+                     .v = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached values"), .room = room};
+}
+
+void model_cache_free(Model *m, KvCache *cache)
+{
+    mem_free(m->mem, cache->k);
+    mem_free(m->mem, cache->v);
 }

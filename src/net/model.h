@@ -201,7 +201,13 @@ double model_sum_losses(const Model *model, size_t n0, size_t N);
 // own tokens in the order of parts.position. Every rank samples by itself.
 // Logits (V) on the host after the last of n more tokens of one sequence whose keys and values are in cache.
 void model_next_logits(Model *model, KvCache *cache, const int32_t *token, size_t n, float *logits);
+// The same for one more token of each of B sequences, at most FEW_ROWS (few_rows.h) and at most the rows of the model's
+// buffers: logits (B, V). With the fp32 and bf16 numbers of the CPU they have the bits that each sequence gets alone.
+void model_next_logits_each(Model *model, KvCache *const *cache, const int32_t *token, size_t B, float *logits);
+// A cache of the whole context; of at most `room` tokens. It lives as long as the model's memory, or until it is freed.
 KvCache model_cache_create(Model *model);
+KvCache model_cache_for(Model *model, size_t room);
+void model_cache_free(Model *model, KvCache *cache);
 // All logits (N, V) of the current batch, on the host; with shared sequences those of this rank's tokens. For tests.
 void model_logits(Model *model, float *logits);
 
@@ -220,12 +226,13 @@ size_t model_parts(const Model *model);
 // that keeps what model_chunk_weight needs, -1 where the chunk has none. Returns the part's sum of losses.
 double model_chunk_backward(Model *model, int chunk, int slot, int late, X *stream, float scale, size_t part);
 void model_chunk_weight(Model *model, int chunk, int slot, int late, float scale);
-// The next `rows` tokens of a sequence, as model_next_logits has them, at most model_next_rows of them; after all
-// chunks model_cache_advance counts them. Then, where the head is, the logits of the last of them.
+// The next `rows` tokens (B, rows) of each of B sequences, as model_next_logits has them, at most model_next_rows of
+// them; after all chunks model_cache_advance counts them. Then, where the head is, the logits (n, V) of the last n rows.
 size_t model_next_rows(const Model *model);
-void model_next_forward(Model *model, int chunk, KvCache *cache, const int32_t *token, size_t rows, X *out);
+void model_next_forward(Model *model, int chunk, KvCache *const *cache, size_t B, const int32_t *token, size_t rows,
+                        X *out);
 void model_cache_advance(const Model *model, KvCache *cache, size_t rows);
-void model_last_logits(Model *model, size_t rows, float *logits);
+void model_last_logits(Model *model, size_t rows, size_t n, float *logits);
 
 #ifdef __cplusplus
 }

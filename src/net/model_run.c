@@ -13,12 +13,13 @@
 #include "net/model.h"
 
 #include "base/check.h"
+#include "ops/few_rows.h"
 
 #include <string.h>
 
 enum { AT_ONCE = 256 }; // numbers in a copy to or from the device
 
-static UnitContext context(Model *m, KvCache *cache)
+static UnitContext context(Model *m, KvCache *const *cache)
 {
     return (UnitContext){.dev = m->dev, .shape = &m->local, .params = &m->params, .weight = m->unit_weight,
                          .grad = m->unit_grad, .begin = m->unit_begin, .scratch = m->scratch, .cache = cache,
@@ -348,7 +349,8 @@ void model_cache_advance(const Model *m, KvCache *cache, size_t rows)
     size_t row = m->local.kv_heads * s->head_size, last = cache->length - kept - cache->start;
     for (int u = 0; u < m->n_units; u++) {
         if (m->unit[u].kind != &unit_block || !unit_window(s, (size_t)m->unit[u].place - 1)) continue;
-        size_t at = m->unit[u].cache * row * m->dev->x_bytes, from = at + last * row * m->dev->x_bytes;
+        size_t first = unit_cache_first(s, &m->unit[u], cache->room);
+        size_t at = first * row * m->dev->x_bytes, from = at + last * row * m->dev->x_bytes;
         X *const part[] = {cache->k, cache->v};
         for (int i = 0; i < 2; i++)
             m->dev->copy(m->dev, (X *)((char *)part[i] + at), (X *)((char *)part[i] + from), kept, row, row, row);
@@ -364,39 +366,50 @@ static ModelShape shape_of_one(const Model *m)
     return part;
 }
 
-void model_next_forward(Model *m, int chunk, KvCache *cache, const int32_t *token, size_t rows, X *out)
+void model_next_forward(Model *m, int chunk, KvCache *const *cache, size_t B, const int32_t *token, size_t rows, X *out)
 {
     ModelShape part = shape_of_one(m);
-    if (cache->length == 0) cache->start = 0;
-    for (size_t t = 0; t < rows; t++) {
-        int32_t pos = (int32_t)(cache->length + t);
-        m->dev->to_device(m->dev, m->pos + t, &pos, sizeof pos);
+    for (size_t b = 0; b < B; b++) {
+        if (cache[b]->length == 0) cache[b]->start = 0;
+        for (size_t t = 0; t < rows; t++) {
+            int32_t pos = (int32_t)(cache[b]->length + t);
+            m->dev->to_device(m->dev, m->pos + b * rows + t, &pos, sizeof pos);
+        }
     }
-    set_tokens(m, token, NULL, rows);
+    set_tokens(m, token, NULL, B * rows);
     UnitContext ctx = context(m, cache);
     ctx.shape = &part;
-    Batch batch = current(m, 1, rows, 0, false);
+    Batch batch = current(m, B, rows, 0, false);
     batch.loss = NULL;  // no targets
     batch.first = NULL; // one document
     run_forward(&m->chunk[chunk].slot[0], &ctx, out, 0, &batch);
 }
 
-void model_last_logits(Model *m, size_t rows, float *logits)
+void model_last_logits(Model *m, size_t rows, size_t n, float *logits)
 {
     ModelShape part = shape_of_one(m);
     UnitContext ctx = context(m, NULL);
     ctx.shape = &part;
-    head_logits(m, &ctx, rows - 1, 1, logits);
+    head_logits(m, &ctx, rows - n, n, logits);
 }
 
 void model_next_logits(Model *m, KvCache *cache, const int32_t *token, size_t n, float *logits)
 {
-    check(n >= 1 && cache->length + n <= m->shape.context);
+    check(n >= 1 && cache->length + n <= cache->room);
     size_t most = model_next_rows(m);
     for (size_t i = 0; i < n; i += most) {
         size_t rows = n - i < most ? n - i : most;
-        model_next_forward(m, 0, cache, token + i, rows, NULL);
+        model_next_forward(m, 0, &cache, 1, token + i, rows, NULL);
         model_cache_advance(m, cache, rows);
-        if (i + rows == n) model_last_logits(m, rows, logits);
+        if (i + rows == n) model_last_logits(m, rows, 1, logits);
     }
+}
+
+void model_next_logits_each(Model *m, KvCache *const *cache, const int32_t *token, size_t B, float *logits)
+{
+    check(B >= 1 && B <= FEW_ROWS && B <= model_max_rows(m));
+    for (size_t b = 0; b < B; b++) check(cache[b]->length < cache[b]->room);
+    model_next_forward(m, 0, cache, B, token, 1, NULL);
+    for (size_t b = 0; b < B; b++) model_cache_advance(m, cache[b], 1);
+    model_last_logits(m, B, B, logits);
 }

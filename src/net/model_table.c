@@ -142,7 +142,6 @@ static void place_unit(Unit *unit, int index, int place, int last)
 static Unit *list_units(const ModelShape *s, const ModelStage *stage, int *n_units)
 {
     int n = 0, last = (int)s->layers + 1;
-    size_t cached = 0;
     for (int c = 0; c < stage->n_chunks; c++) n += units_of(&stage->chunk[c]);
     Unit *unit = calloc((size_t)n, sizeof *unit);
     if (!unit) die("model: no memory for %d units", n);
@@ -151,10 +150,10 @@ static Unit *list_units(const ModelShape *s, const ModelStage *stage, int *n_uni
         int count, at = model_chunk_units(stage, c, &count);
         for (int i = 0; i < count; i++) place_unit(&unit[at + i], at + i, (int)p->first + i + !p->embedding, last);
     }
-    for (int i = 0; i < n; i++) {
-        if (unit[i].kind != &unit_block) continue;
-        unit[i].cache = cached;
-        cached += unit_window_cache(s, (size_t)unit[i].place - 1);
+    for (int i = 1; i < n; i++) { // unit[0] may be a block, with none before it
+        const Unit *last = &unit[i - 1];
+        memcpy(unit[i].before, last->before, sizeof last->before);
+        if (last->kind == &unit_block) unit[i].before[unit_window(s, (size_t)last->place - 1) > 0]++;
     }
     *n_units = n;
     return unit;

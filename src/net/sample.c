@@ -7,7 +7,8 @@
 //   of these those with p_v >= min_p max(p)                               min-p
 //
 // renormalised; that is Transformers' order. The text is a function of weights, prompt, rule and rng alone. A token
-// costs one forward pass of one row, since the keys and values of what came before are in the cache.
+// costs one forward pass of one row, since the keys and values of what came before are in the cache. Several documents
+// are rows of one pass, which reads the weights once for all of them.
 //
 // The invariant: `ids` up to `fed` are those whose keys and values the cache holds, or, where it was emptied, a newer
 // part of them; the logits belong to the last one.
@@ -15,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/words.h"
+#include "ops/few_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -98,19 +100,55 @@ Sampler sample_begin(Model *model, SampleForward forward, KvCache *cache, Tokeni
     return s;
 }
 
+// How many ids are to be fed; first empties a cache that has no room for them.
+static size_t unfed(Sampler *s)
+{
+    size_t room = s->cache->room;
+    if (s->cache->length + (s->ids.n - s->fed) > room) { // full: start again with the newer half
+        s->cache->length = 0;
+        s->fed = s->ids.n - (room + 1) / 2;
+    }
+    return s->ids.n - s->fed;
+}
+
 // The logits after all ids, in s->logits.
 static void feed(Sampler *s)
 {
-    size_t context = s->model->shape.context;
-    if (s->cache->length + (s->ids.n - s->fed) > context) { // full: start again with the newer half
-        s->cache->length = 0;
-        s->fed = s->ids.n - (context + 1) / 2;
-    }
+    size_t n = unfed(s);
     const int32_t *more = s->ids.id + s->fed;
-    size_t n = s->ids.n - s->fed;
     if (s->forward.next_logits) s->forward.next_logits(s->forward.self, s->cache, more, n, s->logits);
     else model_next_logits(s->model, s->cache, more, n, s->logits);
     s->fed = s->ids.n;
+}
+
+size_t sample_batch(const Model *m)
+{
+    return model_max_rows(m) < FEW_ROWS ? model_max_rows(m) : FEW_ROWS;
+}
+
+// The same for n documents. Those with more than one token to feed, a prompt or half a context, are fed alone.
+static void feed_each(Sampler *const *document, size_t n)
+{
+    Model *model = document[0]->model;
+    size_t B = 0, V = model->shape.vocab;
+    Sampler *row[FEW_ROWS];
+    KvCache *cache[FEW_ROWS];
+    int32_t token[FEW_ROWS];
+    check(n <= sample_batch(model));
+    for (size_t i = 0; i < n; i++) {
+        Sampler *s = document[i];
+        if (unfed(s) > 1) feed(s);
+        else row[B] = s, cache[B] = s->cache, token[B++] = s->ids.id[s->fed];
+    }
+    if (!B) return;
+    float *logits = malloc(B * V * sizeof *logits);
+    if (!logits) die("sample: no memory for %zu logits", B * V);
+    model_next_logits_each(model, cache, token, B, logits);
+    for (size_t b = 0; b < B; b++) {
+        memcpy(row[b]->logits, logits + b * V, V * sizeof *logits);
+        row[b]->fed = row[b]->ids.n;
+    }
+    free(logits);
 }
 
 // Once each, however often a token is there: what is weakened is the model's own logit.
@@ -122,10 +160,10 @@ static void weaken_repeated(float *out, const float *logits, const TokenIds *ids
     }
 }
 
-int32_t sample_next(Sampler *s, double *log_probability)
+// Draws from s->logits and appends what was drawn.
+static int32_t draw(Sampler *s, double *log_probability)
 {
     size_t V = s->model->shape.vocab;
-    feed(s);
     float *logits = s->logits;
     if (s->rule.repetition > 0 && s->rule.repetition != 1) { // a copy: log_probability is the model's own
         logits = malloc(V * sizeof *logits);
@@ -139,6 +177,18 @@ int32_t sample_next(Sampler *s, double *log_probability)
     if (tokenizer_ends(s->tokenizer, id)) return -1;
     token_ids_push(&s->ids, id);
     return id;
+}
+
+int32_t sample_next(Sampler *s, double *log_probability)
+{
+    feed(s);
+    return draw(s, log_probability);
+}
+
+void sample_next_each(Sampler *const *document, size_t n, int32_t *id, double *log_probability)
+{
+    feed_each(document, n);
+    for (size_t i = 0; i < n; i++) id[i] = draw(document[i], log_probability ? log_probability + i : NULL);
 }
 
 void sample_end(Sampler *s)

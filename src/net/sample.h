@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     Model *model;
     SampleForward forward;
-    KvCache *cache;
+    KvCache *cache; // its own
     Tokenizer *tokenizer;
     SampleRule rule;
     Rng rng;
@@ -50,8 +50,13 @@ typedef struct {
 Sampler sample_begin(Model *model, SampleForward forward, KvCache *cache, Tokenizer *tokenizer, const char *prompt,
                       size_t n, SampleRule rule, Rng rng);
 // Draws the next token and appends it; -1 at the end of the text. *log_probability (NULL is allowed): its logarithm, in
-// the model's own distribution, whatever the rule. When the context is full, the older half of it is forgotten.
+// the model's own distribution, whatever the rule. When the cache is full, the older half of it is forgotten.
 int32_t sample_next(Sampler *s, double *log_probability);
+// The same for n documents of one model, at most sample_batch, all with a SampleForward of zeros: id (n),
+// log_probability (n; NULL is allowed). They are rows of one forward pass, and on the CPU each comes out as it does
+// alone.
+void sample_next_each(Sampler *const *document, size_t n, int32_t *id, double *log_probability);
+size_t sample_batch(const Model *model);
 void sample_end(Sampler *s);
 
 // `prompt` and up to n more tokens as text: a fresh string (free it).

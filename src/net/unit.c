@@ -42,6 +42,18 @@ size_t unit_window_cache(const ModelShape *s, size_t layer)
     return unit_window(s, layer) && most < s->context ? most : s->context;
 }
 
+size_t unit_cache_rows(const ModelShape *s, const Unit *block, size_t room)
+{
+    size_t most = unit_window_cache(s, (size_t)block->place - 1);
+    return room < most ? room : most;
+}
+
+size_t unit_cache_first(const ModelShape *s, const Unit *block, size_t room)
+{
+    size_t window = 3 * unit_window_step(s), full = room < s->context ? room : s->context;
+    return block->before[0] * full + block->before[1] * (window < full ? window : full);
+}
+
 X *unit_weight(const UnitContext *ctx, const Unit *unit, UnitRole role)
 {
     if (role == UNIT_ROLES) return NULL;

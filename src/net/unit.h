@@ -122,10 +122,11 @@ typedef struct {
     uint32_t step;
 } Batch;
 
-// Keys and values of the tokens so far, for sampling: for each layer (unit_window_cache, kv_heads, head_size), of all
-// tokens, or with a window of those from `start` on (model_cache_advance).
+// Keys and values of one sequence's tokens so far, for sampling: for each layer (rows, kv_heads, head_size), of all
+// tokens, or with a window of those from `start` on (model_cache_advance). rows: `room`, or unit_window_cache if less.
 typedef struct {
     X *k, *v;
+    size_t room;          // for so many tokens
     size_t length, start; // tokens so far
 } KvCache;
 
@@ -175,7 +176,7 @@ typedef struct {
     float *const *grad;    // by unit: where its gradients start
     const size_t *begin;   // by unit: its first element in the flat order
     void *const *scratch;  // buffers of unit_scratch, shared by all units, undefined between calls
-    KvCache *cache;        // NULL unless sampling
+    KvCache *const *cache; // sampling: of each of the batch's B sequences; else NULL
     const UnitHooks *hooks; // NULL: none
     const Linear *linear;  // the table for matrices, norms, attention, embedding and loss
     void *const *later;    // buffers for deferred weight gradients (linear_backward_later); NULL: not deferred
@@ -205,11 +206,15 @@ struct Unit {
     const UnitKind *kind;
     int index; // in this rank's list, and in its parameter table
     int place; // in the whole network: 0 embedding, 1 + i block i, last the head
-    size_t cache; // of a block: where its rows begin in the cache of this rank's blocks
     int row[UNIT_ROLES];
+    size_t before[2]; // of a block: this rank's blocks before it that see all keys, and those with a window
 };
 
 extern const UnitKind unit_embedding, unit_block, unit_head;
+
+// The row at which a block begins in a cache for `room` tokens, and how many rows it has.
+size_t unit_cache_first(const ModelShape *shape, const Unit *block, size_t room);
+size_t unit_cache_rows(const ModelShape *shape, const Unit *block, size_t room);
 
 // Scratch that any unit may use; the indices below.
 enum { SCRATCH_NORM, SCRATCH_QKV, SCRATCH_ATTN, SCRATCH_WIDE, SCRATCH_LOGITS, SCRATCH_LOSS, SCRATCH_NORM_PARTS };

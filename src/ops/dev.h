@@ -13,6 +13,7 @@
 // D head size, F ffn width, V vocabulary, OC output channels.
 #ifndef DEV_H
 #define DEV_H
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,6 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
+enum { DEV_VERSION = 1 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -73,11 +75,24 @@ typedef struct {
 
 // The parameters of an optimizer's update, shared by all elements that one call updates.
 typedef struct {
-    float lr, beta1, beta2, eps, weight_decay;
+    float lr;
+    double beta1, beta2; // 1 - 0.999 of 32-bit numbers would be 1.3e-5 too small
+    float eps, weight_decay;
     float grad_scale; // multiplies the gradient first (unscaling, clipping)
     int step;         // 1 for the first update: bias correction
     bool l2;          // adamw alone: the decay joins the gradient (Adam with L2), and does not act on the weight
 } Update;
+
+// What kernels multiply by: beta and 1 - beta, and 1 / (1 - beta^step), which corrects a mean that began with 0.
+typedef struct {
+    float beta1, rest1, correct1, beta2, rest2, correct2;
+} UpdateFactors;
+static inline UpdateFactors update_factors(Update u)
+{
+    UpdateFactors f = {(float)u.beta1, (float)(1 - u.beta1), (float)(1 / (1 - pow(u.beta1, u.step))),
+                       (float)u.beta2, (float)(1 - u.beta2), (float)(1 / (1 - pow(u.beta2, u.step)))};
+    return f;
+}
 enum { UPDATE_BLOCK = 2048 }; // elements that share one scale in adamw8bit
 
 typedef struct Dev Dev;
@@ -271,6 +286,12 @@ struct Dev {
 // thread count.
 Dev *dev_cpu_create(int threads);
 void dev_cpu_free(Dev *dev);
+// The entries that every device fills: their names, and where they are in Dev.
+typedef struct {
+    const char *name;
+    size_t at;
+} DevOp;
+const DevOp *dev_ops(size_t *n);
 // Dies, naming the op, when an entry is missing.
 void dev_check_complete(const Dev *dev);
 

@@ -198,21 +198,36 @@ float *dev_cpu_scratch(Dev *dev, size_t n_floats)
     return state->scratch;
 }
 
+// Every entry that a device must fill.
+#define OP(entry) {#entry, offsetof(Dev, entry)}
+static const DevOp OPS[] = {
+    OP(matmul_forward), OP(matmul_gelu_forward), OP(matmul_backward_input), OP(matmul_gelu_backward_input),
+    OP(matmul_parts_forward), OP(matmul_parts_backward_input), OP(xent_max), OP(xent_sum), OP(xent_loss),
+    OP(matmul_backward_weight), OP(swiglu_forward), OP(swiglu_backward), OP(add), OP(embed_forward), OP(embed_backward),
+    OP(norm_forward), OP(norm_backward), OP(head_norm_forward), OP(head_norm_backward), OP(rope_forward),
+    OP(rope_backward), OP(attention_forward), OP(attention_backward), OP(softmax_xent), OP(sum_squares),
+    OP(sum_squares_exact), OP(adamw),
+    OP(attention_part_forward), OP(attention_part_backward), OP(attention_merge),
+    OP(sgd), OP(adamw8bit), OP(lion), OP(adafactor), OP(muon),
+    OP(to_device), OP(to_host), OP(zero), OP(copy), OP(dropout), OP(to_x), OP(from_x),
+    OP(gelu_forward), OP(compress), OP(decompress), OP(accumulate), OP(subtract),
+    OP(clip_units),
+};
+#undef OP
+
+const DevOp *dev_ops(size_t *n)
+{
+    *n = sizeof OPS / sizeof *OPS;
+    return OPS;
+}
+
 void dev_check_complete(const Dev *dev)
 {
-#define OP(entry) (dev->entry ? (void)0 : die("device %s has no op '%s'", dev->name, #entry))
-    OP(matmul_forward), OP(matmul_gelu_forward), OP(matmul_backward_input), OP(matmul_gelu_backward_input);
-    OP(matmul_parts_forward), OP(matmul_parts_backward_input), OP(xent_max), OP(xent_sum), OP(xent_loss);
-    OP(matmul_backward_weight), OP(swiglu_forward), OP(swiglu_backward), OP(add), OP(embed_forward), OP(embed_backward);
-    OP(norm_forward), OP(norm_backward), OP(head_norm_forward), OP(head_norm_backward), OP(rope_forward);
-    OP(rope_backward), OP(attention_forward), OP(attention_backward), OP(softmax_xent), OP(sum_squares);
-    OP(sum_squares_exact), OP(adamw);
-    OP(attention_part_forward), OP(attention_part_backward), OP(attention_merge);
-    OP(sgd), OP(adamw8bit), OP(lion), OP(adafactor), OP(muon);
-    OP(to_device), OP(to_host), OP(zero), OP(copy), OP(dropout), OP(to_x), OP(from_x);
-    OP(gelu_forward), OP(compress), OP(decompress), OP(accumulate), OP(subtract);
-    OP(clip_units);
-#undef OP
+    for (size_t i = 0; i < sizeof OPS / sizeof *OPS; i++) {
+        void (*entry)(void);
+        memcpy(&entry, (const char *)dev + OPS[i].at, sizeof entry);
+        if (!entry) die("device %s has no op '%s'", dev->name, OPS[i].name);
+    }
 }
 
 Dev *dev_cpu_create(int threads)

@@ -43,6 +43,12 @@ float *dev_cpu_scratch(Dev *dev, size_t n_floats);
 void matmul_gemm(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, float alpha, const float *A, size_t lda,
                  const float *B, size_t ldb, float beta, float *C, size_t ldc);
 
+// The threads that n elements are worth: to start them takes about as long as a few thousand elements.
+static inline int dev_cpu_team(const Dev *dev, size_t n)
+{
+    return n < 8192 ? 1 : dev->threads;
+}
+
 // An element is dropped when its random word is below this: p 2^32.
 static inline uint32_t dev_cpu_dropout_limit(Dropout drop)
 {

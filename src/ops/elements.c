@@ -43,7 +43,7 @@ static void copy_bytes(Dev *dev, void *dst, const void *src, size_t n_bytes)
 static void copy(Dev *dev, X *out, const X *inp, size_t rows, size_t width, size_t ld_out, size_t ld_inp)
 {
     size_t x = dev->x_bytes;
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
+#pragma omp parallel for schedule(static) num_threads(dev_cpu_team(dev, rows * width))
     for (size_t r = 0; r < rows; r++)
         memcpy((char *)out + r * ld_out * x, (const char *)inp + r * ld_inp * x, width * x);
 }
@@ -52,7 +52,7 @@ static void add(Dev *dev, X *out_, const X *a_, const X *b_, size_t n)
 {
     float *out = (float *)out_;
     const float *a = (const float *)a_, *b = (const float *)b_;
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+#pragma omp parallel for simd schedule(static) num_threads(dev_cpu_team(dev, n))
     for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
 }
 
@@ -130,7 +130,7 @@ static void zero(Dev *dev, void *dst, size_t n_bytes)
 
 static void swiglu_forward(Dev *dev, X *out_, const X *gate_up, size_t N, size_t F)
 {
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
+#pragma omp parallel for schedule(static) num_threads(dev_cpu_team(dev, N * F))
     for (size_t n = 0; n < N; n++) {
         float *out = (float *)out_ + n * F;
         const float *gate = (const float *)gate_up + n * 2 * F, *up = gate + F;
@@ -159,7 +159,7 @@ static void gelu_forward(Dev *dev, X *out_, const X *pre_, size_t n)
 {
     float *out = (float *)out_;
     const float *pre = (const float *)pre_;
-#pragma omp parallel for simd schedule(static) num_threads(dev->threads)
+#pragma omp parallel for simd schedule(static) num_threads(dev_cpu_team(dev, n))
     for (size_t i = 0; i < n; i++) out[i] = vmath_gelu(pre[i]);
 }
 

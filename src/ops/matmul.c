@@ -18,6 +18,7 @@
 #include "ops/dev_cpu.h"
 
 #include "base/check.h"
+#include "ops/few_rows.h"
 #include "ops/gemm.h"
 #include "ops/vmath.h"
 
@@ -95,9 +96,16 @@ static void epilogue_row(float *out, float *pre, const float *bias, size_t w, bo
     }
 }
 
+FEW_ROWS_OF(fp32, float)
+
 static void forward(Dev *dev, float *out, float *pre, const float *inp, const float *weight, const float *bias,
                     size_t N, size_t C, size_t OC, bool gelu)
 {
+    if (N <= FEW_ROWS && !dev->deterministic) {
+        few_rows_of_fp32(dev->threads, out, inp, weight, bias, N, C, OC);
+        if (gelu) epilogue_row(out, pre, NULL, N * OC, true);
+        return;
+    }
     Grid g = grid_make(N, OC);
 #pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
     for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {

@@ -35,6 +35,7 @@
 
 #include "base/check.h"
 #include "ops/dev_cpu.h"
+#include "ops/few_rows.h"
 #include "ops/vmath.h"
 
 #include <stdlib.h>
@@ -566,6 +567,20 @@ static void gelu_slope(const Narrow *n, float *d, const float *pre, size_t n_ele
     for (size_t i = 0; i < n_elems; i++) d[i] *= vmath_gelu_grad(pre[i]);
 }
 
+FEW_ROWS_OF(bf16, uint16_t)
+
+// y (h, w) = x (h, C) weight (w, C)^T + b
+static void product(Narrow *n, float *y, const float *x, const X *weight, const float *b, size_t h, size_t C, size_t w,
+                    Cast cast, int site)
+{
+    if (h <= FEW_ROWS && n->format == FORMAT_BF16 && !n->fp8 && !n->inner->deterministic) { // not widened in memory
+        few_rows_of_bf16(n->dev.threads, y, x, (const uint16_t *)weight, b, h, C, w);
+        return;
+    }
+    const float *wide = operand(n, 1, weight, w, C, C, cast);
+    n->inner->matmul_forward(n->inner, (X *)y, (const X *)x, (const X *)wide, (const X *)b, h, C, w, site);
+}
+
 static void forward(Narrow *n, X *out, X *pre, const X *inp, const X *weight, const X *bias,
                     size_t N, size_t C, size_t OC, int site, bool with_gelu)
 {
@@ -575,9 +590,8 @@ static void forward(Narrow *n, X *out, X *pre, const X *inp, const X *weight, co
     for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
         float *x = operand(n, 0, narrow_at(inp, r * C), h, C, C, x_cast);
         for (size_t c = 0, w; (w = part_of(OC, c, cols)); c += w) {
-            float *weight_part = operand(n, 1, narrow_at(weight, c * C), w, C, C, w_cast);
             float *b = narrow_read(n, 2, narrow_at(bias, c), 1, w, w), *y = narrow_room(n, 3, h * w);
-            n->inner->matmul_forward(n->inner, (X *)y, (X *)x, (X *)weight_part, (X *)b, h, C, w, site);
+            product(n, y, x, narrow_at(weight, c * C), b, h, C, w, w_cast, site);
             if (with_gelu) { // of the rounded pre, whether it is kept or not: `out` holds it for a moment
                 X *keep = narrow_to(pre ? pre : out, r * OC + c);
                 narrow_write(n, keep, y, h, w, OC);

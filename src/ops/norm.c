@@ -38,7 +38,7 @@ static void norm_forward(Dev *dev, X *out_, X *sum_, float *mean, float *rstd, c
                          const X *weight, const X *bias_, size_t N, size_t C, NormKind kind, float eps)
 {
     const float *w = (const float *)weight, *bias = (const float *)bias_;
-#pragma omp parallel for schedule(static) num_threads(dev->threads)
+#pragma omp parallel for schedule(static) num_threads(dev_cpu_team(dev, N * C))
     for (size_t n = 0; n < N; n++) {
         const float *x = (const float *)a_ + n * C;
         float *out = (float *)out_ + n * C;

@@ -101,9 +101,10 @@ static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update
         }
         return;
     }
+    float b1 = (float)u.beta1;
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n; i++) {
-        float mi = u.beta1 * m[i] + (grad[i] * u.grad_scale + u.weight_decay * weight[i]);
+        float mi = b1 * m[i] + (grad[i] * u.grad_scale + u.weight_decay * weight[i]);
         m[i] = mi;
         weight[i] -= u.lr * mi;
         grad[i] = 0;
@@ -114,17 +115,16 @@ static void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update
 
 static void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
 {
-    float c1 = (float)(1 / (1 - pow(u.beta1, u.step))), c2 = (float)(1 / (1 - pow(u.beta2, u.step)));
-    float b1 = u.beta1, b2 = u.beta2;
+    const UpdateFactors f = update_factors(u);
     float shrink = u.l2 ? 1 : 1 - u.lr * u.weight_decay, pull = u.l2 ? u.weight_decay : 0;
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] * u.grad_scale + pull * weight[i];
-        float mi = b1 * m[i] + (1 - b1) * g;
-        float vi = b2 * v[i] + (1 - b2) * g * g;
+        float mi = f.beta1 * m[i] + f.rest1 * g;
+        float vi = f.beta2 * v[i] + f.rest2 * g * g;
         m[i] = mi;
         v[i] = vi;
-        weight[i] = weight[i] * shrink - u.lr * (mi * c1) / (sqrtf(vi * c2) + u.eps);
+        weight[i] = weight[i] * shrink - u.lr * (mi * f.correct1) / (sqrtf(vi * f.correct2) + u.eps);
         grad[i] = 0;
     }
 }
@@ -190,8 +190,8 @@ static float encode(uint8_t *out, const float *x, size_t n, const Book *book)
 static void adamw8bit(Dev *dev, float *weight, uint8_t *m8, float *m_scale, uint8_t *v8, float *v_scale, float *grad,
                       size_t n, Update u)
 {
-    float c1 = (float)(1 / (1 - pow(u.beta1, u.step))), c2 = (float)(1 / (1 - pow(u.beta2, u.step)));
-    float b1 = u.beta1, b2 = u.beta2, shrink = 1 - u.lr * u.weight_decay;
+    const UpdateFactors f = update_factors(u);
+    float shrink = 1 - u.lr * u.weight_decay;
     Book m_book, v_book;
     book_make(&m_book, true);
     book_make(&v_book, false);
@@ -203,9 +203,9 @@ static void adamw8bit(Dev *dev, float *weight, uint8_t *m8, float *m_scale, uint
         for (size_t j = 0; j < n_block; j++) {
             size_t i = at + j;
             float g = grad[i] * u.grad_scale;
-            m[j] = b1 * (m_book.code[m8[i]] * m_scale[b]) + (1 - b1) * g;
-            v[j] = b2 * (v_book.code[v8[i]] * v_scale[b]) + (1 - b2) * g * g;
-            weight[i] = weight[i] * shrink - u.lr * (m[j] * c1) / (sqrtf(v[j] * c2) + u.eps);
+            m[j] = f.beta1 * (m_book.code[m8[i]] * m_scale[b]) + f.rest1 * g;
+            v[j] = f.beta2 * (v_book.code[v8[i]] * v_scale[b]) + f.rest2 * g * g;
+            weight[i] = weight[i] * shrink - u.lr * (m[j] * f.correct1) / (sqrtf(v[j] * f.correct2) + u.eps);
             grad[i] = 0;
         }
         m_scale[b] = encode(m8 + at, m, n_block, &m_book);
@@ -217,13 +217,14 @@ static void adamw8bit(Dev *dev, float *weight, uint8_t *m8, float *m_scale, uint
 
 static void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
 {
-    float b1 = u.beta1, b2 = u.beta2, shrink = 1 - u.lr * u.weight_decay;
+    const UpdateFactors f = update_factors(u);
+    float shrink = 1 - u.lr * u.weight_decay;
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] * u.grad_scale;
-        float c = b1 * m[i] + (1 - b1) * g;
+        float c = f.beta1 * m[i] + f.rest1 * g;
         float sign = (c > 0 ? 1.0f : 0.0f) - (c < 0 ? 1.0f : 0.0f);
-        m[i] = b2 * m[i] + (1 - b2) * g;
+        m[i] = f.beta2 * m[i] + f.rest2 * g;
         weight[i] = fmaf(weight[i], shrink, -(u.lr * sign));
         grad[i] = 0;
     }

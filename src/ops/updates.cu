@@ -23,13 +23,14 @@ namespace {
 struct Sgd {
     float *weight, *m, *grad; // m may be null
     Update u;
+    float beta1;
     template <int W> __device__ void run(size_t i) const
     {
         float w[W], g[W], mi[W] = {};
         load<W>(w, weight + i), load<W>(g, grad + i);
         if (m) load<W>(mi, m + i);
         for (int k = 0; k < W; k++) {
-            mi[k] = u.beta1 * mi[k] + (g[k] * u.grad_scale + u.weight_decay * w[k]); // without m: beta1 0
+            mi[k] = beta1 * mi[k] + (g[k] * u.grad_scale + u.weight_decay * w[k]); // without m: beta1 0
             w[k] -= u.lr * mi[k];
             g[k] = 0;
         }
@@ -40,7 +41,7 @@ struct Sgd {
 
 void sgd(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
 {
-    elements<4>(dev_cuda(dev), n, aligned(weight, m, grad), Sgd{weight, m, grad, u});
+    elements<4>(dev_cuda(dev), n, aligned(weight, m, grad), Sgd{weight, m, grad, u, (float)u.beta1});
 }
 
 // ---- AdamW
@@ -50,16 +51,16 @@ template <class E> struct Adamw {
     E *copy; // may be null
     float *m, *v, *grad;
     Update u;
-    float c1, c2;
+    UpdateFactors f;
     template <int W> __device__ void run(size_t i) const
     {
         float w[W], mi[W], vi[W], g[W], shrink = u.l2 ? 1 : 1 - u.lr * u.weight_decay, pull = u.l2 ? u.weight_decay : 0;
         load<W>(w, weight + i), load<W>(mi, m + i), load<W>(vi, v + i), load<W>(g, grad + i);
         for (int k = 0; k < W; k++) {
             g[k] = g[k] * u.grad_scale + pull * w[k];
-            mi[k] = u.beta1 * mi[k] + (1 - u.beta1) * g[k];
-            vi[k] = u.beta2 * vi[k] + (1 - u.beta2) * g[k] * g[k];
-            w[k] = w[k] * shrink - u.lr * (mi[k] * c1) / (sqrtf(vi[k] * c2) + u.eps);
+            mi[k] = f.beta1 * mi[k] + f.rest1 * g[k];
+            vi[k] = f.beta2 * vi[k] + f.rest2 * g[k] * g[k];
+            w[k] = w[k] * shrink - u.lr * (mi[k] * f.correct1) / (sqrtf(vi[k] * f.correct2) + u.eps);
             g[k] = 0;
         }
         store<W>(m + i, mi), store<W>(v + i, vi), store<W>(weight + i, w), store<W>(grad + i, g);
@@ -70,8 +71,7 @@ template <class E> struct Adamw {
 template <class E>
 Adamw<E> adamw_make(float *weight, E *copy, float *m, float *v, float *grad, Update u)
 {
-    double c1 = 1 / (1 - pow(u.beta1, u.step)), c2 = 1 / (1 - pow(u.beta2, u.step));
-    return {weight, copy, m, v, grad, u, (float)c1, (float)c2};
+    return {weight, copy, m, v, grad, u, update_factors(u)};
 }
 
 void adamw(Dev *dev, float *weight, float *m, float *v, float *grad, size_t n, Update u)
@@ -109,7 +109,7 @@ __device__ inline float encode(uint8_t *out, const float *x, const float *book, 
 // books: codes of m, their middles, codes of v, their middles
 __global__ void __launch_bounds__(THREADS)
     adamw8bit_kernel(float *weight, uint8_t *m8, float *m_scale, uint8_t *v8, float *v_scale, float *grad,
-                     const float *books, size_t n, Update u, float c1, float c2)
+                     const float *books, size_t n, Update u, UpdateFactors f)
 {
     SHARED(float, book, [2 * BOOK]);
     int t = (int)threadIdx.x;
@@ -124,9 +124,9 @@ __global__ void __launch_bounds__(THREADS)
         if (t + k * THREADS >= n_block) continue;
         size_t i = at + (size_t)(t + k * THREADS);
         float g = grad[i] * u.grad_scale;
-        m[k] = u.beta1 * (book[m8[i]] * old_m) + (1 - u.beta1) * g;
-        v[k] = u.beta2 * (book[BOOK + v8[i]] * old_v) + (1 - u.beta2) * g * g;
-        weight[i] = weight[i] * shrink - u.lr * (m[k] * c1) / (sqrtf(v[k] * c2) + u.eps);
+        m[k] = f.beta1 * (book[m8[i]] * old_m) + f.rest1 * g;
+        v[k] = f.beta2 * (book[BOOK + v8[i]] * old_v) + f.rest2 * g * g;
+        weight[i] = weight[i] * shrink - u.lr * (m[k] * f.correct1) / (sqrtf(v[k] * f.correct2) + u.eps);
         grad[i] = 0;
     }
     float new_m = encode(m8 + at, m, book, n_block, false);
@@ -138,7 +138,6 @@ void adamw8bit(Dev *dev, float *weight, uint8_t *m, float *m_scale, uint8_t *v, 
                Update u)
 {
     DevCuda *d = dev_cuda(dev);
-    float c1 = (float)(1 / (1 - pow(u.beta1, u.step))), c2 = (float)(1 / (1 - pow(u.beta2, u.step)));
     unsigned blocks = (unsigned)((n + UPDATE_BLOCK - 1) / UPDATE_BLOCK);
     if (blocks == 0) return;
     if (!d->books) {
@@ -153,7 +152,7 @@ void adamw8bit(Dev *dev, float *weight, uint8_t *m, float *m_scale, uint8_t *v, 
         dev->to_device(dev, d->books, books, sizeof books);
     }
     LAUNCH(adamw8bit_kernel, blocks, (unsigned)THREADS, 0, d->stream, weight, m, m_scale, v, v_scale, grad,
-           (const float *)d->books, n, u, c1, c2);
+           (const float *)d->books, n, u, update_factors(u));
 }
 
 // ---- Lion
@@ -161,14 +160,15 @@ void adamw8bit(Dev *dev, float *weight, uint8_t *m, float *m_scale, uint8_t *v, 
 struct Lion {
     float *weight, *m, *grad;
     Update u;
+    UpdateFactors f;
     template <int W> __device__ void run(size_t i) const
     {
         float w[W], g[W], mi[W];
         load<W>(w, weight + i), load<W>(g, grad + i), load<W>(mi, m + i);
         for (int k = 0; k < W; k++) {
-            float d = g[k] * u.grad_scale, c = u.beta1 * mi[k] + (1 - u.beta1) * d;
+            float d = g[k] * u.grad_scale, c = f.beta1 * mi[k] + f.rest1 * d;
             float sign = (c > 0 ? 1.0f : 0.0f) - (c < 0 ? 1.0f : 0.0f);
-            mi[k] = u.beta2 * mi[k] + (1 - u.beta2) * d;
+            mi[k] = f.beta2 * mi[k] + f.rest2 * d;
             w[k] = w[k] * (1 - u.lr * u.weight_decay) - u.lr * sign;
             g[k] = 0;
         }
@@ -178,7 +178,7 @@ struct Lion {
 
 void lion(Dev *dev, float *weight, float *m, float *grad, size_t n, Update u)
 {
-    elements<4>(dev_cuda(dev), n, aligned(weight, m, grad), Lion{weight, m, grad, u});
+    elements<4>(dev_cuda(dev), n, aligned(weight, m, grad), Lion{weight, m, grad, u, update_factors(u)});
 }
 
 // ---- clipping of rows

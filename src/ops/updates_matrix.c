@@ -153,12 +153,12 @@ static void polynomial(Dev *dev, float *Y, const float *X, float *A, float *B, s
 static void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch, size_t R, size_t C, Update u)
 {
     size_t n = R * C, k = R < C ? R : C;
-    float b = u.beta1;
+    float b = (float)u.beta1, rest = (float)(1 - u.beta1);
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] * u.grad_scale;
-        m[i] = b * m[i] + (1 - b) * g;
-        grad[i] = (1 - b) * g + b * m[i];
+        m[i] = b * m[i] + rest * g;
+        grad[i] = rest * g + b * m[i];
     }
     float to_one = (float)(1 / (sqrt(dev->sum_squares(dev, grad, n)) + 1e-7));
 #pragma omp parallel for simd schedule(static) num_threads(dev->threads)

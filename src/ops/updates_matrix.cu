@@ -140,15 +140,15 @@ constexpr float COEF_1 = 3.4445f, COEF_3 = -4.7750f, COEF_5 = 2.0315f;
 
 struct MuonMomentum { // grad becomes Nesterov's look-ahead
     float *m, *grad;
-    float b, grad_scale;
+    float b, rest, grad_scale;
     template <int W> __device__ void run(size_t i) const
     {
         float mi[W], g[W];
         load<W>(mi, m + i), load<W>(g, grad + i);
         for (int k = 0; k < W; k++) {
             g[k] *= grad_scale;
-            mi[k] = b * mi[k] + (1 - b) * g[k];
-            g[k] = (1 - b) * g[k] + b * mi[k];
+            mi[k] = b * mi[k] + rest * g[k];
+            g[k] = rest * g[k] + b * mi[k];
         }
         store<W>(m + i, mi), store<W>(grad + i, g);
     }
@@ -189,7 +189,7 @@ void muon(Dev *dev, float *weight, float *m, float *grad, float *scratch, size_t
     size_t n = R * C, k = R < C ? R : C;
     bool tall = R > C;
     if (n == 0) return;
-    elements<4>(d, n, aligned(m, grad), MuonMomentum{m, grad, u.beta1, u.grad_scale});
+    elements<4>(d, n, aligned(m, grad), MuonMomentum{m, grad, (float)u.beta1, (float)(1 - u.beta1), u.grad_scale});
     double *squares = (double *)dev_cuda_scratch(d, SUMS_RANGES * sizeof *squares);
     sums_squares(d, squares, grad, n);
     LAUNCH(muon_to_one_kernel, blocks_for(d, n, d->threads), (unsigned)d->threads, 0, d->stream, grad, squares, n);

@@ -662,7 +662,7 @@ void pipeline_next_logits(Pipeline *p, KvCache *cache, const int32_t *token, siz
 {
     Model *m = p->model;
     const PipelineTable *t = p->table;
-    check(n >= 1 && cache->length + n <= m->shape.context);
+    check(n >= 1 && cache->length + n <= cache->room);
     int order[PIPELINE_MAX_CHUNKS], last = pipeline_table_place(t, t->p * t->v - 1).stage;
     size_t most = model_next_rows(m);
     bool recording = p->recording;
@@ -677,12 +677,12 @@ void pipeline_next_logits(Pipeline *p, KvCache *cache, const int32_t *token, siz
                 message_receive(p, &f->in_f[0], model_chunk_input(m, order[c], 0), elems, f->source.stage,
                                 tag_of(p, PIPELINE_F, 0, order[c]));
             take_input(p, order[c], 0, 0, elems);
-            model_next_forward(m, order[c], cache, token + i, rows, f->out[0]);
+            model_next_forward(m, order[c], &cache, 1, token + i, rows, f->out[0]);
             give_output(p, order[c], 0, 0, elems);
             message_wait(p, &f->out_f[0]);
         }
         model_cache_advance(m, cache, rows);
-        if (i + rows == n && p->stage == last) model_last_logits(m, rows, logits);
+        if (i + rows == n && p->stage == last) model_last_logits(m, rows, 1, logits);
     }
     CommRequest request = comm_broadcast(comm_host(p->pp), logits, m->shape.vocab, COMM_FP32, last);
     comm_wait(comm_host(p->pp), &request);

@@ -4,7 +4,7 @@
 //
 // Invariant: decode(encode(x)) == x for every string of bytes where every byte is a token, because pieces cover the
 // text, and a merge joins bytes without changing them. Exceptions, as the file of a tokenizer wants them: unknown
-// tokens, and SentencePiece's spaces (below).
+// tokens, form C, and SentencePiece's spaces (below).
 //
 // Merging starts from the tokens of a word's bytes. In SentencePiece's kind (Vocab.chars) a text is one word and starts
 // from the tokens of its characters; a character without one becomes its bytes, or the unknown token. Before that a
@@ -13,7 +13,7 @@
 //
 // Added tokens are found first, as Hugging Face does it: from left to right, the longest of those that begin at a
 // place; then, in what is between these, those whose file says "normalized". What is left is cut and encoded piece by
-// piece.
+// piece. Where the file asks for form C (nfc.c), each part between those of the first round is normalized.
 //
 // Encoding is fast because text repeats itself: the ids of a word are computed once and then found in a cache
 // (word_cache.c). A long word that is not cached is split into parts, which may be (split.c).
@@ -37,6 +37,7 @@
 #include "text/bpe.h"
 #include "base/check.h"
 #include "base/disk.h"
+#include "text/nfc.h"
 #include "text/pretoken.h"
 #include "text/split.h"
 #include "text/vocab.h"
@@ -53,6 +54,7 @@ typedef struct {
     WordCache cache;
     char *copy; // SentencePiece: a text with its spaces
     size_t cap_copy;
+    NfcRoom normal; // a text in form C
 } Encoder;
 
 enum { NONE = -1 };
@@ -68,6 +70,7 @@ struct Tokenizer {
     int32_t *added;        // (n_added), the longest first
     size_t n_added;
     bool begins_added[256]; // some added token begins with this byte
+    Nfc *nfc;               // NULL: text stays as it is
     Encoder *encoder; // (n_encoders), one a thread
     size_t n_encoders, cap_encoders;
 };
@@ -140,6 +143,18 @@ static int longest_first(const void *a, const void *b, void *vocab)
     return (n < m) - (n > m);
 }
 
+// What is found in a text of form C must be in form C. (Hugging Face looks for the form C of the token instead.)
+static void check_normal(const Tokenizer *t, int32_t id)
+{
+    Word w = t->vocab.token.word[id];
+    const char *bytes = t->vocab.token.bytes + w.at;
+    size_t n = w.n;
+    const char *form = nfc_normalize(t->nfc, &t->encoder[0].normal, bytes, &n);
+    if (n != w.n || memcmp(form, bytes, n) != 0)
+        die("tokenizer: added token '%.*s' is normalized, and not in form C (not supported: ids would differ)",
+            (int)w.n, bytes);
+}
+
 static void list_added(Tokenizer *t)
 {
     const Vocab *v = &t->vocab;
@@ -150,6 +165,7 @@ static void list_added(Tokenizer *t)
     if (!t->added) die("memory: no room for a tokenizer");
     for (size_t i = 0; i < v->token.n; i++) {
         if (!v->added[i]) continue;
+        if (t->nfc && v->added[i] == 2) check_normal(t, (int32_t)i);
         t->added[t->n_added++] = (int32_t)i;
         t->begins_added[(uint8_t)v->token.bytes[v->token.word[i].at]] = true;
     }
@@ -177,8 +193,9 @@ Tokenizer *tokenizer_new(Vocab vocab)
     // With ignore_merges a part that is a token would be encoded as that token, which the merges of the whole word may
     // not reach. Unknown tokens of neighbours in two parts may have to be one.
     t->splits_words = !v->ignore_merges && (t->whole || !v->fuse_unk);
-    list_added(t);
+    if (v->nfc) t->nfc = nfc_new();
     add_encoders(t, 1);
+    list_added(t);
     return t;
 }
 
@@ -225,7 +242,9 @@ void tokenizer_free(Tokenizer *t)
         pretoken_free(t->encoder[i].pretoken);
         word_cache_free(&t->encoder[i].cache);
         free(t->encoder[i].copy);
+        nfc_free_room(&t->encoder[i].normal);
     }
+    nfc_free(t->nfc);
     free(t->added);
     free(t->encoder);
     free(t);
@@ -515,7 +534,7 @@ static int32_t added_at(const Tokenizer *t, const char *text, size_t n, int roun
     return NONE;
 }
 
-// Rounds 1 and 2 look for added tokens.
+// Rounds 1 and 2 look for added tokens; before the second a text gets its form C.
 static void encode_round(const Tokenizer *t, Encoder *e, const char *text, size_t n, bool first, int round,
                          TokenIds *out)
 {
@@ -523,6 +542,7 @@ static void encode_round(const Tokenizer *t, Encoder *e, const char *text, size_
         encode_segment(t, e, text, n, first, out);
         return;
     }
+    if (round == 2 && t->nfc) text = nfc_normalize(t->nfc, &e->normal, text, &n);
     size_t from = 0;
     for (size_t at = 0; at < n; at++) {
         int32_t id = t->begins_added[(uint8_t)text[at]] ? added_at(t, text + at, n - at, round) : NONE;
@@ -537,8 +557,12 @@ static void encode_round(const Tokenizer *t, Encoder *e, const char *text, size_
 
 static void encode_text(const Tokenizer *t, Encoder *e, const char *text, size_t n, TokenIds *out)
 {
-    if (t->n_added) encode_round(t, e, text, n, true, 1, out);
-    else encode_segment(t, e, text, n, true, out);
+    if (t->n_added) {
+        encode_round(t, e, text, n, true, 1, out);
+        return;
+    }
+    if (t->nfc) text = nfc_normalize(t->nfc, &e->normal, text, &n);
+    encode_segment(t, e, text, n, true, out);
 }
 
 void tokenizer_encode(Tokenizer *t, const char *text, size_t n_bytes, TokenIds *out)

@@ -3,7 +3,7 @@
 // Trains a vocabulary from text, encodes, decodes, and reads and writes the files that Hugging Face `tokenizers` uses.
 // In a vocabulary that is trained here every byte has a token of its own, so any input at all encodes, and decoding the
 // ids gives back the same bytes: decode(encode(x)) == x, valid UTF-8 or not. In one from elsewhere a byte may have
-// none, and SentencePiece's changes spaces (doc/tokenizer.md).
+// none, SentencePiece's changes spaces, and Qwen's puts text into Unicode's form C (doc/tokenizer.md).
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 #include <stdbool.h>

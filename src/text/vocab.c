@@ -167,7 +167,7 @@ void vocab_add_merge(Vocab *v, size_t *cap, const char *left, size_t n_left, con
     int64_t joined = b < 0 ? -1 : vocab_find(v, bytes, (size_t)(a + b));
     if (l < 0 || r < 0 || joined < 0)
         die("%s: merge %zu: '%.*s' and '%.*s' do not join to a token (do the files belong together?)", path,
-            where, (int)n_left, left, (int)n_right, right);
+            where, n_left < 80 ? (int)n_left : 80, left, n_right < 80 ? (int)n_right : 80, right);
     v->merge = words_grow(v->merge, cap, v->n_merges + 1, sizeof *v->merge);
     v->merge[v->n_merges++] = (BpeMerge){(int32_t)l, (int32_t)r, (int32_t)joined};
     free(bytes);
@@ -196,7 +196,7 @@ void vocab_merge_by_score(Vocab *v, const float *score, const char *path)
     for (size_t i = 0; i < v->token.n; i++) {
         Word w = v->token.word[i];
         const char *s = v->token.bytes + w.at;
-        if (v->special[i] || vocab_byte_of(v, (int32_t)i) >= 0) continue;
+        if (v->special[i] || (v->added && v->added[i]) || vocab_byte_of(v, (int32_t)i) >= 0) continue;
         if (isnan(score[i])) die("%s: piece %zu, '%.*s': its score is not a number", path, i, (int)w.n, s);
         for (size_t at = 0, k; at < w.n; at += k) {
             k = words_utf8_length(s + at, w.n - at, &valid);

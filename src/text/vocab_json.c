@@ -4,7 +4,7 @@
 // ByteLevel, ...) is refused by name, because ignoring it would give other ids than Hugging Face's. Two kinds of text
 // are known:
 //
-//   bytes         pre_tokenizer ByteLevel, alone or after Split or Digits; no normalizer
+//   bytes         pre_tokenizer ByteLevel, alone or after Split or Digits; normalizer NFC or none
 //   SentencePiece normalizer [Prepend, Replace " " by U+2581] without pre_tokenizer, or pre_tokenizer Metaspace
 //
 // The post-processor adds tokens around a text, which is the caller's task here; its first one is bos. Of the decoder
@@ -53,11 +53,11 @@ typedef struct {
 static void put_entry(Entry *entries, size_t n, json_t *id, Entry e, const char *path)
 {
     if (!json_is_integer(id) || json_integer_value(id) < 0 || (size_t)json_integer_value(id) >= n)
-        die("%s: token '%s': its id is not one of 0..%zu (ids must have no holes)", path, e.string, n - 1);
+        die("%s: token '%.80s': its id is not one of 0..%zu (ids must have no holes)", path, e.string, n - 1);
     Entry *at = &entries[json_integer_value(id)];
     bool same = at->string && at->n == e.n && memcmp(at->string, e.string, e.n) == 0;
     if (at->string && !same)
-        die("%s: id %lld belongs to both '%s' and '%s'", path, (long long)json_integer_value(id), at->string,
+        die("%s: id %lld belongs to both '%.80s' and '%.80s'", path, (long long)json_integer_value(id), at->string,
             e.string);
     at->string = e.string;
     at->n = e.n;
@@ -66,10 +66,12 @@ static void put_entry(Entry *entries, size_t n, json_t *id, Entry e, const char 
     at->listed |= e.listed;
 }
 
-static bool is_true(json_t *object, const char *key, bool missing)
+static bool is_true(json_t *object, const char *key, bool missing, const char *path)
 {
     json_t *value = json_object_get(object, key);
-    return value ? json_is_true(value) : missing;
+    if (!value || json_is_null(value)) return missing;
+    if (!json_is_boolean(value)) die("%s: '%s' is neither true nor false", path, key);
+    return json_is_true(value);
 }
 
 // How an added token is found in text, as Vocab.added; what is found otherwise than the string alone is refused.
@@ -78,15 +80,15 @@ static uint8_t check_added(const Vocab *v, json_t *token, size_t i, const char *
     static const char *const key[] = {"lstrip", "rstrip", "single_word"};
     const char *content = json_string_value(json_object_get(token, "content"));
     if (!content || !*content) die("%s: added_tokens[%zu] has no content", path, i);
-    if (is_true(token, "special", false)) return 0;
+    if (is_true(token, "special", false, path)) return 0;
     for (int k = 0; k < 3; k++)
-        if (is_true(token, key[k], false))
-            die("%s: added token '%s' is not special and has %s (not supported: ids would differ)", path, content,
+        if (is_true(token, key[k], false, path))
+            die("%s: added token '%.80s' is not special and has %s (not supported: ids would differ)", path, content,
                 key[k]);
-    if (v->chars && v->prefix != VOCAB_PREFIX_UNLESS_SPACE && is_true(token, "normalized", true))
-        die("%s: added token '%s' is not special and normalized, with a normalizer (not supported: ids would differ)",
-            path, content);
-    return is_true(token, "normalized", true) ? 2 : 1;
+    if (v->chars && v->prefix != VOCAB_PREFIX_UNLESS_SPACE && is_true(token, "normalized", true, path))
+        die("%s: added token '%.80s' is not special and normalized, with a normalizer (not supported: ids would "
+            "differ)", path, content);
+    return is_true(token, "normalized", true, path) ? 2 : 1;
 }
 
 // The tokens of {string: id} and, where there is one, of the list of added tokens, by id; *n: how many.
@@ -96,11 +98,13 @@ static Entry *list_entries(const Vocab *v, json_t *vocab, json_t *added, const c
     const char *key;
     size_t i;
     *n = json_object_size(vocab);
+    if (added && !json_is_array(added) && !json_is_null(added)) die("%s: added_tokens is not a list", path);
     json_array_foreach(added, i, token)
     {
         check_added(v, token, i, path);
         *n += !json_object_get(vocab, json_string_value(json_object_get(token, "content")));
     }
+    if (!*n) die("%s: no tokens in it", path);
     Entry *entries = need(calloc(*n + 1, sizeof *entries), path);
     json_object_foreach(vocab, key, id)
     { // vocab.json does not say which are special
@@ -135,11 +139,11 @@ static void build_tokens(Vocab *v, json_t *vocab, json_t *added, const char *unk
             bytes = words_grow(bytes, &cap, e.n + 1, 1);
             long n_bytes = vocab_unspell(v, e.string, e.n, bytes);
             if (n_bytes <= 0)
-                die("%s: token '%s' has a character outside the byte-level alphabet (not byte-level?)", path,
+                die("%s: token '%.80s' has a character outside the byte-level alphabet (not byte-level?)", path,
                     e.string);
             if (e.added && ((size_t)n_bytes != e.n || memcmp(bytes, e.string, e.n) != 0))
-                die("%s: token '%s' is added as it is, and spelled otherwise in the vocabulary (not supported)", path,
-                    e.string);
+                die("%s: token '%.80s' is added as it is, and spelled otherwise in the vocabulary (not supported)",
+                    path, e.string);
             e.string = bytes;
             e.n = (size_t)n_bytes;
         } else if (e.added) { // another token may have its bytes: hidden below
@@ -186,13 +190,26 @@ static void load_merges_txt(Vocab *v, const char *path)
         while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
         if (n == 0 || (number == 1 && strncmp(line, "#version", 8) == 0)) continue;
         char *space = memchr(line, ' ', (size_t)n);
-        if (!space) die("%s:%zu: not two tokens with a space between: '%s'", path, number, line);
+        if (!space) die("%s:%zu: not two tokens with a space between: '%.80s'", path, number, line);
         vocab_add_merge(v, &cap, line, (size_t)(space - line), space + 1, (size_t)(line + n - space - 1), path,
                         number);
     }
     if (!feof(f)) die("%s: %s", path, strerror(errno));
     fclose(f);
     free(line);
+}
+
+// Of a pair that is listed twice tokenizers keeps the last rank, llama.cpp the first.
+static void refuse_twice(const Vocab *v, const char *path)
+{
+    Words seen = {0};
+    for (size_t i = 0; i < v->n_merges; i++) {
+        const int32_t pair[2] = {v->merge[i].left, v->merge[i].right};
+        uint32_t first = words_add(&seen, (const char *)pair, sizeof pair);
+        if (first != i)
+            die("%s: merges %u and %zu join the same tokens (not supported: libraries differ)", path, first, i);
+    }
+    words_free(&seen);
 }
 
 static void load_merges_json(Vocab *v, json_t *merges, const char *path)
@@ -240,6 +257,7 @@ static void read_normalizer(Vocab *v, json_t *json, const char *path)
 {
     json_t *one = json_object_get(json, "normalizer"), *list = json_object_get(one, "normalizers");
     if (!one || json_is_null(one)) return;
+    if ((v->nfc = type_is(one, "NFC"))) return;
     size_t i = 0, n = list ? json_array_size(list) : 1;
 #define STEP(k) (list ? json_array_get(list, k) : one)
     if (n > 3 && replaces(STEP(0), "Regex", BEGINNING, "") && replaces(STEP(1), "Regex", SEVERAL, " ") &&
@@ -247,8 +265,8 @@ static void read_normalizer(Vocab *v, json_t *json, const char *path)
     if (i < n && type_is(STEP(i), "Prepend") && strcmp(text_of(STEP(i), "prepend"), SPACE_SIGN) == 0)
         v->prefix = VOCAB_PREFIX, i++;
     if (i + 1 != n || !replaces(STEP(i), "String", " ", SPACE_SIGN))
-        die("%s: normalizer %s is not [Prepend U+2581; Replace \" \" by U+2581] (not supported: ids would differ)",
-            path, i < n ? text_of(STEP(i), "type") : "Sequence");
+        die("%s: normalizer %.80s is not NFC, or [Prepend U+2581; Replace \" \" by U+2581] (not supported: ids would "
+            "differ)", path, i < n ? text_of(STEP(i), "type") : "Sequence");
 #undef STEP
     v->chars = true;
 }
@@ -259,16 +277,16 @@ static const char *byte_pattern(json_t *pre, const char *path)
 {
     json_t *list = json_object_get(pre, "pretokenizers"), *first = json_array_get(list, 0);
     json_t *bytes = type_is(pre, "Sequence") ? json_array_get(list, json_array_size(list) - 1) : pre;
-    if (!type_is(bytes, "ByteLevel") || is_true(bytes, "add_prefix_space", true))
+    if (!type_is(bytes, "ByteLevel") || is_true(bytes, "add_prefix_space", true, path))
         die("%s: pre_tokenizer is not ByteLevel without prefix space (other kinds are not supported)", path);
-    bool gpt2 = is_true(bytes, "use_regex", true), one = bytes == pre || json_array_size(list) == 1;
+    bool gpt2 = is_true(bytes, "use_regex", true, path), one = bytes == pre || json_array_size(list) == 1;
     if (one && !gpt2) die("%s: pre_tokenizer has no pattern (not supported)", path);
     if (one) return "gpt2";
     bool two = json_array_size(list) == 2;
-    if (two && gpt2 && type_is(first, "Digits") && is_true(first, "individual_digits", false)) return "smollm";
+    if (two && gpt2 && type_is(first, "Digits") && is_true(first, "individual_digits", false, path)) return "smollm";
     const char *regex = text_of(json_object_get(first, "pattern"), "Regex");
     if (!two || !type_is(first, "Split") || gpt2 || !*regex || strcmp(text_of(first, "behavior"), "Isolated") != 0 ||
-        is_true(first, "invert", false))
+        is_true(first, "invert", false, path))
         die("%s: pre_tokenizer is not [Split by Regex, Isolated; ByteLevel] or [Digits, individual; ByteLevel] (not "
             "supported)", path);
     pretoken_check(regex, path);
@@ -280,22 +298,23 @@ static const char *space_pattern(Vocab *v, json_t *pre, const char *path)
 {
     if (!pre || json_is_null(pre)) return "";
     const char *scheme = text_of(pre, "prepend_scheme");
-    bool always = strcmp(scheme, "always") == 0 || (!*scheme && is_true(pre, "add_prefix_space", true));
+    bool always = strcmp(scheme, "always") == 0 || (!*scheme && is_true(pre, "add_prefix_space", true, path));
     bool first = strcmp(scheme, "first") == 0;
     if (v->chars || strcmp(text_of(pre, "replacement"), SPACE_SIGN) != 0 ||
         !(always || first || strcmp(scheme, "never") == 0 || !*scheme))
-        die("%s: pre_tokenizer %s is not Metaspace with U+2581 alone (other kinds are not supported)", path,
+        die("%s: pre_tokenizer %.80s is not Metaspace with U+2581 alone (other kinds are not supported)", path,
             text_of(pre, "type"));
     v->chars = true;
     v->prefix = always || first ? VOCAB_PREFIX_UNLESS_SPACE : VOCAB_NO_PREFIX;
     v->prefix_once = first;
-    return is_true(pre, "split", true) ? SPACE_WORDS : "";
+    return is_true(pre, "split", true, path) ? SPACE_WORDS : "";
 }
 
 static void refuse(json_t *object, const char *key, const char *path)
 {
     json_t *value = json_object_get(object, key);
-    bool empty = json_is_string(value) && json_string_length(value) == 0;
+    bool empty = (json_is_string(value) && json_string_length(value) == 0) ||
+                 (json_is_number(value) && json_number_value(value) == 0);
     if (value && !json_is_null(value) && !json_is_false(value) && !empty)
         die("%s: '%s' is set (not supported: ids would differ)", path, key);
 }
@@ -303,10 +322,13 @@ static void refuse(json_t *object, const char *key, const char *path)
 static void check_model(json_t *json, json_t *model, const char *path)
 {
     if (json_object_get(model, "type") && !type_is(model, "BPE"))
-        die("%s: model is %s (only BPE is supported, not Unigram, WordPiece or WordLevel)", path,
+        die("%s: model is %.80s (only BPE is supported, not Unigram, WordPiece or WordLevel)", path,
             text_of(model, "type"));
     if (!json_is_object(json_object_get(model, "vocab")) || !json_is_array(json_object_get(model, "merges")))
         die("%s: model is not BPE with vocab and merges", path);
+    json_t *version = json_object_get(json, "version"), *unk = json_object_get(model, "unk_token");
+    if (version && strcmp(text_of(json, "version"), "1.0") != 0) die("%s: version is not \"1.0\"", path);
+    if (unk && !json_is_string(unk) && !json_is_null(unk)) die("%s: unk_token is no string", path);
     refuse(json, "truncation", path);
     refuse(json, "padding", path);
     refuse(model, "dropout", path);
@@ -319,10 +341,10 @@ static void read_unknown(Vocab *v, json_t *model, const char *path)
     const char *name = text_of(model, "unk_token");
     if (!*name) return;
     int64_t id = vocab_find_special(v, name);
-    if (id < 0) die("%s: unk_token '%s' is not in the vocabulary", path, name);
+    if (id < 0) die("%s: unk_token '%.80s' is not in the vocabulary", path, name);
     v->has_unk = true;
     v->unk = (int32_t)id;
-    v->fuse_unk = is_true(model, "fuse_unk", false);
+    v->fuse_unk = is_true(model, "fuse_unk", false, path);
 }
 
 // The token that post_processor puts before a text.
@@ -330,12 +352,20 @@ static void read_template(Vocab *v, json_t *post, const char *path)
 {
     json_t *list = json_object_get(post, "processors"), *step;
     size_t i;
-    json_array_foreach(list, i, step) read_template(v, type_is(step, "Sequence") ? NULL : step, path);
-    if (!type_is(post, "TemplateProcessing")) return;
+    if (!post || json_is_null(post) || type_is(post, "ByteLevel")) return;
+    if (type_is(post, "Sequence")) {
+        json_array_foreach(list, i, step) read_template(v, step, path);
+        return;
+    }
+    bool pair = type_is(post, "RobertaProcessing") || type_is(post, "BertProcessing"); // "cls": [token, id]
+    if (!pair && !type_is(post, "TemplateProcessing"))
+        die("%s: post_processor %.80s is not known here (it says what a text begins with)", path,
+            text_of(post, "type"));
     json_t *first = json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken");
-    if (!first) return;
-    int64_t id = vocab_find_special(v, text_of(first, "id"));
-    if (id < 0) die("%s: post_processor begins with '%s', which is no special token", path, text_of(first, "id"));
+    if (!first && !pair) return;
+    const char *name = pair ? json_string_value(json_array_get(json_object_get(post, "cls"), 0)) : text_of(first, "id");
+    int64_t id = vocab_find_special(v, name ? name : "");
+    if (id < 0) die("%s: post_processor begins with '%.80s', which is no special token", path, name ? name : "");
     v->has_bos = true;
     v->bos = (int32_t)id;
 }
@@ -362,7 +392,7 @@ void vocab_read_config(Vocab *v, const char *dir)
     vocab_find_eot(v);
     if (!config && v->eot >= 0 && vocab_find_special(v, TOKENIZER_EOT) == v->eot) bos = v->eot;
     if (json_is_false(json_object_get(config, "add_bos_token")) && v->bos != v->eot) v->has_bos = false;
-    if (!v->has_bos && bos >= 0 && (bos == v->eot || is_true(config, "add_bos_token", false)))
+    if (!v->has_bos && bos >= 0 && (bos == v->eot || is_true(config, "add_bos_token", false, path)))
         v->has_bos = true, v->bos = (int32_t)bos;
     json_decref(config);
 }
@@ -382,12 +412,13 @@ Vocab vocab_load_json(const char *path)
     read_normalizer(&v, json, path);
     bool spaces = v.chars || type_is(pre, "Metaspace");
     v.pattern = need(strdup(spaces ? space_pattern(&v, pre, path) : byte_pattern(pre, path)), path);
-    v.ignore_merges = is_true(model, "ignore_merges", false);
+    v.ignore_merges = is_true(model, "ignore_merges", false, path);
     if (!v.chars) refuse(model, "byte_fallback", path);
     build_tokens(&v, json_object_get(model, "vocab"), json_object_get(json, "added_tokens"),
                  text_of(model, "unk_token"), path);
-    v.byte_fallback = v.chars && is_true(model, "byte_fallback", false) && vocab_has_bytes(&v, path);
+    v.byte_fallback = v.chars && is_true(model, "byte_fallback", false, path) && vocab_has_bytes(&v, path);
     load_merges_json(&v, json_object_get(model, "merges"), path);
+    refuse_twice(&v, path);
     read_unknown(&v, model, path);
     read_template(&v, json_object_get(json, "post_processor"), path);
     json_decref(json);
@@ -407,6 +438,7 @@ Vocab vocab_load_gpt2(const char *dir)
     json_decref(json);
     snprintf(path, sizeof path, "%s/merges.txt", dir);
     load_merges_txt(&v, path);
+    refuse_twice(&v, path);
     vocab_read_config(&v, dir);
     return v;
 }
@@ -468,6 +500,7 @@ static json_t *replace_json(const char *kind, const char *pattern, const char *c
 
 static json_t *normalizer_json(const Vocab *v)
 {
+    if (v->nfc) return json_pack("{s:s}", "type", "NFC");
     if (!v->chars || is_metaspace(v)) return json_null();
     json_t *list = json_array();
     if (v->squeeze) {
@@ -512,6 +545,18 @@ static json_t *post_processor_json(const Vocab *v)
                      "special_tokens", tokens);
 }
 
+// Adds a token to the vocabulary of a file. A special token is spelled as it is, another by its bytes, and so two may
+// be spelled alike.
+static void put_token(json_t *vocab, const char *spelled, size_t id, const char *dir)
+{
+    json_t *other = json_object_get(vocab, spelled);
+    if (other)
+        die("%s: tokens %lld and %zu are both spelled '%.80s' (no file of this kind can hold both)", dir,
+            (long long)json_integer_value(other), id, spelled);
+    if (json_object_set_new(vocab, spelled, json_integer((json_int_t)id)) != 0)
+        die("%s: token %zu cannot be written (is it UTF-8?), or no memory to write the tokenizer", dir, id);
+}
+
 // The vocabulary, the merges and the added tokens, which must have been made.
 static void fill_tables(const Vocab *v, json_t *vocab, json_t *merges, json_t *added, const char *dir)
 {
@@ -528,7 +573,7 @@ static void fill_tables(const Vocab *v, json_t *vocab, json_t *merges, json_t *a
                                                              0, "normalized", found == 2, "special", special));
         } else vocab_spell(v, v->token.bytes + w.at, w.n, a);
         if (!found || words_find(&v->token, v->token.bytes + w.at, w.n) == (int64_t)i) // else it is only added
-            failed |= json_object_set_new(vocab, a, json_integer((json_int_t)i));
+            put_token(vocab, a, i, dir);
     }
     for (size_t i = 0; i < v->n_merges; i++) {
         Word l = v->token.word[v->merge[i].left], r = v->token.word[v->merge[i].right];
@@ -578,8 +623,9 @@ void vocab_save_gpt2(const Vocab *v, const char *dir)
 {
     if (strcmp(v->pattern, "gpt2") != 0 || v->ignore_merges)
         die("%s: vocab.json and merges.txt cannot say the pattern, which is not GPT-2's (write tokenizer.json)", dir);
-    if (v->added || v->has_unk)
-        die("%s: vocab.json and merges.txt cannot say which tokens are added or unknown (write tokenizer.json)", dir);
+    if (v->added || v->has_unk || v->nfc)
+        die("%s: vocab.json and merges.txt cannot say which tokens are added or unknown, or NFC (write tokenizer.json)",
+            dir);
     char path[4096], *spelled = malloc(3 * v->token.n_bytes + 1), *merges;
     size_t n_merges;
     json_t *tokens = json_object();
@@ -589,8 +635,7 @@ void vocab_save_gpt2(const Vocab *v, const char *dir)
         size_t n = v->token.word[i].n;
         if (v->special[i]) memcpy(spelled, token_bytes(v, (int32_t)i), n), spelled[n] = 0;
         else vocab_spell(v, token_bytes(v, (int32_t)i), n, spelled);
-        if (json_object_set_new(tokens, spelled, json_integer((json_int_t)i)) != 0)
-            die("%s: token %zu: cannot be a key of vocab.json (is it UTF-8?)", dir, i);
+        put_token(tokens, spelled, i, dir);
     }
     char *json = json_dumps(tokens, JSON_COMPACT);
     if (!json) die("%s: no memory to write the tokenizer", dir);

@@ -63,9 +63,9 @@ void vocab_save_ranks(const Vocab *v, const char *path)
 {
     size_t n_ranks = v->token.n;
     while (n_ranks > 0 && v->special[n_ranks - 1]) n_ranks--;
-    if (n_ranks != 256 + v->n_merges || v->ignore_merges || v->chars || v->added || v->has_unk)
-        die("%s: %zu tokens, but 256 bytes and %zu merges: a rank file cannot say that (write tokenizer.json)", path,
-            n_ranks, v->n_merges);
+    if (n_ranks != 256 + v->n_merges || v->ignore_merges || v->chars || v->added || v->has_unk || v->nfc)
+        die("%s: %zu tokens, but 256 bytes and %zu merges%s: a rank file cannot say that (write tokenizer.json)", path,
+            n_ranks, v->n_merges, v->nfc ? ", of text in form C" : "");
     for (size_t i = 1; i < v->n_merges; i++)
         if (v->merge[i].result <= v->merge[i - 1].result)
             die("%s: merge %zu makes token %d after token %d: a rank file cannot say that (write tokenizer.json)", path,

@@ -289,18 +289,83 @@ bool ckpt_load_part(const CkptRun *run, const CkptPart *part, CkptState *state)
     return true;
 }
 
+// Keeps a file's weights: the tensors weight.NAME (a dump's), as NAME, where it has any, else all.
+static void keep_weights(SafeTensors *file)
+{
+    static const char prefix[] = "weight.";
+    size_t skip = 0;
+    int kept = 0;
+    for (int i = 0; i < file->n && !skip; i++)
+        if (!strncmp(file->tensor[i].name, prefix, strlen(prefix))) skip = strlen(prefix);
+    for (int i = 0; i < file->n; i++) {
+        if (file->tensor[i].ndim > PARAM_DIMS || strncmp(file->tensor[i].name, prefix, skip)) continue;
+        file->tensor[kept] = file->tensor[i];
+        file->tensor[kept++].name += skip;
+    }
+    file->n = kept;
+}
+
+// A file's tensors, as those of a checkpoint of one file.
+static CkptManifest *tensors_of(SafeTensors *file, CkptFailure f)
+{
+    size_t n = (size_t)file->n + 1;
+    CkptManifest *m = calloc(1, sizeof *m);
+    if (!m) die("%s: no memory", file->path);
+    *m = (CkptManifest){.dir = strdup(file->path), .n_files = 1, .n = file->n, .n_model = file->n,
+                        .file = calloc(1, sizeof *m->file), .tensor = calloc(n, sizeof *m->tensor),
+                        .by_name = calloc(n, sizeof *m->by_name), .slices = calloc(n, sizeof *m->slices),
+                        .places = calloc(n, sizeof *m->places)};
+    if (!m->dir || !m->file || !m->tensor || !m->by_name || !m->slices || !m->places)
+        die("%s: no memory for a table of %d tensors", file->path, file->n);
+    m->file[0] = (CkptFile){.name = file->path, .n_bytes = file->n_bytes, .open = file};
+    for (int i = 0; i < m->n; i++) {
+        const SafeTensor *from = &file->tensor[i];
+        CkptTensor *t = &m->tensor[i];
+        *t = (CkptTensor){.name = from->name, .dtype = from->dtype, .ndim = from->ndim, .n = 1,
+                          .slice = &m->slices[i], .place = &m->places[i]};
+        for (int d = 0; d < PARAM_DIMS; d++) t->shape[d] = d < from->ndim ? from->shape[d] : 1;
+        *t->slice = ckpt_slice_whole(t->shape);
+    }
+    check(ckpt_manifest_index(m, f)); // a file's names are unique
+    return m;
+}
+
+// A file of weights. Every rank reads its own, which must be rank 0's byte for byte. NULL, on all ranks: f says why.
+static CkptManifest *open_file(Comm *world, const char *path, CkptFailure f)
+{
+    char hash[ST_HASH] = "", first[ST_HASH];
+    SafeTensors *file = safetensors_open(path, f.text, f.n);
+    if (!ckpt_agree(world, file != NULL, f)) {
+        safetensors_close(file);
+        return NULL;
+    }
+    safetensors_hash(hash, file->map, file->n_bytes);
+    memcpy(first, hash, sizeof first);
+    ckpt_tell(world, first, sizeof first);
+    keep_weights(file);
+    CkptManifest *m = tensors_of(file, f);
+    bool ok = !strcmp(hash, first) || ckpt_fail(f, "%s: is another file than rank 0's", path);
+    if (ckpt_agree(world, ok && finite_file(m, 0, f), f)) return m;
+    ckpt_manifest_free(m);
+    return NULL;
+}
+
 void ckpt_load_weights(Comm *world, const char *path, const CkptPart *part, CkptState *state)
 {
+    enum { CHECKPOINT, RUN, WEIGHTS };
     char inner[PATH_MAX], error[CKPT_ERROR] = "";
-    int n_seen = 0, run = 0; // the directory of a run?
+    int n_seen = 0, kind = CHECKPOINT;
     struct stat info;
     CkptVerdict verdict;
     ckpt_join(inner, "%s/checkpoints", path);
-    if (!world || world->rank == 0) run = stat(inner, &info) == 0;
-    ckpt_tell(world, &run, sizeof run);
+    if (!world || world->rank == 0)
+        kind = stat(inner, &info) == 0 ? RUN : stat(path, &info) == 0 && S_ISREG(info.st_mode) ? WEIGHTS : CHECKPOINT;
+    ckpt_tell(world, &kind, sizeof kind);
+    bool run = kind == RUN;
     CkptFailure f = {error, sizeof error};
     CkptManifest *m = run ? open_newest(world, inner, 0, false, false, &n_seen)
-                          : open_one(world, path, false, true, &verdict, f);
+                      : kind == WEIGHTS ? open_file(world, path, f)
+                                        : open_one(world, path, false, true, &verdict, f);
     if (run && !m)
         ckpt_fail(f, "%.600s: %s", inner, n_seen ? "none of its checkpoints is usable" : "no checkpoint in it");
     if (!m || !take(m, world, part, state, f)) refuse(world, error);

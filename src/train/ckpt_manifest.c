@@ -366,7 +366,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(const CkptTensor *const *)a)->name, (*(const CkptTensor *const *)b)->name);
 }
 
-static bool index_names(CkptManifest *m, CkptFailure f)
+bool ckpt_manifest_index(CkptManifest *m, CkptFailure f)
 {
     for (int i = 0; i < m->n; i++) m->by_name[i] = &m->tensor[i];
     if (m->n) qsort(m->by_name, (size_t)m->n, sizeof *m->by_name, by_name);
@@ -402,7 +402,7 @@ static bool read_tensors(CkptManifest *m, const json_t *tensors, uint64_t versio
         if (!t->optim && ++m->n_model != m->n)
             return ckpt_fail(f, "%s/manifest.json: tensor %s: weights come first", m->dir, t->name);
     }
-    return index_names(m, f);
+    return ckpt_manifest_index(m, f);
 }
 
 CkptManifest *ckpt_manifest_parse(const char *dir, char *text, size_t n_bytes, CkptVerdict *verdict, CkptFailure f)

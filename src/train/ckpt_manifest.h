@@ -66,6 +66,8 @@ bool ckpt_manifest_write(const char *dir, const CkptState *state, const CkptMani
 char *ckpt_manifest_load(const char *dir, size_t *n_bytes, CkptFailure f);
 // Checks the manifest's own hash (which it overwrites in text), and that its slices are tensors. Opens no file.
 CkptManifest *ckpt_manifest_parse(const char *dir, char *text, size_t n_bytes, CkptVerdict *verdict, CkptFailure f);
+// Fills by_name, which has room for n. False: a name stands twice.
+bool ckpt_manifest_index(CkptManifest *manifest, CkptFailure f);
 void ckpt_manifest_free(CkptManifest *manifest); // NULL is allowed
 // Opens a file, where it is not open, and checks its structure and that it holds its slices; with `hash` every byte
 // too.

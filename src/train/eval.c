@@ -40,6 +40,13 @@ typedef struct {
     int32_t *token, *target, *pos, *first; // (B * T); the last two NULL without documents
 } Eval;
 
+// The targets that windows before k have scored.
+static int64_t scored_before(const Eval *e, size_t k)
+{
+    int64_t n = k ? (int64_t)e->T + ((int64_t)k - 1) * e->stride : 0;
+    return n < e->n ? n : e->n;
+}
+
 void eval_losses(Model *model, const EvalForward *forward, const EvalBatch *b)
 {
     if (forward && forward->losses) {
@@ -56,9 +63,8 @@ static void run_batch(const Eval *e, Model *model, const EvalForward *forward, s
 {
     size_t B = last - first, T = e->T;
     for (size_t b = 0; b < B; b++) {
-        int64_t k = (int64_t)(first + b), scored = k ? (int64_t)T + (k - 1) * e->stride : 0;
-        int64_t end = k ? scored + e->stride : (int64_t)T;
-        fill_window(e->val, scored, end < e->n ? end : e->n, T, e->token + b * T, e->target + b * T);
+        int64_t scored = scored_before(e, first + b), end = scored_before(e, first + b + 1);
+        fill_window(e->val, scored, end, T, e->token + b * T, e->target + b * T);
     }
     if (B == 0) {
         B = 1;
@@ -68,7 +74,18 @@ static void run_batch(const Eval *e, Model *model, const EvalForward *forward, s
     eval_losses(model, forward, &(EvalBatch){e->token, e->pos, e->target, e->pos ? e->first : NULL, B, T});
 }
 
-static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks)
+// The standard error of sum / n: of a ratio, from a sample of windows with a loss and a number of targets each.
+static double error_over_windows(const Eval *e, const double *window, double sum)
+{
+    double squares = 0, n = (double)e->n, N = (double)e->n_windows;
+    for (size_t k = 0; k < e->n_windows; k++) {
+        double away = window[k] - sum / n * (double)(scored_before(e, k + 1) - scored_before(e, k));
+        squares += away * away;
+    }
+    return N > 1 ? sqrt(squares * N / (N - 1)) / n : NAN;
+}
+
+static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks, double *error)
 {
     size_t N = ranks ? (size_t)ranks->replicas : 1, rank = ranks ? (size_t)ranks->replica : 0;
     double *window = calloc(e->n_windows, sizeof *window), sum = 0;
@@ -87,6 +104,7 @@ static double sum_windows(const Eval *e, Model *model, const EvalRanks *ranks)
         comm_wait(ranks->all, &request);
     }
     for (size_t k = 0; k < e->n_windows; k++) sum += window[k];
+    *error = error_over_windows(e, window, sum);
     free(window);
     return sum;
 }
@@ -104,9 +122,9 @@ EvalResult eval_run(Model *model, const Dataset *val, int64_t tokens, int64_t st
     Eval e = {.val = val, .n = n, .stride = stride, .B = B, .T = T, .eot = eot, .token = token,
               .n_windows = 1 + (size_t)((n - (int64_t)T + stride - 1) / stride),
               .target = token + B * T, .pos = eot >= 0 ? token + 2 * B * T : NULL, .first = token + 3 * B * T};
-    double sum = sum_windows(&e, model, ranks);
+    double error, sum = sum_windows(&e, model, ranks, &error);
     free(token);
-    EvalResult result = {.loss = sum / (double)n, .tokens = n};
+    EvalResult result = {.loss = sum / (double)n, .error = error, .tokens = n};
     if (token_bytes) {
         int64_t bytes = dataset_text_bytes(val, 1, n, token_bytes);
         if (bytes > 0) result.bpb = sum / log(2) / (double)bytes;

@@ -10,6 +10,7 @@ extern "C" {
 
 typedef struct {
     double loss; // nats per token: sum of token losses / tokens scored
+    double error; // standard error of loss, over windows; NAN of a single one
     double bpb;  // bits per byte of text: the same sum / ln 2 / bytes that the scored tokens stand for; 0 if unknown
     int64_t tokens;
 } EvalResult;

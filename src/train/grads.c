@@ -58,16 +58,15 @@ double grads_clip_factor(double norm, double clip)
     return clip > 0 && norm > clip ? clip / norm : 1;
 }
 
-int grads_clip_classifier(const Params *params)
+int grads_clip_classifier(const Params *params, bool tied)
 {
-    int head = params_find(params, "head.weight");
-    return head >= 0 ? head : params_find(params, "embed.tokens.weight");
+    return params_find(params, tied ? "embed.tokens.weight" : "head.weight");
 }
 
-void grads_clip_agc_range(Dev *dev, const Params *params, const float *weights, float *grads, size_t begin, size_t end,
-                          double grad_scale, double lambda, ClipUnit unit)
+void grads_clip_agc_range(Dev *dev, const Params *params, bool tied, const float *weights, float *grads, size_t begin,
+                          size_t end, double grad_scale, double lambda, ClipUnit unit)
 {
-    int classifier = grads_clip_classifier(params);
+    int classifier = grads_clip_classifier(params, tied);
     for (int r = 0; r < params->n_rows; r++) {
         const Param *row = &params->row[r];
         if (r == classifier || row->offset < begin || row->offset >= end) continue;

@@ -26,10 +26,11 @@ double grads_clip_factor(double norm, double clip);
 // gradient g = grad_scale * grads, g *= min(1, lambda max(|w|, CLIP_AGC_EPS) / |g|). Vectors are one unit each; the
 // classifier is left alone. Gradients must be finite.
 // For the tensors in [begin, end) of the flat range, which must be whole; weights and grads start at `begin`.
-void grads_clip_agc_range(Dev *dev, const Params *params, const float *weights, float *grads, size_t begin, size_t end,
-                          double grad_scale, double lambda, ClipUnit unit);
-// The row of the table that makes logits: head.weight, or where it is tied embed.tokens.weight; -1: none.
-int grads_clip_classifier(const Params *params);
+void grads_clip_agc_range(Dev *dev, const Params *params, bool tied, const float *weights, float *grads, size_t begin,
+                          size_t end, double grad_scale, double lambda, ClipUnit unit);
+// The row of the table that makes logits: head.weight, or where the model's is tied embed.tokens.weight; -1: it is not
+// here, but on another stage of a pipeline.
+int grads_clip_classifier(const Params *params, bool tied);
 
 // The same piece by piece, when ranks have the gradient in parts: an empty sum is all zero.
 typedef struct {

@@ -454,8 +454,8 @@ void optim_apply(Optim *o, Model *model, double norm, double lr)
     if (o->set.agc > 0) {
         for (int k = 0; k < ranges(o); k++) {
             OptimRange r = borrow(o, model, k).range;
-            grads_clip_agc_range(model->dev, &model->params, r.weight, r.grad, r.begin, r.end, o->grad_scale,
-                                 o->set.agc, o->set.agc_unit);
+            grads_clip_agc_range(model->dev, &model->params, model->shape.tie, r.weight, r.grad, r.begin, r.end,
+                                 o->grad_scale, o->set.agc, o->set.agc_unit);
             give_back(o, k, false);
         }
         norm = optim_norm(o, model);

@@ -24,8 +24,9 @@ enum { OPTIM_STATES = 6 };
 
 typedef struct {
     OptimName name;
-    float beta1, beta2, eps, weight_decay; // beta1: also sgd's momentum; each as far as the optimizer has it
-    float momentum;     // of Muon's matrices; its AdamW rows use beta1, beta2, eps
+    double beta1, beta2; // beta1: also sgd's momentum; each as far as the optimizer has it
+    float eps, weight_decay;
+    double momentum;    // of Muon's matrices; its AdamW rows use beta1, beta2, eps
     float matrix_lr;    // learning rate of Muon's matrices, as a multiple; 0 means 1
     bool relative_step; // Adafactor: steps of min(0.01, 1 / sqrt(t)), and lr is not read
     float clip;         // largest global gradient norm; 0: do not clip

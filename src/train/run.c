@@ -69,9 +69,9 @@ void run_device_free(Dev *dev, Dev *cpu)
 OptimSettings run_optim_settings(const Config *cfg)
 {
     return (OptimSettings){
-        .name = cfg->optim.name, .beta1 = (float)cfg->optim.beta1, .beta2 = (float)cfg->optim.beta2,
+        .name = cfg->optim.name, .beta1 = cfg->optim.beta1, .beta2 = cfg->optim.beta2,
         .eps = (float)cfg->optim.eps, .weight_decay = (float)cfg->optim.weight_decay,
-        .momentum = (float)cfg->optim.momentum, .matrix_lr = (float)cfg->optim.matrix_lr,
+        .momentum = cfg->optim.momentum, .matrix_lr = (float)cfg->optim.matrix_lr,
         .relative_step = cfg->optim.relative_step, .clip = (float)cfg->optim.clip,
         .agc = (float)cfg->optim.agc, .agc_unit = cfg->optim.agc_unit};
 }

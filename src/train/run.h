@@ -39,14 +39,15 @@ typedef struct {
 
 // What a run reads (run_data.c).
 typedef struct {
-    Tokenizer *tokenizer;
+    Tokenizer *tokenizer;          // NULL: the run writes and reads no text
+    int vocab;                     // tokens are below it: the tokenizer's, without one model.vocab
     Dataset *train, *val;
     RunSet *set;                   // (n_sets) eval.sets
     Tasks **task;                  // (n_tasks) eval.tasks
     size_t n_sets, n_tasks;
     double hash[2], saved_hash[2]; // of the training data, in halves; as the checkpoint that was resumed has it
     bool other;                    // the run was resumed on other data than it was begun with
-    int32_t *token_bytes;          // (V) bytes of text that a token stands for
+    int32_t *token_bytes;          // (V) bytes of text that a token stands for; NULL: not known, without a tokenizer
     double floor_loss, floor_bpb;  // entropy of the validation data; 0: not known
     bool floor_is_bound;
     // this process' sequences of one step, (batch.tokens / data ranks) each, on the host; pos and first: with
@@ -139,7 +140,7 @@ void run_observe(Run *run, Observer observer);
 // ---- where a program computes, when that is not the CPU: what train_gpu.cu gives to train.c
 
 typedef struct {
-    const char *name;
+    const char *target; // what it is compiled for (override.h)
     int (*count)(void); // devices of this machine; dies with a line when there is none
     // Device number `device`, from 0, with the storage of numerics.dtype. threads: becomes dev->threads.
     Dev *(*open)(const Config *cfg, int device, int threads);

@@ -91,7 +91,7 @@ static void add_set(Run *run, const char *name, const char *path)
     d->set = realloc(d->set, (d->n_sets + 1) * sizeof *d->set);
     char *copy = strdup(name);
     if (!d->set || !copy) die("run: no memory for validation set %s", name);
-    RunSet set = {copy, dataset_open(path, tokenizer_vocab_size(d->tokenizer))};
+    RunSet set = {copy, dataset_open(path, d->vocab)};
     if (dataset_tokens(set.tokens) < 2)
         die("eval.sets: %s: %lld tokens, 2 are the least", path, (long long)dataset_tokens(set.tokens));
     same_on_all(run, dataset_hash(set.tokens), path, "other tokens");
@@ -134,16 +134,25 @@ static void each_of(Run *run, const char *key, const char *value, void (*add)(Ru
     }
 }
 
-void run_open_data(Run *run)
+// Reads the tokenizer, and returns its hash. A run that writes and reads no text can do without: tokens are then
+// numbers below model.vocab, and losses have no bits per byte.
+static uint64_t open_tokenizer(Run *run)
 {
     Config *cfg = &run->cfg;
-    if (!cfg->data.train[0] || !cfg->data.val[0] || !cfg->data.tokenizer[0])
+    bool none = !cfg->data.tokenizer[0];
+    run->data.vocab = (int)cfg->model.vocab;
+    if (!cfg->data.train[0] || !cfg->data.val[0] || (none && !cfg->model.vocab))
         die("data.train, data.val and data.tokenizer: all three are needed (make them with build/prepare, "
             "or try: make run)");
+    if (none && (cfg->sample.count || cfg->eval.tasks[0] || cfg->data.document_mask))
+        die("data.tokenizer is empty, and %s needs it (name its folder%s)",
+            cfg->sample.count ? "sample.count" : cfg->eval.tasks[0] ? "eval.tasks" : "data.document_mask",
+            cfg->sample.count ? ", or try --sample.count=0" : "");
+    if (none) return 0;
     run->data.tokenizer = tokenizer_load(cfg->data.tokenizer);
-    uint64_t tokenizer = tokenizer_hash(run->data.tokenizer);
-    same_on_all(run, tokenizer, cfg->data.tokenizer, "another tokenizer");
-    int vocab = tokenizer_vocab_size(run->data.tokenizer);
+    uint64_t hash = tokenizer_hash(run->data.tokenizer);
+    same_on_all(run, hash, cfg->data.tokenizer, "another tokenizer");
+    int vocab = run->data.vocab = tokenizer_vocab_size(run->data.tokenizer);
     if (!cfg->model.vocab) {
         config_set_derived(cfg, "model.vocab", vocab);
         config_resolve(cfg);
@@ -153,6 +162,17 @@ void run_open_data(Run *run)
             cfg->data.tokenizer);
     if (cfg->model.vocab < vocab)
         die("model.vocab = %ld: the tokenizer has %d tokens (try --model.vocab=0)", cfg->model.vocab, vocab);
+    run->data.token_bytes = calloc((size_t)cfg->model.vocab, sizeof *run->data.token_bytes);
+    if (!run->data.token_bytes) die("run: no memory for %ld token lengths", cfg->model.vocab);
+    for (int i = 0; i < vocab; i++) run->data.token_bytes[i] = (int32_t)tokenizer_text_bytes(run->data.tokenizer, i);
+    return hash;
+}
+
+void run_open_data(Run *run)
+{
+    const Config *cfg = &run->cfg;
+    uint64_t tokenizer = open_tokenizer(run);
+    int vocab = run->data.vocab;
     run->data.train = dataset_open(cfg->data.train, vocab);
     same_on_all(run, dataset_hash(run->data.train), cfg->data.train, "other tokens");
     if (cfg->data.packing == CONFIG_PACKING_BEST_FIT)
@@ -163,9 +183,6 @@ void run_open_data(Run *run)
     if (dataset_windows(run->data.train, (int)cfg->model.context) < 1)
         die("%s: %lld tokens are fewer than model.context + 1 = %ld", cfg->data.train,
             (long long)dataset_tokens(run->data.train), cfg->model.context + 1);
-    run->data.token_bytes = calloc((size_t)cfg->model.vocab, sizeof *run->data.token_bytes);
-    if (!run->data.token_bytes) die("run: no memory for %ld token lengths", cfg->model.vocab);
-    for (int i = 0; i < vocab; i++) run->data.token_bytes[i] = (int32_t)tokenizer_text_bytes(run->data.tokenizer, i);
     each_of(run, "eval.sets", cfg->eval.sets, add_set);
     each_of(run, "eval.tasks", cfg->eval.tasks, add_task);
     read_floor(run);
@@ -214,8 +231,7 @@ static void poison(const Run *run, int64_t sample, int32_t *token, int32_t *targ
         if (f->kind != FAULT_SPIKE || sample < schedule_ramp_at(&run->ramp, f->step - 1).before ||
             sample >= schedule_ramp_at(&run->ramp, f->step - 1 + f->steps).before)
             continue;
-        fault_poison(token, target, (size_t)run->cfg.model.context, sample,
-                     tokenizer_vocab_size(run->data.tokenizer));
+        fault_poison(token, target, (size_t)run->cfg.model.context, sample, run->data.vocab);
     }
 }
 

@@ -113,10 +113,12 @@ void run_verdict(Run *run, long step, StepResult *r)
 static EvalResult evaluate_set(Run *run, const Dataset *set)
 {
     const Config *cfg = &run->cfg;
-    return eval_run(run->model, set, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
-                    (size_t)cfg->model.context, run->data.token_bytes,
-                    cfg->data.document_mask ? tokenizer_eot(run->data.tokenizer) : -1,
-                    replicas_evaluation(&run->replicas));
+    EvalResult result = eval_run(run->model, set, cfg->eval.tokens, cfg->eval.stride, (size_t)cfg->batch.micro,
+                                 (size_t)cfg->model.context, run->data.token_bytes,
+                                 cfg->data.document_mask ? tokenizer_eot(run->data.tokenizer) : -1,
+                                 replicas_evaluation(&run->replicas));
+    if (!run->data.token_bytes) result.bpb = NAN; // how many bytes a token has is not known
+    return result;
 }
 
 static MetricsRow evaluate(Run *run, long step)

@@ -6,37 +6,40 @@
 // The border between context and ending is where most implementations differ. Here, as in lm-evaluation-harness: the
 // spaces at the end of the context belong to the ending (a token of GPT-2's begins with its space), both are encoded as
 // one text, and the ending's tokens are those beyond the number of tokens of the context alone. What is longer than the
-// model's context loses its first tokens.
+// model's context loses its first tokens. Before the text stands what the tokenizer puts there by itself (LLaMA's BOS);
+// where it puts nothing, end-of-text, as in training.
 //
 // The invariant: a choice's log-likelihood depends on the choice and the batch it is in, and batches depend on the
 // choices alone: longest first. Ranks take batches in turn, and write into an array that is zero elsewhere; adding
-// these arrays is exact. So the figures have the same bits on any number of copies of the model (eval.c). Padding stands
-// on the right, where no causal model sees it.
+// these arrays is exact. So the figures have the same bits on any number of copies of the model (eval.c). Padding
+// stands on the right, where no causal model sees it.
 //
 // Rejected: the context's keys and values kept for all its endings (a cache that pipelines and sequence parallelism
 // have to share; batches of whole rows are simple, and full).
 #include "train/tasks.h"
 
 #include "base/check.h"
+#include "base/words.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { GRAIN = 32 }; // rows are padded to a multiple of so many tokens
+enum { GRAIN = 16 }; // rows are padded to a multiple of so many tokens; deterministic mode adds in 16 blocks (cp.h)
 
 // ---- tokens
 
-static void encode(TasksChoice *c, Tokenizer *tokenizer, int32_t eot, bool bare)
+static void encode(TasksChoice *c, Tokenizer *tokenizer, bool bare)
 {
+    int32_t eot = tokenizer_eot(tokenizer), bos = tokenizer_bos(tokenizer), first = bos >= 0 ? bos : eot;
     size_t n = strlen(c->context), border = n;
     while (border && isspace((unsigned char)c->context[border - 1])) border--;
     TokenIds before = {0}, ids = {0};
     char *text = malloc(n + strlen(c->ending) + 1);
     if (!text) die("tasks: no memory for a text of %zu bytes", n);
     strcpy(stpcpy(text, c->context), c->ending);
-    if (!bare || !border) token_ids_push(&before, eot), token_ids_push(&ids, eot);
+    if (!bare || !border || first != eot) token_ids_push(&before, first), token_ids_push(&ids, first);
     tokenizer_encode(tokenizer, text, border, &before);
     tokenizer_encode(tokenizer, text, strlen(text), &ids);
     c->token = ids.id, c->n = ids.n;
@@ -56,21 +59,20 @@ static bool cut(TasksChoice *c, size_t T)
 
 void tasks_encode(Tasks *t, Tokenizer *tokenizer, size_t vocab, size_t T, bool bare)
 {
-    int32_t eot = tokenizer_eot(tokenizer);
     t->cut = 0;
     for (size_t i = 0; i < t->n; i++)
         for (size_t k = 0; k < (t->item[i].plain ? 2 : 1) * t->item[i].n; k++) {
             TasksItem *item = &t->item[i];
             TasksChoice *c = k < item->n ? &item->choice[k] : &item->plain[k - item->n];
-            if (c->context && eot < 0)
-                die("%s: the tokenizer has no %s, which begins a document", t->name, TOKENIZER_EOT);
-            if (c->context) encode(c, tokenizer, eot, bare);
+            if (c->context && tokenizer_bos(tokenizer) < 0) tokenizer_need_eot(tokenizer, t->name);
+            if (c->context) encode(c, tokenizer, bare);
             for (size_t j = 0; j < c->n; j++)
                 if ((size_t)c->token[j] >= vocab)
-                    die("%s: item %zu: token %d, and the model's vocabulary has %zu (another tokenizer's file?)",
-                        t->name, i, c->token[j], vocab);
-            if (!c->scored)
-                die("%s: item %zu, choice %zu: its ending has no token of its own", t->name, i, k % item->n);
+                    die("%s:%d: token %d, and the model's vocabulary has %zu (another tokenizer's file?)", t->path,
+                        item->line, c->token[j], vocab);
+            if (!c->scored || c->scored >= c->n)
+                die("%s:%d: choice %zu: its %s has no token of its own", t->path, item->line, k % item->n + 1,
+                    c->scored ? "question" : "ending");
             t->cut += cut(c, T);
         }
 }
@@ -222,8 +224,8 @@ static double score_of(const TasksItem *item, size_t i, TasksRule rule)
 {
     const TasksChoice *c = &item->choice[i];
     switch (rule) {
-    case TASKS_CHARS: return c->loglik / (double)(c->chars ? c->chars : 1);
-    case TASKS_BYTES: return c->loglik / (double)(c->bytes ? c->bytes : 1);
+    case TASKS_CHARS: return c->loglik / (double)c->chars; // of none: minus infinity
+    case TASKS_BYTES: return c->loglik / (double)c->bytes;
     case TASKS_TOKENS: return c->loglik / (double)c->scored;
     case TASKS_UNCONDITIONAL: return c->loglik - item->plain[i].loglik;
     default: return c->loglik;
@@ -284,6 +286,43 @@ const char *tasks_rule_name(TasksRule rule)
     return name[rule];
 }
 
+// The items are put in the order of their subjects; each subject's stretch is a task of its own.
+size_t tasks_subjects(const Tasks *t, TasksSubject **list)
+{
+    Words names = {0};
+    size_t *number = calloc(2 * t->n + 2, sizeof *number), *start = number + t->n, n = 0;
+    TasksItem *item = malloc(t->n * sizeof *item);
+    if (!number || !item) die("tasks: no memory for %zu items", t->n);
+    while (n < t->n && t->item[n].subject) {
+        number[n] = words_add(&names, t->item[n].subject, strlen(t->item[n].subject));
+        start[number[n++] + 1]++;
+    }
+    size_t subjects = n == t->n ? names.n : 0;
+    *list = calloc(subjects + 1, sizeof **list);
+    if (!*list) die("tasks: no memory for %zu subjects", subjects);
+    for (size_t s = 0; s < subjects; s++) start[s + 1] += start[s];
+    for (size_t i = 0; i < t->n && subjects; i++) item[start[number[i]]++] = t->item[i];
+    for (size_t s = 0, first = 0; s < subjects; first = start[s++]) {
+        Tasks part = {.item = item + first, .n = start[s] - first};
+        (*list)[s] = (TasksSubject){item[first].subject, tasks_result(&part)};
+    }
+    words_free(&names);
+    free(number);
+    free(item);
+    return subjects;
+}
+
+double tasks_macro(const TasksSubject *list, size_t n, TasksRule rule, double *error)
+{
+    double sum = 0, variance = 0;
+    for (size_t s = 0; s < n; s++) {
+        double e = tasks_stderr(&list[s].result, rule);
+        sum += list[s].result.acc[rule], variance += e * e;
+    }
+    *error = sqrt(variance) / (double)n;
+    return sum / (double)n;
+}
+
 void tasks_describe(const TasksResult *r, char *out, size_t size)
 {
     size_t n = 0;
@@ -335,8 +374,10 @@ void tasks_free(Tasks *t)
     for (size_t i = 0; i < t->n; i++) {
         free_choices(t->item[i].choice, t->item[i].n);
         free_choices(t->item[i].plain, t->item[i].n);
+        free(t->item[i].subject);
     }
     free(t->item);
     free(t->name);
+    free(t->path);
     free(t);
 }

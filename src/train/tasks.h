@@ -27,10 +27,12 @@ typedef struct {
     TasksChoice *plain;  // (n) the same endings after a context without the question; NULL: the file has none
     size_t n, gold;
     int64_t id;          // in its file
+    int line;            // of its file; of a file of tokens its number there
+    char *subject;       // of MMLU's; NULL: none
 } TasksItem;
 
 typedef struct {
-    char *name;
+    char *name, *path;
     TasksItem *item; // (n)
     size_t n, cap;
     size_t cut;      // choices that were longer than the model's context, and lost their first tokens
@@ -44,11 +46,11 @@ typedef struct {
 } TasksOptions;
 
 // Reads a task's items: datasets as JSON lines, OLMES' requests, llm.c's file of tokens. `name` is NAME=FILE or FILE.
-// The contents say which format it is, unless NAME begins with a format's name (doc/eval.md). Dies with FILE:LINE on
-// what is cut, missing or wrong.
+// The contents say which format it is, unless there is a NAME, and a format's name is its first word (doc/eval.md).
+// Dies with FILE:LINE on what is cut, missing or wrong.
 Tasks *tasks_open(const char *name, TasksOptions options);
-// Text becomes tokens, after an end-of-text token unless `bare`; of more than T + 1 tokens the first are dropped. Dies
-// when a token of a file of tokens is not below `vocab`.
+// Text becomes tokens, after the token that the tokenizer puts before every text, or else end-of-text (`bare`: or else
+// nothing); of more than T + 1 tokens the first are dropped. Dies when a token of a file of tokens is not below `vocab`.
 void tasks_encode(Tasks *tasks, Tokenizer *tokenizer, size_t vocab, size_t T, bool bare);
 // Sets loglik and greedy of all items: forwards of up to max_batch * max_tokens tokens, T of tasks_encode at most.
 // ranks NULL: alone; else all of them call this and get the same, as in eval_run. forward, cache: as for sample_begin.
@@ -73,6 +75,17 @@ typedef struct {
 TasksResult tasks_result(const Tasks *tasks);
 double tasks_stderr(const TasksResult *result, TasksRule rule); // sqrt(p (1 - p) / (items - 1)); NAN of one item
 const char *tasks_rule_name(TasksRule rule);                    // "acc", "acc_norm", "acc_bytes", ...
+
+// The items of one subject.
+typedef struct {
+    const char *name;
+    TasksResult result;
+} TasksSubject;
+
+// In the order in which subjects first appear; the caller frees *list. 0: an item has none.
+size_t tasks_subjects(const Tasks *tasks, TasksSubject **list);
+// The macro average: the mean of the subjects' accuracies, whatever their sizes. *error: its standard error.
+double tasks_macro(const TasksSubject *list, size_t n, TasksRule rule, double *error);
 // A line of JSON for each item: log-likelihoods, numbers of tokens, the answer.
 void tasks_write_items(const Tasks *tasks, FILE *out);
 // "acc 0.2859 +- 0.0045, acc_norm 0.2955, ..." for a log.

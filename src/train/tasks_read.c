@@ -28,7 +28,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { MOST_LINE = 4 << 20, PLAIN = 1000000 };
+enum { MOST_LINE = 4 << 20, MOST_ENDINGS = 1000, PLAIN = 1000000 };
 
 // Where the reader is, for messages.
 typedef struct {
@@ -40,7 +40,7 @@ typedef struct {
 typedef struct {
     char **context, **ending; // (n); an ending without the space before it
     size_t n, gold;
-    char *topic;              // MMLU: how the context begins; NULL: with the question
+    char *topic, *subject;    // MMLU: how the context begins, and whose it is; NULL: with the question
 } Question;
 
 __attribute__((format(printf, 1, 2))) static char *print(const char *fmt, ...)
@@ -76,14 +76,14 @@ static const char *text_at(Place at, const json_t *list, size_t i, const char *f
     return text;
 }
 
-// The answer: a number from `first` on, as such, as text or as a letter from A on; false and true are 0 and 1.
+// The answer: a number from `first` on, as such, as text or as a letter from A on; where that is 0, false and true too.
 static size_t answer_of(Place at, const json_t *object, const char *field, int first)
 {
     const json_t *value = json_object_get(object, field);
     const char *text = json_string_value(value);
     char *shown, *end;
     json_int_t n = json_integer_value(value);
-    if (json_is_boolean(value)) return json_is_true(value);
+    if (json_is_boolean(value) && !first) return json_is_true(value);
     if (json_is_integer(value) && n >= first) return (size_t)(n - first);
     if (text && isdigit((unsigned char)*text)) {
         long number = strtol(text, &end, 10);
@@ -99,8 +99,9 @@ static size_t answer_of(Place at, const json_t *object, const char *field, int f
 // ---- a question
 
 // context: fresh; the question has it from here on.
-static void add(Question *q, char *context, const char *ending)
+static void add(Place at, Question *q, char *context, const char *ending)
 {
+    if (q->n == MOST_ENDINGS) die("%s:%d: more than %d endings", at.path, at.line, MOST_ENDINGS);
     q->context = realloc(q->context, (q->n + 1) * sizeof *q->context);
     q->ending = realloc(q->ending, (q->n + 1) * sizeof *q->ending);
     if (!q->context || !q->ending) die("tasks: no memory for %zu endings", q->n + 1);
@@ -117,6 +118,7 @@ static void forget(Question *q)
     free(q->context);
     free(q->ending);
     free(q->topic);
+    free(q->subject);
     *q = (Question){0};
 }
 
@@ -157,7 +159,7 @@ static void read_hellaswag(Place at, const json_t *doc, Question *q)
                                            second));
     for (size_t i = 0; i < json_array_size(endings); i++) {
         char *ending = without_headings(print("%s", text_at(at, endings, i, "endings")));
-        add(q, print("%s", context), ending);
+        add(at, q, print("%s", context), ending);
         free(ending);
     }
     q->gold = answer_of(at, doc, "label", 0);
@@ -168,7 +170,7 @@ static void read_hellaswag(Place at, const json_t *doc, Question *q)
 static void read_piqa(Place at, const json_t *doc, Question *q)
 {
     for (int i = 0; i < 2; i++)
-        add(q, print("Question: %s\nAnswer:", text_of(at, doc, "goal")), text_of(at, doc, i ? "sol2" : "sol1"));
+        add(at, q, print("Question: %s\nAnswer:", text_of(at, doc, "goal")), text_of(at, doc, i ? "sol2" : "sol1"));
     q->gold = answer_of(at, doc, "label", 0);
 }
 
@@ -184,10 +186,10 @@ static void read_choices(Place at, const json_t *doc, const char *before, const 
         die("%s:%d: choices: %zu texts and %zu labels", at.path, at.line, n, json_array_size(label));
     q->gold = n;
     for (size_t i = 0; i < n; i++) {
-        if (!strcmp(text_at(at, label, i, "label"), key)) q->gold = i;
-        add(q, print("%s%s%s", before, question, after), text_at(at, text, i, "text"));
+        if (!strcmp(text_at(at, label, i, "label"), key) && q->gold == n) q->gold = i;
+        add(at, q, print("%s%s%s", before, question, after), text_at(at, text, i, "text"));
     }
-    if (q->gold == n) die("%s:%d: answerKey: '%s' is no label", at.path, at.line, key);
+    if (q->gold == n) die("%s:%d: answerKey: '%.40s' is no label", at.path, at.line, key);
 }
 
 static void read_arc(Place at, const json_t *doc, Question *q)
@@ -210,7 +212,8 @@ static void read_winogrande(Place at, const json_t *doc, Question *q)
     while (n && isspace((unsigned char)rest[n - 1])) n--;
     char *ending = print("%.*s", n, rest);
     for (int i = 0; i < 2; i++)
-        add(q, print("%.*s%s", (int)(gap - sentence), sentence, text_of(at, doc, i ? "option2" : "option1")), ending);
+        add(at, q, print("%.*s%s", (int)(gap - sentence), sentence, text_of(at, doc, i ? "option2" : "option1")),
+            ending);
     q->gold = answer_of(at, doc, "answer", 1);
     free(ending);
 }
@@ -218,7 +221,7 @@ static void read_winogrande(Place at, const json_t *doc, Question *q)
 static void read_boolq(Place at, const json_t *doc, Question *q)
 {
     for (int i = 0; i < 2; i++)
-        add(q, print("%s\nQuestion: %s?\nAnswer:", text_of(at, doc, "passage"), text_of(at, doc, "question")),
+        add(at, q, print("%s\nQuestion: %s?\nAnswer:", text_of(at, doc, "passage"), text_of(at, doc, "question")),
             i ? "yes" : "no");
     q->gold = answer_of(at, doc, json_object_get(doc, "label") ? "label" : "answer", 0);
 }
@@ -226,7 +229,7 @@ static void read_boolq(Place at, const json_t *doc, Question *q)
 static void read_lambada(Place at, const json_t *doc, Question *q)
 {
     const char *text = text_of(at, doc, "text"), *space = strrchr(text, ' ');
-    add(q, print("%.*s", (int)(space ? space - text : 0), text), space ? space + 1 : text);
+    add(at, q, print("%.*s", (int)(space ? space - text : 0), text), space ? space + 1 : text);
 }
 
 static void read_mmlu(Place at, const json_t *doc, Question *q, bool letters)
@@ -246,11 +249,13 @@ static void read_mmlu(Place at, const json_t *doc, Question *q, bool letters)
     }
     for (size_t i = 0; i < n; i++) {
         const char letter[] = {(char)('A' + i), 0};
-        add(q, print("%s\nAnswer:", context), letters ? letter : text_at(at, choices, i, "choices"));
+        add(at, q, print("%s\nAnswer:", context), letters ? letter : text_at(at, choices, i, "choices"));
     }
     free(context);
     q->gold = answer_of(at, doc, "answer", 0);
     if (!json_is_string(subject)) return;
+    q->subject = print("%s", json_string_value(subject));
+    for (char *c = q->subject; *c; c++) *c = iscntrl((unsigned char)*c) ? '?' : *c; // it is printed
     q->topic = replaced(print("The following are %squestions (with answers) about %s.\n\n",
                               letters ? "multiple choice " : "", json_string_value(subject)), "_", " ");
 }
@@ -283,11 +288,15 @@ static const Wording formats[] = {
     {"lambada", {"text", NULL, NULL}, read_lambada}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
+// name: NULL, or NAME, of which the first word may be a format's name.
 static const Wording *format_of(Place at, const char *name, const json_t *doc)
 {
     const Wording *found = NULL;
-    for (const Wording *f = formats; f < formats + FORMATS; f++)
-        if (!strncmp(name, f->name, strlen(f->name)) && (!found || strlen(f->name) > strlen(found->name))) found = f;
+    for (const Wording *f = formats; name && f < formats + FORMATS; f++) {
+        size_t n = strlen(f->name);
+        if (!strncmp(name, f->name, n) && !isalnum((unsigned char)name[n]) && (!found || n > strlen(found->name)))
+            found = f;
+    }
     for (const Wording *f = formats; !found && f < formats + FORMATS; f++) {
         bool all = f->field[0];
         for (int i = 0; i < 3 && f->field[i]; i++) all &= json_object_get(doc, f->field[i]) != NULL;
@@ -309,10 +318,10 @@ static TasksChoice choice_of(const char *before, const char *context, const char
     return c;
 }
 
-static TasksItem *new_item(Tasks *t)
+static TasksItem *new_item(Tasks *t, int line)
 {
     t->item = words_grow(t->item, &t->cap, t->n + 1, sizeof *t->item);
-    t->item[t->n] = (TasksItem){.id = (int64_t)t->n};
+    t->item[t->n] = (TasksItem){.id = (int64_t)t->n, .line = line};
     return &t->item[t->n++];
 }
 
@@ -326,8 +335,10 @@ static TasksChoice *new_choice(TasksChoice **list, size_t n)
 // Of a request file.
 static void check_item(const Tasks *t, Place at, const TasksItem *item)
 {
+    if (item->n > 1 && item->gold == SIZE_MAX)
+        die("%s:%d: label: not the number of an answer", at.path, item->line);
     if (item->n > 1 && item->gold >= item->n)
-        die("%s:%d: the answer is number %zu of %zu choices", at.path, at.line, item->gold + 1, item->n);
+        die("%s:%d: the answer is number %zu of %zu choices", at.path, item->line, item->gold + 1, item->n);
     if (item->n == 0 || (item->n == 1) != (t->item[0].n == 1))
         die("%s:%d: %zu choices (2 are the least, or 1 in every item)", at.path, at.line, item->n);
 }
@@ -359,6 +370,12 @@ static json_t *next_line(Lines *l)
     return NULL;
 }
 
+static Lines lines_of(const char *path, const char *text, size_t n)
+{
+    size_t mark = n > 2 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0; // UTF-8's byte order mark
+    return (Lines){.at.path = path, .next = text + mark, .end = text + n};
+}
+
 static char *read_file(const char *path, size_t *n, uint64_t *hash)
 {
     char *text = disk_read_file(path, n, (size_t)1 << 40);
@@ -387,7 +404,7 @@ static Shots read_shots(const Wording *wording, const char *path, uint64_t *hash
 {
     size_t n;
     char *text = read_file(path, &n, hash);
-    Lines lines = {.at.path = path, .next = text, .end = text + n};
+    Lines lines = lines_of(path, text, n);
     Shots shots = {0};
     for (json_t *doc; (doc = next_line(&lines)); json_decref(doc)) {
         Question q = {0};
@@ -420,23 +437,25 @@ static char *before_question(Place at, const Shots *shots, size_t wanted, const 
     return text;
 }
 
-static void read_questions(Tasks *t, Lines *lines, json_t *doc, TasksOptions options)
+// name: as in format_of.
+static void read_questions(Tasks *t, Lines *lines, json_t *doc, const char *name, TasksOptions options)
 {
     Shots shots = {0};
-    const Wording *wording = doc ? format_of(lines->at, t->name, doc) : NULL;
+    const Wording *wording = doc ? format_of(lines->at, name, doc) : NULL;
     if (doc && options.shots) shots = read_shots(wording, options.from, &t->hash);
     for (; doc; doc = next_line(lines)) {
         Question q = {0};
         read_question(wording, lines->at, doc, &q);
         json_decref(doc);
         char *before = before_question(lines->at, &shots, options.shots, &q);
-        TasksItem *item = new_item(t);
+        TasksItem *item = new_item(t, lines->at.line);
         for (; item->n < q.n; item->n++) {
             char *ending = print(" %s", q.ending[item->n]);
             *new_choice(&item->choice, item->n) = choice_of(before, q.context[item->n], ending);
             free(ending);
         }
         item->gold = q.gold;
+        item->subject = q.subject, q.subject = NULL;
         forget(&q);
         free(before);
         if (t->n == options.limit) break;
@@ -506,12 +525,15 @@ static void read_request(Requests *r, Place at, const json_t *doc)
         add_plain(r, at, id, idx, &choice);
         return;
     }
+    size_t gold = json_is_integer(label) ? answer_of(at, doc, "label", 0) : SIZE_MAX;
     if (!item) {
         if (t->n) check_item(t, at, &t->item[t->n - 1]);
-        item = new_item(t);
+        item = new_item(t, at.line);
         item->id = id;
-        if (json_is_integer(label)) item->gold = answer_of(at, doc, "label", 0);
+        item->gold = gold;
     }
+    if (gold != item->gold) die("%s:%d: doc_id %lld: another label than before", at.path, at.line, (long long)id);
+    if (item->n == MOST_ENDINGS) die("%s:%d: more than %d endings", at.path, at.line, MOST_ENDINGS);
     if (idx != (json_int_t)item->n)
         die("%s:%d: doc_id %lld: idx %lld after %zu choices", at.path, at.line, (long long)id, (long long)idx, item->n);
     *new_choice(&item->choice, item->n++) = choice;
@@ -559,11 +581,12 @@ static void read_example(Tasks *t, Stream *s)
     unsigned mark = next_number(s), bytes = next_number(s), number = next_number(s), gold = next_number(s);
     unsigned n = next_number(s), length = next_number(s);
     if (mark != 65535 || number != (s->item & 65535)) bad = "does not begin with 65535 and its number";
-    else if (n < 2 || gold >= n) bad = "has fewer than 2 endings, or an answer that is none of them";
+    else if (n < 2 || n > MOST_ENDINGS || gold >= n)
+        bad = "has fewer than 2 endings, more than 1000, or an answer that is none of them";
     else if ((size_t)(s->end - s->next) < 2 * (size_t)length) bad = "is cut";
     if (bad) die("%s: example %d %s", at.path, at.line, bad);
     const char *context = s->next;
-    TasksItem *item = new_item(t);
+    TasksItem *item = new_item(t, at.line);
     s->next += 2 * (size_t)length;
     for (item->gold = gold; item->n < n;) {
         size_t ending = next_number(s);
@@ -597,14 +620,18 @@ static void read_llmc(Tasks *t, const char *path, const char *bytes, size_t n_by
 
 // ---- a file
 
-// The name of FILE without its folder and what follows a dot, or NAME of NAME=FILE.
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+
+// The name of FILE without its folder and what follows a dot, other characters as _; or NAME of NAME=FILE.
 static char *name_of(const char *text, const char **path)
 {
-    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+    size_t n = strspn(text, LETTERS);
     *path = text[n] == '=' && n ? text + n + 1 : text;
     if (*path != text) return print("%.*s", (int)n, text);
     const char *slash = strrchr(text, '/'), *base = slash ? slash + 1 : text;
-    return print("%.*s", (int)strcspn(base, "."), base);
+    char *name = print("%.*s", (int)strcspn(base, "."), base);
+    for (char *c = name; *(c += strspn(c, LETTERS)); *c = '_') {}
+    return name;
 }
 
 Tasks *tasks_open(const char *name, TasksOptions options)
@@ -615,14 +642,16 @@ Tasks *tasks_open(const char *name, TasksOptions options)
     size_t n;
     if (!t) die("tasks: no memory");
     t->name = name_of(name, &path);
+    t->path = print("%s", path);
     if (options.shots && !options.from) die("%s: --shots: from which file? (try --shots-from FILE)", path);
+    if (options.from && !options.shots) die("%s: --shots-from: how many of its items? (try --shots 5)", path);
     char *text = read_file(path, &n, &t->hash);
     if (n >= 4 && !memcmp(text, magic, 4)) read_llmc(t, path, text, n, options);
     else {
-        Lines lines = {.at.path = path, .next = text, .end = text + n};
+        Lines lines = lines_of(path, text, n);
         json_t *doc = next_line(&lines);
         if (json_object_get(doc, "request_type")) read_requests(t, &lines, doc, options);
-        else read_questions(t, &lines, doc, options);
+        else read_questions(t, &lines, doc, path == name ? NULL : t->name, options);
     }
     free(text);
     if (!t->n) die("%s: no items", path);
