@@ -124,12 +124,15 @@ static size_t row_tokens(const Scoring *s, size_t n)
     return n < s->T ? n : s->T;
 }
 
-// The first request after the batch that begins with `first`, and the tokens of its rows.
+// The first request after the batch that begins with `first`, and the tokens of its rows. All rows of a batch are as long
+// as each would be alone, so the bits of a row (deterministic mode cuts it into blocks) depend on its request only, not
+// on how many rows a batch of this layout holds.
 static size_t batch_end(const Scoring *s, size_t first, size_t *T)
 {
     *T = row_tokens(s, first < s->n ? s->list[first].choice->n - 1 : 1);
-    size_t rows = model_sharers(s->model) > 1 ? s->model->max_batch : s->most / *T;
-    return rows < s->n - first ? first + rows : s->n;
+    size_t rows = model_sharers(s->model) > 1 ? s->model->max_batch : s->most / *T, last = first;
+    while (last < s->n && last < first + rows && row_tokens(s, s->list[last].choice->n - 1) == *T) last++;
+    return last;
 }
 
 // Requests [first, last) as one batch; without any a row of which no target counts.
