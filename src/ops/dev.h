@@ -10,7 +10,7 @@
 // gradients, optimizer state, statistics, losses. All arithmetic is fp32 whatever X is.
 //
 // Glossary: B batch, T tokens of a sequence, N = B*T rows, C channels, H query heads, G key/value heads,
-// D head size, F ffn width, V vocabulary, OC output channels.
+// D head size, F ffn width, V vocabulary, OC output channels, E experts, k of which a token uses.
 #ifndef DEV_H
 #define DEV_H
 #include <math.h>
@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct X X; // opaque element of the storage type
 enum { DEV_GROUP = 256 }; // elements that share a scale in compressed activations
-enum { DEV_VERSION = 1 }; // of this file's declarations, for libraries that were compiled with them (override.h)
+enum { DEV_VERSION = 2 }; // of this file's declarations, for libraries that were compiled with them (override.h)
 
 // Dropout (Srivastava et al., JMLR 15, 2014): an element is kept, and divided by 1 - p, or becomes 0. The choice is a
 // function of (rng, global index of the element), so the mask is never stored: backward, recomputation and any layout
@@ -72,6 +72,24 @@ typedef struct {
     const DevRange *range;
     size_t n, each; // n parts of `each` ranges; together they cover every term once
 } DevParts;
+
+// How a token chooses its experts. Its E logits z become scores s: the softmax over all, or each one's sigmoid. The k
+// experts with the largest s + bias are chosen; of equal ones those with the lower number. Their weights are s, not
+// s + bias (Wang et al., arXiv 2408.15664).
+typedef struct {
+    size_t E, k;
+    size_t groups, best; // groups of E / groups neighbours, of which a token uses those that are among `best` groups: the
+                         // ones whose best expert (softmax) or best two experts (sigmoid) sum to the most; 0: no groups
+    bool sigmoid, renorm; // renorm: the k weights are divided by their sum
+    float scale;          // of the weights, after that
+} DevRouter;
+
+// Rows of R = N k slots, sorted by expert: those of expert e are offset[e] .. offset[e + 1] - 1. Rows from offset[E] on
+// are of no expert (of dropped slots). The experts' weights lie `stride` elements apart.
+typedef struct {
+    const int32_t *offset; // (E + 1)
+    size_t E, R, stride;
+} DevExperts;
 
 // The parameters of an optimizer's update, shared by all elements that one call updates.
 typedef struct {
@@ -196,6 +214,45 @@ struct Dev {
     // rotates the gradient back by the same angle.
     void (*rope_forward)(Dev *, X *x, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope);
     void (*rope_backward)(Dev *, X *dx, const int32_t *pos, size_t N, size_t heads, size_t D, size_t ld, Rope rope);
+
+    // ---- mixture of experts (doc/experts.md). Slot n k + j is choice j of token n. Everything that is not X is fp32.
+    // logits (N, E) = inp (N, C) weight (E, C)^T
+    void (*router_forward)(Dev *, float *logits, const X *inp, const X *weight, size_t N, size_t C, size_t E);
+    // dinp += dlogits weight; dweight += dlogits^T inp
+    void (*router_backward)(Dev *, X *dinp, float *dweight, const float *dlogits, const X *inp, const X *weight,
+                            size_t N, size_t C, size_t E);
+    // choice (N, k): the best expert first; gate (N, k): their weights. bias (E) may be NULL.
+    void (*route_forward)(Dev *, int32_t *choice, float *gate, const float *logits, const float *bias, size_t N,
+                          DevRouter router);
+    // dlogits (N, E) from dgate (N, k); plus even_scale times the gradient of sum over e of even[n / T, e] P_e, where P
+    // is s divided by its sum (even (N / T, E) may be NULL); plus that of z lse^2, where lse = log sum exp(logits).
+    void (*route_backward)(Dev *, float *dlogits, const float *dgate, const float *logits, const int32_t *choice,
+                           const float *even, float even_scale, float z, size_t N, size_t T, DevRouter router);
+    // count (N / T, E + 1): slots of each expert among T tokens; last the dropped ones (row < 0; row may be NULL: none)
+    void (*experts_count)(Dev *, float *count, const int32_t *choice, const int32_t *row, size_t N, size_t T, size_t k,
+                          size_t E);
+    // The rows of the slots: offset (E + 1); row (N, k) of each slot, -1: dropped; slot (N k) of each row, -1 from
+    // offset[E] on. An expert's rows are in the order of their slots. cap 0: none is dropped; else of T tokens an
+    // expert takes `cap` slots: the first ones or, by_gate, those with the largest weights (equal ones: the first).
+    void (*experts_sort)(Dev *, int32_t *offset, int32_t *row, int32_t *slot, const int32_t *choice, const float *gate,
+                         size_t N, size_t T, size_t k, size_t E, size_t cap, bool by_gate);
+    // out[r] = inp[slot[r] / k], (R, C) from (N, C); 0 where slot[r] < 0
+    void (*experts_gather)(Dev *, X *out, const X *inp, const int32_t *slot, size_t R, size_t k, size_t C);
+    // out[n] = sum over j, in order, of inp[row[n, j]], (N, C) from (R, C); row < 0 adds nothing. Each is the other's
+    // backward.
+    void (*experts_combine)(Dev *, X *out, const X *inp, const int32_t *row, size_t N, size_t k, size_t C);
+    // The three products, of each expert's rows with its weight (OC, C); rows of no expert become 0.
+    void (*experts_forward)(Dev *, X *out, const X *inp, const X *weight, size_t C, size_t OC, DevExperts experts);
+    void (*experts_backward_input)(Dev *, X *dinp, const X *dout, const X *weight, size_t C, size_t OC,
+                                   DevExperts experts);
+    void (*experts_backward_weight)(Dev *, float *dweight, const X *dout, const X *inp, size_t C, size_t OC,
+                                    DevExperts experts);
+    // swiglu times the weight of the slot: out[r] = gate[slot[r]] silu(gate_r) up_r; 0 where slot[r] < 0
+    void (*experts_swiglu_forward)(Dev *, X *out, const X *gate_up, const float *gate, const int32_t *slot, size_t R,
+                                   size_t F);
+    // dgate[slot[r]] = sum of dout silu(gate_r) up_r; the dgate of a dropped slot stays as it is
+    void (*experts_swiglu_backward)(Dev *, X *dgate_up, float *dgate, const X *dout, const X *gate_up,
+                                    const float *gate, const int32_t *slot, size_t R, size_t F);
 
     // ---- causal attention, tiled with online softmax (Dao et al., arXiv 2205.14135)
     // out (B, Tq, H, D); lse (B, H, Tq) = log of the softmax denominator, saved for backward (NULL: not

@@ -212,6 +212,9 @@ static const DevOp OPS[] = {
     OP(to_device), OP(to_host), OP(zero), OP(copy), OP(dropout), OP(to_x), OP(from_x),
     OP(gelu_forward), OP(compress), OP(decompress), OP(accumulate), OP(subtract),
     OP(clip_units),
+    OP(router_forward), OP(router_backward), OP(route_forward), OP(route_backward), OP(experts_count), OP(experts_sort),
+    OP(experts_gather), OP(experts_combine), OP(experts_forward), OP(experts_backward_input),
+    OP(experts_backward_weight), OP(experts_swiglu_forward), OP(experts_swiglu_backward),
 };
 #undef OP
 
@@ -246,6 +249,7 @@ Dev *dev_cpu_create(int threads)
     norm_cpu_fill(dev);
     embed_cpu_fill(dev);
     loss_cpu_fill(dev);
+    experts_cpu_fill(dev);
     updates_cpu_fill(dev);
     updates_matrix_cpu_fill(dev);
     dev_check_complete(dev);

@@ -61,6 +61,7 @@ void attention_cpu_fill(Dev *dev);
 void norm_cpu_fill(Dev *dev);
 void embed_cpu_fill(Dev *dev);
 void loss_cpu_fill(Dev *dev);
+void experts_cpu_fill(Dev *dev);
 void updates_cpu_fill(Dev *dev);
 void updates_matrix_cpu_fill(Dev *dev);
 

@@ -24,6 +24,8 @@
 
 #include <cblas.h>
 #include <omp.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { TILE_ROWS = 512, TILE_COLS = 1024, MIN_TILES = 8, MIN_SIDE = 96 };
 
@@ -263,8 +265,111 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
     if (dbias) bias_backward(dev, dbias, dout, N, OC);
 }
 
+// ---- products of experts: the rows of each with its own weight
+
+// The tiles of all experts' outputs in one list, so that threads share them however uneven the experts are. rows:
+// of the output; 0: its rows are those of the expert.
+typedef struct {
+    Grid *grid;    // (E)
+    size_t *first; // (E + 1) number of the first tile of each
+} ExpertGrids;
+
+static ExpertGrids expert_grids(DevExperts x, size_t rows, size_t cols)
+{
+    ExpertGrids all = {.grid = malloc(x.E * sizeof *all.grid), .first = malloc((x.E + 1) * sizeof *all.first)};
+    if (!all.grid || !all.first) die("cpu: no memory for %zu experts", x.E);
+    all.first[0] = 0;
+    for (size_t e = 0; e < x.E; e++) {
+        size_t n = (size_t)(x.offset[e + 1] - x.offset[e]);
+        all.grid[e] = n ? grid_make(rows ? rows : n, cols) : (Grid){0};
+        all.first[e + 1] = all.first[e] + all.grid[e].n_rows * all.grid[e].n_cols;
+    }
+    return all;
+}
+
+static size_t expert_of(const ExpertGrids *all, size_t tile)
+{
+    size_t e = 0;
+    while (all->first[e + 1] <= tile) e++;
+    return e;
+}
+
+static void expert_grids_free(ExpertGrids all)
+{
+    free(all.grid);
+    free(all.first);
+}
+
+// out rows (., W) = a rows (., K) b_e, with b_e (W, K) transposed or (K, W).
+static void experts_rows(Dev *dev, float *out, const float *a, const float *b, bool trans_b, size_t K, size_t W,
+                         DevExperts x)
+{
+    ExpertGrids all = expert_grids(x, 0, W);
+    size_t held = (size_t)x.offset[x.E];
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t i = 0; i < all.first[x.E]; i++) {
+        size_t e = expert_of(&all, i), first = (size_t)x.offset[e], r0, h, c0, w;
+        grid_tile(all.grid[e], i - all.first[e], &r0, &h, &c0, &w);
+        tile_gemm(dev)(false, trans_b, h, w, K, 1, a + (first + r0) * K, K,
+                       b + e * x.stride + (trans_b ? c0 * K : c0), trans_b ? K : W, 0, out + (first + r0) * W + c0, W);
+    }
+    memset(out + held * W, 0, (x.R - held) * W * sizeof *out);
+    expert_grids_free(all);
+}
+
+static void experts_forward(Dev *dev, X *out, const X *inp, const X *weight, size_t C, size_t OC, DevExperts x)
+{
+    experts_rows(dev, (float *)out, (const float *)inp, (const float *)weight, true, C, OC, x);
+}
+
+static void experts_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t C, size_t OC,
+                                   DevExperts x)
+{
+    experts_rows(dev, (float *)dinp, (const float *)dout, (const float *)weight, false, OC, C, x);
+}
+
+static void experts_backward_weight(Dev *dev, float *dweight, const X *dout, const X *inp, size_t C, size_t OC,
+                                    DevExperts x)
+{
+    ExpertGrids all = expert_grids(x, OC, C);
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t i = 0; i < all.first[x.E]; i++) {
+        size_t e = expert_of(&all, i), first = (size_t)x.offset[e], n = (size_t)x.offset[e + 1] - first, r0, h, c0, w;
+        grid_tile(all.grid[e], i - all.first[e], &r0, &h, &c0, &w);
+        tile_gemm(dev)(true, false, h, w, n, 1, (const float *)dout + first * OC + r0, OC,
+                       (const float *)inp + first * C + c0, C, 1, dweight + e * x.stride + r0 * C + c0, C);
+    }
+    expert_grids_free(all);
+}
+
+// ---- the router's: fp32, whatever X is
+
+static void router_forward(Dev *dev, float *logits, const X *inp, const X *weight, size_t N, size_t C, size_t E)
+{
+    matmul_forward(dev, (X *)logits, inp, weight, NULL, N, C, E, -1);
+}
+
+static void router_backward(Dev *dev, X *dinp, float *dweight, const float *dlogits, const X *inp, const X *weight,
+                            size_t N, size_t C, size_t E)
+{
+    Grid g = grid_make(N, C);
+#pragma omp parallel for schedule(dynamic) num_threads(dev->threads)
+    for (size_t i = 0; i < g.n_rows * g.n_cols; i++) {
+        size_t r0, h, c0, w;
+        grid_tile(g, i, &r0, &h, &c0, &w);
+        tile_gemm(dev)(false, false, h, w, E, 1, dlogits + r0 * E, E, (const float *)weight + c0, C, 1,
+                       (float *)dinp + r0 * C + c0, C);
+    }
+    matmul_backward_weight(dev, dweight, NULL, (const X *)dlogits, inp, N, C, E, -1);
+}
+
 void matmul_cpu_fill(Dev *dev)
 {
+    dev->experts_forward = experts_forward;
+    dev->experts_backward_input = experts_backward_input;
+    dev->experts_backward_weight = experts_backward_weight;
+    dev->router_forward = router_forward;
+    dev->router_backward = router_backward;
     dev->matmul_forward = matmul_forward;
     dev->matmul_gelu_forward = matmul_gelu_forward;
     dev->matmul_backward_input = matmul_backward_input;

@@ -697,6 +697,124 @@ static void matmul_parts_backward_input(Dev *dev, X *dinp, const X *dout, const 
 
 // ---- the device
 
+// ---- mixture of experts: the router in fp32 with the stored numbers; products by expert; rows as they are
+
+static void router_forward(Dev *dev, float *logits, const X *inp, const X *weight, size_t N, size_t C, size_t E)
+{
+    Narrow *n = (Narrow *)dev;
+    float *w = narrow_read(n, 1, weight, E, C, C);
+    size_t rows = narrow_rows(n, N, C);
+    for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
+        float *x = narrow_read(n, 0, narrow_at(inp, r * C), h, C, C);
+        n->inner->router_forward(n->inner, logits + r * E, (X *)x, (X *)w, h, C, E);
+    }
+}
+
+static void router_backward(Dev *dev, X *dinp, float *dweight, const float *dlogits, const X *inp, const X *weight,
+                            size_t N, size_t C, size_t E)
+{
+    Narrow *n = (Narrow *)dev;
+    float *w = narrow_read(n, 1, weight, E, C, C);
+    size_t rows = narrow_rows(n, N, C);
+    for (size_t r = 0, h; (h = part_of(N, r, rows)); r += h) {
+        float *x = narrow_read(n, 0, narrow_at(inp, r * C), h, C, C);
+        float *dx = narrow_read(n, 2, narrow_at(dinp, r * C), h, C, C);
+        n->inner->router_backward(n->inner, (X *)dx, dweight, dlogits + r * E, (X *)x, (X *)w, h, C, E);
+        narrow_write(n, narrow_to(dinp, r * C), dx, h, C, C);
+    }
+}
+
+static void experts_gather(Dev *dev, X *out, const X *inp, const int32_t *slot, size_t R, size_t k, size_t C)
+{
+#pragma omp parallel for schedule(static) num_threads(dev_cpu_team(dev, R * C))
+    for (size_t r = 0; r < R; r++) {
+        if (slot[r] < 0) memset(narrow_to(out, r * C), 0, 2 * C);
+        else memcpy(narrow_to(out, r * C), narrow_at(inp, (size_t)slot[r] / k * C), 2 * C);
+    }
+}
+
+static void experts_combine(Dev *dev, X *out, const X *inp, const int32_t *row, size_t N, size_t k, size_t C)
+{
+    enum { PIECE = 256 };
+    const Narrow *n = (const Narrow *)dev;
+#pragma omp parallel for schedule(static) num_threads(dev_cpu_team(dev, N * k * C))
+    for (size_t t = 0; t < N; t++)
+        for (size_t c = 0; c < C; c += PIECE) {
+            size_t w = C - c < PIECE ? C - c : PIECE;
+            float sum[PIECE] = {0}, one[PIECE];
+            for (size_t j = 0; j < k; j++) {
+                if (row[t * k + j] < 0) continue;
+                formats_to_float(one, n->format, narrow_at(inp, (size_t)row[t * k + j] * C + c), w);
+                for (size_t i = 0; i < w; i++) sum[i] += one[i];
+            }
+            formats_from_float(narrow_to(out, t * C + c), n->format, sum, w, false);
+        }
+}
+
+static void experts_swiglu_forward(Dev *dev, X *out, const X *gate_up, const float *gate, const int32_t *slot, size_t R,
+                                   size_t F)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t rows = narrow_rows(n, R, 2 * F);
+    for (size_t r = 0, h; (h = part_of(R, r, rows)); r += h) {
+        float *g = narrow_read(n, 0, narrow_at(gate_up, r * 2 * F), h, 2 * F, 2 * F), *y = narrow_room(n, 1, h * F);
+        n->inner->experts_swiglu_forward(n->inner, (X *)y, (X *)g, gate, slot + r, h, F);
+        narrow_write(n, narrow_to(out, r * F), y, h, F, F);
+    }
+}
+
+static void experts_swiglu_backward(Dev *dev, X *dgate_up, float *dgate, const X *dout, const X *gate_up,
+                                    const float *gate, const int32_t *slot, size_t R, size_t F)
+{
+    Narrow *n = (Narrow *)dev;
+    size_t rows = narrow_rows(n, R, 2 * F);
+    for (size_t r = 0, h; (h = part_of(R, r, rows)); r += h) {
+        float *g = narrow_read(n, 0, narrow_at(gate_up, r * 2 * F), h, 2 * F, 2 * F);
+        float *dy = narrow_read(n, 1, narrow_at(dout, r * F), h, F, F), *dg = narrow_room(n, 2, h * 2 * F);
+        n->inner->experts_swiglu_backward(n->inner, (X *)dg, dgate, (X *)dy, (X *)g, gate, slot + r, h, F);
+        narrow_write(n, narrow_to(dgate_up, r * 2 * F), dg, h, 2 * F, 2 * F);
+    }
+}
+
+// First row and number of rows of expert e.
+static size_t rows_of(DevExperts x, size_t e, size_t *first)
+{
+    *first = (size_t)x.offset[e];
+    return (size_t)(x.offset[e + 1] - x.offset[e]);
+}
+
+static void experts_rows(Narrow *n, X *out, const X *a, const X *weight, bool back, size_t K, size_t W, DevExperts x)
+{
+    size_t r, h, held = (size_t)x.offset[x.E];
+    for (size_t e = 0; e < x.E; e++) {
+        if (!(h = rows_of(x, e, &r))) continue;
+        const X *own = narrow_at(weight, e * x.stride);
+        if (back) backward_input(n, narrow_to(out, r * W), narrow_at(a, r * K), own, NULL, h, W, K, -1);
+        else forward(n, narrow_to(out, r * W), NULL, narrow_at(a, r * K), own, NULL, h, K, W, -1, false);
+    }
+    memset(narrow_to(out, held * W), 0, 2 * (x.R - held) * W);
+}
+
+static void experts_forward(Dev *dev, X *out, const X *inp, const X *weight, size_t C, size_t OC, DevExperts x)
+{
+    experts_rows((Narrow *)dev, out, inp, weight, false, C, OC, x);
+}
+
+static void experts_backward_input(Dev *dev, X *dinp, const X *dout, const X *weight, size_t C, size_t OC,
+                                   DevExperts x)
+{
+    experts_rows((Narrow *)dev, dinp, dout, weight, true, OC, C, x);
+}
+
+static void experts_backward_weight(Dev *dev, float *dweight, const X *dout, const X *inp, size_t C, size_t OC,
+                                    DevExperts x)
+{
+    for (size_t e = 0, r, h; e < x.E; e++)
+        if ((h = rows_of(x, e, &r)))
+            matmul_backward_weight(dev, dweight + e * x.stride, NULL, narrow_at(dout, r * OC), narrow_at(inp, r * C), h,
+                                   C, OC, -1);
+}
+
 // What is fp32 on all sides, and what moves bytes: the inner device's own functions. They are called with this device,
 // of which they read `threads` and `x_bytes`, and call no entry that is not among these.
 static void take_over(Dev *dev, const Dev *inner)
@@ -717,6 +835,10 @@ static void take_over(Dev *dev, const Dev *inner)
     dev->zero = inner->zero;
     dev->copy = inner->copy;
     dev->attention_merge = inner->attention_merge;
+    dev->route_forward = inner->route_forward;
+    dev->route_backward = inner->route_backward;
+    dev->experts_count = inner->experts_count;
+    dev->experts_sort = inner->experts_sort;
 }
 
 static void fill(Dev *dev)
@@ -753,6 +875,15 @@ static void fill(Dev *dev)
     dev->xent_loss = xent_loss;
     dev->compress = compress;
     dev->decompress = decompress;
+    dev->router_forward = router_forward;
+    dev->router_backward = router_backward;
+    dev->experts_gather = experts_gather;
+    dev->experts_combine = experts_combine;
+    dev->experts_forward = experts_forward;
+    dev->experts_backward_input = experts_backward_input;
+    dev->experts_backward_weight = experts_backward_weight;
+    dev->experts_swiglu_forward = experts_swiglu_forward;
+    dev->experts_swiglu_backward = experts_swiglu_backward;
 }
 
 Dev *narrow_create(Dev *inner, NarrowOptions o)
