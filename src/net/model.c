@@ -54,8 +54,9 @@ static void place_own(Activations *acts, int u, Mem *mem)
     if (acts->unit[u].kind != &unit_embedding)
         acts->stream[u] = (X *)mem_alloc(mem, MEM_ACTS, acts->max_rows / acts->sharers * acts->stream_row, "stream");
     for (int i = 0; i < row->n; i++)
-        acts->saved[u][i] = mem_alloc(mem, MEM_ACTS, model_rows_held(acts, u, i, acts->max_rows) * row->n_bytes[i],
-                                      row->name[i]);
+        if (row->n_bytes[i])
+            acts->saved[u][i] = mem_alloc(mem, MEM_ACTS, model_rows_held(acts, u, i, acts->max_rows) * row->n_bytes[i],
+                                          row->name[i]);
 }
 
 Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
@@ -64,7 +65,8 @@ Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, i
     size_t n = (size_t)n_units;
     Activations acts = {.pool = pool, .slot = slot, .policy = pool->policy, .unit = unit, .n_units = n_units,
                         .segment = pool->segment, .max_rows = B * T, .x_bytes = dev->x_bytes,
-                        .stream_row = shape->channels * dev->x_bytes, .sharers = unit_sharers(shape)};
+                        .stream_row = shape->channels * dev->x_bytes, .sharers = unit_sharers(shape),
+                        .widest = recompute_widest(dev, shape)};
     acts.row = calloc(n, sizeof *acts.row);
     acts.stream = calloc(n, sizeof *acts.stream);
     acts.saved = calloc(n, sizeof *acts.saved);
@@ -130,7 +132,7 @@ static void allocate_buffers(Model *m, bool train, ModelOptions options)
     size_t N = model_max_rows(m);
     BufferList scratch = unit_scratch(m->dev, &m->local, N);
     for (int i = 0; i < scratch.n; i++)
-        m->scratch[i] = mem_alloc(m->mem, MEM_SCRATCH, scratch.n_bytes[i], scratch.name[i]);
+        if (scratch.n_bytes[i]) m->scratch[i] = mem_alloc(m->mem, MEM_SCRATCH, scratch.n_bytes[i], scratch.name[i]);
     allocate_chunks(m, train, options);
     if (train && !options.stage)
         m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N / m->acts.sharers * m->acts.stream_row, "stream gradient");
@@ -270,7 +272,7 @@ KvCache model_cache_for(Model *m, size_t room)
     size_t rows = 0;
     if (room > m->shape.context) room = m->shape.context;
     for (int u = 0; u < m->n_units; u++)
-        if (m->unit[u].kind == &unit_block) rows += unit_cache_rows(&m->shape, &m->unit[u], room);
+        if (unit_is_block(m->unit[u].kind)) rows += unit_cache_rows(&m->shape, &m->unit[u], room);
     size_t n = rows * m->local.kv_heads * m->shape.head_size * m->dev->x_bytes;
     return (KvCache){.k = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached keys"),
                      .v = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached values"), .room = room};
