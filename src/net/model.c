@@ -11,6 +11,7 @@
 //
 // A head that is tied to the embedding of another stage reads a copy of the embedding, and adds its gradient to an
 // array of its own (tied_weight, tied_grad). pipeline.c sends both.
+#include "net/experts.h"
 #include "net/model.h"
 
 #include "base/check.h"
@@ -127,12 +128,30 @@ static void allocate_chunks(Model *m, bool train, ModelOptions options)
     m->acts = m->chunk[0].slot[0];
 }
 
+// What layers with experts keep from step to step (experts.h).
+static void allocate_experts(Model *m, bool train)
+{
+    const ModelExperts *x = &m->shape.experts;
+    if (!x->n) return;
+    m->experts = calloc((size_t)m->n_units, sizeof *m->experts);
+    if (!m->experts) die("model: no memory for %d units", m->n_units);
+    for (int u = 0; u < m->n_units; u++) {
+        ExpertState *state = &m->experts[u];
+        size_t n = x->n * sizeof(float);
+        if (m->unit[u].kind != &unit_experts) continue;
+        if (train) state->count = mem_alloc(m->mem, MEM_SCRATCH, n + sizeof(float), "experts' loads");
+        if (x->balance == MOE_BALANCE_BIAS) state->bias = mem_alloc(m->mem, MEM_SCRATCH, n, "experts' biases");
+        if (x->balance == MOE_BALANCE_BATCH) state->load = mem_alloc(m->mem, MEM_SCRATCH, n, "experts' shares");
+    }
+}
+
 static void allocate_buffers(Model *m, bool train, ModelOptions options)
 {
     size_t N = model_max_rows(m);
     BufferList scratch = unit_scratch(m->dev, &m->local, N);
     for (int i = 0; i < scratch.n; i++)
         if (scratch.n_bytes[i]) m->scratch[i] = mem_alloc(m->mem, MEM_SCRATCH, scratch.n_bytes[i], scratch.name[i]);
+    allocate_experts(m, train);
     allocate_chunks(m, train, options);
     if (train && !options.stage)
         m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N / m->acts.sharers * m->acts.stream_row, "stream gradient");
@@ -255,7 +274,7 @@ void model_free(Model *m)
         free(chunk->late);
     }
     if (!m->pool.all_kept) recompute_pool_free(&m->pool);
-    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk};
+    void *own[] = {m->unit, m->experts, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
     if (m->parts.release) m->parts.release(m->parts.self);
     params_free(&m->params);
