@@ -53,7 +53,8 @@ static double forward_backward(Run *run, long step, RampStep mine, float scale)
         Micro micro = {.token = data->token + at, .target = data->target + at,
                        .pos = data->pos ? data->pos + at : NULL, .first = data->first ? data->first + at : NULL,
                        .B = B, .T = T, .dropout = (float)cfg->model.dropout, .seed = (uint64_t)cfg->run.seed,
-                       .step = (uint32_t)step, .sample = (uint64_t)mine.before + row};
+                       .step = (uint32_t)step, .sample = (uint64_t)mine.before + row,
+                       .each = run->scales.scaler.scale / (float)run_samples(run, step).sequences};
         replicas_forward_backward(&run->replicas, &micro, scale, row + B >= rows);
         for (int i = 0; i < run->n_observers; i++)
             if (run->observer[i].micro) run->observer[i].micro(run->observer[i].self, run, &micro, scale);
@@ -101,6 +102,7 @@ static StepResult run_step(Run *run, long step)
     // A batch that is skipped is gone: its samples count as taken, its gradient is zeroed, and neither weights nor
     // moments nor the optimizer's count of updates change.
     phases_enter(phases, PHASES_OPTIM);
+    loads_step(&run->loads, run->model, &run->replicas, r.verdict.action < MONITOR_SKIP);
     if (r.verdict.action < MONITOR_SKIP) optim_apply(&run->optim, run->model, r.grad_norm, r.lr);
     else optim_drop(run->model);
     replicas_updated(&run->replicas);

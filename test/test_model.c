@@ -30,6 +30,27 @@ static size_t whole(const Fixture *fx, const char *key)
     return (size_t)fixture_number(fx, key);
 }
 
+static ModelExperts experts_of(const Fixture *fx)
+{
+    if (!fixture_has(fx, "param/layers.1.router.weight")) return (ModelExperts){.n = 0};
+    return (ModelExperts){
+        .n = whole(fx, "experts"),
+        .k = whole(fx, "experts_active"),
+        .ffn = whole(fx, "experts_ffn"),
+        .shared = whole(fx, "experts_shared"),
+        .dense = whole(fx, "experts_dense"),
+        .every = whole(fx, "experts_every"),
+        .groups = whole(fx, "experts_groups"),
+        .best = whole(fx, "experts_groups_active"),
+        .sigmoid = whole(fx, "sigmoid"),
+        .renorm = whole(fx, "renorm"),
+        .scale = (float)fixture_number(fx, "experts_scale"),
+        .balance = MOE_BALANCE_SEQUENCE,
+        .balance_coef = (float)fixture_number(fx, "balance_coef"),
+        .z_coef = (float)fixture_number(fx, "z_coef"),
+    };
+}
+
 static ModelShape shape_of(const Fixture *fx)
 {
     return (ModelShape){
@@ -49,6 +70,7 @@ static ModelShape shape_of(const Fixture *fx)
         .bias = whole(fx, "bias"),
         .tie = whole(fx, "tie"),
         .qk_norm = whole(fx, "qk_norm"),
+        .experts = experts_of(fx),
     };
 }
 
@@ -81,6 +103,7 @@ static void case_open(Case *c, const char *family, int threads)
     c->target = fixture_i32(c->fx, "target", c->N);
     c->dev = dev_cpu_create(threads);
     c->model = model_create(&shape, c->dev, &c->mem, c->B, c->T, 1, true);
+    model_set_each(c->model, 1 / (float)c->B); // the weight of a sequence in the losses of routers
     const Params *p = &c->model->params;
     assert_int_equal(p->n_rows, whole(c->fx, "params"));
     for (int i = 0; i < p->n_rows; i++)
@@ -280,7 +303,7 @@ static void test_yardsticks_are_small(void **state)
 
 int main(void)
 {
-    static const char *const families[] = {"gpt", "llama", "llama_qknorm"};
+    static const char *const families[] = {"gpt", "llama", "llama_qknorm", "mixtral", "olmoe", "deepseek"};
     static const struct {
         const char *name;
         void (*run)(void **);

@@ -318,9 +318,9 @@ static void test_bytes_in_numbers(void **state)
         assert_int_equal(recompute_bytes(&s, dev, (RecomputePolicy){.compress = true}, B, T),
                          N * (5 * (stat + widths + 4 * groups) + 4 * widths + streams + head));
     }
-    assert_int_equal(recompute_late_bytes(&gpt, dev, 0, 5, N), 5 * N * 4 * (36 + 12 + 20 + 12));
-    assert_int_equal(recompute_late_bytes(&llama, dev, 0, 3, N), 3 * N * 4 * (48 + 10 + 2 * 130 + 10));
-    assert_int_equal(recompute_late_bytes(&llama, dev, 2, 3, N),
+    assert_int_equal(recompute_late_bytes(&gpt, dev, 0, 0, 5, N), 5 * N * 4 * (36 + 12 + 20 + 12));
+    assert_int_equal(recompute_late_bytes(&llama, dev, 0, 0, 3, N), 3 * N * 4 * (48 + 10 + 2 * 130 + 10));
+    assert_int_equal(recompute_late_bytes(&llama, dev, 2, 0, 3, N),
                      3 * N * 4 * (48 + 10 + 2 * 130 + 10 + 10 + 24 + 10 + 130));
     dev_cpu_free(dev);
 }

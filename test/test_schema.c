@@ -35,6 +35,7 @@ static const struct {
     {"warn", "step:i text:s t:i"},
     {"set", "step:i tokens:i name:s val_loss:n val_bpb:n t:i"},
     {"task", "step:i tokens:i name:s items:i acc:n acc_norm:n acc_token:n centred:n perplexity:n t:i"},
+    {"experts", "step:i tokens:i name:s text:s load_max:n load_min:n entropy:n dropped:n t:i"},
 };
 enum { EVENTS = sizeof schema / sizeof *schema };
 

@@ -177,8 +177,8 @@ static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
     for (size_t c = 0; simple && c < v; c++) {
         bool head = stage == l->pp - 1 && c == v - 1, first = stage == 0 && c == 0;
         size_t layers = plan_layout_chunk(job) - (head && lacking(job) > 0) - (first && lacking(job) > 1);
-        size_t slots = plan_layout_slots(job, stage, (int)c);
-        all += slots * recompute_slot_bytes(&part, &dev, policy, segment, layers, head, N);
+        size_t slots = plan_layout_slots(job, stage, (int)c), at = (c * (size_t)l->pp + (size_t)stage) * plan_layout_chunk(job);
+        all += slots * recompute_slot_bytes(&part, &dev, policy, segment, at, layers, head, N);
         b->activations += (double)(slots * layers * N) * more_saved(job, &part);
         if (l->pp > 1) b->communication += (double)(slots * stream * (head ? 1 : 2));
     }

@@ -4,7 +4,8 @@ PyTorch.
 
 Two families from one forward function, as in src/: GPT (LayerNorm, learned positions, GELU, biases, tied
 head) and LLaMA (RMSNorm, rotate-half RoPE, SwiGLU, grouped queries, no biases, untied head), the latter
-also with QK-norm. Everything is computed in float64 by autograd and torch.optim.AdamW and stored as
+also with QK-norm, and with experts in three forms: softmax with renormalised weights (Mixtral), softmax as it is in every
+second layer (OLMoE), sigmoid with groups, a scale, a shared expert and a first dense layer (DeepSeek-V3). Everything is computed in float64 by autograd and torch.optim.AdamW and stored as
 float32.
 
 How far may a float32 implementation be from that? As far as PyTorch's own float32 is. The same computation
@@ -29,11 +30,24 @@ GPT = dict(layers=2, channels=20, heads=4, kv_heads=4, head_size=5, ffn=32, voca
            layernorm=1, swiglu=0, rope=0, bias=1, tie=1, qk_norm=0)
 LLAMA = dict(layers=2, channels=16, heads=4, kv_heads=2, head_size=6, ffn=28, vocab=31, context=14,
              layernorm=0, swiglu=1, rope=1, bias=0, tie=0, qk_norm=0)
-MODELS = {"gpt": GPT, "llama": LLAMA, "llama_qknorm": dict(LLAMA, qk_norm=1)}
+EXPERTS = dict(LLAMA, experts=4, experts_active=2, experts_ffn=12, experts_shared=0, experts_dense=0, experts_every=1,
+               experts_groups=0, experts_groups_active=0, sigmoid=0, renorm=1, experts_scale=1.0,
+               balance_coef=0.05, z_coef=0.0)
+MODELS = {"gpt": GPT, "llama": LLAMA, "llama_qknorm": dict(LLAMA, qk_norm=1),
+          "mixtral": EXPERTS,
+          "olmoe": dict(EXPERTS, qk_norm=1, experts=5, experts_active=3, experts_every=2, renorm=0, balance_coef=0.0,
+                        z_coef=0.02),
+          "deepseek": dict(EXPERTS, experts=6, experts_ffn=8, experts_shared=10, experts_dense=1, experts_groups=3,
+                           experts_groups_active=2, sigmoid=1, experts_scale=1.5, z_coef=0.01)}
 single = lambda x: float(np.float32(x))  # hyper-parameters are float32 numbers, too
 NORM_EPS, THETA = single(1e-5), 10000.0
 ADAMW = dict(betas=(single(0.9), single(0.95)), eps=single(1e-8))
 DECAY, CLIP = single(0.1), 1.0
+
+
+def has_experts(c, layer):
+    first = c.get("experts_dense", 0)
+    return c.get("experts", 0) > 0 and layer >= first and (layer - first + 1) % c["experts_every"] == 0
 
 
 def init_params(c, rng):
@@ -68,10 +82,16 @@ def init_params(c, rng):
             norm(at + "attn.k_norm", D, False)
         linear(at + "attn.out", C, H * D)
         norm(at + "ffn_norm", C, c["layernorm"])
-        if c["swiglu"]:
-            linear(at + "ffn.gate", width, C)
-        linear(at + "ffn.up", width, C)
-        linear(at + "ffn.down", C, width)
+        networks = [("ffn", width)]
+        if has_experts(c, i):
+            matrix(at + "router.weight", c["experts"], C)
+            networks = [("shared", c["experts_shared"])] if c["experts_shared"] else []
+            networks += [(f"experts.{e}", c["experts_ffn"]) for e in range(c["experts"])]
+        for name, width_of in networks:
+            if c["swiglu"]:
+                linear(f"{at}{name}.gate", width_of, C)
+            linear(f"{at}{name}.up", width_of, C)
+            linear(f"{at}{name}.down", C, width_of)
     norm("final_norm", C, c["layernorm"])
     if not c["tie"]:
         matrix("head.weight", c["vocab"], C)
@@ -79,7 +99,7 @@ def init_params(c, rng):
 
 
 def forward(p, c, token):
-    """Logits (B, T, V). p: {name: tensor}; the precision is that of p."""
+    """Logits (B, T, V), and the losses of routers. p: {name: tensor}; the precision is that of p."""
     D, H, G, context = c["head_size"], c["heads"], c["kv_heads"], token.shape[1]
     linear = lambda x, name: F.linear(x, p[name + ".weight"], p.get(name + ".bias"))
     rms = lambda x, w: x / torch.sqrt((x * x).mean(-1, keepdim=True) + NORM_EPS) * w
@@ -107,9 +127,33 @@ def forward(p, c, token):
         return linear((F.softmax(score, -1) @ v).transpose(1, 2).flatten(2), at + "attn.out")
 
     def ffn(x, at):
-        up = linear(x, at + "ffn.up")
-        wide = F.silu(linear(x, at + "ffn.gate")) * up if c["swiglu"] else F.gelu(up, approximate="tanh")
-        return linear(wide, at + "ffn.down")
+        up = linear(x, at + ".up")
+        wide = F.silu(linear(x, at + ".gate")) * up if c["swiglu"] else F.gelu(up, approximate="tanh")
+        return linear(wide, at + ".down")
+
+    def experts(x, at):
+        """Every expert computes every token; the weights of those that are not chosen are 0."""
+        E, k, groups = c["experts"], c["experts_active"], c["experts_groups"]
+        z = linear(x, at + "router")
+        score = torch.sigmoid(z) if c["sigmoid"] else F.softmax(z, -1)
+        key = score.detach()
+        if groups:
+            value = key.unflatten(-1, (groups, -1)).topk(2, -1).values.sum(-1)  # of softmax scores: the best alone
+            best = torch.zeros_like(value).scatter(-1, value.topk(c["experts_groups_active"], -1).indices, 1)
+            key = key.masked_fill(best.repeat_interleave(E // groups, -1) == 0, -1)
+        chosen = torch.zeros_like(score).scatter(-1, key.topk(k, -1).indices, 1)
+        weight = score * chosen
+        if c["renorm"]:
+            weight = weight / weight.sum(-1, keepdim=True)
+        weight = weight * c["experts_scale"]
+        share = chosen.mean(1) / k  # (B, E), of each sequence
+        part = (score / score.sum(-1, keepdim=True)).mean(1)
+        extra.append(single(c["balance_coef"]) * E * (share * part).sum(-1).mean())
+        extra.append(single(c["z_coef"]) * (torch.logsumexp(z, -1) ** 2).mean())
+        out = sum(weight[..., e, None] * ffn(x, f"{at}experts.{e}") for e in range(E))
+        return out + ffn(x, at + "shared") if c["experts_shared"] else out
+
+    extra = []
 
     x = p["embed.tokens.weight"][token]
     if not c["rope"]:
@@ -117,8 +161,8 @@ def forward(p, c, token):
     for i in range(c["layers"]):
         at = f"layers.{i}."
         x = x + attention(norm(x, at + "attn_norm"), at)
-        x = x + ffn(norm(x, at + "ffn_norm"), at)
-    return F.linear(norm(x, "final_norm"), p["embed.tokens.weight" if c["tie"] else "head.weight"])
+        x = x + (experts(norm(x, at + "ffn_norm"), at) if has_experts(c, i) else ffn(norm(x, at + "ffn_norm"), at + "ffn"))
+    return F.linear(norm(x, "final_norm"), p["embed.tokens.weight" if c["tie"] else "head.weight"]), sum(extra)
 
 
 def loss_of(logits, target):
@@ -130,14 +174,15 @@ def run(c, params, batches, lrs):
     """Everything that is compared, as one flat {kind.name: tensor}: the first batch, then the ten steps."""
     p = {name: torch.nn.Parameter(value.clone()) for name, value in params.items()}
     token, target = batches[0]
-    result, losses, norms = {"logits": forward(p, c, token).detach()}, [], []
+    result, losses, norms = {"logits": forward(p, c, token)[0].detach()}, [], []
     groups = [{"params": [x for x in p.values() if (x.ndim == 2) == matrices],
                "weight_decay": DECAY if matrices else 0.0} for matrices in (True, False)]
     optim = torch.optim.AdamW(groups, lr=1.0, **ADAMW)
     for step, (token, target) in enumerate(batches):
         optim.zero_grad()
-        loss = loss_of(forward(p, c, token), target)
-        loss.backward()
+        logits, extra = forward(p, c, token)
+        loss = loss_of(logits, target)
+        (loss + extra).backward()
         if step == 0:
             result.update({f"grad.{name}": x.grad.clone() for name, x in p.items()})
         norm = torch.sqrt(sum((x.grad.double() ** 2).sum() for x in p.values()))
@@ -160,7 +205,7 @@ def reorder(tensors, order, c):
         rows = "norm" in name and not head_norm or ".out." in name or ".down." in name
         x = x[order] if rows else x
         columns = name.endswith(("tokens.weight", "positions.weight", "head.weight", "attn.q.weight",
-                                 "attn.k.weight", "attn.v.weight", "gate.weight", "up.weight"))
+                                 "attn.k.weight", "attn.v.weight", "gate.weight", "up.weight", "router.weight"))
         moved[name] = x[:, order] if columns else x
     return moved
 

@@ -577,6 +577,31 @@ static void resolve_model(Config *cfg)
     derive(cfg, "model.ffn", &cfg->model.ffn, F);
 }
 
+static void resolve_experts(Config *cfg)
+{
+    long E = cfg->model.experts, k = cfg->model.experts_active, groups = cfg->model.experts_groups;
+    if (!E) return;
+    if (cfg->model.activation != CONFIG_ACTIVATION_SWIGLU)
+        die("%s: model.experts: experts are SwiGLU networks without biases (try --model.activation=swiglu)",
+            where(cfg, "model.experts"));
+    if (k > E)
+        die("%s: model.experts_active %ld of model.experts %ld", where(cfg, "model.experts_active"), k, E);
+    if (cfg->model.experts_dense + cfg->model.experts_every > cfg->model.layers)
+        die("%s: no layer has experts: the first would be number %ld, and model.layers is %ld",
+            where(cfg, "model.experts"), cfg->model.experts_dense + cfg->model.experts_every, cfg->model.layers);
+    if (groups && E % groups)
+        die("%s: model.experts %ld is not a multiple of model.experts_groups %ld", where(cfg, "model.experts_groups"), E,
+            groups);
+    long best = cfg->model.experts_groups_active;
+    if (groups && (best > groups || best * (E / groups) < k))
+        die("%s: model.experts_groups_active %ld of %ld groups have %ld experts; a token uses %ld",
+            where(cfg, "model.experts_groups_active"), best, groups, best * (E / groups), k);
+    derive(cfg, "model.experts_ffn", &cfg->model.experts_ffn, cfg->model.ffn);
+    if (cfg->optim.mup_base)
+        die("%s: optim.mup_base: its table has no row for experts and their router (try 0)",
+            where(cfg, "optim.mup_base"));
+}
+
 // Data-parallel ranks: dp = ranks / (tp * cp * pp).
 static void resolve_mesh(Config *cfg)
 {
@@ -676,6 +701,9 @@ static void refuse_in_parts(const Config *cfg)
     if (pp > 1 && cfg->batch.ramp_from)
         die("%s: batch.ramp_from: a pipeline's schedule is made for one number of micro-batches (try 0, or "
             "parallel.pp=1)", where(cfg, "batch.ramp_from"));
+    if (cfg->model.experts && tp * cp > 1)
+        die("%s: model.experts with parallel.tp = %ld, cp = %ld: experts are not divided over such ranks (try dp, ZeRO "
+            "or pp)", where(cfg, tp > 1 ? "parallel.tp" : "parallel.cp"), tp, cp);
     if (cp > 1 && cfg->model.context % (2 * cp))
         die("%s: parallel.cp = %ld: a sequence is cut into 2 cp = %ld chunks, which does not divide "
             "model.context = %ld",
@@ -716,6 +744,7 @@ void config_resolve(Config *cfg)
         die("%s: run.steps and run.minutes are both 0 (set --run.steps=N or --run.minutes=M)",
             where(cfg, "run.steps"));
     resolve_model(cfg);
+    resolve_experts(cfg);
     resolve_mesh(cfg);
     resolve_batch(cfg);
     refuse_on_ranks(cfg);

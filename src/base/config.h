@@ -21,6 +21,11 @@ enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
 typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
 typedef enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU } ConfigActivation;
 typedef enum { CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE } ConfigPosition;
+// The scores of experts: softmax over all, or each one's sigmoid. What keeps their loads even: a loss on each sequence, or
+// on the whole batch; or a bias on the choice, moved after each step. Which slots an expert drops that has too many.
+typedef enum { MOE_SOFTMAX, MOE_SIGMOID } MoeScore;
+typedef enum { MOE_BALANCE_NONE, MOE_BALANCE_SEQUENCE, MOE_BALANCE_BATCH, MOE_BALANCE_BIAS } MoeBalance;
+typedef enum { MOE_DROP_LAST, MOE_DROP_LIGHTEST } MoeDrop;
 typedef enum { ROPE_NONE, ROPE_LINEAR, ROPE_NTK, ROPE_YARN, ROPE_LLAMA3 } RopeKind;
 typedef enum {
     OPTIM_ADAMW, OPTIM_ADAM, OPTIM_SGD, OPTIM_MOMENTUM, OPTIM_ADAFACTOR, OPTIM_LION, OPTIM_ADAMW8BIT, OPTIM_MUON,
@@ -119,7 +124,17 @@ typedef struct {
         char window_pattern[CONFIG_TEXT];
         bool bias, tie, qk_norm;
         double dropout;
+        long experts, experts_active, experts_ffn, experts_shared, experts_dense, experts_every;
+        long experts_groups, experts_groups_active;
+        MoeScore experts_score;
+        bool experts_renorm;
+        double experts_scale;
     } model;
+    struct {
+        MoeBalance balance;
+        double balance_coef, bias_rate, z_coef, capacity;
+        MoeDrop drop;
+    } moe;
     struct {
         long tokens, micro;
         long accum; // micro-batches per rank and optimizer step (of the full batch); always derived

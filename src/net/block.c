@@ -16,20 +16,25 @@
 // their rows are adjacent in the parameter table; so are gate and up. RoPE works in place: its backward rotates the
 // gradient back, and needs nothing saved.
 //
+// A block with experts (unit_experts) differs in its second half: experts.c, beside a feed-forward network for all
+// tokens (a shared expert), if there is one.
+//
 // Matrices, norms and attention are called through linear.h; in one process each call is one op of the device.
-#include "net/linear.h"
+#include "net/experts.h"
 
-enum { NORM1, MEAN1, RSTD1, QKV, ATTN, LSE, RESID, NORM2, MEAN2, RSTD2, PRE, ACT, QK_NORMED, Q_RSTD, K_RSTD };
+enum { NORM1, MEAN1, RSTD1, QKV, ATTN, LSE, RESID, NORM2, MEAN2, RSTD2, PRE, ACT, QK_NORMED, Q_RSTD, K_RSTD, EXPERTS };
+_Static_assert(EXPERTS + EXPERTS_SAVED <= UNIT_MAX_SAVED, "room for all buffers of a block");
 
 static size_t qkv_width(const ModelShape *s)
 {
     return (s->heads + 2 * s->kv_heads) * s->head_size;
 }
 
-static BufferList block_saved(const Dev *dev, const ModelShape *s, size_t B, size_t T)
+// F: the width of the feed-forward network, 0: none.
+static BufferList saved_of(const Dev *dev, const ModelShape *s, size_t N, size_t F)
 {
     BufferList list = {.n = 0};
-    size_t N = B * T, x = dev->x_bytes, f = sizeof(float);
+    size_t x = dev->x_bytes, f = sizeof(float);
     unit_list_add(&list, "norm1", BUFFER_CHEAP, N * s->channels, x);
     unit_list_add_shared(&list, "mean1", BUFFER_STAT, N, f);
     unit_list_add_shared(&list, "rstd1", BUFFER_STAT, N, f);
@@ -40,8 +45,8 @@ static BufferList block_saved(const Dev *dev, const ModelShape *s, size_t B, siz
     unit_list_add(&list, "norm2", BUFFER_CHEAP, N * s->channels, x);
     unit_list_add_shared(&list, "mean2", BUFFER_STAT, N, f);
     unit_list_add_shared(&list, "rstd2", BUFFER_STAT, N, f);
-    unit_list_add(&list, "pre", BUFFER_ACT, N * s->ffn * (s->swiglu ? 2 : 1), x);
-    unit_list_add(&list, "act", BUFFER_CHEAP, N * s->ffn, x);
+    unit_list_add(&list, "pre", BUFFER_ACT, N * F * (s->swiglu ? 2 : 1), x);
+    unit_list_add(&list, "act", BUFFER_CHEAP, N * F, x);
     if (s->qk_norm) {
         unit_list_add(&list, "qk_normed", BUFFER_CHEAP, N * qkv_width(s), x);
         unit_list_add(&list, "q_rstd", BUFFER_STAT, N * s->heads, f);
@@ -50,9 +55,22 @@ static BufferList block_saved(const Dev *dev, const ModelShape *s, size_t B, siz
     return list;
 }
 
-static int block_matrices(const ModelShape *s, UnitMatrix *list)
+static BufferList block_saved(const Dev *dev, const ModelShape *s, size_t B, size_t T)
 {
-    size_t C = s->channels, hd = s->heads * s->head_size, kv = s->kv_heads * s->head_size, F = s->ffn;
+    return saved_of(dev, s, B * T, s->ffn);
+}
+
+static BufferList experts_block_saved(const Dev *dev, const ModelShape *s, size_t B, size_t T)
+{
+    BufferList list = saved_of(dev, s, B * T, s->experts.shared);
+    while (list.n < EXPERTS) unit_list_add(&list, "none", BUFFER_STAT, 0, 0);
+    experts_saved(&list, dev, s, B * T);
+    return list;
+}
+
+static int matrices_of(const ModelShape *s, UnitMatrix *list, size_t F)
+{
+    size_t C = s->channels, hd = s->heads * s->head_size, kv = s->kv_heads * s->head_size;
     list[0] = (UnitMatrix){.weight = W_QKV, .bias = B_QKV, .way = MATRIX_FROM_STREAM, .input = NORM1, .dout = "dqkv",
                            .in = C, .out = qkv_width(s), .grain = s->kv_heads, .n_segments = 3,
                            .segment = {hd, kv, kv}};
@@ -63,7 +81,28 @@ static int block_matrices(const ModelShape *s, UnitMatrix *list)
                            .n_segments = s->swiglu ? 2 : 1, .segment = {F, F}};
     list[3] = (UnitMatrix){.weight = W_FFN_DOWN, .bias = B_FFN_DOWN, .way = MATRIX_TO_STREAM, .input = ACT,
                            .dout = "ddown", .in = F, .out = C, .grain = F};
-    return 4;
+    return F ? 4 : 2;
+}
+
+static int block_matrices(const ModelShape *s, UnitMatrix *list)
+{
+    return matrices_of(s, list, s->ffn);
+}
+
+static int experts_block_matrices(const ModelShape *s, UnitMatrix *list)
+{
+    return matrices_of(s, list, s->experts.shared);
+}
+
+static bool has_experts(const Unit *unit)
+{
+    return unit->kind == &unit_experts;
+}
+
+// The width of the feed-forward network that all tokens use; 0: there is none.
+static size_t ffn_width(const UnitContext *ctx, const Unit *unit)
+{
+    return has_experts(unit) ? ctx->shape->experts.shared : ctx->shape->ffn;
 }
 
 // The q, k or v part of packed rows (N, (H + 2G) D).
@@ -164,31 +203,51 @@ static void attention_part_forward(const UnitContext *ctx, const Unit *unit, voi
     }
 }
 
+static void ffn_in(const UnitContext *ctx, const Unit *unit, void *const *saved, size_t N)
+{
+    Dev *dev = ctx->dev;
+    const ModelShape *s = ctx->shape;
+    X *norm2 = (X *)saved[NORM2], *pre = (X *)saved[PRE], *act = (X *)saved[ACT];
+    size_t F = ffn_width(ctx, unit);
+    if (!F) return;
+    if (s->swiglu) {
+        linear_forward(ctx, unit, W_FFN_IN, pre, norm2, N);
+        dev->swiglu_forward(dev, act, pre, N, F);
+    } else {
+        dev->matmul_gelu_forward(dev, act, pre, norm2, unit_weight(ctx, unit, W_FFN_IN),
+                                 unit_weight(ctx, unit, B_FFN_IN), N, s->channels, F, unit->row[W_FFN_IN]);
+    }
+}
+
+// The rows behind those of the slots (experts_scratch), where the shared expert's output or gradient waits.
+static X *shared_rows(const UnitContext *ctx, size_t N)
+{
+    return at_row(ctx, (X *)ctx->scratch[SCRATCH_ROWS], N * ctx->shape->experts.k, ctx->shape->channels);
+}
+
 static void block_forward(const UnitContext *ctx, const Unit *unit, X *out, const X *inp, void *const *saved,
                           const Batch *batch)
 {
     Dev *dev = ctx->dev;
-    const ModelShape *s = ctx->shape;
-    size_t N = batch->N;
+    size_t N = batch->N, C = ctx->shape->channels;
     X *sum = (X *)ctx->scratch[SCRATCH_NORM]; // (N, C) output of attention, then of the ffn, to add to the stream
-    X *norm2 = (X *)saved[NORM2], *pre = (X *)saved[PRE], *act = (X *)saved[ACT];
 
     attn_norm(ctx, unit, inp, saved, batch);
     attention_part_forward(ctx, unit, saved, batch);
     linear_forward(ctx, unit, W_ATTN_OUT, sum, (X *)saved[ATTN], N);
     ffn_norm(ctx, unit, inp, linear_branch(ctx, unit, batch, "attn", sum), saved, batch);
 
-    if (s->swiglu) {
-        linear_forward(ctx, unit, W_FFN_IN, pre, norm2, N);
-        dev->swiglu_forward(dev, act, pre, N, s->ffn);
-    } else {
-        dev->matmul_gelu_forward(dev, act, pre, norm2, unit_weight(ctx, unit, W_FFN_IN),
-                                 unit_weight(ctx, unit, B_FFN_IN), N, s->channels, s->ffn, unit->row[W_FFN_IN]);
-    }
+    ffn_in(ctx, unit, saved, N);
+    if (has_experts(unit))
+        experts_forward(ctx, unit, out ? sum : NULL, (X *)saved[NORM2], saved + EXPERTS, batch);
     if (!out) return; // all is saved
-    linear_forward(ctx, unit, W_FFN_DOWN, sum, act, N);
+    if (ffn_width(ctx, unit)) {
+        X *to = has_experts(unit) ? shared_rows(ctx, N) : sum;
+        linear_forward(ctx, unit, W_FFN_DOWN, to, (X *)saved[ACT], N);
+        if (to != sum) dev->add(dev, sum, sum, to, N * C);
+    }
     const X *branch = linear_branch(ctx, unit, batch, "ffn", sum);
-    dev->add(dev, out, (X *)saved[RESID], branch, linear_rows(ctx, N) * s->channels);
+    dev->add(dev, out, (X *)saved[RESID], branch, linear_rows(ctx, N) * C);
 }
 
 static void block_restore(const UnitContext *ctx, const Unit *unit, const X *inp, void *const *saved,
@@ -196,27 +255,25 @@ static void block_restore(const UnitContext *ctx, const Unit *unit, const X *inp
 {
     Dev *dev = ctx->dev;
     const ModelShape *s = ctx->shape;
+    size_t F = ffn_width(ctx, unit);
     attn_norm(ctx, unit, inp, saved, batch);
     if (s->qk_norm) prepare_qk(ctx, unit, saved, batch);
     ffn_norm(ctx, unit, (X *)saved[RESID], NULL, saved, batch);
-    if (s->swiglu) dev->swiglu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N, s->ffn);
-    else dev->gelu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N * s->ffn);
+    if (F && s->swiglu) dev->swiglu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N, F);
+    else if (F) dev->gelu_forward(dev, (X *)saved[ACT], (X *)saved[PRE], batch->N * F);
+    if (has_experts(unit)) experts_restore(ctx, unit, saved + EXPERTS, batch);
 }
 
-// stream: the gradient of the block's output on entry, of `resid` on return.
-static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *stream, void *const *saved,
-                              const Batch *batch)
+// dpre: the gradient of the feed-forward network's pre-activation, from that of its output; and both weights'.
+static void ffn_backward_down(const UnitContext *ctx, const Unit *unit, X *dpre, const X *dbranch, void *const *saved,
+                              size_t N)
 {
     Dev *dev = ctx->dev;
     const ModelShape *s = ctx->shape;
-    size_t N = batch->N, F = s->ffn;
-    X *dnorm = (X *)ctx->scratch[SCRATCH_NORM], *scratch = (X *)ctx->scratch[SCRATCH_WIDE];
-    X *dpre = linear_dout(ctx, unit, W_FFN_IN, scratch);
-    const X *dbranch = linear_branch_backward(ctx, unit, batch, "ffn", linear_dout(ctx, unit, W_FFN_DOWN, dnorm),
-                                              stream); // dnorm is not in use yet
+    size_t F = ffn_width(ctx, unit);
     linear_backward_weight(ctx, unit, W_FFN_DOWN, dbranch, saved, N);
     if (s->swiglu) {
-        X *dact = (X *)((char *)scratch + N * 2 * F * dev->x_bytes); // scratch holds 3F a row
+        X *dact = at_row(ctx, (X *)ctx->scratch[SCRATCH_WIDE], N, 2 * F); // scratch holds 3F a row
         linear_backward_input(ctx, unit, W_FFN_DOWN, dact, dbranch, N);
         dev->swiglu_backward(dev, dpre, dact, (X *)saved[PRE], N, F);
     } else {
@@ -224,7 +281,27 @@ static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *strea
                                         s->channels, unit->row[W_FFN_DOWN]);
     }
     linear_backward_weight(ctx, unit, W_FFN_IN, dpre, saved, N);
-    linear_backward_input(ctx, unit, W_FFN_IN, dnorm, dpre, N);
+}
+
+// stream: the gradient of the block's output on entry, of `resid` on return. (The branch's gradient may lie in dnorm, so
+// it is read before anything is written there.)
+static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *stream, void *const *saved,
+                              const Batch *batch)
+{
+    size_t N = batch->N, C = ctx->shape->channels;
+    bool shared = ffn_width(ctx, unit) > 0, experts = has_experts(unit);
+    X *dnorm = (X *)ctx->scratch[SCRATCH_NORM];
+    X *dpre = shared ? linear_dout(ctx, unit, W_FFN_IN, (X *)ctx->scratch[SCRATCH_WIDE]) : NULL;
+    X *whole = shared ? linear_dout(ctx, unit, W_FFN_DOWN, dnorm) : dnorm;
+    const X *dbranch = linear_branch_backward(ctx, unit, batch, "ffn", whole, stream);
+    if (experts) experts_backward_down(ctx, unit, dbranch, saved + EXPERTS, batch);
+    if (shared) ffn_backward_down(ctx, unit, dpre, dbranch, saved, N);
+    if (experts) experts_backward_in(ctx, unit, dnorm, (X *)saved[NORM2], saved + EXPERTS, batch);
+    if (shared) {
+        X *to = experts ? shared_rows(ctx, N) : dnorm;
+        linear_backward_input(ctx, unit, W_FFN_IN, to, dpre, N);
+        if (experts) ctx->dev->add(ctx->dev, dnorm, dnorm, to, N * C);
+    }
     linear_norm_backward(ctx, unit, W_FFN_NORM, stream, dnorm, stream, (X *)saved[RESID], (float *)saved[MEAN2],
                          (float *)saved[RSTD2], N);
 }
@@ -277,3 +354,5 @@ static void block_backward(const UnitContext *ctx, const Unit *unit, X *stream, 
 
 const UnitKind unit_block = {.name = "block", .matrices = block_matrices, .saved = block_saved,
                              .forward = block_forward, .backward = block_backward, .restore = block_restore};
+const UnitKind unit_experts = {.name = "experts", .matrices = experts_block_matrices, .saved = experts_block_saved,
+                               .forward = block_forward, .backward = block_backward, .restore = block_restore};

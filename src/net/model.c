@@ -11,6 +11,7 @@
 //
 // A head that is tied to the embedding of another stage reads a copy of the embedding, and adds its gradient to an
 // array of its own (tied_weight, tied_grad). pipeline.c sends both.
+#include "net/experts.h"
 #include "net/model.h"
 
 #include "base/check.h"
@@ -54,8 +55,9 @@ static void place_own(Activations *acts, int u, Mem *mem)
     if (acts->unit[u].kind != &unit_embedding)
         acts->stream[u] = (X *)mem_alloc(mem, MEM_ACTS, acts->max_rows / acts->sharers * acts->stream_row, "stream");
     for (int i = 0; i < row->n; i++)
-        acts->saved[u][i] = mem_alloc(mem, MEM_ACTS, model_rows_held(acts, u, i, acts->max_rows) * row->n_bytes[i],
-                                      row->name[i]);
+        if (row->n_bytes[i])
+            acts->saved[u][i] = mem_alloc(mem, MEM_ACTS, model_rows_held(acts, u, i, acts->max_rows) * row->n_bytes[i],
+                                          row->name[i]);
 }
 
 Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
@@ -64,7 +66,8 @@ Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, i
     size_t n = (size_t)n_units;
     Activations acts = {.pool = pool, .slot = slot, .policy = pool->policy, .unit = unit, .n_units = n_units,
                         .segment = pool->segment, .max_rows = B * T, .x_bytes = dev->x_bytes,
-                        .stream_row = shape->channels * dev->x_bytes, .sharers = unit_sharers(shape)};
+                        .stream_row = shape->channels * dev->x_bytes, .sharers = unit_sharers(shape),
+                        .widest = recompute_widest(dev, shape)};
     acts.row = calloc(n, sizeof *acts.row);
     acts.stream = calloc(n, sizeof *acts.stream);
     acts.saved = calloc(n, sizeof *acts.saved);
@@ -125,12 +128,30 @@ static void allocate_chunks(Model *m, bool train, ModelOptions options)
     m->acts = m->chunk[0].slot[0];
 }
 
+// What layers with experts keep from step to step (experts.h).
+static void allocate_experts(Model *m, bool train)
+{
+    const ModelExperts *x = &m->shape.experts;
+    if (!x->n) return;
+    m->experts = calloc((size_t)m->n_units, sizeof *m->experts);
+    if (!m->experts) die("model: no memory for %d units", m->n_units);
+    for (int u = 0; u < m->n_units; u++) {
+        ExpertState *state = &m->experts[u];
+        size_t n = x->n * sizeof(float);
+        if (m->unit[u].kind != &unit_experts) continue;
+        if (train) state->count = mem_alloc(m->mem, MEM_SCRATCH, n + sizeof(float), "experts' loads");
+        if (x->balance == MOE_BALANCE_BIAS) state->bias = mem_alloc(m->mem, MEM_SCRATCH, n, "experts' biases");
+        if (x->balance == MOE_BALANCE_BATCH) state->load = mem_alloc(m->mem, MEM_SCRATCH, n, "experts' shares");
+    }
+}
+
 static void allocate_buffers(Model *m, bool train, ModelOptions options)
 {
     size_t N = model_max_rows(m);
     BufferList scratch = unit_scratch(m->dev, &m->local, N);
     for (int i = 0; i < scratch.n; i++)
-        m->scratch[i] = mem_alloc(m->mem, MEM_SCRATCH, scratch.n_bytes[i], scratch.name[i]);
+        if (scratch.n_bytes[i]) m->scratch[i] = mem_alloc(m->mem, MEM_SCRATCH, scratch.n_bytes[i], scratch.name[i]);
+    allocate_experts(m, train);
     allocate_chunks(m, train, options);
     if (train && !options.stage)
         m->dstream = (X *)mem_alloc(m->mem, MEM_SCRATCH, N / m->acts.sharers * m->acts.stream_row, "stream gradient");
@@ -253,7 +274,7 @@ void model_free(Model *m)
         free(chunk->late);
     }
     if (!m->pool.all_kept) recompute_pool_free(&m->pool);
-    void *own[] = {m->unit, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk};
+    void *own[] = {m->unit, m->experts, m->unit_weight, m->unit_grad, m->unit_begin, m->chunk};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
     if (m->parts.release) m->parts.release(m->parts.self);
     params_free(&m->params);
@@ -270,7 +291,7 @@ KvCache model_cache_for(Model *m, size_t room)
     size_t rows = 0;
     if (room > m->shape.context) room = m->shape.context;
     for (int u = 0; u < m->n_units; u++)
-        if (m->unit[u].kind == &unit_block) rows += unit_cache_rows(&m->shape, &m->unit[u], room);
+        if (unit_is_block(m->unit[u].kind)) rows += unit_cache_rows(&m->shape, &m->unit[u], room);
     size_t n = rows * m->local.kv_heads * m->shape.head_size * m->dev->x_bytes;
     return (KvCache){.k = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached keys"),
                      .v = (X *)mem_alloc(m->mem, MEM_SCRATCH, n, "cached values"), .room = room};

@@ -117,6 +117,7 @@ struct Model {
     Activations acts;             // streams and saved buffers: those of chunk 0, slot 0
     X *dstream;                   // (N, C); NULL of a stage
     void *scratch[UNIT_MAX_SCRATCH];
+    struct ExpertState *experts;   // by unit; NULL: no block has experts
     int32_t *token, *pos, *target; // (N)
     float *loss;                   // (N)
     int32_t *first;                // (N) starts of documents; NULL until they are set
@@ -140,8 +141,10 @@ int model_chunk_units(const ModelStage *stage, int chunk, int *n_units);
 // 4 backward) and 6 H D T a layer for causal attention (half of the T x T products, which is what is
 // needed; with a window unit_window_keys for T).
 double model_flops_per_token(const ModelShape *shape, size_t T);
-// Number of parameters that take part in matmuls (all matrices but the embeddings; a tied head counts).
+// Number of parameters that take part in a token's matmuls (all matrices but the embeddings; a tied head counts; of
+// experts those that a token uses); and those of one layer (0: the first of the network).
 double model_matmul_params(const ModelShape *shape);
+double model_layer_params(const ModelShape *shape, size_t layer);
 
 // Buffers for micro-batches of up to B sequences of T tokens, zeroed. train: with gradients. It does not touch them, so
 // with an allocator that only counts (plan.h) it needs no memory.
@@ -184,6 +187,8 @@ void model_set_documents(Model *model, const int32_t *first);
 // For the batches that follow: dropout p (0: off) of embedding, attention and branches, in training. The masks are a
 // function of seed, step and of the global index of the sequence: `sample` is that of the batch's first one.
 void model_set_dropout(Model *model, float p, uint64_t seed, uint32_t step, uint64_t sample);
+// The weight of each sequence in losses that are means over sequences (Batch.each): those that balance experts.
+void model_set_each(Model *model, float each);
 // Sum of token losses in nats over targets >= 0 of the current batch; adds the gradient of (scale * that
 // sum) to grads.
 double model_forward_backward(Model *model, float scale);

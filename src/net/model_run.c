@@ -24,7 +24,7 @@ static UnitContext context(Model *m, KvCache *const *cache)
     return (UnitContext){.dev = m->dev, .shape = &m->local, .params = &m->params, .weight = m->unit_weight,
                          .grad = m->unit_grad, .begin = m->unit_begin, .scratch = m->scratch, .cache = cache,
                          .linear = &m->linear, .hooks = &m->hooks, .tied_weight = m->tied_weight,
-                         .tied_grad = m->tied_grad};
+                         .experts = m->experts, .tied_grad = m->tied_grad};
 }
 
 static Batch current(Model *m, size_t B, size_t T, float scale, bool train)
@@ -32,7 +32,7 @@ static Batch current(Model *m, size_t B, size_t T, float scale, bool train)
     return (Batch){.B = B, .T = T, .N = B * T, .token = m->token, .pos = m->pos, .target = m->target,
                    .loss = m->loss, .scale = scale, .train = train, .first = m->batch.first,
                    .dropout = m->batch.dropout, .seed = m->batch.seed, .step = m->batch.step,
-                   .sample = m->batch.sample};
+                   .sample = m->batch.sample, .each = m->batch.each};
 }
 
 // Sequence b of a batch, as a batch of its own.
@@ -102,6 +102,11 @@ void model_set_dropout(Model *m, float p, uint64_t seed, uint32_t step, uint64_t
 {
     check(p >= 0 && p < 1);
     m->batch.dropout = p, m->batch.seed = seed, m->batch.step = step, m->batch.sample = sample;
+}
+
+void model_set_each(Model *m, float each)
+{
+    m->batch.each = each;
 }
 
 // Sum of the losses of N tokens, whole sequences, from row n0 on, in double, in order.
@@ -231,7 +236,9 @@ double model_chunk_forward(Model *m, int chunk, int slot, X *out, bool train)
     UnitContext ctx = context(m, NULL);
     Batch batch = current(m, m->batch.B, m->batch.T, 0, train);
     Activations *acts = &m->chunk[chunk].slot[slot];
-    if (train && m->dev->deterministic && acts->sharers > 1) { // ranks share the rows of each sequence
+    // Backward runs sequence by sequence, and must find its rows: of each sequence those that this rank has (acts->
+    // sharers), and in one piece those of its experts.
+    if (train && m->dev->deterministic && (acts->sharers > 1 || m->shape.experts.n)) {
         for (size_t b = 0; b < batch.B; b++) {
             Batch one = one_sequence(&batch, b);
             run_forward(acts, &ctx, out, b * batch.T, &one);
@@ -348,7 +355,7 @@ void model_cache_advance(const Model *m, KvCache *cache, size_t rows)
     if (!s->window || 3 * step >= s->context || cache->length - cache->start <= 2 * step) return;
     size_t row = m->local.kv_heads * s->head_size, last = cache->length - kept - cache->start;
     for (int u = 0; u < m->n_units; u++) {
-        if (m->unit[u].kind != &unit_block || !unit_window(s, (size_t)m->unit[u].place - 1)) continue;
+        if (!unit_is_block(m->unit[u].kind) || !unit_window(s, (size_t)m->unit[u].place - 1)) continue;
         size_t first = unit_cache_first(s, &m->unit[u], cache->room);
         size_t at = first * row * m->dev->x_bytes, from = at + last * row * m->dev->x_bytes;
         X *const part[] = {cache->k, cache->v};

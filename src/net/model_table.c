@@ -86,11 +86,42 @@ static void add_norm(Builder b, const ModelShape *s, UnitRole w_role, UnitRole b
     if (s->norm == NORM_LAYERNORM && s->bias) add_copy(b, s, b_role, bias, s->channels, 0, 0, 0, sum);
 }
 
+// The rows of a feed-forward network, or of one expert, under names that begin with `prefix`.
+static void describe_ffn(Builder b, const ModelShape *s, const char *prefix, Span ffn, UnitRole in, UnitRole down)
+{
+    size_t C = s->channels;
+    float std = 0.02f, std_out = std / sqrtf(2.0f * (float)s->layers);
+    bool bias = s->bias && in == W_FFN_IN;
+    const UnitRole none = UNIT_ROLES;
+    char name[PARAM_NAME];
+#define NAME(end) (snprintf(name, sizeof name, "%s." end, prefix), name)
+    if (s->swiglu) add_cut(b, in, NAME("gate.weight"), ffn, C, 0, std);
+    add_cut(b, s->swiglu ? none : in, NAME("up.weight"), ffn, C, 0, std);
+    if (bias && s->swiglu) add_cut(b, B_FFN_IN, NAME("gate.bias"), ffn, 0, 0, 0);
+    if (bias) add_cut(b, s->swiglu ? none : B_FFN_IN, NAME("up.bias"), ffn, 0, 0, 0);
+    add_cut(b, down, NAME("down.weight"), ffn, C, 1, std_out);
+    if (bias) add_copy(b, s, B_FFN_DOWN, NAME("down.bias"), C, 0, 0, 0, PARAM_COMPLETE);
+#undef NAME
+}
+
+// The router's matrix, the expert that all tokens use, and the others, each with its three matrices. None has a bias.
+static void describe_experts(Builder b, const ModelShape *s)
+{
+    const ModelExperts *x = &s->experts;
+    add_copy(b, s, W_ROUTER, "router.weight", x->n, s->channels, 0, 0.02f, PARAM_COMPLETE);
+    if (x->shared) describe_ffn(b, s, "shared", span_of(s, x->shared, x->shared, 1), W_FFN_IN, W_FFN_DOWN);
+    for (size_t e = 0; e < x->n; e++) {
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "experts.%zu", e);
+        describe_ffn(b, s, prefix, span_of(s, x->ffn, x->ffn, 1), e ? UNIT_ROLES : W_EXPERTS_IN,
+                     e ? UNIT_ROLES : W_EXPERTS_DOWN);
+    }
+}
+
 static void describe_block(Builder b, const ModelShape *s)
 {
     size_t C = s->channels;
     Span heads = span_of(s, s->heads, s->cut.heads, s->head_size), kv = span_of_kv(s);
-    Span ffn = span_of(s, s->ffn, s->cut.ffn, 1);
     float std = 0.02f, std_out = std / sqrtf(2.0f * (float)s->layers);
     const UnitRole none = UNIT_ROLES;
     add_norm(b, s, W_ATTN_NORM, B_ATTN_NORM, "attn_norm.weight", "attn_norm.bias");
@@ -109,12 +140,8 @@ static void describe_block(Builder b, const ModelShape *s)
     add_cut(b, W_ATTN_OUT, "attn.out.weight", heads, C, 1, std_out);
     if (s->bias) add_copy(b, s, B_ATTN_OUT, "attn.out.bias", C, 0, 0, 0, PARAM_COMPLETE);
     add_norm(b, s, W_FFN_NORM, B_FFN_NORM, "ffn_norm.weight", "ffn_norm.bias");
-    if (s->swiglu) add_cut(b, W_FFN_IN, "ffn.gate.weight", ffn, C, 0, std);
-    add_cut(b, s->swiglu ? none : W_FFN_IN, "ffn.up.weight", ffn, C, 0, std);
-    if (s->bias && s->swiglu) add_cut(b, B_FFN_IN, "ffn.gate.bias", ffn, 0, 0, 0);
-    if (s->bias) add_cut(b, s->swiglu ? none : B_FFN_IN, "ffn.up.bias", ffn, 0, 0, 0);
-    add_cut(b, W_FFN_DOWN, "ffn.down.weight", ffn, C, 1, std_out);
-    if (s->bias) add_copy(b, s, B_FFN_DOWN, "ffn.down.bias", C, 0, 0, 0, PARAM_COMPLETE);
+    if (b.unit->kind == &unit_experts) describe_experts(b, s);
+    else describe_ffn(b, s, "ffn", span_of(s, s->ffn, s->cut.ffn, 1), W_FFN_IN, W_FFN_DOWN);
 }
 
 static int units_of(const ModelPiece *piece)
@@ -132,28 +159,29 @@ int model_chunk_units(const ModelStage *stage, int chunk, int *n_units)
 }
 
 // A unit of a list that stands at `index` there and at `place` in the whole network.
-static void place_unit(Unit *unit, int index, int place, int last)
+static void place_unit(Unit *unit, const ModelShape *s, int index, int place)
 {
     *unit = (Unit){.index = index, .place = place};
-    unit->kind = place == 0 ? &unit_embedding : place == last ? &unit_head : &unit_block;
+    unit->kind = place == 0 ? &unit_embedding : place == (int)s->layers + 1 ? &unit_head :
+        unit_has_experts(s, (size_t)place - 1) ? &unit_experts : &unit_block;
     for (int r = 0; r < UNIT_ROLES; r++) unit->row[r] = UNIT_ABSENT;
 }
 
 static Unit *list_units(const ModelShape *s, const ModelStage *stage, int *n_units)
 {
-    int n = 0, last = (int)s->layers + 1;
+    int n = 0;
     for (int c = 0; c < stage->n_chunks; c++) n += units_of(&stage->chunk[c]);
     Unit *unit = calloc((size_t)n, sizeof *unit);
     if (!unit) die("model: no memory for %d units", n);
     for (int c = 0; c < stage->n_chunks; c++) {
         const ModelPiece *p = &stage->chunk[c];
         int count, at = model_chunk_units(stage, c, &count);
-        for (int i = 0; i < count; i++) place_unit(&unit[at + i], at + i, (int)p->first + i + !p->embedding, last);
+        for (int i = 0; i < count; i++) place_unit(&unit[at + i], s, at + i, (int)p->first + i + !p->embedding);
     }
     for (int i = 1; i < n; i++) { // unit[0] may be a block, with none before it
         const Unit *last = &unit[i - 1];
         memcpy(unit[i].before, last->before, sizeof last->before);
-        if (last->kind == &unit_block) unit[i].before[unit_window(s, (size_t)last->place - 1) > 0]++;
+        if (unit_is_block(last->kind)) unit[i].before[unit_window(s, (size_t)last->place - 1) > 0]++;
     }
     *n_units = n;
     return unit;
@@ -173,7 +201,7 @@ void model_describe_stage(const ModelShape *s, const ModelStage *stage, Params *
             add_cut(b, W_TOKENS, "tokens.weight", vocab, s->channels, 0, 0.02f);
             if (!s->rope)
                 add_copy(b, s, W_POSITIONS, "positions.weight", s->context, s->channels, 0, 0.02f, PARAM_COMPLETE);
-        } else if (unit[i].kind == &unit_block) {
+        } else if (unit_is_block(unit[i].kind)) {
             snprintf(prefix, sizeof prefix, "layers.%d.", unit[i].place - 1);
             describe_block((Builder){params, &unit[i], prefix}, s);
         } else {
@@ -192,11 +220,20 @@ void model_describe(const ModelShape *s, Params *params, Unit **units)
     model_describe_stage(s, NULL, params, units);
 }
 
+double model_layer_params(const ModelShape *s, size_t layer)
+{
+    const ModelExperts *x = &s->experts;
+    double C = (double)s->channels, D = (double)s->head_size, H = (double)s->heads, G = (double)s->kv_heads;
+    double attn = C * D * (2 * H + 2 * G), width = (double)s->ffn, router = 0;
+    if (unit_has_experts(s, layer)) width = (double)(x->shared + x->k * x->ffn), router = (double)x->n * C;
+    return attn + width * C * (s->swiglu ? 3 : 2) + router;
+}
+
 double model_matmul_params(const ModelShape *s)
 {
-    double C = (double)s->channels, D = (double)s->head_size, H = (double)s->heads, G = (double)s->kv_heads;
-    double attn = C * D * (2 * H + 2 * G), ffn = (double)s->ffn * C * (s->swiglu ? 3 : 2);
-    return (double)s->layers * (attn + ffn) + (double)s->vocab * C;
+    double sum = (double)s->vocab * (double)s->channels;
+    for (size_t l = 0; l < s->layers; l++) sum += model_layer_params(s, l);
+    return sum;
 }
 
 double model_flops_per_token(const ModelShape *s, size_t T)

@@ -49,78 +49,115 @@ static size_t groups_of(size_t w)
     return (w + DEV_GROUP - 1) / DEV_GROUP;
 }
 
-// Widths of a block's saved activations: qkv, attn, resid, pre; then the cheap ones.
-enum { DEAR = 4, WIDTHS = 8 };
-
-static void block_widths(const ModelShape *s, size_t width[WIDTHS])
+static const UnitKind *kind_of(const ModelShape *s, size_t layer)
 {
-    size_t C = s->channels, H = s->heads, D = s->head_size, F = s->ffn, qkv = (H + 2 * s->kv_heads) * D;
-    const size_t all[WIDTHS] = {qkv, H * D, C, F * (s->swiglu ? 2 : 1), C, C, F, s->qk_norm ? qkv : 0};
-    for (int i = 0; i < WIDTHS; i++) width[i] = all[i];
+    return unit_has_experts(s, layer) ? &unit_experts : &unit_block;
 }
 
-// Bytes that are kept of each block; *work: bytes of the one set of buffers that all blocks share. R: the rows, of N,
-// of the stream and of resid that this rank has.
-static size_t block_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t N, size_t *work)
+BufferList recompute_widest(const Dev *dev, const ModelShape *s)
 {
-    size_t H = s->heads, G = s->kv_heads, R = N / unit_sharers(s), x = dev->x_bytes, width[WIDTHS];
-    size_t kept = 4 * N * (H + (s->qk_norm ? H + G : 0)) + 4 * R * 4; // statistics
-    block_widths(s, width);
+    BufferList all = {.n = 0};
+    const UnitKind *last = NULL;
+    for (size_t l = 0; l < s->layers; l++) {
+        if (kind_of(s, l) == last) continue;
+        last = kind_of(s, l);
+        BufferList own = last->saved(dev, s, 1, 1);
+        for (int i = 0; i < own.n; i++) {
+            if (i < all.n && all.n_bytes[i] >= own.n_bytes[i]) continue;
+            all.name[i] = own.name[i], all.kind[i] = own.kind[i], all.shared[i] = own.shared[i];
+            all.n_bytes[i] = own.n_bytes[i];
+        }
+        if (own.n > all.n) all.n = own.n;
+    }
+    return all;
+}
+
+// Whether a block's buffer is recomputed, so that blocks share it; and whether an 8-bit copy is kept of it, so that they
+// share the full one.
+static bool is_dropped(BufferKind kind, RecomputePolicy policy)
+{
+    return kind == BUFFER_CHEAP && policy.mode == RECOMPUTE_SELECTIVE;
+}
+
+static bool is_packed(BufferKind kind, RecomputePolicy policy)
+{
+    return policy.compress && kind != BUFFER_STAT && !is_dropped(kind, policy);
+}
+
+// Bytes that are kept of a block with those buffers; *work: bytes of the one set of buffers that all blocks share.
+static size_t block_bytes(const BufferList *list, const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t N,
+                          size_t *work)
+{
+    size_t kept = 0;
     *work = 0;
-    for (int i = 0; i < WIDTHS; i++) {
-        bool keep = i < DEAR || policy.mode != RECOMPUTE_SELECTIVE;
-        size_t rows = i == 2 ? R : N; // resid
-        if (!keep || policy.compress) *work += rows * x * width[i];
-        if (keep) kept += rows * (policy.compress ? width[i] + 4 * groups_of(width[i]) : x * width[i]);
+    for (int i = 0; i < list->n; i++) {
+        size_t rows = list->shared[i] ? N / unit_sharers(s) : N, width = list->n_bytes[i] / dev->x_bytes;
+        bool dropped = is_dropped(list->kind[i], policy), packed = is_packed(list->kind[i], policy);
+        if (dropped || packed) *work += rows * list->n_bytes[i];
+        if (!dropped) kept += rows * (packed ? width + 4 * groups_of(width) : list->n_bytes[i]);
     }
     return kept;
 }
 
-size_t recompute_slot_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t segment, size_t layers,
-                            bool head, size_t N)
+size_t recompute_slot_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t segment, size_t first,
+                            size_t layers, bool head, size_t N)
 {
-    size_t x = dev->x_bytes, R = N / unit_sharers(s), C = s->channels, work;
-    size_t blocks = segment ? 0 : layers * block_bytes(s, dev, policy, N, &work);
+    size_t x = dev->x_bytes, R = N / unit_sharers(s), C = s->channels, work, blocks = 0;
+    for (size_t l = first; !segment && l < first + layers; l++) {
+        BufferList list = kind_of(s, l)->saved(dev, s, 1, 1);
+        blocks += block_bytes(&list, s, dev, policy, N, &work);
+    }
     size_t streams = (segment ? (layers + segment - 1) / segment : layers) + head;
     return blocks + streams * R * x * C + (head ? N * x * C + R * 8 : 0); // the head's norm
 }
 
 size_t recompute_pool_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t segment, size_t N)
 {
-    size_t work, block = block_bytes(s, dev, policy, N, &work);
+    BufferList widest = recompute_widest(dev, s);
+    size_t work, block = block_bytes(&widest, s, dev, policy, N, &work);
     return segment ? segment * block + work + (segment - 1) * (N / unit_sharers(s)) * dev->x_bytes * s->channels : work;
 }
 
-size_t recompute_late_bytes(const ModelShape *s, const Dev *dev, size_t segment, size_t layers, size_t N)
+size_t recompute_late_bytes(const ModelShape *s, const Dev *dev, size_t segment, size_t first, size_t layers, size_t N)
 {
-    size_t C = s->channels, F = s->ffn, hd = s->heads * s->head_size, qkv = hd + 2 * s->kv_heads * s->head_size;
-    size_t grads = qkv + C + F * (s->swiglu ? 2 : 1) + C, inputs = C + hd + C + F;
-    return layers * N * dev->x_bytes * (grads + (segment ? inputs : 0));
+    size_t sum = 0;
+    for (size_t l = first; l < first + layers; l++) {
+        const UnitKind *kind = kind_of(s, l);
+        BufferList grads = linear_later(kind, dev, s, N), list = kind->saved(dev, s, 1, 1);
+        unsigned reads = linear_later_reads(kind, s);
+        for (int i = 0; i < grads.n; i++) sum += grads.n_bytes[i];
+        for (int i = 0; segment && i < list.n; i++)
+            if (reads >> i & 1) sum += N * list.n_bytes[i];
+    }
+    return sum;
 }
 
 size_t recompute_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t B, size_t T)
 {
     size_t L = s->layers, N = B * T, segment = recompute_segment(policy, L);
-    return recompute_slot_bytes(s, dev, policy, segment, L, true, N) + recompute_pool_bytes(s, dev, policy, segment, N);
+    return recompute_slot_bytes(s, dev, policy, segment, 0, L, true, N) + recompute_pool_bytes(s, dev, policy, segment, N);
 }
 
 double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t T)
 {
     size_t L = s->layers, segment = recompute_segment(policy, L);
     if (!segment) return 0;
-    double C = (double)s->channels, D = (double)s->head_size, H = (double)s->heads, G = (double)s->kv_heads;
-    double down = 2 * (double)s->ffn * C, keys = 0;
-    double block = 2 * C * D * (2 * H + 2 * G) + down * (s->swiglu ? 3 : 2);
     size_t segments = (L + segment - 1) / segment, again = (segments - 1) * segment; // blocks: all but the last's
-    for (size_t l = 0; l < again; l++) keys += unit_window_keys(s, l, T);
-    return (double)again * block + 2 * H * D * keys - (double)(segments - 1) * down;
+    double flops = 0, H = (double)s->heads, D = (double)s->head_size;
+    for (size_t l = 0; l < again; l++) {
+        flops += 2 * model_layer_params(s, l) + 2 * H * D * unit_window_keys(s, l, T);
+        if ((l + 1) % segment) continue;
+        const ModelExperts *x = &s->experts; // the last block of a segment runs without its output
+        flops -= 2 * (double)(unit_has_experts(s, l) ? x->shared + x->k * x->ffn : s->ffn) * (double)s->channels;
+    }
+    return flops;
 }
 
 // ---- buffers
 
 static bool is_block(const Activations *acts, int u)
 {
-    return acts->unit[u].kind == &unit_block;
+    return unit_is_block(acts->unit[u].kind);
 }
 
 // A block's number in its list.
@@ -174,23 +211,25 @@ static void *once(void **shared, Mem *mem, size_t n_bytes, const char *what)
     return buffer;
 }
 
+// A buffer that blocks share is as large as the largest of them wants it.
 static void place_saved(Activations *acts, int u, Mem *mem)
 {
     RecomputePolicy policy = acts->policy;
     RecomputePool *pool = acts->pool;
-    const BufferList *row = &acts->row[u];
+    const BufferList *row = &acts->row[u], *wide = is_block(acts, u) ? &acts->widest : row;
     int set = set_of(acts, u);
-    for (int i = 0; i < row->n; i++) {
-        size_t N = model_rows_held(acts, u, i, acts->max_rows);
-        bool block = is_block(acts, u), cheap = row->kind[i] == BUFFER_CHEAP;
-        bool dropped = block && cheap && policy.mode == RECOMPUTE_SELECTIVE;
-        bool packed = block && policy.compress && row->kind[i] != BUFFER_STAT && !dropped;
+    for (int i = 0; i < wide->n; i++) {
+        bool dropped = is_block(acts, u) && is_dropped(wide->kind[i], policy);
+        bool packed = is_block(acts, u) && is_packed(wide->kind[i], policy);
         void **shared = dropped || packed ? &pool->work[i] : set >= 0 ? &pool->saved[set][i] : NULL;
-        acts->saved[u][i] = once(shared, mem, N * row->n_bytes[i], row->name[i]);
-        if (!packed) continue;
-        size_t width = row->n_bytes[i] / acts->x_bytes, n_bytes = N * groups_of(width) * sizeof(float);
-        acts->scale[u][i] = (float *)once(set >= 0 ? (void **)&pool->scale[set][i] : NULL, mem, n_bytes,
-                                          "8-bit scales");
+        size_t N = model_rows_held(acts, u, i, acts->max_rows);
+        size_t own = i < row->n ? row->n_bytes[i] : 0, n_bytes = shared ? wide->n_bytes[i] : own;
+        if (n_bytes) acts->saved[u][i] = once(shared, mem, N * n_bytes, wide->name[i]);
+        n_bytes = set >= 0 ? wide->n_bytes[i] : own;
+        if (!packed || !n_bytes) continue;
+        size_t width = n_bytes / acts->x_bytes;
+        acts->scale[u][i] = (float *)once(set >= 0 ? (void **)&pool->scale[set][i] : NULL, mem,
+                                          N * groups_of(width) * sizeof(float), "8-bit scales");
         acts->packed[u][i] = (int8_t *)once(set >= 0 ? (void **)&pool->packed[set][i] : NULL, mem, N * width,
                                             "8-bit copy");
     }

@@ -47,6 +47,7 @@ typedef struct {
     size_t x_bytes, stream_row; // bytes of one X, of a row of a stream
     size_t sharers;  // ranks that share the rows of a stream; 1: none do
     BufferList *row; // the saved buffers of each unit, with the bytes of one row
+    BufferList widest; // recompute_widest
     X **stream;      // input of each unit (N, C); NULL of the embedding
     void *(*saved)[UNIT_MAX_SAVED];
     int8_t *(*packed)[UNIT_MAX_SAVED]; // compressed copies (max_rows, width); NULL: none
@@ -65,12 +66,15 @@ size_t recompute_segment(RecomputePolicy policy, size_t layers);
 // Bytes tagged MEM_ACTS of a training model for micro-batches of B sequences of T tokens, from the formula of
 // doc/recompute.md.
 size_t recompute_bytes(const ModelShape *shape, const Dev *dev, RecomputePolicy policy, size_t B, size_t T);
-// The same in parts: of a slot of `layers` blocks, with the head or not; of the pool; of a RecomputeLate. segment: the
-// pool's.
+// The same in parts: of a slot of `layers` blocks from layer `first` on, with the head or not; of the pool; of a
+// RecomputeLate. segment: the pool's.
 size_t recompute_slot_bytes(const ModelShape *shape, const Dev *dev, RecomputePolicy policy, size_t segment,
-                            size_t layers, bool head, size_t N);
+                            size_t first, size_t layers, bool head, size_t N);
 size_t recompute_pool_bytes(const ModelShape *shape, const Dev *dev, RecomputePolicy policy, size_t segment, size_t N);
-size_t recompute_late_bytes(const ModelShape *shape, const Dev *dev, size_t segment, size_t layers, size_t N);
+size_t recompute_late_bytes(const ModelShape *shape, const Dev *dev, size_t segment, size_t first, size_t layers,
+                            size_t N);
+// Each saved buffer of a block in its largest size, of the kinds of block that a shape has; the bytes of one row.
+BufferList recompute_widest(const Dev *dev, const ModelShape *shape);
 // Floating-point operations of matmuls and attention that are recomputed, per token of a sequence of T; compare with
 // model_flops_per_token.
 double recompute_extra_flops(const ModelShape *shape, RecomputePolicy policy, size_t T);

@@ -8,7 +8,7 @@
 //
 // The invariant: the loss of a row and its gradient depend on that row alone. So the chunk size changes nothing except
 // the order in which the head's weight gradient is summed.
-#include "net/linear.h"
+#include "net/experts.h"
 
 #include "base/check.h"
 
@@ -148,12 +148,14 @@ BufferList unit_scratch(const Dev *dev, const ModelShape *s, size_t N)
     unit_list_add(&list, "norm", BUFFER_ACT, N * s->channels, x);
     unit_list_add(&list, "qkv", BUFFER_ACT, N * qkv, x);
     unit_list_add(&list, "attn", BUFFER_ACT, N * hd, x);
-    unit_list_add(&list, "wide", BUFFER_ACT, N * s->ffn * (s->swiglu ? 3 : 1), x);
+    size_t F = s->experts.shared > s->ffn ? s->experts.shared : s->ffn;
+    unit_list_add(&list, "wide", BUFFER_ACT, N * F * (s->swiglu ? 3 : 1), x);
     unit_list_add(&list, "logits", BUFFER_ACT, unit_head_chunk(s, N) * s->vocab, x);
-    if (s->cut.size > 1 || dev->deterministic) // what the loss is made of in three steps
-        unit_list_add(&list, "loss", BUFFER_STAT, unit_head_chunk(s, N) * 3, sizeof(float));
-    if (dev->deterministic) // gradients of norms over 1, 2, 4, 8 parts of the rows
-        unit_list_add(&list, "norm parts", BUFFER_STAT, 5 * 2 * s->channels, sizeof(float));
+    size_t steps = s->cut.size > 1 || dev->deterministic; // the loss is made in three steps
+    unit_list_add(&list, "loss", BUFFER_STAT, steps * unit_head_chunk(s, N) * 3, sizeof(float));
+    size_t parts = dev->deterministic ? 5 : 0; // gradients of norms over 1, 2, 4, 8 parts of the rows
+    unit_list_add(&list, "norm parts", BUFFER_STAT, parts * 2 * s->channels, sizeof(float));
+    experts_scratch(&list, dev, s, N);
     return list;
 }
 

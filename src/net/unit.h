@@ -29,6 +29,19 @@ static inline size_t unit_cut_first(size_t whole, int rank, int size)
     return whole * (size_t)rank / (size_t)size;
 }
 
+// The experts of a model: the [moe] section of the config. n 0: none.
+typedef struct {
+    size_t n, k, ffn, shared; // experts of a layer; that a token uses; width of each, and of the one that all tokens use
+    size_t dense, every;      // the first `dense` layers have none, of the others every `every`-th
+    size_t groups, best;      // DevRouter
+    bool sigmoid, renorm;
+    float scale;
+    MoeBalance balance;
+    float balance_coef, z_coef, bias_rate;
+    float capacity; // slots that an expert takes of a sequence, as a multiple of the even load T k / n; 0: all
+    bool by_gate;   // which ones: the largest weights, else the first
+} ModelExperts;
+
 // The shape of the model: the [model] section of the config, resolved. In a part, heads, kv_heads, ffn and vocab are
 // those that this rank holds.
 typedef struct {
@@ -40,8 +53,16 @@ typedef struct {
     size_t window; // keys that a query of a sliding layer sees, itself the last of them; 0: all
     char window_pattern[CONFIG_TEXT]; // of the layers, repeated: s sliding, f full; "": all slide
     size_t mup_base, mup_base_head; // channels and head size of the base model (mup.c); 0: off, head_size
+    ModelExperts experts;
     ModelCut cut;
 } ModelShape;
+
+// Whether a layer (0: the first of the network) has experts instead of one feed-forward network.
+static inline bool unit_has_experts(const ModelShape *shape, size_t layer)
+{
+    const ModelExperts *x = &shape->experts;
+    return x->n > 0 && layer >= x->dense && (layer - x->dense + 1) % x->every == 0;
+}
 
 // ---- windows of attention, by layer (0: the first of the network)
 
@@ -88,7 +109,8 @@ typedef enum {
     W_ATTN_NORM, B_ATTN_NORM, W_QKV, B_QKV,          // block; QKV: the row of q, followed by k and v
     W_Q_NORM, W_K_NORM, W_ATTN_OUT, B_ATTN_OUT,
     W_FFN_NORM, B_FFN_NORM, W_FFN_IN, B_FFN_IN,      // FFN_IN: gate followed by up, or up alone
-    W_FFN_DOWN, B_FFN_DOWN,
+    W_FFN_DOWN, B_FFN_DOWN,                          // in a block with experts: of the expert that all tokens use
+    W_ROUTER, W_EXPERTS_IN, W_EXPERTS_DOWN,          // the rows of expert 0: gate (followed by up), down
     W_FINAL_NORM, B_FINAL_NORM, W_HEAD,              // head; W_HEAD is W_TOKENS' row when tied
     UNIT_ROLES
 } UnitRole;
@@ -120,6 +142,8 @@ typedef struct {
     float dropout;                       // in training; 0: none. The masks follow from:
     uint64_t seed, sample;               // sample: global index of the first of the B sequences
     uint32_t step;
+    float each; // weight of a sequence in losses that are means over sequences: 1 / sequences of the global batch, times
+                // the loss scale (experts.h); 0: none of them
 } Batch;
 
 // Keys and values of one sequence's tokens so far, for sampling: for each layer (rows, kv_heads, head_size), of all
@@ -130,14 +154,14 @@ typedef struct {
     size_t length, start; // tokens so far
 } KvCache;
 
-enum { UNIT_MAX_SAVED = 20, UNIT_MAX_SCRATCH = 10 };
+enum { UNIT_MAX_SAVED = 20, UNIT_MAX_SCRATCH = 12 };
 
 // BUFFER_STAT: fp32 numbers of a row. BUFFER_ACT: activations, in the storage type. BUFFER_CHEAP: activations
 // that the unit's `restore` recomputes from the others, without a matmul or attention.
 typedef enum { BUFFER_STAT, BUFFER_ACT, BUFFER_CHEAP } BufferKind;
 
-// Names, kinds and sizes (bytes for N rows) of n buffers, which the planner counts and the model allocates. shared: the
-// buffer holds N / shape->cut.rows rows.
+// Names, kinds and sizes (bytes for N rows) of n buffers, which the planner counts and the model allocates; one of 0
+// bytes is not there. shared: the buffer holds N / shape->cut.rows rows.
 typedef struct {
     const char *name[UNIT_MAX_SAVED];
     BufferKind kind[UNIT_MAX_SAVED];
@@ -180,6 +204,7 @@ typedef struct {
     const UnitHooks *hooks; // NULL: none
     const Linear *linear;  // the table for matrices, norms, attention, embedding and loss
     void *const *later;    // buffers for deferred weight gradients (linear_backward_later); NULL: not deferred
+    struct ExpertState *experts; // by unit (experts.h); NULL: no block has experts
     const X *tied_weight; // of UNIT_TIED: a copy of the embedding
     float *tied_grad;     // where the gradient of a tied W_HEAD is added; NULL: to the embedding's
 } UnitContext;
@@ -210,14 +235,22 @@ struct Unit {
     size_t before[2]; // of a block: this rank's blocks before it that see all keys, and those with a window
 };
 
-extern const UnitKind unit_embedding, unit_block, unit_head;
+// unit_block: a layer with one feed-forward network; unit_experts: one with experts.
+extern const UnitKind unit_embedding, unit_block, unit_experts, unit_head;
+static inline bool unit_is_block(const UnitKind *kind)
+{
+    return kind == &unit_block || kind == &unit_experts;
+}
 
 // The row at which a block begins in a cache for `room` tokens, and how many rows it has.
 size_t unit_cache_first(const ModelShape *shape, const Unit *block, size_t room);
 size_t unit_cache_rows(const ModelShape *shape, const Unit *block, size_t room);
 
 // Scratch that any unit may use; the indices below.
-enum { SCRATCH_NORM, SCRATCH_QKV, SCRATCH_ATTN, SCRATCH_WIDE, SCRATCH_LOGITS, SCRATCH_LOSS, SCRATCH_NORM_PARTS };
+enum {
+    SCRATCH_NORM, SCRATCH_QKV, SCRATCH_ATTN, SCRATCH_WIDE, SCRATCH_LOGITS, SCRATCH_LOSS, SCRATCH_NORM_PARTS,
+    SCRATCH_ROWS, SCRATCH_ROWS_WIDE, SCRATCH_ROUTE, SCRATCH_ORDER
+};
 BufferList unit_scratch(const Dev *dev, const ModelShape *shape, size_t N);
 // Rows of logits that the head makes at a time.
 size_t unit_head_chunk(const ModelShape *shape, size_t N);

@@ -149,8 +149,8 @@ PipelineTable *pipeline_choose(const char *name, int p, int m, int v, size_t lay
 static void chunk_bytes(const ModelPiece *c, const ModelShape *part, const Dev *dev, RecomputePolicy policy,
                         size_t segment, size_t N, size_t *slot, size_t *late)
 {
-    *slot = recompute_slot_bytes(part, dev, policy, segment, c->layers, c->head, N);
-    *late = c->late ? recompute_late_bytes(part, dev, segment, c->layers, N) : 0;
+    *slot = recompute_slot_bytes(part, dev, policy, segment, c->first, c->layers, c->head, N);
+    *late = c->late ? recompute_late_bytes(part, dev, segment, c->first, c->layers, N) : 0;
 }
 
 size_t pipeline_bytes(const PipelineTable *t, int stage, const size_t *counts, const ModelShape *part, const Dev *dev,
@@ -411,6 +411,7 @@ static void set_batch(Pipeline *p, const PipelineMicro *b)
     model_set_batch(p->model, b->token, b->pos, b->target, b->B, b->T);
     if (b->first) model_set_documents(p->model, b->first);
     model_set_dropout(p->model, b->dropout, b->seed, b->step, b->sample);
+    model_set_each(p->model, b->each);
 }
 
 static void keep_losses(Pipeline *p, int chunk, const PipelineMicro *b)

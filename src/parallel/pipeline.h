@@ -41,6 +41,7 @@ typedef struct {
     float dropout;
     uint64_t seed, sample;
     uint32_t step;
+    float each;
     float *loss;
 } PipelineMicro;
 

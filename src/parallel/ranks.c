@@ -199,7 +199,8 @@ static void run_stages(Replicas *all, const Micro *micro, float scale, bool last
     Ranks *r = all->self;
     r->micro[r->n_micro++] = (PipelineMicro){
         .token = micro->token, .target = micro->target, .pos = micro->pos, .first = micro->first, .B = micro->B,
-        .T = micro->T, .dropout = micro->dropout, .seed = micro->seed, .step = micro->step, .sample = micro->sample};
+        .T = micro->T, .dropout = micro->dropout, .seed = micro->seed, .step = micro->step, .sample = micro->sample,
+        .each = micro->each};
     if (!last) return;
     check(r->n_micro == r->table->m);
     r->n_micro = 0;
@@ -243,6 +244,14 @@ static double sum(Replicas *all, double x)
 {
     const Ranks *r = all->self;
     return all->size == 1 ? x : ddp_sum(r->control, x);
+}
+
+static void sum_all(Replicas *all, double *x, size_t n)
+{
+    const Ranks *r = all->self;
+    if (all->size == 1) return;
+    CommRequest request = comm_all_reduce(r->control, x, x, n, COMM_FP64, COMM_SUM);
+    comm_wait(r->control, &request);
 }
 
 // Ranks with other tokens are in `replicas`: those of one sequence, which have all counted it, are cp of them.
@@ -454,7 +463,7 @@ static void describe(const Replicas *all, char *layout, size_t room)
 static const ReplicasKind several = {
     .allocate = allocate, .free = give_back, .init_weights = init_weights, .weights_loaded = weights_loaded,
     .share = share, .forward_backward = forward_backward, .finish = finish, .updated = updated,
-    .share_scales = share_scales, .sum_targets = sum_targets, .sum = sum, .any = any, .tell = tell, .wait = wait_all,
+    .share_scales = share_scales, .sum_targets = sum_targets, .sum = sum, .sum_all = sum_all, .any = any, .tell = tell, .wait = wait_all,
     .agree = agree, .checkpoint = checkpoint, .checkpoint_free = zero_part_free, .range = range_of,
     .read_weights = read_weights, .evaluation = evaluation, .sampling = sampling, .describe = describe};
 

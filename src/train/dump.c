@@ -72,7 +72,7 @@ static size_t place_of(const char *row, size_t layers)
 // "embed", "layers.3", "head".
 static void unit_name(const Unit *unit, char name[32])
 {
-    if (unit->kind == &unit_block) snprintf(name, 32, "layers.%d", unit->place - 1);
+    if (unit_is_block(unit->kind)) snprintf(name, 32, "layers.%d", unit->place - 1);
     else snprintf(name, 32, "%s", unit->kind == &unit_head ? "head" : "embed");
 }
 
@@ -268,6 +268,7 @@ static void saw(void *self, const Unit *unit, UnitPass pass, const X *stream, vo
     if (pass == PASS_FORWARD) {
         BufferList list = unit->kind->saved(d->model->dev, local, 1, 1);
         for (int i = 0; i < list.n; i++) {
+            if (!list.n_bytes[i] || !strncmp(list.name[i], "experts_", 8)) continue; // rows of slots, not of tokens
             Source s = own;
             s.data = saved[i];
             s.slot = (size_t)i * 10;

@@ -34,7 +34,7 @@ static const char *event_names[METRICS_EVENTS] = {
     [METRICS_SAMPLE] = "sample", [METRICS_SAVE] = "save", [METRICS_RESUME] = "resume",
     [METRICS_SKIP] = "skip", [METRICS_ROLLBACK] = "rollback",
     [METRICS_WARN] = "warn", [METRICS_END] = "end",
-    [METRICS_SET] = "set", [METRICS_TASK] = "task",
+    [METRICS_SET] = "set", [METRICS_TASK] = "task", [METRICS_EXPERTS] = "experts",
 };
 
 enum {
@@ -43,9 +43,10 @@ enum {
     VAL = 1 << METRICS_VAL | 1 << METRICS_END,
     SET = 1 << METRICS_SET,
     TASK = 1 << METRICS_TASK,
+    EXPERTS = 1 << METRICS_EXPERTS,
     TEXT = 1 << METRICS_SAMPLE | 1 << METRICS_SAVE | 1 << METRICS_SKIP | 1 << METRICS_ROLLBACK |
            1 << METRICS_WARN,
-    ALL = START | TRAIN | VAL | SET | TASK | TEXT
+    ALL = START | TRAIN | VAL | SET | TASK | EXPERTS | TEXT
 };
 
 // COUNT and NUMBER are always written; BYTES and KNOWN only when they are not 0; TIME, rounded to microseconds, unless
@@ -60,12 +61,12 @@ static const struct {
 } fields[] = {
 #define FIELD(name, type, events) {#name, offsetof(MetricsRow, name), type, events}
     FIELD(step, COUNT, ALL),
-    FIELD(name, STRING, START | SET | TASK),
-    FIELD(text, STRING, START | TEXT),
+    FIELD(name, STRING, START | SET | TASK | EXPERTS),
+    FIELD(text, STRING, START | TEXT | EXPERTS),
     FIELD(params, COUNT, START),
     FIELD(steps, COUNT, START),
     FIELD(batch_tokens, COUNT, START),
-    FIELD(tokens, COUNT, TRAIN | VAL | SET | TASK),
+    FIELD(tokens, COUNT, TRAIN | VAL | SET | TASK | EXPERTS),
     FIELD(loss, NUMBER, TRAIN),
     FIELD(lr, NUMBER, TRAIN),
     FIELD(grad_norm, NUMBER, TRAIN),
@@ -84,6 +85,10 @@ static const struct {
     FIELD(acc_token, NUMBER, TASK),
     FIELD(centred, NUMBER, TASK),
     FIELD(perplexity, NUMBER, TASK),
+    FIELD(load_max, NUMBER, EXPERTS),
+    FIELD(load_min, NUMBER, EXPERTS),
+    FIELD(entropy, NUMBER, EXPERTS),
+    FIELD(dropped, NUMBER, EXPERTS),
     FIELD(val_ppl, NUMBER, VAL),
     FIELD(ppl, NUMBER, TRAIN),
     FIELD(samples_s, NUMBER, TRAIN),

@@ -28,7 +28,7 @@ extern "C" {
 
 typedef enum {
     METRICS_START, METRICS_TRAIN, METRICS_VAL, METRICS_SAMPLE, METRICS_SAVE,
-    METRICS_RESUME, METRICS_SKIP, METRICS_ROLLBACK, METRICS_WARN, METRICS_END, METRICS_SET, METRICS_TASK,
+    METRICS_RESUME, METRICS_SKIP, METRICS_ROLLBACK, METRICS_WARN, METRICS_END, METRICS_SET, METRICS_TASK, METRICS_EXPERTS,
     METRICS_EVENTS
 } MetricsEvent;
 
@@ -48,6 +48,8 @@ typedef struct {
     const char *name, *text;
     int64_t items;                       // of a benchmark task (tasks.h), and its figures
     double acc, acc_norm, acc_token, centred, perplexity;
+    // Of a layer's experts in one step (loads.h); `text` has the slots of each.
+    double load_max, load_min, entropy, dropped;
     double ppl, val_ppl;                 // perplexity: e to the loss in nats per token
     double samples_s;                    // sequences a second
     // Milliseconds of the step by phase (phases.h); of saves and evaluations since the line before. Not written: NAN.

@@ -543,6 +543,14 @@ void progress_task(Progress *p, const MetricsRow *row, const char *text)
     metrics_write(p->metrics, &task);
 }
 
+void progress_experts(Progress *p, const MetricsRow *row)
+{
+    if (!p) return;
+    MetricsRow experts = *row;
+    experts.event = METRICS_EXPERTS;
+    metrics_write(p->metrics, &experts);
+}
+
 static void say_path(Progress *p, const char *label, const char *name)
 {
     char *path = path_in(p, name);

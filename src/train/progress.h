@@ -46,6 +46,8 @@ void progress_val(Progress *progress, const MetricsRow *row);
 // `text` says them.
 void progress_set(Progress *progress, const MetricsRow *row);
 void progress_task(Progress *progress, const MetricsRow *row, const char *text);
+// The loads of one layer's experts (loads.h): to the metrics alone.
+void progress_experts(Progress *progress, const MetricsRow *row);
 // Something else that belongs into metrics.jsonl: a sample (its text), a save (the checkpoint's path),
 // a skip or a rollback (the reason). Printed above the live line.
 void progress_event(Progress *progress, MetricsEvent event, int64_t step, const char *fmt, ...)

@@ -84,6 +84,7 @@ void replicas_run_micro(Replicas *r, const Micro *micro, float scale)
     model_set_batch(m, micro->token, micro->pos, micro->target, micro->B, micro->T);
     if (micro->first) model_set_documents(m, micro->first);
     model_set_dropout(m, micro->dropout, micro->seed, micro->step, micro->sample);
+    model_set_each(m, micro->each);
     model_forward_backward(m, scale);
     dev_mark(m->dev, NULL);
 }
@@ -115,6 +116,11 @@ void replicas_share_scales(Replicas *r, Fp8 *fp8)
 int64_t replicas_sum_targets(Replicas *r, int64_t x)
 {
     return SEVERAL(r, sum_targets) ? r->kind->sum_targets(r, x) : x;
+}
+
+void replicas_sum_all(Replicas *r, double *x, size_t n)
+{
+    if (SEVERAL(r, sum_all)) r->kind->sum_all(r, x, n);
 }
 
 double replicas_sum(Replicas *r, double x)

@@ -27,6 +27,21 @@
 
 // ---- the settings as components take them
 
+static ModelExperts run_experts(const Config *cfg)
+{
+    if (!cfg->model.experts) return (ModelExperts){.n = 0};
+    return (ModelExperts){
+        .n = (size_t)cfg->model.experts, .k = (size_t)cfg->model.experts_active,
+        .ffn = (size_t)cfg->model.experts_ffn, .shared = (size_t)cfg->model.experts_shared,
+        .dense = (size_t)cfg->model.experts_dense, .every = (size_t)cfg->model.experts_every,
+        .groups = (size_t)cfg->model.experts_groups, .best = (size_t)cfg->model.experts_groups_active,
+        .sigmoid = cfg->model.experts_score == MOE_SIGMOID, .renorm = cfg->model.experts_renorm,
+        .scale = (float)cfg->model.experts_scale, .balance = cfg->moe.balance,
+        .balance_coef = (float)cfg->moe.balance_coef, .z_coef = (float)cfg->moe.z_coef,
+        .bias_rate = (float)cfg->moe.bias_rate, .capacity = (float)cfg->moe.capacity,
+        .by_gate = cfg->moe.drop == MOE_DROP_LIGHTEST};
+}
+
 ModelShape run_shape(const Config *cfg)
 {
     ModelShape s = {
@@ -44,6 +59,7 @@ ModelShape run_shape(const Config *cfg)
         .bias = cfg->model.bias, .tie = cfg->model.tie, .qk_norm = cfg->model.qk_norm,
         .window = (size_t)cfg->model.window,
         .mup_base = (size_t)cfg->optim.mup_base, .mup_base_head = (size_t)cfg->optim.mup_base_head,
+        .experts = run_experts(cfg),
     };
     memcpy(s.window_pattern, cfg->model.window_pattern, sizeof s.window_pattern);
     return s;
@@ -285,6 +301,8 @@ static void build_model(Run *run)
     set_rules(run);
     phases_begin(&run->phases, run->model, run->replicas.world);
     find_peak(run);
+    run->loads = loads_create(&run->model->shape);
+    if (run->loads.E) loads_tell(&run->loads, run->model);
 }
 
 void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
@@ -311,6 +329,7 @@ void run_close(Run *run)
         if (run->observer[i].free) run->observer[i].free(run->observer[i].self);
     free(run->config_text);
     free(run->scales.fp8_amax);
+    loads_free(&run->loads);
     disk_lock_release(run->lock);
     monitor_free(&run->monitor);
     run_close_data(run);

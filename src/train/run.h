@@ -19,6 +19,7 @@
 #include "text/tokenizer.h"
 #include "train/ckpt.h"
 #include "train/fault.h"
+#include "train/loads.h"
 #include "train/monitor.h"
 #include "train/optim.h"
 #include "train/phases.h"
@@ -113,6 +114,7 @@ struct Run {
     Schedule schedule;
     Ramp ramp;
     RunScales scales;
+    Loads loads;       // of experts
     Monitor monitor;
     Locate locate;     // monitor.locate
     Faults faults;     // run.fault

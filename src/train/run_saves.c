@@ -44,7 +44,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EXTRAS = 6 };
+enum { EXTRAS = 7 };
 
 static CkptRun place_of(const Run *run)
 {
@@ -72,6 +72,7 @@ static int numbers(Run *run, CkptExtra extra[EXTRAS])
         extra[used++] = (CkptExtra){"loss_scale", 2, scales->scaler_state};
     extra[used++] = (CkptExtra){"data", 2, run->data.saved_hash};
     if (n) extra[used++] = (CkptExtra){"fp8.amax", n, scales->fp8_amax};
+    if (run->loads.E) extra[used++] = (CkptExtra){"experts", run->loads.n_state, run->loads.state};
     extra[used++] = (CkptExtra){"guard", RUN_GUARD, run->saves.guard};
     if (run->monitor.rules.on_plateau)
         extra[used++] = (CkptExtra){"plateau", MONITOR_PROGRESS, monitor_progress(&run->monitor)};
@@ -95,6 +96,7 @@ static void numbers_loaded(Run *run)
         data->saved_hash[i] = data->hash[i];
     }
     for (size_t i = 0; i < n; i++) amax[i] = (float)scales->fp8_amax[i];
+    if (run->loads.E) loads_tell(&run->loads, run->model);
     if (run->cfg.numerics.dtype != CONFIG_DTYPE_FP16) return;
     scales->scaler.scale = (float)scales->scaler_state[0];
     scales->scaler.good_steps = (int)scales->scaler_state[1];
