@@ -235,13 +235,15 @@ __global__ void experts_tally_kernel(int32_t *counts, const int32_t *choice, con
     for (size_t e = threadIdx.x; e < E; e += SORT) counts[blockIdx.x * E + e] = held[e];
 }
 
-// counts (blocks, E) become the first row of each; offset (E + 1). One block.
+// counts (blocks, E) become the first row of each; offset (E + 1). One block, a warp an expert.
 __global__ void experts_scan_kernel(int32_t *counts, int32_t *offset, size_t blocks, size_t E)
 {
-    for (size_t e = threadIdx.x; e < E; e += blockDim.x) {
+    size_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, warps = blockDim.x / LANES;
+    for (size_t e = warp; e < E; e += warps) {
         int32_t sum = 0;
-        for (size_t b = 0; b < blocks; b++) sum += counts[b * E + e];
-        offset[e + 1] = sum;
+        for (size_t b = lane; b < blocks; b += LANES) sum += counts[b * E + e];
+        sum = __reduce_add_sync(0xffffffffu, sum);
+        if (lane == 0) offset[e + 1] = sum;
     }
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -249,12 +251,17 @@ __global__ void experts_scan_kernel(int32_t *counts, int32_t *offset, size_t blo
         for (size_t e = 0; e < E; e++) offset[e + 1] += offset[e];
     }
     __syncthreads();
-    for (size_t e = threadIdx.x; e < E; e += blockDim.x) {
+    for (size_t e = warp; e < E; e += warps) {
         int32_t at = offset[e];
-        for (size_t b = 0; b < blocks; b++) {
-            int32_t held = counts[b * E + e];
-            counts[b * E + e] = at;
-            at += held;
+        for (size_t from = 0; from < blocks; from += LANES) { // 32 blocks at a time
+            size_t b = from + lane;
+            int32_t held = b < blocks ? counts[b * E + e] : 0, upto = held;
+            for (unsigned by = 1; by < LANES; by *= 2) {
+                int32_t below = __shfl_up_sync(0xffffffffu, upto, by);
+                if (lane >= by) upto += below;
+            }
+            if (b < blocks) counts[b * E + e] = at + upto - held;
+            at += __shfl_sync(0xffffffffu, upto, LANES - 1);
         }
     }
 }
@@ -298,7 +305,7 @@ void experts_sort(Dev *dev, int32_t *offset, int32_t *row, int32_t *slot, const 
                d->stream, row, choice, gate, n, cap, by_gate);
     LAUNCH(experts_tally_kernel, (unsigned)blocks, (unsigned)SORT, E * sizeof(int), d->stream, counts, choice, row, R,
            E, cap == 0);
-    LAUNCH(experts_scan_kernel, 1, (unsigned)SORT, 0, d->stream, counts, offset, blocks, E);
+    LAUNCH(experts_scan_kernel, 1, 1024, 0, d->stream, counts, offset, blocks, E);
     LAUNCH(experts_place_kernel, (unsigned)blocks, (unsigned)SORT, 0, d->stream, row, slot, counts, choice, R, E,
            cap == 0);
 }

@@ -525,7 +525,9 @@ static Slots sorted(Env &e, const Slots &from)
 }
 static void experts_sort(Env &e)
 {
-    for (auto &from : SLOTS) {
+    std::vector<Slots> all(SLOTS, SLOTS + sizeof SLOTS / sizeof *SLOTS);
+    all.push_back({4200, 2100, 2, 6, 0, false, nullptr, nullptr, nullptr, nullptr, nullptr}); // more than 32 blocks
+    for (auto &from : all) {
         Slots s = slots(e, from);
         e.dev->experts_sort(e.dev, s.offset, s.row, s.slot, s.choice, s.gate, s.N, s.T, s.k, s.E, s.cap, s.by_gate);
     }
