@@ -24,6 +24,13 @@ static const ModelShape llama = { // a row of feed-forward activations is more t
     .layers = 5, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 130, .vocab = 31, .context = 10,
     .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true};
 
+// Layers of both kinds (from the second on every second has experts), with a shared expert of another width than ffn.
+static const ModelShape moe = {
+    .layers = 5, .channels = 10, .heads = 4, .kv_heads = 2, .head_size = 6, .ffn = 130, .vocab = 31, .context = 10,
+    .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rotary.theta = 1e4f, .swiglu = true, .rope = true, .qk_norm = true,
+    .experts = {.n = 5, .k = 2, .ffn = 9, .shared = 14, .dense = 1, .every = 2, .renorm = true, .scale = 1,
+                .balance = MOE_BALANCE_SEQUENCE, .balance_coef = 0.1f, .z_coef = 0.01f, .capacity = 1.2f}};
+
 // ---- one step: micro-batches of random tokens
 
 typedef struct {
@@ -59,6 +66,7 @@ static inline double run_batch(Model *m, const Step *step, size_t from, size_t n
     model_set_batch(m, token, NULL, target, n_rows, n_tokens);
     if (step->documents) model_set_documents(m, first);
     model_set_dropout(m, step->dropout, 5, step->step, from);
+    model_set_each(m, 0.2f);
     return model_forward_backward(m, 0.03125f);
 }
 

@@ -234,14 +234,19 @@ static void check_arithmetic(const char *path, const char *text)
     assert_int_equal(cfg.model.bias, layernorm); // the sum below holds for the two families
     double block = HD * C + 2 * GD * C + C * HD + (swiglu ? 3 : 2) * C * F + 2 * C;
     if (cfg.model.bias) block += HD + 2 * GD + C + F + C + 2 * C;
+    if (cfg.model.qk_norm) block += 2 * (double)cfg.model.head_size;
+    double E = (double)cfg.model.experts, expert = 3 * C * (double)cfg.model.experts_ffn, idle = 0; // in every layer
+    if (E > 0) block += E * (expert + C) - 3 * C * F, idle = L * (E - (double)cfg.model.experts_active) * expert;
     double params = L * block + (layernorm ? 2 : 1) * C + V * C * (cfg.model.tie ? 1 : 2);
     if (cfg.model.position == CONFIG_POSITION_LEARNED) params += T * C;
     double tokens = (double)cfg.run.steps * (double)cfg.batch.tokens, flops = header_number(text, "# FLOPs: ");
     if (header_number(text, "# parameters: ") != params) fail_msg("%s: parameters are %.0f", path, params);
     if (header_number(text, "# tokens: ") != tokens) fail_msg("%s: tokens are %.0f", path, tokens);
     // Three digits stand there: at most half a unit of the third, 0.5%.
-    if (!(flops >= 0.995 * 6 * params * tokens && flops <= 1.005 * 6 * params * tokens))
-        fail_msg("%s: FLOPs are %g", path, 6 * params * tokens);
+    double active = params - idle;
+    if (!(flops >= 0.995 * 6 * active * tokens && flops <= 1.005 * 6 * active * tokens))
+        fail_msg("%s: FLOPs are %g", path, 6 * active * tokens);
+    if (E > 0 && header_number(text, "# active: ") != active) fail_msg("%s: %.0f are active", path, active);
 }
 
 static void test_presets(void **state)
@@ -249,7 +254,8 @@ static void test_presets(void **state)
     (void)state;
     const char *known[] = {"gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "gpt3-125m", "gpt3-350m", "gpt3-760m",
                            "gpt3-1.3b", "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "llama2-7b", "llama2-13b",
-                           "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "tiny", "tiny-llama",
+                           "llama2-70b", "llama3-8b", "llama3-70b", "llama3-405b", "mistral-7b", "mixtral-8x7b", "qwen3-30b-a3b", "tiny",
+                           "tiny-llama", "tiny-moe",
                            "stories", "text"};
     glob_t found;
     assert_int_equal(glob("scripts/presets/*.toml", 0, NULL, &found), 0);

@@ -30,7 +30,7 @@ static ModelShape with_layers(const ModelShape *s, size_t layers)
 
 static void check_modes(const ModelShape *shape, Dev *dev, float dropout, bool documents)
 {
-    Step step = {.dev = dev, .dropout = dropout, .step = 11, .documents = documents};
+    Step step = {.dev = dev, .dropout = dropout, .step = 11, .documents = documents, .options.sequences = 5};
     Result none = run_step(shape, step);
     assert_true(distance(&none, NULL) > 0.1 && distance(&none, NULL) < 1e6); // something is compared
     for (int i = 1; i < MODES; i++) {
@@ -47,8 +47,8 @@ static void check_modes(const ModelShape *shape, Dev *dev, float dropout, bool d
 static void test_modes_agree_bit_for_bit(void **state)
 {
     (void)state;
-    const ModelShape *families[] = {&gpt, &llama};
-    for (int i = 0; i < 2; i++)
+    const ModelShape *families[] = {&gpt, &llama, &moe};
+    for (int i = 0; i < 3; i++)
         for (size_t layers = 1; layers <= 5; layers += layers == 1 ? 3 : 1) {
             ModelShape shape = with_layers(families[i], layers);
             check_modes(&shape, NULL, 0.25f, false);
@@ -57,6 +57,19 @@ static void test_modes_agree_bit_for_bit(void **state)
     ModelShape plain = llama; // queries and keys are turned where they are saved
     plain.qk_norm = false;
     check_modes(&plain, NULL, 0.25f, true);
+}
+
+// There forward runs sequence by sequence too, and blocks of two kinds share buffers.
+static void test_modes_agree_on_a_deterministic_device(void **state)
+{
+    (void)state;
+    Dev *dev = dev_cpu_create(2);
+    dev->deterministic = true;
+    ModelShape four = with_layers(&moe, 4); // the last one has experts
+    check_modes(&four, dev, 0.25f, true);
+    check_modes(&moe, dev, 0, true);
+    check_modes(&llama, dev, 0, true);
+    dev_cpu_free(dev);
 }
 
 // 2-byte storage rounds what it keeps: what is made again from it must be what forward made of it.
@@ -281,6 +294,7 @@ static void test_bytes_are_the_formula(void **state)
         for (int compress = 0; compress < 2; compress++) {
             check_bytes(&gpt, dev, layers, compress);
             check_bytes(&llama, dev, layers, compress);
+            check_bytes(&moe, dev, layers, compress);
             check_bytes(&llama, narrow, layers, compress);
         }
     // none, in numbers: L A + 2 C + 2 floats a token (doc/units.md)
@@ -443,6 +457,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_modes_agree_bit_for_bit),
+        cmocka_unit_test(test_modes_agree_on_a_deterministic_device),
         cmocka_unit_test(test_modes_agree_in_two_bytes),
         cmocka_unit_test(test_dropout_changes_gradients),
         cmocka_unit_test(test_what_runs_again),

@@ -254,18 +254,53 @@ __attribute__((format(printf, 3, 4))) static void formula(PlanLetters *l, const 
     memcpy(letter->means, means, sizeof means);
 }
 
-// A block's saved activations, per token; K and E in elements, R and Z in bytes.
-static void activation_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy policy)
+// A block's saved activations, per token; K and E in elements, R and Z in bytes. `mark` is appended to the letters' names,
+// F names the width of the feed-forward network, and experts says whether the block has some.
+static void block_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy policy, const char *mark, const char *F,
+                          bool experts)
 {
     bool selective = policy.mode == RECOMPUTE_SELECTIVE;
     const char *qk = s->qk_norm ? " + (H + 2G) D" : "", *qk_groups = s->qk_norm ? " + ceil((H + 2G) D / 256)" : "";
-    formula(l, "K", "(H + 2G) D + H D + C + %sF", s->swiglu ? "2 " : "");
-    formula(l, "E", "2 C + F%s", qk);
-    formula(l, "R", "4 (H + 4)%s", s->qk_norm ? " + 4 (H + G)" : "");
-    if (policy.compress) // 1 byte an element, and a scale of 4 bytes per 256
-        formula(l, "Z", "K%s + 4 (ceil((H + 2G) D / 256) + ceil(H D / 256) + ceil(C / 256) + ceil(%sF / 256)%s%s)",
-                selective ? "" : " + E", s->swiglu ? "2 " : "", selective ? "" : " + 2 ceil(C / 256) + ceil(F / 256)",
-                selective ? "" : qk_groups);
+    const char *two = s->swiglu ? "2 " : "";
+    char name[4][8];
+    for (int i = 0; i < 4; i++) snprintf(name[i], sizeof name[i], "%c%s", "KERZ"[i], mark);
+    formula(l, name[0], "(H + 2G) D + H D + C + %s%s%s", two, F, experts ? " + 2 k Fx" : "");
+    formula(l, name[1], "2 C + %s%s%s", F, experts ? " + k Fx" : "", qk);
+    formula(l, name[2], "4 (H + 4)%s%s", s->qk_norm ? " + 4 (H + G)" : "", experts ? " + 4 (X + 2 k)" : "");
+    if (!policy.compress) return;
+    // 1 byte an element, and a scale of 4 bytes per 256
+    char cheap[80], own[80];
+    snprintf(cheap, sizeof cheap, " + 2 ceil(C / 256) + ceil(%s / 256)%s", F, experts ? " + ceil(k Fx / 256)" : "");
+    snprintf(own, sizeof own, "ceil(%s%s / 256)%s", two, F, experts ? " + ceil(2 k Fx / 256)" : "");
+    formula(l, name[3], "%s%s%s + 4 (ceil((H + 2G) D / 256) + ceil(H D / 256) + ceil(C / 256) + %s%s%s)", name[0],
+            selective ? "" : " + ", selective ? "" : name[1], own, selective ? "" : cheap, selective ? "" : qk_groups);
+}
+
+static void activation_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy policy)
+{
+    block_letters(l, s, policy, "", "F", false);
+    if (!s->experts.n) return;
+    block_letters(l, s, policy, "x", "Fs", true);
+    block_letters(l, s, policy, "m", "Fw", true); // what blocks share is as large as the largest wants it
+}
+
+// Nothing where no layer has experts.
+static void expert_letters(PlanLetters *l, const ModelShape *s)
+{
+    const ModelExperts *x = &s->experts;
+    size_t layers = 0;
+    if (!x->n) return;
+    for (size_t i = 0; i < s->layers; i++) layers += unit_has_experts(s, i);
+    size(l, "X", x->n, "experts");
+    size(l, "k", x->k, "experts_active");
+    size(l, "Fx", x->ffn, "experts_ffn");
+    size(l, "Fs", x->shared, "experts_shared");
+    size(l, "Lx", layers, "layers with experts");
+    size(l, "Fw", unit_widest_ffn(s), "width of the widest network that all tokens use");
+    // rows of slots, the routing and the order of slots (experts_scratch); what layers keep from step to step
+    bool state = x->balance == MOE_BALANCE_BIAS || x->balance == MOE_BALANCE_BATCH;
+    formula(l, "Xs", "x N (k (C + 3 Fx)%s) + 4 (N (3 k + X) + (N + 2) (X + 1)) + 4 Lx (%sX + 1)", x->shared ? " + C" : "",
+            state ? "2 " : "");
 }
 
 bool plan_has_windows(const ModelShape *s)
@@ -301,10 +336,16 @@ static void optimizer_letters(PlanLetters *l, const ModelShape *s, const Params 
     size(l, "P8", large, "elements of tensors with 4096 or more");
     size(l, "b8", blocks, "blocks of 2048 in those");
     const char *heads = s->tie ? "" : "2 ", *n = s->swiglu ? "3" : "2"; // matrices (V, C), (F, C) or (C, F)
-    formula(l, "Ph", "L (C D (2H + 2G) + %s C F)", n);
+    const ModelExperts *x = &s->experts;
+    if (x->n) formula(l, "Ph", "L C D (2H + 2G) + C (3 (L - Lx) F + Lx (3 (X Fx + Fs) + X))");
+    else formula(l, "Ph", "L (C D (2H + 2G) + %s C F)", n);
     formula(l, "Pm", "Ph + %sV C%s", heads, s->rope ? "" : " + T C");
-    formula(l, "Qm", "L ((2H + 2G) D + 4 C + %s (F + C)) + %s(V + C)%s", n, heads, s->rope ? "" : " + T + C");
-    formula(l, "W", "max(H D, F)");
+    if (x->n)
+        formula(l, "Qm", "L ((2H + 2G) D + 4 C) + 3 (L - Lx) (F + C) + Lx (3 X (Fx + C) + X + C%s) + %s(V + C)%s",
+                x->shared ? " + 3 (Fs + C)" : "", heads, s->rope ? "" : " + T + C");
+    else
+        formula(l, "Qm", "L ((2H + 2G) D + 4 C + %s (F + C)) + %s(V + C)%s", n, heads, s->rope ? "" : " + T + C");
+    formula(l, "W", x->n ? "max(max(H D, Fw), max(Fx, X))" : "max(H D, F)");
 }
 
 // The stage of ZeRO that takes effect.
@@ -383,6 +424,7 @@ PlanLetters plan_letters(const Run *run)
     size(&l, "M", (size_t)run->cfg.batch.accum, "micro-batches a step");
     size(&l, "J", unit_head_chunk(s, N), "rows of logits at a time");
     window_letters(&l, s);
+    expert_letters(&l, s);
     size_t segment = recompute_segment(policy, s->layers);
     if (segment) size(&l, "S", segment, "layers of a recomputed segment");
     activation_letters(&l, s, policy);
@@ -427,22 +469,33 @@ static void communication(char *out, size_t n_out, const Config *cfg)
     snprintf(out, n_out, "%s%s%s%s", part[0], part[1], *part[2] ? " + x " : "", part[2]);
 }
 
-static void activations(char *out, size_t n_out, RecomputePolicy policy, bool segments)
+static void activations(char *out, size_t n_out, const ModelShape *s, RecomputePolicy policy, bool segments)
 {
-    bool selective = policy.mode == RECOMPUTE_SELECTIVE;
-    const char *kept = policy.compress ? "Z" : selective ? "x K" : "x (K + E)";
-    const char *shared = policy.compress ? " + x (K + E)" : selective ? " + x E" : "";
-    snprintf(out, n_out, "N (%s (%s + R)%s + x C (%s) + 8)", segments ? "S" : "L", kept, shared,
-             segments ? "ceil(L / S) + S + 1" : "L + 2");
+    bool selective = policy.mode == RECOMPUTE_SELECTIVE, experts = s->experts.n > 0;
+    char kept[3][24], all[120];
+    const char *mark[] = {"", "x", "m"}, *m = experts ? "m" : "";
+    for (int i = 0; i < 3; i++) {
+        if (policy.compress) snprintf(kept[i], sizeof kept[i], "Z%s", mark[i]);
+        else if (selective) snprintf(kept[i], sizeof kept[i], "x K%s", mark[i]);
+        else snprintf(kept[i], sizeof kept[i], "x (K%s + E%s)", mark[i], mark[i]);
+    }
+    if (!experts) snprintf(all, sizeof all, "%s (%s + R)", segments ? "S" : "L", kept[0]);
+    else if (segments) snprintf(all, sizeof all, "S (%s + Rm)", kept[2]);
+    else snprintf(all, sizeof all, "(L - Lx) (%s + R) + Lx (%s + Rx)", kept[0], kept[1]);
+    char shared[40] = "";
+    if (policy.compress) snprintf(shared, sizeof shared, " + x (K%s + E%s)", m, m);
+    else if (selective) snprintf(shared, sizeof shared, " + x E%s", m);
+    snprintf(out, n_out, "N (%s%s + x C (%s) + 8)", all, shared, segments ? "ceil(L / S) + S + 1" : "L + 2");
 }
 
 static void scratch(char *out, size_t n_out, const ModelShape *s, const Config *cfg)
 {
     bool documents = cfg->data.document_mask, windows = plan_has_windows(s), muon = cfg->optim.name == OPTIM_MUON;
-    snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF) + J V + 2 %s G D) + N (%d + %d M)%s%s%s",
-             s->swiglu ? "3 " : "", windows ? "((L - Lw) T + Lw Tw)" : "L T",
+    snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF%s) + J V + 2 %s G D) + N (%d + %d M)%s%s%s%s",
+             s->swiglu ? "3 " : "", s->experts.n ? "w" : "", windows ? "((L - Lw) T + Lw Tw)" : "L T",
              documents ? 20 : 16, documents ? 16 : 8, muon ? " + 4 (W C + 2 min(W, C) min(W, C))" : "",
-             cfg->run.norms_every ? " + 4 P" : "", cfg->numerics.deterministic ? " + 12 J + 40 C" : "");
+             cfg->run.norms_every ? " + 4 P" : "", cfg->numerics.deterministic ? " + 12 J + 40 C" : "",
+             s->experts.n ? " + Xs" : "");
 }
 
 PlanFormula plan_formula(const Run *run, MemTag tag)
@@ -474,7 +527,7 @@ PlanFormula plan_formula(const Run *run, MemTag tag)
         snprintf(text, n_text, "%s%s", cfg->memory.offload != OFFLOAD_CPU ? "0" : stage < 3 ? "Oa" : "Oa + x Ps",
                  cfg->ckpt.async ? " + 2 Cs" : "");
         break;
-    case MEM_ACTS: activations(text, n_text, policy, recompute_segment(policy, shape->layers) > 0); break;
+    case MEM_ACTS: activations(text, n_text, shape, policy, recompute_segment(policy, shape->layers) > 0); break;
     case MEM_SCRATCH: scratch(text, n_text, shape, cfg); break;
     case MEM_COMM: communication(text, n_text, cfg); break;
     default: snprintf(text, n_text, "0");

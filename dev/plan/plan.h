@@ -13,14 +13,14 @@ extern "C" {
 // A tag's bytes as a formula, in letters and in this run's numbers.
 typedef struct {
     size_t n_bytes;
-    char symbols[160], numbers[400];
+    char symbols[200], numbers[400];
 } PlanFormula;
 
 // A letter of the formulas: a size of the run (`means` says of what), or short for a formula of the letters
 // before it (`means` is that formula).
-enum { PLAN_LETTERS = 36 };
+enum { PLAN_LETTERS = 64 };
 typedef struct {
-    char name[4], means[160];
+    char name[4], means[240];
     size_t value;
     bool is_formula;
 } PlanLetter;

@@ -45,7 +45,7 @@ const char *plan_layout_reason(PlanLayoutReason reason)
     static const char *const text[PLAN_LAYOUT_REASONS] = {
         [PLAN_LAYOUT_FITS] = "fits",
         [PLAN_LAYOUT_RANKS] = "sizes do not multiply to the number of accelerators",
-        [PLAN_LAYOUT_HEADS] = "tp does not divide heads, ffn or kv_heads",
+        [PLAN_LAYOUT_HEADS] = "tp does not divide heads, ffn or kv_heads, or tp or cp would divide a model with experts",
         [PLAN_LAYOUT_SEQUENCE] = "cp or sp does not divide the sequence",
         [PLAN_LAYOUT_LAYERS] = "layers do not divide over stages and chunks",
         [PLAN_LAYOUT_BATCH] = "the batch does not divide over replicas and micro-batches",
@@ -88,13 +88,14 @@ size_t plan_layout_layers(const PlanJob *job, int stage)
     return layers;
 }
 
-PlanUnits plan_layout_units(const PlanJob *job)
+// Elements of the embedding, of a block with experts or without, and of the head.
+static void count_units(ModelShape one, bool experts, size_t n[3])
 {
-    ModelShape one = tp_shape(&job->shape, job->layout.tp - 1, job->layout.tp, false); // the last part is the largest
-    one.layers = 1;
     Params params;
     Unit *unit;
-    size_t n[3];
+    one.layers = 1;
+    if (!experts) one.experts.n = 0;
+    one.experts.dense = 0, one.experts.every = 1;
     model_describe(&one, &params, &unit);
     for (int i = 0; i < 3; i++) {
         size_t begin, end;
@@ -103,6 +104,17 @@ PlanUnits plan_layout_units(const PlanJob *job)
     }
     free(unit);
     params_free(&params);
+}
+
+// Where only some layers have experts, a block is the mean of all.
+PlanUnits plan_layout_units(const PlanJob *job)
+{
+    ModelShape one = tp_shape(&job->shape, job->layout.tp - 1, job->layout.tp, false); // the last part is the largest
+    size_t n[3], with[3], experts = 0, L = job->shape.layers;
+    for (size_t l = 0; l < L; l++) experts += unit_has_experts(&job->shape, l);
+    count_units(one, false, n);
+    count_units(one, true, with);
+    n[1] = (experts * with[1] + (L - experts) * n[1]) / L;
     return (PlanUnits){.embedding = n[0], .block = n[1], .head = n[2],
                        .positions = one.rope ? 0 : one.context * one.channels};
 }
@@ -214,7 +226,8 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
 
     ModelShape part = tp_shape(&job->shape, l->tp - 1, l->tp, l->sp);
     double wide = (double)(2 * part.channels + (2 * part.heads + 2 * part.kv_heads) * part.head_size +
-                           part.ffn * (part.swiglu ? 3 : 1));
+                           unit_widest_ffn(&part) * (part.swiglu ? 3 : 1));
+    if (part.experts.n) wide += (double)(part.experts.k * (part.channels + 3 * part.experts.ffn));
     double rows = (double)l->micro * (double)job->T / l->cp;
     b.scratch = rows * ((double)x * wide + 16) + (double)(x * LOGIT_ROWS * part.vocab);
     PlanUnits u = plan_layout_units(job);
@@ -252,6 +265,9 @@ static PlanLayoutReason check_model(const PlanJob *job, char *why, size_t n)
         return refuse(PLAN_LAYOUT_HEADS, why, n,
                       "--tp %d: the model has %zu heads, %zu key/value heads and ffn %zu, which "
                       "it must divide (try a power of two up to %zu)", l->tp, s->heads, s->kv_heads, s->ffn, s->heads);
+    if (s->experts.n && tp * cp > 1)
+        return refuse(PLAN_LAYOUT_HEADS, why, n, "--tp %d --cp %d: a model with experts is not divided so (try --pp, --zero)",
+                      l->tp, l->cp);
     if (job->T % (2 * cp) && cp > 1)
         return refuse(PLAN_LAYOUT_SEQUENCE, why, n, "--cp %d: sequences of %zu tokens are cut into 2 cp pieces (try a "
                       "power of two)", l->cp, job->T);

@@ -183,7 +183,8 @@ static double terms_of(const Run *run, const PlanLetters *l, Term term[TERMS], i
     bool windows = plan_has_windows(&m->shape);
     double total = model_flops_per_token(&m->shape, m->max_tokens), sum = 0;
     const Term is[TERMS] = {{"q, k, v and output matrices", "6 L C D (2H + 2G)", 0},
-                            {"feed-forward", m->shape.swiglu ? "6 L 3 C F" : "6 L 2 C F", 0},
+                            {"feed-forward", m->shape.experts.n ? "6 C (3 (L - Lx) F + Lx (3 (k Fx + Fs) + X))" :
+                             m->shape.swiglu ? "6 L 3 C F" : "6 L 2 C F", 0},
                             {"head", "6 V C", 0},
                             {"attention, T x T", windows ? "6 (L - Lw) H D T" : "6 L H D T", 0},
                             {"attention, windows", "6 Lw H D Kw", 0}};

@@ -189,12 +189,38 @@ static double own_rows(const RooflineCase *c)
     return tokens(c) / (c->part.cut.rows > 1 ? (double)c->part.cut.rows : 1);
 }
 
+// The part of the layers that have experts: a block here is the mean of all.
+static double experts_share(const ModelShape *s)
+{
+    double layers = 0;
+    for (size_t l = 0; l < s->layers; l++) layers += unit_has_experts(s, l);
+    return layers / (double)s->layers;
+}
+
+// A feed-forward network of width F on so many rows: its two products and what is between them.
+typedef struct {
+    const char *in, *down;
+    double rows, F;
+} Network;
+
+static void network(Roofline *r, const RooflineCase *c, Network n, bool full, bool cheap)
+{
+    const ModelShape *s = &c->part;
+    double C = (double)s->channels, x = (double)c->x_bytes, width = s->swiglu ? 2 : 1;
+    double apart = c->eager && s->swiglu ? 1 : 0; // silu's result is written, and read
+    if (n.rows == 0 || n.F == 0) return;
+    linear(r, c, n.in, n.rows, n.F * width, C, full);
+    loop(r, c, s->swiglu ? "swiglu" : "gelu", x * n.rows * n.F * (width + 1 + 2 * apart),
+         x * n.rows * n.F * (2 * width + 1 + 4 * apart), cheap);
+    linear(r, c, n.down, n.rows, C, n.F, full);
+}
+
 Roofline roofline_block(const RooflineCase *c)
 {
     Roofline r = {.n = 0};
     const ModelShape *s = &c->part;
     double N = tokens(c), R = own_rows(c), C = (double)s->channels, D = (double)s->head_size, F = (double)s->ffn;
-    double H = (double)s->heads, G = (double)s->kv_heads, x = (double)c->x_bytes, width = s->swiglu ? 2 : 1;
+    double H = (double)s->heads, G = (double)s->kv_heads, x = (double)c->x_bytes;
     bool full = c->recompute >= RECOMPUTE_SQRT, cheap = full || c->recompute == RECOMPUTE_SELECTIVE;
     // Norm with the residual sum before it: reads two, writes two; back: reads three, writes one. Eager: see above.
     loop(&r, c, "norms", 2 * (c->eager ? 21 : 4) * x * R * C, 2 * (c->eager ? 43 : 4) * x * R * C, cheap);
@@ -204,11 +230,16 @@ Roofline roofline_block(const RooflineCase *c)
     if (c->fused_attention) fused_attention(&r, c, N, full);
     else plain_attention(&r, c, N, cheap); // what "selective" means without a fused kernel
     linear(&r, c, "attention's output", N, C, H * D, full);
-    linear(&r, c, s->swiglu ? "gate, up" : "up", N, F * width, C, full);
-    double apart = c->eager && s->swiglu ? 1 : 0; // silu's result is written, and read
-    loop(&r, c, s->swiglu ? "swiglu" : "gelu", x * N * F * (width + 1 + 2 * apart),
-         x * N * F * (2 * width + 1 + 4 * apart), cheap);
-    linear(&r, c, "down", N, C, F, full);
+    double share = experts_share(s), dense = share < 1 ? N * (1 - share) : 0;
+    network(&r, c, (Network){s->swiglu ? "gate, up" : "up", "down", dense, F}, full, cheap);
+    if (share == 0) return summed(r);
+    const ModelExperts *e = &s->experts;
+    double n = (double)e->n, slots = N * share * (double)e->k, moved = 4 * x * slots * C; // to the experts and back
+    linear(&r, c, "router", N * share, n, C, full);
+    network(&r, c, (Network){"shared gate, up", "shared down", N * share, (double)e->shared}, full, cheap);
+    network(&r, c, (Network){"experts' gate, up", "experts' down", slots, (double)e->ffn}, full, cheap);
+    double others = x * (n - 1) * 3 * C * (double)e->ffn * share; // a product above reads the weights of one
+    loop(&r, c, "experts' rows and weights", moved + others, 2 * moved + 2 * others, full);
     return summed(r);
 }
 

@@ -54,10 +54,12 @@ static void place_own(Activations *acts, int u, Mem *mem)
     const BufferList *row = &acts->row[u];
     if (acts->unit[u].kind != &unit_embedding)
         acts->stream[u] = (X *)mem_alloc(mem, MEM_ACTS, acts->max_rows / acts->sharers * acts->stream_row, "stream");
-    for (int i = 0; i < row->n; i++)
+    for (int i = 0; i < row->n; i++) {
+        acts->pitch[u][i] = row->n_bytes[i];
         if (row->n_bytes[i])
             acts->saved[u][i] = mem_alloc(mem, MEM_ACTS, model_rows_held(acts, u, i, acts->max_rows) * row->n_bytes[i],
                                           row->name[i]);
+    }
 }
 
 Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, int n_units, const Dev *dev,
@@ -71,9 +73,10 @@ Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, i
     acts.row = calloc(n, sizeof *acts.row);
     acts.stream = calloc(n, sizeof *acts.stream);
     acts.saved = calloc(n, sizeof *acts.saved);
+    acts.pitch = calloc(n, sizeof *acts.pitch);
     acts.packed = calloc(n, sizeof *acts.packed);
     acts.scale = calloc(n, sizeof *acts.scale);
-    if (!acts.row || !acts.stream || !acts.saved || !acts.packed || !acts.scale)
+    if (!acts.row || !acts.stream || !acts.saved || !acts.pitch || !acts.packed || !acts.scale)
         die("model: no memory for %d units", n_units);
     for (int u = 0; u < n_units; u++) {
         acts.row[u] = unit[u].kind->saved(dev, shape, 1, 1);
@@ -85,7 +88,7 @@ Activations model_activations(RecomputePool *pool, int slot, const Unit *unit, i
 
 void model_activations_free(Activations *acts)
 {
-    void *own[] = {acts->row, acts->stream, acts->saved, acts->packed, acts->scale};
+    void *own[] = {acts->row, acts->stream, acts->saved, acts->pitch, acts->packed, acts->scale};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) free(own[i]);
 }
 

@@ -225,6 +225,7 @@ static void place_saved(Activations *acts, int u, Mem *mem)
         size_t N = model_rows_held(acts, u, i, acts->max_rows);
         size_t own = i < row->n ? row->n_bytes[i] : 0, n_bytes = shared ? wide->n_bytes[i] : own;
         if (n_bytes) acts->saved[u][i] = once(shared, mem, N * n_bytes, wide->name[i]);
+        acts->pitch[u][i] = n_bytes;
         n_bytes = set >= 0 ? wide->n_bytes[i] : own;
         if (!packed || !n_bytes) continue;
         size_t width = n_bytes / acts->x_bytes;
@@ -288,8 +289,9 @@ static void convert(const Activations *acts, Dev *dev, int u, size_t row, size_t
         if (!acts->packed[u][i]) continue;
         size_t width = acts->row[u].n_bytes[i] / acts->x_bytes, first = model_rows_held(acts, u, i, row);
         size_t n = model_rows_held(acts, u, i, N);
-        int8_t *q = acts->packed[u][i] + first * width;
-        float *scale = acts->scale[u][i] + first * groups_of(width);
+        size_t pitch = set_of(acts, u) >= 0 ? acts->widest.n_bytes[i] / acts->x_bytes : width;
+        int8_t *q = acts->packed[u][i] + first * pitch;
+        float *scale = acts->scale[u][i] + first * groups_of(pitch);
         if (pack) dev->compress(dev, q, scale, (const X *)saved[i], n, width);
         else dev->decompress(dev, (X *)saved[i], q, scale, n, width);
     }

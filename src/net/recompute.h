@@ -48,6 +48,8 @@ typedef struct {
     size_t sharers;  // ranks that share the rows of a stream; 1: none do
     BufferList *row; // the saved buffers of each unit, with the bytes of one row
     BufferList widest; // recompute_widest
+    size_t (*pitch)[UNIT_MAX_SAVED]; // bytes from a row of `saved` to the next sequence's, by row: those of the widest
+                                     // where blocks of two kinds share a buffer
     X **stream;      // input of each unit (N, C); NULL of the embedding
     void *(*saved)[UNIT_MAX_SAVED];
     int8_t *(*packed)[UNIT_MAX_SAVED]; // compressed copies (max_rows, width); NULL: none

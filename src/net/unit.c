@@ -29,6 +29,16 @@ double unit_window_keys(const ModelShape *s, size_t layer, size_t T)
     return W && W < T ? (double)((W * (2 * T - W) + T - 1) / T) : (double)T;
 }
 
+size_t unit_widest_ffn(const ModelShape *s)
+{
+    size_t most = 0;
+    for (size_t l = 0; l < s->layers; l++) {
+        size_t own = unit_has_experts(s, l) ? s->experts.shared : s->ffn;
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
 // Few tokens at once would make a long prompt slow.
 size_t unit_window_step(const ModelShape *s)
 {
@@ -148,8 +158,7 @@ BufferList unit_scratch(const Dev *dev, const ModelShape *s, size_t N)
     unit_list_add(&list, "norm", BUFFER_ACT, N * s->channels, x);
     unit_list_add(&list, "qkv", BUFFER_ACT, N * qkv, x);
     unit_list_add(&list, "attn", BUFFER_ACT, N * hd, x);
-    size_t F = s->experts.shared > s->ffn ? s->experts.shared : s->ffn;
-    unit_list_add(&list, "wide", BUFFER_ACT, N * F * (s->swiglu ? 3 : 1), x);
+    unit_list_add(&list, "wide", BUFFER_ACT, N * unit_widest_ffn(s) * (s->swiglu ? 3 : 1), x);
     unit_list_add(&list, "logits", BUFFER_ACT, unit_head_chunk(s, N) * s->vocab, x);
     size_t steps = s->cut.size > 1 || dev->deterministic; // the loss is made in three steps
     unit_list_add(&list, "loss", BUFFER_STAT, steps * unit_head_chunk(s, N) * 3, sizeof(float));

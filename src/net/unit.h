@@ -76,6 +76,9 @@ double unit_window_keys(const ModelShape *shape, size_t layer, size_t T);
 size_t unit_window_step(const ModelShape *shape);
 size_t unit_window_cache(const ModelShape *shape, size_t layer);
 
+// The widest feed-forward network that all tokens of some layer use: the layers' own, or beside experts the shared one.
+size_t unit_widest_ffn(const ModelShape *shape);
+
 // Ranks that hold the same key/value heads: 1, unless there are more ranks than such heads.
 static inline int unit_cut_copies(const ModelShape *part)
 {

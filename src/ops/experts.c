@@ -4,7 +4,7 @@
 // Backward of the choice. With the scores s of the k chosen, S their sum and c the scale, weights are g_j = c s_j / S
 // (renorm) or c s_j. So
 //
-//   ds_j = c (dg_j / S - sum_i dg_i s_i / S^2)         or c dg_j; 0 for experts that were not chosen
+//   ds_j = c (dg_j - sum_i dg_i s_i / S) / S           or c dg_j; 0 for experts that were not chosen
 //   P_e  = s_e / sum s,  ds_e += (even_e - sum_i even_i P_i) / sum s                    the balance loss
 //   softmax   dz_e = s_e (ds_e - sum_i ds_i s_i)                                        sigmoid: ds_e s_e (1 - s_e)
 //   z loss    dz_e += 2 z lse softmax(z)_e
@@ -103,9 +103,9 @@ static void choose_backward(float *dz, const float *dgate, const float *z, const
     float lse = score_row(s, z, r), chosen = 0, total = 0, dot = 0, all = 0;
     for (size_t e = 0; e < r.E; e++) ds[e] = 0, all += s[e];
     for (size_t j = 0; j < r.k; j++) chosen += s[choice[j]];
-    for (size_t j = 0; j < r.k; j++) total += dgate[j] * s[choice[j]];
+    for (size_t j = 0; j < r.k; j++) total += dgate[j] * (s[choice[j]] / chosen); // of one: s / s is 1
     for (size_t j = 0; j < r.k; j++)
-        ds[choice[j]] = r.scale * (r.renorm ? (dgate[j] - total / chosen) / chosen : dgate[j]);
+        ds[choice[j]] = r.scale * (r.renorm ? (dgate[j] - total) / chosen : dgate[j]);
     if (even) {
         for (size_t e = 0; e < r.E; e++) dot += even[e] * (s[e] / all);
         for (size_t e = 0; e < r.E; e++) ds[e] += even_scale * (even[e] - dot) / all;

@@ -1,0 +1,243 @@
+// test_experts_model: blocks with experts in a model, by what must be equal to the bit: one expert and the dense layer;
+// equal experts and the dense layer; a step cut into micro-batches; the loads that are counted, whatever runs again;
+// and what capacity, bias and shares change. (Values and gradients against PyTorch: test_model.)
+#include "step_run.h"
+
+#include "net/experts.h"
+
+static Model *make(const ModelShape *shape, Dev *dev, Mem *mem, ModelOptions options)
+{
+    Model *m = model_allocate_with(shape, dev, mem, B, T, true, options);
+    params_init(&m->params, 1, m->weights);
+    make_weights_lively(m);
+    return m;
+}
+
+static float *row_of(const Model *m, float *flat, const char *name)
+{
+    int i = params_find(&m->params, name);
+    if (i < 0) fail_msg("no tensor %s", name);
+    return flat + m->params.row[i].offset;
+}
+
+// The dense model's tensors in a model with experts: each expert gets the matrices of the one network.
+static void copy_dense(Model *to, const Model *from)
+{
+    for (int i = 0; i < to->params.n_rows; i++) {
+        const Param *row = &to->params.row[i];
+        char name[PARAM_NAME], *at, *end;
+        snprintf(name, sizeof name, "%s", row->name);
+        if (strstr(name, "router")) continue;
+        if ((at = strstr(name, "experts.")) && (end = strchr(at + 8, '.'))) {
+            char rest[PARAM_NAME];
+            snprintf(rest, sizeof rest, "%s", end);
+            snprintf(at, sizeof name - (size_t)(at - name), "ffn%s", rest);
+        }
+        memcpy(to->weights + row->offset, row_of(from, from->weights, name), row->n_elems * sizeof(float));
+    }
+    model_weights_changed(to);
+}
+
+static void run(Model *m, float *logits, double *loss)
+{
+    Step step = {.dropout = 0.1f, .step = 3, .documents = true};
+    *loss = run_batch(m, &step, 0, B, T);
+    model_step_finish(m);
+    model_logits(m, logits);
+}
+
+static ModelShape with_experts(ModelExperts experts)
+{
+    ModelShape s = llama;
+    s.layers = 3, s.ffn = 21, s.experts = experts;
+    return s;
+}
+
+static const ModelExperts ONE = {.n = 1, .k = 1, .ffn = 21, .every = 1, .renorm = true, .scale = 1};
+
+// Same bits: logits, loss, and all gradients; `times`: what an expert's gradient is multiplied by to be the dense one's.
+static void expect_dense(const ModelExperts *experts, bool deterministic, bool zero_router, float times)
+{
+    float logits[2][N * 31];
+    double loss[2];
+    Mem mem[2];
+    memset(mem, 0, sizeof mem);
+    Dev *dev = dev_cpu_create(2);
+    dev->deterministic = deterministic;
+    ModelShape shape[2] = {with_experts((ModelExperts){.n = 0}), with_experts(*experts)};
+    Model *dense = make(&shape[0], dev, &mem[0], (ModelOptions){0});
+    Model *m = make(&shape[1], dev, &mem[1], (ModelOptions){0});
+    copy_dense(m, dense);
+    for (int i = 0; zero_router && i < m->params.n_rows; i++)
+        if (strstr(m->params.row[i].name, "router"))
+            memset(m->weights + m->params.row[i].offset, 0, m->params.row[i].n_elems * sizeof(float));
+    run(dense, logits[0], &loss[0]);
+    run(m, logits[1], &loss[1]);
+    assert_true(loss[0] == loss[1] && loss[0] > 1);
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    for (int i = 0; i < dense->params.n_rows; i++) {
+        const Param *row = &dense->params.row[i];
+        const char *ffn = strstr(row->name, "ffn.");
+        char name[PARAM_NAME];
+        snprintf(name, sizeof name, "%.*s", ffn ? (int)(ffn - row->name) : (int)sizeof name - 1, row->name);
+        if (ffn) snprintf(name + strlen(name), sizeof name - strlen(name), "experts.0.%s", ffn + 4);
+        const float *want = dense->grads + row->offset, *got = row_of(m, m->grads, name);
+        for (size_t j = 0; j < row->n_elems; j++)
+            if (got[j] * (ffn ? times : 1) != want[j])
+                fail_msg("gradient of %s[%zu]: %.9g, dense %.9g", name, j, got[j], want[j]);
+    }
+    model_free(dense), model_free(m);
+    mem_free_all(&mem[0]), mem_free_all(&mem[1]);
+    dev_cpu_free(dev);
+}
+
+static void test_one_expert_is_the_dense_layer(void **state)
+{
+    (void)state;
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        expect_dense(&ONE, deterministic, false, 1);
+        ModelExperts sigmoid = ONE;
+        sigmoid.sigmoid = true; // its weight, divided by itself, is 1
+        expect_dense(&sigmoid, deterministic, false, 1);
+    }
+}
+
+// Scores that are all equal choose the first two experts, each with weight 1/2 (renormalised or scaled): halves of equal
+// outputs add up to the whole without rounding, and each has half of the gradient.
+static void test_equal_experts_are_the_dense_layer(void **state)
+{
+    (void)state;
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        ModelExperts four = ONE;
+        four.n = 4, four.k = 2;
+        expect_dense(&four, deterministic, true, 2);
+        four.renorm = false, four.scale = 2; // 2 * 1/4
+        expect_dense(&four, deterministic, true, 2);
+        four.balance = MOE_BALANCE_SEQUENCE, four.balance_coef = 1; // acts on the router alone, whose input has no part
+        expect_dense(&four, deterministic, true, 2);
+    }
+}
+
+// ---- what is counted
+
+static void counts_of(Model *m, float count[5][6])
+{
+    for (int u = 0; u < m->n_units; u++)
+        if (m->unit[u].kind == &unit_experts) memcpy(count[m->unit[u].place - 1], m->experts[u].count, 6 * sizeof(float));
+}
+
+// Each slot of a step once, whatever is recomputed and evaluated; drops of 2 of 5 experts at capacity 1.2.
+static void test_loads_count_each_slot_once(void **state)
+{
+    (void)state;
+    const RecomputePolicy policy[] = {{.mode = RECOMPUTE_NONE}, {.mode = RECOMPUTE_SELECTIVE}, {.mode = RECOMPUTE_FULL},
+                                      {.mode = RECOMPUTE_EVERY, .every = 2}};
+    float first[5][6] = {{0}};
+    for (int i = 0; i < 8; i++) {
+        float count[5][6] = {{0}};
+        Mem mem = {0};
+        Dev *dev = dev_cpu_create(2);
+        dev->deterministic = i >= 4;
+        Model *m = make(&moe, dev, &mem, (ModelOptions){.recompute = policy[i % 4], .sequences = 5});
+        Step step = {.step = 3};
+        run_batch(m, &step, 0, B, T);
+        model_evaluate(m);
+        run_batch(m, &step, 3, 2, T);
+        counts_of(m, i ? count : first);
+        for (int l = 0; l < 5; l++) {
+            double sum = 0;
+            for (int e = 0; e < 5; e++) sum += i ? count[l][e] : first[l][e];
+            assert_true(sum == (l > 0 && l % 2 == 0 ? 5 * T * 2 : 0));
+        }
+        assert_true(first[2][5] > 0 && first[2][5] < 5 * T);
+        if (i) assert_memory_equal(count, first, sizeof count);
+        model_free(m);
+        mem_free_all(&mem);
+        dev_cpu_free(dev);
+    }
+}
+
+// ---- what balances
+
+static double distance_of(ModelShape shape, float bias, float load)
+{
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(2);
+    Model *m = make(&shape, dev, &mem, (ModelOptions){0});
+    for (int u = 0; u < m->n_units; u++) {
+        if (m->unit[u].kind != &unit_experts) continue;
+        if (m->experts[u].bias) m->experts[u].bias[4] = bias;
+        if (m->experts[u].load) m->experts[u].load[4] = load;
+    }
+    Step step = {.step = 3};
+    run_batch(m, &step, 0, B, T);
+    float count[5][6] = {{0}};
+    counts_of(m, count);
+    double of_expert = count[2][4], norm = 0;
+    const float *router = row_of(m, m->grads, "layers.2.router.weight");
+    for (size_t i = 0; i < 5 * 10; i++) norm += router[i] * router[i];
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+    return of_expert + (load > 0 ? norm : 0);
+}
+
+// A large bias makes every token choose the expert, a very small one none; and only where moe.balance asks for it.
+static void test_bias_moves_the_choice(void **state)
+{
+    (void)state;
+    ModelShape s = moe;
+    s.experts.balance = MOE_BALANCE_BIAS;
+    assert_true(distance_of(s, 10, 0) == B * T);
+    assert_true(distance_of(s, -10, 0) == 0);
+    double even = distance_of(s, 0, 0);
+    assert_true(even > 0 && even < B * T);
+}
+
+static void test_shares_of_the_batch_are_read(void **state)
+{
+    (void)state;
+    ModelShape s = moe;
+    s.experts.balance = MOE_BALANCE_BATCH;
+    assert_true(distance_of(s, 0, 0.9f) != distance_of(s, 0, 0.1f));
+    s.experts.balance_coef = 0;
+    assert_true(distance_of(s, 0, 0.9f) == distance_of(s, 0, 0.1f));
+}
+
+// ---- micro-batches of a deterministic device
+
+static void test_micro_batches_do_not_change_bits(void **state)
+{
+    (void)state;
+    float *want = NULL;
+    for (size_t each = 1; each <= 3; each++) {
+        Mem mem = {0};
+        Dev *dev = dev_cpu_create(2);
+        dev->deterministic = true;
+        Model *m = make(&moe, dev, &mem, (ModelOptions){.sequences = 6});
+        Step step = {.dropout = 0.1f, .step = 3, .documents = true};
+        for (size_t b = 0; b < 6; b += each) run_batch(m, &step, b, each, T);
+        model_step_finish(m);
+        size_t n_bytes = m->params.n_elems * sizeof(float);
+        if (want) assert_memory_equal(m->grads, want, n_bytes);
+        else assert_non_null(want = malloc(n_bytes));
+        memcpy(want, m->grads, n_bytes);
+        model_free(m);
+        mem_free_all(&mem);
+        dev_cpu_free(dev);
+    }
+    free(want);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_expert_is_the_dense_layer),
+        cmocka_unit_test(test_equal_experts_are_the_dense_layer),
+        cmocka_unit_test(test_loads_count_each_slot_once),
+        cmocka_unit_test(test_bias_moves_the_choice),
+        cmocka_unit_test(test_shares_of_the_batch_are_read),
+        cmocka_unit_test(test_micro_batches_do_not_change_bits),
+    };
+    return cmocka_run_group_tests_name("experts_model", tests, NULL, NULL);
+}
