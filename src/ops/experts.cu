@@ -130,10 +130,11 @@ __global__ void route_backward_kernel(float *dlogits, const float *dgate, const 
     float *dz = dlogits + n * r.E, lse = warp_scores(s, z, r.sigmoid, r.E, lane);
     for (size_t e = lane; e < r.E; e += LANES) ds[e] = 0, all += s[e];
     all = warp_sum(all);
-    for (size_t j = 0; j < r.k; j++) chosen += s[e_of[j]], total += dg[j] * s[e_of[j]];
+    for (size_t j = 0; j < r.k; j++) chosen += s[e_of[j]];
+    for (size_t j = 0; j < r.k; j++) total += dg[j] * (s[e_of[j]] / chosen);
     __syncwarp();
     for (size_t j = lane; j < r.k; j += LANES)
-        ds[e_of[j]] = r.scale * (r.renorm ? (dg[j] - total / chosen) / chosen : dg[j]);
+        ds[e_of[j]] = r.scale * (r.renorm ? (dg[j] - total) / chosen : dg[j]);
     __syncwarp();
     if (even) {
         even += n / T * r.E;
