@@ -30,7 +30,7 @@ namespace {
 
 enum { LANES = 32, ROUTE_WARPS = 4, ROUTE_SHARED = 48 << 10 };
 
-// Scores of a warp's token; returns log sum exp (softmax). s is shared memory; the warp sees all of it afterwards.
+// Scores of a warp's token; returns log sum exp (softmax). s is shared memory, in which a lane writes each 32nd score.
 __device__ inline float warp_scores(float *s, const float *z, bool sigmoid, size_t E, size_t lane)
 {
     float top = -INFINITY, sum = 0;
@@ -42,7 +42,6 @@ __device__ inline float warp_scores(float *s, const float *z, bool sigmoid, size
     }
     sum = warp_sum(sum);
     for (size_t e = lane; e < E && !sigmoid; e += LANES) s[e] /= sum;
-    __syncwarp();
     return top + logf(sum);
 }
 
@@ -61,11 +60,10 @@ __device__ inline int warp_largest(const float *key, int n, int lane)
     return at;
 }
 
-// The same, which is then taken.
+// The same, which is then taken. All lanes have read their keys before lane 0 knows `at`.
 __device__ inline int warp_take(float *key, int n, int lane)
 {
     int at = warp_largest(key, n, lane);
-    __syncwarp();
     if (lane == 0) key[at] = NAN;
     __syncwarp();
     return at;
@@ -83,11 +81,9 @@ __device__ inline void warp_groups(float *key, float *value, const DevRouter &r,
         }
         value[g] = r.sigmoid && each > 1 ? first + second : first;
     }
-    __syncwarp();
     for (size_t i = 0; i < r.best; i++) warp_take(value, groups, lane);
     for (int e = lane; e < (int)r.E; e += LANES)
         if (value[e / each] == value[e / each]) key[e] = NAN; // its group was not taken
-    __syncwarp();
 }
 
 __global__ void route_forward_kernel(int32_t *choice, float *gate, const float *logits, const float *bias, size_t N,
@@ -130,9 +126,9 @@ __global__ void route_backward_kernel(float *dlogits, const float *dgate, const 
     float *dz = dlogits + n * r.E, lse = warp_scores(s, z, r.sigmoid, r.E, lane);
     for (size_t e = lane; e < r.E; e += LANES) ds[e] = 0, all += s[e];
     all = warp_sum(all);
+    __syncwarp(); // all scores are there, and the zeros
     for (size_t j = 0; j < r.k; j++) chosen += s[e_of[j]];
     for (size_t j = 0; j < r.k; j++) total += dg[j] * (s[e_of[j]] / chosen);
-    __syncwarp();
     for (size_t j = lane; j < r.k; j += LANES)
         ds[e_of[j]] = r.scale * (r.renorm ? (dg[j] - total) / chosen : dg[j]);
     __syncwarp();
@@ -703,7 +699,6 @@ void router_backward(Dev *dev, X *dinp, float *dweight, const float *dlogits, co
 {
     DevCuda *d = dev_cuda(dev);
     size_t n = n_experts * C, ranges = N / 1024 < 1 ? 1 : N / 1024 < 64 ? N / 1024 : 64;
-    if (N == 0) return;
     launch_rows<false>(d, Products<float, E, E>{dlogits, ops_as<E>(weight), ops_as<E>(dinp), nullptr, 1, N, 0, true,
                                                 false}, n_experts, C);
     float *part = (float *)dev_cuda_scratch(d, ranges * n * sizeof *part);
