@@ -97,6 +97,8 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                    {"pp2:interleaved", {"--parallel.pp=2", "--parallel.schedule=interleaved"}, 2, 2, 2},
                    {"pp2:zb-h1", {"--parallel.pp=2", "--parallel.schedule=zb-h1"}, 2, 2, 1},
                    {"pp2:zb-v", {"--parallel.pp=2", "--parallel.schedule=zb-v"}, 2, 2, 2},
+                   {"pp2:v-half", {"--parallel.pp=2", "--parallel.schedule=v-half"}, 2, 2, 2},
+                   {"pp2:v-min", {"--parallel.pp=2", "--parallel.schedule=v-min"}, 2, 2, 2},
                    {"pp4:zb-h1", {"--parallel.pp=4", "--parallel.schedule=zb-h1"}, 4, 4, 1}},
     [PARITY_ZERO] = {{"", {0}, 1}, {"zero1", {"--parallel.zero=1"}, 1}, {"zero2", {"--parallel.zero=2"}, 1},
                      {"zero3", {"--parallel.zero=3"}, 1},

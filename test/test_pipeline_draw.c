@@ -45,17 +45,17 @@ static void draws(PipelineTimeline line, const char *expected)
 static void test_text(void **state)
 {
     (void)state;
-    draws(play(PIPELINE_1F1B, 2, 3, 0, &(PipelineTimes){1, 1, 1, 0}),
+    draws(play(PIPELINE_1F1B, 2, 3, 0, &(PipelineTimes){1, 1, 1, 0, 0}),
           "stage 0   |F0 F1       B0--- F2 B1---    B2--- |\n"
           "stage 1   |   F0 B0--- F1 B1--- F2 B2---       |\n");
-    draws(play(PIPELINE_1F1B, 2, 2, 0, &(PipelineTimes){2, 2, 1, 0}), // the unit is 1: no action is so short
+    draws(play(PIPELINE_1F1B, 2, 2, 0, &(PipelineTimes){2, 2, 1, 0, 0}), // the unit is 1: no action is so short
           "stage 0   |F0--- F1---          B0------       B1------ |\n"
           "stage 1   |      F0--- B0------ F1--- B1------          |\n");
-    draws(play(PIPELINE_ZB_V, 1, 1, 0, &(PipelineTimes){1, 1, 1, 0}), "stage 0   |F0a F0b B0b W0b B0a W0a |\n");
-    draws(play(PIPELINE_ZB_H1, 1, 1, 0, &(PipelineTimes){1, 2, 0, 0}), "stage 0   |F0 B0--- |\n"); // W takes no time
+    draws(play(PIPELINE_ZB_V, 1, 1, 0, &(PipelineTimes){1, 1, 1, 0, 0}), "stage 0   |F0a F0b B0b B0a W0b W0a |\n");
+    draws(play(PIPELINE_ZB_H1, 1, 1, 0, &(PipelineTimes){1, 2, 0, 0, 0}), "stage 0   |F0 B0--- |\n"); // W takes no time
     // A chunk of three lasts 1/3 and 2/3, which no sum of doubles hits; the drawing is that of 1 and 2.
-    PipelineTimeline thirds = play(PIPELINE_INTERLEAVED, 3, 6, 3, &(PipelineTimes){1.0 / 3, 1.0 / 3, 1.0 / 3, 0});
-    PipelineTimeline whole = play(PIPELINE_INTERLEAVED, 3, 6, 3, &(PipelineTimes){1, 1, 1, 0});
+    PipelineTimeline thirds = play(PIPELINE_INTERLEAVED, 3, 6, 3, &(PipelineTimes){1.0 / 3, 1.0 / 3, 1.0 / 3, 0, 0});
+    PipelineTimeline whole = play(PIPELINE_INTERLEAVED, 3, 6, 3, &(PipelineTimes){1, 1, 1, 0, 0});
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
@@ -71,8 +71,8 @@ static void test_text(void **state)
 static void test_measured(void **state)
 {
     (void)state;
-    PipelineSpan span[3] = {{0, {PIPELINE_F, 0, 0, 0}, 5.01, 6.07}, {0, {PIPELINE_F, 1, 0, 1}, 6.08, 7.131},
-                            {0, {PIPELINE_B, 0, 0, 2}, 9.2, 11.3007}};
+    PipelineSpan span[3] = {{0, {PIPELINE_F, 0, 0, 0}, 5.01, 6.07, 0}, {0, {PIPELINE_F, 1, 0, 1}, 6.08, 7.131, 0},
+                            {0, {PIPELINE_B, 0, 0, 2}, 9.2, 11.3007, 0}};
     PipelineTimeline line = {.p = 1, .span = span, .begin = {0, 3}};
     char *text = NULL;
     size_t n = 0;
@@ -103,7 +103,7 @@ static int count(const char *text, const char *word)
 static void test_picture(void **state)
 {
     (void)state;
-    PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){1, 2, 1, 0});
+    PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){1, 2, 1, 0, 0});
     char path[400];
     size_t n;
     snprintf(path, sizeof path, "%s/one.svg", dir);
@@ -137,7 +137,7 @@ static double real_of(const json_t *event, const char *key)
 static void test_trace(void **state)
 {
     (void)state;
-    PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){0.33305, 2, 1, 0}); // 333.050 us
+    PipelineTimeline line = play(PIPELINE_ZB_V, 2, 4, 0, &(PipelineTimes){0.33305, 2, 1, 0, 0}); // 333.050 us
     char path[400];
     size_t n, spans = line.begin[2], k = 0, names = 0;
     snprintf(path, sizeof path, "%s/trace.json", dir);

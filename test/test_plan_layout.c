@@ -139,7 +139,7 @@ static void test_bytes_are_the_runs(void **state)
     (void)state;
     static const RecomputeMode modes[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_SQRT, RECOMPUTE_FULL};
     static const PipelineSchedule schedules[] = {PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1,
-                                                 PIPELINE_ZB_V};
+                                                 PIPELINE_ZB_V, PIPELINE_V_HALF, PIPELINE_V_MIN};
     Rng rng = rng_make(11, "memory", 0);
     int compared = 0;
     for (uint64_t i = 0; compared < 72 && i < 2000; i++) {
@@ -152,9 +152,9 @@ static void test_bytes_are_the_runs(void **state)
         PlanLayout *l = &job.layout;
         l->cp = 1 << r[5] % 2, l->gpus *= l->cp, l->sp = l->tp > 1 && r[5] / 2 % 2, l->zero = (int)(r[5] / 4 % 4);
         l->recompute = modes[r[6] % 4], l->micro = 1 + r[6] / 4 % 2, job.x_bytes = r[6] / 8 % 2 ? 2 : 4;
-        l->schedule = l->pp > 1 ? schedules[r[7] % 5] : PIPELINE_1F1B;
+        l->schedule = l->pp > 1 ? schedules[r[7] % 7] : PIPELINE_1F1B;
         l->chunks = l->schedule == PIPELINE_INTERLEAVED ? 2 + (int)(r[7] / 8 % 2)
-                    : l->schedule == PIPELINE_ZB_V ? 2 : 1;
+                    : pipeline_table_chunks(l->schedule);
         job.batch = l->dp * l->micro * l->pp * (1 + (long)(r[7] / 16 % 4));
         char why[400];
         if (l->gpus > 8 || plan_layout_check(&job, false, why, sizeof why)) continue;

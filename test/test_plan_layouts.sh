@@ -51,7 +51,7 @@ layout() {
     pick 0 1 2 3 && zero=$picked
     pick 1 2 4 && micro=$picked
     pick 4 5 8 && layers=$picked
-    pick gpipe 1f1b interleaved zb-h1 zb-v && schedule=$picked
+    pick gpipe 1f1b interleaved zb-h1 zb-v v-half v-min && schedule=$picked
     pick gpt llama && family=$picked
     pick fp32 fp32 bf16 && dtype=$picked
     n=$((dp * tp * cp * pp))
@@ -69,7 +69,7 @@ layout() {
     fi
     if [ "$pp" -gt 1 ]; then
         chunks=1
-        case $schedule in interleaved | zb-v) chunks=2 ;; esac
+        case $schedule in interleaved | zb-v | v-*) chunks=2 ;; esac
         [ "$zero" -lt 2 ] && [ $((16 / dp / micro)) -ge "$pp" ] || return 1
         case $schedule in zb-v) [ $((16 / dp / micro)) -ge $((2 * pp)) ] || return 1 ;; esac
         [ $((layers % (pp * chunks))) = 0 ] || { [ "$layers" = 5 ] && [ "$pp" = 2 ] && [ $chunks = 1 ]; } || return 1

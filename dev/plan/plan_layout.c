@@ -78,12 +78,16 @@ static size_t lacking(const PlanJob *job)
     return plan_layout_chunk(job) * pieces(job) - job->shape.layers;
 }
 
+static bool has_last_piece(const PlanLayout *l, int stage)
+{
+    return stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1); // a V ends where it began
+}
+
 size_t plan_layout_layers(const PlanJob *job, int stage)
 {
     const PlanLayout *l = &job->layout;
     size_t layers = plan_layout_chunk(job) * (size_t)l->chunks, lack = lacking(job);
-    bool last_piece = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1; // a V ends where it began
-    if (last_piece && lack > 0) layers--;
+    if (has_last_piece(l, stage) && lack > 0) layers--;
     if (stage == 0 && lack > 1) layers--;
     return layers;
 }
@@ -111,17 +115,16 @@ size_t plan_layout_params(const PlanJob *job, int stage)
 {
     PlanUnits u = plan_layout_units(job);
     const PlanLayout *l = &job->layout;
-    bool first = stage == 0, last = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1;
     size_t n = plan_layout_layers(job, stage) * u.block;
-    if (first) n += u.embedding;
-    if (last) n += u.head;
+    if (stage == 0) n += u.embedding;
+    if (has_last_piece(l, stage)) n += u.head;
     return n;
 }
 
 size_t plan_layout_tied(const PlanJob *job, int stage)
 {
     const PlanLayout *l = &job->layout;
-    if (!job->shape.tie || stage == 0 || stage != l->pp - 1 || l->schedule == PIPELINE_ZB_V) return 0;
+    if (!job->shape.tie || stage == 0 || !has_last_piece(l, stage)) return 0;
     PlanUnits u = plan_layout_units(job);
     return u.embedding - u.positions;
 }
@@ -163,6 +166,19 @@ static double more_saved(const PlanJob *job, const ModelShape *part)
     return more;
 }
 
+// A table with the same slots as the job's; the last one is kept, as a search asks for it again and again.
+static const PipelineTable *table_of(const PlanJob *job)
+{
+    static PipelineTable *last;
+    const PlanLayout *l = &job->layout;
+    int m = (int)plan_layout_micros(job), most = 4 * l->pp; // as many as fill the pipeline
+    if (m > most && l->schedule != PIPELINE_GPIPE) m = most;
+    if (last && last->schedule == l->schedule && last->p == l->pp && last->m == m && last->v == l->chunks) return last;
+    pipeline_table_free(last);
+    last = pipeline_table_make(l->schedule, l->pp, m, l->chunks);
+    return last;
+}
+
 // The slots of all chunks, what the slots share, and the streams between chunks.
 static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
 {
@@ -184,9 +200,7 @@ static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
     }
     if (simple) b->activations += (double)(all + recompute_pool_bytes(&part, &dev, policy, segment, N));
     if (simple) return;
-    int m = (int)plan_layout_micros(job), most = 4 * l->pp; // as many as fill the pipeline
-    PipelineTable *t = pipeline_table_make(l->schedule, l->pp, m < most || l->schedule == PIPELINE_GPIPE ? m : most,
-                                           l->chunks);
+    const PipelineTable *t = table_of(job);
     b->activations = (double)pipeline_bytes(t, stage, NULL, &part, &dev, policy, B, T, NULL);
     ModelStage s = pipeline_stage(t, stage, job->shape.layers, NULL);
     for (int c = 0; c < s.n_chunks; c++) {
@@ -194,7 +208,6 @@ static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
         b->activations += (double)((size_t)slots * s.chunk[c].layers * N) * more_saved(job, &part);
         b->communication += (double)((size_t)slots * stream) * (s.chunk[c].head ? 1 : 2);
     }
-    pipeline_table_free(t);
 }
 
 static PlanBytes stage_bytes(const PlanJob *job, int stage)
@@ -227,8 +240,13 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
 
 PlanBytes plan_layout_bytes(const PlanJob *job)
 {
-    PlanBytes first = stage_bytes(job, 0), last = stage_bytes(job, job->layout.pp - 1);
-    return first.total >= last.total ? first : last;
+    PlanBytes most = stage_bytes(job, 0);
+    int next = pipeline_table_is_vee(job->layout.schedule) ? 1 : job->layout.pp - 1; // elsewhere an end is the fullest
+    for (int s = next; s < job->layout.pp; s++) {
+        PlanBytes b = stage_bytes(job, s);
+        if (b.total > most.total) most = b;
+    }
+    return most;
 }
 
 // ---- refusals
@@ -281,9 +299,9 @@ static PlanLayoutReason check_schedule(const PlanJob *job, char *why, size_t n)
         return refuse(PLAN_LAYOUT_SCHEDULE, why, n,
                       "--schedule interleaved: %ld micro-batches and %d chunks on %d stages: "
                       "it needs a multiple of the stages, and 2 chunks or more", m, l->chunks, l->pp);
-    if (!loops && l->chunks != (l->schedule == PIPELINE_ZB_V ? 2 : 1))
+    if (!loops && l->chunks != pipeline_table_chunks(l->schedule))
         return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: only interleaved takes any number of chunks (%s has %d)",
-                      l->chunks, pipeline_table_name(l->schedule), l->schedule == PIPELINE_ZB_V ? 2 : 1);
+                      l->chunks, pipeline_table_name(l->schedule), pipeline_table_chunks(l->schedule));
     if (l->pp > 1 && l->zero > 1)
         return refuse(PLAN_LAYOUT_ZERO, why, n, "--zero %d with --pp %d: gradients would be reduced, and weights "
                       "gathered, for each of %ld micro-batches (try --zero 1)", l->zero, l->pp, m);

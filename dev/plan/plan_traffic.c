@@ -277,7 +277,7 @@ static void stage_flows(PlanTraffic *t, const PlanJob *job)
     const PlanLayout *l = &job->layout;
     PlanGroup where = plan_traffic_group(job, MESH_PP);
     size_t m = (size_t)plan_layout_micros(job), N = (size_t)l->micro * job->T / (size_t)l->cp;
-    size_t borders = (size_t)(l->pp * l->chunks) - 1 - (l->schedule == PIPELINE_ZB_V); // the V turns within a stage
+    size_t borders = (size_t)(l->pp * l->chunks) - 1 - pipeline_table_is_vee(l->schedule); // turns within a stage
     size_t stream = job->x_bytes * N * job->shape.channels, shared = l->sp || l->scatter ? (size_t)l->tp : 1;
     double calls = 2 * (double)m * l->chunks;
     PlanFlow *f = add(t, "pp", &where, COMM_SEND, calls, (double)stream / (double)shared, "R tp/%zu 2 m %zu x N C",
@@ -317,7 +317,7 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job)
             for (int r = 0; r < l->tp; r++) { // parts of the vocabulary differ by a row
                 ModelShape part = tp_shape(&job->shape, r, l->tp, false);
                 ModelShape last = tp_shape(&job->shape, l->tp - 1, l->tp, false);
-                bool ends = stage == 0, tail = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1;
+                bool ends = stage == 0, tail = stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1);
                 size_t rows = (size_t)ends + (size_t)(tail && !job->shape.tie);
                 is.params = largest - rows * (last.vocab - part.vocab) * job->shape.channels;
                 f = sharding_traffic(&is, kinds[k]);

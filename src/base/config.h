@@ -57,7 +57,8 @@ typedef enum { CP_ZIGZAG, CP_CONTIGUOUS } CpAssign;
 // Keys and values arrive block by block from the left neighbour (ring), or all at once (all-gather).
 typedef enum { CP_RING, CP_GATHER } CpWay;
 typedef enum {
-    PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_ZB_V,
+    PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_ZB_V, PIPELINE_V_HALF,
+    PIPELINE_V_MIN,
     PIPELINE_USER, // read from a file
     PIPELINE_SCHEDULES
 } PipelineSchedule;

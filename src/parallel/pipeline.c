@@ -32,14 +32,14 @@
 // per step. On a deterministic device this happens for every sequence, into the zeroed gradient, before the embedding
 // adds its own: the order in which one rank adds, head first. At the end of a step the whole gradient is in the
 // embedding's row, and the copy's is zero, so norm, optimizer, ZeRO and checkpoints use only that row. The head may
-// also be on the embedding's stage, in another chunk (zb-v). It then reads the embedding itself, and only a
+// also be on the embedding's stage, in another chunk (a V). It then reads the embedding itself, and only a
 // deterministic device sends the gradient through a buffer, because the head may have processed later sequences before
 // the embedding reaches the first. The number of gradients in flight is at most the number of sequences between the
 // embedding's F and B: a gradient that the head has computed and the embedding has not added belongs to one of them. So
 // a send never waits for a buffer that only this stage could free.
 //
 // Rejected: a function for each schedule (it could not be checked before it hangs); MPI_Sendrecv pairs, as in
-// Megatron-LM (interleaved and zb-v deadlock); a progress thread. One pool of slots for all chunks of a stage: its size
+// Megatron-LM (interleaved and Vs deadlock); a progress thread. One pool of slots for all chunks of a stage: its size
 // would be the peak of all chunks together, a little less than the sum of their own peaks; but chunks differ in size,
 // and the owner of a buffer would depend on the order of actions. For a tied head an all-reduce over both ends, as in
 // Megatron-LM: each element would have two owners, to be counted once by norm, optimizer and checkpoint, and it adds in
@@ -118,8 +118,8 @@ static void must_be_in_order(const PipelineTable *t, const char *name)
 static PipelineTable *read_table(const char *path, int p, int m, int v)
 {
     if (!strchr(path, '.') && !strchr(path, '/'))
-        die("parallel.schedule = %s: no such schedule (gpipe, 1f1b, interleaved, zb-h1, zb-v, or a file FILE.csv)",
-            path);
+        die("parallel.schedule = %s: no such schedule (gpipe, 1f1b, interleaved, zb-h1, zb-v, v-half, v-min, or a file "
+            "FILE.csv)", path);
     PipelineTable *t = pipeline_table_read(path);
     if (t->p != p) die("parallel.table = %s: the file has %d stages, parallel.pp = %d", path, t->p, p);
     if (t->m != m)

@@ -29,9 +29,6 @@ bool pipeline_check(const PipelineTable *t, PipelineProof *proof, char *why, siz
 // must have room for.
 size_t pipeline_check_peak(const PipelineTable *t, int stage, const size_t *full, const size_t *kept);
 
-// `active` or `held` (split schedules) as the papers have it; -1: they do not say.
-int pipeline_check_formula(const PipelineTable *t, int stage);
-
 #ifdef __cplusplus
 }
 #endif

@@ -5,21 +5,9 @@
 // function of the table and the times, and a table that cannot be finished here cannot be finished by any
 // engine that keeps its order.
 //
-// Formulas, with F B W the times of a stage's whole share of the layers (v actions), p2p 0, m micro-batches:
-//
-//   gpipe, 1f1b    length (m + p-1)(F+B+W)                     bubble (p-1) / (m + p-1)     2104.04473, section 2.2
-//   interleaved    length (m + (p-1)/v)(F+B+W)                 bubble (p-1) / (v m + p-1)   2104.04473, section 2.2
-//   zb-h1          length m (F+B+W) + (p-1)(F+B-W)             F = B = W: a third of 1f1b   2401.10241, table 1
-//   zb-v           length m (F+B+W) + (p-1) F/2                before a stage's first action and
-//                                                              after its last; no gap       2401.10241, section 6
-//
-// The papers' (p-1)/m is idle time over ideal time m (F+B+W); the bubble here is idle time over all time.
-// zb-h1 and zb-v are made for F = B = W. Their formulas are given where they hold: zb-h1 for m >= p and W <=
-// F <= B (a longer W is in the way of the next B), zb-v for F = B = W and m >= 2p-1, which fills the V.
-//
 // How sends wait (PipelineSends) changes which tables finish. With blocking sends 1f1b deadlocks: two neighbours both
 // send to each other first. So engines combine the send with the next receive, which suffices for 1f1b and zb-h1 but
-// not for interleaved and zb-v, or send without waiting, which suffices for all.
+// not for interleaved and the Vs, or send without waiting, which suffices for all.
 //
 // Rejected: a table of start times instead of an order (true for one set of times only), and a discrete-event
 // queue (the stages' orders leave nothing to sort).
@@ -42,6 +30,7 @@ typedef struct {
     double *opened;                            // by span: when its stage began to wait for its input; NAN: not yet
     int next[PIPELINE_MAX_STAGES];             // the action a stage waits to begin
     PipelineSpan *missed[PIPELINE_MAX_STAGES]; // what it waits for; NULL: not in the table
+    double network[PIPELINE_MAX_STAGES];       // when a stage's last exchange is over
     bool sending[PIPELINE_MAX_STAGES];         // it waits for the taker of its last output, not for an input
 } Play;
 
@@ -83,14 +72,15 @@ static bool open_receive(Play *y, size_t i, double time)
     return true;
 }
 
-// What must be done on the same stage: F before B, B before W.
-static bool follows(Play *y, PipelineSpan *now)
+// What must be done on the same stage: F before B, B before W. W does not wait for B's exchange.
+static bool follows(Play *y, PipelineSpan *now, double *start)
 {
     const PipelineAction *a = &now->action;
     if (a->op == PIPELINE_F) return true;
     PipelineSpan *own = find(y, now->stage, a->op == PIPELINE_B ? PIPELINE_F : PIPELINE_B, a->micro, a->chunk);
-    if (own && !isnan(own->end)) return true;
-    return wait_for(y, now->stage, own, false);
+    if (!own || isnan(own->end)) return wait_for(y, now->stage, own, false);
+    if (a->op == PIPELINE_B) *start = fmax(*start, own->ready);
+    return true;
 }
 
 // Advances a stage by one action if it can. True when anything changed, even if only a receive was opened.
@@ -112,13 +102,18 @@ static bool advance(Play *y, int stage)
     changed |= open_receive(y, i, y->sends == PIPELINE_BLOCKING ? start : done);
     other = neighbour(y, now, -1, &wanted);
     if (wanted && (!other || isnan(other->end))) return wait_for(y, stage, other, false) || changed;
-    if (!follows(y, now)) return changed;
+    if (!follows(y, now, &start)) return changed;
+    if (other && other->stage == stage) start = fmax(start, other->ready);
     if (other && other->stage != stage) {
-        double ready = y->sends == PIPELINE_BUFFERED ? other->end : fmax(other->end, y->opened[i]);
+        double ready = y->sends == PIPELINE_BUFFERED ? other->ready : fmax(other->ready, y->opened[i]);
         start = fmax(start, ready + y->times->p2p);
     }
     now->start = start;
-    now->end = start + pipeline_time_lasts(y->t, y->times, now->action.op);
+    now->end = now->ready = start + pipeline_time_lasts(y->t, y->times, now->action.op);
+    if (now->action.op != PIPELINE_W) {
+        now->ready = fmax(now->end, y->network[stage]) + y->times->exchange;
+        y->network[stage] = now->ready;
+    }
     y->next[stage]++;
     return true;
 }
@@ -237,26 +232,4 @@ double pipeline_time_gaps(const PipelineTimeline *line)
     for (int s = 0; s < line->p; s++)
         most = fmax(most, 1 - pipeline_time_busy(line, s) / pipeline_time_span(line, s));
     return most;
-}
-
-// ---- the papers' formulas
-
-double pipeline_time_formula(const PipelineTable *t, const PipelineTimes *times)
-{
-    double p = t->p, m = t->m, v = t->v, F = v * times->f, B = v * times->b, W = v * times->w, all = F + B + W;
-    if (times->p2p != 0) return NAN;
-    switch (t->schedule) {
-    case PIPELINE_GPIPE:
-    case PIPELINE_1F1B: return (m + p - 1) * all;
-    case PIPELINE_INTERLEAVED: return m * all + (p - 1) * (all / v);
-    case PIPELINE_ZB_H1: return m >= p && W <= F && F <= B ? m * all + (p - 1) * (F + B - W) : NAN;
-    case PIPELINE_ZB_V: return m >= 2 * p - 1 && F == B && B == W ? m * all + (p - 1) * times->f : NAN;
-    default: return NAN;
-    }
-}
-
-double pipeline_time_formula_bubble(const PipelineTable *t, const PipelineTimes *times)
-{
-    double work = t->m * t->v * (times->f + times->b + times->w);
-    return 1 - work / pipeline_time_formula(t, times);
 }

@@ -1,4 +1,4 @@
-// pipeline_time: when each action of a pipeline's table runs, and what the papers' formulas say.
+// pipeline_time: when each action of a pipeline's table runs.
 //
 // Times are in any unit, as long as it is one. A timeline may come from here or from the clock of a real run:
 // what reads it does not ask.
@@ -13,10 +13,12 @@ extern "C" {
 #endif
 
 // Of one action, that is of one chunk. In a table that does not split, a B lasts b + w. p2p: from the end of
-// an action to its output's arrival on another stage; nothing within a stage. Handed over by address: gcc 12
-// with AVX-512 makes {1, 1, 1, 1} of the literal {1, 1, 1, 0} that is passed by value.
+// an action to its output's arrival on another stage; nothing within a stage. exchange: communication inside F and B,
+// the all_to_alls of experts, that the stage computes on beside, as far as it has work; it counts as if it came after
+// the action's computation, and a stage does one exchange at a time. (Without overlap it is a part of f and b.) Handed over by address: gcc 12
+// with AVX-512 makes {1, 1, 1, 1} of a literal {1, 1, 1, 0} that is passed by value.
 typedef struct {
-    double f, b, w, p2p;
+    double f, b, w, p2p, exchange;
 } PipelineTimes;
 
 // What a stage does with an output that another stage reads.
@@ -30,7 +32,7 @@ typedef enum {
 typedef struct {
     int stage;
     PipelineAction action;
-    double start, end;
+    double start, end, ready; // ready: its exchange is over, so its output is there
 } PipelineSpan;
 
 // Spans by stage, in the order in which they run: those of stage s are begin[s] .. begin[s + 1] - 1.
@@ -58,11 +60,6 @@ double pipeline_time_bubble(const PipelineTimeline *line);
 // stages. This is what a zero-bubble schedule brings to zero; the rest hides behind the neighbouring steps
 // unless steps wait for each other.
 double pipeline_time_gaps(const PipelineTimeline *line);
-
-// What the papers say, NAN where they say nothing: a table of the user's, p2p that is not 0, or sizes and
-// times outside the range where the formula holds (see pipeline_time.c).
-double pipeline_time_formula(const PipelineTable *t, const PipelineTimes *times); // of pipeline_time_length
-double pipeline_time_formula_bubble(const PipelineTable *t, const PipelineTimes *times);
 
 #ifdef __cplusplus
 }
