@@ -71,7 +71,6 @@ layout() {
         chunks=1
         case $schedule in interleaved | zb-v | v-*) chunks=2 ;; esac
         [ "$zero" -lt 2 ] && [ $((16 / dp / micro)) -ge "$pp" ] || return 1
-        case $schedule in zb-v) [ $((16 / dp / micro)) -ge $((2 * pp)) ] || return 1 ;; esac
         [ $((layers % (pp * chunks))) = 0 ] || { [ "$layers" = 5 ] && [ "$pp" = 2 ] && [ $chunks = 1 ]; } || return 1
         options+=(--parallel.pp="$pp" --parallel.schedule="$schedule")
     fi

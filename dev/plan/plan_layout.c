@@ -342,6 +342,8 @@ void plan_layout_text(const PlanJob *job, char *text, size_t n)
 {
     static const char *const mode[] = {"none", "selective", "sqrt", "every", "full"};
     const PlanLayout *l = &job->layout;
-    snprintf(text, n, "dp %d tp %d%s pp %d v %d cp %d zero %d micro %ld recompute %s", l->dp, l->tp, l->sp ? " sp" : "",
-             l->pp, l->chunks, l->cp, l->zero, l->micro, mode[l->recompute]);
+    bool said = l->schedule == (l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B); // by the chunks
+    snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d zero %d micro %ld recompute %s", l->dp, l->tp,
+             l->sp ? " sp" : "", l->pp, l->chunks, said ? "" : " ", said ? "" : pipeline_table_name(l->schedule), l->cp,
+             l->zero, l->micro, mode[l->recompute]);
 }

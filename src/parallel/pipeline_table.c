@@ -145,7 +145,8 @@ static int block_pause(const Vee *v, int p)
 typedef struct {
     PipelineTable *t;
     const Vee *v;
-    int pause, most;
+    int most;
+    int begin[PIPELINE_MAX_STAGES][WAYS];    // block_time
     int done[PIPELINE_MAX_STAGES][WAYS + 1]; // micro-batches of each way; and how many W
     int weight[PIPELINE_MAX_STAGES];         // in the stage's order: the B whose W comes next
 } Squeeze;
@@ -155,7 +156,7 @@ static int next_way(const Squeeze *q, int stage)
 {
     int best = WAYS, earliest = 0;
     for (int i = 0; i < WAYS; i++) {
-        int k = q->done[stage][i], time = block_time(q->v, q->t->p, q->pause, stage, i) + PERIOD * k;
+        int k = q->done[stage][i], time = q->begin[stage][i] + PERIOD * k;
         if (k < q->t->m && (best == WAYS || time < earliest)) best = i, earliest = time;
     }
     return best;
@@ -195,7 +196,10 @@ static void act(Squeeze *q, int stage, int what)
 // and its activation has room; W fills what is left. Every action lasts one unit.
 static void squeeze(PipelineTable *t, const Vee *v)
 {
-    Squeeze q = {.t = t, .v = v, .pause = block_pause(v, t->p), .most = 2 * ((t->p + v->plus) / v->share)};
+    Squeeze q = {.t = t, .v = v, .most = 2 * ((t->p + v->plus) / v->share)};
+    int pause = block_pause(v, t->p);
+    for (int s = 0; s < t->p; s++)
+        for (int i = 0; i < WAYS; i++) q.begin[s][i] = block_time(v, t->p, pause, s, i);
     for (int left = PERIOD * t->p * t->m, what[PIPELINE_MAX_STAGES], moved; left; left -= moved) {
         moved = 0;
         for (int s = 0; s < t->p; s++) what[s] = choose(&q, s);
