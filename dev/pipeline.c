@@ -330,8 +330,8 @@ static void exchange(const Options *o)
             study_free(&s);
         }
         double exposed = length[2] - length[0];
-        printf("| %s | %.4g | %.4g | %.4g | %.4g | %.4g | %.0f%% |\n", name, held, length[0], length[1], length[2], exposed,
-               100 * (1 - exposed / (length[1] - length[0])));
+        printf("| %s | %.4g | %.4g | %.4g | %.4g | %.4g | %.0f%% |\n", name, held, length[0], length[1], length[2],
+               exposed, 100 * (1 - exposed / (length[1] - length[0])));
     }
 }
 

@@ -212,6 +212,50 @@ static void test_program(void **state)
     free(a), free(b);
 }
 
+// The summary's formulas against what was simulated, wherever there is one; where there is none, none is said.
+static void test_program_formulas(void **state)
+{
+    (void)state;
+    const struct {
+        const char *schedule;
+        int p, m;
+        bool known; // the length; what is held always is
+    } is[] = {
+        {"gpipe", 3, 5, true},   {"1f1b", 5, 3, true},    {"interleaved", 3, 9, true}, {"zb-h1", 4, 6, true},
+        {"zb-h1", 4, 3, false},  {"zb-v", 5, 5, true},    {"zb-v", 5, 4, false},       {"v-half", 6, 4, true},
+        {"v-half", 6, 3, false}, {"v-half", 2, 8, false}, {"v-half", 7, 9, true},      {"v-min", 4, 1, true},
+        {"v-min", 6, 1, false},  {"v-min", 6, 9, true},   {"v-min", 7, 9, true},       {"v-min", 1, 9, false},
+    };
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        char arguments[100];
+        double x = 0, formula = -1;
+        snprintf(arguments, sizeof arguments, "%s --stages %d --micro %d", is[i].schedule, is[i].p, is[i].m);
+        assert_int_equal(run(arguments), 0);
+        assert_true(says("bubble "));
+        bool known = sscanf(strstr(output, ": length ") + 9, "%lf (formula %lf)", &x, &formula) == 2;
+        if (known != is[i].known || (known && x != formula)) fail_msg("%s: %s", arguments, output);
+        known = sscanf(strstr(output, ", bubble ") + 9, "%lf (formula %lf)", &x, &formula) == 2;
+        if (known != is[i].known || (known && x != formula)) fail_msg("%s: %s", arguments, output);
+        known = sscanf(strstr(output, ", activations ") + 14, "%lf (formula %lf)", &x, &formula) == 2;
+        if (!known || x != formula) fail_msg("%s: %s", arguments, output);
+    }
+    assert_int_equal(run("v-half --stages 4 --micro 8 --times 1,2,1 >/dev/null"), 0); // not where B takes longer
+    assert_int_equal(run("v-half --stages 4 --micro 8 --times 1,2,1 | sed -n '/length.*formula.*bubble/p'"), 0);
+    assert_string_equal(output, "");
+}
+
+// By hand, gpipe with an exchange as long as F: the first micro-batch's F on stage 0 and its B on stage 1 are waited
+// for, and the last B's exchange; the others run beside the next F or B.
+static void test_program_exchange(void **state)
+{
+    (void)state;
+    assert_int_equal(run("exchange --stages 2 --micro 2 --exchange 1"), 0);
+    assert_true(says("| gpipe | 2 | 9 | 15 | 12 | 3 | 50% |"));
+    assert_true(says("| v-min | 2 |"));
+    assert_int_equal(run("exchange --stages 4 --micro 6 --exchange 0.5 --times 1,1,1"), 0); // 6 is no multiple of 4
+    assert_true(!strstr(output, "interleaved"));
+}
+
 static void test_program_refuses(void **state)
 {
     (void)state;
@@ -232,6 +276,10 @@ static void test_program_refuses(void **state)
         {"1f1b --stages 2 --micro 2 --times 1,-1,1", 2, "--times 1,-1,1 ("},
         {"1f1b --stages 2 --micro 2 --times 1,1,1x", 2, "--times 1,1,1x ("},
         {"1f1b --stages 2 --micro 2 --times 0,1,1", 2, "F and B above 0"},
+        {"exchange --stages 2 --micro 2", 2, "exchange needs --stages, --micro and --exchange"},
+        {"exchange --stages 2 --micro 2 --exchange 0", 2, "--exchange 0 (a time above 0)"},
+        {"exchange --stages 2 --micro 2 --exchange 1x", 2, "--exchange 1x (a time above 0)"},
+        {"exchange --stages 2 --micro 2 --exchange 1 --check", 2, "are for one schedule"},
         {"interleaved --stages 4 --micro 6", 1, "take 4 or 8 micro-batches"},
         {"none.csv", 1, "none.csv: cannot be read"},
         {"v.csv --micro 9", 1, "v.csv: the table has 8, not --micro 9"},
@@ -257,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),    cmocka_unit_test(test_measured), cmocka_unit_test(test_picture),
         cmocka_unit_test(test_trace),   cmocka_unit_test(test_program),  cmocka_unit_test(test_program_refuses),
+        cmocka_unit_test(test_program_formulas), cmocka_unit_test(test_program_exchange),
     };
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);
 }

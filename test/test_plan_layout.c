@@ -184,6 +184,15 @@ static void test_bytes_are_the_runs(void **state)
                      pipeline_table_name(l->schedule), b.activations, activations);
         if (l->cp == 1 && l->zero < 2 && b.communication != communication)
             fail_msg("%s: communication: planned %.0f, held %.0f", why, b.communication, communication);
+        bool vee = pipeline_table_is_vee(l->schedule) && l->cp == 1 && l->zero == 0;
+        for (int stage = 0; vee && stage < l->pp; stage++) { // none holds more than the one that is planned
+            double all = 0;
+            plan_open(&planned, &cfg, dev, mesh_rank(mesh, (MeshPlace){.pp = stage, .tp = l->tp - 1}));
+            for (int k = 0; k < 3; k++) all += (double)planned.mem.tag_bytes[tags[k]];
+            all += (double)(planned.mem.tag_bytes[MEM_ACTS] + planned.mem.tag_bytes[MEM_COMM]);
+            plan_close(&planned);
+            assert_true(all <= b.total - b.scratch);
+        }
         run_device_free(dev, cpu);
         compared++;
     }

@@ -240,13 +240,17 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
 
 PlanBytes plan_layout_bytes(const PlanJob *job)
 {
-    PlanBytes most = stage_bytes(job, 0);
-    int next = pipeline_table_is_vee(job->layout.schedule) ? 1 : job->layout.pp - 1; // elsewhere an end is the fullest
-    for (int s = next; s < job->layout.pp; s++) {
-        PlanBytes b = stage_bytes(job, s);
-        if (b.total > most.total) most = b;
+    int last = job->layout.pp - 1;
+    if (pipeline_table_is_vee(job->layout.schedule)) { // all but stage 0 differ in their activations alone
+        double most = 0;
+        for (int s = 1; s < job->layout.pp; s++) {
+            PlanBytes b = {.stage = s};
+            activation_bytes(job, s, &b);
+            if (b.activations + b.communication > most) most = b.activations + b.communication, last = s;
+        }
     }
-    return most;
+    PlanBytes first = stage_bytes(job, 0), other = stage_bytes(job, last);
+    return first.total >= other.total ? first : other;
 }
 
 // ---- refusals
