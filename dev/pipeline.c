@@ -191,7 +191,7 @@ static Study study(const char *name, PipelineTable *t, const PipelineTimes *of_s
     Study s = {.table = t, .times = {of_stage->f / v, of_stage->b / v, of_stage->w / v, of_stage->p2p,
                                           of_stage->exchange / v}};
     if (!pipeline_check(t, &s.proof, why, sizeof why)) die("%s: %s", name, why);
-    check(pipeline_time_run(&s.line, t, &s.times, PIPELINE_BUFFERED, why, sizeof why));
+    check(pipeline_time_run(&s.line, t, &s.times, why, sizeof why));
     return s;
 }
 
@@ -230,14 +230,11 @@ static void print_summary(const char *name, const Study *s)
 
 static void print_proof(const Study *s)
 {
-    static const char *const HOW[PIPELINE_SENDS] = {"buffered", "paired", "blocking"};
     const PipelineTable *t = s->table;
     int actions = 0;
     for (int i = 0; i < t->p; i++) actions += t->n[i];
-    printf("proved: %d actions, each once, in an order that ends; sends may be:", actions);
-    for (int k = 0; k < PIPELINE_SENDS; k++)
-        if (s->proof.finishes[k]) printf(" %s", HOW[k]);
-    printf("\n%5s  %-12s %8s %8s %8s %8s %8s\n", "stage", "pieces", "actions", "active", "held", "sends", "idle");
+    printf("proved: %d actions, each once, in an order that ends\n", actions);
+    printf("%5s  %-12s %8s %8s %8s %8s %8s\n", "stage", "pieces", "actions", "active", "held", "sends", "idle");
     for (int i = 0; i < t->p; i++) {
         char pieces[128] = "";
         for (int c = 0, n = 0; c < t->v; c++)

@@ -27,7 +27,7 @@ static void test_made_up_times(void **state)
             Case c = {.shape = &llama, .times = &all[i], .steps = 2};
             lay_out(&c, k);
             Outcome r = run(c);
-            assert_true(pipeline_time_run(&paper, t, &all[i], PIPELINE_BUFFERED, why, sizeof why));
+            assert_true(pipeline_time_run(&paper, t, &all[i], why, sizeof why));
             assert_int_equal(r.line.begin[t->p], paper.begin[t->p]);
             for (size_t j = 0; j < paper.begin[t->p]; j++)
                 if (r.line.span[j].start != paper.span[j].start || r.line.span[j].end != paper.span[j].end)

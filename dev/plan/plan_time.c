@@ -108,7 +108,7 @@ static double simulated(const PlanLayout *l, const PipelineTimes *times, int m)
     PipelineTable *table = pipeline_table_make(l->schedule, l->pp, m, l->chunks);
     PipelineTimeline line;
     char why[200];
-    if (!pipeline_time_run(&line, table, times, PIPELINE_BUFFERED, why, sizeof why)) die("plan: %s", why);
+    if (!pipeline_time_run(&line, table, times, why, sizeof why)) die("plan: %s", why);
     double length = pipeline_time_length(&line);
     pipeline_time_free(&line);
     pipeline_table_free(table);

@@ -12,7 +12,6 @@ extern "C" {
 
 // What is known of a table that holds.
 typedef struct {
-    bool finishes[PIPELINE_SENDS];   // also when a send waits so; BUFFERED is always true
     int active[PIPELINE_MAX_STAGES]; // most activations (micro-batch, chunk) with F begun and B not ended
     int held[PIPELINE_MAX_STAGES];   // the same, until W has ended in a table that splits
     int sent[PIPELINE_MAX_STAGES];   // outputs that a stage sends to another one

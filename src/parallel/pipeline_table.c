@@ -548,28 +548,18 @@ PipelineTable *pipeline_table_read(const char *path)
     return t;
 }
 
-static bool is_loop(const PipelineTable *t)
-{
-    for (int s = 0; s < t->p; s++)
-        for (int c = 0; c < t->v; c++)
-            if (t->piece[s][c] != c * t->p + s) return false;
-    return true;
-}
-
 void pipeline_table_write(const PipelineTable *t, const char *path)
 {
     char *text = NULL;
     size_t n_bytes = 0;
-    bool loop = is_loop(t);
     FILE *f = open_memstream(&text, &n_bytes);
     if (!f) die("%s: no memory for the table: %s", path, strerror(errno));
-    fprintf(f, "%s\n", loop ? HEADER : HEADER_PIECE);
+    fprintf(f, "%s\n", HEADER_PIECE);
     for (int s = 0; s < t->p; s++)
         for (int i = 0; i < t->n[s]; i++) {
             const PipelineAction *a = &t->action[s][i];
-            fprintf(f, "%d,%d,%s,%d,%d", s, a->slot, pipeline_table_op(a->op), a->micro, a->chunk);
-            if (!loop) fprintf(f, ",%d", t->piece[s][a->chunk]);
-            fputc('\n', f);
+            fprintf(f, "%d,%d,%s,%d,%d,%d\n", s, a->slot, pipeline_table_op(a->op), a->micro, a->chunk,
+                    t->piece[s][a->chunk]);
         }
     if (ferror(f) || fclose(f)) die("%s: no memory for the table", path);
     if (!disk_replace_file(path, text, n_bytes)) die("%s: cannot be written: %s", path, strerror(errno));

@@ -13,21 +13,13 @@ extern "C" {
 #endif
 
 // Of one action, that is of one chunk. In a table that does not split, a B lasts b + w. p2p: from the end of
-// an action to its output's arrival on another stage; nothing within a stage. exchange: communication inside F and B,
-// the all_to_alls of experts, that the stage computes on beside, as far as it has work; it counts as if it came after
-// the action's computation, and a stage does one exchange at a time. (Without overlap it is a part of f and b.) Handed over by address: gcc 12
-// with AVX-512 makes {1, 1, 1, 1} of a literal {1, 1, 1, 0} that is passed by value.
+// an action to its output's arrival on another stage; nothing within a stage. exchange: communication inside F and B
+// (the all_to_alls of experts) beside which the stage computes on, as far as it has work. It counts as if it came after
+// the action's own computation, and a stage does one at a time. Without such overlap it is a part of f and b. Handed
+// over by address: gcc 12 with AVX-512 makes {1, 1, 1, 1} of a literal {1, 1, 1, 0} that is passed by value.
 typedef struct {
     double f, b, w, p2p, exchange;
 } PipelineTimes;
-
-// What a stage does with an output that another stage reads.
-typedef enum {
-    PIPELINE_BUFFERED, // continues at once (MPI_Isend that is waited for much later)
-    PIPELINE_PAIRED,   // waits until it is taken, with its own next receive open meanwhile (MPI_Sendrecv)
-    PIPELINE_BLOCKING, // waits until it is taken, then opens the next receive (MPI_Ssend, MPI_Recv)
-    PIPELINE_SENDS
-} PipelineSends;
 
 typedef struct {
     int stage;
@@ -44,11 +36,11 @@ typedef struct {
 
 // What an action takes of these times.
 double pipeline_time_lasts(const PipelineTable *t, const PipelineTimes *times, PipelineOp op);
-// Plays the table from time 0: every action as early as its stage, its input and `sends` allow. False where
+// Plays the table from time 0: every action as early as its stage and its input allow. False where
 // no stage can advance; then `why` says which stage waits for which. An action missing from the table is never found:
 // pipeline_check finds that first. Freed with pipeline_time_free in either case.
-bool pipeline_time_run(PipelineTimeline *out, const PipelineTable *t, const PipelineTimes *times,
-                       PipelineSends sends, char *why, size_t n_why);
+bool pipeline_time_run(PipelineTimeline *out, const PipelineTable *t, const PipelineTimes *times, char *why,
+                       size_t n_why);
 void pipeline_time_free(PipelineTimeline *line);
 
 double pipeline_time_length(PipelineTimeline const *line);         // from the first start to the last end
