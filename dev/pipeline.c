@@ -281,7 +281,7 @@ static void compare(const Options *o)
     if (o->csv || o->trace || o->check)
         die_usage("pipeline: compare: --csv, --trace and --check are for one schedule");
     printf("| schedule | chunks | length | bubble | by formula | between a stage's first and last action "
-           "| activations | sends of all stages |\n|---|---|---|---|---|---|---|---|\n");
+           "| activations | by formula | sends of all stages |\n|---|---|---|---|---|---|---|---|---|\n");
     for (int k = 0; k < PIPELINE_USER; k++) {
         int v = k == PIPELINE_INTERLEAVED ? o->v : 0, sent = 0;
         const char *name = pipeline_table_name((PipelineSchedule)k);
@@ -293,7 +293,8 @@ static void compare(const Options *o)
                pipeline_time_bubble(&s[n].line));
         if (isnan(formula)) printf("|");
         else printf("%.4f |", formula);
-        printf(" %.4f | %.4g | %d |\n", fabs(gaps) < 1e-12 ? 0 : gaps, most_held(&s[n]), sent);
+        printf(" %.4f | %.4g | %.4g | %d |\n", fabs(gaps) < 1e-12 ? 0 : gaps, most_held(&s[n]),
+               formula_held(s[n].table), sent);
         note_of(note[n], &s[n]);
         d[n] = (PipelineDrawing){name, note[n], &s[n].line};
         n++;

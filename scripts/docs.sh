@@ -103,7 +103,9 @@ gen_mesh() { fenced "$build/mesh" 16 --pp 2 --cp 2 --tp 2 --ep 2; }
 gen_offload-need() { "$build/offload" need; }
 gen_pipeline-compare() { "$build/pipeline" compare --stages 4 --micro 8; }
 gen_pipeline-grids() { fenced pipeline_grids; }
-pipeline_grids() { for k in gpipe 1f1b interleaved zb-h1 zb-v; do "$build/pipeline" $k --stages 4 --micro 8; echo; done; }
+pipeline_grids() { for k in gpipe 1f1b interleaved zb-h1 zb-v v-half v-min; do "$build/pipeline" $k --stages 4 --micro 8; echo; done; }
+gen_pipeline-vees() { "$build/pipeline" compare --stages 8 --micro 32; }
+gen_pipeline-exchange() { "$build/pipeline" exchange --stages 16 --micro 128 --exchange 1; }
 gen_pipeline-proof() { fenced "$build/pipeline" zb-v --stages 4 --micro 8 --check; }
 gen_plan-fits() { "$build/plan" memory gpt2-124m --gpu A10G | sed -n '/^A10G has/,$p'; }
 gen_plan-machines() { "$build/plan" machines; }

@@ -199,6 +199,19 @@ static void test_bytes_are_the_runs(void **state)
     assert_int_equal(compared, 72);
 }
 
+// In a V the fullest stage may be in the middle: with fewer layers on stage 0, and a slot more on stage 2 than on 3.
+static void test_fullest_stage(void **state)
+{
+    (void)state;
+    ModelShape s = {.layers = 14, .channels = 64, .heads = 8, .kv_heads = 8, .head_size = 8, .ffn = 256, .vocab = 101,
+                    .context = 512, .swiglu = true};
+    PlanJob job = job_of(&s, 1, 1, 4, 2);
+    job.layout.schedule = PIPELINE_V_MIN, job.layout.recompute = RECOMPUTE_NONE;
+    assert_int_equal(plan_layout_bytes(&job).stage, 2);
+    job.layout.schedule = PIPELINE_INTERLEAVED;
+    assert_int_equal(plan_layout_bytes(&job).stage, 0);
+}
+
 // bf16 with AdamW: 18 bytes a parameter, less by each stage of ZeRO; activations shrink with tp, and stages hold fewer.
 static void test_bytes(void **state)
 {
@@ -274,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stages_add_up),
                                        cmocka_unit_test(test_slots_are_the_tables),
                                        cmocka_unit_test(test_bytes_are_the_runs),
+                                       cmocka_unit_test(test_fullest_stage),
                                        cmocka_unit_test(test_bytes), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

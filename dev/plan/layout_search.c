@@ -22,8 +22,8 @@
 
 LayoutSearchFree layout_search_all(void)
 {
-    return (LayoutSearchFree){.tp = true, .pp = true, .cp = true, .zero = true, .chunks = true, .micro = true,
-                              .recompute = true};
+    return (LayoutSearchFree){.tp = true, .pp = true, .cp = true, .zero = true, .chunks = true, .vees = true,
+                              .micro = true, .recompute = true};
 }
 
 static void keep(LayoutSearch *s, const PlanJob *job, double seconds)
@@ -86,7 +86,7 @@ static void try_chunks(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
         job.layout.chunks = v;
         job.layout.schedule = v > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
         try_micro(s, job, is_free);
-        if (v != 2) continue;
+        if (v != 2 || !is_free.vees) continue;
         for (PipelineSchedule k = PIPELINE_ZB_V; k <= PIPELINE_V_MIN; k++) {
             job.layout.schedule = k;
             try_micro(s, job, is_free);

@@ -116,7 +116,7 @@ typedef struct {
     int turn;        // the way before which the block pauses, where it has to
     int plus, share; // a stage holds at most 2 ((p + plus) / share) activations of a chunk
     int late;        // an F waits while as many W do
-    bool early;      // a stage that would idle takes a later F of chunk 0, unless it is the last that has room
+    bool early;      // a stage that would idle takes a later F of chunk 0, if it has room
 } Vee;
 
 // When a way of micro-batch 0 begins on a stage.
@@ -176,7 +176,7 @@ static int choose(const Squeeze *q, int stage)
     bool full = way < 2 && (held >= q->most || late >= q->v->late);
     if (way < WAYS && !full && has_input(q, stage, way)) return way;
     if (late) return WEIGHT;
-    return q->v->early && done[0] < q->t->m && held < q->most - 1 && has_input(q, stage, 0) ? 0 : IDLE;
+    return q->v->early && done[0] < q->t->m && held < q->most && has_input(q, stage, 0) ? 0 : IDLE;
 }
 
 static void act(Squeeze *q, int stage, int what)
