@@ -105,6 +105,19 @@ gen_pipeline-compare() { "$build/pipeline" compare --stages 4 --micro 8; }
 gen_pipeline-grids() { fenced pipeline_grids; }
 pipeline_grids() { for k in gpipe 1f1b interleaved zb-h1 zb-v v-half v-min; do "$build/pipeline" $k --stages 4 --micro 8; echo; done; }
 gen_pipeline-vees() { "$build/pipeline" compare --stages 8 --micro 32; }
+gen_pipeline-bytes() {
+    echo '| schedule | activations of stage 0, GB | with full recomputation, GB |'
+    echo '|---|---:|---:|'
+    local k mode
+    for k in 1f1b zb-h1 zb-v v-half v-min; do
+        printf '| %s |' $k
+        for mode in none full; do
+            "$build/plan" memory llama2-7b --parallel.pp=16 --parallel.schedule=$k --memory.recompute=$mode \
+                --batch.micro=1 | awk '$1 == "activations" { printf " %.1f |", $2 / 1e9; exit }'
+        done
+        echo
+    done
+}
 gen_pipeline-exchange() { "$build/pipeline" exchange --stages 16 --micro 128 --exchange 1; }
 gen_pipeline-proof() { fenced "$build/pipeline" zb-v --stages 4 --micro 8 --check; }
 gen_plan-fits() { "$build/plan" memory gpt2-124m --gpu A10G | sed -n '/^A10G has/,$p'; }

@@ -238,7 +238,8 @@ static void make_job(PlanOptions *o, const Given *g)
     set_overlap(l, g->overlap);
     o->is_free = (LayoutSearchFree){.tp = g->tp == NOT_GIVEN, .pp = g->pp == NOT_GIVEN, .cp = g->cp == NOT_GIVEN,
                                     .zero = g->zero == NOT_GIVEN, .chunks = g->vpp == NOT_GIVEN && !g->schedule,
-                                    .vees = g->vpp == NOT_GIVEN && !g->schedule, .micro = g->micro == NOT_GIVEN, .recompute = !g->recompute};
+                                    .micro = g->micro == NOT_GIVEN, .recompute = !g->recompute};
+    o->is_free.vees = o->is_free.chunks;
     o->tokens = g->tokens > 0 ? g->tokens : (double)cfg->run.steps * (double)job->batch * (double)job->T;
 }
 

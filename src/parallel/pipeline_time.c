@@ -5,8 +5,8 @@
 // function of the table and the times, and a table that cannot be finished here cannot be finished by any
 // engine that keeps its order.
 //
-// Sends do not wait for their receiver here. If they did, 1f1b would deadlock, as two neighbours both send to each other
-// first; with a receive opened beside each send, interleaved and zb-v still would.
+// Sends do not wait for their receiver here. If they did, 1f1b would deadlock, as two neighbours both send to each
+// other first; with a receive opened beside each send, interleaved and zb-v still would.
 //
 // Rejected: a table of start times instead of an order (true for one set of times only), and a discrete-event
 // queue (the stages' orders leave nothing to sort).
@@ -119,7 +119,8 @@ static void explain(const Play *y, char *why, size_t n_why)
     if (told > 1 && seen[stage] && n < n_why) snprintf(why + n, n_why - n, ": a circle, nothing moves");
 }
 
-bool pipeline_time_run(PipelineTimeline *out, const PipelineTable *t, const PipelineTimes *times, char *why, size_t n_why)
+bool pipeline_time_run(PipelineTimeline *out, const PipelineTable *t, const PipelineTimes *times, char *why,
+                       size_t n_why)
 {
     Play y = {.t = t, .times = times, .line = out, .index = pipeline_table_index(t)};
     *out = (PipelineTimeline){.p = t->p};
