@@ -126,7 +126,7 @@ static double formula_length(const PipelineTable *t, const PipelineTimes *times)
 {
     double p = t->p, m = t->m, v = t->v, F = v * times->f, B = v * times->b, W = v * times->w, all = F + B + W;
     bool even = F == B && B == W;
-    if (times->p2p != 0) return NAN;
+    if (times->p2p != 0 || times->exchange != 0) return NAN;
     switch (t->schedule) {
     case PIPELINE_GPIPE:
     case PIPELINE_1F1B:

@@ -130,6 +130,16 @@ by_hand() {
     same_state hand nohand 2
 }
 
+# Four stages in a V, whose pieces have one layer or two, against one rank.
+in_a_v() {
+    local options=(--run.stop_at=2 --sample.count=0 --eval.tokens=64 --batch.micro=2 --model.layers=9
+        --numerics.deterministic=true)
+    train gpt flat "${options[@]}" || return 1
+    ranks 4 gpt half "${options[@]}" --parallel.pp=4 --parallel.schedule=v-half || return 1
+    ranks 4 gpt min "${options[@]}" --parallel.pp=4 --parallel.schedule=v-min || return 1
+    same_state half flat 2 && same_state min flat 2
+}
+
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 uneven_corpus
 passes 'a run moves over layouts' moves
@@ -146,6 +156,7 @@ plans <<'END'
 4 --parallel.tp=4 --parallel.sp=true --batch.micro=4
 4 --parallel.cp=2 --parallel.zero=2 --batch.micro=4 --data.document_mask=true
 2 --parallel.pp=2 --batch.micro=4 --memory.recompute=full
+4 --parallel.pp=4 --parallel.schedule=v-min --model.layers=9 --batch.micro=2
 8 --parallel.tp=2 --parallel.pp=2 --parallel.cp=2 --batch.micro=2 --numerics.deterministic=true --model.tie=true
 END
 deeper plans <<'END'
@@ -160,5 +171,6 @@ passes 'replicas of a stage send their gradients once a step' pp_buckets
 passes 'bytes of the ring' cp_bytes
 passes 'a trace' traced
 passes 'layers and schedule by hand' by_hand
+passes 'four stages in a V' in_a_v
 passes 'mistakes' mistakes
 exit $failed

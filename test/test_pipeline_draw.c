@@ -254,6 +254,8 @@ static void test_program_exchange(void **state)
     assert_true(says("| v-min | 2 |"));
     assert_int_equal(run("exchange --stages 4 --micro 6 --exchange 0.5 --times 1,1,1"), 0); // 6 is no multiple of 4
     assert_true(!strstr(output, "interleaved"));
+    assert_int_equal(run("v-min --stages 4 --micro 8 --exchange 1"), 0); // the formulas are for none
+    assert_true(says("length 56, bubble 0.5714, "));
 }
 
 static void test_program_refuses(void **state)
