@@ -1,9 +1,9 @@
-// pipeline_table: the published pipeline schedules, one function each. See pipeline_table.h for the contract.
+// pipeline_table: the published pipeline schedules. See pipeline_table.h for the contract.
 //
 // The invariant: a schedule is an order per stage and nothing else. No times, no ranks, no messages: the
 // engine, the checker, the simulator and the drawing all read the same table, so what is drawn is what runs.
 //
-// p stages, m micro-batches, v chunks, s the stage; each function writes one stage:
+// p stages, m micro-batches, v chunks, s the stage; one function each, which writes one stage, except for the Vs:
 //
 //   gpipe        all F, then all B                                            Huang et al., arXiv:1811.06965
 //   1f1b         p-1-s F ahead, then F and B in turn                          Narayanan et al., arXiv:2006.09503
