@@ -2,7 +2,8 @@
 //
 //     weight.NAME     equal bits: what went in must be the same
 //     updated.NAME    the bound of an optimizer's step (diff.c), and the steps must not differ systematically
-//     anything else   the bound of rounding, from `error` (dump.h), and no systematic difference (systematic.c)
+//     anything else   the bound of rounding, from `error` (dump.h), and no systematic difference (systematic.c);
+//                     for gradients of queries and keys also from what attention cancels
 //
 // A file of another program has tensors with a dump's names and nothing more. Then `error` follows from what is there:
 // the depth from the numbers of the layers, the longest sum from the largest axis of any tensor, the type from what was
