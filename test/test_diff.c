@@ -351,7 +351,7 @@ static void test_norms_that_clip(void **state)
         // The whole norm, or that of the classifier, which adaptive clipping leaves; and squares: twice as far.
         bool head = i == 1, square = i == 2, same = i == 3;
         float by = 1 - 1.6e-5f, own = square ? 1 - 2.4f * 1.6e-5f : by;
-        const Theirs clipped[] = {{"forward.layers.5.out", 1, 0, 1, 0, 0}, // six layers, and bounds that are wide enough
+        const Theirs clipped[] = {{"forward.layers.5.out", 1, 0, 1, 0, 0}, // six layers: bounds are wide enough
                                   {few, 1, 0, 1, 2, 0}, {many, 1, 0, 1, 0, 0}, {top, 1, 0, 1, 0, 0},
                                   {"grad.head.weight", same ? 1 : by, 1e-8f, 1, 0, 0},
                                   {"grad.other.weight", 1, 0, head ? 100 : 1e-3f, 0, 0},

@@ -197,7 +197,8 @@ def check_errors(bench, words):
             print(f"{error:50} {'ours' if unit in ('ours', 'mutation') else 'PyTorch'} {base:8} {where:22} "
                   f"{said['verdict']:10} {named:40} {note}", flush=True)
             seen_as["places"] += 1
-        first = re.sub(r"layers\.\d", "layers.N", places[0][3].replace("\\", "").rstrip("$."))
+        first = re.sub(r"layers\.\d", "layers.N", places[0][3].replace("\\", "").replace("..*", ".*").rstrip("$."))
+        first = first.replace("|", "\\|")  # of a table
         fewest = min(fewest, seen_as["places"])
         table.append(f"| {error} | {seen_as['places']} | {seen_as['found']} | {seen_as['right']} | `{first}` | "
                      f"{'; '.join(seen_as['below'])} |")
