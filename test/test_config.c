@@ -534,7 +534,10 @@ static void test_refused_on_ranks(void **state)
         {4, "--parallel.pp=2|--parallel.zero=2", "parallel.zero = 2 with parallel.pp = 2: weights and gradients"},
         {4, "--parallel.pp=2|--parallel.zero=1", NULL},
         {2, "--parallel.zero=2", NULL},
-        {2, "--parallel.pp=2|--batch.ramp_from=256|--batch.micro=1", "batch.ramp_from: a pipeline's schedule is made"},
+        {2, "--parallel.pp=2|--batch.ramp_from=256|--batch.micro=1", NULL},
+        {2, "--parallel.pp=2|--parallel.schedule=interleaved|--batch.micro=16", "a step has 1 micro-batches, which go"},
+        {2, "--parallel.pp=2|--batch.ramp_from=256|--batch.micro=1|--parallel.schedule=user",
+         "batch.ramp_from: parallel.table is a schedule for one number of micro-batches"},
         {2, "--parallel.cp=2|--model.context=62|--batch.tokens=992", "parallel.cp = 2: a sequence is cut into 2 cp = 4 "
                                                                     "chunks, which does not divide model.context = 62"},
         {1, "--model.context=62|--batch.tokens=992", NULL},

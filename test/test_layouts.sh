@@ -114,7 +114,10 @@ mistakes() {
     refused 'optim\.name: .*whole matrices' 2 gpt --parallel.tp=2 --optim.name=muon
     refused 'optim\.agc' 2 gpt --parallel.tp=2 --optim.agc=0.01
     refused 'run\.norms_every' 2 gpt --parallel.pp=2 --run.norms_every=1
-    refused 'batch\.ramp_from' 2 gpt --parallel.pp=2 --batch.ramp_from=256 --batch.ramp_tokens=1024 --batch.micro=2
+    refused 'batch\.ramp_from: parallel\.table is a schedule for one number' 2 gpt --parallel.pp=2 --batch.ramp_from=256 \
+        --batch.ramp_tokens=1024 --batch.micro=2 --parallel.schedule=user --parallel.table="$work/mine.csv"
+    refused 'batch\.ramp_from: 192 is not a multiple of a micro-batch of 128 tokens' 2 gpt --parallel.pp=2 --batch.ramp_from=192 \
+        --batch.ramp_tokens=1024 --batch.micro=2 --parallel.schedule=interleaved --model.layers=4
     refused 'parallel\.layers = 2,1' 2 gpt --parallel.pp=2 --parallel.layers=2,1 --batch.micro=2
     refused 'parallel\.table' 2 gpt --parallel.pp=2 --parallel.schedule=user --batch.micro=2
     refused 'neighbouring|contiguous' 2 gpt --parallel.cp=2 --parallel.cp_assign=contiguous --numerics.deterministic=true
@@ -128,6 +131,20 @@ by_hand() {
         --parallel.layers=1,2 --parallel.schedule=user --parallel.table="$work/mine.csv" --numerics.deterministic=true
     train gpt nohand --run.stop_at=2 --sample.count=0 --eval.tokens=64 --model.layers=3 --numerics.deterministic=true
     same_state hand nohand 2
+}
+
+# A batch that grows from 2 micro-batches to 8, through several sizes, on stages; stopped on the way and resumed on other
+# stages: the bytes of one process.
+grows() { # MICRO SCHEDULE: of the one process; of the stages, whose micro-batches have 2 sequences
+    local options=(--numerics.deterministic=true --model.layers=4 --model.dropout=0.1 --batch.ramp_from=128 --run.steps=10
+        --batch.ramp_tokens=2000 --optim.ramp_lr=sqrt --eval.tokens=100 --sample.count=0 --run.eval_every=3)
+    train gpt "one$2" "${options[@]}" --batch.micro="$1"
+    ranks 2 gpt "grown$2" "${options[@]}" --batch.micro=2 --parallel.pp=2 --parallel.schedule="$2" --run.stop_at=4
+    ranks 2 gpt "grown$2" "${options[@]}" --batch.micro="$1" --parallel.pp=2 --parallel.schedule=gpipe --ckpt.resume=true
+    [ ! -s "$work/grown$2.err" ]
+    [ "$(value train tokens "$runs/grown$2/metrics.jsonl" | awk '{ print $1 - n; n = $1 }' | sort -nu | wc -l)" -ge 3 ]
+    same_state "grown$2" "one$2" 10
+    history "grown$2" | cmp - <(history "one$2")
 }
 
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
@@ -159,6 +176,9 @@ passes 'bytes between stages' pp_bytes
 passes 'replicas of a stage send their gradients once a step' pp_buckets
 passes 'bytes of the ring' cp_bytes
 passes 'a trace' traced
+passes 'a batch that grows on 1f1b stages' grows 2 1f1b
+passes 'a batch that grows on interleaved stages' grows 4 interleaved
+deeper passes 'a batch that grows on zb-v stages' grows 2 zb-v
 passes 'layers and schedule by hand' by_hand
 passes 'mistakes' mistakes
 exit $failed

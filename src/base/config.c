@@ -603,6 +603,11 @@ static void fit_micro(Config *cfg)
         config_set_derived(cfg, "batch.micro", share);
 }
 
+long config_micro_grain(const Config *cfg)
+{
+    return cfg->parallel.pp > 1 && cfg->parallel.schedule == PIPELINE_INTERLEAVED ? cfg->parallel.pp : 1;
+}
+
 static void resolve_batch(Config *cfg)
 {
     char ranks[48] = "";
@@ -673,9 +678,13 @@ static void refuse_in_parts(const Config *cfg)
     if (pp > 1 && cfg->parallel.zero > 1)
         die("%s: parallel.zero = %ld with parallel.pp = %ld: weights and gradients would be sent for every micro-batch "
             "of every stage (try --parallel.zero=1)", where(cfg, "parallel.zero"), cfg->parallel.zero, pp);
-    if (pp > 1 && cfg->batch.ramp_from)
-        die("%s: batch.ramp_from: a pipeline's schedule is made for one number of micro-batches (try 0, or "
-            "parallel.pp=1)", where(cfg, "batch.ramp_from"));
+    if (cfg->batch.accum % config_micro_grain(cfg))
+        die("%s: parallel.schedule = interleaved: a step has %ld micro-batches, which go through a chunk in groups of "
+            "parallel.pp = %ld (try another batch.tokens or batch.micro, or 1f1b)", where(cfg, "parallel.schedule"),
+            cfg->batch.accum, pp);
+    if (pp > 1 && cfg->batch.ramp_from && cfg->parallel.schedule == PIPELINE_USER)
+        die("%s: batch.ramp_from: parallel.table is a schedule for one number of micro-batches (try 0, or another "
+            "parallel.schedule)", where(cfg, "batch.ramp_from"));
     if (cp > 1 && cfg->model.context % (2 * cp))
         die("%s: parallel.cp = %ld: a sequence is cut into 2 cp = %ld chunks, which does not divide "
             "model.context = %ld",

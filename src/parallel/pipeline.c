@@ -27,6 +27,10 @@
 // c, or the end of W where W reads F's activations (pipeline_check_peak). Model, plan and engine all call the functions
 // of this file, so they agree on the number of buffers.
 //
+// A batch that grows (batch.ramp_from) has a table for each number of micro-batches. The buffers are those of the full
+// batch: in every published schedule a table of fewer micro-batches has no more of them in flight in any chunk
+// (test_pipeline_engine).
+//
 // A tied head on another stage than its embedding: that stage keeps a copy of the weights, renewed after every update,
 // and an array for the gradient. The gradient is sent to the embedding's stage and added to the embedding's own, once
 // per step. On a deterministic device this happens for every sequence, into the zeroed gradient, before the embedding
@@ -311,6 +315,20 @@ Pipeline *pipeline_create(Model *model, const PipelineTable *table, int stage, C
     for (int c = 0; c < table->v; c++) create_flow(p, c);
     tied_create(p);
     return p;
+}
+
+void pipeline_use(Pipeline *p, const PipelineTable *table)
+{
+    const Model *m = p->model;
+    if (table == p->table) return;
+    check(table->p == p->table->p && table->v == p->table->v && table->split == p->table->split);
+    check(!memcmp(table->piece, p->table->piece, sizeof table->piece));
+    ModelStage need = pipeline_stage(table, p->stage, m->shape.layers, NULL);
+    for (int c = 0; c < table->v; c++) {
+        const ModelPiece *piece = &need.chunk[c];
+        check((m->pool.segment ? piece->active : piece->held) <= p->flow[c].n_slots && piece->late <= p->flow[c].n_late);
+    }
+    p->table = table;
 }
 
 void pipeline_free(Pipeline *p)

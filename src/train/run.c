@@ -110,7 +110,8 @@ void run_schedule(Run *run)
         .decay_start = decay_start > cfg->optim.warmup ? decay_start : cfg->optim.warmup,
         .shape = cfg->optim.wsd_shape};
     run->ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
-                                   cfg->batch.micro * cfg->parallel.dp, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
+                                   cfg->batch.micro * cfg->parallel.dp * config_micro_grain(cfg),
+                                   cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
     run->last_step = cfg->run.stop_at && cfg->run.stop_at < cfg->run.steps ? cfg->run.stop_at : cfg->run.steps;
 }
 
@@ -292,6 +293,7 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
     *run = (Run){.cfg = *cfg, .dev = dev, .replicas = replicas, .best_val = INFINITY,
                  .mem = {.raw_alloc = dev->raw_alloc, .raw_free = dev->raw_free, .device = true}};
     bool first = replicas.rank == 0;
+    run_schedule(run); // refuses what does not fit
     run_open_data(run);
     choose_dir(run);
     if (first) make_dirs(run->dir);
