@@ -102,21 +102,22 @@ static PipelineTable *make_table(const Config *cfg, int m)
                            cfg->numerics.deterministic);
 }
 
-// A batch that grows has a table for each of its sizes. All are proved before the first step; one is kept.
-static const PipelineTable *table_for(Ranks *r, int m)
+// A batch that grows has a table for each of its sizes. All are proved before the first step.
+static void prove_ramp(const Config *cfg)
 {
-    if (m == r->table->m) return r->table;
-    if (r->smaller && r->smaller->m == m) return r->smaller;
-    pipeline_table_free(r->smaller);
-    return r->smaller = make_table(&r->cfg, m);
+    long sequences = cfg->batch.micro * cfg->parallel.dp, m = cfg->batch.ramp_from / cfg->model.context / sequences;
+    bool grows = cfg->batch.ramp_from && cfg->batch.ramp_tokens;
+    for (; grows && m < cfg->batch.accum; m += config_micro_grain(cfg)) pipeline_table_free(make_table(cfg, (int)m));
 }
 
-static void prove_ramp(Ranks *r)
+// The pipeline goes on with the table of m micro-batches. That of the full batch is kept, and the last other one.
+static void use_table(Ranks *r, int m)
 {
-    const Config *cfg = &r->cfg;
-    long sequences = cfg->batch.micro * cfg->parallel.dp, grain = config_micro_grain(cfg), m = r->table->m;
-    if (!cfg->batch.ramp_from || !cfg->batch.ramp_tokens) return;
-    for (long n = cfg->batch.ramp_from / cfg->model.context / sequences; n < m; n += grain) table_for(r, (int)n);
+    PipelineTable *old = r->smaller;
+    bool full = m == r->table->m;
+    if (!full && (!old || old->m != m)) r->smaller = make_table(&r->cfg, m);
+    pipeline_use(r->pipeline, full ? r->table : r->smaller);
+    if (r->smaller != old) pipeline_table_free(old);
 }
 
 // The table of a full batch, and what this rank has of the layers. False: there is no pipeline.
@@ -125,7 +126,7 @@ static bool choose_stage(Ranks *r, const Config *cfg, const ModelShape *shape, M
     size_t counts[PIPELINE_MAX_PIECES];
     if (r->shape.pp == 1) return false;
     r->table = make_table(cfg, (int)cfg->batch.accum);
-    prove_ramp(r);
+    prove_ramp(cfg);
     bool listed = layers_listed(cfg->parallel.layers, r->shape.pp * r->table->v, shape->layers, counts);
     *stage = pipeline_stage(r->table, r->place.pp, shape->layers, listed ? counts : NULL);
     r->loss_stage = pipeline_table_place(r->table, r->shape.pp * r->table->v - 1).stage;
@@ -226,7 +227,7 @@ static void run_stages(Replicas *all, const Micro *micro, float scale, bool last
         .token = micro->token, .target = micro->target, .pos = micro->pos, .first = micro->first, .B = micro->B,
         .T = micro->T, .dropout = micro->dropout, .seed = micro->seed, .step = micro->step, .sample = micro->sample};
     if (!last) return;
-    pipeline_use(r->pipeline, table_for(r, r->n_micro));
+    use_table(r, r->n_micro);
     r->n_micro = 0;
     zero_micro(r->zero, true);
     r->stage_loss = pipeline_step(r->pipeline, r->micro, scale);
