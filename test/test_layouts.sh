@@ -113,7 +113,7 @@ mistakes() {
     refused 'parallel\.zero = 2 with parallel\.pp = 2' 4 gpt --parallel.pp=2 --parallel.zero=2
     refused 'optim\.name: .*whole matrices' 2 gpt --parallel.tp=2 --optim.name=muon
     refused 'optim\.agc' 2 gpt --parallel.tp=2 --optim.agc=0.01
-    refused 'run\.norms_every' 2 gpt --parallel.pp=2 --run.norms_every=1
+    refused 'run\.norms_every: reads the fp32 weights' 2 gpt --parallel.zero=3 --memory.offload=cpu --run.norms_every=1
     refused 'batch\.ramp_from: parallel\.table is a schedule for one number' 2 gpt --parallel.pp=2 --batch.ramp_from=256 \
         --batch.ramp_tokens=1024 --batch.micro=2 --parallel.schedule=user --parallel.table="$work/mine.csv"
     refused 'batch\.ramp_from: 192 is not a multiple of a micro-batch of 128 tokens' 2 gpt --parallel.pp=2 --batch.ramp_from=192 \
@@ -147,6 +147,27 @@ grows() { # MICRO SCHEDULE: of the one process; of the stages, whose micro-batch
     history "grown$2" | cmp - <(history "one$2")
 }
 
+# Norms of every tensor and the noise scale on any layout: norms.csv has the bytes of one process, so has the noise where
+# the small batch is the same 4 sequences (one replica), and neither changes a bit of the training.
+watched() { # N NAME MICRO [OPTION...]
+    local n=$1 name=watched-$2 micro=$3 noted='/noise .*B_simple/s/.*step/step/p'
+    local options=(--numerics.deterministic=true --model.dropout=0.1 --run.stop_at=3 --sample.count=0 --eval.tokens=64
+        --batch.micro="$micro" --model.layers=4)
+    shift 3
+    ranks "$n" gpt "$name" "${options[@]}" --run.norms_every=1 --run.noise_every=1 "$@"
+    [ ! -s "$work/$name.err" ]
+    [ "$(wc -l <"$runs/$name/norms.csv")" -gt 100 ]
+    [ "$(sed -n "$noted" "$runs/$name/log.txt" | wc -l)" = 3 ]
+    if [ "$name" = watched-one ]; then
+        train gpt unwatched "${options[@]}"
+        same_state "$name" unwatched 3
+    else
+        same_state "$name" watched-one 3
+        cmp "$runs/$name/norms.csv" "$runs/watched-one/norms.csv"
+        if [ "$n" = 2 ]; then cmp <(sed -n "$noted" "$runs/$name/log.txt") <(sed -n "$noted" "$runs/watched-one/log.txt"); fi
+    fi
+}
+
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
 uneven_corpus
 passes 'a run moves over layouts' moves
@@ -176,6 +197,11 @@ passes 'bytes between stages' pp_bytes
 passes 'replicas of a stage send their gradients once a step' pp_buckets
 passes 'bytes of the ring' cp_bytes
 passes 'a trace' traced
+passes 'norms and noise on one process' watched 1 one 4
+passes 'norms and noise on two stages' watched 2 pp 4 --parallel.pp=2
+passes 'norms and noise on tp x ZeRO 3' watched 4 tp 2 --parallel.tp=2 --parallel.sp=true --parallel.zero=3
+passes 'norms and noise on cp x dp' watched 4 cp 2 --parallel.cp=2
+deeper passes 'norms and noise on an interleaved pipeline' watched 2 loops 2 --parallel.pp=2 --parallel.schedule=interleaved
 passes 'a batch that grows on 1f1b stages' grows 2 1f1b
 passes 'a batch that grows on interleaved stages' grows 4 interleaved
 deeper passes 'a batch that grows on zb-v stages' grows 2 zb-v

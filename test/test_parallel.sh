@@ -125,8 +125,7 @@ mistakes() {
         --numerics.deterministic=true --batch.tokens=384 --batch.micro=2
     refused 2 'batch\.ramp_from with numerics\.deterministic' --numerics.deterministic=true --batch.micro=4 \
         --batch.ramp_from=256 --batch.ramp_tokens=4096
-    refused 2 'run\.noise_every: measured on one rank only' --batch.micro=4 --run.noise_every=2
-    refused 2 'run\.norms_every: needs whole gradients' --batch.micro=4 --run.norms_every=2 --parallel.zero=1
+    refused 2 'run\.noise_every: measures with 1 micro-batches' --batch.micro=8 --run.noise_every=2
     fails_with 1 'parallel\.reshard has no effect when parallel\.zero is 2' "$BUILD/train" "$work/gpt.toml" \
         --parallel.zero=2 --parallel.reshard=false
     fails_with 1 'parallel\.dp cannot be set' "$BUILD/train" "$work/gpt.toml" --parallel.dp=2

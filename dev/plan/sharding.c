@@ -16,6 +16,7 @@
 //     0: all_reduce 2 P         1: reduce_scatter P + all_gather P        2: reduce_scatter M P + all_gather P
 //     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P
 //
+// run.noise_every runs a few micro-batches of the step apart: these are M more, and one more reduction of stages 0 and 1.
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
 // a step, and gathers a unit for each sequence's backward: (1 + B) M P.
 //
@@ -88,13 +89,18 @@ ShardingCase sharding_case(const Run *run)
     const Model *m = run->model;
     const MeshShape *mesh = &ranks_of(&run->replicas)->shape;
     bool narrow = m->dev->x_type != X_FP32;
+    bool grows = run->ramp.tokens > 0; // not in a plan, which is of the full batch
+    long sequences = grows ? (long)schedule_ramp_at(&run->ramp, run->first_step).sequences
+                           : cfg->batch.tokens / cfg->model.context;
+    long small = cfg->batch.micro * config_micro_grain(cfg); // of run.noise_every
     return (ShardingCase){
         .ranks = (size_t)(mesh->dp * mesh->cp), .params = m->params.n_elems,
         .stage = mesh->dp * mesh->cp > 1 ? (int)cfg->parallel.zero : 0,
         .reshard = cfg->parallel.reshard, .deterministic = cfg->numerics.deterministic, .x_bytes = m->dev->x_bytes,
         .g_bytes = cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE ? m->dev->x_bytes : sizeof(float),
         .state = optim_state_bytes(cfg->optim.name, &m->params) + (narrow ? 4 : 0) * m->params.n_elems,
-        .micro = (size_t)cfg->batch.accum, .batch = (size_t)cfg->batch.micro,
+        .micro = (size_t)(sequences / cfg->parallel.dp / cfg->batch.micro), .batch = (size_t)cfg->batch.micro,
+        .more = cfg->run.noise_every == 1 && sequences > cfg->parallel.dp * small ? (size_t)(small / cfg->batch.micro) : 0,
         .again = again_elems(run)};
 }
 
@@ -113,16 +119,17 @@ ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
 ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
 {
     size_t times = 0, bytes = is->g_bytes; // how often P is exchanged, in how many bytes an element
+    size_t micro = is->micro + is->more, reductions = 1 + (is->more > 0);
     bool once = is->stage == 1 || is->deterministic; // gradients are reduced once a step
-    if (kind == COMM_ALL_REDUCE && is->stage == 0) times = 2;
-    if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? 1 : is->micro;
+    if (kind == COMM_ALL_REDUCE && is->stage == 0) times = 2 * reductions;
+    if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? reductions : micro;
     if (kind == COMM_ALL_GATHER && is->stage > 0) {
-        times = is->stage < 3 || !is->reshard ? 1 : is->micro * (is->deterministic ? 1 + is->batch : 2);
+        times = is->stage < 3 || !is->reshard ? 1 : micro * (is->deterministic ? 1 + is->batch : 2);
         bytes = is->x_bytes;
     }
     if (!times || is->ranks == 1) return (ShardingFormula){.text = "0"};
     bool more = kind == COMM_ALL_GATHER && is->stage == 3 && is->again > 0;
-    size_t again = more ? is->micro * is->again : 0;
+    size_t again = more ? micro * is->again : 0;
     ShardingFormula f = {.all = (is->ranks - 1) * bytes * (times * is->params + again)};
     snprintf(f.text, sizeof f.text, more ? "%zu x (%zu P + again) (N - 1) / N" : "%zu x %zu P (N - 1) / N", bytes,
              times);
