@@ -531,8 +531,7 @@ static void test_refused_on_ranks(void **state)
         {2, "--parallel.tp=2|--optim.agc=0.01", "optim.agc: needs the norms of whole rows and tensors, which "
                                                 "parallel.tp = 2 cuts"},
         {2, "--optim.agc=0.01", NULL},
-        {4, "--parallel.pp=2|--parallel.zero=2", "parallel.zero = 2 with parallel.pp = 2: weights and gradients"},
-        {4, "--parallel.pp=2|--parallel.zero=1", NULL},
+        {4, "--parallel.pp=2|--parallel.zero=3", NULL},
         {2, "--parallel.zero=2", NULL},
         {2, "--parallel.pp=2|--batch.ramp_from=256|--batch.micro=1", NULL},
         {2, "--parallel.pp=2|--parallel.schedule=interleaved|--batch.micro=16", "a step has 1 micro-batches, which go"},

@@ -666,9 +666,6 @@ static void refuse_in_parts(const Config *cfg)
     if (tp > 1 && cfg->optim.agc > 0)
         die("%s: optim.agc: needs the norms of whole rows and tensors, which parallel.tp = %ld cuts (try optim.clip)",
             where(cfg, "optim.agc"), tp);
-    if (pp > 1 && cfg->parallel.zero > 1)
-        die("%s: parallel.zero = %ld with parallel.pp = %ld: weights and gradients would be sent for every micro-batch "
-            "of every stage (try --parallel.zero=1)", where(cfg, "parallel.zero"), cfg->parallel.zero, pp);
     if (cfg->batch.accum % config_micro_grain(cfg))
         die("%s: parallel.schedule = interleaved: a step has %ld micro-batches, which go through a chunk in groups of "
             "parallel.pp = %ld (try another batch.tokens or batch.micro, or 1f1b)", where(cfg, "parallel.schedule"),

@@ -243,6 +243,15 @@ static void tied_send(Pipeline *p)
     p->tied_request[at] = comm_send(p->ends, buffer, n, COMM_FP32, p->tied_peer, 0);
 }
 
+// The embedding's weights are about to be read, or its gradient to be added to, between two actions: with ZeRO they
+// must be here.
+static void around_embedding(const Pipeline *p, UnitPass pass, bool begin)
+{
+    const UnitHooks *hooks = &p->model->hooks;
+    void (*hook)(void *, int, UnitPass) = begin ? hooks->before : hooks->after;
+    if (p->tied_embedding && hook) hook(hooks->self, 0, pass);
+}
+
 // At a step's end: all has been sent, or on another device is sent now.
 static void tied_finish(Pipeline *p)
 {
@@ -254,7 +263,9 @@ static void tied_finish(Pipeline *p)
     if (p->tied_embedding) {
         CommRequest request = comm_recv(p->ends, p->tied_buffer, n, COMM_FP32, p->tied_peer, 0);
         comm_wait(p->ends, &request);
+        around_embedding(p, PASS_LATER, true);
         m->dev->accumulate(m->dev, embedding_grad(p), p->tied_buffer, n);
+        around_embedding(p, PASS_LATER, false);
     } else {
         CommRequest request = comm_send(p->ends, m->tied_grad, n, COMM_FP32, p->tied_peer, 0);
         comm_wait(p->ends, &request);
@@ -268,11 +279,13 @@ void pipeline_share_tied(Pipeline *p)
     if (p->tied_peer < 0) return;
     CommType type = comm_type_of(m->dev->x_type);
     size_t n = vocab_elems(p);
+    around_embedding(p, PASS_FORWARD, true);
     size_t at = p->tied_embedding ? m->params.row[m->unit[0].row[W_TOKENS]].offset - m->unit_begin[0] : 0;
     const char *embedding = (const char *)m->unit_weight[0] + at * m->dev->x_bytes;
     CommRequest request = p->tied_embedding ? comm_send(p->ends, embedding, n, type, p->tied_peer, 0)
                                             : comm_recv(p->ends, m->tied_weight, n, type, p->tied_peer, 0);
     comm_wait(p->ends, &request);
+    around_embedding(p, PASS_FORWARD, false);
 }
 
 // ---- buffers
