@@ -309,6 +309,7 @@ int main(int argc, char **argv)
     config_set_derived(&cfg, "parallel.ranks", world->size);
     config_parse(&cfg, argc, argv);
     config_resolve(&cfg);
+    launch_agree(world, &cfg);
     Devices devices = open_devices(&cfg, world);
     run_open(&run, &cfg, devices.both ? devices.both : devices.own, ranks_join(&cfg, devices.ranks, 0));
     if (run_wants_timing(&run)) run_reset(&run, time_steps(&run));

@@ -65,6 +65,24 @@ pp_bytes() {
     [ "$(sent pp 1 pp send)" = $((4 * 4 * 32 * 64 * 4)) ]
 }
 
+# ZeRO 2 and 3 on stages: every rank holds what is planned and sends what the formulas say; without determinism, losses and
+# norms are those of one process but for rounding.
+zero_on_stages() { # FAMILY ZERO SCHEDULE [OPTION...]
+    local family=$1 zero=$2 schedule=$3 name="staged-$*" one="one-$1" key
+    local options=(--batch.micro=2 --model.layers=4 --run.account=true --eval.tokens=64 --sample.count=0)
+    local layout=(--parallel.pp=2 --parallel.schedule="$schedule" --parallel.zero="$zero" "${@:4}")
+    [ -e "$runs/$one" ] || train "$family" "$one" "${options[@]}" --run.stop_at=3
+    ranks 4 "$family" "$name" "${options[@]}" "${layout[@]}" --run.stop_at=3
+    [ ! -s "$work/$name.err" ]
+    "$plan" memory "$work/$family.toml" "${options[@]}" "${layout[@]}" --ranks 4 --json | memory_lines |
+        cmp - <(memory_lines <"$runs/$name/account.json")
+    awk '/bytes sent/ { on = 1 } on && / P/ { n++; bad += $(NF - 1) != 0; print } END { exit bad || n < 2 }' "$work/$name.out"
+    for key in loss grad_norm; do # rounding of fp32 in sums of some thousand terms, after two updates
+        close_to "$(value train $key "$runs/$name/metrics.jsonl" | tail -n 1)" \
+            "$(value train $key "$runs/$one/metrics.jsonl" | tail -n 1)" 1e-4
+    done
+}
+
 # A bucket waits for the step's last micro-batch: each of two replicas sends half of its gradients and half of the sums,
 # but for the copy of the tied head (512 x 64), whose gradient goes to the embedding's stage.
 pp_buckets() {
@@ -196,6 +214,12 @@ passes 'bytes between stages' pp_bytes
 passes 'replicas of a stage send their gradients once a step' pp_buckets
 passes 'bytes of the ring' cp_bytes
 passes 'a trace' traced
+passes 'ZeRO 2 on stages' zero_on_stages gpt 2 zb-v
+passes 'ZeRO 3 on stages' zero_on_stages gpt 3 1f1b --memory.recompute=sqrt
+deeper passes 'ZeRO 2 on split stages' zero_on_stages gpt 2 zb-h1
+deeper passes 'ZeRO 3, chunks' zero_on_stages gpt 3 interleaved --memory.recompute=sqrt
+deeper passes 'ZeRO 3, split, offloaded' zero_on_stages llama 3 zb-v --memory.recompute=full --memory.offload=cpu
+deeper passes 'ZeRO 3, kept' zero_on_stages llama 3 zb-h1 --parallel.reshard=false
 passes 'norms and noise on one process' watched 1 one 4
 passes 'norms and noise on two stages' watched 2 pp 4 --parallel.pp=2
 passes 'norms and noise on tp x ZeRO 3' watched 4 tp 2 --parallel.tp=2 --parallel.sp=true --parallel.zero=3
