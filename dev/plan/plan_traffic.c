@@ -315,7 +315,7 @@ static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
         size_t piece = l->schedule == PIPELINE_ZB_V && c ? 2 * p - 1 - s : c * p + s;
         bool embedding = piece == 0, head = piece == p * v - 1;
         size_t layers = plan_layout_piece(job, embedding, head);
-        chunk[c] = (ShardingChunk){.first = units, .n = layers + embedding + head, .embedding = embedding, .head = head};
+        chunk[c] = (ShardingChunk){units, layers + embedding + head, 0, embedding, head};
         units += chunk[c].n;
     }
     is->again = is->later = 0;

@@ -16,7 +16,7 @@
 //     0: all_reduce 2 P         1: reduce_scatter P + all_gather P        2: reduce_scatter M P + all_gather P
 //     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P
 //
-// run.noise_every runs a few micro-batches of the step apart: these are M more, and one more reduction of stages 0 and 1.
+// run.noise_every runs a few micro-batches of the step apart: these are in M once more, and stages 0 and 1 reduce twice.
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
 // a step, and gathers a unit for each sequence's backward: (1 + B) M P.
 //
@@ -109,7 +109,8 @@ ShardingCase sharding_case(const Run *run)
     bool grows = run->ramp.tokens > 0; // not in a plan, which is of the full batch
     long sequences = grows ? (long)schedule_ramp_at(&run->ramp, run->first_step).sequences
                            : cfg->batch.tokens / cfg->model.context;
-    long small = cfg->batch.micro * config_micro_grain(cfg); // of run.noise_every
+    long small = cfg->parallel.dp * cfg->batch.micro * config_micro_grain(cfg);
+    bool measures = cfg->run.noise_every == 1 && sequences > small; // in the first step
     ShardingCase is = {
         .ranks = (size_t)(mesh->dp * mesh->cp), .params = m->params.n_elems,
         .stage = mesh->dp * mesh->cp > 1 ? (int)cfg->parallel.zero : 0,
@@ -117,7 +118,7 @@ ShardingCase sharding_case(const Run *run)
         .g_bytes = cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE ? m->dev->x_bytes : sizeof(float),
         .state = optim_state_bytes(cfg->optim.name, &m->params) + (narrow ? 4 : 0) * m->params.n_elems,
         .micro = (size_t)(sequences / cfg->parallel.dp / cfg->batch.micro), .batch = (size_t)cfg->batch.micro,
-        .more = cfg->run.noise_every == 1 && sequences > cfg->parallel.dp * small ? (size_t)(small / cfg->batch.micro) : 0,
+        .more = measures ? (size_t)config_micro_grain(cfg) : 0,
     };
     add_stage(&is, run);
     return is;

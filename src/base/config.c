@@ -631,9 +631,10 @@ static void resolve_batch(Config *cfg)
 static void refuse_offloaded(const Config *cfg)
 {
     if (cfg->memory.offload == OFFLOAD_NONE || !cfg->run.norms_every) return;
-    if (cfg->numerics.dtype != CONFIG_DTYPE_FP32 || (cfg->parallel.zero == 3 && cfg->parallel.dp * cfg->parallel.cp > 1))
-        die("%s: run.norms_every: reads the fp32 weights, which memory.offload sends away in stage 3 of ZeRO and beside "
-            "16-bit ones (try --memory.offload=none)", where(cfg, "run.norms_every"));
+    bool shards = cfg->parallel.zero == 3 && cfg->parallel.dp * cfg->parallel.cp > 1;
+    if (shards || cfg->numerics.dtype != CONFIG_DTYPE_FP32)
+        die("%s: run.norms_every: reads the fp32 weights, which memory.offload sends away in stage 3 of ZeRO and "
+            "beside 16-bit ones (try --memory.offload=none)", where(cfg, "run.norms_every"));
 }
 
 // Refuses settings that do not work on several ranks. In deterministic mode a rank's gradient must be one whole subtree

@@ -16,8 +16,8 @@
 // allowed cores count (a launcher that binds ranks gives each its own). The wait loop tests a few times before its
 // first sleep only when every rank has a core of its own.
 //
-// Counts. MPI 4 has a second form of its calls, NAME_c, which counts in 64 bits: a message may have 2^31 bytes and more.
-// With an older MPI, which counts in int, such a message is refused. MPI's own collectives are not given more than 2^31
+// Counts. MPI 4 has a second form of its calls, NAME_c, which counts in 64 bits: a message may have 2^31 bytes and
+// more. With an older MPI, which counts in int, such a message is refused. MPI's own collectives are not given more than 2^31
 // bytes (comm.c): those of MPICH 4.0 fail there ("Invalid communicator").
 //
 // Rejected: MPI_THREAD_MULTIPLE (a lock in every call, for nothing); MPI_Comm_spawn.
@@ -91,7 +91,8 @@ static void mpi_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_b
 {
     const State *state = comm->state;
     MPI_Request request;
-    must(comm, LARGE(MPI_Isend)(buf, as_count(comm, n_bytes), MPI_BYTE, to, tag, state->channel[channel], &request), "send");
+    Count n = as_count(comm, n_bytes);
+    must(comm, LARGE(MPI_Isend)(buf, n, MPI_BYTE, to, tag, state->channel[channel], &request), "send");
     *ticket = (CommTicket){0};
     keep(ticket, request);
 }
@@ -100,7 +101,8 @@ static void mpi_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, 
 {
     const State *state = comm->state;
     MPI_Request request;
-    must(comm, LARGE(MPI_Irecv)(buf, as_count(comm, n_bytes), MPI_BYTE, from, tag, state->channel[channel], &request), "recv");
+    Count n = as_count(comm, n_bytes);
+    must(comm, LARGE(MPI_Irecv)(buf, n, MPI_BYTE, from, tag, state->channel[channel], &request), "recv");
     *ticket = (CommTicket){.expect = state, .n_bytes = n_bytes, .peer = from};
     keep(ticket, request);
 }

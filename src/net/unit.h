@@ -154,8 +154,8 @@ typedef struct Linear Linear; // linear.h
 typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD, PASS_LATER } UnitPass;
 
 // Called before and after every unit, so that weights and gradients can be sent to other ranks (ddp.h, zero.h).
-// `before`: the unit is about to read its weights and, in PASS_BACKWARD and PASS_LATER, to add to its gradients; for a tied head also
-// those of the embedding. `after`: it has. NULL: no hook.
+// `before`: the unit is about to read its weights (not in PASS_LATER) and, in PASS_BACKWARD and PASS_LATER, to add to
+// its gradients; for a tied head also those of the embedding. `after`: it has. NULL: no hook.
 typedef struct {
     void *self;
     void (*before)(void *self, int unit, UnitPass pass);

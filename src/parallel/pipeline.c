@@ -339,7 +339,8 @@ void pipeline_use(Pipeline *p, const PipelineTable *table)
     ModelStage need = pipeline_stage(table, p->stage, m->shape.layers, NULL);
     for (int c = 0; c < table->v; c++) {
         const ModelPiece *piece = &need.chunk[c];
-        check((m->pool.segment ? piece->active : piece->held) <= p->flow[c].n_slots && piece->late <= p->flow[c].n_late);
+        check((m->pool.segment ? piece->active : piece->held) <= p->flow[c].n_slots);
+        check(piece->late <= p->flow[c].n_late);
     }
     p->table = table;
 }

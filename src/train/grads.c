@@ -141,8 +141,9 @@ bool grads_scaler_update(LossScaler *s, bool finite)
 //
 // The invariant: `update` is the actual change of the weights, with decay and clipping, because it is computed from the
 // weights and not from the optimizer's formula. It needs a copy of the weights that the process owns (4 bytes each),
-// which is allocated at creation; a run without norms needs no memory for it. Ranks may have any parts of a tensor: each
-// adds the squares of what it owns, and the sums are added over all ranks, without rounding on a deterministic device.
+// which is allocated at creation; a run without norms needs no memory for it. Ranks may have any parts of a tensor:
+// each adds the squares of what it owns, and the sums are added over all ranks, on a deterministic device without
+// rounding.
 //
 // Rejected: norms inside the optimizers' loops (the same code eight times); a line in metrics.jsonl (a hundred numbers
 // per step would hide the few that matter most).

@@ -92,8 +92,8 @@ typedef struct {
 Norms grads_norms_create(const Model *model, Params whole, size_t n);
 // Opens `dir`/norms.csv for appending; a new file gets the line of column names.
 void grads_norms_open(Norms *norms, const char *dir);
-// Before the optimizer's step: begin, then add every part, which keeps its weights. After it: add every part again, with
-// grad NULL. Then `sum` is added over the processes, which have each element once, and written.
+// Before the optimizer's step: begin, then add every part, which keeps its weights. After it: add every part again,
+// with grad NULL. Then `sum` is added over the processes, which have each element once, and written.
 void grads_norms_begin(Norms *norms);
 void grads_norms_add(Norms *norms, const Model *model, NormsPart part);
 // One line a tensor: step, tensor, weight, grad, update, update / weight. `weight` is before the update, `grad` is that

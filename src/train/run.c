@@ -124,7 +124,8 @@ static Norms create_norms(const Run *run)
     Unit *units;
     OptimRange range;
     size_t n = 0;
-    for (int u = 0; u < run->model->n_units; u++, n += range.end - range.begin) replicas_range(&run->replicas, u, &range);
+    for (int u = 0; u < run->model->n_units; u++, n += range.end - range.begin)
+        replicas_range(&run->replicas, u, &range);
     model_describe(&run->model->shape, &whole, &units);
     free(units);
     return grads_norms_create(run->model, whole, n);
