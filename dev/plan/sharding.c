@@ -16,7 +16,7 @@
 //     0: all_reduce 2 P         1: reduce_scatter P + all_gather P        2: reduce_scatter M P + all_gather P
 //     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P
 //
-// run.noise_every runs a few micro-batches of the step apart: these are in M once more, and stages 0 and 1 reduce twice.
+// run.noise_every runs a few micro-batches of the step apart: M counts these twice, and stages 0 and 1 reduce twice.
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
 // a step, and gathers a unit for each sequence's backward: (1 + B) M P.
 //

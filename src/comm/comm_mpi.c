@@ -17,8 +17,8 @@
 // first sleep only when every rank has a core of its own.
 //
 // Counts. MPI 4 has a second form of its calls, NAME_c, which counts in 64 bits: a message may have 2^31 bytes and
-// more. With an older MPI, which counts in int, such a message is refused. MPI's own collectives are not given more than 2^31
-// bytes (comm.c): those of MPICH 4.0 fail there ("Invalid communicator").
+// more. With an older MPI, which counts in int, such a message is refused. MPI's own collectives are not given more
+// than 2^31 bytes (comm.c): those of MPICH 4.0 fail there ("Invalid communicator").
 //
 // Rejected: MPI_THREAD_MULTIPLE (a lock in every call, for nothing); MPI_Comm_spawn.
 #ifndef _GNU_SOURCE
