@@ -142,7 +142,6 @@ static const char *refused(const ParityLayout *l)
     if (!parted) return "the others are compared with it";
     if (ranks_of(l) > PARITY_RANKS) return "more than 8 ranks";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
-    if (stages > 1 && *zero && strcmp(zero, "zero1")) return "a pipeline takes ZeRO 0 and 1";
     if (l->value[PARITY_CP] == 3 && !l->fast) return "neighbouring tokens are no branch of the tree of sums";
     if (stages > 1 && micro < stages) return "fewer micro-batches than stages";
     return NULL;

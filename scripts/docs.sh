@@ -97,6 +97,20 @@ gen_cp() { "$build/cp" 8192 4; }
 gen_recipe-keys() { "$build/prepare" --keys; }
 gen_filter() { "$build/filter" --list; }
 gen_zero-holds() { "$build/zero" holds gpt2-124m --ranks 4; }
+gen_zero-stages() { # a rank of the second stage, GB
+    local stage options
+    echo '| `parallel.` | weights | gradients | optimizer | communication | together | sent to replicas in a step, all ranks |'
+    echo '|---|---:|---:|---:|---:|---:|---:|'
+    for stage in zero=0 zero=1 zero=2 zero=3 'zero=3 reshard=false'; do
+        read -ra options <<<"--batch.tokens=65536 --batch.micro=1 --numerics.dtype=bf16 --parallel.pp=4 --parallel.${stage/ / --parallel.}"
+        { "$build/plan" memory gpt2-1.5b "${options[@]}" --ranks 16 --json; "$build/plan" traffic gpt2-1.5b "${options[@]}" --gpus 16 --json; } |
+            awk -v stage="$stage" -F '[":, ]+' '
+            /^  "[0-9]+": [{]/ { rank = $2 } /^    "(para|grad|opti|comm)/ && rank == 1 { held[$2] = $3 / 1e9; all += $3 / 1e9 }
+            $2 == "group" { dp = $3 == "dp" } /bytes, all ranks/ && dp { match($0, /: [0-9]+/); sent += substr($0, RSTART + 2, RLENGTH - 2) / 1e9 }
+            END { printf "| `%s` | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f |\n", stage, held["parameters"], held["gradients"],
+                         held["optimizer"], held["communication"], all, sent }'
+    done
+}
 gen_collectives-ring() { fenced "$build/collectives" steps ring 4; }
 gen_collectives-cost() { fenced "$build/collectives" cost 8 5e-6 1e-10; }
 gen_mesh() { fenced "$build/mesh" 16 --pp 2 --cp 2 --tp 2 --ep 2; }

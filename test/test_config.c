@@ -514,12 +514,16 @@ static void test_refused_on_ranks(void **state)
          "parallel.reduce_dtype=storage rounds each rank's sum"},
         {1, "--numerics.dtype=bf16|--parallel.reduce_dtype=storage|--numerics.deterministic=true", NULL},
         {2, "--numerics.dtype=bf16|--parallel.reduce_dtype=storage", NULL},
-        {2, "--run.noise_every=5", "run.noise_every: measured on one rank only, this job has 2"},
-        {1, "--run.noise_every=5", NULL},
-        {2, "--run.norms_every=5|--parallel.zero=1", "run.norms_every: needs whole gradients on rank 0, which "
-                                                     "parallel.zero=1 has not"},
-        {2, "--run.norms_every=5", NULL},
-        {1, "--run.norms_every=5|--parallel.zero=1", NULL},
+        {2, "--run.noise_every=5|--batch.micro=4", NULL},
+        {2, "--run.noise_every=5|--batch.micro=8", "run.noise_every: measures with 1 micro-batches and with all of a "
+                                                   "step, batch.accum is 1"},
+        {2, "--run.noise_every=5|--parallel.pp=2|--parallel.schedule=interleaved|--batch.micro=8",
+         "run.noise_every: measures with 2 micro-batches and with all of a step, batch.accum is 2"},
+        {2, "--run.noise_every=5|--parallel.pp=2|--parallel.schedule=user|--batch.micro=4",
+         "run.noise_every: parallel.table is a schedule for one number of micro-batches"},
+        {2, "--run.norms_every=5|--parallel.zero=1", NULL},
+        {2, "--run.norms_every=5|--parallel.zero=3|--memory.offload=cpu", "sends away in stage 3 of ZeRO"},
+        {2, "--run.norms_every=5|--parallel.zero=2|--memory.offload=cpu", NULL},
         {2, "--parallel.tp=2|--optim.name=adafactor", "optim.name: this optimizer looks at whole matrices"},
         {2, "--parallel.tp=2|--optim.name=adamw8bit", "optim.name: this optimizer looks at whole matrices"},
         {2, "--parallel.tp=2|--optim.name=muon", "optim.name: this optimizer looks at whole matrices"},
@@ -528,14 +532,12 @@ static void test_refused_on_ranks(void **state)
         {2, "--parallel.tp=2|--optim.agc=0.01", "optim.agc: needs the norms of whole rows and tensors, which "
                                                 "parallel.tp = 2 cuts"},
         {2, "--optim.agc=0.01", NULL},
-        {2, "--parallel.tp=2|--run.norms_every=5", "needs every tensor on rank 0, which parallel.tp = 2, pp = 1 "
-                                                   "spread"},
-        {2, "--parallel.pp=2|--run.norms_every=5", "needs every tensor on rank 0, which parallel.tp = 1, pp = 2 "
-                                                   "spread"},
-        {4, "--parallel.pp=2|--parallel.zero=2", "parallel.zero = 2 with parallel.pp = 2: weights and gradients"},
-        {4, "--parallel.pp=2|--parallel.zero=1", NULL},
+        {4, "--parallel.pp=2|--parallel.zero=3", NULL},
         {2, "--parallel.zero=2", NULL},
-        {2, "--parallel.pp=2|--batch.ramp_from=256|--batch.micro=1", "batch.ramp_from: a pipeline's schedule is made"},
+        {2, "--parallel.pp=2|--batch.ramp_from=256|--batch.micro=1", NULL},
+        {2, "--parallel.pp=2|--parallel.schedule=interleaved|--batch.micro=16", "a step has 1 micro-batches, which go"},
+        {2, "--parallel.pp=2|--batch.ramp_from=256|--batch.micro=1|--parallel.schedule=user",
+         "batch.ramp_from: parallel.table is a schedule for one number of micro-batches"},
         {2, "--parallel.cp=2|--model.context=62|--batch.tokens=992", "parallel.cp = 2: a sequence is cut into 2 cp = 4 "
                                                                     "chunks, which does not divide model.context = 62"},
         {1, "--model.context=62|--batch.tokens=992", NULL},

@@ -183,6 +183,32 @@ static void test_layers_of_ones_own(void **state)
     pipeline_table_free(t);
 }
 
+// A batch that grows: in no chunk of a stage has a table of fewer micro-batches more of them in flight.
+static void test_fewer_need_no_more(void **state)
+{
+    (void)state;
+    for (int schedule = 0; schedule < PIPELINE_USER; schedule++)
+        for (int p = 1; p <= 9; p++)
+            for (int v = 1; v <= 4; v++) {
+                bool loops = schedule == PIPELINE_INTERLEAVED;
+                int grain = loops ? p : 1;
+                if (loops ? v < 2 : v != (schedule == PIPELINE_ZB_V ? 2 : 1)) continue;
+                for (int m = grain, before[9][4][3] = {0}; m <= 40; m += grain) {
+                    PipelineTable *t = pipeline_table_make((PipelineSchedule)schedule, p, m, v);
+                    for (int s = 0; s < p; s++) {
+                        ModelStage need = pipeline_stage(t, s, (size_t)(p * v), NULL);
+                        for (int c = 0; c < v; c++) {
+                            const ModelPiece *q = &need.chunk[c];
+                            int *b = before[s][c];
+                            assert_true(q->active >= b[0] && q->held >= b[1] && q->late >= b[2]);
+                            b[0] = q->active, b[1] = q->held, b[2] = q->late;
+                        }
+                    }
+                    pipeline_table_free(t);
+                }
+            }
+}
+
 typedef struct {
     const char *schedule;
     int p, m, v;
@@ -243,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_made_up_times), IN_DIR(test_trace),
         cmocka_unit_test(test_messages),      cmocka_unit_test(test_activations),
         cmocka_unit_test(test_layers),        cmocka_unit_test(test_layers_of_ones_own),
+        cmocka_unit_test(test_fewer_need_no_more),
         IN_DIR(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

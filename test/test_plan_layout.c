@@ -275,8 +275,6 @@ static void test_refusals(void **state)
     refused(job, PLAN_LAYOUT_SEQUENCE, "--sp");
     job = job_of(&llama, 7, 8, 1, 1);
     refused(job, PLAN_LAYOUT_BATCH, "--batch 64");
-    job = job_of(&llama, 8, 8, 4, 1), job.layout.zero = 2;
-    refused(job, PLAN_LAYOUT_ZERO, "--zero 2 with --pp 4");
     job = job_of(&llama, 32, 1, 4, 2);
     refused(job, PLAN_LAYOUT_SCHEDULE, "interleaved: 2 micro-batches");
     job = job_of(&llama, 8, 8, 4, 1), job.layout.chunks = 2, job.layout.schedule = PIPELINE_1F1B;

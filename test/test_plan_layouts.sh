@@ -7,7 +7,7 @@
 # function of the seed and its number. `make layouts` runs 60; `make test-long` ten of those, in which every group and
 # every way of recomputing is met; `make test` two. NUMBERS, as "3 14": those alone.
 #
-# Only sizes that a chapter refuses are left out: more than 8 ranks, ZeRO 2 and 3 with a pipeline (doc/zero.md), fewer
+# Only sizes that a chapter refuses are left out: more than 8 ranks, fewer
 # micro-batches than stages (doc/pipeline.md), 8 layers that do not fill the chunks.
 # deeper: ten layouts
 if [ $# = 0 ]; then
@@ -70,7 +70,8 @@ layout() {
     if [ "$pp" -gt 1 ]; then
         chunks=1
         case $schedule in interleaved | zb-v | v-*) chunks=2 ;; esac
-        [ "$zero" -lt 2 ] && [ $((16 / dp / micro)) -ge "$pp" ] || return 1
+        [ $((16 / dp / micro)) -ge "$pp" ] || return 1
+        case $schedule in zb-v) [ $((16 / dp / micro)) -ge $((2 * pp)) ] || return 1 ;; esac
         [ $((layers % (pp * chunks))) = 0 ] || { [ "$layers" = 5 ] && [ "$pp" = 2 ] && [ $chunks = 1 ]; } || return 1
         options+=(--parallel.pp="$pp" --parallel.schedule="$schedule")
     fi

@@ -50,7 +50,6 @@ const char *plan_layout_reason(PlanLayoutReason reason)
         [PLAN_LAYOUT_LAYERS] = "layers do not divide over stages and chunks",
         [PLAN_LAYOUT_BATCH] = "the batch does not divide over replicas and micro-batches",
         [PLAN_LAYOUT_SCHEDULE] = "the schedule is not defined for these sizes",
-        [PLAN_LAYOUT_ZERO] = "ZeRO 2 and 3 with a pipeline: gradients would be reduced for each micro-batch",
         [PLAN_LAYOUT_MEMORY] = "does not fit into memory"};
     return text[reason];
 }
@@ -81,6 +80,11 @@ static size_t lacking(const PlanJob *job)
 static bool has_last_piece(const PlanLayout *l, int stage)
 {
     return stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1); // a V ends where it began
+}
+
+size_t plan_layout_piece(const PlanJob *job, bool first, bool last)
+{
+    return plan_layout_chunk(job) - (last && lacking(job) > 0) - (first && lacking(job) > 1);
 }
 
 size_t plan_layout_layers(const PlanJob *job, int stage)
@@ -192,7 +196,7 @@ static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
     bool simple = l->pp == 1 || l->schedule == PIPELINE_1F1B || l->schedule == PIPELINE_INTERLEAVED;
     for (size_t c = 0; simple && c < v; c++) {
         bool head = stage == l->pp - 1 && c == v - 1, first = stage == 0 && c == 0;
-        size_t layers = plan_layout_chunk(job) - (head && lacking(job) > 0) - (first && lacking(job) > 1);
+        size_t layers = plan_layout_piece(job, first, head);
         size_t slots = plan_layout_slots(job, stage, (int)c);
         all += slots * recompute_slot_bytes(&part, &dev, policy, segment, layers, head, N);
         b->activations += (double)(slots * layers * N) * more_saved(job, &part);
@@ -306,9 +310,6 @@ static PlanLayoutReason check_schedule(const PlanJob *job, char *why, size_t n)
     if (!loops && l->chunks != pipeline_table_chunks(l->schedule))
         return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: only interleaved takes any number of chunks (%s has %d)",
                       l->chunks, pipeline_table_name(l->schedule), pipeline_table_chunks(l->schedule));
-    if (l->pp > 1 && l->zero > 1)
-        return refuse(PLAN_LAYOUT_ZERO, why, n, "--zero %d with --pp %d: gradients would be reduced, and weights "
-                      "gathered, for each of %ld micro-batches (try --zero 1)", l->zero, l->pp, m);
     return PLAN_LAYOUT_FITS;
 }
 

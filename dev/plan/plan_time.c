@@ -190,15 +190,16 @@ static void replica_times(const PlanJob *job, PlanTime *t)
     double back = (t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W]) * l->chunks + 2 * ends;
     double times = l->zero > 1 ? m : 1, all = 0;
     t->window = back;
+    bool overlap = l->overlap_dp && !(l->pp > 1 && l->zero > 1); // between a pipeline's actions all is waited for
     if (l->zero == 3) { // both weights and gradients, for each micro-batch
         double before = l->reshard ? m : 1;
-        t->weights = before * (l->overlap_dp ? beyond(gather, forward) : gather);
+        t->weights = before * (overlap ? beyond(gather, forward) : gather);
         double both = reduce + (l->reshard ? gather : 0);
-        t->grads = m * (l->overlap_dp ? beyond(both, back) : both);
+        t->grads = m * (overlap ? beyond(both, back) : both);
         all = before * gather + m * both;
     } else {
-        t->grads = times * (l->overlap_dp ? beyond(reduce, back) : reduce);
-        if (l->zero) t->weights = l->overlap_dp ? beyond(gather, forward) : gather;
+        t->grads = times * (overlap ? beyond(reduce, back) : reduce);
+        if (l->zero) t->weights = overlap ? beyond(gather, forward) : gather;
         all = times * reduce + (l->zero ? gather : 0);
     }
     t->hidden = all - t->grads - t->weights;

@@ -298,6 +298,35 @@ static void tied_flows(PlanTraffic *t, const PlanJob *job)
     f->all = (size_t)(l->dp * l->cp) * all * (4 + job->x_bytes);
 }
 
+static bool tied_away(const PlanJob *job, int stage)
+{
+    return stage == 0 && plan_layout_tied(job, job->layout.pp - 1) > 0;
+}
+
+// What the chunks of a stage add to the formulas of ZeRO.
+static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
+{
+    const PlanLayout *l = &job->layout;
+    size_t v = (size_t)l->chunks, p = (size_t)l->pp, s = (size_t)stage, units = 0, blocks = 0;
+    size_t block = plan_layout_units(job).block;
+    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, plan_layout_chunk(job));
+    ShardingChunk chunk[PIPELINE_MAX_CHUNKS];
+    for (size_t c = 0; c < v; c++) {
+        size_t piece = l->schedule == PIPELINE_ZB_V && c ? 2 * p - 1 - s : c * p + s;
+        bool embedding = piece == 0, head = piece == p * v - 1;
+        size_t layers = plan_layout_piece(job, embedding, head);
+        chunk[c] = (ShardingChunk){units, layers + embedding + head, 0, embedding, head};
+        units += chunk[c].n;
+    }
+    is->again = is->later = 0;
+    for (size_t c = 0; c < v; c++) {
+        chunk[c].units = units;
+        blocks += chunk[c].n - chunk[c].embedding - chunk[c].head;
+        if (l->zero == 3) is->again += block * sharding_again(chunk[c], segment, l->overlap_dp && p == 1);
+    }
+    if (l->schedule == PIPELINE_ZB_H1 || l->schedule == PIPELINE_ZB_V) is->later = p > 1 ? blocks * block : 0;
+}
+
 static void replica_flows(PlanTraffic *t, const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
@@ -305,21 +334,20 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job)
     ShardingCase is = {.ranks = (size_t)where.size, .stage = l->zero, .reshard = l->reshard, .x_bytes = job->x_bytes,
                        .g_bytes = l->grad_bytes, .micro = (size_t)plan_layout_micros(job), .batch = (size_t)l->micro};
     const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER};
-    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, job->shape.layers);
-    if (l->zero == 3 && l->reshard)
-        is.again = plan_layout_units(job).block * sharding_again(job->shape.layers, segment, l->overlap_dp);
     for (int k = 0; k < 3; k++) {
         size_t all = 0, most = 0;
         ShardingFormula f = {.all = 0};
         for (int stage = 0; stage < l->pp; stage++) {
             size_t largest = plan_layout_params(job, stage);
             most = largest > most ? largest : most;
+            stage_extras(job, stage, &is);
             for (int r = 0; r < l->tp; r++) { // parts of the vocabulary differ by a row
                 ModelShape part = tp_shape(&job->shape, r, l->tp, false);
                 ModelShape last = tp_shape(&job->shape, l->tp - 1, l->tp, false);
                 bool ends = stage == 0, tail = stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1);
                 size_t rows = (size_t)ends + (size_t)(tail && !job->shape.tie);
                 is.params = largest - rows * (last.vocab - part.vocab) * job->shape.channels;
+                is.tied = tied_away(job, stage) ? part.vocab * part.channels + plan_layout_units(job).positions : 0;
                 f = sharding_traffic(&is, kinds[k]);
                 all += f.all;
             }

@@ -241,6 +241,8 @@ void config_set_derived(Config *cfg, const char *section_key, long value);
 // effect, fills derived values (kv_heads, head_size, ffn, accum, min_lr, decay_steps, stride) and checks what
 // involves several keys (divisibility, order). Dies at the first error. May be called again.
 void config_resolve(Config *cfg);
+// Of what a step's number of micro-batches must be a multiple: an interleaved pipeline takes them in groups of pp.
+long config_micro_grain(const Config *cfg);
 
 // True when a preset, a file or the command line set the key.
 bool config_is_set(const Config *cfg, const char *section_key);

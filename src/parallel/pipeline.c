@@ -27,6 +27,10 @@
 // c, or the end of W where W reads F's activations (pipeline_check_peak). Model, plan and engine all call the functions
 // of this file, so they agree on the number of buffers.
 //
+// A batch that grows (batch.ramp_from) has a table for each number of micro-batches. The buffers are those of the full
+// batch: in every published schedule a table of fewer micro-batches has no more of them in flight in any chunk
+// (test_pipeline_engine).
+//
 // A tied head on another stage than its embedding: that stage keeps a copy of the weights, renewed after every update,
 // and an array for the gradient. The gradient is sent to the embedding's stage and added to the embedding's own, once
 // per step. On a deterministic device this happens for every sequence, into the zeroed gradient, before the embedding
@@ -239,6 +243,15 @@ static void tied_send(Pipeline *p)
     p->tied_request[at] = comm_send(p->ends, buffer, n, COMM_FP32, p->tied_peer, 0);
 }
 
+// The embedding's weights are about to be read, or its gradient to be added to, between two actions: with ZeRO they
+// must be here.
+static void around_embedding(const Pipeline *p, UnitPass pass, bool begin)
+{
+    const UnitHooks *hooks = &p->model->hooks;
+    void (*hook)(void *, int, UnitPass) = begin ? hooks->before : hooks->after;
+    if (p->tied_embedding && hook) hook(hooks->self, 0, pass);
+}
+
 // At a step's end: all has been sent, or on another device is sent now.
 static void tied_finish(Pipeline *p)
 {
@@ -250,7 +263,9 @@ static void tied_finish(Pipeline *p)
     if (p->tied_embedding) {
         CommRequest request = comm_recv(p->ends, p->tied_buffer, n, COMM_FP32, p->tied_peer, 0);
         comm_wait(p->ends, &request);
+        around_embedding(p, PASS_LATER, true);
         m->dev->accumulate(m->dev, embedding_grad(p), p->tied_buffer, n);
+        around_embedding(p, PASS_LATER, false);
     } else {
         CommRequest request = comm_send(p->ends, m->tied_grad, n, COMM_FP32, p->tied_peer, 0);
         comm_wait(p->ends, &request);
@@ -264,11 +279,13 @@ void pipeline_share_tied(Pipeline *p)
     if (p->tied_peer < 0) return;
     CommType type = comm_type_of(m->dev->x_type);
     size_t n = vocab_elems(p);
+    around_embedding(p, PASS_FORWARD, true);
     size_t at = p->tied_embedding ? m->params.row[m->unit[0].row[W_TOKENS]].offset - m->unit_begin[0] : 0;
     const char *embedding = (const char *)m->unit_weight[0] + at * m->dev->x_bytes;
     CommRequest request = p->tied_embedding ? comm_send(p->ends, embedding, n, type, p->tied_peer, 0)
                                             : comm_recv(p->ends, m->tied_weight, n, type, p->tied_peer, 0);
     comm_wait(p->ends, &request);
+    around_embedding(p, PASS_FORWARD, false);
 }
 
 // ---- buffers
@@ -311,6 +328,21 @@ Pipeline *pipeline_create(Model *model, const PipelineTable *table, int stage, C
     for (int c = 0; c < table->v; c++) create_flow(p, c);
     tied_create(p);
     return p;
+}
+
+void pipeline_use(Pipeline *p, const PipelineTable *table)
+{
+    const Model *m = p->model;
+    if (table == p->table) return;
+    check(table->p == p->table->p && table->v == p->table->v && table->split == p->table->split);
+    check(!memcmp(table->piece, p->table->piece, sizeof table->piece));
+    ModelStage need = pipeline_stage(table, p->stage, m->shape.layers, NULL);
+    for (int c = 0; c < table->v; c++) {
+        const ModelPiece *piece = &need.chunk[c];
+        check((m->pool.segment ? piece->active : piece->held) <= p->flow[c].n_slots);
+        check(piece->late <= p->flow[c].n_late);
+    }
+    p->table = table;
 }
 
 void pipeline_free(Pipeline *p)

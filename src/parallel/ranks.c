@@ -91,17 +91,42 @@ static bool layers_listed(const char *text, int pieces, size_t layers, size_t *c
     return true;
 }
 
-// The schedule of a pipeline, proved; and what this rank has of the layers. False: there is no pipeline.
-static bool choose_stage(Ranks *r, const Config *cfg, const ModelShape *shape, ModelStage *stage)
+// The schedule of a pipeline for a step of m micro-batches, proved.
+static PipelineTable *make_table(const Config *cfg, int m)
 {
-    size_t counts[PIPELINE_MAX_PIECES];
-    if (r->shape.pp == 1) return false;
     bool user = cfg->parallel.schedule == PIPELINE_USER;
     const char *schedule = user ? cfg->parallel.table : pipeline_table_name(cfg->parallel.schedule);
     if (user && !*schedule)
         die("parallel.schedule = user: parallel.table names no file (build/pipeline writes one to begin with)");
-    r->table = pipeline_choose(schedule, r->shape.pp, (int)cfg->batch.accum, (int)cfg->parallel.chunks,
-                                 shape->layers, cfg->numerics.deterministic);
+    return pipeline_choose(schedule, (int)cfg->parallel.pp, m, (int)cfg->parallel.chunks, (size_t)cfg->model.layers,
+                           cfg->numerics.deterministic);
+}
+
+// A batch that grows has a table for each of its sizes. All are proved before the first step.
+static void prove_ramp(const Config *cfg)
+{
+    long sequences = cfg->batch.micro * cfg->parallel.dp, m = cfg->batch.ramp_from / cfg->model.context / sequences;
+    bool grows = cfg->batch.ramp_from && cfg->batch.ramp_tokens;
+    for (; grows && m < cfg->batch.accum; m += config_micro_grain(cfg)) pipeline_table_free(make_table(cfg, (int)m));
+}
+
+// The pipeline goes on with the table of m micro-batches. That of the full batch is kept, and the last other one.
+static void use_table(Ranks *r, int m)
+{
+    PipelineTable *old = r->smaller;
+    bool full = m == r->table->m;
+    if (!full && (!old || old->m != m)) r->smaller = make_table(&r->cfg, m);
+    pipeline_use(r->pipeline, full ? r->table : r->smaller);
+    if (r->smaller != old) pipeline_table_free(old);
+}
+
+// The table of a full batch, and what this rank has of the layers. False: there is no pipeline.
+static bool choose_stage(Ranks *r, const Config *cfg, const ModelShape *shape, ModelStage *stage)
+{
+    size_t counts[PIPELINE_MAX_PIECES];
+    if (r->shape.pp == 1) return false;
+    r->table = make_table(cfg, (int)cfg->batch.accum);
+    prove_ramp(cfg);
     bool listed = layers_listed(cfg->parallel.layers, r->shape.pp * r->table->v, shape->layers, counts);
     *stage = pipeline_stage(r->table, r->place.pp, shape->layers, listed ? counts : NULL);
     r->loss_stage = pipeline_table_place(r->table, r->shape.pp * r->table->v - 1).stage;
@@ -158,9 +183,10 @@ static void give_back(Replicas *all)
     Ranks *r = all->self;
     if (r->pipeline) pipeline_free(r->pipeline);
     zero_free(r->zero);
-    if (r->table) pipeline_table_free(r->table);
+    pipeline_table_free(r->table);
+    pipeline_table_free(r->smaller);
     free(r->micro);
-    r->pipeline = NULL, r->zero = NULL, r->table = NULL, r->micro = NULL;
+    r->pipeline = NULL, r->zero = NULL, r->table = r->smaller = NULL, r->micro = NULL;
 }
 
 // ---- weights
@@ -201,7 +227,7 @@ static void run_stages(Replicas *all, const Micro *micro, float scale, bool last
         .token = micro->token, .target = micro->target, .pos = micro->pos, .first = micro->first, .B = micro->B,
         .T = micro->T, .dropout = micro->dropout, .seed = micro->seed, .step = micro->step, .sample = micro->sample};
     if (!last) return;
-    check(r->n_micro == r->table->m);
+    use_table(r, r->n_micro);
     r->n_micro = 0;
     zero_micro(r->zero, true);
     r->stage_loss = pipeline_step(r->pipeline, r->micro, scale);

@@ -32,6 +32,11 @@
 // A tied head borrows the embedding's weights, and adds to its gradient. So the embedding's weights stay from its
 // forward to the head's; in backward its gradient is opened by the head and reduced after the embedding's own backward.
 //
+// On a stage of a pipeline the borders of units are those of its actions: F gathers a unit, B gathers it again and
+// reduces it, W (PASS_LATER) reduces it once more. All replicas of a stage have the same list of actions, so they call
+// in the same order; an action waits for the other replicas of its stage and for its own input, and the table orders
+// both, so nothing can wait in a circle. Nothing overlaps there.
+//
 // On a deterministic device gradients stay whole until the step's end (the tree of sequences, model_run.c) and are
 // reduced then, by `ordered` groups: the bits of one rank. Stages 2 and 3 save no gradient memory there.
 //
@@ -376,8 +381,8 @@ static void before(void *self, int unit, UnitPass pass)
 {
     Zero *z = self;
     Model *m = z->model;
-    if (m->shard.x_weights) weights_before(z, unit, pass);
-    if (m->shard.grads && pass == PASS_BACKWARD) grads_before(z, unit);
+    if (m->shard.x_weights && pass != PASS_LATER) weights_before(z, unit, pass);
+    if (m->shard.grads && pass >= PASS_BACKWARD) grads_before(z, unit);
     if (z->set.overlap) comm_progress(z->dp);
 }
 
@@ -385,8 +390,8 @@ static void after(void *self, int unit, UnitPass pass)
 {
     Zero *z = self;
     Model *m = z->model;
-    if (m->shard.x_weights) weights_after(z, unit, pass);
-    if (pass == PASS_BACKWARD) {
+    if (m->shard.x_weights && pass != PASS_LATER) weights_after(z, unit, pass);
+    if (pass >= PASS_BACKWARD) {
         if (m->shard.grads) reduce_slot(z, unit);
         else if (z->last && z->set.overlap && !m->dev->deterministic) reduce_whole(z, unit);
     }
@@ -474,7 +479,7 @@ Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, ZeroGroups group)
                        .range = calloc(n, sizeof *z->range), .reduce = calloc(n, sizeof *z->reduce),
                        .started = calloc(n, sizeof *z->started)};
     if (!z || !z->range || !z->reduce || !z->started) die("zero: no memory for %d units", model->n_units);
-    z->tied = model->shape.tie;
+    z->tied = model->shape.tie && !model->params.no_embedding && !model->params.no_head; // both are here
     make_ranges(z);
     if (set.stage == 0) {
         bool several = z->dp ? z->dp->size > 1 : set.narrow; // in a plan, what asks the allocator for something

@@ -122,6 +122,13 @@ double replicas_sum(Replicas *r, double x)
     return SEVERAL(r, sum) ? r->kind->sum(r, x) : x;
 }
 
+void replicas_add(Replicas *r, void *x, size_t n, CommType type)
+{
+    if (r->size == 1) return;
+    CommRequest request = comm_all_reduce(r->world, x, x, n, type, COMM_SUM);
+    comm_wait(r->world, &request);
+}
+
 bool replicas_any(Replicas *r, bool flag)
 {
     return SEVERAL(r, any) ? r->kind->any(r, flag) : flag;

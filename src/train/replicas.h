@@ -107,6 +107,8 @@ void replicas_share_scales(Replicas *r, Fp8 *fp8);
 int64_t replicas_sum_targets(Replicas *r, int64_t x);
 // Sum over all; the same bits on each.
 double replicas_sum(Replicas *r, double x);
+// The same of n numbers, in place.
+void replicas_add(Replicas *r, void *x, size_t n, CommType type);
 // True everywhere when it is true somewhere.
 bool replicas_any(Replicas *r, bool flag);
 // Broadcasts n bytes of rank 0 to all.
