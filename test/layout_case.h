@@ -90,7 +90,7 @@ static inline void rank_open(Rank *r, const Layout *l, int rank, OptimName name,
     r->store = (OffloadSettings){.mode = OFFLOAD_CPU, .n_slots = 2};
     Zero *z = &r->zero;
     z->model = m;
-    z->cut = zero_cut(&m->params, optim_kind(name), false, l->zero, r->replica, l->replicas);
+    z->cut = zero_cut(&m->params, zero_where(optim_kind(name), false, 1), l->zero, r->replica, l->replicas);
     z->range = calloc((size_t)m->n_units, sizeof *z->range);
     if (!z->range) abort();
     place_weights(r, l);

@@ -659,14 +659,6 @@ static void refuse_on_ranks(const Config *cfg)
 static void refuse_in_parts(const Config *cfg)
 {
     long tp = cfg->parallel.tp, pp = cfg->parallel.pp, cp = cfg->parallel.cp;
-    int name = cfg->optim.name;
-    bool whole = name == OPTIM_ADAFACTOR || name == OPTIM_ADAMW8BIT || name == OPTIM_MUON;
-    if (tp > 1 && whole)
-        die("%s: optim.name: this optimizer looks at whole matrices or blocks of them, which parallel.tp = %ld cuts "
-            "(try adamw, lion or momentum, or parallel.tp=1)", where(cfg, "optim.name"), tp);
-    if (tp > 1 && cfg->optim.agc > 0)
-        die("%s: optim.agc: needs the norms of whole rows and tensors, which parallel.tp = %ld cuts (try optim.clip)",
-            where(cfg, "optim.agc"), tp);
     if (tp * pp > 1 && cfg->run.norms_every)
         die("%s: run.norms_every: needs every tensor on rank 0, which parallel.tp = %ld, pp = %ld spread (try 0)",
             where(cfg, "run.norms_every"), tp, pp);
