@@ -519,14 +519,8 @@ static void test_refused_on_ranks(void **state)
                                                      "parallel.zero=1 has not"},
         {2, "--run.norms_every=5", NULL},
         {1, "--run.norms_every=5|--parallel.zero=1", NULL},
-        {2, "--parallel.tp=2|--optim.name=adafactor", "optim.name: this optimizer looks at whole matrices"},
-        {2, "--parallel.tp=2|--optim.name=adamw8bit", "optim.name: this optimizer looks at whole matrices"},
-        {2, "--parallel.tp=2|--optim.name=muon", "optim.name: this optimizer looks at whole matrices"},
-        {2, "--parallel.tp=2|--optim.name=lion", NULL},
-        {2, "--optim.name=muon", NULL},
-        {2, "--parallel.tp=2|--optim.agc=0.01", "optim.agc: needs the norms of whole rows and tensors, which "
-                                                "parallel.tp = 2 cuts"},
-        {2, "--optim.agc=0.01", NULL},
+        {2, "--parallel.tp=2|--optim.name=muon", NULL},
+        {2, "--parallel.tp=2|--optim.agc=0.01", NULL},
         {2, "--parallel.tp=2|--run.norms_every=5", "needs every tensor on rank 0, which parallel.tp = 2, pp = 1 "
                                                    "spread"},
         {2, "--parallel.pp=2|--run.norms_every=5", "needs every tensor on rank 0, which parallel.tp = 1, pp = 2 "

@@ -111,8 +111,6 @@ mistakes() {
     refused 'parallel\.sp: rows of 33 tokens' 2 gpt --parallel.tp=2 --parallel.sp=true --model.context=33 --batch.tokens=528
     refused 'does not divide model\.context = 36' 4 gpt --parallel.cp=4 --model.context=36 --batch.tokens=576
     refused 'parallel\.zero = 2 with parallel\.pp = 2' 4 gpt --parallel.pp=2 --parallel.zero=2
-    refused 'optim\.name: .*whole matrices' 2 gpt --parallel.tp=2 --optim.name=muon
-    refused 'optim\.agc' 2 gpt --parallel.tp=2 --optim.agc=0.01
     refused 'run\.norms_every' 2 gpt --parallel.pp=2 --run.norms_every=1
     refused 'batch\.ramp_from' 2 gpt --parallel.pp=2 --batch.ramp_from=256 --batch.ramp_tokens=1024 --batch.micro=2
     refused 'parallel\.layers = 2,1' 2 gpt --parallel.pp=2 --parallel.layers=2,1 --batch.micro=2
