@@ -7,8 +7,8 @@
 //   ==       equal to the last bit, losses and norms too
 //   0.012    largest |g - g1| / bound of a tensor, in norms; at most 1
 //
-// A layout has a value on each of nine axes, and a recipe. A choice by hand could miss the very pair that is wrong, and all
-// combinations would be thousands of runs. So the list has every value alone, every pair of values of two axes, and
+// A layout has a value on each of nine axes, and a recipe. A choice by hand could miss the very pair that is wrong, and
+// all combinations would be thousands of runs. So the list has every value alone, every pair of values of two axes, and
 // seeded random combinations of three axes or more: most faults of interaction need only two switches (Kuhn, Wallace
 // and Gallo, "Software fault interactions", IEEE TSE 30, 2004), and the random ones look for the rest. Only `refused`
 // leaves layouts out, with a reason that a reader can check against the chapters. Every machine makes the same list.
@@ -264,7 +264,8 @@ static void add_random(List *list)
     }
 }
 
-// Each recipe with layouts of tp: values of dp, tp, cp, pp and zero. Key/value heads on several ranks add in another order.
+// Each recipe with layouts of tp: values of dp, tp, cp, pp and zero. Key/value heads on several ranks add in another
+// order, so those are GPTs.
 static void add_recipes(List *list)
 {
     static const int mesh[][PARITY_ZERO + 1] = {{0, 1, 0, 0, 0}, {0, 4, 0, 0, 0}, {1, 1, 0, 0, 1}, {1, 3, 0, 0, 3},

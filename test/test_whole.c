@@ -1,5 +1,6 @@
-// test_whole: tensors that tensor-parallel ranks (threads) hold in parts come together on their owners and go back: each
-// element once, in its place, for uneven vocabularies and for key/value heads with copies; who owns what; bytes sent.
+// test_whole: tensors that tensor-parallel ranks (threads) hold in parts come together on their owners and go back:
+// each element once, in its place, for uneven vocabularies and for key/value heads with copies; who owns what; bytes
+// sent.
 #include "dev/check/comm_threads.h"
 #include "ops/dev_cpu.h"
 #include "parallel/tp.h"
@@ -122,10 +123,14 @@ static void test_there_and_back(void **state)
         bool agc;
         ClipUnit unit;
         int moved; // rows that come together
-    } is[] = {{&gpt, 3, OPTIM_ADAFACTOR, false, CLIP_ROW, 2 + 2 * 10}, {&gpt, 2, OPTIM_MUON, false, CLIP_ROW, 2 * 6},
-              {&gpt, 3, OPTIM_ADAMW, true, CLIP_TENSOR, 1 + 2 * 10},   {&gpt, 2, OPTIM_ADAMW, true, CLIP_ROW, 2 * 6},
-              {&llama, 4, OPTIM_MUON, false, CLIP_ROW, 4 * 7},         {&llama, 2, OPTIM_ADAFACTOR, false, CLIP_ROW, 30},
-              {&llama, 4, OPTIM_ADAMW8BIT, false, CLIP_ROW, 2 + 4 * 5}, {&llama, 4, OPTIM_LION, true, CLIP_ROW, 4 * 2}};
+    } is[] = {{&gpt, 3, OPTIM_ADAFACTOR, false, CLIP_ROW, 2 + 2 * 10},
+              {&gpt, 2, OPTIM_MUON, false, CLIP_ROW, 2 * 6},
+              {&gpt, 3, OPTIM_ADAMW, true, CLIP_TENSOR, 1 + 2 * 10},
+              {&gpt, 2, OPTIM_ADAMW, true, CLIP_ROW, 2 * 6},
+              {&llama, 4, OPTIM_MUON, false, CLIP_ROW, 4 * 7},
+              {&llama, 2, OPTIM_ADAFACTOR, false, CLIP_ROW, 30},
+              {&llama, 4, OPTIM_ADAMW8BIT, false, CLIP_ROW, 2 + 4 * 5},
+              {&llama, 4, OPTIM_LION, true, CLIP_ROW, 4 * 2}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         Play p = {.shape = is[i].shape, .name = is[i].name, .agc = is[i].agc, .unit = is[i].unit};
         comm_threads_run(is[i].ranks, play, &p);

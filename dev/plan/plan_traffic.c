@@ -9,8 +9,8 @@
 //     pp   send            2 m (p v - 1) x N C from each of R tp ranks; with sp 1/tp of them
 //     ends send            a tied head's gradient and weights: R V C (4 + x)
 //     dp   gradients, weights   sharding_traffic, for each stage's and each tp rank's parameters
-//     tp   all_to_all      tensors that their optimizer needs whole: weights and gradients to the owner, one of them back
-//                          (whole.h), on each replica, or with ZeRO on one
+//     tp   all_to_all      tensors that their optimizer needs whole: weights and gradients to the owner, one of them
+//                          back (whole.h), on each replica, or with ZeRO on one
 //
 // Seconds, on a group of n ranks of which k are on each node: a ring takes collectives_seconds with the slower of the
 // node's link and k network cards; a tree takes fewer messages, each of all bytes; recursive halving takes few messages

@@ -13,7 +13,7 @@
 // Rounds. In a round every rank owns one tensor at most; all gather at once, work at once, scatter at once, in three
 // calls of all_to_all. Tensors are dealt in descending order of their cost in operations, each to the rank that has the
 // least so far: the costs of ranks then differ by one tensor at most (Graham's list scheduling), and the tensors of a
-// round cost about the same. Rounds do not cross the ranges of ZeRO, because each of them may have to come from a store.
+// round cost about the same. Rounds do not cross the ranges of ZeRO, because each may have to come from a store.
 //
 // Parts. A cut along rows leaves parts that are contiguous in the whole; parts of a cut along columns are strips, which
 // are copied to their places. Of copies (key/value heads on several ranks) the first goes to the owner, and all are
@@ -26,9 +26,9 @@
 // The invariant: owners, rounds and messages follow from the table, whose rows have the same order and the same whole
 // sizes on all ranks of the group. ZeRO keeps the parts of one tensor on ranks of one group (zero_cut).
 //
-// Rejected: all ranks computing all tensors (tp times the work, and the state tp times); a mechanism for each optimizer:
-// sums of rows and columns for Adafactor and clipping, distributed products for Muon (less is sent, but a sum over ranks
-// has another order than one rank's, and there would be four mechanisms).
+// Rejected: all ranks computing all tensors (tp times the work, and the state tp times); a mechanism for each
+// optimizer: sums of rows and columns for Adafactor and clipping, distributed products for Muon (less is sent, but a sum
+// over ranks has another order than one rank's, and there would be four mechanisms).
 #include "parallel/whole.h"
 
 #include "base/check.h"

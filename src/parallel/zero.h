@@ -65,8 +65,8 @@ typedef struct {
 } Zero;
 
 // How the table is cut over `size` ranks: evenly, then moved to where `where` allows a cut (zero_where). Stage 0 is not
-// cut: the result is that of one rank. Between tensors it is cut by their whole sizes, so at the same ones on all ranks of
-// a tensor-parallel group.
+// cut: the result is that of one rank. Between tensors it is cut by their whole sizes, so at the same ones on all ranks
+// of a tensor-parallel group.
 ZeroCut zero_cut(const Params *params, OptimCut where, int stage, int rank, int size);
 // Where an update may be cut: adaptive clipping needs whole tensors, and what tp ranks bring together (whole.h) must be
 // on the same replica on all of them.
