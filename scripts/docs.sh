@@ -147,7 +147,7 @@ gen_mutate() {
 # What was measured: the files that the commands wrote.
 measured='run|run-text|samples|bench|bench-data|bench-decode|bench-sample|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window'
-measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
+measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
 measured+='|journey-[a-z]+'
 for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
     eval "gen_journey-$name() { left_by journeys/$name.md; }"
@@ -170,6 +170,7 @@ gen_matmul-ladder() { left_by matmul_ladder.txt; } # scripts/matmul_ladder.sh >r
 gen_gpu-check() { :; } # scripts/gpu_check.sh writes there itself
 gen_attention-ladder() { left_by attention_ladder.txt; } # scripts/attention_ladder.sh >runs/attention_ladder.txt, on a GPU
 gen_diff-rounding() { [ -f runs/diff_rounding.txt ] && fenced cat runs/diff_rounding.txt; } # scripts/rounding_or_bug.sh rounding
+gen_planted() { [ -f runs/planted.txt ] && sed -n '/^| error/,$p' runs/planted.txt; } # dev/reference/check_planted.py >runs/planted.txt
 gen_diff-bug() { [ -f runs/diff_bug.txt ] && fenced cat runs/diff_bug.txt; } # scripts/rounding_or_bug.sh bug gelu_grad
 gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race --steps 300 >runs/optimizers_race.md
 gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md
