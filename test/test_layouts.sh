@@ -128,8 +128,6 @@ mistakes() {
         --batch.micro=16
     refused 'parallel\.sp: rows of 33 tokens' 2 gpt --parallel.tp=2 --parallel.sp=true --model.context=33 --batch.tokens=528
     refused 'does not divide model\.context = 36' 4 gpt --parallel.cp=4 --model.context=36 --batch.tokens=576
-    refused 'optim\.name: .*whole matrices' 2 gpt --parallel.tp=2 --optim.name=muon
-    refused 'optim\.agc' 2 gpt --parallel.tp=2 --optim.agc=0.01
     refused 'run\.norms_every: reads the fp32 weights' 2 gpt --parallel.zero=3 --memory.offload=cpu --run.norms_every=1
     refused 'batch\.ramp_from: parallel\.table is a schedule for one number' 2 gpt --parallel.pp=2 --batch.ramp_from=256 \
         --batch.ramp_tokens=1024 --batch.micro=2 --parallel.schedule=user --parallel.table="$work/mine.csv"

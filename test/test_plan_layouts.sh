@@ -117,9 +117,12 @@ mkdir -p "$runs"
 layout_config gpt >"$work/gpt.toml"
 layout_config llama >"$work/llama.toml"
 state=$(((seed * 7919 + 12345) % 2147483647))
+recipes=('--optim.name=muon' '--optim.name=adamw' '--optim.name=adafactor --optim.agc=0.01' '--optim.name=adamw8bit')
 for ((done = 0; done < layouts; )); do
     layout || continue
     done=$((done + 1))
+    read -ra recipe <<<"${recipes[done % 4]}" # by number: the layouts do not depend on the list of recipes
+    options+=("${recipe[@]}")
     [ -z "$only" ] || [[ " $only " = *" $done "* ]] || continue
     passes "layout $done: $n ranks, $family ${options[*]}" held_and_sent "layout$done"
 done

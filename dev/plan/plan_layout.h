@@ -34,6 +34,9 @@ typedef struct {
     ModelShape shape;
     size_t T;      // tokens of a sequence
     long batch;    // sequences of a step
+    OptimName optim;
+    bool agc;      // adaptive clipping, by unit
+    ClipUnit agc_unit;
     size_t x_bytes;
     Machine machine;
     PlanLayout layout;

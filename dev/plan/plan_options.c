@@ -224,6 +224,7 @@ static void make_job(PlanOptions *o, const Given *g)
     plan_vocab(cfg);
     job->shape = run_shape(cfg);
     job->T = (size_t)cfg->model.context;
+    job->optim = cfg->optim.name, job->agc = cfg->optim.agc > 0, job->agc_unit = cfg->optim.agc_unit;
     job->batch = g->batch != NOT_GIVEN ? g->batch : cfg->batch.tokens / cfg->model.context;
     l->micro = g->micro != NOT_GIVEN ? g->micro : cfg->batch.micro;
     l->zero = g->zero != NOT_GIVEN ? g->zero : (int)cfg->parallel.zero;

@@ -116,7 +116,9 @@ ShardingCase sharding_case(const Run *run)
         .stage = mesh->dp * mesh->cp > 1 ? (int)cfg->parallel.zero : 0,
         .reshard = cfg->parallel.reshard, .deterministic = cfg->numerics.deterministic, .x_bytes = m->dev->x_bytes,
         .g_bytes = cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE ? m->dev->x_bytes : sizeof(float),
-        .state = optim_state_bytes(cfg->optim.name, &m->params) + (narrow ? 4 : 0) * m->params.n_elems,
+        .state = run->optim.whole.table ? 0 // by whole tensors, in no proportion to this rank's part
+                                        : optim_state_bytes(cfg->optim.name, &m->params) +
+                                              (narrow ? 4 : 0) * m->params.n_elems,
         .micro = (size_t)(sequences / cfg->parallel.dp / cfg->batch.micro), .batch = (size_t)cfg->batch.micro,
         .more = measures ? (size_t)config_micro_grain(cfg) : 0,
     };

@@ -658,15 +658,7 @@ static void refuse_on_ranks(const Config *cfg)
 // Refuses settings that do not work when tp, cp or pp divides the model or the sequence.
 static void refuse_in_parts(const Config *cfg)
 {
-    long tp = cfg->parallel.tp, pp = cfg->parallel.pp, cp = cfg->parallel.cp;
-    int name = cfg->optim.name;
-    bool whole = name == OPTIM_ADAFACTOR || name == OPTIM_ADAMW8BIT || name == OPTIM_MUON;
-    if (tp > 1 && whole)
-        die("%s: optim.name: this optimizer looks at whole matrices or blocks of them, which parallel.tp = %ld cuts "
-            "(try adamw, lion or momentum, or parallel.tp=1)", where(cfg, "optim.name"), tp);
-    if (tp > 1 && cfg->optim.agc > 0)
-        die("%s: optim.agc: needs the norms of whole rows and tensors, which parallel.tp = %ld cuts (try optim.clip)",
-            where(cfg, "optim.agc"), tp);
+    long pp = cfg->parallel.pp, cp = cfg->parallel.cp;
     if (cfg->batch.accum % config_micro_grain(cfg))
         die("%s: parallel.schedule = interleaved: a step has %ld micro-batches, which go through a chunk in groups of "
             "parallel.pp = %ld (try another batch.tokens or batch.micro, or 1f1b)", where(cfg, "parallel.schedule"),

@@ -52,8 +52,9 @@ static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape
     Params params;
     Unit *unit;
     model_describe_stage(&part, stage, &params, &unit);
-    ZeroCut cut = zero_cut(&params, optim_kind(cfg->optim.name), cfg->optim.agc > 0, (int)cfg->parallel.zero,
-                           r->place.dp * r->shape.cp + r->place.cp, r->shape.dp * r->shape.cp);
+    OptimCut where = zero_where(optim_kind(cfg->optim.name), cfg->optim.agc > 0, r->shape.tp);
+    ZeroCut cut = zero_cut(&params, where, (int)cfg->parallel.zero, r->place.dp * r->shape.cp + r->place.cp,
+                           r->shape.dp * r->shape.cp);
     params_free(&params);
     free(unit);
     return cut;
@@ -169,7 +170,8 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
                    .blocks = cfg->numerics.deterministic ? cp_blocks(shape.context) : 0}});
     all->model = model_allocate_with(&shape, dev, mem, (size_t)cfg->batch.micro, shape.context, true, options);
     r->zero = zero_create(all->model, zero, cut, (ZeroGroups){.dp = r->mesh.group[MESH_REPLICAS],
-                                                              .control = r->replicas, .parts = r->parts});
+                                                              .control = r->replicas, .parts = r->parts,
+                                                              .tp = group_of(r, all, MESH_TP)});
     if (staged)
         r->pipeline = pipeline_create(all->model, r->table, r->place.pp, r->mesh.group[MESH_PP],
                                       r->mesh.group[MESH_ENDS]);
@@ -336,7 +338,7 @@ static int arrays_of(const Replicas *all, Replica r[OPTIM_STATES + 2])
                               n * m->dev->x_bytes};
     for (int s = 0; s < optim->kind->n_states && !optim->range; s++) {
         const CkptArray *state = &optim->state[s];
-        bool by_row = state->n_bytes == n * sizeof(float);
+        bool by_row = state->n_bytes == n * sizeof(float) && !optim->whole.table;
         if (state->data) r[used++] = (Replica){state->prefix, state->data, by_row ? 4 : 0, state->n_bytes};
     }
     return used;
@@ -437,7 +439,7 @@ static void read_weights(const Replicas *all, int unit, void *copy)
         dev->to_host(dev, copy, range->weight, n_bytes);
         return;
     }
-    if (!apart) at = optim_place_of(optim, &all->model->params, unit, optim->kind->n_states, &unused);
+    if (!apart) at = optim_place_of(optim, optim_table(optim, all->model), unit, optim->kind->n_states, &unused);
     offload_read(apart ? zero->store : zero->state, unit, at, copy, n_bytes);
 }
 

@@ -63,19 +63,32 @@ int grads_clip_classifier(const Params *params, bool tied)
     return params_find(params, tied ? "embed.tokens.weight" : "head.weight");
 }
 
+void grads_clip_agc(Dev *dev, const Param *row, const float *weight, float *grad, double grad_scale, double lambda,
+                    ClipUnit unit)
+{
+    size_t units = unit == CLIP_ROW && row->ndim == 2 ? row->dim[0] : 1;
+    dev->clip_units(dev, grad, weight, units, row->dim[0] * row->dim[1] / units, (float)(lambda / grad_scale),
+                    CLIP_AGC_EPS);
+}
+
 void grads_clip_agc_range(Dev *dev, const Params *params, bool tied, const float *weights, float *grads, size_t begin,
-                          size_t end, double grad_scale, double lambda, ClipUnit unit)
+                          size_t end, double grad_scale, double lambda, ClipUnit unit, const int *owner)
 {
     int classifier = grads_clip_classifier(params, tied);
     for (int r = 0; r < params->n_rows; r++) {
         const Param *row = &params->row[r];
-        if (r == classifier || row->offset < begin || row->offset >= end) continue;
+        if (r == classifier || row->offset < begin || row->offset >= end || (owner && owner[r] >= 0)) continue;
         check(row->offset + row->n_elems <= end);
-        size_t at = row->offset - begin;
-        size_t units = unit == CLIP_ROW && row->ndim == 2 ? row->dim[0] : 1;
-        dev->clip_units(dev, grads + at, weights + at, units, row->n_elems / units,
-                        (float)(lambda / grad_scale), CLIP_AGC_EPS);
+        grads_clip_agc(dev, row, weights + (row->offset - begin), grads + (row->offset - begin), grad_scale, lambda,
+                       unit);
     }
+}
+
+bool grads_clip_needs_whole(const Param *row, ClipUnit unit, int ranks)
+{
+    if (row->cut < 0 || row->dim[row->cut] == row->whole[row->cut]) return false;
+    bool rows = unit == CLIP_ROW && row->ndim == 2 && row->cut == 0;
+    return !rows || row->whole[0] < 2 * (size_t)ranks;
 }
 
 // ---- the dynamic loss scale of fp16 training

@@ -25,9 +25,16 @@ double grads_clip_factor(double norm, double clip);
 // Adaptive clipping (Brock et al., arXiv 2102.06171, section 4.1), in place on grads: for each unit with weights w and
 // gradient g = grad_scale * grads, g *= min(1, lambda max(|w|, CLIP_AGC_EPS) / |g|). Vectors are one unit each; the
 // classifier is left alone. Gradients must be finite.
-// For the tensors in [begin, end) of the flat range, which must be whole; weights and grads start at `begin`.
+// For the tensors in [begin, end) of the flat range, which must be whole, but for rows with owner >= 0 (optim.h; NULL:
+// none); weights and grads start at `begin`.
 void grads_clip_agc_range(Dev *dev, const Params *params, bool tied, const float *weights, float *grads, size_t begin,
-                          size_t end, double grad_scale, double lambda, ClipUnit unit);
+                          size_t end, double grad_scale, double lambda, ClipUnit unit, const int *owner);
+// The same for one row.
+void grads_clip_agc(Dev *dev, const Param *row, const float *weight, float *grad, double grad_scale, double lambda,
+                    ClipUnit unit);
+// Whether clipping a part of the row, cut over `ranks` ranks, needs the rest of it. Rows of a part of two rows or more
+// have the bits of the whole.
+bool grads_clip_needs_whole(const Param *row, ClipUnit unit, int ranks);
 // The row of the table that makes logits: head.weight, or where the model's is tied embed.tokens.weight; -1: it is not
 // here, but on another stage of a pipeline.
 int grads_clip_classifier(const Params *params, bool tied);

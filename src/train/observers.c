@@ -240,7 +240,7 @@ typedef struct {
 static char *piece(Run *run, int u, int s, const OptimRange *range)
 {
     const Optim *optim = &run->optim;
-    const Params *params = &run->model->params;
+    const Params *params = optim_table(optim, run->model);
     bool weights = s == optim->kind->n_states;
     const CkptArray *array = weights ? NULL : &optim->state[s];
     size_t n_bytes = weights ? (range->end - range->begin) * sizeof(float)
@@ -267,23 +267,27 @@ static bool meet(const Param *row, const OptimRange *range, size_t *from, size_t
 {
     *from = row->offset > range->begin ? row->offset : range->begin;
     *to = row->offset + row->n_elems < range->end ? row->offset + row->n_elems : range->end;
-    return row->owned && *from < *to;
+    return *from < *to;
 }
 
 // The rows of a unit, from this process' part of it: weights, gradients or array s.
 static void add_rows(Run *run, Dump *dump, DumpKind kind, int u, int s, const OptimRange *range, const char *part,
                      double scale)
 {
-    const Params *params = &run->model->params;
+    const Params *params = &run->model->params, *kept = optim_table(&run->optim, run->model);
     const CkptArray *array = kind == DUMP_STATE ? &run->optim.state[s] : NULL;
     SafeDtype dtype = array ? array->dtype : ST_F32;
     size_t from, to;
     for (int r = 0; r < params->n_rows; r++) {
         const Param *row = &params->row[r];
-        if (row->unit != u || !meet(row, range, &from, &to)) continue;
-        if (array && optim_kind_elems(array, params, row) != row->n_elems) continue;
-        size_t at = array ? optim_range_elems(array, params, range->begin, from) : from - range->begin;
-        dump_row(dump, kind, array ? array->prefix : NULL, row, from - row->offset, to - row->offset, dtype,
+        const Param *own = array ? &kept->row[r] : row; // of its state this process has all, or nothing
+        size_t n = own->dim[0] * own->dim[1];
+        bool moved = n != row->n_elems;
+        if (row->unit != u || !meet(row, range, &from, &to) || !(moved || row->owned)) continue;
+        if (array && (!n || optim_kind_elems(array, kept, own) != n)) continue;
+        size_t at = array ? optim_range_elems(array, kept, range->begin, from) : from - range->begin;
+        from -= row->offset, to -= row->offset;
+        dump_row(dump, kind, array ? array->prefix : NULL, own, moved ? 0 : from, moved ? n : to, dtype,
                  part + at * safetensors_dtype_bytes(dtype), scale);
     }
 }
