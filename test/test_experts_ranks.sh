@@ -54,12 +54,12 @@ resumed() {
 
 # In fp16 the losses of routers are scaled as the main loss is: the norm of a gradient that they make is that of fp32.
 loss_scale() {
-    local dtype
-    for dtype in fp32 fp16; do
-        train llama "$dtype" --run.steps=1 --sample.count=0 --model.experts=4 --moe.z_coef=100 --numerics.dtype="$dtype"
-        value train grad_norm "$runs/$dtype/metrics.jsonl" | head -n 1
-    done >"$work/norms"
-    paste -s "$work/norms" | awk '{ exit !($1 > 5 && $1 / $2 > 0.98 && $1 / $2 < 1.02) }'
+    local options=(--run.steps=1 --sample.count=0 --model.experts=4)
+    train llama plain "${options[@]}"
+    train llama fp32 "${options[@]}" --moe.z_coef=1
+    train llama fp16 "${options[@]}" --moe.z_coef=1 --numerics.dtype=fp16 --numerics.loss_scale=1024
+    for name in plain fp32 fp16; do value train grad_norm "$runs/$name/metrics.jsonl"; done >"$work/norms"
+    paste -s "$work/norms" | awk '{ exit !($2 > 2 * $1 && $2 / $3 > 0.98 && $2 / $3 < 1.02) }'
 }
 
 refused() { # WORDS OPTION...
