@@ -51,7 +51,7 @@ __device__ inline int warp_largest(const float *key, int n, int lane)
     float best = -INFINITY;
     int at = n;
     for (int i = lane; i < n; i += LANES)
-        if (key[i] > best || (key[i] == best && i < at)) best = key[i], at = i;
+        if (key[i] > best || (key[i] == best && at == n)) best = key[i], at = i;
     for (int by = LANES / 2; by > 0; by /= 2) {
         float other = __shfl_xor_sync(0xffffffffu, best, by);
         int other_at = __shfl_xor_sync(0xffffffffu, at, by);
