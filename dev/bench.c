@@ -47,6 +47,14 @@ static const Case cases[] = {
                  .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true}, 4, 64, 12},
     {"demo", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 1024, .vocab = 4096,
               .context = 256, .norm_eps = 1e-5f, .bias = true, .tie = true}, 16, 256, 20},
+    // as many operations a token: one network of 704, or 2 of 8 experts of 352
+    {"swiglu", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 704, .vocab = 4096,
+               .context = 256, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f,
+               .swiglu = true}, 16, 256, 20},
+    {"moe", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 704, .vocab = 4096,
+                 .context = 256, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f,
+                 .swiglu = true, .experts = {.n = 8, .k = 2, .ffn = 352, .every = 1, .renorm = true, .scale = 1,
+                                             .balance = MOE_BALANCE_SEQUENCE, .balance_coef = 0.01f}}, 16, 256, 20},
 };
 
 static int by_value(const void *a, const void *b)
@@ -233,9 +241,9 @@ static bool run_apart(const Case *c, int threads, int steps)
 }
 
 static const char help[] =
-    "usage: bench [gpt2-1024] [gpt2-64] [demo] [decode] [experts] [--steps N] [--threads N]\n"
+    "usage: bench [gpt2-1024] [gpt2-64] [demo] [swiglu] [moe] [decode] [experts] [--steps N] [--threads N]\n"
     "Times training steps of these models on random tokens, and the machine's matmul on their shapes; decode: the\n"
-    "writing of text, and the machine's memory; experts: products of mixture of experts. Without a name: all five.\n";
+    "writing of text, and the machine's memory; experts: products of mixture of experts. Without a name: all.\n";
 
 int main(int argc, char **argv)
 {
