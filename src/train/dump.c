@@ -240,7 +240,8 @@ static void take_buffer(Dump *d, const Unit *unit, const char *unit_text, const 
     else if (!strcmp(buffer, "act") || !strcmp(buffer, "pre")) {
         n = local->swiglu && buffer[0] == 'p' ? 2 : 1;
         for (int i = 0; i < n; i++) {
-            source[i] = columns_of(s, &row[unit->row[W_FFN_IN] + i], (size_t)i * local->ffn);
+            const Param *in = &row[unit->row[W_FFN_IN]]; // of a shared expert, too
+            source[i] = columns_of(s, in + i, (size_t)i * in->dim[0]);
             source[i].slot = s.slot + (size_t)i;
             if (n == 2) part[i] = i ? "up" : "gate";
         }
