@@ -270,7 +270,7 @@ static void test_llama(void **state)
 }
 
 #define MIXTRAL LIKE("mixtral") ", \"num_local_experts\": 3, \"num_experts_per_tok\": 2"
-#define QWEN3_MOE LIKE("qwen3_moe") ", \"num_experts\": 3, \"num_experts_per_tok\": 1, \"moe_intermediate_size\": 5"
+#define QWEN3_MOE LIKE("qwen3_moe") ", \"num_experts\": 3, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 5"
 
 // The folder that we write of one that was read: the same tensors under the same names.
 static json_t *expect_written(const char *class, const char *keys, const List *s)
@@ -340,7 +340,7 @@ static void test_experts(void **state)
             fail_msg("%s", error);
         expect_weights(keys[step - 1]);
         j = expect_written("Qwen3MoeForCausalLM", keys[step - 1], &s);
-        assert_true(number_of(j, "num_experts") == E && number_of(j, "num_experts_per_tok") == 1);
+        assert_true(number_of(j, "num_experts") == E && number_of(j, "num_experts_per_tok") == 2);
         assert_true(number_of(j, "moe_intermediate_size") == W && number_of(j, "intermediate_size") == F);
         assert_true(json_is_true(json_object_get(j, "norm_topk_prob")) == (step == 1));
         assert_true(number_of(j, "router_aux_loss_coef") == (step == 1 ? 0.001 : 0.25));

@@ -106,7 +106,8 @@ with tempfile.TemporaryDirectory() as data:
         random_model(config).to(dtype).save_pretrained(folder, max_shard_size=shard)
         for file in "tokenizer.json", "tokenizer_config.json":
             shutil.copy(f"{data}/{file}", folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                     experts_implementation="eager").eval()
         with torch.no_grad():
             logits = model(tokens[:TOKENS].view(-1, T)).logits
         there = float(torch.nn.functional.cross_entropy(logits.double().flatten(0, 1), tokens[1:TOKENS + 1]))
