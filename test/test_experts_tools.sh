@@ -52,7 +52,10 @@ with_biases() {
     local loss
     loss=$(value end val_loss "$runs/biased/metrics.jsonl")
     "$BUILD/eval" "$runs/biased" --json | grep -q "\"loss\":$loss,"
-    [ "$(says begun "${biased[@]}" --moe.bias_rate=0 --ckpt.init="$runs/biased")" = "$loss" ]
+    biased+=(--ckpt.init="$runs/biased" --moe.bias_rate=0)
+    [ "$(says begun "${biased[@]}")" = "$loss" ]
+    says unbiased "${biased[@]:0:2}" --moe.balance=none --ckpt.init="$runs/biased"
+    [ "$(value train loss "$runs/begun/metrics.jsonl")" != "$(value train loss "$runs/unbiased/metrics.jsonl")" ] # from step 1 on
     # Neither class of Transformers has biases.
     fails_with 1 'moe.balance = bias: experts are chosen with biases' "$BUILD/export" "$runs/biased" --to hf --out "$work/hf"
     fails_with 1 'moe.balance = bias: experts are chosen with biases' "$BUILD/export" "$runs/biased" --to gguf --out "$work/g"
