@@ -45,19 +45,10 @@ enum { MAX_SKIPPED = 10 }; // updates in a row that may fail to be finite
 // Forward and backward of this process' micro-batches. Returns the sum of all token losses; gradients are complete.
 static double forward_backward(Run *run, long step, RampStep mine, float scale)
 {
-    const Config *cfg = &run->cfg;
-    const RunData *data = &run->data;
-    size_t B = (size_t)cfg->batch.micro, T = (size_t)cfg->model.context, rows = (size_t)mine.sequences;
-    for (size_t row = 0; row < rows; row += B) {
-        size_t at = row * T;
-        Micro micro = {.token = data->token + at, .target = data->target + at,
-                       .pos = data->pos ? data->pos + at : NULL, .first = data->first ? data->first + at : NULL,
-                       .B = B, .T = T, .dropout = (float)cfg->model.dropout, .seed = (uint64_t)cfg->run.seed,
-                       .step = (uint32_t)step, .sample = (uint64_t)mine.before + row,
-                       .each = run->scales.scaler.scale / (float)run_samples(run, step).sequences};
+    int64_t B = run->cfg.batch.micro, rows = mine.sequences;
+    for (int64_t row = 0; row < rows; row += B) {
+        Micro micro = run_micro(run, step, mine, row);
         replicas_forward_backward(&run->replicas, &micro, scale, row + B >= rows);
-        for (int i = 0; i < run->n_observers; i++)
-            if (run->observer[i].micro) run->observer[i].micro(run->observer[i].self, run, &micro, scale);
     }
     return replicas_finish(&run->replicas);
 }
@@ -90,6 +81,8 @@ static StepResult run_step(Run *run, long step)
     RampStep mine = run_load_step(run, step, &r.valid);
     phases_enter(phases, PHASES_FORWARD); // the model's units switch to PHASES_BACKWARD and back
     if (run->scales.fp8) fp8_step_begin(run->scales.fp8);
+    for (o = run->observer; o < end; o++)
+        if (o->loaded) o->loaded(o->self, run, step, mine);
     float loss_scale = run->scales.scaler.scale;
     r.loss = forward_backward(run, step, mine, loss_scale / (float)r.valid) / (double)r.valid;
     phases_enter(phases, PHASES_OPTIM);
@@ -317,6 +310,7 @@ int main(int argc, char **argv)
     config_set_derived(&cfg, "parallel.ranks", world->size);
     config_parse(&cfg, argc, argv);
     config_resolve(&cfg);
+    launch_agree(world, &cfg);
     Devices devices = open_devices(&cfg, world);
     run_open(&run, &cfg, devices.both ? devices.both : devices.own, ranks_join(&cfg, devices.ranks, 0));
     if (run_wants_timing(&run)) run_reset(&run, time_steps(&run));

@@ -14,6 +14,8 @@
 // limit is not the matmul but the memory:
 //
 //   bytes of the weights x tokens per second / bytes per second of a sum over the same array, the medians of both
+//
+// Then the products of mixture of experts, with the rows sorted by expert, beside one sgemm of the same rows.
 #include "ops/dev_cpu.h"
 #include "base/clock.h"
 #include "base/check.h"
@@ -45,6 +47,14 @@ static const Case cases[] = {
                  .vocab = 50257, .context = 1024, .norm_eps = 1e-5f, .bias = true, .tie = true}, 4, 64, 12},
     {"demo", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 1024, .vocab = 4096,
               .context = 256, .norm_eps = 1e-5f, .bias = true, .tie = true}, 16, 256, 20},
+    // as many operations a token: one network of 704, or 2 of 8 experts of 352
+    {"swiglu", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 704, .vocab = 4096,
+               .context = 256, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f,
+               .swiglu = true}, 16, 256, 20},
+    {"moe", {.layers = 6, .channels = 256, .heads = 4, .kv_heads = 4, .head_size = 64, .ffn = 704, .vocab = 4096,
+                 .context = 256, .norm = NORM_RMSNORM, .norm_eps = 1e-5f, .rope = true, .rotary.theta = 1e4f,
+                 .swiglu = true, .experts = {.n = 8, .k = 2, .ffn = 352, .every = 1, .renorm = true, .scale = 1,
+                                             .balance = MOE_BALANCE_SEQUENCE, .balance_coef = 0.01f}}, 16, 256, 20},
 };
 
 static int by_value(const void *a, const void *b)
@@ -157,6 +167,65 @@ static void decode_table(int threads, int tokens)
     run_decode(CONFIG_DTYPE_BF16, threads, tokens);
 }
 
+// ---- products of experts
+
+enum { EXPERTS = 8, ROWS = 512 };
+
+typedef struct {
+    float *weight, *rows, *wide; // (EXPERTS, OC, C), (EXPERTS ROWS, C), (EXPERTS ROWS, OC)
+    size_t C, OC;
+    DevExperts experts;
+} ExpertArrays;
+
+static void expert_product(Dev *dev, const ExpertArrays *a, int which)
+{
+    X *weight = (X *)a->weight, *rows = (X *)a->rows, *wide = (X *)a->wide;
+    if (which == 0) dev->experts_forward(dev, wide, rows, weight, a->C, a->OC, a->experts);
+    if (which == 1) dev->experts_backward_input(dev, rows, wide, weight, a->C, a->OC, a->experts);
+    if (which == 2) dev->experts_backward_weight(dev, a->weight, wide, rows, a->C, a->OC, a->experts);
+}
+
+static void experts_row(Dev *dev, size_t C, size_t OC)
+{
+    static const char *const name[] = {"forward", "backward, input", "backward, weight"};
+    enum { TIMES = 9 };
+    int32_t offset[EXPERTS + 1];
+    for (int e = 0; e <= EXPERTS; e++) offset[e] = e * ROWS;
+    size_t R = EXPERTS * ROWS;
+    ExpertArrays a = {calloc(EXPERTS * OC * C, 4), calloc(R * C, 4), calloc(R * OC, 4), C, OC,
+                      {offset, EXPERTS, R, OC * C}};
+    if (!a.weight || !a.rows || !a.wide) die("bench: no memory for %d experts of %zu x %zu", EXPERTS, OC, C);
+    for (size_t i = 0; i < EXPERTS * OC * C; i++) a.weight[i] = 1e-3f * (float)(i % 7);
+    for (size_t i = 0; i < R * C; i++) a.rows[i] = 1e-3f * (float)(i % 5);
+    MatmulShape shape[] = {{R, OC, C}, {R, C, OC}, {OC, C, R}};
+    for (int which = 0; which < 3; which++) {
+        double time[TIMES], peak = dev_cpu_peak(shape + which, 1, dev->threads, 1.0);
+        expert_product(dev, &a, which);
+        for (int i = 0; i < TIMES; i++) {
+            double t = clock_seconds();
+            expert_product(dev, &a, which);
+            time[i] = clock_seconds() - t;
+        }
+        qsort(time, TIMES, sizeof *time, by_value);
+        double gflops = 2e-9 * (double)(R * C * OC) / time[TIMES / 2];
+        printf("| %d x %d | %4zu | %4zu | %-16s | %8.2f | %8.0f | %10.0f | %6.1f%% |\n", EXPERTS, ROWS, C, OC,
+               name[which], 1e3 * time[TIMES / 2], gflops, peak, 100 * gflops / peak);
+        fflush(stdout);
+    }
+    free(a.weight), free(a.rows), free(a.wide);
+}
+
+static void experts_table(int threads)
+{
+    dev_cpu_blas_room(threads, true);
+    Dev *dev = dev_cpu_create(threads);
+    printf("\n| experts |  C   |  OC  | product          |    ms    | GFLOP/s  | sgemm peak | of peak |\n"
+           "|---|---|---|---|---|---|---|---|\n");
+    experts_row(dev, 1024, 2048);
+    experts_row(dev, 1024, 768);
+    dev_cpu_free(dev);
+}
+
 // Runs a case in a child process; returns whether it succeeded.
 static bool run_apart(const Case *c, int threads, int steps)
 {
@@ -172,9 +241,9 @@ static bool run_apart(const Case *c, int threads, int steps)
 }
 
 static const char help[] =
-    "usage: bench [gpt2-1024] [gpt2-64] [demo] [decode] [--steps N] [--threads N]\n"
+    "usage: bench [gpt2-1024] [gpt2-64] [demo] [swiglu] [moe] [decode] [experts] [--steps N] [--threads N]\n"
     "Times training steps of these models on random tokens, and the machine's matmul on their shapes; decode: the\n"
-    "writing of text, and the machine's memory. Without a name: all four.\n";
+    "writing of text, and the machine's memory; experts: products of mixture of experts. Without a name: all.\n";
 
 int main(int argc, char **argv)
 {
@@ -182,26 +251,25 @@ int main(int argc, char **argv)
     Option row[] = {OPTION(INT, "--steps", "N", "of each (a few, by the size of the model)", &steps, .least = 1),
                     OPTION(INT, "--threads", "N", "(all cores)", &threads, .least = 1, .most = 1024)};
     OptionSet set = {"bench", help, row, sizeof row / sizeof *row, .where = 0};
-    bool wanted[sizeof cases / sizeof *cases] = {false}, decode = false, ok = true;
+    bool wanted[sizeof cases / sizeof *cases] = {false}, decode = false, experts = false, ok = true;
+    size_t models = 0;
     dev_cpu_choose_blas(argv); // before options_read reorders argv
     size_t n_words = options_read(&set, argc, argv);
     for (size_t i = 1; i <= n_words; i++) {
         size_t c = 0;
         if (strcmp(argv[i], "decode") == 0) { decode = true; continue; }
+        if (strcmp(argv[i], "experts") == 0) { experts = true; continue; }
         while (c < sizeof cases / sizeof *cases && strcmp(argv[i], cases[c].name)) c++;
         if (c == sizeof cases / sizeof *cases) die_usage("bench: '%s' (try --help)", argv[i]);
-        wanted[c] = true;
+        wanted[c] = true, models++;
     }
     printf("OpenBLAS kernels: %s (%s)\n\n", dev_cpu_blas(), dev_cpu_blas_reason());
-    if (decode && n_words == 1) {
-        decode_table(threads, steps > 0 ? steps : 100);
-        return 0;
-    }
-    printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   "
-           "| loss    |\n");
-    printf("|---|---|---|---|---|---|---|---|---|---|\n");
+    if (models || !n_words)
+        printf("| model     |   B x T   |   ms/step |  tokens/s | GFLOP/s  | sgemm peak | of peak | buffers MB | RSS MB   "
+               "| loss    |\n|---|---|---|---|---|---|---|---|---|---|\n");
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         if (!n_words || wanted[c]) ok = run_apart(&cases[c], threads, steps > 0 ? steps : cases[c].steps) && ok;
     if (!n_words || decode) decode_table(threads, steps > 0 ? steps : 100);
+    if (!n_words || experts) experts_table(threads);
     return ok ? 0 : 1;
 }

@@ -7,11 +7,14 @@
 //   ==       equal to the last bit, losses and norms too
 //   0.012    largest |g - g1| / bound of a tensor, in norms; at most 1
 //
-// A layout has a value on each of nine axes. A choice by hand could miss the very pair that is wrong, and all
-// combinations would be thousands of runs. So the list has every value alone, every pair of values of two axes, and
+// A layout has a value on each of nine axes, and a recipe. A choice by hand could miss the very pair that is wrong, and
+// all combinations would be thousands of runs. So the list has every value alone, every pair of values of two axes, and
 // seeded random combinations of three axes or more: most faults of interaction need only two switches (Kuhn, Wallace
 // and Gallo, "Software fault interactions", IEEE TSE 30, 2004), and the random ones look for the rest. Only `refused`
 // leaves layouts out, with a reason that a reader can check against the chapters. Every machine makes the same list.
+//
+// Optimizers that need whole tensors, and adaptive clipping, come at the end: each with some layouts that cut tensors,
+// where every bit must be equal.
 //
 // In deterministic mode (all layouts but those marked fast) gradients must be equal to the last bit, except where a
 // chapter says that they cannot be: ranks that share a key/value head add their own queries first, and in 16 bits
@@ -63,7 +66,7 @@
 // Axes of a layout. Value 0 of each is the default, so that all zeros are one rank.
 typedef enum {
     PARITY_DP, PARITY_TP, PARITY_CP, PARITY_PP, PARITY_ZERO, PARITY_RECOMPUTE, PARITY_MICRO, PARITY_DATA, PARITY_DTYPE,
-    PARITY_AXES
+    PARITY_RECIPE, PARITY_AXES
 } ParityAxis;
 
 enum { PARITY_RANKS = 8, PARITY_OPTIONS = 16 };
@@ -97,6 +100,8 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
                    {"pp2:interleaved", {"--parallel.pp=2", "--parallel.schedule=interleaved"}, 2, 2, 2},
                    {"pp2:zb-h1", {"--parallel.pp=2", "--parallel.schedule=zb-h1"}, 2, 2, 1},
                    {"pp2:zb-v", {"--parallel.pp=2", "--parallel.schedule=zb-v"}, 2, 2, 2},
+                   {"pp2:v-half", {"--parallel.pp=2", "--parallel.schedule=v-half"}, 2, 2, 2},
+                   {"pp2:v-min", {"--parallel.pp=2", "--parallel.schedule=v-min"}, 2, 2, 2},
                    {"pp4:zb-h1", {"--parallel.pp=4", "--parallel.schedule=zb-h1"}, 4, 4, 1}},
     [PARITY_ZERO] = {{"", {0}, 1}, {"zero1", {"--parallel.zero=1"}, 1}, {"zero2", {"--parallel.zero=2"}, 1},
                      {"zero3", {"--parallel.zero=3"}, 1},
@@ -106,6 +111,11 @@ static const Value VALUE[PARITY_AXES][MAX_VALUES] = {
     [PARITY_MICRO] = {{"", {"--batch.micro=2"}, 1}, {"micro1", {"--batch.micro=1"}, 1}},
     [PARITY_DATA] = {{"", {0}, 1}, {"packed", {"--model.dropout=0.1", "--data.document_mask=true"}, 1}},
     [PARITY_DTYPE] = {{"", {0}, 1}, {"bf16", {"--numerics.dtype=bf16"}, 1}},
+    [PARITY_RECIPE] = {{"", {0}, 1},
+                       {"muon", {"--optim.name=muon"}, 1},
+                       {"adafactor", {"--optim.name=adafactor"}, 1},
+                       {"adamw8bit", {"--optim.name=adamw8bit"}, 1},
+                       {"agc", {"--optim.agc=0.01"}, 1}},
 };
 
 static int values_of(ParityAxis axis)
@@ -140,7 +150,6 @@ static const char *refused(const ParityLayout *l)
     if (!parted) return "the others are compared with it";
     if (ranks_of(l) > PARITY_RANKS) return "more than 8 ranks";
     if (*zero && replicas == 1) return "ZeRO needs replicas";
-    if (stages > 1 && *zero && strcmp(zero, "zero1")) return "a pipeline takes ZeRO 0 and 1";
     if (l->value[PARITY_CP] == 3 && !l->fast) return "neighbouring tokens are no branch of the tree of sums";
     if (stages > 1 && micro < stages) return "fewer micro-batches than stages";
     return NULL;
@@ -213,7 +222,7 @@ static void add_singles(List *list)
 {
     for (int family = 0; family < 2; family++)
         for (int fast = 0; fast < 2; fast++)
-            for (int a = 0; a < PARITY_AXES; a++)
+            for (int a = 0; a < PARITY_RECIPE; a++)
                 for (int v = 1; v < values_of((ParityAxis)a); v++) {
                     ParityLayout none;
                     memset(&none, 0, sizeof none);
@@ -226,8 +235,8 @@ static void add_singles(List *list)
 static void add_pairs(List *list)
 {
     int turn = 0;
-    for (int a = 0; a < PARITY_AXES; a++)
-        for (int b = a + 1; b < PARITY_AXES; b++)
+    for (int a = 0; a < PARITY_RECIPE; a++)
+        for (int b = a + 1; b < PARITY_RECIPE; b++)
             for (int v = 1; v < values_of((ParityAxis)a); v++)
                 for (int w = 1; w < values_of((ParityAxis)b); w++, turn++) {
                     ParityLayout none;
@@ -246,7 +255,7 @@ static void add_random(List *list)
         memset(&layout, 0, sizeof layout);
         layout.llama = rng_below(rng, 16 * i, 2), layout.fast = rng_below(rng, 16 * i + 1, 4) == 0;
         int axes = 0;
-        for (int a = 0; a < PARITY_AXES; a++) {
+        for (int a = 0; a < PARITY_RECIPE; a++) {
             int n = values_of((ParityAxis)a);
             int pick = (int)rng_below(rng, 16 * i + 2 + (uint64_t)a, (uint64_t)(2 * n));
             layout.value[a] = pick < n ? pick : 0;
@@ -256,6 +265,24 @@ static void add_random(List *list)
     }
 }
 
+// Each recipe with layouts of tp: values of dp, tp, cp, pp and zero. Key/value heads on several ranks add in another
+// order, so those are GPTs.
+static void add_recipes(List *list)
+{
+    static const int mesh[][PARITY_ZERO + 1] = {{0, 1, 0, 0, 0}, {0, 4, 0, 0, 0}, {1, 1, 0, 0, 1}, {1, 3, 0, 0, 3},
+                                                {1, 1, 1, 0, 2}, {0, 1, 0, 1, 0}, {1, 1, 0, 6, 1}, {2, 1, 0, 0, 4}};
+    for (int recipe = 1; recipe < values_of(PARITY_RECIPE); recipe++)
+        for (size_t i = 0; i < sizeof mesh / sizeof *mesh; i++) {
+            ParityLayout layout;
+            memset(&layout, 0, sizeof layout);
+            memcpy(layout.value, mesh[i], sizeof mesh[i]);
+            layout.value[PARITY_RECIPE] = recipe;
+            layout.llama = (i + (size_t)recipe) % 2;
+            if (!must_be_equal(&layout)) layout.llama = false;
+            add(list, layout);
+        }
+}
+
 static ParityLayout *make_layouts(bool quick, int *n)
 {
     List list = {.layout = calloc(MAX_LAYOUTS, sizeof *list.layout)};
@@ -263,6 +290,7 @@ static ParityLayout *make_layouts(bool quick, int *n)
     add_singles(&list);
     add_pairs(&list);
     add_random(&list);
+    add_recipes(&list);
     for (int i = 0; quick && i * QUICK < list.n; i++) list.layout[i] = list.layout[i * QUICK];
     *n = quick ? (list.n + QUICK - 1) / QUICK : list.n;
     return list.layout;

@@ -17,9 +17,11 @@ static const char help[] =
     "                [--trace F]\n"
     "       pipeline FILE.csv [--times ...] [--check] [--csv F] [--svg F] [--trace F]   a table of your own\n"
     "       pipeline compare --stages P --micro M [--svg F]                             all published schedules\n"
-    "  SCHEDULE     gpipe, 1f1b, interleaved (with --chunks V), zb-h1, zb-v: the grid, and one line of summary\n"
+    "       pipeline exchange --stages P --micro M --exchange E      how far all_to_alls inside F and B are hidden\n"
+    "  SCHEDULE     gpipe, 1f1b, interleaved (with --chunks V), zb-h1, zb-v, v-half, v-min: the grid, and a summary\n"
     "  --times T    F,B,W,P2P of a whole stage (1,1,1,0); an action on one of v chunks takes 1/v of it; a\n"
     "               B that is not split takes B + W\n"
+    "  --exchange E the all_to_alls of a whole stage's F, and as much of its B, in the units of --times\n"
     "  --check      what was proved, stage by stage\n"
     "  --csv F, --svg F, --trace F   the table, a drawing, a trace for a browser\n";
 
@@ -27,7 +29,7 @@ typedef struct {
     const char *what, *csv, *svg, *trace;
     int p, m, v; // 0: not given
     bool check;
-    PipelineTimes times; // of a stage
+    PipelineTimes times; // of a stage; exchange 0: not given
 } Options;
 
 typedef struct {
@@ -63,12 +65,21 @@ static PipelineTimes times_of(const char *text)
     }
     if (n < 3 || !(x[0] > 0) || !(x[1] > 0))
         die_usage("pipeline: --times %s (F,B,W or F,B,W,P2P: numbers of 0 or more, F and B above 0)", text);
-    return (PipelineTimes){x[0], x[1], x[2], x[3]};
+    return (PipelineTimes){x[0], x[1], x[2], x[3], 0};
+}
+
+static double time_of(const char *text)
+{
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || *end || !(x > 0) || !(x < 1e9)) die_usage("pipeline: --exchange %s (a time above 0)", text);
+    return x;
 }
 
 static Options read_options(int argc, char **argv)
 {
-    Options o = {.times = {1, 1, 1, 0}};
+    Options o = {.times = {1, 1, 1, 0, 0}};
+    double exchange = 0;
     if (argc < 2 || argv[1][0] == '-') die_usage("pipeline: which schedule? (try --help)");
     o.what = argv[1];
     for (int i = 2; i < argc; i++) {
@@ -83,12 +94,70 @@ static Options read_options(int argc, char **argv)
         else if (!strcmp(key, "--micro")) o.m = number(key, value, PIPELINE_MAX_MICRO);
         else if (!strcmp(key, "--chunks")) o.v = number(key, value, PIPELINE_MAX_CHUNKS);
         else if (!strcmp(key, "--times")) o.times = times_of(value);
+        else if (!strcmp(key, "--exchange")) exchange = time_of(value);
         else if (!strcmp(key, "--csv")) o.csv = value;
         else if (!strcmp(key, "--svg")) o.svg = value;
         else if (!strcmp(key, "--trace")) o.trace = value;
         else die_usage("pipeline: no option '%s' (try --help)", key);
     }
+    o.times.exchange = exchange;
     return o;
+}
+
+// ---- the papers' formulas
+//
+// With F B W the times of a stage's whole share of the layers (v actions), m micro-batches, p2p 0, and for zb-v, v-half
+// and v-min F = B = W:
+//
+//                  length m (F+B+W) and                     most activations, of a stage's share    where
+//   gpipe          (p-1) (F+B+W)                            m                                       1811.06965
+//   1f1b           (p-1) (F+B+W)                            min(m, p)                               2104.04473, 2.2
+//   interleaved    (p-1) (F+B+W) / v                        min(m, p + (p-1) / v)                   2104.04473, 2.2
+//   zb-h1          (p-1) (F+B-W), m >= p, W <= F <= B       min(m, p)                               2401.10241, table 1
+//   zb-v           (p-1) F/2,     m >= p                    min(m, p)                               2405.15362, table 1
+//   v-half         (3p-4) F/2,    2 m > p > 2               min(m, floor((p+2) / 2))                2405.15362, table 1
+//   v-min          (4p-5) F/2,    m > 1 or 3 no factor      min(m, floor((p+4) / 3))                2405.15362, table 1
+//                  of p > 1; F more where 3 divides p
+//
+// For v-half and v-min the paper has the activations exactly and the idle time as "about" 3p F/2 and 4p F/2. NAN where
+// nothing is known.
+
+static double formula_length(const PipelineTable *t, const PipelineTimes *times)
+{
+    double p = t->p, m = t->m, v = t->v, F = v * times->f, B = v * times->b, W = v * times->w, all = F + B + W;
+    bool even = F == B && B == W;
+    if (times->p2p != 0 || times->exchange != 0) return NAN;
+    switch (t->schedule) {
+    case PIPELINE_GPIPE:
+    case PIPELINE_1F1B:
+    case PIPELINE_INTERLEAVED: return m * all + (p - 1) * (all / v);
+    case PIPELINE_ZB_H1: return m >= p && W <= F && F <= B ? m * all + (p - 1) * (F + B - W) : NAN;
+    case PIPELINE_ZB_V: return even && m >= p ? m * all + (p - 1) * times->f : NAN;
+    case PIPELINE_V_HALF: return even && p > 2 && 2 * m > p ? m * all + (3 * p - 4) * times->f : NAN;
+    case PIPELINE_V_MIN:
+        return even && p > 1 && (m > 1 || t->p % 3) ? m * all + (4 * p - (t->p % 3 ? 5 : 3)) * times->f : NAN;
+    default: return NAN;
+    }
+}
+
+static double formula_bubble(const PipelineTable *t, const PipelineTimes *times)
+{
+    return 1 - t->m * t->v * (times->f + times->b + times->w) / formula_length(t, times);
+}
+
+static double formula_held(const PipelineTable *t)
+{
+    double p = t->p, m = t->m, v = t->v;
+    switch (t->schedule) {
+    case PIPELINE_GPIPE: return m;
+    case PIPELINE_1F1B:
+    case PIPELINE_ZB_H1:
+    case PIPELINE_ZB_V: return fmin(m, p);
+    case PIPELINE_INTERLEAVED: return fmin(m, p + (p - 1) / v);
+    case PIPELINE_V_HALF: return fmin(m, floor((p + 2) / 2));
+    case PIPELINE_V_MIN: return fmin(m, floor((p + 4) / 3));
+    default: return NAN;
+    }
 }
 
 // ---- one schedule
@@ -106,8 +175,8 @@ static PipelineTable *table_of(const Options *o)
         return pipeline_table_make(schedule, o->p, o->m, o->v);
     }
     if (!strchr(o->what, '.') && !strchr(o->what, '/'))
-        die_usage("pipeline: no schedule '%s' (gpipe, 1f1b, interleaved, zb-h1, zb-v, compare, or a file FILE.csv)",
-                  o->what);
+        die_usage("pipeline: no schedule '%s' (gpipe, 1f1b, interleaved, zb-h1, zb-v, v-half, v-min, compare, "
+                  "exchange, or a file FILE.csv)", o->what);
     PipelineTable *t = pipeline_table_read(o->what);
     must_be(o->what, "--stages", o->p, t->p);
     must_be(o->what, "--micro", o->m, t->m);
@@ -119,9 +188,10 @@ static Study study(const char *name, PipelineTable *t, const PipelineTimes *of_s
 {
     char why[1600];
     double v = t->v;
-    Study s = {.table = t, .times = {of_stage->f / v, of_stage->b / v, of_stage->w / v, of_stage->p2p}};
+    Study s = {.table = t, .times = {of_stage->f / v, of_stage->b / v, of_stage->w / v, of_stage->p2p,
+                                          of_stage->exchange / v}};
     if (!pipeline_check(t, &s.proof, why, sizeof why)) die("%s: %s", name, why);
-    check(pipeline_time_run(&s.line, t, &s.times, PIPELINE_BUFFERED, why, sizeof why));
+    check(pipeline_time_run(&s.line, t, &s.times, why, sizeof why));
     return s;
 }
 
@@ -139,16 +209,6 @@ static double most_held(const Study *s)
     return most / (double)s->table->v;
 }
 
-static double most_by_formula(const Study *s)
-{
-    int most = -1;
-    for (int i = 0; i < s->table->p; i++) {
-        int n = pipeline_check_formula(s->table, i);
-        most = n > most ? n : most;
-    }
-    return most < 0 ? NAN : most / (double)s->table->v;
-}
-
 // "x (formula y)", or x alone where there is no formula.
 static void beside(char out[64], double x, double formula)
 {
@@ -160,9 +220,9 @@ static void print_summary(const char *name, const Study *s)
 {
     const PipelineTable *t = s->table;
     char length[64], bubble[64], held[64];
-    beside(length, pipeline_time_length(&s->line), pipeline_time_formula(t, &s->times));
-    beside(bubble, pipeline_time_bubble(&s->line), pipeline_time_formula_bubble(t, &s->times));
-    beside(held, most_held(s), most_by_formula(s));
+    beside(length, pipeline_time_length(&s->line), formula_length(t, &s->times));
+    beside(bubble, pipeline_time_bubble(&s->line), formula_bubble(t, &s->times));
+    beside(held, most_held(s), formula_held(t));
     printf("%s: %d stages, %d micro-batches, %d chunk%s: length %s, bubble %s, between a stage's first and last "
            "action %.4g, activations %s\n", name, t->p, t->m, t->v, t->v > 1 ? "s" : "", length, bubble,
            fabs(pipeline_time_gaps(&s->line)) < 1e-12 ? 0 : pipeline_time_gaps(&s->line), held);
@@ -170,14 +230,11 @@ static void print_summary(const char *name, const Study *s)
 
 static void print_proof(const Study *s)
 {
-    static const char *const HOW[PIPELINE_SENDS] = {"buffered", "paired", "blocking"};
     const PipelineTable *t = s->table;
     int actions = 0;
     for (int i = 0; i < t->p; i++) actions += t->n[i];
-    printf("proved: %d actions, each once, in an order that ends; sends may be:", actions);
-    for (int k = 0; k < PIPELINE_SENDS; k++)
-        if (s->proof.finishes[k]) printf(" %s", HOW[k]);
-    printf("\n%5s  %-12s %8s %8s %8s %8s %8s\n", "stage", "pieces", "actions", "active", "held", "sends", "idle");
+    printf("proved: %d actions, each once, in an order that ends\n", actions);
+    printf("%5s  %-12s %8s %8s %8s %8s %8s\n", "stage", "pieces", "actions", "active", "held", "sends", "idle");
     for (int i = 0; i < t->p; i++) {
         char pieces[128] = "";
         for (int c = 0, n = 0; c < t->v; c++)
@@ -224,19 +281,20 @@ static void compare(const Options *o)
     if (o->csv || o->trace || o->check)
         die_usage("pipeline: compare: --csv, --trace and --check are for one schedule");
     printf("| schedule | chunks | length | bubble | by formula | between a stage's first and last action "
-           "| activations | sends of all stages |\n|---|---|---|---|---|---|---|---|\n");
+           "| activations | by formula | sends of all stages |\n|---|---|---|---|---|---|---|---|---|\n");
     for (int k = 0; k < PIPELINE_USER; k++) {
         int v = k == PIPELINE_INTERLEAVED ? o->v : 0, sent = 0;
         const char *name = pipeline_table_name((PipelineSchedule)k);
         if (k == PIPELINE_INTERLEAVED && (o->m % o->p || v == 1)) continue; // it is not defined there
         s[n] = study(name, pipeline_table_make((PipelineSchedule)k, o->p, o->m, v), &o->times);
         for (int i = 0; i < o->p; i++) sent += s[n].proof.sent[i];
-        double formula = pipeline_time_formula_bubble(s[n].table, &s[n].times), gaps = pipeline_time_gaps(&s[n].line);
+        double formula = formula_bubble(s[n].table, &s[n].times), gaps = pipeline_time_gaps(&s[n].line);
         printf("| %s | %d | %.4g | %.4f | ", name, s[n].table->v, pipeline_time_length(&s[n].line),
                pipeline_time_bubble(&s[n].line));
         if (isnan(formula)) printf("|");
         else printf("%.4f |", formula);
-        printf(" %.4f | %.4g | %d |\n", fabs(gaps) < 1e-12 ? 0 : gaps, most_held(&s[n]), sent);
+        printf(" %.4f | %.4g | %.4g | %d |\n", fabs(gaps) < 1e-12 ? 0 : gaps, most_held(&s[n]),
+               formula_held(s[n].table), sent);
         note_of(note[n], &s[n]);
         d[n] = (PipelineDrawing){name, note[n], &s[n].line};
         n++;
@@ -245,11 +303,42 @@ static void compare(const Options *o)
     for (int i = 0; i < n; i++) study_free(&s[i]);
 }
 
+// ---- an exchange inside the actions
+
+// Beside the length without exchanges: with each as a part of its action, and with each beside the stage's next work.
+static void exchange(const Options *o)
+{
+    const PipelineTimes *t = &o->times;
+    if (!o->p || !o->m || !(t->exchange > 0)) die_usage("pipeline: exchange needs --stages, --micro and --exchange");
+    if (o->csv || o->svg || o->trace || o->check)
+        die_usage("pipeline: exchange: --csv, --svg, --trace and --check are for one schedule");
+    const PipelineTimes way[3] = {{t->f, t->b, t->w, t->p2p, 0},
+                                  {t->f + t->exchange, t->b + t->exchange, t->w, t->p2p, 0}, *t};
+    printf("| schedule | activations | length without | exchanged in turn | exchanged beside | exposed | hidden |\n"
+           "|---|---|---|---|---|---|---|\n");
+    for (int k = 0; k < PIPELINE_USER; k++) {
+        double length[3], held = 0;
+        const char *name = pipeline_table_name((PipelineSchedule)k);
+        if (k == PIPELINE_INTERLEAVED && (o->m % o->p || o->v == 1)) continue; // it is not defined there
+        for (int i = 0; i < 3; i++) {
+            int v = k == PIPELINE_INTERLEAVED ? o->v : 0;
+            Study s = study(name, pipeline_table_make((PipelineSchedule)k, o->p, o->m, v), &way[i]);
+            length[i] = 0, held = most_held(&s);
+            for (size_t j = 0; j < s.line.begin[o->p]; j++) length[i] = fmax(length[i], s.line.span[j].ready);
+            study_free(&s);
+        }
+        double exposed = length[2] - length[0];
+        printf("| %s | %.4g | %.4g | %.4g | %.4g | %.4g | %.0f%% |\n", name, held, length[0], length[1], length[2],
+               exposed, 100 * (1 - exposed / (length[1] - length[0])));
+    }
+}
+
 int main(int argc, char **argv)
 {
     check_help(argc, argv, help);
     Options o = read_options(argc, argv);
     if (!strcmp(o.what, "compare")) compare(&o);
+    else if (!strcmp(o.what, "exchange")) exchange(&o);
     else one(&o);
     return 0;
 }

@@ -135,7 +135,7 @@ static void holds(int argc, char **argv)
     model_describe(&shape, &h.params, &unit);
     for (int stage = 0; stage < 4; stage++)
         for (int r = 0; r < h.ranks; r++)
-            h.cut[stage][r] = zero_cut(&h.params, optim_kind(OPTIM_ADAMW), false, stage, r, h.ranks);
+            h.cut[stage][r] = zero_cut(&h.params, OPTIM_ELEMENT, stage, r, h.ranks);
     print_holds(&h);
     if (svg) svg_write(svg, LEFT + COLUMN * h.ranks, TOP + ROW * 4, "who holds what", draw_holds, &h);
     for (int stage = 0; stage < 4; stage++)
@@ -211,7 +211,7 @@ static Measured measure(Comm *dp, Comm *control, int threads, ZeroSettings set, 
     Params params;
     Unit *unit;
     model_describe(&shape, &params, &unit);
-    ZeroCut cut = zero_cut(&params, optim_kind(OPTIM_ADAMW), false, set.stage, dp->rank, dp->size);
+    ZeroCut cut = zero_cut(&params, OPTIM_ELEMENT, set.stage, dp->rank, dp->size);
     ModelShard shard = zero_shard(&cut, dev, set.stage, false);
     Model *m = model_allocate_with(&shape, dev, &mem, MICRO, CONTEXT, true, (ModelOptions){.shard = shard});
     Zero *zero = zero_create(m, set, cut, (ZeroGroups){.dp = dp, .control = control});

@@ -97,13 +97,42 @@ gen_cp() { "$build/cp" 8192 4; }
 gen_recipe-keys() { "$build/prepare" --keys; }
 gen_filter() { "$build/filter" --list; }
 gen_zero-holds() { "$build/zero" holds gpt2-124m --ranks 4; }
+gen_zero-stages() { # a rank of the second stage, GB
+    local stage options
+    echo '| `parallel.` | weights | gradients | optimizer | communication | together | sent to replicas in a step, all ranks |'
+    echo '|---|---:|---:|---:|---:|---:|---:|'
+    for stage in zero=0 zero=1 zero=2 zero=3 'zero=3 reshard=false'; do
+        read -ra options <<<"--batch.tokens=65536 --batch.micro=1 --numerics.dtype=bf16 --parallel.pp=4 --parallel.${stage/ / --parallel.}"
+        { "$build/plan" memory gpt2-1.5b "${options[@]}" --ranks 16 --json; "$build/plan" traffic gpt2-1.5b "${options[@]}" --gpus 16 --json; } |
+            awk -v stage="$stage" -F '[":, ]+' '
+            /^  "[0-9]+": [{]/ { rank = $2 } /^    "(para|grad|opti|comm)/ && rank == 1 { held[$2] = $3 / 1e9; all += $3 / 1e9 }
+            $2 == "group" { dp = $3 == "dp" } /bytes, all ranks/ && dp { match($0, /: [0-9]+/); sent += substr($0, RSTART + 2, RLENGTH - 2) / 1e9 }
+            END { printf "| `%s` | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f |\n", stage, held["parameters"], held["gradients"],
+                         held["optimizer"], held["communication"], all, sent }'
+    done
+}
 gen_collectives-ring() { fenced "$build/collectives" steps ring 4; }
 gen_collectives-cost() { fenced "$build/collectives" cost 8 5e-6 1e-10; }
 gen_mesh() { fenced "$build/mesh" 16 --pp 2 --cp 2 --tp 2 --ep 2; }
 gen_offload-need() { "$build/offload" need; }
 gen_pipeline-compare() { "$build/pipeline" compare --stages 4 --micro 8; }
 gen_pipeline-grids() { fenced pipeline_grids; }
-pipeline_grids() { for k in gpipe 1f1b interleaved zb-h1 zb-v; do "$build/pipeline" $k --stages 4 --micro 8; echo; done; }
+pipeline_grids() { for k in gpipe 1f1b interleaved zb-h1 zb-v v-half v-min; do "$build/pipeline" $k --stages 4 --micro 8; echo; done; }
+gen_pipeline-vees() { "$build/pipeline" compare --stages 8 --micro 32; }
+gen_pipeline-bytes() {
+    echo '| schedule | activations of stage 0, GB | with full recomputation, GB |'
+    echo '|---|---:|---:|'
+    local k mode
+    for k in 1f1b zb-h1 zb-v v-half v-min; do
+        printf '| %s |' $k
+        for mode in none full; do
+            "$build/plan" memory llama2-7b --parallel.pp=16 --parallel.schedule=$k --memory.recompute=$mode \
+                --batch.micro=1 | awk '$1 == "activations" { printf " %.1f |", $2 / 1e9; exit }'
+        done
+        echo
+    done
+}
+gen_pipeline-exchange() { "$build/pipeline" exchange --stages 16 --micro 128 --exchange 1; }
 gen_pipeline-proof() { fenced "$build/pipeline" zb-v --stages 4 --micro 8 --check; }
 gen_plan-fits() { "$build/plan" memory gpt2-124m --gpu A10G | sed -n '/^A10G has/,$p'; }
 gen_plan-machines() { "$build/plan" machines; }
@@ -147,7 +176,7 @@ gen_mutate() {
 # What was measured: the files that the commands wrote.
 measured='run|run-text|samples|bench|bench-data|bench-decode|bench-sample|matmul-ladder|attention-ladder|optimizers-race|optimizers-decay'
 measured+='|packing|precision|zero-overlap|collectives-run|offload-measured|launch-account|recipe-report|loader|long-context|window'
-measured+='|diff-rounding|diff-bug|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
+measured+='|diff-rounding|diff-bug|planted|monitor-curve|parity|attention-registers|gpu-check|bench-save|scaling-measured'
 measured+='|journey-[a-z]+'
 for name in one ddp zero tp cp pipeline ckpt bpe cuda; do # scripts/journeys.sh
     eval "gen_journey-$name() { left_by journeys/$name.md; }"
@@ -170,6 +199,7 @@ gen_matmul-ladder() { left_by matmul_ladder.txt; } # scripts/matmul_ladder.sh >r
 gen_gpu-check() { :; } # scripts/gpu_check.sh writes there itself
 gen_attention-ladder() { left_by attention_ladder.txt; } # scripts/attention_ladder.sh >runs/attention_ladder.txt, on a GPU
 gen_diff-rounding() { [ -f runs/diff_rounding.txt ] && fenced cat runs/diff_rounding.txt; } # scripts/rounding_or_bug.sh rounding
+gen_planted() { [ -f runs/planted.txt ] && sed -n '/^| error/,$p' runs/planted.txt; } # dev/reference/check_planted.py >runs/planted.txt
 gen_diff-bug() { [ -f runs/diff_bug.txt ] && fenced cat runs/diff_bug.txt; } # scripts/rounding_or_bug.sh bug gelu_grad
 gen_optimizers-race() { left_by optimizers_race.md; }   # build/optimizers race --steps 300 >runs/optimizers_race.md
 gen_optimizers-decay() { left_by optimizers_decay.md; } # build/optimizers decay >runs/optimizers_decay.md

@@ -74,7 +74,7 @@ layouts=(2 4 2,--parallel.zero={1,2,3} 4,--parallel.zero={1,2,3}
     2,--parallel.tp=2 4,--parallel.tp=4 2,--parallel.tp=2,--parallel.sp=true 4,--parallel.tp=4,--parallel.sp=true
     2,--parallel.cp=2 4,--parallel.cp=4 2,--parallel.cp=2,--parallel.cp_assign=contiguous
     2,--parallel.cp=2,--parallel.cp_way=gather 2,--parallel.pp=2 4,--parallel.pp=4
-    2,--parallel.pp=2,--parallel.schedule={gpipe,interleaved,zb-h1,zb-v} 4,--parallel.tp=2 4,--parallel.pp=2
+    2,--parallel.pp=2,--parallel.schedule={gpipe,interleaved,zb-h1,zb-v,v-half,v-min} 4,--parallel.tp=2 4,--parallel.pp=2
     4,--parallel.cp=2,--parallel.zero=2 4,--parallel.tp=2,--parallel.pp=2 4,--parallel.tp=2,--parallel.cp=2)
 
 # Sets program, n (ranks), environment and options to what computes the same in one or two other ways.

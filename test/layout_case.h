@@ -37,6 +37,7 @@ typedef struct {
     Optim optim;
     OffloadSettings store;
     int replica;
+    Comm tp; // this rank's place alone
 } Rank;
 
 // Stage i of a pipeline: layers i, and where there are enough of them layers i + stages too, as chunks of their own.
@@ -90,10 +91,12 @@ static inline void rank_open(Rank *r, const Layout *l, int rank, OptimName name,
     r->store = (OffloadSettings){.mode = OFFLOAD_CPU, .n_slots = 2};
     Zero *z = &r->zero;
     z->model = m;
-    z->cut = zero_cut(&m->params, optim_kind(name), false, l->zero, r->replica, l->replicas);
+    z->cut = zero_cut(&m->params, zero_where(optim_kind(name), false, l->tp), l->zero, r->replica, l->replicas);
     z->range = calloc((size_t)m->n_units, sizeof *z->range);
     if (!z->range) abort();
     place_weights(r, l);
+    r->tp = (Comm){.rank = rank % l->tp, .size = l->tp};
+    if (l->tp > 1) z->tp = &r->tp;
     z->set = (ZeroSettings){.stage = l->zero, .store = l->store ? &r->store : NULL};
     r->optim = zero_optim(z, (OptimSettings){.name = name});
 }
@@ -105,6 +108,7 @@ static inline void rank_close(Rank *r)
     offload_free(r->zero.state);
     if (r->model.dev != r->cpu) narrow_free(r->model.dev);
     zero_cut_free(&r->zero.cut);
+    whole_free(r->zero.whole);
     free(r->zero.range);
     params_free(&r->model.params);
     mem_free_all(&r->mem);
@@ -126,16 +130,18 @@ static inline void element(const char *prefix, const char *row, size_t i, void *
 static inline size_t walk_range(const Rank *r, const CkptArray *array, const OptimRange *range, char *at, bool fill,
                                 int *wrong)
 {
-    const Params *params = &r->model.params;
+    const Params *params = &r->model.params, *kept = array ? optim_table(&r->optim, &r->model) : params;
     size_t bytes = array ? safetensors_dtype_bytes(array->dtype) : sizeof(float), n_walked = 0;
     for (int i = 0; i < params->n_rows; i++) {
         const Param *row = &params->row[i];
         size_t low = row->offset > range->begin ? row->offset : range->begin, end = row->offset + row->n_elems;
         size_t high = end < range->end ? end : range->end;
         if (low >= high) continue;
+        const Param *own = &kept->row[i];
+        bool moved = own->dim[0] * own->dim[1] != row->n_elems; // to its owner, who has all of it
         size_t first = low - row->offset, n = high - low,
-               all = array ? optim_kind_elems(array, params, row) : row->n_elems;
-        bool alike = all == row->n_elems;
+               all = array ? optim_kind_elems(array, kept, own) : row->n_elems;
+        bool alike = all == row->n_elems && !moved;
         if (!alike && n == row->n_elems) n = all; // all of a row's rows, columns, blocks, or nothing
         else if (!alike && all) n = (first + n + UPDATE_BLOCK - 1) / UPDATE_BLOCK - first / UPDATE_BLOCK;
         else if (!alike) n = 0;
@@ -159,7 +165,7 @@ static inline void walk_place(Rank *r, int u, int s, bool fill, int *wrong)
     const OptimRange *range = &r->zero.range[u];
     bool weights = s == o->kind->n_states;
     const CkptArray *array = weights ? NULL : &o->state[s];
-    size_t n_bytes = 0, at = o->at ? optim_place_of(o, &r->model.params, u, s, &n_bytes) : 0;
+    size_t n_bytes = 0, at = o->at ? optim_place_of(o, optim_table(o, &r->model), u, s, &n_bytes) : 0;
     if (weights && range->weight) walk_range(r, NULL, range, (char *)range->weight, fill, wrong);
     else if (!weights && !r->zero.state && !o->at) {
         if (u == 0) walk_range(r, array, &everything, array->data, fill, wrong);

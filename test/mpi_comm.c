@@ -35,6 +35,35 @@ static void run_mesh(CommCase *cc, Comm *world, char **size)
     if (world->rank == 0) mesh_print(s, stdout);
 }
 
+// More than 2^31 bytes in one message, one broadcast and one gather.
+static void run_large(CommCase *cc, Comm *world)
+{
+    size_t n = ((size_t)1 << 31) + 4099, N = (size_t)world->size, counts[N];
+    bool first = world->rank == 0;
+    uint8_t *x = calloc(n, 1);
+    if (!x) die("mpi_comm: no memory for %zu bytes", n);
+    for (size_t i = 0; first && i < n; i += 4099) x[i] = (uint8_t)(i / 4099 % 251 + 1);
+    CommRequest q = comm_broadcast(world, x, n, COMM_BYTE, 0);
+    comm_wait(world, &q);
+    for (int way = 0; way < 3; way++) {
+        for (size_t i = 0; !first && i < n; i += 4099) {
+            expect(cc, world, x[i] == (uint8_t)(i / 4099 % 251 + 1));
+            x[i] = 0;
+        }
+        if (way == 0) {
+            q = first ? comm_send(world, x, n, COMM_BYTE, 1, 0) : comm_recv(world, x, n, COMM_BYTE, 0, 0);
+            comm_wait(world, &q);
+        } else if (way == 1) {
+            comm_even(counts, n, world->size); // of rank 0 nearly all
+            for (size_t r = 1; r < N; r++) counts[0] += counts[r] - 1, counts[r] = 1;
+            if (!first) x[n - 1] = (uint8_t)((n - 1) / 4099 % 251 + 1); // its shard
+            q = comm_all_gather(world, x, first ? x : x + n - 1, counts, COMM_BYTE);
+            comm_wait(world, &q);
+        }
+    }
+    free(x);
+}
+
 // Ways to fail on the last rank while the others wait for it.
 static void fail(Comm *world, const char *how)
 {
@@ -65,6 +94,7 @@ int main(int argc, char **argv)
         comm_set_checked(world, true);
         case_in_flight(&cc, world);
     } else if (!strcmp(argv[1], "mesh") && argc == 6) run_mesh(&cc, world, argv + 2);
+    else if (!strcmp(argv[1], "large") && world->size == 2) run_large(&cc, world);
     else if (!strcmp(argv[1], "loop")) {
         float x[1000] = {0};
         for (int i = 0; i < 100; i++) {

@@ -18,7 +18,7 @@ static inline int each_table(void (*test)(const PipelineTable *t, void *arg), vo
             for (int m = 1; m <= CASE_MICRO; m++)
                 for (int v = 1; v <= CASE_CHUNKS; v++) {
                     bool loops = k == PIPELINE_INTERLEAVED;
-                    if (loops ? v == 1 || m % p : v != (k == PIPELINE_ZB_V ? 2 : 1)) continue;
+                    if (loops ? v == 1 || m % p : v != pipeline_table_chunks((PipelineSchedule)k)) continue;
                     PipelineTable *t = pipeline_table_make((PipelineSchedule)k, p, m, v);
                     test(t, arg);
                     pipeline_table_free(t);

@@ -312,6 +312,7 @@ static const struct {
     {"gpipe", 2, 0, 2},       {"1f1b", 2, 0, 2},        {"1f1b", 3, 0, 2},        {"1f1b", 4, 0, 1},
     {"interleaved", 2, 2, 2}, {"interleaved", 2, 3, 1}, {"interleaved", 4, 2, 2}, {"zb-h1", 2, 0, 2},
     {"zb-h1", 3, 0, 1},       {"zb-v", 2, 0, 2},        {"zb-v", 3, 0, 2},        {"zb-v", 4, 0, 1},
+    {"v-half", 2, 0, 1},      {"v-half", 3, 0, 2},      {"v-min", 3, 0, 1},       {"v-min", 4, 0, 1},
     {"interleaved", 1, 3, 2}, {"1f1b", 1, 0, 2},
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };

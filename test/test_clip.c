@@ -77,7 +77,7 @@ static void expect_agc(bool tie, ClipUnit unit, double lambda, double scale)
     float *before = malloc(c.n * sizeof *before);
     assert_non_null(before);
     memcpy(before, c.model.grads, c.n * sizeof *before);
-    grads_clip_agc_range(c.dev, p, tie, c.model.weights, c.model.grads, 0, p->n_elems, scale, lambda, unit);
+    grads_clip_agc_range(c.dev, p, tie, c.model.weights, c.model.grads, 0, p->n_elems, scale, lambda, unit, NULL);
     for (int r = 0; r < p->n_rows; r++) {
         const Param *row = &p->row[r];
         bool exempt = !strcmp(row->name, tie ? "embed.tokens.weight" : "head.weight");
@@ -123,7 +123,7 @@ static void test_agc_by_ranges(void **state)
         case_open(&whole, OPTIM_SGD, 1), case_open(&parts, OPTIM_SGD, 1);
         case_fill(&whole, 1), case_fill(&parts, 1);
         const Params *p = &whole.model.params;
-        grads_clip_agc_range(whole.dev, p, false, whole.model.weights, whole.model.grads, 0, whole.n, 1, 0.5, (ClipUnit)unit);
+        grads_clip_agc_range(whole.dev, p, false, whole.model.weights, whole.model.grads, 0, whole.n, 1, 0.5, (ClipUnit)unit, NULL);
         for (int r = 0; r < p->n_rows; r += 2) {
             const Param *last = &p->row[r + 1 < p->n_rows ? r + 1 : r];
             size_t begin = p->row[r].offset, end = last->offset + last->n_elems, bytes = (end - begin) * sizeof(float);
@@ -131,7 +131,7 @@ static void test_agc_by_ranges(void **state)
             assert_true(w && g);
             memcpy(w, parts.model.weights + begin, bytes);
             memcpy(g, parts.model.grads + begin, bytes);
-            grads_clip_agc_range(parts.dev, p, false, w, g, begin, end, 1, 0.5, (ClipUnit)unit);
+            grads_clip_agc_range(parts.dev, p, false, w, g, begin, end, 1, 0.5, (ClipUnit)unit, NULL);
             memcpy(parts.model.grads + begin, g, bytes);
             free(w), free(g);
         }
@@ -161,7 +161,7 @@ static void test_step(void **state)
         const Params *p = &c.model.params;
         float *g = by_hand.model.grads;
         double raw = grads_norm(by_hand.dev, p, g, scale);
-        grads_clip_agc_range(by_hand.dev, p, false, by_hand.model.weights, g, 0, p->n_elems, scale, 0.02f, CLIP_ROW);
+        grads_clip_agc_range(by_hand.dev, p, false, by_hand.model.weights, g, 0, p->n_elems, scale, 0.02f, CLIP_ROW, NULL);
         double left = grads_norm(by_hand.dev, p, g, scale);
         assert_true(left < raw && (step == 1 ? left > clip : left < clip));
         float by = (float)(scale * grads_clip_factor(left, clip));

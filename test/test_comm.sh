@@ -142,6 +142,9 @@ passes 'mesh: dp 2 x tp 2' all_is_well 4 mesh 1 1 1 2
 passes 'mesh: pp 2 x cp 2' all_is_well 4 mesh 2 2 1 1
 passes 'mesh: dp 4, ep 2' all_is_well 4 mesh 1 1 2 1
 passes 'mesh: pp 3' all_is_well 3 mesh 3 1 1 1
+if [ "$(awk '/MemAvailable/ { print int($2 / 1e6) }' /proc/meminfo)" -ge 8 ]; then
+    deeper passes 'messages of more than 2^31 bytes' all_is_well 2 large
+fi
 passes 'a rank that dies ends the job' ends_at_once die 1 'test: the last rank fails: 3'
 passes 'a rank that dies without a supervisor ends the job' ends_at_once die 1 'test: the last rank fails: 3' bare
 passes 'a wrong option ends the job' ends_at_once usage 2 'no such option'

@@ -20,11 +20,12 @@
 #include <string.h>
 
 enum { N = 14, C = 24, OC = 10, V = 33, H = 4, G = 2, D = 6, QKV = (H + 2 * G) * D, ROOM = 4096 };
+enum { E = 8, K = 2, SLOTS = N * K }; // experts
 
 // Random inputs, filled anew for each run.
 typedef struct {
     float a[ROOM], b[ROOM], c[ROOM], d[ROOM], out[ROOM], more[ROOM], stat[ROOM], other[ROOM];
-    int32_t token[N], pos[N], target[N], first[N];
+    int32_t token[N], pos[N], target[N], first[N], choice[SLOTS], row[SLOTS], slot[SLOTS], offset[E + 1];
 } Data;
 
 static void fill(Data *data)
@@ -42,6 +43,27 @@ static X *x_of(Dev *dev, float *room, const float *from, size_t n) // in place w
 {
     dev->to_x(dev, (X *)room, from, n);
     return (X *)room;
+}
+
+// Mixture of experts: a layer of C channels, F = OC / 2.
+static void use_experts(Dev *dev, Data *data, const X *a, const X *b, X *c, X *out)
+{
+    DevRouter r = {.E = E, .k = K, .groups = 4, .best = 2, .sigmoid = true, .renorm = true, .scale = 2};
+    DevExperts x = {data->offset, E, SLOTS, OC * C};
+    float *logits = data->stat, *gate = logits + N * E, *dgate = gate + SLOTS, *count = dgate + SLOTS;
+    dev->router_forward(dev, logits, a, b, N, C, E);
+    dev->route_forward(dev, data->choice, gate, logits, data->other, N, r);
+    dev->experts_sort(dev, data->offset, data->row, data->slot, data->choice, gate, N, N / 2, K, E, 2, true);
+    dev->experts_count(dev, count, data->choice, data->row, N, N / 2, K, E);
+    dev->experts_gather(dev, c, a, data->slot, SLOTS, K, C);
+    dev->experts_forward(dev, out, c, b, C, OC, x);
+    dev->experts_swiglu_forward(dev, c, out, gate, data->slot, SLOTS, OC / 2);
+    dev->experts_swiglu_backward(dev, c, dgate, b, out, gate, data->slot, SLOTS, OC / 2);
+    dev->experts_backward_weight(dev, data->more, c, a, C, OC, x);
+    dev->experts_backward_input(dev, out, c, b, C, OC, x);
+    dev->experts_combine(dev, c, out, data->row, N, K, C);
+    dev->route_backward(dev, data->more, dgate, logits, data->choice, data->other, 0.5f, 0.1f, N, N / 2, r);
+    dev->router_backward(dev, c, data->other, data->more, a, b, N, C, E);
 }
 
 // A pass through the ops that the bugs below are in, and some others.
@@ -71,6 +93,7 @@ static void use(Dev *dev, Data *data)
     dev->softmax_xent(dev, data->stat, out, b, data->target, N, V, 0.5f);
     for (int i = 0; i < ROOM; i++) data->stat[i] = fabsf(data->stat[i]);
     dev->adamw(dev, data->more, data->other, data->stat, data->more + 2000, 1000, u);
+    use_experts(dev, data, a, b, d, out);
     dev->zero(dev, data->stat, 100);
     assert_true(dev->sum_squares(dev, data->other, 1000) > 0);
 }
@@ -241,6 +264,116 @@ static double a_little_more(Dev *dev, const float *x, size_t n)
     return right->sum_squares(right, x, n) * (1 + 1e-3);
 }
 
+static void scaled_logits(Dev *dev, float *logits, const X *inp, const X *weight, size_t n, size_t c, size_t e)
+{
+    (void)dev;
+    right->router_forward(right, logits, inp, weight, n, c, e);
+    for (size_t i = 0; i < n * e; i++) logits[i] *= 1.001f;
+}
+static void no_gradient(Dev *dev, X *dinp, float *dweight, const float *dlogits, const X *inp, const X *weight,
+                        size_t n, size_t c, size_t e)
+{
+    (void)dev;
+    X *spare = malloc(n * c * right->x_bytes); // of the rows, so that only the weight gets its own
+    memcpy(spare, dinp, n * c * right->x_bytes);
+    right->router_backward(right, spare, dweight, dlogits, inp, weight, n, c, e);
+    free(spare);
+}
+static void unbiased(Dev *dev, int32_t *choice, float *gate, const float *logits, const float *bias, size_t n,
+                     DevRouter r)
+{
+    (void)dev, (void)bias;
+    right->route_forward(right, choice, gate, logits, NULL, n, r);
+}
+static void other_groups(Dev *dev, int32_t *choice, float *gate, const float *logits, const float *bias, size_t n,
+                         DevRouter r)
+{
+    (void)dev;
+    r.groups = 0;
+    right->route_forward(right, choice, gate, logits, bias, n, r);
+}
+static void not_divided(Dev *dev, int32_t *choice, float *gate, const float *logits, const float *bias, size_t n,
+                        DevRouter r)
+{
+    (void)dev;
+    r.renorm = false;
+    right->route_forward(right, choice, gate, logits, bias, n, r);
+}
+static void no_balance(Dev *dev, float *dlogits, const float *dgate, const float *logits, const int32_t *choice,
+                       const float *even, float even_scale, float z, size_t n, size_t t, DevRouter r)
+{
+    (void)dev, (void)even;
+    right->route_backward(right, dlogits, dgate, logits, choice, NULL, even_scale, z, n, t, r);
+}
+static void no_z_loss(Dev *dev, float *dlogits, const float *dgate, const float *logits, const int32_t *choice,
+                      const float *even, float even_scale, float z, size_t n, size_t t, DevRouter r)
+{
+    (void)dev, (void)z;
+    right->route_backward(right, dlogits, dgate, logits, choice, even, even_scale, 0, n, t, r);
+}
+static void none_dropped(Dev *dev, float *count, const int32_t *choice, const int32_t *row, size_t n, size_t t,
+                         size_t k, size_t e)
+{
+    (void)dev, (void)row;
+    right->experts_count(right, count, choice, NULL, n, t, k, e);
+}
+static void first_come(Dev *dev, int32_t *offset, int32_t *row, int32_t *slot, const int32_t *choice, const float *gate,
+                       size_t n, size_t t, size_t k, size_t e, size_t cap, bool by_gate)
+{
+    (void)dev, (void)by_gate;
+    right->experts_sort(right, offset, row, slot, choice, gate, n, t, k, e, cap, false);
+}
+static void slot_as_token(Dev *dev, X *out, const X *inp, const int32_t *slot, size_t r, size_t k, size_t c)
+{
+    (void)dev, (void)k;
+    int32_t one[SLOTS];
+    for (size_t i = 0; i < r; i++) one[i] = slot[i] % N;
+    right->experts_gather(right, out, inp, one, r, 1, c);
+}
+static void first_choice(Dev *dev, X *out, const X *inp, const int32_t *row, size_t n, size_t k, size_t c)
+{
+    (void)dev;
+    int32_t one[N];
+    for (size_t i = 0; i < n; i++) one[i] = row[i * k];
+    right->experts_combine(right, out, inp, one, n, 1, c);
+}
+static void next_expert(Dev *dev, X *out, const X *inp, const X *weight, size_t c, size_t oc, DevExperts x)
+{
+    (void)dev;
+    int32_t offset[E + 1];
+    for (size_t e = 0; e <= E; e++) offset[e] = x.offset[e] - (e > 0 && e < E && x.offset[e] > x.offset[e - 1]);
+    x.offset = offset;
+    right->experts_forward(right, out, inp, weight, c, oc, x);
+}
+static void next_expert_back(Dev *dev, X *dinp, const X *dout, const X *weight, size_t c, size_t oc, DevExperts x)
+{
+    (void)dev;
+    x.E--; // the rows of the last one
+    right->experts_backward_input(right, dinp, dout, weight, c, oc, x);
+}
+static void row_lost(Dev *dev, float *dweight, const X *dout, const X *inp, size_t c, size_t oc, DevExperts x)
+{
+    (void)dev;
+    int32_t offset[E + 1];
+    memcpy(offset, x.offset, sizeof offset);
+    offset[E]--;
+    x.offset = offset;
+    right->experts_backward_weight(right, dweight, dout, inp, c, oc, x);
+}
+static void unweighted(Dev *dev, X *out, const X *gate_up, const float *gate, const int32_t *slot, size_t r, size_t f)
+{
+    (void)dev, (void)gate, (void)slot;
+    right->swiglu_forward(right, out, gate_up, r, f);
+}
+static void gate_kept(Dev *dev, X *dgate_up, float *dgate, const X *dout, const X *gate_up, const float *gate,
+                      const int32_t *slot, size_t r, size_t f)
+{
+    (void)dev;
+    float spare[SLOTS];
+    memcpy(spare, dgate, sizeof spare);
+    right->experts_swiglu_backward(right, dgate_up, spare, dout, gate_up, gate, slot, r, f);
+}
+
 #define BUG(op, name, array) {#op, offsetof(Dev, op), (void (*)(void))name, array}
 static const struct Bug {
     const char *op;
@@ -255,7 +388,15 @@ static const struct Bug {
     BUG(attention_backward, scaled_twice, "d"), BUG(dropout, other_mask, "out["),
     BUG(embed_backward, last_row_twice, "dwte["), BUG(softmax_xent, uncounted, "loss[3]"),
     BUG(softmax_xent, nan_loss, "loss[13]"), BUG(adamw, first_step_again, ""), BUG(zero, not_all, "bytes[99]"),
-    BUG(sum_squares, a_little_more, "sum["),
+    BUG(sum_squares, a_little_more, "sum["), BUG(router_forward, scaled_logits, "logits["),
+    BUG(router_backward, no_gradient, "dinp["), BUG(route_forward, unbiased, "choice["),
+    BUG(route_forward, other_groups, "choice["), BUG(route_forward, not_divided, "gate["),
+    BUG(route_backward, no_balance, "dlogits["), BUG(route_backward, no_z_loss, "dlogits["),
+    BUG(experts_count, none_dropped, "count["), BUG(experts_sort, first_come, ""),
+    BUG(experts_gather, slot_as_token, "out["), BUG(experts_combine, first_choice, "out["),
+    BUG(experts_forward, next_expert, "out["), BUG(experts_backward_input, next_expert_back, "dinp["),
+    BUG(experts_backward_weight, row_lost, "dweight["), BUG(experts_swiglu_forward, unweighted, "out["),
+    BUG(experts_swiglu_backward, gate_kept, "dgate["),
 };
 
 static void test_a_wrong_device_is_found_and_named(void **state)
@@ -288,11 +429,38 @@ static void test_a_wrong_device_is_found_and_named(void **state)
     free(data);
 }
 
+// Two keys that fp32 cannot tell apart may be chosen in either order; others may not, and equal logits only in one.
+static void test_choices_within_rounding(void **state)
+{
+    (void)state;
+    const float up = nextafterf(1, 2);
+    const float near[4] = {1, up, 0, 0.5f}, far[4] = {1, 1.001f, 0, 0.5f}, equal[4] = {1, 1, 0, 0.5f};
+    const float bias[4] = {0, 1e-6f, 0, 0}, groups[8] = {1, 0, up, -1, 2, 0, 0, 0};
+    const int32_t up_first[2] = {0, 1}, down_first[2] = {1, 0}, third[2] = {0, 3}, twice[2] = {0, 0}, none[2] = {0, 4};
+    for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
+        DevRouter r = {.E = 4, .k = 2, .sigmoid = sigmoid, .scale = 1};
+        assert_true(dev_check_route_choice(up_first, near, NULL, r));
+        assert_true(dev_check_route_choice(down_first, near, NULL, r));
+        assert_false(dev_check_route_choice(up_first, far, NULL, r));
+        assert_true(dev_check_route_choice(down_first, far, NULL, r));
+        assert_true(dev_check_route_choice(up_first, equal, NULL, r));
+        assert_false(dev_check_route_choice(down_first, equal, NULL, r));
+        assert_true(dev_check_route_choice(down_first, equal, bias, r));
+        assert_false(dev_check_route_choice(third, equal, NULL, r) || dev_check_route_choice(twice, equal, NULL, r));
+        assert_false(dev_check_route_choice(none, equal, NULL, r));
+    }
+    DevRouter r = {.E = 8, .k = 3, .groups = 4, .best = 2, .scale = 1}; // groups are worth 1, a little more, 2, 0
+    const int32_t first[3] = {4, 0, 1}, second[3] = {4, 2, 5}, mixed[3] = {4, 2, 0}, last[3] = {4, 5, 6};
+    assert_true(dev_check_route_choice(first, groups, NULL, r) && dev_check_route_choice(second, groups, NULL, r));
+    assert_false(dev_check_route_choice(mixed, groups, NULL, r) || dev_check_route_choice(last, groups, NULL, r));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_right_devices_agree),
         cmocka_unit_test(test_a_wrong_device_is_found_and_named),
+        cmocka_unit_test(test_choices_within_rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -245,6 +245,7 @@ typedef struct {
     float factor, noise; // of a: b times the factor, and random errors of this size
     float size;          // of b; 0: 1
     size_t last;         // b is 0 after the first `last` tokens; 0: it is not
+    float mean;          // what all of b have in common
 } Theirs;
 
 // Files a and b of the tensors, (1, TOKENS, WIDTH) each; b has those before `only_a` only.
@@ -260,7 +261,7 @@ static void put_theirs(const Theirs *theirs, int n, int only_a, const char *dtyp
         float *x = a + k * N, *y = b + k * N;
         for (size_t i = 0; i < N; i++) {
             float size = theirs[k].last && i >= theirs[k].last * WIDTH ? 0 : theirs[k].size > 0 ? theirs[k].size : 1;
-            y[i] = size * (float)rng_normal(rng_make(1, theirs[k].name, 0), i);
+            y[i] = theirs[k].mean + size * (float)rng_normal(rng_make(1, theirs[k].name, 0), i);
             x[i] = y[i] * theirs[k].factor + theirs[k].noise * (float)rng_normal(rng_make(2, theirs[k].name, 0), i);
         }
         at[k] = bt[k] = (SafeTensor){.name = theirs[k].name, .dtype = ST_F32, .ndim = 3, .shape = shape, .data = x};
@@ -278,8 +279,8 @@ static void put_theirs(const Theirs *theirs, int n, int only_a, const char *dtyp
 static void test_files_of_others(void **state)
 {
     (void)state;
-    const Theirs sound[] = {{"forward.layers.0.out", 1, 1e-7f, 0, 0}, {"grad.layers.0.q", 1, 2e-7f, 0, 0},
-                            {"other", 5, 0, 0, 0}};
+    const Theirs sound[] = {{"forward.layers.0.out", 1, 1e-7f, 0, 0, 0}, {"grad.layers.0.q", 1, 2e-7f, 0, 0, 0},
+                            {"other", 5, 0, 0, 0, 0}};
     put_theirs(sound, 3, 2, NULL);
     expect_status("a b", 0);
     expect("(A fp32, B fp32)");
@@ -290,19 +291,20 @@ static void test_files_of_others(void **state)
     expect("{\"verdict\":\"rounding\",\"compared\":2,\"apart\":1,");
     expect_status("a b --only 'weight.*'", 3);
     expect("cannot tell: no tensor that both have");
-    const Theirs scaled[] = {{"forward.layers.0.out", 1, 1e-7f, 0, 0}, {"grad.layers.0.q", 1.00001f, 1e-7f, 0, 0}};
+    const Theirs scaled[] = {{"forward.layers.0.out", 1, 1e-7f, 0, 0, 0},
+                             {"grad.layers.0.q", 1.00001f, 1e-7f, 0, 0, 0}};
     put_theirs(scaled, 2, 2, NULL); // well within the bound of each element
     expect_status("a b", 1);
     expect("OUT scale");
     expect("DIFFERENT: first at grad.layers.0.q; 1 of 2");
     expect("each number of A is that of B times 1 +1e-05");
     expect_status("a b --only 'forward.*'", 0);
-    const Theirs narrow[] = {{"forward.layers.0.out", 1, 3e-3f, 0, 0}};
+    const Theirs narrow[] = {{"forward.layers.0.out", 1, 3e-3f, 0, 0, 0}};
     put_theirs(narrow, 1, 1, "bf16-autocast");
     expect_status("a b", 0);
     expect("(A bf16-autocast, B fp32)");
     expect_status("a b --a-dtype fp32", 1);
-    const Theirs foreign[] = {{"x", 1, 0, 0, 0}, {"y", 1, 0, 0, 0}};
+    const Theirs foreign[] = {{"x", 1, 0, 0, 0, 0}, {"y", 1, 0, 0, 0, 0}};
     put_theirs(foreign, 2, 2, NULL);
     expect_status("a b", 0);
     expect("bound: equal bits");
@@ -313,29 +315,83 @@ static void test_rounding_that_elements_share(void **state)
 {
     (void)state;
     // A gradient that is the sum of a few tokens has their errors; one of many tokens has not.
-    const Theirs few[] = {{"backward.head", 1, 1e-7f, 1, 4}, {"grad.final_norm.weight", 1 - 4e-6f, 1e-7f, 0, 0}};
+    const Theirs few[] = {{"backward.head", 1, 1e-7f, 1, 4, 0}, {"grad.final_norm.weight", 1 - 4e-6f, 1e-7f, 0, 0, 0}};
     put_theirs(few, 2, 2, NULL);
     expect_status("a b", 0);
-    const Theirs many[] = {{"backward.head", 1, 1e-7f, 1, 0}, {"grad.final_norm.weight", 1 - 4e-6f, 1e-7f, 0, 0}};
+    const Theirs many[] = {{"backward.head", 1, 1e-7f, 1, 0, 0}, {"grad.final_norm.weight", 1 - 4e-6f, 1e-7f, 0, 0, 0}};
     put_theirs(many, 2, 2, NULL);
     expect_status("a b", 1);
     expect("DIFFERENT: first at grad.final_norm.weight");
     // Clipping divides every gradient by the norm of all of them, which is rounded, too.
-    const Theirs clipped[] = {{"grad.head.weight", 1.001f, 0.02f, 0, 0},
-                              {"state.exp_avg.x.weight", 1 / 1.001f, 0, 1e-3f, 0}};
+    const Theirs clipped[] = {{"grad.head.weight", 1.001f, 0.02f, 0, 0, 0},
+                              {"state.exp_avg.x.weight", 1 / 1.001f, 0, 1e-3f, 0, 0}};
     put_theirs(clipped, 2, 2, "bf16-autocast");
     expect_status("a b", 0);
     expect_status("a b --only 'state.*'", 0);
-    const Theirs slow[] = {{"grad.head.weight", 1, 0.02f, 0, 0}, {"state.exp_avg.x.weight", 1 / 1.04f, 0, 1e-3f, 0}};
+    const Theirs slow[] = {{"grad.head.weight", 1, 0.02f, 0, 0, 0},
+                           {"state.exp_avg.x.weight", 1 / 1.04f, 0, 1e-3f, 0, 0}};
     put_theirs(slow, 2, 2, "bf16-autocast");
     expect_status("a b", 1);
     expect("DIFFERENT: first at state.exp_avg.x.weight");
     // A bias whose gradient is rounding error alone; another optimizer has its matrix.
-    const Theirs noise[] = {{"grad.x.weight", 1, 1e-7f, 0, 0}, {"grad.x.bias", 1, 1e-7f, 1e-7f, 0},
-                            {"state.exp_avg.x.bias", 1, 1e-9f, 1e-9f, 0}};
+    const Theirs noise[] = {{"grad.x.weight", 1, 1e-7f, 0, 0, 0}, {"grad.x.bias", 1, 1e-7f, 1e-7f, 0, 0},
+                            {"state.exp_avg.x.bias", 1, 1e-9f, 1e-9f, 0, 0}};
     put_theirs(noise, 3, 3, NULL);
     expect_status("a b", 0);
     expect_status("a b --only 'state.*'", 0);
+}
+
+// The norm of the gradients clips them all: as far as the two sides' norms are apart, their states may be. Here it is
+// the gradient of a few tokens that makes the norms differ.
+static void test_norms_that_clip(void **state)
+{
+    (void)state;
+    const char *few = "backward.head", *many = "backward.layers.0", *top = "backward.layers.1";
+    for (int i = 0; i < 4; i++) {
+        // The whole norm, or that of the classifier, which adaptive clipping leaves; and squares: twice as far.
+        bool head = i == 1, square = i == 2, same = i == 3;
+        float by = 1 - 1.6e-5f, own = square ? 1 - 2.4f * 1.6e-5f : by;
+        const Theirs clipped[] = {{"forward.layers.5.out", 1, 0, 1, 0, 0}, // six layers: bounds are wide enough
+                                  {few, 1, 0, 1, 2, 0}, {many, 1, 0, 1, 0, 0}, {top, 1, 0, 1, 0, 0},
+                                  {"grad.head.weight", same ? 1 : by, 1e-8f, 1, 0, 0},
+                                  {"grad.other.weight", 1, 0, head ? 100 : 1e-3f, 0, 0},
+                                  {square ? "state.exp_avg_sq.layers.0.x.weight" : "state.exp_avg.layers.0.x.weight",
+                                   own, 1e-8f, 0, 0, 0}};
+        put_theirs(clipped, 7, 7, NULL);
+        expect_status("a b", same);
+        if (same) expect("DIFFERENT: first at state.exp_avg.layers.0.x.weight");
+    }
+}
+
+// What all keys, or all values, have in common cancels in the gradients of queries and keys, but not its rounding.
+static void test_what_attention_cancels(void **state)
+{
+    (void)state;
+    const struct {
+        float v, k, norm; // what all tokens have in common
+        const char *first;
+    } rows[] = {{10, 10, 10, NULL},
+                {0, 0, 0, "grad.layers.0.attn.q.weight"},
+                {10, 0, 10, "grad.layers.0.attn.q.weight"},
+                {10, 10, 0, "grad.layers.0.attn.k.weight"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const Theirs step[] = {{"forward.layers.0.norm1", 1, 1e-7f, 0, 0, rows[i].norm},
+                               {"forward.layers.0.k", 1, 1e-7f, 0, 0, rows[i].k},
+                               {"forward.layers.0.v", 1, 1e-7f, 0, 0, rows[i].v},
+                               {"grad.layers.0.attn.q.weight", 1, 1e-4f, 0, 0, 0},
+                               {"grad.layers.0.attn.k.weight", 1, 1e-4f, 0, 0, 0},
+                               {"state.exp_avg.layers.0.attn.q.weight", 1, 1e-4f, 0, 0, 0},
+                               {"grad.layers.0.attn.v.weight", 1, 1e-4f, 0, 0, 0}};
+        char first[100];
+        snprintf(first, sizeof first, "DIFFERENT: first at %s;", rows[i].first);
+        put_theirs(step, 6, 6, NULL);
+        expect_status("a b", rows[i].first != NULL);
+        if (rows[i].first) expect(first);
+        if (rows[i].first) continue;
+        put_theirs(step, 7, 7, NULL); // the gradient of the values is no such difference
+        expect_status("a b", 1);
+        expect("DIFFERENT: first at grad.layers.0.attn.v.weight; 1 of 7");
+    }
 }
 
 static void test_command_line(void **state)
@@ -369,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_histogram),   cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_names_shapes_order), cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_files_of_others), cmocka_unit_test(test_rounding_that_elements_share),
+        cmocka_unit_test(test_norms_that_clip), cmocka_unit_test(test_what_attention_cancels),
         cmocka_unit_test(test_command_line),
     };
     return cmocka_run_group_tests(tests, program_set_up, temp_dir_remove);

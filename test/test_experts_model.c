@@ -4,6 +4,7 @@
 #include "step_run.h"
 
 #include "net/experts.h"
+#include "train/loads.h"
 
 static Model *make(const ModelShape *shape, Dev *dev, Mem *mem, ModelOptions options)
 {
@@ -157,6 +158,62 @@ static void test_loads_count_each_slot_once(void **state)
     }
 }
 
+// Capacity acts in training alone.
+static void test_evaluation_drops_nothing(void **state)
+{
+    (void)state;
+    double loss[2], trained[2];
+    for (int i = 0; i < 2; i++) {
+        ModelShape s = moe;
+        s.experts.capacity = i ? 0.6f : 0;
+        Mem mem = {0};
+        Dev *dev = dev_cpu_create(2);
+        Model *m = make(&s, dev, &mem, (ModelOptions){0});
+        Step step = {.step = 3};
+        trained[i] = run_batch(m, &step, 0, B, T);
+        loss[i] = model_evaluate(m);
+        model_free(m);
+        mem_free_all(&mem);
+        dev_cpu_free(dev);
+    }
+    assert_true(loss[0] == loss[1] && trained[0] == loss[0] && trained[1] != loss[0]);
+}
+
+// ---- loads over a step
+
+static void test_loads_move_biases(void **state)
+{
+    (void)state;
+    ModelShape s = moe;
+    s.experts.balance = MOE_BALANCE_BIAS, s.experts.bias_rate = 0.25f;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(2);
+    Model *m = make(&s, dev, &mem, (ModelOptions){0});
+    Replicas alone = {.size = 1};
+    Loads loads = loads_create(&s);
+    loads_tell(&loads, m);
+    const float slots[6] = {10, 40, 20, 20, 10, 7}; // 20 is even; 7 were dropped
+    memcpy(m->experts[3].count, slots, sizeof slots);
+    loads_step(&loads, m, &alone, false); // a skipped update: read, and no more
+    assert_true(loads.state[2 * 2 * 5] == 0 && m->experts[3].count[1] == 0);
+    memcpy(m->experts[3].count, slots, sizeof slots);
+    loads_step(&loads, m, &alone, true);
+    const double bias[5] = {0.25, -0.25, 0, 0, 0.25}, share[5] = {0.1, 0.4, 0.2, 0.2, 0.1};
+    for (int e = 0; e < 5; e++) {
+        assert_true(loads.state[2 * 2 * 5 + e] == bias[e] && m->experts[3].bias[e] == (float)bias[e]);
+        assert_true(loads.state[2 * 2 * 5 + 5 + e] == share[e]);
+        assert_true(loads.state[e] == 0); // a layer without experts
+    }
+    LoadFigures f = loads_figures(&loads, 2);
+    assert_true(f.slots == 100 && f.most == 2 && f.least == 0.5 && f.dropped == 0.07);
+    assert_true(fabs(f.entropy - (0.2 * log(10) + 0.4 * log(2.5) + 0.4 * log(5)) / log(5)) < 1e-12);
+    assert_true(loads_figures(&loads, 1).slots == 0);
+    loads_free(&loads);
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+}
+
 // ---- what balances
 
 static double distance_of(ModelShape shape, float bias, float load)
@@ -235,6 +292,8 @@ int main(void)
         cmocka_unit_test(test_one_expert_is_the_dense_layer),
         cmocka_unit_test(test_equal_experts_are_the_dense_layer),
         cmocka_unit_test(test_loads_count_each_slot_once),
+        cmocka_unit_test(test_evaluation_drops_nothing),
+        cmocka_unit_test(test_loads_move_biases),
         cmocka_unit_test(test_bias_moves_the_choice),
         cmocka_unit_test(test_shares_of_the_batch_are_read),
         cmocka_unit_test(test_micro_batches_do_not_change_bits),

@@ -52,6 +52,16 @@ resumed() {
     grep -q '"experts"' "$runs/half/checkpoints/step_00000006/"*.json
 }
 
+# In fp16 the losses of routers are scaled as the main loss is: the norm of a gradient that they make is that of fp32.
+loss_scale() {
+    local options=(--run.steps=1 --sample.count=0 --model.experts=4)
+    train llama plain "${options[@]}"
+    train llama fp32 "${options[@]}" --moe.z_coef=1
+    train llama fp16 "${options[@]}" --moe.z_coef=1 --numerics.dtype=fp16 --numerics.loss_scale=1024
+    for name in plain fp32 fp16; do value train grad_norm "$runs/$name/metrics.jsonl"; done >"$work/norms"
+    paste -s "$work/norms" | awk '{ exit !($2 > 2 * $1 && $2 / $3 > 0.98 && $2 / $3 < 1.02) }'
+}
+
 refused() { # WORDS OPTION...
     local words=$1
     shift
@@ -81,5 +91,6 @@ deeper passes 'selective recomputation' again selective --memory.recompute=selec
 deeper passes 'offload' again offload --memory.offload=cpu
 deeper passes 'other micro-batches' again micro --batch.micro=4
 passes 'resumed' resumed
+passes 'the loss scale' loss_scale
 passes 'mistakes' mistakes
 exit $failed

@@ -65,6 +65,24 @@ pp_bytes() {
     [ "$(sent pp 1 pp send)" = $((4 * 4 * 32 * 64 * 4)) ]
 }
 
+# ZeRO 2 and 3 on stages: every rank holds what is planned and sends what the formulas say; without determinism, losses and
+# norms are those of one process but for rounding.
+zero_on_stages() { # FAMILY ZERO SCHEDULE [OPTION...]
+    local family=$1 zero=$2 schedule=$3 name="staged-$*" one="one-$1" key
+    local options=(--batch.micro=2 --model.layers=4 --run.account=true --eval.tokens=64 --sample.count=0)
+    local layout=(--parallel.pp=2 --parallel.schedule="$schedule" --parallel.zero="$zero" "${@:4}")
+    [ -e "$runs/$one" ] || train "$family" "$one" "${options[@]}" --run.stop_at=3
+    ranks 4 "$family" "$name" "${options[@]}" "${layout[@]}" --run.stop_at=3
+    [ ! -s "$work/$name.err" ]
+    "$plan" memory "$work/$family.toml" "${options[@]}" "${layout[@]}" --ranks 4 --json | memory_lines |
+        cmp - <(memory_lines <"$runs/$name/account.json")
+    awk '/bytes sent/ { on = 1 } on && / P/ { n++; bad += $(NF - 1) != 0; print } END { exit bad || n < 2 }' "$work/$name.out"
+    for key in loss grad_norm; do # rounding of fp32 in sums of some thousand terms, after two updates
+        close_to "$(value train $key "$runs/$name/metrics.jsonl" | tail -n 1)" \
+            "$(value train $key "$runs/$one/metrics.jsonl" | tail -n 1)" 1e-4
+    done
+}
+
 # A bucket waits for the step's last micro-batch: each of two replicas sends half of its gradients and half of the sums,
 # but for the copy of the tied head (512 x 64), whose gradient goes to the embedding's stage.
 pp_buckets() {
@@ -110,11 +128,11 @@ mistakes() {
         --batch.micro=16
     refused 'parallel\.sp: rows of 33 tokens' 2 gpt --parallel.tp=2 --parallel.sp=true --model.context=33 --batch.tokens=528
     refused 'does not divide model\.context = 36' 4 gpt --parallel.cp=4 --model.context=36 --batch.tokens=576
-    refused 'parallel\.zero = 2 with parallel\.pp = 2' 4 gpt --parallel.pp=2 --parallel.zero=2
-    refused 'optim\.name: .*whole matrices' 2 gpt --parallel.tp=2 --optim.name=muon
-    refused 'optim\.agc' 2 gpt --parallel.tp=2 --optim.agc=0.01
-    refused 'run\.norms_every' 2 gpt --parallel.pp=2 --run.norms_every=1
-    refused 'batch\.ramp_from' 2 gpt --parallel.pp=2 --batch.ramp_from=256 --batch.ramp_tokens=1024 --batch.micro=2
+    refused 'run\.norms_every: reads the fp32 weights' 2 gpt --parallel.zero=3 --memory.offload=cpu --run.norms_every=1
+    refused 'batch\.ramp_from: parallel\.table is a schedule for one number' 2 gpt --parallel.pp=2 --batch.ramp_from=256 \
+        --batch.ramp_tokens=1024 --batch.micro=2 --parallel.schedule=user --parallel.table="$work/mine.csv"
+    refused 'batch\.ramp_from: 192 is not a multiple of a micro-batch of 128 tokens' 2 gpt --parallel.pp=2 --batch.ramp_from=192 \
+        --batch.ramp_tokens=1024 --batch.micro=2 --parallel.schedule=interleaved --model.layers=4
     refused 'parallel\.layers = 2,1' 2 gpt --parallel.pp=2 --parallel.layers=2,1 --batch.micro=2
     refused 'parallel\.table' 2 gpt --parallel.pp=2 --parallel.schedule=user --batch.micro=2
     refused 'neighbouring|contiguous' 2 gpt --parallel.cp=2 --parallel.cp_assign=contiguous --numerics.deterministic=true
@@ -128,6 +146,51 @@ by_hand() {
         --parallel.layers=1,2 --parallel.schedule=user --parallel.table="$work/mine.csv" --numerics.deterministic=true
     train gpt nohand --run.stop_at=2 --sample.count=0 --eval.tokens=64 --model.layers=3 --numerics.deterministic=true
     same_state hand nohand 2
+}
+
+# Four stages in a V, whose pieces have one layer or two, against one rank.
+in_a_v() {
+    local options=(--run.stop_at=2 --sample.count=0 --eval.tokens=64 --batch.micro=2 --model.layers=9
+        --numerics.deterministic=true)
+    train gpt flat "${options[@]}" || return 1
+    ranks 4 gpt half "${options[@]}" --parallel.pp=4 --parallel.schedule=v-half || return 1
+    ranks 4 gpt min "${options[@]}" --parallel.pp=4 --parallel.schedule=v-min || return 1
+    same_state half flat 2 && same_state min flat 2
+}
+
+# A batch that grows from 2 micro-batches to 8, through several sizes, on stages; stopped on the way and resumed on other
+# stages: the bytes of one process.
+grows() { # MICRO SCHEDULE: of the one process; of the stages, whose micro-batches have 2 sequences
+    local options=(--numerics.deterministic=true --model.layers=4 --model.dropout=0.1 --batch.ramp_from=128 --run.steps=10
+        --batch.ramp_tokens=2000 --optim.ramp_lr=sqrt --eval.tokens=100 --sample.count=0 --run.eval_every=3)
+    train gpt "one$2" "${options[@]}" --batch.micro="$1"
+    ranks 2 gpt "grown$2" "${options[@]}" --batch.micro=2 --parallel.pp=2 --parallel.schedule="$2" --run.stop_at=4
+    ranks 2 gpt "grown$2" "${options[@]}" --batch.micro="$1" --parallel.pp=2 --parallel.schedule=gpipe --ckpt.resume=true
+    [ ! -s "$work/grown$2.err" ]
+    [ "$(value train tokens "$runs/grown$2/metrics.jsonl" | awk '{ print $1 - n; n = $1 }' | sort -nu | wc -l)" -ge 3 ]
+    same_state "grown$2" "one$2" 10
+    history "grown$2" | cmp - <(history "one$2")
+}
+
+# Norms of every tensor and the noise scale on any layout: norms.csv has the bytes of one process, so has the noise where
+# the small batch is the same 4 sequences (one replica), and neither changes a bit of the training.
+watched() { # N NAME MICRO [OPTION...]
+    local n=$1 name=watched-$2 micro=$3 noted='/noise .*B_simple/s/.*step/step/p'
+    local options=(--numerics.deterministic=true --model.dropout=0.1 --run.stop_at=3 --sample.count=0 --eval.tokens=64
+        --batch.micro="$micro" --model.layers=4)
+    shift 3
+    ranks "$n" gpt "$name" "${options[@]}" --run.norms_every=1 --run.noise_every=1 "$@"
+    [ ! -s "$work/$name.err" ]
+    [ "$(wc -l <"$runs/$name/norms.csv")" -gt 100 ]
+    [ "$(sed -n "$noted" "$runs/$name/log.txt" | wc -l)" = 3 ]
+    if [ "$name" = watched-one ]; then
+        train gpt unwatched "${options[@]}"
+        same_state "$name" unwatched 3
+    else
+        same_state "$name" watched-one 3
+        cmp "$runs/$name/norms.csv" "$runs/watched-one/norms.csv"
+        if [ "$n" = 2 ]; then cmp <(sed -n "$noted" "$runs/$name/log.txt") <(sed -n "$noted" "$runs/watched-one/log.txt"); fi
+    fi
 }
 
 prepare_corpus >"$work/log" 2>&1 || { echo 'not ok the corpus is made'; sed 's/^/  /' "$work/log"; exit 1; }
@@ -146,6 +209,7 @@ plans <<'END'
 4 --parallel.tp=4 --parallel.sp=true --batch.micro=4
 4 --parallel.cp=2 --parallel.zero=2 --batch.micro=4 --data.document_mask=true
 2 --parallel.pp=2 --batch.micro=4 --memory.recompute=full
+4 --parallel.pp=4 --parallel.schedule=v-min --model.layers=9 --batch.micro=2
 8 --parallel.tp=2 --parallel.pp=2 --parallel.cp=2 --batch.micro=2 --numerics.deterministic=true --model.tie=true
 END
 deeper plans <<'END'
@@ -159,6 +223,21 @@ passes 'bytes between stages' pp_bytes
 passes 'replicas of a stage send their gradients once a step' pp_buckets
 passes 'bytes of the ring' cp_bytes
 passes 'a trace' traced
+passes 'ZeRO 2 on stages' zero_on_stages gpt 2 zb-v
+passes 'ZeRO 3 on stages' zero_on_stages gpt 3 1f1b --memory.recompute=sqrt
+deeper passes 'ZeRO 2 on split stages' zero_on_stages gpt 2 zb-h1
+deeper passes 'ZeRO 3, chunks' zero_on_stages gpt 3 interleaved --memory.recompute=sqrt
+deeper passes 'ZeRO 3, split, offloaded' zero_on_stages llama 3 zb-v --memory.recompute=full --memory.offload=cpu
+deeper passes 'ZeRO 3, kept' zero_on_stages llama 3 zb-h1 --parallel.reshard=false
+passes 'norms and noise on one process' watched 1 one 4
+passes 'norms and noise on two stages' watched 2 pp 4 --parallel.pp=2
+passes 'norms and noise on tp x ZeRO 3' watched 4 tp 2 --parallel.tp=2 --parallel.sp=true --parallel.zero=3
+passes 'norms and noise on cp x dp' watched 4 cp 2 --parallel.cp=2
+deeper passes 'norms and noise on an interleaved pipeline' watched 2 loops 2 --parallel.pp=2 --parallel.schedule=interleaved
+passes 'a batch that grows on 1f1b stages' grows 2 1f1b
+passes 'a batch that grows on interleaved stages' grows 4 interleaved
+deeper passes 'a batch that grows on zb-v stages' grows 2 zb-v
 passes 'layers and schedule by hand' by_hand
+passes 'four stages in a V' in_a_v
 passes 'mistakes' mistakes
 exit $failed

@@ -366,6 +366,53 @@ static void test_overflow_and_nan(void **state)
     close_env(&e);
 }
 
+// The router adds into fp32 sums of stored numbers; what goes by rows has the bits of the fp32 op, rounded.
+static void check_experts(Env *e)
+{
+    size_t N = 23, C = 19, E = 5, K = 2, R = N * K, F = 16;
+    Dev *dev = e->dev, *cpu = e->cpu;
+    uint16_t *inp = input(e, "inp", N * C), *weight = input(e, "weight", E * C), *dinp = input(e, "dinp", N * C);
+    float *dz = floats(e, "dz", N * E), *logits = floats(e, "logits", N * E), *dw = floats(e, "dw", E * C);
+    double *ref = room(e, N * E * 8), *err = room(e, N * E * 8), *turned = room(e, N * E * 8);
+    ref_matmul(ref, err, wider(e, inp, N * C), wider(e, weight, E * C), NULL, N, C, E);
+    dev->router_forward(dev, logits, XI(inp), XI(weight), N, C, E);
+    near_float("logits", logits, ref, err, N * E);
+    double *x_ref = wider(e, dinp, N * C), *x_err = room(e, N * C * 8), *w_ref = room(e, E * C * 8);
+    double *w_err = room(e, E * C * 8), *dz_wide = room(e, N * E * 8);
+    for (size_t i = 0; i < E * C; i++) w_ref[i] = dw[i];
+    for (size_t i = 0; i < N * E; i++) turned[i % E * N + i / E] = dz_wide[i] = dz[i];
+    ref_outer_sum(x_ref, x_err, turned, wider(e, weight, E * C), E, N, C);
+    ref_outer_sum(w_ref, w_err, dz_wide, wider(e, inp, N * C), N, E, C);
+    dev->router_backward(dev, XO(dinp), dw, dz, XI(inp), XI(weight), N, C, E);
+    between(e, "router dinp", dinp, x_ref, x_err, N * C);
+    near_float("router dweight", dw, w_ref, w_err, E * C);
+
+    int32_t *choice = ints(e, "choice", R, 0, (int)E), *offset = room(e, (E + 1) * 4), *row = room(e, R * 4);
+    int32_t *slot = room(e, R * 4);
+    float *gate = floats(e, "gate", R), *dgate = floats(e, "dgate", R), *dgate2 = copy(e, dgate, R * 4);
+    cpu->experts_sort(cpu, offset, row, slot, choice, gate, N, N, K, E, 8, true);
+    assert_true((size_t)offset[E] < R); // some are dropped
+    uint16_t *gate_up = input(e, "gate_up", R * 2 * F), *dout = input(e, "dout", R * F), *out = output(e, R * 2 * F);
+    float *g = wide(e, gate_up, R * 2 * F), *dy = wide(e, dout, R * F), *y = room(e, R * 2 * F * 4);
+    cpu->experts_swiglu_forward(cpu, XO(y), XI(g), gate, slot, R, F);
+    dev->experts_swiglu_forward(dev, XO(out), XI(gate_up), gate, slot, R, F);
+    same_bits("experts swiglu", out, rounded(e, y, R * F), N16(R * F));
+    cpu->experts_swiglu_backward(cpu, XO(y), dgate, XI(dy), XI(g), gate, slot, R, F);
+    dev->experts_swiglu_backward(dev, XO(out), dgate2, XI(dout), XI(gate_up), gate, slot, R, F);
+    same_bits("experts dgate_up", out, rounded(e, y, R * 2 * F), N16(R * 2 * F));
+    same_bits("experts dgate", dgate2, dgate, R * 4);
+    cpu->experts_combine(cpu, XO(y), XI(dy), row, N, K, F);
+    dev->experts_combine(dev, XO(out), XI(dout), row, N, K, F);
+    same_bits("experts combine", out, rounded(e, y, N * F), N16(N * F));
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    run_check(check_experts, X_BF16);
+    run_check(check_experts, X_FP16);
+}
+
 // An entry taken over from the fp32 device would read bf16 as fp32. Those that read fp32 or bytes only are taken over.
 static void test_which_entries_are_the_inner_ones(void **state)
 {
@@ -374,7 +421,7 @@ static void test_which_entries_are_the_inner_ones(void **state)
     static const size_t shared[] = {
         AT(sum_squares), AT(sum_squares_exact), AT(sgd), AT(adamw), AT(adamw8bit), AT(lion), AT(adafactor), AT(muon),
         AT(accumulate), AT(subtract), AT(clip_units), AT(to_device), AT(to_host), AT(zero), AT(copy),
-        AT(attention_merge)};
+        AT(attention_merge), AT(route_forward), AT(route_backward), AT(experts_count), AT(experts_sort)};
 #undef AT
     Dev *cpu = dev_cpu_create(1), *dev = narrow_create(cpu, (NarrowOptions){.x_type = X_BF16});
     for (size_t slot = offsetof(Dev, matmul_forward); slot < sizeof(Dev); slot += sizeof(void (*)(void))) {
@@ -424,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_loss),
         cmocka_unit_test(test_pieces_and_cuts),
         cmocka_unit_test(test_overflow_and_nan),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_which_entries_are_the_inner_ones),
         cmocka_unit_test(test_fp32_ops_pass_through),
     };

@@ -8,6 +8,7 @@
 #include "ops_rows.h"
 #include "acts_rows.h"
 #include "clip_rows.h"
+#include "experts_rows.h"
 #include "optim_rows.h"
 #include "part_rows.h"
 
@@ -124,6 +125,31 @@ static const Row rows[] = {
     ROW(attention_part_backward, NULL, NULL, 1, 280, 3, 3, 7, 4, DOCUMENTS | DROPPED | BLOCKS),
     ROW(attention_part_backward, NULL, NULL, 2, 72, 4, 2, 6, 2, 0, 20),
     ROW(attention_part_backward, NULL, NULL, 1, 280, 3, 3, 7, 4, DOCUMENTS | DROPPED | BLOCKS, 50),
+    // N, C, E; N, E, k, flags, groups, best
+    ROW(router_forward, NULL, NULL, 201, 97, 33),
+    ROW(router_backward, NULL, NULL, 201, 97, 33),
+    ROW(route_forward, NULL, NULL, 501, 8, 2, 0),
+    ROW(route_forward, NULL, NULL, 501, 33, 4, RENORM | BIASED),
+    ROW(route_forward, NULL, NULL, 501, 64, 6, BIASED, 8, 3),
+    ROW(route_forward, NULL, NULL, 501, 64, 8, SIGMOID | RENORM | BIASED, 8, 4),
+    ROW(route_forward, NULL, NULL, 300, 7, 7, SIGMOID),
+    ROW(route_backward, NULL, NULL, 500, 8, 2, 0),
+    ROW(route_backward, NULL, NULL, 500, 33, 4, RENORM | BALANCED | Z_LOSS),
+    ROW(route_backward, NULL, NULL, 500, 33, 4, SIGMOID | BALANCED),
+    ROW(route_backward, NULL, NULL, 500, 64, 8, SIGMOID | RENORM | Z_LOSS),
+    // N, T, k, E, cap, BY_GATE or none
+    ROW(experts_sort, NULL, NULL, 600, 300, 2, 8, 0),
+    ROW(experts_sort, NULL, NULL, 600, 100, 3, 8, 20),
+    ROW(experts_sort, NULL, NULL, 600, 100, 3, 8, 20, BY_GATE),
+    ROW(experts_count, NULL, NULL, 600, 100, 3, 8, 20),
+    ROW(experts_gather, NULL, NULL, 600, 100, 3, 8, 20),
+    ROW(experts_combine, NULL, NULL, 600, 100, 3, 8, 20),
+    ROW(experts_swiglu_forward, NULL, NULL, 600, 100, 3, 8, 20),
+    ROW(experts_swiglu_backward, NULL, NULL, 600, 100, 3, 8, 20),
+    // R, C, OC, E
+    ROW(experts_forward, NULL, NULL, 701, 97, 133, 5),
+    ROW(experts_backward_input, NULL, NULL, 701, 133, 97, 5),
+    ROW(experts_backward_weight, NULL, NULL, 701, 97, 133, 5),
     ROW(softmax_xent, "ops_loss", "xent", 9, 31), // N, V
     ROW(softmax_xent, NULL, NULL, 67, 1031),
     ROW(xent_max, NULL, NULL, 9, 31), // N, V

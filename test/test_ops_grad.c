@@ -11,6 +11,7 @@
 // rounding of L in double, 1e4 * 2^-53 times sum |c_i f_i|, over h; and the op's own error in float32,
 // sum_j |r_j| err_j, from ops_ref.h. Every input is varied alone, in DIRECTIONS directions. A wrong factor,
 // sign, index or missing term is of order one.
+#include "experts_ref.h"
 #include "ops_run.h"
 
 #define EPS 1e-5f
@@ -458,6 +459,123 @@ static void test_xent_of_large_logits(void **state)
     run_end(&r);
 }
 
+// ---- mixture of experts: the choice stays as it is. The functional is sum of weights dgate, of even_scale even P, and
+// of z lse^2
+typedef struct {
+    size_t N;
+    DevRouter r;
+    const int32_t *choice;
+    double *logits;
+} Route;
+
+static void route(double *out, void *args)
+{
+    Route *a = args;
+    size_t N = a->N, E = a->r.E, k = a->r.k;
+    for (size_t n = 0; n < N; n++) {
+        double s[64], chosen = 0, sum = 0, total = 0;
+        ref_scores(s, a->logits + n * E, a->r);
+        for (size_t j = 0; j < k; j++) chosen += s[a->choice[n * k + j]];
+        for (size_t e = 0; e < E; e++) sum += s[e], total += exp(a->logits[n * E + e]);
+        for (size_t j = 0; j < k; j++)
+            out[n * k + j] = a->r.scale * s[a->choice[n * k + j]] / (a->r.renorm ? chosen : 1);
+        for (size_t e = 0; e < E; e++) out[N * k + n * E + e] = s[e] / sum;
+        out[N * (k + E) + n] = log(total) * log(total);
+    }
+}
+
+static void route_case(bool sigmoid, bool renorm, float balance, float z)
+{
+    Run r = run_make();
+    enum { N = 12, T = 4, E = 9, K = 3 };
+    DevRouter router = {.E = E, .k = K, .sigmoid = sigmoid, .renorm = renorm, .scale = 1.7f};
+    int32_t *choice = run_room(&r, N * K * sizeof *choice);
+    ref_random_choice(choice, N, K, E);
+    const float *logits = run_in(&r, "logits", N * E), *dgate = run_in(&r, "dgate", N * K);
+    const float *even = run_in(&r, "even", N / T * E);
+    Route a = {N, router, choice, run_wide(&r, logits, N * E)};
+    float *c = run_out(&r, N * (K + E + 1)), *dx = run_out(&r, N * E);
+    memcpy(c, dgate, N * K * sizeof *c);
+    for (size_t i = 0; i < N * E; i++) c[N * K + i] = balance * even[i / (T * E) * E + i % E];
+    for (size_t i = 0; i < N; i++) c[N * (K + E) + i] = z;
+    Functional l = functional(&r, route, &a, c, N * (K + E + 1));
+    double *ref = run_zeros(&r, N * E), *err = run_zeros(&r, N * E);
+    r.dev->route_backward(r.dev, dx, dgate, logits, choice, balance != 0 ? even : NULL, balance, z, N, T, router);
+    for (size_t n = 0; n < N; n++)
+        dev_check_route_backward(ref + n * E, err + n * E, dgate + n * K, logits + n * E, choice + n * K,
+                                 balance != 0 ? even + n / T * E : NULL, balance, z, router);
+    for (size_t i = 0; i < N * E; i++) err[i] += 2 * U * fabs(balance); // of c, a rounded product
+    check_input(&r, "route logits", &l, a.logits, dx, err, N * E);
+    run_end(&r);
+}
+
+static void test_route(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        route_case(i & 1, i & 2, 0, 0);
+        route_case(i & 1, i & 2, 0.5f, 0);
+        route_case(i & 1, i & 2, 0, 0.25f);
+        route_case(i & 1, i & 2, 0.5f, 0.25f);
+    }
+}
+
+typedef struct {
+    size_t R, F;
+    const int32_t *slot;
+    double *gate_up, *gate;
+} Weighted;
+
+static void weighted(double *out, void *args)
+{
+    Weighted *a = args;
+    ref_experts_swiglu(out, a->gate_up, a->gate, a->slot, a->R, a->F);
+}
+
+static void test_experts_swiglu(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    enum { R = 6, F = 9 };
+    static const int32_t slot[R] = {3, 0, 5, 1, -1, -1};
+    const float *gate_up = run_in(&r, "gate_up", R * 2 * F), *gate = run_in(&r, "gate", R);
+    const float *dout = run_in(&r, "dout", R * F);
+    Weighted a = {R, F, slot, run_wide(&r, gate_up, R * 2 * F), run_wide(&r, gate, R)};
+    Functional l = functional(&r, weighted, &a, dout, R * F);
+    float *dx = run_out(&r, R * 2 * F), *dgate = run_narrow(&r, run_zeros(&r, R), R);
+    double *ref = run_zeros(&r, R * 2 * F), *err = run_zeros(&r, R * 2 * F), *dy = run_wide(&r, dout, R * F);
+    double *g_err = run_zeros(&r, R);
+    for (size_t i = 0; i < R * F; i++) {
+        double x = a.gate_up[i / F * 2 * F + i % F], up = a.gate_up[i / F * 2 * F + F + i % F];
+        if (slot[i / F] >= 0) g_err[slot[i / F]] += (gam(F) + (FN + 6) * U) * fabs(dy[i] * x * ref_sigmoid(x) * up);
+        dy[i] *= slot[i / F] < 0 ? 0 : 2 * gate[slot[i / F]]; // twice the bound: one product more
+    }
+    ref_swiglu_back(ref, err, dy, a.gate_up, R, F);
+    r.dev->experts_swiglu_backward(r.dev, XM(dx), dgate, XC(dout), XC(gate_up), gate, slot, R, F);
+    check_input(&r, "experts swiglu", &l, a.gate_up, dx, err, R * 2 * F);
+    check_input(&r, "experts swiglu gate", &l, a.gate, dgate, g_err, R);
+    run_end(&r);
+}
+
+static void test_router(void **state)
+{
+    (void)state;
+    Run r = run_make();
+    size_t N = 12, C = 11, E = 7;
+    const float *inp = run_in(&r, "inp", N * C), *weight = run_in(&r, "weight", E * C), *dz = run_in(&r, "dz", N * E);
+    Matmul a = {N, C, E, run_wide(&r, inp, N * C), run_wide(&r, weight, E * C), NULL, false};
+    Functional l = functional(&r, matmul, &a, dz, N * E);
+    double *ref = run_zeros(&r, N * C), *err = run_zeros(&r, N * C), *w_ref = run_zeros(&r, E * C);
+    double *w_err = run_zeros(&r, E * C), *dy = run_wide(&r, dz, N * E);
+    float *dinp = run_narrow(&r, ref, N * C), *dweight = run_narrow(&r, w_ref, E * C);
+    ref_matmul_back_input(ref, err, dy, a.weight, N, C, E);
+    ref_outer_sum(w_ref, w_err, dy, a.inp, N, E, C);
+    r.dev->router_backward(r.dev, XM(dinp), dweight, dz, XC(inp), XC(weight), N, C, E);
+    check_input(&r, "router inp", &l, a.inp, dinp, err, N * C);
+    check_input(&r, "router weight", &l, a.weight, dweight, w_err, E * C);
+    run_end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -475,6 +593,9 @@ int main(void)
         cmocka_unit_test(test_attention_window),
         cmocka_unit_test(test_xent_of_large_logits),
         cmocka_unit_test(test_xent),
+        cmocka_unit_test(test_route),
+        cmocka_unit_test(test_experts_swiglu),
+        cmocka_unit_test(test_router),
     };
     return cmocka_run_group_tests_name("op gradients", tests, NULL, NULL);
 }

@@ -125,8 +125,7 @@ mistakes() {
         --numerics.deterministic=true --batch.tokens=384 --batch.micro=2
     refused 2 'batch\.ramp_from with numerics\.deterministic' --numerics.deterministic=true --batch.micro=4 \
         --batch.ramp_from=256 --batch.ramp_tokens=4096
-    refused 2 'run\.noise_every: measured on one rank only' --batch.micro=4 --run.noise_every=2
-    refused 2 'run\.norms_every: needs whole gradients' --batch.micro=4 --run.norms_every=2 --parallel.zero=1
+    refused 2 'run\.noise_every: measures with 1 micro-batches' --batch.micro=8 --run.noise_every=2
     fails_with 1 'parallel\.reshard has no effect when parallel\.zero is 2' "$BUILD/train" "$work/gpt.toml" \
         --parallel.zero=2 --parallel.reshard=false
     fails_with 1 'parallel\.dp cannot be set' "$BUILD/train" "$work/gpt.toml" --parallel.dp=2
@@ -145,6 +144,19 @@ one_rank_fails() {
     [ "$(grep -c 'error: ' "$work/odd.err")" = 1 ]
     grep -q '^rank 1: error: .*none\.bin' "$work/odd.err"
     [ $(((${EPOCHREALTIME/./} - began) / 1000)) -le $((budget)) ]
+}
+
+# Ranks that were started with different settings: the first difference is named, with both values.
+settings_differ() { # KEY VALUE VALUE
+    local status=0 own=("$BUILD/train" "$work/gpt.toml" --run.name=differ --batch.micro=4)
+    rm -rf "$runs/differ"
+    timeout 60 "$launcher" -n 1 "${own[@]}" --"$1=$2" : -n 1 "${own[@]}" --"$1=$3" >"$work/differ.out" 2>"$work/differ.err" \
+        </dev/null || status=$?
+    cat "$work/differ.err"
+    [ $status = 1 ]
+    [ "$(grep -c 'error: ' "$work/differ.err")" = 1 ]
+    grep -q "^rank 1: error: $1 is $3 on this rank, and $2 on rank 0 " "$work/differ.err"
+    [ ! -e "$runs/differ" ]
 }
 
 killed() { # STAGE
@@ -251,6 +263,8 @@ passes 'run.minutes' minutes
 passes 'a micro-batch fits a rank' micro_fits
 passes 'mistakes' mistakes
 passes 'a rank that fails ends the job' one_rank_fails
+passes 'ranks whose numbers differ' settings_differ optim.lr 0.003 0.002
+passes 'ranks whose layouts differ' settings_differ parallel.tp 2 1
 for zero in 0 3; do passes "stage $zero: a killed rank ends the job" killed $zero; done
 passes 'a signal stops all ranks at the same step' stopped
 exit $failed

@@ -43,7 +43,7 @@ as_planned() {
 # optimizer state (k, with fp32 weights where x is 2); the dp group sends (N - 1) P elements for each time that all
 # of them are exchanged, M times a step or once. Nothing is padded, so these are equal, not close.
 stage() { # STAGE N M DTYPE [OPTION...]
-    local zero=$1 n=$2 m=$3 dtype=$4 x=4 k=8 g=4 sequences=16 name kind gathers weights grads state file
+    local zero=$1 n=$2 m=$3 dtype=$4 x=4 k=8 g=4 sequences=16 more=0 name kind gathers weights grads state file
     shift 4
     name=stage$zero-$n-$m-$dtype-$#
     if [ "$dtype" = bf16 ]; then x=2 k=12; fi
@@ -58,13 +58,15 @@ stage() { # STAGE N M DTYPE [OPTION...]
     same_number optimizer $((state * k * P)) "$(sum optimizer "$work/planned")"
 
     local all_reduce=0 reduce_scatter=0 all_gather=0
-    gathers=$((2 * m))
+    if [[ "$*" == *ramp_from=256* ]]; then m=$((m / 2)); fi     # of 512 tokens
+    if [[ "$*" == *noise_every=1* ]]; then more=1; fi           # one micro-batch once more, with a reduction of its own
+    gathers=$((2 * (m + more)))
     if [[ "$*" == *reshard=false* ]]; then gathers=1; fi # they stay until the next update
     case $zero in
-    0) all_reduce=$((2 * g)) ;;
-    1) reduce_scatter=$g all_gather=$x ;;
-    2) reduce_scatter=$((g * m)) all_gather=$x ;;
-    3) reduce_scatter=$((g * m)) all_gather=$((gathers * x)) ;;
+    0) all_reduce=$((2 * g * (1 + more))) ;;
+    1) reduce_scatter=$((g * (1 + more))) all_gather=$x ;;
+    2) reduce_scatter=$((g * (m + more))) all_gather=$x ;;
+    3) reduce_scatter=$((g * (m + more))) all_gather=$((gathers * x)) ;;
     esac
     for kind in all_reduce reduce_scatter all_gather; do
         same_number "$kind sent" $(((n - 1) * P * ${!kind})) "$(traffic dp $kind sent "$file")"
@@ -131,14 +133,16 @@ stages <<'END'
 0 3 1 fp32 --comm.all_reduce=ring --comm.bucket=100000
 0 4 4 bf16 --comm.all_reduce=tree
 1 4 1 bf16 --parallel.overlap=false
-2 2 4 fp32
+2 2 4 fp32 --batch.ramp_from=256 --batch.ramp_tokens=9999
+3 2 2 fp32 --run.noise_every=1
 3 3 1 bf16 --memory.recompute=sqrt
 3 4 2 fp32 --parallel.reshard=false
 1 2 2 bf16 --parallel.reduce_dtype=storage
 END
 deeper stages <<'END'
 0 2 2 fp32
-1 3 2 fp32
+1 3 2 fp32 --run.noise_every=1
+2 2 4 fp32
 2 4 1 bf16
 2 3 2 fp32 --parallel.overlap=false
 3 2 2 fp32 --memory.recompute=full
@@ -159,6 +163,7 @@ plans <<'END'
 4 gpt --parallel.zero=2 --optim.name=adamw8bit --batch.micro=4 --data.document_mask=true
 3 gpt --parallel.zero=3 --optim.name=sgd --batch.micro=4 --batch.tokens=384 --optim.agc=0.01 --optim.clip=0
 4 gpt --parallel.zero=0 --run.norms_every=1 --batch.micro=4
+3 gpt --parallel.zero=1 --run.norms_every=1 --batch.micro=4 --batch.tokens=384
 2 llama --parallel.zero=3 --memory.offload=cpu --numerics.dtype=bf16 --batch.micro=4
 END
 deeper plans <<'END'

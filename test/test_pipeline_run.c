@@ -46,7 +46,7 @@ static void test_deterministic_is_one_rank(void **state)
 static void test_tensor_parallel_inside(void **state)
 {
     (void)state;
-    const char *const schedules[] = {"1f1b", "interleaved", "zb-v"};
+    const char *const schedules[] = {"1f1b", "interleaved", "v-half"};
     for (int f = 0; f < 2; f++) {
         Case c = {.shape = families[f], .micro = 2, .deterministic = true, .dropout = 0.2f, .documents = true};
         Outcome one = run(c);
@@ -85,7 +85,7 @@ static void test_context_parallel_inside(void **state)
 static void test_recomputation(void **state)
 {
     (void)state;
-    const char *const schedules[] = {"gpipe", "interleaved", "zb-h1", "zb-v"};
+    const char *const schedules[] = {"gpipe", "interleaved", "zb-h1", "v-min"};
     for (int f = 0; f < 2; f++) {
         Case c = {.shape = families[f], .micro = 2, .deterministic = true, .dropout = 0.2f};
         Outcome one = run(c);

@@ -50,8 +50,17 @@ static void test_by_hand(void **state)
     stage_is(t, 1, "F0 B0 F1 B1 W0 F2 B2 W1 W2");
     pipeline_table_free(t);
     t = pipeline_table_make(PIPELINE_ZB_V, 2, 3, 0);
-    stage_is(t, 0, "F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b W2b B1a W1a B2a W2a");
-    stage_is(t, 1, "F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b W1b B1a B2b B2a W1a W2b W2a");
+    stage_is(t, 0, "F0a F1a F2a F0b B0b W0b F1b B1b B0a W1b W0a F2b B2b B1a W2b B2a W1a W2a");
+    stage_is(t, 1, "F0a F0b F1a F1b B0b B0a W0b W0a F2a F2b B1b B1a B2b B2a W1b W1a W2b W2a");
+    pipeline_table_free(t);
+    // The building block has F0a F0b B0b B0a at 0 4 5 13 on stage 0 and at 2 3 7 12 on stage 1.
+    t = pipeline_table_make(PIPELINE_V_HALF, 2, 3, 0);
+    stage_is(t, 0, "F0a F0b B0b F1a W0b F1b B1b F2a B0a W1b W0a F2b B2b B1a W2b B2a W1a W2a");
+    stage_is(t, 1, "F0a F0b B0b F1a F1b B0a W0b B1b W0a F2a F2b B1a W1b B2b B2a W1a W2b W2a");
+    pipeline_table_free(t);
+    t = pipeline_table_make(PIPELINE_V_MIN, 2, 3, 0);
+    stage_is(t, 0, "F0a F0b B0b F1a W0b B0a W0a F1b B1b F2a W1b B1a W1a F2b B2b W2b B2a W2a");
+    stage_is(t, 1, "F0a F0b B0b B0a F1a F1b W0b W0a B1b B1a F2a F2b W1b W1a B2b B2a W2b W2a");
     pipeline_table_free(t);
 }
 

@@ -7,7 +7,7 @@
 # function of the seed and its number. `make layouts` runs 60; `make test-long` ten of those, in which every group and
 # every way of recomputing is met; `make test` two. NUMBERS, as "3 14": those alone.
 #
-# Only sizes that a chapter refuses are left out: more than 8 ranks, ZeRO 2 and 3 with a pipeline (doc/zero.md), fewer
+# Only sizes that a chapter refuses are left out: more than 8 ranks, fewer
 # micro-batches than stages (doc/pipeline.md), 8 layers that do not fill the chunks.
 # deeper: ten layouts
 if [ $# = 0 ]; then
@@ -51,7 +51,7 @@ layout() {
     pick 0 1 2 3 && zero=$picked
     pick 1 2 4 && micro=$picked
     pick 4 5 8 && layers=$picked
-    pick gpipe 1f1b interleaved zb-h1 zb-v && schedule=$picked
+    pick gpipe 1f1b interleaved zb-h1 zb-v v-half v-min && schedule=$picked
     pick gpt llama && family=$picked
     pick fp32 fp32 bf16 && dtype=$picked
     n=$((dp * tp * cp * pp))
@@ -69,8 +69,8 @@ layout() {
     fi
     if [ "$pp" -gt 1 ]; then
         chunks=1
-        case $schedule in interleaved | zb-v) chunks=2 ;; esac
-        [ "$zero" -lt 2 ] && [ $((16 / dp / micro)) -ge "$pp" ] || return 1
+        case $schedule in interleaved | zb-v | v-*) chunks=2 ;; esac
+        [ $((16 / dp / micro)) -ge "$pp" ] || return 1
         case $schedule in zb-v) [ $((16 / dp / micro)) -ge $((2 * pp)) ] || return 1 ;; esac
         [ $((layers % (pp * chunks))) = 0 ] || { [ "$layers" = 5 ] && [ "$pp" = 2 ] && [ $chunks = 1 ]; } || return 1
         options+=(--parallel.pp="$pp" --parallel.schedule="$schedule")
@@ -117,9 +117,12 @@ mkdir -p "$runs"
 layout_config gpt >"$work/gpt.toml"
 layout_config llama >"$work/llama.toml"
 state=$(((seed * 7919 + 12345) % 2147483647))
+recipes=('--optim.name=muon' '--optim.name=adamw' '--optim.name=adafactor --optim.agc=0.01' '--optim.name=adamw8bit')
 for ((done = 0; done < layouts; )); do
     layout || continue
     done=$((done + 1))
+    read -ra recipe <<<"${recipes[done % 4]}" # by number: the layouts do not depend on the list of recipes
+    options+=("${recipe[@]}")
     [ -z "$only" ] || [[ " $only " = *" $done "* ]] || continue
     passes "layout $done: $n ranks, $family ${options[*]}" held_and_sent "layout$done"
 done

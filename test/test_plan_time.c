@@ -63,8 +63,14 @@ static void test_bubbles(void **state)
     }
     // Longer than the table that a pipeline may have: each further micro-batch lasts a stage's time.
     PlanJob many = job_of(1, 1, 4, 1, 1024), more = job_of(1, 1, 4, 1, 1028);
+    many.machine.inside.alpha = 0, many.machine.inside.bandwidth = 1e30;
+    more.machine.inside = many.machine.inside;
     PlanTime a = plan_time(&many, true), b = plan_time(&more, true);
     near(b.pipeline - a.pipeline, 4 * (a.chunk[0] + a.chunk[1] + a.chunk[2] + a.ends), 1e-9);
+    // A V is ranked by a short simulation and what its last micro-batches add: exact once they repeat.
+    PlanJob half = job_of(1, 1, 4, 2, 64);
+    half.layout.schedule = PIPELINE_V_HALF;
+    near(plan_time(&half, false).pipeline, plan_time(&half, true).pipeline, 1e-9);
 }
 
 // tp: each rank has a share of the matrices; its sums are waited for.

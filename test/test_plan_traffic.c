@@ -94,8 +94,8 @@ static void test_pipeline_bytes(void **state)
         PipelineSchedule schedule;
         int p, m, v;
     } cases[] = {{PIPELINE_GPIPE, 4, 6, 1}, {PIPELINE_1F1B, 3, 5, 1}, {PIPELINE_INTERLEAVED, 2, 4, 3},
-                 {PIPELINE_ZB_H1, 4, 8, 1}, {PIPELINE_ZB_V, 3, 8, 2}};
-    for (int i = 0; i < 5; i++) {
+                 {PIPELINE_ZB_H1, 4, 8, 1}, {PIPELINE_ZB_V, 3, 8, 2}, {PIPELINE_V_MIN, 3, 8, 2}};
+    for (int i = 0; i < 6; i++) {
         ModelShape s = gpt;
         s.layers = 12;
         PlanJob job = job_of(&s, T, 2, cases[i].p, 1, 1);

@@ -322,7 +322,7 @@ static void cuts_of(const Params *params, OptimName name, bool agc, int size, in
     comm_even(counts, end - begin, size);
     next = even = begin;
     for (int rank = 0; rank < size; rank++) {
-        ZeroCut cut = zero_cut(params, optim_kind(name), agc, 1, rank, size);
+        ZeroCut cut = zero_cut(params, zero_where(optim_kind(name), agc, 1), 1, rank, size);
         assert_int_equal(cut.begin[u], next);
         assert_int_equal(cut.at[u + 1] - cut.at[u], cut.count[u * size + rank]);
         next += cut.count[u * size + rank];

@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPS = 64 };
+enum { OPS = 96 };
 typedef struct {
     Dev dev; // first, so that a Dev * can be cast to a DevCheck *
     Dev *fast, *ref, *wide;
@@ -271,6 +271,7 @@ Dev *dev_check_create(Dev *fast, Dev *reference)
     dev->wait = fast->wait ? wait_for : NULL;
     dev_check_matmul_fill(dev);
     dev_check_rows_fill(dev);
+    dev_check_experts_fill(dev);
     dev_check_complete(dev);
     return dev;
 }

@@ -69,6 +69,14 @@ void dev_check_expect_one(DevCheckCall *c, const char *name, size_t i, size_t n,
 
 void dev_check_matmul_fill(Dev *dev);
 void dev_check_rows_fill(Dev *dev);
+void dev_check_experts_fill(Dev *dev);
+
+// ---- of one token's choice of experts, in double, with bounds of what fp32 may make of it; for tests too
+// May `choice` (k), from logits z and bias (E, or NULL), be what a right device chose?
+bool dev_check_route_choice(const int32_t *choice, const float *z, const float *bias, DevRouter r);
+void dev_check_route_weights(double *gate, double *err, const float *z, const int32_t *choice, DevRouter r);
+void dev_check_route_backward(double *dz, double *err, const float *dgate, const float *z, const int32_t *choice,
+                              const float *even, float even_scale, float z_scale, DevRouter r);
 
 #ifdef __cplusplus
 }

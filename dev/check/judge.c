@@ -2,7 +2,8 @@
 //
 //     weight.NAME     equal bits: what went in must be the same
 //     updated.NAME    the bound of an optimizer's step (diff.c), and the steps must not differ systematically
-//     anything else   the bound of rounding, from `error` (dump.h), and no systematic difference (systematic.c)
+//     anything else   the bound of rounding, from `error` (dump.h), and no systematic difference (systematic.c);
+//                     for gradients of queries and keys also from what attention cancels
 //
 // A file of another program has tensors with a dump's names and nothing more. Then `error` follows from what is there:
 // the depth from the numbers of the layers, the longest sum from the largest axis of any tensor, the type from what was
@@ -10,6 +11,7 @@
 #include "dev/check/judge.h"
 
 #include "base/check.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -110,6 +112,119 @@ static void assume(DiffSide *s, const DiffSide *other, const Sizes *z)
     diff_side_sort(s);
 }
 
+// The unit roundoff of what a side stores.
+static double roundoff(const DiffSide *s)
+{
+    bool eleven = !strcmp(s->dtype, "fp16") || !strcmp(s->dtype, "tf32");
+    return eleven ? 0x1p-11 : s->low ? 0x1p-8 : 0x1p-24;
+}
+
+// ---- what attention cancels
+//
+// The gradient of a query is a covariance. With p the probabilities, o = sum_j p_j v_j, dO its gradient and x = k,
+//
+//     dq  =  scale sum_j p_j (dO . v_j - dO . o) x_j  =  scale dO . cov(v, x)
+//
+// so what all values or all keys have in common cancels, but is rounded with the rest: o is stored with a relative
+// error u, which moves dq by u (dO . o) mean(x). Over all queries that is so many times u of the gradient:
+//
+//     sqrt(sum |o|^2 |mean(x)|^2  /  sum |cov(v, x)|^2)
+//
+// The same holds for the gradient of the keys' matrix, with x = norm1, which the matrix multiplies. Attention is taken
+// to be uniform, as in a model that has just begun, because a dump does not say which keys a query sees; |cov|^2 is
+// estimated by a random dO for each head of each sequence.
+
+typedef struct {
+    double common, left; // the two sums
+} Cancelled;
+
+// A head's columns of a sequence: element d of token i is at `at` + i ld + d.
+typedef struct {
+    const SafeTensor *t;
+    size_t at, ld, width;
+} HeadRows;
+
+static Cancelled cancelled_in(HeadRows v, HeadRows x, size_t T)
+{
+    double along = 0, *o = calloc(2 * (v.width + x.width), sizeof *o); // sums over the keys to the query
+    if (!o) die("diff: no memory for %zu numbers of %s", 2 * (v.width + x.width), x.t->name);
+    double *dO = o + v.width, *mean = dO + v.width, *both = mean + x.width;
+    Cancelled sum = {0, 0};
+    for (size_t d = 0; d < v.width; d++) dO[d] = rng_normal(rng_make(1, "dO", 0), v.at + d);
+    for (size_t i = 0; i < T; i++) {
+        double dp = 0, oo = 0, mm = 0, n = (double)(i + 1);
+        for (size_t d = 0; d < v.width; d++) {
+            double value = diff_stats_value(v.t, v.at + i * v.ld + d);
+            o[d] += value, dp += dO[d] * value, oo += o[d] * o[d];
+        }
+        along += dp;
+        for (size_t d = 0; d < x.width; d++) {
+            double value = diff_stats_value(x.t, x.at + i * x.ld + d);
+            mean[d] += value, both[d] += dp * value, mm += mean[d] * mean[d];
+            sum.left += pow(both[d] / n - along / n * mean[d] / n, 2);
+        }
+        sum.common += oo / (n * n) * mm / (n * n);
+    }
+    free(o);
+    return sum;
+}
+
+// Of v (S, T, heads D) and x: the keys, with as many heads, or what all heads read.
+static double cancelled(const SafeTensor *v, const SafeTensor *x, size_t D, bool keys)
+{
+    size_t T = v->shape[1], ldv = v->shape[2], ldx = x->shape[2];
+    Cancelled all = {0, 0};
+    for (size_t row = 0; row < v->shape[0] * T; row += T)
+        for (size_t head = 0; head < ldv; head += D) {
+            HeadRows from = {v, row * ldv + head, ldv, D}, to = {x, row * ldx, ldx, ldx};
+            if (keys) to.at += head, to.width = D;
+            Cancelled one = cancelled_in(from, to, T);
+            all.common += one.common, all.left += one.left;
+        }
+    return all.left > 0 ? sqrt(all.common / all.left) : 0;
+}
+
+static const DiffTensor *activation(const DiffSide *a, const DiffSide *b, size_t layer, const char *name)
+{
+    char prefix[60];
+    snprintf(prefix, sizeof prefix, "forward.layers.%zu.", layer);
+    const DiffTensor *found = sibling(b, prefix, name);
+    if (!found) found = sibling(a, prefix, name);
+    return found && found->t.ndim == 3 ? found : NULL;
+}
+
+// Adds to `error` of the gradients of a layer's queries and keys, and of the optimizer's state of them.
+static void add_cancelled(DiffSide *s, size_t layer, size_t T, double queries, double keys)
+{
+    double u = roundoff(s), error = sqrt((u * u + (double)T * 0x1p-48) / 3);
+    for (int i = 0; i < s->n; i++) {
+        DiffTensor *t = &s->tensor[i];
+        const char *row = strstr(t->t.name, ".attn.");
+        bool found, summed = begins(t->t.name, "grad.") || begins(t->t.name, "state.");
+        if (!row || !summed || t->error == 0 || layer_of(t->t.name, &found) != layer) continue;
+        if (row[6] == 'q') t->error = hypot(t->error, error * queries);
+        if (row[6] == 'k') t->error = hypot(t->error, error * keys);
+    }
+}
+
+static void measure_attention(DiffSide *a, DiffSide *b, size_t layers)
+{
+    size_t D = b->head_size ? b->head_size : a->head_size;
+    for (size_t layer = 0; layer < layers; layer++) {
+        const DiffTensor *v = activation(a, b, layer, "v"), *norm = activation(a, b, layer, "norm1");
+        const DiffTensor *k = activation(a, b, layer, "k_normed");
+        if (!k) k = activation(a, b, layer, "k");
+        if (!v || !k || !norm || !same_shape(&v->t, &k->t)) continue;
+        if (v->t.shape[0] != norm->t.shape[0] || v->t.shape[1] != norm->t.shape[1]) continue;
+        size_t head = D && v->t.shape[2] % D == 0 ? D : v->t.shape[2];
+        double queries = cancelled(&v->t, &k->t, head, true), keys = cancelled(&v->t, &norm->t, head, false);
+        add_cancelled(a, layer, v->t.shape[1], queries, keys);
+        add_cancelled(b, layer, v->t.shape[1], queries, keys);
+    }
+}
+
+// ---- before the comparison
+
 // Of tokens with gradients of size g there are (sum g^2)^2 / sum g^4: as many of equal size would average as well.
 static double effective_tokens(const SafeTensor *t)
 {
@@ -147,6 +262,7 @@ void judge_prepare(DiffSide *a, DiffSide *b)
     measure_norms(b);
     if (!a->header || a->declared) assume(a, b, &z);
     if (!b->header || b->declared) assume(b, a, &z);
+    measure_attention(a, b, z.layers);
 }
 
 // ---- the bound
@@ -254,13 +370,6 @@ static double terms_of(const Judge *j, const char *name)
     if (a && a->tokens > 0) terms = fmin(terms, a->tokens);
     if (b && b->tokens > 0) terms = fmin(terms, b->tokens);
     return terms;
-}
-
-// The unit roundoff of what a side stores.
-static double roundoff(const DiffSide *s)
-{
-    bool eleven = !strcmp(s->dtype, "fp16") || !strcmp(s->dtype, "tf32");
-    return eleven ? 0x1p-11 : s->low ? 0x1p-8 : 0x1p-24;
 }
 
 // The norm of the gradients is rounding like them, and clipping divides all of them by it: the factor that the two

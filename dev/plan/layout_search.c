@@ -6,7 +6,8 @@
 // rule of thumb. Of the rules that the guides teach one is built in, tp within a node; the others (pp only when needed,
 // the smallest tp that fits) are not, and where the prediction agrees with them, that is a result.
 //
-// Ranking is by 1f1b's or interleaved's formula; the ten best are then simulated from their schedules' tables.
+// Ranking is by 1f1b's or interleaved's formula; those in the shape of a V are simulated with a few micro-batches. The
+// ten best are then simulated from their schedules' tables, with all of them.
 //
 // The invariant: every combination is counted in `refused` under exactly one reason, or was timed.
 //
@@ -21,8 +22,8 @@
 
 LayoutSearchFree layout_search_all(void)
 {
-    return (LayoutSearchFree){.tp = true, .pp = true, .cp = true, .zero = true, .chunks = true, .micro = true,
-                              .recompute = true};
+    return (LayoutSearchFree){.tp = true, .pp = true, .cp = true, .zero = true, .chunks = true, .vees = true,
+                              .micro = true, .recompute = true};
 }
 
 static void keep(LayoutSearch *s, const PlanJob *job, double seconds)
@@ -85,6 +86,11 @@ static void try_chunks(LayoutSearch *s, PlanJob job, LayoutSearchFree is_free)
         job.layout.chunks = v;
         job.layout.schedule = v > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B;
         try_micro(s, job, is_free);
+        if (v != 2 || !is_free.vees) continue;
+        for (PipelineSchedule k = PIPELINE_ZB_V; k <= PIPELINE_V_MIN; k++) {
+            job.layout.schedule = k;
+            try_micro(s, job, is_free);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ extern "C" {
 
 // What is searched; the rest stays as the job has it. dp = gpus / (tp cp pp).
 typedef struct {
-    bool tp, pp, cp, zero, chunks, micro, recompute;
+    bool tp, pp, cp, zero, chunks, vees, micro, recompute; // vees: the schedules zb-v, v-half and v-min too
     bool any_memory; // what does not fit is not refused
 } LayoutSearchFree;
 
@@ -28,7 +28,8 @@ typedef struct {
 } LayoutSearch;
 
 LayoutSearchFree layout_search_all(void);
-// The best by their schedules' formulas, then ordered by simulating their tables. n 0: nothing fits.
+// The best by their schedules' formulas (Vs: a short simulation), then ordered by simulating their tables. n 0: none
+// fits.
 LayoutSearch layout_search(const PlanJob *base, LayoutSearchFree is_free);
 // A paragraph: why the best layout has its sizes, what limits them, and what the next different one would cost.
 void layout_search_explain(const LayoutSearch *s, FILE *out);

@@ -494,8 +494,8 @@ static void scratch(char *out, size_t n_out, const ModelShape *s, const Config *
     snprintf(out, n_out, "x (N (2 C + (2H + 2G) D + %sF%s) + J V + 2 %s G D) + N (%d + %d M)%s%s%s%s",
              s->swiglu ? "3 " : "", s->experts.n ? "w" : "", windows ? "((L - Lw) T + Lw Tw)" : "L T",
              documents ? 20 : 16, documents ? 16 : 8, muon ? " + 4 (W C + 2 min(W, C) min(W, C))" : "",
-             cfg->run.norms_every ? " + 4 P" : "", cfg->numerics.deterministic ? " + 12 J + 40 C" : "",
-             s->experts.n ? " + Xs" : "");
+             !cfg->run.norms_every ? "" : stage_of(cfg) ? " + 4 Ps" : " + 4 P",
+             cfg->numerics.deterministic ? " + 12 J + 40 C" : "", s->experts.n ? " + Xs" : "");
 }
 
 PlanFormula plan_formula(const Run *run, MemTag tag)

@@ -50,7 +50,6 @@ const char *plan_layout_reason(PlanLayoutReason reason)
         [PLAN_LAYOUT_LAYERS] = "layers do not divide over stages and chunks",
         [PLAN_LAYOUT_BATCH] = "the batch does not divide over replicas and micro-batches",
         [PLAN_LAYOUT_SCHEDULE] = "the schedule is not defined for these sizes",
-        [PLAN_LAYOUT_ZERO] = "ZeRO 2 and 3 with a pipeline: gradients would be reduced for each micro-batch",
         [PLAN_LAYOUT_MEMORY] = "does not fit into memory"};
     return text[reason];
 }
@@ -78,12 +77,21 @@ static size_t lacking(const PlanJob *job)
     return plan_layout_chunk(job) * pieces(job) - job->shape.layers;
 }
 
+static bool has_last_piece(const PlanLayout *l, int stage)
+{
+    return stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1); // a V ends where it began
+}
+
+size_t plan_layout_piece(const PlanJob *job, bool first, bool last)
+{
+    return plan_layout_chunk(job) - (last && lacking(job) > 0) - (first && lacking(job) > 1);
+}
+
 size_t plan_layout_layers(const PlanJob *job, int stage)
 {
     const PlanLayout *l = &job->layout;
     size_t layers = plan_layout_chunk(job) * (size_t)l->chunks, lack = lacking(job);
-    bool last_piece = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1; // a V ends where it began
-    if (last_piece && lack > 0) layers--;
+    if (has_last_piece(l, stage) && lack > 0) layers--;
     if (stage == 0 && lack > 1) layers--;
     return layers;
 }
@@ -123,17 +131,16 @@ size_t plan_layout_params(const PlanJob *job, int stage)
 {
     PlanUnits u = plan_layout_units(job);
     const PlanLayout *l = &job->layout;
-    bool first = stage == 0, last = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1;
     size_t n = plan_layout_layers(job, stage) * u.block;
-    if (first) n += u.embedding;
-    if (last) n += u.head;
+    if (stage == 0) n += u.embedding;
+    if (has_last_piece(l, stage)) n += u.head;
     return n;
 }
 
 size_t plan_layout_tied(const PlanJob *job, int stage)
 {
     const PlanLayout *l = &job->layout;
-    if (!job->shape.tie || stage == 0 || stage != l->pp - 1 || l->schedule == PIPELINE_ZB_V) return 0;
+    if (!job->shape.tie || stage == 0 || !has_last_piece(l, stage)) return 0;
     PlanUnits u = plan_layout_units(job);
     return u.embedding - u.positions;
 }
@@ -175,6 +182,19 @@ static double more_saved(const PlanJob *job, const ModelShape *part)
     return more;
 }
 
+// A table with the same slots as the job's; the last one is kept, as a search asks for it again and again.
+static const PipelineTable *table_of(const PlanJob *job)
+{
+    static PipelineTable *last;
+    const PlanLayout *l = &job->layout;
+    int m = (int)plan_layout_micros(job), most = 4 * l->pp; // as many as fill the pipeline
+    if (m > most && l->schedule != PIPELINE_GPIPE) m = most;
+    if (last && last->schedule == l->schedule && last->p == l->pp && last->m == m && last->v == l->chunks) return last;
+    pipeline_table_free(last);
+    last = pipeline_table_make(l->schedule, l->pp, m, l->chunks);
+    return last;
+}
+
 // The slots of all chunks, what the slots share, and the streams between chunks.
 static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
 {
@@ -188,17 +208,16 @@ static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
     bool simple = l->pp == 1 || l->schedule == PIPELINE_1F1B || l->schedule == PIPELINE_INTERLEAVED;
     for (size_t c = 0; simple && c < v; c++) {
         bool head = stage == l->pp - 1 && c == v - 1, first = stage == 0 && c == 0;
-        size_t layers = plan_layout_chunk(job) - (head && lacking(job) > 0) - (first && lacking(job) > 1);
-        size_t slots = plan_layout_slots(job, stage, (int)c), at = (c * (size_t)l->pp + (size_t)stage) * plan_layout_chunk(job);
+        size_t layers = plan_layout_piece(job, first, head);
+        size_t slots = plan_layout_slots(job, stage, (int)c);
+        size_t at = (c * (size_t)l->pp + (size_t)stage) * plan_layout_chunk(job);
         all += slots * recompute_slot_bytes(&part, &dev, policy, segment, at, layers, head, N);
         b->activations += (double)(slots * layers * N) * more_saved(job, &part);
         if (l->pp > 1) b->communication += (double)(slots * stream * (head ? 1 : 2));
     }
     if (simple) b->activations += (double)(all + recompute_pool_bytes(&part, &dev, policy, segment, N));
     if (simple) return;
-    int m = (int)plan_layout_micros(job), most = 4 * l->pp; // as many as fill the pipeline
-    PipelineTable *t = pipeline_table_make(l->schedule, l->pp, m < most || l->schedule == PIPELINE_GPIPE ? m : most,
-                                           l->chunks);
+    const PipelineTable *t = table_of(job);
     b->activations = (double)pipeline_bytes(t, stage, NULL, &part, &dev, policy, B, T, NULL);
     ModelStage s = pipeline_stage(t, stage, job->shape.layers, NULL);
     for (int c = 0; c < s.n_chunks; c++) {
@@ -206,7 +225,6 @@ static void activation_bytes(const PlanJob *job, int stage, PlanBytes *b)
         b->activations += (double)((size_t)slots * s.chunk[c].layers * N) * more_saved(job, &part);
         b->communication += (double)((size_t)slots * stream) * (s.chunk[c].head ? 1 : 2);
     }
-    pipeline_table_free(t);
 }
 
 static PlanBytes stage_bytes(const PlanJob *job, int stage)
@@ -240,8 +258,17 @@ static PlanBytes stage_bytes(const PlanJob *job, int stage)
 
 PlanBytes plan_layout_bytes(const PlanJob *job)
 {
-    PlanBytes first = stage_bytes(job, 0), last = stage_bytes(job, job->layout.pp - 1);
-    return first.total >= last.total ? first : last;
+    int last = job->layout.pp - 1;
+    if (pipeline_table_is_vee(job->layout.schedule)) { // all but stage 0 differ in their activations alone
+        double most = 0;
+        for (int s = 1; s < job->layout.pp; s++) {
+            PlanBytes b = {.stage = s};
+            activation_bytes(job, s, &b);
+            if (b.activations + b.communication > most) most = b.activations + b.communication, last = s;
+        }
+    }
+    PlanBytes first = stage_bytes(job, 0), other = stage_bytes(job, last);
+    return first.total >= other.total ? first : other;
 }
 
 // ---- refusals
@@ -297,12 +324,9 @@ static PlanLayoutReason check_schedule(const PlanJob *job, char *why, size_t n)
         return refuse(PLAN_LAYOUT_SCHEDULE, why, n,
                       "--schedule interleaved: %ld micro-batches and %d chunks on %d stages: "
                       "it needs a multiple of the stages, and 2 chunks or more", m, l->chunks, l->pp);
-    if (!loops && l->chunks != (l->schedule == PIPELINE_ZB_V ? 2 : 1))
+    if (!loops && l->chunks != pipeline_table_chunks(l->schedule))
         return refuse(PLAN_LAYOUT_SCHEDULE, why, n, "--vpp %d: only interleaved takes any number of chunks (%s has %d)",
-                      l->chunks, pipeline_table_name(l->schedule), l->schedule == PIPELINE_ZB_V ? 2 : 1);
-    if (l->pp > 1 && l->zero > 1)
-        return refuse(PLAN_LAYOUT_ZERO, why, n, "--zero %d with --pp %d: gradients would be reduced, and weights "
-                      "gathered, for each of %ld micro-batches (try --zero 1)", l->zero, l->pp, m);
+                      l->chunks, pipeline_table_name(l->schedule), pipeline_table_chunks(l->schedule));
     return PLAN_LAYOUT_FITS;
 }
 
@@ -340,6 +364,8 @@ void plan_layout_text(const PlanJob *job, char *text, size_t n)
 {
     static const char *const mode[] = {"none", "selective", "sqrt", "every", "full"};
     const PlanLayout *l = &job->layout;
-    snprintf(text, n, "dp %d tp %d%s pp %d v %d cp %d zero %d micro %ld recompute %s", l->dp, l->tp, l->sp ? " sp" : "",
-             l->pp, l->chunks, l->cp, l->zero, l->micro, mode[l->recompute]);
+    bool said = l->schedule == (l->chunks > 1 ? PIPELINE_INTERLEAVED : PIPELINE_1F1B); // by the chunks
+    snprintf(text, n, "dp %d tp %d%s pp %d v %d%s%s cp %d zero %d micro %ld recompute %s", l->dp, l->tp,
+             l->sp ? " sp" : "", l->pp, l->chunks, said ? "" : " ", said ? "" : pipeline_table_name(l->schedule), l->cp,
+             l->zero, l->micro, mode[l->recompute]);
 }

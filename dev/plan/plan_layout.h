@@ -34,6 +34,9 @@ typedef struct {
     ModelShape shape;
     size_t T;      // tokens of a sequence
     long batch;    // sequences of a step
+    OptimName optim;
+    bool agc;      // adaptive clipping, by unit
+    ClipUnit agc_unit;
     size_t x_bytes;
     Machine machine;
     PlanLayout layout;
@@ -42,7 +45,7 @@ typedef struct {
 // Why a layout is refused, for counts of the reasons.
 typedef enum {
     PLAN_LAYOUT_FITS, PLAN_LAYOUT_RANKS, PLAN_LAYOUT_HEADS, PLAN_LAYOUT_SEQUENCE, PLAN_LAYOUT_LAYERS, PLAN_LAYOUT_BATCH,
-    PLAN_LAYOUT_SCHEDULE, PLAN_LAYOUT_ZERO, PLAN_LAYOUT_MEMORY, PLAN_LAYOUT_REASONS
+    PLAN_LAYOUT_SCHEDULE, PLAN_LAYOUT_MEMORY, PLAN_LAYOUT_REASONS
 } PlanLayoutReason;
 
 // Parameters that one rank of a tp group (the one with the most) holds of each unit.
@@ -72,6 +75,7 @@ void plan_layout_must(const PlanJob *job, bool memory);
 long plan_layout_micros(const PlanJob *job);        // micro-batches of a step, on each replica
 size_t plan_layout_layers(const PlanJob *job, int stage);
 size_t plan_layout_chunk(const PlanJob *job);       // layers of the largest chunk
+size_t plan_layout_piece(const PlanJob *job, bool first, bool last); // of the model's first piece, of its last
 PlanUnits plan_layout_units(const PlanJob *job);
 size_t plan_layout_params(const PlanJob *job, int stage);
 // Elements of the copy of a tied head on another stage than the embedding; it has a gradient but no optimizer state.

@@ -27,7 +27,7 @@ const char *const plan_options_help =
     "  --tp --pp --cp --dp N   sizes of the groups; dp is what is left\n"
     "  --sp                sequence parallelism with --tp (on by default; --no-sp)\n"
     "  --vpp N             chunks of a stage (1); more: the schedule interleaved\n"
-    "  --schedule NAME     gpipe, 1f1b, interleaved, zb-h1, zb-v\n"
+    "  --schedule NAME     gpipe, 1f1b, interleaved, zb-h1, zb-v, v-half, v-min\n"
     "  --micro N           sequences of a micro-batch (batch.micro)\n"
     "  --batch N           sequences of a step (batch.tokens / model.context)\n"
     "  --zero N            stage (parallel.zero)\n"
@@ -211,8 +211,8 @@ static void set_groups(PlanOptions *o, const Given *g)
     if (!g->schedule) return;
     l->schedule = pipeline_table_find(g->schedule);
     if (l->schedule >= PIPELINE_USER)
-        die("--schedule: '%s' (gpipe, 1f1b, interleaved, zb-h1 or zb-v)", g->schedule);
-    bool two = l->schedule == PIPELINE_ZB_V || l->schedule == PIPELINE_INTERLEAVED;
+        die("--schedule: '%s' (gpipe, 1f1b, interleaved, zb-h1, zb-v, v-half or v-min)", g->schedule);
+    bool two = pipeline_table_chunks(l->schedule) != 1;
     if (two && g->vpp == NOT_GIVEN) l->chunks = 2; // what the schedule needs
 }
 
@@ -224,6 +224,7 @@ static void make_job(PlanOptions *o, const Given *g)
     plan_vocab(cfg);
     job->shape = run_shape(cfg);
     job->T = (size_t)cfg->model.context;
+    job->optim = cfg->optim.name, job->agc = cfg->optim.agc > 0, job->agc_unit = cfg->optim.agc_unit;
     job->batch = g->batch != NOT_GIVEN ? g->batch : cfg->batch.tokens / cfg->model.context;
     l->micro = g->micro != NOT_GIVEN ? g->micro : cfg->batch.micro;
     l->zero = g->zero != NOT_GIVEN ? g->zero : (int)cfg->parallel.zero;
@@ -239,6 +240,7 @@ static void make_job(PlanOptions *o, const Given *g)
     o->is_free = (LayoutSearchFree){.tp = g->tp == NOT_GIVEN, .pp = g->pp == NOT_GIVEN, .cp = g->cp == NOT_GIVEN,
                                     .zero = g->zero == NOT_GIVEN, .chunks = g->vpp == NOT_GIVEN && !g->schedule,
                                     .micro = g->micro == NOT_GIVEN, .recompute = !g->recompute};
+    o->is_free.vees = o->is_free.chunks;
     o->tokens = g->tokens > 0 ? g->tokens : (double)cfg->run.steps * (double)job->batch * (double)job->T;
 }
 

@@ -103,27 +103,35 @@ static void context_times(const PlanJob *job, PlanTime *t)
 
 // ---- the pipeline
 
+static double simulated(const PlanLayout *l, const PipelineTimes *times, int m)
+{
+    PipelineTable *table = pipeline_table_make(l->schedule, l->pp, m, l->chunks);
+    PipelineTimeline line;
+    char why[200];
+    if (!pipeline_time_run(&line, table, times, why, sizeof why)) die("plan: %s", why);
+    double length = pipeline_time_length(&line);
+    pipeline_time_free(&line);
+    pipeline_table_free(table);
+    return length;
+}
+
 static double played(const PlanJob *job, const PlanTime *t, bool simulate, double *bubble)
 {
     const PlanLayout *l = &job->layout;
-    int m = (int)plan_layout_micros(job);
+    int m = (int)plan_layout_micros(job), most = simulate ? PIPELINE_MAX_MICRO / l->pp * l->pp : 4 * l->pp;
     PipelineTimes times = {.f = t->chunk[ROOFLINE_F], .b = t->chunk[ROOFLINE_B], .w = t->chunk[ROOFLINE_W],
                            .p2p = t->send};
     double stage = (times.f + times.b + times.w) * l->chunks, busy = m * stage, length;
-    if (!simulate) { // 1f1b's and interleaved's length, and the sends of one micro-batch's way down and back
+    if (!simulate && !pipeline_table_is_vee(l->schedule)) {
+        // 1f1b's and interleaved's length, and the sends of one micro-batch's way down and back
         length = busy + (l->pp - 1) * (stage / l->chunks + 2 * t->send);
-        *bubble = 1 - busy / length;
-        return length;
+    } else if (m <= most) {
+        length = simulated(l, &times, m);
+    } else { // each micro-batch more takes as long as the last p of these do on average
+        double all = simulated(l, &times, most), less = simulated(l, &times, most - l->pp);
+        length = all + (m - most) * (all - less) / l->pp;
     }
-    int most = PIPELINE_MAX_MICRO / l->pp * l->pp, more = m > most ? m - most : 0; // each adds a stage's time
-    PipelineTable *table = pipeline_table_make(l->schedule, l->pp, m - more, l->chunks);
-    PipelineTimeline line;
-    char why[200];
-    if (!pipeline_time_run(&line, table, &times, PIPELINE_BUFFERED, why, sizeof why)) die("plan: %s", why);
-    length = pipeline_time_length(&line) + more * stage;
     *bubble = 1 - busy / length;
-    pipeline_time_free(&line);
-    pipeline_table_free(table);
     return length;
 }
 
@@ -182,15 +190,16 @@ static void replica_times(const PlanJob *job, PlanTime *t)
     double back = (t->chunk[ROOFLINE_B] + t->chunk[ROOFLINE_W]) * l->chunks + 2 * ends;
     double times = l->zero > 1 ? m : 1, all = 0;
     t->window = back;
+    bool overlap = l->overlap_dp && !(l->pp > 1 && l->zero > 1); // between a pipeline's actions all is waited for
     if (l->zero == 3) { // both weights and gradients, for each micro-batch
         double before = l->reshard ? m : 1;
-        t->weights = before * (l->overlap_dp ? beyond(gather, forward) : gather);
+        t->weights = before * (overlap ? beyond(gather, forward) : gather);
         double both = reduce + (l->reshard ? gather : 0);
-        t->grads = m * (l->overlap_dp ? beyond(both, back) : both);
+        t->grads = m * (overlap ? beyond(both, back) : both);
         all = before * gather + m * both;
     } else {
-        t->grads = times * (l->overlap_dp ? beyond(reduce, back) : reduce);
-        if (l->zero) t->weights = l->overlap_dp ? beyond(gather, forward) : gather;
+        t->grads = times * (overlap ? beyond(reduce, back) : reduce);
+        if (l->zero) t->weights = overlap ? beyond(gather, forward) : gather;
         all = times * reduce + (l->zero ? gather : 0);
     }
     t->hidden = all - t->grads - t->weights;

@@ -9,6 +9,8 @@
 //     pp   send            2 m (p v - 1) x N C from each of R tp ranks; with sp 1/tp of them
 //     ends send            a tied head's gradient and weights: R V C (4 + x)
 //     dp   gradients, weights   sharding_traffic, for each stage's and each tp rank's parameters
+//     tp   all_to_all      tensors that their optimizer needs whole: weights and gradients to the owner, one of them
+//                          back (whole.h), on each replica, or with ZeRO on one
 //
 // Seconds, on a group of n ranks of which k are on each node: a ring takes collectives_seconds with the slower of the
 // node's link and k network cards; a tree takes fewer messages, each of all bytes; recursive halving takes few messages
@@ -27,7 +29,9 @@
 #include "base/check.h"
 #include "comm/collectives.h"
 #include "parallel/cp.h"
+#include "parallel/pipeline.h"
 #include "parallel/pipeline_check.h"
+#include "parallel/zero.h"
 #include "dev/plan/sharding.h"
 #include "dev/plan/roofline.h"
 
@@ -83,6 +87,11 @@ double plan_traffic_seconds(const PlanGroup *w, CommKind kind, double n_bytes, c
         if (algorithm) *algorithm = "direct";
         bool near = w->inside == w->size;
         return near ? w->in.alpha + n_bytes * in : w->out.alpha + n_bytes * out;
+    }
+    if (kind == COMM_ALL_TO_ALL) { // n_bytes: what a rank sends to all
+        bool near = w->inside == w->size;
+        if (algorithm) *algorithm = "direct";
+        return (w->size - 1) * (near ? w->in.alpha : w->out.alpha) + n_bytes * (near ? in : out);
     }
     bool reduce = kind == COMM_ALL_REDUCE;
     if (w->inside == w->size) {
@@ -251,6 +260,61 @@ static void tensor_flows(PlanTraffic *t, const PlanJob *job)
     f->all = groups * (p / (size_t)copies) * 2 * (size_t)(copies - 1) * 4 * near;
 }
 
+// The tensors of a stage that come together, over all replicas: bytes, and rounds of the busiest tp group.
+static size_t whole_bytes(const PlanJob *job, const Params *params, bool agc, int *rounds)
+{
+    const PlanLayout *l = &job->layout;
+    const OptimKind *kind = optim_kind(job->optim);
+    WholeNeed need = {.kind = kind, .agc = agc, .tied = job->shape.tie, .unit = job->agc_unit};
+    int replicas = l->dp * l->cp, parts = l->zero ? replicas : 1, n_units = params->n_units;
+    OptimRange range[n_units];
+    size_t all = 0;
+    for (int r = 0; r < parts; r++) {
+        ZeroCut cut = zero_cut(params, zero_where(kind, job->agc, l->tp), l->zero, r, replicas);
+        for (int u = 0; u < n_units; u++)
+            range[u] = (OptimRange){.begin = cut.begin[u], .end = cut.begin[u] + cut.at[u + 1] - cut.at[u]};
+        WholePlan plan = whole_plan(params, need, parts > 1 ? range : NULL, n_units, l->tp);
+        all += whole_plan_bytes(&plan, params);
+        int n = plan.owner ? plan.first[parts > 1 ? n_units : 1] : 0;
+        *rounds = n > *rounds ? n : *rounds;
+        whole_plan_free(&plan);
+        zero_cut_free(&cut);
+    }
+    return all * (size_t)(replicas / parts);
+}
+
+static void whole_flows(PlanTraffic *t, const PlanJob *job)
+{
+    const PlanLayout *l = &job->layout;
+    bool update = optim_kind(job->optim)->cut != OPTIM_ELEMENT;
+    if (!update && !job->agc) return; // nothing comes together
+    PlanGroup where = plan_traffic_group(job, MESH_TP);
+    ModelShape part = tp_shape(&job->shape, 0, l->tp, l->sp);
+    PipelineTable *table = l->pp > 1 ? pipeline_table_make(l->schedule, l->pp, (int)plan_layout_micros(job), l->chunks)
+                                     : NULL;
+    size_t all = 0;
+    int most = 0;
+    for (int i = 0; i < l->pp; i++) {
+        ModelStage stage;
+        Params params;
+        Unit *unit;
+        int rounds[2] = {0, 0};
+        if (table) stage = pipeline_stage(table, i, job->shape.layers, NULL);
+        model_describe_stage(&part, table ? &stage : NULL, &params, &unit);
+        if (update) all += whole_bytes(job, &params, false, &rounds[0]);
+        if (job->agc) all += whole_bytes(job, &params, true, &rounds[1]);
+        if (rounds[0] + rounds[1] > most) most = rounds[0] + rounds[1];
+        params_free(&params);
+        free(unit);
+    }
+    if (table) pipeline_table_free(table);
+    if (!all) return;
+    double calls = 3.0 * most, ranks = (double)l->tp * l->pp * (l->zero ? 1 : l->dp * l->cp);
+    PlanFlow *f = add(t, "tp", &where, COMM_ALL_TO_ALL, calls, (double)all / ranks / calls,
+                      "%s12 (tp-1) / tp n, n elements of tensors that come together", l->zero ? "" : "R ");
+    f->all = all;
+}
+
 static void context_flows(PlanTraffic *t, const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
@@ -277,7 +341,7 @@ static void stage_flows(PlanTraffic *t, const PlanJob *job)
     const PlanLayout *l = &job->layout;
     PlanGroup where = plan_traffic_group(job, MESH_PP);
     size_t m = (size_t)plan_layout_micros(job), N = (size_t)l->micro * job->T / (size_t)l->cp;
-    size_t borders = (size_t)(l->pp * l->chunks) - 1 - (l->schedule == PIPELINE_ZB_V); // the V turns within a stage
+    size_t borders = (size_t)(l->pp * l->chunks) - 1 - pipeline_table_is_vee(l->schedule); // turns within a stage
     size_t stream = job->x_bytes * N * job->shape.channels, shared = l->sp || l->scatter ? (size_t)l->tp : 1;
     double calls = 2 * (double)m * l->chunks;
     PlanFlow *f = add(t, "pp", &where, COMM_SEND, calls, (double)stream / (double)shared, "R tp/%zu 2 m %zu x N C",
@@ -298,6 +362,35 @@ static void tied_flows(PlanTraffic *t, const PlanJob *job)
     f->all = (size_t)(l->dp * l->cp) * all * (4 + job->x_bytes);
 }
 
+static bool tied_away(const PlanJob *job, int stage)
+{
+    return stage == 0 && plan_layout_tied(job, job->layout.pp - 1) > 0;
+}
+
+// What the chunks of a stage add to the formulas of ZeRO.
+static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
+{
+    const PlanLayout *l = &job->layout;
+    size_t v = (size_t)l->chunks, p = (size_t)l->pp, s = (size_t)stage, units = 0, blocks = 0;
+    size_t block = plan_layout_units(job).block;
+    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, plan_layout_chunk(job));
+    ShardingChunk chunk[PIPELINE_MAX_CHUNKS];
+    for (size_t c = 0; c < v; c++) {
+        size_t piece = l->schedule == PIPELINE_ZB_V && c ? 2 * p - 1 - s : c * p + s;
+        bool embedding = piece == 0, head = piece == p * v - 1;
+        size_t layers = plan_layout_piece(job, embedding, head);
+        chunk[c] = (ShardingChunk){units, layers + embedding + head, 0, embedding, head};
+        units += chunk[c].n;
+    }
+    is->again = is->later = 0;
+    for (size_t c = 0; c < v; c++) {
+        chunk[c].units = units;
+        blocks += chunk[c].n - chunk[c].embedding - chunk[c].head;
+        if (l->zero == 3) is->again += block * sharding_again(chunk[c], segment, l->overlap_dp && p == 1);
+    }
+    if (l->schedule == PIPELINE_ZB_H1 || l->schedule == PIPELINE_ZB_V) is->later = p > 1 ? blocks * block : 0;
+}
+
 static void replica_flows(PlanTraffic *t, const PlanJob *job)
 {
     const PlanLayout *l = &job->layout;
@@ -305,21 +398,20 @@ static void replica_flows(PlanTraffic *t, const PlanJob *job)
     ShardingCase is = {.ranks = (size_t)where.size, .stage = l->zero, .reshard = l->reshard, .x_bytes = job->x_bytes,
                        .g_bytes = l->grad_bytes, .micro = (size_t)plan_layout_micros(job), .batch = (size_t)l->micro};
     const CommKind kinds[] = {COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER};
-    size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, job->shape.layers);
-    if (l->zero == 3 && l->reshard)
-        is.again = plan_layout_units(job).block * sharding_again(job->shape.layers, segment, l->overlap_dp);
     for (int k = 0; k < 3; k++) {
         size_t all = 0, most = 0;
         ShardingFormula f = {.all = 0};
         for (int stage = 0; stage < l->pp; stage++) {
             size_t largest = plan_layout_params(job, stage);
             most = largest > most ? largest : most;
+            stage_extras(job, stage, &is);
             for (int r = 0; r < l->tp; r++) { // parts of the vocabulary differ by a row
                 ModelShape part = tp_shape(&job->shape, r, l->tp, false);
                 ModelShape last = tp_shape(&job->shape, l->tp - 1, l->tp, false);
-                bool ends = stage == 0, tail = l->schedule == PIPELINE_ZB_V ? stage == 0 : stage == l->pp - 1;
+                bool ends = stage == 0, tail = stage == (pipeline_table_is_vee(l->schedule) ? 0 : l->pp - 1);
                 size_t rows = (size_t)ends + (size_t)(tail && !job->shape.tie);
                 is.params = largest - rows * (last.vocab - part.vocab) * job->shape.channels;
+                is.tied = tied_away(job, stage) ? part.vocab * part.channels + plan_layout_units(job).positions : 0;
                 f = sharding_traffic(&is, kinds[k]);
                 all += f.all;
             }
@@ -340,6 +432,7 @@ PlanTraffic plan_traffic(const PlanJob *job)
     const PlanLayout *l = &job->layout;
     PlanTraffic t = {.n = 0};
     if (l->tp > 1) tensor_flows(&t, job);
+    if (l->tp > 1) whole_flows(&t, job);
     if (l->cp > 1) context_flows(&t, job);
     if (l->pp > 1) stage_flows(&t, job);
     if (l->pp > 1) tied_flows(&t, job);

@@ -217,7 +217,7 @@ PublishedGuess published_guess(const PublishedRun *r)
     PublishedGuess g = {.job = job_of(r)};
     LayoutSearchFree is_free = {.chunks = !r->chunks && r->pp > 1, .micro = !r->micro,
                                 .any_memory = r->micro > 0}; // the paper says that it fits
-    if (!r->tp) is_free = layout_search_all();
+    if (!r->tp) is_free = layout_search_all(), is_free.vees = false; // no published run had one
     if (!r->tp || is_free.chunks || is_free.micro) {
         LayoutSearch s = layout_search(&g.job, is_free);
         if (!s.n) die("plan: %s, %s: no layout fits", r->name, r->source);

@@ -16,6 +16,7 @@
 //     0: all_reduce 2 P         1: reduce_scatter P + all_gather P        2: reduce_scatter M P + all_gather P
 //     3: reduce_scatter M P + all_gather 2 M P; without reshard all_gather P
 //
+// run.noise_every runs a few micro-batches of the step apart: M counts these twice, and stages 0 and 1 reduce twice.
 // Gradients travel in 4 bytes (x with parallel.reduce_dtype=storage), weights in x. A deterministic device reduces once
 // a step, and gathers a unit for each sequence's backward: (1 + B) M P.
 //
@@ -31,18 +32,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Blocks 1 .. layers between the embedding 0 and the head; a slot for odd blocks, one for even ones.
+// Which unit each slot holds (1 + it), as in zero.c; gathers: of blocks.
 typedef struct {
-    size_t in[4], gathers; // in: 1 + the unit that the slot holds; gathers: of blocks
-    size_t layers;
+    ShardingChunk chunk;
+    size_t in[4], gathers;
 } Slots;
+
+static bool is_block(const ShardingChunk *c, size_t unit)
+{
+    return !(c->embedding && unit == c->first) && !(c->head && unit == c->first + c->n - 1);
+}
 
 static void bring(Slots *s, size_t unit)
 {
-    size_t slot = unit == 0 ? 0 : unit > s->layers ? 3 : 1 + unit % 2;
+    size_t slot = unit == 0 ? 0 : unit == s->chunk.units - 1 ? 3 : 1 + unit % 2;
     if (s->in[slot] == unit + 1) return;
     s->in[slot] = unit + 1;
-    s->gathers += slot == 1 || slot == 2;
+    s->gathers += is_block(&s->chunk, unit);
 }
 
 static void leave(Slots *s, size_t unit)
@@ -51,35 +57,47 @@ static void leave(Slots *s, size_t unit)
         if (s->in[slot] == unit + 1) s->in[slot] = 0;
 }
 
-size_t sharding_again(size_t layers, size_t segment, bool overlap)
+size_t sharding_again(ShardingChunk c, size_t segment, bool overlap)
 {
-    Slots s = {.layers = layers};
+    Slots s = {.chunk = c};
+    size_t end = c.first + c.n, blocks = c.n - c.embedding - c.head, before = c.first + c.embedding;
     if (!segment) return 0;
-    for (size_t u = 0; u < layers + 2; u++) {
+    for (size_t u = c.first; u < end; u++) {
         bring(&s, u);
-        if (overlap && u < layers + 1) bring(&s, u + 1);
+        if (overlap && u + 1 < end) bring(&s, u + 1);
         leave(&s, u);
     }
-    for (size_t u = layers + 2; u-- > 0;) {
-        if (u >= 1 && u < layers && u % segment == 0) // a segment's last block; the model's last segment has just run
-            for (size_t v = u - segment + 1; v <= u; v++) bring(&s, v);
+    for (size_t u = end; u-- > c.first;) {
+        size_t k = u + 1 - before; // of the blocks, from 1
+        if (is_block(&c, u) && k < blocks && k % segment == 0) // a segment's last block; the last segment has just run
+            for (size_t v = u + 1 - segment; v <= u; v++) bring(&s, v);
         bring(&s, u);
-        if (overlap && u > 0) bring(&s, u - 1);
+        if (overlap && u > c.first) bring(&s, u - 1);
         leave(&s, u);
     }
-    return s.gathers - 2 * layers;
+    return s.gathers - 2 * blocks;
 }
 
-// Elements of the blocks that are gathered a third time.
-static size_t again_elems(const Run *run)
+// What the model's chunks and a pipeline's table add to the formulas.
+static void add_stage(ShardingCase *is, const Run *run)
 {
     const Config *cfg = &run->cfg;
     const Model *m = run->model;
-    size_t begin, end, layers = m->shape.layers;
-    if (cfg->parallel.zero < 3 || !cfg->parallel.reshard || cfg->numerics.deterministic) return 0;
-    params_unit_range(&m->params, 1, &begin, &end);
-    RecomputePolicy policy = m->pool.policy;
-    return (end - begin) * sharding_again(layers, recompute_segment(policy, layers), cfg->parallel.overlap);
+    size_t begin, end, blocks = 0;
+    bool overlap = cfg->parallel.overlap && cfg->parallel.pp == 1;
+    bool split = ranks_of(&run->replicas)->table && ranks_of(&run->replicas)->table->split;
+    params_unit_range(&m->params, m->params.no_embedding ? 0 : 1, &begin, &end);
+    for (int c = 0; c < m->n_chunks; c++) {
+        const ModelPiece *piece = &m->chunk[c].piece;
+        size_t n = (size_t)m->chunk[c].n_units;
+        ShardingChunk chunk = {(size_t)m->chunk[c].first, n, (size_t)m->n_units, piece->embedding, piece->head};
+        blocks += n - chunk.embedding - chunk.head;
+        if (is->stage == 3 && !is->deterministic)
+            is->again += (end - begin) * sharding_again(chunk, m->pool.segment, overlap);
+    }
+    if (split) is->later = blocks * (end - begin);
+    params_unit_range(&m->params, 0, &begin, &end);
+    if (m->shape.tie && m->params.no_head && !m->params.no_embedding) is->tied = end - begin;
 }
 
 ShardingCase sharding_case(const Run *run)
@@ -88,14 +106,24 @@ ShardingCase sharding_case(const Run *run)
     const Model *m = run->model;
     const MeshShape *mesh = &ranks_of(&run->replicas)->shape;
     bool narrow = m->dev->x_type != X_FP32;
-    return (ShardingCase){
+    bool grows = run->ramp.tokens > 0; // not in a plan, which is of the full batch
+    long sequences = grows ? (long)schedule_ramp_at(&run->ramp, run->first_step).sequences
+                           : cfg->batch.tokens / cfg->model.context;
+    long small = cfg->parallel.dp * cfg->batch.micro * config_micro_grain(cfg);
+    bool measures = cfg->run.noise_every == 1 && sequences > small; // in the first step
+    ShardingCase is = {
         .ranks = (size_t)(mesh->dp * mesh->cp), .params = m->params.n_elems,
         .stage = mesh->dp * mesh->cp > 1 ? (int)cfg->parallel.zero : 0,
         .reshard = cfg->parallel.reshard, .deterministic = cfg->numerics.deterministic, .x_bytes = m->dev->x_bytes,
         .g_bytes = cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE ? m->dev->x_bytes : sizeof(float),
-        .state = optim_state_bytes(cfg->optim.name, &m->params) + (narrow ? 4 : 0) * m->params.n_elems,
-        .micro = (size_t)cfg->batch.accum, .batch = (size_t)cfg->batch.micro,
-        .again = again_elems(run)};
+        .state = run->optim.whole.table ? 0 // by whole tensors, in no proportion to this rank's part
+                                        : optim_state_bytes(cfg->optim.name, &m->params) +
+                                              (narrow ? 4 : 0) * m->params.n_elems,
+        .micro = (size_t)(sequences / cfg->parallel.dp / cfg->batch.micro), .batch = (size_t)cfg->batch.micro,
+        .more = measures ? (size_t)config_micro_grain(cfg) : 0,
+    };
+    add_stage(&is, run);
+    return is;
 }
 
 ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
@@ -113,16 +141,19 @@ ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag)
 ShardingFormula sharding_traffic(const ShardingCase *is, CommKind kind)
 {
     size_t times = 0, bytes = is->g_bytes; // how often P is exchanged, in how many bytes an element
+    size_t micro = is->micro + is->more, reductions = 1 + (is->more > 0);
     bool once = is->stage == 1 || is->deterministic; // gradients are reduced once a step
-    if (kind == COMM_ALL_REDUCE && is->stage == 0) times = 2;
-    if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? 1 : is->micro;
+    if (kind == COMM_ALL_REDUCE && is->stage == 0) times = 2 * reductions;
+    if (kind == COMM_REDUCE_SCATTER && is->stage > 0) times = once ? reductions : micro;
     if (kind == COMM_ALL_GATHER && is->stage > 0) {
-        times = is->stage < 3 || !is->reshard ? 1 : is->micro * (is->deterministic ? 1 + is->batch : 2);
+        times = is->stage < 3 || !is->reshard ? 1 : micro * (is->deterministic ? 1 + is->batch : 2);
         bytes = is->x_bytes;
     }
     if (!times || is->ranks == 1) return (ShardingFormula){.text = "0"};
-    bool more = kind == COMM_ALL_GATHER && is->stage == 3 && is->again > 0;
-    size_t again = more ? is->micro * is->again : 0;
+    size_t again = 0; // elements besides
+    if (kind == COMM_ALL_GATHER && is->stage == 3 && is->reshard) again = micro * is->again + is->tied;
+    if (kind == COMM_REDUCE_SCATTER && !once) again = micro * is->later + reductions * is->tied;
+    bool more = again > 0;
     ShardingFormula f = {.all = (is->ranks - 1) * bytes * (times * is->params + again)};
     snprintf(f.text, sizeof f.text, more ? "%zu x (%zu P + again) (N - 1) / N" : "%zu x %zu P (N - 1) / N", bytes,
              times);

@@ -17,7 +17,10 @@ typedef struct {
     size_t x_bytes, g_bytes; // of a weight; of a gradient element when it is sent
     size_t state;         // bytes of the optimizer's state for all P, master weights among them
     size_t micro, batch;  // M micro-batches of B sequences on each rank
-    size_t again;         // elements that recomputation gathers a third time in a micro-batch (sharding_again)
+    size_t more;          // micro-batches whose gradient is measured, and reduced, apart (run.noise_every)
+    // Elements: that recomputation gathers a third time in a micro-batch (sharding_again); that a pipeline's W reduces
+    // once more in a micro-batch; of an embedding whose tied head is on another stage, gathered and reduced once more.
+    size_t again, later, tied;
 } ShardingCase;
 
 // A number of bytes as a formula in P and N, and its value for all ranks together, which is a whole number however
@@ -28,9 +31,14 @@ typedef struct {
 } ShardingFormula;
 
 ShardingCase sharding_case(const Run *run);
-// Additional gathers of blocks' weights in a micro-batch at stage 3, besides the one before each forward and the one
+// Units [first, first + n) of the `units` of a stage; whether the first is the embedding, the last the head.
+typedef struct {
+    size_t first, n, units;
+    bool embedding, head;
+} ShardingChunk;
+// Additional gathers of a chunk's blocks in a micro-batch at stage 3, besides the one before each forward and the one
 // before each backward: blocks that are recomputed evict each other from the slots (zero.c).
-size_t sharding_again(size_t layers, size_t segment, bool overlap);
+size_t sharding_again(ShardingChunk chunk, size_t segment, bool overlap);
 // Bytes held of weights, gradients or optimizer state; of other tags none.
 ShardingFormula sharding_memory(const ShardingCase *is, MemTag tag);
 // Bytes sent in one step by a kind of call, with algorithms that send the fewest.

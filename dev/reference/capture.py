@@ -13,8 +13,9 @@ Copy this file beside your model; it needs PyTorch and nothing else.
 capture.llmc(model, state) makes our side of the step in llm.c's debug state from its own files.
 
 A map says which parameter is which. The rest follows from it: what goes into the module that holds attn.out is what
-attention computed, what goes into the one that holds attn_norm is the residual stream, and so on. What no module sees
-(queries and keys after RoPE) is left out, as are modules that hold parameters of several kinds.
+attention computed, what goes into the one that holds attn_norm is the residual stream, and so on. Queries and keys
+after RoPE are what F.scaled_dot_product_attention is given; where attention is written in another way, they are left
+out, as are modules that hold parameters of several kinds.
 
     weight, grad, state, updated    split and transposed to our rows; gradients as backward leaves them, before clipping
     forward, backward, loss         (samples, tokens, width), in the type in which the model computes them
@@ -28,6 +29,8 @@ import re
 import struct
 
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
 # Parameters without .weight or .bias; N is the layer. Several names: a fused matrix, whose rows are these, in order.
 GPT2 = NANOGPT = {  # the matrices of Transformers' Conv1D are transposed; it is recognised by its class
@@ -49,7 +52,8 @@ QWEN3 = {**LLAMA, **{f"model.layers.N.self_attn.{x}_norm": f"layers.N.attn.{x}_n
 ROWS = ("embed.tokens", "embed.positions", "attn_norm", "attn.q", "attn.k", "attn.v", "attn.q_norm", "attn.k_norm",
         "attn.out", "ffn_norm", "ffn.gate", "ffn.up", "ffn.down", "final_norm", "head")
 KINDS = ("weight", "forward", "loss", "backward", "grad", "state", "updated")
-BUFFERS = ("norm1", "q", "k", "v", "attn", "resid", "norm2", "gate", "pre", "up", "act", "out", "norm")
+BUFFERS = ("norm1", "q", "k", "v", "q_normed", "k_normed", "attn", "resid", "norm2", "gate", "pre", "up", "act", "out",
+           "norm")
 INPUT = {"attn.out": "attn", "ffn_norm": "resid", "ffn.down": "act"}
 OUTPUT = {"attn_norm": "norm1", "attn.q": "q", "attn.k": "k", "attn.v": "v", "ffn_norm": "norm2", "ffn.gate": "gate",
           "ffn.up": "up", "final_norm": "norm"}
@@ -164,6 +168,19 @@ def gradients(path, model, names="auto"):
 
 # ---- a step
 
+class Attention(TorchFunctionMode):
+    """Sees the calls of F.scaled_dot_product_attention(query, key, ...), which no module shows."""
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is F.scaled_dot_product_attention:
+            given = {**dict(zip(("query", "key"), args)), **(kwargs or {})}
+            self.step.attended(given["query"], given["key"])
+        return function(*args, **(kwargs or {}))
+
+
 class step:
     """Captures what is computed inside `with`. settings ({"model.heads": 4}): for theirs.toml, what no shape shows."""
     def __init__(self, path, model, names="auto", optimizer=None, settings=None):
@@ -174,6 +191,7 @@ class step:
         self.rope = "embed.positions.weight" not in self.ours
         self.whole, self.pieces = {}, {}  # tensors of the step; of each micro-batch, {name: {its number: tensor}}
         self.batch, self.targets, self.autocast, self.stepped, self.clip = [], [], None, False, 0
+        self.unit, self.attention = None, Attention(self)  # unit: the layer whose queries and keys are to be kept
 
     def __enter__(self):
         held = {}
@@ -196,6 +214,7 @@ class step:
             self.hooks.append(self.optimizer.register_step_post_hook(lambda *_: self.after_update()))
         if any(isinstance(m, torch.nn.Dropout) and m.p > 0 and m.training for m in self.model.modules()):
             print("note: capture: dropout is on (try model.eval())")
+        self.attention.__enter__()
         return self
 
     def keep(self, name, x, at=None):
@@ -229,10 +248,22 @@ class step:
             self.keep(f"forward.{unit}.{INPUT[role]}", x)
         for base, part in zip(bases, out.split(sizes, -1) if len(bases) > 1 else [out]):
             role = base.removeprefix(f"{unit}.")
-            hidden = role in ("attn.q", "attn.k") and self.rope and f"{unit}.attn.q_norm.weight" not in self.ours
-            if role in OUTPUT and not hidden:  # hidden: here they are kept after RoPE
+            normed = f"{unit}.attn.q_norm.weight" in self.ours
+            if role == "attn.q" and (self.rope or normed):
+                self.unit = unit
+            if role in OUTPUT and (role not in ("attn.q", "attn.k") or normed or not self.rope):
                 pre = role == "ffn.up" and f"{unit}.ffn.gate.weight" not in self.ours
                 self.keep(f"forward.{unit or 'head'}.{'pre' if pre else OUTPUT[role]}", part)
+
+    def attended(self, q, k):
+        """Queries and keys (samples, heads, tokens, width), after QK-norm and RoPE; keys may be repeated in groups."""
+        unit, self.unit = self.unit, None
+        if not unit or q.dim() != 4:
+            return
+        heads = self.whole[f"weight.{unit}.attn.k.weight"].shape[0] // k.shape[3]
+        after = "_normed" if f"{unit}.attn.q_norm.weight" in self.ours else ""
+        self.keep(f"forward.{unit}.q{after}", q.transpose(1, 2))
+        self.keep(f"forward.{unit}.k{after}", k[:, ::k.shape[1] // heads].transpose(1, 2))
 
     def loss(self, per_token, targets=None):
         """The loss of every token of a micro-batch; for theirs.toml, which tokens it should have predicted."""
@@ -262,6 +293,7 @@ class step:
             self.hooks.pop().remove()
 
     def __exit__(self, kind, *_):
+        self.attention.__exit__(kind, *_)
         self.unhook()
         if kind:
             return

@@ -8,13 +8,14 @@
 The model below stands in for your own. It gets the weights from RUN's dump and the tokens from its shards, and runs
 forward, backward and AdamW in float32 with PyTorch's own operations. `keep` records a unit's result under the name that
 the dump has for it (doc/diff.md). Everything else about a tensor (its shape, its place in the order, how far rounding
-may move it) is copied from RUN's dump; only the numbers are new. So RUN must have one rank, fp32, no dropout, no
-document masks and no QK-norm, and its dump is of update 1. --break plants an error of planted.py, to see what
+may move it) is copied from RUN's dump; only the numbers are new. So RUN must have one rank, fp32, no dropout, no packed
+documents and no QK-norm, and its dump is of update 1. --break plants an error of planted.py, to see what
 build/diff says; check_planted.py does that for all of them.
 """
 import glob
 import json
 import os
+import re
 import struct
 import sys
 import tomllib
@@ -51,9 +52,10 @@ class Program:
     """The model and the update, an operation a method; `at` names the unit or the layer that asks for it. Another
     program's operation, or an error (planted.py), takes a method's place."""
 
-    def __init__(self, weights, config, lr, dtype=torch.float32, micros=1):
+    def __init__(self, weights, config, lr, eot=None, dtype=torch.float32, micros=1):
         self.p = {name: torch.nn.Parameter(x.to(dtype, copy=True)) for name, x in weights.items()}
         self.m, self.o, self.lr, self.micros = config["model"], config["optim"], lr, micros
+        self.eot = eot  # the token with which a document begins that attention stays within; None: it does not
         self.D = self.m["head_size"] or self.m["channels"] // self.m["heads"]
 
     def keep(self, name, x):
@@ -76,17 +78,23 @@ class Program:
             return F.layer_norm(x, w.shape, w, self.p.get(at + ".bias"), eps)
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * w
 
+    def place(self, token):
+        """Of each token its document's first, and its position in it: (S, T), or (1, T) if all rows are alike."""
+        at = torch.arange(token.shape[1])[None]
+        self.first = torch.where(token == self.eot, at, 0).cummax(1)[0] if self.eot is not None else 0 * at
+        self.pos = at - self.first
+
     def rotate(self, x, theta, at):
         """Turns the pairs (i, i + D/2) of x (S, T, heads, D)."""
-        T, D = x.shape[1], x.shape[3]
-        angle = torch.arange(T).double()[:, None] * theta ** (-torch.arange(0, D, 2).double() / D)
-        angle = torch.cat((angle, angle), 1)[:, None, :]
+        D = x.shape[3]
+        angle = self.pos.double()[..., None] * theta ** (-torch.arange(0, D, 2).double() / D)
+        angle = torch.cat((angle, angle), -1)[:, :, None, :]
         half = torch.cat((-x[..., D // 2:], x[..., :D // 2]), -1)
         return x * angle.cos().to(x.dtype) + half * angle.sin().to(x.dtype)
 
     def hidden(self, T, window, at):
         """True where a query (row) does not see a key (column)."""
-        mask = torch.ones(T, T).triu(1).bool()
+        mask = torch.ones(T, T).triu(1).bool() | (torch.arange(T) < self.first[:, None, :, None])
         return mask | torch.ones(T, T).tril(-window).bool() if window else mask
 
     def spread(self, y, at):
@@ -131,9 +139,10 @@ class Program:
         return keep(at + "out", x + self.dropped(self.linear(keep(at + "act", act), at + "ffn.down"), at))
 
     def positions(self, T, at):
-        return self.p["embed.positions.weight"][:T]
+        return self.p["embed.positions.weight"][self.pos]
 
     def logits(self, token):
+        self.place(token)
         x = self.p["embed.tokens.weight"][token]
         if self.m["position"] == "learned":
             x = x + self.positions(token.shape[1], "embed")
@@ -200,7 +209,7 @@ class Run:
         self.head, self.header, self.made = read_dump(os.path.join(path, DUMP))
         with open(os.path.join(path, "config.toml"), "rb") as file:
             self.config = tomllib.load(file)
-        for section, key, want in (("data", "shuffle", False), ("data", "document_mask", False),
+        for section, key, want in (("data", "shuffle", False), ("data", "packing", "cut"),
                                    ("model", "qk_norm", False),
                                    ("model", "dropout", 0), ("optim", "name", "adamw"), ("optim", "agc", 0),
                                    ("model", "rope_scaling", "none")):
@@ -218,7 +227,11 @@ class Run:
         self.batch = text[:-1].view(S, T), text[1:].view(S, T), counted
 
     def program(self, **how):
-        return Program(self.weights, self.config, self.lr, **how)
+        eot = None
+        if self.config["data"]["document_mask"]:
+            with open(os.path.join(self.config["data"]["tokenizer"], "manifest.json")) as file:
+                eot = int(re.search(r'"eot": (\d+)', file.read())[1])
+        return Program(self.weights, self.config, self.lr, eot, **how)
 
     def write(self, out, made):
         """Writes `made` as a dump, whose header is the run's."""

@@ -628,6 +628,11 @@ static void fit_micro(Config *cfg)
         config_set_derived(cfg, "batch.micro", share);
 }
 
+long config_micro_grain(const Config *cfg)
+{
+    return cfg->parallel.pp > 1 && cfg->parallel.schedule == PIPELINE_INTERLEAVED ? cfg->parallel.pp : 1;
+}
+
 static void resolve_batch(Config *cfg)
 {
     char ranks[48] = "";
@@ -651,9 +656,10 @@ static void resolve_batch(Config *cfg)
 static void refuse_offloaded(const Config *cfg)
 {
     if (cfg->memory.offload == OFFLOAD_NONE || !cfg->run.norms_every) return;
-    if (cfg->numerics.dtype != CONFIG_DTYPE_FP32)
-        die("%s: run.norms_every: reads the fp32 weights, which memory.offload sends away beside 16-bit ones (try "
-            "--memory.offload=none)", where(cfg, "run.norms_every"));
+    bool shards = cfg->parallel.zero == 3 && cfg->parallel.dp * cfg->parallel.cp > 1;
+    if (shards || cfg->numerics.dtype != CONFIG_DTYPE_FP32)
+        die("%s: run.norms_every: reads the fp32 weights, which memory.offload sends away in stage 3 of ZeRO and "
+            "beside 16-bit ones (try --memory.offload=none)", where(cfg, "run.norms_every"));
 }
 
 // Refuses settings that do not work on several ranks. In deterministic mode a rank's gradient must be one whole subtree
@@ -672,38 +678,28 @@ static void refuse_on_ranks(const Config *cfg)
     if (cfg->numerics.deterministic && cfg->parallel.reduce_dtype == CONFIG_REDUCE_STORAGE)
         die("%s: parallel.reduce_dtype=storage rounds each rank's sum, so bits depend on how many there are; not with "
             "numerics.deterministic (try fp32)", where(cfg, "parallel.reduce_dtype"));
-    if (cfg->run.noise_every)
-        die("%s: run.noise_every: measured on one rank only, this job has %ld (try 0)", where(cfg, "run.noise_every"),
-            cfg->parallel.ranks);
-    if (cfg->run.norms_every && cfg->parallel.zero)
-        die("%s: run.norms_every: needs whole gradients on rank 0, which parallel.zero=%ld has not (try "
-            "--parallel.zero=0)", where(cfg, "run.norms_every"), cfg->parallel.zero);
 }
 
 // Refuses settings that do not work when tp, cp or pp divides the model or the sequence.
 static void refuse_in_parts(const Config *cfg)
 {
     long tp = cfg->parallel.tp, pp = cfg->parallel.pp, cp = cfg->parallel.cp;
-    int name = cfg->optim.name;
-    bool whole = name == OPTIM_ADAFACTOR || name == OPTIM_ADAMW8BIT || name == OPTIM_MUON;
-    if (tp > 1 && whole)
-        die("%s: optim.name: this optimizer looks at whole matrices or blocks of them, which parallel.tp = %ld cuts "
-            "(try adamw, lion or momentum, or parallel.tp=1)", where(cfg, "optim.name"), tp);
-    if (tp > 1 && cfg->optim.agc > 0)
-        die("%s: optim.agc: needs the norms of whole rows and tensors, which parallel.tp = %ld cuts (try optim.clip)",
-            where(cfg, "optim.agc"), tp);
-    if (tp * pp > 1 && cfg->run.norms_every)
-        die("%s: run.norms_every: needs every tensor on rank 0, which parallel.tp = %ld, pp = %ld spread (try 0)",
-            where(cfg, "run.norms_every"), tp, pp);
-    if (pp > 1 && cfg->parallel.zero > 1)
-        die("%s: parallel.zero = %ld with parallel.pp = %ld: weights and gradients would be sent for every micro-batch "
-            "of every stage (try --parallel.zero=1)", where(cfg, "parallel.zero"), cfg->parallel.zero, pp);
-    if (pp > 1 && cfg->batch.ramp_from)
-        die("%s: batch.ramp_from: a pipeline's schedule is made for one number of micro-batches (try 0, or "
-            "parallel.pp=1)", where(cfg, "batch.ramp_from"));
     if (cfg->model.experts && tp * cp > 1)
         die("%s: model.experts with parallel.tp = %ld, cp = %ld: experts are not divided over such ranks (try dp, ZeRO "
             "or pp)", where(cfg, tp > 1 ? "parallel.tp" : "parallel.cp"), tp, cp);
+    if (cfg->batch.accum % config_micro_grain(cfg))
+        die("%s: parallel.schedule = interleaved: a step has %ld micro-batches, which go through a chunk in groups of "
+            "parallel.pp = %ld (try another batch.tokens or batch.micro, or 1f1b)", where(cfg, "parallel.schedule"),
+            cfg->batch.accum, pp);
+    if (cfg->run.noise_every && cfg->batch.accum <= config_micro_grain(cfg))
+        die("%s: run.noise_every: measures with %ld micro-batches and with all of a step, batch.accum is %ld (try a "
+            "smaller batch.micro)", where(cfg, "run.noise_every"), config_micro_grain(cfg), cfg->batch.accum);
+    if (pp > 1 && cfg->run.noise_every && cfg->parallel.schedule == PIPELINE_USER)
+        die("%s: run.noise_every: parallel.table is a schedule for one number of micro-batches (try 0, or another "
+            "parallel.schedule)", where(cfg, "run.noise_every"));
+    if (pp > 1 && cfg->batch.ramp_from && cfg->parallel.schedule == PIPELINE_USER)
+        die("%s: batch.ramp_from: parallel.table is a schedule for one number of micro-batches (try 0, or another "
+            "parallel.schedule)", where(cfg, "batch.ramp_from"));
     if (cp > 1 && cfg->model.context % (2 * cp))
         die("%s: parallel.cp = %ld: a sequence is cut into 2 cp = %ld chunks, which does not divide "
             "model.context = %ld",

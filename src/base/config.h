@@ -62,7 +62,8 @@ typedef enum { CP_ZIGZAG, CP_CONTIGUOUS } CpAssign;
 // Keys and values arrive block by block from the left neighbour (ring), or all at once (all-gather).
 typedef enum { CP_RING, CP_GATHER } CpWay;
 typedef enum {
-    PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_ZB_V,
+    PIPELINE_GPIPE, PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_ZB_V, PIPELINE_V_HALF,
+    PIPELINE_V_MIN,
     PIPELINE_USER, // read from a file
     PIPELINE_SCHEDULES
 } PipelineSchedule;
@@ -255,6 +256,8 @@ void config_set_derived(Config *cfg, const char *section_key, long value);
 // effect, fills derived values (kv_heads, head_size, ffn, accum, min_lr, decay_steps, stride) and checks what
 // involves several keys (divisibility, order). Dies at the first error. May be called again.
 void config_resolve(Config *cfg);
+// Of what a step's number of micro-batches must be a multiple: an interleaved pipeline takes them in groups of pp.
+long config_micro_grain(const Config *cfg);
 
 // True when a preset, a file or the command line set the key.
 bool config_is_set(const Config *cfg, const char *section_key);

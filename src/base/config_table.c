@@ -257,7 +257,7 @@ static const ConfigKey TABLE[] = {
     CHOICE(parallel, cp_way, "ring", "ring|gather", "parallel.cp>1",
         "keys and values come block by block around a ring, or all at once"),
     INT(parallel, pp, "1", "[1, 64]", "ranks", "", "pipeline parallelism: stages that hold the layers between them"),
-    CHOICE(parallel, schedule, "1f1b", "gpipe|1f1b|interleaved|zb-h1|zb-v|user", "parallel.pp>1",
+    CHOICE(parallel, schedule, "1f1b", "gpipe|1f1b|interleaved|zb-h1|zb-v|v-half|v-min|user", "parallel.pp>1",
         "order of the stages' forwards and backwards; build/pipeline draws each"),
     INT(parallel, chunks, "0", "[0, 16]", "", "parallel.pp>1",
         "pieces of the model on each stage; 0: what the schedule needs"),

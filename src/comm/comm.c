@@ -31,6 +31,7 @@
 #include "base/check.h"
 #include "comm/collectives.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -495,6 +496,9 @@ static CommRequest start(Comm *comm, CommCall call)
     for (int r = 0; call.kind != COMM_ALL_REDUCE && call.counts && r < comm->size; r++) n += call.counts[r];
     for (int r = 0; call.in_counts && r < comm->size; r++) n_in += call.in_counts[r];
     n = n > n_in ? n : n_in;
+    bool alike = call.kind != COMM_ALL_TO_ALL && !message && !comm->ops->device; // n is the same on all ranks
+    if (algorithm == COMM_NATIVE && alike && n * bytes > INT_MAX)
+        algorithm = call.kind == COMM_BROADCAST ? COMM_TREE : COMM_RING; // in messages of any length
     count->calls++, count->payload += n * bytes;
     if (f->alpha + f->beta > 0 && comm->size > 1 && call.kind != COMM_SEND) {
         double from = f->link_free > s->begin ? f->link_free : s->begin;

@@ -16,8 +16,11 @@
 // allowed cores count (a launcher that binds ranks gives each its own). The wait loop tests a few times before its
 // first sleep only when every rank has a core of its own.
 //
-// Rejected: MPI_THREAD_MULTIPLE (a lock in every call, for nothing); MPI_Comm_spawn; more than 2^31 - 1 elements
-// or bytes in one message (MPI counts in int; refused with a message, the caller cuts the call).
+// Counts. MPI 4 has a second form of its calls, NAME_c, which counts in 64 bits: a message may have 2^31 bytes and
+// more. With an older MPI, which counts in int, such a message is refused. MPI's own collectives are not given more
+// than 2^31 bytes (comm.c): those of MPICH 4.0 fail there ("Invalid communicator").
+//
+// Rejected: MPI_THREAD_MULTIPLE (a lock in every call, for nothing); MPI_Comm_spawn.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // sched_getaffinity
 #endif
@@ -55,12 +58,25 @@ static void must(const Comm *comm, int code, const char *call)
     die("%s: %s", call, text);
 }
 
+#if MPI_VERSION >= 4
+typedef MPI_Count Count;
+#define LARGE(call) call##_c
+#else
+typedef int Count;
+#define LARGE(call) call
+#endif
+
 static int as_int(const Comm *comm, size_t n)
 {
     if (n > INT_MAX)
-        die("group %s: %zu elements or bytes in one message; MPI takes %d (cut the call into several)", comm->name, n,
-            INT_MAX);
+        die("group %s: %zu elements or bytes in one message; this MPI takes %d (try MPICH 4, or more ranks)",
+            comm->name, n, INT_MAX);
     return (int)n;
+}
+
+static Count as_count(const Comm *comm, size_t n)
+{
+    return sizeof(Count) > sizeof(int) ? (Count)n : (Count)as_int(comm, n);
 }
 
 // ---- tickets
@@ -75,7 +91,8 @@ static void mpi_send(Comm *comm, CommTicket *ticket, const void *buf, size_t n_b
 {
     const State *state = comm->state;
     MPI_Request request;
-    must(comm, MPI_Isend(buf, as_int(comm, n_bytes), MPI_BYTE, to, tag, state->channel[channel], &request), "send");
+    Count n = as_count(comm, n_bytes);
+    must(comm, LARGE(MPI_Isend)(buf, n, MPI_BYTE, to, tag, state->channel[channel], &request), "send");
     *ticket = (CommTicket){0};
     keep(ticket, request);
 }
@@ -84,7 +101,8 @@ static void mpi_recv(Comm *comm, CommTicket *ticket, void *buf, size_t n_bytes, 
 {
     const State *state = comm->state;
     MPI_Request request;
-    must(comm, MPI_Irecv(buf, as_int(comm, n_bytes), MPI_BYTE, from, tag, state->channel[channel], &request), "recv");
+    Count n = as_count(comm, n_bytes);
+    must(comm, LARGE(MPI_Irecv)(buf, n, MPI_BYTE, from, tag, state->channel[channel], &request), "recv");
     *ticket = (CommTicket){.expect = state, .n_bytes = n_bytes, .peer = from};
     keep(ticket, request);
 }
@@ -93,15 +111,16 @@ static bool mpi_test(Comm *comm, CommTicket *ticket)
 {
     MPI_Request request;
     MPI_Status status;
-    int done = 0, got = 0;
+    int done = 0;
+    Count got = 0;
     memcpy(&request, &ticket->handle, sizeof request);
     must(comm, MPI_Test(&request, &done, &status), ticket->expect ? "receive" : "collective or send");
     keep(ticket, request);
     if (!done || !ticket->expect) return done;
-    must(comm, MPI_Get_count(&status, MPI_BYTE, &got), "receive");
+    must(comm, LARGE(MPI_Get_count)(&status, MPI_BYTE, &got), "receive");
     if ((size_t)got != ticket->n_bytes)
-        die("group %s: rank %d expected %zu bytes from rank %d and was sent %d", comm->name, comm->rank,
-            ticket->n_bytes, ticket->peer, got);
+        die("group %s: rank %d expected %zu bytes from rank %d and was sent %zu", comm->name, comm->rank,
+            ticket->n_bytes, ticket->peer, (size_t)got);
     return true;
 }
 

@@ -45,6 +45,38 @@ Comm *launch_start(char **argv)
     return world;
 }
 
+static bool may_differ(const char *key)
+{
+    static const char *const local[] = {"data.", "eval.sets", "eval.tasks", "run.dir", "run.threads", "run.device",
+                                        "run.peak", "comm.slow_"};
+    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
+        if (!strncmp(key, local[i], strlen(local[i]))) return true;
+    return false;
+}
+
+void launch_agree(Comm *world, const Config *cfg)
+{
+    int n_keys;
+    const ConfigKey *key = config_table(&n_keys);
+    char mine[CONFIG_TEXT], theirs[CONFIG_TEXT];
+    Config *first = malloc(sizeof *first);
+    if (!first) die("launch: no memory for the settings of rank 0");
+    *first = *cfg;
+    CommRequest request = comm_broadcast(world, first, sizeof *first, COMM_BYTE, 0);
+    comm_wait(world, &request);
+    for (int i = 0; i < n_keys; i++) {
+        config_table_format(&key[i], cfg, mine, sizeof mine);
+        config_table_format(&key[i], first, theirs, sizeof theirs);
+        bool follows = cfg->origin[i].source == CONFIG_DERIVED && first->origin[i].source == CONFIG_DERIVED;
+        if (strcmp(mine, theirs) && !follows && !may_differ(key[i].name))
+            die("%s is %s on this rank, and %s on rank 0 (start all ranks with the same settings and files)",
+                key[i].name, *mine ? mine : "empty", *theirs ? theirs : "empty");
+    }
+    free(first);
+    request = comm_barrier(world); // a rank that has died ends the job before another finds something else
+    comm_wait(world, &request);
+}
+
 int launch_threads(const Comm *world, long asked)
 {
     return asked || world->size == 1 ? (int)asked : comm_mpi_threads(world);

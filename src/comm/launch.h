@@ -10,6 +10,9 @@ extern "C" {
 // nothing. Dies when srun started several processes without MPI. Searches the arguments for --run.supervisor=false,
 // because the supervisor is forked before any setting is read.
 Comm *launch_start(char **argv);
+// Dies on the first rank whose settings are not rank 0's, naming the key and both values. Keys that may differ from
+// machine to machine are not compared: where files are, threads, devices, speeds. Collective.
+void launch_agree(Comm *world, const Config *cfg);
 // Threads of this rank: `asked`, or where that is 0 its part of the machine's cores; 0: all (dev_cpu_create).
 int launch_threads(const Comm *world, long asked);
 // Which of a machine's n devices this rank takes: the entries of `list` ("0,2"; empty: all), in turn. Dies where the

@@ -13,7 +13,7 @@ extern "C" {
 
 // What a layer's experts keep from step to step; arrays on the device.
 typedef struct ExpertState {
-    float *count; // (E + 1) slots of this rank's tokens by expert since model_experts_take, last those that were dropped
+    float *count; // (E + 1) slots of this rank's tokens by expert in this step (loads.h), last those that were dropped
     float *bias;  // (E) added to the scores when experts are chosen; NULL: none
     float *load;  // (E) each expert's share of the slots of the last step, over all ranks; NULL: not used
 } ExpertState;

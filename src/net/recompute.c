@@ -361,7 +361,7 @@ void recompute_backward_later(Activations *acts, const UnitContext *ctx, size_t 
         void *saved[UNIT_MAX_SAVED], *kept[UNIT_MAX_SAVED];
         if (!recompute_late_at(late, u, row, kept)) continue;
         model_saved_at(acts, u, row, saved);
-        unit_before(ctx, unit, PASS_BACKWARD);
+        unit_before(ctx, unit, PASS_LATER);
         if (acts->segment) {
             for (int i = 0; i < acts->row[u].n; i++)
                 saved[i] = late->read[u][i] ? (char *)late->read[u][i] + row * acts->row[u].n_bytes[i] : NULL;
@@ -370,6 +370,6 @@ void recompute_backward_later(Activations *acts, const UnitContext *ctx, size_t 
             if (drop) unit->kind->restore(ctx, unit, model_stream_at(acts, acts->stream[u], row), saved, batch);
         }
         linear_backward_later(ctx, unit, saved, kept, batch->N);
-        unit_after(ctx, unit, PASS_BACKWARD);
+        unit_after(ctx, unit, PASS_LATER);
     }
 }

@@ -84,7 +84,7 @@ float *unit_grad(const UnitContext *ctx, const Unit *unit, UnitRole role)
 static void mark(const UnitContext *ctx, const Unit *unit, UnitPass pass)
 {
     static const char *const name[] = {[PASS_FORWARD] = "forward", [PASS_AGAIN] = "forward again",
-                                       [PASS_BACKWARD] = "backward"};
+                                       [PASS_BACKWARD] = "backward", [PASS_LATER] = "weights"};
     char text[32];
     if (!ctx->dev->mark) return;
     snprintf(text, sizeof text, "%s %d", name[pass], unit->index);

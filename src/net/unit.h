@@ -176,12 +176,13 @@ typedef struct {
 typedef struct Unit Unit;
 typedef struct Linear Linear; // linear.h
 
-// Why a unit runs: forward, forward again within the backward pass (recomputation), or backward.
-typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD } UnitPass;
+// Why a unit runs: forward, forward again within the backward pass (recomputation), backward, or for the gradients of
+// weights that backward has put off (linear_backward_later), which reads no weights.
+typedef enum { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD, PASS_LATER } UnitPass;
 
 // Called before and after every unit, so that weights and gradients can be sent to other ranks (ddp.h, zero.h).
-// `before`: the unit is about to read its weights and, in PASS_BACKWARD, to add to its gradients; for a tied head also
-// those of the embedding. `after`: it has. NULL: no hook.
+// `before`: the unit is about to read its weights (not in PASS_LATER) and, in PASS_BACKWARD and PASS_LATER, to add to
+// its gradients; for a tied head also those of the embedding. `after`: it has. NULL: no hook.
 typedef struct {
     void *self;
     void (*before)(void *self, int unit, UnitPass pass);

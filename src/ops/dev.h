@@ -74,12 +74,12 @@ typedef struct {
 } DevParts;
 
 // How a token chooses its experts. Its E logits z become scores s: the softmax over all, or each one's sigmoid. The k
-// experts with the largest s + bias are chosen; of equal ones those with the lower number. Their weights are s, not
-// s + bias (Wang et al., arXiv 2408.15664).
+// experts with the largest s + bias are chosen; of equal ones those with the lower number; NaN counts as -infinity.
+// Their weights are s, not s + bias (Wang et al., arXiv 2408.15664).
 typedef struct {
     size_t E, k;
-    size_t groups, best; // groups of E / groups neighbours, of which a token uses those that are among `best` groups: the
-                         // ones whose best expert (softmax) or best two experts (sigmoid) sum to the most; 0: no groups
+    size_t groups, best; // groups of E / groups neighbours; a token uses experts of `best` of them alone: those whose
+                         // best expert (softmax) or best two experts (sigmoid) sum to the most; 0: no groups
     bool sigmoid, renorm; // renorm: the k weights are divided by their sum
     float scale;          // of the weights, after that
 } DevRouter;
@@ -233,7 +233,8 @@ struct Dev {
                           size_t E);
     // The rows of the slots: offset (E + 1); row (N, k) of each slot, -1: dropped; slot (N k) of each row, -1 from
     // offset[E] on. An expert's rows are in the order of their slots. cap 0: none is dropped; else of T tokens an
-    // expert takes `cap` slots: the first ones or, by_gate, those with the largest weights (equal ones: the first).
+    // expert takes `cap` slots: the first ones or, by_gate, those with the largest weights (equal ones: the first; NaN
+    // counts as -infinity).
     void (*experts_sort)(Dev *, int32_t *offset, int32_t *row, int32_t *slot, const int32_t *choice, const float *gate,
                          size_t N, size_t T, size_t k, size_t E, size_t cap, bool by_gate);
     // out[r] = inp[slot[r] / k], (R, C) from (N, C); 0 where slot[r] < 0

@@ -32,6 +32,7 @@ template <class E> static void fill(Dev *dev)
     norm_cuda_fill<E>(dev);
     attention_cuda_fill<E>(dev);
     loss_cuda_fill<E>(dev);
+    experts_cuda_fill<E>(dev);
 }
 
 __global__ void nothing()

@@ -83,6 +83,7 @@ template <class E> void embed_cuda_fill(Dev *dev);
 template <class E> void norm_cuda_fill(Dev *dev);
 template <class E> void attention_cuda_fill(Dev *dev);
 template <class E> void loss_cuda_fill(Dev *dev);
+template <class E> void experts_cuda_fill(Dev *dev);
 void sums_cuda_fill(Dev *dev);
 void updates_cuda_fill(Dev *dev);
 void updates_matrix_cuda_fill(Dev *dev);

@@ -36,7 +36,7 @@ static float score_row(float *s, const float *z, DevRouter r)
     return top + logf(sum); // softmax: log sum exp z
 }
 
-// The largest of n keys that is not taken, the first of equal ones. NaN is no smaller than others: some index comes out.
+// The largest of n keys that is not taken, the first of equal ones.
 static size_t largest(const float *key, const bool *taken, size_t n)
 {
     size_t best = n;
@@ -68,7 +68,10 @@ static void choose(int32_t *choice, float *gate, const float *z, const float *bi
 {
     float *s = room, *key = room + r.E, sum = 0;
     score_row(s, z, r);
-    for (size_t e = 0; e < r.E; e++) key[e] = s[e] + (bias ? bias[e] : 0), taken[e] = false;
+    for (size_t e = 0; e < r.E; e++) {
+        key[e] = s[e] + (bias ? bias[e] : 0), taken[e] = false;
+        if (key[e] != key[e]) key[e] = -INFINITY; // keys have an order, so k different experts come out
+    }
     if (r.groups) keep_groups(key, taken, room + 2 * r.E, taken + r.E, r);
     for (size_t j = 0; j < r.k; j++) {
         size_t e = largest(key, taken, r.E);
@@ -163,7 +166,10 @@ static void drop(int32_t *row, const int32_t *choice, const float *gate, size_t 
     Bid *bid = malloc(n * sizeof *bid);
     size_t *taken = calloc(E, sizeof *taken);
     if (!bid || !taken) die("cpu: no memory for %zu slots", n);
-    for (size_t i = 0; i < n; i++) bid[i] = (Bid){gate[first + i], first + i};
+    for (size_t i = 0; i < n; i++) { // a NaN has no place in an order
+        float g = gate[first + i];
+        bid[i] = (Bid){g == g ? g : -INFINITY, first + i};
+    }
     if (by_gate) qsort(bid, n, sizeof *bid, by_gate_then_slot);
     for (size_t i = 0; i < n; i++)
         if (taken[choice[bid[i].slot]]++ >= cap) row[bid[i].slot] = -1;

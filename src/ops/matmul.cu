@@ -313,6 +313,17 @@ void matmul_parts_backward_input(Dev *dev, X *dinp, const X *dout, const X *weig
     matmul_backward_input<E>(dev, dinp, dout, weight, N, C, OC, site);
 }
 
+// fp32 results of 16-bit operands; the other ops of mixture of experts are in experts.cu.
+template <class E>
+void router_forward(Dev *dev, float *logits, const X *inp, const X *weight, size_t N, size_t C, size_t n_experts)
+{
+    Product p = {};
+    p.in = p.in_b = type_of<E>(), p.to = CUDA_R_32F, p.ta = true, p.m = n_experts, p.n = N, p.k = C;
+    p.a = weight, p.b = inp, p.d = logits, p.lda = C, p.ldb = C, p.ldd = n_experts, p.alpha = 1;
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    product_or_stop(dev_cuda(dev), p);
+}
+
 } // namespace
 
 void matmul_cuda_open(Dev *dev)
@@ -353,5 +364,6 @@ template <class E> void matmul_cuda_fill(Dev *dev)
     dev->matmul_backward_weight = matmul_backward_weight<E>;
     dev->matmul_parts_forward = matmul_parts_forward<E>;
     dev->matmul_parts_backward_input = matmul_parts_backward_input<E>;
+    dev->router_forward = router_forward<E>;
 }
 DEV_CUDA_FILL(matmul)

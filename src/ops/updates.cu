@@ -5,7 +5,7 @@
 //   adamw8bit          a block of threads has one block of 2048 elements: the moments stay in registers between the
 //                      update and the search for their codes, which has to know the largest of them first
 //   clip_units         a row is cut into P pieces, from the shape alone: many for one long row, one where there are
-//                      rows enough. One kernel sums the squares of each piece; then every block adds its row's pieces
+//                      several. One kernel sums the squares of each piece; then every block adds its row's pieces
 //                      in order, and scales its piece. So nothing goes to the host
 //
 // The invariant: the same arithmetic as on the CPU where no sum is taken; the nearest code is found with the same
@@ -214,7 +214,7 @@ void clip_units(Dev *dev, float *grad, const float *weight, size_t R, size_t C, 
     if (R == 0 || C == 0) return;
     size_t P = C / PIECE_LEAST;
     unsigned threads = power_of_two(d->threads);
-    P = P < 1 || R > PIECES_MOST ? 1 : P < PIECES_MOST ? P : (size_t)PIECES_MOST;
+    P = P < 1 || R > 1 ? 1 : P < PIECES_MOST ? P : (size_t)PIECES_MOST;
     double *partial = (double *)dev_cuda_scratch(d, R * P * 2 * sizeof *partial);
     LAUNCH(clip_squares_kernel, (unsigned)(R * P), threads, 0, d->stream, partial, grad, weight, C, (unsigned)P);
     LAUNCH(clip_scale_kernel, (unsigned)(R * P), threads, 0, d->stream, grad, partial, C, (unsigned)P, limit, least);

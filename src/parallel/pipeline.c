@@ -27,19 +27,23 @@
 // c, or the end of W where W reads F's activations (pipeline_check_peak). Model, plan and engine all call the functions
 // of this file, so they agree on the number of buffers.
 //
+// A batch that grows (batch.ramp_from) has a table for each number of micro-batches. The buffers are those of the full
+// batch: in every published schedule a table of fewer micro-batches has no more of them in flight in any chunk
+// (test_pipeline_engine).
+//
 // A tied head on another stage than its embedding: that stage keeps a copy of the weights, renewed after every update,
 // and an array for the gradient. The gradient is sent to the embedding's stage and added to the embedding's own, once
 // per step. On a deterministic device this happens for every sequence, into the zeroed gradient, before the embedding
 // adds its own: the order in which one rank adds, head first. At the end of a step the whole gradient is in the
 // embedding's row, and the copy's is zero, so norm, optimizer, ZeRO and checkpoints use only that row. The head may
-// also be on the embedding's stage, in another chunk (zb-v). It then reads the embedding itself, and only a
+// also be on the embedding's stage, in another chunk (a V). It then reads the embedding itself, and only a
 // deterministic device sends the gradient through a buffer, because the head may have processed later sequences before
 // the embedding reaches the first. The number of gradients in flight is at most the number of sequences between the
 // embedding's F and B: a gradient that the head has computed and the embedding has not added belongs to one of them. So
 // a send never waits for a buffer that only this stage could free.
 //
 // Rejected: a function for each schedule (it could not be checked before it hangs); MPI_Sendrecv pairs, as in
-// Megatron-LM (interleaved and zb-v deadlock); a progress thread. One pool of slots for all chunks of a stage: its size
+// Megatron-LM (interleaved and Vs deadlock); a progress thread. One pool of slots for all chunks of a stage: its size
 // would be the peak of all chunks together, a little less than the sum of their own peaks; but chunks differ in size,
 // and the owner of a buffer would depend on the order of actions. For a tied head an all-reduce over both ends, as in
 // Megatron-LM: each element would have two owners, to be counted once by norm, optimizer and checkpoint, and it adds in
@@ -118,8 +122,8 @@ static void must_be_in_order(const PipelineTable *t, const char *name)
 static PipelineTable *read_table(const char *path, int p, int m, int v)
 {
     if (!strchr(path, '.') && !strchr(path, '/'))
-        die("parallel.schedule = %s: no such schedule (gpipe, 1f1b, interleaved, zb-h1, zb-v, or a file FILE.csv)",
-            path);
+        die("parallel.schedule = %s: no such schedule (gpipe, 1f1b, interleaved, zb-h1, zb-v, v-half, v-min, or a file "
+            "FILE.csv)", path);
     PipelineTable *t = pipeline_table_read(path);
     if (t->p != p) die("parallel.table = %s: the file has %d stages, parallel.pp = %d", path, t->p, p);
     if (t->m != m)
@@ -239,6 +243,15 @@ static void tied_send(Pipeline *p)
     p->tied_request[at] = comm_send(p->ends, buffer, n, COMM_FP32, p->tied_peer, 0);
 }
 
+// The embedding's weights are about to be read, or its gradient to be added to, between two actions: with ZeRO they
+// must be here.
+static void around_embedding(const Pipeline *p, UnitPass pass, bool begin)
+{
+    const UnitHooks *hooks = &p->model->hooks;
+    void (*hook)(void *, int, UnitPass) = begin ? hooks->before : hooks->after;
+    if (p->tied_embedding && hook) hook(hooks->self, 0, pass);
+}
+
 // At a step's end: all has been sent, or on another device is sent now.
 static void tied_finish(Pipeline *p)
 {
@@ -250,7 +263,9 @@ static void tied_finish(Pipeline *p)
     if (p->tied_embedding) {
         CommRequest request = comm_recv(p->ends, p->tied_buffer, n, COMM_FP32, p->tied_peer, 0);
         comm_wait(p->ends, &request);
+        around_embedding(p, PASS_LATER, true);
         m->dev->accumulate(m->dev, embedding_grad(p), p->tied_buffer, n);
+        around_embedding(p, PASS_LATER, false);
     } else {
         CommRequest request = comm_send(p->ends, m->tied_grad, n, COMM_FP32, p->tied_peer, 0);
         comm_wait(p->ends, &request);
@@ -264,11 +279,13 @@ void pipeline_share_tied(Pipeline *p)
     if (p->tied_peer < 0) return;
     CommType type = comm_type_of(m->dev->x_type);
     size_t n = vocab_elems(p);
+    around_embedding(p, PASS_FORWARD, true);
     size_t at = p->tied_embedding ? m->params.row[m->unit[0].row[W_TOKENS]].offset - m->unit_begin[0] : 0;
     const char *embedding = (const char *)m->unit_weight[0] + at * m->dev->x_bytes;
     CommRequest request = p->tied_embedding ? comm_send(p->ends, embedding, n, type, p->tied_peer, 0)
                                             : comm_recv(p->ends, m->tied_weight, n, type, p->tied_peer, 0);
     comm_wait(p->ends, &request);
+    around_embedding(p, PASS_FORWARD, false);
 }
 
 // ---- buffers
@@ -311,6 +328,21 @@ Pipeline *pipeline_create(Model *model, const PipelineTable *table, int stage, C
     for (int c = 0; c < table->v; c++) create_flow(p, c);
     tied_create(p);
     return p;
+}
+
+void pipeline_use(Pipeline *p, const PipelineTable *table)
+{
+    const Model *m = p->model;
+    if (table == p->table) return;
+    check(table->p == p->table->p && table->v == p->table->v && table->split == p->table->split);
+    check(!memcmp(table->piece, p->table->piece, sizeof table->piece));
+    ModelStage need = pipeline_stage(table, p->stage, m->shape.layers, NULL);
+    for (int c = 0; c < table->v; c++) {
+        const ModelPiece *piece = &need.chunk[c];
+        check((m->pool.segment ? piece->active : piece->held) <= p->flow[c].n_slots);
+        check(piece->late <= p->flow[c].n_late);
+    }
+    p->table = table;
 }
 
 void pipeline_free(Pipeline *p)

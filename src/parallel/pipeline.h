@@ -89,6 +89,9 @@ typedef struct {
 // may be NULL in a plan. The table stays the caller's.
 Pipeline *pipeline_create(Model *model, const PipelineTable *table, int stage, Comm *pp, Comm *ends);
 void pipeline_free(Pipeline *pipeline);
+// From the next step on this table, of the same schedule and sizes but with fewer micro-batches, or the first one
+// again. It needs no buffer that the first one does not need.
+void pipeline_use(Pipeline *pipeline, const PipelineTable *table);
 // Forward and backward of the table's m micro-batches; then model->grads has this stage's gradient. As
 // model_forward_backward of each and model_step_finish: returns the sum of losses, 0 on stages without the head.
 double pipeline_step(Pipeline *pipeline, const PipelineMicro *micro, float scale);

@@ -12,7 +12,6 @@ extern "C" {
 
 // What is known of a table that holds.
 typedef struct {
-    bool finishes[PIPELINE_SENDS];   // also when a send waits so; BUFFERED is always true
     int active[PIPELINE_MAX_STAGES]; // most activations (micro-batch, chunk) with F begun and B not ended
     int held[PIPELINE_MAX_STAGES];   // the same, until W has ended in a table that splits
     int sent[PIPELINE_MAX_STAGES];   // outputs that a stage sends to another one
@@ -28,9 +27,6 @@ bool pipeline_check(const PipelineTable *t, PipelineProof *proof, char *why, siz
 // the end of its B, then, in a table that splits, kept[c] until the end of its W. In bytes what the engine
 // must have room for.
 size_t pipeline_check_peak(const PipelineTable *t, int stage, const size_t *full, const size_t *kept);
-
-// `active` or `held` (split schedules) as the papers have it; -1: they do not say.
-int pipeline_check_formula(const PipelineTable *t, int stage);
 
 #ifdef __cplusplus
 }

@@ -1,15 +1,15 @@
-// pipeline_table: the published pipeline schedules, one function each. See pipeline_table.h for the contract.
+// pipeline_table: the published pipeline schedules. See pipeline_table.h for the contract.
 //
 // The invariant: a schedule is an order per stage and nothing else. No times, no ranks, no messages: the
 // engine, the checker, the simulator and the drawing all read the same table, so what is drawn is what runs.
 //
-// p stages, m micro-batches, v chunks, s the stage; each function writes one stage:
+// p stages, m micro-batches, v chunks, s the stage; one function each, which writes one stage, except for the Vs:
 //
 //   gpipe        all F, then all B                                            Huang et al., arXiv:1811.06965
 //   1f1b         p-1-s F ahead, then F and B in turn                          Narayanan et al., arXiv:2006.09503
 //   interleaved  the same over chunks, 2(p-1-s) + (v-1)p ahead                Narayanan et al., arXiv:2104.04473, 2.2
 //   zb-h1        1f1b with W put off by s micro-batches                       Qi et al., arXiv:2401.10241
-//   zb-v         chunk 0 goes down the stages, chunk 1 comes back up          Qi et al., arXiv:2401.10241, 2405.15362
+//   zb-v, v-half, v-min   chunk 0 goes down the stages, chunk 1 comes back up. Qi et al., arXiv:2405.15362
 //
 // B runs in rising order of micro-batches everywhere. GPipe's own figure runs it backwards; the idle time is
 // the same, and rising order is the order in which one rank alone adds the gradients.
@@ -30,8 +30,8 @@
 // can disagree).
 //
 // Rejected: schedules as loops inside the engine (each would be an engine of its own, and none could be
-// checked before it hangs), and a solver that searches for an order (the zero-bubble papers have one; the two
-// schedules here are the ones that can be written down).
+// checked before it hangs), and a solver that searches for an order by measured times (the zero-bubble papers have
+// one): the schedules here are those for F = B = W, which follow from a few numbers.
 #include "parallel/pipeline_table.h"
 
 #include "base/check.h"
@@ -102,47 +102,121 @@ static void zb_h1(PipelineTable *t, int s)
     for (int k = t->m > s ? t->m - s : 0; k < t->m; k++) pipeline_table_add(t, s, PIPELINE_W, k, 0);
 }
 
-// The next micro-batch of (op, chunk). The order is made for at least 2p-1 micro-batches, which fill the V;
-// those that are not there are left out.
+// ---- schedules in the shape of a V
+
+// A micro-batch goes down the stages as chunk 0 and up as chunk 1; its gradient goes down as chunk 1 and up as chunk 0.
+// The four ways, and when they begin, are the building block. Micro-batch k repeats the block 6 k later: F, B and W of
+// two chunks keep a stage busy for 6 units of time.
+enum { WAYS = 4, PERIOD = 6, WEIGHT = WAYS, IDLE };
+static const PipelineOp WAY_OP[WAYS] = {PIPELINE_F, PIPELINE_F, PIPELINE_B, PIPELINE_B};
+static const int WAY_CHUNK[WAYS] = {0, 1, 1, 0};
+
 typedef struct {
-    PipelineTable *t;
-    int stage, next[PIPELINE_OPS][2];
+    int step[WAYS];  // units of time from one stage to the next
+    int turn;        // the way before which the block pauses, where it has to
+    int plus, share; // a stage holds at most 2 ((p + plus) / share) activations of a chunk
+    int late;        // an F waits while as many W do
+    bool early;      // a stage that would idle takes a later F of chunk 0, if it has room
 } Vee;
 
-static void vee(Vee *z, PipelineOp op, int chunk)
+// When a way of micro-batch 0 begins on a stage.
+static int block_time(const Vee *v, int p, int pause, int stage, int way)
 {
-    int micro = z->next[op][chunk]++;
-    if (micro < z->t->m) pipeline_table_add(z->t, z->stage, op, micro, chunk);
+    int at = 0;
+    for (int i = 0; i < way; i++) at += v->step[i] * (p - 1) + 1 + (i + 1 == v->turn ? pause : 0);
+    return at + v->step[way] * (way % 2 ? p - 1 - stage : stage);
 }
 
-// Stage 0 has the first piece and the last, so the first gradient is made where the first forward was, and B
-// of chunk 1 travels down while F of chunk 0 does. In the steady state F B W of one chunk and of the other
-// alternate.
-static void zb_v(PipelineTable *t, int s)
+// The shortest pause with which no stage has two of its four ways in one unit of the period.
+static int block_pause(const Vee *v, int p)
 {
-    Vee z = {.t = t, .stage = s};
-    int p = t->p, most = t->m > 2 * p - 1 ? t->m : 2 * p - 1;
-    for (int k = 0; k < 2 * (p - s) - 1; k++) vee(&z, PIPELINE_F, 0);
-    for (int k = 0; k < s; k++) vee(&z, PIPELINE_F, 1), vee(&z, PIPELINE_F, 0);
-    for (int k = 0; k < p - s; k++) vee(&z, PIPELINE_F, 1), vee(&z, PIPELINE_B, 1), vee(&z, PIPELINE_W, 1);
-    while (z.next[PIPELINE_F][1] < most) {
-        if (z.next[PIPELINE_F][0] < most) vee(&z, PIPELINE_F, 0);
-        vee(&z, PIPELINE_B, 0), vee(&z, PIPELINE_W, 0);
-        vee(&z, PIPELINE_F, 1), vee(&z, PIPELINE_B, 1), vee(&z, PIPELINE_W, 1);
+    for (int pause = 0;; pause++) {
+        bool clash = false;
+        for (int s = 0; s < p; s++)
+            for (int i = 0, taken = 0; i < WAYS; i++) {
+                int unit = 1 << block_time(v, p, pause, s, i) % PERIOD;
+                clash |= (taken & unit) != 0;
+                taken |= unit;
+            }
+        if (!clash) return pause;
     }
-    for (int k = 0; k < s; k++) vee(&z, PIPELINE_B, 0), vee(&z, PIPELINE_B, 1);
-    for (int k = 0; k < p - s; k++) vee(&z, PIPELINE_B, 0), vee(&z, PIPELINE_W, 0);
-    while (z.next[PIPELINE_W][1] < most) vee(&z, PIPELINE_W, 1);
-    while (z.next[PIPELINE_W][0] < most) vee(&z, PIPELINE_W, 0);
+}
+
+typedef struct {
+    PipelineTable *t;
+    const Vee *v;
+    int most;
+    int begin[PIPELINE_MAX_STAGES][WAYS];    // block_time
+    int done[PIPELINE_MAX_STAGES][WAYS + 1]; // micro-batches of each way; and how many W
+    int weight[PIPELINE_MAX_STAGES];         // in the stage's order: the B whose W comes next
+} Squeeze;
+
+// The way of a stage that the repeated blocks have next; WAYS: none is left.
+static int next_way(const Squeeze *q, int stage)
+{
+    int best = WAYS, earliest = 0;
+    for (int i = 0; i < WAYS; i++) {
+        int k = q->done[stage][i], time = q->begin[stage][i] + PERIOD * k;
+        if (k < q->t->m && (best == WAYS || time < earliest)) best = i, earliest = time;
+    }
+    return best;
+}
+
+static bool has_input(const Squeeze *q, int stage, int way)
+{
+    int from = stage + (way % 2 ? 1 : -1), k = q->done[stage][way];
+    if (from < 0 || from == q->t->p) return way == 0 || q->done[stage][way - 1] > k; // where the V turns
+    return q->done[from][way] > k;
+}
+
+static int choose(const Squeeze *q, int stage)
+{
+    const int *done = q->done[stage];
+    int way = next_way(q, stage), late = done[2] + done[3] - done[WEIGHT], held = done[0] + done[1] - done[WEIGHT];
+    bool full = way < 2 && (held >= q->most || late >= q->v->late);
+    if (way < WAYS && !full && has_input(q, stage, way)) return way;
+    if (late) return WEIGHT;
+    return q->v->early && done[0] < q->t->m && held < q->most && has_input(q, stage, 0) ? 0 : IDLE;
+}
+
+static void act(Squeeze *q, int stage, int what)
+{
+    if (what == WEIGHT) {
+        const PipelineAction *a = q->t->action[stage];
+        int *b = &q->weight[stage];
+        while (a[*b].op != PIPELINE_B) ++*b;
+        pipeline_table_add(q->t, stage, PIPELINE_W, a[*b].micro, a[*b].chunk), ++*b;
+    } else {
+        pipeline_table_add(q->t, stage, WAY_OP[what], q->done[stage][what], WAY_CHUNK[what]);
+    }
+    q->done[stage][what]++;
+}
+
+// Keeps the order of F and B that the repeated blocks have on each stage, and begins each as soon as its input is there
+// and its activation has room; W fills what is left. Every action lasts one unit.
+static void squeeze(PipelineTable *t, const Vee *v)
+{
+    Squeeze q = {.t = t, .v = v, .most = 2 * ((t->p + v->plus) / v->share)};
+    int pause = block_pause(v, t->p);
+    for (int s = 0; s < t->p; s++)
+        for (int i = 0; i < WAYS; i++) q.begin[s][i] = block_time(v, t->p, pause, s, i);
+    for (int left = PERIOD * t->p * t->m, what[PIPELINE_MAX_STAGES], moved; left; left -= moved) {
+        moved = 0;
+        for (int s = 0; s < t->p; s++) what[s] = choose(&q, s);
+        for (int s = 0; s < t->p; s++)
+            if (what[s] != IDLE) act(&q, s, what[s]), moved++;
+        check(moved);
+    }
 }
 
 // ---- the table
 
 typedef struct {
     const char *name;
-    void (*stage)(PipelineTable *t, int s);
+    void (*stage)(PipelineTable *t, int s); // NULL: a V
     bool split;
     int v; // chunks when nothing is said
+    Vee vee;
 } Schedule;
 
 static const Schedule SCHEDULE[PIPELINE_SCHEDULES] = {
@@ -150,7 +224,9 @@ static const Schedule SCHEDULE[PIPELINE_SCHEDULES] = {
     [PIPELINE_1F1B] = {"1f1b", one_f_one_b, false, 1},
     [PIPELINE_INTERLEAVED] = {"interleaved", interleaved, false, 2},
     [PIPELINE_ZB_H1] = {"zb-h1", zb_h1, true, 1},
-    [PIPELINE_ZB_V] = {"zb-v", zb_v, true, 2},
+    [PIPELINE_ZB_V] = {"zb-v", NULL, true, 2, {{4, 2, 4, 2}, 0, 0, 1, 1, true}},
+    [PIPELINE_V_HALF] = {"v-half", NULL, true, 2, {{2, 1, 2, 1}, 3, 2, 2, 2, false}},
+    [PIPELINE_V_MIN] = {"v-min", NULL, true, 2, {{1, 1, 1, 1}, 2, 4, 3, 3, false}},
     [PIPELINE_USER] = {"user", NULL, false, 1},
 };
 
@@ -158,6 +234,17 @@ const char *pipeline_table_name(PipelineSchedule schedule)
 {
     check(schedule < PIPELINE_SCHEDULES);
     return SCHEDULE[schedule].name;
+}
+
+int pipeline_table_chunks(PipelineSchedule schedule)
+{
+    check(schedule < PIPELINE_SCHEDULES);
+    return schedule == PIPELINE_INTERLEAVED ? 0 : SCHEDULE[schedule].v;
+}
+
+bool pipeline_table_is_vee(PipelineSchedule schedule)
+{
+    return schedule < PIPELINE_USER && SCHEDULE[schedule].vee.share;
 }
 
 PipelineSchedule pipeline_table_find(const char *name)
@@ -213,9 +300,10 @@ PipelineTable *pipeline_table_make(PipelineSchedule schedule, int p, int m, int 
     const Schedule *k = &SCHEDULE[schedule];
     PipelineTable *t = pipeline_table_new(schedule, p, m, v ? v : k->v, k->split);
     for (int s = 0; s < p; s++) {
-        if (schedule == PIPELINE_ZB_V) t->piece[s][1] = 2 * p - 1 - s; // the way back up
-        k->stage(t, s);
+        if (k->vee.share) t->piece[s][1] = 2 * p - 1 - s; // the way back up
+        else k->stage(t, s);
     }
+    if (k->vee.share) squeeze(t, &k->vee);
     return t;
 }
 
@@ -460,28 +548,18 @@ PipelineTable *pipeline_table_read(const char *path)
     return t;
 }
 
-static bool is_loop(const PipelineTable *t)
-{
-    for (int s = 0; s < t->p; s++)
-        for (int c = 0; c < t->v; c++)
-            if (t->piece[s][c] != c * t->p + s) return false;
-    return true;
-}
-
 void pipeline_table_write(const PipelineTable *t, const char *path)
 {
     char *text = NULL;
     size_t n_bytes = 0;
-    bool loop = is_loop(t);
     FILE *f = open_memstream(&text, &n_bytes);
     if (!f) die("%s: no memory for the table: %s", path, strerror(errno));
-    fprintf(f, "%s\n", loop ? HEADER : HEADER_PIECE);
+    fprintf(f, "%s\n", HEADER_PIECE);
     for (int s = 0; s < t->p; s++)
         for (int i = 0; i < t->n[s]; i++) {
             const PipelineAction *a = &t->action[s][i];
-            fprintf(f, "%d,%d,%s,%d,%d", s, a->slot, pipeline_table_op(a->op), a->micro, a->chunk);
-            if (!loop) fprintf(f, ",%d", t->piece[s][a->chunk]);
-            fputc('\n', f);
+            fprintf(f, "%d,%d,%s,%d,%d,%d\n", s, a->slot, pipeline_table_op(a->op), a->micro, a->chunk,
+                    t->piece[s][a->chunk]);
         }
     if (ferror(f) || fclose(f)) die("%s: no memory for the table", path);
     if (!disk_replace_file(path, text, n_bytes)) die("%s: cannot be written: %s", path, strerror(errno));

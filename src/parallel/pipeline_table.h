@@ -44,13 +44,17 @@ typedef struct {
     int stage, chunk;
 } PipelinePlace;
 
-// gpipe, 1f1b, interleaved, zb-h1, zb-v, user. Find: PIPELINE_SCHEDULES when there is none of that name.
+// gpipe, 1f1b, interleaved, zb-h1, zb-v, v-half, v-min, user. Find: PIPELINE_SCHEDULES when there is none of that name.
 const char *pipeline_table_name(PipelineSchedule schedule);
 PipelineSchedule pipeline_table_find(const char *name);
+// How many chunks a stage has in it; 0: any number.
+int pipeline_table_chunks(PipelineSchedule schedule);
+// Whether its second chunks go back up the stages, so that the last piece is on the first stage.
+bool pipeline_table_is_vee(PipelineSchedule schedule);
 // F, B or W.
 const char *pipeline_table_op(PipelineOp op);
 
-// The table of a published schedule. v 0: what the schedule needs (zb-v and interleaved 2, the others 1).
+// The table of a published schedule. v 0: what the schedule needs (2 for interleaved and in a V, else 1).
 // Dies, with the reason, for sizes that the schedule is not defined for. Freed with pipeline_table_free.
 PipelineTable *pipeline_table_make(PipelineSchedule schedule, int p, int m, int v);
 // No actions; pieces dealt out in a loop: stage s holds s, p+s, 2p+s, ...

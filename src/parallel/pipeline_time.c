@@ -5,21 +5,8 @@
 // function of the table and the times, and a table that cannot be finished here cannot be finished by any
 // engine that keeps its order.
 //
-// Formulas, with F B W the times of a stage's whole share of the layers (v actions), p2p 0, m micro-batches:
-//
-//   gpipe, 1f1b    length (m + p-1)(F+B+W)                     bubble (p-1) / (m + p-1)     2104.04473, section 2.2
-//   interleaved    length (m + (p-1)/v)(F+B+W)                 bubble (p-1) / (v m + p-1)   2104.04473, section 2.2
-//   zb-h1          length m (F+B+W) + (p-1)(F+B-W)             F = B = W: a third of 1f1b   2401.10241, table 1
-//   zb-v           length m (F+B+W) + (p-1) F/2                before a stage's first action and
-//                                                              after its last; no gap       2401.10241, section 6
-//
-// The papers' (p-1)/m is idle time over ideal time m (F+B+W); the bubble here is idle time over all time.
-// zb-h1 and zb-v are made for F = B = W. Their formulas are given where they hold: zb-h1 for m >= p and W <=
-// F <= B (a longer W is in the way of the next B), zb-v for F = B = W and m >= 2p-1, which fills the V.
-//
-// How sends wait (PipelineSends) changes which tables finish. With blocking sends 1f1b deadlocks: two neighbours both
-// send to each other first. So engines combine the send with the next receive, which suffices for 1f1b and zb-h1 but
-// not for interleaved and zb-v, or send without waiting, which suffices for all.
+// Sends do not wait for their receiver here. If they did, 1f1b would deadlock, as two neighbours both send to each
+// other first; with a receive opened beside each send, interleaved and zb-v still would.
 //
 // Rejected: a table of start times instead of an order (true for one set of times only), and a discrete-event
 // queue (the stages' orders leave nothing to sort).
@@ -35,14 +22,12 @@
 typedef struct {
     const PipelineTable *t;
     const PipelineTimes *times;
-    PipelineSends sends;
     PipelineTimeline *line;
     int *index;                                // pipeline_table_index
     PipelinePlace place[PIPELINE_MAX_PIECES];  // of a piece
-    double *opened;                            // by span: when its stage began to wait for its input; NAN: not yet
+    double network[PIPELINE_MAX_STAGES];       // when a stage's last exchange is over
     int next[PIPELINE_MAX_STAGES];             // the action a stage waits to begin
     PipelineSpan *missed[PIPELINE_MAX_STAGES]; // what it waits for; NULL: not in the table
-    bool sending[PIPELINE_MAX_STAGES];         // it waits for the taker of its last output, not for an input
 } Play;
 
 double pipeline_time_lasts(const PipelineTable *t, const PipelineTimes *times, PipelineOp op)
@@ -59,66 +44,44 @@ static PipelineSpan *find(const Play *y, int stage, PipelineOp op, int micro, in
     return i < 0 ? NULL : y->line->span + y->line->begin[stage] + i;
 }
 
-// The same op and micro-batch, `step` pieces further; NULL: an end of the model, or not in the table.
-static PipelineSpan *neighbour(const Play *y, const PipelineSpan *s, int step, bool *wanted)
+// The same op and micro-batch in the piece before; NULL: an end of the model, or not in the table.
+static PipelineSpan *input_of(const Play *y, const PipelineSpan *s, bool *wanted)
 {
     const PipelineAction *a = &s->action;
-    int piece = y->t->piece[s->stage][a->chunk] + (a->op == PIPELINE_F ? step : -step);
+    int piece = y->t->piece[s->stage][a->chunk] + (a->op == PIPELINE_F ? -1 : 1);
     *wanted = a->op != PIPELINE_W && piece >= 0 && piece < y->t->p * y->t->v;
     if (!*wanted || y->place[piece].stage < 0) return NULL;
     return find(y, y->place[piece].stage, a->op, a->micro, y->place[piece].chunk);
 }
 
-static bool wait_for(Play *y, int stage, PipelineSpan *what, bool sending)
-{
-    y->missed[stage] = what;
-    y->sending[stage] = sending;
-    return false;
-}
-
-static bool open_receive(Play *y, size_t i, double time)
-{
-    if (!isnan(y->opened[i])) return false;
-    y->opened[i] = time;
-    return true;
-}
-
 // What must be done on the same stage: F before B, B before W.
-static bool follows(Play *y, PipelineSpan *now)
+static PipelineSpan *own_of(const Play *y, const PipelineSpan *s, bool *wanted)
 {
-    const PipelineAction *a = &now->action;
-    if (a->op == PIPELINE_F) return true;
-    PipelineSpan *own = find(y, now->stage, a->op == PIPELINE_B ? PIPELINE_F : PIPELINE_B, a->micro, a->chunk);
-    if (own && !isnan(own->end)) return true;
-    return wait_for(y, now->stage, own, false);
+    const PipelineAction *a = &s->action;
+    *wanted = a->op != PIPELINE_F;
+    return *wanted ? find(y, s->stage, a->op == PIPELINE_B ? PIPELINE_F : PIPELINE_B, a->micro, a->chunk) : NULL;
 }
 
-// Advances a stage by one action if it can. True when anything changed, even if only a receive was opened.
+// Advances a stage by one action if it can.
 static bool advance(Play *y, int stage)
 {
     PipelineTimeline *line = y->line;
     size_t i = line->begin[stage] + (size_t)y->next[stage];
     if (i == line->begin[stage + 1]) return false;
-    PipelineSpan *now = &line->span[i], *before = i > line->begin[stage] ? now - 1 : NULL, *other;
-    double done = before ? before->end : 0, start = done;
-    bool wanted, changed = false;
-    other = before && y->sends != PIPELINE_BUFFERED ? neighbour(y, before, 1, &wanted) : NULL;
-    if (other && other->stage != stage) {
-        double taken = y->opened[other - line->span];
-        if (y->sends == PIPELINE_PAIRED) changed = open_receive(y, i, done);
-        if (isnan(taken)) return wait_for(y, stage, other, true) || changed;
-        start = fmax(done, taken) + y->times->p2p;
-    }
-    changed |= open_receive(y, i, y->sends == PIPELINE_BLOCKING ? start : done);
-    other = neighbour(y, now, -1, &wanted);
-    if (wanted && (!other || isnan(other->end))) return wait_for(y, stage, other, false) || changed;
-    if (!follows(y, now)) return changed;
-    if (other && other->stage != stage) {
-        double ready = y->sends == PIPELINE_BUFFERED ? other->end : fmax(other->end, y->opened[i]);
-        start = fmax(start, ready + y->times->p2p);
-    }
+    PipelineSpan *now = &line->span[i];
+    bool wants_input, wants_own;
+    PipelineSpan *input = input_of(y, now, &wants_input), *own = own_of(y, now, &wants_own);
+    double start = i > line->begin[stage] ? now[-1].end : 0;
+    if (wants_input && (!input || isnan(input->end))) return y->missed[stage] = input, false;
+    if (wants_own && (!own || isnan(own->end))) return y->missed[stage] = own, false;
+    if (input) start = fmax(start, input->ready + (input->stage != stage ? y->times->p2p : 0));
+    if (now->action.op == PIPELINE_B) start = fmax(start, own->ready); // W does not wait for B's exchange
     now->start = start;
-    now->end = start + pipeline_time_lasts(y->t, y->times, now->action.op);
+    now->end = now->ready = start + pipeline_time_lasts(y->t, y->times, now->action.op);
+    if (now->action.op != PIPELINE_W) {
+        now->ready = fmax(now->end, y->network[stage]) + y->times->exchange;
+        y->network[stage] = now->ready;
+    }
     y->next[stage]++;
     return true;
 }
@@ -150,28 +113,25 @@ static void explain(const Play *y, char *why, size_t n_why)
         }
         say(b, sizeof b, what);
         n += (size_t)snprintf(why + n, n_why - n, "%s%s waits for %s%s", lead, a, b,
-                              y->sending[stage] ? " to take the output of the one before it"
-                              : what->stage == stage ? ", which comes later there" : "");
+                              what->stage == stage ? ", which comes later there" : "");
         stage = what->stage;
     }
     if (told > 1 && seen[stage] && n < n_why) snprintf(why + n, n_why - n, ": a circle, nothing moves");
 }
 
-bool pipeline_time_run(PipelineTimeline *out, const PipelineTable *t, const PipelineTimes *times,
-                       PipelineSends sends, char *why, size_t n_why)
+bool pipeline_time_run(PipelineTimeline *out, const PipelineTable *t, const PipelineTimes *times, char *why,
+                       size_t n_why)
 {
-    Play y = {.t = t, .times = times, .sends = sends, .line = out, .index = pipeline_table_index(t)};
+    Play y = {.t = t, .times = times, .line = out, .index = pipeline_table_index(t)};
     *out = (PipelineTimeline){.p = t->p};
     for (int s = 0; s < t->p; s++) out->begin[s + 1] = out->begin[s] + (size_t)t->n[s];
     size_t n = out->begin[t->p];
     out->span = malloc((n + 1) * sizeof *out->span);
-    y.opened = malloc((n + 1) * sizeof *y.opened);
-    if (!out->span || !y.opened) die("pipeline: no memory for %zu actions", n);
+    if (!out->span) die("pipeline: no memory for %zu actions", n);
     for (int s = 0; s < t->p; s++)
         for (int i = 0; i < t->n[s]; i++) {
             size_t k = out->begin[s] + (size_t)i;
             out->span[k] = (PipelineSpan){.stage = s, .action = t->action[s][i], .start = NAN, .end = NAN};
-            y.opened[k] = NAN;
         }
     for (int q = 0; q < t->p * t->v; q++) y.place[q] = pipeline_table_place(t, q);
     bool moved = true, finished = true;
@@ -182,7 +142,7 @@ bool pipeline_time_run(PipelineTimeline *out, const PipelineTable *t, const Pipe
     }
     for (int s = 0; s < t->p; s++) finished &= y.next[s] == t->n[s];
     if (!finished) explain(&y, why, n_why);
-    free(y.opened), free(y.index);
+    free(y.index);
     return finished;
 }
 
@@ -237,26 +197,4 @@ double pipeline_time_gaps(const PipelineTimeline *line)
     for (int s = 0; s < line->p; s++)
         most = fmax(most, 1 - pipeline_time_busy(line, s) / pipeline_time_span(line, s));
     return most;
-}
-
-// ---- the papers' formulas
-
-double pipeline_time_formula(const PipelineTable *t, const PipelineTimes *times)
-{
-    double p = t->p, m = t->m, v = t->v, F = v * times->f, B = v * times->b, W = v * times->w, all = F + B + W;
-    if (times->p2p != 0) return NAN;
-    switch (t->schedule) {
-    case PIPELINE_GPIPE:
-    case PIPELINE_1F1B: return (m + p - 1) * all;
-    case PIPELINE_INTERLEAVED: return m * all + (p - 1) * (all / v);
-    case PIPELINE_ZB_H1: return m >= p && W <= F && F <= B ? m * all + (p - 1) * (F + B - W) : NAN;
-    case PIPELINE_ZB_V: return m >= 2 * p - 1 && F == B && B == W ? m * all + (p - 1) * times->f : NAN;
-    default: return NAN;
-    }
-}
-
-double pipeline_time_formula_bubble(const PipelineTable *t, const PipelineTimes *times)
-{
-    double work = t->m * t->v * (times->f + times->b + times->w);
-    return 1 - work / pipeline_time_formula(t, times);
 }

@@ -1,4 +1,4 @@
-// pipeline_time: when each action of a pipeline's table runs, and what the papers' formulas say.
+// pipeline_time: when each action of a pipeline's table runs.
 //
 // Times are in any unit, as long as it is one. A timeline may come from here or from the clock of a real run:
 // what reads it does not ask.
@@ -13,24 +13,18 @@ extern "C" {
 #endif
 
 // Of one action, that is of one chunk. In a table that does not split, a B lasts b + w. p2p: from the end of
-// an action to its output's arrival on another stage; nothing within a stage. Handed over by address: gcc 12
-// with AVX-512 makes {1, 1, 1, 1} of the literal {1, 1, 1, 0} that is passed by value.
+// an action to its output's arrival on another stage; nothing within a stage. exchange: communication inside F and B
+// (the all_to_alls of experts) beside which the stage computes on, as far as it has work. It counts as if it came after
+// the action's own computation, and a stage does one at a time. Without such overlap it is a part of f and b. Handed
+// over by address: gcc 12 with AVX-512 makes {1, 1, 1, 1} of a literal {1, 1, 1, 0} that is passed by value.
 typedef struct {
-    double f, b, w, p2p;
+    double f, b, w, p2p, exchange;
 } PipelineTimes;
-
-// What a stage does with an output that another stage reads.
-typedef enum {
-    PIPELINE_BUFFERED, // continues at once (MPI_Isend that is waited for much later)
-    PIPELINE_PAIRED,   // waits until it is taken, with its own next receive open meanwhile (MPI_Sendrecv)
-    PIPELINE_BLOCKING, // waits until it is taken, then opens the next receive (MPI_Ssend, MPI_Recv)
-    PIPELINE_SENDS
-} PipelineSends;
 
 typedef struct {
     int stage;
     PipelineAction action;
-    double start, end;
+    double start, end, ready; // ready: its exchange is over, so its output is there
 } PipelineSpan;
 
 // Spans by stage, in the order in which they run: those of stage s are begin[s] .. begin[s + 1] - 1.
@@ -42,11 +36,11 @@ typedef struct {
 
 // What an action takes of these times.
 double pipeline_time_lasts(const PipelineTable *t, const PipelineTimes *times, PipelineOp op);
-// Plays the table from time 0: every action as early as its stage, its input and `sends` allow. False where
+// Plays the table from time 0: every action as early as its stage and its input allow. False where
 // no stage can advance; then `why` says which stage waits for which. An action missing from the table is never found:
 // pipeline_check finds that first. Freed with pipeline_time_free in either case.
-bool pipeline_time_run(PipelineTimeline *out, const PipelineTable *t, const PipelineTimes *times,
-                       PipelineSends sends, char *why, size_t n_why);
+bool pipeline_time_run(PipelineTimeline *out, const PipelineTable *t, const PipelineTimes *times, char *why,
+                       size_t n_why);
 void pipeline_time_free(PipelineTimeline *line);
 
 double pipeline_time_length(PipelineTimeline const *line);         // from the first start to the last end
@@ -58,11 +52,6 @@ double pipeline_time_bubble(const PipelineTimeline *line);
 // stages. This is what a zero-bubble schedule brings to zero; the rest hides behind the neighbouring steps
 // unless steps wait for each other.
 double pipeline_time_gaps(const PipelineTimeline *line);
-
-// What the papers say, NAN where they say nothing: a table of the user's, p2p that is not 0, or sizes and
-// times outside the range where the formula holds (see pipeline_time.c).
-double pipeline_time_formula(const PipelineTable *t, const PipelineTimes *times); // of pipeline_time_length
-double pipeline_time_formula_bubble(const PipelineTable *t, const PipelineTimes *times);
 
 #ifdef __cplusplus
 }

@@ -52,8 +52,9 @@ static ZeroCut cut_of(const Ranks *r, const Config *cfg, const ModelShape *shape
     Params params;
     Unit *unit;
     model_describe_stage(&part, stage, &params, &unit);
-    ZeroCut cut = zero_cut(&params, optim_kind(cfg->optim.name), cfg->optim.agc > 0, (int)cfg->parallel.zero,
-                           r->place.dp * r->shape.cp + r->place.cp, r->shape.dp * r->shape.cp);
+    OptimCut where = zero_where(optim_kind(cfg->optim.name), cfg->optim.agc > 0, r->shape.tp);
+    ZeroCut cut = zero_cut(&params, where, (int)cfg->parallel.zero, r->place.dp * r->shape.cp + r->place.cp,
+                           r->shape.dp * r->shape.cp);
     params_free(&params);
     free(unit);
     return cut;
@@ -91,17 +92,42 @@ static bool layers_listed(const char *text, int pieces, size_t layers, size_t *c
     return true;
 }
 
-// The schedule of a pipeline, proved; and what this rank has of the layers. False: there is no pipeline.
-static bool choose_stage(Ranks *r, const Config *cfg, const ModelShape *shape, ModelStage *stage)
+// The schedule of a pipeline for a step of m micro-batches, proved.
+static PipelineTable *make_table(const Config *cfg, int m)
 {
-    size_t counts[PIPELINE_MAX_PIECES];
-    if (r->shape.pp == 1) return false;
     bool user = cfg->parallel.schedule == PIPELINE_USER;
     const char *schedule = user ? cfg->parallel.table : pipeline_table_name(cfg->parallel.schedule);
     if (user && !*schedule)
         die("parallel.schedule = user: parallel.table names no file (build/pipeline writes one to begin with)");
-    r->table = pipeline_choose(schedule, r->shape.pp, (int)cfg->batch.accum, (int)cfg->parallel.chunks,
-                                 shape->layers, cfg->numerics.deterministic);
+    return pipeline_choose(schedule, (int)cfg->parallel.pp, m, (int)cfg->parallel.chunks, (size_t)cfg->model.layers,
+                           cfg->numerics.deterministic);
+}
+
+// A batch that grows has a table for each of its sizes. All are proved before the first step.
+static void prove_ramp(const Config *cfg)
+{
+    long sequences = cfg->batch.micro * cfg->parallel.dp, m = cfg->batch.ramp_from / cfg->model.context / sequences;
+    bool grows = cfg->batch.ramp_from && cfg->batch.ramp_tokens;
+    for (; grows && m < cfg->batch.accum; m += config_micro_grain(cfg)) pipeline_table_free(make_table(cfg, (int)m));
+}
+
+// The pipeline goes on with the table of m micro-batches. That of the full batch is kept, and the last other one.
+static void use_table(Ranks *r, int m)
+{
+    PipelineTable *old = r->smaller;
+    bool full = m == r->table->m;
+    if (!full && (!old || old->m != m)) r->smaller = make_table(&r->cfg, m);
+    pipeline_use(r->pipeline, full ? r->table : r->smaller);
+    if (r->smaller != old) pipeline_table_free(old);
+}
+
+// The table of a full batch, and what this rank has of the layers. False: there is no pipeline.
+static bool choose_stage(Ranks *r, const Config *cfg, const ModelShape *shape, ModelStage *stage)
+{
+    size_t counts[PIPELINE_MAX_PIECES];
+    if (r->shape.pp == 1) return false;
+    r->table = make_table(cfg, (int)cfg->batch.accum);
+    prove_ramp(cfg);
     bool listed = layers_listed(cfg->parallel.layers, r->shape.pp * r->table->v, shape->layers, counts);
     *stage = pipeline_stage(r->table, r->place.pp, shape->layers, listed ? counts : NULL);
     r->loss_stage = pipeline_table_place(r->table, r->shape.pp * r->table->v - 1).stage;
@@ -144,7 +170,8 @@ static void allocate(Replicas *all, const Config *cfg, Dev *dev, Mem *mem, const
                    .blocks = cfg->numerics.deterministic ? cp_blocks(shape.context) : 0}});
     all->model = model_allocate_with(&shape, dev, mem, (size_t)cfg->batch.micro, shape.context, true, options);
     r->zero = zero_create(all->model, zero, cut, (ZeroGroups){.dp = r->mesh.group[MESH_REPLICAS],
-                                                              .control = r->replicas, .parts = r->parts});
+                                                              .control = r->replicas, .parts = r->parts,
+                                                              .tp = group_of(r, all, MESH_TP)});
     if (staged)
         r->pipeline = pipeline_create(all->model, r->table, r->place.pp, r->mesh.group[MESH_PP],
                                       r->mesh.group[MESH_ENDS]);
@@ -158,9 +185,10 @@ static void give_back(Replicas *all)
     Ranks *r = all->self;
     if (r->pipeline) pipeline_free(r->pipeline);
     zero_free(r->zero);
-    if (r->table) pipeline_table_free(r->table);
+    pipeline_table_free(r->table);
+    pipeline_table_free(r->smaller);
     free(r->micro);
-    r->pipeline = NULL, r->zero = NULL, r->table = NULL, r->micro = NULL;
+    r->pipeline = NULL, r->zero = NULL, r->table = r->smaller = NULL, r->micro = NULL;
 }
 
 // ---- weights
@@ -202,7 +230,7 @@ static void run_stages(Replicas *all, const Micro *micro, float scale, bool last
         .T = micro->T, .dropout = micro->dropout, .seed = micro->seed, .step = micro->step, .sample = micro->sample,
         .each = micro->each};
     if (!last) return;
-    check(r->n_micro == r->table->m);
+    use_table(r, r->n_micro);
     r->n_micro = 0;
     zero_micro(r->zero, true);
     r->stage_loss = pipeline_step(r->pipeline, r->micro, scale);
@@ -244,14 +272,6 @@ static double sum(Replicas *all, double x)
 {
     const Ranks *r = all->self;
     return all->size == 1 ? x : ddp_sum(r->control, x);
-}
-
-static void sum_all(Replicas *all, double *x, size_t n)
-{
-    const Ranks *r = all->self;
-    if (all->size == 1) return;
-    CommRequest request = comm_all_reduce(r->control, x, x, n, COMM_FP64, COMM_SUM);
-    comm_wait(r->control, &request);
 }
 
 // Ranks with other tokens are in `replicas`: those of one sequence, which have all counted it, are cp of them.
@@ -319,7 +339,7 @@ static int arrays_of(const Replicas *all, Replica r[OPTIM_STATES + 2])
                               n * m->dev->x_bytes};
     for (int s = 0; s < optim->kind->n_states && !optim->range; s++) {
         const CkptArray *state = &optim->state[s];
-        bool by_row = state->n_bytes == n * sizeof(float);
+        bool by_row = state->n_bytes == n * sizeof(float) && !optim->whole.table;
         if (state->data) r[used++] = (Replica){state->prefix, state->data, by_row ? 4 : 0, state->n_bytes};
     }
     return used;
@@ -420,7 +440,7 @@ static void read_weights(const Replicas *all, int unit, void *copy)
         dev->to_host(dev, copy, range->weight, n_bytes);
         return;
     }
-    if (!apart) at = optim_place_of(optim, &all->model->params, unit, optim->kind->n_states, &unused);
+    if (!apart) at = optim_place_of(optim, optim_table(optim, all->model), unit, optim->kind->n_states, &unused);
     offload_read(apart ? zero->store : zero->state, unit, at, copy, n_bytes);
 }
 
@@ -463,7 +483,7 @@ static void describe(const Replicas *all, char *layout, size_t room)
 static const ReplicasKind several = {
     .allocate = allocate, .free = give_back, .init_weights = init_weights, .weights_loaded = weights_loaded,
     .share = share, .forward_backward = forward_backward, .finish = finish, .updated = updated,
-    .share_scales = share_scales, .sum_targets = sum_targets, .sum = sum, .sum_all = sum_all, .any = any, .tell = tell, .wait = wait_all,
+    .share_scales = share_scales, .sum_targets = sum_targets, .sum = sum, .any = any, .tell = tell, .wait = wait_all,
     .agree = agree, .checkpoint = checkpoint, .checkpoint_free = zero_part_free, .range = range_of,
     .read_weights = read_weights, .evaluation = evaluation, .sampling = sampling, .describe = describe};
 

@@ -21,9 +21,9 @@ typedef struct {
     Comm planned[MESH_GROUPS];        // in a plan: size and place
     Comm *control, *replicas, *parts; // for numbers, on the host: all ranks; the groups MESH_REPLICAS and MESH_MODEL
     Zero *zero;                       // what of weights, gradients and optimizer this rank has, and their exchange
-    PipelineTable *table;             // with parallel.pp > 1: the schedule, this rank's stage, a step's micro-batches
-    Pipeline *pipeline;
-    PipelineMicro *micro;
+    PipelineTable *table, *smaller;   // with parallel.pp > 1: the schedule of a full batch; of a batch that grows
+    Pipeline *pipeline;               // this rank's stage
+    PipelineMicro *micro;             // a step's micro-batches
     int n_micro;                      // of this step so far
     double stage_loss;                // of the step's micro-batches, on the stage with the head
     int loss_stage;                   // the stage that has the head

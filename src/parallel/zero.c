@@ -32,6 +32,11 @@
 // A tied head borrows the embedding's weights, and adds to its gradient. So the embedding's weights stay from its
 // forward to the head's; in backward its gradient is opened by the head and reduced after the embedding's own backward.
 //
+// On a stage of a pipeline the borders of units are those of its actions: F gathers a unit, B gathers it again and
+// reduces it, W (PASS_LATER) reduces it once more. All replicas of a stage have the same list of actions, so they call
+// in the same order; an action waits for the other replicas of its stage and for its own input, and the table orders
+// both, so nothing can wait in a circle. Nothing overlaps there.
+//
 // On a deterministic device gradients stay whole until the step's end (the tree of sequences, model_run.c) and are
 // reduced then, by `ordered` groups: the bits of one rank. Stages 2 and 3 save no gradient memory there.
 //
@@ -52,17 +57,30 @@
 
 // ---- the cut
 
-// The legal border nearest to element `at` of the flat range, of those in [begin, end]; the lower of two as near.
-static size_t legal(const Params *params, OptimCut cut, size_t at, size_t begin, size_t end)
+// The border between tensors of a unit nearest to element `at` of the unit's whole tensors; the lower of two as near.
+static size_t between_tensors(const Params *params, size_t at, size_t begin, size_t end)
 {
-    if (cut == OPTIM_ELEMENT) return at;
+    size_t best = begin, nearest = at, whole = 0;
+    for (int r = 0; r < params->n_rows; r++) {
+        const Param *row = &params->row[r];
+        if (row->offset < begin || row->offset >= end) continue;
+        whole += row->whole[0] * row->whole[1];
+        size_t distance = whole > at ? whole - at : at - whole;
+        if (distance < nearest) nearest = distance, best = row->offset + row->n_elems;
+    }
+    return best;
+}
+
+// The same for blocks: the legal border nearest to element `at` of the flat range, of those in [begin, end].
+static size_t between_blocks(const Params *params, size_t at, size_t begin, size_t end)
+{
     size_t best = begin;
     for (int r = 0; r < params->n_rows; r++) {
         const Param *row = &params->row[r];
         size_t last = row->offset + row->n_elems;
         if (row->offset < begin || row->offset >= end) continue;
         size_t candidate[3] = {row->offset, last, last};
-        if (cut == OPTIM_BLOCK && at > row->offset && at < last) {
+        if (at > row->offset && at < last) {
             candidate[0] = row->offset + (at - row->offset) / UPDATE_BLOCK * UPDATE_BLOCK;
             candidate[1] = candidate[0] + UPDATE_BLOCK < last ? candidate[0] + UPDATE_BLOCK : last;
         }
@@ -74,10 +92,21 @@ static size_t legal(const Params *params, OptimCut cut, size_t at, size_t begin,
     return best;
 }
 
-ZeroCut zero_cut(const Params *params, const OptimKind *kind, bool agc, int stage, int rank, int size)
+static size_t whole_of_unit(const Params *params, int unit)
 {
-    OptimCut where = kind->cut;
-    if (agc) where = OPTIM_TENSOR;
+    size_t n = 0;
+    for (int r = 0; r < params->n_rows; r++)
+        if (params->row[r].unit == unit) n += params->row[r].whole[0] * params->row[r].whole[1];
+    return n;
+}
+
+OptimCut zero_where(const OptimKind *kind, bool agc, int tp)
+{
+    return agc || (tp > 1 && kind->cut != OPTIM_ELEMENT) ? OPTIM_TENSOR : kind->cut;
+}
+
+ZeroCut zero_cut(const Params *params, OptimCut where, int stage, int rank, int size)
+{
     if (stage == 0) rank = 0, size = 1;
     size_t n = (size_t)params->n_units, N = (size_t)size;
     ZeroCut cut = {.rank = rank, .size = size, .n_units = params->n_units, .count = calloc(n * N, sizeof *cut.count),
@@ -86,11 +115,14 @@ ZeroCut zero_cut(const Params *params, const OptimKind *kind, bool agc, int stag
     for (size_t u = 0; u < n; u++) {
         size_t begin, end, *count = cut.count + u * N;
         params_unit_range(params, (int)u, &begin, &end);
-        comm_even(count, end - begin, size);
-        size_t even = begin, from = begin; // of rank r: where it would begin, where it does
+        comm_even(count, where == OPTIM_TENSOR ? whole_of_unit(params, (int)u) : end - begin, size);
+        size_t even = 0, from = begin; // where rank r would end, within the unit; where it begins
         for (int r = 0; r < size; r++) {
             even += count[r];
-            size_t to = r == size - 1 ? end : legal(params, where, even, begin, end);
+            size_t to = begin + even;
+            if (where == OPTIM_BLOCK) to = between_blocks(params, to, begin, end);
+            if (where == OPTIM_TENSOR) to = between_tensors(params, even, begin, end);
+            if (r == size - 1) to = end;
             if (to < from) to = from;
             count[r] = to - from;
             if (r == rank) cut.begin[u] = from;
@@ -376,8 +408,8 @@ static void before(void *self, int unit, UnitPass pass)
 {
     Zero *z = self;
     Model *m = z->model;
-    if (m->shard.x_weights) weights_before(z, unit, pass);
-    if (m->shard.grads && pass == PASS_BACKWARD) grads_before(z, unit);
+    if (m->shard.x_weights && pass != PASS_LATER) weights_before(z, unit, pass);
+    if (m->shard.grads && pass >= PASS_BACKWARD) grads_before(z, unit);
     if (z->set.overlap) comm_progress(z->dp);
 }
 
@@ -385,8 +417,8 @@ static void after(void *self, int unit, UnitPass pass)
 {
     Zero *z = self;
     Model *m = z->model;
-    if (m->shard.x_weights) weights_after(z, unit, pass);
-    if (pass == PASS_BACKWARD) {
+    if (m->shard.x_weights && pass != PASS_LATER) weights_after(z, unit, pass);
+    if (pass >= PASS_BACKWARD) {
         if (m->shard.grads) reduce_slot(z, unit);
         else if (z->last && z->set.overlap && !m->dev->deterministic) reduce_whole(z, unit);
     }
@@ -471,10 +503,11 @@ Zero *zero_create(Model *model, ZeroSettings set, ZeroCut cut, ZeroGroups group)
     if (cut.size == 1) set.stage = 0;
     if (z) *z = (Zero){.set = set, .cut = cut, .model = model, .dp = group.dp, .control = group.control,
                        .parts = group.parts && group.parts->size > 1 ? group.parts : NULL,
+                       .tp = group.tp && group.tp->size > 1 ? group.tp : NULL,
                        .range = calloc(n, sizeof *z->range), .reduce = calloc(n, sizeof *z->reduce),
                        .started = calloc(n, sizeof *z->started)};
     if (!z || !z->range || !z->reduce || !z->started) die("zero: no memory for %d units", model->n_units);
-    z->tied = model->shape.tie;
+    z->tied = model->shape.tie && !model->params.no_embedding && !model->params.no_head; // both are here
     make_ranges(z);
     if (set.stage == 0) {
         bool several = z->dp ? z->dp->size > 1 : set.narrow; // in a plan, what asks the allocator for something
@@ -493,6 +526,7 @@ void zero_free(Zero *z)
     ddp_free(z->ddp);
     if (z->store) offload_free(z->store);
     if (z->state) offload_free(z->state);
+    whole_free(z->whole);
     zero_cut_free(&z->cut);
     free(z->range);
     free(z->reduce);
@@ -503,10 +537,14 @@ void zero_free(Zero *z)
 
 Optim zero_optim(Zero *z, OptimSettings set)
 {
-    OptimPlace place = {.range = z->range, .n_ranges = z->model->n_units, .stored = z->set.store != NULL};
+    OptimPlace place = {.stored = z->set.store != NULL};
+    if (z->set.stage > 0 || place.stored) place.range = z->range, place.n_ranges = z->model->n_units;
     if (z->store) place.weights = offload_lender(z->store);
-    bool whole = z->set.stage == 0 && !place.stored;
-    Optim optim = whole ? optim_create(z->model, set) : optim_create_at(z->model, set, place);
+    if (z->tp) {
+        z->whole = whole_create(z->model, z->tp, set, place.range, place.n_ranges);
+        place.whole = whole_of_update(z->whole), place.agc = whole_of_agc(z->whole);
+    }
+    Optim optim = optim_create_at(z->model, set, place);
     if (place.stored) {
         z->state = open_store(z, &optim);
         optim.store = offload_lender(z->state);

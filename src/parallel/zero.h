@@ -11,6 +11,7 @@
 #define ZERO_H
 #include "parallel/ddp.h"
 #include "parallel/offload.h"
+#include "parallel/whole.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -49,6 +50,8 @@ typedef struct {
     ZeroCut cut;
     Model *model;
     Comm *dp, *control, *parts; // parts NULL: none
+    Comm *tp;                   // NULL: none
+    Whole *whole;               // of the optimizer, where tp is; NULL: none
     Ddp *ddp;          // stage 0
     OptimRange *range; // (n_units) this rank's; stage 0: whole units
     bool tied, last;   // last: this micro-batch is the last of the step
@@ -61,9 +64,13 @@ typedef struct {
     bool *started;       // (n_units) stage 1: of this step
 } Zero;
 
-// How the table is cut over `size` ranks: evenly, then moved to where the optimizer's kind allows a cut. agc: adaptive
-// clipping needs whole tensors. Stage 0 is not cut: the result is that of one rank.
-ZeroCut zero_cut(const Params *params, const OptimKind *kind, bool agc, int stage, int rank, int size);
+// How the table is cut over `size` ranks: evenly, then moved to where `where` allows a cut (zero_where). Stage 0 is not
+// cut: the result is that of one rank. Between tensors it is cut by their whole sizes, so at the same ones on all ranks
+// of a tensor-parallel group.
+ZeroCut zero_cut(const Params *params, OptimCut where, int stage, int rank, int size);
+// Where an update may be cut: adaptive clipping needs whole tensors, and what tp ranks bring together (whole.h) must be
+// on the same replica on all of them.
+OptimCut zero_where(const OptimKind *kind, bool agc, int tp);
 void zero_cut_free(ZeroCut *cut);
 // What of the model's flat arrays is to be a shard (ModelOptions.shard).
 ModelShard zero_shard(const ZeroCut *cut, const Dev *dev, int stage, bool store);
@@ -73,6 +80,7 @@ typedef struct {
     Comm *dp;      // ranks with the same weights and other tokens
     Comm *control; // the same ranks again, for what is neither weights nor gradients, so that dp counts these alone
     Comm *parts;   // ranks that hold one model between them (tensor and pipeline parallel): the norm is over all
+    Comm *tp;      // those of them that hold the same layers; in a plan without ops. NULL, or of one rank: none
 } ZeroGroups;
 
 // For a model that was allocated with that shard; sets its hooks. Takes the cut.

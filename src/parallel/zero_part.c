@@ -15,8 +15,8 @@
 //
 // The invariant: piece (row, elements) of an array of the optimizer is what the update of these elements reads and
 // writes, as optim_range_elems says. Where the array has an element for each weight, it is cut as the weights are.
-// Where it has not (a scale for a block, a mean for a row), it can be cut as ranges are, but says nothing of a part
-// of the matrix: such an optimizer is refused where tensor parallelism cuts the tensor.
+// Where it has not (a scale for a block, a mean for a row), it is cut as ranges are. Of a tensor that tensor-parallel
+// ranks bring together (whole.h) the owner has all, and the others nothing.
 //
 // Rejected: rank 0 alone writing what all replicas have (it would write for as long as all together).
 #include "parallel/zero.h"
@@ -52,14 +52,14 @@ static void move_piece(void *self, const CkptPiece *piece, void *buf, bool out)
     size_t at = piece->at, unused;
     char *there = weights ? (char *)z->range[u].weight : z->state ? NULL : optim->state[s].data;
     if (there) {
-        if (!weights && optim->at) at += optim_place_of(optim, table(z), u, s, &unused);
+        if (!weights && optim->at) at += optim_place_of(optim, optim_table(optim, z->model), u, s, &unused);
         if (out) dev->to_host(dev, buf, there + at, n_bytes);
         else dev->to_device(dev, there + at, buf, n_bytes);
         return;
     }
     bool apart = weights && z->store && dev->x_type == X_FP32; // what units read is the weights
     Offload *store = apart ? z->store : z->state;
-    if (!apart) at += optim_place_of(optim, table(z), u, s, &unused);
+    if (!apart) at += optim_place_of(optim, optim_table(optim, z->model), u, s, &unused);
     if (out) offload_read(store, u, at, buf, n_bytes);
     else offload_write(store, u, at, buf, n_bytes);
 }
@@ -76,7 +76,8 @@ static Share *share_of(const Zero *z, const Optim *optim, bool writes, int repli
     if (!s) die("zero: no memory for the shares of %zu units", n);
     for (size_t u = 0; u < n; u++) s[u] = (Share){z->range[u].begin, z->range[u].end};
     if (!writes || replicas == 1 || z->cut.size > 1) return s;
-    ZeroCut cut = zero_cut(table(z), optim->kind, false, 1, replica, replicas);
+    OptimCut where = zero_where(optim->kind, false, z->tp ? z->tp->size : 1);
+    ZeroCut cut = zero_cut(table(z), where, 1, replica, replicas);
     for (size_t u = 0; u < n; u++)
         s[u] = (Share){cut.begin[u], cut.begin[u] + cut.count[u * (size_t)replicas + (size_t)replica]};
     zero_cut_free(&cut);
@@ -99,6 +100,11 @@ static size_t whole_elems(const CkptArray *array, const Params *whole, int row, 
     return ndim ? dim[0] * dim[1] : 0;
 }
 
+static bool comes_whole(const Optim *optim, long row)
+{
+    return optim->whole.owner && optim->whole.owner[row] >= 0;
+}
+
 // Elements [low, high), of the flat order, of a row, for an array of the optimizer (-1: the weights). False: there
 // are none.
 static bool make_piece(const Zero *z, const Optim *optim, const Params *whole, CkptPiece *piece, const Param *row,
@@ -110,18 +116,20 @@ static bool make_piece(const Zero *z, const Optim *optim, const Params *whole, C
     piece->at = (low - range->begin) * sizeof(float);
     if (piece->array < 0) return true;
     const CkptArray *array = &optim->state[piece->array];
-    size_t dim[PARAM_DIMS], own = optim_kind_elems(array, table(z), row);
+    const Params *kept = optim_table(optim, z->model);
+    size_t dim[PARAM_DIMS], own = optim_kind_elems(array, kept, &kept->row[row - table(z)->row]);
     size_t all = whole_elems(array, whole, piece->row, dim);
-    if (!own && !all) return false;
-    piece->at = optim_range_elems(array, table(z), optim->at ? range->begin : 0, low) *
+    if (!own) return false;
+    piece->at = optim_range_elems(array, kept, optim->at ? range->begin : 0, low) *
                 safetensors_dtype_bytes(array->dtype);
-    if (own == row->n_elems && all == row->whole[0] * row->whole[1]) return true; // one for each weight
-    if (piece->slice.cut >= 0 || own != all)
-        die("optim.name = %s: its state %s of %s has no meaning for a part of the tensor (try --parallel.tp=1, or "
-            "--optim.name=adamw)", optim->kind->name, array->prefix, row->name);
-    size_t first = optim_range_elems(array, table(z), row->offset, low);
+    bool each = own == row->n_elems && all == row->whole[0] * row->whole[1]; // one for each weight
+    if (each && !comes_whole(optim, row - table(z)->row)) return true;
+    // all of it, or blocks that begin at a row
+    size_t first = own == all ? 0 : row->first * row->dim[1] / UPDATE_BLOCK;
+    check(own == all || (row->cut == 0 && optim->kind->cut == OPTIM_BLOCK));
+    first += optim_range_elems(array, kept, row->offset, low);
     piece->slice = (CkptSlice){.cut = -1, .dim = {dim[0], dim[1]}, .from = first,
-                               .to = first + optim_range_elems(array, table(z), low, high)};
+                               .to = first + optim_range_elems(array, kept, low, high)};
     return piece->slice.to > piece->slice.from;
 }
 
@@ -142,7 +150,8 @@ CkptPart zero_part(Zero *z, Optim *optim, bool writes, int replica, int replicas
     for (int a = -1; a < part.n_arrays; a++)
         for (int r = 0; r < own->n_rows; r++) {
             const Param *row = &own->row[r];
-            if (writes && !row->owned) continue;
+            bool moved = a >= 0 && comes_whole(optim, r); // to its owner, who may hold a copy of the part
+            if (writes && !row->owned && !moved) continue;
             for (int u = 0; u < z->cut.n_units; u++) {
                 size_t low = row->offset > share[u].begin ? row->offset : share[u].begin;
                 size_t end = row->offset + row->n_elems, high = end < share[u].end ? end : share[u].end;

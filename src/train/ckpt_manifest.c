@@ -38,8 +38,7 @@
 //      |      |###      |      |           those of the other that can meet it. So a rank copies what it needs, and
 //      +------+---------+------+           nothing is ever put together whole.
 //
-// Element j of a part is element whole_index(j) of the tensor, in the same order as params_whole_index has it. Slices
-// of one tensor tile it when their parts follow each other along the one axis that cuts them, and the ranges of each
+// Element j of a part is the element of the tensor that params_whole_index says. Slices of one tensor tile it when their parts follow each other along the one axis that cuts them, and the ranges of each
 // part do so too. That is stricter than it need be (a mixture of cuts
 // could tile as well), and takes one pass.
 //

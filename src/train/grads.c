@@ -63,19 +63,32 @@ int grads_clip_classifier(const Params *params, bool tied)
     return params_find(params, tied ? "embed.tokens.weight" : "head.weight");
 }
 
+void grads_clip_agc(Dev *dev, const Param *row, const float *weight, float *grad, double grad_scale, double lambda,
+                    ClipUnit unit)
+{
+    size_t units = unit == CLIP_ROW && row->ndim == 2 ? row->dim[0] : 1;
+    dev->clip_units(dev, grad, weight, units, row->dim[0] * row->dim[1] / units, (float)(lambda / grad_scale),
+                    CLIP_AGC_EPS);
+}
+
 void grads_clip_agc_range(Dev *dev, const Params *params, bool tied, const float *weights, float *grads, size_t begin,
-                          size_t end, double grad_scale, double lambda, ClipUnit unit)
+                          size_t end, double grad_scale, double lambda, ClipUnit unit, const int *owner)
 {
     int classifier = grads_clip_classifier(params, tied);
     for (int r = 0; r < params->n_rows; r++) {
         const Param *row = &params->row[r];
-        if (r == classifier || row->offset < begin || row->offset >= end) continue;
+        if (r == classifier || row->offset < begin || row->offset >= end || (owner && owner[r] >= 0)) continue;
         check(row->offset + row->n_elems <= end);
-        size_t at = row->offset - begin;
-        size_t units = unit == CLIP_ROW && row->ndim == 2 ? row->dim[0] : 1;
-        dev->clip_units(dev, grads + at, weights + at, units, row->n_elems / units,
-                        (float)(lambda / grad_scale), CLIP_AGC_EPS);
+        grads_clip_agc(dev, row, weights + (row->offset - begin), grads + (row->offset - begin), grad_scale, lambda,
+                       unit);
     }
+}
+
+bool grads_clip_needs_whole(const Param *row, ClipUnit unit, int ranks)
+{
+    if (row->cut < 0 || row->dim[row->cut] == row->whole[row->cut]) return false;
+    bool rows = unit == CLIP_ROW && row->ndim == 2 && row->cut == 0;
+    return !rows || row->whole[0] < 2 * (size_t)ranks;
 }
 
 // ---- the dynamic loss scale of fp16 training
@@ -140,24 +153,21 @@ bool grads_scaler_update(LossScaler *s, bool finite)
 // orders of magnitude from its neighbours' has a wrong initialisation, a wrong learning rate or no gradient.
 //
 // The invariant: `update` is the actual change of the weights, with decay and clipping, because it is computed from the
-// weights and not from the optimizer's formula. It needs a copy of all weights (4 bytes per parameter), which is
-// allocated at creation; a run without norms needs no memory for it.
+// weights and not from the optimizer's formula. It needs a copy of the weights that the process owns (4 bytes each),
+// which is allocated at creation; a run without norms needs no memory for it. Ranks may have any parts of a tensor:
+// each adds the squares of what it owns, and the sums are added over all ranks, on a deterministic device without
+// rounding.
 //
 // Rejected: norms inside the optimizers' loops (the same code eight times); a line in metrics.jsonl (a hundred numbers
 // per step would hide the few that matter most).
 
-size_t grads_norms_scratch_bytes(const Params *params)
+Norms grads_norms_create(const Model *model, Params whole, size_t n)
 {
-    return params->n_elems * sizeof(float);
-}
-
-Norms grads_norms_create(const Model *model)
-{
-    Norms n = {0};
-    n.old = mem_alloc(model->mem, MEM_SCRATCH, grads_norms_scratch_bytes(&model->params), "old weights");
-    n.norm = calloc((size_t)model->params.n_rows, 2 * sizeof *n.norm);
-    if (!n.norm) die("norms: no memory for %d tensors", model->params.n_rows);
-    return n;
+    Norms norms = {.whole = whole};
+    norms.old = mem_alloc(model->mem, MEM_SCRATCH, n * sizeof(float), "old weights");
+    norms.sum = calloc((size_t)norms.whole.n_rows, NORMS_EACH * sizeof *norms.sum);
+    if (!norms.sum) die("norms: no memory for %d tensors", norms.whole.n_rows);
+    return norms;
 }
 
 void grads_norms_open(Norms *n, const char *dir)
@@ -170,38 +180,47 @@ void grads_norms_open(Norms *n, const char *dir)
         die("norms: cannot write %s: %s (is the disk full?)", n->path, strerror(errno));
 }
 
-static double norm_of(Dev *dev, const float *x, const Param *row)
+void grads_norms_begin(Norms *n)
 {
-    return sqrt(dev->sum_squares(dev, x + row->offset, row->n_elems));
+    memset(n->sum, 0, (size_t)n->whole.n_rows * NORMS_EACH * sizeof *n->sum);
 }
 
-void grads_norms_before(Norms *n, Model *model, double grad_scale)
+void grads_norms_add(Norms *n, const Model *model, NormsPart part)
 {
+    Dev *dev = model->dev;
     const Params *params = &model->params;
+    float *old = n->old + part.at;
+    dev->subtract(dev, old, part.weight, part.grad ? NULL : old, part.end - part.begin);
     for (int r = 0; r < params->n_rows; r++) {
-        n->norm[2 * r] = norm_of(model->dev, model->weights, &params->row[r]);
-        n->norm[2 * r + 1] = grad_scale * norm_of(model->dev, model->grads, &params->row[r]);
+        const Param *row = &params->row[r];
+        size_t from = row->offset > part.begin ? row->offset : part.begin;
+        size_t to = row->offset + row->n_elems < part.end ? row->offset + row->n_elems : part.end;
+        if (!row->owned || from >= to) continue;
+        int whole = params_find(&n->whole, row->name);
+        check(whole >= 0);
+        ClipSum *sum = n->sum + NORMS_EACH * whole;
+        grads_clip_add(dev, &sum[part.grad ? 0 : 2], old + (from - part.begin), to - from);
+        if (part.grad) grads_clip_add(dev, &sum[1], part.grad + (from - part.begin), to - from);
     }
-    model->dev->subtract(model->dev, n->old, model->weights, NULL, params->n_elems);
 }
 
-void grads_norms_after(Norms *n, Model *model, long step)
+void grads_norms_write(Norms *n, const Dev *dev, double grad_scale, long step)
 {
-    const Params *params = &model->params;
-    model->dev->subtract(model->dev, n->old, model->weights, n->old, params->n_elems);
-    for (int r = 0; r < params->n_rows; r++) {
-        double update = norm_of(model->dev, n->old, &params->row[r]), weight = n->norm[2 * r];
-        if (fprintf(n->file, "%ld,%s,%.6g,%.6g,%.6g,%.6g\n", step, params->row[r].name, weight, n->norm[2 * r + 1],
-                    update, weight > 0 ? update / weight : NAN) < 0)
-            die("norms: cannot write %s: %s (is the disk full?)", n->path, strerror(errno));
+    bool good = true;
+    for (int r = 0; r < n->whole.n_rows && good; r++) {
+        const ClipSum *sum = n->sum + NORMS_EACH * r;
+        double weight = grads_clip_root(dev, &sum[0], 1), update = grads_clip_root(dev, &sum[2], 1);
+        good = fprintf(n->file, "%ld,%s,%.6g,%.6g,%.6g,%.6g\n", step, n->whole.row[r].name, weight,
+                       grads_clip_root(dev, &sum[1], grad_scale), update, weight > 0 ? update / weight : NAN) >= 0;
     }
-    if (fflush(n->file)) die("norms: cannot write %s: %s (is the disk full?)", n->path, strerror(errno));
+    if (!good || fflush(n->file)) die("norms: cannot write %s: %s (is the disk full?)", n->path, strerror(errno));
 }
 
 void grads_norms_close(Norms *n)
 {
     if (n->file && fclose(n->file)) die("norms: cannot write %s: %s (is the disk full?)", n->path, strerror(errno));
-    free(n->norm);
+    params_free(&n->whole);
+    free(n->sum);
     *n = (Norms){0}; // `old` is the memory allocator's
 }
 
@@ -217,8 +236,8 @@ void grads_norms_close(Norms *n)
 //   tr(Sigma) = (|g_small|^2 - |g_big|^2) / (1 / B_small - 1 / B_big)
 //   B_simple  = tr(Sigma) / |G|^2
 //
-// At a batch of B_simple a step makes half the progress that a step without noise would. Beside a training step it
-// costs one norm: the first micro-batch is the small batch, all of them together are the big one.
+// At a batch of B_simple a step makes half the progress that a step without noise would. The step is
+// the big batch. The small one is a part of it that is run first, as a step of its own (observers.c).
 //
 // The invariant: both estimates are unbiased, whatever Sigma is and also when the small batch is part of the big one;
 // their quotient is not. So the two are averaged over steps apart, and divided once, at the end.

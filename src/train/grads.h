@@ -25,9 +25,16 @@ double grads_clip_factor(double norm, double clip);
 // Adaptive clipping (Brock et al., arXiv 2102.06171, section 4.1), in place on grads: for each unit with weights w and
 // gradient g = grad_scale * grads, g *= min(1, lambda max(|w|, CLIP_AGC_EPS) / |g|). Vectors are one unit each; the
 // classifier is left alone. Gradients must be finite.
-// For the tensors in [begin, end) of the flat range, which must be whole; weights and grads start at `begin`.
+// For the tensors in [begin, end) of the flat range, which must be whole, but for rows with owner >= 0 (optim.h; NULL:
+// none); weights and grads start at `begin`.
 void grads_clip_agc_range(Dev *dev, const Params *params, bool tied, const float *weights, float *grads, size_t begin,
-                          size_t end, double grad_scale, double lambda, ClipUnit unit);
+                          size_t end, double grad_scale, double lambda, ClipUnit unit, const int *owner);
+// The same for one row.
+void grads_clip_agc(Dev *dev, const Param *row, const float *weight, float *grad, double grad_scale, double lambda,
+                    ClipUnit unit);
+// Whether clipping a part of the row, cut over `ranks` ranks, needs the rest of it. Rows of a part of two rows or more
+// have the bits of the whole.
+bool grads_clip_needs_whole(const Param *row, ClipUnit unit, int ranks);
 // The row of the table that makes logits: head.weight, or where the model's is tied embed.tokens.weight; -1: it is not
 // here, but on another stage of a pipeline.
 int grads_clip_classifier(const Params *params, bool tied);
@@ -71,23 +78,34 @@ bool grads_scaler_update(LossScaler *scaler, bool finite);
 
 // ---- norms of weights, gradients and updates, tensor by tensor
 
+enum { NORMS_EACH = 3 }; // weight, gradient, update
+
 typedef struct {
     char path[800];
     FILE *file;
-    float *old;    // weights before the update, params.n_elems
-    double *norm;  // weight and gradient of each row of the table
+    Params whole; // the table of the whole model
+    float *old;   // weights before the update: this process' parts, back to back
+    ClipSum *sum; // (whole.n_rows, NORMS_EACH) of squares
 } Norms;
 
-Norms grads_norms_create(const Model *model); // the buffers
+// Elements [begin, end) of the process' flat order, where they stand, and at which element of `old`.
+typedef struct {
+    size_t begin, end, at;
+    const float *weight, *grad;
+} NormsPart;
+
+// The buffers; n: elements that this process has, all parts together. Takes the table `whole`. `old` is scratch of the
+// memory allocator's.
+Norms grads_norms_create(const Model *model, Params whole, size_t n);
 // Opens `dir`/norms.csv for appending; a new file gets the line of column names.
 void grads_norms_open(Norms *norms, const char *dir);
-// Bytes of scratch that grads_norms_create takes from the memory allocator.
-size_t grads_norms_scratch_bytes(const Params *params);
-// Before the optimizer's step: norms of the weights and of grad_scale * the gradients; keeps the weights.
-void grads_norms_before(Norms *norms, Model *model, double grad_scale);
-// After it: the norm of what the weights changed by, and one line a tensor. The columns: step, tensor, weight, grad,
-// update, update / weight. `weight` is before the update, `grad` before clipping.
-void grads_norms_after(Norms *norms, Model *model, long step);
+// Before the optimizer's step: begin, then add every part, which keeps its weights. After it: add every part again,
+// with grad NULL. Then `sum` is added over the processes, which have each element once, and written.
+void grads_norms_begin(Norms *norms);
+void grads_norms_add(Norms *norms, const Model *model, NormsPart part);
+// One line a tensor: step, tensor, weight, grad, update, update / weight. `weight` is before the update, `grad` is that
+// of grad_scale * the gradient, before clipping.
+void grads_norms_write(Norms *norms, const Dev *dev, double grad_scale, long step);
 void grads_norms_close(Norms *norms);
 
 // ---- the gradient noise scale

@@ -56,7 +56,7 @@ void loads_step(Loads *l, Model *m, Replicas *replicas, bool updates)
 {
     if (!l->E) return;
     take(l, m);
-    replicas_sum_all(replicas, l->count, l->layers * (l->E + 1));
+    replicas_add(replicas, l->count, l->layers * (l->E + 1), COMM_FP64);
     for (size_t i = 0; updates && i < l->layers; i++) {
         const double *count = l->count + i * (l->E + 1);
         double *bias = l->state + 2 * i * l->E, *share = bias + l->E, sum = 0;

@@ -351,7 +351,7 @@ static void after(void *self, int unit, UnitPass pass)
     Locate *l = self;
     if (l->found < 0) {
         if (pass == PASS_FORWARD) look_at_output(l, unit);
-        if (pass == PASS_BACKWARD) look_at_gradient(l, unit);
+        if (pass >= PASS_BACKWARD) look_at_gradient(l, unit);
     }
     l->calls++;
     if (l->inner.after) l->inner.after(l->inner.self, unit, pass);

@@ -147,32 +147,38 @@ Observer observers_locate(void)
 
 typedef struct {
     Noise noise;
-    bool due;
-    double squares; // |mean gradient of the first micro-batch|^2
+    double squares; // |mean gradient of the small batch|^2
     size_t valid;   // its targets that count; 0: not measured
 } NoiseState;
 
-static void noise_before(void *self, Run *run, long step)
+// The small batch: of every data rank the first micro-batch (the first few, where a pipeline takes no fewer). It is run
+// like a step of its own, whose gradient is then dropped: so any layout measures the norm as it measures every norm.
+static void noise_loaded(void *self, Run *run, long step, RampStep mine)
 {
     NoiseState *s = self;
-    s->due = due(run->cfg.run.noise_every, step + 1) && run->progress &&
-             run_samples(run, step).sequences > run->cfg.batch.micro;
+    int64_t B = run->cfg.batch.micro, rows = B * config_micro_grain(&run->cfg), counted = 0;
+    float scale = run->scales.scaler.scale;
     s->valid = 0;
-}
-
-static void noise_micro(void *self, Run *run, const Micro *micro, float scale)
-{
-    NoiseState *s = self;
-    if (!s->due || s->valid) return;
-    for (size_t i = 0; i < micro->B * micro->T; i++) s->valid += micro->target[i] >= 0;
-    double norm = grads_norm(run->dev, &run->model->params, run->model->grads, 1 / ((double)scale * (double)s->valid));
+    if (!due(run->cfg.run.noise_every, step + 1) || mine.sequences <= rows) return;
+    for (int64_t i = 0; i < rows * run->cfg.model.context; i++) counted += run->data.target[i] >= 0;
+    s->valid = (size_t)replicas_sum_targets(&run->replicas, counted);
+    if (!s->valid) return;
+    for (int64_t row = 0; row < rows; row += B) {
+        Micro micro = run_micro(run, step, mine, row);
+        replicas_forward_backward(&run->replicas, &micro, scale / (float)s->valid, row + B >= rows);
+    }
+    replicas_finish(&run->replicas);
+    run->optim.grad_scale = 1 / (double)scale;
+    double norm = optim_norm(&run->optim, run->model);
     s->squares = norm * norm;
+    optim_drop(run->model);
+    loads_step(&run->loads, run->model, &run->replicas, false); // the loads of these slots are dropped, too
 }
 
 static void noise_gradients(void *self, Run *run, long step, const StepResult *r)
 {
     NoiseState *s = self;
-    if (!s->due || !s->valid) return;
+    if (!s->valid) return;
     grads_noise_add(&s->noise, s->squares, (double)s->valid, r->grad_norm * r->grad_norm, (double)r->valid);
     run->noise_scale = grads_noise_scale(&s->noise);
     progress_note(run->progress, "noise    step %ld: B_simple %.4g tokens (tr Sigma %.4g, |G|^2 %.4g; this batch %zu)",
@@ -184,27 +190,38 @@ Observer observers_noise(void)
 {
     NoiseState *s = new_state(sizeof *s);
     s->noise = grads_noise_create(0.9);
-    return (Observer){.self = s, .before = noise_before, .micro = noise_micro, .gradients = noise_gradients,
-                      .free = free};
+    return (Observer){.self = s, .loaded = noise_loaded, .gradients = noise_gradients, .free = free};
 }
 
 // ---- norms of each tensor
 
-static bool norms_due(const Run *run, long step)
+// Adds what this process represents of every tensor.
+static void norms_add(Run *run, bool updated)
 {
-    return due(run->cfg.run.norms_every, step + 1) && run->progress;
+    OptimRange range;
+    size_t at = 0;
+    for (int u = 0; u < run->model->n_units; u++, at += range.end - range.begin)
+        if (replicas_range(&run->replicas, u, &range))
+            grads_norms_add(&run->norms, run->model, (NormsPart){.begin = range.begin, .end = range.end, .at = at,
+                            .weight = range.weight, .grad = updated ? NULL : range.grad});
 }
 
 static void norms_gradients(void *self, Run *run, long step, const StepResult *result)
 {
     (void)self, (void)result;
-    if (norms_due(run, step)) grads_norms_before(&run->norms, run->model, run->optim.grad_scale);
+    if (!due(run->cfg.run.norms_every, step + 1)) return;
+    grads_norms_begin(&run->norms);
+    norms_add(run, false);
 }
 
 static void norms_updated(void *self, Run *run, long step)
 {
     (void)self;
-    if (norms_due(run, step)) grads_norms_after(&run->norms, run->model, step + 1);
+    if (!due(run->cfg.run.norms_every, step + 1)) return;
+    norms_add(run, true);
+    size_t n = (size_t)run->norms.whole.n_rows * NORMS_EACH * sizeof(ClipSum) / sizeof(int64_t);
+    replicas_add(&run->replicas, run->norms.sum, n, run->dev->deterministic ? COMM_INT64 : COMM_FP64);
+    if (run->replicas.rank == 0) grads_norms_write(&run->norms, run->dev, run->optim.grad_scale, step + 1);
 }
 
 Observer observers_norms(void)
@@ -224,7 +241,7 @@ typedef struct {
 static char *piece(Run *run, int u, int s, const OptimRange *range)
 {
     const Optim *optim = &run->optim;
-    const Params *params = &run->model->params;
+    const Params *params = optim_table(optim, run->model);
     bool weights = s == optim->kind->n_states;
     const CkptArray *array = weights ? NULL : &optim->state[s];
     size_t n_bytes = weights ? (range->end - range->begin) * sizeof(float)
@@ -251,23 +268,27 @@ static bool meet(const Param *row, const OptimRange *range, size_t *from, size_t
 {
     *from = row->offset > range->begin ? row->offset : range->begin;
     *to = row->offset + row->n_elems < range->end ? row->offset + row->n_elems : range->end;
-    return row->owned && *from < *to;
+    return *from < *to;
 }
 
 // The rows of a unit, from this process' part of it: weights, gradients or array s.
 static void add_rows(Run *run, Dump *dump, DumpKind kind, int u, int s, const OptimRange *range, const char *part,
                      double scale)
 {
-    const Params *params = &run->model->params;
+    const Params *params = &run->model->params, *kept = optim_table(&run->optim, run->model);
     const CkptArray *array = kind == DUMP_STATE ? &run->optim.state[s] : NULL;
     SafeDtype dtype = array ? array->dtype : ST_F32;
     size_t from, to;
     for (int r = 0; r < params->n_rows; r++) {
         const Param *row = &params->row[r];
-        if (row->unit != u || !meet(row, range, &from, &to)) continue;
-        if (array && optim_kind_elems(array, params, row) != row->n_elems) continue;
-        size_t at = array ? optim_range_elems(array, params, range->begin, from) : from - range->begin;
-        dump_row(dump, kind, array ? array->prefix : NULL, row, from - row->offset, to - row->offset, dtype,
+        const Param *own = array ? &kept->row[r] : row; // of its state this process has all, or nothing
+        size_t n = own->dim[0] * own->dim[1];
+        bool moved = n != row->n_elems;
+        if (row->unit != u || !meet(row, range, &from, &to) || !(moved || row->owned)) continue;
+        if (array && (!n || optim_kind_elems(array, kept, own) != n)) continue;
+        size_t at = array ? optim_range_elems(array, kept, range->begin, from) : from - range->begin;
+        from -= row->offset, to -= row->offset;
+        dump_row(dump, kind, array ? array->prefix : NULL, own, moved ? 0 : from, moved ? n : to, dtype,
                  part + at * safetensors_dtype_bytes(dtype), scale);
     }
 }

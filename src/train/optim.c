@@ -34,6 +34,11 @@
 // Rejected: a state struct per optimizer with functions of its own to allocate, save and shard it, as in
 // most frameworks: eight times four functions that do the same.
 
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 // bitsandbytes keeps tensors below 4096 elements in fp32: there is little to save, and norms are delicate.
 enum { SMALLEST_IN_8BIT = 4096 };
 
@@ -44,21 +49,27 @@ static int shape_same(const Params *params, const Param *row, size_t dim[PARAM_D
     return row->ndim;
 }
 
+// The whole tensor decides, so that every layout decides alike.
+static bool large(const Param *row)
+{
+    return row->whole[0] * row->whole[1] >= SMALLEST_IN_8BIT;
+}
+
 static int shape_large(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
 {
-    return row->n_elems >= SMALLEST_IN_8BIT ? shape_same(params, row, dim) : 0;
+    return large(row) ? shape_same(params, row, dim) : 0;
 }
 
 static int shape_small(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
 {
-    return row->n_elems < SMALLEST_IN_8BIT ? shape_same(params, row, dim) : 0;
+    return large(row) ? 0 : shape_same(params, row, dim);
 }
 
 static int shape_blocks(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
 {
     (void)params;
-    dim[0] = (row->n_elems + UPDATE_BLOCK - 1) / UPDATE_BLOCK;
-    return row->n_elems >= SMALLEST_IN_8BIT ? 1 : 0;
+    dim[0] = (row->dim[0] * row->dim[1] + UPDATE_BLOCK - 1) / UPDATE_BLOCK;
+    return large(row) ? 1 : 0;
 }
 
 static int shape_rows(const Params *params, const Param *row, size_t dim[PARAM_DIMS])
@@ -127,14 +138,14 @@ static void update_adafactor(Optim *o, Dev *dev, const Params *params, OptimPiec
     if (o->set.relative_step) u.lr = (float)fmin(1e-2, 1 / sqrt(u.step));
     if (row->ndim == 2)
         dev->adafactor(dev, p.weight, p.state[0], p.state[1], p.grad, row->dim[0], row->dim[1], u);
-    else dev->adafactor(dev, p.weight, p.state[2], NULL, p.grad, 1, row->n_elems, u);
+    else dev->adafactor(dev, p.weight, p.state[2], NULL, p.grad, 1, row->dim[0], u);
 }
 
 static void update_adamw8bit(Optim *o, Dev *dev, const Params *params, OptimPiece p, Update u)
 {
     (void)o, (void)params;
     size_t block = p.first / UPDATE_BLOCK;
-    if (p.row->n_elems < SMALLEST_IN_8BIT)
+    if (!large(p.row))
         dev->adamw(dev, p.weight, (float *)p.state[4] + p.first, (float *)p.state[5] + p.first, p.grad, p.n, u);
     else
         dev->adamw8bit(dev, p.weight, (uint8_t *)p.state[0] + p.first, (float *)p.state[1] + block,
@@ -187,6 +198,27 @@ const OptimKind *optim_kind(OptimName name)
     return &TABLE[name];
 }
 
+// May stay in parts: what is updated element by element, and blocks of 8 bits where all ranks' rows begin with a block.
+bool optim_needs_whole(const OptimKind *kind, const Params *params, const Param *row, int ranks)
+{
+    if (row->cut < 0 || row->dim[row->cut] == row->whole[row->cut] || kind->cut == OPTIM_ELEMENT) return false;
+    bool even = row->whole[0] % (size_t)ranks == 0 && row->dim[0] * row->dim[1] % UPDATE_BLOCK == 0;
+    if (kind->cut == OPTIM_BLOCK)
+        return large(row) && (row->cut == 1 || !(even || row->dim[1] % UPDATE_BLOCK == 0));
+    return kind != &TABLE[OPTIM_MUON] || hidden(params, row);
+}
+
+double optim_cost(const OptimKind *kind, const Params *params, const Param *row)
+{
+    double n = (double)(row->whole[0] * row->whole[1]), k = (double)smaller(row->whole[0], row->whole[1]);
+    return kind == &TABLE[OPTIM_MUON] && hidden(params, row) ? 5 * (4 * k * n + 2 * k * k * k) : n;
+}
+
+const Params *optim_table(const Optim *o, const Model *model)
+{
+    return o->whole.table ? o->whole.table : &model->params;
+}
+
 size_t optim_kind_elems(const CkptArray *array, const Params *params, const Param *row)
 {
     size_t dim[PARAM_DIMS], n = 1;
@@ -233,7 +265,7 @@ size_t optim_scratch_bytes(OptimName name, const Params *params)
     size_t most = 0;
     for (int r = 0; r < params->n_rows && name == OPTIM_MUON; r++) {
         const Param *row = &params->row[r];
-        size_t side = row->dim[0] < row->dim[1] ? row->dim[0] : row->dim[1], n = row->n_elems + 2 * side * side;
+        size_t side = smaller(row->dim[0], row->dim[1]), n = row->dim[0] * row->dim[1] + 2 * side * side;
         if (hidden(params, row) && n > most) most = n;
     }
     return most * sizeof(float);
@@ -273,19 +305,20 @@ static void place_ranges(Optim *o, const Params *params, bool stored, size_t sum
 
 Optim optim_create_at(const Model *model, OptimSettings set, OptimPlace place)
 {
-    const Params *params = &model->params;
     Optim o = {.set = set, .kind = optim_kind(set.name), .grad_scale = 1, .range = place.range,
-               .n_ranges = place.n_ranges, .weights = place.weights, .fp32 = model->dev->x_type == X_FP32};
+               .n_ranges = place.n_ranges, .weights = place.weights, .whole = place.whole, .agc = place.agc,
+               .fp32 = model->dev->x_type == X_FP32};
+    const Params *kept = optim_table(&o, model);
     size_t sum[OPTIM_STATES] = {0};
     for (int s = 0; s < o.kind->n_states; s++) o.state[s] = o.kind->state[s];
-    if (place.range) place_ranges(&o, params, place.stored, sum);
+    if (place.range) place_ranges(&o, kept, place.stored, sum);
     for (int s = 0; s < o.kind->n_states && !place.stored; s++) {
         CkptArray *array = &o.state[s];
-        array->n_bytes = place.range ? sum[s] : optim_range_elems(array, params, 0, params->n_elems) *
+        array->n_bytes = place.range ? sum[s] : optim_range_elems(array, kept, 0, kept->n_elems) *
                                                     safetensors_dtype_bytes(array->dtype);
         if (array->n_bytes) array->data = mem_alloc(model->mem, MEM_OPTIM, array->n_bytes, array->prefix);
     }
-    size_t n_scratch = optim_scratch_bytes(set.name, params);
+    size_t n_scratch = optim_scratch_bytes(set.name, kept);
     if (n_scratch) o.scratch = mem_alloc(model->mem, MEM_SCRATCH, n_scratch, "optimizer");
     return o;
 }
@@ -358,7 +391,7 @@ void optim_reset(Optim *o, Model *model)
         Lent lent = borrow(o, model, k);
         for (int s = 0; s < o->kind->n_states; s++) {
             size_t n_bytes;
-            optim_place_of(o, &model->params, k, s, &n_bytes);
+            optim_place_of(o, optim_table(o, model), k, s, &n_bytes);
             if (n_bytes) model->dev->zero(model->dev, lent.state[s], n_bytes);
         }
         give_back(o, k, true);
@@ -379,21 +412,74 @@ static bool alike(const Param *a, const Param *b)
     return a->decay == b->decay && a->lr_scale == b->lr_scale;
 }
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
-// The elements of [begin, end) that are in `range`; state: where the range's part of each array starts.
+static bool comes_whole(const OptimWhole *whole, int row)
+{
+    return whole->owner && whole->owner[row] >= 0;
+}
+
+static void of_row(Update *u, const Optim *o, const Param *row, double lr)
+{
+    u->lr = (float)(lr * row->lr_scale);
+    u->weight_decay = row->decay ? o->set.weight_decay / row->lr_scale : 0;
+}
+
+static X *x_at(const Model *model, const OptimRange *range, size_t elem)
+{
+    return (X *)((char *)range->x_weight + (elem - range->begin) * model->dev->x_bytes);
+}
+
+typedef struct {
+    Optim *o;
+    Model *model;
+    const Lent *lent;
+    double lr;
+    Update u;
+} WholeUpdate;
+
+// On the owner of a row that ranks hold in parts.
+static void update_whole(void *arg, int r, float *weight, float *grad)
+{
+    WholeUpdate *a = arg;
+    Optim *o = a->o;
+    const Params *kept = optim_table(o, a->model);
+    const Param *row = &kept->row[r];
+    OptimPiece piece = {.row = row, .n = row->dim[0] * row->dim[1], .weight = weight, .grad = grad};
+    for (int s = 0; s < o->kind->n_states; s++)
+        piece.state[s] = (char *)a->lent->state[s] +
+                         optim_range_elems(&o->state[s], kept, a->lent->range.begin, row->offset) *
+                             safetensors_dtype_bytes(o->state[s].dtype);
+    of_row(&a->u, o, row, a->lr);
+    o->kind->update(o, a->model->dev, kept, piece, a->u);
+}
+
+// The rows of range k that come together; then, of this rank's parts: no gradients, new weights in the storage type.
+static void update_wholes(Optim *o, Model *model, int k, const Lent *lent, double lr, Update u)
+{
+    const OptimRange *range = &lent->range;
+    Dev *dev = model->dev;
+    WholeUpdate update = {.o = o, .model = model, .lent = lent, .lr = lr, .u = u};
+    if (!o->whole.owner) return;
+    o->whole.visit(o->whole.self, k, range, false, update_whole, &update);
+    for (int r = 0; r < model->params.n_rows; r++) {
+        const Param *row = &model->params.row[r];
+        if (!comes_whole(&o->whole, r) || row->offset < range->begin || row->offset >= range->end) continue;
+        dev->zero(dev, range->grad + (row->offset - range->begin), row->n_elems * sizeof(float));
+        if (dev->x_type != X_FP32)
+            dev->to_x(dev, x_at(model, range, row->offset), range->weight + (row->offset - range->begin), row->n_elems);
+    }
+}
+
+// The elements of [begin, end) that are in `range`, but for rows that come together; state: where the range's part of
+// each array starts.
 static void update_range(Optim *o, Model *model, const OptimRange *range, void *const *state, double lr, Update u,
                          size_t begin, size_t end)
 {
-    const Params *params = &model->params;
+    const Params *params = &model->params, *kept = optim_table(o, model);
     Dev *dev = model->dev;
     OptimPiece piece = {0};
     for (int s = 0; s < o->kind->n_states; s++) piece.state[s] = state[s];
@@ -406,22 +492,19 @@ static void update_range(Optim *o, Model *model, const OptimRange *range, void *
         size_t low = larger(row->offset, range->begin), high = smaller(last->offset + last->n_elems, range->end);
         size_t from = larger(low, begin), to = smaller(high, end);
         if (low >= high) continue;
-        if (from < to) {
+        if (from < to && !comes_whole(&o->whole, i)) {
             check(may_cut(o->kind->cut, row, from - row->offset) && may_cut(o->kind->cut, row, to - row->offset));
             piece.row = row;
             piece.first = from - low;
             piece.n = to - from;
             piece.weight = range->weight + (from - range->begin);
             piece.grad = range->grad + (from - range->begin);
-            u.lr = (float)(lr * row->lr_scale);
-            u.weight_decay = row->decay ? o->set.weight_decay / row->lr_scale : 0;
+            of_row(&u, o, row, lr);
             o->kind->update(o, dev, params, piece, u);
-            if (dev->x_type != X_FP32)
-                dev->to_x(dev, (X *)((char *)range->x_weight + (from - range->begin) * dev->x_bytes), piece.weight,
-                          piece.n);
+            if (dev->x_type != X_FP32) dev->to_x(dev, x_at(model, range, from), piece.weight, piece.n);
         }
         for (int s = 0; s < o->kind->n_states; s++)
-            piece.state[s] = (char *)piece.state[s] + optim_range_elems(&o->state[s], params, low, high) *
+            piece.state[s] = (char *)piece.state[s] + optim_range_elems(&o->state[s], kept, low, high) *
                                                           safetensors_dtype_bytes(o->state[s].dtype);
     }
 }
@@ -433,6 +516,7 @@ void optim_update(Optim *o, Model *model, double lr, double grad_scale, size_t b
     for (int k = 0; k < ranges(o); k++) {
         Lent lent = borrow(o, model, k);
         update_range(o, model, &lent.range, lent.state, lr, u, begin, end);
+        update_wholes(o, model, k, &lent, lr, u);
         give_back(o, k, true);
     }
 }
@@ -448,16 +532,35 @@ void optim_drop(Model *model)
     model->dev->zero(model->dev, model->grads, model_grads_held(model) * sizeof(float));
 }
 
+// Adaptive clipping, of rows that ranks hold in parts on their owner.
+typedef struct {
+    const Optim *o;
+    const Model *model;
+} Clip;
+
+static void clip_whole(void *arg, int r, float *weight, float *grad)
+{
+    const Clip *a = arg;
+    Param whole = a->model->params.row[r];
+    for (int d = 0; d < PARAM_DIMS; d++) whole.dim[d] = whole.whole[d];
+    grads_clip_agc(a->model->dev, &whole, weight, grad, a->o->grad_scale, a->o->set.agc, a->o->set.agc_unit);
+}
+
+static void clip_range(const Optim *o, const Model *model, int k)
+{
+    OptimRange r = borrow(o, model, k).range;
+    Clip clip = {o, model};
+    grads_clip_agc_range(model->dev, &model->params, model->shape.tie, r.weight, r.grad, r.begin, r.end, o->grad_scale,
+                         o->set.agc, o->set.agc_unit, o->agc.owner);
+    if (o->agc.owner) o->agc.visit(o->agc.self, k, &r, true, clip_whole, &clip);
+    give_back(o, k, false);
+}
+
 void optim_apply(Optim *o, Model *model, double norm, double lr)
 {
     check(isfinite(norm));
     if (o->set.agc > 0) {
-        for (int k = 0; k < ranges(o); k++) {
-            OptimRange r = borrow(o, model, k).range;
-            grads_clip_agc_range(model->dev, &model->params, model->shape.tie, r.weight, r.grad, r.begin, r.end,
-                                 o->grad_scale, o->set.agc, o->set.agc_unit);
-            give_back(o, k, false);
-        }
+        for (int k = 0; k < ranges(o); k++) clip_range(o, model, k);
         norm = optim_norm(o, model);
     }
     o->step++;

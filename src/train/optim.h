@@ -62,6 +62,19 @@ typedef struct {
     void *self;
 } OptimStore;
 
+// Rows of which this rank has a part, and an update needs all (parallel/whole.h makes it). Each has an owner.
+typedef void (*OptimWork)(void *arg, int row, float *weight, float *grad);
+typedef struct {
+    const int *owner; // (n_rows) among the ranks that share the row; -1: not such a row. NULL: there are none
+    // The model's table, but such a row has the dimensions of the whole tensor on its owner, and 0 elsewhere: what the
+    // optimizer keeps of it. n_elems and offset stay those of the model's table. NULL: nothing is kept.
+    const Params *table;
+    // For each such row of range k: weights and gradients come to its owner, where `work` changes one of them; that
+    // (grads: which) goes back to all. Collective. `range` is where this rank has range k.
+    void (*visit)(void *self, int k, const OptimRange *range, bool grads, OptimWork work, void *arg);
+    void *self;
+} OptimWhole;
+
 // Of one rank of several (zero.h), or with its state in a store.
 typedef struct {
     const OptimRange *range; // in ascending order, cut as kind->cut says; must outlive the optimizer. NULL: everything
@@ -70,6 +83,7 @@ typedef struct {
     // makes the store, with items of optim_item_bytes that begin at zero, and sets optim.store.
     bool stored;
     OptimStore weights; // what units read of range k is item k of this store. In fp32 that is the weights
+    OptimWhole whole, agc; // rows for the update, and for adaptive clipping
 } OptimPlace;
 
 typedef struct {
@@ -93,6 +107,7 @@ struct Optim {
     void *self;
     OptimStore store;   // item k: the arrays of range k, then its weights; `state` has no data then
     OptimStore weights; // as OptimPlace has it
+    OptimWhole whole, agc;
     bool fp32;          // the storage type
     size_t *at;         // with ranges (n_ranges, n_states + 2): see optim_place_of
 };
@@ -122,6 +137,12 @@ void optim_update(Optim *optim, Model *model, double lr, double grad_scale, size
 
 // The row of the table.
 const OptimKind *optim_kind(OptimName name);
+// Whether an update of a part of the row, cut along row->cut over `ranks` ranks, needs the rest of it.
+bool optim_needs_whole(const OptimKind *kind, const Params *params, const Param *row, int ranks);
+// Floating-point operations of a whole row's update, for whoever divides rows over ranks.
+double optim_cost(const OptimKind *kind, const Params *params, const Param *row);
+// The table by which the functions below find the optimizer's state: the model's, or whole.table.
+const Params *optim_table(const Optim *optim, const Model *model);
 // Elements of one of its arrays for one row.
 size_t optim_kind_elems(const CkptArray *array, const Params *params, const Param *row);
 // The same for elements [begin, end) of the flat range, cut as the optimizer's kind says.
@@ -131,7 +152,7 @@ size_t optim_range_elems(const CkptArray *array, const Params *params, size_t be
 size_t optim_place_of(const Optim *optim, const Params *params, int k, int s, size_t *n_bytes);
 // Bytes of item k of the store, with the gaps that align its arrays.
 size_t optim_item_bytes(const Optim *optim, int k);
-// Bytes that optim_create asks for: with the tag optimizer, and as scratch.
+// Bytes that optim_create asks for: with the tag optimizer, and as scratch. params: optim_table's.
 size_t optim_state_bytes(OptimName name, const Params *params);
 size_t optim_scratch_bytes(OptimName name, const Params *params);
 

@@ -118,14 +118,16 @@ int64_t replicas_sum_targets(Replicas *r, int64_t x)
     return SEVERAL(r, sum_targets) ? r->kind->sum_targets(r, x) : x;
 }
 
-void replicas_sum_all(Replicas *r, double *x, size_t n)
-{
-    if (SEVERAL(r, sum_all)) r->kind->sum_all(r, x, n);
-}
-
 double replicas_sum(Replicas *r, double x)
 {
     return SEVERAL(r, sum) ? r->kind->sum(r, x) : x;
+}
+
+void replicas_add(Replicas *r, void *x, size_t n, CommType type)
+{
+    if (r->size == 1) return;
+    CommRequest request = comm_all_reduce(r->world, x, x, n, type, COMM_SUM);
+    comm_wait(r->world, &request);
 }
 
 bool replicas_any(Replicas *r, bool flag)

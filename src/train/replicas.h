@@ -47,7 +47,6 @@ typedef struct {
     void (*share_scales)(Replicas *, Fp8 *fp8);
     int64_t (*sum_targets)(Replicas *, int64_t x);
     double (*sum)(Replicas *, double x);
-    void (*sum_all)(Replicas *, double *x, size_t n);
     bool (*any)(Replicas *, bool flag);
     void (*tell)(Replicas *, void *data, size_t n_bytes);
     void (*wait)(Replicas *);
@@ -109,8 +108,8 @@ void replicas_share_scales(Replicas *r, Fp8 *fp8);
 int64_t replicas_sum_targets(Replicas *r, int64_t x);
 // Sum over all; the same bits on each.
 double replicas_sum(Replicas *r, double x);
-// x (n) = the sums over all processes that have other tokens or other layers.
-void replicas_sum_all(Replicas *r, double *x, size_t n);
+// The same of n numbers, in place.
+void replicas_add(Replicas *r, void *x, size_t n, CommType type);
 // True everywhere when it is true somewhere.
 bool replicas_any(Replicas *r, bool flag);
 // Broadcasts n bytes of rank 0 to all.

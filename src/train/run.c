@@ -126,11 +126,26 @@ void run_schedule(Run *run)
         .decay_start = decay_start > cfg->optim.warmup ? decay_start : cfg->optim.warmup,
         .shape = cfg->optim.wsd_shape};
     run->ramp = schedule_ramp_make(cfg->batch.ramp_from, cfg->batch.tokens, cfg->batch.ramp_tokens, cfg->model.context,
-                                   cfg->batch.micro * cfg->parallel.dp, cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
+                                   cfg->batch.micro * cfg->parallel.dp * config_micro_grain(cfg),
+                                   cfg->optim.ramp_lr == CONFIG_RAMP_LR_SQRT);
     run->last_step = cfg->run.stop_at && cfg->run.stop_at < cfg->run.steps ? cfg->run.stop_at : cfg->run.steps;
 }
 
 // ---- memory
+
+// Of the whole model's tensors, whatever this process has of them.
+static Norms create_norms(const Run *run)
+{
+    Params whole;
+    Unit *units;
+    OptimRange range;
+    size_t n = 0;
+    for (int u = 0; u < run->model->n_units; u++, n += range.end - range.begin)
+        replicas_range(&run->replicas, u, &range);
+    model_describe(&run->model->shape, &whole, &units);
+    free(units);
+    return grads_norms_create(run->model, whole, n);
+}
 
 void run_allocate(Run *run)
 {
@@ -147,7 +162,7 @@ void run_allocate(Run *run)
     d->target = d->token + n;
     d->pos = mask ? d->token + 2 * n : NULL;
     d->first = mask ? d->token + 3 * n : NULL;
-    if (cfg->run.norms_every) run->norms = grads_norms_create(run->model);
+    if (cfg->run.norms_every) run->norms = create_norms(run);
     run_saves_allocate(run);
 }
 
@@ -310,16 +325,12 @@ void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
     *run = (Run){.cfg = *cfg, .dev = dev, .replicas = replicas, .best_val = INFINITY,
                  .mem = {.raw_alloc = dev->raw_alloc, .raw_free = dev->raw_free, .device = true}};
     bool first = replicas.rank == 0;
+    run_schedule(run); // refuses what does not fit
     run_open_data(run);
     choose_dir(run);
     if (first) make_dirs(run->dir);
     run->lock = first ? disk_lock_take(run->dir) : (DiskLock){-1, -1};
     replicas_wait(&run->replicas); // memory.offload: each rank puts a file there
-    if (cfg->run.noise_every && cfg->batch.accum < 2)
-        die("run.noise_every: needs two micro-batches in a step, batch.accum is %ld (try a smaller --batch.micro)",
-            cfg->batch.accum);
-    if (cfg->run.noise_every && cfg->numerics.deterministic)
-        die("run.noise_every: not with numerics.deterministic, which adds gradients in another order");
     build_model(run);
 }
 

@@ -93,11 +93,11 @@ typedef struct Run Run;
 
 // An observer watches a step without being part of it: a dump, norms, faults, a profiler's marks. train.c makes the
 // list of those that the configuration asks for and calls them at four points of every update `step` + 1. An observer
-// changes nothing (except faults, whose purpose it is). Any entry may be NULL.
+// changes nothing that the update reads (except faults, whose purpose it is). Any entry may be NULL.
 typedef struct {
     void *self;
     void (*before)(void *self, Run *run, long step);                      // nothing of the step has happened
-    void (*micro)(void *self, Run *run, const Micro *micro, float scale); // after each micro-batch
+    void (*loaded)(void *self, Run *run, long step, RampStep mine);       // this process' sequences are there
     void (*gradients)(void *self, Run *run, long step, const StepResult *result); // complete; before the update
     void (*updated)(void *self, Run *run, long step);
     void (*free)(void *self);
@@ -194,6 +194,8 @@ int64_t run_tokens(const Run *run, long step);
 // This process' sequences of that update, into run->data; those of the next one are fetched from disk while this one
 // runs. Returns them; *valid: targets that count, of the whole batch.
 RampStep run_load_step(Run *run, long step, size_t *valid);
+// The micro-batch that begins at the row `row` of these sequences.
+Micro run_micro(const Run *run, long step, RampStep mine, int64_t row);
 
 // ---- checkpoints (run_saves.c)
 

@@ -247,6 +247,18 @@ static void load_sample(Run *run, int64_t sample, size_t at)
     poison(run, sample, token, target);
 }
 
+Micro run_micro(const Run *run, long step, RampStep mine, int64_t row)
+{
+    const Config *cfg = &run->cfg;
+    const RunData *d = &run->data;
+    size_t T = (size_t)cfg->model.context, at = (size_t)row * T;
+    return (Micro){.token = d->token + at, .target = d->target + at, .pos = d->pos ? d->pos + at : NULL,
+                   .first = d->first ? d->first + at : NULL, .B = (size_t)cfg->batch.micro, .T = T,
+                   .dropout = (float)cfg->model.dropout, .seed = (uint64_t)cfg->run.seed, .step = (uint32_t)step,
+                   .sample = (uint64_t)(mine.before + row),
+                   .each = run->scales.scaler.scale / (float)run_samples(run, step).sequences};
+}
+
 RampStep run_load_step(Run *run, long step, size_t *valid)
 {
     const Config *cfg = &run->cfg;

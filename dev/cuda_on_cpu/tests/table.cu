@@ -459,6 +459,165 @@ static void attention_merge(Env &e)
                            (float *)e.device(b.data(), b.size() * 4), B, T, H, D);
 }
 
+// ---- mixture of experts
+static void router_forward(Env &e)
+{
+    for (auto &s : ANY) {
+        X *inp = e.x(s[0] * s[1]), *weight = e.x(s[2] * s[1]);
+        e.dev->router_forward(e.dev, e.out_f(s[0] * s[2]), inp, weight, s[0], s[1], s[2]);
+    }
+}
+static void router_backward(Env &e)
+{
+    for (size_t N : {7, 150, 2100}) { // 2100: several ranges of rows
+        size_t C = N == 2100 ? 19 : 80, E = N == 150 ? 70 : 9;
+        e.dev->router_backward(e.dev, e.x(N * C), e.f(E * C), e.f(N * E), e.x(N * C), e.x(E * C), N, C, E);
+    }
+}
+static const DevRouter ROUTERS[] = { // E, k, groups, best, sigmoid, renorm, scale
+    {8, 2, 0, 0, false, false, 1}, {37, 4, 0, 0, false, true, 2.5f},  {70, 6, 7, 3, false, false, 16},
+    {64, 8, 8, 4, true, true, 2.5f}, {5, 5, 0, 0, true, false, 1}, {1, 1, 0, 0, false, true, 1},
+};
+static void route_forward(Env &e)
+{
+    for (auto &r : ROUTERS)
+        for (int odd = 0; odd < 2; odd++) {
+            size_t N = 45;
+            std::vector<float> z = e.normal(N * r.E, 2);
+            for (size_t i = 0; odd && i < z.size(); i++) z[i] = i % 11 == 7 ? NAN : roundf(z[i]); // ties
+            float *logits = (float *)e.device(z.data(), z.size() * 4), *bias = odd ? nullptr : e.f(r.E, 0.3f);
+            e.dev->route_forward(e.dev, (int32_t *)e.out(N * r.k * 4), e.out_f(N * r.k), logits, bias, N, r);
+        }
+}
+// k different experts of each of N tokens, never the last one; and their weights, of which many are equal.
+struct Slots {
+    size_t N, T, k, E, cap;
+    bool by_gate;
+    int32_t *choice, *offset, *row, *slot;
+    float *gate;
+};
+static Slots slots(Env &e, Slots s)
+{
+    std::vector<int32_t> choice(s.N * s.k);
+    std::vector<float> gate = e.normal(s.N * s.k);
+    Rng rng = rng_make(3, "slots", (uint32_t)e.next++);
+    for (size_t n = 0; n < s.N; n++) {
+        size_t first = rng_below(rng, n, s.E - 1);
+        for (size_t j = 0; j < s.k; j++) choice[n * s.k + j] = (int32_t)((first + j) % (s.E - 1));
+    }
+    for (size_t i = 0; i < gate.size(); i++) gate[i] = i % 13 == 5 ? NAN : roundf(4 * gate[i]) / 4;
+    s.choice = e.i(choice), s.gate = (float *)e.device(gate.data(), gate.size() * 4);
+    s.offset = (int32_t *)e.out((s.E + 1) * 4), s.row = (int32_t *)e.out(s.N * s.k * 4);
+    s.slot = (int32_t *)e.out(s.N * s.k * 4);
+    return s;
+}
+static const Slots SLOTS[] = {
+    {60, 20, 2, 5, 0, false, nullptr, nullptr, nullptr, nullptr, nullptr},
+    {60, 20, 3, 7, 4, false, nullptr, nullptr, nullptr, nullptr, nullptr},
+    {700, 350, 1, 300, 1, true, nullptr, nullptr, nullptr, nullptr, nullptr},
+    {256, 128, 2, 9, 20, true, nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+static Slots sorted(Env &e, const Slots &from)
+{
+    Slots s = slots(e, from);
+    e.cuda->experts_sort(e.cuda, s.offset, s.row, s.slot, s.choice, s.gate, s.N, s.T, s.k, s.E, s.cap, s.by_gate);
+    return s;
+}
+static void experts_sort(Env &e)
+{
+    std::vector<Slots> all(SLOTS, SLOTS + sizeof SLOTS / sizeof *SLOTS);
+    all.push_back({4200, 2100, 2, 6, 0, false, nullptr, nullptr, nullptr, nullptr, nullptr}); // more than 32 blocks
+    for (auto &from : all) {
+        Slots s = slots(e, from);
+        e.dev->experts_sort(e.dev, s.offset, s.row, s.slot, s.choice, s.gate, s.N, s.T, s.k, s.E, s.cap, s.by_gate);
+    }
+}
+static void experts_count(Env &e)
+{
+    for (auto &from : SLOTS) {
+        Slots s = sorted(e, from);
+        float *count = e.out_f(s.N / s.T * (s.E + 1)), *all = e.out_f(s.N / s.T * (s.E + 1));
+        e.dev->experts_count(e.dev, count, s.choice, s.row, s.N, s.T, s.k, s.E);
+        e.dev->experts_count(e.dev, all, s.choice, nullptr, s.N, s.T, s.k, s.E);
+    }
+}
+static void experts_gather(Env &e)
+{
+    for (auto &from : SLOTS)
+        for (size_t C : {13, 48}) {
+            Slots s = sorted(e, from);
+            e.dev->experts_gather(e.dev, e.out_x(s.N * s.k * C), e.x(s.N * C), s.slot, s.N * s.k, s.k, C);
+        }
+}
+static void experts_combine(Env &e)
+{
+    for (auto &from : SLOTS)
+        for (size_t C : {13, 48}) {
+            Slots s = sorted(e, from);
+            e.dev->experts_combine(e.dev, e.out_x(s.N * C), e.x(s.N * s.k * C), s.row, s.N, s.k, C);
+        }
+}
+static void experts_swiglu_forward(Env &e)
+{
+    for (size_t F : {13, 48}) {
+        Slots s = sorted(e, SLOTS[1]);
+        size_t R = s.N * s.k;
+        e.dev->experts_swiglu_forward(e.dev, e.out_x(R * F), e.x(R * 2 * F), e.f(R), s.slot, R, F);
+    }
+}
+static void experts_swiglu_backward(Env &e)
+{
+    for (size_t F : {13, 48, 600}) {
+        Slots s = sorted(e, SLOTS[1]);
+        size_t R = s.N * s.k;
+        X *dout = e.x(R * F), *gate_up = e.x(R * 2 * F);
+        e.dev->experts_swiglu_backward(e.dev, e.out_x(R * 2 * F), e.f(R), dout, gate_up, e.f(R), s.slot, R, F);
+    }
+}
+static void route_backward(Env &e)
+{
+    for (auto &r : ROUTERS)
+        for (int more = 0; more < 2; more++) {
+            size_t N = 46, T = 23;
+            float *logits = e.f(N * r.E, 2), *dgate = e.f(N * r.k), *even = more ? e.f(2 * r.E) : nullptr;
+            int32_t *choice = (int32_t *)e.out(N * r.k * 4);
+            e.cuda->route_forward(e.cuda, choice, e.out_f(N * r.k), logits, nullptr, N, r);
+            e.dev->route_backward(e.dev, e.out_f(N * r.E), dgate, logits, choice, even, 0.5f, more ? 0.1f : 0, N, T, r);
+        }
+}
+// Experts without rows, with fewer than a tile has, with more; rows without an expert, which fill tiles of their own.
+// Rows that are no multiples of 16 bytes, and arrays that begin anywhere.
+template <class F> static void products(Env &e, F run)
+{
+    const std::vector<int32_t> offsets[] = {{0, 0, 40, 49, 190, 190}, {0, 137}, {0, 0, 0}, {0, 128, 192}};
+    const size_t sizes[][3] = {{13, 19, 0}, {40, 136, 0}, {136, 40, 0}, {16, 24, 1}};
+    for (auto &offset : offsets)
+        for (auto &s : sizes) {
+            size_t n_experts = offset.size() - 1, C = s[0], OC = s[1], skew = s[2];
+            DevExperts x = {e.i(offset), n_experts, (size_t)offset.back() + (offset.size() == 3 ? 140 : 9), C * OC + 8};
+            X *weight = e.x(n_experts * x.stride, 1, skew), *inp = e.x(x.R * C, 1, skew);
+            run(x, C, OC, inp, e.x(x.R * OC, 1, skew), weight);
+        }
+}
+static void experts_forward(Env &e)
+{
+    products(e, [&](DevExperts x, size_t C, size_t OC, X *inp, X *, X *weight) {
+        e.dev->experts_forward(e.dev, e.out_x(x.R * OC), inp, weight, C, OC, x);
+    });
+}
+static void experts_backward_input(Env &e)
+{
+    products(e, [&](DevExperts x, size_t C, size_t OC, X *, X *dout, X *weight) {
+        e.dev->experts_backward_input(e.dev, e.out_x(x.R * C), dout, weight, C, OC, x);
+    });
+}
+static void experts_backward_weight(Env &e)
+{
+    products(e, [&](DevExperts x, size_t C, size_t OC, X *inp, X *dout, X *) {
+        e.dev->experts_backward_weight(e.dev, e.f(x.E * x.stride), dout, inp, C, OC, x);
+    });
+}
+
 // ---- losses: N, V
 static const size_t LOSSES[][2] = {{9, 31}, {5, 1031}, {4, 512}};
 
@@ -616,6 +775,13 @@ static void empty(Env &e)
     none.B = 0;
     e.cuda->attention_part_forward(e.cuda, f, f, x, x, x, none);
     e.cuda->attention_part_backward(e.cuda, f, f, f, x, x, f, x, x, x, none);
+    e.cuda->router_backward(e.cuda, x, f, f, x, x, 0, 4, 4);
+    e.cuda->route_forward(e.cuda, i, f, f, f, 0, ROUTERS[0]);
+    e.cuda->route_backward(e.cuda, f, f, f, i, f, 1, 1, 0, 4, ROUTERS[0]);
+    e.cuda->experts_count(e.cuda, f, i, i, 0, 4, 2, 4);
+    e.cuda->experts_sort(e.cuda, i, i, i, i, f, 0, 4, 2, 4, 1, true);
+    e.cuda->experts_swiglu_backward(e.cuda, x, f, x, x, f, i, 0, 4);
+    e.cuda->experts_forward(e.cuda, x, x, x, 4, 4, {i, 1, 0, 16});
 }
 
 static const struct Case {
@@ -631,7 +797,10 @@ static const struct Case {
     CASE(decompress), CASE(attention_forward), CASE(attention_backward), CASE(attention_part_forward),
     CASE(attention_part_backward), CASE(attention_merge), CASE(softmax_xent), CASE(xent_max), CASE(xent_sum),
     CASE(xent_loss), CASE(sum_squares), CASE(sum_squares_exact), CASE(clip_units), CASE(sgd), CASE(adamw),
-    CASE(adamw8bit), CASE(lion), CASE(adafactor), CASE(muon), CASE(empty),
+    CASE(adamw8bit), CASE(lion), CASE(adafactor), CASE(muon), CASE(router_forward), CASE(router_backward),
+    CASE(route_forward), CASE(route_backward), CASE(experts_count), CASE(experts_sort), CASE(experts_gather),
+    CASE(experts_combine), CASE(experts_swiglu_forward), CASE(experts_swiglu_backward), CASE(experts_forward),
+    CASE(experts_backward_input), CASE(experts_backward_weight), CASE(empty),
 };
 
 // The bytes of all arrays after a case.

@@ -1,0 +1,376 @@
+// test_experts: what holds exactly in mixture of experts: the order of slots and rows, ties, NaN, capacity, and the
+// same bits as the dense ops have, in fp32 and narrow. Bounds and thread counts are in test_ops, derivatives in
+// test_ops_grad.
+#include "fixture.h"
+
+#include "ops/narrow.h"
+#include "experts_ref.h"
+
+#define XI(x) ((const X *)(x))
+#define XO(x) ((X *)(x))
+
+// The CPU's devices: fp32, the same deterministic, bf16, fp16; with scratch for a few rows only where `small`.
+typedef struct {
+    Dev *dev, *cpu;
+} Device;
+enum { DEVICES = 4 };
+
+static Device device_make(int which, size_t chunk)
+{
+    Device d = {.cpu = dev_cpu_create(2)};
+    d.cpu->deterministic = which == 1;
+    d.dev = d.cpu;
+    if (which > 1)
+        d.dev = narrow_create(d.cpu, (NarrowOptions){.x_type = which == 2 ? X_BF16 : X_FP16, .chunk_floats = chunk});
+    return d;
+}
+
+static void device_free(Device d)
+{
+    if (d.dev != d.cpu) narrow_free(d.dev);
+    dev_cpu_free(d.cpu);
+}
+
+static void *room(size_t n_bytes)
+{
+    void *p = malloc(n_bytes);
+    assert_non_null(p);
+    memset(p, 0xff, n_bytes); // NaN
+    return p;
+}
+
+static X *normal(Dev *dev, const char *name, size_t n)
+{
+    float *x = room(n * sizeof *x);
+    X *out = room(n * dev->x_bytes);
+    for (size_t i = 0; i < n; i++) x[i] = (float)rng_normal(rng_make(3, name, 0), i);
+    dev->to_x(dev, out, x, n);
+    free(x);
+    return out;
+}
+
+static X *at(Dev *dev, const void *x, size_t i)
+{
+    return (X *)((char *)x + i * dev->x_bytes);
+}
+
+static void zeros(Dev *dev, const X *x, size_t n)
+{
+    for (size_t i = 0; i < n * dev->x_bytes; i++) assert_int_equal(((const char *)x)[i], 0);
+}
+
+// ---- slots and rows
+
+typedef struct {
+    size_t N, T, k, E;
+    int32_t *choice, *offset, *row, *slot;
+    float *gate;
+} Slots;
+
+static Slots slots_make(Dev *dev, size_t N, size_t T, size_t k, size_t E, size_t cap, bool by_gate)
+{
+    size_t R = N * k;
+    Slots s = {N, T, k, E, room(R * 4), room((E + 1) * 4), room(R * 4), room(R * 4), room(R * 4)};
+    ref_random_choice(s.choice, N, k, E);
+    for (size_t i = 0; i < R; i++) s.gate[i] = (float)rng_below(rng_make(3, "gate", 0), i, 9) / 8;
+    dev->experts_sort(dev, s.offset, s.row, s.slot, s.choice, s.gate, N, T, k, E, cap, by_gate);
+    return s;
+}
+
+static void slots_free(Slots s)
+{
+    free(s.choice), free(s.offset), free(s.row), free(s.slot), free(s.gate);
+}
+
+static void test_every_slot_has_one_row(void **state)
+{
+    (void)state;
+    Device d = device_make(0, 0);
+    for (int way = 0; way < 3; way++) {
+        Slots s = slots_make(d.dev, 120, 40, 3, 7, way ? 11 : 0, way == 2);
+        size_t R = s.N * s.k, held = 0;
+        for (size_t e = 0; e < s.E; e++)
+            for (int32_t r = s.offset[e]; r < s.offset[e + 1]; r++) {
+                assert_in_range(s.slot[r], 0, (int)R - 1);
+                assert_int_equal(s.choice[s.slot[r]], e);
+                assert_int_equal(s.row[s.slot[r]], r);
+                assert_true(r == s.offset[e] || s.slot[r - 1] < s.slot[r]); // stable
+                held++;
+            }
+        assert_int_equal(s.offset[0], 0);
+        assert_int_equal(s.offset[s.E], held);
+        for (size_t r = held; r < R; r++) assert_int_equal(s.slot[r], -1);
+        size_t dropped = 0;
+        for (size_t i = 0; i < R; i++) dropped += s.row[i] < 0;
+        assert_int_equal(held + dropped, R);
+        assert_true(way ? dropped > 0 : dropped == 0);
+        assert_int_equal(s.offset[s.E], s.offset[s.E - 1]); // nobody chose the last one
+        slots_free(s);
+    }
+    device_free(d);
+}
+
+// Six tokens of one choice, three of each expert; in sequences of six or of three.
+static void test_capacity(void **state)
+{
+    (void)state;
+    Device d = device_make(0, 0);
+    static const int32_t choice[6] = {1, 0, 1, 1, 0, 0};
+    static const float gate[6] = {0.5f, 0.25f, 0.75f, 0.5f, 0.25f, 0.25f}, broken[6] = {NAN, NAN, 0.1f, 0.2f, -1, NAN};
+    static const struct {
+        size_t T, cap;
+        bool by_gate;
+        const float *gate;
+        int32_t row[6];
+    } cases[] = {
+        {6, 2, false, gate, {2, 0, 3, -1, 1, -1}}, {6, 2, true, gate, {2, 0, 3, -1, 1, -1}},
+        {6, 1, true, gate, {-1, 0, 1, -1, -1, -1}}, {3, 1, false, gate, {2, 0, -1, 3, 1, -1}},
+        {3, 1, true, gate, {-1, 0, 2, 3, 1, -1}}, {6, 3, true, gate, {3, 0, 4, 5, 1, 2}},
+        {6, 2, true, broken, {-1, 0, 2, 3, 1, -1}}, {6, 0, true, broken, {3, 0, 4, 5, 1, 2}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t offset[3], row[6], slot[6];
+        d.dev->experts_sort(d.dev, offset, row, slot, choice, cases[i].gate, 6, cases[i].T, 1, 2, cases[i].cap,
+                            cases[i].by_gate);
+        for (size_t j = 0; j < 6; j++)
+            if (row[j] != cases[i].row[j])
+                fail_msg("case %zu: token %zu has row %d, not %d", i, j, row[j], cases[i].row[j]);
+    }
+    device_free(d);
+}
+
+// Each token's rows, there and back, are k times the token; k is a power of two, so that this is exact.
+static void test_there_and_back(void **state)
+{
+    (void)state;
+    for (int which = 0; which < DEVICES; which++)
+        for (size_t k = 1; k <= 4; k *= 2) {
+            Device d = device_make(which, 0);
+            size_t C = 300, R = 50 * k;
+            Slots s = slots_make(d.dev, 50, 25, k, 6, 0, false);
+            X *x = normal(d.dev, "x", 50 * C), *rows = room(R * C * d.dev->x_bytes), *y = room(50 * C * d.dev->x_bytes);
+            d.dev->experts_gather(d.dev, rows, x, s.slot, R, k, C);
+            d.dev->experts_combine(d.dev, y, rows, s.row, 50, k, C);
+            for (size_t times = k; times > 1; times /= 2) d.dev->add(d.dev, x, x, x, 50 * C);
+            assert_memory_equal(x, y, 50 * C * d.dev->x_bytes);
+            free(x), free(rows), free(y);
+            slots_free(s);
+            device_free(d);
+        }
+}
+
+// Rows of no expert are zeros and give nothing; the weight of a dropped slot gets no gradient.
+static void test_dropped_slots(void **state)
+{
+    (void)state;
+    enum { N = 60, K = 2, R = N * K, F = 16 };
+    for (int which = 0; which < DEVICES; which++) {
+        Device d = device_make(which, 600);
+        Dev *dev = d.dev;
+        Slots s = slots_make(dev, N, 20, K, 5, 6, true);
+        size_t held = (size_t)s.offset[5], left = R - held;
+        X *x = normal(dev, "x", N * F), *gate_up = normal(dev, "gate_up", R * 2 * F);
+        X *rows = room(R * F * dev->x_bytes), *d_gate_up = room(R * 2 * F * dev->x_bytes);
+        float dgate[R];
+        assert_true(left > 0);
+        dev->experts_gather(dev, rows, x, s.slot, R, K, F);
+        zeros(dev, at(dev, rows, held * F), left * F);
+        dev->experts_swiglu_forward(dev, rows, gate_up, s.gate, s.slot, R, F);
+        zeros(dev, at(dev, rows, held * F), left * F);
+        for (size_t i = 0; i < R; i++) dgate[i] = 7.5f;
+        dev->experts_swiglu_backward(dev, d_gate_up, dgate, rows, gate_up, s.gate, s.slot, R, F);
+        zeros(dev, at(dev, d_gate_up, held * 2 * F), left * 2 * F);
+        for (size_t i = 0; i < R; i++) assert_true((dgate[i] == 7.5f) == (s.row[i] < 0));
+        for (size_t i = 0; i < K; i++) s.row[i] = -1; // the first token has no expert at all
+        dev->experts_combine(dev, x, rows, s.row, N, K, F);
+        zeros(dev, x, F);
+        free(x), free(rows), free(gate_up), free(d_gate_up);
+        slots_free(s);
+        device_free(d);
+    }
+}
+
+// ---- the choice
+
+static void chooses(DevRouter r, const float *logits, const float *bias, const int32_t *want)
+{
+    Device d = device_make(0, 0);
+    int32_t choice[8];
+    float gate[8];
+    d.dev->route_forward(d.dev, choice, gate, logits, bias, 1, r);
+    for (size_t j = 0; j < r.k; j++)
+        if (choice[j] != want[j]) fail_msg("choice %zu is expert %d, not %d", j, choice[j], want[j]);
+    assert_true(dev_check_route_choice(choice, logits, bias, r));
+    device_free(d);
+}
+
+#define CHOOSES(r, logits, bias, ...) chooses(r, logits, bias, (const int32_t[]){__VA_ARGS__})
+
+static void test_ties(void **state)
+{
+    (void)state;
+    DevRouter r = {.E = 6, .k = 3, .scale = 1}, s = {.E = 6, .k = 3, .scale = 1, .sigmoid = true};
+    static const float same[6] = {1, 1, 1, 1, 1, 1}, two[6] = {0, 2, 1, 2, 1, 1}, bias[6] = {0, 0, 0, 0, 9, 0};
+    for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
+        CHOOSES(sigmoid ? s : r, same, NULL, 0, 1, 2);
+        CHOOSES(sigmoid ? s : r, two, NULL, 1, 3, 2);
+        CHOOSES(sigmoid ? s : r, same, bias, 4, 0, 1);
+    }
+    r.groups = s.groups = 3, r.best = s.best = 2;
+    CHOOSES(r, same, NULL, 0, 1, 2);
+    CHOOSES(r, two, NULL, 1, 3, 2); // of groups (0, 2), (1, 2), (1, 1)
+    static const float pairs[6] = {3, -9, 2, 2.5f, 2, 2.4f};
+    CHOOSES(r, pairs, NULL, 0, 3, 2); // softmax: the best of each group are 3, 2.5, 2.4
+    CHOOSES(s, pairs, NULL, 3, 5, 2); // sigmoid: the sums are 0.95, 1.80, 1.80
+}
+
+static void test_nan_logits(void **state)
+{
+    (void)state;
+    DevRouter r = {.E = 6, .k = 3, .scale = 1}, s = {.E = 6, .k = 3, .scale = 1, .sigmoid = true};
+    const float one[6] = {1, 2, NAN, 4, 5, 6}, all[6] = {NAN, NAN, NAN, NAN, NAN, NAN};
+    const float first[6] = {NAN, -INFINITY, NAN, NAN, 1, NAN}, high[6] = {1, INFINITY, 0, INFINITY, 2, 3};
+    CHOOSES(r, one, NULL, 0, 1, 2);
+    CHOOSES(s, one, NULL, 5, 4, 3);
+    CHOOSES(s, first, NULL, 4, 1, 0);
+    CHOOSES(s, all, NULL, 0, 1, 2);
+    CHOOSES(s, high, NULL, 1, 3, 5);
+    CHOOSES(r, high, NULL, 0, 1, 2); // inf - inf
+    r.groups = s.groups = 2, r.best = s.best = 1;
+    CHOOSES(r, all, NULL, 0, 1, 2);
+    CHOOSES(s, one, NULL, 5, 4, 3);
+}
+
+// What was added to choose is not in the weights.
+static void test_weights(void **state)
+{
+    (void)state;
+    Device d = device_make(0, 0);
+    static const float logits[4] = {0, 0, 0, 0}, bias[4] = {0, 5, 0, 6};
+    for (int i = 0; i < 4; i++) {
+        DevRouter r = {.E = 4, .k = 2, .scale = 4, .sigmoid = i & 1, .renorm = i & 2};
+        int32_t choice[2];
+        float gate[2], want = i == 0 ? 1 : 2; // 4 / 4; 4 / 2, whether of sigmoid or of two
+        d.dev->route_forward(d.dev, choice, gate, logits, bias, 1, r);
+        assert_int_equal(choice[0], 3);
+        assert_int_equal(choice[1], 1);
+        assert_true(gate[0] == want && gate[1] == want);
+    }
+    device_free(d);
+}
+
+// ---- the bits of the dense ops
+
+// Rows of each expert against the dense op on these rows. Experts without rows, and one with all.
+static void same_as_dense(Dev *dev, DevExperts x, size_t C, size_t OC)
+{
+    size_t bytes = dev->x_bytes, n_w = x.E * x.stride, held = (size_t)x.offset[x.E];
+    X *inp = normal(dev, "inp", x.R * C), *dout = normal(dev, "dout", x.R * OC), *weight = normal(dev, "weight", n_w);
+    X *out = room(x.R * OC * bytes), *dinp = room(x.R * C * bytes), *want = room(x.R * (C > OC ? C : OC) * bytes);
+    float *dw = room(n_w * 4), *dw_want = room(n_w * 4);
+    for (size_t i = 0; i < n_w; i++) dw[i] = dw_want[i] = (float)rng_normal(rng_make(3, "dw", 0), i);
+    dev->experts_forward(dev, out, inp, weight, C, OC, x);
+    dev->experts_backward_input(dev, dinp, dout, weight, C, OC, x);
+    dev->experts_backward_weight(dev, dw, dout, inp, C, OC, x);
+    for (size_t e = 0; e < x.E; e++) {
+        size_t r = (size_t)x.offset[e], n = (size_t)x.offset[e + 1] - r;
+        X *w = at(dev, weight, e * x.stride), *a = at(dev, inp, r * C), *dy = at(dev, dout, r * OC);
+        if (!n) continue;
+        dev->matmul_forward(dev, want, a, w, NULL, n, C, OC, -1);
+        assert_memory_equal(want, at(dev, out, r * OC), n * OC * bytes);
+        dev->matmul_backward_input(dev, want, dy, w, n, C, OC, -1);
+        assert_memory_equal(want, at(dev, dinp, r * C), n * C * bytes);
+        dev->matmul_backward_weight(dev, dw_want + e * x.stride, NULL, dy, a, n, C, OC, -1);
+    }
+    assert_memory_equal(dw, dw_want, n_w * 4); // the gaps between weights too
+    zeros(dev, at(dev, out, held * OC), (x.R - held) * OC);
+    zeros(dev, at(dev, dinp, held * C), (x.R - held) * C);
+    free(inp), free(dout), free(weight), free(out), free(dinp), free(want), free(dw), free(dw_want);
+}
+
+static void test_products_are_dense(void **state)
+{
+    (void)state;
+    enum { C = 97, OC = 130 };
+    static const int32_t some[] = {0, 0, 40, 40, 49, 200, 200}, one[] = {0, 300}, none[] = {0, 0, 0};
+    for (int which = 0; which < DEVICES; which++)
+        for (size_t chunk = 0; chunk <= 3000; chunk += 3000) {
+            Device d = device_make(which, chunk);
+            same_as_dense(d.dev, (DevExperts){some, 6, 230, C * OC + 3}, C, OC);
+            same_as_dense(d.dev, (DevExperts){one, 1, 300, C * OC}, C, OC);
+            same_as_dense(d.dev, (DevExperts){none, 2, 20, C * OC}, C, OC);
+            device_free(d);
+        }
+}
+
+static void test_swiglu_is_dense(void **state)
+{
+    (void)state;
+    enum { R = 45, F = 77 };
+    for (int which = 0; which < DEVICES; which++) {
+        Device d = device_make(which, 600);
+        Dev *dev = d.dev;
+        size_t bytes = dev->x_bytes;
+        X *gate_up = normal(dev, "gate_up", R * 2 * F), *dout = normal(dev, "dout", R * F);
+        X *a = room(R * 2 * F * bytes), *b = room(R * 2 * F * bytes);
+        int32_t slot[R];
+        float ones[R], dgate[R];
+        for (int i = 0; i < R; i++) ones[i] = 1, slot[i] = i * 7 % R;
+        dev->swiglu_forward(dev, a, gate_up, R, F);
+        dev->experts_swiglu_forward(dev, b, gate_up, ones, slot, R, F);
+        assert_memory_equal(a, b, R * F * bytes);
+        dev->swiglu_backward(dev, a, dout, gate_up, R, F);
+        dev->experts_swiglu_backward(dev, b, dgate, dout, gate_up, ones, slot, R, F);
+        assert_memory_equal(a, b, R * 2 * F * bytes);
+        free(gate_up), free(dout), free(a), free(b);
+        device_free(d);
+    }
+}
+
+// ---- a deterministic device: the bits of a row do not depend on the other rows, and the sum over rows not on where it
+// is cut
+
+static void test_rows_by_themselves(void **state)
+{
+    (void)state;
+    enum { N = 200, C = 97, OC = 130, E = 33, FEW = 3 };
+    Device d = device_make(1, 0);
+    Dev *dev = d.dev;
+    static const int32_t all[] = {0, 0, N}, few[] = {0, 0, FEW}, rest[] = {0, 0, N - FEW};
+    float *inp = (float *)normal(dev, "inp", N * C), *dout = (float *)normal(dev, "dout", N * OC);
+    float *weight = (float *)normal(dev, "weight", 2 * C * OC), *dz = (float *)normal(dev, "dz", N * E);
+    static float a[N * OC], b[N * OC], w[2][2 * C * OC], z[2][E * C];
+    DevExperts x = {all, 2, N, C * OC}, y = {few, 2, FEW, C * OC}, last = {rest, 2, N - FEW, C * OC};
+    dev->experts_forward(dev, XO(a), XI(inp), XI(weight), C, OC, x);
+    dev->experts_forward(dev, XO(b), XI(inp), XI(weight), C, OC, y);
+    assert_memory_equal(a, b, FEW * OC * 4);
+    dev->experts_backward_input(dev, XO(a), XI(dout), XI(weight), C, OC, x);
+    dev->experts_backward_input(dev, XO(b), XI(dout), XI(weight), C, OC, y);
+    assert_memory_equal(a, b, FEW * C * 4);
+    dev->experts_backward_weight(dev, w[0], XI(dout), XI(inp), C, OC, x);
+    dev->experts_backward_weight(dev, w[1], XI(dout), XI(inp), C, OC, y);
+    dev->experts_backward_weight(dev, w[1], XI(dout + FEW * OC), XI(inp + FEW * C), C, OC, last);
+    assert_memory_equal(w[0], w[1], sizeof w[0]);
+    dev->router_forward(dev, a, XI(inp), XI(weight), N, C, E);
+    dev->router_forward(dev, b, XI(inp), XI(weight), FEW, C, E);
+    assert_memory_equal(a, b, FEW * E * 4);
+    memcpy(a, inp, N * C * 4), memcpy(b, inp, N * C * 4);
+    dev->router_backward(dev, XO(a), z[0], dz, XI(inp), XI(weight), N, C, E);
+    dev->router_backward(dev, XO(b), z[1], dz, XI(inp), XI(weight), FEW, C, E);
+    dev->router_backward(dev, XO(b + FEW * C), z[1], dz + FEW * E, XI(inp + FEW * C), XI(weight), N - FEW, C, E);
+    assert_memory_equal(a, b, N * C * 4);
+    assert_memory_equal(z[0], z[1], sizeof z[0]);
+    free(inp), free(dout), free(weight), free(dz);
+    device_free(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_slot_has_one_row), cmocka_unit_test(test_capacity),
+        cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_dropped_slots), cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_nan_logits), cmocka_unit_test(test_weights), cmocka_unit_test(test_products_are_dense),
+        cmocka_unit_test(test_swiglu_is_dense), cmocka_unit_test(test_rows_by_themselves),
+    };
+    return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
+}
