@@ -437,14 +437,16 @@ static void test_refused_experts(void **state)
 {
     (void)state;
     uint32_t five = 5;
-    expect_refused_of(mixtral, "llama.expert_count", 4, &five, 4, "blk.1.ffn_up_exps.weight has another shape than the keys "
-                      "say: 5 x 64 x 12");
+    expect_refused_of(mixtral, "llama.expert_count", 4, &five, 4, "blk.1.ffn_up_exps.weight has another shape than the "
+                      "keys say: 5 x 64 x 12");
     expect_refused_of(mixtral, "llama.expert_used_count", 4, &five, 4, "llama.expert_used_count = 5 of 3 experts");
     expect_refused_of(mixtral, "blk.0.ffn_gate_inp", 0, ".weighs", 7, "no tensor blk.0.ffn_gate_inp.weight");
-    expect_refused_of(qwen_moe, "qwen3moe.expert_feed_forward_length", 4, &five, 4, "ffn_up_exps.weight has another shape");
-    expect_refused_of(qwen_moe, "qwen3moe.expert_count", 0, &(uint32_t){77}, 4, "qwen3moe.expert_count: a value of type 77");
-    static const char *const other[][2] = {{"experts_dense=1", "model.experts_dense: llama.cpp's qwen3moe has experts in all"},
-        {"experts_every=2", "model.experts_every: llama.cpp's"}, {"experts_renorm=false", "model.experts_renorm: llama.cpp's"}};
+    expect_refused_of(qwen_moe, "qwen3moe.expert_feed_forward_length", 4, &five, 4, "up_exps.weight has another shape");
+    expect_refused_of(qwen_moe, "qwen3moe.expert_count", 0, &(uint32_t){77}, 4, "expert_count: a value of type 77");
+    static const char *const other[][2] = {
+        {"experts_dense=1", "model.experts_dense: llama.cpp's qwen3moe has experts in all"},
+        {"experts_every=2", "model.experts_every: llama.cpp's"},
+        {"experts_renorm=false", "model.experts_renorm: llama.cpp's"}};
     for (int i = 0; i < 3; i++) expect_die(save_other, (void *)(uintptr_t)other[i][0], other[i][1]);
 }
 

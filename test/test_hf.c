@@ -362,7 +362,8 @@ static void test_layers(void **state)
         {"\"decoder_sparse_step\": 2, \"mlp_only_layers\": [1]", 2, 2}, {"\"decoder_sparse_step\": 3", 0, 3},
         {"\"decoder_sparse_step\": 5", 3, 2}, // layer 4 alone
         {"\"decoder_sparse_step\": 6", 5, 1}, {"\"mlp_only_layers\": [2]", 0, -1},
-        {"\"mlp_only_layers\": [1, 3, 5]", 0, -1}, {"\"decoder_sparse_step\": 7", 0, -1}, {"\"decoder_sparse_step\": 0", 0, -1}};
+        {"\"mlp_only_layers\": [1, 3, 5]", 0, -1}, {"\"decoder_sparse_step\": 7", 0, -1},
+        {"\"decoder_sparse_step\": 0", 0, -1}};
     for (int i = 0; i < ROWS; i++) {
         char keys[900];
         Config cfg;
@@ -377,6 +378,17 @@ static void test_layers(void **state)
         if (cfg.model.experts_dense != rows[i].dense || cfg.model.experts_every != rows[i].every)
             fail_msg("%s: %ld, %ld", rows[i].keys, cfg.model.experts_dense, cfg.model.experts_every);
     }
+}
+
+static void test_refused_experts(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {LIKE("mixtral"), "num_local_experts = null: a number is needed"},
+        {MIXTRAL ", \"num_experts_per_tok\": 4", "num_experts_per_tok = 4 of num_local_experts = 3 experts"},
+        {QWEN3_MOE ", \"moe_intermediate_size\": 0", "= 3 experts, each of width 0"},
+        {QWEN3_MOE ", \"mlp_only_layers\": [\"a\"]", "mlp_only_layers = \"a\": a layer's number is needed"}};
+    for (int i = 0; i < 4; i++) expect_die(read_config, (void *)(uintptr_t)rows[i][0], rows[i][1]);
 }
 
 static int read_model(void *keys)
@@ -542,10 +554,6 @@ static void test_refusals(void **state)
         {LIKE("phi3"), "model_type = \"phi3\": its q, k and v are one matrix"},
         {LIKE("olmoe"), "model_type = \"olmoe\": it normalises all queries of a token together"},
         {LIKE("qwen2_moe"), "model_type = \"qwen2_moe\": what all tokens' expert gives is multiplied by a sigmoid"},
-        {LIKE("mixtral"), "num_local_experts = null: a number is needed"},
-        {MIXTRAL ", \"num_experts_per_tok\": 4", "num_experts_per_tok = 4 of num_local_experts = 3 experts"},
-        {QWEN3_MOE ", \"moe_intermediate_size\": 0", "= 3 experts, each of width 0"},
-        {QWEN3_MOE ", \"mlp_only_layers\": [\"a\"]", "mlp_only_layers = \"a\": a layer's number is needed"},
         {LIKE("gpt_neox"), "model_type = \"gpt_neox\": its attention and feed-forward read the same input"},
         {LIKE("deepseek_v3"), "model_type = \"deepseek_v3\": its keys and values come from a smaller latent"},
         {LIKE("olmo"), "model_type = \"olmo\": not known here"},
@@ -624,7 +632,7 @@ static void test_refused_out(void **state)
         {"model.bias=true", "model.bias: neither"},
         {"moe.balance=bias", "moe.balance = bias: experts are chosen with biases"},
         {"model.experts_renorm=false", "model.experts_renorm: without qk_norm it is Mixtral's class, which divides"},
-        {"model.experts_dense=1", "model.experts_dense: without qk_norm it is Mixtral's class, which has experts in all"},
+        {"model.experts_dense=1", "model.experts_dense: without qk_norm it is Mixtral's class, which has experts"},
         {"model.experts_every=2", "model.experts_every: without qk_norm"},
         {"qwen model.experts_scale=2", "model.experts_scale: neither"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -636,6 +644,6 @@ int main(void)
     const struct CMUnitTest tests[] = {IN_DIR(test_refusals), IN_DIR(test_gpt2), IN_DIR(test_llama),
                                        IN_DIR(test_some_biases), IN_DIR(test_index), IN_DIR(test_windows),
                                        IN_DIR(test_settings), IN_DIR(test_experts), IN_DIR(test_layers),
-                                       IN_DIR(test_refused_out)};
+                                       IN_DIR(test_refused_experts), IN_DIR(test_refused_out)};
     return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
 }

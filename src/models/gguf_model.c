@@ -2,8 +2,8 @@
 //
 // Architecture gpt2 has q, k and v as one tensor, (3C, C), and no transposed matrices. Architecture llama turns
 // neighbours of a head where we turn its halves, so the rows of q and k stand in another order; qwen2, qwen3 and
-// qwen3moe are as ours (weights.h). Scaled rotary positions of LLaMA-3 are there as a tensor of factors, rope_freqs.weight.
-// Architecture llama is Mixtral where it has experts; of a layer all experts' gates are one tensor.
+// qwen3moe are as ours (weights.h). Scaled rotary positions of LLaMA-3 are there as a tensor of factors,
+// rope_freqs.weight. Architecture llama is Mixtral where it has experts; of a layer all experts' gates are one tensor.
 #include "models/gguf_model.h"
 
 #include "base/check.h"

@@ -83,8 +83,8 @@ typedef struct {
     // where it is given, the switches of its [model] section that leave no trace in the shapes must equal
     // the stored ones.
     const char *config;
-    // Loading, for another run: of those the rope_ keys may differ (rope.h), and the context with them; and experts that
-    // the checkpoint lacks begin as the network that it has in their layer: then it sets `upcycled`.
+    // Loading, for another run: of those the rope_ keys may differ (rope.h), and the context with them; and experts
+    // that the checkpoint lacks begin as the network that it has in their layer: then it sets `upcycled`.
     bool init, upcycled;
     // The optimizer's name, or NULL. Loading compares it in the same way.
     const char *optim;

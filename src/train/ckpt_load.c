@@ -144,7 +144,8 @@ static bool same_tensor(const CkptManifest *m, const CkptTarget *ours, bool opti
     shape_text(own, ours->ndim, ours->shape);
     if (strcmp(stored, own) && strcmp(t->name, ours->name))
         return ckpt_fail(f, "%s: tensor %s: stored with shape (%s), an expert of this run has (%s): it begins as that "
-                         "network, so it needs its width (try another model.experts_ffn)", m->dir, t->name, stored, own);
+                         "network, so it needs its width (try another model.experts_ffn)", m->dir, t->name, stored,
+                         own);
     if (strcmp(stored, own))
         return ckpt_fail(f, "%s: tensor %s: stored with shape (%s), this run's model has (%s) (the [model] sections "
                          "differ)", m->dir, ours->name, stored, own);
