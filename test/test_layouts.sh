@@ -217,6 +217,7 @@ deeper plans <<'END'
 4 --parallel.tp=2 --parallel.zero=3 --numerics.dtype=bf16 --batch.micro=4
 2 --parallel.cp=2 --parallel.cp_way=gather --batch.micro=4 --numerics.deterministic=true
 4 --parallel.pp=2 --parallel.zero=1 --batch.micro=2 --parallel.schedule=zb-h1
+4 --parallel.pp=2 --parallel.schedule=v-min --model.layers=5 --batch.micro=2 --parallel.zero=3
 END
 passes 'bytes over tp and with sp' tp_bytes
 passes 'bytes between stages' pp_bytes

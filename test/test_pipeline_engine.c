@@ -192,7 +192,7 @@ static void test_fewer_need_no_more(void **state)
             for (int v = 1; v <= 4; v++) {
                 bool loops = schedule == PIPELINE_INTERLEAVED;
                 int grain = loops ? p : 1;
-                if (loops ? v < 2 : v != (schedule == PIPELINE_ZB_V ? 2 : 1)) continue;
+                if (loops ? v < 2 : v != pipeline_table_chunks(schedule)) continue;
                 for (int m = grain, before[9][4][3] = {0}; m <= 40; m += grain) {
                     PipelineTable *t = pipeline_table_make((PipelineSchedule)schedule, p, m, v);
                     for (int s = 0; s < p; s++) {

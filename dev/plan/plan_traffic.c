@@ -376,7 +376,7 @@ static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
     size_t segment = recompute_segment((RecomputePolicy){.mode = l->recompute}, plan_layout_chunk(job));
     ShardingChunk chunk[PIPELINE_MAX_CHUNKS];
     for (size_t c = 0; c < v; c++) {
-        size_t piece = l->schedule == PIPELINE_ZB_V && c ? 2 * p - 1 - s : c * p + s;
+        size_t piece = pipeline_table_is_vee(l->schedule) && c ? 2 * p - 1 - s : c * p + s;
         bool embedding = piece == 0, head = piece == p * v - 1;
         size_t layers = plan_layout_piece(job, embedding, head);
         chunk[c] = (ShardingChunk){units, layers + embedding + head, 0, embedding, head};
@@ -388,7 +388,7 @@ static void stage_extras(const PlanJob *job, int stage, ShardingCase *is)
         blocks += chunk[c].n - chunk[c].embedding - chunk[c].head;
         if (l->zero == 3) is->again += block * sharding_again(chunk[c], segment, l->overlap_dp && p == 1);
     }
-    if (l->schedule == PIPELINE_ZB_H1 || l->schedule == PIPELINE_ZB_V) is->later = p > 1 ? blocks * block : 0;
+    if (l->schedule == PIPELINE_ZB_H1 || pipeline_table_is_vee(l->schedule)) is->later = p > 1 ? blocks * block : 0;
 }
 
 static void replica_flows(PlanTraffic *t, const PlanJob *job)
