@@ -56,7 +56,7 @@ static ModelShape with_experts(ModelExperts experts)
 
 static const ModelExperts ONE = {.n = 1, .k = 1, .ffn = 21, .every = 1, .renorm = true, .scale = 1};
 
-// Same bits: logits, loss, and all gradients; `times`: what an expert's gradient is multiplied by to be the dense one's.
+// Same bits: logits, loss, and all gradients; an expert's gradient times `times` is the dense one.
 static void expect_dense(const ModelExperts *experts, bool deterministic, bool zero_router, float times)
 {
     float logits[2][N * 31];
@@ -103,8 +103,8 @@ static void test_one_expert_is_the_dense_layer(void **state)
     }
 }
 
-// Scores that are all equal choose the first two experts, each with weight 1/2 (renormalised or scaled): halves of equal
-// outputs add up to the whole without rounding, and each has half of the gradient.
+// Scores that are all equal choose the first two experts, each with weight 1/2 (renormalised or scaled): halves of
+// equal outputs add up to the whole without rounding, and each has half of the gradient.
 static void test_equal_experts_are_the_dense_layer(void **state)
 {
     (void)state;
@@ -124,7 +124,8 @@ static void test_equal_experts_are_the_dense_layer(void **state)
 static void counts_of(Model *m, float count[5][6])
 {
     for (int u = 0; u < m->n_units; u++)
-        if (m->unit[u].kind == &unit_experts) memcpy(count[m->unit[u].place - 1], m->experts[u].count, 6 * sizeof(float));
+        if (m->unit[u].kind == &unit_experts)
+            memcpy(count[m->unit[u].place - 1], m->experts[u].count, 6 * sizeof(float));
 }
 
 // Each slot of a step once, whatever is recomputed and evaluated; drops of 2 of 5 experts at capacity 1.2.

@@ -254,8 +254,8 @@ __attribute__((format(printf, 3, 4))) static void formula(PlanLetters *l, const 
     memcpy(letter->means, means, sizeof means);
 }
 
-// A block's saved activations, per token; K and E in elements, R and Z in bytes. `mark` is appended to the letters' names,
-// F names the width of the feed-forward network, and experts says whether the block has some.
+// A block's saved activations, per token; K and E in elements, R and Z in bytes. `mark` is appended to the letters'
+// names, F names the width of the feed-forward network, and experts says whether the block has some.
 static void block_letters(PlanLetters *l, const ModelShape *s, RecomputePolicy policy, const char *mark, const char *F,
                           bool experts)
 {
@@ -299,8 +299,8 @@ static void expert_letters(PlanLetters *l, const ModelShape *s)
     size(l, "Fw", unit_widest_ffn(s), "width of the widest network that all tokens use");
     // rows of slots, the routing and the order of slots (experts_scratch); what layers keep from step to step
     bool state = x->balance == MOE_BALANCE_BIAS || x->balance == MOE_BALANCE_BATCH;
-    formula(l, "Xs", "x N (k (C + 3 Fx)%s) + 4 (N (3 k + X) + (N + 2) (X + 1)) + 4 Lx (%sX + 1)", x->shared ? " + C" : "",
-            state ? "2 " : "");
+    formula(l, "Xs", "x N (k (C + 3 Fx)%s) + 4 (N (3 k + X) + (N + 2) (X + 1)) + 4 Lx (%sX + 1)",
+            x->shared ? " + C" : "", state ? "2 " : "");
 }
 
 bool plan_has_windows(const ModelShape *s)

@@ -45,7 +45,7 @@ const char *plan_layout_reason(PlanLayoutReason reason)
     static const char *const text[PLAN_LAYOUT_REASONS] = {
         [PLAN_LAYOUT_FITS] = "fits",
         [PLAN_LAYOUT_RANKS] = "sizes do not multiply to the number of accelerators",
-        [PLAN_LAYOUT_HEADS] = "tp does not divide heads, ffn or kv_heads, or tp or cp would divide a model with experts",
+        [PLAN_LAYOUT_HEADS] = "tp does not divide heads, ffn or kv_heads, or tp or cp would divide experts",
         [PLAN_LAYOUT_SEQUENCE] = "cp or sp does not divide the sequence",
         [PLAN_LAYOUT_LAYERS] = "layers do not divide over stages and chunks",
         [PLAN_LAYOUT_BATCH] = "the batch does not divide over replicas and micro-batches",
@@ -293,8 +293,8 @@ static PlanLayoutReason check_model(const PlanJob *job, char *why, size_t n)
                       "--tp %d: the model has %zu heads, %zu key/value heads and ffn %zu, which "
                       "it must divide (try a power of two up to %zu)", l->tp, s->heads, s->kv_heads, s->ffn, s->heads);
     if (s->experts.n && tp * cp > 1)
-        return refuse(PLAN_LAYOUT_HEADS, why, n, "--tp %d --cp %d: a model with experts is not divided so (try --pp, --zero)",
-                      l->tp, l->cp);
+        return refuse(PLAN_LAYOUT_HEADS, why, n,
+                      "--tp %d --cp %d: a model with experts is not divided so (try --pp, --zero)", l->tp, l->cp);
     if (job->T % (2 * cp) && cp > 1)
         return refuse(PLAN_LAYOUT_SEQUENCE, why, n, "--cp %d: sequences of %zu tokens are cut into 2 cp pieces (try a "
                       "power of two)", l->cp, job->T);

@@ -590,8 +590,8 @@ static void resolve_experts(Config *cfg)
         die("%s: no layer has experts: the first would be number %ld, and model.layers is %ld",
             where(cfg, "model.experts"), cfg->model.experts_dense + cfg->model.experts_every, cfg->model.layers);
     if (groups && E % groups)
-        die("%s: model.experts %ld is not a multiple of model.experts_groups %ld", where(cfg, "model.experts_groups"), E,
-            groups);
+        die("%s: model.experts %ld is not a multiple of model.experts_groups %ld", where(cfg, "model.experts_groups"),
+            E, groups);
     long best = cfg->model.experts_groups_active;
     if (groups && (best > groups || best * (E / groups) < k))
         die("%s: model.experts_groups_active %ld of %ld groups have %ld experts; a token uses %ld",

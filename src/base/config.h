@@ -21,8 +21,8 @@ enum { CONFIG_TEXT = 256, CONFIG_WHERE = 96, CONFIG_MAX_KEYS = 192 };
 typedef enum { NORM_LAYERNORM, NORM_RMSNORM } NormKind;
 typedef enum { CONFIG_ACTIVATION_GELU, CONFIG_ACTIVATION_SWIGLU } ConfigActivation;
 typedef enum { CONFIG_POSITION_LEARNED, CONFIG_POSITION_ROPE } ConfigPosition;
-// The scores of experts: softmax over all, or each one's sigmoid. What keeps their loads even: a loss on each sequence, or
-// on the whole batch; or a bias on the choice, moved after each step. Which slots an expert drops that has too many.
+// The scores of experts: softmax over all, or each one's sigmoid. What keeps their loads even: a loss on each sequence,
+// or on the whole batch; or a bias on the choice, moved after each step. Which slots an expert drops that has too many.
 typedef enum { MOE_SOFTMAX, MOE_SIGMOID } MoeScore;
 typedef enum { MOE_BALANCE_NONE, MOE_BALANCE_SEQUENCE, MOE_BALANCE_BATCH, MOE_BALANCE_BIAS } MoeBalance;
 typedef enum { MOE_DROP_LAST, MOE_DROP_LIGHTEST } MoeDrop;

@@ -283,8 +283,8 @@ static void ffn_backward_down(const UnitContext *ctx, const Unit *unit, X *dpre,
     linear_backward_weight(ctx, unit, W_FFN_IN, dpre, saved, N);
 }
 
-// stream: the gradient of the block's output on entry, of `resid` on return. (The branch's gradient may lie in dnorm, so
-// it is read before anything is written there.)
+// stream: the gradient of the block's output on entry, of `resid` on return. (The branch's gradient may lie in dnorm,
+// so it is read before anything is written there.)
 static void ffn_part_backward(const UnitContext *ctx, const Unit *unit, X *stream, void *const *saved,
                               const Batch *batch)
 {

@@ -128,8 +128,8 @@ void experts_backward_down(const UnitContext *ctx, const Unit *unit, const X *do
 
 // dlogits, with the losses on the router alone:
 //
-//   balance    coef E sum_e f_e P_e    f_e the share of expert e in the slots (sum 1), P_e the mean of P over the tokens:
-//              of each sequence, f_e = count / (T k); or of the whole batch, with the shares of the step before
+//   balance    coef E sum_e f_e P_e    f_e the share of expert e in the slots (sum 1), P_e the mean of P over tokens: of
+//              each sequence, f_e = count / (T k); or of the whole batch, with the shares of the step before
 //   z          z_coef times the mean of lse^2
 //
 // Each is a mean over tokens, and over the sequences of the global batch.
@@ -149,8 +149,8 @@ static void route_backward(const UnitContext *ctx, const Unit *unit, const Slots
     }
     for (size_t n = 0; n < s->N; n += each) {
         const float *even = balanced ? s->count + n / T * (E + 1) : x->balance == MOE_BALANCE_BATCH ? load : NULL;
-        dev->route_backward(dev, s->dlogits + n * E, s->dgate + n * k, logits + n * E, choice + n * k, even, (float)coef,
-                            (float)(x->z_coef * mean), each, each, router_of(x));
+        dev->route_backward(dev, s->dlogits + n * E, s->dgate + n * k, logits + n * E, choice + n * k, even,
+                            (float)coef, (float)(x->z_coef * mean), each, each, router_of(x));
     }
 }
 

@@ -72,8 +72,8 @@ BufferList recompute_widest(const Dev *dev, const ModelShape *s)
     return all;
 }
 
-// Whether a block's buffer is recomputed, so that blocks share it; and whether an 8-bit copy is kept of it, so that they
-// share the full one.
+// Whether a block's buffer is recomputed, so that blocks share it; and whether an 8-bit copy is kept of it, so that
+// they share the full one.
 static bool is_dropped(BufferKind kind, RecomputePolicy policy)
 {
     return kind == BUFFER_CHEAP && policy.mode == RECOMPUTE_SELECTIVE;
@@ -135,7 +135,8 @@ size_t recompute_late_bytes(const ModelShape *s, const Dev *dev, size_t segment,
 size_t recompute_bytes(const ModelShape *s, const Dev *dev, RecomputePolicy policy, size_t B, size_t T)
 {
     size_t L = s->layers, N = B * T, segment = recompute_segment(policy, L);
-    return recompute_slot_bytes(s, dev, policy, segment, 0, L, true, N) + recompute_pool_bytes(s, dev, policy, segment, N);
+    return recompute_slot_bytes(s, dev, policy, segment, 0, L, true, N) +
+        recompute_pool_bytes(s, dev, policy, segment, N);
 }
 
 double recompute_extra_flops(const ModelShape *s, RecomputePolicy policy, size_t T)

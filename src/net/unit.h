@@ -31,7 +31,7 @@ static inline size_t unit_cut_first(size_t whole, int rank, int size)
 
 // The experts of a model: the [moe] section of the config. n 0: none.
 typedef struct {
-    size_t n, k, ffn, shared; // experts of a layer; that a token uses; width of each, and of the one that all tokens use
+    size_t n, k, ffn, shared; // experts of a layer; that a token uses; width of each, of the one that all tokens use
     size_t dense, every;      // the first `dense` layers have none, of the others every `every`-th
     size_t groups, best;      // DevRouter
     bool sigmoid, renorm;
@@ -145,8 +145,8 @@ typedef struct {
     float dropout;                       // in training; 0: none. The masks follow from:
     uint64_t seed, sample;               // sample: global index of the first of the B sequences
     uint32_t step;
-    float each; // weight of a sequence in losses that are means over sequences: 1 / sequences of the global batch, times
-                // the loss scale (experts.h); 0: none of them
+    float each; // weight of a sequence in losses that are means over sequences: 1 / sequences of the global batch,
+                // times the loss scale (experts.h); 0: none of them
 } Batch;
 
 // Keys and values of one sequence's tokens so far, for sampling: for each layer (rows, kv_heads, head_size), of all

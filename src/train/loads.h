@@ -1,5 +1,5 @@
-// loads: how evenly a model's experts are used, over all ranks and layers; and what follows from it after each step: the
-// biases of the choice (moe.balance=bias), the shares that the next step's balance loss reads (batch), the metrics.
+// loads: how evenly a model's experts are used, over all ranks and layers; and what follows from it after each step:
+// the biases of the choice (moe.balance=bias), the shares that the next step's balance loss reads (batch), the metrics.
 #ifndef LOADS_H
 #define LOADS_H
 #include "net/model.h"
