@@ -32,6 +32,11 @@ static const char *const gpt2[] = {"kv_heads=3", "bias=true", "tie=true", NULL};
 static const char *const scaled[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
                                      "rope_scaling=llama3", "rope_factor=8", "rope_original=8192", "rope_slow=1",
                                      "rope_fast=4", "rope_theta=1e8", NULL};
+static const char *const mixtral[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
+                                      "tie=false", "experts=3", "experts_active=2", "experts_ffn=64", NULL};
+static const char *const qwen_moe[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
+                                       "tie=true", "qk_norm=true", "experts=3", "experts_active=1", "experts_ffn=32",
+                                       NULL};
 static const char *const yarn[] = {"norm=rmsnorm", "activation=swiglu", "position=rope", "bias=false", "kv_heads=1",
                                    "rope_scaling=yarn", "rope_factor=2.5", "rope_original=4", "rope_slow=2",
                                    "rope_fast=20", NULL};
@@ -176,6 +181,42 @@ static void test_llama(void **state)
     }
 }
 
+// One tensor of three dimensions for a matrix of all experts; the router stays F32.
+static void test_experts(void **state)
+{
+    (void)state;
+    static const char *const part[][2] = {{"blk.1.ffn_gate_exps.weight", "gate"}, {"blk.1.ffn_up_exps.weight", "up"},
+                                          {"blk.1.ffn_down_exps.weight", "down"}};
+    for (int kind = 0; kind < 2; kind++) { // llama, qwen3moe
+        const char *const *settings = kind ? qwen_moe : mixtral;
+        const size_t E = 3, W = kind ? 32 : 64;
+        save(settings, GGUF_BF16);
+        Made made;
+        make(&made, settings);
+        Gguf *g = gguf_open(in_dir("m.gguf"));
+        expect_tensor(g, made.m, "blk.1.ffn_gate_inp.weight", "layers.1.router.weight", E, C, false);
+        assert_null(gguf_tensor(g, "blk.1.ffn_up.weight"));
+        for (int k = 0; k < 3; k++) {
+            const GgufTensor *t = gguf_tensor(g, part[k][0]);
+            if (!t) fail_msg("no %s", part[k][0]);
+            size_t in = k < 2 ? C : W, out = k < 2 ? W : C;
+            assert_true(t->ndim == 3 && t->dim[0] == in && t->dim[1] == out && t->dim[2] == E && t->type == GGUF_BF16);
+            for (size_t i = 0; i < E * out * in; i++) {
+                char name[60];
+                snprintf(name, sizeof name, "layers.1.experts.%zu.%s.weight", i / (out * in), part[k][1]);
+                uint32_t bits = formats_encode(FORMAT_BF16, ours(made.m, name, i / in % out, i % in), false);
+                assert_int_equal(((const uint16_t *)t->data)[i], bits);
+            }
+        }
+        expect_key(g, kind ? "qwen3moe.expert_count" : "llama.expert_count", E);
+        expect_key(g, kind ? "qwen3moe.expert_used_count" : "llama.expert_used_count", kind ? 1 : 2);
+        expect_key(g, kind ? "qwen3moe.expert_feed_forward_length" : "llama.expert_feed_forward_length", (double)W);
+        expect_key(g, kind ? "qwen3moe.feed_forward_length" : "llama.feed_forward_length", F);
+        gguf_close(g);
+        drop(&made);
+    }
+}
+
 // q, k and v are one tensor, nothing is transposed, positions and vectors stay F32.
 static void test_gpt2(void **state)
 {
@@ -249,7 +290,8 @@ static void expect_back(const char *const *settings, GgufType type, double bound
     assert_memory_equal(&a.rotary, &b.rotary, sizeof a.rotary);
     assert_true(a.tie == b.tie && a.bias == b.bias && a.qk_norm == b.qk_norm && a.rope == b.rope &&
                 a.norm == b.norm && a.swiglu == b.swiglu && a.norm_eps == b.norm_eps && a.heads == b.heads &&
-                a.kv_heads == b.kv_heads && a.ffn == b.ffn && a.vocab == b.vocab && a.context == b.context);
+                a.experts.n == b.experts.n && a.experts.k == b.experts.k && a.experts.ffn == b.experts.ffn &&
+                a.experts.renorm == b.experts.renorm && a.kv_heads == b.kv_heads && a.ffn == b.ffn && a.vocab == b.vocab && a.context == b.context);
     back.m = model_allocate(&b, back.dev, &back.mem, 1, T, false);
     gguf_model_load(g, back.m);
     assert_int_equal(back.m->params.n_elems, made.m->params.n_elems);
@@ -264,7 +306,7 @@ static void expect_back(const char *const *settings, GgufType type, double bound
 static void test_back(void **state)
 {
     (void)state;
-    const char *const *all[] = {llama, biased, qwen, gpt2, scaled, yarn};
+    const char *const *all[] = {llama, biased, qwen, gpt2, scaled, yarn, mixtral, qwen_moe};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) expect_back(all[i], GGUF_F32, 0);
     expect_back(llama, GGUF_BF16, 1.0 / 256), expect_back(gpt2, GGUF_F16, 1.0 / 2048);
     // Only ffn.down has rows of whole blocks; the others are F16. It begins behind V C = 3240 elements, and elements
@@ -368,11 +410,44 @@ static void patch(const char *text, long skip, const void *bytes, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-static void expect_refused(const char *text, long skip, const void *bytes, size_t n, const char *words)
+static void expect_refused_of(const char *const *settings, const char *text, long skip, const void *bytes, size_t n,
+                              const char *words)
 {
-    save(llama, GGUF_F32);
+    save(settings, GGUF_F32);
     patch(text, skip, bytes, n);
     expect_die(open_model, NULL, words);
+}
+
+static void expect_refused(const char *text, long skip, const void *bytes, size_t n, const char *words)
+{
+    expect_refused_of(llama, text, skip, bytes, n, words);
+}
+
+static int save_other(void *setting)
+{
+    const char *settings[20] = {NULL};
+    int n = 0;
+    for (; qwen_moe[n]; n++) settings[n] = qwen_moe[n];
+    settings[n] = setting;
+    save(settings, GGUF_F32);
+    return 0;
+}
+
+static void test_refused_experts(void **state)
+{
+    (void)state;
+    uint32_t five = 5;
+    expect_refused_of(mixtral, "llama.expert_count", 4, &five, 4, "blk.1.ffn_up_exps.weight has another shape than the "
+                      "keys say: 5 x 64 x 12");
+    expect_refused_of(mixtral, "llama.expert_used_count", 4, &five, 4, "llama.expert_used_count = 5 of 3 experts");
+    expect_refused_of(mixtral, "blk.0.ffn_gate_inp", 0, ".weighs", 7, "no tensor blk.0.ffn_gate_inp.weight");
+    expect_refused_of(qwen_moe, "qwen3moe.expert_feed_forward_length", 4, &five, 4, "up_exps.weight has another shape");
+    expect_refused_of(qwen_moe, "qwen3moe.expert_count", 0, &(uint32_t){77}, 4, "expert_count: a value of type 77");
+    static const char *const other[][2] = {
+        {"experts_dense=1", "model.experts_dense: llama.cpp's qwen3moe has experts in all"},
+        {"experts_every=2", "model.experts_every: llama.cpp's"},
+        {"experts_renorm=false", "model.experts_renorm: llama.cpp's"}};
+    for (int i = 0; i < 3; i++) expect_die(save_other, (void *)(uintptr_t)other[i][0], other[i][1]);
 }
 
 static void test_refusals(void **state)
@@ -443,6 +518,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {IN_DIR(test_llama), IN_DIR(test_gpt2), IN_DIR(test_tokenizer), IN_DIR(test_back),
                                        IN_DIR(test_blocks), IN_DIR(test_refusals), IN_DIR(test_overlap),
-                                       IN_DIR(test_cut)};
+                                       IN_DIR(test_cut), IN_DIR(test_experts), IN_DIR(test_refused_experts)};
     return cmocka_run_group_tests_name("gguf", tests, NULL, NULL);
 }

@@ -15,13 +15,14 @@
 #include "ops/dev_cpu.h"
 #include "train/run.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { L = 2, C = 6, H = 3, G = 1, D = 4, F = 10, V = 11, T = 8, MOST = 60 };
+enum { L = 2, C = 6, H = 3, G = 1, D = 4, F = 10, V = 11, T = 8, E = 3, W = 5, MOST = 60 };
 
 #define GPT2 "\"model_type\": \"gpt2\", \"vocab_size\": 11, \"n_embd\": 6, \"n_layer\": 2, \"n_head\": 3, " \
     "\"n_positions\": 8, \"n_inner\": 10"
@@ -114,7 +115,26 @@ static void make_gpt2(List *s, SafeDtype t, bool prefix)
 #undef N
 }
 
-static void make_llama(List *s, SafeDtype t, bool tie, bool bias, bool qk)
+// The feed-forward of a layer with experts: Mixtral's, of width F, or Qwen3-MoE's, of width W.
+static void make_experts(List *s, SafeDtype t, int l, bool mixtral)
+{
+    static const char *const part[][3] = {
+        {"gate", "gate_proj", "w1"}, {"up", "up_proj", "w3"}, {"down", "down_proj", "w2"}};
+    const char *block = mixtral ? "block_sparse_moe" : "mlp";
+    size_t width = mixtral ? F : W;
+    char name[100], ours[40];
+    snprintf(name, sizeof name, "model.layers.%%d.%s.gate", block);
+    add_linear(s, t, name, l, E, C, false, false, ONE("router"));
+    for (int e = 0; e < E; e++)
+        for (int k = 0; k < 3; k++) {
+            snprintf(name, sizeof name, "model.layers.%%d.%s.experts.%d.%s", block, e, part[k][1 + mixtral]);
+            snprintf(ours, sizeof ours, "experts.%d.%s", e, part[k][0]);
+            add_linear(s, t, name, l, k < 2 ? width : C, k < 2 ? C : width, false, false, ONE(ours));
+        }
+}
+
+// experts: those of which layers (bit l).
+static void make_llama_with(List *s, SafeDtype t, bool tie, bool bias, bool qk, int experts)
 {
     static const char *const linear[][2] = {{"attn.q", "self_attn.q_proj"}, {"attn.k", "self_attn.k_proj"},
         {"attn.v", "self_attn.v_proj"}, {"attn.out", "self_attn.o_proj"}, {"ffn.gate", "mlp.gate_proj"},
@@ -125,7 +145,8 @@ static void make_llama(List *s, SafeDtype t, bool tie, bool bias, bool qk)
     for (int l = 0; l < L; l++) {
         add_vector(s, t, "model.layers.%d.input_layernorm.weight", l, C, "attn_norm", 0);
         add_vector(s, t, "model.layers.%d.post_attention_layernorm.weight", l, C, "ffn_norm", 0);
-        for (int k = 0; k < 7; k++) {
+        if (experts >> l & 1) make_experts(s, t, l, !qk);
+        for (int k = 0; k < (experts >> l & 1 ? 4 : 7); k++) {
             snprintf(name, sizeof name, "model.layers.%%d.%s", linear[k][1]);
             add_linear(s, t, name, l, out[k], in[k], false, bias, ONE(linear[k][0]));
         }
@@ -135,6 +156,11 @@ static void make_llama(List *s, SafeDtype t, bool tie, bool bias, bool qk)
     }
     add_vector(s, t, "model.norm.weight", -1, C, "final_norm", 0);
     if (!tie) add_linear(s, t, "lm_head", -1, V, C, false, false, ONE("head"));
+}
+
+static void make_llama(List *s, SafeDtype t, bool tie, bool bias, bool qk)
+{
+    make_llama_with(s, t, tie, bias, qk, 0);
 }
 
 static void write_config(const char *keys)
@@ -207,6 +233,15 @@ static void expect_weights(const char *keys)
     dev_cpu_free(dev);
 }
 
+static int read_config(void *keys)
+{
+    Config cfg;
+    write_config(keys);
+    config_defaults(&cfg);
+    hf_config(dir, &cfg);
+    return 0;
+}
+
 static void test_gpt2(void **state)
 {
     (void)state;
@@ -232,6 +267,128 @@ static void test_llama(void **state)
                  bias ? "true" : "false", bias ? "true" : "false");
         expect_weights(keys);
     }
+}
+
+#define MIXTRAL LIKE("mixtral") ", \"num_local_experts\": 3, \"num_experts_per_tok\": 2"
+#define QWEN3_MOE LIKE("qwen3_moe") ", \"num_experts\": 3, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 5"
+
+// The folder that we write of one that was read: the same tensors under the same names.
+static json_t *expect_written(const char *class, const char *keys, const List *s)
+{
+    Config cfg;
+    Mem mem = {0};
+    Dev *dev = dev_cpu_create(1);
+    char path[300], error[500];
+    snprintf(path, sizeof path, "%s", in_dir("out"));
+    write_config(keys);
+    Model *m = open_model(&cfg, &mem, dev);
+    assert_string_equal(hf_save(path, &cfg, m, NULL, FORMAT_FP32, 1 << 20), class);
+    SafeTensors *st = safetensors_open(in_dir("out/model.safetensors"), error, sizeof error);
+    if (!st) fail_msg("%s", error);
+    assert_int_equal(st->n, s->n);
+    for (int i = 0; i < s->n; i++) {
+        const SafeTensor *t = safetensors_find(st, s->name[i]);
+        if (!t) fail_msg("no tensor %s", s->name[i]);
+        assert_int_equal(t->ndim, s->tensor[i].ndim);
+        size_t n = s->shape[i][0] * (t->ndim == 2 ? s->shape[i][1] : 1);
+        for (int d = 0; d < t->ndim; d++) assert_int_equal(t->shape[d], s->shape[i][d]);
+        assert_memory_equal(t->data, s->tensor[i].data, n * sizeof(float));
+    }
+    safetensors_close(st);
+    model_free(m);
+    mem_free_all(&mem);
+    dev_cpu_free(dev);
+    json_t *config = json_load_file(in_dir("out/config.json"), 0, NULL);
+    assert_non_null(config);
+    return config;
+}
+
+static double number_of(const json_t *config, const char *key)
+{
+    return json_number_value(json_object_get(config, key));
+}
+
+// Experts: read, and written again. Transformers' coefficient c is c k / layers with experts of ours.
+static void test_experts(void **state)
+{
+    (void)state;
+    List s = {.n = 0};
+    Config cfg;
+    make_llama_with(&s, ST_F32, false, false, false, 3);
+    List kept = s;
+    write_config(MIXTRAL ", \"router_aux_loss_coef\": 0.02");
+    config_defaults(&cfg);
+    hf_config(dir, &cfg);
+    assert_true(cfg.model.experts == E && cfg.model.experts_active == 2 && cfg.model.experts_ffn == F);
+    assert_true(cfg.model.experts_renorm && cfg.model.experts_every == 1 && cfg.model.experts_dense == 0);
+    assert_true(cfg.model.rope_theta == 1e6 && cfg.moe.balance_coef == 0.02 && !cfg.model.qk_norm);
+    char error[500];
+    if (!safetensors_write(in_dir("model.safetensors"), s.tensor, s.n, NULL, 0, NULL, NULL, error, sizeof error))
+        fail_msg("%s", error);
+    expect_weights(MIXTRAL);
+    json_t *j = expect_written("MixtralForCausalLM", MIXTRAL ", \"router_aux_loss_coef\": 0.02", &kept);
+    assert_string_equal(json_string_value(json_object_get(j, "model_type")), "mixtral");
+    assert_true(number_of(j, "num_local_experts") == E && number_of(j, "num_experts_per_tok") == 2);
+    assert_true(number_of(j, "intermediate_size") == F && number_of(j, "router_aux_loss_coef") == 0.02);
+    json_decref(j);
+    while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
+    for (int step = 1; step < 3; step++) { // layer 0 has none: by the list, or by the step
+        static const char *const keys[] = {QWEN3_MOE ", \"mlp_only_layers\": [0], \"norm_topk_prob\": true",
+                                           QWEN3_MOE ", \"decoder_sparse_step\": 2, \"router_aux_loss_coef\": 0.25"};
+        make_llama_with(&s, ST_F32, false, false, true, 2);
+        if (!safetensors_write(in_dir("model.safetensors"), s.tensor, s.n, NULL, 0, NULL, NULL, error, sizeof error))
+            fail_msg("%s", error);
+        expect_weights(keys[step - 1]);
+        j = expect_written("Qwen3MoeForCausalLM", keys[step - 1], &s);
+        assert_true(number_of(j, "num_experts") == E && number_of(j, "num_experts_per_tok") == 2);
+        assert_true(number_of(j, "moe_intermediate_size") == W && number_of(j, "intermediate_size") == F);
+        assert_true(json_is_true(json_object_get(j, "norm_topk_prob")) == (step == 1));
+        assert_true(number_of(j, "router_aux_loss_coef") == (step == 1 ? 0.001 : 0.25));
+        assert_int_equal(number_of(j, "decoder_sparse_step"), 1);
+        assert_int_equal(json_array_size(json_object_get(j, "mlp_only_layers")), 1);
+        assert_int_equal(json_integer_value(json_array_get(json_object_get(j, "mlp_only_layers"), 0)), 0);
+        json_decref(j);
+        while (s.n) free((void *)(uintptr_t)s.tensor[--s.n].data);
+    }
+}
+
+// Which layers have experts, of six.
+static void test_layers(void **state)
+{
+    (void)state;
+    enum { ROWS = 11 };
+    const struct { const char *keys; long dense, every; } rows[ROWS] = { // every -1: refused
+        {"", 0, 1}, {"\"mlp_only_layers\": [0, 1]", 2, 1}, {"\"decoder_sparse_step\": 2", 0, 2},
+        {"\"decoder_sparse_step\": 2, \"mlp_only_layers\": [1]", 2, 2}, {"\"decoder_sparse_step\": 3", 0, 3},
+        {"\"decoder_sparse_step\": 5", 3, 2}, // layer 4 alone
+        {"\"decoder_sparse_step\": 6", 5, 1}, {"\"mlp_only_layers\": [2]", 0, -1},
+        {"\"mlp_only_layers\": [1, 3, 5]", 0, -1}, {"\"decoder_sparse_step\": 7", 0, -1},
+        {"\"decoder_sparse_step\": 0", 0, -1}};
+    for (int i = 0; i < ROWS; i++) {
+        char keys[900];
+        Config cfg;
+        snprintf(keys, sizeof keys, QWEN3_MOE ", \"num_hidden_layers\": 6%s%s", i ? ", " : "", rows[i].keys);
+        if (rows[i].every < 0) {
+            expect_die(read_config, keys, i + 1 < ROWS ? "mlp_only_layers = " : "decoder_sparse_step = 0");
+            continue;
+        }
+        config_defaults(&cfg);
+        write_config(keys);
+        hf_config(dir, &cfg);
+        if (cfg.model.experts_dense != rows[i].dense || cfg.model.experts_every != rows[i].every)
+            fail_msg("%s: %ld, %ld", rows[i].keys, cfg.model.experts_dense, cfg.model.experts_every);
+    }
+}
+
+static void test_refused_experts(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {LIKE("mixtral"), "num_local_experts = null: a number is needed"},
+        {MIXTRAL ", \"num_experts_per_tok\": 4", "num_experts_per_tok = 4 of num_local_experts = 3 experts"},
+        {QWEN3_MOE ", \"moe_intermediate_size\": 0", "= 3 experts, each of width 0"},
+        {QWEN3_MOE ", \"mlp_only_layers\": [\"a\"]", "mlp_only_layers = \"a\": a layer's number is needed"}};
+    for (int i = 0; i < 4; i++) expect_die(read_config, (void *)(uintptr_t)rows[i][0], rows[i][1]);
 }
 
 static int read_model(void *keys)
@@ -359,15 +516,6 @@ static void test_index(void **state)
     unlink(in_dir("model.safetensors.index.json"));
 }
 
-static int read_config(void *keys)
-{
-    Config cfg;
-    write_config(keys);
-    config_defaults(&cfg);
-    hf_config(dir, &cfg);
-    return 0;
-}
-
 // Windows: of all layers, of a list, of Qwen's last layers; where they are switched off there are none.
 static void test_windows(void **state)
 {
@@ -397,14 +545,15 @@ static void test_refusals(void **state)
         const char *keys, *words;
     } rows[] = {
         {"\"vocab_size\": 3", "config.json: model_type = null: a string is needed"},
-        {"\"model_type\": \"mamba\"", "model_type = \"mamba\": not known here (gpt2, llama, mistral, qwen2, qwen3)"},
+        {"\"model_type\": \"mamba\"", "model_type = \"mamba\": not known here (gpt2, llama, mistral, qwen2, qwen3, "
+         "mixtral, qwen3_moe)"},
         {"\"model_type\": ", "config.json:1: "},
         {LIKE("olmo2"), "config.json: model_type = \"olmo2\": its blocks normalise what attention and the feed-forward "
          "give, not what they get"},
         {LIKE("gemma2"), "model_type = \"gemma2\": its blocks scale the embedding"},
         {LIKE("phi3"), "model_type = \"phi3\": its q, k and v are one matrix"},
-        {LIKE("mixtral"), "model_type = \"mixtral\": its feed-forward is a choice of experts"},
-        {LIKE("qwen3_moe"), "model_type = \"qwen3_moe\": its feed-forward is a choice of experts"},
+        {LIKE("olmoe"), "model_type = \"olmoe\": it normalises all queries of a token together"},
+        {LIKE("qwen2_moe"), "model_type = \"qwen2_moe\": what all tokens' expert gives is multiplied by a sigmoid"},
         {LIKE("gpt_neox"), "model_type = \"gpt_neox\": its attention and feed-forward read the same input"},
         {LIKE("deepseek_v3"), "model_type = \"deepseek_v3\": its keys and values come from a smaller latent"},
         {LIKE("olmo"), "model_type = \"olmo\": not known here"},
@@ -455,10 +604,46 @@ static void test_refusals(void **state)
     expect_die(read_model, LIKE("llama"), "a shard called '../x'");
 }
 
+static int save_model(void *setting)
+{
+    Config cfg;
+    Mem mem = {0};
+    char words[60], *value;
+    write_config(strncmp(setting, "qwen", 4) ? MIXTRAL : QWEN3_MOE);
+    config_defaults(&cfg);
+    hf_config(dir, &cfg);
+    snprintf(words, sizeof words, "%s", (char *)setting + (strncmp(setting, "qwen", 4) ? 0 : 5));
+    if ((value = strchr(words, '='))) *value++ = 0, config_set(&cfg, words, value, "test");
+    ModelShape shape = run_shape(&cfg);
+    Model *m = model_allocate(&shape, dev_cpu_create(1), &mem, 1, T, false);
+    hf_save(in_dir("out"), &cfg, m, NULL, FORMAT_FP32, 1 << 20);
+    return 0;
+}
+
+// Experts that no class has.
+static void test_refused_out(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"model.experts_shared=4", "model.experts_shared: neither Mixtral's class"},
+        {"model.experts_score=sigmoid", "model.experts_score: neither"},
+        {"model.experts_groups=3", "model.experts_groups: neither"},
+        {"model.experts_scale=2", "model.experts_scale: neither"},
+        {"model.bias=true", "model.bias: neither"},
+        {"moe.balance=bias", "moe.balance = bias: experts are chosen with biases"},
+        {"model.experts_renorm=false", "model.experts_renorm: without qk_norm it is Mixtral's class, which divides"},
+        {"model.experts_dense=1", "model.experts_dense: without qk_norm it is Mixtral's class, which has experts"},
+        {"model.experts_every=2", "model.experts_every: without qk_norm"},
+        {"qwen model.experts_scale=2", "model.experts_scale: neither"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect_die(save_model, (void *)(uintptr_t)rows[i][0], rows[i][1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {IN_DIR(test_refusals), IN_DIR(test_gpt2), IN_DIR(test_llama),
                                        IN_DIR(test_some_biases), IN_DIR(test_index), IN_DIR(test_windows),
-                                       IN_DIR(test_settings)};
+                                       IN_DIR(test_settings), IN_DIR(test_experts), IN_DIR(test_layers),
+                                       IN_DIR(test_refused_experts), IN_DIR(test_refused_out)};
     return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static void seed(const char *name, const char *config, const char *const *tensor
 {
     static const float zeros[200];
     SafeTensor t[20];
-    char all[8000], sharded[16];
+    char all[12000], sharded[24];
     for (int i = 0; i < n; i++)
         t[i] = (SafeTensor){.name = tensor[i], .dtype = i % 2 ? ST_F32 : ST_BF16, .ndim = shape[i][1] ? 2 : 1,
                             .shape = shape[i], .data = zeros};
@@ -65,6 +65,22 @@ void fuzz_seeds(void)
         "model.layers.0.mlp.down_proj.weight"};
     static size_t llama_shape[][2] = {{5, 4}, {4, 0}, {5, 4}, {4, 0}, {4, 0}, {4, 4},
                                       {2, 4}, {2, 4}, {4, 4}, {6, 4}, {6, 4}, {4, 6}};
+    static const char *const moe[] = {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
+        "model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight",
+        "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight",
+        "model.layers.0.self_attn.v_proj.weight", "model.layers.0.self_attn.o_proj.weight",
+        "model.layers.0.self_attn.q_norm.weight", "model.layers.0.self_attn.k_norm.weight",
+        "model.layers.0.mlp.gate.weight", "model.layers.0.mlp.experts.0.gate_proj.weight",
+        "model.layers.0.mlp.experts.0.up_proj.weight", "model.layers.0.mlp.experts.0.down_proj.weight",
+        "model.layers.0.mlp.experts.1.gate_proj.weight", "model.layers.0.mlp.experts.1.up_proj.weight",
+        "model.layers.0.mlp.experts.1.down_proj.weight"};
+    static size_t moe_shape[][2] = {{5, 4}, {4, 0}, {5, 4}, {4, 0}, {4, 0}, {4, 4}, {2, 4}, {2, 4}, {4, 4}, {2, 0}, {2, 0},
+                                    {2, 4}, {3, 4}, {3, 4}, {4, 3}, {3, 4}, {3, 4}, {4, 3}};
+    seed("qwen3_moe", "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 5, \"hidden_size\": 4, "
+         "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"intermediate_size\": 6, "
+         "\"max_position_embeddings\": 4, \"num_experts\": 2, \"num_experts_per_tok\": 1, \"moe_intermediate_size\": 3, "
+         "\"decoder_sparse_step\": 1, \"mlp_only_layers\": [], \"router_aux_loss_coef\": 0.001}", moe, moe_shape,
+         (int)(sizeof moe / sizeof *moe));
     seed("llama", "{\"model_type\": \"llama\", \"vocab_size\": 5, \"hidden_size\": 4, \"num_hidden_layers\": 1, "
          "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"intermediate_size\": 6, "
          "\"max_position_embeddings\": 4, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, "
@@ -98,7 +114,7 @@ void fuzz_one(const uint8_t *data, size_t n)
     hf_config(folder, &cfg);
     ModelShape s = run_shape(&cfg);
     fuzz_check(s.heads && s.kv_heads && s.heads % s.kv_heads == 0 && s.head_size && s.ffn && s.vocab && s.layers);
-    size_t most = s.heads * s.head_size + s.channels + s.ffn + s.vocab + s.context;
+    size_t most = s.heads * s.head_size + s.channels + s.ffn + s.vocab + s.context + s.experts.n + s.experts.ffn;
     if (s.layers > 4 || most > 500) return; // refused above, or only slow
     Mem mem = {0};
     Model *m = model_allocate(&s, dev, &mem, 1, 1, false);

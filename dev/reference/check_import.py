@@ -22,7 +22,8 @@ import tempfile
 
 import numpy as np
 import torch
-from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config)
+from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config,
+                          Qwen3Config, Qwen3MoeConfig)
 
 T, TOKENS, V = 64, 4096, 512
 SIZES = dict(vocab_size=V, hidden_size=66, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=14,
@@ -46,6 +47,14 @@ CASES = {
     "qwen3 windows": (Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=9, max_window_layers=1), torch.float32,
                       "5GB"),
     "qwen3": (Qwen3Config(**SIZES, tie_word_embeddings=True), torch.float32, "5GB"),
+    "mixtral": (MixtralConfig(**SIZES, num_local_experts=5, num_experts_per_tok=2, router_aux_loss_coef=0.0),
+                torch.float32, "200KB"),
+    "mixtral window": (MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=3, sliding_window=11,
+                                  router_aux_loss_coef=0.0), torch.bfloat16, "5GB"),
+    "qwen3_moe": (Qwen3MoeConfig(**SIZES, num_experts=7, num_experts_per_tok=3, moe_intermediate_size=37,
+                                 norm_topk_prob=True, router_aux_loss_coef=0.0), torch.float32, "5GB"),
+    "qwen3_moe some": (Qwen3MoeConfig(**SIZES, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=37,
+                                      decoder_sparse_step=2, router_aux_loss_coef=0.0), torch.float32, "200KB"),
 }
 
 
@@ -97,7 +106,8 @@ with tempfile.TemporaryDirectory() as data:
         random_model(config).to(dtype).save_pretrained(folder, max_shard_size=shard)
         for file in "tokenizer.json", "tokenizer_config.json":
             shutil.copy(f"{data}/{file}", folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                     experts_implementation="eager").eval()
         with torch.no_grad():
             logits = model(tokens[:TOKENS].view(-1, T)).logits
         there = float(torch.nn.functional.cross_entropy(logits.double().flatten(0, 1), tokens[1:TOKENS + 1]))
@@ -107,6 +117,6 @@ with tempfile.TemporaryDirectory() as data:
         files = len([file for file in os.listdir(folder) if file.endswith(".safetensors")])
         step = gradients(data, folder, model, tokens)
         worst_gradient = max(worst_gradient, step)
-        print(f"{name:14} {here:.8g} here, {there:.8g} in Transformers: {here / there - 1:+.1e}; gradients {step:.1e} "
+        print(f"{name:15} {here:.8g} here, {there:.8g} in Transformers: {here / there - 1:+.1e}; gradients {step:.1e} "
               f"({dtype}, {files} files)", flush=True)
 os._exit(0 if worst <= 1e-6 and worst_gradient <= 1e-4 else 1)

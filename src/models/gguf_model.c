@@ -1,8 +1,9 @@
 // gguf_model: a model from llama.cpp's file.
 //
 // Architecture gpt2 has q, k and v as one tensor, (3C, C), and no transposed matrices. Architecture llama turns
-// neighbours of a head where we turn its halves, so the rows of q and k stand in another order; qwen2 and qwen3 are as
-// ours (weights.h). Scaled rotary positions of LLaMA-3 are there as a tensor of factors, rope_freqs.weight.
+// neighbours of a head where we turn its halves, so the rows of q and k stand in another order; qwen2, qwen3 and
+// qwen3moe are as ours (weights.h). Scaled rotary positions of LLaMA-3 are there as a tensor of factors,
+// rope_freqs.weight. Architecture llama is Mixtral where it has experts; of a layer all experts' gates are one tensor.
 #include "models/gguf_model.h"
 
 #include "base/check.h"
@@ -104,15 +105,16 @@ static void read_rope(const Keys *k, size_t D)
     free(type);
 }
 
-// Dies unless there is such a matrix: what the keys say has to be in the file before memory is made for it.
-static const GgufTensor *need_tensor(const Keys *k, const char *name, size_t rows, size_t cols)
+// Dies unless there is such a matrix (experts > 0: one of each of so many): what the keys say has to be in the file
+// before memory is made for it.
+static const GgufTensor *need_tensor(const Keys *k, const char *name, size_t experts, size_t rows, size_t cols)
 {
     const GgufTensor *t = gguf_tensor(k->g, name);
     if (!t) die("%s: no tensor %s", k->g->path, name);
     size_t have = t->ndim == 1 ? 1 : t->dim[1];
-    if (t->ndim > 2 || t->dim[0] != cols || (rows && have != rows))
-        die("%s: %s has another shape than the keys say: %zu x %zu are needed", k->g->path, name, rows ? rows : have,
-            cols);
+    if (t->ndim > (experts ? 3 : 2) || t->dim[0] != cols || (rows && have != rows) || (experts && t->dim[2] != experts))
+        die("%s: %s has another shape than the keys say: %zu x %zu x %zu are needed", k->g->path, name,
+            experts ? experts : 1, rows ? rows : have, cols);
     return t;
 }
 
@@ -124,6 +126,24 @@ static bool is_tied(const Gguf *g)
                      !memcmp(head->data, embed->data, head->n_bytes));
 }
 
+// Of Mixtral's architecture the experts are as wide as the key of a feed-forward says. Returns how many there are; sets
+// their width. The weights of a token's experts are divided by their sum in both.
+static size_t read_experts(const Keys *k, double *F)
+{
+    bool llama = !strcmp(k->arch, "llama"), qwen = !strcmp(k->arch, "qwen3moe");
+    if (!llama && !qwen) expect(k, "expert_count", 0, "this architecture has no experts");
+    double E = number(k, "expert_count", qwen ? -1 : 0);
+    if (E < 1 && !qwen) return 0;
+    double used = number(k, "expert_used_count", -1);
+    expect(k, "expert_shared_count", 0, "an expert that all tokens use is not in this architecture");
+    if (qwen) *F = number(k, "expert_feed_forward_length", -1);
+    set(k, "experts", E), set(k, "experts_active", used), set(k, "experts_ffn", *F);
+    if (!(used <= E && *F >= 1))
+        die("%s: %s.expert_used_count = %g of %g experts, each of width %g: at most all can be used, and the width "
+            "must be 1 or more", k->g->path, k->arch, used, E, *F);
+    return (size_t)E;
+}
+
 static void read_sizes(const Keys *k)
 {
     double C = number(k, "embedding_length", -1), H = number(k, "attention.head_count", -1);
@@ -133,25 +153,28 @@ static void read_sizes(const Keys *k)
         die("%s: %g heads of %g, %g for keys and values, a feed-forward of %g: all must be 1 or more, and the third "
             "divide the first", k->g->path, H, D, G, F);
     expect(k, "attention.value_length", D, "keys and values have one length");
-    expect(k, "expert_count", 0, "experts are not known here");
     if (number(k, "attention.sliding_window", 0) > 0 &&
         number(k, "attention.sliding_window", 0) < number(k, "context_length", -1))
         die("%s: %s.attention.sliding_window: llama.cpp has no windows in this architecture", k->g->path, k->arch);
     set(k, "channels", C), set(k, "heads", H), set(k, "kv_heads", G), set(k, "head_size", D);
     set(k, "layers", L), set(k, "ffn", F), set(k, "context", number(k, "context_length", -1));
     char last[64];
-    snprintf(last, sizeof last, "blk.%.0f.ffn_up.weight", L - 1);
-    need_tensor(k, last, (size_t)F, (size_t)C);
-    set(k, "vocab", (double)need_tensor(k, "token_embd.weight", 0, (size_t)C)->dim[1]);
+    size_t experts = read_experts(k, &F);
+    snprintf(last, sizeof last, "blk.%.0f.ffn_up%s.weight", L - 1, experts ? "_exps" : "");
+    need_tensor(k, last, experts, (size_t)F, (size_t)C);
+    set(k, "vocab", (double)need_tensor(k, "token_embd.weight", 0, 0, (size_t)C)->dim[1]);
     set_text(k, "tie", is_tied(k->g) ? "true" : "false");
 }
 
 void gguf_model_config(const Gguf *g, Config *cfg)
 {
     char *arch = gguf_string(g, "general.architecture");
-    bool gpt2 = arch && !strcmp(arch, "gpt2"), qwen3 = arch && !strcmp(arch, "qwen3");
-    if (!gpt2 && !qwen3 && (!arch || (strcmp(arch, "llama") && strcmp(arch, "qwen2"))))
-        die("%s: general.architecture = %.60s: not known here (gpt2, llama, qwen2, qwen3)", g->path,
+    bool gpt2 = arch && !strcmp(arch, "gpt2"), qwen3 = arch && !strncmp(arch, "qwen3", 5);
+    static const char *const known[] = {"gpt2", "llama", "qwen2", "qwen3", "qwen3moe"};
+    bool is_known = false;
+    for (size_t i = 0; i < sizeof known / sizeof *known && arch; i++) is_known |= !strcmp(arch, known[i]);
+    if (!is_known)
+        die("%s: general.architecture = %.60s: not known here (gpt2, llama, qwen2, qwen3, qwen3moe)", g->path,
             arch ? arch : "none");
     Keys k = {g, arch, cfg};
     read_sizes(&k);
@@ -175,9 +198,13 @@ static bool read_tensor(void *self, const Weight *w, float *theirs)
     const Gguf *g = self;
     const GgufTensor *t = gguf_tensor(g, w->name);
     if (!t) return false;
-    bool two = w->ndim == 2;
-    if (t->ndim != w->ndim || t->dim[0] != w->dim[two] || (two && t->dim[1] != w->dim[0]))
-        die("%s: %s has another shape than the keys say: %zu x %zu are needed", g->path, w->name, w->dim[0], w->dim[1]);
+    size_t shape[3];
+    weights_shape(w, shape);
+    bool same = t->ndim == w->ndim;
+    for (int d = 0; d < w->ndim && same; d++) same = t->dim[d] == shape[w->ndim - 1 - d];
+    if (!same)
+        die("%s: %s has another shape than the keys say: %zu x %zu x %zu are needed", g->path, w->name, shape[0],
+            shape[1], shape[2]);
     gguf_to_float(theirs, t);
     return true;
 }

@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-// Sets cfg->model from a file's keys: general.architecture gpt2, llama, qwen2 or qwen3. Dies with the key and its value
-// where our blocks cannot say what it says.
+// Sets cfg->model from a file's keys: general.architecture gpt2, llama, qwen2, qwen3 or qwen3moe. Dies with the key
+// and its value where our blocks cannot say what it says.
 void gguf_model_config(const Gguf *g, Config *cfg);
 // Fills the weights of a model of that shape. Dies on a tensor that is missing or has another shape.
 void gguf_model_load(const Gguf *g, Model *model);
@@ -18,8 +18,8 @@ void gguf_model_load(const Gguf *g, Model *model);
 Tokenizer *gguf_model_tokenizer(const Gguf *g);
 
 // Writes a model: matrices as `type` (GGUF_F32, F16, BF16 or Q8_0; where a row is no whole number of blocks, F16
-// stands for Q8_0), vectors and positions as F32. Returns the architecture. Dies on a model or a tokenizer that no
-// architecture can express, and on a failed write.
+// stands for Q8_0), vectors, positions and routers as F32. Returns the architecture. Dies on a model or a tokenizer
+// that no architecture can express, and on a failed write.
 const char *gguf_model_save(const char *path, const char *name, const Config *cfg, const Model *model,
                             const Tokenizer *tokenizer, GgufType type);
 // Its part that is the tokenizer, of an embedding with V rows (gguf_tokenizer.c).

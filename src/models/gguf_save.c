@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const arch_of[] = {"gpt2", "llama", "qwen3"};
+static const char *const arch_of[] = {"gpt2", "llama", "qwen3", "llama", "qwen3moe"}; // by family
 
 typedef struct {
     GgufOut *out;
@@ -48,12 +48,27 @@ static void put_rope(const Keys *k, const ModelShape *s)
     put(k, "rope.scaling.yarn_beta_slow", GGUF_FLOAT, r->slow);
 }
 
+static void check_experts(const ModelExperts *x, const char *arch, const char *path)
+{
+    const char *key = x->dense ? "experts_dense" : x->every > 1 ? "experts_every" : x->renorm ? NULL : "experts_renorm";
+    if (key)
+        die("%s: model.%s: llama.cpp's %s has experts in all layers, and divides their weights by the sum (use --to "
+            "hf)", path, key, arch);
+}
+
+static void put_experts(const Keys *k, const ModelExperts *x)
+{
+    put_size(k, "expert_count", x->n);
+    put_size(k, "expert_used_count", x->k);
+    put_size(k, "expert_feed_forward_length", x->ffn);
+}
+
 static void put_shape(const Keys *k, const ModelShape *s, double norm_eps, bool gpt2)
 {
     put_size(k, "context_length", s->context);
     put_size(k, "embedding_length", s->channels);
     put_size(k, "block_count", s->layers);
-    put_size(k, "feed_forward_length", s->ffn);
+    put_size(k, "feed_forward_length", s->experts.n && !s->qk_norm ? s->experts.ffn : s->ffn);
     put_size(k, "attention.head_count", s->heads);
     put_size(k, "attention.head_count_kv", s->kv_heads);
     put_size(k, "vocab_size", s->vocab);
@@ -66,8 +81,8 @@ static void put_shape(const Keys *k, const ModelShape *s, double norm_eps, bool 
 
 static GgufType type_of(const Weight *w, GgufType type)
 {
-    bool positions = strstr(w->name, "position_embd") != NULL;
-    if (w->ndim == 1 || positions) return GGUF_F32;
+    bool small = strstr(w->name, "position_embd") || strstr(w->name, "ffn_gate_inp");
+    if (w->ndim == 1 || small) return GGUF_F32;
     return gguf_bytes(type, w->dim[1]) ? type : GGUF_F16;
 }
 
@@ -91,8 +106,10 @@ static void put_tensors(GgufOut *out, const Model *m, WeightsStyle style, GgufTy
     size_t most = 1;
     for (int i = 0; i < w.n; i++) {
         const Weight *t = &w.weight[i];
-        gguf_put_tensor(out, t->name, type_of(t, type), t->ndim, t->dim);
-        if (t->dim[0] * t->dim[1] > most) most = t->dim[0] * t->dim[1];
+        size_t shape[3];
+        weights_shape(t, shape);
+        gguf_put_tensor(out, t->name, type_of(t, type), t->ndim, shape);
+        if (weights_elems(t) > most) most = weights_elems(t);
     }
     if (factors) put_rope_factors(out, &m->shape, false);
     float *theirs = malloc(most * sizeof *theirs);
@@ -100,7 +117,7 @@ static void put_tensors(GgufOut *out, const Model *m, WeightsStyle style, GgufTy
     if (!theirs || !data) die("%s: no memory for a tensor of %zu elements", path, most);
     for (int i = 0; i < w.n; i++) {
         weights_gather(m, &w.weight[i], theirs);
-        gguf_from_float(data, type_of(&w.weight[i], type), theirs, w.weight[i].dim[0] * w.weight[i].dim[1]);
+        gguf_from_float(data, type_of(&w.weight[i], type), theirs, weights_elems(&w.weight[i]));
         gguf_put_data(out, data);
     }
     if (factors) put_rope_factors(out, &m->shape, true);
@@ -116,15 +133,17 @@ const char *gguf_model_save(const char *path, const char *name, const Config *cf
     if (m->shape.window && m->shape.window < m->shape.context)
         die("%s: model.window = %zu: llama.cpp's %s has no windows (use --to hf)", path, m->shape.window,
             arch_of[family]);
+    if (m->shape.experts.n) check_experts(&m->shape.experts, arch_of[family], path);
     Keys k = {gguf_create(path), arch_of[family]};
     gguf_put_string(k.out, "general.architecture", k.arch);
     gguf_put_string(k.out, "general.name", name);
     gguf_put_number(k.out, "general.file_type", GGUF_U32, type == GGUF_Q8_0 ? 7 : type == GGUF_BF16 ? 32 : type);
     gguf_put_number(k.out, "general.quantization_version", GGUF_U32, 2);
     put_shape(&k, &m->shape, cfg->model.norm_eps, gpt2);
+    if (m->shape.experts.n) put_experts(&k, &m->shape.experts);
     gguf_model_put_tokenizer(k.out, tokenizer, m->shape.vocab, path);
-    static const WeightsStyle style[] = {WEIGHTS_GGUF_GPT2, WEIGHTS_GGUF_LLAMA, WEIGHTS_GGUF_QWEN}; // by family
-    put_tensors(k.out, m, style[family], type, path);
+    WeightsStyle style = gpt2 ? WEIGHTS_GGUF_GPT2 : m->shape.qk_norm ? WEIGHTS_GGUF_QWEN : WEIGHTS_GGUF_LLAMA;
+    put_tensors(k.out, m, style, type, path);
     gguf_finish(k.out);
     return k.arch;
 }

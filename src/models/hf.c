@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,12 +125,12 @@ static void read_gpt2(Folder *f)
 }
 
 // Transformers 5 has all of it in rope_parameters; 4 has rope_theta, and the rest in rope_scaling.
-static void read_rope(Folder *f)
+static void read_rope(Folder *f, double usual_theta)
 {
     const json_t *rope = value_of(f->all, "rope_parameters"), *old = value_of(f->all, "rope_scaling");
     if (!rope) rope = old;
     const char *type = text(f, rope, "rope_type", text(f, rope, "type", "default"));
-    double theta = number(f, rope, "rope_theta", number(f, f->all, "rope_theta", 10000));
+    double theta = number(f, rope, "rope_theta", number(f, f->all, "rope_theta", usual_theta));
     bool linear = !strcmp(type, "linear"), yarn = !strcmp(type, "yarn"), llama3 = !strcmp(type, "llama3");
     set_number(f, "rope_theta", theta);
     if (!strcmp(type, "default")) return;
@@ -145,11 +146,14 @@ static void read_rope(Folder *f)
     set_number(f, "rope_fast", number(f, rope, yarn ? "beta_fast" : "high_freq_factor", yarn ? 32 : 4));
 }
 
-// Which layers have the window is a list, or (Qwen, in older folders) those from max_window_layers on, or all.
-static void read_window(Folder *f)
+// Which layers have the window is a list, or (Qwen, in older folders) those from max_window_layers on, or all. Classes
+// with experts have it on all, whatever these keys say.
+static void read_window(Folder *f, bool all)
 {
-    const json_t *window = value_of(f->all, "sliding_window"), *kinds = value_of(f->all, "layer_types"), *kind;
-    double first = number(f, f->all, "max_window_layers", 0), layers = number(f, f->all, "num_hidden_layers", -1);
+    const json_t *window = value_of(f->all, "sliding_window"), *kinds = all ? NULL : value_of(f->all, "layer_types");
+    const json_t *kind;
+    double first = all ? 0 : number(f, f->all, "max_window_layers", 0);
+    double layers = number(f, f->all, "num_hidden_layers", -1);
     char pattern[CONFIG_TEXT];
     size_t n = 0, i;
     if (!window) return;
@@ -172,8 +176,59 @@ static void read_window(Folder *f)
     set_text(f, "window_pattern", strchr(pattern, 'f') ? pattern : "s");
 }
 
+// Which layers have experts is a step and a list of those that have none. Ours are every so-manyth from some layer on.
+static void read_layers(Folder *f)
+{
+    const json_t *list = value_of(f->all, "mlp_only_layers"), *item;
+    double step = number(f, f->all, "decoder_sparse_step", 1);
+    size_t L = (size_t)f->cfg->model.layers, first = L, next = L, i;
+    bool *dense = calloc(L + 1, sizeof *dense);
+    if (!dense) die("%s: no memory for %zu layers", f->path, L);
+    if (!(step >= 1 && step <= 1e6 && step == floor(step)))
+        refuse(f, "decoder_sparse_step", value_of(f->all, "decoder_sparse_step"), "a number of layers is needed");
+    json_array_foreach(list, i, item) {
+        if (!json_is_integer(item)) refuse(f, "mlp_only_layers", item, "a layer's number is needed");
+        json_int_t layer = json_integer_value(item);
+        if (layer >= 0 && layer < (json_int_t)L) dense[layer] = true;
+    }
+    for (i = L; i-- > 0;) {
+        dense[i] |= (i + 1) % (size_t)step != 0;
+        if (!dense[i]) next = first, first = i;
+    }
+    size_t every = next - first, begin = first + 1 - every;
+    bool same = first < L && every <= first + 1;
+    for (i = 0; i < L && same; i++) same = dense[i] == (i < begin || (i - begin + 1) % every != 0);
+    if (!same)
+        refuse(f, "mlp_only_layers", list, "with decoder_sparse_step, these are not every so-manyth layer from some "
+               "layer on (model.experts_dense, experts_every)");
+    set_number(f, "experts_dense", (double)begin), set_number(f, "experts_every", (double)every);
+    free(dense);
+}
+
+// Transformers' loss of balance is of a mean over the layers, and its shares sum to k; ours adds those of the layers,
+// and the shares sum to 1.
+static void read_experts(Folder *f, bool mixtral)
+{
+    const char *key = value_of(f->all, "num_experts") ? "num_experts" : "num_local_experts"; // one or the other
+    char digits[40];
+    set_size(f, "experts", key, -1);
+    if (!f->cfg->model.experts) return;
+    set_size(f, "experts_active", "num_experts_per_tok", -1);
+    set_size(f, "experts_ffn", mixtral ? "intermediate_size" : "moe_intermediate_size", -1);
+    set_text(f, "experts_renorm", mixtral || flag(f, "norm_topk_prob", false) ? "true" : "false");
+    if (!mixtral) read_layers(f);
+    long k = f->cfg->model.experts_active, E = f->cfg->model.experts, F = f->cfg->model.experts_ffn;
+    if (k > E || F < 1)
+        die("%s: num_experts_per_tok = %ld of %s = %ld experts, each of width %ld: at most all can be used, and the "
+            "width must be 1 or more", f->path, k, key, E, F);
+    long with = (f->cfg->model.layers - f->cfg->model.experts_dense) / f->cfg->model.experts_every;
+    double coef = number(f, f->all, "router_aux_loss_coef", 0.001) * (double)k / (double)with;
+    snprintf(digits, sizeof digits, "%.15g", coef);
+    config_set(f->cfg, "moe.balance_coef", digits, f->path);
+}
+
 // Qwen2 has biases on q, k and v alone, LLaMA's attention_bias adds them to the output; the others are then 0 here.
-static void read_llama(Folder *f, bool qwen2, bool qk_norm)
+static void read_llama(Folder *f, bool qwen2, bool qk_norm, bool experts)
 {
     if (strcmp(text(f, f->all, "hidden_act", "silu"), "silu"))
         refuse(f, "hidden_act", value_of(f->all, "hidden_act"), "only silu is known");
@@ -182,7 +237,7 @@ static void read_llama(Folder *f, bool qwen2, bool qk_norm)
         die("%s: mlp_bias without attention_bias: either all matrices have biases, or none", f->path);
     double C = number(f, f->all, "hidden_size", -1), H = number(f, f->all, "num_attention_heads", -1);
     double T = number(f, f->all, "max_position_embeddings", 2048);
-    if (flag(f, "use_sliding_window", !qwen2 && !qk_norm)) read_window(f);
+    if (flag(f, "use_sliding_window", !qwen2 && !qk_norm)) read_window(f, experts);
     set_number(f, "channels", C), set_number(f, "heads", H), set_number(f, "context", T);
     set_size(f, "kv_heads", "num_key_value_heads", H);
     set_size(f, "head_size", "head_dim", H > 0 ? C / H : 0);
@@ -192,7 +247,8 @@ static void read_llama(Folder *f, bool qwen2, bool qk_norm)
     set_text(f, "norm", "rmsnorm"), set_text(f, "activation", "swiglu"), set_text(f, "position", "rope");
     set_text(f, "bias", bias ? "true" : "false"), set_text(f, "qk_norm", qk_norm ? "true" : "false");
     set_text(f, "tie", flag(f, "tie_word_embeddings", false) ? "true" : "false");
-    read_rope(f);
+    read_rope(f, experts && !qk_norm ? 1e6 : 10000);
+    if (experts) read_experts(f, !qk_norm);
 }
 
 // What config_set lets pass, because 0 stands there for "derived", and what no block can have.
@@ -215,14 +271,13 @@ static const char *why_not(const char *type)
         {"olmo2", "its blocks normalise what attention and the feed-forward give, not what they get"},
         {"gemma", "its blocks scale the embedding and add 1 to the weights of a norm; later ones also cap the logits"},
         {"phi3", "its q, k and v are one matrix, and so are gate and up"},
-        {"mixtral", "its feed-forward is a choice of experts"},
-        {"qwen2_moe", "its feed-forward is a choice of experts"},
-        {"qwen3_moe", "its feed-forward is a choice of experts"},
+        {"olmoe", "it normalises all queries of a token together, and all keys; ours are normalised by head"},
+        {"qwen2_moe", "what all tokens' expert gives is multiplied by a sigmoid"},
         {"gpt_neox", "its attention and feed-forward read the same input, and RoPE turns a part of a head"},
         {"deepseek", "its keys and values come from a smaller latent vector, and experts are chosen"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strncmp(type, known[i][0], strlen(known[i][0]))) return known[i][1];
-    return "not known here (gpt2, llama, mistral, qwen2, qwen3)";
+    return "not known here (gpt2, llama, mistral, qwen2, qwen3, mixtral, qwen3_moe)";
 }
 
 void hf_config(const char *dir, Config *cfg)
@@ -231,9 +286,11 @@ void hf_config(const char *dir, Config *cfg)
     if (snprintf(f.path, sizeof f.path, "%s/config.json", dir) >= (int)sizeof f.path) die("%s: too long a name", dir);
     f.all = read_json(f.path);
     const char *type = text(&f, f.all, "model_type", NULL);
-    bool qwen2 = !strcmp(type, "qwen2"), qwen3 = !strcmp(type, "qwen3");
+    bool qwen2 = !strcmp(type, "qwen2"), moe = !strcmp(type, "qwen3_moe"), qwen3 = moe || !strcmp(type, "qwen3");
+    bool mixtral = !strcmp(type, "mixtral");
     if (!strcmp(type, "gpt2")) read_gpt2(&f);
-    else if (qwen2 || qwen3 || !strcmp(type, "llama") || !strcmp(type, "mistral")) read_llama(&f, qwen2, qwen3);
+    else if (qwen2 || qwen3 || mixtral || !strcmp(type, "llama") || !strcmp(type, "mistral"))
+        read_llama(&f, qwen2, qwen3, moe || mixtral);
     else refuse(&f, "model_type", value_of(f.all, "model_type"), why_not(type));
     set_size(&f, "vocab", "vocab_size", -1);
     check_shape(&f);
@@ -321,7 +378,7 @@ static bool read_tensor(void *self, const Weight *w, float *theirs)
 void hf_load(const char *dir, Model *m)
 {
     Files f = open_files(dir);
-    weights_load(m, m->shape.rope ? WEIGHTS_LLAMA : WEIGHTS_GPT2,
+    weights_load(m, weights_hf_style(&m->shape),
                  (WeightsSource){.path = dir, .read = read_tensor, .self = &f});
     while (f.n) safetensors_close(f.file[--f.n]);
     json_decref(f.index);

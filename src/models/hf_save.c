@@ -1,8 +1,9 @@
 // hf_save: a model's folder as Transformers reads it.
 //
-// GPT2LMHeadModel, LlamaForCausalLM, or, for a norm of each head's queries and keys, Qwen3ForCausalLM. GPT-2's dropouts
-// default to 0.1 and are written as 0. A tied head is left out, as Transformers does. A window on all layers makes a
-// LLaMA a MistralForCausalLM; Qwen3's class has a list of the layers with one.
+// GPT2LMHeadModel, LlamaForCausalLM, or, for a norm of each head's queries and keys, Qwen3ForCausalLM; with experts
+// MixtralForCausalLM or Qwen3MoeForCausalLM. GPT-2's dropouts default to 0.1 and are written as 0. A tied head is left
+// out, as Transformers does. A window on all layers makes a LLaMA a MistralForCausalLM; Qwen3's class has a list of the
+// layers with one.
 #include "models/hf.h"
 
 #include "base/check.h"
@@ -20,9 +21,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const class_of[] = {"GPT2LMHeadModel", "LlamaForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"};
-static const char *const type_of[] = {"gpt2", "llama", "qwen3", "mistral"};
-enum { MISTRAL = 3 };
+static const char *const class_of[] = {"GPT2LMHeadModel", "LlamaForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM",
+                                       "Qwen3MoeForCausalLM", "MistralForCausalLM"};
+static const char *const type_of[] = {"gpt2", "llama", "qwen3", "mixtral", "qwen3_moe", "mistral"};
+enum { MISTRAL = WEIGHTS_FAMILIES };
 
 // ---- config.json
 
@@ -72,6 +74,29 @@ static void set_llama(json_t *config, const ModelShape *s, double norm_eps)
     set_rope(config, &s->rotary, s->head_size);
 }
 
+// Qwen3-MoE's layers without experts are listed. Transformers' loss of balance is of a mean over the layers, and its
+// shares sum to k; ours adds those of the layers, and the shares sum to 1 (doc/models.md).
+static void set_experts(json_t *config, const ModelShape *s, const Config *cfg)
+{
+    const ModelExperts *x = &s->experts;
+    bool loss = x->balance == MOE_BALANCE_SEQUENCE || x->balance == MOE_BALANCE_BATCH, qwen = s->qk_norm;
+    size_t with = 0;
+    json_t *dense = json_array();
+    for (size_t i = 0; i < s->layers; i++) {
+        if (unit_has_experts(s, i)) with++;
+        else json_array_append_new(dense, json_integer((json_int_t)i));
+    }
+    set_size(config, qwen ? "num_experts" : "num_local_experts", x->n);
+    set_size(config, "num_experts_per_tok", x->k);
+    set_size(config, qwen ? "moe_intermediate_size" : "intermediate_size", x->ffn);
+    set(config, "router_aux_loss_coef", json_real(loss ? cfg->moe.balance_coef * (double)with / (double)x->k : 0));
+    if (qwen) {
+        set(config, "norm_topk_prob", json_boolean(x->renorm));
+        set_size(config, "decoder_sparse_step", 1);
+        set(config, "mlp_only_layers", dense);
+    } else json_decref(dense);
+}
+
 static void set_window(json_t *config, const ModelShape *s)
 {
     if (!s->window) return;
@@ -93,7 +118,7 @@ static int class_number(WeightsFamily family, const ModelShape *s, const char *p
     if (family == WEIGHTS_IS_GPT2 || s->bias || !all)
         die("%s: model.window: only LLaMA's family without biases has a class with windows, on all layers, and Qwen3's "
             "(use --to safetensors)", path);
-    return MISTRAL;
+    return family == WEIGHTS_IS_LLAMA ? MISTRAL : (int)family;
 }
 
 static void set_gpt2(json_t *config, const ModelShape *s, double norm_eps)
@@ -128,8 +153,9 @@ static void set_ends(json_t *config, Ends ends)
     set(config, "eos_token_id", ends.eos >= 0 ? json_integer(ends.eos) : json_null());
 }
 
-static json_t *config_json(int class, const Model *m, double norm_eps, Format format, Ends ends)
+static json_t *config_json(int class, const Model *m, const Config *cfg, Format format, Ends ends)
 {
+    double norm_eps = cfg->model.norm_eps;
     const char *dtype = format == FORMAT_FP32 ? "float32" : format == FORMAT_FP16 ? "float16" : "bfloat16";
     json_t *config = json_object();
     set(config, "architectures", json_pack("[s]", class_of[class]));
@@ -141,6 +167,7 @@ static json_t *config_json(int class, const Model *m, double norm_eps, Format fo
     set_ends(config, ends);
     if (class == WEIGHTS_IS_GPT2) set_gpt2(config, &m->shape, norm_eps);
     else set_llama(config, &m->shape, norm_eps), set_window(config, &m->shape);
+    if (m->shape.experts.n) set_experts(config, &m->shape, cfg);
     return config;
 }
 
@@ -190,7 +217,7 @@ static const void *convert(void *self, int i)
     Source *s = self;
     const Weight *w = s->first + i;
     weights_gather(s->m, w, s->theirs);
-    formats_from_float(s->out, s->format, s->theirs, w->dim[0] * w->dim[1], false);
+    formats_from_float(s->out, s->format, s->theirs, weights_elems(w), false);
     return s->out;
 }
 
@@ -218,7 +245,7 @@ static int file_of(const Weights *w, int i, size_t most, size_t *bytes, size_t e
 {
     int n = 0;
     for (*bytes = 0; i + n < w->n; n++) {
-        size_t more = w->weight[i + n].dim[0] * w->weight[i + n].dim[1] * element;
+        size_t more = weights_elems(&w->weight[i + n]) * element;
         if (n && *bytes + more > most) break;
         *bytes += more;
     }
@@ -254,10 +281,10 @@ const char *hf_save(const char *dir, const Config *cfg, const Model *m, const To
     struct stat info;
     WeightsFamily family = weights_family(&m->shape, dir);
     int class = class_number(family, &m->shape, dir);
-    Weights w = weights_table(m, family == WEIGHTS_IS_GPT2 ? WEIGHTS_GPT2 : WEIGHTS_LLAMA);
+    Weights w = weights_table(m, weights_hf_style(&m->shape));
     size_t most = 1;
     for (int i = 0; i < w.n; i++)
-        if (w.weight[i].dim[0] * w.weight[i].dim[1] > most) most = w.weight[i].dim[0] * w.weight[i].dim[1];
+        if (weights_elems(&w.weight[i]) > most) most = weights_elems(&w.weight[i]);
     Source s = {.m = m, .format = format, .theirs = malloc(most * sizeof *s.theirs), .out = malloc(most * 4)};
     if (!s.theirs || !s.out) die("%s: no memory for a tensor of %zu elements", dir, most);
     if (mkdir(dir, 0777) < 0 && (errno != EEXIST || stat(dir, &info) < 0 || !S_ISDIR(info.st_mode)))
@@ -266,7 +293,7 @@ const char *hf_save(const char *dir, const Config *cfg, const Model *m, const To
     if (tokenizer) tokenizer_save(tokenizer, dir);
     if (tokenizer) write_ends(cfg, tokenizer, ends, dir);
     write_tensors(dir, &w, &s, shard);
-    write_json(config_json(class, m, cfg->model.norm_eps, format, ends), dir, "config.json");
+    write_json(config_json(class, m, cfg, format, ends), dir, "config.json");
     free(s.theirs);
     free(s.out);
     weights_free(&w);

@@ -30,6 +30,17 @@ static const SafeTensor *tensor_of(const Ckpt *c, const Param *row, int hint)
     die("%s: has no tensor %s (damaged?)", c->dir, row->name);
 }
 
+// The biases with which training chose experts (loads.h).
+static void load_biases(Model *m, const Ckpt *c)
+{
+    char error[CKPT_ERROR];
+    Loads loads = loads_create(&m->shape);
+    CkptExtra extra = {"experts", loads.n_state, loads.state};
+    if (loads.E && !ckpt_extra(c, &extra, error, sizeof error)) die("%s", error);
+    loads_tell(&loads, m);
+    loads_free(&loads);
+}
+
 static void load_weights(Model *m, const Ckpt *c)
 {
     for (int i = 0; i < m->params.n_rows; i++) {
@@ -37,6 +48,7 @@ static void load_weights(Model *m, const Ckpt *c)
         memcpy(m->weights + row->offset, tensor_of(c, row, i)->data, row->n_elems * sizeof *m->weights);
     }
     model_weights_changed(m);
+    load_biases(m, c);
 }
 
 static void check_vocabulary(const Trained *t, const char *from)

@@ -27,22 +27,52 @@ static const struct {
     {"ffn.up", "mlp.c_fc", "mlp.up_proj", "ffn_up"},
     {"ffn.gate", NULL, "mlp.gate_proj", "ffn_gate"},
     {"ffn.down", "mlp.c_proj", "mlp.down_proj", "ffn_down"},
+    {"router", NULL, "mlp.gate", "ffn_gate_inp"},
 };
 
-static const char *const layer_prefix[WEIGHTS_STYLES] = {"transformer.h", "model.layers", "blk", "blk", "blk"};
+// Of an expert's matrices. Mixtral's class has "block_sparse_moe." where the others have "mlp.".
+static const struct {
+    const char *ours, *llama, *mixtral, *gguf;
+} expert_names[] = {
+    {"gate", "gate_proj", "w1", "ffn_gate_exps"},
+    {"up", "up_proj", "w3", "ffn_up_exps"},
+    {"down", "down_proj", "w2", "ffn_down_exps"},
+};
+
+static const char *const layer_prefix[WEIGHTS_STYLES] = {"transformer.h", "model.layers", "model.layers", "blk", "blk",
+                                                         "blk"};
+
+// The name, without .weight, of a matrix of an expert: `name` (n) is gate, up or down.
+static const char *name_expert(char out[64], const char *name, size_t n, int expert, WeightsStyle style)
+{
+    for (size_t i = 0; i < sizeof expert_names / sizeof *expert_names; i++) {
+        if (strlen(expert_names[i].ours) != n || memcmp(expert_names[i].ours, name, n)) continue;
+        if (style > WEIGHTS_MIXTRAL) return expert_names[i].gguf;
+        bool mixtral = style == WEIGHTS_MIXTRAL;
+        snprintf(out, 64, "%s.experts.%d.%s", mixtral ? "block_sparse_moe" : "mlp", expert,
+                 mixtral ? expert_names[i].mixtral : expert_names[i].llama);
+        return out;
+    }
+    return NULL;
+}
 
 // Starts a tensor of theirs with a row of ours; parts that follow are added by add_part.
 static Weight make(const Model *m, const Param *row, WeightsStyle style)
 {
     Weight w = {.ndim = row->ndim};
     const char *name = row->name, *kind = strrchr(row->name, '.'), *theirs = NULL; // .weight or .bias
-    int layer = -1, skip = 0;
+    char buf[64];
+    int layer = -1, expert = -1, skip = 0;
     if (sscanf(name, "layers.%d.%n", &layer, &skip) == 1) name += skip;
+    if (sscanf(name, "experts.%d.%n", &expert, &skip) == 1) name += skip;
     size_t n = (size_t)(kind - name);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < sizeof names / sizeof *names && expert < 0; i++)
         if (strlen(names[i].ours) == n && !memcmp(names[i].ours, name, n))
-            theirs = style == WEIGHTS_GPT2 ? names[i].gpt2 : style == WEIGHTS_LLAMA ? names[i].llama : names[i].gguf;
+            theirs = style == WEIGHTS_GPT2 ? names[i].gpt2 : style <= WEIGHTS_MIXTRAL ? names[i].llama : names[i].gguf;
+    if (expert >= 0) theirs = name_expert(buf, name, n, expert, style);
     check(theirs);
+    if (style == WEIGHTS_MIXTRAL && !strcmp(theirs, "mlp.gate")) theirs = "block_sparse_moe.gate";
+    if (style > WEIGHTS_MIXTRAL && expert >= 0) w.ndim = 3;
     bool qk = !strncmp(name, "attn.q.", 7) || !strncmp(name, "attn.k.", 7);
     if (style == WEIGHTS_GGUF_GPT2 && (qk || !strncmp(name, "attn.v.", 7))) theirs = "attn_qkv";
     if (layer >= 0) snprintf(w.name, sizeof w.name, "%s.%d.%s%s", layer_prefix[style], layer, theirs, kind);
@@ -55,11 +85,26 @@ static Weight make(const Model *m, const Param *row, WeightsStyle style)
 
 static void add_part(Weight *w, const Param *row)
 {
-    check(w->parts < WEIGHTS_PARTS);
-    w->part[w->parts++] = row;
+    if (!w->parts) w->first = row;
+    if (w->parts == 1) w->step = (int)(row - w->first);
+    check(row == w->first + w->parts * w->step);
+    w->parts++;
     int out = w->transposed ? 1 : 0;
     w->dim[out] += row->dim[0];
     w->dim[1 - out] = row->ndim == 2 ? row->dim[1] : 1;
+}
+
+size_t weights_elems(const Weight *w)
+{
+    return w->dim[0] * w->dim[1];
+}
+
+void weights_shape(const Weight *w, size_t shape[3])
+{
+    bool experts = w->ndim == 3;
+    shape[0] = experts ? (size_t)w->parts : w->dim[0];
+    shape[1] = experts ? w->dim[0] / (size_t)w->parts : w->dim[1];
+    shape[2] = experts ? w->dim[1] : 1;
 }
 
 const Weight *weights_find(const Weights *w, const char *name)
@@ -105,12 +150,13 @@ static void copy(const Model *m, const Weight *w, float *theirs, bool outward)
 {
     size_t ld = w->dim[w->transposed ? 1 : 0], n_in = w->dim[w->transposed ? 0 : 1], at = 0, D = w->pairs;
     for (int p = 0; p < w->parts; p++) {
-        float *ours = m->weights + w->part[p]->offset;
-        for (size_t o = 0; o < w->part[p]->dim[0]; o++) {
+        const Param *part = w->first + p * w->step;
+        float *ours = m->weights + part->offset;
+        for (size_t o = 0; o < part->dim[0]; o++) {
             size_t half = D ? o % D / (D / 2) : 0, j = D ? o % D % (D / 2) : 0;
             copy_row(w, ours + o * n_in, theirs, at + (D ? o / D * D + 2 * j + half : o), n_in, ld, outward);
         }
-        at += w->part[p]->dim[0];
+        at += part->dim[0];
     }
 }
 
@@ -128,7 +174,7 @@ void weights_scatter(Model *m, const Weight *w, const float *theirs)
 // them.
 static bool is_left_out(const Weights *w, const bool *found, int missing)
 {
-    const char *ours = strchr(w->weight[missing].part[0]->name, '.');
+    const char *ours = strchr(w->weight[missing].first->name, '.');
     if (strstr(ours, ".attn.q.") || strstr(ours, ".attn.k.") || strstr(ours, ".attn.v.")) return false;
     const char *end = strrchr(w->weight[missing].name, '.'), *kind = end;
     while (kind > w->weight[missing].name && !(kind[-1] >= '0' && kind[-1] <= '9')) kind--; // ".self_attn.o_proj.bias"
@@ -144,7 +190,7 @@ void weights_load(Model *m, WeightsStyle style, WeightsSource source)
     Weights w = weights_table(m, style);
     size_t most = 0;
     for (int i = 0; i < w.n; i++)
-        if (w.weight[i].dim[0] * w.weight[i].dim[1] > most) most = w.weight[i].dim[0] * w.weight[i].dim[1];
+        if (weights_elems(&w.weight[i]) > most) most = weights_elems(&w.weight[i]);
     float *theirs = malloc(most * sizeof *theirs);
     bool *found = calloc((size_t)m->params.n_rows, sizeof *found);
     if (!theirs || !found) die("%s: no memory for a tensor of %zu elements", source.path, most);
@@ -154,13 +200,37 @@ void weights_load(Model *m, WeightsStyle style, WeightsSource source)
         if (found[i]) continue;
         if (style == WEIGHTS_GPT2 || style == WEIGHTS_GGUF_GPT2 || !is_left_out(&w, found, i))
             die("%s: no tensor %s", source.path, w.weight[i].name);
-        for (int p = 0; p < w.weight[i].parts; p++)
-            memset(m->weights + w.weight[i].part[p]->offset, 0, w.weight[i].part[p]->n_elems * sizeof *m->weights);
+        for (int p = 0; p < w.weight[i].parts; p++) {
+            const Param *part = w.weight[i].first + p * w.weight[i].step;
+            memset(m->weights + part->offset, 0, part->n_elems * sizeof *m->weights);
+        }
     }
     free(theirs);
     free(found);
     weights_free(&w);
     model_weights_changed(m);
+}
+
+// Dies where no class with experts has what a model's experts are.
+static void check_experts(const ModelShape *s, const char *path)
+{
+    const ModelExperts *x = &s->experts;
+    const char *key = x->shared ? "experts_shared" : x->sigmoid ? "experts_score" : x->groups ? "experts_groups" :
+        x->scale != 1 ? "experts_scale" : s->bias ? "bias" : NULL;
+    if (key)
+        die("%s: model.%s: neither Mixtral's class nor Qwen3-MoE's can express it (use --to safetensors)", path, key);
+    if (x->balance == MOE_BALANCE_BIAS)
+        die("%s: moe.balance = bias: experts are chosen with biases, which neither Mixtral's class nor Qwen3-MoE's has "
+            "(use --to safetensors)", path);
+    if (!s->qk_norm && (!x->renorm || x->dense || x->every > 1))
+        die("%s: model.%s: without qk_norm it is Mixtral's class, which %s (use --to safetensors)", path,
+            !x->renorm ? "experts_renorm" : x->dense ? "experts_dense" : "experts_every",
+            !x->renorm ? "divides the weights of experts by their sum" : "has experts in all layers");
+}
+
+WeightsStyle weights_hf_style(const ModelShape *s)
+{
+    return !s->rope ? WEIGHTS_GPT2 : s->experts.n && !s->qk_norm ? WEIGHTS_MIXTRAL : WEIGHTS_LLAMA;
 }
 
 WeightsFamily weights_family(const ModelShape *s, const char *path)
@@ -174,5 +244,7 @@ WeightsFamily weights_family(const ModelShape *s, const char *path)
     if (s->mup_base && s->mup_base_head && s->mup_base_head != s->head_size)
         die("%s: optim.mup_base_head = %zu: its attention is scaled as other programs cannot say (use --to "
             "safetensors)", path, s->mup_base_head);
+    if (s->experts.n) check_experts(s, path);
+    if (s->experts.n) return s->qk_norm ? WEIGHTS_IS_QWEN3_MOE : WEIGHTS_IS_MIXTRAL;
     return gpt2 ? WEIGHTS_IS_GPT2 : s->qk_norm ? WEIGHTS_IS_QWEN3 : WEIGHTS_IS_LLAMA;
 }

@@ -1,8 +1,9 @@
 // weights: how other formats name and lay out the tensors of a model: one table for reading and writing.
 //
-// Their tensor is made of one of ours, or of three that stand one after another along their outputs (q, k, v). It is
-// kept as ours, (out, in), or transposed; and where their rotary embedding turns neighbours, element 2j + s of a head
-// is our element s D/2 + j, for ours turns the halves of a head against each other. (doc/models.md)
+// Their tensor is made of one of ours, or of several that stand one after another along their outputs: q, k, v; or, in
+// GGUF, one of the three matrices of every expert of a layer. It is kept as ours, (out, in), or transposed; and where
+// their rotary embedding turns neighbours, element 2j + s of a head is our element s D/2 + j, for ours turns the halves
+// of a head against each other. (doc/models.md)
 #ifndef WEIGHTS_H
 #define WEIGHTS_H
 #include "base/formats.h"
@@ -12,20 +13,18 @@ extern "C" {
 #endif
 
 typedef enum {
-    WEIGHTS_GPT2, WEIGHTS_LLAMA,                               // Transformers' classes, and those like LLaMA's
+    WEIGHTS_GPT2, WEIGHTS_LLAMA, WEIGHTS_MIXTRAL,              // Transformers' classes, and those like LLaMA's
     WEIGHTS_GGUF_GPT2, WEIGHTS_GGUF_LLAMA, WEIGHTS_GGUF_QWEN,  // llama.cpp's
     WEIGHTS_STYLES
 } WeightsStyle;
 
-enum { WEIGHTS_PARTS = 3 };
-
 // A tensor of theirs.
 typedef struct {
     char name[96];
-    int ndim;
-    size_t dim[2];    // as it is kept there: the last one is contiguous; dim[1] = 1 of a vector
-    const Param *part[WEIGHTS_PARTS]; // ours
-    int parts;
+    int ndim;         // 3: a matrix of each expert
+    size_t dim[2];    // as it is kept there: the last one is contiguous; dim[1] = 1 of a vector; ndim 3: of all experts
+    const Param *first; // ours: the first of `parts` rows of the table, and the distance to the next
+    int parts, step;
     bool transposed;
     size_t pairs;     // D of a matrix or bias whose heads have neighbours turned; 0: none
 } Weight;
@@ -40,6 +39,8 @@ typedef struct {
 Weights weights_table(const Model *m, WeightsStyle style);
 void weights_free(Weights *w);
 const Weight *weights_find(const Weights *w, const char *name); // NULL: none
+size_t weights_elems(const Weight *w);
+void weights_shape(const Weight *w, size_t shape[3]); // (ndim), the last one contiguous; 1 from ndim on
 
 // theirs (dim[0], dim[1]), fp32, from the model's weights, and back.
 void weights_gather(const Model *m, const Weight *w, float *theirs);
@@ -58,9 +59,12 @@ typedef struct {
 void weights_load(Model *m, WeightsStyle style, WeightsSource source);
 
 // One of GPT-2's or LLaMA's families: what the classes of other programs can express.
-typedef enum { WEIGHTS_IS_GPT2, WEIGHTS_IS_LLAMA, WEIGHTS_IS_QWEN3 } WeightsFamily;
+typedef enum {
+    WEIGHTS_IS_GPT2, WEIGHTS_IS_LLAMA, WEIGHTS_IS_QWEN3, WEIGHTS_IS_MIXTRAL, WEIGHTS_IS_QWEN3_MOE, WEIGHTS_FAMILIES
+} WeightsFamily;
 // Dies, naming `path`, when a model is of none of them.
 WeightsFamily weights_family(const ModelShape *shape, const char *path);
+WeightsStyle weights_hf_style(const ModelShape *shape); // of the class of Transformers for that shape
 
 #ifdef __cplusplus
 }

@@ -83,7 +83,9 @@ typedef struct {
     // where it is given, the switches of its [model] section that leave no trace in the shapes must equal
     // the stored ones.
     const char *config;
-    bool stretch; // loading: of those the rope_ keys may differ (rope.h), and the context with them
+    // Loading, for another run: of those the rope_ keys may differ (rope.h), and the context with them; and experts
+    // that the checkpoint lacks begin as the network that it has in their layer: then it sets `upcycled`.
+    bool init, upcycled;
     // The optimizer's name, or NULL. Loading compares it in the same way.
     const char *optim;
     // Saving stores the values; loading fills them in. A name that the checkpoint does not have keeps its values;
@@ -203,6 +205,8 @@ typedef struct {
 // NULL: error says why. Changes nothing on disk. A checkpoint that is named may hold NaNs: one wants to see them.
 Ckpt *ckpt_open(const char *path, bool optim, char *error, size_t n_error);
 void ckpt_close(Ckpt *ckpt); // NULL is allowed
+// Fills one of its extras, which keeps its values when it is not stored. False: another length, or no numbers.
+bool ckpt_extra(const Ckpt *ckpt, const CkptExtra *extra, char *error, size_t n_error);
 
 // The value of a key in the [model] section of a configuration's text. False: not there.
 bool ckpt_model_key(const char *config, const char *key, char *value, size_t n_value);

@@ -63,10 +63,14 @@ static bool same_switches(const char *dir, const CkptState *own, const char *sto
     static const char *const keys[] = {"heads", "kv_heads", "head_size", "norm", "norm_eps", "activation",
                                        "position", "bias", "tie", "qk_norm", "rope_theta", "rope_scaling",
                                        "rope_factor", "rope_original", "rope_slow", "rope_fast",
-                                       "window", "window_pattern"};
+                                       "window", "window_pattern", "experts_active", "experts_score",
+                                       "experts_renorm", "experts_scale", "experts_groups", "experts_groups_active"};
+    char n_experts[32];
+    bool experts = stored && ckpt_model_key(stored, "experts", n_experts, sizeof n_experts) && strcmp(n_experts, "0");
     for (size_t i = 0; i < sizeof keys / sizeof *keys && ours && stored; i++) {
         char a[256], b[256];
-        if (own->stretch && !strncmp(keys[i], "rope_", 5)) continue;
+        if (own->init && !strncmp(keys[i], "rope_", 5)) continue;
+        if (!experts && !strncmp(keys[i], "experts_", 8)) continue;
         if (!ckpt_model_key(ours, keys[i], a, sizeof a)) continue;
         if (!ckpt_model_key(stored, keys[i], b, sizeof b)) {
             bool scaling = !strcmp(keys[i], "rope_scaling");
@@ -75,9 +79,48 @@ static bool same_switches(const char *dir, const CkptState *own, const char *sto
         }
         if (strcmp(a, b))
             return ckpt_fail(f, "%s: model.%s: the checkpoint was trained with %s, this run has %s (set it so%s)", dir,
-                             keys[i], b, a, own->stretch ? "" : ", or use another run.name");
+                             keys[i], b, a, own->init ? "" : ", or use another run.name");
     }
     return true;
+}
+
+// ---- experts that begin as the one network of their layer (Komatsuzaki et al., arXiv 2212.05055)
+
+// A layer's tensor in a checkpoint without experts, NULL: none. `name`: of this run's, `of` is what it begins with.
+static const CkptTensor *dense_of(const CkptManifest *m, const char *name, const CkptState *own)
+{
+    char dense[CKPT_TENSOR_NAME];
+    int layer, expert, at = 0;
+    if (!own->init || sscanf(name, "layers.%d.experts.%d.%n", &layer, &expert, &at) != 2 || !at) return NULL;
+    snprintf(dense, sizeof dense, "layers.%d.ffn.%s", layer, name + at);
+    return ckpt_manifest_find(m, dense);
+}
+
+// What a tensor of this run is read from.
+static const CkptTensor *source_of(const CkptManifest *m, const char *name, const CkptState *own)
+{
+    const CkptTensor *t = ckpt_manifest_find(m, name);
+    return t ? t : dense_of(m, name, own);
+}
+
+// Whether this run's router keeps its initial weights.
+static bool is_new_router(const CkptManifest *m, const char *name, const CkptState *own)
+{
+    char expert[CKPT_TENSOR_NAME];
+    int layer, at = 0;
+    if (sscanf(name, "layers.%d.router.weight%n", &layer, &at) != 1 || !at || name[at]) return false;
+    snprintf(expert, sizeof expert, "layers.%d.experts.0.gate.weight", layer);
+    return !ckpt_manifest_find(m, name) && dense_of(m, expert, own);
+}
+
+// Whether a tensor of the checkpoint, which this run's model lacks, is what its experts begin with.
+static bool is_dense(const char *name, const Params *whole, const CkptState *own)
+{
+    char expert[CKPT_TENSOR_NAME];
+    int layer, at = 0;
+    if (!own->init || sscanf(name, "layers.%d.ffn.%n", &layer, &at) != 1 || !at) return false;
+    snprintf(expert, sizeof expert, "layers.%d.experts.0.%s", layer, name + at);
+    return params_find(whole, expert) >= 0;
 }
 
 static void shape_text(char text[64], int ndim, const size_t *dim)
@@ -89,15 +132,20 @@ static void shape_text(char text[64], int ndim, const size_t *dim)
 }
 
 // Every tensor that the run has must be there, with this shape and type.
-static bool same_tensor(const CkptManifest *m, const CkptTarget *ours, bool optim, CkptFailure f)
+static bool same_tensor(const CkptManifest *m, const CkptTarget *ours, bool optim, const CkptState *run, CkptFailure f)
 {
     char stored[64], own[64];
-    const CkptTensor *t = ckpt_manifest_find(m, ours->name);
+    const CkptTensor *t = source_of(m, ours->name, run);
+    if (is_new_router(m, ours->name, run)) return true;
     if (!t || t->optim != optim)
         return ckpt_fail(f, "%s: no tensor %s, which this run's model has (the [model] sections differ)", m->dir,
                          ours->name);
     shape_text(stored, t->ndim, t->shape);
     shape_text(own, ours->ndim, ours->shape);
+    if (strcmp(stored, own) && strcmp(t->name, ours->name))
+        return ckpt_fail(f, "%s: tensor %s: stored with shape (%s), an expert of this run has (%s): it begins as that "
+                         "network, so it needs its width (try another model.experts_ffn)", m->dir, t->name, stored,
+                         own);
     if (strcmp(stored, own))
         return ckpt_fail(f, "%s: tensor %s: stored with shape (%s), this run's model has (%s) (the [model] sections "
                          "differ)", m->dir, ours->name, stored, own);
@@ -109,10 +157,10 @@ static bool same_tensor(const CkptManifest *m, const CkptTarget *ours, bool opti
 
 // And none besides. The state of another optimizer has another name, so what is left over is of rows or arrays that
 // this run has not.
-static bool same_tensors(const CkptManifest *m, const CkptPart *part, CkptFailure f)
+static bool same_tensors(const CkptManifest *m, const CkptPart *part, const CkptState *own, CkptFailure f)
 {
     for (int i = 0; i < m->n_model; i++)
-        if (params_find(part->whole, m->tensor[i].name) < 0)
+        if (params_find(part->whole, m->tensor[i].name) < 0 && !is_dense(m->tensor[i].name, part->whole, own))
             return ckpt_fail(f, "%s: holds tensor %s, which this run's model lacks (the [model] sections differ)",
                              m->dir, m->tensor[i].name);
     if (part->n_arrays && m->n == m->n_model)
@@ -121,7 +169,7 @@ static bool same_tensors(const CkptManifest *m, const CkptPart *part, CkptFailur
     for (int a = -1; a < part->n_arrays; a++)
         for (int r = 0; r < part->whole->n_rows; r++) {
             CkptTarget target = ckpt_target(part, a, r);
-            if (target.ndim && !same_tensor(m, &target, a >= 0, f)) return false;
+            if (target.ndim && !same_tensor(m, &target, a >= 0, own, f)) return false;
             found += a >= 0 && target.ndim;
         }
     return !part->n_arrays || found == m->n - m->n_model ||
@@ -135,7 +183,7 @@ static bool belongs(const CkptManifest *m, const CkptPart *part, const CkptState
     if (own->optim && m->state.optim && strcmp(own->optim, m->state.optim))
         return ckpt_fail(f, "%s: optim.name: the checkpoint was trained with %s, this run has %s (set it so, or use "
                          "another run.name)", m->dir, m->state.optim, own->optim);
-    if (!same_tensors(m, part, f)) return false;
+    if (!same_tensors(m, part, own, f)) return false;
     for (int i = 0; i < own->n_extra; i++)
         if (!ckpt_manifest_extra(m, &own->extra[i], f)) return false;
     return true;
@@ -159,7 +207,7 @@ static bool gather(CkptManifest *m, const CkptTensor *t, const CkptSlice *want, 
 }
 
 // This rank's pieces into the run.
-static bool read_pieces(CkptManifest *m, const CkptPart *part, CkptFailure f)
+static bool read_pieces(CkptManifest *m, const CkptPart *part, const CkptState *own, CkptFailure f)
 {
     size_t most = 1;
     for (int i = 0; i < part->n; i++) {
@@ -172,7 +220,8 @@ static bool read_pieces(CkptManifest *m, const CkptPart *part, CkptFailure f)
     for (int i = 0; i < part->n && ok; i++) {
         const CkptPiece *piece = &part->piece[i];
         CkptTarget target = ckpt_target(part, piece->array, piece->row);
-        ok = gather(m, ckpt_manifest_find(m, target.name), &piece->slice, buf, f);
+        if (is_new_router(m, target.name, own)) continue;
+        ok = gather(m, source_of(m, target.name, own), &piece->slice, buf, f);
         if (ok) part->move(part->self, piece, buf, false);
     }
     free(buf);
@@ -184,8 +233,9 @@ static bool take(CkptManifest *m, Comm *world, const CkptPart *part, CkptState *
 {
     CkptState own = *state;
     if (!ckpt_agree(world, belongs(m, part, &own, f), f)) return false;
-    if (!ckpt_agree(world, read_pieces(m, part, f), f)) return false;
+    if (!ckpt_agree(world, read_pieces(m, part, &own, f), f)) return false;
     *state = m->state;
+    for (int r = 0; r < part->whole->n_rows; r++) state->upcycled |= is_new_router(m, part->whole->row[r].name, &own);
     state->config = own.config;
     state->optim = own.optim;
     state->extra = own.extra;
@@ -430,6 +480,11 @@ Ckpt *ckpt_open(const char *path, bool optim, char *error, size_t n_error)
         else if (!m) ckpt_fail(f, "%s: no checkpoint in it", inner);
     }
     return m ? join_all(m, optim, f) : NULL;
+}
+
+bool ckpt_extra(const Ckpt *c, const CkptExtra *extra, char *error, size_t n_error)
+{
+    return ckpt_manifest_extra(c->manifest, extra, (CkptFailure){error, n_error});
 }
 
 void ckpt_close(Ckpt *c)

@@ -74,6 +74,7 @@ typedef struct {
     CkptAsync *async;
     long last;        // step of the last one that this process committed; -1: none
     long init_step;   // step of the weights of ckpt.init
+    bool upcycled;    // they had no experts
     long harmed;      // updates in a row, up to now, without a finite loss and gradient norm: nothing is saved then
     double guard[RUN_GUARD];
 } RunSaves;

@@ -61,7 +61,8 @@ void run_announce(Run *run)
     progress_note(run->progress, "memory%s: %.1f MB%s", run->replicas.size > 1 ? " of rank 0" : "",
                   (double)run->mem.bytes / 1e6, line);
     if (run->first_step == 0 && *cfg->ckpt.init)
-        progress_note(run->progress, "weights: those of %s, step %ld", cfg->ckpt.init, run->saves.init_step);
+        progress_note(run->progress, "weights: those of %s, step %ld%s", cfg->ckpt.init, run->saves.init_step,
+                      run->saves.upcycled ? "; each expert begins as its layer's one network, routers are new" : "");
     progress_note(run->progress, "data: %lld training tokens, %lld validation tokens; %ld tokens a step",
                   (long long)dataset_tokens(run->data.train), (long long)dataset_tokens(run->data.val),
                   cfg->batch.tokens);

@@ -170,9 +170,12 @@ void run_init(Run *run)
     CkptPart part = replicas_checkpoint(r, false);
     while (part.n && part.piece[part.n - 1].array >= 0) part.n--; // the weights' pieces stand first
     part.n_arrays = 0;
-    CkptState state = {.config = run->config_text, .stretch = true};
+    CkptExtra biases = {"experts", run->loads.n_state, run->loads.state}; // without them it chooses other experts
+    CkptState state = {.config = run->config_text, .init = true, .extra = &biases, .n_extra = run->loads.E ? 1 : 0};
     ckpt_load_weights(r->world, run->cfg.ckpt.init, &part, &state);
     replicas_weights_loaded(r);
+    if (run->loads.E) loads_tell(&run->loads, run->model);
+    run->saves.upcycled = state.upcycled;
     replicas_checkpoint_free(r, &part);
     run->saves.init_step = state.step;
 }
