@@ -95,7 +95,7 @@ static StepResult run_step(Run *run, long step)
     // A batch that is skipped is gone: its samples count as taken, its gradient is zeroed, and neither weights nor
     // moments nor the optimizer's count of updates change.
     phases_enter(phases, PHASES_OPTIM);
-    loads_step(&run->loads, run->model, &run->replicas, r.verdict.action < MONITOR_SKIP);
+    if (run->loads.E) loads_step(&run->loads, run->model, &run->replicas, r.verdict.action < MONITOR_SKIP);
     if (r.verdict.action < MONITOR_SKIP) optim_apply(&run->optim, run->model, r.grad_norm, r.lr);
     else optim_drop(run->model);
     replicas_updated(&run->replicas);

@@ -39,11 +39,11 @@ void experts_saved(BufferList *list, const Dev *dev, const ModelShape *s, size_t
 void experts_scratch(BufferList *list, const Dev *dev, const ModelShape *s, size_t N)
 {
     const ModelExperts *x = &s->experts;
-    size_t R = x->n ? N * x->k : 0, E = x->n, sum = x->n && x->shared ? N : 0;
+    size_t R = N * x->k, E = x->n, sum = x->shared ? N : 0;
     unit_list_add(list, "experts' rows", BUFFER_ACT, (R + sum) * s->channels, dev->x_bytes);
     unit_list_add(list, "experts' wide rows", BUFFER_ACT, R * 3 * x->ffn, dev->x_bytes);
-    unit_list_add(list, "routing", BUFFER_STAT, E ? R + N * E + (N + 1) * (E + 1) : 0, sizeof(float));
-    unit_list_add(list, "order of slots", BUFFER_STAT, E ? E + 1 + 2 * R : 0, sizeof(int32_t));
+    unit_list_add(list, "routing", BUFFER_STAT, R + N * E + (N + 1) * (E + 1), sizeof(float));
+    unit_list_add(list, "order of slots", BUFFER_STAT, E + 1 + 2 * R, sizeof(int32_t));
 }
 
 // A batch's slots, sorted, and the scratch that backward uses.

@@ -164,7 +164,7 @@ BufferList unit_scratch(const Dev *dev, const ModelShape *s, size_t N)
     unit_list_add(&list, "loss", BUFFER_STAT, steps * unit_head_chunk(s, N) * 3, sizeof(float));
     size_t parts = dev->deterministic ? 5 : 0; // gradients of norms over 1, 2, 4, 8 parts of the rows
     unit_list_add(&list, "norm parts", BUFFER_STAT, parts * 2 * s->channels, sizeof(float));
-    experts_scratch(&list, dev, s, N);
+    if (s->experts.n) experts_scratch(&list, dev, s, N);
     return list;
 }
 

@@ -185,8 +185,8 @@ static void give_back(Replicas *all)
     Ranks *r = all->self;
     if (r->pipeline) pipeline_free(r->pipeline);
     zero_free(r->zero);
-    pipeline_table_free(r->table);
-    pipeline_table_free(r->smaller);
+    if (r->table) pipeline_table_free(r->table);
+    if (r->smaller) pipeline_table_free(r->smaller);
     free(r->micro);
     r->pipeline = NULL, r->zero = NULL, r->table = r->smaller = NULL, r->micro = NULL;
 }

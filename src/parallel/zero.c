@@ -526,7 +526,7 @@ void zero_free(Zero *z)
     ddp_free(z->ddp);
     if (z->store) offload_free(z->store);
     if (z->state) offload_free(z->state);
-    whole_free(z->whole);
+    if (z->whole) whole_free(z->whole);
     zero_cut_free(&z->cut);
     free(z->range);
     free(z->reduce);

@@ -19,7 +19,6 @@
 Loads loads_create(const ModelShape *shape)
 {
     Loads l = {.layers = shape->layers, .E = shape->experts.n};
-    if (!l.E) return (Loads){.E = 0};
     l.n_state = l.layers * 2 * l.E;
     l.count = calloc(l.layers * (l.E + 1), sizeof *l.count);
     l.state = calloc(l.n_state, sizeof *l.state);
@@ -54,7 +53,6 @@ static void take(Loads *l, Model *m)
 
 void loads_step(Loads *l, Model *m, Replicas *replicas, bool updates)
 {
-    if (!l->E) return;
     take(l, m);
     replicas_add(replicas, l->count, l->layers * (l->E + 1), COMM_FP64);
     for (size_t i = 0; updates && i < l->layers; i++) {
@@ -74,7 +72,7 @@ void loads_tell(const Loads *l, Model *m)
 {
     float *own = malloc((l->E + 1) * sizeof *own);
     if (!own) die("loads: no memory for %zu experts", l->E);
-    for (int u = 0; l->E && u < m->n_units; u++) {
+    for (int u = 0; u < m->n_units; u++) {
         if (m->unit[u].kind != &unit_experts) continue;
         float *to[] = {m->experts[u].bias, m->experts[u].load};
         for (int part = 0; part < 2; part++) {
@@ -105,7 +103,7 @@ LoadFigures loads_figures(const Loads *l, size_t layer)
 
 void loads_report(const Loads *l, Progress *progress, int64_t step, int64_t tokens)
 {
-    if (!progress || !l->E) return;
+    if (!progress) return;
     LoadFigures worst = {.least = INFINITY, .entropy = INFINITY};
     size_t room = l->E * 21 + 1;
     char *text = malloc(room);

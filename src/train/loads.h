@@ -17,7 +17,7 @@ typedef struct {
     size_t n_state;
 } Loads;
 
-// Of a model without experts: all zero.
+// Of a model with experts.
 Loads loads_create(const ModelShape *shape);
 void loads_free(Loads *loads);
 // After a step's backward: takes the counts of all ranks. updates: the step changes the weights, and so biases and

@@ -172,7 +172,7 @@ static void noise_loaded(void *self, Run *run, long step, RampStep mine)
     double norm = optim_norm(&run->optim, run->model);
     s->squares = norm * norm;
     optim_drop(run->model);
-    loads_step(&run->loads, run->model, &run->replicas, false); // the loads of these slots are dropped, too
+    if (run->loads.E) loads_step(&run->loads, run->model, &run->replicas, false); // these slots do not count
 }
 
 static void noise_gradients(void *self, Run *run, long step, const StepResult *r)

@@ -316,8 +316,9 @@ static void build_model(Run *run)
     set_rules(run);
     phases_begin(&run->phases, run->model, run->replicas.world);
     find_peak(run);
+    if (!run->model->shape.experts.n) return;
     run->loads = loads_create(&run->model->shape);
-    if (run->loads.E) loads_tell(&run->loads, run->model);
+    loads_tell(&run->loads, run->model);
 }
 
 void run_open(Run *run, const Config *cfg, Dev *dev, Replicas replicas)
@@ -340,7 +341,7 @@ void run_close(Run *run)
         if (run->observer[i].free) run->observer[i].free(run->observer[i].self);
     free(run->config_text);
     free(run->scales.fp8_amax);
-    loads_free(&run->loads);
+    if (run->loads.E) loads_free(&run->loads);
     disk_lock_release(run->lock);
     monitor_free(&run->monitor);
     run_close_data(run);

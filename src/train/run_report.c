@@ -146,7 +146,7 @@ void run_eval(Run *run, long step)
     MetricsRow row = evaluate(run, step);
     progress_val(run->progress, &row);
     evaluate_sets(run, step);
-    loads_report(&run->loads, run->progress, step, run_tokens(run, step));
+    if (run->loads.E) loads_report(&run->loads, run->progress, step, run_tokens(run, step));
 }
 
 void run_tasks(Run *run, long step)
@@ -176,7 +176,7 @@ void run_end(Run *run, long step, bool interrupted)
     else {
         row = evaluate(run, step);
         evaluate_sets(run, step);
-        loads_report(&run->loads, run->progress, step, run_tokens(run, step));
+        if (run->loads.E) loads_report(&run->loads, run->progress, step, run_tokens(run, step));
         run_tasks(run, step);
     }
     progress_end(run->progress, &row);
