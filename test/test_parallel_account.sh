@@ -45,7 +45,7 @@ as_planned() {
 stage() { # STAGE N M DTYPE [OPTION...]
     local zero=$1 n=$2 m=$3 dtype=$4 x=4 k=8 g=4 sequences=16 more=0 name kind gathers weights grads state file
     shift 4
-    name=stage$zero-$n-$m-$dtype-$#
+    name=stage$zero-$n-$m-$dtype-$(tr -dc a-z0-9 <<<"$*") # of its own, or the run of another row would be read
     if [ "$dtype" = bf16 ]; then x=2 k=12; fi
     if [[ "$*" == *reduce_dtype=storage* ]]; then g=2; fi
     if [ "$n" = 3 ]; then sequences=12; fi
