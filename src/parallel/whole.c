@@ -333,6 +333,7 @@ Whole *whole_create(Model *model, Comm *group, OptimSettings set, const OptimRan
 
 void whole_free(Whole *w)
 {
+    if (!w) return;
     whole_plan_free(&w->update.plan);
     whole_plan_free(&w->agc.plan);
     free(w->kept.row);
