@@ -159,6 +159,16 @@ static void test_loads_count_each_slot_once(void **state)
     }
 }
 
+// 1.1 times a load of 20 is 22 slots, though 1.1 in binary is a little more than 1.1.
+static void test_capacity_is_rounded_up_once(void **state)
+{
+    (void)state;
+    assert_int_equal(experts_capacity(&(ModelExperts){.n = 5, .k = 2, .capacity = 1.1}, 50), 22);
+    assert_int_equal(experts_capacity(&(ModelExperts){.n = 8, .k = 2, .capacity = 1.25}, 128), 40);
+    assert_int_equal(experts_capacity(&(ModelExperts){.n = 5, .k = 2, .capacity = 1.2}, 10), 5); // 4.8
+    assert_int_equal(experts_capacity(&(ModelExperts){.n = 5, .k = 2}, 10), 0);
+}
+
 // Capacity acts in training alone.
 static void test_evaluation_drops_nothing(void **state)
 {
@@ -293,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_one_expert_is_the_dense_layer),
         cmocka_unit_test(test_equal_experts_are_the_dense_layer),
         cmocka_unit_test(test_loads_count_each_slot_once),
+        cmocka_unit_test(test_capacity_is_rounded_up_once),
         cmocka_unit_test(test_evaluation_drops_nothing),
         cmocka_unit_test(test_loads_move_biases),
         cmocka_unit_test(test_bias_moves_the_choice),

@@ -20,7 +20,8 @@
 
 size_t experts_capacity(const ModelExperts *x, size_t T)
 {
-    return x->capacity > 0 ? (size_t)ceil((double)x->capacity * (double)(T * x->k) / (double)x->n) : 0;
+    double slots = x->capacity * (double)(T * x->k) / (double)x->n;
+    return x->capacity > 0 ? (size_t)ceilf((float)slots) : 0; // 22.000000000000004 are 22
 }
 
 void experts_saved(BufferList *list, const Dev *dev, const ModelShape *s, size_t N)

@@ -33,7 +33,7 @@ void experts_forward(const UnitContext *ctx, const Unit *unit, X *out, const X *
 // Fills the act of `saved` again.
 void experts_restore(const UnitContext *ctx, const Unit *unit, void *const *saved, const Batch *batch);
 // Backward in two calls, because dx may be the array of dout: the first reads dout (N, C), the second writes dx (N, C).
-// Between them SCRATCH_ROWS_WIDE and SCRATCH_ROUTE must stay.
+// Between them SCRATCH_ROWS_WIDE, SCRATCH_ROUTE and SCRATCH_ORDER must stay.
 void experts_backward_down(const UnitContext *ctx, const Unit *unit, const X *dout, void *const *saved,
                            const Batch *batch);
 void experts_backward_in(const UnitContext *ctx, const Unit *unit, X *dx, const X *x, void *const *saved,

@@ -38,7 +38,7 @@ typedef struct {
     float scale;
     MoeBalance balance;
     float balance_coef, z_coef, bias_rate;
-    float capacity; // slots that an expert takes of a sequence, as a multiple of the even load T k / n; 0: all
+    double capacity; // slots that an expert takes of a sequence, as a multiple of the even load T k / n; 0: all
     bool by_gate;   // which ones: the largest weights, else the first
 } ModelExperts;
 

@@ -1,4 +1,4 @@
-// loads: see loads.h.
+// loads: counts how many slots each expert got in a step, and moves biases and shares by it.
 //
 //   bias    b_e += rate sign(mean load - load_e)    after each update (Wang et al., arXiv 2408.15664)
 //   share   f_e = load_e / sum of loads

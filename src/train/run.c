@@ -38,7 +38,7 @@ static ModelExperts run_experts(const Config *cfg)
         .sigmoid = cfg->model.experts_score == MOE_SIGMOID, .renorm = cfg->model.experts_renorm,
         .scale = (float)cfg->model.experts_scale, .balance = cfg->moe.balance,
         .balance_coef = (float)cfg->moe.balance_coef, .z_coef = (float)cfg->moe.z_coef,
-        .bias_rate = (float)cfg->moe.bias_rate, .capacity = (float)cfg->moe.capacity,
+        .bias_rate = (float)cfg->moe.bias_rate, .capacity = cfg->moe.capacity,
         .by_gate = cfg->moe.drop == MOE_DROP_LIGHTEST};
 }
 
