@@ -36,6 +36,8 @@
 #include "base/check.h"
 #include "ops/dev_cpu.h"
 #include "ops/few_rows.h"
+#include "ops/gemm_bf16.h"
+#include "ops/matmul_bf16.h"
 #include "ops/vmath.h"
 
 #include <stdlib.h>
@@ -581,9 +583,22 @@ static void product(Narrow *n, float *y, const float *x, const X *weight, const 
     n->inner->matmul_forward(n->inner, (X *)y, (const X *)x, (const X *)wide, (const X *)b, h, C, w, site);
 }
 
+static MatmulRoom hardware_room(Narrow *n)
+{
+    MatmulRoom room = {.threads = n->dev.threads, .n_floats = matmul_bf16_room(n->dev.threads, n->chunk_floats)};
+    room.sums = narrow_room(n, 0, room.n_floats);
+    return room;
+}
+
 static void forward(Narrow *n, X *out, X *pre, const X *inp, const X *weight, const X *bias,
                     size_t N, size_t C, size_t OC, int site, bool with_gelu)
 {
+    if (n->hardware) {
+        matmul_bf16_forward(hardware_room(n), (uint16_t *)out, (uint16_t *)pre, (const uint16_t *)inp,
+                            (const uint16_t *)weight, (const uint16_t *)bias, N, C, OC, with_gelu,
+                            n->inner->deterministic ? 0 : FEW_ROWS);
+        return;
+    }
     Cast x_cast = cast_for(n, site, FP8_INP, inp, N * C), w_cast = cast_for(n, site, FP8_WEIGHT, weight, OC * C);
     size_t rows, cols;
     cut(n, N, C, OC, &rows, &cols);
@@ -620,6 +635,11 @@ static void matmul_gelu_forward(Dev *dev, X *out, X *pre, const X *inp, const X 
 static void backward_input(Narrow *n, X *dinp, const X *dout, const X *weight, const X *pre,
                            size_t N, size_t C, size_t OC, int site)
 {
+    if (n->hardware) {
+        matmul_bf16_backward_input(hardware_room(n), (uint16_t *)dinp, (const uint16_t *)dout, (const uint16_t *)weight,
+                                   (const uint16_t *)pre, N, C, OC);
+        return;
+    }
     Dev *inner = n->inner;
     Cast dy_cast = cast_for(n, site, FP8_DOUT, dout, N * OC), w_cast = cast_for(n, site, FP8_WEIGHT, weight, OC * C);
     size_t rows, cols;
@@ -662,6 +682,11 @@ static void matmul_backward_weight(Dev *dev, float *dweight, float *dbias, const
                                    size_t N, size_t C, size_t OC, int site)
 {
     Narrow *n = (Narrow *)dev;
+    if (n->hardware) {
+        matmul_bf16_backward_weight(dev->threads, dweight, dbias, (const uint16_t *)dout, (const uint16_t *)inp, N, C,
+                                    OC);
+        return;
+    }
     Dev *inner = n->inner;
     Cast dy_cast = cast_for(n, site, FP8_DOUT, dout, N * OC), x_cast = cast_for(n, site, FP8_INP, inp, N * C);
     size_t rows, cols;
@@ -758,7 +783,8 @@ static void experts_swiglu_forward(Dev *dev, X *out, const X *gate_up, const flo
     size_t rows = narrow_rows(n, R, 2 * F);
     for (size_t r = 0, h; (h = part_of(R, r, rows)); r += h) {
         float *g = narrow_read(n, 0, narrow_at(gate_up, r * 2 * F), h, 2 * F, 2 * F), *y = narrow_room(n, 1, h * F);
-        n->inner->experts_swiglu_forward(n->inner, (X *)y, (X *)g, gate, slot + r, h, F);
+        n->inner->experts_swiglu_forward(n->inner, (X *)y, (X *)g, slot ? gate : gate + r, slot ? slot + r : NULL, h,
+                                         F);
         narrow_write(n, narrow_to(out, r * F), y, h, F, F);
     }
 }
@@ -771,24 +797,26 @@ static void experts_swiglu_backward(Dev *dev, X *dgate_up, float *dgate, const X
     for (size_t r = 0, h; (h = part_of(R, r, rows)); r += h) {
         float *g = narrow_read(n, 0, narrow_at(gate_up, r * 2 * F), h, 2 * F, 2 * F);
         float *dy = narrow_read(n, 1, narrow_at(dout, r * F), h, F, F), *dg = narrow_room(n, 2, h * 2 * F);
-        n->inner->experts_swiglu_backward(n->inner, (X *)dg, dgate, (X *)dy, (X *)g, gate, slot + r, h, F);
+        size_t at = slot ? 0 : r;
+        n->inner->experts_swiglu_backward(n->inner, (X *)dg, dgate + at, (X *)dy, (X *)g, gate + at,
+                                          slot ? slot + r : NULL, h, F);
         narrow_write(n, narrow_to(dgate_up, r * 2 * F), dg, h, 2 * F, 2 * F);
     }
 }
 
 // First row and number of rows of expert e.
-static size_t rows_of(DevExperts x, size_t e, size_t *first)
+static size_t rows_of(DevExperts x, size_t group, size_t *first)
 {
-    *first = (size_t)x.offset[e];
-    return (size_t)(x.offset[e + 1] - x.offset[e]);
+    *first = (size_t)x.offset[group];
+    return (size_t)(x.offset[group + 1] - x.offset[group]);
 }
 
 static void experts_rows(Narrow *n, X *out, const X *a, const X *weight, bool back, size_t K, size_t W, DevExperts x)
 {
-    size_t r, h, held = (size_t)x.offset[x.E];
-    for (size_t e = 0; e < x.E; e++) {
-        if (!(h = rows_of(x, e, &r))) continue;
-        const X *own = narrow_at(weight, e * x.stride);
+    size_t r, h, groups = x.sources * x.E, held = (size_t)x.offset[groups];
+    for (size_t g = 0; g < groups; g++) {
+        if (!(h = rows_of(x, g, &r))) continue;
+        const X *own = narrow_at(weight, g % x.E * x.stride);
         if (back) backward_input(n, narrow_to(out, r * W), narrow_at(a, r * K), own, NULL, h, W, K, -1);
         else forward(n, narrow_to(out, r * W), NULL, narrow_at(a, r * K), own, NULL, h, K, W, -1, false);
     }
@@ -809,10 +837,10 @@ static void experts_backward_input(Dev *dev, X *dinp, const X *dout, const X *we
 static void experts_backward_weight(Dev *dev, float *dweight, const X *dout, const X *inp, size_t C, size_t OC,
                                     DevExperts x)
 {
-    for (size_t e = 0, r, h; e < x.E; e++)
-        if ((h = rows_of(x, e, &r)))
-            matmul_backward_weight(dev, dweight + e * x.stride, NULL, narrow_at(dout, r * OC), narrow_at(inp, r * C), h,
-                                   C, OC, -1);
+    for (size_t g = 0, r, h; g < x.sources * x.E; g++)
+        if ((h = rows_of(x, g, &r)))
+            matmul_backward_weight(dev, dweight + g % x.E * x.stride, NULL, narrow_at(dout, r * OC),
+                                   narrow_at(inp, r * C), h, C, OC, -1);
 }
 
 // What is fp32 on all sides, and what moves bytes: the inner device's own functions. They are called with this device,
@@ -839,6 +867,7 @@ static void take_over(Dev *dev, const Dev *inner)
     dev->route_backward = inner->route_backward;
     dev->experts_count = inner->experts_count;
     dev->experts_sort = inner->experts_sort;
+    dev->experts_pick = inner->experts_pick;
 }
 
 static void fill(Dev *dev)
@@ -886,6 +915,11 @@ static void fill(Dev *dev)
     dev->experts_swiglu_backward = experts_swiglu_backward;
 }
 
+bool narrow_hardware(Bf16Products asked)
+{
+    return asked != PRODUCTS_WIDENED && gemm_bf16_runs();
+}
+
 Dev *narrow_create(Dev *inner, NarrowOptions o)
 {
     enum { CHUNK_FLOATS = 1 << 21 };
@@ -895,6 +929,9 @@ Dev *narrow_create(Dev *inner, NarrowOptions o)
     n->inner = inner;
     n->format = o.x_type == X_BF16 ? FORMAT_BF16 : FORMAT_FP16;
     n->chunk_floats = o.chunk_floats ? o.chunk_floats : CHUNK_FLOATS;
+    if (o.products == PRODUCTS_HARDWARE && !gemm_bf16_runs())
+        die("%s: numerics.bf16_products = hardware: this processor has no AVX512-BF16 (try auto)", inner->name);
+    n->hardware = o.x_type == X_BF16 && !o.fp8 && narrow_hardware(o.products);
     if (o.fp8) n->fp8 = fp8_create(o.scaling, o.history);
     n->dev.name = o.fp8 ? "cpu fp8" : o.x_type == X_BF16 ? "cpu bf16" : "cpu fp16";
     n->dev.x_type = o.x_type;

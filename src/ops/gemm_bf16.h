@@ -1,0 +1,50 @@
+// gemm_bf16: products of bf16 matrices by the processor's bf16 instruction (AVX512-BF16), summed in fp32.
+//
+//   C (M, N) = op(A) (M, K) op(B) (K, N) [+ C],   A and B bf16, C fp32; op and leading dimensions as in gemm.h
+//
+// The bits of an element are those of this loop, for every size, position in C and number of threads (only the payload
+// of a NaN is open). flush(x) is x, or a zero of its sign where |x| < 2^-126:
+//
+//   float c = add ? C[m][n] : 0;
+//   for (k = 0; k < K; k++) c = flush(fmaf(flush(A[m][k]), flush(B[k][n]), flush(c)));
+//   C[m][n] = c;
+//
+// So they are the bits of gemm() on the widened operands with alpha 1 and beta 0 or 1, as long as no operand and no sum
+// on the way is a denormal number; and a sum cut in two calls has the bits of one. Against the exact sum
+//
+//   |computed - exact| <= gamma(K) sum_k |a_k b_k|  +  2^-126 (K + 1 + sum_k (|a_k| + |b_k|))
+//
+// with gamma as in doc/gemm.md. The second term is what flushing may lose.
+#ifndef GEMM_BF16_H
+#define GEMM_BF16_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Whether this processor has the instruction (asked at run time, so one build serves all). The functions below need it.
+bool gemm_bf16_runs(void);
+
+// The largest block of C that it works on at a time, and the part of it that it keeps in registers.
+enum { GEMM_BF16_MC = 264, GEMM_BF16_MR = 12, GEMM_BF16_NR = 32 };
+
+// On the calling thread alone, which may be one of a parallel region. Needs 320 KiB of its stack and no other memory.
+void gemm_bf16_serial(bool trans_a, bool trans_b, size_t M, size_t N, size_t K, const uint16_t *A, size_t lda,
+                      const uint16_t *B, size_t ldb, bool add, float *C, size_t ldc);
+
+// out (N, OC) = inp (N, C) weight (OC, C)^T for few rows (few_rows.h): each weight is read once, in order of memory.
+// A sum has 64 parts, added at the end, so the bits of an output depend neither on N nor on the threads, but they are
+// not those of gemm_bf16_serial.
+void gemm_bf16_few_rows(int threads, float *out, const uint16_t *inp, const uint16_t *weight, size_t N, size_t C,
+                        size_t OC);
+
+// For measuring what the processor can do: runs the instruction 240 `times` times with all operands in registers, on
+// the calling thread; returns the multiplications and additions that these were.
+double gemm_bf16_loop(size_t times);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

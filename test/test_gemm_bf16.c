@@ -1,0 +1,357 @@
+// test_gemm_bf16: every element of gemm_bf16_serial() against the plain loop of gemm_bf16.h, bit for bit, and against
+// gemm() on widened operands. Sizes are on both sides of those by which the code cuts: register tiles (12 x 32), pairs,
+// vectors of units (16), blocks of k (512) and of rows (264). Skipped where the processor lacks the instruction.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/formats.h"
+#include "base/rng.h"
+#include "ops/gemm.h"
+#include "ops/gemm_bf16.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    size_t M, N, K;
+    bool trans_a, trans_b, add;
+} Product;
+
+typedef struct {
+    uint16_t *a, *b;
+    float *c;
+    size_t lda, ldb, ldc, n_a, n_b, n_c; // n_: elements, with a row of padding below C
+} Operands;
+
+enum { PAD = 3 };
+
+static void test_the_processor_has_no_such_instruction(void **state)
+{
+    (void)state;
+    skip();
+}
+
+static float widened(uint16_t x)
+{
+    return formats_decode(FORMAT_BF16, x);
+}
+
+// Normal numbers times `scale`. The arrays end where they must: AddressSanitizer sees what is read beyond.
+static uint16_t *random_bf16(size_t n, const char *name, float scale)
+{
+    uint16_t *x = malloc(n * sizeof *x + 1);
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (uint16_t)formats_encode(FORMAT_BF16, scale * (float)rng_normal(rng_make(7, name, 0), i), false);
+    return x;
+}
+
+static Operands operands_make(Product p, float scale_a, float scale_c)
+{
+    Operands o = {.lda = (p.trans_a ? p.M : p.K) + PAD, .ldb = (p.trans_b ? p.K : p.N) + PAD, .ldc = p.N + PAD};
+    size_t rows_a = p.trans_a ? p.K : p.M, rows_b = p.trans_b ? p.N : p.K;
+    o.n_a = rows_a ? rows_a * o.lda - PAD : 0, o.n_b = rows_b ? rows_b * o.ldb - PAD : 0, o.n_c = (p.M + 1) * o.ldc;
+    o.a = random_bf16(o.n_a, "a", scale_a);
+    o.b = random_bf16(o.n_b, "b", 1);
+    o.c = malloc(o.n_c * sizeof *o.c);
+    assert_non_null(o.c);
+    for (size_t i = 0; i < o.n_c; i++) o.c[i] = scale_c * (float)rng_normal(rng_make(7, "c", 0), i);
+    return o;
+}
+
+static void operands_free(Operands o)
+{
+    free(o.a), free(o.b), free(o.c);
+}
+
+static float *copy_floats(const float *x, size_t n)
+{
+    float *y = malloc(n * sizeof *y);
+    assert_non_null(y);
+    return memcpy(y, x, n * sizeof *y);
+}
+
+static size_t at_a(Product p, Operands o, size_t m, size_t k)
+{
+    return p.trans_a ? k * o.lda + m : m * o.lda + k;
+}
+
+static size_t at_b(Product p, Operands o, size_t k, size_t n)
+{
+    return p.trans_b ? n * o.ldb + k : k * o.ldb + n;
+}
+
+static float flush(float x)
+{
+    return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+
+// The definition.
+static void plain(float *c, Product p, Operands o)
+{
+    for (size_t m = 0; m < p.M; m++)
+        for (size_t n = 0; n < p.N; n++) {
+            float sum = p.add ? c[m * o.ldc + n] : 0;
+            for (size_t k = 0; k < p.K; k++) {
+                float a = widened(o.a[at_a(p, o, m, k)]), b = widened(o.b[at_b(p, o, k, n)]);
+                sum = flush(fmaf(flush(a), flush(b), flush(sum)));
+            }
+            c[m * o.ldc + n] = sum;
+        }
+}
+
+static void run(float *c, Product p, Operands o)
+{
+    gemm_bf16_serial(p.trans_a, p.trans_b, p.M, p.N, p.K, o.a, o.lda, o.b, o.ldb, p.add, c, o.ldc);
+}
+
+static void assert_same(const float *got, const float *expected, Product p, Operands o)
+{
+    for (size_t i = 0; i < o.n_c; i++) // the padding of C, too
+        if (memcmp(&got[i], &expected[i], sizeof *got) != 0)
+            fail_msg("%zu x %zu x %zu, transposed %d %d, add %d: C[%zu][%zu] is %.9g, not %.9g", p.M, p.N, p.K,
+                     p.trans_a, p.trans_b, p.add, i / o.ldc, i % o.ldc, (double)got[i], (double)expected[i]);
+}
+
+static void check_product(Product p, float scale_a, float scale_c)
+{
+    Operands o = operands_make(p, scale_a, scale_c);
+    float *expected = copy_floats(o.c, o.n_c);
+    plain(expected, p, o);
+    run(o.c, p, o);
+    assert_same(o.c, expected, p, o);
+    free(expected);
+    operands_free(o);
+}
+
+static const size_t sizes[][3] = {
+    {1, 1, 1},    {1, 1, 700},   {1, 33, 16},   {2, 3, 4},      {3, 32, 5},     {5, 7, 257},    {6, 16, 31},
+    {7, 17, 32},  {8, 12, 33},   {11, 31, 17},  {12, 32, 1},    {12, 32, 2},    {12, 32, 512},  {12, 33, 513},
+    {13, 33, 1024}, {23, 1, 47}, {24, 64, 1025}, {25, 65, 511}, {37, 95, 255},  {1, 300, 40},   {300, 1, 40},
+    {100, 100, 3}, {263, 40, 20}, {264, 48, 16}, {265, 20, 540}, {529, 9, 6},   {30, 1023, 8},  {128, 96, 600},
+};
+
+static void test_every_size_and_transposition_gives_the_bits_of_the_plain_loop(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int t = 0; t < 8; t++)
+            check_product((Product){sizes[i][0], sizes[i][1], sizes[i][2], t & 1, t & 2, t & 4}, 1, 1);
+}
+
+static void test_nothing_to_add_leaves_c_or_zero(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 8; t++) check_product((Product){13, 37, 0, t & 1, t & 2, t & 4}, 1, 1);
+    check_product((Product){0, 5, 3, false, true, true}, 1, 1);
+    check_product((Product){5, 0, 3, true, false, true}, 1, 1);
+}
+
+// Operands, sums and C about the smallest normal number: many of each are denormal.
+static void test_denormal_numbers_are_zero(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 8; t++) {
+        check_product((Product){14, 35, 9, t & 1, t & 2, t & 4}, 0x1p-126f, 0x1p-126f);
+        check_product((Product){14, 35, 1, t & 1, t & 2, t & 4}, 0x1p-126f, 0x1p-126f); // odd K, and few terms
+    }
+    Product p = {14, 35, 9, false, true, true};
+    Operands o = operands_make(p, 0x1p-126f, 0x1p-126f);
+    size_t denormal = 0, zero = 0;
+    for (size_t i = 0; i < o.n_a; i++) denormal += fpclassify(widened(o.a[i])) == FP_SUBNORMAL;
+    run(o.c, p, o);
+    for (size_t i = 0; i < p.M; i++) zero += o.c[i * o.ldc] == 0;
+    assert_true(denormal > o.n_a / 4 && zero > 0);
+    operands_free(o);
+}
+
+// What makes the widened product its specification, and a gradient independent of where a batch is cut.
+static void test_the_bits_are_those_of_gemm_on_widened_operands(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 8; t++) {
+        Product p = {77, 130, 1031, t & 1, t & 2, t & 4};
+        Operands o = operands_make(p, 1, 1);
+        float *a = malloc(o.n_a * sizeof *a), *b = malloc(o.n_b * sizeof *b), *expected = copy_floats(o.c, o.n_c);
+        assert_true(a && b);
+        formats_to_float(a, FORMAT_BF16, o.a, o.n_a);
+        formats_to_float(b, FORMAT_BF16, o.b, o.n_b);
+        gemm(2, p.trans_a, p.trans_b, p.M, p.N, p.K, 1, a, o.lda, b, o.ldb, p.add, expected, o.ldc);
+        run(o.c, p, o);
+        assert_same(o.c, expected, p, o);
+        free(a), free(b), free(expected);
+        operands_free(o);
+    }
+}
+
+static void test_a_sum_cut_in_two_calls_has_the_same_bits(void **state)
+{
+    (void)state;
+    Product p = {45, 77, 640, true, false, false};
+    Operands o = operands_make(p, 1, 1);
+    float *whole = copy_floats(o.c, o.n_c);
+    run(whole, p, o);
+    for (size_t cut = 1; cut < p.K; cut += 91) { // odd ones, too
+        float *got = copy_floats(o.c, o.n_c);
+        Product part = p;
+        Operands rest = o;
+        part.K = cut;
+        run(got, part, o);
+        part.K = p.K - cut, part.add = true, rest.a += cut * o.lda, rest.b += cut * o.ldb;
+        run(got, part, rest);
+        assert_same(got, whole, p, o);
+        free(got);
+    }
+    free(whole);
+    operands_free(o);
+}
+
+// -0 keeps its sign: the upper half of the last pair of an odd K adds -0.
+static void test_padding_adds_nothing(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        Product p = {13, 33, 3, t & 1, t & 2, true};
+        Operands o = operands_make(p, 0, 1);
+        for (size_t i = 0; i < o.n_c; i++) o.c[i] = -0.0f;
+        for (size_t m = 0; m < p.M; m++)
+            for (size_t k = 0; k < p.K; k++) o.a[at_a(p, o, m, k)] = 0x8000;
+        for (size_t i = 0; i < o.n_b; i++) o.b[i] &= 0x7fff;
+        run(o.c, p, o);
+        for (size_t i = 0; i < o.n_c; i++) assert_true(o.c[i] == 0 && signbit(o.c[i]));
+        operands_free(o);
+    }
+}
+
+static void test_old_numbers_in_c_are_not_read_without_add(void **state)
+{
+    (void)state;
+    Product p = {21, 70, 19, false, true, false};
+    Operands o = operands_make(p, 1, NAN);
+    run(o.c, p, o);
+    for (size_t m = 0; m < p.M; m++)
+        for (size_t n = 0; n < p.N; n++) assert_true(isfinite(o.c[m * o.ldc + n]));
+    operands_free(o);
+}
+
+static void test_nan_and_infinity_stay_in_their_row_and_column(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        Product p = {17, 41, 35, t & 1, t & 2, false};
+        Operands o = operands_make(p, 1, 1);
+        o.a[at_a(p, o, 16, 34)] = 0x7fc0; // NaN, in the last and incomplete pair
+        o.b[at_b(p, o, 3, 40)] = 0x7f80;  // infinity
+        run(o.c, p, o);
+        for (size_t m = 0; m < p.M; m++)
+            for (size_t n = 0; n < p.N; n++) {
+                float c = o.c[m * o.ldc + n];
+                if (m == 16) assert_true(isnan(c));
+                else if (n == 40) assert_true(isinf(c));
+                else assert_true(isfinite(c));
+            }
+        operands_free(o);
+    }
+}
+
+// ---- few rows
+
+static void test_few_rows_are_near_the_exact_sum_and_do_not_depend_on_each_other(void **state)
+{
+    (void)state;
+    const size_t lengths[] = {1, 2, 31, 32, 33, 63, 127, 128, 129, 300, 1027};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        size_t N = 5, OC = 9, C = lengths[i];
+        uint16_t *x = random_bf16(N * C, "x", 1), *w = random_bf16(OC * C, "w", 1);
+        float out[5 * 9], again[5 * 9];
+        gemm_bf16_few_rows(2, out, x, w, N, C, OC);
+        for (size_t n = 0; n < N; n++) gemm_bf16_few_rows(1, again + n * OC, x + n * C, w, 1, C, OC);
+        assert_memory_equal(out, again, sizeof out);
+        for (size_t j = 0; j < N * OC; j++) {
+            double sum = 0, size = 0;
+            for (size_t k = 0; k < C; k++) {
+                double term = (double)widened(x[j / OC * C + k]) * widened(w[j % OC * C + k]);
+                sum += term, size += fabs(term);
+            }
+            double steps = (double)C / 64 + 9; // a chain a lane, then a tree of 64
+            assert_true(fabs(out[j] - sum) <= steps * 0x1p-24 * size);
+        }
+        free(x), free(w);
+    }
+}
+
+// ---- the rest of the contract
+
+typedef struct {
+    char *top; // of what gemm_bf16_serial and its callees take
+    bool right;
+} OnStack;
+
+static void *multiply(void *arg)
+{
+    OnStack *on = arg;
+    char here = 0;
+    on->top = &here;
+    static uint16_t a[600 * 600];
+    static float c[300 * 300];
+    for (size_t i = 0; i < 600 * 600; i++) a[i] = 0x3f80;
+    gemm_bf16_serial(false, true, 299, 299, 600, a, 600, a, 600, false, c, 300);
+    on->right = c[0] == 600 && c[298 * 300 + 298] == 600;
+    return NULL;
+}
+
+static void test_stack_is_what_was_promised(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || __OPTIMIZE__ == 0
+    skip(); // both make frames larger
+#endif
+    pthread_attr_t attributes;
+    pthread_t thread;
+    enum { SIZE = 4 << 20 };
+    OnStack on = {0};
+    unsigned char *stack = aligned_alloc(4096, SIZE), *deepest = stack;
+    assert_non_null(stack);
+    memset(stack, 0x5A, SIZE);
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    assert_int_equal(pthread_attr_setstack(&attributes, stack, SIZE), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, multiply, &on), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_attr_destroy(&attributes), 0);
+    assert_true(on.right);
+    while (*deepest == 0x5A) deepest++;
+    assert_in_range((unsigned char *)on.top - deepest, 128 * 1024, 320 * 1024);
+    free(stack);
+}
+
+static void test_the_loop_counts_its_operations(void **state)
+{
+    (void)state;
+    assert_true(gemm_bf16_loop(100) == 100 * 240 * 16 * 4.0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_size_and_transposition_gives_the_bits_of_the_plain_loop),
+        cmocka_unit_test(test_nothing_to_add_leaves_c_or_zero),
+        cmocka_unit_test(test_denormal_numbers_are_zero),
+        cmocka_unit_test(test_the_bits_are_those_of_gemm_on_widened_operands),
+        cmocka_unit_test(test_a_sum_cut_in_two_calls_has_the_same_bits),
+        cmocka_unit_test(test_padding_adds_nothing),
+        cmocka_unit_test(test_old_numbers_in_c_are_not_read_without_add),
+        cmocka_unit_test(test_nan_and_infinity_stay_in_their_row_and_column),
+        cmocka_unit_test(test_few_rows_are_near_the_exact_sum_and_do_not_depend_on_each_other),
+        cmocka_unit_test(test_stack_is_what_was_promised),
+        cmocka_unit_test(test_the_loop_counts_its_operations),
+    };
+    const struct CMUnitTest none[] = {cmocka_unit_test(test_the_processor_has_no_such_instruction)};
+    if (!gemm_bf16_runs()) return cmocka_run_group_tests_name("gemm_bf16", none, NULL, NULL);
+    return cmocka_run_group_tests_name("gemm_bf16", tests, NULL, NULL);
+}
